@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# check_includes.sh floors|headers [ROOT]
+#   floors   every include names a file that exists, is written "tern/...", and points to no higher floor
+#   headers  every header compiles alone, and when included twice (CXX, default g++)
+# Prints one line per violation and exits with 1 when there is one.
+set -euo pipefail
+
+mode=${1:-}
+root=$(cd "${2:-$(dirname "$0")/..}" && pwd)
+cd "$root"
+
+floors=()
+for floor in kernels core nn optim data dist models tests bench; do
+  [[ ! -d $floor ]] || floors+=("$floor")
+done
+sources() {  # the files whose names end in one of the given endings, each name ended by a NUL
+  local names=() ending
+  for ending in "$@"; do names+=(-o -name "*.$ending"); done
+  find "${floors[@]}" -type f \( "${names[@]:1}" \) -print0 | sort -z
+  [[ ! -f tern.h ]] || printf 'tern.h\0'
+}
+
+check_floors() {
+  sources h cpp cu cuh inc | xargs -0 -r awk '
+    BEGIN {
+      below["kernels"] = "kernels"
+      below["core"] = "core kernels"
+      below["nn"] = "nn core kernels"
+      below["optim"] = "optim core kernels"
+      below["data"] = "data core kernels"
+      below["dist"] = "dist nn optim data core kernels"
+      below["models"] = "models dist nn optim data core kernels"
+      below["tests"] = "tests models dist nn optim data core kernels"
+      below["bench"] = "bench models dist nn optim data core kernels"
+      below["tern.h"] = "models dist nn optim data core kernels"
+    }
+    function report(message) {
+      printf "%s:%d: %s\n", FILENAME, FNR, message
+      bad = 1
+    }
+    function exists(path,   line, found) {
+      found = (getline line < path) >= 0
+      close(path)
+      return found
+    }
+    FNR == 1 {
+      floor = FILENAME
+      sub(/\/.*/, "", floor)
+    }
+    /^[ \t]*#[ \t]*include[ \t]*[<"]/ {
+      sub(/\r$/, "")
+      bracket = ($0 ~ /include[ \t]*</)
+      name = $0
+      sub(/^[^<"]*[<"]/, "", name)
+      sub(/[>"].*$/, "", name)
+      if (name ~ /^(cuda|cublas|cudnn)/ && floor !~ /^(kernels|core|tests|bench)$/)
+        report("no CUDA header may be seen from " floor ": " name)
+      if (bracket && name !~ /^tern\//) next
+      if (bracket || name !~ /^tern\//) {
+        report("write the include as \"tern/...\": " $0)
+        next
+      }
+      target = substr(name, 6)
+      if (!exists(target)) {
+        report("no such file: " target)
+        next
+      }
+      other = target
+      sub(/\/.*/, "", other)
+      if (floor == "kernels" && target == "core/check.h") next
+      if (other == "tern.h" && (floor == "tests" || floor == "bench")) next
+      if (index(" " below[floor] " ", " " other " ") == 0)
+        report(floor " may not include " other ": " name)
+    }
+    END { exit bad }'
+}
+
+check_headers() {
+  local scratch status=0
+  scratch=$(mktemp -d)
+  ln -s "$root" "$scratch/tern"
+  export TERN_HEADER_SCRATCH=$scratch
+  # kernels/cpu is compiled once per level and knows its level by name.
+  sources h | xargs -0 -r -n 1 -P "$(nproc)" bash -c '
+    level=()
+    [[ $0 != kernels/cpu/* ]] || level=(-DTERN_CPU=cpu_v3 -DTERN_CPU_v3 -march=x86-64-v3)
+    if ! printf "#include \"tern/%s\"\n" "$0" "$0" |
+        "${CXX:-g++}" -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-parameter -Werror "${level[@]}" \
+          -DTERN_CPU_HAS_V2=1 -DTERN_CPU_HAS_V3=1 -DTERN_CPU_HAS_V4=1 \
+          -I "$TERN_HEADER_SCRATCH" -isystem /usr/include/eigen3 -x c++ - >"$TERN_HEADER_SCRATCH/$$" 2>&1; then
+      printf "%s: does not compile alone\n%s\n" "$0" "$(head -n 20 "$TERN_HEADER_SCRATCH/$$")"
+      exit 1
+    fi' || status=1
+  rm -rf "$scratch"
+  return "$status"
+}
+
+case $mode in
+  floors) check_floors ;;
+  headers) check_headers ;;
+  *)
+    echo "usage: check_includes.sh floors|headers [ROOT]" >&2
+    exit 2
+    ;;
+esac

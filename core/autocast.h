@@ -1,0 +1,48 @@
+#pragma once
+// Mixed precision: in an autocast region matrix products run in 16 bits, everything else in the type its inputs have.
+//
+// A table says per op: low precision (matmul, linear, attention), fp32 (exp, log, pow, sums, reductions of squares),
+// widest (ops with several inputs), or as is. Norms, softmax and losses keep 16-bit storage and compute in fp32 inside
+// their kernels. fp64 and integer tensors are never cast. Weights (leaves that require a gradient) are cast once per
+// region and reused.
+
+#include <utility>
+#include <vector>
+
+#include "tern/core/tensor.h"
+
+namespace tern {
+
+enum class CastPolicy { kLow, kFp32, kWidest, kAsIs };
+/// The policy of an op by name; kAsIs for unknown names.
+CastPolicy cast_policy(const char* op);
+
+/// True inside an enabled region (on this thread) for the device's kind.
+bool autocast_enabled(Device device);
+DType autocast_active_dtype(Device device);
+
+/// Enables (or, with float32, disables) autocast for a device in a scope. Regions nest; the weight cache lives until the
+/// outermost region ends.
+class Autocast {
+ public:
+  Autocast(Device device, DType dtype);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  Device device_;
+  DType previous_;
+};
+
+/// Runs fn in a region: Tensor loss = autocast(device, bfloat16, [&] { return ...; });
+template <class F>
+decltype(auto) autocast(Device device, DType dtype, F&& fn) {
+  Autocast region(device, dtype);
+  return std::forward<F>(fn)();
+}
+
+/// For ops: the inputs as the table wants them for `op`. Undefined tensors pass through.
+void autocast_inputs(const char* op, std::vector<Tensor*> inputs);
+
+}  // namespace tern

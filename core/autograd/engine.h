@@ -1,0 +1,25 @@
+#pragma once
+// Running backward.
+
+#include <vector>
+
+#include "tern/core/tensor.h"
+
+namespace tern {
+
+/// Accumulates the gradients of `outputs` into all leaves. `gradients` may be shorter or hold undefined tensors for
+/// one-element outputs (then 1). Nodes run in the reverse order of their creation, so results repeat.
+void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gradients = {}, bool retain_graph = false,
+              bool create_graph = false);
+
+struct GradOptions {
+  std::vector<Tensor> gradients = {};  // of the outputs; as in backward()
+  bool retain_graph = false;      // implied by create_graph
+  bool create_graph = false;      // the result can be differentiated again
+  bool allow_unused = false;      // an input that does not matter gives an undefined tensor instead of an error
+};
+/// d(sum of outputs)/d(inputs), without touching any grad().
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const GradOptions& options = {});
+
+}  // namespace tern

@@ -1,0 +1,93 @@
+#pragma once
+// A differentiable op is one struct that is also its graph node:
+//
+//   struct Scale final : Function<Scale> {
+//     static constexpr const char* kName = "scale";
+//     double factor_;                                   // what backward needs is a member; tensors are Saved
+//     Tensor forward(const Tensor& x, double factor) { factor_ = factor; return ...; }
+//     Grads backward(const Tensor& dy) override { return {mul(dy, factor_)}; }
+//   };
+//   Tensor scale(const Tensor& x, double factor) { return Scale::apply(x, factor); }
+//
+// backward returns one gradient per *tensor* argument of forward, in order (undefined: none). forward runs without
+// recording. needs_grad(i) tells in forward and backward whether the gradient of tensor argument i is wanted. An op with
+// several outputs returns std::vector<Tensor> from forward and overrides backward_all. The engine sums a gradient over
+// broadcast dimensions and checks its shape, dtype and device. An op whose backward is made of differentiable ops says
+// `static constexpr bool kTwiceDifferentiable = true`.
+
+#include <type_traits>
+
+#include "tern/core/allocator.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/autograd/saved.h"
+
+namespace tern {
+
+namespace detail {
+template <class T>
+inline constexpr bool kIsTensor = std::is_convertible_v<const T&, const Tensor&>;
+
+/// Ends the time in which Saved members attach themselves to the node being constructed.
+void end_construction();
+/// True when any defined input wants a gradient and recording is on.
+bool should_record(const Tensor* const* inputs, int count);
+/// Throws when a view's base was changed in place after the view was made.
+void check_input(const char* op, const Tensor& input);
+/// No NaN (or, by the anomaly mode, no infinity either).
+bool is_sound(const Tensor& x);
+void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output);
+}  // namespace detail
+
+template <class Derived>
+class Function : public Node {
+ public:
+  static constexpr bool kTwiceDifferentiable = false;
+
+  template <class... Args>
+  static auto apply(const Args&... args) {
+    static_assert((detail::kIsTensor<Args> || ...), "a differentiable op takes at least one tensor");
+    const Tensor* inputs[sizeof...(Args)];
+    int count = 0;
+    ((void)[&](const auto& arg) {
+      if constexpr (detail::kIsTensor<std::decay_t<decltype(arg)>>) {
+        inputs[count++] = &static_cast<const Tensor&>(arg);
+      }
+    }(args), ...);
+
+    AllocationTag tag(Derived::kName);
+    auto node = std::make_shared<Derived>();
+    detail::end_construction();
+    const bool record = detail::should_record(inputs, count);
+    node->set_recorded(record);
+    for (int i = 0; i < count; ++i) {
+      if (record) detail::check_input(Derived::kName, *inputs[i]);
+      node->add_input(*inputs[i], record);
+    }
+    auto result = [&] {
+      NoGrad off;
+      return node->forward(args...);
+    }();
+    if constexpr (std::is_same_v<decltype(result), Tensor>) {
+      if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(Derived::kName, inputs, count, result);
+      if (record) set_history(result, node, 0);
+    } else {
+      for (size_t i = 0; i < result.size(); ++i) {
+        if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(Derived::kName, inputs, count, result[i]);
+        if (record && is_floating(result[i].dtype())) set_history(result[i], node, static_cast<int>(i));
+        else if (record) node->add_output(result[i]);
+      }
+    }
+    return result;
+  }
+
+  const char* name() const final { return Derived::kName; }
+  bool twice_differentiable() const final { return Derived::kTwiceDifferentiable; }
+
+  /// For an op with one output.
+  virtual Grads backward(const Tensor& dy) { fail(name(), ": backward is not defined"); }
+  /// For an op with several outputs.
+  virtual Grads backward_all(const Grads& dys) { return backward(dys[0]); }
+  Grads run(const Grads& output_grads) final { return backward_all(output_grads); }
+};
+
+}  // namespace tern

@@ -1,0 +1,44 @@
+#pragma once
+// Per-thread switches of autograd.
+
+namespace tern {
+
+/// True while ops record what backward needs (the default).
+bool grad_enabled();
+
+/// Sets gradient recording for a scope: GradMode off(false).
+class GradMode {
+ public:
+  explicit GradMode(bool enabled);
+  ~GradMode();
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
+
+ private:
+  bool previous_;
+};
+
+/// No recording in this scope: evaluation, optimizers, initialisation.
+class NoGrad : public GradMode {
+ public:
+  NoGrad() : GradMode(false) {}
+};
+
+/// What anomaly mode looks for. kNonFinite also reports infinities.
+enum class Anomaly { kOff, kNaN, kNonFinite };
+Anomaly anomaly_mode();
+
+/// Checks every op's results, forward and backward, in this scope; the first op that makes a NaN (or infinity) from
+/// inputs without one throws Error naming it. Slow: it reads every result once more.
+class DetectAnomaly {
+ public:
+  explicit DetectAnomaly(Anomaly mode = Anomaly::kNaN);
+  ~DetectAnomaly();
+  DetectAnomaly(const DetectAnomaly&) = delete;
+  DetectAnomaly& operator=(const DetectAnomaly&) = delete;
+
+ private:
+  Anomaly previous_;
+};
+
+}  // namespace tern

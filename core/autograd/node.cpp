@@ -1,0 +1,224 @@
+#include "tern/core/autograd/node.h"
+
+#include <atomic>
+
+#include "tern/core/autograd/function.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/autograd/saved.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/reduce.h"
+
+namespace tern {
+namespace {
+
+std::atomic<uint64_t> next_sequence{1};
+
+/// Node whose members are being constructed on this thread.
+thread_local Node* under_construction = nullptr;
+
+/// Adds a leaf's gradient to its grad(). The last node of every path.
+class AccumulateGrad final : public Node {
+ public:
+  explicit AccumulateGrad(std::shared_ptr<TensorImpl> leaf) : leaf_(std::move(leaf)) {
+    sequence_ = UINT64_MAX;  // runs as soon as its gradient is complete, so that post hooks overlap with backward
+    add_output(Tensor(leaf_));
+    set_recorded(true);
+  }
+  const char* name() const override { return "accumulate_grad"; }
+  bool twice_differentiable() const override { return true; }
+  bool is_accumulator() const override { return true; }
+
+  Grads run(const Grads& output_grads) override {
+    AutogradMeta& meta = leaf_->meta();
+    Tensor grad = output_grads[0];
+    if (meta.hooks) {
+      for (auto& [handle, hook] : meta.hooks->before) {
+        const Tensor replaced = hook(grad);
+        if (replaced.defined()) grad = replaced;
+      }
+    }
+    accumulate(meta, grad, same(grad, output_grads[0]) ? 2 : 1);
+    if (meta.hooks) {
+      const Tensor leaf(leaf_);
+      for (auto& [handle, hook] : meta.hooks->after) hook(leaf);
+    }
+    return {};
+  }
+
+ private:
+  /// `handles`: how many handles on grad the engine and this node hold themselves.
+  void accumulate(AutogradMeta& meta, const Tensor& grad, long handles) {
+    if (meta.grad.defined()) {
+      if (grad_enabled()) meta.grad = add(meta.grad, grad);
+      else meta.grad.add_(grad);
+    } else if (grad_enabled()) {
+      meta.grad = grad;
+    } else {
+      // A contiguous gradient that nobody else holds is taken over, not copied.
+      const bool exclusive = grad.is_contiguous() && grad.storage().use_count() == 1 &&
+                             grad.shared_impl().use_count() == handles;
+      meta.grad = exclusive ? grad.detach() : grad.detach().clone();
+    }
+  }
+
+  std::shared_ptr<TensorImpl> leaf_;
+};
+
+}  // namespace
+
+Node::Node() : sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) { under_construction = this; }
+
+Node::~Node() {
+  for (Edge& edge : edges_) release_node(std::move(edge.node));
+}
+
+AutogradMeta::~AutogradMeta() { release_node(std::move(grad_fn)); }
+
+void release_node(std::shared_ptr<Node>&& node) noexcept {
+  thread_local std::vector<std::shared_ptr<Node>>* pending = nullptr;
+  if (!node) return;
+  if (pending) {
+    pending->push_back(std::move(node));
+    return;
+  }
+  std::vector<std::shared_ptr<Node>> queue;
+  pending = &queue;
+  queue.push_back(std::move(node));
+  while (!queue.empty()) {
+    const std::shared_ptr<Node> last = std::move(queue.back());
+    queue.pop_back();
+  }
+  pending = nullptr;
+}
+
+void Node::add_input(const Tensor& input, bool record) {
+  edges_.push_back(record && input.defined() && input.requires_grad() ? gradient_edge(input) : Edge{});
+  if (!record) return;
+  if (input.defined()) input_meta_.push_back({input.shape(), input.dtype(), input.device()});
+  else input_meta_.emplace_back();
+}
+
+void Node::add_output(const Tensor& output) {
+  output_meta_.push_back({output.shape(), output.dtype(), output.device()});
+}
+
+void Node::release_saved() {
+  for (SavedBase* saved : saved_) saved->tensor_ = Tensor();
+  released_ = !saved_.empty();
+}
+
+void set_history(const Tensor& output, const std::shared_ptr<Node>& node, int index) {
+  AutogradMeta& meta = output.impl()->meta();
+  release_node(std::move(meta.grad_fn));
+  meta.grad_fn = node;
+  meta.output_index = index;
+  meta.history_version = output.storage()->version();
+  node->add_output(output);
+}
+
+Tensor alias(const Tensor& tensor) {
+  const TensorImpl& from = *tensor.impl();
+  auto impl = std::make_shared<TensorImpl>();
+  impl->storage = from.storage;
+  impl->offset = from.offset;
+  impl->shape = from.shape;
+  impl->strides = from.strides;
+  impl->dtype = from.dtype;
+  impl->contiguous = from.contiguous;
+  return Tensor(std::move(impl));
+}
+
+Edge gradient_edge(const Tensor& tensor) {
+  AutogradMeta& meta = tensor.impl()->meta();
+  if (meta.grad_fn) return {meta.grad_fn, meta.output_index};
+  std::shared_ptr<Node> accumulator = meta.accumulator.lock();
+  if (!accumulator) {
+    accumulator = std::make_shared<AccumulateGrad>(tensor.shared_impl());
+    detail::end_construction();
+    meta.accumulator = accumulator;
+  }
+  return {accumulator, 0};
+}
+
+// Saved tensors.
+
+SavedBase::SavedBase() : node_(under_construction) {
+  TERN_CHECK(node_, "Saved: only a member of a Function may be one");
+  node_->attach(this);
+}
+
+void SavedBase::store(const Tensor& tensor) {
+  if (!node_->recorded() || !tensor.defined()) return;
+  tensor_ = tensor;
+  version_ = tensor.version();
+}
+
+void SavedBase::check_unchanged() const {
+  TERN_CHECK(!node_->released(), node_->name(),
+             ": backward was already run and its saved tensors freed; pass retain_graph = true to run it again");
+  TERN_CHECK(tensor_.defined(), node_->name(), ": a tensor needed for backward was not saved");
+  TERN_CHECK(tensor_.version() == version_, node_->name(), ": a tensor needed for backward (", tensor_.describe(),
+             ") was modified in place after it was saved (version ", tensor_.version(), ", expected ", version_,
+             "); use the op that returns a new tensor");
+}
+
+Tensor Saved::get() const {
+  check_unchanged();
+  return tensor_;
+}
+
+void SavedOutput::save(const Tensor& output, int index) {
+  if (!node_->recorded()) return;
+  store(alias(output));
+  index_ = index;
+}
+
+Tensor SavedOutput::get() const {
+  check_unchanged();
+  if (!grad_enabled()) return tensor_;
+  const Tensor output = alias(tensor_);
+  AutogradMeta& meta = output.impl()->meta();
+  meta.grad_fn = node_->shared_from_this();
+  meta.output_index = index_;
+  meta.history_version = version_;
+  return output;
+}
+
+// Function's parts that need not be templates.
+
+namespace detail {
+
+void end_construction() { under_construction = nullptr; }
+
+bool should_record(const Tensor* const* inputs, int count) {
+  if (!grad_enabled()) return false;
+  for (int i = 0; i < count; ++i)
+    if (inputs[i]->defined() && inputs[i]->requires_grad()) return true;
+  return false;
+}
+
+void check_input(const char* op, const Tensor& input) {
+  if (!input.defined() || !input.impl()->autograd) return;
+  const AutogradMeta& meta = *input.impl()->autograd;
+  TERN_CHECK(!meta.is_view || !meta.grad_fn || meta.history_version == input.version(), op,
+             ": an input is a view whose base was modified in place after the view was made; make the view again");
+}
+
+void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output) {
+  if (!is_floating(output.dtype()) || is_sound(output)) return;
+  for (int i = 0; i < count; ++i)
+    if (inputs[i]->defined() && is_floating(inputs[i]->dtype()) && !is_sound(*inputs[i])) return;
+  fail("anomaly: ", op, " made the first ", anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value",
+       " from sound inputs; its result is ", output.describe());
+}
+
+bool is_sound(const Tensor& x) {
+  NoGrad off;
+  const Tensor values = x.detach();
+  if (anomaly_mode() == Anomaly::kNonFinite) return all_finite(values);
+  return !any(isnan(values)).item<bool>();
+}
+
+}  // namespace detail
+
+}  // namespace tern

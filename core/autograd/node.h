@@ -1,0 +1,123 @@
+#pragma once
+// The graph behind autograd: one Node per recorded op, edges from an op to the ops that made its inputs.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tern/core/tensor.h"
+
+namespace tern {
+
+/// Gradients, one per tensor input of an op, in order; an undefined tensor where there is none.
+using Grads = std::vector<Tensor>;
+
+/// Where a gradient goes: output `index` of `node`. A null node means that no gradient is wanted.
+struct Edge {
+  std::shared_ptr<Node> node;
+  int index = 0;
+};
+
+/// Functions run on a gradient before it is used; shared by the tensor and the node that made it.
+struct GradHooks {
+  std::vector<std::pair<int64_t, std::function<Tensor(const Tensor&)>>> before;
+  std::vector<std::pair<int64_t, std::function<void(const Tensor&)>>> after;
+};
+
+class SavedBase;
+
+/// One recorded op. Gradients flow from its outputs to its inputs.
+class Node : public std::enable_shared_from_this<Node> {
+ public:
+  /// What the engine checks a gradient against.
+  struct Meta {
+    Shape shape;
+    DType dtype = DType::kFloat32;
+    Device device;
+  };
+
+  Node();
+  virtual ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  virtual const char* name() const = 0;
+  /// Gradients of the inputs from those of the outputs (undefined where nothing flowed back).
+  virtual Grads run(const Grads& output_grads) = 0;
+  /// False when run() calls kernels directly: differentiating its result is then an error that names the op.
+  virtual bool twice_differentiable() const { return false; }
+  virtual bool is_accumulator() const { return false; }
+
+  /// True when the gradient of tensor input i is wanted. Always false when the op is not recorded.
+  bool needs_grad(int i) const { return recorded_ && edges_[static_cast<size_t>(i)].node != nullptr; }
+  bool recorded() const { return recorded_; }
+  const std::vector<Edge>& edges() const { return edges_; }
+  uint64_t sequence() const { return sequence_; }
+
+  /// Drops what was saved for backward; a later backward through this node is an error.
+  void release_saved();
+  bool released() const { return released_; }
+
+  // For Function and the engine.
+  void add_input(const Tensor& input, bool record);
+  void set_recorded(bool recorded) { recorded_ = recorded; }
+  void add_output(const Tensor& output);
+  const std::vector<Meta>& input_meta() const { return input_meta_; }
+  const std::vector<Meta>& output_meta() const { return output_meta_; }
+  void attach(SavedBase* saved) { saved_.push_back(saved); }
+  std::vector<std::pair<int, std::shared_ptr<GradHooks>>>& output_hooks() { return output_hooks_; }
+
+ protected:
+  uint64_t sequence_;
+
+ private:
+  friend class SavedBase;
+  std::vector<Edge> edges_;
+  std::vector<Meta> input_meta_, output_meta_;
+  std::vector<SavedBase*> saved_;
+  std::vector<std::pair<int, std::shared_ptr<GradHooks>>> output_hooks_;
+  bool recorded_ = false;
+  bool released_ = false;
+};
+
+/// Frees a graph without recursion: a chain of a million ops must not overflow the stack.
+void release_node(std::shared_ptr<Node>&& node) noexcept;
+
+/// What a tensor knows of autograd; made when it is first needed.
+struct AutogradMeta {
+  bool requires_grad = false;  // leaves: asked for by the user
+  bool is_view = false;
+  bool retains_grad = false;
+  Tensor grad;
+  std::shared_ptr<Node> grad_fn;
+  int output_index = 0;
+  uint32_t history_version = 0;     // the storage's version when grad_fn was set
+  std::weak_ptr<Node> accumulator;  // leaves
+  std::shared_ptr<GradHooks> hooks;
+  ~AutogradMeta();
+};
+
+struct TensorImpl {
+  std::shared_ptr<Storage> storage;
+  int64_t offset = 0;  // in elements
+  Shape shape;
+  Strides strides{};
+  DType dtype = DType::kFloat32;
+  bool contiguous = true;
+  std::unique_ptr<AutogradMeta> autograd;
+
+  AutogradMeta& meta() {
+    if (!autograd) autograd = std::make_unique<AutogradMeta>();
+    return *autograd;
+  }
+};
+
+/// Makes `output` the result `index` of `node`.
+void set_history(const Tensor& output, const std::shared_ptr<Node>& node, int index);
+/// A new handle on the same elements without autograd record.
+Tensor alias(const Tensor& tensor);
+/// The edge along which a gradient of `tensor` flows: its grad_fn, or a leaf's accumulator.
+Edge gradient_edge(const Tensor& tensor);
+
+}  // namespace tern

@@ -1,0 +1,72 @@
+#pragma once
+// Autograd for element-wise ops: one node type serves every op struct of kernels/pointwise_ops.h and of users.
+
+#include <cstring>
+
+#include "tern/core/tensor.h"
+#include "tern/kernels/pointwise_tiles.h"
+
+namespace tern {
+
+/// An op struct with its type erased: what autograd has to know of it, and a copy of its parameters.
+struct PointwiseOp {
+  const char* name = nullptr;
+  int arity = 1;
+  kernels::Saves saves = kernels::Saves::kNone;
+  bool integral = false;        // computes in int64 for integer inputs; otherwise they are computed in float32
+  bool bool_result = false;
+  bool differentiable[3] = {};  // by input
+  uint32_t needs[3] = {};       // by input: which saved tensors its derivative reads
+  double slope[3] = {};         // the derivative, when nothing is saved: a constant
+  kernels::PointwiseCall (*make_call)(const void* op, kernels::PointwisePass pass, DType compute) = nullptr;
+  alignas(8) unsigned char parameters[32] = {};
+
+  kernels::PointwiseCall call(kernels::PointwisePass pass, DType compute) const {
+    return make_call(parameters, pass, compute);
+  }
+};
+
+template <class Op>
+PointwiseOp describe_pointwise(const Op& op) {
+  static_assert(sizeof(Op) <= 32 && std::is_trivially_copyable_v<Op>, "the parameters of an op must fit 32 bytes");
+  PointwiseOp result;
+  result.name = Op::name;
+  result.arity = kernels::arity_of<Op>();
+  result.saves = Op::saves;
+  result.integral = kernels::is_integral_op<Op>();
+  result.bool_result = kernels::has_bool_result<Op>();
+  const auto by_input = [&]<int kInput>() {
+    if constexpr (kInput < kernels::arity_of<Op>()) {
+      if constexpr (kernels::has_derivative<Op, kInput>()) {
+        result.differentiable[kInput] = true;
+        result.needs[kInput] = kernels::needed_saves<Op>(kInput);
+        if constexpr (kernels::saved_count<Op>() == 0)
+          result.slope[kInput] = kernels::detail::derivative_by<double, kInput>(op);
+      }
+    }
+  };
+  by_input.template operator()<0>();
+  by_input.template operator()<1>();
+  by_input.template operator()<2>();
+  result.make_call = [](const void* raw, kernels::PointwisePass pass, DType compute) {
+    kernels::PointwiseCall call = kernels::make_call(*static_cast<const Op*>(raw), pass, compute);
+    return call;
+  };
+  std::memcpy(result.parameters, &op, sizeof(Op));
+  return result;
+}
+
+/// op(inputs) with broadcasting and type promotion, recorded when needed.
+Tensor apply_pointwise(const PointwiseOp& op, const std::vector<Tensor>& inputs);
+
+/// The same for an op struct, built in or the user's: pointwise(LeakyRelu{0.1}, x).
+template <class Op, class... Tensors>
+Tensor pointwise(const Op& op, const Tensors&... inputs) {
+  static_assert(sizeof...(Tensors) == kernels::arity_of<Op>(), "the op takes another number of inputs");
+  return apply_pointwise(describe_pointwise(op), {static_cast<const Tensor&>(inputs)...});
+}
+
+/// y = op(inputs) written into an existing tensor of the result's shape, unrecorded: the in-place ops.
+void pointwise_into(const PointwiseOp& op, const std::vector<Tensor>& inputs, const Tensor& y);
+
+}  // namespace tern

@@ -1,0 +1,52 @@
+#pragma once
+// Tensors kept for backward: members of a Function. They are checked against in-place changes, and dropped by the engine
+// as soon as the op's backward has run.
+
+#include "tern/core/autograd/node.h"
+
+namespace tern {
+
+class SavedBase {
+ public:
+  SavedBase();  // attaches itself to the node whose members are being constructed
+  virtual ~SavedBase() = default;
+  SavedBase(const SavedBase&) = delete;
+  SavedBase& operator=(const SavedBase&) = delete;
+  /// Whether something was saved (an optional input may have been absent).
+  bool defined() const { return tensor_.defined(); }
+
+ protected:
+  friend class Node;
+  void store(const Tensor& tensor);
+  void check_unchanged() const;
+  Node* node_;
+  Tensor tensor_;
+  uint32_t version_ = 0;
+};
+
+/// An input, or any tensor that is not an output of the op. Assign in forward, where needed; nothing is kept when the op
+/// is not recorded. get() throws Error when the tensor was modified in place or already released.
+class Saved : public SavedBase {
+ public:
+  Saved& operator=(const Tensor& tensor) {
+    store(tensor);
+    return *this;
+  }
+  Tensor get() const;
+};
+
+/// The op's own output `index`, kept without a reference cycle.
+class SavedOutput : public SavedBase {
+ public:
+  void save(const Tensor& output, int index = 0);
+  SavedOutput& operator=(const Tensor& output) {
+    save(output);
+    return *this;
+  }
+  Tensor get() const;
+
+ private:
+  int index_ = 0;
+};
+
+}  // namespace tern

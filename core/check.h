@@ -1,0 +1,45 @@
+#pragma once
+// Errors. Every failure a caller can cause is a tern::Error whose message says what was wrong, what was expected,
+// what was given and, where known, what to do. Input never reaches exit, abort or assert.
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace tern {
+
+/// Base of every exception that Tern throws on bad input or a failed resource.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message) : std::runtime_error(message) {}
+};
+
+/// Memory could not be had. The message lists what holds the memory and what to try.
+class OutOfMemoryError : public Error {
+ public:
+  using Error::Error;
+};
+
+namespace detail {
+template <class... Parts>
+std::string concatenate(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+}  // namespace detail
+
+/// Throws Error with the parts streamed one after another: fail("linear: expected ", n, " columns").
+template <class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  throw Error(detail::concatenate(parts...));
+}
+
+}  // namespace tern
+
+/// Throws tern::Error with the streamed parts when the condition is false; the parts are only evaluated then.
+/// A macro because a function would evaluate the message on every successful check.
+#define TERN_CHECK(condition, ...)                \
+  do {                                            \
+    if (!(condition)) ::tern::fail(__VA_ARGS__);  \
+  } while (false)

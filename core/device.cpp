@@ -1,0 +1,43 @@
+#include "tern/core/device.h"
+
+#include <charconv>
+#include <ostream>
+
+#include "tern/core/check.h"
+
+namespace tern {
+
+std::string Device::str() const { return is_cpu() ? "cpu" : "cuda:" + std::to_string(index); }
+
+Device parse_device(std::string_view text) {
+  if (text == "cpu") return cpu;
+  if (text == "cuda") return {DeviceType::kCUDA, 0};
+  if (text.starts_with("cuda:")) {
+    int index = -1;
+    const char* begin = text.data() + 5;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(begin, end, index);
+    if (error == std::errc() && stop == end && index >= 0) return {DeviceType::kCUDA, index};
+  }
+  fail("device: expected cpu, cuda or cuda:N, got '", text, "'");
+}
+
+void require_available(Device device) {
+  TERN_CHECK(device.is_cpu(), "device ", device, ": this build of Tern has no CUDA; use --device cpu");
+}
+
+Device best_device() { return cpu; }
+
+DType autocast_dtype(Device device) {
+  require_available(device);
+  // oneDNN multiplies bf16 natively with AVX512-BF16 or AMX; without them it is emulated and slower than fp32.
+  const bool native = __builtin_cpu_supports("avx512bf16") && kernels::cpu_level() == kernels::CpuLevel::kV4;
+  return native ? bfloat16 : float32;
+}
+
+kernels::Stream current_stream(Device device) { return {device.type, device.index, nullptr}; }
+
+std::ostream& operator<<(std::ostream& out, const Device& device) { return out << device.str(); }
+std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name_of(dtype); }
+
+}  // namespace tern

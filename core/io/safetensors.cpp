@@ -1,0 +1,232 @@
+#include "tern/core/io/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tern/core/io/atomic_file.h"
+
+namespace tern {
+namespace {
+
+using Json = nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+constexpr uint64_t kMaxHeader = 100'000'000;
+
+struct DTypeName {
+  DType dtype;
+  const char* name;
+};
+constexpr DTypeName kNames[] = {{DType::kFloat64, "F64"}, {DType::kFloat32, "F32"}, {DType::kBFloat16, "BF16"},
+                                {DType::kFloat16, "F16"}, {DType::kInt64, "I64"},   {DType::kInt32, "I32"},
+                                {DType::kUInt8, "U8"},    {DType::kBool, "BOOL"}};
+
+/// A private mapping of a whole file.
+class Mapping {
+ public:
+  explicit Mapping(const std::string& path) {
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    TERN_CHECK(descriptor >= 0, path, ": cannot be opened: ", std::strerror(errno));
+    struct stat info {};
+    const bool regular = fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
+    bytes_ = regular ? static_cast<uint64_t>(info.st_size) : 0;
+    // Private: an in-place change of a loaded tensor stays in this process.
+    if (bytes_ > 0) data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
+    const int error = errno;
+    close(descriptor);
+    TERN_CHECK(regular, path, ": not a regular file");
+    TERN_CHECK(data_ != MAP_FAILED, path, ": cannot be mapped: ", std::strerror(error));
+  }
+  ~Mapping() {
+    if (data_) munmap(data_, bytes_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  char* data() const { return static_cast<char*>(data_); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+/// Parses the header; a name that comes twice is an error (the JSON library would keep the last).
+Json parse_header(const std::string& path, const char* text, uint64_t length) {
+  std::vector<std::set<std::string>> keys;
+  std::string repeated;
+  int deepest = 0;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    deepest = std::max(deepest, depth);
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    else if (event == Json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
+    else if (event == Json::parse_event_t::key && !keys.empty()) {
+      const std::string key = value.get<std::string>();
+      if (!keys.back().insert(key).second) repeated = key;
+    }
+    return depth <= 4;  // deeper values are dropped: the format has none, and hostile nesting must not overflow the stack
+  };
+  Json header = Json::parse(text, text + length, watch, false);
+  TERN_CHECK(!header.is_discarded() && header.is_object(), path, ": the header is not a JSON object");
+  TERN_CHECK(repeated.empty(), path, ": the name '", repeated, "' comes twice in the header");
+  TERN_CHECK(deepest <= 4, path, ": the header is nested too deeply");
+  return header;
+}
+
+struct Entry {
+  std::string name;
+  DType dtype;
+  Shape shape;
+  uint64_t begin, end;
+};
+
+uint64_t to_number(const std::string& path, const std::string& name, const Json& value, const char* what) {
+  TERN_CHECK(value.is_number_unsigned(), path, ": tensor '", name, "': ", what, " must be a number >= 0, got ",
+             value.dump().substr(0, 40));
+  return value.get<uint64_t>();
+}
+
+Entry parse_entry(const std::string& path, const std::string& name, const Json& value) {
+  const auto member = [&](const char* key, bool array) -> const Json& {
+    TERN_CHECK(value.is_object() && value.contains(key) && (array ? value[key].is_array() : value[key].is_string()), path,
+               ": tensor '", name, "' has no valid \"", key, "\"");
+    return value[key];
+  };
+  Entry entry{name, DType::kFloat32, {}, 0, 0};
+  const std::string dtype = member("dtype", false).get<std::string>();
+  const auto known = std::find_if(std::begin(kNames), std::end(kNames), [&](const DTypeName& n) { return dtype == n.name; });
+  TERN_CHECK(known != std::end(kNames), path, ": tensor '", name, "' has dtype ", dtype,
+             "; Tern reads F64, F32, BF16, F16, I64, I32, U8 and BOOL");
+  entry.dtype = known->dtype;
+  std::vector<int64_t> sizes;
+  for (const Json& size : member("shape", true)) {
+    const uint64_t n = to_number(path, name, size, "a size");
+    TERN_CHECK(n <= INT64_MAX, path, ": tensor '", name, "': size ", n, " is too large");
+    sizes.push_back(static_cast<int64_t>(n));
+  }
+  try {
+    entry.shape = Shape(sizes);
+  } catch (const Error& error) {
+    fail(path, ": tensor '", name, "': ", error.what());
+  }
+  const Json& offsets = member("data_offsets", true);
+  TERN_CHECK(offsets.size() == 2, path, ": tensor '", name, "': data_offsets must be two numbers");
+  entry.begin = to_number(path, name, offsets[0], "an offset");
+  entry.end = to_number(path, name, offsets[1], "an offset");
+  int64_t bytes = 0;
+  TERN_CHECK(!__builtin_mul_overflow(entry.shape.numel(), size_of(entry.dtype), &bytes) && entry.begin <= entry.end &&
+                 entry.end - entry.begin == static_cast<uint64_t>(bytes),
+             path, ": tensor '", name, "': data_offsets [", entry.begin, ", ", entry.end, "] do not hold ", entry.shape,
+             " of ", entry.dtype);
+  return entry;
+}
+
+/// The format allows neither overlaps nor holes: sorted by offset, each tensor starts where the one before ends.
+void check_offsets(const std::string& path, const std::vector<Entry>& entries, uint64_t bytes) {
+  uint64_t next = 0;
+  for (const Entry& entry : entries) {
+    TERN_CHECK(entry.end <= bytes, path, ": tensor '", entry.name, "' ends at byte ", entry.end, " of ", bytes,
+               " bytes of data: the file is truncated or damaged");
+    TERN_CHECK(entry.begin == next, path, ": tensor '", entry.name, "' begins at byte ", entry.begin, ", expected ", next,
+               entry.begin < next ? " (it overlaps another)" : " (there is a hole before it)");
+    next = entry.end;
+  }
+  TERN_CHECK(next == bytes, path, ": ", bytes - next, " bytes after the last tensor belong to none");
+}
+
+}  // namespace
+
+SafetensorsFile load_safetensors(const std::string& path) {
+  auto mapping = std::make_shared<Mapping>(path);
+  TERN_CHECK(mapping->bytes() >= 8, path, ": ", mapping->bytes(), " bytes are too few for a safetensors file");
+  uint64_t length = 0;
+  std::memcpy(&length, mapping->data(), 8);
+  TERN_CHECK(length <= kMaxHeader, path, ": the header claims ", length, " bytes; at most ", kMaxHeader, " are allowed");
+  TERN_CHECK(length <= mapping->bytes() - 8, path, ": the header claims ", length, " bytes, the file has ",
+             mapping->bytes() - 8, " after its length: truncated or not a safetensors file");
+  const char* text = mapping->data() + 8;
+  TERN_CHECK(length > 0 && text[0] == '{', path, ": the header must start with '{': not a safetensors file");
+  const Json header = parse_header(path, text, length);
+
+  SafetensorsFile file;
+  std::vector<Entry> entries;
+  for (const auto& [name, value] : header.items()) {
+    if (name != "__metadata__") {
+      entries.push_back(parse_entry(path, name, value));
+      continue;
+    }
+    TERN_CHECK(value.is_object(), path, ": __metadata__ must be an object of strings");
+    for (const auto& [key, item] : value.items()) {
+      TERN_CHECK(item.is_string(), path, ": __metadata__ must be an object of strings");
+      file.metadata[key] = item.get<std::string>();
+    }
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  check_offsets(path, entries, mapping->bytes() - 8 - length);
+
+  char* data = mapping->data() + 8 + length;
+  for (const Entry& entry : entries) {
+    char* begin = data + entry.begin;
+    Tensor tensor = from_blob(begin, entry.shape, entry.dtype, [mapping] {});
+    // The format does not promise alignment; typed access needs it.
+    const auto address = reinterpret_cast<uintptr_t>(begin);
+    if (address % static_cast<uintptr_t>(size_of(entry.dtype)) != 0) {
+      tensor = empty(entry.shape, {.dtype = entry.dtype});
+      std::memcpy(tensor.raw_data(), begin, static_cast<size_t>(tensor.nbytes()));
+    }
+    file.tensors.push_back({entry.name, tensor});
+  }
+  return file;
+}
+
+void save_safetensors(const StateView& tensors, const std::string& path,
+                      const std::map<std::string, std::string>& metadata) {
+  // Sorted by falling element size and then name, as the reference implementation does: data stays aligned.
+  std::vector<NamedTensor> sorted;
+  for (const NamedTensor& entry : tensors) {
+    TERN_CHECK(entry.tensor.defined(), path, ": tensor '", entry.name, "' is undefined");
+    TERN_CHECK(entry.name != "__metadata__", path, ": '__metadata__' cannot name a tensor");
+    sorted.push_back({entry.name, entry.tensor.detach().to(cpu).contiguous()});
+  }
+  std::sort(sorted.begin(), sorted.end(), [](const NamedTensor& a, const NamedTensor& b) {
+    const int64_t sa = size_of(a.tensor.dtype()), sb = size_of(b.tensor.dtype());
+    return sa != sb ? sa > sb : a.name < b.name;
+  });
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  int64_t offset = 0;
+  for (const NamedTensor& entry : sorted) {
+    TERN_CHECK(!header.contains(entry.name), path, ": two tensors are named '", entry.name, "'");
+    const Tensor& t = entry.tensor;
+    header[entry.name] = {{"dtype", kNames[static_cast<int>(t.dtype())].name},
+                          {"shape", t.shape().vec()},
+                          {"data_offsets", {offset, offset + t.nbytes()}}};
+    offset += t.nbytes();
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::exception&) {
+    fail(path, ": a tensor name or metadata value is not valid UTF-8");
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = text.size();
+  write_atomically(path, [&](const auto& append) {
+    append(&length, 8);
+    append(text.data(), text.size());
+    for (const NamedTensor& entry : sorted) append(entry.tensor.raw_data(), static_cast<size_t>(entry.tensor.nbytes()));
+  });
+}
+
+}  // namespace tern

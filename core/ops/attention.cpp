@@ -1,0 +1,240 @@
+#include "tern/core/ops/attention.h"
+
+#include <cmath>
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/function.h"
+#include "tern/core/ops/workspace.h"
+#include "tern/kernels/attention.h"
+
+namespace tern {
+namespace {
+
+/// The options and index tensors of one call, and the kernel's parameters made from them. Keeps the tensors alive.
+struct Call {
+  SequenceLayout query, key;
+  Tensor bias;
+  kernels::AttentionParams params;
+};
+
+/// Slices of one fused tensor [tokens, 3, heads, head_dim].
+kernels::View part(const Tensor& qkv, int64_t index) {
+  const int64_t shape[] = {qkv.size(0), qkv.size(2), qkv.size(3)};
+  const int64_t strides[] = {qkv.strides()[0], qkv.strides()[2], qkv.strides()[3]};
+  char* data = static_cast<char*>(qkv.raw_data()) + index * qkv.strides()[1] * size_of(qkv.dtype());
+  return {data, qkv.dtype(), 3, shape, strides};
+}
+
+Tensor empty_log_sum_exp(const Call& call, int64_t tokens, DType dtype, Device device) {
+  return empty({call.params.heads, tokens}, {dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, device});
+}
+
+void forward_kernel(const Call& call, Device device, kernels::ConstView q, kernels::ConstView k, kernels::ConstView v,
+                    const Tensor& out, const Tensor& log_sum_exp) {
+  const kernels::Stream stream = current_stream(device);
+  const Workspace workspace(kernels::attention_forward_workspace(stream, call.params, q.dtype), device);
+  kernels::attention_forward(stream, call.params, q, k, v, out.view(), log_sum_exp.view(), workspace.data());
+}
+
+void backward_kernel(const Call& call, Device device, kernels::ConstView q, kernels::ConstView k, kernels::ConstView v,
+                     const Tensor& out, const Tensor& dout, const Tensor& log_sum_exp, kernels::View dq, kernels::View dk,
+                     kernels::View dv, kernels::View dbias) {
+  const kernels::Stream stream = current_stream(device);
+  const Workspace workspace(kernels::attention_backward_workspace(stream, call.params, q.dtype), device);
+  kernels::attention_backward(stream, call.params, q, k, v, out.view(), dout.view(), log_sum_exp.view(), dq, dk, dv, dbias,
+                              workspace.data());
+}
+
+struct Attention final : Function<Attention> {
+  static constexpr const char* kName = "attention";
+  Saved q_, k_, v_, log_sum_exp_;
+  SavedOutput out_;
+  Call call_;
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, const Call& call) {
+    call_ = call;
+    const Tensor out = empty(q.shape(), q.options());
+    const Tensor log_sum_exp = empty_log_sum_exp(call, q.size(0), q.dtype(), q.device());
+    forward_kernel(call, q.device(), q.view(), k.view(), v.view(), out, log_sum_exp);
+    q_ = q;
+    k_ = k;
+    v_ = v;
+    log_sum_exp_ = log_sum_exp;
+    out_ = out;
+    return out;
+  }
+
+  Grads backward(const Tensor& gradient) override {
+    const Tensor dout = gradient.contiguous(), q = q_.get(), k = k_.get(), v = v_.get();
+    Grads grads = {empty(q.shape(), q.options()), empty(k.shape(), k.options()), empty(v.shape(), v.options()), {}};
+    Tensor dbias;
+    if (needs_grad(3)) {
+      dbias = empty(call_.bias.shape(), {q.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, q.device()});
+      grads[3] = dbias;
+    }
+    backward_kernel(call_, q.device(), q.view(), k.view(), v.view(), out_.get(), dout, log_sum_exp_.get(),
+                    grads[0].view(), grads[1].view(), grads[2].view(), dbias.view());
+    return grads;
+  }
+};
+
+struct SelfAttention final : Function<SelfAttention> {
+  static constexpr const char* kName = "attention";
+  Saved qkv_, log_sum_exp_;
+  SavedOutput out_;
+  Call call_;
+
+  Tensor forward(const Tensor& qkv, const Tensor& bias, const Call& call) {
+    call_ = call;
+    const Tensor out = empty({qkv.size(0), qkv.size(2), qkv.size(3)}, qkv.options());
+    const Tensor log_sum_exp = empty_log_sum_exp(call, qkv.size(0), qkv.dtype(), qkv.device());
+    forward_kernel(call, qkv.device(), part(qkv, 0), part(qkv, 1), part(qkv, 2), out, log_sum_exp);
+    qkv_ = qkv;
+    log_sum_exp_ = log_sum_exp;
+    out_ = out;
+    return out;
+  }
+
+  Grads backward(const Tensor& gradient) override {
+    const Tensor dout = gradient.contiguous(), qkv = qkv_.get();
+    Grads grads = {empty(qkv.shape(), qkv.options()), {}};
+    Tensor dbias;
+    if (needs_grad(1)) {
+      dbias = empty(call_.bias.shape(), {qkv.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, qkv.device()});
+      grads[1] = dbias;
+    }
+    backward_kernel(call_, qkv.device(), part(qkv, 0), part(qkv, 1), part(qkv, 2), out_.get(), dout, log_sum_exp_.get(),
+                    part(grads[0], 0), part(grads[0], 1), part(grads[0], 2), dbias.view());
+    return grads;
+  }
+};
+
+void check_layout(const char* which, const SequenceLayout& layout, int64_t tokens, Device device) {
+  TERN_CHECK(layout.offsets.defined() && layout.offsets.dtype() == DType::kInt32 && layout.offsets.dim() == 1 &&
+                 layout.offsets.numel() >= 1 && layout.offsets.is_contiguous() && layout.offsets.device() == device,
+             "attention: ", which, " offsets must be contiguous int32 [sequences + 1] on ", device);
+  TERN_CHECK(layout.max_length >= 0, "attention: max_length must be >= 0, got ", layout.max_length);
+  if (device.is_cpu()) {
+    // The kernel trusts the offsets; on the CPU they can be read at no cost.
+    const int32_t* offsets = layout.offsets.data<int32_t>();
+    const int64_t n = layout.sequences();
+    TERN_CHECK(offsets[0] >= 0 && offsets[n] <= tokens, "attention: ", which, " offsets run from ", offsets[0], " to ",
+               offsets[n], ", there are ", tokens, " tokens");
+    for (int64_t s = 0; s < n; ++s)
+      TERN_CHECK(offsets[s + 1] >= offsets[s] && offsets[s + 1] - offsets[s] <= layout.max_length, "attention: ", which,
+                 " sequence ", s, " has length ", offsets[s + 1] - offsets[s], ", expected 0 to max_length ",
+                 layout.max_length);
+  }
+  const auto per_token = [&](const Tensor& t, DType dtype) {
+    return !t.defined() || (t.numel() == tokens && t.is_contiguous() && t.device() == device &&
+                            (t.dtype() == dtype || (dtype == DType::kUInt8 && t.dtype() == DType::kBool)));
+  };
+  TERN_CHECK(per_token(layout.key_mask, DType::kUInt8), "attention: key_mask must be contiguous uint8 or bool [", tokens,
+             "] on ", device);
+  TERN_CHECK(per_token(layout.row_keys, DType::kInt64), "attention: row_keys must be contiguous int64 [", tokens, "] on ",
+             device);
+}
+
+Call make_call(const SequenceLayout& query, const SequenceLayout& key, const AttentionOptions& options, int64_t heads,
+               int64_t kv_heads, int64_t head_dim, const Tensor& bias) {
+  TERN_CHECK(query.sequences() == key.sequences(), "attention: ", query.sequences(), " query sequences and ",
+             key.sequences(), " key sequences");
+  TERN_CHECK(kv_heads > 0 && heads % kv_heads == 0, "attention: ", heads, " query heads are not a multiple of ", kv_heads,
+             " key heads");
+  TERN_CHECK(head_dim >= 1 && head_dim <= 256, "attention: head_dim must be 1 to 256, got ", head_dim);
+  TERN_CHECK(std::isfinite(options.scale) && options.window >= -1, "attention: scale must be finite and window >= -1");
+  Call call{query, key, bias, {}};
+  kernels::AttentionParams& p = call.params;
+  p.sequences = query.sequences();
+  p.query_offsets = query.offsets.data<int32_t>();
+  p.key_offsets = key.offsets.data<int32_t>();
+  p.max_query_length = query.max_length;
+  p.max_key_length = key.max_length;
+  p.heads = heads;
+  p.kv_heads = kv_heads;
+  p.head_dim = head_dim;
+  p.scale = options.scale == 0 ? 1 / std::sqrt(static_cast<double>(head_dim)) : options.scale;
+  p.causal = options.causal;
+  p.window = options.window;
+  if (key.key_mask.defined()) p.key_mask = static_cast<const uint8_t*>(key.key_mask.raw_data());
+  if (query.row_keys.defined()) p.row_keys = query.row_keys.data<int64_t>();
+  p.dropout = draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention");
+  if (bias.defined()) {
+    const auto fits = [&](int d, int64_t n) { return bias.size(d) == 1 || bias.size(d) == n; };
+    TERN_CHECK(bias.dim() == 4 && fits(0, p.sequences) && fits(1, heads) && bias.size(2) == p.max_query_length &&
+                   bias.size(3) == p.max_key_length,
+               "attention: bias is ", bias.shape(), ", expected [", p.sequences, " or 1, ", heads, " or 1, ",
+               p.max_query_length, ", ", p.max_key_length, "]");
+    p.bias = bias.view();
+    for (int d = 0; d < 2; ++d)
+      if (bias.size(d) == 1) p.bias.strides[d] = 0;
+  }
+  return call;
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const SequenceLayout& query_layout,
+                 const SequenceLayout& key_layout, const AttentionOptions& options) {
+  Tensor q = q_in, k = k_in, v = v_in;
+  autocast_inputs("attention", {&q, &k, &v});
+  TERN_CHECK(q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(2) == k.size(2),
+             "attention: expected q [tokens, heads, head_dim] and k, v [tokens, kv_heads, head_dim], got ", q.shape(), ", ",
+             k.shape(), ", ", v.shape());
+  TERN_CHECK(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
+             "attention: q, k and v must be of one floating dtype, got ", q.dtype(), ", ", k.dtype(), ", ", v.dtype());
+  TERN_CHECK(q.device() == k.device() && q.device() == v.device(), "attention: q, k and v must be on one device");
+  check_layout("query", query_layout, q.size(0), q.device());
+  check_layout("key", key_layout, k.size(0), k.device());
+  const auto rows = [](const Tensor& t) { return t.strides()[2] == 1 ? t : t.contiguous(); };
+  const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
+  return Attention::apply(rows(q), rows(k), rows(v), bias,
+                          make_call(query_layout, key_layout, options, q.size(1), k.size(1), q.size(2), bias));
+}
+
+Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const AttentionOptions& options) {
+  Tensor qkv = qkv_in;
+  autocast_inputs("attention", {&qkv});
+  TERN_CHECK(qkv.dim() == 4 && qkv.size(1) == 3 && is_floating(qkv.dtype()),
+             "attention: qkv must be a floating tensor [tokens, 3, heads, head_dim], got ", qkv.describe());
+  check_layout("query", layout, qkv.size(0), qkv.device());
+  const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
+  const Call call = make_call(layout, layout, options, qkv.size(2), qkv.size(2), qkv.size(3), bias);
+  return SelfAttention::apply(qkv.contiguous(), bias, call).reshape({qkv.size(0), qkv.size(2) * qkv.size(3)});
+}
+
+SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask, Device device) {
+  TERN_CHECK(batch >= 0 && length >= 0 && (length == 0 || batch <= INT32_MAX / length),
+             "padded_layout: ", batch, " sequences of ", length, " tokens do not fit 32-bit offsets");
+  SequenceLayout layout;
+  layout.offsets = from_vector([&] {
+    std::vector<int32_t> offsets;
+    for (int64_t s = 0; s <= batch; ++s) offsets.push_back(static_cast<int32_t>(s * length));
+    return offsets;
+  }(), {batch + 1}).to(device);
+  layout.max_length = length;
+  if (key_mask.defined()) {
+    TERN_CHECK(key_mask.shape() == Shape({batch, length}), "padded_layout: key_mask is ", key_mask.shape(), ", expected [",
+               batch, ", ", length, "]");
+    layout.key_mask = key_mask.to(DType::kBool).contiguous().reshape({-1});
+  }
+  return layout;
+}
+
+SequenceLayout packed_layout(const std::vector<int64_t>& lengths, Device device) {
+  std::vector<int32_t> offsets = {0};
+  int64_t total = 0, longest = 0;
+  for (int64_t length : lengths) {
+    TERN_CHECK(length >= 0, "packed_layout: a length is ", length);
+    total += length;
+    longest = std::max(longest, length);
+    TERN_CHECK(total <= INT32_MAX, "packed_layout: the tokens do not fit 32-bit offsets");
+    offsets.push_back(static_cast<int32_t>(total));
+  }
+  SequenceLayout layout;
+  layout.offsets = from_vector(offsets, {static_cast<int64_t>(offsets.size())}).to(device);
+  layout.max_length = longest;
+  return layout;
+}
+
+}  // namespace tern

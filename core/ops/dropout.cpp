@@ -1,0 +1,51 @@
+#include "tern/core/ops/dropout.h"
+
+#include "tern/core/autograd/function.h"
+#include "tern/kernels/norm.h"
+
+namespace tern {
+namespace {
+
+struct DropoutOp final : Function<DropoutOp> {
+  static constexpr const char* kName = "dropout";
+  static constexpr bool kTwiceDifferentiable = true;
+  kernels::Dropout dropout_;
+  Tensor row_keys_;
+  Tensor forward(const Tensor& x, const kernels::Dropout& dropout, const std::vector<Tensor>& row_keys) {
+    dropout_ = dropout;
+    row_keys_ = row_keys[0];
+    const Tensor y = empty(x.shape(), x.options());
+    kernels::dropout(current_stream(x.device()), x.view(), dropout, row_keys_.view(), y.view());
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    return {DropoutOp::apply(dy.contiguous(), dropout_, std::vector<Tensor>{row_keys_})};
+  }
+};
+
+}  // namespace
+
+kernels::Dropout draw(const DropoutOptions& options, const char* op) {
+  TERN_CHECK(options.p >= 0 && options.p <= 1, op, ": the dropout probability must be in [0, 1], got ", options.p);
+  if (options.p == 0) return {};
+  Generator& generator = options.generator ? *options.generator : default_generator();
+  return {options.p, generator.next()};
+}
+
+void check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device device) {
+  TERN_CHECK(!row_keys.defined() || (row_keys.dtype() == DType::kInt64 && row_keys.numel() == rows &&
+                                     row_keys.is_contiguous() && row_keys.device() == device),
+             op, ": row_keys is ", row_keys.defined() ? row_keys.describe() : "", ", expected contiguous int64 [", rows,
+             "] on ", device);
+}
+
+Tensor dropout(const Tensor& x, const DropoutOptions& options) {
+  TERN_CHECK(is_floating(x.dtype()), "dropout: expected a floating tensor, got ", x.dtype());
+  const kernels::Dropout dropout = draw(options, "dropout");
+  if (dropout.p == 0) return x;
+  if (x.dim() == 0) return DropoutOp::apply(x.reshape({1}), dropout, std::vector<Tensor>{{}}).reshape(Shape{});
+  check_row_keys("dropout", options.row_keys, x.view().rows(), x.device());
+  return DropoutOp::apply(x.contiguous(), dropout, std::vector<Tensor>{options.row_keys});
+}
+
+}  // namespace tern

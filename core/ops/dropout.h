@@ -1,0 +1,23 @@
+#pragma once
+
+#include "tern/core/generator.h"
+#include "tern/core/tensor.h"
+
+namespace tern {
+
+/// Dropout as an argument of an op. p in [0, 1]; 0 means none and draws nothing. Without a generator the thread's default
+/// is used. row_keys: undefined, or int64 with one entry per row (all dimensions but the last): rows with equal keys get
+/// equal masks, which makes a packed batch draw the masks of the padded one (kernels/random.h).
+struct DropoutOptions {
+  double p = 0;
+  Generator* generator = nullptr;
+  Tensor row_keys = {};
+};
+
+/// Zeroes each element with probability p and scales the rest by 1 / (1 - p) (Srivastava et al., JMLR 2014).
+Tensor dropout(const Tensor& x, const DropoutOptions& options);
+
+/// The generator's next key, for ops that take DropoutOptions. Throws Error when p is outside [0, 1] or NaN.
+kernels::Dropout draw(const DropoutOptions& options, const char* op);
+
+}  // namespace tern

@@ -1,0 +1,164 @@
+#include "tern/core/ops/indexing.h"
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/function.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/workspace.h"
+#include "tern/kernels/copy.h"
+#include "tern/kernels/embedding.h"
+
+namespace tern {
+namespace {
+
+/// Rows of weight; ids one-dimensional.
+struct Embedding final : Function<Embedding> {
+  static constexpr const char* kName = "embedding";
+  Saved ids_;
+  Shape shape_;
+  DType dtype_ = DType::kFloat32;
+  int64_t padding_index_ = -1;
+
+  Tensor forward(const Tensor& weight, const Tensor& ids, int64_t padding_index) {
+    ids_ = ids;
+    shape_ = weight.shape();
+    dtype_ = weight.dtype();
+    padding_index_ = padding_index;
+    const Tensor y = empty({ids.numel(), weight.size(1)}, weight.options());
+    const Tensor bad = zeros({2}, {DType::kInt64, weight.device()});
+    kernels::embedding_forward(current_stream(weight.device()), weight.view(), ids.view(), y.view(), bad.data<int64_t>());
+    const std::vector<int64_t> found = bad.to_vector<int64_t>();
+    TERN_CHECK(found[0] == 0, "embedding: id ", ids[found[1]].item<int64_t>(), " at position ", found[1],
+               " lies outside [0, ", weight.size(0), ") (", found[0], " such ids)");
+    return y;
+  }
+
+  Grads backward(const Tensor& gradient) override {
+    const Tensor dy = gradient.contiguous(), ids = ids_.get();
+    const kernels::Stream stream = current_stream(dy.device());
+    const Tensor dweight = empty(shape_, {dtype_, dy.device()});
+    const Workspace workspace(kernels::embedding_backward_workspace(stream, ids.numel(), shape_[0], shape_[1]),
+                              dy.device());
+    kernels::embedding_backward(stream, dy.view(), ids.view(), padding_index_, workspace.data(), dweight.view());
+    return {dweight, {}};
+  }
+};
+
+struct Gather final : Function<Gather> {
+  static constexpr const char* kName = "gather";
+  Saved index_;
+  Shape shape_;
+  int d_ = 0;
+  Tensor forward(const Tensor& x, const Tensor& index, int d) {
+    index_ = index;
+    shape_ = x.shape();
+    d_ = d;
+    const Tensor y = empty(index.shape(), x.options());
+    kernels::gather(current_stream(x.device()), x.view(), d, index.view(), y.view());
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor dx = empty(shape_, dy.options());
+    kernels::gather_backward(current_stream(dy.device()), dy.view(), d_, index_.get().view(), dx.view());
+    return {dx, {}};
+  }
+};
+
+void check_index_range(const char* op, const Tensor& index, int64_t size) {
+  int64_t range[2] = {0, -1};
+  kernels::index_range(current_stream(index.device()), index.view(), range);
+  TERN_CHECK(range[1] < range[0] || (range[0] >= 0 && range[1] < size), op, ": index ", range[0] < 0 ? range[0] : range[1],
+             " lies outside [0, ", size, ")");
+}
+
+struct Cat final : Function<Cat> {
+  static constexpr const char* kName = "cat";
+  static constexpr bool kTwiceDifferentiable = true;
+  int d_ = 0;
+  int64_t first_ = 0;
+  /// Two at a time: the general form is a fold of this.
+  Tensor forward(const Tensor& a, const Tensor& b, int d) {
+    d_ = d;
+    first_ = a.size(d);
+    const Tensor y = empty(a.shape().with(d, a.size(d) + b.size(d)), a.options());
+    kernels::copy(current_stream(a.device()), a.view(), y.slice(d, 0, first_).view());
+    kernels::copy(current_stream(a.device()), b.view(), y.slice(d, first_).view());
+    return y;
+  }
+  Grads backward(const Tensor& dy) override { return {dy.slice(d_, 0, first_), dy.slice(d_, first_)}; }
+};
+
+}  // namespace
+
+Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding_index) {
+  TERN_CHECK(weight.dim() == 2, "embedding: weight must be [count, width], got ", weight.shape());
+  TERN_CHECK(ids.dtype() == DType::kInt64 || ids.dtype() == DType::kInt32, "embedding: ids must be int64 or int32, got ",
+             ids.dtype());
+  TERN_CHECK(weight.device() == ids.device(), "embedding: weight is on ", weight.device(), ", ids on ", ids.device());
+  TERN_CHECK(padding_index >= -1 && padding_index < weight.size(0), "embedding: padding_index ", padding_index,
+             " lies outside [0, ", weight.size(0), ")");
+  std::vector<int64_t> sizes = ids.shape().vec();
+  sizes.push_back(weight.size(1));
+  return Embedding::apply(weight.contiguous(), ids.contiguous().reshape({-1}), padding_index).reshape(sizes);
+}
+
+Tensor gather(const Tensor& x, int d, const Tensor& index) {
+  const int i = x.shape().wrap(d);
+  TERN_CHECK(index.dtype() == DType::kInt64 && index.dim() == x.dim(), "gather: index must be int64 with ", x.dim(),
+             " dimensions, got ", index.describe());
+  for (int e = 0; e < x.dim(); ++e)
+    TERN_CHECK(e == i || index.shape()[e] <= x.shape()[e], "gather: index ", index.shape(), " is larger than x ", x.shape(),
+               " in dimension ", e);
+  check_index_range("gather", index, x.shape()[i]);
+  return Gather::apply(x, index, i);
+}
+
+Tensor index_select(const Tensor& x, int d, const Tensor& index) {
+  const int i = x.shape().wrap(d);
+  TERN_CHECK(index.dim() == 1 && (index.dtype() == DType::kInt64 || index.dtype() == DType::kInt32),
+             "index_select: index must be int64 or int32 with one dimension, got ", index.describe());
+  check_index_range("index_select", index, x.shape()[i]);
+  if (i == 0 && x.dim() >= 2) {
+    // Rows: the embedding kernels.
+    std::vector<int64_t> sizes = x.shape().vec();
+    sizes[0] = index.numel();
+    const Tensor flat = x.contiguous().reshape({x.size(0), x.numel() / std::max<int64_t>(x.size(0), 1)});
+    return embedding(flat, index).reshape(sizes);
+  }
+  std::vector<int64_t> column(static_cast<size_t>(x.dim()), 1);
+  column[static_cast<size_t>(i)] = index.numel();
+  return gather(x, i, index.to(DType::kInt64).reshape(column).expand(x.shape().with(i, index.numel())));
+}
+
+Tensor cat(const std::vector<Tensor>& tensors, int d) {
+  TERN_CHECK(!tensors.empty(), "cat: expected at least one tensor");
+  const int i = tensors[0].shape().wrap(d);
+  DType dtype = tensors[0].dtype();
+  for (const Tensor& x : tensors) {
+    TERN_CHECK(x.dim() == tensors[0].dim() && x.shape().with(i, 0) == tensors[0].shape().with(i, 0), "cat: ",
+               tensors[0].shape(), " and ", x.shape(), " differ outside dimension ", d);
+    dtype = promote(dtype, x.dtype());
+  }
+  // Pairs of neighbours, so that every element is copied log(n) times at most.
+  std::vector<Tensor> level;
+  for (const Tensor& x : tensors) level.push_back(x.to(dtype));
+  while (level.size() > 1) {
+    std::vector<Tensor> next;
+    for (size_t k = 0; k + 1 < level.size(); k += 2) next.push_back(Cat::apply(level[k], level[k + 1], i));
+    if (level.size() % 2) next.push_back(level.back());
+    level = std::move(next);
+  }
+  return level[0];
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, int d) {
+  TERN_CHECK(!tensors.empty(), "stack: expected at least one tensor");
+  const int i = d < 0 ? d + tensors[0].dim() + 1 : d;
+  std::vector<Tensor> rows;
+  for (const Tensor& x : tensors) {
+    TERN_CHECK(x.shape() == tensors[0].shape(), "stack: shapes ", tensors[0].shape(), " and ", x.shape(), " differ");
+    rows.push_back(x.unsqueeze(i));
+  }
+  return cat(rows, i);
+}
+
+}  // namespace tern

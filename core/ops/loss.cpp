@@ -1,0 +1,90 @@
+#include "tern/core/ops/loss.h"
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/function.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/reduce.h"
+#include "tern/kernels/softmax.h"
+
+namespace tern {
+namespace {
+
+/// Per-row losses; the reduction is made of ops around it.
+struct CrossEntropy final : Function<CrossEntropy> {
+  static constexpr const char* kName = "cross_entropy";
+  Saved logits_;
+  Tensor targets_, log_sum_exp_, weights_;
+  int64_t ignore_index_ = -100;
+  double smoothing_ = 0;
+
+  Tensor forward(const Tensor& logits, const std::vector<Tensor>& targets_and_weights, int64_t ignore_index,
+                 double smoothing) {
+    logits_ = logits;
+    targets_ = targets_and_weights[0];
+    weights_ = targets_and_weights[1];
+    ignore_index_ = ignore_index;
+    smoothing_ = smoothing;
+    const TensorOptions options{logits.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, logits.device()};
+    const Tensor losses = empty({logits.size(0)}, options);
+    log_sum_exp_ = empty({logits.size(0)}, options);
+    const Tensor bad = zeros({1}, {DType::kInt64, logits.device()});
+    kernels::cross_entropy_forward(current_stream(logits.device()), logits.view(), targets_.view(), weights_.view(),
+                                   ignore_index, smoothing, losses.view(), log_sum_exp_.view(), bad.data<int64_t>());
+    TERN_CHECK(bad.item<int64_t>() == 0, "cross_entropy: ", bad.item<int64_t>(), " of ", logits.size(0),
+               " targets lie outside [0, ", logits.size(1), ") and are not the ignored index ", ignore_index);
+    return losses;
+  }
+
+  Grads backward(const Tensor& dy) override {
+    const Tensor logits = logits_.get();
+    Tensor scale = weights_.defined() ? mul(dy, weights_) : dy;
+    scale = mul(scale, ne(targets_, full({}, static_cast<double>(ignore_index_), targets_.options())).to(dy.dtype()));
+    const Tensor dlogits = empty(logits.shape(), logits.options());
+    kernels::cross_entropy_backward(current_stream(logits.device()), logits.view(), targets_.view(), log_sum_exp_.view(),
+                                    scale.contiguous().view(), ignore_index_, smoothing_, dlogits.view());
+    return {dlogits};
+  }
+};
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options) {
+  TERN_CHECK(logits.dim() == 2 && is_floating(logits.dtype()),
+             "cross_entropy: logits must be a floating tensor [rows, classes], got ", logits.describe());
+  TERN_CHECK(logits.size(1) > 0, "cross_entropy: logits have no classes: ", logits.shape());
+  TERN_CHECK(targets.dim() == 1 && targets.size(0) == logits.size(0) && targets.dtype() == DType::kInt64,
+             "cross_entropy: targets must be int64 [", logits.size(0), "], got ", targets.describe());
+  TERN_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+             "cross_entropy: label_smoothing must be in [0, 1], got ", options.label_smoothing);
+  TERN_CHECK(logits.device() == targets.device(), "cross_entropy: logits are on ", logits.device(), ", targets on ",
+             targets.device());
+  const DType dtype = logits.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  Tensor weights = options.row_weights;
+  if (weights.defined()) {
+    TERN_CHECK(weights.dim() == 1 && weights.size(0) == logits.size(0), "cross_entropy: row_weights must be [",
+               logits.size(0), "], got ", weights.shape());
+    weights = weights.detach().to(dtype).contiguous();
+  }
+  const Tensor losses = CrossEntropy::apply(logits.contiguous(), std::vector<Tensor>{targets.contiguous(), weights},
+                                            options.ignore_index, options.label_smoothing);
+  if (options.reduction == LossReduction::kNone) return losses;
+  const Tensor total = sum(losses);
+  if (options.reduction == LossReduction::kSum) return total;
+  NoGrad off;
+  Tensor used = ne(targets, full({}, static_cast<double>(options.ignore_index), targets.options())).to(dtype);
+  if (weights.defined()) used = mul(used, weights);
+  Tensor count = sum(used);
+  count = where(eq(count, full({}, 0, count.options())), ones({}, count.options()), count);
+  GradMode on(true);
+  return div(total, count);
+}
+
+Tensor mse_loss(const Tensor& prediction, const Tensor& target) {
+  TERN_CHECK(prediction.shape() == target.shape(), "mse_loss: prediction is ", prediction.shape(), ", target ",
+             target.shape());
+  Tensor a = prediction, b = target;
+  autocast_inputs("mse_loss", {&a, &b});
+  return mean(square(sub(a, b)));
+}
+
+}  // namespace tern

@@ -1,0 +1,92 @@
+#include "tern/core/ops/matmul.h"
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/function.h"
+#include "tern/core/ops/workspace.h"
+#include "tern/kernels/gemm.h"
+
+namespace tern {
+namespace {
+
+/// A matrix as the gemm kernel takes it: the last dimension contiguous, with or without transposition; a copy otherwise.
+struct Operand {
+  Tensor tensor;  // [batch, rows, cols] after the transposition named by `transposed` is undone
+  bool transposed = false;
+};
+
+Operand as_operand(const Tensor& x) {
+  const Strides& s = x.strides();
+  const bool plain = (s[2] == 1 || x.shape()[2] <= 1) && (s[1] >= x.shape()[2] || x.shape()[1] <= 1);
+  if (plain) return {x, false};
+  const bool flipped = (s[1] == 1 || x.shape()[1] <= 1) && (s[2] >= x.shape()[1] || x.shape()[2] <= 1);
+  if (flipped) return {x.transpose(1, 2), true};
+  return {x.contiguous(), false};
+}
+
+/// c[batch, m, n] = a[batch, m, k] b[batch, k, n].
+struct BatchedMatmul final : Function<BatchedMatmul> {
+  static constexpr const char* kName = "matmul";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved a_, b_;
+  Tensor forward(const Tensor& a, const Tensor& b) {
+    if (needs_grad(1)) a_ = a;
+    if (needs_grad(0)) b_ = b;
+    const Operand left = as_operand(a), right = as_operand(b);
+    const Tensor c = empty({a.size(0), a.size(1), b.size(2)}, a.options());
+    const kernels::Stream stream = current_stream(a.device());
+    const Workspace workspace(kernels::gemm_workspace(stream, left.transposed, right.transposed, left.tensor.view(),
+                                                      right.tensor.view(), c.view()),
+                              a.device());
+    kernels::gemm(stream, left.transposed, right.transposed, 1, left.tensor.view(), right.tensor.view(), 0, c.view(),
+                  workspace.data());
+    return c;
+  }
+  Grads backward(const Tensor& dc) override {
+    Grads grads(2);
+    if (needs_grad(0)) grads[0] = matmul(dc, b_.get().transpose(1, 2));
+    if (needs_grad(1)) grads[1] = matmul(a_.get().transpose(1, 2), dc);
+    return grads;
+  }
+};
+
+/// The leading dimensions of a matrix stack.
+Shape batch_shape(const Tensor& x) { return Shape(x.shape().data(), x.dim() - 2); }
+
+Tensor with_batch(const Tensor& x, const Shape& batch) {
+  std::vector<int64_t> sizes = batch.vec();
+  sizes.push_back(x.size(-2));
+  sizes.push_back(x.size(-1));
+  return x.expand(sizes).reshape({batch.numel(), x.size(-2), x.size(-1)});
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& first, const Tensor& second) {
+  Tensor a = first, b = second;
+  TERN_CHECK(a.dim() >= 1 && b.dim() >= 1, "matmul: 0-dimensional inputs have no product of matrices: ", a.shape(), " and ",
+             b.shape());
+  autocast_inputs("matmul", {&a, &b});
+  TERN_CHECK(a.dtype() == b.dtype() && is_floating(a.dtype()), "matmul: expected two tensors of one floating dtype, got ",
+             a.dtype(), " and ", b.dtype());
+  TERN_CHECK(a.device() == b.device(), "matmul: inputs are on ", a.device(), " and ", b.device());
+  const bool row = a.dim() == 1, column = b.dim() == 1;
+  if (row) a = a.unsqueeze(0);
+  if (column) b = b.unsqueeze(1);
+  TERN_CHECK(a.size(-1) == b.size(-2), "matmul: ", first.shape(), " and ", second.shape(),
+             " do not fit: the last dimension of the first must be the second last of the second");
+  // A stack of matrices against one matrix is one product of a taller matrix.
+  if (b.dim() == 2 && a.dim() > 2) {
+    std::vector<int64_t> sizes = a.shape().vec();
+    sizes.back() = b.size(1);
+    const Tensor flat = a.reshape({1, a.numel() / std::max<int64_t>(a.size(-1), 1), a.size(-1)});
+    Tensor c = a.size(-1) > 0 ? BatchedMatmul::apply(flat, b.unsqueeze(0)).reshape(sizes) : zeros(Shape(sizes), a.options());
+    return column ? c.reshape(Shape(sizes).without(-1)) : c;
+  }
+  const Shape batch = broadcast_shapes("matmul", batch_shape(a), batch_shape(b));
+  std::vector<int64_t> sizes = batch.vec();
+  if (!row) sizes.push_back(a.size(-2));
+  if (!column) sizes.push_back(b.size(-1));
+  return BatchedMatmul::apply(with_batch(a, batch), with_batch(b, batch)).reshape(sizes);
+}
+
+}  // namespace tern

@@ -1,0 +1,94 @@
+#include "tern/core/ops/norm.h"
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/function.h"
+#include "tern/core/ops/workspace.h"
+#include "tern/kernels/norm.h"
+
+namespace tern {
+namespace {
+
+struct LayerNorm final : Function<LayerNorm> {
+  static constexpr const char* kName = "layer_norm";
+  Saved z_, weight_, mean_, rstd_;
+  Tensor row_keys_;
+  kernels::Dropout dropout_;
+  DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
+
+  Tensor forward(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias, double eps,
+                 const kernels::Dropout& dropout, const std::vector<Tensor>& row_keys) {
+    dropout_ = dropout;
+    row_keys_ = row_keys[0];
+    if (weight.defined()) weight_dtype_ = weight.dtype();
+    if (bias.defined()) bias_dtype_ = bias.dtype();
+    const TensorOptions statistics{x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, x.device()};
+    const int64_t rows = x.view().rows();
+    const Tensor y = empty(x.shape(), x.options()), mean = empty({rows}, statistics), rstd = empty({rows}, statistics);
+    // Without residual and dropout the normalised tensor is x itself.
+    const bool separate = residual.defined() || dropout.p > 0;
+    const Tensor z = separate && recorded() ? empty(x.shape(), x.options()) : Tensor();
+    kernels::layer_norm_forward(current_stream(x.device()), x.view(), residual.view(), weight.view(), bias.view(), eps,
+                                dropout, row_keys_.view(), z.view(), y.view(), mean.view(), rstd.view());
+    z_ = separate ? z : x;
+    mean_ = mean;
+    rstd_ = rstd;
+    weight_ = weight;
+    return y;
+  }
+
+  Grads backward(const Tensor& gradient) override {
+    const Tensor dy = gradient.contiguous(), z = z_.get(), weight = weight_.defined() ? weight_.get() : Tensor();
+    const Tensor mean = mean_.get(), rstd = rstd_.get();
+    const kernels::Stream stream = current_stream(dy.device());
+    const bool masked = dropout_.p > 0 && needs_grad(0);
+    Grads grads(4);
+    const Tensor dz = empty(dy.shape(), dy.options());
+    const Tensor dx = masked ? empty(dy.shape(), dy.options()) : Tensor();
+    if (needs_grad(2)) grads[2] = empty({dy.size(-1)}, {weight_dtype_, dy.device()});
+    if (needs_grad(3)) grads[3] = empty({dy.size(-1)}, {bias_dtype_, dy.device()});
+    const Workspace workspace(
+        kernels::layer_norm_backward_workspace(stream, dy.view().rows(), dy.size(-1), dy.dtype()), dy.device());
+    kernels::layer_norm_backward(stream, dy.view(), z.view(), weight.view(), mean.view(), rstd.view(), dropout_,
+                                 row_keys_.view(), workspace.data(), dz.view(), dx.view(), grads[2].view(),
+                                 grads[3].view());
+    if (needs_grad(0)) grads[0] = masked ? dx : dz;
+    if (needs_grad(1)) grads[1] = dz;
+    return grads;
+  }
+};
+
+void check_affine(const char* name, const Tensor& parameter, const Tensor& x) {
+  TERN_CHECK(!parameter.defined() || (parameter.dim() == 1 && parameter.size(0) == x.size(-1)), "layer_norm: ", name,
+             " must be [", x.size(-1), "], got ", parameter.defined() ? parameter.shape() : Shape());
+  TERN_CHECK(!parameter.defined() || parameter.dtype() == x.dtype() || parameter.dtype() == DType::kFloat32,
+             "layer_norm: ", name, " must be ", x.dtype(), " or float32, got ",
+             parameter.defined() ? parameter.dtype() : x.dtype());
+}
+
+}  // namespace
+
+void check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device device);
+
+Tensor dropout_residual_layer_norm(const Tensor& x_in, const Tensor& residual_in, const Tensor& weight, const Tensor& bias,
+                                   double eps, const DropoutOptions& options) {
+  Tensor x = x_in, residual = residual_in;
+  autocast_inputs("dropout_residual_layer_norm", {&x, &residual});
+  TERN_CHECK(is_floating(x.dtype()) && x.dim() >= 1, "layer_norm: expected a floating tensor of at least one dimension, got ",
+             x.describe());
+  TERN_CHECK(x.size(-1) > 0, "layer_norm: the normalised dimension of ", x.shape(), " is empty");
+  TERN_CHECK(eps >= 0, "layer_norm: eps must be >= 0, got ", eps);
+  check_affine("weight", weight, x);
+  check_affine("bias", bias, x);
+  TERN_CHECK(!residual.defined() || (residual.shape() == x.shape() && residual.dtype() == x.dtype()),
+             "layer_norm: residual is ", residual.defined() ? residual.describe() : "", ", expected ", x.describe());
+  check_row_keys("layer_norm", options.row_keys, x.view().rows(), x.device());
+  const auto plain = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
+  return LayerNorm::apply(x.contiguous(), plain(residual), plain(weight), plain(bias), eps, draw(options, "layer_norm"),
+                          std::vector<Tensor>{options.row_keys});
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  return dropout_residual_layer_norm(x, {}, weight, bias, eps, {});
+}
+
+}  // namespace tern

@@ -1,0 +1,13 @@
+#pragma once
+// All differentiable ops, by family.
+
+#include "tern/core/ops/attention.h"
+#include "tern/core/ops/dropout.h"
+#include "tern/core/ops/indexing.h"
+#include "tern/core/ops/linear.h"
+#include "tern/core/ops/loss.h"
+#include "tern/core/ops/matmul.h"
+#include "tern/core/ops/norm.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/reduce.h"
+#include "tern/core/ops/softmax.h"

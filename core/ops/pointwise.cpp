@@ -1,0 +1,95 @@
+#include "tern/core/ops/pointwise.h"
+
+#include <cmath>
+
+#include "tern/core/autograd/pointwise_function.h"
+
+namespace tern {
+
+namespace op = kernels;
+
+Tensor neg(const Tensor& x) { return pointwise(op::Neg{}, x); }
+Tensor abs(const Tensor& x) { return pointwise(op::Abs{}, x); }
+Tensor exp(const Tensor& x) { return pointwise(op::Exp{}, x); }
+Tensor expm1(const Tensor& x) { return pointwise(op::Expm1{}, x); }
+Tensor log(const Tensor& x) { return pointwise(op::Log{}, x); }
+Tensor log1p(const Tensor& x) { return pointwise(op::Log1p{}, x); }
+Tensor sqrt(const Tensor& x) { return pointwise(op::Sqrt{}, x); }
+Tensor rsqrt(const Tensor& x) { return pointwise(op::Rsqrt{}, x); }
+Tensor square(const Tensor& x) { return pointwise(op::Square{}, x); }
+Tensor reciprocal(const Tensor& x) { return pointwise(op::Reciprocal{}, x); }
+Tensor sigmoid(const Tensor& x) { return pointwise(op::Sigmoid{}, x); }
+Tensor tanh(const Tensor& x) { return pointwise(op::Tanh{}, x); }
+Tensor sin(const Tensor& x) { return pointwise(op::Sin{}, x); }
+Tensor cos(const Tensor& x) { return pointwise(op::Cos{}, x); }
+Tensor erf(const Tensor& x) { return pointwise(op::Erf{}, x); }
+Tensor floor(const Tensor& x) { return pointwise(op::Floor{}, x); }
+Tensor relu(const Tensor& x) { return pointwise(op::Relu{}, x); }
+Tensor leaky_relu(const Tensor& x, double slope) { return pointwise(op::LeakyRelu{slope}, x); }
+Tensor gelu(const Tensor& x) { return pointwise(op::Gelu{}, x); }
+Tensor gelu_tanh(const Tensor& x) { return pointwise(op::GeluTanh{}, x); }
+Tensor silu(const Tensor& x) { return pointwise(op::Silu{}, x); }
+Tensor softplus(const Tensor& x) { return pointwise(op::Softplus{}, x); }
+Tensor pow(const Tensor& x, double exponent) { return pointwise(op::PowScalar{exponent}, x); }
+Tensor isnan(const Tensor& x) { return pointwise(op::IsNan{}, x); }
+Tensor isfinite(const Tensor& x) { return pointwise(op::IsFinite{}, x); }
+Tensor logical_not(const Tensor& x) { return pointwise(op::LogicalNot{}, x); }
+
+Tensor clamp(const Tensor& x, double low, double high) {
+  TERN_CHECK(low <= high, "clamp: the lower bound ", low, " is above the upper bound ", high);
+  return pointwise(op::Clamp{low, high}, x);
+}
+
+Tensor add(const Tensor& a, const Tensor& b) { return pointwise(op::Add{}, a, b); }
+Tensor sub(const Tensor& a, const Tensor& b) { return pointwise(op::Sub{}, a, b); }
+Tensor mul(const Tensor& a, const Tensor& b) { return pointwise(op::Mul{}, a, b); }
+Tensor div(const Tensor& a, const Tensor& b) { return pointwise(op::Div{}, a, b); }
+Tensor pow(const Tensor& a, const Tensor& b) { return pointwise(op::Pow{}, a, b); }
+Tensor maximum(const Tensor& a, const Tensor& b) { return pointwise(op::Maximum{}, a, b); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return pointwise(op::Minimum{}, a, b); }
+Tensor eq(const Tensor& a, const Tensor& b) { return pointwise(op::Equal{}, a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return pointwise(op::NotEqual{}, a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return pointwise(op::Less{}, a, b); }
+Tensor le(const Tensor& a, const Tensor& b) { return pointwise(op::LessEqual{}, a, b); }
+Tensor gt(const Tensor& a, const Tensor& b) { return pointwise(op::Greater{}, a, b); }
+Tensor ge(const Tensor& a, const Tensor& b) { return pointwise(op::GreaterEqual{}, a, b); }
+Tensor logical_and(const Tensor& a, const Tensor& b) { return pointwise(op::LogicalAnd{}, a, b); }
+Tensor logical_or(const Tensor& a, const Tensor& b) { return pointwise(op::LogicalOr{}, a, b); }
+
+namespace {
+/// An integer tensor meets a fractional C++ scalar in float32, as in PyTorch.
+Tensor for_scalar(const Tensor& a, double value) {
+  return !is_floating(a.dtype()) && value != std::floor(value) ? a.to(float32) : a;
+}
+}  // namespace
+
+Tensor add(const Tensor& a, double b) { return pointwise(op::AddScalar{b}, for_scalar(a, b)); }
+Tensor sub(const Tensor& a, double b) { return pointwise(op::AddScalar{-b}, for_scalar(a, b)); }
+Tensor mul(const Tensor& a, double b) { return pointwise(op::MulScalar{b}, for_scalar(a, b)); }
+Tensor div(const Tensor& a, double b) {
+  const Tensor x = is_floating(a.dtype()) ? a : a.to(float32);
+  return pointwise(op::Div{}, x, full({}, b, x.options()));
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  TERN_CHECK(condition.dtype() == DType::kBool, "where: the condition must be bool, got ", condition.dtype());
+  return pointwise(op::Where{}, condition, a, b);
+}
+
+DType promote(DType a, DType b) {
+  if (a == b) return a;
+  if (is_floating(a) != is_floating(b)) return is_floating(a) ? a : b;
+  if (is_low_precision(a) && is_low_precision(b)) return DType::kFloat32;
+  return std::min(a, b);  // DType lists each kind from the widest to the narrowest
+}
+
+DType promote(const Tensor& a, const Tensor& b) {
+  const bool same_rank = (a.dim() > 0) == (b.dim() > 0);
+  if (same_rank || is_floating(a.dtype()) != is_floating(b.dtype())) {
+    // A 0-dimensional float still turns a dimensioned integer into a float, of the 0-dimensional one's type.
+    return promote(a.dtype(), b.dtype());
+  }
+  return a.dim() > 0 ? a.dtype() : b.dtype();
+}
+
+}  // namespace tern

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "tern/core/tensor.h"
+
+namespace tern {
+
+/// Over dimension d; 16-bit inputs are computed in fp32 and keep their storage type.
+Tensor softmax(const Tensor& x, int d = -1);
+Tensor log_softmax(const Tensor& x, int d = -1);
+
+}  // namespace tern

@@ -1,0 +1,40 @@
+#pragma once
+// The memory behind tensors. Views share one Storage and with it the version counter.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "tern/core/device.h"
+
+namespace tern {
+
+class Storage {
+ public:
+  /// Memory from the device's caching allocator. Throws OutOfMemoryError.
+  Storage(int64_t bytes, Device device);
+  /// Memory somebody else owns; `release` runs when the last tensor lets go (may be empty).
+  Storage(void* data, int64_t bytes, Device device, std::function<void()> release);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+  /// Counts in-place changes; a tensor saved for backward is checked against it.
+  uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+  Device device_;
+  std::function<void()> release_;
+  bool owned_ = false;
+  std::atomic<uint32_t> version_ = 0;
+};
+
+}  // namespace tern

@@ -1,0 +1,264 @@
+// Views: tensors that share another's storage.
+
+#include <algorithm>
+
+#include "tern/core/autograd/function.h"
+#include "tern/core/tensor.h"
+
+namespace tern {
+namespace {
+
+Tensor make_view(const Tensor& x, int64_t offset, const Shape& shape, const Strides& strides) {
+  return from_storage(x.storage(), offset, shape, strides, x.dtype());
+}
+
+/// Marks a recorded result as a view, so that in-place changes around it are noticed.
+Tensor as_view(Tensor view) {
+  if (view.impl()->autograd) view.impl()->autograd->is_view = true;
+  return view;
+}
+
+struct ReshapeView final : Function<ReshapeView> {
+  static constexpr const char* kName = "reshape";
+  static constexpr bool kTwiceDifferentiable = true;
+  Shape shape_;
+  Tensor forward(const Tensor& x, const Shape& shape, const Strides& strides) {
+    shape_ = x.shape();
+    return make_view(x, x.storage_offset(), shape, strides);
+  }
+  Grads backward(const Tensor& dy) override { return {dy.reshape(shape_)}; }
+};
+
+struct Permute final : Function<Permute> {
+  static constexpr const char* kName = "permute";
+  static constexpr bool kTwiceDifferentiable = true;
+  std::vector<int> order_;
+  Tensor forward(const Tensor& x, const std::vector<int>& order) {
+    order_ = order;
+    int64_t sizes[kMaxDims];
+    Strides strides{};
+    for (int d = 0; d < x.dim(); ++d) {
+      sizes[d] = x.shape()[order[static_cast<size_t>(d)]];
+      strides[d] = x.strides()[order[static_cast<size_t>(d)]];
+    }
+    return make_view(x, x.storage_offset(), Shape(sizes, x.dim()), strides);
+  }
+  Grads backward(const Tensor& dy) override {
+    std::vector<int> inverse(order_.size());
+    for (size_t d = 0; d < order_.size(); ++d) inverse[static_cast<size_t>(order_[d])] = static_cast<int>(d);
+    return {dy.permute(inverse)};
+  }
+};
+
+struct Expand final : Function<Expand> {
+  static constexpr const char* kName = "expand";
+  static constexpr bool kTwiceDifferentiable = true;
+  Tensor forward(const Tensor& x, const Shape& shape) {
+    Strides strides{};
+    const int shift = shape.dims() - x.dim();
+    for (int d = 0; d < x.dim(); ++d) strides[d + shift] = x.shape()[d] == 1 ? 0 : x.strides()[d];
+    return make_view(x, x.storage_offset(), shape, strides);
+  }
+  Grads backward(const Tensor& dy) override { return {dy}; }  // the engine sums over what was broadcast
+};
+
+/// One range of one dimension, already clamped.
+struct Range {
+  int d = 0;
+  int64_t begin = 0, count = 0, step = 1;
+};
+
+Tensor slice_view(const Tensor& x, const Range& range) {
+  Strides strides = x.strides();
+  const int64_t offset = x.storage_offset() + (range.count > 0 ? range.begin * strides[range.d] : 0);
+  strides[range.d] *= range.step;
+  return make_view(x, offset, x.shape().with(range.d, range.count), strides);
+}
+
+/// dy written into the range of a tensor of zeros: the backward of a slice. Its own backward is the slice again.
+struct SliceBackward final : Function<SliceBackward> {
+  static constexpr const char* kName = "slice_backward";
+  static constexpr bool kTwiceDifferentiable = true;
+  Range range_;
+  Tensor forward(const Tensor& dy, const Shape& shape, const Range& range) {
+    range_ = range;
+    const Tensor dx = zeros(shape, dy.options());
+    slice_view(dx, range).copy_(dy);
+    return dx;
+  }
+  Grads backward(const Tensor& g) override {
+    return {g.slice(range_.d, range_.begin, range_.begin + range_.count * range_.step, range_.step)};
+  }
+};
+
+struct Slice final : Function<Slice> {
+  static constexpr const char* kName = "slice";
+  static constexpr bool kTwiceDifferentiable = true;
+  Shape shape_;
+  Range range_;
+  Tensor forward(const Tensor& x, const Range& range) {
+    shape_ = x.shape();
+    range_ = range;
+    return slice_view(x, range);
+  }
+  Grads backward(const Tensor& dy) override { return {SliceBackward::apply(dy, shape_, range_)}; }
+};
+
+/// The shape with a -1 replaced by what the number of elements leaves for it.
+Shape infer_shape(const Tensor& x, const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> result = sizes;
+  int64_t known = 1;
+  int unknown = -1;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != -1) {
+      known *= sizes[d];
+      continue;
+    }
+    TERN_CHECK(unknown < 0, "reshape: only one size may be -1");
+    unknown = static_cast<int>(d);
+  }
+  if (unknown >= 0) {
+    TERN_CHECK(known != 0 && x.numel() % known == 0, "reshape: ", x.shape(), " cannot be reshaped: ", x.numel(),
+               " elements are not a multiple of ", known);
+    result[static_cast<size_t>(unknown)] = x.numel() / known;
+  }
+  const Shape shape(result);
+  TERN_CHECK(shape.numel() == x.numel(), "reshape: ", x.shape(), " has ", x.numel(), " elements, ", shape, " has ",
+             shape.numel());
+  return shape;
+}
+
+/// Strides with which x's storage shows `shape`, if there are any: each run of x's dimensions that lies evenly in memory
+/// is cut anew.
+bool view_strides(const Tensor& x, const Shape& shape, Strides& strides) {
+  strides = contiguous_strides(shape);
+  if (x.is_contiguous() || x.numel() == 0) return true;
+  int to = shape.dims() - 1;
+  int64_t run = 1;  // elements of the current run of x, from its last dimension
+  int64_t base = 1; // stride of the run's last dimension
+  int64_t taken = 1;
+  bool open = false;
+  for (int d = x.dim() - 1; d >= 0; --d) {
+    if (x.shape()[d] == 1) continue;
+    if (!open) {
+      base = x.strides()[d];
+      run = taken = 1;
+      open = true;
+    }
+    run *= x.shape()[d];
+    int next = d - 1;
+    while (next >= 0 && x.shape()[next] == 1) --next;
+    const bool continues = next >= 0 && x.strides()[next] == x.strides()[d] * x.shape()[d];
+    if (continues) continue;
+    while (to >= 0 && (taken < run || shape[to] == 1)) {
+      strides[to] = base * taken;
+      taken *= shape[to];
+      --to;
+    }
+    if (taken != run) return false;
+    open = false;
+  }
+  for (; to >= 0; --to) strides[to] = 1;
+  return true;
+}
+
+}  // namespace
+
+Tensor Tensor::reshape(const std::vector<int64_t>& sizes) const {
+  const Shape shape = infer_shape(*this, sizes);
+  if (shape == this->shape()) return *this;
+  Strides strides;
+  if (!view_strides(*this, shape, strides)) return contiguous().reshape(shape);
+  return as_view(ReshapeView::apply(*this, shape, strides));
+}
+
+Tensor Tensor::flatten(int start, int end) const {
+  if (dim() == 0) return reshape(Shape{1});
+  const int first = shape().wrap(start), last = shape().wrap(end);
+  TERN_CHECK(first <= last, "flatten: start dimension ", start, " comes after end dimension ", end);
+  std::vector<int64_t> sizes(shape().begin(), shape().begin() + first);
+  int64_t product = 1;
+  for (int d = first; d <= last; ++d) product *= shape()[d];
+  sizes.push_back(product);
+  sizes.insert(sizes.end(), shape().begin() + last + 1, shape().end());
+  return reshape(Shape(sizes));
+}
+
+Tensor Tensor::permute(const std::vector<int>& order) const {
+  TERN_CHECK(static_cast<int>(order.size()) == dim(), "permute: ", order.size(), " dimensions for shape ", shape());
+  std::vector<int> wrapped;
+  for (int d : order) {
+    wrapped.push_back(shape().wrap(d));
+    TERN_CHECK(std::count(wrapped.begin(), wrapped.end(), wrapped.back()) == 1, "permute: dimension ", d, " is repeated");
+  }
+  return as_view(Permute::apply(*this, wrapped));
+}
+
+Tensor Tensor::transpose(int a, int b) const {
+  std::vector<int> order(static_cast<size_t>(dim()));
+  for (int d = 0; d < dim(); ++d) order[static_cast<size_t>(d)] = d;
+  std::swap(order[static_cast<size_t>(shape().wrap(a))], order[static_cast<size_t>(shape().wrap(b))]);
+  return permute(order);
+}
+
+Tensor Tensor::squeeze(int d) const {
+  const int i = shape().wrap(d);
+  return shape()[i] == 1 ? reshape(shape().without(i)) : *this;
+}
+
+Tensor Tensor::unsqueeze(int d) const { return reshape(shape().inserted(d, 1)); }
+
+Tensor Tensor::expand(const std::vector<int64_t>& sizes) const {
+  std::vector<int64_t> result = sizes;
+  const int shift = static_cast<int>(sizes.size()) - dim();
+  TERN_CHECK(shift >= 0, "expand: ", shape(), " has more dimensions than the ", sizes.size(), " asked for");
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != -1) continue;
+    TERN_CHECK(static_cast<int>(d) >= shift, "expand: a new dimension ", d, " cannot be -1");
+    result[d] = shape()[static_cast<int>(d) - shift];
+  }
+  const Shape target(result);
+  TERN_CHECK(broadcasts_to(shape(), target), "expand: ", shape(), " does not broadcast to ", target);
+  if (target == shape()) return *this;
+  return as_view(Expand::apply(*this, target));
+}
+
+Tensor Tensor::slice(int d, int64_t begin, int64_t end, int64_t step) const {
+  TERN_CHECK(step >= 1, "slice: step must be at least 1, got ", step);
+  const int i = shape().wrap(d);
+  const int64_t size = shape()[i];
+  const auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + size : v, 0, size); };
+  const int64_t first = clamp(begin), last = std::max(clamp(end), first);
+  const Range range{i, first, (last - first) / step + ((last - first) % step != 0), step};
+  if (range.begin == 0 && range.count == size && step == 1) return *this;
+  return as_view(Slice::apply(*this, range));
+}
+
+Tensor Tensor::select(int d, int64_t index) const {
+  const int i = shape().wrap(d);
+  const int64_t at = index < 0 ? index + shape()[i] : index;
+  TERN_CHECK(at >= 0 && at < shape()[i], "select: index ", index, " is out of range for dimension ", d, " of ", shape());
+  return slice(i, at, at + 1).reshape(shape().without(i));
+}
+
+std::vector<Tensor> Tensor::split(const std::vector<int64_t>& sizes, int d) const {
+  int64_t begin = 0;
+  std::vector<Tensor> pieces;
+  for (int64_t size : sizes) {
+    TERN_CHECK(size >= 0 && begin + size <= shape().size(d), "split: the sizes do not add up to dimension ", d, " of ",
+               shape());
+    pieces.push_back(slice(d, begin, begin + size));
+    begin += size;
+  }
+  TERN_CHECK(begin == shape().size(d), "split: the sizes add up to ", begin, ", dimension ", d, " of ", shape(), " has ",
+             shape().size(d));
+  return pieces;
+}
+
+std::vector<Tensor> Tensor::chunk(int64_t pieces, int d) const {
+  TERN_CHECK(pieces >= 1 && shape().size(d) % pieces == 0, "chunk: dimension ", d, " of ", shape(),
+             " does not divide into ", pieces, " equal pieces");
+  return split(std::vector<int64_t>(static_cast<size_t>(pieces), shape().size(d) / pieces), d);
+}
+
+}  // namespace tern

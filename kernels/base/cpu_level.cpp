@@ -1,0 +1,66 @@
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "tern/core/check.h"
+#include "tern/kernels/kernel.h"
+
+namespace tern::kernels {
+namespace {
+
+constexpr bool kBuilt[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_HAS_V4 != 0};
+
+bool cpu_supports(CpuLevel level) {
+  switch (level) {
+    case CpuLevel::kV2: return __builtin_cpu_supports("x86-64-v2");
+    case CpuLevel::kV3: return __builtin_cpu_supports("x86-64-v3");
+    case CpuLevel::kV4: return __builtin_cpu_supports("x86-64-v4");
+  }
+  return false;
+}
+
+CpuLevel parse_level(const std::string& text) {
+  for (CpuLevel level : {CpuLevel::kV2, CpuLevel::kV3, CpuLevel::kV4})
+    if (text == name_of(level)) return level;
+  fail("TERN_CPU_LEVEL: expected v2, v3 or v4, got '", text, "'");
+}
+
+void require(CpuLevel level) {
+  TERN_CHECK(kBuilt[static_cast<int>(level)], "CPU level ", name_of(level),
+             ": this build does not contain it; configure with -DTERN_CPU_LEVELS=\"v2;v3;v4\"");
+  TERN_CHECK(cpu_supports(level), "CPU level ", name_of(level), ": this processor does not have x86-64-", name_of(level));
+}
+
+CpuLevel initial_level() {
+  if (const char* text = std::getenv("TERN_CPU_LEVEL")) {
+    const CpuLevel level = parse_level(text);
+    require(level);
+    return level;
+  }
+  for (CpuLevel level : {CpuLevel::kV4, CpuLevel::kV3, CpuLevel::kV2})
+    if (has_cpu_level(level)) return level;
+  fail("this build holds no kernels for this processor: x86-64-v2 (SSE4.2) is the least that Tern runs on");
+}
+
+std::atomic<CpuLevel>& current() {
+  static std::atomic<CpuLevel> level = initial_level();
+  return level;
+}
+
+}  // namespace
+
+CpuLevel cpu_level() { return current().load(std::memory_order_relaxed); }
+
+void set_cpu_level(CpuLevel level) {
+  require(level);
+  current() = level;
+}
+
+bool has_cpu_level(CpuLevel level) { return kBuilt[static_cast<int>(level)] && cpu_supports(level); }
+
+const char* name_of(CpuLevel level) {
+  constexpr const char* names[] = {"v2", "v3", "v4"};
+  return names[static_cast<int>(level)];
+}
+
+}  // namespace tern::kernels

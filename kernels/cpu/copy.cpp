@@ -1,0 +1,212 @@
+// Copies, casts, fills and random fills.
+
+#include "tern/kernels/copy.h"
+
+#include <cstring>
+
+#include "tern/kernels/cpu/tile.h"
+#include "tern/kernels/math.h"
+#include "tern/kernels/parallel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+constexpr int64_t kBlock = 65536;   // elements per parallel block
+constexpr int64_t kSquare = 32;     // side of a transposed block: both sides of it stay in the first-level cache
+constexpr int64_t kRandomTile = 1024;
+
+using CopyLayout = Layout<2>;  // operand 0 is y, operand 1 is x
+
+/// The dimension along which x is contiguous when that is not y's innermost one; -1 when there is none.
+int transposed_dim(const CopyLayout& layout) {
+  if (layout.inner_stride(1) == 1 || layout.inner_stride(1) == 0) return -1;
+  for (int d = layout.dims - 2; d >= 0; --d)
+    if (layout.strides[1][d] == 1) return d;
+  return -1;
+}
+
+/// One square of a transposition: x runs along `rows`, y along `columns`. Goes through a local block so that both memory
+/// sides are touched in whole lines.
+template <class From, class To>
+void transpose_square(const Stored<From>* x, int64_t x_stride, Stored<To>* y, int64_t y_stride, int64_t rows,
+                      int64_t columns) {
+  Stored<To> block[kSquare][kSquare];
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t r = 0; r < rows; ++r) block[r][c] = convert<From, To>(x[c * x_stride + r]);
+  for (int64_t r = 0; r < rows; ++r) std::memcpy(static_cast<void*>(y + r * y_stride), block[r], columns * sizeof(Stored<To>));
+}
+
+template <class From, class To>
+void copy_transposed(CopyLayout layout, int dim, const void* x, void* y) {
+  layout.swap_dims(dim, layout.dims - 2);
+  const int last = layout.dims - 1, other = layout.dims - 2;
+  const int64_t down = (layout.shape[other] + kSquare - 1) / kSquare, across = (layout.shape[last] + kSquare - 1) / kSquare;
+  CopyLayout outer = layout;
+  outer.dims = layout.dims - 2;
+  const int64_t matrices = outer.numel();
+  const int64_t unused[2] = {};
+  outer.append(1, unused);
+  parallel_for(matrices * down * across, kBlock / (kSquare * kSquare), [&](int64_t begin, int64_t end) {
+    for (int64_t index = begin; index < end; ++index) {
+      const int64_t matrix = index / (down * across), row = index / across % down * kSquare, column = index % across * kSquare;
+      const auto* from = static_cast<const Stored<From>*>(x) + outer.row_offset(1, matrix) + row +
+                         column * layout.strides[1][last];
+      auto* to = static_cast<Stored<To>*>(y) + outer.row_offset(0, matrix) + row * layout.strides[0][other] + column;
+      transpose_square<From, To>(from, layout.strides[1][last], to, layout.strides[0][other],
+                                 std::min(kSquare, layout.shape[other] - row),
+                                 std::min(kSquare, layout.shape[last] - column));
+    }
+  });
+}
+
+template <class From, class To>
+void copy_rows(const CopyLayout& layout, const void* x, void* y) {
+  const int64_t inner = layout.inner(), rows = layout.numel() / inner;
+  const int64_t chunks = (inner + kBlock - 1) / kBlock;
+  // bool is not copied as bytes: it becomes 0 or 1.
+  constexpr bool kSame = std::is_same_v<From, To> && !std::is_same_v<From, bool>;
+  const bool bytes = kSame && layout.inner_stride(0) == 1 && layout.inner_stride(1) == 1;
+  parallel_for(rows * chunks, std::max<int64_t>(1, kBlock / inner), [&](int64_t begin, int64_t end) {
+    for (int64_t index = begin; index < end; ++index) {
+      const int64_t row = index / chunks, column = index % chunks * kBlock, n = std::min(kBlock, inner - column);
+      const auto* from =
+          static_cast<const Stored<From>*>(x) + layout.row_offset(1, row) + column * layout.inner_stride(1);
+      auto* to = static_cast<Stored<To>*>(y) + layout.row_offset(0, row) + column * layout.inner_stride(0);
+      if (bytes) std::memcpy(static_cast<void*>(to), from, n * sizeof(Stored<From>));
+      else convert_strided<From, To>(from, layout.inner_stride(1), to, layout.inner_stride(0), n);
+    }
+  });
+}
+
+/// A scalar written everywhere: a copy from a view of stride 0.
+template <class T>
+void fill_with(T value, View y) {
+  Stored<T> stored = value;
+  const int64_t zeros[kMaxDims] = {};
+  copy({}, ConstView(&stored, dtype_of<T>(), y.dims, y.shape, zeros), y);
+}
+
+/// The random words of elements [4 * first, 4 * first + kRandomTile), in order.
+void random_words(uint64_t key, uint64_t first, uint32_t (&words)[kRandomTile]) {
+  constexpr int64_t kBlocks = kRandomTile / 4;
+  uint32_t planes[4][kBlocks];
+  for (int64_t b = 0; b < kBlocks; ++b) {
+    const Philox4 result = philox(key, 0, 0, static_cast<uint32_t>(first) + static_cast<uint32_t>(b));
+    for (int j = 0; j < 4; ++j) planes[j][b] = result.word[j];
+  }
+  for (int64_t b = 0; b < kBlocks; ++b)
+    for (int j = 0; j < 4; ++j) words[4 * b + j] = planes[j][b];
+}
+
+/// make(words, values) turns the random words of a tile into values of y's compute type.
+template <class T, class Make>
+void fill_random(RandomKey random, View y, const Make& make) {
+  using F = ComputeType<T>;
+  const uint64_t key = philox_key(random);
+  const int64_t n = y.numel();
+  const int64_t tiles = (n + kRandomTile - 1) / kRandomTile;
+  parallel_for(tiles, 16, [&](int64_t begin, int64_t end) {
+    uint32_t words[kRandomTile];
+    F values[kRandomTile];
+    for (int64_t tile = begin; tile < end; ++tile) {
+      random_words(key, static_cast<uint64_t>(tile) * (kRandomTile / 4), words);
+      make(words, values);
+      const int64_t start = tile * kRandomTile;
+      convert_strided<F, T>(values, 1, y.as<Stored<T>>() + start, 1, std::min(kRandomTile, n - start));
+    }
+  });
+}
+
+/// The largest value of T below `bound`, in its compute type: rounding must not reach the open end of the interval.
+template <class T>
+ComputeType<T> largest_below(double bound) {
+  using F = ComputeType<T>;
+  if constexpr (std::is_same_v<T, F>) {
+    const F value = static_cast<F>(bound);
+    return value < bound ? value : std::nextafter(value, -std::numeric_limits<F>::infinity());
+  } else {
+    T value(static_cast<float>(bound));
+    if (static_cast<float>(value) < bound) return static_cast<float>(value);
+    // The neighbour below, in the bits of a sign and a magnitude.
+    if ((value.bits & 0x7fffu) == 0) value.bits = 0x8001u;
+    else value.bits = static_cast<uint16_t>(value.bits & 0x8000u ? value.bits + 1 : value.bits - 1);
+    return static_cast<float>(value);
+  }
+}
+
+/// sin and cos of 2 pi u for u in [0, 1): the reduction to half a quarter turn is exact, the polynomials are minimax fits
+/// (Remez exchange; relative error 3.3e-9, absolute 5e-11 before rounding to float).
+inline void sin_cos_turns(float u, float* sine, float* cosine) {
+  const float quarter = static_cast<float>(static_cast<int32_t>(u * 4.0f + 0.5f));
+  const int32_t quadrant = static_cast<int32_t>(quarter);
+  const float f = u * 4.0f - quarter;  // in [-1/2, 1/2], units of a quarter turn
+  const float square = f * f;
+  const float s = f * (0x1.921fb6p+0f + square * (-0x1.4abbb8p-1f + square * (0x1.465e90p-4f + square * -0x1.2d9278p-8f)));
+  const float c = 1.0f + square * (-0x1.3bd3ccp+0f +
+                                   square * (0x1.03c1dcp-2f + square * (-0x1.55c578p-6f + square * 0x1.d9c290p-11f)));
+  const float first = quadrant & 1 ? c : s, second = quadrant & 1 ? s : c;
+  *sine = quadrant & 2 ? -first : first;
+  *cosine = (quadrant + 1) & 2 ? -second : second;
+}
+
+}  // namespace
+
+void copy(Stream, ConstView x, View y) {
+  if (y.numel() == 0) return;
+  const CopyLayout layout = make_layout(y.dims, y.shape, {y.strides, x.strides});
+  const int transposed = layout.inner_stride(0) == 1 ? transposed_dim(layout) : -1;
+  dispatch_any(x.dtype, [&]<class From>() {
+    dispatch_any(y.dtype, [&]<class To>() {
+      if (transposed >= 0) copy_transposed<From, To>(layout, transposed, x.data, y.data);
+      else copy_rows<From, To>(layout, x.data, y.data);
+    });
+  });
+}
+
+void fill(Stream, double value, View y) { fill_with(value, y); }
+void fill_integer(Stream, int64_t value, View y) { fill_with(value, y); }
+
+void arange(Stream, double start, double step, View y) {
+  dispatch_any(y.dtype, [&]<class T>() {
+    parallel_for(y.numel(), kBlock, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        y.as<Stored<T>>()[i] = convert<double, T>(start + static_cast<double>(i) * step);
+    });
+  });
+}
+
+void fill_uniform(Stream, RandomKey key, double low, double high, View y) {
+  dispatch_float(y.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    const F offset = static_cast<F>(low), width = static_cast<F>(high - low), last = largest_below<T>(high);
+    fill_random<T>(key, y, [=](const uint32_t* words, F* values) {
+      for (int64_t i = 0; i < kRandomTile; ++i) {
+        const F value = offset + width * static_cast<F>(uniform(words[i]));
+        values[i] = value > last ? last : value;
+      }
+    });
+  });
+}
+
+void fill_normal(Stream, RandomKey key, double mean, double standard_deviation, View y) {
+  dispatch_float(y.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    fill_random<T>(key, y, [=](const uint32_t* words, F* values) {
+      // Planes of sines and cosines, then interleaved: the loops vectorise apart.
+      constexpr int64_t kPairs = kRandomTile / 2;
+      F radius[kPairs];
+      float even[kPairs], odd[kPairs];
+      for (int64_t i = 0; i < kPairs; ++i) {
+        const F u = F(1) - static_cast<F>(uniform(words[2 * i]));  // in (0, 1]
+        radius[i] = static_cast<F>(standard_deviation) * math::sqrt(F(-2) * math::log(u));
+      }
+      for (int64_t i = 0; i < kPairs; ++i) sin_cos_turns(uniform(words[2 * i + 1]), &odd[i], &even[i]);
+      for (int64_t i = 0; i < kPairs; ++i) {
+        values[2 * i] = static_cast<F>(mean) + radius[i] * F(even[i]);
+        values[2 * i + 1] = static_cast<F>(mean) + radius[i] * F(odd[i]);
+      }
+    });
+  });
+}
+
+}  // namespace tern::kernels::TERN_CPU

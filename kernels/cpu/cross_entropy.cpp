@@ -1,0 +1,86 @@
+#include <atomic>
+
+#include "tern/kernels/cpu/softmax_rows.h"
+#include "tern/kernels/parallel.h"
+#include "tern/kernels/softmax.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+/// Loss of one row; writes its log-sum-exp. Everything is relative to the largest logit, so that 1e30 does no harm.
+template <class T, class F>
+F row_loss(const T* logits, int64_t classes, int64_t target, bool counts, F smoothing, F& log_sum_exp) {
+  const RowExponentials<F> row = sum_exponentials<F, T>(logits, classes, nullptr);
+  const F log_sum = math::log(row.sum);
+  log_sum_exp = row.largest + log_sum;
+  if (!counts) return F(0);
+  const F own = log_sum - (static_cast<F>(logits[target]) - row.largest);
+  if (smoothing == F(0)) return own;
+  LaneSum<F> sum;
+  F buffer[kTile];
+  const F largest = row.largest;
+  for (int64_t j = 0; j < classes; j += kTile) {
+    const int64_t n = std::min(kTile, classes - j);
+    sum.add(n, [=](auto v) { return v - largest; }, widen(logits + j, buffer, n));
+  }
+  return (F(1) - smoothing) * own + smoothing * (log_sum - sum.total() / static_cast<F>(classes));
+}
+
+template <class T, class F>
+void row_gradient(const T* logits, int64_t classes, int64_t target, F log_sum_exp, F scale, F smoothing, T* dlogits) {
+  const F everywhere = smoothing / static_cast<F>(classes);
+#pragma GCC ivdep
+  for (int64_t c = 0; c < classes; ++c)
+    dlogits[c] = static_cast<T>(scale * (math::exp(static_cast<F>(logits[c]) - log_sum_exp) - everywhere));
+  // The target's own entry, again from the logit: dlogits may already be rounded to 16 bits.
+  const F probability = math::exp(static_cast<F>(logits[target]) - log_sum_exp);
+  dlogits[target] = static_cast<T>(scale * (probability - everywhere - (F(1) - smoothing)));
+}
+
+}  // namespace
+
+void cross_entropy_forward(Stream, ConstView logits, ConstView targets, ConstView row_weights, int64_t ignore_index,
+                           double label_smoothing, View losses, View log_sum_exp, int64_t* bad_targets) {
+  const int64_t rows = logits.rows(), classes = logits.cols();
+  std::atomic<int64_t> bad = 0;
+  dispatch_float(logits.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    parallel_for(rows, softmax_grain(std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t target = targets.as<int64_t>()[r];
+        const bool inside = target >= 0 && target < classes;
+        if (!inside && target != ignore_index) bad.fetch_add(1, std::memory_order_relaxed);
+        const bool counts = inside && target != ignore_index;
+        const F loss = row_loss(logits.as<T>() + r * classes, classes, target, counts, static_cast<F>(label_smoothing),
+                                log_sum_exp.as<F>()[r]);
+        losses.as<F>()[r] = row_weights && counts ? row_weights.as<F>()[r] * loss : loss;
+      }
+    });
+  });
+  *bad_targets = bad;
+}
+
+void cross_entropy_backward(Stream, ConstView logits, ConstView targets, ConstView log_sum_exp, ConstView scale,
+                            int64_t ignore_index, double label_smoothing, View dlogits) {
+  const int64_t rows = logits.rows(), classes = logits.cols();
+  if (classes == 0) return;
+  dispatch_float(logits.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    parallel_for(rows, softmax_grain(classes), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t target = targets.as<int64_t>()[r];
+        const F factor = scale.as<F>()[r];
+        T* out = dlogits.as<T>() + r * classes;
+        // A row that is left out gives 0 even when its logits are not finite.
+        if (target < 0 || target >= classes || target == ignore_index || factor == F(0)) {
+          std::fill_n(out, classes, static_cast<T>(F(0)));
+        } else {
+          row_gradient(logits.as<T>() + r * classes, classes, target, log_sum_exp.as<F>()[r], factor,
+                       static_cast<F>(label_smoothing), out);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace tern::kernels::TERN_CPU

@@ -1,0 +1,229 @@
+// Row gathers and their scatters. A scatter gives every output row one writer, so that no atomics are needed and the order
+// of additions is the order of the indices.
+
+#include "tern/kernels/embedding.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "tern/kernels/copy.h"
+#include "tern/kernels/cpu/tile.h"
+#include "tern/kernels/parallel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+constexpr int64_t kBlock = 32768;   // elements per parallel block
+constexpr int64_t kColumns = 512;   // columns accumulated side by side
+constexpr int64_t kMaxParts = 256;
+
+int64_t id_at(ConstView ids, int64_t i) {
+  return ids.dtype == DType::kInt32 ? static_cast<int64_t>(ids.as<int32_t>()[i]) : ids.as<int64_t>()[i];
+}
+
+/// Counts an id out of range and keeps the smallest position; the result does not depend on the order of calls.
+void report_bad(int64_t* bad_ids, int64_t position) {
+  std::atomic_ref<int64_t>(bad_ids[0]).fetch_add(1, std::memory_order_relaxed);
+  std::atomic_ref<int64_t> smallest(bad_ids[1]);
+  int64_t seen = smallest.load(std::memory_order_relaxed);
+  while ((seen < 0 || position < seen) && !smallest.compare_exchange_weak(seen, position, std::memory_order_relaxed)) {
+  }
+}
+
+/// The rows of each id, in order: rows[first[v]] .. rows[first[v + 1] - 1] hold id v. Ids out of range are left out.
+struct RowsById {
+  int64_t* first;  // [count + 1]
+  int64_t* rows;
+};
+RowsById sort_by_id(ConstView ids, int64_t rows, int64_t count, void* workspace) {
+  int64_t* first = static_cast<int64_t*>(workspace);
+  const RowsById result{first, first + count + 1};
+  std::fill_n(first, count + 1, 0);
+  const auto valid = [&](int64_t id) { return id >= 0 && id < count; };
+  for (int64_t i = 0; i < rows; ++i)
+    if (const int64_t id = id_at(ids, i); valid(id)) ++first[id + 1];
+  for (int64_t v = 0; v < count; ++v) first[v + 1] += first[v];
+  // Filling moves each first[v] to its end, which is the next one's start: shifted back afterwards.
+  for (int64_t i = 0; i < rows; ++i)
+    if (const int64_t id = id_at(ids, i); valid(id)) result.rows[first[id]++] = i;
+  std::copy_backward(first, first + count, first + count + 1);
+  first[0] = 0;
+  return result;
+}
+
+/// dweight rows [begin, end).
+template <class T, class Out>
+void add_rows(const T* dy, const RowsById& sorted, int64_t padding_index, int64_t cols, Out* dweight, int64_t begin,
+              int64_t end) {
+  using F = ComputeType<T>;
+  F sums[kColumns];
+  for (int64_t v = begin; v < end; ++v) {
+    Out* out = dweight + v * cols;
+    const int64_t low = sorted.first[v], high = v == padding_index ? low : sorted.first[v + 1];
+    if (low == high) {
+      std::memset(static_cast<void*>(out), 0, cols * sizeof(Out));
+      continue;
+    }
+    for (int64_t c = 0; c < cols; c += kColumns) {
+      const int64_t n = std::min(kColumns, cols - c);
+      std::fill_n(sums, n, F(0));
+      for (int64_t k = low; k < high; ++k) {
+        const T* row = dy + sorted.rows[k] * cols + c;
+        for (int64_t j = 0; j < n; ++j) sums[j] += convert<T, F>(row[j]);
+      }
+      convert_strided<F, Out>(sums, 1, out + c, 1, n);
+    }
+  }
+}
+
+/// Calls body with an unsigned integer type of the element size: gathers move bits.
+template <class Body>
+void dispatch_size(int64_t bytes, Body&& body) {
+  switch (bytes) {
+    case 1: return body.template operator()<uint8_t>();
+    case 2: return body.template operator()<uint16_t>();
+    case 4: return body.template operator()<uint32_t>();
+    default: return body.template operator()<uint64_t>();
+  }
+}
+
+/// The loops shared by gather and its backward: index has `dims` dimensions; operand 0 is the index, operand 1 the dense
+/// tensor of its shape (y or dy), operand 2 the tensor that is indexed along `dim` (x or dx; stride 0 there).
+struct GatherPlan {
+  Layout<3> outer;  // every dimension but dim and, unless it is dim, the last
+  int64_t length, inner;
+  int64_t along[3], across[3];  // strides along dim and along the last dimension
+
+  GatherPlan(ConstView index, ConstView dense, ConstView indexed, int dim) {
+    const int last = index.dims - 1;
+    const int64_t* strides[] = {index.strides, dense.strides, indexed.strides};
+    length = index.shape[dim];
+    inner = dim == last ? 1 : index.shape[last];
+    for (int k = 0; k < 3; ++k) {
+      along[k] = strides[k][dim];
+      across[k] = dim == last ? 0 : strides[k][last];
+    }
+    for (int d = 0; d < last; ++d) {
+      if (d == dim || index.shape[d] == 1) continue;
+      const int64_t steps[] = {strides[0][d], strides[1][d], strides[2][d]};
+      outer.append(index.shape[d], steps);
+    }
+    outer.merge();
+    const int64_t unused[3] = {};
+    outer.append(1, unused);  // row_offset leaves out the last dimension
+  }
+};
+
+}  // namespace
+
+void embedding_forward(Stream, ConstView weight, ConstView ids, View y, int64_t* bad_ids) {
+  bad_ids[0] = 0;
+  bad_ids[1] = -1;
+  const int64_t rows = ids.numel(), count = weight.shape[0], bytes = weight.cols() * size_of(weight.dtype);
+  parallel_for(rows, std::max<int64_t>(1, kBlock * 4 / std::max<int64_t>(bytes, 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t id = id_at(ids, i);
+      char* out = y.as<char>() + i * bytes;
+      if (id >= 0 && id < count) {
+        std::memcpy(out, weight.as<char>() + id * bytes, bytes);
+      } else {
+        std::memset(out, 0, bytes);
+        report_bad(bad_ids, i);
+      }
+    }
+  });
+}
+
+int64_t embedding_backward_workspace(Stream, int64_t rows, int64_t count, int64_t) {
+  return (count + 1 + rows) * static_cast<int64_t>(sizeof(int64_t));
+}
+
+void embedding_backward(Stream, ConstView dy, ConstView ids, int64_t padding_index, void* workspace, View dweight) {
+  const int64_t count = dweight.shape[0], cols = dweight.cols();
+  const RowsById sorted = sort_by_id(ids, ids.numel(), count, workspace);
+  dispatch_float(dy.dtype, [&]<class T>() {
+    dispatch_float(dweight.dtype, [&]<class Out>() {
+      parallel_for(count, std::max<int64_t>(1, kBlock / std::max<int64_t>(cols, 1)), [&](int64_t begin, int64_t end) {
+        add_rows(dy.as<T>(), sorted, padding_index, cols, dweight.as<Out>(), begin, end);
+      });
+    });
+  });
+}
+
+void gather(Stream, ConstView x, int dim, ConstView index, View y) {
+  if (index.numel() == 0) return;
+  const GatherPlan plan(index, y, x, dim);
+  const int64_t rows = plan.outer.numel() * plan.length;
+  dispatch_size(size_of(x.dtype), [&]<class T>() {
+    parallel_for(rows, std::max<int64_t>(1, kBlock / plan.inner), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t outer = r / plan.length, k = r % plan.length;
+        const int64_t* at = index.as<int64_t>() + plan.outer.row_offset(0, outer) + k * plan.along[0];
+        T* to = y.as<T>() + plan.outer.row_offset(1, outer) + k * plan.along[1];
+        const T* from = x.as<T>() + plan.outer.row_offset(2, outer);
+        for (int64_t j = 0; j < plan.inner; ++j)
+          to[j * plan.across[1]] = from[at[j * plan.across[0]] * plan.along[2] + j * plan.across[2]];
+      }
+    });
+  });
+}
+
+void gather_backward(Stream stream, ConstView dy, int dim, ConstView index, View dx) {
+  fill(stream, 0, dx);
+  if (index.numel() == 0) return;
+  const GatherPlan plan(index, dy, dx, dim);
+  // A fibre along dim has one writer; fibres are cut into chunks of neighbouring ones.
+  const int64_t chunk = std::min<int64_t>(plan.inner, 64), chunks = (plan.inner + chunk - 1) / chunk;
+  dispatch_float(dx.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    const int64_t grain = std::max<int64_t>(1, kBlock / (plan.length * chunk));
+    parallel_for(plan.outer.numel() * chunks, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t outer = task / chunks, first = task % chunks * chunk, last = std::min(plan.inner, first + chunk);
+        const int64_t* at = index.as<int64_t>() + plan.outer.row_offset(0, outer);
+        const T* from = dy.as<T>() + plan.outer.row_offset(1, outer);
+        T* to = dx.as<T>() + plan.outer.row_offset(2, outer);
+        for (int64_t k = 0; k < plan.length; ++k)
+          for (int64_t j = first; j < last; ++j) {
+            const int64_t id = at[k * plan.along[0] + j * plan.across[0]];
+            T& target = to[id * plan.along[2] + j * plan.across[2]];
+            const T value = from[k * plan.along[1] + j * plan.across[1]];
+            target = T(static_cast<F>(target) + static_cast<F>(value));
+          }
+      }
+    });
+  });
+}
+
+void index_range(Stream, ConstView index, int64_t* range) {
+  const int64_t n = index.numel();
+  range[0] = 0;
+  range[1] = -1;
+  if (n == 0) return;
+  const Layout<1> layout = make_layout(index.dims, index.shape, {index.strides});
+  const int64_t rows = n / layout.inner();
+  const int64_t part = std::max<int64_t>((rows + kMaxParts - 1) / kMaxParts, std::max<int64_t>(1, kBlock / layout.inner()));
+  int64_t low[kMaxParts], high[kMaxParts];
+  dispatch_size(size_of(index.dtype), [&]<class U>() {
+    using T = std::make_signed_t<U>;
+    parallel_for(rows, part, [&](int64_t begin, int64_t end) {
+      T smallest = std::numeric_limits<T>::max(), largest = std::numeric_limits<T>::lowest();
+      for (int64_t r = begin; r < end; ++r) {
+        const T* row = index.as<T>() + layout.row_offset(0, r);
+        for (int64_t i = 0; i < layout.inner(); ++i) {
+          const T value = row[i * layout.inner_stride(0)];
+          smallest = value < smallest ? value : smallest;
+          largest = value > largest ? value : largest;
+        }
+      }
+      low[begin / part] = smallest;
+      high[begin / part] = largest;
+    });
+  });
+  const int64_t parts = (rows + part - 1) / part;
+  range[0] = *std::min_element(low, low + parts);
+  range[1] = *std::max_element(high, high + parts);
+}
+
+}  // namespace tern::kernels::TERN_CPU

@@ -1,0 +1,281 @@
+#include "tern/kernels/gemm.h"
+
+#include "tern/kernels/cpu/gemm_blocks.h"
+#include "tern/kernels/cpu/gemm_double.h"
+#include "tern/kernels/cpu/rows.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+/// Tokens (or other inner elements) that 16-bit operands without native products are widened for at a time.
+constexpr int64_t kWidenDepth = 1024;
+
+/// One matrix of each operand, and how the product is computed. See choose() for the rule.
+struct Problem {
+  enum class Path : uint8_t {
+    kNothing,  // no elements in c, or nothing to add
+    kDouble,   // Eigen
+    kSgemm,    // fp32, any alpha and beta, all threads
+    kSwapped,  // fp32, c^T = b^T a into the workspace, then transposed: the faster order for some strides
+    kBlocks,   // RowBlocks
+    kNative,   // one bf16 product on all threads
+    kWidened,  // converted to fp32 in slices of the inner dimension
+  };
+  bool transpose_a, transpose_b;
+  int64_t batch, m, n, k;
+  double alpha, beta;
+  DType input, output;
+  const char *a, *b;
+  char* c;
+  int64_t lda, ldb, ldc, batch_a, batch_b, batch_c;
+  Path path;
+
+  bool plain() const { return alpha == 1 && beta == 0; }
+};
+
+/// Row stride that BLAS accepts: that of a matrix with fewer than two rows is free.
+int64_t row_stride(const ConstView& view) {
+  const int64_t cols = std::max<int64_t>(view.size(-1), 1);
+  return view.size(-2) < 2 ? cols : view.strides[view.dims - 2];
+}
+
+/// True when rows lie in order without overlap, as oneDNN wants them.
+bool is_regular(const ConstView& view) {
+  const bool contiguous_rows = view.size(-1) < 2 || view.strides[view.dims - 1] == 1;
+  return contiguous_rows && row_stride(view) >= std::max<int64_t>(view.size(-1), 1);
+}
+
+// The rule, measured on training shapes with AVX-512 (bench/kernels/gemm_bench.cpp):
+// * a not transposed (forward, input gradient), at least 128 rows: packed blocks of rows, about 1.02-1.25 x one call;
+// * both stored with the inner dimension first (weight gradient): sgemm, except that columns of a 4 KiB apart fall into
+//   the same cache sets while it packs them: then b takes a's place (1.1 x);
+// * bf16 otherwise: one oneDNN product.
+Problem::Path choose(const Problem& p, bool regular) {
+  using Path = Problem::Path;
+  if (p.batch == 0 || p.m == 0 || p.n == 0 || (p.beta == 1 && (p.k == 0 || p.alpha == 0))) return Path::kNothing;
+  if (p.input == DType::kFloat64) return Path::kDouble;
+  if (p.k == 0 || !regular) return Path::kWidened;
+  if (is_low_precision(p.input) && !has_packed_matmul(p.input)) return Path::kWidened;
+  const bool blocks = !p.transpose_a && has_packed_matmul(p.input) && RowBlocks::suits(p.input, p.m, p.n, p.k);
+  if (blocks && (p.plain() || p.input == DType::kBFloat16)) return Path::kBlocks;
+  if (p.input == DType::kBFloat16) return Path::kNative;
+  if (p.transpose_a && !p.transpose_b && p.k >= 512 && p.m >= 128 && p.n >= 64 && p.lda % 1024 == 0 &&
+      p.ldb % 1024 != 0) {
+    return Path::kSwapped;
+  }
+  return Path::kSgemm;
+}
+
+Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const ConstView& a, const ConstView& b, double beta,
+                     const ConstView& c) {
+  Problem p{};
+  p.transpose_a = transpose_a;
+  p.transpose_b = transpose_b;
+  p.batch = c.dims == 3 ? c.shape[0] : 1;
+  p.m = c.size(-2);
+  p.n = c.size(-1);
+  p.k = a.size(transpose_a ? -2 : -1);
+  p.alpha = alpha;
+  p.beta = beta;
+  p.input = a.dtype;
+  p.output = c.dtype;
+  p.a = static_cast<const char*>(a.data);
+  p.b = static_cast<const char*>(b.data);
+  p.lda = row_stride(a);
+  p.ldb = row_stride(b);
+  p.ldc = row_stride(c);
+  // A batch dimension of size 1 is broadcast whatever its stride.
+  const auto batch_stride = [](const ConstView& v) { return v.dims == 3 && v.shape[0] > 1 ? v.strides[0] : 0; };
+  p.batch_a = batch_stride(a);
+  p.batch_b = batch_stride(b);
+  p.batch_c = batch_stride(c);
+  // One b for all of a: the batch is just more rows.
+  if (p.batch > 1 && p.batch_b == 0 && !transpose_a && p.batch_a == p.m * p.lda && p.batch_c == p.m * p.ldc &&
+      is_regular(a) && is_regular(c)) {
+    p.m *= p.batch;
+    p.batch = 1;
+  }
+  p.path = choose(p, is_regular(a) && is_regular(b) && is_regular(c));
+  return p;
+}
+
+[[noreturn]] void fail_onednn(const Problem& p) {
+  fail("gemm [", p.m, ", ", p.k, "] x [", p.k, ", ", p.n, "] ", name_of(p.input), ": oneDNN failed");
+}
+
+// ---- fp32 result to c ------------------------------------------------------------------------------------------------
+
+/// rows of c = alpha * product + beta * c. product[i * row + j * col] is element (i, j);
+template <class T>
+void combine_rows(const Problem& p, int64_t rows, const float* product, int64_t row, int64_t col, T* c) {
+  const float alpha = static_cast<float>(p.alpha);
+  float block[16];
+  for (int64_t j = 0; j < p.n; j += 16) {
+    const int64_t n = std::min<int64_t>(16, p.n - j);
+    for (int64_t i = 0; i < rows; ++i) {
+      T* out = c + i * p.ldc + j;
+      for (int64_t l = 0; l < n; ++l) block[l] = alpha * product[i * row + (j + l) * col];
+      if (p.beta != 0)
+        for (int64_t l = 0; l < n; ++l) block[l] += static_cast<float>(out[l]);
+      for (int64_t l = 0; l < n; ++l) out[l] = static_cast<T>(block[l]);
+    }
+  }
+}
+
+void combine_rows(const Problem& p, int64_t rows, const float* product, int64_t row, int64_t col, char* c) {
+  dispatch_float(p.output, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, double>) combine_rows(p, rows, product, row, col, reinterpret_cast<T*>(c));
+  });
+}
+
+/// All of c from a product [m, n] or, transposed, [n, m].
+void combine(const Problem& p, const float* product, bool transposed, char* c) {
+  const int64_t row = transposed ? 1 : p.n, col = transposed ? p.m : 1;
+  parallel_for(p.m, 16, [&](int64_t begin, int64_t end) {
+    combine_rows(p, end - begin, product + begin * row, row, col, c + begin * p.ldc * size_of(p.output));
+  });
+}
+
+// ---- 16-bit without native products, and strides that oneDNN does not take --------------------------------------------
+
+/// rows x cols of a matrix with any row stride, as contiguous fp32.
+template <class T>
+void widen_matrix(const T* from, int64_t rows, int64_t cols, int64_t stride, float* to) {
+  parallel_for(rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t i = 0; i < cols; ++i) to[r * cols + i] = static_cast<float>(from[r * stride + i]);
+  });
+}
+
+int64_t widened_floats(const Problem& p) {
+  return p.m * p.n + std::min(p.k, kWidenDepth) * (p.m + p.n) + 48;
+}
+
+template <class T>
+void gemm_widened(const Problem& p, const T* a, const T* b, char* c, float* workspace) {
+  float* product = workspace;
+  float* wide_a = product + align_up(p.m * p.n * 4) / 4;
+  float* wide_b = wide_a + align_up(std::min(p.k, kWidenDepth) * p.m * 4) / 4;
+  if (p.k == 0) std::fill_n(product, p.m * p.n, 0.0f);
+  for (int64_t i = 0; i < p.k; i += kWidenDepth) {
+    const int64_t depth = std::min(kWidenDepth, p.k - i);
+    if (p.transpose_a) widen_matrix(a + i * p.lda, depth, p.m, p.lda, wide_a);
+    else widen_matrix(a + i, p.m, depth, p.lda, wide_a);
+    if (p.transpose_b) widen_matrix(b + i, p.n, depth, p.ldb, wide_b);
+    else widen_matrix(b + i * p.ldb, depth, p.n, p.ldb, wide_b);
+    if (!sgemm(matmul_threads(), p.transpose_a, p.transpose_b, p.m, p.n, depth, 1.0f, wide_a, p.transpose_a ? p.m : depth,
+               wide_b, p.transpose_b ? depth : p.n, i == 0 ? 0.0f : 1.0f, product, p.n)) {
+      fail_onednn(p);
+    }
+  }
+  combine(p, product, false, c);
+}
+
+// ---- one matrix ---------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<const Matmul> native_product(const Problem& p) {
+  const bool direct = p.plain();
+  return find_matmul({.input = p.input, .output = direct ? p.output : DType::kFloat32, .transpose_a = p.transpose_a,
+                      .transpose_b = p.transpose_b, .pack_b = false, .threads = matmul_threads(), .m = p.m, .n = p.n,
+                      .k = p.k, .lda = p.lda, .ldb = p.ldb, .ldc = direct ? p.ldc : p.n});
+}
+
+RowBlocks make_blocks(const Problem& p) {
+  return RowBlocks(p.input, p.output, p.plain(), p.transpose_b, p.m, p.n, p.k, p.lda, p.ldb, p.ldc);
+}
+
+int64_t workspace_of(const Problem& p) {
+  switch (p.path) {
+    case Problem::Path::kSwapped: return 64 + p.m * p.n * 4;
+    case Problem::Path::kBlocks: return make_blocks(p).workspace_bytes();
+    case Problem::Path::kWidened: return 64 + widened_floats(p) * 4;
+    case Problem::Path::kNative:
+      return 64 + align_up(native_product(p)->scratch_bytes()) + (p.plain() ? 0 : p.m * p.n * 4);
+    default: return 0;
+  }
+}
+
+void gemm_sgemm(const Problem& p, const char* a, const char* b, char* c, int threads) {
+  if (!sgemm(threads, p.transpose_a, p.transpose_b, p.m, p.n, p.k, static_cast<float>(p.alpha),
+             reinterpret_cast<const float*>(a), p.lda, reinterpret_cast<const float*>(b), p.ldb,
+             static_cast<float>(p.beta), reinterpret_cast<float*>(c), p.ldc)) {
+    fail_onednn(p);
+  }
+}
+
+void gemm_swapped(const Problem& p, const char* a, const char* b, char* c, float* product) {
+  if (!sgemm(matmul_threads(), true, false, p.n, p.m, p.k, 1.0f, reinterpret_cast<const float*>(b), p.ldb,
+             reinterpret_cast<const float*>(a), p.lda, 0.0f, product, p.m)) {
+    fail_onednn(p);
+  }
+  combine(p, product, true, c);
+}
+
+void gemm_native(const Problem& p, const char* a, const char* b, char* c, char* workspace) {
+  const std::shared_ptr<const Matmul> product = native_product(p);
+  char* result = p.plain() ? c : workspace + align_up(product->scratch_bytes());
+  if (!product->run(a, b, result, workspace)) fail_onednn(p);
+  if (!p.plain()) combine(p, reinterpret_cast<const float*>(result), false, c);
+}
+
+void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* workspace) {
+  char* aligned = align_up(workspace);
+  switch (p.path) {
+    case Problem::Path::kNothing: return;
+    case Problem::Path::kDouble:
+      return gemm_double(p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.alpha, reinterpret_cast<const double*>(a), p.lda,
+                         reinterpret_cast<const double*>(b), p.ldb, p.beta, reinterpret_cast<double*>(c), p.ldc);
+    case Problem::Path::kSgemm: return gemm_sgemm(p, a, b, c, matmul_threads());
+    case Problem::Path::kSwapped: return gemm_swapped(p, a, b, c, reinterpret_cast<float*>(aligned));
+    case Problem::Path::kBlocks:
+      return make_blocks(p).run(a, b, c, workspace, [&](int64_t begin, int64_t rows, const void* result, int64_t stride) {
+        if (p.plain()) return;
+        combine_rows(p, rows, static_cast<const float*>(result), stride, 1, c + begin * p.ldc * size_of(p.output));
+      });
+    case Problem::Path::kNative: return gemm_native(p, a, b, c, aligned);
+    case Problem::Path::kWidened:
+      return dispatch_float(p.input, [&]<class T>() {
+        if constexpr (!std::is_same_v<T, double>) {
+          gemm_widened(p, reinterpret_cast<const T*>(a), reinterpret_cast<const T*>(b), c,
+                       reinterpret_cast<float*>(aligned));
+        }
+      });
+  }
+}
+
+}  // namespace
+
+int64_t gemm_workspace(Stream, bool transpose_a, bool transpose_b, ConstView a, ConstView b, View c) {
+  // alpha and beta are not known here: room for either case.
+  const int64_t plain = workspace_of(make_problem(transpose_a, transpose_b, 1, a, b, 0, c));
+  return std::max(plain, workspace_of(make_problem(transpose_a, transpose_b, 2, a, b, 1, c)));
+}
+
+void gemm(Stream, bool transpose_a, bool transpose_b, double alpha, ConstView a, ConstView b, double beta, View c,
+          void* workspace) {
+  Problem p = make_problem(transpose_a, transpose_b, alpha, a, b, beta, c);
+  p.c = static_cast<char*>(c.data);
+  const int64_t input = size_of(p.input), output = size_of(p.output);
+  const auto run = [&](int64_t i, const auto& one) {
+    one(p.a + i * p.batch_a * input, p.b + i * p.batch_b * input, p.c + i * p.batch_c * output);
+  };
+  // Many small products: a thread for each. Large ones take all threads each.
+  if (p.path == Problem::Path::kSgemm && p.batch > 1 && p.m * p.n * p.k <= int64_t{1} << 22) {
+    std::atomic<bool> failed = false;
+    parallel_for(p.batch, 1, [&](int64_t i, int64_t) {
+      run(i, [&](const char* a_i, const char* b_i, char* c_i) {
+        try {
+          gemm_sgemm(p, a_i, b_i, c_i, 1);
+        } catch (...) {
+          failed = true;
+        }
+      });
+    });
+    if (failed) fail_onednn(p);
+    return;
+  }
+  for (int64_t i = 0; i < p.batch; ++i)
+    run(i, [&](const char* a_i, const char* b_i, char* c_i) { gemm_one(p, a_i, b_i, c_i, workspace); });
+}
+
+}  // namespace tern::kernels::TERN_CPU

@@ -1,0 +1,92 @@
+#include "tern/kernels/cpu/gemm_blocks.h"
+
+#include <cstring>
+
+#include "tern/kernels/kernel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+/// Larger blocks read the packed matrix less often, smaller ones share out better.
+int64_t rows_per_block(int64_t m) { return m >= 2048 ? 256 : m >= 512 ? 128 : 64; }
+
+/// The last block's product is padded to this many rows, so that few products serve all numbers of rows.
+constexpr int64_t kRowStep = 16;
+
+}  // namespace
+
+bool RowBlocks::suits(DType input, int64_t m, int64_t n, int64_t k) {
+  if (n < 16 || k < 16) return false;
+  if (has_packed_matmul(input)) return m >= 128;
+  return input == DType::kFloat32 && m >= 1024;
+}
+
+RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                     int64_t lda, int64_t ldb, int64_t ldc)
+    : input_(input),
+      output_(direct ? output : DType::kFloat32),
+      direct_(direct),
+      transpose_b_(transpose_b),
+      m_(m),
+      n_(n),
+      k_(k),
+      lda_(lda),
+      ldb_(ldb),
+      ldc_(direct ? ldc : n),
+      rows_(rows_per_block(m)),
+      blocks_((m + rows_ - 1) / rows_),
+      slots_(std::min<int64_t>(blocks_, num_threads())) {
+  if (!direct) slot_bytes_ = align_up(rows_ * n * size_of(output_));
+  if (!has_packed_matmul(input)) return;
+  main_ = product_of(rows_);
+  last_rows_ = (m - (blocks_ - 1) * rows_ + kRowStep - 1) / kRowStep * kRowStep;
+  last_ = product_of(last_rows_);
+  if (!last_->same_packing(*main_)) {
+    last_ = main_;
+    last_rows_ = rows_;
+  }
+  packed_bytes_ = align_up(main_->packed_bytes());
+  matmul_scratch_ = align_up(std::max(main_->scratch_bytes(), last_->scratch_bytes()));
+  slot_bytes_ += matmul_scratch_;
+  padding_bytes_ = padded_a_bytes() + align_up(last_rows_ * ldc_ * size_of(output_));
+}
+
+std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
+  return find_matmul({.input = input_, .output = output_, .transpose_b = transpose_b_, .pack_b = true, .threads = 1,
+                      .m = rows, .n = n_, .k = k_, .lda = lda_, .ldb = ldb_, .ldc = ldc_});
+}
+
+int64_t RowBlocks::padded_a_bytes() const { return align_up(last_rows_ * lda_ * size_of(input_)); }
+
+RowBlocks::Result RowBlocks::compute(int64_t begin, int64_t rows, const void* a, const void* b, void* c, char* packed,
+                                     char* scratch, std::atomic<bool>& failed) const {
+  const char* from = static_cast<const char*>(a) + begin * lda_ * size_of(input_);
+  char* to = direct_ ? static_cast<char*>(c) + begin * ldc_ * size_of(output_) : scratch + matmul_scratch_;
+  bool done;
+  if (!main_) {
+    done = sgemm(1, false, transpose_b_, rows, n_, k_, 1.0f, reinterpret_cast<const float*>(from), lda_,
+                 static_cast<const float*>(b), ldb_, 0.0f, reinterpret_cast<float*>(to), ldc_);
+  } else if (begin + rows < m_) {
+    done = main_->run(from, packed, to, scratch);
+  } else if (rows == last_rows_) {
+    done = last_->run(from, packed, to, scratch);
+  } else {
+    done = run_padded(rows, from, to, packed, scratch);
+  }
+  if (!done) failed = true;
+  return {to, ldc_};
+}
+
+bool RowBlocks::run_padded(int64_t rows, const char* from, char* to, char* packed, char* scratch) const {
+  // The copies keep the row strides, so that the same products serve; what comes out of the padding is not used.
+  char* padded_a = packed + packed_bytes_;
+  char* padded_c = padded_a + padded_a_bytes();
+  const int64_t a_row = lda_ * size_of(input_), c_row = ldc_ * size_of(output_);
+  std::memset(padded_a, 0, last_rows_ * a_row);
+  for (int64_t r = 0; r < rows; ++r) std::memcpy(padded_a + r * a_row, from + r * a_row, k_ * size_of(input_));
+  const bool done = last_->run(padded_a, packed, padded_c, scratch);
+  for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * c_row, padded_c + r * c_row, n_ * size_of(output_));
+  return done;
+}
+
+}  // namespace tern::kernels::TERN_CPU

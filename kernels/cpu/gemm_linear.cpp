@@ -1,0 +1,171 @@
+#include "tern/kernels/cpu/gemm_blocks.h"
+#include "tern/kernels/cpu/rows.h"
+#include "tern/kernels/gemm.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+constexpr double kRootHalf = 0.70710678118654752440, kInverseRootTwoPi = 0.39894228040143267794;
+
+template <class F>
+inline F gelu(F x) {
+  return F(0.5) * x * (F(1) + math::erf(x * F(kRootHalf)));
+}
+template <class F>
+inline F gelu_derivative(F x) {
+  return F(0.5) * (F(1) + math::erf(x * F(kRootHalf))) + x * F(kInverseRootTwoPi) * math::exp(F(-0.5) * x * x);
+}
+
+/// values[i] = activation(values[i])
+template <class F>
+inline void activate(Activation activation, F* values, int64_t n) {
+  if (activation == Activation::kGelu)
+    for (int64_t i = 0; i < n; ++i) values[i] = gelu(values[i]);
+  else if (activation == Activation::kRelu)
+    for (int64_t i = 0; i < n; ++i) values[i] = math::select(values[i] <= F(0), F(0), values[i]);  // NaN stays
+}
+
+/// What follows the product on `rows` rows: result + bias goes to pre, activation of it to y. result may be pre or y.
+template <class T, class F>
+void finish_rows(int64_t rows, int64_t cols, const F* result, int64_t stride, const F* bias, Activation activation,
+                 T* pre, T* y) {
+  F values[kTile];
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < cols; j += kTile) {
+      const int64_t n = std::min(kTile, cols - j);
+      const F* from = result + r * stride + j;
+      if (bias)
+        for (int64_t i = 0; i < n; ++i) values[i] = from[i] + bias[j + i];
+      else
+        for (int64_t i = 0; i < n; ++i) values[i] = from[i];
+      if (pre) narrow(values, pre + r * cols + j, n);
+      activate(activation, values, n);
+      narrow(values, y + r * cols + j, n);
+    }
+  }
+}
+
+/// How a linear layer is computed: in blocks of rows, or by gemm (into fp32 memory when y has 16 bits).
+struct LinearPlan {
+  bool blocks;
+  int64_t rows, in, out;
+  DType dtype;
+  bool wide;  // products need fp32 memory of their own
+
+  LinearPlan(const ConstView& x, const ConstView& weight)
+      : rows(x.rows()), in(x.cols()), out(weight.shape[0]), dtype(x.dtype), wide(is_low_precision(x.dtype)) {
+    const bool supported = dtype == DType::kFloat32 || has_packed_matmul(dtype);
+    blocks = supported && RowBlocks::suits(dtype, rows, out, in);
+  }
+  RowBlocks row_blocks() const { return RowBlocks(dtype, dtype, !wide, true, rows, out, in, in, in, out); }
+  int64_t bias_bytes() const { return align_up(out * 8); }
+  View product(void* data) const {
+    const int64_t shape[] = {rows, out}, strides[] = {out, 1};
+    return View(data, wide ? DType::kFloat32 : dtype, 2, shape, strides);
+  }
+  int64_t product_bytes() const { return wide ? align_up(rows * out * 4) : 0; }
+};
+
+ConstView as_matrix(const ConstView& v) {
+  const int64_t shape[] = {v.rows(), v.cols()}, strides[] = {v.cols(), 1};
+  return ConstView(v.data, v.dtype, 2, shape, strides);
+}
+
+/// The bias in compute type: itself, or converted into `buffer`; null when absent.
+template <class F>
+const F* wide_bias(const ConstView& bias, F* buffer) {
+  if (!bias) return nullptr;
+  return dispatch_float(bias.dtype, [&]<class B>() { return widen<F>(bias.as<B>(), buffer, bias.numel()); });
+}
+
+/// Rows per block of the activation's backward: at most 64 blocks, whatever the number of threads.
+int64_t backward_rows(int64_t rows) { return std::max<int64_t>(16, (rows + 63) / 64); }
+int64_t backward_blocks(int64_t rows) { return (rows + backward_rows(rows) - 1) / backward_rows(rows); }
+
+template <class T>
+void backward_block(int64_t begin, int64_t end, int64_t cols, const T* dy, const T* pre, Activation activation, T* dpre,
+                    ComputeType<T>* sums) {
+  using F = ComputeType<T>;
+  F dy_buffer[kTile], pre_buffer[kTile], result[kTile];
+  if (sums) std::fill_n(sums, cols, F(0));
+  for (int64_t r = begin; r < end; ++r) {
+    for (int64_t j = 0; j < cols; j += kTile) {
+      const int64_t n = std::min(kTile, cols - j), at = r * cols + j;
+      const F* gradient = widen(dy + at, dy_buffer, n);
+      if (activation != Activation::kNone) {
+        const F* input = widen(pre + at, pre_buffer, n);
+        if (activation == Activation::kGelu)
+          for (int64_t i = 0; i < n; ++i) result[i] = gradient[i] * gelu_derivative(input[i]);
+        else
+          for (int64_t i = 0; i < n; ++i) result[i] = math::select(input[i] <= F(0), F(0), gradient[i]);
+        narrow(result, dpre + at, n);
+        gradient = result;
+      }
+      if (sums) combine_row<Sum>(sums + j, gradient, n);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t linear_workspace(Stream stream, ConstView x, ConstView weight, View) {
+  const LinearPlan plan(x, weight);
+  if (plan.rows == 0 || plan.out == 0) return 0;
+  if (plan.blocks) return plan.bias_bytes() + 64 + plan.row_blocks().workspace_bytes();
+  return 64 + plan.bias_bytes() + plan.product_bytes() +
+         gemm_workspace(stream, false, true, as_matrix(x), weight, plan.product(nullptr));
+}
+
+void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias, Activation activation, View pre, View y,
+                    void* workspace) {
+  const LinearPlan plan(x, weight);
+  if (plan.rows == 0 || plan.out == 0) return;
+  dispatch_float(plan.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    char* memory = align_up(workspace);
+    const F* wide = wide_bias<F>(bias, reinterpret_cast<F*>(memory));
+    memory += plan.bias_bytes();
+    T* kept = pre ? pre.as<T>() : nullptr;
+    const bool nothing_left = !wide && !kept && activation == Activation::kNone && !plan.wide;
+    const auto finish = [&](int64_t begin, int64_t rows, const void* result, int64_t stride) {
+      if (nothing_left) return;
+      finish_rows<T, F>(rows, plan.out, static_cast<const F*>(result), stride, wide, activation,
+                        kept ? kept + begin * plan.out : nullptr, y.as<T>() + begin * plan.out);
+    };
+    if (plan.blocks) return plan.row_blocks().run(x.data, weight.data, kept ? pre.data : y.data, memory, finish);
+    void* product = plan.wide ? memory : kept ? pre.data : y.data;
+    gemm(stream, false, true, 1, as_matrix(x), weight, 0, plan.product(product), memory + plan.product_bytes());
+    parallel_for(plan.rows, std::max<int64_t>(1, 16384 / plan.out), [&](int64_t begin, int64_t end) {
+      finish(begin, end - begin, static_cast<F*>(product) + begin * plan.out, plan.out);
+    });
+  });
+}
+
+int64_t linear_activation_backward_workspace(Stream, ConstView dy) {
+  return backward_blocks(dy.rows()) * dy.cols() * 8 + 64;
+}
+
+void linear_activation_backward(Stream, ConstView dy, ConstView pre, Activation activation, View dpre, View dbias,
+                                void* workspace) {
+  const int64_t rows = dy.rows(), cols = dy.cols(), blocks = backward_blocks(rows);
+  if (cols == 0 || (activation == Activation::kNone && !dbias)) return;
+  dispatch_float(dy.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    F* sums = reinterpret_cast<F*>(align_up(workspace));
+    parallel_for(rows, backward_rows(rows), [&](int64_t begin, int64_t end) {
+      F* own = dbias ? sums + begin / backward_rows(rows) * cols : nullptr;
+      backward_block<T>(begin, end, cols, dy.as<T>(), pre ? pre.as<T>() : nullptr, activation,
+                        dpre ? dpre.as<T>() : nullptr, own);
+    });
+    if (!dbias) return;
+    dispatch_float(dbias.dtype, [&]<class B>() {
+      parallel_for(cols, kTile, [&](int64_t begin, int64_t end) {
+        F total[kTile] = {};
+        for (int64_t b = 0; b < blocks; ++b) combine_row<Sum>(total, sums + b * cols + begin, end - begin);
+        narrow(total, dbias.as<B>() + begin, end - begin);
+      });
+    });
+  });
+}
+
+}  // namespace tern::kernels::TERN_CPU

@@ -1,0 +1,176 @@
+#include "tern/kernels/cpu/gemm_onednn.h"
+
+#include <dnnl.h>
+#include <omp.h>
+
+#include <dnnl.hpp>
+#include <map>
+#include <mutex>
+
+#include "tern/core/check.h"
+#include "tern/kernels/kernel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+/// oneDNN takes its thread count from OpenMP's setting of the calling thread; this lends it another one.
+class OmpThreads {
+ public:
+  explicit OmpThreads(int count) : before_(omp_get_max_threads()) {
+    if (before_ != count) omp_set_num_threads(count);
+    changed_ = before_ != count;
+  }
+  ~OmpThreads() {
+    if (changed_) omp_set_num_threads(before_);
+  }
+  OmpThreads(const OmpThreads&) = delete;
+
+ private:
+  int before_;
+  bool changed_;
+};
+
+/// The CPU level limits oneDNN's instruction sets too. oneDNN fixes them at its first use: a later set_cpu_level() does
+/// not move them, so that a process that begins at v4 keeps AVX-512 inside oneDNN when a test goes down to v2.
+void limit_instruction_set() {
+  static const bool done = [] {
+    if (cpu_level() == CpuLevel::kV2) dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
+    if (cpu_level() == CpuLevel::kV3) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+dnnl::engine& engine() {
+  static dnnl::engine* instance = [] {
+    limit_instruction_set();
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: worker threads may outlive main
+  }();
+  return *instance;
+}
+
+bool has_instruction_set(dnnl::cpu_isa wanted) {
+  engine();
+  const unsigned have = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), want = static_cast<unsigned>(wanted);
+  return (have & want) == want;  // oneDNN's values are sets of bits, each containing its predecessors
+}
+
+dnnl::memory::data_type data_type(DType dtype) {
+  return dtype == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+dnnl::memory::desc matrix(int64_t rows, int64_t cols, DType dtype, bool transposed, int64_t stride) {
+  const dnnl::memory::dims strides = transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
+  return dnnl::memory::desc({rows, cols}, data_type(dtype), strides);
+}
+
+dnnl::matmul::primitive_desc describe(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                                      const dnnl::memory::desc& c) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+#if DNNL_VERSION_MAJOR >= 3
+  return dnnl::matmul::primitive_desc(engine(), a, b, c, attributes);
+#else
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine());
+#endif
+}
+
+}  // namespace
+
+struct Matmul::State {
+  dnnl::memory::desc a, b, packed, c, scratch;
+  dnnl::matmul product;
+  dnnl::reorder packing;
+};
+
+Matmul::Matmul(const MatmulKey& key) try : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.a = matrix(key.m, key.k, key.input, key.transpose_a, key.lda);
+  s.b = matrix(key.k, key.n, key.input, key.transpose_b, key.ldb);
+  s.c = matrix(key.m, key.n, key.output, false, key.ldc);
+  const dnnl::memory::desc any({key.k, key.n}, data_type(key.input), dnnl::memory::format_tag::any);
+  {
+    OmpThreads threads(key.threads);
+    const dnnl::matmul::primitive_desc chosen = describe(s.a, key.pack_b ? any : s.b, s.c);
+    s.packed = chosen.weights_desc();
+    s.scratch = chosen.scratchpad_desc();
+    s.product = dnnl::matmul(chosen);
+  }
+  if (key.pack_b) {
+    OmpThreads threads(matmul_threads());
+    s.packing = dnnl::reorder(dnnl::reorder::primitive_desc(engine(), s.b, engine(), s.packed));
+  }
+} catch (const dnnl::error& error) {
+  fail("gemm [", key.m, ", ", key.k, "] x [", key.k, ", ", key.n, "] ", name_of(key.input), ": oneDNN: ", error.what());
+}
+
+Matmul::~Matmul() = default;
+
+int64_t Matmul::packed_bytes() const { return static_cast<int64_t>(state_->packed.get_size()); }
+int64_t Matmul::scratch_bytes() const { return static_cast<int64_t>(state_->scratch.get_size()); }
+bool Matmul::same_packing(const Matmul& other) const { return state_->packed == other.state_->packed; }
+
+void Matmul::pack(const void* b, void* packed) const try {
+  OmpThreads threads(matmul_threads());
+  dnnl::memory from(state_->b, engine(), const_cast<void*>(b)), to(state_->packed, engine(), packed);
+  dnnl::stream stream(engine());
+  dnnl::reorder(state_->packing).execute(stream, from, to);
+  stream.wait();
+} catch (const dnnl::error& error) {
+  fail("gemm: oneDNN cannot rearrange a matrix: ", error.what());
+}
+
+bool Matmul::run(const void* a, const void* b, void* c, void* scratch) const noexcept try {
+  const State& s = *state_;
+  dnnl::stream stream(engine());
+  s.product.execute(stream, {{DNNL_ARG_SRC, dnnl::memory(s.a, engine(), const_cast<void*>(a))},
+                             {DNNL_ARG_WEIGHTS, dnnl::memory(s.packed, engine(), const_cast<void*>(b))},
+                             {DNNL_ARG_DST, dnnl::memory(s.c, engine(), c)},
+                             {DNNL_ARG_SCRATCHPAD, dnnl::memory(s.scratch, engine(), scratch)}});
+  stream.wait();
+  return true;
+} catch (...) {
+  return false;
+}
+
+std::shared_ptr<const Matmul> find_matmul(const MatmulKey& key) {
+  struct Entry {
+    std::shared_ptr<const Matmul> product;
+    uint64_t used;
+  };
+  constexpr size_t kCapacity = 256;
+  static std::mutex mutex;
+  static auto& cache = *new std::map<MatmulKey, Entry>;
+  static uint64_t clock = 0;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (const auto found = cache.find(key); found != cache.end()) {
+    found->second.used = ++clock;
+    return found->second.product;
+  }
+  if (cache.size() >= kCapacity) {
+    auto oldest = cache.begin();
+    for (auto it = cache.begin(); it != cache.end(); ++it)
+      if (it->second.used < oldest->second.used) oldest = it;
+    cache.erase(oldest);
+  }
+  return cache.emplace(key, Entry{std::make_shared<const Matmul>(key), ++clock}).first->second.product;
+}
+
+bool has_packed_matmul(DType dtype) {
+  if (cpu_level() != CpuLevel::kV4) return false;
+  static const bool fp32 = has_instruction_set(dnnl::cpu_isa::avx512_core);
+  static const bool bf16 = has_instruction_set(dnnl::cpu_isa::avx512_core_bf16);
+  return (dtype == DType::kFloat32 && fp32) || (dtype == DType::kBFloat16 && bf16);
+}
+
+int matmul_threads() { return omp_in_parallel() ? 1 : num_threads(); }
+
+bool sgemm(int threads, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept {
+  limit_instruction_set();
+  OmpThreads scope(threads);
+  return dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) ==
+         dnnl_success;
+}
+
+}  // namespace tern::kernels::TERN_CPU

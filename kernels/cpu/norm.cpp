@@ -1,0 +1,245 @@
+#include "tern/kernels/norm.h"
+
+#include <cmath>
+
+#include "tern/kernels/cpu/dropout.h"
+#include "tern/kernels/cpu/rows.h"
+#include "tern/kernels/parallel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+static_assert(kTile % DropoutFactors::kColumns == 0, "tiles hold whole groups of masks");
+
+/// Rows that a thread takes at a time: about 64 KiB.
+int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1)); }
+
+/// gamma or beta, which may be absent, fp32 or of the rows' dtype T.
+template <class T>
+struct Affine {
+  using F = ComputeType<T>;
+  explicit Affine(const ConstView& view) : data(view.data), narrow(view.dtype == dtype_of<T>()) {}
+  explicit operator bool() const { return data != nullptr; }
+  const F* tile(int64_t begin, F* buffer, int64_t n) const {
+    if (narrow) return widen<F>(static_cast<const T*>(data) + begin, buffer, n);
+    return widen<F>(static_cast<const float*>(data) + begin, buffer, n);
+  }
+  const void* data;
+  bool narrow;
+};
+
+/// z = residual + dropout(x) for one row, stored in T so that statistics are those of what backward reads.
+template <class T>
+void add_row(int64_t row, int64_t cols, const T* x, const T* residual, const DropoutFactors& dropout, T* z) {
+  using F = ComputeType<T>;
+  F factors[kTile];
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    if (dropout.active()) dropout.fill(row, j, n, factors);
+    else std::fill_n(factors, n, F(1));
+    if (residual) {
+#pragma GCC ivdep
+      for (int64_t i = j; i < j + n; ++i)
+        z[i] = static_cast<T>(static_cast<F>(residual[i]) + static_cast<F>(x[i]) * factors[i - j]);
+    } else {
+#pragma GCC ivdep
+      for (int64_t i = j; i < j + n; ++i) z[i] = static_cast<T>(static_cast<F>(x[i]) * factors[i - j]);
+    }
+  }
+}
+
+/// Two passes over a row in L1: mean, then 1 / sqrt(variance + eps).
+template <class T, class F>
+void row_statistics(const T* z, int64_t cols, double eps, F& mean, F& rstd) {
+  F buffer[kTile];
+  LaneSum<F> sum, squares;
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    sum.add(n, [](auto v) { return v; }, widen(z + j, buffer, n));
+  }
+  const F center = sum.total() / static_cast<F>(cols);
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    squares.add(n, [=](auto v) { return (v - center) * (v - center); }, widen(z + j, buffer, n));
+  }
+  mean = center;
+  rstd = F(1) / std::sqrt(squares.total() / static_cast<F>(cols) + static_cast<F>(eps));
+}
+
+template <class T>
+void normalize_row(const T* z, int64_t cols, ComputeType<T> mean, ComputeType<T> rstd, const Affine<T>& gamma,
+                   const Affine<T>& beta, T* y) {
+  using F = ComputeType<T>;
+  F gamma_buffer[kTile], beta_buffer[kTile];
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    const T* from = z + j;
+    T* to = y + j;
+    const F* scale = gamma ? gamma.tile(j, gamma_buffer, n) : nullptr;
+    const F* shift = beta ? beta.tile(j, beta_buffer, n) : nullptr;
+    if (scale && shift) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = static_cast<T>((static_cast<F>(from[i]) - mean) * rstd * scale[i] + shift[i]);
+    } else {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) {
+        const F value = (static_cast<F>(from[i]) - mean) * rstd;
+        to[i] = static_cast<T>(scale ? value * scale[i] : shift ? value + shift[i] : value);
+      }
+    }
+  }
+}
+
+// ---- backward ----------------------------------------------------------------------------------------------------
+
+/// Rows whose sums for dgamma and dbeta are one partial sum: at most 64 blocks, whatever the number of threads.
+int64_t backward_rows(int64_t rows) { return std::max<int64_t>(16, (rows + 63) / 64); }
+int64_t backward_blocks(int64_t rows) { return (rows + backward_rows(rows) - 1) / backward_rows(rows); }
+
+template <class T>
+struct Backward {
+  using F = ComputeType<T>;
+  int64_t cols;
+  const T *dy, *z;
+  Affine<T> gamma;
+  const F *mean, *rstd;
+  DropoutFactors dropout;
+  T *dz, *dx;
+
+  /// One row; adds to the partial sums, either of which may be null.
+  void row(int64_t r, F* dgamma, F* dbeta) const {
+    const T *dy_row = dy + r * cols, *z_row = z + r * cols;
+    const F center = mean[r], scale = rstd[r];
+    F dy_buffer[kTile], z_buffer[kTile], gamma_buffer[kTile];
+    LaneSum<F> sum, product;
+    for (int64_t j = 0; j < cols; j += kTile) {
+      const int64_t n = std::min(kTile, cols - j);
+      const F* d = widen(dy_row + j, dy_buffer, n);
+      const F* v = widen(z_row + j, z_buffer, n);
+      if (gamma) {
+        const F* w = gamma.tile(j, gamma_buffer, n);
+        sum.add(n, [](auto a, auto b) { return a * b; }, d, w);
+        product.add(n, [=](auto a, auto b, auto c) { return a * b * ((c - center) * scale); }, d, w, v);
+      } else {
+        sum.add(n, [](auto a) { return a; }, d);
+        product.add(n, [=](auto a, auto c) { return a * ((c - center) * scale); }, d, v);
+      }
+      if (dgamma) {
+        F* out = dgamma + j;
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; ++i) out[i] += d[i] * ((v[i] - center) * scale);
+      }
+      if (dbeta) combine_row<Sum>(dbeta + j, d, n);
+    }
+    const F count = static_cast<F>(cols);
+    write_row(r, center, scale, sum.total() / count, product.total() / count);
+  }
+
+  void write_row(int64_t r, F center, F scale, F mean_gradient, F mean_product) const {
+    const T *dy_row = dy + r * cols, *z_row = z + r * cols;
+    F gamma_buffer[kTile], factors[kTile];
+    for (int64_t j = 0; j < cols; j += kTile) {
+      const int64_t n = std::min(kTile, cols - j);
+      const T *d = dy_row + j, *v = z_row + j;
+      T* out = dz + r * cols + j;
+      const F* w = gamma ? gamma.tile(j, gamma_buffer, n) : nullptr;
+      if (w) {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; ++i)
+          out[i] = static_cast<T>(scale * (static_cast<F>(d[i]) * w[i] - mean_gradient -
+                                           (static_cast<F>(v[i]) - center) * scale * mean_product));
+      } else {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; ++i)
+          out[i] = static_cast<T>(scale * (static_cast<F>(d[i]) - mean_gradient -
+                                           (static_cast<F>(v[i]) - center) * scale * mean_product));
+      }
+      if (!dx) continue;
+      T* through = dx + r * cols + j;
+      if (dropout.active()) dropout.fill(r, j, n, factors);
+      else std::fill_n(factors, n, F(1));
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) through[i] = static_cast<T>(static_cast<F>(out[i]) * factors[i]);
+    }
+  }
+};
+
+/// Second stage: the blocks' partial sums [blocks, 2, cols] in their order.
+template <class F>
+void add_partial_sums(const F* sums, int64_t blocks, int64_t cols, const View& result) {
+  if (!result) return;
+  dispatch_float(result.dtype, [&]<class B>() {
+    parallel_for(cols, kTile, [&](int64_t begin, int64_t end) {
+      F total[kTile] = {};
+      for (int64_t b = 0; b < blocks; ++b) combine_row<Sum>(total, sums + b * 2 * cols + begin, end - begin);
+      narrow(total, result.as<B>() + begin, end - begin);
+    });
+  });
+}
+
+}  // namespace
+
+void layer_norm_forward(Stream, ConstView x, ConstView residual, ConstView gamma, ConstView beta, double eps,
+                        Dropout dropout, ConstView row_keys, View z, View y, View mean, View rstd) {
+  const int64_t rows = x.rows(), cols = x.cols();
+  if (cols == 0) return;
+  const DropoutFactors factors(dropout, row_keys);
+  dispatch_float(x.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    const Affine<T> scale(gamma), shift(beta);
+    const bool sums = residual || z || factors.active();
+    parallel_for(rows, row_grain(cols), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* input = x.as<T>() + r * cols;
+        T* output = y.as<T>() + r * cols;
+        if (sums) {
+          T* kept = z ? z.as<T>() + r * cols : output;
+          add_row(r, cols, input, residual ? residual.as<T>() + r * cols : nullptr, factors, kept);
+          input = kept;
+        }
+        F& row_mean = mean.as<F>()[r];
+        F& row_rstd = rstd.as<F>()[r];
+        row_statistics(input, cols, eps, row_mean, row_rstd);
+        normalize_row(input, cols, row_mean, row_rstd, scale, shift, output);
+      }
+    });
+  });
+}
+
+int64_t layer_norm_backward_workspace(Stream, int64_t rows, int64_t cols, DType) {
+  return 64 + backward_blocks(rows) * 2 * cols * 8;
+}
+
+void layer_norm_backward(Stream, ConstView dy, ConstView z, ConstView gamma, ConstView mean, ConstView rstd,
+                         Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx, View dgamma, View dbeta) {
+  const int64_t rows = dy.rows(), cols = dy.cols();
+  if (cols == 0) return;
+  dispatch_float(dy.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    F* sums = static_cast<F*>(workspace);
+    const Backward<T> backward{cols, dy.as<T>(), z.as<T>(), Affine<T>(gamma), mean.as<F>(), rstd.as<F>(),
+                               DropoutFactors(dropout, row_keys), dz.as<T>(), dx ? dx.as<T>() : nullptr};
+    parallel_for(rows, backward_rows(rows), [&](int64_t begin, int64_t end) {
+      F* own = sums + begin / backward_rows(rows) * 2 * cols;
+      if (dgamma || dbeta) std::fill_n(own, 2 * cols, F(0));
+      for (int64_t r = begin; r < end; ++r) backward.row(r, dgamma ? own : nullptr, dbeta ? own + cols : nullptr);
+    });
+    add_partial_sums(sums, backward_blocks(rows), cols, dgamma);
+    add_partial_sums(sums + cols, backward_blocks(rows), cols, dbeta);
+  });
+}
+
+void dropout(Stream, ConstView x, Dropout dropout, ConstView row_keys, View y) {
+  const int64_t cols = x.cols();
+  if (cols == 0) return;
+  const DropoutFactors factors(dropout, row_keys);
+  dispatch_float(x.dtype, [&]<class T>() {
+    parallel_for(x.rows(), row_grain(cols), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        add_row<T>(r, cols, x.as<T>() + r * cols, nullptr, factors, y.as<T>() + r * cols);
+    });
+  });
+}
+
+}  // namespace tern::kernels::TERN_CPU

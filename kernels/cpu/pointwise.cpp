@@ -1,0 +1,174 @@
+// The driver of element-wise ops: cuts the output into tiles, gives the op contiguous arrays of its compute type (the
+// operands' own memory where it already is that, staging copies elsewhere) and stores the result.
+
+#include "tern/kernels/pointwise.h"
+
+#include "tern/kernels/cpu/tile.h"
+#include "tern/kernels/parallel.h"
+#include "tern/kernels/pointwise_tiles.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+constexpr int kMaxInputs = 6;
+constexpr int kOutput = kMaxInputs;         // the output's place among the operands
+constexpr int64_t kStagedTile = 1024;       // elements; the staging buffers stay in the first-level cache
+constexpr int64_t kDirectTile = 8192;
+constexpr int64_t kBlock = 32768;           // elements per parallel block
+
+template <class... Ops>
+TileFunctions builtin_functions(int index, PointwisePass pass, OpList<Ops...>) {
+  using Getter = TileFunctions (*)(PointwisePass);
+  static constexpr Getter kGetters[] = {&tile_functions<Ops>...};
+  return kGetters[index](pass);
+}
+
+struct Operand {
+  const void* data = nullptr;  // null: absent, never read
+  DType dtype = DType::kFloat32;
+  bool direct = false;    // used in place, without a staging copy
+  bool constant = false;  // one value: staged once per block
+};
+
+template <class F>
+class Driver {
+ public:
+  Driver(TileFunction<F> function, const void* op, const ConstView* inputs, int count, View y)
+      : function_(function), op_(op), count_(count), y_(y.data) {
+    const int64_t zeros[kMaxDims] = {};
+    const int64_t* strides[kOutput + 1];
+    // The output comes first: its strides decide the order of the dimensions.
+    strides[0] = y.strides;
+    for (int k = 0; k < kMaxInputs; ++k) strides[k + 1] = k < count && inputs[k] ? inputs[k].strides : zeros;
+    layout_ = make_layout(y.dims, y.shape, strides);
+    for (int k = 0; k < count; ++k) operands_[k] = describe(inputs[k].data, inputs[k].dtype, k + 1);
+    operands_[kOutput] = describe(y.data, y.dtype, 0);
+    choose_tiles();
+  }
+
+  void run() const {
+    const int64_t tiles = layout_.numel() / layout_.inner() / rows_ * chunks_ + leftover_tiles();
+    const int64_t grain = std::max<int64_t>(1, kBlock / (rows_ * columns_));
+    parallel_for(tiles, grain, [this](int64_t begin, int64_t end) { run_tiles(begin, end); });
+  }
+
+ private:
+  Operand describe(const void* data, DType dtype, int k) const {
+    Operand operand{data, dtype, false, true};
+    const int64_t stride = layout_.inner_stride(k);
+    const bool row_contiguous = stride == 1 || layout_.inner() == 1;
+    const bool wide = layout_.inner() >= kStagedTile / 4;  // then a tile lies within one row
+    operand.direct = dtype == dtype_of<F>() && (layout_.is_linear(k) || (wide && row_contiguous));
+    for (int d = 0; d < layout_.dims; ++d) operand.constant &= layout_.strides[k][d] == 0;
+    if (operand.constant && layout_.numel() > 1) operand.direct = false;
+    return operand;
+  }
+
+  /// A tile is rows_ whole rows (narrow rows) or columns_ elements of one row.
+  void choose_tiles() {
+    bool all_direct = operands_[kOutput].direct;
+    for (int k = 0; k < count_; ++k) all_direct &= operands_[k].direct || !operands_[k].data;
+    const int64_t inner = layout_.inner();
+    if (inner < kStagedTile / 4) {
+      rows_ = std::max<int64_t>(1, kStagedTile / std::max<int64_t>(inner, 1));
+      columns_ = inner;
+    } else {
+      columns_ = std::min(inner, all_direct ? kDirectTile : kStagedTile);
+      chunks_ = (inner + columns_ - 1) / columns_;
+    }
+  }
+  int64_t leftover_tiles() const { return layout_.numel() / layout_.inner() % rows_ != 0 ? 1 : 0; }
+
+  struct Tile {
+    int64_t row, rows, column, columns;
+    int64_t size() const { return rows * columns; }
+  };
+  Tile tile_at(int64_t index) const {
+    if (rows_ == 1) {
+      const int64_t column = index % chunks_ * columns_;
+      return {index / chunks_, 1, column, std::min(columns_, layout_.inner() - column)};
+    }
+    const int64_t row = index * rows_;
+    return {row, std::min(rows_, layout_.numel() / layout_.inner() - row), 0, columns_};
+  }
+
+  void run_tiles(int64_t begin, int64_t end) const {
+    alignas(64) F staging[kMaxInputs + 1][kStagedTile];
+    const F* in[kMaxInputs] = {};
+    for (int k = 0; k < count_; ++k) {
+      if (!operands_[k].data || operands_[k].direct || !operands_[k].constant) continue;
+      load_tile(operands_[k].dtype, operands_[k].data, 0, 0, kStagedTile, staging[k]);
+      in[k] = staging[k];
+    }
+    for (int64_t index = begin; index < end; ++index) {
+      const Tile tile = tile_at(index);
+      for (int k = 0; k < count_; ++k) {
+        const Operand& operand = operands_[k];
+        if (!operand.data) continue;
+        if (operand.direct) in[k] = static_cast<const F*>(operand.data) + offset(k + 1, tile);
+        else if (!operand.constant) in[k] = load(operand, k + 1, tile, staging[k]);
+      }
+      if (operands_[kOutput].direct) {
+        function_(op_, in, static_cast<F*>(y_) + offset(0, tile), tile.size());
+      } else {
+        function_(op_, in, staging[kOutput], tile.size());
+        store(tile, staging[kOutput]);
+      }
+    }
+  }
+
+  int64_t offset(int k, const Tile& tile) const {
+    if (layout_.is_linear(k)) return tile.row * layout_.inner() + tile.column;
+    return layout_.row_offset(k, tile.row) + tile.column * layout_.inner_stride(k);
+  }
+
+  const F* load(const Operand& operand, int k, const Tile& tile, F* buffer) const {
+    if (tile.rows == 1 || layout_.is_linear(k)) {
+      load_tile(operand.dtype, operand.data, offset(k, tile), layout_.inner_stride(k), tile.size(), buffer);
+      return buffer;
+    }
+    dispatch_any(operand.dtype, [&]<class T>() {
+      for (int64_t r = 0; r < tile.rows; ++r) {
+        const Stored<T>* row = static_cast<const Stored<T>*>(operand.data) + layout_.row_offset(k, tile.row + r);
+        convert_strided<T, F>(row, layout_.inner_stride(k), buffer + r * tile.columns, 1, tile.columns);
+      }
+    });
+    return buffer;
+  }
+
+  void store(const Tile& tile, const F* buffer) const {
+    const DType dtype = operands_[kOutput].dtype;
+    if (tile.rows == 1 || layout_.is_linear(0)) {
+      return store_tile(dtype, y_, offset(0, tile), layout_.inner_stride(0), tile.size(), buffer);
+    }
+    dispatch_any(dtype, [&]<class T>() {
+      for (int64_t r = 0; r < tile.rows; ++r) {
+        Stored<T>* row = static_cast<Stored<T>*>(y_) + layout_.row_offset(0, tile.row + r);
+        convert_strided<F, T>(buffer + r * tile.columns, 1, row, layout_.inner_stride(0), tile.columns);
+      }
+    });
+  }
+
+  TileFunction<F> function_;
+  const void* op_;
+  int count_;
+  void* y_;
+  Operand operands_[kMaxInputs + 1];
+  Layout<kMaxInputs + 1> layout_;
+  int64_t rows_ = 1, columns_ = 1, chunks_ = 1;
+};
+
+}  // namespace
+
+void pointwise(Stream, const PointwiseCall& call, const ConstView* inputs, int count, View y) {
+  if (y.numel() == 0) return;
+  const TileFunctions functions =
+      call.builtin >= 0 ? builtin_functions(call.builtin, call.pass, BuiltinOps()) : call.custom;
+  switch (call.compute) {
+    case DType::kFloat64: return Driver<double>(functions.f64, call.op, inputs, count, y).run();
+    case DType::kInt64: return Driver<int64_t>(functions.i64, call.op, inputs, count, y).run();
+    default: return Driver<float>(functions.f32, call.op, inputs, count, y).run();
+  }
+}
+
+}  // namespace tern::kernels::TERN_CPU

@@ -1,0 +1,359 @@
+// Reductions. Values are combined in fp32 (fp64, int64) over blocks of at most 4096 elements with 32 lanes each, the
+// blocks' results in fp64 (int64), in an order that depends on the shape alone.
+
+#include "tern/kernels/reduce.h"
+
+#include "tern/kernels/cpu/tile.h"
+#include "tern/kernels/cpu/vector.h"
+#include "tern/kernels/parallel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+constexpr int64_t kTile = 1024;          // elements of a staging copy
+constexpr int64_t kRun = 4096;           // elements combined in the compute type at most
+constexpr int64_t kBlock = 32768;        // elements per parallel block
+constexpr int64_t kMaxParts = 256;       // parts that one long row is cut into at most
+constexpr int64_t kColumns = 1024;       // columns reduced side by side
+constexpr int64_t kRowBlock = 128;       // rows added up in the compute type before they go to fp64
+constexpr int64_t kMaxSplits = 32;       // parts that tall columns are cut into at most
+
+template <class F>
+using Wide = std::conditional_t<std::is_same_v<F, float>, double, F>;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// The kept and the reduced dimensions of x apart, each coalesced. Operand 0 is x, operand 1 the result.
+struct Split {
+  Layout<2> kept, reduced;
+  bool inner_reduced = false;  // x's smallest stride belongs to a reduced dimension
+};
+
+Split split_dims(ConstView x, uint32_t dims, View y) {
+  int64_t result_strides[kMaxDims];
+  for (int d = 0; d < x.dims; ++d) result_strides[d] = dims >> d & 1 ? 0 : y.strides[d];
+  const Layout<2> all = make_layout(x.dims, x.shape, {x.strides, result_strides});
+  Split split;
+  for (int d = 0; d < all.dims; ++d) {
+    const int64_t strides[] = {all.strides[0][d], all.strides[1][d]};
+    split.inner_reduced = strides[1] == 0;
+    (split.inner_reduced ? split.reduced : split.kept).append(all.shape[d], strides);
+  }
+  for (Layout<2>* layout : {&split.kept, &split.reduced}) {
+    layout->merge();
+    layout->finish();
+  }
+  return split;
+}
+
+/// Where x's elements are; loads runs of them in the compute type.
+template <class F>
+struct Source {
+  const void* data;
+  DType dtype;
+  /// A pointer to n elements from `offset` on: x's own memory, or `tile` filled with them (then n <= kTile).
+  const F* load(int64_t offset, int64_t stride, int64_t n, F* tile) const {
+    if (is_direct(stride)) return static_cast<const F*>(data) + offset;
+    load_tile(dtype, data, offset, stride, n, tile);
+    return tile;
+  }
+  bool is_direct(int64_t stride) const { return dtype == dtype_of<F>() && stride == 1; }
+};
+
+/// Writes one result.
+struct Sink {
+  View y;
+  int64_t mean_of = 0;  // > 0: divide by it
+  bool mean = false;
+  bool accumulate = false;
+
+  template <class W>
+  void store(int64_t offset, W value) const {
+    dispatch_any(y.dtype, [&]<class T>() {
+      Stored<T>& target = y.as<Stored<T>>()[offset];
+      if (accumulate) value += convert<T, W>(target);
+      if (mean) target = convert<double, T>(static_cast<double>(value) / static_cast<double>(mean_of));
+      else target = convert<W, T>(value);
+    });
+  }
+};
+
+/// Combines elements [begin, end) of the reduced dimensions, counted in order, for the result at x offset `base`.
+template <class Op, class F>
+Wide<F> reduce_range(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t begin, int64_t end) {
+  alignas(64) F tile[kTile];
+  const int64_t inner = reduced.inner(), stride = reduced.inner_stride(0);
+  const int64_t run = x.is_direct(stride) ? kRun : kTile;
+  Wide<F> total = Op::template identity<Wide<F>>();
+  for (int64_t i = begin; i < end;) {
+    const int64_t row = i / inner, column = i % inner;
+    const int64_t n = std::min({run, inner - column, end - i});
+    const int64_t offset = base + reduced.row_offset(0, row) + column * stride;
+    total = Op::combine(total, static_cast<Wide<F>>(reduce_contiguous<Op>(x.load(offset, stride, n, tile), n)));
+    i += n;
+  }
+  return total;
+}
+
+/// x's smallest stride is reduced: one result at a time, a long one in parts.
+template <class Op, class F>
+void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
+  const int64_t results = split.kept.numel(), length = split.reduced.numel(), inner = split.kept.inner();
+  const auto offset_of = [&](int operand, int64_t result) {
+    return split.kept.row_offset(operand, result / inner) + result % inner * split.kept.inner_stride(operand);
+  };
+  if (results >= 64 || length < 2 * kBlock) {
+    return parallel_for(results, std::max<int64_t>(1, kBlock / std::max<int64_t>(length, 1)), [&](int64_t b, int64_t e) {
+      for (int64_t r = b; r < e; ++r)
+        sink.store(offset_of(1, r), reduce_range<Op>(x, split.reduced, offset_of(0, r), 0, length));
+    });
+  }
+  const int64_t part = std::max(kBlock, ceil_div(ceil_div(length, kMaxParts), kRun) * kRun);
+  for (int64_t r = 0; r < results; ++r) {
+    Wide<F> parts[kMaxParts];
+    parallel_for(length, part, [&](int64_t b, int64_t e) {
+      parts[b / part] = reduce_range<Op>(x, split.reduced, offset_of(0, r), b, e);
+    });
+    Wide<F> total = Op::template identity<Wide<F>>();
+    for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::combine(total, parts[p]);
+    sink.store(offset_of(1, r), total);
+  }
+}
+
+/// totals[c] = rows [begin, end) of the reduced dimensions combined, for `columns` columns from x offset `base` on.
+template <class Op, class F>
+void reduce_rows(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t stride, int64_t columns,
+                 int64_t begin, int64_t end, Wide<F>* totals) {
+  alignas(64) F tile[kColumns];
+  alignas(64) F sums[kColumns];
+  const int64_t inner = reduced.inner(), inner_stride = reduced.inner_stride(0);
+  std::fill_n(totals, columns, Op::template identity<Wide<F>>());
+  for (int64_t block = begin; block < end; block += kRowBlock) {
+    std::fill_n(sums, columns, Op::template identity<F>());
+    for (int64_t row = block; row < std::min(end, block + kRowBlock); ++row) {
+      const int64_t offset = base + reduced.row_offset(0, row / inner) + row % inner * inner_stride;
+      combine_row<Op>(sums, x.load(offset, stride, columns, tile), columns);
+    }
+    for (int64_t c = 0; c < columns; ++c) totals[c] = Op::combine(totals[c], static_cast<Wide<F>>(sums[c]));
+  }
+}
+
+/// x's smallest stride is kept: kColumns results side by side; tall columns in parts when there are few of them.
+template <class Op, class F>
+void reduce_outer(const Source<F>& x, const Split& split, const Sink& sink) {
+  const int64_t inner = split.kept.inner(), length = split.reduced.numel();
+  const int64_t chunks = ceil_div(inner, kColumns), tasks = split.kept.numel() / inner * chunks;
+  const int64_t x_stride = split.kept.inner_stride(0), y_stride = split.kept.inner_stride(1);
+  struct Task {
+    int64_t x_offset, y_offset, columns;
+  };
+  const auto task_at = [&](int64_t task) {
+    const int64_t row = task / chunks, column = task % chunks * kColumns;
+    return Task{split.kept.row_offset(0, row) + column * x_stride, split.kept.row_offset(1, row) + column * y_stride,
+                std::min(kColumns, inner - column)};
+  };
+  const int64_t width = std::min(inner, kColumns);
+  if (tasks >= 16 || length * width < 2 * kBlock) {
+    return parallel_for(tasks, std::max<int64_t>(1, kBlock / std::max<int64_t>(length * width, 1)), [&](int64_t b, int64_t e) {
+      Wide<F> totals[kColumns];
+      for (int64_t t = b; t < e; ++t) {
+        const Task task = task_at(t);
+        reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, 0, length, totals);
+        for (int64_t c = 0; c < task.columns; ++c) sink.store(task.y_offset + c * y_stride, totals[c]);
+      }
+    });
+  }
+  const int64_t part = std::max({kRowBlock, ceil_div(ceil_div(length, kMaxSplits), kRowBlock) * kRowBlock});
+  for (int64_t t = 0; t < tasks; ++t) {
+    Wide<F> parts[kMaxSplits][kColumns];
+    const Task task = task_at(t);
+    parallel_for(length, part, [&](int64_t b, int64_t e) {
+      reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, b, e, parts[b / part]);
+    });
+    for (int64_t c = 0; c < task.columns; ++c) {
+      Wide<F> total = Op::template identity<Wide<F>>();
+      for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::combine(total, parts[p][c]);
+      sink.store(task.y_offset + c * y_stride, total);
+    }
+  }
+}
+
+template <class Op, class F>
+void reduce_with(ConstView x, const Split& split, const Sink& sink) {
+  const Source<F> source{x.data, x.dtype};
+  if (split.inner_reduced) reduce_inner<Op>(source, split, sink);
+  else reduce_outer<Op>(source, split, sink);
+}
+
+/// Calls f with the compute type of a dtype: float, double or int64_t.
+template <class Body>
+void dispatch_compute(DType dtype, Body&& body) {
+  if (dtype == DType::kFloat64) body.template operator()<double>();
+  else if (is_floating(dtype)) body.template operator()<float>();
+  else body.template operator()<int64_t>();
+}
+
+/// True when a beats b as the largest (smallest): a NaN beats everything but a NaN.
+template <class F>
+bool beats(bool largest, F a, F b) {
+  return (largest ? a > b : a < b) | ((a != a) & (b == b));
+}
+
+/// Position of the first extreme element among `length` elements `stride` apart.
+template <class F>
+int64_t extreme_of_row(const Source<F>& x, bool largest, int64_t base, int64_t stride, int64_t length) {
+  alignas(64) F tile[kTile];
+  F best{};
+  int64_t position = -1;
+  for (int64_t start = 0; start < length; start += kTile) {
+    const int64_t n = std::min(kTile, length - start);
+    const F* values = x.load(base + start * stride, stride, n, tile);
+    const F extreme = largest ? reduce_contiguous<Largest>(values, n) : reduce_contiguous<Smallest>(values, n);
+    if (position >= 0 && !beats(largest, extreme, best)) continue;
+    best = extreme;
+    position = 0;
+    while (extreme == extreme ? values[position] != extreme : values[position] == values[position]) ++position;
+    position += start;
+  }
+  return position;
+}
+
+/// The same for `columns` neighbouring columns.
+template <class F>
+void extreme_of_columns(const Source<F>& x, bool largest, int64_t base, int64_t column_stride, int64_t columns,
+                        int64_t stride, int64_t length, int64_t* positions) {
+  alignas(64) F tile[kTile], best[kTile];
+  for (int64_t k = 0; k < length; ++k) {
+    const F* values = x.load(base + k * stride, column_stride, columns, tile);
+#pragma GCC ivdep
+    for (int64_t c = 0; c < columns; ++c) {
+      const bool better = k == 0 || beats(largest, values[c], best[c]);
+      best[c] = better ? values[c] : best[c];
+      positions[c] = better ? k : positions[c];
+    }
+  }
+}
+
+}  // namespace
+
+void reduce(Stream, Reduction reduction, ConstView x, uint32_t dims, View y) {
+  if (y.numel() == 0) return;
+  const Split split = split_dims(x, dims, y);
+  Sink sink{y};
+  sink.mean = reduction == Reduction::kMean;
+  sink.mean_of = split.reduced.numel();
+  dispatch_compute(x.dtype, [&]<class F>() {
+    switch (reduction) {
+      case Reduction::kSum:
+      case Reduction::kMean: return reduce_with<Sum, F>(x, split, sink);
+      case Reduction::kMax: return reduce_with<Largest, F>(x, split, sink);
+      case Reduction::kMin: return reduce_with<Smallest, F>(x, split, sink);
+      case Reduction::kProduct: return reduce_with<Product, F>(x, split, sink);
+      case Reduction::kSumOfSquares: return reduce_with<SumOfSquares, F>(x, split, sink);
+      case Reduction::kAll: return reduce_with<All, F>(x, split, sink);
+      case Reduction::kAny: return reduce_with<Any, F>(x, split, sink);
+    }
+  });
+}
+
+void arg_extreme(Stream, bool largest, ConstView x, int dim, View index) {
+  if (index.numel() == 0) return;
+  const Split split = split_dims(x, 1u << dim, index);
+  const int64_t length = x.shape[dim], stride = x.strides[dim];
+  const Layout<2>& kept = split.kept;
+  const int64_t inner = kept.inner(), chunks = split.inner_reduced ? inner : ceil_div(inner, kTile);
+  const int64_t columns = split.inner_reduced ? 1 : kTile;
+  const int64_t work = std::max<int64_t>(1, length * std::min(columns, inner));
+  dispatch_compute(x.dtype, [&]<class F>() {
+    const Source<F> source{x.data, x.dtype};
+    parallel_for(kept.numel() / inner * chunks, std::max<int64_t>(1, kBlock / work), [&](int64_t begin, int64_t end) {
+      int64_t positions[kTile];
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t row = task / chunks, column = task % chunks * columns, n = std::min(columns, inner - column);
+        const int64_t base = kept.row_offset(0, row) + column * kept.inner_stride(0);
+        if (n == 1) positions[0] = extreme_of_row(source, largest, base, stride, length);
+        else extreme_of_columns(source, largest, base, kept.inner_stride(0), n, stride, length, positions);
+        int64_t* out = index.as<int64_t>() + kept.row_offset(1, row) + column * kept.inner_stride(1);
+        for (int64_t c = 0; c < n; ++c) out[c * kept.inner_stride(1)] = positions[c];
+      }
+    });
+  });
+}
+
+int64_t column_sum_workspace(Stream, int64_t, int64_t, DType) { return 0; }  // partial sums fit on the stack
+
+void column_sum(Stream, ConstView x, bool accumulate, void*, View y) {
+  const int64_t columns = x.cols();
+  if (columns == 0) return;
+  const int64_t rows = x.rows();
+  Split split;
+  const int64_t kept_strides[] = {1, 1}, reduced_strides[] = {columns, 0};
+  split.kept.append(columns, kept_strides);
+  split.reduced.append(rows, reduced_strides);
+  Sink sink{y};
+  sink.accumulate = accumulate;
+  dispatch_compute(x.dtype, [&]<class F>() { reduce_outer<Sum>(Source<F>{x.data, x.dtype}, split, sink); });
+}
+
+namespace {
+
+constexpr int64_t kNormBlock = 16384;
+
+/// Sum of squares of one block; not finite exactly when an element is not.
+template <class F>
+double block_norm(const void* data, DType dtype, int64_t begin, int64_t end) {
+  alignas(64) F tile[kTile];
+  const Source<F> x{data, dtype};
+  const int64_t run = x.is_direct(1) ? kRun : kTile;
+  double total = 0;
+  for (int64_t i = begin; i < end; i += run) {
+    const int64_t n = std::min(run, end - i);
+    const F* values = x.load(i, 1, n, tile);
+    const F sum = reduce_contiguous<SumOfSquares>(values, n);
+    if (math::isfinite(sum)) {
+      total += static_cast<double>(sum);
+      continue;
+    }
+    // Squares of large finite values overflow fp32: once more in fp64, in which only the elements themselves can do harm.
+    for (int64_t j = 0; j < n; ++j) {
+      const double value = static_cast<double>(values[j]);
+      total += math::isfinite(value) ? std::min(value * value, 1e300) : value - value;
+    }
+  }
+  return total;
+}
+
+}  // namespace
+
+int64_t gradient_norm_workspace(Stream, int64_t elements, int64_t count) {
+  const int64_t blocks = elements / kNormBlock + count;
+  return (count + 1 + blocks) * static_cast<int64_t>(sizeof(int64_t));
+}
+
+void gradient_norm(Stream, const ConstView* tensors, int64_t count, void* workspace, GradientNorm* result) {
+  int64_t* first_block = static_cast<int64_t*>(workspace);  // [count + 1]: running number of blocks
+  first_block[0] = 0;
+  for (int64_t t = 0; t < count; ++t) first_block[t + 1] = first_block[t] + ceil_div(tensors[t].numel(), kNormBlock);
+  double* sums = reinterpret_cast<double*>(first_block + count + 1);
+  const int64_t blocks = first_block[count];
+  parallel_for(blocks, 4, [&](int64_t begin, int64_t end) {
+    int64_t t = std::upper_bound(first_block, first_block + count + 1, begin) - first_block - 1;
+    for (int64_t b = begin; b < end; ++b) {
+      while (b >= first_block[t + 1]) ++t;
+      const ConstView& x = tensors[t];
+      const int64_t start = (b - first_block[t]) * kNormBlock, stop = std::min(start + kNormBlock, x.numel());
+      sums[b] = x.dtype == DType::kFloat64 ? block_norm<double>(x.data, x.dtype, start, stop)
+                                           : block_norm<float>(x.data, x.dtype, start, stop);
+    }
+  });
+  *result = {0, 0, -1};
+  for (int64_t t = 0; t < count; ++t)
+    for (int64_t b = first_block[t]; b < first_block[t + 1]; ++b) {
+      result->sum_of_squares += sums[b];
+      if (math::isfinite(sums[b]) || result->first_bad >= 0) continue;
+      result->non_finite = 1;
+      result->first_bad = static_cast<int32_t>(t);
+    }
+}
+
+}  // namespace tern::kernels::TERN_CPU

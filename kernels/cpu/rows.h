@@ -1,0 +1,62 @@
+#pragma once
+// Helpers of the kernels that work row by row: conversion to the compute type, and sums whose order is the same at every
+// CPU level. Included by kernels/cpu/*.cpp alone.
+
+#include <algorithm>
+
+#include "tern/kernels/cpu/vector.h"
+#include "tern/kernels/types.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+/// Elements that the row kernels hold in a local array at a time.
+inline constexpr int64_t kTile = 256;
+
+/// The elements as compute type: the row itself, or `buffer` filled with n converted elements.
+template <class F, class T>
+inline const F* widen(const T* __restrict row, F* __restrict buffer, int64_t n) {
+  if constexpr (std::is_same_v<T, F>) {
+    return row;
+  } else {
+    for (int64_t i = 0; i < n; ++i) buffer[i] = static_cast<F>(static_cast<ComputeType<T>>(row[i]));
+    return buffer;
+  }
+}
+
+template <class F, class T>
+inline void narrow(const F* __restrict from, T* __restrict to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<ComputeType<T>>(from[i]));
+}
+
+/// A sum in 128 bytes of lanes that goes on over several pieces of a row; total() adds the lanes up pairwise. Every piece
+/// but the last has a multiple of kLanes elements.
+template <class F>
+class LaneSum {
+ public:
+  static constexpr int kLanes = kLaneBytes / sizeof(F);
+
+  /// Adds map(x[i]...) for i in [0, n). map takes numbers and vectors of them.
+  template <class Map, class... X>
+  void add(int64_t n, const Map& map, const X*... x) {
+    constexpr int kWidth = kVectorBytes / sizeof(F), kVectors = kLaneBytes / kVectorBytes;
+    Vector<F> sums[kVectors];
+    for (int v = 0; v < kVectors; ++v) sums[v] = load_vector(lane_ + v * kWidth);
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes)
+      for (int v = 0; v < kVectors; ++v) sums[v] += map(load_vector(x + i + v * kWidth)...);
+    for (int v = 0; v < kVectors; ++v) store_vector(lane_ + v * kWidth, sums[v]);
+    for (int l = 0; i < n; ++i, ++l) lane_[l] += map(x[i]...);
+  }
+  F total() {
+    for (int half = kLanes / 2; half > 0; half /= 2)
+      for (int l = 0; l < half; ++l) lane_[l] += lane_[l + half];
+    return lane_[0];
+  }
+
+ private:
+  F lane_[kLanes] = {};
+};
+
+}  // namespace
+}  // namespace tern::kernels::TERN_CPU

@@ -1,0 +1,39 @@
+#pragma once
+// What softmax and cross entropy share: the largest element of a row and the sum of exponentials below it.
+
+#include "tern/kernels/cpu/rows.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+/// Rows that a thread takes at a time.
+inline int64_t softmax_grain(int64_t cols) { return std::max<int64_t>(1, 16384 / cols); }
+
+template <class F>
+struct RowExponentials {
+  F largest;  // NaN when any element is
+  F sum;      // of exp(x - largest)
+};
+
+/// Writes the exponentials to `exponentials` too, unless it is null; it may be x itself.
+template <class F, class T>
+inline RowExponentials<F> sum_exponentials(const T* x, int64_t cols, F* exponentials) {
+  F buffer[kTile], powers[kTile];
+  F largest = -std::numeric_limits<F>::infinity();
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    largest = math::max(largest, reduce_contiguous<Largest>(widen(x + j, buffer, n), n));
+  }
+  LaneSum<F> sum;
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    const F* from = widen(x + j, buffer, n);
+    for (int64_t i = 0; i < n; ++i) powers[i] = math::exp(from[i] - largest);
+    sum.add(n, [](auto v) { return v; }, powers);
+    if (exponentials) std::copy_n(powers, n, exponentials + j);
+  }
+  return {largest, sum.total()};
+}
+
+}  // namespace
+}  // namespace tern::kernels::TERN_CPU

@@ -1,0 +1,115 @@
+#pragma once
+// Native vectors of the CPU level (GCC vector extensions: +, *, comparisons and ?: work on them), and reductions over
+// contiguous arrays with a number of lanes that is the same on every level. Included by kernels/cpu/*.cpp alone.
+
+#include <cstring>
+
+#include "tern/kernels/math.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+
+template <class F>
+struct VectorOf {
+  typedef F type __attribute__((vector_size(kVectorBytes)));
+};
+template <class F>
+using Vector = typename VectorOf<F>::type;
+
+template <class F>
+inline Vector<F> load_vector(const F* x) {
+  Vector<F> v;
+  std::memcpy(&v, x, sizeof v);
+  return v;
+}
+template <class F>
+inline void store_vector(F* x, Vector<F> v) {
+  std::memcpy(x, &v, sizeof v);
+}
+
+// How values are combined; V is a number or a vector of them. Sums and products of integers wrap.
+struct Sum {
+  template <class F> static constexpr F identity() { return F(0); }
+  template <class V> static V map(V x) { return x; }
+  template <class V> static V combine(V a, V b) { return a + b; }
+  static int64_t combine(int64_t a, int64_t b) { return (math::Integer(a) + math::Integer(b)).value; }
+};
+struct Product : Sum {
+  template <class F> static constexpr F identity() { return F(1); }
+  template <class V> static V combine(V a, V b) { return a * b; }
+  static int64_t combine(int64_t a, int64_t b) { return (math::Integer(a) * math::Integer(b)).value; }
+};
+struct SumOfSquares : Sum {
+  template <class V> static V map(V x) { return Product::combine(x, x); }
+};
+/// NaN wins, in either operand.
+struct Largest : Sum {
+  template <class F> static constexpr F identity() {
+    return std::numeric_limits<F>::has_infinity ? -std::numeric_limits<F>::infinity() : std::numeric_limits<F>::lowest();
+  }
+  template <class V> static V combine(V a, V b) {
+    const auto first = (a > b) | (a != a);
+    return first ? a : b;
+  }
+};
+struct Smallest : Sum {
+  template <class F> static constexpr F identity() {
+    return std::numeric_limits<F>::has_infinity ? std::numeric_limits<F>::infinity() : std::numeric_limits<F>::max();
+  }
+  template <class V> static V combine(V a, V b) {
+    const auto first = (a < b) | (a != a);
+    return first ? a : b;
+  }
+};
+
+/// Of truth values: any number but 0 is true, NaN too.
+struct All : Smallest {
+  template <class F> static constexpr F identity() { return F(1); }
+  template <class V> static V map(V x) { return x != V{} ? V{} + 1 : V{}; }
+};
+struct Any : Largest {
+  template <class F> static constexpr F identity() { return F(0); }
+  template <class V> static V map(V x) { return All::map(x); }
+};
+
+/// Bytes of accumulators: 32 lanes of float, in as many native vectors as that takes.
+inline constexpr int kLaneBytes = 128;
+
+/// Combines n contiguous values: 128 bytes of lanes, then the lanes pairwise. The order is the same on every CPU level.
+template <class Op, class F>
+F reduce_contiguous(const F* x, int64_t n) {
+  constexpr int kWidth = kVectorBytes / sizeof(F), kVectors = kLaneBytes / kVectorBytes, kLanes = kWidth * kVectors;
+  F lanes[kLanes];
+  int64_t i = 0;
+  if (n >= kLanes) {
+    Vector<F> sums[kVectors];
+    for (int v = 0; v < kVectors; ++v) sums[v] = Op::map(load_vector(x + v * kWidth));
+    for (i = kLanes; i + kLanes <= n; i += kLanes)
+      for (int v = 0; v < kVectors; ++v) sums[v] = Op::combine(sums[v], Op::map(load_vector(x + i + v * kWidth)));
+    for (int v = 0; v < kVectors; ++v) store_vector(lanes + v * kWidth, sums[v]);
+  } else {
+    for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template identity<F>();
+  }
+  for (int l = 0; i < n; ++i, ++l) lanes[l] = Op::combine(lanes[l], Op::map(x[i]));
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l) lanes[l] = Op::combine(lanes[l], lanes[l + half]);
+  return lanes[0];
+}
+
+/// sums[c] = combine(sums[c], x[c]) over n columns.
+template <class Op, class F>
+void combine_row(F* sums, const F* x, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t c = 0; c < n; ++c) sums[c] = Op::combine(sums[c], Op::map(x[c]));
+}
+
+}  // namespace
+}  // namespace tern::kernels::TERN_CPU

@@ -1,0 +1,29 @@
+#pragma once
+// Layer normalisation (Ba et al., arXiv:1607.06450) and its fusion with dropout and the residual connection.
+
+#include "tern/kernels/kernel.h"
+#include "tern/kernels/random.h"
+
+namespace tern::kernels {
+
+/// z = residual + dropout(x);  y = (z - mean(z)) * rstd * gamma + beta over the last dimension, one pass over memory.
+/// x, residual, z, y: contiguous [rows, cols] of one dtype. residual may be absent (z = dropout(x)). z may be absent when
+/// backward does not need it or when it would equal x. gamma, beta: [cols] of x's dtype or fp32; either may be absent.
+/// mean, rstd: [rows], fp32 (fp64 for fp64 x); rstd = 1 / sqrt(biased variance + eps), two-pass in fp32.
+/// row_keys: absent or int64 [rows] (see random.h). rows == 0 is legal.
+TERN_KERNEL(void, layer_norm_forward, Stream stream, ConstView x, ConstView residual, ConstView gamma, ConstView beta,
+            double eps, Dropout dropout, ConstView row_keys, View z, View y, View mean, View rstd);
+
+/// Bytes of workspace for layer_norm_backward.
+TERN_KERNEL(int64_t, layer_norm_backward_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
+/// dz = gradient of the normalisation, which is also the residual's gradient; dx = dz where dropout kept, scaled.
+/// z: the normalised input saved in forward. dx may be absent (no dropout: dx is dz) or equal dz's memory never.
+/// dgamma, dbeta: [cols], written not accumulated, either may be absent; column sums in two stages, in a fixed order.
+TERN_KERNEL(void, layer_norm_backward, Stream stream, ConstView dy, ConstView z, ConstView gamma, ConstView mean,
+            ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx, View dgamma,
+            View dbeta);
+
+/// y = x * mask / (1 - p) over contiguous x[rows, cols]. Backward is the same call on the gradient.
+TERN_KERNEL(void, dropout, Stream stream, ConstView x, Dropout dropout, ConstView row_keys, View y);
+
+}  // namespace tern::kernels

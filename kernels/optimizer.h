@@ -1,0 +1,57 @@
+#pragma once
+// Optimizer updates over all parameters in one pass, with gradient clipping and the non-finite skip folded in.
+
+#include "tern/kernels/kernel.h"
+#include "tern/kernels/reduce.h"
+
+namespace tern::kernels {
+
+/// One parameter tensor; all members contiguous with `size` elements. Dtypes: weight and gradient any floating type
+/// (they may differ), states and master fp32 (fp64 for fp64 weights). master is null unless the weight is 16-bit with a
+/// master copy: then the update is computed on master and rounded into weight.
+struct OptimizerTensor {
+  void* weight = nullptr;
+  const void* gradient = nullptr;
+  void* state1 = nullptr;  // Adam: exponential average of gradients; SGD: momentum buffer (null without momentum)
+  void* state2 = nullptr;  // Adam: exponential average of squared gradients
+  void* state3 = nullptr;  // Adam with amsgrad: largest second moment so far
+  void* master = nullptr;
+  int64_t size = 0;
+  DType weight_dtype = DType::kFloat32;
+  DType gradient_dtype = DType::kFloat32;
+  int32_t group = 0;       // index into the groups
+};
+
+/// Hyper-parameters of one group. Adam and AdamW: PyTorch's formulas and order of operations (torch.optim.AdamW, fused).
+struct AdamGroup {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled = true;   // AdamW: w *= 1 - lr * decay; otherwise decay is added to the gradient (Adam, L2)
+  bool amsgrad = false;
+  bool maximize = false;
+};
+struct SgdGroup {
+  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+  bool maximize = false;
+};
+
+/// What holds for the whole update. Everything that a captured step changes lives in device memory.
+struct OptimizerStep {
+  int64_t* step = nullptr;                    // device; the count of updates done, incremented here unless skipped
+  const GradientNorm* norm = nullptr;         // device; null: no clipping and no skip
+  double max_norm = 0;                        // > 0: gradients are scaled by min(1, max_norm / (norm + 1e-6))
+  const float* inverse_scale = nullptr;       // device; loss scaler's 1/scale, null: 1
+  bool skip_non_finite = true;                // leave everything unchanged when norm->non_finite is set
+};
+
+/// Update all tensors. SGD sets the momentum buffer to the gradient when *step is 0, as PyTorch does.
+TERN_KERNEL(void, adam, Stream stream, const OptimizerTensor* tensors, int64_t count, const AdamGroup* groups,
+            int64_t group_count, OptimizerStep step);
+TERN_KERNEL(void, sgd, Stream stream, const OptimizerTensor* tensors, int64_t count, const SgdGroup* groups,
+            int64_t group_count, OptimizerStep step);
+
+/// x *= factor for all tensors, factor = min(1, max_norm / (norm + 1e-6)): clip_grad_norm_ outside an optimizer.
+TERN_KERNEL(void, scale_by_norm, Stream stream, const View* tensors, int64_t count, const GradientNorm* norm,
+            double max_norm);
+
+}  // namespace tern::kernels

@@ -1,0 +1,251 @@
+#pragma once
+// From an op struct to its loops: traits, the tile functions of every pass, and PointwiseCall. Header-only, so that an op
+// defined outside the project gets the same loops, compiled in its own translation unit.
+
+#include <utility>
+
+#include "tern/kernels/pointwise_ops.h"
+
+namespace tern::kernels {
+
+/// Number of inputs of forward: 1, 2 or 3.
+template <class Op>
+constexpr int arity_of() {
+  if constexpr (requires(const Op& op, double x) { op.forward(x); }) return 1;
+  else if constexpr (requires(const Op& op, double x) { op.forward(x, x); }) return 2;
+  else {
+    static_assert(requires(const Op& op, double x) { op.forward(x, x, x); }, "an op needs forward() of 1 to 3 inputs");
+    return 3;
+  }
+}
+
+/// How many tensors derivative takes: the inputs, the output, both or none.
+template <class Op>
+constexpr int saved_count() {
+  const int inputs = Op::saves == Saves::kInputs || Op::saves == Saves::kBoth ? arity_of<Op>() : 0;
+  const int outputs = Op::saves == Saves::kOutput || Op::saves == Saves::kBoth ? 1 : 0;
+  return inputs + outputs;
+}
+
+template <class Op>
+constexpr bool is_integral_op() {
+  if constexpr (requires { Op::integral; }) return Op::integral;
+  else return false;
+}
+
+template <class Op>
+constexpr bool masks_gradient() {
+  if constexpr (requires { Op::masks; }) return Op::masks;
+  else return false;
+}
+
+namespace detail {
+
+/// derivative, derivative0, derivative1 or derivative2 at the saved values.
+template <class F, int kInput, class Op, class... S>
+TERN_HD F derivative_by(const Op& op, S... saved) {
+  constexpr bool kNothingSaved = sizeof...(S) == 0;
+  if constexpr (arity_of<Op>() == 1) {
+    if constexpr (kNothingSaved) return op.template derivative<F>();
+    else return op.derivative(saved...);
+  } else if constexpr (kInput == 0) {
+    if constexpr (kNothingSaved) return op.template derivative0<F>();
+    else return op.derivative0(saved...);
+  } else if constexpr (kInput == 1) {
+    if constexpr (kNothingSaved) return op.template derivative1<F>();
+    else return op.derivative1(saved...);
+  } else {
+    if constexpr (kNothingSaved) return op.template derivative2<F>();
+    else return op.derivative2(saved...);
+  }
+}
+
+template <class Op, int kInput, size_t... I>
+constexpr bool provides_derivative(std::index_sequence<I...>) {
+  const auto value = [](size_t) { return 0.0; };
+  if constexpr (sizeof...(I) == 0) {
+    if constexpr (arity_of<Op>() == 1) return requires(const Op& op) { op.template derivative<double>(); };
+    else if constexpr (kInput == 0) return requires(const Op& op) { op.template derivative0<double>(); };
+    else if constexpr (kInput == 1) return requires(const Op& op) { op.template derivative1<double>(); };
+    else return requires(const Op& op) { op.template derivative2<double>(); };
+  } else {
+    if constexpr (arity_of<Op>() == 1) return requires(const Op& op) { op.derivative(value(I)...); };
+    else if constexpr (kInput == 0) return requires(const Op& op) { op.derivative0(value(I)...); };
+    else if constexpr (kInput == 1) return requires(const Op& op) { op.derivative1(value(I)...); };
+    else return requires(const Op& op) { op.derivative2(value(I)...); };
+  }
+}
+
+}  // namespace detail
+
+/// True when the op has a derivative by this input.
+template <class Op, int kInput>
+constexpr bool has_derivative() {
+  return detail::provides_derivative<Op, kInput>(std::make_index_sequence<saved_count<Op>()>());
+}
+
+/// Bit s is set when the derivative by `input` reads saved tensor s. The view of another may be absent in the call.
+template <class Op>
+constexpr uint32_t needed_saves(int input) {
+  if constexpr (requires { Op::needs; }) return Op::needs[input];
+  else return (1u << saved_count<Op>()) - 1;
+}
+
+/// True when forward gives bool.
+template <class Op>
+constexpr bool has_bool_result() {
+  constexpr int n = arity_of<Op>();
+  if constexpr (n == 1) return std::is_same_v<decltype(std::declval<const Op&>().forward(0.0)), bool>;
+  else if constexpr (n == 2) return std::is_same_v<decltype(std::declval<const Op&>().forward(0.0, 0.0)), bool>;
+  else return std::is_same_v<decltype(std::declval<const Op&>().forward(0.0, 0.0, 0.0)), bool>;
+}
+
+namespace detail {
+
+// The arithmetic type in which a tile of F is computed.
+template <class F>
+using Scalar = std::conditional_t<std::is_same_v<F, int64_t>, math::Integer, F>;
+
+// Pragma ivdep: an output tile is an input tile itself or apart from it, never shifted against it.
+
+/// A result of forward as an element of the tile; the selection of constants for bool vectorises, a conversion does not.
+template <class F, class Result>
+TERN_HD F to_element(Result result) {
+  if constexpr (std::is_same_v<Result, bool>) return result ? F(1) : F(0);
+  else return static_cast<F>(result);
+}
+
+template <class Op, class F>
+void forward_tile(const void* raw, const F* const* in, F* out, int64_t n) {
+  const Op op = *static_cast<const Op*>(raw);
+  using S = Scalar<F>;
+  const F* const a = in[0];
+  if constexpr (arity_of<Op>() == 1) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) out[i] = to_element<F>(op.forward(S(a[i])));
+  } else if constexpr (arity_of<Op>() == 2) {
+    const F* const b = in[1];
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) out[i] = to_element<F>(op.forward(S(a[i]), S(b[i])));
+  } else {
+    const F* const b = in[1];
+    const F* const c = in[2];
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) out[i] = to_element<F>(op.forward(S(a[i]), S(b[i]), S(c[i])));
+  }
+}
+
+template <bool kMasks, class F>
+TERN_HD F chain(F dy, F derivative) {
+  if constexpr (kMasks) return math::select(derivative == F(0), F(0), dy * derivative);
+  else return dy * derivative;
+}
+
+template <class Op, int kInput, class F, size_t... I>
+void backward_loop(const void* raw, const F* const* in, F* out, int64_t n, std::index_sequence<I...>) {
+  const Op op = *static_cast<const Op*>(raw);
+  constexpr uint32_t kNeeds = needed_saves<Op>(kInput);
+  const F* const dy = in[0];
+  const F* const saved[] = {in[I + 1]..., nullptr};
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const F slope = derivative_by<F, kInput>(op, (kNeeds >> I & 1 ? saved[I][i] : F(0))...);
+    out[i] = chain<masks_gradient<Op>()>(dy[i], slope);
+  }
+}
+
+template <class Op, int kInput, size_t kSaved, class F, size_t... I>
+void second_loop(const void* raw, const F* const* in, F* out, int64_t n, std::index_sequence<I...>) {
+  const Op op = *static_cast<const Op*>(raw);
+  constexpr uint32_t kNeeds = needed_saves<Op>(kInput);
+  using D = math::Dual<F>;
+  const F* const g = in[0];
+  const F* const dy = in[1];
+  const F* const saved[] = {in[I + 2]..., nullptr};
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const D slope =
+        derivative_by<D, kInput>(op, D(kNeeds >> I & 1 ? saved[I][i] : F(0), F(I == kSaved ? 1 : 0))...);
+    out[i] = chain<masks_gradient<Op>()>(g[i] * dy[i], slope.tangent);
+  }
+}
+
+template <class Op, int kInput, class F>
+void backward_tile(const void* op, const F* const* in, F* out, int64_t n) {
+  backward_loop<Op, kInput>(op, in, out, n, std::make_index_sequence<saved_count<Op>()>());
+}
+template <class Op, int kInput, size_t kSaved, class F>
+void second_tile(const void* op, const F* const* in, F* out, int64_t n) {
+  second_loop<Op, kInput, kSaved>(op, in, out, n, std::make_index_sequence<saved_count<Op>()>());
+}
+
+template <class Op, int kInput, size_t... I>
+TileFunctions second_functions(int saved, std::index_sequence<I...>) {
+  TileFunctions result;
+  (void)((saved == static_cast<int>(I)
+              ? (result = {second_tile<Op, kInput, I, float>, second_tile<Op, kInput, I, double>, nullptr}, true)
+              : false) ||
+         ...);
+  return result;
+}
+
+template <class Op, int kInput>
+TileFunctions derivative_functions(PointwisePass pass) {
+  if constexpr (kInput >= arity_of<Op>()) {
+    return {};
+  } else {
+    if (pass.input != kInput) return derivative_functions<Op, kInput + 1>(pass);
+    if constexpr (kernels::has_derivative<Op, kInput>()) {
+      if (pass.kind == PointwisePass::kBackward)
+        return {backward_tile<Op, kInput, float>, backward_tile<Op, kInput, double>, nullptr};
+      return second_functions<Op, kInput>(pass.saved, std::make_index_sequence<saved_count<Op>()>());
+    } else {
+      return {};
+    }
+  }
+}
+
+template <class Op, class... Ops>
+constexpr int index_in(OpList<Ops...>) {
+  int index = 0;
+  const bool found = ((std::is_same_v<Op, Ops> || (++index, false)) || ...);
+  return found ? index : -1;
+}
+
+}  // namespace detail
+
+/// The loops of an op's pass; all null when the op lacks that derivative.
+template <class Op>
+TileFunctions tile_functions(PointwisePass pass) {
+  if (pass.kind != PointwisePass::kForward) return detail::derivative_functions<Op, 0>(pass);
+  TileFunctions result{detail::forward_tile<Op, float>, detail::forward_tile<Op, double>, nullptr};
+  if constexpr (is_integral_op<Op>()) result.i64 = detail::forward_tile<Op, int64_t>;
+  return result;
+}
+
+/// The op's index in BuiltinOps, or -1.
+template <class Op>
+constexpr int index_of() {
+  return detail::index_in<Op>(BuiltinOps());
+}
+
+/// Number of tensors that a pass takes.
+template <class Op>
+constexpr int input_count(PointwisePass::Kind kind) {
+  if (kind == PointwisePass::kForward) return arity_of<Op>();
+  return saved_count<Op>() + (kind == PointwisePass::kBackward ? 1 : 2);
+}
+
+/// The argument of kernels::pointwise. `op` must outlive the call. compute: float32, float64, or int64 (integral ops).
+template <class Op>
+PointwiseCall make_call(const Op& op, PointwisePass pass, DType compute) {
+  PointwiseCall call;
+  call.builtin = index_of<Op>();
+  call.pass = pass;
+  call.op = &op;
+  call.compute = compute;
+  if constexpr (index_of<Op>() < 0) call.custom = tile_functions<Op>(pass);
+  return call;
+}
+
+}  // namespace tern::kernels

@@ -1,0 +1,38 @@
+#pragma once
+// Reductions. Each has one fixed order of summation: results do not depend on the number of threads.
+
+#include "tern/kernels/kernel.h"
+
+namespace tern::kernels {
+
+/// kSumOfSquares: sum of x * x. kAll / kAny give bool.
+enum class Reduction : uint8_t { kSum, kMean, kMax, kMin, kProduct, kSumOfSquares, kAll, kAny };
+
+/// Reduces x over the dimensions whose bit is set in `dims`. y has x's number of dimensions with size 1 where reduced.
+/// 16-bit and fp32 accumulate in fp32 by pairwise blocks, fp64 in fp64, integers and bool in int64 (kSum, kProduct).
+/// Any strides. Empty: sum 0, product 1, mean NaN, all true, any false; max and min of nothing is the caller's error.
+/// max and min return NaN when any element is NaN.
+TERN_KERNEL(void, reduce, Stream stream, Reduction reduction, ConstView x, uint32_t dims, View y);
+
+/// index (int64, x's shape with size 1 at `dim`) = position of the first largest (smallest) element along dim.
+/// A NaN counts as the largest (smallest), as in PyTorch.
+TERN_KERNEL(void, arg_extreme, Stream stream, bool largest, ConstView x, int dim, View index);
+
+/// Bytes of workspace for column_sum.
+TERN_KERNEL(int64_t, column_sum_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
+/// y[j] (+)= sum over rows of contiguous x[rows, cols]; fp32 accumulation in a fixed order: the bias gradient.
+TERN_KERNEL(void, column_sum, Stream stream, ConstView x, bool accumulate, void* workspace, View y);
+
+/// What norm_and_check found, in device memory.
+struct GradientNorm {
+  double sum_of_squares;   // over all tensors, in fp64 from fp32 (or fp64) partial sums of fixed blocks
+  int32_t non_finite;      // 1 when any element is infinite or NaN
+  int32_t first_bad;       // index of the first tensor that has one, or -1
+};
+/// Bytes of workspace for gradient_norm over `elements` elements in `count` tensors.
+TERN_KERNEL(int64_t, gradient_norm_workspace, Stream stream, int64_t elements, int64_t count);
+/// One pass over `count` contiguous floating tensors. `*result` is device memory.
+TERN_KERNEL(void, gradient_norm, Stream stream, const ConstView* tensors, int64_t count, void* workspace,
+            GradientNorm* result);
+
+}  // namespace tern::kernels

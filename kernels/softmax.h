@@ -1,0 +1,26 @@
+#pragma once
+// Softmax and log-softmax over the last dimension, and cross entropy fused with it.
+
+#include "tern/kernels/kernel.h"
+
+namespace tern::kernels {
+
+/// y = softmax(x) (log: log_softmax) over the last dimension of contiguous x[rows, cols]; fp32 inside. A row of only
+/// -infinity gives NaN, as in PyTorch.
+TERN_KERNEL(void, softmax_forward, Stream stream, bool log, ConstView x, View y);
+/// dx from the saved y.
+TERN_KERNEL(void, softmax_backward, Stream stream, bool log, ConstView y, ConstView dy, View dx);
+
+/// Cross entropy of contiguous logits[rows, classes] against int64 targets[rows]; a target equal to ignore_index is
+/// left out. Per-row losses (fp32, fp64 for fp64 logits) and the log-sum-exp of each row are written; the caller sums.
+/// losses[i] = weight_i * ((1 - smoothing) * nll_i + smoothing * mean over classes of -log p), PyTorch's definition.
+/// row_weights is absent (all 1) or [rows] of losses' dtype. Targets outside [0, classes) other than ignore_index are
+/// counted in *bad_targets (device int64, set to 0 first) and give a loss of 0.
+TERN_KERNEL(void, cross_entropy_forward, Stream stream, ConstView logits, ConstView targets, ConstView row_weights,
+            int64_t ignore_index, double label_smoothing, View losses, View log_sum_exp, int64_t* bad_targets);
+/// dlogits[i, c] = scale[i] * (softmax - target distribution): scale[rows] already holds weights, the reduction's
+/// divisor and the incoming gradient; it is 0 for ignored rows.
+TERN_KERNEL(void, cross_entropy_backward, Stream stream, ConstView logits, ConstView targets, ConstView log_sum_exp,
+            ConstView scale, int64_t ignore_index, double label_smoothing, View dlogits);
+
+}  // namespace tern::kernels

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# include_check.sh CHECK: the include check accepts a good house and finds every kind of violation.
+set -euo pipefail
+check=$1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+house="$scratch/a house"
+failed=0
+
+new_house() {
+  rm -rf "$house"
+  mkdir -p "$house"/{kernels/base,core,nn,optim,data,dist,models,tests/core,bench}
+  echo '#include <string>' >"$house/core/check.h"
+  printf '%s\n' '#pragma once' '#include "tern/core/check.h"' 'inline int view() { return 1; }' >"$house/kernels/view.h"
+  echo '#include "tern/kernels/view.h"' >"$house/core/tensor.h"
+  printf '%s\n' '#include "tern/core/tensor.h"' '// #include "tern/models/model.h"' >"$house/nn/module.h"
+  echo '#include "tern/core/tensor.h"' >"$house/optim/sgd.h"
+  echo '#include "tern/core/tensor.h"' >"$house/data/loader.h"
+  printf '#include "tern/%s"\n' nn/module.h optim/sgd.h data/loader.h >"$house/dist/parallel.h"
+  echo '#include "tern/dist/parallel.h"' >"$house/models/model.h"
+  echo '#include "tern/models/model.h"' >"$house/tests/core/model.cpp"
+  echo '#include "tern/models/model.h"' >"$house/tern.h"
+}
+
+accepts() {  # MODE WHAT
+  if ! bash "$check" "$1" "$house" >"$scratch/out" 2>&1; then
+    echo "FAILED: $1 rejects $2:"
+    cat "$scratch/out"
+    failed=1
+  fi
+}
+
+rejects() {  # MODE FILE LINE EXPECTED: LINE added to FILE is a violation whose report names FILE and EXPECTED
+  new_house
+  printf '%s\n' "$3" >>"$house/$2"
+  if bash "$check" "$1" "$house" >"$scratch/out" 2>&1; then
+    echo "FAILED: $1 accepts '$3' in $2"
+    failed=1
+  elif ! grep -qF "$2" "$scratch/out" || ! grep -qF "$4" "$scratch/out"; then
+    echo "FAILED: $1 says of '$3' in $2 not '$4' but:"
+    cat "$scratch/out"
+    failed=1
+  fi
+}
+
+new_house
+accepts floors "a good house"
+accepts headers "a good house"
+
+rejects floors kernels/base/level.cpp '#include "tern/core/tensor.h"' 'kernels may not include core'
+rejects floors core/tensor.h '#include "tern/nn/module.h"' 'core may not include nn'
+rejects floors nn/module.h '#include "tern/optim/sgd.h"' 'nn may not include optim'
+rejects floors optim/sgd.h '#include "tern/data/loader.h"' 'optim may not include data'
+rejects floors data/loader.h '#  include "tern/nn/module.h"' 'data may not include nn'
+rejects floors dist/parallel.h '#include "tern/models/model.h"' 'dist may not include models'
+rejects floors models/model.h '#include "tern/tern.h"' 'models may not include tern.h'
+rejects floors models/model.h '#include "tern/tests/core/model.cpp"' 'models may not include tests'
+rejects floors core/tensor.h '#include "check.h"' 'write the include as "tern/..."'
+rejects floors core/tensor.h '#include "../kernels/view.h"' 'write the include as "tern/..."'
+rejects floors core/tensor.h '#include <tern/kernels/view.h>' 'write the include as "tern/..."'
+rejects floors core/tensor.h '#include "tern/kernels/gone.h"' 'no such file: kernels/gone.h'
+rejects floors nn/module.h '#include <cuda_runtime.h>' 'no CUDA header'
+rejects headers core/tensor.h 'inline std::vector<int> sizes;' 'does not compile alone'
+rejects headers nn/module.h 'struct Module {};' 'does not compile alone'  # the header has no #pragma once
+rejects headers data/loader.h 'inline int loader() { int unused; return 0; }' 'does not compile alone'
+
+[[ $failed == 0 ]] && echo "the include check finds every violation"
+exit "$failed"

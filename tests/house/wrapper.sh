@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# wrapper.sh TERN: the wrapper script against stand-ins for cmake, ninja and the package manager, in a folder whose name
+# has spaces. The stand-ins write what they were asked to "$calls".
+set -uo pipefail
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+house="$scratch/a house" bin="$scratch/bin" failed=0
+export calls="$scratch/calls"
+unset TERN_BUILD_DIR TERN_PRESET TERN_JOBS
+mkdir -p "$house/core" "$bin"
+cp "$1" "$house/tern"
+echo 'int x;' >"$house/core/x.cpp"
+
+stand_in() {  # NAME, the script on stdin
+  { echo '#!/usr/bin/env bash'; cat; } >"$bin/$1"
+  chmod +x "$bin/$1"
+}
+stand_in cmake <<'END'
+echo "cmake $*" >>"$calls"
+while (($# > 1)); do
+  case $1 in -B) build=$2 ;; -S) root=$2 ;; -D*) settings+="${1#-D}"$'\n' ;; esac
+  shift
+done
+[[ $1 != -D* ]] || settings+="${1#-D}"$'\n'
+mkdir -p "$build"
+touch "$build/build.ninja"
+{ echo "CMAKE_HOME_DIRECTORY:INTERNAL=$root"; sed 's/=/:STRING=/' <<<"${settings:-}"; } >"$build/CMakeCache.txt"
+END
+stand_in ninja <<'END'
+echo "ninja $*" >>"$calls"
+[[ $* != *-t\ clean* ]] || exit 0
+sleep "${NINJA_SECONDS:-0}"
+for i in 1 2 3; do echo "[$i/3] Building x$i"; done
+if [[ -n ${NINJA_FAILS:-} ]]; then
+  printf '%s\n' 'FAILED: core/x.cpp.o' 'x.cpp:1: error: something is wrong'
+  exit 1
+fi
+mkdir -p "$2/bin"
+printf '%s\n' '#!/usr/bin/env bash' 'echo "program got $# arguments: $*"' 'exit ${PROGRAM_STATUS:-0}' >"$2/bin/tern"
+chmod +x "$2/bin/tern"
+END
+stand_in ctest <<'END'
+echo "ctest $*" >>"$calls"
+END
+stand_in apt-get <<'END'
+echo "apt-get $*" >>"$calls"
+exit 100
+END
+stand_in g++ <<'END'
+if [[ $* == *-E* ]]; then
+  if [[ -n ${NO_EIGEN:-} ]]; then echo "missing libeigen3-dev"; fi
+else
+  echo "${COMPILER_VERSION:-12.2.0}"
+fi
+END
+stand_in ccache </dev/null
+stand_in ldd </dev/null
+export PATH="$bin:$PATH"
+
+# tern ARGUMENTS: runs the wrapper; sets $status, $out, $err and $called
+tern() {
+  : >"$calls"
+  "$house/tern" "$@" >"$scratch/out" 2>"$scratch/err"
+  status=$? out=$(<"$scratch/out") err=$(<"$scratch/err") called=$(<"$calls")
+}
+expect() {  # WHAT CONDITION...
+  local what=$1
+  shift
+  if ! "$@"; then
+    printf 'FAILED: %s\n  status %s\n  out: %s\n  err: %s\n  called: %s\n' "$what" "$status" "$out" "$err" "$called"
+    failed=1
+  fi
+}
+has() { [[ $1 == *"$2"* ]]; }
+lacks() { [[ $1 != *"$2"* ]]; }
+equal() { [[ $1 == "$2" ]]; }
+
+tern train "two words"
+expect "the first start configures" has "$called" "cmake -S $house --preset release -B $house/build/release"
+expect "the first start builds the program alone" has "$called" "tern_program"
+expect "the first start builds no tests" lacks "$called" "tern_tests"
+expect "arguments reach the program unchanged" equal "$out" "program got 2 arguments: train two words"
+expect "the first start succeeds" equal "$status" 0
+
+tern info
+expect "a second start calls neither cmake nor ninja" equal "$called" ""
+expect "a second start says nothing of its own" equal "$err" ""
+PROGRAM_STATUS=75 tern info
+expect "the program's exit status is the wrapper's" equal "$status" 75
+
+sleep 0.01
+echo 'int y;' >"$house/core/x.cpp"
+tern info
+expect "a changed file is built" has "$called" "tern_program"
+expect "a changed file needs no new configuration" lacks "$called" "cmake"
+sleep 0.01
+rm "$house/core/x.cpp"
+tern info
+expect "a removed file is noticed" has "$called" "tern_program"
+
+tern test -R "one test"
+expect "test turns the tests on" has "$called" "-DTERN_BUILD_TESTS=ON"
+expect "test leaves slow tests out" has "$called" "-LE slow"
+expect "test hands its arguments to ctest" has "$called" "-R one test"
+tern test --full
+expect "test --full builds the slow tests" has "$called" "tern_slow_tests"
+expect "test --full runs the slow tests" lacks "$called" "-LE slow"
+expect "test --full does not configure again" lacks "$called" "cmake"
+tern info
+expect "the program is still fresh after the tests" equal "$called" ""
+
+sleep 0.01
+touch "$house/core/z.h"
+NINJA_FAILS=1 tern info
+expect "a failed build ends with 1" equal "$status" 1
+expect "a failed build shows the compiler's words" has "$err" "x.cpp:1: error: something is wrong"
+expect "a failed build says so in one line" has "$err" "tern: error: the build failed"
+expect "a failed build runs nothing" equal "$out" ""
+tern info
+expect "a failed build is tried again" has "$called" "tern_program"
+
+COMPILER_VERSION=13.1.0 NINJA_SECONDS=0 tern info
+expect "another compiler alone does not slow a fresh start" equal "$called" ""
+touch "$house/core/z.h"
+COMPILER_VERSION=13.1.0 tern info
+expect "a build folder of another system is configured afresh" has "$called" "--fresh"
+expect "a build folder of another system is cleaned" has "$called" "-t clean"
+
+mv "$house" "$scratch/moved house"
+house="$scratch/moved house"
+touch "$house/core/z.h"
+tern info
+expect "a moved repository is configured afresh" has "$called" "--fresh"
+
+touch "$house/core/z.h"
+: >"$calls"
+NINJA_SECONDS=1 "$house/tern" info >/dev/null 2>&1 &
+sleep 0.3
+"$house/tern" info >"$scratch/out" 2>"$scratch/err"
+wait $!
+expect "two starts at a time build once" equal "$(grep -c tern_program "$calls")" 1
+expect "the second says that it waits" grep -q "waiting for another" "$scratch/err"
+expect "the second runs after the wait" grep -q "program got 1 arguments: info" "$scratch/out"
+
+(cd "$scratch" && TERN_BUILD_DIR="other build" "$house/tern" info >/dev/null 2>&1)
+expect "TERN_BUILD_DIR is used" test -x "$scratch/other build/bin/tern"
+
+tern --cuda train
+expect "--cuda is refused" equal "$status" 1
+expect "--cuda is refused plainly" has "$err" "tern: error: --cuda: this version has no CUDA backend"
+
+touch "$house/core/z.h"
+NO_EIGEN=1 tern info
+expect "missing packages end with 1" equal "$status" 1
+expect "the command to install is printed" has "$err" "apt-get install -y --no-install-recommends libeigen3-dev"
+if ((EUID == 0)); then
+  expect "as root the package manager is asked" has "$called" "install -y --no-install-recommends libeigen3-dev"
+  expect "as root, fresh package lists are tried" has "$called" "update"
+  chmod -R a+rwX "$scratch"
+  : >"$calls"
+  chmod a+rw "$calls"
+  NO_EIGEN=1 setpriv --reuid 65534 --clear-groups "$house/tern" info >"$scratch/out" 2>"$scratch/err"
+  status=$? err=$(<"$scratch/err") called=$(<"$calls")
+fi
+expect "another user is given the one command" has "$err" "run: sudo apt-get install -y --no-install-recommends libeigen3-dev"
+expect "another user's start ends with 1" equal "$status" 1
+expect "another user's start installs nothing" lacks "$called" "apt-get"
+
+((failed)) || echo "the wrapper does what it says"
+exit "$failed"

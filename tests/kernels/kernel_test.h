@@ -1,0 +1,187 @@
+#pragma once
+// What the kernel tests share: arrays of any dtype, shape and strides whose elements are read and written as double,
+// rounding to storage types written apart from the library, and loops over CPU levels and thread counts.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tern/kernels/kernel.h"
+
+namespace tern::kernels {
+
+using Shape = std::vector<int64_t>;
+
+inline const std::vector<DType> kAllTypes = {float64, float32, bfloat16, float16, int64, int32, uint8, boolean};
+inline const std::vector<DType> kFloatTypes = {float64, float32, bfloat16, float16};
+
+/// v rounded to nearest even in a binary format of `digits` significant bits and smallest exponent `low`.
+inline double round_to_format(double v, int digits, int low, double largest) {
+  if (v == 0 || !std::isfinite(v)) return v;
+  int exponent = 0;
+  std::frexp(v, &exponent);
+  const int unit = std::max(exponent - digits, low);
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(v, -unit)), unit);
+  return std::fabs(rounded) > largest ? std::copysign(INFINITY, v) : rounded;
+}
+/// What storing v in dtype keeps.
+inline double round_to(DType dtype, double v) {
+  const auto integer = [&](double low, double high) {
+    return std::isnan(v) ? 0.0 : std::trunc(std::min(std::max(v, low), high));
+  };
+  switch (dtype) {
+    case DType::kFloat64: return v;
+    case DType::kFloat32: return round_to_format(v, 24, -149, 0x1.fffffep127);
+    case DType::kBFloat16: return round_to_format(round_to_format(v, 24, -149, 0x1.fffffep127), 8, -133, 0x1.fep127);
+    case DType::kFloat16: return round_to_format(round_to_format(v, 24, -149, 0x1.fffffep127), 11, -24, 65504);
+    case DType::kInt64: return integer(-0x1p63, 0x1p63);
+    case DType::kInt32: return integer(-0x1p31, 0x1p31 - 1);
+    case DType::kUInt8: return integer(0, 255);
+    case DType::kBool: return v != 0 ? 1 : 0;
+  }
+  return NAN;
+}
+/// Half the distance of neighbours, relative: what rounding a result costs.
+inline double epsilon_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return 0x1p-53;
+    case DType::kFloat32: return 0x1p-24;
+    case DType::kBFloat16: return 0x1p-8;
+    case DType::kFloat16: return 0x1p-11;
+    default: return 0;
+  }
+}
+
+enum class Order { kContiguous, kTransposed, kSliced, kMisaligned };
+inline const std::vector<Order> kAllOrders = {Order::kContiguous, Order::kTransposed, Order::kSliced, Order::kMisaligned};
+
+/// An array with its memory. kTransposed: dimensions lie in memory in reverse order; kSliced: every second element of rows
+/// with a gap; kMisaligned: contiguous from an address that is aligned to one element alone.
+class Array {
+ public:
+  Array(DType dtype, const Shape& shape, Order order = Order::kContiguous) : dtype_(dtype), shape_(shape) {
+    const int dims = static_cast<int>(shape.size());
+    strides_.assign(dims, 1);
+    int64_t step = order == Order::kSliced ? 2 : 1;
+    for (int i = 0; i < dims; ++i) {
+      const int d = order == Order::kTransposed ? i : dims - 1 - i;
+      strides_[d] = step;
+      step *= std::max<int64_t>(shape[d], 1);
+      if (order == Order::kSliced && i == 0) step += 3;
+    }
+    const int64_t start = order == Order::kMisaligned ? 1 : 0;
+    // 0x5a everywhere: what a kernel must not touch can be recognised.
+    memory_.assign((step + start + 1) * size_of(dtype) + 64, 0x5a);
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    data_ = memory_.data() + (64 - address % 64) % 64 + start * size_of(dtype);
+  }
+  Array(const Array&) = delete;
+  Array(Array&& other) = default;
+
+  View view() { return View(data_, dtype_, static_cast<int>(shape_.size()), shape_.data(), strides_.data()); }
+  ConstView cview() const {
+    return ConstView(data_, dtype_, static_cast<int>(shape_.size()), shape_.data(), strides_.data());
+  }
+  /// Broadcast to `shape` from the right.
+  ConstView expand(const Shape& shape) const {
+    std::vector<int64_t> strides(shape.size(), 0);
+    const size_t shift = shape.size() - shape_.size();
+    for (size_t d = 0; d < shape_.size(); ++d) strides[d + shift] = shape_[d] == 1 ? 0 : strides_[d];
+    return ConstView(data_, dtype_, static_cast<int>(shape.size()), shape.data(), strides.data());
+  }
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  int64_t numel() const { return cview().numel(); }
+  double at(int64_t index) const { return read(cview(), index); }
+  void set(int64_t index, double value) { write(view(), index, value); }
+  std::vector<double> values() const {
+    std::vector<double> result(numel());
+    for (int64_t i = 0; i < numel(); ++i) result[i] = at(i);
+    return result;
+  }
+  const std::vector<char>& bytes() const { return memory_; }
+
+  /// Element `index` of a view in row-major order.
+  static int64_t offset(ConstView v, int64_t index) {
+    int64_t offset = 0;
+    for (int d = v.dims - 1; d >= 0; --d) {
+      offset += index % v.shape[d] * v.strides[d];
+      index /= v.shape[d];
+    }
+    return offset;
+  }
+  static double read(ConstView v, int64_t index) {
+    const int64_t o = offset(v, index);
+    if (v.dtype == DType::kBool) return v.as<uint8_t>()[o];
+    return dispatch_any(v.dtype, [&]<class T>() -> double {
+      if constexpr (std::is_arithmetic_v<T>) return static_cast<double>(v.as<T>()[o]);
+      else return static_cast<double>(static_cast<float>(v.as<T>()[o]));
+    });
+  }
+  static void write(View v, int64_t index, double value) {
+    const int64_t o = offset(v, index);
+    const double rounded = round_to(v.dtype, value);
+    if (v.dtype == DType::kBool) {
+      v.as<uint8_t>()[o] = rounded != 0;
+      return;
+    }
+    dispatch_any(v.dtype, [&]<class T>() {
+      if constexpr (std::is_arithmetic_v<T>) v.as<T>()[o] = static_cast<T>(rounded);
+      else v.as<T>()[o] = T(static_cast<float>(rounded));
+    });
+  }
+
+ private:
+  DType dtype_;
+  Shape shape_;
+  std::vector<int64_t> strides_;
+  std::vector<char> memory_;
+  char* data_ = nullptr;
+};
+
+/// Uniform in [low, high), rounded to the array's dtype.
+inline void fill_with_random(Array& array, std::mt19937_64& random, double low, double high) {
+  std::uniform_real_distribution<double> uniform(low, high);
+  for (int64_t i = 0; i < array.numel(); ++i) array.set(i, uniform(random));
+}
+
+/// True when equal or both NaN or within the tolerance; false whenever just one is NaN.
+inline bool near(double got, double expected, double relative, double absolute) {
+  if (std::isnan(expected)) return std::isnan(got);
+  if (std::isinf(expected)) return got == expected;
+  return std::fabs(got - expected) <= absolute + relative * std::fabs(expected);
+}
+
+/// Runs body at every CPU level that this machine and this build have, then puts the level back.
+inline void for_each_level(const std::function<void()>& body) {
+  const CpuLevel before = cpu_level();
+  int levels = 0;
+  for (CpuLevel level : {CpuLevel::kV2, CpuLevel::kV3, CpuLevel::kV4}) {
+    if (!has_cpu_level(level)) continue;
+    set_cpu_level(level);
+    SCOPED_TRACE(std::string("CPU level ") + name_of(level));
+    body();
+    ++levels;
+  }
+  set_cpu_level(before);
+  EXPECT_GT(levels, 0);
+}
+
+/// run(array...) must leave the same bits in `result` with one thread and with two; the first run's result stays.
+inline void expect_same_for_any_threads(Array& result, const std::function<void()>& run) {
+  const int before = num_threads();
+  set_num_threads(1);
+  run();
+  const std::vector<char> first = result.bytes();
+  set_num_threads(2);
+  run();
+  EXPECT_TRUE(first == result.bytes()) << "the result depends on the number of threads";
+  set_num_threads(before);
+}
+
+}  // namespace tern::kernels

@@ -1,0 +1,116 @@
+// kernels/math.h: accuracy of the float functions at every CPU level (through the kernels) over the whole range, special
+// values, and dual numbers.
+
+#include "tern/kernels/math.h"
+
+#include "tern/kernels/pointwise_tiles.h"
+#include "tern/tests/kernels/kernel_test.h"
+
+namespace tern::kernels {
+namespace {
+
+/// Every stride-th of all 2^32 floats, NaN and infinities among them.
+std::vector<float> sampled_floats() {
+  std::vector<float> result;
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 16411) result.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  for (float v : {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 88.7228f, 88.7229f, 89.0f, -87.34f, -103.97f,
+                  -103.98f, -104.5f, 0x1p-126f, 0x1p-149f, -0x1p-149f, 0.92f, 3.9f, 4.1f, 9.01f, 10.5f, 3e38f, -3e38f,
+                  1.0000001f, 0.9999999f})
+    result.push_back(v);
+  // More where the functions vary: one float in 64 of [2^-12, 2^7), both signs.
+  for (uint32_t bits = std::bit_cast<uint32_t>(0x1p-12f); bits < std::bit_cast<uint32_t>(0x1p7f); bits += 619) {
+    result.push_back(std::bit_cast<float>(bits));
+    result.push_back(-std::bit_cast<float>(bits));
+  }
+  return result;
+}
+
+/// |got - exact| in units of the last place of exact as a float.
+double error_in_ulp(float got, double exact) {
+  const float rounded = static_cast<float>(exact);
+  if (std::isnan(exact) || std::isnan(got)) return std::isnan(exact) && std::isnan(got) ? 0 : INFINITY;
+  if (std::isinf(rounded) || std::isinf(got)) return rounded == got ? 0 : INFINITY;
+  if (exact == 0 && std::signbit(exact) != std::signbit(got)) return INFINITY;
+  const float size = std::fabs(rounded);
+  return std::fabs(static_cast<double>(got) - exact) / (static_cast<double>(std::nextafter(size, INFINITY)) - size);
+}
+
+template <class Op>
+void check_accuracy(double allowed, double (*exact)(double), float lowest = -INFINITY) {
+  const std::vector<float> x = sampled_floats();
+  std::vector<float> y(x.size());
+  for_each_level([&] {
+    const int64_t n = static_cast<int64_t>(x.size());
+    const ConstView in = make_view(x.data(), n);
+    const Op op;
+    pointwise({}, make_call(op, {}, float32), &in, 1, make_view(y.data(), n));
+    double worst = 0;
+    float at = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (x[i] < lowest) continue;
+      const double error = error_in_ulp(y[i], exact(x[i]));
+      if (!(error <= worst)) worst = error, at = x[i];
+    }
+    EXPECT_LE(worst, allowed) << Op::name << " at " << at;
+  });
+}
+
+TEST(Math, FloatFunctionsOverTheWholeRange) {
+  check_accuracy<Exp>(1.02, [](double x) { return std::exp(x); });
+  check_accuracy<Expm1>(1.7, [](double x) { return std::expm1(x); });
+  check_accuracy<Log>(1.0, [](double x) { return std::log(x); });
+  check_accuracy<Log1p>(2.6, [](double x) { return std::log1p(x); });
+  check_accuracy<Tanh>(2.8, [](double x) { return std::tanh(x); });
+  check_accuracy<Erf>(1.5, [](double x) { return std::erf(x); });
+  check_accuracy<Sigmoid>(2.6, [](double x) { return 1 / (1 + std::exp(-x)); }, -87.0f);
+  check_accuracy<Sqrt>(0.5, [](double x) { return std::sqrt(x); });
+  check_accuracy<Abs>(0, [](double x) { return std::fabs(x); });
+  check_accuracy<Neg>(0, [](double x) { return -x; });
+}
+
+TEST(Math, ScalarUseMatchesTheLibrary) {
+  for (float x : sampled_floats()) {
+    ASSERT_LE(error_in_ulp(math::exp(x), std::exp(static_cast<double>(x))), 1.02) << x;
+    ASSERT_LE(error_in_ulp(math::tanh(x), std::tanh(static_cast<double>(x))), 2.8) << x;
+  }
+}
+
+/// f(Dual(x, 1)).tangent against central differences.
+template <class F>
+void check_tangent(const char* name, const F& f, double low, double high) {
+  std::mt19937_64 random(2);
+  std::uniform_real_distribution<double> uniform(low, high);
+  for (int i = 0; i < 100; ++i) {
+    const double x = uniform(random), h = 1e-5;
+    const math::Dual<double> result = f(math::Dual<double>(x, 1));
+    const double slope = (f(math::Dual<double>(x + h, 0)).value - f(math::Dual<double>(x - h, 0)).value) / (2 * h);
+    EXPECT_TRUE(near(result.tangent, slope, 1e-7, 1e-8)) << name << " at " << x;
+  }
+}
+
+TEST(Math, DualNumbers) {
+  using D = math::Dual<double>;
+  check_tangent("exp", [](D x) { return math::exp(x); }, -2, 2);
+  check_tangent("expm1", [](D x) { return math::expm1(x); }, -2, 2);
+  check_tangent("log", [](D x) { return math::log(x); }, 0.5, 3);
+  check_tangent("log1p", [](D x) { return math::log1p(x); }, -0.5, 3);
+  check_tangent("tanh", [](D x) { return math::tanh(x); }, -2, 2);
+  check_tangent("erf", [](D x) { return math::erf(x); }, -2, 2);
+  check_tangent("sigmoid", [](D x) { return math::sigmoid(x); }, -2, 2);
+  check_tangent("sqrt", [](D x) { return math::sqrt(x); }, 0.5, 3);
+  check_tangent("rsqrt", [](D x) { return math::rsqrt(x); }, 0.5, 3);
+  check_tangent("sin", [](D x) { return math::sin(x); }, -2, 2);
+  check_tangent("cos", [](D x) { return math::cos(x); }, -2, 2);
+  check_tangent("abs", [](D x) { return math::abs(x); }, -2, -0.1);
+  check_tangent("floor", [](D x) { return math::floor(x); }, 0.1, 0.9);
+  check_tangent("quotient", [](D x) { return (D(2) - x) / (x * x + D(1)); }, -2, 2);
+  check_tangent("x^3", [](D x) { return math::pow(x, D(3)); }, -2, 2);
+  check_tangent("3^x", [](D x) { return math::pow(D(3), x); }, -2, 2);
+  check_tangent("x^x", [](D x) { return math::pow(x, x); }, 0.5, 2);
+  check_tangent("max", [](D x) { return math::max(x, D(0.5) * x); }, -2, -0.1);
+  check_tangent("min", [](D x) { return math::min(x, D(0.5) * x); }, -2, -0.1);
+  check_tangent("-x", [](D x) { return -x; }, -2, 2);
+}
+
+}  // namespace
+}  // namespace tern::kernels

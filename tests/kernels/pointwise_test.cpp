@@ -1,0 +1,445 @@
+// Element-wise kernels: every op of BuiltinOps against formulas written here, derivatives against finite differences, and
+// the driver over dtypes, strides and broadcasts.
+
+#include "tern/kernels/pointwise.h"
+
+#include <map>
+
+#include "tern/kernels/pointwise_tiles.h"
+#include "tern/tests/kernels/kernel_test.h"
+
+namespace tern::kernels {
+namespace {
+
+using Reference = std::function<double(double, double, double)>;
+struct Case {
+  Reference forward;
+  double low = -2.5, high = 2.5;  // where it is tried
+};
+
+double truth(bool b) { return b ? 1 : 0; }
+
+/// What each op computes, with the default parameters of its struct unless make_op says otherwise.
+const std::map<std::string, Case>& cases() {
+  using D = double;
+  static const std::map<std::string, Case> table = {
+      {"neg", {[](D x, D, D) { return -x; }}},
+      {"abs", {[](D x, D, D) { return std::fabs(x); }}},
+      {"exp", {[](D x, D, D) { return std::exp(x); }}},
+      {"expm1", {[](D x, D, D) { return std::expm1(x); }}},
+      {"log", {[](D x, D, D) { return std::log(x); }, 0.2, 4}},
+      {"log1p", {[](D x, D, D) { return std::log1p(x); }, -0.8, 4}},
+      {"sqrt", {[](D x, D, D) { return std::sqrt(x); }, 0.2, 4}},
+      {"rsqrt", {[](D x, D, D) { return 1 / std::sqrt(x); }, 0.2, 4}},
+      {"square", {[](D x, D, D) { return x * x; }}},
+      {"reciprocal", {[](D x, D, D) { return 1 / x; }, 0.3, 3}},
+      {"sigmoid", {[](D x, D, D) { return 1 / (1 + std::exp(-x)); }}},
+      {"tanh", {[](D x, D, D) { return std::tanh(x); }}},
+      {"relu", {[](D x, D, D) { return x > 0 ? x : 0; }}},
+      {"leaky_relu", {[](D x, D, D) { return x > 0 ? x : 0.01 * x; }}},
+      {"gelu", {[](D x, D, D) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }}},
+      {"gelu_tanh",
+       {[](D x, D, D) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * std::pow(x, 3)))); }}},
+      {"silu", {[](D x, D, D) { return x / (1 + std::exp(-x)); }}},
+      {"softplus", {[](D x, D, D) { return std::log(1 + std::exp(x)); }}},
+      {"erf", {[](D x, D, D) { return std::erf(x); }}},
+      {"sin", {[](D x, D, D) { return std::sin(x); }}},
+      {"cos", {[](D x, D, D) { return std::cos(x); }}},
+      {"floor", {[](D x, D, D) { return std::floor(x); }}},
+      {"pow_scalar", {[](D x, D, D) { return std::pow(x, 2.7); }, 0.3, 3}},
+      {"add_scalar", {[](D x, D, D) { return x + 3; }}},
+      {"mul_scalar", {[](D x, D, D) { return x * -2; }}},
+      {"clamp", {[](D x, D, D) { return x < -1 ? -1 : x > 2 ? 2 : x; }}},
+      {"logical_not", {[](D x, D, D) { return truth(x == 0); }}},
+      {"isnan", {[](D x, D, D) { return truth(std::isnan(x)); }}},
+      {"isfinite", {[](D x, D, D) { return truth(std::isfinite(x)); }}},
+      {"add", {[](D a, D b, D) { return a + b; }}},
+      {"sub", {[](D a, D b, D) { return a - b; }}},
+      {"mul", {[](D a, D b, D) { return a * b; }}},
+      {"div", {[](D a, D b, D) { return a / b; }, 0.3, 3}},
+      {"maximum", {[](D a, D b, D) { return a > b ? a : b; }}},
+      {"minimum", {[](D a, D b, D) { return a < b ? a : b; }}},
+      {"pow", {[](D a, D b, D) { return std::pow(a, b); }, 0.3, 3}},
+      {"eq", {[](D a, D b, D) { return truth(a == b); }}},
+      {"ne", {[](D a, D b, D) { return truth(a != b); }}},
+      {"lt", {[](D a, D b, D) { return truth(a < b); }}},
+      {"le", {[](D a, D b, D) { return truth(a <= b); }}},
+      {"gt", {[](D a, D b, D) { return truth(a > b); }}},
+      {"ge", {[](D a, D b, D) { return truth(a >= b); }}},
+      {"logical_and", {[](D a, D b, D) { return truth(a != 0 && b != 0); }}},
+      {"logical_or", {[](D a, D b, D) { return truth(a != 0 || b != 0); }}},
+      {"where", {[](D c, D a, D b) { return c != 0 ? a : b; }}},
+      {"lerp", {[](D a, D b, D w) { return a * (1 - w) + b * w; }}},
+      {"addcmul", {[](D a, D b, D c) { return a + 0.5 * b * c; }}},
+  };
+  return table;
+}
+
+template <class Op>
+Op make_op() {
+  if constexpr (std::is_same_v<Op, PowScalar>) return {2.7};
+  else if constexpr (std::is_same_v<Op, AddScalar>) return {3};
+  else if constexpr (std::is_same_v<Op, MulScalar>) return {-2};
+  else if constexpr (std::is_same_v<Op, Clamp>) return {-1, 2};
+  else if constexpr (std::is_same_v<Op, Addcmul>) return {0.5};
+  else return {};
+}
+
+/// Calls the kernel; `inputs` are broadcast to y's shape.
+template <class Op>
+void call(const Op& op, PointwisePass pass, DType compute, const std::vector<const Array*>& inputs, Array& y) {
+  std::vector<ConstView> views;
+  for (const Array* input : inputs) views.push_back(input ? input->expand(y.shape()) : ConstView());
+  pointwise({}, make_call(op, pass, compute), views.data(), static_cast<int>(views.size()), y.view());
+}
+
+std::vector<const Array*> pointers(const std::vector<Array>& arrays) {
+  std::vector<const Array*> result;
+  for (const Array& a : arrays) result.push_back(&a);
+  return result;
+}
+
+template <class Op>
+std::vector<Array> random_inputs(std::mt19937_64& random, DType dtype, const Shape& shape, Order order) {
+  const Case& c = cases().at(Op::name);
+  std::vector<Array> inputs;
+  for (int k = 0; k < arity_of<Op>(); ++k) {
+    inputs.emplace_back(dtype, shape, order);
+    fill_with_random(inputs.back(), random, c.low, c.high);
+  }
+  // A third of the elements equal their neighbour input (ties), and some are 0.
+  for (int64_t i = 0; i < inputs[0].numel(); i += 3)
+    if (arity_of<Op>() > 1) inputs[1].set(i, inputs[0].at(i));
+  if (c.low < 0)
+    for (int64_t i = 1; i < inputs[0].numel(); i += 7) inputs[0].set(i, 0);
+  return inputs;
+}
+
+double reference_at(const Case& c, const std::vector<Array>& in, int64_t i) {
+  const auto value = [&](size_t k) { return k < in.size() ? in[k].at(i) : 0.0; };
+  return c.forward(value(0), value(1), value(2));
+}
+
+template <class Op>
+void check_forward(DType storage, DType compute, const Shape& shape, Order order) {
+  SCOPED_TRACE(std::string(Op::name) + " " + name_of(storage) + " computed in " + name_of(compute));
+  std::mt19937_64 random(7);
+  const std::vector<Array> inputs = random_inputs<Op>(random, storage, shape, order);
+  Array y(has_bool_result<Op>() ? boolean : storage, shape, order);
+  expect_same_for_any_threads(y, [&] { call(make_op<Op>(), {}, compute, pointers(inputs), y); });
+  const double relative = epsilon_of(y.dtype()) * 1.01 + (compute == float32 ? 1e-6 : 1e-14);
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    const double expected = round_to(y.dtype(), reference_at(cases().at(Op::name), inputs, i));
+    ASSERT_TRUE(near(y.at(i), expected, is_floating(y.dtype()) ? 2 * relative : 0,
+                     is_floating(y.dtype()) ? relative : 0))
+        << "element " << i << ": got " << y.at(i) << ", expected " << expected;
+  }
+}
+
+TEST(Pointwise, EveryOpHasAReference) {
+  BuiltinOps::for_each([]<class Op>() { EXPECT_TRUE(cases().count(Op::name)) << Op::name; });
+  EXPECT_EQ(static_cast<int>(cases().size()), BuiltinOps::size);
+}
+
+TEST(Pointwise, Forward) {
+  for_each_level([] {
+    BuiltinOps::for_each([]<class Op>() {
+      for (Order order : kAllOrders) {
+        check_forward<Op>(float32, float32, {3, 37, 11}, order);
+        check_forward<Op>(float64, float64, {5, 301}, order);
+        check_forward<Op>(bfloat16, float32, {2, 1030}, order);
+        check_forward<Op>(float16, float32, {257}, order);
+        if constexpr (is_integral_op<Op>()) {
+          check_forward<Op>(int64, int64, {3, 301}, order);
+          check_forward<Op>(int32, int64, {41}, order);
+        }
+      }
+    });
+  });
+}
+
+/// dy * derivative of the kernel against central differences of the reference, at smooth points.
+template <class Op, int kInput>
+void check_derivative() {
+  if constexpr (has_derivative<Op, kInput>()) {
+    SCOPED_TRACE(std::string(Op::name) + " input " + std::to_string(kInput));
+    const Case& c = cases().at(Op::name);
+    constexpr int64_t n = 211;
+    std::mt19937_64 random(11);
+    std::vector<Array> x;
+    for (int k = 0; k < arity_of<Op>(); ++k) fill_with_random(x.emplace_back(float64, Shape{n}), random, c.low, c.high);
+    Array y(float64, {n}), dy(float64, {n}), dx(float64, {n});
+    fill_with_random(dy, random, -2, 2);
+    call(make_op<Op>(), {}, float64, pointers(x), y);
+
+    std::vector<Array> in;
+    const auto append = [&](const Array& a) {
+      Array& copy = in.emplace_back(float64, Shape{n});
+      for (int64_t i = 0; i < n; ++i) copy.set(i, a.at(i));
+    };
+    append(dy);
+    if (Op::saves == Saves::kInputs || Op::saves == Saves::kBoth)
+      for (const Array& a : x) append(a);
+    if (Op::saves == Saves::kOutput || Op::saves == Saves::kBoth) append(y);
+    ASSERT_EQ(static_cast<int>(in.size()), input_count<Op>(PointwisePass::kBackward));
+    // Tensors that are not needed are absent in the call.
+    const auto needed = [&](int first) {
+      std::vector<const Array*> list = pointers(in);
+      for (int s = 0; s < saved_count<Op>(); ++s)
+        if (!(needed_saves<Op>(kInput) >> s & 1)) list[first + s] = nullptr;
+      return list;
+    };
+    call(make_op<Op>(), {PointwisePass::kBackward, kInput}, float64, needed(1), dx);
+    const double h = 1e-5;
+    for (int64_t i = 0; i < n; ++i) {
+      double at[3] = {}, up, down;
+      for (int k = 0; k < arity_of<Op>(); ++k) at[k] = x[k].at(i);
+      const double middle = c.forward(at[0], at[1], at[2]);
+      at[kInput] += h;
+      up = c.forward(at[0], at[1], at[2]);
+      at[kInput] -= 2 * h;
+      down = c.forward(at[0], at[1], at[2]);
+      if (std::fabs((up - middle) - (middle - down)) > 1e-7) continue;  // a kink
+      EXPECT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7)) << "element " << i << " got " << dx.at(i);
+    }
+
+    // Second: the derivative of the backward pass by each saved tensor, with a new factor g.
+    Array g(float64, {n}), second(float64, {n}), high(float64, {n}), low(float64, {n});
+    fill_with_random(g, random, -2, 2);
+    for (int s = 0; s < saved_count<Op>(); ++s) {
+      std::vector<const Array*> list = needed(1);
+      list.insert(list.begin(), &g);
+      call(make_op<Op>(), {PointwisePass::kSecond, kInput, s}, float64, list, second);
+      const auto shifted = [&](double by, Array& out) {
+        Array moved(float64, {n});
+        for (int64_t i = 0; i < n; ++i) moved.set(i, in[1 + s].at(i) + by);
+        std::vector<const Array*> arguments = needed(1);
+        if (arguments[1 + s]) arguments[1 + s] = &moved;
+        call(make_op<Op>(), {PointwisePass::kBackward, kInput}, float64, arguments, out);
+      };
+      shifted(h, high);
+      shifted(-h, low);
+      for (int64_t i = 0; i < n; ++i) {
+        const double middle = dx.at(i);
+        if (std::fabs((high.at(i) - middle) - (middle - low.at(i))) > 1e-6) continue;  // a jump
+        const double expected = g.at(i) * (high.at(i) - low.at(i)) / (2 * h);
+        EXPECT_TRUE(near(second.at(i), expected, 1e-6, 1e-7))
+            << "by saved " << s << " element " << i << " got " << second.at(i) << " expected " << expected;
+      }
+    }
+  } else {
+    // No derivative: the table must not hold one either.
+    EXPECT_EQ(tile_functions<Op>({PointwisePass::kBackward, kInput}).f32, nullptr);
+  }
+}
+
+TEST(Pointwise, DerivativesMatchFiniteDifferences) {
+  for_each_level([] {
+    BuiltinOps::for_each([]<class Op>() {
+      check_derivative<Op, 0>();
+      if constexpr (arity_of<Op>() > 1) check_derivative<Op, 1>();
+      if constexpr (arity_of<Op>() > 2) check_derivative<Op, 2>();
+      EXPECT_TRUE(has_bool_result<Op>() == !(has_derivative<Op, 0>() || has_derivative<Op, arity_of<Op>() - 1>()));
+    });
+  });
+}
+
+/// Backward and second passes in fp32 (vectorised code of its own) against fp64.
+TEST(Pointwise, Fp32DerivativesMatchFp64) {
+  for_each_level([] {
+    BuiltinOps::for_each([]<class Op>() {
+      if constexpr (has_derivative<Op, arity_of<Op>() - 1>()) {
+        SCOPED_TRACE(Op::name);
+        std::mt19937_64 random(3);
+        const int input = arity_of<Op>() - 1;
+        const Case& c = cases().at(Op::name);
+        for (PointwisePass pass : {PointwisePass{PointwisePass::kBackward, input}, {PointwisePass::kSecond, input, 0}}) {
+          if (pass.kind == PointwisePass::kSecond && saved_count<Op>() == 0) continue;
+          std::vector<Array> in;
+          for (int k = 0; k < input_count<Op>(pass.kind); ++k)
+            fill_with_random(in.emplace_back(float32, Shape{1027}), random, std::max(c.low, -0.9), std::min(c.high, 0.9));
+          Array narrow(float32, {1027}), wide(float64, {1027});
+          call(make_op<Op>(), pass, float32, pointers(in), narrow);
+          call(make_op<Op>(), pass, float64, pointers(in), wide);
+          for (int64_t i = 0; i < 1027; ++i)
+            ASSERT_TRUE(near(narrow.at(i), wide.at(i), 1e-5, 2e-6)) << i << ": " << narrow.at(i) << " " << wide.at(i);
+        }
+      }
+    });
+  });
+}
+
+/// One element through an op and pass, in fp32.
+template <class Op>
+double one(const Op& op, PointwisePass pass, const std::vector<double>& in) {
+  std::vector<Array> arrays;
+  for (double v : in) arrays.emplace_back(float32, Shape{1}).set(0, v);
+  Array y(float32, {1});
+  call(op, pass, float32, pointers(arrays), y);
+  return y.at(0);
+}
+
+TEST(Pointwise, KinksAndSpecialValuesFollowPyTorch) {
+  const PointwisePass backward{PointwisePass::kBackward};
+  const PointwisePass backward1{PointwisePass::kBackward, 1};
+  const double nan = NAN, inf = INFINITY;
+  for_each_level([&] {
+    EXPECT_EQ(one(Relu{}, backward, {2, 0}), 0);
+    EXPECT_TRUE(std::isnan(one(Relu{}, {}, {nan})));
+    EXPECT_EQ(one(Relu{}, backward, {inf, 0}), 0);   // masked: not inf * 0
+    EXPECT_EQ(one(Relu{}, backward, {nan, 0}), 0);
+    EXPECT_EQ(one(Abs{}, backward, {2, 0}), 0);
+    EXPECT_EQ(one(Sqrt{}, backward, {2, 0}), inf);
+    const Clamp clamp{-1, 2};
+    EXPECT_EQ(one(clamp, backward, {3, -1}), 3);
+    EXPECT_EQ(one(clamp, backward, {3, 2}), 3);
+    EXPECT_EQ(one(clamp, backward, {inf, 2.5}), 0);
+    EXPECT_TRUE(std::isnan(one(clamp, {}, {nan})));
+    for (const PointwisePass& pass : {backward, backward1}) {
+      EXPECT_EQ(one(Maximum{}, pass, {3, 1, 1}), 1.5);
+      EXPECT_EQ(one(Minimum{}, pass, {3, 1, 1}), 1.5);
+    }
+    for (const std::vector<double>& in : {std::vector<double>{nan, 1}, {1, nan}, {nan, inf}, {-inf, nan}}) {
+      EXPECT_TRUE(std::isnan(one(Maximum{}, {}, in)));
+      EXPECT_TRUE(std::isnan(one(Minimum{}, {}, in)));
+    }
+    EXPECT_EQ(one(Where{}, {}, {0, nan, 5}), 5);
+    EXPECT_EQ(one(Where{}, {PointwisePass::kBackward, 1}, {inf, 0, 0, 0}), 0);
+    EXPECT_EQ(one(Where{}, {}, {nan, 4, 5}), 4);  // NaN is true
+    EXPECT_EQ(one(Pow{}, backward, {1, 0, 0}), 0);
+    EXPECT_EQ(one(Pow{}, backward1, {1, 0, 2}), 0);
+    EXPECT_EQ(one(Pow{}, backward, {1, -2, 3}), 12);
+    EXPECT_EQ(one(PowScalar{0}, backward, {1, 0}), 0);
+    EXPECT_EQ(one(Softplus{}, {}, {200}), 200);
+    EXPECT_EQ(one(Softplus{}, {}, {-200}), 0);
+    EXPECT_EQ(one(Silu{}, {}, {-200}), 0);
+    EXPECT_EQ(one(IsNan{}, {}, {nan}), 1);
+    EXPECT_EQ(one(IsFinite{}, {}, {inf}), 0);
+    EXPECT_EQ(one(IsFinite{}, {}, {nan}), 0);
+    EXPECT_EQ(one(Equal{}, {}, {nan, nan}), 0);
+    EXPECT_EQ(one(NotEqual{}, {}, {nan, nan}), 1);
+  });
+}
+
+TEST(Pointwise, IntegersWrapAndClampAtInfinity) {
+  for_each_level([] {
+    const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
+    const int64_t a[] = {high, low, 3}, b[] = {1, -1, 4};
+    int64_t y[3];
+    const ConstView in[] = {make_view(a, 3), make_view(b, 3)};
+    const Add add;
+    pointwise({}, make_call(add, {}, int64), in, 2, make_view(y, 3));
+    EXPECT_EQ(y[0], low);
+    EXPECT_EQ(y[1], high);
+    EXPECT_EQ(y[2], 7);
+    const Clamp clamp{0};
+    pointwise({}, make_call(clamp, {}, int64), in, 1, make_view(y, 3));
+    EXPECT_EQ(y[0], high);
+    EXPECT_EQ(y[1], 0);
+    EXPECT_EQ(y[2], 3);
+  });
+}
+
+TEST(Pointwise, EveryPairOfDTypesAndOrders) {
+  for_each_level([] {
+    std::mt19937_64 random(5);
+    for (DType from : kAllTypes)
+      for (DType to : kAllTypes)
+        for (Order order : kAllOrders)
+          for (Order out : {Order::kContiguous, Order::kTransposed, Order::kSliced}) {
+            Array a(from, {3, 5, 7}, order), b(float32, {3, 5, 7}), y(to, {3, 5, 7}, out);
+            fill_with_random(a, random, 0, 20);
+            fill_with_random(b, random, 0, 20);
+            const DType compute = from == float64 || to == float64 ? float64 : float32;
+            call(Add{}, {}, compute, {&a, &b}, y);
+            for (int64_t i = 0; i < y.numel(); ++i) {
+              const double sum = a.at(i) + b.at(i);
+              const double expected = round_to(to, compute == float32 ? round_to(float32, sum) : sum);
+              ASSERT_EQ(y.at(i), expected) << name_of(from) << " to " << name_of(to) << " element " << i;
+            }
+          }
+  });
+}
+
+TEST(Pointwise, Broadcasts) {
+  const std::vector<std::pair<Shape, std::vector<Shape>>> shapes = {
+      {{4, 300}, {{300}, {4, 1}, {1, 300}, {1}, {4, 300}}},
+      {{70, 3}, {{3}, {70, 1}, {1, 1}}},
+      {{3, 1, 500, 2}, {{500, 2}, {3, 1, 1, 1}, {1, 1, 500, 1}, {2}}},
+      {{2, 1, 3, 1, 2, 2, 1, 3}, {{2, 1, 3, 1, 1, 2, 1, 1}, {3}, {2, 1, 1, 1, 2, 1, 1, 3}}},
+      {{1}, {{1}}},
+      {{0, 5}, {{5}, {1, 1}}},
+      {{3000}, {{1}, {3000}}},
+      {{}, {{}}},
+  };
+  for_each_level([&] {
+    std::mt19937_64 random(9);
+    for (const auto& [shape, inputs] : shapes)
+      for (const Shape& a_shape : inputs)
+        for (const Shape& b_shape : inputs)
+          for (DType dtype : {float32, bfloat16, float64}) {
+            Array a(dtype, a_shape), b(dtype, b_shape, Order::kSliced), y(dtype, shape);
+            fill_with_random(a, random, -4, 4);
+            fill_with_random(b, random, -4, 4);
+            call(Sub{}, {}, dtype == float64 ? float64 : float32, {&a, &b}, y);
+            const ConstView va = a.expand(shape), vb = b.expand(shape);
+            for (int64_t i = 0; i < y.numel(); ++i)
+              ASSERT_EQ(y.at(i), round_to(dtype, round_to(dtype == float64 ? float64 : float32,
+                                                          Array::read(va, i) - Array::read(vb, i))));
+          }
+  });
+}
+
+TEST(Pointwise, InPlaceAndGapsUntouched) {
+  for_each_level([] {
+    std::mt19937_64 random(13);
+    for (DType dtype : kFloatTypes)
+      for (Order order : kAllOrders) {
+        Array x(dtype, {9, 1300}, order);
+        fill_with_random(x, random, -4, 4);
+        const std::vector<double> before = x.values();
+        std::vector<char> memory = x.bytes();
+        call(Neg{}, {}, dtype == float64 ? float64 : float32, {&x}, x);
+        for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(x.at(i), -before[i]);
+        for (int64_t i = 0; i < x.numel(); ++i) x.set(i, before[i]);
+        EXPECT_TRUE(memory == x.bytes()) << "memory outside the view was written";
+      }
+  });
+}
+
+TEST(Pointwise, ManyBlocksOnTwoThreads) {
+  for_each_level([] {
+    std::mt19937_64 random(17);
+    for (DType dtype : {float32, float16}) {
+      Array x(dtype, {301, 1001}), bias(dtype, {1001}), y(dtype, {301, 1001});
+      fill_with_random(x, random, -4, 4);
+      fill_with_random(bias, random, -4, 4);
+      expect_same_for_any_threads(y, [&] { call(Mul{}, {}, float32, {&x, &bias}, y); });
+      for (int64_t i = 0; i < y.numel(); ++i)
+        ASSERT_EQ(y.at(i), round_to(dtype, round_to(float32, x.at(i) * bias.at(i % 1001))));
+    }
+  });
+}
+
+/// An op from outside the project: x^2 + 3 when x > 0.
+struct UserOp {
+  static constexpr const char* name = "user";
+  static constexpr Saves saves = Saves::kBoth;
+  double shift = 3;
+  template <class F> F forward(F x) const { return math::select(x > F(0), x * x + F(shift), F(0)); }
+  template <class F> F derivative(F x, F y) const { return math::select(y > F(0), x + x, F(0)); }
+};
+
+TEST(Pointwise, UserDefinedOp) {
+  static_assert(index_of<UserOp>() == -1 && index_of<Neg>() == 0 && saved_count<UserOp>() == 2);
+  for_each_level([] {
+    EXPECT_EQ(one(UserOp{}, {}, {2}), 7);
+    EXPECT_EQ(one(UserOp{5}, {}, {2}), 9);
+    EXPECT_EQ(one(UserOp{}, {PointwisePass::kBackward}, {10, 2, 7}), 40);
+    EXPECT_EQ(one(UserOp{}, {PointwisePass::kSecond, 0, 0}, {3, 10, 2, 7}), 60);
+    EXPECT_EQ(one(UserOp{}, {PointwisePass::kSecond, 0, 1}, {3, 10, 2, 7}), 0);
+  });
+}
+
+}  // namespace
+}  // namespace tern::kernels

@@ -1,0 +1,183 @@
+// Initialisers against their formulas.
+
+#include "tern/nn/init.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tern/nn/nn.h"
+
+namespace tern {
+namespace {
+
+std::vector<double> draw(const Initializer& init, const Shape& shape, uint64_t seed = 7, DType dtype = float32) {
+  Tensor tensor = full(shape, 99, {.dtype = dtype});
+  Generator generator(seed);
+  init(tensor, generator);
+  return tensor.to_vector<double>();
+}
+
+struct Moments {
+  double mean = 0, std = 0, low = 0, high = 0, kurtosis = 0;
+};
+Moments moments(const std::vector<double>& values) {
+  Moments m;
+  const double n = static_cast<double>(values.size());
+  for (const double v : values) m.mean += v / n;
+  double fourth = 0;
+  for (const double v : values) {
+    m.std += (v - m.mean) * (v - m.mean) / n;
+    fourth += std::pow(v - m.mean, 4) / n;
+  }
+  m.kurtosis = fourth / (m.std * m.std);
+  m.std = std::sqrt(m.std);
+  m.low = *std::min_element(values.begin(), values.end());
+  m.high = *std::max_element(values.begin(), values.end());
+  return m;
+}
+
+const Shape kShape{300, 400};  // 120,000 values: a mean is known to std / 346
+
+void expect_uniform(const std::vector<double>& values, double low, double high) {
+  const Moments m = moments(values);
+  const double width = high - low;
+  EXPECT_NEAR(m.mean, (low + high) / 2, 0.005 * width);
+  EXPECT_NEAR(m.std, width / std::sqrt(12), 0.005 * width);
+  EXPECT_NEAR(m.low, low, 1e-3 * width);
+  EXPECT_NEAR(m.high, high, 1e-3 * width);
+  EXPECT_GE(m.low, low - 1e-6 * width);
+  EXPECT_LE(m.high, high + 1e-6 * width);
+  EXPECT_NEAR(m.kurtosis, 1.8, 0.02);
+}
+
+void expect_normal(const std::vector<double>& values, double mean, double std) {
+  const Moments m = moments(values);
+  EXPECT_NEAR(m.mean, mean, 0.015 * std);
+  EXPECT_NEAR(m.std, std, 0.01 * std);
+  EXPECT_NEAR(m.kurtosis, 3, 0.1);
+}
+
+TEST(Init, Constants) {
+  EXPECT_EQ(draw(nn::init::constant(2.5), {3}), (std::vector<double>{2.5, 2.5, 2.5}));
+  EXPECT_EQ(draw(nn::init::zeros(), {2}), (std::vector<double>{0, 0}));
+  EXPECT_EQ(draw(nn::init::ones(), {2}), (std::vector<double>{1, 1}));
+  EXPECT_TRUE(draw(nn::init::normal(), {0, 3}).empty());
+}
+
+TEST(Init, UniformAndNormal) {
+  expect_uniform(draw(nn::init::uniform(), kShape), 0, 1);
+  expect_uniform(draw(nn::init::uniform(-3, 5), kShape), -3, 5);
+  expect_normal(draw(nn::init::normal(), kShape), 0, 1);
+  expect_normal(draw(nn::init::normal(4, 0.02), kShape), 4, 0.02);
+  expect_normal(draw(nn::init::normal(1, 2), kShape, 3, float64), 1, 2);
+}
+
+TEST(Init, SeedDecides) {
+  for (const Initializer& init : {nn::init::uniform(), nn::init::normal(), nn::init::truncated_normal(),
+                                  nn::init::xavier_uniform(), nn::init::kaiming_normal(), nn::init::orthogonal()}) {
+    EXPECT_EQ(draw(init, {5, 3}, 1), draw(init, {5, 3}, 1));
+    EXPECT_NE(draw(init, {5, 3}, 1), draw(init, {5, 3}, 2));
+  }
+}
+
+TEST(Init, SixteenBitsAreRoundedOnce) {
+  const auto exact = draw(nn::init::normal(0, 0.02), {50, 7});
+  const auto rounded = draw(nn::init::normal(0, 0.02), {50, 7}, 7, bfloat16);
+  for (size_t i = 0; i < exact.size(); ++i) {
+    EXPECT_EQ(rounded[i], static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(exact[i])))));
+  }
+}
+
+TEST(Init, TruncatedNormal) {
+  const Moments wide = moments(draw(nn::init::truncated_normal(), kShape));
+  // Variance of a standard normal within +-2: 1 - 2 * 2 * phi(2) / (2 * Phi(2) - 1).
+  const double phi = std::exp(-2.0) / std::sqrt(2 * M_PI), inside = std::erf(std::sqrt(2.0));
+  EXPECT_NEAR(wide.mean, 0, 0.015);
+  EXPECT_NEAR(wide.std, std::sqrt(1 - 4 * phi / inside), 0.01);
+  EXPECT_GE(wide.low, -2);
+  EXPECT_LE(wide.high, 2);
+  EXPECT_LT(wide.low, -1.99);
+  EXPECT_GT(wide.high, 1.99);
+  const Moments uncut = moments(draw(nn::init::truncated_normal(0.5, 0.02, -2, 2), kShape));
+  EXPECT_NEAR(uncut.mean, 0.5, 0.0005);
+  EXPECT_NEAR(uncut.std, 0.02, 0.0003);
+  EXPECT_NEAR(uncut.kurtosis, 3, 0.1);
+  const Moments half = moments(draw(nn::init::truncated_normal(0, 1, 0, 100), kShape));
+  EXPECT_GE(half.low, 0);
+  EXPECT_NEAR(half.mean, std::sqrt(2 / M_PI), 0.01);
+}
+
+TEST(Init, FansAndGains) {
+  EXPECT_EQ(nn::init::fans({5, 3}).in, 3);
+  EXPECT_EQ(nn::init::fans({5, 3}).out, 5);
+  EXPECT_EQ(nn::init::fans({8, 4, 3, 2}).in, 24);
+  EXPECT_EQ(nn::init::fans({8, 4, 3, 2}).out, 48);
+  EXPECT_THROW(nn::init::fans({5}), Error);
+  using enum nn::init::Nonlinearity;
+  EXPECT_EQ(nn::init::gain(kLinear), 1);
+  EXPECT_EQ(nn::init::gain(kTanh), 5.0 / 3);
+  EXPECT_DOUBLE_EQ(nn::init::gain(kRelu), std::sqrt(2.0));
+  EXPECT_DOUBLE_EQ(nn::init::gain(kLeakyRelu, 0.2), std::sqrt(2 / 1.04));
+  EXPECT_EQ(nn::init::gain(kSelu), 0.75);
+}
+
+TEST(Init, XavierAndKaiming) {
+  const double xavier = std::sqrt(2.0 / 700);
+  expect_uniform(draw(nn::init::xavier_uniform(), kShape), -std::sqrt(3.0) * xavier, std::sqrt(3.0) * xavier);
+  expect_normal(draw(nn::init::xavier_normal(2), kShape), 0, 2 * xavier);
+  const double he = std::sqrt(6.0 / 400);
+  expect_uniform(draw(nn::init::kaiming_uniform(), kShape), -he, he);
+  expect_normal(draw(nn::init::kaiming_normal({.mode = nn::init::FanMode::kOut}), kShape), 0, std::sqrt(2.0 / 300));
+  expect_normal(draw(nn::init::kaiming_normal({.nonlinearity = nn::init::Nonlinearity::kTanh}), kShape), 0,
+                5.0 / 3 / 20);
+  expect_uniform(draw(nn::init::kaiming_uniform({.slope = std::sqrt(5.0)}), kShape), -0.05, 0.05);
+  EXPECT_TRUE(draw(nn::init::xavier_uniform(), {0, 4}).empty());
+  EXPECT_THROW(draw(nn::init::xavier_uniform(), {4}), Error);
+}
+
+TEST(Init, Orthogonal) {
+  for (const Shape& shape : {Shape{6, 9}, Shape{9, 6}, Shape{4, 2, 3}, Shape{1, 1}}) {
+    const auto w = draw(nn::init::orthogonal(3), shape);
+    const size_t rows = static_cast<size_t>(shape[0]), cols = w.size() / rows;
+    const bool by_rows = rows <= cols;
+    const size_t few = std::min(rows, cols), many = std::max(rows, cols);
+    for (size_t a = 0; a < few; ++a) {
+      for (size_t b = 0; b < few; ++b) {
+        double dot = 0;
+        for (size_t k = 0; k < many; ++k) {
+          dot += by_rows ? w[a * cols + k] * w[b * cols + k] : w[k * cols + a] * w[k * cols + b];
+        }
+        EXPECT_NEAR(dot, a == b ? 9 : 0, 1e-5) << shape.str();
+      }
+    }
+  }
+}
+
+TEST(Init, BadArguments) {
+  EXPECT_THROW(nn::init::uniform(1, 0), Error);
+  EXPECT_THROW(nn::init::uniform(0, NAN), Error);
+  EXPECT_THROW(nn::init::normal(0, -1), Error);
+  EXPECT_THROW(nn::init::normal(0, NAN), Error);
+  EXPECT_THROW(nn::init::truncated_normal(0, 0), Error);
+  EXPECT_THROW(nn::init::truncated_normal(0, 1, 2, 2), Error);
+  EXPECT_THROW(nn::init::truncated_normal(0, 0.02, 1, 2), Error);
+}
+
+TEST(Init, LayerDefaults) {
+  const nn::Scope s({.generator = Generator(11)});
+  const nn::Linear linear(s, 400, 300);
+  expect_uniform(linear.weight().tensor().to_vector<double>(), -0.05, 0.05);
+  const Moments bias = moments(linear.bias()->tensor().to_vector<double>());
+  EXPECT_LE(std::max(-bias.low, bias.high), 0.05);
+  EXPECT_GT(std::max(-bias.low, bias.high), 0.045);
+  const nn::Embedding embedding(s, 300, 400, {.padding_index = 3});
+  const auto rows = embedding.weight().tensor().to_vector<double>();
+  expect_normal(rows, 0, std::sqrt(299.0 / 300));
+  for (size_t j = 0; j < 400; ++j) EXPECT_EQ(rows[3 * 400 + j], 0);
+  EXPECT_NE(rows[2 * 400], 0);
+}
+
+}  // namespace
+}  // namespace tern
