@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <new>
 #include <sstream>
 #include <vector>
@@ -25,6 +26,13 @@ int64_t round_size(int64_t bytes) {
   if (bytes <= 512) return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   const int64_t step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 8;
   return (bytes + step - 1) / step * step;
+}
+
+/// The number of a rounded size among all rounded sizes, from the smallest on.
+size_t size_class(int64_t rounded) {
+  if (rounded <= 512) return static_cast<size_t>(rounded / kAlignment - 1);
+  const int power = std::bit_width(static_cast<uint64_t>(rounded)) - 1;
+  return static_cast<size_t>(8 + (power - 9) * 8 + (rounded >> (power - 3)) - 8);
 }
 
 void* allocate_system(int64_t bytes) {
@@ -81,17 +89,20 @@ CachingAllocator::CachingAllocator(Device device, MemorySource source) : device_
 CachingAllocator::~CachingAllocator() { release_cached(); }
 
 void* CachingAllocator::take_cached(int64_t bytes) {
-  const auto block = cached_.lower_bound(bytes);
-  if (block == cached_.end() || block->first > bytes + bytes / 4) return nullptr;
-  void* pointer = block->second;
-  live_[pointer] = {block->first, current_tag};
-  statistics_.live_bytes += block->first;
-  cached_.erase(block);
-  return pointer;
+  for (size_t c = size_class(bytes); c < cached_.size() && c <= size_class(bytes + bytes / 4); ++c) {
+    if (cached_[c].empty() || cached_[c].back().mapped().bytes > bytes + bytes / 4) continue;
+    Blocks::node_type block = std::move(cached_[c].back());
+    cached_[c].pop_back();
+    block.mapped().tag = current_tag;
+    statistics_.live_bytes += block.mapped().bytes;
+    return live_.insert(std::move(block)).position->first;
+  }
+  return nullptr;
 }
 
 void* CachingAllocator::take_new(int64_t bytes) {
-  // A request beyond what the machine can give would succeed now and have the process killed when the pages are touched.
+  // A request beyond what the machine can give would succeed now and have the process killed when the pages are
+  // touched.
   if (limit_ > 0 && statistics_.reserved_bytes + bytes > limit_) return nullptr;
   if (bytes >= kHugePage && bytes > source_.available()) return nullptr;
   void* pointer = source_.allocate(bytes);
@@ -127,16 +138,19 @@ void CachingAllocator::release(void* pointer) noexcept {
   const auto block = live_.find(pointer);
   if (block == live_.end()) return;
   statistics_.live_bytes -= block->second.bytes;
-  cached_.emplace(block->second.bytes, pointer);
-  live_.erase(block);
+  const size_t c = size_class(block->second.bytes);
+  if (c >= cached_.size()) cached_.resize(c + 1);
+  cached_[c].push_back(live_.extract(block));
 }
 
 void CachingAllocator::release_cached() {
-  for (const auto& [bytes, pointer] : cached_) {
-    source_.release(pointer, bytes);
-    statistics_.reserved_bytes -= bytes;
+  for (auto& blocks : cached_) {
+    for (const auto& block : blocks) {
+      source_.release(block.key(), block.mapped().bytes);
+      statistics_.reserved_bytes -= block.mapped().bytes;
+    }
+    blocks.clear();
   }
-  cached_.clear();
 }
 
 void CachingAllocator::empty_cache() {
@@ -186,8 +200,10 @@ void CachingAllocator::out_of_memory(int64_t bytes) const {
   std::ostringstream out;
   out << "out of memory on " << device_ << ": asked for " << megabytes(bytes) << " for " << current_tag << "; live "
       << megabytes(statistics_.live_bytes);
-  if (limit_ > 0) out << " of a limit of " << megabytes(limit_);
-  else out << ", the machine has " << megabytes(source_.available()) << " left";
+  if (limit_ > 0)
+    out << " of a limit of " << megabytes(limit_);
+  else
+    out << ", the machine has " << megabytes(source_.available()) << " left";
   out << "; held by: " << describe_live() << "; try a smaller batch or sequence length";
   throw OutOfMemoryError(out.str());
 }

@@ -13,17 +13,24 @@ Generator& default_generator() {
 
 Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides,
                     DType dtype) {
-  int64_t last = offset, first = offset;
-  for (int d = 0; d < shape.dims(); ++d) (strides[d] < 0 ? first : last) += (shape[d] - 1) * strides[d];
-  TERN_CHECK(shape.numel() == 0 || (first >= 0 && (last + 1) * size_of(dtype) <= storage->bytes()),
-             "from_storage: shape ", shape, " at offset ", offset, " does not lie inside ", storage->bytes(), " bytes");
+  int64_t last = offset, first = offset, span = 0, end = 0;
+  bool inside = true;
+  for (int d = 0; d < shape.dims(); ++d) {
+    int64_t& side = strides[d] < 0 ? first : last;
+    inside = inside && !__builtin_mul_overflow(shape[d] - 1, strides[d], &span) &&
+             !__builtin_add_overflow(side, span, &side);
+  }
+  inside = inside && first >= 0 && last < INT64_MAX && !__builtin_mul_overflow(last + 1, size_of(dtype), &end);
+  TERN_CHECK(shape.numel() == 0 || (inside && end <= storage->bytes()), "from_storage: shape ", shape, " at offset ",
+             offset, " does not lie inside ", storage->bytes(), " bytes");
   auto impl = std::make_shared<TensorImpl>();
   impl->storage = std::move(storage);
   impl->offset = offset;
   impl->shape = shape;
   impl->strides = strides;
   impl->dtype = dtype;
-  impl->contiguous = kernels::View(nullptr, dtype, shape.dims(), shape.data(), strides.data()).is_contiguous();
+  impl->contiguous =
+      shape.numel() == 0 || kernels::View(nullptr, dtype, shape.dims(), shape.data(), strides.data()).is_contiguous();
   return Tensor(std::move(impl));
 }
 
@@ -98,7 +105,10 @@ Tensor tensor(const std::vector<double>& values, const TensorOptions& options) {
 
 Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release) {
   TERN_CHECK(data || shape.numel() == 0, "from_blob: the pointer is null");
-  return from_storage(std::make_shared<Storage>(data, shape.numel() * size_of(dtype), cpu, std::move(release)), 0, shape,
+  int64_t bytes = 0;
+  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "from_blob: ", shape, " of ", dtype,
+             " does not fit 64 bits");
+  return from_storage(std::make_shared<Storage>(data, bytes, cpu, std::move(release)), 0, shape,
                       contiguous_strides(shape), dtype);
 }
 

@@ -49,6 +49,7 @@ void load_state(const StateView& target, const StateView& source, const LoadOpti
       append(missing, entry.name);
       continue;
     }
+    TERN_CHECK(found->second.defined(), "load_state: the tensor given for ", entry.name, " is undefined");
     if (found->second.shape() != entry.tensor.shape())
       append(shapes, entry.name + " is " + found->second.shape().str() + ", expected " + entry.tensor.shape().str());
     else copies.emplace_back(entry.tensor, found->second);
@@ -60,7 +61,7 @@ void load_state(const StateView& target, const StateView& source, const LoadOpti
   if (options.strict && !missing.empty()) problem += "; missing: " + missing;
   if (options.strict && !unexpected.empty()) problem += "; unexpected: " + unexpected;
   if (!shapes.empty()) problem += "; wrong shape: " + shapes;
-  TERN_CHECK(problem.empty(), "load_state: the given tensors do not fit the model", problem);
+  TERN_CHECK(problem.empty(), "load_state: the given tensors do not fit", problem);
   NoGrad off;
   for (auto& [to, from] : copies) to.copy_(from);
 }

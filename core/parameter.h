@@ -60,7 +60,6 @@ class Parameter {
   bool shared_ = false;
 };
 
-/// A registered tensor that is not trained (positions, running statistics). Saved with the state unless not persistent.
 /// An ordered list of named tensors: what state_dict() returns and load_state_dict() takes.
 using StateView = std::vector<NamedTensor>;
 

@@ -15,21 +15,21 @@ Shape::Shape(const std::vector<int64_t>& sizes) : Shape(sizes.data(), static_cas
 Shape::Shape(const int64_t* sizes, int dims) : dims_(dims) {
   TERN_CHECK(dims <= kMaxDims, "shape: at most ", kMaxDims, " dimensions, got ", dims);
   std::copy(sizes, sizes + dims, sizes_.begin());
-  bool empty = false;
+  // Sizes of 0 count as 1 in the check: strides must fit 64 bits as well.
+  int64_t product = 1;
   for (int d = 0; d < dims; ++d) {
     TERN_CHECK(sizes_[d] >= 0, "shape: sizes must be >= 0, got ", str());
-    empty = empty || sizes_[d] == 0;
+    TERN_CHECK(!__builtin_mul_overflow(product, std::max<int64_t>(sizes_[d], 1), &product),
+               "shape: the number of elements of ", str(), " does not fit 64 bits");
+    numel_ *= sizes_[d] == 0 ? 0 : 1;
   }
-  for (int d = 0; d < dims && !empty; ++d) {
-    TERN_CHECK(!__builtin_mul_overflow(numel_, sizes_[d], &numel_), "shape: the number of elements of ", str(),
-               " does not fit 64 bits");
-  }
-  if (empty) numel_ = 0;
+  numel_ *= product;
 }
 
 int Shape::wrap(int d) const {
   const int i = d < 0 ? d + dims_ : d;
-  TERN_CHECK(i >= 0 && i < dims_, "dimension ", d, " is out of range for shape ", str(), " with ", dims_, " dimensions");
+  TERN_CHECK(i >= 0 && i < dims_, "dimension ", d, " is out of range for shape ", str(), " with ", dims_,
+             " dimensions");
   return i;
 }
 

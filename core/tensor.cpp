@@ -1,7 +1,7 @@
 #include "tern/core/tensor.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
@@ -118,12 +118,13 @@ namespace {
 /// Checks that x may be written, and tells whether the write must be recorded.
 bool check_in_place(const char* op, const Tensor& x, const Tensor& other) {
   if (!grad_enabled()) return false;
-  const bool needs = x.requires_grad() || (other.defined() && other.requires_grad());
+  const bool needs = is_floating(x.dtype()) && (x.requires_grad() || (other.defined() && other.requires_grad()));
   if (!needs) return false;
   TERN_CHECK(!(x.requires_grad() && x.is_leaf()), op,
              ": a leaf that requires a gradient may only be changed in place under NoGrad");
-  TERN_CHECK(!x.impl()->autograd || !x.impl()->autograd->is_view, op,
-             ": in-place changes of a view are not differentiable; change its base or use the op that returns a tensor");
+  TERN_CHECK(
+      !x.impl()->is_view, op,
+      ": in-place changes of a view are not differentiable; change its base or use the op that returns a tensor");
   return true;
 }
 
@@ -131,13 +132,16 @@ bool check_in_place(const char* op, const Tensor& x, const Tensor& other) {
 void rebase(Tensor& x, const Tensor& result) {
   kernels::copy(current_stream(x.device()), result.view(), x.view());
   x.bump_version();
-  set_history(x, result.grad_fn(), result.impl()->autograd->output_index);
+  replace_history(x, result);
 }
 
 void check_fits(const char* op, const Tensor& x, const Tensor& other) {
   TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());
   TERN_CHECK(other.device() == x.device() || (other.device().is_cpu() && other.dim() == 0), op, ": tensors are on ",
              x.device(), " and ", other.device());
+  for (int d = 0; d < x.dim(); ++d)
+    TERN_CHECK(x.strides()[d] != 0 || x.shape()[d] <= 1, op, ": several elements of ", x.describe(),
+               " lie at the same address (expand); use contiguous() first");
 }
 
 /// `other`, copied when it shares x's memory in another arrangement: writing x would change it while it is read.
@@ -153,11 +157,15 @@ Tensor& in_place(const char* name, Tensor& x, const Tensor& other, const Op& op)
   check_fits(name, x, other);
   if (check_in_place(name, x, other)) {
     // The old contents are cloned: backward may need them after they are overwritten.
-    rebase(x, pointwise(op, x.clone(), other).to(x.dtype()));
+    const Tensor old = x.clone();
+    const Tensor operand = same(other, x) ? old : other.storage() == x.storage() ? other.clone() : other;
+    rebase(x, pointwise(op, old, operand).to(x.dtype()));
     return x;
   }
   NoGrad off;
-  pointwise_into(describe_pointwise(op), {x, apart(x, other)}, x);
+  const Tensor source = apart(x, other);
+  const Tensor* const inputs[] = {&x, &source};
+  pointwise_into(describe_pointwise(op), inputs, x);
   x.bump_version();
   return x;
 }
@@ -167,35 +175,49 @@ Tensor& in_place(const char* name, Tensor& x, const Tensor& other, const Op& op)
 uint32_t Tensor::version() const { return storage()->version(); }
 void Tensor::bump_version() const { storage()->bump_version(); }
 
+namespace {
+/// x will be overwritten by constants: as a function of its old contents it gets a gradient of zero.
+void forget(const char* op, Tensor& x) {
+  if (check_in_place(op, x, {})) rebase(x, mul(x, 0.0));
+}
+/// To be called after x was written by a kernel.
+void written(Tensor& x) {
+  x.bump_version();
+  AutogradMeta* meta = x.impl()->autograd.get();
+  if (meta && meta->grad_fn && grad_enabled()) meta->history_version = x.version();
+}
+/// A scalar as a tensor that add_ and mul_ take.
+Tensor scalar_for(const char* op, const Tensor& x, double value) {
+  TERN_CHECK(is_floating(x.dtype()) || (value == std::floor(value) && std::abs(value) < 0x1p63), op, ": ", value,
+             " cannot be used in place on a tensor of ", x.dtype(), "; use the op that returns a new tensor");
+  // 16 bits would round the number before it is used.
+  const DType dtype = is_low_precision(x.dtype()) ? DType::kFloat32 : x.dtype();
+  return full({}, value, {dtype, x.device()});
+}
+}  // namespace
+
 Tensor& Tensor::copy_(const Tensor& source) {
   check_fits("copy_", *this, source);
-  if (check_in_place("copy_", *this, source)) {
+  if (source.requires_grad() && check_in_place("copy_", *this, source)) {
     rebase(*this, source.to(dtype()).expand(shape()).clone());
     return *this;
   }
-  NoGrad off;
-  kernels::copy(current_stream(device()), apart(*this, source.detach().to(device()).expand(shape())).view(), view());
-  bump_version();
+  const Tensor values = apart(*this, source.detach().to(device()).expand(shape()));
+  forget("copy_", *this);
+  kernels::copy(current_stream(device()), values.view(), view());
+  written(*this);
   return *this;
 }
 
 Tensor& Tensor::fill_(double value) {
-  if (check_in_place("fill_", *this, {})) {
-    // The old contents no longer matter: the result is a constant of zero gradient.
-    rebase(*this, mul(*this, 0.0));
-  }
+  forget("fill_", *this);
   kernels::fill(current_stream(device()), value, view());
-  bump_version();
-  if (impl_->autograd && impl_->autograd->grad_fn && grad_enabled()) impl_->autograd->history_version = version();
+  written(*this);
   return *this;
 }
 
-Tensor& Tensor::add_(double value) {
-  return in_place("add_", *this, full({}, value, {dtype(), device()}), kernels::Add{});
-}
-Tensor& Tensor::mul_(double value) {
-  return in_place("mul_", *this, full({}, value, {dtype(), device()}), kernels::Mul{});
-}
+Tensor& Tensor::add_(double value) { return in_place("add_", *this, scalar_for("add_", *this, value), kernels::Add{}); }
+Tensor& Tensor::mul_(double value) { return in_place("mul_", *this, scalar_for("mul_", *this, value), kernels::Mul{}); }
 Tensor& Tensor::sub_(const Tensor& other) { return in_place("sub_", *this, other, kernels::Sub{}); }
 Tensor& Tensor::mul_(const Tensor& other) { return in_place("mul_", *this, other, kernels::Mul{}); }
 Tensor& Tensor::div_(const Tensor& other) { return in_place("div_", *this, other, kernels::Div{}); }
@@ -230,10 +252,9 @@ void Tensor::set_grad(const Tensor& grad) {
 
 void Tensor::retain_grad() {
   TERN_CHECK(requires_grad(), "retain_grad: this tensor does not require a gradient");
-  if (is_leaf() || impl_->autograd->retains_grad) return;
-  impl_->autograd->retains_grad = true;
+  if (is_leaf() || impl_->autograd->retain_hook != 0) return;
   std::weak_ptr<TensorImpl> weak = impl_;
-  register_hook([weak](const Tensor& gradient) {
+  impl_->autograd->retain_hook = register_hook([weak](const Tensor& gradient) {
     if (const auto impl = weak.lock()) {
       Tensor& kept = impl->meta().grad;
       kept = kept.defined() ? add(kept, gradient) : gradient.detach();
@@ -272,7 +293,8 @@ int64_t Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) {
 }
 
 int64_t Tensor::register_post_accumulate_hook(std::function<void(const Tensor&)> hook) {
-  TERN_CHECK(requires_grad() && is_leaf(), "register_post_accumulate_hook: only leaves that require a gradient have one");
+  TERN_CHECK(requires_grad() && is_leaf(),
+             "register_post_accumulate_hook: only leaves that require a gradient have one");
   hooks_of(*impl_).after.emplace_back(next_handle(), std::move(hook));
   return hooks_of(*impl_).after.back().first;
 }

@@ -9,12 +9,8 @@ namespace tern {
 namespace {
 
 Tensor make_view(const Tensor& x, int64_t offset, const Shape& shape, const Strides& strides) {
-  return from_storage(x.storage(), offset, shape, strides, x.dtype());
-}
-
-/// Marks a recorded result as a view, so that in-place changes around it are noticed.
-Tensor as_view(Tensor view) {
-  if (view.impl()->autograd) view.impl()->autograd->is_view = true;
+  const Tensor view = from_storage(x.storage(), offset, shape, strides, x.dtype());
+  view.impl()->is_view = true;
   return view;
 }
 
@@ -111,7 +107,7 @@ Shape infer_shape(const Tensor& x, const std::vector<int64_t>& sizes) {
   int unknown = -1;
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] != -1) {
-      known *= sizes[d];
+      TERN_CHECK(!__builtin_mul_overflow(known, sizes[d], &known), "reshape: the sizes asked for do not fit 64 bits");
       continue;
     }
     TERN_CHECK(unknown < 0, "reshape: only one size may be -1");
@@ -128,14 +124,14 @@ Shape infer_shape(const Tensor& x, const std::vector<int64_t>& sizes) {
   return shape;
 }
 
-/// Strides with which x's storage shows `shape`, if there are any: each run of x's dimensions that lies evenly in memory
-/// is cut anew.
+/// Strides with which x's storage shows `shape`, if there are any: each run of x's dimensions that lies evenly in
+/// memory is cut anew.
 bool view_strides(const Tensor& x, const Shape& shape, Strides& strides) {
   strides = contiguous_strides(shape);
   if (x.is_contiguous() || x.numel() == 0) return true;
   int to = shape.dims() - 1;
-  int64_t run = 1;  // elements of the current run of x, from its last dimension
-  int64_t base = 1; // stride of the run's last dimension
+  int64_t run = 1;   // elements of the current run of x, from its last dimension
+  int64_t base = 1;  // stride of the run's last dimension
   int64_t taken = 1;
   bool open = false;
   for (int d = x.dim() - 1; d >= 0; --d) {
@@ -169,7 +165,7 @@ Tensor Tensor::reshape(const std::vector<int64_t>& sizes) const {
   if (shape == this->shape()) return *this;
   Strides strides;
   if (!view_strides(*this, shape, strides)) return contiguous().reshape(shape);
-  return as_view(ReshapeView::apply(*this, shape, strides));
+  return ReshapeView::apply(*this, shape, strides);
 }
 
 Tensor Tensor::flatten(int start, int end) const {
@@ -189,9 +185,10 @@ Tensor Tensor::permute(const std::vector<int>& order) const {
   std::vector<int> wrapped;
   for (int d : order) {
     wrapped.push_back(shape().wrap(d));
-    TERN_CHECK(std::count(wrapped.begin(), wrapped.end(), wrapped.back()) == 1, "permute: dimension ", d, " is repeated");
+    TERN_CHECK(std::count(wrapped.begin(), wrapped.end(), wrapped.back()) == 1, "permute: dimension ", d,
+               " is repeated");
   }
-  return as_view(Permute::apply(*this, wrapped));
+  return Permute::apply(*this, wrapped);
 }
 
 Tensor Tensor::transpose(int a, int b) const {
@@ -220,7 +217,7 @@ Tensor Tensor::expand(const std::vector<int64_t>& sizes) const {
   const Shape target(result);
   TERN_CHECK(broadcasts_to(shape(), target), "expand: ", shape(), " does not broadcast to ", target);
   if (target == shape()) return *this;
-  return as_view(Expand::apply(*this, target));
+  return Expand::apply(*this, target);
 }
 
 Tensor Tensor::slice(int d, int64_t begin, int64_t end, int64_t step) const {
@@ -229,15 +226,17 @@ Tensor Tensor::slice(int d, int64_t begin, int64_t end, int64_t step) const {
   const int64_t size = shape()[i];
   const auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + size : v, 0, size); };
   const int64_t first = clamp(begin), last = std::max(clamp(end), first);
-  const Range range{i, first, (last - first) / step + ((last - first) % step != 0), step};
+  step = std::min(step, std::max<int64_t>(size, 1));  // a longer step takes the first element alone, too
+  const Range range{i, first, (last - first + step - 1) / step, step};
   if (range.begin == 0 && range.count == size && step == 1) return *this;
-  return as_view(Slice::apply(*this, range));
+  return Slice::apply(*this, range);
 }
 
 Tensor Tensor::select(int d, int64_t index) const {
   const int i = shape().wrap(d);
   const int64_t at = index < 0 ? index + shape()[i] : index;
-  TERN_CHECK(at >= 0 && at < shape()[i], "select: index ", index, " is out of range for dimension ", d, " of ", shape());
+  TERN_CHECK(at >= 0 && at < shape()[i], "select: index ", index, " is out of range for dimension ", d, " of ",
+             shape());
   return slice(i, at, at + 1).reshape(shape().without(i));
 }
 
@@ -250,8 +249,8 @@ std::vector<Tensor> Tensor::split(const std::vector<int64_t>& sizes, int d) cons
     pieces.push_back(slice(d, begin, begin + size));
     begin += size;
   }
-  TERN_CHECK(begin == shape().size(d), "split: the sizes add up to ", begin, ", dimension ", d, " of ", shape(), " has ",
-             shape().size(d));
+  TERN_CHECK(begin == shape().size(d), "split: the sizes add up to ", begin, ", dimension ", d, " of ", shape(),
+             " has ", shape().size(d));
   return pieces;
 }
 

@@ -32,4 +32,7 @@ TERN_KERNEL(int64_t, linear_activation_backward_workspace, Stream stream, ConstV
 TERN_KERNEL(void, linear_activation_backward, Stream stream, ConstView dy, ConstView pre, Activation activation,
             View dpre, View dbias, void* workspace);
 
+/// Name and version of the library behind gemm: "oneDNN 2.6.3".
+TERN_KERNEL(const char*, gemm_library, Stream stream);
+
 }  // namespace tern::kernels

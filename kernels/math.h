@@ -1,11 +1,11 @@
 #pragma once
 // The vocabulary of pointwise ops and kernels: the same names for float, double, Integer (int64 that wraps) and Dual
 // numbers over them. The float versions of exp, expm1, log, log1p, tanh and erf are branch-free: a loop over them is
-// vectorised at every CPU level. Polynomials are our own minimax fits (Remez exchange in 40 digits on the reduced range,
-// weighted to the relative error of the function). Largest errors against double over every 97th of all 2^32 floats, with
-// and without fused multiply-add, in units in the last place: exp 1.01, expm1 1.6, log 0.9, log1p 2.5, tanh 2.6, erf 1.4;
-// infinities, NaN, overflow, subnormals and signed zeros are right. The other functions and those of double are the C
-// library's.
+// vectorised at every CPU level. Polynomials are our own minimax fits (Remez exchange in 40 digits on the reduced
+// range, weighted to the relative error of the function). Largest errors against double over every 97th of all 2^32
+// floats, with and without fused multiply-add, in units in the last place: exp 1.01, expm1 1.6, log 0.9, log1p 2.5,
+// tanh 2.6, erf 1.4; infinities, NaN, overflow, subnormals and signed zeros are right. The other functions and those of
+// double are the C library's.
 
 #include <bit>
 #include <cmath>
@@ -22,8 +22,7 @@ struct Integer {
   int64_t value = 0;
   Integer() = default;
   template <class T>
-    requires std::is_integral_v<T>
-  TERN_HD explicit constexpr Integer(T v) : value(static_cast<int64_t>(v)) {}
+  requires std::is_integral_v<T> TERN_HD explicit constexpr Integer(T v) : value(static_cast<int64_t>(v)) {}
   /// Saturates, so that a bound of infinity is the largest integer; NaN gives 0.
   TERN_HD explicit constexpr Integer(double v)
       : value(v >= 0x1p63    ? std::numeric_limits<int64_t>::max()
@@ -50,8 +49,7 @@ struct Dual {
   Dual() = default;
   TERN_HD constexpr Dual(F v, F t) : value(v), tangent(t) {}
   template <class T>
-    requires std::is_arithmetic_v<T>
-  TERN_HD explicit constexpr Dual(T v) : value(static_cast<F>(v)) {}
+  requires std::is_arithmetic_v<T> TERN_HD explicit constexpr Dual(T v) : value(static_cast<F>(v)) {}
   TERN_HD friend constexpr bool operator==(Dual a, Dual b) { return a.value == b.value; }
   TERN_HD friend constexpr bool operator!=(Dual a, Dual b) { return a.value != b.value; }
   TERN_HD friend constexpr bool operator<(Dual a, Dual b) { return a.value < b.value; }
@@ -75,7 +73,9 @@ template <class F>
 TERN_HD constexpr F select(bool condition, F a, F b) {
   return condition ? a : b;
 }
-TERN_HD constexpr Integer select(bool condition, Integer a, Integer b) { return Integer(condition ? a.value : b.value); }
+TERN_HD constexpr Integer select(bool condition, Integer a, Integer b) {
+  return Integer(condition ? a.value : b.value);
+}
 template <class F>
 TERN_HD constexpr Dual<F> select(bool condition, Dual<F> a, Dual<F> b) {
   return {condition ? a.value : b.value, condition ? a.tangent : b.tangent};
@@ -86,8 +86,7 @@ TERN_HD constexpr bool isnan(F x) {
   return x != x;
 }
 template <class F>
-  requires std::is_floating_point_v<F>
-TERN_HD constexpr bool isfinite(F x) {
+requires std::is_floating_point_v<F> TERN_HD constexpr bool isfinite(F x) {
   return x - x == F(0);  // infinity and NaN give NaN
 }
 template <class F>
@@ -307,7 +306,8 @@ TERN_HD inline Dual<F> erf(Dual<F> x) {
 template <class F>
 TERN_HD inline Dual<F> pow(Dual<F> x, Dual<F> y) {
   const F power = pow(x.value, y.value);
-  const F by_base = select(x.tangent == F(0) || y.value == F(0), F(0), y.value * pow(x.value, y.value - F(1)) * x.tangent);
+  const F by_base =
+      select(x.tangent == F(0) || y.value == F(0), F(0), y.value * pow(x.value, y.value - F(1)) * x.tangent);
   const F by_exponent = select(y.tangent == F(0), F(0), power * log(x.value) * y.tangent);
   return {power, by_base + by_exponent};
 }

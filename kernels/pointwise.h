@@ -3,16 +3,17 @@
 //
 //   struct LeakyRelu {
 //     static constexpr const char* name = "leaky_relu";
-//     static constexpr Saves saves = Saves::kInput;
+//     static constexpr Saves saves = Saves::kInputs;
 //     double slope;                                        // members are the op's parameters
-//     template <class F> TERN_HD F forward(F x) const { return select(x > F(0), x, F(slope) * x); }
-//     template <class F> TERN_HD F derivative(F x) const { return select(x > F(0), F(1), F(slope)); }
+//     template <class F> TERN_HD F forward(F x) const { return math::select(x > F(0), x, F(slope) * x); }
+//     template <class F> TERN_HD F derivative(F x) const { return math::select(x > F(0), F(1), F(slope)); }
 //   };
 //
-// F is the compute type (float for 16-bit storage, double, int64_t for integer dtypes when `integral` is true) or a dual
-// number over it: the second derivative is the tangent of derivative(Dual(x, 1)), so no op writes it down. The structs
-// are in pointwise_ops.h, the functions they may use (select, exp, tanh, erf...) in math.h. Ops work on tiles of the
-// compute type, loaded and stored with conversion: dtypes and strides multiply neither code nor compile time.
+// F is the compute type (float for 16-bit storage, double, math::Integer for integer dtypes when `integral` is true) or
+// a dual number over it: the second derivative is the tangent of derivative(Dual(x, 1)), so no op writes it down. The
+// structs are in pointwise_ops.h, the functions they may use (select, exp, tanh, erf...) in math.h; pointwise_tiles.h
+// makes a call out of an op. Ops work on tiles of the compute type, loaded and stored with conversion: dtypes and
+// strides multiply neither code nor compile time.
 
 #include "tern/kernels/kernel.h"
 
@@ -47,14 +48,15 @@ struct TileFunctions {
 struct PointwiseCall {
   int builtin = -1;
   PointwisePass pass;
-  const void* op = nullptr;        // the struct, for its parameters
+  const void* op = nullptr;  // the struct, for its parameters
   TileFunctions custom;
-  DType compute = DType::kFloat32; // float32, float64 or int64: inputs are converted to it, the result from it
+  DType compute = DType::kFloat32;  // float32, float64 or int64: inputs are converted to it, the result from it
 };
 
-/// y = op(inputs) over y's shape. The inputs have y's number of dimensions; a broadcast dimension has stride 0. Any dtypes,
-/// any strides; y may be identical to an input (same pointer, strides and dtype) but not overlap it otherwise.
-/// Bool results hold 0 or 1. count <= 6.
+/// y = op(inputs) over y's shape. The inputs have y's number of dimensions; a broadcast dimension has stride 0. Any
+/// dtypes, any strides; y may be identical to an input (same pointer, strides and dtype) but not overlap it otherwise.
+/// A saved tensor that the derivative does not read (needed_saves in pointwise_tiles.h) may be absent. Bool results
+/// hold 0 or 1. count <= 6.
 TERN_KERNEL(void, pointwise, Stream stream, const PointwiseCall& call, const ConstView* inputs, int count, View y);
 
 }  // namespace tern::kernels

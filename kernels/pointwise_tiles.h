@@ -1,6 +1,6 @@
 #pragma once
-// From an op struct to its loops: traits, the tile functions of every pass, and PointwiseCall. Header-only, so that an op
-// defined outside the project gets the same loops, compiled in its own translation unit.
+// From an op struct to its loops: traits, the tile functions of every pass, and PointwiseCall. Header-only, so that an
+// op defined outside the project gets the same loops, compiled in its own translation unit.
 
 #include <utility>
 
@@ -11,10 +11,13 @@ namespace tern::kernels {
 /// Number of inputs of forward: 1, 2 or 3.
 template <class Op>
 constexpr int arity_of() {
-  if constexpr (requires(const Op& op, double x) { op.forward(x); }) return 1;
-  else if constexpr (requires(const Op& op, double x) { op.forward(x, x); }) return 2;
+  if constexpr (requires(const Op& op, double x) { op.forward(x); })
+    return 1;
+  else if constexpr (requires(const Op& op, double x) { op.forward(x, x); })
+    return 2;
   else {
-    static_assert(requires(const Op& op, double x) { op.forward(x, x, x); }, "an op needs forward() of 1 to 3 inputs");
+    static_assert(
+        requires(const Op& op, double x) { op.forward(x, x, x); }, "an op needs forward() of 1 to 3 inputs");
     return 3;
   }
 }
@@ -29,14 +32,18 @@ constexpr int saved_count() {
 
 template <class Op>
 constexpr bool is_integral_op() {
-  if constexpr (requires { Op::integral; }) return Op::integral;
-  else return false;
+  if constexpr (requires { Op::integral; })
+    return Op::integral;
+  else
+    return false;
 }
 
 template <class Op>
 constexpr bool masks_gradient() {
-  if constexpr (requires { Op::masks; }) return Op::masks;
-  else return false;
+  if constexpr (requires { Op::masks; })
+    return Op::masks;
+  else
+    return false;
 }
 
 namespace detail {
@@ -46,17 +53,25 @@ template <class F, int kInput, class Op, class... S>
 TERN_HD F derivative_by(const Op& op, S... saved) {
   constexpr bool kNothingSaved = sizeof...(S) == 0;
   if constexpr (arity_of<Op>() == 1) {
-    if constexpr (kNothingSaved) return op.template derivative<F>();
-    else return op.derivative(saved...);
+    if constexpr (kNothingSaved)
+      return op.template derivative<F>();
+    else
+      return op.derivative(saved...);
   } else if constexpr (kInput == 0) {
-    if constexpr (kNothingSaved) return op.template derivative0<F>();
-    else return op.derivative0(saved...);
+    if constexpr (kNothingSaved)
+      return op.template derivative0<F>();
+    else
+      return op.derivative0(saved...);
   } else if constexpr (kInput == 1) {
-    if constexpr (kNothingSaved) return op.template derivative1<F>();
-    else return op.derivative1(saved...);
+    if constexpr (kNothingSaved)
+      return op.template derivative1<F>();
+    else
+      return op.derivative1(saved...);
   } else {
-    if constexpr (kNothingSaved) return op.template derivative2<F>();
-    else return op.derivative2(saved...);
+    if constexpr (kNothingSaved)
+      return op.template derivative2<F>();
+    else
+      return op.derivative2(saved...);
   }
 }
 
@@ -64,15 +79,25 @@ template <class Op, int kInput, size_t... I>
 constexpr bool provides_derivative(std::index_sequence<I...>) {
   const auto value = [](size_t) { return 0.0; };
   if constexpr (sizeof...(I) == 0) {
-    if constexpr (arity_of<Op>() == 1) return requires(const Op& op) { op.template derivative<double>(); };
-    else if constexpr (kInput == 0) return requires(const Op& op) { op.template derivative0<double>(); };
-    else if constexpr (kInput == 1) return requires(const Op& op) { op.template derivative1<double>(); };
-    else return requires(const Op& op) { op.template derivative2<double>(); };
+    if constexpr (arity_of<Op>() == 1) return requires(const Op& op) {
+        op.template derivative<double>();
+      };
+    else if constexpr (kInput == 0)
+      return requires(const Op& op) { op.template derivative0<double>(); };
+    else if constexpr (kInput == 1)
+      return requires(const Op& op) { op.template derivative1<double>(); };
+    else
+      return requires(const Op& op) { op.template derivative2<double>(); };
   } else {
-    if constexpr (arity_of<Op>() == 1) return requires(const Op& op) { op.derivative(value(I)...); };
-    else if constexpr (kInput == 0) return requires(const Op& op) { op.derivative0(value(I)...); };
-    else if constexpr (kInput == 1) return requires(const Op& op) { op.derivative1(value(I)...); };
-    else return requires(const Op& op) { op.derivative2(value(I)...); };
+    if constexpr (arity_of<Op>() == 1) return requires(const Op& op) {
+        op.derivative(value(I)...);
+      };
+    else if constexpr (kInput == 0)
+      return requires(const Op& op) { op.derivative0(value(I)...); };
+    else if constexpr (kInput == 1)
+      return requires(const Op& op) { op.derivative1(value(I)...); };
+    else
+      return requires(const Op& op) { op.derivative2(value(I)...); };
   }
 }
 
@@ -87,17 +112,22 @@ constexpr bool has_derivative() {
 /// Bit s is set when the derivative by `input` reads saved tensor s. The view of another may be absent in the call.
 template <class Op>
 constexpr uint32_t needed_saves(int input) {
-  if constexpr (requires { Op::needs; }) return Op::needs[input];
-  else return (1u << saved_count<Op>()) - 1;
+  if constexpr (requires { Op::needs; })
+    return Op::needs[input];
+  else
+    return (1u << saved_count<Op>()) - 1;
 }
 
 /// True when forward gives bool.
 template <class Op>
 constexpr bool has_bool_result() {
   constexpr int n = arity_of<Op>();
-  if constexpr (n == 1) return std::is_same_v<decltype(std::declval<const Op&>().forward(0.0)), bool>;
-  else if constexpr (n == 2) return std::is_same_v<decltype(std::declval<const Op&>().forward(0.0, 0.0)), bool>;
-  else return std::is_same_v<decltype(std::declval<const Op&>().forward(0.0, 0.0, 0.0)), bool>;
+  if constexpr (n == 1)
+    return std::is_same_v<decltype(std::declval<const Op&>().forward(0.0)), bool>;
+  else if constexpr (n == 2)
+    return std::is_same_v<decltype(std::declval<const Op&>().forward(0.0, 0.0)), bool>;
+  else
+    return std::is_same_v<decltype(std::declval<const Op&>().forward(0.0, 0.0, 0.0)), bool>;
 }
 
 namespace detail {
@@ -108,11 +138,14 @@ using Scalar = std::conditional_t<std::is_same_v<F, int64_t>, math::Integer, F>;
 
 // Pragma ivdep: an output tile is an input tile itself or apart from it, never shifted against it.
 
-/// A result of forward as an element of the tile; the selection of constants for bool vectorises, a conversion does not.
+/// A result of forward as an element of the tile; the selection of constants for bool vectorises, a conversion does
+/// not.
 template <class F, class Result>
 TERN_HD F to_element(Result result) {
-  if constexpr (std::is_same_v<Result, bool>) return result ? F(1) : F(0);
-  else return static_cast<F>(result);
+  if constexpr (std::is_same_v<Result, bool>)
+    return result ? F(1) : F(0);
+  else
+    return static_cast<F>(result);
 }
 
 template <class Op, class F>
@@ -135,10 +168,17 @@ void forward_tile(const void* raw, const F* const* in, F* out, int64_t n) {
   }
 }
 
+/// dy * derivative; for an op that masks, 0 where the derivative is 0, whatever dy is. The mask is one of bits: a
+/// selection would become a branch around the load of dy, which SSE cannot vectorise.
 template <bool kMasks, class F>
 TERN_HD F chain(F dy, F derivative) {
-  if constexpr (kMasks) return math::select(derivative == F(0), F(0), dy * derivative);
-  else return dy * derivative;
+  if constexpr (!kMasks) {
+    return dy * derivative;
+  } else {
+    using Bits = std::conditional_t<sizeof(F) == 4, uint32_t, uint64_t>;
+    const Bits keep = Bits(0) - static_cast<Bits>(derivative != F(0));
+    return std::bit_cast<F>(std::bit_cast<Bits>(dy * derivative) & keep);
+  }
 }
 
 template <class Op, int kInput, class F, size_t... I>
@@ -164,8 +204,7 @@ void second_loop(const void* raw, const F* const* in, F* out, int64_t n, std::in
   const F* const saved[] = {in[I + 2]..., nullptr};
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const D slope =
-        derivative_by<D, kInput>(op, D(kNeeds >> I & 1 ? saved[I][i] : F(0), F(I == kSaved ? 1 : 0))...);
+    const D slope = derivative_by<D, kInput>(op, D(kNeeds >> I & 1 ? saved[I][i] : F(0), F(I == kSaved ? 1 : 0))...);
     out[i] = chain<masks_gradient<Op>()>(g[i] * dy[i], slope.tangent);
   }
 }

@@ -1,2 +1,13 @@
-# The tests that .ci/run also runs with sanitizers.
-set(TERN_SANITIZE_TESTS)
+# The tests that .ci/run also runs with sanitizers: what touches memory by hand, parses files, or uses threads.
+set(TERN_SANITIZE_TESTS
+    kernels_copy_test
+    kernels_embedding_test
+    kernels_norm_test
+    kernels_reduce_test
+    core_tensor_test
+    data_archive_test
+    data_delimited_test
+    data_loader_test
+    data_text_dataset_test
+    data_tokenizer_test
+    nn_layers_test)

@@ -1,11 +1,13 @@
 #include "tern/core/autograd/engine.h"
 
 #include <algorithm>
+#include <numeric>
 #include <queue>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
 
 #include "tern/core/allocator.h"
+#include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/pointwise.h"
@@ -14,78 +16,101 @@
 namespace tern {
 namespace {
 
-/// Stands behind the gradients of an op whose backward calls kernels: differentiating them again is an error.
-class NotTwiceDifferentiable final : public Node {
+/// Stands behind the gradients of an op whose backward calls kernels: differentiating them again is an error. Its edges
+/// are what those gradients depend on.
+class NotDifferentiableAgain final : public Node {
  public:
-  explicit NotTwiceDifferentiable(std::string op) : op_(std::move(op)) {
+  NotDifferentiableAgain(const Node& op, const Grads& output_grads) : op_(op.name()) {
     detail::end_construction();
     set_recorded(true);
+    for (const Edge& edge : op.edges()) add_edge(edge);
+    for (const Tensor& gradient : output_grads)
+      if (gradient.defined() && gradient.requires_grad()) add_edge(gradient_edge(gradient));
   }
-  const char* name() const override { return "not_twice_differentiable"; }
+  const char* name() const override { return "not_differentiable_again"; }
   Grads run(const Grads&) override {
-    fail(op_, ": its gradient cannot be differentiated a second time; use ops whose backward is made of ops");
+    fail(op_,
+         ": its gradient is computed by a kernel and cannot be differentiated again; use ops whose backward is made "
+         "of ops");
   }
 
  private:
   std::string op_;
 };
 
-/// One run of backward.
+/// One run of backward. Every node that the outputs lead to gets a place in `places_`, and every edge the number of the
+/// place it leads to: the one hash table is only needed to find them.
 class Run {
  public:
   Run(bool retain_graph, bool create_graph) : retain_graph_(retain_graph), create_graph_(create_graph) {}
 
   void add_root(const Tensor& output, Tensor gradient) {
     const Edge edge = gradient_edge(output);
-    roots_.push_back(edge.node);
-    add_gradient(edge, std::move(gradient), nullptr);
+    held_.push_back(edge.node);
+    const uint32_t root = place_of(edge.node.get());
+    roots_.push_back(root);
+    add_gradient(places_[root], edge.index, std::move(gradient), nullptr);
   }
 
-  /// The gradient that arrives at `input` goes to result `slot` instead of being used further.
+  /// The gradient that arrives at `input` goes to result `slot` too; no leaf accumulates anything.
   void capture(const Tensor& input, size_t slot) {
     const Edge edge = gradient_edge(input);
-    captures_[edge.node.get()].push_back({edge.index, slot});
-    captured_nodes_.push_back(edge.node);
+    held_.push_back(edge.node);
+    // A leaf's hooks belong to its accumulator, which does not run here.
+    captures_[edge.node.get()].push_back({edge.index, slot, input.is_leaf() ? input.impl()->autograd->hooks : nullptr});
   }
 
   void execute(std::vector<Tensor>* captured) {
-    count_dependencies();
+    discover();
     if (captured) find_needed();
+    // The ops of backward compute in the types that forward recorded, whatever region backward is called in.
+    const Autocast off(cpu, DType::kFloat32);
     GradMode mode(create_graph_);
-    for (const auto& root : roots_)
-      if (dependencies_[root.get()] == 0) push_ready(root);
+    for (const uint32_t root : roots_)
+      if (places_[root].dependencies == 0) push_ready(root);
     while (!ready_.empty()) {
-      const std::shared_ptr<Node> node = ready_.top().node;
+      const uint32_t place = ready_.top().place;
       ready_.pop();
-      step(node, captured);
+      step(places_[place], captured);
     }
   }
 
  private:
+  /// A node of the graph in this run. Its edges' places are targets_[first_edge ...].
+  struct Place {
+    Node* node;
+    size_t first_edge = 0;
+    int64_t dependencies = 0;  // gradients still to come
+    Grads gradients = {};      // of the node's outputs
+    bool queued = false;
+    bool needed = false;
+  };
   struct Ready {
-    std::shared_ptr<Node> node;
-    bool operator<(const Ready& other) const { return node->sequence() < other.node->sequence(); }
+    uint64_t sequence;
+    uint32_t place;
+    bool operator<(const Ready& other) const { return sequence < other.sequence; }
   };
   struct Capture {
     int index;
     size_t slot;
+    std::shared_ptr<GradHooks> hooks;
   };
+  static constexpr uint32_t kNowhere = UINT32_MAX;
 
-  void count_dependencies() {
-    std::vector<Node*> stack;
-    for (const auto& root : roots_)
-      if (seen_.insert(root.get()).second) {
-        dependencies_.emplace(root.get(), 0);
-        stack.push_back(root.get());
-      }
-    while (!stack.empty()) {
-      Node* node = stack.back();
-      stack.pop_back();
-      order_.push_back(node);
-      for (const Edge& edge : node->edges()) {
-        if (!edge.node) continue;
-        ++dependencies_[edge.node.get()];
-        if (seen_.insert(edge.node.get()).second) stack.push_back(edge.node.get());
+  uint32_t place_of(Node* node) {
+    const auto [found, added] = place_by_node_.try_emplace(node, static_cast<uint32_t>(places_.size()));
+    if (added) places_.push_back({.node = node});
+    return found->second;
+  }
+
+  /// Finds all nodes and counts the gradients that each waits for. places_ grows while it is walked.
+  void discover() {
+    for (size_t place = 0; place < places_.size(); ++place) {
+      places_[place].first_edge = targets_.size();
+      for (const Edge& edge : places_[place].node->edges()) {
+        const uint32_t target = edge.node ? place_of(edge.node.get()) : kNowhere;
+        targets_.push_back(target);
+        if (edge.node) ++places_[target].dependencies;
       }
     }
   }
@@ -93,26 +118,26 @@ class Run {
   /// With captures, only nodes on a path to a captured one run. Accumulators come first, then older nodes: every node
   /// is visited after those its edges lead to.
   void find_needed() {
-    std::sort(order_.begin(), order_.end(), [](const Node* a, const Node* b) {
-      if (a->is_accumulator() != b->is_accumulator()) return a->is_accumulator();
-      return a->sequence() < b->sequence();
+    std::vector<uint32_t> order(places_.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::sort(order.begin(), order.end(), [&](uint32_t i, uint32_t k) {
+      const Node &a = *places_[i].node, &b = *places_[k].node;
+      if (a.is_accumulator() != b.is_accumulator()) return a.is_accumulator();
+      return a.sequence() < b.sequence();
     });
-    for (Node* node : order_) {
-      bool needed = captures_.count(node) > 0;
-      for (const Edge& edge : node->edges()) needed = needed || (edge.node && needed_.count(edge.node.get()) > 0);
-      if (needed) needed_.insert(node);
-    }
+    for (const uint32_t i : order) places_[i].needed = captures_.count(places_[i].node) > 0 || leads_on(places_[i]);
     restricted_ = true;
   }
 
-  void push_ready(const std::shared_ptr<Node>& node) {
-    if (queued_.insert(node.get()).second) ready_.push({node});
+  void push_ready(uint32_t place) {
+    if (std::exchange(places_[place].queued, true)) return;
+    ready_.push({places_[place].node->sequence(), place});
   }
 
-  void add_gradient(const Edge& edge, Tensor gradient, const char* op) {
-    Grads& buffer = buffers_[edge.node.get()];
-    if (buffer.empty()) buffer.resize(std::max<size_t>(edge.node->output_meta().size(), 1));
-    Tensor& slot = buffer[static_cast<size_t>(edge.index)];
+  void add_gradient(Place& place, int index, Tensor gradient, const char* op) {
+    Grads& buffer = place.gradients;
+    if (buffer.empty()) buffer.resize(std::max<size_t>(place.node->output_meta().size(), 1));
+    Tensor& slot = buffer[static_cast<size_t>(index)];
     if (!slot.defined()) {
       slot = std::move(gradient);
       return;
@@ -120,49 +145,55 @@ class Run {
     AllocationTag tag(op ? op : "backward");
     const bool exclusive = !create_graph_ && slot.shared_impl().use_count() == 1 && slot.storage().use_count() == 1 &&
                            slot.is_contiguous();
-    if (exclusive) slot.add_(gradient);
-    else slot = add(slot, gradient);
+    if (exclusive)
+      slot.add_(gradient);
+    else
+      slot = add(slot, gradient);
   }
 
-  void step(const std::shared_ptr<Node>& node, std::vector<Tensor>* captured) {
-    Grads grads = std::move(buffers_[node.get()]);
-    buffers_.erase(node.get());
+  void step(Place& place, std::vector<Tensor>* captured) {
+    Node& node = *place.node;
+    Grads grads = std::move(place.gradients);
     const bool any = std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
-    if (any) run_output_hooks(*node, grads);
-    if (const auto found = captures_.find(node.get()); found != captures_.end() && any) {
-      for (const Capture& c : found->second) (*captured)[c.slot] = grads[static_cast<size_t>(c.index)];
-    }
-    const bool only_captured = restricted_ && node->is_accumulator();
+    if (any) run_output_hooks(node, grads);
+    if (captured && any) capture_from(node, grads, *captured);
+    const bool runs = any && (!restricted_ || leads_on(place));
     Grads results;
-    if (any && !only_captured && (!restricted_ || leads_on(*node))) results = run_node(*node, std::move(grads));
-    for (size_t i = 0; i < node->edges().size(); ++i) {
-      const Edge& edge = node->edges()[i];
-      if (!edge.node) continue;
+    if (runs) results = run_node(node, std::move(grads));
+    for (size_t i = 0; i < node.edges().size(); ++i) {
+      const uint32_t target = targets_[place.first_edge + i];
+      if (target == kNowhere) continue;
       if (i < results.size() && results[i].defined()) {
         Tensor gradient = std::move(results[i]);
-        add_gradient(edge, checked(*node, i, std::move(gradient)), node->name());
+        add_gradient(places_[target], node.edges()[i].index, checked(node, i, std::move(gradient)), node.name());
       }
-      if (--dependencies_[edge.node.get()] == 0) push_ready(edge.node);
+      if (--places_[target].dependencies == 0) push_ready(target);
     }
-    if (!retain_graph_ && any) node->release_saved();
+    if (!retain_graph_ && runs) node.release_saved();
   }
 
-  bool leads_on(const Node& node) const {
-    return std::any_of(node.edges().begin(), node.edges().end(),
-                       [&](const Edge& edge) { return edge.node && needed_.count(edge.node.get()) > 0; });
+  void capture_from(const Node& node, const Grads& grads, std::vector<Tensor>& captured) {
+    const auto found = captures_.find(&node);
+    if (found == captures_.end()) return;
+    for (const Capture& c : found->second) {
+      Tensor gradient = grads[static_cast<size_t>(c.index)];
+      if (c.hooks && gradient.defined()) gradient = apply_hooks("grad", *c.hooks, gradient);
+      captured[c.slot] = gradient;
+    }
+  }
+
+  bool leads_on(const Place& place) const {
+    for (size_t i = 0; i < place.node->edges().size(); ++i) {
+      const uint32_t target = targets_[place.first_edge + i];
+      if (target != kNowhere && places_[target].needed) return true;
+    }
+    return false;
   }
 
   static void run_output_hooks(Node& node, Grads& grads) {
-    for (auto& [index, hooks] : node.output_hooks()) {
+    for (const auto& [index, hooks] : node.output_hooks()) {
       Tensor& gradient = grads[static_cast<size_t>(index)];
-      if (!gradient.defined()) continue;
-      for (auto& [handle, hook] : hooks->before) {
-        const Tensor replaced = hook(gradient);
-        if (!replaced.defined()) continue;
-        TERN_CHECK(replaced.shape() == gradient.shape(), node.name(), ": a gradient hook returned ", replaced.shape(),
-                   ", expected ", gradient.shape());
-        gradient = replaced;
-      }
+      if (gradient.defined()) gradient = apply_hooks(node.name(), *hooks, gradient);
     }
   }
 
@@ -178,7 +209,7 @@ class Run {
                results.size(), " gradients for ", node.edges().size(), " tensor inputs");
     if (anomaly_mode() != Anomaly::kOff) check_anomaly(node, grads, results);
     if (opaque) {
-      auto barrier = std::make_shared<NotTwiceDifferentiable>(node.name());
+      auto barrier = std::make_shared<NotDifferentiableAgain>(node, grads);
       for (Tensor& result : results) {
         if (!result.defined()) continue;
         result = alias(result);
@@ -216,12 +247,11 @@ class Run {
 
   const bool retain_graph_, create_graph_;
   bool restricted_ = false;
-  std::vector<std::shared_ptr<Node>> roots_, captured_nodes_;
-  std::unordered_map<Node*, int64_t> dependencies_;
-  std::unordered_map<Node*, Grads> buffers_;
-  std::unordered_map<Node*, std::vector<Capture>> captures_;
-  std::unordered_set<Node*> seen_, needed_, queued_;
-  std::vector<Node*> order_;
+  std::vector<std::shared_ptr<Node>> held_;  // outputs and inputs; all other nodes are held by their edges
+  std::vector<uint32_t> roots_, targets_;
+  std::vector<Place> places_;
+  std::unordered_map<const Node*, uint32_t> place_by_node_;
+  std::unordered_map<const Node*, std::vector<Capture>> captures_;
   std::priority_queue<Ready> ready_;
 };
 
@@ -235,15 +265,16 @@ void add_roots(Run& run, const std::vector<Tensor>& outputs, const std::vector<T
     TERN_CHECK(output.defined(), "backward: output ", i, " is undefined");
     TERN_CHECK(output.requires_grad(), "backward: output ", i, " (", output.describe(),
                ") does not depend on any tensor that requires a gradient");
+    detail::check_input("backward", output);
     Tensor gradient = i < gradients.size() ? gradients[i] : Tensor();
     if (!gradient.defined()) {
       TERN_CHECK(output.numel() == 1, "backward: output ", i, " has shape ", output.shape(),
                  "; a gradient is needed unless it has one element");
       gradient = ones(output.shape(), output.options());
     }
-    TERN_CHECK(gradient.shape() == output.shape() && gradient.device() == output.device() &&
-                   is_floating(gradient.dtype()),
-               "backward: the gradient of output ", i, " is ", gradient.describe(), ", expected ", output.describe());
+    TERN_CHECK(
+        gradient.shape() == output.shape() && gradient.device() == output.device() && is_floating(gradient.dtype()),
+        "backward: the gradient of output ", i, " is ", gradient.describe(), ", expected ", output.describe());
     run.add_root(output, gradient.to(output.dtype()));
   }
 }

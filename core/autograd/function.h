@@ -10,10 +10,10 @@
 //   Tensor scale(const Tensor& x, double factor) { return Scale::apply(x, factor); }
 //
 // backward returns one gradient per *tensor* argument of forward, in order (undefined: none). forward runs without
-// recording. needs_grad(i) tells in forward and backward whether the gradient of tensor argument i is wanted. An op with
-// several outputs returns std::vector<Tensor> from forward and overrides backward_all. The engine sums a gradient over
-// broadcast dimensions and checks its shape, dtype and device. An op whose backward is made of differentiable ops says
-// `static constexpr bool kTwiceDifferentiable = true`.
+// recording. needs_grad(i) tells in forward and backward whether the gradient of tensor argument i is wanted. An op
+// with several outputs returns std::vector<Tensor> from forward and overrides backward_all. The engine sums a gradient
+// over broadcast dimensions and checks its shape, dtype and device. An op whose backward is made of differentiable ops
+// says `static constexpr bool kTwiceDifferentiable = true`.
 
 #include <type_traits>
 
@@ -33,6 +33,8 @@ void end_construction();
 bool should_record(const Tensor* const* inputs, int count);
 /// Throws when a view's base was changed in place after the view was made.
 void check_input(const char* op, const Tensor& input);
+/// The output itself, or a new handle on it when forward returned an input or another tensor with a history of its own.
+Tensor fresh_output(const char* op, const Tensor* const* inputs, int count, const Tensor& output);
 /// No NaN (or, by the anomaly mode, no infinity either).
 bool is_sound(const Tensor& x);
 void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output);
@@ -48,17 +50,20 @@ class Function : public Node {
     static_assert((detail::kIsTensor<Args> || ...), "a differentiable op takes at least one tensor");
     const Tensor* inputs[sizeof...(Args)];
     int count = 0;
-    ((void)[&](const auto& arg) {
-      if constexpr (detail::kIsTensor<std::decay_t<decltype(arg)>>) {
-        inputs[count++] = &static_cast<const Tensor&>(arg);
-      }
-    }(args), ...);
+    (
+        (void)[&](const auto& arg) {
+          if constexpr (detail::kIsTensor<std::decay_t<decltype(arg)>>) {
+            inputs[count++] = &static_cast<const Tensor&>(arg);
+          }
+        }(args),
+        ...);
 
     AllocationTag tag(Derived::kName);
     auto node = std::make_shared<Derived>();
     detail::end_construction();
     const bool record = detail::should_record(inputs, count);
     node->set_recorded(record);
+    node->reserve_inputs(count);
     for (int i = 0; i < count; ++i) {
       if (record) detail::check_input(Derived::kName, *inputs[i]);
       node->add_input(*inputs[i], record);
@@ -67,15 +72,19 @@ class Function : public Node {
       NoGrad off;
       return node->forward(args...);
     }();
+    const auto finish = [&](Tensor& output, int index) {
+      if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(Derived::kName, inputs, count, output);
+      if (!record) return;
+      output = detail::fresh_output(Derived::kName, inputs, count, output);
+      if (is_floating(output.dtype()))
+        set_history(output, node, index);
+      else
+        node->add_output(output);
+    };
     if constexpr (std::is_same_v<decltype(result), Tensor>) {
-      if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(Derived::kName, inputs, count, result);
-      if (record) set_history(result, node, 0);
+      finish(result, 0);
     } else {
-      for (size_t i = 0; i < result.size(); ++i) {
-        if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(Derived::kName, inputs, count, result[i]);
-        if (record && is_floating(result[i].dtype())) set_history(result[i], node, static_cast<int>(i));
-        else if (record) node->add_output(result[i]);
-      }
+      for (size_t i = 0; i < result.size(); ++i) finish(result[i], static_cast<int>(i));
     }
     return result;
   }

@@ -1,6 +1,7 @@
 #include "tern/core/autograd/node.h"
 
 #include <atomic>
+#include <utility>
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
@@ -31,16 +32,12 @@ class AccumulateGrad final : public Node {
   Grads run(const Grads& output_grads) override {
     AutogradMeta& meta = leaf_->meta();
     Tensor grad = output_grads[0];
-    if (meta.hooks) {
-      for (auto& [handle, hook] : meta.hooks->before) {
-        const Tensor replaced = hook(grad);
-        if (replaced.defined()) grad = replaced;
-      }
-    }
+    if (meta.hooks) grad = apply_hooks(name(), *meta.hooks, grad);
     accumulate(meta, grad, same(grad, output_grads[0]) ? 2 : 1);
-    if (meta.hooks) {
+    if (meta.hooks && !meta.hooks->after.empty()) {
       const Tensor leaf(leaf_);
-      for (auto& [handle, hook] : meta.hooks->after) hook(leaf);
+      const auto hooks = meta.hooks->after;  // a hook may add or remove hooks
+      for (const auto& [handle, hook] : hooks) hook(leaf);
     }
     return {};
   }
@@ -49,14 +46,16 @@ class AccumulateGrad final : public Node {
   /// `handles`: how many handles on grad the engine and this node hold themselves.
   void accumulate(AutogradMeta& meta, const Tensor& grad, long handles) {
     if (meta.grad.defined()) {
-      if (grad_enabled()) meta.grad = add(meta.grad, grad);
-      else meta.grad.add_(grad);
+      if (grad_enabled())
+        meta.grad = add(meta.grad, grad);
+      else
+        meta.grad.add_(grad);
     } else if (grad_enabled()) {
       meta.grad = grad;
     } else {
       // A contiguous gradient that nobody else holds is taken over, not copied.
-      const bool exclusive = grad.is_contiguous() && grad.storage().use_count() == 1 &&
-                             grad.shared_impl().use_count() == handles;
+      const bool exclusive =
+          grad.is_contiguous() && grad.storage().use_count() == 1 && grad.shared_impl().use_count() == handles;
       meta.grad = exclusive ? grad.detach() : grad.detach().clone();
     }
   }
@@ -69,6 +68,7 @@ class AccumulateGrad final : public Node {
 Node::Node() : sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) { under_construction = this; }
 
 Node::~Node() {
+  if (under_construction == this) under_construction = nullptr;
   for (Edge& edge : edges_) release_node(std::move(edge.node));
 }
 
@@ -91,11 +91,18 @@ void release_node(std::shared_ptr<Node>&& node) noexcept {
   pending = nullptr;
 }
 
+void Node::reserve_inputs(int count) {
+  edges_.reserve(static_cast<size_t>(count));
+  if (recorded_) input_meta_.reserve(static_cast<size_t>(count));
+}
+
 void Node::add_input(const Tensor& input, bool record) {
   edges_.push_back(record && input.defined() && input.requires_grad() ? gradient_edge(input) : Edge{});
   if (!record) return;
-  if (input.defined()) input_meta_.push_back({input.shape(), input.dtype(), input.device()});
-  else input_meta_.emplace_back();
+  if (input.defined())
+    input_meta_.push_back({input.shape(), input.dtype(), input.device()});
+  else
+    input_meta_.emplace_back();
 }
 
 void Node::add_output(const Tensor& output) {
@@ -103,17 +110,42 @@ void Node::add_output(const Tensor& output) {
 }
 
 void Node::release_saved() {
-  for (SavedBase* saved : saved_) saved->tensor_ = Tensor();
-  released_ = !saved_.empty();
+  for (SavedBase* saved = first_saved_; saved; saved = saved->next_) saved->tensor_ = Tensor();
+  released_ = first_saved_ != nullptr;
 }
 
 void set_history(const Tensor& output, const std::shared_ptr<Node>& node, int index) {
   AutogradMeta& meta = output.impl()->meta();
-  release_node(std::move(meta.grad_fn));
   meta.grad_fn = node;
   meta.output_index = index;
   meta.history_version = output.storage()->version();
   node->add_output(output);
+}
+
+void replace_history(const Tensor& x, const Tensor& result) {
+  AutogradMeta& meta = x.impl()->meta();
+  const bool retained = meta.retain_hook != 0;
+  if (retained) Tensor(x).remove_hook(std::exchange(meta.retain_hook, 0));
+  meta.hooks.reset();
+  release_node(std::move(meta.grad_fn));
+  meta.grad_fn = result.grad_fn();
+  meta.output_index = result.impl()->autograd->output_index;
+  meta.history_version = x.version();
+  if (retained) Tensor(x).retain_grad();
+}
+
+Tensor apply_hooks(const char* owner, const GradHooks& hooks, Tensor gradient) {
+  if (hooks.before.empty()) return gradient;
+  const auto before = hooks.before;  // a hook may add or remove hooks
+  for (const auto& [handle, hook] : before) {
+    const Tensor replaced = hook(gradient);
+    if (!replaced.defined()) continue;
+    TERN_CHECK(
+        replaced.shape() == gradient.shape() && is_floating(replaced.dtype()) && replaced.device() == gradient.device(),
+        owner, ": a gradient hook returned ", replaced.describe(), ", expected ", gradient.describe());
+    gradient = replaced.to(gradient.dtype());
+  }
+  return gradient;
 }
 
 Tensor alias(const Tensor& tensor) {
@@ -125,6 +157,7 @@ Tensor alias(const Tensor& tensor) {
   impl->strides = from.strides;
   impl->dtype = from.dtype;
   impl->contiguous = from.contiguous;
+  impl->is_view = from.is_view;
   return Tensor(std::move(impl));
 }
 
@@ -144,7 +177,7 @@ Edge gradient_edge(const Tensor& tensor) {
 
 SavedBase::SavedBase() : node_(under_construction) {
   TERN_CHECK(node_, "Saved: only a member of a Function may be one");
-  node_->attach(this);
+  next_ = std::exchange(node_->first_saved_, this);
 }
 
 void SavedBase::store(const Tensor& tensor) {
@@ -200,8 +233,15 @@ bool should_record(const Tensor* const* inputs, int count) {
 void check_input(const char* op, const Tensor& input) {
   if (!input.defined() || !input.impl()->autograd) return;
   const AutogradMeta& meta = *input.impl()->autograd;
-  TERN_CHECK(!meta.is_view || !meta.grad_fn || meta.history_version == input.version(), op,
+  TERN_CHECK(!input.impl()->is_view || !meta.grad_fn || meta.history_version == input.version(), op,
              ": an input is a view whose base was modified in place after the view was made; make the view again");
+}
+
+Tensor fresh_output(const char* op, const Tensor* const* inputs, int count, const Tensor& output) {
+  TERN_CHECK(output.defined(), op, ": forward returned an undefined tensor");
+  bool known = output.impl()->autograd != nullptr;
+  for (int i = 0; i < count; ++i) known = known || same(output, *inputs[i]);
+  return known ? alias(output) : output;
 }
 
 void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output) {

@@ -25,6 +25,9 @@ struct GradHooks {
   std::vector<std::pair<int64_t, std::function<void(const Tensor&)>>> after;
 };
 
+/// Runs the hooks before accumulation on a gradient in the order of their registration; `owner` names it in errors.
+Tensor apply_hooks(const char* owner, const GradHooks& hooks, Tensor gradient);
+
 class SavedBase;
 
 /// One recorded op. Gradients flow from its outputs to its inputs.
@@ -61,11 +64,12 @@ class Node : public std::enable_shared_from_this<Node> {
 
   // For Function and the engine.
   void add_input(const Tensor& input, bool record);
+  void add_edge(const Edge& edge) { edges_.push_back(edge); }
   void set_recorded(bool recorded) { recorded_ = recorded; }
   void add_output(const Tensor& output);
   const std::vector<Meta>& input_meta() const { return input_meta_; }
   const std::vector<Meta>& output_meta() const { return output_meta_; }
-  void attach(SavedBase* saved) { saved_.push_back(saved); }
+  void reserve_inputs(int count);
   std::vector<std::pair<int, std::shared_ptr<GradHooks>>>& output_hooks() { return output_hooks_; }
 
  protected:
@@ -75,7 +79,7 @@ class Node : public std::enable_shared_from_this<Node> {
   friend class SavedBase;
   std::vector<Edge> edges_;
   std::vector<Meta> input_meta_, output_meta_;
-  std::vector<SavedBase*> saved_;
+  SavedBase* first_saved_ = nullptr;  // a list through SavedBase::next_
   std::vector<std::pair<int, std::shared_ptr<GradHooks>>> output_hooks_;
   bool recorded_ = false;
   bool released_ = false;
@@ -87,8 +91,7 @@ void release_node(std::shared_ptr<Node>&& node) noexcept;
 /// What a tensor knows of autograd; made when it is first needed.
 struct AutogradMeta {
   bool requires_grad = false;  // leaves: asked for by the user
-  bool is_view = false;
-  bool retains_grad = false;
+  int64_t retain_hook = 0;     // the hook that fills grad on a tensor that is not a leaf
   Tensor grad;
   std::shared_ptr<Node> grad_fn;
   int output_index = 0;
@@ -105,6 +108,7 @@ struct TensorImpl {
   Strides strides{};
   DType dtype = DType::kFloat32;
   bool contiguous = true;
+  bool is_view = false;  // made by a view op: in-place changes around it need care
   std::unique_ptr<AutogradMeta> autograd;
 
   AutogradMeta& meta() {
@@ -113,8 +117,11 @@ struct TensorImpl {
   }
 };
 
-/// Makes `output` the result `index` of `node`.
+/// Makes `output`, fresh from an op, the result `index` of `node`.
 void set_history(const Tensor& output, const std::shared_ptr<Node>& node, int index);
+/// Gives x, just overwritten in place with `result`'s values, result's history. Hooks registered before stay with the
+/// old value, as in PyTorch.
+void replace_history(const Tensor& x, const Tensor& result);
 /// A new handle on the same elements without autograd record.
 Tensor alias(const Tensor& tensor);
 /// The edge along which a gradient of `tensor` flows: its grad_fn, or a leaf's accumulator.

@@ -2,6 +2,7 @@
 // Autograd for element-wise ops: one node type serves every op struct of kernels/pointwise_ops.h and of users.
 
 #include <cstring>
+#include <span>
 
 #include "tern/core/tensor.h"
 #include "tern/kernels/pointwise_tiles.h"
@@ -13,7 +14,7 @@ struct PointwiseOp {
   const char* name = nullptr;
   int arity = 1;
   kernels::Saves saves = kernels::Saves::kNone;
-  bool integral = false;        // computes in int64 for integer inputs; otherwise they are computed in float32
+  bool integral = false;  // computes in int64 for integer inputs; otherwise they are computed in float32
   bool bool_result = false;
   bool differentiable[3] = {};  // by input
   uint32_t needs[3] = {};       // by input: which saved tensors its derivative reads
@@ -56,17 +57,22 @@ PointwiseOp describe_pointwise(const Op& op) {
   return result;
 }
 
+/// The inputs of one call, by address: no reference counts, no heap.
+using PointwiseInputs = std::span<const Tensor* const>;
+
 /// op(inputs) with broadcasting and type promotion, recorded when needed.
-Tensor apply_pointwise(const PointwiseOp& op, const std::vector<Tensor>& inputs);
+Tensor apply_pointwise(const PointwiseOp& op, PointwiseInputs inputs);
 
 /// The same for an op struct, built in or the user's: pointwise(LeakyRelu{0.1}, x).
 template <class Op, class... Tensors>
 Tensor pointwise(const Op& op, const Tensors&... inputs) {
   static_assert(sizeof...(Tensors) == kernels::arity_of<Op>(), "the op takes another number of inputs");
-  return apply_pointwise(describe_pointwise(op), {static_cast<const Tensor&>(inputs)...});
+  const Tensor* const addresses[] = {&static_cast<const Tensor&>(inputs)...};
+  return apply_pointwise(describe_pointwise(op), addresses);
 }
 
-/// y = op(inputs) written into an existing tensor of the result's shape, unrecorded: the in-place ops.
-void pointwise_into(const PointwiseOp& op, const std::vector<Tensor>& inputs, const Tensor& y);
+/// y = op(inputs) written into an existing tensor of the result's shape, unrecorded: the in-place ops. A floating
+/// result does not go into an integer tensor: Error.
+void pointwise_into(const PointwiseOp& op, PointwiseInputs inputs, const Tensor& y);
 
 }  // namespace tern

@@ -1,6 +1,6 @@
 #pragma once
-// Tensors kept for backward: members of a Function. They are checked against in-place changes, and dropped by the engine
-// as soon as the op's backward has run.
+// Tensors kept for backward: members of a Function. They are checked against in-place changes, and dropped by the
+// engine as soon as the op's backward has run.
 
 #include "tern/core/autograd/node.h"
 
@@ -20,12 +20,13 @@ class SavedBase {
   void store(const Tensor& tensor);
   void check_unchanged() const;
   Node* node_;
+  SavedBase* next_;  // of the node
   Tensor tensor_;
   uint32_t version_ = 0;
 };
 
-/// An input, or any tensor that is not an output of the op. Assign in forward, where needed; nothing is kept when the op
-/// is not recorded. get() throws Error when the tensor was modified in place or already released.
+/// An input, or any tensor that is not an output of the op. Assign in forward, where needed; nothing is kept when the
+/// op is not recorded. get() throws Error when the tensor was modified in place or already released.
 class Saved : public SavedBase {
  public:
   Saved& operator=(const Tensor& tensor) {

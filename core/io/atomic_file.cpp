@@ -42,10 +42,8 @@ class TemporaryFile {
   }
 
   void keep() {
-    // mkostemp makes files that only their owner can read; the result gets the permissions of any new file.
-    const mode_t mask = umask(0);
-    umask(mask);
-    fchmod(descriptor_, 0666 & ~mask);
+    // mkostemp makes files that only their owner can read.
+    fchmod(descriptor_, 0644);
     TERN_CHECK(fsync(descriptor_) == 0, target_, ": cannot be written: ", std::strerror(errno));
     const int descriptor = descriptor_;
     descriptor_ = -1;

@@ -1,5 +1,6 @@
 #include "tern/core/ops/attention.h"
 
+#include <array>
 #include <cmath>
 
 #include "tern/core/autocast.h"
@@ -15,6 +16,22 @@ struct Call {
   SequenceLayout query, key;
   Tensor bias;
   kernels::AttentionParams params;
+};
+
+/// The index tensors are saved like the others: the kernels trust offsets, which must not have changed by backward.
+struct SavedLayouts {
+  std::array<Saved, 5> tensors;
+  void save(const Call& call) {
+    tensors[0] = call.query.offsets;
+    tensors[1] = call.key.offsets;
+    tensors[2] = call.key.key_mask;
+    tensors[3] = call.query.row_keys;
+    tensors[4] = call.bias;
+  }
+  void check() const {
+    for (const Saved& saved : tensors)
+      if (saved.defined()) saved.get();
+  }
 };
 
 /// Slices of one fused tensor [tokens, 3, heads, head_dim].
@@ -37,22 +54,24 @@ void forward_kernel(const Call& call, Device device, kernels::ConstView q, kerne
 }
 
 void backward_kernel(const Call& call, Device device, kernels::ConstView q, kernels::ConstView k, kernels::ConstView v,
-                     const Tensor& out, const Tensor& dout, const Tensor& log_sum_exp, kernels::View dq, kernels::View dk,
-                     kernels::View dv, kernels::View dbias) {
+                     const Tensor& out, const Tensor& dout, const Tensor& log_sum_exp, kernels::View dq,
+                     kernels::View dk, kernels::View dv, kernels::View dbias) {
   const kernels::Stream stream = current_stream(device);
   const Workspace workspace(kernels::attention_backward_workspace(stream, call.params, q.dtype), device);
-  kernels::attention_backward(stream, call.params, q, k, v, out.view(), dout.view(), log_sum_exp.view(), dq, dk, dv, dbias,
-                              workspace.data());
+  kernels::attention_backward(stream, call.params, q, k, v, out.view(), dout.view(), log_sum_exp.view(), dq, dk, dv,
+                              dbias, workspace.data());
 }
 
 struct Attention final : Function<Attention> {
   static constexpr const char* kName = "attention";
   Saved q_, k_, v_, log_sum_exp_;
   SavedOutput out_;
+  SavedLayouts layouts_;
   Call call_;
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, const Call& call) {
     call_ = call;
+    layouts_.save(call);
     const Tensor out = empty(q.shape(), q.options());
     const Tensor log_sum_exp = empty_log_sum_exp(call, q.size(0), q.dtype(), q.device());
     forward_kernel(call, q.device(), q.view(), k.view(), v.view(), out, log_sum_exp);
@@ -65,6 +84,7 @@ struct Attention final : Function<Attention> {
   }
 
   Grads backward(const Tensor& gradient) override {
+    layouts_.check();
     const Tensor dout = gradient.contiguous(), q = q_.get(), k = k_.get(), v = v_.get();
     Grads grads = {empty(q.shape(), q.options()), empty(k.shape(), k.options()), empty(v.shape(), v.options()), {}};
     Tensor dbias;
@@ -82,10 +102,12 @@ struct SelfAttention final : Function<SelfAttention> {
   static constexpr const char* kName = "attention";
   Saved qkv_, log_sum_exp_;
   SavedOutput out_;
+  SavedLayouts layouts_;
   Call call_;
 
   Tensor forward(const Tensor& qkv, const Tensor& bias, const Call& call) {
     call_ = call;
+    layouts_.save(call);
     const Tensor out = empty({qkv.size(0), qkv.size(2), qkv.size(3)}, qkv.options());
     const Tensor log_sum_exp = empty_log_sum_exp(call, qkv.size(0), qkv.dtype(), qkv.device());
     forward_kernel(call, qkv.device(), part(qkv, 0), part(qkv, 1), part(qkv, 2), out, log_sum_exp);
@@ -96,11 +118,13 @@ struct SelfAttention final : Function<SelfAttention> {
   }
 
   Grads backward(const Tensor& gradient) override {
+    layouts_.check();
     const Tensor dout = gradient.contiguous(), qkv = qkv_.get();
     Grads grads = {empty(qkv.shape(), qkv.options()), {}};
     Tensor dbias;
     if (needs_grad(1)) {
-      dbias = empty(call_.bias.shape(), {qkv.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, qkv.device()});
+      dbias =
+          empty(call_.bias.shape(), {qkv.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, qkv.device()});
       grads[1] = dbias;
     }
     backward_kernel(call_, qkv.device(), part(qkv, 0), part(qkv, 1), part(qkv, 2), out_.get(), dout, log_sum_exp_.get(),
@@ -129,18 +153,18 @@ void check_layout(const char* which, const SequenceLayout& layout, int64_t token
     return !t.defined() || (t.numel() == tokens && t.is_contiguous() && t.device() == device &&
                             (t.dtype() == dtype || (dtype == DType::kUInt8 && t.dtype() == DType::kBool)));
   };
-  TERN_CHECK(per_token(layout.key_mask, DType::kUInt8), "attention: key_mask must be contiguous uint8 or bool [", tokens,
+  TERN_CHECK(per_token(layout.key_mask, DType::kUInt8), "attention: key_mask must be contiguous uint8 or bool [",
+             tokens, "] on ", device);
+  TERN_CHECK(per_token(layout.row_keys, DType::kInt64), "attention: row_keys must be contiguous int64 [", tokens,
              "] on ", device);
-  TERN_CHECK(per_token(layout.row_keys, DType::kInt64), "attention: row_keys must be contiguous int64 [", tokens, "] on ",
-             device);
 }
 
 Call make_call(const SequenceLayout& query, const SequenceLayout& key, const AttentionOptions& options, int64_t heads,
                int64_t kv_heads, int64_t head_dim, const Tensor& bias) {
   TERN_CHECK(query.sequences() == key.sequences(), "attention: ", query.sequences(), " query sequences and ",
              key.sequences(), " key sequences");
-  TERN_CHECK(kv_heads > 0 && heads % kv_heads == 0, "attention: ", heads, " query heads are not a multiple of ", kv_heads,
-             " key heads");
+  TERN_CHECK(kv_heads > 0 && heads % kv_heads == 0, "attention: ", heads, " query heads are not a multiple of ",
+             kv_heads, " key heads");
   TERN_CHECK(head_dim >= 1 && head_dim <= 256, "attention: head_dim must be 1 to 256, got ", head_dim);
   TERN_CHECK(std::isfinite(options.scale) && options.window >= -1, "attention: scale must be finite and window >= -1");
   Call call{query, key, bias, {}};
@@ -179,8 +203,8 @@ Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, con
   Tensor q = q_in, k = k_in, v = v_in;
   autocast_inputs("attention", {&q, &k, &v});
   TERN_CHECK(q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(2) == k.size(2),
-             "attention: expected q [tokens, heads, head_dim] and k, v [tokens, kv_heads, head_dim], got ", q.shape(), ", ",
-             k.shape(), ", ", v.shape());
+             "attention: expected q [tokens, heads, head_dim] and k, v [tokens, kv_heads, head_dim], got ", q.shape(),
+             ", ", k.shape(), ", ", v.shape());
   TERN_CHECK(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
              "attention: q, k and v must be of one floating dtype, got ", q.dtype(), ", ", k.dtype(), ", ", v.dtype());
   TERN_CHECK(q.device() == k.device() && q.device() == v.device(), "attention: q, k and v must be on one device");
@@ -204,18 +228,21 @@ Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const 
 }
 
 SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask, Device device) {
-  TERN_CHECK(batch >= 0 && length >= 0 && (length == 0 || batch <= INT32_MAX / length),
-             "padded_layout: ", batch, " sequences of ", length, " tokens do not fit 32-bit offsets");
+  TERN_CHECK(batch >= 0 && length >= 0 && (length == 0 || batch <= INT32_MAX / length), "padded_layout: ", batch,
+             " sequences of ", length, " tokens do not fit 32-bit offsets");
   SequenceLayout layout;
-  layout.offsets = from_vector([&] {
-    std::vector<int32_t> offsets;
-    for (int64_t s = 0; s <= batch; ++s) offsets.push_back(static_cast<int32_t>(s * length));
-    return offsets;
-  }(), {batch + 1}).to(device);
+  layout.offsets = from_vector(
+                       [&] {
+                         std::vector<int32_t> offsets;
+                         for (int64_t s = 0; s <= batch; ++s) offsets.push_back(static_cast<int32_t>(s * length));
+                         return offsets;
+                       }(),
+                       {batch + 1})
+                       .to(device);
   layout.max_length = length;
   if (key_mask.defined()) {
-    TERN_CHECK(key_mask.shape() == Shape({batch, length}), "padded_layout: key_mask is ", key_mask.shape(), ", expected [",
-               batch, ", ", length, "]");
+    TERN_CHECK(key_mask.shape() == Shape({batch, length}), "padded_layout: key_mask is ", key_mask.shape(),
+               ", expected [", batch, ", ", length, "]");
     layout.key_mask = key_mask.to(DType::kBool).contiguous().reshape({-1});
   }
   return layout;

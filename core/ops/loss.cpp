@@ -12,36 +12,39 @@ namespace {
 /// Per-row losses; the reduction is made of ops around it.
 struct CrossEntropy final : Function<CrossEntropy> {
   static constexpr const char* kName = "cross_entropy";
-  Saved logits_;
-  Tensor targets_, log_sum_exp_, weights_;
+  Saved logits_, targets_, weights_, log_sum_exp_;
   int64_t ignore_index_ = -100;
   double smoothing_ = 0;
 
   Tensor forward(const Tensor& logits, const std::vector<Tensor>& targets_and_weights, int64_t ignore_index,
                  double smoothing) {
     logits_ = logits;
-    targets_ = targets_and_weights[0];
-    weights_ = targets_and_weights[1];
+    const Tensor& targets = targets_and_weights[0];
+    const Tensor& weights = targets_and_weights[1];
+    targets_ = targets;
+    weights_ = weights;
     ignore_index_ = ignore_index;
     smoothing_ = smoothing;
     const TensorOptions options{logits.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, logits.device()};
     const Tensor losses = empty({logits.size(0)}, options);
-    log_sum_exp_ = empty({logits.size(0)}, options);
+    const Tensor log_sum_exp = empty({logits.size(0)}, options);
+    log_sum_exp_ = log_sum_exp;
     const Tensor bad = zeros({1}, {DType::kInt64, logits.device()});
-    kernels::cross_entropy_forward(current_stream(logits.device()), logits.view(), targets_.view(), weights_.view(),
-                                   ignore_index, smoothing, losses.view(), log_sum_exp_.view(), bad.data<int64_t>());
+    kernels::cross_entropy_forward(current_stream(logits.device()), logits.view(), targets.view(), weights.view(),
+                                   ignore_index, smoothing, losses.view(), log_sum_exp.view(), bad.data<int64_t>());
     TERN_CHECK(bad.item<int64_t>() == 0, "cross_entropy: ", bad.item<int64_t>(), " of ", logits.size(0),
                " targets lie outside [0, ", logits.size(1), ") and are not the ignored index ", ignore_index);
     return losses;
   }
 
   Grads backward(const Tensor& dy) override {
-    const Tensor logits = logits_.get();
-    Tensor scale = weights_.defined() ? mul(dy, weights_) : dy;
-    scale = mul(scale, ne(targets_, full({}, static_cast<double>(ignore_index_), targets_.options())).to(dy.dtype()));
+    const Tensor logits = logits_.get(), targets = targets_.get();
+    Tensor scale = weights_.defined() ? mul(dy, weights_.get()) : dy;
+    scale = mul(scale, ne(targets, full({}, static_cast<double>(ignore_index_), targets.options())).to(dy.dtype()));
     const Tensor dlogits = empty(logits.shape(), logits.options());
-    kernels::cross_entropy_backward(current_stream(logits.device()), logits.view(), targets_.view(), log_sum_exp_.view(),
-                                    scale.contiguous().view(), ignore_index_, smoothing_, dlogits.view());
+    kernels::cross_entropy_backward(current_stream(logits.device()), logits.view(), targets.view(),
+                                    log_sum_exp_.get().view(), scale.contiguous().view(), ignore_index_, smoothing_,
+                                    dlogits.view());
     return {dlogits};
   }
 };

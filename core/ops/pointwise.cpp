@@ -57,9 +57,11 @@ Tensor logical_and(const Tensor& a, const Tensor& b) { return pointwise(op::Logi
 Tensor logical_or(const Tensor& a, const Tensor& b) { return pointwise(op::LogicalOr{}, a, b); }
 
 namespace {
-/// An integer tensor meets a fractional C++ scalar in float32, as in PyTorch.
+/// As in PyTorch, bool meets a C++ scalar in int64, and an integer tensor one that no int64 holds in float32.
 Tensor for_scalar(const Tensor& a, double value) {
-  return !is_floating(a.dtype()) && value != std::floor(value) ? a.to(float32) : a;
+  if (is_floating(a.dtype())) return a;
+  if (value != std::floor(value) || std::abs(value) > 0x1p62) return a.to(float32);
+  return a.dtype() == DType::kBool ? a.to(int64) : a;
 }
 }  // namespace
 
@@ -68,7 +70,9 @@ Tensor sub(const Tensor& a, double b) { return pointwise(op::AddScalar{-b}, for_
 Tensor mul(const Tensor& a, double b) { return pointwise(op::MulScalar{b}, for_scalar(a, b)); }
 Tensor div(const Tensor& a, double b) {
   const Tensor x = is_floating(a.dtype()) ? a : a.to(float32);
-  return pointwise(op::Div{}, x, full({}, b, x.options()));
+  // 16 bits would round the divisor; a 0-dimensional one does not widen the result.
+  const DType dtype = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  return pointwise(op::Div{}, x, full({}, b, {dtype, x.device()}));
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
@@ -83,13 +87,16 @@ DType promote(DType a, DType b) {
   return std::min(a, b);  // DType lists each kind from the widest to the narrowest
 }
 
+DType promote_dimensioned(DType dimensioned, DType scalar) {
+  // A 0-dimensional tensor only changes the kind of number: bool to integer to float.
+  const bool higher =
+      (is_floating(scalar) && !is_floating(dimensioned)) || (scalar != DType::kBool && dimensioned == DType::kBool);
+  return higher ? scalar : dimensioned;
+}
+
 DType promote(const Tensor& a, const Tensor& b) {
-  const bool same_rank = (a.dim() > 0) == (b.dim() > 0);
-  if (same_rank || is_floating(a.dtype()) != is_floating(b.dtype())) {
-    // A 0-dimensional float still turns a dimensioned integer into a float, of the 0-dimensional one's type.
-    return promote(a.dtype(), b.dtype());
-  }
-  return a.dim() > 0 ? a.dtype() : b.dtype();
+  if ((a.dim() > 0) == (b.dim() > 0)) return promote(a.dtype(), b.dtype());
+  return a.dim() > 0 ? promote_dimensioned(a.dtype(), b.dtype()) : promote_dimensioned(b.dtype(), a.dtype());
 }
 
 }  // namespace tern

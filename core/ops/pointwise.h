@@ -82,5 +82,8 @@ inline Tensor operator-(const Tensor& a) { return neg(a); }
 /// The dtype in which a and b meet: tensors with dimensions count before 0-dimensional ones, fp16 with bf16 gives fp32.
 DType promote(const Tensor& a, const Tensor& b);
 DType promote(DType a, DType b);
+/// The dtype of a tensor with dimensions and a 0-dimensional one: the latter counts only when it is of a higher kind
+/// (bool, integer, float).
+DType promote_dimensioned(DType dimensioned, DType scalar);
 
 }  // namespace tern

@@ -25,8 +25,10 @@ uint32_t dimension_bits(const char* op, const Tensor& x, const std::vector<int>&
 Shape reduced_shape(const Shape& shape, uint32_t bits, bool keepdim) {
   std::vector<int64_t> sizes;
   for (int d = 0; d < shape.dims(); ++d) {
-    if (!(bits >> d & 1)) sizes.push_back(shape[d]);
-    else if (keepdim) sizes.push_back(1);
+    if (!(bits >> d & 1))
+      sizes.push_back(shape[d]);
+    else if (keepdim)
+      sizes.push_back(1);
   }
   return Shape(sizes);
 }
@@ -102,7 +104,9 @@ Tensor arg_extreme(const char* name, const Tensor& x, int d, bool keepdim, bool 
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+Tensor sum(const Tensor& input, const std::vector<int>& dims, bool keepdim) {
+  Tensor x = input;
+  if (autocast_enabled(x.device())) autocast_inputs("sum", {&x});
   return Sum::apply(x, dimension_bits("sum", x, dims), keepdim, false);
 }
 
@@ -111,8 +115,12 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   return Sum::apply(x, dimension_bits("mean", x, dims), keepdim, true);
 }
 
-Tensor max(const Tensor& x, const std::vector<int>& dims, bool keepdim) { return extreme("max", x, dims, keepdim, true); }
-Tensor min(const Tensor& x, const std::vector<int>& dims, bool keepdim) { return extreme("min", x, dims, keepdim, false); }
+Tensor max(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  return extreme("max", x, dims, keepdim, true);
+}
+Tensor min(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  return extreme("min", x, dims, keepdim, false);
+}
 Tensor argmax(const Tensor& x, int d, bool keepdim) { return arg_extreme("argmax", x, d, keepdim, true); }
 Tensor argmin(const Tensor& x, int d, bool keepdim) { return arg_extreme("argmin", x, d, keepdim, false); }
 

@@ -23,11 +23,11 @@ int64_t task_count(const AttentionParams& p) {
 }
 
 struct Scratch {
-  float *keys, *values;           // [max keys][padded_dim]
-  float *rows, *queries;          // [kQueryBlock][padded_dim] and its transpose, scaled
-  float *scores, *sum;            // [kKeyBlock][kQueryBlock]; output before division [kQueryBlock][padded_dim]
-  float *maximum, *total, *decay; // [kQueryBlock]
-  float *bias_rows, *bias;        // [kQueryBlock][kKeyBlock] and its transpose
+  float *keys, *values;            // [max keys][padded_dim]
+  float *rows, *queries;           // [kQueryBlock][padded_dim] and its transpose, scaled
+  float *scores, *sum;             // [kKeyBlock][kQueryBlock]; output before division [kQueryBlock][padded_dim]
+  float *maximum, *total, *decay;  // [kQueryBlock]
+  float *bias_rows, *bias;         // [kQueryBlock][kKeyBlock] and its transpose
   int64_t floats;
 
   Scratch(const Call& call, float* base) {
@@ -48,7 +48,8 @@ struct Scratch {
   }
 };
 
-/// Turns a block of scores into exp2(score - maximum) and brings maximum, total and decay (of what came before) up to date.
+/// Turns a block of scores into exp2(score - maximum) and brings maximum, total and decay (of what came before) up to
+/// date.
 void softmax_block(int64_t keys, int64_t cols, const Scratch& t) {
   for (int64_t n = 0; n < cols; n += kWidth) {
     float* p = t.scores + n;
@@ -77,7 +78,8 @@ void softmax_block(int64_t keys, int64_t cols, const Scratch& t) {
 template <class T>
 class Forward {
  public:
-  Forward(const Call& call, const ConstView& q, const ConstView& k, const ConstView& v, const View& out, const View& lse)
+  Forward(const Call& call, const ConstView& q, const ConstView& k, const ConstView& v, const View& out,
+          const View& lse)
       : call_(call), p_(call.params), q_(q), k_(k), v_(v), out_(out), lse_(lse), chunk_(query_chunk(p_)) {}
 
   void run(int64_t task, const Scratch& t) const {
@@ -154,7 +156,8 @@ class Forward {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t token = s.query_begin + query + i;
       const float total = t.total[i];
-      unpack(t.sum + i * call_.padded_dim, total == 0 ? 0.0f : call_.keep_scale / total, p_.head_dim, out_.at(token, head));
+      unpack(t.sum + i * call_.padded_dim, total == 0 ? 0.0f : call_.keep_scale / total, p_.head_dim,
+             out_.at(token, head));
       const double lse = total == 0 ? -kInfinity : kLn2 * (t.maximum[i] + std::log2(total));
       lse_.as<float>()[head * lse_.strides[0] + token * lse_.strides[1]] = static_cast<float>(lse);
     }

@@ -1,7 +1,7 @@
 // Fused attention, backward (Dao et al., arXiv:2307.08691): scores are recomputed block by block from log_sum_exp.
 //   P = exp2(S - lse), dP = keep dO V^T, dS = P (dP - rowsum(dO O)), dV = (keep P)^T dO, dK = dS^T Q, dQ = dS K.
-// A task is a chunk of keys of one (sequence, key-value head): the only writer of its dk and dv. When there are few tasks
-// the keys are cut into several chunks, each with a dq of its own that a second pass adds up in order.
+// A task is a chunk of keys of one (sequence, key-value head): the only writer of its dk and dv. When there are few
+// tasks the keys are cut into several chunks, each with a dq of its own that a second pass adds up in order.
 
 #include "tern/kernels/attention.h"
 
@@ -11,7 +11,7 @@ namespace tern::kernels::TERN_CPU {
 namespace attention {
 namespace {
 
-constexpr int64_t kKeyBlock = 32;
+constexpr int64_t kKeyBlock = 128;
 constexpr int64_t kFewTasks = 32, kSmallestChunk = 128, kBiasChunk = 512;
 
 /// Keys of a task: from the call alone, never from the number of threads.
@@ -38,8 +38,10 @@ struct Scratch {
   Scratch(const Call& call, float* base) {
     Arena arena(base);
     const bool biased = static_cast<bool>(call.params.bias);
-    const int64_t chunk = std::max(std::min(key_chunk(call.params), round_up(call.params.max_key_length, kDropoutGroup)),
-                                   biased ? kKeyBlock : 0) * call.padded_dim;
+    const int64_t chunk =
+        std::max(std::min(key_chunk(call.params), round_up(call.params.max_key_length, kDropoutGroup)),
+                 biased ? kKeyBlock : 0) *
+        call.padded_dim;
     const int64_t block = kQueryBlock * call.padded_dim;
     for (float** p : {&keys, &values, &dkeys, &dvalues}) *p = arena.take(chunk);
     for (float** p : {&rows, &drows, &queries, &dqueries, &sum}) *p = arena.take(block);
@@ -60,8 +62,8 @@ float dot(const float* a, const float* b, int64_t size) {
 }
 
 /// scores: S to P, dscores: dO V^T to keep dO V^T. A dropped probability is kept as -P for the next pass.
-void probabilities_block(const Call& call, const QueryLanes& lanes, int64_t head, int64_t key, int64_t keys, int64_t cols,
-                         const Scratch& t) {
+void probabilities_block(const Call& call, const QueryLanes& lanes, int64_t head, int64_t key, int64_t keys,
+                         int64_t cols, const Scratch& t) {
   if (call.drops) {
     for_each_kept(call, lanes, head, key, keys, cols, [&](int64_t n, int64_t j, IntVec kept) {
       float *s = t.scores + j * kQueryBlock + n, *ds = t.dscores + j * kQueryBlock + n;
@@ -81,8 +83,8 @@ void probabilities_block(const Call& call, const QueryLanes& lanes, int64_t head
 
 inline Vec magnitude(Vec x) { return x < splat(0.0f) ? -x : x; }
 
-/// delta = rowsum(P dP) of queries whose keys all lie in this block. Equal to rowsum(dO O), but not spoilt by the rounding
-/// of O to 16 bits, which shows most when there are few keys.
+/// delta = rowsum(P dP) of queries whose keys all lie in this block. Equal to rowsum(dO O), but not spoilt by the
+/// rounding of O to 16 bits, which shows most when there are few keys.
 void delta_of_block(int64_t keys, int64_t cols, const Scratch& t) {
   for (int64_t n = 0; n < cols; n += kWidth) {
     Vec sum = {};
@@ -110,11 +112,24 @@ class Backward {
  public:
   Backward(const Call& call, const ConstView& q, const ConstView& k, const ConstView& v, const ConstView& out,
            const ConstView& dout, const ConstView& lse, const View& dq, const View& dk, const View& dv, float* partial)
-      : call_(call), p_(call.params), q_(q), k_(k), v_(v), out_(out), dout_(dout), lse_(lse), dq_(dq), dk_(dk), dv_(dv),
-        partial_(partial), chunk_(key_chunk(p_)), chunks_(chunk_count(p_)) {}
+      : call_(call),
+        p_(call.params),
+        q_(q),
+        k_(k),
+        v_(v),
+        out_(out),
+        dout_(dout),
+        lse_(lse),
+        dq_(dq),
+        dk_(dk),
+        dv_(dv),
+        partial_(partial),
+        chunk_(key_chunk(p_)),
+        chunks_(chunk_count(p_)) {}
 
   void run(int64_t task, const Scratch& t) const {
-    const int64_t index = task % chunks_, kv_head = task / chunks_ % p_.kv_heads, sequence = task / chunks_ / p_.kv_heads;
+    const int64_t index = task % chunks_, kv_head = task / chunks_ % p_.kv_heads,
+                  sequence = task / chunks_ / p_.kv_heads;
     const Sequence s(p_, sequence);
     const KeyRange chunk{index * chunk_, std::min((index + 1) * chunk_, s.keys)};
     const KeyRange seen{chunk.begin, std::min(chunk.end, s.visible_keys)};
@@ -155,7 +170,8 @@ class Backward {
     const int64_t query_blocks = (dbias.shape[2] + kQueryBlock - 1) / kQueryBlock;
     const int64_t key_blocks = (dbias.shape[3] + kBiasChunk - 1) / kBiasChunk;
     const int64_t first_key = task % key_blocks * kBiasChunk, query = task / key_blocks % query_blocks * kQueryBlock;
-    const int64_t h = task / key_blocks / query_blocks % dbias.shape[1], b = task / key_blocks / query_blocks / dbias.shape[1];
+    const int64_t h = task / key_blocks / query_blocks % dbias.shape[1],
+                  b = task / key_blocks / query_blocks / dbias.shape[1];
     std::fill_n(t.dbias, kBiasChunk * kQueryBlock, 0.0f);
     const bool all_sequences = dbias.shape[0] == 1, all_heads = dbias.shape[1] == 1;
     for (int64_t sequence = all_sequences ? 0 : b; sequence < (all_sequences ? p_.sequences : b + 1); ++sequence) {
@@ -167,7 +183,8 @@ class Backward {
         add_to_dbias(s, sequence, head, query, count, lanes, first_key, t);
       }
     }
-    const int64_t rows = std::min(kQueryBlock, dbias.shape[2] - query), cols = std::min(kBiasChunk, dbias.shape[3] - first_key);
+    const int64_t rows = std::min(kQueryBlock, dbias.shape[2] - query),
+                  cols = std::min(kBiasChunk, dbias.shape[3] - first_key);
     float* to = dbias.as<float>() + ((b * dbias.shape[1] + h) * dbias.shape[2] + query) * dbias.shape[3] + first_key;
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < cols; ++j) to[i * dbias.shape[3] + j] = t.dbias[j * kQueryBlock + i];
@@ -191,8 +208,10 @@ class Backward {
     return call_.range_of_queries(s, query, count).size() <= kKeyBlock && s.keys <= kSmallestChunk;
   }
 
-  /// q, dout, their transposes, lse and, unless delta_of_block does it, delta = rowsum(dout * out) of a block of queries.
-  void pack_queries(const Sequence& s, int64_t head, int64_t query, int64_t count, bool one_block, const Scratch& t) const {
+  /// q, dout, their transposes, lse and, unless delta_of_block does it, delta = rowsum(dout * out) of a block of
+  /// queries.
+  void pack_queries(const Sequence& s, int64_t head, int64_t query, int64_t count, bool one_block,
+                    const Scratch& t) const {
     const int64_t d = p_.head_dim, dp = call_.padded_dim, token = s.query_begin + query, cols = round_up(count, kWidth);
     pack(q_.at(token, head), q_.token_stride, count, d, dp, nullptr, t.rows);
     pack(dout_.at(token, head), dout_.token_stride, count, d, dp, nullptr, t.drows);
@@ -318,7 +337,8 @@ void attention_backward(Stream stream, const AttentionParams& params, ConstView 
   float* base = align(workspace) + partial_floats(params);
   const int64_t slot_floats = Scratch(call, nullptr).floats;
   const auto scratch = [&](int64_t slot) { return Scratch(call, base + slot * slot_floats); };
-  const int64_t query_tokens = params.query_offsets[params.sequences], key_tokens = params.key_offsets[params.sequences];
+  const int64_t query_tokens = params.query_offsets[params.sequences],
+                key_tokens = params.key_offsets[params.sequences];
   const auto run = [&]<class T>() {
     const Backward<T> backward(call, q, k, v, out, dout, log_sum_exp, dq, dk, dv, partial);
     run_tasks(task_count(params), [&](int64_t task, int64_t slot) { backward.run(task, scratch(slot)); });

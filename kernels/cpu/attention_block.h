@@ -16,16 +16,16 @@
 
 namespace tern::kernels::TERN_CPU::attention {
 
-inline constexpr int64_t kQueryBlock = 64;    // queries of a block of scores
-inline constexpr int64_t kDropoutGroup = 8;   // columns of one Philox block; key blocks begin at multiples of it
+inline constexpr int64_t kQueryBlock = 64;   // queries of a block of scores
+inline constexpr int64_t kDropoutGroup = 8;  // columns of one Philox block; key blocks begin at multiples of it
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kLog2e = 1.4426950408889634f;
 inline constexpr double kLn2 = 0.6931471805599453;
 
 constexpr int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-/// The slots of scratch memory: at most one per thread, so num_threads() must be the same when the workspace is sized and
-/// when it is used. Which slot a task gets has no influence on its result.
+/// The slots of scratch memory: at most one per thread, so num_threads() must be the same when the workspace is sized
+/// and when it is used. Which slot a task gets has no influence on its result.
 inline int64_t slot_count(int64_t tasks) { return std::max<int64_t>(1, std::min<int64_t>(tasks, num_threads())); }
 
 /// Hands out blocks of floats that begin at cache lines; with a null base it only counts.
@@ -96,7 +96,8 @@ template <class T>
 void clear_behind(const View& log_sum_exp, int64_t used) {
   for (int64_t h = 0; h < log_sum_exp.shape[0]; ++h) {
     for (int64_t token = used; token < log_sum_exp.shape[1]; ++token) {
-      log_sum_exp.as<T>()[h * log_sum_exp.strides[0] + token * log_sum_exp.strides[1]] = -std::numeric_limits<T>::infinity();
+      log_sum_exp.as<T>()[h * log_sum_exp.strides[0] + token * log_sum_exp.strides[1]] =
+          -std::numeric_limits<T>::infinity();
     }
   }
 }
@@ -199,7 +200,8 @@ struct QueryLanes {
       for (int64_t i = 0; i < lanes; ++i) {
         const int64_t token = s.query_begin + first + std::min(i, count - 1);
         const int64_t* keys = call.params.row_keys;
-        (i % 2 ? odd_rows : even_rows)[i / 2] = static_cast<uint64_t>(keys != nullptr ? keys[token] : token);
+        uint64_t* rows = i % 2 ? odd_rows : even_rows;
+        rows[i / 2] = static_cast<uint64_t>(keys != nullptr ? keys[token] : token);
       }
     }
   }
@@ -261,9 +263,11 @@ class BiasTile {
  public:
   BiasTile(const Call& call, int64_t sequence, int64_t head) : view_(call.params.bias) {
     if (!view_) return;
-    offset_ = (view_.shape[0] == 1 ? 0 : sequence * view_.strides[0]) + (view_.shape[1] == 1 ? 0 : head * view_.strides[1]);
+    offset_ =
+        (view_.shape[0] == 1 ? 0 : sequence * view_.strides[0]) + (view_.shape[1] == 1 ? 0 : head * view_.strides[1]);
   }
-  /// scores[key][query] += log2(e) * bias[query][key]; rows, transposed: scratch of kQueryBlock x round_up(keys, kWidth).
+  /// scores[key][query] += log2(e) * bias[query][key]; rows, transposed: scratch of kQueryBlock x round_up(keys,
+  /// kWidth).
   void add(int64_t first_query, int64_t queries, int64_t first_key, int64_t keys, float* rows, float* transposed,
            float* scores) const {
     if (!view_) return;

@@ -8,8 +8,8 @@ namespace {
 /// One (sequence, head): its rows of scores and probabilities.
 class RowOfScores {
  public:
-  RowOfScores(const Call& call, const Rows<const double>& q, const Rows<const double>& k, int64_t sequence, int64_t head,
-              double* row)
+  RowOfScores(const Call& call, const Rows<const double>& q, const Rows<const double>& k, int64_t sequence,
+              int64_t head, double* row)
       : call_(call), p_(call.params), q_(q), k_(k), s_(p_, sequence), sequence_(sequence), head_(head), row_(row) {}
 
   const Sequence& sequence() const { return s_; }
@@ -44,7 +44,8 @@ class RowOfScores {
  private:
   void add_bias(int64_t query, KeyRange r) const {
     const ConstView& b = p_.bias;
-    const int64_t offset = (b.shape[0] == 1 ? 0 : sequence_ * b.strides[0]) + (b.shape[1] == 1 ? 0 : head_ * b.strides[1]);
+    const int64_t offset =
+        (b.shape[0] == 1 ? 0 : sequence_ * b.strides[0]) + (b.shape[1] == 1 ? 0 : head_ * b.strides[1]);
     dispatch_float(b.dtype, [&]<class T>() {
       const T* from = b.as<T>() + offset + query * b.strides[2];
       for (int64_t key = r.begin; key < r.end; ++key) {
@@ -102,17 +103,17 @@ struct Gradients {
   View dbias;
 };
 
-void backward_head(const Call& call, const RowOfScores& scores, const Rows<const double>& q, const Rows<const double>& k,
-                   const Rows<const double>& v, const Rows<const double>& out, const Rows<const double>& dout,
-                   const ConstView& log_sum_exp, const Gradients& g, int64_t sequence, int64_t head, double* row) {
+void backward_head(const Call& call, const RowOfScores& scores, const Rows<const double>& q,
+                   const Rows<const double>& k, const Rows<const double>& v, const Rows<const double>& out,
+                   const Rows<const double>& dout, const ConstView& log_sum_exp, const Gradients& g, int64_t sequence,
+                   int64_t head, double* row) {
   const Sequence& s = scores.sequence();
   const int64_t d = call.params.head_dim, kv_head = head / call.group;
   for (int64_t query = 0; query < s.queries; ++query) {
     const int64_t token = s.query_begin + query;
     double* dq = g.dq.at(token, head);
     std::fill_n(dq, d, 0.0);
-    const double lse =
-        log_sum_exp.as<double>()[head * log_sum_exp.strides[0] + token * log_sum_exp.strides[1]];
+    const double lse = log_sum_exp.as<double>()[head * log_sum_exp.strides[0] + token * log_sum_exp.strides[1]];
     if (std::isinf(lse) && lse < 0) continue;
     const double *upstream = dout.at(token, head), *left = q.at(token, head);
     const double delta = dot(upstream, out.at(token, head), d);

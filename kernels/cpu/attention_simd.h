@@ -24,6 +24,7 @@ inline constexpr int kTileVectors = 2;           // a tile is kTileRows x (kTile
 
 typedef float Vec __attribute__((vector_size(kVectorBytes), may_alias));
 typedef int32_t IntVec __attribute__((vector_size(kVectorBytes), may_alias));
+typedef uint32_t WordVec __attribute__((vector_size(kVectorBytes), may_alias));
 typedef uint64_t LongVec __attribute__((vector_size(kVectorBytes), may_alias));
 
 inline Vec splat(float value) { return value - Vec{}; }
@@ -36,8 +37,8 @@ inline Vec load_unaligned(const float* p) {
 }
 inline void store(float* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
 
-/// 2^x to one unit in the last place, for x <= 0 or not much above. Below 2^-80 the result is 0: beside the 1 of a row's
-/// largest probability it is nothing, and no denormal numbers follow from it. NaN stays NaN.
+/// 2^x to one unit in the last place, for x <= 0 or not much above. Below 2^-80 the result is 0: beside the 1 of a
+/// row's largest probability it is nothing, and no denormal numbers follow from it. NaN stays NaN.
 inline Vec exp2(Vec x) {
   const float shifter = 0x1.8p23f;  // adding it rounds to an integer in the low bits
   const Vec shifted = x + shifter;
@@ -47,7 +48,7 @@ inline Vec exp2(Vec x) {
   p = p * f + 2.4022119723840105e-1f;
   p = p * f + 6.931469670647613e-1f;
   p = p * f + 1.0000000716546849f;
-  const IntVec exponent = (reinterpret_cast<const IntVec&>(shifted) << 23) + 0x3f800000;
+  const WordVec exponent = (reinterpret_cast<const WordVec&>(shifted) << 23) + 0x3f800000u;  // may wrap below -80
   return x < splat(-80.0f) ? splat(0.0f) : p * reinterpret_cast<const Vec&>(exponent);
 }
 
@@ -102,8 +103,8 @@ inline void panel(int64_t rows, int64_t depth, const float* a, int64_t lda, cons
                                                 a + m * step, lda, b, ldb, c + m * ldc, ldc);
 }
 
-/// c[rows, cols] (+)= a[rows, depth] b[depth, cols], or with a stored [depth, rows] when kTransposed. cols is a multiple of
-/// kWidth; rows of b and c begin at register boundaries.
+/// c[rows, cols] (+)= a[rows, depth] b[depth, cols], or with a stored [depth, rows] when kTransposed. cols is a
+/// multiple of kWidth; rows of b and c begin at register boundaries.
 template <bool kTransposed, bool kAccumulate>
 void multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, int64_t lda, const float* b, int64_t ldb,
               float* c, int64_t ldc) {

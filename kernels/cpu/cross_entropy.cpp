@@ -21,7 +21,8 @@ F row_loss(const T* logits, int64_t classes, int64_t target, bool counts, F smoo
   const F largest = row.largest;
   for (int64_t j = 0; j < classes; j += kTile) {
     const int64_t n = std::min(kTile, classes - j);
-    sum.add(n, [=](auto v) { return v - largest; }, widen(logits + j, buffer, n));
+    sum.add(
+        n, [=](auto v) { return v - largest; }, widen(logits + j, buffer, n));
   }
   return (F(1) - smoothing) * own + smoothing * (log_sum - sum.total() / static_cast<F>(classes));
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tern/kernels/cpu/attention_simd.h"
 #include "tern/kernels/random.h"
 #include "tern/kernels/view.h"
 
@@ -38,16 +39,34 @@ class DropoutFactors {
   static constexpr int64_t kBlocks = 16, kColumns = 8 * kBlocks;
 
  private:
+  /// The words of kBlocks blocks in order. 64-bit lanes, one a block, of which multiplications read the low halves.
   void draw(uint64_t row, uint32_t first_block, uint16_t* numbers) const {
-    uint32_t words[4][kBlocks];
-    for (uint32_t b = 0; b < kBlocks; ++b) {
-      const Philox4 block = philox(key_, row, 0, first_block + b);
-      for (int w = 0; w < 4; ++w) words[w][b] = block.word[w];
+    using attention::LongVec;
+    constexpr int kLanes = sizeof(LongVec) / 8;
+    const LongVec zero = {}, low = 0xffffffffull + zero;
+    LongVec lane_index;
+    for (int l = 0; l < kLanes; ++l) lane_index[l] = l;
+    for (int b = 0; b < kBlocks; b += kLanes) {
+      LongVec c0 = lane_index + (first_block + b), c1 = zero, c2 = row + zero, c3 = (row >> 32) + zero;
+      uint32_t k0 = static_cast<uint32_t>(key_), k1 = static_cast<uint32_t>(key_ >> 32);
+#pragma GCC unroll 10
+      for (int round = 0; round < 10; ++round, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
+        const LongVec p0 = attention::multiply_low_halves(c0, 0xd2511f53ull + zero);
+        const LongVec p1 = attention::multiply_low_halves(c2, 0xcd9e8d57ull + zero);
+        c0 = (p1 >> 32) ^ c1 ^ (uint64_t{k0} + zero);
+        c1 = p1;
+        c2 = (p0 >> 32) ^ c3 ^ (uint64_t{k1} + zero);
+        c3 = p0;
+      }
+      const LongVec first = (c0 & low) | (c1 << 32), second = (c2 & low) | (c3 << 32);
+      uint64_t words[2 * kLanes];
+#pragma GCC unroll 8
+      for (int l = 0; l < kLanes; ++l) {
+        words[2 * l] = first[l];
+        words[2 * l + 1] = second[l];
+      }
+      std::memcpy(numbers + 8 * b, words, sizeof words);
     }
-    uint32_t ordered[4 * kBlocks];
-    for (int64_t b = 0; b < kBlocks; ++b)
-      for (int w = 0; w < 4; ++w) ordered[4 * b + w] = words[w][b];
-    std::memcpy(numbers, ordered, sizeof ordered);
   }
 
   bool active_;

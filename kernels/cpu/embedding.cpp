@@ -1,5 +1,5 @@
-// Row gathers and their scatters. A scatter gives every output row one writer, so that no atomics are needed and the order
-// of additions is the order of the indices.
+// Row gathers and their scatters. A scatter gives every output row one writer, so that no atomics are needed and the
+// order of additions is the order of the indices.
 
 #include "tern/kernels/embedding.h"
 
@@ -14,8 +14,8 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-constexpr int64_t kBlock = 32768;   // elements per parallel block
-constexpr int64_t kColumns = 512;   // columns accumulated side by side
+constexpr int64_t kBlock = 32768;  // elements per parallel block
+constexpr int64_t kColumns = 512;  // columns accumulated side by side
 constexpr int64_t kMaxParts = 256;
 
 int64_t id_at(ConstView ids, int64_t i) {
@@ -81,15 +81,19 @@ void add_rows(const T* dy, const RowsById& sorted, int64_t padding_index, int64_
 template <class Body>
 void dispatch_size(int64_t bytes, Body&& body) {
   switch (bytes) {
-    case 1: return body.template operator()<uint8_t>();
-    case 2: return body.template operator()<uint16_t>();
-    case 4: return body.template operator()<uint32_t>();
-    default: return body.template operator()<uint64_t>();
+    case 1:
+      return body.template operator()<uint8_t>();
+    case 2:
+      return body.template operator()<uint16_t>();
+    case 4:
+      return body.template operator()<uint32_t>();
+    default:
+      return body.template operator()<uint64_t>();
   }
 }
 
-/// The loops shared by gather and its backward: index has `dims` dimensions; operand 0 is the index, operand 1 the dense
-/// tensor of its shape (y or dy), operand 2 the tensor that is indexed along `dim` (x or dx; stride 0 there).
+/// The loops shared by gather and its backward: index has `dims` dimensions; operand 0 is the index, operand 1 the
+/// dense tensor of its shape (y or dy), operand 2 the tensor that is indexed along `dim` (x or dx; stride 0 there).
 struct GatherPlan {
   Layout<3> outer;  // every dimension but dim and, unless it is dim, the last
   int64_t length, inner;
@@ -203,7 +207,8 @@ void index_range(Stream, ConstView index, int64_t* range) {
   if (n == 0) return;
   const Layout<1> layout = make_layout(index.dims, index.shape, {index.strides});
   const int64_t rows = n / layout.inner();
-  const int64_t part = std::max<int64_t>((rows + kMaxParts - 1) / kMaxParts, std::max<int64_t>(1, kBlock / layout.inner()));
+  const int64_t part =
+      std::max<int64_t>((rows + kMaxParts - 1) / kMaxParts, std::max<int64_t>(1, kBlock / layout.inner()));
   int64_t low[kMaxParts], high[kMaxParts];
   dispatch_size(size_of(index.dtype), [&]<class U>() {
     using T = std::make_signed_t<U>;

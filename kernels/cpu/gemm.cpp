@@ -46,10 +46,16 @@ bool is_regular(const ConstView& view) {
 }
 
 // The rule, measured on training shapes with AVX-512 (bench/kernels/gemm_bench.cpp):
-// * a not transposed (forward, input gradient), at least 128 rows: packed blocks of rows, about 1.02-1.25 x one call;
+// * a not transposed (forward, input gradient): packed blocks of rows, unless rows are too few to pay for packing a
+// large
+//   b; then one sgemm is 1.03 to 1.1 x as fast, except over a long inner dimension with b transposed (0.85 x);
 // * both stored with the inner dimension first (weight gradient): sgemm, except that columns of a 4 KiB apart fall into
 //   the same cache sets while it packs them: then b takes a's place (1.1 x);
 // * bf16 otherwise: one oneDNN product.
+bool packing_pays(const Problem& p) {
+  return p.m >= 2048 || p.n * p.k <= int64_t{1} << 20 || (p.transpose_b && p.k >= 2048);
+}
+
 Problem::Path choose(const Problem& p, bool regular) {
   using Path = Problem::Path;
   if (p.batch == 0 || p.m == 0 || p.n == 0 || (p.beta == 1 && (p.k == 0 || p.alpha == 0))) return Path::kNothing;
@@ -57,7 +63,7 @@ Problem::Path choose(const Problem& p, bool regular) {
   if (p.k == 0 || !regular) return Path::kWidened;
   if (is_low_precision(p.input) && !has_packed_matmul(p.input)) return Path::kWidened;
   const bool blocks = !p.transpose_a && has_packed_matmul(p.input) && RowBlocks::suits(p.input, p.m, p.n, p.k);
-  if (blocks && (p.plain() || p.input == DType::kBFloat16)) return Path::kBlocks;
+  if (blocks && (p.input == DType::kBFloat16 || (p.plain() && packing_pays(p)))) return Path::kBlocks;
   if (p.input == DType::kBFloat16) return Path::kNative;
   if (p.transpose_a && !p.transpose_b && p.k >= 512 && p.m >= 128 && p.n >= 64 && p.lda % 1024 == 0 &&
       p.ldb % 1024 != 0) {
@@ -66,8 +72,8 @@ Problem::Path choose(const Problem& p, bool regular) {
   return Path::kSgemm;
 }
 
-Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const ConstView& a, const ConstView& b, double beta,
-                     const ConstView& c) {
+Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const ConstView& a, const ConstView& b,
+                     double beta, const ConstView& c) {
   Problem p{};
   p.transpose_a = transpose_a;
   p.transpose_b = transpose_b;
@@ -103,11 +109,12 @@ Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const Con
   fail("gemm [", p.m, ", ", p.k, "] x [", p.k, ", ", p.n, "] ", name_of(p.input), ": oneDNN failed");
 }
 
-// ---- fp32 result to c ------------------------------------------------------------------------------------------------
+// ---- fp32 result to c
+// ------------------------------------------------------------------------------------------------
 
 /// rows of c = alpha * product + beta * c. product[i * row + j * col] is element (i, j);
 template <class T>
-void combine_rows(const Problem& p, int64_t rows, const float* product, int64_t row, int64_t col, T* c) {
+void write_rows(const Problem& p, int64_t rows, const float* product, int64_t row, int64_t col, T* c) {
   const float alpha = static_cast<float>(p.alpha);
   float block[16];
   for (int64_t j = 0; j < p.n; j += 16) {
@@ -122,9 +129,9 @@ void combine_rows(const Problem& p, int64_t rows, const float* product, int64_t 
   }
 }
 
-void combine_rows(const Problem& p, int64_t rows, const float* product, int64_t row, int64_t col, char* c) {
+void write_rows(const Problem& p, int64_t rows, const float* product, int64_t row, int64_t col, char* c) {
   dispatch_float(p.output, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>) combine_rows(p, rows, product, row, col, reinterpret_cast<T*>(c));
+    if constexpr (!std::is_same_v<T, double>) write_rows(p, rows, product, row, col, reinterpret_cast<T*>(c));
   });
 }
 
@@ -132,11 +139,12 @@ void combine_rows(const Problem& p, int64_t rows, const float* product, int64_t 
 void combine(const Problem& p, const float* product, bool transposed, char* c) {
   const int64_t row = transposed ? 1 : p.n, col = transposed ? p.m : 1;
   parallel_for(p.m, 16, [&](int64_t begin, int64_t end) {
-    combine_rows(p, end - begin, product + begin * row, row, col, c + begin * p.ldc * size_of(p.output));
+    write_rows(p, end - begin, product + begin * row, row, col, c + begin * p.ldc * size_of(p.output));
   });
 }
 
-// ---- 16-bit without native products, and strides that oneDNN does not take --------------------------------------------
+// ---- 16-bit without native products, and strides that oneDNN does not take
+// --------------------------------------------
 
 /// rows x cols of a matrix with any row stride, as contiguous fp32.
 template <class T>
@@ -147,9 +155,7 @@ void widen_matrix(const T* from, int64_t rows, int64_t cols, int64_t stride, flo
   });
 }
 
-int64_t widened_floats(const Problem& p) {
-  return p.m * p.n + std::min(p.k, kWidenDepth) * (p.m + p.n) + 48;
-}
+int64_t widened_floats(const Problem& p) { return p.m * p.n + std::min(p.k, kWidenDepth) * (p.m + p.n) + 48; }
 
 template <class T>
 void gemm_widened(const Problem& p, const T* a, const T* b, char* c, float* workspace) {
@@ -159,25 +165,39 @@ void gemm_widened(const Problem& p, const T* a, const T* b, char* c, float* work
   if (p.k == 0) std::fill_n(product, p.m * p.n, 0.0f);
   for (int64_t i = 0; i < p.k; i += kWidenDepth) {
     const int64_t depth = std::min(kWidenDepth, p.k - i);
-    if (p.transpose_a) widen_matrix(a + i * p.lda, depth, p.m, p.lda, wide_a);
-    else widen_matrix(a + i, p.m, depth, p.lda, wide_a);
-    if (p.transpose_b) widen_matrix(b + i, p.n, depth, p.ldb, wide_b);
-    else widen_matrix(b + i * p.ldb, depth, p.n, p.ldb, wide_b);
-    if (!sgemm(matmul_threads(), p.transpose_a, p.transpose_b, p.m, p.n, depth, 1.0f, wide_a, p.transpose_a ? p.m : depth,
-               wide_b, p.transpose_b ? depth : p.n, i == 0 ? 0.0f : 1.0f, product, p.n)) {
+    if (p.transpose_a)
+      widen_matrix(a + i * p.lda, depth, p.m, p.lda, wide_a);
+    else
+      widen_matrix(a + i, p.m, depth, p.lda, wide_a);
+    if (p.transpose_b)
+      widen_matrix(b + i, p.n, depth, p.ldb, wide_b);
+    else
+      widen_matrix(b + i * p.ldb, depth, p.n, p.ldb, wide_b);
+    if (!sgemm(matmul_threads(), p.transpose_a, p.transpose_b, p.m, p.n, depth, 1.0f, wide_a,
+               p.transpose_a ? p.m : depth, wide_b, p.transpose_b ? depth : p.n, i == 0 ? 0.0f : 1.0f, product, p.n)) {
       fail_onednn(p);
     }
   }
   combine(p, product, false, c);
 }
 
-// ---- one matrix ---------------------------------------------------------------------------------------------------------
+// ---- one matrix
+// ---------------------------------------------------------------------------------------------------------
 
 std::shared_ptr<const Matmul> native_product(const Problem& p) {
   const bool direct = p.plain();
-  return find_matmul({.input = p.input, .output = direct ? p.output : DType::kFloat32, .transpose_a = p.transpose_a,
-                      .transpose_b = p.transpose_b, .pack_b = false, .threads = matmul_threads(), .m = p.m, .n = p.n,
-                      .k = p.k, .lda = p.lda, .ldb = p.ldb, .ldc = direct ? p.ldc : p.n});
+  return find_matmul({.input = p.input,
+                      .output = direct ? p.output : DType::kFloat32,
+                      .transpose_a = p.transpose_a,
+                      .transpose_b = p.transpose_b,
+                      .pack_b = false,
+                      .threads = matmul_threads(),
+                      .m = p.m,
+                      .n = p.n,
+                      .k = p.k,
+                      .lda = p.lda,
+                      .ldb = p.ldb,
+                      .ldc = direct ? p.ldc : p.n});
 }
 
 RowBlocks make_blocks(const Problem& p) {
@@ -186,12 +206,16 @@ RowBlocks make_blocks(const Problem& p) {
 
 int64_t workspace_of(const Problem& p) {
   switch (p.path) {
-    case Problem::Path::kSwapped: return 64 + p.m * p.n * 4;
-    case Problem::Path::kBlocks: return make_blocks(p).workspace_bytes();
-    case Problem::Path::kWidened: return 64 + widened_floats(p) * 4;
+    case Problem::Path::kSwapped:
+      return 64 + p.m * p.n * 4;
+    case Problem::Path::kBlocks:
+      return make_blocks(p).workspace_bytes();
+    case Problem::Path::kWidened:
+      return 64 + widened_floats(p) * 4;
     case Problem::Path::kNative:
       return 64 + align_up(native_product(p)->scratch_bytes()) + (p.plain() ? 0 : p.m * p.n * 4);
-    default: return 0;
+    default:
+      return 0;
   }
 }
 
@@ -221,18 +245,23 @@ void gemm_native(const Problem& p, const char* a, const char* b, char* c, char* 
 void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* workspace) {
   char* aligned = align_up(workspace);
   switch (p.path) {
-    case Problem::Path::kNothing: return;
+    case Problem::Path::kNothing:
+      return;
     case Problem::Path::kDouble:
-      return gemm_double(p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.alpha, reinterpret_cast<const double*>(a), p.lda,
-                         reinterpret_cast<const double*>(b), p.ldb, p.beta, reinterpret_cast<double*>(c), p.ldc);
-    case Problem::Path::kSgemm: return gemm_sgemm(p, a, b, c, matmul_threads());
-    case Problem::Path::kSwapped: return gemm_swapped(p, a, b, c, reinterpret_cast<float*>(aligned));
+      return gemm_double(p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.alpha, reinterpret_cast<const double*>(a),
+                         p.lda, reinterpret_cast<const double*>(b), p.ldb, p.beta, reinterpret_cast<double*>(c), p.ldc);
+    case Problem::Path::kSgemm:
+      return gemm_sgemm(p, a, b, c, matmul_threads());
+    case Problem::Path::kSwapped:
+      return gemm_swapped(p, a, b, c, reinterpret_cast<float*>(aligned));
     case Problem::Path::kBlocks:
-      return make_blocks(p).run(a, b, c, workspace, [&](int64_t begin, int64_t rows, const void* result, int64_t stride) {
-        if (p.plain()) return;
-        combine_rows(p, rows, static_cast<const float*>(result), stride, 1, c + begin * p.ldc * size_of(p.output));
-      });
-    case Problem::Path::kNative: return gemm_native(p, a, b, c, aligned);
+      return make_blocks(p).run(
+          a, b, c, workspace, [&](int64_t begin, int64_t rows, const void* result, int64_t stride) {
+            if (p.plain()) return;
+            write_rows(p, rows, static_cast<const float*>(result), stride, 1, c + begin * p.ldc * size_of(p.output));
+          });
+    case Problem::Path::kNative:
+      return gemm_native(p, a, b, c, aligned);
     case Problem::Path::kWidened:
       return dispatch_float(p.input, [&]<class T>() {
         if constexpr (!std::is_same_v<T, double>) {

@@ -52,8 +52,17 @@ RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, i
 }
 
 std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
-  return find_matmul({.input = input_, .output = output_, .transpose_b = transpose_b_, .pack_b = true, .threads = 1,
-                      .m = rows, .n = n_, .k = k_, .lda = lda_, .ldb = ldb_, .ldc = ldc_});
+  return find_matmul({.input = input_,
+                      .output = output_,
+                      .transpose_b = transpose_b_,
+                      .pack_b = true,
+                      .threads = 1,
+                      .m = rows,
+                      .n = n_,
+                      .k = k_,
+                      .lda = lda_,
+                      .ldb = ldb_,
+                      .ldc = ldc_});
 }
 
 int64_t RowBlocks::padded_a_bytes() const { return align_up(last_rows_ * lda_ * size_of(input_)); }

@@ -1,5 +1,6 @@
 #pragma once
-// Products cut into blocks of rows, so that what follows a product (bias, activation, conversion) finds each block in cache.
+// Products cut into blocks of rows, so that what follows a product (bias, activation, conversion) finds each block in
+// cache.
 
 #include <algorithm>
 #include <atomic>
@@ -16,15 +17,16 @@ inline char* align_up(void* pointer) {
   return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(pointer) + 63) / 64 * 64);
 }
 
-/// c[m, n] = a[m, k] op(b). With packed products (see has_packed_matmul) b is packed once per call and each thread takes
-/// blocks of rows; otherwise (fp32 only) each block is one sgemm. Which element is summed in which order depends on the
-/// shape alone, not on the number of threads.
+/// c[m, n] = a[m, k] op(b). With packed products (see has_packed_matmul) b is packed once per call and each thread
+/// takes blocks of rows; otherwise (fp32 only) each block is one sgemm. Which element is summed in which order depends
+/// on the shape alone, not on the number of threads.
 class RowBlocks {
  public:
   /// Where blocks beat one oneDNN call on all threads: enough rows to share, and b worth packing.
   static bool suits(DType input, int64_t m, int64_t n, int64_t k);
 
-  /// direct: blocks go to c (dtype `output`, row stride ldc); otherwise to fp32 scratch memory, for the epilogue to move on.
+  /// direct: blocks go to c (dtype `output`, row stride ldc); otherwise to fp32 scratch memory, for the epilogue to
+  /// move on.
   RowBlocks(DType input, DType output, bool direct, bool transpose_b, int64_t m, int64_t n, int64_t k, int64_t lda,
             int64_t ldb, int64_t ldc);
 
@@ -63,7 +65,8 @@ class RowBlocks {
   DType input_, output_;
   bool direct_, transpose_b_;
   int64_t m_, n_, k_, lda_, ldb_, ldc_;
-  int64_t rows_, blocks_, last_rows_ = 0;  // last_rows_: rows of the last product, rounded up to what products exist for
+  int64_t rows_, blocks_,
+      last_rows_ = 0;  // last_rows_: rows of the last product, rounded up to what products exist for
   int64_t slots_, packed_bytes_ = 0, padding_bytes_ = 0, slot_bytes_ = 0, matmul_scratch_ = 0;
   std::shared_ptr<const Matmul> main_, last_;  // null without packed products
 };

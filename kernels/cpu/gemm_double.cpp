@@ -16,7 +16,8 @@ void gemm_double(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64
   using ColMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
   using Stride = Eigen::OuterStride<>;
   const auto block = [&]<class Left, class Right>(int64_t begin, int64_t rows) {
-    const Eigen::Map<const Left, Eigen::Unaligned, Stride> left(a + begin * (transpose_a ? 1 : lda), rows, k, Stride(lda));
+    const Eigen::Map<const Left, Eigen::Unaligned, Stride> left(a + begin * (transpose_a ? 1 : lda), rows, k,
+                                                                Stride(lda));
     const Eigen::Map<const Right, Eigen::Unaligned, Stride> right(b, k, n, Stride(ldb));
     Eigen::Map<RowMajor, Eigen::Unaligned, Stride> out(c + begin * ldc, rows, n, Stride(ldc));
     if (beta == 0) out.setZero();
@@ -24,10 +25,14 @@ void gemm_double(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64
   };
   parallel_for(m, 64, [&](int64_t begin, int64_t end) {
     const int64_t rows = end - begin;
-    if (transpose_a && transpose_b) block.template operator()<ColMajor, ColMajor>(begin, rows);
-    else if (transpose_a) block.template operator()<ColMajor, RowMajor>(begin, rows);
-    else if (transpose_b) block.template operator()<RowMajor, ColMajor>(begin, rows);
-    else block.template operator()<RowMajor, RowMajor>(begin, rows);
+    if (transpose_a && transpose_b)
+      block.template operator()<ColMajor, ColMajor>(begin, rows);
+    else if (transpose_a)
+      block.template operator()<ColMajor, RowMajor>(begin, rows);
+    else if (transpose_b)
+      block.template operator()<RowMajor, ColMajor>(begin, rows);
+    else
+      block.template operator()<RowMajor, RowMajor>(begin, rows);
   });
 }
 

@@ -101,7 +101,7 @@ void backward_block(int64_t begin, int64_t end, int64_t cols, const T* dy, const
         narrow(result, dpre + at, n);
         gradient = result;
       }
-      if (sums) combine_row<Sum>(sums + j, gradient, n);
+      if (sums) add_to(sums + j, gradient, n);
     }
   }
 }
@@ -116,8 +116,8 @@ int64_t linear_workspace(Stream stream, ConstView x, ConstView weight, View) {
          gemm_workspace(stream, false, true, as_matrix(x), weight, plan.product(nullptr));
 }
 
-void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias, Activation activation, View pre, View y,
-                    void* workspace) {
+void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias, Activation activation, View pre,
+                    View y, void* workspace) {
   const LinearPlan plan(x, weight);
   if (plan.rows == 0 || plan.out == 0) return;
   dispatch_float(plan.dtype, [&]<class T>() {
@@ -161,7 +161,7 @@ void linear_activation_backward(Stream, ConstView dy, ConstView pre, Activation 
     dispatch_float(dbias.dtype, [&]<class B>() {
       parallel_for(cols, kTile, [&](int64_t begin, int64_t end) {
         F total[kTile] = {};
-        for (int64_t b = 0; b < blocks; ++b) combine_row<Sum>(total, sums + b * cols + begin, end - begin);
+        for (int64_t b = 0; b < blocks; ++b) add_to(total, sums + b * cols + begin, end - begin);
         narrow(total, dbias.as<B>() + begin, end - begin);
       });
     });

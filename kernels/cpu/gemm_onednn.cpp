@@ -3,9 +3,11 @@
 #include <dnnl.h>
 #include <omp.h>
 
+#include <cstdlib>
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "tern/core/check.h"
 #include "tern/kernels/kernel.h"
@@ -30,12 +32,14 @@ class OmpThreads {
   bool changed_;
 };
 
-/// The CPU level limits oneDNN's instruction sets too. oneDNN fixes them at its first use: a later set_cpu_level() does
-/// not move them, so that a process that begins at v4 keeps AVX-512 inside oneDNN when a test goes down to v2.
+/// TERN_CPU_LEVEL limits oneDNN's instruction sets too. oneDNN fixes them at its first use, so set_cpu_level() does not
+/// reach it: a test that goes down to v2 runs our code at v2 and keeps oneDNN as the process began.
 void limit_instruction_set() {
   static const bool done = [] {
-    if (cpu_level() == CpuLevel::kV2) dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
-    if (cpu_level() == CpuLevel::kV3) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+    const char* text = std::getenv("TERN_CPU_LEVEL");
+    const std::string level = text ? text : "";
+    if (level == name_of(CpuLevel::kV2)) dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
+    if (level == name_of(CpuLevel::kV3)) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     return true;
   }();
   static_cast<void>(done);
@@ -165,8 +169,8 @@ bool has_packed_matmul(DType dtype) {
 
 int matmul_threads() { return omp_in_parallel() ? 1 : num_threads(); }
 
-bool sgemm(int threads, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
-           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept {
+bool sgemm(int threads, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
+           const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept {
   limit_instruction_set();
   OmpThreads scope(threads);
   return dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) ==

@@ -8,8 +8,8 @@
 
 namespace tern::kernels::TERN_CPU {
 
-/// What a cached product is found by. Row-major; a is [m, k] (transposed: stored [k, m]) with row stride lda, and so on.
-/// pack_b: b is first rewritten by pack() into the layout the product likes best.
+/// What a cached product is found by. Row-major; a is [m, k] (transposed: stored [k, m]) with row stride lda, and so
+/// on. pack_b: b is first rewritten by pack() into the layout the product likes best.
 struct MatmulKey {
   DType input = DType::kFloat32, output = DType::kFloat32;
   bool transpose_a = false, transpose_b = false, pack_b = false;
@@ -45,7 +45,7 @@ bool has_packed_matmul(DType dtype);
 int matmul_threads();
 
 /// c = alpha op(a) op(b) + beta c, row-major fp32, on `threads` threads. False when oneDNN reports a failure.
-bool sgemm(int threads, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
-           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept;
+bool sgemm(int threads, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
+           const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept;
 
 }  // namespace tern::kernels::TERN_CPU

@@ -35,8 +35,10 @@ void add_row(int64_t row, int64_t cols, const T* x, const T* residual, const Dro
   F factors[kTile];
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
-    if (dropout.active()) dropout.fill(row, j, n, factors);
-    else std::fill_n(factors, n, F(1));
+    if (dropout.active())
+      dropout.fill(row, j, n, factors);
+    else
+      std::fill_n(factors, n, F(1));
     if (residual) {
 #pragma GCC ivdep
       for (int64_t i = j; i < j + n; ++i)
@@ -55,12 +57,14 @@ void row_statistics(const T* z, int64_t cols, double eps, F& mean, F& rstd) {
   LaneSum<F> sum, squares;
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
-    sum.add(n, [](auto v) { return v; }, widen(z + j, buffer, n));
+    sum.add(
+        n, [](auto v) { return v; }, widen(z + j, buffer, n));
   }
   const F center = sum.total() / static_cast<F>(cols);
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
-    squares.add(n, [=](auto v) { return (v - center) * (v - center); }, widen(z + j, buffer, n));
+    squares.add(
+        n, [=](auto v) { return (v - center) * (v - center); }, widen(z + j, buffer, n));
   }
   mean = center;
   rstd = F(1) / std::sqrt(squares.total() / static_cast<F>(cols) + static_cast<F>(eps));
@@ -119,18 +123,22 @@ struct Backward {
       const F* v = widen(z_row + j, z_buffer, n);
       if (gamma) {
         const F* w = gamma.tile(j, gamma_buffer, n);
-        sum.add(n, [](auto a, auto b) { return a * b; }, d, w);
-        product.add(n, [=](auto a, auto b, auto c) { return a * b * ((c - center) * scale); }, d, w, v);
+        sum.add(
+            n, [](auto a, auto b) { return a * b; }, d, w);
+        product.add(
+            n, [=](auto a, auto b, auto c) { return a * b * ((c - center) * scale); }, d, w, v);
       } else {
-        sum.add(n, [](auto a) { return a; }, d);
-        product.add(n, [=](auto a, auto c) { return a * ((c - center) * scale); }, d, v);
+        sum.add(
+            n, [](auto a) { return a; }, d);
+        product.add(
+            n, [=](auto a, auto c) { return a * ((c - center) * scale); }, d, v);
       }
       if (dgamma) {
         F* out = dgamma + j;
 #pragma GCC ivdep
         for (int64_t i = 0; i < n; ++i) out[i] += d[i] * ((v[i] - center) * scale);
       }
-      if (dbeta) combine_row<Sum>(dbeta + j, d, n);
+      if (dbeta) add_to(dbeta + j, d, n);
     }
     const F count = static_cast<F>(cols);
     write_row(r, center, scale, sum.total() / count, product.total() / count);
@@ -152,13 +160,15 @@ struct Backward {
       } else {
 #pragma GCC ivdep
         for (int64_t i = 0; i < n; ++i)
-          out[i] = static_cast<T>(scale * (static_cast<F>(d[i]) - mean_gradient -
-                                           (static_cast<F>(v[i]) - center) * scale * mean_product));
+          out[i] = static_cast<T>(
+              scale * (static_cast<F>(d[i]) - mean_gradient - (static_cast<F>(v[i]) - center) * scale * mean_product));
       }
       if (!dx) continue;
       T* through = dx + r * cols + j;
-      if (dropout.active()) dropout.fill(r, j, n, factors);
-      else std::fill_n(factors, n, F(1));
+      if (dropout.active())
+        dropout.fill(r, j, n, factors);
+      else
+        std::fill_n(factors, n, F(1));
 #pragma GCC ivdep
       for (int64_t i = 0; i < n; ++i) through[i] = static_cast<T>(static_cast<F>(out[i]) * factors[i]);
     }
@@ -172,7 +182,7 @@ void add_partial_sums(const F* sums, int64_t blocks, int64_t cols, const View& r
   dispatch_float(result.dtype, [&]<class B>() {
     parallel_for(cols, kTile, [&](int64_t begin, int64_t end) {
       F total[kTile] = {};
-      for (int64_t b = 0; b < blocks; ++b) combine_row<Sum>(total, sums + b * 2 * cols + begin, end - begin);
+      for (int64_t b = 0; b < blocks; ++b) add_to(total, sums + b * 2 * cols + begin, end - begin);
       narrow(total, result.as<B>() + begin, end - begin);
     });
   });
@@ -212,14 +222,22 @@ int64_t layer_norm_backward_workspace(Stream, int64_t rows, int64_t cols, DType)
 }
 
 void layer_norm_backward(Stream, ConstView dy, ConstView z, ConstView gamma, ConstView mean, ConstView rstd,
-                         Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx, View dgamma, View dbeta) {
+                         Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx, View dgamma,
+                         View dbeta) {
   const int64_t rows = dy.rows(), cols = dy.cols();
   if (cols == 0) return;
   dispatch_float(dy.dtype, [&]<class T>() {
     using F = ComputeType<T>;
     F* sums = static_cast<F*>(workspace);
-    const Backward<T> backward{cols, dy.as<T>(), z.as<T>(), Affine<T>(gamma), mean.as<F>(), rstd.as<F>(),
-                               DropoutFactors(dropout, row_keys), dz.as<T>(), dx ? dx.as<T>() : nullptr};
+    const Backward<T> backward{cols,
+                               dy.as<T>(),
+                               z.as<T>(),
+                               Affine<T>(gamma),
+                               mean.as<F>(),
+                               rstd.as<F>(),
+                               DropoutFactors(dropout, row_keys),
+                               dz.as<T>(),
+                               dx ? dx.as<T>() : nullptr};
     parallel_for(rows, backward_rows(rows), [&](int64_t begin, int64_t end) {
       F* own = sums + begin / backward_rows(rows) * 2 * cols;
       if (dgamma || dbeta) std::fill_n(own, 2 * cols, F(0));

@@ -34,8 +34,8 @@ double clip_factor(double norm, double max_norm) {
   return ratio >= 1 ? 1 : ratio;
 }
 
-/// What gradients are multiplied by: 1 / loss scale and the clipping factor. The norm was taken of gradients as they lie
-/// in memory, that is, times the loss scale.
+/// What gradients are multiplied by: 1 / loss scale and the clipping factor. The norm was taken of gradients as they
+/// lie in memory, that is, times the loss scale.
 double gradient_factor(const OptimizerStep& step) {
   const double unscale = step.inverse_scale ? static_cast<double>(*step.inverse_scale) : 1;
   if (!step.norm || step.max_norm <= 0) return unscale;
@@ -85,11 +85,14 @@ void update_piece(const OptimizerTensor& tensor, int64_t begin, int64_t n, F fac
 /// Calls f.operator()<F>() with the type a tensor's update is computed in.
 template <class Function>
 void dispatch_compute(const OptimizerTensor& tensor, const Function& f) {
-  if (tensor.weight_dtype == DType::kFloat64) f.template operator()<double>();
-  else f.template operator()<float>();
+  if (tensor.weight_dtype == DType::kFloat64)
+    f.template operator()<double>();
+  else
+    f.template operator()<float>();
 }
 
-// ---- Adam ------------------------------------------------------------------------------------------------------------
+// ---- Adam
+// ------------------------------------------------------------------------------------------------------------
 
 /// A group's constants for one step, computed in double as PyTorch does.
 struct AdamConstants {
@@ -106,7 +109,8 @@ void adam_tile(const AdamConstants& c, F* weight, F* gradient, F* average, F* sq
   const F sign = c.g.maximize ? F(-1) : F(1);
   const F coupled = c.g.decoupled ? F(0) : static_cast<F>(c.g.weight_decay);
   const F keep = c.g.decoupled ? static_cast<F>(1 - c.g.lr * c.g.weight_decay) : F(1);
-  const F first = static_cast<F>(1 - c.g.beta1), beta2 = static_cast<F>(c.g.beta2), second = static_cast<F>(1 - c.g.beta2);
+  const F first = static_cast<F>(1 - c.g.beta1), beta2 = static_cast<F>(c.g.beta2),
+          second = static_cast<F>(1 - c.g.beta2);
   const F correction = static_cast<F>(c.root_correction), eps = static_cast<F>(c.g.eps);
   const F rate = static_cast<F>(c.step_size);
   if (coupled != F(0))
@@ -139,7 +143,8 @@ void adam_piece(const OptimizerTensor& tensor, const AdamConstants& constants, F
   });
 }
 
-// ---- SGD -------------------------------------------------------------------------------------------------------------
+// ---- SGD
+// -------------------------------------------------------------------------------------------------------------
 
 template <class F>
 void sgd_tile(const SgdGroup& group, bool first_step, F* weight, F* gradient, F* momentum, int64_t n) {
@@ -166,38 +171,46 @@ void sgd_tile(const SgdGroup& group, bool first_step, F* weight, F* gradient, F*
 void adam(Stream, const OptimizerTensor* tensors, int64_t count, const AdamGroup* groups, int64_t, OptimizerStep step) {
   if (is_skipped(step)) return;
   const double factor = gradient_factor(step);
-  for_each_piece(count, [=](int64_t t) { return tensors[t].size; }, [&](int64_t t, int64_t begin, int64_t n) {
-    const AdamConstants constants(groups[tensors[t].group], *step.step);
-    dispatch_compute(tensors[t], [&]<class F>() { adam_piece(tensors[t], constants, static_cast<F>(factor), begin, n); });
-  });
+  for_each_piece(
+      count, [=](int64_t t) { return tensors[t].size; },
+      [&](int64_t t, int64_t begin, int64_t n) {
+        const AdamConstants constants(groups[tensors[t].group], *step.step);
+        dispatch_compute(tensors[t],
+                         [&]<class F>() { adam_piece(tensors[t], constants, static_cast<F>(factor), begin, n); });
+      });
 }
 
 void sgd(Stream, const OptimizerTensor* tensors, int64_t count, const SgdGroup* groups, int64_t, OptimizerStep step) {
   if (is_skipped(step)) return;
   const double factor = gradient_factor(step);
   const bool first_step = *step.step == 1;
-  for_each_piece(count, [=](int64_t t) { return tensors[t].size; }, [&](int64_t t, int64_t begin, int64_t n) {
-    const OptimizerTensor& tensor = tensors[t];
-    const SgdGroup& group = groups[tensor.group];
-    dispatch_compute(tensor, [&]<class F>() {
-      update_piece<F>(tensor, begin, n, static_cast<F>(factor), [&](F* weight, F* gradient, int64_t at, int64_t size) {
-        F* momentum = group.momentum != 0 && tensor.state1 ? static_cast<F*>(tensor.state1) + at : nullptr;
-        sgd_tile(group, first_step, weight, gradient, momentum, size);
+  for_each_piece(
+      count, [=](int64_t t) { return tensors[t].size; },
+      [&](int64_t t, int64_t begin, int64_t n) {
+        const OptimizerTensor& tensor = tensors[t];
+        const SgdGroup& group = groups[tensor.group];
+        dispatch_compute(tensor, [&]<class F>() {
+          update_piece<F>(
+              tensor, begin, n, static_cast<F>(factor), [&](F* weight, F* gradient, int64_t at, int64_t size) {
+                F* momentum = group.momentum != 0 && tensor.state1 ? static_cast<F*>(tensor.state1) + at : nullptr;
+                sgd_tile(group, first_step, weight, gradient, momentum, size);
+              });
+        });
       });
-    });
-  });
 }
 
 void scale_by_norm(Stream, const View* tensors, int64_t count, const GradientNorm* norm, double max_norm) {
   const double factor = clip_factor(std::sqrt(norm->sum_of_squares), max_norm);
   if (factor == 1) return;
-  for_each_piece(count, [=](int64_t t) { return tensors[t].numel(); }, [&](int64_t t, int64_t begin, int64_t n) {
-    dispatch_float(tensors[t].dtype, [&]<class T>() {
-      using F = ComputeType<T>;
-      T* x = tensors[t].as<T>() + begin;
-      for (int64_t i = 0; i < n; ++i) x[i] = static_cast<T>(static_cast<F>(x[i]) * static_cast<F>(factor));
-    });
-  });
+  for_each_piece(
+      count, [=](int64_t t) { return tensors[t].numel(); },
+      [&](int64_t t, int64_t begin, int64_t n) {
+        dispatch_float(tensors[t].dtype, [&]<class T>() {
+          using F = ComputeType<T>;
+          T* x = tensors[t].as<T>() + begin;
+          for (int64_t i = 0; i < n; ++i) x[i] = static_cast<T>(static_cast<F>(x[i]) * static_cast<F>(factor));
+        });
+      });
 }
 
 }  // namespace tern::kernels::TERN_CPU

@@ -11,10 +11,10 @@ namespace tern::kernels::TERN_CPU {
 namespace {
 
 constexpr int kMaxInputs = 6;
-constexpr int kOutput = kMaxInputs;         // the output's place among the operands
-constexpr int64_t kStagedTile = 1024;       // elements; the staging buffers stay in the first-level cache
+constexpr int kOutput = kMaxInputs;    // the output's place among the operands
+constexpr int64_t kStagedTile = 1024;  // elements; the staging buffers stay in the first-level cache
 constexpr int64_t kDirectTile = 8192;
-constexpr int64_t kBlock = 32768;           // elements per parallel block
+constexpr int64_t kBlock = 32768;  // elements per parallel block
 
 template <class... Ops>
 TileFunctions builtin_functions(int index, PointwisePass pass, OpList<Ops...>) {
@@ -105,8 +105,10 @@ class Driver {
       for (int k = 0; k < count_; ++k) {
         const Operand& operand = operands_[k];
         if (!operand.data) continue;
-        if (operand.direct) in[k] = static_cast<const F*>(operand.data) + offset(k + 1, tile);
-        else if (!operand.constant) in[k] = load(operand, k + 1, tile, staging[k]);
+        if (operand.direct)
+          in[k] = static_cast<const F*>(operand.data) + offset(k + 1, tile);
+        else if (!operand.constant)
+          in[k] = load(operand, k + 1, tile, staging[k]);
       }
       if (operands_[kOutput].direct) {
         function_(op_, in, static_cast<F*>(y_) + offset(0, tile), tile.size());
@@ -165,9 +167,12 @@ void pointwise(Stream, const PointwiseCall& call, const ConstView* inputs, int c
   const TileFunctions functions =
       call.builtin >= 0 ? builtin_functions(call.builtin, call.pass, BuiltinOps()) : call.custom;
   switch (call.compute) {
-    case DType::kFloat64: return Driver<double>(functions.f64, call.op, inputs, count, y).run();
-    case DType::kInt64: return Driver<int64_t>(functions.i64, call.op, inputs, count, y).run();
-    default: return Driver<float>(functions.f32, call.op, inputs, count, y).run();
+    case DType::kFloat64:
+      return Driver<double>(functions.f64, call.op, inputs, count, y).run();
+    case DType::kInt64:
+      return Driver<int64_t>(functions.i64, call.op, inputs, count, y).run();
+    default:
+      return Driver<float>(functions.f32, call.op, inputs, count, y).run();
   }
 }
 

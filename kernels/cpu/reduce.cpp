@@ -10,13 +10,13 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-constexpr int64_t kTile = 1024;          // elements of a staging copy
-constexpr int64_t kRun = 4096;           // elements combined in the compute type at most
-constexpr int64_t kBlock = 32768;        // elements per parallel block
-constexpr int64_t kMaxParts = 256;       // parts that one long row is cut into at most
-constexpr int64_t kColumns = 1024;       // columns reduced side by side
-constexpr int64_t kRowBlock = 128;       // rows added up in the compute type before they go to fp64
-constexpr int64_t kMaxSplits = 32;       // parts that tall columns are cut into at most
+constexpr int64_t kTile = 1024;     // elements of a staging copy
+constexpr int64_t kRun = 4096;      // elements combined in the compute type at most
+constexpr int64_t kBlock = 32768;   // elements per parallel block
+constexpr int64_t kMaxParts = 256;  // parts that one long row is cut into at most
+constexpr int64_t kColumns = 1024;  // columns reduced side by side
+constexpr int64_t kRowBlock = 128;  // rows added up in the compute type before they go to fp64
+constexpr int64_t kMaxSplits = 32;  // parts that tall columns are cut into at most
 
 template <class F>
 using Wide = std::conditional_t<std::is_same_v<F, float>, double, F>;
@@ -72,8 +72,10 @@ struct Sink {
     dispatch_any(y.dtype, [&]<class T>() {
       Stored<T>& target = y.as<Stored<T>>()[offset];
       if (accumulate) value += convert<T, W>(target);
-      if (mean) target = convert<double, T>(static_cast<double>(value) / static_cast<double>(mean_of));
-      else target = convert<W, T>(value);
+      if (mean)
+        target = convert<double, T>(static_cast<double>(value) / static_cast<double>(mean_of));
+      else
+        target = convert<W, T>(value);
     });
   }
 };
@@ -103,10 +105,11 @@ void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
     return split.kept.row_offset(operand, result / inner) + result % inner * split.kept.inner_stride(operand);
   };
   if (results >= 64 || length < 2 * kBlock) {
-    return parallel_for(results, std::max<int64_t>(1, kBlock / std::max<int64_t>(length, 1)), [&](int64_t b, int64_t e) {
-      for (int64_t r = b; r < e; ++r)
-        sink.store(offset_of(1, r), reduce_range<Op>(x, split.reduced, offset_of(0, r), 0, length));
-    });
+    return parallel_for(results, std::max<int64_t>(1, kBlock / std::max<int64_t>(length, 1)),
+                        [&](int64_t b, int64_t e) {
+                          for (int64_t r = b; r < e; ++r)
+                            sink.store(offset_of(1, r), reduce_range<Op>(x, split.reduced, offset_of(0, r), 0, length));
+                        });
   }
   const int64_t part = std::max(kBlock, ceil_div(ceil_div(length, kMaxParts), kRun) * kRun);
   for (int64_t r = 0; r < results; ++r) {
@@ -124,15 +127,28 @@ void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
 template <class Op, class F>
 void reduce_rows(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t stride, int64_t columns,
                  int64_t begin, int64_t end, Wide<F>* totals) {
-  alignas(64) F tile[kColumns];
+  constexpr int kTogether = 4;  // rows per pass over the sums
+  alignas(64) F tiles[kTogether][kColumns];
   alignas(64) F sums[kColumns];
   const int64_t inner = reduced.inner(), inner_stride = reduced.inner_stride(0);
+  const auto load_row = [&](int64_t row, F* tile) {
+    const int64_t offset =
+        reduced.dims == 1 ? row * inner_stride : reduced.row_offset(0, row / inner) + row % inner * inner_stride;
+    return x.load(base + offset, stride, columns, tile);
+  };
   std::fill_n(totals, columns, Op::template identity<Wide<F>>());
   for (int64_t block = begin; block < end; block += kRowBlock) {
     std::fill_n(sums, columns, Op::template identity<F>());
-    for (int64_t row = block; row < std::min(end, block + kRowBlock); ++row) {
-      const int64_t offset = base + reduced.row_offset(0, row / inner) + row % inner * inner_stride;
-      combine_row<Op>(sums, x.load(offset, stride, columns, tile), columns);
+    const int64_t stop = std::min(end, block + kRowBlock);
+    int64_t row = block;
+    for (; row + kTogether <= stop; row += kTogether) {
+      const F* rows[kTogether];
+      for (int r = 0; r < kTogether; ++r) rows[r] = load_row(row + r, tiles[r]);
+      combine_rows<Op>(sums, rows, columns);
+    }
+    for (; row < stop; ++row) {
+      const F* const single[] = {load_row(row, tiles[0])};
+      combine_rows<Op>(sums, single, columns);
     }
     for (int64_t c = 0; c < columns; ++c) totals[c] = Op::combine(totals[c], static_cast<Wide<F>>(sums[c]));
   }
@@ -154,14 +170,16 @@ void reduce_outer(const Source<F>& x, const Split& split, const Sink& sink) {
   };
   const int64_t width = std::min(inner, kColumns);
   if (tasks >= 16 || length * width < 2 * kBlock) {
-    return parallel_for(tasks, std::max<int64_t>(1, kBlock / std::max<int64_t>(length * width, 1)), [&](int64_t b, int64_t e) {
-      Wide<F> totals[kColumns];
-      for (int64_t t = b; t < e; ++t) {
-        const Task task = task_at(t);
-        reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, 0, length, totals);
-        for (int64_t c = 0; c < task.columns; ++c) sink.store(task.y_offset + c * y_stride, totals[c]);
-      }
-    });
+    return parallel_for(tasks, std::max<int64_t>(1, kBlock / std::max<int64_t>(length * width, 1)),
+                        [&](int64_t b, int64_t e) {
+                          Wide<F> totals[kColumns];
+                          for (int64_t t = b; t < e; ++t) {
+                            const Task task = task_at(t);
+                            reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, 0, length, totals);
+                            for (int64_t c = 0; c < task.columns; ++c)
+                              sink.store(task.y_offset + c * y_stride, totals[c]);
+                          }
+                        });
   }
   const int64_t part = std::max({kRowBlock, ceil_div(ceil_div(length, kMaxSplits), kRowBlock) * kRowBlock});
   for (int64_t t = 0; t < tasks; ++t) {
@@ -181,16 +199,21 @@ void reduce_outer(const Source<F>& x, const Split& split, const Sink& sink) {
 template <class Op, class F>
 void reduce_with(ConstView x, const Split& split, const Sink& sink) {
   const Source<F> source{x.data, x.dtype};
-  if (split.inner_reduced) reduce_inner<Op>(source, split, sink);
-  else reduce_outer<Op>(source, split, sink);
+  if (split.inner_reduced)
+    reduce_inner<Op>(source, split, sink);
+  else
+    reduce_outer<Op>(source, split, sink);
 }
 
 /// Calls f with the compute type of a dtype: float, double or int64_t.
 template <class Body>
 void dispatch_compute(DType dtype, Body&& body) {
-  if (dtype == DType::kFloat64) body.template operator()<double>();
-  else if (is_floating(dtype)) body.template operator()<float>();
-  else body.template operator()<int64_t>();
+  if (dtype == DType::kFloat64)
+    body.template operator()<double>();
+  else if (is_floating(dtype))
+    body.template operator()<float>();
+  else
+    body.template operator()<int64_t>();
 }
 
 /// True when a beats b as the largest (smallest): a NaN beats everything but a NaN.
@@ -245,13 +268,20 @@ void reduce(Stream, Reduction reduction, ConstView x, uint32_t dims, View y) {
   dispatch_compute(x.dtype, [&]<class F>() {
     switch (reduction) {
       case Reduction::kSum:
-      case Reduction::kMean: return reduce_with<Sum, F>(x, split, sink);
-      case Reduction::kMax: return reduce_with<Largest, F>(x, split, sink);
-      case Reduction::kMin: return reduce_with<Smallest, F>(x, split, sink);
-      case Reduction::kProduct: return reduce_with<Product, F>(x, split, sink);
-      case Reduction::kSumOfSquares: return reduce_with<SumOfSquares, F>(x, split, sink);
-      case Reduction::kAll: return reduce_with<All, F>(x, split, sink);
-      case Reduction::kAny: return reduce_with<Any, F>(x, split, sink);
+      case Reduction::kMean:
+        return reduce_with<Sum, F>(x, split, sink);
+      case Reduction::kMax:
+        return reduce_with<Largest, F>(x, split, sink);
+      case Reduction::kMin:
+        return reduce_with<Smallest, F>(x, split, sink);
+      case Reduction::kProduct:
+        return reduce_with<Product, F>(x, split, sink);
+      case Reduction::kSumOfSquares:
+        return reduce_with<SumOfSquares, F>(x, split, sink);
+      case Reduction::kAll:
+        return reduce_with<All, F>(x, split, sink);
+      case Reduction::kAny:
+        return reduce_with<Any, F>(x, split, sink);
     }
   });
 }
@@ -271,8 +301,10 @@ void arg_extreme(Stream, bool largest, ConstView x, int dim, View index) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t row = task / chunks, column = task % chunks * columns, n = std::min(columns, inner - column);
         const int64_t base = kept.row_offset(0, row) + column * kept.inner_stride(0);
-        if (n == 1) positions[0] = extreme_of_row(source, largest, base, stride, length);
-        else extreme_of_columns(source, largest, base, kept.inner_stride(0), n, stride, length, positions);
+        if (n == 1)
+          positions[0] = extreme_of_row(source, largest, base, stride, length);
+        else
+          extreme_of_columns(source, largest, base, kept.inner_stride(0), n, stride, length, positions);
         int64_t* out = index.as<int64_t>() + kept.row_offset(1, row) + column * kept.inner_stride(1);
         for (int64_t c = 0; c < n; ++c) out[c * kept.inner_stride(1)] = positions[c];
       }
@@ -314,7 +346,8 @@ double block_norm(const void* data, DType dtype, int64_t begin, int64_t end) {
       total += static_cast<double>(sum);
       continue;
     }
-    // Squares of large finite values overflow fp32: once more in fp64, in which only the elements themselves can do harm.
+    // Squares of large finite values overflow fp32: once more in fp64, in which only the elements themselves can do
+    // harm.
     for (int64_t j = 0; j < n; ++j) {
       const double value = static_cast<double>(values[j]);
       total += math::isfinite(value) ? std::min(value * value, 1e300) : value - value;

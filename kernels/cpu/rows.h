@@ -1,6 +1,6 @@
 #pragma once
-// Helpers of the kernels that work row by row: conversion to the compute type, and sums whose order is the same at every
-// CPU level. Included by kernels/cpu/*.cpp alone.
+// Helpers of the kernels that work row by row: conversion to the compute type, and sums whose order is the same at
+// every CPU level. Included by kernels/cpu/*.cpp alone.
 
 #include <algorithm>
 
@@ -29,8 +29,14 @@ inline void narrow(const F* __restrict from, T* __restrict to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<ComputeType<T>>(from[i]));
 }
 
-/// A sum in 128 bytes of lanes that goes on over several pieces of a row; total() adds the lanes up pairwise. Every piece
-/// but the last has a multiple of kLanes elements.
+/// sums[i] += x[i]
+template <class F>
+inline void add_to(F* __restrict sums, const F* __restrict x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += x[i];
+}
+
+/// A sum in 128 bytes of lanes that goes on over several pieces of a row; total() adds the lanes up pairwise. Every
+/// piece but the last has a multiple of kLanes elements.
 template <class F>
 class LaneSum {
  public:

@@ -45,8 +45,12 @@ void softmax_backward_row(bool log, const T* y, const T* dy, int64_t cols, T* dx
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
     const F* gradient = widen(dy + j, dy_buffer, n);
-    if (log) sum.add(n, [](auto a) { return a; }, gradient);
-    else sum.add(n, [](auto a, auto b) { return a * b; }, gradient, widen(y + j, y_buffer, n));
+    if (log)
+      sum.add(
+          n, [](auto a) { return a; }, gradient);
+    else
+      sum.add(
+          n, [](auto a, auto b) { return a * b; }, gradient, widen(y + j, y_buffer, n));
   }
   const F total = sum.total();
   if (log) {
@@ -55,8 +59,7 @@ void softmax_backward_row(bool log, const T* y, const T* dy, int64_t cols, T* dx
       dx[i] = static_cast<T>(static_cast<F>(dy[i]) - math::exp(static_cast<F>(y[i])) * total);
   } else {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < cols; ++i)
-      dx[i] = static_cast<T>(static_cast<F>(y[i]) * (static_cast<F>(dy[i]) - total));
+    for (int64_t i = 0; i < cols; ++i) dx[i] = static_cast<T>(static_cast<F>(y[i]) * (static_cast<F>(dy[i]) - total));
   }
 }
 
@@ -68,8 +71,10 @@ void softmax_forward(Stream, bool log, ConstView x, View y) {
   dispatch_float(x.dtype, [&]<class T>() {
     parallel_for(x.rows(), softmax_grain(cols), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
-        if (log) log_softmax_row(x.as<T>() + r * cols, cols, y.as<T>() + r * cols);
-        else softmax_row(x.as<T>() + r * cols, cols, y.as<T>() + r * cols);
+        if (log)
+          log_softmax_row(x.as<T>() + r * cols, cols, y.as<T>() + r * cols);
+        else
+          softmax_row(x.as<T>() + r * cols, cols, y.as<T>() + r * cols);
       }
     });
   });

@@ -11,8 +11,19 @@ inline int64_t softmax_grain(int64_t cols) { return std::max<int64_t>(1, 16384 /
 
 template <class F>
 struct RowExponentials {
-  F largest;  // NaN when any element is
+  F largest;  // of the numbers: a NaN is left to the sum, which it turns into NaN
   F sum;      // of exp(x - largest)
+};
+
+struct LargestNumber : Sum {
+  template <class F>
+  static constexpr F identity() {
+    return -std::numeric_limits<F>::infinity();
+  }
+  template <class V>
+  static V combine(V a, V b) {
+    return b > a ? b : a;
+  }
 };
 
 /// Writes the exponentials to `exponentials` too, unless it is null; it may be x itself.
@@ -20,16 +31,18 @@ template <class F, class T>
 inline RowExponentials<F> sum_exponentials(const T* x, int64_t cols, F* exponentials) {
   F buffer[kTile], powers[kTile];
   F largest = -std::numeric_limits<F>::infinity();
-  for (int64_t j = 0; j < cols; j += kTile) {
-    const int64_t n = std::min(kTile, cols - j);
-    largest = math::max(largest, reduce_contiguous<Largest>(widen(x + j, buffer, n), n));
+  const int64_t piece = std::is_same_v<T, F> ? cols : kTile;  // only a conversion needs tiles
+  for (int64_t j = 0; j < cols; j += piece) {
+    const int64_t n = std::min(piece, cols - j);
+    largest = LargestNumber::combine(largest, reduce_contiguous<LargestNumber>(widen(x + j, buffer, n), n));
   }
   LaneSum<F> sum;
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
     const F* from = widen(x + j, buffer, n);
     for (int64_t i = 0; i < n; ++i) powers[i] = math::exp(from[i] - largest);
-    sum.add(n, [](auto v) { return v; }, powers);
+    sum.add(
+        n, [](auto v) { return v; }, powers);
     if (exponentials) std::copy_n(powers, n, exponentials + j);
   }
   return {largest, sum.total()};

@@ -19,8 +19,10 @@ template <class From, class To>
 inline Stored<To> convert(Stored<From> value) {
   constexpr bool kFromHalf = std::is_same_v<From, BFloat16> || std::is_same_v<From, Float16>;
   if constexpr (std::is_same_v<From, bool>) {
-    if constexpr (std::is_same_v<To, bool>) return value != 0;
-    else return convert<uint8_t, To>(value != 0);
+    if constexpr (std::is_same_v<To, bool>)
+      return value != 0;
+    else
+      return convert<uint8_t, To>(value != 0);
   } else if constexpr (std::is_same_v<From, To>) {
     return value;
   } else if constexpr (kFromHalf) {
@@ -65,9 +67,8 @@ void load_tile(DType dtype, const void* data, int64_t offset, int64_t stride, in
 }
 template <class F>
 void store_tile(DType dtype, void* data, int64_t offset, int64_t stride, int64_t n, const F* tile) {
-  dispatch_any(dtype, [&]<class T>() {
-    convert_strided<F, T>(tile, 1, static_cast<Stored<T>*>(data) + offset, stride, n);
-  });
+  dispatch_any(dtype,
+               [&]<class T>() { convert_strided<F, T>(tile, 1, static_cast<Stored<T>*>(data) + offset, stride, n); });
 }
 
 inline const void* advance(const void* data, DType dtype, int64_t elements) {
@@ -78,8 +79,8 @@ inline void* advance(void* data, DType dtype, int64_t elements) {
 }
 
 /// The common iteration space of several operands of one shape: dimensions of size 1 dropped, the rest in order of the
-/// first operand's strides (largest first), and neighbours merged where every operand allows it. There is always at least
-/// one dimension.
+/// first operand's strides (largest first), and neighbours merged where every operand allows it. There is always at
+/// least one dimension.
 template <int kOperands>
 struct Layout {
   int dims = 0;
@@ -131,7 +132,6 @@ struct Layout {
         shape[last] = shape[d];
       }
       for (int k = 0; k < kOperands; ++k) strides[k][last] = strides[k][d];
-      if (!mergeable) continue;
     }
     if (dims > 0) dims = last + 1;
   }

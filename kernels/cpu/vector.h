@@ -9,9 +9,9 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-#if defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64;
-#elif defined(__AVX__)
+// Not 64 bytes with AVX-512: there GCC 12 turns comparisons of generic vectors into masks and back, which costs more
+// than the width brings to loops that are bound by memory.
+#if defined(__AVX__)
 inline constexpr int kVectorBytes = 32;
 #else
 inline constexpr int kVectorBytes = 16;
@@ -37,34 +37,57 @@ inline void store_vector(F* x, Vector<F> v) {
 
 // How values are combined; V is a number or a vector of them. Sums and products of integers wrap.
 struct Sum {
-  template <class F> static constexpr F identity() { return F(0); }
-  template <class V> static V map(V x) { return x; }
-  template <class V> static V combine(V a, V b) { return a + b; }
+  template <class F>
+  static constexpr F identity() {
+    return F(0);
+  }
+  template <class V>
+  static V map(V x) {
+    return x;
+  }
+  template <class V>
+  static V combine(V a, V b) {
+    return a + b;
+  }
   static int64_t combine(int64_t a, int64_t b) { return (math::Integer(a) + math::Integer(b)).value; }
 };
 struct Product : Sum {
-  template <class F> static constexpr F identity() { return F(1); }
-  template <class V> static V combine(V a, V b) { return a * b; }
+  template <class F>
+  static constexpr F identity() {
+    return F(1);
+  }
+  template <class V>
+  static V combine(V a, V b) {
+    return a * b;
+  }
   static int64_t combine(int64_t a, int64_t b) { return (math::Integer(a) * math::Integer(b)).value; }
 };
 struct SumOfSquares : Sum {
-  template <class V> static V map(V x) { return Product::combine(x, x); }
+  template <class V>
+  static V map(V x) {
+    return Product::combine(x, x);
+  }
 };
 /// NaN wins, in either operand.
 struct Largest : Sum {
-  template <class F> static constexpr F identity() {
-    return std::numeric_limits<F>::has_infinity ? -std::numeric_limits<F>::infinity() : std::numeric_limits<F>::lowest();
+  template <class F>
+  static constexpr F identity() {
+    return std::numeric_limits<F>::has_infinity ? -std::numeric_limits<F>::infinity()
+                                                : std::numeric_limits<F>::lowest();
   }
-  template <class V> static V combine(V a, V b) {
+  template <class V>
+  static V combine(V a, V b) {
     const auto first = (a > b) | (a != a);
     return first ? a : b;
   }
 };
 struct Smallest : Sum {
-  template <class F> static constexpr F identity() {
+  template <class F>
+  static constexpr F identity() {
     return std::numeric_limits<F>::has_infinity ? std::numeric_limits<F>::infinity() : std::numeric_limits<F>::max();
   }
-  template <class V> static V combine(V a, V b) {
+  template <class V>
+  static V combine(V a, V b) {
     const auto first = (a < b) | (a != a);
     return first ? a : b;
   }
@@ -72,12 +95,24 @@ struct Smallest : Sum {
 
 /// Of truth values: any number but 0 is true, NaN too.
 struct All : Smallest {
-  template <class F> static constexpr F identity() { return F(1); }
-  template <class V> static V map(V x) { return x != V{} ? V{} + 1 : V{}; }
+  template <class F>
+  static constexpr F identity() {
+    return F(1);
+  }
+  template <class V>
+  static V map(V x) {
+    return x != V{} ? V{} + 1 : V{};
+  }
 };
 struct Any : Largest {
-  template <class F> static constexpr F identity() { return F(0); }
-  template <class V> static V map(V x) { return All::map(x); }
+  template <class F>
+  static constexpr F identity() {
+    return F(0);
+  }
+  template <class V>
+  static V map(V x) {
+    return All::map(x);
+  }
 };
 
 /// Bytes of accumulators: 32 lanes of float, in as many native vectors as that takes.
@@ -104,11 +139,17 @@ F reduce_contiguous(const F* x, int64_t n) {
   return lanes[0];
 }
 
-/// sums[c] = combine(sums[c], x[c]) over n columns.
-template <class Op, class F>
-void combine_row(F* sums, const F* x, int64_t n) {
+/// sums[c] = combine(sums[c], x[0][c], ..., x[kRows - 1][c]), in this order, over n columns.
+template <class Op, int kRows, class F>
+void combine_rows(F* sums, const F* const (&x)[kRows], int64_t n) {
+  const F* rows[kRows];
+  for (int r = 0; r < kRows; ++r) rows[r] = x[r];
 #pragma GCC ivdep
-  for (int64_t c = 0; c < n; ++c) sums[c] = Op::combine(sums[c], Op::map(x[c]));
+  for (int64_t c = 0; c < n; ++c) {
+    F sum = sums[c];
+    for (int r = 0; r < kRows; ++r) sum = Op::combine(sum, Op::map(rows[r][c]));
+    sums[c] = sum;
+  }
 }
 
 }  // namespace

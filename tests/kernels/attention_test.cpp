@@ -1,324 +1,9 @@
-// Attention kernels against an fp64 reference written here, over random shapes, layouts and options.
+// Attention kernels against an fp64 reference, over random shapes, layouts and options.
 
-#include "tern/kernels/attention.h"
+#include "tern/tests/kernels/attention_reference.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
-#include <string>
-#include <vector>
-
-namespace tern::kernels {
+namespace tern::kernels::attention_test {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-/// A call without its tensors.
-struct Case {
-  std::vector<int32_t> query_offsets, key_offsets;
-  int64_t heads = 1, kv_heads = 1, head_dim = 8, spare_tokens = 0, misalignment = 0;
-  double scale = 1;
-  bool causal = false, fused = false, masked = false, keyed_rows = false;
-  int64_t window = -1, bias_sequences = 0, bias_heads = 0;  // bias_sequences == 0: no bias
-  Dropout dropout;
-  uint64_t seed = 0;
-
-  int64_t sequences() const { return static_cast<int64_t>(query_offsets.size()) - 1; }
-  int64_t query_tokens() const { return query_offsets.back() + spare_tokens; }
-  int64_t key_tokens() const { return key_offsets.back() + spare_tokens; }
-  static int64_t longest(const std::vector<int32_t>& offsets) {
-    int64_t result = 0;
-    for (size_t i = 1; i < offsets.size(); ++i) result = std::max<int64_t>(result, offsets[i] - offsets[i - 1]);
-    return result;
-  }
-};
-
-std::string describe(const Case& c) {
-  std::string s("queries");
-  for (int32_t o : c.query_offsets) s += " " + std::to_string(o);
-  s += " keys";
-  for (int32_t o : c.key_offsets) s += " " + std::to_string(o);
-  return s + " heads " + std::to_string(c.heads) + "/" + std::to_string(c.kv_heads) + " d " + std::to_string(c.head_dim) +
-         (c.causal ? " causal" : "") + " window " + std::to_string(c.window) + (c.masked ? " masked" : "") +
-         (c.fused ? " fused" : "") + " bias " + std::to_string(c.bias_sequences) + "x" + std::to_string(c.bias_heads) +
-         " p " + std::to_string(c.dropout.p) + " seed " + std::to_string(c.seed);
-}
-
-/// [tokens, heads, head_dim] inside rows of `token_stride`, behind `offset` elements.
-template <class T>
-struct Tensor {
-  std::vector<T>* store;
-  int64_t offset, tokens, heads, head_dim, token_stride;
-  T* at(int64_t token, int64_t head) const { return store->data() + offset + token * token_stride + head * head_dim; }
-  View view() const {
-    const int64_t shape[] = {tokens, heads, head_dim}, strides[] = {token_stride, head_dim, 1};
-    return View(store->data() + offset, dtype_of<T>(), 3, shape, strides);
-  }
-};
-
-/// Inputs and outputs of one call in T's storage.
-template <class T>
-struct Trial {
-  using F = ComputeType<T>;
-  static constexpr float kSentinel = 77;
-  Case c;
-  std::vector<T> q_store, k_store, v_store, dq_store, dk_store, dv_store, out_store, dout_store, bias_store;
-  std::vector<uint8_t> mask;
-  std::vector<int64_t> row_keys;
-  std::vector<F> lse, dbias;
-  Tensor<T> q, k, v, dq, dk, dv, out, dout;
-  AttentionParams params;
-
-  explicit Trial(const Case& config) : c(config) {
-    const int64_t d = c.head_dim, qt = c.query_tokens(), kt = c.key_tokens();
-    if (c.fused) {  // one row per token: q of all heads, then k, then v; gradients alike
-      const int64_t row = (c.heads + 2 * c.kv_heads) * d;
-      q_store.resize(c.misalignment + qt * row);
-      dq_store.resize(q_store.size());
-      const auto slice = [&](std::vector<T>& store, int64_t first_head, int64_t heads) {
-        return Tensor<T>{&store, c.misalignment + first_head * d, qt, heads, d, row};
-      };
-      q = slice(q_store, 0, c.heads), dq = slice(dq_store, 0, c.heads);
-      k = slice(q_store, c.heads, c.kv_heads), dk = slice(dq_store, c.heads, c.kv_heads);
-      v = slice(q_store, c.heads + c.kv_heads, c.kv_heads), dv = slice(dq_store, c.heads + c.kv_heads, c.kv_heads);
-    } else {
-      const int64_t gap = c.misalignment;  // rows with a gap, which must stay untouched
-      const auto make = [&](std::vector<T>& store, int64_t tokens, int64_t heads) {
-        store.resize(c.misalignment + tokens * (heads * d + gap));
-        return Tensor<T>{&store, c.misalignment, tokens, heads, d, heads * d + gap};
-      };
-      q = make(q_store, qt, c.heads), dq = make(dq_store, qt, c.heads);
-      k = make(k_store, kt, c.kv_heads), dk = make(dk_store, kt, c.kv_heads);
-      v = make(v_store, kt, c.kv_heads), dv = make(dv_store, kt, c.kv_heads);
-    }
-    out_store.resize(c.misalignment + qt * c.heads * d);
-    dout_store.resize(out_store.size());
-    out = {&out_store, c.misalignment, qt, c.heads, d, c.heads * d};
-    dout = {&dout_store, c.misalignment, qt, c.heads, d, c.heads * d};
-    lse.resize(c.heads * qt);
-    fill();
-  }
-
-  void fill() {
-    std::mt19937_64 random(c.seed);
-    std::normal_distribution<float> normal;
-    for (auto* store : {&q_store, &k_store, &v_store, &dout_store}) {
-      for (T& x : *store) x = T(normal(random));
-    }
-    if (c.masked) {
-      mask.resize(c.key_tokens());
-      const int style = static_cast<int>(random() % 3);  // scattered, all gone in places, padding at the end
-      for (int64_t s = 0; s < c.sequences(); ++s) {
-        const int64_t length = c.key_offsets[s + 1] - c.key_offsets[s], valid = length == 0 ? 0 : random() % (length + 1);
-        for (int64_t i = 0; i < length; ++i) {
-          mask[c.key_offsets[s] + i] = style == 0 ? random() % 3 != 0 : style == 1 ? s % 2 : i < valid;
-        }
-      }
-    }
-    if (c.keyed_rows) {
-      row_keys.resize(c.query_tokens());
-      for (int64_t& key : row_keys) key = static_cast<int64_t>(random());
-    }
-    params.sequences = c.sequences();
-    params.query_offsets = c.query_offsets.data();
-    params.key_offsets = c.key_offsets.data();
-    params.max_query_length = Case::longest(c.query_offsets);
-    params.max_key_length = Case::longest(c.key_offsets);
-    params.heads = c.heads;
-    params.kv_heads = c.kv_heads;
-    params.head_dim = c.head_dim;
-    params.scale = c.scale;
-    params.causal = c.causal;
-    params.window = c.window;
-    params.key_mask = c.masked ? mask.data() : nullptr;
-    params.dropout = c.dropout;
-    params.row_keys = c.keyed_rows ? row_keys.data() : nullptr;
-    if (c.bias_sequences > 0) {
-      const int64_t mq = params.max_query_length, mk = params.max_key_length, pad = c.seed % 2;
-      const int64_t shape[] = {c.bias_sequences, c.bias_heads, mq, mk};
-      int64_t strides[] = {c.bias_heads * mq * (mk + pad), mq * (mk + pad), mk + pad, 1};
-      if (c.seed % 3 == 0) strides[2] = 1, strides[3] = mq;  // a transposed bias
-      bias_store.resize(c.bias_sequences * c.bias_heads * mq * (mk + pad) + 1);
-      for (T& x : bias_store) x = T(normal(random));
-      params.bias = ConstView(bias_store.data(), dtype_of<T>(), 4, shape, strides);
-      dbias.resize(c.bias_sequences * c.bias_heads * mq * mk);
-    }
-  }
-
-  View lse_view() {
-    const int64_t shape[] = {c.heads, c.query_tokens()}, strides[] = {c.query_tokens(), 1};
-    return View(lse.data(), dtype_of<F>(), 2, shape, strides);
-  }
-  View dbias_view() {
-    if (dbias.empty()) return {};
-    const ConstView& b = params.bias;
-    const int64_t strides[] = {b.shape[1] * b.shape[2] * b.shape[3], b.shape[2] * b.shape[3], b.shape[3], 1};
-    return View(dbias.data(), dtype_of<F>(), 4, b.shape, strides);
-  }
-
-  void call() {
-    for (auto* store : {&dq_store, &dk_store, &dv_store, &out_store}) std::fill(store->begin(), store->end(), T(kSentinel));
-    std::fill(lse.begin(), lse.end(), kSentinel);
-    std::fill(dbias.begin(), dbias.end(), kSentinel);
-    std::vector<char> work(attention_forward_workspace({}, params, dtype_of<T>()) + 1);
-    work.back() = 42;
-    attention_forward({}, params, q.view(), k.view(), v.view(), out.view(), lse_view(), work.data());
-    EXPECT_EQ(work.back(), 42) << "wrote behind the workspace";
-    work.assign(attention_backward_workspace({}, params, dtype_of<T>()) + 1, 42);
-    attention_backward({}, params, q.view(), k.view(), v.view(), out.view(), dout.view(), lse_view(), dq.view(), dk.view(),
-                       dv.view(), dbias_view(), work.data());
-    EXPECT_EQ(work.back(), 42) << "wrote behind the workspace";
-  }
-};
-
-template <class T>
-double value(T x) {
-  return static_cast<double>(static_cast<ComputeType<T>>(x));
-}
-template <class T>
-std::vector<double> values(const Tensor<T>& t) {
-  std::vector<double> result;
-  for (int64_t i = 0; i < t.tokens; ++i) {
-    for (int64_t h = 0; h < t.heads; ++h) {
-      for (int64_t e = 0; e < t.head_dim; ++e) result.push_back(value(t.at(i, h)[e]));
-    }
-  }
-  return result;
-}
-template <class T>
-std::vector<double> values(const std::vector<T>& v) {
-  std::vector<double> result;
-  for (T x : v) result.push_back(value(x));
-  return result;
-}
-
-/// Every result of a call in fp64.
-struct Results {
-  std::vector<double> out, lse, dq, dk, dv, dbias;
-};
-template <class T>
-Results results(const Trial<T>& r) {
-  return {values(r.out), values(r.lse), values(r.dq), values(r.dk), values(r.dv), values(r.dbias)};
-}
-
-/// The definition, in fp64. `round` is applied to every intermediate result: with a 16-bit rounding this is the naive
-/// implementation in that type, to whose error ours is held.
-template <class T, class Round>
-Results reference(const Trial<T>& r, Round&& round) {
-  const Case& c = r.c;
-  const int64_t d = c.head_dim, group = c.heads / c.kv_heads, row = c.heads * d, kv_row = c.kv_heads * d;
-  const std::vector<double> q = values(r.q), k = values(r.k), v = values(r.v), dout = values(r.dout);
-  Results z{std::vector<double>(q.size()), std::vector<double>(r.lse.size(), -kInf), std::vector<double>(q.size()),
-            std::vector<double>(k.size()), std::vector<double>(k.size()), std::vector<double>(r.dbias.size())};
-  const uint32_t threshold = dropout_threshold(c.dropout.p);
-  for (int64_t s = 0; s < c.sequences(); ++s) {
-    const int64_t q0 = c.query_offsets[s], nq = c.query_offsets[s + 1] - q0, k0 = c.key_offsets[s],
-                  nk = c.key_offsets[s + 1] - k0;
-    for (int64_t h = 0; h < c.heads; ++h) {
-      const int64_t kh = h / group;
-      for (int64_t i = 0; i < nq; ++i) {
-        std::vector<double> score(nk, -kInf), p(nk), keep(nk, 1.0), ds(nk);
-        double total = 0, top = -kInf;
-        for (int64_t j = 0; j < nk; ++j) {
-          const int64_t distance = (i + nk - nq) - j;
-          if (c.causal && distance < 0) continue;
-          if (c.window >= 0 && std::abs(distance) > c.window) continue;
-          if (c.masked && !r.mask[k0 + j]) continue;
-          double dot = 0;
-          for (int64_t e = 0; e < d; ++e) dot += q[(q0 + i) * row + h * d + e] * k[(k0 + j) * kv_row + kh * d + e];
-          score[j] = round(round(dot) * c.scale);
-          if (r.params.bias) {
-            const ConstView& b = r.params.bias;
-            const int64_t bs = c.bias_sequences == 1 ? 0 : s, bh = c.bias_heads == 1 ? 0 : h;
-            score[j] = round(score[j] + value(r.bias_store[bs * b.strides[0] + bh * b.strides[1] + i * b.strides[2] +
-                                                           j * b.strides[3]]));
-          }
-          top = std::max(top, score[j]);
-        }
-        if (top == -kInf) continue;
-        for (int64_t j = 0; j < nk; ++j) total += std::exp(score[j] - top);
-        z.lse[h * c.query_tokens() + q0 + i] = top + std::log(total);
-        const int64_t row_key = c.keyed_rows ? r.row_keys[q0 + i] : q0 + i;
-        for (int64_t j = 0; j < nk; ++j) {
-          p[j] = round(std::exp(score[j] - top) / total);
-          if (c.dropout.p > 0) {
-            const bool kept = c.dropout.p < 1 && dropout_keeps(philox_key(c.dropout.key), row_key, h, j, threshold);
-            keep[j] = kept ? 1 / (1 - c.dropout.p) : 0;
-          }
-        }
-        double delta = 0;
-        for (int64_t e = 0; e < d; ++e) {
-          double sum = 0;
-          for (int64_t j = 0; j < nk; ++j) sum += round(p[j] * keep[j]) * v[(k0 + j) * kv_row + kh * d + e];
-          z.out[(q0 + i) * row + h * d + e] = round(sum);
-        }
-        for (int64_t j = 0; j < nk; ++j) {
-          double dot = 0;
-          for (int64_t e = 0; e < d; ++e) dot += dout[(q0 + i) * row + h * d + e] * v[(k0 + j) * kv_row + kh * d + e];
-          ds[j] = round(keep[j] * round(dot));
-          delta += p[j] * ds[j];
-        }
-        for (int64_t j = 0; j < nk; ++j) {
-          ds[j] = round(p[j] * (ds[j] - delta));
-          for (int64_t e = 0; e < d; ++e) {
-            const int64_t at_q = (q0 + i) * row + h * d + e, at_k = (k0 + j) * kv_row + kh * d + e;
-            z.dq[at_q] += ds[j] * c.scale * k[at_k];
-            z.dk[at_k] += ds[j] * c.scale * q[at_q];
-            z.dv[at_k] += round(p[j] * keep[j]) * dout[at_q];
-          }
-          if (r.params.bias) {
-            const ConstView& b = r.params.bias;
-            const int64_t bs = c.bias_sequences == 1 ? 0 : s, bh = c.bias_heads == 1 ? 0 : h;
-            z.dbias[((bs * b.shape[1] + bh) * b.shape[2] + i) * b.shape[3] + j] += ds[j];
-          }
-        }
-      }
-    }
-  }
-  for (auto* x : {&z.dq, &z.dk, &z.dv}) {
-    for (double& e : *x) e = round(e);
-  }
-  return z;
-}
-double exact(double x) { return x; }
-
-/// Largest difference; infinite when one side is NaN or infinite and the other is not the same infinity.
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return kInf;
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i] == b[i]) continue;
-    const double e = std::abs(a[i] - b[i]);
-    if (!(e <= worst)) worst = std::isfinite(e) ? e : kInf;
-  }
-  return worst;
-}
-double largest(const std::vector<double>& a) {
-  double result = 0;
-  for (double x : a) result = std::max(result, std::isinf(x) ? 0 : std::abs(x));
-  return result;
-}
-
-const std::vector<std::pair<const char*, std::vector<double> Results::*>> kParts = {
-    {"out", &Results::out}, {"lse", &Results::lse}, {"dq", &Results::dq},
-    {"dk", &Results::dk},   {"dv", &Results::dv},   {"dbias", &Results::dbias}};
-
-void expect_close(const Results& got, const Results& want, double relative, double absolute, const std::string& what) {
-  for (const auto& [name, part] : kParts) {
-    EXPECT_LE(difference(got.*part, want.*part), relative * largest(want.*part) + absolute) << name << " of " << what;
-  }
-}
-
-bool same_bits(const Results& a, const Results& b) {
-  return std::all_of(kParts.begin(), kParts.end(), [&](const auto& entry) {
-    const auto &x = a.*entry.second, &y = b.*entry.second;
-    return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0);
-  });
-}
 
 /// Gaps between rows and elements before the first stay as they were.
 template <class T>
@@ -331,7 +16,8 @@ void expect_gaps_untouched(const Trial<T>& r) {
     for (int64_t i = 0; i < t->tokens; ++i) {
       for (int64_t e = t->heads * t->head_dim; e < t->token_stride; ++e) {
         const int64_t at = t->offset + i * t->token_stride + e;
-        if (at < static_cast<int64_t>(t->store->size())) ASSERT_EQ(value((*t->store)[at]), 77);
+        if (at >= static_cast<int64_t>(t->store->size())) continue;
+        ASSERT_EQ(value((*t->store)[at]), 77);
       }
     }
   }
@@ -378,7 +64,8 @@ Case random_case(uint64_t seed) {
   c.key_offsets = c.fused || random() % 2 ? c.query_offsets : random_offsets(random, sequences, most);
   c.kv_heads = pick({1, 1, 2, 3});
   c.heads = c.kv_heads * pick({1, 1, 2, 3});
-  c.head_dim = most > 100 ? pick({1, 8, 32, 33, 64}) : pick({1, 2, 5, 8, 16, 31, 32, 40, 64, 80, 96, 100, 128, 160, 255, 256});
+  c.head_dim =
+      most > 100 ? pick({1, 8, 32, 33, 64}) : pick({1, 2, 5, 8, 16, 31, 32, 40, 64, 80, 96, 100, 128, 160, 255, 256});
   c.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)) * (random() % 4 == 0 ? 4.0 : 1.0);
   c.causal = random() % 3 == 0;
   c.window = random() % 4 == 0 ? static_cast<int64_t>(random() % 40) : -1;
@@ -395,7 +82,7 @@ Case random_case(uint64_t seed) {
 }
 
 TEST_F(AttentionTest, MatchesReferenceOverRandomCases) {
-  for (uint64_t seed = 0; seed < 320; ++seed) {
+  for (uint64_t seed = 0; seed < 240; ++seed) {
     Trial<float> r(random_case(seed));
     const Results want = reference(r, exact);
     for (CpuLevel level : levels()) {
@@ -503,7 +190,8 @@ TEST_F(AttentionTest, DropoutMaskIsExactlyThatOfDropoutKeeps) {
     r.call();
     int64_t wrong = 0, kept = 0;
     for (int s = 0; s < 2; ++s) {
-      const int q0 = c.query_offsets[s], q1 = c.query_offsets[s + 1], k0 = c.key_offsets[s], nk = c.key_offsets[s + 1] - k0;
+      const int q0 = c.query_offsets[s], q1 = c.query_offsets[s + 1], k0 = c.key_offsets[s],
+                nk = c.key_offsets[s + 1] - k0;
       for (int i = q0; i < q1; ++i) {
         for (int j = 0; j < nk; ++j) {
           for (int h = 0; h < c.heads; ++h) wrong += (r.out.at(i, h)[j] != 0) != keeps(i, h, j);
@@ -608,7 +296,8 @@ TEST_F(AttentionTest, NanStaysInItsSequence) {
           const bool bad = std::isnan(r.out.at(i, 0)[e]);
           const bool bad_gradient =
               std::isnan(r.dq.at(i, 0)[e]) || std::isnan(r.dk.at(i, 0)[e]) || std::isnan(r.dv.at(i, 0)[e]);
-          if (i < 50 || i >= 120 || e < 24) ASSERT_FALSE(bad || bad_gradient) << "token " << i << " element " << e;
+          const bool elsewhere = i < 50 || i >= 120 || e < 24;
+          ASSERT_FALSE(elsewhere && (bad || bad_gradient)) << "token " << i << " element " << e;
           found_out |= bad;
           found_gradient |= bad_gradient;
         }
@@ -638,4 +327,4 @@ TEST_F(AttentionTest, LargeScoresUnderflowCleanly) {
 }
 
 }  // namespace
-}  // namespace tern::kernels
+}  // namespace tern::kernels::attention_test

@@ -35,33 +35,47 @@ inline double round_to(DType dtype, double v) {
     return std::isnan(v) ? 0.0 : std::trunc(std::min(std::max(v, low), high));
   };
   switch (dtype) {
-    case DType::kFloat64: return v;
-    case DType::kFloat32: return round_to_format(v, 24, -149, 0x1.fffffep127);
-    case DType::kBFloat16: return round_to_format(round_to_format(v, 24, -149, 0x1.fffffep127), 8, -133, 0x1.fep127);
-    case DType::kFloat16: return round_to_format(round_to_format(v, 24, -149, 0x1.fffffep127), 11, -24, 65504);
-    case DType::kInt64: return integer(-0x1p63, 0x1p63);
-    case DType::kInt32: return integer(-0x1p31, 0x1p31 - 1);
-    case DType::kUInt8: return integer(0, 255);
-    case DType::kBool: return v != 0 ? 1 : 0;
+    case DType::kFloat64:
+      return v;
+    case DType::kFloat32:
+      return round_to_format(v, 24, -149, 0x1.fffffep127);
+    case DType::kBFloat16:
+      return round_to_format(round_to_format(v, 24, -149, 0x1.fffffep127), 8, -133, 0x1.fep127);
+    case DType::kFloat16:
+      return round_to_format(round_to_format(v, 24, -149, 0x1.fffffep127), 11, -24, 65504);
+    case DType::kInt64:
+      return integer(-0x1p63, 0x1p63);
+    case DType::kInt32:
+      return integer(-0x1p31, 0x1p31 - 1);
+    case DType::kUInt8:
+      return integer(0, 255);
+    case DType::kBool:
+      return v != 0 ? 1 : 0;
   }
   return NAN;
 }
 /// Half the distance of neighbours, relative: what rounding a result costs.
 inline double epsilon_of(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64: return 0x1p-53;
-    case DType::kFloat32: return 0x1p-24;
-    case DType::kBFloat16: return 0x1p-8;
-    case DType::kFloat16: return 0x1p-11;
-    default: return 0;
+    case DType::kFloat64:
+      return 0x1p-53;
+    case DType::kFloat32:
+      return 0x1p-24;
+    case DType::kBFloat16:
+      return 0x1p-8;
+    case DType::kFloat16:
+      return 0x1p-11;
+    default:
+      return 0;
   }
 }
 
 enum class Order { kContiguous, kTransposed, kSliced, kMisaligned };
-inline const std::vector<Order> kAllOrders = {Order::kContiguous, Order::kTransposed, Order::kSliced, Order::kMisaligned};
+inline const std::vector<Order> kAllOrders = {Order::kContiguous, Order::kTransposed, Order::kSliced,
+                                              Order::kMisaligned};
 
-/// An array with its memory. kTransposed: dimensions lie in memory in reverse order; kSliced: every second element of rows
-/// with a gap; kMisaligned: contiguous from an address that is aligned to one element alone.
+/// An array with its memory. kTransposed: dimensions lie in memory in reverse order; kSliced: every second element of
+/// rows with a gap; kMisaligned: contiguous from an address that is aligned to one element alone.
 class Array {
  public:
   Array(DType dtype, const Shape& shape, Order order = Order::kContiguous) : dtype_(dtype), shape_(shape) {
@@ -119,8 +133,10 @@ class Array {
     const int64_t o = offset(v, index);
     if (v.dtype == DType::kBool) return v.as<uint8_t>()[o];
     return dispatch_any(v.dtype, [&]<class T>() -> double {
-      if constexpr (std::is_arithmetic_v<T>) return static_cast<double>(v.as<T>()[o]);
-      else return static_cast<double>(static_cast<float>(v.as<T>()[o]));
+      if constexpr (std::is_arithmetic_v<T>)
+        return static_cast<double>(v.as<T>()[o]);
+      else
+        return static_cast<double>(static_cast<float>(v.as<T>()[o]));
     });
   }
   static void write(View v, int64_t index, double value) {
@@ -131,8 +147,10 @@ class Array {
       return;
     }
     dispatch_any(v.dtype, [&]<class T>() {
-      if constexpr (std::is_arithmetic_v<T>) v.as<T>()[o] = static_cast<T>(rounded);
-      else v.as<T>()[o] = T(static_cast<float>(rounded));
+      if constexpr (std::is_arithmetic_v<T>)
+        v.as<T>()[o] = static_cast<T>(rounded);
+      else
+        v.as<T>()[o] = T(static_cast<float>(rounded));
     });
   }
 

@@ -1,5 +1,5 @@
-// kernels/math.h: accuracy of the float functions at every CPU level (through the kernels) over the whole range, special
-// values, and dual numbers.
+// kernels/math.h: accuracy of the float functions at every CPU level (through the kernels) over the whole range,
+// special values, and dual numbers.
 
 #include "tern/kernels/math.h"
 
@@ -12,10 +12,11 @@ namespace {
 /// Every stride-th of all 2^32 floats, NaN and infinities among them.
 std::vector<float> sampled_floats() {
   std::vector<float> result;
-  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 16411) result.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
-  for (float v : {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 88.7228f, 88.7229f, 89.0f, -87.34f, -103.97f,
-                  -103.98f, -104.5f, 0x1p-126f, 0x1p-149f, -0x1p-149f, 0.92f, 3.9f, 4.1f, 9.01f, 10.5f, 3e38f, -3e38f,
-                  1.0000001f, 0.9999999f})
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 16411)
+    result.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  for (float v : {0.0f,  -0.0f,   INFINITY, -INFINITY, NAN,     1.0f,      -1.0f,      88.7228f,   88.7229f,
+                  89.0f, -87.34f, -103.97f, -103.98f,  -104.5f, 0x1p-126f, 0x1p-149f,  -0x1p-149f, 0.92f,
+                  3.9f,  4.1f,    9.01f,    10.5f,     3e38f,   -3e38f,    1.0000001f, 0.9999999f})
     result.push_back(v);
   // More where the functions vary: one float in 64 of [2^-12, 2^7), both signs.
   for (uint32_t bits = std::bit_cast<uint32_t>(0x1p-12f); bits < std::bit_cast<uint32_t>(0x1p7f); bits += 619) {
@@ -62,7 +63,8 @@ TEST(Math, FloatFunctionsOverTheWholeRange) {
   check_accuracy<Log1p>(2.6, [](double x) { return std::log1p(x); });
   check_accuracy<Tanh>(2.8, [](double x) { return std::tanh(x); });
   check_accuracy<Erf>(1.5, [](double x) { return std::erf(x); });
-  check_accuracy<Sigmoid>(2.6, [](double x) { return 1 / (1 + std::exp(-x)); }, -87.0f);
+  check_accuracy<Sigmoid>(
+      2.6, [](double x) { return 1 / (1 + std::exp(-x)); }, -87.0f);
   check_accuracy<Sqrt>(0.5, [](double x) { return std::sqrt(x); });
   check_accuracy<Abs>(0, [](double x) { return std::fabs(x); });
   check_accuracy<Neg>(0, [](double x) { return -x; });
@@ -90,26 +92,46 @@ void check_tangent(const char* name, const F& f, double low, double high) {
 
 TEST(Math, DualNumbers) {
   using D = math::Dual<double>;
-  check_tangent("exp", [](D x) { return math::exp(x); }, -2, 2);
-  check_tangent("expm1", [](D x) { return math::expm1(x); }, -2, 2);
-  check_tangent("log", [](D x) { return math::log(x); }, 0.5, 3);
-  check_tangent("log1p", [](D x) { return math::log1p(x); }, -0.5, 3);
-  check_tangent("tanh", [](D x) { return math::tanh(x); }, -2, 2);
-  check_tangent("erf", [](D x) { return math::erf(x); }, -2, 2);
-  check_tangent("sigmoid", [](D x) { return math::sigmoid(x); }, -2, 2);
-  check_tangent("sqrt", [](D x) { return math::sqrt(x); }, 0.5, 3);
-  check_tangent("rsqrt", [](D x) { return math::rsqrt(x); }, 0.5, 3);
-  check_tangent("sin", [](D x) { return math::sin(x); }, -2, 2);
-  check_tangent("cos", [](D x) { return math::cos(x); }, -2, 2);
-  check_tangent("abs", [](D x) { return math::abs(x); }, -2, -0.1);
-  check_tangent("floor", [](D x) { return math::floor(x); }, 0.1, 0.9);
-  check_tangent("quotient", [](D x) { return (D(2) - x) / (x * x + D(1)); }, -2, 2);
-  check_tangent("x^3", [](D x) { return math::pow(x, D(3)); }, -2, 2);
-  check_tangent("3^x", [](D x) { return math::pow(D(3), x); }, -2, 2);
-  check_tangent("x^x", [](D x) { return math::pow(x, x); }, 0.5, 2);
-  check_tangent("max", [](D x) { return math::max(x, D(0.5) * x); }, -2, -0.1);
-  check_tangent("min", [](D x) { return math::min(x, D(0.5) * x); }, -2, -0.1);
-  check_tangent("-x", [](D x) { return -x; }, -2, 2);
+  check_tangent(
+      "exp", [](D x) { return math::exp(x); }, -2, 2);
+  check_tangent(
+      "expm1", [](D x) { return math::expm1(x); }, -2, 2);
+  check_tangent(
+      "log", [](D x) { return math::log(x); }, 0.5, 3);
+  check_tangent(
+      "log1p", [](D x) { return math::log1p(x); }, -0.5, 3);
+  check_tangent(
+      "tanh", [](D x) { return math::tanh(x); }, -2, 2);
+  check_tangent(
+      "erf", [](D x) { return math::erf(x); }, -2, 2);
+  check_tangent(
+      "sigmoid", [](D x) { return math::sigmoid(x); }, -2, 2);
+  check_tangent(
+      "sqrt", [](D x) { return math::sqrt(x); }, 0.5, 3);
+  check_tangent(
+      "rsqrt", [](D x) { return math::rsqrt(x); }, 0.5, 3);
+  check_tangent(
+      "sin", [](D x) { return math::sin(x); }, -2, 2);
+  check_tangent(
+      "cos", [](D x) { return math::cos(x); }, -2, 2);
+  check_tangent(
+      "abs", [](D x) { return math::abs(x); }, -2, -0.1);
+  check_tangent(
+      "floor", [](D x) { return math::floor(x); }, 0.1, 0.9);
+  check_tangent(
+      "quotient", [](D x) { return (D(2) - x) / (x * x + D(1)); }, -2, 2);
+  check_tangent(
+      "x^3", [](D x) { return math::pow(x, D(3)); }, -2, 2);
+  check_tangent(
+      "3^x", [](D x) { return math::pow(D(3), x); }, -2, 2);
+  check_tangent(
+      "x^x", [](D x) { return math::pow(x, x); }, 0.5, 2);
+  check_tangent(
+      "max", [](D x) { return math::max(x, D(0.5) * x); }, -2, -0.1);
+  check_tangent(
+      "min", [](D x) { return math::min(x, D(0.5) * x); }, -2, -0.1);
+  check_tangent(
+      "-x", [](D x) { return -x; }, -2, 2);
 }
 
 }  // namespace

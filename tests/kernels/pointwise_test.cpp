@@ -1,5 +1,5 @@
-// Element-wise kernels: every op of BuiltinOps against formulas written here, derivatives against finite differences, and
-// the driver over dtypes, strides and broadcasts.
+// Element-wise kernels: every op of BuiltinOps against formulas written here, derivatives against finite differences,
+// and the driver over dtypes, strides and broadcasts.
 
 #include "tern/kernels/pointwise.h"
 
@@ -49,7 +49,9 @@ const std::map<std::string, Case>& cases() {
       {"pow_scalar", {[](D x, D, D) { return std::pow(x, 2.7); }, 0.3, 3}},
       {"add_scalar", {[](D x, D, D) { return x + 3; }}},
       {"mul_scalar", {[](D x, D, D) { return x * -2; }}},
-      {"clamp", {[](D x, D, D) { return x < -1 ? -1 : x > 2 ? 2 : x; }}},
+      {"clamp", {[](D x, D, D) { return x < -1  ? -1
+                                        : x > 2 ? 2
+                                                : x; }}},
       {"logical_not", {[](D x, D, D) { return truth(x == 0); }}},
       {"isnan", {[](D x, D, D) { return truth(std::isnan(x)); }}},
       {"isfinite", {[](D x, D, D) { return truth(std::isfinite(x)); }}},
@@ -77,12 +79,18 @@ const std::map<std::string, Case>& cases() {
 
 template <class Op>
 Op make_op() {
-  if constexpr (std::is_same_v<Op, PowScalar>) return {2.7};
-  else if constexpr (std::is_same_v<Op, AddScalar>) return {3};
-  else if constexpr (std::is_same_v<Op, MulScalar>) return {-2};
-  else if constexpr (std::is_same_v<Op, Clamp>) return {-1, 2};
-  else if constexpr (std::is_same_v<Op, Addcmul>) return {0.5};
-  else return {};
+  if constexpr (std::is_same_v<Op, PowScalar>)
+    return {2.7};
+  else if constexpr (std::is_same_v<Op, AddScalar>)
+    return {3};
+  else if constexpr (std::is_same_v<Op, MulScalar>)
+    return {-2};
+  else if constexpr (std::is_same_v<Op, Clamp>)
+    return {-1, 2};
+  else if constexpr (std::is_same_v<Op, Addcmul>)
+    return {0.5};
+  else
+    return {};
 }
 
 /// Calls the kernel; `inputs` are broadcast to y's shape.
@@ -130,8 +138,8 @@ void check_forward(DType storage, DType compute, const Shape& shape, Order order
   const double relative = epsilon_of(y.dtype()) * 1.01 + (compute == float32 ? 1e-6 : 1e-14);
   for (int64_t i = 0; i < y.numel(); ++i) {
     const double expected = round_to(y.dtype(), reference_at(cases().at(Op::name), inputs, i));
-    ASSERT_TRUE(near(y.at(i), expected, is_floating(y.dtype()) ? 2 * relative : 0,
-                     is_floating(y.dtype()) ? relative : 0))
+    ASSERT_TRUE(
+        near(y.at(i), expected, is_floating(y.dtype()) ? 2 * relative : 0, is_floating(y.dtype()) ? relative : 0))
         << "element " << i << ": got " << y.at(i) << ", expected " << expected;
   }
 }
@@ -200,7 +208,8 @@ void check_derivative() {
       at[kInput] -= 2 * h;
       down = c.forward(at[0], at[1], at[2]);
       if (std::fabs((up - middle) - (middle - down)) > 1e-7) continue;  // a kink
-      EXPECT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7)) << "element " << i << " got " << dx.at(i);
+      EXPECT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7))
+          << "element " << i << " got " << dx.at(i);
     }
 
     // Second: the derivative of the backward pass by each saved tensor, with a new factor g.
@@ -253,11 +262,13 @@ TEST(Pointwise, Fp32DerivativesMatchFp64) {
         std::mt19937_64 random(3);
         const int input = arity_of<Op>() - 1;
         const Case& c = cases().at(Op::name);
-        for (PointwisePass pass : {PointwisePass{PointwisePass::kBackward, input}, {PointwisePass::kSecond, input, 0}}) {
+        for (PointwisePass pass :
+             {PointwisePass{PointwisePass::kBackward, input}, {PointwisePass::kSecond, input, 0}}) {
           if (pass.kind == PointwisePass::kSecond && saved_count<Op>() == 0) continue;
           std::vector<Array> in;
           for (int k = 0; k < input_count<Op>(pass.kind); ++k)
-            fill_with_random(in.emplace_back(float32, Shape{1027}), random, std::max(c.low, -0.9), std::min(c.high, 0.9));
+            fill_with_random(in.emplace_back(float32, Shape{1027}), random, std::max(c.low, -0.9),
+                             std::min(c.high, 0.9));
           Array narrow(float32, {1027}), wide(float64, {1027});
           call(make_op<Op>(), pass, float32, pointers(in), narrow);
           call(make_op<Op>(), pass, float64, pointers(in), wide);
@@ -286,7 +297,7 @@ TEST(Pointwise, KinksAndSpecialValuesFollowPyTorch) {
   for_each_level([&] {
     EXPECT_EQ(one(Relu{}, backward, {2, 0}), 0);
     EXPECT_TRUE(std::isnan(one(Relu{}, {}, {nan})));
-    EXPECT_EQ(one(Relu{}, backward, {inf, 0}), 0);   // masked: not inf * 0
+    EXPECT_EQ(one(Relu{}, backward, {inf, 0}), 0);  // masked: not inf * 0
     EXPECT_EQ(one(Relu{}, backward, {nan, 0}), 0);
     EXPECT_EQ(one(Abs{}, backward, {2, 0}), 0);
     EXPECT_EQ(one(Sqrt{}, backward, {2, 0}), inf);
@@ -426,8 +437,14 @@ struct UserOp {
   static constexpr const char* name = "user";
   static constexpr Saves saves = Saves::kBoth;
   double shift = 3;
-  template <class F> F forward(F x) const { return math::select(x > F(0), x * x + F(shift), F(0)); }
-  template <class F> F derivative(F x, F y) const { return math::select(y > F(0), x + x, F(0)); }
+  template <class F>
+  F forward(F x) const {
+    return math::select(x > F(0), x * x + F(shift), F(0));
+  }
+  template <class F>
+  F derivative(F x, F y) const {
+    return math::select(y > F(0), x + x, F(0));
+  }
 };
 
 TEST(Pointwise, UserDefinedOp) {

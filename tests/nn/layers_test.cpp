@@ -160,7 +160,7 @@ TEST(ModuleList, InPlace) {
   nn::ModuleList<nn::Linear> list(scope(), 2, 3, 3);
   list.emplace_back(3, 5);
   EXPECT_EQ(list.size(), 3);
-  EXPECT_EQ(list[2].name(), "");  // a root has no name of its own; its members are relative to it
+  EXPECT_EQ(list[2].name(), "2");
   EXPECT_EQ(list.parameters()[4].name, "2.weight");
   Tensor x = ones({1, 3});
   for (const nn::Linear& layer : list) x = layer.forward(x);

@@ -38,7 +38,9 @@ using Names = std::vector<std::string>;
 class Block final : public nn::Module {
  public:
   Block(const nn::Scope& s, int64_t d)
-      : Module(s), linear_(sub("linear"), d, d), positions_(this, "positions", arange(0, 4)),
+      : Module(s),
+        linear_(sub("linear"), d, d),
+        positions_(this, "positions", arange(0, 4)),
         scratch_(this, "scratch", zeros({2}), false) {}
   Tensor forward(const Tensor& x) const { return gelu(linear_.forward(x)); }
   nn::Linear linear_;
@@ -64,7 +66,8 @@ class Net final : public nn::Module {
 class Tied final : public nn::Module {
  public:
   explicit Tied(const nn::Scope& s)
-      : Module(s), embedding_(sub("embedding"), 7, 3),
+      : Module(s),
+        embedding_(sub("embedding"), 7, 3),
         head_(sub("head"), 3, 7, {.weight = share(embedding_.weight())}) {}
   nn::Embedding embedding_;
   nn::Linear head_;
@@ -125,7 +128,7 @@ TEST(Module, DuplicateAndBadNamesThrow) {
   expect_contains(error_of([] { TwoMembers(scope(), "a", "a"); }), {"'a'", "already"});
   expect_contains(error_of([] { TwoMembers(scope(), "a", ""); }), {"''"});
   expect_contains(error_of([] { TwoMembers(scope(), "a", "b.c"); }), {"'b.c'", "dots"});
-  expect_contains(error_of([] { MixedMembers(scope()); }), {"'x'", "already"});
+  expect_contains(error_of([] { MixedMembers{scope()}; }), {"'x'", "already"});
 }
 
 TEST(Module, OptionalMembersMayComeAndGo) {
@@ -170,7 +173,7 @@ TEST(Module, StateRoundTrip) {
   const Tensor x = from_vector<float>({1, 2, 3, -1, 0, 0.5f}, {2, 3});
   EXPECT_EQ(to.forward(x).to_vector<float>(), from.forward(x).to_vector<float>());
   EXPECT_EQ(head.to_vector<float>(), from.head_.weight().tensor().to_vector<float>());
-  EXPECT_FALSE(same(head, from.head_.weight()));
+  EXPECT_FALSE(same(head, from.head_.weight().tensor()));
 }
 
 TEST(Module, LoadConvertsTypes) {
@@ -201,7 +204,8 @@ TEST(Module, LoadListsEveryProblemAndWritesNothing) {
                    "layer.2.linear.weight", "layer.0.scratch", "[2, 2]", "[5, 3]"});
   expect_contains(error_of([&] { net.load_state_dict(state, {.strict = false}); }), {"head.weight"});
   size_t i = 0;
-  for (const NamedTensor& entry : net.state_dict()) EXPECT_EQ(entry.tensor.to_vector<double>(), before[i++]) << entry.name;
+  for (const NamedTensor& entry : net.state_dict())
+    EXPECT_EQ(entry.tensor.to_vector<double>(), before[i++]) << entry.name;
 }
 
 TEST(Module, NotStrictTakesWhatIsThere) {
@@ -213,7 +217,7 @@ TEST(Module, NotStrictTakesWhatIsThere) {
 TEST(Module, TiedWeightsAreOneEntryUnderEitherName) {
   const Tied tied(scope(1));
   EXPECT_TRUE(tied.head_.weight().is_shared());
-  EXPECT_TRUE(same(tied.head_.weight(), tied.embedding_.weight()));
+  EXPECT_TRUE(same(tied.head_.weight().tensor(), tied.embedding_.weight().tensor()));
   EXPECT_EQ(names_of_all(tied.parameters()), (Names{"embedding.weight", "head.bias"}));
   EXPECT_EQ(names_of_all(tied.state_dict()), (Names{"embedding.weight", "head.bias"}));
   EXPECT_EQ(tied.num_parameters(), 28);
@@ -225,7 +229,8 @@ TEST(Module, TiedWeightsAreOneEntryUnderEitherName) {
     EXPECT_EQ(to.embedding_.weight().tensor().to_vector<float>(), std::vector<float>(21, 4)) << name;
   }
   Tied to(scope(2));
-  to.load_state_dict({{"head.weight", full({7, 3}, 9)}, {"head.bias", ones({7})}, {"embedding.weight", full({7, 3}, 4)}});
+  to.load_state_dict(
+      {{"head.weight", full({7, 3}, 9)}, {"head.bias", ones({7})}, {"embedding.weight", full({7, 3}, 4)}});
   EXPECT_EQ(to.head_.weight().tensor().to_vector<float>(), std::vector<float>(21, 4));
   expect_contains(error_of([&] { to.load_state_dict({{"head.bias", ones({7})}}); }), {"missing", "embedding.weight"});
 }
@@ -256,7 +261,7 @@ TEST(Module, SharedWeightOfWrongShapeThrows) {
     nn::Embedding a_;
     nn::Linear b_;
   };
-  expect_contains(error_of([] { Wrong(scope()); }), {"[3, 7]", "[7, 3]"});
+  expect_contains(error_of([] { Wrong{scope()}; }), {"[3, 7]", "[7, 3]"});
 }
 
 TEST(Module, BuffersCopyInPlace) {
@@ -270,26 +275,40 @@ TEST(Module, BuffersCopyInPlace) {
     explicit Bad(const nn::Scope& s) : Module(s), buffer_(this, "b", Tensor()) {}
     nn::Buffer buffer_;
   };
-  expect_contains(error_of([] { Bad(scope()); }), {"'b'", "undefined"});
+  expect_contains(error_of([] { Bad{scope()}; }), {"'b'", "undefined"});
 }
 
 TEST(Summary, Table) {
   Net net(scope());
   net.parameters()[0].tensor.set_requires_grad(false);
   EXPECT_EQ(summary(net, {.depth = 2}),
-            "name            type        shape  parameters\n"
-            "---------------------------------------------\n"
-            "(root)          Net                        42\n"
-            "  scale         float32     [3]      3 frozen\n"
-            "  layer         ModuleList                 24\n"
-            "    0           Block                      12\n"
-            "      positions  int64      [4]        buffer\n"
+            "name             type            shape   parameters\n"
+            "---------------------------------------------------\n"
+            "(root)           Net                             42\n"
+            "  scale          float32 frozen  [3]              3\n"
+            "  layer          ModuleList                      24\n"
+            "    0            Block                           12\n"
+            "      positions  int64 buffer    [4]\n"
+            "      scratch    float32 buffer  [2]\n"
+            "    1            Block                           12\n"
+            "      positions  int64 buffer    [4]\n"
+            "      scratch    float32 buffer  [2]\n"
+            "  head           Linear                          15\n"
+            "    weight       float32         [5, 3]          15\n"
             "total: 42 parameters (39 trainable), 168 bytes\n");
+  EXPECT_EQ(summary(net.layer_[1], {.depth = 0}),
+            "name         type            shape  parameters\n"
+            "----------------------------------------------\n"
+            "1            Block                          12\n"
+            "  positions  int64 buffer    [4]\n"
+            "  scratch    float32 buffer  [2]\n"
+            "total: 12 parameters (12 trainable), 48 bytes\n");
+  expect_contains(summary(nn::Linear(scope(), 1000, 1000)), {"1,001,000", "4.0 MB"});
 }
 
 TEST(Summary, TiedWeightsCountOnce) {
   const std::string text = summary(Tied(scope()));
-  expect_contains(text, {"tied", "total: 28 parameters (28 trainable), 112 bytes"});
+  expect_contains(text, {"float32 tied", "total: 28 parameters (28 trainable), 112 bytes"});
   EXPECT_THROW(summary(Tied(scope()), {.depth = -1}), Error);
 }
 

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Runs Tern and PyTorch in turn on the same rows, threads and cores; prints a table and saves it. See README.md.
+
+compare.sh prepares both sides and calls this. Standard library only.
+"""
+import argparse
+import datetime
+import json
+import math
+import os
+import pathlib
+import platform
+import re
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+GOALS = {  # row: (goal, at least), as ratios Tern / PyTorch in the same run
+    "train-base-8x128": (1.05, 1.0), "train-base-4x512": (1.4, 1.2), "train-small-16x256": (1.8, 1.4),
+    "train-tiny-32x256": (2.5, 1.8), "infer-base-8x128": (1.2, 1.2), "infer-tiny-32x256": (1.5, 1.5),
+    "imdb-tiny": (2.0, 2.0), "imdb-small": (2.0, 2.0), "tokenizer": (8.0, 8.0)}
+
+
+def run_child(command, threads, cores, timeout, value="tokens_per_second"):
+    """One measurement in a process of its own; returns its JSON line, or {"error": ...}. `value` must be in it."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout,
+                              preexec_fn=lambda: os.sched_setaffinity(0, cores))
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return {"error": str(problem)}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        reason = (done.stderr.strip().splitlines() or ["no result"])[-1]
+        return {"error": f"status {done.returncode}: {reason}"}
+    try:
+        result = json.loads(lines[-1])
+    except ValueError as problem:
+        return {"error": f"not JSON: {problem}"}
+    if not 0 < result.get(value, 0) < math.inf:
+        return {"error": f"no {value}: {lines[-1]}"}
+    return result
+
+
+def measure(sides, rows, options):
+    """All rounds of a row before the next row, the sides in turn, so that both see the same state of the machine."""
+    cores = sorted(os.sched_getaffinity(0))[:options.threads]
+    timeout = 60 + 30 * options.seconds
+    results = {}
+    for row in rows:
+        results[row] = {name: [] for name in sides}
+        for turn in range(options.rounds):
+            for name, command in sides.items():
+                arguments = [row, "--seconds", str(options.seconds), "--threads", str(options.threads)]
+                result = run_child(command + arguments, options.threads, cores, timeout)
+                results[row][name].append(result)
+                shown = result.get("error") or f"{result['tokens_per_second']:,.0f} tokens/s"
+                print(f"{row}  {turn + 1}/{options.rounds}  {name}: {shown}", file=sys.stderr, flush=True)
+    return results
+
+
+def table(results):
+    """One line a row: medians over the rounds, their ratio, the spread of each side, the goal and whether it is met."""
+    lines = []
+    for row, sides in results.items():
+        rates = {name: [r["tokens_per_second"] for r in runs if "error" not in r] for name, runs in sides.items()}
+        line = {"row": row}
+        for name, values in rates.items():
+            line[name] = statistics.median(values) if values else None
+            line[f"{name}_spread"] = [min(values), max(values)] if values else None
+        line["ratio"] = line["tern"] / line["pytorch"] if line["tern"] and line["pytorch"] else None
+        line["goal"], line["least"] = GOALS[row]
+        line["met"] = line["ratio"] is not None and line["ratio"] >= line["goal"]
+        lines.append(line)
+    return lines
+
+
+def show(lines):
+    def number(value):
+        return "-" if value is None else f"{value:,.0f}"
+
+    def spread(values):
+        return "-" if values is None else f"{values[0]:,.0f} - {values[1]:,.0f}"
+
+    text = ["| row | Tern, tokens/s | PyTorch, tokens/s | ratio | Tern min - max | PyTorch min - max | goal (least) "
+            "| |",
+            "|---|--:|--:|--:|--:|--:|--:|---|"]
+    for line in lines:
+        ratio = "-" if line["ratio"] is None else f"{line['ratio']:.2f}"
+        verdict = "met" if line["met"] else "least" if line["ratio"] and line["ratio"] >= line["least"] else "missed"
+        text.append(f"| {line['row']} | {number(line['tern'])} | {number(line['pytorch'])} | {ratio} | "
+                    f"{spread(line['tern_spread'])} | {spread(line['pytorch_spread'])} | "
+                    f"{line['goal']:.2f} ({line['least']:.2f}) | {verdict if line['ratio'] else 'no result'} |")
+    return "\n".join(text) + "\n"
+
+
+def processor():
+    info = pathlib.Path("/proc/cpuinfo").read_text()
+
+    def field(name):
+        found = re.search(rf"^{name}\s*:\s*(.*)$", info, re.MULTILINE)
+        return found.group(1).strip() if found else ""
+
+    flags = set(field("flags").split())
+    kept = [f for f in ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16") if f in flags]
+    return {"name": field("model name"), "family": field("cpu family"), "model": field("model"), "features": kept,
+            "visible_cores": len(os.sched_getaffinity(0))}
+
+
+def git(*arguments):
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def describe(results, options, gemm, load):
+    versions = next((r["versions"] for sides in results.values() for r in sides["pytorch"] if "versions" in r), {})
+    return {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "commit": git("rev-parse", "--short", "HEAD") or "none", "uncommitted": bool(git("status", "--porcelain")),
+            "cpu": processor(), "system": platform.platform(), "threads": options.threads, "rounds": options.rounds,
+            "seconds": options.seconds, "load_before": load, "versions": versions,
+            "pytorch_gemm_gflops": gemm.get("gflops")}
+
+
+def save(folder, about, lines, results):
+    folder.mkdir(parents=True, exist_ok=True)
+    cpu = re.sub(r"[^a-z0-9]+", "-", about["cpu"]["name"].lower()).strip("-") or "cpu"
+    stem = folder / f"{about['date'][:10]}-{cpu}"
+    stem.with_suffix(".json").write_text(json.dumps({"about": about, "table": lines, "runs": results}, indent=1) + "\n")
+    gemm = about["pytorch_gemm_gflops"]
+    text = (f"# Tern and PyTorch on the CPU, {about['date'][:10]}\n\n"
+            f"{about['cpu']['name']} (family {about['cpu']['family']}, model {about['cpu']['model']}; "
+            f"{', '.join(about['cpu']['features'])}), {about['threads']} threads; commit {about['commit']}"
+            f"{' with uncommitted changes' if about['uncommitted'] else ''}; "
+            f"{', '.join(f'{k} {v}' for k, v in about['versions'].items())}; "
+            f"torch.mm fp32 {'-' if gemm is None else f'{gemm:.0f}'} GFLOP/s; load before {about['load_before']:.1f}.\n"
+            f"fp32, median of {about['rounds']} rounds of {about['seconds']:g} s in turn; real tokens a second.\n\n")
+    stem.with_suffix(".md").write_text(text + show(lines))
+    return stem
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tern", required=True, help="the program tern-bench-train")
+    parser.add_argument("--python", required=True, help="a Python with the packages of requirements.txt")
+    parser.add_argument("--rows", default=",".join(GOALS), help="comma-separated (default: all)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10, help="per measurement")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
+    options = parser.parse_args()
+    rows = options.rows.split(",")
+    unknown = [row for row in rows if row not in GOALS]
+    if unknown or options.rounds < 1 or not 1 <= options.threads <= len(os.sched_getaffinity(0)):
+        parser.error(f"unknown row {unknown[0]}; known: {', '.join(GOALS)}" if unknown
+                     else "--rounds must be 1 or more, --threads between 1 and the number of cores")
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"compare: the machine is busy (load {load:.1f}): the numbers will not mean much", file=sys.stderr)
+    pytorch = [options.python, str(HERE / "pytorch_side.py")]
+    cores = sorted(os.sched_getaffinity(0))[:options.threads]
+    gemm = run_child(pytorch + ["gemm", "--seconds", "3", "--threads", str(options.threads)], options.threads, cores,
+                     timeout=120, value="gflops")
+    results = measure({"tern": [options.tern], "pytorch": pytorch}, rows, options)
+    lines = table(results)
+    stem = save(options.results, describe(results, options, gemm, load), lines, results)
+    print(show(lines) + f"\nsaved: {stem}.json and .md")
+    return 0 if all(line["ratio"] is not None for line in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Compares Tern with PyTorch on this machine: prepares both sides, then runs compare.py with the given options.
+#   TERN_DATA=/path/to/data bench/compare/compare.sh [--rounds 3] [--seconds 10] [--threads N] [--rows a,b]
+# TERN_COMPARE_PYTHON names a Python that already has the packages, TERN_COMPARE_PROGRAM a tern-bench-train already
+# built.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+here=$root/bench/compare
+work=$root/build/compare
+
+python=${TERN_COMPARE_PYTHON:-}
+if [ -z "$python" ]; then
+  python=$work/venv/bin/python
+  wanted=$(cat "$here/requirements.txt" "$root/tests/golden/requirements.txt" | cksum)
+  if [ "$(cat "$work/installed" 2>/dev/null)" != "$wanted" ]; then
+    mkdir -p "$work"
+    python3 -m venv "$work/venv"
+    "$python" -m pip install --quiet -r "$here/requirements.txt" >&2
+    echo "$wanted" >"$work/installed"
+  fi
+fi
+
+program=${TERN_COMPARE_PROGRAM:-}
+if [ -z "$program" ]; then
+  (cd "$root" && cmake --preset release -DTERN_BUILD_BENCH=ON &&
+    cmake --build --preset release --target tern_bench_train) >&2
+  program=$root/build/release/bin/tern-bench-train
+fi
+
+exec python3 "$here/compare.py" --tern "$program" --python "$python" "$@"

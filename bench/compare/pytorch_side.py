@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""PyTorch's half of the comparison: measures one row and prints one JSON line.
+
+  pytorch_side.py ROW --seconds 10 --threads 2
+fp32, eager, Hugging Face's DistilBertForSequenceClassification with its default attention (sdpa) and random weights.
+A training step is forward, backward, clipping to norm 1 and fused AdamW, with dropout 0.1. `tokens_per_second` is the
+median over steps; where steps differ in size (imdb, tokenizer) it is all tokens over all seconds. Only real tokens
+count, never padding.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import time
+
+SIZES = {"base": (768, 6, 12), "small": (256, 4, 4), "tiny": (128, 2, 2)}  # width, layers, heads
+ROWS = {
+    "train-base-8x128": ("train", "base", 8, 128),
+    "train-base-4x512": ("train", "base", 4, 512),
+    "train-small-16x256": ("train", "small", 16, 256),
+    "train-tiny-32x256": ("train", "tiny", 32, 256),
+    "infer-base-8x128": ("infer", "base", 8, 128),
+    "infer-tiny-32x256": ("infer", "tiny", 32, 256),
+    "imdb-tiny": ("imdb", "tiny", 32, 512),    # real lengths, padded to the longest of a shuffled batch of 32
+    "imdb-small": ("imdb", "small", 16, 512),
+    "tokenizer": ("tokenizer", None, 0, 0),
+    "gemm": ("gemm", None, 0, 2048),           # the machine's fp32 matrix rate as PyTorch reaches it
+}
+REVIEWS = 1000  # evenly spread over the sorted paths of the training set
+
+
+def make_model(size, train):
+    import torch
+    import transformers
+    dim, layers, heads = SIZES[size]
+    torch.manual_seed(0)
+    config = transformers.DistilBertConfig(dim=dim, n_layers=layers, n_heads=heads, hidden_dim=4 * dim, num_labels=2,
+                                           vocab_size=30522, max_position_embeddings=512, dropout=0.1,
+                                           attention_dropout=0.1, seq_classif_dropout=0.1)
+    return transformers.DistilBertForSequenceClassification(config).train(train)
+
+
+def matrix_flops(size, lengths, passes):
+    """Floating-point operations of the matrix products of one step; backward counts twice the forward."""
+    dim, layers, _ = SIZES[size]
+    return passes * sum(layers * (24 * dim * dim * n + 4 * dim * n * n) for n in lengths)
+
+
+def measure(step, seconds, warmup=2, least=3):
+    """Calls step() -> tokens for about that long. Returns the tokens and seconds of every call."""
+    for _ in range(warmup):
+        step()
+    tokens, times = [], []
+    while sum(times) < seconds or len(times) < least:
+        start = time.perf_counter()
+        tokens.append(step())
+        times.append(time.perf_counter() - start)
+    return tokens, times
+
+
+def summary(tokens, times, equal_steps):
+    rates = [count / taken for count, taken in zip(tokens, times)]
+    mean = sum(tokens) / sum(times)
+    return {"tokens_per_second": statistics.median(rates) if equal_steps else mean,
+            "best_tokens_per_second": max(rates) if equal_steps else mean, "mean_tokens_per_second": mean,
+            "steps": len(times), "seconds": sum(times), "median_step_seconds": statistics.median(times)}
+
+
+def training_step(model):
+    import torch
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
+
+    def step(**batch):
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def full_length(kind, size, batch, length, seconds):
+    """Batches without padding, so no mask is given: PyTorch's fastest path."""
+    import torch
+    model = make_model(size, train=kind == "train")
+    batches = [{"input_ids": torch.randint(0, 30522, (batch, length))} for _ in range(8)]
+    train = training_step(model)
+    count = iter(range(1 << 62))
+
+    def step():
+        ids = batches[next(count) % len(batches)]
+        if kind == "train":
+            train(**ids, labels=ids["input_ids"][:, 0] % 2)
+        else:
+            with torch.inference_mode():
+                model(**ids).logits.sum().item()
+        return batch * length
+
+    result = summary(*measure(step, seconds), equal_steps=True)
+    flops = matrix_flops(size, [length] * batch, 3 if kind == "train" else 1)
+    return result | {"flops_per_token": flops / (batch * length),
+                     "gflops": flops / (batch * length) * result["tokens_per_second"] / 1e9}
+
+
+def data_folder():
+    folder = pathlib.Path(os.environ.get("TERN_DATA", "data"))
+    if not (folder / "aclImdb").is_dir():
+        raise SystemExit(f"pytorch_side: {folder}/aclImdb not found: set TERN_DATA to the folder that holds it")
+    return folder
+
+
+def read_reviews():
+    """REVIEWS texts and labels, every 25th of the 25,000 sorted paths aclImdb/train/{neg,pos}/*.txt."""
+    train = data_folder() / "aclImdb/train"
+    paths = [path for kind in ("neg", "pos") for path in sorted((train / kind).glob("*.txt"))]
+    paths = paths[::max(1, len(paths) // REVIEWS)][:REVIEWS]
+    return [path.read_text(encoding="utf-8") for path in paths], [int(path.parent.name == "pos") for path in paths]
+
+
+def make_tokenizer():
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(data_folder() / "bert-base-uncased/tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def imdb(size, batch, longest, seconds):
+    import torch
+    texts, labels = read_reviews()
+    tokenizer = make_tokenizer()
+    tokenizer.enable_truncation(longest)
+    rows = [torch.tensor(encoding.ids) for encoding in tokenizer.encode_batch(texts)]
+    train = training_step(make_model(size, train=True))
+    order, rng, done = [], random.Random(0), []
+
+    def step():
+        if len(order) < batch:
+            order[:] = rng.sample(range(len(rows)), len(rows))
+        chosen = [order.pop() for _ in range(batch)]
+        ids = torch.nn.utils.rnn.pad_sequence([rows[i] for i in chosen], batch_first=True)
+        lengths = torch.tensor([len(rows[i]) for i in chosen])
+        mask = (torch.arange(ids.shape[1])[None, :] < lengths[:, None]).long()
+        train(input_ids=ids, attention_mask=mask, labels=torch.tensor([labels[i] for i in chosen]))
+        done.append((int(lengths.sum()), ids.numel()))
+        return done[-1][0]
+
+    result = summary(*measure(step, seconds), equal_steps=False)
+    flops = matrix_flops(size, [len(row) for row in rows], 3) / sum(map(len, rows))
+    return result | {"padding": 1 - sum(real for real, _ in done) / sum(full for _, full in done),
+                     "flops_per_token": flops, "gflops": flops * result["tokens_per_second"] / 1e9}
+
+
+def tokenizer_row(seconds):
+    """One thread, whole reviews without truncation, no offsets (the fastest call the library has)."""
+    texts, _ = read_reviews()
+    tokenizer = make_tokenizer()
+    parts = [texts[i:i + 50] for i in range(0, len(texts), 50)]
+    sizes = [sum(len(text.encode()) for text in part) for part in parts]
+    count, read = iter(range(1 << 62)), []
+
+    def step():
+        index = next(count) % len(parts)
+        read.append(sizes[index])
+        return sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(parts[index]))
+
+    tokens, times = measure(step, seconds)
+    return summary(tokens, times, equal_steps=False) | {
+        "megabytes_per_second": sum(read[-len(times):]) / sum(times) / 1e6}
+
+
+def gemm(size, seconds):
+    import torch
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    _, times = measure(lambda: len(torch.mm(a, b)), seconds)
+    return {"gflops": 2 * size**3 / statistics.median(times) / 1e9, "best_gflops": 2 * size**3 / min(times) / 1e9,
+            "steps": len(times), "seconds": sum(times)}
+
+
+def versions():
+    from importlib.metadata import version
+    return {name: version(name) for name in ("torch", "transformers", "tokenizers")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("row", choices=ROWS)
+    parser.add_argument("--seconds", type=float, default=10, help="measured, after two steps of warm-up")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    kind, size, batch, length = ROWS[options.row]
+    # Read by the libraries when they start.
+    os.environ |= {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads),
+                   "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if kind != "tokenizer":
+        import torch
+        torch.set_num_threads(options.threads)
+    if kind == "imdb":
+        result = imdb(size, batch, length, options.seconds)
+    elif kind == "tokenizer":
+        result = tokenizer_row(options.seconds)
+    elif kind == "gemm":
+        result = gemm(length, options.seconds)
+    else:
+        result = full_length(kind, size, batch, length, options.seconds)
+    threads = 1 if kind == "tokenizer" else options.threads
+    print(json.dumps({"row": options.row, "side": "pytorch", "threads": threads} | result | {"versions": versions()}))
+
+
+if __name__ == "__main__":
+    main()

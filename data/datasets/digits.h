@@ -1,0 +1,15 @@
+#pragma once
+// Handwritten digits, embedded in the library (data/assets/README.md).
+
+#include <string>
+
+#include "tern/data/loader.h"
+
+namespace tern::data {
+
+/// 1,797 images of 8 x 8 pixels. `part`: "train" (four fifths), "test" (one fifth) or "all". The parts never change:
+/// they are stratified by class with a seed of 0. Tensors: pixels float32 [n, 64] scaled to 0..1 (row-major), classes
+/// int64 [n]. Throws Error on another part.
+TensorDataset digits(const std::string& part = "all");
+
+}  // namespace tern::data

@@ -1,0 +1,37 @@
+#pragma once
+// Small helpers around files that the data floor shares.
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tern::data {
+
+/// $XDG_CACHE_HOME/tern, or ~/.cache/tern. Empty when neither variable holds an absolute path.
+std::filesystem::path cache_directory();
+
+/// Appends a regular file's bytes to `out`. Error: the path and the system's reason.
+void read_file(const std::filesystem::path& path, std::string& out);
+
+/// Creates a folder and its parents. Error: the path and the system's reason.
+void make_folders(const std::filesystem::path& path);
+
+/// core's write_atomically of the pieces one after another; creates the folder.
+void write_file_atomically(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
+
+/// A folder of its own under `parent`, removed with its contents when this object goes.
+class TemporaryDirectory {
+ public:
+  /// Creates `parent` as needed. Error: the path and the system's reason.
+  TemporaryDirectory(const std::filesystem::path& parent, const std::string& prefix);
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace tern::data

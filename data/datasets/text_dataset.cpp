@@ -1,0 +1,26 @@
+#include "tern/data/datasets/text_dataset.h"
+
+#include <limits>
+
+#include "tern/core/check.h"
+#include "tern/data/datasets/sha256.h"
+#include "tern/data/datasets/utf8.h"
+
+namespace tern::data {
+
+void TextDataset::add(std::string_view text, int32_t label) {
+  TERN_CHECK(size() < std::numeric_limits<int32_t>::max(), name, ": more than 2^31 - 1 rows");
+  invalid_utf8 += append_valid_utf8(text, bytes);
+  offsets.push_back(bytes.size());
+  labels.push_back(label);
+}
+
+std::string TextDataset::content_hash() const {
+  Sha256 digest;
+  digest.update(static_cast<uint64_t>(size()));
+  for (int64_t row = 0; row < size(); ++row) digest.update(static_cast<uint64_t>(text(row).size()));
+  digest.update(bytes);
+  return digest.hex();
+}
+
+}  // namespace tern::data

@@ -1,0 +1,231 @@
+// load_text and its readers.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tern/core/check.h"
+#include "tern/data/datasets/delimited.h"
+#include "tern/data/datasets/files.h"
+#include "tern/data/datasets/imdb.h"
+#include "tern/data/datasets/label_index.h"
+#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/datasets/utf8.h"
+
+namespace tern::embedded {
+std::string_view amazon_cells_labelled();
+std::string_view imdb_labelled();
+std::string_view yelp_labelled();
+}  // namespace tern::embedded
+
+namespace tern::data {
+namespace fs = std::filesystem;
+namespace {
+
+struct ColumnKind {
+  const char* meaning;
+  std::vector<std::string> names;
+};
+const ColumnKind kLabelColumn = {"label", {"label", "sentiment"}};
+const ColumnKind kTextColumn = {"text", {"text", "sentence", "review"}};
+
+/// Which of the names found in a header or an object is the wanted one; errors list what was found.
+size_t find_column(const ColumnKind& kind, const std::vector<std::string>& found, const Location& where) {
+  std::vector<size_t> matches;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const std::string name = lower_ascii(trim(found[i]));
+    if (std::find(kind.names.begin(), kind.names.end(), name) != kind.names.end()) matches.push_back(i);
+  }
+  TERN_CHECK(!matches.empty(), where, ": no ", kind.meaning, " column (", join(kind.names, " or "),
+             "); found: ", join(found, ", "));
+  TERN_CHECK(matches.size() == 1, where, ": more than one ", kind.meaning, " column: ", found[matches[0]], " and ",
+             found[matches[1]], "; rename one");
+  return matches[0];
+}
+
+std::ifstream open_file(const std::string& path) {
+  std::error_code error;
+  const bool regular = fs::is_regular_file(path, error);
+  TERN_CHECK(!error && regular, "cannot open ", path, ": ", error ? error.message() : "not a regular file");
+  std::ifstream in(path, std::ios::binary);
+  TERN_CHECK(in, "cannot open ", path, ": ", std::strerror(errno));
+  return in;
+}
+
+TextDataset read_delimited(const std::string& path, char delimiter, const LoadTextOptions& options) {
+  TextDataset set;
+  set.name = path;
+  std::ifstream in = open_file(path);
+  DelimitedReader reader(in, delimiter, path);
+  std::vector<std::string> fields;
+  TERN_CHECK(reader.next(fields), path, ": the file is empty; expected a header row with a label and a text column");
+  const Location header{path, reader.line()};
+  const size_t columns = fields.size();
+  const size_t text = find_column(kTextColumn, fields, header);
+  const size_t label = find_column(kLabelColumn, fields, header);
+  LabelIndex index(options.known_labels);
+  while (reader.next(fields)) {
+    const Location where{path, reader.line()};
+    TERN_CHECK(fields.size() == columns, where, ": expected ", columns, " fields as in the header, got ",
+               fields.size());
+    set.add(fields[text], index.id(fields[label], where));
+  }
+  TERN_CHECK(set.size() > 0, path, ": no rows after the header");
+  set.label_names = index.finish(path, set.labels);
+  return set;
+}
+
+/// The label and text of one JSON object.
+void add_object(const nlohmann::json& object, const Location& where, LabelIndex& index, TextDataset& set) {
+  TERN_CHECK(object.is_object(), where, ": expected a JSON object with a label and a text, got ", object.type_name());
+  std::vector<std::string> keys;
+  for (const auto& item : object.items()) keys.push_back(item.key());
+  const auto& text = object[keys[find_column(kTextColumn, keys, where)]];
+  const auto& label = object[keys[find_column(kLabelColumn, keys, where)]];
+  TERN_CHECK(text.is_string(), where, ": the text must be a string, got ", text.type_name());
+  TERN_CHECK(label.is_string() || label.is_number_integer(), where, ": the label must be a string or an integer, got ",
+             label.is_number() ? label.dump() : label.type_name());
+  const std::string name = label.is_string() ? label.get<std::string>() : label.dump();
+  set.add(text.get_ref<const std::string&>(), index.id(name, where));
+}
+
+TextDataset read_jsonl(const std::string& path, const LoadTextOptions& options) {
+  TextDataset set;
+  set.name = path;
+  std::ifstream in = open_file(path);
+  LabelIndex index(options.known_labels);
+  std::string line, valid;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    const Location where{path, number};
+    std::string_view content = line;
+    if (number == 1 && content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
+    content = trim(content);
+    if (content.empty()) continue;
+    valid.clear();
+    set.invalid_utf8 += append_valid_utf8(content, valid);
+    nlohmann::json object;
+    try {
+      object = nlohmann::json::parse(valid);
+    } catch (const nlohmann::json::parse_error& error) {
+      fail(where, ": not valid JSON (at byte ", error.byte, " of the line)");
+    }
+    add_object(object, where, index, set);
+  }
+  TERN_CHECK(!in.bad(), path, ": reading failed");
+  TERN_CHECK(set.size() > 0, path, ": no rows; expected one JSON object a line");
+  set.label_names = index.finish(path, set.labels);
+  return set;
+}
+
+/// Names in a folder in byte order, without hidden ones.
+std::vector<fs::path> sorted_entries(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator it(folder, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    if (!it->path().filename().string().starts_with('.')) entries.push_back(it->path());
+  }
+  TERN_CHECK(!error, "cannot read the folder ", folder.string(), ": ", error.message());
+  std::sort(entries.begin(), entries.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  return entries;
+}
+
+/// Adds folder/LABEL/*.txt. Labels without a single text file do not exist.
+void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadTextOptions& options, TextDataset& set) {
+  std::string text;
+  for (const fs::path& label : sorted_entries(folder)) {
+    if (!fs::is_directory(label)) continue;
+    const std::string name = label.filename().string();
+    if (name == "unsup") {
+      if (options.log) options.log(label.string() + " is skipped: reviews without a label");
+      continue;
+    }
+    for (const fs::path& file : sorted_entries(label)) {
+      if (lower_ascii(file.extension().string()) != ".txt") continue;
+      text.clear();
+      read_file(file, text);
+      const std::string place = label.string();
+      set.add(text, index.id(name, {place}));
+    }
+  }
+}
+
+TextDataset read_folder(const std::string& path, const LoadTextOptions& options) {
+  TextDataset set;
+  set.name = path;
+  LabelIndex index(options.known_labels);
+  const std::array<std::pair<const char*, Part>, 5> parts = {{{"train", Part::kTrain},
+                                                              {"val", Part::kValidation},
+                                                              {"valid", Part::kValidation},
+                                                              {"validation", Part::kValidation},
+                                                              {"test", Part::kTest}}};
+  bool parted = false;
+  for (const auto& [name, part] : parts) {
+    const fs::path folder = fs::path(path) / name;
+    if (!fs::is_directory(folder)) continue;
+    parted = true;
+    add_label_folders(folder, index, options, set);
+    set.parts.resize(static_cast<size_t>(set.size()), part);
+  }
+  if (!parted) add_label_folders(path, index, options, set);
+  TERN_CHECK(set.size() > 0, path,
+             ": no texts found; expected train/LABEL/*.txt (and optionally test/LABEL, val/LABEL) ", "or LABEL/*.txt");
+  // Training rows alone are no split.
+  if (std::count(set.parts.begin(), set.parts.end(), Part::kTrain) == set.size()) set.parts.clear();
+  set.label_names = index.finish(path, set.labels);
+  return set;
+}
+
+TextDataset read_sentences(const LoadTextOptions& options) {
+  TextDataset set;
+  set.name = "sentences";
+  LabelIndex index(options.known_labels);
+  const std::pair<const char*, std::string_view> files[] = {
+      {"amazon_cells_labelled.txt", embedded::amazon_cells_labelled()},
+      {"imdb_labelled.txt", embedded::imdb_labelled()},
+      {"yelp_labelled.txt", embedded::yelp_labelled()},
+  };
+  for (const auto& [file, contents] : files) {
+    std::string_view rest = contents;
+    for (int64_t number = 1; !rest.empty(); ++number) {
+      // LF alone ends a line: two lines hold U+0085.
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+      const Location where{file, number};
+      TERN_CHECK(line.size() >= 2 && line[line.size() - 2] == '\t', where, ": expected a sentence, a tab and 0 or 1");
+      set.add(line.substr(0, line.size() - 2), index.id(line.back() == '0' ? "neg" : "pos", where));
+    }
+  }
+  set.label_names = index.finish(set.name, set.labels);
+  return set;
+}
+
+TextDataset read_imdb(const LoadTextOptions& options) {
+  const auto found = find_imdb();
+  TERN_CHECK(found || options.allow_download, "imdb: not found; set TERN_DATA to the folder that holds aclImdb");
+  LoadTextOptions quiet = options;
+  quiet.log = {};
+  TextDataset set = read_folder((found ? *found : fetch_imdb(options.log)).string(), quiet);
+  set.name = "imdb";
+  return set;
+}
+
+}  // namespace
+
+TextDataset load_text(const std::string& source, const LoadTextOptions& options) {
+  if (source == "imdb") return read_imdb(options);
+  if (source == "sentences") return read_sentences(options);
+  std::error_code error;
+  if (fs::is_directory(source, error)) return read_folder(source, options);
+  const std::string extension = lower_ascii(fs::path(source).extension().string());
+  if (extension == ".csv") return read_delimited(source, ',', options);
+  if (extension == ".tsv") return read_delimited(source, '\t', options);
+  if (extension == ".jsonl") return read_jsonl(source, options);
+  fail("unknown text data \"", source, "\": expected imdb, sentences, a .csv, .tsv or .jsonl file, or a folder of ",
+       "train/LABEL/*.txt");
+}
+
+}  // namespace tern::data

@@ -1,0 +1,222 @@
+#include "tern/data/datasets/token_set.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "tern/core/check.h"
+#include "tern/data/datasets/files.h"
+#include "tern/data/datasets/sha256.h"
+
+namespace tern::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kChunkRows = 256;  // what a thread takes at a time
+
+/// The start of a cache file; offsets [rows + 1] int64 and ids [ids] int32 follow, little-endian.
+struct Header {
+  char magic[8];
+  char key[64];      // SHA-256 of texts, tokenizer and options, which is the file's name too
+  char payload[64];  // SHA-256 of what follows the header
+  int64_t rows;
+  int64_t ids;
+};
+constexpr char kMagic[9] = "TERNTOK1";
+
+template <class T>
+std::string_view bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+std::string payload_digest(const TokenSet& tokens) {
+  Sha256 digest;
+  digest.update(bytes_of(tokens.offsets));
+  digest.update(bytes_of(tokens.ids));
+  return digest.hex();
+}
+
+/// Names vocabulary and options by content.
+std::string tokenizer_key(const WordPiece& tokenizer) {
+  Sha256 digest;
+  digest.update(std::string_view("WordPiece"));
+  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view token = tokenizer.token(static_cast<int32_t>(id));
+    digest.update(static_cast<uint64_t>(token.size()));
+    digest.update(token);
+  }
+  const WordPieceOptions& options = tokenizer.options();
+  digest.update(uint64_t{options.lowercase});
+  digest.update(uint64_t{options.strip_accents.value_or(options.lowercase)});
+  digest.update(uint64_t{options.split_cjk});
+  digest.update(uint64_t{options.max_word_chars});
+  return digest.hex();
+}
+
+std::string cache_key(const TextDataset& set, const TokenizeOptions& options) {
+  Sha256 digest;
+  digest.update(std::string_view(kMagic));
+  digest.update(set.content_hash());
+  digest.update(sha256(options.tokenizer_key));
+  for (const int64_t number : {options.max_length, int64_t{options.first_id}, int64_t{options.last_id}}) {
+    digest.update(static_cast<uint64_t>(number));
+  }
+  return digest.hex();
+}
+
+/// The cached ids, or nothing where the file is absent, damaged or of something else.
+std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key, int64_t rows, int64_t max_length) {
+  std::error_code error;
+  const uintmax_t size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
+  std::ifstream in(path, std::ios::binary);
+  Header header{};
+  if (error || !in.read(reinterpret_cast<char*>(&header), sizeof header)) return std::nullopt;
+  const bool ours = std::memcmp(header.magic, kMagic, sizeof header.magic) == 0 &&
+                    std::string_view(header.key, sizeof header.key) == key && header.rows == rows && header.ids >= 0;
+  const uintmax_t room = size - std::min<uintmax_t>(size, sizeof header + (static_cast<uintmax_t>(rows) + 1) * 8);
+  if (!ours || room != static_cast<uintmax_t>(header.ids) * 4 || room / 4 != static_cast<uintmax_t>(header.ids)) {
+    return std::nullopt;
+  }
+  TokenSet tokens;
+  tokens.offsets.resize(static_cast<size_t>(rows) + 1);
+  tokens.ids.resize(static_cast<size_t>(header.ids));
+  in.read(reinterpret_cast<char*>(tokens.offsets.data()), static_cast<std::streamsize>(tokens.offsets.size() * 8));
+  in.read(reinterpret_cast<char*>(tokens.ids.data()), static_cast<std::streamsize>(tokens.ids.size() * 4));
+  if (!in || payload_digest(tokens) != std::string_view(header.payload, sizeof header.payload)) return std::nullopt;
+  bool good = tokens.offsets.front() == 0 && tokens.offsets.back() == header.ids;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t length = tokens.offsets[row + 1] - tokens.offsets[row];
+    good = good && length >= 2 && length <= max_length;
+  }
+  return good ? std::optional(std::move(tokens)) : std::nullopt;
+}
+
+void write_cache(const fs::path& path, const std::string& key, const TokenSet& tokens) {
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof header.magic);
+  std::memcpy(header.key, key.data(), sizeof header.key);
+  std::memcpy(header.payload, payload_digest(tokens).data(), sizeof header.payload);
+  header.rows = tokens.size();
+  header.ids = static_cast<int64_t>(tokens.ids.size());
+  const std::string_view start(reinterpret_cast<const char*>(&header), sizeof header);
+  write_file_atomically(path, {start, bytes_of(tokens.offsets), bytes_of(tokens.ids)});
+}
+
+/// Rows [begin, end) encoded, framed and truncated.
+TokenSet encode_rows(const TextDataset& set, const Encode& encode, const TokenizeOptions& options, int64_t begin,
+                     int64_t end) {
+  TokenSet tokens;
+  for (int64_t row = begin; row < end; ++row) {
+    tokens.ids.push_back(options.first_id);
+    encode(set.text(row), tokens.ids);
+    const int64_t most = tokens.offsets.back() + options.max_length - 1;
+    if (static_cast<int64_t>(tokens.ids.size()) > most) tokens.ids.resize(static_cast<size_t>(most));
+    tokens.ids.push_back(options.last_id);
+    tokens.offsets.push_back(static_cast<int64_t>(tokens.ids.size()));
+  }
+  return tokens;
+}
+
+/// Runs work(chunk) for every chunk on several threads; rethrows the exception of the lowest chunk.
+template <class Work>
+void for_chunks(int64_t chunks, int threads, const Work& work) {
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(chunks));
+  std::atomic<int64_t> next = 0;
+  std::atomic<bool> stop = false;
+  const auto run = [&] {
+    for (int64_t chunk; !stop && (chunk = next++) < chunks;) {
+      try {
+        work(chunk);
+      } catch (...) {
+        errors[chunk] = std::current_exception();
+        stop = true;  // chunks are taken in order: every lower one is done or under way
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int64_t i = 1; i < std::min<int64_t>(threads, chunks); ++i) others.emplace_back(run);
+    run();
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+TokenSet encode_all(const TextDataset& set, const Encode& encode, const TokenizeOptions& options) {
+  const int64_t chunks = (set.size() + kChunkRows - 1) / kChunkRows;
+  std::vector<TokenSet> parts(static_cast<size_t>(chunks));
+  const int threads =
+      options.threads > 0 ? options.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  for_chunks(chunks, threads, [&](int64_t chunk) {
+    parts[chunk] =
+        encode_rows(set, encode, options, chunk * kChunkRows, std::min(set.size(), (chunk + 1) * kChunkRows));
+  });
+  TokenSet tokens;
+  size_t total = 0;
+  for (const TokenSet& part : parts) total += part.ids.size();
+  tokens.ids.reserve(total);
+  tokens.offsets.reserve(static_cast<size_t>(set.size()) + 1);
+  for (TokenSet& part : parts) {
+    const int64_t base = tokens.offsets.back();
+    for (int64_t row = 0; row < part.size(); ++row) tokens.offsets.push_back(base + part.offsets[row + 1]);
+    tokens.ids.insert(tokens.ids.end(), part.ids.begin(), part.ids.end());
+    part = {};
+  }
+  return tokens;
+}
+
+fs::path cache_path(const std::string& key) {
+  const fs::path folder = cache_directory();
+  return folder.empty() ? folder : folder / "tokens" / (key + ".tokens");
+}
+
+}  // namespace
+
+std::vector<int32_t> TokenSet::lengths() const {
+  std::vector<int32_t> lengths(static_cast<size_t>(size()));
+  for (int64_t i = 0; i < size(); ++i) lengths[i] = static_cast<int32_t>(offsets[i + 1] - offsets[i]);
+  return lengths;
+}
+
+fs::path token_cache_path(const TextDataset& set, const TokenizeOptions& options) {
+  return options.tokenizer_key.empty() ? fs::path() : cache_path(cache_key(set, options));
+}
+
+TokenSet tokenize(const TextDataset& set, const Encode& encode, const TokenizeOptions& options) {
+  TERN_CHECK(options.max_length >= 2, "tokenize: max_length must be at least 2 (both special tokens), got ",
+             options.max_length);
+  if (options.tokenizer_key.empty()) return encode_all(set, encode, options);
+  const std::string key = cache_key(set, options);
+  const fs::path path = cache_path(key);
+  if (path.empty()) {
+    if (options.log) options.log("token ids are not cached: neither XDG_CACHE_HOME nor HOME is set");
+    return encode_all(set, encode, options);
+  }
+  if (auto cached = read_cache(path, key, set.size(), options.max_length)) return std::move(*cached);
+  TokenSet tokens = encode_all(set, encode, options);
+  try {
+    write_cache(path, key, tokens);
+  } catch (const Error& error) {
+    if (options.log) options.log(std::string("token ids are not cached: ") + error.what());
+  }
+  return tokens;
+}
+
+TokenSet tokenize(const TextDataset& set, const WordPiece& tokenizer, int64_t max_length,
+                  const std::function<void(const std::string&)>& log) {
+  TokenizeOptions options;
+  options.max_length = max_length;
+  options.first_id = tokenizer.cls_id();
+  options.last_id = tokenizer.sep_id();
+  options.tokenizer_key = tokenizer_key(tokenizer);
+  options.log = log;
+  return tokenize(
+      set, [&](std::string_view text, std::vector<int32_t>& ids) { tokenizer.encode(text, ids); }, options);
+}
+
+}  // namespace tern::data

@@ -1,0 +1,57 @@
+#pragma once
+// Token ids of a text set, and their cache on disk.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/tokenizers/wordpiece.h"
+
+namespace tern::data {
+
+/// Token ids of every row, one row after another.
+struct TokenSet {
+  std::vector<int32_t> ids;
+  std::vector<int64_t> offsets = {0};  // [size() + 1]
+
+  int64_t size() const { return static_cast<int64_t>(offsets.size()) - 1; }
+  std::span<const int32_t> row(int64_t row) const {
+    return std::span(ids).subspan(static_cast<size_t>(offsets[row]),
+                                  static_cast<size_t>(offsets[row + 1] - offsets[row]));
+  }
+  /// Tokens of every row.
+  std::vector<int32_t> lengths() const;
+};
+
+/// Appends a text's ids, without special tokens. Called from several threads at a time.
+using Encode = std::function<void(std::string_view text, std::vector<int32_t>& ids)>;
+
+struct TokenizeOptions {
+  int64_t max_length = 512;  // tokens a row at most, both special tokens included; at least 2
+  int32_t first_id = 0;      // before every text: [CLS]
+  int32_t last_id = 0;       // after every text, also a truncated one: [SEP]
+  int threads = 0;           // 0: one for each hardware thread
+  /// Names the vocabulary and every option of the tokenizer, by content (a hash). Empty: no cache.
+  std::string tokenizer_key = {};
+  std::function<void(const std::string&)> log = {};
+};
+
+/// [first, ids..., last] of every text, truncated to max_length: from the cache, or encoded by `threads` threads and
+/// put there. The result does not depend on the number of threads. The cache is a file in cache_directory()/tokens,
+/// named by a SHA-256 of texts, tokenizer key and options; a damaged one is rewritten, and where it cannot be written
+/// there is none, which `log` hears in one line. Throws what `encode` throws (of the first failing row).
+TokenSet tokenize(const TextDataset& set, const Encode& encode, const TokenizeOptions& options);
+
+/// The same by a WordPiece tokenizer, with its [CLS], [SEP] and key.
+TokenSet tokenize(const TextDataset& set, const WordPiece& tokenizer, int64_t max_length,
+                  const std::function<void(const std::string&)>& log = {});
+
+/// The cache file of tokenize(); empty without a tokenizer key or cache folder.
+std::filesystem::path token_cache_path(const TextDataset& set, const TokenizeOptions& options);
+
+}  // namespace tern::data

@@ -1,0 +1,75 @@
+#pragma once
+// Batches of a map-style data set, shuffled by seed and epoch and made ahead by worker threads.
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "tern/core/tensor.h"
+#include "tern/data/loader_stream.h"
+#include "tern/data/samplers/batch_plan.h"
+
+namespace tern::data {
+
+/// Samples by index. get() and get_batch() are called from several threads at a time and must depend on the index
+/// alone.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;
+  /// The tensors of one sample, without a batch dimension: {image, label}.
+  virtual std::vector<Tensor> get(int64_t index) const = 0;
+  /// The tensors of a batch. By default get() of every index, stacked along a new first dimension; all samples must
+  /// have as many tensors, of the same shapes and dtypes, contiguous on the CPU.
+  virtual std::vector<Tensor> get_batch(std::span<const int32_t> indices) const;
+};
+
+/// Tensors whose first dimension counts samples: {inputs [n, ...], labels [n]}. On the CPU.
+class TensorDataset final : public Dataset {
+ public:
+  explicit TensorDataset(std::vector<Tensor> tensors);
+  int64_t size() const override { return tensors_[0].size(0); }
+  /// Views, no copies.
+  std::vector<Tensor> get(int64_t index) const override;
+  std::vector<Tensor> get_batch(std::span<const int32_t> indices) const override;
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+
+ private:
+  std::vector<Tensor> tensors_;
+};
+
+struct LoaderOptions {
+  int64_t batch_size = 1;
+  bool shuffle = false;
+  bool drop_last = false;  // leave out a last batch that is not full
+  int workers = 2;         // 0: in the consumer's thread
+  int64_t prefetch = 0;    // batches ahead; 0: two for each worker
+  uint64_t seed = 0;
+};
+
+/// for (const auto& batch : loader.epoch(e)) uses batch[0], batch[1], ... Content and order depend on the data, the
+/// batch size, seed and epoch, never on the number of workers. What a data set throws reaches the loop at that batch.
+class Loader {
+ public:
+  Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options = {});
+  /// Takes a data set by value.
+  template <class D>
+  requires std::derived_from<std::remove_cvref_t<D>, Dataset>
+  explicit Loader(D&& dataset, const LoaderOptions& options = {})
+      : Loader(std::make_shared<const std::remove_cvref_t<D>>(std::forward<D>(dataset)), options) {}
+
+  int64_t size() const { return dataset_->size(); }
+  /// Batches an epoch.
+  int64_t steps() const;
+  /// The batches of an epoch >= 0, from `first_step` on. The stream may outlive the loader.
+  BatchStream<std::vector<Tensor>> epoch(int64_t epoch, int64_t first_step = 0) const;
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+  LoaderOptions options_;
+};
+
+}  // namespace tern::data

@@ -1,0 +1,142 @@
+#pragma once
+// Batches made ahead by worker threads and handed out in order.
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tern/core/check.h"
+
+namespace tern::data {
+
+struct StreamOptions {
+  int workers = 2;       // 0: batches are made in the consumer's thread, one when it is asked for
+  int64_t prefetch = 0;  // batches finished or in work ahead of the consumer; 0: two for each worker
+};
+
+/// The batches make(begin) .. make(end - 1), in this order whatever the number of workers. `make` runs on several
+/// threads at a time, so it must depend on its argument alone. At most `prefetch` batches are held beside the one in
+/// use. What make(i) throws is thrown to the consumer when it asks for batch i. A stream can be left at any time: its
+/// destructor lets the batches in work finish and joins.
+template <class Batch>
+class BatchStream {
+ public:
+  using Make = std::function<Batch(int64_t step)>;
+
+  BatchStream(int64_t begin, int64_t end, Make make, const StreamOptions& options)
+      : shared_(std::make_unique<Shared>()), begin_(begin), end_(end), consumed_(begin) {
+    TERN_CHECK(options.workers >= 0 && options.prefetch >= 0, "loader: workers and prefetch must be >= 0, got ",
+               options.workers, " and ", options.prefetch);
+    shared_->make = std::move(make);
+    shared_->next = begin;
+    shared_->end = end;
+    const int64_t workers = std::min<int64_t>(options.workers, end - begin);
+    const int64_t prefetch = options.prefetch > 0 ? options.prefetch : 2 * std::max<int64_t>(workers, 1);
+    shared_->allowed = begin + prefetch;
+    shared_->slots.resize(static_cast<size_t>(prefetch));
+    Shared* shared = shared_.get();
+    for (int64_t i = 0; i < workers; ++i) shared_->workers.emplace_back([shared] { shared->work(); });
+  }
+
+  int64_t size() const { return end_ - begin_; }
+
+  /// The next batch, or nothing at the end.
+  std::optional<Batch> next() {
+    if (consumed_ >= end_) return std::nullopt;
+    const int64_t step = consumed_++;
+    return shared_->workers.empty() ? shared_->make(step) : shared_->take(step);
+  }
+
+  class Iterator {
+   public:
+    explicit Iterator(BatchStream* stream) : stream_(stream) { ++*this; }
+    Batch& operator*() const { return *stream_->current_; }
+    Batch* operator->() const { return &*stream_->current_; }
+    Iterator& operator++() {
+      stream_->current_.reset();  // its memory serves the next
+      stream_->current_ = stream_->next();
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t) const { return !stream_->current_; }
+
+   private:
+    BatchStream* stream_;
+  };
+  Iterator begin() { return Iterator(this); }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  struct Slot {
+    std::optional<Batch> batch;
+    std::exception_ptr error;
+  };
+
+  /// What workers and consumer share; at a fixed address, so that the stream can be moved.
+  struct Shared {
+    Make make;
+    std::mutex mutex;
+    std::condition_variable room, ready;
+    int64_t next = 0;     // the next batch no worker has taken
+    int64_t allowed = 0;  // workers may take batches below this
+    int64_t end = 0;
+    bool stop = false;
+    std::vector<Slot> slots;  // batch i is in slot i % slots.size()
+    std::vector<std::jthread> workers;
+
+    ~Shared() {
+      {
+        const std::lock_guard lock(mutex);
+        stop = true;
+      }
+      room.notify_all();
+      workers.clear();  // joins
+    }
+
+    void work() {
+      for (;;) {
+        std::unique_lock lock(mutex);
+        room.wait(lock, [&] { return stop || next >= end || next < allowed; });
+        if (stop || next >= end) return;
+        const int64_t step = next++;
+        lock.unlock();
+        Slot slot;
+        try {
+          slot.batch.emplace(make(step));
+        } catch (...) {
+          slot.error = std::current_exception();
+        }
+        lock.lock();
+        slots[static_cast<size_t>(step) % slots.size()] = std::move(slot);
+        lock.unlock();
+        ready.notify_one();
+      }
+    }
+
+    std::optional<Batch> take(int64_t step) {
+      std::unique_lock lock(mutex);
+      Slot& slot = slots[static_cast<size_t>(step) % slots.size()];
+      ready.wait(lock, [&] { return slot.batch || slot.error; });
+      Slot taken = std::exchange(slot, Slot());
+      ++allowed;
+      lock.unlock();
+      room.notify_one();
+      if (taken.error) std::rethrow_exception(taken.error);
+      return std::move(taken.batch);
+    }
+  };
+
+  std::unique_ptr<Shared> shared_;
+  int64_t begin_, end_, consumed_;
+  std::optional<Batch> current_;
+};
+
+}  // namespace tern::data

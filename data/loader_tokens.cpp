@@ -1,0 +1,173 @@
+#include "tern/data/loader_tokens.h"
+
+#include <algorithm>
+
+#include "tern/core/check.h"
+
+namespace tern::data {
+
+struct TokenLoader::State {
+  std::shared_ptr<const TokenSet> tokens;
+  std::vector<int32_t> labels;
+  BatchPlan plan;
+  TokenLoaderOptions options;
+
+  TokenBatch make(int64_t epoch, int64_t step) const;
+};
+
+namespace {
+
+/// How many rows and sequences a batch gets.
+struct Layout {
+  int64_t rows = 0;
+  int64_t sequences = 0;
+  int64_t stride = 0;  // padded: rows of every sequence; packed: 0
+};
+
+int64_t row_key(int64_t data_row, int64_t position) {
+  return static_cast<int64_t>((static_cast<uint64_t>(data_row) << 32) | static_cast<uint64_t>(position));
+}
+
+/// Writes a batch's rows from the front.
+class RowWriter {
+ public:
+  RowWriter(const TokenBatch& batch, int32_t pad_id)
+      : tokens_(batch.tokens.data<int32_t>()),
+        positions_(batch.positions.data<int32_t>()),
+        keys_(batch.row_keys.data<int64_t>()),
+        mask_(batch.padded() ? batch.key_mask.data<uint8_t>() : nullptr),
+        pad_id_(pad_id) {}
+
+  int64_t rows() const { return rows_; }
+
+  /// A sequence in `room` rows.
+  void sequence(std::span<const int32_t> ids, int64_t room, int64_t data_row) {
+    for (int64_t position = 0; position < room; ++position) {
+      const bool real = position < static_cast<int64_t>(ids.size());
+      add(real ? ids[static_cast<size_t>(position)] : pad_id_, position, row_key(data_row, position), real);
+    }
+  }
+
+  /// Rows up to `end` that belong to no row of the data set; positions restart after `stride` rows (0: all are 0).
+  void filler(int64_t end, int64_t stride) {
+    const int64_t begin = rows_;
+    while (rows_ < end) add(pad_id_, stride > 0 ? (rows_ - begin) % stride : 0, row_key(-1, rows_), false);
+  }
+
+ private:
+  void add(int32_t token, int64_t position, int64_t key, bool real) {
+    tokens_[rows_] = token;
+    positions_[rows_] = static_cast<int32_t>(position);
+    keys_[rows_] = key;
+    if (mask_ != nullptr) mask_[rows_] = real;
+    ++rows_;
+  }
+
+  int32_t* tokens_;
+  int32_t* positions_;
+  int64_t* keys_;
+  uint8_t* mask_;
+  int32_t pad_id_;
+  int64_t rows_ = 0;
+};
+
+}  // namespace
+
+TokenBatch TokenLoader::State::make(int64_t epoch, int64_t step) const {
+  const std::span<const int32_t> rows = plan.epoch(epoch).batch(step);
+  const BatchPlanOptions& planned = plan.options();
+  const bool packed = planned.batch_tokens > 0;
+  TokenBatch batch;
+  batch.rows.assign(rows.begin(), rows.end());
+  batch.epoch = epoch;
+  batch.step = step;
+  for (const int32_t row : rows) {
+    const int64_t length = static_cast<int64_t>(tokens->row(row).size());
+    batch.real_tokens += length;
+    batch.max_length = std::max(batch.max_length, length);
+  }
+  Layout layout{batch.real_tokens, static_cast<int64_t>(rows.size()), 0};
+  if (options.fixed_capacity) {
+    batch.max_length = plan.longest();
+    layout.sequences = packed ? plan.most_sequences() : planned.batch_size;
+    layout.rows = planned.batch_tokens;
+  }
+  if (!packed) layout.stride = batch.max_length;
+  if (!packed) layout.rows = layout.sequences * layout.stride;
+
+  batch.tokens = empty({layout.rows}, {.dtype = DType::kInt32});
+  batch.positions = empty({layout.rows}, {.dtype = DType::kInt32});
+  batch.row_keys = empty({layout.rows}, {.dtype = DType::kInt64});
+  batch.offsets = empty({layout.sequences + 1}, {.dtype = DType::kInt32});
+  batch.first_rows = empty({layout.sequences}, {.dtype = DType::kInt64});
+  batch.labels = empty({layout.sequences}, {.dtype = DType::kInt64});
+  if (!packed) batch.key_mask = empty({layout.rows}, {.dtype = DType::kUInt8});
+
+  RowWriter writer(batch, options.pad_id);
+  int32_t* offsets = batch.offsets.data<int32_t>();
+  int64_t* first_rows = batch.first_rows.data<int64_t>();
+  int64_t* sequence_labels = batch.labels.data<int64_t>();
+  offsets[0] = 0;
+  for (int64_t s = 0; s < layout.sequences; ++s) {
+    first_rows[s] = writer.rows();
+    if (s < static_cast<int64_t>(rows.size())) {
+      const std::span<const int32_t> ids = tokens->row(rows[s]);
+      writer.sequence(ids, packed ? static_cast<int64_t>(ids.size()) : layout.stride, rows[s]);
+      sequence_labels[s] = labels[rows[s]];
+    } else {
+      writer.filler(writer.rows() + layout.stride, layout.stride);
+      if (packed) first_rows[s] = 0;
+      sequence_labels[s] = kIgnoredLabel;
+    }
+    offsets[s + 1] = static_cast<int32_t>(writer.rows());
+  }
+  writer.filler(layout.rows, 0);
+  return batch;
+}
+
+TokenLoader::TokenLoader(std::shared_ptr<const TokenSet> tokens, std::vector<int32_t> labels, BatchPlan plan,
+                         const TokenLoaderOptions& options) {
+  TERN_CHECK(tokens != nullptr, "token loader: no tokens");
+  TERN_CHECK(static_cast<int64_t>(labels.size()) == tokens->size(), "token loader: ", tokens->size(),
+             " token rows, but ", labels.size(), " labels");
+  TERN_CHECK(options.workers >= 0 && options.prefetch >= 0, "token loader: workers and prefetch must be >= 0, got ",
+             options.workers, " and ", options.prefetch);
+  const BatchPlanOptions& planned = plan.options();
+  const int64_t most_rows = planned.batch_tokens > 0 ? planned.batch_tokens : planned.batch_size * plan.longest();
+  TERN_CHECK(most_rows <= INT32_MAX, "token loader: a batch of ", most_rows, " token rows is beyond 2^31 - 1");
+  for (int64_t epoch = 0; epoch < plan.epochs(); ++epoch) {
+    for (const int32_t row : plan.epoch(epoch).rows) {
+      TERN_CHECK(row >= 0 && row < tokens->size(), "token loader: the plan names row ", row, " of ", tokens->size());
+      TERN_CHECK(static_cast<int64_t>(tokens->row(row).size()) <= plan.longest(),
+                 "token loader: the plan was made for other lengths (row ", row, ")");
+    }
+  }
+  state_ = std::make_shared<const State>(State{std::move(tokens), std::move(labels), std::move(plan), options});
+}
+
+const BatchPlan& TokenLoader::plan() const { return state_->plan; }
+
+BatchStream<TokenBatch> TokenLoader::epoch(int64_t epoch, int64_t first_step) const {
+  const int64_t steps = state_->plan.steps(epoch);
+  TERN_CHECK(first_step >= 0 && first_step <= steps, "token loader: step ", first_step, " of ", steps);
+  return BatchStream<TokenBatch>(first_step, steps,
+                                 [state = state_, epoch](int64_t step) { return state->make(epoch, step); },
+                                 {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
+}
+
+TokenBatch TokenLoader::batch(int64_t epoch, int64_t step) const {
+  TERN_CHECK(step >= 0 && step < state_->plan.steps(epoch), "token loader: step ", step, " of ",
+             state_->plan.steps(epoch));
+  return state_->make(epoch, step);
+}
+
+TokenBatch TokenBatch::to(Device device) const {
+  TokenBatch moved = *this;
+  for (Tensor* tensor : {&moved.tokens, &moved.offsets, &moved.first_rows, &moved.positions, &moved.row_keys,
+                         &moved.labels, &moved.key_mask}) {
+    if (tensor->defined()) *tensor = tensor->to(device);
+  }
+  return moved;
+}
+
+}  // namespace tern::data

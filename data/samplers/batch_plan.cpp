@@ -1,0 +1,142 @@
+#include "tern/data/samplers/batch_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tern/core/check.h"
+#include "tern/data/samplers/shuffle.h"
+
+namespace tern::data {
+namespace {
+
+constexpr int64_t kStretchBatches = 50;
+
+void check(std::span<const int32_t> rows, std::span<const int32_t> lengths, const BatchPlanOptions& options) {
+  TERN_CHECK(
+      options.batch_size >= 0 && options.batch_tokens >= 0 && (options.batch_size > 0) != (options.batch_tokens > 0),
+      "batch plan: give either a batch size or a token budget, positive (got ", options.batch_size, " and ",
+      options.batch_tokens, ")");
+  TERN_CHECK(options.max_sequences >= 0 && options.window >= 1,
+             "batch plan: max_sequences must be >= 0 and window >= 1");
+  if (lengths.empty() && options.batch_size > 0 && !options.group_by_length) return;
+  for (const int32_t row : rows) {
+    TERN_CHECK(row >= 0 && static_cast<size_t>(row) < lengths.size(), "batch plan: row ", row, " of ", lengths.size());
+    TERN_CHECK(options.batch_size > 0 || lengths[row] <= options.batch_tokens, "a batch of ", options.batch_tokens,
+               " tokens cannot hold the longest sequence (", lengths[row], " tokens): raise --batch-tokens or lower ",
+               "--max-length");
+  }
+}
+
+void plan_padded(std::vector<int32_t> order, std::span<const int32_t> lengths, const BatchPlanOptions& options,
+                 int64_t epoch, EpochPlan& plan) {
+  const int64_t n = static_cast<int64_t>(order.size());
+  const auto longer = [&](int32_t a, int32_t b) { return lengths[a] > lengths[b]; };
+  if (options.group_by_length) {
+    const int64_t stretch = options.shuffle ? std::min(n, kStretchBatches * std::min(n, options.batch_size)) : n;
+    for (int64_t begin = 0; begin < n; begin += stretch) {
+      std::stable_sort(order.begin() + begin, order.begin() + std::min(n, begin + stretch), longer);
+    }
+  }
+  std::vector<int64_t> begins;
+  for (int64_t begin = 0; begin < n; begin += std::min(n, options.batch_size)) begins.push_back(begin);
+  if (options.drop_last && n % options.batch_size != 0) begins.pop_back();
+  if (options.group_by_length && options.shuffle && !begins.empty()) {
+    shuffle(std::span(begins), RandomStream(options.seed, Draw::kBatchOrder, static_cast<uint64_t>(epoch)));
+    // Rows are sorted inside a stretch, so a batch's first row is its longest.
+    const auto longest = std::max_element(begins.begin(), begins.end(),
+                                          [&](int64_t a, int64_t b) { return lengths[order[a]] < lengths[order[b]]; });
+    std::iter_swap(begins.begin(), longest);
+  }
+  for (const int64_t begin : begins) {
+    const int64_t end = std::min(n, begin + std::min(n, options.batch_size));
+    plan.rows.insert(plan.rows.end(), order.begin() + begin, order.begin() + end);
+    plan.starts.push_back(static_cast<int64_t>(plan.rows.size()));
+  }
+}
+
+void plan_packed(const std::vector<int32_t>& order, std::span<const int32_t> lengths, const BatchPlanOptions& options,
+                 EpochPlan& plan) {
+  // `line` holds the rows that wait, at most `window` of them, in shuffled order.
+  std::vector<int32_t> line;
+  size_t next = 0;
+  while (next < order.size() || !line.empty()) {
+    int64_t room = options.batch_tokens;
+    int64_t sequences = 0;
+    for (;;) {
+      while (static_cast<int64_t>(line.size()) < options.window && next < order.size()) line.push_back(order[next++]);
+      if (line.empty() || (options.max_sequences > 0 && sequences == options.max_sequences)) break;
+      size_t chosen = 0;
+      if (lengths[line[0]] > room) {
+        // The longest that fits; the first of equals.
+        chosen = line.size();
+        for (size_t i = 0; i < line.size(); ++i) {
+          const bool better = chosen == line.size() || lengths[line[i]] > lengths[line[chosen]];
+          if (lengths[line[i]] <= room && better) chosen = i;
+        }
+        if (chosen == line.size()) break;
+      }
+      room -= lengths[line[chosen]];
+      ++sequences;
+      plan.rows.push_back(line[chosen]);
+      line.erase(line.begin() + static_cast<std::ptrdiff_t>(chosen));
+    }
+    plan.starts.push_back(static_cast<int64_t>(plan.rows.size()));
+  }
+}
+
+}  // namespace
+
+EpochPlan plan_epoch(std::span<const int32_t> rows, std::span<const int32_t> lengths, const BatchPlanOptions& options,
+                     int64_t epoch) {
+  check(rows, lengths, options);
+  std::vector<int32_t> order(rows.begin(), rows.end());
+  if (options.shuffle) {
+    shuffle(std::span(order), RandomStream(options.seed, Draw::kEpoch, static_cast<uint64_t>(epoch)));
+  }
+  EpochPlan plan;
+  plan.rows.reserve(order.size());
+  if (options.batch_size > 0) {
+    plan_padded(std::move(order), lengths, options, epoch, plan);
+  } else {
+    plan_packed(order, lengths, options, plan);
+  }
+  return plan;
+}
+
+BatchPlan::BatchPlan(std::span<const int32_t> rows, std::span<const int32_t> lengths, const BatchPlanOptions& options,
+                     int64_t epochs)
+    : options_(options) {
+  TERN_CHECK(epochs >= 0, "batch plan: the number of epochs must not be negative, got ", epochs);
+  int64_t tokens = 0, computed = 0;
+  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+    // Without a shuffle every epoch is the first.
+    epochs_.push_back(epoch > 0 && !options.shuffle ? epochs_.front() : plan_epoch(rows, lengths, options, epoch));
+    const EpochPlan& plan = epochs_.back();
+    for (int64_t step = 0; step < plan.steps(); ++step) {
+      const std::span<const int32_t> batch = plan.batch(step);
+      const int64_t sequences = static_cast<int64_t>(batch.size());
+      most_sequences_ = std::max(most_sequences_, sequences);
+      if (lengths.empty()) continue;
+      int64_t longest = 0;
+      for (const int32_t row : batch) {
+        tokens += lengths[row];
+        longest = std::max<int64_t>(longest, lengths[row]);
+      }
+      longest_ = std::max(longest_, longest);
+      computed += options.batch_tokens > 0 ? options.batch_tokens : sequences * longest;
+    }
+  }
+  if (computed > 0) fill_ = static_cast<double>(tokens) / static_cast<double>(computed);
+}
+
+const EpochPlan& BatchPlan::epoch(int64_t epoch) const {
+  TERN_CHECK(epoch >= 0 && epoch < epochs(), "batch plan: epoch ", epoch, " of ", epochs());
+  return epochs_[static_cast<size_t>(epoch)];
+}
+
+int64_t BatchPlan::total_steps() const {
+  return std::accumulate(epochs_.begin(), epochs_.end(), int64_t{0},
+                         [](int64_t sum, const EpochPlan& plan) { return sum + plan.steps(); });
+}
+
+}  // namespace tern::data

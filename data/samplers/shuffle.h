@@ -1,0 +1,43 @@
+#pragma once
+// Reproducible shuffles: the same on every machine (std::shuffle's result depends on the standard library).
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "tern/kernels/random.h"
+
+namespace tern::data {
+
+/// What random numbers are drawn for: each use of one seed has a stream of its own, apart from dropout's too.
+enum class Draw : uint32_t { kSplit = 0x64617461, kHoldOut, kFold, kEpoch, kBatchOrder };
+
+/// 64-bit numbers of Philox (kernels/random.h) at counters 0, 1, 2, ... under (seed, draw, index).
+class RandomStream {
+ public:
+  RandomStream(uint64_t seed, Draw draw, uint64_t index)
+      : key_(kernels::philox_key({seed, index})), lane_(static_cast<uint32_t>(draw)) {}
+
+  /// Uniform in 0 .. bound - 1, without bias (Lemire, "Fast random integer generation in an interval", 2019).
+  uint64_t below(uint64_t bound) {
+    for (;;) {
+      const kernels::Philox4 words = kernels::philox(key_, counter_++, lane_, 0);
+      const uint64_t number = (static_cast<uint64_t>(words.word[1]) << 32) | words.word[0];
+      const auto product = static_cast<unsigned __int128>(number) * bound;
+      if (static_cast<uint64_t>(product) >= (0 - bound) % bound) return static_cast<uint64_t>(product >> 64);
+    }
+  }
+
+ private:
+  uint64_t key_;
+  uint32_t lane_;
+  uint64_t counter_ = 0;
+};
+
+/// Fisher-Yates from the end: every order is equally likely.
+template <class T>
+void shuffle(std::span<T> items, RandomStream stream) {
+  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[stream.below(i)]);
+}
+
+}  // namespace tern::data

@@ -1,0 +1,181 @@
+#include "tern/data/samplers/split.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <string_view>
+#include <tuple>
+
+#include "tern/core/check.h"
+#include "tern/data/samplers/shuffle.h"
+
+namespace tern::data {
+namespace {
+
+constexpr const char* kForms =
+    "; accepted: official, 80/10/10 (percent), 0.8/0.1/0.1, 35000/5000/10000 (rows of train/validation/test), all";
+
+std::vector<int32_t> range(int64_t begin, int64_t end) {
+  std::vector<int32_t> rows(static_cast<size_t>(end - begin));
+  std::iota(rows.begin(), rows.end(), static_cast<int32_t>(begin));
+  return rows;
+}
+
+/// The rows in shuffled order, class after class, dealt like cards into `hands` piles: each pile has every class's
+/// share up to one row, and the piles' sizes differ by at most one.
+std::vector<int32_t> stratified_deal(const std::vector<int32_t>& rows, const std::vector<int32_t>& labels,
+                                     int64_t hands, RandomStream stream) {
+  std::vector<int32_t> order = range(0, static_cast<int64_t>(rows.size()));
+  shuffle(std::span(order), stream);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return labels[rows[a]] < labels[rows[b]]; });
+  std::vector<int32_t> hand(rows.size());
+  for (size_t i = 0; i < order.size(); ++i) hand[order[i]] = static_cast<int32_t>(i % static_cast<size_t>(hands));
+  return hand;
+}
+
+struct Numbers {
+  std::array<double, 3> value{};
+  bool decimal = false;
+};
+
+/// "a/b/c", three numbers that are not negative.
+bool parse_three(const std::string& spec, Numbers& numbers) {
+  std::string_view rest = spec;
+  for (int i = 0; i < 3; ++i) {
+    const size_t slash = rest.find('/');
+    const std::string_view part = rest.substr(0, slash);
+    if ((slash == rest.npos) != (i == 2) || part.find_first_not_of("0123456789.") != part.npos) return false;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), numbers.value[i]);
+    if (error != std::errc() || end != part.data() + part.size()) return false;
+    numbers.decimal = numbers.decimal || part.find('.') != part.npos;
+    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+  }
+  return true;
+}
+
+/// Rows of train, validation and test out of n.
+std::array<int64_t, 3> part_sizes(const SplitSource& source, const std::string& spec, int64_t n) {
+  Numbers numbers;
+  TERN_CHECK(parse_three(spec, numbers), "split \"", spec, "\" is not understood", kForms);
+  const auto& [train, validation, test] = numbers.value;
+  const double sum = train + validation + test;
+  double whole = 0;  // the sum that stands for all rows
+  if (numbers.decimal) {
+    TERN_CHECK(std::abs(sum - 1) < 1e-6, "split \"", spec, "\": the fractions must sum to 1, not ", sum, kForms);
+    whole = 1;
+  } else if (sum == 100) {
+    whole = 100;
+  }
+  if (whole == 0) {
+    TERN_CHECK(sum <= static_cast<double>(n), "split \"", spec, "\": needs ", static_cast<int64_t>(std::min(sum, 1e18)),
+               " rows, but ", source.name, " has ", n);
+    return {static_cast<int64_t>(train), static_cast<int64_t>(validation), static_cast<int64_t>(test)};
+  }
+  const int64_t validation_rows = std::llround(static_cast<double>(n) * validation / whole);
+  const int64_t test_rows = std::min<int64_t>(n - validation_rows, std::llround(static_cast<double>(n) * test / whole));
+  return {n - validation_rows - test_rows, validation_rows, test_rows};
+}
+
+Split random_split(const SplitSource& source, const std::string& spec, uint64_t seed) {
+  const int64_t n = static_cast<int64_t>(source.labels.size());
+  const auto [train, validation, test] = part_sizes(source, spec, n);
+  std::vector<int32_t> order = range(0, n);
+  shuffle(std::span(order), RandomStream(seed, Draw::kSplit, 0));
+  auto take = [at = order.begin()](int64_t count) mutable {
+    std::vector<int32_t> rows(at, at + count);
+    at += count;
+    std::sort(rows.begin(), rows.end());
+    return rows;
+  };
+  Split split;
+  split.train = take(train);
+  split.validation = take(validation);
+  split.test = take(test);
+  return split;
+}
+
+int64_t tenth(const std::vector<int32_t>& rows) { return std::llround(static_cast<double>(rows.size()) / 10); }
+
+bool has_official(const SplitSource& source) { return !source.parts.empty(); }
+
+Split official_split(const SplitSource& source, uint64_t seed) {
+  TERN_CHECK(has_official(source), "split \"official\": ", source.name, " has no split of its own", kForms);
+  Split split;
+  for (size_t row = 0; row < source.parts.size(); ++row) {
+    const Part part = source.parts[row];
+    auto& rows = part == Part::kTrain ? split.train : part == Part::kValidation ? split.validation : split.test;
+    rows.push_back(static_cast<int32_t>(row));
+  }
+  if (!split.validation.empty()) return split;
+  std::tie(split.validation, split.train) = hold_out(split.train, source.labels, tenth(split.train), seed, 0);
+  return split;
+}
+
+Split fold_split(const SplitSource& source, const std::string& fold, uint64_t seed) {
+  const int64_t n = static_cast<int64_t>(source.labels.size());
+  int64_t i = 0, k = 0;
+  const char* end = fold.data() + fold.size();
+  const auto first = std::from_chars(fold.data(), end, i);
+  const bool slash = first.ec == std::errc() && first.ptr != end && *first.ptr == '/';
+  const auto second = std::from_chars(slash ? first.ptr + 1 : end, end, k);
+  TERN_CHECK(slash && second.ec == std::errc() && second.ptr == end && k >= 2 && i >= 1 && i <= k, "fold \"", fold,
+             "\" is not understood; accepted: i/k with 2 <= k and 1 <= i <= k, for example 1/5");
+  TERN_CHECK(k <= n, "fold \"", fold, "\": ", source.name, " has only ", n, " rows");
+  const std::vector<int32_t> hand =
+      stratified_deal(range(0, n), source.labels, k, RandomStream(seed, Draw::kFold, static_cast<uint64_t>(k)));
+  Split split;
+  for (int32_t row = 0; row < n; ++row) (hand[row] == i - 1 ? split.test : split.train).push_back(row);
+  std::tie(split.validation, split.train) =
+      hold_out(split.train, source.labels, tenth(split.train), seed, static_cast<uint64_t>(i));
+  return split;
+}
+
+Split all_rows(const SplitSource& source) {
+  Split split;
+  split.train = range(0, static_cast<int64_t>(source.labels.size()));
+  return split;
+}
+
+}  // namespace
+
+std::pair<std::vector<int32_t>, std::vector<int32_t>> hold_out(const std::vector<int32_t>& rows,
+                                                               const std::vector<int32_t>& labels, int64_t count,
+                                                               uint64_t seed, uint64_t index) {
+  // Class after class in shuffled order, every (rows / count)-th row is taken: the quantiles of that order.
+  std::vector<int32_t> order = rows;
+  shuffle(std::span(order), RandomStream(seed, Draw::kHoldOut, index));
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return labels[a] < labels[b]; });
+  const int64_t n = static_cast<int64_t>(order.size());
+  TERN_CHECK(count >= 0 && count <= n, "hold_out: cannot take ", count, " of ", n, " rows");
+  std::pair<std::vector<int32_t>, std::vector<int32_t>> parts;
+  for (int64_t i = 0; i < n; ++i) {
+    const bool taken = (i + 1) * count / n > i * count / n;
+    (taken ? parts.first : parts.second).push_back(order[i]);
+  }
+  std::sort(parts.first.begin(), parts.first.end());
+  std::sort(parts.second.begin(), parts.second.end());
+  return parts;
+}
+
+Split make_split(const SplitSource& source, const std::string& spec, const std::string& fold, uint64_t seed) {
+  TERN_CHECK(source.parts.empty() || source.parts.size() == source.labels.size(), source.name, ": ",
+             source.labels.size(), " labels but ", source.parts.size(), " official parts");
+  TERN_CHECK(fold.empty() || spec.empty(), "split \"", spec, "\" and fold \"", fold, "\" exclude each other: give one");
+  Split split;
+  if (!fold.empty()) {
+    split = fold_split(source, fold, seed);
+  } else if (spec == "all") {
+    split = all_rows(source);
+  } else if (spec == "official" || (spec.empty() && has_official(source))) {
+    split = official_split(source, seed);
+  } else {
+    split = random_split(source, spec.empty() ? "80/10/10" : spec, seed);
+  }
+  TERN_CHECK(!split.train.empty(), source.name, ": the split leaves no row to train on (", source.labels.size(),
+             " rows, split \"", spec.empty() ? fold : spec, "\")");
+  return split;
+}
+
+}  // namespace tern::data

@@ -1,0 +1,39 @@
+#pragma once
+// The vocabulary as a double-array trie over UTF-8 bytes (Aoe 1989; XOR form as in darts-clone): one lookup a byte.
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tern::data {
+
+class PieceTrie {
+ public:
+  /// One node. Its child by byte b is units[base ^ b] if the label there is b; label 0 marks a free unit.
+  struct Unit {
+    std::uint32_t base_and_label = 0;
+    std::int32_t id = -1;  ///< the piece that ends here, -1 for none
+    std::uint32_t base() const { return base_and_label >> 8; }
+    std::uint8_t label() const { return static_cast<std::uint8_t>(base_and_label); }
+  };
+
+  PieceTrie();
+
+  /// Adds pieces, sorted by bytes, all different, not empty and without the byte 0; returns the root to search from.
+  /// Fails when the trie would pass 2^24 nodes.
+  std::uint32_t add(const std::vector<std::pair<std::string_view, std::int32_t>>& pieces);
+
+  const Unit* units() const { return units_.data(); }
+
+ private:
+  std::uint32_t place(const std::vector<std::uint8_t>& labels);
+  bool fits(std::uint32_t base, const std::vector<std::uint8_t>& labels) const;
+
+  std::vector<Unit> units_;
+  std::vector<bool> base_used_;
+  std::size_t first_free_;
+};
+
+}  // namespace tern::data

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Writes table.inc: the Unicode properties of BERT's tokenizer, measured from Hugging Face tokenizers, code by code.
+
+    pip install tokenizers==0.23.*
+    python data/tokenizers/unicode/generate_table.py        (from the source root; half a minute)
+
+Nothing is taken from Python's own unicodedata but the list of combining class values, so the table is what the
+reference does, whatever Unicode version it was built from.
+"""
+import pathlib
+import sys
+import unicodedata
+
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers
+
+if not tokenizers.__version__.startswith("0.23."):
+    sys.exit(f"the table is defined by tokenizers 0.23, this is {tokenizers.__version__}")
+
+REMOVED, SPACE, PUNCTUATION, CJK, MARK, STARTER_MARK, EXPANDS = 1, 2, 4, 8, 16, 32, 64  # as in unicode.h
+BLOCK = 128
+HANGUL = range(0xAC00, 0xD7A4)
+
+clean = normalizers.BertNormalizer(True, False, False, False).normalize_str
+spaced = normalizers.BertNormalizer(False, True, False, False).normalize_str
+stripped = normalizers.BertNormalizer(False, False, True, False).normalize_str
+lowered = normalizers.BertNormalizer(False, False, False, True).normalize_str
+nfd = normalizers.NFD().normalize_str
+split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+
+code_points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+
+
+def swaps(a, b):
+    return nfd(a + b) == b + a and a != b
+
+
+examples = {}  # combining class -> a code point that the reference, too, gives that class
+for c in code_points:
+    value, s = unicodedata.combining(chr(c)), chr(c)
+    if value and nfd(s) == s and (swaps(s, "\u0334") or swaps("\u0345", s)):  # classes 1 and 240, the extremes
+        examples.setdefault(value, s)
+classes = sorted(examples)
+assert (classes[0], classes[-1]) == (1, 240)
+
+
+def combining_class(c):
+    """The class by the order NFD gives: 0 or the one value whose example stays in place on both sides."""
+    s = chr(c)
+    if nfd(s) != s:
+        return 0  # never seen after decomposition
+    if not swaps(s, "\u0334") and not swaps("\u0345", s):
+        return 0  # a starter moves past nothing
+    same = [v for v in classes if not swaps(s, examples[v]) and not swaps(examples[v], s)]
+    assert len(same) == 1, (hex(c), same)
+    return same[0]
+
+
+pool = []
+
+
+def record(c):
+    s = chr(c)
+    flags = 0
+    cleaned = clean(s)
+    assert cleaned in ("", " ", s), hex(c)
+    if cleaned == "":
+        return (REMOVED, 0, 0, 0)
+    words = [word for word, _ in split("a" + s + "b")]
+    assert words in (["a" + s + "b"], ["a", "b"], ["a", s, "b"]), hex(c)
+    assert (words == ["a", "b"]) == (cleaned == " "), hex(c)
+    if cleaned == " ":
+        return (SPACE, 0, 0, 0)
+    if len(words) == 3:
+        flags |= PUNCTUATION
+    if spaced(s) != s:
+        assert spaced(s) == " " + s + " "
+        flags |= CJK
+    lower = lowered(s)
+    if c == 0x130:
+        assert lower == "i\u0307"  # the one expansion; unicode.cpp knows it
+        lower = s
+    assert len(lower) == 1, hex(c)
+    decomposed = nfd(s)
+    strip = stripped(s)
+    if strip == "":
+        flags |= MARK
+        if any(class_of[ord(d)] == 0 for d in decomposed):  # it still parts the marks before it from those after it
+            flags |= STARTER_MARK
+        return (flags, class_of[c], 0, ord(lower) - c)
+    # Marks that vanish out of a decomposition must not hide a starter between two kept marks.
+    kept = [d for d in decomposed if stripped(d) != ""]
+    assert "".join(kept) == strip, hex(c)
+    dropped_are_marks = all(class_of[ord(d)] != 0 for d in decomposed if d not in kept)
+    assert dropped_are_marks or all(class_of[ord(d)] == 0 for d in kept), hex(c)
+    if class_of[c]:
+        assert flags == 0 and lower == s and strip == s, hex(c)
+    if c in HANGUL:
+        index = c - HANGUL.start
+        jamo = [0x1100 + index // 588, 0x1161 + index % 588 // 28] + ([0x11A7 + index % 28] if index % 28 else [])
+        assert strip == "".join(map(chr, jamo)), hex(c)
+        return (flags, 0, 0, 0)
+    if len(strip) > 1:
+        flags |= EXPANDS
+        offset = len(pool)
+        pool.extend(map(ord, strip))
+        return (flags, 0, offset << 2 | len(strip), ord(lower) - c)
+    return (flags, class_of[c], ord(strip) - c, ord(lower) - c)
+
+
+class_of = {c: combining_class(c) for c in code_points}
+records = {}
+values = []
+for c in range(0x110000):
+    entry = (REMOVED, 0, 0, 0) if 0xD800 <= c < 0xE000 else record(c)
+    values.append(records.setdefault(entry, len(records)))
+blocks = {}
+index = []
+for start in range(0, 0x110000, BLOCK):
+    index.append(blocks.setdefault(tuple(values[start : start + BLOCK]), len(blocks)))
+
+
+def array(kind, name, items, text):
+    lines, line = [], " "
+    for item in items:
+        word = " " + text(item) + ","
+        if len(line) + len(word) > 120:
+            lines.append(line)
+            line = " "
+        line += word
+    lines.append(line)
+    return f"constexpr {kind} {name}[] = {{\n" + "\n".join(lines) + "\n};\n"
+
+
+out = f"// Generated by generate_table.py from tokenizers {tokenizers.__version__}. Do not edit.\n// clang-format off\n"
+out += array("CodePoint", "kRecords", records, lambda r: "{%d,%d,%d,%d}" % (r[2], r[3], r[0], r[1]))
+out += array("char32_t", "kExpansions", pool, str)
+out += array("std::uint16_t", "kBlocks", index, str)
+out += array("std::uint16_t", "kValues", [v for block in blocks for v in block], str)
+path = pathlib.Path(__file__).with_name("table.inc")
+path.write_text(out)
+print(f"{path}: {len(records)} records, {len(blocks)} blocks of {BLOCK}, {len(out)} bytes")
+print("kept marks with a class:", " ".join(hex(c) for c in code_points if class_of[c] and stripped(chr(c)) != ""))

@@ -1,0 +1,192 @@
+// Reading and writing the files that Hugging Face keeps beside a BERT model.
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tern/data/datasets/sha256.h"
+#include "tern/core/check.h"
+#include "tern/data/datasets/files.h"
+#include "tern/data/datasets/utf8.h"
+#include "tern/data/tokenizers/wordpiece.h"
+
+namespace tern::embedded {
+std::string_view bert_base_uncased_vocab();
+}
+
+namespace tern::data {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using namespace nlohmann::literals;
+
+/// The text without the white space at its end, as Unicode defines white space.
+std::string_view trim_end(std::string_view line) {
+  while (!line.empty()) {
+    std::size_t at = line.size() - 1;
+    while (at > 0 && (static_cast<unsigned char>(line[at]) & 0xC0) == 0x80) --at;
+    const char* p = line.data() + at;
+    const char32_t c = unicode::decode_utf8(p, line.data() + line.size());
+    // The cleaner drops these, so the table does not have them as white space.
+    const bool other_space = c == 0x0B || c == 0x0C || c == 0x85;
+    if (!other_space && !(unicode::properties(c).flags & unicode::kSpace)) break;
+    line = line.substr(0, at);
+  }
+  return line;
+}
+
+json read_json(const fs::path& path) {
+  std::string text;
+  read_file(path, text);
+  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  TERN_CHECK(value.is_object(), path.string(), ": not a JSON object");
+  return value;
+}
+
+/// The value of a key that is true, false, or absent (also null).
+std::optional<bool> read_flag(const json& object, const char* key, const fs::path& path) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  TERN_CHECK(found->is_boolean(), path.string(), ": ", key, " must be true or false, got ", found->dump());
+  return found->get<bool>();
+}
+
+bool file_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+/// The vocabulary object {"token": id} as tokens by id; the views point into it.
+std::vector<std::string_view> tokens_by_id(const json& vocabulary, const std::string& name) {
+  TERN_CHECK(vocabulary.is_object(), name, ": model.vocab must be an object of tokens and ids");
+  std::vector<std::string_view> tokens(vocabulary.size());
+  std::vector<bool> seen(tokens.size());
+  for (auto item = vocabulary.begin(); item != vocabulary.end(); ++item) {
+    const json& id = item.value();
+    const bool good =
+        id.is_number_unsigned() && id.get<std::uint64_t>() < tokens.size() && !seen[id.get<std::size_t>()];
+    TERN_CHECK(good, name, ": the ids of ", tokens.size(), " tokens must be 0 to ", tokens.size() - 1,
+               ", each once; \"", item.key(), "\" has ", id.dump());
+    TERN_CHECK(item.key().find('\n') == std::string::npos, name, ": the token with id ", id.dump(),
+               " has a line break");
+    seen[id.get<std::size_t>()] = true;
+    tokens[id.get<std::size_t>()] = item.key();
+  }
+  return tokens;
+}
+
+/// Fails unless tokenizer.json describes BERT's tokenizer as it is implemented here.
+void check_model(const json& root, const std::string& name) {
+  const auto expect = [&](const char* path, const json& expected) {
+    const json::json_pointer pointer(path);
+    const json given = root.contains(pointer) ? root[pointer] : json();
+    TERN_CHECK(given == expected, name, ": ", path, " must be ", expected.dump(), ", got ", given.dump());
+  };
+  // Early files name no type; their "##" says the same.
+  if (root.contains("/model/type"_json_pointer)) expect("/model/type", "WordPiece");
+  expect("/model/unk_token", "[UNK]");
+  expect("/model/continuing_subword_prefix", "##");
+  expect("/normalizer/type", "BertNormalizer");
+  expect("/normalizer/clean_text", true);
+  expect("/pre_tokenizer/type", "BertPreTokenizer");
+  const json added_tokens = root.contains("added_tokens") ? root["added_tokens"] : json::array();
+  TERN_CHECK(added_tokens.is_array(), name, ": added_tokens must be an array, got ", added_tokens.dump());
+  const std::vector<json> special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  for (const json& added : added_tokens) {
+    const json content = added.is_object() && added.contains("content") ? added["content"] : json();
+    bool plain = std::find(special.begin(), special.end(), content) != special.end();
+    for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"}) {
+      plain = plain && (!added.contains(flag) || added[flag] == false);
+    }
+    TERN_CHECK(plain, name,
+               ": added tokens other than plain [PAD] [UNK] [CLS] [SEP] [MASK] are not supported: ", added.dump());
+  }
+}
+
+}  // namespace
+
+WordPiece WordPiece::from_text(std::string_view vocabulary, const WordPieceOptions& options, const std::string& name) {
+  std::string copy;
+  TERN_CHECK(append_valid_utf8(vocabulary, copy) == 0, name, ": not UTF-8 text; expected one token a line");
+  std::vector<std::string_view> tokens;
+  for (std::size_t at = 0; at < vocabulary.size();) {
+    const std::size_t stop = std::min(vocabulary.find('\n', at), vocabulary.size());
+    tokens.push_back(trim_end(vocabulary.substr(at, stop - at)));
+    at = stop + 1;
+  }
+  return WordPiece(build(tokens, name), options);
+}
+
+WordPiece WordPiece::from_file(const std::string& path, const WordPieceOptions& options) {
+  std::string text;
+  read_file(path, text);
+  return from_text(text, options, path);
+}
+
+WordPiece WordPiece::from_embedded(const WordPieceOptions& options) {
+  static const WordPiece shared = from_text(embedded::bert_base_uncased_vocab());
+  return WordPiece(shared.vocabulary_, options);
+}
+
+WordPiece WordPiece::from_folder(const std::string& dir) {
+  const fs::path vocab = fs::path(dir) / "vocab.txt", model = fs::path(dir) / "tokenizer.json";
+  const bool has_vocab = file_exists(vocab);
+  TERN_CHECK(has_vocab || file_exists(model), dir, ": no tokenizer here; expected vocab.txt or tokenizer.json");
+  WordPieceOptions options;
+  const auto apply = [&options](const json& from, const char* lowercase, const char* cjk, const fs::path& path) {
+    options.lowercase = read_flag(from, lowercase, path).value_or(options.lowercase);
+    if (from.contains("strip_accents")) options.strip_accents = read_flag(from, "strip_accents", path);
+    options.split_cjk = read_flag(from, cjk, path).value_or(options.split_cjk);
+  };
+  json root;
+  if (!has_vocab) {
+    root = read_json(model);
+    check_model(root, model.string());
+    apply(root["normalizer"], "lowercase", "handle_chinese_chars", model);
+    const json& limit = root["model"]["max_input_chars_per_word"];
+    if (limit.is_number_unsigned()) options.max_word_chars = limit.get<std::size_t>();
+  }
+  const fs::path config = fs::path(dir) / "tokenizer_config.json";
+  if (file_exists(config)) apply(read_json(config), "do_lower_case", "tokenize_chinese_chars", config);
+  if (has_vocab) return from_file(vocab.string(), options);
+  return WordPiece(build(tokens_by_id(root["model"]["vocab"], model.string()), model.string()), options);
+}
+
+void WordPiece::write_vocab(const std::string& path) const {
+  std::string text;
+  for (std::int32_t id = 0; id < vocab_size(); ++id) text.append(token(id)).push_back('\n');
+  write_file_atomically(path, {text});
+}
+
+void WordPiece::save(const std::string& dir, std::int64_t model_max_length) const {
+  nlohmann::ordered_json config;
+  config["tokenizer_class"] = "BertTokenizer";
+  config["do_lower_case"] = options_.lowercase;
+  config["strip_accents"] = nullptr;
+  if (options_.strip_accents) config["strip_accents"] = *options_.strip_accents;
+  config["tokenize_chinese_chars"] = options_.split_cjk;
+  config["model_max_length"] = model_max_length;
+  for (const auto& [token, id] : vocabulary_->special) {
+    std::string key = token.substr(1, token.size() - 2) + "_token";  // "[CLS]": "CLS_token", in lower case below
+    for (char& c : key) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    config[key] = token;
+  }
+  write_vocab((fs::path(dir) / "vocab.txt").string());
+  write_file_atomically(fs::path(dir) / "tokenizer_config.json", {config.dump(2), "\n"});
+}
+
+std::string WordPiece::content_hash() const {
+  Sha256 digest;
+  for (std::int64_t id = 0; id < vocab_size(); ++id) {
+    digest.update(token(static_cast<std::int32_t>(id)));
+    digest.update("\n");
+  }
+  digest.update(static_cast<uint64_t>(options_.lowercase));
+  digest.update(static_cast<uint64_t>(options_.strip_accents.value_or(options_.lowercase)));
+  digest.update(static_cast<uint64_t>(options_.split_cjk));
+  digest.update(static_cast<uint64_t>(options_.max_word_chars));
+  return digest.hex();
+}
+
+}  // namespace tern::data

@@ -1,0 +1,284 @@
+#pragma once
+// Element-wise ops of two and three inputs. pointwise_ops.h says what the members mean and lists all ops.
+
+#include "tern/kernels/math.h"
+#include "tern/kernels/pointwise.h"
+
+namespace tern::kernels {
+
+struct Add {
+  static constexpr const char* name = "add";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return a + b;
+  }
+  template <class F>
+  TERN_HD F derivative0() const {
+    return F(1);
+  }
+  template <class F>
+  TERN_HD F derivative1() const {
+    return F(1);
+  }
+};
+
+struct Sub {
+  static constexpr const char* name = "sub";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return a - b;
+  }
+  template <class F>
+  TERN_HD F derivative0() const {
+    return F(1);
+  }
+  template <class F>
+  TERN_HD F derivative1() const {
+    return F(-1);
+  }
+};
+
+struct Mul {
+  static constexpr const char* name = "mul";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool integral = true;
+  static constexpr uint32_t needs[] = {0b10, 0b01};
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return a * b;
+  }
+  template <class F>
+  TERN_HD F derivative0(F, F b) const {
+    return b;
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F) const {
+    return a;
+  }
+};
+
+struct Div {
+  static constexpr const char* name = "div";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr uint32_t needs[] = {0b10, 0b11};
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return a / b;
+  }
+  template <class F>
+  TERN_HD F derivative0(F, F b) const {
+    return F(1) / b;
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F b) const {
+    return -((a / b) / b);
+  }
+};
+
+/// NaN when either is NaN; equal inputs share the gradient half and half.
+struct Maximum {
+  static constexpr const char* name = "maximum";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool integral = true, masks = true;
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return math::max(a, b);
+  }
+  template <class F>
+  TERN_HD F derivative0(F a, F b) const {
+    return math::select(a == b, F(0.5), math::select(a < b, F(0), F(1)));
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F b) const {
+    return derivative0(b, a);
+  }
+};
+
+struct Minimum {
+  static constexpr const char* name = "minimum";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool integral = true, masks = true;
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return math::min(a, b);
+  }
+  template <class F>
+  TERN_HD F derivative0(F a, F b) const {
+    return math::select(a == b, F(0.5), math::select(a > b, F(0), F(1)));
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F b) const {
+    return derivative0(b, a);
+  }
+};
+
+/// The derivative by the exponent is 0 where the base is 0 and the exponent is not negative.
+struct Pow {
+  static constexpr const char* name = "pow";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return math::pow(a, b);
+  }
+  template <class F>
+  TERN_HD F derivative0(F a, F b) const {
+    return math::select(b == F(0), F(0), b * math::pow(a, b - F(1)));
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F b) const {
+    return math::select((a == F(0)) & (b >= F(0)), F(0), math::pow(a, b) * math::log(a));
+  }
+};
+
+struct Equal {
+  static constexpr const char* name = "eq";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD bool forward(F a, F b) const {
+    return a == b;
+  }
+};
+
+struct NotEqual {
+  static constexpr const char* name = "ne";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD bool forward(F a, F b) const {
+    return a != b;
+  }
+};
+
+struct Less {
+  static constexpr const char* name = "lt";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD bool forward(F a, F b) const {
+    return a < b;
+  }
+};
+
+struct LessEqual {
+  static constexpr const char* name = "le";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD bool forward(F a, F b) const {
+    return a <= b;
+  }
+};
+
+struct Greater {
+  static constexpr const char* name = "gt";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD bool forward(F a, F b) const {
+    return a > b;
+  }
+};
+
+struct GreaterEqual {
+  static constexpr const char* name = "ge";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD bool forward(F a, F b) const {
+    return a >= b;
+  }
+};
+
+struct LogicalAnd {
+  static constexpr const char* name = "logical_and";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD bool forward(F a, F b) const {
+    return (a != F(0)) & (b != F(0));
+  }
+};
+
+struct LogicalOr {
+  static constexpr const char* name = "logical_or";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD bool forward(F a, F b) const {
+    return (a != F(0)) | (b != F(0));
+  }
+};
+
+/// condition ? a : b; the condition has no gradient.
+struct Where {
+  static constexpr const char* name = "where";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool integral = true, masks = true;
+  static constexpr uint32_t needs[] = {0, 0b001, 0b001};
+  template <class F>
+  TERN_HD F forward(F condition, F a, F b) const {
+    return math::select(condition != F(0), a, b);
+  }
+  template <class F>
+  TERN_HD F derivative1(F condition, F, F) const {
+    return math::select(condition != F(0), F(1), F(0));
+  }
+  template <class F>
+  TERN_HD F derivative2(F condition, F, F) const {
+    return math::select(condition != F(0), F(0), F(1));
+  }
+};
+
+/// a + weight (b - a).
+struct Lerp {
+  static constexpr const char* name = "lerp";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr uint32_t needs[] = {0b100, 0b100, 0b011};
+  template <class F>
+  TERN_HD F forward(F a, F b, F weight) const {
+    return a + weight * (b - a);
+  }
+  template <class F>
+  TERN_HD F derivative0(F, F, F weight) const {
+    return F(1) - weight;
+  }
+  template <class F>
+  TERN_HD F derivative1(F, F, F weight) const {
+    return weight;
+  }
+  template <class F>
+  TERN_HD F derivative2(F a, F b, F) const {
+    return b - a;
+  }
+};
+
+/// a + value b c.
+struct Addcmul {
+  static constexpr const char* name = "addcmul";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr uint32_t needs[] = {0, 0b100, 0b010};
+  double value = 1;
+  template <class F>
+  TERN_HD F forward(F a, F b, F c) const {
+    return a + F(value) * b * c;
+  }
+  template <class F>
+  TERN_HD F derivative0(F, F, F) const {
+    return F(1);
+  }
+  template <class F>
+  TERN_HD F derivative1(F, F, F c) const {
+    return F(value) * c;
+  }
+  template <class F>
+  TERN_HD F derivative2(F, F b, F) const {
+    return F(value) * b;
+  }
+};
+
+}  // namespace tern::kernels

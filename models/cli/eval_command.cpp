@@ -1,0 +1,98 @@
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <numeric>
+
+#include "tern/models/cli/commands.h"
+#include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/text_data.h"
+#include "tern/models/text/text_classifier.h"
+
+namespace tern::cli {
+namespace {
+
+struct EvalArguments {
+  std::string dir, data, split, fold, dtype = "fp32";
+  int64_t max_length = 0, batch_tokens = 16384;
+  bool json = false;
+  CommonOptions common;
+};
+
+/// Fills in what the run was trained with, where nothing else is said: the same data, split and length.
+void complete_from_record(EvalArguments& a) {
+  const std::filesystem::path path = std::filesystem::path(a.dir) / "run.json";
+  std::ifstream file(path);
+  const Json record = file ? Json::parse(file, nullptr, false) : Json();
+  const Json options = record.is_object() && record.contains("options") ? record["options"] : Json::object();
+  const auto text = [&](const char* name) {
+    return options.is_object() && options.contains(name) && options[name].is_string() ? options[name].get<std::string>() : "";
+  };
+  if (a.data.empty()) {
+    a.data = text("data");
+    if (a.data.empty()) throw UsageError("eval: --data is needed: " + path.string() + " does not say what was trained on");
+    if (a.split.empty() && a.fold.empty()) {
+      a.split = text("split");
+      a.fold = text("fold");
+      if (record.contains("seed") && record["seed"].is_number_unsigned()) a.common.seed = record["seed"].get<uint64_t>();
+    }
+  }
+  if (a.max_length == 0 && options.is_object() && options.contains("max_length") && options["max_length"].is_number_integer())
+    a.max_length = options["max_length"].get<int64_t>();
+}
+
+int evaluate(EvalArguments a) {
+  const Device device = apply_common(a.common);
+  const bool other_data = !a.data.empty();
+  const auto log = [&](const std::string& line) {
+    if (!a.common.quiet) std::cerr << line << "\n";
+  };
+  const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
+  complete_from_record(a);
+  const models::DistilBertConfig& config = classifier.model().config();
+  const data::TextDataset texts = load_texts(a.data, config.labels, log);
+  std::vector<int32_t> rows(static_cast<size_t>(texts.size()));
+  std::iota(rows.begin(), rows.end(), 0);
+  // A file given by hand is evaluated whole; a set with a split of its own, or a named split, on its test part.
+  if (!other_data || !a.split.empty() || !a.fold.empty() || !texts.parts.empty()) {
+    const data::Split split = data::make_split(texts, a.split, a.fold, a.common.seed);
+    TERN_CHECK(!split.test.empty(), "eval: the split '", a.split, "' of ", texts.name,
+               " has no test rows; give --split or --data");
+    rows = split.test;
+  }
+  const int64_t length = a.max_length > 0 ? std::min(a.max_length, config.max_positions) : config.max_positions;
+  const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
+  const DType dtype = a.dtype == "bf16" ? bfloat16 : a.dtype == "auto" ? autocast_dtype(device) : float32;
+  const models::Evaluation result = models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens,
+                                                     classifier.tokenizer().pad_id(), dtype);
+  if (a.json) {
+    std::cout << Json({{"accuracy", result.accuracy}, {"loss", result.loss}, {"examples", result.examples}}).dump() << "\n";
+  } else {
+    std::printf("accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * result.accuracy,
+                static_cast<long long>(result.examples), result.loss);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command add_eval(CLI::App& app) {
+  CLI::App* c = app.add_subcommand("eval", "accuracy and loss of a trained folder");
+  auto a = std::make_shared<EvalArguments>();
+  c->add_option("dir", a->dir, "model folder")->required();
+  c->add_option("--data", a->data,
+                "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run");
+  c->add_option("--split", a->split, "evaluate the test part of this split, as in train");
+  c->add_option("--fold", a->fold, "i/k: evaluate the i-th of k stratified parts");
+  c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: as in training, else the model's most");
+  c->add_option("--batch-tokens", a->batch_tokens, "tokens a batch")->capture_default_str()->check(CLI::PositiveNumber);
+  c->add_option("--dtype", a->dtype, "fp32, bf16 or auto")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "bf16", "auto"}));
+  c->add_flag("--json", a->json, "print one JSON object");
+  add_common(*c, a->common);
+  c->footer("Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv");
+  return [a] { return evaluate(*a); };
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,114 @@
+// The program: tern train, eval, predict, tokenize, info.
+// Exit status: 0 done; 1 failed, one line on stderr; 2 wrong usage; 130 and 143 ended by SIGINT and SIGTERM after saving.
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+
+#include "tern/core/check.h"
+#include "tern/models/cli/commands.h"
+#include "tern/models/cli/version.h"
+
+namespace tern::cli {
+namespace {
+
+volatile std::sig_atomic_t received = 0;
+
+void on_signal(int number) {
+  // A second signal ends the process at once.
+  if (received != 0) _exit(128 + number);
+  received = number;
+}
+
+void install_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  // A closed pipe or a file size limit is an error of the write, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+int report(const std::string& message, int status) {
+  std::string line = message;
+  for (char& c : line)
+    if (c == '\n') c = ' ';
+  std::fprintf(stderr, "tern: error: %s\n", line.c_str());
+  return status;
+}
+
+constexpr const char* kFooter =
+    "Example: tern train distilbert\n"
+    "See 'tern COMMAND --help' for the options of a command.";
+
+int run(const std::vector<std::string>& arguments) {
+  CLI::App app("Tern: train transformers from C++", "tern");
+  app.require_subcommand(0, 1);
+  app.set_version_flag("--version", version_text());
+  app.footer(kFooter);
+  std::map<std::string, Command> commands;
+  commands["train"] = add_train(app, arguments);
+  commands["eval"] = add_eval(app);
+  commands["predict"] = add_predict(app);
+  commands["tokenize"] = add_tokenize(app);
+  commands["info"] = add_info(app);
+
+  std::vector<std::string> words = arguments;
+  try {
+    if (!words.empty() && !words[0].starts_with("-")) {
+      if (!commands.count(words[0])) {
+        std::vector<std::string> known;
+        for (const auto& [name, ignored] : commands) known.push_back(name);
+        const std::string near = nearest(words[0], known);
+        throw UsageError("unknown command '" + words[0] + "'" +
+                         (near.empty() ? "; see 'tern --help'" : "; did you mean '" + near + "'?"));
+      }
+      CLI::App* command = app.get_subcommand(words[0]);
+      command->allow_extras();
+      std::vector<std::string> rest(words.begin() + 1, words.end());
+      rest = merge_option_file(*command, rest);
+      words.assign(1, words[0]);
+      words.insert(words.end(), rest.begin(), rest.end());
+    }
+    std::vector<std::string> reversed(words.rbegin(), words.rend());
+    app.parse(reversed);
+    const auto chosen = app.get_subcommands();
+    if (chosen.empty()) {
+      std::cout << app.help();
+      return words.empty() ? 2 : 0;
+    }
+    reject_unknown(*chosen[0]);
+    return commands.at(chosen[0]->get_name())();
+  } catch (const CLI::Success& done) {
+    return app.exit(done);  // --help and --version
+  } catch (const CLI::ParseError& error) {
+    return report(error.what(), 2);
+  } catch (const UsageError& error) {
+    return report(error.what(), 2);
+  }
+}
+
+}  // namespace
+
+int pending_signal() { return received; }
+
+}  // namespace tern::cli
+
+int main(int argc, char** argv) {
+  using namespace tern::cli;
+  install_signals();
+  try {
+    const int status = run(std::vector<std::string>(argv + 1, argv + argc));
+    std::cout.flush();
+    if (!std::cout) return report("stdout: cannot be written (closed or full)", 1);
+    return status;
+  } catch (const std::bad_alloc&) {
+    return report("out of memory; try a smaller batch or sequence length", 1);
+  } catch (const std::exception& error) {
+    return report(error.what(), 1);
+  }
+}

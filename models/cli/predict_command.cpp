@@ -1,0 +1,117 @@
+#include <fstream>
+#include <iostream>
+
+#include "tern/models/cli/commands.h"
+#include "tern/models/cli/run_folder.h"
+#include "tern/models/text/text_classifier.h"
+
+namespace tern::cli {
+namespace {
+
+struct PredictArguments {
+  std::string dir;
+  std::vector<std::string> files;
+  bool jsonl = false;
+  int64_t max_length = 0;
+  CommonOptions common;
+};
+
+// Lines are predicted in groups, so that endless input needs bounded memory and answers keep coming.
+constexpr size_t kLines = 256;
+constexpr size_t kBytes = size_t{1} << 20;
+
+class Predictor {
+ public:
+  Predictor(const PredictArguments& arguments, const models::TextClassifier& classifier)
+      : a_(arguments), classifier_(classifier) {}
+
+  void read(std::istream& input, const std::string& name) {
+    int64_t number = 0;
+    for (std::string line; std::getline(input, line);) {
+      ++number;
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (a_.jsonl && line.find_first_not_of(" \t") == std::string::npos) continue;
+      add(a_.jsonl ? text_of(line, name, number) : line);
+      // Someone typing, or a pipe that pauses, gets the answer at once.
+      if (input.rdbuf()->in_avail() <= 0 || texts_.size() >= kLines || bytes_ >= kBytes) flush();
+      if (pending_signal() != 0) return;
+    }
+    TERN_CHECK(!input.bad(), name, ": cannot be read");
+    flush();
+  }
+
+  void flush() {
+    if (texts_.empty()) return;
+    const std::vector<models::TextPrediction> predictions = classifier_.predict(texts_, a_.max_length);
+    for (const models::TextPrediction& p : predictions) {
+      const std::string& label = classifier_.model().config().labels[static_cast<size_t>(p.label)];
+      if (a_.jsonl) {
+        std::cout << Json({{"label", label}, {"score", p.score}, {"logits", p.logits}})
+                         .dump(-1, ' ', false, Json::error_handler_t::replace)
+                  << "\n";
+      } else {
+        std::cout << label << "\t" << std::fixed << std::setprecision(6) << p.score << "\n";
+      }
+    }
+    std::cout.flush();
+    TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
+    texts_.clear();
+    bytes_ = 0;
+  }
+
+ private:
+  void add(std::string text) {
+    bytes_ += text.size();
+    texts_.push_back(std::move(text));
+  }
+
+  /// A damaged line is an error, but what came before it is answered first.
+  std::string text_of(const std::string& line, const std::string& name, int64_t number) {
+    const Json json = Json::parse(line, nullptr, false);
+    const bool good = json.is_object() && json.contains("text") && json["text"].is_string();
+    if (!good) flush();
+    TERN_CHECK(good, name, ":", number, ": expected an object with a string \"text\"");
+    return json["text"].get<std::string>();
+  }
+
+  const PredictArguments& a_;
+  const models::TextClassifier& classifier_;
+  std::vector<std::string> texts_;
+  size_t bytes_ = 0;
+};
+
+int predict(const PredictArguments& a) {
+  const Device device = apply_common(a.common);
+  std::ios::sync_with_stdio(false);
+  const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
+  classifier.model().eval();
+  Predictor predictor(a, classifier);
+  if (a.files.empty()) predictor.read(std::cin, "stdin");
+  for (const std::string& name : a.files) {
+    if (name == "-") {
+      predictor.read(std::cin, "stdin");
+      continue;
+    }
+    std::ifstream file(name, std::ios::binary);
+    TERN_CHECK(file, name, ": cannot be opened: ", std::strerror(errno));
+    predictor.read(file, name);
+  }
+  return pending_signal() != 0 ? 128 + pending_signal() : 0;
+}
+
+}  // namespace
+
+Command add_predict(CLI::App& app) {
+  CLI::App* c = app.add_subcommand("predict", "label lines of text by a trained folder");
+  auto a = std::make_shared<PredictArguments>();
+  c->add_option("dir", a->dir, "model folder")->required();
+  c->add_option("files", a->files, "files of lines; - or none: stdin");
+  c->add_flag("--jsonl", a->jsonl, "lines are {\"text\": ...}; answers {\"label\", \"score\", \"logits\"}");
+  c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: the model's most")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+  add_common(*c, a->common);
+  c->footer("Example: echo 'A wonderful film.' | tern predict runs/distilbert-20250131-120000");
+  return [a] { return predict(*a); };
+}
+
+}  // namespace tern::cli

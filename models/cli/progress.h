@@ -1,0 +1,33 @@
+#pragma once
+// What a training run shows on stderr: a bar on a terminal, a few lines elsewhere.
+
+#include <chrono>
+#include <string>
+
+#include "tern/models/trainer/trainer.h"
+
+namespace tern::cli {
+
+class Progress final : public models::TrainObserver {
+ public:
+  explicit Progress(bool quiet);
+
+  void on_step(const models::StepMetrics& metrics) override;
+  void on_validation_begin(int64_t epoch) override;
+  void on_epoch(const models::EpochMetrics& metrics) override;
+  /// A line of its own, above the bar.
+  void log(const std::string& line);
+
+ private:
+  void clear_bar();
+
+  bool quiet_, terminal_, drawn_ = false;
+  std::chrono::steady_clock::time_point last_drawn_;
+  double loss_ = 0, rate_ = 0, step_seconds_ = 0;  // running averages
+  int64_t last_tenth_ = -1;
+};
+
+/// "4:05" or "1:02:33".
+std::string clock_text(double seconds);
+
+}  // namespace tern::cli

@@ -1,0 +1,104 @@
+#include <fstream>
+#include <iostream>
+
+#include "tern/data/tokenizers/wordpiece.h"
+#include "tern/models/cli/commands.h"
+#include "tern/models/cli/run_folder.h"
+
+namespace tern::cli {
+namespace {
+
+struct TokenizeArguments {
+  std::string vocab;
+  std::vector<std::string> files;
+  bool tokens = false, special = false, cased = false, jsonl = false;
+  int64_t max_length = 0;
+  CommonOptions common;
+};
+
+class LineTokenizer {
+ public:
+  LineTokenizer(const TokenizeArguments& arguments, const data::WordPiece& tokenizer) : a_(arguments), tokenizer_(tokenizer) {}
+
+  void read(std::istream& input, const std::string& name) {
+    int64_t number = 0;
+    for (std::string line; std::getline(input, line);) {
+      ++number;
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (!a_.jsonl) {
+        write(line);
+      } else if (line.find_first_not_of(" \t") != std::string::npos) {
+        const Json json = Json::parse(line, nullptr, false);
+        TERN_CHECK(json.is_object() && json.contains("text") && json["text"].is_string(), name, ":", number,
+                   ": expected an object with a string \"text\"");
+        write(json["text"].get_ref<const std::string&>());
+      }
+      TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
+      if (pending_signal() != 0) return;
+    }
+    TERN_CHECK(!input.bad(), name, ": cannot be read");
+  }
+
+ private:
+  void write(const std::string& text) {
+    const size_t limit = a_.max_length > 0 ? static_cast<size_t>(a_.max_length) : data::WordPiece::kNoLimit;
+    std::vector<int32_t> ids = a_.special ? tokenizer_.encode_special(text, limit) : tokenizer_.encode(text);
+    if (ids.size() > limit) ids.resize(limit);
+    std::string line;
+    if (a_.jsonl) {
+      Json json;
+      if (a_.tokens) {
+        json["tokens"] = Json::array();
+        for (const int32_t id : ids) json["tokens"].push_back(std::string(tokenizer_.token(id)));
+      } else {
+        json["ids"] = ids;
+      }
+      line = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    } else {
+      for (size_t i = 0; i < ids.size(); ++i) {
+        if (i > 0) line += ' ';
+        if (a_.tokens) line += tokenizer_.token(ids[i]);
+        else line += std::to_string(ids[i]);
+      }
+    }
+    std::cout << line << '\n';
+  }
+
+  const TokenizeArguments& a_;
+  const data::WordPiece& tokenizer_;
+};
+
+int tokenize(const TokenizeArguments& a) {
+  std::ios::sync_with_stdio(false);
+  const data::WordPieceOptions options{.lowercase = !a.cased};
+  const data::WordPiece tokenizer =
+      a.vocab.empty() ? data::WordPiece::from_embedded(options) : data::WordPiece::from_file(a.vocab, options);
+  LineTokenizer lines(a, tokenizer);
+  if (a.files.empty()) lines.read(std::cin, "stdin");
+  for (const std::string& name : a.files) {
+    std::ifstream file(name, std::ios::binary);
+    TERN_CHECK(name == "-" || file, name, ": cannot be opened: ", std::strerror(errno));
+    lines.read(name == "-" ? std::cin : file, name);
+  }
+  return pending_signal() != 0 ? 128 + pending_signal() : 0;
+}
+
+}  // namespace
+
+Command add_tokenize(CLI::App& app) {
+  CLI::App* c = app.add_subcommand("tokenize", "lines of text to WordPiece ids");
+  auto a = std::make_shared<TokenizeArguments>();
+  c->add_option("files", a->files, "files of lines; - or none: stdin");
+  c->add_option("--vocab", a->vocab, "vocab.txt; default: bert-base-uncased's, which is built in");
+  c->add_flag("--tokens", a->tokens, "print the pieces instead of their ids");
+  c->add_flag("--special", a->special, "with [CLS] and [SEP]");
+  c->add_flag("--cased", a->cased, "keep case and accents");
+  c->add_flag("--jsonl", a->jsonl, "lines are {\"text\": ...}; answers {\"ids\": [...]}");
+  c->add_option("--max-length", a->max_length, "cut to this many tokens, special ones included")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 40));
+  add_common(*c, a->common);
+  c->footer("Example: echo 'Hello, world' | tern tokenize --special");
+  return [a] { return tokenize(*a); };
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,354 @@
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+
+#include "tern/core/allocator.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/matmul.h"
+#include "tern/models/cli/commands.h"
+#include "tern/models/cli/progress.h"
+#include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/text_data.h"
+#include "tern/models/cli/version.h"
+#include "tern/models/text/text_classifier.h"
+
+namespace tern::cli {
+namespace {
+
+/// The command's options. NaN, 0 or "" mean "by the rule that --help gives".
+struct TrainArguments {
+  std::string model, data, out, preset, init, optimizer = "adamw", schedule = "linear", dtype = "auto", split, fold;
+  int64_t epochs = 0, max_steps = 0, max_length = 0, batch_size = 0, batch_tokens = 0;
+  double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN;
+  int workers = 2;
+  bool no_shuffle = false;
+  CommonOptions common;
+};
+
+constexpr const char* kExamples = R"(Examples:
+  tern train distilbert                                  the data at hand, the tiny model
+  tern train distilbert --data reviews.csv --epochs 5    a file with the columns label and text
+  tern train distilbert --init DIR --lr 5e-5             fine-tune a folder that transformers saved)";
+
+void add_options(CLI::App& c, TrainArguments& a) {
+  c.add_option("model", a.model, "the model: distilbert")->required();
+  c.add_option("--data", a.data,
+               "imdb, sentences (embedded), a .csv, .tsv or .jsonl file with a label and a text column, or a folder "
+               "train/LABEL/*.txt; default: imdb where it is on this machine, otherwise sentences");
+  c.add_option("--split", a.split,
+               "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's own, or 80/10/10");
+  c.add_option("--fold", a.fold, "i/k: the i-th of k stratified parts is the test set");
+  c.add_option("--out", a.out, "folder of the run, new or empty; default: runs/distilbert-DATE");
+  c.add_option("--preset", a.preset, "tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); default: tiny");
+  c.add_option("--init", a.init, "model folder to start from (config.json, model.safetensors, vocab.txt)");
+  c.add_option("--epochs", a.epochs, "passes over the training rows; default: by the size of the set, 4 to 20")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
+  c.add_option("--max-steps", a.max_steps, "stop after this many steps")->check(CLI::PositiveNumber);
+  c.add_option("--lr", a.lr, "learning rate; default: 5e-5 with --init or --preset base, otherwise 1e-3");
+  c.add_option("--optimizer", a.optimizer, "adamw, adam or sgd")->capture_default_str();
+  c.add_option("--weight-decay", a.weight_decay, "of matrices, not of biases and norms")->capture_default_str();
+  c.add_option("--schedule", a.schedule, "of the learning rate: linear, cosine or constant")->capture_default_str();
+  c.add_option("--warmup", a.warmup, "steps (1 or more) or a fraction of all steps")->capture_default_str();
+  c.add_option("--clip", a.clip, "greatest norm of the gradients; 0: no clipping")->capture_default_str();
+  c.add_option("--dropout", a.dropout, "of everything; default: the model's own (0.1, 0.2 before the classifier)");
+  c.add_option("--dtype", a.dtype, "fp32, bf16 (mixed precision) or auto: bf16 where the CPU multiplies it")
+      ->capture_default_str();
+  c.add_option("--max-length", a.max_length, "tokens a text is cut to; default: 256 from scratch, else the model's most");
+  c.add_option("--batch-tokens", a.batch_tokens,
+               "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192");
+  c.add_option("--batch-size", a.batch_size, "sequences a step, padded to the longest, instead of packing")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
+  c.add_flag("--no-shuffle", a.no_shuffle, "keep the rows in their order");
+  c.add_option("--workers", a.workers, "threads that make batches; the batches do not depend on it")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 256));
+  add_common(c, a.common);
+  c.footer(kExamples);
+}
+
+void check(bool condition, const std::string& message) {
+  if (!condition) throw UsageError(message);
+}
+
+void check_arguments(const TrainArguments& a) {
+  if (a.model != "distilbert") {
+    const bool planned = a.model == "bert" || a.model == "vit" || a.model == "cnn";
+    throw UsageError("train: " + (planned ? "'" + a.model + "' is not in this version" : "unknown model '" + a.model + "'") +
+                     "; this version trains distilbert");
+  }
+  check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init brings its configuration");
+  check(a.batch_size == 0 || a.batch_tokens == 0, "--batch-size and --batch-tokens exclude each other");
+  check(a.batch_tokens >= 0, "--batch-tokens must be positive");
+  check(a.max_length == 0 || a.max_length >= 2, "--max-length must be at least 2, for [CLS] and [SEP]");
+  check(std::isnan(a.lr) || (a.lr >= 0 && std::isfinite(a.lr)), "--lr must be a number >= 0");
+  check(a.weight_decay >= 0 && std::isfinite(a.weight_decay), "--weight-decay must be a number >= 0");
+  check(a.clip >= 0, "--clip must be >= 0");
+  check(a.warmup >= 0 && std::isfinite(a.warmup), "--warmup must be >= 0");
+  check(std::isnan(a.dropout) || (a.dropout >= 0 && a.dropout <= 1), "--dropout must be in [0, 1]");
+  const auto one_of = [](const std::string& flag, const std::string& value, const std::vector<std::string>& known) {
+    if (std::find(known.begin(), known.end(), value) != known.end()) return;
+    std::string list;
+    for (const std::string& word : known) list += (list.empty() ? "" : ", ") + word;
+    const std::string near = nearest(value, known);
+    throw UsageError(flag + ": unknown '" + value + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?") +
+                     "; known: " + list);
+  };
+  if (!a.preset.empty()) one_of("--preset", a.preset, {"tiny", "small", "base"});
+  one_of("--optimizer", a.optimizer, {"adamw", "adam", "sgd"});
+  one_of("--schedule", a.schedule, {"linear", "cosine", "constant"});
+  one_of("--dtype", a.dtype, {"auto", "fp32", "bf16"});
+}
+
+DType parse_dtype(const std::string& text, Device device) {
+  if (text == "auto") return autocast_dtype(device);
+  return text == "bf16" ? bfloat16 : float32;
+}
+
+/// Writes every step and epoch into the run folder, and the model whenever it is the best so far.
+class RunObserver final : public models::TrainObserver {
+ public:
+  RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier)
+      : folder_(folder), progress_(progress), classifier_(classifier) {}
+
+  void on_step(const models::StepMetrics& m) override {
+    folder_.append_metrics({{"step", m.step}, {"loss", m.loss}, {"lr", m.lr}, {"grad_norm", m.grad_norm},
+                            {"tokens", m.items}, {"seconds", m.seconds}});
+    progress_.on_step(m);
+  }
+  void on_validation_begin(int64_t epoch) override { progress_.on_validation_begin(epoch); }
+  void on_epoch(const models::EpochMetrics& m) override {
+    folder_.append_metrics({{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_accuracy", m.validation.accuracy}});
+    if (m.best) classifier_.save(folder_.path());
+    progress_.on_epoch(m);
+  }
+
+ private:
+  RunFolder& folder_;
+  Progress& progress_;
+  const models::TextClassifier& classifier_;
+};
+
+/// One run of `tern train distilbert`.
+class TextRun {
+ public:
+  TextRun(TrainArguments arguments, std::vector<std::string> command)
+      : a_(std::move(arguments)), command_(std::move(command)), progress_(a_.common.quiet) {}
+
+  int run() {
+    device_ = apply_common(a_.common);
+    dtype_ = parse_dtype(a_.dtype, device_);
+    const auto log = [this](const std::string& line) { progress_.log(line); };
+    texts_ = load_texts(a_.data, {}, log);
+    split_ = data::make_split(texts_, a_.split, a_.fold, a_.common.seed);
+    make_classifier();
+    tokens_ = tokenize_texts(texts_, classifier_->tokenizer(), max_length(), log);
+    choose_schedule();
+    RunFolder folder(a_.out.empty() ? default_run_folder("distilbert") : a_.out);
+    folder.write_record(record());
+    return train(folder);
+  }
+
+ private:
+  int64_t max_length() const {
+    const int64_t most = classifier_->model().config().max_positions;
+    if (a_.max_length > 0) return std::min(a_.max_length, most);
+    return from_scratch_small() ? std::min<int64_t>(256, most) : most;
+  }
+  bool from_scratch_small() const { return a_.init.empty() && a_.preset != "base"; }
+
+  void make_classifier() {
+    Generator generator(a_.common.seed);
+    if (a_.init.empty()) {
+      data::WordPiece tokenizer = data::WordPiece::from_embedded();
+      models::DistilBertConfig config = models::DistilBertConfig::preset(a_.preset.empty() ? "tiny" : a_.preset);
+      config.labels = texts_.label_names;
+      config.max_positions = std::max<int64_t>(config.max_positions, a_.max_length);
+      set_dropout(config);
+      auto model =
+          std::make_unique<models::DistilBert>(nn::Scope({.device = device_, .generator = generator}), config);
+      classifier_.emplace(std::move(model), std::move(tokenizer));
+      return;
+    }
+    models::FromPretrainedOptions options{.device = device_, .generator = generator, .labels = texts_.label_names,
+                                          .allow_new_head = true};
+    if (!std::isnan(a_.dropout)) options.dropout = a_.dropout;
+    classifier_.emplace(models::TextClassifier::load(a_.init, options));
+  }
+
+  void set_dropout(models::DistilBertConfig& config) const {
+    if (std::isnan(a_.dropout)) return;
+    config.dropout = config.attention_dropout = config.classifier_dropout = a_.dropout;
+  }
+
+  /// Defaults that depend on the size of the set: small sets get smaller steps and more passes.
+  void choose_schedule() {
+    int64_t train_tokens = 0;
+    for (const int32_t row : split_.train) train_tokens += static_cast<int64_t>(tokens_->row(row).size());
+    int64_t longest = 1;
+    for (const int32_t length : tokens_->lengths()) longest = std::max<int64_t>(longest, length);
+    if (a_.batch_size == 0 && a_.batch_tokens == 0) {
+      int64_t tokens = 1024;
+      while (tokens < 8192 && train_tokens / (2 * tokens) >= 64) tokens *= 2;
+      while (tokens < longest) tokens *= 2;
+      a_.batch_tokens = tokens;
+    }
+    if (a_.epochs == 0) a_.epochs = train_tokens >= 1'000'000 ? 4 : train_tokens >= 200'000 ? 8 : 20;
+    if (std::isnan(a_.lr)) a_.lr = from_scratch_small() ? 1e-3 : 5e-5;
+  }
+
+  Json record() const {
+    Json options = {{"model", a_.model}, {"data", texts_.name}, {"split", a_.split}, {"fold", a_.fold},
+                    {"preset", a_.init.empty() ? (a_.preset.empty() ? "tiny" : a_.preset) : ""}, {"init", a_.init},
+                    {"epochs", a_.epochs}, {"max_steps", a_.max_steps}, {"lr", a_.lr}, {"optimizer", a_.optimizer},
+                    {"weight_decay", a_.weight_decay}, {"schedule", a_.schedule}, {"warmup", a_.warmup},
+                    {"clip", a_.clip}, {"dropout", classifier_->model().config().dropout},
+                    {"attention_dropout", classifier_->model().config().attention_dropout},
+                    {"classifier_dropout", classifier_->model().config().classifier_dropout},
+                    {"dtype", dtype_ == bfloat16 ? "bf16" : "fp32"}, {"max_length", max_length()},
+                    {"batch_size", a_.batch_size}, {"batch_tokens", a_.batch_tokens}, {"shuffle", !a_.no_shuffle},
+                    {"workers", a_.workers}, {"seed", a_.common.seed}, {"device", device_.str()},
+                    {"threads", kernels::num_threads()}};
+    return {{"command", command_}, {"version", version()}, {"commit", commit()}, {"machine", machine_record()},
+            {"seed", a_.common.seed}, {"options", options},
+            {"rows", {{"train", split_.train.size()}, {"validation", split_.validation.size()},
+                      {"test", split_.test.size()}}}};
+  }
+
+  models::TrainOptions train_options() const {
+    models::TrainOptions options;
+    options.optimizer = a_.optimizer;
+    options.lr = a_.lr;
+    options.weight_decay = a_.weight_decay;
+    options.schedule = a_.schedule;
+    options.warmup = a_.warmup;
+    options.clip = a_.clip;
+    options.dtype = dtype_;
+    options.device = device_;
+    options.max_steps = a_.max_steps;
+    options.should_stop = [] { return pending_signal() != 0; };
+    return options;
+  }
+
+  void describe(const models::TextTask& task) {
+    int64_t steps = task.plan().total_steps();
+    if (a_.max_steps > 0) steps = std::min(steps, a_.max_steps);
+    std::ostringstream out;
+    out << "train: " << split_.train.size() << " rows, validate " << split_.validation.size() << ", test "
+        << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters; " << steps << " steps of "
+        << (a_.batch_size > 0 ? std::to_string(a_.batch_size) + " sequences" : std::to_string(a_.batch_tokens) + " tokens")
+        << " (" << std::fixed << std::setprecision(1) << 100 * task.plan().fill() << " % filled), " << a_.epochs
+        << " epochs; " << (dtype_ == bfloat16 ? "bf16" : "fp32") << " on " << device_ << ", " << kernels::num_threads()
+        << " threads";
+    progress_.log(out.str());
+  }
+
+  int train(RunFolder& folder) {
+    const models::TextTaskOptions task_options{.epochs = a_.epochs, .batch_size = a_.batch_size,
+                                               .batch_tokens = a_.batch_tokens, .shuffle = !a_.no_shuffle,
+                                               .workers = a_.workers, .seed = a_.common.seed, .dtype = dtype_};
+    models::TextTask task(classifier_->model(), tokens_, texts_.labels, split_.train, split_.validation,
+                          classifier_->tokenizer().pad_id(), task_options);
+    describe(task);
+    RunObserver observer(folder, progress_, *classifier_);
+    allocator(device_).reset_peak();
+    models::TrainResult result;
+    try {
+      result = models::train(task, train_options(), observer);
+    } catch (const std::exception& error) {
+      // The weights are those before the failed step, or the best: worth keeping whatever went wrong.
+      keep_weights(folder, error.what());
+      throw;
+    }
+    classifier_->save(folder.path());
+    if (result.stopped) {
+      progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " + folder.path());
+      return 128 + pending_signal();
+    }
+    return finish(folder, result);
+  }
+
+  void keep_weights(RunFolder& folder, const std::string& reason) {
+    try {
+      classifier_->save(folder.path());
+      progress_.log("the last good weights are in " + folder.path());
+    } catch (const std::exception& second) {
+      progress_.log(std::string("the weights could not be saved either: ") + second.what());
+    }
+    (void)reason;
+  }
+
+  int finish(RunFolder& folder, const models::TrainResult& result) {
+    const double rate = static_cast<double>(result.items) / std::max(result.step_seconds, 1e-9);
+    const MemoryStatistics memory = allocator(device_).statistics();
+    Json last = {{"test_accuracy", nullptr}, {"test_loss", nullptr}, {"best_epoch", result.best_epoch},
+                 {"best_val_accuracy", result.best_epoch > 0 ? Json(result.best.accuracy) : Json(nullptr)},
+                 {"train_seconds", result.seconds}, {"steps", result.steps}, {"tokens_per_second", rate},
+                 {"model_flops_utilization", utilization(result)}, {"peak_memory_bytes", memory.peak_live_bytes},
+                 {"reserved_memory_bytes", memory.peak_reserved_bytes}};
+    models::Evaluation test;
+    if (!split_.test.empty()) {
+      test = models::evaluate(classifier_->model(), tokens_, texts_.labels, split_.test,
+                              std::max<int64_t>(a_.batch_tokens, 4096), classifier_->tokenizer().pad_id());
+      last["test_accuracy"] = test.accuracy;
+      last["test_loss"] = test.loss;
+    }
+    folder.append_metrics(last);
+    std::ostringstream log;
+    log << "trained " << result.steps << " steps in " << clock_text(result.seconds) << " (" << static_cast<int64_t>(rate)
+        << " tokens/s), peak memory " << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder.path();
+    progress_.log(log.str());
+    if (split_.test.empty()) std::cout << "test accuracy: none, every row was trained on\n";
+    else std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test.accuracy,
+                     static_cast<long long>(test.examples), test.loss);
+    std::fflush(stdout);
+    return 0;
+  }
+
+  /// The share of this machine's matrix rate, measured here on 1024 x 1024 matrices, that the model's arithmetic reached.
+  Json utilization(const models::TrainResult& result) const {
+    std::vector<int64_t> lengths;
+    int64_t tokens = 0;
+    for (const int32_t row : split_.train) {
+      lengths.push_back(static_cast<int64_t>(tokens_->row(row).size()));
+      tokens += lengths.back();
+    }
+    if (tokens == 0 || result.step_seconds <= 0) return nullptr;
+    const double per_token = 3 * classifier_->model().forward_flops(lengths) / static_cast<double>(tokens);
+    Generator generator(1);
+    const Tensor a = randn({1024, 1024}, generator).to(dtype_), b = randn({1024, 1024}, generator).to(dtype_);
+    NoGrad off;
+    double best = INFINITY;
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      matmul(a, b);
+      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    const double rate = 2.0 * 1024 * 1024 * 1024 / best;
+    return per_token * static_cast<double>(result.items) / result.step_seconds / rate;
+  }
+
+  TrainArguments a_;
+  std::vector<std::string> command_;
+  Progress progress_;
+  Device device_;
+  DType dtype_ = DType::kFloat32;
+  data::TextDataset texts_;
+  data::Split split_;
+  std::optional<models::TextClassifier> classifier_;
+  std::shared_ptr<const data::TokenSet> tokens_;
+};
+
+}  // namespace
+
+Command add_train(CLI::App& app, const std::vector<std::string>& arguments) {
+  CLI::App* command = app.add_subcommand("train", "train a model and leave a run folder");
+  auto options = std::make_shared<TrainArguments>();
+  add_options(*command, *options);
+  return [options, arguments] {
+    check_arguments(*options);
+    return TextRun(*options, arguments).run();
+  };
+}
+
+}  // namespace tern::cli

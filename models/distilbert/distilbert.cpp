@@ -1,0 +1,174 @@
+#include "tern/models/distilbert/distilbert.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "tern/core/io/atomic_file.h"
+#include "tern/core/io/safetensors.h"
+#include "tern/core/ops/ops.h"
+
+namespace tern::models {
+namespace {
+
+nn::LinearOptions head_options(const DistilBertConfig& config) {
+  nn::LinearOptions options;
+  options.weight_init = nn::init::normal(0, config.initializer_range);
+  options.bias_init = nn::init::zeros();
+  return options;
+}
+
+nn::EmbeddingOptions embedding_options(const DistilBertConfig& config, int64_t padding_index) {
+  nn::EmbeddingOptions options;
+  options.padding_index = padding_index;
+  options.weight_init = nn::init::normal(0, config.initializer_range);
+  return options;
+}
+
+/// Vaswani et al.'s sines in Hugging Face's arrangement: even columns sine, odd columns cosine of the same rate.
+Initializer sinusoidal_positions() {
+  return [](Tensor& weight, Generator&) {
+    const int64_t width = weight.size(1);
+    std::vector<double> values;
+    for (int64_t position = 0; position < weight.size(0); ++position)
+      for (int64_t j = 0; j < width; ++j) {
+        const double rate = std::pow(10000.0, 2.0 * static_cast<double>(j / 2) / static_cast<double>(width));
+        const double angle = static_cast<double>(position) / rate;
+        values.push_back(j % 2 == 0 ? std::sin(angle) : std::cos(angle));
+      }
+    weight.copy_(from_vector(values, weight.shape()));
+  };
+}
+
+nn::EmbeddingOptions position_options(const DistilBertConfig& config) {
+  nn::EmbeddingOptions options = embedding_options(config, -1);
+  if (config.sinusoidal_positions) options.weight_init = sinusoidal_positions();
+  return options;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  TERN_CHECK(file, path, ": cannot be opened; a model folder holds config.json and model.safetensors");
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  TERN_CHECK(!file.bad(), path, ": cannot be read");
+  TERN_CHECK(!text.empty(), path, ": the file is empty");
+  return text;
+}
+
+/// Names as current files have them: bare encoders lack the prefix, and the oldest files call a norm's weight gamma.
+StateView modernised(StateView state) {
+  const auto classifier = [](const std::string& name) {
+    return name.starts_with("pre_classifier.") || name.starts_with("classifier.") || name.starts_with("vocab_") ||
+           name.starts_with("qa_outputs.");
+  };
+  bool prefixed = false;
+  for (const NamedTensor& entry : state) prefixed = prefixed || entry.name.starts_with("distilbert.");
+  const auto replace_end = [](std::string& name, const std::string& from, const std::string& to) {
+    if (name.ends_with(from)) name.replace(name.size() - from.size(), from.size(), to);
+  };
+  for (NamedTensor& entry : state) {
+    if (!prefixed && !classifier(entry.name)) entry.name = "distilbert." + entry.name;
+    replace_end(entry.name, "LayerNorm.gamma", "LayerNorm.weight");
+    replace_end(entry.name, "LayerNorm.beta", "LayerNorm.bias");
+  }
+  return state;
+}
+
+}  // namespace
+
+const KeyMap& distilbert_key_map() {
+  static const KeyMap map = [] {
+    const std::string own = "encoder.layer.*.", other = "distilbert.transformer.layer.*.";
+    KeyMap rules;
+    for (const std::string part : {".weight", ".bias"}) {
+      rules.push_back({own + "qkv" + part, {other + "attention.q_lin" + part, other + "attention.k_lin" + part,
+                                            other + "attention.v_lin" + part}});
+      rules.push_back({own + "out" + part, {other + "attention.out_lin" + part}});
+      rules.push_back({own + "attention_norm" + part, {other + "sa_layer_norm" + part}});
+      rules.push_back({own + "lin1" + part, {other + "ffn.lin1" + part}});
+      rules.push_back({own + "lin2" + part, {other + "ffn.lin2" + part}});
+      rules.push_back({own + "output_norm" + part, {other + "output_layer_norm" + part}});
+      rules.push_back({"embedding_norm" + part, {"distilbert.embeddings.LayerNorm" + part}});
+      rules.push_back({"pre_classifier" + part, {"pre_classifier" + part}});
+      rules.push_back({"classifier" + part, {"classifier" + part}});
+    }
+    rules.push_back({"word.weight", {"distilbert.embeddings.word_embeddings.weight"}});
+    rules.push_back({"position.weight", {"distilbert.embeddings.position_embeddings.weight"}});
+    return rules;
+  }();
+  return map;
+}
+
+DistilBert::DistilBert(const nn::Scope& s, const DistilBertConfig& config)
+    : Module(s),
+      config_((config.validate("DistilBERT"), config)),
+      word_(sub("word"), config.vocab_size, config.width, embedding_options(config, config.padding_id)),
+      position_(sub("position"), config.max_positions, config.width, position_options(config)),
+      embedding_norm_(sub("embedding_norm"), config.width, {.eps = 1e-12}),
+      encoder_(sub("encoder"), config.encoder()),
+      pre_classifier_(sub("pre_classifier"), config.width, config.width, head_options(config)),
+      classifier_(sub("classifier"), config.width, config.num_labels(), head_options(config)) {}
+
+Tensor DistilBert::embed(const EncoderInput& input) const {
+  TERN_CHECK(input.layout.max_length <= config_.max_positions, "DistilBERT: a sequence has ", input.layout.max_length,
+             " tokens, the model takes at most ", config_.max_positions);
+  const Tensor sum = embedding_norm_.forward(word_.forward(input.tokens), position_.forward(input.positions));
+  return dropout(sum, {.p = is_training() ? config_.dropout : 0, .generator = &generator(),
+                       .row_keys = input.layout.row_keys});
+}
+
+Tensor DistilBert::hidden_states(const EncoderInput& input) const { return encoder_.forward(embed(input), input); }
+
+Tensor DistilBert::forward(const EncoderInput& input) const {
+  const Tensor first = encoder_.forward_first(embed(input), input);
+  const Tensor pooled = pre_classifier_.forward(first, Activation::kRelu);
+  Tensor keys;
+  if (input.layout.row_keys.defined())
+    keys = index_select(input.layout.row_keys.unsqueeze(1), 0, input.first_rows).reshape({-1});
+  const DropoutOptions drop{.p = is_training() ? config_.classifier_dropout : 0, .generator = &generator(), .row_keys = keys};
+  return classifier_.forward(dropout(pooled, drop));
+}
+
+double DistilBert::forward_flops(const std::vector<int64_t>& lengths) const {
+  const double d = static_cast<double>(config_.width), h = static_cast<double>(config_.hidden);
+  double flops = 0;
+  for (const int64_t length : lengths) {
+    const double n = static_cast<double>(length);
+    flops += static_cast<double>(config_.layers) * (2 * n * (4 * d * d + 2 * d * h) + 4 * n * n * d);
+    flops += 2 * d * (d + static_cast<double>(config_.num_labels()));
+  }
+  return flops;
+}
+
+std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, const FromPretrainedOptions& options) {
+  namespace fs = std::filesystem;
+  TERN_CHECK(fs::is_directory(dir), dir, ": no such folder; expected a model folder with config.json and model.safetensors");
+  const std::string config_path = (fs::path(dir) / "config.json").string();
+  const std::string weights_path = (fs::path(dir) / "model.safetensors").string();
+  DistilBertConfig config = DistilBertConfig::from_json(read_text(config_path), config_path);
+  if (!options.labels.empty()) config.labels = options.labels;
+  if (options.dropout) config.dropout = config.attention_dropout = config.classifier_dropout = *options.dropout;
+
+  const SafetensorsFile file = load_safetensors(weights_path);
+  auto model = std::make_unique<DistilBert>(nn::Scope({.device = options.device, .generator = options.generator}), config);
+  FromPublicOptions rules;
+  rules.ignored_prefixes = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "qa_outputs."};
+  if (options.allow_new_head) rules.optional_prefixes = {"pre_classifier.", "classifier."};
+  const StateView state =
+      from_public(distilbert_key_map(), model->state_dict(), modernised(file.tensors), weights_path, rules);
+  model->load_state_dict(state, {.strict = false});
+  return model;
+}
+
+void DistilBert::save_pretrained(const std::string& dir) const {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::create_directories(dir, error);
+  TERN_CHECK(!error, dir, ": cannot be created: ", error.message());
+  // The weights first: a folder with a config.json is complete.
+  save_safetensors(to_public(distilbert_key_map(), state_dict()), (fs::path(dir) / "model.safetensors").string(),
+                   {{"format", "pt"}});
+  write_atomically((fs::path(dir) / "config.json").string(), config_.to_json());
+}
+
+}  // namespace tern::models

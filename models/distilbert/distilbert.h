@@ -1,0 +1,63 @@
+#pragma once
+// DistilBERT with a sequence-classification head (Sanh et al., arXiv:1910.01108), equal in every number to Hugging Face's
+// DistilBertForSequenceClassification.
+//
+//   auto model = DistilBert::from_pretrained("distilbert-imdb");
+//   model->eval();
+//   Tensor logits = model->forward(encoder_input(ids, mask));
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tern/models/distilbert/config.h"
+#include "tern/models/encoder/encoder.h"
+#include "tern/models/key_map.h"
+
+namespace tern::models {
+
+struct FromPretrainedOptions {
+  Device device = {};
+  Generator generator = default_generator();  // of dropout, and of what is not in the folder
+  /// Replaces the configuration's labels; where their number differs, the head starts anew.
+  std::vector<std::string> labels = {};
+  /// Replaces all three dropout probabilities.
+  std::optional<double> dropout = std::nullopt;
+  /// Start a missing classification head anew instead of failing: for fine-tuning a bare encoder.
+  bool allow_new_head = false;
+};
+
+class DistilBert final : public nn::Module {
+ public:
+  DistilBert(const nn::Scope& s, const DistilBertConfig& config);
+
+  /// Reads DIR/config.json and DIR/model.safetensors as transformers writes them. Throws Error on anything missing,
+  /// unexpected, mis-shaped or contradictory.
+  static std::unique_ptr<DistilBert> from_pretrained(const std::string& dir, const FromPretrainedOptions& options = {});
+  /// Writes both files, each whole or not at all. Creates the folder.
+  void save_pretrained(const std::string& dir) const;
+
+  /// Logits [sequences, labels].
+  Tensor forward(const EncoderInput& input) const;
+  /// The last hidden state of every row: [rows, width].
+  Tensor hidden_states(const EncoderInput& input) const;
+
+  const DistilBertConfig& config() const { return config_; }
+  /// Floating-point operations of one forward pass over sequences of these lengths (two per multiply-add); training
+  /// takes three times as many. What forward() skips in the last layer is not counted.
+  double forward_flops(const std::vector<int64_t>& lengths) const;
+
+ private:
+  Tensor embed(const EncoderInput& input) const;
+
+  DistilBertConfig config_;
+  nn::Embedding word_, position_;
+  nn::LayerNorm embedding_norm_;
+  Encoder encoder_;
+  nn::Linear pre_classifier_, classifier_;
+};
+
+/// Hugging Face's names.
+const KeyMap& distilbert_key_map();
+
+}  // namespace tern::models

@@ -1,0 +1,83 @@
+#include "tern/models/encoder/encoder.h"
+
+#include "tern/core/ops/ops.h"
+
+namespace tern::models {
+namespace {
+
+nn::LinearOptions linear_options(const EncoderOptions& options) {
+  nn::LinearOptions result;
+  result.weight_init = nn::init::normal(0, options.initializer_range);
+  result.bias_init = nn::init::zeros();
+  return result;
+}
+
+/// Rows of x by int64 index; undefined stays undefined.
+Tensor rows_of(const Tensor& x, const Tensor& rows) {
+  return x.defined() ? index_select(x.reshape({x.size(0), -1}), 0, rows) : Tensor();
+}
+
+/// The layout in which each sequence asks with one row only; an empty sequence asks with none but keeps its place, so
+/// its row sees no key and gives 0.
+SequenceLayout first_row_layout(const EncoderInput& input) {
+  const int64_t n = input.sequences();
+  SequenceLayout layout;
+  layout.offsets = arange(0, static_cast<double>(n + 1), 1, {.dtype = DType::kInt32, .device = input.tokens.device()});
+  layout.max_length = 1;
+  if (input.layout.row_keys.defined()) layout.row_keys = rows_of(input.layout.row_keys, input.first_rows).reshape({n});
+  return layout;
+}
+
+}  // namespace
+
+EncoderLayer::EncoderLayer(const nn::Scope& s, const EncoderOptions& options)
+    : Module(s),
+      options_(options),
+      qkv_(sub("qkv"), options.width, 3 * options.width, linear_options(options)),
+      out_(sub("out"), options.width, options.width, linear_options(options)),
+      attention_norm_(sub("attention_norm"), options.width, {.eps = options.norm_eps}),
+      lin1_(sub("lin1"), options.width, options.hidden, linear_options(options)),
+      lin2_(sub("lin2"), options.hidden, options.width, linear_options(options)),
+      output_norm_(sub("output_norm"), options.width, {.eps = options.norm_eps}) {}
+
+Tensor EncoderLayer::feed_forward(const Tensor& x, const Tensor& row_keys) const {
+  const DropoutOptions dropout{.p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = row_keys};
+  return output_norm_.forward(lin2_.forward(lin1_.forward(x, options_.activation)), x, dropout);
+}
+
+Tensor EncoderLayer::forward(const Tensor& x, const SequenceLayout& layout) const {
+  const Tensor qkv = qkv_.forward(x).reshape({x.size(0), 3, options_.heads, -1});
+  const Tensor context = self_attention(qkv, layout, {.dropout = attention_dropout(), .generator = &generator()});
+  return feed_forward(attention_norm_.forward(out_.forward(context), x), layout.row_keys);
+}
+
+Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) const {
+  const int64_t width = options_.width, n = input.sequences();
+  const Tensor& weight = qkv_.weight();
+  const Tensor& bias = *qkv_.bias();
+  const Tensor first = rows_of(x, input.first_rows);
+  const Tensor q = linear(first, weight.slice(0, 0, width), bias.slice(0, 0, width)).reshape({n, options_.heads, -1});
+  const Tensor kv =
+      linear(x, weight.slice(0, width), bias.slice(0, width)).reshape({x.size(0), 2, options_.heads, -1});
+  const SequenceLayout layout = first_row_layout(input);
+  const Tensor context = attention(q, kv.select(1, 0), kv.select(1, 1), layout, input.layout,
+                                   {.dropout = attention_dropout(), .generator = &generator()});
+  return feed_forward(attention_norm_.forward(out_.forward(context.reshape({n, width})), first), layout.row_keys);
+}
+
+Encoder::Encoder(const nn::Scope& s, const EncoderOptions& options)
+    : Module(s), layer_(sub("layer"), options.layers, options) {}
+
+Tensor Encoder::forward(const Tensor& x, const EncoderInput& input) const {
+  Tensor h = x;
+  for (const EncoderLayer& layer : layer_) h = layer.forward(h, input.layout);
+  return h;
+}
+
+Tensor Encoder::forward_first(const Tensor& x, const EncoderInput& input) const {
+  Tensor h = x;
+  for (int64_t i = 0; i + 1 < layer_.size(); ++i) h = layer_[i].forward(h, input.layout);
+  return layer_.size() > 0 ? layer_[layer_.size() - 1].forward_first(h, input) : rows_of(h, input.first_rows);
+}
+
+}  // namespace tern::models

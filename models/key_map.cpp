@@ -1,0 +1,110 @@
+#include "tern/models/key_map.h"
+
+#include <map>
+#include <optional>
+
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/indexing.h"
+
+namespace tern::models {
+namespace {
+
+/// What '*' stands for when `name` matches `pattern`; nothing when it does not. A pattern without '*' gives "".
+std::optional<std::string> match(const std::string& pattern, const std::string& name) {
+  const size_t star = pattern.find('*');
+  if (star == std::string::npos) return pattern == name ? std::optional<std::string>("") : std::nullopt;
+  const std::string head = pattern.substr(0, star), tail = pattern.substr(star + 1);
+  if (name.size() < head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail)) return std::nullopt;
+  const std::string middle = name.substr(head.size(), name.size() - head.size() - tail.size());
+  const bool number = !middle.empty() && middle.find_first_not_of("0123456789") == std::string::npos;
+  return number ? std::optional(middle) : std::nullopt;
+}
+
+std::string fill(const std::string& pattern, const std::string& number) {
+  const size_t star = pattern.find('*');
+  return star == std::string::npos ? pattern : pattern.substr(0, star) + number + pattern.substr(star + 1);
+}
+
+/// The public names of one of Tern's tensors.
+std::vector<std::string> public_names(const KeyMap& map, const std::string& own) {
+  for (const KeyRule& rule : map) {
+    const auto number = match(rule.own, own);
+    if (!number) continue;
+    std::vector<std::string> names;
+    for (const std::string& other : rule.others) names.push_back(fill(other, *number));
+    return names;
+  }
+  fail("key map: no rule for the tensor '", own, "'");
+}
+
+bool has_prefix(const std::vector<std::string>& prefixes, const std::string& name) {
+  for (const std::string& prefix : prefixes)
+    if (name.starts_with(prefix)) return true;
+  return false;
+}
+
+/// Collects everything that does not fit, for one message.
+class Problems {
+ public:
+  void missing(const std::string& name) { append(missing_, name); }
+  void unexpected(const std::string& name) { append(unexpected_, name); }
+  void wrong(const std::string& text) { append(wrong_, text); }
+  void check(const std::string& source) const {
+    std::string text;
+    if (!missing_.empty()) text += "; missing: " + missing_;
+    if (!unexpected_.empty()) text += "; unexpected: " + unexpected_;
+    if (!wrong_.empty()) text += "; not fitting: " + wrong_;
+    TERN_CHECK(text.empty(), source, ": the tensors do not fit the model", text);
+  }
+
+ private:
+  static void append(std::string& list, const std::string& item) { list += (list.empty() ? "" : ", ") + item; }
+  std::string missing_, unexpected_, wrong_;
+};
+
+}  // namespace
+
+StateView to_public(const KeyMap& map, const StateView& own) {
+  StateView result;
+  for (const NamedTensor& entry : own) {
+    const std::vector<std::string> names = public_names(map, entry.name);
+    const Tensor value = entry.tensor.detach();
+    const std::vector<Tensor> pieces = value.chunk(static_cast<int64_t>(names.size()), 0);
+    for (size_t i = 0; i < names.size(); ++i) result.push_back({names[i], pieces[i]});
+  }
+  return result;
+}
+
+StateView from_public(const KeyMap& map, const StateView& own, const StateView& given, const std::string& source,
+                      const FromPublicOptions& options) {
+  std::map<std::string, Tensor> left;
+  for (const NamedTensor& entry : given)
+    if (!has_prefix(options.ignored_prefixes, entry.name)) left[entry.name] = entry.tensor;
+
+  NoGrad off;
+  Problems problems;
+  StateView result;
+  for (const NamedTensor& wanted : own) {
+    const std::vector<std::string> names = public_names(map, wanted.name);
+    const Shape shape = wanted.tensor.shape().with(0, wanted.tensor.size(0) / static_cast<int64_t>(names.size()));
+    const bool optional = has_prefix(options.optional_prefixes, wanted.name);
+    std::vector<Tensor> pieces;
+    for (const std::string& name : names) {
+      const auto found = left.find(name);
+      if (found == left.end()) {
+        if (!optional) problems.missing(name);
+        continue;
+      }
+      if (!is_floating(found->second.dtype())) problems.wrong(name + " is " + name_of(found->second.dtype()));
+      else if (found->second.shape() == shape) pieces.push_back(found->second.detach());
+      else if (!optional) problems.wrong(name + " is " + found->second.shape().str() + ", expected " + shape.str());
+      left.erase(found);
+    }
+    if (pieces.size() == names.size()) result.push_back({wanted.name, pieces.size() == 1 ? pieces[0] : cat(pieces, 0)});
+  }
+  for (const auto& [name, tensor] : left) problems.unexpected(name);
+  problems.check(source);
+  return result;
+}
+
+}  // namespace tern::models

@@ -1,0 +1,97 @@
+#pragma once
+// The training loop: what every reference trainer does between its data and its run folder.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tern/nn/module.h"
+#include "tern/optim/optim.h"
+
+namespace tern::models {
+
+struct Evaluation {
+  double loss = 0;      // mean over the examples; NaN when there were none
+  double accuracy = 0;  // in [0, 1]
+  int64_t examples = 0;
+};
+
+/// What is trained: a model, its batches and how it is validated. One batch is current at a time.
+class TrainingTask {
+ public:
+  virtual ~TrainingTask() = default;
+  virtual nn::Module& module() = 0;
+  virtual int64_t epochs() const = 0;
+  virtual int64_t steps(int64_t epoch) const = 0;
+  virtual void begin_epoch(int64_t epoch) = 0;
+  /// Makes the next batch of the epoch the current one; false at the end.
+  virtual bool next_batch() = 0;
+  /// The loss of the current batch, recorded for backward. May be called again for the same batch.
+  virtual Tensor loss() = 0;
+  /// Tokens or images in the current batch.
+  virtual int64_t items() const = 0;
+  /// True when dropout is keyed by the data (row keys): then a step's masks do not depend on the steps before.
+  virtual bool keyed_dropout() const { return false; }
+  /// False when there is nothing to validate on.
+  virtual bool can_validate() const = 0;
+  virtual Evaluation validate() = 0;
+};
+
+struct TrainOptions {
+  std::string optimizer = "adamw";  // adamw, adam or sgd
+  double lr = 5e-5;
+  double weight_decay = 0.01;       // not of biases and norms
+  std::string schedule = "linear";  // linear, cosine or constant
+  double warmup = 0;                // steps when >= 1, else a fraction of all steps
+  double clip = 1;                  // greatest gradient norm; 0: no clipping
+  DType dtype = DType::kFloat32;    // bfloat16: autocast
+  Device device = {};
+  int64_t max_steps = 0;            // 0: all epochs
+  std::function<bool()> should_stop;  // asked after every step; true ends the run in order
+};
+
+struct StepMetrics {
+  int64_t step = 0;  // from 1
+  int64_t total_steps = 0;
+  int64_t epoch = 0;
+  double loss = 0, lr = 0, grad_norm = 0;
+  int64_t items = 0;
+  double seconds = 0;  // of this step
+};
+
+struct EpochMetrics {
+  int64_t epoch = 0;  // from 1
+  Evaluation validation;
+  bool best = false;
+};
+
+/// Hears what happens; writes files, draws progress.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void on_step(const StepMetrics&) {}
+  virtual void on_validation_begin(int64_t /*epoch*/) {}
+  virtual void on_epoch(const EpochMetrics&) {}
+};
+
+struct TrainResult {
+  bool stopped = false;     // by should_stop
+  int64_t steps = 0;
+  int64_t items = 0;
+  int64_t best_epoch = 0;   // 0: nothing was validated, the last weights stay
+  Evaluation best;
+  double seconds = 0;       // training and validation
+  double step_seconds = 0;  // training steps alone
+};
+
+/// Trains, validates after every epoch and leaves the weights of the best epoch (highest accuracy, then lowest loss) in
+/// the module; the last ones when stopped or when there is nothing to validate on. A loss or gradient that is not finite
+/// changes no weight: the step is repeated in anomaly mode and Error names step and op; the module then holds the best
+/// epoch's weights, or the last ones before that step.
+TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer);
+
+/// The optimizer that the options name. Throws Error naming the known ones.
+std::unique_ptr<optim::Optimizer> make_optimizer(const nn::Module& module, const TrainOptions& options);
+
+}  // namespace tern::models

@@ -1,0 +1,91 @@
+#pragma once
+// ModuleList and Sequential: members named "0", "1", ...
+
+#include <concepts>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tern/nn/module.h"
+
+namespace tern::nn {
+
+/// A list of modules of one type, constructed in place:
+///   ModuleList<Layer> layer_;  ...  layer_(sub("layer"), 6, config)   gives layer.0, layer.1, ...
+///   for (const Layer& layer : layer_) x = layer.forward(x);
+template <std::derived_from<Module> T>
+class ModuleList final : public Module {
+ public:
+  explicit ModuleList(const Scope& s) : Module(s) {}
+  /// `count` modules, each T(scope, args...).
+  template <class... Args>
+  ModuleList(const Scope& s, int64_t count, const Args&... args) : Module(s) {
+    TERN_CHECK(count >= 0, "nn::ModuleList: the number of modules must be >= 0, got ", count);
+    for (int64_t i = 0; i < count; ++i) emplace_back(args...);
+  }
+
+  template <class... Args>
+  T& emplace_back(Args&&... args) {
+    return items_.emplace_back(sub(std::to_string(items_.size())), std::forward<Args>(args)...);
+  }
+
+  int64_t size() const { return static_cast<int64_t>(items_.size()); }
+  T& operator[](int64_t i) { return items_[checked(i)]; }
+  const T& operator[](int64_t i) const { return items_[checked(i)]; }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.end(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+ private:
+  size_t checked(int64_t i) const {
+    TERN_CHECK(i >= 0 && i < size(), "nn::ModuleList: index ", i, " is outside [0, ", size(), ")");
+    return static_cast<size_t>(i);
+  }
+
+  std::deque<T> items_;  // never moves its elements
+};
+
+/// A module to be made later, when its scope is known: make<Linear>(64, 256).
+template <class T, class... Args>
+struct Factory {
+  std::tuple<Args...> args;
+};
+template <std::derived_from<Module> T, class... Args>
+Factory<T, std::decay_t<Args>...> make(Args&&... args) {
+  return {{std::forward<Args>(args)...}};
+}
+
+/// A chain of modules and functions from a tensor to a tensor:
+///   Sequential(sub("body"), make<Linear>(64, 256), gelu, make<Linear>(256, 10))
+/// Functions count in the numbering, as torch.nn.Sequential's activation modules do: the parameters above are
+/// "0.weight", "2.weight", ...
+class Sequential final : public Module {
+ public:
+  template <class... Steps>
+  explicit Sequential(const Scope& s, Steps&&... steps) : Module(s) {
+    (append(std::forward<Steps>(steps)), ...);
+  }
+
+  template <class T, class... Args>
+  void append(const Factory<T, Args...>& factory) {
+    const Scope scope = sub(std::to_string(steps_.size()));
+    auto made = std::apply([&](const Args&... args) { return std::make_unique<T>(scope, args...); }, factory.args);
+    steps_.emplace_back([module = made.get()](const Tensor& x) { return module->forward(x); });
+    modules_.push_back(std::move(made));
+  }
+  void append(std::function<Tensor(const Tensor&)> function);
+
+  int64_t size() const { return static_cast<int64_t>(steps_.size()); }
+  Tensor forward(const Tensor& x) const;
+
+ private:
+  std::vector<std::unique_ptr<Module>> modules_;
+  std::vector<std::function<Tensor(const Tensor&)>> steps_;
+};
+
+}  // namespace tern::nn

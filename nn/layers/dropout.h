@@ -1,0 +1,22 @@
+#pragma once
+
+#include "tern/core/ops/dropout.h"
+#include "tern/nn/module.h"
+
+namespace tern::nn {
+
+/// Zeroes elements with probability p in training and scales the rest by 1 / (1 - p); passes x through in evaluation.
+class Dropout final : public Module {
+ public:
+  Dropout(const Scope& s, double p);
+
+  /// row_keys: see DropoutOptions.
+  Tensor forward(const Tensor& x, const Tensor& row_keys = {}) const;
+  /// This layer as an argument of a fused op: p is 0 in evaluation.
+  DropoutOptions options(const Tensor& row_keys = {}) const;
+
+ private:
+  double p_;
+};
+
+}  // namespace tern::nn

@@ -1,0 +1,35 @@
+#include "tern/nn/layers/layer_norm.h"
+
+#include <cmath>
+
+#include "tern/core/ops/norm.h"
+#include "tern/nn/init.h"
+
+namespace tern::nn {
+
+LayerNorm::LayerNorm(const Scope& s, int64_t width, const LayerNormOptions& options)
+    : Module(s), width_(width), eps_(options.eps) {
+  TERN_CHECK(width > 0, "nn::LayerNorm: width must be > 0, got ", width);
+  TERN_CHECK(eps_ >= 0 && std::isfinite(eps_), "nn::LayerNorm: eps must be a finite number >= 0, got ", eps_);
+  if (options.affine) {
+    weight_.emplace(this, "weight", Shape{width}, init::ones());
+    bias_.emplace(this, "bias", Shape{width});
+  }
+}
+
+void LayerNorm::check_width(const Tensor& x) const {
+  TERN_CHECK(x.dim() > 0 && x.size(-1) == width_, "nn::LayerNorm: the last dimension must be ", width_, ", got ",
+             x.shape());
+}
+
+Tensor LayerNorm::forward(const Tensor& x) const {
+  check_width(x);
+  return layer_norm(x, weight(), bias(), eps_);
+}
+
+Tensor LayerNorm::forward(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout) const {
+  check_width(x);
+  return dropout_residual_layer_norm(x, residual, weight(), bias(), eps_, dropout);
+}
+
+}  // namespace tern::nn

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+
+#include "tern/core/ops/dropout.h"
+#include "tern/nn/module.h"
+
+namespace tern::nn {
+
+struct LayerNormOptions {
+  double eps = 1e-5;   // BERT's family uses 1e-12
+  bool affine = true;  // weight and bias
+};
+
+/// Layer normalisation over the last dimension, of size `width` (Ba et al., arXiv:1607.06450).
+class LayerNorm final : public Module {
+ public:
+  LayerNorm(const Scope& s, int64_t width, const LayerNormOptions& options = {});
+
+  Tensor forward(const Tensor& x) const;
+  /// layer_norm(residual + dropout(x)), fused: the end of a transformer's sub-layer.
+  Tensor forward(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout = {}) const;
+
+  double eps() const { return eps_; }
+
+ private:
+  void check_width(const Tensor& x) const;
+  Tensor weight() const { return weight_ ? weight_->tensor() : Tensor(); }
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
+
+  int64_t width_;
+  double eps_;
+  std::optional<Parameter> weight_, bias_;
+};
+
+}  // namespace tern::nn

@@ -1,0 +1,39 @@
+#include "tern/nn/layers/linear.h"
+
+#include <cmath>
+
+#include "tern/nn/init.h"
+
+namespace tern::nn {
+namespace {
+
+Shape checked_shape(int64_t in, int64_t out) {
+  TERN_CHECK(in >= 0 && out >= 0, "nn::Linear: sizes must be >= 0, got in ", in, " and out ", out);
+  return {out, in};
+}
+
+/// kaiming_uniform with a = sqrt(5), which torch.nn.Linear uses for weight and bias, is uniform within 1 / sqrt(in).
+Initializer default_init(int64_t in) {
+  const double bound = in > 0 ? 1 / std::sqrt(static_cast<double>(in)) : 0;
+  return init::uniform(-bound, bound);
+}
+
+}  // namespace
+
+Linear::Linear(const Scope& s, int64_t in, int64_t out, const LinearOptions& options)
+    : Module(s),
+      weight_(options.weight ? Parameter(this, "weight", *options.weight)
+                             : Parameter(this, "weight", checked_shape(in, out),
+                                         options.weight_init ? options.weight_init : default_init(in))) {
+  TERN_CHECK(weight_.shape() == checked_shape(in, out), "nn::Linear: the shared weight must be [", out, ", ", in,
+             "], got ", weight_.shape());
+  if (options.bias) {
+    bias_.emplace(this, "bias", Shape{out}, options.bias_init ? options.bias_init : default_init(in));
+  }
+}
+
+Tensor Linear::forward(const Tensor& x, Activation activation) const {
+  return linear(x, weight_, bias_ ? bias_->tensor() : Tensor(), activation);
+}
+
+}  // namespace tern::nn

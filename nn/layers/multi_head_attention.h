@@ -1,0 +1,43 @@
+#pragma once
+
+#include "tern/core/ops/attention.h"
+#include "tern/nn/layers/linear.h"
+
+namespace tern::nn {
+
+struct MultiHeadAttentionOptions {
+  bool bias = true;    // of the projections
+  double dropout = 0;  // of the probabilities, in training
+  bool causal = false;
+  int64_t window = -1;           // sliding window, see AttentionOptions
+  Initializer weight_init = {};  // of all projections; torch.nn.MultiheadAttention's unless given
+};
+
+/// Multi-head attention (Vaswani et al., arXiv:1706.03762). Parameters: "qkv" [3 * width, width], whose rows are the
+/// query's, the key's and the value's projection (torch's in_proj_weight), and "out" [width, width].
+class MultiHeadAttention final : public Module {
+ public:
+  /// width must be a multiple of heads.
+  MultiHeadAttention(const Scope& s, int64_t width, int64_t heads, const MultiHeadAttentionOptions& options = {});
+
+  /// Self-attention of packed or flattened sequences. x: [tokens, width]; result the same.
+  Tensor forward(const Tensor& x, const SequenceLayout& layout) const;
+  /// Self-attention of a padded batch. x: [batch, length, width]; key_mask: [batch, length], 0 where a token is
+  /// padding.
+  Tensor forward(const Tensor& x, const Tensor& key_mask = {}) const;
+  /// Cross-attention: queries from x [tokens, width], keys and values from memory [memory tokens, width].
+  Tensor forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
+                 const SequenceLayout& memory_layout) const;
+
+ private:
+  AttentionOptions attention_options() const;
+  void check_tokens(const Tensor& x, const char* what) const;
+
+  int64_t width_, heads_;
+  double dropout_;
+  bool causal_;
+  int64_t window_;
+  Linear qkv_, out_;
+};
+
+}  // namespace tern::nn

@@ -1,0 +1,166 @@
+#include "tern/nn/module.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <set>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "tern/core/autograd/grad_mode.h"
+
+namespace tern::nn {
+namespace {
+
+using Visitor = std::function<void(const std::string& name, const Module::Member& member)>;
+
+void visit(const Module& module, const std::string& prefix, const Visitor& visitor) {
+  for (const Module::Member& member : module.members()) visitor(prefix + member.name, member);
+  for (const Module* child : module.children()) visit(*child, prefix + child->local_name() + ".", visitor);
+}
+
+/// The wanted members below a module, each tensor once.
+template <class Predicate>
+std::vector<NamedTensor> collect(const Module& module, Predicate wanted) {
+  std::vector<NamedTensor> found;
+  std::unordered_set<const TensorImpl*> seen;
+  visit(module, "", [&](const std::string& name, const Module::Member& member) {
+    if (wanted(member) && seen.insert(member.tensor.impl()).second) found.push_back({name, member.tensor});
+  });
+  return found;
+}
+
+std::string display(const std::string& name) { return name.empty() ? "the root module" : "module '" + name + "'"; }
+
+}  // namespace
+
+Scope::Scope(const ScopeOptions& options) : options_(options) {
+  require_available(options.device);
+  TERN_CHECK(is_floating(options.dtype), "nn::Scope: parameters need a floating dtype, got ", name_of(options.dtype));
+}
+
+Module::Module(const Scope& scope) : options_(scope.options_), parent_(scope.parent_) {
+  if (parent_ == nullptr) return;
+  parent_->check_new_name(scope.name_);
+  name_ = parent_->qualified_name(scope.name_);
+  training_ = parent_->training_;
+  parent_->children_.push_back(this);
+}
+
+Module::~Module() {
+  for (Module* child : children_) child->parent_ = nullptr;  // a child on the heap may outlive its parent
+  if (parent_ != nullptr) std::erase(parent_->children_, this);
+}
+
+std::string Module::local_name() const {
+  const size_t dot = name_.rfind('.');
+  return dot == std::string::npos ? name_ : name_.substr(dot + 1);
+}
+
+std::string Module::type_name() const {
+  const char* mangled = typeid(*this).name();
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
+  std::string name = status == 0 ? text.get() : mangled;
+  name = name.substr(0, name.find('<'));
+  const size_t colon = name.rfind("::");
+  return colon == std::string::npos ? name : name.substr(colon + 2);
+}
+
+std::string Module::qualified_name(const std::string& name) const { return name_.empty() ? name : name_ + "." + name; }
+
+Scope Module::sub(const std::string& name) {
+  Scope scope(options_);
+  scope.parent_ = this;
+  scope.name_ = name;
+  return scope;
+}
+
+void Module::check_new_name(const std::string& name) const {
+  TERN_CHECK(!name.empty() && name.find('.') == std::string::npos, "nn: '", name, "' cannot name a member of ",
+             display(name_), ": a name is not empty and has no dots");
+  const bool taken =
+      std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.name == name; }) ||
+      std::any_of(children_.begin(), children_.end(), [&](Module* m) { return m->local_name() == name; });
+  TERN_CHECK(!taken, "nn: ", display(name_), " already has a member named '", name,
+             "'; parameters, buffers and sub-modules of one module need different names");
+}
+
+void Module::add_parameter(Parameter& parameter) {
+  const std::string name = parameter.name().substr(name_.empty() ? 0 : name_.size() + 1);  // it holds the full name
+  check_new_name(name);
+  members_.push_back({name, parameter.tensor(), true, true});
+}
+
+void Module::add_buffer(const std::string& name, const Tensor& buffer, bool persistent) {
+  check_new_name(name);
+  TERN_CHECK(buffer.defined(), "nn: buffer '", qualified_name(name), "' is an undefined tensor");
+  members_.push_back({name, buffer, false, persistent});
+}
+
+std::vector<NamedTensor> Module::parameters() const {
+  return collect(*this, [](const Member& member) { return member.is_parameter; });
+}
+
+std::vector<NamedTensor> Module::buffers() const {
+  return collect(*this, [](const Member& member) { return !member.is_parameter; });
+}
+
+StateView Module::state_dict() const {
+  return collect(*this, [](const Member& member) { return member.persistent; });
+}
+
+void Module::load_state_dict(const StateView& state, const LoadOptions& options) {
+  std::unordered_map<const TensorImpl*, std::string> first_names;
+  std::unordered_map<std::string, std::string> aliases;  // further name of a shared tensor -> its first name
+  visit(*this, "", [&](const std::string& name, const Member& member) {
+    const auto [entry, is_new] = first_names.emplace(member.tensor.impl(), name);
+    if (member.persistent && !is_new) aliases.emplace(name, entry->second);
+  });
+
+  std::set<std::string> given;
+  for (const NamedTensor& entry : state) given.insert(entry.name);
+  StateView source;
+  for (const NamedTensor& entry : state) {
+    const auto alias = aliases.find(entry.name);
+    if (alias == aliases.end()) {
+      source.push_back(entry);
+    } else if (given.insert(alias->second).second) {
+      source.push_back({alias->second, entry.tensor});
+    }
+  }
+  load_state(state_dict(), source, options);
+}
+
+int64_t Module::num_parameters() const {
+  int64_t count = 0;
+  for (const NamedTensor& parameter : parameters()) count += parameter.tensor.numel();
+  return count;
+}
+
+void Module::train(bool mode) {
+  training_ = mode;
+  for (Module* child : children_) child->train(mode);
+}
+
+void Module::zero_grad() {
+  for (NamedTensor& parameter : parameters()) parameter.tensor.set_grad({});
+}
+
+Buffer::Buffer(Module* owner, const std::string& name, const Tensor& value, bool persistent)
+    : tensor_(value.defined() ? value.detach().to(owner->device()) : Tensor()) {
+  owner->add_buffer(name, tensor_, persistent);
+}
+
+void Buffer::copy_(const Tensor& source) {
+  TERN_CHECK(source.shape() == tensor_.shape(), "nn::Buffer::copy_: expected ", tensor_.shape(), ", got ",
+             source.shape());
+  NoGrad off;
+  tensor_.copy_(source);
+}
+
+}  // namespace tern::nn

@@ -1,0 +1,142 @@
+#pragma once
+// Module: a node of the tree of parameters. Declaring a member registers it, so it cannot be forgotten:
+//
+//   class FeedForward final : public nn::Module {
+//    public:
+//     FeedForward(const nn::Scope& s, int64_t d, int64_t hidden)
+//         : Module(s), lin1_(sub("lin1"), d, hidden), lin2_(sub("lin2"), hidden, d) {}
+//     Tensor forward(const Tensor& x) const { return lin2_.forward(gelu(lin1_.forward(x))); }
+//
+//    private:
+//     nn::Linear lin1_, lin2_;
+//   };
+//
+// Modules neither copy nor move: addresses and names stay true.
+
+#include <string>
+#include <vector>
+
+#include "tern/core/parameter.h"
+
+namespace tern::nn {
+
+class Module;
+
+/// Where new modules put their parameters, in which type, and what draws their initial values and dropout masks.
+struct ScopeOptions {
+  Device device = {};
+  DType dtype = DType::kFloat32;
+  Generator generator = default_generator();
+};
+
+/// The place of a new module in the tree: the first argument of every module's constructor. A user makes the root's,
+/// nn::Scope({.device = device, .generator = Generator(42)}); a module makes its members' with sub("name").
+class Scope {
+ public:
+  Scope() : Scope(ScopeOptions{}) {}
+  /// Throws Error when the device cannot be used or dtype is not a floating type.
+  explicit Scope(const ScopeOptions& options);
+
+ private:
+  friend class Module;
+  ScopeOptions options_;
+  Module* parent_ = nullptr;
+  std::string name_;
+};
+
+class Module : public ParameterOwner {
+ public:
+  /// A parameter or buffer of this module itself.
+  struct Member {
+    std::string name;
+    Tensor tensor;
+    bool is_parameter = false;
+    bool persistent = true;
+  };
+
+  /// Throws Error when the parent already has a member of that name.
+  explicit Module(const Scope& scope);
+  ~Module() override;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  /// Full name, from the root: "encoder.layer.0"; empty for a root.
+  const std::string& name() const { return name_; }
+  /// The last part of name(): "0".
+  std::string local_name() const;
+  /// The class without namespaces and template arguments: "Linear".
+  std::string type_name() const;
+  const std::vector<Module*>& children() const { return children_; }
+  const std::vector<Member>& members() const { return members_; }
+
+  // Names in these lists are relative to this module; own members come before the children's. A tensor that several
+  // modules share is listed once, under its first name.
+  std::vector<NamedTensor> parameters() const;
+  std::vector<NamedTensor> buffers() const;
+  /// Parameters and persistent buffers: handles on the live tensors, no copies.
+  StateView state_dict() const;
+  /// Copies `state` into the parameters and buffers; dtypes are converted. A shared tensor is accepted under any of its
+  /// names (the first one wins when several are there). Missing, unexpected and mis-shaped entries are listed in one
+  /// Error, and nothing is written then.
+  void load_state_dict(const StateView& state, const LoadOptions& options = {});
+  /// Elements of parameters(), frozen ones included.
+  int64_t num_parameters() const;
+
+  /// Switches this module and all below between training (the default) and evaluation.
+  void train(bool mode = true);
+  void eval() { train(false); }
+  bool is_training() const { return training_; }
+  /// Drops the gradients of all parameters.
+  void zero_grad();
+
+  DType dtype() const { return options_.dtype; }
+  Device device() const { return options_.device; }
+  /// A shared handle: drawing from it changes no member of the module, so forward() may be const.
+  Generator& generator() const { return options_.generator; }
+
+  // ParameterOwner.
+  void add_parameter(Parameter& parameter) override;
+  void add_buffer(const std::string& name, const Tensor& buffer) override { add_buffer(name, buffer, true); }
+  void add_buffer(const std::string& name, const Tensor& buffer, bool persistent);
+  TensorOptions parameter_options() const override { return {options_.dtype, options_.device, false}; }
+  Generator& parameter_generator() override { return options_.generator; }
+  std::string qualified_name(const std::string& name) const override;
+
+ protected:
+  /// The scope of a member module. Names must be non-empty, unique within this module and free of dots.
+  Scope sub(const std::string& name);
+
+ private:
+  void check_new_name(const std::string& name) const;
+
+  mutable ScopeOptions options_;
+  Module* parent_ = nullptr;
+  std::string name_;
+  std::vector<Member> members_;
+  std::vector<Module*> children_;
+  bool training_ = true;
+};
+
+/// A registered tensor that is not trained (positions, running statistics), on its module's device. It is saved with
+/// the state unless not persistent. Written through copy_, never re-seated.
+class Buffer {
+ public:
+  Buffer(Module* owner, const std::string& name, const Tensor& value, bool persistent = true);
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  const Tensor& tensor() const { return tensor_; }
+  operator const Tensor&() const { return tensor_; }  // NOLINT(google-explicit-constructor): a buffer is a tensor
+  void copy_(const Tensor& source);
+
+ private:
+  Tensor tensor_;
+};
+
+struct SummaryOptions {
+  int depth = 3;  // levels of modules below the root that get a line of their own
+};
+/// A table of modules, parameters and buffers with types, shapes and counts, and the totals below.
+std::string summary(const Module& module, const SummaryOptions& options = {});
+
+}  // namespace tern::nn

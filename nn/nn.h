@@ -1,0 +1,11 @@
+#pragma once
+// Modules, layers and initialisers.
+
+#include "tern/nn/init.h"
+#include "tern/nn/layers/containers.h"
+#include "tern/nn/layers/dropout.h"
+#include "tern/nn/layers/embedding.h"
+#include "tern/nn/layers/layer_norm.h"
+#include "tern/nn/layers/linear.h"
+#include "tern/nn/layers/multi_head_attention.h"
+#include "tern/nn/module.h"

@@ -1,0 +1,19 @@
+#pragma once
+// Clipping outside an optimizer. Optimizer::step({.max_norm = ...}) does it in the same pass as the update.
+
+#include "tern/core/parameter.h"
+
+namespace tern::optim {
+
+struct ClipOptions {
+  double norm_type = 2;              // 2, or infinity for the largest absolute value
+  bool error_if_non_finite = false;  // otherwise the gradients are scaled by what comes out
+};
+/// Scales all gradients by min(1, max_norm / (norm + 1e-6)) in place and returns their total norm before (0 when there
+/// are none), as torch.nn.utils.clip_grad_norm_. Waits for the device.
+double clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm, const ClipOptions& options = {});
+
+/// Limits every gradient element to [-value, value] in place.
+void clip_grad_value(const std::vector<NamedTensor>& parameters, double value);
+
+}  // namespace tern::optim

@@ -1,0 +1,32 @@
+#include "tern/optim/gradient_norm.h"
+
+#include <cstring>
+
+#include "tern/core/ops/workspace.h"
+
+namespace tern::optim {
+
+Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device) {
+  std::vector<kernels::ConstView> views;
+  int64_t elements = 0;
+  for (const Tensor& gradient : gradients) {
+    views.push_back(gradient.const_view());
+    elements += gradient.numel();
+  }
+  const kernels::Stream stream = current_stream(device);
+  const int64_t count = static_cast<int64_t>(views.size());
+  const Workspace workspace(kernels::gradient_norm_workspace(stream, elements, count), device);
+  const Tensor norm = empty({static_cast<int64_t>(sizeof(kernels::GradientNorm))}, {.dtype = uint8, .device = device});
+  kernels::gradient_norm(stream, views.data(), count, workspace.data(),
+                         static_cast<kernels::GradientNorm*>(norm.raw_data()));
+  return norm;
+}
+
+kernels::GradientNorm read_norm(const Tensor& norm) {
+  const Tensor host = norm.to(cpu);
+  kernels::GradientNorm result;
+  std::memcpy(&result, host.raw_data(), sizeof result);
+  return result;
+}
+
+}  // namespace tern::optim

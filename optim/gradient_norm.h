@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "tern/core/tensor.h"
+#include "tern/kernels/reduce.h"
+
+namespace tern::optim {
+
+/// A kernels::GradientNorm on the device, found in one pass over contiguous gradients that all lie there.
+Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device);
+/// Copies one to the host (waits for the device).
+kernels::GradientNorm read_norm(const Tensor& norm);
+
+}  // namespace tern::optim

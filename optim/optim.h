@@ -1,0 +1,7 @@
+#pragma once
+// Optimizers, gradient clipping and learning rate schedules.
+
+#include "tern/optim/adam.h"
+#include "tern/optim/clip.h"
+#include "tern/optim/schedule.h"
+#include "tern/optim/sgd.h"

@@ -1,0 +1,246 @@
+#include "tern/optim/optimizer.h"
+
+#include <cmath>
+#include <map>
+#include <unordered_set>
+
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/optim/gradient_norm.h"
+
+namespace tern::optim {
+namespace detail {
+
+void check_not_negative(const char* optimizer, const char* option, double value) {
+  TERN_CHECK(value >= 0 && std::isfinite(value), optimizer, ": ", option, " must be a finite number >= 0, got ", value);
+}
+
+void check_fraction(const char* optimizer, const char* option, double value) {
+  TERN_CHECK(value >= 0 && value < 1, optimizer, ": ", option, " must lie in [0, 1), got ", value);
+}
+
+}  // namespace detail
+
+std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& parameters, double weight_decay) {
+  std::vector<ParameterGroup> groups(2);
+  groups[0].weight_decay = weight_decay;
+  groups[1].weight_decay = 0;
+  for (const NamedTensor& parameter : parameters) {
+    groups[parameter.tensor.dim() > 1 ? 0 : 1].parameters.push_back(parameter);
+  }
+  return groups;
+}
+
+double StepResult::grad_norm() const {
+  TERN_CHECK(norm_.defined(), "StepResult: the step measured no norm; give it max_norm or skip_non_finite");
+  return std::sqrt(read_norm(norm_).sum_of_squares);
+}
+
+bool StepResult::skipped() const { return skips_ && norm_.defined() && read_norm(norm_).non_finite != 0; }
+
+std::string StepResult::first_non_finite() const {
+  TERN_CHECK(norm_.defined(), "StepResult: the step checked no gradients; give it max_norm or skip_non_finite");
+  const int32_t index = read_norm(norm_).first_bad;
+  return index < 0 ? "" : names_->at(static_cast<size_t>(parameters_.at(static_cast<size_t>(index))));
+}
+
+Optimizer::Optimizer(const Settings& settings, const std::vector<ParameterGroup>& groups) : settings_(settings) {
+  detail::check_not_negative(settings.name, "lr", settings.lr);
+  detail::check_not_negative(settings.name, "weight_decay", settings.weight_decay);
+  for (const ParameterGroup& group : groups) add_group(group);
+  TERN_CHECK(!slots_.empty(), settings.name, ": there are no parameters");
+
+  std::unordered_set<const TensorImpl*> tensors;
+  auto names = std::make_shared<std::vector<std::string>>();
+  std::unordered_set<std::string> unique_names;
+  const Device device = slots_.front().weight.device();
+  for (const Slot& slot : slots_) {
+    TERN_CHECK(tensors.insert(slot.weight.impl()).second && unique_names.insert(slot.name).second, settings.name,
+               ": parameter '", slot.name, "' is given twice");
+    TERN_CHECK(slot.weight.device() == device, settings.name, ": all parameters must be on one device, but '",
+               slot.name, "' is on ", slot.weight.device(), " and the first on ", device);
+    names->push_back(slot.name);
+  }
+  names_ = names;
+}
+
+void Optimizer::add_group(const ParameterGroup& group) {
+  const double lr = group.lr.value_or(settings_.lr), decay = group.weight_decay.value_or(settings_.weight_decay);
+  detail::check_not_negative(settings_.name, "a group's lr", lr);
+  detail::check_not_negative(settings_.name, "a group's weight_decay", decay);
+  for (const auto& [name, tensor] : group.parameters) {
+    TERN_CHECK(tensor.defined(), settings_.name, ": parameter '", name, "' is an undefined tensor");
+    TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_leaf() && tensor.is_contiguous(), settings_.name,
+               ": parameter '", name, "' must be a contiguous floating leaf tensor, got ", tensor.describe());
+    Slot slot;
+    slot.name = name;
+    slot.weight = tensor;
+    slot.group = static_cast<int32_t>(groups_.size());
+    slots_.push_back(slot);
+  }
+  groups_.push_back({group.parameters, lr, lr, decay});
+}
+
+void Optimizer::set_lr(double lr) {
+  detail::check_not_negative(settings_.name, "lr", lr);
+  for (GroupState& group : groups_) group.base_lr = group.lr = lr;
+}
+
+void Optimizer::set_lr_factor(double factor) {
+  detail::check_not_negative(settings_.name, "the learning rate's factor", factor);
+  for (GroupState& group : groups_) group.lr = group.base_lr * factor;
+}
+
+void Optimizer::zero_grad() {
+  for (Slot& slot : slots_) slot.weight.set_grad({});
+}
+
+bool Optimizer::wants_master(const Slot& slot) const {
+  return settings_.master_weights && is_low_precision(slot.weight.dtype());
+}
+
+Optimizer::Slot Optimizer::completed(const Slot& slot) const {
+  if (slot.started()) return slot;
+  Slot full = slot;
+  TensorOptions options = slot.weight.options();
+  full.step = zeros({1}, {.dtype = int64, .device = options.device});
+  if (is_low_precision(options.dtype)) options.dtype = float32;
+  for (size_t i = 0; i < settings_.state_names.size(); ++i) full.states.push_back(zeros(slot.weight.shape(), options));
+  if (wants_master(slot)) full.master = slot.weight.detach().to(float32);
+  return full;
+}
+
+/// Brings the step counters in order. Corrections for Adam's bias count the updates of each parameter, as PyTorch does:
+/// parameters without a gradient now part from the counter they shared, and those that start now share a new one.
+void Optimizer::prepare(const std::vector<int32_t>& active) {
+  std::vector<bool> is_active(slots_.size(), false);
+  Tensor fresh;
+  for (const int32_t i : active) {
+    Slot& slot = slots_[static_cast<size_t>(i)];
+    is_active[static_cast<size_t>(i)] = true;
+    if (slot.started()) continue;
+    slot = completed(slot);
+    if (fresh.defined()) slot.step = fresh;
+    fresh = slot.step;
+  }
+  std::unordered_set<const TensorImpl*> moving;
+  for (const int32_t i : active) moving.insert(slots_[static_cast<size_t>(i)].step.impl());
+  std::map<const TensorImpl*, Tensor> left_behind;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (is_active[i] || !slot.started() || !moving.contains(slot.step.impl())) continue;
+    Tensor& copy = left_behind[slot.step.impl()];
+    if (!copy.defined()) copy = slot.step.clone();
+    slot.step = copy;
+  }
+}
+
+StepResult Optimizer::step(const StepOptions& options) {
+  TERN_CHECK(options.max_norm >= 0, settings_.name, ": max_norm must be >= 0 (0: no clipping), got ", options.max_norm);
+  NoGrad off;
+  StepResult result;
+  result.names_ = names_;
+  std::vector<Tensor> gradients;  // contiguous, kept until the kernels ran
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Tensor gradient = slots_[i].weight.grad();
+    if (!gradient.defined()) continue;
+    gradients.push_back(gradient.detach().contiguous());
+    result.parameters_.push_back(static_cast<int32_t>(i));
+  }
+  prepare(result.parameters_);
+
+  kernels::OptimizerStep step;
+  step.max_norm = std::isfinite(options.max_norm) ? options.max_norm : 0;
+  step.skip_non_finite = options.skip_non_finite;
+  if (options.max_norm > 0 || options.skip_non_finite) {
+    result.norm_ = gradient_norm(gradients, slots_.front().weight.device());
+    result.skips_ = options.skip_non_finite;
+    step.norm = static_cast<const kernels::GradientNorm*>(result.norm_.raw_data());
+  }
+
+  run_updates(gradients, result.parameters_, step);
+  return result;
+}
+
+kernels::OptimizerTensor Optimizer::describe(const Slot& slot, const Tensor& gradient) const {
+  kernels::OptimizerTensor tensor;
+  tensor.weight = slot.weight.raw_data();
+  tensor.gradient = gradient.raw_data();
+  void** const states[] = {&tensor.state1, &tensor.state2, &tensor.state3};
+  for (size_t i = 0; i < slot.states.size(); ++i) *states[i] = slot.states[i].raw_data();
+  if (slot.master.defined()) tensor.master = slot.master.raw_data();
+  tensor.size = slot.weight.numel();
+  tensor.weight_dtype = slot.weight.dtype();
+  tensor.gradient_dtype = gradient.dtype();
+  tensor.group = slot.group;
+  return tensor;
+}
+
+/// One kernel call for all parameters that share a counter: a single one unless some had no gradient at times.
+void Optimizer::run_updates(const std::vector<Tensor>& gradients, const std::vector<int32_t>& active,
+                            kernels::OptimizerStep step) {
+  struct Batch {
+    Tensor counter;
+    std::vector<kernels::OptimizerTensor> tensors;
+  };
+  std::vector<Batch> batches;
+  std::map<const TensorImpl*, size_t> batch_of;
+  for (size_t k = 0; k < active.size(); ++k) {
+    const Slot& slot = slots_[static_cast<size_t>(active[k])];
+    const auto [entry, is_new] = batch_of.try_emplace(slot.step.impl(), batches.size());
+    if (is_new) batches.push_back({slot.step, {}});
+    batches[entry->second].tensors.push_back(describe(slot, gradients[k]));
+    slot.weight.bump_version();
+  }
+  const kernels::Stream stream = current_stream(slots_.front().weight.device());
+  for (const Batch& batch : batches) {
+    step.step = static_cast<int64_t*>(batch.counter.raw_data());
+    update(stream, batch.tensors, step);
+  }
+}
+
+void Optimizer::append_state(const Slot& slot, StateView& state) const {
+  state.push_back({"step." + slot.name, slot.step});
+  for (size_t i = 0; i < slot.states.size(); ++i) {
+    state.push_back({settings_.state_names[i] + "." + slot.name, slot.states[i]});
+  }
+  if (slot.master.defined()) state.push_back({"master." + slot.name, slot.master});
+}
+
+StateView Optimizer::state_dict() const {
+  StateView state;
+  for (const Slot& slot : slots_) append_state(completed(slot), state);
+  return state;
+}
+
+void Optimizer::check_steps(const StateView& state) const {
+  for (const NamedTensor& entry : state) {
+    if (entry.name.rfind("step.", 0) != 0 || entry.tensor.numel() != 1) continue;
+    const int64_t count = entry.tensor.item<int64_t>();
+    TERN_CHECK(count >= 0, settings_.name, ": the state's ", entry.name, " must be >= 0, got ", count);
+  }
+}
+
+void Optimizer::load_state_dict(const StateView& state) {
+  check_steps(state);
+  std::vector<Slot> loaded;
+  StateView target;
+  for (const Slot& slot : slots_) {
+    loaded.push_back(completed(slot));
+    loaded.back().step = zeros({1}, {.dtype = int64, .device = slot.weight.device()});
+    append_state(loaded.back(), target);
+  }
+  load_state(target, state);
+  slots_ = loaded;
+  share_steps();
+}
+
+/// Parameters with equal counts share one counter; those that were never updated start afresh.
+void Optimizer::share_steps() {
+  std::map<int64_t, Tensor> counters;
+  for (Slot& slot : slots_) {
+    const int64_t count = slot.step.item<int64_t>();
+    slot.step = counters.try_emplace(count, slot.step).first->second;
+  }
+}
+
+}  // namespace tern::optim

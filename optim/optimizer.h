@@ -1,0 +1,136 @@
+#pragma once
+// The base of all optimizers: parameter groups, state, the step with clipping and the non-finite check folded in.
+//
+//   optim::AdamW optimizer(net.parameters(), {.lr = 3e-4});
+//   loss.backward();
+//   const optim::StepResult result = optimizer.step({.max_norm = 1.0, .skip_non_finite = true});
+//   optimizer.zero_grad();
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tern/core/parameter.h"
+#include "tern/kernels/optimizer.h"
+
+namespace tern::optim {
+
+/// Parameters with hyper-parameters of their own; what is not given is the optimizer's.
+struct ParameterGroup {
+  std::vector<NamedTensor> parameters = {};
+  std::optional<double> lr = {};
+  std::optional<double> weight_decay = {};
+};
+
+/// Two groups: matrices and larger with this weight decay, biases and norm weights (one dimension or none) without.
+std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& parameters, double weight_decay);
+
+struct StepOptions {
+  double max_norm = 0;  // > 0: gradients are scaled by min(1, max_norm / (norm + 1e-6)); infinity only measures
+  bool skip_non_finite = false;  // a gradient with a NaN or infinity leaves weights and state as they are
+};
+
+/// What a step found. The numbers stay on the device: reading one waits for it, so read late or not at all.
+class StepResult {
+ public:
+  /// Norm of all gradients before clipping. Throws Error when the step had neither max_norm nor skip_non_finite.
+  double grad_norm() const;
+  /// True when the update was left out because of a gradient that is not finite.
+  bool skipped() const;
+  /// Name of the first parameter whose gradient has a NaN or infinity; empty when there is none. Throws like
+  /// grad_norm().
+  std::string first_non_finite() const;
+
+ private:
+  friend class Optimizer;
+  Tensor norm_;  // a kernels::GradientNorm; undefined when it was not asked for
+  bool skips_ = false;
+  std::vector<int32_t> parameters_;  // that the norm was taken over
+  std::shared_ptr<const std::vector<std::string>> names_;
+};
+
+/// The groups as they stand: names and rates to look at.
+struct GroupState {
+  std::vector<NamedTensor> parameters;
+  double base_lr = 0;  // what schedules scale
+  double lr = 0;
+  double weight_decay = 0;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// One update of every parameter that has a gradient. The others, and their state, stay as they are.
+  StepResult step(const StepOptions& options = {});
+  /// Drops all gradients.
+  void zero_grad();
+
+  const std::vector<GroupState>& param_groups() const { return groups_; }
+  /// The learning rate of the first group.
+  double lr() const { return groups_.front().lr; }
+  /// Sets the base rate of every group (and the rate itself). Throws Error unless finite and >= 0.
+  void set_lr(double lr);
+  /// Every group's rate becomes its base rate times factor: for schedules.
+  void set_lr_factor(double factor);
+
+  /// For every parameter: "step.<name>" (int64, updates done) and what the algorithm keeps: "exp_avg.<name>", ...,
+  /// "master.<name>". The same names at any time; handles on live tensors, to be used before the next step.
+  StateView state_dict() const;
+  /// Missing, unexpected and mis-shaped entries are listed in one Error, and nothing is written then.
+  void load_state_dict(const StateView& state);
+
+ protected:
+  struct Settings {
+    const char* name;  // for messages
+    double lr, weight_decay;
+    bool master_weights;
+    std::vector<std::string> state_names;  // of the kernel's state1, state2, ...; at most three
+  };
+  Optimizer(const Settings& settings, const std::vector<ParameterGroup>& groups);
+
+  /// Calls the kernel. `tensors[i].group` indexes param_groups().
+  virtual void update(kernels::Stream stream, const std::vector<kernels::OptimizerTensor>& tensors,
+                      const kernels::OptimizerStep& step) const = 0;
+
+ private:
+  /// One parameter and its state.
+  struct Slot {
+    std::string name;
+    Tensor weight;
+    int32_t group = 0;
+    std::vector<Tensor> states;  // empty until the first gradient
+    Tensor master;               // 16-bit weights with master_weights only
+    bool started() const { return step.defined(); }
+    Tensor step;  // updates done: int64 [1], one tensor for all parameters that were always updated together
+  };
+
+  void add_group(const ParameterGroup& group);
+  bool wants_master(const Slot& slot) const;
+  /// The slot with zeros where it has no state yet.
+  Slot completed(const Slot& slot) const;
+  void prepare(const std::vector<int32_t>& active);
+  kernels::OptimizerTensor describe(const Slot& slot, const Tensor& gradient) const;
+  void run_updates(const std::vector<Tensor>& gradients, const std::vector<int32_t>& active,
+                   kernels::OptimizerStep step);
+  void append_state(const Slot& slot, StateView& state) const;
+  void check_steps(const StateView& state) const;
+  void share_steps();
+
+  Settings settings_;
+  std::vector<GroupState> groups_;
+  std::vector<Slot> slots_;
+  std::shared_ptr<const std::vector<std::string>> names_;
+};
+
+namespace detail {
+/// Throws Error "adamw: lr must be ..., got ..." unless value is finite and >= 0.
+void check_not_negative(const char* optimizer, const char* option, double value);
+/// ... unless value lies in [0, 1).
+void check_fraction(const char* optimizer, const char* option, double value);
+}  // namespace detail
+
+}  // namespace tern::optim

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "tern/optim/optimizer.h"
+
+namespace tern::optim {
+
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;  // L2
+  bool nesterov = false;    // needs momentum > 0 and no dampening
+  bool maximize = false;
+  bool master_weights = true;  // 16-bit weights are updated through fp32 copies, made at their first update
+};
+
+/// Stochastic gradient descent with PyTorch's momentum: buffer = momentum * buffer + (1 - dampening) * gradient, at
+/// first the gradient itself. State momentum_buffer, none without momentum.
+class SGD final : public Optimizer {
+ public:
+  /// Throws Error on hyper-parameters out of range, and when a parameter is given twice.
+  SGD(const std::vector<NamedTensor>& parameters, const SGDOptions& options = {});
+  SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options = {});
+
+ private:
+  void update(kernels::Stream stream, const std::vector<kernels::OptimizerTensor>& tensors,
+              const kernels::OptimizerStep& step) const override;
+
+  SGDOptions options_;
+};
+
+}  // namespace tern::optim

@@ -1,0 +1,190 @@
+// Ops that a user writes: Function<>, element-wise structs; what the engine checks of them; anomaly mode.
+
+#include "tern/core/autograd/function.h"
+#include "tern/tests/core/core_test.h"
+
+namespace tern {
+namespace {
+
+using test::expect_error;
+
+struct Scale final : Function<Scale> {
+  static constexpr const char* kName = "scale";
+  static constexpr bool kTwiceDifferentiable = true;
+  double factor_ = 1;
+  Tensor forward(const Tensor& x, double factor) {
+    factor_ = factor;
+    return mul(x, factor);
+  }
+  Grads backward(const Tensor& dy) override { return {Scale::apply(dy, factor_)}; }
+};
+
+/// a * b and a / b.
+struct ProductAndQuotient final : Function<ProductAndQuotient> {
+  static constexpr const char* kName = "product_and_quotient";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved a_, b_;
+  std::vector<Tensor> forward(const Tensor& a, const Tensor& b) {
+    a_ = a;
+    b_ = b;
+    return {mul(a, b), div(a, b), ne(a, b)};
+  }
+  Grads backward_all(const Grads& dys) override {
+    const Tensor a = a_.get(), b = b_.get();
+    Tensor da = zeros_like(a), db = zeros_like(b);
+    if (dys[0].defined()) {
+      da = da + dys[0] * b;
+      db = db + dys[0] * a;
+    }
+    if (dys[1].defined()) {
+      da = da + dys[1] / b;
+      db = db - dys[1] * a / (b * b);
+    }
+    return {needs_grad(0) ? da : Tensor(), needs_grad(1) ? db : Tensor()};
+  }
+};
+
+enum class Fault { kNone, kShape, kDType, kCount, kThrow, kNaN, kUndefined };
+
+struct Faulty final : Function<Faulty> {
+  static constexpr const char* kName = "faulty";
+  Fault fault_ = Fault::kNone;
+  Saved x_;
+  Tensor forward(const Tensor& x, Fault fault) {
+    fault_ = fault;
+    x_ = x;
+    if (fault == Fault::kUndefined) return {};
+    return x;  // the input itself: the result must still be a tensor of its own
+  }
+  Grads backward(const Tensor& dy) override {
+    x_.get();
+    switch (fault_) {
+      case Fault::kShape:
+        return {zeros({3}, dy.options())};
+      case Fault::kDType:
+        return {zeros(dy.shape(), {.dtype = int64})};
+      case Fault::kCount:
+        return {dy, dy};
+      case Fault::kThrow:
+        fail("faulty: planted");
+      case Fault::kNaN:
+        return {full(dy.shape(), NAN, dy.options())};
+      default:
+        return {dy};
+    }
+  }
+};
+
+/// No built-in: its loops are compiled here.
+struct Bump {
+  static constexpr const char* name = "bump";
+  static constexpr kernels::Saves saves = kernels::Saves::kInputs;
+  double width;
+  template <class F>
+  F forward(F x) const {
+    return kernels::math::exp(-(x * x) * F(width));
+  }
+  template <class F>
+  F derivative(F x) const {
+    return F(-2 * width) * x * kernels::math::exp(-(x * x) * F(width));
+  }
+};
+
+/// Two inputs, saves its output as well; no derivative by the second.
+struct ScaledExp {
+  static constexpr const char* name = "scaled_exp";
+  static constexpr kernels::Saves saves = kernels::Saves::kOutput;
+  template <class F>
+  F forward(F x, F y) const {
+    return kernels::math::exp(x) * y;
+  }
+  template <class F>
+  F derivative0(F result) const {
+    return result;
+  }
+};
+
+TEST(Custom, FunctionsWithParameters) {
+  Generator g(1);
+  const Tensor x = test::leaf({3, 2}, g);
+  gradcheck([](const std::vector<Tensor>& in) { return square(Scale::apply(in[0], 2.5)); }, {x}, {.second = true});
+  EXPECT_FALSE(Scale::apply(x.detach(), 2.0).requires_grad());
+}
+
+TEST(Custom, SeveralOutputs) {
+  Generator g(2);
+  const Tensor a = test::leaf({4}, g), b = (rand({4}, g, {.dtype = float64}) + 1.0).set_requires_grad(true);
+  const auto both = [](const std::vector<Tensor>& in) {
+    const std::vector<Tensor> out = ProductAndQuotient::apply(in[0], in[1]);
+    return out[0] * out[1] + out[0];
+  };
+  gradcheck(both, {a, b}, {.second = true});
+  gradcheck([](const std::vector<Tensor>& in) { return ProductAndQuotient::apply(in[0], in[1])[1]; }, {a, b});
+  const std::vector<Tensor> out = ProductAndQuotient::apply(a, b);
+  EXPECT_FALSE(out[2].requires_grad());
+  EXPECT_EQ(out[2].dtype(), boolean);
+}
+
+TEST(Custom, ElementWiseStructs) {
+  Generator g(3);
+  const Tensor x = test::leaf({3, 5}, g);
+  gradcheck([](const std::vector<Tensor>& in) { return pointwise(Bump{0.7}, in[0]); }, {x}, {.second = true});
+  gradcheck([](const std::vector<Tensor>& in) { return pointwise(Bump{0.7}, in[0].t()); }, {x}, {.second = true});
+  const Tensor y = randn({5}, g, {.dtype = float64});
+  gradcheck([&](const std::vector<Tensor>& in) { return pointwise(ScaledExp{}, in[0], y); }, {x}, {.second = true});
+  for (DType dtype : {float32, bfloat16, float16}) {
+    const Tensor low = x.detach().to(dtype);
+    const std::vector<double> got = pointwise(Bump{0.7}, low).to_vector<double>(), in = low.to_vector<double>();
+    for (size_t i = 0; i < in.size(); ++i)
+      EXPECT_NEAR(got[i], std::exp(-0.7 * in[i] * in[i]), dtype == float32 ? 1e-6 : dtype == float16 ? 1e-3 : 8e-3);
+  }
+}
+
+TEST(Custom, WrongGradientsNameTheOp) {
+  const Tensor x = tensor({1, 2}, {.dtype = float64, .requires_grad = true});
+  const auto run = [&](Fault fault) { sum(Faulty::apply(x, fault)).backward(); };
+  expect_error([&] { run(Fault::kShape); }, {"faulty", "[3]", "[2]"});
+  expect_error([&] { run(Fault::kDType); }, {"faulty", "int64", "float64"});
+  expect_error([&] { run(Fault::kCount); }, {"faulty", "2 gradients for 1"});
+  expect_error([&] { run(Fault::kThrow); }, {"planted"});
+  expect_error([&] { run(Fault::kUndefined); }, {"faulty", "undefined"});
+  EXPECT_FALSE(x.grad().defined());
+  run(Fault::kNone);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{1, 1}));
+}
+
+TEST(Custom, AnInputReturnedAsOutputStaysALeaf) {
+  const Tensor x = tensor({1, 2}, {.requires_grad = true}), y = Faulty::apply(x, Fault::kNone);
+  EXPECT_TRUE(x.is_leaf());
+  EXPECT_FALSE(y.is_leaf());
+  EXPECT_EQ(y.storage(), x.storage());
+}
+
+TEST(Custom, SavedOutsideOfAnOpIsAnError) {
+  expect_error([] { Saved stray; }, {"member of a Function"});
+}
+
+TEST(Anomaly, NamesTheForwardOp) {
+  const Tensor x = tensor({-1, 1}, {.requires_grad = true});
+  const DetectAnomaly on;
+  expect_error([&] { mul(sqrt(x), 2.0); }, {"anomaly", "sqrt", "NaN"});
+  EXPECT_NO_THROW(mul(tensor({NAN}), 2.0));  // not the first
+  EXPECT_NO_THROW(log(tensor({0.})));        // an infinity is none of kNaN's business
+  const DetectAnomaly strict(Anomaly::kNonFinite);
+  expect_error([] { log(tensor({0.})); }, {"anomaly", "log", "non-finite"});
+}
+
+TEST(Anomaly, NamesTheBackwardOp) {
+  const Tensor x = tensor({0, 1}, {.requires_grad = true});
+  {
+    const DetectAnomaly on;
+    const Tensor y = sum(sqrt(x) * tensor({0, 1}));  // 0 * infinity
+    expect_error([&] { y.backward(); }, {"anomaly", "backward of sqrt", "NaN"});
+    expect_error([&] { sum(Faulty::apply(x, Fault::kNaN)).backward(); }, {"anomaly", "backward of faulty"});
+  }
+  EXPECT_EQ(anomaly_mode(), Anomaly::kOff);
+  EXPECT_NO_THROW(sum(Faulty::apply(x, Fault::kNaN)).backward());
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,206 @@
+// 16-bit storage against float64, and autocast.
+
+#include "tern/tests/core/core_test.h"
+#include "tern/core/allocator.h"
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/grad_mode.h"
+
+namespace tern {
+namespace {
+
+using test::expect_equal;
+using test::expect_error;
+
+/// The values that x has after rounding to dtype, as float64.
+Tensor rounded(const Tensor& x, DType dtype) { return x.to(dtype).to(float64); }
+
+using Op = std::function<Tensor(const std::vector<Tensor>&)>;
+
+/// err(16 bits, fp64) <= 2 err(naive 16 bits, fp64) + 1e-5, where naive rounds the exact result of every step of
+/// `steps` (each a function of the inputs and of the results before it) to 16 bits.
+void check_16_bits(const char* name, const Op& op, const std::vector<Op>& steps, const std::vector<Tensor>& inputs) {
+  for (DType dtype : {bfloat16, float16}) {
+    std::vector<Tensor> low, exact;
+    for (const Tensor& x : inputs) {
+      low.push_back(x.to(dtype));
+      exact.push_back(rounded(x, dtype));
+    }
+    std::vector<Tensor> naive = exact, right = exact;
+    for (const Op& step : steps) {
+      naive.push_back(rounded(step(naive), dtype));
+      right.push_back(step(right));
+    }
+    const Tensor got = op(low);
+    EXPECT_EQ(got.dtype(), dtype) << name;
+    const auto error = [&](const Tensor& x) { return max(abs(x.to(float64) - right.back())).item<double>(); };
+    EXPECT_LE(error(got), 2 * error(naive.back()) + 1e-5) << name << " " << dtype;
+  }
+}
+
+TEST(SixteenBits, AgreeWithFloat64) {
+  Generator g(1);
+  const auto normal = [&](const Shape& s) { return randn(s, g, {.dtype = float64}); };
+  const auto unary = [&](const char* name, Tensor (*op)(const Tensor&)) {
+    const Op f = [op](const auto& in) { return op(in[0]); };
+    check_16_bits(name, f, {f}, {normal({37, 19})});
+  };
+  unary("gelu", gelu);
+  unary("tanh", tanh);
+  unary("exp", exp);
+  unary("sigmoid", sigmoid);
+  unary("silu", silu);
+  const Op product = [](const auto& in) { return matmul(in[0], in[1]); };
+  check_16_bits("matmul", product, {product}, {normal({33, 65}), normal({65, 17})});
+  const Op layer = [](const auto& in) { return linear(in[0], in[1], in[2], Activation::kGelu); };
+  check_16_bits("linear", layer,
+                {[](const auto& in) { return matmul(in[0], in[1].t()); }, [](const auto& in) { return in[3] + in[2]; },
+                 [](const auto& in) { return gelu(in[4]); }},
+                {normal({21, 40}), normal({9, 40}), normal({9})});
+  const Op soft = [](const auto& in) { return softmax(in[0]); };
+  check_16_bits("softmax", soft, {soft}, {normal({5, 131})});
+  const Op normalise = [](const auto& in) { return layer_norm(in[0], in[1], in[2]); };
+  check_16_bits("layer_norm", normalise, {normalise}, {normal({7, 130}), normal({130}), normal({130})});
+  const Op total = [](const auto& in) { return sum(in[0], {0}); };
+  check_16_bits("sum", total, {total}, {normal({501, 13})});
+  const Op average = [](const auto& in) { return mean(in[0], {1}); };
+  check_16_bits("mean", average, {average}, {normal({13, 501})});
+  const Op attend = [](const auto& in) { return self_attention(in[0], packed_layout({17, 5, 30})); };
+  check_16_bits("attention", attend, {attend}, {normal({52, 3, 2, 16})});
+}
+
+TEST(SixteenBits, GradientsAgreeWithFloat64) {
+  Generator g(2);
+  const Tensor x = randn({29, 24}, g, {.dtype = float64}), w = randn({16, 24}, g, {.dtype = float64}),
+               v = randn({16}, g, {.dtype = float64});
+  for (DType dtype : {bfloat16, float16}) {
+    const auto gradients = [&](DType compute) {
+      std::vector<Tensor> in = {rounded(x, dtype).to(compute), rounded(w, dtype).to(compute),
+                                rounded(v, dtype).to(compute)};
+      for (Tensor& t : in) t.set_requires_grad(true);
+      const Tensor y = layer_norm(linear(in[0], in[1], in[2], Activation::kGelu), in[2], {});
+      sum(square(softmax(y))).backward();
+      return std::vector<Tensor>{in[0].grad(), in[1].grad(), in[2].grad()};
+    };
+    const std::vector<Tensor> low = gradients(dtype), exact = gradients(float64);
+    for (size_t i = 0; i < low.size(); ++i) {
+      EXPECT_EQ(low[i].dtype(), dtype);
+      EXPECT_LE(test::relative_error(low[i].to_vector<double>(), exact[i].to_vector<double>()),
+                dtype == bfloat16 ? 0.05 : 0.01);
+    }
+  }
+}
+
+TEST(SixteenBits, LossesAreFloat32) {
+  const Tensor logits = ones({2, 3}, {.dtype = bfloat16, .requires_grad = true});
+  const Tensor loss = cross_entropy(logits, zeros({2}, {.dtype = int64}));
+  EXPECT_EQ(loss.dtype(), float32);
+  EXPECT_NEAR(loss.item<double>(), std::log(3.0), 1e-6);
+  loss.backward();
+  EXPECT_EQ(logits.grad().dtype(), bfloat16);
+}
+
+TEST(Autocast, FollowsTheTable) {
+  const Tensor f = ones({4, 4}), h = ones({4, 4}, {.dtype = bfloat16}), d = ones({4, 4}, {.dtype = float64}),
+               i = ones({4, 4}, {.dtype = int64});
+  const auto types = [&] {
+    std::vector<DType> all;
+    for (const Tensor& t : {matmul(f, f),
+                            matmul(h, f),
+                            linear(f, f),
+                            exp(h),
+                            log(h),
+                            pow(h, 2),
+                            rsqrt(h),
+                            sum(h),
+                            norm(h),
+                            mse_loss(h, f),
+                            add(h, f),
+                            mul(h, h),
+                            where(eq(h, f), h, f),
+                            cat({h, f}),
+                            gelu(h),
+                            softmax(h),
+                            layer_norm(h, {}, {}),
+                            tanh(f),
+                            matmul(d, d),
+                            add(i, i),
+                            sum(i)})
+      all.push_back(t.dtype());
+    return all;
+  };
+  const std::vector<DType> inside = autocast(cpu, bfloat16, types);
+  EXPECT_EQ(inside, (std::vector<DType>{bfloat16, bfloat16, bfloat16, float32, float32,  float32, float32,
+                                        float32,  float32,  float32,  float32, bfloat16, float32, float32,
+                                        bfloat16, bfloat16, bfloat16, float32, float64,  int64,   int64}));
+  EXPECT_FALSE(autocast_enabled(cpu));
+  EXPECT_EQ(matmul(f, f).dtype(), float32);
+  expect_error([&] { matmul(h, f); }, {"matmul", "bfloat16", "float32"});
+  expect_error([] { Autocast(cpu, float64); }, {"autocast", "float64"});
+  EXPECT_EQ(cast_policy("nobody"), CastPolicy::kAsIs);
+}
+
+TEST(Autocast, RegionsNest) {
+  const Tensor f = ones({2, 2});
+  const Autocast outer(cpu, bfloat16);
+  EXPECT_EQ(matmul(f, f).dtype(), bfloat16);
+  {
+    const Autocast off(cpu, float32);
+    EXPECT_EQ(matmul(f, f).dtype(), float32);
+    const Autocast half(cpu, float16);
+    EXPECT_EQ(matmul(f, f).dtype(), float16);
+  }
+  EXPECT_EQ(matmul(f, f).dtype(), bfloat16);
+  try {
+    const Autocast inner(cpu, float16);
+    fail("leave");
+  } catch (const Error&) {
+  }
+  EXPECT_EQ(autocast_active_dtype(cpu), bfloat16);
+}
+
+TEST(Autocast, CastsWeightsOnceAndNoticesUpdates) {
+  Tensor w = ones({4, 4}, {.requires_grad = true});
+  const Tensor x = ones({2, 4});
+  const Autocast region(cpu, bfloat16);
+  const int64_t before = allocator(cpu).statistics().allocations;
+  const Tensor first = linear(x, w);
+  const int64_t with_cast = allocator(cpu).statistics().allocations - before;
+  const Tensor second = linear(x, w);
+  EXPECT_LT(allocator(cpu).statistics().allocations - before - with_cast, with_cast);
+  {
+    NoGrad off;
+    w.mul_(3);
+  }
+  EXPECT_EQ(linear(x, w)[0][0].item<double>(), 12);  // not the old weight
+}
+
+TEST(Autocast, GradientsHaveTheParametersDtype) {
+  Generator g(4);
+  const Tensor x = randn({6, 8}, g), w = randn({5, 8}, g), b = randn({5}, g);
+  const auto gradients = [&](DType dtype, bool backward_inside) {
+    std::vector<Tensor> leaves = {x.detach().clone(), w.detach().clone(), b.detach().clone()};
+    for (Tensor& t : leaves) t.set_requires_grad(true);
+    Tensor loss;
+    {
+      const Autocast region(cpu, dtype);
+      // The weight is used twice: its one cast gets both gradients.
+      const Tensor y = linear(leaves[0], leaves[1], leaves[2]), z = linear(y * 0.5, leaves[1].t());
+      loss = mse_loss(z, x);
+      EXPECT_EQ(loss.dtype(), float32);
+      if (backward_inside) loss.backward();
+    }
+    if (!backward_inside) loss.backward();
+    return std::vector<Tensor>{leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
+  };
+  const std::vector<Tensor> outside = gradients(bfloat16, false), inside = gradients(bfloat16, true),
+                            full = gradients(float32, false);
+  for (size_t i = 0; i < full.size(); ++i) {
+    EXPECT_EQ(outside[i].dtype(), float32);
+    expect_equal(inside[i], outside[i]);  // the region of the caller does not matter to backward
+    EXPECT_LE(test::relative_error(outside[i].to_vector<double>(), full[i].to_vector<double>()), 0.05);
+    EXPECT_NE(outside[i].to_vector<double>(), full[i].to_vector<double>());
+  }
+}
+
+}  // namespace
+}  // namespace tern

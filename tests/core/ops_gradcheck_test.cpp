@@ -1,0 +1,260 @@
+// Every differentiable op against finite differences in float64: odd sizes, non-contiguous and one-element inputs; the
+// gradient of the gradient where it is promised.
+
+#include "tern/tests/core/core_test.h"
+
+namespace tern {
+namespace {
+
+using Inputs = std::vector<Tensor>;
+using Op = std::function<Tensor(const Inputs&)>;
+
+class OpsGradcheck : public testing::Test {
+ protected:
+  /// Small tensors gain nothing from threads, and a loaded machine loses much by them.
+  void SetUp() override { kernels::set_num_threads(1); }
+
+  Tensor normal(const Shape& shape) { return test::leaf(shape, generator_); }
+  /// In [low, high], at least 0.05 from 0, for ops with a kink or a pole there.
+  Tensor between(double low, double high, const Shape& shape) {
+    Tensor x = rand(shape, generator_, {.dtype = float64});
+    double* values = x.data<double>();
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      values[i] = low + (high - low) * values[i];
+      if (std::abs(values[i]) < 0.05) values[i] = 0.05;
+    }
+    return x.set_requires_grad(true);
+  }
+  Generator generator_{17};
+};
+
+const GradcheckOptions kTwice{.second = true};
+
+TEST_F(OpsGradcheck, Unary) {
+  using Unary = Tensor (*)(const Tensor&);
+  const auto check = [&](const char* name, const Op& op, double low, double high) {
+    SCOPED_TRACE(name);
+    for (const Shape& shape : {Shape{3, 5}, Shape{1}, Shape{}, Shape{0, 2}, Shape{17}})
+      EXPECT_NO_THROW(gradcheck(op, {between(low, high, shape)}, kTwice)) << shape;
+    const Op strided = [&](const Inputs& in) { return op({in[0].t().slice(0, 0, 5, 2)}); };
+    EXPECT_NO_THROW(gradcheck(strided, {between(low, high, {3, 5})}, kTwice));
+  };
+  const auto plain = [&](const char* name, Unary op, double low, double high) {
+    check(
+        name, [op](const Inputs& in) { return op(in[0]); }, low, high);
+  };
+  plain("neg", neg, -2, 2);
+  plain("abs", abs, -2, 2);
+  plain("exp", exp, -2, 2);
+  plain("expm1", expm1, -2, 2);
+  plain("log", log, 0.3, 3);
+  plain("log1p", log1p, -0.5, 3);
+  plain("sqrt", sqrt, 0.3, 3);
+  plain("rsqrt", rsqrt, 0.3, 3);
+  plain("square", square, -2, 2);
+  plain("reciprocal", reciprocal, 0.4, 2);
+  plain("sigmoid", sigmoid, -4, 4);
+  plain("tanh", tanh, -2, 2);
+  plain("sin", sin, -3, 3);
+  plain("cos", cos, -3, 3);
+  plain("erf", erf, -2, 2);
+  plain("relu", relu, -2, 2);
+  plain("gelu", gelu, -3, 3);
+  plain("gelu_tanh", gelu_tanh, -3, 3);
+  plain("silu", silu, -3, 3);
+  plain("softplus", softplus, -3, 3);
+  check(
+      "leaky_relu", [](const Inputs& in) { return leaky_relu(in[0], 0.1); }, -2, 2);
+  check(
+      "pow", [](const Inputs& in) { return pow(in[0], 2.5); }, 0.3, 2);
+  check(
+      "pow -1", [](const Inputs& in) { return pow(in[0], -1); }, 0.4, 2);
+  check(
+      "clamp", [](const Inputs& in) { return clamp(in[0], -1.01, 0.97); }, -2, 2);
+  check(
+      "scalars", [](const Inputs& in) { return 2.0 - (3.0 / in[0] + in[0] / 4.0) * 0.5 - in[0]; }, 0.4, 2);
+}
+
+TEST_F(OpsGradcheck, Binary) {
+  using Binary = Tensor (*)(const Tensor&, const Tensor&);
+  const auto check = [&](const char* name, Binary op, double low, double high) {
+    SCOPED_TRACE(name);
+    const Op plain = [op](const Inputs& in) { return op(in[0], in[1]); };
+    const Op strided = [op](const Inputs& in) { return op(in[0].t(), in[1].slice(1, 0, 4, 3)); };
+    for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
+             {{3, 5}, {3, 5}}, {{3, 1}, {5}}, {{}, {2, 2}}, {{1}, {}}, {{0, 3}, {3}}, {{2, 1, 3}, {1, 4, 1}}})
+      EXPECT_NO_THROW(gradcheck(plain, {between(low, high, a), between(low, high, b)}, kTwice)) << a << b;
+    EXPECT_NO_THROW(gradcheck(strided, {between(low, high, {2, 3}), between(low, high, {3, 4})}, kTwice));
+    const Op itself = [op](const Inputs& in) { return op(in[0], in[0] * 1.5); };
+    EXPECT_NO_THROW(gradcheck(itself, {between(low, high, {3})}, kTwice));
+  };
+  check("add", add, -2, 2);
+  check("sub", sub, -2, 2);
+  check("mul", mul, -2, 2);
+  check("div", div, 0.4, 2);
+  check("pow", pow, 0.4, 2);
+  check("maximum", maximum, -2, 2);
+  check("minimum", minimum, -2, 2);
+  const Tensor condition = from_vector<bool>({true, false, true}, {3});
+  const Op choose = [&](const Inputs& in) { return where(condition, in[0], in[1]); };
+  EXPECT_NO_THROW(gradcheck(choose, {normal({2, 3}), normal({2, 1})}, kTwice));
+}
+
+TEST_F(OpsGradcheck, Reductions) {
+  for (const std::vector<int>& dims : std::vector<std::vector<int>>{{}, {0}, {-1}, {0, 2}, {1}})
+    for (const bool keepdim : {false, true}) {
+      const Tensor x = normal({3, 2, 5});
+      EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(sum(in[0], dims, keepdim)); }, {x}, kTwice));
+      EXPECT_NO_THROW(gradcheck(
+          [&](const Inputs& in) {
+            return square(mean(in[0].permute({2, 0, 1}), dims, keepdim));
+          },
+          {x}, kTwice));
+      EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(max(in[0], dims, keepdim)); }, {x}, kTwice));
+      EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(min(in[0], dims, keepdim)); }, {x}, kTwice));
+    }
+  EXPECT_NO_THROW(gradcheck([](const Inputs& in) { return norm(in[0]); }, {normal({3, 4})}, kTwice));
+  EXPECT_NO_THROW(gradcheck(
+      [](const Inputs& in) {
+        return square(sum_to(in[0], {3, 1}));
+      },
+      {normal({2, 3, 4})}, kTwice));
+  // Equal extremes share the gradient.
+  const Tensor ties = tensor({2, 1, 2}, {.requires_grad = true});
+  max(ties).backward();
+  EXPECT_EQ(ties.grad().to_vector<double>(), (std::vector<double>{0.5, 0, 0.5}));
+}
+
+TEST_F(OpsGradcheck, Views) {
+  const auto check = [&](const Op& op) {
+    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(op(in)); }, {normal({3, 4, 2})}, kTwice));
+  };
+  check([](const Inputs& in) { return in[0].reshape({6, 4}); });
+  check([](const Inputs& in) { return in[0].permute({2, 0, 1}).reshape({24}); });
+  check([](const Inputs& in) { return in[0].transpose(0, 1).contiguous(); });
+  check([](const Inputs& in) { return in[0].slice(1, 1, 4, 2); });
+  check([](const Inputs& in) { return in[0][-1][2]; });
+  check([](const Inputs& in) { return in[0].unsqueeze(1).expand({3, 2, 4, 2}); });
+  check([](const Inputs& in) { return in[0].split({1, 3}, 1)[1] * in[0].chunk(2, 1)[0].slice(1, 0, 1); });
+  check([](const Inputs& in) { return in[0].clone().to(float64).flatten(0, 1); });
+}
+
+TEST_F(OpsGradcheck, Matmul) {
+  const auto check = [&](const Shape& a, const Shape& b) {
+    EXPECT_NO_THROW(gradcheck([](const Inputs& in) { return matmul(in[0], in[1]); }, {normal(a), normal(b)}, kTwice))
+        << a << b;
+  };
+  check({3, 5}, {5, 2});
+  check({1, 1}, {1, 1});
+  check({5}, {5});
+  check({5}, {5, 2});
+  check({3, 5}, {5});
+  check({2, 3, 4}, {4, 2});
+  check({2, 3, 4}, {2, 4, 2});
+  check({2, 1, 3, 2}, {3, 2, 2});
+  check({2, 3, 4}, {4});
+  check({2}, {3, 2, 2});
+  check({2, 0}, {0, 3});
+  check({0, 3}, {3, 2});
+  const Op strided = [](const Inputs& in) { return matmul(in[0].t(), in[1].slice(1, 0, 6, 2)); };
+  EXPECT_NO_THROW(gradcheck(strided, {normal({4, 3}), normal({4, 6})}, kTwice));
+}
+
+TEST_F(OpsGradcheck, LinearAndNorms) {
+  for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu}) {
+    const Op op = [&](const Inputs& in) { return linear(in[0], in[1], in[2], activation); };
+    EXPECT_NO_THROW(gradcheck(op, {between(-2, 2, {3, 5}), normal({4, 5}), normal({4})}));
+    EXPECT_NO_THROW(gradcheck(op, {normal({2, 1, 3}), normal({1, 3}), normal({1})}));
+    EXPECT_NO_THROW(gradcheck(op, {normal({5, 3}), normal({2, 3}), Tensor()}));
+    const Op strided = [&](const Inputs& in) { return linear(in[0].t(), in[1].t(), in[2], activation); };
+    EXPECT_NO_THROW(gradcheck(strided, {normal({3, 2}), normal({3, 4}), normal({4})}));
+  }
+  const Op normalise = [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], 1e-3); };
+  EXPECT_NO_THROW(gradcheck(normalise, {normal({3, 7}), normal({7}), normal({7})}));
+  EXPECT_NO_THROW(gradcheck(normalise, {normal({2, 2, 5}), Tensor(), normal({5})}));
+  EXPECT_NO_THROW(gradcheck(normalise, {normal({4}), normal({4}), Tensor()}));
+  EXPECT_NO_THROW(gradcheck([](const Inputs& in) { return layer_norm(in[0].t(), {}, {}); }, {normal({5, 3})}));
+  const Op fused = [](const Inputs& in) {
+    Generator g(5);
+    return dropout_residual_layer_norm(in[0], in[1], in[2], in[3], 1e-3, {.p = 0.4, .generator = &g});
+  };
+  EXPECT_NO_THROW(gradcheck(fused, {normal({3, 9}), normal({3, 9}), normal({9}), normal({9})}));
+}
+
+TEST_F(OpsGradcheck, SoftmaxLossesDropout) {
+  for (const int d : {0, 1, -1}) {
+    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return softmax(in[0], d); }, {normal({3, 4, 5})}, kTwice));
+    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return log_softmax(in[0], d); }, {normal({3, 4, 5})}, kTwice));
+  }
+  EXPECT_NO_THROW(gradcheck([](const Inputs& in) { return softmax(in[0]); }, {normal({})}, kTwice));
+  const Tensor targets = from_vector<int64_t>({1, 0, -100, 4, 2}, {5}), weights = tensor({1, 2, 3, 0, 0.5});
+  for (const LossReduction reduction : {LossReduction::kMean, LossReduction::kSum, LossReduction::kNone})
+    for (const double smoothing : {0.0, 0.3}) {
+      CrossEntropyOptions options{.label_smoothing = smoothing, .reduction = reduction};
+      const Op loss = [&](const Inputs& in) { return cross_entropy(in[0], targets, options); };
+      EXPECT_NO_THROW(gradcheck(loss, {normal({5, 5})}));
+      options.row_weights = weights;
+      EXPECT_NO_THROW(gradcheck(loss, {normal({5, 5})}));
+    }
+  EXPECT_NO_THROW(
+      gradcheck([](const Inputs& in) { return mse_loss(in[0], in[1]); }, {normal({3, 2}), normal({3, 2})}, kTwice));
+  const Op drop = [](const Inputs& in) {
+    Generator g(9);
+    return dropout(in[0].t(), {.p = 0.5, .generator = &g});
+  };
+  EXPECT_NO_THROW(gradcheck(drop, {normal({5, 7})}, kTwice));
+}
+
+TEST_F(OpsGradcheck, Indexing) {
+  const Tensor ids = from_vector<int64_t>({2, 0, 2, 3, 0, 0}, {2, 3});
+  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return embedding(in[0], ids); }, {normal({4, 3})}));
+  EXPECT_NO_THROW(
+      gradcheck([&](const Inputs& in) { return embedding(in[0].t(), ids.to(int32).t()); }, {normal({3, 4})}));
+  const Tensor index = from_vector<int64_t>({1, 1, 0}, {3});
+  for (const int d : {0, 1, 2})
+    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return index_select(in[0], d, index); }, {normal({2, 3, 2})}));
+  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return index_select(in[0], 0, index); }, {normal({4})}));
+  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return gather(in[0].t(), 1, ids); }, {normal({4, 3})}));
+  for (const int d : {0, -1}) {
+    EXPECT_NO_THROW(gradcheck(
+        [&](const Inputs& in) {
+          return square(stack({in[0], in[1], in[0]}, d));
+        },
+        {normal({2, 3}), normal({2, 3})}, kTwice));
+    EXPECT_NO_THROW(gradcheck(
+        [&](const Inputs& in) {
+          return square(cat({in[0], in[1].t(), in[0]}, d));
+        },
+        {normal({3, 3}), normal({3, 3})}, kTwice));
+  }
+}
+
+TEST_F(OpsGradcheck, Attention) {
+  const SequenceLayout packed = packed_layout({3, 0, 4, 1}), keys = packed_layout({2, 1, 5, 3});
+  for (const double p : {0.0, 0.3})
+    for (const bool causal : {false, true}) {
+      const auto options = [&](Generator& g) {
+        return AttentionOptions{.causal = causal, .window = causal ? 2 : -1, .dropout = p, .generator = &g};
+      };
+      EXPECT_NO_THROW(gradcheck(
+          [&](const Inputs& in) {
+            Generator g(3);
+            return self_attention(in[0], packed, options(g));
+          },
+          {normal({8, 3, 2, 4})}));
+      EXPECT_NO_THROW(gradcheck(
+          [&](const Inputs& in) {
+            Generator g(3);
+            return attention(in[0], in[1], in[2].slice(1, 0, 1), packed, keys, options(g));
+          },
+          {normal({8, 2, 3}), normal({11, 1, 3}), normal({11, 2, 3})}));
+    }
+  const Tensor mask = from_vector<uint8_t>({1, 1, 1, 1, 0, 0}, {2, 3});
+  const SequenceLayout padded = padded_layout(2, 3, mask);
+  EXPECT_NO_THROW(
+      gradcheck([&](const Inputs& in) { return self_attention(in[0], padded, {.scale = 0.7, .bias = in[1]}); },
+                {normal({6, 3, 2, 3}), normal({1, 2, 3, 3})}));
+}
+
+}  // namespace
+}  // namespace tern

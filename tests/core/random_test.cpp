@@ -1,0 +1,162 @@
+// Random numbers: Philox's published answers, generators, masks, and independence of layout, threads and CPU level.
+
+#include "tern/tests/core/core_test.h"
+#include "tern/kernels/kernel.h"
+
+namespace tern {
+namespace {
+
+using kernels::Philox4;
+using test::expect_equal;
+using test::expect_error;
+
+/// Random123's known answers for philox4x32 with 10 rounds (Salmon et al., SC 2011): counter words c0..c3, key words.
+TEST(Philox, KnownAnswers) {
+  struct Answer {
+    uint32_t counter[4], key[2], result[4];
+  };
+  const Answer answers[] = {{{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+                            {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+                             {0xffffffff, 0xffffffff},
+                             {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+                            {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                             {0xa4093822, 0x299f31d0},
+                             {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+  for (const Answer& a : answers) {
+    const uint64_t key = a.key[0] | static_cast<uint64_t>(a.key[1]) << 32;
+    const uint64_t row = a.counter[2] | static_cast<uint64_t>(a.counter[3]) << 32;
+    const Philox4 words = kernels::philox(key, row, a.counter[1], a.counter[0]);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(words.word[i], a.result[i]);
+  }
+}
+
+TEST(Generator, IsTwoIntegers) {
+  Generator a(7), b(7);
+  expect_equal(rand({5}, a), rand({5}, b));
+  const Tensor second = rand({5}, a);
+  b.set_offset(1);
+  expect_equal(rand({5}, b), second);
+  EXPECT_EQ(a.offset(), 2u);
+  Generator copy = a;  // a shared handle
+  copy.next();
+  EXPECT_EQ(a.offset(), 3u);
+  a.set_seed(8);
+  EXPECT_EQ(copy.offset(), 0u);
+  EXPECT_NE(rand({5}, a).to_vector<double>(), second.to_vector<double>());
+}
+
+struct Moments {
+  double mean = 0, variance = 0, skew = 0, kurtosis = 0;
+};
+Moments moments(const std::vector<double>& values) {
+  Moments m;
+  const double n = static_cast<double>(values.size());
+  for (double v : values) m.mean += v / n;
+  for (double v : values) {
+    const double d = v - m.mean;
+    m.variance += d * d / n;
+    m.skew += d * d * d / n;
+    m.kurtosis += d * d * d * d / n;
+  }
+  m.skew /= std::pow(m.variance, 1.5);
+  m.kurtosis /= m.variance * m.variance;
+  return m;
+}
+
+TEST(Distributions, HaveTheirMoments) {
+  Generator g(3);
+  const int64_t n = 200'000;  // standard errors below are about 1 / sqrt(n) = 0.0022
+  for (DType dtype : {float32, float64}) {
+    const std::vector<double> u = rand({n}, g, {.dtype = dtype}).to_vector<double>();
+    for (double v : u) ASSERT_TRUE(v >= 0 && v < 1);
+    const Moments uniform = moments(u);
+    EXPECT_NEAR(uniform.mean, 0.5, 0.004);
+    EXPECT_NEAR(uniform.variance, 1.0 / 12, 0.002);
+    const Moments normal = moments(randn({n}, g, {.dtype = dtype}).to_vector<double>());
+    EXPECT_NEAR(normal.mean, 0, 0.012);
+    EXPECT_NEAR(normal.variance, 1, 0.02);
+    EXPECT_NEAR(normal.skew, 0, 0.03);
+    EXPECT_NEAR(normal.kurtosis, 3, 0.08);
+  }
+  EXPECT_NEAR(moments(randn({n}, g, {.dtype = bfloat16}).to_vector<double>()).variance, 1, 0.02);
+}
+
+TEST(Dropout, IsTheMaskOfItsKey) {
+  const double p = 0.3;
+  for (const int64_t cols : {1, 7, 8, 33, 300}) {
+    const Tensor x = ones({5, cols});
+    Generator g(11);
+    g.set_offset(4);
+    const std::vector<double> y = dropout(x, {.p = p, .generator = &g}).to_vector<double>();
+    const uint64_t key = kernels::philox_key({11, 4});
+    const uint32_t threshold = kernels::dropout_threshold(p);
+    for (int64_t r = 0; r < 5; ++r)
+      for (int64_t c = 0; c < cols; ++c) {
+        const bool keeps =
+            kernels::dropout_keeps(key, static_cast<uint64_t>(r), 0, static_cast<uint32_t>(c), threshold);
+        ASSERT_EQ(y[static_cast<size_t>(r * cols + c)],
+                  keeps ? static_cast<double>(static_cast<float>(1 / (1 - p))) : 0.0);
+      }
+    EXPECT_EQ(g.offset(), 5u);
+  }
+}
+
+TEST(Dropout, RateGradientAndEdges) {
+  Generator g(1);
+  const Tensor x = ones({200, 500}, {.requires_grad = true}), y = dropout(x, {.p = 0.25, .generator = &g});
+  double kept = 0;
+  for (double v : y.to_vector<double>()) kept += v != 0;
+  EXPECT_NEAR(kept / 100'000, 0.75, 0.006);
+  y.backward(ones({200, 500}));
+  expect_equal(x.grad(), y);
+  EXPECT_TRUE(same(dropout(x, {.p = 0, .generator = &g}), x));
+  EXPECT_EQ(g.offset(), 1u);  // no dropout draws nothing
+  expect_equal(dropout(x, {.p = 1, .generator = &g}), zeros({200, 500}));
+  expect_error([&] { dropout(x, {.p = 1.5}); }, {"dropout", "1.5"});
+  expect_error([&] { dropout(x, {.p = NAN}); }, {"dropout", "nan"});
+  expect_error([&] { dropout(x, {.p = 0.5, .row_keys = zeros({3}, {.dtype = int64})}); }, {"row_keys", "[200]"});
+  expect_error([&] { dropout(arange(0, 3), {.p = 0.5}); }, {"dropout", "int64"});
+  EXPECT_NO_THROW(dropout(full({}, 1), {.p = 0.5}));
+}
+
+TEST(Dropout, RowsFollowTheirKeysWhateverTheLayout) {
+  const auto run = [](const std::vector<int64_t>& keys) {
+    Generator g(6);
+    const int64_t n = static_cast<int64_t>(keys.size());
+    return dropout(ones({n, 40}), {.p = 0.5, .generator = &g, .row_keys = from_vector(keys, {n})});
+  };
+  const Tensor padded = run({100, 101, 102, -1, 200, -1, -1, -1}), packed = run({200, 100, 101, 102});
+  expect_equal(packed[0], padded[4]);
+  for (int i = 0; i < 3; ++i) expect_equal(packed[i + 1], padded[i]);
+  EXPECT_NE(packed[0].to_vector<double>(), packed[1].to_vector<double>());
+}
+
+TEST(Random, DoesNotDependOnThreadsOrLevel) {
+  using kernels::CpuLevel;
+  const CpuLevel level = kernels::cpu_level();
+  const int threads = kernels::num_threads();
+  const auto draw_all = [] {
+    Generator g(5);
+    return std::vector<Tensor>{rand({70'001}, g), randn({70'001}, g, {.dtype = float64}),
+                               dropout(ones({301, 211}), {.p = 0.1, .generator = &g}),
+                               dropout(ones({7}, {.dtype = bfloat16}), {.p = 0.1, .generator = &g})};
+  };
+  const std::vector<Tensor> reference = draw_all();
+  for (const int count : {1, 2, 5}) {
+    kernels::set_num_threads(count);
+    const std::vector<Tensor> drawn = draw_all();
+    for (size_t i = 0; i < drawn.size(); ++i) expect_equal(drawn[i], reference[i]);
+  }
+  kernels::set_num_threads(threads);
+  for (const CpuLevel other : {CpuLevel::kV2, CpuLevel::kV3, CpuLevel::kV4}) {
+    if (!kernels::has_cpu_level(other)) continue;
+    kernels::set_cpu_level(other);
+    const std::vector<Tensor> drawn = draw_all();
+    for (const size_t i : {0, 2, 3}) expect_equal(drawn[i], reference[i]);
+    test::expect_near(drawn[1], reference[1], 1e-12);  // log and cos may round differently
+  }
+  kernels::set_cpu_level(level);
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,246 @@
+// safetensors files: round trips, and every kind of damage that must be an Error.
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tern/tests/core/core_test.h"
+#include "tern/core/io/atomic_file.h"
+#include "tern/core/io/safetensors.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_equal;
+using test::expect_error;
+
+class Safetensors : public testing::Test {
+ protected:
+  Safetensors() : folder_(fs::temp_directory_path() / ("tern-safetensors-" + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~Safetensors() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name = "a.safetensors") const { return (folder_ / name).string(); }
+  std::string write(const std::string& bytes) const {
+    std::ofstream(path("raw"), std::ios::binary) << bytes;
+    return path("raw");
+  }
+  /// A file of this header and so many bytes of data.
+  std::string file_of(const std::string& header, size_t data_bytes = 0) const {
+    const uint64_t length = header.size();
+    return write(std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(data_bytes, '\1'));
+  }
+  void expect_rejected(const std::string& header, size_t data_bytes, const std::vector<std::string>& parts) const {
+    SCOPED_TRACE(header.substr(0, 200));
+    const std::string file = file_of(header, data_bytes);
+    std::vector<std::string> all = parts;
+    all.push_back(file);
+    expect_error([&] { load_safetensors(file); }, all);
+  }
+  static std::string read(const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  size_t files() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+  fs::path folder_;
+};
+
+TEST_F(Safetensors, RoundTripsEveryDtypeAndShape) {
+  Generator g(1);
+  StateView state;
+  for (DType d : {float64, float32, bfloat16, float16, int64, int32, uint8, boolean})
+    for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{0}, Shape{2, 0, 3}, Shape{7}})
+      state.push_back({std::string(name_of(d)) + shape.str(), (randn(shape, g) * 3.0).to(d)});
+  state.push_back({"a view", randn({4, 6}, g).t().slice(0, 1, 6, 2)});
+  state.push_back({"a leaf \xc3\xa9 \" \\ \n", ones({2}, {.requires_grad = true})});
+  const std::map<std::string, std::string> metadata = {{"format", "pt"}, {"", "empty key"}, {"k", "\"\xe2\x82\xac\""}};
+  save_safetensors(state, path(), metadata);
+  const SafetensorsFile file = load_safetensors(path());
+  EXPECT_EQ(file.metadata, metadata);
+  ASSERT_EQ(file.tensors.size(), state.size());
+  for (const NamedTensor& entry : state) {
+    const Tensor loaded = find(file.tensors, entry.name);
+    ASSERT_TRUE(loaded.defined()) << entry.name;
+    EXPECT_EQ(loaded.dtype(), entry.tensor.dtype());
+    EXPECT_FALSE(loaded.requires_grad());
+    expect_equal(loaded, entry.tensor);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(loaded.raw_data()) % static_cast<uintptr_t>(size_of(loaded.dtype())), 0u);
+  }
+  save_safetensors({}, path("none"));
+  EXPECT_TRUE(load_safetensors(path("none")).tensors.empty());
+  EXPECT_EQ(files(), 2u);
+}
+
+TEST_F(Safetensors, ReadsWhatTheReferenceWrites) {
+  const std::string file = std::string(TERN_SOURCE_DIR) + "/tests/golden/ops.safetensors";
+  EXPECT_GT(load_safetensors(file).tensors.size(), 40u);
+}
+
+TEST_F(Safetensors, MappingsOutliveTheFileAndArePrivate) {
+  save_safetensors({{"x", arange(0, 5000)}}, path());
+  const std::string before = read(path());
+  Tensor x = load_safetensors(path()).tensors[0].tensor;
+  x.add_(1);
+  EXPECT_EQ(read(path()), before);
+  save_safetensors({{"x", zeros({3})}}, path());  // replaces the file under the mapping
+  fs::remove(path());
+  expect_equal(x, arange(1, 5001));
+}
+
+TEST_F(Safetensors, UnalignedDataIsCopied) {
+  // A header of odd length puts the floats at an odd address.
+  const std::string header = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]} })";
+  const Tensor x = load_safetensors(file_of(header + std::string(header.size() % 2 ? 0 : 1, ' '), 8)).tensors[0].tensor;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(x.raw_data()) % 4, 0u);
+  EXPECT_EQ(x[0].item<float>(), x[1].item<float>());
+}
+
+TEST_F(Safetensors, EveryTruncationIsAnError) {
+  save_safetensors({{"weight", ones({3, 2})}, {"ids", arange(0, 2)}}, path(), {{"k", "v"}});
+  const std::string whole = read(path());
+  for (size_t length = 0; length < whole.size(); ++length) {
+    const std::string file = write(whole.substr(0, length));
+    EXPECT_THROW(load_safetensors(file), Error) << length;
+  }
+  EXPECT_NO_THROW(load_safetensors(write(whole)));
+  EXPECT_THROW(load_safetensors(write(whole + "x")), Error);
+}
+
+TEST_F(Safetensors, FlippedBytesNeverCrash) {
+  save_safetensors({{"weight", ones({3, 2})}, {"ids", arange(0, 2)}, {"h", ones({4}, {.dtype = float16})}}, path(),
+                   {{"k", "v"}});
+  const std::string whole = read(path());
+  uint64_t state = 99;
+  const auto random = [&](size_t n) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return static_cast<size_t>((state >> 33) % n);
+  };
+  int loaded = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string damaged = whole;
+    for (size_t k = 0; k <= random(3); ++k) {
+      char& byte = damaged[random(whole.size())];
+      byte = random(2) ? static_cast<char>(byte ^ (1 << random(8))) : "0123456789[]{},:\"-eF \0\xff"[random(24)];
+    }
+    try {
+      for (const NamedTensor& entry : load_safetensors(write(damaged)).tensors) entry.tensor.to_vector<double>();
+      ++loaded;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(loaded, 0);  // flips inside the data or a name are no damage that shows
+  EXPECT_LT(loaded, 20'000);
+}
+
+TEST_F(Safetensors, HostileHeaders) {
+  const auto entry = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
+    return R"({"x":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
+  };
+  for (const uint64_t length : {uint64_t{1} << 63, UINT64_MAX, UINT64_MAX - 7, uint64_t{100'000'001}, uint64_t{1000}}) {
+    const std::string file = write(std::string(reinterpret_cast<const char*>(&length), 8) + "{}");
+    expect_error([&] { load_safetensors(file); }, {"header claims"});
+  }
+  expect_rejected("", 0, {"'{'"});
+  expect_rejected(" {}", 0, {"'{'"});
+  expect_rejected("{", 0, {"JSON"});
+  expect_rejected("{}x", 0, {"JSON"});
+  expect_rejected("{\"a\":1}", 0, {"'a'", "dtype"});
+  expect_rejected(entry("F32", "[2]", "[0,4]"), 4, {"'x'", "[2]", "[0, 4]"});
+  expect_rejected(entry("F32", "[2]", "[4,12]"), 12, {"hole"});
+  expect_rejected(entry("F32", "[2]", "[0,8]"), 4, {"truncated"});
+  expect_rejected(entry("F32", "[2]", "[0,8]"), 12, {"belong to none"});
+  expect_rejected(entry("F32", "[2]", "[8,0]"), 8, {"'x'"});
+  expect_rejected(entry("F32", "[2]", "[0]"), 8, {"two numbers"});
+  expect_rejected(entry("F32", "[2]", "[-8,0]"), 8, {"'x'", "-8"});
+  expect_rejected(entry("F32", "[2]", "[0,8.0]"), 8, {"8.0"});
+  expect_rejected(entry("F32", "[-2]", "[0,8]"), 8, {"-2"});
+  expect_rejected(entry("F32", "[18446744073709551615]", "[0,8]"), 8, {"too large"});
+  expect_rejected(entry("F32", "[4611686018427387904,4]", "[0,0]"), 0, {"64 bits"});
+  expect_rejected(entry("F32", "[4611686018427387904]", "[0,0]"), 0, {"'x'"});
+  expect_rejected(entry("F32", "[1e400]", "[0,8]"), 8, {});
+  expect_rejected(entry("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4, {"at most 8"});
+  expect_rejected(entry("F8_E4M3", "[2]", "[0,2]"), 2, {"F8_E4M3", "BOOL"});
+  expect_rejected(entry("f32", "[2]", "[0,8]"), 8, {"f32"});
+  expect_rejected(R"({"x":{"dtype":1,"shape":[],"data_offsets":[0,4]}})", 4, {"dtype"});
+  expect_rejected(R"({"x":{"shape":[],"data_offsets":[0,4]}})", 4, {"dtype"});
+  expect_rejected(R"({"__metadata__":{"a":1}})", 0, {"__metadata__"});
+  expect_rejected(R"({"__metadata__":[]})", 0, {"__metadata__"});
+  const std::string x = R"({"dtype":"U8","shape":[2],"data_offsets":[0,2]})",
+                    y = R"({"dtype":"U8","shape":[2],"data_offsets":[1,3]})";
+  expect_rejected(R"({"x":)" + x + R"(,"y":)" + y + "}", 3, {"'y'", "overlaps"});
+  expect_rejected(R"({"x":)" + x + R"(,"x":)" + x + "}", 2, {"'x'", "twice"});
+  expect_rejected("{\"\xff\xfe\":" + x + "}", 2, {"JSON"});
+  for (const char* open : {"[", "{\"a\":"}) {
+    std::string deep = "{\"x\":";
+    for (int i = 0; i < 100'000; ++i) deep += open;
+    expect_rejected(deep, 0, {});
+    for (int i = 0; i < 100'000; ++i) deep += *open == '[' ? "]" : "}";
+    expect_rejected(deep + "}", 0, {});
+  }
+}
+
+TEST_F(Safetensors, FilesThatCannotBeRead) {
+  expect_error([&] { load_safetensors(path("missing")); }, {"missing", "No such file"});
+  expect_error([&] { load_safetensors(folder_.string()); }, {"not a regular file"});
+  expect_error([&] { load_safetensors("/dev/null"); }, {"not a regular file"});
+  expect_error([&] { load_safetensors(write("")); }, {"too few"});
+}
+
+TEST_F(Safetensors, StatesThatCannotBeSaved) {
+  save_safetensors({{"x", ones({2})}}, path());
+  const std::string before = read(path());
+  expect_error([&] { save_safetensors({{"x", ones({1})}, {"x", ones({1})}}, path()); }, {"two tensors", "'x'"});
+  expect_error([&] { save_safetensors({{"x", Tensor()}}, path()); }, {"'x'", "undefined"});
+  expect_error([&] { save_safetensors({{"__metadata__", ones({1})}}, path()); }, {"__metadata__"});
+  expect_error([&] { save_safetensors({{"\xff", ones({1})}}, path()); }, {"UTF-8"});
+  expect_error(
+      [&] {
+        save_safetensors({{"x", ones({1})}}, path("no/such/folder"));
+      },
+      {"cannot be written", "No such file"});
+  expect_error([&] { save_safetensors({{"x", ones({1})}}, "/proc/a.safetensors"); }, {"cannot be written"});
+  expect_error([&] { save_safetensors({{"x", ones({1})}}, folder_.string()); }, {"cannot be replaced"});
+  EXPECT_EQ(read(path()), before);
+  EXPECT_EQ(files(), 1u);
+  EXPECT_FALSE(fs::exists(folder_.string() + ".tmp"));
+}
+
+TEST_F(Safetensors, AFullDiskLeavesTheOldFileWhole) {
+  save_safetensors({{"x", ones({2})}}, path());
+  const std::string before = read(path());
+  const Tensor large = ones({1 << 16});
+  struct rlimit old {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {100'000, old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string message = test::error_of([&] { save_safetensors({{"x", large}}, path()); });
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_NE(message.find("cannot be written: File too large"), std::string::npos) << message;
+  EXPECT_EQ(read(path()), before);
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(Safetensors, WriteAtomicallyKeepsNothingOfAFailedWriter) {
+  write_atomically(path("t"), "old");
+  EXPECT_THROW(write_atomically(path("t"),
+                                [](const auto& append) {
+                                  append("half", 4);
+                                  fail("planted");
+                                }),
+               Error);
+  EXPECT_EQ(read(path("t")), "old");
+  EXPECT_EQ(files(), 1u);
+}
+
+}  // namespace
+}  // namespace tern

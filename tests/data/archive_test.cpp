@@ -1,0 +1,161 @@
+// Fetching with checks, safe unpacking.
+
+#include "tern/data/datasets/archive.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <random>
+
+#include "tern/tests/data/support.h"
+#include "tern/data/datasets/sha256.h"
+
+namespace tern::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ArchiveTest : public FolderTest {
+ protected:
+  struct Entry {
+    std::string path;
+    std::string contents;
+    unsigned type = AE_IFREG;
+    std::string link = {};
+  };
+
+  /// A .tar.gz of the entries, in order.
+  fs::path make_archive(const std::vector<Entry>& entries) const {
+    const fs::path path = root() / "a.tar.gz";
+    archive* writer = archive_write_new();
+    archive_write_add_filter_gzip(writer);
+    archive_write_set_format_pax_restricted(writer);
+    EXPECT_EQ(archive_write_open_filename(writer, path.c_str()), ARCHIVE_OK);
+    for (const Entry& item : entries) {
+      archive_entry* entry = archive_entry_new();
+      archive_entry_set_pathname(entry, item.path.c_str());
+      archive_entry_set_perm(entry, 0755);
+      if (item.type != 0) archive_entry_set_filetype(entry, item.type);
+      if (item.type == AE_IFLNK) archive_entry_set_symlink(entry, item.link.c_str());
+      if (item.type == 0) archive_entry_set_hardlink(entry, item.link.c_str());
+      archive_entry_set_size(entry, static_cast<int64_t>(item.contents.size()));
+      EXPECT_EQ(archive_write_header(writer, entry), ARCHIVE_OK) << archive_error_string(writer);
+      archive_write_data(writer, item.contents.data(), item.contents.size());
+      archive_entry_free(entry);
+    }
+    EXPECT_EQ(archive_write_close(writer), ARCHIVE_OK);
+    archive_write_free(writer);
+    fs::create_directories(root() / "out");
+    return path;
+  }
+
+  std::string extract_error(const std::vector<Entry>& entries, int64_t most = 1000) const {
+    const fs::path path = make_archive(entries);
+    return error_of([&] { extract_archive(path, root() / "out", most); });
+  }
+
+  std::string contents(const fs::path& path) const {
+    std::string text;
+    read_file(path, text);
+    return text;
+  }
+};
+
+TEST_F(ArchiveTest, UnpacksFilesAndFolders) {
+  EXPECT_EQ(extract_error({{"d", "", AE_IFDIR}, {"d/x.txt", "one"}, {"e/f/./y.txt", ""}}), "");
+  EXPECT_EQ(contents(root() / "out/d/x.txt"), "one");
+  EXPECT_EQ(contents(root() / "out/e/f/y.txt"), "");
+}
+
+TEST_F(ArchiveTest, RefusesPathsThatLeaveTheFolder) {
+  EXPECT_TRUE(contains(extract_error({{"../x", "1"}}), {"refused", "../x"}));
+  EXPECT_TRUE(contains(extract_error({{"a/../../x", "1"}}), {"refused", "a/../../x"}));
+  EXPECT_TRUE(contains(extract_error({{(root() / "x").string(), "1"}}), {"refused", "absolute"}));
+  EXPECT_FALSE(fs::exists(root() / "x"));
+}
+
+TEST_F(ArchiveTest, RefusesLinksAndDevices) {
+  EXPECT_TRUE(contains(extract_error({{"s", "", AE_IFLNK, "/etc"}, {"s/x", "1"}}), {"refused", "\"s\""}));
+  EXPECT_TRUE(contains(extract_error({{"a", "1"}, {"h", "", 0, "a"}}), {"refused", "\"h\""}));
+  fs::remove_all(root() / "out");
+  EXPECT_TRUE(contains(extract_error({{"p", "", AE_IFIFO}}), {"refused", "\"p\""}));
+  EXPECT_TRUE(fs::is_empty(root() / "out"));
+}
+
+TEST_F(ArchiveTest, NeverWritesToWhatExists) {
+  write("target", "safe");
+  fs::create_directories(root() / "out");
+  fs::create_symlink(root() / "target", root() / "out" / "x");
+  EXPECT_TRUE(contains(extract_error({{"x", "1"}}), {"cannot create", "out/x"}));
+  EXPECT_EQ(contents(root() / "target"), "safe");
+}
+
+TEST_F(ArchiveTest, RefusesTooMuch) {
+  EXPECT_TRUE(
+      contains(extract_error({{"a", std::string(600, 'x')}, {"b", std::string(600, 'x')}}), {"more than expected"}));
+}
+
+TEST_F(ArchiveTest, DamagedArchives) {
+  fs::create_directories(root() / "out");
+  std::mt19937 random(3);
+  std::string noise(50'000, ' ');
+  for (char& c : noise) c = static_cast<char>(random());
+  const std::string good = contents(make_archive({{"a", noise}}));
+  for (const size_t size : {size_t{0}, size_t{1}, good.size() / 2, good.size() - 9}) {
+    fs::remove_all(root() / "out");
+    fs::create_directories(root() / "out");
+    const std::string path = write("cut.tar.gz", good.substr(0, size));
+    const std::string error = error_of([&] { extract_archive(path, root() / "out", 1 << 20); });
+    if (size > 1) {
+      EXPECT_TRUE(contains(error, {"cut.tar.gz", "truncated"})) << size;
+    }
+  }
+  EXPECT_TRUE(
+      contains(error_of([&] { extract_archive(root() / "none", root() / "out", 1); }), {"cannot read", "none"}));
+}
+
+TEST_F(ArchiveTest, Decompress) {
+  const std::string packed = contents(make_archive({{"a", "hello"}}));
+  EXPECT_EQ(decompress(packed, 1 << 20).substr(0, 1), "a");  // a tar inside
+  EXPECT_EQ(decompress("", 10), "");
+  EXPECT_EQ(decompress("plain", 10), "plain");
+  EXPECT_TRUE(contains(error_of([&] { decompress(packed, 10); }), {"more than expected"}));
+  EXPECT_TRUE(contains(error_of([&] { decompress(packed.substr(0, packed.size() / 2), 1 << 20); }), {"truncated"}));
+}
+
+class DownloadTest : public ArchiveTest {
+ protected:
+  std::string download_error(const Download& source) const {
+    return error_of([&] { download(source, root() / "got"); });
+  }
+};
+
+TEST_F(DownloadTest, ChecksSizeAndDigest) {
+  const std::string bytes(300'000, 'q');
+  const std::string url = "file://" + write("source", bytes);
+  const Download good{url, 300'000, sha256(bytes)};
+  std::vector<std::string> lines;
+  download(good, root() / "got", [&](const std::string& line) { lines.push_back(line); });
+  EXPECT_EQ(contents(root() / "got"), bytes);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_TRUE(contains(lines.back(), {"100 %"}));
+  EXPECT_TRUE(contains(download_error(good), {"cannot create", "got", "File exists"}));
+  fs::remove(root() / "got");
+  EXPECT_TRUE(contains(download_error({url, 300'000, sha256("other")}), {"cannot fetch", "sha256", sha256(bytes)}));
+  EXPECT_TRUE(contains(download_error({url, 300'001, sha256(bytes)}), {"got 300000 of 300001 bytes"}));
+  EXPECT_TRUE(contains(download_error({url, 299'999, sha256(bytes)}), {"more than the expected 299999"}));
+  EXPECT_FALSE(fs::exists(root() / "got"));
+}
+
+TEST_F(DownloadTest, ErrorsAreOneLine) {
+  for (const std::string url :
+       {"file:///does/not/exist", "https://127.0.0.1:9/x", "ftp://localhost/x", "nonsense://"}) {
+    const std::string error = download_error({url, 10, ""});
+    EXPECT_TRUE(contains(error, {"cannot fetch " + url}));
+    EXPECT_EQ(error.find('\n'), error.npos);
+    EXPECT_FALSE(fs::exists(root() / "got"));
+  }
+}
+
+}  // namespace
+}  // namespace tern::data

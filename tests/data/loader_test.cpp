@@ -1,0 +1,428 @@
+// The stream of prefetched batches, the generic loader, digits, and token batches in every form.
+
+#include "tern/data/loader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <random>
+#include <set>
+#include <stdexcept>
+
+#include "tern/tests/data/support.h"
+#include "tern/data/datasets/digits.h"
+#include "tern/data/loader_tokens.h"
+#include "tern/data/samplers/shuffle.h"
+
+namespace tern::data {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+/// Takes a time that differs from batch to batch, so that workers finish out of order.
+int64_t slow_square(int64_t step) {
+  RandomStream random(1, Draw::kSplit, static_cast<uint64_t>(step));
+  std::this_thread::sleep_for(std::chrono::microseconds(random.below(500)));
+  return step * step;
+}
+
+TEST(BatchStream, KeepsOrderForAnyNumberOfWorkers) {
+  for (const int workers : {0, 1, 2, 7}) {
+    for (const int64_t prefetch : {0, 1, 3}) {
+      BatchStream<int64_t> stream(5, 60, slow_square, {.workers = workers, .prefetch = prefetch});
+      EXPECT_EQ(stream.size(), 55);
+      int64_t step = 5;
+      for (const int64_t square : stream) {
+        EXPECT_EQ(square, step * step);
+        ++step;
+      }
+      EXPECT_EQ(step, 60);
+      EXPECT_FALSE(stream.next());
+    }
+  }
+}
+
+TEST(BatchStream, IsBounded) {
+  std::atomic<int64_t> made = 0;
+  BatchStream<int64_t> stream(0, 1000, [&](int64_t step) { return ++made, step; }, {.workers = 3, .prefetch = 4});
+  for (int64_t step = 0; step < 20; ++step) {
+    EXPECT_EQ(*stream.next(), step);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_LE(made, step + 1 + 4);
+  }
+}
+
+TEST(BatchStream, NothingIsMadeAheadWithoutWorkers) {
+  int64_t made = 0;
+  BatchStream<int64_t> stream(0, 10, [&](int64_t step) { return ++made, step; }, {.workers = 0});
+  EXPECT_EQ(made, 0);
+  stream.next();
+  EXPECT_EQ(made, 1);
+}
+
+TEST(BatchStream, ExceptionsArriveAtTheirBatch) {
+  for (const int workers : {0, 1, 4}) {
+    BatchStream<int64_t> stream(0, 20,
+                                [](int64_t step) {
+                                  if (step % 7 == 6) throw std::runtime_error("step " + std::to_string(step));
+                                  return step;
+                                },
+                                {.workers = workers});
+    for (int64_t step = 0; step < 20; ++step) {
+      try {
+        EXPECT_EQ(*stream.next(), step);
+        EXPECT_NE(step % 7, 6);
+      } catch (const std::runtime_error& error) {
+        EXPECT_EQ(error.what(), "step " + std::to_string(step));
+        EXPECT_EQ(step % 7, 6);
+      }
+    }
+    EXPECT_FALSE(stream.next());
+  }
+}
+
+TEST(BatchStream, CanBeLeftAtAnyTime) {
+  for (int taken = 0; taken < 6; ++taken) {
+    std::atomic<int> working = 0;
+    {
+      BatchStream<int64_t> stream(0, 1000,
+                                  [&](int64_t step) {
+                                    ++working;
+                                    slow_square(step);
+                                    --working;
+                                    return step;
+                                  },
+                                  {.workers = 3});
+      for (int i = 0; i < taken; ++i) stream.next();
+      BatchStream<int64_t> moved = std::move(stream);
+      EXPECT_EQ(*moved.next(), taken);
+    }
+    EXPECT_EQ(working, 0);
+  }
+}
+
+TEST(BatchStream, EmptyAndInvalid) {
+  BatchStream<int64_t> stream(3, 3, slow_square, {});
+  for (const int64_t unexpected : stream) ADD_FAILURE() << unexpected;
+  EXPECT_TRUE(contains(error_of([] { BatchStream<int64_t>(0, 1, slow_square, {.workers = -1}); }), {"workers", "-1"}));
+}
+
+/// Sample i is {i, i * i} and fails at `bad`.
+class Squares final : public Dataset {
+ public:
+  explicit Squares(int64_t n, int64_t bad = -1) : n_(n), bad_(bad) {}
+  int64_t size() const override { return n_; }
+  std::vector<Tensor> get(int64_t index) const override {
+    TERN_CHECK(index != bad_, "sample ", index, " is bad");
+    const float i = static_cast<float>(index);
+    return {from_vector(std::vector<float>{i, i * i}, {2}), from_vector(Ints{index}, {})};
+  }
+
+ private:
+  int64_t n_, bad_;
+};
+
+std::vector<Ints> epoch_indices(const Loader& loader, int64_t epoch) {
+  std::vector<Ints> batches;
+  for (const auto& batch : loader.epoch(epoch)) {
+    const Ints indices = batch[1].to_vector<int64_t>();
+    const int64_t n = static_cast<int64_t>(indices.size());
+    EXPECT_EQ(batch.size(), 2u);
+    EXPECT_EQ(batch[0].shape(), (Shape{n, 2}));
+    EXPECT_EQ(batch[1].shape(), Shape{n});
+    const std::vector<float> values = batch[0].to_vector<float>();
+    for (size_t i = 0; i < indices.size(); ++i) {
+      EXPECT_EQ(values[2 * i], static_cast<float>(indices[i]));
+      EXPECT_EQ(values[2 * i + 1], static_cast<float>(indices[i] * indices[i]));
+    }
+    batches.push_back(indices);
+  }
+  return batches;
+}
+
+TEST(Loader, SameBatchesForAnyNumberOfWorkers) {
+  const Loader reference(Squares(103), {.batch_size = 10, .shuffle = true, .workers = 0, .seed = 3});
+  const std::vector<Ints> expected = epoch_indices(reference, 1);
+  ASSERT_EQ(expected.size(), 11u);
+  EXPECT_EQ(reference.steps(), 11);
+  EXPECT_EQ(expected.back().size(), 3u);
+  std::set<int64_t> seen;
+  for (const Ints& batch : expected) seen.insert(batch.begin(), batch.end());
+  EXPECT_EQ(seen.size(), 103u);
+  for (const int workers : {1, 2, 5}) {
+    const Loader loader(Squares(103), {.batch_size = 10, .shuffle = true, .workers = workers, .seed = 3});
+    EXPECT_EQ(epoch_indices(loader, 1), expected);
+    EXPECT_NE(epoch_indices(loader, 0), expected);
+  }
+  EXPECT_NE(epoch_indices(Loader(Squares(103), {.batch_size = 10, .shuffle = true, .seed = 4}), 1), expected);
+}
+
+TEST(Loader, OrderDropLastAndResume) {
+  EXPECT_EQ(epoch_indices(Loader(Squares(5), {.batch_size = 2}), 0), (std::vector<Ints>{{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(epoch_indices(Loader(Squares(5), {.batch_size = 2, .drop_last = true}), 0),
+            (std::vector<Ints>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(epoch_indices(Loader(Squares(0), {.batch_size = 2}), 0), std::vector<Ints>{});
+  const Loader loader(Squares(50), {.batch_size = 7, .shuffle = true});
+  const std::vector<Ints> whole = epoch_indices(loader, 2);
+  auto rest = loader.epoch(2, 3);
+  for (size_t step = 3; step < whole.size(); ++step) EXPECT_EQ((*rest.next())[1].to_vector<int64_t>(), whole[step]);
+  EXPECT_FALSE(rest.next());
+}
+
+TEST(Loader, StreamOutlivesTheLoader) {
+  auto stream = Loader(Squares(20), {.batch_size = 4}).epoch(0);
+  int64_t samples = 0;
+  for (const auto& batch : stream) samples += batch[1].numel();
+  EXPECT_EQ(samples, 20);
+}
+
+TEST(Loader, Errors) {
+  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3), {.batch_size = 0}); }), {"batch_size", "got 0"}));
+  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3), {.workers = -2}); }), {"workers", "-2"}));
+  EXPECT_TRUE(contains(error_of([] { Loader(std::shared_ptr<Dataset>()); }), {"no data set"}));
+  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3)).epoch(-1); }), {"epoch", "-1"}));
+  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3)).epoch(0, 4); }), {"step 4 of 3"}));
+  for (const int workers : {0, 2}) {
+    int64_t batches = 0;
+    const std::string error = error_of([&] {
+      for (const auto& batch : Loader(Squares(10, 5), {.batch_size = 2, .workers = workers}).epoch(0))
+        batches += !batch.empty();
+    });
+    EXPECT_EQ(error, "sample 5 is bad");
+    EXPECT_EQ(batches, 2);
+  }
+  struct Ragged final : Dataset {
+    int64_t size() const override { return 2; }
+    std::vector<Tensor> get(int64_t index) const override { return {zeros({index + 1})}; }
+  };
+  EXPECT_TRUE(
+      contains(error_of([] { Loader(Ragged(), {.batch_size = 2}).epoch(0).next(); }), {"sample 1", "[2]", "[1]"}));
+}
+
+TEST(TensorDataset, RowsAndErrors) {
+  const TensorDataset set(
+      {from_vector(Ints{1, 2, 3, 4, 5, 6}, {3, 2}), from_vector(std::vector<float>{7, 8, 9}, {3}), zeros({3, 0})});
+  EXPECT_EQ(set.size(), 3);
+  EXPECT_EQ(set.get(2)[0].to_vector<int64_t>(), (Ints{5, 6}));
+  const std::vector<int32_t> rows = {2, 0, 2};
+  const std::vector<Tensor> batch = set.get_batch(rows);
+  EXPECT_EQ(batch[0].to_vector<int64_t>(), (Ints{5, 6, 1, 2, 5, 6}));
+  EXPECT_EQ(batch[1].to_vector<float>(), (std::vector<float>{9, 7, 9}));
+  EXPECT_EQ(batch[2].shape(), (Shape{3, 0}));
+  const std::vector<int32_t> outside = {3};
+  EXPECT_TRUE(contains(error_of([&] { set.get_batch(outside); }), {"3 of 3"}));
+  EXPECT_TRUE(contains(error_of([&] { set.get(-1); }), {"-1 of 3"}));
+  EXPECT_TRUE(contains(error_of([] { TensorDataset({}); }), {"no tensors"}));
+  EXPECT_TRUE(contains(error_of([] { TensorDataset({zeros({2}), zeros({3})}); }), {"first dimensions differ"}));
+  EXPECT_TRUE(contains(error_of([] { TensorDataset({zeros({})}); }), {"first dimension"}));
+}
+
+TEST(Digits, AreWhatWasPublished) {
+  const TensorDataset all = digits();
+  ASSERT_EQ(all.size(), 1797);
+  const std::vector<float> pixels = all.tensors()[0].to_vector<float>();
+  EXPECT_EQ(all.tensors()[0].shape(), (Shape{1797, 64}));
+  EXPECT_EQ(std::vector<float>(pixels.begin(), pixels.begin() + 6),
+            (std::vector<float>{0, 0, 5 / 16.f, 13 / 16.f, 9 / 16.f, 1 / 16.f}));
+  EXPECT_EQ(*std::min_element(pixels.begin(), pixels.end()), 0.f);
+  EXPECT_EQ(*std::max_element(pixels.begin(), pixels.end()), 1.f);
+  // The class counts of the UCI description (optdigits.names, test part).
+  Ints counts(10, 0);
+  for (const int64_t label : all.tensors()[1].to_vector<int64_t>()) ++counts[static_cast<size_t>(label)];
+  EXPECT_EQ(counts, (Ints{178, 182, 177, 183, 181, 182, 181, 179, 174, 180}));
+  EXPECT_TRUE(contains(error_of([] { digits("val"); }), {"train, test or all", "\"val\""}));
+}
+
+TEST(Digits, PartsAreAFixedStratifiedSplit) {
+  std::multiset<std::vector<float>> rows;
+  for (const auto& [part, size] : {std::pair("train", 1438), std::pair("test", 359)}) {
+    const TensorDataset set = digits(part);
+    EXPECT_EQ(set.size(), size);
+    Ints counts(10, 0);
+    for (const int64_t label : set.tensors()[1].to_vector<int64_t>()) ++counts[static_cast<size_t>(label)];
+    for (const int64_t count : counts) EXPECT_NEAR(static_cast<double>(count), size / 10.0, 0.04 * size / 2);
+    for (int64_t row = 0; row < size; ++row) rows.insert(set.get(row)[0].to_vector<float>());
+  }
+  std::multiset<std::vector<float>> expected;
+  const TensorDataset all = digits("all");
+  for (int64_t row = 0; row < all.size(); ++row) expected.insert(all.get(row)[0].to_vector<float>());
+  EXPECT_EQ(rows, expected);
+}
+
+TEST(Digits, TheExampleOfTheDocumentation) {
+  data::Loader loader(data::digits("train"), {.batch_size = 128, .shuffle = true, .workers = 2, .seed = 42});
+  int64_t samples = 0;
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (const auto& batch : loader.epoch(epoch)) {
+      EXPECT_EQ(batch[0].dtype(), DType::kFloat32);
+      EXPECT_EQ(batch[1].dtype(), DType::kInt64);
+      EXPECT_EQ(batch[0].size(1), 64);
+      EXPECT_EQ(batch[0].size(0), batch[1].size(0));
+      samples += batch[0].size(0);
+    }
+  EXPECT_EQ(samples, 2 * 1438);
+}
+
+constexpr int32_t kPad = 7;
+
+/// Row r has 2 + (5 r mod 11) tokens: 1000 r + position.
+std::shared_ptr<const TokenSet> token_rows(int32_t n) {
+  auto tokens = std::make_shared<TokenSet>();
+  for (int32_t row = 0; row < n; ++row) {
+    for (int32_t position = 0; position < 2 + 5 * row % 11; ++position) tokens->ids.push_back(1000 * row + position);
+    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
+  }
+  return tokens;
+}
+
+std::vector<int32_t> label_rows(int32_t n) {
+  std::vector<int32_t> labels;
+  for (int32_t row = 0; row < n; ++row) labels.push_back(row % 3);
+  return labels;
+}
+
+TokenLoader token_loader(int32_t n, BatchPlanOptions plan, TokenLoaderOptions options, int64_t epochs = 2) {
+  const auto tokens = token_rows(n);
+  std::vector<int32_t> rows(static_cast<size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  plan.seed = 17;
+  options.pad_id = kPad;
+  return TokenLoader(tokens, label_rows(n), BatchPlan(rows, tokens->lengths(), plan, epochs), options);
+}
+
+/// What the documentation of TokenBatch says of every row that is part of a real sequence.
+void expect_real_rows(const TokenBatch& batch, const TokenSet& set) {
+  const auto tokens = batch.tokens.to_vector<int32_t>(), offsets = batch.offsets.to_vector<int32_t>();
+  const auto positions = batch.positions.to_vector<int32_t>();
+  const auto keys = batch.row_keys.to_vector<int64_t>(), labels = batch.labels.to_vector<int64_t>();
+  const auto first_rows = batch.first_rows.to_vector<int64_t>();
+  ASSERT_EQ(offsets.size(), static_cast<size_t>(batch.sequences()) + 1);
+  EXPECT_EQ(offsets[0], 0);
+  int64_t real = 0;
+  for (size_t s = 0; s < batch.rows.size(); ++s) {
+    const int32_t row = batch.rows[s];
+    const auto ids = set.row(row);
+    real += static_cast<int64_t>(ids.size());
+    EXPECT_EQ(labels[s], row % 3);
+    EXPECT_EQ(first_rows[s], offsets[s]);
+    EXPECT_LE(offsets[s + 1] - offsets[s], batch.max_length);
+    for (int32_t at = offsets[s]; at < offsets[s + 1]; ++at) {
+      const int32_t position = at - offsets[s];
+      const bool valid = position < static_cast<int32_t>(ids.size());
+      EXPECT_EQ(tokens[at], valid ? ids[position] : kPad);
+      EXPECT_EQ(positions[at], position);
+      EXPECT_EQ(keys[at], (static_cast<int64_t>(row) << 32) + position);
+      EXPECT_EQ(batch.padded() ? batch.key_mask.to_vector<uint8_t>()[at] : 1, valid);
+    }
+  }
+  EXPECT_EQ(batch.real_tokens, real);
+  EXPECT_EQ(std::set<int64_t>(keys.begin(), keys.end()).size(), keys.size());
+}
+
+TEST(TokenLoader, Packed) {
+  const TokenLoader loader = token_loader(40, {.batch_tokens = 31}, {});
+  std::multiset<int32_t> seen;
+  for (const TokenBatch& batch : loader.epoch(1)) {
+    EXPECT_FALSE(batch.padded());
+    expect_real_rows(batch, *token_rows(40));
+    EXPECT_EQ(batch.tokens.numel(), batch.real_tokens);
+    EXPECT_LE(batch.real_tokens, 31);
+    EXPECT_EQ(batch.offsets.to_vector<int32_t>().back(), batch.real_tokens);
+    EXPECT_EQ(batch.epoch, 1);
+    seen.insert(batch.rows.begin(), batch.rows.end());
+  }
+  EXPECT_EQ(seen.size(), 40u);
+  EXPECT_EQ(std::set<int32_t>(seen.begin(), seen.end()).size(), 40u);
+}
+
+TEST(TokenLoader, PaddedToTheLongest) {
+  const TokenLoader loader = token_loader(23, {.batch_size = 4}, {});
+  int64_t step = 0;
+  for (const TokenBatch& batch : loader.epoch(0)) {
+    EXPECT_EQ(batch.step, step++);
+    expect_real_rows(batch, *token_rows(23));
+    int64_t longest = 0;
+    for (const int32_t row : batch.rows) longest = std::max<int64_t>(longest, 2 + 5 * row % 11);
+    EXPECT_EQ(batch.max_length, longest);
+    const auto offsets = batch.offsets.to_vector<int32_t>();
+    for (size_t s = 0; s < offsets.size(); ++s) EXPECT_EQ(offsets[s], static_cast<int64_t>(s) * longest);
+    EXPECT_EQ(batch.key_mask.numel(), batch.tokens.numel());
+  }
+  EXPECT_EQ(step, 6);
+}
+
+TEST(TokenLoader, FixedCapacityHasOneShape) {
+  for (const bool packed : {true, false}) {
+    const BatchPlanOptions plan{.batch_size = packed ? 0 : 4, .batch_tokens = packed ? 31 : 0};
+    const TokenLoader loader = token_loader(23, plan, {.fixed_capacity = true});
+    const int64_t sequences = packed ? loader.plan().most_sequences() : 4;
+    const int64_t rows = packed ? 31 : 4 * 12;
+    int64_t filled = 0;
+    for (int64_t epoch = 0; epoch < 2; ++epoch) {
+      for (const TokenBatch& batch : loader.epoch(epoch)) {
+        EXPECT_EQ(batch.tokens.shape(), Shape{rows});
+        EXPECT_EQ(batch.labels.shape(), Shape{sequences});
+        EXPECT_EQ(batch.max_length, 12);
+        expect_real_rows(batch, *token_rows(23));
+        const auto offsets = batch.offsets.to_vector<int32_t>();
+        const auto labels = batch.labels.to_vector<int64_t>();
+        const auto tokens = batch.tokens.to_vector<int32_t>();
+        const auto keys = batch.row_keys.to_vector<int64_t>();
+        for (size_t s = batch.rows.size(); s < static_cast<size_t>(sequences); ++s, ++filled) {
+          EXPECT_EQ(labels[s], kIgnoredLabel);
+          EXPECT_EQ(offsets[s + 1] - offsets[s], packed ? 0 : 12);
+          EXPECT_EQ(batch.first_rows.to_vector<int64_t>()[s], packed ? 0 : offsets[s]);
+        }
+        for (size_t at = static_cast<size_t>(offsets[batch.rows.size()]); at < static_cast<size_t>(rows); ++at) {
+          EXPECT_EQ(tokens[at], kPad);
+          EXPECT_LT(keys[at], 0);
+          EXPECT_TRUE(packed || batch.key_mask.to_vector<uint8_t>()[at] == 0);
+        }
+      }
+    }
+    EXPECT_GT(filled, 0);
+  }
+}
+
+TEST(TokenLoader, SameBatchesForAnyNumberOfWorkersAndFromAnyStep) {
+  const TokenLoader reference = token_loader(200, {.batch_tokens = 64}, {.workers = 0});
+  for (const int workers : {1, 2, 5}) {
+    const TokenLoader loader = token_loader(200, {.batch_tokens = 64}, {.workers = workers});
+    int64_t step = 4;
+    for (const TokenBatch& batch : loader.epoch(1, step)) {
+      const TokenBatch expected = reference.batch(1, step++);
+      EXPECT_EQ(batch.rows, expected.rows);
+      EXPECT_EQ(batch.tokens.to_vector<int32_t>(), expected.tokens.to_vector<int32_t>());
+      EXPECT_EQ(batch.row_keys.to_vector<int64_t>(), expected.row_keys.to_vector<int64_t>());
+    }
+    EXPECT_EQ(step, reference.steps(1));
+  }
+}
+
+TEST(TokenLoader, Errors) {
+  const auto tokens = token_rows(5);
+  const std::vector<int32_t> rows = {0, 1, 2, 3, 4};
+  const BatchPlan plan(rows, tokens->lengths(), {.batch_size = 2}, 1);
+  EXPECT_TRUE(contains(error_of([&] { TokenLoader(nullptr, {}, plan); }), {"no tokens"}));
+  EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, {1}, plan); }), {"5 token rows", "1 labels"}));
+  EXPECT_TRUE(
+      contains(error_of([&] { TokenLoader(token_rows(3), label_rows(3), plan); }), {"the plan names row", "of 3"}));
+  EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, label_rows(5), BatchPlan(rows, {}, {.batch_size = 2}, 1)); }),
+                       {"other lengths"}));
+  EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, label_rows(5), plan, {.workers = -1}); }), {"workers"}));
+  const TokenLoader loader(tokens, label_rows(5), plan);
+  EXPECT_TRUE(contains(error_of([&] { loader.epoch(1); }), {"epoch 1 of 1"}));
+  EXPECT_TRUE(contains(error_of([&] { loader.epoch(0, 4); }), {"step 4 of 3"}));
+  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 3); }), {"step 3 of 3"}));
+}
+
+TEST(TokenLoader, OtherDevices) {
+  const TokenBatch batch = token_loader(5, {.batch_tokens = 31}, {}).batch(0, 0);
+  const TokenBatch same_place = batch.to(cpu);
+  EXPECT_EQ(same_place.tokens.to_vector<int32_t>(), batch.tokens.to_vector<int32_t>());
+  EXPECT_FALSE(same_place.padded());
+}
+
+}  // namespace
+}  // namespace tern::data

@@ -1,0 +1,72 @@
+#pragma once
+// What the tests of the data floor share.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "tern/core/check.h"
+#include "tern/data/datasets/files.h"
+
+namespace tern::data {
+
+/// The message of the Error that `action` throws; empty when it throws none.
+template <class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// True when every part occurs in the text; otherwise shows it.
+inline testing::AssertionResult contains(const std::string& text, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts) {
+    if (text.find(part) == text.npos)
+      return testing::AssertionFailure() << "no \"" << part << "\" in \"" << text << '"';
+  }
+  return testing::AssertionSuccess();
+}
+
+/// A fresh folder for each test, removed after it; files are written below it.
+class FolderTest : public testing::Test {
+ protected:
+  std::filesystem::path root() const { return folder_.path(); }
+  std::string write(const std::string& name, const std::string& contents) const {
+    const std::filesystem::path path = root() / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << contents;
+    return path.string();
+  }
+
+ private:
+  TemporaryDirectory folder_{std::filesystem::temp_directory_path(), "tern-data-test"};
+};
+
+/// Sets or (with nothing) unsets an environment variable until the end of the scope.
+class Environment {
+ public:
+  Environment(const char* name, const std::optional<std::string>& value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    set(value);
+  }
+  ~Environment() { set(old_); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  void set(const std::optional<std::string>& value) {
+    if (value) ::setenv(name_, value->c_str(), 1);
+    if (!value) ::unsetenv(name_);
+  }
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+}  // namespace tern::data

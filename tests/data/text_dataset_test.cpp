@@ -1,0 +1,301 @@
+// Text sets: UTF-8 repair, labels, CSV, TSV, JSONL, folders, the embedded sentences and IMDB.
+
+#include "tern/data/datasets/text_dataset.h"
+
+#include <sys/stat.h>
+
+#include <map>
+#include <set>
+
+#include "tern/tests/data/support.h"
+#include "tern/data/datasets/imdb.h"
+#include "tern/data/datasets/sha256.h"
+#include "tern/data/datasets/utf8.h"
+
+namespace tern::data {
+namespace {
+
+namespace fs = std::filesystem;
+using Strings = std::vector<std::string>;
+using Labels = std::vector<int32_t>;
+
+Strings texts(const TextDataset& set) {
+  Strings all;
+  for (int64_t row = 0; row < set.size(); ++row) all.emplace_back(set.text(row));
+  return all;
+}
+
+std::string load_error(const std::string& source, const Strings& known = {}) {
+  return error_of([&] { load_text(source, {.known_labels = known, .allow_download = false}); });
+}
+
+std::string repaired(const std::string& text, int64_t expected) {
+  std::string out;
+  EXPECT_EQ(append_valid_utf8(text, out), expected) << testing::PrintToString(text);
+  return out;
+}
+
+TEST(Sha256, KnownAnswers) {  // FIPS 180-4, examples
+  EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Utf8, KeepsWhatIsWellFormed) {
+  const std::string good = std::string("plain \0 ", 8) +
+                           "\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf" +
+                           "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf and text that is longer than a word";
+  EXPECT_EQ(repaired(good, 0), good);
+  EXPECT_EQ(repaired("", 0), "");
+}
+
+TEST(Utf8, ReplacesMaximalParts) {
+  const std::string r = "\xef\xbf\xbd";
+  EXPECT_EQ(repaired("a\x80z", 1), "a" + r + "z");
+  EXPECT_EQ(repaired("\xc0\xaf", 2), r + r);          // overlong
+  EXPECT_EQ(repaired("\xed\xa0\x80", 3), r + r + r);  // a surrogate
+  EXPECT_EQ(repaired("\xf4\x90\x80\x80", 4), r + r + r + r);
+  EXPECT_EQ(repaired("\xe2\x82", 1), r);  // cut off
+  EXPECT_EQ(repaired("\xf0\x9f\x98"
+                     "a",
+                     1),
+            r + "a");
+  // Unicode 15, table 3-8, and the examples 3-9 to 3-11.
+  EXPECT_EQ(repaired("\x61\xf1\x80\x80\xe1\x80\xc2\x62\x80\x63\x80\xbf\x64", 6),
+            "a" + r + r + r + "b" + r + "c" + r + r + "d");
+  EXPECT_EQ(repaired("\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41", 4), r + r + r + r + "A");
+}
+
+class Csv : public FolderTest {
+ protected:
+  TextDataset load(const std::string& contents, const Strings& known = {}) const {
+    return load_text(write("x.csv", contents), {.known_labels = known});
+  }
+  std::string fails(const std::string& contents, const Strings& known = {}) const {
+    return load_error(write("x.csv", contents), known);
+  }
+};
+
+TEST_F(Csv, ColumnsByNameInAnyOrderAndCase) {
+  for (const std::string header : {"text,label", "Sentence,SENTIMENT", " review , Label ", "\"text\",\"sentiment\""}) {
+    const TextDataset set = load(header + "\nsome words,1\n,0\n");
+    EXPECT_EQ(texts(set), (Strings{"some words", ""}));
+    EXPECT_EQ(set.labels, (Labels{1, 0}));
+    EXPECT_EQ(set.label_names, (Strings{"0", "1"}));
+    EXPECT_TRUE(set.parts.empty());
+  }
+  const TextDataset set = load("id,sentiment,url,review\r\n7,b,http,\"x, \"\"y\"\"\r\nz\"\r\n8,a,,w");
+  EXPECT_EQ(texts(set), (Strings{"x, \"y\"\r\nz", "w"}));
+  EXPECT_EQ(set.labels, (Labels{1, 0}));
+  EXPECT_EQ(set.label_names, (Strings{"a", "b"}));
+}
+
+TEST_F(Csv, TabSeparated) {
+  const TextDataset set = load_text(write("y.TSV", "label\ttext\n2\ta, b\n10\tc\n"));
+  EXPECT_EQ(texts(set), (Strings{"a, b", "c"}));
+  EXPECT_EQ(set.label_names, (Strings{"2", "10"}));  // numbers by value, not by spelling
+}
+
+TEST_F(Csv, LabelsAreSortedNames) {
+  const TextDataset strings = load("label,text\nten,a\nTwo,b\nten,c\n01,d\n");
+  EXPECT_EQ(strings.label_names, (Strings{"01", "Two", "ten"}));
+  EXPECT_EQ(strings.labels, (Labels{2, 1, 2, 0}));
+  const TextDataset integers = load("label,text\n3,a\n-1,b\n 0 ,c\n10,d\n");
+  EXPECT_EQ(integers.label_names, (Strings{"-1", "0", "3", "10"}));
+  EXPECT_EQ(integers.labels, (Labels{2, 0, 1, 3}));
+}
+
+TEST_F(Csv, KnownLabels) {
+  const std::string rows = "label,text\npos,a\nneg,b\n";
+  EXPECT_EQ(load(rows, {"pos", "neg"}).labels, (Labels{0, 1}));
+  EXPECT_EQ(load(rows, {"NEGATIVE", "POSITIVE"}).labels, (Labels{1, 0}));
+  EXPECT_EQ(load("label,text\n1,a\n0,b\n", {"neg", "pos"}).labels, (Labels{1, 0}));
+  EXPECT_EQ(load("label,text\n1,a\n", {"1", "2"}).labels, (Labels{0}));
+  EXPECT_EQ(load(rows, {"pos", "neg"}).label_names, (Strings{"pos", "neg"}));
+  EXPECT_TRUE(contains(fails("label,text\npos,a\n\"neutral\",b\n", {"neg", "pos"}),
+                       {"x.csv:3:", "unknown label \"neutral\"", "neg, pos"}));
+  EXPECT_TRUE(contains(fails("label,text\n2,a\n", {"neg", "pos"}), {"x.csv:2:", "\"2\""}));
+  EXPECT_TRUE(contains(fails("label,text\n0,a\n", {"1", "2"}), {"x.csv:2:", "\"0\"", "1, 2"}));
+}
+
+TEST_F(Csv, OutputsWithoutNames) {
+  const Strings model = {"LABEL_0", "LABEL_1", "LABEL_2"};
+  EXPECT_EQ(load("label,text\n2,a\n1,b\n", model).labels, (Labels{2, 1}));
+  EXPECT_EQ(load("label,text\nz,a\ny,b\n", model).labels, (Labels{1, 0}));
+  EXPECT_EQ(load("label,text\nz,a\ny,b\n", model).label_names, model);
+  EXPECT_TRUE(contains(fails("label,text\n3,a\n", model), {"x.csv", "3 outputs"}));
+  EXPECT_TRUE(contains(fails("label,text\na,a\nb,a\nc,a\nd,a\n", model), {"a, b, c, d", "3 outputs"}));
+}
+
+TEST_F(Csv, Errors) {
+  EXPECT_TRUE(contains(fails(""), {"x.csv", "empty"}));
+  EXPECT_TRUE(contains(fails("\n\r\n"), {"x.csv", "empty"}));
+  EXPECT_TRUE(contains(fails("label,text\n"), {"x.csv", "no rows"}));
+  EXPECT_TRUE(contains(fails("a,text\n1,2\n"), {"x.csv:1:", "no label column", "label or sentiment", "a, text"}));
+  EXPECT_TRUE(contains(fails("label,words\n1,2\n"), {"x.csv:1:", "no text column", "label, words"}));
+  EXPECT_TRUE(
+      contains(fails("label,text,Review\n1,2,3\n"), {"x.csv:1:", "more than one text column", "text and Review"}));
+  EXPECT_TRUE(contains(fails("label,text\n1,a\n1,b,c\n"), {"x.csv:3:", "expected 2 fields", "got 3"}));
+  EXPECT_TRUE(contains(fails("label,text\n1,\"a\nb\"\n1\n"), {"x.csv:4:", "expected 2 fields", "got 1"}));
+  EXPECT_TRUE(contains(fails("label,text\n,a\n"), {"x.csv:2:", "label is empty"}));
+  EXPECT_TRUE(contains(fails("label,text\n1,\"a\n"), {"x.csv:2:", "never closed"}));
+  EXPECT_TRUE(contains(fails("label,text\n1,\"a\"b\n"), {"x.csv:2:", "closing quote"}));
+}
+
+TEST_F(Csv, OddTexts) {
+  const std::string nul("a\0b", 3), big(10'000'000, 'w');
+  const TextDataset set = load("text,label\n\xff\xfe,0\n" + nul + ",0\n" + big + ",1\n\xef\xbb\xbf,1\n");
+  EXPECT_EQ(texts(set), (Strings{"\xef\xbf\xbd\xef\xbf\xbd", nul, big, "\xef\xbb\xbf"}));
+  EXPECT_EQ(set.invalid_utf8, 2);
+}
+
+TEST_F(Csv, ContentHashIsOfTexts) {
+  const std::string base = load("text,label\nab,0\nc,1\n").content_hash();
+  EXPECT_EQ(load("label,text\n1,ab\n1,c\n").content_hash(), base);
+  EXPECT_NE(load("text,label\na,0\nbc,1\n").content_hash(), base);
+  EXPECT_NE(load("text,label\nab,0\nc,1\n,1\n").content_hash(), base);
+}
+
+class Jsonl : public Csv {
+ protected:
+  std::string line_fails(const std::string& contents) const { return load_error(write("x.jsonl", contents)); }
+};
+
+TEST_F(Jsonl, ObjectsPerLine) {
+  const TextDataset set = load_text(write(
+      "x.jsonl",
+      "\xef\xbb\xbf{\"text\":\"a\\nb\",\"label\":1}\n\n \t\r\n{\"Sentiment\":\"0\",\"x\":[{}],\"review\":\"\"}\r\n"
+      "{\"sentence\":\"\xff\\u00e9\",\"label\":1}"));
+  EXPECT_EQ(texts(set), (Strings{"a\nb", "", "\xef\xbf\xbd\xc3\xa9"}));
+  EXPECT_EQ(set.labels, (Labels{1, 0, 1}));
+  EXPECT_EQ(set.label_names, (Strings{"0", "1"}));
+  EXPECT_EQ(set.invalid_utf8, 1);
+}
+
+TEST_F(Jsonl, Errors) {
+  const std::string good = "{\"text\":\"a\",\"label\":1}\n\n";
+  EXPECT_TRUE(contains(line_fails(""), {"x.jsonl", "no rows"}));
+  EXPECT_TRUE(contains(line_fails("\n\n"), {"x.jsonl", "no rows"}));
+  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\n"), {"x.jsonl:3:", "not valid JSON"}));
+  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\\ud800\",\"label\":1}"), {"x.jsonl:3:", "not valid JSON"}));
+  EXPECT_TRUE(contains(line_fails(good + "[1]"), {"x.jsonl:3:", "expected a JSON object", "array"}));
+  EXPECT_TRUE(
+      contains(line_fails(good + "{\"label\":1,\"words\":2}"), {"x.jsonl:3:", "no text column", "label, words"}));
+  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\"}"), {"x.jsonl:3:", "no label column", "found: text"}));
+  EXPECT_TRUE(
+      contains(line_fails(good + "{\"text\":7,\"label\":1}"), {"x.jsonl:3:", "text must be a string", "number"}));
+  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":1.5}"), {"x.jsonl:3:", "integer", "1.5"}));
+  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":true}"), {"x.jsonl:3:", "boolean"}));
+  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":null}"), {"x.jsonl:3:", "null"}));
+  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":\"\"}"), {"x.jsonl:3:", "empty"}));
+  EXPECT_TRUE(contains(line_fails(good + std::string(100'000, '[')), {"x.jsonl:3:", "not valid JSON"}));
+}
+
+using Folder = FolderTest;
+
+TEST_F(Folder, LabelsWithoutParts) {
+  write("pos/b.txt", "two");
+  write("pos/a.txt", "one");
+  write("neg/10.TXT", "");
+  write("neg/notes.md", "ignored");
+  write("neg/.hidden.txt", "ignored");
+  write("readme.txt", "ignored");
+  const TextDataset set = load_text(root().string());
+  EXPECT_EQ(texts(set), (Strings{"", "one", "two"}));
+  EXPECT_EQ(set.labels, (Labels{0, 1, 1}));
+  EXPECT_EQ(set.label_names, (Strings{"neg", "pos"}));
+  EXPECT_TRUE(set.parts.empty());
+}
+
+TEST_F(Folder, OfficialParts) {
+  write("test/b/1.txt", "t");
+  write("train/b/1.txt", "r\xff");
+  write("train/a/2.txt", "s");
+  write("train/unsup/2.txt", "no label");
+  write("val/a/1.txt", "v");
+  std::string logged;
+  const TextDataset set = load_text(root().string(), {.log = [&](const std::string& line) { logged += line; }});
+  EXPECT_EQ(texts(set), (Strings{"s", "r\xef\xbf\xbd", "v", "t"}));
+  EXPECT_EQ(set.labels, (Labels{0, 1, 0, 1}));
+  EXPECT_EQ(set.parts, (std::vector<Part>{Part::kTrain, Part::kTrain, Part::kValidation, Part::kTest}));
+  EXPECT_TRUE(contains(logged, {"unsup", "skipped"}));
+}
+
+TEST_F(Folder, TrainAloneIsNoSplit) {
+  write("train/a/1.txt", "x");
+  EXPECT_TRUE(load_text(root().string()).parts.empty());
+}
+
+TEST_F(Folder, Errors) {
+  EXPECT_TRUE(contains(load_error(root().string()), {"no texts found", "train/LABEL/*.txt"}));
+  write("train/a/1.txt", "x");
+  fs::create_symlink(root() / "nowhere", root() / "train" / "a" / "2.txt");
+  EXPECT_TRUE(contains(load_error(root().string()), {"cannot open", "train/a/2.txt", "No such file"}));
+  fs::remove(root() / "train" / "a" / "2.txt");
+  fs::create_directory(root() / "train" / "a" / "3.txt");
+  EXPECT_TRUE(contains(load_error(root().string()), {"cannot read", "train/a/3.txt", "not a regular file"}));
+  fs::remove(root() / "train" / "a" / "3.txt");
+  ASSERT_EQ(::mkfifo((root() / "train" / "a" / "4.txt").c_str(), 0600), 0);
+  EXPECT_TRUE(contains(load_error(root().string()), {"train/a/4.txt", "not a regular file"}));
+  fs::remove(root() / "train" / "a" / "4.txt");
+  EXPECT_TRUE(contains(load_error(root().string(), {"b", "c"}), {"train/a", "unknown label \"a\"", "b, c"}));
+}
+
+TEST_F(Folder, UnknownSources) {
+  EXPECT_TRUE(contains(load_error("imbd"), {"\"imbd\"", "imdb, sentences"}));
+  EXPECT_TRUE(contains(load_error(write("x.txt", "")), {"x.txt", ".csv, .tsv or .jsonl"}));
+  EXPECT_TRUE(contains(load_error((root() / "none.csv").string()), {"cannot open", "none.csv", "No such file"}));
+  EXPECT_TRUE(contains(load_error((root() / "none.jsonl").string()), {"cannot open", "none.jsonl", "No such file"}));
+  ASSERT_EQ(::mkfifo((root() / "pipe.csv").c_str(), 0600), 0);
+  EXPECT_TRUE(contains(load_error((root() / "pipe.csv").string()), {"pipe.csv", "not a regular file"}));
+}
+
+TEST(Sentences, AreWhatWasPublished) {
+  const TextDataset set = load_text("sentences");
+  ASSERT_EQ(set.size(), 3000);
+  EXPECT_EQ(set.label_names, (Strings{"neg", "pos"}));
+  EXPECT_EQ(std::count(set.labels.begin(), set.labels.end(), 1), 1500);
+  EXPECT_EQ(set.text(0), "So there is no way for me to plug it in here in the US unless I go by a converter.");
+  EXPECT_EQ(set.labels[0], 0);
+  EXPECT_TRUE(set.text(2999).ends_with("the time it took to bring the check."));
+  int with_next_line = 0;
+  for (int64_t row = 0; row < 3000; ++row) with_next_line += set.text(row).find("\xc2\x85") != std::string_view::npos;
+  EXPECT_EQ(with_next_line, 2);
+  EXPECT_EQ(set.invalid_utf8, 0);
+  EXPECT_EQ(load_text("sentences", {.known_labels = {"POSITIVE", "NEGATIVE"}}).labels[0], 1);
+}
+
+TEST_F(Folder, ImdbIsFoundByEnvironmentThenCache) {
+  const Environment cache("XDG_CACHE_HOME", (root() / "cache").string());
+  const Environment none("TERN_DATA", std::nullopt);
+  EXPECT_FALSE(find_imdb());
+  EXPECT_TRUE(contains(load_error("imdb"), {"imdb: not found", "TERN_DATA"}));
+  for (const std::string place : {"cache/tern", "data"}) {
+    for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"}) {
+      write(place + "/aclImdb/" + part + "/0_1.txt", part);
+    }
+    write(place + "/aclImdb/train/unsup/0_0.txt", "no label");
+    const Environment data("TERN_DATA", (root() / "data").string());
+    EXPECT_EQ(find_imdb(), root() / place / "aclImdb");
+    const TextDataset set = load_text("imdb");
+    EXPECT_EQ(texts(set), (Strings{"train/neg", "train/pos", "test/neg", "test/pos"}));
+    EXPECT_EQ(set.name, "imdb");
+    EXPECT_EQ(set.labels, (Labels{0, 1, 0, 1}));
+  }
+}
+
+TEST(Imdb, RealTree) {
+  if (std::getenv("TERN_DATA") == nullptr || !find_imdb()) GTEST_SKIP() << "TERN_DATA names no folder with aclImdb";
+  const TextDataset set = load_text("imdb");
+  ASSERT_EQ(set.size(), 50'000);
+  std::map<std::pair<Part, int32_t>, int> counts;
+  for (int64_t row = 0; row < set.size(); ++row) ++counts[{set.parts[row], set.labels[row]}];
+  EXPECT_EQ(counts.size(), 4u);
+  for (const auto& [kind, count] : counts) EXPECT_EQ(count, 12'500);
+  EXPECT_EQ(set.label_names, (Strings{"neg", "pos"}));
+  const Strings all = texts(set);
+  EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 49'582u);
+  EXPECT_EQ(set.invalid_utf8, 0);
+}
+
+}  // namespace
+}  // namespace tern::data

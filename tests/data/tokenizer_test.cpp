@@ -1,0 +1,553 @@
+// The WordPiece tokenizer against Hugging Face: committed hashes of its ids and words over every code point and over
+// random strings (tests/golden/tokenizer), literal ids, and a slow second implementation for other vocabularies.
+
+#include "tern/data/tokenizers/wordpiece.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+#include <tuple>
+
+#include "tern/core/check.h"
+
+namespace tern::data {
+namespace {
+
+namespace fs = std::filesystem;
+using Ids = std::vector<std::int32_t>;
+using Words = std::vector<std::string>;
+
+std::string utf8(char32_t c) {
+  std::string out;
+  unicode::append_utf8(out, c);
+  return out;
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A folder for one test, removed at its end.
+struct Folder {
+  fs::path path = fs::path(testing::TempDir()) /
+                  ("tern_tokenizer_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
+                   "_" + std::to_string(std::hash<std::thread::id>()(std::this_thread::get_id())));
+  Folder() {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+  std::string write(const std::string& name, std::string_view text) const {
+    std::ofstream(path / name, std::ios::binary) << text;
+    return (path / name).string();
+  }
+};
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+WordPieceOptions mode(bool lowercase, std::optional<bool> strip_accents = {}) {
+  WordPieceOptions options;
+  options.lowercase = lowercase;
+  options.strip_accents = strip_accents;
+  return options;
+}
+
+class Hashes {
+ public:
+  Hashes() {
+    for (const auto& options : {mode(true), mode(false), mode(true, false), mode(false, true)}) {
+      tokenizers_.push_back(WordPiece::from_embedded(options));
+    }
+    std::ifstream file(TERN_SOURCE_DIR "/tests/golden/tokenizer/hashes.txt");
+    std::string line;
+    while (std::getline(file, line)) {
+      if (line.starts_with("#")) continue;
+      std::istringstream fields(line);
+      std::string set, start, rest;
+      fields >> set >> start >> std::ws;
+      std::getline(fields, rest);
+      expected_[set + " " + start] = rest;
+    }
+  }
+
+  /// Compares the block of a set that begins with string `start`; true if the file has it.
+  bool check(const std::string& set, std::size_t start, const std::vector<std::string>& texts) const {
+    const auto found = expected_.find(set + " " + std::to_string(start));
+    EXPECT_TRUE(found != expected_.end()) << set << " " << start << " is not in hashes.txt";
+    if (found == expected_.end()) return false;
+    const std::string given = hashes(texts);
+    EXPECT_EQ(given, found->second) << set << " " << start;
+    return given == found->second;
+  }
+
+ private:
+  static void mix(std::uint32_t& hash, std::uint32_t value) { hash = (hash ^ value) * 0x01000193u; }
+
+  std::string hashes(const std::vector<std::string>& texts) const {
+    std::string line;
+    for (const WordPiece& tokenizer : tokenizers_) {
+      std::uint32_t ids_hash = 0x811c9dc5u, words_hash = 0x811c9dc5u;
+      Ids ids;
+      for (const std::string& text : texts) {
+        ids.clear();
+        tokenizer.encode(text, ids);
+        mix(ids_hash, static_cast<std::uint32_t>(ids.size()));
+        for (const std::int32_t id : ids) mix(ids_hash, static_cast<std::uint32_t>(id));
+        for (const std::string& word : tokenizer.words(text)) {
+          for (const char c : word) mix(words_hash, static_cast<unsigned char>(c));
+          mix(words_hash, '\n');
+        }
+        mix(words_hash, 0);
+      }
+      char text[32];
+      std::snprintf(text, sizeof text, "%s%08x %08x", line.empty() ? "" : " ", ids_hash, words_hash);
+      line += text;
+    }
+    return line;
+  }
+
+  std::vector<WordPiece> tokenizers_;
+  std::map<std::string, std::string> expected_;
+};
+
+void check_every_code_point(const std::string& set, const std::string& before, const std::string& after) {
+  const Hashes hashes;
+  int blocks = 0;
+  for (char32_t start = 0; start <= unicode::kLastCodePoint; start += 4096) {
+    std::vector<std::string> texts;
+    for (char32_t c = start; c < start + 4096; ++c) {
+      if (c < 0xD800 || c >= 0xE000) texts.push_back(before + utf8(c) + after);
+    }
+    blocks += hashes.check(set, start, texts);
+  }
+  EXPECT_EQ(blocks, 272);
+}
+
+TEST(WordPiece, EveryCodePointAlone) { check_every_code_point("alone", "", ""); }
+TEST(WordPiece, EveryCodePointBetweenLetters) { check_every_code_point("between", "a", "b"); }
+
+/// The generator of make_hashes.py.
+class RandomStrings {
+ public:
+  std::string next() {
+    constexpr int kLengths[] = {1, 2, 3, 5, 8, 13, 21, 34};
+    std::string text;
+    for (int left = kLengths[below(8)]; left > 0; --left) text += symbol();
+    return text;
+  }
+
+ private:
+  std::uint64_t below(std::uint64_t n) {  // splitmix64
+    std::uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return (z ^ z >> 31) % n;
+  }
+
+  char32_t from(char32_t first, std::uint64_t count) { return first + static_cast<char32_t>(below(count)); }
+
+  std::string token() {
+    return std::string(
+        tokenizer_.token(static_cast<std::int32_t>(below(static_cast<std::uint64_t>(tokenizer_.vocab_size())))));
+  }
+
+  std::string symbol() {
+    static constexpr char32_t kMarks[] = {0x8D4,   0x8DD,   0x1B44,  0x1BAA,  0x1DFB,  0x302E,  0x302F,
+                                          0x1D165, 0x1D166, 0x1D16D, 0x1D16E, 0x1E000, 0x1E94A, 0xC48,
+                                          0xC46,   0xC56,   0x1112E, 0xF73,   0x344,   0xDCF};
+    static const std::string kLiterals[] = {"[SEP]",
+                                            "[MASK]",
+                                            "[CLS]",
+                                            "[PAD]",
+                                            "[UNK]",
+                                            "[sep]",
+                                            "[SE",
+                                            "[[MASK]]",
+                                            std::string(99, 'a'),
+                                            std::string(100, 'a'),
+                                            std::string(101, 'a')};
+    const std::uint64_t kind = below(16);
+    if (kind < 4) return utf8(from('a', 26));
+    if (kind == 4) return std::string(1, " \t\n .,-[]#'"[below(11)]);
+    if (kind == 5) return token();
+    if (kind == 6) {
+      const std::string piece = token();
+      return piece.starts_with("##") ? piece.substr(2) : piece;
+    }
+    if (kind == 7) return utf8(from(0, 128));
+    if (kind == 8) return utf8(from(0xC0, 0x190));
+    if (kind == 9) return utf8(from(0x300, 0x70));
+    if (kind == 10) return utf8(from(0xAC00, 11172));
+    if (kind == 11) return utf8(from(0x370, 0x1C0));
+    if (kind == 12) return utf8(kMarks[below(std::size(kMarks))]);
+    if (kind == 13) return kLiterals[below(std::size(kLiterals))];
+    const char32_t c = from(0, kind == 14 ? 0x10000 : 0x110000);
+    return c >= 0xD800 && c < 0xE000 ? "x" : utf8(c);
+  }
+
+  WordPiece tokenizer_ = WordPiece::from_embedded();
+  std::uint64_t state_ = 20180810;
+};
+
+TEST(WordPiece, HundredThousandRandomStrings) {
+  const Hashes hashes;
+  RandomStrings strings;
+  for (std::size_t start = 0; start < 100000; start += 1000) {
+    std::vector<std::string> texts;
+    for (int i = 0; i < 1000; ++i) texts.push_back(strings.next());
+    ASSERT_TRUE(hashes.check("random", start, texts));
+  }
+}
+
+// Expected values printed by Hugging Face tokenizers 0.23.3.
+TEST(WordPiece, LiteralIds) {
+  const WordPiece tokenizer = WordPiece::from_embedded();
+  const std::vector<std::pair<std::string, Ids>> cases = {
+      {"", {}},
+      {" \t\r\n", {}},
+      {"Which NFL team won Super Bowl 50?", {2029, 5088, 2136, 2180, 3565, 4605, 2753, 1029}},
+      {"abc[SEP]def", {5925, 102, 13366}},
+      {"[sep]", {1031, 19802, 1033}},
+      {"[ MASK ]", {1031, 7308, 1033}},
+      {"[[MASK]]", {1031, 103, 1033}},
+      {"[MASK][MASK]", {103, 103}},
+      {"a[PAD] [UNK]", {1037, 0, 100}},
+      {"[CLS", {1031, 18856, 2015}},
+      {"[MASK]\u0301e", {103, 1041}},
+      {"[SE\uFFFDP]", {1031, 19802, 1033}},
+      {std::string("[SE\0P]", 6), {1031, 19802, 1033}},
+      {std::string(101, 'a'), {100}},
+  };
+  for (const auto& [text, expected] : cases) EXPECT_EQ(tokenizer.encode(text), expected) << text;
+  EXPECT_EQ(tokenizer.pieces("H\u00C9llo [MASK] \u6F22\u5B57 x"), (Words{"hello", "[MASK]", "\u6F22", "[UNK]", "x"}));
+  EXPECT_EQ(tokenizer.vocab_size(), 30522);
+  EXPECT_EQ(tokenizer.pad_id(), 0);
+  EXPECT_EQ(tokenizer.unk_id(), 100);
+  EXPECT_EQ(tokenizer.cls_id(), 101);
+  EXPECT_EQ(tokenizer.sep_id(), 102);
+  EXPECT_EQ(tokenizer.mask_id(), 103);
+  EXPECT_EQ(tokenizer.token(2029), "which");
+  EXPECT_EQ(tokenizer.id("which"), 2029);
+  EXPECT_EQ(tokenizer.id("Which"), std::nullopt);
+  EXPECT_NE(error_of([&] { tokenizer.token(30522); }).find("0 to 30521"), std::string::npos);
+  EXPECT_NE(error_of([&] { tokenizer.token(-1); }).find("-1"), std::string::npos);
+}
+
+TEST(WordPiece, EncodeAppends) {
+  const WordPiece tokenizer = WordPiece::from_embedded();
+  Ids ids{7};
+  EXPECT_EQ(tokenizer.encode("which unkn\u0900own which", ids), 0u);
+  EXPECT_EQ(ids.front(), 7);
+  EXPECT_EQ(ids[1], 2029);
+  EXPECT_EQ(ids.back(), 2029);
+}
+
+TEST(WordPiece, InvalidUtf8IsDroppedAndCounted) {
+  const WordPiece tokenizer = WordPiece::from_embedded();
+  const std::vector<std::tuple<std::string, std::size_t, Words>> cases = {
+      // counts as Python's errors="replace"
+      {"the\xFF"
+       "m",
+       1,
+       {"them"}},
+      {"\xE2\x82 \xE2\x82\xAC", 1, {"\u20AC"}},
+      {"\xED\xA0\x80", 3, {}},
+      {"\xF0\x9F\x98", 1, {}},
+      {"\xF4\x90\x80\x80", 4, {}},
+      {"\xC0\xAF", 2, {}},
+      {"x\xE2[SEP]", 1, {"x", "[SEP]"}},
+      {"\xF1\x80\x80"
+       "a",
+       1,
+       {"a"}},
+      {"\uFFFD", 0, {}},
+  };
+  for (const auto& [text, replaced, pieces] : cases) {
+    Ids ids;
+    EXPECT_EQ(tokenizer.encode(text, ids), replaced) << testing::PrintToString(text);
+    Words given;
+    for (const std::int32_t id : ids) given.emplace_back(tokenizer.token(id));
+    EXPECT_EQ(given, pieces) << testing::PrintToString(text);
+  }
+}
+
+TEST(WordPiece, SpecialFormKeepsBothEndsWithinTheLimit) {
+  const WordPiece tokenizer = WordPiece::from_embedded();
+  const std::string text = "hello world foo bar, unaffable";
+  const Ids all = tokenizer.encode(text);
+  for (std::size_t limit = 2; limit < all.size() + 5; ++limit) {
+    Ids expected{101};
+    expected.insert(expected.end(), all.begin(),
+                    all.begin() + static_cast<std::ptrdiff_t>(std::min(limit - 2, all.size())));
+    expected.push_back(102);
+    EXPECT_EQ(tokenizer.encode_special(text, limit), expected) << limit;
+  }
+  EXPECT_EQ(tokenizer.encode_special(text).size(), all.size() + 2);
+  EXPECT_EQ(tokenizer.encode_special(""), (Ids{101, 102}));
+  std::size_t replaced = 7;
+  tokenizer.encode_special("a\xFF", 10, &replaced);
+  EXPECT_EQ(replaced, 1u);
+  EXPECT_NE(error_of([&] { tokenizer.encode_special(text, 1); }).find("at least 2"), std::string::npos);
+}
+
+TEST(WordPiece, MarksThatStayAreOrdered) {
+  const WordPiece stripping = WordPiece::from_embedded();
+  const WordPiece keeping = WordPiece::from_embedded(mode(false));
+  EXPECT_EQ(stripping.words("a\U0001D16D\U0001D165"), (Words{"a\U0001D165\U0001D16D"}));
+  EXPECT_EQ(stripping.words("a\U0001D16D\u0301\U0001D165"), (Words{"a\U0001D165\U0001D16D"}));
+  EXPECT_EQ(stripping.words("a\U0001D16D\u0C46\U0001D165"), (Words{"a\U0001D16D\U0001D165"}));  // a starter between
+  EXPECT_EQ(keeping.words("a\U0001D16D\U0001D165"), (Words{"a\U0001D16D\U0001D165"}));
+  EXPECT_EQ(WordPiece::from_embedded(mode(true, false)).words("\u0130"), (Words{"i\u0307"}));
+  EXPECT_EQ(stripping.words("\u0130"), (Words{"i"}));
+  WordPieceOptions joined;
+  joined.split_cjk = false;
+  EXPECT_EQ(WordPiece::from_embedded(joined).words("\u6F22\u5B57"), (Words{"\u6F22\u5B57"}));
+  EXPECT_EQ(stripping.words("\u6F22\u5B57"), (Words{"\u6F22", "\u5B57"}));
+}
+
+TEST(WordPiece, LongTextWithoutSpaces) {
+  const WordPiece tokenizer = WordPiece::from_embedded();
+  EXPECT_EQ(tokenizer.encode(std::string(10'000'000, 'a')), (Ids{100}));
+  std::string marks = "a";
+  for (int i = 0; i < 1'000'000; ++i) marks += i % 2 ? "\U0001D16D" : "\U0001D165";
+  EXPECT_EQ(tokenizer.encode(marks), (Ids{100}));
+  EXPECT_EQ(tokenizer.words(marks)[0].size(), marks.size());
+  std::string ideographs;
+  for (int i = 0; i < 1'000'000; ++i) ideographs += "\u6F22";
+  EXPECT_EQ(tokenizer.encode(ideographs), Ids(1'000'000, *tokenizer.id("\u6F22")));
+  EXPECT_EQ(tokenizer.encode_special(ideographs, 16).size(), 16u);
+}
+
+/// Greedy longest match, written down as in the paper, for words of ASCII letters.
+Ids slow_encode(const std::map<std::string, std::int32_t>& vocabulary, const std::string& text, std::size_t max_chars) {
+  Ids ids;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) {
+    Ids pieces;
+    std::size_t at = 0, length = 0;
+    for (; at < word.size() && word.size() <= max_chars; at += length) {
+      for (length = word.size() - at; length > 0; --length) {
+        const auto found = vocabulary.find((at > 0 ? "##" : "") + word.substr(at, length));
+        if (found != vocabulary.end()) {
+          pieces.push_back(found->second);
+          break;
+        }
+      }
+      if (length == 0) break;
+    }
+    if (at < word.size()) pieces = {vocabulary.at("[UNK]")};
+    ids.insert(ids.end(), pieces.begin(), pieces.end());
+  }
+  return ids;
+}
+
+TEST(WordPiece, RandomVocabulariesAgainstASlowImplementation) {
+  std::srand(static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed()));
+  const auto random_word = [](int letters, int longest) {
+    std::string word;
+    for (int left = 1 + std::rand() % longest; left > 0; --left) word += static_cast<char>('a' + std::rand() % letters);
+    return word;
+  };
+  int unknown = 0, split = 0;
+  for (int round = 0; round < 200; ++round) {
+    const int letters = 1 + std::rand() % 5;
+    std::string file = "[UNK]\n";
+    std::map<std::string, std::int32_t> vocabulary{{"[UNK]", 0}};
+    for (int id = 1, size = std::rand() % 300; id < size; ++id) {  // duplicates happen: the last line counts
+      const std::string token = (std::rand() % 2 ? "##" : "") + random_word(letters, 6);
+      file += token + "\n";
+      vocabulary[token] = id;
+    }
+    WordPieceOptions options;
+    options.max_word_chars = static_cast<std::size_t>(1 + std::rand() % 30);
+    const WordPiece tokenizer = WordPiece::from_text(file, options);
+    for (int i = 0; i < 100; ++i) {
+      const std::string text = random_word(letters, 4) + " " + random_word(letters, 33);
+      const Ids ids = tokenizer.encode(text);
+      ASSERT_EQ(ids, slow_encode(vocabulary, text, options.max_word_chars)) << file << "text: " << text;
+      unknown += ids.back() == 0;
+      split += ids.size() > 2;
+    }
+  }
+  EXPECT_GT(unknown, 1000);
+  EXPECT_GT(split, 1000);
+}
+
+TEST(WordPiece, VocabularyFiles) {
+  const Folder folder;
+  const WordPiece crlf =
+      WordPiece::from_file(folder.write("crlf.txt", "[UNK]\r\nab\r\n##c \r\n\xE2\x80\x83\r\n\r\nab\r\nd"));
+  EXPECT_EQ(crlf.vocab_size(), 7);
+  EXPECT_EQ(crlf.id("ab"), 5);  // of two equal lines the last
+  EXPECT_EQ(crlf.id("##c"), 2);
+  EXPECT_EQ(crlf.id(""), 4);
+  EXPECT_EQ(crlf.encode("abc d e ab"), (Ids{5, 2, 6, 0, 5}));
+  EXPECT_NE(error_of([&] { crlf.cls_id(); }).find("no [CLS]"), std::string::npos);
+  EXPECT_NE(error_of([&] { crlf.pad_id(); }).find("no [PAD]"), std::string::npos);
+  EXPECT_NE(error_of([&] { crlf.encode_special("ab"); }).find("no [SEP]"), std::string::npos);
+
+  const auto error = [&](std::string_view text) {
+    return error_of([&] { WordPiece::from_file(folder.write("bad.txt", text)); });
+  };
+  EXPECT_NE(error("").find("empty"), std::string::npos);
+  EXPECT_NE(error("a\nb\n").find("no [UNK]"), std::string::npos);
+  EXPECT_NE(error("\xEF\xBB\xBF[UNK]\n").find("no [UNK]"), std::string::npos);
+  EXPECT_NE(error("[UNK]\n\xFF\n").find("not UTF-8"), std::string::npos);
+  EXPECT_NE(error("[UNK]\n\xFF\n").find("bad.txt"), std::string::npos);
+  EXPECT_NE(error_of([&] { WordPiece::from_file((folder.path / "none.txt").string()); }).find("none.txt"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { WordPiece::from_file(folder.path.string()); }), "no error");
+  EXPECT_NE(error_of([&] { WordPiece::from_folder(folder.path.string()); }).find("vocab.txt"), std::string::npos);
+  WordPieceOptions none;
+  none.max_word_chars = 0;
+  EXPECT_NE(error_of([&] { WordPiece::from_embedded(none); }).find("max_word_chars"), std::string::npos);
+  EXPECT_EQ(WordPiece::from_text(std::string("[UNK]\na\0b\n##\0\n#\n##\n", 19)).encode("ab # ##"), (Ids{0, 3, 3, 3}));
+}
+
+TEST(WordPiece, SavedFolderIsReadBack) {
+  const Folder folder;
+  const std::string dir = (folder.path / "model").string();
+  for (const auto& options : {mode(true), mode(false), mode(true, false), mode(false, true)}) {
+    const WordPiece tokenizer = WordPiece::from_embedded(options);
+    tokenizer.save(dir, 128);
+    EXPECT_EQ(read(fs::path(dir) / "vocab.txt"), read(TERN_SOURCE_DIR "/data/assets/bert-base-uncased-vocab.txt"));
+    const WordPiece again = WordPiece::from_folder(dir);
+    EXPECT_EQ(again.options().lowercase, options.lowercase);
+    EXPECT_EQ(again.options().strip_accents, options.strip_accents);
+    EXPECT_EQ(again.encode("H\u00C9llo w\u00F6rld"), tokenizer.encode("H\u00C9llo w\u00F6rld"));
+    const auto config = nlohmann::json::parse(read(fs::path(dir) / "tokenizer_config.json"));
+    EXPECT_EQ(config["tokenizer_class"], "BertTokenizer");
+    EXPECT_EQ(config["do_lower_case"], options.lowercase);
+    EXPECT_EQ(config["model_max_length"], 128);
+    EXPECT_EQ(config["cls_token"], "[CLS]");
+  }
+  folder.write("model/tokenizer_config.json", "{\"do_lower_case\": 1}");
+  EXPECT_NE(error_of([&] { WordPiece::from_folder(dir); }).find("do_lower_case must be true or false"),
+            std::string::npos);
+  folder.write("model/tokenizer_config.json", "{\"do_lower_case\": ");
+  EXPECT_NE(error_of([&] { WordPiece::from_folder(dir); }).find("not a JSON object"), std::string::npos);
+}
+
+TEST(WordPiece, TokenizerJsonWithoutVocabTxt) {
+  const Folder folder;
+  auto root = nlohmann::json::parse(R"({
+    "added_tokens": [{"id": 0, "content": "[UNK]"}],
+    "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": false, "strip_accents": null,
+                   "lowercase": false},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "model": {"unk_token": "[UNK]", "continuing_subword_prefix": "##",
+              "max_input_chars_per_word": 5, "vocab": {"##b": 2, "[UNK]": 0, "a": 1}}})");
+  const auto load = [&] {
+    folder.write("tokenizer.json", root.dump());
+    return WordPiece::from_folder(folder.path.string());
+  };
+  EXPECT_EQ(load().encode("ab A abbbb abbbbb"), (Ids{1, 2, 0, 1, 2, 2, 2, 2, 0}));
+  EXPECT_FALSE(load().options().split_cjk);
+  folder.write("tokenizer_config.json", R"({"do_lower_case": true})");
+  EXPECT_EQ(load().encode("A"), (Ids{1}));
+
+  const auto good = root;
+  const auto error_with = [&](const char* path, const nlohmann::json& value) {
+    root = good;
+    root[nlohmann::json::json_pointer(path)] = value;
+    return error_of([&] { load(); });
+  };
+  EXPECT_NE(error_with("/model/type", "BPE").find("WordPiece"), std::string::npos);
+  EXPECT_NE(error_with("/model/vocab/a", 3).find("0 to 2"), std::string::npos);
+  EXPECT_NE(error_with("/model/vocab/a", 2).find("each once"), std::string::npos);
+  EXPECT_NE(error_with("/model/vocab/a", -1).find("each once"), std::string::npos);
+  EXPECT_NE(error_with("/model/vocab", nlohmann::json::array()).find("object"), std::string::npos);
+  EXPECT_NE(error_with("/added_tokens/0/content", "[E1]").find("not supported"), std::string::npos);
+  EXPECT_NE(error_with("/added_tokens", 3).find("added_tokens"), std::string::npos);
+  EXPECT_NE(error_with("/added_tokens/0/content", 3).find("not supported"), std::string::npos);
+  EXPECT_NE(error_with("/added_tokens/0/lstrip", true).find("not supported"), std::string::npos);
+  EXPECT_NE(error_with("/normalizer", nullptr).find("BertNormalizer"), std::string::npos);
+  EXPECT_NE(error_with("/model", 5).find("unk_token"), std::string::npos);
+}
+
+TEST(WordPiece, ManyThreadsShareOne) {
+  const WordPiece tokenizer = WordPiece::from_embedded();
+  RandomStrings strings;
+  std::vector<std::string> texts;
+  std::vector<Ids> expected;
+  for (int i = 0; i < 500; ++i) {
+    texts.push_back(strings.next());
+    expected.push_back(tokenizer.encode(texts.back()));
+  }
+  std::vector<std::vector<Ids>> given(4);
+  std::vector<std::thread> threads;
+  for (auto& mine : given) {
+    threads.emplace_back([&] {
+      for (const std::string& text : texts) mine.push_back(tokenizer.encode(text));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& mine : given) EXPECT_EQ(mine, expected);
+}
+
+/// $TERN_DATA, a folder with the real data sets; empty if it is not set.
+fs::path data_folder() {
+  const char* folder = std::getenv("TERN_DATA");
+  return folder == nullptr ? "" : folder;
+}
+
+TEST(WordPiece, PublishedVectors) {
+  if (data_folder().empty()) GTEST_SKIP() << "TERN_DATA is not set";
+  const WordPiece tokenizer = WordPiece::from_embedded();
+  std::ifstream file(data_folder() / "wordpiece" / "vectors.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    const auto vector = nlohmann::json::parse(line);
+    EXPECT_EQ(tokenizer.encode(vector["text"].get<std::string>()), vector["ids"].get<Ids>()) << line;
+  }
+  EXPECT_EQ(lines, 3548);
+}
+
+TEST(WordPiece, HuggingFaceTokenizerJson) {
+  if (data_folder().empty()) GTEST_SKIP() << "TERN_DATA is not set";
+  const Folder folder;
+  fs::copy(data_folder() / "bert-base-uncased" / "tokenizer.json", folder.path / "tokenizer.json");
+  const WordPiece tokenizer = WordPiece::from_folder(folder.path.string());
+  tokenizer.write_vocab((folder.path / "written.txt").string());
+  EXPECT_EQ(read(folder.path / "written.txt"), read(TERN_SOURCE_DIR "/data/assets/bert-base-uncased-vocab.txt"));
+}
+
+TEST(WordPiece, MovieReviews) {
+  if (data_folder().empty()) GTEST_SKIP() << "TERN_DATA is not set";
+  std::vector<std::string> reviews;
+  for (const char* label : {"neg", "pos"}) {
+    std::vector<fs::path> paths;
+    for (const auto& entry : fs::directory_iterator(data_folder() / "aclImdb" / "test" / label))
+      paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end());
+    for (std::size_t i = 0; i < 1000 && i < paths.size(); ++i) reviews.push_back(read(paths[i]));
+  }
+  ASSERT_EQ(reviews.size(), 2000u);
+  const Hashes hashes;
+  for (std::size_t start = 0; start < reviews.size(); start += 100) {
+    const auto first = reviews.begin() + static_cast<std::ptrdiff_t>(start);
+    EXPECT_TRUE(hashes.check("imdb", start, {first, first + 100}));
+  }
+}
+
+}  // namespace
+}  // namespace tern::data

@@ -1,0 +1,329 @@
+#include "tern/kernels/gemm.h"
+
+#include "tern/core/check.h"
+#include "tern/tests/kernels/kernel_test.h"
+
+namespace tern::kernels {
+namespace {
+
+/// A batch of matrices with a gap after each row and each matrix, from an address aligned to one element alone.
+struct Matrices {
+  Array memory;
+  int64_t batch, rows, cols, row_stride, batch_stride;
+  Matrices(DType dtype, int64_t n, int64_t r, int64_t c, int64_t gap)
+      : memory(dtype, {n * (r * (c + gap) + gap) + 1}, gap > 0 ? Order::kMisaligned : Order::kContiguous),
+        batch(n),
+        rows(r),
+        cols(c),
+        row_stride(c + gap),
+        batch_stride(r * (c + gap) + gap) {}
+  View view() {
+    const int64_t shape[] = {batch, rows, cols}, strides[] = {batch_stride, row_stride, 1};
+    return View(memory.view().data, memory.dtype(), 3, shape, strides);
+  }
+  View matrix() {
+    const int64_t shape[] = {rows, cols}, strides[] = {row_stride, 1};
+    return View(memory.view().data, memory.dtype(), 2, shape, strides);
+  }
+};
+
+std::vector<double> values_of(ConstView v) {
+  std::vector<double> result(v.numel());
+  for (int64_t i = 0; i < v.numel(); ++i) result[i] = Array::read(v, i);
+  return result;
+}
+
+/// What rounding may cost: of the stored result, and of a sum of k products in the dtype's compute type.
+double tolerance(DType stored, DType input, double expected, double magnitude, int64_t k) {
+  const double unit = input == float64 ? 0x1p-53 : 0x1p-24;
+  return epsilon_of(stored) * std::fabs(expected) * 1.01 + unit * magnitude * (8 + std::sqrt(static_cast<double>(k))) +
+         1e-30;
+}
+
+struct Case {
+  int64_t batch, m, n, k;
+  bool transpose_a, transpose_b;
+  double alpha = 1, beta = 0;
+  int64_t gap = 0;
+};
+
+void check_gemm(DType input, DType output, const Case& t, std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << name_of(input) << " to " << name_of(output) << " " << t.batch << " x [" << t.m
+                                  << ", " << t.k << "] x [" << t.k << ", " << t.n << "] ta " << t.transpose_a << " tb "
+                                  << t.transpose_b << " alpha " << t.alpha << " beta " << t.beta << " gap " << t.gap);
+  Matrices a(input, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap);
+  Matrices b(input, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap);
+  Matrices c(output, t.batch, t.m, t.n, t.gap);
+  fill_with_random(a.memory, random, -1, 1);
+  fill_with_random(b.memory, random, -1, 1);
+  // With beta 0 the old content must not be read.
+  for (int64_t i = 0; i < c.memory.numel(); ++i) c.memory.set(i, t.beta == 0 ? NAN : 0.25 * static_cast<double>(i % 9));
+  const std::vector<double> av = values_of(a.view()), bv = values_of(b.view()), before = values_of(c.view());
+  const std::vector<double> whole_before = c.memory.values();
+
+  std::vector<char> workspace(gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
+  gemm(Stream{}, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), t.beta, c.view(), workspace.data());
+
+  const std::vector<double> got = values_of(c.view());
+  int64_t index = 0, wrong = 0;
+  for (int64_t i = 0; i < t.batch; ++i) {
+    const double *ai = av.data() + i * t.m * t.k, *bi = bv.data() + i * t.k * t.n;
+    for (int64_t r = 0; r < t.m; ++r) {
+      for (int64_t s = 0; s < t.n; ++s, ++index) {
+        double sum = 0, magnitude = 0;
+        for (int64_t p = 0; p < t.k; ++p) {
+          const double term =
+              ai[t.transpose_a ? p * t.m + r : r * t.k + p] * bi[t.transpose_b ? s * t.k + p : p * t.n + s];
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        const double kept = t.beta == 0 ? 0 : before[index];
+        const double expected = t.alpha * sum + kept;
+        magnitude = std::fabs(t.alpha) * magnitude + std::fabs(kept);
+        const bool good = std::fabs(got[index] - expected) <= tolerance(output, input, expected, magnitude, t.k);
+        if (!good && ++wrong <= 3) {
+          ADD_FAILURE() << "at " << i << ", " << r << ", " << s << ": " << got[index] << " for " << expected;
+        }
+      }
+    }
+  }
+  // The gaps keep what they held.
+  std::vector<char> inside(c.memory.numel(), 0);
+  for (int64_t i = 0; i < c.view().numel(); ++i) inside[Array::offset(c.view(), i)] = 1;
+  for (int64_t i = 0; i < c.memory.numel(); ++i) {
+    if (inside[i]) continue;
+    ASSERT_TRUE(near(c.memory.at(i), whole_before[i], 0, 0)) << "wrote into a gap at " << i;
+  }
+}
+
+void check_all_layouts(DType input, DType output, std::mt19937_64& random) {
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      for (const Case& t : {Case{1, 1, 1, 1, ta, tb}, Case{1, 3, 5, 7, ta, tb}, Case{1, 1, 64, 33, ta, tb},
+                            Case{1, 65, 1, 17, ta, tb}, Case{1, 130, 48, 64, ta, tb},
+                            Case{1, 301, 65, 100, ta, tb, 1, 0, 3}, Case{1, 141, 20, 40, ta, tb, 0.5, 1, 5},
+                            Case{3, 9, 11, 6, ta, tb, 1, 0, 2}, Case{2, 130, 17, 32, ta, tb, -2, 1}}) {
+        check_gemm(input, output, t, random);
+      }
+    }
+  }
+}
+
+TEST(Gemm, AgreesWithDoubleInEveryDtypeLayoutAndLevel) {
+  std::mt19937_64 random(7);
+  for_each_level([&] {
+    for (const DType dtype : kFloatTypes) check_all_layouts(dtype, dtype, random);
+    check_all_layouts(bfloat16, float32, random);
+    check_all_layouts(float16, float32, random);
+  });
+}
+
+TEST(Gemm, WeightGradientShapes) {
+  std::mt19937_64 random(8);
+  for_each_level([&] {
+    // Rows 4 KiB apart take the swapped order; a long inner dimension is widened in slices.
+    check_gemm(float32, float32, {1, 1024, 64, 520, true, false}, random);
+    check_gemm(float32, float32, {1, 1024, 70, 515, true, false, 0.5, 1}, random);
+    check_gemm(bfloat16, float32, {1, 96, 40, 1100, true, false, 1, 1}, random);
+    check_gemm(float16, float16, {1, 40, 24, 2100, true, false}, random);
+  });
+}
+
+TEST(Gemm, EmptyDimensions) {
+  std::mt19937_64 random(9);
+  for_each_level([&] {
+    for (const DType dtype : kFloatTypes) {
+      for (const Case& t :
+           {Case{1, 0, 4, 3, false, false}, Case{1, 4, 0, 3, false, true}, Case{0, 2, 2, 2, false, false},
+            Case{1, 4, 3, 0, false, false}, Case{2, 4, 3, 0, true, true, 1, 1}}) {
+        check_gemm(dtype, dtype, t, random);
+      }
+    }
+  });
+}
+
+TEST(Gemm, BroadcastsAndFoldsTheBatch) {
+  std::mt19937_64 random(10);
+  for_each_level([&] {
+    for (const DType dtype : kFloatTypes) {
+      Matrices a(dtype, 5, 40, 24, 0), b(dtype, 1, 24, 18, 0), c(dtype, 5, 40, 18, 0);
+      // No gap between the matrices of a and c, so that they fold into one of 200 rows.
+      fill_with_random(a.memory, random, -1, 1);
+      fill_with_random(b.memory, random, -1, 1);
+      View b_view = b.view();
+      b_view.shape[0] = 5;
+      b_view.strides[0] = 0;
+      std::vector<char> workspace(gemm_workspace(Stream{}, false, false, a.view(), b_view, c.view()));
+      gemm(Stream{}, false, false, 1, a.view(), b_view, 0, c.view(), workspace.data());
+      for (int64_t i = 0; i < 5 * 40 * 18; ++i) {
+        double sum = 0, magnitude = 0;
+        for (int64_t p = 0; p < 24; ++p) {
+          const double term = Array::read(a.view(), i / 18 * 24 + p) * Array::read(b.matrix(), p * 18 + i % 18);
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        ASSERT_LE(std::fabs(Array::read(c.view(), i) - sum), tolerance(dtype, dtype, sum, magnitude, 24));
+      }
+    }
+  });
+}
+
+TEST(Gemm, RowsOfStrideZero) {
+  for (const DType dtype : kFloatTypes) {
+    Array row(dtype, {3}), b(dtype, {3, 2}), c(dtype, {4, 2});
+    for (int64_t i = 0; i < 3; ++i) row.set(i, 1.0 + static_cast<double>(i));
+    for (int64_t i = 0; i < 6; ++i) b.set(i, static_cast<double>(i));
+    const ConstView a = row.expand({4, 3});
+    std::vector<char> workspace(gemm_workspace(Stream{}, false, false, a, b.cview(), c.view()));
+    gemm(Stream{}, false, false, 1, a, b.cview(), 0, c.view(), workspace.data());
+    for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(c.at(i), i % 2 == 0 ? 16 : 22);
+  }
+}
+
+TEST(Gemm, PropagatesNan) {
+  for_each_level([&] {
+    for (const DType dtype : kFloatTypes) {
+      Array a(dtype, {200, 32}), b(dtype, {32, 32}), c(dtype, {200, 32});
+      for (int64_t i = 0; i < a.numel(); ++i) a.set(i, 1);
+      for (int64_t i = 0; i < b.numel(); ++i) b.set(i, 1);
+      a.set(199 * 32 + 5, NAN);
+      std::vector<char> workspace(gemm_workspace(Stream{}, false, true, a.cview(), b.cview(), c.view()));
+      gemm(Stream{}, false, true, 1, a.cview(), b.cview(), 0, c.view(), workspace.data());
+      EXPECT_TRUE(std::isnan(c.at(199 * 32)));
+      EXPECT_EQ(c.at(198 * 32), 32);
+    }
+  });
+}
+
+// ---- linear ------------------------------------------------------------------------------------------------------
+
+double activate(Activation activation, double x) {
+  if (activation == Activation::kGelu) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+  return activation == Activation::kRelu ? std::max(x, 0.0) : x;
+}
+double derivative(Activation activation, double x) {
+  if (activation == Activation::kGelu)
+    return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI);
+  return activation == Activation::kRelu ? (x > 0 ? 1 : 0) : 1;
+}
+
+void check_linear(DType dtype, DType bias_dtype, int64_t rows, int64_t in, int64_t out, Activation activation,
+                  bool with_bias, bool with_pre, std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << name_of(dtype) << " rows " << rows << " in " << in << " out " << out
+                                  << " activation " << static_cast<int>(activation) << " bias " << with_bias << " pre "
+                                  << with_pre);
+  Array x(dtype, {rows, in}, Order::kMisaligned), weight(dtype, {out, in}), bias(bias_dtype, {out});
+  Array pre(dtype, {rows, out}), y(dtype, {rows, out}, Order::kMisaligned);
+  fill_with_random(x, random, -1, 1);
+  fill_with_random(weight, random, -0.5, 0.5);
+  fill_with_random(bias, random, -1, 1);
+  const std::vector<double> xv = x.values(), wv = weight.values(), bv = bias.values();
+  const auto run = [&] {
+    std::vector<char> workspace(linear_workspace(Stream{}, x.cview(), weight.cview(), y.view()));
+    linear_forward(Stream{}, x.cview(), weight.cview(), with_bias ? bias.cview() : ConstView(), activation,
+                   with_pre ? pre.view() : View(), y.view(), workspace.data());
+  };
+  // Small fp32 products are cut up by oneDNN, whose sums depend on the number of threads.
+  // Packed blocks start at 128 rows, where oneDNN has AVX-512 (TERN_CPU_LEVEL limits it for the whole process).
+  const bool packed = cpu_level() == CpuLevel::kV4 && std::getenv("TERN_CPU_LEVEL") == nullptr;
+  const bool blocks = dtype == float32 && in >= 16 && out >= 16 && rows >= (packed ? 128 : 1024);
+  if (dtype == float64 || blocks)
+    expect_same_for_any_threads(y, run);
+  else
+    run();
+  for (int64_t i = 0; i < rows * out; ++i) {
+    double sum = with_bias ? bv[i % out] : 0, magnitude = std::fabs(sum);
+    for (int64_t p = 0; p < in; ++p) {
+      const double term = xv[i / out * in + p] * wv[i % out * in + p];
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    const double expected = activate(activation, sum);
+    // |activation'| <= 1.13; erf costs a few units of x.
+    const double slack =
+        1.2 * tolerance(dtype, dtype, 0, magnitude, in) + 4 * 0x1p-24 * std::fabs(sum) * (dtype != float64);
+    ASSERT_LE(std::fabs(y.at(i) - expected),
+              epsilon_of(dtype) * std::fabs(expected) * 1.01 + slack + 1e-7 * (dtype == float16))
+        << "at " << i;
+    if (with_pre) {
+      ASSERT_LE(std::fabs(pre.at(i) - sum), tolerance(dtype, dtype, sum, magnitude, in)) << "at " << i;
+    }
+  }
+}
+
+TEST(Linear, ForwardAgreesWithDouble) {
+  std::mt19937_64 random(11);
+  for_each_level([&] {
+    for (const DType dtype : kFloatTypes) {
+      const DType bias = is_low_precision(dtype) ? float32 : dtype;
+      check_linear(dtype, dtype, 1, 1, 1, Activation::kGelu, true, true, random);
+      check_linear(dtype, bias, 5, 7, 3, Activation::kRelu, true, false, random);
+      check_linear(dtype, dtype, 141, 33, 300, Activation::kGelu, true, true, random);
+      check_linear(dtype, bias, 200, 40, 24, Activation::kGelu, true, false, random);
+      check_linear(dtype, bias, 530, 16, 17, Activation::kNone, true, false, random);
+      check_linear(dtype, dtype, 1030, 20, 18, Activation::kNone, false, false, random);
+      check_linear(dtype, dtype, 0, 4, 4, Activation::kGelu, true, true, random);
+      check_linear(dtype, dtype, 4, 0, 3, Activation::kRelu, true, true, random);
+    }
+  });
+}
+
+TEST(Linear, ActivationBackwardAgreesWithDouble) {
+  std::mt19937_64 random(12);
+  for_each_level([&] {
+    for (const DType dtype : kFloatTypes) {
+      for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu}) {
+        for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{0, 3}, {1, 1}, {37, 300}, {1500, 7}}) {
+          Array dy(dtype, {rows, cols}, Order::kMisaligned), pre(dtype, {rows, cols}), dpre(dtype, {rows, cols});
+          Array dbias(is_low_precision(dtype) ? float32 : dtype, {cols});
+          fill_with_random(dy, random, -1, 1);
+          fill_with_random(pre, random, -6, 6);
+          const bool none = activation == Activation::kNone;
+          std::vector<char> workspace(linear_activation_backward_workspace(Stream{}, dy.cview()));
+          expect_same_for_any_threads(dbias, [&] {
+            linear_activation_backward(Stream{}, dy.cview(), none ? ConstView() : pre.cview(), activation,
+                                       none ? View() : dpre.view(), dbias.view(), workspace.data());
+          });
+          const double unit = dtype == float64 ? 0x1p-53 : 0x1p-24;
+          std::vector<double> sums(cols, 0);
+          for (int64_t i = 0; i < rows * cols; ++i) {
+            const double expected = dy.at(i) * derivative(activation, pre.at(i));
+            sums[i % cols] += expected;
+            if (none) continue;
+            const double slack = epsilon_of(dtype) * std::fabs(expected) * 1.01 + 8 * unit + 3e-8 * (dtype == float16);
+            ASSERT_LE(std::fabs(dpre.at(i) - expected), slack);
+          }
+          for (int64_t j = 0; j < cols; ++j)
+            ASSERT_LE(std::fabs(dbias.at(j) - sums[j]), unit * (10.0 * static_cast<double>(rows) + 10))
+                << "column " << j;
+        }
+      }
+    }
+  });
+}
+
+TEST(Linear, ExtremeInputsOfTheActivations) {
+  for_each_level([&] {
+    Array x(float32, {6, 1}), weight(float32, {1, 1}), y(float32, {6, 1}), dy(float32, {6, 1}), dpre(float32, {6, 1});
+    const double inputs[] = {1e30, -1e30, 0, -0.0, NAN, 200};
+    for (int64_t i = 0; i < 6; ++i) x.set(i, inputs[i]), dy.set(i, 1);
+    weight.set(0, 1);
+    std::vector<char> workspace(linear_workspace(Stream{}, x.cview(), weight.cview(), y.view()) +
+                                linear_activation_backward_workspace(Stream{}, dy.cview()));
+    for (const Activation activation : {Activation::kGelu, Activation::kRelu}) {
+      linear_forward(Stream{}, x.cview(), weight.cview(), ConstView(), activation, View(), y.view(), workspace.data());
+      linear_activation_backward(Stream{}, dy.cview(), x.cview(), activation, dpre.view(), View(), workspace.data());
+      EXPECT_EQ(y.at(0), static_cast<double>(1e30f));
+      EXPECT_EQ(y.at(1), 0);
+      EXPECT_EQ(y.at(2), 0);
+      EXPECT_TRUE(std::isnan(y.at(4)));
+      EXPECT_EQ(y.at(5), 200);
+      EXPECT_EQ(dpre.at(0), 1);
+      EXPECT_EQ(dpre.at(1), 0);
+      EXPECT_EQ(dpre.at(5), 1);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tern::kernels

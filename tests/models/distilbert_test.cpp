@@ -1,0 +1,167 @@
+// DistilBERT against transformers' numbers (tests/golden): logits, hidden states, gradients, a training run.
+
+#include "tern/models/distilbert/distilbert.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/io/safetensors.h"
+#include "tern/core/ops/ops.h"
+#include "tern/optim/optim.h"
+
+namespace tern::models {
+namespace {
+
+const std::string kGolden = TERN_SOURCE_DIR "/tests/golden/";
+
+double l2(const std::vector<double>& v) {
+  double sum = 0;
+  for (double x : v) sum += x * x;
+  return std::sqrt(sum);
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  std::vector<double> difference(a.size());
+  for (size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
+  return l2(difference);
+}
+
+/// The padded batch as packed sequences, without the padding.
+EncoderInput packed(const Tensor& ids, const Tensor& mask) {
+  std::vector<int64_t> lengths, tokens, positions, first;
+  const std::vector<int64_t> all = ids.to_vector<int64_t>(), keep = mask.to_vector<int64_t>();
+  for (int64_t s = 0; s < ids.size(0); ++s) {
+    first.push_back(static_cast<int64_t>(tokens.size()));
+    int64_t n = 0;
+    for (int64_t i = 0; i < ids.size(1); ++i) {
+      const size_t at = static_cast<size_t>(s * ids.size(1) + i);
+      if (keep[at] == 0) continue;
+      tokens.push_back(all[at]);
+      positions.push_back(n++);
+    }
+    lengths.push_back(n);
+  }
+  const int64_t total = static_cast<int64_t>(tokens.size());
+  return {from_vector(tokens, {total}), from_vector(positions, {total}),
+          from_vector(first, {static_cast<int64_t>(first.size())}), packed_layout(lengths)};
+}
+
+class Golden : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
+
+TEST_P(Golden, LogitsHiddenStatesAndGradients) {
+  const auto& [name, pack] = GetParam();
+  const StateView expected = load_safetensors(kGolden + name + "/expected.safetensors").tensors;
+  auto model = DistilBert::from_pretrained(kGolden + name);
+  model->eval();
+  const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");
+  const EncoderInput input = pack ? packed(ids, mask) : encoder_input(ids, mask);
+
+  const Tensor logits = model->forward(input);
+  const std::vector<double> got = logits.to_vector<double>(), want = find(expected, "logits").to_vector<double>();
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 2e-5) << i;
+
+  const Tensor loss = cross_entropy(logits, find(expected, "labels"));
+  EXPECT_NEAR(loss.item<double>(), find(expected, "loss").item<double>(), 1e-5);
+  loss.backward();
+
+  StateView gradients;
+  for (const NamedTensor& p : model->parameters()) {
+    ASSERT_TRUE(p.tensor.grad().defined()) << p.name;
+    gradients.push_back({p.name, p.tensor.grad()});
+  }
+  double all = 0;
+  for (const NamedTensor& entry : expected)
+    if (entry.name.starts_with("grad/")) all += std::pow(l2(entry.tensor.to_vector<double>()), 2);
+  all = std::sqrt(all);
+  int compared = 0;
+  for (const NamedTensor& gradient : to_public(distilbert_key_map(), gradients)) {
+    if (gradient.name.ends_with("k_lin.bias")) continue;  // zero in exact arithmetic
+    const Tensor reference = find(expected, "grad/" + gradient.name);
+    ASSERT_TRUE(reference.defined()) << gradient.name;
+    const std::vector<double> r = reference.to_vector<double>();
+    EXPECT_LE(distance(gradient.tensor.to_vector<double>(), r), 1e-4 * std::max(l2(r), 1e-3 * all)) << gradient.name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 8 + model->config().layers * 15);
+}
+
+TEST_P(Golden, LastHiddenState) {
+  const auto& [name, pack] = GetParam();
+  const StateView expected = load_safetensors(kGolden + name + "/expected.safetensors").tensors;
+  auto model = DistilBert::from_pretrained(kGolden + name);
+  model->eval();
+  NoGrad off;
+  const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");
+  const Tensor hidden = model->hidden_states(pack ? packed(ids, mask) : encoder_input(ids, mask));
+  const std::vector<double> got = hidden.to_vector<double>();
+  const std::vector<double> want = find(expected, "last_hidden_state").to_vector<double>();
+  const std::vector<int64_t> keep = mask.to_vector<int64_t>();
+  const size_t width = static_cast<size_t>(hidden.size(1));
+  size_t row = 0;
+  for (size_t token = 0; token < keep.size(); ++token) {
+    if (keep[token] == 0) {
+      row += pack ? 0 : 1;
+      continue;
+    }
+    for (size_t j = 0; j < width; ++j) EXPECT_NEAR(got[row * width + j], want[token * width + j], 2e-5);
+    ++row;
+  }
+  EXPECT_EQ(row * width, got.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(DistilBert, Golden,
+                         ::testing::Combine(::testing::Values("distilbert_gelu", "distilbert_relu"),
+                                            ::testing::Bool()));
+
+TEST(DistilBert, HundredTrainingSteps) {
+  nlohmann::json curve;
+  std::ifstream(kGolden + "loss_curve/loss_curve.json") >> curve;
+  const StateView batches = load_safetensors(kGolden + "loss_curve/batches.safetensors").tensors;
+  auto model = DistilBert::from_pretrained(kGolden + "distilbert_gelu");
+  model->eval();  // no dropout
+  optim::AdamW optimizer(optim::no_decay_groups(model->parameters(), 0.01), {.lr = 1e-3});
+  for (size_t step = 0; step < 100; ++step) {
+    const std::string batch = "batch" + std::to_string(step % 5) + "/";
+    const EncoderInput input = encoder_input(find(batches, batch + "input_ids"), find(batches, batch + "attention_mask"));
+    const Tensor loss = cross_entropy(model->forward(input), find(batches, batch + "labels"));
+    ASSERT_NEAR(loss.item<double>(), curve["losses"][step].get<double>(), 1e-3) << "step " << step;
+    loss.backward();
+    optimizer.set_lr(curve["learning_rates"][step].get<double>());
+    const auto result = optimizer.step({.max_norm = 1.0, .skip_non_finite = true});
+    EXPECT_NEAR(result.grad_norm() / curve["grad_norms"][step].get<double>(), 1, 2e-3) << "step " << step;
+    optimizer.zero_grad();
+  }
+  for (const NamedTensor& entry : to_public(distilbert_key_map(), model->state_dict())) {
+    if (entry.name.ends_with("k_lin.bias")) continue;
+    EXPECT_NEAR(l2(entry.tensor.to_vector<double>()) / curve["final_norms"][entry.name].get<double>(), 1, 1e-3) << entry.name;
+  }
+}
+
+TEST(DistilBert, DropoutIsTheSamePackedAndPadded) {
+  const StateView expected = load_safetensors(kGolden + "distilbert_gelu/expected.safetensors").tensors;
+  const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");
+  std::vector<std::vector<double>> logits;
+  for (const bool pack : {false, true}) {
+    auto model = DistilBert::from_pretrained(kGolden + "distilbert_gelu", {.generator = Generator(5)});
+    EncoderInput input = pack ? packed(ids, mask) : encoder_input(ids, mask);
+    std::vector<int64_t> keys, positions = input.positions.to_vector<int64_t>();
+    const std::vector<int64_t> offsets = input.layout.offsets.to_vector<int64_t>();
+    for (size_t s = 0; s + 1 < offsets.size(); ++s)
+      for (int64_t row = offsets[s]; row < offsets[s + 1]; ++row)
+        keys.push_back(static_cast<int64_t>(s) << 32 | positions[static_cast<size_t>(row)]);
+    input.layout.row_keys = from_vector(keys, {static_cast<int64_t>(keys.size())});
+    logits.push_back(model->forward(input).to_vector<double>());
+  }
+  EXPECT_LE(distance(logits[0], logits[1]), 1e-5 * l2(logits[0]));
+  auto plain = DistilBert::from_pretrained(kGolden + "distilbert_gelu");
+  plain->eval();
+  EXPECT_GT(distance(logits[0], plain->forward(encoder_input(ids, mask)).to_vector<double>()), 1e-2 * l2(logits[0]));
+}
+
+}  // namespace
+}  // namespace tern::models

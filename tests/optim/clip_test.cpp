@@ -1,0 +1,107 @@
+// Clipping outside an optimizer, against loops.
+
+#include "tern/optim/clip.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tern/core/ops/ops.h"
+
+namespace tern {
+namespace {
+
+std::vector<NamedTensor> parameters_with(const std::vector<Tensor>& gradients) {
+  std::vector<NamedTensor> parameters;
+  for (const Tensor& gradient : gradients) {
+    Tensor weight = zeros(gradient.shape(), gradient.options());
+    weight.set_requires_grad(true);
+    weight.set_grad(gradient);
+    parameters.push_back({detail::concatenate("p", parameters.size()), weight});
+  }
+  return parameters;
+}
+
+std::vector<double> all_gradients(const std::vector<NamedTensor>& parameters) {
+  std::vector<double> values;
+  for (const NamedTensor& parameter : parameters) {
+    for (const double v : parameter.tensor.grad().to_vector<double>()) values.push_back(v);
+  }
+  return values;
+}
+
+std::vector<Tensor> random_gradients(DType dtype) {
+  Generator generator(3);
+  std::vector<Tensor> gradients;
+  for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{0, 4}, Shape{1031}}) {
+    gradients.push_back(randn(shape, generator).to(dtype));
+  }
+  gradients.push_back(randn({6, 4}, generator).to(dtype).t());  // not contiguous
+  return gradients;
+}
+
+TEST(ClipGradNorm, AgainstLoops) {
+  for (const DType dtype : {float64, float32, bfloat16, float16}) {
+    for (const double type : {2.0, static_cast<double>(INFINITY)}) {
+      for (const double max_norm : {0.5, 1e4, 0.0}) {
+        const auto parameters = parameters_with(random_gradients(dtype));
+        const auto before = all_gradients(parameters);
+        double norm = 0;
+        for (const double g : before) norm = type == 2 ? norm + g * g : std::max(norm, std::abs(g));
+        if (type == 2) norm = std::sqrt(norm);
+        EXPECT_NEAR(optim::clip_grad_norm(parameters, max_norm, {.norm_type = type}), norm, 1e-6 * norm);
+        const double factor = std::min(1.0, max_norm / (norm + 1e-6));
+        const double rounding = dtype == bfloat16 ? 1.0 / 256 : dtype == float16 ? 1.0 / 1024 : 1e-6;
+        const auto after = all_gradients(parameters);
+        ASSERT_EQ(after.size(), before.size());
+        for (size_t i = 0; i < before.size(); ++i) {
+          EXPECT_NEAR(after[i], before[i] * factor, rounding * std::abs(before[i] * factor) + 1e-7);
+        }
+        if (factor == 1) {
+          EXPECT_EQ(after, before);
+        }
+      }
+    }
+  }
+}
+
+TEST(ClipGradNorm, NothingToClip) {
+  Tensor weight = ones({2});
+  EXPECT_EQ(optim::clip_grad_norm({{"w", weight}}, 1), 0);
+  EXPECT_EQ(optim::clip_grad_norm({}, 1), 0);
+  EXPECT_NO_THROW(optim::clip_grad_value({{"w", weight}}, 1));
+}
+
+TEST(ClipGradNorm, NonFinite) {
+  for (const double type : {2.0, static_cast<double>(INFINITY)}) {
+    for (const double bad : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+      const auto parameters = parameters_with({ones({3}), full({2}, bad), ones({1})});
+      try {
+        optim::clip_grad_norm(parameters, 1, {.norm_type = type, .error_if_non_finite = true});
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("norm"), std::string::npos);
+      }
+      EXPECT_EQ(parameters[0].tensor.grad().to_vector<double>(), (std::vector<double>{1, 1, 1}));
+      EXPECT_FALSE(std::isfinite(optim::clip_grad_norm(parameters, 1, {.norm_type = type})));
+    }
+  }
+}
+
+TEST(ClipGradNorm, BadArguments) {
+  EXPECT_THROW(optim::clip_grad_norm({}, -1), Error);
+  EXPECT_THROW(optim::clip_grad_norm({}, NAN), Error);
+  EXPECT_THROW(optim::clip_grad_norm({}, 1, {.norm_type = 3}), Error);
+  EXPECT_THROW(optim::clip_grad_norm({}, 1, {.norm_type = NAN}), Error);
+  EXPECT_THROW(optim::clip_grad_value({}, -1), Error);
+  EXPECT_THROW(optim::clip_grad_value({}, NAN), Error);
+}
+
+TEST(ClipGradValue, Limits) {
+  const auto parameters = parameters_with({from_vector<float>({-3, -0.5f, 0, 0.5f, 3, 1}, {2, 3}).t()});
+  optim::clip_grad_value(parameters, 1);
+  EXPECT_EQ(all_gradients(parameters), (std::vector<double>{-1, 0.5, -0.5, 1, 0, 1}));
+}
+
+}  // namespace
+}  // namespace tern

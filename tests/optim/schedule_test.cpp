@@ -1,0 +1,88 @@
+// Schedules against Hugging Face's numbers (tests/golden/schedules.json).
+
+#include "tern/optim/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tern/optim/sgd.h"
+
+namespace tern {
+namespace {
+
+TEST(Schedule, AsHuggingFace) {
+  std::ifstream file(TERN_SOURCE_DIR "/tests/golden/schedules.json");
+  const nlohmann::json cases = nlohmann::json::parse(file);
+  ASSERT_EQ(cases.size(), 15u);
+  for (const auto& c : cases) {
+    const std::string full_name = c["schedule"], name = full_name.substr(0, full_name.find('_'));
+    const optim::Schedule schedule =
+        optim::schedule_by_name(name, {.total_steps = c["total"].get<int64_t>(), .warmup = c["warmup"].get<double>()});
+    int64_t step = 0;
+    for (const double expected : c["factors"]) {
+      EXPECT_NEAR(schedule.factor(step), expected, 1e-15) << full_name << " step " << step << " of " << c["total"];
+      ++step;
+    }
+    EXPECT_GT(step, 3);
+  }
+}
+
+TEST(Schedule, FractionsOfWarmupRoundUp) {
+  const auto by_fraction = optim::linear_schedule({.total_steps = 105, .warmup = 0.1});
+  const auto by_steps = optim::linear_schedule({.total_steps = 105, .warmup = 11});
+  for (int64_t step = 0; step < 110; ++step) EXPECT_EQ(by_fraction.factor(step), by_steps.factor(step));
+  const auto whole = optim::linear_schedule({.total_steps = 100, .warmup = 0.06});
+  EXPECT_EQ(whole.factor(6), 1);
+  EXPECT_LT(whole.factor(5), 1);
+}
+
+TEST(Schedule, MinimumRatioAndCycles) {
+  const auto linear = optim::linear_schedule({.total_steps = 10, .min_ratio = 0.2});
+  EXPECT_EQ(linear.factor(0), 1);
+  EXPECT_NEAR(linear.factor(5), 0.6, 1e-15);
+  EXPECT_EQ(linear.factor(10), 0.2);
+  EXPECT_EQ(linear.factor(1000), 0.2);
+  const auto cosine = optim::cosine_schedule({.total_steps = 12, .warmup = 2, .min_ratio = 0.1, .cycles = 1});
+  EXPECT_EQ(cosine.factor(1), 0.5);  // the warmup starts from 0
+  for (int64_t step = 2; step <= 12; ++step) {
+    const double expected = 0.1 + 0.9 * 0.5 * (1 + std::cos(2 * M_PI * static_cast<double>(step - 2) / 10));
+    EXPECT_NEAR(cosine.factor(step), expected, 1e-14);
+  }
+  EXPECT_EQ(optim::constant_schedule().factor(0), 1);
+}
+
+TEST(Schedule, AppliesToEveryGroup) {
+  Tensor a = ones({1}), b = ones({1});
+  optim::SGD optimizer({{.parameters = {{"a", a}}}, {.parameters = {{"b", b}}, .lr = 0.5}}, {.lr = 2});
+  const auto schedule = optim::linear_schedule({.total_steps = 4});
+  for (int64_t step = 0; step < 5; ++step) {
+    schedule.apply(optimizer, step);
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 2 * (1 - static_cast<double>(step) / 4));
+    EXPECT_EQ(optimizer.param_groups()[1].lr, 0.5 * (1 - static_cast<double>(step) / 4));
+  }
+  optim::Schedule([](int64_t step) { return std::pow(0.5, static_cast<double>(step)); }).apply(optimizer, 3);
+  EXPECT_EQ(optimizer.lr(), 0.25);
+}
+
+TEST(Schedule, BadOptionsThrow) {
+  EXPECT_THROW(optim::linear_schedule({.total_steps = -1}), Error);
+  EXPECT_THROW(optim::linear_schedule({.total_steps = 10, .warmup = -1}), Error);
+  EXPECT_THROW(optim::linear_schedule({.total_steps = 10, .warmup = 1.5}), Error);
+  EXPECT_THROW(optim::linear_schedule({.total_steps = 10, .warmup = NAN}), Error);
+  EXPECT_THROW(optim::linear_schedule({.total_steps = 10, .min_ratio = 1.5}), Error);
+  EXPECT_THROW(optim::cosine_schedule({.total_steps = 10, .cycles = NAN}), Error);
+  EXPECT_THROW(optim::linear_schedule({.total_steps = 10}).factor(-1), Error);
+  EXPECT_THROW(optim::Schedule({}), Error);
+  try {
+    optim::schedule_by_name("step", {});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("linear"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tern
