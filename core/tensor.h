@@ -127,7 +127,8 @@ class Tensor {
   void retain_grad();
   /// Shares storage, has no history.
   Tensor detach() const;
-  /// Accumulates d(this)/d(leaf) into every leaf. `gradient` may be left out for a one-element tensor.
+  /// Accumulates d(this)/d(leaf) into every leaf. `gradient` may be left out for a one-element tensor. With create_graph
+  /// a leaf's grad() holds a graph that holds the leaf: set_grad({}) frees both (grad() in engine.h makes no such cycle).
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
   /// Runs on the gradient of this tensor before it is accumulated or passed on; may return a replacement (same shape)
   /// or an undefined tensor. The returned number removes it.

@@ -54,21 +54,48 @@ std::string scalar_text(const toml::node& node, const std::string& where) {
   return out.str();
 }
 
+/// The parser's own conversion wraps negative numbers around.
+std::string check_seed(const std::string& text) {
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  return digits ? "" : "must be a whole number >= 0, got '" + text + "'";
+}
+
+Device parse_device_flag(const std::string& text) {
+  try {
+    return parse_device(text);
+  } catch (const Error& error) {
+    throw UsageError(std::string("--") + error.what());
+  }
+}
+
 }  // namespace
+
+CLI::Validator number_in(double least, double most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return {};
+    std::ostringstream problem;
+    problem << "must be a number from " << least << " to " << most << ", got '" << text << "'";
+    return problem.str();
+  };
+  return CLI::Validator(check, "");
+}
 
 void add_common(CLI::App& command, CommonOptions& options) {
   command.add_option("--device", options.device, "auto, cpu or cuda[:N]")->capture_default_str();
   command.add_option("--threads", options.threads, "CPU threads; 0: all cores this process may use")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
-  command.add_option("--seed", options.seed, "seed of everything random")->capture_default_str();
+  command.add_option("--seed", options.seed, "seed of everything random")
+      ->capture_default_str()
+      ->check(CLI::Validator(check_seed, ""));
   command.add_option("--config", options.config, "TOML file of options, named like the flags; flags win");
   command.add_flag("--quiet", options.quiet, "no progress and no log, only results and errors");
 }
 
 Device apply_common(const CommonOptions& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
-  const Device device = options.device == "auto" ? best_device() : parse_device(options.device);
+  const Device device = options.device == "auto" ? best_device() : parse_device_flag(options.device);
   require_available(device);
   return device;
 }

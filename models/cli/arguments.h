@@ -23,8 +23,12 @@ struct CommonOptions {
   std::string config;  // read by merge_option_file; the parser only has to know the flag
 };
 
+/// Accepts numbers from least to most. NaN is none.
+CLI::Validator number_in(double least, double most);
+
 void add_common(CLI::App& command, CommonOptions& options);
-/// Sets the number of threads and returns the device. Throws Error when the device cannot be used.
+/// Sets the number of threads and returns the device. Throws UsageError when there is no such device, Error when it cannot
+/// be used.
 Device apply_common(const CommonOptions& options);
 
 /// Adds the options of the TOML file named by --config to the arguments, before those given by hand, which win. Keys are

@@ -17,7 +17,14 @@ Command add_predict(CLI::App& app);
 Command add_tokenize(CLI::App& app);
 Command add_info(CLI::App& app);
 
-/// The number of the SIGINT or SIGTERM that came, or 0. Installed by main.
+/// The number of the SIGINT or SIGTERM that came, or 0. Always 0 until end_in_order_on_signals().
 int pending_signal();
+/// From now on the first SIGINT or SIGTERM only sets pending_signal(), so that the command can save and end; before, and
+/// by the second one, the process ends at once.
+void end_in_order_on_signals();
+/// Ends the command where there is nothing to save: main makes it the exit status 128 + pending_signal().
+struct Interrupted {};
+/// Throws Interrupted when a signal is pending.
+void check_interrupted();
 
 }  // namespace tern::cli

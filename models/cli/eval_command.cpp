@@ -14,7 +14,7 @@ namespace {
 struct EvalArguments {
   std::string dir, data, split, fold, dtype = "fp32";
   int64_t max_length = 0, batch_tokens = 16384;
-  bool json = false;
+  bool json = false, seed_given = false;
   CommonOptions common;
 };
 
@@ -33,14 +33,17 @@ void complete_from_record(EvalArguments& a) {
     if (a.split.empty() && a.fold.empty()) {
       a.split = text("split");
       a.fold = text("fold");
-      if (record.contains("seed") && record["seed"].is_number_unsigned()) a.common.seed = record["seed"].get<uint64_t>();
     }
+    if (!a.seed_given && record.contains("seed") && record["seed"].is_number_unsigned())
+      a.common.seed = record["seed"].get<uint64_t>();
   }
   if (a.max_length == 0 && options.is_object() && options.contains("max_length") && options["max_length"].is_number_integer())
     a.max_length = options["max_length"].get<int64_t>();
 }
 
 int evaluate(EvalArguments a) {
+  check_split(a.split, a.fold);
+  end_in_order_on_signals();
   const Device device = apply_common(a.common);
   const bool other_data = !a.data.empty();
   const auto log = [&](const std::string& line) {
@@ -63,7 +66,9 @@ int evaluate(EvalArguments a) {
   const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
   const DType dtype = a.dtype == "bf16" ? bfloat16 : a.dtype == "auto" ? autocast_dtype(device) : float32;
   const models::Evaluation result = models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens,
-                                                     classifier.tokenizer().pad_id(), dtype);
+                                                     classifier.tokenizer().pad_id(), dtype,
+                                                     [] { return pending_signal() != 0; });
+  check_interrupted();
   if (a.json) {
     std::cout << Json({{"accuracy", result.accuracy}, {"loss", result.loss}, {"examples", result.examples}}).dump() << "\n";
   } else {
@@ -84,7 +89,8 @@ Command add_eval(CLI::App& app) {
                 "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run");
   c->add_option("--split", a->split, "evaluate the test part of this split, as in train");
   c->add_option("--fold", a->fold, "i/k: evaluate the i-th of k stratified parts");
-  c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: as in training, else the model's most");
+  c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: as in training, else the model's most")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
   c->add_option("--batch-tokens", a->batch_tokens, "tokens a batch")->capture_default_str()->check(CLI::PositiveNumber);
   c->add_option("--dtype", a->dtype, "fp32, bf16 or auto")
       ->capture_default_str()
@@ -92,7 +98,10 @@ Command add_eval(CLI::App& app) {
   c->add_flag("--json", a->json, "print one JSON object");
   add_common(*c, a->common);
   c->footer("Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv");
-  return [a] { return evaluate(*a); };
+  return [a, c] {
+    a->seed_given = c->count("--seed") > 0;
+    return evaluate(*a);
+  };
 }
 
 }  // namespace tern::cli

@@ -1,6 +1,8 @@
 // The program: tern train, eval, predict, tokenize, info.
 // Exit status: 0 done; 1 failed, one line on stderr; 2 wrong usage; 130 and 143 ended by SIGINT and SIGTERM after saving.
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,11 +16,11 @@
 namespace tern::cli {
 namespace {
 
+volatile std::sig_atomic_t in_order = 0;
 volatile std::sig_atomic_t received = 0;
 
 void on_signal(int number) {
-  // A second signal ends the process at once.
-  if (received != 0) _exit(128 + number);
+  if (!in_order || received != 0) _exit(128 + number);
   received = number;
 }
 
@@ -95,6 +97,10 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int pending_signal() { return received; }
+void end_in_order_on_signals() { in_order = 1; }
+void check_interrupted() {
+  if (received != 0) throw Interrupted();
+}
 
 }  // namespace tern::cli
 
@@ -106,6 +112,8 @@ int main(int argc, char** argv) {
     std::cout.flush();
     if (!std::cout) return report("stdout: cannot be written (closed or full)", 1);
     return status;
+  } catch (const Interrupted&) {
+    return 128 + pending_signal();
   } catch (const std::bad_alloc&) {
     return report("out of memory; try a smaller batch or sequence length", 1);
   } catch (const std::exception& error) {

@@ -1,5 +1,6 @@
 #include "tern/models/cli/run_folder.h"
 
+#include <fcntl.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -37,14 +38,21 @@ RunFolder::RunFolder(const std::string& path) : path_(path) {
     TERN_CHECK(!error, path, ": cannot be read: ", error.message());
     TERN_CHECK(!used, path, ": already holds files; choose another --out, nothing is overwritten");
   }
-  fs::create_directories(path, error);
+  created_ = fs::create_directories(path, error);
   TERN_CHECK(!error, path, ": cannot be created: ", error.message());
-  metrics_ = std::fopen(file("metrics.jsonl").c_str(), "wxe");
-  TERN_CHECK(metrics_, file("metrics.jsonl"), ": cannot be written: ", std::strerror(errno));
+  metrics_ = open(file("metrics.jsonl").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+  if (metrics_ >= 0) return;
+  const int reason = errno;
+  if (created_) fs::remove(path, error);
+  fail(file("metrics.jsonl"), ": cannot be written: ", std::strerror(reason));
 }
 
 RunFolder::~RunFolder() {
-  if (metrics_) std::fclose(metrics_);
+  close(metrics_);
+  if (kept_) return;
+  std::error_code ignored;
+  for (const char* name : {"metrics.jsonl", "run.json"}) fs::remove(file(name), ignored);
+  if (created_) fs::remove(path_, ignored);
 }
 
 std::string RunFolder::file(const std::string& name) const { return (fs::path(path_) / name).string(); }
@@ -55,8 +63,20 @@ void RunFolder::write_record(const Json& record) const {
 
 void RunFolder::append_metrics(const Json& line) {
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  const bool written = std::fwrite(text.data(), 1, text.size(), metrics_) == text.size() && std::fflush(metrics_) == 0;
-  TERN_CHECK(written, file("metrics.jsonl"), ": cannot be written: ", std::strerror(errno));
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = write(metrics_, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    done += static_cast<size_t>(written);
+  }
+  if (done < text.size()) {
+    const int reason = errno;
+    const bool whole = ftruncate(metrics_, metrics_bytes_) == 0;
+    fail(file("metrics.jsonl"), ": cannot be written: ", std::strerror(reason), whole ? "" : "; its last line is damaged");
+  }
+  metrics_bytes_ += static_cast<int64_t>(text.size());
+  kept_ = true;
 }
 
 Json machine_record() {

@@ -1,7 +1,6 @@
 #pragma once
 // The folder a training run leaves: model files, metrics.jsonl, run.json.
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -18,6 +17,7 @@ class RunFolder {
  public:
   /// Creates the folder. Throws Error when it holds anything already, or cannot be created or written.
   explicit RunFolder(const std::string& path);
+  /// Removes what this object made unless there was something to keep: metrics, or whatever keep() is called for.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -26,12 +26,16 @@ class RunFolder {
   std::string file(const std::string& name) const;
   /// Writes run.json whole.
   void write_record(const Json& record) const;
-  /// Appends one line to metrics.jsonl, at once; a number that is not finite becomes null. Throws Error when it cannot.
+  /// Appends one line to metrics.jsonl, at once and whole or not at all; a number that is not finite becomes null. Throws
+  /// Error when it cannot.
   void append_metrics(const Json& line);
+  void keep() { kept_ = true; }
 
  private:
   std::string path_;
-  std::FILE* metrics_ = nullptr;
+  bool created_ = false, kept_ = false;
+  int metrics_ = -1;         // file descriptor
+  int64_t metrics_bytes_ = 0;
 };
 
 /// What describes this machine in run.json.

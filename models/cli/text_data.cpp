@@ -1,8 +1,11 @@
 #include "tern/models/cli/text_data.h"
 
+#include <regex>
+
 #include "tern/data/datasets/imdb.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/kernels/kernel.h"
+#include "tern/models/cli/commands.h"
 
 namespace tern::cli {
 
@@ -14,10 +17,26 @@ data::TextDataset load_texts(const std::string& source, const std::vector<std::s
                          : "data: sentences, the embedded set of 3,000; IMDB was not found on this machine (--data imdb "
                            "fetches it, TERN_DATA names a folder that holds aclImdb)");
   }
-  data::TextDataset texts = data::load_text(chosen, {.known_labels = known_labels, .allow_download = true, .log = log});
+  const auto log_or_end = [&](const std::string& line) {
+    check_interrupted();
+    log(line);
+  };
+  data::TextDataset texts =
+      data::load_text(chosen, {.known_labels = known_labels, .allow_download = true, .log = log_or_end});
+  check_interrupted();
   if (texts.invalid_utf8 > 0)
     log("data: " + std::to_string(texts.invalid_utf8) + " invalid UTF-8 sequences were replaced by U+FFFD");
   return texts;
+}
+
+void check_split(const std::string& split, const std::string& fold) {
+  if (!split.empty() && !fold.empty()) throw UsageError("--split and --fold exclude each other");
+  static const std::regex kSplit("official|all|[0-9.]+/[0-9.]+/[0-9.]+"), kFold("[0-9]+/[0-9]+");
+  if (!split.empty() && !std::regex_match(split, kSplit))
+    throw UsageError("--split: '" + split + "' is not understood; expected official, all, three parts like 80/10/10 "
+                     "(percent) or 0.8/0.1/0.1, or three numbers of rows");
+  if (!fold.empty() && !std::regex_match(fold, kFold))
+    throw UsageError("--fold: '" + fold + "' is not understood; expected i/k, like 1/5");
 }
 
 std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextDataset& texts, const data::WordPiece& tokenizer,
@@ -29,7 +48,10 @@ std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextDataset& te
   options.threads = kernels::num_threads();
   options.tokenizer_key = tokenizer.content_hash();
   options.log = log;
-  const auto encode = [&](std::string_view text, std::vector<int32_t>& ids) { tokenizer.encode(text, ids); };
+  const auto encode = [&](std::string_view text, std::vector<int32_t>& ids) {
+    check_interrupted();
+    tokenizer.encode(text, ids);
+  };
   return std::make_shared<const data::TokenSet>(data::tokenize(texts, encode, options));
 }
 

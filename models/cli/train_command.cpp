@@ -31,6 +31,8 @@ constexpr const char* kExamples = R"(Examples:
   tern train distilbert --data reviews.csv --epochs 5    a file with the columns label and text
   tern train distilbert --init DIR --lr 5e-5             fine-tune a folder that transformers saved)";
 
+constexpr double kMost = 1e30;  // of numbers that have no bound of their own
+
 void add_options(CLI::App& c, TrainArguments& a) {
   c.add_option("model", a.model, "the model: distilbert")->required();
   c.add_option("--data", a.data,
@@ -42,21 +44,31 @@ void add_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--out", a.out, "folder of the run, new or empty; default: runs/distilbert-DATE");
   c.add_option("--preset", a.preset, "tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); default: tiny");
   c.add_option("--init", a.init, "model folder to start from (config.json, model.safetensors, vocab.txt)");
-  c.add_option("--epochs", a.epochs, "passes over the training rows; default: by the size of the set, 4 to 20")
+  c.add_option("--epochs", a.epochs, "passes over the training rows; default: 3 with --init or --preset base, otherwise by the size of the set, 2 to 10")
       ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
   c.add_option("--max-steps", a.max_steps, "stop after this many steps")->check(CLI::PositiveNumber);
-  c.add_option("--lr", a.lr, "learning rate; default: 5e-5 with --init or --preset base, otherwise 1e-3");
+  c.add_option("--lr", a.lr, "learning rate; default: 5e-5 with --init or --preset base, otherwise 1e-3")
+      ->check(number_in(0, kMost));
   c.add_option("--optimizer", a.optimizer, "adamw, adam or sgd")->capture_default_str();
-  c.add_option("--weight-decay", a.weight_decay, "of matrices, not of biases and norms")->capture_default_str();
+  c.add_option("--weight-decay", a.weight_decay, "of matrices, not of biases and norms")
+      ->capture_default_str()
+      ->check(number_in(0, kMost));
   c.add_option("--schedule", a.schedule, "of the learning rate: linear, cosine or constant")->capture_default_str();
-  c.add_option("--warmup", a.warmup, "steps (1 or more) or a fraction of all steps")->capture_default_str();
-  c.add_option("--clip", a.clip, "greatest norm of the gradients; 0: no clipping")->capture_default_str();
-  c.add_option("--dropout", a.dropout, "of everything; default: the model's own (0.1, 0.2 before the classifier)");
+  c.add_option("--warmup", a.warmup, "steps (1 or more) or a fraction of all steps")
+      ->capture_default_str()
+      ->check(number_in(0, 1e15));
+  c.add_option("--clip", a.clip, "greatest norm of the gradients; 0: no clipping")
+      ->capture_default_str()
+      ->check(number_in(0, kMost));
+  c.add_option("--dropout", a.dropout, "of everything; default: the model's own with --init or --preset base, otherwise 0.5, and 0.3 from 4 MB of text on")
+      ->check(number_in(0, 1));
   c.add_option("--dtype", a.dtype, "fp32, bf16 (mixed precision) or auto: bf16 where the CPU multiplies it")
       ->capture_default_str();
-  c.add_option("--max-length", a.max_length, "tokens a text is cut to; default: 256 from scratch, else the model's most");
+  c.add_option("--max-length", a.max_length, "tokens a text is cut to; default: 512, at most what the model takes")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
   c.add_option("--batch-tokens", a.batch_tokens,
-               "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192");
+               "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 40));
   c.add_option("--batch-size", a.batch_size, "sequences a step, padded to the longest, instead of packing")
       ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
   c.add_flag("--no-shuffle", a.no_shuffle, "keep the rows in their order");
@@ -79,13 +91,7 @@ void check_arguments(const TrainArguments& a) {
   }
   check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init brings its configuration");
   check(a.batch_size == 0 || a.batch_tokens == 0, "--batch-size and --batch-tokens exclude each other");
-  check(a.batch_tokens >= 0, "--batch-tokens must be positive");
-  check(a.max_length == 0 || a.max_length >= 2, "--max-length must be at least 2, for [CLS] and [SEP]");
-  check(std::isnan(a.lr) || (a.lr >= 0 && std::isfinite(a.lr)), "--lr must be a number >= 0");
-  check(a.weight_decay >= 0 && std::isfinite(a.weight_decay), "--weight-decay must be a number >= 0");
-  check(a.clip >= 0, "--clip must be >= 0");
-  check(a.warmup >= 0 && std::isfinite(a.warmup), "--warmup must be >= 0");
-  check(std::isnan(a.dropout) || (a.dropout >= 0 && a.dropout <= 1), "--dropout must be in [0, 1]");
+  check_split(a.split, a.fold);
   const auto one_of = [](const std::string& flag, const std::string& value, const std::vector<std::string>& known) {
     if (std::find(known.begin(), known.end(), value) != known.end()) return;
     std::string list;
@@ -111,7 +117,9 @@ class RunObserver final : public models::TrainObserver {
   RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier)
       : folder_(folder), progress_(progress), classifier_(classifier) {}
 
+  int64_t steps() const { return steps_; }
   void on_step(const models::StepMetrics& m) override {
+    steps_ = m.step;
     folder_.append_metrics({{"step", m.step}, {"loss", m.loss}, {"lr", m.lr}, {"grad_norm", m.grad_norm},
                             {"tokens", m.items}, {"seconds", m.seconds}});
     progress_.on_step(m);
@@ -127,6 +135,7 @@ class RunObserver final : public models::TrainObserver {
   RunFolder& folder_;
   Progress& progress_;
   const models::TextClassifier& classifier_;
+  int64_t steps_ = 0;
 };
 
 /// One run of `tern train distilbert`.
@@ -139,13 +148,17 @@ class TextRun {
     device_ = apply_common(a_.common);
     dtype_ = parse_dtype(a_.dtype, device_);
     const auto log = [this](const std::string& line) { progress_.log(line); };
+    end_in_order_on_signals();
+    // First, so that a folder that cannot be used is known before any work.
+    RunFolder folder(a_.out.empty() ? default_run_folder("distilbert") : a_.out);
     texts_ = load_texts(a_.data, {}, log);
+    TERN_CHECK(texts_.label_names.size() > 1, texts_.name, ": every row has the label '", texts_.label_names.front(),
+               "'; a classifier needs two or more");
     split_ = data::make_split(texts_, a_.split, a_.fold, a_.common.seed);
-    make_classifier();
+    make_classifier(log);
     tokens_ = tokenize_texts(texts_, classifier_->tokenizer(), max_length(), log);
     choose_schedule();
-    RunFolder folder(a_.out.empty() ? default_run_folder("distilbert") : a_.out);
-    folder.write_record(record());
+    folder.write_record(record(folder.path()));
     return train(folder);
   }
 
@@ -153,11 +166,11 @@ class TextRun {
   int64_t max_length() const {
     const int64_t most = classifier_->model().config().max_positions;
     if (a_.max_length > 0) return std::min(a_.max_length, most);
-    return from_scratch_small() ? std::min<int64_t>(256, most) : most;
+    return std::min<int64_t>(512, most);
   }
   bool from_scratch_small() const { return a_.init.empty() && a_.preset != "base"; }
 
-  void make_classifier() {
+  void make_classifier(const Log& log) {
     Generator generator(a_.common.seed);
     if (a_.init.empty()) {
       data::WordPiece tokenizer = data::WordPiece::from_embedded();
@@ -171,14 +184,29 @@ class TextRun {
       return;
     }
     models::FromPretrainedOptions options{.device = device_, .generator = generator, .labels = texts_.label_names,
-                                          .allow_new_head = true};
+                                          .allow_new_head = true, .log = log};
     if (!std::isnan(a_.dropout)) options.dropout = a_.dropout;
     classifier_.emplace(models::TextClassifier::load(a_.init, options));
+    take_label_order();
+    if (a_.max_length > max_length())
+      log("--max-length: " + a_.init + " takes at most " + std::to_string(max_length()) + " tokens; texts are cut to that");
   }
 
+  /// The folder's order of the labels becomes the data's.
+  void take_label_order() {
+    const std::vector<std::string>& order = classifier_->model().config().labels;
+    std::vector<int32_t> number;
+    for (const std::string& name : texts_.label_names)
+      number.push_back(static_cast<int32_t>(std::find(order.begin(), order.end(), name) - order.begin()));
+    for (int32_t& label : texts_.labels) label = number[static_cast<size_t>(label)];
+    texts_.label_names = order;
+  }
+
+  /// A small model from scratch on few texts memorises them: much dropout is what keeps it from that.
   void set_dropout(models::DistilBertConfig& config) const {
-    if (std::isnan(a_.dropout)) return;
-    config.dropout = config.attention_dropout = config.classifier_dropout = a_.dropout;
+    double p = a_.dropout;
+    if (std::isnan(p) && from_scratch_small()) p = texts_.bytes.size() >= (size_t{4} << 20) ? 0.3 : 0.5;
+    if (!std::isnan(p)) config.dropout = config.attention_dropout = config.classifier_dropout = p;
   }
 
   /// Defaults that depend on the size of the set: small sets get smaller steps and more passes.
@@ -193,12 +221,14 @@ class TextRun {
       while (tokens < longest) tokens *= 2;
       a_.batch_tokens = tokens;
     }
-    if (a_.epochs == 0) a_.epochs = train_tokens >= 1'000'000 ? 4 : train_tokens >= 200'000 ? 8 : 20;
-    if (std::isnan(a_.lr)) a_.lr = from_scratch_small() ? 1e-3 : 5e-5;
+    if (a_.epochs == 0)
+      a_.epochs = !from_scratch_small() ? 3 : train_tokens >= 4'000'000 ? 2 : train_tokens >= 500'000 ? 4 : 10;
+    if (std::isnan(a_.lr)) a_.lr = from_scratch_small() ? 5e-4 : 5e-5;
   }
 
-  Json record() const {
+  Json record(const std::string& out) const {
     Json options = {{"model", a_.model}, {"data", texts_.name}, {"split", a_.split}, {"fold", a_.fold},
+                    {"out", out}, {"config", a_.common.config},
                     {"preset", a_.init.empty() ? (a_.preset.empty() ? "tiny" : a_.preset) : ""}, {"init", a_.init},
                     {"epochs", a_.epochs}, {"max_steps", a_.max_steps}, {"lr", a_.lr}, {"optimizer", a_.optimizer},
                     {"weight_decay", a_.weight_decay}, {"schedule", a_.schedule}, {"warmup", a_.warmup},
@@ -208,7 +238,7 @@ class TextRun {
                     {"dtype", dtype_ == bfloat16 ? "bf16" : "fp32"}, {"max_length", max_length()},
                     {"batch_size", a_.batch_size}, {"batch_tokens", a_.batch_tokens}, {"shuffle", !a_.no_shuffle},
                     {"workers", a_.workers}, {"seed", a_.common.seed}, {"device", device_.str()},
-                    {"threads", kernels::num_threads()}};
+                    {"threads", kernels::num_threads()}, {"quiet", a_.common.quiet}};
     return {{"command", command_}, {"version", version()}, {"commit", commit()}, {"machine", machine_record()},
             {"seed", a_.common.seed}, {"options", options},
             {"rows", {{"train", split_.train.size()}, {"validation", split_.validation.size()},
@@ -246,7 +276,8 @@ class TextRun {
   int train(RunFolder& folder) {
     const models::TextTaskOptions task_options{.epochs = a_.epochs, .batch_size = a_.batch_size,
                                                .batch_tokens = a_.batch_tokens, .shuffle = !a_.no_shuffle,
-                                               .workers = a_.workers, .seed = a_.common.seed, .dtype = dtype_};
+                                               .workers = a_.workers, .seed = a_.common.seed, .dtype = dtype_,
+                                               .should_stop = [] { return pending_signal() != 0; }};
     models::TextTask task(classifier_->model(), tokens_, texts_.labels, split_.train, split_.validation,
                           classifier_->tokenizer().pad_id(), task_options);
     describe(task);
@@ -255,11 +286,12 @@ class TextRun {
     models::TrainResult result;
     try {
       result = models::train(task, train_options(), observer);
-    } catch (const std::exception& error) {
-      // The weights are those before the failed step, or the best: worth keeping whatever went wrong.
-      keep_weights(folder, error.what());
+    } catch (const std::exception&) {
+      // The weights are those before the failed step, or the best: worth keeping once there was a step.
+      if (observer.steps() > 0) keep_weights(folder);
       throw;
     }
+    folder.keep();
     classifier_->save(folder.path());
     if (result.stopped) {
       progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " + folder.path());
@@ -268,14 +300,13 @@ class TextRun {
     return finish(folder, result);
   }
 
-  void keep_weights(RunFolder& folder, const std::string& reason) {
+  void keep_weights(RunFolder& folder) {
     try {
       classifier_->save(folder.path());
-      progress_.log("the last good weights are in " + folder.path());
+      progress_.log("the weights of the best epoch, or else those before the failed step, are in " + folder.path());
     } catch (const std::exception& second) {
-      progress_.log(std::string("the weights could not be saved either: ") + second.what());
+      progress_.log(std::string("the weights could not be saved: ") + second.what());
     }
-    (void)reason;
   }
 
   int finish(RunFolder& folder, const models::TrainResult& result) {
@@ -289,7 +320,9 @@ class TextRun {
     models::Evaluation test;
     if (!split_.test.empty()) {
       test = models::evaluate(classifier_->model(), tokens_, texts_.labels, split_.test,
-                              std::max<int64_t>(a_.batch_tokens, 4096), classifier_->tokenizer().pad_id());
+                              models::evaluation_tokens(a_.batch_tokens), classifier_->tokenizer().pad_id(), float32,
+                              [] { return pending_signal() != 0; });
+      check_interrupted();
       last["test_accuracy"] = test.accuracy;
       last["test_loss"] = test.loss;
     }

@@ -1,5 +1,6 @@
 #include "tern/models/distilbert/distilbert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -120,7 +121,10 @@ Tensor DistilBert::embed(const EncoderInput& input) const {
 Tensor DistilBert::hidden_states(const EncoderInput& input) const { return encoder_.forward(embed(input), input); }
 
 Tensor DistilBert::forward(const EncoderInput& input) const {
-  const Tensor first = encoder_.forward_first(embed(input), input);
+  return classify(encoder_.forward_first(embed(input), input), input);
+}
+
+Tensor DistilBert::classify(const Tensor& first, const EncoderInput& input) const {
   const Tensor pooled = pre_classifier_.forward(first, Activation::kRelu);
   Tensor keys;
   if (input.layout.row_keys.defined())
@@ -146,7 +150,9 @@ std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, 
   const std::string config_path = (fs::path(dir) / "config.json").string();
   const std::string weights_path = (fs::path(dir) / "model.safetensors").string();
   DistilBertConfig config = DistilBertConfig::from_json(read_text(config_path), config_path);
-  if (!options.labels.empty()) config.labels = options.labels;
+  const std::vector<std::string>& labels = options.labels;
+  if (!labels.empty() && !std::is_permutation(labels.begin(), labels.end(), config.labels.begin(), config.labels.end()))
+    config.labels = labels;
   if (options.dropout) config.dropout = config.attention_dropout = config.classifier_dropout = *options.dropout;
 
   const SafetensorsFile file = load_safetensors(weights_path);
@@ -157,6 +163,9 @@ std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, 
   const StateView state =
       from_public(distilbert_key_map(), model->state_dict(), modernised(file.tensors), weights_path, rules);
   model->load_state_dict(state, {.strict = false});
+  if (options.log && state.size() < model->state_dict().size())
+    options.log(dir + ": has no classification head for " + std::to_string(config.num_labels()) +
+                " labels, or only a part of it; what is missing starts anew");
   return model;
 }
 

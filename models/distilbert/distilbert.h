@@ -6,6 +6,7 @@
 //   model->eval();
 //   Tensor logits = model->forward(encoder_input(ids, mask));
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,12 +20,15 @@ namespace tern::models {
 struct FromPretrainedOptions {
   Device device = {};
   Generator generator = default_generator();  // of dropout, and of what is not in the folder
-  /// Replaces the configuration's labels; where their number differs, the head starts anew.
+  /// Replaces the configuration's labels, unless they are the same in another order: then the folder's order stays and
+  /// the head keeps its meaning. Where their number differs, the head starts anew.
   std::vector<std::string> labels = {};
   /// Replaces all three dropout probabilities.
   std::optional<double> dropout = std::nullopt;
   /// Start a missing classification head anew instead of failing: for fine-tuning a bare encoder.
   bool allow_new_head = false;
+  /// Hears in one line that the head, or a part of it, starts anew.
+  std::function<void(const std::string&)> log = {};
 };
 
 class DistilBert final : public nn::Module {
@@ -41,6 +45,8 @@ class DistilBert final : public nn::Module {
   Tensor forward(const EncoderInput& input) const;
   /// The last hidden state of every row: [rows, width].
   Tensor hidden_states(const EncoderInput& input) const;
+  /// Logits from the last hidden state of each sequence's first token, [sequences, width].
+  Tensor classify(const Tensor& first, const EncoderInput& input) const;
 
   const DistilBertConfig& config() const { return config_; }
   /// Floating-point operations of one forward pass over sequences of these lengths (two per multiply-add); training

@@ -89,9 +89,11 @@ std::vector<TextPrediction> TextClassifier::predict(const std::vector<std::strin
   return predictions;
 }
 
+int64_t evaluation_tokens(int64_t batch_tokens) { return std::clamp<int64_t>(batch_tokens, 4096, 16384); }
+
 Evaluation evaluate(DistilBert& model, const std::shared_ptr<const data::TokenSet>& tokens,
                     const std::vector<int32_t>& labels, const std::vector<int32_t>& rows, int64_t batch_tokens,
-                    int32_t pad_id, DType dtype) {
+                    int32_t pad_id, DType dtype, const std::function<bool()>& should_stop) {
   Evaluation result;
   result.examples = static_cast<int64_t>(rows.size());
   if (rows.empty()) {
@@ -109,6 +111,7 @@ Evaluation evaluate(DistilBert& model, const std::shared_ptr<const data::TokenSe
         autocast(model.device(), dtype, [&] { return model.forward(encoder_input(batch)); }).to(DType::kFloat32);
     loss += cross_entropy(logits, batch.labels, {.reduction = LossReduction::kSum}).item<double>();
     correct += sum(eq(argmax(logits), batch.labels).to(DType::kInt64)).item<int64_t>();
+    if (should_stop && should_stop()) break;
   }
   model.train(training);
   result.loss = loss / static_cast<double>(result.examples);
@@ -137,8 +140,8 @@ bool TextTask::next_batch() {
 Tensor TextTask::loss() { return cross_entropy(model_.forward(encoder_input(*batch_)), batch_->labels); }
 
 Evaluation TextTask::validate() {
-  return evaluate(model_, tokens_, labels_, validation_rows_, std::max<int64_t>(options_.batch_tokens, 4096), pad_id_,
-                  options_.dtype);
+  return evaluate(model_, tokens_, labels_, validation_rows_, evaluation_tokens(options_.batch_tokens), pad_id_,
+                  options_.dtype, options_.should_stop);
 }
 
 }  // namespace tern::models

@@ -41,10 +41,14 @@ class TextClassifier {
 };
 
 /// Loss and accuracy over the given rows. Runs without recording, in batches of about batch_tokens tokens, longest
-/// sequences together; puts the model into evaluation mode and back. `stop` ends it early.
+/// sequences together; puts the model into evaluation mode and back. Ends early, with numbers to throw away, when
+/// `should_stop`, asked after every batch, says so.
 Evaluation evaluate(DistilBert& model, const std::shared_ptr<const data::TokenSet>& tokens,
                     const std::vector<int32_t>& labels, const std::vector<int32_t>& rows, int64_t batch_tokens,
-                    int32_t pad_id, DType dtype = DType::kFloat32);
+                    int32_t pad_id, DType dtype = DType::kFloat32, const std::function<bool()>& should_stop = {});
+
+/// The tokens of a batch when what was trained in batches of batch_tokens is evaluated.
+int64_t evaluation_tokens(int64_t batch_tokens);
 
 /// How the texts are batched for training.
 struct TextTaskOptions {
@@ -55,6 +59,7 @@ struct TextTaskOptions {
   int workers = 2;
   uint64_t seed = 42;
   DType dtype = DType::kFloat32;  // of validation
+  std::function<bool()> should_stop = {};  // ends a validation early
 };
 
 /// Training of a text classifier on rows of a tokenized set.

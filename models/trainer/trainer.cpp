@@ -138,6 +138,10 @@ class Loop {
       NoGrad off;
       metrics.validation = task_.validate();
     }
+    if (options_.should_stop && options_.should_stop()) {
+      result_.stopped = true;
+      return;
+    }
     const Evaluation& now = metrics.validation;
     metrics.best = result_.best_epoch == 0 || now.accuracy > result_.best.accuracy ||
                    (now.accuracy == result_.best.accuracy && now.loss < result_.best.loss);

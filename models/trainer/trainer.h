@@ -48,7 +48,7 @@ struct TrainOptions {
   DType dtype = DType::kFloat32;    // bfloat16: autocast
   Device device = {};
   int64_t max_steps = 0;            // 0: all epochs
-  std::function<bool()> should_stop;  // asked after every step; true ends the run in order
+  std::function<bool()> should_stop;  // asked after every step and validation; true ends the run in order
 };
 
 struct StepMetrics {

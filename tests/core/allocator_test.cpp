@@ -4,8 +4,8 @@
 #include <cstring>
 #include <thread>
 
-#include "tern/tests/core/core_test.h"
 #include "tern/core/allocator.h"
+#include "tern/tests/core/core_test.h"
 
 namespace tern {
 namespace {

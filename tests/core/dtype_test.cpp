@@ -1,9 +1,9 @@
 // 16-bit storage against float64, and autocast.
 
-#include "tern/tests/core/core_test.h"
 #include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/tests/core/core_test.h"
 
 namespace tern {
 namespace {

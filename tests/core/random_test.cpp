@@ -1,7 +1,7 @@
 // Random numbers: Philox's published answers, generators, masks, and independence of layout, threads and CPU level.
 
-#include "tern/tests/core/core_test.h"
 #include "tern/kernels/kernel.h"
+#include "tern/tests/core/core_test.h"
 
 namespace tern {
 namespace {

@@ -1,0 +1,246 @@
+// tern-bench-train: Tern's side of the comparison with PyTorch (bench/compare/README.md). Measures one row and prints
+// one JSON line.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <iterator>
+
+#include "tern/bench/train/profile.h"
+#include "tern/bench/train/reviews.h"
+#include "tern/core/allocator.h"
+#include "tern/core/ops/ops.h"
+#include "tern/data/loader_tokens.h"
+#include "tern/kernels/gemm.h"
+
+namespace tern::bench {
+namespace {
+
+enum class Kind { kTrain, kInfer, kImdb, kTokenizer };
+
+struct Row {
+  const char* name;
+  Kind kind;
+  const char* preset;
+  int64_t batch, length;  // kImdb: tokens of a packed batch, and where reviews are cut
+};
+
+constexpr Row kRows[] = {{"train-base-8x128", Kind::kTrain, "base", 8, 128},
+                         {"train-base-4x512", Kind::kTrain, "base", 4, 512},
+                         {"train-small-16x256", Kind::kTrain, "small", 16, 256},
+                         {"train-tiny-32x256", Kind::kTrain, "tiny", 32, 256},
+                         {"infer-base-8x128", Kind::kInfer, "base", 8, 128},
+                         {"infer-tiny-32x256", Kind::kInfer, "tiny", 32, 256},
+                         {"imdb-tiny", Kind::kImdb, "tiny", 8192, 512},
+                         {"imdb-small", Kind::kImdb, "small", 4096, 512},
+                         {"tokenizer", Kind::kTokenizer, "", 0, 0}};
+
+struct Arguments {
+  std::string row;
+  double seconds = 10;
+  int threads = kernels::num_threads();
+  std::string dtype = "fp32";
+  bool full_last_layer = false;
+  bool profile = false;
+};
+
+ModelOptions model_options(const Row& row, const Arguments& a) {
+  return {row.preset, row.kind != Kind::kInfer, a.full_last_layer,
+          a.dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32};
+}
+
+/// Measures a step and adds its memory and, if wanted, its profile. step() returns its tokens; sample() gives the input
+/// and lengths of one batch for the profile.
+template <class Step, class Sample>
+Json measure_model(ModelStep& model, const Arguments& a, bool equal_steps, Step&& step, Sample&& sample) {
+  const Measurement m = measure(a.seconds, step, [&] {
+    allocator({}).reset_peak();
+    model.phases() = {};
+  });
+  Json result = summary(m, equal_steps);
+  result["peak_memory_bytes"] = allocator({}).statistics().peak_live_bytes;
+  result["reserved_memory_bytes"] = allocator({}).statistics().peak_reserved_bytes;
+  if (a.profile) {
+    const auto [input, lengths] = sample();
+    result["profile"] = profile(model, input, lengths, median(m.seconds), model.phases(), m.seconds.size());
+  }
+  return result;
+}
+
+void add_flops(Json& result, double flops_per_token) {
+  result["flops_per_token"] = flops_per_token;
+  result["gflops"] = flops_per_token * result["tokens_per_second"].get<double>() / 1e9;
+}
+
+struct FullBatch {
+  models::EncoderInput input;
+  Tensor labels;
+};
+
+/// Random ids of full length; the label is the first id modulo 2, as on the other side.
+FullBatch full_batch(int64_t batch, int64_t length, int64_t vocabulary, Generator& generator) {
+  const std::vector<float> uniform = rand({batch * length}, generator).to_vector<float>();
+  std::vector<int64_t> ids, labels;
+  for (const float u : uniform)
+    ids.push_back(std::min(vocabulary - 1, static_cast<int64_t>(u * static_cast<float>(vocabulary))));
+  for (int64_t s = 0; s < batch; ++s) labels.push_back(ids[static_cast<size_t>(s * length)] % 2);
+  return {models::encoder_input(from_vector(ids, {batch, length})), from_vector(labels, {batch})};
+}
+
+Json full_length(const Row& row, const Arguments& a) {
+  ModelStep model(model_options(row, a));
+  Generator generator(2);
+  std::vector<FullBatch> batches;
+  for (int i = 0; i < 8; ++i)
+    batches.push_back(full_batch(row.batch, row.length, model.model().config().vocab_size, generator));
+  const std::vector<int64_t> lengths(static_cast<size_t>(row.batch), row.length);
+  size_t count = 0;
+  const auto step = [&] {
+    const FullBatch& batch = batches[count++ % batches.size()];
+    model.run(batch.input, batch.labels);
+    return row.batch * row.length;
+  };
+  Json result = measure_model(model, a, true, step, [&] { return std::pair(batches[0].input, lengths); });
+  add_flops(result,
+            step_flops(model.model().config(), lengths, model.options()) / static_cast<double>(row.batch * row.length));
+  return result;
+}
+
+/// Epoch after epoch of shuffled, packed reviews.
+class ReviewBatches {
+ public:
+  ReviewBatches(int64_t batch_tokens, int64_t longest) : loader_(make_loader(batch_tokens, longest)) {}
+
+  data::TokenBatch next() {
+    for (;;) {
+      if (stream_)
+        if (std::optional<data::TokenBatch> batch = stream_->next()) return std::move(*batch);
+      stream_.emplace(loader_.epoch(epoch_++ % loader_.epochs()));
+    }
+  }
+  /// A batch by itself, and the lengths of its sequences.
+  data::TokenBatch first() const { return loader_.batch(0, 0); }
+  std::vector<int64_t> lengths(const data::TokenBatch& batch) const {
+    std::vector<int64_t> result;
+    for (const int32_t row : batch.rows) result.push_back(static_cast<int64_t>(tokens_->row(row).size()));
+    return result;
+  }
+  /// Of all reviews.
+  std::vector<int64_t> lengths() const {
+    const std::vector<int32_t> all = tokens_->lengths();
+    return {all.begin(), all.end()};
+  }
+
+ private:
+  data::TokenLoader make_loader(int64_t batch_tokens, int64_t longest) {
+    constexpr int64_t kEpochs = 16;  // of different order
+    const Reviews reviews = read_reviews();
+    const data::WordPiece tokenizer = read_tokenizer();
+    auto tokens = std::make_shared<data::TokenSet>();
+    std::vector<int32_t> rows;
+    for (const std::string& text : reviews.texts) {
+      const std::vector<int32_t> ids = tokenizer.encode_special(text, static_cast<size_t>(longest));
+      tokens->ids.insert(tokens->ids.end(), ids.begin(), ids.end());
+      tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
+      rows.push_back(static_cast<int32_t>(rows.size()));
+    }
+    tokens_ = tokens;
+    data::BatchPlanOptions plan;
+    plan.batch_tokens = batch_tokens;
+    return {tokens_,
+            reviews.labels,
+            data::BatchPlan(rows, tokens_->lengths(), plan, kEpochs),
+            {.pad_id = tokenizer.pad_id()}};
+  }
+
+  std::shared_ptr<const data::TokenSet> tokens_;
+  data::TokenLoader loader_;
+  std::optional<data::BatchStream<data::TokenBatch>> stream_;
+  int64_t epoch_ = 0;
+};
+
+Json imdb(const Row& row, const Arguments& a) {
+  ModelStep model(model_options(row, a));
+  ReviewBatches reviews(row.batch, row.length);
+  const auto step = [&] {
+    const data::TokenBatch batch = reviews.next();
+    model.run(models::encoder_input(batch), batch.labels);
+    return batch.real_tokens;
+  };
+  Json result = measure_model(model, a, false, step, [&] {
+    const data::TokenBatch batch = reviews.first();
+    return std::pair(models::encoder_input(batch), reviews.lengths(batch));
+  });
+  const std::vector<int64_t> lengths = reviews.lengths();
+  double tokens = 0;
+  for (const int64_t length : lengths) tokens += static_cast<double>(length);
+  add_flops(result, step_flops(model.model().config(), lengths, model.options()) / tokens);
+  return result;
+}
+
+/// One thread, whole reviews.
+Json tokenizer(const Arguments& a) {
+  constexpr size_t kPart = 50;
+  const Reviews reviews = read_reviews();
+  const data::WordPiece tokenizer = read_tokenizer();
+  size_t next = 0, bytes = 0;
+  const auto step = [&] {
+    std::vector<std::vector<int32_t>> encoded;
+    int64_t tokens = 0;
+    for (size_t i = next; i < std::min(next + kPart, reviews.texts.size()); ++i) {
+      encoded.push_back(tokenizer.encode_special(reviews.texts[i]));
+      tokens += static_cast<int64_t>(encoded.back().size());
+      bytes += reviews.texts[i].size();
+    }
+    next = next + kPart < reviews.texts.size() ? next + kPart : 0;
+    return tokens;
+  };
+  const Measurement m = measure(a.seconds, step, [&] { bytes = 0; });
+  Json result = summary(m, false);
+  result["megabytes_per_second"] = static_cast<double>(bytes) / m.all_seconds() / 1e6;
+  return result;
+}
+
+Json measure_row(const Row& row, const Arguments& a) {
+  if (row.kind == Kind::kTokenizer) return tokenizer(a);
+  return row.kind == Kind::kImdb ? imdb(row, a) : full_length(row, a);
+}
+
+int run(int argc, char** argv) {
+  Arguments a;
+  CLI::App app("One row of the comparison with PyTorch (bench/compare/README.md), as one JSON line.",
+               "tern-bench-train");
+  std::vector<std::string> names;
+  for (const Row& row : kRows) names.push_back(row.name);
+  app.add_option("row", a.row)->required()->check(CLI::IsMember(names));
+  app.add_option("--seconds", a.seconds, "measured, after two steps of warm-up")->check(CLI::Range(0.0, 1e6));
+  app.add_option("--threads", a.threads)->check(CLI::Range(1, 1024));
+  app.add_option("--dtype", a.dtype, "bf16: autocast")->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_flag("--full-last-layer", a.full_last_layer,
+               "compute all rows of the last layer, not only those that the classifier reads");
+  app.add_flag("--profile", a.profile, "say where a step's time goes");
+  CLI11_PARSE(app, argc, argv);
+
+  const Row& row = *std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return a.row == r.name; });
+  kernels::set_num_threads(row.kind == Kind::kTokenizer ? 1 : a.threads);
+  Json line = {{"row", a.row},
+               {"side", "tern"},
+               {"threads", kernels::num_threads()},
+               {"versions", {{"gemm", kernels::gemm_library({})}}}};
+  if (row.kind != Kind::kTokenizer) line.update({{"dtype", a.dtype}, {"full_last_layer", a.full_last_layer}});
+  line.update(measure_row(row, a));
+  std::printf("%s\n", line.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace tern::bench
+
+int main(int argc, char** argv) {
+  try {
+    return tern::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tern-bench-train: %s\n", error.what());
+    return 1;
+  }
+}

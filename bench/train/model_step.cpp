@@ -1,0 +1,84 @@
+#include "tern/bench/train/model_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tern/bench/train/measure.h"
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/ops.h"
+
+namespace tern::bench {
+namespace {
+
+models::DistilBertConfig config_of(const ModelOptions& options) {
+  models::DistilBertConfig config = models::DistilBertConfig::preset(options.preset);
+  config.classifier_dropout = 0.1;  // like the others
+  return config;
+}
+
+}  // namespace
+
+ModelStep::ModelStep(const ModelOptions& options)
+    : options_(options),
+      model_(std::make_unique<models::DistilBert>(nn::Scope({.generator = Generator(1)}), config_of(options))) {
+  model_->train(options.train);
+  if (options.train)
+    optimizer_ =
+        std::make_unique<optim::AdamW>(model_->parameters(), optim::AdamWOptions{.lr = 5e-5, .weight_decay = 0.01});
+}
+
+Tensor ModelStep::logits(const models::EncoderInput& input) {
+  if (!options_.full_last_layer) return model_->forward(input);
+  return model_->classify(index_select(model_->hidden_states(input), 0, input.first_rows), input);
+}
+
+void ModelStep::train(const models::EncoderInput& input, const Tensor& labels) {
+  Stopwatch watch;
+  const Tensor loss = autocast(model_->device(), options_.dtype, [&] { return cross_entropy(logits(input), labels); });
+  phases_.forward += watch.lap();
+  loss.backward();
+  phases_.backward += watch.lap();
+  optimizer_->step({.max_norm = 1, .skip_non_finite = true});
+  optimizer_->zero_grad();
+  const double value = loss.item<double>();
+  TERN_CHECK(std::isfinite(value), "tern-bench-train: the loss is ", value);
+  phases_.update += watch.lap();
+}
+
+void ModelStep::run(const models::EncoderInput& input, const Tensor& labels) {
+  if (options_.train) return train(input, labels);
+  Stopwatch watch;
+  NoGrad off;
+  const Tensor result = autocast(model_->device(), options_.dtype, [&] { return logits(input); });
+  const double total = sum(result.to(DType::kFloat32)).item<double>();
+  TERN_CHECK(std::isfinite(total), "tern-bench-train: the logits sum to ", total);
+  phases_.forward += watch.lap();
+}
+
+std::vector<Product> products(const models::DistilBertConfig& config, const std::vector<int64_t>& lengths,
+                              bool full_last_layer) {
+  const int64_t d = config.width, h = config.hidden, sequences = static_cast<int64_t>(lengths.size());
+  const int64_t rows = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const int64_t whole = full_last_layer ? config.layers : config.layers - 1;
+  std::vector<Product> list = {{rows, d, 3 * d, whole}, {rows, d, d, whole}, {rows, d, h, whole}, {rows, h, d, whole}};
+  if (!full_last_layer)  // keys and values of all rows, the rest of the first rows alone
+    list.insert(list.end(), {{rows, d, 2 * d, 1}, {sequences, d, d, 2}, {sequences, d, h, 1}, {sequences, h, d, 1}});
+  list.insert(list.end(), {{sequences, d, d, 1}, {sequences, d, config.num_labels(), 1}});
+  return list;
+}
+
+double step_flops(const models::DistilBertConfig& config, const std::vector<int64_t>& lengths,
+                  const ModelOptions& options) {
+  double flops = 0;
+  for (const Product& product : products(config, lengths, options.full_last_layer)) flops += product.flops();
+  for (const int64_t length : lengths) {
+    const double n = static_cast<double>(length), layers = static_cast<double>(config.layers);
+    const double queries = options.full_last_layer ? n * layers : n * (layers - 1) + 1;
+    flops += 4 * queries * n * static_cast<double>(config.width);
+  }
+  return options.train ? 3 * flops : flops;
+}
+
+}  // namespace tern::bench

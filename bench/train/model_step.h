@@ -1,0 +1,61 @@
+#pragma once
+// One step of the comparison's model rows: what a user's training loop or prediction does, with its parts timed.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tern/models/distilbert/distilbert.h"
+#include "tern/optim/optim.h"
+
+namespace tern::bench {
+
+struct ModelOptions {
+  std::string preset;  // "base", "small" or "tiny"
+  bool train = true;   // otherwise logits without gradients
+  bool full_last_layer =
+      false;  // all rows of the last layer, as PyTorch does, where the classifier reads one a sequence
+  DType dtype = DType::kFloat32;  // bfloat16: autocast
+};
+
+/// Seconds of each part of the steps so far.
+struct PhaseSeconds {
+  double forward = 0, backward = 0, update = 0;
+};
+
+class ModelStep {
+ public:
+  explicit ModelStep(const ModelOptions& options);
+
+  /// Forward, backward, clipping to norm 1 and AdamW over all parameters; or the logits.
+  void run(const models::EncoderInput& input, const Tensor& labels);
+
+  const ModelOptions& options() const { return options_; }
+  models::DistilBert& model() { return *model_; }
+  PhaseSeconds& phases() { return phases_; }
+
+ private:
+  Tensor logits(const models::EncoderInput& input);
+  void train(const models::EncoderInput& input, const Tensor& labels);
+
+  ModelOptions options_;
+  std::unique_ptr<models::DistilBert> model_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+  PhaseSeconds phases_;
+};
+
+/// A linear layer's matrix product in the forward pass: x [rows, in] times weight [out, in].
+struct Product {
+  int64_t rows, in, out;
+  int64_t layers;  // how many like it
+  double flops() const { return 2.0 * static_cast<double>(rows * in * out * layers); }
+};
+
+/// All linear layers of a step over sequences of these lengths, as the model computes them.
+std::vector<Product> products(const models::DistilBertConfig& config, const std::vector<int64_t>& lengths,
+                              bool full_last_layer);
+/// Floating-point operations of a step's matrix products, attention included: what is computed, not what is saved.
+double step_flops(const models::DistilBertConfig& config, const std::vector<int64_t>& lengths,
+                  const ModelOptions& options);
+
+}  // namespace tern::bench

@@ -1,0 +1,63 @@
+// Two ops of one's own, checked and used: a pointwise one and a structured one.
+#include <tern/tern.h>
+
+#include <cstdio>
+
+using namespace tern;
+
+// x * tanh(softplus(x)) (Misra, arXiv:1908.08681).
+struct Mish {
+  static constexpr const char* name = "mish";
+  static constexpr auto saves = kernels::Saves::kInputs;  // what derivative() takes
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return x * kernels::math::tanh(softplus(x));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    const F t = kernels::math::tanh(softplus(x));
+    return t + x * (F(1) - t * t) * kernels::math::sigmoid(x);
+  }
+  template <class F>
+  TERN_HD static F softplus(F x) {  // without overflow for large x
+    return kernels::math::max(x, F(0)) + kernels::math::log1p(kernels::math::exp(-kernels::math::abs(x)));
+  }
+};
+
+Tensor mish(const Tensor& x) { return pointwise(Mish{}, x); }
+
+// y = x / max(|x|, eps), row by row.
+struct RowNormalize final : Function<RowNormalize> {
+  static constexpr const char* kName = "row_normalize";
+  Saved x_, norm_;
+  Tensor forward(const Tensor& x, double eps) {
+    TERN_CHECK(x.dim() == 2, "row_normalize: x must be [rows, columns], got ", x.shape());
+    const Tensor norm = clamp(sqrt(sum(square(x), {1}, true)), eps, INFINITY);
+    x_ = x;
+    norm_ = norm;
+    return x / norm;
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor norm = norm_.get(), y = x_.get() / norm;
+    return {(dy - y * sum(dy * y, {1}, true)) / norm};
+  }
+};
+
+Tensor row_normalize(const Tensor& x, double eps = 1e-12) { return RowNormalize::apply(x, eps); }
+
+int main() {
+  Generator generator(1);
+  const Tensor x = randn({3, 5}, generator, {.dtype = float64, .requires_grad = true});
+
+  // Against finite differences in fp64; an error names the element. Mish also by its second derivative.
+  gradcheck([](const std::vector<Tensor>& in) { return mish(in[0]); }, {x}, {.second = true});
+  gradcheck([](const std::vector<Tensor>& in) { return row_normalize(in[0]); }, {x});
+
+  const Tensor low = x.detach().to(bfloat16);  // the same struct in another dtype
+  std::printf("mish in bf16 gives %s\n", mish(low).describe().c_str());
+
+  sum(square(row_normalize(x))).backward();  // rows have length 1 whatever x is: the gradient vanishes
+  const double largest = max(abs(x.grad())).item<double>();
+  std::printf("largest gradient element below 1e-12: %s\n", largest < 1e-12 ? "yes" : "no");
+  return largest < 1e-12 ? 0 : 1;
+}
