@@ -23,6 +23,9 @@ GOALS = {  # row: (goal, at least), as ratios Tern / PyTorch in the same run
     "imdb-tiny": (2.0, 2.0), "imdb-small": (2.0, 2.0), "tokenizer": (8.0, 8.0)}
 
 
+WHOLE = "tern_full_last_layer"  # Tern without leaving out the rows of the last layer that the classifier does not read
+
+
 def run_child(command, threads, cores, timeout, value="tokens_per_second"):
     """One measurement in a process of its own; returns its JSON line, or {"error": ...}. `value` must be in it."""
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
@@ -50,9 +53,10 @@ def measure(sides, rows, options):
     timeout = 60 + 30 * options.seconds
     results = {}
     for row in rows:
-        results[row] = {name: [] for name in sides}
+        wanted = {name: command for name, command in sides.items() if name != WHOLE or row != "tokenizer"}
+        results[row] = {name: [] for name in wanted}
         for turn in range(options.rounds):
-            for name, command in sides.items():
+            for name, command in wanted.items():
                 arguments = [row, "--seconds", str(options.seconds), "--threads", str(options.threads)]
                 result = run_child(command + arguments, options.threads, cores, timeout)
                 results[row][name].append(result)
@@ -71,6 +75,7 @@ def table(results):
             line[name] = statistics.median(values) if values else None
             line[f"{name}_spread"] = [min(values), max(values)] if values else None
         line["ratio"] = line["tern"] / line["pytorch"] if line["tern"] and line["pytorch"] else None
+        line["ratio_full_last_layer"] = line[WHOLE] / line["pytorch"] if line.get(WHOLE) and line["pytorch"] else None
         line["goal"], line["least"] = GOALS[row]
         line["met"] = line["ratio"] is not None and line["ratio"] >= line["goal"]
         lines.append(line)
@@ -84,13 +89,16 @@ def show(lines):
     def spread(values):
         return "-" if values is None else f"{values[0]:,.0f} - {values[1]:,.0f}"
 
-    text = ["| row | Tern, tokens/s | PyTorch, tokens/s | ratio | Tern min - max | PyTorch min - max | goal (least) "
-            "| |",
-            "|---|--:|--:|--:|--:|--:|--:|---|"]
+    def times(value):
+        return "-" if value is None else f"{value:.2f}"
+
+    text = ["| row | Tern, tokens/s | PyTorch, tokens/s | ratio | ratio, whole last layer | Tern min - max "
+            "| PyTorch min - max | goal (least) | |",
+            "|---|--:|--:|--:|--:|--:|--:|--:|---|"]
     for line in lines:
-        ratio = "-" if line["ratio"] is None else f"{line['ratio']:.2f}"
         verdict = "met" if line["met"] else "least" if line["ratio"] and line["ratio"] >= line["least"] else "missed"
-        text.append(f"| {line['row']} | {number(line['tern'])} | {number(line['pytorch'])} | {ratio} | "
+        text.append(f"| {line['row']} | {number(line['tern'])} | {number(line['pytorch'])} | "
+                    f"{times(line['ratio'])} | {times(line['ratio_full_last_layer'])} | "
                     f"{spread(line['tern_spread'])} | {spread(line['pytorch_spread'])} | "
                     f"{line['goal']:.2f} ({line['least']:.2f}) | {verdict if line['ratio'] else 'no result'} |")
     return "\n".join(text) + "\n"
@@ -135,7 +143,8 @@ def save(folder, about, lines, results):
             f"{' with uncommitted changes' if about['uncommitted'] else ''}; "
             f"{', '.join(f'{k} {v}' for k, v in about['versions'].items())}; "
             f"torch.mm fp32 {'-' if gemm is None else f'{gemm:.0f}'} GFLOP/s; load before {about['load_before']:.1f}.\n"
-            f"fp32, median of {about['rounds']} rounds of {about['seconds']:g} s in turn; real tokens a second.\n\n")
+            f"fp32, median of {about['rounds']} rounds of {about['seconds']:g} s in turn; real tokens a second. "Whole last layer": "
+            "with --full-last-layer (see bench/compare/README.md).\n\n")
     stem.with_suffix(".md").write_text(text + show(lines))
     return stem
 
@@ -162,7 +171,8 @@ def main():
     cores = sorted(os.sched_getaffinity(0))[:options.threads]
     gemm = run_child(pytorch + ["gemm", "--seconds", "3", "--threads", str(options.threads)], options.threads, cores,
                      timeout=120, value="gflops")
-    results = measure({"tern": [options.tern], "pytorch": pytorch}, rows, options)
+    sides = {"tern": [options.tern], WHOLE: [options.tern, "--full-last-layer"], "pytorch": pytorch}
+    results = measure(sides, rows, options)
     lines = table(results)
     stem = save(options.results, describe(results, options, gemm, load), lines, results)
     print(show(lines) + f"\nsaved: {stem}.json and .md")

@@ -15,23 +15,23 @@ double median_seconds(Body&& body) {
   return median(m.seconds);
 }
 
-/// A linear layer's products alone: forward and, in training, both gradients.
-double product_seconds(const Product& product, const ModelOptions& options, Generator& generator) {
+/// A linear layer's products alone: forward and, in training, both gradients. Seconds of one layer, under their names.
+std::vector<std::pair<const char*, double>> product_seconds(const Product& product, const ModelOptions& options,
+                                                            Generator& generator) {
   NoGrad off;
-  const auto random = [&](int64_t rows, int64_t cols) { return randn({rows, cols}, generator).to(options.dtype); };
+  const auto random = [&](int64_t rows, int64_t cols) { return randn({1, rows, cols}, generator).to(options.dtype); };
   const Tensor x = random(product.rows, product.in), weight = random(product.out, product.in);
   const Tensor y = random(product.rows, product.out);
   const auto seconds = [&](bool transpose_a, bool transpose_b, const Tensor& a, const Tensor& b, const Tensor& c) {
-    const auto batch = [](const Tensor& t) { return t.unsqueeze(0); };
-    const Tensor a1 = batch(a), b1 = batch(b), c1 = batch(c);
-    const Tensor space = empty({kernels::gemm_workspace({}, transpose_a, transpose_b, a1.view(), b1.view(), c1.view())},
+    const Tensor space = empty({kernels::gemm_workspace({}, transpose_a, transpose_b, a.view(), b.view(), c.view())},
                                {.dtype = DType::kUInt8});
     return median_seconds(
-        [&] { kernels::gemm({}, transpose_a, transpose_b, 1, a1.view(), b1.view(), 0, c1.view(), space.raw_data()); });
+        [&] { kernels::gemm({}, transpose_a, transpose_b, 1, a.view(), b.view(), 0, c.view(), space.raw_data()); });
   };
-  double total = seconds(false, true, x, weight, y);
-  if (options.train) total += seconds(false, false, y, weight, x) + seconds(true, false, y, x, weight);
-  return total * static_cast<double>(product.layers);
+  if (!options.train) return {{"forward", seconds(false, true, x, weight, y)}};
+  return {{"forward", seconds(false, true, x, weight, y)},
+          {"input_gradient", seconds(false, false, y, weight, x)},
+          {"weight_gradient", seconds(true, false, y, x, weight)}};
 }
 
 /// Attention of all layers, forward and, in training, backward.
@@ -61,8 +61,16 @@ Json profile(ModelStep& step, const models::EncoderInput& input, const std::vect
   const ModelOptions& options = step.options();
   Generator generator(1);
   double gemm = 0;
-  for (const Product& product : products(config, lengths, options.full_last_layer))
-    gemm += product_seconds(product, options, generator);
+  Json rates = Json::array();
+  for (const Product& product : products(config, lengths, options.full_last_layer)) {
+    Json line = {{"rows", product.rows}, {"in", product.in}, {"out", product.out}, {"layers", product.layers}};
+    for (const auto& [pass, seconds] : product_seconds(product, options, generator)) {
+      gemm += seconds * static_cast<double>(product.layers);
+      line[std::string(pass) + "_gflops"] =
+          2e-9 * static_cast<double>(product.rows * product.in * product.out) / seconds;
+    }
+    rates.push_back(line);
+  }
   const double attention = attention_seconds(step, config, input, generator);
   const double all = phases.forward + phases.backward + phases.update;
   const double rate = matrix_rate(options.dtype);
@@ -74,7 +82,8 @@ Json profile(ModelStep& step, const models::EncoderInput& input, const std::vect
                  {"gemm_share", gemm / step_seconds},
                  {"attention_share", attention / step_seconds},
                  {"rest_share", 1 - (gemm + attention) / step_seconds},
-                 {"library_gflops", rate / 1e9}};
+                 {"library_gflops", rate / 1e9},
+                 {"products", rates}};
   if (rate > 0) result["gemm_rate_share"] = step_flops(config, lengths, options) / step_seconds / rate;
   return result;
 }

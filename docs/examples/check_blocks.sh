@@ -33,12 +33,13 @@ for file in README.md docs/*.md; do
       text+=$line$'\n'
     elif [[ $line == '```cpp' ]]; then
       inside=1 start=$number text=""
+    elif [[ $line != '    '* ]]; then
+      while IFS= read -r target; do
+        [[ -z $target || $target == *://* || -e $(dirname "$file")/$target ]] || complain "$file:$number: no such file: $target"
+      done < <(grep -o '](\([^)#]*\)' <<<"$line" | cut -c3-)
     fi
   done <"$file"
   ((!inside)) || complain "$file:$start: the block is not closed"
-  while IFS= read -r target; do
-    [[ -z $target || $target == *://* || -e $(dirname "$file")/$target ]] || complain "$file: no such file: $target"
-  done < <(grep -o '](\([^)#]*\)' "$file" | cut -c3-)
 done
 grep -q '^```cpp$' README.md || complain "README.md: no \`\`\`cpp block"
 ((blocks > 1)) || complain "no blocks in docs/*.md"

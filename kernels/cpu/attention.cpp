@@ -190,7 +190,7 @@ void attention_forward(Stream stream, const AttentionParams& params, ConstView q
   const int64_t slot_floats = Scratch(call, nullptr).floats;
   const auto run = [&]<class T>() {
     const Forward<T> forward(call, q, k, v, out, log_sum_exp);
-    run_tasks(task_count(params),
+    run_tasks(params, task_count(params),
               [&](int64_t task, int64_t slot) { forward.run(task, Scratch(call, base + slot * slot_floats)); });
     const int64_t used = params.query_offsets[params.sequences];
     clear_behind(Rows<T>(out), used, out.shape[0], params.heads, params.head_dim);

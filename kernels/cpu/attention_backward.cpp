@@ -341,14 +341,14 @@ void attention_backward(Stream stream, const AttentionParams& params, ConstView 
                 key_tokens = params.key_offsets[params.sequences];
   const auto run = [&]<class T>() {
     const Backward<T> backward(call, q, k, v, out, dout, log_sum_exp, dq, dk, dv, partial);
-    run_tasks(task_count(params), [&](int64_t task, int64_t slot) { backward.run(task, scratch(slot)); });
+    run_tasks(params, task_count(params), [&](int64_t task, int64_t slot) { backward.run(task, scratch(slot)); });
     if (partial != nullptr) {
       parallel_for(query_tokens, 64, [&](int64_t begin, int64_t end) {
         for (int64_t token = begin; token < end; ++token) backward.reduce_token(token);
       });
     }
     if (dbias) {
-      run_tasks(Backward<T>::bias_tasks(dbias),
+      run_tasks(params, Backward<T>::bias_tasks(dbias),
                 [&](int64_t task, int64_t slot) { backward.bias_task(task, dbias, scratch(slot)); });
     }
     clear_behind(Rows<T>(dq), query_tokens, dq.shape[0], params.heads, params.head_dim);

@@ -49,10 +49,19 @@ inline float* align(void* workspace) {
 }
 constexpr int64_t bytes_with_alignment(int64_t floats) { return floats * 4 + 64; }
 
+/// True when waking another thread would cost more than the call itself.
+inline bool is_small(const AttentionParams& p) {
+  return p.sequences * p.max_query_length * p.max_key_length * p.heads * p.head_dim < (int64_t{1} << 16);
+}
+
 /// Runs body(task, slot) for every task; slots take the next task when they are done with one.
 template <class Body>
-void run_tasks(int64_t tasks, Body&& body) {
+void run_tasks(const AttentionParams& params, int64_t tasks, Body&& body) {
   if (tasks <= 0) return;
+  if (is_small(params)) {
+    for (int64_t task = 0; task < tasks; ++task) body(task, int64_t{0});
+    return;
+  }
   std::atomic<int64_t> next = 0;
   parallel_for(slot_count(tasks), 1, [&](int64_t slot, int64_t) {
     for (int64_t task = next++; task < tasks; task = next++) body(task, slot);

@@ -151,7 +151,7 @@ void reference_forward(const AttentionParams& params, ConstView q, ConstView k, 
   const Call call(params);
   const Rows<const double> query(q), key(k), value(v);
   const Rows<double> result(out);
-  run_tasks(task_count(params), [&](int64_t task, int64_t slot) {
+  run_tasks(params, task_count(params), [&](int64_t task, int64_t slot) {
     double* row = row_of(call, workspace, slot);
     for (int64_t h = task % params.kv_heads * call.group, end = h + call.group; h < end; ++h) {
       const RowOfScores scores(call, query, key, task / params.kv_heads, h, row);
@@ -180,7 +180,7 @@ void reference_backward(const AttentionParams& params, ConstView q, ConstView k,
       backward_head(call, scores, query, key, value, result, upstream, log_sum_exp, g, task / params.kv_heads, h, row);
     }
   };
-  if (!dbias) return run_tasks(task_count(params), run);
+  if (!dbias) return run_tasks(params, task_count(params), run);
   for (int64_t task = 0; task < task_count(params); ++task) run(task, 0);  // sums into dbias in one order
 }
 

@@ -1,6 +1,7 @@
 #include "tern/models/cli/arguments.h"
 
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 #include <toml++/toml.h>
 
@@ -54,10 +55,19 @@ std::string scalar_text(const toml::node& node, const std::string& where) {
   return out.str();
 }
 
-/// The parser's own conversion wraps negative numbers around.
-std::string check_seed(const std::string& text) {
-  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  return digits ? "" : "must be a whole number >= 0, got '" + text + "'";
+/// Accepts what is wholly a T within the bounds; the parser's own conversions wrap and saturate.
+template <class T>
+CLI::Validator in_bounds(const char* kind, T least, T most) {
+  const auto check = [kind, least, most](const std::string& text) -> std::string {
+    T value{};
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stopped == end && value >= least && value <= most) return {};
+    std::ostringstream problem;
+    problem << "must be a " << kind << " from " << least << " to " << most << ", got '" << text << "'";
+    return problem.str();
+  };
+  return CLI::Validator(check, "");
 }
 
 Device parse_device_flag(const std::string& text) {
@@ -70,25 +80,17 @@ Device parse_device_flag(const std::string& text) {
 
 }  // namespace
 
-CLI::Validator number_in(double least, double most) {
-  const auto check = [least, most](const std::string& text) -> std::string {
-    double value = 0;
-    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return {};
-    std::ostringstream problem;
-    problem << "must be a number from " << least << " to " << most << ", got '" << text << "'";
-    return problem.str();
-  };
-  return CLI::Validator(check, "");
-}
+CLI::Validator number_in(double least, double most) { return in_bounds("number", least, most); }
+CLI::Validator whole_in(int64_t least, int64_t most) { return in_bounds("whole number", least, most); }
 
 void add_common(CLI::App& command, CommonOptions& options) {
   command.add_option("--device", options.device, "auto, cpu or cuda[:N]")->capture_default_str();
   command.add_option("--threads", options.threads, "CPU threads; 0: all cores this process may use")
       ->capture_default_str()
-      ->check(CLI::Range(0, 4096));
+      ->check(whole_in(0, 4096));
   command.add_option("--seed", options.seed, "seed of everything random")
       ->capture_default_str()
-      ->check(CLI::Validator(check_seed, ""));
+      ->check(in_bounds<uint64_t>("whole number", 0, UINT64_MAX));
   command.add_option("--config", options.config, "TOML file of options, named like the flags; flags win");
   command.add_flag("--quiet", options.quiet, "no progress and no log, only results and errors");
 }

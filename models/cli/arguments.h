@@ -23,8 +23,9 @@ struct CommonOptions {
   std::string config;  // read by merge_option_file; the parser only has to know the flag
 };
 
-/// Accepts numbers from least to most. NaN is none.
+/// Accepts numbers from least to most. NaN is none, and nothing is rounded, wrapped or cut to fit.
 CLI::Validator number_in(double least, double most);
+CLI::Validator whole_in(int64_t least, int64_t most);
 
 void add_common(CLI::App& command, CommonOptions& options);
 /// Sets the number of threads and returns the device. Throws UsageError when there is no such device, Error when it cannot

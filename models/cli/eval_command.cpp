@@ -90,8 +90,8 @@ Command add_eval(CLI::App& app) {
   c->add_option("--split", a->split, "evaluate the test part of this split, as in train");
   c->add_option("--fold", a->fold, "i/k: evaluate the i-th of k stratified parts");
   c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: as in training, else the model's most")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
-  c->add_option("--batch-tokens", a->batch_tokens, "tokens a batch")->capture_default_str()->check(CLI::PositiveNumber);
+      ->check(whole_in(2, int64_t{1} << 24));
+  c->add_option("--batch-tokens", a->batch_tokens, "tokens a batch")->capture_default_str()->check(whole_in(1, int64_t{1} << 40));
   c->add_option("--dtype", a->dtype, "fp32, bf16 or auto")
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16", "auto"}));

@@ -107,7 +107,7 @@ Command add_predict(CLI::App& app) {
   c->add_option("files", a->files, "files of lines; - or none: stdin");
   c->add_flag("--jsonl", a->jsonl, "lines are {\"text\": ...}; answers {\"label\", \"score\", \"logits\"}");
   c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: the model's most")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+      ->check(whole_in(2, int64_t{1} << 24));
   add_common(*c, a->common);
   c->footer("Example: echo 'A wonderful film.' | tern predict runs/distilbert-20250131-120000");
   return [a] { return predict(*a); };

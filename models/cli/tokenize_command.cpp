@@ -97,7 +97,7 @@ Command add_tokenize(CLI::App& app) {
   c->add_flag("--cased", a->cased, "keep case and accents");
   c->add_flag("--jsonl", a->jsonl, "lines are {\"text\": ...}; answers {\"ids\": [...]}");
   c->add_option("--max-length", a->max_length, "cut to this many tokens, special ones included")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 40));
+      ->check(whole_in(2, int64_t{1} << 40));
   add_common(*c, a->common);
   c->footer("Example: echo 'Hello, world' | tern tokenize --special");
   return [a] { return tokenize(*a); };

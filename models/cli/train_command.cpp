@@ -45,9 +45,9 @@ void add_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--preset", a.preset, "tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); default: tiny");
   c.add_option("--init", a.init, "model folder to start from (config.json, model.safetensors, vocab.txt)");
   c.add_option("--epochs", a.epochs, "passes over the training rows; default: 3 with --init or --preset base, otherwise by the size of the set, 2 to 10")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
-  c.add_option("--max-steps", a.max_steps, "stop after this many steps")->check(CLI::PositiveNumber);
-  c.add_option("--lr", a.lr, "learning rate; default: 5e-5 with --init or --preset base, otherwise 1e-3")
+      ->check(whole_in(1, 1000000));
+  c.add_option("--max-steps", a.max_steps, "stop after this many steps")->check(whole_in(1, int64_t{1} << 40));
+  c.add_option("--lr", a.lr, "learning rate; default: 5e-5 with --init or --preset base, otherwise 5e-4")
       ->check(number_in(0, kMost));
   c.add_option("--optimizer", a.optimizer, "adamw, adam or sgd")->capture_default_str();
   c.add_option("--weight-decay", a.weight_decay, "of matrices, not of biases and norms")
@@ -65,16 +65,16 @@ void add_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--dtype", a.dtype, "fp32, bf16 (mixed precision) or auto: bf16 where the CPU multiplies it")
       ->capture_default_str();
   c.add_option("--max-length", a.max_length, "tokens a text is cut to; default: 512, at most what the model takes")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+      ->check(whole_in(2, int64_t{1} << 24));
   c.add_option("--batch-tokens", a.batch_tokens,
                "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 40));
+      ->check(whole_in(2, int64_t{1} << 40));
   c.add_option("--batch-size", a.batch_size, "sequences a step, padded to the longest, instead of packing")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
+      ->check(whole_in(1, 1000000));
   c.add_flag("--no-shuffle", a.no_shuffle, "keep the rows in their order");
   c.add_option("--workers", a.workers, "threads that make batches; the batches do not depend on it")
       ->capture_default_str()
-      ->check(CLI::Range(0, 256));
+      ->check(whole_in(0, 256));
   add_common(c, a.common);
   c.footer(kExamples);
 }
@@ -223,6 +223,10 @@ class TextRun {
     }
     if (a_.epochs == 0)
       a_.epochs = !from_scratch_small() ? 3 : train_tokens >= 4'000'000 ? 2 : train_tokens >= 500'000 ? 4 : 10;
+    if (a_.max_steps > 0) a_.epochs = std::min(a_.epochs, a_.max_steps);  // an epoch has a step at least
+    const int64_t plan_bytes = a_.epochs * static_cast<int64_t>(split_.train.size() * sizeof(int32_t));
+    TERN_CHECK(plan_bytes <= available_system_memory() / 2, "--epochs: the plan of ", a_.epochs, " epochs takes ",
+               plan_bytes >> 20, " MiB, more than half of the memory left; give fewer, or --max-steps");
     if (std::isnan(a_.lr)) a_.lr = from_scratch_small() ? 5e-4 : 5e-5;
   }
 
