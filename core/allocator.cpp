@@ -1,6 +1,8 @@
 #include "tern/core/allocator.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -70,6 +72,17 @@ int64_t available_in_cgroup() {
   return std::max<int64_t>(limit - used + cache, 0);
 }
 
+/// What a limit of the address space (ulimit -v) leaves. Some of it is kept back: oneDNN crashes when it cannot map
+/// pages for the code that it generates.
+int64_t available_addresses() {
+  constexpr int64_t kKeptBack = int64_t{64} << 20;
+  rlimit limits{};
+  if (getrlimit(RLIMIT_AS, &limits) != 0 || limits.rlim_cur == RLIM_INFINITY) return INT64_MAX;
+  const int64_t pages = read_number("/proc/self/statm");  // the first number: the whole address space
+  if (pages < 0) return INT64_MAX;
+  return std::max<int64_t>(static_cast<int64_t>(limits.rlim_cur) - pages * sysconf(_SC_PAGESIZE) - kKeptBack, 0);
+}
+
 }  // namespace
 
 int64_t available_system_memory() {
@@ -78,7 +91,7 @@ int64_t available_system_memory() {
   std::string key, unit;
   for (int64_t value; file >> key >> value; std::getline(file, unit))
     if (key == "MemAvailable:") available = value * 1024;
-  return std::min(available, available_in_cgroup());
+  return std::min({available, available_in_cgroup(), available_addresses()});
 }
 
 AllocationTag::AllocationTag(const char* name) : previous_(current_tag) { current_tag = name; }

@@ -81,7 +81,7 @@ class CachingAllocator {
 
 /// The allocator of a device, made at first use and never destroyed (tensors in static storage may outlive main).
 CachingAllocator& allocator(Device device);
-/// Memory this process may still take: MemAvailable and the cgroup's limit.
+/// Memory this process may still take: MemAvailable, the cgroup's limit and the address space's.
 int64_t available_system_memory();
 
 /// Names the op on whose behalf this thread allocates, for out-of-memory reports. `name` must be a literal.

@@ -21,8 +21,8 @@ CastPolicy cast_policy(const char* op);
 bool autocast_enabled(Device device);
 DType autocast_active_dtype(Device device);
 
-/// Enables (or, with float32, disables) autocast for a device in a scope. Regions nest; the weight cache lives until the
-/// outermost region ends.
+/// Enables (or, with float32, disables) autocast for a device in a scope. Regions nest; the weight cache lives until
+/// the outermost region ends.
 class Autocast {
  public:
   Autocast(Device device, DType dtype);

@@ -39,7 +39,7 @@ template <class... Parts>
 
 /// Throws tern::Error with the streamed parts when the condition is false; the parts are only evaluated then.
 /// A macro because a function would evaluate the message on every successful check.
-#define TERN_CHECK(condition, ...)                \
-  do {                                            \
-    if (!(condition)) ::tern::fail(__VA_ARGS__);  \
+#define TERN_CHECK(condition, ...)               \
+  do {                                           \
+    if (!(condition)) ::tern::fail(__VA_ARGS__); \
   } while (false)

@@ -52,7 +52,8 @@ void load_state(const StateView& target, const StateView& source, const LoadOpti
     TERN_CHECK(found->second.defined(), "load_state: the tensor given for ", entry.name, " is undefined");
     if (found->second.shape() != entry.tensor.shape())
       append(shapes, entry.name + " is " + found->second.shape().str() + ", expected " + entry.tensor.shape().str());
-    else copies.emplace_back(entry.tensor, found->second);
+    else
+      copies.emplace_back(entry.tensor, found->second);
     given.erase(found);
   }
   for (const auto& [name, tensor] : given) append(unexpected, name);

@@ -11,8 +11,10 @@ Storage::Storage(void* data, int64_t bytes, Device device, std::function<void()>
     : data_(data), bytes_(bytes), device_(device), release_(std::move(release)) {}
 
 Storage::~Storage() {
-  if (owned_) allocator(device_).release(data_);
-  else if (release_) release_();
+  if (owned_)
+    allocator(device_).release(data_);
+  else if (release_)
+    release_();
 }
 
 }  // namespace tern

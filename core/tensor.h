@@ -1,8 +1,8 @@
 #pragma once
 // Tensor: a cheap handle to shape, strides, dtype, device, storage and autograd record.
 //
-// Copying a Tensor copies the handle. Views (transpose, slice, ...) share storage and version counter. There is no global
-// default device or dtype: factories take options whose defaults are float32 on the CPU.
+// Copying a Tensor copies the handle. Views (transpose, slice, ...) share storage and version counter. There is no
+// global default device or dtype: factories take options whose defaults are float32 on the CPU.
 //
 // Threads: different tensors may be used on different threads; one tensor must not be written while another thread uses
 // it. Gradient mode, autocast and the default generator are per thread.
@@ -127,8 +127,9 @@ class Tensor {
   void retain_grad();
   /// Shares storage, has no history.
   Tensor detach() const;
-  /// Accumulates d(this)/d(leaf) into every leaf. `gradient` may be left out for a one-element tensor. With create_graph
-  /// a leaf's grad() holds a graph that holds the leaf: set_grad({}) frees both (grad() in engine.h makes no such cycle).
+  /// Accumulates d(this)/d(leaf) into every leaf. `gradient` may be left out for a one-element tensor. With
+  /// create_graph a leaf's grad() holds a graph that holds the leaf: set_grad({}) frees both (grad() in engine.h makes
+  /// no such cycle).
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
   /// Runs on the gradient of this tensor before it is accumulated or passed on; may return a replacement (same shape)
   /// or an undefined tensor. The returned number removes it.
@@ -165,13 +166,15 @@ Tensor rand(const Shape& shape, Generator& generator, const TensorOptions& optio
 Tensor randn(const Shape& shape, Generator& generator, const TensorOptions& options = {});
 /// Copies values; their number must be the shape's.
 template <class T>
-Tensor from_vector(const std::vector<T>& values, const Shape& shape, const TensorOptions& options = {.dtype = dtype_of<T>()});
+Tensor from_vector(const std::vector<T>& values, const Shape& shape,
+                   const TensorOptions& options = {.dtype = dtype_of<T>()});
 /// A one-dimensional tensor of the values: tensor({1., 2.}).
 Tensor tensor(const std::vector<double>& values, const TensorOptions& options = {});
 /// Wraps memory without a copy. It must stay valid until `release` runs; on the CPU only.
 Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release = {});
 /// A tensor over existing storage, checked to lie inside it.
-Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides, DType dtype);
+Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides,
+                    DType dtype);
 
 /// Prints values as PyTorch does: edges only above 1,000 elements.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);

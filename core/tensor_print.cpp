@@ -37,11 +37,16 @@ class NumberFormat {
   std::string raw(double value) const {
     char buffer[64];
     if (dtype_ == DType::kBool) return value != 0 ? "true" : "false";
-    if (!is_floating(dtype_)) std::snprintf(buffer, sizeof buffer, "%.0f", value);
-    else if (std::isnan(value)) return "nan";
-    else if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-    else if (scientific_) std::snprintf(buffer, sizeof buffer, "%.4e", value);
-    else std::snprintf(buffer, sizeof buffer, whole_ ? "%.0f." : "%.4f", value);
+    if (!is_floating(dtype_))
+      std::snprintf(buffer, sizeof buffer, "%.0f", value);
+    else if (std::isnan(value))
+      return "nan";
+    else if (std::isinf(value))
+      return value > 0 ? "inf" : "-inf";
+    else if (scientific_)
+      std::snprintf(buffer, sizeof buffer, "%.4e", value);
+    else
+      std::snprintf(buffer, sizeof buffer, whole_ ? "%.0f." : "%.4f", value);
     return buffer;
   }
 
@@ -84,12 +89,17 @@ void print(std::ostream& out, const Shape& shape, int d, bool summarize, const N
     const bool last_dimension = d + 1 == shape.dims();
     if (!first) {
       out << ',';
-      if (last_dimension) out << ' ';
-      else out << std::string(static_cast<size_t>(shape.dims() - d - 1), '\n') << std::string(static_cast<size_t>(indent + 1), ' ');
+      if (last_dimension)
+        out << ' ';
+      else
+        out << std::string(static_cast<size_t>(shape.dims() - d - 1), '\n')
+            << std::string(static_cast<size_t>(indent + 1), ' ');
     }
     first = false;
-    if (i < 0) out << "...";
-    else print(out, shape, d + 1, summarize, format, value, indent + 1);
+    if (i < 0)
+      out << "...";
+    else
+      print(out, shape, d + 1, summarize, format, value, indent + 1);
   }
   out << ']';
 }

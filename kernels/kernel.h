@@ -96,11 +96,19 @@ class Kernel<Result(Stream, Args...)> {
 
 /// Declares a kernel for every CPU level and for CUDA. A macro because it declares five functions of one signature.
 /// The first parameter must be a Stream. Use inside namespace tern::kernels.
-#define TERN_KERNEL(Result, name, ...)                                                             \
-  namespace cpu_v2 { TERN_ENTRY_POINT Result name(__VA_ARGS__); }                                  \
-  namespace cpu_v3 { TERN_ENTRY_POINT Result name(__VA_ARGS__); }                                  \
-  namespace cpu_v4 { TERN_ENTRY_POINT Result name(__VA_ARGS__); }                                  \
-  namespace cuda { Result name(__VA_ARGS__); }                                                     \
-  inline constexpr Kernel<Result(__VA_ARGS__)> name {                                              \
-    TERN_CPU_V2(name), TERN_CPU_V3(name), TERN_CPU_V4(name), TERN_CUDA_KERNEL(name)                \
+#define TERN_KERNEL(Result, name, ...)                                              \
+  namespace cpu_v2 {                                                                \
+  TERN_ENTRY_POINT Result name(__VA_ARGS__);                                        \
+  }                                                                                 \
+  namespace cpu_v3 {                                                                \
+  TERN_ENTRY_POINT Result name(__VA_ARGS__);                                        \
+  }                                                                                 \
+  namespace cpu_v4 {                                                                \
+  TERN_ENTRY_POINT Result name(__VA_ARGS__);                                        \
+  }                                                                                 \
+  namespace cuda {                                                                  \
+  Result name(__VA_ARGS__);                                                         \
+  }                                                                                 \
+  inline constexpr Kernel<Result(__VA_ARGS__)> name {                               \
+    TERN_CPU_V2(name), TERN_CPU_V3(name), TERN_CPU_V4(name), TERN_CUDA_KERNEL(name) \
   }

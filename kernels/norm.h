@@ -7,9 +7,9 @@
 namespace tern::kernels {
 
 /// z = residual + dropout(x);  y = (z - mean(z)) * rstd * gamma + beta over the last dimension, one pass over memory.
-/// x, residual, z, y: contiguous [rows, cols] of one dtype. residual may be absent (z = dropout(x)). z may be absent when
-/// backward does not need it or when it would equal x. gamma, beta: [cols] of x's dtype or fp32; either may be absent.
-/// mean, rstd: [rows], fp32 (fp64 for fp64 x); rstd = 1 / sqrt(biased variance + eps), two-pass in fp32.
+/// x, residual, z, y: contiguous [rows, cols] of one dtype. residual may be absent (z = dropout(x)). z may be absent
+/// when backward does not need it or when it would equal x. gamma, beta: [cols] of x's dtype or fp32; either may be
+/// absent. mean, rstd: [rows], fp32 (fp64 for fp64 x); rstd = 1 / sqrt(biased variance + eps), two-pass in fp32.
 /// row_keys: absent or int64 [rows] (see random.h). rows == 0 is legal.
 TERN_KERNEL(void, layer_norm_forward, Stream stream, ConstView x, ConstView residual, ConstView gamma, ConstView beta,
             double eps, Dropout dropout, ConstView row_keys, View z, View y, View mean, View rstd);

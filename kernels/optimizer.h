@@ -19,13 +19,14 @@ struct OptimizerTensor {
   int64_t size = 0;
   DType weight_dtype = DType::kFloat32;
   DType gradient_dtype = DType::kFloat32;
-  int32_t group = 0;       // index into the groups
+  int32_t group = 0;  // index into the groups
 };
 
-/// Hyper-parameters of one group. Adam and AdamW: PyTorch's formulas and order of operations (torch.optim.AdamW, fused).
+/// Hyper-parameters of one group. Adam and AdamW: PyTorch's formulas and order of operations (torch.optim.AdamW,
+/// fused).
 struct AdamGroup {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  bool decoupled = true;   // AdamW: w *= 1 - lr * decay; otherwise decay is added to the gradient (Adam, L2)
+  bool decoupled = true;  // AdamW: w *= 1 - lr * decay; otherwise decay is added to the gradient (Adam, L2)
   bool amsgrad = false;
   bool maximize = false;
 };
@@ -37,11 +38,11 @@ struct SgdGroup {
 
 /// What holds for the whole update. Everything that a captured step changes lives in device memory.
 struct OptimizerStep {
-  int64_t* step = nullptr;                    // device; the count of updates done, incremented here unless skipped
-  const GradientNorm* norm = nullptr;         // device; null: no clipping and no skip
-  double max_norm = 0;                        // > 0: gradients are scaled by min(1, max_norm / (norm + 1e-6))
-  const float* inverse_scale = nullptr;       // device; loss scaler's 1/scale, null: 1
-  bool skip_non_finite = true;                // leave everything unchanged when norm->non_finite is set
+  int64_t* step = nullptr;               // device; the count of updates done, incremented here unless skipped
+  const GradientNorm* norm = nullptr;    // device; null: no clipping and no skip
+  double max_norm = 0;                   // > 0: gradients are scaled by min(1, max_norm / (norm + 1e-6))
+  const float* inverse_scale = nullptr;  // device; loss scaler's 1/scale, null: 1
+  bool skip_non_finite = true;           // leave everything unchanged when norm->non_finite is set
 };
 
 /// Update all tensors. SGD sets the momentum buffer to the gradient when *step is 0, as PyTorch does.

@@ -1,13 +1,14 @@
 #pragma once
-// Threads on the CPU. Work is cut into blocks whose size does not depend on the number of threads, so neither do results.
+// Threads on the CPU. Work is cut into blocks whose size does not depend on the number of threads, so neither do
+// results.
 
 #include <cstdint>
 
 namespace tern::kernels {
 
-/// Runs body(context, block) for every block in [0, blocks), each once, on up to num_threads() threads; returns when all
-/// are done. Nested calls run on the calling thread. Implemented on OpenMP (whose threads oneDNN shares); in builds for
-/// the thread sanitizer on a plain pool of std::thread. body must not throw.
+/// Runs body(context, block) for every block in [0, blocks), each once, on up to num_threads() threads; returns when
+/// all are done. Nested calls run on the calling thread. Implemented on OpenMP (whose threads oneDNN shares); in builds
+/// for the thread sanitizer on a plain pool of std::thread. body must not throw.
 __attribute__((visibility("default"))) void run_blocks(void (*body)(void* context, int64_t block), void* context,
                                                        int64_t blocks);
 

@@ -46,10 +46,10 @@ TERN_HD inline Philox4 philox(uint64_t key, uint64_t row, uint32_t lane, uint32_
 TERN_HD inline float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 // Dropout. Element (row, lane, column) is kept when its 16-bit random number is at least dropout_threshold(p). The
-// numbers of columns 8b .. 8b+7 are the eight halves of philox(key, row, lane, b): column 8b + j takes word j / 2, the low
-// half when j is even. `row` is the row's index, or its entry in a row-key tensor (data set index and position, which
-// makes a packed batch draw the masks of the padded one). `lane` is the head in attention and 0 elsewhere; `column` is
-// the feature, or the key's position within its sequence in attention.
+// numbers of columns 8b .. 8b+7 are the eight halves of philox(key, row, lane, b): column 8b + j takes word j / 2, the
+// low half when j is even. `row` is the row's index, or its entry in a row-key tensor (data set index and position,
+// which makes a packed batch draw the masks of the padded one). `lane` is the head in attention and 0 elsewhere;
+// `column` is the feature, or the key's position within its sequence in attention.
 
 /// p = 0.1 gives 6554 / 65536. p of 1 (drop all) is handled by the callers: no threshold of 16 bits drops everything.
 TERN_HD inline uint32_t dropout_threshold(double p) { return static_cast<uint32_t>(p * 65536.0 + 0.5); }

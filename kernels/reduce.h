@@ -25,9 +25,9 @@ TERN_KERNEL(void, column_sum, Stream stream, ConstView x, bool accumulate, void*
 
 /// What norm_and_check found, in device memory.
 struct GradientNorm {
-  double sum_of_squares;   // over all tensors, in fp64 from fp32 (or fp64) partial sums of fixed blocks
-  int32_t non_finite;      // 1 when any element is infinite or NaN
-  int32_t first_bad;       // index of the first tensor that has one, or -1
+  double sum_of_squares;  // over all tensors, in fp64 from fp32 (or fp64) partial sums of fixed blocks
+  int32_t non_finite;     // 1 when any element is infinite or NaN
+  int32_t first_bad;      // index of the first tensor that has one, or -1
 };
 /// Bytes of workspace for gradient_norm over `elements` elements in `count` tensors.
 TERN_KERNEL(int64_t, gradient_norm_workspace, Stream stream, int64_t elements, int64_t count);

@@ -83,13 +83,20 @@ constexpr bool is_low_precision(DType dtype) { return dtype == DType::kBFloat16 
 /// The DType of a C++ type.
 template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
-  else if constexpr (std::is_same_v<T, float>) return DType::kFloat32;
-  else if constexpr (std::is_same_v<T, BFloat16>) return DType::kBFloat16;
-  else if constexpr (std::is_same_v<T, Float16>) return DType::kFloat16;
-  else if constexpr (std::is_same_v<T, int64_t>) return DType::kInt64;
-  else if constexpr (std::is_same_v<T, int32_t>) return DType::kInt32;
-  else if constexpr (std::is_same_v<T, uint8_t>) return DType::kUInt8;
+  if constexpr (std::is_same_v<T, double>)
+    return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::kFloat32;
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return DType::kBFloat16;
+  else if constexpr (std::is_same_v<T, Float16>)
+    return DType::kFloat16;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return DType::kInt64;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return DType::kInt32;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return DType::kUInt8;
   else {
     static_assert(std::is_same_v<T, bool>, "no DType stores this type");
     return DType::kBool;
@@ -105,10 +112,14 @@ using ComputeType = std::conditional_t<std::is_same_v<T, BFloat16> || std::is_sa
 template <class F>
 decltype(auto) dispatch_float(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kFloat64: return f.template operator()<double>();
-    case DType::kBFloat16: return f.template operator()<BFloat16>();
-    case DType::kFloat16: return f.template operator()<Float16>();
-    default: return f.template operator()<float>();
+    case DType::kFloat64:
+      return f.template operator()<double>();
+    case DType::kBFloat16:
+      return f.template operator()<BFloat16>();
+    case DType::kFloat16:
+      return f.template operator()<Float16>();
+    default:
+      return f.template operator()<float>();
   }
 }
 
@@ -116,11 +127,16 @@ decltype(auto) dispatch_float(DType dtype, F&& f) {
 template <class F>
 decltype(auto) dispatch_any(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kInt64: return f.template operator()<int64_t>();
-    case DType::kInt32: return f.template operator()<int32_t>();
-    case DType::kUInt8: return f.template operator()<uint8_t>();
-    case DType::kBool: return f.template operator()<bool>();
-    default: return dispatch_float(dtype, static_cast<F&&>(f));
+    case DType::kInt64:
+      return f.template operator()<int64_t>();
+    case DType::kInt32:
+      return f.template operator()<int32_t>();
+    case DType::kUInt8:
+      return f.template operator()<uint8_t>();
+    case DType::kBool:
+      return f.template operator()<bool>();
+    default:
+      return dispatch_float(dtype, static_cast<F&&>(f));
   }
 }
 

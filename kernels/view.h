@@ -28,16 +28,18 @@ struct BasicView {
     }
   }
   template <class Other>
-    requires std::is_const_v<Void> && (!std::is_const_v<Other>)
-  BasicView(const BasicView<Other>& other)  // NOLINT(google-explicit-constructor): a mutable view serves as a const one
+  requires std::is_const_v<Void> &&(!std::is_const_v<Other>)BasicView(
+      const BasicView<Other>& other)  // NOLINT(google-explicit-constructor): a mutable view serves as a const one
       : BasicView(other.data, other.dtype, other.dims, other.shape, other.strides) {}
 
   explicit operator bool() const { return data != nullptr; }
 
   template <class T>
   auto* as() const {
-    if constexpr (std::is_const_v<Void>) return static_cast<const T*>(data);
-    else return static_cast<T*>(data);
+    if constexpr (std::is_const_v<Void>)
+      return static_cast<const T*>(data);
+    else
+      return static_cast<T*>(data);
   }
 
   int64_t numel() const {

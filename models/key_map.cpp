@@ -95,9 +95,12 @@ StateView from_public(const KeyMap& map, const StateView& own, const StateView& 
         if (!optional) problems.missing(name);
         continue;
       }
-      if (!is_floating(found->second.dtype())) problems.wrong(name + " is " + name_of(found->second.dtype()));
-      else if (found->second.shape() == shape) pieces.push_back(found->second.detach());
-      else if (!optional) problems.wrong(name + " is " + found->second.shape().str() + ", expected " + shape.str());
+      if (!is_floating(found->second.dtype()))
+        problems.wrong(name + " is " + name_of(found->second.dtype()));
+      else if (found->second.shape() == shape)
+        pieces.push_back(found->second.detach());
+      else if (!optional)
+        problems.wrong(name + " is " + found->second.shape().str() + ", expected " + shape.str());
       left.erase(found);
     }
     if (pieces.size() == names.size()) result.push_back({wanted.name, pieces.size() == 1 ? pieces[0] : cat(pieces, 0)});

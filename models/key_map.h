@@ -9,8 +9,8 @@
 
 namespace tern::models {
 
-/// One of Tern's tensors and its public counterparts. A '*' stands for the same number on both sides. Several public names
-/// are concatenated along the first dimension when loading and split, evenly, when saving.
+/// One of Tern's tensors and its public counterparts. A '*' stands for the same number on both sides. Several public
+/// names are concatenated along the first dimension when loading and split, evenly, when saving.
 struct KeyRule {
   std::string own;
   std::vector<std::string> others;
@@ -28,8 +28,8 @@ struct FromPublicOptions {
   std::vector<std::string> ignored_prefixes;
 };
 
-/// The tensors of a public file under Tern's names. `own` tells which are wanted and their shapes. All missing, unexpected
-/// and mis-shaped tensors are listed in one Error, under their public names.
+/// The tensors of a public file under Tern's names. `own` tells which are wanted and their shapes. All missing,
+/// unexpected and mis-shaped tensors are listed in one Error, under their public names.
 StateView from_public(const KeyMap& map, const StateView& own, const StateView& given, const std::string& source,
                       const FromPublicOptions& options = {});
 

@@ -4,10 +4,6 @@ set(TERN_SANITIZE_TESTS
     kernels_embedding_test
     kernels_norm_test
     kernels_reduce_test
-    core_allocator_test
-    core_autograd_test
-    core_custom_op_test
-    core_safetensors_test
     core_tensor_test
     data_archive_test
     data_delimited_test

@@ -21,8 +21,6 @@ GOALS = {  # row: (goal, at least), as ratios Tern / PyTorch in the same run
     "train-base-8x128": (1.05, 1.0), "train-base-4x512": (1.4, 1.2), "train-small-16x256": (1.8, 1.4),
     "train-tiny-32x256": (2.5, 1.8), "infer-base-8x128": (1.2, 1.2), "infer-tiny-32x256": (1.5, 1.5),
     "imdb-tiny": (2.0, 2.0), "imdb-small": (2.0, 2.0), "tokenizer": (8.0, 8.0)}
-
-
 WHOLE = "tern_full_last_layer"  # Tern without leaving out the rows of the last layer that the classifier does not read
 
 
@@ -143,8 +141,8 @@ def save(folder, about, lines, results):
             f"{' with uncommitted changes' if about['uncommitted'] else ''}; "
             f"{', '.join(f'{k} {v}' for k, v in about['versions'].items())}; "
             f"torch.mm fp32 {'-' if gemm is None else f'{gemm:.0f}'} GFLOP/s; load before {about['load_before']:.1f}.\n"
-            f"fp32, median of {about['rounds']} rounds of {about['seconds']:g} s in turn; real tokens a second. "Whole last layer": "
-            "with --full-last-layer (see bench/compare/README.md).\n\n")
+            f"fp32, median of {about['rounds']} rounds of {about['seconds']:g} s in turn; real tokens a second. "
+            "Whole last layer: with --full-last-layer (see bench/compare/README.md).\n\n")
     stem.with_suffix(".md").write_text(text + show(lines))
     return stem
 

@@ -14,9 +14,9 @@ void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gra
 
 struct GradOptions {
   std::vector<Tensor> gradients = {};  // of the outputs; as in backward()
-  bool retain_graph = false;      // implied by create_graph
-  bool create_graph = false;      // the result can be differentiated again
-  bool allow_unused = false;      // an input that does not matter gives an undefined tensor instead of an error
+  bool retain_graph = false;           // implied by create_graph
+  bool create_graph = false;           // the result can be differentiated again
+  bool allow_unused = false;           // an input that does not matter gives an undefined tensor instead of an error
 };
 /// d(sum of outputs)/d(inputs), without touching any grad().
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,

@@ -31,9 +31,9 @@ void compare(const char* order, const Objective& objective, const std::vector<Te
              const std::vector<size_t>& checked, const std::vector<Tensor>& analytic, const GradcheckOptions& options) {
   for (size_t k = 0; k < checked.size(); ++k) {
     const size_t i = checked[k];
-    const std::vector<double> got =
-        analytic[k].defined() ? analytic[k].to_vector<double>()
-                              : std::vector<double>(static_cast<size_t>(inputs[i].numel()), 0.0);
+    const std::vector<double> got = analytic[k].defined()
+                                        ? analytic[k].to_vector<double>()
+                                        : std::vector<double>(static_cast<size_t>(inputs[i].numel()), 0.0);
     const std::vector<Tensor> moved = fresh_leaves(inputs);
     double* values = moved[i].data<double>();
     for (int64_t e = 0; e < moved[i].numel(); ++e) {
@@ -46,8 +46,8 @@ void compare(const char* order, const Objective& objective, const std::vector<Te
       const double expected = (above - below) / (2 * options.eps);
       const double error = std::abs(got[static_cast<size_t>(e)] - expected);
       // Written so that a NaN on either side fails.
-      TERN_CHECK(error <= options.atol + options.rtol * std::abs(expected), "gradcheck: ", order, " gradient of input ", i,
-                 " at element ", e, " is ", got[static_cast<size_t>(e)], ", finite differences give ", expected);
+      TERN_CHECK(error <= options.atol + options.rtol * std::abs(expected), "gradcheck: ", order, " gradient of input ",
+                 i, " at element ", e, " is ", got[static_cast<size_t>(e)], ", finite differences give ", expected);
     }
   }
 }
@@ -75,8 +75,8 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
   };
 
   const std::vector<Tensor> leaves = fresh_leaves(inputs);
-  compare("first", projected, inputs, checked,
-          grad({projected(leaves)}, pick(leaves), {.allow_unused = true}), options);
+  compare("first", projected, inputs, checked, grad({projected(leaves)}, pick(leaves), {.allow_unused = true}),
+          options);
   if (!options.second) return;
 
   // The gradient's own gradient: project the first gradients on random weights as well.

@@ -9,16 +9,16 @@
 namespace tern {
 
 struct GradcheckOptions {
-  double eps = 1e-6;    // central differences of this step
+  double eps = 1e-6;  // central differences of this step
   double atol = 1e-6;
   double rtol = 1e-4;
   bool second = false;  // also check the gradient of the gradient
   uint64_t seed = 0;    // of the random projection of non-scalar outputs
 };
 
-/// Compares backward's gradients of fn(inputs) with central differences for every element of every input that requires a
-/// gradient; non-scalar outputs are projected on random weights. inputs are fp64 leaves. fn must be deterministic (use a
-/// freshly seeded Generator inside). Throws Error naming input, element, both values. NaN never passes.
+/// Compares backward's gradients of fn(inputs) with central differences for every element of every input that requires
+/// a gradient; non-scalar outputs are projected on random weights. inputs are fp64 leaves. fn must be deterministic
+/// (use a freshly seeded Generator inside). Throws Error naming input, element, both values. NaN never passes.
 void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, const std::vector<Tensor>& inputs,
                const GradcheckOptions& options = {});
 

@@ -48,7 +48,8 @@ class TemporaryFile {
     const int descriptor = descriptor_;
     descriptor_ = -1;
     TERN_CHECK(close(descriptor) == 0, target_, ": cannot be written: ", std::strerror(errno));
-    TERN_CHECK(std::rename(name_.c_str(), target_.c_str()) == 0, target_, ": cannot be replaced: ", std::strerror(errno));
+    TERN_CHECK(std::rename(name_.c_str(), target_.c_str()) == 0, target_,
+               ": cannot be replaced: ", std::strerror(errno));
     kept_ = true;
     sync_folder();
   }

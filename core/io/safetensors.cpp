@@ -67,13 +67,16 @@ Json parse_header(const std::string& path, const char* text, uint64_t length) {
   int deepest = 0;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
     deepest = std::max(deepest, depth);
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    else if (event == Json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
+    if (event == Json::parse_event_t::object_start)
+      keys.emplace_back();
+    else if (event == Json::parse_event_t::object_end && !keys.empty())
+      keys.pop_back();
     else if (event == Json::parse_event_t::key && !keys.empty()) {
       const std::string key = value.get<std::string>();
       if (!keys.back().insert(key).second) repeated = key;
     }
-    return depth <= 4;  // deeper values are dropped: the format has none, and hostile nesting must not overflow the stack
+    return depth <=
+           4;  // deeper values are dropped: the format has none, and hostile nesting must not overflow the stack
   };
   Json header = Json::parse(text, text + length, watch, false);
   TERN_CHECK(!header.is_discarded() && header.is_object(), path, ": the header is not a JSON object");
@@ -97,13 +100,14 @@ uint64_t to_number(const std::string& path, const std::string& name, const Json&
 
 Entry parse_entry(const std::string& path, const std::string& name, const Json& value) {
   const auto member = [&](const char* key, bool array) -> const Json& {
-    TERN_CHECK(value.is_object() && value.contains(key) && (array ? value[key].is_array() : value[key].is_string()), path,
-               ": tensor '", name, "' has no valid \"", key, "\"");
+    TERN_CHECK(value.is_object() && value.contains(key) && (array ? value[key].is_array() : value[key].is_string()),
+               path, ": tensor '", name, "' has no valid \"", key, "\"");
     return value[key];
   };
   Entry entry{name, DType::kFloat32, {}, 0, 0};
   const std::string dtype = member("dtype", false).get<std::string>();
-  const auto known = std::find_if(std::begin(kNames), std::end(kNames), [&](const DTypeName& n) { return dtype == n.name; });
+  const auto known =
+      std::find_if(std::begin(kNames), std::end(kNames), [&](const DTypeName& n) { return dtype == n.name; });
   TERN_CHECK(known != std::end(kNames), path, ": tensor '", name, "' has dtype ", dtype,
              "; Tern reads F64, F32, BF16, F16, I64, I32, U8 and BOOL");
   entry.dtype = known->dtype;
@@ -136,8 +140,8 @@ void check_offsets(const std::string& path, const std::vector<Entry>& entries, u
   for (const Entry& entry : entries) {
     TERN_CHECK(entry.end <= bytes, path, ": tensor '", entry.name, "' ends at byte ", entry.end, " of ", bytes,
                " bytes of data: the file is truncated or damaged");
-    TERN_CHECK(entry.begin == next, path, ": tensor '", entry.name, "' begins at byte ", entry.begin, ", expected ", next,
-               entry.begin < next ? " (it overlaps another)" : " (there is a hole before it)");
+    TERN_CHECK(entry.begin == next, path, ": tensor '", entry.name, "' begins at byte ", entry.begin, ", expected ",
+               next, entry.begin < next ? " (it overlaps another)" : " (there is a hole before it)");
     next = entry.end;
   }
   TERN_CHECK(next == bytes, path, ": ", bytes - next, " bytes after the last tensor belong to none");
@@ -150,7 +154,8 @@ SafetensorsFile load_safetensors(const std::string& path) {
   TERN_CHECK(mapping->bytes() >= 8, path, ": ", mapping->bytes(), " bytes are too few for a safetensors file");
   uint64_t length = 0;
   std::memcpy(&length, mapping->data(), 8);
-  TERN_CHECK(length <= kMaxHeader, path, ": the header claims ", length, " bytes; at most ", kMaxHeader, " are allowed");
+  TERN_CHECK(length <= kMaxHeader, path, ": the header claims ", length, " bytes; at most ", kMaxHeader,
+             " are allowed");
   TERN_CHECK(length <= mapping->bytes() - 8, path, ": the header claims ", length, " bytes, the file has ",
              mapping->bytes() - 8, " after its length: truncated or not a safetensors file");
   const char* text = mapping->data() + 8;

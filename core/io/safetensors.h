@@ -17,13 +17,13 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 
-/// Opens a file. The tensors are views of the mapping: private to the process (writing to one does not change the file).
-/// Errors: cannot be opened, truncated, header longer than 100 MB or the file, bad JSON, duplicate names, unknown dtype,
-/// offsets that overlap, leave holes or lie outside, a size that does not fit dtype and shape.
+/// Opens a file. The tensors are views of the mapping: private to the process (writing to one does not change the
+/// file). Errors: cannot be opened, truncated, header longer than 100 MB or the file, bad JSON, duplicate names,
+/// unknown dtype, offsets that overlap, leave holes or lie outside, a size that does not fit dtype and shape.
 SafetensorsFile load_safetensors(const std::string& path);
 
-/// Writes to a temporary file beside `path`, fsyncs and renames: the old file stays whole until the new one is. Names must
-/// differ. Errors (no space, no permission) leave no temporary file.
+/// Writes to a temporary file beside `path`, fsyncs and renames: the old file stays whole until the new one is. Names
+/// must differ. Errors (no space, no permission) leave no temporary file.
 void save_safetensors(const StateView& tensors, const std::string& path,
                       const std::map<std::string, std::string>& metadata = {});
 

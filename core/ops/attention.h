@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// How sequences lie in the token dimension. offsets: int32 [sequences + 1], cumulative lengths (packed, or 0, S, 2S, ...
-/// for a padded batch); max_length is the longest. key_mask: uint8 or bool [tokens], 0 where a token is padding.
+/// How sequences lie in the token dimension. offsets: int32 [sequences + 1], cumulative lengths (packed, or 0, S, 2S,
+/// ... for a padded batch); max_length is the longest. key_mask: uint8 or bool [tokens], 0 where a token is padding.
 struct SequenceLayout {
   Tensor offsets;
   int64_t max_length = 0;
@@ -18,21 +18,21 @@ struct SequenceLayout {
 };
 
 struct AttentionOptions {
-  double scale = 0;          // 0: 1 / sqrt(head_dim)
+  double scale = 0;  // 0: 1 / sqrt(head_dim)
   bool causal = false;
-  int64_t window = -1;       // sliding window: keys at most this far away, on each side
-  double dropout = 0;        // of the probabilities
+  int64_t window = -1;  // sliding window: keys at most this far away, on each side
+  double dropout = 0;   // of the probabilities
   Generator* generator = nullptr;
-  Tensor bias = {};          // added to the scores: [sequences or 1, heads or 1, queries, keys]
+  Tensor bias = {};  // added to the scores: [sequences or 1, heads or 1, queries, keys]
 };
 
-/// Fused scaled dot-product attention; no score matrix in memory. q: [tokens, heads, head_dim], k, v: [tokens, kv_heads,
-/// head_dim]; result like q. Query and key sequences may differ (cross-attention).
+/// Fused scaled dot-product attention; no score matrix in memory. q: [tokens, heads, head_dim], k, v: [tokens,
+/// kv_heads, head_dim]; result like q. Query and key sequences may differ (cross-attention).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const SequenceLayout& query_layout,
                  const SequenceLayout& key_layout, const AttentionOptions& options = {});
 
-/// Self-attention on a fused projection qkv: [tokens, 3, heads, head_dim] (query, key, value); its gradient is written as
-/// one tensor. Result [tokens, heads * head_dim].
+/// Self-attention on a fused projection qkv: [tokens, 3, heads, head_dim] (query, key, value); its gradient is written
+/// as one tensor. Result [tokens, heads * head_dim].
 Tensor self_attention(const Tensor& qkv, const SequenceLayout& layout, const AttentionOptions& options = {});
 
 /// The layout of `batch` sequences of `length` tokens each, with an optional mask [batch, length].

@@ -5,9 +5,9 @@
 
 namespace tern {
 
-/// Dropout as an argument of an op. p in [0, 1]; 0 means none and draws nothing. Without a generator the thread's default
-/// is used. row_keys: undefined, or int64 with one entry per row (all dimensions but the last): rows with equal keys get
-/// equal masks, which makes a packed batch draw the masks of the padded one (kernels/random.h).
+/// Dropout as an argument of an op. p in [0, 1]; 0 means none and draws nothing. Without a generator the thread's
+/// default is used. row_keys: undefined, or int64 with one entry per row (all dimensions but the last): rows with equal
+/// keys get equal masks, which makes a packed batch draw the masks of the padded one (kernels/random.h).
 struct DropoutOptions {
   double p = 0;
   Generator* generator = nullptr;

@@ -25,7 +25,8 @@ struct Embedding final : Function<Embedding> {
     padding_index_ = padding_index;
     const Tensor y = empty({ids.numel(), weight.size(1)}, weight.options());
     const Tensor bad = zeros({2}, {DType::kInt64, weight.device()});
-    kernels::embedding_forward(current_stream(weight.device()), weight.view(), ids.view(), y.view(), bad.data<int64_t>());
+    kernels::embedding_forward(current_stream(weight.device()), weight.view(), ids.view(), y.view(),
+                               bad.data<int64_t>());
     const std::vector<int64_t> found = bad.to_vector<int64_t>();
     TERN_CHECK(found[0] == 0, "embedding: id ", ids[found[1]].item<int64_t>(), " at position ", found[1],
                " lies outside [0, ", weight.size(0), ") (", found[0], " such ids)");
@@ -66,8 +67,8 @@ struct Gather final : Function<Gather> {
 void check_index_range(const char* op, const Tensor& index, int64_t size) {
   int64_t range[2] = {0, -1};
   kernels::index_range(current_stream(index.device()), index.view(), range);
-  TERN_CHECK(range[1] < range[0] || (range[0] >= 0 && range[1] < size), op, ": index ", range[0] < 0 ? range[0] : range[1],
-             " lies outside [0, ", size, ")");
+  TERN_CHECK(range[1] < range[0] || (range[0] >= 0 && range[1] < size), op, ": index ",
+             range[0] < 0 ? range[0] : range[1], " lies outside [0, ", size, ")");
 }
 
 struct Cat final : Function<Cat> {
@@ -91,8 +92,8 @@ struct Cat final : Function<Cat> {
 
 Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding_index) {
   TERN_CHECK(weight.dim() == 2, "embedding: weight must be [count, width], got ", weight.shape());
-  TERN_CHECK(ids.dtype() == DType::kInt64 || ids.dtype() == DType::kInt32, "embedding: ids must be int64 or int32, got ",
-             ids.dtype());
+  TERN_CHECK(ids.dtype() == DType::kInt64 || ids.dtype() == DType::kInt32,
+             "embedding: ids must be int64 or int32, got ", ids.dtype());
   TERN_CHECK(weight.device() == ids.device(), "embedding: weight is on ", weight.device(), ", ids on ", ids.device());
   TERN_CHECK(padding_index >= -1 && padding_index < weight.size(0), "embedding: padding_index ", padding_index,
              " lies outside [0, ", weight.size(0), ")");
@@ -106,8 +107,8 @@ Tensor gather(const Tensor& x, int d, const Tensor& index) {
   TERN_CHECK(index.dtype() == DType::kInt64 && index.dim() == x.dim(), "gather: index must be int64 with ", x.dim(),
              " dimensions, got ", index.describe());
   for (int e = 0; e < x.dim(); ++e)
-    TERN_CHECK(e == i || index.shape()[e] <= x.shape()[e], "gather: index ", index.shape(), " is larger than x ", x.shape(),
-               " in dimension ", e);
+    TERN_CHECK(e == i || index.shape()[e] <= x.shape()[e], "gather: index ", index.shape(), " is larger than x ",
+               x.shape(), " in dimension ", e);
   check_index_range("gather", index, x.shape()[i]);
   return Gather::apply(x, index, i);
 }
@@ -134,8 +135,8 @@ Tensor cat(const std::vector<Tensor>& tensors, int d) {
   const int i = tensors[0].shape().wrap(d);
   DType dtype = tensors[0].dtype();
   for (const Tensor& x : tensors) {
-    TERN_CHECK(x.dim() == tensors[0].dim() && x.shape().with(i, 0) == tensors[0].shape().with(i, 0), "cat: ",
-               tensors[0].shape(), " and ", x.shape(), " differ outside dimension ", d);
+    TERN_CHECK(x.dim() == tensors[0].dim() && x.shape().with(i, 0) == tensors[0].shape().with(i, 0),
+               "cat: ", tensors[0].shape(), " and ", x.shape(), " differ outside dimension ", d);
     dtype = promote(dtype, x.dtype());
   }
   // Pairs of neighbours, so that every element is copied log(n) times at most.

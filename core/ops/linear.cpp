@@ -79,8 +79,8 @@ Tensor linear(const Tensor& input, const Tensor& weight_in, const Tensor& bias_i
   Tensor x = input, weight = weight_in, bias = bias_in;
   autocast_inputs("linear", {&x, &weight, &bias});
   TERN_CHECK(weight.dim() == 2, "linear: weight must be [out, in], got ", weight.shape());
-  TERN_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(1), "linear: x is ", x.shape(), ", expected [..., ", weight.size(1),
-             "] for weight ", weight.shape());
+  TERN_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(1), "linear: x is ", x.shape(), ", expected [..., ",
+             weight.size(1), "] for weight ", weight.shape());
   TERN_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear: bias is ",
              bias.defined() ? bias.shape() : Shape(), ", expected [", weight.size(0), "]");
   TERN_CHECK(x.dtype() == weight.dtype() && is_floating(x.dtype()), "linear: x is ", x.dtype(), " and weight ",

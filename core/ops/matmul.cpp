@@ -8,7 +8,8 @@
 namespace tern {
 namespace {
 
-/// A matrix as the gemm kernel takes it: the last dimension contiguous, with or without transposition; a copy otherwise.
+/// A matrix as the gemm kernel takes it: the last dimension contiguous, with or without transposition; a copy
+/// otherwise.
 struct Operand {
   Tensor tensor;  // [batch, rows, cols] after the transposition named by `transposed` is undone
   bool transposed = false;
@@ -63,11 +64,11 @@ Tensor with_batch(const Tensor& x, const Shape& batch) {
 
 Tensor matmul(const Tensor& first, const Tensor& second) {
   Tensor a = first, b = second;
-  TERN_CHECK(a.dim() >= 1 && b.dim() >= 1, "matmul: 0-dimensional inputs have no product of matrices: ", a.shape(), " and ",
-             b.shape());
+  TERN_CHECK(a.dim() >= 1 && b.dim() >= 1, "matmul: 0-dimensional inputs have no product of matrices: ", a.shape(),
+             " and ", b.shape());
   autocast_inputs("matmul", {&a, &b});
-  TERN_CHECK(a.dtype() == b.dtype() && is_floating(a.dtype()), "matmul: expected two tensors of one floating dtype, got ",
-             a.dtype(), " and ", b.dtype());
+  TERN_CHECK(a.dtype() == b.dtype() && is_floating(a.dtype()),
+             "matmul: expected two tensors of one floating dtype, got ", a.dtype(), " and ", b.dtype());
   TERN_CHECK(a.device() == b.device(), "matmul: inputs are on ", a.device(), " and ", b.device());
   const bool row = a.dim() == 1, column = b.dim() == 1;
   if (row) a = a.unsqueeze(0);
@@ -79,7 +80,8 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
     std::vector<int64_t> sizes = a.shape().vec();
     sizes.back() = b.size(1);
     const Tensor flat = a.reshape({1, a.numel() / std::max<int64_t>(a.size(-1), 1), a.size(-1)});
-    Tensor c = a.size(-1) > 0 ? BatchedMatmul::apply(flat, b.unsqueeze(0)).reshape(sizes) : zeros(Shape(sizes), a.options());
+    Tensor c =
+        a.size(-1) > 0 ? BatchedMatmul::apply(flat, b.unsqueeze(0)).reshape(sizes) : zeros(Shape(sizes), a.options());
     return column ? c.reshape(Shape(sizes).without(-1)) : c;
   }
   const Shape batch = broadcast_shapes("matmul", batch_shape(a), batch_shape(b));

@@ -46,8 +46,8 @@ struct LayerNorm final : Function<LayerNorm> {
     const Tensor dx = masked ? empty(dy.shape(), dy.options()) : Tensor();
     if (needs_grad(2)) grads[2] = empty({dy.size(-1)}, {weight_dtype_, dy.device()});
     if (needs_grad(3)) grads[3] = empty({dy.size(-1)}, {bias_dtype_, dy.device()});
-    const Workspace workspace(
-        kernels::layer_norm_backward_workspace(stream, dy.view().rows(), dy.size(-1), dy.dtype()), dy.device());
+    const Workspace workspace(kernels::layer_norm_backward_workspace(stream, dy.view().rows(), dy.size(-1), dy.dtype()),
+                              dy.device());
     kernels::layer_norm_backward(stream, dy.view(), z.view(), weight.view(), mean.view(), rstd.view(), dropout_,
                                  row_keys_.view(), workspace.data(), dz.view(), dx.view(), grads[2].view(),
                                  grads[3].view());
@@ -69,12 +69,12 @@ void check_affine(const char* name, const Tensor& parameter, const Tensor& x) {
 
 void check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device device);
 
-Tensor dropout_residual_layer_norm(const Tensor& x_in, const Tensor& residual_in, const Tensor& weight, const Tensor& bias,
-                                   double eps, const DropoutOptions& options) {
+Tensor dropout_residual_layer_norm(const Tensor& x_in, const Tensor& residual_in, const Tensor& weight,
+                                   const Tensor& bias, double eps, const DropoutOptions& options) {
   Tensor x = x_in, residual = residual_in;
   autocast_inputs("dropout_residual_layer_norm", {&x, &residual});
-  TERN_CHECK(is_floating(x.dtype()) && x.dim() >= 1, "layer_norm: expected a floating tensor of at least one dimension, got ",
-             x.describe());
+  TERN_CHECK(is_floating(x.dtype()) && x.dim() >= 1,
+             "layer_norm: expected a floating tensor of at least one dimension, got ", x.describe());
   TERN_CHECK(x.size(-1) > 0, "layer_norm: the normalised dimension of ", x.shape(), " is empty");
   TERN_CHECK(eps >= 0, "layer_norm: eps must be >= 0, got ", eps);
   check_affine("weight", weight, x);

@@ -5,8 +5,8 @@
 
 namespace tern {
 
-/// Layer normalisation over the last dimension (Ba et al., arXiv:1607.06450): (x - mean) / sqrt(var + eps) * weight + bias
-/// with the biased variance. weight, bias: [width] of x's dtype or fp32, each may be undefined.
+/// Layer normalisation over the last dimension (Ba et al., arXiv:1607.06450): (x - mean) / sqrt(var + eps) * weight +
+/// bias with the biased variance. weight, bias: [width] of x's dtype or fp32, each may be undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 
 /// layer_norm(residual + dropout(x)) in one pass over memory each way: the end of every transformer sub-layer.

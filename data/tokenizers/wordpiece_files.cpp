@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tern/data/datasets/sha256.h"
 #include "tern/core/check.h"
 #include "tern/data/datasets/files.h"
+#include "tern/data/datasets/sha256.h"
 #include "tern/data/datasets/utf8.h"
 #include "tern/data/tokenizers/wordpiece.h"
 

@@ -12,9 +12,12 @@ constexpr bool kBuilt[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_
 
 bool cpu_supports(CpuLevel level) {
   switch (level) {
-    case CpuLevel::kV2: return __builtin_cpu_supports("x86-64-v2");
-    case CpuLevel::kV3: return __builtin_cpu_supports("x86-64-v3");
-    case CpuLevel::kV4: return __builtin_cpu_supports("x86-64-v4");
+    case CpuLevel::kV2:
+      return __builtin_cpu_supports("x86-64-v2");
+    case CpuLevel::kV3:
+      return __builtin_cpu_supports("x86-64-v3");
+    case CpuLevel::kV4:
+      return __builtin_cpu_supports("x86-64-v4");
   }
   return false;
 }
@@ -28,7 +31,8 @@ CpuLevel parse_level(const std::string& text) {
 void require(CpuLevel level) {
   TERN_CHECK(kBuilt[static_cast<int>(level)], "CPU level ", name_of(level),
              ": this build does not contain it; configure with -DTERN_CPU_LEVELS=\"v2;v3;v4\"");
-  TERN_CHECK(cpu_supports(level), "CPU level ", name_of(level), ": this processor does not have x86-64-", name_of(level));
+  TERN_CHECK(cpu_supports(level), "CPU level ", name_of(level), ": this processor does not have x86-64-",
+             name_of(level));
 }
 
 CpuLevel initial_level() {

@@ -1,9 +1,9 @@
 #include "tern/models/cli/arguments.h"
 
+#include <toml++/toml.h>
 #include <algorithm>
 #include <charconv>
 #include <sstream>
-#include <toml++/toml.h>
 
 #include "tern/core/check.h"
 
@@ -49,9 +49,12 @@ bool given(const std::vector<std::string>& arguments, const std::string& flag) {
 std::string scalar_text(const toml::node& node, const std::string& where) {
   if (const auto* text = node.as_string()) return text->get();
   std::ostringstream out;
-  if (const auto* integer = node.as_integer()) out << integer->get();
-  else if (const auto* number = node.as_floating_point()) out << std::setprecision(17) << number->get();
-  else throw UsageError(where + ": expected a string, a number or true / false");
+  if (const auto* integer = node.as_integer())
+    out << integer->get();
+  else if (const auto* number = node.as_floating_point())
+    out << std::setprecision(17) << number->get();
+  else
+    throw UsageError(where + ": expected a string, a number or true / false");
   return out.str();
 }
 
@@ -158,8 +161,9 @@ void reject_unknown(const CLI::App& command) {
     const std::string name = argument.substr(0, argument.find('='));
     if (!flag) throw UsageError("unexpected argument '" + argument + "'; see 'tern " + command.get_name() + " --help'");
     const std::string near = nearest(name, long_flags(command));
-    throw UsageError("unknown flag '" + name + "'" +
-                     (near.empty() ? "; see 'tern " + command.get_name() + " --help'" : "; did you mean '" + near + "'?"));
+    throw UsageError(
+        "unknown flag '" + name + "'" +
+        (near.empty() ? "; see 'tern " + command.get_name() + " --help'" : "; did you mean '" + near + "'?"));
   }
 }
 

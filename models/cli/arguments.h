@@ -28,12 +28,12 @@ CLI::Validator number_in(double least, double most);
 CLI::Validator whole_in(int64_t least, int64_t most);
 
 void add_common(CLI::App& command, CommonOptions& options);
-/// Sets the number of threads and returns the device. Throws UsageError when there is no such device, Error when it cannot
-/// be used.
+/// Sets the number of threads and returns the device. Throws UsageError when there is no such device, Error when it
+/// cannot be used.
 Device apply_common(const CommonOptions& options);
 
-/// Adds the options of the TOML file named by --config to the arguments, before those given by hand, which win. Keys are
-/// the long flags without dashes ("batch-tokens = 8192"; '_' counts as '-'). Throws UsageError on unknown keys.
+/// Adds the options of the TOML file named by --config to the arguments, before those given by hand, which win. Keys
+/// are the long flags without dashes ("batch-tokens = 8192"; '_' counts as '-'). Throws UsageError on unknown keys.
 std::vector<std::string> merge_option_file(CLI::App& command, const std::vector<std::string>& arguments);
 
 /// The candidate nearest to `word` by edit distance; empty when none is near.

@@ -19,8 +19,8 @@ Command add_info(CLI::App& app);
 
 /// The number of the SIGINT or SIGTERM that came, or 0. Always 0 until end_in_order_on_signals().
 int pending_signal();
-/// From now on the first SIGINT or SIGTERM only sets pending_signal(), so that the command can save and end; before, and
-/// by the second one, the process ends at once.
+/// From now on the first SIGINT or SIGTERM only sets pending_signal(), so that the command can save and end; before,
+/// and by the second one, the process ends at once.
 void end_in_order_on_signals();
 /// Ends the command where there is nothing to save: main makes it the exit status 128 + pending_signal().
 struct Interrupted {};

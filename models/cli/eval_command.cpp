@@ -25,11 +25,13 @@ void complete_from_record(EvalArguments& a) {
   const Json record = file ? Json::parse(file, nullptr, false) : Json();
   const Json options = record.is_object() && record.contains("options") ? record["options"] : Json::object();
   const auto text = [&](const char* name) {
-    return options.is_object() && options.contains(name) && options[name].is_string() ? options[name].get<std::string>() : "";
+    return options.is_object() && options.contains(name) && options[name].is_string() ? options[name].get<std::string>()
+                                                                                      : "";
   };
   if (a.data.empty()) {
     a.data = text("data");
-    if (a.data.empty()) throw UsageError("eval: --data is needed: " + path.string() + " does not say what was trained on");
+    if (a.data.empty())
+      throw UsageError("eval: --data is needed: " + path.string() + " does not say what was trained on");
     if (a.split.empty() && a.fold.empty()) {
       a.split = text("split");
       a.fold = text("fold");
@@ -37,7 +39,8 @@ void complete_from_record(EvalArguments& a) {
     if (!a.seed_given && record.contains("seed") && record["seed"].is_number_unsigned())
       a.common.seed = record["seed"].get<uint64_t>();
   }
-  if (a.max_length == 0 && options.is_object() && options.contains("max_length") && options["max_length"].is_number_integer())
+  if (a.max_length == 0 && options.is_object() && options.contains("max_length") &&
+      options["max_length"].is_number_integer())
     a.max_length = options["max_length"].get<int64_t>();
 }
 
@@ -65,12 +68,13 @@ int evaluate(EvalArguments a) {
   const int64_t length = a.max_length > 0 ? std::min(a.max_length, config.max_positions) : config.max_positions;
   const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
   const DType dtype = a.dtype == "bf16" ? bfloat16 : a.dtype == "auto" ? autocast_dtype(device) : float32;
-  const models::Evaluation result = models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens,
-                                                     classifier.tokenizer().pad_id(), dtype,
-                                                     [] { return pending_signal() != 0; });
+  const models::Evaluation result =
+      models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens, classifier.tokenizer().pad_id(),
+                       dtype, [] { return pending_signal() != 0; });
   check_interrupted();
   if (a.json) {
-    std::cout << Json({{"accuracy", result.accuracy}, {"loss", result.loss}, {"examples", result.examples}}).dump() << "\n";
+    std::cout << Json({{"accuracy", result.accuracy}, {"loss", result.loss}, {"examples", result.examples}}).dump()
+              << "\n";
   } else {
     std::printf("accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * result.accuracy,
                 static_cast<long long>(result.examples), result.loss);
@@ -89,9 +93,12 @@ Command add_eval(CLI::App& app) {
                 "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run");
   c->add_option("--split", a->split, "evaluate the test part of this split, as in train");
   c->add_option("--fold", a->fold, "i/k: evaluate the i-th of k stratified parts");
-  c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: as in training, else the model's most")
+  c->add_option("--max-length", a->max_length,
+                "tokens a text is cut to; default: as in training, else the model's most")
       ->check(whole_in(2, int64_t{1} << 24));
-  c->add_option("--batch-tokens", a->batch_tokens, "tokens a batch")->capture_default_str()->check(whole_in(1, int64_t{1} << 40));
+  c->add_option("--batch-tokens", a->batch_tokens, "tokens a batch")
+      ->capture_default_str()
+      ->check(whole_in(1, int64_t{1} << 40));
   c->add_option("--dtype", a->dtype, "fp32, bf16 or auto")
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16", "auto"}));

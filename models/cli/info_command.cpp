@@ -25,9 +25,10 @@ void describe_machine() {
   std::cout << "cpu_levels:";
   for (const auto level : {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4})
     if (kernels::has_cpu_level(level)) std::cout << " " << kernels::name_of(level);
-  std::cout << "\navailable_memory_bytes: " << available_system_memory() << "\nmatrix library: "
-            << kernels::gemm_library(current_stream(cpu)) << "\nautocast dtype: " << autocast_dtype(cpu) << "\nCUDA: not in this build\ndevice: "
-            << best_device() << "\n";
+  std::cout << "\navailable_memory_bytes: " << available_system_memory()
+            << "\nmatrix library: " << kernels::gemm_library(current_stream(cpu))
+            << "\nautocast dtype: " << autocast_dtype(cpu) << "\nCUDA: not in this build\ndevice: " << best_device()
+            << "\n";
 }
 
 void describe_file(const std::string& path) {

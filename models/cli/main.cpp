@@ -1,5 +1,6 @@
 // The program: tern train, eval, predict, tokenize, info.
-// Exit status: 0 done; 1 failed, one line on stderr; 2 wrong usage; 130 and 143 ended by SIGINT and SIGTERM after saving.
+// Exit status: 0 done; 1 failed, one line on stderr; 2 wrong usage; 130 and 143 ended by SIGINT and SIGTERM after
+// saving.
 
 #include <unistd.h>
 

@@ -14,7 +14,8 @@ std::string clock_text(double seconds) {
     std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", static_cast<long long>(total / 3600),
                   static_cast<long long>(total / 60 % 60), static_cast<long long>(total % 60));
   else
-    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(total / 60), static_cast<long long>(total % 60));
+    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(total / 60),
+                  static_cast<long long>(total % 60));
   return text;
 }
 
@@ -49,8 +50,8 @@ void Progress::on_step(const models::StepMetrics& m) {
   char text[160];
   const double left = step_seconds_ * static_cast<double>(m.total_steps - m.step);
   std::snprintf(text, sizeof text, "epoch %lld  step %lld/%lld  loss %.4f  %.0f tokens/s  ETA %s",
-                static_cast<long long>(m.epoch), static_cast<long long>(m.step), static_cast<long long>(m.total_steps), loss_,
-                rate_, clock_text(left).c_str());
+                static_cast<long long>(m.epoch), static_cast<long long>(m.step), static_cast<long long>(m.total_steps),
+                loss_, rate_, clock_text(left).c_str());
   if (!terminal_) {
     std::fprintf(stderr, "%s\n", text);
     return;
@@ -73,8 +74,9 @@ void Progress::on_validation_begin(int64_t) {
 
 void Progress::on_epoch(const models::EpochMetrics& m) {
   char text[120];
-  std::snprintf(text, sizeof text, "epoch %lld: validation loss %.4f, accuracy %.2f %%%s", static_cast<long long>(m.epoch),
-                m.validation.loss, 100 * m.validation.accuracy, m.best ? "  (best so far)" : "");
+  std::snprintf(text, sizeof text, "epoch %lld: validation loss %.4f, accuracy %.2f %%%s",
+                static_cast<long long>(m.epoch), m.validation.loss, 100 * m.validation.accuracy,
+                m.best ? "  (best so far)" : "");
   log(text);
 }
 

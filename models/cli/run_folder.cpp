@@ -73,7 +73,8 @@ void RunFolder::append_metrics(const Json& line) {
   if (done < text.size()) {
     const int reason = errno;
     const bool whole = ftruncate(metrics_, metrics_bytes_) == 0;
-    fail(file("metrics.jsonl"), ": cannot be written: ", std::strerror(reason), whole ? "" : "; its last line is damaged");
+    fail(file("metrics.jsonl"), ": cannot be written: ", std::strerror(reason),
+         whole ? "" : "; its last line is damaged");
   }
   metrics_bytes_ += static_cast<int64_t>(text.size());
   kept_ = true;

@@ -26,15 +26,15 @@ class RunFolder {
   std::string file(const std::string& name) const;
   /// Writes run.json whole.
   void write_record(const Json& record) const;
-  /// Appends one line to metrics.jsonl, at once and whole or not at all; a number that is not finite becomes null. Throws
-  /// Error when it cannot.
+  /// Appends one line to metrics.jsonl, at once and whole or not at all; a number that is not finite becomes null.
+  /// Throws Error when it cannot.
   void append_metrics(const Json& line);
   void keep() { kept_ = true; }
 
  private:
   std::string path_;
   bool created_ = false, kept_ = false;
-  int metrics_ = -1;         // file descriptor
+  int metrics_ = -1;  // file descriptor
   int64_t metrics_bytes_ = 0;
 };
 

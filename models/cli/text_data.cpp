@@ -13,9 +13,10 @@ data::TextDataset load_texts(const std::string& source, const std::vector<std::s
   std::string chosen = source;
   if (chosen.empty()) {
     chosen = data::find_imdb() ? "imdb" : "sentences";
-    log(chosen == "imdb" ? "data: imdb (found on this machine)"
-                         : "data: sentences, the embedded set of 3,000; IMDB was not found on this machine (--data imdb "
-                           "fetches it, TERN_DATA names a folder that holds aclImdb)");
+    log(chosen == "imdb"
+            ? "data: imdb (found on this machine)"
+            : "data: sentences, the embedded set of 3,000; IMDB was not found on this machine (--data imdb "
+              "fetches it, TERN_DATA names a folder that holds aclImdb)");
   }
   const auto log_or_end = [&](const std::string& line) {
     check_interrupted();
@@ -33,7 +34,8 @@ void check_split(const std::string& split, const std::string& fold) {
   if (!split.empty() && !fold.empty()) throw UsageError("--split and --fold exclude each other");
   static const std::regex kSplit("official|all|[0-9.]+/[0-9.]+/[0-9.]+"), kFold("[0-9]+/[0-9]+");
   if (!split.empty() && !std::regex_match(split, kSplit))
-    throw UsageError("--split: '" + split + "' is not understood; expected official, all, three parts like 80/10/10 "
+    throw UsageError("--split: '" + split +
+                     "' is not understood; expected official, all, three parts like 80/10/10 "
                      "(percent) or 0.8/0.1/0.1, or three numbers of rows");
   if (!fold.empty() && !std::regex_match(fold, kFold))
     throw UsageError("--fold: '" + fold + "' is not understood; expected i/k, like 1/5");

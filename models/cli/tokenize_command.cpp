@@ -18,7 +18,8 @@ struct TokenizeArguments {
 
 class LineTokenizer {
  public:
-  LineTokenizer(const TokenizeArguments& arguments, const data::WordPiece& tokenizer) : a_(arguments), tokenizer_(tokenizer) {}
+  LineTokenizer(const TokenizeArguments& arguments, const data::WordPiece& tokenizer)
+      : a_(arguments), tokenizer_(tokenizer) {}
 
   void read(std::istream& input, const std::string& name) {
     int64_t number = 0;
@@ -58,8 +59,10 @@ class LineTokenizer {
     } else {
       for (size_t i = 0; i < ids.size(); ++i) {
         if (i > 0) line += ' ';
-        if (a_.tokens) line += tokenizer_.token(ids[i]);
-        else line += std::to_string(ids[i]);
+        if (a_.tokens)
+          line += tokenizer_.token(ids[i]);
+        else
+          line += std::to_string(ids[i]);
       }
     }
     std::cout << line << '\n';

@@ -44,7 +44,9 @@ void add_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--out", a.out, "folder of the run, new or empty; default: runs/distilbert-DATE");
   c.add_option("--preset", a.preset, "tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); default: tiny");
   c.add_option("--init", a.init, "model folder to start from (config.json, model.safetensors, vocab.txt)");
-  c.add_option("--epochs", a.epochs, "passes over the training rows; default: 3 with --init or --preset base, otherwise by the size of the set, 2 to 10")
+  c.add_option("--epochs", a.epochs,
+               "passes over the training rows; default: 3 with --init or --preset base, otherwise by the size of the "
+               "set, 2 to 10")
       ->check(whole_in(1, 1000000));
   c.add_option("--max-steps", a.max_steps, "stop after this many steps")->check(whole_in(1, int64_t{1} << 40));
   c.add_option("--lr", a.lr, "learning rate; default: 5e-5 with --init or --preset base, otherwise 5e-4")
@@ -60,7 +62,9 @@ void add_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--clip", a.clip, "greatest norm of the gradients; 0: no clipping")
       ->capture_default_str()
       ->check(number_in(0, kMost));
-  c.add_option("--dropout", a.dropout, "of everything; default: the model's own with --init or --preset base, otherwise 0.5, and 0.3 from 4 MB of text on")
+  c.add_option("--dropout", a.dropout,
+               "of everything; default: the model's own with --init or --preset base, otherwise 0.5, and 0.3 from 4 MB "
+               "of text on")
       ->check(number_in(0, 1));
   c.add_option("--dtype", a.dtype, "fp32, bf16 (mixed precision) or auto: bf16 where the CPU multiplies it")
       ->capture_default_str();
@@ -86,8 +90,9 @@ void check(bool condition, const std::string& message) {
 void check_arguments(const TrainArguments& a) {
   if (a.model != "distilbert") {
     const bool planned = a.model == "bert" || a.model == "vit" || a.model == "cnn";
-    throw UsageError("train: " + (planned ? "'" + a.model + "' is not in this version" : "unknown model '" + a.model + "'") +
-                     "; this version trains distilbert");
+    throw UsageError(
+        "train: " + (planned ? "'" + a.model + "' is not in this version" : "unknown model '" + a.model + "'") +
+        "; this version trains distilbert");
   }
   check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init brings its configuration");
   check(a.batch_size == 0 || a.batch_tokens == 0, "--batch-size and --batch-tokens exclude each other");
@@ -120,13 +125,18 @@ class RunObserver final : public models::TrainObserver {
   int64_t steps() const { return steps_; }
   void on_step(const models::StepMetrics& m) override {
     steps_ = m.step;
-    folder_.append_metrics({{"step", m.step}, {"loss", m.loss}, {"lr", m.lr}, {"grad_norm", m.grad_norm},
-                            {"tokens", m.items}, {"seconds", m.seconds}});
+    folder_.append_metrics({{"step", m.step},
+                            {"loss", m.loss},
+                            {"lr", m.lr},
+                            {"grad_norm", m.grad_norm},
+                            {"tokens", m.items},
+                            {"seconds", m.seconds}});
     progress_.on_step(m);
   }
   void on_validation_begin(int64_t epoch) override { progress_.on_validation_begin(epoch); }
   void on_epoch(const models::EpochMetrics& m) override {
-    folder_.append_metrics({{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_accuracy", m.validation.accuracy}});
+    folder_.append_metrics(
+        {{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_accuracy", m.validation.accuracy}});
     if (m.best) classifier_.save(folder_.path());
     progress_.on_epoch(m);
   }
@@ -178,18 +188,18 @@ class TextRun {
       config.labels = texts_.label_names;
       config.max_positions = std::max<int64_t>(config.max_positions, a_.max_length);
       set_dropout(config);
-      auto model =
-          std::make_unique<models::DistilBert>(nn::Scope({.device = device_, .generator = generator}), config);
+      auto model = std::make_unique<models::DistilBert>(nn::Scope({.device = device_, .generator = generator}), config);
       classifier_.emplace(std::move(model), std::move(tokenizer));
       return;
     }
-    models::FromPretrainedOptions options{.device = device_, .generator = generator, .labels = texts_.label_names,
-                                          .allow_new_head = true, .log = log};
+    models::FromPretrainedOptions options{
+        .device = device_, .generator = generator, .labels = texts_.label_names, .allow_new_head = true, .log = log};
     if (!std::isnan(a_.dropout)) options.dropout = a_.dropout;
     classifier_.emplace(models::TextClassifier::load(a_.init, options));
     take_label_order();
     if (a_.max_length > max_length())
-      log("--max-length: " + a_.init + " takes at most " + std::to_string(max_length()) + " tokens; texts are cut to that");
+      log("--max-length: " + a_.init + " takes at most " + std::to_string(max_length()) +
+          " tokens; texts are cut to that");
   }
 
   /// The folder's order of the labels becomes the data's.
@@ -231,22 +241,43 @@ class TextRun {
   }
 
   Json record(const std::string& out) const {
-    Json options = {{"model", a_.model}, {"data", texts_.name}, {"split", a_.split}, {"fold", a_.fold},
-                    {"out", out}, {"config", a_.common.config},
-                    {"preset", a_.init.empty() ? (a_.preset.empty() ? "tiny" : a_.preset) : ""}, {"init", a_.init},
-                    {"epochs", a_.epochs}, {"max_steps", a_.max_steps}, {"lr", a_.lr}, {"optimizer", a_.optimizer},
-                    {"weight_decay", a_.weight_decay}, {"schedule", a_.schedule}, {"warmup", a_.warmup},
-                    {"clip", a_.clip}, {"dropout", classifier_->model().config().dropout},
+    Json options = {{"model", a_.model},
+                    {"data", texts_.name},
+                    {"split", a_.split},
+                    {"fold", a_.fold},
+                    {"out", out},
+                    {"config", a_.common.config},
+                    {"preset", a_.init.empty() ? (a_.preset.empty() ? "tiny" : a_.preset) : ""},
+                    {"init", a_.init},
+                    {"epochs", a_.epochs},
+                    {"max_steps", a_.max_steps},
+                    {"lr", a_.lr},
+                    {"optimizer", a_.optimizer},
+                    {"weight_decay", a_.weight_decay},
+                    {"schedule", a_.schedule},
+                    {"warmup", a_.warmup},
+                    {"clip", a_.clip},
+                    {"dropout", classifier_->model().config().dropout},
                     {"attention_dropout", classifier_->model().config().attention_dropout},
                     {"classifier_dropout", classifier_->model().config().classifier_dropout},
-                    {"dtype", dtype_ == bfloat16 ? "bf16" : "fp32"}, {"max_length", max_length()},
-                    {"batch_size", a_.batch_size}, {"batch_tokens", a_.batch_tokens}, {"shuffle", !a_.no_shuffle},
-                    {"workers", a_.workers}, {"seed", a_.common.seed}, {"device", device_.str()},
-                    {"threads", kernels::num_threads()}, {"quiet", a_.common.quiet}};
-    return {{"command", command_}, {"version", version()}, {"commit", commit()}, {"machine", machine_record()},
-            {"seed", a_.common.seed}, {"options", options},
-            {"rows", {{"train", split_.train.size()}, {"validation", split_.validation.size()},
-                      {"test", split_.test.size()}}}};
+                    {"dtype", dtype_ == bfloat16 ? "bf16" : "fp32"},
+                    {"max_length", max_length()},
+                    {"batch_size", a_.batch_size},
+                    {"batch_tokens", a_.batch_tokens},
+                    {"shuffle", !a_.no_shuffle},
+                    {"workers", a_.workers},
+                    {"seed", a_.common.seed},
+                    {"device", device_.str()},
+                    {"threads", kernels::num_threads()},
+                    {"quiet", a_.common.quiet}};
+    return {{"command", command_},
+            {"version", version()},
+            {"commit", commit()},
+            {"machine", machine_record()},
+            {"seed", a_.common.seed},
+            {"options", options},
+            {"rows",
+             {{"train", split_.train.size()}, {"validation", split_.validation.size()}, {"test", split_.test.size()}}}};
   }
 
   models::TrainOptions train_options() const {
@@ -269,8 +300,10 @@ class TextRun {
     if (a_.max_steps > 0) steps = std::min(steps, a_.max_steps);
     std::ostringstream out;
     out << "train: " << split_.train.size() << " rows, validate " << split_.validation.size() << ", test "
-        << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters; " << steps << " steps of "
-        << (a_.batch_size > 0 ? std::to_string(a_.batch_size) + " sequences" : std::to_string(a_.batch_tokens) + " tokens")
+        << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters; " << steps
+        << " steps of "
+        << (a_.batch_size > 0 ? std::to_string(a_.batch_size) + " sequences"
+                              : std::to_string(a_.batch_tokens) + " tokens")
         << " (" << std::fixed << std::setprecision(1) << 100 * task.plan().fill() << " % filled), " << a_.epochs
         << " epochs; " << (dtype_ == bfloat16 ? "bf16" : "fp32") << " on " << device_ << ", " << kernels::num_threads()
         << " threads";
@@ -278,9 +311,13 @@ class TextRun {
   }
 
   int train(RunFolder& folder) {
-    const models::TextTaskOptions task_options{.epochs = a_.epochs, .batch_size = a_.batch_size,
-                                               .batch_tokens = a_.batch_tokens, .shuffle = !a_.no_shuffle,
-                                               .workers = a_.workers, .seed = a_.common.seed, .dtype = dtype_,
+    const models::TextTaskOptions task_options{.epochs = a_.epochs,
+                                               .batch_size = a_.batch_size,
+                                               .batch_tokens = a_.batch_tokens,
+                                               .shuffle = !a_.no_shuffle,
+                                               .workers = a_.workers,
+                                               .seed = a_.common.seed,
+                                               .dtype = dtype_,
                                                .should_stop = [] { return pending_signal() != 0; }};
     models::TextTask task(classifier_->model(), tokens_, texts_.labels, split_.train, split_.validation,
                           classifier_->tokenizer().pad_id(), task_options);
@@ -298,7 +335,8 @@ class TextRun {
     folder.keep();
     classifier_->save(folder.path());
     if (result.stopped) {
-      progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " + folder.path());
+      progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " +
+                    folder.path());
       return 128 + pending_signal();
     }
     return finish(folder, result);
@@ -316,10 +354,15 @@ class TextRun {
   int finish(RunFolder& folder, const models::TrainResult& result) {
     const double rate = static_cast<double>(result.items) / std::max(result.step_seconds, 1e-9);
     const MemoryStatistics memory = allocator(device_).statistics();
-    Json last = {{"test_accuracy", nullptr}, {"test_loss", nullptr}, {"best_epoch", result.best_epoch},
+    Json last = {{"test_accuracy", nullptr},
+                 {"test_loss", nullptr},
+                 {"best_epoch", result.best_epoch},
                  {"best_val_accuracy", result.best_epoch > 0 ? Json(result.best.accuracy) : Json(nullptr)},
-                 {"train_seconds", result.seconds}, {"steps", result.steps}, {"tokens_per_second", rate},
-                 {"model_flops_utilization", utilization(result)}, {"peak_memory_bytes", memory.peak_live_bytes},
+                 {"train_seconds", result.seconds},
+                 {"steps", result.steps},
+                 {"tokens_per_second", rate},
+                 {"model_flops_utilization", utilization(result)},
+                 {"peak_memory_bytes", memory.peak_live_bytes},
                  {"reserved_memory_bytes", memory.peak_reserved_bytes}};
     models::Evaluation test;
     if (!split_.test.empty()) {
@@ -332,17 +375,21 @@ class TextRun {
     }
     folder.append_metrics(last);
     std::ostringstream log;
-    log << "trained " << result.steps << " steps in " << clock_text(result.seconds) << " (" << static_cast<int64_t>(rate)
-        << " tokens/s), peak memory " << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder.path();
+    log << "trained " << result.steps << " steps in " << clock_text(result.seconds) << " ("
+        << static_cast<int64_t>(rate) << " tokens/s), peak memory " << (memory.peak_live_bytes >> 20)
+        << " MiB; run folder: " << folder.path();
     progress_.log(log.str());
-    if (split_.test.empty()) std::cout << "test accuracy: none, every row was trained on\n";
-    else std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test.accuracy,
-                     static_cast<long long>(test.examples), test.loss);
+    if (split_.test.empty())
+      std::cout << "test accuracy: none, every row was trained on\n";
+    else
+      std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test.accuracy,
+                  static_cast<long long>(test.examples), test.loss);
     std::fflush(stdout);
     return 0;
   }
 
-  /// The share of this machine's matrix rate, measured here on 1024 x 1024 matrices, that the model's arithmetic reached.
+  /// The share of this machine's matrix rate, measured here on 1024 x 1024 matrices, that the model's arithmetic
+  /// reached.
   Json utilization(const models::TrainResult& result) const {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;

@@ -4,6 +4,8 @@ namespace tern::cli {
 
 std::string version() { return TERN_VERSION; }
 std::string commit() { return TERN_COMMIT; }
-std::string version_text() { return "tern " + version() + (commit().empty() ? "" : " (" + commit().substr(0, 12) + ")"); }
+std::string version_text() {
+  return "tern " + version() + (commit().empty() ? "" : " (" + commit().substr(0, 12) + ")");
+}
 
 }  // namespace tern::cli

@@ -10,16 +10,56 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// Fields of Hugging Face's configuration files that do not change what the model computes.
-const std::set<std::string> kNeutral = {
-    "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "name_or_path", "qa_dropout",
-    "tie_weights_", "tie_word_embeddings", "finetuning_task", "bos_token_id", "eos_token_id", "sep_token_id",
-    "cls_token_id", "mask_token_id", "unk_token_id", "decoder_start_token_id", "tokenizer_class", "prefix",
-    "task_specific_params", "return_dict", "use_return_dict", "use_cache", "torchscript", "use_bfloat16",
-    "output_hidden_states", "output_attentions", "_commit_hash", "_attn_implementation",
-    "_attn_implementation_autoset", "attn_implementation", "num_hidden_layers", "hidden_size", "num_attention_heads",
-    "gradient_checkpointing", "max_length", "min_length", "is_encoder_decoder", "output_past", "label_smoothing",
-    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
-    "vocab_file", "_num_labels", "num_labels", "id2label", "label2id"};
+const std::set<std::string> kNeutral = {"architectures",
+                                        "transformers_version",
+                                        "torch_dtype",
+                                        "dtype",
+                                        "_name_or_path",
+                                        "name_or_path",
+                                        "qa_dropout",
+                                        "tie_weights_",
+                                        "tie_word_embeddings",
+                                        "finetuning_task",
+                                        "bos_token_id",
+                                        "eos_token_id",
+                                        "sep_token_id",
+                                        "cls_token_id",
+                                        "mask_token_id",
+                                        "unk_token_id",
+                                        "decoder_start_token_id",
+                                        "tokenizer_class",
+                                        "prefix",
+                                        "task_specific_params",
+                                        "return_dict",
+                                        "use_return_dict",
+                                        "use_cache",
+                                        "torchscript",
+                                        "use_bfloat16",
+                                        "output_hidden_states",
+                                        "output_attentions",
+                                        "_commit_hash",
+                                        "_attn_implementation",
+                                        "_attn_implementation_autoset",
+                                        "attn_implementation",
+                                        "num_hidden_layers",
+                                        "hidden_size",
+                                        "num_attention_heads",
+                                        "gradient_checkpointing",
+                                        "max_length",
+                                        "min_length",
+                                        "is_encoder_decoder",
+                                        "output_past",
+                                        "label_smoothing",
+                                        "summary_activation",
+                                        "summary_first_dropout",
+                                        "summary_proj_to_labels",
+                                        "summary_type",
+                                        "summary_use_proj",
+                                        "vocab_file",
+                                        "_num_labels",
+                                        "num_labels",
+                                        "id2label",
+                                        "label2id"};
 
 /// Typed access to the fields of one object; remembers which were read.
 class Fields {
@@ -60,8 +100,8 @@ class Fields {
     std::string unknown;
     for (const auto& [name, value] : object_.items())
       if (!known_.count(name) && !kNeutral.count(name)) unknown += (unknown.empty() ? "" : ", ") + name;
-    TERN_CHECK(unknown.empty(), source_, ": unknown field", unknown.find(',') == std::string::npos ? " " : "s ", unknown,
-               "; Tern reads DistilBertConfig's fields");
+    TERN_CHECK(unknown.empty(), source_, ": unknown field", unknown.find(',') == std::string::npos ? " " : "s ",
+               unknown, "; Tern reads DistilBertConfig's fields");
   }
 
  private:
@@ -88,7 +128,8 @@ std::vector<std::string> read_labels(Fields& fields, const std::string& source) 
     for (const auto& [key, name] : names->items()) {
       const bool digits = !key.empty() && key.size() <= 7 && key.find_first_not_of("0123456789") == std::string::npos;
       TERN_CHECK(digits && std::stoul(key) < labels.size() && name.is_string(), source,
-                 ": \"id2label\" must name the numbers 0 to ", labels.size() - 1, ", got the key '", key.substr(0, 40), "'");
+                 ": \"id2label\" must name the numbers 0 to ", labels.size() - 1, ", got the key '", key.substr(0, 40),
+                 "'");
       labels[std::stoul(key)] = name.get<std::string>();
     }
   } else {
@@ -102,8 +143,9 @@ std::vector<std::string> read_labels(Fields& fields, const std::string& source) 
                ": \"label2id\" and \"id2label\" name different numbers of labels");
     for (size_t i = 0; i < labels.size(); ++i) {
       const auto found = numbers->find(labels[i]);
-      TERN_CHECK(found != numbers->end() && found->is_number_integer() && found->get<int64_t>() == static_cast<int64_t>(i),
-                 source, ": \"label2id\" contradicts \"id2label\" at label '", labels[i], "'");
+      TERN_CHECK(
+          found != numbers->end() && found->is_number_integer() && found->get<int64_t>() == static_cast<int64_t>(i),
+          source, ": \"label2id\" contradicts \"id2label\" at label '", labels[i], "'");
     }
   } else if (numbers) {
     for (const auto& [name, number] : numbers->items()) {
@@ -126,10 +168,14 @@ DistilBertConfig DistilBertConfig::preset(const std::string& name) {
     config.heads = heads;
     config.hidden = 4 * width;
   };
-  if (name == "tiny") set(128, 2, 2);
-  else if (name == "small") set(256, 4, 4);
-  else if (name == "base") set(768, 6, 12);
-  else fail("preset: expected tiny, small or base, got '", name, "'");
+  if (name == "tiny")
+    set(128, 2, 2);
+  else if (name == "small")
+    set(256, 4, 4);
+  else if (name == "base")
+    set(768, 6, 12);
+  else
+    fail("preset: expected tiny, small or base, got '", name, "'");
   return config;
 }
 
@@ -195,7 +241,8 @@ void DistilBertConfig::validate(const std::string& source) const {
   positive("n_heads", heads, 1 << 12);
   positive("hidden_dim", hidden, 1 << 20);
   TERN_CHECK(width % heads == 0, source, ": \"dim\" ", width, " is not a multiple of \"n_heads\" ", heads);
-  TERN_CHECK(width / heads <= 256, source, ": heads of ", width / heads, " dimensions; Tern's attention takes up to 256");
+  TERN_CHECK(width / heads <= 256, source, ": heads of ", width / heads,
+             " dimensions; Tern's attention takes up to 256");
   TERN_CHECK(activation == "gelu" || activation == "relu", source, ": \"activation\" must be gelu or relu, got '",
              activation, "'");
   const auto fraction = [&](const char* name, double value) {
@@ -204,7 +251,8 @@ void DistilBertConfig::validate(const std::string& source) const {
   fraction("dropout", dropout);
   fraction("attention_dropout", attention_dropout);
   fraction("seq_classif_dropout", classifier_dropout);
-  TERN_CHECK(initializer_range >= 0 && initializer_range < 1e3, source, ": \"initializer_range\" is ", initializer_range);
+  TERN_CHECK(initializer_range >= 0 && initializer_range < 1e3, source, ": \"initializer_range\" is ",
+             initializer_range);
   TERN_CHECK(padding_id >= -1 && padding_id < vocab_size, source, ": \"pad_token_id\" ", padding_id,
              " lies outside the vocabulary of ", vocab_size);
   TERN_CHECK(!labels.empty(), source, ": there are no labels");

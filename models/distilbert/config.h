@@ -14,7 +14,7 @@ struct DistilBertConfig {
   int64_t width = 768;          // "dim"
   int64_t layers = 6;
   int64_t heads = 12;
-  int64_t hidden = 3072;        // "hidden_dim"
+  int64_t hidden = 3072;            // "hidden_dim"
   std::string activation = "gelu";  // or "relu"
   double dropout = 0.1;
   double attention_dropout = 0.1;
@@ -24,8 +24,8 @@ struct DistilBertConfig {
   int64_t padding_id = 0;             // this row of the embedding gets no gradient; -1: none
   std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
 
-  /// "tiny" (128 x 2 layers, 2 heads), "small" (256 x 4, 4 heads), "base" (768 x 6, 12 heads: the published one). Throws
-  /// Error naming them otherwise.
+  /// "tiny" (128 x 2 layers, 2 heads), "small" (256 x 4, 4 heads), "base" (768 x 6, 12 heads: the published one).
+  /// Throws Error naming them otherwise.
   static DistilBertConfig preset(const std::string& name);
   /// Parses a config.json as Hugging Face writes it; `source` names it in errors. Throws Error on unknown fields, wrong
   /// types, values that contradict each other and settings that Tern does not implement.

@@ -82,8 +82,9 @@ const KeyMap& distilbert_key_map() {
     const std::string own = "encoder.layer.*.", other = "distilbert.transformer.layer.*.";
     KeyMap rules;
     for (const std::string part : {".weight", ".bias"}) {
-      rules.push_back({own + "qkv" + part, {other + "attention.q_lin" + part, other + "attention.k_lin" + part,
-                                            other + "attention.v_lin" + part}});
+      rules.push_back(
+          {own + "qkv" + part,
+           {other + "attention.q_lin" + part, other + "attention.k_lin" + part, other + "attention.v_lin" + part}});
       rules.push_back({own + "out" + part, {other + "attention.out_lin" + part}});
       rules.push_back({own + "attention_norm" + part, {other + "sa_layer_norm" + part}});
       rules.push_back({own + "lin1" + part, {other + "ffn.lin1" + part}});
@@ -114,8 +115,8 @@ Tensor DistilBert::embed(const EncoderInput& input) const {
   TERN_CHECK(input.layout.max_length <= config_.max_positions, "DistilBERT: a sequence has ", input.layout.max_length,
              " tokens, the model takes at most ", config_.max_positions);
   const Tensor sum = embedding_norm_.forward(word_.forward(input.tokens), position_.forward(input.positions));
-  return dropout(sum, {.p = is_training() ? config_.dropout : 0, .generator = &generator(),
-                       .row_keys = input.layout.row_keys});
+  return dropout(
+      sum, {.p = is_training() ? config_.dropout : 0, .generator = &generator(), .row_keys = input.layout.row_keys});
 }
 
 Tensor DistilBert::hidden_states(const EncoderInput& input) const { return encoder_.forward(embed(input), input); }
@@ -129,7 +130,8 @@ Tensor DistilBert::classify(const Tensor& first, const EncoderInput& input) cons
   Tensor keys;
   if (input.layout.row_keys.defined())
     keys = index_select(input.layout.row_keys.unsqueeze(1), 0, input.first_rows).reshape({-1});
-  const DropoutOptions drop{.p = is_training() ? config_.classifier_dropout : 0, .generator = &generator(), .row_keys = keys};
+  const DropoutOptions drop{
+      .p = is_training() ? config_.classifier_dropout : 0, .generator = &generator(), .row_keys = keys};
   return classifier_.forward(dropout(pooled, drop));
 }
 
@@ -146,7 +148,8 @@ double DistilBert::forward_flops(const std::vector<int64_t>& lengths) const {
 
 std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, const FromPretrainedOptions& options) {
   namespace fs = std::filesystem;
-  TERN_CHECK(fs::is_directory(dir), dir, ": no such folder; expected a model folder with config.json and model.safetensors");
+  TERN_CHECK(fs::is_directory(dir), dir,
+             ": no such folder; expected a model folder with config.json and model.safetensors");
   const std::string config_path = (fs::path(dir) / "config.json").string();
   const std::string weights_path = (fs::path(dir) / "model.safetensors").string();
   DistilBertConfig config = DistilBertConfig::from_json(read_text(config_path), config_path);
@@ -156,7 +159,8 @@ std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, 
   if (options.dropout) config.dropout = config.attention_dropout = config.classifier_dropout = *options.dropout;
 
   const SafetensorsFile file = load_safetensors(weights_path);
-  auto model = std::make_unique<DistilBert>(nn::Scope({.device = options.device, .generator = options.generator}), config);
+  auto model =
+      std::make_unique<DistilBert>(nn::Scope({.device = options.device, .generator = options.generator}), config);
   FromPublicOptions rules;
   rules.ignored_prefixes = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "qa_outputs."};
   if (options.allow_new_head) rules.optional_prefixes = {"pre_classifier.", "classifier."};

@@ -1,6 +1,6 @@
 #pragma once
-// DistilBERT with a sequence-classification head (Sanh et al., arXiv:1910.01108), equal in every number to Hugging Face's
-// DistilBertForSequenceClassification.
+// DistilBERT with a sequence-classification head (Sanh et al., arXiv:1910.01108), equal in every number to Hugging
+// Face's DistilBertForSequenceClassification.
 //
 //   auto model = DistilBert::from_pretrained("distilbert-imdb");
 //   model->eval();

@@ -41,7 +41,8 @@ EncoderLayer::EncoderLayer(const nn::Scope& s, const EncoderOptions& options)
       output_norm_(sub("output_norm"), options.width, {.eps = options.norm_eps}) {}
 
 Tensor EncoderLayer::feed_forward(const Tensor& x, const Tensor& row_keys) const {
-  const DropoutOptions dropout{.p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = row_keys};
+  const DropoutOptions dropout{
+      .p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = row_keys};
   return output_norm_.forward(lin2_.forward(lin1_.forward(x, options_.activation)), x, dropout);
 }
 
@@ -57,8 +58,7 @@ Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) c
   const Tensor& bias = *qkv_.bias();
   const Tensor first = rows_of(x, input.first_rows);
   const Tensor q = linear(first, weight.slice(0, 0, width), bias.slice(0, 0, width)).reshape({n, options_.heads, -1});
-  const Tensor kv =
-      linear(x, weight.slice(0, width), bias.slice(0, width)).reshape({x.size(0), 2, options_.heads, -1});
+  const Tensor kv = linear(x, weight.slice(0, width), bias.slice(0, width)).reshape({x.size(0), 2, options_.heads, -1});
   const SequenceLayout layout = first_row_layout(input);
   const Tensor context = attention(q, kv.select(1, 0), kv.select(1, 1), layout, input.layout,
                                    {.dropout = attention_dropout(), .generator = &generator()});

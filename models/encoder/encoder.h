@@ -1,7 +1,7 @@
 #pragma once
-// The transformer encoder that the reference models stand on (Vaswani et al., arXiv:1706.03762; the order of BERT, Devlin
-// et al., arXiv:1810.04805: the norm follows each residual sum). Its own parameter layout is the fast one: query, key and
-// value are one projection.
+// The transformer encoder that the reference models stand on (Vaswani et al., arXiv:1706.03762; the order of BERT,
+// Devlin et al., arXiv:1810.04805: the norm follows each residual sum). Its own parameter layout is the fast one:
+// query, key and value are one projection.
 
 #include "tern/models/encoder/input.h"
 #include "tern/nn/nn.h"
@@ -27,8 +27,8 @@ class EncoderLayer final : public nn::Module {
 
   /// x: [rows, width] -> the same.
   Tensor forward(const Tensor& x, const SequenceLayout& layout) const;
-  /// Only the rows of each sequence's first token: [sequences, width]. Equal to those rows of forward(), at a fraction of
-  /// the work: keys and values of all rows, everything else of the first rows alone.
+  /// Only the rows of each sequence's first token: [sequences, width]. Equal to those rows of forward(), at a fraction
+  /// of the work: keys and values of all rows, everything else of the first rows alone.
   Tensor forward_first(const Tensor& x, const EncoderInput& input) const;
 
  private:

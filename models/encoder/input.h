@@ -7,9 +7,9 @@ namespace tern::models {
 
 /// What a text encoder reads: sequences one after another, packed or padded (see data::TokenBatch).
 struct EncoderInput {
-  Tensor tokens;          // int32 or int64 [rows]
-  Tensor positions;       // int32 or int64 [rows], within each sequence
-  Tensor first_rows;      // int64 [sequences]: where each sequence's first token is
+  Tensor tokens;      // int32 or int64 [rows]
+  Tensor positions;   // int32 or int64 [rows], within each sequence
+  Tensor first_rows;  // int64 [sequences]: where each sequence's first token is
   SequenceLayout layout;
 
   int64_t sequences() const { return layout.sequences(); }

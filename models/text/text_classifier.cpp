@@ -29,7 +29,8 @@ data::TokenLoader packed_loader(const std::shared_ptr<const data::TokenSet>& tok
   plan.batch_tokens = std::max(batch_tokens, longest);
   plan.shuffle = false;
   plan.window = 1;
-  return {tokens, labels, data::BatchPlan(by_length(rows, lengths), lengths, plan, 1), {.pad_id = pad_id, .workers = 1}};
+  return {
+      tokens, labels, data::BatchPlan(by_length(rows, lengths), lengths, plan, 1), {.pad_id = pad_id, .workers = 1}};
 }
 
 data::BatchPlan training_plan(const data::TokenSet& tokens, const std::vector<int32_t>& rows,
@@ -63,7 +64,8 @@ void TextClassifier::save(const std::string& dir) const {
 std::vector<TextPrediction> TextClassifier::predict(const std::vector<std::string>& texts, int64_t max_length,
                                                     int64_t batch_tokens) const {
   NoGrad off;
-  const int64_t limit = max_length > 0 ? std::min(max_length, model_->config().max_positions) : model_->config().max_positions;
+  const int64_t limit =
+      max_length > 0 ? std::min(max_length, model_->config().max_positions) : model_->config().max_positions;
   auto tokens = std::make_shared<data::TokenSet>();
   for (const std::string& text : texts) {
     const std::vector<int32_t> ids = tokenizer_.encode_special(text, static_cast<size_t>(limit));
@@ -75,13 +77,15 @@ std::vector<TextPrediction> TextClassifier::predict(const std::vector<std::strin
   std::vector<TextPrediction> predictions(texts.size());
   if (texts.empty()) return predictions;
   const std::vector<int32_t> labels(texts.size(), 0);
-  for (const data::TokenBatch& batch : packed_loader(tokens, labels, rows, batch_tokens, tokenizer_.pad_id()).epoch(0)) {
+  for (const data::TokenBatch& batch :
+       packed_loader(tokens, labels, rows, batch_tokens, tokenizer_.pad_id()).epoch(0)) {
     const Tensor logits = model_->forward(encoder_input(batch)).to(DType::kFloat32);
     const std::vector<double> values = logits.to_vector<double>(), scores = softmax(logits).to_vector<double>();
     const size_t classes = static_cast<size_t>(logits.size(1));
     for (size_t i = 0; i < batch.rows.size(); ++i) {
       TextPrediction& p = predictions[static_cast<size_t>(batch.rows[i])];
-      p.logits.assign(values.begin() + static_cast<int64_t>(i * classes), values.begin() + static_cast<int64_t>((i + 1) * classes));
+      p.logits.assign(values.begin() + static_cast<int64_t>(i * classes),
+                      values.begin() + static_cast<int64_t>((i + 1) * classes));
       p.label = std::max_element(p.logits.begin(), p.logits.end()) - p.logits.begin();
       p.score = scores[i * classes + static_cast<size_t>(p.label)];
     }
@@ -128,7 +132,8 @@ TextTask::TextTask(DistilBert& model, std::shared_ptr<const data::TokenSet> toke
       validation_rows_(std::move(validation_rows)),
       pad_id_(pad_id),
       options_(options),
-      loader_(tokens_, labels_, training_plan(*tokens_, train_rows, options), {.pad_id = pad_id, .workers = options.workers}) {}
+      loader_(tokens_, labels_, training_plan(*tokens_, train_rows, options),
+              {.pad_id = pad_id, .workers = options.workers}) {}
 
 bool TextTask::next_batch() {
   batch_.reset();  // its memory serves the next

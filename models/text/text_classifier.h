@@ -13,8 +13,8 @@
 namespace tern::models {
 
 struct TextPrediction {
-  int64_t label = 0;   // of the largest logit
-  double score = 0;    // its softmax probability
+  int64_t label = 0;  // of the largest logit
+  double score = 0;   // its softmax probability
   std::vector<double> logits;
 };
 
@@ -30,8 +30,8 @@ class TextClassifier {
   DistilBert& model() const { return *model_; }
   const data::WordPiece& tokenizer() const { return tokenizer_; }
 
-  /// Predictions of the texts, in their order. Packed by length into batches of about batch_tokens tokens; texts are cut
-  /// to max_length tokens (0: what the model takes).
+  /// Predictions of the texts, in their order. Packed by length into batches of about batch_tokens tokens; texts are
+  /// cut to max_length tokens (0: what the model takes).
   std::vector<TextPrediction> predict(const std::vector<std::string>& texts, int64_t max_length = 0,
                                       int64_t batch_tokens = 16384) const;
 
@@ -53,12 +53,12 @@ int64_t evaluation_tokens(int64_t batch_tokens);
 /// How the texts are batched for training.
 struct TextTaskOptions {
   int64_t epochs = 3;
-  int64_t batch_size = 0;      // sequences, padded to the longest; or
-  int64_t batch_tokens = 8192; // packed
+  int64_t batch_size = 0;       // sequences, padded to the longest; or
+  int64_t batch_tokens = 8192;  // packed
   bool shuffle = true;
   int workers = 2;
   uint64_t seed = 42;
-  DType dtype = DType::kFloat32;  // of validation
+  DType dtype = DType::kFloat32;           // of validation
   std::function<bool()> should_stop = {};  // ends a validation early
 };
 

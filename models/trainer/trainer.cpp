@@ -112,7 +112,8 @@ class Loop {
     return metrics;
   }
 
-  /// Repeats the current step under anomaly mode, which names the op, and throws. The weights are those before the step.
+  /// Repeats the current step under anomaly mode, which names the op, and throws. The weights are those before the
+  /// step.
   [[noreturn]] void explain(uint64_t offset, const std::string& what) {
     optimizer_->zero_grad();
     task_.module().generator().set_offset(offset);
@@ -167,7 +168,8 @@ class Loop {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const nn::Module& module, const TrainOptions& options) {
   const auto groups = optim::no_decay_groups(module.parameters(), options.weight_decay);
-  if (options.optimizer == "adamw") return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = options.lr});
+  if (options.optimizer == "adamw")
+    return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = options.lr});
   if (options.optimizer == "adam") return std::make_unique<optim::Adam>(groups, optim::AdamOptions{.lr = options.lr});
   if (options.optimizer == "sgd")
     return std::make_unique<optim::SGD>(groups, optim::SGDOptions{.lr = options.lr, .momentum = 0.9});

@@ -47,7 +47,7 @@ struct TrainOptions {
   double clip = 1;                  // greatest gradient norm; 0: no clipping
   DType dtype = DType::kFloat32;    // bfloat16: autocast
   Device device = {};
-  int64_t max_steps = 0;            // 0: all epochs
+  int64_t max_steps = 0;              // 0: all epochs
   std::function<bool()> should_stop;  // asked after every step and validation; true ends the run in order
 };
 
@@ -76,19 +76,19 @@ class TrainObserver {
 };
 
 struct TrainResult {
-  bool stopped = false;     // by should_stop
+  bool stopped = false;  // by should_stop
   int64_t steps = 0;
   int64_t items = 0;
-  int64_t best_epoch = 0;   // 0: nothing was validated, the last weights stay
+  int64_t best_epoch = 0;  // 0: nothing was validated, the last weights stay
   Evaluation best;
   double seconds = 0;       // training and validation
   double step_seconds = 0;  // training steps alone
 };
 
 /// Trains, validates after every epoch and leaves the weights of the best epoch (highest accuracy, then lowest loss) in
-/// the module; the last ones when stopped or when there is nothing to validate on. A loss or gradient that is not finite
-/// changes no weight: the step is repeated in anomaly mode and Error names step and op; the module then holds the best
-/// epoch's weights, or the last ones before that step.
+/// the module; the last ones when stopped or when there is nothing to validate on. A loss or gradient that is not
+/// finite changes no weight: the step is repeated in anomaly mode and Error names step and op; the module then holds
+/// the best epoch's weights, or the last ones before that step.
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer);
 
 /// The optimizer that the options name. Throws Error naming the known ones.

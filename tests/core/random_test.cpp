@@ -153,7 +153,8 @@ TEST(Random, DoesNotDependOnThreadsOrLevel) {
     kernels::set_cpu_level(other);
     const std::vector<Tensor> drawn = draw_all();
     for (const size_t i : {0, 2, 3}) expect_equal(drawn[i], reference[i]);
-    test::expect_near(drawn[1], reference[1], 1e-6);  // normals carry fp32 precision; fused multiply-adds differ by level
+    test::expect_near(drawn[1], reference[1],
+                      1e-6);  // normals carry fp32 precision; fused multiply-adds differ by level
   }
   kernels::set_cpu_level(level);
 }

@@ -7,8 +7,8 @@
 
 #include <random>
 
-#include "tern/tests/data/support.h"
 #include "tern/data/datasets/sha256.h"
+#include "tern/tests/data/support.h"
 
 namespace tern::data {
 namespace {

@@ -10,10 +10,10 @@
 #include <set>
 #include <stdexcept>
 
-#include "tern/tests/data/support.h"
 #include "tern/data/datasets/digits.h"
 #include "tern/data/loader_tokens.h"
 #include "tern/data/samplers/shuffle.h"
+#include "tern/tests/data/support.h"
 
 namespace tern::data {
 namespace {

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <set>
 
-#include "tern/tests/data/support.h"
 #include "tern/data/samplers/shuffle.h"
+#include "tern/tests/data/support.h"
 
 namespace tern::data {
 namespace {

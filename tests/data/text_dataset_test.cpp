@@ -7,10 +7,10 @@
 #include <map>
 #include <set>
 
-#include "tern/tests/data/support.h"
 #include "tern/data/datasets/imdb.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/data/datasets/utf8.h"
+#include "tern/tests/data/support.h"
 
 namespace tern::data {
 namespace {

@@ -127,7 +127,8 @@ TEST(DistilBert, HundredTrainingSteps) {
   optim::AdamW optimizer(optim::no_decay_groups(model->parameters(), 0.01), {.lr = 1e-3});
   for (size_t step = 0; step < 100; ++step) {
     const std::string batch = "batch" + std::to_string(step % 5) + "/";
-    const EncoderInput input = encoder_input(find(batches, batch + "input_ids"), find(batches, batch + "attention_mask"));
+    const EncoderInput input =
+        encoder_input(find(batches, batch + "input_ids"), find(batches, batch + "attention_mask"));
     const Tensor loss = cross_entropy(model->forward(input), find(batches, batch + "labels"));
     ASSERT_NEAR(loss.item<double>(), curve["losses"][step].get<double>(), 1e-3) << "step " << step;
     loss.backward();
@@ -138,7 +139,8 @@ TEST(DistilBert, HundredTrainingSteps) {
   }
   for (const NamedTensor& entry : to_public(distilbert_key_map(), model->state_dict())) {
     if (entry.name.ends_with("k_lin.bias")) continue;
-    EXPECT_NEAR(l2(entry.tensor.to_vector<double>()) / curve["final_norms"][entry.name].get<double>(), 1, 1e-3) << entry.name;
+    EXPECT_NEAR(l2(entry.tensor.to_vector<double>()) / curve["final_norms"][entry.name].get<double>(), 1, 1e-3)
+        << entry.name;
   }
 }
 
