@@ -233,9 +233,9 @@ class TextRun {
     }
     if (a_.epochs == 0)
       a_.epochs = !from_scratch_small() ? 3 : train_tokens >= 4'000'000 ? 2 : train_tokens >= 500'000 ? 4 : 10;
-    if (a_.max_steps > 0) a_.epochs = std::min(a_.epochs, a_.max_steps);  // an epoch has a step at least
-    const int64_t plan_bytes = a_.epochs * static_cast<int64_t>(split_.train.size() * sizeof(int32_t));
-    TERN_CHECK(plan_bytes <= available_system_memory() / 2, "--epochs: the plan of ", a_.epochs, " epochs takes ",
+    planned_epochs_ = a_.max_steps > 0 ? std::min(a_.epochs, a_.max_steps) : a_.epochs;  // each has a step at least
+    const int64_t plan_bytes = planned_epochs_ * static_cast<int64_t>(split_.train.size() * sizeof(int32_t));
+    TERN_CHECK(plan_bytes <= available_system_memory() / 2, "--epochs: the plan of ", planned_epochs_, " epochs takes ",
                plan_bytes >> 20, " MiB, more than half of the memory left; give fewer, or --max-steps");
     if (std::isnan(a_.lr)) a_.lr = from_scratch_small() ? 5e-4 : 5e-5;
   }
@@ -311,7 +311,7 @@ class TextRun {
   }
 
   int train(RunFolder& folder) {
-    const models::TextTaskOptions task_options{.epochs = a_.epochs,
+    const models::TextTaskOptions task_options{.epochs = planned_epochs_,
                                                .batch_size = a_.batch_size,
                                                .batch_tokens = a_.batch_tokens,
                                                .shuffle = !a_.no_shuffle,
@@ -413,6 +413,7 @@ class TextRun {
   }
 
   TrainArguments a_;
+  int64_t planned_epochs_ = 0;  // --epochs, or fewer when --max-steps ends the run before
   std::vector<std::string> command_;
   Progress progress_;
   Device device_;

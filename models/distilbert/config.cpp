@@ -148,12 +148,18 @@ std::vector<std::string> read_labels(Fields& fields, const std::string& source) 
           source, ": \"label2id\" contradicts \"id2label\" at label '", labels[i], "'");
     }
   } else if (numbers) {
+    TERN_CHECK(numbers->is_object() && numbers->size() == labels.size(), source, ": \"label2id\" must name ",
+               labels.size(), " labels");
+    std::vector<std::string> named(labels.size());
     for (const auto& [name, number] : numbers->items()) {
       TERN_CHECK(number.is_number_integer() && number.get<int64_t>() >= 0 &&
                      number.get<int64_t>() < static_cast<int64_t>(labels.size()),
                  source, ": \"label2id\" gives '", name, "' a number outside 0 to ", labels.size() - 1);
-      labels[number.get<size_t>()] = name;
+      std::string& place = named[number.get<size_t>()];
+      TERN_CHECK(place.empty(), source, ": \"label2id\" gives '", place, "' and '", name, "' the same number");
+      place = name;
     }
+    labels = named;
   }
   return labels;
 }

@@ -1,0 +1,81 @@
+#include "tern/models/distilbert/config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tern/core/check.h"
+
+namespace tern::models {
+namespace {
+
+using Json = nlohmann::json;
+
+DistilBertConfig parse(const Json& json) { return DistilBertConfig::from_json(json.dump(), "config.json"); }
+
+TEST(DistilBertConfig, DefaultsAreTheLibrarysOwn) {
+  const DistilBertConfig config = parse(Json::object());
+  EXPECT_EQ(config.vocab_size, 30522);
+  EXPECT_EQ(config.max_positions, 512);
+  EXPECT_EQ(config.width, 768);
+  EXPECT_EQ(config.layers, 6);
+  EXPECT_EQ(config.heads, 12);
+  EXPECT_EQ(config.hidden, 3072);
+  EXPECT_EQ(config.activation, "gelu");
+  EXPECT_EQ(config.dropout, 0.1);
+  EXPECT_EQ(config.attention_dropout, 0.1);
+  EXPECT_EQ(config.classifier_dropout, 0.2);
+  EXPECT_EQ(config.initializer_range, 0.02);
+  EXPECT_EQ(config.padding_id, 0);
+  EXPECT_EQ(config.labels, (std::vector<std::string>{"LABEL_0", "LABEL_1"}));
+}
+
+TEST(DistilBertConfig, RoundTrip) {
+  DistilBertConfig config = DistilBertConfig::preset("small");
+  config.labels = {"z", "\xc3\xa9toile", "a \"quoted\""};
+  config.padding_id = -1;
+  config.activation = "relu";
+  config.sinusoidal_positions = true;
+  config.classifier_dropout = 0.25;
+  config.max_positions = 77;
+  const DistilBertConfig back = DistilBertConfig::from_json(config.to_json(), "x");
+  EXPECT_EQ(back.to_json(), config.to_json());
+  EXPECT_EQ(back.labels, config.labels);
+  EXPECT_EQ(back.padding_id, -1);
+  EXPECT_EQ(back.width, 256);
+  EXPECT_EQ(back.max_positions, 77);
+  EXPECT_TRUE(back.sinusoidal_positions);
+}
+
+TEST(DistilBertConfig, LabelsFromAnyOfTheirFields) {
+  using Labels = std::vector<std::string>;
+  EXPECT_EQ(parse({{"num_labels", 3}}).labels, (Labels{"LABEL_0", "LABEL_1", "LABEL_2"}));
+  EXPECT_EQ(parse({{"id2label", {{"1", "b"}, {"0", "a"}}}}).labels, (Labels{"a", "b"}));
+  EXPECT_EQ(parse({{"label2id", {{"b", 0}, {"a", 1}}}}).labels, (Labels{"b", "a"}));
+  EXPECT_EQ(parse({{"id2label", nullptr}, {"num_labels", 1}}).labels, (Labels{"LABEL_0"}));
+  Json many = Json::object();
+  for (int i = 0; i < 12; ++i) many[std::to_string(i)] = "l" + std::to_string(i);  // "10" sorts before "2"
+  EXPECT_EQ(parse({{"id2label", many}}).labels[10], "l10");
+  for (const Json& wrong :
+       {Json{{"num_labels", 0}}, Json{{"num_labels", 2}, {"id2label", {{"0", "a"}}}}, Json{{"id2label", {{"0", 1}}}},
+        Json{{"id2label", {{"x", "a"}}}}, Json{{"id2label", Json::object()}},
+        Json{{"id2label", {{"0", "a"}, {"1", "a"}}}}, Json{{"label2id", {{"a", 5}}}}, Json{{"label2id", 3}},
+        Json{{"label2id", {{"a", 0}, {"b", 0}}}},
+        Json{{"id2label", {{"0", "a"}, {"1", "b"}}}, {"label2id", {{"a", 1}, {"b", 0}}}}})
+    EXPECT_THROW(parse(wrong), Error) << wrong;
+}
+
+TEST(DistilBertConfig, RejectsWhatItWouldHaveToIgnore) {
+  for (const Json& wrong : {Json{{"dims", 5}}, Json{{"dim", "5"}}, Json{{"dim", 10}, {"n_heads", 3}},
+                            Json{{"dim", 514}, {"n_heads", 1}}, Json{{"activation", "tanh"}}, Json{{"dropout", -0.1}},
+                            Json{{"model_type", "bert"}}, Json{{"pad_token_id", 40000}}, Json{{"hidden_size", 4}},
+                            Json{{"is_decoder", true}}, Json{{"problem_type", "multi_label_classification"}},
+                            Json{{"n_layers", 0}}, Json{{"vocab_size", 1e9}}, Json{{"initializer_range", -1}}})
+    EXPECT_THROW(parse(wrong), Error) << wrong;
+  for (const char* text : {"", "null", "[1]", "{", "{\"dim\": 18446744073709551615}"})
+    EXPECT_THROW(DistilBertConfig::from_json(text, "x"), Error) << text;
+  EXPECT_THROW(DistilBertConfig::preset("large"), Error);
+}
+
+}  // namespace
+}  // namespace tern::models

@@ -1,0 +1,85 @@
+#include "tern/models/key_map.h"
+
+#include <gtest/gtest.h>
+
+#include "tern/core/check.h"
+#include "tern/core/ops/ops.h"
+
+namespace tern::models {
+namespace {
+
+const KeyMap kMap = {{"layer.*.qkv", {"h.*.q", "h.*.k", "h.*.v"}}, {"head.weight", {"classifier.weight"}}};
+
+Tensor numbers(double begin, double end) { return arange(begin, end, 1, {.dtype = DType::kFloat32}); }
+
+StateView own_state() {
+  return {{"layer.0.qkv", numbers(0, 12).reshape({6, 2})},
+          {"layer.11.qkv", numbers(100, 112).reshape({6, 2})},
+          {"head.weight", numbers(0, 3)}};
+}
+
+std::vector<std::string> names(const StateView& state) {
+  std::vector<std::string> found;
+  for (const NamedTensor& entry : state) found.push_back(entry.name);
+  return found;
+}
+
+std::string error_of(const StateView& given, const FromPublicOptions& options = {}) {
+  try {
+    from_public(kMap, own_state(), given, "file", options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(KeyMap, SplitsAndJoins) {
+  const StateView other = to_public(kMap, own_state());
+  EXPECT_EQ(names(other),
+            (std::vector<std::string>{"h.0.q", "h.0.k", "h.0.v", "h.11.q", "h.11.k", "h.11.v", "classifier.weight"}));
+  EXPECT_EQ(other[4].tensor.to_vector<double>(), (std::vector<double>{104, 105, 106, 107}));
+  EXPECT_EQ(other[4].tensor.shape(), Shape({2, 2}));
+  const StateView back = from_public(kMap, own_state(), {other.rbegin(), other.rend()}, "file");
+  ASSERT_EQ(names(back), names(own_state()));
+  for (size_t i = 0; i < back.size(); ++i) {
+    EXPECT_EQ(back[i].tensor.to_vector<double>(), own_state()[i].tensor.to_vector<double>());
+    EXPECT_EQ(back[i].tensor.shape(), own_state()[i].tensor.shape());
+  }
+}
+
+TEST(KeyMap, StarsAreNumbersAndTheSameOnBothSides) {
+  EXPECT_THROW(to_public(kMap, {{"layer.x.qkv", zeros({3})}}), Error);
+  EXPECT_THROW(to_public(kMap, {{"layer..qkv", zeros({3})}}), Error);
+  EXPECT_THROW(to_public(kMap, {{"head.weight.more", zeros({3})}}), Error);
+}
+
+TEST(KeyMap, ListsEverythingThatDoesNotFit) {
+  StateView given = to_public(kMap, own_state());
+  given[0].name = "h.0.query";      // one missing, one unexpected
+  given[4].tensor = zeros({3, 2});  // another shape
+  given[6].tensor = zeros({3}, {.dtype = DType::kInt64});
+  const std::string error = error_of(given);
+  for (const char* part : {"file: ", "missing: h.0.q;", "unexpected: h.0.query;", "h.11.k is [3, 2], expected [2, 2]",
+                           "classifier.weight is int64"})
+    EXPECT_NE(error.find(part), std::string::npos) << part << " not in " << error;
+}
+
+TEST(KeyMap, OptionalAndIgnoredNames) {
+  StateView given = to_public(kMap, own_state());
+  given.pop_back();
+  EXPECT_NE(error_of(given), "");
+  FromPublicOptions options;
+  options.optional_prefixes = {"head."};
+  EXPECT_EQ(error_of(given, options), "");
+  EXPECT_EQ(from_public(kMap, own_state(), given, "file", options).size(), 2u);
+  given.push_back({"classifier.weight", zeros({7})});  // of another number of labels
+  EXPECT_EQ(from_public(kMap, own_state(), given, "file", options).size(), 2u);
+  EXPECT_NE(error_of(given), "");
+  given.push_back({"vocab.weight", zeros({1})});
+  EXPECT_NE(error_of(given, options), "");
+  options.ignored_prefixes = {"vocab."};
+  EXPECT_EQ(error_of(given, options), "");
+}
+
+}  // namespace
+}  // namespace tern::models

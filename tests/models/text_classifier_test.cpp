@@ -1,0 +1,114 @@
+// TextClassifier: predictions do not depend on what they are batched with; evaluation agrees with them.
+
+#include "tern/models/text/text_classifier.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "tern/core/check.h"
+
+namespace tern::models {
+namespace {
+
+const std::string kModel = TERN_SOURCE_DIR "/tests/golden/train_curve";
+
+std::vector<std::string> texts(size_t n) {
+  std::vector<std::string> result;
+  for (size_t i = 0; i < n; ++i) {
+    std::string text;
+    for (size_t j = 0; j < i * 5 % 40; ++j) text += j % 3 == 0 ? "movie " : j % 3 == 1 ? "great " : "plot! ";
+    result.push_back(text);
+  }
+  return result;
+}
+
+TEST(TextClassifier, PredictionsAreOfTheirTextAlone) {
+  const TextClassifier classifier = TextClassifier::load(kModel);
+  classifier.model().eval();
+  const std::vector<std::string> all = texts(50);
+  const std::vector<TextPrediction> one = classifier.predict(all), small = classifier.predict(all, 0, 16);
+  ASSERT_EQ(one.size(), 50u);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const TextPrediction alone = classifier.predict({all[i]})[0];
+    ASSERT_EQ(alone.logits.size(), 3u);
+    double sum = 0;
+    for (size_t k = 0; k < 3; ++k) {
+      EXPECT_NEAR(one[i].logits[k], alone.logits[k], 1e-5);
+      EXPECT_NEAR(small[i].logits[k], alone.logits[k], 1e-5);
+      EXPECT_LE(alone.logits[k], alone.logits[static_cast<size_t>(alone.label)]);
+      sum += std::exp(alone.logits[k] - alone.logits[static_cast<size_t>(alone.label)]);
+    }
+    EXPECT_NEAR(alone.score, 1 / sum, 1e-6);
+  }
+  EXPECT_TRUE(classifier.predict({}).empty());
+  // Cut to the model's 32 positions, and to fewer on demand.
+  EXPECT_EQ(classifier.predict({texts(8)[7] + " great"})[0].logits,
+            classifier.predict({texts(8)[7] + " plot"})[0].logits);
+  EXPECT_EQ(classifier.predict({"movie great"}, 3)[0].logits, classifier.predict({"movie plot"}, 3)[0].logits);
+  EXPECT_NE(classifier.predict({"movie great"})[0].logits, classifier.predict({"movie plot"})[0].logits);
+}
+
+TEST(TextClassifier, SaveAndLoad) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tern-classifier-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const TextClassifier first = TextClassifier::load(kModel);
+  first.model().eval();
+  first.save(folder + "/new");
+  const TextClassifier second = TextClassifier::load(folder + "/new");
+  second.model().eval();
+  EXPECT_EQ(second.model().config().to_json(), first.model().config().to_json());
+  EXPECT_EQ(second.tokenizer().content_hash(), first.tokenizer().content_hash());
+  const auto a = first.predict(texts(9)), b = second.predict(texts(9));
+  for (size_t i = 0; i < 9; ++i) EXPECT_EQ(a[i].logits, b[i].logits);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(TextClassifier, EvaluateAgreesWithPredict) {
+  const TextClassifier classifier = TextClassifier::load(kModel);
+  const std::vector<std::string> all = texts(31);
+  auto tokens = std::make_shared<data::TokenSet>();
+  std::vector<int32_t> labels, rows;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto ids = classifier.tokenizer().encode_special(all[i], 32);
+    tokens->ids.insert(tokens->ids.end(), ids.begin(), ids.end());
+    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
+    labels.push_back(static_cast<int32_t>(i % 3));
+    if (i % 4 != 0) rows.push_back(static_cast<int32_t>(i));
+  }
+  classifier.model().eval();
+  const auto predictions = classifier.predict(all);
+  double loss = 0;
+  int correct = 0;
+  for (const int32_t row : rows) {
+    const TextPrediction& p = predictions[static_cast<size_t>(row)];
+    double sum = 0;
+    for (const double logit : p.logits) sum += std::exp(logit);
+    loss += std::log(sum) - p.logits[static_cast<size_t>(labels[static_cast<size_t>(row)])];
+    correct += p.label == labels[static_cast<size_t>(row)];
+  }
+  classifier.model().train();
+  for (const int64_t batch : {1, 64, 100000}) {
+    const Evaluation result = evaluate(classifier.model(), tokens, labels, rows, batch, 0);
+    EXPECT_EQ(result.examples, static_cast<int64_t>(rows.size()));
+    EXPECT_NEAR(result.loss, loss / static_cast<double>(rows.size()), 1e-5);
+    EXPECT_EQ(result.accuracy, correct / static_cast<double>(rows.size()));
+    EXPECT_TRUE(classifier.model().is_training());  // as before, and without dropout in between
+  }
+  const Evaluation none = evaluate(classifier.model(), tokens, labels, {}, 64, 0);
+  EXPECT_EQ(none.examples, 0);
+  EXPECT_TRUE(std::isnan(none.loss) && std::isnan(none.accuracy));
+  int asked = 0;
+  evaluate(classifier.model(), tokens, labels, rows, 1, 0, DType::kFloat32, [&] { return ++asked == 2; });
+  EXPECT_EQ(asked, 2);
+}
+
+TEST(TextClassifier, VocabularyMustFitTheEmbedding) {
+  auto model = DistilBert::from_pretrained(kModel);
+  EXPECT_THROW(TextClassifier(std::move(model), data::WordPiece::from_embedded()), Error);
+}
+
+}  // namespace
+}  // namespace tern::models

@@ -1,0 +1,214 @@
+// What goes wrong during a run: folders and disks that cannot be written, numbers that overflow, memory that is not
+// there, signals. Never half a file, a leftover or a kill.
+
+#include <cmath>
+#include <limits>
+
+#include "tern/core/io/safetensors.h"
+#include "tern/tests/program/program.h"
+
+namespace tern::program {
+namespace {
+
+const std::string kModel = kGolden + "train_curve";
+constexpr rlim_t kNobody = 65534;
+
+class FailureTest : public ProgramTest {
+ protected:
+  FailureTest() { write("data.csv", easy_csv(60)); }
+  static std::vector<std::string> train(std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"train", "distilbert", "--data", "data.csv", "--threads", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  static std::function<void()> limit(__rlimit_resource_t what, rlim_t value) {
+    return [what, value] {
+      const rlimit limits{value, value};
+      setrlimit(what, &limits);
+    };
+  }
+  /// The folder's model can be loaded and answers.
+  void expect_loadable(const std::string& run) const {
+    const Result result = tern({"predict", run}, "a great film\n");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(lines_of(result.out).size(), 1u);
+  }
+  void expect_no_temporary_files() const {
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+  }
+};
+
+TEST_F(FailureTest, OutputFolders) {
+  write("used/notes.txt", "mine");
+  expect_error(tern(train({"--out", "used"})), 1, {"used", "--out"});
+  EXPECT_EQ(listing("used"), "notes.txt");
+  write("plain", "mine");
+  expect_error(tern(train({"--out", "plain"})), 1, {"plain", "not a folder"});
+  expect_error(tern(train({"--out", "plain/run"})), 1, {"plain/run"});
+  EXPECT_EQ(read_text(file("plain")), "mine");
+  fs::create_directories(file("empty"));
+  EXPECT_EQ(tern(train({"--out", "empty", "--max-steps", "1"})).status, 0);
+  EXPECT_EQ(listing("empty"), kRunFiles);
+  // A failure later on removes what it made, and only that.
+  fs::create_directories(file("mine"));
+  expect_error(tern(train({"--out", "mine", "--batch-tokens", "3"})), 1, {"--batch-tokens"});
+  EXPECT_EQ(listing("mine"), "");
+  // The default is a new folder below runs/.
+  const Result first = tern(train({"--max-steps", "1"})), second = tern(train({"--max-steps", "1"}));
+  EXPECT_EQ(first.status + second.status, 0) << first.err << second.err;
+  EXPECT_EQ(std::distance(fs::directory_iterator(file("runs")), fs::directory_iterator()), 2);
+}
+
+TEST_F(FailureTest, FolderWithoutPermission) {
+  Setting setting;
+  if (geteuid() == 0) {
+    setting.in_child = [] {
+      if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(125);
+    };
+    const Result probe = tern({"--version"}, setting);
+    if (probe.status != 0) GTEST_SKIP() << "another user cannot run the program";
+  } else {
+    fs::permissions(folder_, fs::perms(0555));
+  }
+  expect_error(tern(train({"--out", "run", "--max-steps", "1"}), setting), 1, {"run", "ermission denied"});
+  fs::permissions(folder_, fs::perms(0755));
+  EXPECT_FALSE(fs::exists(file("run")));
+}
+
+/// A limit on the size of files fails writes as a full disk does, at any point of the run.
+TEST_F(FailureTest, FullDisk) {
+  for (const rlim_t bytes : {0, 700, 3000, 100'000, 1'000'000}) {
+    SCOPED_TRACE(bytes);
+    fs::remove_all(file("run"));
+    const Result result =
+        tern(train({"--out", "run", "--epochs", "2"}), Setting{.in_child = limit(RLIMIT_FSIZE, bytes)});
+    expect_error(result, 1, {"run/", "cannot be written"});
+    expect_no_temporary_files();
+    if (!fs::exists(file("run"))) continue;
+    EXPECT_FALSE(fs::exists(file("run/model.safetensors")));
+    for (const Json& line : json_lines(read_text(file("run/metrics.jsonl")))) EXPECT_TRUE(line.is_object());
+    EXPECT_TRUE(Json::parse(read_text(file("run/run.json"))).is_object());
+  }
+  EXPECT_TRUE(fs::exists(file("run/metrics.jsonl")));  // the last limit let the steps through
+}
+
+TEST_F(FailureTest, DivergenceNamesStepAndOp) {
+  const Result result =
+      tern(train({"--out", "run", "--lr", "1e30", "--clip", "0", "--warmup", "0", "--dtype", "fp32", "--epochs", "5"}));
+  expect_error(result, 1, {"step ", "--lr"});
+  EXPECT_NE(result.err.find("nan"), std::string::npos) << result.err;
+  EXPECT_EQ(listing("run"), kRunFiles);
+  for (const Json& line : json_lines(read_text(file("run/metrics.jsonl")))) EXPECT_TRUE(line.is_object());
+  expect_loadable("run");
+  for (const NamedTensor& entry : load_safetensors(file("run/model.safetensors").string()).tensors)
+    for (const double value : entry.tensor.to_vector<double>()) ASSERT_TRUE(std::isfinite(value)) << entry.name;
+}
+
+TEST_F(FailureTest, WeightsThatAreNotFinite) {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    fs::remove_all(file("model"));
+    fs::copy(kModel, file("model"));
+    StateView state = load_safetensors(kModel + "/model.safetensors").tensors;
+    for (NamedTensor& entry : state)
+      if (entry.name.ends_with("layer.1.ffn.lin1.weight")) {
+        entry.tensor = entry.tensor.clone();
+        entry.tensor.data<float>()[5] = static_cast<float>(bad);
+      }
+    save_safetensors(state, file("model/model.safetensors").string(), {});
+    const Result result =
+        tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run"});
+    expect_error(result, 1, {"step 1", "loss"});
+    EXPECT_FALSE(fs::exists(file("run")));  // no step was made: there is nothing to keep
+    EXPECT_EQ(tern({"predict", "model", "--jsonl"}, "{\"text\": \"x\"}\n").status, 0);
+  }
+}
+
+TEST_F(FailureTest, MoreMemoryThanThereIs) {
+  const Setting little{.in_child = limit(RLIMIT_AS, rlim_t{900} << 20)};
+  for (const rlim_t mebibytes : {300, 500, 600, 700, 900})
+    expect_error(tern(train({"--out", "run", "--preset", "base"}), {.in_child = limit(RLIMIT_AS, mebibytes << 20)}), 1,
+                 {"memory", "try"});
+  expect_error(tern(train({"--out", "run", "--max-length", "16000000"}), little), 1, {"memory", "try"});
+  EXPECT_FALSE(fs::exists(file("run")));
+  std::string csv = "label,text\n", words;
+  for (int i = 0; i < 500; ++i) words += "long text ";
+  for (int i = 0; i < 600; ++i) csv += (i % 2 ? "a," : "b,") + words + "\n";
+  write("long.csv", csv);
+  const Result result = tern({"train", "distilbert", "--data", "long.csv", "--out", "run", "--max-length", "512",
+                              "--preset", "small", "--batch-tokens", "1000000000", "--threads", "1"},
+                             little);
+  expect_error(result, 1, {"memory", "try a smaller batch"});
+  EXPECT_FALSE(fs::exists(file("run")));
+  expect_no_temporary_files();
+  expect_error(tern({"train", "distilbert", "--data", "long.csv", "--out", "run", "--epochs", "1000000"}, little), 1,
+               {"--epochs", "memory"});
+}
+
+class SignalTest : public FailureTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(SignalTest, SavesAndEnds) {
+  const int number = GetParam();
+  Process process(train({"--out", "run", "--epochs", "100000", "--split", "all"}), folder_);
+  ASSERT_TRUE(process.wait_for("step 1/"));
+  process.send(number);
+  const Result result = process.finish();
+  EXPECT_EQ(result.status, 128 + number) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find("the weights are in run"), std::string::npos) << result.err;
+  EXPECT_EQ(listing("run"), kRunFiles);
+  EXPECT_FALSE(json_lines(read_text(file("run/metrics.jsonl"))).empty());
+  expect_loadable("run");
+  expect_no_temporary_files();
+}
+
+INSTANTIATE_TEST_SUITE_P(Failure, SignalTest, ::testing::Values(SIGINT, SIGTERM));
+
+TEST_F(FailureTest, SecondSignalEndsAtOnce) {
+  // Steps of many seconds: only the second signal can end the program in time.
+  write("data.csv", easy_csv(3000));
+  Process process(train({"--out", "run", "--preset", "base", "--batch-size", "1000", "--epochs", "9"}), folder_);
+  ASSERT_TRUE(process.wait_for("parameters"));
+  process.send(SIGINT);
+  usleep(200'000);
+  process.send(SIGINT);
+  const Result result = process.finish();
+  EXPECT_EQ(result.status, 130) << result.err;
+  EXPECT_EQ(result.err.find("the weights are in"), std::string::npos);
+  EXPECT_FALSE(fs::exists(file("run/model.safetensors")));
+}
+
+TEST_F(FailureTest, SignalDuringTokenization) {
+  std::string csv = "label,text\n", words;
+  for (int i = 0; i < 4000; ++i) words += "uncharacteristically " + std::to_string(i) + "xqz ";
+  for (int i = 0; i < 1500; ++i) csv += (i % 2 ? "a," : "b,") + words + "\n";
+  write("data.csv", csv);
+  Process process(train({"--out", "run", "--max-length", "8", "--split", "all"}), folder_);
+  usleep(700'000);
+  process.send(SIGINT);
+  const Result result = process.finish();
+  EXPECT_EQ(result.status, 130) << result.err;
+  EXPECT_EQ(result.err.find("tern: error"), std::string::npos) << result.err;
+  EXPECT_FALSE(fs::exists(file("run"))) << result.err;
+  expect_no_temporary_files();
+}
+
+TEST_F(FailureTest, SignalsOfCommandsThatReadInput) {
+  for (const std::string command : {"predict", "tokenize"}) {
+    std::vector<std::string> arguments = {command};
+    if (command == "predict") arguments.push_back(kModel);
+    Setting waiting;
+    waiting.input = std::string(1, 'x');  // no line end: the program waits for more
+    int in[2];
+    ASSERT_EQ(pipe(in), 0);
+    waiting.in_child = [&] { dup2(in[0], 0); };  // never written to, never closed
+    Process process(arguments, folder_, waiting);
+    usleep(300'000);
+    process.send(SIGINT);
+    EXPECT_EQ(process.finish().status, 130) << command;
+    close(in[0]), close(in[1]);
+  }
+}
+
+}  // namespace
+}  // namespace tern::program

@@ -1,0 +1,183 @@
+// Damaged model folders: every command that loads one gives one clear error.
+
+#include "tern/core/io/safetensors.h"
+#include "tern/core/tensor.h"
+#include "tern/tests/program/program.h"
+
+namespace tern::program {
+namespace {
+
+const std::string kModel = kGolden + "train_curve";
+
+class ModelFolderTest : public ProgramTest {
+ protected:
+  /// A fresh copy of the golden folder as "model".
+  void restore() const {
+    fs::remove_all(file("model"));
+    fs::create_directories(file("model"));
+    for (const char* name : {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"})
+      fs::copy_file(fs::path(kModel) / name, file("model") / name);
+  }
+  Result predict() const { return tern({"predict", "model"}, "the movie\n"); }
+  void expect_broken(const std::vector<std::string>& parts) const { expect_error(predict(), 1, parts); }
+  void configure(const std::string& name, const Json& value) const {
+    restore();
+    Json config = Json::parse(read_text(kModel + "/config.json"));
+    config[name] = value;
+    write("model/config.json", config.dump());
+  }
+  StateView weights() const { return load_safetensors(kModel + "/model.safetensors").tensors; }
+  void save(const StateView& state) const {
+    restore();
+    save_safetensors(state, file("model/model.safetensors").string(), {});
+  }
+};
+
+TEST_F(ModelFolderTest, MissingAndDamagedFiles) {
+  restore();
+  EXPECT_EQ(predict().status, 0) << predict().err;
+  fs::remove(file("model/config.json"));
+  expect_broken({"model/config.json"});
+  restore();
+  fs::remove(file("model/model.safetensors"));
+  expect_broken({"model/model.safetensors"});
+  restore();
+  fs::remove(file("model/vocab.txt"));
+  expect_broken({"vocab.txt"});
+  const std::string whole = read_text(kModel + "/model.safetensors");
+  for (const size_t bytes : {size_t{0}, size_t{7}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
+    restore();
+    write("model/model.safetensors", whole.substr(0, bytes));
+    expect_broken({"model/model.safetensors"});
+    expect_error(tern({"info", "model/model.safetensors"}), 1, {"model/model.safetensors"});
+    expect_error(tern({"info", "model"}), 1, {"model/model.safetensors"});
+    expect_error(tern({"eval", "model", "--data", kModel + "/data.csv"}), 1, {"model/model.safetensors"});
+    expect_error(tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run"}), 1,
+                 {"model/model.safetensors"});
+    EXPECT_FALSE(fs::exists(file("run")));
+  }
+  restore();
+  write("model/model.safetensors", whole + "x");
+  expect_broken({"model/model.safetensors"});
+  for (const std::string text : {"", "{", "[]", "5", "{\"dim\": }"}) {
+    restore();
+    write("model/config.json", text);
+    expect_broken({"model/config.json"});
+  }
+  restore();
+  write("model/vocab.txt", "a\nb\n[CLS]\n[SEP]\n[PAD]\n");
+  expect_broken({"vocab.txt", "[UNK]"});
+  write("model/vocab.txt", "a\n[UNK]\nb\n[PAD]\n");
+  expect_broken({"vocabulary", "[SEP]"});
+  std::string longer = read_text(kModel + "/vocab.txt");
+  for (int i = 0; i < 300; ++i) longer += "extra" + std::to_string(i) + "\n";
+  write("model/vocab.txt", longer);
+  expect_broken({"vocabulary", "205"});
+  write("model/vocab.txt", "");
+  expect_broken({"vocab.txt"});
+}
+
+TEST_F(ModelFolderTest, Configurations) {
+  const struct {
+    const char* name;
+    Json value;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {"model_type", "bert", {"'bert'", "distilbert"}},
+      {"dim", "wide", {"\"dim\"", "integer", "wide"}},
+      {"dim", 18.5, {"\"dim\"", "integer"}},
+      {"dim", -18, {"\"dim\"", "-18"}},
+      {"dim", 0, {"\"dim\""}},
+      {"dim", 1000000000000, {"\"dim\""}},
+      {"dim", 20, {"word_embeddings", "expected"}},
+      {"n_heads", 5, {"\"n_heads\""}},
+      {"n_layers", 3, {"unexpected", "layer.3."}},
+      {"n_layers", 5, {"missing", "layer.4."}},
+      {"vocab_size", 206, {"word_embeddings"}},
+      {"max_position_embeddings", 16, {"position_embeddings"}},
+      {"activation", "silu", {"\"activation\"", "silu"}},
+      {"dropout", 1.5, {"\"dropout\"", "1.5"}},
+      {"dropout", "0.1", {"\"dropout\"", "number"}},
+      {"hidden_size", 99, {"\"hidden_size\"", "99"}},
+      {"num_labels", 5, {"\"num_labels\"", "5", "3"}},
+      {"id2label", Json{{"0", "a"}, {"2", "b"}}, {"\"id2label\""}},
+      {"id2label", Json{{"0", "a"}, {"1", "b"}, {"2", "a"}}, {"label"}},
+      {"label2id", Json{{"a", 0}}, {"\"label2id\""}},
+      {"pad_token_id", 100000, {"\"pad_token_id\""}},
+      {"problem_type", "regression", {"problem_type", "regression"}},
+      {"is_decoder", true, {"is_decoder"}},
+      {"pruned_heads", Json{{"0", {1}}}, {"pruned"}},
+      {"window_size", 5, {"window_size"}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name + c.value.dump());
+    configure(c.name, c.value);
+    expect_broken(c.parts);
+  }
+  configure("transformers_version", "9.9.9");
+  EXPECT_EQ(predict().status, 0);
+}
+
+TEST_F(ModelFolderTest, TensorsThatDoNotFitAreAllNamed) {
+  StateView state;
+  for (const NamedTensor& entry : weights()) {
+    if (entry.name == "classifier.bias" || entry.name.ends_with("layer.0.attention.k_lin.weight")) continue;
+    if (entry.name == "pre_classifier.weight")
+      state.push_back({entry.name, zeros({5, 5})});
+    else if (entry.name == "pre_classifier.bias")
+      state.push_back({entry.name, zeros({18}, {.dtype = DType::kInt64})});
+    else
+      state.push_back(entry);
+  }
+  state.push_back({"surprise.weight", zeros({2})});
+  save(state);
+  expect_broken({"missing: ", "classifier.bias", "distilbert.transformer.layer.0.attention.k_lin.weight",
+                 "unexpected: ", "surprise.weight", "pre_classifier.weight is [5, 5], expected [18, 18]",
+                 "pre_classifier.bias is int64"});
+}
+
+TEST_F(ModelFolderTest, HalfPrecisionFilesAreWidened) {
+  StateView state;
+  for (const NamedTensor& entry : weights()) state.push_back({entry.name, entry.tensor.to(DType::kFloat16)});
+  save(state);
+  restore();
+  const Result full = tern({"predict", "model", "--jsonl"}, "{\"text\": \"the movie was great\"}\n");
+  save(state);
+  const Result half = tern({"predict", "model", "--jsonl"}, "{\"text\": \"the movie was great\"}\n");
+  ASSERT_EQ(half.status, 0) << half.err;
+  const Json a = Json::parse(full.out), b = Json::parse(half.out);
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(a["logits"][i], b["logits"][i], 1e-2);
+}
+
+/// --init of an encoder without its head, as a pretrained checkpoint comes.
+TEST_F(ModelFolderTest, BareEncoderStartsANewHead) {
+  StateView bare;
+  for (const NamedTensor& entry : weights())
+    if (entry.name.starts_with("distilbert.")) bare.push_back({entry.name.substr(11), entry.tensor});
+  save(bare);
+  expect_broken({"missing: ", "classifier.weight", "pre_classifier.bias"});
+  write("two.csv", easy_csv(20));
+  const Result result =
+      tern({"train", "distilbert", "--init", "model", "--data", "two.csv", "--out", "run", "--max-steps", "1"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.err.find("classification head"), std::string::npos) << result.err;
+  EXPECT_EQ(Json::parse(read_text(file("run/config.json")))["id2label"], (Json{{"0", "neg"}, {"1", "pos"}}));
+  EXPECT_EQ(load_safetensors(file("run/model.safetensors").string()).tensors.size(), weights().size());
+}
+
+/// The folder's labels are those of the data in another order than sorted: the head keeps its meaning.
+TEST_F(ModelFolderTest, LabelOrderOfTheFolderStays) {
+  restore();
+  const Result result = tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run",
+                              "--max-steps", "1", "--lr", "0", "--split", "all"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err.find("classification head"), std::string::npos) << result.err;
+  EXPECT_EQ(Json::parse(read_text(file("run/config.json")))["id2label"],
+            Json::parse(read_text(kModel + "/config.json"))["id2label"]);
+  const std::vector<std::string> data = {"--data", kModel + "/data.csv", "--json"};
+  EXPECT_EQ(tern({"eval", "run", data[0], data[1], data[2]}).out,
+            tern({"eval", "model", data[0], data[1], data[2]}).out);
+}
+
+}  // namespace
+}  // namespace tern::program

@@ -1,0 +1,235 @@
+#pragma once
+// Runs the built program as a user would: another process, its streams and its exit status.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace tern::program {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+inline const std::string kGolden = TERN_SOURCE_DIR "/tests/golden/";
+
+inline std::string read_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+inline void write_text(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  ASSERT_TRUE(file.flush()) << path;
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+inline std::vector<Json> json_lines(const std::string& text) {
+  std::vector<Json> values;
+  for (const std::string& line : lines_of(text)) values.push_back(Json::parse(line));
+  return values;
+}
+
+struct Result {
+  int status = -1;  // of exit; 1000 + n when signal n killed it, 2000 when it ran too long
+  std::string out, err;
+  long peak_kib = 0;
+};
+
+struct Setting {
+  std::string input = {};
+  std::function<void()> in_child = {};  // limits, another user
+  double seconds = 60;
+};
+
+/// A started program; the destructor kills it.
+class Process {
+ public:
+  Process(const std::vector<std::string>& arguments, const fs::path& folder, const Setting& setting = {})
+      : input_(setting.input),
+        end_(Clock::now() +
+             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(setting.seconds))) {
+    int in[2], out[2], err[2];
+    EXPECT_TRUE(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
+    signal(SIGPIPE, SIG_IGN);
+    std::vector<char*> argv = {const_cast<char*>("tern")};
+    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    const std::string where = folder.string(), cache = (folder / "cache").string();
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(in[0], 0), dup2(out[1], 1), dup2(err[1], 2);
+      signal(SIGPIPE, SIG_DFL);
+      unsetenv("TERN_DATA");
+      setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+      setenv("OMP_WAIT_POLICY", "passive", 1);
+      if (chdir(where.c_str()) != 0) _exit(126);
+      if (setting.in_child) setting.in_child();
+      execv(TERN_PROGRAM, argv.data());
+      _exit(127);
+    }
+    close(in[0]), close(out[1]), close(err[1]);
+    in_ = in[1], out_ = out[0], err_ = err[0];
+    for (int fd : {in_, out_, err_}) fcntl(fd, F_SETFL, O_NONBLOCK);
+    if (input_.empty()) close_input();
+  }
+  ~Process() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    for (int fd : {in_, out_, err_})
+      if (fd >= 0) close(fd);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void send(int number) { kill(pid_, number); }
+  void close_input() {
+    if (in_ >= 0) close(in_);
+    in_ = -1;
+  }
+  void close_output() {
+    close(out_);
+    out_ = -1;
+  }
+  /// Until stderr holds `text`; false when the program ends or takes too long before.
+  bool wait_for(const std::string& text) {
+    while (result_.err.find(text) == std::string::npos)
+      if (!exchange()) return false;
+    return true;
+  }
+  Result finish() {
+    while (exchange()) continue;
+    const bool late = Clock::now() >= end_;
+    if (late) kill(pid_, SIGKILL);
+    int status = 0;
+    rusage usage{};
+    wait4(pid_, &status, 0, &usage);
+    pid_ = -1;
+    result_.peak_kib = usage.ru_maxrss;
+    result_.status = late ? 2000 : WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+    return result_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Moves what the pipes have; false when both outputs are closed or the time is over.
+  bool exchange() {
+    if ((out_ < 0 && err_ < 0) || Clock::now() >= end_) return false;
+    pollfd fds[3] = {{in_, POLLOUT, 0}, {out_, POLLIN, 0}, {err_, POLLIN, 0}};
+    poll(fds, 3, 100);
+    if (in_ >= 0 && fds[0].revents != 0) {
+      const ssize_t n = write(in_, input_.data() + sent_, std::min<size_t>(input_.size() - sent_, 1 << 16));
+      if (n > 0) sent_ += static_cast<size_t>(n);
+      if ((n < 0 && errno != EAGAIN) || sent_ == input_.size()) close_input();
+    }
+    if (out_ >= 0 && fds[1].revents != 0) receive(out_, result_.out);
+    if (err_ >= 0 && fds[2].revents != 0) receive(err_, result_.err);
+    return true;
+  }
+  static void receive(int& fd, std::string& text) {
+    char buffer[1 << 16];
+    const ssize_t n = read(fd, buffer, sizeof buffer);
+    if (n > 0)
+      text.append(buffer, static_cast<size_t>(n));
+    else if (n == 0 || errno != EAGAIN) {
+      close(fd);
+      fd = -1;
+    }
+  }
+
+  std::string input_;
+  size_t sent_ = 0;
+  Clock::time_point end_;
+  Result result_;
+  pid_t pid_ = -1;
+  int in_ = -1, out_ = -1, err_ = -1;
+};
+
+/// A folder of its own for each test, in which the programs run.
+class ProgramTest : public ::testing::Test {
+ protected:
+  ProgramTest() {
+    std::string name = (fs::temp_directory_path() / "tern-program-XXXXXX").string();
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    fs::permissions(folder_, fs::perms(0755));
+  }
+  ~ProgramTest() override { fs::remove_all(folder_); }
+
+  fs::path file(const std::string& name) const { return folder_ / name; }
+  void write(const std::string& name, const std::string& text) const { write_text(file(name), text); }
+  Result tern(const std::vector<std::string>& arguments, const Setting& setting = {}) const {
+    return Process(arguments, folder_, setting).finish();
+  }
+  Result tern(const std::vector<std::string>& arguments, const std::string& input) const {
+    return tern(arguments, Setting{.input = input});
+  }
+  /// Names in a folder, sorted, joined by spaces.
+  std::string listing(const std::string& name) const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(file(name))) names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    std::string text;
+    for (const std::string& n : names) text += (text.empty() ? "" : " ") + n;
+    return text;
+  }
+
+  fs::path folder_;
+};
+
+inline constexpr const char* kRunFiles =
+    "config.json metrics.jsonl model.safetensors run.json tokenizer_config.json vocab.txt";
+
+/// Exit status, exactly one line "tern: error: ...", the last, that holds all of `parts`, and nothing on stdout.
+inline void expect_error(const Result& result, int status, const std::vector<std::string>& parts) {
+  EXPECT_EQ(result.status, status) << result.err;
+  EXPECT_EQ(result.out, "");
+  const std::vector<std::string> lines = lines_of(result.err);
+  ASSERT_FALSE(lines.empty());
+  int errors = 0;
+  for (const std::string& line : lines) errors += line.find("tern: error: ") != std::string::npos;
+  EXPECT_EQ(errors, 1) << result.err;
+  EXPECT_TRUE(lines.back().starts_with("tern: error: ")) << result.err;
+  for (const std::string& part : parts)
+    EXPECT_NE(lines.back().find(part), std::string::npos) << part << " not in: " << lines.back();
+}
+
+/// `rows` texts of two labels; the label follows from one word.
+inline std::string easy_csv(int rows) {
+  const char* filler[] = {"the movie", "a film with a plot", "acting", "story of the year",
+                          "it was",    "scene after scene"};
+  std::string text = "label,text\n";
+  for (int i = 0; i < rows; ++i) {
+    text += i % 2 == 0 ? "neg," : "pos,";
+    for (int j = 0; j <= i % 7; ++j) text += std::string(filler[(i * 5 + j * 3) % 6]) + " ";
+    text += i % 2 == 0 ? "awful\n" : "great\n";
+  }
+  return text;
+}
+
+}  // namespace tern::program

@@ -1,0 +1,219 @@
+// Training runs from outside: transformers' loss curve, determinism, the run folder's contract, eval and predict.
+
+#include <cmath>
+
+#include "tern/core/io/safetensors.h"
+#include "tern/tests/program/program.h"
+
+namespace tern::program {
+namespace {
+
+const std::string kModel = kGolden + "train_curve";
+
+class TrainTest : public ProgramTest {
+ protected:
+  /// Trains into folder `out`; the arguments come after --data and --init of the golden folder.
+  Result train(const std::string& out, std::vector<std::string> more) const {
+    std::vector<std::string> arguments = {"train", "distilbert", "--init",  kModel, "--data", kModel + "/data.csv",
+                                          "--out", out,          "--dtype", "fp32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result result = tern(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(listing(out), kRunFiles);
+    return result;
+  }
+  std::string weights(const std::string& run) const { return read_text(file(run + "/model.safetensors")); }
+  std::vector<Json> steps(const std::string& run) const {
+    std::vector<Json> found;
+    for (const Json& line : json_lines(read_text(file(run + "/metrics.jsonl"))))
+      if (line.contains("step")) found.push_back(line);
+    return found;
+  }
+};
+
+TEST_F(TrainTest, FiftyStepsAsTransformers) {
+  const std::vector<std::string> common = {"--split",   "all",         "--no-shuffle",
+                                           "--dropout", "0",           "--batch-size",
+                                           "8",         "--max-steps", "50",
+                                           "--lr",      "2e-3",        "--schedule",
+                                           "linear",    "--warmup",    "5",
+                                           "--clip",    "1",           "--weight-decay",
+                                           "0.01",      "--epochs",    "9"};
+  const Result result = train("run", common);
+  EXPECT_EQ(result.out, "test accuracy: none, every row was trained on\n");
+  const std::vector<Json> expected = json_lines(read_text(kModel + "/losses.jsonl")), got = steps("run");
+  ASSERT_EQ(expected.size(), 50u);
+  ASSERT_EQ(got.size(), 50u);
+  for (size_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(got[i]["step"], expected[i]["step"]);
+    EXPECT_NEAR(got[i]["loss"], expected[i]["loss"], 1e-5) << i;
+    EXPECT_NEAR(got[i]["grad_norm"], expected[i]["grad_norm"], 1e-4) << i;
+    EXPECT_NEAR(got[i]["lr"], expected[i]["lr"], 1e-12) << i;
+  }
+}
+
+TEST_F(TrainTest, SameBitsForTheSameSeedAndAnyWorkers) {
+  const std::vector<std::string> common = {
+      "--max-steps", "200", "--epochs", "200", "--batch-tokens", "256", "--lr", "1e-3", "--quiet", "--threads", "2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), common.begin(), common.end());
+    return more;
+  };
+  const Result first = train("a", with({"--workers", "0"}));
+  EXPECT_EQ(first.err, "");  // --quiet
+  EXPECT_EQ(steps("a").size(), 200u);
+  train("b", with({"--workers", "0"}));
+  train("c", with({"--workers", "1"}));
+  train("d", with({"--workers", "4"}));
+  EXPECT_TRUE(weights("a") == weights("b"));
+  EXPECT_TRUE(weights("a") == weights("c"));
+  EXPECT_TRUE(weights("a") == weights("d"));
+  train("e", with({"--seed", "43"}));
+  EXPECT_FALSE(weights("a") == weights("e"));
+  EXPECT_FALSE(weights("a") == read_text(kModel + "/model.safetensors"));
+}
+
+/// One batch of all rows, packed or padded: the same loss, norm and steps, with dropout.
+TEST_F(TrainTest, PackedEqualsPadded) {
+  const std::vector<std::string> common = {"--split", "all", "--epochs", "12", "--lr", "1e-3", "--dropout", "0.3"};
+  const auto with = [&](const std::string& flag, const std::string& value) {
+    std::vector<std::string> all = common;
+    all.insert(all.end(), {flag, value});
+    return all;
+  };
+  train("packed", with("--batch-tokens", "5000"));
+  train("padded", with("--batch-size", "100"));
+  const std::vector<Json> packed = steps("packed"), padded = steps("padded");
+  ASSERT_EQ(packed.size(), 12u);
+  ASSERT_EQ(padded.size(), 12u);
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_NEAR(packed[i]["loss"], padded[i]["loss"], 1e-4) << i;
+    EXPECT_EQ(packed[i]["tokens"], padded[i]["tokens"]);
+  }
+  EXPECT_GT(std::abs(packed[0]["loss"].get<double>() - packed[1]["loss"].get<double>()), 1e-4);  // other masks
+}
+
+TEST_F(TrainTest, RunFolderKeepsItsContract) {
+  const Result result = train("run", {"--epochs", "3", "--lr", "2e-3", "--seed", "7", "--batch-tokens", "128"});
+  const std::vector<Json> lines = json_lines(read_text(file("run/metrics.jsonl")));
+  int64_t step = 0, epochs = 0;
+  for (size_t i = 0; i + 1 < lines.size(); ++i) {
+    const Json& line = lines[i];
+    if (line.contains("epoch")) {
+      EXPECT_EQ(line["epoch"], ++epochs);
+      EXPECT_GE(line["val_loss"].get<double>(), 0);
+      EXPECT_GE(line["val_accuracy"].get<double>(), 0);
+      EXPECT_EQ(line.size(), 3u);
+      continue;
+    }
+    EXPECT_EQ(line["step"], ++step);
+    for (const char* name : {"loss", "lr", "grad_norm", "tokens", "seconds"})
+      EXPECT_GE(line[name].get<double>(), 0) << name;
+    EXPECT_EQ(line.size(), 6u);
+  }
+  EXPECT_EQ(epochs, 3);
+  EXPECT_GE(step, 9);
+  const Json& last = lines.back();
+  for (const char* name : {"test_accuracy", "test_loss", "best_epoch", "best_val_accuracy", "train_seconds",
+                           "tokens_per_second", "model_flops_utilization", "peak_memory_bytes"})
+    EXPECT_TRUE(last.contains(name) && last[name].is_number()) << name;
+  EXPECT_EQ(last["steps"], step);
+
+  const Json record = Json::parse(read_text(file("run/run.json")));
+  EXPECT_EQ(record["command"][0], "train");
+  EXPECT_EQ(record["command"].size(), 18u);
+  EXPECT_TRUE(record["version"].is_string() && record["commit"].is_string());
+  for (const char* name : {"system", "cpu_level", "threads", "memory_bytes"})
+    EXPECT_TRUE(record["machine"].contains(name));
+  EXPECT_EQ(record["seed"], 7);
+  // Every option of train, under its name.
+  const Json& options = record["options"];
+  int compared = 0;
+  for (const std::string& line : lines_of(tern({"train", "--help"}).out)) {
+    const size_t at = line.find("--");
+    if (at == std::string::npos || at > 6 || !line.starts_with("  ")) continue;
+    std::string name = line.substr(at + 2, line.find_first_of(" =", at + 2) - at - 2);
+    std::replace(name.begin(), name.end(), '-', '_');
+    if (name == "help") continue;
+    if (name == "no_shuffle") name = "shuffle";
+    EXPECT_TRUE(options.contains(name)) << name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 26);
+  EXPECT_EQ(options["lr"], 2e-3);
+  EXPECT_EQ(options["epochs"], 3);
+
+  // eval of the run gives the accuracy that train printed, and predict agrees row by row.
+  ASSERT_TRUE(result.out.starts_with("test accuracy ")) << result.out;
+  const Result eval = tern({"eval", "run"});
+  EXPECT_EQ(eval.status, 0) << eval.err;
+  EXPECT_EQ("test " + eval.out, result.out);
+  const Result json = tern({"eval", "run", "--json"});
+  EXPECT_EQ(Json::parse(json.out)["accuracy"], last["test_accuracy"]);
+
+  const Json whole = Json::parse(tern({"eval", "run", "--data", kModel + "/data.csv", "--json"}).out);
+  EXPECT_EQ(whole["examples"], 44);
+  std::string texts;
+  std::vector<std::string> labels;
+  const std::vector<std::string> rows = lines_of(read_text(kModel + "/data.csv"));
+  for (size_t i = 1; i < rows.size(); ++i) {
+    const std::string row = rows[i].substr(0, rows[i].find('\r'));
+    labels.push_back(row.substr(row.rfind(',') + 1));
+    std::string text = row.substr(0, row.rfind(','));
+    if (text.starts_with("\"")) {  // quoted: "..., ""really""!"
+      text = text.substr(1, text.size() - 2);
+      for (size_t quote; (quote = text.find("\"\"")) != std::string::npos;) text.replace(quote, 2, "\"");
+    }
+    texts += text + "\n";
+  }
+  const Result predicted = tern({"predict", "run"}, texts);
+  ASSERT_EQ(predicted.status, 0) << predicted.err;
+  const std::vector<std::string> answers = lines_of(predicted.out);
+  ASSERT_EQ(answers.size(), labels.size());
+  int correct = 0;
+  for (size_t i = 0; i < labels.size(); ++i) correct += answers[i].substr(0, answers[i].find('\t')) == labels[i];
+  EXPECT_NEAR(whole["accuracy"].get<double>(), correct / 44.0, 1e-12);
+}
+
+/// The best epoch's weights are what the folder holds and what the test accuracy is of.
+TEST_F(TrainTest, KeepsTheBestEpoch) {
+  train("run", {"--epochs", "4", "--lr", "3e-2", "--warmup", "0", "--schedule", "constant", "--batch-tokens", "128"});
+  double best = INFINITY;
+  int64_t best_epoch = 0;
+  const std::vector<Json> lines = json_lines(read_text(file("run/metrics.jsonl")));
+  for (const Json& line : lines)
+    if (line.contains("val_loss") && line["val_loss"].get<double>() < best) {
+      best = line["val_loss"];
+      best_epoch = line["epoch"];
+    }
+  EXPECT_EQ(lines.back()["best_epoch"], best_epoch);
+  EXPECT_EQ(Json::parse(tern({"eval", "run", "--json"}).out)["accuracy"], lines.back()["test_accuracy"]);
+}
+
+TEST_F(TrainTest, LearnsAnEasyFileFromScratch) {
+  write("easy.csv", easy_csv(300));
+  const Result result = tern({"train", "distilbert", "--data", "easy.csv", "--out", "run", "--epochs", "10",
+                              "--max-length", "32", "--lr", "1e-3", "--batch-tokens", "512"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(json_lines(read_text(file("run/metrics.jsonl"))).back()["test_accuracy"], 1.0) << result.out;
+  const Result answers =
+      tern({"predict", "run", "--jsonl"}, "{\"text\": \"it was awful\"}\n\n{\"text\": \"it was great\"}\n");
+  ASSERT_EQ(lines_of(answers.out).size(), 2u) << answers.err;
+  EXPECT_EQ(json_lines(answers.out)[0]["label"], "neg");
+  EXPECT_EQ(json_lines(answers.out)[1]["label"], "pos");
+}
+
+TEST_F(TrainTest, FoldsCoverEveryRowOnce) {
+  int64_t tested = 0;
+  for (const std::string fold : {"1/3", "2/3", "3/3"}) {
+    const std::string out = "fold" + fold.substr(0, 1);
+    train(out, {"--fold", fold, "--max-steps", "1"});
+    const Json eval = Json::parse(tern({"eval", out, "--json"}).out);
+    EXPECT_EQ(eval["examples"], Json::parse(read_text(file(out + "/run.json")))["rows"]["test"]);
+    tested += eval["examples"].get<int64_t>();
+  }
+  EXPECT_EQ(tested, 44);
+}
+
+}  // namespace
+}  // namespace tern::program
