@@ -22,7 +22,7 @@ struct AttentionParams {
   int64_t head_dim = 0;
   double scale = 1;
   bool causal = false;                // key position <= query position, aligned at the end when lengths differ
-  int64_t window = -1;                // >= 0: only keys within this distance of the query (sliding window), each side
+  int64_t window = -1;                // >= 0: only keys within this distance of the query, each side, aligned alike
   const uint8_t* key_mask = nullptr;  // [key tokens], 0 = this key is padding; absent: all valid
   ConstView bias;                     // absent, or [sequences or 1, heads or 1, max query, max key], strides free
   Dropout dropout;                    // on the probabilities: lane = head, column = key position in its sequence
@@ -30,14 +30,14 @@ struct AttentionParams {
 };
 
 /// log_sum_exp: fp32 (fp64) [heads, query tokens], saved for backward. A query that may see no key gives 0 and
-/// log_sum_exp = -infinity.
+/// log_sum_exp = -infinity; so do tokens outside all sequences.
 TERN_KERNEL(int64_t, attention_forward_workspace, Stream stream, const AttentionParams& params, DType dtype);
 TERN_KERNEL(void, attention_forward, Stream stream, const AttentionParams& params, ConstView q, ConstView k,
             ConstView v, View out, View log_sum_exp, void* workspace);
 
 /// Gradients, written (not accumulated) with free token and head strides: they may be slices of one fused gradient.
-/// dbias may be absent; it has bias's shape, contiguous, fp32 (fp64). Deterministic: each output element has one
-/// writer.
+/// dbias may be absent; it has bias's shape, contiguous, fp32 (fp64). Tokens outside all sequences
+/// get 0. Deterministic: each output element has one writer.
 TERN_KERNEL(int64_t, attention_backward_workspace, Stream stream, const AttentionParams& params, DType dtype);
 TERN_KERNEL(void, attention_backward, Stream stream, const AttentionParams& params, ConstView q, ConstView k,
             ConstView v, ConstView out, ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv, View dbias,

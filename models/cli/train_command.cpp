@@ -22,7 +22,7 @@ struct TrainArguments {
   int64_t epochs = 0, max_steps = 0, max_length = 0, batch_size = 0, batch_tokens = 0;
   double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN;
   int workers = 2;
-  bool no_shuffle = false;
+  bool no_shuffle = false, group_by_length = false;
   CommonOptions common;
 };
 
@@ -75,6 +75,7 @@ void add_options(CLI::App& c, TrainArguments& a) {
       ->check(whole_in(2, int64_t{1} << 40));
   c.add_option("--batch-size", a.batch_size, "sequences a step, padded to the longest, instead of packing")
       ->check(whole_in(1, 1000000));
+  c.add_flag("--group-by-length", a.group_by_length, "with --batch-size: sequences of similar lengths, less padding");
   c.add_flag("--no-shuffle", a.no_shuffle, "keep the rows in their order");
   c.add_option("--workers", a.workers, "threads that make batches; the batches do not depend on it")
       ->capture_default_str()
@@ -96,6 +97,8 @@ void check_arguments(const TrainArguments& a) {
   }
   check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init brings its configuration");
   check(a.batch_size == 0 || a.batch_tokens == 0, "--batch-size and --batch-tokens exclude each other");
+  check(!a.group_by_length || a.batch_size > 0,
+        "--group-by-length goes with --batch-size: packed batches hold no padding");
   check_split(a.split, a.fold);
   const auto one_of = [](const std::string& flag, const std::string& value, const std::vector<std::string>& known) {
     if (std::find(known.begin(), known.end(), value) != known.end()) return;
@@ -265,6 +268,7 @@ class TextRun {
                     {"batch_size", a_.batch_size},
                     {"batch_tokens", a_.batch_tokens},
                     {"shuffle", !a_.no_shuffle},
+                    {"group_by_length", a_.group_by_length},
                     {"workers", a_.workers},
                     {"seed", a_.common.seed},
                     {"device", device_.str()},
@@ -315,6 +319,7 @@ class TextRun {
                                                .batch_size = a_.batch_size,
                                                .batch_tokens = a_.batch_tokens,
                                                .shuffle = !a_.no_shuffle,
+                                               .group_by_length = a_.group_by_length,
                                                .workers = a_.workers,
                                                .seed = a_.common.seed,
                                                .dtype = dtype_,

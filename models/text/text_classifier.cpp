@@ -39,6 +39,7 @@ data::BatchPlan training_plan(const data::TokenSet& tokens, const std::vector<in
   plan.batch_size = options.batch_size;
   plan.batch_tokens = options.batch_size > 0 ? 0 : options.batch_tokens;
   plan.shuffle = options.shuffle;
+  plan.group_by_length = options.group_by_length;
   plan.seed = options.seed;
   return {rows, tokens.lengths(), plan, options.epochs};
 }

@@ -56,6 +56,7 @@ struct TextTaskOptions {
   int64_t batch_size = 0;       // sequences, padded to the longest; or
   int64_t batch_tokens = 8192;  // packed
   bool shuffle = true;
+  bool group_by_length = false;  // with batch_size: batches of similar lengths, less padding
   int workers = 2;
   uint64_t seed = 42;
   DType dtype = DType::kFloat32;           // of validation

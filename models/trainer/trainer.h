@@ -47,8 +47,8 @@ struct TrainOptions {
   double clip = 1;                  // greatest gradient norm; 0: no clipping
   DType dtype = DType::kFloat32;    // bfloat16: autocast
   Device device = {};
-  int64_t max_steps = 0;              // 0: all epochs
-  std::function<bool()> should_stop;  // asked after every step and validation; true ends the run in order
+  int64_t max_steps = 0;                   // 0: all epochs
+  std::function<bool()> should_stop = {};  // asked after every step and validation; true ends the run in order
 };
 
 struct StepMetrics {
