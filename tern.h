@@ -3,6 +3,7 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
+#include "tern/core/autograd/checkpoint.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
@@ -29,6 +30,7 @@
 #include "tern/kernels/copy.h"
 #include "tern/kernels/embedding.h"
 #include "tern/kernels/gemm.h"
+#include "tern/kernels/loss_scale.h"
 #include "tern/kernels/math.h"
 #include "tern/kernels/norm.h"
 #include "tern/kernels/optimizer.h"

@@ -80,12 +80,14 @@ check_headers() {
   scratch=$(mktemp -d)
   ln -s "$root" "$scratch/tern"
   export TERN_HEADER_SCRATCH=$scratch
-  # kernels/cpu is compiled once per level and knows its level by name.
+  # kernels/cpu is compiled once per level and knows its level by name; kernels/cuda is compiled for the emulator.
   sources h | xargs -0 -r -n 1 -P "$(nproc)" bash -c '
-    level=()
-    [[ $0 != kernels/cpu/* ]] || level=(-DTERN_CPU=cpu_v3 -DTERN_CPU_v3 -march=x86-64-v3)
+    flags=()
+    [[ $0 != kernels/cpu/* ]] || flags=(-DTERN_CPU=cpu_v3 -DTERN_CPU_v3 -march=x86-64-v3)
+    [[ $0 != tests/* ]] || flags=(-DTERN_SOURCE_DIR=\"\" -DTERN_PROGRAM=\"\")
+    [[ $0 != kernels/cuda/* ]] || flags=(-DTERN_SIMT=1 -Wno-unknown-pragmas -include tests/simt/simt.h)
     if ! printf "#include \"tern/%s\"\n" "$0" "$0" |
-        "${CXX:-g++}" -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-parameter -Werror "${level[@]}" \
+        "${CXX:-g++}" -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-parameter -Werror "${flags[@]}" \
           -DTERN_CPU_HAS_V2=1 -DTERN_CPU_HAS_V3=1 -DTERN_CPU_HAS_V4=1 \
           -I "$TERN_HEADER_SCRATCH" -isystem /usr/include/eigen3 -x c++ - >"$TERN_HEADER_SCRATCH/$$" 2>&1; then
       printf "%s: does not compile alone\n%s\n" "$0" "$(head -n 20 "$TERN_HEADER_SCRATCH/$$")"

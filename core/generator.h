@@ -8,6 +8,11 @@
 
 namespace tern {
 
+namespace detail {
+/// The key at (seed, offset), and the offset advanced; in the second run of a checkpoint() what the first run drew.
+kernels::RandomKey draw(uint64_t seed, uint64_t& offset);
+}  // namespace detail
+
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0) : state_(std::make_shared<State>(State{seed, 0})) {}
@@ -19,7 +24,7 @@ class Generator {
   void set_offset(uint64_t offset) { state_->offset = offset; }
 
   /// The key of the next draw; advances the offset by one.
-  kernels::RandomKey next() { return {state_->seed, state_->offset++}; }
+  kernels::RandomKey next() { return detail::draw(state_->seed, state_->offset); }
 
   friend bool operator==(const Generator& a, const Generator& b) { return a.state_ == b.state_; }
 

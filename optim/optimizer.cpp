@@ -32,7 +32,8 @@ std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& para
 
 double StepResult::grad_norm() const {
   TERN_CHECK(norm_.defined(), "StepResult: the step measured no norm; give it max_norm or skip_non_finite");
-  return std::sqrt(read_norm(norm_).sum_of_squares);
+  const double inverse = inverse_scale_.defined() ? inverse_scale_.item<double>() : 1;
+  return std::sqrt(read_norm(norm_).sum_of_squares) * inverse;
 }
 
 bool StepResult::skipped() const { return skips_ && norm_.defined() && read_norm(norm_).non_finite != 0; }
@@ -149,6 +150,12 @@ StepResult Optimizer::step(const StepOptions& options) {
   prepare(result.parameters_);
 
   kernels::OptimizerStep step;
+  if (options.inverse_scale.defined()) {
+    TERN_CHECK(options.inverse_scale.dtype() == float32 && options.inverse_scale.numel() == 1, settings_.name,
+               ": inverse_scale must be one float32, got ", options.inverse_scale.describe());
+    result.inverse_scale_ = options.inverse_scale.clone();
+    step.inverse_scale = result.inverse_scale_.data<float>();
+  }
   step.max_norm = std::isfinite(options.max_norm) ? options.max_norm : 0;
   step.skip_non_finite = options.skip_non_finite;
   if (options.max_norm > 0 || options.skip_non_finite) {

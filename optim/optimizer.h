@@ -29,12 +29,14 @@ std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& para
 struct StepOptions {
   double max_norm = 0;  // > 0: gradients are scaled by min(1, max_norm / (norm + 1e-6)); infinity only measures
   bool skip_non_finite = false;  // a gradient with a NaN or infinity leaves weights and state as they are
+  Tensor inverse_scale = {};  // float32, one element: gradients are multiplied by it on the fly (GradScaler); absent: 1
 };
 
 /// What a step found. The numbers stay on the device: reading one waits for it, so read late or not at all.
 class StepResult {
  public:
-  /// Norm of all gradients before clipping. Throws Error when the step had neither max_norm nor skip_non_finite.
+  /// Norm of all gradients before clipping, times inverse_scale. Throws Error when the step had neither max_norm nor
+  /// skip_non_finite.
   double grad_norm() const;
   /// True when the update was left out because of a gradient that is not finite.
   bool skipped() const;
@@ -44,7 +46,9 @@ class StepResult {
 
  private:
   friend class Optimizer;
-  Tensor norm_;  // a kernels::GradientNorm; undefined when it was not asked for
+  friend class GradScaler;
+  Tensor inverse_scale_;  // as it was at the step
+  Tensor norm_;           // a kernels::GradientNorm; undefined when it was not asked for
   bool skips_ = false;
   std::vector<int32_t> parameters_;  // that the norm was taken over
   std::shared_ptr<const std::vector<std::string>> names_;

@@ -5,6 +5,7 @@
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/autograd/recomputation.h"
 #include "tern/core/autograd/saved.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
@@ -110,7 +111,7 @@ void Node::add_output(const Tensor& output) {
 }
 
 void Node::release_saved() {
-  for (SavedBase* saved = first_saved_; saved; saved = saved->next_) saved->tensor_ = Tensor();
+  for (SavedBase* saved = first_saved_; saved; saved = saved->next_) saved->kept_.drop();
   released_ = first_saved_ != nullptr;
 }
 
@@ -182,23 +183,16 @@ SavedBase::SavedBase() : node_(under_construction) {
 
 void SavedBase::store(const Tensor& tensor) {
   if (!node_->recorded() || !tensor.defined()) return;
-  tensor_ = tensor;
-  version_ = tensor.version();
+  kept_.keep(tensor);
 }
 
-void SavedBase::check_unchanged() const {
+Tensor SavedBase::kept() const {
   TERN_CHECK(!node_->released(), node_->name(),
              ": backward was already run and its saved tensors freed; pass retain_graph = true to run it again");
-  TERN_CHECK(tensor_.defined(), node_->name(), ": a tensor needed for backward was not saved");
-  TERN_CHECK(tensor_.version() == version_, node_->name(), ": a tensor needed for backward (", tensor_.describe(),
-             ") was modified in place after it was saved (version ", tensor_.version(), ", expected ", version_,
-             "); use the op that returns a new tensor");
+  return kept_.get(node_->name());
 }
 
-Tensor Saved::get() const {
-  check_unchanged();
-  return tensor_;
-}
+Tensor Saved::get() const { return kept(); }
 
 void SavedOutput::save(const Tensor& output, int index) {
   if (!node_->recorded()) return;
@@ -207,13 +201,13 @@ void SavedOutput::save(const Tensor& output, int index) {
 }
 
 Tensor SavedOutput::get() const {
-  check_unchanged();
-  if (!grad_enabled()) return tensor_;
-  const Tensor output = alias(tensor_);
+  const Tensor values = kept();
+  if (!grad_enabled()) return values;
+  const Tensor output = alias(values);
   AutogradMeta& meta = output.impl()->meta();
   meta.grad_fn = node_->shared_from_this();
   meta.output_index = index_;
-  meta.history_version = version_;
+  meta.history_version = values.version();
   return output;
 }
 
@@ -225,9 +219,10 @@ void end_construction() { under_construction = nullptr; }
 
 bool should_record(const Tensor* const* inputs, int count) {
   if (!grad_enabled()) return false;
-  for (int i = 0; i < count; ++i)
-    if (inputs[i]->defined() && inputs[i]->requires_grad()) return true;
-  return false;
+  bool record = false;
+  for (int i = 0; i < count; ++i) record = record || (inputs[i]->defined() && inputs[i]->requires_grad());
+  if (record) Recomputation::note_leaves(inputs, count);
+  return record;
 }
 
 void check_input(const char* op, const Tensor& input) {

@@ -6,6 +6,27 @@
 
 namespace tern {
 
+namespace detail {
+class Recomputation;
+}
+
+/// A tensor kept for later with its version, or the place of one in a function that checkpoint() will run again.
+class Kept {
+ public:
+  /// Keeps nothing when the tensor is undefined.
+  void keep(const Tensor& tensor);
+  bool defined() const { return tensor_.defined() || recomputation_; }
+  /// Throws Error naming `op` when nothing is kept or when the tensor was modified in place since.
+  Tensor get(const char* op) const;
+  void drop();
+
+ private:
+  Tensor tensor_;
+  uint32_t version_ = 0;
+  int64_t place_ = 0;
+  std::shared_ptr<detail::Recomputation> recomputation_;
+};
+
 class SavedBase {
  public:
   SavedBase();  // attaches itself to the node whose members are being constructed
@@ -13,16 +34,15 @@ class SavedBase {
   SavedBase(const SavedBase&) = delete;
   SavedBase& operator=(const SavedBase&) = delete;
   /// Whether something was saved (an optional input may have been absent).
-  bool defined() const { return tensor_.defined(); }
+  bool defined() const { return kept_.defined(); }
 
  protected:
   friend class Node;
   void store(const Tensor& tensor);
-  void check_unchanged() const;
+  Tensor kept() const;
   Node* node_;
   SavedBase* next_;  // of the node
-  Tensor tensor_;
-  uint32_t version_ = 0;
+  Kept kept_;
 };
 
 /// An input, or any tensor that is not an output of the op. Assign in forward, where needed; nothing is kept when the

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -12,13 +13,15 @@
 #include "tern/models/cli/text_data.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/text/text_classifier.h"
+#include "tern/models/trainer/recompute_cost.h"
 
 namespace tern::cli {
 namespace {
 
 /// The command's options. NaN, 0 or "" mean "by the rule that --help gives".
 struct TrainArguments {
-  std::string model, data, out, preset, init, optimizer = "adamw", schedule = "linear", dtype = "auto", split, fold;
+  std::string model, data, out, preset, init, optimizer = "adamw", schedule = "linear", dtype = "auto", split, fold,
+                                              recompute = "none";
   int64_t epochs = 0, max_steps = 0, max_length = 0, batch_size = 0, batch_tokens = 0;
   double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN;
   int workers = 2;
@@ -66,7 +69,13 @@ void add_options(CLI::App& c, TrainArguments& a) {
                "of everything; default: the model's own with --init or --preset base, otherwise 0.5, and 0.3 from 4 MB "
                "of text on")
       ->check(number_in(0, 1));
-  c.add_option("--dtype", a.dtype, "fp32, bf16 (mixed precision) or auto: bf16 where the CPU multiplies it")
+  c.add_option("--dtype", a.dtype,
+               "fp32, bf16 or fp16 (mixed precision; fp16 with a loss scaler), or auto: bf16 where the CPU multiplies "
+               "it, otherwise fp32")
+      ->capture_default_str();
+  c.add_option("--recompute", a.recompute,
+               "none, block or every-N: keep only the inputs of each block (of every N blocks) and compute the rest "
+               "again in backward; less memory, more time, the same bits")
       ->capture_default_str();
   c.add_option("--max-length", a.max_length, "tokens a text is cut to; default: 512, at most what the model takes")
       ->check(whole_in(2, int64_t{1} << 24));
@@ -86,6 +95,19 @@ void add_options(CLI::App& c, TrainArguments& a) {
 
 void check(bool condition, const std::string& message) {
   if (!condition) throw UsageError(message);
+}
+
+/// Blocks per stretch that is recomputed; 0: none.
+int64_t parse_recompute(const std::string& text) {
+  if (text == "none") return 0;
+  if (text == "block") return 1;
+  int64_t blocks = 0;
+  const char* const end = text.data() + text.size();
+  if (text.starts_with("every-")) {
+    const auto [stopped, error] = std::from_chars(text.data() + 6, end, blocks);
+    if (error == std::errc() && stopped == end && blocks >= 1 && blocks <= 1000000) return blocks;
+  }
+  throw UsageError("--recompute: expected none, block or every-N (such as every-2), got '" + text + "'");
 }
 
 void check_arguments(const TrainArguments& a) {
@@ -111,29 +133,33 @@ void check_arguments(const TrainArguments& a) {
   if (!a.preset.empty()) one_of("--preset", a.preset, {"tiny", "small", "base"});
   one_of("--optimizer", a.optimizer, {"adamw", "adam", "sgd"});
   one_of("--schedule", a.schedule, {"linear", "cosine", "constant"});
-  one_of("--dtype", a.dtype, {"auto", "fp32", "bf16"});
+  parse_recompute(a.recompute);
+  one_of("--dtype", a.dtype, {"auto", "fp32", "bf16", "fp16"});
 }
 
 DType parse_dtype(const std::string& text, Device device) {
   if (text == "auto") return autocast_dtype(device);
-  return text == "bf16" ? bfloat16 : float32;
+  return text == "bf16" ? bfloat16 : text == "fp16" ? float16 : float32;
 }
+
+const char* short_name(DType dtype) { return dtype == bfloat16 ? "bf16" : dtype == float16 ? "fp16" : "fp32"; }
 
 /// Writes every step and epoch into the run folder, and the model whenever it is the best so far.
 class RunObserver final : public models::TrainObserver {
  public:
-  RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier)
-      : folder_(folder), progress_(progress), classifier_(classifier) {}
+  RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier, DType dtype)
+      : folder_(folder), progress_(progress), classifier_(classifier), low_(dtype) {}
 
   int64_t steps() const { return steps_; }
   void on_step(const models::StepMetrics& m) override {
     steps_ = m.step;
-    folder_.append_metrics({{"step", m.step},
-                            {"loss", m.loss},
-                            {"lr", m.lr},
-                            {"grad_norm", m.grad_norm},
-                            {"tokens", m.items},
-                            {"seconds", m.seconds}});
+    Json line = {{"step", m.step},           {"loss", m.loss},    {"lr", m.lr},
+                 {"grad_norm", m.grad_norm}, {"tokens", m.items}, {"seconds", m.seconds}};
+    if (low_ == float16) {
+      line["loss_scale"] = m.loss_scale;
+      line["skipped"] = m.skipped;
+    }
+    folder_.append_metrics(line);
     progress_.on_step(m);
   }
   void on_validation_begin(int64_t epoch) override { progress_.on_validation_begin(epoch); }
@@ -148,6 +174,7 @@ class RunObserver final : public models::TrainObserver {
   RunFolder& folder_;
   Progress& progress_;
   const models::TextClassifier& classifier_;
+  const DType low_;
   int64_t steps_ = 0;
 };
 
@@ -263,7 +290,8 @@ class TextRun {
                     {"dropout", classifier_->model().config().dropout},
                     {"attention_dropout", classifier_->model().config().attention_dropout},
                     {"classifier_dropout", classifier_->model().config().classifier_dropout},
-                    {"dtype", dtype_ == bfloat16 ? "bf16" : "fp32"},
+                    {"dtype", short_name(dtype_)},
+                    {"recompute", a_.recompute},
                     {"max_length", max_length()},
                     {"batch_size", a_.batch_size},
                     {"batch_tokens", a_.batch_tokens},
@@ -309,8 +337,7 @@ class TextRun {
         << (a_.batch_size > 0 ? std::to_string(a_.batch_size) + " sequences"
                               : std::to_string(a_.batch_tokens) + " tokens")
         << " (" << std::fixed << std::setprecision(1) << 100 * task.plan().fill() << " % filled), " << a_.epochs
-        << " epochs; " << (dtype_ == bfloat16 ? "bf16" : "fp32") << " on " << device_ << ", " << kernels::num_threads()
-        << " threads";
+        << " epochs; " << short_name(dtype_) << " on " << device_ << ", " << kernels::num_threads() << " threads";
     progress_.log(out.str());
   }
 
@@ -327,7 +354,13 @@ class TextRun {
     models::TextTask task(classifier_->model(), tokens_, texts_.labels, split_.train, split_.validation,
                           classifier_->tokenizer().pad_id(), task_options);
     describe(task);
-    RunObserver observer(folder, progress_, *classifier_);
+    const int64_t blocks = parse_recompute(a_.recompute);
+    if (blocks > 0) {
+      const auto set = [&](bool on) { classifier_->model().set_recompute(on ? blocks : 0); };
+      progress_.log("recompute " + a_.recompute + ": " + models::measure_recompute(task, train_options(), set).text() +
+                    ", measured on the first batch");
+    }
+    RunObserver observer(folder, progress_, *classifier_, dtype_);
     allocator(device_).reset_peak();
     models::TrainResult result;
     try {

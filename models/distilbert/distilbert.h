@@ -48,6 +48,9 @@ class DistilBert final : public nn::Module {
   /// Logits from the last hidden state of each sequence's first token, [sequences, width].
   Tensor classify(const Tensor& first, const EncoderInput& input) const;
 
+  /// Recomputes activations in backward, in stretches of this many layers; 0: none (see Encoder::set_recompute).
+  void set_recompute(int64_t layers) { encoder_.set_recompute(layers); }
+
   const DistilBertConfig& config() const { return config_; }
   /// Floating-point operations of one forward pass over sequences of these lengths (two per multiply-add); training
   /// takes three times as many. What forward() skips in the last layer is not counted.

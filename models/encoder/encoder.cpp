@@ -1,5 +1,8 @@
 #include "tern/models/encoder/encoder.h"
 
+#include <algorithm>
+
+#include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/ops.h"
 
 namespace tern::models {
@@ -68,16 +71,34 @@ Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) c
 Encoder::Encoder(const nn::Scope& s, const EncoderOptions& options)
     : Module(s), layer_(sub("layer"), options.layers, options) {}
 
-Tensor Encoder::forward(const Tensor& x, const EncoderInput& input) const {
+Tensor Encoder::forward(const Tensor& x, const EncoderInput& input) const { return run(x, input, false); }
+
+Tensor Encoder::forward_first(const Tensor& x, const EncoderInput& input) const {
+  return layer_.size() > 0 ? run(x, input, true) : rows_of(x, input.first_rows);
+}
+
+void Encoder::set_recompute(int64_t layers) {
+  TERN_CHECK(layers >= 0, "set_recompute: expected 0 or more layers, got ", layers);
+  recompute_ = layers;
+}
+
+Tensor Encoder::run(const Tensor& x, const EncoderInput& input, bool first_rows) const {
+  const int64_t layers = layer_.size();
+  if (recompute_ == 0) return run_layers(0, layers, x, input, first_rows);
   Tensor h = x;
-  for (const EncoderLayer& layer : layer_) h = layer.forward(h, input.layout);
+  for (int64_t begin = 0; begin < layers; begin += recompute_) {
+    const int64_t end = std::min(begin + recompute_, layers);
+    h = checkpoint([=, this](const Tensor& in) { return run_layers(begin, end, in, input, first_rows); }, h);
+  }
   return h;
 }
 
-Tensor Encoder::forward_first(const Tensor& x, const EncoderInput& input) const {
+Tensor Encoder::run_layers(int64_t begin, int64_t end, const Tensor& x, const EncoderInput& input,
+                           bool first_rows) const {
   Tensor h = x;
-  for (int64_t i = 0; i + 1 < layer_.size(); ++i) h = layer_[i].forward(h, input.layout);
-  return layer_.size() > 0 ? layer_[layer_.size() - 1].forward_first(h, input) : rows_of(h, input.first_rows);
+  for (int64_t i = begin; i < end; ++i)
+    h = first_rows && i + 1 == layer_.size() ? layer_[i].forward_first(h, input) : layer_[i].forward(h, input.layout);
+  return h;
 }
 
 }  // namespace tern::models

@@ -51,8 +51,16 @@ class Encoder final : public nn::Module {
   /// [sequences, width]: the last hidden state of each sequence's first token, the one that classifiers read.
   Tensor forward_first(const Tensor& x, const EncoderInput& input) const;
 
+  /// Runs each stretch of this many layers as one checkpoint(): between forward and backward only the inputs of the
+  /// stretches are kept. 0: keep everything (the default).
+  void set_recompute(int64_t layers);
+
  private:
+  Tensor run(const Tensor& x, const EncoderInput& input, bool first_rows) const;
+  Tensor run_layers(int64_t begin, int64_t end, const Tensor& x, const EncoderInput& input, bool first_rows) const;
+
   nn::ModuleList<EncoderLayer> layer_;
+  int64_t recompute_ = 0;
 };
 
 }  // namespace tern::models

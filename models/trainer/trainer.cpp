@@ -40,6 +40,7 @@ class Loop {
         observer_(observer),
         total_steps_(count_steps()),
         optimizer_(make_optimizer(task.module(), options)),
+        scaler_({.enabled = options.dtype == float16}),
         schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps_, .warmup = options.warmup})) {}
 
   TrainResult run() {
@@ -95,12 +96,22 @@ class Loop {
     const Tensor loss = forward();
     metrics.loss = loss.item<double>();
     if (!std::isfinite(metrics.loss)) explain(offset, "the loss is " + std::to_string(metrics.loss));
-    loss.backward();
+    scaler_.scale(loss).backward();
     // Without clipping the norm is still wanted: an infinite limit measures it and changes nothing.
     const double max_norm = options_.clip > 0 ? options_.clip : std::numeric_limits<double>::infinity();
-    const optim::StepResult update = optimizer_->step({.max_norm = max_norm, .skip_non_finite = true});
+    optim::StepResult update;
+    if (scaler_.enabled()) {
+      scaler_.clip_grad_norm(*optimizer_, max_norm);
+      update = scaler_.step(*optimizer_);
+      metrics.loss_scale = scaler_.current_scale();
+      metrics.skipped = update.skipped();
+      scaler_.update();
+    } else {
+      update = optimizer_->step({.max_norm = max_norm, .skip_non_finite = true});
+    }
     metrics.grad_norm = update.grad_norm();
-    if (update.skipped()) explain(offset, "the gradient of " + update.first_non_finite() + " is not finite");
+    if (update.skipped() && !metrics.skipped)
+      explain(offset, "the gradient of " + update.first_non_finite() + " is not finite");
     optimizer_->zero_grad();
 
     ++result_.steps;
@@ -160,6 +171,7 @@ class Loop {
   TrainResult result_;
   const int64_t total_steps_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::GradScaler scaler_;
   optim::Schedule schedule_;
   Snapshot best_;
 };

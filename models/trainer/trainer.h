@@ -45,7 +45,7 @@ struct TrainOptions {
   std::string schedule = "linear";  // linear, cosine or constant
   double warmup = 0;                // steps when >= 1, else a fraction of all steps
   double clip = 1;                  // greatest gradient norm; 0: no clipping
-  DType dtype = DType::kFloat32;    // bfloat16: autocast
+  DType dtype = DType::kFloat32;    // bfloat16: autocast; float16: autocast with a loss scaler
   Device device = {};
   int64_t max_steps = 0;                   // 0: all epochs
   std::function<bool()> should_stop = {};  // asked after every step and validation; true ends the run in order
@@ -56,6 +56,8 @@ struct StepMetrics {
   int64_t total_steps = 0;
   int64_t epoch = 0;
   double loss = 0, lr = 0, grad_norm = 0;
+  bool skipped = false;   // float16: a gradient overflowed, the weights are as before
+  double loss_scale = 1;  // float16
   int64_t items = 0;
   double seconds = 0;  // of this step
 };

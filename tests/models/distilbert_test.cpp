@@ -144,6 +144,21 @@ TEST(DistilBert, HundredTrainingSteps) {
   }
 }
 
+TEST(DistilBert, RecomputationGivesTheSameBits) {
+  const StateView expected = load_safetensors(kGolden + "distilbert_gelu/expected.safetensors").tensors;
+  const EncoderInput input = encoder_input(find(expected, "input_ids"), find(expected, "attention_mask"));
+  const auto gradients = [&](int64_t layers) {
+    auto model = DistilBert::from_pretrained(kGolden + "distilbert_gelu", {.generator = Generator(5), .dropout = 0.2});
+    model->set_recompute(layers);
+    cross_entropy(model->forward(input), find(expected, "labels")).backward();
+    std::vector<std::vector<double>> values;
+    for (const NamedTensor& p : model->parameters()) values.push_back(p.tensor.grad().to_vector<double>());
+    return values;
+  };
+  const std::vector<std::vector<double>> plain = gradients(0);
+  for (const int64_t layers : {1, 2, 9}) EXPECT_EQ(gradients(layers), plain) << layers;
+}
+
 TEST(DistilBert, DropoutIsTheSamePackedAndPadded) {
   const StateView expected = load_safetensors(kGolden + "distilbert_gelu/expected.safetensors").tensors;
   const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");

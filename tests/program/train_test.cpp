@@ -73,6 +73,35 @@ TEST_F(TrainTest, SameBitsForTheSameSeedAndAnyWorkers) {
   EXPECT_FALSE(weights("a") == read_text(kModel + "/model.safetensors"));
 }
 
+TEST_F(TrainTest, HalfPrecisionWithALossScale) {
+  write("data.csv", easy_csv(120));
+  const Result result =
+      tern({"train", "distilbert", "--data", "data.csv", "--out", "half", "--dtype", "fp16", "--lr", "1e-3", "--epochs",
+            "12", "--batch-size", "8", "--dropout", "0", "--threads", "1", "--quiet"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  double first = 0, last = 0;
+  for (const Json& line : steps("half")) {
+    EXPECT_GT(line["loss_scale"], 0);
+    EXPECT_TRUE(line["skipped"].is_boolean());
+    last = line["loss"];
+    if (first == 0) first = last;
+  }
+  EXPECT_LT(last, 0.7 * first);
+  EXPECT_EQ(Json::parse(read_text(file("half/run.json")))["options"]["dtype"], "fp16");
+}
+
+TEST_F(TrainTest, RecomputationChangesNoBit) {
+  const auto with = [&](const std::string& recompute) {
+    return train(recompute, {"--max-steps", "20", "--dropout", "0.3", "--recompute", recompute});
+  };
+  with("none");
+  for (const std::string recompute : {"block", "every-2", "every-100"}) {
+    const Result result = with(recompute);
+    EXPECT_NE(result.err.find("recompute " + recompute + ": activations "), std::string::npos) << result.err;
+    EXPECT_TRUE(weights(recompute) == weights("none")) << recompute;
+  }
+}
+
 /// One batch of all rows, packed or padded: the same loss, norm and steps, with dropout.
 TEST_F(TrainTest, PackedEqualsPadded) {
   const std::vector<std::string> common = {"--split", "all", "--epochs", "12", "--lr", "1e-3", "--dropout", "0.3"};
@@ -139,7 +168,7 @@ TEST_F(TrainTest, RunFolderKeepsItsContract) {
     EXPECT_TRUE(options.contains(name)) << name;
     ++compared;
   }
-  EXPECT_EQ(compared, 26);
+  EXPECT_EQ(compared, 28);
   EXPECT_EQ(options["lr"], 2e-3);
   EXPECT_EQ(options["epochs"], 3);
 

@@ -1,0 +1,42 @@
+#pragma once
+// Activation recomputation (Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174).
+//
+//   Tensor y = checkpoint([&](const Tensor& x) { return layer.forward(x); }, x);
+//
+// What the ops in fn would keep for backward is not kept; the first of it that backward asks for runs fn once more.
+
+#include <functional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tern/core/tensor.h"
+
+namespace tern {
+
+/// fn(inputs), recorded as usual, so that everything fn uses gets its gradient; only the memory between forward and
+/// backward differs. The second run draws the same random numbers and has the same autocast regions: gradients are bit
+/// for bit those of a plain call. Calls nest. fn may return several tensors, take inputs without gradient and capture
+/// tensors and modules; what it captures by reference must live until backward, as must not change what it computes.
+/// Throws Error: in backward when fn did something else the second time, or when an input or a parameter that it used
+/// was changed in place since; when a second derivative goes through (create_graph).
+std::vector<Tensor> checkpoint_all(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> fn,
+                                   const std::vector<Tensor>& inputs);
+
+/// As checkpoint_all, for fn(const Tensor&...) that returns a Tensor or a std::vector<Tensor>.
+template <class F, class... Inputs>
+auto checkpoint(F fn, const Inputs&... inputs) {
+  static_assert((std::is_convertible_v<const Inputs&, const Tensor&> && ...), "checkpoint: capture what is no tensor");
+  const auto call = [fn = std::move(fn)](const std::vector<Tensor>& in) {
+    return [&]<size_t... I>(std::index_sequence<I...>) { return fn(in[I]...); }
+    (std::index_sequence_for<Inputs...>());
+  };
+  const std::vector<Tensor> all = {static_cast<const Tensor&>(inputs)...};
+  if constexpr (std::is_convertible_v<decltype(call(all)), Tensor>)
+    return checkpoint_all([call](const std::vector<Tensor>& in) { return std::vector<Tensor>{call(in)}; }, all)[0];
+  else
+    return checkpoint_all(call, all);
+}
+
+}  // namespace tern

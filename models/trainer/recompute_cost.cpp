@@ -1,0 +1,72 @@
+#include "tern/models/trainer/recompute_cost.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iomanip>
+#include <sstream>
+
+#include "tern/core/allocator.h"
+#include "tern/core/autocast.h"
+
+namespace tern::models {
+namespace {
+
+PassCost run_pass(TrainingTask& task, const TrainOptions& options) {
+  CachingAllocator& memory = allocator(options.device);
+  memory.reset_peak();
+  const int64_t before = memory.statistics().live_bytes;
+  const auto start = std::chrono::steady_clock::now();
+  autocast(options.device, options.dtype, [&] { return task.loss(); }).backward();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return {memory.statistics().peak_live_bytes - before, seconds.count()};
+}
+
+/// The second pass: by then the gradients are there and the allocator holds the sizes.
+PassCost measure(TrainingTask& task, const TrainOptions& options) {
+  const PassCost first = run_pass(task, options), second = run_pass(task, options);
+  return {second.bytes, std::min(first.seconds, second.seconds)};
+}
+
+}  // namespace
+
+std::string RecomputeCost::text() const {
+  std::ostringstream out;
+  out << std::fixed << "activations " << (recomputed.bytes >> 20) << " MiB";
+  if (plain)
+    out << " instead of " << (plain->bytes >> 20) << " MiB (" << std::setprecision(0)
+        << 100 - 100.0 * static_cast<double>(recomputed.bytes) / static_cast<double>(std::max<int64_t>(plain->bytes, 1))
+        << " % less)";
+  out << ", forward and backward " << std::setprecision(2) << recomputed.seconds << " s";
+  if (plain)
+    out << " instead of " << plain->seconds << " s (" << std::setprecision(0)
+        << 100 * recomputed.seconds / plain->seconds - 100 << " % more)";
+  else
+    out << "; without recomputation this batch does not fit";
+  return out.str();
+}
+
+RecomputeCost measure_recompute(TrainingTask& task, const TrainOptions& options,
+                                const std::function<void(bool)>& set_recompute) {
+  nn::Module& module = task.module();
+  Generator& generator = module.generator();
+  const uint64_t offset = generator.offset();
+  module.train();
+  task.begin_epoch(0);
+  TERN_CHECK(task.next_batch(), "recompute: there is no batch to measure on");
+  RecomputeCost cost;
+  set_recompute(true);
+  cost.recomputed = measure(task, options);
+  try {
+    set_recompute(false);
+    cost.plain = measure(task, options);
+  } catch (const OutOfMemoryError&) {
+    cost.plain.reset();
+  }
+  set_recompute(true);
+  module.zero_grad();
+  generator.set_offset(offset);
+  allocator(options.device).empty_cache();
+  return cost;
+}
+
+}  // namespace tern::models

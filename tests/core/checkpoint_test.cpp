@@ -1,0 +1,225 @@
+// checkpoint(): the bits of a plain call with less memory in between, and its errors.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tern/core/allocator.h"
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/checkpoint.h"
+#include "tern/core/autograd/engine.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/ops.h"
+
+namespace tern {
+namespace {
+
+Tensor leaf(const Shape& shape, Generator& generator) { return randn(shape, generator).set_requires_grad(true); }
+
+void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what) {
+  ASSERT_TRUE(a.defined() && b.defined()) << what;
+  ASSERT_EQ(a.shape(), b.shape()) << what;
+  EXPECT_EQ(a.to_vector<double>(), b.to_vector<double>()) << what;
+}
+
+/// A block with what backward can keep: inputs, outputs, statistics, masks.
+struct Block {
+  explicit Block(Generator& generator)
+      : w1(leaf({33, 17}, generator)),
+        b1(leaf({33}, generator)),
+        w2(leaf({17, 33}, generator)),
+        gamma(leaf({17}, generator)) {}
+  std::vector<Tensor> parameters() const { return {w1, b1, w2, gamma}; }
+  Tensor forward(const Tensor& x, Generator& random) const {
+    const Tensor h = dropout(tanh(linear(x, w1, b1, Activation::kGelu)), {.p = 0.3, .generator = &random});
+    return softmax(layer_norm(add(linear(h, w2, Tensor()), x), gamma, Tensor(), 1e-5));
+  }
+  Tensor w1, b1, w2, gamma;
+};
+
+struct Outcome {
+  std::vector<Tensor> tensors;
+  uint64_t offset;
+  int64_t kept_bytes;
+};
+
+template <class Forward>
+Outcome run(const Block& block, const Tensor& x, DType dtype, const Forward& forward) {
+  for (Tensor t : block.parameters()) t.set_grad(Tensor());
+  Tensor(x).set_grad(Tensor());
+  Generator random(5);
+  const int64_t before = allocator(cpu).statistics().live_bytes;
+  Tensor y = autocast(cpu, dtype, [&] { return forward(random); });
+  const int64_t kept = allocator(cpu).statistics().live_bytes - before;
+  sum(mul(y, y)).backward();
+  Outcome outcome{{y.detach()}, random.offset(), kept};
+  for (const Tensor& t : block.parameters()) outcome.tensors.push_back(t.grad());
+  if (x.requires_grad()) outcome.tensors.push_back(x.grad());
+  return outcome;
+}
+
+void expect_equal(const Outcome& got, const Outcome& want) {
+  ASSERT_EQ(got.tensors.size(), want.tensors.size());
+  for (size_t i = 0; i < want.tensors.size(); ++i) expect_same_bits(got.tensors[i], want.tensors[i], std::to_string(i));
+  EXPECT_EQ(got.offset, want.offset);
+}
+
+TEST(CheckpointTest, GivesTheBitsOfAPlainCall) {
+  for (const DType dtype : {float32, bfloat16}) {
+    for (const bool input_has_gradient : {true, false}) {
+      Generator generator(std::random_device{}());
+      const Block block(generator);
+      const Tensor x = randn({29, 17}, generator).set_requires_grad(input_has_gradient);
+      const Outcome plain = run(block, x, dtype, [&](Generator& random) {
+        return block.forward(block.forward(block.forward(x, random), random), random);
+      });
+      const Outcome each = run(block, x, dtype, [&](Generator& random) {
+        Tensor h = x;
+        for (int i = 0; i < 3; ++i) h = checkpoint([&](const Tensor& in) { return block.forward(in, random); }, h);
+        return h;
+      });
+      expect_equal(each, plain);
+      EXPECT_LT(each.kept_bytes, plain.kept_bytes / 3);
+      const Outcome nested = run(block, x, dtype, [&](Generator& random) {
+        return checkpoint(
+            [&](const Tensor& in) {
+              const Tensor a = block.forward(in, random);
+              const Tensor b = checkpoint([&](const Tensor& t) { return block.forward(t, random); }, a);
+              return checkpoint(
+                  [&](const Tensor& t) {
+                    return checkpoint([&](const Tensor& u) { return block.forward(u, random); }, t);
+                  },
+                  b);
+            },
+            x);
+      });
+      expect_equal(nested, plain);
+      EXPECT_LT(nested.kept_bytes, each.kept_bytes);
+    }
+  }
+}
+
+TEST(CheckpointTest, AutocastEndsBeforeBackwardAndIsRestored) {
+  Generator generator(3);
+  const Tensor w = leaf({8, 8}, generator), x = leaf({5, 8}, generator);
+  const auto forward = [&](const Tensor& in) { return tanh(linear(tanh(linear(in, w, Tensor())), w, Tensor())); };
+  const auto gradients = [&](bool recompute) {
+    const Tensor y = autocast(cpu, bfloat16, [&] { return recompute ? checkpoint(forward, x) : forward(x); });
+    EXPECT_EQ(y.dtype(), bfloat16);
+    return grad({sum(y.to(float32))}, {w, x});
+  };
+  const std::vector<Tensor> plain = gradients(false), recomputed = gradients(true);
+  expect_same_bits(recomputed[0], plain[0], "w");
+  expect_same_bits(recomputed[1], plain[1], "x");
+}
+
+TEST(CheckpointTest, SeveralInputsAndOutputs) {
+  Generator generator(11);
+  const Tensor a = leaf({4, 6}, generator), b = leaf({4, 6}, generator), captured = leaf({6}, generator);
+  const Tensor index = from_vector(std::vector<int64_t>{2, 0, 1}, {3});
+  const auto fn = [captured](const Tensor& u, const Tensor& v, const Tensor& rows) {
+    const Tensor p = exp(mul(u, captured));
+    return std::vector<Tensor>{index_select(p, 0, rows), sigmoid(v), index_select(mul(u, v), 0, rows)};
+  };
+  const auto total = [](const std::vector<Tensor>& y) { return add(sum(mul(y[0], y[2])), mean(y[1])); };
+  const std::vector<Tensor> plain = grad({total(fn(a, b, index))}, {a, b, captured});
+  const std::vector<Tensor> outputs = checkpoint(fn, a, b, index);
+  ASSERT_EQ(outputs.size(), 3u);
+  const std::vector<Tensor> recomputed = grad({total(outputs)}, {a, b, captured});
+  for (size_t i = 0; i < 3; ++i) expect_same_bits(recomputed[i], plain[i], std::to_string(i));
+  // One output alone, and backward twice.
+  const std::vector<Tensor> again = checkpoint(fn, a, b, index);
+  const GradOptions keep{.retain_graph = true};
+  const std::vector<Tensor> first = grad({sum(again[0])}, {a}, keep), second = grad({sum(again[0])}, {a}, keep);
+  expect_same_bits(first[0], second[0], "twice");
+  expect_same_bits(first[0], grad({sum(fn(a, b, index)[0])}, {a})[0], "one output");
+}
+
+TEST(CheckpointTest, NothingToRecord) {
+  Generator generator(1);
+  const Tensor x = randn({3, 3}, generator), w = leaf({3, 3}, generator);
+  int calls = 0;
+  const auto fn = [&](const Tensor& in) {
+    ++calls;
+    return tanh(matmul(in, w));
+  };
+  {
+    NoGrad off;
+    EXPECT_FALSE(checkpoint(fn, x).requires_grad());
+  }
+  EXPECT_EQ(calls, 1);
+  EXPECT_FALSE(checkpoint([](const Tensor& in) { return exp(in); }, x).requires_grad());
+  const Tensor y = checkpoint(fn, x);
+  EXPECT_EQ(calls, 2);
+  sum(y).backward();
+  EXPECT_EQ(calls, 3);  // once more, whatever the number of tensors that backward asks for
+}
+
+std::string message_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(CheckpointTest, Errors) {
+  Generator generator(2);
+  Tensor x = leaf({4, 4}, generator), w = leaf({4, 4}, generator);
+  const auto forward = [&](const Tensor& in) { return tanh(matmul(in, w)); };
+  const auto expect_error = [](const std::string& part, const std::function<void()>& fn) {
+    const std::string message = message_of(fn);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  Tensor y = checkpoint(forward, x);
+  {
+    NoGrad off;
+    w.mul_(2.0);
+  }
+  expect_error("modified in place", [&] { sum(y).backward(); });
+  y = checkpoint(forward, x);
+  {
+    NoGrad off;
+    x.mul_(2.0);
+  }
+  expect_error("modified in place", [&] { sum(y).backward(); });
+
+  int calls = 0;
+  const auto changing = [&](const Tensor& in) {
+    Tensor h = tanh(in);
+    if (calls++ > 0) h = exp(h);
+    return h;
+  };
+  y = checkpoint(changing, x);
+  expect_error("compute the same", [&] { sum(y).backward(); });
+  calls = 0;
+  const auto fewer = [&](const Tensor& in) { return calls++ > 0 ? tanh(in) : exp(tanh(in)); };
+  y = checkpoint(fewer, x);
+  expect_error("compute the same", [&] { sum(y).backward(); });
+  calls = 0;
+  Generator random(7);
+  const auto drawing = [&](const Tensor& in) {
+    if (calls++ > 0) random.next();
+    return tanh(in);
+  };
+  y = checkpoint(drawing, x);
+  expect_error("random", [&] { sum(y).backward(); });
+  const auto throwing = [&](const Tensor&) -> Tensor { fail("the function's own error"); };
+  expect_error("own error", [&] { checkpoint(throwing, x); });
+  // After all these errors the thread's state is clean.
+  sum(tanh(x)).backward();
+
+  y = checkpoint([](const Tensor& in) { return mul(in, mul(in, in)); }, x);
+  expect_error("second derivative", [&] { grad({sum(y)}, {x}, {.create_graph = true}); });
+}
+
+TEST(CheckpointTest, ALongChainIsFreedWithoutRecursion) {
+  Tensor x = ones({1}).set_requires_grad(true);
+  Tensor h = x;
+  for (int i = 0; i < 100'000; ++i) h = checkpoint([](const Tensor& in) { return mul(in, 1.0); }, h);
+  h = Tensor();
+}
+
+}  // namespace
+}  // namespace tern
