@@ -2,9 +2,10 @@
 
 add_library(tern_options INTERFACE)
 target_include_directories(tern_options INTERFACE ${CMAKE_BINARY_DIR}/include)
-target_compile_options(tern_options INTERFACE -Wall -Wextra -Wno-unused-parameter -fno-math-errno)
+target_compile_options(tern_options INTERFACE
+                       "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-fno-math-errno>")
 if(TERN_WERROR)
-  target_compile_options(tern_options INTERFACE -Werror)
+  target_compile_options(tern_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(TERN_SANITIZE)
   target_compile_options(tern_options INTERFACE -fsanitize=${TERN_SANITIZE} -fno-sanitize-recover=all

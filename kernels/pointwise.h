@@ -43,13 +43,18 @@ struct TileFunctions {
   TileFunction<int64_t> i64 = nullptr;
 };
 
+struct PointwiseCall;
+/// The type of `pointwise` below.
+using PointwiseFunction = void(Stream stream, const PointwiseCall& call, const ConstView* inputs, int count, View y);
+
 /// One call. `builtin` is the op's index in BuiltinOps (pointwise_ops.h), or -1 for an op that a user defined: then
-/// `custom` holds its loops.
+/// `custom` holds its loops and `on_cuda` its kernels, if it has any (cuda/pointwise_kernel.h).
 struct PointwiseCall {
   int builtin = -1;
   PointwisePass pass;
   const void* op = nullptr;  // the struct, for its parameters
   TileFunctions custom;
+  PointwiseFunction* on_cuda = nullptr;
   DType compute = DType::kFloat32;  // float32, float64 or int64: inputs are converted to it, the result from it
 };
 

@@ -284,6 +284,7 @@ PointwiseCall make_call(const Op& op, PointwisePass pass, DType compute) {
   call.op = &op;
   call.compute = compute;
   if constexpr (index_of<Op>() < 0) call.custom = tile_functions<Op>(pass);
+  if constexpr (kHasCuda && requires { &Op::on_cuda; }) call.on_cuda = &Op::on_cuda;
   return call;
 }
 

@@ -27,13 +27,18 @@ inline constexpr DType uint8 = DType::kUInt8;
 inline constexpr DType boolean = DType::kBool;
 
 /// 8 exponent bits, 7 mantissa bits: the upper half of a float. Conversion rounds to nearest even and keeps NaN.
+/// The device converts by instruction: the same values, but every NaN becomes the canonical one.
 struct BFloat16 {
   uint16_t bits = 0;
   BFloat16() = default;
   TERN_HD explicit BFloat16(float value) {
+#ifdef __CUDA_ARCH__
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     bits = static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+#endif
   }
   TERN_HD explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
@@ -44,6 +49,9 @@ struct Float16 {
   uint16_t bits = 0;
   Float16() = default;
   TERN_HD explicit Float16(float value) {
+#ifdef __CUDA_ARCH__
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const uint32_t sign = (u >> 16) & 0x8000u;
     const uint32_t magnitude = u & 0x7fffffffu;
@@ -56,14 +64,21 @@ struct Float16 {
     result = magnitude >= 0x477ff000u ? 0x7c00u : result;
     result = magnitude > 0x7f800000u ? 0x7e00u : result;
     bits = static_cast<uint16_t>(sign | result);
+#endif
   }
   TERN_HD explicit operator float() const {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+#else
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
     const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fffu) << 13;
     // Multiplying by 2^112 rebiases the exponent and normalises subnormals; infinity and NaN keep a full exponent.
     const float scaled = std::bit_cast<float>(magnitude) * std::bit_cast<float>(0x77800000u);
     const uint32_t special = magnitude >= 0x0f800000u ? 0x7f800000u : 0u;
     return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(scaled) | special);
+#endif
   }
 };
 

@@ -7,6 +7,7 @@
 #include "tern/kernels/cpu/tile.h"
 #include "tern/kernels/math.h"
 #include "tern/kernels/parallel.h"
+#include "tern/kernels/random_fill.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
@@ -159,41 +160,6 @@ void fill_random(RandomKey random, View y, const Make& make) {
       convert_strided<F, T>(values, 1, y.as<Stored<T>>() + start, 1, std::min(kRandomTile, n - start));
     }
   });
-}
-
-/// The largest value of T below `bound`, in its compute type: rounding must not reach the open end of the interval.
-template <class T>
-ComputeType<T> largest_below(double bound) {
-  using F = ComputeType<T>;
-  if constexpr (std::is_same_v<T, F>) {
-    const F value = static_cast<F>(bound);
-    return value < bound ? value : std::nextafter(value, -std::numeric_limits<F>::infinity());
-  } else {
-    T value(static_cast<float>(bound));
-    if (static_cast<float>(value) < bound) return static_cast<float>(value);
-    // The neighbour below, in the bits of a sign and a magnitude.
-    if ((value.bits & 0x7fffu) == 0)
-      value.bits = 0x8001u;
-    else
-      value.bits = static_cast<uint16_t>(value.bits & 0x8000u ? value.bits + 1 : value.bits - 1);
-    return static_cast<float>(value);
-  }
-}
-
-/// sin and cos of 2 pi u for u in [0, 1): the reduction to half a quarter turn is exact, the polynomials are minimax
-/// fits (Remez exchange; relative error 3.3e-9, absolute 5e-11 before rounding to float).
-inline void sin_cos_turns(float u, float* sine, float* cosine) {
-  const float quarter = static_cast<float>(static_cast<int32_t>(u * 4.0f + 0.5f));
-  const int32_t quadrant = static_cast<int32_t>(quarter);
-  const float f = u * 4.0f - quarter;  // in [-1/2, 1/2], units of a quarter turn
-  const float square = f * f;
-  const float s =
-      f * (0x1.921fb6p+0f + square * (-0x1.4abbb8p-1f + square * (0x1.465e90p-4f + square * -0x1.2d9278p-8f)));
-  const float c = 1.0f + square * (-0x1.3bd3ccp+0f +
-                                   square * (0x1.03c1dcp-2f + square * (-0x1.55c578p-6f + square * 0x1.d9c290p-11f)));
-  const float first = quadrant & 1 ? c : s, second = quadrant & 1 ? s : c;
-  *sine = quadrant & 2 ? -first : first;
-  *cosine = (quadrant + 1) & 2 ? -second : second;
 }
 
 }  // namespace

@@ -5,24 +5,6 @@
 namespace tern::kernels::attention_test {
 namespace {
 
-/// Gaps between rows and elements before the first stay as they were.
-template <class T>
-void expect_gaps_untouched(const Trial<T>& r) {
-  if (r.c.fused) {
-    for (int64_t i = 0; i < r.c.misalignment; ++i) EXPECT_EQ(value(r.dq_store[i]), 77);
-    return;
-  }
-  for (const Tensor<T>* t : {&r.dq, &r.dk, &r.dv}) {
-    for (int64_t i = 0; i < t->tokens; ++i) {
-      for (int64_t e = t->heads * t->head_dim; e < t->token_stride; ++e) {
-        const int64_t at = t->offset + i * t->token_stride + e;
-        if (at >= static_cast<int64_t>(t->store->size())) continue;
-        ASSERT_EQ(value((*t->store)[at]), 77);
-      }
-    }
-  }
-}
-
 std::vector<CpuLevel> levels() {
   std::vector<CpuLevel> result;
   for (CpuLevel level : {CpuLevel::kV2, CpuLevel::kV3, CpuLevel::kV4}) {

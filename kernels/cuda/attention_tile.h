@@ -1,0 +1,225 @@
+#pragma once
+// Tiles of 16-bit rows in shared memory and the tensor-core products over them, for flash attention.
+//
+// A row of kDim values takes kDim + 8 in shared memory: an odd number of 16-byte pieces, so that the eight rows of an
+// ldmatrix lie in different banks.
+
+#include "tern/kernels/cuda/attention_call.h"
+#include "tern/kernels/cuda/support/mma.h"
+#include "tern/kernels/cuda/support/reduce.h"
+
+namespace tern::kernels::cuda::attention {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+inline constexpr int kWarps = 4, kThreads = kWarps * kWarpSize;
+
+template <int kDim>
+inline constexpr int kRowStride = kDim + 8;
+
+/// 2^x with a relative error of 2^-22; 0 for results below 2^-126.
+__device__ inline float fast_exp2(float x) {
+#ifdef TERN_SIMT
+  return std::exp2(x);
+#else
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#endif
+}
+
+/// The scale's magnitude in base 2, never zero, so that it may multiply -infinity.
+__device__ inline float positive_scale_log2(const Call& call) {
+  const float scale = fabsf(static_cast<float>(call.scale)) * kLog2e;
+  return scale == 0 ? 1e-30f : scale;
+}
+
+/// Starts copying kRows rows of head_dim values, `stride` apart, to a tile. Rows that are not on(row), and columns from
+/// head_dim on, become zeros: what padding holds, NaN included, must not reach a product.
+template <int kRows, int kDim, class T, class On>
+__device__ void load_tile(const T* from, int64_t stride, int head_dim, T* tile, const On& on) {
+  constexpr int kPieces = kDim / 8;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
+    const int row = i / kPieces, col = i % kPieces * 8;
+    const bool valid = col < head_dim && on(row);
+    cp_async16(tile + row * kRowStride<kDim> + col, valid ? from + row * stride + col : from, valid);
+  }
+}
+
+/// Rows row .. row + 15, columns col .. col + 15 of a tile as the left operand.
+template <int kDim, class T>
+__device__ FragmentA load_left(const T* tile, int row, int col) {
+  const int lane = threadIdx.x % kWarpSize;
+  FragmentA a;
+  ldmatrix<4>(a.r, tile + (row + lane % 16) * kRowStride<kDim> + col + lane / 16 * 8);
+  return a;
+}
+/// Two neighbouring right operands.
+struct RightPair {
+  FragmentB b[2];
+};
+/// Right operands whose columns are rows `row` .. `row` + 15 of a tile, and whose 16 rows are its columns from col on.
+template <int kDim, class T>
+__device__ RightPair load_right_transposed(const T* tile, int row, int col) {
+  const int lane = threadIdx.x % kWarpSize;
+  uint32_t r[4];
+  ldmatrix<4>(r, tile + (row + lane % 8 + lane / 16 * 8) * kRowStride<kDim> + col + lane / 8 % 2 * 8);
+  return {{{{r[0], r[1]}}, {{r[2], r[3]}}}};
+}
+/// Right operands whose 16 rows are rows of the tile and whose columns are its columns col .. col + 15.
+template <int kDim, class T>
+__device__ RightPair load_right(const T* tile, int row, int col) {
+  const int lane = threadIdx.x % kWarpSize;
+  uint32_t r[4];
+  ldmatrix<4, true>(r, tile + (row + lane % 16) * kRowStride<kDim> + col + lane / 16 * 8);
+  return {{{{r[0], r[1]}}, {{r[2], r[3]}}}};
+}
+
+/// Two neighbouring 16 x 8 results as one 16 x 16 left operand.
+template <class T>
+__device__ FragmentA to_left(const FragmentC& first, const FragmentC& second) {
+  return {{pack2<T>(first.r[0], first.r[1]), pack2<T>(first.r[2], first.r[3]), pack2<T>(second.r[0], second.r[1]),
+           pack2<T>(second.r[2], second.r[3])}};
+}
+
+template <int kCount>
+__device__ void set_zero(FragmentC (&c)[kCount]) {
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) c[n] = {{0, 0, 0, 0}};
+}
+
+/// The sum of a row's values over the four lanes that hold it.
+__device__ inline float quad_sum(float x) { return warp_sum<4>(x); }
+/// The largest of a row's values; NaN is passed over.
+__device__ inline float quad_max(float x) {
+#pragma unroll
+  for (int distance = 2; distance > 0; distance /= 2) {
+    const float other = shuffle_xor(x, distance);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+
+/// One bit for each of kKeys keys from first_key on: it exists and is not masked. The whole warp calls it.
+template <int kKeys>
+struct ValidKeys {
+  uint32_t word[kKeys / 32];
+  __device__ ValidKeys(const Call& call, const Sequence& s, int first_key) {
+#pragma unroll
+    for (int w = 0; w < kKeys / 32; ++w)
+      word[w] = __ballot_sync(kFullWarp, s.is_valid(call, first_key + w * 32 + static_cast<int>(threadIdx.x) % 32));
+  }
+  __device__ bool all() const {
+    uint32_t both = ~0u;
+#pragma unroll
+    for (int w = 0; w < kKeys / 32; ++w) both &= word[w];
+    return both == ~0u;
+  }
+  /// Of key 8 * n + within.
+  __device__ bool has(int n, int within) const { return (word[n / 4] >> (n % 4 * 8 + within) & 1) != 0; }
+};
+
+/// Scores become -infinity where a query may not see the key. `scores` are those of a warp's 16 queries from
+/// first_query on with the keys from first_key on.
+template <int kTiles>
+__device__ void mask_scores(const Call& call, const Sequence& s, const ValidKeys<kTiles * 8>& valid, int first_query,
+                            int first_key, FragmentC (&scores)[kTiles]) {
+  if (valid.all() && s.all_seen(call, first_query, first_query + 15, {first_key, first_key + kTiles * 8})) return;
+  const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const Range range = s.keys_of(call, first_query + lane / 4 + half * 8);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int within = lane % 4 * 2 + j, key = first_key + n * 8 + within;
+        const bool seen = key >= range.begin && key < range.end && valid.has(n, within);
+        if (!seen) scores[n].r[half * 2 + j] = -kInfinity;
+      }
+    }
+  }
+}
+
+/// Scores are multiplied by the scale's magnitude, so that -infinity stays; the sign comes first.
+template <int kTiles>
+__device__ void apply_sign(const Call& call, FragmentC (&scores)[kTiles]) {
+  if (call.scale >= 0) return;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (float& x : scores[n].r) x = -x;
+  }
+}
+
+__device__ inline uint32_t word_of(const Philox4& words, int i) {
+  const uint32_t low = i & 1 ? words.word[1] : words.word[0], high = i & 1 ? words.word[3] : words.word[2];
+  return i & 2 ? high : low;
+}
+
+/// Which of a lane's values dropout keeps in one row of a 16 x (8 kTiles) tile of scores: bit 2 n + j stands for column
+/// 8 n + 2 (lane % 4) + j. first_key is a multiple of 8. One Philox block covers 8 columns, which four lanes hold: each
+/// draws every fourth block and they exchange words.
+template <int kTiles>
+__device__ uint32_t kept_in_row(const Call& call, uint64_t row, int head, int first_key) {
+  static_assert(kTiles % 4 == 0);
+  const int quarter = threadIdx.x % 4;
+  uint32_t kept = 0;
+#pragma unroll
+  for (int n = 0; n < kTiles; n += 4) {
+    const Philox4 words =
+        philox(call.dropout_key, row, static_cast<uint32_t>(head), static_cast<uint32_t>(first_key / 8 + n + quarter));
+#pragma unroll
+    for (int distance = 0; distance < 4; ++distance) {
+      const uint32_t mine = word_of(words, quarter ^ distance);
+      const uint32_t word = distance == 0 ? mine : shuffle_xor(mine, distance);
+      const int at = 2 * (n + (quarter ^ distance));
+      kept |= static_cast<uint32_t>((word & 0xffffu) >= call.threshold) << at;
+      kept |= static_cast<uint32_t>((word >> 16) >= call.threshold) << (at + 1);
+    }
+  }
+  return kept;
+}
+/// The same for a lane's two rows among the 16 from first_query on; is_kept reads it.
+template <int kTiles>
+__device__ uint32_t kept_in_rows(const Call& call, const Sequence& s, int head, int first_query, int first_key) {
+  static_assert(kTiles <= 8);
+  const int query = first_query + static_cast<int>(threadIdx.x) % kWarpSize / 4;
+  const uint32_t low = kept_in_row<kTiles>(call, s.row_key(call, query), head, first_key);
+  return low | kept_in_row<kTiles>(call, s.row_key(call, query + 8), head, first_key) << (2 * kTiles);
+}
+/// Of value i of the FragmentC of column tile n.
+template <int kTiles>
+__device__ bool is_kept(uint32_t kept, int n, int i) {
+  return (kept >> (i / 2 * 2 * kTiles + 2 * n + i % 2) & 1) != 0;
+}
+
+/// Writes a warp's 16 rows of sums, times factor[0] (rows 0 to 7) and factor[1], to global memory by way of its rows of
+/// a tile that nobody else uses any more: whole 16-byte pieces. Rows from `count` on are left out.
+template <int kDim, class T>
+__device__ void store_rows(const FragmentC (&sum)[kDim / 8], const float (&factor)[2], T* tile, T* to, int64_t stride,
+                           int count, int head_dim) {
+  constexpr int kPieces = kDim / 8;
+  const int lane = threadIdx.x % kWarpSize;
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < kPieces; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      T* at = tile + (lane / 4 + half * 8) * kRowStride<kDim> + n * 8 + lane % 4 * 2;
+      const Vector<uint32_t, 1> pair{
+          {pack2<T>(sum[n].r[half * 2] * factor[half], sum[n].r[half * 2 + 1] * factor[half])}};
+      store_vector(reinterpret_cast<uint32_t*>(at), pair);
+    }
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = lane; i < 16 * kPieces; i += kWarpSize) {
+    const int row = i / kPieces, col = i % kPieces * 8;
+    if (row < count && col < head_dim)
+      store_vector(to + row * stride + col, load_vector<8>(tile + row * kRowStride<kDim> + col));
+  }
+}
+
+}  // namespace tern::kernels::cuda::attention

@@ -1,0 +1,378 @@
+// Row gathers and their scatters. The gradient of an embedding sorts the positions by id, so that every row has one
+// writer which adds in the order of the positions: no atomics on floats.
+
+#include "tern/kernels/embedding.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "tern/core/check.h"
+#include "tern/kernels/copy.h"
+#include "tern/kernels/cuda/sort.h"
+#include "tern/kernels/cuda/support/launch.h"
+#include "tern/kernels/cuda/support/reduce.h"
+#include "tern/kernels/cuda/values.h"
+
+namespace tern::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMaxBlocks = 1 << 16;  // of grids whose threads take several elements
+
+unsigned block_count(int64_t items, int64_t per_block) {
+  return static_cast<unsigned>(std::clamp<int64_t>((items + per_block - 1) / per_block, 1, kMaxBlocks));
+}
+
+/// Threads that share one row, as a power of two: about four accesses of each thread.
+int lanes_log2(int64_t accesses) {
+  int log2 = 0;
+  while (log2 < 8 && (int64_t{4} << log2) < accesses) ++log2;
+  return log2;
+}
+
+/// Calls body.operator()<Id>() with the type of the ids.
+template <class Body>
+void dispatch_id(DType dtype, const Body& body) {
+  if (dtype == DType::kInt32)
+    body.template operator()<int32_t>();
+  else
+    body.template operator()<int64_t>();
+}
+
+/// Calls body with an unsigned integer type of the element size: gathers move bits.
+template <class Body>
+void dispatch_size(int64_t bytes, const Body& body) {
+  switch (bytes) {
+    case 1:
+      return body.template operator()<uint8_t>();
+    case 2:
+      return body.template operator()<uint16_t>();
+    case 4:
+      return body.template operator()<uint32_t>();
+    default:
+      return body.template operator()<uint64_t>();
+  }
+}
+
+// ---- Forward
+
+__global__ void clear_bad_ids_kernel(int64_t* bad_ids) {
+  bad_ids[0] = 0;
+  bad_ids[1] = -1;
+}
+
+/// A row has `cols` accesses of kWidth words.
+template <class Word, int kWidth, class Id>
+__global__ void __launch_bounds__(kThreads)
+    embedding_forward_kernel(const Word* weight, const Id* ids, int64_t rows, int64_t count, int64_t cols, int log2,
+                             Word* y, int64_t* bad_ids) {
+  const int lanes = 1 << log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1), per_block = kThreads >> log2;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * per_block;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * per_block + (threadIdx.x >> log2); i < rows; i += step) {
+    const int64_t id = ids[i];
+    const bool good = id >= 0 && id < count;
+    if (!good && lane == 0) {
+      // Unsigned, the -1 of "none" is the largest number.
+      auto* bad = reinterpret_cast<unsigned long long*>(bad_ids);
+      atomicAdd(bad, 1ull);
+      atomicMin(bad + 1, static_cast<unsigned long long>(i));
+    }
+    for (int64_t c = lane; c < cols; c += lanes) {
+      Vector<Word, kWidth> value{};
+      if (good) value = load_readonly<kWidth>(weight + (id * cols + c) * kWidth);
+      store_vector(y + (i * cols + c) * kWidth, value);
+    }
+  }
+}
+
+// ---- Backward
+
+/// The pairs to sort: id and position; an id out of range gets the key `count`, behind all.
+template <class Id>
+__global__ void __launch_bounds__(kThreads)
+    make_pairs_kernel(const Id* ids, int64_t rows, int64_t count, uint32_t* keys, uint32_t* positions) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < rows; i += step) {
+    const int64_t id = ids[i];
+    keys[i] = static_cast<uint32_t>(id >= 0 && id < count ? id : count);
+    positions[i] = static_cast<uint32_t>(i);
+  }
+}
+
+/// first[v] = the first place with a key of v or more, for v in 0 .. count.
+__global__ void __launch_bounds__(kThreads)
+    find_segments_kernel(const uint32_t* keys, int64_t rows, int64_t count, uint32_t* first) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t v = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; v <= count; v += step) {
+    int64_t low = 0, high = rows;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (keys[middle] < static_cast<uint32_t>(v))
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    first[v] = static_cast<uint32_t>(low);
+  }
+}
+
+/// dweight[v, :] = sum of dy[positions[k], :] over k in first[v] .. first[v + 1] - 1, in that order.
+template <class T, class Out, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    add_rows_kernel(const T* dy, const uint32_t* first, const uint32_t* positions, int64_t count, int64_t padding_index,
+                    int64_t cols, int log2, Out* dweight) {
+  using F = ComputeType<T>;
+  constexpr int kAhead = 4;  // rows under way at a time
+  const int lanes = 1 << log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1), per_block = kThreads >> log2;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * per_block;
+  for (int64_t v = static_cast<int64_t>(blockIdx.x) * per_block + (threadIdx.x >> log2); v < count; v += step) {
+    const uint32_t low = first[v], high = v == padding_index ? low : first[v + 1];
+    for (int64_t c = static_cast<int64_t>(lane) * kWidth; c < cols; c += lanes * kWidth) {
+      F sum[kWidth] = {};
+      for (uint32_t k = low; k < high; k += kAhead) {
+        F row[kAhead][kWidth] = {};
+#pragma unroll
+        for (uint32_t a = 0; a < kAhead; ++a)
+          if (a < high - k) load_readonly_values(dy + positions[k + a] * cols + c, row[a]);
+#pragma unroll
+        for (uint32_t a = 0; a < kAhead; ++a)
+#pragma unroll
+          for (int j = 0; j < kWidth; ++j) sum[j] += row[a][j];  // rows beyond the last are zeros
+      }
+      store_values(dweight + v * cols + c, sum);
+    }
+  }
+}
+
+/// Where embedding_backward keeps what, in 32-bit words.
+struct Workspace {
+  SortBuffers pairs;
+  uint32_t *first, *sort;
+  int64_t bytes;
+  Workspace(int64_t rows, int64_t count, void* base) {
+    int64_t words = 0;
+    const auto take = [&](int64_t size) {
+      uint32_t* result = base == nullptr ? nullptr : static_cast<uint32_t*>(base) + words;
+      words += (size + 3) / 4 * 4;
+      return result;
+    };
+    for (uint32_t** p : {&pairs.keys[0], &pairs.keys[1], &pairs.values[0], &pairs.values[1]}) *p = take(rows);
+    first = take(count + 1);
+    sort = take(sort_pairs_workspace(rows) / 4);
+    bytes = words * 4;
+  }
+};
+
+// ---- Gather along a dimension
+
+/// The dimensions of the index, those of size 1 left out, with the strides of index, dense (y or dy) and indexed (x or
+/// dx; 0 along the dimension that is indexed).
+struct GatherPlan {
+  int dims = 0;
+  int64_t shape[kMaxDims], index[kMaxDims], dense[kMaxDims], indexed[kMaxDims];
+  int64_t length, index_step, dense_step, indexed_step;  // along the dimension
+  int64_t fibres = 1;                                    // elements of the other dimensions
+  bool along_last;                                       // the last dimension is indexed
+
+  GatherPlan(ConstView ids, ConstView dense_view, ConstView indexed_view, int dim)
+      : length(ids.shape[dim]),
+        index_step(ids.strides[dim]),
+        dense_step(dense_view.strides[dim]),
+        indexed_step(indexed_view.strides[dim]),
+        along_last(dim == ids.dims - 1) {
+    for (int d = 0; d < ids.dims; ++d) {
+      if (d == dim || ids.shape[d] == 1) continue;
+      shape[dims] = ids.shape[d];
+      index[dims] = ids.strides[d];
+      dense[dims] = dense_view.strides[d];
+      indexed[dims] = indexed_view.strides[d];
+      fibres *= ids.shape[d];
+      ++dims;
+    }
+  }
+};
+
+/// Where a fibre begins in the three tensors.
+struct Fibre {
+  int64_t index = 0, dense = 0, indexed = 0;
+  __device__ Fibre(const GatherPlan& plan, int64_t number) {
+    for (int d = plan.dims - 1; d >= 0; --d) {
+      const int64_t at = number % plan.shape[d];
+      number /= plan.shape[d];
+      index += at * plan.index[d];
+      dense += at * plan.dense[d];
+      indexed += at * plan.indexed[d];
+    }
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const __grid_constant__ GatherPlan plan, const T* x, const int64_t* index, T* y) {
+  const int64_t n = plan.fibres * plan.length, step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+    // Neighbouring threads go along the last dimension.
+    const int64_t k = plan.along_last ? i % plan.length : i / plan.fibres;
+    const Fibre fibre(plan, plan.along_last ? i / plan.length : i % plan.fibres);
+    y[fibre.dense + k * plan.dense_step] =
+        x[fibre.indexed + index[fibre.index + k * plan.index_step] * plan.indexed_step];
+  }
+}
+
+/// `parts` (a power of two) threads go through one fibre; each adds to the targets whose number is its own modulo
+/// parts.
+template <class T>
+__global__ void __launch_bounds__(kThreads) gather_backward_kernel(const __grid_constant__ GatherPlan plan, int parts,
+                                                                   const T* dy, const int64_t* index, T* dx) {
+  using F = ComputeType<T>;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < plan.fibres * parts; i += step) {
+    const Fibre fibre(plan, i / parts);
+    const int64_t part = i % parts;
+    for (int64_t k = 0; k < plan.length; ++k) {
+      const int64_t id = index[fibre.index + k * plan.index_step];
+      if ((id & (parts - 1)) != part) continue;
+      T& target = dx[fibre.indexed + id * plan.indexed_step];
+      const F value = to_compute(dy[fibre.dense + k * plan.dense_step]);
+      target = from_compute<T>(static_cast<F>(to_compute(target) + value));
+    }
+  }
+}
+
+// ---- The range of an index
+
+/// Row-major coordinates of an index of any strides.
+struct StridedIndex {
+  int dims;
+  int64_t shape[kMaxDims], strides[kMaxDims];
+  int64_t size;
+};
+
+__global__ void start_range_kernel(int64_t* range, int64_t low, int64_t high) {
+  range[0] = low;
+  range[1] = high;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    index_range_kernel(const __grid_constant__ StridedIndex layout, const T* index, int64_t* range) {
+  long long low = std::numeric_limits<long long>::max(), high = std::numeric_limits<long long>::min();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < layout.size; i += step) {
+    int64_t offset = 0, rest = i;
+    for (int d = layout.dims - 1; d >= 0; --d) {
+      offset += rest % layout.shape[d] * layout.strides[d];
+      rest /= layout.shape[d];
+    }
+    const long long value = index[offset];
+    low = min(low, value);
+    high = max(high, value);
+  }
+  low = block_min<kThreads>(low);
+  high = block_max<kThreads>(high);
+  if (threadIdx.x != 0) return;
+  atomicMin(reinterpret_cast<long long*>(range), low);
+  atomicMax(reinterpret_cast<long long*>(range) + 1, high);
+}
+
+}  // namespace
+
+void embedding_forward(Stream stream, ConstView weight, ConstView ids, View y, int64_t* bad_ids) {
+  launch(clear_bad_ids_kernel, dim3(1), dim3(1), 0, stream, bad_ids);
+  const int64_t rows = ids.numel(), bytes = weight.cols() * size_of(weight.dtype);
+  if (rows == 0 || bytes == 0) return;
+  const auto run = [&]<class Word, int kWidth>() {
+    dispatch_id(ids.dtype, [&]<class Id>() {
+      const int64_t cols = bytes / static_cast<int64_t>(sizeof(Word) * kWidth);
+      const int log2 = lanes_log2(cols);
+      launch(embedding_forward_kernel<Word, kWidth, Id>, dim3(block_count(rows, kThreads >> log2)), dim3(kThreads), 0,
+             stream, weight.as<Word>(), ids.as<Id>(), rows, weight.shape[0], cols, log2, y.as<Word>(), bad_ids);
+    });
+  };
+  if (bytes % 16 == 0 && aligned16(weight.data) && aligned16(y.data))
+    run.template operator()<uint32_t, 4>();
+  else
+    dispatch_size(size_of(weight.dtype), [&]<class Word>() { run.template operator()<Word, 1>(); });
+}
+
+int64_t embedding_backward_workspace(Stream, int64_t rows, int64_t count, int64_t) {
+  return Workspace(rows, count, nullptr).bytes;
+}
+
+void embedding_backward(Stream stream, ConstView dy, ConstView ids, int64_t padding_index, void* workspace,
+                        View dweight) {
+  const int64_t rows = ids.numel(), count = dweight.shape[0], cols = dweight.cols();
+  if (count == 0 || cols == 0) return;
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  TERN_CHECK(rows < kMost && count < kMost, "embedding: expected fewer than 2^32 - 1 rows, got ", rows, " ids and ",
+             count, " rows of the table");
+  const Workspace space(rows, count, workspace);
+  int sorted = 0;
+  if (rows > 0) {
+    dispatch_id(ids.dtype, [&]<class Id>() {
+      launch(make_pairs_kernel<Id>, dim3(block_count(rows, kThreads)), dim3(kThreads), 0, stream, ids.as<Id>(), rows,
+             count, space.pairs.keys[0], space.pairs.values[0]);
+    });
+    const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(count)));
+    sorted = sort_pairs(stream, space.pairs, rows, bits, space.sort);
+  }
+  launch(find_segments_kernel, dim3(block_count(count + 1, kThreads)), dim3(kThreads), 0, stream,
+         space.pairs.keys[sorted], rows, count, space.first);
+  dispatch_float(dy.dtype, [&]<class T>() {
+    dispatch_float(dweight.dtype, [&]<class Out>() {
+      const auto run = [&]<int kWidth>() {
+        const int log2 = lanes_log2(cols / kWidth);
+        launch(add_rows_kernel<T, Out, kWidth>, dim3(block_count(count, kThreads >> log2)), dim3(kThreads), 0, stream,
+               dy.as<T>(), space.first, space.pairs.values[sorted], count, padding_index, cols, log2,
+               dweight.as<Out>());
+      };
+      constexpr int kWide = std::max(vector_width<T>, vector_width<Out>);
+      if (cols % kWide == 0 && aligned16(dy.data) && aligned16(dweight.data))
+        run.template operator()<kWide>();
+      else
+        run.template operator()<1>();
+    });
+  });
+}
+
+void gather(Stream stream, ConstView x, int dim, ConstView index, View y) {
+  if (index.numel() == 0) return;
+  const GatherPlan plan(index, y, x, dim);
+  dispatch_size(size_of(x.dtype), [&]<class T>() {
+    launch(gather_kernel<T>, dim3(block_count(index.numel(), kThreads)), dim3(kThreads), 0, stream, plan, x.as<T>(),
+           index.as<int64_t>(), y.as<T>());
+  });
+}
+
+void gather_backward(Stream stream, ConstView dy, int dim, ConstView index, View dx) {
+  fill(stream, 0, dx);
+  if (index.numel() == 0) return;
+  const GatherPlan plan(index, dy, dx, dim);
+  constexpr int64_t kManyFibres = 8192, kShortFibre = 16;
+  const int parts = plan.fibres >= kManyFibres || plan.length <= kShortFibre ? 1 : kThreads;
+  dispatch_float(dx.dtype, [&]<class T>() {
+    launch(gather_backward_kernel<T>, dim3(block_count(plan.fibres * parts, kThreads)), dim3(kThreads), 0, stream, plan,
+           parts, dy.as<T>(), index.as<int64_t>(), dx.as<T>());
+  });
+}
+
+void index_range(Stream stream, ConstView index, int64_t* range) {
+  const int64_t n = index.numel();
+  using Limits = std::numeric_limits<int64_t>;
+  launch(start_range_kernel, dim3(1), dim3(1), 0, stream, range, n == 0 ? int64_t{0} : Limits::max(),
+         n == 0 ? int64_t{-1} : Limits::min());
+  if (n == 0) return;
+  StridedIndex layout{0, {}, {}, n};
+  for (int d = 0; d < index.dims; ++d) {
+    if (index.shape[d] == 1) continue;
+    layout.shape[layout.dims] = index.shape[d];
+    layout.strides[layout.dims++] = index.strides[d];
+  }
+  dispatch_id(index.dtype, [&]<class T>() {
+    launch(index_range_kernel<T>, dim3(block_count(n, kThreads * 16)), dim3(kThreads), 0, stream, layout, index.as<T>(),
+           range);
+  });
+}
+
+}  // namespace tern::kernels::cuda

@@ -1,0 +1,36 @@
+// Element-wise ops: finds the kernels of the op that a call names.
+
+#include "tern/kernels/pointwise.h"
+
+#include "tern/core/check.h"
+#include "tern/kernels/cuda/pointwise_builtin.h"
+
+namespace tern::kernels::cuda {
+namespace {
+
+template <class F>
+PointwiseFunction* find_in(int index) {
+  PointwiseFunction* function = builtin_pointwise<F, PointwiseGroup::kUnary>(index);
+  return function ? function : builtin_pointwise<F, PointwiseGroup::kOthers>(index);
+}
+
+PointwiseFunction* find(const PointwiseCall& call) {
+  if (call.builtin < 0) return call.on_cuda;
+  if (call.compute == DType::kFloat64) return find_in<double>(call.builtin);
+  if (call.compute == DType::kInt64) return find_in<int64_t>(call.builtin);
+  return find_in<float>(call.builtin);
+}
+
+}  // namespace
+
+void pointwise(Stream stream, const PointwiseCall& call, const ConstView* inputs, int count, View y) {
+  if (y.numel() == 0) return;
+  PointwiseFunction* function = find(call);
+  TERN_CHECK(
+      function,
+      "pointwise: this op has no CUDA kernels; declare `static tern::kernels::PointwiseFunction on_cuda;` in its "
+      "struct and define it in a .cu file with kernels/cuda/pointwise_kernel.h, or move the tensors to the CPU");
+  function(stream, call, inputs, count, y);
+}
+
+}  // namespace tern::kernels::cuda

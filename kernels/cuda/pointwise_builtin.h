@@ -1,0 +1,42 @@
+#pragma once
+// The built-in ops' kernels, found by index. They are compiled in several files, side by side.
+
+#include "tern/kernels/cuda/pointwise_kernel.h"
+
+namespace tern::kernels::cuda {
+
+/// The ops of one input, or those of two and three.
+enum class PointwiseGroup { kUnary, kOthers };
+
+namespace detail {
+
+template <class F, PointwiseGroup kGroup, class Op>
+constexpr PointwiseFunction* function_in_group() {
+  constexpr bool kComputes = std::is_floating_point_v<F> || is_integral_op<Op>();
+  if constexpr ((arity_of<Op>() == 1) == (kGroup == PointwiseGroup::kUnary) && kComputes)
+    return &pointwise_in<Op, F>;
+  else
+    return nullptr;
+}
+template <class F, PointwiseGroup kGroup, class... Ops>
+PointwiseFunction* find_builtin(int index, OpList<Ops...>) {
+  static constexpr PointwiseFunction* kFunctions[] = {function_in_group<F, kGroup, Ops>()...};
+  return kFunctions[index];
+}
+
+}  // namespace detail
+
+/// pointwise_in<Op, F> of the op with this index in BuiltinOps; null when it is of another group or does not compute in
+/// F.
+template <class F, PointwiseGroup kGroup>
+PointwiseFunction* builtin_pointwise(int index) {
+  return detail::find_builtin<F, kGroup>(index, BuiltinOps());
+}
+extern template PointwiseFunction* builtin_pointwise<float, PointwiseGroup::kUnary>(int);
+extern template PointwiseFunction* builtin_pointwise<float, PointwiseGroup::kOthers>(int);
+extern template PointwiseFunction* builtin_pointwise<double, PointwiseGroup::kUnary>(int);
+extern template PointwiseFunction* builtin_pointwise<double, PointwiseGroup::kOthers>(int);
+extern template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kUnary>(int);
+extern template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kOthers>(int);
+
+}  // namespace tern::kernels::cuda

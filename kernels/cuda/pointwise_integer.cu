@@ -1,0 +1,10 @@
+// The built-in ops that compute in int64.
+
+#include "tern/kernels/cuda/pointwise_builtin.h"
+
+namespace tern::kernels::cuda {
+
+template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kUnary>(int);
+template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kOthers>(int);
+
+}  // namespace tern::kernels::cuda

@@ -1,0 +1,158 @@
+#pragma once
+// Starting kernels, shared memory and block barriers: one form for nvcc and for the emulator of tests/simt, which
+// compiles the same .cu files as plain C++ (TERN_SIMT; its header simt.h is then included before everything else).
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "tern/core/check.h"
+#include "tern/kernels/cuda/support/check.h"
+#include "tern/kernels/kernel.h"
+
+/// TERN_SHARED(float, tile, [8][33]) declares `float tile[8][33]` in shared memory, TERN_SHARED(int, last) an int;
+/// TERN_DYNAMIC_SHARED(float, p) declares `float* p`, the launch's dynamic shared memory, aligned to 128 bytes.
+/// Nothing is initialised. Macros because they declare a variable; raw __shared__ would escape the emulator's checks
+/// and cannot hold the 16-bit types, which have constructors.
+#ifdef TERN_SIMT
+#define TERN_SHARED(T, name, ...) auto& name = simt::shared_variable<T __VA_ARGS__>([] {})
+#define TERN_DYNAMIC_SHARED(T, name) T* const name = static_cast<T*>(simt::dynamic_shared())
+#else
+#define TERN_SHARED(T, name, ...)                                             \
+  __shared__ __align__(16) unsigned char name##_bytes[sizeof(T __VA_ARGS__)]; \
+  auto& name = *reinterpret_cast<std::type_identity_t<T __VA_ARGS__>*>(name##_bytes)
+#define TERN_DYNAMIC_SHARED(T, name)                                    \
+  extern __shared__ __align__(128) unsigned char tern_dynamic_shared[]; \
+  T* const name = reinterpret_cast<T*>(tern_dynamic_shared)
+#endif
+
+namespace tern::kernels::cuda {
+
+/// Where a device function was called, for the emulator's messages; empty on the device. Device functions that
+/// synchronise take one as their last argument, by default `CallSite::current()`.
+#ifdef TERN_SIMT
+using CallSite = std::source_location;
+#else
+struct CallSite {
+  __host__ __device__ static constexpr CallSite current() { return {}; }
+};
+#endif
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kFullWarp = 0xffffffffu;
+
+/// All threads of the block; memory written before is seen after.
+__device__ inline void block_barrier([[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef TERN_SIMT
+  __syncthreads(where);
+#else
+  __syncthreads();
+#endif
+}
+
+/// Named barriers 1 to 15, for parts of a block: `threads` (a multiple of 32) threads take part, of which some may only
+/// arrive and go on (producers), the others wait (consumers). Whole warps call them.
+__device__ inline void named_barrier_wait(int id, int threads, [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef TERN_SIMT
+  simt::named_barrier(id, threads, true, where);
+#else
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+#endif
+}
+__device__ inline void named_barrier_arrive(int id, int threads,
+                                            [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef TERN_SIMT
+  simt::named_barrier(id, threads, false, where);
+#else
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+#endif
+}
+
+namespace detail {
+
+/// A stream, and where launch() was called: the conversion from Stream happens at the call.
+struct LaunchStream {
+  LaunchStream(Stream s, std::source_location place = std::source_location::current())  // NOLINT: converts by intent
+      : stream(s), where(place) {}
+  Stream stream;
+  std::source_location where;
+};
+
+[[noreturn]] inline void fail_launch(const LaunchStream& stream, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
+                                     const std::string& kernel, const std::string& reason) {
+  const std::string file = stream.where.file_name();
+  fail(file.substr(file.rfind('/') + 1), ":", stream.where.line(), ": kernel ", kernel, ", grid ", grid.x, "x", grid.y,
+       "x", grid.z, ", block ", block.x, "x", block.y, "x", block.z, ", ", dynamic_shared_bytes,
+       " bytes of dynamic shared memory: ", reason);
+}
+
+/// A kernel argument as the kernel's own parameter type. Converts as a call would, but refuses to lose integer bits.
+template <class Parameter, class Argument>
+Parameter convert_argument(Argument&& argument) {
+  using Given = std::remove_cvref_t<Argument>;
+  if constexpr (std::is_integral_v<Parameter> && std::is_integral_v<Given>)
+    static_assert(sizeof(Given) <= sizeof(Parameter), "launch: the argument is wider than the kernel's parameter");
+  return static_cast<Parameter>(std::forward<Argument>(argument));
+}
+
+}  // namespace detail
+
+/// Queues kernel<<<grid, block, dynamic_shared_bytes, stream>>>(arguments...). In the emulator the kernel has run on
+/// return. Throws Error that names the launch, its configuration and the reason. An empty grid is an error: a caller
+/// with nothing to do returns before.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic_shared_bytes,
+            detail::LaunchStream stream, Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "launch: wrong number of kernel arguments");
+  static_assert((sizeof(Parameters) + ... + 0) <= 32764, "launch: kernel parameters are limited to 32,764 bytes");
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...), "launch: kernel parameters are copied as bytes");
+  std::tuple<Parameters...> values{detail::convert_argument<Parameters>(std::forward<Arguments>(arguments))...};
+#ifdef TERN_SIMT
+  auto thread = [&] { std::apply(kernel, values); };
+  try {
+    simt::run_grid(
+        grid, block, dynamic_shared_bytes, [](void* t) { (*static_cast<decltype(thread)*>(t))(); }, &thread);
+  } catch (const simt::Error& error) {
+    detail::fail_launch(stream, grid, block, dynamic_shared_bytes, stream.where.function_name(), error.what());
+  }
+#else
+  constexpr size_t kDefaultLimit = 48 * 1024;  // beyond it a kernel must ask
+  const void* function = reinterpret_cast<const void*>(kernel);
+  cudaError_t error = cudaSuccess;
+  if (dynamic_shared_bytes > kDefaultLimit)
+    error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(dynamic_shared_bytes));
+  if (error == cudaSuccess) {
+    std::apply(
+        [&](Parameters&... value) {
+          void* pointers[] = {const_cast<void*>(static_cast<const volatile void*>(&value))..., nullptr};
+          error = cudaLaunchKernel(function, grid, block, pointers, dynamic_shared_bytes,
+                                   static_cast<cudaStream_t>(stream.stream.handle));
+        },
+        values);
+  }
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    const char* name = nullptr;
+    if (cudaFuncGetName(&name, function) != cudaSuccess) name = stream.where.function_name();
+    detail::fail_launch(stream, grid, block, dynamic_shared_bytes, name, cudaGetErrorString(error));
+  }
+#endif
+}
+
+/// Multiprocessors of the stream's device, to size grids whose shape does not touch the result.
+inline int sm_count([[maybe_unused]] Stream stream) {
+#ifdef TERN_SIMT
+  return 4;
+#else
+  int count = 0;
+  TERN_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, stream.index));
+  return count;
+#endif
+}
+
+}  // namespace tern::kernels::cuda

@@ -1,0 +1,60 @@
+#pragma once
+// What softmax and cross entropy share: the largest element of a row and the sum of exponentials below it, in one pass
+// over memory (Milakov & Gimelshein, arXiv:1805.02867).
+
+#include <cmath>
+
+#include "tern/kernels/cuda/support/rows.h"
+
+namespace tern::kernels::cuda {
+
+template <class F>
+inline constexpr F kInfinity = std::numeric_limits<F>::infinity();
+
+/// The largest of the numbers: a NaN is left to the sum of exponentials, which it turns into NaN.
+template <class F, int kWidth>
+__device__ F largest_number(const Vector<F, kWidth>& values, F largest) {
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) largest = values.v[k] > largest ? values.v[k] : largest;
+  return largest;
+}
+
+template <class F>
+struct RowExponentials {
+  F largest = -kInfinity<F>;
+  F sum = 0;  // of exp(x - largest)
+
+  template <int kWidth>
+  __device__ void add(const Vector<F, kWidth>& values) {
+    const F top = largest_number(values, largest);
+    const F base = top == -kInfinity<F> ? F(0) : top;  // nothing but -infinity so far: adds 0, and a NaN stays one
+    F part = 0;
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) part += std::exp(values.v[k] - base);
+    if (top > largest) sum *= std::exp(largest - top);
+    sum += part;
+    largest = top;
+  }
+
+  /// Joins what the threads of a group have. A row of only -infinity gives NaN, a row without elements 0.
+  template <class Group>
+  __device__ void join(bool empty, CallSite where = CallSite::current()) {
+    const F top = Group::max(largest, where);
+    if (top > largest) sum *= std::exp(largest - top);
+    sum = Group::sum(sum, where);
+    if (top == -kInfinity<F> && !empty) sum = std::numeric_limits<F>::quiet_NaN();
+    largest = top;
+  }
+};
+
+template <class Group, class T>
+__device__ RowExponentials<ComputeType<T>> sum_exponentials(const T* row, int64_t cols) {
+  using F = ComputeType<T>;
+  RowExponentials<F> result;
+  for_each_vector<Group>(row, cols, from_compute<T>(-kInfinity<F>),
+                         [&](int64_t, const auto& values) { result.add(values); });
+  result.template join<Group>(cols == 0);
+  return result;
+}
+
+}  // namespace tern::kernels::cuda

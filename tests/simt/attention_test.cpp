@@ -1,0 +1,292 @@
+// CUDA attention kernels in the emulator against an fp64 reference, over random shapes, layouts and options.
+
+#include "tern/tests/kernels/attention_reference.h"
+#include "tern/tests/simt/schedules.h"
+
+namespace tern::kernels::attention_test {
+namespace {
+
+template <class T>
+void run(Trial<T>& r) {
+  for (auto* store : {&r.dq_store, &r.dk_store, &r.dv_store, &r.out_store})
+    std::fill(store->begin(), store->end(), T(Trial<T>::kSentinel));
+  std::fill(r.lse.begin(), r.lse.end(), Trial<T>::kSentinel);
+  std::fill(r.dbias.begin(), r.dbias.end(), Trial<T>::kSentinel);
+  const DType dtype = dtype_of<T>();
+  std::vector<char> work(cuda::attention_forward_workspace(kCuda, r.params, dtype) + 1, 42);
+  cuda::attention_forward(kCuda, r.params, r.q.view(), r.k.view(), r.v.view(), r.out.view(), r.lse_view(), work.data());
+  EXPECT_EQ(work.back(), 42) << "wrote behind the workspace";
+  work.assign(cuda::attention_backward_workspace(kCuda, r.params, dtype) + 1, 42);
+  cuda::attention_backward(kCuda, r.params, r.q.view(), r.k.view(), r.v.view(), r.out.view(), r.dout.view(),
+                           r.lse_view(), r.dq.view(), r.dk.view(), r.dv.view(), r.dbias_view(), work.data());
+  EXPECT_EQ(work.back(), 42) << "wrote behind the workspace";
+}
+
+/// Under every schedule: the same bits, which stay in r.
+template <class T>
+void run_every_schedule(Trial<T>& r) {
+  bool first = true;
+  Results before;
+  for_each_schedule([&] {
+    run(r);
+    const Results now = results(r);
+    if (!first) {
+      ASSERT_TRUE(same_bits(now, before)) << describe(r.c);
+    }
+    before = now;
+    first = false;
+  });
+}
+
+std::vector<int32_t> random_offsets(std::mt19937_64& random, int64_t sequences, int64_t most) {
+  std::vector<int32_t> offsets = {0};
+  for (int64_t i = 0; i < sequences; ++i) {
+    const bool empty = random() % 8 == 0;
+    offsets.push_back(offsets.back() + (empty ? 0 : static_cast<int32_t>(random() % most + 1)));
+  }
+  return offsets;
+}
+
+/// `tensor_cores`: with rows and options that the tensor-core path takes.
+Case random_case(uint64_t seed, bool tensor_cores) {
+  std::mt19937_64 random(seed * 7919 + 1);
+  const auto pick = [&](std::initializer_list<int64_t> options) { return options.begin()[random() % options.size()]; };
+  Case c;
+  c.seed = seed;
+  const int64_t sequences = pick({0, 1, 1, 2, 3}),
+                most = tensor_cores ? pick({1, 17, 64, 90, 150}) : pick({1, 3, 40, 70});
+  c.query_offsets = random_offsets(random, sequences, most);
+  c.fused = random() % 3 == 0;
+  c.key_offsets = c.fused || random() % 2 ? c.query_offsets : random_offsets(random, sequences, most);
+  c.kv_heads = pick({1, 1, 2});
+  c.heads = c.kv_heads * pick({1, 1, 2, 3});
+  c.head_dim =
+      tensor_cores ? pick({8, 16, 32, 40, 48, 64, 64, 72, 80, 96, 112, 128}) : pick({1, 5, 31, 32, 64, 100, 130, 256});
+  c.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)) * static_cast<double>(pick({1, 1, 1, 4, -1}));
+  if (random() % 12 == 0) c.scale = 0;
+  c.causal = random() % 3 == 0;
+  c.window = random() % 4 == 0 ? static_cast<int64_t>(random() % 40) : -1;
+  c.masked = random() % 3 == 0;
+  c.keyed_rows = random() % 2 == 0;
+  c.misalignment = tensor_cores ? pick({0, 8}) : pick({0, 1, 3});
+  c.spare_tokens = pick({0, 0, 5});
+  if (!tensor_cores && random() % 2 == 0 && sequences > 0) {
+    c.bias_sequences = random() % 2 ? 1 : sequences;
+    c.bias_heads = random() % 2 ? 1 : c.heads;
+  }
+  if (random() % 3 == 0) c.dropout = {static_cast<double>(pick({1, 2, 5, 9})) / 10, {random(), random() % 1000}};
+  return c;
+}
+
+TEST(SimtAttention, SinglePrecisionMatchesReference) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Trial<float> r(random_case(seed, false));
+    run_every_schedule(r);
+    expect_close(results(r), reference(r, exact), 1e-5, 1e-5, describe(r.c));
+    expect_gaps_untouched(r);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(SimtAttention, DoublePrecisionMatchesReference) {
+  for (uint64_t seed = 1000; seed < 1016; ++seed) {
+    Trial<double> r(random_case(seed, false));
+    run_every_schedule(r);
+    expect_close(results(r), reference(r, exact), 1e-12, 1e-13, describe(r.c));
+    expect_gaps_untouched(r);
+    if (HasFailure()) return;
+  }
+}
+
+template <class T>
+void check_error_rule(uint64_t first_seed, uint64_t cases, bool tensor_cores) {
+  const auto round = [](double x) { return value(T(static_cast<float>(x))); };
+  for (uint64_t seed = first_seed; seed < first_seed + cases; ++seed) {
+    Trial<T> r(random_case(seed, tensor_cores));
+    const Results want = reference(r, exact), naive = reference(r, round);
+    run_every_schedule(r);
+    const Results got = results(r);
+    for (const auto& [name, part] : kParts) {
+      EXPECT_LE(difference(got.*part, want.*part), 2 * difference(naive.*part, want.*part) + 1e-5)
+          << name << " of " << describe(r.c);
+    }
+    expect_gaps_untouched(r);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+TEST(SimtAttention, BFloat16KeepsTheErrorRule) { check_error_rule<BFloat16>(2000, 30, true); }
+TEST(SimtAttention, Float16KeepsTheErrorRule) { check_error_rule<Float16>(3000, 30, true); }
+TEST(SimtAttention, PlainBlocksKeepTheErrorRule) {
+  check_error_rule<BFloat16>(4000, 12, false);
+  check_error_rule<Float16>(5000, 12, false);
+}
+
+/// With equal scores and an identity for values (or for dout) the results are the mask itself.
+template <class T>
+void check_mask(int64_t head_dim) {
+  Case c;
+  c.query_offsets = {0, 61, 140};
+  c.key_offsets = {0, 77, 150};
+  c.heads = 3, c.kv_heads = 1, c.head_dim = head_dim, c.keyed_rows = true, c.seed = 5;
+  c.dropout = {0.3, {123456789, 42}};
+  Trial<T> r(c);
+  for (auto* store : {&r.q_store, &r.v_store, &r.dout_store}) std::fill(store->begin(), store->end(), T(0.0f));
+  for (int s = 0; s < 2; ++s) {
+    for (int j = c.key_offsets[s]; j < c.key_offsets[s + 1]; ++j) r.v.at(j, 0)[j - c.key_offsets[s]] = T(1.0f);
+    for (int i = c.query_offsets[s]; i < c.query_offsets[s + 1]; ++i) r.dout.at(i, 1)[i - c.query_offsets[s]] = T(1.0f);
+  }
+  run(r);
+  const auto keeps = [&](int token, int head, int key) {
+    return dropout_keeps(philox_key(c.dropout.key), r.row_keys[token], head, key, dropout_threshold(c.dropout.p));
+  };
+  int64_t wrong = 0;
+  for (int s = 0; s < 2; ++s) {
+    const int q0 = c.query_offsets[s], q1 = c.query_offsets[s + 1], k0 = c.key_offsets[s],
+              nk = c.key_offsets[s + 1] - k0;
+    for (int i = q0; i < q1; ++i) {
+      for (int j = 0; j < nk; ++j) {
+        for (int h = 0; h < c.heads; ++h) wrong += (value(r.out.at(i, h)[j]) != 0) != keeps(i, h, j);
+        wrong += (value(r.dv.at(k0 + j, 0)[i - q0]) != 0) != keeps(i, 1, j);
+      }
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+TEST(SimtAttention, DropoutMaskIsExactlyThatOfDropoutKeeps) {
+  check_mask<BFloat16>(96);
+  check_mask<Float16>(128);
+  check_mask<float>(80);
+}
+
+/// The same sequences packed, and padded to one length with a key mask and the packed rows' dropout keys. What padding
+/// holds must not matter.
+template <class T>
+void check_padded(double tolerance) {
+  const std::vector<int32_t> lengths = {37, 1, 0, 70};
+  const int64_t longest = 75, count = static_cast<int64_t>(lengths.size());
+  Case packed, padded;
+  packed.query_offsets = padded.query_offsets = {0};
+  for (int64_t s = 0; s < count; ++s) {
+    packed.query_offsets.push_back(packed.query_offsets.back() + lengths[s]);
+    padded.query_offsets.push_back(static_cast<int32_t>((s + 1) * longest));
+  }
+  for (Case* c : {&packed, &padded}) {
+    c->key_offsets = c->query_offsets;
+    c->heads = 4, c->kv_heads = 2, c->head_dim = 48, c->scale = 0.2, c->keyed_rows = true, c->seed = 11;
+    c->dropout = {0.1, {99, 3}};
+  }
+  padded.masked = true;
+  Trial<T> a(packed), b(padded);
+  std::fill(b.dout_store.begin(), b.dout_store.end(), T(0.0f));
+  for (T& x : b.k_store) x = T(std::numeric_limits<float>::quiet_NaN());
+  for (T& x : b.v_store) x = T(std::numeric_limits<float>::infinity());
+  for (int64_t s = 0; s < count; ++s) {
+    for (int64_t i = 0; i < longest; ++i) {
+      const int64_t from = packed.query_offsets[s] + i, to = s * longest + i;
+      b.mask[to] = i < lengths[s];
+      if (i >= lengths[s]) continue;
+      b.row_keys[to] = a.row_keys[from];
+      for (int64_t e = 0; e < 4 * 48; ++e) {
+        b.q.at(to, 0)[e] = a.q.at(from, 0)[e];
+        b.dout.at(to, 0)[e] = a.dout.at(from, 0)[e];
+        if (e < 2 * 48) b.k.at(to, 0)[e] = a.k.at(from, 0)[e], b.v.at(to, 0)[e] = a.v.at(from, 0)[e];
+      }
+    }
+  }
+  run(a);
+  run(b);
+  double worst = 0;
+  const auto compare = [&](T x, T y) {
+    const double e = std::abs(value(x) - value(y));
+    worst = e <= worst ? worst : std::isfinite(e) ? e : kInf;
+  };
+  for (int64_t s = 0; s < count; ++s) {
+    for (int64_t i = 0; i < longest; ++i) {
+      const int64_t from = packed.query_offsets[s] + i, to = s * longest + i;
+      for (int64_t e = 0; e < 2 * 48; ++e) {
+        compare(i < lengths[s] ? a.dk.at(from, 0)[e] : T(0.0f), b.dk.at(to, 0)[e]);
+        compare(i < lengths[s] ? a.dv.at(from, 0)[e] : T(0.0f), b.dv.at(to, 0)[e]);
+      }
+      for (int64_t e = 0; i < lengths[s] && e < 4 * 48; ++e) {
+        compare(a.out.at(from, 0)[e], b.out.at(to, 0)[e]);
+        compare(a.dq.at(from, 0)[e], b.dq.at(to, 0)[e]);
+      }
+    }
+  }
+  EXPECT_LE(worst, tolerance * std::max(1.0, largest(values(a.dv))));
+}
+TEST(SimtAttention, PackedEqualsPadded) {
+  check_padded<BFloat16>(0.02);
+  check_padded<Float16>(0.003);
+  check_padded<float>(1e-5);
+}
+
+template <class T>
+void check_all_dropped() {
+  Case c;
+  c.query_offsets = c.key_offsets = {0, 40, 90};
+  c.heads = 2, c.head_dim = 32, c.scale = 0.2, c.dropout.p = 1;
+  Trial<T> r(c);
+  run(r);
+  const Results got = results(r);
+  for (const auto* part : {&got.out, &got.dq, &got.dk, &got.dv})
+    EXPECT_TRUE(std::all_of(part->begin(), part->end(), [](double x) { return x == 0; }));
+  EXPECT_LE(difference(got.lse, reference(r, exact).lse), 1e-4);
+}
+TEST(SimtAttention, DropsEverythingAtProbabilityOne) {
+  check_all_dropped<BFloat16>();
+  check_all_dropped<float>();
+}
+
+/// A NaN in one sequence reaches that sequence's output and gradients, and no other's.
+template <class T>
+void check_nan() {
+  Case c;
+  c.query_offsets = c.key_offsets = {0, 50, 120, 130};
+  c.heads = c.kv_heads = 2, c.head_dim = 24, c.scale = 0.2, c.seed = 8;
+  for (int which = 0; which < 3; ++which) {
+    Trial<T> r(c);
+    const Tensor<T>& poisoned = which == 0 ? r.q : which == 1 ? r.k : r.v;
+    poisoned.at(77, 1)[5] = T(std::numeric_limits<float>::quiet_NaN());
+    run(r);
+    bool found_out = false, found_gradient = false;
+    for (int64_t i = 0; i < 130; ++i) {
+      for (int64_t e = 0; e < 48; ++e) {
+        const bool bad = std::isnan(value(r.out.at(i, 0)[e]));
+        const bool bad_gradient = std::isnan(value(r.dq.at(i, 0)[e])) || std::isnan(value(r.dk.at(i, 0)[e])) ||
+                                  std::isnan(value(r.dv.at(i, 0)[e]));
+        const bool elsewhere = i < 50 || i >= 120 || e < 24;
+        ASSERT_FALSE(elsewhere && (bad || bad_gradient)) << "token " << i << " element " << e;
+        found_out |= bad;
+        found_gradient |= bad_gradient;
+      }
+    }
+    EXPECT_TRUE(found_out);
+    EXPECT_TRUE(found_gradient);
+  }
+}
+TEST(SimtAttention, NanStaysInItsSequence) {
+  check_nan<BFloat16>();
+  check_nan<float>();
+}
+
+/// Scores hundreds apart: probabilities underflow to zero, and nothing else happens.
+TEST(SimtAttention, LargeScoresUnderflowCleanly) {
+  Case c;
+  c.query_offsets = {0, 33};
+  c.key_offsets = {0, 150};
+  c.heads = c.kv_heads = 2, c.head_dim = 16, c.scale = 60, c.seed = 3;
+  Trial<BFloat16> r(c);
+  for (auto* store : {&r.q_store, &r.k_store})
+    for (BFloat16& x : *store) x = BFloat16(std::round(static_cast<float>(x)));  // scores without rounding error
+  const auto round = [](double x) { return value(BFloat16(static_cast<float>(x))); };
+  run(r);
+  const Results got = results(r), want = reference(r, exact), naive = reference(r, round);
+  EXPECT_LE(difference(got.out, want.out), 2 * difference(naive.out, want.out) + 1e-5);
+  EXPECT_LE(difference(got.lse, want.lse), 1e-4 * largest(want.lse));
+  for (const auto& [name, part] : kParts)
+    for (const double x : got.*part) ASSERT_TRUE(std::isfinite(x)) << name;
+}
+
+}  // namespace
+}  // namespace tern::kernels::attention_test

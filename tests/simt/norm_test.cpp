@@ -1,0 +1,292 @@
+// Layer normalisation on the emulated device, against fp64; masks against the CPU's bits.
+
+#include "tern/kernels/norm.h"
+
+#include "tern/tests/simt/results.h"
+
+namespace tern::kernels {
+namespace {
+
+DType statistics_type(DType dtype) { return dtype == float64 ? float64 : float32; }
+double unit_of(DType dtype) { return dtype == float64 ? 0x1p-53 : 0x1p-24; }
+
+struct Case {
+  DType dtype;
+  int64_t rows, cols;
+  bool residual, affine, keep_z, keys;
+  double p;
+  DType affine_dtype;
+  Order order = Order::kMisaligned;
+};
+
+/// Everything that one call reads and writes.
+struct Tensors {
+  Array x, residual, gamma, beta, keys, z, y, mean, rstd, dy, dz, dx, dgamma, dbeta;
+  Dropout dropout;
+  Tensors(const Case& s, std::mt19937_64& random)
+      : x(s.dtype, {s.rows, s.cols}, s.order),
+        residual(s.dtype, {s.rows, s.cols}),
+        gamma(s.affine_dtype, {s.cols}),
+        beta(s.affine_dtype, {s.cols}, s.order),
+        keys(int64, {s.rows}),
+        z(s.dtype, {s.rows, s.cols}),
+        y(s.dtype, {s.rows, s.cols}),
+        mean(statistics_type(s.dtype), {s.rows}),
+        rstd(statistics_type(s.dtype), {s.rows}),
+        dy(s.dtype, {s.rows, s.cols}),
+        dz(s.dtype, {s.rows, s.cols}),
+        dx(s.dtype, {s.rows, s.cols}, s.order),
+        dgamma(s.affine_dtype, {s.cols}),
+        dbeta(s.affine_dtype, {s.cols}),
+        dropout{s.p, {random(), 45}} {
+    for (Array* a : {&x, &residual, &gamma, &beta, &dy}) fill_with_random(*a, random, -2, 3);
+    for (int64_t r = 0; r < s.rows; ++r) keys.set(r, static_cast<double>((r * 77 + 5) << 33));
+  }
+  double factor(const Case& s, int64_t r, int64_t c) const {
+    if (s.p == 0) return 1;
+    if (s.p >= 1) return 0;
+    const auto row = static_cast<uint64_t>(s.keys ? static_cast<int64_t>(keys.at(r)) : r);
+    const bool kept = dropout_keeps(philox_key(dropout.key), row, 0, static_cast<uint32_t>(c), dropout_threshold(s.p));
+    return kept ? 1 / (1 - s.p) : 0;
+  }
+  void forward(const Case& s, View z_view) {
+    cuda::layer_norm_forward(kCuda, x.cview(), s.residual ? residual.cview() : ConstView(),
+                             s.affine ? gamma.cview() : ConstView(), s.affine ? beta.cview() : ConstView(), 1e-5,
+                             dropout, s.keys ? keys.cview() : ConstView(), z_view, y.view(), mean.view(), rstd.view());
+  }
+  void backward(const Case& s, ConstView z_view) {
+    std::vector<char> workspace(cuda::layer_norm_backward_workspace(kCuda, s.rows, s.cols, s.dtype), 0x5a);
+    cuda::layer_norm_backward(kCuda, dy.cview(), z_view, s.affine ? gamma.cview() : ConstView(), mean.cview(),
+                              rstd.cview(), dropout, s.keys ? keys.cview() : ConstView(), workspace.data(), dz.view(),
+                              dx.view(), dgamma.view(), dbeta.view());
+  }
+};
+
+void check(const Case& s, std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << name_of(s.dtype) << " [" << s.rows << ", " << s.cols << "] residual " << s.residual
+                                  << " affine " << s.affine << " " << name_of(s.affine_dtype) << " z " << s.keep_z
+                                  << " p " << s.p << " keys " << s.keys);
+  Tensors t(s, random);
+  const bool has_z = s.keep_z, z_is_x = !s.residual && s.p == 0, backward = has_z || z_is_x;
+  const Array& z = has_z ? t.z : t.x;
+  expect_same_for_all_schedules({&t.z, &t.y, &t.mean, &t.rstd}, [&] { t.forward(s, has_z ? t.z.view() : View()); });
+  if (backward) expect_same_for_all_schedules({&t.dz, &t.dx, &t.dgamma, &t.dbeta}, [&] { t.backward(s, z.cview()); });
+
+  const double unit = unit_of(s.dtype), round = epsilon_of(s.dtype), n = static_cast<double>(s.cols);
+  std::vector<double> dgamma(s.cols, 0), dbeta(s.cols, 0), row(s.cols);
+  for (int64_t r = 0; r < s.rows; ++r) {
+    long double mean = 0, variance = 0;  // with fp64 rows the reference must know better
+    for (int64_t c = 0; c < s.cols; ++c) {
+      const int64_t i = r * s.cols + c;
+      row[c] = (s.residual ? t.residual.at(i) : 0) + t.x.at(i) * t.factor(s, r, c);
+      if (has_z) {
+        ASSERT_LE(std::fabs(t.z.at(i) - row[c]), round * std::fabs(row[c]) * 1.01 + 8 * unit)
+            << "z at " << r << ", " << c;
+        row[c] = t.z.at(i);  // statistics are those of the rounded z
+      } else if (!z_is_x) {
+        row[c] = round_to(s.dtype, row[c]);
+      }
+      mean += row[c] / n;
+    }
+    for (double v : row) variance += (v - mean) * (v - mean) / n;
+    const auto rstd = static_cast<double>(1 / std::sqrt(variance + 1e-5L));
+    // One rounding to 16 bits may fall on the other side when z is not kept: widen by what one of n elements moves.
+    const double flips = has_z || z_is_x ? 0 : 3 * round;
+    ASSERT_LE(std::fabs(static_cast<double>(t.mean.at(r) - mean)), 40 * unit + flips);
+    ASSERT_TRUE(near(t.rstd.at(r), rstd, 100 * unit + flips, 0) || s.cols == 1) << t.rstd.at(r) << " for " << rstd;
+    long double gradient = 0, product = 0;
+    for (int64_t c = 0; c < s.cols; ++c) {
+      const int64_t i = r * s.cols + c;
+      const double hat = static_cast<double>(row[c] - mean) * rstd, weight = s.affine ? t.gamma.at(c) : 1;
+      const double expected = hat * weight + (s.affine ? t.beta.at(c) : 0);
+      // With few columns rstd may be large: an error of unit in z - mean grows by it.
+      const double slack = (60 * unit + 4 * flips) * (1 + rstd) * (1 + std::fabs(weight)) * (1 + std::fabs(hat));
+      ASSERT_LE(std::fabs(t.y.at(i) - expected), round * std::fabs(expected) * 1.01 + slack)
+          << "y at " << r << ", " << c;
+      const double d = t.dy.at(i) * weight;
+      gradient += d / n;
+      product += d * hat / n;
+      dgamma[c] += t.dy.at(i) * hat;
+      dbeta[c] += t.dy.at(i);
+    }
+    if (!backward) continue;
+    for (int64_t c = 0; c < s.cols; ++c) {
+      const int64_t i = r * s.cols + c;
+      const double hat = static_cast<double>(row[c] - mean) * rstd, weight = s.affine ? t.gamma.at(c) : 1;
+      const double expected = rstd * static_cast<double>(t.dy.at(i) * weight - gradient - hat * product);
+      const double slack = 400 * unit * (1 + rstd) * (1 + rstd) * 10;
+      ASSERT_LE(std::fabs(t.dz.at(i) - expected), round * std::fabs(expected) * 1.01 + slack)
+          << "dz at " << r << ", " << c;
+      // dx comes from the stored dz, which makes it exact but for its own rounding.
+      const double through = t.dz.at(i) * t.factor(s, r, c);
+      ASSERT_TRUE(near(t.dx.at(i), through, 1.01 * round + 4 * unit, s.dtype == float16 ? 6.1e-8 : 1e-37))
+          << "dx at " << r << ", " << c;
+    }
+  }
+  if (!backward) return;
+  for (int64_t c = 0; c < s.cols; ++c) {
+    const double slack = 40 * unit * (10 + static_cast<double>(s.rows)) * (s.cols < 8 ? 400 : 1);
+    const double affine_round = epsilon_of(s.affine_dtype) * 1.01;
+    ASSERT_LE(std::fabs(t.dgamma.at(c) - dgamma[c]), affine_round * std::fabs(dgamma[c]) + slack);
+    ASSERT_LE(std::fabs(t.dbeta.at(c) - dbeta[c]), affine_round * std::fabs(dbeta[c]) + slack);
+  }
+}
+
+TEST(SimtLayerNorm, AgreesWithDouble) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : kFloatTypes) {
+    const DType wide = is_low_precision(dtype) ? float32 : dtype;
+    check({dtype, 5, 768, false, true, false, false, 0, wide}, random);
+    check({dtype, 37, 129, true, true, true, true, 0.1, dtype}, random);
+    check({dtype, 9, 300, true, true, true, false, 0.5, wide}, random);
+    check({dtype, 150, 64, true, false, false, false, 0, dtype}, random);
+    check({dtype, 3, 40, false, true, false, true, 0.25, dtype}, random);
+    check({dtype, 1, 1, false, true, false, false, 0, dtype}, random);
+    check({dtype, 0, 16, true, true, true, false, 0.1, dtype}, random);
+    check({dtype, 4, 17, true, true, true, false, 1, dtype}, random);
+    check({dtype, 70, 5, true, true, true, false, 0.3, wide}, random);
+    check({dtype, 200, 8, true, true, true, true, 0.3, dtype, Order::kContiguous}, random);
+  }
+}
+
+TEST(SimtLayerNorm, EveryKernelShape) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : kFloatTypes) {
+    // Both sides of the bounds between register counts, between warp, block and long rows.
+    for (const int64_t cols : {256, 512, 520, 776, 1024})
+      check({dtype, 20, cols, true, true, true, cols % 3 == 0, 0.1, dtype, Order::kContiguous}, random);
+    for (const int64_t cols : {1025, 2056, 4096, 6144, 8192})
+      check({dtype, 3, cols, true, true, true, false, 0.2, float32, Order::kContiguous}, random);
+    check({dtype, 2, 5001, true, true, true, true, 0.2, dtype}, random);
+    check({dtype, 3, 8200, true, true, true, true, 0.2, dtype, Order::kContiguous}, random);
+    check({dtype, 2, 9003, true, true, false, false, 0.2, float32}, random);
+    check({dtype, 2, 8193, false, true, false, false, 0, dtype}, random);
+  }
+  // More rows than groups in either grid, so that every group has several.
+  check({bfloat16, 2200, 16, true, true, true, true, 0.1, float32, Order::kContiguous}, random);
+  check({float32, 268, 1032, true, true, true, false, 0.1, float32, Order::kContiguous}, random);
+  check({float64, 266, 4098, true, true, true, false, 0, float64, Order::kContiguous}, random);
+}
+
+TEST(SimtLayerNorm, MasksAreTheCpusBits) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t cols : {61, 768, 1100, 8300})
+      for (const bool keys : {false, true}) {
+        const Case s{dtype, 5, cols, false, false, true, keys, 0.4, dtype};
+        Tensors t(s, random);
+        for (int64_t i = 0; i < t.x.numel(); ++i)
+          if (t.x.at(i) == 0) t.x.set(i, 1);
+        Array z(dtype, {s.rows, s.cols}), y(dtype, {s.rows, s.cols});
+        Array mean(statistics_type(dtype), {s.rows}), rstd(statistics_type(dtype), {s.rows});
+        layer_norm_forward(Stream{}, t.x.cview(), {}, {}, {}, 1e-5, t.dropout, keys ? t.keys.cview() : ConstView(),
+                           z.view(), y.view(), mean.view(), rstd.view());
+        t.forward(s, t.z.view());
+        t.backward(s, t.z.cview());
+        for (int64_t i = 0; i < z.numel(); ++i) {
+          ASSERT_EQ(t.z.at(i), z.at(i)) << i;
+          ASSERT_EQ(t.dx.at(i) == 0, z.at(i) == 0 || t.dz.at(i) == 0) << i;
+        }
+      }
+}
+
+TEST(SimtLayerNorm, AbsentArguments) {
+  std::mt19937_64 random = fresh_random();
+  for (const int64_t cols : {72, 1200, 8200})
+    for_each_schedule([&] {
+      const Case s{float32, 4, cols, true, true, true, false, 0.3, float32};
+      Tensors t(s, random);
+      t.forward(s, t.z.view());
+      const std::vector<double> y = t.y.values(), mean = t.mean.values();
+      t.forward(s, View());
+      EXPECT_EQ(t.y.values(), y);  // the same without z
+      EXPECT_EQ(t.mean.values(), mean);
+      t.backward(s, t.z.cview());
+      const std::vector<double> dz = t.dz.values(), dgamma = t.dgamma.values(), dbeta = t.dbeta.values();
+      std::vector<char> workspace(cuda::layer_norm_backward_workspace(kCuda, s.rows, s.cols, s.dtype));
+      for (const int wanted : {0, 1, 2}) {
+        for (Array* a : {&t.dz, &t.dgamma, &t.dbeta}) fill_with_random(*a, random, 5, 6);
+        const std::vector<double> kept_gamma = t.dgamma.values(), kept_beta = t.dbeta.values();
+        cuda::layer_norm_backward(kCuda, t.dy.cview(), t.z.cview(), t.gamma.cview(), t.mean.cview(), t.rstd.cview(),
+                                  t.dropout, {}, workspace.data(), t.dz.view(), {},
+                                  wanted == 1 ? t.dgamma.view() : View(), wanted == 2 ? t.dbeta.view() : View());
+        EXPECT_EQ(t.dz.values(), dz);
+        EXPECT_EQ(t.dgamma.values(), wanted == 1 ? dgamma : kept_gamma);
+        EXPECT_EQ(t.dbeta.values(), wanted == 2 ? dbeta : kept_beta);
+      }
+    });
+  for_each_schedule([] {
+    Array x(float32, {1, 2}), gamma(float32, {2}), y(float32, {1, 2}), mean(float32, {1}), rstd(float32, {1});
+    x.set(0, -1), x.set(1, 1), gamma.set(0, 3), gamma.set(1, 5);
+    cuda::layer_norm_forward(kCuda, x.cview(), {}, gamma.cview(), {}, 0, {}, {}, {}, y.view(), mean.view(),
+                             rstd.view());
+    EXPECT_EQ(y.at(0), -3);
+    EXPECT_EQ(y.at(1), 5);
+    cuda::layer_norm_forward(kCuda, x.cview(), {}, {}, gamma.cview(), 0, {}, {}, {}, y.view(), mean.view(),
+                             rstd.view());
+    EXPECT_EQ(y.at(0), 2);
+    EXPECT_EQ(y.at(1), 6);
+  });
+}
+
+TEST(SimtLayerNorm, NoColumnsDoNothingNoRowsGiveZeroGradients) {
+  std::mt19937_64 random = fresh_random();
+  const Case s{float32, 3, 0, true, true, true, false, 0.1, float32};
+  Tensors t(s, random);
+  expect_same_for_all_schedules({&t.z, &t.y, &t.dz, &t.dx, &t.dgamma, &t.dbeta}, [&] {
+    t.forward(s, t.z.view());
+    t.backward(s, t.z.cview());
+  });
+  Array empty(float32, {0, 40}), gamma(float32, {40}), dgamma(float32, {40}), dbeta(float32, {40}), none(float32, {0});
+  std::vector<char> workspace(cuda::layer_norm_backward_workspace(kCuda, 0, 40, float32) + 1);
+  for_each_schedule([&] {
+    cuda::layer_norm_backward(kCuda, empty.cview(), empty.cview(), {}, none.cview(), none.cview(), {}, {},
+                              workspace.data(), empty.view(), {}, dgamma.view(), dbeta.view());
+    EXPECT_EQ(dgamma.values(), std::vector<double>(40, 0));
+    EXPECT_EQ(dbeta.values(), std::vector<double>(40, 0));
+  });
+}
+
+TEST(SimtLayerNorm, ConstantAndLargeRowsAndNan) {
+  for (const int64_t cols : {50, 1500, 9000})
+    for_each_schedule([&] {
+      Array x(float32, {3, cols}), y(float32, {3, cols}), mean(float32, {3}), rstd(float32, {3});
+      for (int64_t c = 0; c < cols; ++c)
+        x.set(c, 1e4), x.set(cols + c, 1e4 + (c % 2)), x.set(2 * cols + c, c == 7 ? NAN : 1);
+      cuda::layer_norm_forward(kCuda, x.cview(), {}, {}, {}, 1e-5, {}, {}, {}, y.view(), mean.view(), rstd.view());
+      for (int64_t c = 0; c < cols; ++c) {
+        EXPECT_NEAR(y.at(c), 0, 1);  // not 0 / 0, and no cancellation: the variance is taken around the mean
+        EXPECT_NEAR(y.at(cols + c), c % 2 == 0 ? -1 : 1, 1e-2);
+        EXPECT_TRUE(std::isnan(y.at(2 * cols + c)));
+      }
+    });
+}
+
+TEST(SimtLayerNorm, KeepsTheSameBitsAtEveryAddress) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : {float32, bfloat16})
+    for (const int64_t cols : {333, 768, 1800, 8300}) {
+      Array a(dtype, {3, cols}), b(dtype, {3, cols}, Order::kMisaligned), ya(dtype, {3, cols}),
+          yb(dtype, {3, cols}, Order::kMisaligned);
+      Array mean(float32, {3}), rstd(float32, {3});
+      fill_with_random(a, random, -1, 1);
+      for (int64_t i = 0; i < a.numel(); ++i) b.set(i, a.at(i));
+      cuda::layer_norm_forward(kCuda, a.cview(), {}, {}, {}, 1e-5, {}, {}, {}, ya.view(), mean.view(), rstd.view());
+      cuda::layer_norm_forward(kCuda, b.cview(), {}, {}, {}, 1e-5, {}, {}, {}, yb.view(), mean.view(), rstd.view());
+      EXPECT_EQ(ya.values(), yb.values());
+    }
+}
+
+TEST(SimtLayerNorm, MovesEachByteOnce) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : {bfloat16, float32})
+    for (const int64_t cols : {256, 768}) {
+      const Case s{dtype, 640, cols, true, true, true, false, 0.1, float32, Order::kContiguous};
+      Tensors t(s, random);
+      const double least = 4 * bytes_of(t.x) + 2 * bytes_of(t.gamma) + 2 * bytes_of(t.mean);
+      EXPECT_LE(moved_bytes([&] { t.forward(s, t.z.view()); }), 1.1 * least);
+    }
+}
+
+}  // namespace
+}  // namespace tern::kernels

@@ -1,0 +1,190 @@
+// CUDA optimizer updates in the emulator against PyTorch's formulas in double.
+
+#include "tern/tests/kernels/optimizer_reference.h"
+#include "tern/tests/simt/schedules.h"
+
+namespace tern::kernels {
+namespace {
+
+int64_t size_of_list(const Model& model) { return static_cast<int64_t>(model.tensors.size()); }
+
+/// Two steps, the second with clipping by a factor of 0.25 and a loss scale of 8 whose inverse is applied here.
+void check_adam(Order order, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Model model(static_cast<int32_t>(kAdamGroups.size()), random, false, order);
+  int64_t count = 0;
+  for (int step = 1; step <= 2; ++step) {
+    model.draw_gradients(random);
+    const GradientNorm norm{64.0 * 64.0 * 4.0, 0, -1};  // norm 128 as it lies in memory, 16 unscaled
+    const float inverse = 0.125f;
+    const bool clips = step == 2;
+    cuda::adam(
+        kCuda, model.tensors.data(), size_of_list(model), kAdamGroups.data(), static_cast<int64_t>(kAdamGroups.size()),
+        {.step = &count, .norm = clips ? &norm : nullptr, .max_norm = 4, .inverse_scale = clips ? &inverse : nullptr});
+    const double factor = clips ? 0.125 * std::min(1.0, 4 / (16 + 1e-6)) : 1;
+    for (size_t t = 0; t < model.tensors.size(); ++t)
+      reference_adam(*model.parameters[t], kAdamGroups[model.tensors[t].group], step, factor);
+  }
+  EXPECT_EQ(count, 2);
+  model.compare(2);
+}
+
+TEST(SimtOptimizer, AdamAgainstDouble) {
+  for_each_schedule([] {
+    check_adam(Order::kMisaligned, 41);
+    check_adam(Order::kContiguous, 42);
+  });
+}
+
+TEST(SimtOptimizer, SgdAgainstDouble) {
+  for_each_schedule([] {
+    for (const Order order : {Order::kMisaligned, Order::kContiguous}) {
+      std::mt19937_64 random(43);
+      Model model(static_cast<int32_t>(kSgdGroups.size()), random, false, order);
+      int64_t count = 0;
+      for (int step = 1; step <= 3; ++step) {
+        model.draw_gradients(random);
+        cuda::sgd(kCuda, model.tensors.data(), size_of_list(model), kSgdGroups.data(),
+                  static_cast<int64_t>(kSgdGroups.size()), {.step = &count});
+        for (size_t t = 0; t < model.tensors.size(); ++t)
+          reference_sgd(*model.parameters[t], kSgdGroups[model.tensors[t].group], step, 1);
+      }
+      EXPECT_EQ(count, 3);
+      model.compare(3);
+    }
+  });
+}
+
+/// Tensors of several blocks.
+TEST(SimtOptimizer, LargeTensors) {
+  std::mt19937_64 random(44);
+  Model model(1, random, true, Order::kContiguous);
+  model.draw_gradients(random);
+  int64_t count = 0;
+  const AdamGroup group{.weight_decay = 0.01};
+  cuda::adam(kCuda, model.tensors.data(), size_of_list(model), &group, 1, {.step = &count});
+  for (auto& p : model.parameters) reference_adam(*p, group, 1, 1);
+  model.compare(1);
+}
+
+/// More tensors and more groups than one launch takes.
+TEST(SimtOptimizer, ManyTensorsAndGroups) {
+  std::mt19937_64 random(45);
+  std::vector<std::unique_ptr<Parameter>> parameters;
+  std::vector<OptimizerTensor> tensors;
+  std::vector<SgdGroup> groups;
+  for (int i = 0; i < 70; ++i) groups.push_back({.lr = 0.01 * (i + 1)});
+  for (int i = 0; i < 420; ++i) {
+    parameters.push_back(
+        std::make_unique<Parameter>(Kind{float32, float32, false}, 1 + i % 3, random, Order::kContiguous));
+    fill_with_random(parameters.back()->gradient, random, -1, 1);
+    tensors.push_back(parameters.back()->tensor(i < 90 ? i % 70 : 0));
+  }
+  int64_t count = 0;
+  cuda::sgd(kCuda, tensors.data(), static_cast<int64_t>(tensors.size()), groups.data(), 70, {.step = &count});
+  EXPECT_EQ(count, 1);
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    reference_sgd(*parameters[t], groups[tensors[t].group], 1, 1);
+    for (int64_t i = 0; i < tensors[t].size; ++i)
+      ASSERT_TRUE(near(parameters[t]->weight.at(i), parameters[t]->w[i], 1e-6, 1e-6)) << "tensor " << t;
+  }
+}
+
+/// The least possible: weight, gradient and two states read, all but the gradient written; one launch beside the count.
+TEST(SimtOptimizer, MovesNoMoreThanItMust) {
+  std::mt19937_64 random(46);
+  const int64_t size = 20000;
+  Parameter p(Kind{float32, float32, false}, size, random, Order::kContiguous);
+  Parameter half(Kind{bfloat16, bfloat16, true}, size, random, Order::kContiguous);
+  const AdamGroup group;
+  for (Parameter* parameter : {&p, &half}) {
+    fill_with_random(parameter->gradient, random, -1, 1);
+    const OptimizerTensor tensor = parameter->tensor(0);
+    int64_t count = 0;
+    simt::reset_stats();
+    cuda::adam(kCuda, &tensor, 1, &group, 1, {.step = &count});
+    const simt::Stats stats = simt::stats();
+    EXPECT_EQ(stats.launches, 2u);
+    const auto read = static_cast<uint64_t>(size) * (parameter == &p ? 16 : 14);
+    EXPECT_GE(stats.loaded_bytes, read);
+    EXPECT_LE(stats.loaded_bytes, read + read / 20);
+    EXPECT_GE(stats.stored_bytes, static_cast<uint64_t>(size) * (parameter == &p ? 12 : 14));
+    EXPECT_LE(stats.stored_bytes, static_cast<uint64_t>(size) * 15);
+  }
+}
+
+TEST(SimtOptimizer, NonFiniteGradientsSkipTheStep) {
+  for_each_schedule([] {
+    std::mt19937_64 random(47);
+    Model model(1, random, false);
+    model.draw_gradients(random);
+    std::vector<std::vector<char>> before;
+    for (auto& p : model.parameters)
+      for (Array* a : {&p->weight, &p->state1, &p->state2, &p->state3, &p->master}) before.push_back(a->bytes());
+    const GradientNorm norm{INFINITY, 1, 3};
+    const AdamGroup adam_group{.weight_decay = 0.1};
+    const SgdGroup sgd_group{.momentum = 0.9};
+    int64_t count = 6;
+    const int64_t size = size_of_list(model);
+    cuda::adam(kCuda, model.tensors.data(), size, &adam_group, 1, {.step = &count, .norm = &norm, .max_norm = 1});
+    cuda::sgd(kCuda, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &norm});
+    EXPECT_EQ(count, 6);
+    size_t index = 0;
+    for (auto& p : model.parameters)
+      for (Array* a : {&p->weight, &p->state1, &p->state2, &p->state3, &p->master})
+        EXPECT_TRUE(before[index++] == a->bytes());
+    cuda::sgd(kCuda, model.tensors.data(), size, &sgd_group, 1,
+              {.step = &count, .norm = &norm, .skip_non_finite = false});
+    EXPECT_EQ(count, 7);
+  });
+}
+
+/// A kernel must not touch what lies beside a tensor.
+TEST(SimtOptimizer, NeighboursStayUntouched) {
+  for (const Order order : {Order::kMisaligned, Order::kContiguous}) {
+    std::mt19937_64 random(48);
+    Model model(1, random, false, order);
+    model.draw_gradients(random);
+    int64_t count = 0;
+    const AdamGroup group{.amsgrad = true};
+    cuda::adam(kCuda, model.tensors.data(), size_of_list(model), &group, 1, {.step = &count});
+    for (auto& p : model.parameters) {
+      for (Array* a : {&p->weight, &p->state1, &p->state2, &p->state3, &p->master}) {
+        const char* begin = static_cast<const char*>(a->view().data);
+        const char* end = begin + a->numel() * size_of(a->dtype());
+        for (const char& byte : a->bytes()) {
+          if (&byte < begin || &byte >= end) {
+            ASSERT_EQ(byte, 0x5a);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SimtOptimizer, ScaleByNorm) {
+  std::mt19937_64 random(49);
+  for_each_schedule([&] {
+    for (const DType dtype : kFloatTypes) {
+      Array a(dtype, {7}, Order::kMisaligned), empty(dtype, {0}), b(dtype, {3, 501}), c(float32, {17001});
+      for (Array* x : {&a, &b, &c}) fill_with_random(*x, random, -1, 1);
+      const std::vector<double> before[] = {a.values(), b.values(), c.values()};
+      const View views[] = {a.view(), empty.view(), b.view(), c.view()};
+      const GradientNorm small{0.25, 0, -1}, large{100, 0, -1};
+      cuda::scale_by_norm(kCuda, views, 4, &small, 1);
+      EXPECT_EQ(a.values(), before[0]);
+      cuda::scale_by_norm(kCuda, views, 4, &large, 1);
+      const double factor = 1 / (10 + 1e-6);
+      int which = 0;
+      for (Array* x : {&a, &b, &c}) {
+        const double unit = 1.01 * epsilon_of(x->dtype()) + 0x1p-23 * (x->dtype() != float64) + 0x1p-52;
+        for (int64_t i = 0; i < x->numel(); ++i)
+          ASSERT_TRUE(near(x->at(i), before[which][i] * factor, unit, 6e-8 * (x->dtype() == float16)));
+        ++which;
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tern::kernels

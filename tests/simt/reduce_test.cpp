@@ -1,0 +1,363 @@
+// Reductions on the emulated device, against plain fp64 loops.
+
+#include "tern/kernels/reduce.h"
+
+#include "tern/tests/simt/results.h"
+
+namespace tern::kernels {
+namespace {
+
+Shape reduced_shape(const Shape& shape, uint32_t dims) {
+  Shape result = shape;
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (dims >> d & 1) result[d] = 1;
+  return result;
+}
+
+/// Which element of the result an element of x belongs to.
+int64_t target_of(const Shape& shape, uint32_t dims, int64_t index) {
+  int64_t position[kMaxDims] = {}, target = 0;
+  for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
+    position[d] = index % shape[d];
+    index /= shape[d];
+  }
+  for (size_t d = 0; d < shape.size(); ++d) target = dims >> d & 1 ? target : target * shape[d] + position[d];
+  return target;
+}
+
+double start_of(Reduction r) {
+  switch (r) {
+    case Reduction::kMax:
+      return -INFINITY;
+    case Reduction::kMin:
+      return INFINITY;
+    case Reduction::kProduct:
+    case Reduction::kAll:
+      return 1;
+    default:
+      return 0;
+  }
+}
+double combine(Reduction r, double a, double x) {
+  switch (r) {
+    case Reduction::kSum:
+    case Reduction::kMean:
+      return a + x;
+    case Reduction::kMax:
+      return std::isnan(a) || std::isnan(x) ? NAN : std::max(a, x);
+    case Reduction::kMin:
+      return std::isnan(a) || std::isnan(x) ? NAN : std::min(a, x);
+    case Reduction::kProduct:
+      return a * x;
+    case Reduction::kSumOfSquares:
+      return a + x * x;
+    case Reduction::kAll:
+      return a != 0 && x != 0;
+    case Reduction::kAny:
+      return a != 0 || x != 0;
+  }
+  return NAN;
+}
+
+void check_reduce(Reduction r, Array& x, uint32_t dims, DType out, Order out_order = Order::kContiguous) {
+  Array y(out, reduced_shape(x.shape(), dims), out_order);
+  expect_same_for_all_schedules({&y}, [&] { cuda::reduce(kCuda, r, x.cview(), dims, y.view()); });
+  std::vector<double> expected(y.numel(), start_of(r)), magnitude(y.numel(), 0);
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const int64_t t = target_of(x.shape(), dims, i);
+    expected[t] = combine(r, expected[t], x.at(i));
+    magnitude[t] += r == Reduction::kSumOfSquares ? x.at(i) * x.at(i) : std::fabs(x.at(i));
+  }
+  int64_t count = 1;
+  for (size_t d = 0; d < x.shape().size(); ++d) count *= dims >> d & 1 ? x.shape()[d] : 1;
+  const double unit = x.dtype() == float64 ? 1e-13 : is_floating(x.dtype()) ? 6e-7 : 0;
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    double scale = magnitude[i];
+    if (r == Reduction::kMean) {
+      expected[i] /= static_cast<double>(count);
+      scale /= static_cast<double>(count);
+    }
+    if (r == Reduction::kProduct) scale = 10 * std::fabs(expected[i]);
+    const double floor = r != Reduction::kProduct ? 0 : out == float16 ? 6.1e-8 : 1e-37;  // subnormal results
+    const bool exact = r == Reduction::kMax || r == Reduction::kMin || out == boolean;
+    ASSERT_TRUE(
+        near(y.at(i), round_to(out, expected[i]), exact ? 0 : 2 * epsilon_of(out), exact ? 0 : unit * scale + floor))
+        << "reduction " << static_cast<int>(r) << " of " << name_of(x.dtype()) << " dims " << dims << " element " << i
+        << ": got " << y.at(i) << ", expected " << expected[i];
+  }
+}
+
+const std::vector<Reduction> kAll = {Reduction::kSum,     Reduction::kMean,         Reduction::kMax, Reduction::kMin,
+                                     Reduction::kProduct, Reduction::kSumOfSquares, Reduction::kAll, Reduction::kAny};
+
+DType result_type(Reduction r, DType x) {
+  if (r == Reduction::kAll || r == Reduction::kAny) return boolean;
+  if (is_floating(x) || r == Reduction::kMax || r == Reduction::kMin) return x;
+  return r == Reduction::kMean ? float32 : int64;
+}
+
+TEST(SimtReduce, EveryReductionDTypeOrderAndDims) {
+  std::mt19937_64 random = fresh_random();
+  for (DType dtype : kAllTypes)
+    for (Order order : kAllOrders) {
+      Array x(dtype, {3, 5, 37}, order);
+      fill_with_random(x, random, is_floating(dtype) ? -1.3 : 0, is_floating(dtype) ? 1.3 : 4);
+      for (Reduction r : kAll)
+        for (uint32_t dims = 0; dims < 8; ++dims) {
+          if (r == Reduction::kProduct && !is_floating(dtype) && dims != 2) continue;  // overflows
+          check_reduce(r, x, dims, result_type(r, dtype), order);
+        }
+    }
+}
+
+TEST(SimtReduce, ShapesThatTakeEveryPath) {
+  std::mt19937_64 random = fresh_random();
+  struct Case {
+    Shape shape;
+    uint32_t dims;
+  };
+  for (const Case& c : std::vector<Case>{{{1}, 1},
+                                         {{}, 0},
+                                         {{70001}, 1},
+                                         {{2, 33001}, 2},
+                                         {{5, 5001}, 2},
+                                         {{20, 2048}, 2},
+                                         {{100, 131}, 2},
+                                         {{9, 127}, 2},
+                                         {{20001, 2}, 1},
+                                         {{3001, 130}, 1},
+                                         {{4097, 40}, 1},
+                                         {{257, 500}, 1},
+                                         {{9, 4, 50, 3}, 5},
+                                         {{9, 4, 50, 3}, 10},
+                                         {{20, 1, 300}, 2},
+                                         {{2, 2, 2, 2, 2, 2, 2, 3}, 0xa5}})
+    for (DType dtype : {float32, bfloat16, float64})
+      for (Reduction r : {Reduction::kSum, Reduction::kMax}) {
+        Array x(dtype, c.shape, random() % 2 == 0 ? Order::kContiguous : Order::kMisaligned);
+        fill_with_random(x, random, -1, 1);
+        check_reduce(r, x, c.dims, dtype);
+      }
+  for (Reduction r : {Reduction::kMean, Reduction::kMin, Reduction::kSumOfSquares})
+    for (const int64_t cols : {130, 3000}) {
+      Array x(float16, {3, cols}, Order::kMisaligned);
+      fill_with_random(x, random, -1, 1);
+      check_reduce(r, x, 2, r == Reduction::kSumOfSquares ? float32 : float16);
+    }
+  Array row(float32, {1, 40});
+  fill_with_random(row, random, -1, 1);
+  Array y(float32, {1, 1});
+  cuda::reduce(kCuda, Reduction::kSum, row.expand({30, 40}), 3, y.view());  // stride 0
+  double sum = 0;
+  for (double v : row.values()) sum += 30 * v;
+  EXPECT_NEAR(y.at(0), sum, 1e-4);
+}
+
+TEST(SimtReduce, Empty) {
+  for_each_schedule([] {
+    Array x(float32, {3, 0}), y(float32, {3, 1}), flags(boolean, {3, 1}), none(float32, {1, 0});
+    const auto value = [&](Reduction r) {
+      cuda::reduce(kCuda, r, x.cview(), 2, y.view());
+      return y.at(2);
+    };
+    EXPECT_EQ(value(Reduction::kSum), 0);
+    EXPECT_EQ(value(Reduction::kProduct), 1);
+    EXPECT_TRUE(std::isnan(value(Reduction::kMean)));
+    cuda::reduce(kCuda, Reduction::kAll, x.cview(), 2, flags.view());
+    EXPECT_EQ(flags.at(0), 1);
+    cuda::reduce(kCuda, Reduction::kAny, x.cview(), 2, flags.view());
+    EXPECT_EQ(flags.at(0), 0);
+    cuda::reduce(kCuda, Reduction::kSum, x.cview(), 1, none.view());
+    Array tall(float32, {0, 3}), sums(float32, {1, 3});
+    cuda::reduce(kCuda, Reduction::kSum, tall.cview(), 1, sums.view());
+    EXPECT_EQ(sums.at(1), 0);
+  });
+}
+
+TEST(SimtReduce, NanAndInfinity) {
+  for_each_schedule([] {
+    for (int64_t n : {5, 100, 5000, 40000})
+      for (int64_t at : {int64_t{0}, n / 2, n - 1})
+        for (Reduction r : {Reduction::kMax, Reduction::kMin, Reduction::kSum}) {
+          Array x(float32, {n, 1}), y(float32, {1, 1});
+          for (int64_t i = 0; i < n; ++i) x.set(i, i % 3);
+          x.set(at, NAN);
+          cuda::reduce(kCuda, r, x.cview(), 1, y.view());
+          ASSERT_TRUE(std::isnan(y.at(0))) << n << " " << at;
+        }
+    // Columns, with NaN first and last.
+    Array x(float32, {3, 40}), y(float32, {1, 40});
+    for (int64_t i = 0; i < 120; ++i) x.set(i, -INFINITY);
+    x.set(5, NAN);
+    x.set(86, NAN);
+    cuda::reduce(kCuda, Reduction::kMax, x.cview(), 1, y.view());
+    EXPECT_EQ(y.at(0), -INFINITY);
+    EXPECT_TRUE(std::isnan(y.at(5)));
+    EXPECT_TRUE(std::isnan(y.at(6)));
+  });
+}
+
+TEST(SimtReduce, ManyFloatsWithinOnePartInAMillion) {
+  std::vector<float> values(1000001);
+  std::mt19937_64 random = fresh_random();
+  double exact = 0;
+  for (float& v : values) exact += v = static_cast<float>(random() % 1000003) * 1e-6f;
+  const int64_t n = static_cast<int64_t>(values.size());
+  float sum = 0;
+  cuda::reduce(kCuda, Reduction::kSum, make_view(const_cast<const float*>(values.data()), n), 1, make_view(&sum, 1));
+  EXPECT_TRUE(near(sum, exact, 4e-7, 0)) << sum << " " << exact;
+  // Down the columns of a tall matrix.
+  float columns[10];
+  std::vector<char> workspace(cuda::column_sum_workspace(kCuda, n / 10, 10, float32));
+  cuda::column_sum(kCuda, make_view(const_cast<const float*>(values.data()), n / 10, 10), false, workspace.data(),
+                   make_view(columns, 10));
+  double total = 0;
+  for (float c : columns) total += c;
+  EXPECT_TRUE(near(total, exact - values.back(), 1e-6, 0));
+}
+
+TEST(SimtReduce, ArgExtreme) {
+  std::mt19937_64 random = fresh_random();
+  for (DType dtype : kAllTypes)
+    for (Order order : {Order::kContiguous, Order::kTransposed, Order::kSliced})
+      for (const Shape& shape : std::vector<Shape>{{3, 5, 37}, {2, 700, 3}, {1, 1, 1}, {2, 1, 2050}, {1, 5000, 1}})
+        for (int dim = 0; dim < 3; ++dim) {
+          const bool largest = random() % 2 == 0;
+          Array x(dtype, shape, order);
+          // Few different values: ties; the first must win. Some NaN.
+          for (int64_t i = 0; i < x.numel(); ++i) x.set(i, static_cast<double>(random() % 40) - 20);
+          if (is_floating(dtype))
+            for (int64_t i = 90; i < x.numel(); i += 101) x.set(i, NAN);
+          Array index(int64, reduced_shape(shape, 1u << dim), order);
+          expect_same_for_all_schedules({&index},
+                                        [&] { cuda::arg_extreme(kCuda, largest, x.cview(), dim, index.view()); });
+          int64_t below = 1;
+          for (int d = dim + 1; d < 3; ++d) below *= shape[d];
+          for (int64_t o = 0; o < index.numel(); ++o) {
+            const int64_t first = o / below * below * shape[dim] + o % below;
+            int64_t best = 0;
+            for (int64_t k = 1; k < shape[dim]; ++k) {
+              const double a = x.at(first + k * below), b = x.at(first + best * below);
+              if ((largest ? a > b : a < b) || (std::isnan(a) && !std::isnan(b))) best = k;
+            }
+            ASSERT_EQ(index.at(o), best) << name_of(dtype) << " dim " << dim << " largest " << largest;
+          }
+        }
+}
+
+TEST(SimtReduce, ColumnSum) {
+  std::mt19937_64 random = fresh_random();
+  for (DType dtype : kFloatTypes)
+    for (const Shape& shape :
+         std::vector<Shape>{{1, 1}, {0, 7}, {1000, 3}, {700, 128}, {33, 1025}, {3, 5000}, {40, 0}, {5000, 24}})
+      for (const Order order : {Order::kContiguous, Order::kMisaligned}) {
+        Array x(dtype, shape, order), y(dtype, {shape[1]}), sums(float32, {shape[1]});
+        fill_with_random(x, random, -1, 1);
+        std::vector<char> workspace(cuda::column_sum_workspace(kCuda, shape[0], shape[1], dtype), 0x5a);
+        expect_same_for_all_schedules({&y, &sums}, [&] {
+          cuda::column_sum(kCuda, x.cview(), false, workspace.data(), y.view());
+          cuda::column_sum(kCuda, x.cview(), false, workspace.data(), sums.view());
+        });
+        for (bool accumulate : {false, true}) {
+          const std::vector<double> before = y.values();
+          cuda::column_sum(kCuda, x.cview(), accumulate, workspace.data(), y.view());
+          for (int64_t c = 0; c < shape[1]; ++c) {
+            double sum = 0, size = 0;
+            for (int64_t r = 0; r < shape[0]; ++r) {
+              sum += x.at(r * shape[1] + c);
+              size += std::fabs(x.at(r * shape[1] + c));
+            }
+            ASSERT_TRUE(near(sums.at(c), sum, 1e-7, size * 3e-7));
+            if (accumulate) sum += before[c];
+            ASSERT_TRUE(near(y.at(c), sum, 1.01 * epsilon_of(dtype), size * (dtype == float64 ? 1e-14 : 3e-7)));
+          }
+        }
+      }
+}
+
+TEST(SimtReduce, ColumnSumMovesLittleMoreThanTheMatrix) {
+  Array x(bfloat16, {4000, 256}), y(bfloat16, {256});
+  std::mt19937_64 random = fresh_random();
+  fill_with_random(x, random, -1, 1);
+  std::vector<char> workspace(cuda::column_sum_workspace(kCuda, 4000, 256, bfloat16));
+  EXPECT_LE(moved_bytes([&] { cuda::column_sum(kCuda, x.cview(), false, workspace.data(), y.view()); }),
+            1.15 * bytes_of(x));
+}
+
+TEST(SimtReduce, GradientNorm) {
+  std::mt19937_64 random = fresh_random();
+  for_each_schedule([&] {
+    std::vector<Array> arrays;
+    for (auto [dtype, n] : std::vector<std::pair<DType, int64_t>>{
+             {float32, 50000}, {bfloat16, 16384}, {float32, 0}, {float16, 16385}, {float64, 20000}, {float32, 1}})
+      fill_with_random(arrays.emplace_back(dtype, Shape{n}, n == 1 ? Order::kMisaligned : Order::kContiguous), random,
+                       -1, 1);
+    const auto run = [&](int bad, double value) {
+      std::vector<ConstView> views;
+      int64_t elements = 0;
+      double exact = 0;
+      const int64_t middle = bad >= 0 ? arrays[bad].numel() / 2 : 0;
+      const double before = bad >= 0 ? arrays[bad].at(middle) : 0;
+      if (bad >= 0) arrays[bad].set(middle, value);
+      for (Array& a : arrays) {
+        views.push_back(a.cview());
+        elements += a.numel();
+        for (double v : a.values()) exact += v * v;
+      }
+      const int64_t count = static_cast<int64_t>(views.size());
+      std::vector<char> workspace(cuda::gradient_norm_workspace(kCuda, elements, count));
+      GradientNorm one{-1, -1, -1};
+      cuda::gradient_norm(kCuda, views.data(), count, workspace.data(), &one);
+      const bool finite = bad < 0 || std::isfinite(value);
+      EXPECT_EQ(one.non_finite, finite ? 0 : 1);
+      EXPECT_EQ(one.first_bad, finite ? -1 : bad);
+      EXPECT_TRUE(!finite || near(one.sum_of_squares, exact, 1e-6, 0)) << one.sum_of_squares << " " << exact;
+      if (bad >= 0) arrays[bad].set(middle, before);
+    };
+    run(-1, 0);
+    for (int bad : {0, 1, 3, 4, 5})
+      for (double value : {static_cast<double>(NAN), static_cast<double>(INFINITY), -static_cast<double>(INFINITY)})
+        run(bad, value);
+    run(0, 1e30);  // its square overflows fp32: not an error
+    arrays[3].set(7, NAN);
+    run(1, INFINITY);  // the first of two bad tensors is named
+    arrays[3].set(7, 0);
+    GradientNorm none;
+    double space = 0;
+    cuda::gradient_norm(kCuda, nullptr, 0, &space, &none);
+    EXPECT_EQ(none.sum_of_squares, 0);
+    EXPECT_EQ(none.first_bad, -1);
+  });
+}
+
+TEST(SimtReduce, GradientNormOfManyTensors) {
+  // More than one launch takes; the misaligned and the empty ones too.
+  std::mt19937_64 random = fresh_random();
+  std::vector<Array> arrays;
+  for (int t = 0; t < 400; ++t)
+    fill_with_random(arrays.emplace_back(kFloatTypes[t % 4], Shape{t % 37 == 0 ? 0 : t},
+                                         t % 3 == 0 ? Order::kMisaligned : Order::kContiguous),
+                     random, -1, 1);
+  for (const int bad : {-1, 399, 160, 1}) {
+    if (bad >= 0) arrays[bad].set(0, NAN);
+    std::vector<ConstView> views;
+    int64_t elements = 0;
+    double exact = 0;
+    for (const Array& a : arrays) {
+      views.push_back(a.cview());
+      elements += a.numel();
+      for (const double v : a.values()) exact += v * v;
+    }
+    std::vector<char> workspace(cuda::gradient_norm_workspace(kCuda, elements, 400), 0x5a);
+    for_each_schedule([&] {
+      GradientNorm norm{-1, -1, -1};
+      cuda::gradient_norm(kCuda, views.data(), 400, workspace.data(), &norm);
+      EXPECT_EQ(norm.first_bad, bad);
+      EXPECT_EQ(norm.non_finite, bad >= 0);
+      EXPECT_TRUE(bad >= 0 || near(norm.sum_of_squares, exact, 1e-6, 0)) << norm.sum_of_squares << " " << exact;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tern::kernels

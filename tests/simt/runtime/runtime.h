@@ -1,0 +1,119 @@
+#pragma once
+// What the emulator offers to kernels (through simt.h and kernels/cuda/support) and to tests. One fiber per CUDA
+// thread; the blocks of a grid run one after another in the host thread that launches. The runtime's own sources are
+// compiled without sanitizers and find them at run time, so that one object file serves every build. With
+// ThreadSanitizer, fibers are threads to it and only barriers and atomics order them: it then finds races between CUDA
+// threads.
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <stdexcept>
+
+/// For functions that touch several CUDA threads' memory on the emulator's behalf.
+#define SIMT_INTERNAL __attribute__((no_sanitize("thread")))
+
+/// As CUDA's: unset dimensions are 1.
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // NOLINT: as CUDA's
+};
+
+namespace simt {
+
+using Location = std::source_location;
+
+/// A kernel broke a rule of CUDA. The message says which, with file and line of the kernel, block and thread.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// --- for tests ---
+
+/// Which of the runnable threads, warps and blocks goes on. Asynchronous copies land at their wait (kForward), as soon
+/// as they are issued (kReverse), or either (kRandom). Correct kernels give the same bits under all.
+struct Order {
+  enum Kind { kForward, kReverse, kRandom } kind = kForward;
+  uint64_t seed = 0;
+};
+#ifdef __SANITIZE_THREAD__  // which finds races in any order, slowly
+inline constexpr Order kSchedules[] = {{Order::kForward, 0}, {Order::kReverse, 0}};
+#else
+inline constexpr Order kSchedules[] = {
+    {Order::kForward, 0}, {Order::kReverse, 0}, {Order::kRandom, 1}, {Order::kRandom, 2}};
+#endif
+
+/// For the later launches of the calling host thread.
+void set_order(Order order);
+
+/// Totals of the calling host thread. Bytes are those of global memory that go through support/vector.h and cp.async.
+struct Stats {
+  uint64_t launches = 0, blocks = 0, threads = 0, switches = 0;
+  uint64_t loaded_bytes = 0, stored_bytes = 0;
+};
+Stats stats();
+void reset_stats();
+
+// --- for launch() ---
+
+/// Runs thread_function(context) once per CUDA thread. Throws Error.
+void run_grid(dim3 grid, dim3 block, size_t dynamic_shared_bytes, void (*thread_function)(void*), void* context);
+
+// --- for kernels ---
+
+unsigned lane();
+/// Lanes of the own warp that have not left the kernel.
+unsigned alive_lanes();
+/// Lets the others run first.
+void yield();
+/// Ends the launch with an Error.
+[[noreturn]] void fail(const char* message, Location where);
+inline void require(bool condition, const char* message, Location where) {
+  if (!condition) fail(message, where);
+}
+
+enum class BarrierKind : uint8_t { kPlain, kCount, kAnd, kOr };
+/// __syncthreads and its kin. Returns 0, the number of threads with a true predicate, whether all, whether any.
+int block_barrier(BarrierKind kind, bool predicate, Location where);
+/// Barriers 1 to 15: `threads` threads take part; those that wait go on when all have arrived.
+void named_barrier(int id, int threads, bool wait, Location where);
+void warp_barrier(unsigned mask, Location where);
+
+/// The value of lane `source`; all bits set when that lane takes no part (undefined in CUDA).
+uint64_t shuffle(unsigned mask, uint64_t value, unsigned source, Location where);
+enum class Vote : uint8_t { kBallot, kAdd, kMin, kMax, kUnsignedMin, kUnsignedMax, kAnd, kOr, kXor, kMatch };
+uint64_t vote(unsigned mask, uint64_t value, Vote kind, Location where);
+/// Every lane gives a pointer; the last to arrive runs combine(pointers of the 32 lanes, mask). For tensor-core
+/// instructions.
+using Combine = void (*)(void* const* lanes, unsigned mask);
+void warp_operation(unsigned mask, void* argument, Combine combine, Location where);
+
+enum class Access : uint8_t { kLoad, kStore, kShared };
+/// One access of `bytes` (1 to 16) bytes: must be aligned to its size, and lie in shared memory
+/// if kShared. Counts those to global memory.
+void check_access(const void* pointer, size_t bytes, Access access, Location where);
+
+void copy_async(void* to_shared, const void* from_global, bool on, Location where);
+void copy_async_commit();
+void copy_async_wait(int newest);
+
+void* dynamic_shared();
+void* allocate_shared(size_t bytes, size_t alignment);
+/// Changes with every block, never 0.
+uint64_t block_serial();
+
+/// A block's variable of type T, one per place of declaration: `tag` is a lambda, whose type is that place.
+template <class T, class Tag>
+SIMT_INTERNAL T& shared_variable(Tag) {
+  static thread_local struct {
+    uint64_t serial;
+    void* address;
+  } cached;
+  if (cached.serial != block_serial()) {
+    cached.address = allocate_shared(sizeof(T), alignof(T) < 16 ? 16 : alignof(T));
+    cached.serial = block_serial();
+  }
+  return *static_cast<T*>(cached.address);
+}
+
+}  // namespace simt

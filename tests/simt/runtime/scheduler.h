@@ -1,0 +1,170 @@
+#pragma once
+// The state of the block that runs, and the choice of the thread that goes on. One Scheduler per host thread.
+
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tern/tests/simt/runtime/fiber.h"
+#include "tern/tests/simt/runtime/sanitizers.h"
+#include "tern/tests/simt/simt.h"
+
+namespace simt {
+
+inline constexpr int kMaxThreads = 1024;
+inline constexpr int kMaxWarps = kMaxThreads / 32;
+inline constexpr int kNamedBarriers = 16;                // 0 is __syncthreads
+inline constexpr size_t kStackBytes = 256 * 1024;        // per thread; touched pages only
+inline constexpr size_t kStaticSharedLimit = 48 * 1024;  // CUDA's, for variables
+inline constexpr size_t kSharedLimit = 227 * 1024;       // sm_90's, variables and dynamic together
+inline constexpr size_t kArenaBytes = 384 * 1024;        // with red zones between variables
+inline constexpr size_t kRedZone = 64;
+
+enum class State : uint8_t { kFresh, kReady, kAtBarrier, kAtWarpOperation, kDone };
+
+struct PendingCopy {
+  void* destination;
+  unsigned group;
+  unsigned char bytes[16];
+};
+
+struct Thread {
+  State state = State::kFresh;
+  int fiber = -1;
+  int barrier = 0;             // the one it waits at
+  unsigned warp_barriers = 0;  // passed so far
+  unsigned copy_group = 0;
+  std::vector<PendingCopy> copies;
+  Location where;  // of the operation it waits at
+};
+
+enum class WarpKind : uint8_t { kBarrier, kShuffle, kVote, kCombine };
+
+/// An operation at which some lanes of a warp have arrived.
+struct WarpOperation {
+  unsigned mask = 0, arrived = 0;
+  WarpKind kind = WarpKind::kBarrier;
+  Vote vote = Vote::kBallot;
+  Combine combine = nullptr;
+  Location where;
+};
+
+struct Warp {
+  unsigned fresh = 0, ready = 0, alive = 0;  // lanes
+  int pending = 0;                           // operations with arrived lanes
+  uint64_t in[32] = {}, out[32] = {};
+  unsigned source[32] = {};
+  void* argument[32] = {};
+  WarpOperation operations[32];  // by the lowest lane of the mask: masks under way are disjoint
+};
+
+struct Barrier {
+  std::bitset<kMaxThreads> arrived;
+  int arrivals = 0, expected = 0, votes = 0;
+  int result = 0;  // of the last one passed
+  BarrierKind kind = BarrierKind::kPlain;
+  unsigned generation = 0;
+  // ThreadSanitizer's keys, two in turn: a fast thread at the next barrier must not pass its clock to a slow one at
+  // this.
+  uint64_t keys[2] = {};
+  Location where;
+};
+
+bool same_place(const Location& a, const Location& b);
+/// "norm.cu:12".
+std::ostream& operator<<(std::ostream& out, const Location& where);
+
+template <class... Parts>
+std::string concatenate(const Parts&... parts) {
+  const sanitizer::Quiet quiet;
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+class Scheduler {
+ public:
+  /// Of the calling host thread.
+  static Scheduler& current();
+  Scheduler();
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+
+  void run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*thread_function)(void*), void* context);
+
+  // Called by the running thread.
+  int thread_index() const { return running_; }
+  Thread& thread() { return threads_[running_]; }
+  Warp& warp() { return warps_[running_ / 32]; }
+  unsigned lane() const { return static_cast<unsigned>(running_) % 32; }
+  /// Ends the launch. The parts (text, numbers, places) are streamed one after another. The thread's stack is
+  /// abandoned, so nothing on it may own memory.
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) {
+    set_error(concatenate(parts...));
+    leave();
+  }
+  void yield();
+  int block_barrier(BarrierKind kind, bool predicate, Location where);
+  void named_barrier(int id, int threads, bool wait, Location where);
+  void warp_barrier(unsigned mask, Location where);
+  /// Returns when every live lane of the mask has arrived and the results are there.
+  void arrive(unsigned mask, WarpKind kind, Vote vote, Combine combine, Location where);
+  void* dynamic_shared() { return arena_; }
+  void* allocate_shared(size_t bytes, size_t alignment);
+  bool is_shared(const void* pointer, size_t bytes) const;
+  /// Whether an asynchronous copy lands when it is issued (see Order).
+  bool copy_lands_early();
+
+  Order order;
+  Stats stats;
+  uint64_t serial = 0;  // of the block
+
+ private:
+  static void fiber_entry();
+  void run_threads_on_fiber();
+  void run_block(dim3 index);
+  void prepare_shared();
+  void prepare_threads();
+  void check_red_zones();
+  bool run_some_of(int warp);
+  void resume(int thread, bool fresh);
+  void thread_done();
+  bool take_fresh();
+  void set_running(int thread);
+  unsigned pick(unsigned lanes);
+  uint64_t random();
+  void wait_in(State state, Location where);
+  void pass_barrier(int id, bool predicate, bool wait, Location where);
+  void open_barrier(int id);
+  void finish(Warp& warp, WarpOperation& operation, int warp_index);
+  void set_error(std::string message);
+  [[noreturn]] void leave();
+  [[noreturn]] void abort_launch(const std::string& message);
+  std::string deadlock() const;
+
+  char* stacks_ = nullptr;
+  char* arena_ = nullptr;
+  size_t dynamic_bytes_ = 0, static_bytes_ = 0;
+  size_t arena_used_ = 0;
+  std::vector<size_t> red_zones_;  // offsets; filled with 0xff while nobody writes there
+  std::unique_ptr<Fiber[]> fibers_;
+  int fiber_count_ = 0;
+  std::vector<int> free_fibers_;
+  Fiber host_;
+  Thread threads_[kMaxThreads];
+  Warp warps_[kMaxWarps];
+  Barrier barriers_[kNamedBarriers];
+  int thread_count_ = 0, warp_count_ = 0, live_ = 0, running_ = -1;
+  uint64_t random_state_ = 1;
+  std::string error_;
+  bool in_grid_ = false;
+  void (*thread_function_)(void*) = nullptr;
+  void* context_ = nullptr;
+  char host_to_threads_ = 0, threads_to_host_ = 0;  // ThreadSanitizer's keys
+};
+
+}  // namespace simt

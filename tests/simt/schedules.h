@@ -1,0 +1,32 @@
+#pragma once
+// What the tests of emulated kernels share.
+
+#include <algorithm>
+
+#include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/simt/runtime/runtime.h"
+
+namespace tern::kernels {
+
+/// The emulator's stream: memory is the host's.
+inline constexpr Stream kCuda{DeviceType::kCUDA, 0, nullptr};
+
+/// Runs body under every schedule of the emulator.
+inline void for_each_schedule(const std::function<void()>& body) {
+  for (const simt::Order& order : simt::kSchedules) {
+    simt::set_order(order);
+    SCOPED_TRACE(testing::Message() << "schedule " << order.kind << " seed " << order.seed);
+    body();
+  }
+  simt::set_order({});
+}
+
+/// Nothing outside the view was written: what is left when the elements are blotted out is as it was made.
+inline void expect_gaps_untouched(Array& y) {
+  for (int64_t i = 0; i < y.numel(); ++i)
+    std::memset(y.view().as<char>() + Array::offset(y.cview(), i) * size_of(y.dtype()), 0x5a, size_of(y.dtype()));
+  const auto other = std::find_if(y.bytes().begin(), y.bytes().end(), [](char c) { return c != 0x5a; });
+  ASSERT_TRUE(other == y.bytes().end()) << "memory outside the view was written";
+}
+
+}  // namespace tern::kernels
