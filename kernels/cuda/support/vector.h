@@ -92,15 +92,26 @@ __device__ inline void store_vector(T* p, Vector<T, N> value, [[maybe_unused]] C
   simt::check_access(p, sizeof(V), simt::Access::kStore, where);
   std::memcpy(static_cast<void*>(p), &value, sizeof(V));
 #else
-  // The optimiser takes wide stores written in C++ apart again.
-  const auto word = std::bit_cast<detail::WordOf<V> >(value);
-  if constexpr (sizeof(V) == 16)
-    asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w)
-                 : "memory");
-  else if constexpr (sizeof(V) == 8)
-    asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(word.x), "r"(word.y) : "memory");
-  else
-    *reinterpret_cast<detail::WordOf<V>*>(p) = word;
+  // The optimiser takes wide stores written in C++ apart again. It knows the kind of memory, so no branch is left.
+  using Word = detail::WordOf<V>;
+  const Word word = std::bit_cast<Word>(value);
+  if constexpr (sizeof(V) == 16) {
+    if (__isGlobal(p))
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(word.x),
+                   "r"(word.y), "r"(word.z), "r"(word.w)
+                   : "memory");
+    else
+      asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w)
+                   : "memory");
+  } else if constexpr (sizeof(V) == 8) {
+    if (__isGlobal(p))
+      asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "r"(word.x), "r"(word.y)
+                   : "memory");
+    else
+      asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(word.x), "r"(word.y) : "memory");
+  } else {
+    *reinterpret_cast<Word*>(p) = word;
+  }
 #endif
 }
 
