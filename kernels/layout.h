@@ -22,6 +22,17 @@ struct Layout {
   }
   int64_t inner() const { return shape[dims - 1]; }
   int64_t inner_stride(int operand) const { return strides[operand][dims - 1]; }
+  /// True when the operand's elements lie in iteration order without gaps.
+  bool is_linear(int operand) const { return dims == 1 && (strides[operand][0] == 1 || shape[0] == 1); }
+  /// Offset of an operand's element at the start of row `row`: a row is the last dimension.
+  int64_t row_offset(int operand, int64_t row) const {
+    int64_t offset = 0;
+    for (int d = dims - 2; d >= 0; --d) {
+      offset += row % shape[d] * strides[operand][d];
+      row /= shape[d];
+    }
+    return offset;
+  }
 
   void append(int64_t size, const int64_t* operand_strides) {
     shape[dims] = size;

@@ -209,7 +209,7 @@ void index_range(Stream, ConstView index, int64_t* range) {
   const int64_t rows = n / layout.inner();
   const int64_t part =
       std::max<int64_t>((rows + kMaxParts - 1) / kMaxParts, std::max<int64_t>(1, kBlock / layout.inner()));
-  int64_t low[kMaxParts], high[kMaxParts];
+  int64_t low[kMaxParts] = {}, high[kMaxParts] = {};
   dispatch_size(size_of(index.dtype), [&]<class U>() {
     using T = std::make_signed_t<U>;
     parallel_for(rows, part, [&](int64_t begin, int64_t end) {

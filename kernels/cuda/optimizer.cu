@@ -92,9 +92,11 @@ __global__ void count_step_kernel(OptimizerStep step) {
   if (!is_skipped(step)) ++*step.step;
 }
 
-/// Elements of one step of a thread: 16 bytes of the narrowest type.
+/// Elements of one step of a thread: 16 bytes of the narrower type, but no more than 32 of the wider, or registers
+/// spill.
 template <class W, class G>
-constexpr int kElements = vector_width<W> > vector_width<G> ? vector_width<W> : vector_width<G>;
+constexpr int kElements = std::min<int>(std::max(vector_width<W>, vector_width<G>),
+                                        32 / std::max(sizeof(W), sizeof(G)));
 
 /// The weight itself, or its fp32 copy.
 template <class W, class F, int kCount>

@@ -9,36 +9,13 @@
 
 #include "tern/kernels/cuda/support/mma.h"
 #include "tern/kernels/cuda/support/reduce.h"
+#include "tern/tests/simt/emulator_test.h"
 
 namespace tern::kernels::cuda {
 namespace {
 
-const Stream kStream{DeviceType::kCUDA, 0, nullptr};
 std::mt19937 random_bits(std::random_device{}());
 float normal() { return std::normal_distribution<float>()(random_bits); }
-
-template <class F>
-void for_every_schedule(F&& f) {
-  for (simt::Order order : simt::kSchedules) {
-    SCOPED_TRACE("schedule " + std::to_string(order.kind) + ", seed " + std::to_string(order.seed));
-    simt::set_order(order);
-    f();
-  }
-  simt::set_order({});
-}
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-std::string place(int line) { return "emulator_tensor_test.cpp:" + std::to_string(line); }
 
 // --- mma ---
 
@@ -101,12 +78,12 @@ void test_mma() {
   std::vector<float> c(128);
   for (float& v : c) v = normal();
   const std::vector<float> c0 = c;
-  launch(mma_kernel<T>, 1, 32, 0, kStream, a.data(), b.data(), c.data());
+  launch(mma_kernel<T>, 1, 32, 0, kCuda, a.data(), b.data(), c.data());
   EXPECT_LE(product_error(a, b, c0, c, 16, 8, 16), 1e-6);
 }
 
 TEST(EmulatorTensor, MmaIsTheProduct) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     test_mma<Float16>();
     test_mma<BFloat16>();
   });
@@ -121,8 +98,8 @@ __global__ void half_mma_kernel() {
 }
 
 TEST(EmulatorTensor, MmaNeedsTheWholeWarp) {
-  for_every_schedule([] {
-    const std::string message = error_of([] { launch(half_mma_kernel, 1, 32, 0, kStream); });
+  for_each_schedule([] {
+    const std::string message = error_of([] { launch(half_mma_kernel, 1, 32, 0, kCuda); });
     EXPECT_TRUE(contains(message, "lacks lanes that left the kernel, " + place(kHalfMmaLine))) << message;
   });
 }
@@ -144,7 +121,7 @@ __global__ void ldmatrix_kernel(uint32_t* out) {
 template <int kCount, bool kTranspose>
 void test_ldmatrix() {
   std::vector<uint32_t> out(32 * kCount);
-  launch(ldmatrix_kernel<kCount, kTranspose>, 1, 32, 0, kStream, out.data());
+  launch(ldmatrix_kernel<kCount, kTranspose>, 1, 32, 0, kCuda, out.data());
   for (int lane = 0; lane < 32; ++lane) {
     for (int matrix = 0; matrix < kCount; ++matrix) {
       for (int half = 0; half < 2; ++half) {
@@ -157,7 +134,7 @@ void test_ldmatrix() {
 }
 
 TEST(EmulatorTensor, LdmatrixDistributesRowsAndColumns) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     test_ldmatrix<1, false>();
     test_ldmatrix<2, false>();
     test_ldmatrix<4, false>();
@@ -177,9 +154,9 @@ __global__ void ldmatrix_address_kernel(const uint16_t* global, int shift) {
 
 TEST(EmulatorTensor, LdmatrixChecksItsAddresses) {
   alignas(16) uint16_t global[8] = {};
-  launch(ldmatrix_address_kernel, 1, 32, 0, kStream, nullptr, 8);
-  EXPECT_TRUE(contains(error_of([] { launch(ldmatrix_address_kernel, 1, 32, 0, kStream, nullptr, 4); }), "misaligned"));
-  EXPECT_TRUE(contains(error_of([&] { launch(ldmatrix_address_kernel, 1, 32, 0, kStream, global, 0); }),
+  launch(ldmatrix_address_kernel, 1, 32, 0, kCuda, nullptr, 8);
+  EXPECT_TRUE(contains(error_of([] { launch(ldmatrix_address_kernel, 1, 32, 0, kCuda, nullptr, 4); }), "misaligned"));
+  EXPECT_TRUE(contains(error_of([&] { launch(ldmatrix_address_kernel, 1, 32, 0, kCuda, global, 0); }),
                        "outside shared memory"));
 }
 
@@ -212,12 +189,12 @@ void test_tile_product() {
   std::copy(va.begin(), va.end(), a);
   std::copy(vb.begin(), vb.end(), b);
   std::vector<float> c(128, NAN);
-  launch(tile_product_kernel<T>, 1, 32, 0, kStream, a, b, c.data());
+  launch(tile_product_kernel<T>, 1, 32, 0, kCuda, a, b, c.data());
   EXPECT_LE(product_error(va, vb, std::vector<float>(128), c, 16, 8, 32), 1e-6);
 }
 
 TEST(EmulatorTensor, TileProduct) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     test_tile_product<Float16>();
     test_tile_product<BFloat16>();
   });
@@ -245,9 +222,9 @@ __global__ void copy_steps_kernel(const float* in, float* out) {
 TEST(EmulatorTensor, AsyncCopiesLandAtTheirWait) {
   alignas(16) float in[256];
   for (float& v : in) v = normal();
-  for_every_schedule([&] {
+  for_each_schedule([&] {
     std::vector<float> out(128);
-    launch(copy_steps_kernel, 1, 32, 0, kStream, in, out.data());
+    launch(copy_steps_kernel, 1, 32, 0, kCuda, in, out.data());
     for (int t = 0; t < 32; ++t) {
       EXPECT_TRUE(out[t] == -1 || out[t] == in[4 * t]);
       EXPECT_EQ(out[32 + t], in[4 * t]);
@@ -258,7 +235,7 @@ TEST(EmulatorTensor, AsyncCopiesLandAtTheirWait) {
   const auto before_the_wait = [&](simt::Order order) {
     std::vector<float> out(128);
     simt::set_order(order);
-    launch(copy_steps_kernel, 1, 32, 0, kStream, in, out.data());
+    launch(copy_steps_kernel, 1, 32, 0, kCuda, in, out.data());
     simt::set_order({});
     return out;
   };
@@ -284,10 +261,10 @@ __global__ void masked_copy_kernel(const float* in, float* out, int n) {
 TEST(EmulatorTensor, AsyncCopyThatIsOffWritesZeros) {
   alignas(16) float in[4 * 11];
   for (float& v : in) v = normal();
-  for_every_schedule([&] {
+  for_each_schedule([&] {
     std::vector<float> out(128);
     simt::reset_stats();
-    launch(masked_copy_kernel, 1, 32, 0, kStream, in, out.data(), 11);
+    launch(masked_copy_kernel, 1, 32, 0, kCuda, in, out.data(), 11);
     for (int i = 0; i < 128; ++i) EXPECT_EQ(out[i], i < 44 ? in[i] : 0.0f);
     EXPECT_EQ(simt::stats().loaded_bytes, sizeof in);
   });
@@ -302,9 +279,9 @@ __global__ void copy_address_kernel(const float* in, int to_shift, int from_shif
 TEST(EmulatorTensor, AsyncCopyChecksItsAddresses) {
   alignas(16) float in[8] = {};
   const auto message = [&](int to, int from, bool swap) {
-    return error_of([&] { launch(copy_address_kernel, 1, 1, 0, kStream, in, to, from, swap); });
+    return error_of([&] { launch(copy_address_kernel, 1, 1, 0, kCuda, in, to, from, swap); });
   };
-  launch(copy_address_kernel, 1, 1, 0, kStream, in, 4, 4, false);
+  launch(copy_address_kernel, 1, 1, 0, kCuda, in, 4, 4, false);
   EXPECT_TRUE(contains(message(1, 0, false), "misaligned"));
   EXPECT_TRUE(contains(message(0, 2, false), "misaligned"));
   EXPECT_TRUE(contains(message(0, 0, true), "outside shared memory"));
@@ -323,7 +300,7 @@ void test_vectors() {
   static_assert(sizeof(Vector<T, N>) == N * sizeof(T) && alignof(Vector<T, N>) == N * sizeof(T));
   alignas(16) T in[N * 32], out[N * 32];
   for (T& v : in) v = T(normal());
-  launch(vector_copy_kernel<T, N>, 1, 32, 0, kStream, in, out);
+  launch(vector_copy_kernel<T, N>, 1, 32, 0, kCuda, in, out);
   EXPECT_EQ(std::memcmp(in, out, sizeof in), 0);
 }
 
@@ -366,7 +343,7 @@ void test_conversions() {
   in[0] = INFINITY;
   in[1] = -0.0f;
   in[2] = 65520.0f;
-  launch(convert_kernel<T>, 1, 32, 0, kStream, in.data(), out.data(), back.data());
+  launch(convert_kernel<T>, 1, 32, 0, kCuda, in.data(), out.data(), back.data());
   for (int i = 0; i < 128; ++i) {
     const T expected = T(in[i]);
     EXPECT_EQ(std::memcmp(&out[i], &expected, sizeof(T)), 0);
@@ -426,9 +403,9 @@ void test_reductions() {
   std::vector<T> in(kBlocks * kThreads), first;
   for (T& v : in)
     v = static_cast<T>(std::is_integral_v<T> ? static_cast<float>(random_bits() % 2001) - 1000 : normal());
-  for_every_schedule([&] {
+  for_each_schedule([&] {
     std::vector<T> out(9 * in.size());
-    launch(reduce_kernel<kThreads, T>, kBlocks, kThreads, 0, kStream, in.data(), out.data());
+    launch(reduce_kernel<kThreads, T>, kBlocks, kThreads, 0, kCuda, in.data(), out.data());
     if (first.empty()) first = out;
     EXPECT_EQ(out, first);
   });
@@ -457,10 +434,10 @@ TEST(EmulatorTensor, Reductions) {
 }
 
 TEST(EmulatorTensor, MaximumOfNaNIsNaN) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     std::vector<float> in(128, -1), out(9 * 128);
     in[random_bits() % 128] = NAN;
-    launch(reduce_kernel<128, float>, 1, 128, 0, kStream, in.data(), out.data());
+    launch(reduce_kernel<128, float>, 1, 128, 0, kCuda, in.data(), out.data());
     for (int t = 0; t < 3 * 128; ++t) EXPECT_TRUE(std::isnan(out[t]));
   });
 }
@@ -469,7 +446,7 @@ TEST(EmulatorTensor, BlockReductionChecksTheBlock) {
   std::vector<float> in(160), out(9 * 160);
   for (dim3 block : {dim3(64), dim3(160), dim3(64, 2)}) {
     const std::string message =
-        error_of([&] { launch(reduce_kernel<128, float>, 1, block, 0, kStream, in.data(), out.data()); });
+        error_of([&] { launch(reduce_kernel<128, float>, 1, block, 0, kCuda, in.data(), out.data()); });
     EXPECT_TRUE(contains(message, "another number of threads than kThreads, " + place(kReduceLine))) << message;
   }
 }

@@ -10,35 +10,10 @@
 
 #include "tern/kernels/cuda/support/launch.h"
 #include "tern/kernels/cuda/support/vector.h"
+#include "tern/tests/simt/emulator_test.h"
 
 namespace tern::kernels::cuda {
 namespace {
-
-const Stream kStream{DeviceType::kCUDA, 0, nullptr};
-
-template <class F>
-void for_every_schedule(F&& f) {
-  for (simt::Order order : simt::kSchedules) {
-    SCOPED_TRACE("schedule " + std::to_string(order.kind) + ", seed " + std::to_string(order.seed));
-    simt::set_order(order);
-    f();
-  }
-  simt::set_order({});
-}
-
-/// The message of the Error that f throws, or "" with a failure.
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-std::string place(int line) { return "emulator_test.cpp:" + std::to_string(line); }
 
 // --- indices ---
 
@@ -50,14 +25,14 @@ __global__ void index_kernel(int* visits, int* wrong) {
 }
 
 TEST(Emulator, EveryThreadRunsOnceWithItsIndex) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     for (auto [grid, block] : {std::pair{dim3(3, 2, 4), dim3(5, 7, 2)},
                                {dim3(1), dim3(1)},
                                {dim3(2), dim3(1024)},
                                {dim3(1, 9), dim3(4, 4, 64)}}) {
       std::vector<int> visits(grid.x * grid.y * grid.z * block.x * block.y * block.z);
       int wrong = 0;
-      launch(index_kernel, grid, block, 0, kStream, visits.data(), &wrong);
+      launch(index_kernel, grid, block, 0, kCuda, visits.data(), &wrong);
       EXPECT_EQ(visits, std::vector<int>(visits.size(), 1));
       EXPECT_EQ(wrong, 0);
     }
@@ -78,14 +53,14 @@ __global__ void reverse_kernel(const float* in, float* out, int n) {
 int reversed_wrongly(void (*kernel)(const float*, float*, int), int n) {
   std::vector<float> in(n), out(n);
   for (int i = 0; i < n; ++i) in[i] = static_cast<float>(i + 1);
-  launch(kernel, 1, static_cast<unsigned>(n), n * sizeof(float), kStream, in.data(), out.data(), n);
+  launch(kernel, 1, static_cast<unsigned>(n), n * sizeof(float), kCuda, in.data(), out.data(), n);
   int wrong = 0;
   for (int i = 0; i < n; ++i) wrong += !(out[i] == in[n - 1 - i]);
   return wrong;
 }
 
 TEST(Emulator, BarrierMakesWritesVisible) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     for (int n : {1, 2, 31, 32, 33, 70, 1024}) EXPECT_EQ(reversed_wrongly(reverse_kernel<true>, n), 0);
   });
 }
@@ -99,7 +74,7 @@ TEST(Emulator, MissingBarrierShows) {
       },
       [](int status) { return status != 0; }, "data race");
 #else
-  for_every_schedule([] { EXPECT_GT(reversed_wrongly(reverse_kernel<false>, 70), 0); });
+  for_each_schedule([] { EXPECT_GT(reversed_wrongly(reverse_kernel<false>, 70), 0); });
 #endif
 }
 
@@ -112,12 +87,12 @@ __global__ void predicate_kernel(const int* predicate, int* count, int* all, int
 
 TEST(Emulator, BarriersThatCount) {
   std::mt19937 random(std::random_device{}());
-  for_every_schedule([&] {
+  for_each_schedule([&] {
     for (int n : {1, 45, 96}) {
       for (int kind = 0; kind < 3; ++kind) {
         std::vector<int> predicate(n), count(n), all(n), any(n);
         for (int& p : predicate) p = kind == 2 ? static_cast<int>(random() % 3) : kind * 5;
-        launch(predicate_kernel, 1, static_cast<unsigned>(n), 0, kStream, predicate.data(), count.data(), all.data(),
+        launch(predicate_kernel, 1, static_cast<unsigned>(n), 0, kCuda, predicate.data(), count.data(), all.data(),
                any.data());
         int expected = 0;
         for (int p : predicate) expected += p != 0;
@@ -150,10 +125,10 @@ __global__ void pipeline_kernel(int* out, int rounds) {
 }
 
 TEST(Emulator, NamedBarriersJoinPartsOfABlock) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     constexpr int kRounds = 7;
     std::vector<int> out(kRounds * 32);
-    launch(pipeline_kernel, 1, 64, 0, kStream, out.data(), kRounds);
+    launch(pipeline_kernel, 1, 64, 0, kCuda, out.data(), kRounds);
     for (int i = 0; i < kRounds * 32; ++i) EXPECT_EQ(out[i], i / 32 * 32 + 31 - i % 32);
   });
 }
@@ -174,9 +149,9 @@ __global__ void fresh_memory_kernel(int* numbers) {
 }
 
 TEST(Emulator, SharedMemoryStartsAsNaNInEveryBlock) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     int numbers = 0;
-    launch(fresh_memory_kernel, 5, 64, 64 * sizeof(BFloat16), kStream, &numbers);
+    launch(fresh_memory_kernel, 5, 64, 64 * sizeof(BFloat16), kCuda, &numbers);
     EXPECT_EQ(numbers, 0);
   });
 }
@@ -193,14 +168,14 @@ __global__ void dynamic_overrun_kernel(int n) {
 
 TEST(Emulator, WritesPastSharedMemoryAreErrors) {
 #ifdef __SANITIZE_ADDRESS__
-  EXPECT_DEATH(launch(overrun_kernel, 1, 32, 0, kStream, 32), "AddressSanitizer");
-  EXPECT_DEATH(launch(dynamic_overrun_kernel, 1, 32, 100, kStream, 25), "AddressSanitizer");
+  EXPECT_DEATH(launch(overrun_kernel, 1, 32, 0, kCuda, 32), "AddressSanitizer");
+  EXPECT_DEATH(launch(dynamic_overrun_kernel, 1, 32, 100, kCuda, 25), "AddressSanitizer");
 #else
-  EXPECT_TRUE(contains(error_of([] { launch(overrun_kernel, 1, 32, 0, kStream, 32); }), "past the end"));
-  EXPECT_TRUE(contains(error_of([] { launch(dynamic_overrun_kernel, 1, 32, 100, kStream, 25); }), "past the end"));
+  EXPECT_TRUE(contains(error_of([] { launch(overrun_kernel, 1, 32, 0, kCuda, 32); }), "past the end"));
+  EXPECT_TRUE(contains(error_of([] { launch(dynamic_overrun_kernel, 1, 32, 100, kCuda, 25); }), "past the end"));
 #endif
-  launch(overrun_kernel, 1, 32, 0, kStream, 31);
-  launch(dynamic_overrun_kernel, 1, 32, 100, kStream, 24);
+  launch(overrun_kernel, 1, 32, 0, kCuda, 31);
+  launch(dynamic_overrun_kernel, 1, 32, 100, kCuda, 24);
 }
 
 template <int kBytes>
@@ -210,11 +185,10 @@ __global__ void big_memory_kernel() {
 }
 
 TEST(Emulator, TooMuchSharedMemoryIsAnError) {
-  launch(big_memory_kernel<48 * 1024>, 1, 1, 179 * 1024, kStream);
-  EXPECT_TRUE(contains(error_of([] { launch(big_memory_kernel<48 * 1024 + 1>, 1, 1, 0, kStream); }), "48 KiB"));
-  EXPECT_TRUE(
-      contains(error_of([] { launch(big_memory_kernel<48 * 1024>, 1, 1, 179 * 1024 + 1, kStream); }), "227 KiB"));
-  EXPECT_TRUE(contains(error_of([] { launch(big_memory_kernel<1>, 1, 1, 227 * 1024 + 1, kStream); }), "227 KiB"));
+  launch(big_memory_kernel<48 * 1024>, 1, 1, 179 * 1024, kCuda);
+  EXPECT_TRUE(contains(error_of([] { launch(big_memory_kernel<48 * 1024 + 1>, 1, 1, 0, kCuda); }), "48 KiB"));
+  EXPECT_TRUE(contains(error_of([] { launch(big_memory_kernel<48 * 1024>, 1, 1, 179 * 1024 + 1, kCuda); }), "227 KiB"));
+  EXPECT_TRUE(contains(error_of([] { launch(big_memory_kernel<1>, 1, 1, 227 * 1024 + 1, kCuda); }), "227 KiB"));
 }
 
 // --- errors ---
@@ -232,11 +206,11 @@ TEST(Emulator, InvalidLaunchesAreErrorsThatNameTheLaunch) {
                              {dim3(1, 1, 65536), dim3(1)},
                              {dim3(0x80000000u), dim3(1)}}) {
     const int line = __LINE__ + 1;
-    const std::string message = error_of([&] { launch(nothing_kernel, grid, block, 0, kStream); });
+    const std::string message = error_of([&] { launch(nothing_kernel, grid, block, 0, kCuda); });
     EXPECT_TRUE(contains(message, "invalid launch configuration")) << message;
     EXPECT_TRUE(contains(message, place(line))) << message;
   }
-  launch(nothing_kernel, dim3(3, 2, 2), dim3(16, 1, 64), 0, kStream);
+  launch(nothing_kernel, dim3(3, 2, 2), dim3(16, 1, 64), 0, kCuda);
 }
 
 constexpr int kDivergentLine = __LINE__ + 4;
@@ -262,20 +236,20 @@ __global__ void mixed_barrier_kernel() {
 }
 
 TEST(Emulator, DivergentBarriersAreErrorsThatNameThePlaces) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     std::vector<int> out(64);
-    std::string message = error_of([&] { launch(divergent_kernel, 1, 64, 0, kStream, out.data()); });
+    std::string message = error_of([&] { launch(divergent_kernel, 1, 64, 0, kCuda, out.data()); });
     EXPECT_TRUE(contains(message, "different barriers")) << message;
     EXPECT_TRUE(contains(message, place(kDivergentLine))) << message;
     EXPECT_TRUE(contains(message, place(kDivergentLine + 2))) << message;
     EXPECT_TRUE(contains(message, "(block 0,0,0, thread ")) << message;
     for (int n : {1, 33, 63}) {
-      message = error_of([&] { launch(early_return_kernel, 1, 64, 0, kStream, out.data(), n); });
+      message = error_of([&] { launch(early_return_kernel, 1, 64, 0, kCuda, out.data(), n); });
       EXPECT_TRUE(contains(message, "left the kernel")) << message;
       EXPECT_TRUE(contains(message, place(kEarlyLine))) << message;
     }
-    launch(early_return_kernel, 1, 64, 0, kStream, out.data(), 64);
-    message = error_of([] { launch(mixed_barrier_kernel, 1, 64, 0, kStream); });
+    launch(early_return_kernel, 1, 64, 0, kCuda, out.data(), 64);
+    message = error_of([] { launch(mixed_barrier_kernel, 1, 64, 0, kCuda); });
     EXPECT_TRUE(contains(message, place(kKindLine))) << message;
   });
 }
@@ -289,16 +263,16 @@ __global__ void lonely_kernel() {
 }
 
 TEST(Emulator, NamedBarriersMisused) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     const auto message = [](int id, int threads, int other_threads) {
-      return error_of([&] { launch(barrier_call_kernel, 1, 64, 0, kStream, id, threads, other_threads); });
+      return error_of([&] { launch(barrier_call_kernel, 1, 64, 0, kCuda, id, threads, other_threads); });
     };
     for (int id : {-1, 0, 16}) EXPECT_TRUE(contains(message(id, 64, 64), "named barriers are 1 to 15"));
     for (int threads : {0, 33, 96}) EXPECT_TRUE(contains(message(1, threads, threads), "whole warps"));
     const std::string counts = message(1, 32, 64);  // which error depends on the warp that comes first
     EXPECT_TRUE(contains(counts, "deadlock") || contains(counts, "different counts")) << counts;
-    launch(barrier_call_kernel, 1, 64, 0, kStream, 15, 64, 64);
-    const std::string lonely = error_of([] { launch(lonely_kernel, 1, 64, 0, kStream); });
+    launch(barrier_call_kernel, 1, 64, 0, kCuda, 15, 64, 64);
+    const std::string lonely = error_of([] { launch(lonely_kernel, 1, 64, 0, kCuda); });
     EXPECT_TRUE(contains(lonely, "32 threads wait at the barrier, " + place(kLonelyLine))) << lonely;
     EXPECT_TRUE(contains(lonely, "32 threads left the kernel")) << lonely;
   });
@@ -310,13 +284,13 @@ __global__ void vector_kernel(const float* in, float* out, int shift) {
 }
 
 TEST(Emulator, MisalignedVectorAccessIsAnError) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     alignas(16) float in[68] = {}, out[68] = {};
-    launch(vector_kernel, 1, 16, 0, kStream, in, out, 0);
+    launch(vector_kernel, 1, 16, 0, kCuda, in, out, 0);
     for (int shift : {1, 2, 3}) {
-      const std::string load = error_of([&] { launch(vector_kernel, 1, 16, 0, kStream, in, out, shift); });
+      const std::string load = error_of([&] { launch(vector_kernel, 1, 16, 0, kCuda, in, out, shift); });
       EXPECT_TRUE(contains(load, "misaligned access, " + place(kMisalignedLine))) << load;
-      const std::string store = error_of([&] { launch(vector_kernel, 1, 16, 0, kStream, in, out + shift, 0); });
+      const std::string store = error_of([&] { launch(vector_kernel, 1, 16, 0, kCuda, in, out + shift, 0); });
       EXPECT_TRUE(contains(store, "misaligned access, " + place(kMisalignedLine))) << store;
     }
   });
@@ -325,14 +299,14 @@ TEST(Emulator, MisalignedVectorAccessIsAnError) {
 __global__ void throwing_kernel(int thread) {
   if (static_cast<int>(threadIdx.x) == thread) fail("thrown by ", thread);
 }
-__global__ void launching_kernel() { launch(nothing_kernel, 1, 1, 0, kStream); }
+__global__ void launching_kernel() { launch(nothing_kernel, 1, 1, 0, kCuda); }
 
 TEST(Emulator, ExceptionsEndTheLaunch) {
-  for_every_schedule([] {
-    const std::string message = error_of([] { launch(throwing_kernel, 2, 64, 0, kStream, 40); });
+  for_each_schedule([] {
+    const std::string message = error_of([] { launch(throwing_kernel, 2, 64, 0, kCuda, 40); });
     EXPECT_TRUE(contains(message, "thrown by 40")) << message;
     EXPECT_TRUE(contains(message, "thread 40,0,0")) << message;
-    EXPECT_TRUE(contains(error_of([] { launch(launching_kernel, 1, 1, 0, kStream); }), "cannot launch a kernel"));
+    EXPECT_TRUE(contains(error_of([] { launch(launching_kernel, 1, 1, 0, kCuda); }), "cannot launch a kernel"));
     EXPECT_EQ(reversed_wrongly(reverse_kernel<true>, 64), 0);  // the emulator is fit for use
   });
 }
@@ -349,7 +323,7 @@ std::vector<int> order_of_threads(simt::Order order) {
   simt::set_order(order);
   std::vector<int> tickets(2 * 3 * 96);
   int next = 0;
-  launch(ticket_kernel, 3, 96, 0, kStream, &next, tickets.data());
+  launch(ticket_kernel, 3, 96, 0, kCuda, &next, tickets.data());
   simt::set_order({});
   return tickets;
 }
@@ -390,9 +364,9 @@ TEST(Emulator, LastBlockSeesTheOthers) {
   std::vector<float> in(kBlocks * kThreads), first;
   for (float& x : in) x = std::normal_distribution<float>()(random);
   unsigned done = 0;
-  for_every_schedule([&] {
+  for_each_schedule([&] {
     std::vector<float> partial(in.size()), out(kThreads);
-    launch(last_block_kernel, kBlocks, kThreads, 0, kStream, in.data(), partial.data(), &done, out.data());
+    launch(last_block_kernel, kBlocks, kThreads, 0, kCuda, in.data(), partial.data(), &done, out.data());
     EXPECT_EQ(done, 0u);
     for (int t = 0; t < kThreads; ++t) {
       float sum = 0;
@@ -410,10 +384,10 @@ __global__ void lock_kernel(unsigned* lock, int* counter) {
 }
 
 TEST(Emulator, ThreadsMayWaitForEachOther) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     unsigned lock = 0;
     int counter = 0;
-    launch(lock_kernel, 2, 70, 0, kStream, &lock, &counter);
+    launch(lock_kernel, 2, 70, 0, kCuda, &lock, &counter);
     EXPECT_EQ(counter, 140);
   });
 }
@@ -430,12 +404,12 @@ __global__ void copy_kernel(const float* in, float* out, BFloat16* half) {
 }
 
 TEST(Emulator, CountsGlobalBytes) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     alignas(16) float in[128] = {}, out[128] = {};
     alignas(16) BFloat16 half[64];
     for (int i = 0; i < 128; ++i) in[i] = static_cast<float>(i);
     simt::reset_stats();
-    launch(copy_kernel, 1, 32, 0, kStream, in, out, half);
+    launch(copy_kernel, 1, 32, 0, kCuda, in, out, half);
     const simt::Stats stats = simt::stats();
     EXPECT_EQ(stats.launches, 1u);
     EXPECT_EQ(stats.blocks, 1u);
@@ -444,7 +418,7 @@ TEST(Emulator, CountsGlobalBytes) {
     EXPECT_EQ(stats.loaded_bytes, 512u);
     EXPECT_EQ(stats.stored_bytes, 512u + 128u);
     for (int i = 0; i < 128; ++i) EXPECT_EQ(out[i], in[i]);
-    launch(copy_kernel, 1, 32, 0, kStream, in, out, half);
+    launch(copy_kernel, 1, 32, 0, kCuda, in, out, half);
     EXPECT_EQ(simt::stats().loaded_bytes, 2 * 512u);
     EXPECT_EQ(simt::stats().launches, 2u);
   });
@@ -464,7 +438,7 @@ __global__ void arguments_kernel(double* out, int64_t whole, float real, const i
 
 TEST(Emulator, ArgumentsConvertAsInACall) {
   double out[5] = {};
-  launch(arguments_kernel, 1, 1, 0, kStream, out, -3, 0.5, nullptr, Pair{int64_t{1} << 40, 2.5f});
+  launch(arguments_kernel, 1, 1, 0, kCuda, out, -3, 0.5, nullptr, Pair{int64_t{1} << 40, 2.5f});
   EXPECT_EQ(out[0], -3);
   EXPECT_EQ(out[1], 0.5);
   EXPECT_EQ(out[2], 1);

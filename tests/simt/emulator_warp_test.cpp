@@ -9,35 +9,12 @@
 #include <vector>
 
 #include "tern/kernels/cuda/support/launch.h"
+#include "tern/tests/simt/emulator_test.h"
 
 namespace tern::kernels::cuda {
 namespace {
 
-const Stream kStream{DeviceType::kCUDA, 0, nullptr};
 std::mt19937_64 random_bits(std::random_device{}());
-
-template <class F>
-void for_every_schedule(F&& f) {
-  for (simt::Order order : simt::kSchedules) {
-    SCOPED_TRACE("schedule " + std::to_string(order.kind) + ", seed " + std::to_string(order.seed));
-    simt::set_order(order);
-    f();
-  }
-  simt::set_order({});
-}
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-std::string place(int line) { return "emulator_warp_test.cpp:" + std::to_string(line); }
 
 template <class T>
 std::vector<T> random_values(int n) {
@@ -77,7 +54,7 @@ void test_shuffles() {
   for (int width : {1, 2, 4, 8, 16, 32}) {
     for (int argument : {0, 1, 3, 5, 16, 31}) {
       std::vector<T> out(4 * kThreads);
-      launch(shuffle_kernel<T>, 1, kThreads, 0, kStream, in.data(), out.data(), argument, width);
+      launch(shuffle_kernel<T>, 1, kThreads, 0, kCuda, in.data(), out.data(), argument, width);
       for (int t = 0; t < kThreads; ++t) {
         const std::vector<int> sources = shuffle_sources(t % 32, argument, width);
         for (int kind = 0; kind < 4; ++kind)
@@ -89,7 +66,7 @@ void test_shuffles() {
 }
 
 TEST(EmulatorWarp, Shuffles) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     test_shuffles<int>();
     test_shuffles<uint32_t>();
     test_shuffles<float>();
@@ -108,9 +85,9 @@ __global__ void partial_kernel(const float* in, float* out) {
 
 TEST(EmulatorWarp, PartialMasks) {
   const std::vector<float> in = random_values<float>(32);
-  for_every_schedule([&] {
+  for_each_schedule([&] {
     std::vector<float> out(32);
-    launch(partial_kernel, 1, 32, 0, kStream, in.data(), out.data());
+    launch(partial_kernel, 1, 32, 0, kCuda, in.data(), out.data());
     for (int t = 0; t < 32; ++t) EXPECT_EQ(out[t], in[t / 8 * 8 + (t + t / 8 + 1) % 8]);
   });
 }
@@ -122,10 +99,10 @@ __global__ void leaving_kernel(int* out, unsigned stay) {
 }
 
 TEST(EmulatorWarp, LanesThatLeftAreNotWaitedFor) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     for (int stay : {1, 13, 31}) {
       std::vector<int> out(32);
-      launch(leaving_kernel, 1, 32, 0, kStream, out.data(), stay);
+      launch(leaving_kernel, 1, 32, 0, kCuda, out.data(), stay);
       for (int t = 0; t < 32; ++t) EXPECT_EQ(static_cast<unsigned>(out[t]), t < stay ? (1u << stay) - 1 : 0u);
     }
   });
@@ -136,9 +113,9 @@ __global__ void absent_source_kernel(float* out) {
 }
 
 TEST(EmulatorWarp, ValueOfAnAbsentLaneIsNaN) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     std::vector<float> out(16);
-    launch(absent_source_kernel, 1, 32, 0, kStream, out.data());
+    launch(absent_source_kernel, 1, 32, 0, kCuda, out.data());
     for (float value : out) EXPECT_TRUE(value != value);
   });
 }
@@ -155,9 +132,9 @@ __global__ void exchange_kernel(int* out) {
 }
 
 TEST(EmulatorWarp, WarpBarrierMakesWritesVisible) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     std::vector<int> out(192);
-    launch(exchange_kernel, 1, 64, 0, kStream, out.data());
+    launch(exchange_kernel, 1, 64, 0, kCuda, out.data());
     for (int i = 0; i < 192; ++i) EXPECT_EQ(out[i], (i % 64 ^ 5) * (i / 64 + 1));
   });
 }
@@ -218,13 +195,13 @@ void expect_votes(const std::vector<int>& lanes, const std::vector<int>& value, 
 }
 
 TEST(EmulatorWarp, VotesAndReductions) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     std::vector<unsigned> mask = {~0u, static_cast<unsigned>(random_bits()) | 1u, 1u << 31, 0xffu};
     std::vector<int> value = random_values<int>(4 * 32);
     for (int t = 0; t < 32; t += 3) value[t] = value[0];
     for (int t = 96; t < 128; ++t) value[t] = -7;
     std::vector<Votes> out(value.size());
-    launch(vote_kernel, 1, 128, 0, kStream, mask.data(), value.data(), out.data());
+    launch(vote_kernel, 1, 128, 0, kCuda, mask.data(), value.data(), out.data());
     for (int warp = 0; warp < 4; ++warp) {
       std::vector<int> lanes;
       for (int lane = 0; lane < 32; ++lane)
@@ -240,10 +217,10 @@ __global__ void any_all_kernel(int set, int* out) {
 }
 
 TEST(EmulatorWarp, AnyAndAll) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     for (int set : {0, 1, 31, 32}) {
       std::vector<int> out(32);
-      launch(any_all_kernel, 1, 32, 0, kStream, set, out.data());
+      launch(any_all_kernel, 1, 32, 0, kCuda, set, out.data());
       EXPECT_EQ(out, std::vector<int>(32, 2 * (set == 32) + (set > 0)));
     }
   });
@@ -274,28 +251,28 @@ __global__ void two_masks_kernel(int* out) {
 __global__ void width_kernel(float* out, int width) { out[threadIdx.x] = __shfl_sync(kFullWarp, 1.0f, 0, width); }
 
 TEST(EmulatorWarp, MisuseIsAnErrorThatNamesThePlace) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     std::vector<float> out(32);
-    std::string message = error_of([&] { launch(two_places_kernel, 1, 32, 0, kStream, out.data()); });
+    std::string message = error_of([&] { launch(two_places_kernel, 1, 32, 0, kCuda, out.data()); });
     EXPECT_TRUE(contains(message, "different warp operations")) << message;
     EXPECT_TRUE(contains(message, place(kTwoPlacesLine))) << message;
     EXPECT_TRUE(contains(message, place(kTwoPlacesLine + 2))) << message;
 
-    message = error_of([&] { launch(half_warp_kernel, 1, 32, 0, kStream, out.data()); });
+    message = error_of([&] { launch(half_warp_kernel, 1, 32, 0, kCuda, out.data()); });
     EXPECT_TRUE(contains(message, "deadlock")) << message;
     EXPECT_TRUE(contains(message, "16 threads wait at the warp operation, " + place(kHalfLine))) << message;
     EXPECT_TRUE(contains(message, "16 threads wait at the barrier, " + place(kHalfLine + 1))) << message;
 
-    message = error_of([&] { launch(outside_mask_kernel, 1, 32, 0, kStream, out.data()); });
+    message = error_of([&] { launch(outside_mask_kernel, 1, 32, 0, kCuda, out.data()); });
     EXPECT_TRUE(contains(message, "not in its mask, " + place(kOutsideLine))) << message;
 
     std::vector<int> votes(16);
-    message = error_of([&] { launch(two_masks_kernel, 1, 16, 0, kStream, votes.data()); });
+    message = error_of([&] { launch(two_masks_kernel, 1, 16, 0, kCuda, votes.data()); });
     EXPECT_TRUE(contains(message, "different warp operations") || contains(message, "not in its mask")) << message;
     EXPECT_TRUE(contains(message, place(kMasksLine))) << message;
 
     for (int width : {0, 3, 64}) {
-      message = error_of([&] { launch(width_kernel, 1, 32, 0, kStream, out.data(), width); });
+      message = error_of([&] { launch(width_kernel, 1, 32, 0, kCuda, out.data(), width); });
       EXPECT_TRUE(contains(message, "power of two")) << message;
     }
   });
@@ -323,7 +300,7 @@ void test_atomics() {
   const std::vector<T> in = random_values<T>(kCount);
   const std::vector<T> start = random_values<T>(8);
   std::vector<T> out = start, want = start, old(kCount);
-  launch(atomic_kernel<T>, 2, 70, 0, kStream, in.data(), out.data(), old.data());
+  launch(atomic_kernel<T>, 2, 70, 0, kCuda, in.data(), out.data(), old.data());
   for (T v : in) {
     want[0] = static_cast<T>(static_cast<U>(want[0]) + static_cast<U>(v));
     want[1] = static_cast<T>(static_cast<U>(want[1]) - static_cast<U>(v));
@@ -346,7 +323,7 @@ void test_atomics() {
 }
 
 TEST(EmulatorWarp, Atomics) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     test_atomics<int>();
     test_atomics<unsigned>();
     test_atomics<int64_t>();
@@ -360,10 +337,10 @@ __global__ void increment_kernel(unsigned* counter, unsigned* old) {
 }
 
 TEST(EmulatorWarp, AtomicIncrementWrapsAndCompareAndSwapCompares) {
-  for_every_schedule([] {
+  for_each_schedule([] {
     unsigned counter[2] = {8, 0};
     std::vector<unsigned> old(70), count(10);
-    launch(increment_kernel, 1, 70, 0, kStream, &counter[0], old.data());
+    launch(increment_kernel, 1, 70, 0, kCuda, &counter[0], old.data());
     EXPECT_EQ(counter[0], 8u);
     EXPECT_EQ(counter[1], 7u);
     for (unsigned value : old) ++count.at(value);
