@@ -99,11 +99,11 @@ __global__ void __launch_bounds__(ew::kThreads) transpose_kernel(const __grid_co
     const int64_t from = ew::offset_of(call.outer, call.x, matrix) + row + lane + column * call.x_stride;
     F values[kPerThread] = {};  // all loads are under way before the first is stored
     ew::with_storage<F>(call.x.dtype, [&]<class T>() {
-      const auto* x = static_cast<const ew::Stored<T>*>(call.x.data) + from;
+      const auto* x = static_cast<const Stored<T>*>(call.x.data) + from;
 #pragma unroll
       for (int i = 0; i < kPerThread; ++i) {
         const int c = line + i * kLines;
-        if (column + c < call.columns) values[i] = ew::convert<T, F>(load_vector<1>(x + c * call.x_stride).v[0]);
+        if (column + c < call.columns) values[i] = convert<T, F>(load_vector<1>(x + c * call.x_stride).v[0]);
       }
     });
 #pragma unroll
@@ -113,12 +113,12 @@ __global__ void __launch_bounds__(ew::kThreads) transpose_kernel(const __grid_co
   if (column + lane < call.columns) {
     const int64_t to = ew::offset_of(call.outer, call.y, matrix) + column + lane + row * call.y_stride;
     ew::with_storage<F>(call.y.dtype, [&]<class T>() {
-      auto* y = static_cast<ew::Stored<T>*>(call.y.data) + to;
+      auto* y = static_cast<Stored<T>*>(call.y.data) + to;
 #pragma unroll
       for (int i = 0; i < kPerThread; ++i) {
         const int r = line + i * kLines;
         if (row + r < call.rows)
-          store_vector(y + r * call.y_stride, Vector<ew::Stored<T>, 1>{{ew::convert<F, T>(tile[lane][r])}});
+          store_vector(y + r * call.y_stride, Vector<Stored<T>, 1>{{convert<F, T>(tile[lane][r])}});
       }
     });
   }
@@ -149,7 +149,7 @@ void launch_transpose(Stream stream, CopyLayout layout, int dim, ConstView x, Vi
 template <class T>
 void fill_with(Stream stream, T value, View y) {
   dispatch_any(y.dtype, [&]<class To>() {
-    const ew::Stored<To> stored = ew::convert<T, To>(value);
+    const Stored<To> stored = convert<T, To>(value);
     with_bits(y.dtype, [&]<class Bits>() {
       if constexpr (sizeof(Bits) == sizeof(stored))
         ew::run<Bits>(stream, nullptr, y, Constant<Bits>{std::bit_cast<Bits>(stored)});
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(ew::kThreads)
   if (i >= count) return;
   const double value = start + static_cast<double>(i) * step;
   ew::with_storage<double>(dtype, [&]<class T>() {
-    store_vector(static_cast<ew::Stored<T>*>(y) + i, Vector<ew::Stored<T>, 1>{{ew::convert<double, T>(value)}});
+    store_vector(static_cast<Stored<T>*>(y) + i, Vector<Stored<T>, 1>{{convert<double, T>(value)}});
   });
 }
 

@@ -12,8 +12,6 @@
 namespace tern::kernels::cuda {
 namespace {
 
-using elementwise::Stored;
-
 constexpr int kMostThreads = 1024;
 constexpr int64_t kRun = 64;  // values that a thread combines one after another before they join its total
 
@@ -157,9 +155,8 @@ struct Sink {
   }
   template <class F>
   __device__ void store_as(int64_t offset, F value) const {
-    elementwise::with_storage<F>(dtype, [&]<class T>() {
-      store_one(static_cast<Stored<T>*>(data) + offset, elementwise::convert<F, T>(value));
-    });
+    elementwise::with_storage<F>(
+        dtype, [&]<class T>() { store_one(static_cast<Stored<T>*>(data) + offset, convert<F, T>(value)); });
   }
 };
 
@@ -217,7 +214,7 @@ struct TilePlace {
 
 template <class T>
 __device__ Accumulator<T> load_element(const void* data, int64_t offset) {
-  return elementwise::convert<T, Accumulator<T>>(load_one(static_cast<const Stored<T>*>(data) + offset));
+  return convert<T, Accumulator<T>>(load_one(static_cast<const Stored<T>*>(data) + offset));
 }
 
 struct Call {

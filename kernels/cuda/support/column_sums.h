@@ -43,10 +43,10 @@ __global__ void __launch_bounds__(kMostPartWarps* kWarpSize)
   }
   if (row > 0 || column >= cols) return;
   elementwise::with_storage<F>(result.dtype, [&]<class T>() {
-    auto* y = static_cast<elementwise::Stored<T>*>(result.data) + column;
+    auto* y = static_cast<Stored<T>*>(result.data) + column;
     F total = sums[0][lane];
-    if (accumulate) total += elementwise::convert<T, F>(load_one(y));
-    store_one(y, elementwise::convert<F, T>(total));
+    if (accumulate) total += convert<T, F>(load_one(y));
+    store_one(y, convert<F, T>(total));
   });
 }
 
