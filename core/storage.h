@@ -12,7 +12,7 @@ namespace tern {
 
 class Storage {
  public:
-  /// Memory from the device's caching allocator. Throws OutOfMemoryError.
+  /// Memory from the device's caching allocator, for work on the current stream. Throws OutOfMemoryError.
   Storage(int64_t bytes, Device device);
   /// Memory somebody else owns; `release` runs when the last tensor lets go (may be empty).
   Storage(void* data, int64_t bytes, Device device, std::function<void()> release);
@@ -23,6 +23,11 @@ class Storage {
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+
+  /// The memory is also used by work on this stream, which need not be the current one at construction: the allocator
+  /// will not hand it out again before that work is done. Memory somebody else owns is for its owner to keep. Throws
+  /// Error when the stream is of another device.
+  void record_stream(kernels::Stream stream) const;
 
   /// Counts in-place changes; a tensor saved for backward is checked against it.
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
