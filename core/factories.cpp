@@ -44,6 +44,13 @@ Tensor empty(const Shape& shape, const TensorOptions& options) {
   return result;
 }
 
+Tensor empty_pinned(const Shape& shape, DType dtype) {
+  int64_t bytes = 0;
+  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "empty_pinned: ", shape, " of ", dtype,
+             " does not fit 64 bits");
+  return from_storage(Storage::pinned(bytes), 0, shape, contiguous_strides(shape), dtype);
+}
+
 Tensor full(const Shape& shape, double value, const TensorOptions& options) {
   const Tensor result = empty(shape, options);
   kernels::fill(current_stream(options.device), value, result.view());

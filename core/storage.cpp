@@ -21,7 +21,15 @@ Storage::~Storage() {
     release_();
 }
 
+std::shared_ptr<Storage> Storage::pinned(int64_t bytes) {
+  void* const data = pinned_allocator().allocate(bytes);
+  auto storage = std::make_shared<Storage>(data, bytes, cpu, [data] { pinned_allocator().release(data); });
+  storage->pinned_ = true;
+  return storage;
+}
+
 void Storage::record_stream(kernels::Stream stream) const {
+  if (pinned_) return pinned_allocator().record_stream(data_, stream.handle);
   const Device other{stream.device, stream.index};
   TERN_CHECK(other == device_, "record_stream: the memory is on ", device_, ", the stream on ", other);
   if (owned_) allocator(device_).record_stream(data_, stream.handle);

@@ -6,6 +6,7 @@
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/transfer.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {
@@ -83,6 +84,19 @@ struct ToDType final : Function<ToDType> {
   Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts to the input's dtype
 };
 
+struct ToDevice final : Function<ToDevice> {
+  static constexpr const char* kName = "to_device";
+  static constexpr bool kTwiceDifferentiable = true;
+  Device from_;
+  Tensor forward(const Tensor& x, Device wanted) {
+    from_ = x.device();
+    const Tensor source = x.contiguous(), y = empty(x.shape(), {x.dtype(), wanted});
+    detail::copy_between_devices(source, y);
+    return y;
+  }
+  Grads backward(const Tensor& dy) override { return {dy.to(from_)}; }
+};
+
 struct Clone final : Function<Clone> {
   static constexpr const char* kName = "clone";
   static constexpr bool kTwiceDifferentiable = true;
@@ -105,7 +119,7 @@ Tensor Tensor::to(DType wanted) const {
 Tensor Tensor::to(Device wanted) const {
   if (device() == wanted) return *this;
   require_available(wanted);
-  fail("to: copies from ", device(), " to ", wanted, " are not possible in this build");
+  return is_floating(dtype()) ? ToDevice::apply(*this, wanted) : (NoGrad(), ToDevice::apply(detach(), wanted));
 }
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
@@ -148,6 +162,7 @@ void check_fits(const char* op, const Tensor& x, const Tensor& other) {
 Tensor apart(const Tensor& x, const Tensor& other) {
   const bool identical = x.shape() == other.shape() && x.strides() == other.strides() && x.dtype() == other.dtype() &&
                          x.storage_offset() == other.storage_offset();
+  if (other.device() != x.device()) return other.to(x.device());
   return other.storage() == x.storage() && !identical ? other.clone() : other;
 }
 
@@ -202,9 +217,19 @@ Tensor& Tensor::copy_(const Tensor& source) {
     rebase(*this, source.to(dtype()).expand(shape()).clone());
     return *this;
   }
-  const Tensor values = apart(*this, source.detach().to(device()).expand(shape()));
-  forget("copy_", *this);
-  kernels::copy(current_stream(device()), values.view(), view());
+  const Tensor same_device = source.detach().device() == device() ? source.detach() : Tensor();
+  if (same_device.defined()) {
+    const Tensor values = apart(*this, same_device.expand(shape()));
+    forget("copy_", *this);
+    kernels::copy(current_stream(device()), values.view(), view());
+  } else {
+    const Tensor values = source.detach().to(dtype()).expand(shape()).contiguous();
+    forget("copy_", *this);
+    if (is_contiguous())
+      detail::copy_between_devices(values, *this);
+    else
+      kernels::copy(current_stream(device()), values.to(device()).view(), view());
+  }
   written(*this);
   return *this;
 }

@@ -154,7 +154,7 @@ StepResult Optimizer::step(const StepOptions& options) {
     TERN_CHECK(options.inverse_scale.dtype() == float32 && options.inverse_scale.numel() == 1, settings_.name,
                ": inverse_scale must be one float32, got ", options.inverse_scale.describe());
     result.inverse_scale_ = options.inverse_scale.clone();
-    step.inverse_scale = result.inverse_scale_.data<float>();
+    step.inverse_scale = static_cast<const float*>(result.inverse_scale_.raw_data());
   }
   step.max_norm = std::isfinite(options.max_norm) ? options.max_norm : 0;
   step.skip_non_finite = options.skip_non_finite;

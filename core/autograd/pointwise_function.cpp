@@ -175,16 +175,29 @@ class PointwiseForward final : public Node {
   SavedOutput output_;
 };
 
+/// Where the op runs: a number on the CPU (a tensor without dimensions) goes to the others' device.
+Device op_device(PointwiseInputs inputs) {
+  for (const Tensor* x : inputs)
+    if (!x->device().is_cpu() || x->dim() > 0) return x->device();
+  return inputs[0]->device();
+}
+
+bool all_on(Device device, PointwiseInputs inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [&](const Tensor* x) { return x->device() == device; });
+}
+
 Shape result_shape(const PointwiseOp& op, PointwiseInputs inputs) {
   TERN_CHECK(static_cast<int>(inputs.size()) == op.arity, op.name, ": expected ", op.arity, " inputs, got ",
              inputs.size());
   Shape shape;
   for (const Tensor* x : inputs) {
     TERN_CHECK(x->defined(), op.name, ": an input is undefined");
-    TERN_CHECK(x->device() == inputs[0]->device() || (x->device().is_cpu() && x->dim() == 0), op.name,
-               ": inputs are on ", inputs[0]->device(), " and ", x->device(), "; copy one with to(device)");
     shape = x == inputs[0] ? x->shape() : broadcast_shapes(op.name, shape, x->shape());
   }
+  const Device device = op_device(inputs);
+  for (const Tensor* x : inputs)
+    TERN_CHECK(x->device() == device || (x->device().is_cpu() && x->dim() == 0), op.name, ": inputs are on ", device,
+               " and ", x->device(), "; copy one with to(device)");
   return shape;
 }
 
@@ -221,6 +234,12 @@ void pointwise_into(const PointwiseOp& op, PointwiseInputs inputs, const Tensor&
 
 Tensor apply_pointwise(const PointwiseOp& op, PointwiseInputs inputs) {
   const Shape shape = result_shape(op, inputs);
+  if (const Device device = op_device(inputs); !all_on(device, inputs)) {
+    Operands moved;
+    std::array<Tensor, 3> values;
+    for (size_t i = 0; i < inputs.size(); ++i) moved.add(values[i] = inputs[i]->to(device));
+    return apply_pointwise(op, moved);
+  }
   if (!autocast_enabled(inputs[0]->device())) return apply_in_dtype(op, inputs, shape);
   Tensor converted[3];
   Operands operands;

@@ -170,8 +170,8 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
   Call call{query, key, bias, {}};
   kernels::AttentionParams& p = call.params;
   p.sequences = query.sequences();
-  p.query_offsets = query.offsets.data<int32_t>();
-  p.key_offsets = key.offsets.data<int32_t>();
+  p.query_offsets = static_cast<const int32_t*>(query.offsets.raw_data());
+  p.key_offsets = static_cast<const int32_t*>(key.offsets.raw_data());
   p.max_query_length = query.max_length;
   p.max_key_length = key.max_length;
   p.heads = heads;
@@ -181,7 +181,7 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
   p.causal = options.causal;
   p.window = options.window;
   if (key.key_mask.defined()) p.key_mask = static_cast<const uint8_t*>(key.key_mask.raw_data());
-  if (query.row_keys.defined()) p.row_keys = query.row_keys.data<int64_t>();
+  if (query.row_keys.defined()) p.row_keys = static_cast<const int64_t*>(query.row_keys.raw_data());
   p.dropout = draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention");
   if (bias.defined()) {
     const auto fits = [&](int d, int64_t n) { return bias.size(d) == 1 || bias.size(d) == n; };
