@@ -6,11 +6,6 @@
 
 namespace tern {
 
-Generator& default_generator() {
-  thread_local Generator generator(0);
-  return generator;
-}
-
 Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides,
                     DType dtype) {
   int64_t last = offset, first = offset, span = 0, end = 0;
@@ -75,14 +70,14 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
 Tensor rand(const Shape& shape, Generator& generator, const TensorOptions& options) {
   TERN_CHECK(is_floating(options.dtype), "rand: expected a floating dtype, got ", options.dtype);
   const Tensor result = empty(shape, options);
-  kernels::fill_uniform(current_stream(options.device), generator.next(), 0, 1, result.view());
+  kernels::fill_uniform(current_stream(options.device), generator.next(options.device), 0, 1, result.view());
   return result;
 }
 
 Tensor randn(const Shape& shape, Generator& generator, const TensorOptions& options) {
   TERN_CHECK(is_floating(options.dtype), "randn: expected a floating dtype, got ", options.dtype);
   const Tensor result = empty(shape, options);
-  kernels::fill_normal(current_stream(options.device), generator.next(), 0, 1, result.view());
+  kernels::fill_normal(current_stream(options.device), generator.next(options.device), 0, 1, result.view());
   return result;
 }
 

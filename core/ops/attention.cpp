@@ -182,7 +182,8 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
   p.window = options.window;
   if (key.key_mask.defined()) p.key_mask = static_cast<const uint8_t*>(key.key_mask.raw_data());
   if (query.row_keys.defined()) p.row_keys = static_cast<const int64_t*>(query.row_keys.raw_data());
-  p.dropout = draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention");
+  p.dropout =
+      draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention", query.offsets.device());
   if (bias.defined()) {
     const auto fits = [&](int d, int64_t n) { return bias.size(d) == 1 || bias.size(d) == n; };
     TERN_CHECK(bias.dim() == 4 && fits(0, p.sequences) && fits(1, heads) && bias.size(2) == p.max_query_length &&

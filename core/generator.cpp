@@ -1,0 +1,30 @@
+#include "tern/core/generator.h"
+
+#include "tern/core/tensor.h"
+
+namespace tern {
+
+void Generator::set_base(const Tensor& base) {
+  if (!base.defined()) {
+    state_->next.base = nullptr;
+    state_->base = nullptr;
+    return;
+  }
+  TERN_CHECK(base.dtype() == int64 && base.numel() == 1, "Generator: the base must be one int64, got ",
+             base.describe());
+  state_->next.base = static_cast<const uint64_t*>(base.raw_data());
+  state_->base = base.storage();
+  state_->base_device = base.device();
+}
+
+void Generator::check_base(Device device) const {
+  TERN_CHECK(device == state_->base_device, "Generator: its draws count from a number on ", state_->base_device,
+             ", so they cannot serve an op on ", device, "; call set_base({}) or use another generator");
+}
+
+Generator& default_generator() {
+  thread_local Generator generator(0);
+  return generator;
+}
+
+}  // namespace tern
