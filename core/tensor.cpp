@@ -151,8 +151,6 @@ void rebase(Tensor& x, const Tensor& result) {
 
 void check_fits(const char* op, const Tensor& x, const Tensor& other) {
   TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());
-  TERN_CHECK(other.device() == x.device() || (other.device().is_cpu() && other.dim() == 0), op, ": tensors are on ",
-             x.device(), " and ", other.device());
   for (int d = 0; d < x.dim(); ++d)
     TERN_CHECK(x.strides()[d] != 0 || x.shape()[d] <= 1, op, ": several elements of ", x.describe(),
                " lie at the same address (expand); use contiguous() first");
@@ -170,6 +168,8 @@ Tensor apart(const Tensor& x, const Tensor& other) {
 template <class Op>
 Tensor& in_place(const char* name, Tensor& x, const Tensor& other, const Op& op) {
   check_fits(name, x, other);
+  TERN_CHECK(other.device() == x.device() || (other.device().is_cpu() && other.dim() == 0), name, ": tensors are on ",
+             x.device(), " and ", other.device());
   if (check_in_place(name, x, other)) {
     // The old contents are cloned: backward may need them after they are overwritten.
     const Tensor old = x.clone();
@@ -214,7 +214,7 @@ Tensor scalar_for(const char* op, const Tensor& x, double value) {
 Tensor& Tensor::copy_(const Tensor& source) {
   check_fits("copy_", *this, source);
   if (source.requires_grad() && check_in_place("copy_", *this, source)) {
-    rebase(*this, source.to(dtype()).expand(shape()).clone());
+    rebase(*this, source.to(device()).to(dtype()).expand(shape()).clone());
     return *this;
   }
   const Tensor same_device = source.detach().device() == device() ? source.detach() : Tensor();
