@@ -1,8 +1,14 @@
 #include "tern/core/generator.h"
 
+#include <algorithm>
+
 #include "tern/core/tensor.h"
 
 namespace tern {
+
+namespace detail {
+thread_local constinit GeneratorTrace* generator_trace = nullptr;
+}  // namespace detail
 
 void Generator::set_base(const Tensor& base) {
   if (!base.defined()) {
@@ -20,6 +26,11 @@ void Generator::set_base(const Tensor& base) {
 void Generator::check_base(Device device) const {
   TERN_CHECK(device == state_->base_device, "Generator: its draws count from a number on ", state_->base_device,
              ", so they cannot serve an op on ", device, "; call set_base({}) or use another generator");
+}
+
+void Generator::note_draw() const {
+  std::vector<Generator>& drawn = detail::generator_trace->drawn_;
+  if (std::find(drawn.begin(), drawn.end(), *this) == drawn.end()) drawn.push_back(*this);
 }
 
 Generator& default_generator() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "tern/core/device.h"
 #include "tern/kernels/random.h"
@@ -12,7 +13,10 @@ namespace tern {
 class Storage;
 class Tensor;
 
+class GeneratorTrace;
+
 namespace detail {
+extern thread_local constinit GeneratorTrace* generator_trace;
 /// The next key, and its offset advanced; in the second run of a checkpoint() what the first run drew.
 kernels::RandomKey draw(kernels::RandomKey& next);
 }  // namespace detail
@@ -39,6 +43,7 @@ class Generator {
   /// another device.
   kernels::RandomKey next(Device device = {}) {
     if (state_->next.base) check_base(device);
+    if (detail::generator_trace) note_draw();
     return detail::draw(state_->next);
   }
 
@@ -51,8 +56,25 @@ class Generator {
     Device base_device = {};
   };
   void check_base(Device device) const;
+  void note_draw() const;
 
   std::shared_ptr<State> state_;
+};
+
+/// While it lives, every generator that this thread draws from is added to a list, once.
+class GeneratorTrace {
+ public:
+  explicit GeneratorTrace(std::vector<Generator>& drawn) : drawn_(drawn), previous_(detail::generator_trace) {
+    detail::generator_trace = this;
+  }
+  ~GeneratorTrace() { detail::generator_trace = previous_; }
+  GeneratorTrace(const GeneratorTrace&) = delete;
+  GeneratorTrace& operator=(const GeneratorTrace&) = delete;
+
+ private:
+  friend class Generator;
+  std::vector<Generator>& drawn_;
+  GeneratorTrace* previous_;
 };
 
 /// The generator that ops use when none is given: one per thread, seeded with 0.

@@ -4,6 +4,7 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/captured_step.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/core/index_check.h"
 
@@ -36,6 +37,7 @@ void Stream::wait(const Event& event) const {
 void Stream::synchronize() const {
   if constexpr (kernels::kHasCuda) {
     if (!handle_) return;
+    detail::forbid_while_recording("synchronize");
     cuda::synchronize_stream(device_.index, handle_.get());
     check_index_faults(device_);
   }
@@ -60,14 +62,18 @@ void Event::record(kernels::Stream stream) {
 
 bool Event::done() const {
   if constexpr (kernels::kHasCuda) {
-    if (handle_ && recorded_) return cuda::event_done(handle_.get());
+    if (!handle_ || !recorded_) return true;
+    detail::forbid_while_recording("asking an event");
+    return cuda::event_done(handle_.get());
   }
   return true;
 }
 
 void Event::synchronize() const {
   if constexpr (kernels::kHasCuda) {
-    if (handle_ && recorded_) cuda::synchronize_event(handle_.get());
+    if (!handle_ || !recorded_) return;
+    detail::forbid_while_recording("waiting for an event");
+    cuda::synchronize_event(handle_.get());
   }
 }
 
@@ -95,6 +101,7 @@ void synchronize(Device device) {
   require_available(device);
   if constexpr (kernels::kHasCuda) {
     if (!device.is_cuda()) return;
+    detail::forbid_while_recording("synchronize");
     cuda::synchronize_device(device.index);
     check_index_faults(device);
   }
@@ -108,6 +115,7 @@ HostCopy::HostCopy(const Tensor& tensor) : device_(tensor.device()), event_(tens
     return;
   }
   if constexpr (kernels::kHasCuda) {
+    detail::forbid_while_recording("a copy to the host");
     host_ = empty_pinned(source.shape(), source.dtype());
     const kernels::Stream stream = current_stream(device_);
     cuda::copy_async(device_.index, host_.raw_data(), source.raw_data(), source.nbytes(), stream.handle);
@@ -116,9 +124,13 @@ HostCopy::HostCopy(const Tensor& tensor) : device_(tensor.device()), event_(tens
   }
 }
 
-std::vector<double> HostCopy::values() const {
+void HostCopy::wait() const {
   event_.synchronize();
   check_index_faults(device_);
+}
+
+std::vector<double> HostCopy::values() const {
+  wait();
   return host_.to_vector<double>();
 }
 

@@ -76,7 +76,11 @@ class HostCopy {
   /// Contiguous copy of the tensor as it is at this point of the current stream.
   explicit HostCopy(const Tensor& tensor);
   bool ready() const { return event_.done(); }
-  /// The values converted to double, in row-major order. Waits if it must; throws like synchronize().
+  /// Waits if it must; throws like synchronize().
+  void wait() const;
+  /// The copy, on the CPU: its contents are there after wait().
+  const Tensor& tensor() const { return host_; }
+  /// The values converted to double, in row-major order, after wait().
   std::vector<double> values() const;
 
  private:

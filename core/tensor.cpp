@@ -5,6 +5,7 @@
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/captured_step.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/transfer.h"
 #include "tern/kernels/copy.h"
@@ -44,6 +45,7 @@ std::string Tensor::describe() const {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
+  if (device().is_cuda()) detail::forbid_while_recording("reading values (item, to_vector)");
   NoGrad off;
   const Tensor source = detach().to(cpu).to(dtype_of<T>()).contiguous();
   std::vector<T> values(static_cast<size_t>(source.numel()));

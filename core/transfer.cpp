@@ -1,6 +1,7 @@
 #include "tern/core/transfer.h"
 
 #include "tern/core/allocator.h"
+#include "tern/core/captured_step.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/core/index_check.h"
 
@@ -10,6 +11,7 @@ void copy_between_devices(const Tensor& from, const Tensor& to) {
   if constexpr (kernels::kHasCuda) {
     const Device source = from.device(), target = to.device();
     const int64_t bytes = from.nbytes();
+    if (source.is_cpu() || target.is_cpu()) forbid_while_recording("a copy between host and device");
     if (bytes == 0) return;
     if (source.is_cpu()) {
       const kernels::Stream stream = current_stream(target);

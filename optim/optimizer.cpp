@@ -32,17 +32,39 @@ std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& para
 
 double StepResult::grad_norm() const {
   TERN_CHECK(norm_.defined(), "StepResult: the step measured no norm; give it max_norm or skip_non_finite");
+  wait();
   const double inverse = inverse_scale_.defined() ? inverse_scale_.item<double>() : 1;
   return std::sqrt(read_norm(norm_).sum_of_squares) * inverse;
 }
 
+double StepResult::loss_scale() const {
+  wait();
+  return inverse_scale_.defined() ? 1 / inverse_scale_.item<double>() : 1;
+}
+
+StepResult StepResult::fetch() const {
+  StepResult fetched = *this;
+  for (Tensor* value : {&fetched.inverse_scale_, &fetched.norm_, &fetched.earlier_}) {
+    if (!value->defined()) continue;
+    fetched.arrival_ = std::make_shared<HostCopy>(*value);  // the last one arrives after the others
+    *value = fetched.arrival_->tensor();
+  }
+  return fetched;
+}
+
+void StepResult::wait() const {
+  if (arrival_) arrival_->wait();
+}
+
 bool StepResult::skipped() const {
+  wait();
   const auto non_finite = [](const Tensor& norm) { return norm.defined() && read_norm(norm).non_finite != 0; };
   return skips_ && (non_finite(norm_) || non_finite(earlier_));
 }
 
 std::string StepResult::first_non_finite() const {
   TERN_CHECK(norm_.defined(), "StepResult: the step checked no gradients; give it max_norm or skip_non_finite");
+  wait();
   const int32_t index = read_norm(norm_).first_bad;
   return index < 0 ? "" : names_->at(static_cast<size_t>(parameters_.at(static_cast<size_t>(index))));
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tern/core/parameter.h"
+#include "tern/core/stream.h"
 #include "tern/kernels/optimizer.h"
 
 namespace tern::optim {
@@ -44,13 +45,20 @@ class StepResult {
   /// Name of the first parameter whose gradient has a NaN or infinity; empty when there is none. Throws like
   /// grad_norm().
   std::string first_non_finite() const;
+  /// The loss scale that the gradients carried; 1 without a scaler.
+  double loss_scale() const;
+  /// The same numbers on their way to the host: a later step does not change them, and reading them waits for this step
+  /// alone.
+  StepResult fetch() const;
 
  private:
   friend class Optimizer;
   friend class GradScaler;
-  Tensor inverse_scale_;  // as it was at the step
-  Tensor norm_;           // a kernels::GradientNorm; undefined when it was not asked for
-  Tensor earlier_;        // StepOptions::earlier_norm
+  void wait() const;
+  Tensor inverse_scale_;                     // as it was at the step
+  Tensor norm_;                              // a kernels::GradientNorm; undefined when it was not asked for
+  Tensor earlier_;                           // StepOptions::earlier_norm
+  std::shared_ptr<const HostCopy> arrival_;  // of fetched numbers
   bool skips_ = false;
   std::vector<int32_t> parameters_;  // that the norm was taken over
   std::shared_ptr<const std::vector<std::string>> names_;

@@ -49,6 +49,16 @@ double seconds_between(void* start, void* end);
 /// What is queued on `later` from now on runs after what is queued on `first` now.
 void order_streams(int first_index, void* first, int later_index, void* later);
 
+// --- graphs; a graph is a cudaGraphExec_t ---
+
+void begin_capture(int index, void* stream);
+/// The graph of what was queued on the stream since begin_capture(), and the number of its nodes.
+void* end_capture(int index, void* stream, int64_t& nodes);
+/// Ends a capture that failed.
+void abandon_capture(int index, void* stream) noexcept;
+void launch_graph(void* graph, void* stream);
+void destroy_graph(void* graph) noexcept;
+
 // --- copies ---
 
 /// Queues a copy of device memory, or of pinned host memory, on the stream of `index`.
