@@ -22,6 +22,7 @@ CachingAllocator::CachingAllocator(Device device, MemorySource source) : device_
   TERN_CHECK(source_.segment_bytes >= 0 && source_.segment_bytes % (2 * source_.alignment) == 0,
              "memory source: segment_bytes must be 0 or a multiple of twice the alignment, got ",
              source_.segment_bytes);
+  blocks_.max_load_factor(0.25f);  // every release looks its block up
 }
 
 CachingAllocator::~CachingAllocator() {

@@ -6,6 +6,7 @@
 // Lists are threaded through the blocks: releasing memory allocates none.
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -39,7 +40,18 @@ struct Block {
 };
 
 /// Up to the next eighth of the power of two below: few distinct sizes, little waste; at least 64.
-int64_t round_to_class(int64_t bytes);
+inline int64_t round_to_class(int64_t bytes) {
+  if (bytes <= 512) return (bytes + 63) / 64 * 64;
+  const int64_t step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 8;
+  return (bytes + step - 1) / step * step;
+}
+
+/// The number of the class that a multiple of 64 falls in; classes below 512 bytes are 64 bytes wide.
+inline size_t size_class(int64_t bytes) {
+  if (bytes <= 512) return static_cast<size_t>(bytes / 64 - 1);
+  const int power = std::bit_width(static_cast<uint64_t>(bytes)) - 1;
+  return static_cast<size_t>(8 + (power - 9) * 8 + (bytes >> (power - 3)) - 8);
+}
 
 /// The free blocks of one stream, one pool and one kind of segment.
 class FreeList {
@@ -55,7 +67,7 @@ class FreeList {
   /// The smallest block of at least `bytes` and at most `at_most` bytes, the latest released among equals; null when
   /// there is none.
   Block* best_fit(int64_t bytes, int64_t at_most) const;
-  /// Any block first for null, then the one after `block`; null at the end.
+  /// For walks: the first block for null, then the one after `block`; null at the end.
   Block* next_of(const Block* block) const;
 
  private:
@@ -65,5 +77,52 @@ class FreeList {
   std::array<Block*, kClasses> heads_{};
   std::array<uint64_t, kClasses / 64> filled_{};  // a bit per class
 };
+
+inline void FreeList::insert(Block& block) noexcept {
+  const size_t c = size_class(block.bytes);
+  block.previous = nullptr;
+  block.next = heads_[c];
+  if (block.next) block.next->previous = &block;
+  heads_[c] = &block;
+  filled_[c / 64] |= uint64_t{1} << c % 64;
+}
+
+inline void FreeList::remove(Block& block) noexcept {
+  const size_t c = size_class(block.bytes);
+  if (block.next) block.next->previous = block.previous;
+  if (block.previous)
+    block.previous->next = block.next;
+  else
+    heads_[c] = block.next;
+  if (!heads_[c]) filled_[c / 64] &= ~(uint64_t{1} << c % 64);
+  block.previous = block.next = nullptr;
+}
+
+inline size_t FreeList::next_class(size_t from) const {
+  for (size_t word = from / 64; word < filled_.size(); ++word) {
+    const uint64_t bits = word == from / 64 ? filled_[word] >> from % 64 << from % 64 : filled_[word];
+    if (bits) return word * 64 + static_cast<size_t>(std::countr_zero(bits));
+  }
+  return kClasses;
+}
+
+inline Block* FreeList::best_fit(int64_t bytes, int64_t at_most) const {
+  for (size_t c = next_class(size_class(bytes)); c < kClasses; c = next_class(c + 1)) {
+    Block* best = nullptr;
+    for (Block* block = heads_[c]; block; block = block->next) {
+      if (block->bytes < bytes || (best && block->bytes >= best->bytes)) continue;
+      best = block;
+      if (block->bytes == bytes) break;
+    }
+    if (best) return best->bytes <= at_most ? best : nullptr;
+  }
+  return nullptr;
+}
+
+inline Block* FreeList::next_of(const Block* block) const {
+  if (block && block->next) return block->next;
+  const size_t c = next_class(block ? size_class(block->bytes) + 1 : 0);
+  return c < kClasses ? heads_[c] : nullptr;
+}
 
 }  // namespace tern
