@@ -14,6 +14,15 @@
 
 #include "tern/tests/simt/runtime/runtime.h"
 
+#ifdef SIMT_WITH_CUDA_HEADERS
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __constant__
+#undef __grid_constant__
+#undef __forceinline__
+#undef __launch_bounds__
+#endif
 #define __global__
 #define __device__
 #define __host__

@@ -102,7 +102,7 @@ Parameter convert_argument(Argument&& argument) {
 }  // namespace detail
 
 /// Queues kernel<<<grid, block, dynamic_shared_bytes, stream>>>(arguments...). In the emulator the kernel has run on
-/// return. Throws Error that names the launch, its configuration and the reason. An empty grid is an error: a caller
+/// return, unless a launcher queues it. Throws Error that names the launch, its configuration and the reason. An empty grid is an error: a caller
 /// with nothing to do returns before.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic_shared_bytes,
@@ -112,13 +112,28 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic
   static_assert((std::is_trivially_copyable_v<Parameters> && ...), "launch: kernel parameters are copied as bytes");
   std::tuple<Parameters...> values{detail::convert_argument<Parameters>(std::forward<Arguments>(arguments))...};
 #ifdef TERN_SIMT
-  auto thread = [&] { std::apply(kernel, values); };
-  try {
+  std::string reason;
+  auto run = [=] {
+    auto thread = [&] { std::apply(kernel, values); };
     simt::run_grid(
         grid, block, dynamic_shared_bytes, [](void* t) { (*static_cast<decltype(thread)*>(t))(); }, &thread);
+  };
+  try {
+    if (const simt::Launcher launcher = simt::launcher())
+      reason = launcher({stream.where,
+                         {grid.x, grid.y, grid.z},
+                         {block.x, block.y, block.z},
+                         dynamic_shared_bytes,
+                         stream.stream.index,
+                         stream.stream.handle,
+                         std::move(run)});
+    else
+      run();
   } catch (const simt::Error& error) {
-    detail::fail_launch(stream, grid, block, dynamic_shared_bytes, stream.where.function_name(), error.what());
+    reason = error.what();
   }
+  if (!reason.empty())
+    detail::fail_launch(stream, grid, block, dynamic_shared_bytes, stream.where.function_name(), reason);
 #else
   constexpr size_t kDefaultLimit = 48 * 1024;  // beyond it a kernel must ask
   const void* function = reinterpret_cast<const void*>(kernel);

@@ -10,14 +10,20 @@
 #include <source_location>
 #include <stdexcept>
 
+#include "tern/tests/simt/runtime/launcher.h"
+
 /// For functions that touch several CUDA threads' memory on the emulator's behalf.
 #define SIMT_INTERNAL __attribute__((no_sanitize("thread")))
 
-/// As CUDA's: unset dimensions are 1.
+/// As CUDA's: unset dimensions are 1. Tests of host code include CUDA's own headers too, which define the same.
+#ifdef SIMT_WITH_CUDA_HEADERS
+#include <vector_types.h>
+#else
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // NOLINT: as CUDA's
 };
+#endif
 
 namespace simt {
 

@@ -95,6 +95,8 @@ class Scheduler {
 
   void run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*thread_function)(void*), void* context);
 
+  bool in_grid() const { return in_grid_; }
+
   // Called by the running thread.
   int thread_index() const { return running_; }
   Thread& thread() { return threads_[running_]; }

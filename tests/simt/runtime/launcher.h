@@ -1,0 +1,35 @@
+#pragma once
+// Who runs a launched grid. Without a launcher launch() runs it at once; the stand-in CUDA runtime (tests/standin)
+// sets one and queues the grid on its stream. Needs neither dim3 nor anything else that CUDA's headers also define.
+
+#include <cstddef>
+#include <functional>
+#include <source_location>
+#include <string>
+
+namespace simt {
+
+/// One kernel launch, with its arguments inside `run`.
+struct Launch {
+  std::source_location where;  // of the call of launch()
+  unsigned grid[3];
+  unsigned block[3];
+  size_t dynamic_shared_bytes;
+  int device;
+  void* stream;               // a cudaStream_t
+  std::function<void()> run;  // runs the whole grid; throws simt::Error
+};
+
+/// Queues the launch. Returns "" or CUDA's words for why it cannot.
+using Launcher = std::string (*)(Launch&& launch);
+
+/// For the whole process; nullptr runs grids at once again. To be set before kernels are launched.
+void set_launcher(Launcher launcher);
+Launcher launcher();
+
+/// Whether the calling host thread runs a kernel just now.
+bool in_kernel();
+/// Ends the launch with an Error, from within a signal handler that interrupted a CUDA thread.
+[[noreturn]] void fail_kernel(const std::string& message);
+
+}  // namespace simt

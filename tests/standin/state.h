@@ -1,0 +1,219 @@
+#pragma once
+// What the functions of the stand-in runtime share: the devices' state under one lock, the queues, and the frame that
+// every function of the API runs in.
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tern/tests/standin/queue.h"
+#include "tern/tests/standin/standin.h"
+
+namespace tern::standin {
+
+struct Capture;
+
+/// The end of one queued operation, for whoever waits for it.
+struct Completion {
+  bool done = false;
+  CUstream_st* stream = nullptr;  // that it is queued on, while not done
+};
+using Token = std::shared_ptr<Completion>;
+
+enum class Kind { kKernel, kCopy, kMemset, kHostFunction, kEvent, kEmpty, kMemory, kGraph };
+
+/// What an operation does. Also a node of a graph, so `run` may run many times.
+struct Work {
+  Kind kind = Kind::kEmpty;
+  std::string name;
+  std::function<void()> run;
+  std::function<bool()> ready;  // may be empty: at once
+};
+
+struct Node {
+  Work work;
+  std::vector<int> after;  // earlier nodes
+};
+
+/// A graph that is on a stream: which nodes are done.
+struct GraphRun {
+  std::shared_ptr<const std::vector<Node>> nodes;
+  std::vector<char> done;
+  size_t left = 0;
+};
+
+struct Operation {
+  Work work;
+  std::vector<Token> after;
+  Token done = std::make_shared<Completion>();
+  std::unique_ptr<GraphRun> graph;
+};
+
+/// One recording of an event.
+struct Record {
+  Token done;
+  std::chrono::steady_clock::time_point time;
+};
+
+}  // namespace tern::standin
+
+struct CUstream_st {
+  int id = 0;
+  int device = 0;
+  unsigned flags = cudaStreamDefault;
+  int priority = 0;
+  bool legacy = false;
+  bool running = false;    // an operation of it is under way in some host thread
+  bool destroyed = false;  // goes when its queue is empty
+  std::deque<tern::standin::Operation> queue;
+  tern::standin::Token last;  // the newest operation; null: none yet
+  std::shared_ptr<tern::standin::Capture> capture;
+  std::vector<int> tail;  // nodes that the next captured one comes after
+
+  bool blocking() const { return !legacy && !(flags & cudaStreamNonBlocking); }
+};
+
+struct CUevent_st {
+  unsigned flags = cudaEventDefault;
+  int device = 0;
+  std::shared_ptr<tern::standin::Record> record;  // the newest; null: never recorded
+  std::shared_ptr<tern::standin::Capture> capture;
+  std::vector<int> nodes;  // recorded in `capture`
+};
+
+struct CUgraph_st {
+  std::vector<tern::standin::Node> nodes;
+};
+
+struct CUgraphExec_st {
+  std::shared_ptr<const std::vector<tern::standin::Node>> nodes;
+  tern::standin::Token last;  // a graph does not run beside itself
+  unsigned long long flags = 0;
+};
+
+namespace tern::standin {
+
+struct Capture {
+  unsigned long long id = 0;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::thread::id thread;
+  CUstream_st* origin = nullptr;
+  std::set<CUstream_st*> streams;
+  bool invalidated = false;
+  bool ended = false;
+  std::unique_ptr<CUgraph_st> graph;
+};
+
+struct Fault {
+  int calls_left;
+  int error;
+};
+
+struct State {
+  std::recursive_mutex mutex;
+  std::condition_variable_any changed;  // somebody ran an operation
+
+  DeviceConfig config;
+  bool protection = false;
+  Order order;
+  std::mt19937_64 random;
+  std::vector<std::unique_ptr<CUstream_st>> legacy;   // one for each device
+  std::vector<std::unique_ptr<CUstream_st>> streams;  // created ones, oldest first
+  std::set<std::unique_ptr<CUevent_st>, std::less<>> events;
+  std::set<CUgraph_st*> graphs;
+  std::set<CUgraphExec_st*> executables;
+  std::set<std::shared_ptr<Capture>> captures;
+  int next_stream = 1;
+  unsigned long long next_capture = 1;
+
+  cudaError_t sticky = cudaSuccess;
+  std::string sticky_text;
+  std::map<std::string, std::vector<Fault>> faults;
+  Counters counters;
+};
+
+State& state();
+
+// --- faults.cpp ---
+/// Injected faults and what the state of driver and device forbids. `needs_device`: the function fails without one.
+cudaError_t refusal(State& s, const char* function, bool needs_device);
+/// Remembers the error for cudaGetLastError(). Returns it.
+cudaError_t remember(cudaError_t error);
+bool is_sticky(cudaError_t error);
+void make_sticky(State& s, cudaError_t error, const std::string& text);
+DeviceConfig config_from_environment();
+
+/// The frame of every function of the API: takes the lock, counts the call, refuses it when it must, runs
+/// body(State&) and remembers its error.
+template <class Body>
+cudaError_t api(const char* function, Body&& body, bool needs_device = true) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  cudaError_t error = refusal(s, function, needs_device);
+  if (error == cudaSuccess) error = body(s);
+  return remember(error);
+}
+
+/// For functions that wait: what ran meanwhile may have failed.
+inline cudaError_t after_wait(State& s) { return s.sticky; }
+
+// --- queue.cpp ---
+/// The stream of a handle (0, cudaStreamLegacy: the legacy default stream of the current device), or nullptr.
+CUstream_st* find_stream(State& s, cudaStream_t handle);
+/// Queues or captures. The stream must be valid.
+cudaError_t submit(State& s, CUstream_st* stream, Operation operation);
+cudaError_t submit(State& s, CUstream_st* stream, Work work);
+/// Runs operations, by the order, until the one is done.
+void wait_for(State& s, const Token& token);
+void wait_for_stream(State& s, CUstream_st* stream);
+/// Everything on one device, or on all (-1).
+void wait_for_device(State& s, int device);
+/// Runs at most one operation that `stream` needs. False: nothing could run.
+bool step_towards(State& s, CUstream_st* stream);
+/// All streams of a device (-1: all), the legacy one first.
+std::vector<CUstream_st*> streams_of(State& s, int device);
+void forget_finished_streams(State& s);
+/// True in a host thread that runs queued work: it may not call CUDA.
+bool in_queued_work();
+
+// --- device.cpp ---
+/// Of the calling thread; checks nothing.
+void set_current_device(int device);
+
+// --- capture.cpp ---
+cudaError_t capture_node(State& s, CUstream_st* stream, Work work);
+/// For a function that waits for the stream, or asks for its state: an error, and the capture is invalid, when
+/// captured.
+cudaError_t forbid_capture_of(State& s, CUstream_st* stream);
+/// For a function that CUDA calls unsafe during a capture (allocations, waits): by the modes of the captures.
+cudaError_t forbid_unsafe_during_capture(State& s);
+/// For a function that waits for a whole device.
+cudaError_t forbid_any_capture(State& s);
+/// An operation on the legacy stream while a blocking stream is captured.
+cudaError_t forbid_implicit_capture(State& s, CUstream_st* legacy);
+
+// --- memory.cpp ---
+void forget_memory(State& s);
+/// Device memory is open to the host as long as one lives.
+class OpenMemory {
+ public:
+  explicit OpenMemory(State& s);
+  ~OpenMemory();
+  OpenMemory(const OpenMemory&) = delete;
+
+ private:
+  State& state_;
+};
+
+}  // namespace tern::standin
