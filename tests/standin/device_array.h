@@ -26,8 +26,8 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
-/// Workspace for one call at a time. One allocation serves a whole test program: filling tens of MiB at every call would
-/// take most of its time.
+/// Workspace for one call at a time. One allocation serves a whole test program: filling tens of MiB at every call
+/// would take most of its time.
 inline void* workspace_of(int64_t bytes) {
   constexpr int64_t kBytes = int64_t{34} << 20;
   static const DeviceMemory& memory = *new DeviceMemory(kBytes);
@@ -35,14 +35,15 @@ inline void* workspace_of(int64_t bytes) {
   return memory.get();
 }
 
-/// A copy of an Array's memory on the device, at an address with the same alignment. What the array holds when the copy
+/// A copy of an Array's memory on the device, aligned alike up to 16 bytes. What the array holds when the copy
 /// is made goes there; download() brings it back.
 class OnDevice {
  public:
-  explicit OnDevice(Array& array) : array_(array), memory_(static_cast<int64_t>(array.bytes().size()) + 256) {
-    const auto host = reinterpret_cast<uintptr_t>(array.bytes().data());
-    const auto device = reinterpret_cast<uintptr_t>(memory_.get());
-    start_ = static_cast<char*>(memory_.get()) + (host % 256 + 256 - device % 256) % 256;
+  explicit OnDevice(Array& array) : array_(array), memory_(static_cast<int64_t>(array.bytes().size()) + 512) {
+    // Where the first element is that of a whole tensor, it lies where an allocation would begin.
+    const int64_t first = static_cast<const char*>(array.cview().data) - array.bytes().data();
+    const auto shift = reinterpret_cast<uintptr_t>(array.cview().data) % 16;
+    start_ = static_cast<char*>(memory_.get()) + 256 - first % 256 + shift;
     upload();
   }
   void upload() { cuda_call(cudaMemcpy(start_, array_.bytes().data(), array_.bytes().size(), cudaMemcpyHostToDevice)); }
