@@ -17,7 +17,7 @@ struct Gradients {
   using T = Element;
   using F = ComputeType<T>;
   static constexpr int kWidth = vector_width<T>;
-  static constexpr int kAhead = 2;
+  static constexpr int kAhead = sizeof(T) == 8 ? 1 : 2;
   struct Raw {
     Vector<T, kWidth> dy, pre;
   };

@@ -155,7 +155,7 @@ struct DestroyEvent {
 using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
 Event make_event() {
   cudaEvent_t made = nullptr;
-  TERN_CUDA_CHECK(cudaEventCreate(&made));
+  TERN_CUDA_CHECK(cudaEventCreateWithFlags(&made, cudaEventDefault));
   return Event(made);
 }
 
@@ -163,10 +163,10 @@ struct FreeMemory {
   void operator()(void* memory) const { cudaFree(memory); }
 };
 
-/// Runs each candidate and returns the fastest; the first when none runs.
-cublasLtMatmulAlgo_t fastest(const Plan& plan, cublasLtHandle_t handle, Stream stream, const Matmul& p,
-                             MatmulOperands operands, const std::vector<cublasLtMatmulAlgo_t>& candidates,
-                             void* workspace) {
+/// Runs each candidate and returns the fastest; none when there is no memory for it.
+std::optional<cublasLtMatmulAlgo_t> fastest(const Plan& plan, cublasLtHandle_t handle, Stream stream, const Matmul& p,
+                                            MatmulOperands operands,
+                                            const std::vector<cublasLtMatmulAlgo_t>& candidates, void* workspace) {
   constexpr int kWarmUp = 2, kRuns = 10;
   std::unique_ptr<void, FreeMemory> scratch;
   if (operands.beta != 0) {  // D's content is still needed
@@ -174,7 +174,7 @@ cublasLtMatmulAlgo_t fastest(const Plan& plan, cublasLtHandle_t handle, Stream s
     const int64_t elements = (p.batch - 1) * p.batch_d + (p.n - 1) * p.ldd + p.m;
     if (cudaMalloc(&memory, static_cast<size_t>(elements * size_of(p.output))) != cudaSuccess) {
       cudaGetLastError();
-      return candidates.front();
+      return std::nullopt;
     }
     scratch.reset(memory);
     operands.d = memory;
@@ -255,9 +255,11 @@ class Device {
     if (candidates.empty()) return plan;
     plan.algorithm = candidates.front();
     if (autotune_on && !is_capturing(stream)) {
-      plan.algorithm = fastest(plan, handle_, stream, p, operands, candidates, workspace);
-      const std::lock_guard lock(choices().mutex);
-      choices().algorithms[{kind_, key}] = *plan.algorithm;
+      if (const auto chosen = fastest(plan, handle_, stream, p, operands, candidates, workspace)) {
+        plan.algorithm = chosen;
+        const std::lock_guard lock(choices().mutex);
+        choices().algorithms[{kind_, key}] = *chosen;
+      }
     }
     return plan;
   }
@@ -335,8 +337,9 @@ std::string Matmul::describe() const {
 }
 
 int64_t alignment_of(const void* pointer) {
-  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(pointer)) | kMatmulAlignment;
-  return address & -address;
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(pointer));
+  if (address % kMatmulAlignment == 0) return kMatmulAlignment;
+  return std::min<int64_t>(address & -address, 16);
 }
 
 bool try_matmul(Stream stream, const Matmul& matmul, const MatmulOperands& operands, void* workspace) {

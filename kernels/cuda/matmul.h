@@ -37,7 +37,8 @@ struct MatmulOperands {
   const void* bias = nullptr;
 };
 
-/// Largest power of two up to kMatmulAlignment that divides the address.
+/// kMatmulAlignment for the start of an allocation, else the largest power of two up to 16 that divides the address:
+/// few cases, because the alignment is part of what decides the algorithm.
 int64_t alignment_of(const void* pointer);
 
 /// Queues the product. False, and nothing is queued, when cuBLASLt has no algorithm for it. workspace:

@@ -62,6 +62,18 @@ cudaError_t capture_node(State&, CUstream_st* stream, Work work) {
   return cudaSuccess;
 }
 
+void leave_capture(State& s, CUstream_st* stream) {
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (!capture) return;
+  capture->invalidated = true;
+  if (capture->origin == stream) {
+    end(s, capture);
+  } else {
+    capture->streams.erase(stream);
+    stream->capture.reset();
+  }
+}
+
 cudaError_t forbid_capture_of(State& s, CUstream_st* stream) {
   if (stream->legacy) return forbid_implicit_capture(s, stream);
   if (!stream->capture) return cudaSuccess;

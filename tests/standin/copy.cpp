@@ -124,8 +124,10 @@ extern "C" {
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   return api("cudaMemcpy", [&](State& s) {
+    CUstream_st* const legacy = find_stream(s, nullptr);
+    if (const cudaError_t error = forbid_implicit_capture(s, legacy)) return error;
     if (const cudaError_t error = forbid_unsafe_during_capture(s)) return error;
-    return start_copy(s, find_stream(s, nullptr), to, from, bytes, kind, true);
+    return start_copy(s, legacy, to, from, bytes, kind, true);
   });
 }
 

@@ -191,6 +191,30 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   });
 }
 
+cudaError_t cudaSetDeviceFlags(unsigned) {
+  return api("cudaSetDeviceFlags", [](State&) { return cudaSuccess; });
+}
+
+cudaError_t cudaProfilerStart() {
+  return api("cudaProfilerStart", [](State&) { return cudaSuccess; });
+}
+cudaError_t cudaProfilerStop() {
+  return api("cudaProfilerStop", [](State&) { return cudaSuccess; });
+}
+
+// There is no driver behind this library: no function of it is found.
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  return api(
+      "cudaGetDriverEntryPointByVersion",
+      [&](State&) {
+        *function = nullptr;
+        if (result) *result = cudaDriverEntryPointSymbolNotFound;
+        return cudaSuccess;
+      },
+      false);
+}
+
 cudaError_t cudaDriverGetVersion(int* version) {
   return api(
       "cudaDriverGetVersion",
@@ -218,6 +242,19 @@ cudaError_t cudaDeviceSynchronize() {
     wait_for_device(s, the_device);
     return after_wait(s);
   });
+}
+
+// Also after a sticky error, which goes.
+cudaError_t cudaDeviceReset() {
+  return api(
+      "cudaDeviceReset",
+      [](State& s) {
+        wait_for_device(s, -1);
+        clear_devices(s);
+        cudaGetLastError();
+        return cudaSuccess;
+      },
+      false);
 }
 
 }  // extern "C"

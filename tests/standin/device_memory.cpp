@@ -140,6 +140,7 @@ Allocation* allocate(State& s, size_t bytes, CUmemPoolHandle_st* pool) {
   m.used[device] += taken;
   Allocation& a = m.live[end - taken];
   a = {end - taken, bytes, device, ++m.allocations, pool, false};
+  if (pool) pool->used_high = std::max(pool->used_high, pool->used += bytes);
   std::memset(a.start, kFill, taken);
   simt::sanitizer::poison(first_page(a), a.start - first_page(a));
   simt::sanitizer::poison(a.start + bytes, taken - bytes);
@@ -158,8 +159,15 @@ void release(State& s, Allocation* allocation) {
   }
   close(a);
   m.used[a.device] -= round_up(std::max<size_t>(a.bytes, 1), kAlignment);
+  if (a.pool) a.pool->used -= a.bytes;
   m.freed[a.start] = a;
   m.live.erase(a.start);
+}
+
+void forget_pool(CUmemPoolHandle_st* pool) {
+  for (auto& [start, a] : memory().live) {
+    if (a.pool == pool) a.pool = nullptr;
+  }
 }
 
 Allocation* find_allocation(const void* pointer) { return find_range(memory().live, pointer); }

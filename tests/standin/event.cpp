@@ -8,12 +8,7 @@ using namespace tern::standin;
 
 namespace {
 
-CUevent_st* find_event(State& s, cudaEvent_t handle) {
-  for (const auto& event : s.events) {
-    if (event.get() == handle) return handle;
-  }
-  return nullptr;
-}
+CUevent_st* find_event(State& s, cudaEvent_t handle) { return s.events.contains(handle) ? handle : nullptr; }
 
 template <class Body>
 cudaError_t on_event(const char* function, cudaEvent_t handle, Body&& body) {
@@ -88,7 +83,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
     event->flags = flags;
     event->device = current_device();
     *handle = event.get();
-    s.events.insert(std::move(event));
+    s.events.emplace(*handle, std::move(event));
     return cudaSuccess;
   });
 }
@@ -98,7 +93,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* handle) { return cudaEventCreateWithFla
 // Waits for it that are queued stay valid.
 cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   return on_event("cudaEventDestroy", handle, [](State& s, CUevent_st* event) {
-    std::erase_if(s.events, [&](const auto& other) { return other.get() == event; });
+    s.events.erase(event);
     return cudaSuccess;
   });
 }

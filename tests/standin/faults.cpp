@@ -85,27 +85,7 @@ void start(State& s, const DeviceConfig& config) {
   s.order = order_from_environment();
   s.random.seed(s.order.seed);
   s.protection = protection_from_environment();
-  for (int device = 0; device < config.devices; ++device) {
-    s.legacy.push_back(std::make_unique<CUstream_st>());
-    s.legacy.back()->device = device;
-    s.legacy.back()->legacy = true;
-  }
-}
-
-void clear(State& s) {
-  s.legacy.clear();
-  s.streams.clear();
-  s.events.clear();
-  for (CUgraph_st* graph : s.graphs) delete graph;
-  for (CUgraphExec_st* executable : s.executables) delete executable;
-  s.graphs.clear();
-  s.executables.clear();
-  s.captures.clear();
-  s.sticky = cudaSuccess;
-  s.sticky_text.clear();
-  s.faults.clear();
-  s.counters = {};
-  forget_memory(s);
+  clear_devices(s);
 }
 
 }  // namespace
@@ -133,6 +113,27 @@ DeviceConfig config_from_environment() {
   return config;
 }
 
+void clear_devices(State& s) {
+  s.legacy.clear();
+  s.streams.clear();
+  s.events.clear();
+  for (CUgraph_st* graph : s.graphs) delete graph;
+  for (CUgraphExec_st* executable : s.executables) delete executable;
+  s.graphs.clear();
+  s.executables.clear();
+  s.captures.clear();
+  s.device_pools.clear();
+  s.pools.clear();
+  s.sticky = cudaSuccess;
+  s.sticky_text.clear();
+  forget_memory(s);
+  for (int device = 0; device < s.config.devices; ++device) {
+    s.legacy.push_back(std::make_unique<CUstream_st>());
+    s.legacy.back()->device = device;
+    s.legacy.back()->legacy = true;
+  }
+}
+
 State& state() {
   static State* const s = [] {  // never destroyed: other libraries' destructors may still call
     auto* fresh = new State;
@@ -148,8 +149,9 @@ void reset() { configure(config_from_environment()); }
 void configure(const DeviceConfig& config) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  clear(s);
   last_error = cudaSuccess;
+  s.faults.clear();
+  s.counters = {};
   set_current_device(0);
   start(s, config);
   faults_from_environment(s);

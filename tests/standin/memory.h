@@ -34,6 +34,8 @@ const HostRange* find_host_range(const void* pointer);
 Allocation* allocate(State& s, size_t bytes, CUmemPoolHandle_st* pool);
 /// A write just past the end shows here, as a sticky error.
 void release(State& s, Allocation* allocation);
+/// Its allocations have no pool from now on.
+void forget_pool(CUmemPoolHandle_st* pool);
 std::map<char*, HostRange>& host_ranges();
 size_t used_on(int device);
 

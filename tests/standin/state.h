@@ -102,6 +102,14 @@ struct CUgraphExec_st {
   unsigned long long flags = 0;
 };
 
+struct CUmemPoolHandle_st {
+  int device = 0;
+  bool is_default = false;
+  uint64_t release_threshold = 0;
+  uint64_t used = 0, used_high = 0;
+  int reuse[3] = {1, 1, 1};  // follow event dependencies, opportunistic, internal dependencies
+};
+
 namespace tern::standin {
 
 struct Capture {
@@ -130,7 +138,9 @@ struct State {
   std::mt19937_64 random;
   std::vector<std::unique_ptr<CUstream_st>> legacy;   // one for each device
   std::vector<std::unique_ptr<CUstream_st>> streams;  // created ones, oldest first
-  std::set<std::unique_ptr<CUevent_st>, std::less<>> events;
+  std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
+  std::map<CUmemPoolHandle_st*, std::unique_ptr<CUmemPoolHandle_st>> pools;
+  std::vector<CUmemPoolHandle_st*> device_pools;  // in use by cudaMallocAsync(), one for each device; may be empty
   std::set<CUgraph_st*> graphs;
   std::set<CUgraphExec_st*> executables;
   std::set<std::shared_ptr<Capture>> captures;
@@ -153,6 +163,8 @@ cudaError_t remember(cudaError_t error);
 bool is_sticky(cudaError_t error);
 void make_sticky(State& s, cudaError_t error, const std::string& text);
 DeviceConfig config_from_environment();
+/// Queues, memory, handles and sticky errors go.
+void clear_devices(State& s);
 
 /// The frame of every function of the API: takes the lock, counts the call, refuses it when it must, runs
 /// body(State&) and remembers its error.
@@ -203,7 +215,10 @@ cudaError_t forbid_any_capture(State& s);
 /// An operation on the legacy stream while a blocking stream is captured.
 cudaError_t forbid_implicit_capture(State& s, CUstream_st* legacy);
 
-// --- memory.cpp ---
+/// A stream that goes leaves its capture, or ends it when it is the origin.
+void leave_capture(State& s, CUstream_st* stream);
+
+// --- device_memory.cpp ---
 void forget_memory(State& s);
 /// Device memory is open to the host as long as one lives.
 class OpenMemory {

@@ -47,9 +47,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return on_stream("cudaStreamDestroy", handle, [](State& s, CUstream_st* stream) {
     if (stream->legacy) return cudaErrorInvalidResourceHandle;
-    forbid_capture_of(s, stream);
-    if (stream->capture) stream->capture->streams.erase(stream);
-    stream->capture.reset();
+    leave_capture(s, stream);
     stream->destroyed = true;
     forget_finished_streams(s);
     return cudaSuccess;

@@ -102,8 +102,8 @@ Parameter convert_argument(Argument&& argument) {
 }  // namespace detail
 
 /// Queues kernel<<<grid, block, dynamic_shared_bytes, stream>>>(arguments...). In the emulator the kernel has run on
-/// return, unless a launcher queues it. Throws Error that names the launch, its configuration and the reason. An empty grid is an error: a caller
-/// with nothing to do returns before.
+/// return, unless a launcher queues it. Throws Error that names the launch, its configuration and the reason. An empty
+/// grid is an error: a caller with nothing to do returns before.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic_shared_bytes,
             detail::LaunchStream stream, Arguments&&... arguments) {
