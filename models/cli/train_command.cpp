@@ -25,7 +25,7 @@ struct TrainArguments {
   int64_t epochs = 0, max_steps = 0, max_length = 0, batch_size = 0, batch_tokens = 0;
   double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN;
   int workers = 2;
-  bool no_shuffle = false, group_by_length = false;
+  bool no_shuffle = false, group_by_length = false, kahan = false;
   CommonOptions common;
 };
 
@@ -70,9 +70,13 @@ void add_options(CLI::App& c, TrainArguments& a) {
                "of text on")
       ->check(number_in(0, 1));
   c.add_option("--dtype", a.dtype,
-               "fp32, bf16 or fp16 (mixed precision; fp16 with a loss scaler), or auto: bf16 where the CPU multiplies "
-               "it, otherwise fp32")
+               "fp32; bf16 or fp16: mixed precision, fp32 weights and 16-bit matrix products; bf16-true or fp16-true: "
+               "16-bit weights, gradients and activations with fp32 master copies in the optimizer; fp16 of both kinds "
+               "with a loss scaler; auto: bf16 where the CPU multiplies it, otherwise fp32")
       ->capture_default_str();
+  c.add_flag(
+      "--kahan", a.kahan,
+      "with --dtype bf16-true: no master copies; Kahan's summation keeps 16 bits a weight of what rounding took");
   c.add_option("--recompute", a.recompute,
                "none, block or every-N: keep only the inputs of each block (of every N blocks) and compute the rest "
                "again in backward; less memory, more time, the same bits")
@@ -134,28 +138,41 @@ void check_arguments(const TrainArguments& a) {
   one_of("--optimizer", a.optimizer, {"adamw", "adam", "sgd"});
   one_of("--schedule", a.schedule, {"linear", "cosine", "constant"});
   parse_recompute(a.recompute);
-  one_of("--dtype", a.dtype, {"auto", "fp32", "bf16", "fp16"});
+  one_of("--dtype", a.dtype, {"auto", "fp32", "bf16", "fp16", "bf16-true", "fp16-true"});
+  check(!a.kahan || a.dtype == "bf16-true",
+        "--kahan goes with --dtype bf16-true: it takes the place of fp32 master copies of bf16 weights");
 }
 
-DType parse_dtype(const std::string& text, Device device) {
-  if (text == "auto") return autocast_dtype(device);
-  return text == "bf16" ? bfloat16 : text == "fp16" ? float16 : float32;
-}
+/// How a run computes.
+struct Precision {
+  const char* name = "fp32";
+  DType autocast = DType::kFloat32;  // of matrix products; float32: none
+  DType weights = DType::kFloat32;
+  /// What matrix products are computed in.
+  DType products() const { return autocast != float32 ? autocast : weights; }
+};
 
-const char* short_name(DType dtype) { return dtype == bfloat16 ? "bf16" : dtype == float16 ? "fp16" : "fp32"; }
+Precision parse_dtype(const std::string& text, Device device) {
+  if (text == "bf16" || (text == "auto" && autocast_dtype(device) == bfloat16))
+    return {.name = "bf16", .autocast = bfloat16};
+  if (text == "fp16") return {.name = "fp16", .autocast = float16};
+  if (text == "bf16-true") return {.name = "bf16-true", .weights = bfloat16};
+  if (text == "fp16-true") return {.name = "fp16-true", .weights = float16};
+  return {};
+}
 
 /// Writes every step and epoch into the run folder, and the model whenever it is the best so far.
 class RunObserver final : public models::TrainObserver {
  public:
-  RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier, DType dtype)
-      : folder_(folder), progress_(progress), classifier_(classifier), low_(dtype) {}
+  RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier, bool scales_loss)
+      : folder_(folder), progress_(progress), classifier_(classifier), scales_loss_(scales_loss) {}
 
   int64_t steps() const { return steps_; }
   void on_step(const models::StepMetrics& m) override {
     steps_ = m.step;
     Json line = {{"step", m.step},           {"loss", m.loss},    {"lr", m.lr},
                  {"grad_norm", m.grad_norm}, {"tokens", m.items}, {"seconds", m.seconds}};
-    if (low_ == float16) {
+    if (scales_loss_) {
       line["loss_scale"] = m.loss_scale;
       line["skipped"] = m.skipped;
     }
@@ -174,7 +191,7 @@ class RunObserver final : public models::TrainObserver {
   RunFolder& folder_;
   Progress& progress_;
   const models::TextClassifier& classifier_;
-  const DType low_;
+  const bool scales_loss_;
   int64_t steps_ = 0;
 };
 
@@ -186,7 +203,7 @@ class TextRun {
 
   int run() {
     device_ = apply_common(a_.common);
-    dtype_ = parse_dtype(a_.dtype, device_);
+    precision_ = parse_dtype(a_.dtype, device_);
     const auto log = [this](const std::string& line) { progress_.log(line); };
     end_in_order_on_signals();
     // First, so that a folder that cannot be used is known before any work.
@@ -218,12 +235,17 @@ class TextRun {
       config.labels = texts_.label_names;
       config.max_positions = std::max<int64_t>(config.max_positions, a_.max_length);
       set_dropout(config);
-      auto model = std::make_unique<models::DistilBert>(nn::Scope({.device = device_, .generator = generator}), config);
+      auto model = std::make_unique<models::DistilBert>(
+          nn::Scope({.device = device_, .dtype = precision_.weights, .generator = generator}), config);
       classifier_.emplace(std::move(model), std::move(tokenizer));
       return;
     }
-    models::FromPretrainedOptions options{
-        .device = device_, .generator = generator, .labels = texts_.label_names, .allow_new_head = true, .log = log};
+    models::FromPretrainedOptions options{.device = device_,
+                                          .dtype = precision_.weights,
+                                          .generator = generator,
+                                          .labels = texts_.label_names,
+                                          .allow_new_head = true,
+                                          .log = log};
     if (!std::isnan(a_.dropout)) options.dropout = a_.dropout;
     classifier_.emplace(models::TextClassifier::load(a_.init, options));
     take_label_order();
@@ -290,7 +312,8 @@ class TextRun {
                     {"dropout", classifier_->model().config().dropout},
                     {"attention_dropout", classifier_->model().config().attention_dropout},
                     {"classifier_dropout", classifier_->model().config().classifier_dropout},
-                    {"dtype", short_name(dtype_)},
+                    {"dtype", precision_.name},
+                    {"kahan", a_.kahan},
                     {"recompute", a_.recompute},
                     {"max_length", max_length()},
                     {"batch_size", a_.batch_size},
@@ -320,7 +343,8 @@ class TextRun {
     options.schedule = a_.schedule;
     options.warmup = a_.warmup;
     options.clip = a_.clip;
-    options.dtype = dtype_;
+    options.dtype = precision_.autocast;
+    options.kahan = a_.kahan;
     options.device = device_;
     options.max_steps = a_.max_steps;
     options.should_stop = [] { return pending_signal() != 0; };
@@ -337,7 +361,8 @@ class TextRun {
         << (a_.batch_size > 0 ? std::to_string(a_.batch_size) + " sequences"
                               : std::to_string(a_.batch_tokens) + " tokens")
         << " (" << std::fixed << std::setprecision(1) << 100 * task.plan().fill() << " % filled), " << a_.epochs
-        << " epochs; " << short_name(dtype_) << " on " << device_ << ", " << kernels::num_threads() << " threads";
+        << " epochs; " << precision_.name << (a_.kahan ? " with Kahan's summation" : "") << " on " << device_ << ", "
+        << kernels::num_threads() << " threads";
     progress_.log(out.str());
   }
 
@@ -349,7 +374,7 @@ class TextRun {
                                                .group_by_length = a_.group_by_length,
                                                .workers = a_.workers,
                                                .seed = a_.common.seed,
-                                               .dtype = dtype_,
+                                               .dtype = precision_.autocast,
                                                .should_stop = [] { return pending_signal() != 0; }};
     models::TextTask task(classifier_->model(), tokens_, texts_.labels, split_.train, split_.validation,
                           classifier_->tokenizer().pad_id(), task_options);
@@ -360,7 +385,7 @@ class TextRun {
       progress_.log("recompute " + a_.recompute + ": " + models::measure_recompute(task, train_options(), set).text() +
                     ", measured on the first batch");
     }
-    RunObserver observer(folder, progress_, *classifier_, dtype_);
+    RunObserver observer(folder, progress_, *classifier_, precision_.products() == float16);
     allocator(device_).reset_peak();
     models::TrainResult result;
     try {
@@ -438,7 +463,8 @@ class TextRun {
     if (tokens == 0 || result.step_seconds <= 0) return nullptr;
     const double per_token = 3 * classifier_->model().forward_flops(lengths) / static_cast<double>(tokens);
     Generator generator(1);
-    const Tensor a = randn({1024, 1024}, generator).to(dtype_), b = randn({1024, 1024}, generator).to(dtype_);
+    const Tensor a = randn({1024, 1024}, generator).to(precision_.products()),
+                 b = randn({1024, 1024}, generator).to(precision_.products());
     NoGrad off;
     double best = INFINITY;
     for (int i = 0; i < 5; ++i) {
@@ -455,7 +481,7 @@ class TextRun {
   std::vector<std::string> command_;
   Progress progress_;
   Device device_;
-  DType dtype_ = DType::kFloat32;
+  Precision precision_;
   data::TextDataset texts_;
   data::Split split_;
   std::optional<models::TextClassifier> classifier_;

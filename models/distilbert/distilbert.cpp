@@ -159,8 +159,8 @@ std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, 
   if (options.dropout) config.dropout = config.attention_dropout = config.classifier_dropout = *options.dropout;
 
   const SafetensorsFile file = load_safetensors(weights_path);
-  auto model =
-      std::make_unique<DistilBert>(nn::Scope({.device = options.device, .generator = options.generator}), config);
+  auto model = std::make_unique<DistilBert>(
+      nn::Scope({.device = options.device, .dtype = options.dtype, .generator = options.generator}), config);
   FromPublicOptions rules;
   rules.ignored_prefixes = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "qa_outputs."};
   if (options.allow_new_head) rules.optional_prefixes = {"pre_classifier.", "classifier."};
@@ -181,7 +181,7 @@ void DistilBert::save_pretrained(const std::string& dir) const {
   // The weights first: a folder with a config.json is complete.
   save_safetensors(to_public(distilbert_key_map(), state_dict()), (fs::path(dir) / "model.safetensors").string(),
                    {{"format", "pt"}});
-  write_atomically((fs::path(dir) / "config.json").string(), config_.to_json());
+  write_atomically((fs::path(dir) / "config.json").string(), config_.to_json(dtype()));
 }
 
 }  // namespace tern::models

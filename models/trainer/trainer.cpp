@@ -13,6 +13,14 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+/// 16-bit gradients underflow without a scaled loss; bfloat16 has fp32's range.
+bool needs_loss_scale(const nn::Module& module, const TrainOptions& options) {
+  if (options.dtype == float16) return true;
+  for (const NamedTensor& parameter : module.parameters())
+    if (parameter.tensor.dtype() == float16) return true;
+  return false;
+}
+
 /// A copy of all weights, to come back to.
 class Snapshot {
  public:
@@ -40,7 +48,7 @@ class Loop {
         observer_(observer),
         total_steps_(count_steps()),
         optimizer_(make_optimizer(task.module(), options)),
-        scaler_({.enabled = options.dtype == float16}),
+        scaler_({.enabled = needs_loss_scale(task.module(), options)}),
         schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps_, .warmup = options.warmup})) {}
 
   TrainResult run() {
@@ -180,11 +188,16 @@ class Loop {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const nn::Module& module, const TrainOptions& options) {
   const auto groups = optim::no_decay_groups(module.parameters(), options.weight_decay);
+  const bool copies = !options.kahan;
   if (options.optimizer == "adamw")
-    return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = options.lr});
-  if (options.optimizer == "adam") return std::make_unique<optim::Adam>(groups, optim::AdamOptions{.lr = options.lr});
+    return std::make_unique<optim::AdamW>(
+        groups, optim::AdamWOptions{.lr = options.lr, .master_weights = copies, .kahan = options.kahan});
+  if (options.optimizer == "adam")
+    return std::make_unique<optim::Adam>(
+        groups, optim::AdamOptions{.lr = options.lr, .master_weights = copies, .kahan = options.kahan});
   if (options.optimizer == "sgd")
-    return std::make_unique<optim::SGD>(groups, optim::SGDOptions{.lr = options.lr, .momentum = 0.9});
+    return std::make_unique<optim::SGD>(
+        groups, optim::SGDOptions{.lr = options.lr, .momentum = 0.9, .master_weights = copies, .kahan = options.kahan});
   fail("optimizer: expected adamw, adam or sgd, got '", options.optimizer, "'");
 }
 

@@ -90,6 +90,48 @@ TEST_F(TrainTest, HalfPrecisionWithALossScale) {
   EXPECT_EQ(Json::parse(read_text(file("half/run.json")))["options"]["dtype"], "fp16");
 }
 
+/// 16-bit weights: they are stored as such, the folder says so, and eval and predict take it.
+TEST_F(TrainTest, SixteenBitWeights) {
+  write("data.csv", easy_csv(120));
+  for (const std::string mode : {"bf16-true", "bf16-true --kahan", "fp16-true"}) {
+    SCOPED_TRACE(mode);
+    const std::string out = "run of " + mode, dtype = mode.substr(0, 9);
+    const bool kahan = mode.size() > 9, half = dtype == "fp16-true";
+    std::vector<std::string> arguments = {
+        "train",    "distilbert", "--data",       "data.csv", "--out",     out, "--dtype",   dtype, "--lr",   "1e-3",
+        "--epochs", "12",         "--batch-size", "8",        "--dropout", "0", "--threads", "1",   "--quiet"};
+    if (kahan) arguments.push_back("--kahan");
+    const Result result = tern(arguments);
+    ASSERT_EQ(result.status, 0) << result.err;
+    const std::vector<Json> lines = steps(out);
+    EXPECT_LT(lines.back()["loss"], 0.7 * lines.front()["loss"].get<double>());
+    for (const Json& line : lines) {
+      EXPECT_EQ(line.contains("loss_scale"), half);
+      EXPECT_TRUE(!half || line["loss_scale"] > 1);
+    }
+    const Json options = Json::parse(read_text(file(out + "/run.json")))["options"];
+    EXPECT_EQ(options["dtype"], dtype);
+    EXPECT_EQ(options["kahan"], kahan);
+    const DType stored = half ? float16 : bfloat16;
+    EXPECT_EQ(Json::parse(read_text(file(out + "/config.json")))["torch_dtype"], name_of(stored));
+    for (const NamedTensor& entry : load_safetensors(file(out + "/model.safetensors")).tensors)
+      EXPECT_EQ(entry.tensor.dtype(), stored) << entry.name;
+    const Result evaluated = tern({"eval", out, "--json"});
+    ASSERT_EQ(evaluated.status, 0) << evaluated.err;
+    const Json last = json_lines(read_text(file(out + "/metrics.jsonl"))).back();
+    // The same weights, computed in fp32.
+    EXPECT_NEAR(Json::parse(evaluated.out)["loss"], last["test_loss"], 0.02);
+    EXPECT_EQ(tern({"eval", out, "--dtype", "fp16"}).status, 0);
+    write("lines.txt", "a good film\n");
+    EXPECT_EQ(tern({"predict", out, "lines.txt"}).status, 0);
+    // Training goes on from such a folder in any mode.
+    const Result more = tern({"train", "distilbert", "--init", out, "--data", "data.csv", "--out", "more of " + mode,
+                              "--max-steps", "2", "--dtype", half ? "fp32" : "fp16-true", "--quiet"});
+    EXPECT_EQ(more.status, 0) << more.err;
+  }
+  EXPECT_FALSE(weights("run of bf16-true") == weights("run of bf16-true --kahan"));
+}
+
 TEST_F(TrainTest, RecomputationChangesNoBit) {
   const auto with = [&](const std::string& recompute) {
     return train(recompute, {"--max-steps", "20", "--dropout", "0.3", "--recompute", recompute});
@@ -168,7 +210,7 @@ TEST_F(TrainTest, RunFolderKeepsItsContract) {
     EXPECT_TRUE(options.contains(name)) << name;
     ++compared;
   }
-  EXPECT_EQ(compared, 28);
+  EXPECT_EQ(compared, 29);
   EXPECT_EQ(options["lr"], 2e-3);
   EXPECT_EQ(options["epochs"], 3);
 
