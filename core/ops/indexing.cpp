@@ -4,11 +4,17 @@
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/workspace.h"
+#include "tern/core/profiler.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/embedding.h"
 
 namespace tern {
 namespace {
+
+/// A look-up reads the elements that it writes, and where they lie: not all of its first input.
+void count_bytes(const Tensor& y, const Tensor& index) {
+  if (profiling()) profile_bytes(static_cast<double>(2 * y.nbytes() + index.nbytes()));
+}
 
 /// Rows of weight; ids one-dimensional.
 struct Embedding final : Function<Embedding> {
@@ -30,6 +36,7 @@ struct Embedding final : Function<Embedding> {
     const std::vector<int64_t> found = bad.to_vector<int64_t>();
     TERN_CHECK(found[0] == 0, "embedding: id ", ids[found[1]].item<int64_t>(), " at position ", found[1],
                " lies outside [0, ", weight.size(0), ") (", found[0], " such ids)");
+    count_bytes(y, ids);
     return y;
   }
 
@@ -55,6 +62,7 @@ struct Gather final : Function<Gather> {
     d_ = d;
     const Tensor y = empty(index.shape(), x.options());
     kernels::gather(current_stream(x.device()), x.view(), d, index.view(), y.view());
+    count_bytes(y, index);
     return y;
   }
   Grads backward(const Tensor& dy) override {
