@@ -65,6 +65,7 @@ void StepProfile::end() {
   if (!profiler_) return;
   const ProfileReport report = profiler_->stop();
   profiler_.reset();
+  if (last_ == 0) return options_.log("the run ended before the first step to profile, step " + std::to_string(first_));
   try {
     write(report);
   } catch (const Error& error) {

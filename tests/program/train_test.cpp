@@ -105,8 +105,8 @@ TEST_F(TrainTest, RecomputationChangesNoBit) {
 TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
   const auto with = [&](const std::string& out, const std::string& max_steps, std::vector<std::string> more) {
     const std::vector<std::string> common = {
-        "train", "distilbert", "--init", kModel,        "--data",  kModel + "/data.csv", "--out",
-        out,     "--lr",       "1e-3",   "--max-steps", max_steps, "--threads",          "2"};
+        "train", "distilbert",  "--init",  kModel,      "--data", kModel + "/data.csv", "--out", out, "--lr",
+        "1e-3",  "--max-steps", max_steps, "--threads", "2",      "--batch-size",       "8"};
     more.insert(more.begin(), common.begin(), common.end());
     const Result result = tern(more);
     EXPECT_EQ(result.status, 0) << result.err;
@@ -127,7 +127,8 @@ TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
   std::map<std::string, int> events;
   const Json trace = Json::parse(read_text(file("on/trace.json")));
   for (const Json& event : trace["traceEvents"]) ++events[event["name"]];
-  for (const char* phase : {"data", "forward", "backward", "optimizer", "adamw"}) EXPECT_EQ(events[phase], 5) << phase;
+  EXPECT_GE(events["data"], 5);  // once more where an epoch ends
+  for (const char* phase : {"forward", "backward", "optimizer", "adamw"}) EXPECT_EQ(events[phase], 5) << phase;
 
   // A run that ends before the profile, and files elsewhere.
   with("short", "2", {"--profile=p", "--quiet"});
