@@ -146,6 +146,27 @@ TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
   EXPECT_TRUE(weights("plain") == weights("on"));
 }
 
+TEST_F(TrainTest, AProfileThatCannotBeWritten) {
+  const auto with = [&](const std::string& profile) {
+    return tern({"train", "distilbert", "--init", kModel, "--data", kModel + "/data.csv", "--out", "run", "--max-steps",
+                 "3", "--profile=" + profile, "--quiet"});
+  };
+  // Known before any work.
+  expect_error(with("no/such/folder/p"), 1, {"no/such/folder/p.profile.txt", "cannot be written: no folder"});
+  write("p.trace.json", "mine");
+  expect_error(with("p"), 1, {"p.trace.json: exists", "nothing is overwritten"});
+  EXPECT_EQ(read_text(file("p.trace.json")), "mine");
+  EXPECT_FALSE(fs::exists(file("run")));
+  // Known at the end alone: the file's name is short enough, that of its temporary file is not. The run is kept.
+  const Result late = with(std::string(240, 'p'));
+  EXPECT_EQ(late.status, 1);
+  EXPECT_NE(late.err.find("tern: error: the run is complete, but its profile is not: "), std::string::npos) << late.err;
+  EXPECT_NE(late.err.find("File name too long"), std::string::npos) << late.err;
+  EXPECT_TRUE(late.out.starts_with("test accuracy ")) << late.out;
+  EXPECT_EQ(listing("run"), kRunFiles);
+  EXPECT_EQ(steps("run").size(), 3u);
+}
+
 /// One batch of all rows, packed or padded: the same loss, norm and steps, with dropout.
 TEST_F(TrainTest, PackedEqualsPadded) {
   const std::vector<std::string> common = {"--split", "all", "--epochs", "12", "--lr", "1e-3", "--dropout", "0.3"};
