@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/profiler.h"
 #include "tern/optim/gradient_norm.h"
 
 namespace tern::optim {
@@ -235,14 +236,19 @@ kernels::OptimizerTensor Optimizer::describe(const Slot& slot, const Tensor& gra
 /// One kernel call for all parameters that share a counter: a single one unless some had no gradient at times.
 void Optimizer::run_updates(const std::vector<Tensor>& gradients, const std::vector<int32_t>& active,
                             kernels::OptimizerStep step) {
+  const ProfileRange range(settings_.name, RangeKind::kOp);
   struct Batch {
     Tensor counter;
     std::vector<kernels::OptimizerTensor> tensors;
   };
   std::vector<Batch> batches;
   std::map<const TensorImpl*, size_t> batch_of;
+  int64_t bytes = 0;  // gradients are read, weights and state read and written
   for (size_t k = 0; k < active.size(); ++k) {
     const Slot& slot = slots_[static_cast<size_t>(active[k])];
+    bytes += gradients[k].nbytes() + 2 * slot.weight.nbytes();
+    for (const Tensor& state : slot.states) bytes += 2 * state.nbytes();
+    if (slot.master.defined()) bytes += 2 * slot.master.nbytes();
     const auto [entry, is_new] = batch_of.try_emplace(slot.step.impl(), batches.size());
     if (is_new) batches.push_back({slot.step, {}});
     batches[entry->second].tensors.push_back(describe(slot, gradients[k]));
@@ -253,6 +259,7 @@ void Optimizer::run_updates(const std::vector<Tensor>& gradients, const std::vec
     step.step = static_cast<int64_t*>(batch.counter.raw_data());
     update(stream, batch.tensors, step);
   }
+  if (range.recording()) profile_bytes(static_cast<double>(bytes));
 }
 
 void Optimizer::append_state(const Slot& slot, StateView& state) const {

@@ -4,6 +4,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/recomputation.h"
 #include "tern/core/check.h"
+#include "tern/core/profiler.h"
 
 namespace tern {
 namespace detail {
@@ -124,6 +125,7 @@ void Recomputation::run_again(const char* op) {
     if (inputs_require_grad_[i]) inputs.back().set_requires_grad(true);
   }
   check_leaves();
+  const ProfileRange range("recomputation");
   values_.clear();
   const GradMode recorded(true);
   const Autocast on_cpu({DeviceType::kCPU, 0}, autocast_[0]), on_cuda({DeviceType::kCUDA, 0}, autocast_[1]);

@@ -6,6 +6,7 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/profiler.h"
 
 namespace tern {
 namespace {
@@ -202,12 +203,14 @@ Shape result_shape(const PointwiseOp& op, PointwiseInputs inputs) {
 }
 
 Tensor apply_in_dtype(const PointwiseOp& op, PointwiseInputs inputs, const Shape& shape) {
+  const ProfileRange range(op.name, RangeKind::kOp);
   AllocationTag tag(op.name);
   const DType dtype = common_type(op, inputs);
   const Tensor y = empty(shape, {op.bool_result ? DType::kBool : dtype, inputs[0]->device()});
   run_kernel(op, {}, inputs, compute_type(op, dtype), y);
 
   const int count = static_cast<int>(inputs.size());
+  if (range.recording()) range.count_tensors(inputs.data(), count, &y, 1);
   if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(op.name, inputs.data(), count, y);
   if (is_floating(y.dtype()) && detail::should_record(inputs.data(), count)) {
     auto node = std::make_shared<PointwiseForward>(op);
@@ -226,10 +229,15 @@ Tensor apply_in_dtype(const PointwiseOp& op, PointwiseInputs inputs, const Shape
 }  // namespace
 
 void pointwise_into(const PointwiseOp& op, PointwiseInputs inputs, const Tensor& y) {
+  const ProfileRange range(op.name, RangeKind::kOp);
   const DType dtype = common_type(op, inputs);
   TERN_CHECK(is_floating(y.dtype()) || !is_floating(dtype), op.name, ": the result is ", dtype,
              " and cannot be written into a tensor of ", y.dtype(), "; use the op that returns a new tensor");
   run_kernel(op, {}, inputs, compute_type(op, dtype), y);
+  if (!range.recording()) return;
+  double bytes = static_cast<double>(y.nbytes());  // y may be an input too, and is then read and written
+  for (const Tensor* x : inputs) bytes += static_cast<double>(x->nbytes());
+  profile_bytes(bytes);
 }
 
 Tensor apply_pointwise(const PointwiseOp& op, PointwiseInputs inputs) {

@@ -5,11 +5,17 @@
 #include "tern/core/index_check.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/workspace.h"
+#include "tern/core/profiler.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/embedding.h"
 
 namespace tern {
 namespace {
+
+/// A look-up reads the elements that it writes, and where they lie: not all of its first input.
+void count_bytes(const Tensor& y, const Tensor& index) {
+  if (profiling()) profile_bytes(static_cast<double>(2 * y.nbytes() + index.nbytes()));
+}
 
 /// Rows of weight; ids one-dimensional.
 struct Embedding final : Function<Embedding> {
@@ -30,6 +36,7 @@ struct Embedding final : Function<Embedding> {
     const int64_t first = check.found().first;
     TERN_CHECK(check.passed(), "embedding: id ", ids[first].item<int64_t>(), " at position ", first,
                " lies outside [0, ", weight.size(0), ") (", check.found().count, " such ids)");
+    count_bytes(y, ids);
     return y;
   }
 
@@ -57,6 +64,7 @@ struct Gather final : Function<Gather> {
     IndexCheck check(kName, x.device());
     kernels::gather(current_stream(x.device()), x.view(), d, index.view(), y.view(), check.data());
     TERN_CHECK(check.passed(), "gather: ", check.found().count, " indices lie outside [0, ", x.size(d), ")");
+    count_bytes(y, index);
     return y;
   }
   Grads backward(const Tensor& dy) override {

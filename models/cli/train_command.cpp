@@ -5,11 +5,10 @@
 #include <iostream>
 
 #include "tern/core/allocator.h"
-#include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/matmul.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/progress.h"
 #include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/step_profile.h"
 #include "tern/models/cli/text_data.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/text/text_classifier.h"
@@ -21,8 +20,8 @@ namespace {
 /// The command's options. NaN, 0 or "" mean "by the rule that --help gives".
 struct TrainArguments {
   std::string model, data, out, preset, init, optimizer = "adamw", schedule = "linear", dtype = "auto", split, fold,
-                                              recompute = "none";
-  int64_t epochs = 0, max_steps = 0, max_length = 0, batch_size = 0, batch_tokens = 0;
+                                              recompute = "none", profile;
+  int64_t profile_steps = 20, epochs = 0, max_steps = 0, max_length = 0, batch_size = 0, batch_tokens = 0;
   double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN;
   int workers = 2;
   bool no_shuffle = false, group_by_length = false, kahan = false;
@@ -93,6 +92,13 @@ void add_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--workers", a.workers, "threads that make batches; the batches do not depend on it")
       ->capture_default_str()
       ->check(whole_in(0, 256));
+  c.add_option("--profile", a.profile,
+               "write where the time goes: a table and a trace for ui.perfetto.dev, into the run folder (on, or "
+               "no value) or into VALUE.profile.txt and VALUE.trace.json")
+      ->expected(0, 1);
+  c.add_option("--profile-steps", a.profile_steps, "steps that --profile looks at, after two to warm up")
+      ->capture_default_str()
+      ->check(whole_in(1, 10000));
   add_common(c, a.common);
   c.footer(kExamples);
 }
@@ -164,12 +170,18 @@ Precision parse_dtype(const std::string& text, Device device) {
 /// Writes every step and epoch into the run folder, and the model whenever it is the best so far.
 class RunObserver final : public models::TrainObserver {
  public:
-  RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier, bool scales_loss)
-      : folder_(folder), progress_(progress), classifier_(classifier), scales_loss_(scales_loss) {}
+  /// profile: null when there is none.
+  RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier, bool scales_loss,
+              StepProfile* profile)
+      : folder_(folder), progress_(progress), classifier_(classifier), scales_loss_(scales_loss), profile_(profile) {}
 
   int64_t steps() const { return steps_; }
+  void on_step_begin(int64_t step) override {
+    if (profile_) profile_->on_step_begin(step);
+  }
   void on_step(const models::StepMetrics& m) override {
     steps_ = m.step;
+    if (profile_) profile_->on_step_end(m.step);
     Json line = {{"step", m.step},           {"loss", m.loss},    {"lr", m.lr},
                  {"grad_norm", m.grad_norm}, {"tokens", m.items}, {"seconds", m.seconds}};
     if (scales_loss_) {
@@ -192,6 +204,7 @@ class RunObserver final : public models::TrainObserver {
   Progress& progress_;
   const models::TextClassifier& classifier_;
   const bool scales_loss_;
+  StepProfile* const profile_;
   int64_t steps_ = 0;
 };
 
@@ -207,6 +220,7 @@ class TextRun {
     const auto log = [this](const std::string& line) { progress_.log(line); };
     end_in_order_on_signals();
     // First, so that a folder that cannot be used is known before any work.
+    if (profiled()) check_profile_prefix(profile_prefix());
     RunFolder folder(a_.out.empty() ? default_run_folder("distilbert") : a_.out);
     texts_ = load_texts(a_.data, {}, log);
     TERN_CHECK(texts_.label_names.size() > 1, texts_.name, ": every row has the label '", texts_.label_names.front(),
@@ -225,6 +239,9 @@ class TextRun {
     if (a_.max_length > 0) return std::min(a_.max_length, most);
     return std::min<int64_t>(512, most);
   }
+  bool profiled() const { return !a_.profile.empty(); }
+  /// Empty: the run folder.
+  std::string profile_prefix() const { return a_.profile == "on" ? "" : a_.profile; }
   bool from_scratch_small() const { return a_.init.empty() && a_.preset != "base"; }
 
   void make_classifier(const Log& log) {
@@ -321,6 +338,8 @@ class TextRun {
                     {"shuffle", !a_.no_shuffle},
                     {"group_by_length", a_.group_by_length},
                     {"workers", a_.workers},
+                    {"profile", a_.profile},
+                    {"profile_steps", a_.profile_steps},
                     {"seed", a_.common.seed},
                     {"device", device_.str()},
                     {"threads", kernels::num_threads()},
@@ -351,12 +370,15 @@ class TextRun {
     return options;
   }
 
+  int64_t total_steps(const models::TextTask& task) const {
+    const int64_t steps = task.plan().total_steps();
+    return a_.max_steps > 0 ? std::min(steps, a_.max_steps) : steps;
+  }
+
   void describe(const models::TextTask& task) {
-    int64_t steps = task.plan().total_steps();
-    if (a_.max_steps > 0) steps = std::min(steps, a_.max_steps);
     std::ostringstream out;
     out << "train: " << split_.train.size() << " rows, validate " << split_.validation.size() << ", test "
-        << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters; " << steps
+        << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters; " << total_steps(task)
         << " steps of "
         << (a_.batch_size > 0 ? std::to_string(a_.batch_size) + " sequences"
                               : std::to_string(a_.batch_tokens) + " tokens")
@@ -385,7 +407,10 @@ class TextRun {
       progress_.log("recompute " + a_.recompute + ": " + models::measure_recompute(task, train_options(), set).text() +
                     ", measured on the first batch");
     }
-    RunObserver observer(folder, progress_, *classifier_, precision_.products() == float16);
+    std::optional<StepProfile> profile;
+    if (profiled()) profile.emplace(profile_options(task, folder));
+    RunObserver observer(folder, progress_, *classifier_, precision_.products() == float16,
+                         profile ? &*profile : nullptr);
     allocator(device_).reset_peak();
     models::TrainResult result;
     try {
@@ -397,12 +422,26 @@ class TextRun {
     }
     folder.keep();
     classifier_->save(folder.path());
+    if (profile) profile->end();
     if (result.stopped) {
       progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " +
                     folder.path());
       return 128 + pending_signal();
     }
-    return finish(folder, result);
+    finish(folder, result);
+    if (profile) profile->throw_failure();
+    return 0;
+  }
+
+  StepProfileOptions profile_options(const models::TextTask& task, const RunFolder& folder) {
+    const auto [table, trace] = profile_files(profile_prefix(), folder.path());
+    return {.table = table,
+            .trace = trace,
+            .steps = a_.profile_steps,
+            .total_steps = total_steps(task),
+            .device = device_,
+            .dtype = dtype_,
+            .log = [this](const std::string& line) { progress_.log(line); }};
   }
 
   void keep_weights(RunFolder& folder) {
@@ -414,7 +453,7 @@ class TextRun {
     }
   }
 
-  int finish(RunFolder& folder, const models::TrainResult& result) {
+  void finish(RunFolder& folder, const models::TrainResult& result) {
     const double rate = static_cast<double>(result.items) / std::max(result.step_seconds, 1e-9);
     const MemoryStatistics memory = allocator(device_).statistics();
     Json last = {{"test_accuracy", nullptr},
@@ -448,11 +487,9 @@ class TextRun {
       std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test.accuracy,
                   static_cast<long long>(test.examples), test.loss);
     std::fflush(stdout);
-    return 0;
   }
 
-  /// The share of this machine's matrix rate, measured here on 1024 x 1024 matrices, that the model's arithmetic
-  /// reached.
+  /// The share of this machine's matrix rate, measured here, that the model's arithmetic reached.
   Json utilization(const models::TrainResult& result) const {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;
@@ -462,18 +499,8 @@ class TextRun {
     }
     if (tokens == 0 || result.step_seconds <= 0) return nullptr;
     const double per_token = 3 * classifier_->model().forward_flops(lengths) / static_cast<double>(tokens);
-    Generator generator(1);
-    const Tensor a = randn({1024, 1024}, generator).to(precision_.products()),
-                 b = randn({1024, 1024}, generator).to(precision_.products());
-    NoGrad off;
-    double best = INFINITY;
-    for (int i = 0; i < 5; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      matmul(a, b);
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    const double rate = 2.0 * 1024 * 1024 * 1024 / best;
-    return per_token * static_cast<double>(result.items) / result.step_seconds / rate;
+    return per_token * static_cast<double>(result.items) / result.step_seconds /
+           measure_matrix_rate(device_, precision_.products());
   }
 
   TrainArguments a_;
@@ -494,7 +521,8 @@ Command add_train(CLI::App& app, const std::vector<std::string>& arguments) {
   CLI::App* command = app.add_subcommand("train", "train a model and leave a run folder");
   auto options = std::make_shared<TrainArguments>();
   add_options(*command, *options);
-  return [options, arguments] {
+  return [command, options, arguments] {
+    if (command->count("--profile") > 0 && options->profile.empty()) options->profile = "on";
     check_arguments(*options);
     return TextRun(*options, arguments).run();
   };

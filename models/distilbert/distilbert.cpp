@@ -8,6 +8,7 @@
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
+#include "tern/core/profiler.h"
 
 namespace tern::models {
 namespace {
@@ -112,6 +113,7 @@ DistilBert::DistilBert(const nn::Scope& s, const DistilBertConfig& config)
       classifier_(sub("classifier"), config.width, config.num_labels(), head_options(config)) {}
 
 Tensor DistilBert::embed(const EncoderInput& input) const {
+  const ProfileRange range("embeddings", RangeKind::kModule);
   TERN_CHECK(input.layout.max_length <= config_.max_positions, "DistilBERT: a sequence has ", input.layout.max_length,
              " tokens, the model takes at most ", config_.max_positions);
   const Tensor sum = embedding_norm_.forward(word_.forward(input.tokens), position_.forward(input.positions));
@@ -126,6 +128,7 @@ Tensor DistilBert::forward(const EncoderInput& input) const {
 }
 
 Tensor DistilBert::classify(const Tensor& first, const EncoderInput& input) const {
+  const ProfileRange range("classification head", RangeKind::kModule);
   const Tensor pooled = pre_classifier_.forward(first, Activation::kRelu);
   Tensor keys;
   if (input.layout.row_keys.defined())

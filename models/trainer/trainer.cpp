@@ -5,6 +5,7 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/profiler.h"
 
 namespace tern::models {
 namespace {
@@ -79,7 +80,8 @@ class Loop {
     task_.begin_epoch(epoch);
     while (!finished()) {
       const Clock::time_point start = Clock::now();
-      if (!task_.next_batch()) break;
+      observer_.on_step_begin(result_.steps + 1);
+      if (!next_batch()) break;
       StepMetrics metrics = step(epoch);
       metrics.seconds = seconds_since(start);
       result_.step_seconds += metrics.seconds;
@@ -89,8 +91,19 @@ class Loop {
     }
   }
 
+  bool next_batch() {
+    const ProfileRange range("data");
+    return task_.next_batch();
+  }
+
   Tensor forward() {
+    const ProfileRange range("forward");
     return autocast(options_.device, options_.dtype, [&] { return task_.loss(); });
+  }
+
+  void backward(const Tensor& loss) {
+    const ProfileRange range("backward");
+    scaler_.scale(loss).backward();
   }
 
   StepMetrics step(int64_t epoch) {
@@ -104,10 +117,11 @@ class Loop {
     const Tensor loss = forward();
     metrics.loss = loss.item<double>();
     if (!std::isfinite(metrics.loss)) explain(offset, "the loss is " + std::to_string(metrics.loss));
-    scaler_.scale(loss).backward();
+    backward(loss);
     // Without clipping the norm is still wanted: an infinite limit measures it and changes nothing.
     const double max_norm = options_.clip > 0 ? options_.clip : std::numeric_limits<double>::infinity();
     optim::StepResult update;
+    const ProfileRange range("optimizer");
     if (scaler_.enabled()) {
       scaler_.clip_grad_norm(*optimizer_, max_norm);
       update = scaler_.step(*optimizer_);
@@ -151,6 +165,7 @@ class Loop {
   void validate(int64_t epoch) {
     if (!task_.can_validate()) return;
     observer_.on_validation_begin(epoch + 1);
+    const ProfileRange range("validation");
     task_.module().eval();
     EpochMetrics metrics;
     metrics.epoch = epoch + 1;

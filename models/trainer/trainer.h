@@ -75,6 +75,8 @@ struct EpochMetrics {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
+  /// Before the batch of a step, counted from 1, is fetched.
+  virtual void on_step_begin(int64_t /*step*/) {}
   virtual void on_step(const StepMetrics&) {}
   virtual void on_validation_begin(int64_t /*epoch*/) {}
   virtual void on_epoch(const EpochMetrics&) {}
