@@ -141,7 +141,8 @@ void* CachingAllocator::allocate(int64_t bytes, void* stream) {
   if (bytes > kMostBytes) out_of_memory(bytes);
   const int64_t rounded = round(bytes);
   if (first_deferred_ && open_pools_.empty()) poll_deferred();
-  Block* block = find(list_for(stream, current_pool(), rounded), rounded);
+  void* owner = source_.used_by_host ? nullptr : stream;
+  Block* block = find(list_for(owner, current_pool(), rounded), rounded);
   if (!block) out_of_memory(rounded);
   block->state = Block::State::kLive;
   block->tag = AllocationTag::current();
@@ -195,7 +196,7 @@ void CachingAllocator::record_stream(void* pointer, void* stream) {
   TERN_CHECK(found != blocks_.end() && found->second.state == Block::State::kLive,
              "record_stream: expected the address that allocate() gave on ", device_, ", got ", pointer);
   Block& block = found->second;
-  if (stream == block.home->stream) return;
+  if (stream == block.home->stream && !source_.used_by_host) return;
   for (const Block::StreamUse& use : block.uses)
     if (use.stream == stream) return;
   const bool known = std::any_of(other_streams_.begin(), other_streams_.end(),
@@ -278,7 +279,7 @@ void CachingAllocator::give_back_cached() {
     for (Block *block = list->next_of(nullptr), *next = nullptr; block; block = next) {
       next = list->next_of(block);
       if (!block->is_whole_segment()) continue;
-      if (!waited) wait_for(list->stream);
+      if (!waited && !source_.used_by_host) wait_for(list->stream);
       waited = true;
       list->remove(*block);
       source_.release(block->data, block->bytes);

@@ -140,8 +140,8 @@ class CachingAllocator {
 
 /// The allocator of a device, made at first use and never destroyed (tensors in static storage may outlive main).
 CachingAllocator& allocator(Device device);
-/// Host memory for asynchronous copies to and from CUDA devices; record_stream() the copies' stream on a block before
-/// its release. Ordinary memory in a build without CUDA.
+/// Host memory for asynchronous copies to and from CUDA devices; record_stream() the copies' stream on a block,
+/// whichever it is, before its release. Ordinary memory in a build without CUDA.
 CachingAllocator& pinned_allocator();
 
 /// Names the op on whose behalf this thread allocates, for out-of-memory reports. `name` must be a literal.

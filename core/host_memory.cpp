@@ -65,7 +65,7 @@ MemorySource system_memory_source() {
           .overcommits = true};
 }
 
-MemorySource pinned_memory_source() {
+MemorySource pinned_source() {
   if constexpr (kernels::kHasCuda) return cuda::pinned_memory_source();
   return system_memory_source();
 }
@@ -102,7 +102,11 @@ CachingAllocator& allocator(Device device) {
 }
 
 CachingAllocator& pinned_allocator() {
-  static auto* instance = new CachingAllocator(cpu, pinned_memory_source());
+  static auto* instance = [] {
+    MemorySource source = pinned_source();
+    source.used_by_host = true;
+    return new CachingAllocator(cpu, std::move(source));
+  }();
   return *instance;
 }
 

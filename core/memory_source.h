@@ -30,6 +30,9 @@ struct MemorySource {
   /// Grants more than there is (a system that hands out pages when touched): available() is asked before large
   /// requests, which would otherwise end in a killed process.
   bool overcommits = false;
+  /// The host reads and writes the memory, and it is ordered after no stream: then no stream may reuse a block at once,
+  /// record_stream() counts for every stream, the default one included, and the stream given to allocate() does not.
+  bool used_by_host = false;
   /// For messages: "out of <name> on cpu".
   const char* name = "memory";
 

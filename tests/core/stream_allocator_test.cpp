@@ -79,6 +79,21 @@ TEST(StreamAllocator, SplitsAndMerges) {
   expect_faultless(device);
 }
 
+TEST(StreamAllocator, TakesTheBestFitOfASizeClass) {
+  FakeDevice device;
+  CachingAllocator a(kDevice, device.source());
+  void* tight = a.allocate(8192);
+  a.allocate(512);
+  void* wide = a.allocate(8192 + 512);
+  a.allocate(512);
+  a.release(tight);
+  a.release(wide);  // the latest of its class
+  EXPECT_EQ(a.allocate(8000), tight);
+  EXPECT_EQ(a.allocate(8000), wide);
+  a.release(wide);
+  EXPECT_EQ(a.allocate(8193), wide);
+}
+
 TEST(StreamAllocator, BlocksStayWithTheirStream) {
   FakeDevice device;
   CachingAllocator a(kDevice, device.source());
@@ -144,6 +159,24 @@ TEST(StreamAllocator, AsksOncePerBusyStream) {
   a.release(a.allocate(512));
   EXPECT_EQ(a.statistics().deferred_bytes, 0);
   EXPECT_EQ(device.events, 0);
+  expect_faultless(device);
+}
+
+TEST(StreamAllocator, MemoryThatTheHostWritesWaitsForEveryCopy) {
+  FakeDevice device;
+  MemorySource source = device.source();
+  source.used_by_host = true;
+  CachingAllocator a(cpu, source);
+  for (const int64_t s : {0, 1}) {
+    void* p = a.allocate(4096, stream(s));
+    device.use(p, 4096, stream(s));  // a copy; the host writes the next batch without asking the stream
+    a.record_stream(p, stream(s));
+    a.release(p);
+    EXPECT_NE(a.allocate(4096, stream(s)), p);
+    device.finish(stream(s));
+    EXPECT_EQ(a.allocate(4096, stream(1 - s)), p);
+  }
+  EXPECT_EQ(device.held, 2 * kMiB);
   expect_faultless(device);
 }
 
