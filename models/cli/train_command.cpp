@@ -440,7 +440,7 @@ class TextRun {
             .steps = a_.profile_steps,
             .total_steps = total_steps(task),
             .device = device_,
-            .dtype = dtype_,
+            .dtype = precision_.products(),
             .log = [this](const std::string& line) { progress_.log(line); }};
   }
 

@@ -228,6 +228,19 @@ TEST(GradScalerTest, TwoOptimizersShareOneScale) {
   EXPECT_EQ(two.w.to_vector<double>()[0], 1);
 }
 
+/// Gradients of several losses, each scaled, add up.
+TEST(GradScalerTest, SeveralLosses) {
+  Model model;
+  SGD optimizer(model.parameters(), {.lr = 1});
+  GradScaler scaler({.init_scale = 32});
+  scaler.scale(model.loss({1, 0, 2})).backward();
+  scaler.scale(model.loss({0, 1, 3})).backward();
+  EXPECT_EQ(model.w.grad().to_vector<double>(), (std::vector<double>{32, 32, 160}));
+  scaler.step(optimizer);
+  scaler.update();
+  EXPECT_EQ(model.w.to_vector<double>(), (std::vector<double>{0, -3, -2}));
+}
+
 TEST(GradScalerTest, StateDict) {
   GradScaler scaler({.init_scale = 32, .growth_interval = 7});
   TorchRule rule{32, 2, 0.5, 7};

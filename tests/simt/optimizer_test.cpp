@@ -9,7 +9,11 @@ namespace {
 int64_t size_of_list(const Model& model) { return static_cast<int64_t>(model.tensors.size()); }
 
 /// Two steps, the second with clipping by a factor of 0.25 and a loss scale of 8 whose inverse is applied here.
-void check_adam(Order order, uint64_t seed) {
+/// Learning rates of the groups, or from device memory.
+void check_adam(Order order, uint64_t seed, bool rates_from_memory) {
+  std::vector<AdamGroup> groups = kAdamGroups;
+  std::vector<double> rates;
+  for (AdamGroup& group : groups) rates.push_back(rates_from_memory ? std::exchange(group.lr, 99) : group.lr);
   std::mt19937_64 random(seed);
   Model model(static_cast<int32_t>(kAdamGroups.size()), random, false, order);
   int64_t count = 0;
@@ -18,9 +22,12 @@ void check_adam(Order order, uint64_t seed) {
     const GradientNorm norm{64.0 * 64.0 * 4.0, 0, -1};  // norm 128 as it lies in memory, 16 unscaled
     const float inverse = 0.125f;
     const bool clips = step == 2;
-    cuda::adam(
-        kCuda, model.tensors.data(), size_of_list(model), kAdamGroups.data(), static_cast<int64_t>(kAdamGroups.size()),
-        {.step = &count, .norm = clips ? &norm : nullptr, .max_norm = 4, .inverse_scale = clips ? &inverse : nullptr});
+    cuda::adam(kCuda, model.tensors.data(), size_of_list(model), groups.data(), static_cast<int64_t>(groups.size()),
+               {.step = &count,
+                .norm = clips ? &norm : nullptr,
+                .max_norm = 4,
+                .inverse_scale = clips ? &inverse : nullptr,
+                .lr = rates_from_memory ? rates.data() : nullptr});
     const double factor = clips ? 0.125 * std::min(1.0, 4 / (16 + 1e-6)) : 1;
     for (size_t t = 0; t < model.tensors.size(); ++t)
       reference_adam(*model.parameters[t], kAdamGroups[model.tensors[t].group], step, factor);
@@ -31,8 +38,8 @@ void check_adam(Order order, uint64_t seed) {
 
 TEST(SimtOptimizer, AdamAgainstDouble) {
   for_each_schedule([] {
-    check_adam(Order::kMisaligned, 41);
-    check_adam(Order::kContiguous, 42);
+    check_adam(Order::kMisaligned, 41, false);
+    check_adam(Order::kContiguous, 42, true);
   });
 }
 
@@ -73,6 +80,42 @@ TEST(SimtOptimizer, KahanFollowsFp32WherePlainBf16Stalls) {
                      [](const std::vector<OptimizerTensor>& tensors, const AdamGroup& group, int64_t& count) {
                        cuda::adam(kCuda, tensors.data(), 3, &group, 1, {.step = &count});
                      });
+}
+
+/// One pointer alone that is not aligned to 16 bytes: the same bits, in narrow accesses.
+TEST(SimtOptimizer, AnyPointerMayBeMisaligned) {
+  const int64_t size = 521;
+  const AdamGroup group{.weight_decay = 0.1, .amsgrad = true};
+  for (const Kind& kind : {Kind{bfloat16, bfloat16, true}, Kind{bfloat16, bfloat16, false, true}}) {
+    std::vector<std::vector<double>> expected;
+    for (int which = -1; which < 7; ++which) {
+      SCOPED_TRACE(which);
+      std::mt19937_64 random(50);
+      Parameter p(kind, size, random, Order::kContiguous);
+      fill_with_random(p.gradient, random, -1, 1);
+      OptimizerTensor tensor = p.tensor(0);
+      std::vector<Array*> arrays = p.arrays();
+      arrays.push_back(&p.gradient);
+      void** const pointers[] = {&tensor.weight, &tensor.state1, &tensor.state2,
+                                 &tensor.state3, &tensor.master, &tensor.compensation};
+      std::vector<Array> moved;
+      if (which >= 0 && (which == 6 || *pointers[which])) {
+        moved.emplace_back(arrays[which]->dtype(), Shape{size}, Order::kMisaligned);
+        for (int64_t i = 0; i < size; ++i) moved[0].set(i, arrays[which]->at(i));
+        if (which == 6)
+          tensor.gradient = moved[0].view().data;
+        else
+          *pointers[which] = moved[0].view().data;
+        arrays[which] = &moved[0];
+      }
+      int64_t count = 0;
+      cuda::adam(kCuda, &tensor, 1, &group, 1, {.step = &count});
+      std::vector<std::vector<double>> got;
+      for (const Array* array : arrays) got.push_back(array->values());
+      if (which < 0) expected = got;
+      EXPECT_EQ(got, expected);
+    }
+  }
 }
 
 /// Tensors of several blocks.
