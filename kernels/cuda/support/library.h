@@ -1,0 +1,65 @@
+#pragma once
+// NVIDIA's libraries, loaded when first needed: the program links none of them, starts without them and says what is
+// missing. Each library is one SharedLibrary object.
+
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tern::kernels::cuda {
+
+/// What `tern info` shows of a library.
+struct LibraryInfo {
+  std::string name;  // "cuBLASLt"
+  bool found = false;
+  std::string path;     // of the file in use
+  std::string version;  // "13.1.0"
+  std::string reason;   // why it was not found: what the loader said about each file tried
+};
+
+/// What to load and what to say when that fails.
+struct LibraryNeed {
+  const char* name;                // "cuBLASLt"
+  const char* purpose;             // "matrix products on CUDA": completes "cuBLASLt is needed for ..."
+  std::vector<const char*> files;  // in order of preference: "libcublasLt.so.13", ...
+  const char* packages;            // completes "install it (...)"
+  const char* variable;            // environment variable that names the file to load instead, and no other
+  const char* probe;               // the function that tells the version, and the library from others
+  std::string (*version)(void* probe);
+};
+
+/// A shared library that is opened at first use and never closed. In order: the file that the environment variable
+/// names; a copy that the process has already; the files by name, as the loader searches; the files in
+/// $CUDA_HOME/lib64 and /usr/local/cuda/lib64. Safe for use by several threads.
+class SharedLibrary {
+ public:
+  explicit SharedLibrary(LibraryNeed need) : need_(std::move(need)) {}
+  SharedLibrary(const SharedLibrary&) = delete;
+  SharedLibrary& operator=(const SharedLibrary&) = delete;
+
+  /// Loads the library if that has not been tried; does not throw when it is missing.
+  const LibraryInfo& info();
+  /// The function of that name, `F` being its type: function<decltype(cublasLtCreate)>("cublasLtCreate"). Throws Error
+  /// when the library is missing or lacks it.
+  template <class F>
+  F* function(const char* name) {
+    return reinterpret_cast<F*>(address(name));
+  }
+
+ private:
+  void load();
+  bool open(const std::string& file);
+  void found(void* handle, void* probe, const std::string& file);
+  void* address(const char* name);
+
+  LibraryNeed need_;
+  std::once_flag loaded_;
+  void* handle_ = nullptr;
+  LibraryInfo info_;
+};
+
+/// "13.1.0" from major * 10000 + minor * 100 + patch, as NVIDIA's libraries count.
+std::string dotted_version(size_t number);
+
+}  // namespace tern::kernels::cuda

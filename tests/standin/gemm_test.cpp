@@ -1,0 +1,339 @@
+// Matrix products and linear layers of the CUDA side through the stand-ins of CUDA's runtime and of cuBLASLt, against
+// fp64.
+
+#include "tern/kernels/gemm.h"
+
+#include <cublasLt.h>
+
+#include <thread>
+
+#include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/kernels/cuda/support/cublaslt.h"
+#include "tern/tests/simt/results.h"
+#include "tern/tests/standin/cublaslt.h"
+#include "tern/tests/standin/device_array.h"
+#include "tern/tests/standin/standin.h"
+
+namespace tern::kernels {
+namespace {
+
+using standin::MatmulAlgorithm;
+
+constexpr Stream kStream{DeviceType::kCUDA, 0, nullptr};
+
+/// A batch of matrices with a gap after each row and each matrix, from an address aligned to one element alone.
+struct Matrices {
+  Array memory;
+  int64_t batch, rows, cols, row_stride, batch_stride;
+  Matrices(DType dtype, int64_t n, int64_t r, int64_t c, int64_t gap)
+      : memory(dtype, {n * (r * (c + gap) + gap) + 1}, gap > 0 ? Order::kMisaligned : Order::kContiguous),
+        batch(n),
+        rows(r),
+        cols(c),
+        row_stride(c + gap),
+        batch_stride(r * (c + gap) + gap) {}
+  View view() {
+    const int64_t shape[] = {batch, rows, cols}, strides[] = {batch_stride, row_stride, 1};
+    return View(memory.view().data, memory.dtype(), 3, shape, strides);
+  }
+};
+
+void run_gemm(bool transpose_a, bool transpose_b, double alpha, ConstView a, ConstView b, double beta, View c,
+              Stream stream = kStream) {
+  void* workspace = workspace_of(cuda::gemm_workspace(stream, transpose_a, transpose_b, a, b, c));
+  cuda::gemm(stream, transpose_a, transpose_b, alpha, a, b, beta, c, workspace);
+  cuda_call(cudaStreamSynchronize(static_cast<cudaStream_t>(stream.handle)));
+}
+
+std::vector<double> values_of(ConstView v) {
+  std::vector<double> result(v.numel());
+  for (int64_t i = 0; i < v.numel(); ++i) result[i] = Array::read(v, i);
+  return result;
+}
+
+/// What rounding may cost: of the stored result, and of a sum of k products in the dtype's compute type.
+double tolerance(DType stored, DType input, double expected, double magnitude, int64_t k) {
+  const double unit = input == float64 ? 0x1p-53 : 0x1p-24;
+  return epsilon_of(stored) * std::fabs(expected) * 1.01 + unit * magnitude * (8 + std::sqrt(static_cast<double>(k))) +
+         (stored == float16 ? 6e-8 : 1e-30);
+}
+
+struct Case {
+  int64_t batch, m, n, k;
+  bool transpose_a, transpose_b;
+  double alpha = 1, beta = 0;
+  int64_t gap = 0;
+};
+
+/// Calls f(batch, row, column, exact value, sum of the terms' magnitudes).
+template <class F>
+void for_each_element(const Case& t, const std::vector<double>& a, const std::vector<double>& b, F&& f) {
+  for (int64_t i = 0; i < t.batch; ++i) {
+    const double *ai = a.data() + i * t.m * t.k, *bi = b.data() + i * t.k * t.n;
+    for (int64_t r = 0; r < t.m; ++r)
+      for (int64_t s = 0; s < t.n; ++s) {
+        double sum = 0, magnitude = 0;
+        for (int64_t p = 0; p < t.k; ++p) {
+          const double term =
+              ai[t.transpose_a ? p * t.m + r : r * t.k + p] * bi[t.transpose_b ? s * t.k + p : p * t.n + s];
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        f(i, r, s, sum, magnitude);
+      }
+  }
+}
+
+void check_gemm(DType input, DType output, const Case& t, std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << name_of(input) << " to " << name_of(output) << " " << t.batch << " x [" << t.m
+                                  << ", " << t.k << "] x [" << t.k << ", " << t.n << "] ta " << t.transpose_a << " tb "
+                                  << t.transpose_b << " alpha " << t.alpha << " beta " << t.beta << " gap " << t.gap);
+  Matrices a(input, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap);
+  Matrices b(input, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap);
+  Matrices c(output, t.batch, t.m, t.n, t.gap);
+  fill_with_random(a.memory, random, -1, 1);
+  fill_with_random(b.memory, random, -1, 1);
+  // With beta 0 the old content must not be read.
+  for (int64_t i = 0; i < c.memory.numel(); ++i) c.memory.set(i, t.beta == 0 ? NAN : 0.25 * static_cast<double>(i % 9));
+  const std::vector<double> before = values_of(c.view()), whole_before = c.memory.values();
+  OnDevice da(a.memory), db(b.memory), dc(c.memory);
+  run_gemm(t.transpose_a, t.transpose_b, t.alpha, da.moved(a.view()), db.moved(b.view()), t.beta, dc.moved(c.view()));
+  dc.download();
+  const std::vector<double> got = values_of(c.view());
+  int64_t wrong = 0;
+  for_each_element(
+      t, values_of(a.view()), values_of(b.view()), [&](int64_t i, int64_t r, int64_t s, double sum, double magnitude) {
+        const int64_t index = (i * t.m + r) * t.n + s;
+        const double kept = t.beta == 0 ? 0 : before[index], expected = t.alpha * sum + kept;
+        magnitude = std::fabs(t.alpha) * magnitude + std::fabs(kept);
+        const double slack = tolerance(output, input, expected, magnitude, t.k);
+        if (!(std::fabs(got[index] - expected) <= slack) && ++wrong <= 3) {
+          ADD_FAILURE() << "at " << i << ", " << r << ", " << s << ": " << got[index] << " for " << expected;
+        }
+      });
+  // The gaps keep what they held.
+  std::vector<char> inside(c.memory.numel(), 0);
+  for (int64_t i = 0; i < c.view().numel(); ++i) inside[Array::offset(c.view(), i)] = 1;
+  for (int64_t i = 0; i < c.memory.numel(); ++i) {
+    if (inside[i]) continue;
+    ASSERT_TRUE(near(c.memory.at(i), whole_before[i], 0, 0)) << "wrote into a gap at " << i;
+  }
+}
+
+const std::vector<std::pair<DType, DType>> kTypePairs = {{float64, float64}, {float32, float32},  {bfloat16, bfloat16},
+                                                         {float16, float16}, {bfloat16, float32}, {float16, float32}};
+
+TEST(StandinGemm, AgreesWithDoubleInEveryDtypeAndLayout) {
+  std::mt19937_64 random = fresh_random();
+  for (const auto& [input, output] : kTypePairs)
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const Case& t : {Case{1, 1, 1, 1, ta, tb}, Case{1, 3, 5, 7, ta, tb}, Case{1, 1, 64, 33, ta, tb},
+                              Case{1, 65, 1, 17, ta, tb}, Case{1, 64, 48, 64, ta, tb},
+                              Case{1, 101, 65, 40, ta, tb, 1, 0, 3}, Case{1, 41, 20, 40, ta, tb, 0.5, 1, 5},
+                              Case{3, 9, 11, 6, ta, tb, 1, 0, 2}, Case{2, 30, 17, 32, ta, tb, -2, 1}})
+          check_gemm(input, output, t, random);
+}
+
+TEST(StandinGemm, LongInnerDimensionsAreCutInFixedParts) {
+  std::mt19937_64 random = fresh_random();
+  for (const auto& [input, output] : kTypePairs) {
+    check_gemm(input, output, {1, 24, 16, 2056, true, false}, random);
+    check_gemm(input, output, {2, 16, 8, 1031, false, true, 0.5, 1}, random);
+  }
+  // The heuristic puts the order that is not repeated first: it is masked out.
+  Array a(float32, {16, 4096}), b(float32, {16, 4096}), c(float32, {16, 16});
+  fill_with_random(a, random, -1, 1);
+  fill_with_random(b, random, -1, 1);
+  OnDevice da(a), db(b), dc(c);
+  std::vector<char> first;
+  for (int i = 0; i < 4; ++i) {
+    run_gemm(false, true, 1, da.view(), db.view(), 0, dc.view());
+    EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kSplit);
+    dc.download();
+    if (i == 0) first = c.bytes();
+    EXPECT_EQ(c.bytes(), first);
+  }
+}
+
+TEST(StandinGemm, EmptyDimensions) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : kFloatTypes)
+    for (const Case& t :
+         {Case{1, 0, 4, 3, false, false}, Case{1, 4, 0, 3, false, true}, Case{0, 2, 2, 2, false, false},
+          Case{1, 4, 3, 0, false, false}, Case{2, 4, 3, 0, true, true, 1, 1}, Case{2, 4, 3, 0, true, true, 1, 0, 2}})
+      check_gemm(dtype, dtype, t, random);
+}
+
+TEST(StandinGemm, BroadcastsEitherOperand) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : kFloatTypes)
+    for (const bool of_a : {false, true})
+      for (const bool transpose_a : {false, true}) {
+        const int64_t batch = 5, m = 14, k = 24, n = 18;
+        Array a(dtype, {of_a ? 1 : batch, transpose_a ? k : m, transpose_a ? m : k});
+        Array b(dtype, {of_a ? batch : 1, k, n}), c(dtype, {batch, m, n});
+        fill_with_random(a, random, -1, 1);
+        fill_with_random(b, random, -1, 1);
+        OnDevice da(a), db(b), dc(c);
+        const ConstView a_view = a.expand({batch, a.shape()[1], a.shape()[2]}), b_view = b.expand({batch, k, n});
+        standin::reset_counters();
+        run_gemm(transpose_a, false, 1, da.moved(a_view), db.moved(b_view), 0, dc.view());
+        EXPECT_EQ(standin::counters().kernels_by_name["cublasLtMatmul"], 1u);
+        dc.download();
+        for_each_element({batch, m, n, k, transpose_a, false}, values_of(a_view), values_of(b_view),
+                         [&](int64_t i, int64_t r, int64_t s, double sum, double magnitude) {
+                           ASSERT_LE(std::fabs(c.at((i * m + r) * n + s) - sum),
+                                     tolerance(dtype, dtype, sum, magnitude, k));
+                         });
+      }
+}
+
+TEST(StandinGemm, RowsThatOverlapAreCopiedFirst) {
+  for (const DType dtype : kFloatTypes) {
+    Array row(dtype, {3}), b(dtype, {3, 2}), c(dtype, {4, 2});
+    for (int64_t i = 0; i < 3; ++i) row.set(i, 1.0 + static_cast<double>(i));
+    for (int64_t i = 0; i < 6; ++i) b.set(i, static_cast<double>(i));
+    OnDevice drow(row), db(b), dc(c);
+    run_gemm(false, false, 1, drow.moved(row.expand({4, 3})), db.view(), 0, dc.view());
+    dc.download();
+    for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(c.at(i), i % 2 == 0 ? 16 : 22);
+  }
+}
+
+TEST(StandinGemm, MoreMatricesThanAGridHolds) {
+  const int64_t batch = 70001;
+  Array a(float32, {batch, 1, 1}), b(float32, {batch, 1, 1}), c(float32, {batch, 1, 1});
+  for (int64_t i = 0; i < batch; ++i) a.set(i, static_cast<double>(i % 1000)), b.set(i, 3);
+  OnDevice da(a), db(b), dc(c);
+  run_gemm(false, false, 1, da.view(), db.view(), 0, dc.view());
+  dc.download();
+  for (int64_t i = 0; i < batch; ++i) ASSERT_EQ(c.at(i), static_cast<double>(i % 1000 * 3)) << i;
+}
+
+TEST(StandinGemm, SixteenBitErrorsStayNearTheFormats) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : {bfloat16, float16}) {
+    const Case t{1, 60, 50, 700, false, true};
+    Array a(dtype, {t.m, t.k}), b(dtype, {t.n, t.k}), c(dtype, {t.m, t.n});
+    fill_with_random(a, random, -1, 1);
+    fill_with_random(b, random, -1, 1);
+    OnDevice da(a), db(b), dc(c);
+    run_gemm(false, true, 1, da.view(), db.view(), 0, dc.view());
+    dc.download();
+    double ours = 0, naive = 0;
+    for_each_element(t, a.values(), b.values(), [&](int64_t, int64_t r, int64_t s, double sum, double) {
+      const double error = std::fabs(c.at(r * t.n + s) - sum);
+      ours = error <= ours ? ours : error;  // a NaN stays
+      float rounded = 0;
+      for (int64_t p = 0; p < t.k; ++p)
+        rounded += static_cast<float>(a.at(r * t.k + p)) * static_cast<float>(b.at(s * t.k + p));
+      naive = std::max(naive, std::fabs(round_to(dtype, rounded) - sum));
+    });
+    EXPECT_LE(ours, 2 * naive + 1e-5);
+  }
+}
+
+// ---- linear ------------------------------------------------------------------------------------------------------
+
+double activate(Activation activation, double x) {
+  if (activation == Activation::kGelu) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+  return activation == Activation::kRelu ? std::max(x, 0.0) : x;
+}
+
+struct LinearCase {
+  DType dtype, bias_dtype;
+  int64_t rows, in, out;
+  Activation activation;
+  bool with_bias = true, with_pre = true;
+  Order order = Order::kContiguous;
+};
+
+void check_linear(const LinearCase& t, std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << name_of(t.dtype) << " bias " << name_of(t.bias_dtype) << " " << t.with_bias
+                                  << " rows " << t.rows << " in " << t.in << " out " << t.out << " activation "
+                                  << static_cast<int>(t.activation) << " pre " << t.with_pre);
+  Array x(t.dtype, {t.rows, t.in}, t.order), weight(t.dtype, {t.out, t.in}), bias(t.bias_dtype, {t.out}, t.order);
+  Array pre(t.dtype, {t.rows, t.out}, t.order), y(t.dtype, {t.rows, t.out}, t.order);
+  fill_with_random(x, random, -1, 1);
+  fill_with_random(weight, random, -0.5, 0.5);
+  fill_with_random(bias, random, -1, 1);
+  OnDevice dx(x), dweight(weight), dbias(bias), dpre(pre), dy(y);
+  void* workspace = workspace_of(cuda::linear_workspace(kStream, dx.view(), dweight.view(), dy.view()));
+  cuda::linear_forward(kStream, dx.view(), dweight.view(), t.with_bias ? ConstView(dbias.view()) : ConstView(),
+                       t.activation, t.with_pre ? dpre.view() : View(), dy.view(), workspace);
+  dpre.download();
+  dy.download();
+  const std::vector<double> xv = x.values(), wv = weight.values(), bv = bias.values();
+  const double unit = epsilon_of(t.dtype), tiny = t.dtype == float16 ? 1e-7 : 1e-30;
+  for (int64_t i = 0; i < t.rows * t.out; ++i) {
+    const double added = t.with_bias ? bv[i % t.out] : 0;
+    double sum = added, magnitude = std::fabs(added);
+    for (int64_t p = 0; p < t.in; ++p) {
+      const double term = xv[i / t.out * t.in + p] * wv[i % t.out * t.in + p];
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    // A wider bias is rounded to the dtype first.
+    const double slack =
+        tolerance(t.dtype, t.dtype, sum, magnitude, t.in) + (t.bias_dtype == t.dtype ? 0 : unit * std::fabs(added));
+    if (t.with_pre) {
+      ASSERT_LE(std::fabs(pre.at(i) - sum), slack) << "pre at " << i;
+    }
+    const double expected = activate(t.activation, sum);  // its slope is at most 1.13
+    ASSERT_LE(std::fabs(y.at(i) - expected), 1.13 * slack + unit * std::fabs(expected) * 1.01 +
+                                                 8 * unit * std::fabs(sum) * (t.dtype == float64) +
+                                                 4 * 0x1p-24 * std::fabs(sum) * (t.dtype != float64) + tiny)
+        << "y at " << i;
+  }
+}
+
+TEST(StandinLinear, AgreesWithDouble) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : kFloatTypes) {
+    const DType wide = is_low_precision(dtype) ? float32 : dtype;
+    for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu})
+      for (const bool with_bias : {false, true})
+        for (const bool with_pre : {false, true}) {
+          check_linear({dtype, dtype, 40, 24, 32, activation, with_bias, with_pre}, random);
+          check_linear({dtype, wide, 7, 33, 19, activation, with_bias, with_pre, Order::kMisaligned}, random);
+          check_linear({dtype, wide, 1, 1, 1, activation, with_bias, with_pre}, random);
+          check_linear({dtype, dtype, 5, 0, 6, activation, with_bias, with_pre}, random);
+          check_linear({dtype, dtype, 0, 4, 6, activation, with_bias, with_pre}, random);
+        }
+  }
+}
+
+TEST(StandinLinear, TheBiasIsPartOfTheProduct) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : kFloatTypes) {
+    check_linear({dtype, dtype, 16, 24, 32, Activation::kNone, true, false}, random);
+    EXPECT_EQ(standin::last_matmul_epilogue(), dtype == float64 ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS);
+  }
+  Array x(bfloat16, {16, 24}), weight(bfloat16, {32, 24}), bias(bfloat16, {32}), y(bfloat16, {16, 32});
+  OnDevice dx(x), dweight(weight), dbias(bias), dy(y);
+  const DeviceMemory workspace(cuda::linear_workspace(kStream, dx.view(), dweight.view(), dy.view()));
+  standin::reset_counters();
+  cuda::linear_forward(kStream, dx.view(), dweight.view(), dbias.view(), Activation::kNone, {}, dy.view(),
+                       workspace.get());
+  EXPECT_EQ(standin::counters().kernel_launches, 1u);
+  cuda::linear_forward(kStream, dx.view(), dweight.view(), dbias.view(), Activation::kGelu, {}, dy.view(),
+                       workspace.get());
+  EXPECT_EQ(standin::counters().kernel_launches, 3u);
+}
+
+TEST(StandinLinear, ANanOfThePreActivationIsKept) {
+  for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
+    Array x(float32, {2, 4}), weight(float32, {4, 4}), y(float32, {2, 4});
+    for (int64_t i = 0; i < 16; ++i) weight.set(i, 1);
+    for (int64_t i = 0; i < 8; ++i) x.set(i, i == 5 ? NAN : 1);
+    OnDevice dx(x), dweight(weight), dy(y);
+    const DeviceMemory workspace(cuda::linear_workspace(kStream, dx.view(), dweight.view(), dy.view()));
+    cuda::linear_forward(kStream, dx.view(), dweight.view(), {}, activation, {}, dy.view(), workspace.get());
+    dy.download();
+    for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(std::isnan(y.at(i)), i >= 4);
+  }
+}
+
+}  // namespace
+}  // namespace tern::kernels
