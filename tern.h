@@ -15,6 +15,7 @@
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/parameter.h"
+#include "tern/core/profiler.h"
 #include "tern/core/tensor.h"
 #include "tern/data/datasets/digits.h"
 #include "tern/data/datasets/imdb.h"

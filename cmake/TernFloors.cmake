@@ -1,9 +1,18 @@
-# One library per floor of the house: tern_<name> from <name>/**/*.cpp.
+# One library per floor of the house: tern_<name> from <name>/**/*.cpp. Folders named cuda need NVIDIA's headers and are
+# left out of a build without CUDA.
+
+function(tern_floor_sources name variable)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
 
 function(tern_floor name)
   cmake_parse_arguments(FLOOR "" "" "DEPENDS;LIBRARIES" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  tern_floor_sources(${name} sources)
+  if(NOT TERN_CUDA)
+    list(FILTER sources EXCLUDE REGEX "/cuda/[^/]*$")
+  endif()
   set(kind PUBLIC)
   if(sources)
     add_library(tern_${name} STATIC ${sources})

@@ -88,7 +88,7 @@ check_headers() {
     if [[ $0 == tests/standin/* ]]; then  # needs NVIDIA'"'"'s headers, which not every machine has
       cuda=${CUDA_PATH:-/usr/local/cuda}/include
       [[ -e $cuda/cuda_runtime_api.h ]] || exit 0
-      flags=(-isystem "$cuda")
+      flags=(-isystem "$cuda" -DTERN_SIMT=1 -DSIMT_WITH_CUDA_HEADERS -include tests/simt/simt.h)
     fi
     [[ $0 != kernels/cuda/* ]] || flags=(-DTERN_SIMT=1 -Wno-unknown-pragmas -include tests/simt/simt.h)
     if ! printf "#include \"tern/%s\"\n" "$0" "$0" |

@@ -1,179 +1,357 @@
 #include "tern/core/allocator.h"
 
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
-#include <fstream>
-#include <map>
 #include <new>
-#include <sstream>
-#include <vector>
 
 #include "tern/core/check.h"
 
 namespace tern {
 namespace {
 
-constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kMostBytes = int64_t{1} << 60;
 
-thread_local const char* current_tag = "other";
-
-/// Up to the next eighth of the power of two below: few distinct sizes, little waste.
-int64_t round_size(int64_t bytes) {
-  if (bytes <= 512) return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  const int64_t step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 8;
-  return (bytes + step - 1) / step * step;
-}
-
-/// The number of a rounded size among all rounded sizes, from the smallest on.
-size_t size_class(int64_t rounded) {
-  if (rounded <= 512) return static_cast<size_t>(rounded / kAlignment - 1);
-  const int power = std::bit_width(static_cast<uint64_t>(rounded)) - 1;
-  return static_cast<size_t>(8 + (power - 9) * 8 + (rounded >> (power - 3)) - 8);
-}
-
-void* allocate_system(int64_t bytes) {
-  const int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
-  void* pointer = nullptr;
-  if (posix_memalign(&pointer, static_cast<size_t>(alignment), static_cast<size_t>(bytes)) != 0) return nullptr;
-  // Advice only: fewer page faults and TLB misses where the kernel has huge pages to give.
-  if (bytes >= kHugePage) madvise(pointer, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  return pointer;
-}
-
-std::string megabytes(int64_t bytes) {
-  std::ostringstream out;
-  out.precision(1);
-  out << std::fixed << static_cast<double>(bytes) / (1 << 20) << " MiB";
-  return out.str();
-}
-
-int64_t read_number(const char* path) {
-  std::ifstream file(path);
-  int64_t value = -1;
-  return file >> value ? value : -1;  // "max" reads as no limit
-}
-
-/// What the cgroup (a container's limit) leaves; page cache is reclaimable and does not count as used.
-int64_t available_in_cgroup() {
-  const int64_t limit = read_number("/sys/fs/cgroup/memory.max");
-  const int64_t used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit < 0 || used < 0) return INT64_MAX;
-  int64_t cache = 0;
-  std::ifstream statistics("/sys/fs/cgroup/memory.stat");
-  std::string key;
-  for (int64_t value; statistics >> key >> value;)
-    if (key == "inactive_file" || key == "active_file") cache += value;
-  return std::max<int64_t>(limit - used + cache, 0);
-}
-
-/// What a limit of the address space (ulimit -v) leaves. Some of it is kept back: oneDNN crashes when it cannot map
-/// pages for the code that it generates.
-int64_t available_addresses() {
-  constexpr int64_t kKeptBack = int64_t{64} << 20;
-  rlimit limits{};
-  if (getrlimit(RLIMIT_AS, &limits) != 0 || limits.rlim_cur == RLIM_INFINITY) return INT64_MAX;
-  const int64_t pages = read_number("/proc/self/statm");  // the first number: the whole address space
-  if (pages < 0) return INT64_MAX;
-  return std::max<int64_t>(static_cast<int64_t>(limits.rlim_cur) - pages * sysconf(_SC_PAGESIZE) - kKeptBack, 0);
-}
+int64_t round_up(int64_t bytes, int64_t step) { return (bytes + step - 1) / step * step; }
 
 }  // namespace
 
-int64_t available_system_memory() {
-  int64_t available = INT64_MAX;
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  for (int64_t value; file >> key >> value; std::getline(file, unit))
-    if (key == "MemAvailable:") available = value * 1024;
-  return std::min({available, available_in_cgroup(), available_addresses()});
+CachingAllocator::CachingAllocator(Device device, MemorySource source) : device_(device), source_(std::move(source)) {
+  TERN_CHECK(source_.alignment >= 64 && std::has_single_bit(static_cast<uint64_t>(source_.alignment)),
+             "memory source: alignment must be a power of two of at least 64, got ", source_.alignment);
+  TERN_CHECK(source_.segment_bytes >= 0 && source_.segment_bytes % (2 * source_.alignment) == 0,
+             "memory source: segment_bytes must be 0 or a multiple of twice the alignment, got ",
+             source_.segment_bytes);
+  blocks_.max_load_factor(0.25f);  // every release looks its block up
 }
 
-AllocationTag::AllocationTag(const char* name) : previous_(current_tag) { current_tag = name; }
-AllocationTag::~AllocationTag() { current_tag = previous_; }
-
-CachingAllocator::CachingAllocator(Device device, MemorySource source) : device_(device), source_(std::move(source)) {}
-
-CachingAllocator::~CachingAllocator() { release_cached(); }
-
-void* CachingAllocator::take_cached(int64_t bytes) {
-  for (size_t c = size_class(bytes); c < cached_.size() && c <= size_class(bytes + bytes / 4); ++c) {
-    if (cached_[c].empty() || cached_[c].back().mapped().bytes > bytes + bytes / 4) continue;
-    Blocks::node_type block = std::move(cached_[c].back());
-    cached_[c].pop_back();
-    block.mapped().tag = current_tag;
-    statistics_.live_bytes += block.mapped().bytes;
-    return live_.insert(std::move(block)).position->first;
-  }
-  return nullptr;
+CachingAllocator::~CachingAllocator() {
+  for (const OpenPool& open : open_pools_) closed_pools_.push_back(open.pool);
+  open_pools_.clear();
+  for (const int64_t pool : std::vector<int64_t>(closed_pools_)) release_private_pool(pool);
+  wait_for_deferred();
+  give_back_cached();
 }
 
-void* CachingAllocator::take_new(int64_t bytes) {
-  // A request beyond what the machine can give would succeed now and have the process killed when the pages are
-  // touched.
-  if (limit_ > 0 && statistics_.reserved_bytes + bytes > limit_) return nullptr;
-  if (bytes >= kHugePage && bytes > source_.available()) return nullptr;
-  void* pointer = source_.allocate(bytes);
+int64_t CachingAllocator::round(int64_t bytes) const {
+  return uses_segments() ? round_up(bytes, source_.alignment) : round_to_class(bytes);
+}
+
+int64_t CachingAllocator::segment_size(int64_t rounded) const {
+  const int64_t unit = source_.segment_bytes;
+  if (unit == 0) return rounded;
+  if (rounded <= unit / 2) return unit;
+  return rounded <= 5 * unit ? 10 * unit : round_up(rounded, unit);
+}
+
+FreeList& CachingAllocator::list_for(void* stream, int64_t pool, int64_t rounded) {
+  return list_of(stream, pool, rounded <= source_.segment_bytes / 2);
+}
+
+FreeList& CachingAllocator::list_of(void* stream, int64_t pool, bool small) {
+  for (const auto& list : lists_)
+    if (list->stream == stream && list->pool == pool && list->small == small) return *list;
+  lists_.push_back(std::make_unique<FreeList>(stream, pool, small));
+  return *lists_.back();
+}
+
+int64_t CachingAllocator::current_pool() const {
+  for (const OpenPool& open : open_pools_)
+    if (open.thread == std::this_thread::get_id()) return open.pool;
+  return 0;
+}
+
+Block* CachingAllocator::take_cached(FreeList& list, int64_t bytes) {
+  Block* block = list.best_fit(bytes, uses_segments() ? INT64_MAX : bytes + bytes / 4);
+  if (!block) return nullptr;
+  list.remove(*block);
+  split(*block, bytes);
+  return block;
+}
+
+/// A new segment, cut to size; null when there is no memory or the limit is reached.
+Block* CachingAllocator::take_new(FreeList& list, int64_t bytes, int64_t segment) {
+  if (limit_ > 0 && statistics_.reserved_bytes + segment > limit_) return nullptr;
+  if (source_.overcommits && segment >= kHugePage && segment > source_.available()) return nullptr;
+  void* pointer = source_.allocate(segment);
   if (!pointer) return nullptr;
-  live_[pointer] = {bytes, current_tag};
-  statistics_.live_bytes += bytes;
-  statistics_.reserved_bytes += bytes;
+  Block* block = nullptr;
+  try {
+    block = &blocks_[pointer];
+  } catch (const std::bad_alloc&) {
+    source_.release(pointer, segment);
+    return nullptr;
+  }
+  block->data = static_cast<char*>(pointer);
+  block->bytes = segment;
+  block->home = &list;
+  statistics_.reserved_bytes += segment;
   ++statistics_.system_allocations;
-  return pointer;
+  split(*block, bytes);
+  return block;
 }
 
-void* CachingAllocator::allocate(int64_t bytes) {
+/// Cuts a block that is in no list down to `bytes` and caches the rest, if that can serve anything.
+void CachingAllocator::split(Block& block, int64_t bytes) {
+  if (!uses_segments()) return;
+  const int64_t rest = block.bytes - bytes;
+  if (block.home->small ? rest < source_.alignment : rest <= source_.segment_bytes / 2) return;
+  Block* right = nullptr;
+  try {
+    right = &blocks_[block.data + bytes];
+  } catch (const std::bad_alloc&) {
+    return;  // the block stays larger than asked
+  }
+  right->data = block.data + bytes;
+  right->bytes = rest;
+  right->home = block.home;
+  right->before = &block;
+  right->after = block.after;
+  if (right->after) right->after->before = right;
+  block.after = right;
+  block.bytes = bytes;
+  block.home->insert(*right);
+  ++statistics_.splits;
+}
+
+Block* CachingAllocator::find(FreeList& list, int64_t bytes) {
+  Block* block = take_cached(list, bytes);
+  const int64_t segment = segment_size(bytes);
+  if (!block) block = take_new(list, bytes, segment);
+  if (!block && open_pools_.empty()) {
+    give_back_cached();
+    block = take_new(list, bytes, segment);
+    if (!block && first_deferred_) {
+      wait_for_deferred();
+      block = take_cached(list, bytes);
+      if (!block) {
+        give_back_cached();
+        block = take_new(list, bytes, segment);
+      }
+    }
+  }
+  // Where a whole segment is too much the request alone may fit.
+  if (!block && bytes < segment) block = take_new(list, bytes, bytes);
+  return block;
+}
+
+void* CachingAllocator::allocate(int64_t bytes, void* stream) {
   if (bytes <= 0) return nullptr;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (bytes > (int64_t{1} << 60)) out_of_memory(bytes);
-  const int64_t rounded = round_size(bytes);
-  void* pointer = take_cached(rounded);
-  if (!pointer) pointer = take_new(rounded);
-  if (!pointer) {
-    release_cached();
-    pointer = take_new(rounded);
-  }
-  if (!pointer) out_of_memory(rounded);
+  if (bytes > kMostBytes) out_of_memory(bytes);
+  const int64_t rounded = round(bytes);
+  if (first_deferred_ && open_pools_.empty()) poll_deferred();
+  Block* block = find(list_for(stream, current_pool(), rounded), rounded);
+  if (!block) out_of_memory(rounded);
+  block->state = Block::State::kLive;
+  block->tag = AllocationTag::current();
   ++statistics_.allocations;
+  statistics_.live_bytes += block->bytes;
   statistics_.peak_live_bytes = std::max(statistics_.peak_live_bytes, statistics_.live_bytes);
   statistics_.peak_reserved_bytes = std::max(statistics_.peak_reserved_bytes, statistics_.reserved_bytes);
-  return pointer;
+  return block->data;
 }
 
 void CachingAllocator::release(void* pointer) noexcept {
   if (!pointer) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto block = live_.find(pointer);
-  if (block == live_.end()) return;
-  statistics_.live_bytes -= block->second.bytes;
-  const size_t c = size_class(block->second.bytes);
-  if (c >= cached_.size()) cached_.resize(c + 1);
-  cached_[c].push_back(live_.extract(block));
+  const auto found = blocks_.find(pointer);
+  if (found == blocks_.end() || found->second.state != Block::State::kLive) return;
+  Block& block = found->second;
+  statistics_.live_bytes -= block.bytes;
+  if (block.uses.empty())
+    cache(&block);
+  else
+    defer(block);
 }
 
-void CachingAllocator::release_cached() {
-  for (auto& blocks : cached_) {
-    for (const auto& block : blocks) {
-      source_.release(block.key(), block.mapped().bytes);
-      statistics_.reserved_bytes -= block.mapped().bytes;
+/// Puts a block that is in no list into its free list, together with free neighbours.
+void CachingAllocator::cache(Block* block) noexcept {
+  if (block->after && block->after->state == Block::State::kCached) {
+    block->home->remove(*block->after);
+    block = merge(block, block->after);
+  }
+  if (block->before && block->before->state == Block::State::kCached) {
+    block->home->remove(*block->before);
+    block = merge(block->before, block);
+  }
+  block->state = Block::State::kCached;
+  block->home->insert(*block);
+}
+
+Block* CachingAllocator::merge(Block* left, Block* right) noexcept {
+  left->bytes += right->bytes;
+  left->after = right->after;
+  if (left->after) left->after->before = left;
+  ++statistics_.merges;
+  blocks_.erase(right->data);
+  return left;
+}
+
+void CachingAllocator::record_stream(void* pointer, void* stream) {
+  if (!source_.record || !pointer) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = blocks_.find(pointer);
+  TERN_CHECK(found != blocks_.end() && found->second.state == Block::State::kLive,
+             "record_stream: expected the address that allocate() gave on ", device_, ", got ", pointer);
+  Block& block = found->second;
+  if (stream == block.home->stream) return;
+  for (const Block::StreamUse& use : block.uses)
+    if (use.stream == stream) return;
+  const bool known = std::any_of(other_streams_.begin(), other_streams_.end(),
+                                 [&](const OtherStream& other) { return other.stream == stream; });
+  if (!known) other_streams_.push_back({stream, false});
+  block.uses.push_back({stream});
+}
+
+/// Queues a released block until its other streams have passed this point. While a stream is captured an event would
+/// become part of the graph: then it is recorded later.
+void CachingAllocator::defer(Block& block) noexcept {
+  block.state = Block::State::kDeferred;
+  statistics_.deferred_bytes += block.bytes;
+  if (open_pools_.empty())
+    for (Block::StreamUse& use : block.uses) use = {use.stream, source_.record(use.stream), true};
+  block.previous = last_deferred_;
+  block.next = nullptr;
+  (last_deferred_ ? last_deferred_->next : first_deferred_) = &block;
+  last_deferred_ = &block;
+}
+
+void CachingAllocator::undefer(Block& block) noexcept {
+  (block.previous ? block.previous->next : first_deferred_) = block.next;
+  (block.next ? block.next->previous : last_deferred_) = block.previous;
+  block.previous = block.next = nullptr;
+  statistics_.deferred_bytes -= block.bytes;
+  cache(&block);
+}
+
+/// Caches the deferred blocks whose events are done.
+void CachingAllocator::poll_deferred() {
+  for (OtherStream& other : other_streams_) other.busy = false;
+  for (Block *block = first_deferred_, *next = nullptr; block; block = next) {
+    next = block->next;
+    std::erase_if(block->uses, [this](Block::StreamUse& use) { return is_finished(use); });
+    if (block->uses.empty()) undefer(*block);
+  }
+}
+
+/// Events of one stream are done in the order in which blocks were released, so after the first that is not, the
+/// stream's others are not asked.
+bool CachingAllocator::is_finished(Block::StreamUse& use) {
+  if (!use.recorded) use = {use.stream, source_.record(use.stream), true};
+  if (!use.event) return true;
+  const auto other = std::find_if(other_streams_.begin(), other_streams_.end(),
+                                  [&](const OtherStream& o) { return o.stream == use.stream; });
+  if (other->busy) return false;
+  other->busy = !source_.done(use.event);
+  if (!other->busy) source_.drop(use.event);
+  return !other->busy;
+}
+
+void CachingAllocator::wait_for_deferred() {
+  for (Block *block = first_deferred_, *next = nullptr; block; block = next) {
+    next = block->next;
+    for (Block::StreamUse& use : block->uses) {
+      if (!use.recorded) use.event = source_.record(use.stream);
+      if (!use.event) continue;
+      source_.wait(use.event);
+      source_.drop(use.event);
     }
-    blocks.clear();
+    block->uses.clear();
+    undefer(*block);
+  }
+}
+
+void CachingAllocator::wait_for(void* stream) {
+  if (!source_.record) return;
+  void* event = source_.record(stream);
+  if (!event) return;
+  source_.wait(event);
+  source_.drop(event);
+}
+
+/// Whole segments of the common pool only. Queued work may still use what its stream has released.
+void CachingAllocator::give_back_cached() {
+  for (const auto& list : lists_) {
+    if (list->pool != 0) continue;
+    bool waited = false;
+    for (Block *block = list->next_of(nullptr), *next = nullptr; block; block = next) {
+      next = list->next_of(block);
+      if (!block->is_whole_segment()) continue;
+      if (!waited) wait_for(list->stream);
+      waited = true;
+      list->remove(*block);
+      source_.release(block->data, block->bytes);
+      statistics_.reserved_bytes -= block->bytes;
+      blocks_.erase(block->data);
+    }
   }
 }
 
 void CachingAllocator::empty_cache() {
   std::lock_guard<std::mutex> lock(mutex_);
-  release_cached();
+  TERN_CHECK(open_pools_.empty(), "empty_cache: a step is being captured on ", device_,
+             ", memory cannot be given back meanwhile; call it before or after");
+  wait_for_deferred();
+  give_back_cached();
 }
 
-MemoryStatistics CachingAllocator::statistics() const {
+void CachingAllocator::move_blocks(FreeList& from, FreeList& to) {
+  for (auto& [pointer, block] : blocks_) {
+    if (block.home != &from) continue;
+    if (block.state == Block::State::kCached) {
+      from.remove(block);
+      to.insert(block);
+    }
+    block.home = &to;
+  }
+}
+
+void CachingAllocator::forget_stream(void* stream) {
+  if (!stream) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  return statistics_;
+  TERN_CHECK(open_pools_.empty(), "forget_stream: a step is being captured on ", device_,
+             ", streams cannot be waited for meanwhile; destroy the stream before or after");
+  wait_for(stream);
+  for (auto& [pointer, block] : blocks_)
+    std::erase_if(block.uses, [&](const Block::StreamUse& use) {
+      if (use.stream == stream && use.event) source_.drop(use.event);
+      return use.stream == stream;
+    });
+  for (size_t i = 0; i < lists_.size(); ++i) {
+    if (lists_[i]->stream != stream) continue;
+    FreeList& heir = list_of(nullptr, lists_[i]->pool, lists_[i]->small);
+    move_blocks(*lists_[i], heir);
+  }
+  std::erase_if(lists_, [&](const auto& list) { return list->stream == stream; });
+  std::erase_if(other_streams_, [&](const OtherStream& other) { return other.stream == stream; });
+}
+
+int64_t CachingAllocator::begin_private_pool() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TERN_CHECK(current_pool() == 0, "begin_private_pool: this thread has an open pool on ", device_, " already");
+  open_pools_.push_back({std::this_thread::get_id(), ++pools_});
+  return pools_;
+}
+
+void CachingAllocator::end_private_pool(int64_t pool) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TERN_CHECK(pool > 0 && current_pool() == pool, "end_private_pool: pool ", pool, " is not open in this thread on ",
+             device_);
+  closed_pools_.push_back(pool);
+  std::erase_if(open_pools_, [&](const OpenPool& open) { return open.pool == pool; });
+}
+
+void CachingAllocator::release_private_pool(int64_t pool) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TERN_CHECK(std::erase(closed_pools_, pool) == 1, "release_private_pool: pool ", pool, " on ", device_,
+             " is open, released already or was never begun");
+  for (size_t i = 0; i < lists_.size(); ++i) {
+    if (lists_[i]->pool != pool) continue;
+    FreeList& heir = list_of(lists_[i]->stream, 0, lists_[i]->small);
+    move_blocks(*lists_[i], heir);
+  }
+  std::erase_if(lists_, [&](const auto& list) { return list->pool == pool; });
 }
 
 void CachingAllocator::reset_peak() {
@@ -186,46 +364,6 @@ void CachingAllocator::set_limit(int64_t bytes) {
   TERN_CHECK(bytes >= 0, "memory limit: expected at least 0 bytes, got ", bytes);
   std::lock_guard<std::mutex> lock(mutex_);
   limit_ = bytes;
-}
-
-std::string CachingAllocator::describe_live() const {
-  std::map<std::string, std::pair<int64_t, int64_t>> by_tag;
-  for (const auto& [pointer, block] : live_) {
-    auto& [bytes, count] = by_tag[block.tag];
-    bytes += block.bytes;
-    ++count;
-  }
-  std::vector<std::pair<int64_t, std::string>> rows;
-  for (const auto& [tag, entry] : by_tag)
-    rows.emplace_back(entry.first, tag + " " + megabytes(entry.first) + " in " + std::to_string(entry.second));
-  std::sort(rows.rbegin(), rows.rend());
-  std::string text;
-  for (size_t i = 0; i < rows.size() && i < 8; ++i) text += (i ? ", " : "") + rows[i].second;
-  return text.empty() ? "nothing" : text;
-}
-
-std::string CachingAllocator::snapshot() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return describe_live();
-}
-
-void CachingAllocator::out_of_memory(int64_t bytes) const {
-  std::ostringstream out;
-  out << "out of memory on " << device_ << ": asked for " << megabytes(bytes) << " for " << current_tag << "; live "
-      << megabytes(statistics_.live_bytes);
-  if (limit_ > 0)
-    out << " of a limit of " << megabytes(limit_);
-  else
-    out << ", the machine has " << megabytes(source_.available()) << " left";
-  out << "; held by: " << describe_live() << "; try a smaller batch or sequence length";
-  throw OutOfMemoryError(out.str());
-}
-
-CachingAllocator& allocator(Device device) {
-  require_available(device);
-  static auto* instance = new CachingAllocator(
-      cpu, {allocate_system, [](void* pointer, int64_t) { std::free(pointer); }, available_system_memory});
-  return *instance;
 }
 
 }  // namespace tern

@@ -1,6 +1,6 @@
 #include "tern/core/autocast.h"
 
-#include <cstring>
+#include <initializer_list>
 #include <map>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +17,21 @@ struct State {
   int depth = 0;
 };
 constinit thread_local State state;
+
+struct CastRow {
+  CastPolicy policy;
+  std::initializer_list<const char*> ops;
+};
+/// The table, the same on every device and for both 16-bit types: PyTorch's (docs/source/amp.rst) but for softmax,
+/// log_softmax, layer_norm and cross_entropy, which keep 16-bit storage and compute in fp32 inside the kernel. What is
+/// not listed takes its inputs as they are; those of several types meet by promotion (add, mul, where, cat...).
+const CastRow kCastTable[] = {
+    {CastPolicy::kLow, {"matmul", "linear", "attention"}},
+    {CastPolicy::kFp32,
+     {"exp", "expm1", "log", "log1p", "pow", "pow_scalar", "square", "reciprocal", "rsqrt", "softplus", "sum", "norm",
+      "mse_loss"}},
+    {CastPolicy::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
+};
 
 struct CastWeight {
   Tensor leaf;  // kept alive, so that its address cannot be reused meanwhile
@@ -52,27 +67,14 @@ DType widest(const std::vector<Tensor*>& inputs) {
 }  // namespace
 
 CastPolicy cast_policy(const char* op) {
-  static const std::map<std::string_view, CastPolicy> table = {{"matmul", CastPolicy::kLow},
-                                                               {"linear", CastPolicy::kLow},
-                                                               {"attention", CastPolicy::kLow},
-                                                               {"exp", CastPolicy::kFp32},
-                                                               {"log", CastPolicy::kFp32},
-                                                               {"pow", CastPolicy::kFp32},
-                                                               {"pow_scalar", CastPolicy::kFp32},
-                                                               {"rsqrt", CastPolicy::kFp32},
-                                                               {"reciprocal", CastPolicy::kFp32},
-                                                               {"sum", CastPolicy::kFp32},
-                                                               {"norm", CastPolicy::kFp32},
-                                                               {"mse_loss", CastPolicy::kFp32},
-                                                               {"add", CastPolicy::kWidest},
-                                                               {"sub", CastPolicy::kWidest},
-                                                               {"mul", CastPolicy::kWidest},
-                                                               {"div", CastPolicy::kWidest},
-                                                               {"where", CastPolicy::kWidest},
-                                                               {"cat", CastPolicy::kWidest},
-                                                               {"dropout_residual_layer_norm", CastPolicy::kWidest}};
-  const auto found = table.find(op);
-  return found == table.end() ? CastPolicy::kAsIs : found->second;
+  static const std::map<std::string_view, CastPolicy> policies = [] {
+    std::map<std::string_view, CastPolicy> result;
+    for (const CastRow& row : kCastTable)
+      for (const char* name : row.ops) result[name] = row.policy;
+    return result;
+  }();
+  const auto found = policies.find(op);
+  return found == policies.end() ? CastPolicy::kAsIs : found->second;
 }
 
 bool autocast_enabled(Device device) { return autocast_active_dtype(device) != DType::kFloat32; }

@@ -1,10 +1,10 @@
 #pragma once
 // Mixed precision: in an autocast region matrix products run in 16 bits, everything else in the type its inputs have.
 //
-// A table says per op: low precision (matmul, linear, attention), fp32 (exp, log, pow, sums, reductions of squares),
-// widest (ops with several inputs), or as is. Norms, softmax and losses keep 16-bit storage and compute in fp32 inside
-// their kernels. fp64 and integer tensors are never cast. Weights (leaves that require a gradient) are cast once per
-// region and reused.
+// A table (kCastTable in autocast.cpp) says per op: low precision (matmul, linear, attention), fp32 (exp, log, pow,
+// sums, squares), the widest of the inputs' types, or as is. Norms, softmax and losses keep 16-bit storage and compute
+// in fp32 inside their kernels. Never cast: fp64 and integer tensors, what an op in place writes and reads, and
+// to(dtype). Weights (leaves that require a gradient) are cast once per region and reused.
 
 #include <utility>
 #include <vector>

@@ -20,6 +20,12 @@ class OutOfMemoryError : public Error {
   using Error::Error;
 };
 
+/// A device failed in a way that ends its use by this process; what lay in its memory is lost.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
 namespace detail {
 template <class... Parts>
 std::string concatenate(const Parts&... parts) {

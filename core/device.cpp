@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "tern/core/check.h"
+#include "tern/core/cuda/backend.h"
 
 namespace tern {
 
@@ -23,19 +24,36 @@ Device parse_device(std::string_view text) {
 }
 
 void require_available(Device device) {
-  TERN_CHECK(device.is_cpu(), "device ", device, ": this build of Tern has no CUDA; use --device cpu");
+  if (device.is_cpu()) return;
+  if constexpr (kernels::kHasCuda) {
+    const std::string problem = cuda::device_problem(device.index);
+    TERN_CHECK(problem.empty(), "device ", device, ": ", problem);
+  } else {
+    fail("device ", device, ": this build of Tern has no CUDA; build it with ./tern --cuda, or use --device cpu");
+  }
 }
 
-Device best_device() { return cpu; }
+Device best_device() {
+  if constexpr (kernels::kHasCuda) {
+    if (cuda::device_problem(0).empty()) return {DeviceType::kCUDA, 0};
+  }
+  return cpu;
+}
 
 DType autocast_dtype(Device device) {
   require_available(device);
+  if (device.is_cuda()) return bfloat16;  // every device that the kernels run on has it
   // oneDNN multiplies bf16 natively with AVX512-BF16 or AMX; without them it is emulated and slower than fp32.
   const bool native = __builtin_cpu_supports("avx512bf16") && kernels::cpu_level() == kernels::CpuLevel::kV4;
   return native ? bfloat16 : float32;
 }
 
-kernels::Stream current_stream(Device device) { return {device.type, device.index, nullptr}; }
+kernels::Stream current_stream(Device device) {
+  if constexpr (kernels::kHasCuda) {
+    if (device.is_cuda()) return {device.type, device.index, cuda::current_stream(device.index)};
+  }
+  return {device.type, device.index, nullptr};
+}
 
 std::ostream& operator<<(std::ostream& out, const Device& device) { return out << device.str(); }
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name_of(dtype); }

@@ -6,11 +6,6 @@
 
 namespace tern {
 
-Generator& default_generator() {
-  thread_local Generator generator(0);
-  return generator;
-}
-
 Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides,
                     DType dtype) {
   int64_t last = offset, first = offset, span = 0, end = 0;
@@ -44,6 +39,13 @@ Tensor empty(const Shape& shape, const TensorOptions& options) {
   return result;
 }
 
+Tensor empty_pinned(const Shape& shape, DType dtype) {
+  int64_t bytes = 0;
+  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "empty_pinned: ", shape, " of ", dtype,
+             " does not fit 64 bits");
+  return from_storage(Storage::pinned(bytes), 0, shape, contiguous_strides(shape), dtype);
+}
+
 Tensor full(const Shape& shape, double value, const TensorOptions& options) {
   const Tensor result = empty(shape, options);
   kernels::fill(current_stream(options.device), value, result.view());
@@ -68,14 +70,14 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
 Tensor rand(const Shape& shape, Generator& generator, const TensorOptions& options) {
   TERN_CHECK(is_floating(options.dtype), "rand: expected a floating dtype, got ", options.dtype);
   const Tensor result = empty(shape, options);
-  kernels::fill_uniform(current_stream(options.device), generator.next(), 0, 1, result.view());
+  kernels::fill_uniform(current_stream(options.device), generator.next(options.device), 0, 1, result.view());
   return result;
 }
 
 Tensor randn(const Shape& shape, Generator& generator, const TensorOptions& options) {
   TERN_CHECK(is_floating(options.dtype), "randn: expected a floating dtype, got ", options.dtype);
   const Tensor result = empty(shape, options);
-  kernels::fill_normal(current_stream(options.device), generator.next(), 0, 1, result.view());
+  kernels::fill_normal(current_stream(options.device), generator.next(options.device), 0, 1, result.view());
   return result;
 }
 

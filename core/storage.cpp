@@ -1,11 +1,15 @@
 #include "tern/core/storage.h"
 
 #include "tern/core/allocator.h"
+#include "tern/core/check.h"
 
 namespace tern {
 
 Storage::Storage(int64_t bytes, Device device)
-    : data_(allocator(device).allocate(bytes)), bytes_(bytes), device_(device), owned_(true) {}
+    : data_(allocator(device).allocate(bytes, current_stream(device).handle)),
+      bytes_(bytes),
+      device_(device),
+      owned_(true) {}
 
 Storage::Storage(void* data, int64_t bytes, Device device, std::function<void()> release)
     : data_(data), bytes_(bytes), device_(device), release_(std::move(release)) {}
@@ -15,6 +19,20 @@ Storage::~Storage() {
     allocator(device_).release(data_);
   else if (release_)
     release_();
+}
+
+std::shared_ptr<Storage> Storage::pinned(int64_t bytes) {
+  void* const data = pinned_allocator().allocate(bytes);
+  auto storage = std::make_shared<Storage>(data, bytes, cpu, [data] { pinned_allocator().release(data); });
+  storage->pinned_ = true;
+  return storage;
+}
+
+void Storage::record_stream(kernels::Stream stream) const {
+  if (pinned_) return pinned_allocator().record_stream(data_, stream.handle);
+  const Device other{stream.device, stream.index};
+  TERN_CHECK(other == device_, "record_stream: the memory is on ", device_, ", the stream on ", other);
+  if (owned_) allocator(device_).record_stream(data_, stream.handle);
 }
 
 }  // namespace tern

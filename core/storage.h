@@ -12,10 +12,12 @@ namespace tern {
 
 class Storage {
  public:
-  /// Memory from the device's caching allocator. Throws OutOfMemoryError.
+  /// Memory from the device's caching allocator, for work on the current stream. Throws OutOfMemoryError.
   Storage(int64_t bytes, Device device);
   /// Memory somebody else owns; `release` runs when the last tensor lets go (may be empty).
   Storage(void* data, int64_t bytes, Device device, std::function<void()> release);
+  /// Host memory that devices copy from and to while the host goes on. Ordinary memory in a build without CUDA.
+  static std::shared_ptr<Storage> pinned(int64_t bytes);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -23,6 +25,12 @@ class Storage {
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+  bool is_pinned() const { return pinned_; }
+
+  /// The memory is also used by work on this stream, which need not be the current one at construction: the allocator
+  /// will not hand it out again before that work is done. Memory somebody else owns is for its owner to keep. Throws
+  /// Error when the stream is of another device, unless this is pinned memory.
+  void record_stream(kernels::Stream stream) const;
 
   /// Counts in-place changes; a tensor saved for backward is checked against it.
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
@@ -34,6 +42,7 @@ class Storage {
   Device device_;
   std::function<void()> release_;
   bool owned_ = false;
+  bool pinned_ = false;
   std::atomic<uint32_t> version_ = 0;
 };
 

@@ -5,7 +5,9 @@
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/captured_step.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/transfer.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {
@@ -43,6 +45,7 @@ std::string Tensor::describe() const {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
+  if (device().is_cuda()) detail::forbid_while_recording("reading values (item, to_vector)");
   NoGrad off;
   const Tensor source = detach().to(cpu).to(dtype_of<T>()).contiguous();
   std::vector<T> values(static_cast<size_t>(source.numel()));
@@ -83,6 +86,19 @@ struct ToDType final : Function<ToDType> {
   Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts to the input's dtype
 };
 
+struct ToDevice final : Function<ToDevice> {
+  static constexpr const char* kName = "to_device";
+  static constexpr bool kTwiceDifferentiable = true;
+  Device from_;
+  Tensor forward(const Tensor& x, Device wanted) {
+    from_ = x.device();
+    const Tensor source = x.contiguous(), y = empty(x.shape(), {x.dtype(), wanted});
+    detail::copy_between_devices(source, y);
+    return y;
+  }
+  Grads backward(const Tensor& dy) override { return {dy.to(from_)}; }
+};
+
 struct Clone final : Function<Clone> {
   static constexpr const char* kName = "clone";
   static constexpr bool kTwiceDifferentiable = true;
@@ -105,7 +121,7 @@ Tensor Tensor::to(DType wanted) const {
 Tensor Tensor::to(Device wanted) const {
   if (device() == wanted) return *this;
   require_available(wanted);
-  fail("to: copies from ", device(), " to ", wanted, " are not possible in this build");
+  return is_floating(dtype()) ? ToDevice::apply(*this, wanted) : (NoGrad(), ToDevice::apply(detach(), wanted));
 }
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
@@ -137,8 +153,6 @@ void rebase(Tensor& x, const Tensor& result) {
 
 void check_fits(const char* op, const Tensor& x, const Tensor& other) {
   TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());
-  TERN_CHECK(other.device() == x.device() || (other.device().is_cpu() && other.dim() == 0), op, ": tensors are on ",
-             x.device(), " and ", other.device());
   for (int d = 0; d < x.dim(); ++d)
     TERN_CHECK(x.strides()[d] != 0 || x.shape()[d] <= 1, op, ": several elements of ", x.describe(),
                " lie at the same address (expand); use contiguous() first");
@@ -148,6 +162,7 @@ void check_fits(const char* op, const Tensor& x, const Tensor& other) {
 Tensor apart(const Tensor& x, const Tensor& other) {
   const bool identical = x.shape() == other.shape() && x.strides() == other.strides() && x.dtype() == other.dtype() &&
                          x.storage_offset() == other.storage_offset();
+  if (other.device() != x.device()) return other.to(x.device());
   return other.storage() == x.storage() && !identical ? other.clone() : other;
 }
 
@@ -155,6 +170,8 @@ Tensor apart(const Tensor& x, const Tensor& other) {
 template <class Op>
 Tensor& in_place(const char* name, Tensor& x, const Tensor& other, const Op& op) {
   check_fits(name, x, other);
+  TERN_CHECK(other.device() == x.device() || (other.device().is_cpu() && other.dim() == 0), name, ": tensors are on ",
+             x.device(), " and ", other.device());
   if (check_in_place(name, x, other)) {
     // The old contents are cloned: backward may need them after they are overwritten.
     const Tensor old = x.clone();
@@ -199,12 +216,22 @@ Tensor scalar_for(const char* op, const Tensor& x, double value) {
 Tensor& Tensor::copy_(const Tensor& source) {
   check_fits("copy_", *this, source);
   if (source.requires_grad() && check_in_place("copy_", *this, source)) {
-    rebase(*this, source.to(dtype()).expand(shape()).clone());
+    rebase(*this, source.to(device()).to(dtype()).expand(shape()).clone());
     return *this;
   }
-  const Tensor values = apart(*this, source.detach().to(device()).expand(shape()));
-  forget("copy_", *this);
-  kernels::copy(current_stream(device()), values.view(), view());
+  const Tensor same_device = source.detach().device() == device() ? source.detach() : Tensor();
+  if (same_device.defined()) {
+    const Tensor values = apart(*this, same_device.expand(shape()));
+    forget("copy_", *this);
+    kernels::copy(current_stream(device()), values.view(), view());
+  } else {
+    const Tensor values = source.detach().to(dtype()).expand(shape()).contiguous();
+    forget("copy_", *this);
+    if (is_contiguous())
+      detail::copy_between_devices(values, *this);
+    else
+      kernels::copy(current_stream(device()), values.to(device()).view(), view());
+  }
   written(*this);
   return *this;
 }

@@ -74,6 +74,7 @@ class Tensor {
 
   // Conversions: the tensor itself when nothing changes. Differentiable.
   Tensor to(DType dtype) const;
+  /// Between host and device through pinned memory: a copy to a device is queued, one to the host waits for it.
   Tensor to(Device device) const;
   Tensor contiguous() const;
   Tensor clone() const;
@@ -155,6 +156,8 @@ class Tensor {
 // Factories. Throw OutOfMemoryError, or Error on bad shapes.
 Tensor empty(const Shape& shape, const TensorOptions& options = {});
 Tensor empty_like(const Tensor& other);
+/// On the CPU, in memory that devices copy from and to while the host goes on.
+Tensor empty_pinned(const Shape& shape, DType dtype);
 Tensor zeros(const Shape& shape, const TensorOptions& options = {});
 Tensor zeros_like(const Tensor& other);
 Tensor ones(const Shape& shape, const TensorOptions& options = {});

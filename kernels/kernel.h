@@ -23,6 +23,7 @@ enum class DeviceType : uint8_t { kCPU, kCUDA };
 namespace kernels {
 
 inline constexpr bool kHasCuda = TERN_CUDA != 0;
+inline constexpr int kMaxDevices = 64;  // of one type
 
 /// Where a kernel runs: a device and, on CUDA, its queue (a cudaStream_t). On the CPU a kernel is done on return.
 struct Stream {

@@ -21,12 +21,13 @@ struct LossScalePolicy {
 
 struct LossScale {
   float scale = 1;
-  float inverse = 1;             // of scale, rounded from fp64
-  int32_t growth_tracker = 0;    // sound updates since the last overflow or growth
-  int32_t tolerated = 0;         // overflows that leave the scale as it is
-  int32_t found_non_finite = 0;  // since the last update
-  int32_t skipped_in_row = 0;    // updates that found an overflow, without a sound one between
-  int64_t skipped = 0;           // ... in all
+  float inverse = 1;                 // of scale, rounded from fp64
+  int32_t growth_tracker = 0;        // sound updates since the last overflow or growth
+  int32_t tolerated = 0;             // overflows that leave the scale as it is
+  int32_t found_non_finite = 0;      // since the last update
+  int32_t skipped_in_row = 0;        // updates that found an overflow, without a sound one between
+  int32_t overflows_at_minimum = 0;  // that found the scale at min_scale > 0 and could not lower it
+  int64_t skipped = 0;               // updates left out in all
 
   TERN_HD void set_scale(float value) {
     scale = value;
@@ -40,6 +41,7 @@ struct LossScale {
       if (tolerated > 0) {
         --tolerated;
       } else {
+        if (policy.min_scale > 0 && static_cast<double>(scale) <= policy.min_scale) ++overflows_at_minimum;
         const double lower = static_cast<double>(scale) * policy.backoff_factor;
         set_scale(static_cast<float>(lower > policy.min_scale ? lower : policy.min_scale));
       }

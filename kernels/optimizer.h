@@ -8,7 +8,10 @@ namespace tern::kernels {
 
 /// One parameter tensor; all members contiguous with `size` elements. Dtypes: weight and gradient any floating type
 /// (they may differ), states and master fp32 (fp64 for fp64 weights). master is null unless the weight is 16-bit with a
-/// master copy: then the update is computed on master and rounded into weight.
+/// master copy: then the update is computed on master and rounded into weight. compensation (bf16, for bf16 weights
+/// without a master copy; else null) is what rounding took from the weight: the update is computed on their fp32 sum,
+/// which is split again into its bf16 rounding and the bf16 rounding of the rest. That is Kahan's summation with an
+/// fp32 register (Zamirai et al., "Revisiting BFloat16 Training", arXiv:2010.06192, algorithm 2).
 struct OptimizerTensor {
   void* weight = nullptr;
   const void* gradient = nullptr;
@@ -16,6 +19,7 @@ struct OptimizerTensor {
   void* state2 = nullptr;  // Adam: exponential average of squared gradients
   void* state3 = nullptr;  // Adam with amsgrad: largest second moment so far
   void* master = nullptr;
+  void* compensation = nullptr;
   int64_t size = 0;
   DType weight_dtype = DType::kFloat32;
   DType gradient_dtype = DType::kFloat32;
@@ -38,11 +42,18 @@ struct SgdGroup {
 
 /// What holds for the whole update. Everything that a captured step changes lives in device memory.
 struct OptimizerStep {
-  int64_t* step = nullptr;               // device; the count of updates done, incremented here unless skipped
-  const GradientNorm* norm = nullptr;    // device; null: no clipping and no skip
-  double max_norm = 0;                   // > 0: gradients are scaled by min(1, max_norm / (norm + 1e-6))
-  const float* inverse_scale = nullptr;  // device; loss scaler's 1/scale, null: 1
-  bool skip_non_finite = true;           // leave everything unchanged when norm->non_finite is set
+  int64_t* step = nullptr;                // device; the count of updates done, incremented here unless skipped
+  const GradientNorm* norm = nullptr;     // device; null: no clipping and no skip
+  double max_norm = 0;                    // > 0: gradients are scaled by min(1, max_norm / (norm + 1e-6))
+  const float* inverse_scale = nullptr;   // device; loss scaler's 1/scale, null: 1
+  bool skip_non_finite = true;            // leave everything unchanged when norm->non_finite is set
+  const GradientNorm* earlier = nullptr;  // device; its non_finite counts as norm's (a check of an earlier pass)
+  const double* lr = nullptr;             // device; a learning rate for each group, null: the groups' own
+
+  /// In a kernel: whether the update is left out.
+  TERN_HD bool is_skipped() const {
+    return skip_non_finite && ((norm && norm->non_finite) || (earlier && earlier->non_finite));
+  }
 };
 
 /// Update all tensors. SGD sets the momentum buffer to the gradient when *step is 0, as PyTorch does.

@@ -8,18 +8,23 @@
 namespace tern::kernels {
 
 /// One draw of a Generator: `offset` is the number of draws made before. Every op that needs randomness takes one.
+/// With a base, a number in memory of the device, the draw is number offset + *base: what a captured step repeats is
+/// then different each time.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t offset = 0;
+  const uint64_t* base = nullptr;
 };
 
 struct Philox4 {
   uint32_t word[4];
 };
 
-/// The 64-bit Philox key of a draw: SplitMix64's finaliser over seed and offset, so that draws are unrelated.
+/// The 64-bit Philox key of a draw: SplitMix64's finaliser over seed and offset, so that draws are unrelated. Called
+/// inside kernels alone, since it reads the base.
 TERN_HD inline uint64_t philox_key(RandomKey key) {
-  uint64_t z = key.seed + 0x9e3779b97f4a7c15ull * (key.offset + 1);
+  const uint64_t offset = key.offset + (key.base ? *key.base : 0);
+  uint64_t z = key.seed + 0x9e3779b97f4a7c15ull * (offset + 1);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
   return z ^ (z >> 31);

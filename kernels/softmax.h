@@ -1,6 +1,7 @@
 #pragma once
 // Softmax and log-softmax over the last dimension, and cross entropy fused with it.
 
+#include "tern/kernels/index_fault.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::kernels {
@@ -15,9 +16,9 @@ TERN_KERNEL(void, softmax_backward, Stream stream, bool log, ConstView y, ConstV
 /// left out. Per-row losses (fp32, fp64 for fp64 logits) and the log-sum-exp of each row are written; the caller sums.
 /// losses[i] = weight_i * ((1 - smoothing) * nll_i + smoothing * mean over classes of -log p), PyTorch's definition.
 /// row_weights is absent (all 1) or [rows] of losses' dtype. Targets outside [0, classes) other than ignore_index are
-/// counted in *bad_targets (device int64, set to 0 first) and give a loss of 0.
+/// added to *fault and give a loss of 0.
 TERN_KERNEL(void, cross_entropy_forward, Stream stream, ConstView logits, ConstView targets, ConstView row_weights,
-            int64_t ignore_index, double label_smoothing, View losses, View log_sum_exp, int64_t* bad_targets);
+            int64_t ignore_index, double label_smoothing, View losses, View log_sum_exp, IndexFault* fault);
 /// dlogits[i, c] = scale[i] * (softmax - target distribution): scale[rows] already holds weights, the reduction's
 /// divisor and the incoming gradient; it is 0 for ignored rows.
 TERN_KERNEL(void, cross_entropy_backward, Stream stream, ConstView logits, ConstView targets, ConstView log_sum_exp,

@@ -12,6 +12,8 @@ BasicAdam<kDecoupled>::BasicAdam(const std::vector<ParameterGroup>& groups, cons
                  .lr = options.lr,
                  .weight_decay = options.weight_decay,
                  .master_weights = options.master_weights,
+                 .kahan = options.kahan,
+                 .capturable = options.capturable,
                  .state_names = options.amsgrad ? std::vector<std::string>{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
                                                 : std::vector<std::string>{"exp_avg", "exp_avg_sq"}},
                 groups),

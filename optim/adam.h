@@ -13,6 +13,8 @@ struct BasicAdamOptions {
   bool amsgrad = false;
   bool maximize = false;
   bool master_weights = true;  // 16-bit weights are updated through fp32 copies, made at their first update
+  bool kahan = false;          // bf16 weights with a bf16 compensation each instead: needs master_weights = false
+  bool capturable = false;     // learning rates on the device: set_lr() reaches a captured step
 };
 
 /// The two differ in weight decay only: w *= 1 - lr * weight_decay (decoupled) or an L2 term in the gradient.
@@ -20,7 +22,8 @@ template <bool kDecoupled>
 class BasicAdam final : public Optimizer {
  public:
   using Options = BasicAdamOptions<kDecoupled>;
-  /// Throws Error on hyper-parameters out of range, and when a parameter is given twice.
+  /// Throws Error on hyper-parameters out of range, when a parameter is given twice, and for kahan with master_weights
+  /// or with a parameter that is not bf16.
   BasicAdam(const std::vector<NamedTensor>& parameters, const Options& options = {});
   BasicAdam(const std::vector<ParameterGroup>& groups, const Options& options = {});
 

@@ -87,16 +87,25 @@ void GradScaler::unscale(Optimizer& optimizer) {
   TERN_CHECK(!initial_, "grad scaler: unscale() before any scale(loss): the gradients are not scaled");
   NoGrad off;
   const Tensor inverse = state_.detach().select(0, 1);
+  std::vector<Tensor> gradients, contiguous;
   for (const GroupState& group : optimizer.param_groups())
     for (const NamedTensor& parameter : group.parameters) {
       const Tensor gradient = parameter.tensor.grad();
-      TERN_CHECK(!gradient.defined() || !is_low_precision(gradient.dtype()), "attempting to unscale 16-bit gradients (",
-                 parameter.name, "); leave unscale() out: step() unscales them in fp32");
+      if (!gradient.defined()) continue;
+      TERN_CHECK(!is_low_precision(gradient.dtype()), "attempting to unscale 16-bit gradients (", parameter.name,
+                 "); leave unscale() out: step() unscales them in fp32");
+      gradients.push_back(gradient);
+      contiguous.push_back(gradient.contiguous());
     }
-  for (const GroupState& group : optimizer.param_groups())
-    for (const NamedTensor& parameter : group.parameters)
-      if (Tensor gradient = parameter.tensor.grad(); gradient.defined()) gradient.mul_(inverse);
+  mine.unscaled_norm = gradient_norm(contiguous, state_.device());
+  note(mine.unscaled_norm);
+  for (Tensor& gradient : gradients) gradient.mul_(inverse);
   mine.stage = Stage::kUnscaled;
+}
+
+void GradScaler::note(const Tensor& norm) {
+  kernels::note_non_finite(current_stream(state_.device()), static_cast<const kernels::GradientNorm*>(norm.raw_data()),
+                           state());
 }
 
 void GradScaler::clip_grad_norm(Optimizer& optimizer, double max_norm) {
@@ -114,21 +123,20 @@ StepResult GradScaler::step(Optimizer& optimizer) {
   }
   TERN_CHECK(mine.stage != Stage::kStepped, "step() has already been called since the last update()");
   TERN_CHECK(!initial_, "grad scaler: step() before any scale(loss): the gradients are not scaled");
-  StepOptions options{.max_norm = mine.max_norm, .skip_non_finite = true};
+  StepOptions options{.max_norm = mine.max_norm, .skip_non_finite = true, .earlier_norm = mine.unscaled_norm};
   if (mine.stage == Stage::kReady) options.inverse_scale = state_.detach().select(0, 1);
   const StepResult result = optimizer.step(options);
   TERN_CHECK(!result.parameters_.empty(),
              "no inf checks were recorded for this optimizer: no parameter has a gradient");
-  kernels::note_non_finite(current_stream(state_.device()),
-                           static_cast<const kernels::GradientNorm*>(result.norm_.raw_data()), state());
-  mine = {Stage::kStepped, 0};
+  note(result.norm_);
+  mine = {Stage::kStepped};
   return result;
 }
 
 void GradScaler::update() {
   if (!enabled()) return;
   bool any = false;
-  for (const auto& [optimizer, entry] : optimizers_) any = any || entry.stage == Stage::kStepped;
+  for (const auto& [optimizer, entry] : optimizers_) any = any || entry.stage != Stage::kReady;
   TERN_CHECK(any, "no inf checks were recorded prior to update(): call step() first");
   optimizers_.clear();
   kernels::update_loss_scale(current_stream(state_.device()), policy_, state());
@@ -142,6 +150,9 @@ void GradScaler::check() const {
   TERN_CHECK(now.skipped_in_row <= options_.max_skipped_in_row, "grad scaler: ", now.skipped_in_row,
              " updates in a row were skipped because gradients overflowed, and the scale has fallen to ", now.scale,
              "; the model itself gives infinities or NaN in fp16: try bf16 or fp32, or a lower learning rate");
+  TERN_CHECK(!options_.error_at_min_scale || now.overflows_at_minimum == 0, "grad scaler: the scale is ", now.scale,
+             ", the least that min_scale allows, and gradients still overflow; the model itself gives infinities or "
+             "NaN in fp16: try bf16 or fp32, or a lower learning rate");
 }
 
 StateView GradScaler::state_dict() const {
@@ -159,8 +170,14 @@ void GradScaler::load_state_dict(const StateView& state) {
     TERN_CHECK(state.empty(), "grad scaler: it is disabled, but the state is not empty");
     return;
   }
-  StateView loaded = state_dict();
-  load_state(loaded, state);
+  StateView loaded = state_dict(), given = state;
+  constexpr size_t kOfPyTorch = 5;
+  if (given.size() == kOfPyTorch) {
+    given.push_back({loaded[5].name, number(int64_t{policy_.hysteresis} - 1)});
+    given.push_back({loaded[6].name, number(int64_t{0})});
+    given.push_back({loaded[7].name, number(int64_t{0})});
+  }
+  load_state(loaded, given);
   const auto value = [&](size_t i) { return loaded[i].tensor.item<double>(); };
   GradScalerOptions options = options_;
   options.growth_factor = value(1);

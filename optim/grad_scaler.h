@@ -28,10 +28,14 @@ struct GradScalerOptions {
   int64_t hysteresis = 1;               // overflows before it falls
   bool consecutive_hysteresis = false;  // count overflows afresh after every sound update
   double min_scale = 0;                 // the scale does not fall below
+  bool error_at_min_scale = false;      // an overflow that finds the scale at min_scale is an error
   int64_t max_skipped_in_row = 40;      // more updates than this without a sound one: an error
 
-  /// DeepSpeed's dynamic scaler by its defaults: grows after 1,000 updates, tolerates one overflow, not below 1.
-  static GradScalerOptions deepspeed() { return {.growth_interval = 1000, .hysteresis = 2, .min_scale = 1}; }
+  /// DeepSpeed's dynamic scaler by its defaults: grows after 1,000 updates, tolerates one overflow, and ends with an
+  /// error when it would have to go below 1.
+  static GradScalerOptions deepspeed() {
+    return {.growth_interval = 1000, .hysteresis = 2, .min_scale = 1, .error_at_min_scale = true};
+  }
 };
 
 class GradScaler {
@@ -41,18 +45,19 @@ class GradScaler {
 
   /// loss * scale. The first call decides the device.
   Tensor scale(const Tensor& loss);
-  /// Divides the optimizer's gradients in memory by the scale, for code that looks at them before step(). Throws Error
-  /// for 16-bit gradients (step() unscales those on the fly), a second call, or a call after step().
+  /// Divides the optimizer's gradients in memory by the scale, for code that looks at them, or changes them, before
+  /// step(). A gradient that is not finite now leaves that step out, whatever becomes of it. Throws Error for 16-bit
+  /// gradients (step() unscales those on the fly), a second call, or a call after step().
   void unscale(Optimizer& optimizer);
   /// The next step() clips to this norm of the unscaled gradients. Gradients in memory stay as they are.
   void clip_grad_norm(Optimizer& optimizer, double max_norm);
   /// One update, skipped on the device when a gradient is not finite. grad_norm() of the result is of the unscaled
   /// gradients. Throws Error when called twice since update(), or when no parameter has a gradient.
   StepResult step(Optimizer& optimizer);
-  /// Adapts the scale to what the steps since the last update found. Throws Error when there was no step, and after
-  /// more than max_skipped_in_row skipped updates (on CUDA: check() does that, since it has to wait for the device).
+  /// Adapts the scale to what the steps and unscale() found since the last update. Throws Error when there was none of
+  /// them, and check()'s error on the CPU; on CUDA nothing waits for the device, so call check() now and then.
   void update();
-  /// Throws the error of update() about skipped updates. Waits for the device.
+  /// Throws Error after more than max_skipped_in_row skipped updates, and by error_at_min_scale. Waits for the device.
   void check() const;
 
   bool enabled() const { return options_.enabled; }
@@ -63,7 +68,8 @@ class GradScaler {
   /// PyTorch's keys (scale, growth_factor, backoff_factor, growth_interval, _growth_tracker) and our counters
   /// (_tolerated, _skipped_in_row, _skipped); empty when disabled.
   StateView state_dict() const;
-  /// Throws Error, and changes nothing, on missing or unexpected entries and on values that cannot be.
+  /// Takes PyTorch's five entries alone too; our counters then start afresh. Throws Error, and changes nothing, on
+  /// missing or unexpected entries and on values that cannot be.
   void load_state_dict(const StateView& state);
 
  private:
@@ -71,9 +77,12 @@ class GradScaler {
   struct PerOptimizer {
     Stage stage = Stage::kReady;
     double max_norm = 0;
+    Tensor unscaled_norm = {};  // of the gradients as unscale() found them
   };
 
   void start(Device device);
+  /// Remembers in the state whether the norm saw an infinity or NaN.
+  void note(const Tensor& norm);
   kernels::LossScale* state() const { return static_cast<kernels::LossScale*>(state_.raw_data()); }
   kernels::LossScale read() const;
   void write(const kernels::LossScale& value, Device device);

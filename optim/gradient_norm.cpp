@@ -3,10 +3,12 @@
 #include <cstring>
 
 #include "tern/core/ops/workspace.h"
+#include "tern/core/profiler.h"
 
 namespace tern::optim {
 
 Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device) {
+  const ProfileRange range("gradient_norm", RangeKind::kOp);
   std::vector<kernels::ConstView> views;
   int64_t elements = 0;
   for (const Tensor& gradient : gradients) {
@@ -19,6 +21,11 @@ Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device) {
   const Tensor norm = empty({static_cast<int64_t>(sizeof(kernels::GradientNorm))}, {.dtype = uint8, .device = device});
   kernels::gradient_norm(stream, views.data(), count, workspace.data(),
                          static_cast<kernels::GradientNorm*>(norm.raw_data()));
+  if (range.recording()) {
+    double bytes = 0;
+    for (const Tensor& gradient : gradients) bytes += static_cast<double>(gradient.nbytes());
+    profile_bytes(bytes);
+  }
   return norm;
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/profiler.h"
 #include "tern/optim/gradient_norm.h"
 
 namespace tern::optim {
@@ -32,14 +33,39 @@ std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& para
 
 double StepResult::grad_norm() const {
   TERN_CHECK(norm_.defined(), "StepResult: the step measured no norm; give it max_norm or skip_non_finite");
+  wait();
   const double inverse = inverse_scale_.defined() ? inverse_scale_.item<double>() : 1;
   return std::sqrt(read_norm(norm_).sum_of_squares) * inverse;
 }
 
-bool StepResult::skipped() const { return skips_ && norm_.defined() && read_norm(norm_).non_finite != 0; }
+double StepResult::loss_scale() const {
+  wait();
+  return inverse_scale_.defined() ? 1 / inverse_scale_.item<double>() : 1;
+}
+
+StepResult StepResult::fetch() const {
+  StepResult fetched = *this;
+  for (Tensor* value : {&fetched.inverse_scale_, &fetched.norm_, &fetched.earlier_}) {
+    if (!value->defined()) continue;
+    fetched.arrival_ = std::make_shared<HostCopy>(*value);  // the last one arrives after the others
+    *value = fetched.arrival_->tensor();
+  }
+  return fetched;
+}
+
+void StepResult::wait() const {
+  if (arrival_) arrival_->wait();
+}
+
+bool StepResult::skipped() const {
+  wait();
+  const auto non_finite = [](const Tensor& norm) { return norm.defined() && read_norm(norm).non_finite != 0; };
+  return skips_ && (non_finite(norm_) || non_finite(earlier_));
+}
 
 std::string StepResult::first_non_finite() const {
   TERN_CHECK(norm_.defined(), "StepResult: the step checked no gradients; give it max_norm or skip_non_finite");
+  wait();
   const int32_t index = read_norm(norm_).first_bad;
   return index < 0 ? "" : names_->at(static_cast<size_t>(parameters_.at(static_cast<size_t>(index))));
 }
@@ -47,6 +73,8 @@ std::string StepResult::first_non_finite() const {
 Optimizer::Optimizer(const Settings& settings, const std::vector<ParameterGroup>& groups) : settings_(settings) {
   detail::check_not_negative(settings.name, "lr", settings.lr);
   detail::check_not_negative(settings.name, "weight_decay", settings.weight_decay);
+  TERN_CHECK(!settings.kahan || !settings.master_weights, settings.name,
+             ": kahan takes the place of fp32 master copies; give master_weights = false with it");
   for (const ParameterGroup& group : groups) add_group(group);
   TERN_CHECK(!slots_.empty(), settings.name, ": there are no parameters");
 
@@ -62,6 +90,9 @@ Optimizer::Optimizer(const Settings& settings, const std::vector<ParameterGroup>
     names->push_back(slot.name);
   }
   names_ = names;
+  if (!settings.capturable) return;
+  rates_ = empty({static_cast<int64_t>(groups_.size())}, {.dtype = float64, .device = device});
+  send_rates();
 }
 
 void Optimizer::add_group(const ParameterGroup& group) {
@@ -72,6 +103,9 @@ void Optimizer::add_group(const ParameterGroup& group) {
     TERN_CHECK(tensor.defined(), settings_.name, ": parameter '", name, "' is an undefined tensor");
     TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_leaf() && tensor.is_contiguous(), settings_.name,
                ": parameter '", name, "' must be a contiguous floating leaf tensor, got ", tensor.describe());
+    TERN_CHECK(!settings_.kahan || tensor.dtype() == bfloat16, settings_.name,
+               ": kahan is for bfloat16 weights, but parameter '", name, "' is ", tensor.dtype(),
+               "; use master_weights for 16-bit weights of other types");
     Slot slot;
     slot.name = name;
     slot.weight = tensor;
@@ -84,11 +118,21 @@ void Optimizer::add_group(const ParameterGroup& group) {
 void Optimizer::set_lr(double lr) {
   detail::check_not_negative(settings_.name, "lr", lr);
   for (GroupState& group : groups_) group.base_lr = group.lr = lr;
+  send_rates();
 }
 
 void Optimizer::set_lr_factor(double factor) {
   detail::check_not_negative(settings_.name, "the learning rate's factor", factor);
   for (GroupState& group : groups_) group.lr = group.base_lr * factor;
+  send_rates();
+}
+
+void Optimizer::send_rates() {
+  if (!settings_.capturable) return;
+  NoGrad off;
+  std::vector<double> rates;
+  for (const GroupState& group : groups_) rates.push_back(group.lr);
+  rates_.copy_(from_vector(rates, rates_.shape()));
 }
 
 void Optimizer::zero_grad() {
@@ -107,6 +151,7 @@ Optimizer::Slot Optimizer::completed(const Slot& slot) const {
   if (is_low_precision(options.dtype)) options.dtype = float32;
   for (size_t i = 0; i < settings_.state_names.size(); ++i) full.states.push_back(zeros(slot.weight.shape(), options));
   if (wants_master(slot)) full.master = slot.weight.detach().to(float32);
+  if (settings_.kahan) full.compensation = zeros(slot.weight.shape(), slot.weight.options());
   return full;
 }
 
@@ -154,7 +199,12 @@ StepResult Optimizer::step(const StepOptions& options) {
     TERN_CHECK(options.inverse_scale.dtype() == float32 && options.inverse_scale.numel() == 1, settings_.name,
                ": inverse_scale must be one float32, got ", options.inverse_scale.describe());
     result.inverse_scale_ = options.inverse_scale.clone();
-    step.inverse_scale = result.inverse_scale_.data<float>();
+    step.inverse_scale = static_cast<const float*>(result.inverse_scale_.raw_data());
+  }
+  if (rates_.defined()) step.lr = rates_.data<double>();
+  if (options.earlier_norm.defined()) {
+    result.earlier_ = options.earlier_norm;
+    step.earlier = static_cast<const kernels::GradientNorm*>(options.earlier_norm.raw_data());
   }
   step.max_norm = std::isfinite(options.max_norm) ? options.max_norm : 0;
   step.skip_non_finite = options.skip_non_finite;
@@ -175,6 +225,7 @@ kernels::OptimizerTensor Optimizer::describe(const Slot& slot, const Tensor& gra
   void** const states[] = {&tensor.state1, &tensor.state2, &tensor.state3};
   for (size_t i = 0; i < slot.states.size(); ++i) *states[i] = slot.states[i].raw_data();
   if (slot.master.defined()) tensor.master = slot.master.raw_data();
+  if (slot.compensation.defined()) tensor.compensation = slot.compensation.raw_data();
   tensor.size = slot.weight.numel();
   tensor.weight_dtype = slot.weight.dtype();
   tensor.gradient_dtype = gradient.dtype();
@@ -185,14 +236,19 @@ kernels::OptimizerTensor Optimizer::describe(const Slot& slot, const Tensor& gra
 /// One kernel call for all parameters that share a counter: a single one unless some had no gradient at times.
 void Optimizer::run_updates(const std::vector<Tensor>& gradients, const std::vector<int32_t>& active,
                             kernels::OptimizerStep step) {
+  const ProfileRange range(settings_.name, RangeKind::kOp);
   struct Batch {
     Tensor counter;
     std::vector<kernels::OptimizerTensor> tensors;
   };
   std::vector<Batch> batches;
   std::map<const TensorImpl*, size_t> batch_of;
+  int64_t bytes = 0;  // gradients are read, weights and state read and written
   for (size_t k = 0; k < active.size(); ++k) {
     const Slot& slot = slots_[static_cast<size_t>(active[k])];
+    bytes += gradients[k].nbytes() + 2 * slot.weight.nbytes();
+    for (const Tensor& state : slot.states) bytes += 2 * state.nbytes();
+    if (slot.master.defined()) bytes += 2 * slot.master.nbytes();
     const auto [entry, is_new] = batch_of.try_emplace(slot.step.impl(), batches.size());
     if (is_new) batches.push_back({slot.step, {}});
     batches[entry->second].tensors.push_back(describe(slot, gradients[k]));
@@ -203,6 +259,7 @@ void Optimizer::run_updates(const std::vector<Tensor>& gradients, const std::vec
     step.step = static_cast<int64_t*>(batch.counter.raw_data());
     update(stream, batch.tensors, step);
   }
+  if (range.recording()) profile_bytes(static_cast<double>(bytes));
 }
 
 void Optimizer::append_state(const Slot& slot, StateView& state) const {
@@ -211,6 +268,7 @@ void Optimizer::append_state(const Slot& slot, StateView& state) const {
     state.push_back({settings_.state_names[i] + "." + slot.name, slot.states[i]});
   }
   if (slot.master.defined()) state.push_back({"master." + slot.name, slot.master});
+  if (slot.compensation.defined()) state.push_back({"compensation." + slot.name, slot.compensation});
 }
 
 StateView Optimizer::state_dict() const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tern/core/parameter.h"
+#include "tern/core/stream.h"
 #include "tern/kernels/optimizer.h"
 
 namespace tern::optim {
@@ -30,6 +31,7 @@ struct StepOptions {
   double max_norm = 0;  // > 0: gradients are scaled by min(1, max_norm / (norm + 1e-6)); infinity only measures
   bool skip_non_finite = false;  // a gradient with a NaN or infinity leaves weights and state as they are
   Tensor inverse_scale = {};  // float32, one element: gradients are multiplied by it on the fly (GradScaler); absent: 1
+  Tensor earlier_norm = {};   // gradient_norm() of the gradients at an earlier time: non-finite ones count as today's
 };
 
 /// What a step found. The numbers stay on the device: reading one waits for it, so read late or not at all.
@@ -43,12 +45,20 @@ class StepResult {
   /// Name of the first parameter whose gradient has a NaN or infinity; empty when there is none. Throws like
   /// grad_norm().
   std::string first_non_finite() const;
+  /// The loss scale that the gradients carried; 1 without a scaler.
+  double loss_scale() const;
+  /// The same numbers on their way to the host: a later step does not change them, and reading them waits for this step
+  /// alone.
+  StepResult fetch() const;
 
  private:
   friend class Optimizer;
   friend class GradScaler;
-  Tensor inverse_scale_;  // as it was at the step
-  Tensor norm_;           // a kernels::GradientNorm; undefined when it was not asked for
+  void wait() const;
+  Tensor inverse_scale_;                     // as it was at the step
+  Tensor norm_;                              // a kernels::GradientNorm; undefined when it was not asked for
+  Tensor earlier_;                           // StepOptions::earlier_norm
+  std::shared_ptr<const HostCopy> arrival_;  // of fetched numbers
   bool skips_ = false;
   std::vector<int32_t> parameters_;  // that the norm was taken over
   std::shared_ptr<const std::vector<std::string>> names_;
@@ -76,13 +86,15 @@ class Optimizer {
   const std::vector<GroupState>& param_groups() const { return groups_; }
   /// The learning rate of the first group.
   double lr() const { return groups_.front().lr; }
-  /// Sets the base rate of every group (and the rate itself). Throws Error unless finite and >= 0.
+  /// Sets the base rate of every group (and the rate itself). Throws Error unless finite and >= 0. With the option
+  /// capturable the rates are also copied to the device, in the order of the stream, where step() reads them.
   void set_lr(double lr);
   /// Every group's rate becomes its base rate times factor: for schedules.
   void set_lr_factor(double factor);
 
   /// For every parameter: "step.<name>" (int64, updates done) and what the algorithm keeps: "exp_avg.<name>", ...,
-  /// "master.<name>". The same names at any time; handles on live tensors, to be used before the next step.
+  /// "master.<name>", "compensation.<name>". The same names at any time; handles on live tensors, to be used before the
+  /// next step.
   StateView state_dict() const;
   /// Missing, unexpected and mis-shaped entries are listed in one Error, and nothing is written then.
   void load_state_dict(const StateView& state);
@@ -91,7 +103,7 @@ class Optimizer {
   struct Settings {
     const char* name;  // for messages
     double lr, weight_decay;
-    bool master_weights;
+    bool master_weights, kahan, capturable;
     std::vector<std::string> state_names;  // of the kernel's state1, state2, ...; at most three
   };
   Optimizer(const Settings& settings, const std::vector<ParameterGroup>& groups);
@@ -108,6 +120,7 @@ class Optimizer {
     int32_t group = 0;
     std::vector<Tensor> states;  // empty until the first gradient
     Tensor master;               // 16-bit weights with master_weights only
+    Tensor compensation;         // with kahan only
     bool started() const { return step.defined(); }
     Tensor step;  // updates done: int64 [1], one tensor for all parameters that were always updated together
   };
@@ -124,8 +137,11 @@ class Optimizer {
   void check_steps(const StateView& state) const;
   void share_steps();
 
+  void send_rates();
+
   Settings settings_;
   std::vector<GroupState> groups_;
+  Tensor rates_;  // capturable: of each group, float64 on the device
   std::vector<Slot> slots_;
   std::shared_ptr<const std::vector<std::string>> names_;
 };

@@ -12,6 +12,8 @@ SGD::SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options)
                  .lr = options.lr,
                  .weight_decay = options.weight_decay,
                  .master_weights = options.master_weights,
+                 .kahan = options.kahan,
+                 .capturable = options.capturable,
                  .state_names =
                      options.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{}},
                 groups),

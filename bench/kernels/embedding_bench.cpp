@@ -12,8 +12,8 @@ constexpr int64_t kWords = 30522, kTokens = 4096;
 void embedding_forward(benchmark::State& state) {
   const int64_t width = state.range(0);
   Buffer weight(float32, {kWords, width}), ids(int64, {kTokens}, kWords), y(float32, {kTokens, width});
-  int64_t bad_ids[2];
-  for (auto _ : state) kernels::embedding_forward({}, weight.view(), ids.view(), y.view(), bad_ids);
+  kernels::IndexFault fault;
+  for (auto _ : state) kernels::embedding_forward({}, weight.view(), ids.view(), y.view(), &fault);
   report(state, 2 * y.bytes() + ids.bytes(), 0);
 }
 BENCHMARK(embedding_forward)->ArgName("width")->Arg(128)->Arg(768)->UseRealTime();
@@ -28,8 +28,9 @@ void embedding_backward(benchmark::State& state) {
 BENCHMARK(embedding_backward)->ArgName("width")->Arg(128)->Arg(768)->UseRealTime();
 
 void gather(benchmark::State& state) {  // one logit per row
+  kernels::IndexFault fault;
   Buffer x(float32, {kTokens, 1024}), index(int64, {kTokens, 1}, 1024), y(float32, {kTokens, 1});
-  for (auto _ : state) kernels::gather({}, x.view(), 1, index.view(), y.view());
+  for (auto _ : state) kernels::gather({}, x.view(), 1, index.view(), y.view(), &fault);
   report(state, 2 * y.bytes() + index.bytes(), 0);
 }
 BENCHMARK(gather)->UseRealTime();

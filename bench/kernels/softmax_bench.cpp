@@ -40,10 +40,10 @@ void BM_cross_entropy(benchmark::State& state, bool backward) {
                      scale(rows, 1);
   std::vector<int64_t> targets(rows);
   for (int64_t r = 0; r < rows; ++r) targets[r] = r % classes;
-  int64_t bad = 0;
+  IndexFault fault;
   const auto forward = [&] {
     cross_entropy_forward({}, make_view(logits.data(), rows, classes), make_view(targets.data(), rows), {}, -100, 0,
-                          make_view(losses.data(), rows), make_view(lse.data(), rows), &bad);
+                          make_view(losses.data(), rows), make_view(lse.data(), rows), &fault);
   };
   forward();
   for (auto _ : state) {

@@ -2,14 +2,17 @@
 // one JSON line.
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <iterator>
 
-#include "tern/bench/train/profile.h"
+#include "tern/bench/train/measure.h"
+#include "tern/bench/train/model_step.h"
 #include "tern/bench/train/reviews.h"
 #include "tern/core/allocator.h"
 #include "tern/core/ops/ops.h"
+#include "tern/core/profiler.h"
 #include "tern/data/loader_tokens.h"
 #include "tern/kernels/gemm.h"
 
@@ -49,21 +52,47 @@ ModelOptions model_options(const Row& row, const Arguments& a) {
           a.dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32};
 }
 
-/// Measures a step and adds its memory and, if wanted, its profile. step() returns its tokens; sample() gives the input
-/// and lengths of one batch for the profile.
-template <class Step, class Sample>
-Json measure_model(ModelStep& model, const Arguments& a, bool equal_steps, Step&& step, Sample&& sample) {
-  const Measurement m = measure(a.seconds, step, [&] {
-    allocator({}).reset_peak();
-    model.phases() = {};
-  });
+constexpr int kProfiledSteps = 10;
+
+/// Where further steps spend their time: the profiler's rows, and its table on stderr.
+template <class Step>
+Json profile(const Arguments& a, DType dtype, Step&& step) {
+  std::vector<DType> dtypes = {DType::kFloat32};
+  if (dtype != dtypes[0]) dtypes.push_back(dtype);
+  const Roofline roofline = measure_roofline({}, dtypes);
+  Profiler profiler({.roofline = roofline});
+  for (int i = 0; i < kProfiledSteps; ++i) step();
+  const ProfileReport report = profiler.stop();
+  std::fprintf(stderr, "%s, %d steps\n%s", a.row.c_str(), kProfiledSteps, report.table().c_str());
+  Json rows = Json::array();
+  for (const ProfileRow& row : report.rows()) {
+    Json line = {{"name", row.name},
+                 {"calls", row.calls},
+                 {"total_seconds", row.total_seconds},
+                 {"self_seconds", row.self_seconds},
+                 {"bytes", row.bytes},
+                 {"flops", row.flops}};
+    if (const double share = row.roofline_share(); std::isfinite(share)) line["roofline_share"] = share;
+    rows.push_back(line);
+  }
+  Json result = {{"steps", kProfiledSteps},
+                 {"seconds", report.seconds()},
+                 {"bytes_per_second", roofline.bytes_per_second},
+                 {"flops_per_second", roofline.flops_per_second.at(dtype)},
+                 {"rows", rows}};
+  for (const char* phase : {"forward", "backward", "optimizer"})
+    result[std::string(phase) + "_share"] = report.row(phase).total_seconds / report.seconds();
+  return result;
+}
+
+/// Measures a step, which returns its tokens, and adds its memory and, if wanted, its profile.
+template <class Step>
+Json measure_model(const ModelStep& model, const Arguments& a, bool equal_steps, Step&& step) {
+  const Measurement m = measure(a.seconds, step, [] { allocator({}).reset_peak(); });
   Json result = summary(m, equal_steps);
   result["peak_memory_bytes"] = allocator({}).statistics().peak_live_bytes;
   result["reserved_memory_bytes"] = allocator({}).statistics().peak_reserved_bytes;
-  if (a.profile) {
-    const auto [input, lengths] = sample();
-    result["profile"] = profile(model, input, lengths, median(m.seconds), model.phases(), m.seconds.size());
-  }
+  if (a.profile) result["profile"] = profile(a, model.options().dtype, step);
   return result;
 }
 
@@ -100,7 +129,7 @@ Json full_length(const Row& row, const Arguments& a) {
     model.run(batch.input, batch.labels);
     return row.batch * row.length;
   };
-  Json result = measure_model(model, a, true, step, [&] { return std::pair(batches[0].input, lengths); });
+  Json result = measure_model(model, a, true, step);
   add_flops(result,
             step_flops(model.model().config(), lengths, model.options()) / static_cast<double>(row.batch * row.length));
   return result;
@@ -117,13 +146,6 @@ class ReviewBatches {
         if (std::optional<data::TokenBatch> batch = stream_->next()) return std::move(*batch);
       stream_.emplace(loader_.epoch(epoch_++ % loader_.epochs()));
     }
-  }
-  /// A batch by itself, and the lengths of its sequences.
-  data::TokenBatch first() const { return loader_.batch(0, 0); }
-  std::vector<int64_t> lengths(const data::TokenBatch& batch) const {
-    std::vector<int64_t> result;
-    for (const int32_t row : batch.rows) result.push_back(static_cast<int64_t>(tokens_->row(row).size()));
-    return result;
   }
   /// Of all reviews.
   std::vector<int64_t> lengths() const {
@@ -167,10 +189,7 @@ Json imdb(const Row& row, const Arguments& a) {
     model.run(models::encoder_input(batch), batch.labels);
     return batch.real_tokens;
   };
-  Json result = measure_model(model, a, false, step, [&] {
-    const data::TokenBatch batch = reviews.first();
-    return std::pair(models::encoder_input(batch), reviews.lengths(batch));
-  });
+  Json result = measure_model(model, a, false, step);
   const std::vector<int64_t> lengths = reviews.lengths();
   double tokens = 0;
   for (const int64_t length : lengths) tokens += static_cast<double>(length);
@@ -218,7 +237,8 @@ int run(int argc, char** argv) {
   app.add_option("--dtype", a.dtype, "bf16: autocast")->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_flag("--full-last-layer", a.full_last_layer,
                "compute all rows of the last layer, not only those that the classifier reads");
-  app.add_flag("--profile", a.profile, "say where a step's time goes");
+  app.add_flag("--profile", a.profile,
+               "say where the time of ten more steps goes: a table on stderr, its rows in the line");
   CLI11_PARSE(app, argc, argv);
 
   const Row& row = *std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return a.row == r.name; });

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "tern/bench/train/measure.h"
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/ops.h"
+#include "tern/core/profiler.h"
 
 namespace tern::bench {
 namespace {
@@ -35,26 +35,29 @@ Tensor ModelStep::logits(const models::EncoderInput& input) {
 }
 
 void ModelStep::train(const models::EncoderInput& input, const Tensor& labels) {
-  Stopwatch watch;
-  const Tensor loss = autocast(model_->device(), options_.dtype, [&] { return cross_entropy(logits(input), labels); });
-  phases_.forward += watch.lap();
-  loss.backward();
-  phases_.backward += watch.lap();
+  Tensor loss;
+  {
+    const ProfileRange range("forward");
+    loss = autocast(model_->device(), options_.dtype, [&] { return cross_entropy(logits(input), labels); });
+  }
+  {
+    const ProfileRange range("backward");
+    loss.backward();
+  }
+  const ProfileRange range("optimizer");
   optimizer_->step({.max_norm = 1, .skip_non_finite = true});
   optimizer_->zero_grad();
   const double value = loss.item<double>();
   TERN_CHECK(std::isfinite(value), "tern-bench-train: the loss is ", value);
-  phases_.update += watch.lap();
 }
 
 void ModelStep::run(const models::EncoderInput& input, const Tensor& labels) {
   if (options_.train) return train(input, labels);
-  Stopwatch watch;
+  const ProfileRange range("forward");
   NoGrad off;
   const Tensor result = autocast(model_->device(), options_.dtype, [&] { return logits(input); });
   const double total = sum(result.to(DType::kFloat32)).item<double>();
   TERN_CHECK(std::isfinite(total), "tern-bench-train: the logits sum to ", total);
-  phases_.forward += watch.lap();
 }
 
 std::vector<Product> products(const models::DistilBertConfig& config, const std::vector<int64_t>& lengths,

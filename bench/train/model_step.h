@@ -1,5 +1,6 @@
 #pragma once
-// One step of the comparison's model rows: what a user's training loop or prediction does, with its parts timed.
+// One step of the comparison's model rows: what a user's training loop or prediction does. The profiler sees its parts
+// as "forward", "backward" and "optimizer".
 
 #include <memory>
 #include <string>
@@ -18,11 +19,6 @@ struct ModelOptions {
   DType dtype = DType::kFloat32;  // bfloat16: autocast
 };
 
-/// Seconds of each part of the steps so far.
-struct PhaseSeconds {
-  double forward = 0, backward = 0, update = 0;
-};
-
 class ModelStep {
  public:
   explicit ModelStep(const ModelOptions& options);
@@ -32,7 +28,6 @@ class ModelStep {
 
   const ModelOptions& options() const { return options_; }
   models::DistilBert& model() { return *model_; }
-  PhaseSeconds& phases() { return phases_; }
 
  private:
   Tensor logits(const models::EncoderInput& input);
@@ -41,7 +36,6 @@ class ModelStep {
   ModelOptions options_;
   std::unique_ptr<models::DistilBert> model_;
   std::unique_ptr<optim::AdamW> optimizer_;
-  PhaseSeconds phases_;
 };
 
 /// A linear layer's matrix product in the forward pass: x [rows, in] times weight [out, in].

@@ -4,6 +4,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/recomputation.h"
 #include "tern/core/check.h"
+#include "tern/core/profiler.h"
 
 namespace tern {
 namespace detail {
@@ -87,7 +88,7 @@ void Recomputation::check_leaves() const {
   }
 }
 
-kernels::RandomKey Recomputation::draw(uint64_t seed, uint64_t& offset) {
+kernels::RandomKey Recomputation::draw(kernels::RandomKey& next) {
   // A frame that runs again knows the numbers; all frames inside it run for the first time and remember them.
   Frame* known = top_;
   while (known && !known->again) known = known->outer;
@@ -98,7 +99,8 @@ kernels::RandomKey Recomputation::draw(uint64_t seed, uint64_t& offset) {
                " of its first run", kDiffers);
     key = draws[known->draws++];
   } else {
-    key = {seed, offset++};
+    key = next;
+    ++next.offset;
   }
   for (Frame* frame = top_; frame != known; frame = frame->outer) frame->owner->draws_.push_back(key);
   return key;
@@ -123,6 +125,7 @@ void Recomputation::run_again(const char* op) {
     if (inputs_require_grad_[i]) inputs.back().set_requires_grad(true);
   }
   check_leaves();
+  const ProfileRange range("recomputation");
   values_.clear();
   const GradMode recorded(true);
   const Autocast on_cpu({DeviceType::kCPU, 0}, autocast_[0]), on_cuda({DeviceType::kCUDA, 0}, autocast_[1]);
@@ -134,7 +137,7 @@ void Recomputation::run_again(const char* op) {
              draws_.size(), " in its first run", kDiffers);
 }
 
-kernels::RandomKey draw(uint64_t seed, uint64_t& offset) { return Recomputation::draw(seed, offset); }
+kernels::RandomKey draw(kernels::RandomKey& next) { return Recomputation::draw(next); }
 
 }  // namespace detail
 

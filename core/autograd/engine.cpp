@@ -12,6 +12,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/profiler.h"
 
 namespace tern {
 namespace {
@@ -198,6 +199,7 @@ class Run {
   }
 
   Grads run_node(Node& node, Grads grads) {
+    const ProfileRange range(node.name(), node.is_accumulator() ? RangeKind::kOp : RangeKind::kBackward);
     AllocationTag tag(node.name());
     const bool opaque = create_graph_ && !node.twice_differentiable();
     Grads results;
@@ -205,6 +207,7 @@ class Run {
       GradMode mode(create_graph_ && !opaque);
       results = node.run(grads);
     }
+    if (range.recording() && !node.is_accumulator()) count_bytes(range, node, grads, results);
     TERN_CHECK(results.size() == node.edges().size() || node.is_accumulator(), node.name(), ": backward returned ",
                results.size(), " gradients for ", node.edges().size(), " tensor inputs");
     if (anomaly_mode() != Anomaly::kOff) check_anomaly(node, grads, results);
@@ -217,6 +220,15 @@ class Run {
       }
     }
     return results;
+  }
+
+  /// Backward reads the gradients of the outputs and what was saved, and writes those of the inputs.
+  static void count_bytes(const ProfileRange& range, const Node& node, const Grads& grads, const Grads& results) {
+    const std::vector<Tensor> saved = node.saved_tensors();
+    std::vector<const Tensor*> inputs;
+    for (const Tensor& gradient : grads) inputs.push_back(&gradient);
+    for (const Tensor& tensor : saved) inputs.push_back(&tensor);
+    range.count_tensors(inputs.data(), static_cast<int>(inputs.size()), results.data(), results.size());
   }
 
   static void check_anomaly(const Node& node, const Grads& grads, const Grads& results) {

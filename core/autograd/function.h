@@ -20,6 +20,7 @@
 #include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/saved.h"
+#include "tern/core/profiler.h"
 
 namespace tern {
 
@@ -58,6 +59,7 @@ class Function : public Node {
         }(args),
         ...);
 
+    const ProfileRange range(Derived::kName, RangeKind::kOp);
     AllocationTag tag(Derived::kName);
     auto node = std::make_shared<Derived>();
     detail::end_construction();
@@ -82,8 +84,10 @@ class Function : public Node {
         node->add_output(output);
     };
     if constexpr (std::is_same_v<decltype(result), Tensor>) {
+      if (range.recording()) range.count_tensors(inputs, count, &result, 1);
       finish(result, 0);
     } else {
+      if (range.recording()) range.count_tensors(inputs, count, result.data(), result.size());
       for (size_t i = 0; i < result.size(); ++i) finish(result[i], static_cast<int>(i));
     }
     return result;

@@ -115,6 +115,13 @@ void Node::release_saved() {
   released_ = first_saved_ != nullptr;
 }
 
+std::vector<Tensor> Node::saved_tensors() const {
+  std::vector<Tensor> tensors;
+  for (const SavedBase* saved = first_saved_; saved; saved = saved->next_)
+    if (saved->kept_.held().defined()) tensors.push_back(saved->kept_.held());
+  return tensors;
+}
+
 void set_history(const Tensor& output, const std::shared_ptr<Node>& node, int index) {
   AutogradMeta& meta = output.impl()->meta();
   meta.grad_fn = node;

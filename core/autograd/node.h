@@ -61,6 +61,8 @@ class Node : public std::enable_shared_from_this<Node> {
   /// Drops what was saved for backward; a later backward through this node is an error.
   void release_saved();
   bool released() const { return released_; }
+  /// What is saved at the moment; what a checkpoint will compute again is not.
+  std::vector<Tensor> saved_tensors() const;
 
   // For Function and the engine.
   void add_input(const Tensor& input, bool record);

@@ -6,6 +6,7 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/profiler.h"
 
 namespace tern {
 namespace {
@@ -175,26 +176,41 @@ class PointwiseForward final : public Node {
   SavedOutput output_;
 };
 
+/// Where the op runs: a number on the CPU (a tensor without dimensions) goes to the others' device.
+Device op_device(PointwiseInputs inputs) {
+  for (const Tensor* x : inputs)
+    if (!x->device().is_cpu() || x->dim() > 0) return x->device();
+  return inputs[0]->device();
+}
+
+bool all_on(Device device, PointwiseInputs inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [&](const Tensor* x) { return x->device() == device; });
+}
+
 Shape result_shape(const PointwiseOp& op, PointwiseInputs inputs) {
   TERN_CHECK(static_cast<int>(inputs.size()) == op.arity, op.name, ": expected ", op.arity, " inputs, got ",
              inputs.size());
   Shape shape;
   for (const Tensor* x : inputs) {
     TERN_CHECK(x->defined(), op.name, ": an input is undefined");
-    TERN_CHECK(x->device() == inputs[0]->device() || (x->device().is_cpu() && x->dim() == 0), op.name,
-               ": inputs are on ", inputs[0]->device(), " and ", x->device(), "; copy one with to(device)");
     shape = x == inputs[0] ? x->shape() : broadcast_shapes(op.name, shape, x->shape());
   }
+  const Device device = op_device(inputs);
+  for (const Tensor* x : inputs)
+    TERN_CHECK(x->device() == device || (x->device().is_cpu() && x->dim() == 0), op.name, ": inputs are on ", device,
+               " and ", x->device(), "; copy one with to(device)");
   return shape;
 }
 
 Tensor apply_in_dtype(const PointwiseOp& op, PointwiseInputs inputs, const Shape& shape) {
+  const ProfileRange range(op.name, RangeKind::kOp);
   AllocationTag tag(op.name);
   const DType dtype = common_type(op, inputs);
   const Tensor y = empty(shape, {op.bool_result ? DType::kBool : dtype, inputs[0]->device()});
   run_kernel(op, {}, inputs, compute_type(op, dtype), y);
 
   const int count = static_cast<int>(inputs.size());
+  if (range.recording()) range.count_tensors(inputs.data(), count, &y, 1);
   if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(op.name, inputs.data(), count, y);
   if (is_floating(y.dtype()) && detail::should_record(inputs.data(), count)) {
     auto node = std::make_shared<PointwiseForward>(op);
@@ -213,14 +229,25 @@ Tensor apply_in_dtype(const PointwiseOp& op, PointwiseInputs inputs, const Shape
 }  // namespace
 
 void pointwise_into(const PointwiseOp& op, PointwiseInputs inputs, const Tensor& y) {
+  const ProfileRange range(op.name, RangeKind::kOp);
   const DType dtype = common_type(op, inputs);
   TERN_CHECK(is_floating(y.dtype()) || !is_floating(dtype), op.name, ": the result is ", dtype,
              " and cannot be written into a tensor of ", y.dtype(), "; use the op that returns a new tensor");
   run_kernel(op, {}, inputs, compute_type(op, dtype), y);
+  if (!range.recording()) return;
+  double bytes = static_cast<double>(y.nbytes());  // y may be an input too, and is then read and written
+  for (const Tensor* x : inputs) bytes += static_cast<double>(x->nbytes());
+  profile_bytes(bytes);
 }
 
 Tensor apply_pointwise(const PointwiseOp& op, PointwiseInputs inputs) {
   const Shape shape = result_shape(op, inputs);
+  if (const Device device = op_device(inputs); !all_on(device, inputs)) {
+    Operands moved;
+    std::array<Tensor, 3> values;
+    for (size_t i = 0; i < inputs.size(); ++i) moved.add(values[i] = inputs[i]->to(device));
+    return apply_pointwise(op, moved);
+  }
   if (!autocast_enabled(inputs[0]->device())) return apply_in_dtype(op, inputs, shape);
   Tensor converted[3];
   Operands operands;

@@ -28,8 +28,8 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   static std::shared_ptr<Recomputation> save(const Tensor& tensor, int64_t& place);
   /// Remembers the versions of leaves that an op is about to use.
   static void note_leaves(const Tensor* const* inputs, int count);
-  /// The next draw of a generator with this state.
-  static kernels::RandomKey draw(uint64_t seed, uint64_t& offset);
+  /// The next draw of a generator, whose offset advances.
+  static kernels::RandomKey draw(kernels::RandomKey& next);
 
  private:
   struct Frame;

@@ -19,6 +19,8 @@ class Kept {
   /// Throws Error naming `op` when nothing is kept or when the tensor was modified in place since.
   Tensor get(const char* op) const;
   void drop();
+  /// The tensor itself, unchecked; undefined when there is none or a checkpoint will compute it again.
+  const Tensor& held() const { return tensor_; }
 
  private:
   Tensor tensor_;

@@ -6,6 +6,7 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/workspace.h"
+#include "tern/core/profiler.h"
 #include "tern/kernels/attention.h"
 
 namespace tern {
@@ -46,10 +47,39 @@ Tensor empty_log_sum_exp(const Call& call, int64_t tokens, DType dtype, Device d
   return empty({call.params.heads, tokens}, {dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, device});
 }
 
+/// Query-key pairs of one sequence that causal and window let through, as the kernels align them: at the end.
+double visible_pairs(const kernels::AttentionParams& p, int64_t queries, int64_t keys) {
+  if (!p.causal && p.window < 0) return static_cast<double>(queries) * static_cast<double>(keys);
+  double pairs = 0;
+  for (int64_t q = 0; q < queries; ++q) {
+    const int64_t at = q + keys - queries;
+    const int64_t first = p.window < 0 ? 0 : std::max<int64_t>(0, at - p.window);
+    const int64_t last = p.causal ? at : p.window < 0 ? keys - 1 : at + p.window;
+    pairs += static_cast<double>(std::max<int64_t>(0, std::min(last, keys - 1) - first + 1));
+  }
+  return pairs;
+}
+
+/// Two products of every pair in forward; in backward the scores again and four products. Where the offsets are not to
+/// be had without waiting, the pairs are those of sequences of equal length: the least there can be in self-attention.
+void count_flops(const Call& call, Device device, kernels::ConstView q, kernels::ConstView k, int products) {
+  if (!profiling()) return;
+  const kernels::AttentionParams& p = call.params;
+  double pairs = 0;
+  if (device.is_cpu()) {
+    for (int64_t s = 0; s < p.sequences; ++s)
+      pairs += visible_pairs(p, p.query_offsets[s + 1] - p.query_offsets[s], p.key_offsets[s + 1] - p.key_offsets[s]);
+  } else if (p.sequences > 0) {
+    pairs = static_cast<double>(p.sequences) * visible_pairs(p, q.shape[0] / p.sequences, k.shape[0] / p.sequences);
+  }
+  profile_flops(2.0 * products * pairs * static_cast<double>(p.heads * p.head_dim), q.dtype);
+}
+
 void forward_kernel(const Call& call, Device device, kernels::ConstView q, kernels::ConstView k, kernels::ConstView v,
                     const Tensor& out, const Tensor& log_sum_exp) {
   const kernels::Stream stream = current_stream(device);
   const Workspace workspace(kernels::attention_forward_workspace(stream, call.params, q.dtype), device);
+  count_flops(call, device, q, k, 2);
   kernels::attention_forward(stream, call.params, q, k, v, out.view(), log_sum_exp.view(), workspace.data());
 }
 
@@ -58,6 +88,7 @@ void backward_kernel(const Call& call, Device device, kernels::ConstView q, kern
                      kernels::View dk, kernels::View dv, kernels::View dbias) {
   const kernels::Stream stream = current_stream(device);
   const Workspace workspace(kernels::attention_backward_workspace(stream, call.params, q.dtype), device);
+  count_flops(call, device, q, k, 5);
   kernels::attention_backward(stream, call.params, q, k, v, out.view(), dout.view(), log_sum_exp.view(), dq, dk, dv,
                               dbias, workspace.data());
 }
@@ -170,8 +201,8 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
   Call call{query, key, bias, {}};
   kernels::AttentionParams& p = call.params;
   p.sequences = query.sequences();
-  p.query_offsets = query.offsets.data<int32_t>();
-  p.key_offsets = key.offsets.data<int32_t>();
+  p.query_offsets = static_cast<const int32_t*>(query.offsets.raw_data());
+  p.key_offsets = static_cast<const int32_t*>(key.offsets.raw_data());
   p.max_query_length = query.max_length;
   p.max_key_length = key.max_length;
   p.heads = heads;
@@ -181,8 +212,9 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
   p.causal = options.causal;
   p.window = options.window;
   if (key.key_mask.defined()) p.key_mask = static_cast<const uint8_t*>(key.key_mask.raw_data());
-  if (query.row_keys.defined()) p.row_keys = query.row_keys.data<int64_t>();
-  p.dropout = draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention");
+  if (query.row_keys.defined()) p.row_keys = static_cast<const int64_t*>(query.row_keys.raw_data());
+  p.dropout =
+      draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention", query.offsets.device());
   if (bias.defined()) {
     const auto fits = [&](int d, int64_t n) { return bias.size(d) == 1 || bias.size(d) == n; };
     TERN_CHECK(bias.dim() == 4 && fits(0, p.sequences) && fits(1, heads) && bias.size(2) == p.max_query_length &&

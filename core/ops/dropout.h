@@ -18,6 +18,6 @@ struct DropoutOptions {
 Tensor dropout(const Tensor& x, const DropoutOptions& options);
 
 /// The generator's next key, for ops that take DropoutOptions. Throws Error when p is outside [0, 1] or NaN.
-kernels::Dropout draw(const DropoutOptions& options, const char* op);
+kernels::Dropout draw(const DropoutOptions& options, const char* op, Device device);
 
 }  // namespace tern

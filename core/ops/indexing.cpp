@@ -2,13 +2,20 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/index_check.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/workspace.h"
+#include "tern/core/profiler.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/embedding.h"
 
 namespace tern {
 namespace {
+
+/// A look-up reads the elements that it writes, and where they lie: not all of its first input.
+void count_bytes(const Tensor& y, const Tensor& index) {
+  if (profiling()) profile_bytes(static_cast<double>(2 * y.nbytes() + index.nbytes()));
+}
 
 /// Rows of weight; ids one-dimensional.
 struct Embedding final : Function<Embedding> {
@@ -24,12 +31,12 @@ struct Embedding final : Function<Embedding> {
     dtype_ = weight.dtype();
     padding_index_ = padding_index;
     const Tensor y = empty({ids.numel(), weight.size(1)}, weight.options());
-    const Tensor bad = zeros({2}, {DType::kInt64, weight.device()});
-    kernels::embedding_forward(current_stream(weight.device()), weight.view(), ids.view(), y.view(),
-                               bad.data<int64_t>());
-    const std::vector<int64_t> found = bad.to_vector<int64_t>();
-    TERN_CHECK(found[0] == 0, "embedding: id ", ids[found[1]].item<int64_t>(), " at position ", found[1],
-               " lies outside [0, ", weight.size(0), ") (", found[0], " such ids)");
+    IndexCheck check(kName, weight.device());
+    kernels::embedding_forward(current_stream(weight.device()), weight.view(), ids.view(), y.view(), check.data());
+    const int64_t first = check.found().first;
+    TERN_CHECK(check.passed(), "embedding: id ", ids[first].item<int64_t>(), " at position ", first,
+               " lies outside [0, ", weight.size(0), ") (", check.found().count, " such ids)");
+    count_bytes(y, ids);
     return y;
   }
 
@@ -54,7 +61,10 @@ struct Gather final : Function<Gather> {
     shape_ = x.shape();
     d_ = d;
     const Tensor y = empty(index.shape(), x.options());
-    kernels::gather(current_stream(x.device()), x.view(), d, index.view(), y.view());
+    IndexCheck check(kName, x.device());
+    kernels::gather(current_stream(x.device()), x.view(), d, index.view(), y.view(), check.data());
+    TERN_CHECK(check.passed(), "gather: ", check.found().count, " indices lie outside [0, ", x.size(d), ")");
+    count_bytes(y, index);
     return y;
   }
   Grads backward(const Tensor& dy) override {
@@ -63,13 +73,6 @@ struct Gather final : Function<Gather> {
     return {dx, {}};
   }
 };
-
-void check_index_range(const char* op, const Tensor& index, int64_t size) {
-  int64_t range[2] = {0, -1};
-  kernels::index_range(current_stream(index.device()), index.view(), range);
-  TERN_CHECK(range[1] < range[0] || (range[0] >= 0 && range[1] < size), op, ": index ",
-             range[0] < 0 ? range[0] : range[1], " lies outside [0, ", size, ")");
-}
 
 struct Cat final : Function<Cat> {
   static constexpr const char* kName = "cat";
@@ -109,7 +112,6 @@ Tensor gather(const Tensor& x, int d, const Tensor& index) {
   for (int e = 0; e < x.dim(); ++e)
     TERN_CHECK(e == i || index.shape()[e] <= x.shape()[e], "gather: index ", index.shape(), " is larger than x ",
                x.shape(), " in dimension ", e);
-  check_index_range("gather", index, x.shape()[i]);
   return Gather::apply(x, index, i);
 }
 
@@ -117,7 +119,6 @@ Tensor index_select(const Tensor& x, int d, const Tensor& index) {
   const int i = x.shape().wrap(d);
   TERN_CHECK(index.dim() == 1 && (index.dtype() == DType::kInt64 || index.dtype() == DType::kInt32),
              "index_select: index must be int64 or int32 with one dimension, got ", index.describe());
-  check_index_range("index_select", index, x.shape()[i]);
   if (i == 0 && x.dim() >= 2) {
     // Rows: the embedding kernels.
     std::vector<int64_t> sizes = x.shape().vec();

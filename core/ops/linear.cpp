@@ -3,6 +3,7 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/workspace.h"
+#include "tern/core/profiler.h"
 #include "tern/kernels/reduce.h"
 
 namespace tern {
@@ -14,8 +15,14 @@ kernels::View as_batch(const Tensor& x) {
   return {x.raw_data(), x.dtype(), 3, shape, strides};
 }
 
+/// Of the product of [m, k] and [k, n].
+void count_flops(int64_t m, int64_t n, int64_t k, DType dtype) {
+  if (profiling()) profile_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), dtype);
+}
+
 Tensor product(bool transpose_a, bool transpose_b, const Tensor& a, const Tensor& b, int64_t m, int64_t n) {
   const Tensor c = empty({m, n}, a.options());
+  count_flops(m, n, transpose_a ? a.size(0) : a.size(1), a.dtype());
   const kernels::Stream stream = current_stream(a.device());
   const Workspace workspace(
       kernels::gemm_workspace(stream, transpose_a, transpose_b, as_batch(a), as_batch(b), as_batch(c)), a.device());
@@ -45,6 +52,7 @@ struct Linear final : Function<Linear> {
     const Workspace workspace(kernels::linear_workspace(stream, x.view(), weight.view(), y.view()), x.device());
     kernels::linear_forward(stream, x.view(), weight.view(), bias.view(), activation, pre.view(), y.view(),
                             workspace.data());
+    count_flops(x.size(0), weight.size(0), x.size(1), x.dtype());
     return y;
   }
 

@@ -2,6 +2,7 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/index_check.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/kernels/softmax.h"
@@ -29,10 +30,10 @@ struct CrossEntropy final : Function<CrossEntropy> {
     const Tensor losses = empty({logits.size(0)}, options);
     const Tensor log_sum_exp = empty({logits.size(0)}, options);
     log_sum_exp_ = log_sum_exp;
-    const Tensor bad = zeros({1}, {DType::kInt64, logits.device()});
+    IndexCheck check(kName, logits.device());
     kernels::cross_entropy_forward(current_stream(logits.device()), logits.view(), targets.view(), weights.view(),
-                                   ignore_index, smoothing, losses.view(), log_sum_exp.view(), bad.data<int64_t>());
-    TERN_CHECK(bad.item<int64_t>() == 0, "cross_entropy: ", bad.item<int64_t>(), " of ", logits.size(0),
+                                   ignore_index, smoothing, losses.view(), log_sum_exp.view(), check.data());
+    TERN_CHECK(check.passed(), "cross_entropy: ", check.found().count, " of ", logits.size(0),
                " targets lie outside [0, ", logits.size(1), ") and are not the ignored index ", ignore_index);
     return losses;
   }

@@ -3,6 +3,7 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/workspace.h"
+#include "tern/core/profiler.h"
 #include "tern/kernels/gemm.h"
 
 namespace tern {
@@ -40,6 +41,7 @@ struct BatchedMatmul final : Function<BatchedMatmul> {
                               a.device());
     kernels::gemm(stream, left.transposed, right.transposed, 1, left.tensor.view(), right.tensor.view(), 0, c.view(),
                   workspace.data());
+    if (profiling()) profile_flops(2.0 * static_cast<double>(c.numel()) * static_cast<double>(a.size(2)), c.dtype());
     return c;
   }
   Grads backward(const Tensor& dc) override {

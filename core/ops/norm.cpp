@@ -83,8 +83,8 @@ Tensor dropout_residual_layer_norm(const Tensor& x_in, const Tensor& residual_in
              "layer_norm: residual is ", residual.defined() ? residual.describe() : "", ", expected ", x.describe());
   check_row_keys("layer_norm", options.row_keys, x.view().rows(), x.device());
   const auto plain = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
-  return LayerNorm::apply(x.contiguous(), plain(residual), plain(weight), plain(bias), eps, draw(options, "layer_norm"),
-                          std::vector<Tensor>{options.row_keys});
+  return LayerNorm::apply(x.contiguous(), plain(residual), plain(weight), plain(bias), eps,
+                          draw(options, "layer_norm", x.device()), std::vector<Tensor>{options.row_keys});
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {

@@ -41,16 +41,15 @@ void row_gradient(const T* logits, int64_t classes, int64_t target, F log_sum_ex
 }  // namespace
 
 void cross_entropy_forward(Stream, ConstView logits, ConstView targets, ConstView row_weights, int64_t ignore_index,
-                           double label_smoothing, View losses, View log_sum_exp, int64_t* bad_targets) {
+                           double label_smoothing, View losses, View log_sum_exp, IndexFault* fault) {
   const int64_t rows = logits.rows(), classes = logits.cols();
-  std::atomic<int64_t> bad = 0;
   dispatch_float(logits.dtype, [&]<class T>() {
     using F = ComputeType<T>;
     parallel_for(rows, softmax_grain(std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const int64_t target = targets.as<int64_t>()[r];
         const bool inside = target >= 0 && target < classes;
-        if (!inside && target != ignore_index) bad.fetch_add(1, std::memory_order_relaxed);
+        if (!inside && target != ignore_index) fault->report(r);
         const bool counts = inside && target != ignore_index;
         const F loss = row_loss(logits.as<T>() + r * classes, classes, target, counts, static_cast<F>(label_smoothing),
                                 log_sum_exp.as<F>()[r]);
@@ -58,7 +57,6 @@ void cross_entropy_forward(Stream, ConstView logits, ConstView targets, ConstVie
       }
     });
   });
-  *bad_targets = bad;
 }
 
 void cross_entropy_backward(Stream, ConstView logits, ConstView targets, ConstView log_sum_exp, ConstView scale,

@@ -16,19 +16,9 @@ namespace {
 
 constexpr int64_t kBlock = 32768;  // elements per parallel block
 constexpr int64_t kColumns = 512;  // columns accumulated side by side
-constexpr int64_t kMaxParts = 256;
 
 int64_t id_at(ConstView ids, int64_t i) {
   return ids.dtype == DType::kInt32 ? static_cast<int64_t>(ids.as<int32_t>()[i]) : ids.as<int64_t>()[i];
-}
-
-/// Counts an id out of range and keeps the smallest position; the result does not depend on the order of calls.
-void report_bad(int64_t* bad_ids, int64_t position) {
-  std::atomic_ref<int64_t>(bad_ids[0]).fetch_add(1, std::memory_order_relaxed);
-  std::atomic_ref<int64_t> smallest(bad_ids[1]);
-  int64_t seen = smallest.load(std::memory_order_relaxed);
-  while ((seen < 0 || position < seen) && !smallest.compare_exchange_weak(seen, position, std::memory_order_relaxed)) {
-  }
 }
 
 /// The rows of each id, in order: rows[first[v]] .. rows[first[v + 1] - 1] hold id v. Ids out of range are left out.
@@ -121,9 +111,7 @@ struct GatherPlan {
 
 }  // namespace
 
-void embedding_forward(Stream, ConstView weight, ConstView ids, View y, int64_t* bad_ids) {
-  bad_ids[0] = 0;
-  bad_ids[1] = -1;
+void embedding_forward(Stream, ConstView weight, ConstView ids, View y, IndexFault* fault) {
   const int64_t rows = ids.numel(), count = weight.shape[0], bytes = weight.cols() * size_of(weight.dtype);
   parallel_for(rows, std::max<int64_t>(1, kBlock * 4 / std::max<int64_t>(bytes, 1)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -133,7 +121,7 @@ void embedding_forward(Stream, ConstView weight, ConstView ids, View y, int64_t*
         std::memcpy(out, weight.as<char>() + id * bytes, bytes);
       } else {
         std::memset(out, 0, bytes);
-        report_bad(bad_ids, i);
+        fault->report(i);
       }
     }
   });
@@ -155,7 +143,7 @@ void embedding_backward(Stream, ConstView dy, ConstView ids, int64_t padding_ind
   });
 }
 
-void gather(Stream, ConstView x, int dim, ConstView index, View y) {
+void gather(Stream, ConstView x, int dim, ConstView index, View y, IndexFault* fault) {
   if (index.numel() == 0) return;
   const GatherPlan plan(index, y, x, dim);
   const int64_t rows = plan.outer.numel() * plan.length;
@@ -166,8 +154,12 @@ void gather(Stream, ConstView x, int dim, ConstView index, View y) {
         const int64_t* at = index.as<int64_t>() + plan.outer.row_offset(0, outer) + k * plan.along[0];
         T* to = y.as<T>() + plan.outer.row_offset(1, outer) + k * plan.along[1];
         const T* from = x.as<T>() + plan.outer.row_offset(2, outer);
-        for (int64_t j = 0; j < plan.inner; ++j)
-          to[j * plan.across[1]] = from[at[j * plan.across[0]] * plan.along[2] + j * plan.across[2]];
+        for (int64_t j = 0; j < plan.inner; ++j) {
+          const int64_t id = at[j * plan.across[0]];
+          const bool good = id >= 0 && id < x.shape[dim];
+          if (!good) fault->report(r * plan.inner + j);
+          to[j * plan.across[1]] = good ? from[id * plan.along[2] + j * plan.across[2]] : T(0);
+        }
       }
     });
   });
@@ -191,6 +183,7 @@ void gather_backward(Stream stream, ConstView dy, int dim, ConstView index, View
         for (int64_t k = 0; k < plan.length; ++k)
           for (int64_t j = first; j < last; ++j) {
             const int64_t id = at[k * plan.along[0] + j * plan.across[0]];
+            if (id < 0 || id >= dx.shape[dim]) continue;
             T& target = to[id * plan.along[2] + j * plan.across[2]];
             const T value = from[k * plan.along[1] + j * plan.across[1]];
             target = T(static_cast<F>(target) + static_cast<F>(value));
@@ -198,37 +191,6 @@ void gather_backward(Stream stream, ConstView dy, int dim, ConstView index, View
       }
     });
   });
-}
-
-void index_range(Stream, ConstView index, int64_t* range) {
-  const int64_t n = index.numel();
-  range[0] = 0;
-  range[1] = -1;
-  if (n == 0) return;
-  const Layout<1> layout = make_layout(index.dims, index.shape, {index.strides});
-  const int64_t rows = n / layout.inner();
-  const int64_t part =
-      std::max<int64_t>((rows + kMaxParts - 1) / kMaxParts, std::max<int64_t>(1, kBlock / layout.inner()));
-  int64_t low[kMaxParts] = {}, high[kMaxParts] = {};
-  dispatch_size(size_of(index.dtype), [&]<class U>() {
-    using T = std::make_signed_t<U>;
-    parallel_for(rows, part, [&](int64_t begin, int64_t end) {
-      T smallest = std::numeric_limits<T>::max(), largest = std::numeric_limits<T>::lowest();
-      for (int64_t r = begin; r < end; ++r) {
-        const T* row = index.as<T>() + layout.row_offset(0, r);
-        for (int64_t i = 0; i < layout.inner(); ++i) {
-          const T value = row[i * layout.inner_stride(0)];
-          smallest = value < smallest ? value : smallest;
-          largest = value > largest ? value : largest;
-        }
-      }
-      low[begin / part] = smallest;
-      high[begin / part] = largest;
-    });
-  });
-  const int64_t parts = (rows + part - 1) / part;
-  range[0] = *std::min_element(low, low + parts);
-  range[1] = *std::max_element(high, high + parts);
 }
 
 }  // namespace tern::kernels::TERN_CPU

@@ -44,30 +44,66 @@ double gradient_factor(const OptimizerStep& step) {
 
 /// True when the update is left out; otherwise counts it.
 bool is_skipped(const OptimizerStep& step) {
-  if (step.norm && step.skip_non_finite && step.norm->non_finite) return true;
+  if (step.is_skipped()) return true;
   ++*step.step;
   return false;
+}
+
+/// A group with the rate that this step has for it.
+template <class Group>
+Group group_of_step(const Group* groups, int32_t index, const OptimizerStep& step) {
+  Group group = groups[index];
+  if (step.lr) group.lr = step.lr[index];
+  return group;
+}
+
+/// values = weight + compensation, and back: the weight rounded, and what that took.
+inline void load_compensated(const BFloat16* weight, const BFloat16* compensation, float* values, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(weight[i]) + static_cast<float>(compensation[i]);
+}
+inline void store_compensated(const float* values, BFloat16* weight, BFloat16* compensation, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    weight[i] = BFloat16(values[i]);
+    compensation[i] = BFloat16(values[i] - static_cast<float>(weight[i]));
+  }
+}
+
+/// Updates `size` <= kTile elements of a tensor at `at`: update(weights) gets them in compute type.
+template <class F, class W, class Update>
+void update_weights(const OptimizerTensor& tensor, int64_t at, int64_t size, const Update& update) {
+  W* stored = static_cast<W*>(tensor.weight) + at;
+  if constexpr (std::is_same_v<W, F>) {
+    update(stored);
+  } else if (tensor.master) {
+    F* master = static_cast<F*>(tensor.master) + at;
+    update(master);
+    narrow(master, stored, size);
+  } else {
+    F values[kTile];
+    if constexpr (std::is_same_v<W, BFloat16>) {
+      if (tensor.compensation) {
+        BFloat16* compensation = static_cast<BFloat16*>(tensor.compensation) + at;
+        load_compensated(stored, compensation, values, size);
+        update(values);
+        return store_compensated(values, stored, compensation, size);
+      }
+    }
+    for (int64_t i = 0; i < size; ++i) values[i] = static_cast<F>(stored[i]);
+    update(values);
+    narrow(values, stored, size);
+  }
 }
 
 /// Updates n elements of one tensor, tile by tile: update(weights, gradients, begin, n) gets them in compute type, the
 /// gradients multiplied by `factor`.
 template <class F, class G, class W, class Update>
 void update_piece(const OptimizerTensor& tensor, int64_t begin, int64_t n, F factor, const Update& update) {
-  F buffer[kTile], gradients[kTile];
+  F gradients[kTile];
   for (const int64_t end = begin + n; begin < end; begin += kTile) {
     const int64_t size = std::min(kTile, end - begin);
     const G* from = static_cast<const G*>(tensor.gradient) + begin;
     for (int64_t i = 0; i < size; ++i) gradients[i] = factor * static_cast<F>(static_cast<ComputeType<G>>(from[i]));
-    W* stored = static_cast<W*>(tensor.weight) + begin;
-    if constexpr (std::is_same_v<W, F>) {
-      update(stored, gradients, begin, size);
-    } else {
-      F* master = tensor.master ? static_cast<F*>(tensor.master) + begin : buffer;
-      if (!tensor.master)
-        for (int64_t i = 0; i < size; ++i) buffer[i] = static_cast<F>(stored[i]);
-      update(master, gradients, begin, size);
-      narrow(master, stored, size);
-    }
+    update_weights<F, W>(tensor, begin, size, [&](F* weights) { update(weights, gradients, begin, size); });
   }
 }
 
@@ -174,7 +210,7 @@ void adam(Stream, const OptimizerTensor* tensors, int64_t count, const AdamGroup
   for_each_piece(
       count, [=](int64_t t) { return tensors[t].size; },
       [&](int64_t t, int64_t begin, int64_t n) {
-        const AdamConstants constants(groups[tensors[t].group], *step.step);
+        const AdamConstants constants(group_of_step(groups, tensors[t].group, step), *step.step);
         dispatch_compute(tensors[t],
                          [&]<class F>() { adam_piece(tensors[t], constants, static_cast<F>(factor), begin, n); });
       });
@@ -188,7 +224,7 @@ void sgd(Stream, const OptimizerTensor* tensors, int64_t count, const SgdGroup* 
       count, [=](int64_t t) { return tensors[t].size; },
       [&](int64_t t, int64_t begin, int64_t n) {
         const OptimizerTensor& tensor = tensors[t];
-        const SgdGroup& group = groups[tensor.group];
+        const SgdGroup group = group_of_step(groups, tensor.group, step);
         dispatch_compute(tensor, [&]<class F>() {
           update_piece<F>(
               tensor, begin, n, static_cast<F>(factor), [&](F* weight, F* gradient, int64_t at, int64_t size) {

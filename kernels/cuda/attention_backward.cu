@@ -348,10 +348,11 @@ class KeyPass {
     TERN_SHARED(uint32_t, all_words, [kWarps][kWarpSize][4]);
     auto& words = all_words[threadIdx.x / kWarpSize];
     const int lane = threadIdx.x % kWarpSize, key = lane / 4;
+    const uint64_t dropout = philox_key(call_.random);
     uint32_t kept = 0;
 #pragma unroll
     for (int n = 0; n < kTiles; n += 2) {
-      const Philox4 drawn = philox(call_.dropout_key, c.row_keys[n * 8 + lane % 16], static_cast<uint32_t>(head),
+      const Philox4 drawn = philox(dropout, c.row_keys[n * 8 + lane % 16], static_cast<uint32_t>(head),
                                    static_cast<uint32_t>((first_key_ + row_) / 8 + lane / 16));
       __syncwarp();  // all have read what the words were before
       store_vector(words[lane], Vector<uint32_t, 4>{{drawn.word[0], drawn.word[1], drawn.word[2], drawn.word[3]}});

@@ -147,7 +147,7 @@ struct Head {
   }
 
   __device__ bool keeps(int query, int key) const {
-    return !call.drops || dropout_keeps(call.dropout_key, s.row_key(call, query), static_cast<uint32_t>(head),
+    return !call.drops || dropout_keeps(philox_key(call.random), s.row_key(call, query), static_cast<uint32_t>(head),
                                         static_cast<uint32_t>(key), call.threshold);
   }
 };

@@ -70,7 +70,7 @@ struct Call {
   int window;  // small enough to add; -1: none
   bool causal, drops;
   uint32_t threshold;  // of dropout; at p = 1 above every 16-bit number
-  uint64_t dropout_key;
+  RandomKey random;
   double scale, keep_scale;
   Bias bias;
 
@@ -90,7 +90,7 @@ struct Call {
         causal(p.causal),
         drops(p.dropout.p > 0),
         threshold(dropout_threshold(p.dropout.p)),
-        dropout_key(philox_key(p.dropout.key)),
+        random(p.dropout.key),
         scale(p.scale),
         keep_scale(p.dropout.p < 1 ? 1 / (1 - p.dropout.p) : 0) {
     if (!p.bias) return;

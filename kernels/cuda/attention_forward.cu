@@ -110,8 +110,10 @@ class Forward {
     uint32_t kept[S::kRowTiles];
     if constexpr (kDropout) {
 #pragma unroll
-      for (int m = 0; m < S::kRowTiles; ++m)
+      for (int m = 0; m < S::kRowTiles; ++m) {
         kept[m] = kept_in_rows<kKeyTiles>(call_, s_, head_, first_query_ + m * 16, first_key);
+        asm volatile("" : "+r"(kept[m]));  // and here: else the compiler mixes them with the products
+      }
     }
     FragmentC scores[S::kRowTiles][kKeyTiles];
     multiply_keys(keys, scores);

@@ -162,14 +162,14 @@ __device__ inline uint32_t word_of(const Philox4& words, int i) {
 /// 8 n + 2 (lane % 4) + j. first_key is a multiple of 8. One Philox block covers 8 columns, which four lanes hold: each
 /// draws every fourth block and they exchange words.
 template <int kTiles>
-__device__ uint32_t kept_in_row(const Call& call, uint64_t row, int head, int first_key) {
+__device__ uint32_t kept_in_row(const Call& call, uint64_t key, uint64_t row, int head, int first_key) {
   static_assert(kTiles % 4 == 0);
   const int quarter = threadIdx.x % 4;
   uint32_t kept = 0;
 #pragma unroll
   for (int n = 0; n < kTiles; n += 4) {
     const Philox4 words =
-        philox(call.dropout_key, row, static_cast<uint32_t>(head), static_cast<uint32_t>(first_key / 8 + n + quarter));
+        philox(key, row, static_cast<uint32_t>(head), static_cast<uint32_t>(first_key / 8 + n + quarter));
 #pragma unroll
     for (int distance = 0; distance < 4; ++distance) {
       const uint32_t mine = word_of(words, quarter ^ distance);
@@ -186,8 +186,9 @@ template <int kTiles>
 __device__ uint32_t kept_in_rows(const Call& call, const Sequence& s, int head, int first_query, int first_key) {
   static_assert(kTiles <= 8);
   const int query = first_query + static_cast<int>(threadIdx.x) % kWarpSize / 4;
-  const uint32_t low = kept_in_row<kTiles>(call, s.row_key(call, query), head, first_key);
-  return low | kept_in_row<kTiles>(call, s.row_key(call, query + 8), head, first_key) << (2 * kTiles);
+  const uint64_t key = philox_key(call.random);
+  const uint32_t low = kept_in_row<kTiles>(call, key, s.row_key(call, query), head, first_key);
+  return low | kept_in_row<kTiles>(call, key, s.row_key(call, query + 8), head, first_key) << (2 * kTiles);
 }
 /// Of value i of the FragmentC of column tile n.
 template <int kTiles>

@@ -200,11 +200,11 @@ struct NormalNumbers {
 
 /// A thread makes the four elements of one Philox call.
 template <class T, class Make>
-__global__ void __launch_bounds__(ew::kThreads) random_kernel(uint64_t key, T* y, int64_t count, Make make) {
+__global__ void __launch_bounds__(ew::kThreads) random_kernel(RandomKey key, T* y, int64_t count, Make make) {
   const int64_t block = static_cast<int64_t>(blockIdx.x) * ew::kThreads + threadIdx.x, first = 4 * block;
   if (first >= count) return;
   ComputeType<T> values[4];
-  make(philox(key, 0, 0, static_cast<uint32_t>(block)), values);
+  make(philox(philox_key(key), 0, 0, static_cast<uint32_t>(block)), values);
   constexpr int kWidth = vector_width<T> < 4 ? vector_width<T> : 4;
   if (first + 4 <= count && reinterpret_cast<uintptr_t>(y) % (kWidth * sizeof(T)) == 0) {
 #pragma unroll
@@ -226,7 +226,7 @@ void fill_random(Stream stream, RandomKey key, View y, const Make& make) {
   const int64_t count = y.numel(), per_block = 4 * ew::kThreads;
   if (count == 0) return;
   const unsigned blocks = static_cast<unsigned>((count + per_block - 1) / per_block);
-  launch(random_kernel<T, Make>, dim3(blocks), dim3(ew::kThreads), 0, stream, philox_key(key), y.as<T>(), count, make);
+  launch(random_kernel<T, Make>, dim3(blocks), dim3(ew::kThreads), 0, stream, key, y.as<T>(), count, make);
 }
 
 }  // namespace

@@ -21,8 +21,6 @@ void dispatch_group(int64_t classes, F&& f) {
 
 __device__ bool is_inside(int64_t target, int64_t classes) { return target >= 0 && target < classes; }
 
-__global__ void set_to_zero_kernel(int64_t* count) { *count = 0; }
-
 template <class T>
 struct Forward {
   using F = ComputeType<T>;
@@ -32,7 +30,7 @@ struct Forward {
   int64_t rows, classes, ignore_index;
   F smoothing;
   F *losses, *log_sum_exp;
-  int64_t* bad_targets;
+  IndexFault* fault;
 };
 
 /// Sum of logits - reference over a thread's columns, for label smoothing. The reference is a logit of the thread's
@@ -85,7 +83,7 @@ __global__ void __launch_bounds__(kRowThreads, blocks_together<T>(kRowThreads)) 
       loss = (F(1) - a.smoothing) * loss + a.smoothing * (log_sum - below / static_cast<F>(a.classes));
     if (a.row_weights) loss *= a.row_weights[row];
   } else if (target != a.ignore_index) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(a.bad_targets), 1ull);
+    a.fault->report(row);
   }
   a.losses[row] = loss;
 }
@@ -138,9 +136,8 @@ __global__ void __launch_bounds__(kRowThreads, blocks_together<T>(kRowThreads))
 
 void cross_entropy_forward(Stream stream, ConstView logits, ConstView targets, ConstView row_weights,
                            int64_t ignore_index, double label_smoothing, View losses, View log_sum_exp,
-                           int64_t* bad_targets) {
+                           IndexFault* fault) {
   const int64_t rows = logits.rows(), classes = logits.cols();
-  launch(set_to_zero_kernel, 1, 1, 0, stream, bad_targets);
   if (rows == 0) return;
   dispatch_float(logits.dtype, [&]<class T>() {
     using F = ComputeType<T>;
@@ -153,7 +150,7 @@ void cross_entropy_forward(Stream stream, ConstView logits, ConstView targets, C
                        static_cast<F>(label_smoothing),
                        losses.as<F>(),
                        log_sum_exp.as<F>(),
-                       bad_targets};
+                       fault};
     dispatch_group(classes, [&]<int kGroup>() {
       launch(cross_entropy_kernel<T, kGroup>, RowGroup<kGroup>::grid(rows), kRowThreads, 0, stream, a);
     });

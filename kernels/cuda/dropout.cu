@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads) dropout_kernel(const DropoutCall cal
     const int64_t block = first + b * kThreads;
     if (block >= blocks) return;
     const Columns columns = columns_of(call, block);
-    const auto factors = call.dropout.template factors<F, kColumns>(call.dropout.row_key(columns.row), columns.first);
+    const auto factors = call.dropout.template factors<F, kColumns>(call.dropout.row(columns.row), columns.first);
     auto product = to_compute(values[b]);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) product.v[j] *= factors.v[j];

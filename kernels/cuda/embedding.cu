@@ -57,27 +57,17 @@ void dispatch_size(int64_t bytes, const Body& body) {
 
 // ---- Forward
 
-__global__ void clear_bad_ids_kernel(int64_t* bad_ids) {
-  bad_ids[0] = 0;
-  bad_ids[1] = -1;
-}
-
 /// A row has `cols` accesses of kWidth words.
 template <class Word, int kWidth, class Id>
 __global__ void __launch_bounds__(kThreads)
     embedding_forward_kernel(const Word* weight, const Id* ids, int64_t rows, int64_t count, int64_t cols, int log2,
-                             Word* y, int64_t* bad_ids) {
+                             Word* y, IndexFault* fault) {
   const int lanes = 1 << log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1), per_block = kThreads >> log2;
   const int64_t step = static_cast<int64_t>(gridDim.x) * per_block;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * per_block + (threadIdx.x >> log2); i < rows; i += step) {
     const int64_t id = ids[i];
     const bool good = id >= 0 && id < count;
-    if (!good && lane == 0) {
-      // Unsigned, the -1 of "none" is the largest number.
-      auto* bad = reinterpret_cast<unsigned long long*>(bad_ids);
-      atomicAdd(bad, 1ull);
-      atomicMin(bad + 1, static_cast<unsigned long long>(i));
-    }
+    if (!good && lane == 0) fault->report(i);
     for (int64_t c = lane; c < cols; c += lanes) {
       Vector<Word, kWidth> value{};
       if (good) value = load_readonly<kWidth>(weight + (id * cols + c) * kWidth);
@@ -172,6 +162,7 @@ struct GatherPlan {
   int dims = 0;
   int64_t shape[kMaxDims], index[kMaxDims], dense[kMaxDims], indexed[kMaxDims];
   int64_t length, index_step, dense_step, indexed_step;  // along the dimension
+  int64_t limit;                                         // indices lie in [0, limit)
   int64_t fibres = 1;                                    // elements of the other dimensions
   bool along_last;                                       // the last dimension is indexed
 
@@ -180,6 +171,7 @@ struct GatherPlan {
         index_step(ids.strides[dim]),
         dense_step(dense_view.strides[dim]),
         indexed_step(indexed_view.strides[dim]),
+        limit(indexed_view.shape[dim]),
         along_last(dim == ids.dims - 1) {
     for (int d = 0; d < ids.dims; ++d) {
       if (d == dim || ids.shape[d] == 1) continue;
@@ -209,14 +201,16 @@ struct Fibre {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    gather_kernel(const __grid_constant__ GatherPlan plan, const T* x, const int64_t* index, T* y) {
+    gather_kernel(const __grid_constant__ GatherPlan plan, const T* x, const int64_t* index, T* y, IndexFault* fault) {
   const int64_t n = plan.fibres * plan.length, step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     // Neighbouring threads go along the last dimension.
     const int64_t k = plan.along_last ? i % plan.length : i / plan.fibres;
     const Fibre fibre(plan, plan.along_last ? i / plan.length : i % plan.fibres);
-    y[fibre.dense + k * plan.dense_step] =
-        x[fibre.indexed + index[fibre.index + k * plan.index_step] * plan.indexed_step];
+    const int64_t id = index[fibre.index + k * plan.index_step];
+    const bool good = id >= 0 && id < plan.limit;
+    if (!good) fault->report(i);
+    y[fibre.dense + k * plan.dense_step] = good ? x[fibre.indexed + id * plan.indexed_step] : T(0);
   }
 }
 
@@ -232,7 +226,7 @@ __global__ void __launch_bounds__(kThreads) gather_backward_kernel(const __grid_
     const int64_t part = i % parts;
     for (int64_t k = 0; k < plan.length; ++k) {
       const int64_t id = index[fibre.index + k * plan.index_step];
-      if ((id & (parts - 1)) != part) continue;
+      if ((id & (parts - 1)) != part || id < 0 || id >= plan.limit) continue;
       T& target = dx[fibre.indexed + id * plan.indexed_step];
       const F value = to_compute(dy[fibre.dense + k * plan.dense_step]);
       target = from_compute<T>(static_cast<F>(to_compute(target) + value));
@@ -240,46 +234,9 @@ __global__ void __launch_bounds__(kThreads) gather_backward_kernel(const __grid_
   }
 }
 
-// ---- The range of an index
-
-/// Row-major coordinates of an index of any strides.
-struct StridedIndex {
-  int dims;
-  int64_t shape[kMaxDims], strides[kMaxDims];
-  int64_t size;
-};
-
-__global__ void start_range_kernel(int64_t* range, int64_t low, int64_t high) {
-  range[0] = low;
-  range[1] = high;
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    index_range_kernel(const __grid_constant__ StridedIndex layout, const T* index, int64_t* range) {
-  long long low = std::numeric_limits<long long>::max(), high = std::numeric_limits<long long>::min();
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < layout.size; i += step) {
-    int64_t offset = 0, rest = i;
-    for (int d = layout.dims - 1; d >= 0; --d) {
-      offset += rest % layout.shape[d] * layout.strides[d];
-      rest /= layout.shape[d];
-    }
-    const long long value = index[offset];
-    low = min(low, value);
-    high = max(high, value);
-  }
-  low = block_min<kThreads>(low);
-  high = block_max<kThreads>(high);
-  if (threadIdx.x != 0) return;
-  atomicMin(reinterpret_cast<long long*>(range), low);
-  atomicMax(reinterpret_cast<long long*>(range) + 1, high);
-}
-
 }  // namespace
 
-void embedding_forward(Stream stream, ConstView weight, ConstView ids, View y, int64_t* bad_ids) {
-  launch(clear_bad_ids_kernel, dim3(1), dim3(1), 0, stream, bad_ids);
+void embedding_forward(Stream stream, ConstView weight, ConstView ids, View y, IndexFault* fault) {
   const int64_t rows = ids.numel(), bytes = weight.cols() * size_of(weight.dtype);
   if (rows == 0 || bytes == 0) return;
   const auto run = [&]<class Word, int kWidth>() {
@@ -287,7 +244,7 @@ void embedding_forward(Stream stream, ConstView weight, ConstView ids, View y, i
       const int64_t cols = bytes / static_cast<int64_t>(sizeof(Word) * kWidth);
       const int log2 = lanes_log2(cols);
       launch(embedding_forward_kernel<Word, kWidth, Id>, dim3(block_count(rows, kThreads >> log2)), dim3(kThreads), 0,
-             stream, weight.as<Word>(), ids.as<Id>(), rows, weight.shape[0], cols, log2, y.as<Word>(), bad_ids);
+             stream, weight.as<Word>(), ids.as<Id>(), rows, weight.shape[0], cols, log2, y.as<Word>(), fault);
     });
   };
   if (bytes % 16 == 0 && aligned16(weight.data) && aligned16(y.data))
@@ -336,12 +293,12 @@ void embedding_backward(Stream stream, ConstView dy, ConstView ids, int64_t padd
   });
 }
 
-void gather(Stream stream, ConstView x, int dim, ConstView index, View y) {
+void gather(Stream stream, ConstView x, int dim, ConstView index, View y, IndexFault* fault) {
   if (index.numel() == 0) return;
   const GatherPlan plan(index, y, x, dim);
   dispatch_size(size_of(x.dtype), [&]<class T>() {
     launch(gather_kernel<T>, dim3(block_count(index.numel(), kThreads)), dim3(kThreads), 0, stream, plan, x.as<T>(),
-           index.as<int64_t>(), y.as<T>());
+           index.as<int64_t>(), y.as<T>(), fault);
   });
 }
 
@@ -354,24 +311,6 @@ void gather_backward(Stream stream, ConstView dy, int dim, ConstView index, View
   dispatch_float(dx.dtype, [&]<class T>() {
     launch(gather_backward_kernel<T>, dim3(block_count(plan.fibres * parts, kThreads)), dim3(kThreads), 0, stream, plan,
            parts, dy.as<T>(), index.as<int64_t>(), dx.as<T>());
-  });
-}
-
-void index_range(Stream stream, ConstView index, int64_t* range) {
-  const int64_t n = index.numel();
-  using Limits = std::numeric_limits<int64_t>;
-  launch(start_range_kernel, dim3(1), dim3(1), 0, stream, range, n == 0 ? int64_t{0} : Limits::max(),
-         n == 0 ? int64_t{-1} : Limits::min());
-  if (n == 0) return;
-  StridedIndex layout{0, {}, {}, n};
-  for (int d = 0; d < index.dims; ++d) {
-    if (index.shape[d] == 1) continue;
-    layout.shape[layout.dims] = index.shape[d];
-    layout.strides[layout.dims++] = index.strides[d];
-  }
-  dispatch_id(index.dtype, [&]<class T>() {
-    launch(index_range_kernel<T>, dim3(block_count(n, kThreads * 16)), dim3(kThreads), 0, stream, layout, index.as<T>(),
-           range);
   });
 }
 

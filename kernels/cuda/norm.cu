@@ -55,11 +55,11 @@ struct Forward {
   /// z = residual + dropout(x) for a vector of columns, rounded to T so that statistics are those of what backward
   /// reads.
   template <int kWidth>
-  __device__ Vector<T, kWidth> add(uint64_t row_key, int64_t column, const Vector<T, kWidth>& x_values,
+  __device__ Vector<T, kWidth> add(RowDropout::Row drawn, int64_t column, const Vector<T, kWidth>& x_values,
                                    const Vector<T, kWidth>& residual_values) const {
     Vector<F, kWidth> sum = to_compute(x_values);
     if (dropout.active) {
-      const Vector<F, kWidth> factors = dropout.template factors<F, kWidth>(row_key, column);
+      const Vector<F, kWidth> factors = dropout.template factors<F, kWidth>(drawn, column);
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) sum.v[k] *= factors.v[k];
     }
@@ -114,13 +114,13 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads, forward_threads<T>
       raw[i] = load_columns(a.x + row * a.cols, start + i * kGroup * kWidth, cols);
       if (a.residual) other[i] = load_columns(a.residual + row * a.cols, start + i * kGroup * kWidth, cols);
     }
-    const uint64_t key = a.dropout.active ? a.dropout.row_key(row) : 0;
+    const RowDropout::Row drawn = a.dropout.row(row);
     F sum = 0;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const int column = start + i * kGroup * kWidth;
       if (column >= cols) continue;
-      raw[i] = a.add(key, column, raw[i], other[i]);
+      raw[i] = a.add(drawn, column, raw[i], other[i]);
       if (a.z) store_columns(a.z + row * a.cols, column, cols, raw[i]);
       const Vector<F, kWidth> z = to_compute(raw[i]);
 #pragma unroll
@@ -159,12 +159,12 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_long_kernel(const __gr
   T* const output = a.y + row * cols;
   if (a.residual || a.z || a.dropout.active) {
     T* const kept = a.z ? a.z + row * cols : output;
-    const uint64_t key = a.dropout.active ? a.dropout.row_key(row) : 0;
+    const RowDropout::Row drawn = a.dropout.row(row);
     for (int64_t column = start; column < cols; column += step) {
       const Vector<T, kWidth> values = load_columns(input, column, cols);
       Vector<T, kWidth> other = {};
       if (a.residual) other = load_columns(a.residual + row * cols, column, cols);
-      store_columns(kept, column, cols, a.add(key, column, values, other));
+      store_columns(kept, column, cols, a.add(drawn, column, values, other));
     }
     input = kept;
   }
@@ -225,7 +225,7 @@ struct Backward {
   template <int kWidth, class Index>
   __device__ void write(int64_t row, Index column, Index columns, const Vector<F, kWidth>& d,
                         const Vector<F, kWidth>& hat, const Vector<F, kWidth>& weight, F scale, F gradient, F product,
-                        uint64_t row_key) const {
+                        RowDropout::Row drawn) const {
     Vector<F, kWidth> result;
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) result.v[k] = scale * (d.v[k] * weight.v[k] - gradient - hat.v[k] * product);
@@ -234,7 +234,7 @@ struct Backward {
     if (!dx) return;
     result = to_compute(rounded);
     if (dropout.active) {
-      const Vector<F, kWidth> factors = dropout.template factors<F, kWidth>(row_key, column);
+      const Vector<F, kWidth> factors = dropout.template factors<F, kWidth>(drawn, column);
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) result.v[k] *= factors.v[k];
     }
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
     }
     gradient = Group::sum(gradient) / static_cast<F>(cols);
     product = Group::sum(product) / static_cast<F>(cols);
-    const uint64_t key = a.dropout.active ? a.dropout.row_key(row) : 0;
+    const RowDropout::Row drawn = a.dropout.row(row);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const int column = start + i * kGroup * kWidth;
@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
       Vector<F, kWidth> weight;
       load_values(gamma + column, weight.v);
       a.write(row, column, cols, to_compute(dy[i]), normalized(to_compute(z[i]), mean, rstd), weight, rstd, gradient,
-              product, key);
+              product, drawn);
     }
   }
   if (!a.parts) return;
@@ -370,14 +370,14 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_backward_long_kernel(c
     }
     gradient = Group::sum(gradient) / static_cast<F>(cols);
     product = Group::sum(product) / static_cast<F>(cols);
-    const uint64_t key = a.dropout.active ? a.dropout.row_key(row) : 0;
+    const RowDropout::Row drawn = a.dropout.row(row);
     for (int64_t column = start; column < cols; column += step) {
       const Vector<F, kWidth> d = to_compute(load_columns(a.dy + row * cols, column, cols));
       const Vector<F, kWidth> hat = normalized(to_compute(load_columns(a.z + row * cols, column, cols)), mean, rstd);
       Vector<F, kWidth> weight;
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) weight.v[k] = column + k < cols ? a.gamma.at(column + k, F(1)) : F(0);
-      a.write(row, column, cols, d, hat, weight, rstd, gradient, product, key);
+      a.write(row, column, cols, d, hat, weight, rstd, gradient, product, drawn);
     }
   }
 }

@@ -29,6 +29,7 @@ struct Entry {
   void* state2;
   void* state3;
   void* master;
+  void* compensation;
   int64_t size;
   int32_t first_block;  // blocks of all tensors lie end to end
   uint16_t group;
@@ -40,6 +41,7 @@ struct Update {
   OptimizerStep step;
   int32_t count;
   Group groups[kMaxGroups];
+  int32_t group_index[kMaxGroups];  // the caller's numbers of the groups
   Entry tensors[kMaxTensors];
 };
 static_assert(sizeof(Update<AdamGroup>) <= 32764);
@@ -83,13 +85,9 @@ __device__ double gradient_factor(const OptimizerStep& step) {
   return unscale * clip_factor(math::sqrt(step.norm->sum_of_squares) * unscale, step.max_norm);
 }
 
-__device__ bool is_skipped(const OptimizerStep& step) {
-  return step.norm && step.skip_non_finite && step.norm->non_finite;
-}
-
 /// Runs before the updates, which read the new count.
 __global__ void count_step_kernel(OptimizerStep step) {
-  if (!is_skipped(step)) ++*step.step;
+  if (!step.is_skipped()) ++*step.step;
 }
 
 /// Elements of one step of a thread: 16 bytes of the narrower type, but no more than 32 of the wider, or registers
@@ -98,22 +96,37 @@ template <class W, class G>
 constexpr int kElements = std::min<int>(std::max(vector_width<W>, vector_width<G>),
                                         32 / std::max(sizeof(W), sizeof(G)));
 
-/// The weight itself, or its fp32 copy.
+/// The weight itself, its fp32 copy, or its sum with what earlier roundings took from it.
 template <class W, class F, int kCount>
 __device__ void load_weight(const Entry& t, int64_t at, F (&weight)[kCount]) {
   if (t.master)
     load_values(static_cast<const F*>(t.master) + at, weight);
   else
     load_values(static_cast<const W*>(t.weight) + at, weight);
+  if constexpr (std::is_same_v<W, BFloat16>) {
+    if (t.compensation == nullptr) return;
+    F rest[kCount];
+    load_values(static_cast<const W*>(t.compensation) + at, rest);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) weight[i] += rest[i];
+  }
 }
 template <class W, class F, int kCount>
 __device__ void store_weight(const Entry& t, int64_t at, const F (&weight)[kCount]) {
   if (t.master) store_values(static_cast<F*>(t.master) + at, weight);
   store_values(static_cast<W*>(t.weight) + at, weight);
+  if constexpr (std::is_same_v<W, BFloat16>) {
+    if (t.compensation == nullptr) return;
+    F rest[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) rest[i] = weight[i] - static_cast<F>(W(weight[i]));
+    store_values(static_cast<W*>(t.compensation) + at, rest);
+  }
 }
 
 /// What one thread computes for its block, in double as PyTorch does.
 struct StepConstants {
+  double lr;
   double factor;  // of the gradients
   double step_size, root_correction;
   bool first_step;
@@ -122,16 +135,16 @@ struct StepConstants {
 /// A group's constants in the type F of the arithmetic.
 template <class F>
 struct AdamRule {
-  static __device__ StepConstants constants(const AdamGroup& g, const OptimizerStep& step) {
+  static __device__ StepConstants constants(const AdamGroup& g, double lr, const OptimizerStep& step) {
     const auto count = static_cast<double>(*step.step);
-    return {gradient_factor(step), g.lr / (1 - math::pow(g.beta1, count)), math::sqrt(1 - math::pow(g.beta2, count)),
+    return {lr, gradient_factor(step), lr / (1 - math::pow(g.beta1, count)), math::sqrt(1 - math::pow(g.beta2, count)),
             false};
   }
 
   __device__ AdamRule(const AdamGroup& g, const StepConstants& c)
       : sign(g.maximize ? F(-1) : F(1)),
         coupled(g.decoupled ? F(0) : static_cast<F>(g.weight_decay)),
-        keep(g.decoupled ? static_cast<F>(1 - g.lr * g.weight_decay) : F(1)),
+        keep(g.decoupled ? static_cast<F>(1 - c.lr * g.weight_decay) : F(1)),
         first(static_cast<F>(1 - g.beta1)),
         beta2(static_cast<F>(g.beta2)),
         second(static_cast<F>(1 - g.beta2)),
@@ -172,14 +185,14 @@ struct AdamRule {
 
 template <class F>
 struct SgdRule {
-  static __device__ StepConstants constants(const SgdGroup&, const OptimizerStep& step) {
-    return {gradient_factor(step), 0, 0, *step.step == 1};
+  static __device__ StepConstants constants(const SgdGroup&, double lr, const OptimizerStep& step) {
+    return {lr, gradient_factor(step), 0, 0, *step.step == 1};
   }
 
   __device__ SgdRule(const SgdGroup& g, const StepConstants& c)
       : sign(g.maximize ? F(-1) : F(1)),
         decay(static_cast<F>(g.weight_decay)),
-        rate(static_cast<F>(g.lr)),
+        rate(static_cast<F>(c.lr)),
         keep(static_cast<F>(g.momentum)),
         add(static_cast<F>(1 - g.dampening)),
         scale(static_cast<F>(c.factor)),
@@ -225,11 +238,14 @@ __device__ void for_each_element(int64_t begin, int64_t end, bool aligned, const
 template <template <class> class Rule, class W, class G, class Group>
 __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ Update<Group> update) {
   TERN_SHARED(StepConstants, constants);
-  if (is_skipped(update.step)) return;
+  if (update.step.is_skipped()) return;
   using RuleOfType = Rule<ComputeType<W>>;
   const Entry& tensor = find_tensor(update.tensors, update.count, static_cast<int>(blockIdx.x));
   const Group& group = update.groups[tensor.group];
-  if (threadIdx.x == 0) constants = RuleOfType::constants(group, update.step);
+  if (threadIdx.x == 0) {
+    const double* rates = update.step.lr;
+    constants = RuleOfType::constants(group, rates ? rates[update.group_index[tensor.group]] : group.lr, update.step);
+  }
   block_barrier();
   const RuleOfType rule(group, constants);
   const int64_t begin = (static_cast<int64_t>(blockIdx.x) - tensor.first_block) * kChunk;
@@ -256,9 +272,9 @@ __global__ void __launch_bounds__(kThreads) scale_kernel(const __grid_constant__
 }
 
 bool is_aligned(const OptimizerTensor& t) {
-  for (const void* p :
-       {static_cast<const void*>(t.weight), t.gradient, static_cast<const void*>(t.state1),
-        static_cast<const void*>(t.state2), static_cast<const void*>(t.state3), static_cast<const void*>(t.master)})
+  for (const void* p : {static_cast<const void*>(t.weight), t.gradient, static_cast<const void*>(t.state1),
+                        static_cast<const void*>(t.state2), static_cast<const void*>(t.state3),
+                        static_cast<const void*>(t.master), static_cast<const void*>(t.compensation)})
     if (!aligned16(p)) return false;
   return true;
 }
@@ -286,6 +302,7 @@ class Batch {
     gradient_ = t.gradient_dtype;
     if (known == used_.end()) {
       update_.groups[used_.size()] = groups_[t.group];
+      update_.group_index[used_.size()] = t.group;
       known = used_.insert(used_.end(), t.group);
     }
     update_.tensors[update_.count++] = {t.weight,
@@ -294,6 +311,7 @@ class Batch {
                                         t.state2,
                                         t.state3,
                                         t.master,
+                                        t.compensation,
                                         t.size,
                                         static_cast<int32_t>(blocks_),
                                         static_cast<uint16_t>(known - used_.begin()),

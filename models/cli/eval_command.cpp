@@ -67,7 +67,10 @@ int evaluate(EvalArguments a) {
   }
   const int64_t length = a.max_length > 0 ? std::min(a.max_length, config.max_positions) : config.max_positions;
   const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
-  const DType dtype = a.dtype == "bf16" ? bfloat16 : a.dtype == "auto" ? autocast_dtype(device) : float32;
+  const DType dtype = a.dtype == "bf16"   ? bfloat16
+                      : a.dtype == "fp16" ? float16
+                      : a.dtype == "auto" ? autocast_dtype(device)
+                                          : float32;
   const models::Evaluation result =
       models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens, classifier.tokenizer().pad_id(),
                        dtype, [] { return pending_signal() != 0; });
@@ -99,9 +102,9 @@ Command add_eval(CLI::App& app) {
   c->add_option("--batch-tokens", a->batch_tokens, "tokens a batch")
       ->capture_default_str()
       ->check(whole_in(1, int64_t{1} << 40));
-  c->add_option("--dtype", a->dtype, "fp32, bf16 or auto")
+  c->add_option("--dtype", a->dtype, "of matrix products: fp32, bf16, fp16 or auto")
       ->capture_default_str()
-      ->check(CLI::IsMember({"fp32", "bf16", "auto"}));
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "auto"}));
   c->add_flag("--json", a->json, "print one JSON object");
   add_common(*c, a->common);
   c->footer("Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv");

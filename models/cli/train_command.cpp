@@ -5,11 +5,10 @@
 #include <iostream>
 
 #include "tern/core/allocator.h"
-#include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/matmul.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/progress.h"
 #include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/step_profile.h"
 #include "tern/models/cli/text_data.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/text/text_classifier.h"
@@ -21,11 +20,11 @@ namespace {
 /// The command's options. NaN, 0 or "" mean "by the rule that --help gives".
 struct TrainArguments {
   std::string model, data, out, preset, init, optimizer = "adamw", schedule = "linear", dtype = "auto", split, fold,
-                                              recompute = "none";
-  int64_t epochs = 0, max_steps = 0, max_length = 0, batch_size = 0, batch_tokens = 0;
+                                              recompute = "none", profile;
+  int64_t profile_steps = 20, epochs = 0, max_steps = 0, max_length = 0, batch_size = 0, batch_tokens = 0;
   double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN;
   int workers = 2;
-  bool no_shuffle = false, group_by_length = false;
+  bool no_shuffle = false, group_by_length = false, kahan = false;
   CommonOptions common;
 };
 
@@ -70,9 +69,13 @@ void add_options(CLI::App& c, TrainArguments& a) {
                "of text on")
       ->check(number_in(0, 1));
   c.add_option("--dtype", a.dtype,
-               "fp32, bf16 or fp16 (mixed precision; fp16 with a loss scaler), or auto: bf16 where the CPU multiplies "
-               "it, otherwise fp32")
+               "fp32; bf16 or fp16: mixed precision, fp32 weights and 16-bit matrix products; bf16-true or fp16-true: "
+               "16-bit weights, gradients and activations with fp32 master copies in the optimizer; fp16 of both kinds "
+               "with a loss scaler; auto: bf16 where the CPU multiplies it, otherwise fp32")
       ->capture_default_str();
+  c.add_flag(
+      "--kahan", a.kahan,
+      "with --dtype bf16-true: no master copies; Kahan's summation keeps 16 bits a weight of what rounding took");
   c.add_option("--recompute", a.recompute,
                "none, block or every-N: keep only the inputs of each block (of every N blocks) and compute the rest "
                "again in backward; less memory, more time, the same bits")
@@ -89,6 +92,13 @@ void add_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--workers", a.workers, "threads that make batches; the batches do not depend on it")
       ->capture_default_str()
       ->check(whole_in(0, 256));
+  c.add_option("--profile", a.profile,
+               "write where the time goes: a table and a trace for ui.perfetto.dev, into the run folder (on, or "
+               "no value) or into VALUE.profile.txt and VALUE.trace.json")
+      ->expected(0, 1);
+  c.add_option("--profile-steps", a.profile_steps, "steps that --profile looks at, after two to warm up")
+      ->capture_default_str()
+      ->check(whole_in(1, 10000));
   add_common(c, a.common);
   c.footer(kExamples);
 }
@@ -134,28 +144,47 @@ void check_arguments(const TrainArguments& a) {
   one_of("--optimizer", a.optimizer, {"adamw", "adam", "sgd"});
   one_of("--schedule", a.schedule, {"linear", "cosine", "constant"});
   parse_recompute(a.recompute);
-  one_of("--dtype", a.dtype, {"auto", "fp32", "bf16", "fp16"});
+  one_of("--dtype", a.dtype, {"auto", "fp32", "bf16", "fp16", "bf16-true", "fp16-true"});
+  check(!a.kahan || a.dtype == "bf16-true",
+        "--kahan goes with --dtype bf16-true: it takes the place of fp32 master copies of bf16 weights");
 }
 
-DType parse_dtype(const std::string& text, Device device) {
-  if (text == "auto") return autocast_dtype(device);
-  return text == "bf16" ? bfloat16 : text == "fp16" ? float16 : float32;
-}
+/// How a run computes.
+struct Precision {
+  const char* name = "fp32";
+  DType autocast = DType::kFloat32;  // of matrix products; float32: none
+  DType weights = DType::kFloat32;
+  /// What matrix products are computed in.
+  DType products() const { return autocast != float32 ? autocast : weights; }
+};
 
-const char* short_name(DType dtype) { return dtype == bfloat16 ? "bf16" : dtype == float16 ? "fp16" : "fp32"; }
+Precision parse_dtype(const std::string& text, Device device) {
+  if (text == "bf16" || (text == "auto" && autocast_dtype(device) == bfloat16))
+    return {.name = "bf16", .autocast = bfloat16};
+  if (text == "fp16") return {.name = "fp16", .autocast = float16};
+  if (text == "bf16-true") return {.name = "bf16-true", .weights = bfloat16};
+  if (text == "fp16-true") return {.name = "fp16-true", .weights = float16};
+  return {};
+}
 
 /// Writes every step and epoch into the run folder, and the model whenever it is the best so far.
 class RunObserver final : public models::TrainObserver {
  public:
-  RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier, DType dtype)
-      : folder_(folder), progress_(progress), classifier_(classifier), low_(dtype) {}
+  /// profile: null when there is none.
+  RunObserver(RunFolder& folder, Progress& progress, const models::TextClassifier& classifier, bool scales_loss,
+              StepProfile* profile)
+      : folder_(folder), progress_(progress), classifier_(classifier), scales_loss_(scales_loss), profile_(profile) {}
 
   int64_t steps() const { return steps_; }
+  void on_step_begin(int64_t step) override {
+    if (profile_) profile_->on_step_begin(step);
+  }
   void on_step(const models::StepMetrics& m) override {
     steps_ = m.step;
+    if (profile_) profile_->on_step_end(m.step);
     Json line = {{"step", m.step},           {"loss", m.loss},    {"lr", m.lr},
                  {"grad_norm", m.grad_norm}, {"tokens", m.items}, {"seconds", m.seconds}};
-    if (low_ == float16) {
+    if (scales_loss_) {
       line["loss_scale"] = m.loss_scale;
       line["skipped"] = m.skipped;
     }
@@ -174,7 +203,8 @@ class RunObserver final : public models::TrainObserver {
   RunFolder& folder_;
   Progress& progress_;
   const models::TextClassifier& classifier_;
-  const DType low_;
+  const bool scales_loss_;
+  StepProfile* const profile_;
   int64_t steps_ = 0;
 };
 
@@ -186,10 +216,11 @@ class TextRun {
 
   int run() {
     device_ = apply_common(a_.common);
-    dtype_ = parse_dtype(a_.dtype, device_);
+    precision_ = parse_dtype(a_.dtype, device_);
     const auto log = [this](const std::string& line) { progress_.log(line); };
     end_in_order_on_signals();
     // First, so that a folder that cannot be used is known before any work.
+    if (profiled()) check_profile_prefix(profile_prefix());
     RunFolder folder(a_.out.empty() ? default_run_folder("distilbert") : a_.out);
     texts_ = load_texts(a_.data, {}, log);
     TERN_CHECK(texts_.label_names.size() > 1, texts_.name, ": every row has the label '", texts_.label_names.front(),
@@ -208,6 +239,9 @@ class TextRun {
     if (a_.max_length > 0) return std::min(a_.max_length, most);
     return std::min<int64_t>(512, most);
   }
+  bool profiled() const { return !a_.profile.empty(); }
+  /// Empty: the run folder.
+  std::string profile_prefix() const { return a_.profile == "on" ? "" : a_.profile; }
   bool from_scratch_small() const { return a_.init.empty() && a_.preset != "base"; }
 
   void make_classifier(const Log& log) {
@@ -218,12 +252,17 @@ class TextRun {
       config.labels = texts_.label_names;
       config.max_positions = std::max<int64_t>(config.max_positions, a_.max_length);
       set_dropout(config);
-      auto model = std::make_unique<models::DistilBert>(nn::Scope({.device = device_, .generator = generator}), config);
+      auto model = std::make_unique<models::DistilBert>(
+          nn::Scope({.device = device_, .dtype = precision_.weights, .generator = generator}), config);
       classifier_.emplace(std::move(model), std::move(tokenizer));
       return;
     }
-    models::FromPretrainedOptions options{
-        .device = device_, .generator = generator, .labels = texts_.label_names, .allow_new_head = true, .log = log};
+    models::FromPretrainedOptions options{.device = device_,
+                                          .dtype = precision_.weights,
+                                          .generator = generator,
+                                          .labels = texts_.label_names,
+                                          .allow_new_head = true,
+                                          .log = log};
     if (!std::isnan(a_.dropout)) options.dropout = a_.dropout;
     classifier_.emplace(models::TextClassifier::load(a_.init, options));
     take_label_order();
@@ -290,7 +329,8 @@ class TextRun {
                     {"dropout", classifier_->model().config().dropout},
                     {"attention_dropout", classifier_->model().config().attention_dropout},
                     {"classifier_dropout", classifier_->model().config().classifier_dropout},
-                    {"dtype", short_name(dtype_)},
+                    {"dtype", precision_.name},
+                    {"kahan", a_.kahan},
                     {"recompute", a_.recompute},
                     {"max_length", max_length()},
                     {"batch_size", a_.batch_size},
@@ -298,6 +338,8 @@ class TextRun {
                     {"shuffle", !a_.no_shuffle},
                     {"group_by_length", a_.group_by_length},
                     {"workers", a_.workers},
+                    {"profile", a_.profile},
+                    {"profile_steps", a_.profile_steps},
                     {"seed", a_.common.seed},
                     {"device", device_.str()},
                     {"threads", kernels::num_threads()},
@@ -320,24 +362,29 @@ class TextRun {
     options.schedule = a_.schedule;
     options.warmup = a_.warmup;
     options.clip = a_.clip;
-    options.dtype = dtype_;
+    options.dtype = precision_.autocast;
+    options.kahan = a_.kahan;
     options.device = device_;
     options.max_steps = a_.max_steps;
     options.should_stop = [] { return pending_signal() != 0; };
     return options;
   }
 
+  int64_t total_steps(const models::TextTask& task) const {
+    const int64_t steps = task.plan().total_steps();
+    return a_.max_steps > 0 ? std::min(steps, a_.max_steps) : steps;
+  }
+
   void describe(const models::TextTask& task) {
-    int64_t steps = task.plan().total_steps();
-    if (a_.max_steps > 0) steps = std::min(steps, a_.max_steps);
     std::ostringstream out;
     out << "train: " << split_.train.size() << " rows, validate " << split_.validation.size() << ", test "
-        << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters; " << steps
+        << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters; " << total_steps(task)
         << " steps of "
         << (a_.batch_size > 0 ? std::to_string(a_.batch_size) + " sequences"
                               : std::to_string(a_.batch_tokens) + " tokens")
         << " (" << std::fixed << std::setprecision(1) << 100 * task.plan().fill() << " % filled), " << a_.epochs
-        << " epochs; " << short_name(dtype_) << " on " << device_ << ", " << kernels::num_threads() << " threads";
+        << " epochs; " << precision_.name << (a_.kahan ? " with Kahan's summation" : "") << " on " << device_ << ", "
+        << kernels::num_threads() << " threads";
     progress_.log(out.str());
   }
 
@@ -349,7 +396,7 @@ class TextRun {
                                                .group_by_length = a_.group_by_length,
                                                .workers = a_.workers,
                                                .seed = a_.common.seed,
-                                               .dtype = dtype_,
+                                               .dtype = precision_.autocast,
                                                .should_stop = [] { return pending_signal() != 0; }};
     models::TextTask task(classifier_->model(), tokens_, texts_.labels, split_.train, split_.validation,
                           classifier_->tokenizer().pad_id(), task_options);
@@ -360,7 +407,10 @@ class TextRun {
       progress_.log("recompute " + a_.recompute + ": " + models::measure_recompute(task, train_options(), set).text() +
                     ", measured on the first batch");
     }
-    RunObserver observer(folder, progress_, *classifier_, dtype_);
+    std::optional<StepProfile> profile;
+    if (profiled()) profile.emplace(profile_options(task, folder));
+    RunObserver observer(folder, progress_, *classifier_, precision_.products() == float16,
+                         profile ? &*profile : nullptr);
     allocator(device_).reset_peak();
     models::TrainResult result;
     try {
@@ -372,12 +422,26 @@ class TextRun {
     }
     folder.keep();
     classifier_->save(folder.path());
+    if (profile) profile->end();
     if (result.stopped) {
       progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " +
                     folder.path());
       return 128 + pending_signal();
     }
-    return finish(folder, result);
+    finish(folder, result);
+    if (profile) profile->throw_failure();
+    return 0;
+  }
+
+  StepProfileOptions profile_options(const models::TextTask& task, const RunFolder& folder) {
+    const auto [table, trace] = profile_files(profile_prefix(), folder.path());
+    return {.table = table,
+            .trace = trace,
+            .steps = a_.profile_steps,
+            .total_steps = total_steps(task),
+            .device = device_,
+            .dtype = dtype_,
+            .log = [this](const std::string& line) { progress_.log(line); }};
   }
 
   void keep_weights(RunFolder& folder) {
@@ -389,7 +453,7 @@ class TextRun {
     }
   }
 
-  int finish(RunFolder& folder, const models::TrainResult& result) {
+  void finish(RunFolder& folder, const models::TrainResult& result) {
     const double rate = static_cast<double>(result.items) / std::max(result.step_seconds, 1e-9);
     const MemoryStatistics memory = allocator(device_).statistics();
     Json last = {{"test_accuracy", nullptr},
@@ -423,11 +487,9 @@ class TextRun {
       std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test.accuracy,
                   static_cast<long long>(test.examples), test.loss);
     std::fflush(stdout);
-    return 0;
   }
 
-  /// The share of this machine's matrix rate, measured here on 1024 x 1024 matrices, that the model's arithmetic
-  /// reached.
+  /// The share of this machine's matrix rate, measured here, that the model's arithmetic reached.
   Json utilization(const models::TrainResult& result) const {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;
@@ -437,17 +499,8 @@ class TextRun {
     }
     if (tokens == 0 || result.step_seconds <= 0) return nullptr;
     const double per_token = 3 * classifier_->model().forward_flops(lengths) / static_cast<double>(tokens);
-    Generator generator(1);
-    const Tensor a = randn({1024, 1024}, generator).to(dtype_), b = randn({1024, 1024}, generator).to(dtype_);
-    NoGrad off;
-    double best = INFINITY;
-    for (int i = 0; i < 5; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      matmul(a, b);
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    const double rate = 2.0 * 1024 * 1024 * 1024 / best;
-    return per_token * static_cast<double>(result.items) / result.step_seconds / rate;
+    return per_token * static_cast<double>(result.items) / result.step_seconds /
+           measure_matrix_rate(device_, precision_.products());
   }
 
   TrainArguments a_;
@@ -455,7 +508,7 @@ class TextRun {
   std::vector<std::string> command_;
   Progress progress_;
   Device device_;
-  DType dtype_ = DType::kFloat32;
+  Precision precision_;
   data::TextDataset texts_;
   data::Split split_;
   std::optional<models::TextClassifier> classifier_;
@@ -468,7 +521,8 @@ Command add_train(CLI::App& app, const std::vector<std::string>& arguments) {
   CLI::App* command = app.add_subcommand("train", "train a model and leave a run folder");
   auto options = std::make_shared<TrainArguments>();
   add_options(*command, *options);
-  return [options, arguments] {
+  return [command, options, arguments] {
+    if (command->count("--profile") > 0 && options->profile.empty()) options->profile = "on";
     check_arguments(*options);
     return TextRun(*options, arguments).run();
   };

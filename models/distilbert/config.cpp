@@ -278,7 +278,7 @@ EncoderOptions DistilBertConfig::encoder() const {
           .initializer_range = initializer_range};
 }
 
-std::string DistilBertConfig::to_json() const {
+std::string DistilBertConfig::to_json(DType dtype) const {
   Json json;
   json["architectures"] = {"DistilBertForSequenceClassification"};
   json["model_type"] = "distilbert";
@@ -301,7 +301,7 @@ std::string DistilBertConfig::to_json() const {
   json["seq_classif_dropout"] = classifier_dropout;
   json["sinusoidal_pos_embds"] = sinusoidal_positions;
   json["tie_weights_"] = true;
-  json["torch_dtype"] = "float32";
+  json["torch_dtype"] = name_of(dtype);
   json["vocab_size"] = vocab_size;
   return json.dump(2) + "\n";
 }

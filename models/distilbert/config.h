@@ -30,8 +30,8 @@ struct DistilBertConfig {
   /// Parses a config.json as Hugging Face writes it; `source` names it in errors. Throws Error on unknown fields, wrong
   /// types, values that contradict each other and settings that Tern does not implement.
   static DistilBertConfig from_json(const std::string& text, const std::string& source);
-  /// A config.json that transformers' from_pretrained reads.
-  std::string to_json() const;
+  /// A config.json that transformers' from_pretrained reads, for weights stored in `dtype`.
+  std::string to_json(DType dtype = DType::kFloat32) const;
   /// Throws Error unless all values are usable together.
   void validate(const std::string& source) const;
 

@@ -8,6 +8,7 @@
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
+#include "tern/core/profiler.h"
 
 namespace tern::models {
 namespace {
@@ -112,6 +113,7 @@ DistilBert::DistilBert(const nn::Scope& s, const DistilBertConfig& config)
       classifier_(sub("classifier"), config.width, config.num_labels(), head_options(config)) {}
 
 Tensor DistilBert::embed(const EncoderInput& input) const {
+  const ProfileRange range("embeddings", RangeKind::kModule);
   TERN_CHECK(input.layout.max_length <= config_.max_positions, "DistilBERT: a sequence has ", input.layout.max_length,
              " tokens, the model takes at most ", config_.max_positions);
   const Tensor sum = embedding_norm_.forward(word_.forward(input.tokens), position_.forward(input.positions));
@@ -126,6 +128,7 @@ Tensor DistilBert::forward(const EncoderInput& input) const {
 }
 
 Tensor DistilBert::classify(const Tensor& first, const EncoderInput& input) const {
+  const ProfileRange range("classification head", RangeKind::kModule);
   const Tensor pooled = pre_classifier_.forward(first, Activation::kRelu);
   Tensor keys;
   if (input.layout.row_keys.defined())
@@ -159,8 +162,8 @@ std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, 
   if (options.dropout) config.dropout = config.attention_dropout = config.classifier_dropout = *options.dropout;
 
   const SafetensorsFile file = load_safetensors(weights_path);
-  auto model =
-      std::make_unique<DistilBert>(nn::Scope({.device = options.device, .generator = options.generator}), config);
+  auto model = std::make_unique<DistilBert>(
+      nn::Scope({.device = options.device, .dtype = options.dtype, .generator = options.generator}), config);
   FromPublicOptions rules;
   rules.ignored_prefixes = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "qa_outputs."};
   if (options.allow_new_head) rules.optional_prefixes = {"pre_classifier.", "classifier."};
@@ -181,7 +184,7 @@ void DistilBert::save_pretrained(const std::string& dir) const {
   // The weights first: a folder with a config.json is complete.
   save_safetensors(to_public(distilbert_key_map(), state_dict()), (fs::path(dir) / "model.safetensors").string(),
                    {{"format", "pt"}});
-  write_atomically((fs::path(dir) / "config.json").string(), config_.to_json());
+  write_atomically((fs::path(dir) / "config.json").string(), config_.to_json(dtype()));
 }
 
 }  // namespace tern::models

@@ -19,6 +19,7 @@ namespace tern::models {
 
 struct FromPretrainedOptions {
   Device device = {};
+  DType dtype = DType::kFloat32;              // of the weights, whatever the file's
   Generator generator = default_generator();  // of dropout, and of what is not in the folder
   /// Replaces the configuration's labels, unless they are the same in another order: then the folder's order stays and
   /// the head keeps its meaning. Where their number differs, the head starts anew.
@@ -38,7 +39,7 @@ class DistilBert final : public nn::Module {
   /// Reads DIR/config.json and DIR/model.safetensors as transformers writes them. Throws Error on anything missing,
   /// unexpected, mis-shaped or contradictory.
   static std::unique_ptr<DistilBert> from_pretrained(const std::string& dir, const FromPretrainedOptions& options = {});
-  /// Writes both files, each whole or not at all. Creates the folder.
+  /// Writes both files, each whole or not at all; the weights in the model's dtype. Creates the folder.
   void save_pretrained(const std::string& dir) const;
 
   /// Logits [sequences, labels].

@@ -4,6 +4,7 @@
 
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/ops.h"
+#include "tern/core/profiler.h"
 
 namespace tern::models {
 namespace {
@@ -50,12 +51,14 @@ Tensor EncoderLayer::feed_forward(const Tensor& x, const Tensor& row_keys) const
 }
 
 Tensor EncoderLayer::forward(const Tensor& x, const SequenceLayout& layout) const {
+  const ProfileRange range(name());
   const Tensor qkv = qkv_.forward(x).reshape({x.size(0), 3, options_.heads, -1});
   const Tensor context = self_attention(qkv, layout, {.dropout = attention_dropout(), .generator = &generator()});
   return feed_forward(attention_norm_.forward(out_.forward(context), x), layout.row_keys);
 }
 
 Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) const {
+  const ProfileRange range(name());
   const int64_t width = options_.width, n = input.sequences();
   const Tensor& weight = qkv_.weight();
   const Tensor& bias = *qkv_.bias();

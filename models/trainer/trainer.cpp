@@ -5,6 +5,7 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/profiler.h"
 
 namespace tern::models {
 namespace {
@@ -12,6 +13,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// 16-bit gradients underflow without a scaled loss; bfloat16 has fp32's range.
+bool needs_loss_scale(const nn::Module& module, const TrainOptions& options) {
+  if (options.dtype == float16) return true;
+  for (const NamedTensor& parameter : module.parameters())
+    if (parameter.tensor.dtype() == float16) return true;
+  return false;
+}
 
 /// A copy of all weights, to come back to.
 class Snapshot {
@@ -40,7 +49,7 @@ class Loop {
         observer_(observer),
         total_steps_(count_steps()),
         optimizer_(make_optimizer(task.module(), options)),
-        scaler_({.enabled = options.dtype == float16}),
+        scaler_({.enabled = needs_loss_scale(task.module(), options)}),
         schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps_, .warmup = options.warmup})) {}
 
   TrainResult run() {
@@ -71,7 +80,8 @@ class Loop {
     task_.begin_epoch(epoch);
     while (!finished()) {
       const Clock::time_point start = Clock::now();
-      if (!task_.next_batch()) break;
+      observer_.on_step_begin(result_.steps + 1);
+      if (!next_batch()) break;
       StepMetrics metrics = step(epoch);
       metrics.seconds = seconds_since(start);
       result_.step_seconds += metrics.seconds;
@@ -81,8 +91,19 @@ class Loop {
     }
   }
 
+  bool next_batch() {
+    const ProfileRange range("data");
+    return task_.next_batch();
+  }
+
   Tensor forward() {
+    const ProfileRange range("forward");
     return autocast(options_.device, options_.dtype, [&] { return task_.loss(); });
+  }
+
+  void backward(const Tensor& loss) {
+    const ProfileRange range("backward");
+    scaler_.scale(loss).backward();
   }
 
   StepMetrics step(int64_t epoch) {
@@ -96,10 +117,11 @@ class Loop {
     const Tensor loss = forward();
     metrics.loss = loss.item<double>();
     if (!std::isfinite(metrics.loss)) explain(offset, "the loss is " + std::to_string(metrics.loss));
-    scaler_.scale(loss).backward();
+    backward(loss);
     // Without clipping the norm is still wanted: an infinite limit measures it and changes nothing.
     const double max_norm = options_.clip > 0 ? options_.clip : std::numeric_limits<double>::infinity();
     optim::StepResult update;
+    const ProfileRange range("optimizer");
     if (scaler_.enabled()) {
       scaler_.clip_grad_norm(*optimizer_, max_norm);
       update = scaler_.step(*optimizer_);
@@ -143,6 +165,7 @@ class Loop {
   void validate(int64_t epoch) {
     if (!task_.can_validate()) return;
     observer_.on_validation_begin(epoch + 1);
+    const ProfileRange range("validation");
     task_.module().eval();
     EpochMetrics metrics;
     metrics.epoch = epoch + 1;
@@ -180,11 +203,16 @@ class Loop {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const nn::Module& module, const TrainOptions& options) {
   const auto groups = optim::no_decay_groups(module.parameters(), options.weight_decay);
+  const bool copies = !options.kahan;
   if (options.optimizer == "adamw")
-    return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = options.lr});
-  if (options.optimizer == "adam") return std::make_unique<optim::Adam>(groups, optim::AdamOptions{.lr = options.lr});
+    return std::make_unique<optim::AdamW>(
+        groups, optim::AdamWOptions{.lr = options.lr, .master_weights = copies, .kahan = options.kahan});
+  if (options.optimizer == "adam")
+    return std::make_unique<optim::Adam>(
+        groups, optim::AdamOptions{.lr = options.lr, .master_weights = copies, .kahan = options.kahan});
   if (options.optimizer == "sgd")
-    return std::make_unique<optim::SGD>(groups, optim::SGDOptions{.lr = options.lr, .momentum = 0.9});
+    return std::make_unique<optim::SGD>(
+        groups, optim::SGDOptions{.lr = options.lr, .momentum = 0.9, .master_weights = copies, .kahan = options.kahan});
   fail("optimizer: expected adamw, adam or sgd, got '", options.optimizer, "'");
 }
 

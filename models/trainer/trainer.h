@@ -45,7 +45,10 @@ struct TrainOptions {
   std::string schedule = "linear";  // linear, cosine or constant
   double warmup = 0;                // steps when >= 1, else a fraction of all steps
   double clip = 1;                  // greatest gradient norm; 0: no clipping
-  DType dtype = DType::kFloat32;    // bfloat16: autocast; float16: autocast with a loss scaler
+  // bfloat16 or float16: autocast. float32: the model computes in the type of its weights. With float16, here or as
+  // weights, the loss is scaled.
+  DType dtype = DType::kFloat32;
+  bool kahan = false;  // bfloat16 weights: a compensation of 16 bits each instead of fp32 master copies
   Device device = {};
   int64_t max_steps = 0;                   // 0: all epochs
   std::function<bool()> should_stop = {};  // asked after every step and validation; true ends the run in order
@@ -72,6 +75,8 @@ struct EpochMetrics {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
+  /// Before the batch of a step, counted from 1, is fetched.
+  virtual void on_step_begin(int64_t /*step*/) {}
   virtual void on_step(const StepMetrics&) {}
   virtual void on_validation_begin(int64_t /*epoch*/) {}
   virtual void on_epoch(const EpochMetrics&) {}

@@ -1,6 +1,7 @@
 #include "tern/nn/layers/embedding.h"
 
 #include "tern/core/ops/indexing.h"
+#include "tern/core/profiler.h"
 #include "tern/nn/init.h"
 
 namespace tern::nn {
@@ -29,6 +30,9 @@ Embedding::Embedding(const Scope& s, int64_t count, int64_t width, const Embeddi
       padding_index_(options.padding_index),
       weight_(this, "weight", checked_shape(count, width, options.padding_index), with_padding(options)) {}
 
-Tensor Embedding::forward(const Tensor& ids) const { return embedding(weight_, ids, padding_index_); }
+Tensor Embedding::forward(const Tensor& ids) const {
+  const ProfileRange range(name());
+  return embedding(weight_, ids, padding_index_);
+}
 
 }  // namespace tern::nn

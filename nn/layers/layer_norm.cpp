@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tern/core/ops/norm.h"
+#include "tern/core/profiler.h"
 #include "tern/nn/init.h"
 
 namespace tern::nn {
@@ -23,11 +24,13 @@ void LayerNorm::check_width(const Tensor& x) const {
 }
 
 Tensor LayerNorm::forward(const Tensor& x) const {
+  const ProfileRange range(name());
   check_width(x);
   return layer_norm(x, weight(), bias(), eps_);
 }
 
 Tensor LayerNorm::forward(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout) const {
+  const ProfileRange range(name());
   check_width(x);
   return dropout_residual_layer_norm(x, residual, weight(), bias(), eps_, dropout);
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tern/core/profiler.h"
 #include "tern/nn/init.h"
 
 namespace tern::nn {
@@ -33,6 +34,7 @@ Linear::Linear(const Scope& s, int64_t in, int64_t out, const LinearOptions& opt
 }
 
 Tensor Linear::forward(const Tensor& x, Activation activation) const {
+  const ProfileRange range(name());
   return linear(x, weight_, bias_ ? bias_->tensor() : Tensor(), activation);
 }
 

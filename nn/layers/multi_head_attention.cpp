@@ -1,5 +1,6 @@
 #include "tern/nn/layers/multi_head_attention.h"
 
+#include "tern/core/profiler.h"
 #include "tern/nn/init.h"
 
 namespace tern::nn {
@@ -51,12 +52,14 @@ void MultiHeadAttention::check_tokens(const Tensor& x, const char* what) const {
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout) const {
+  const ProfileRange range(name());
   check_tokens(x, "x");
   const Tensor qkv = qkv_.forward(x).reshape({x.size(0), 3, heads_, width_ / heads_});
   return out_.forward(self_attention(qkv, layout, attention_options()));
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& key_mask) const {
+  const ProfileRange range(name());
   TERN_CHECK(x.dim() == 3 && x.size(2) == width_, "nn::MultiHeadAttention: a padded batch must be [batch, length, ",
              width_, "], got ", x.shape());
   const int64_t batch = x.size(0), length = x.size(1);
@@ -66,6 +69,7 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& key_mask) cons
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
                                    const SequenceLayout& memory_layout) const {
+  const ProfileRange range(name());
   check_tokens(x, "x");
   check_tokens(memory, "memory");
   const auto rows = [&](int64_t begin, int64_t end) {

@@ -139,6 +139,105 @@ TEST(Autocast, FollowsTheTable) {
   EXPECT_EQ(cast_policy("nobody"), CastPolicy::kAsIs);
 }
 
+/// The policy of every op by name, written down once more: a changed line must be a decision.
+TEST(Autocast, TheWholeTable) {
+  using P = CastPolicy;
+  const std::vector<std::pair<P, std::vector<const char*>>> expected = {
+      {P::kLow, {"matmul", "linear", "attention"}},
+      {P::kFp32,
+       {"exp", "expm1", "log", "log1p", "pow", "pow_scalar", "square", "reciprocal", "rsqrt", "softplus", "sum", "norm",
+        "mse_loss"}},
+      {P::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
+      {P::kAsIs, {"add",        "sub",  "mul",       "div",     "maximum",       "minimum",   "where",  "cat",
+                  "lerp",       "eq",   "neg",       "abs",     "sqrt",          "sigmoid",   "tanh",   "relu",
+                  "leaky_relu", "gelu", "gelu_tanh", "silu",    "erf",           "sin",       "cos",    "floor",
+                  "clamp",      "mean", "max_min",   "softmax", "cross_entropy", "embedding", "gather", "dropout"}}};
+  for (const auto& [policy, ops] : expected)
+    for (const char* op : ops) EXPECT_EQ(cast_policy(op), policy) << op;
+}
+
+/// What each op gives for 16-bit inputs, with both types of region.
+TEST(Autocast, ResultsByTheTable) {
+  Generator g(3);
+  const Tensor x = rand({6, 8}, g) + 0.5;
+  const SequenceLayout layout = packed_layout({4, 2});
+  using Unary = Tensor (*)(const Tensor&);
+  const std::vector<Unary> in_fp32 = {exp, expm1, log, log1p, square, reciprocal, rsqrt, softplus, norm},
+                           as_is = {neg, abs, sqrt, sigmoid, tanh, relu, gelu, silu, gelu_tanh, erf, sin, cos, floor};
+  for (const DType low : {bfloat16, float16}) {
+    const Tensor h = x.to(low), f = x;
+    const Autocast region(cpu, low);
+    for (size_t i = 0; i < in_fp32.size(); ++i) EXPECT_EQ(in_fp32[i](h).dtype(), float32) << i;
+    for (size_t i = 0; i < as_is.size(); ++i) {
+      EXPECT_EQ(as_is[i](h).dtype(), low) << i;
+      EXPECT_EQ(as_is[i](f).dtype(), float32) << i;
+    }
+    for (const Tensor& y :
+         {pow(h, h), pow(h, 2.0), sum(h), sum(h, {0}), mse_loss(h, h), 1.0 / h, add(h, f), mul(f, h), maximum(h, f),
+          where(gt(h, h), h, f), cat({h, f}), stack({f, h}), dropout_residual_layer_norm(h, f, {}, {}, 1e-5),
+          softmax(f), cross_entropy(h, zeros({6}, {.dtype = int64}))})
+      EXPECT_EQ(y.dtype(), float32);
+    for (const Tensor& y : {matmul(f, f.t()), matmul(h, f.t()), linear(f, f, rand({6}, g)),
+                            attention(f.reshape({6, 1, 8}), h.reshape({6, 1, 8}), f.reshape({6, 1, 8}), layout, layout),
+                            mean(h), add(h, h), mul(h, 3.0), div(h, 3.0), maximum(h, h), cat({h, h}), softmax(h),
+                            log_softmax(h), layer_norm(h, rand({8}, g), {}), dropout(h, {.p = 0.5}),
+                            mul(h, full({}, 2))})  // a number as a tensor does not widen, as in PyTorch
+      EXPECT_EQ(y.dtype(), low);
+  }
+}
+
+/// fp64, integers, explicit types and ops in place are left alone, and so is everything in a disabled region.
+TEST(Autocast, WhatIsNeverCast) {
+  Generator g(4);
+  const Tensor d = rand({4, 4}, g, {.dtype = float64}), i = full({4, 4}, 3, {.dtype = int64}), f = rand({4, 4}, g);
+  for (const DType low : {bfloat16, float16}) {
+    const Autocast region(cpu, low);
+    EXPECT_EQ(matmul(d, d).dtype(), float64);
+    EXPECT_EQ(exp(d).dtype(), float64);
+    EXPECT_EQ(sum(d).dtype(), float64);
+    EXPECT_EQ(mse_loss(d, d).dtype(), float64);
+    EXPECT_EQ(sum(i).dtype(), int64);
+    EXPECT_EQ(square(i).dtype(), int64);
+    EXPECT_EQ(i.to(float64).dtype(), float64);
+    EXPECT_EQ(f.to(float16).dtype(), float16);
+    EXPECT_EQ(f.to(bfloat16).dtype(), bfloat16);
+    Tensor h = f.to(low), w = f.clone();
+    h.add_(f);
+    h.mul_(f);
+    EXPECT_EQ(h.dtype(), low);
+    w.add_(h);
+    w.mul_(2);
+    w.copy_(h);
+    EXPECT_EQ(w.dtype(), float32);
+    const Autocast off(cpu, float32);
+    EXPECT_EQ(exp(h).dtype(), low);
+    EXPECT_EQ(sum(h).dtype(), low);
+    EXPECT_EQ(matmul(h, h).dtype(), low);
+    EXPECT_EQ(matmul(f, f).dtype(), float32);
+  }
+  // A region for one kind of device does not touch the other.
+  const Autocast other({DeviceType::kCUDA, 0}, bfloat16);
+  EXPECT_EQ(matmul(f, f).dtype(), float32);
+  EXPECT_TRUE(autocast_enabled({DeviceType::kCUDA, 0}));
+}
+
+/// The cached cast of a weight serves two backward passes of one region, and a region inside keeps it.
+TEST(Autocast, ACachedWeightServesTwoBackwardPasses) {
+  Generator g(5);
+  const Tensor x = randn({3, 4}, g), start = randn({4, 4}, g);
+  const auto gradient = [&](int passes) {
+    Tensor w = start.clone().set_requires_grad(true);
+    const Autocast region(cpu, bfloat16);
+    for (int i = 0; i < passes; ++i) {
+      sum(linear(x, w)).backward();
+      const Autocast off(cpu, float32);
+      EXPECT_EQ(linear(x, w).dtype(), float32);
+    }
+    return w.grad();
+  };
+  expect_equal(gradient(2), gradient(1) * 2);
+}
+
 TEST(Autocast, RegionsNest) {
   const Tensor f = ones({2, 2});
   const Autocast outer(cpu, bfloat16);

@@ -30,6 +30,13 @@ TEST(Philox, KnownAnswers) {
   }
 }
 
+TEST(Philox, ABaseIsAddedToTheOffset) {
+  const uint64_t base = 0xfffffffffffffff0;
+  EXPECT_EQ(kernels::philox_key({3, 20, &base}), kernels::philox_key({3, 4}));  // modulo 2^64
+  EXPECT_EQ(kernels::philox_key({3, 7, &base}), kernels::philox_key({3, base + 7}));
+  EXPECT_NE(kernels::philox_key({3, 7, &base}), kernels::philox_key({3, 7}));
+}
+
 TEST(Generator, IsTwoIntegers) {
   Generator a(7), b(7);
   expect_equal(rand({5}, a), rand({5}, b));
@@ -99,6 +106,54 @@ TEST(Dropout, IsTheMaskOfItsKey) {
       }
     EXPECT_EQ(g.offset(), 5u);
   }
+}
+
+/// A draw `offset` with a base of b is draw offset + b, and what backward draws again too.
+TEST(Generators, DrawsCountFromANumberInMemory) {
+  Tensor base = zeros({1}, {.dtype = int64});
+  Generator plain(5), based(5);
+  based.set_base(base);
+  Generator handle = based;  // another handle on the same state
+  for (const int64_t b : {0, 1, 41, 1'000'000'007}) {
+    base.fill_(static_cast<double>(b));
+    plain.set_offset(static_cast<uint64_t>(b) + 3);
+    handle.set_offset(3);
+    expect_equal(rand({3, 37}, based), rand({3, 37}, plain));
+    expect_equal(randn({131}, based, {.dtype = float64}), randn({131}, plain, {.dtype = float64}));
+    const auto masks = [](Generator& g) {
+      Generator values(9);
+      AttentionOptions attend;
+      attend.dropout = 0.2;
+      attend.generator = &g;
+      const Tensor x = rand({52, 32}, values), r = rand({52, 32}, values), w = ones({32}, {.requires_grad = true}),
+                   qkv = rand({52, 3, 2, 16}, values);
+      Tensor x_leaf = x, qkv_leaf = qkv;
+      x_leaf.set_requires_grad(true);
+      qkv_leaf.set_requires_grad(true);
+      const Tensor y = dropout(x, {.p = 0.4, .generator = &g}),
+                   z = dropout_residual_layer_norm(y, r, w, w, 1e-5, {.p = 0.3, .generator = &g}),
+                   a = self_attention(qkv, packed_layout({17, 5, 30}), attend);
+      (sum(square(z)) + sum(square(a))).backward();
+      return std::vector<Tensor>{y, z, a, x.grad(), qkv.grad()};
+    };
+    const std::vector<Tensor> got = masks(based), expected = masks(plain);
+    for (size_t i = 0; i < got.size(); ++i) expect_equal(got[i], expected[i]);
+    EXPECT_EQ(based.offset(), 8u);
+  }
+  base.fill_(2);
+  handle.set_offset(3);
+  const Tensor first = rand({64}, based);
+  base.fill_(3);
+  handle.set_offset(3);
+  EXPECT_NE(rand({64}, based).to_vector<float>(), first.to_vector<float>());
+  expect_error([&] { based.set_base(zeros({2}, {.dtype = int64})); }, {"base", "int64", "2"});
+  expect_error([&] { based.set_base(zeros({1})); }, {"base", "int64", "float32"});
+  expect_error([&] { based.next({DeviceType::kCUDA, 0}); }, {"Generator", "cpu", "cuda:0", "set_base"});
+  based.set_base({});
+  handle.set_offset(5);
+  plain.set_offset(5);
+  expect_equal(rand({64}, based), rand({64}, plain));
+  EXPECT_NO_THROW(based.next({DeviceType::kCUDA, 0}));
 }
 
 TEST(Dropout, RateGradientAndEdges) {

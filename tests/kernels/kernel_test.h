@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tern/kernels/kernel.h"
+#include "tern/kernels/random.h"
 
 namespace tern::kernels {
 
@@ -161,6 +162,11 @@ class Array {
   std::vector<char> memory_;
   char* data_ = nullptr;
 };
+
+/// The number that draws with a base count from: `draw_base` lies in memory for as long as the tests run.
+inline const uint64_t draw_base = 1'000'003;
+/// A key of which a part is in memory, as in a captured step.
+inline RandomKey key_with_base(uint64_t seed, uint64_t offset) { return {seed, offset, &draw_base}; }
 
 /// Uniform in [low, high), rounded to the array's dtype.
 inline void fill_with_random(Array& array, std::mt19937_64& random, double low, double high) {

@@ -10,17 +10,19 @@ namespace tern::kernels {
 
 struct Kind {
   DType weight, gradient;
-  bool master;
+  bool master, kahan = false;
 };
-inline const std::vector<Kind> kKinds = {
-    {float32, float32, false},  {float64, float64, false}, {bfloat16, bfloat16, true},  {float16, float16, true},
-    {float32, bfloat16, false}, {bfloat16, float32, true}, {bfloat16, bfloat16, false}, {float64, float32, false}};
+inline const std::vector<Kind> kKinds = {{float32, float32, false},         {float64, float64, false},
+                                         {bfloat16, bfloat16, true},        {float16, float16, true},
+                                         {float32, bfloat16, false},        {bfloat16, float32, true},
+                                         {bfloat16, bfloat16, false},       {float64, float32, false},
+                                         {bfloat16, bfloat16, false, true}, {bfloat16, float32, false, true}};
 
 /// One parameter for the kernel and, in double, for the reference.
 struct Parameter {
   Kind kind;
   DType state_type;
-  Array weight, gradient, state1, state2, state3, master;
+  Array weight, gradient, state1, state2, state3, master, compensation;
   std::vector<double> w, m, v, largest;
   Parameter(const Kind& k, int64_t size, std::mt19937_64& random, Order order = Order::kMisaligned)
       : kind(k),
@@ -31,6 +33,7 @@ struct Parameter {
         state2(state_type, {size}),
         state3(state_type, {size}),
         master(float32, {size}),
+        compensation(bfloat16, {size}, order),
         w(size),
         m(size, 0),
         v(size, 0),
@@ -39,6 +42,7 @@ struct Parameter {
     for (int64_t i = 0; i < size; ++i) {
       for (Array* state : {&state1, &state2, &state3}) state->set(i, 0);
       master.set(i, weight.at(i));
+      compensation.set(i, 0);
       w[i] = weight.at(i);
     }
   }
@@ -50,11 +54,19 @@ struct Parameter {
     t.state2 = state2.view().data;
     t.state3 = state3.view().data;
     t.master = kind.master ? master.view().data : nullptr;
+    t.compensation = kind.kahan ? compensation.view().data : nullptr;
     t.size = weight.numel();
     t.weight_dtype = kind.weight;
     t.gradient_dtype = kind.gradient;
     t.group = group;
     return t;
+  }
+  /// What an update may write.
+  std::vector<Array*> arrays() { return {&weight, &state1, &state2, &state3, &master, &compensation}; }
+  /// The weight as exactly as it is kept.
+  double value(int64_t i) const {
+    if (kind.kahan) return weight.at(i) + compensation.at(i);
+    return kind.master ? master.at(i) : weight.at(i);
   }
 };
 
@@ -77,14 +89,20 @@ struct Model {
   void compare(double steps) const {
     for (size_t t = 0; t < parameters.size(); ++t) {
       const Parameter& p = *parameters[t];
-      SCOPED_TRACE(testing::Message() << "tensor " << t << " " << name_of(p.kind.weight) << " master "
-                                      << p.kind.master);
+      SCOPED_TRACE(testing::Message() << "tensor " << t << " " << name_of(p.kind.weight) << " master " << p.kind.master
+                                      << " kahan " << p.kind.kahan);
       const bool rounds = is_low_precision(p.kind.weight) && !p.kind.master;
       for (int64_t i = 0; i < p.weight.numel(); ++i) {
-        // fp32 loses some units a step; a 16-bit weight without master copy loses half a unit of its own each step.
-        const double unit = p.kind.weight == float64 ? 0x1p-52 : rounds ? 0x1.02p-8 : 0x1p-23;
-        const double got = p.kind.master ? p.master.at(i) : p.weight.at(i);
-        ASSERT_LE(std::fabs(got - p.w[i]), unit * (4 + 3 * steps)) << "element " << i;
+        // fp32 loses some units a step; a 16-bit weight without master copy loses half a unit of its own each step, and
+        // with a compensation half a unit of that.
+        const double unit = p.kind.weight == float64 ? 0x1p-52
+                            : p.kind.kahan           ? 0x1.02p-17
+                            : rounds                 ? 0x1.02p-8
+                                                     : 0x1p-23;
+        ASSERT_LE(std::fabs(p.value(i) - p.w[i]), unit * (4 + 3 * steps)) << "element " << i;
+        if (p.kind.kahan) {
+          ASSERT_LE(std::fabs(p.compensation.at(i)), 0x1p-8 * std::fabs(p.weight.at(i))) << "element " << i;
+        }
         if (p.kind.master) {
           ASSERT_EQ(p.weight.at(i), round_to(p.kind.weight, p.master.at(i))) << "element " << i;
         }
@@ -122,6 +140,64 @@ inline void reference_sgd(Parameter& p, const SgdGroup& g, double step, double f
       gradient = g.nesterov ? gradient + g.momentum * p.m[i] : p.m[i];
     }
     p.w[i] -= g.lr * gradient;
+  }
+}
+
+/// Kahan's summation of SGD steps, where fp32 computes without rounding: weights on a grid of 2^-8, gradients of 2^-5
+/// and a rate of 2^-15 give numbers on a grid of 2^-20. The bits of weight and compensation must then be those of bf16
+/// rounding as the tests define it. run(tensor, group, count) is the kernel.
+template <class Run>
+void check_kahan_bits(int64_t size, int steps, Order order, std::mt19937_64& random, const Run& run) {
+  Parameter p(Kind{bfloat16, bfloat16, false, true}, size, random, order);
+  const auto draw = [&](Array& array, int64_t i, double unit) {
+    array.set(i, unit * static_cast<double>(static_cast<int64_t>(random() % 511) - 255));
+  };
+  std::vector<double> weight(size), rest(size, 0);
+  for (int64_t i = 0; i < size; ++i) {
+    draw(p.weight, i, 0x1p-8);
+    weight[i] = p.weight.at(i);
+  }
+  const OptimizerTensor tensor = p.tensor(0);
+  const SgdGroup group{.lr = 0x1p-15};
+  int64_t count = 0, rounded = 0;
+  for (int step = 0; step < steps; ++step) {
+    for (int64_t i = 0; i < size; ++i) draw(p.gradient, i, 0x1p-5);
+    run(tensor, group, count);
+    for (int64_t i = 0; i < size; ++i) {
+      const double updated = weight[i] + rest[i] - group.lr * p.gradient.at(i);
+      weight[i] = round_to(bfloat16, updated);
+      rest[i] = round_to(bfloat16, updated - weight[i]);
+      rounded += rest[i] != updated - weight[i];
+      ASSERT_EQ(p.weight.at(i), weight[i]) << "step " << step << " element " << i;
+      ASSERT_EQ(p.compensation.at(i), rest[i]) << "step " << step << " element " << i;
+    }
+  }
+  EXPECT_TRUE(size < 1000 || rounded > 0) << "the compensation was never rounded: nothing was compared";
+}
+
+/// Many updates of 5e-4, less than half a unit of bf16 at 1: a plain bf16 weight stays where it is; with a compensation
+/// it goes where fp32 goes, up to half a unit of the compensation (2^-17 of the weight) a step.
+template <class Run>
+void check_tiny_updates(int steps, std::mt19937_64& random, const Run& run) {
+  Parameter plain(Kind{bfloat16, float32, false}, 37, random), kahan(Kind{bfloat16, float32, false, true}, 37, random),
+      full(Kind{float32, float32, false}, 37, random);
+  std::vector<OptimizerTensor> tensors;
+  for (Parameter* p : {&plain, &kahan, &full}) {
+    for (int64_t i = 0; i < 37; ++i) {
+      p->weight.set(i, 1);
+      p->gradient.set(i, i % 2 ? 0.3 : -0.7);
+    }
+    tensors.push_back(p->tensor(0));
+  }
+  const AdamGroup group{.lr = 5e-4, .weight_decay = 0.01};
+  int64_t count = 0;
+  for (int step = 0; step < steps; ++step) run(tensors, group, count);
+  for (int64_t i = 0; i < 37; ++i) {
+    const double expected = full.weight.at(i), travelled = std::fabs(expected - 1);
+    EXPECT_EQ(plain.weight.at(i), 1);
+    EXPECT_GT(travelled, 0.9 * 5e-4 * steps);
+    EXPECT_LE(std::fabs(kahan.value(i) - expected), steps * 0x1p-17 * std::max(1.0, expected)) << "element " << i;
+    EXPECT_LE(std::fabs(kahan.value(i) - expected), 0.02 * travelled) << "element " << i;
   }
 }
 

@@ -48,6 +48,59 @@ TEST(Optimizer, SgdFiftyStepsAgainstDouble) {
   });
 }
 
+TEST(Optimizer, KahanHasTheBitsOfItsDefinition) {
+  for_each_level([] {
+    std::mt19937_64 random(std::random_device{}());
+    for (const int64_t size : {1, 7, 257, 5003})
+      check_kahan_bits(size, 60, Order::kMisaligned, random,
+                       [](const OptimizerTensor& tensor, const SgdGroup& group, int64_t& count) {
+                         sgd(Stream{}, &tensor, 1, &group, 1, {.step = &count});
+                       });
+  });
+}
+
+TEST(Optimizer, KahanFollowsFp32WherePlainBf16Stalls) {
+  for_each_level([] {
+    std::mt19937_64 random(46);
+    check_tiny_updates(1000, random,
+                       [](const std::vector<OptimizerTensor>& tensors, const AdamGroup& group, int64_t& count) {
+                         adam(Stream{}, tensors.data(), 3, &group, 1, {.step = &count});
+                       });
+  });
+}
+
+/// Learning rates from device memory are as good as the groups' own.
+TEST(Optimizer, RatesFromDeviceMemory) {
+  for_each_level([] {
+    const auto run = [](bool from_memory) {
+      std::mt19937_64 random(47);
+      const auto groups = static_cast<int32_t>(kAdamGroups.size());
+      Model model(groups, random, false);
+      std::vector<AdamGroup> adam_groups = kAdamGroups;
+      std::vector<SgdGroup> sgd_groups(adam_groups.size(), kSgdGroups[1]);
+      std::vector<double> rates;
+      for (int32_t g = 0; g < groups; ++g) {
+        rates.push_back(adam_groups[g].lr = sgd_groups[g].lr = 1e-3 * (g + 1));
+        if (from_memory) adam_groups[g].lr = sgd_groups[g].lr = 77;
+      }
+      int64_t count = 0;
+      for (int step = 0; step < 3; ++step) {
+        model.draw_gradients(random);
+        const OptimizerStep call{.step = &count, .lr = from_memory ? rates.data() : nullptr};
+        const auto size = static_cast<int64_t>(model.tensors.size());
+        if (step < 2)
+          adam(Stream{}, model.tensors.data(), size, adam_groups.data(), groups, call);
+        else
+          sgd(Stream{}, model.tensors.data(), size, sgd_groups.data(), groups, call);
+      }
+      std::vector<std::vector<double>> weights;
+      for (auto& p : model.parameters) weights.push_back(p->weight.values());
+      return weights;
+    };
+    EXPECT_EQ(run(true), run(false));
+  });
+}
+
 TEST(Optimizer, ThreadsAndBlocksDoNotChangeTheBits) {
   for_each_level([] {
     std::vector<std::vector<double>> results[2];
@@ -77,7 +130,7 @@ TEST(Optimizer, NonFiniteGradientsSkipTheStep) {
   model.draw_gradients(random);
   std::vector<std::vector<char>> before;
   for (auto& p : model.parameters)
-    for (Array* a : {&p->weight, &p->state1, &p->state2, &p->state3, &p->master}) before.push_back(a->bytes());
+    for (Array* a : p->arrays()) before.push_back(a->bytes());
   const GradientNorm norm{INFINITY, 1, 3};
   const AdamGroup adam_group{.weight_decay = 0.1};
   const SgdGroup sgd_group{.momentum = 0.9};
@@ -85,11 +138,12 @@ TEST(Optimizer, NonFiniteGradientsSkipTheStep) {
   const auto size = static_cast<int64_t>(model.tensors.size());
   adam(Stream{}, model.tensors.data(), size, &adam_group, 1, {.step = &count, .norm = &norm, .max_norm = 1});
   sgd(Stream{}, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &norm});
+  const GradientNorm sound{1, 0, -1};
+  sgd(Stream{}, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &sound, .earlier = &norm});
   EXPECT_EQ(count, 6);
   size_t index = 0;
   for (auto& p : model.parameters)
-    for (Array* a : {&p->weight, &p->state1, &p->state2, &p->state3, &p->master})
-      EXPECT_TRUE(before[index++] == a->bytes());
+    for (Array* a : p->arrays()) EXPECT_TRUE(before[index++] == a->bytes());
   sgd(Stream{}, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &norm, .skip_non_finite = false});
   EXPECT_EQ(count, 7);
 }

@@ -10,6 +10,7 @@
 
 #include "tern/core/ops/ops.h"
 #include "tern/optim/adam.h"
+#include "tern/optim/clip.h"
 #include "tern/optim/sgd.h"
 
 namespace tern::optim {
@@ -118,6 +119,7 @@ TEST(GradScalerTest, FollowsDeepSpeed) {
       options.growth_interval = 4;
       options.consecutive_hysteresis = consecutive;
       options.max_skipped_in_row = 1000;
+      options.error_at_min_scale = false;
       GradScaler scaler(options);
       DeepSpeedRule rule{256, 2, 1, 4, 2, consecutive};
       follow(scaler, rule, probability, 60);
@@ -251,6 +253,67 @@ TEST(GradScalerTest, StateDict) {
   EXPECT_TRUE(off.state_dict().empty());
   off.load_state_dict({});
   EXPECT_THROW(off.load_state_dict(state), Error);
+}
+
+/// DeepSpeed ends the run when an overflow finds the scale at its minimum, hysteresis used up.
+TEST(GradScalerTest, AnOverflowAtTheLeastScaleIsAnError) {
+  Model model;
+  SGD optimizer(model.parameters(), {.lr = 1});
+  GradScalerOptions options = GradScalerOptions::deepspeed();
+  options.init_scale = 4;
+  GradScaler scaler(options);
+  const auto step = [&] {
+    scaler.scale(model.loss({1, static_cast<float>(kInfinity), 1})).backward();
+    scaler.step(optimizer);
+    optimizer.zero_grad();
+    scaler.update();
+  };
+  for (const double scale : {4, 2, 1}) {
+    step();
+    EXPECT_EQ(scaler.current_scale(), scale);
+  }
+  expect_error("the scale is 1, the least that min_scale allows", step);
+  expect_error("try bf16 or fp32", [&] { scaler.check(); });
+}
+
+/// What unscale() found decides, also when the caller then makes the gradient finite (torch's found_inf is of
+/// unscale_).
+TEST(GradScalerTest, UnscaleRemembersOverflows) {
+  Model model, other;
+  SGD a(model.parameters(), {.lr = 1}), b(other.parameters(), {.lr = 1});
+  GradScaler scaler({.init_scale = 8});
+  const auto before = model.w.to_vector<double>();
+  scaler.scale(add(model.loss({1, static_cast<float>(kInfinity), 1}), other.loss({1, 2, 3}))).backward();
+  scaler.unscale(a);
+  clip_grad_value(model.parameters(), 1);
+  EXPECT_EQ(model.w.grad().to_vector<double>(), (std::vector<double>{1, 1, 1}));
+  EXPECT_TRUE(scaler.step(a).skipped());
+  EXPECT_FALSE(scaler.step(b).skipped());
+  scaler.update();
+  EXPECT_EQ(scaler.current_scale(), 4);
+  EXPECT_EQ(model.w.to_vector<double>(), before);
+  EXPECT_EQ(other.w.to_vector<double>(), (std::vector<double>{0, -4, 0}));
+  // unscale() alone is enough for an update, as in PyTorch.
+  a.zero_grad();
+  scaler.scale(model.loss({1, static_cast<float>(kInfinity), 1})).backward();
+  scaler.unscale(a);
+  scaler.update();
+  EXPECT_EQ(scaler.current_scale(), 2);
+}
+
+TEST(GradScalerTest, TakesPyTorchsState) {
+  GradScaler scaler({.init_scale = 8, .hysteresis = 3});
+  const auto one = [](double value) { return full({1}, value, {.dtype = float64}); };
+  scaler.load_state_dict({{"scale", one(512)},
+                          {"growth_factor", one(4)},
+                          {"backoff_factor", one(0.25)},
+                          {"growth_interval", full({1}, 100, {.dtype = int64})},
+                          {"_growth_tracker", full({1}, 7, {.dtype = int64})}});
+  EXPECT_EQ(scaler.current_scale(), 512);
+  const StateView state = scaler.state_dict();
+  const std::vector<double> expected = {512, 4, 0.25, 100, 7, 2, 0, 0};
+  ASSERT_EQ(state.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(state[i].tensor.item<double>(), expected[i]) << state[i].name;
 }
 
 TEST(GradScalerTest, DisabledChangesNothing) {

@@ -392,6 +392,81 @@ TEST(Optimizer, StateRoundTripContinuesBitForBit) {
   }
 }
 
+/// The same with a compensation, which is part of the state; a resumed run without it would part from the first.
+TEST(Optimizer, KahanResumesBitForBit) {
+  Tensor one = leaf(random({1037}, 1).to(bfloat16));
+  const optim::AdamWOptions options{.lr = 1e-3, .master_weights = false, .kahan = true};
+  const auto run = [&](optim::Optimizer& optimizer, Tensor& weight, uint64_t from, uint64_t to) {
+    for (uint64_t step = from; step < to; ++step) {
+      weight.set_grad(random({1037}, 100 + step).to(bfloat16));
+      optimizer.step({.max_norm = 3, .skip_non_finite = true});
+    }
+  };
+  optim::AdamW a({{"w", one}}, options);
+  run(a, one, 0, 5);
+  StateView saved;
+  for (const NamedTensor& entry : a.state_dict()) saved.push_back({entry.name, entry.tensor.clone()});
+  EXPECT_EQ(find(saved, "compensation.w").dtype(), bfloat16);
+  EXPECT_FALSE(find(saved, "master.w").defined());
+  const auto rest = find(saved, "compensation.w").to_vector<double>();
+  EXPECT_GT(std::count_if(rest.begin(), rest.end(), [](double v) { return v != 0; }), 900);
+  Tensor two = leaf(one.detach()), without = leaf(one.detach());
+  optim::AdamW b({{"w", two}}, options), c({{"w", without}}, options);
+  b.load_state_dict(saved);
+  find(saved, "compensation.w").fill_(0);
+  c.load_state_dict(saved);
+  run(a, one, 5, 12);
+  run(b, two, 5, 12);
+  run(c, without, 5, 12);
+  EXPECT_EQ(one.to_vector<float>(), two.to_vector<float>());
+  EXPECT_EQ(find(a.state_dict(), "compensation.w").to_vector<float>(),
+            find(b.state_dict(), "compensation.w").to_vector<float>());
+  EXPECT_NE(one.to_vector<float>(), without.to_vector<float>());
+}
+
+TEST(Optimizer, KahanIsForBf16WithoutCopies) {
+  Tensor w = leaf(ones({3}).to(bfloat16)), f = leaf(ones({3})), h = leaf(ones({3}).to(float16));
+  expect_contains(error_of([&] { optim::AdamW({{"w", w}}, {.kahan = true}); }), {"adamw", "master_weights = false"});
+  for (Tensor& other : {std::ref(f), std::ref(h)})
+    expect_contains(error_of([&] {
+                      optim::SGD({{"w", w}, {"head", other}}, {.master_weights = false, .kahan = true});
+                    }),
+                    {"sgd", "bfloat16", "'head'", name_of(other.dtype())});
+  // A step that is left out leaves the compensation too.
+  optim::Adam optimizer({{"w", w}}, {.master_weights = false, .kahan = true});
+  w.set_grad(full({3}, 0.37).to(bfloat16));
+  optimizer.step();
+  const auto before = find(optimizer.state_dict(), "compensation.w").to_vector<float>();
+  w.set_grad(full({3}, NAN).to(bfloat16));
+  EXPECT_TRUE(optimizer.step({.skip_non_finite = true}).skipped());
+  EXPECT_EQ(find(optimizer.state_dict(), "compensation.w").to_vector<float>(), before);
+}
+
+/// Rates that live on the device follow every change of the rate; the results are the same bits.
+TEST(Optimizer, CapturableIsTheSame) {
+  const auto run = [](bool capturable) {
+    Tensor a = leaf(random({41}, 1)), b = leaf(random({7}, 2));
+    const std::vector<optim::ParameterGroup> groups = {{{{"a", a}}, {}, {}}, {{{"b", b}}, 0.5, {}}};
+    optim::AdamW adam(groups, {.lr = 0.01, .capturable = capturable});
+    optim::SGD sgd(groups, {.lr = 0.01, .momentum = 0.9, .capturable = capturable});
+    std::vector<std::vector<float>> weights;
+    for (uint64_t step = 0; step < 6; ++step) {
+      a.set_grad(random({41}, 10 + step));
+      b.set_grad(random({7}, 20 + step));
+      for (optim::Optimizer* optimizer :
+           {static_cast<optim::Optimizer*>(&adam), static_cast<optim::Optimizer*>(&sgd)}) {
+        if (step == 4) optimizer->set_lr(0.3);
+        optimizer->set_lr_factor(1.0 / static_cast<double>(step + 1));
+        optimizer->step();
+      }
+      weights.push_back(a.to_vector<float>());
+      weights.push_back(b.to_vector<float>());
+    }
+    return weights;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
 TEST(Optimizer, StateNamesDoNotDependOnTime) {
   Tensor a = leaf(ones({2})), b = leaf(ones({3}).to(bfloat16));
   optim::AdamW optimizer({{"a", a}, {"b", b}}, {.amsgrad = true});

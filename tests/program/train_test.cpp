@@ -90,6 +90,48 @@ TEST_F(TrainTest, HalfPrecisionWithALossScale) {
   EXPECT_EQ(Json::parse(read_text(file("half/run.json")))["options"]["dtype"], "fp16");
 }
 
+/// 16-bit weights: they are stored as such, the folder says so, and eval and predict take it.
+TEST_F(TrainTest, SixteenBitWeights) {
+  write("data.csv", easy_csv(120));
+  for (const std::string mode : {"bf16-true", "bf16-true --kahan", "fp16-true"}) {
+    SCOPED_TRACE(mode);
+    const std::string out = "run of " + mode, dtype = mode.substr(0, 9);
+    const bool kahan = mode.size() > 9, half = dtype == "fp16-true";
+    std::vector<std::string> arguments = {
+        "train",    "distilbert", "--data",       "data.csv", "--out",     out, "--dtype",   dtype, "--lr",   "1e-3",
+        "--epochs", "12",         "--batch-size", "8",        "--dropout", "0", "--threads", "1",   "--quiet"};
+    if (kahan) arguments.push_back("--kahan");
+    const Result result = tern(arguments);
+    ASSERT_EQ(result.status, 0) << result.err;
+    const std::vector<Json> lines = steps(out);
+    EXPECT_LT(lines.back()["loss"], 0.7 * lines.front()["loss"].get<double>());
+    for (const Json& line : lines) {
+      EXPECT_EQ(line.contains("loss_scale"), half);
+      EXPECT_TRUE(!half || line["loss_scale"] > 1);
+    }
+    const Json options = Json::parse(read_text(file(out + "/run.json")))["options"];
+    EXPECT_EQ(options["dtype"], dtype);
+    EXPECT_EQ(options["kahan"], kahan);
+    const DType stored = half ? float16 : bfloat16;
+    EXPECT_EQ(Json::parse(read_text(file(out + "/config.json")))["torch_dtype"], name_of(stored));
+    for (const NamedTensor& entry : load_safetensors(file(out + "/model.safetensors")).tensors)
+      EXPECT_EQ(entry.tensor.dtype(), stored) << entry.name;
+    const Result evaluated = tern({"eval", out, "--json"});
+    ASSERT_EQ(evaluated.status, 0) << evaluated.err;
+    const Json last = json_lines(read_text(file(out + "/metrics.jsonl"))).back();
+    // The same weights, computed in fp32.
+    EXPECT_NEAR(Json::parse(evaluated.out)["loss"], last["test_loss"], 0.02);
+    EXPECT_EQ(tern({"eval", out, "--dtype", "fp16"}).status, 0);
+    write("lines.txt", "a good film\n");
+    EXPECT_EQ(tern({"predict", out, "lines.txt"}).status, 0);
+    // Training goes on from such a folder in any mode.
+    const Result more = tern({"train", "distilbert", "--init", out, "--data", "data.csv", "--out", "more of " + mode,
+                              "--max-steps", "2", "--dtype", half ? "fp32" : "fp16-true", "--quiet"});
+    EXPECT_EQ(more.status, 0) << more.err;
+  }
+  EXPECT_FALSE(weights("run of bf16-true") == weights("run of bf16-true --kahan"));
+}
+
 TEST_F(TrainTest, RecomputationChangesNoBit) {
   const auto with = [&](const std::string& recompute) {
     return train(recompute, {"--max-steps", "20", "--dropout", "0.3", "--recompute", recompute});
@@ -100,6 +142,71 @@ TEST_F(TrainTest, RecomputationChangesNoBit) {
     EXPECT_NE(result.err.find("recompute " + recompute + ": activations "), std::string::npos) << result.err;
     EXPECT_TRUE(weights(recompute) == weights("none")) << recompute;
   }
+}
+
+TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
+  const auto with = [&](const std::string& out, const std::string& max_steps, std::vector<std::string> more) {
+    const std::vector<std::string> common = {
+        "train", "distilbert",  "--init",  kModel,      "--data", kModel + "/data.csv", "--out", out, "--lr",
+        "1e-3",  "--max-steps", max_steps, "--threads", "2",      "--batch-size",       "8"};
+    more.insert(more.begin(), common.begin(), common.end());
+    const Result result = tern(more);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result;
+  };
+  with("plain", "12", {});
+  const Result shown = with("on", "12", {"--profile", "--profile-steps", "5"});
+  EXPECT_EQ(listing("on"),
+            "config.json metrics.jsonl model.safetensors profile.txt run.json tokenizer_config.json "
+            "trace.json vocab.txt");
+  const std::string table = read_text(file("on/profile.txt"));
+  EXPECT_TRUE(table.starts_with("steps 3 to 7 of 12, ")) << table;
+  for (const char* op : {"\nlinear ", "\nlinear backward ", "\nattention ", "\nattention backward ", "\nlayer_norm ",
+                         "\nadamw ", "\ngradient_norm ", "\noutside ops ", "\nforward ", "\nbackward ", "\noptimizer ",
+                         "\ndata ", "\nencoder.layer.0.qkv ", "roofline: "})
+    EXPECT_NE(table.find(op), std::string::npos) << op << " not in: " << table;
+  EXPECT_NE(shown.err.find("linear backward"), std::string::npos) << shown.err;
+  std::map<std::string, int> events;
+  const Json trace = Json::parse(read_text(file("on/trace.json")));
+  for (const Json& event : trace["traceEvents"]) ++events[event["name"]];
+  EXPECT_GE(events["data"], 5);  // once more where an epoch ends
+  for (const char* phase : {"forward", "backward", "optimizer", "adamw"}) EXPECT_EQ(events[phase], 5) << phase;
+
+  // A run that ends before the profile, and files elsewhere.
+  with("short", "2", {"--profile=p", "--quiet"});
+  EXPECT_EQ(listing("short"), kRunFiles);
+  EXPECT_TRUE(read_text(file("p.profile.txt")).starts_with("steps 2 to 2 of 2, "));
+  EXPECT_TRUE(Json::parse(read_text(file("p.trace.json")))["traceEvents"].is_array());
+
+  const std::vector<Json> plain = steps("plain"), profiled = steps("on");
+  ASSERT_EQ(plain.size(), 12u);
+  ASSERT_EQ(profiled.size(), 12u);
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(plain[i]["loss"], profiled[i]["loss"]) << i;
+    EXPECT_EQ(plain[i]["grad_norm"], profiled[i]["grad_norm"]) << i;
+  }
+  EXPECT_TRUE(weights("plain") == weights("on"));
+}
+
+TEST_F(TrainTest, AProfileThatCannotBeWritten) {
+  const auto with = [&](const std::string& profile) {
+    return tern({"train", "distilbert", "--init", kModel, "--data", kModel + "/data.csv", "--out", "run", "--max-steps",
+                 "3", "--profile=" + profile, "--quiet"});
+  };
+  // Known before any work.
+  expect_error(with("no/such/folder/p"), 1, {"no/such/folder/p.profile.txt", "cannot be written: no folder"});
+  write("p.trace.json", "mine");
+  expect_error(with("p"), 1, {"p.trace.json: exists", "nothing is overwritten"});
+  EXPECT_EQ(read_text(file("p.trace.json")), "mine");
+  EXPECT_FALSE(fs::exists(file("run")));
+  // Known at the end alone: the file's name is short enough, that of its temporary file is not. The run is kept.
+  const Result late = with(std::string(240, 'p'));
+  EXPECT_EQ(late.status, 1);
+  EXPECT_NE(late.err.find("tern: error: the run is complete, but its profile is not: "), std::string::npos) << late.err;
+  EXPECT_NE(late.err.find("File name too long"), std::string::npos) << late.err;
+  EXPECT_TRUE(late.out.starts_with("test accuracy ")) << late.out;
+  EXPECT_EQ(listing("run"), kRunFiles);
+  EXPECT_EQ(steps("run").size(), 3u);
 }
 
 /// One batch of all rows, packed or padded: the same loss, norm and steps, with dropout.
@@ -168,7 +275,7 @@ TEST_F(TrainTest, RunFolderKeepsItsContract) {
     EXPECT_TRUE(options.contains(name)) << name;
     ++compared;
   }
-  EXPECT_EQ(compared, 28);
+  EXPECT_EQ(compared, 31);
   EXPECT_EQ(options["lr"], 2e-3);
   EXPECT_EQ(options["epochs"], 3);
 

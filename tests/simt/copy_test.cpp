@@ -210,7 +210,7 @@ TEST(SimtFill, Arange) {
 
 TEST(SimtFill, UniformHasTheCpusBits) {
   for_each_schedule([] {
-    const RandomKey key{123, 45};
+    const RandomKey key = key_with_base(123, 45);
     for (DType dtype : kFloatTypes)
       for (Order order : {Order::kContiguous, Order::kMisaligned})
         for (auto [low, high] : std::vector<std::pair<double, double>>{{0, 1}, {-2, 3}, {-0.05, 0.05}}) {
@@ -238,7 +238,7 @@ TEST(SimtFill, UniformHasTheCpusBits) {
 
 TEST(SimtFill, NormalIsTheDocumentedFunction) {
   for_each_schedule([] {
-    const RandomKey key{7, 1};
+    const RandomKey key = key_with_base(7, 1);
     for (DType dtype : kFloatTypes) {
       Array y(dtype, {9999});
       cuda::fill_normal(kCuda, key, 1, 2, y.view());

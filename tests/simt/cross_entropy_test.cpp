@@ -49,11 +49,11 @@ void check(const Case& s, std::mt19937_64& random) {
   Tensors t(s, random);
   const double unit = s.dtype == float64 ? 0x1p-53 : 0x1p-24;
   expect_same_for_all_schedules({&t.losses, &t.log_sum_exp, &t.dlogits}, [&] {
-    int64_t bad = 12345;
+    IndexFault bad;
     cuda::cross_entropy_forward(kCuda, t.logits.cview(), t.targets.cview(),
                                 s.weighted ? t.weights.cview() : ConstView(), kIgnore, s.smoothing, t.losses.view(),
                                 t.log_sum_exp.view(), &bad);
-    EXPECT_EQ(bad, t.expected_bad);
+    EXPECT_EQ(bad.count, t.expected_bad);
     cuda::cross_entropy_backward(kCuda, t.logits.cview(), t.targets.cview(), t.log_sum_exp.cview(), t.scale.cview(),
                                  kIgnore, s.smoothing, t.dlogits.view());
   });
@@ -112,11 +112,11 @@ TEST(SimtCrossEntropy, HugeLogits) {
     for (int64_t i = 0; i < 12; ++i) logits.set(i, values[i]);
     targets.set(0, 0), targets.set(1, 1), targets.set(2, 1), targets.set(3, 0);
     for (int64_t r = 0; r < 4; ++r) scale.set(r, r == 2 ? 0 : 1);
-    int64_t bad = -1;
+    IndexFault bad;
     cuda::cross_entropy_forward(kCuda, logits.cview(), targets.cview(), {}, -1, 0, losses.view(), lse.view(), &bad);
     cuda::cross_entropy_backward(kCuda, logits.cview(), targets.cview(), lse.cview(), scale.cview(), -1, 0,
                                  dlogits.view());
-    EXPECT_EQ(bad, 0);
+    EXPECT_EQ(bad.count, 0);
     EXPECT_EQ(losses.at(0), 0);
     EXPECT_NEAR(losses.at(1), std::log(2.0), 1e-6);
     EXPECT_TRUE(std::isnan(losses.at(2)));
@@ -143,7 +143,7 @@ TEST(SimtCrossEntropy, MaskedStretchesAndNoClasses) {
       logits.set(classes, -2);
       logits.set(2 * classes - 2, -2);
       targets.set(0, static_cast<double>(classes - 1)), targets.set(1, 0), targets.set(2, 0);
-      int64_t bad = -1;
+      IndexFault bad;
       cuda::cross_entropy_forward(kCuda, logits.cview(), targets.cview(), {}, -1, 0, losses.view(), lse.view(), &bad);
       EXPECT_EQ(losses.at(0), 0);
       EXPECT_EQ(lse.at(0), 3);
@@ -153,10 +153,10 @@ TEST(SimtCrossEntropy, MaskedStretchesAndNoClasses) {
     }
     Array logits(float32, {2, 0}), targets(int64, {2}), losses(float32, {2}), lse(float32, {2}), scale(float32, {2});
     targets.set(0, 0), targets.set(1, kIgnore);
-    int64_t bad = -1;
+    IndexFault bad;
     cuda::cross_entropy_forward(kCuda, logits.cview(), targets.cview(), {}, kIgnore, 0, losses.view(), lse.view(),
                                 &bad);
-    EXPECT_EQ(bad, 1);
+    EXPECT_EQ(bad.count, 1);
     EXPECT_EQ(losses.at(0), 0);
     EXPECT_EQ(losses.at(1), 0);
     EXPECT_EQ(lse.at(0), -INFINITY);
@@ -171,7 +171,7 @@ TEST(SimtCrossEntropy, ReadsLogitsOnce) {
     for (const int64_t classes : {256, 1000, 30522}) {
       const Case s{dtype, 6, classes, 0.1, false};
       Tensors t(s, random);
-      int64_t bad = 0;
+      IndexFault bad;
       const double bytes = bytes_of(t.logits);
       EXPECT_LE(moved_bytes([&] {
                   cuda::cross_entropy_forward(kCuda, t.logits.cview(), t.targets.cview(), {}, kIgnore, s.smoothing,

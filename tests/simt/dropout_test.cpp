@@ -13,7 +13,7 @@ void check(DType dtype, int64_t rows, int64_t cols, double p, bool with_keys, Or
   std::mt19937_64 random(1);
   fill_with_random(x, random, 1, 2);
   for (int64_t r = 0; r < rows; ++r) keys.set(r, static_cast<double>((int64_t{1} << 40) + 3 * r));
-  const Dropout call{p, {99, 7}};
+  const Dropout call{p, order == Order::kContiguous ? RandomKey{99, 7} : key_with_base(99, 7)};
   const ConstView row_keys = with_keys ? keys.cview() : ConstView();
   cuda::dropout(kCuda, x.cview(), call, row_keys, y.view());
   dropout(Stream{}, x.cview(), call, row_keys, cpu.view());

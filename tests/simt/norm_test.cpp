@@ -38,7 +38,7 @@ struct Tensors {
         dx(s.dtype, {s.rows, s.cols}, s.order),
         dgamma(s.affine_dtype, {s.cols}),
         dbeta(s.affine_dtype, {s.cols}),
-        dropout{s.p, {random(), 45}} {
+        dropout{s.p, key_with_base(random(), 45)} {
     for (Array* a : {&x, &residual, &gamma, &beta, &dy}) fill_with_random(*a, random, -2, 3);
     for (int64_t r = 0; r < s.rows; ++r) keys.set(r, static_cast<double>((r * 77 + 5) << 33));
   }

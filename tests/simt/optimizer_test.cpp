@@ -55,6 +55,26 @@ TEST(SimtOptimizer, SgdAgainstDouble) {
   });
 }
 
+TEST(SimtOptimizer, KahanHasTheBitsOfItsDefinition) {
+  for_each_schedule([] {
+    std::mt19937_64 random(std::random_device{}());
+    for (const Order order : {Order::kMisaligned, Order::kContiguous})
+      for (const int64_t size : {1, 7, 257, 1003})
+        check_kahan_bits(size, 12, order, random,
+                         [](const OptimizerTensor& tensor, const SgdGroup& group, int64_t& count) {
+                           cuda::sgd(kCuda, &tensor, 1, &group, 1, {.step = &count});
+                         });
+  });
+}
+
+TEST(SimtOptimizer, KahanFollowsFp32WherePlainBf16Stalls) {
+  std::mt19937_64 random(40);
+  check_tiny_updates(300, random,
+                     [](const std::vector<OptimizerTensor>& tensors, const AdamGroup& group, int64_t& count) {
+                       cuda::adam(kCuda, tensors.data(), 3, &group, 1, {.step = &count});
+                     });
+}
+
 /// Tensors of several blocks.
 TEST(SimtOptimizer, LargeTensors) {
   std::mt19937_64 random(44);
@@ -67,13 +87,17 @@ TEST(SimtOptimizer, LargeTensors) {
   model.compare(1);
 }
 
-/// More tensors and more groups than one launch takes.
-TEST(SimtOptimizer, ManyTensorsAndGroups) {
+/// More tensors and more groups than one launch takes; learning rates of the groups, or from device memory.
+void check_many(bool rates_from_memory) {
   std::mt19937_64 random(45);
   std::vector<std::unique_ptr<Parameter>> parameters;
   std::vector<OptimizerTensor> tensors;
   std::vector<SgdGroup> groups;
-  for (int i = 0; i < 70; ++i) groups.push_back({.lr = 0.01 * (i + 1)});
+  std::vector<double> rates;
+  for (int i = 0; i < 70; ++i) {
+    rates.push_back(0.01 * (i + 1));
+    groups.push_back({.lr = rates_from_memory ? 99 : rates.back()});
+  }
   for (int i = 0; i < 420; ++i) {
     parameters.push_back(
         std::make_unique<Parameter>(Kind{float32, float32, false}, 1 + i % 3, random, Order::kContiguous));
@@ -81,35 +105,47 @@ TEST(SimtOptimizer, ManyTensorsAndGroups) {
     tensors.push_back(parameters.back()->tensor(i < 90 ? i % 70 : 0));
   }
   int64_t count = 0;
-  cuda::sgd(kCuda, tensors.data(), static_cast<int64_t>(tensors.size()), groups.data(), 70, {.step = &count});
+  cuda::sgd(kCuda, tensors.data(), static_cast<int64_t>(tensors.size()), groups.data(), 70,
+            {.step = &count, .lr = rates_from_memory ? rates.data() : nullptr});
   EXPECT_EQ(count, 1);
   for (size_t t = 0; t < tensors.size(); ++t) {
-    reference_sgd(*parameters[t], groups[tensors[t].group], 1, 1);
+    reference_sgd(*parameters[t], {.lr = rates[static_cast<size_t>(tensors[t].group)]}, 1, 1);
     for (int64_t i = 0; i < tensors[t].size; ++i)
       ASSERT_TRUE(near(parameters[t]->weight.at(i), parameters[t]->w[i], 1e-6, 1e-6)) << "tensor " << t;
   }
 }
 
-/// The least possible: weight, gradient and two states read, all but the gradient written; one launch beside the count.
+TEST(SimtOptimizer, ManyTensorsAndGroups) {
+  check_many(false);
+  check_many(true);
+}
+
+/// The least possible: weight (or its copy, or also its compensation), gradient and two states read, all but the
+/// gradient written; one launch beside the count.
 TEST(SimtOptimizer, MovesNoMoreThanItMust) {
   std::mt19937_64 random(46);
   const int64_t size = 20000;
-  Parameter p(Kind{float32, float32, false}, size, random, Order::kContiguous);
-  Parameter half(Kind{bfloat16, bfloat16, true}, size, random, Order::kContiguous);
-  const AdamGroup group;
-  for (Parameter* parameter : {&p, &half}) {
-    fill_with_random(parameter->gradient, random, -1, 1);
-    const OptimizerTensor tensor = parameter->tensor(0);
+  struct Bytes {
+    Kind kind;
+    uint64_t read, written;  // an element
+  };
+  for (const auto& [kind, read, written] :
+       {Bytes{{float32, float32, false}, 16, 12}, Bytes{{bfloat16, bfloat16, true}, 14, 14},
+        Bytes{{bfloat16, bfloat16, false, true}, 14, 12}}) {
+    Parameter p(kind, size, random, Order::kContiguous);
+    fill_with_random(p.gradient, random, -1, 1);
+    const AdamGroup group;
+    const OptimizerTensor tensor = p.tensor(0);
     int64_t count = 0;
     simt::reset_stats();
     cuda::adam(kCuda, &tensor, 1, &group, 1, {.step = &count});
     const simt::Stats stats = simt::stats();
     EXPECT_EQ(stats.launches, 2u);
-    const auto read = static_cast<uint64_t>(size) * (parameter == &p ? 16 : 14);
-    EXPECT_GE(stats.loaded_bytes, read);
-    EXPECT_LE(stats.loaded_bytes, read + read / 20);
-    EXPECT_GE(stats.stored_bytes, static_cast<uint64_t>(size) * (parameter == &p ? 12 : 14));
-    EXPECT_LE(stats.stored_bytes, static_cast<uint64_t>(size) * 15);
+    const auto elements = static_cast<uint64_t>(size);
+    EXPECT_GE(stats.loaded_bytes, elements * read);
+    EXPECT_LE(stats.loaded_bytes, elements * read * 21 / 20);
+    EXPECT_GE(stats.stored_bytes, elements * written);
+    EXPECT_LE(stats.stored_bytes, elements * written * 21 / 20);
   }
 }
 
@@ -120,7 +156,7 @@ TEST(SimtOptimizer, NonFiniteGradientsSkipTheStep) {
     model.draw_gradients(random);
     std::vector<std::vector<char>> before;
     for (auto& p : model.parameters)
-      for (Array* a : {&p->weight, &p->state1, &p->state2, &p->state3, &p->master}) before.push_back(a->bytes());
+      for (Array* a : p->arrays()) before.push_back(a->bytes());
     const GradientNorm norm{INFINITY, 1, 3};
     const AdamGroup adam_group{.weight_decay = 0.1};
     const SgdGroup sgd_group{.momentum = 0.9};
@@ -128,11 +164,12 @@ TEST(SimtOptimizer, NonFiniteGradientsSkipTheStep) {
     const int64_t size = size_of_list(model);
     cuda::adam(kCuda, model.tensors.data(), size, &adam_group, 1, {.step = &count, .norm = &norm, .max_norm = 1});
     cuda::sgd(kCuda, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &norm});
+    const GradientNorm sound{1, 0, -1};
+    cuda::sgd(kCuda, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &sound, .earlier = &norm});
     EXPECT_EQ(count, 6);
     size_t index = 0;
     for (auto& p : model.parameters)
-      for (Array* a : {&p->weight, &p->state1, &p->state2, &p->state3, &p->master})
-        EXPECT_TRUE(before[index++] == a->bytes());
+      for (Array* a : p->arrays()) EXPECT_TRUE(before[index++] == a->bytes());
     cuda::sgd(kCuda, model.tensors.data(), size, &sgd_group, 1,
               {.step = &count, .norm = &norm, .skip_non_finite = false});
     EXPECT_EQ(count, 7);
@@ -149,7 +186,7 @@ TEST(SimtOptimizer, NeighboursStayUntouched) {
     const AdamGroup group{.amsgrad = true};
     cuda::adam(kCuda, model.tensors.data(), size_of_list(model), &group, 1, {.step = &count});
     for (auto& p : model.parameters) {
-      for (Array* a : {&p->weight, &p->state1, &p->state2, &p->state3, &p->master}) {
+      for (Array* a : p->arrays()) {
         const char* begin = static_cast<const char*>(a->view().data);
         const char* end = begin + a->numel() * size_of(a->dtype());
         for (const char& byte : a->bytes()) {

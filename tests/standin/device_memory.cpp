@@ -39,6 +39,7 @@ Memory& memory() {
 }
 
 thread_local bool illegal_access = false;
+thread_local std::string fault_text;  // not on the CUDA thread's stack, which is left without destructors
 struct sigaction previous_action;
 
 /// Pages of an allocation: the data ends where they end, but for the padding.
@@ -84,7 +85,8 @@ void on_fault(int, siginfo_t* info, void*) {
   }
   if (simt::in_kernel()) {
     illegal_access = true;
-    simt::fail_kernel("an illegal access of device memory: " + describe(address));
+    fault_text = "an illegal access of device memory: " + describe(address);
+    simt::fail_kernel(fault_text.c_str());
   }
   const std::string message = std::string("stand-in CUDA: ") +
                               (in_queued_work() ? "queued work accessed" : "host code accessed device memory:") + " " +

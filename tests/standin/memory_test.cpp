@@ -41,7 +41,7 @@ TEST_F(Memory, CopiesAreChecked) {
   EXPECT_EQ(cudaMemcpy(host, x, 40, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
   EXPECT_EQ(cudaMemcpy(host, x, 40, cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
   EXPECT_EQ(cudaMemcpy(host, x, 40, cudaMemcpyHostToHost), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaMemcpy(host, x, 40, static_cast<cudaMemcpyKind>(9)), cudaErrorInvalidMemcpyDirection);
+  EXPECT_EQ(cudaMemcpy(host, x, 40, static_cast<cudaMemcpyKind>(7)), cudaErrorInvalidMemcpyDirection);
   EXPECT_EQ(cudaMemcpy(x, host, 44, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
   EXPECT_EQ(cudaMemcpy(x + 1, host, 40, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
   EXPECT_EQ(cudaMemcpy(x, nullptr, 40, cudaMemcpyHostToDevice), cudaErrorInvalidValue);

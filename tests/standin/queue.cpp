@@ -117,9 +117,9 @@ CUstream_st* choose(State& s, CUstream_st* target) {
 
 /// Nothing can run here: another host thread, or another process, must do something first.
 void wait_for_others(State& s, int& fruitless) {
-  constexpr int kPatience = 60'000;  // milliseconds
-  if (++fruitless > kPatience) {
-    make_sticky(s, cudaErrorLaunchTimeout, "queued work waited a minute for something that did not come");
+  if (++fruitless > s.config.patience_ms) {
+    make_sticky(s, cudaErrorLaunchTimeout,
+                "queued work waited " + std::to_string(s.config.patience_ms) + " ms for something that did not come");
     return;
   }
   s.changed.wait_for(s.mutex, std::chrono::milliseconds(1));

@@ -1,5 +1,7 @@
 // Streams, events and launches of the stand-in CUDA runtime, and that missing waits show.
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -311,6 +313,27 @@ TEST_F(Runtime, OtherLibrariesQueueTheirWork) {
   EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
   EXPECT_TRUE(contains(device_error(), "reader: operand A")) << device_error();
   EXPECT_EQ(enqueue(s, "late", [] {}), cudaErrorIllegalAddress);
+}
+
+TEST_F(Runtime, WorkThatCannotBeginEndsInAnError) {
+  DeviceConfig config;
+  config.patience_ms = 20;
+  configure(config);
+  ok(enqueue_when(
+      nullptr, "meet", [] { return false; }, [] {}));
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchTimeout);
+  EXPECT_TRUE(contains(device_error(), "waited 20 ms")) << device_error();
+}
+
+TEST_F(Runtime, IsFoundByTheNamesOfNvidiasLibraries) {
+  for (const char* name : {"libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"}) {
+    void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_TRUE(library) << dlerror();
+    EXPECT_EQ(dlsym(library, "cudaMalloc"),
+              reinterpret_cast<void*>(static_cast<cudaError_t (*)(void**, size_t)>(cudaMalloc)))
+        << name;
+    dlclose(library);
+  }
 }
 
 // --- several host threads ---

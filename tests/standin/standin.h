@@ -38,6 +38,7 @@ struct DeviceConfig {
   int capability_major = 9, capability_minor = 0;
   int multiprocessors = 132;
   std::string name = "stand-in";
+  int patience_ms = 60'000;  // a wait for another host thread or process that is longer is an error of the device
 };
 
 /// Back to a fresh process: all queues, memory, handles, errors, faults and counters are gone; the configuration is

@@ -1,23 +1,54 @@
 #pragma once
-// Errors of the CUDA runtime as exceptions. Nothing here exists in the emulated build, which has no runtime.
+// Errors of the CUDA runtime as exceptions. The emulated kernels do not see it: they have no runtime.
 
 #ifndef TERN_SIMT
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 #include "tern/core/check.h"
 
 namespace tern::kernels::cuda::detail {
-[[noreturn]] inline void fail_cuda(cudaError_t error, const char* expression, const char* file, int line) {
-  cudaGetLastError();  // an error that is not sticky must not show again at the next call
-  fail(file, ":", line, ": ", expression, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+
+/// Errors after which every later call fails: the context is lost, and with it all device memory.
+inline bool is_sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorExternalDevice:
+      return true;
+    default:
+      return false;
+  }
 }
+
+[[noreturn]] inline void fail_cuda(cudaError_t error, const std::string& what) {
+  cudaGetLastError();  // an error that is not sticky must not show again at the next call
+  const std::string text = what + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
+  if (error == cudaErrorMemoryAllocation) throw OutOfMemoryError(text);
+  if (is_sticky(error))
+    throw DeviceError(text +
+                      "; the GPU can no longer be used by this process and what it computed since the last copy to "
+                      "the host is lost: start again from the last checkpoint (with CUDA_LAUNCH_BLOCKING=1 the error "
+                      "names the call that caused it)");
+  throw Error(text);
+}
+
 }  // namespace tern::kernels::cuda::detail
 
-/// Throws tern::Error with the expression, its place and CUDA's own words when a runtime call fails. A macro because
-/// the message quotes the expression.
-#define TERN_CUDA_CHECK(expression)                                                          \
-  do {                                                                                       \
-    if (const cudaError_t tern_error = (expression); tern_error != cudaSuccess)              \
-      ::tern::kernels::cuda::detail::fail_cuda(tern_error, #expression, __FILE__, __LINE__); \
+/// Throws with the expression, its place and CUDA's own words when a runtime call fails: OutOfMemoryError, DeviceError
+/// for errors that no later call survives, otherwise Error. A macro because the message quotes the expression.
+#define TERN_CUDA_CHECK(expression)                                                             \
+  do {                                                                                          \
+    if (const cudaError_t tern_error = (expression); tern_error != cudaSuccess)                 \
+      ::tern::kernels::cuda::detail::fail_cuda(                                                 \
+          tern_error, ::tern::detail::concatenate(__FILE__, ":", __LINE__, ": ", #expression)); \
   } while (false)
 #endif

@@ -13,20 +13,27 @@ struct RowDropout {
       : active(dropout.p > 0),
         threshold(dropout.p < 1 ? dropout_threshold(dropout.p) : 65536),  // no 16-bit number reaches 65536
         scale(dropout.p < 1 ? 1 / (1 - dropout.p) : 0),
-        key(philox_key(dropout.key)),
+        random(dropout.key),
         row_keys(keys ? keys.as<int64_t>() : nullptr) {}
 
-  __device__ uint64_t row_key(int64_t row) const { return static_cast<uint64_t>(row_keys ? row_keys[row] : row); }
+  /// What the numbers of one row are drawn from.
+  struct Row {
+    uint64_t key = 0, row = 0;
+  };
+  __device__ Row row(int64_t index) const {
+    if (!active) return {};
+    return {philox_key(random), static_cast<uint64_t>(row_keys ? row_keys[index] : index)};
+  }
 
   /// factors.v[i] is the scale where column + i is kept, 0 elsewhere. kWidth divides 8, and column is a multiple of it.
   template <class F, int kWidth>
-  __device__ Vector<F, kWidth> factors(uint64_t row_key, int64_t column) const {
+  __device__ Vector<F, kWidth> factors(Row row, int64_t column) const {
     static_assert(8 % kWidth == 0, "RowDropout: a vector lies within one Philox block");
-    uint64_t own_key = key;
+    uint64_t own_key = row.key;
 #ifndef TERN_SIMT
     asm volatile("" : "+l"(own_key));  // else the compiler keeps all ten rounds' keys in registers
 #endif
-    const Philox4 words = philox(own_key, row_key, 0, static_cast<uint32_t>(column / 8));
+    const Philox4 words = philox(own_key, row.row, 0, static_cast<uint32_t>(column / 8));
     const F kept = static_cast<F>(scale);
     const int first = kWidth == 8 ? 0 : static_cast<int>(column % 8);
     Vector<F, kWidth> result;
@@ -43,7 +50,7 @@ struct RowDropout {
   bool active;
   uint32_t threshold;
   double scale;
-  uint64_t key;
+  RandomKey random;
   const int64_t* row_keys;
 };
 

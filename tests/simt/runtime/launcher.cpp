@@ -13,6 +13,6 @@ void set_launcher(Launcher launcher) { the_launcher = launcher; }
 Launcher launcher() { return the_launcher; }
 
 bool in_kernel() { return Scheduler::current().in_grid(); }
-void fail_kernel(const std::string& message) { Scheduler::current().fail(message); }
+void fail_kernel(const char* message) { Scheduler::current().fail(message); }
 
 }  // namespace simt

@@ -30,6 +30,6 @@ Launcher launcher();
 /// Whether the calling host thread runs a kernel just now.
 bool in_kernel();
 /// Ends the launch with an Error, from within a signal handler that interrupted a CUDA thread.
-[[noreturn]] void fail_kernel(const std::string& message);
+[[noreturn]] void fail_kernel(const char* message);
 
 }  // namespace simt

@@ -1,0 +1,71 @@
+#pragma once
+// What core asks of CUDA, in plain C++: no CUDA header above this line of the house. Defined in core/cuda/*.cpp, which
+// a build without CUDA leaves out; callers ask kernels::kHasCuda first. Errors of the driver are tern::Error,
+// OutOfMemoryError or DeviceError with CUDA's own words.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tern/kernels/kernel.h"
+
+namespace tern::cuda {
+
+// --- devices ---
+
+struct DeviceProperties {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+  int64_t total_bytes = 0;
+};
+
+/// Devices that this process can use. The first call starts the driver; no driver, no device and errors give 0.
+int device_count();
+/// Why a device of this number cannot be used, with what to do; empty when it can.
+std::string device_problem(int index);
+DeviceProperties device_properties(int index);
+/// "13.0" of the driver (the newest CUDA that it runs) and of the runtime built in; "none" without a driver.
+std::string driver_version();
+std::string runtime_version();
+
+// --- streams and events; handles are cudaStream_t and cudaEvent_t ---
+
+/// The queue of the calling thread on this device, and the device made current for the thread.
+void* current_stream(int index);
+void set_current_stream(int index, void* stream);  // null: the device's own
+void* create_stream(int index);
+void destroy_stream(int index, void* stream) noexcept;
+void synchronize_stream(int index, void* stream);
+void synchronize_device(int index);
+
+void* create_event(int index, bool timing);
+void destroy_event(void* event) noexcept;
+void record_event(void* event, void* stream);
+bool event_done(void* event);
+void synchronize_event(void* event);
+void wait_event(void* stream, void* event);
+double seconds_between(void* start, void* end);
+/// What is queued on `later` from now on runs after what is queued on `first` now.
+void order_streams(int first_index, void* first, int later_index, void* later);
+
+// --- graphs; a graph is a cudaGraphExec_t ---
+
+void begin_capture(int index, void* stream);
+/// The graph of what was queued on the stream since begin_capture(), and the number of its nodes.
+void* end_capture(int index, void* stream, int64_t& nodes);
+/// Ends a capture that failed.
+void abandon_capture(int index, void* stream) noexcept;
+void launch_graph(void* graph, void* stream);
+void destroy_graph(void* graph) noexcept;
+
+// --- copies ---
+
+/// Queues a copy of device memory, or of pinned host memory, on the stream of `index`.
+void copy_async(int index, void* to, const void* from, int64_t bytes, void* stream);
+/// From pageable host memory: staged through pinned memory, so that `from` may be changed on return.
+void copy_from_host(int index, void* to, const void* from, int64_t bytes, void* stream);
+/// To pageable host memory. Waits for the stream.
+void copy_to_host(int index, void* to, const void* from, int64_t bytes, void* stream);
+
+}  // namespace tern::cuda

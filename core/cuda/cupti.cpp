@@ -1,0 +1,255 @@
+#include "tern/core/cuda/cupti.h"
+
+#include <cupti.h>
+#include <cxxabi.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace tern::cuda {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{4} << 20;
+constexpr size_t kMostActivities = 2000000;
+constexpr CUpti_ExternalCorrelationKind kRanges = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+// Calls are wanted only because CUPTI ties our ranges to them; their own records are dropped.
+constexpr CUpti_ActivityKind kKinds[] = {
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
+    CUPTI_ACTIVITY_KIND_RUNTIME,           CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
+
+/// The functions of the library, found at run time.
+struct Library {
+  decltype(&cuptiGetVersion) get_version = nullptr;
+  decltype(&cuptiGetTimestamp) get_timestamp = nullptr;
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
+  decltype(&cuptiActivityEnable) enable = nullptr;
+  decltype(&cuptiActivityDisable) disable = nullptr;
+  decltype(&cuptiActivityFlushAll) flush_all = nullptr;
+  decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
+  decltype(&cuptiActivityPushExternalCorrelationId) push_range = nullptr;
+  decltype(&cuptiActivityPopExternalCorrelationId) pop_range = nullptr;
+  bool complete = false;
+
+  Library() {
+    void* handle = nullptr;
+    // By its plain name too: then the program's search path decides.
+    for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so", "/usr/local/cuda/lib64/libcupti.so"}) {
+      handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+      if (handle) break;
+    }
+    if (!handle) return;
+    const auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(handle, name));
+      return function != nullptr;
+    };
+    complete = find(get_version, "cuptiGetVersion") && find(get_timestamp, "cuptiGetTimestamp") &&
+               find(register_callbacks, "cuptiActivityRegisterCallbacks") && find(enable, "cuptiActivityEnable") &&
+               find(disable, "cuptiActivityDisable") && find(flush_all, "cuptiActivityFlushAll") &&
+               find(next_record, "cuptiActivityGetNextRecord") &&
+               find(push_range, "cuptiActivityPushExternalCorrelationId") &&
+               find(pop_range, "cuptiActivityPopExternalCorrelationId") && fits();
+  }
+
+ private:
+  /// Within a major version records only grow at their ends.
+  bool fits() const {
+    uint32_t version = 0;
+    return get_version(&version) == CUPTI_SUCCESS && version >= CUPTI_API_VERSION &&
+           version / 10000 == CUPTI_API_VERSION / 10000;
+  }
+};
+
+const Library& library() {
+  static const Library instance;
+  return instance;
+}
+
+/// Something that ran on the device.
+struct Activity {
+  std::string name;
+  uint64_t begin = 0, end = 0;  // CUPTI's clock
+  uint32_t device = 0, stream = 0, correlation = 0;
+};
+
+/// What the buffers held; filled by CUPTI's threads.
+struct Collected {
+  std::mutex mutex;
+  std::vector<Activity> activities;
+  std::unordered_map<uint32_t, uint64_t> range_of;            // by correlation
+  std::unordered_map<const char*, std::string> kernel_names;  // demangled
+};
+
+Collected& collected() {
+  static Collected* const instance = new Collected;  // CUPTI may call after main
+  return *instance;
+}
+
+std::string demangled(const char* name) {
+  if (!name) return "kernel";
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free);
+  return status == 0 ? text.get() : name;
+}
+
+const char* copy_name(uint8_t kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
+      return "copy host to device";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
+      return "copy device to host";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD:
+      return "copy on device";
+    default:
+      return "copy";
+  }
+}
+
+template <class Record>
+Activity activity(std::string name, const Record& r) {
+  return {std::move(name), r.start, r.end, r.deviceId, r.streamId, r.correlationId};
+}
+
+void take(Collected& all, const CUpti_Activity* record) {
+  if (record->kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+    const auto& r = *reinterpret_cast<const CUpti_ActivityExternalCorrelation*>(record);
+    if (r.externalKind == kRanges) all.range_of[r.correlationId] = r.externalId;
+    return;
+  }
+  if (all.activities.size() >= kMostActivities) return;
+  if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || record->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
+    const auto& r = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+    std::string& name = all.kernel_names[r.name];
+    if (name.empty()) name = demangled(r.name);
+    all.activities.push_back(activity(name, r));
+  } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+    const auto& r = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
+    all.activities.push_back(activity(copy_name(r.copyKind), r));
+  } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+    const auto& r = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+    all.activities.push_back(activity("fill", r));
+  }
+}
+
+void CUPTIAPI buffer_requested(uint8_t** buffer, size_t* size, size_t* most_records) {
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(64, kBufferBytes));
+  *size = *buffer ? kBufferBytes : 0;
+  *most_records = 0;  // as many as fit
+}
+
+void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  {
+    Collected& all = collected();
+    const std::lock_guard lock(all.mutex);
+    CUpti_Activity* record = nullptr;
+    while (valid > 0 && library().next_record(buffer, valid, &record) == CUPTI_SUCCESS) take(all, record);
+  }
+  std::free(buffer);
+}
+
+class CuptiProfiler final : public DeviceProfiler {
+ public:
+  explicit CuptiProfiler(std::function<void()> synchronize) : synchronize_(std::move(synchronize)) {}
+  ~CuptiProfiler() override { disable(); }
+
+  /// False when CUPTI refuses.
+  bool enable() {
+    if (library().register_callbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS) return false;
+    for (const CUpti_ActivityKind kind : kKinds) {
+      if (library().enable(kind) != CUPTI_SUCCESS) {
+        disable();
+        return false;
+      }
+      enabled_.push_back(kind);
+    }
+    return true;
+  }
+
+  void start(int64_t (*clock)()) override {
+    synchronize_();
+    library().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    clear();
+    // CUPTI's time lies between two readings of ours.
+    const int64_t before = clock();
+    uint64_t theirs = 0;
+    library().get_timestamp(&theirs);
+    offset_ = before + (clock() - before) / 2 - static_cast<int64_t>(theirs);
+    begin_ = theirs;
+  }
+
+  void open(uint64_t range) override { library().push_range(kRanges, range); }
+  void close(uint64_t) override {
+    uint64_t last = 0;
+    library().pop_range(kRanges, &last);
+  }
+
+  DeviceTimeline finish() override {
+    synchronize_();
+    library().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    disable();
+    DeviceTimeline timeline;
+    timeline.source = "CUPTI";
+    Collected& all = collected();
+    const std::lock_guard lock(all.mutex);
+    std::stable_sort(all.activities.begin(), all.activities.end(),
+                     [](const Activity& a, const Activity& b) { return a.begin < b.begin; });
+    Lanes lanes;
+    for (Activity& a : all.activities) {
+      if (a.begin < begin_ || a.end < a.begin) continue;
+      const auto range = all.range_of.find(a.correlation);
+      timeline.spans.push_back({std::move(a.name), range == all.range_of.end() ? 0 : range->second,
+                                static_cast<int64_t>(a.begin) + offset_, static_cast<int64_t>(a.end) + offset_,
+                                lane_of(lanes, a, timeline.tracks)});
+    }
+    all.activities.clear();
+    all.range_of.clear();
+    return timeline;
+  }
+
+ private:
+  /// Where a stream's kernels may overlap, each lane holds those that follow one another: end and track of the lanes.
+  using Lanes = std::map<std::pair<uint32_t, uint32_t>, std::vector<std::pair<uint64_t, int32_t>>>;
+
+  static int32_t lane_of(Lanes& lanes, const Activity& a, std::vector<std::string>& tracks) {
+    auto& mine = lanes[{a.device, a.stream}];
+    for (auto& [end, track] : mine) {
+      if (a.begin < end) continue;
+      end = a.end;
+      return track;
+    }
+    tracks.push_back("cuda:" + std::to_string(a.device) + " stream " + std::to_string(a.stream) +
+                     (mine.empty() ? "" : ", overlapping"));
+    mine.emplace_back(a.end, static_cast<int32_t>(tracks.size() - 1));
+    return mine.back().second;
+  }
+
+  void disable() {
+    for (const CUpti_ActivityKind kind : enabled_) library().disable(kind);
+    enabled_.clear();
+  }
+  static void clear() {
+    const std::lock_guard lock(collected().mutex);
+    collected().activities.clear();
+    collected().range_of.clear();
+  }
+
+  const std::function<void()> synchronize_;
+  std::vector<CUpti_ActivityKind> enabled_;
+  int64_t offset_ = 0;
+  uint64_t begin_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()> synchronize) {
+  if (!library().complete) return nullptr;
+  auto profiler = std::make_shared<CuptiProfiler>(std::move(synchronize));
+  if (!profiler->enable()) return nullptr;
+  return profiler;
+}
+
+}  // namespace tern::cuda

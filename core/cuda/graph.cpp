@@ -1,0 +1,43 @@
+#include <cuda_runtime_api.h>
+
+#include "tern/core/check.h"
+#include "tern/core/cuda/backend.h"
+#include "tern/kernels/cuda/support/check.h"
+
+namespace tern::cuda {
+
+void begin_capture(int index, void* stream) {
+  // Relaxed: the allocator may take memory from the driver meanwhile, and other threads may do as they like.
+  TERN_CUDA_CHECK(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeRelaxed));
+}
+
+void* end_capture(int index, void* stream, int64_t& nodes) {
+  cudaGraph_t graph = nullptr;
+  TERN_CUDA_CHECK(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph));
+  size_t count = 0;
+  cudaGraphExec_t executable = nullptr;
+  cudaError_t error = cudaGraphGetNodes(graph, nullptr, &count);
+  if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  TERN_CUDA_CHECK(error);
+  nodes = static_cast<int64_t>(count);
+  return executable;
+}
+
+void abandon_capture(int index, void* stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
+      status != cudaStreamCaptureStatusNone) {
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  }
+  cudaGetLastError();
+}
+
+void launch_graph(void* graph, void* stream) {
+  TERN_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
+}
+
+void destroy_graph(void* graph) noexcept { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+
+}  // namespace tern::cuda

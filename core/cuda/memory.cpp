@@ -1,0 +1,99 @@
+#include <cuda_runtime_api.h>
+
+#include "tern/core/memory_source.h"
+
+namespace tern::cuda {
+namespace {
+
+// No callback may throw: an error other than a lack of memory shows at the next call that checks.
+
+void* record(void* stream) {
+  cudaEvent_t event = nullptr;
+  if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) return nullptr;
+  if (cudaEventRecord(event, static_cast<cudaStream_t>(stream)) == cudaSuccess) return event;
+  cudaEventDestroy(event);
+  return nullptr;
+}
+
+bool done(void* event) {
+  const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (state == cudaErrorNotReady) cudaGetLastError();  // otherwise it shows at the next kernel's launch
+  return state != cudaErrorNotReady;
+}
+
+void wait(void* event) { cudaEventSynchronize(static_cast<cudaEvent_t>(event)); }
+void drop(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+
+MemorySource with_events(MemorySource source) {
+  source.record = record;
+  source.done = done;
+  source.wait = wait;
+  source.drop = drop;
+  return source;
+}
+
+/// Makes a device current while it gives or takes memory.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int index) {
+    cudaGetDevice(&previous_);
+    changed_ = previous_ != index && cudaSetDevice(index) == cudaSuccess;
+  }
+  ~DeviceScope() {
+    if (changed_) cudaSetDevice(previous_);
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int previous_ = 0;
+  bool changed_ = false;
+};
+
+int64_t device_memory(int index, bool all) {
+  const DeviceScope scope(index);
+  size_t available = 0, total = 0;
+  if (cudaMemGetInfo(&available, &total) != cudaSuccess) return 0;
+  return static_cast<int64_t>(all ? total : available);
+}
+
+}  // namespace
+
+MemorySource memory_source(int index) {
+  MemorySource source;
+  source.allocate = [index](int64_t bytes) -> void* {
+    const DeviceScope scope(index);
+    void* pointer = nullptr;
+    if (cudaMalloc(&pointer, static_cast<size_t>(bytes)) == cudaSuccess) return pointer;
+    cudaGetLastError();
+    return nullptr;
+  };
+  source.release = [index](void* pointer, int64_t) {
+    const DeviceScope scope(index);
+    cudaFree(pointer);
+  };
+  source.available = [index] { return device_memory(index, false); };
+  source.total = [index] { return device_memory(index, true); };
+  source.segment_bytes = int64_t{2} << 20;
+  source.alignment = 512;
+  return with_events(std::move(source));
+}
+
+MemorySource pinned_memory_source() {
+  MemorySource source;
+  source.allocate = [](int64_t bytes) -> void* {
+    void* pointer = nullptr;
+    // Portable: pinned for every device.
+    if (cudaHostAlloc(&pointer, static_cast<size_t>(bytes), cudaHostAllocPortable) == cudaSuccess) return pointer;
+    cudaGetLastError();
+    return nullptr;
+  };
+  source.release = [](void* pointer, int64_t) { cudaFreeHost(pointer); };
+  source.available = available_system_memory;
+  source.segment_bytes = int64_t{2} << 20;
+  source.alignment = 512;
+  source.name = "pinned host memory";
+  return with_events(std::move(source));
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,9 @@
+#pragma once
+// NVTX ranges on the calling thread, for Nsight Systems and other tools. Without a tool a call does nothing.
+
+namespace tern::cuda {
+
+void nvtx_push(const char* name);
+void nvtx_pop();
+
+}  // namespace tern::cuda

@@ -1,0 +1,114 @@
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+#include "tern/core/check.h"
+#include "tern/core/cuda/backend.h"
+#include "tern/kernels/cuda/support/check.h"
+
+namespace tern::cuda {
+namespace {
+
+thread_local int current_device = -1;                                      // as far as this thread has told the runtime
+thread_local std::array<void*, kernels::kMaxDevices> chosen_streams = {};  // null: the device's own
+
+void make_current(int index) {
+  if (current_device == index) return;
+  TERN_CUDA_CHECK(cudaSetDevice(index));
+  current_device = index;
+}
+
+/// The stream on which a device works unless a thread chose another: one for the process, so that work queued by
+/// different threads keeps its order. It does not wait for the legacy default stream.
+void* own_stream(int index) {
+  static std::array<std::atomic<void*>, kernels::kMaxDevices> streams = {};
+  static std::mutex mutex;
+  std::atomic<void*>& stream = streams[static_cast<size_t>(index)];
+  if (void* made = stream.load(std::memory_order_acquire)) return made;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (void* made = stream.load(std::memory_order_acquire)) return made;
+  void* made = create_stream(index);
+  stream.store(made, std::memory_order_release);
+  return made;
+}
+
+}  // namespace
+
+void* current_stream(int index) {
+  TERN_CHECK(index < kernels::kMaxDevices, "device cuda:", index, ": Tern counts at most ", kernels::kMaxDevices,
+             " devices");
+  make_current(index);
+  void* chosen = chosen_streams[static_cast<size_t>(index)];
+  return chosen ? chosen : own_stream(index);
+}
+
+void set_current_stream(int index, void* stream) { chosen_streams[static_cast<size_t>(index)] = stream; }
+
+void* create_stream(int index) {
+  make_current(index);
+  cudaStream_t stream = nullptr;
+  TERN_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+void destroy_stream(int index, void* stream) noexcept {
+  if (cudaSetDevice(index) == cudaSuccess) current_device = index;
+  cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+}
+
+void synchronize_stream(int index, void* stream) {
+  make_current(index);
+  TERN_CUDA_CHECK(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
+}
+
+void synchronize_device(int index) {
+  make_current(index);
+  TERN_CUDA_CHECK(cudaDeviceSynchronize());
+}
+
+void* create_event(int index, bool timing) {
+  make_current(index);
+  cudaEvent_t event = nullptr;
+  TERN_CUDA_CHECK(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming));
+  return event;
+}
+
+void destroy_event(void* event) noexcept { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+
+void record_event(void* event, void* stream) {
+  TERN_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
+}
+
+bool event_done(void* event) {
+  const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  TERN_CUDA_CHECK(state);
+  return true;
+}
+
+void synchronize_event(void* event) { TERN_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
+
+void wait_event(void* stream, void* event) {
+  TERN_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0));
+}
+
+void order_streams(int first_index, void* first, int later_index, void* later) {
+  void* event = create_event(first_index, false);
+  record_event(event, first);
+  make_current(later_index);
+  wait_event(later, event);
+  destroy_event(event);  // the runtime keeps it until it has passed
+}
+
+double seconds_between(void* start, void* end) {
+  float milliseconds = 0;
+  TERN_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start), static_cast<cudaEvent_t>(end)));
+  return static_cast<double>(milliseconds) * 1e-3;
+}
+
+}  // namespace tern::cuda

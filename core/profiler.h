@@ -1,0 +1,101 @@
+#pragma once
+// Where the time goes: ranges around ops, modules and phases, their bytes and operations, and what a device did in
+// them.
+//
+//   Profiler profiler({.roofline = measure_roofline(cpu, {float32})});
+//   ... some steps ...
+//   const ProfileReport report = profiler.stop();
+//   std::cout << report.table();
+//   report.write_trace("trace.json");                     // opens in https://ui.perfetto.dev
+//
+// Every op, forward and backward, opens a range of its own; so do layers and the phases of train(). A range costs one
+// relaxed atomic load while nobody listens. Who listens: a Profiler, and NVTX tools such as Nsight Systems in a build
+// with CUDA (TERN_NVTX=1, or a tool that injected itself).
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tern/core/profiler_report.h"
+
+namespace tern {
+
+class DeviceProfiler;
+class Tensor;
+
+namespace detail {
+struct ProfileSession;
+inline constexpr uint32_t kProfilerListens = 1, kNvtxListens = 2, kEnvironmentUnread = 4;
+extern std::atomic<uint32_t> profile_listeners;
+}  // namespace detail
+
+/// True while a Profiler runs: only then are counts worth computing.
+inline bool profiling() {
+  return (detail::profile_listeners.load(std::memory_order_relaxed) & detail::kProfilerListens) != 0;
+}
+
+/// A stretch of this thread's work, from construction to destruction; ranges of one thread nest.
+class ProfileRange {
+ public:
+  /// `name` must live as long as the program: a literal.
+  explicit ProfileRange(const char* name, RangeKind kind = RangeKind::kPhase) {
+    if (detail::profile_listeners.load(std::memory_order_relaxed) != 0) open(name, kind);
+  }
+  /// For names made at run time (modules). The name is copied once, when somebody listens.
+  explicit ProfileRange(const std::string& name, RangeKind kind = RangeKind::kModule) {
+    if (detail::profile_listeners.load(std::memory_order_relaxed) != 0) open(name, kind);
+  }
+  ~ProfileRange() {
+    if (session_ != 0 || nvtx_) close();
+  }
+  ProfileRange(const ProfileRange&) = delete;
+  ProfileRange& operator=(const ProfileRange&) = delete;
+
+  /// True when a profiler records this range.
+  bool recording() const { return session_ != 0; }
+  /// Counts every input read once and every output written once. An output that shares its input's memory (a view)
+  /// moves nothing; undefined tensors and broadcast repetitions do not count.
+  void count_tensors(const Tensor* const* inputs, int input_count, const Tensor* outputs, size_t output_count) const;
+
+ private:
+  void open(const char* name, RangeKind kind);
+  void open(const std::string& name, RangeKind kind);
+  void close();
+
+  uint64_t session_ = 0;  // the profiler that records it; 0: none
+  int64_t index_ = 0;     // in the thread's log
+  bool nvtx_ = false;
+};
+
+/// Adds to the innermost open range of this thread. Floating-point operations in the given type: a multiplication and
+/// an addition are two.
+void profile_flops(double flops, DType dtype);
+/// Says what the innermost open range moves, for ops that do not read all of their inputs (a look-up).
+void profile_bytes(double bytes);
+
+struct ProfilerOptions {
+  Roofline roofline = {};
+  Device device = {};                                    // whose live memory is recorded
+  int64_t most_ranges = 2000000;                         // further ones are counted, not recorded
+  std::shared_ptr<DeviceProfiler> device_profiler = {};  // absent: the CPU's time is all there is
+  int64_t (*clock)() = nullptr;                          // nanoseconds; default: the steady clock
+};
+
+/// Records the ranges of all threads from construction to stop() or destruction. One at a time in a process: Error.
+class Profiler {
+ public:
+  explicit Profiler(const ProfilerOptions& options = {});
+  ~Profiler();
+  Profiler(const Profiler&) = delete;
+  Profiler& operator=(const Profiler&) = delete;
+
+  /// Ends the recording and reads the device's times (waits for it). Ranges still open are left out. Throws Error when
+  /// called again.
+  ProfileReport stop();
+
+ private:
+  std::shared_ptr<detail::ProfileSession> session_;
+};
+
+}  // namespace tern

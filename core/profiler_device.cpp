@@ -1,0 +1,103 @@
+#include "tern/core/profiler_device.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace tern {
+namespace {
+
+/// Marks of one thread, in the order in which they entered its queue.
+struct Track {
+  struct Mark {
+    uint64_t range;
+    bool opens;
+    std::shared_ptr<void> mark;
+  };
+  std::vector<Mark> marks;
+};
+
+class MarkProfiler final : public DeviceProfiler {
+ public:
+  MarkProfiler(const DeviceMarks& marks, int64_t most_pairs) : marks_(marks), most_pairs_(most_pairs) {}
+
+  void start(int64_t (*clock)()) override {
+    // The queue is empty here, so that this mark passes now: device times are placed from it.
+    marks_.synchronize();
+    base_ = marks_.record();
+    marks_.synchronize();
+    base_ns_ = clock();
+  }
+
+  void open(uint64_t range) override {
+    const std::lock_guard lock(mutex_);
+    if (pairs_ >= most_pairs_) return;
+    if (add(range, true)) ++pairs_;
+  }
+  void close(uint64_t range) override {
+    const std::lock_guard lock(mutex_);
+    add(range, false);
+  }
+
+  DeviceTimeline finish() override {
+    const std::lock_guard lock(mutex_);
+    marks_.synchronize();
+    DeviceTimeline timeline;
+    timeline.inclusive = true;
+    timeline.source = marks_.source;
+    for (auto& [thread, track] : tracks_) {
+      timeline.tracks.push_back(marks_.source + ", queue of thread " + std::to_string(timeline.tracks.size() + 1));
+      place(track, static_cast<int32_t>(timeline.tracks.size() - 1), timeline.spans);
+    }
+    tracks_.clear();
+    base_.reset();
+    return timeline;
+  }
+
+ private:
+  bool add(uint64_t range, bool opens) {
+    if (!base_) return false;
+    std::shared_ptr<void> mark = marks_.record();
+    if (!mark) return false;
+    tracks_[std::this_thread::get_id()].marks.push_back({range, opens, std::move(mark)});
+    return true;
+  }
+
+  /// From mark to mark: the distance of two far apart has few digits left.
+  void place(const Track& track, int32_t number, std::vector<DeviceSpan>& spans) const {
+    double seconds = 0;
+    void* last = base_.get();
+    std::unordered_map<uint64_t, size_t> opened;
+    for (const Track::Mark& mark : track.marks) {
+      seconds += std::max(0.0, marks_.seconds_between(last, mark.mark.get()));
+      last = mark.mark.get();
+      const int64_t now = base_ns_ + std::llround(seconds * 1e9);
+      if (mark.opens) {
+        opened[mark.range] = spans.size();
+        spans.push_back({{}, mark.range, now, -1, number});
+      } else if (const auto found = opened.find(mark.range); found != opened.end()) {
+        spans[found->second].end_ns = now;
+      }
+    }
+    std::erase_if(spans, [](const DeviceSpan& span) { return span.end_ns < span.begin_ns; });
+  }
+
+  const DeviceMarks marks_;
+  const int64_t most_pairs_;
+  std::mutex mutex_;
+  std::shared_ptr<void> base_;
+  int64_t base_ns_ = 0, pairs_ = 0;
+  std::map<std::thread::id, Track> tracks_;
+};
+
+}  // namespace
+
+std::shared_ptr<DeviceProfiler> make_mark_profiler(const DeviceMarks& marks, int64_t most_pairs) {
+  return std::make_shared<MarkProfiler>(marks, most_pairs);
+}
+
+}  // namespace tern

@@ -1,0 +1,137 @@
+#include "tern/core/stream.h"
+
+#include <chrono>
+
+#include "tern/core/allocator.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/captured_step.h"
+#include "tern/core/cuda/backend.h"
+#include "tern/core/index_check.h"
+
+namespace tern {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+Stream::Stream(Device device) : device_(device) {
+  require_available(device);
+  if constexpr (kernels::kHasCuda) {
+    if (device.is_cuda())
+      handle_ = {cuda::create_stream(device.index), [index = device.index](void* stream) {
+                   allocator(Device{DeviceType::kCUDA, index}).forget_stream(stream);
+                   cuda::destroy_stream(index, stream);
+                 }};
+  }
+}
+
+kernels::Stream Stream::handle() const { return {device_.type, device_.index, handle_.get()}; }
+
+void Stream::wait(const Event& event) const {
+  if constexpr (kernels::kHasCuda) {
+    if (handle_ && event.recorded_) cuda::wait_event(handle_.get(), event.handle_.get());
+  }
+}
+
+void Stream::synchronize() const {
+  if constexpr (kernels::kHasCuda) {
+    if (!handle_) return;
+    detail::forbid_while_recording("synchronize");
+    cuda::synchronize_stream(device_.index, handle_.get());
+    check_index_faults(device_);
+  }
+}
+
+Event::Event(Device device, bool timing) : device_(device) {
+  require_available(device);
+  if constexpr (kernels::kHasCuda) {
+    if (device.is_cuda()) handle_ = {cuda::create_event(device.index, timing), cuda::destroy_event};
+  }
+}
+
+void Event::record(kernels::Stream stream) {
+  TERN_CHECK(stream.device == device_.type && stream.index == device_.index, "event: it belongs to ", device_,
+             ", the stream to another device");
+  recorded_ = true;
+  host_seconds_ = now();
+  if constexpr (kernels::kHasCuda) {
+    if (handle_) cuda::record_event(handle_.get(), stream.handle);
+  }
+}
+
+bool Event::done() const {
+  if constexpr (kernels::kHasCuda) {
+    if (!handle_ || !recorded_) return true;
+    detail::forbid_while_recording("asking an event");
+    return cuda::event_done(handle_.get());
+  }
+  return true;
+}
+
+void Event::synchronize() const {
+  if constexpr (kernels::kHasCuda) {
+    if (!handle_ || !recorded_) return;
+    detail::forbid_while_recording("waiting for an event");
+    cuda::synchronize_event(handle_.get());
+  }
+}
+
+double Event::seconds_since(const Event& start) const {
+  TERN_CHECK(recorded_ && start.recorded_, "event: seconds_since needs two recorded events");
+  if constexpr (kernels::kHasCuda) {
+    if (handle_) return cuda::seconds_between(start.handle_.get(), handle_.get());
+  }
+  return host_seconds_ - start.host_seconds_;
+}
+
+StreamGuard::StreamGuard(const Stream& stream) : stream_(stream), previous_(current_stream(stream.device())) {
+  if constexpr (kernels::kHasCuda) {
+    if (stream.device().is_cuda()) cuda::set_current_stream(stream.device().index, stream.handle().handle);
+  }
+}
+
+StreamGuard::~StreamGuard() {
+  if constexpr (kernels::kHasCuda) {
+    if (previous_.device == DeviceType::kCUDA) cuda::set_current_stream(previous_.index, previous_.handle);
+  }
+}
+
+void synchronize(Device device) {
+  require_available(device);
+  if constexpr (kernels::kHasCuda) {
+    if (!device.is_cuda()) return;
+    detail::forbid_while_recording("synchronize");
+    cuda::synchronize_device(device.index);
+    check_index_faults(device);
+  }
+}
+
+HostCopy::HostCopy(const Tensor& tensor) : device_(tensor.device()), event_(tensor.device()) {
+  NoGrad off;
+  const Tensor source = tensor.detach().contiguous();
+  if (device_.is_cpu()) {
+    host_ = source.clone();
+    return;
+  }
+  if constexpr (kernels::kHasCuda) {
+    detail::forbid_while_recording("a copy to the host");
+    host_ = empty_pinned(source.shape(), source.dtype());
+    const kernels::Stream stream = current_stream(device_);
+    cuda::copy_async(device_.index, host_.raw_data(), source.raw_data(), source.nbytes(), stream.handle);
+    host_.storage()->record_stream(stream);
+    event_.record(stream);
+  }
+}
+
+void HostCopy::wait() const {
+  event_.synchronize();
+  check_index_faults(device_);
+}
+
+std::vector<double> HostCopy::values() const {
+  wait();
+  return host_.to_vector<double>();
+}
+
+}  // namespace tern

@@ -1,0 +1,91 @@
+#include "tern/models/cli/step_profile.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "tern/core/allocator.h"
+#include "tern/core/check.h"
+#include "tern/core/io/atomic_file.h"
+
+namespace tern::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kWarmUpSteps = 2;
+constexpr size_t kShownOps = 12;  // on the terminal
+
+Roofline measured(const StepProfileOptions& options) {
+  std::vector<DType> dtypes = {float32};
+  if (options.dtype != float32) dtypes.push_back(options.dtype);
+  Roofline roofline = measure_roofline(options.device, dtypes);
+  allocator(options.device).empty_cache();  // the run must not be seen to reserve what was measured with
+  return roofline;
+}
+
+}  // namespace
+
+std::pair<std::string, std::string> profile_files(const std::string& prefix, const std::string& run_folder) {
+  if (!prefix.empty()) return {prefix + ".profile.txt", prefix + ".trace.json"};
+  return {(fs::path(run_folder) / "profile.txt").string(), (fs::path(run_folder) / "trace.json").string()};
+}
+
+void check_profile_prefix(const std::string& prefix) {
+  if (prefix.empty()) return;
+  const auto [table, trace] = profile_files(prefix, "");
+  for (const std::string& path : {table, trace}) {
+    std::error_code error;
+    TERN_CHECK(!fs::exists(path, error), path, ": exists; choose another --profile, nothing is overwritten");
+    const fs::path folder = fs::absolute(path).parent_path();
+    TERN_CHECK(fs::is_directory(folder, error), path, ": cannot be written: no folder ", folder.string());
+    TERN_CHECK(access(folder.c_str(), W_OK | X_OK) == 0, path, ": cannot be written: ", std::strerror(errno));
+  }
+}
+
+StepProfile::StepProfile(const StepProfileOptions& options)
+    : options_(options),
+      first_(1 + std::clamp<int64_t>(options.total_steps - 1, 0, kWarmUpSteps)),
+      roofline_(measured(options)) {}
+
+void StepProfile::on_step_begin(int64_t step) {
+  if (step == first_) profiler_.emplace(ProfilerOptions{.roofline = roofline_, .device = options_.device});
+}
+
+void StepProfile::on_step_end(int64_t step) {
+  if (!profiler_) return;
+  last_ = step;
+  if (step + 1 == first_ + options_.steps) end();
+}
+
+void StepProfile::end() {
+  if (!profiler_) return;
+  const ProfileReport report = profiler_->stop();
+  profiler_.reset();
+  if (last_ == 0) return options_.log("the run ended before the first step to profile, step " + std::to_string(first_));
+  try {
+    write(report);
+  } catch (const Error& error) {
+    failure_ = error.what();
+    options_.log("the profile is lost: " + failure_);
+  }
+}
+
+void StepProfile::write(const ProfileReport& report) {
+  const std::string steps = "steps " + std::to_string(first_) + " to " + std::to_string(last_) + " of " +
+                            std::to_string(options_.total_steps) + ", " + name_of(options_.dtype) + " on " +
+                            options_.device.str();
+  write_atomically(options_.table, steps + "\n" + report.table());
+  report.write_trace(options_.trace);
+  options_.log(steps + ": " + report.table(kShownOps) + "the whole table is in " + options_.table + ", the trace in " +
+               options_.trace + " (open it in https://ui.perfetto.dev)");
+}
+
+void StepProfile::throw_failure() const {
+  TERN_CHECK(failure_.empty(), "the run is complete, but its profile is not: ", failure_);
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,52 @@
+#pragma once
+// --profile: records some steps of a training run and writes them as a table and a trace.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "tern/core/profiler.h"
+
+namespace tern::cli {
+
+/// Table and trace: RUN/profile.txt and RUN/trace.json for an empty prefix, else PREFIX.profile.txt and
+/// PREFIX.trace.json.
+std::pair<std::string, std::string> profile_files(const std::string& prefix, const std::string& run_folder);
+/// Throws Error when the files of a prefix that is not empty cannot be made, or exist.
+void check_profile_prefix(const std::string& prefix);
+
+struct StepProfileOptions {
+  std::string table, trace;  // paths
+  int64_t steps = 20;        // recorded, after two to warm up (one where the run has only two)
+  int64_t total_steps = 0;   // of the run
+  Device device = {};
+  DType dtype = DType::kFloat32;
+  std::function<void(const std::string& line)> log = {};
+};
+
+class StepProfile {
+ public:
+  /// Measures the machine's rates.
+  explicit StepProfile(const StepProfileOptions& options);
+
+  void on_step_begin(int64_t step);
+  /// Writes the files after the last recorded step. What cannot be written is logged: it does not end the run.
+  void on_step_end(int64_t step);
+  /// The run is over, perhaps before the last recorded step.
+  void end();
+  /// Throws the Error that kept the files from being written, if any.
+  void throw_failure() const;
+
+ private:
+  void write(const ProfileReport& report);
+
+  const StepProfileOptions options_;
+  const int64_t first_;  // recorded step, from 1
+  int64_t last_ = 0;     // recorded so far
+  Roofline roofline_;
+  std::optional<Profiler> profiler_;
+  std::string failure_;
+};
+
+}  // namespace tern::cli

@@ -1,0 +1,363 @@
+// The caching allocator over segments and streams, on a device made of numbers.
+
+#include <array>
+#include <thread>
+
+#include "tern/core/allocator.h"
+#include "tern/core/storage.h"
+#include "tern/tests/core/core_test.h"
+#include "tern/tests/core/fake_device.h"
+
+namespace tern {
+namespace {
+
+using test::expect_error;
+using test::expect_faultless;
+using test::expect_sound;
+using test::FakeDevice;
+using test::kDevice;
+using test::kKiB;
+using test::kMiB;
+using test::stream;
+
+void* at(void* pointer, int64_t offset) { return static_cast<char*>(pointer) + offset; }
+
+TEST(StreamAllocator, SegmentSizes) {
+  for (const auto& [asked, live, reserved] :
+       std::vector<std::array<int64_t, 3>>{{1, 512, 2 * kMiB},
+                                           {512, 512, 2 * kMiB},
+                                           {513, 1024, 2 * kMiB},
+                                           {kMiB, kMiB, 2 * kMiB},
+                                           {kMiB + 1, kMiB + 512, 20 * kMiB},
+                                           {10 * kMiB, 10 * kMiB, 20 * kMiB},
+                                           // What is left is not worth a block.
+                                           {10 * kMiB + 1, 10 * kMiB + 512, 12 * kMiB},
+                                           {11 * kMiB, 12 * kMiB, 12 * kMiB},
+                                           {100 * kMiB, 100 * kMiB, 100 * kMiB}}) {
+    FakeDevice device;
+    CachingAllocator a(kDevice, device.source());
+    void* p = a.allocate(asked);
+    EXPECT_EQ(a.statistics().live_bytes, live) << asked;
+    EXPECT_EQ(device.held, reserved) << asked;
+    a.release(p);
+    EXPECT_EQ(a.statistics().largest_cached_block, reserved);
+    EXPECT_EQ(a.statistics().inactive_split_bytes, 0);
+  }
+}
+
+TEST(StreamAllocator, SplitsAndMerges) {
+  FakeDevice device;
+  CachingAllocator a(kDevice, device.source());
+  void* p = a.allocate(1000);
+  void* q = a.allocate(3000);
+  void* r = a.allocate(500);
+  EXPECT_EQ(q, at(p, 1024));
+  EXPECT_EQ(r, at(q, 3072));
+  EXPECT_EQ(a.statistics().splits, 3);
+  EXPECT_EQ(a.statistics().inactive_split_bytes, 2 * kMiB - 1024 - 3072 - 512);
+  a.release(q);
+  a.release(q);  // a second time, or inside of a block: ignored
+  a.release(at(p, 512));
+  EXPECT_EQ(a.statistics().merges, 0);
+  EXPECT_EQ(a.allocate(2049), at(p, 1024));  // the smallest hole that fits, and 512 of it stay
+  EXPECT_EQ(a.allocate(512), at(p, 1024 + 2560));
+  a.release(at(p, 1024));
+  a.release(at(p, 1024 + 2560));
+  a.release(p);
+  a.release(r);
+  EXPECT_EQ(a.statistics().merges, a.statistics().splits);
+  EXPECT_EQ(a.statistics().largest_cached_block, 2 * kMiB);
+  EXPECT_EQ(a.allocate(kMiB), p);
+  // Large requests do not take from small segments.
+  void* large = a.allocate(3 * kMiB);
+  EXPECT_EQ(device.held, 22 * kMiB);
+  EXPECT_EQ(a.allocate(kMiB), at(p, kMiB));
+  a.release(large);
+  a.empty_cache();
+  EXPECT_EQ(device.held, 2 * kMiB);
+  expect_sound(a, device);
+  expect_faultless(device);
+}
+
+TEST(StreamAllocator, BlocksStayWithTheirStream) {
+  FakeDevice device;
+  CachingAllocator a(kDevice, device.source());
+  void* p = a.allocate(4000, stream(1));
+  device.use(p, 4000, stream(1));
+  a.release(p);
+  EXPECT_EQ(a.allocate(4000, stream(1)), p);  // ordered after what the stream still has to do
+  a.release(p);
+  void* q = a.allocate(4000, stream(2));
+  EXPECT_GT(q, at(p, kMiB));
+  EXPECT_EQ(device.held, 4 * kMiB);
+  EXPECT_EQ(device.queries + device.waits, 0);
+  a.empty_cache();
+  EXPECT_EQ(device.held, 2 * kMiB);
+  expect_faultless(device);  // it waited for stream 1
+  EXPECT_EQ(device.waits, 1);
+}
+
+TEST(StreamAllocator, AUsedBlockWaitsForTheOtherStream) {
+  FakeDevice device;
+  CachingAllocator a(kDevice, device.source());
+  void* p = a.allocate(4096);
+  device.use(p, 4096, stream(1));
+  device.use(p, 4096, stream(2));
+  for (const int64_t s : {0, 1, 2, 1, 0}) a.record_stream(p, stream(s));
+  a.release(p);
+  EXPECT_EQ(device.events, 2);
+  EXPECT_EQ(a.statistics().deferred_bytes, 4096);
+  EXPECT_EQ(a.statistics().live_bytes, 0);
+  expect_error([&] { a.record_stream(p, stream(3)); }, {"record_stream", "cuda:0"});
+  EXPECT_NE(a.allocate(4096), p);
+  device.finish(stream(2));
+  device.use(nullptr, 0, stream(1));  // later work is not waited for
+  EXPECT_NE(a.allocate(4096), p);
+  device.finish_one(stream(1));
+  EXPECT_EQ(a.allocate(4096), p);
+  EXPECT_EQ(device.events, 0);
+  EXPECT_EQ(device.waits, 0);
+  expect_faultless(device);
+}
+
+TEST(StreamAllocator, AsksOncePerBusyStream) {
+  FakeDevice device;
+  CachingAllocator a(kDevice, device.source());
+  std::vector<void*> blocks(100);
+  for (void*& p : blocks) p = a.allocate(512);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    device.use(blocks[i], 512, stream(1 + static_cast<int64_t>(i % 2)));
+    a.record_stream(blocks[i], stream(1 + static_cast<int64_t>(i % 2)));
+    a.release(blocks[i]);
+  }
+  void* p = a.allocate(512);
+  EXPECT_EQ(device.queries, 2);
+  a.release(p);
+  for (int i = 0; i < 10; ++i) device.finish_one(stream(1));
+  p = a.allocate(512);
+  EXPECT_EQ(device.queries, 2 + 11 + 1);
+  EXPECT_EQ(a.statistics().deferred_bytes, 90 * 512);
+  device.lost = true;  // no more events: nothing is queued that could be waited for
+  a.record_stream(p, stream(1));
+  a.release(p);
+  device.finish_all();
+  a.release(a.allocate(512));
+  EXPECT_EQ(a.statistics().deferred_bytes, 0);
+  EXPECT_EQ(device.events, 0);
+  expect_faultless(device);
+}
+
+TEST(StreamAllocator, TheFakeDeviceSeesAMissingRecord) {
+  FakeDevice device;
+  CachingAllocator a(kDevice, device.source());
+  void* p = a.allocate(4096);
+  device.use(p, 4096, stream(1));
+  a.release(p);
+  device.note_handed_out(a.allocate(4096), 4096, nullptr);
+  EXPECT_EQ(device.faults, std::vector<std::string>{"handed out while another stream works on it"});
+}
+
+TEST(StreamAllocator, AForgottenStreamLeavesItsMemoryToTheDefaultStream) {
+  FakeDevice device;
+  CachingAllocator a(kDevice, device.source());
+  void* cached = a.allocate(4096, stream(7));
+  void* live = a.allocate(4096, stream(7));
+  void* shared = a.allocate(3 * kMiB);
+  void* deferred = a.allocate(3 * kMiB);
+  for (void* p : {cached, live, shared, deferred}) device.use(p, 4096, stream(7));
+  a.record_stream(shared, stream(7));
+  a.record_stream(deferred, stream(7));
+  a.release(cached);
+  a.release(deferred);
+  a.forget_stream(stream(7));
+  EXPECT_EQ(device.events, 0);
+  device.note_handed_out(a.allocate(4096), 4096, nullptr);
+  EXPECT_EQ(a.allocate(3 * kMiB), deferred);
+  a.release(live);
+  a.release(shared);
+  EXPECT_EQ(device.events, 0);
+  EXPECT_EQ(a.statistics().deferred_bytes, 0);
+  a.forget_stream(nullptr);
+  a.forget_stream(stream(8));
+  expect_sound(a, device);
+  expect_faultless(device);
+}
+
+TEST(StreamAllocator, PrivatePools) {
+  FakeDevice device;
+  CachingAllocator a(kDevice, device.source());
+  void* before = a.allocate(4096);
+  void* other = a.allocate(4096);
+  a.release(a.allocate(4096));
+  const int64_t pool = device.pool = a.begin_private_pool();
+  device.capturing = true;
+  void* p = a.allocate(4096);
+  device.note_handed_out(p, 4096, nullptr);
+  a.release(p);
+  EXPECT_EQ(a.allocate(4096), p);  // reused within the pool
+  device.use(other, 4096, stream(1));
+  a.record_stream(other, stream(1));
+  a.release(other);  // the event has to wait for the end of the capture
+  a.release(before);
+  void* kept = a.allocate(4096);
+  EXPECT_EQ(device.held, 4 * kMiB);
+  expect_error([&] { a.empty_cache(); }, {"empty_cache", "captured"});
+  expect_error([&] { a.forget_stream(stream(1)); }, {"forget_stream", "captured"});
+  expect_error([&] { a.begin_private_pool(); }, {"begin_private_pool", "already"});
+  expect_error([&] { a.end_private_pool(pool + 1); }, {"end_private_pool", "not open"});
+  expect_error([&] { a.release_private_pool(pool); }, {"release_private_pool", "open"});
+  std::thread([&] {
+    EXPECT_EQ(a.allocate(4096), before);  // another thread is served as ever
+    expect_error([&] { a.end_private_pool(pool); }, {"not open in this thread"});
+  }).join();
+  device.capturing = false;
+  a.end_private_pool(pool);
+  device.pool = 0;
+  a.release(p);
+  a.empty_cache();
+  EXPECT_EQ(device.held, 4 * kMiB);
+  EXPECT_NE(a.allocate(4096), p);  // its address is the graph's
+  a.release_private_pool(pool);
+  device.pool_released(pool);
+  expect_error([&] { a.release_private_pool(pool); }, {"released already"});
+  a.release(kept);
+  a.empty_cache();
+  EXPECT_EQ(device.held, 2 * kMiB);
+  expect_sound(a, device);
+  expect_faultless(device);
+}
+
+TEST(StreamAllocator, OutOfMemoryWaitsBeforeItGivesUp) {
+  FakeDevice device(40 * kMiB);
+  CachingAllocator a(kDevice, device.source());
+  void* p = a.allocate(20 * kMiB, stream(1));
+  device.use(p, 20 * kMiB, stream(2));
+  a.record_stream(p, stream(2));
+  a.release(p);
+  void* q = a.allocate(30 * kMiB);
+  device.note_handed_out(q, 30 * kMiB, nullptr);
+  EXPECT_EQ(device.held, 30 * kMiB);
+  // 5 MiB would take a segment of 20; the request alone fits.
+  void* small = a.allocate(5 * kMiB);
+  EXPECT_EQ(device.held, 35 * kMiB);
+  a.release(q);
+  a.set_limit(25 * kMiB);
+  EXPECT_THROW(a.allocate(31 * kMiB), OutOfMemoryError);
+  void* fits = a.allocate(20 * kMiB);
+  a.release(fits);
+  a.release(small);
+  expect_sound(a, device);
+  expect_faultless(device);
+}
+
+TEST(StreamAllocator, TheErrorTellsWhatHoldsTheMemory) {
+  FakeDevice device(24 * kMiB);
+  device.others = int64_t{8} << 30;
+  CachingAllocator a(kDevice, device.source());
+  void* gone = nullptr;
+  {
+    const AllocationTag tag("softmax");
+    gone = a.allocate(8 * kMiB);
+    a.allocate(6 * kMiB);
+  }
+  a.release(gone);
+  const AllocationTag tag("gelu");
+  expect_error([&] { a.allocate(9 * kMiB); },
+               {"out of memory on cuda:0: asked for 9.0 MiB for gelu; live 6.0 MiB, the device has 4.0 MiB left of "
+                "8216.0 MiB; cached 14.0 MiB",
+                "the largest piece 8.0 MiB", "held by: softmax 6.0 MiB in 1", "smaller batch", "--recompute block",
+                "8192.0 MiB are held by other processes"});
+  a.begin_private_pool();
+  expect_error([&] { a.allocate(5 * kMiB); }, {"step is being captured", "empty_cache() before"});
+}
+
+TEST(StreamAllocator, EveryAllocationMayFail) {
+  const auto run = [](FakeDevice& device, CachingAllocator& a) {
+    std::vector<void*> live;
+    int64_t errors = 0;
+    for (int64_t i = 0; i < 40; ++i) {
+      const int64_t bytes = (i * 7919 % 13 + 1) * (i % 3 ? 300 * kKiB : 2 * kMiB);
+      try {
+        live.push_back(a.allocate(bytes, stream(i % 3)));
+        device.note_handed_out(live.back(), bytes, stream(i % 3));
+      } catch (const OutOfMemoryError&) {
+        ++errors;
+        expect_sound(a, device);
+        device.fail_from = INT64_MAX;
+        live.push_back(a.allocate(bytes / 2, stream(i % 3)));
+      }
+      device.use(live.back(), 512, stream((i + 1) % 3));
+      a.record_stream(live.back(), stream((i + 1) % 3));
+      if (i % 4 == 3) {
+        const auto victim = live.begin() + i * 31 % static_cast<int64_t>(live.size());
+        a.release(*victim);
+        live.erase(victim);
+      }
+      if (i % 5 == 0) device.finish_one(stream(i % 3));
+    }
+    for (void* p : live) a.release(p);
+    a.empty_cache();
+    EXPECT_EQ(device.held, 0);
+    EXPECT_EQ(device.events, 0);
+    EXPECT_EQ(a.statistics().splits, a.statistics().merges);
+    expect_faultless(device);
+    return errors;
+  };
+  int64_t calls = 0;
+  {
+    FakeDevice device;
+    CachingAllocator a(kDevice, device.source());
+    EXPECT_EQ(run(device, a), 0);
+    calls = device.calls;
+  }
+  ASSERT_GT(calls, 10);
+  int64_t all_errors = 0;
+  for (int64_t n = 0; n < calls; ++n)
+    for (const bool once : {true, false}) {
+      FakeDevice device;
+      device.fail_from = n;
+      if (once) device.fail_until = n + 1;
+      CachingAllocator a(kDevice, device.source());
+      const int64_t errors = run(device, a);
+      EXPECT_LE(errors, once ? 0 : 1) << n;  // giving the cache back may be enough
+      all_errors += errors;
+    }
+  EXPECT_GT(all_errors, calls / 2);
+}
+
+TEST(StreamAllocator, BadRequests) {
+  FakeDevice device;
+  CachingAllocator a(kDevice, device.source());
+  EXPECT_EQ(a.allocate(0, stream(1)), nullptr);
+  EXPECT_EQ(a.allocate(-1), nullptr);
+  EXPECT_EQ(a.allocate(INT64_MIN), nullptr);
+  for (const int64_t bytes : {(int64_t{1} << 60) + 1, INT64_MAX, int64_t{1} << 60})
+    EXPECT_THROW(a.allocate(bytes), OutOfMemoryError) << bytes;
+  int stranger = 0;
+  a.release(&stranger);
+  a.record_stream(nullptr, stream(1));
+  EXPECT_THROW(a.record_stream(&stranger, stream(1)), Error);
+  EXPECT_EQ(device.held, 0);
+  MemorySource odd = device.source();
+  odd.alignment = 96;
+  expect_error([&] { CachingAllocator b(kDevice, odd); }, {"alignment", "96"});
+  odd = device.source();
+  odd.segment_bytes = 1000;
+  expect_error([&] { CachingAllocator b(kDevice, odd); }, {"segment_bytes", "1000"});
+}
+
+TEST(StreamAllocator, StorageAndPinnedMemory) {
+  const Storage storage(100, cpu);
+  storage.record_stream(current_stream(cpu));
+  expect_error([&] { storage.record_stream({DeviceType::kCUDA, 1, nullptr}); }, {"on cpu", "on cuda:1"});
+  CachingAllocator& pinned = pinned_allocator();
+  const int64_t before = pinned.statistics().live_bytes;
+  auto* p = static_cast<char*>(pinned.allocate(1000));
+  std::fill_n(p, 1000, 'x');
+  pinned.release(p);
+  EXPECT_EQ(pinned.statistics().live_bytes, before);
+  EXPECT_NE(&pinned, &allocator(cpu));
+}
+
+}  // namespace
+}  // namespace tern

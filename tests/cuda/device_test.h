@@ -1,0 +1,111 @@
+#pragma once
+// What the tests of the engine on a CUDA device share.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tern/core/autograd/engine.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/ops.h"
+#include "tern/core/stream.h"
+
+namespace tern {
+
+inline constexpr Device kCuda{DeviceType::kCUDA, 0};
+
+/// Skips where no CUDA device works (a build for real devices on a machine without one).
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!best_device().is_cuda()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+/// Greatest difference in norm, relative to the reference's, by which the devices may differ: they add in other orders.
+inline double device_tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return 1e-12;
+    case DType::kFloat32:
+      return 1e-5;
+    case DType::kBFloat16:
+      return 1.2e-2;
+    case DType::kFloat16:
+      return 2e-3;
+    default:
+      return 0;  // integers and bool are equal
+  }
+}
+
+/// Compares shapes, dtypes and values: the difference's norm against the reference's. A NaN equals a NaN alone.
+inline void expect_same(const Tensor& cpu_result, const Tensor& cuda_result, double tolerance,
+                        const std::string& what) {
+  ASSERT_EQ(cpu_result.shape(), cuda_result.shape()) << what;
+  ASSERT_EQ(cpu_result.dtype(), cuda_result.dtype()) << what;
+  ASSERT_EQ(cuda_result.device(), kCuda) << what;
+  const std::vector<double> a = cpu_result.to_vector<double>(), b = cuda_result.to_vector<double>();
+  double difference = 0, reference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) || std::isinf(a[i])) {
+      ASSERT_TRUE(std::isnan(a[i]) ? std::isnan(b[i]) : a[i] == b[i]) << what << ", element " << i << ": " << b[i];
+      continue;
+    }
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    reference += a[i] * a[i];
+  }
+  ASSERT_LE(std::sqrt(difference), tolerance * std::sqrt(reference) + (tolerance > 0 ? 1e-30 : 0)) << what;
+}
+
+using Tensors = std::vector<Tensor>;
+using Op = std::function<Tensor(const Tensors&)>;
+
+/// Runs the op on both devices, forwards and backwards from a random gradient, and compares.
+inline void expect_parity(const std::string& name, const Tensors& inputs, const Op& op, double slack = 1) {
+  SCOPED_TRACE(name);
+  Tensors results, gradients[2];
+  Tensor seed;
+  for (const Device device : {cpu, kCuda}) {
+    Tensors copies;
+    for (const Tensor& x : inputs) {
+      Tensor copy = x.defined() ? x.detach().clone().to(device) : Tensor();
+      if (copy.defined() && is_floating(copy.dtype())) copy.set_requires_grad(true);
+      copies.push_back(copy);
+    }
+    const Tensor y = op(copies);
+    results.push_back(y);
+    if (!is_floating(y.dtype()) || !y.requires_grad()) continue;
+    if (!seed.defined()) {
+      Generator generator(77);
+      seed = randn(y.shape(), generator).to(y.dtype());
+    }
+    y.backward(seed.to(device));
+    for (const Tensor& x : copies) gradients[device.is_cuda()].push_back(x.defined() ? x.grad() : Tensor());
+  }
+  const double tolerance = slack * device_tolerance(results[0].dtype());
+  expect_same(results[0], results[1], tolerance, name);
+  ASSERT_EQ(gradients[0].size(), gradients[1].size());
+  for (size_t i = 0; i < gradients[0].size(); ++i) {
+    ASSERT_EQ(gradients[0][i].defined(), gradients[1][i].defined()) << name << ", gradient " << i;
+    if (gradients[0][i].defined())
+      expect_same(gradients[0][i], gradients[1][i], slack * device_tolerance(gradients[0][i].dtype()),
+                  name + ", gradient " + std::to_string(i));
+  }
+}
+
+/// A seed of its own for every run; printed so that a failure can be repeated with TERN_TEST_SEED.
+inline uint64_t fresh_seed() {
+  static const uint64_t seed = [] {
+    const char* given = std::getenv("TERN_TEST_SEED");
+    const uint64_t value = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
+    printf("TERN_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
+    return value;
+  }();
+  return seed;
+}
+
+}  // namespace tern

@@ -1,0 +1,318 @@
+// Every op on the CUDA device against the same op on the CPU, forwards and backwards.
+
+#include <algorithm>
+
+#include "tern/tests/cuda/device_test.h"
+
+namespace tern {
+namespace {
+
+class Parity : public DeviceTest {
+ protected:
+  Generator generator{fresh_seed()};
+  Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
+  /// In [low, high).
+  Tensor uniform(const Shape& shape, DType dtype, double low, double high) {
+    return add(mul(rand(shape, generator), high - low), low).to(dtype);
+  }
+  Tensor indices(const Shape& shape, int64_t limit) {
+    return floor(mul(rand(shape, generator), static_cast<double>(limit))).to(DType::kInt64);
+  }
+};
+
+const std::vector<DType> kFloats = {float64, float32, bfloat16, float16};
+
+struct Unary {
+  const char* name;
+  std::function<Tensor(const Tensor&)> op;
+  double low, high;
+};
+
+TEST_F(Parity, Unary) {
+  const std::vector<Unary> ops = {
+      {"neg", neg, -3, 3},
+      {"abs", abs, -3, 3},
+      {"exp", [](const Tensor& x) { return exp(x); }, -3, 3},
+      {"expm1", expm1, -1, 1},
+      {"log", [](const Tensor& x) { return log(x); }, 0.1, 4},
+      {"log1p", log1p, -0.5, 3},
+      {"sqrt", [](const Tensor& x) { return sqrt(x); }, 0.1, 4},
+      {"rsqrt", rsqrt, 0.1, 4},
+      {"square", square, -3, 3},
+      {"reciprocal", reciprocal, 0.3, 3},
+      {"sigmoid", sigmoid, -6, 6},
+      {"tanh", [](const Tensor& x) { return tanh(x); }, -3, 3},
+      {"sin", [](const Tensor& x) { return sin(x); }, -6, 6},
+      {"cos", [](const Tensor& x) { return cos(x); }, -6, 6},
+      {"erf", [](const Tensor& x) { return erf(x); }, -3, 3},
+      {"floor", [](const Tensor& x) { return floor(x); }, -3, 3},
+      {"relu", relu, -3, 3},
+      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }, -3, 3},
+      {"gelu", gelu, -4, 4},
+      {"gelu_tanh", gelu_tanh, -4, 4},
+      {"silu", silu, -6, 6},
+      {"softplus", softplus, -6, 6},
+      {"pow", [](const Tensor& x) { return pow(x, 2.5); }, 0.1, 3},
+      {"clamp", [](const Tensor& x) { return clamp(x, -1, 0.5); }, -3, 3},
+      {"isnan", [](const Tensor& x) { return isnan(log(x)); }, -1, 1},
+      {"isfinite", [](const Tensor& x) { return isfinite(reciprocal(floor(x))); }, -1, 2},
+      {"logical_not", [](const Tensor& x) { return logical_not(floor(x)); }, -1, 2},
+      {"to float32", [](const Tensor& x) { return x.to(float32); }, -3, 3},
+      {"to int32", [](const Tensor& x) { return x.to(int32); }, -300, 300},
+      {"to uint8", [](const Tensor& x) { return x.to(uint8); }, 0, 255},
+      {"add a number", [](const Tensor& x) { return 1.5 - x / 3.0; }, -3, 3},
+  };
+  for (const DType dtype : kFloats)
+    for (const Unary& u : ops)
+      for (const Shape& shape : {Shape{7}, Shape{3, 37}, Shape{0}, Shape{}})
+        expect_parity(std::string(u.name) + " " + name_of(dtype), {uniform(shape, dtype, u.low, u.high)},
+                      [&](const Tensors& in) { return u.op(in[0]); });
+}
+
+TEST_F(Parity, BinaryWithBroadcastingAndStrides) {
+  using Function = Tensor (*)(const Tensor&, const Tensor&);
+  const std::vector<std::pair<const char*, Function>> ops = {{"add", add},
+                                                             {"sub", sub},
+                                                             {"mul", mul},
+                                                             {"div", div},
+                                                             {"maximum", maximum},
+                                                             {"minimum", minimum},
+                                                             {"pow", pow},
+                                                             {"eq", eq},
+                                                             {"ne", ne},
+                                                             {"lt", lt},
+                                                             {"le", le},
+                                                             {"gt", gt},
+                                                             {"ge", ge},
+                                                             {"logical_and", logical_and},
+                                                             {"logical_or", logical_or}};
+  for (const DType dtype : kFloats)
+    for (const auto& [name, op] : ops)
+      for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{5, 17}, {5, 17}},
+                                                                     {{5, 17}, {17}},
+                                                                     {{5, 1}, {1, 33}},
+                                                                     {{4, 3, 9}, {3, 1}},
+                                                                     {{}, {13}},
+                                                                     {{0, 3}, {3}}}) {
+        const Tensor x = uniform(a, dtype, 0.2, 3), y = uniform(b, dtype, 0.2, 3);
+        expect_parity(name, {x, y}, [op = op](const Tensors& in) { return op(in[0], in[1]); });
+        if (a.dims() == 2)
+          expect_parity(std::string(name) + " transposed", {x, y}, [op = op](const Tensors& in) {
+            return op(in[0].t(), in[1].dim() == 2 ? in[1].t() : in[1].unsqueeze(1));
+          });
+      }
+  expect_parity("where", {uniform({5, 9}, float32, -1, 1), normal({5, 9}, float32), normal({9}, float32)},
+                [](const Tensors& in) { return where(gt(in[0].detach(), mul(in[0].detach(), 0.0)), in[1], in[2]); });
+}
+
+TEST_F(Parity, IntegersAndPromotion) {
+  for (const DType dtype : {int64, int32, uint8, boolean}) {
+    const Tensor a = indices({6, 11}, 90).to(dtype),
+                 b = add(indices({11}, 90), full({}, 1, {.dtype = int64})).to(dtype);
+    for (const auto& [name, op] : std::vector<std::pair<const char*, Tensor (*)(const Tensor&, const Tensor&)>>{
+             {"add", add}, {"mul", mul}, {"div", div}, {"maximum", maximum}, {"eq", eq}, {"lt", lt}})
+      expect_parity(std::string(name) + " " + name_of(dtype), {a, b},
+                    [op = op](const Tensors& in) { return op(in[0], in[1]); });
+    expect_parity("sum", {a}, [](const Tensors& in) { return sum(in[0], {1}); });
+  }
+  expect_parity("half with bf16", {normal({7}, float16), normal({7}, bfloat16)},
+                [](const Tensors& in) { return add(in[0], in[1]); });
+}
+
+TEST_F(Parity, NumbersOnTheHostEnter) {
+  const Tensor x = normal({4, 5}, float32), number = full({}, 2.5);
+  const Tensor y = mul(number, x.to(kCuda));
+  expect_same(mul(number, x), y, 1e-6, "mul");
+  Tensor z = x.to(kCuda).clone();
+  z.add_(number).mul_(0.5);
+  expect_same(mul(add(x, number), 0.5), z, 1e-6, "in place");
+  EXPECT_THROW(add(x, x.to(kCuda)), Error);
+}
+
+TEST_F(Parity, Reductions) {
+  for (const DType dtype : kFloats)
+    for (const auto& [shape, dims] : std::vector<std::pair<Shape, std::vector<int>>>{
+             {{37}, {}}, {{5, 70}, {1}}, {{5, 70}, {0}}, {{3, 9, 17}, {0, 2}}, {{3, 9, 17}, {1}}, {{1, 1}, {}}}) {
+      const Tensor x = normal(shape, dtype);
+      using Function = Tensor (*)(const Tensor&, const std::vector<int>&, bool);
+      for (const auto& [name, op] :
+           std::vector<std::pair<const char*, Function>>{{"sum", sum}, {"mean", mean}, {"max", max}, {"min", min}})
+        expect_parity(
+            std::string(name) + " " + name_of(dtype), {x},
+            [op = op, &dims = dims](const Tensors& in) { return op(in[0], dims, false); }, 4);
+      expect_parity("argmax", {x}, [](const Tensors& in) { return argmax(in[0]); });
+      expect_parity("argmin", {x}, [](const Tensors& in) { return argmin(in[0], 0); });
+      expect_parity(
+          "norm", {x}, [](const Tensors& in) { return norm(in[0]); }, 4);
+      expect_parity("all", {x}, [](const Tensors& in) { return all(gt(in[0], mul(in[0], 2.0))); });
+    }
+}
+
+TEST_F(Parity, SoftmaxAndLoss) {
+  for (const DType dtype : kFloats) {
+    for (const Shape& shape : {Shape{9, 5}, Shape{3, 1000}, Shape{2, 3, 33}, Shape{0, 4}}) {
+      const Tensor x = mul(normal(shape, dtype), 3.0);
+      expect_parity(
+          "softmax", {x}, [](const Tensors& in) { return softmax(in[0]); }, 2);
+      expect_parity(
+          "log_softmax", {x}, [](const Tensors& in) { return log_softmax(in[0]); }, 2);
+      expect_parity(
+          "softmax of the first", {x}, [](const Tensors& in) { return softmax(in[0], 0); }, 2);
+    }
+    for (const int64_t classes : {2, 10, 3001}) {
+      const Tensor logits = mul(normal({21, classes}, dtype), 2.0);
+      Tensor targets = indices({21}, classes);
+      targets.slice(0, 3, 5).fill_(-100);
+      for (const auto reduction : {LossReduction::kMean, LossReduction::kSum, LossReduction::kNone})
+        for (const double smoothing : {0.0, 0.1})
+          expect_parity("cross_entropy", {logits, targets, uniform({21}, float32, 0.5, 2)}, [&](const Tensors& in) {
+            return cross_entropy(in[0], in[1],
+                                 {.label_smoothing = smoothing, .reduction = reduction, .row_weights = in[2].detach()});
+          });
+    }
+    expect_parity(
+        "mse_loss", {normal({5, 7}, dtype), normal({5, 7}, dtype)},
+        [](const Tensors& in) { return mse_loss(in[0], in[1]); }, 4);
+  }
+}
+
+TEST_F(Parity, NormsAndDropout) {
+  const Tensor keys = indices({13}, 1 << 20);
+  for (const DType dtype : kFloats)
+    for (const int64_t width : {1, 33, 128, 768}) {
+      const Tensor x = normal({13, width}, dtype), residual = normal({13, width}, dtype);
+      const Tensor gamma = uniform({width}, float32, 0.5, 1.5).to(dtype == float64 ? float64 : float32);
+      const Tensor beta = normal({width}, float32).to(gamma.dtype());
+      // One column normalises to rounding noise.
+      if (width > 1)
+        expect_parity(
+            "layer_norm", {x, gamma, beta}, [](const Tensors& in) { return layer_norm(in[0], in[1], in[2]); }, 10);
+      for (const bool keyed : {false, true}) {
+        const auto options = [&](Generator& draws, const Tensor& row_keys) {
+          return DropoutOptions{.p = 0.3, .generator = &draws, .row_keys = keyed ? row_keys : Tensor()};
+        };
+        expect_parity("dropout", {x, keys}, [&](const Tensors& in) {
+          Generator draws(5);
+          return dropout(in[0], options(draws, in[1]));
+        });
+        if (width > 1)
+          expect_parity(
+              "dropout_residual_layer_norm", {x, residual, gamma, beta, keys},
+              [&](const Tensors& in) {
+                Generator draws(6);
+                return dropout_residual_layer_norm(in[0], in[1], in[2], in[3], 1e-5, options(draws, in[4]));
+              },
+              10);
+      }
+    }
+}
+
+TEST_F(Parity, Products) {
+  for (const DType dtype : kFloats) {
+    for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{5, 7}, {7, 3}},
+                                                                   {{33}, {33, 9}},
+                                                                   {{9, 33}, {33}},
+                                                                   {{4, 5, 6}, {6, 8}},
+                                                                   {{3, 1, 5, 6}, {2, 6, 4}},
+                                                                   {{0, 5}, {5, 3}},
+                                                                   {{3, 0}, {0, 4}}}) {
+      expect_parity(
+          "matmul", {normal(a, dtype), normal(b, dtype)}, [](const Tensors& in) { return matmul(in[0], in[1]); }, 4);
+      if (a.dims() == 2 && b.dims() == 2)
+        expect_parity(
+            "matmul transposed", {normal({a[1], a[0]}, dtype), normal({b[1], b[0]}, dtype)},
+            [](const Tensors& in) { return matmul(in[0].t(), in[1].t()); }, 4);
+    }
+    for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu})
+      for (const bool bias : {true, false})
+        expect_parity(
+            "linear", {normal({3, 11, 24}, dtype), normal({17, 24}, dtype), bias ? normal({17}, dtype) : Tensor()},
+            [&](const Tensors& in) { return linear(in[0], in[1], in[2], activation); }, 4);
+  }
+}
+
+TEST_F(Parity, Indexing) {
+  for (const DType dtype : kFloats) {
+    const Tensor ids = indices({4, 19}, 50);
+    expect_parity("embedding", {normal({50, 24}, dtype), ids},
+                  [](const Tensors& in) { return embedding(in[0], in[1], 3); });
+    expect_parity("embedding int32", {normal({50, 7}, dtype), ids.to(int32)},
+                  [](const Tensors& in) { return embedding(in[0], in[1]); });
+    expect_parity("index_select", {normal({6, 50, 3}, dtype), indices({9}, 50)},
+                  [](const Tensors& in) { return index_select(in[0], 1, in[1]); });
+    expect_parity("gather", {normal({6, 50}, dtype), indices({6, 9}, 50)},
+                  [](const Tensors& in) { return gather(in[0], 1, in[1]); });
+    expect_parity("cat", {normal({2, 5}, dtype), normal({2, 1}, dtype), normal({2, 7}, dtype)}, [](const Tensors& in) {
+      return cat({in[0], in[1], in[2]}, 1);
+    });
+    expect_parity("stack", {normal({2, 5}, dtype), normal({2, 5}, dtype)}, [](const Tensors& in) {
+      return stack({in[0], in[1]}, 1);
+    });
+    expect_parity("slices", {normal({9, 12}, dtype)}, [](const Tensors& in) {
+      return in[0].slice(1, 1, 11, 3).t().contiguous().reshape({-1}).unsqueeze(0).expand({3, 36}).clone();
+    });
+  }
+}
+
+TEST_F(Parity, Attention) {
+  const std::vector<int64_t> lengths = {5, 0, 33, 1, 64};
+  const int64_t tokens = 103;
+  for (const DType dtype : kFloats)
+    for (const int64_t head_dim : {32, 64, 40})
+      for (const bool causal : {false, true})
+        for (const double p : {0.0, 0.2}) {
+          const Tensor qkv = normal({tokens, 3, 2, head_dim}, dtype);
+          expect_parity(
+              "self_attention", {qkv},
+              [&](const Tensors& in) {
+                Generator draws(8);
+                return self_attention(in[0], packed_layout(lengths, in[0].device()),
+                                      {.causal = causal, .dropout = p, .generator = &draws});
+              },
+              4);
+        }
+  // Grouped heads, a window, other lengths of keys, padding.
+  Tensor mask = ones({3, 20}, {.dtype = boolean});
+  mask.select(0, 1).slice(0, 12).fill_(0);
+  for (const DType dtype : kFloats)
+    expect_parity(
+        "attention", {normal({15, 4, 32}, dtype), normal({60, 2, 32}, dtype), normal({60, 2, 32}, dtype), mask},
+        [&](const Tensors& in) {
+          return attention(in[0], in[1], in[2], packed_layout({5, 7, 3}, in[0].device()),
+                           padded_layout(3, 20, in[3], in[0].device()), {.window = 9});
+        },
+        4);
+  for (const DType dtype : {float32, bfloat16})
+    expect_parity(
+        "attention with a bias", {normal({40, 3, 2, 32}, dtype), normal({1, 2, 20, 20}, dtype)},
+        [&](const Tensors& in) {
+          return self_attention(in[0], padded_layout(2, 20, {}, in[0].device()), {.bias = in[1]});
+        },
+        4);
+}
+
+TEST_F(Parity, RandomNumbersAreTheSameBits) {
+  for (const DType dtype : kFloats) {
+    Generator a(9), b(9);
+    expect_same(rand({1003}, a, {.dtype = dtype}), rand({1003}, b, {.dtype = dtype, .device = kCuda}), 0, "rand");
+    expect_same(randn({1003}, a, {.dtype = dtype}), randn({1003}, b, {.dtype = dtype, .device = kCuda}),
+                std::max(2e-6, 2 * device_tolerance(dtype)), "randn");
+  }
+}
+
+TEST_F(Parity, SecondDerivatives) {
+  const Tensor x = uniform({5, 6}, float64, 0.2, 2), w = normal({6, 4}, float64);
+  Tensors results;
+  for (const Device device : {cpu, kCuda}) {
+    Tensor a = x.to(device).clone(), b = w.to(device).clone();
+    a.set_requires_grad(true);
+    b.set_requires_grad(true);
+    const Tensor y = sum(tanh(matmul(gelu(a), b)) * matmul(log(a), b));
+    const Tensor g = grad({y}, {a}, {.create_graph = true})[0];
+    results.push_back(grad({sum(square(g))}, {b})[0]);
+  }
+  expect_same(results[0], results[1], 1e-11, "second derivative");
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,162 @@
+// Copies between host and device, streams and events, and what a device reports late.
+
+#include "tern/core/allocator.h"
+#include "tern/tests/cuda/device_test.h"
+
+namespace tern {
+namespace {
+
+using Transfer = DeviceTest;
+
+TEST_F(Transfer, EveryDTypeAndStrideThereAndBack) {
+  Generator generator(fresh_seed());
+  for (const DType dtype : {float64, float32, bfloat16, float16, int64, int32, uint8, boolean})
+    for (const Shape& shape : {Shape{}, Shape{1}, Shape{0}, Shape{3, 0}, Shape{7, 33}, Shape{2, 3, 4, 5}}) {
+      const Tensor x = mul(randn(shape, generator), 50.0).to(dtype);
+      expect_same(x, x.to(kCuda), 0, "contiguous");
+      if (x.dim() >= 2) {
+        expect_same(x.t(), x.t().to(kCuda), 0, "transposed on the host");
+        const Tensor back = x.to(kCuda).t().to(cpu);
+        EXPECT_EQ(back.to_vector<double>(), x.t().to_vector<double>());
+      }
+    }
+}
+
+TEST_F(Transfer, LargerThanThePinnedPieces) {
+  const int64_t n = (int64_t{75} << 20) + 3;
+  Tensor x = empty({n}, {.dtype = uint8});
+  uint8_t* data = x.data<uint8_t>();
+  for (int64_t i = 0; i < n; ++i) data[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
+  const Tensor back = x.to(kCuda).to(cpu);
+  EXPECT_EQ(std::memcmp(back.raw_data(), data, static_cast<size_t>(n)), 0);
+}
+
+TEST_F(Transfer, TheSourceMayChangeAtOnce) {
+  Tensor x = full({1000}, 3);
+  const Tensor y = x.to(kCuda);
+  x.fill_(4);
+  EXPECT_EQ(sum(y).item<double>(), 3000);
+  Tensor z = zeros({1000}, {.device = kCuda});
+  z.copy_(x);
+  x.fill_(5);
+  EXPECT_EQ(sum(z).item<double>(), 4000);
+  z.slice(0, 0, 500, 2).copy_(x.slice(0, 0, 250));  // strided on the device
+  EXPECT_EQ(sum(z).item<double>(), 4250);
+}
+
+TEST_F(Transfer, GradientsCrossDevices) {
+  Tensor x = full({3, 4}, 2);
+  x.set_requires_grad(true);
+  const Tensor y = mul(x.to(kCuda), 3.0).to(cpu);
+  sum(square(y)).backward();
+  EXPECT_EQ(x.grad().device(), cpu);
+  EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(12, 36));
+}
+
+TEST_F(Transfer, PinnedMemoryIsNotReusedUnderACopy) {
+  // The copies are still queued when the pinned tensors are gone; their memory must not serve the next ones.
+  Tensors on_device;
+  for (int i = 0; i < 20; ++i) {
+    Tensor host = empty_pinned({4096}, DType::kFloat32);
+    host.fill_(i);
+    on_device.push_back(host.to(kCuda));
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(sum(on_device[static_cast<size_t>(i)]).item<double>(), 4096.0 * i) << i;
+}
+
+TEST_F(Transfer, HostCopyDoesNotSeeLaterChanges) {
+  Tensor x = full({5, 3}, 7, {.device = kCuda});
+  const HostCopy early(x.t());
+  x.fill_(9);
+  const HostCopy late(x);
+  EXPECT_EQ(early.values(), std::vector<double>(15, 7));
+  EXPECT_EQ(late.values(), std::vector<double>(15, 9));
+  EXPECT_TRUE(early.ready());
+  EXPECT_EQ(HostCopy(full({2}, 4)).values(), std::vector<double>(2, 4));
+}
+
+TEST_F(Transfer, StreamsAreOrderedByEvents) {
+  const Stream side(kCuda);
+  for (int round = 0; round < 10; ++round) {
+    Tensor x = full({100000}, round, {.device = kCuda});
+    Event made(kCuda);
+    made.record();
+    Tensor y;
+    {
+      const StreamGuard guard(side);
+      side.wait(made);
+      y = add(x, 1);
+      x.storage()->record_stream(side.handle());
+    }
+    x = Tensor();  // its memory must not be reused before `side` has read it
+    const Tensor other = full({100000}, -1, {.device = kCuda});
+    side.synchronize();
+    EXPECT_EQ(sum(y).item<double>(), 100000.0 * (round + 1));
+    EXPECT_EQ(sum(other).item<double>(), -100000.0);
+  }
+}
+
+TEST_F(Transfer, EventsMeasureTime) {
+  Event start(kCuda, true), end(kCuda, true);
+  EXPECT_TRUE(start.done());
+  start.record();
+  const Tensor x = full({1000000}, 1, {.device = kCuda});
+  end.record();
+  end.synchronize();
+  EXPECT_TRUE(end.done());
+  EXPECT_GE(end.seconds_since(start), 0);
+  EXPECT_THROW(Event(kCuda, true).seconds_since(start), Error);
+}
+
+TEST_F(Transfer, ValuesOnTheDeviceAreNotReadByTheHost) {
+  const Tensor x = full({3}, 1, {.device = kCuda});
+  EXPECT_THROW(x.data<float>(), Error);
+  EXPECT_THROW(add(x, full({3}, 1)), Error);
+  EXPECT_THROW(matmul(x, full({3}, 1)), Error);
+  EXPECT_THROW(full({1}, 1, {.device = {DeviceType::kCUDA, 63}}), Error);
+}
+
+/// The message of the Error that f throws.
+template <class F>
+std::string error_of(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(Transfer, BadIndicesAreReportedWhenTheHostWaits) {
+  const Tensor weight = full({10, 4}, 1, {.device = kCuda});
+  const Tensor rows = embedding(weight, tensor({3, 99, -1, 5}, {.dtype = int64}).to(kCuda));
+  const std::string message = error_of([] { synchronize(kCuda); });
+  EXPECT_NE(message.find("embedding: 2 indices"), std::string::npos) << message;
+  EXPECT_NE(message.find("position 1"), std::string::npos) << message;
+  EXPECT_EQ(rows.to_vector<double>(), (std::vector<double>{1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}));
+
+  const Tensor logits = full({3, 2}, 1, {.device = kCuda});
+  const Tensor loss = cross_entropy(logits, tensor({0, 2, 1}, {.dtype = int64}).to(kCuda));
+  EXPECT_NE(error_of([&] { loss.item<double>(); }).find("cross_entropy: 1 indices"), std::string::npos);
+  const Tensor picked = gather(logits, 1, tensor({-7, 1, 0}, {.dtype = int64}).reshape({3, 1}).to(kCuda));
+  EXPECT_NE(error_of([&] { picked.to(cpu); }).find("gather: 1 indices"), std::string::npos);
+  EXPECT_NO_THROW(synchronize(kCuda));
+}
+
+TEST_F(Transfer, OutOfMemoryNamesWhatHoldsItAndPasses) {
+  allocator(kCuda).empty_cache();
+  const MemoryStatistics before = allocator(kCuda).statistics();
+  allocator(kCuda).set_limit(before.reserved_bytes + (int64_t{64} << 20));
+  {
+    const Tensor held = add(full({4 << 20}, 1, {.device = kCuda}), 1.0);
+    const std::string message = error_of([] { zeros({int64_t{1} << 26}, {.device = kCuda}); });
+    EXPECT_NE(message.find("out of memory"), std::string::npos) << message;
+    EXPECT_NE(message.find("add"), std::string::npos) << message;
+    EXPECT_EQ(sum(held.slice(0, 0, 10)).item<double>(), 20);
+  }
+  EXPECT_NO_THROW(zeros({8 << 20}, {.device = kCuda}));
+  allocator(kCuda).set_limit(0);
+}
+
+}  // namespace
+}  // namespace tern
