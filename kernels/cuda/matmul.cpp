@@ -203,6 +203,14 @@ std::optional<cublasLtMatmulAlgo_t> fastest(const Plan& plan, cublasLtHandle_t h
   return candidates[best];
 }
 
+/// Throws DeviceError when the device is lost, otherwise Error.
+[[noreturn]] void fail_matmul(cublasStatus_t status, const Matmul& p) {
+  const std::string what =
+      tern::detail::concatenate("cublasLtMatmul: ", cublaslt().GetStatusName(status), " for ", p.describe());
+  if (const cudaError_t error = cudaPeekAtLastError(); detail::is_sticky(error)) detail::fail_cuda(error, what);
+  fail(what);
+}
+
 bool is_capturing(Stream stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   TERN_CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle), &status));
@@ -236,8 +244,7 @@ class Device {
     if (p.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     const cublasStatus_t status =
         plan.run(handle_, stream, operands, *plan.algorithm, p.input == DType::kFloat64, workspace);
-    TERN_CHECK(status == CUBLAS_STATUS_SUCCESS, "cublasLtMatmul: ", cublaslt().GetStatusName(status), " for ",
-               p.describe());
+    if (status != CUBLAS_STATUS_SUCCESS) fail_matmul(status, p);
     return true;
   }
 

@@ -88,7 +88,7 @@ cublasStatus_t check_shapes(const Product& p) {
 }
 
 cublasStatus_t read_epilogue(const Object& object, Product& p) {
-  p.epilogue = static_cast<cublasLtEpilogue_t>(object.get<uint32_t>(CUBLASLT_MATMUL_DESC_EPILOGUE));
+  p.epilogue = object.get<uint32_t>(CUBLASLT_MATMUL_DESC_EPILOGUE);
   p.bias = object.get<void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER);
   p.bias_stride = object.get<int64_t>(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE);
   p.aux = object.get<void*>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
@@ -373,7 +373,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatm
   }
   t.call = ++lt::calls;
   lt::last_algorithm = static_cast<uint64_t>(t.algorithm);
-  lt::last_epilogue = p.epilogue;
+  lt::last_epilogue = static_cast<int>(p.epilogue);
   lt::last_compute = p.compute;
   return lt::from_cuda(tern::standin::enqueue(stream, "cublasLtMatmul", [p, t, workspace, needed] {
     lt::Arguments now = t;

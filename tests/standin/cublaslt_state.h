@@ -63,12 +63,12 @@ struct Product {
   bool transpose_a = false, transpose_b = false, device_scalars = false;
   Matrix a, b, c, d;
   int64_t m = 0, n = 0, k = 0;
-  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;  // cublasLtEpilogue_t, if it is one
   void *bias = nullptr, *aux = nullptr;
   int64_t bias_stride = 0, aux_ld = 0, aux_stride = 0;
 
   bool wide() const { return scale == CUDA_R_64F; }
-  bool has(int bits) const { return (epilogue & bits) == bits; }
+  bool has(uint32_t bits) const { return (epilogue & bits) == bits; }
   bool reads_bias() const { return has(CUBLASLT_EPILOGUE_BIAS); }
   bool writes_bias() const { return has(16) || has(CUBLASLT_EPILOGUE_BGRADA) || has(CUBLASLT_EPILOGUE_BGRADB); }
   int64_t bias_size() const { return has(CUBLASLT_EPILOGUE_BGRADB) ? n : m; }

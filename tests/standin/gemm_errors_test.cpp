@@ -131,6 +131,22 @@ TEST(InAnotherProcess, DISABLED_MultipliesHostMemory) {
   std::printf("error: %s\n", standin::device_error().c_str());
 }
 
+TEST(InAnotherProcess, DISABLED_MultipliesOnALostDevice) {
+  Product p(float32, 4, 5, 6);
+  p.run();
+  p.expect(0);
+  standin::set_device_error(cudaErrorLaunchFailure, "lost");
+  EXPECT_THROW(p.run(), DeviceError);
+  std::printf("error: %s\n", error_of([&] { p.run(); }).c_str());
+}
+
+TEST(StandinGemmErrors, ALostDeviceIsSaidToBeLost) {
+  const std::string text = output_of("", "InAnotherProcess.DISABLED_MultipliesOnALostDevice");
+  EXPECT_TRUE(contains(text, "[  PASSED  ] 1 test")) << text;
+  EXPECT_TRUE(contains(text, "error: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED for a product of float32")) << text;
+  EXPECT_TRUE(contains(text, "cudaErrorLaunchFailure")) << text;
+}
+
 TEST(StandinGemmErrors, HostMemoryIsFound) {  // a is the library's B
   const std::string text = output_of("", "InAnotherProcess.DISABLED_MultipliesHostMemory");
   EXPECT_TRUE(contains(text, "cublasLtMatmul: B: 96 bytes are not device memory")) << text;

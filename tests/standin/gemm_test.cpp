@@ -189,6 +189,49 @@ TEST(StandinGemm, BroadcastsEitherOperand) {
       }
 }
 
+TEST(StandinGemm, OneMatrixForABatchWithGaps) {
+  std::mt19937_64 random = fresh_random();
+  for (const int64_t gap_a : {0, 3})
+    for (const int64_t gap_c : {0, 2}) {
+      const Case t{4, 6, 5, 7, false, false};
+      Matrices a(float32, t.batch, t.m, t.k, gap_a), b(float32, 1, t.k, t.n, 0), c(float32, t.batch, t.m, t.n, gap_c);
+      fill_with_random(a.memory, random, -1, 1);
+      fill_with_random(b.memory, random, -1, 1);
+      View b_view = b.view();
+      b_view.shape[0] = t.batch;
+      b_view.strides[0] = 0;
+      OnDevice da(a.memory), db(b.memory), dc(c.memory);
+      run_gemm(false, false, 1, da.moved(a.view()), db.moved(b_view), 0, dc.moved(c.view()));
+      dc.download();
+      const std::vector<double> got = values_of(c.view());
+      for_each_element(t, values_of(a.view()), values_of(b_view),
+                       [&](int64_t i, int64_t r, int64_t s, double sum, double magnitude) {
+                         ASSERT_LE(std::fabs(got[(i * t.m + r) * t.n + s] - sum),
+                                   tolerance(float32, float32, sum, magnitude, t.k));
+                       });
+    }
+}
+
+TEST(StandinGemm, EachOperandHasItsOwnAlignment) {
+  std::mt19937_64 random = fresh_random();
+  for (const auto& [input, output] : kTypePairs)
+    for (const int misaligned : {-1, 0, 1, 2}) {
+      const auto order = [&](int operand) { return operand == misaligned ? Order::kMisaligned : Order::kContiguous; };
+      const Case t{1, 16, 32, 8, false, false};
+      Array a(input, {t.m, t.k}, order(0)), b(input, {t.k, t.n}, order(1)), c(output, {t.m, t.n}, order(2));
+      fill_with_random(a, random, -1, 1);
+      fill_with_random(b, random, -1, 1);
+      OnDevice da(a), db(b), dc(c);
+      run_gemm(false, false, 1, da.view(), db.view(), 0, dc.view());
+      EXPECT_EQ(standin::last_matmul_algorithm(),
+                misaligned < 0 ? MatmulAlgorithm::kAligned : MatmulAlgorithm::kGeneral);
+      dc.download();
+      for_each_element(t, a.values(), b.values(), [&](int64_t, int64_t r, int64_t s, double sum, double magnitude) {
+        ASSERT_LE(std::fabs(c.at(r * t.n + s) - sum), tolerance(output, input, sum, magnitude, t.k));
+      });
+    }
+}
+
 TEST(StandinGemm, RowsThatOverlapAreCopiedFirst) {
   for (const DType dtype : kFloatTypes) {
     Array row(dtype, {3}), b(dtype, {3, 2}), c(dtype, {4, 2});
