@@ -80,7 +80,7 @@ void run_rank(ncclComm_t comm, int rank, int ranks, cudaStream_t s) {
     EXPECT_EQ(part, own_values(r, kCount));
   }
 
-  ok(cudaMemset(y, 0, 4));
+  ok(cudaMemsetAsync(y, 0, 4, s));
   nccl_ok(ncclReduce(x, y, 1, ncclFloat, ncclSum, 0, comm, s));
   EXPECT_EQ(host_copy(y, 1, s)[0], rank == 0 ? rank_sum : 0);
 
