@@ -112,18 +112,32 @@ CUstream_st* choose(State& s, CUstream_st* target) {
     }
   }
   std::set<CUstream_st*> seen;
-  return needed_by(s, target, seen);
+  if (CUstream_st* const needed = needed_by(s, target, seen)) return needed;
+  for (CUstream_st* stream : streams_of(s, -1)) {  // what is needed may wait for another device, by enqueue_when()
+    if (can_step(s, *stream)) return stream;
+  }
+  return nullptr;
 }
 
 /// Nothing can run here: another host thread, or another process, must do something first.
-void wait_for_others(State& s, int& fruitless) {
-  if (++fruitless > s.config.patience_ms) {
-    make_sticky(s, cudaErrorLaunchTimeout,
-                "queued work waited " + std::to_string(s.config.patience_ms) + " ms for something that did not come");
-    return;
+class Patience {
+ public:
+  explicit Patience(State& s) : state_(s) { renew(); }
+  void renew() { end_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(state_.config.patience_ms); }
+  void wait() {
+    if (std::chrono::steady_clock::now() < end_) {
+      state_.changed.wait_for(state_.mutex, std::chrono::microseconds(200));
+      return;
+    }
+    const std::string text =
+        "queued work waited " + std::to_string(state_.config.patience_ms) + " ms for something that did not come";
+    make_sticky(state_, cudaErrorLaunchTimeout, text);
   }
-  s.changed.wait_for(s.mutex, std::chrono::milliseconds(1));
-}
+
+ private:
+  State& state_;
+  std::chrono::steady_clock::time_point end_;
+};
 
 }  // namespace
 
@@ -183,12 +197,12 @@ bool step_towards(State& s, CUstream_st* stream) {
 }
 
 void wait_for(State& s, const Token& token) {
-  int fruitless = 0;
+  Patience patience(s);
   while (token && !token->done) {
     if (step_towards(s, token->stream))
-      fruitless = 0;
+      patience.renew();
     else
-      wait_for_others(s, fruitless);
+      patience.wait();
   }
   forget_finished_streams(s);
 }
