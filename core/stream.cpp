@@ -28,11 +28,7 @@ Stream::Stream(Device device) : device_(device) {
 
 kernels::Stream Stream::handle() const { return {device_.type, device_.index, handle_.get()}; }
 
-void Stream::wait(const Event& event) const {
-  if constexpr (kernels::kHasCuda) {
-    if (handle_ && event.recorded_) cuda::wait_event(handle_.get(), event.handle_.get());
-  }
-}
+void Stream::wait(const Event& event) const { event.hold_back(handle()); }
 
 void Stream::synchronize() const {
   if constexpr (kernels::kHasCuda) {
@@ -57,6 +53,12 @@ void Event::record(kernels::Stream stream) {
   host_seconds_ = now();
   if constexpr (kernels::kHasCuda) {
     if (handle_) cuda::record_event(handle_.get(), stream.handle);
+  }
+}
+
+void Event::hold_back(kernels::Stream stream) const {
+  if constexpr (kernels::kHasCuda) {
+    if (handle_ && recorded_ && stream.device == DeviceType::kCUDA) cuda::wait_event(stream.handle, handle_.get());
   }
 }
 

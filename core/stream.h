@@ -39,6 +39,8 @@ class Event {
   /// Marks what is queued so far on the stream, or on this thread's current one.
   void record(kernels::Stream stream);
   void record() { record(current_stream(device_)); }
+  /// What is queued on the stream later runs after the mark.
+  void hold_back(kernels::Stream stream) const;
   /// True when never recorded or when the device has passed the mark.
   bool done() const;
   void synchronize() const;
@@ -46,7 +48,6 @@ class Event {
   double seconds_since(const Event& start) const;
 
  private:
-  friend class Stream;
   Device device_;
   std::shared_ptr<void> handle_;
   bool recorded_ = false;

@@ -128,22 +128,64 @@ TextTask::TextTask(DistilBert& model, std::shared_ptr<const data::TokenSet> toke
                    const std::vector<int32_t>& train_rows, std::vector<int32_t> validation_rows, int32_t pad_id,
                    const TextTaskOptions& options)
     : model_(model),
+      fixed_(model.device().is_cuda()),
       tokens_(std::move(tokens)),
       labels_(std::move(labels)),
       validation_rows_(std::move(validation_rows)),
       pad_id_(pad_id),
       options_(options),
       loader_(tokens_, labels_, training_plan(*tokens_, train_rows, options),
-              {.pad_id = pad_id, .workers = options.workers}) {}
-
-bool TextTask::next_batch() {
-  batch_.reset();  // its memory serves the next
-  batch_ = stream_->next();
-  if (batch_) batch_ = batch_->to(model_.device());
-  return batch_.has_value();
+              {.pad_id = pad_id, .fixed_capacity = fixed_, .workers = options.workers}) {
+  if (model.device().is_cuda()) copies_.emplace(model.device());
 }
 
-Tensor TextTask::loss() { return cross_entropy(model_.forward(encoder_input(*batch_)), batch_->labels); }
+void TextTask::begin_epoch(int64_t epoch) {
+  stream_.emplace(loader_.epoch(epoch));
+  ahead_.reset();
+  fetch_ahead();
+}
+
+/// Sends the next batch to the device while the current one is worked on.
+void TextTask::fetch_ahead() {
+  ahead_.reset();
+  std::optional<data::TokenBatch> host = stream_->next();
+  if (!host) return;
+  const Device device = model_.device();
+  ahead_.emplace(Travelling{{}, Event(device)});
+  if (copies_) {
+    const StreamGuard guard(*copies_);
+    ahead_->batch = host->to(device);
+    ahead_->arrival.record();
+  } else {
+    ahead_->batch = std::move(*host);
+  }
+}
+
+bool TextTask::next_batch() {
+  current_.reset();  // its memory serves the next
+  if (!ahead_) return false;
+  current_ = std::move(ahead_);
+  if (copies_) {
+    const kernels::Stream stream = current_stream(model_.device());
+    current_->arrival.hold_back(stream);
+    for (const Tensor& tensor : batch().tensors)
+      if (tensor.defined()) tensor.storage()->record_stream(stream);
+  }
+  fetch_ahead();
+  return true;
+}
+
+TrainingBatch TextTask::batch() const {
+  const data::TokenBatch& b = current_->batch;
+  return {{b.tokens, b.positions, b.first_rows, b.offsets, b.key_mask, b.row_keys, b.labels}, b.max_length};
+}
+
+Tensor TextTask::loss(const TrainingBatch& batch) {
+  const std::vector<Tensor>& t = batch.tensors;
+  EncoderInput input{.tokens = t[0], .positions = t[1], .first_rows = t[2], .layout = {}};
+  input.layout = {.offsets = t[3], .max_length = batch.longest, .key_mask = t[4], .row_keys = t[5]};
+  return cross_entropy(model_.forward(input), t[6]);
+}
 
 Evaluation TextTask::validate() {
   return evaluate(model_, tokens_, labels_, validation_rows_, evaluation_tokens(options_.batch_tokens), pad_id_,

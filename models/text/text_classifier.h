@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tern/core/stream.h"
 #include "tern/data/loader_tokens.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/distilbert/distilbert.h"
@@ -73,24 +74,35 @@ class TextTask final : public TrainingTask {
   nn::Module& module() override { return model_; }
   int64_t epochs() const override { return loader_.epochs(); }
   int64_t steps(int64_t epoch) const override { return loader_.steps(epoch); }
-  void begin_epoch(int64_t epoch) override { stream_.emplace(loader_.epoch(epoch)); }
+  void begin_epoch(int64_t epoch) override;
   bool next_batch() override;
-  Tensor loss() override;
-  int64_t items() const override { return batch_->real_tokens; }
+  TrainingBatch batch() const override;
+  Tensor loss(const TrainingBatch& batch) override;
+  bool fixed_shapes() const override { return fixed_; }
+  int64_t items() const override { return current_->batch.real_tokens; }
   bool keyed_dropout() const override { return true; }
   bool can_validate() const override { return !validation_rows_.empty(); }
   Evaluation validate() override;
   const data::BatchPlan& plan() const { return loader_.plan(); }
 
  private:
+  /// A batch on its way to the model's device.
+  struct Travelling {
+    data::TokenBatch batch;
+    Event arrival;
+  };
+  void fetch_ahead();
+
   DistilBert& model_;
+  const bool fixed_;
   std::shared_ptr<const data::TokenSet> tokens_;
   std::vector<int32_t> labels_, validation_rows_;
   int32_t pad_id_;
   TextTaskOptions options_;
   data::TokenLoader loader_;
   std::optional<data::BatchStream<data::TokenBatch>> stream_;
-  std::optional<data::TokenBatch> batch_;
+  std::optional<Stream> copies_;  // CUDA: batches travel beside the steps
+  std::optional<Travelling> current_, ahead_;
 };
 
 }  // namespace tern::models

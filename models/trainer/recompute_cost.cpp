@@ -7,6 +7,7 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
+#include "tern/core/stream.h"
 
 namespace tern::models {
 namespace {
@@ -15,8 +16,10 @@ PassCost run_pass(TrainingTask& task, const TrainOptions& options) {
   CachingAllocator& memory = allocator(options.device);
   memory.reset_peak();
   const int64_t before = memory.statistics().live_bytes;
+  synchronize(options.device);
   const auto start = std::chrono::steady_clock::now();
-  autocast(options.device, options.dtype, [&] { return task.loss(); }).backward();
+  autocast(options.device, options.dtype, [&] { return task.loss(task.batch()); }).backward();
+  synchronize(options.device);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return {memory.statistics().peak_live_bytes - before, seconds.count()};
 }

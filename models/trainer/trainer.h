@@ -17,6 +17,12 @@ struct Evaluation {
   int64_t examples = 0;
 };
 
+/// A batch as the loss sees it.
+struct TrainingBatch {
+  std::vector<Tensor> tensors;  // on the model's device
+  int64_t longest = 0;          // longest sequence, where there are any: a number on which shapes depend
+};
+
 /// What is trained: a model, its batches and how it is validated. One batch is current at a time.
 class TrainingTask {
  public:
@@ -27,8 +33,12 @@ class TrainingTask {
   virtual void begin_epoch(int64_t epoch) = 0;
   /// Makes the next batch of the epoch the current one; false at the end.
   virtual bool next_batch() = 0;
-  /// The loss of the current batch, recorded for backward. May be called again for the same batch.
-  virtual Tensor loss() = 0;
+  /// The current one.
+  virtual TrainingBatch batch() const { return {}; }
+  /// The loss of a batch, recorded for backward. May be called again for the same batch, or for a copy of it.
+  virtual Tensor loss(const TrainingBatch& batch) = 0;
+  /// True when all batches have the same shapes and `longest`: then steps can be captured.
+  virtual bool fixed_shapes() const { return false; }
   /// Tokens or images in the current batch.
   virtual int64_t items() const = 0;
   /// True when dropout is keyed by the data (row keys): then a step's masks do not depend on the steps before.
@@ -50,6 +60,7 @@ struct TrainOptions {
   DType dtype = DType::kFloat32;
   bool kahan = false;  // bfloat16 weights: a compensation of 16 bits each instead of fp32 master copies
   Device device = {};
+  bool capture = true;                     // CUDA: replay steps of fixed shapes as graphs
   int64_t max_steps = 0;                   // 0: all epochs
   std::function<bool()> should_stop = {};  // asked after every step and validation; true ends the run in order
 };

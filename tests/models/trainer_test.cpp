@@ -35,7 +35,7 @@ class LineTask final : public TrainingTask {
   }
   void begin_epoch(int64_t epoch) override { epoch_ = epoch, step_ = -1; }
   bool next_batch() override { return ++step_ < steps(epoch_); }
-  Tensor loss() override {
+  Tensor loss(const TrainingBatch&) override {
     ++losses;
     EXPECT_TRUE(line_.is_training());
     const Tensor difference =

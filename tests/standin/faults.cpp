@@ -5,13 +5,31 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "tern/tests/simt/runtime/launcher.h"
 #include "tern/tests/standin/state.h"
 
 namespace tern::standin {
 namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
+
+/// Whether a GPU's context is lost with the error.
+bool is_sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+      return true;
+    default:
+      return false;
+  }
+}
 
 [[noreturn]] void refuse_environment(const char* variable, std::string_view value, const char* expected) {
   std::fprintf(stderr, "stand-in CUDA: %s=%.*s: expected %s\n", variable, static_cast<int>(value.size()), value.data(),
@@ -88,8 +106,6 @@ void start(State& s, const DeviceConfig& config) {
   clear_devices(s);
 }
 
-}  // namespace
-
 DeviceConfig config_from_environment() {
   DeviceConfig config;
   from_environment("TERN_STANDIN_DEVICES", "a number of devices, 0 to 64", [&](std::string_view text) {
@@ -112,6 +128,8 @@ DeviceConfig config_from_environment() {
   });
   return config;
 }
+
+}  // namespace
 
 void clear_devices(State& s) {
   s.legacy.clear();
@@ -218,24 +236,6 @@ int injected_fault(const char* function) {
   }
   std::erase_if(found->second, [](const Fault& fault) { return fault.calls_left <= 0; });
   return error;
-}
-
-bool is_sticky(cudaError_t error) {
-  switch (error) {
-    case cudaErrorECCUncorrectable:
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-      return true;
-    default:
-      return false;
-  }
 }
 
 void make_sticky(State& s, cudaError_t error, const std::string& text) {

@@ -1,7 +1,6 @@
 // Errors of the stand-in CUDA runtime: injected, sticky, of a machine without a working device.
 
 #include <cstdlib>
-#include <cstring>
 
 #include "tern/tests/standin/standin_test.h"
 

@@ -1,6 +1,7 @@
 // Kernels that the emulator runs, queued on streams.
 
 #include <algorithm>
+#include <exception>
 
 #include "tern/tests/simt/runtime/launcher.h"
 #include "tern/tests/standin/state.h"
@@ -26,6 +27,27 @@ bool valid_configuration(const simt::Launch& launch) {
          by >= 1 && by <= 1024 && bz >= 1 && bz <= 64 && uint64_t{bx} * by * bz <= 1024;
 }
 
+thread_local constinit bool thread_has_ended = false;
+struct ThreadEnd {
+  ~ThreadEnd() { thread_has_ended = true; }
+};
+
+/// The emulator's state goes with its host thread. Destructors that run later still wait for kernels: those run in a
+/// thread of their own.
+void run_kernel(const std::function<void()>& run) {
+  static thread_local ThreadEnd end;
+  if (!thread_has_ended) return run();
+  std::exception_ptr failure;
+  std::thread([&] {
+    try {
+      run();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
 cudaError_t queue_launch(simt::Launch& launch) {
   if (launch.dynamic_shared_bytes > kSharedByDefault) {
     const cudaError_t error = api("cudaFuncSetAttribute", [&](State&) {
@@ -43,7 +65,8 @@ cudaError_t queue_launch(simt::Launch& launch) {
     ++s.counters.kernels_by_name[name];
     const std::string file = launch.where.file_name();
     const std::string place = file.substr(file.rfind('/') + 1) + ":" + std::to_string(launch.where.line());
-    return submit(s, stream, Work{Kind::kKernel, "kernel " + name + " (" + place + ")", std::move(launch.run), {}});
+    const auto run = [kernel = std::move(launch.run)] { run_kernel(kernel); };
+    return submit(s, stream, Work{Kind::kKernel, "kernel " + name + " (" + place + ")", run, {}});
   });
 }
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <thread>
 
@@ -376,6 +377,30 @@ TEST_F(Runtime, AHostFunctionMayWaitForAnotherThread) {
   });
   ok(cudaStreamSynchronize(s));
   helper.join();
+}
+
+using RuntimeDeathTest = Runtime;
+
+TEST_F(RuntimeDeathTest, KernelsRunForDestructorsAtTheEndOfTheProgram) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  struct AtEnd {
+    float* x = nullptr;
+    ~AtEnd() {
+      if (!x) return;
+      set(nullptr, x, 3);
+      ok(cudaDeviceSynchronize());
+      std::fprintf(stderr, "the value is %g\n", *x);
+    }
+  };
+  EXPECT_EXIT(
+      {
+        static AtEnd at_end;
+        at_end.x = pinned_array(1);
+        set(nullptr, at_end.x, 1);
+        ok(cudaDeviceSynchronize());
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "the value is 3");
 }
 
 TEST_F(Runtime, ErrorsOfCallsStayWithTheirThread) {

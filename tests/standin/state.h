@@ -160,9 +160,7 @@ State& state();
 cudaError_t refusal(State& s, const char* function, bool needs_device);
 /// Remembers the error for cudaGetLastError(). Returns it.
 cudaError_t remember(cudaError_t error);
-bool is_sticky(cudaError_t error);
 void make_sticky(State& s, cudaError_t error, const std::string& text);
-DeviceConfig config_from_environment();
 /// Queues, memory, handles and sticky errors go.
 void clear_devices(State& s);
 

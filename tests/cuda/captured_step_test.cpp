@@ -1,0 +1,206 @@
+// Captured steps: the same bits as without, new masks at every replay, and clear errors for what cannot be captured.
+
+#include "tern/core/autocast.h"
+#include "tern/core/captured_step.h"
+#include "tern/core/allocator.h"
+#include "tern/nn/nn.h"
+#include "tern/optim/optim.h"
+#include "tern/tests/cuda/device_test.h"
+
+namespace tern {
+namespace {
+
+using Captured = DeviceTest;
+
+/// Two layers with a fused dropout + residual + norm.
+class Net final : public nn::Module {
+ public:
+  explicit Net(const nn::Scope& s)
+      : Module(s),
+        lin1_(sub("lin1"), 24, 48),
+        lin2_(sub("lin2"), 48, 24),
+        norm_(sub("norm"), 24),
+        head_(sub("head"), 24, 5) {}
+  Tensor forward(const Tensor& x) const {
+    const DropoutOptions dropout{.p = 0.25, .generator = &generator()};
+    return head_.forward(norm_.forward(lin2_.forward(lin1_.forward(x, Activation::kGelu)), x, dropout));
+  }
+
+ private:
+  nn::Linear lin1_, lin2_;
+  nn::LayerNorm norm_;
+  nn::Linear head_;
+};
+
+struct Outcome {
+  std::vector<double> losses, norms, scales;
+  std::vector<double> weights;
+  bool captured = false;
+  int64_t nodes = 0;
+};
+
+/// Twelve steps with a changing learning rate; `dtype` is what autocast computes in.
+Outcome train(bool capture, DType dtype, bool use_adam, double overflow_at = -1) {
+  Net net(nn::Scope({.device = kCuda, .generator = Generator(3)}));
+  std::unique_ptr<optim::Optimizer> optimizer;
+  if (use_adam)
+    optimizer = std::make_unique<optim::AdamW>(net.parameters(), optim::AdamWOptions{.lr = 1e-2, .capturable = true});
+  else
+    optimizer = std::make_unique<optim::SGD>(net.parameters(),
+                                             optim::SGDOptions{.lr = 1e-2, .momentum = 0.9, .capturable = true});
+  optim::GradScaler scaler({.enabled = dtype == float16, .init_scale = 1024, .growth_interval = 3});
+  optim::StepResult result;
+  CapturedStep step(
+      [&](const Tensors& batch) {
+        const Tensor loss =
+            autocast(kCuda, dtype, [&] { return mul(cross_entropy(net.forward(batch[0]), batch[1]), batch[2]); });
+        scaler.scale(sum(loss)).backward();
+        if (scaler.enabled()) {
+          scaler.clip_grad_norm(*optimizer, 0.5);
+          result = scaler.step(*optimizer);
+          scaler.update();
+        } else {
+          result = optimizer->step({.max_norm = 0.5, .skip_non_finite = true});
+        }
+        optimizer->zero_grad();
+        return Tensors{loss};
+      },
+      {.warmup = 2, .enabled = capture});
+  Outcome run;
+  Generator data(5);
+  std::vector<HostCopy> losses;
+  std::vector<optim::StepResult> results;
+  for (int i = 0; i < 12; ++i) {
+    optimizer->set_lr_factor(1.0 / (1 + i));
+    const Tensor x = randn({13, 24}, data), targets = floor(mul(rand({13}, data), 5.0)).to(int64);
+    const Tensor factor = full({1}, i == overflow_at ? INFINITY : 1);
+    const Tensor loss = step({x.to(kCuda), targets.to(kCuda), factor.to(kCuda)})[0];
+    losses.emplace_back(loss);
+    results.push_back(result.fetch());
+  }
+  for (const HostCopy& loss : losses) run.losses.push_back(loss.values()[0]);
+  for (const optim::StepResult& r : results) {
+    run.norms.push_back(r.grad_norm());
+    run.scales.push_back(r.loss_scale());
+  }
+  for (const NamedTensor& p : net.parameters())
+    for (const double w : p.tensor.to_vector<double>()) run.weights.push_back(w);
+  run.captured = step.captured();
+  run.nodes = step.nodes();
+  return run;
+}
+
+TEST_F(Captured, EqualsUncapturedBitForBit) {
+  for (const DType dtype : {float32, bfloat16, float16})
+    for (const bool adam : {true, false}) {
+      const Outcome plain = train(false, dtype, adam), captured = train(true, dtype, adam);
+      EXPECT_FALSE(plain.captured);
+      EXPECT_TRUE(captured.captured);
+      EXPECT_GT(captured.nodes, 10);
+      EXPECT_EQ(plain.losses, captured.losses) << name_of(dtype);
+      EXPECT_EQ(plain.norms, captured.norms) << name_of(dtype);
+      EXPECT_EQ(plain.scales, captured.scales) << name_of(dtype);
+      EXPECT_EQ(plain.weights, captured.weights) << name_of(dtype);
+    }
+}
+
+TEST_F(Captured, AnOverflowIsSkippedOnTheDevice) {
+  const Outcome plain = train(false, float16, true, 7), captured = train(true, float16, true, 7);
+  EXPECT_EQ(plain.scales, captured.scales);
+  EXPECT_LT(captured.scales[8], captured.scales[7]);
+  EXPECT_EQ(plain.weights, captured.weights);
+  for (const double w : captured.weights) ASSERT_TRUE(std::isfinite(w));
+}
+
+TEST_F(Captured, TwoReplaysDrawDifferentMasks) {
+  Generator generator(17);
+  CapturedStep step([&](const Tensors& in) { return Tensors{dropout(in[0], {.p = 0.5, .generator = &generator})}; },
+                    {.warmup = 1});
+  const Tensor x = full({4000}, 1, {.device = kCuda});
+  Tensors masks;
+  for (int i = 0; i < 5; ++i) masks.push_back(step({x})[0].to(cpu));
+  EXPECT_TRUE(step.captured());
+  EXPECT_EQ(generator.offset(), 5u);
+  Generator again(17);
+  for (int i = 0; i < 5; ++i) {
+    const Tensor expected = dropout(full({4000}, 1), {.p = 0.5, .generator = &again});
+    EXPECT_EQ(masks[static_cast<size_t>(i)].to_vector<double>(), expected.to_vector<double>()) << i;
+  }
+}
+
+TEST_F(Captured, InputsMayComeFromTheHost) {
+  CapturedStep step([](const Tensors& in) { return Tensors{add(in[0], in[1])}; }, {.warmup = 1});
+  const Tensor y = full({3}, 1, {.device = kCuda});
+  step({full({3}, 5).to(kCuda), y});
+  for (const double value : {6.0, 7.0, 8.0})
+    EXPECT_EQ(step({full({3}, value), y})[0].to_vector<double>(), std::vector<double>(3, value + 1));
+}
+
+TEST_F(Captured, MemoryStaysTheSame) {
+  CapturedStep step([](const Tensors& in) { return Tensors{sum(exp(mul(in[0], 2.0)))}; }, {.warmup = 1});
+  const Tensor x = full({100000}, 1, {.device = kCuda});
+  for (int i = 0; i < 3; ++i) step({x});
+  const int64_t before = allocator(kCuda).statistics().system_allocations;
+  std::vector<Tensor> others;
+  for (int i = 0; i < 20; ++i) {
+    others.push_back(full({100000}, -1, {.device = kCuda}));  // must not get the graph's memory
+    EXPECT_NEAR(step({x})[0].item<double>(), 100000 * std::exp(2.0), 20);
+  }
+  for (const Tensor& other : others) EXPECT_EQ(sum(other).item<double>(), -100000);
+  EXPECT_LE(allocator(kCuda).statistics().system_allocations, before + 20);
+}
+
+template <class F>
+std::string error_of(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(Captured, WhatCannotBeCapturedIsNamed) {
+  const Tensor x = full({3}, 1, {.device = kCuda});
+  const auto capture = [&](const std::function<Tensor(const Tensor&)>& op) {
+    CapturedStep step([&](const Tensors& in) { return Tensors{op(in[0])}; }, {.warmup = 1});
+    step({x});
+    return error_of([&] { step({x}); });
+  };
+  EXPECT_NE(capture([](const Tensor& a) { return mul(a, sum(a).item<double>()); }).find("item"), std::string::npos);
+  EXPECT_NE(capture([](const Tensor& a) { return a.to(cpu); }).find("copy between host and device"), std::string::npos);
+  EXPECT_NE(
+      capture([](const Tensor& a) { return add(a, full({3}, 2).to(kCuda)); }).find("copy between host and device"),
+      std::string::npos);
+  EXPECT_NE(capture([](const Tensor& a) { return synchronize(kCuda), add(a, a); }).find("synchronize"),
+            std::string::npos);
+  EXPECT_NE(capture([](const Tensor& a) { return all_finite(a) ? a : neg(a); }).find("reading values"),
+            std::string::npos);
+  // The device works on after each of these.
+  EXPECT_EQ(sum(add(x, 1)).item<double>(), 6);
+}
+
+TEST_F(Captured, OtherShapesAreRefusedAndAResetRecordsAgain) {
+  CapturedStep step([](const Tensors& in) { return Tensors{mul(in[0], 3.0)}; }, {.warmup = 1});
+  for (int i = 0; i < 2; ++i) step({full({4}, 1, {.device = kCuda})});
+  const std::string message = error_of([&] { step({full({5}, 1, {.device = kCuda})}); });
+  EXPECT_NE(message.find("[4]"), std::string::npos) << message;
+  EXPECT_NE(message.find("[5]"), std::string::npos) << message;
+  EXPECT_NE(error_of([&] { step({full({4}, 1, {.dtype = float64, .device = kCuda})}); }), "no error");
+  EXPECT_NE(error_of([&] { step({}); }), "no error");
+  EXPECT_EQ(step({full({4}, 2, {.device = kCuda})})[0].to_vector<double>(), std::vector<double>(4, 6));
+  step.reset();
+  EXPECT_FALSE(step.captured());
+  EXPECT_EQ(step({full({5}, 2, {.device = kCuda})})[0].to_vector<double>(), std::vector<double>(5, 6));
+}
+
+TEST_F(Captured, OnTheCpuTheFunctionRuns) {
+  int runs = 0;
+  CapturedStep step([&](const Tensors& in) { return ++runs, Tensors{add(in[0], 1)}; });
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(step({full({2}, i, {.device = cpu})})[0].device(), cpu);
+  EXPECT_EQ(runs, 4);
+  EXPECT_FALSE(step.captured());
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,146 @@
+// Training of DistilBERT on the device: the CPU's loss curve; captured, recomputed and repeated runs to the bit.
+
+#include <cstring>
+
+#include "tern/core/allocator.h"
+#include "tern/models/text/text_classifier.h"
+#include "tern/tests/cuda/device_test.h"
+
+namespace tern::models {
+namespace {
+
+class Training : public DeviceTest {};
+
+struct RunOptions {
+  Device device = kCuda;
+  DType dtype = float32;
+  bool capture = true;
+  int64_t recompute = 0;
+  int64_t steps = 50;
+  int64_t batch_size = 0;
+};
+
+class Curve final : public TrainObserver {
+ public:
+  void on_step(const StepMetrics& m) override {
+    losses.push_back(m.loss);
+    norms.push_back(m.grad_norm);
+  }
+  std::vector<double> losses, norms;
+};
+
+struct Outcome {
+  Curve curve;
+  std::vector<double> weights;
+};
+
+/// Random sequences whose label is the parity of their first token.
+std::shared_ptr<data::TokenSet> random_tokens(int64_t count, std::vector<int32_t>& labels) {
+  std::mt19937_64 random(99);
+  auto tokens = std::make_shared<data::TokenSet>();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t length = 3 + static_cast<int64_t>(random() % 14);
+    for (int64_t t = 0; t < length; ++t) tokens->ids.push_back(static_cast<int32_t>(random() % 97));
+    labels.push_back(tokens->ids[tokens->ids.size() - static_cast<size_t>(length)] % 2);
+    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
+  }
+  return tokens;
+}
+
+Outcome run(const RunOptions& o) {
+  DistilBertConfig config;
+  config.vocab_size = 97;
+  config.width = 64;
+  config.layers = 2;
+  config.heads = 2;
+  config.hidden = 128;
+  config.max_positions = 20;
+  DistilBert model(nn::Scope({.device = o.device, .generator = Generator(21)}), config);
+  model.set_recompute(o.recompute);
+  std::vector<int32_t> labels, rows;
+  const auto tokens = random_tokens(60, labels);
+  for (int32_t i = 0; i < 60; ++i) rows.push_back(i);
+  TextTaskOptions task_options;
+  task_options.epochs = 100;
+  task_options.batch_tokens = o.batch_size > 0 ? 0 : 64;
+  task_options.batch_size = o.batch_size;
+  task_options.workers = 1;
+  TextTask task(model, tokens, labels, rows, {}, 0, task_options);
+  TrainOptions options;
+  options.lr = 1e-3;
+  options.dtype = o.dtype;
+  options.device = o.device;
+  options.capture = o.capture;
+  options.max_steps = o.steps;
+  Outcome outcome;
+  train(task, options, outcome.curve);
+  for (const NamedTensor& p : model.parameters())
+    for (const double w : p.tensor.to_vector<double>()) outcome.weights.push_back(w);
+  return outcome;
+}
+
+double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::isfinite(b[i]) ? std::abs(a[i] - b[i]) : INFINITY);
+  return most;
+}
+
+TEST_F(Training, FollowsTheCpuForFiftySteps) {
+  const Outcome reference = run({.device = cpu}), device = run({});
+  ASSERT_EQ(device.curve.losses.size(), 50u);
+  EXPECT_LT(greatest_difference(reference.curve.losses, device.curve.losses), 1e-4);
+  EXPECT_LT(device.curve.losses.back(), device.curve.losses.front());
+  for (const DType dtype : {bfloat16, float16}) {
+    const Outcome low_reference = run({.device = cpu, .dtype = dtype}), low = run({.dtype = dtype});
+    // Both round every activation, in other orders: as far from each other as from fp32.
+    const double own = greatest_difference(reference.curve.losses, low_reference.curve.losses);
+    EXPECT_LT(greatest_difference(low_reference.curve.losses, low.curve.losses), 2 * own + 1e-3) << name_of(dtype);
+  }
+}
+
+TEST_F(Training, CapturedRecomputedAndRepeatedRunsAreTheSameBits) {
+  for (const DType dtype : {float32, bfloat16, float16}) {
+    const Outcome captured = run({.dtype = dtype, .steps = 12});
+    for (const RunOptions& other : {RunOptions{.dtype = dtype, .steps = 12},
+                                    RunOptions{.dtype = dtype, .capture = false, .steps = 12},
+                                    RunOptions{.dtype = dtype, .recompute = 1, .steps = 12},
+                                    RunOptions{.dtype = dtype, .capture = false, .recompute = 2, .steps = 12}}) {
+      const Outcome again = run(other);
+      EXPECT_EQ(captured.curve.losses, again.curve.losses) << name_of(dtype) << other.capture << other.recompute;
+      EXPECT_EQ(captured.curve.norms, again.curve.norms) << name_of(dtype) << other.capture << other.recompute;
+      EXPECT_EQ(captured.weights, again.weights) << name_of(dtype) << other.capture << other.recompute;
+    }
+  }
+}
+
+TEST_F(Training, PaddedBatches) {
+  const Outcome reference = run({.device = cpu, .steps = 10, .batch_size = 6}),
+                device = run({.steps = 10, .batch_size = 6});
+  EXPECT_LT(greatest_difference(reference.curve.losses, device.curve.losses), 1e-4);
+}
+
+TEST_F(Training, OutOfMemoryLeavesTheModelAsItWas) {
+  run({.steps = 3});
+  allocator(kCuda).empty_cache();
+  // Limits from too little for anything to enough: every failure is clear, and what follows trains on.
+  const int64_t base = allocator(kCuda).statistics().reserved_bytes;
+  int failures = 0;
+  for (int64_t extra = int64_t{2} << 20; extra <= int64_t{64} << 20; extra += int64_t{6} << 20) {
+    allocator(kCuda).set_limit(base + extra);
+    try {
+      run({.steps = 3});
+    } catch (const OutOfMemoryError& error) {
+      ++failures;
+      EXPECT_NE(std::strstr(error.what(), "out of memory on cuda:0"), nullptr) << error.what();
+      EXPECT_NE(std::strstr(error.what(), "try"), nullptr) << error.what();
+    }
+    allocator(kCuda).set_limit(0);
+    allocator(kCuda).empty_cache();
+  }
+  EXPECT_GT(failures, 0);
+  EXPECT_EQ(run({.steps = 3}).curve.losses.size(), 3u);
+}
+
+}  // namespace
+}  // namespace tern::models
