@@ -111,7 +111,7 @@ if ((!keep)); then
   trap 'rm -rf "$work"' EXIT
 fi
 copy=$work/tern build=$work/tern/build/faults
-mkdir -p "$build" && copy_sources || die "the sources cannot be copied to $work"
+{ mkdir -p "$build" && copy_sources; } || die "the sources cannot be copied to $work"
 copy=$(cd "$copy" && pwd) build=$copy/build/faults log=$copy/build/log
 export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=1 OMP_WAIT_POLICY=passive
 
@@ -119,7 +119,7 @@ export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=1 OMP_WAIT_POLICY=passive
 options=(-DTERN_BUILD_TESTS=ON -DTERN_CPU_LEVELS=v3)
 case $sanitize in
   thread) options+=(-DTERN_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo) ;;
-  address) options+=(-DTERN_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo) ;;
+  address) options+=("-DTERN_SANITIZE=address,undefined" -DCMAKE_BUILD_TYPE=RelWithDebInfo) ;;
 esac
 case $sanitize in  # as .ci/run sets them
   thread) export OMP_NUM_THREADS=2 TSAN_OPTIONS="suppressions=\"$copy/tests/tsan.supp\":halt_on_error=1" ;;
@@ -157,10 +157,11 @@ for fault in "${faults[@]}"; do
   read -ra tests < <(tests_of "$fault")
   if ((${#tests[@]} == 0)); then
     verdict=skipped
-  elif ! plant "$fault" "$root/$file" "$work/planted"; then
+  elif ! plant "$fault" "$copy/$file" "$work/planted"; then
     verdict=stale
   else
-    cat "$work/planted" >"$copy/$file"
+    mv "$copy/$file" "$work/original"
+    mv "$work/planted" "$copy/$file"
     if ! build_tests "${tests[@]}"; then
       verdict="does not build"
     elif run_tests "${tests[@]}"; then
@@ -169,7 +170,7 @@ for fault in "${faults[@]}"; do
       verdict=caught by=$(sed -n 's/^.*Test *#[0-9]*: \([a-z_0-9]*\) .*\*\*\*.*$/\1/p' "$log" | paste -sd' ')
     fi
     cp "$log" "$work/$name.log"
-    cp "$root/$file" "$copy/$file"
+    cp "$work/original" "$copy/$file"
   fi
   count[$verdict]=$((count[$verdict] + 1))
   printf '%-44s %-14s %4d s  %s\n' "$name" "$verdict" $((SECONDS - started)) "${by:-$(field "$fault" why)}"
