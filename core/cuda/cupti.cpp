@@ -1,5 +1,7 @@
 #include "tern/core/cuda/cupti.h"
 
+#if __has_include(<cupti.h>)
+
 #include <cupti.h>
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -253,3 +255,11 @@ std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()> synchr
 }
 
 }  // namespace tern::cuda
+
+#else  // CUPTI's headers are a package of their own
+
+namespace tern::cuda {
+std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()>) { return nullptr; }
+}  // namespace tern::cuda
+
+#endif
