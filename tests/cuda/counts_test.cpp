@@ -44,7 +44,9 @@ std::vector<standin::Counters> count_steps(bool capture, DType dtype) {
 
 void expect_quiet(const standin::Counters& c, size_t step) {
   EXPECT_EQ(c.host_synchronizations, 0u) << "step " << step;
-  if (step >= 2) EXPECT_EQ(c.memory_calls, 0u) << "step " << step;  // step 0 is the first
+  if (step >= 2) {  // step 0 is the first
+    EXPECT_EQ(c.memory_calls, 0u) << "step " << step;
+  }
 }
 
 TEST(Counts, StepsAreNotWaitedForAndTakeNoMemory) {
