@@ -1,10 +1,11 @@
 #pragma once
-// How a Profiler learns a device's times: supplied by the device's own code (core/cuda).
+// How a Profiler learns a device's times: from the device's own tools (core/cuda/cupti.h) or from marks on its queue.
 
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "tern/core/device.h"
 #include "tern/core/profiler_report.h"
 
 namespace tern {
@@ -31,5 +32,9 @@ struct DeviceMarks {
 
 /// Times every range by two marks: at most `most_pairs` ranges, the first ones.
 std::shared_ptr<DeviceProfiler> make_mark_profiler(const DeviceMarks& marks, int64_t most_pairs = 200000);
+
+/// What knows most of this device: CUPTI where it can be used, else events around the ranges; null for the CPU. One at
+/// a time.
+std::shared_ptr<DeviceProfiler> device_profiler(Device device);
 
 }  // namespace tern

@@ -4,6 +4,7 @@
 #include "tern/core/captured_step.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/core/index_check.h"
+#include "tern/core/profiler.h"
 
 namespace tern::detail {
 
@@ -13,6 +14,10 @@ void copy_between_devices(const Tensor& from, const Tensor& to) {
     const int64_t bytes = from.nbytes();
     if (source.is_cpu() || target.is_cpu()) forbid_while_recording("a copy between host and device");
     if (bytes == 0) return;
+    const ProfileRange range(source.is_cpu()   ? "copy host to device"
+                             : target.is_cpu() ? "copy device to host"
+                                               : "copy device to device");
+    profile_bytes(static_cast<double>(bytes));
     if (source.is_cpu()) {
       const kernels::Stream stream = current_stream(target);
       if (from.storage()->is_pinned()) {

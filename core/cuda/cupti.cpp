@@ -1,14 +1,7 @@
 #include "tern/core/cuda/cupti.h"
 
-#include <cupti.h>
-#include <cxxabi.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <map>
-#include <mutex>
-#include <unordered_map>
-#include <vector>
+#include <cstdint>
+#include <string>
 
 namespace tern::cuda {
 
@@ -22,11 +15,27 @@ kernels::cuda::SharedLibrary& cupti_library() {
        "cuptiGetVersion",
        [](void* probe) {
          uint32_t version = 0;
-         reinterpret_cast<decltype(&cuptiGetVersion)>(probe)(&version);
+         reinterpret_cast<int (*)(uint32_t*)>(probe)(&version);
          return "API " + std::to_string(version);
        }});
   return instance;
 }
+
+}  // namespace tern::cuda
+
+#if __has_include(<cupti.h>)
+
+#include <cupti.h>
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace tern::cuda {
 
 namespace {
 
@@ -262,3 +271,11 @@ std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()> synchr
 }
 
 }  // namespace tern::cuda
+
+#else  // CUPTI's headers are a package of their own
+
+namespace tern::cuda {
+std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()>) { return nullptr; }
+}  // namespace tern::cuda
+
+#endif

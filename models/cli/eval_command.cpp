@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/text_data.h"
 #include "tern/models/text/text_classifier.h"
@@ -15,6 +16,7 @@ struct EvalArguments {
   std::string dir, data, split, fold, dtype = "fp32";
   int64_t max_length = 0, batch_tokens = 16384;
   bool json = false, seed_given = false;
+  MatmulOptions matmul;
   CommonOptions common;
 };
 
@@ -52,6 +54,8 @@ int evaluate(EvalArguments a) {
   const auto log = [&](const std::string& line) {
     if (!a.common.quiet) std::cerr << line << "\n";
   };
+  apply_matmul_options(a.matmul, device, log);
+  restore_autotune(a.dir, device, log);
   const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
   complete_from_record(a);
   const models::DistilBertConfig& config = classifier.model().config();
@@ -106,6 +110,7 @@ Command add_eval(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "auto"}));
   c->add_flag("--json", a->json, "print one JSON object");
+  add_matmul_options(*c, a->matmul, false);
   add_common(*c, a->common);
   c->footer("Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv");
   return [a, c] {

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/text/text_classifier.h"
 
@@ -13,6 +14,7 @@ struct PredictArguments {
   std::vector<std::string> files;
   bool jsonl = false;
   int64_t max_length = 0;
+  MatmulOptions matmul;
   CommonOptions common;
 };
 
@@ -82,6 +84,11 @@ class Predictor {
 int predict(const PredictArguments& a) {
   const Device device = apply_common(a.common);
   std::ios::sync_with_stdio(false);
+  const auto log = [&](const std::string& line) {
+    if (!a.common.quiet) std::cerr << line << "\n";
+  };
+  apply_matmul_options(a.matmul, device, log);
+  restore_autotune(a.dir, device, log);
   const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
   classifier.model().eval();
   Predictor predictor(a, classifier);
@@ -108,6 +115,7 @@ Command add_predict(CLI::App& app) {
   c->add_flag("--jsonl", a->jsonl, "lines are {\"text\": ...}; answers {\"label\", \"score\", \"logits\"}");
   c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: the model's most")
       ->check(whole_in(2, int64_t{1} << 24));
+  add_matmul_options(*c, a->matmul, false);
   add_common(*c, a->common);
   c->footer("Example: echo 'A wonderful film.' | tern predict runs/distilbert-20250131-120000");
   return [a] { return predict(*a); };

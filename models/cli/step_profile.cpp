@@ -10,6 +10,7 @@
 #include "tern/core/allocator.h"
 #include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/profiler_device.h"
 
 namespace tern::cli {
 namespace {
@@ -52,7 +53,9 @@ StepProfile::StepProfile(const StepProfileOptions& options)
       roofline_(measured(options)) {}
 
 void StepProfile::on_step_begin(int64_t step) {
-  if (step == first_) profiler_.emplace(ProfilerOptions{.roofline = roofline_, .device = options_.device});
+  if (step != first_) return;
+  profiler_.emplace(ProfilerOptions{
+      .roofline = roofline_, .device = options_.device, .device_profiler = device_profiler(options_.device)});
 }
 
 void StepProfile::on_step_end(int64_t step) {

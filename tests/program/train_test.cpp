@@ -192,6 +192,28 @@ TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
   EXPECT_TRUE(weights("plain") == weights("on"));
 }
 
+/// Settings of CUDA change nothing on the CPU, and are said to.
+TEST_F(TrainTest, SettingsOfCudaOnTheCpu) {
+  const std::vector<std::string> common = {"--device", "cpu", "--max-steps", "3", "--lr", "1e-3"};
+  train("plain", common);
+  std::vector<std::string> with = common;
+  with.insert(with.end(), {"--tf32", "--autotune"});
+  const Result result = train("set", with);
+  EXPECT_NE(result.err.find("--tf32 has no effect on cpu"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("--autotune has no effect on cpu"), std::string::npos) << result.err;
+  EXPECT_EQ(weights("plain"), weights("set"));
+  const Json options = Json::parse(read_text(file("set/run.json")))["options"];
+  EXPECT_EQ(options["tf32"], true);
+  EXPECT_EQ(options["autotune"], true);
+  write("set/autotune.txt", "damaged");  // of no use here, so that nobody reads it
+  const Result evaluation = tern({"eval", "set", "--device", "cpu", "--tf32"});
+  EXPECT_EQ(evaluation.status, 0);
+  EXPECT_NE(evaluation.err.find("--tf32 has no effect on cpu"), std::string::npos) << evaluation.err;
+  const Result answers = tern({"predict", "set", "--device", "cpu", "--tf32", "--quiet"}, "a line\n");
+  EXPECT_EQ(answers.status, 0);
+  EXPECT_EQ(answers.err, "");
+}
+
 TEST_F(TrainTest, AProfileThatCannotBeWritten) {
   const auto with = [&](const std::string& profile) {
     return tern({"train", "distilbert", "--init", kModel, "--data", kModel + "/data.csv", "--out", "run", "--max-steps",

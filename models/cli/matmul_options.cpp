@@ -1,0 +1,67 @@
+#include "tern/models/cli/matmul_options.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tern/core/check.h"
+#include "tern/core/io/atomic_file.h"
+#include "tern/kernels/cuda/gemm_settings.h"
+
+namespace tern::cli {
+namespace {
+
+constexpr const char* kFile = "autotune.txt";
+
+std::string file_in(const std::string& folder) { return (std::filesystem::path(folder) / kFile).string(); }
+
+}  // namespace
+
+void add_matmul_options(CLI::App& command, MatmulOptions& options, bool with_autotune) {
+  command.add_flag("--tf32", options.tf32,
+                   "on CUDA: fp32 matrix products may round their inputs to TF32 (10 bits of mantissa), which is "
+                   "faster; on the CPU they stay fp32");
+  if (with_autotune)
+    command.add_flag("--autotune", options.autotune,
+                     "on CUDA: time the candidates for each kind of matrix product once and keep the choice in the run "
+                     "folder (autotune.txt), where --init, eval and predict find it; default: a fixed rule");
+}
+
+void apply_matmul_options(const MatmulOptions& options, Device device,
+                          const std::function<void(const std::string& line)>& log) {
+  if (device.is_cuda()) {
+    if constexpr (kernels::kHasCuda) {
+      kernels::cuda::set_tf32(options.tf32);
+      kernels::cuda::set_autotune(options.autotune);
+    }
+    return;
+  }
+  if (options.tf32) log("--tf32 has no effect on " + device.str() + ": fp32 products are computed in fp32");
+  if (options.autotune) log("--autotune has no effect on " + device.str() + ": there is nothing to choose from");
+}
+
+void restore_autotune(const std::string& folder, Device device,
+                      const std::function<void(const std::string& line)>& log) {
+  if (!device.is_cuda()) return;
+  if constexpr (kernels::kHasCuda) {
+    std::ifstream file(file_in(folder), std::ios::binary);
+    if (!file) return;
+    std::ostringstream text;
+    text << file.rdbuf();
+    try {
+      kernels::cuda::restore_gemm_choices(text.str());
+    } catch (const Error& error) {
+      log(file_in(folder) + " is not used: " + error.what());
+    }
+  }
+}
+
+void save_autotune(const std::string& folder, Device device) {
+  if (!device.is_cuda()) return;
+  if constexpr (kernels::kHasCuda) {
+    const std::string text = kernels::cuda::gemm_choices();
+    if (!text.empty()) write_atomically(file_in(folder), text);
+  }
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,30 @@
+#pragma once
+// --tf32 and --autotune: how matrix products are computed on CUDA. On the CPU they change nothing.
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "tern/core/device.h"
+
+namespace tern::cli {
+
+struct MatmulOptions {
+  bool tf32 = false, autotune = false;
+};
+
+/// `with_autotune`: commands that leave a run folder, where the choices are kept.
+void add_matmul_options(CLI::App& command, MatmulOptions& options, bool with_autotune);
+
+/// Applies the options to the process; says through `log` which of them the device has no use for.
+void apply_matmul_options(const MatmulOptions& options, Device device,
+                          const std::function<void(const std::string& line)>& log);
+
+/// Uses the algorithms that a run with --autotune left in the model folder, on a CUDA device. A folder without them is
+/// the usual case; what cannot be used (made with another cuBLASLt, damaged) is said through `log` and left alone.
+void restore_autotune(const std::string& folder, Device device,
+                      const std::function<void(const std::string& line)>& log);
+/// Writes the algorithms that were timed or restored into the run folder; no file when there are none.
+void save_autotune(const std::string& folder, Device device);
+
+}  // namespace tern::cli

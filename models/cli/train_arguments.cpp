@@ -1,0 +1,143 @@
+#include "tern/models/cli/train_arguments.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "tern/models/cli/text_data.h"
+
+namespace tern::cli {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  tern train distilbert                                  the data at hand, the tiny model
+  tern train distilbert --data reviews.csv --epochs 5    a file with the columns label and text
+  tern train distilbert --init DIR --lr 5e-5             fine-tune a folder that transformers saved)";
+
+constexpr double kMost = 1e30;  // of numbers that have no bound of their own
+
+void check(bool condition, const std::string& message) {
+  if (!condition) throw UsageError(message);
+}
+
+}  // namespace
+
+void add_train_options(CLI::App& c, TrainArguments& a) {
+  c.add_option("model", a.model, "the model: distilbert")->required();
+  c.add_option("--data", a.data,
+               "imdb, sentences (embedded), a .csv, .tsv or .jsonl file with a label and a text column, or a folder "
+               "train/LABEL/*.txt; default: imdb where it is on this machine, otherwise sentences");
+  c.add_option("--split", a.split,
+               "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's own, or 80/10/10");
+  c.add_option("--fold", a.fold, "i/k: the i-th of k stratified parts is the test set");
+  c.add_option("--out", a.out, "folder of the run, new or empty; default: runs/distilbert-DATE");
+  c.add_option("--preset", a.preset, "tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); default: tiny");
+  c.add_option("--init", a.init, "model folder to start from (config.json, model.safetensors, vocab.txt)");
+  c.add_option("--epochs", a.epochs,
+               "passes over the training rows; default: 3 with --init or --preset base, otherwise by the size of the "
+               "set, 2 to 10")
+      ->check(whole_in(1, 1000000));
+  c.add_option("--max-steps", a.max_steps, "stop after this many steps")->check(whole_in(1, int64_t{1} << 40));
+  c.add_option("--lr", a.lr, "learning rate; default: 5e-5 with --init or --preset base, otherwise 5e-4")
+      ->check(number_in(0, kMost));
+  c.add_option("--optimizer", a.optimizer, "adamw, adam or sgd")->capture_default_str();
+  c.add_option("--weight-decay", a.weight_decay, "of matrices, not of biases and norms")
+      ->capture_default_str()
+      ->check(number_in(0, kMost));
+  c.add_option("--schedule", a.schedule, "of the learning rate: linear, cosine or constant")->capture_default_str();
+  c.add_option("--warmup", a.warmup, "steps (1 or more) or a fraction of all steps")
+      ->capture_default_str()
+      ->check(number_in(0, 1e15));
+  c.add_option("--clip", a.clip, "greatest norm of the gradients; 0: no clipping")
+      ->capture_default_str()
+      ->check(number_in(0, kMost));
+  c.add_option("--dropout", a.dropout,
+               "of everything; default: the model's own with --init or --preset base, otherwise 0.5, and 0.3 from 4 MB "
+               "of text on")
+      ->check(number_in(0, 1));
+  c.add_option("--dtype", a.dtype,
+               "fp32; bf16 or fp16: mixed precision, fp32 weights and 16-bit matrix products; bf16-true or fp16-true: "
+               "16-bit weights, gradients and activations with fp32 master copies in the optimizer; fp16 of both kinds "
+               "with a loss scaler; auto: bf16 where the CPU multiplies it, otherwise fp32")
+      ->capture_default_str();
+  c.add_flag(
+      "--kahan", a.kahan,
+      "with --dtype bf16-true: no master copies; Kahan's summation keeps 16 bits a weight of what rounding took");
+  c.add_option("--recompute", a.recompute,
+               "none, block or every-N: keep only the inputs of each block (of every N blocks) and compute the rest "
+               "again in backward; less memory, more time, the same bits")
+      ->capture_default_str();
+  c.add_option("--max-length", a.max_length, "tokens a text is cut to; default: 512, at most what the model takes")
+      ->check(whole_in(2, int64_t{1} << 24));
+  c.add_option("--batch-tokens", a.batch_tokens,
+               "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192")
+      ->check(whole_in(2, int64_t{1} << 40));
+  c.add_option("--batch-size", a.batch_size, "sequences a step, padded to the longest, instead of packing")
+      ->check(whole_in(1, 1000000));
+  c.add_flag("--group-by-length", a.group_by_length, "with --batch-size: sequences of similar lengths, less padding");
+  c.add_flag("--no-shuffle", a.no_shuffle, "keep the rows in their order");
+  c.add_option("--workers", a.workers, "threads that make batches; the batches do not depend on it")
+      ->capture_default_str()
+      ->check(whole_in(0, 256));
+  c.add_option("--profile", a.profile,
+               "write where the time goes: a table and a trace for ui.perfetto.dev, into the run folder (on, or "
+               "no value) or into VALUE.profile.txt and VALUE.trace.json")
+      ->expected(0, 1);
+  c.add_option("--profile-steps", a.profile_steps, "steps that --profile looks at, after two to warm up")
+      ->capture_default_str()
+      ->check(whole_in(1, 10000));
+  add_matmul_options(c, a.matmul, true);
+  add_common(c, a.common);
+  c.footer(kExamples);
+}
+
+int64_t parse_recompute(const std::string& text) {
+  if (text == "none") return 0;
+  if (text == "block") return 1;
+  int64_t blocks = 0;
+  const char* const end = text.data() + text.size();
+  if (text.starts_with("every-")) {
+    const auto [stopped, error] = std::from_chars(text.data() + 6, end, blocks);
+    if (error == std::errc() && stopped == end && blocks >= 1 && blocks <= 1000000) return blocks;
+  }
+  throw UsageError("--recompute: expected none, block or every-N (such as every-2), got '" + text + "'");
+}
+
+void check_train_arguments(const TrainArguments& a) {
+  if (a.model != "distilbert") {
+    const bool planned = a.model == "bert" || a.model == "vit" || a.model == "cnn";
+    throw UsageError(
+        "train: " + (planned ? "'" + a.model + "' is not in this version" : "unknown model '" + a.model + "'") +
+        "; this version trains distilbert");
+  }
+  check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init brings its configuration");
+  check(a.batch_size == 0 || a.batch_tokens == 0, "--batch-size and --batch-tokens exclude each other");
+  check(!a.group_by_length || a.batch_size > 0,
+        "--group-by-length goes with --batch-size: packed batches hold no padding");
+  check_split(a.split, a.fold);
+  const auto one_of = [](const std::string& flag, const std::string& value, const std::vector<std::string>& known) {
+    if (std::find(known.begin(), known.end(), value) != known.end()) return;
+    std::string list;
+    for (const std::string& word : known) list += (list.empty() ? "" : ", ") + word;
+    const std::string near = nearest(value, known);
+    throw UsageError(flag + ": unknown '" + value + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?") +
+                     "; known: " + list);
+  };
+  if (!a.preset.empty()) one_of("--preset", a.preset, {"tiny", "small", "base"});
+  one_of("--optimizer", a.optimizer, {"adamw", "adam", "sgd"});
+  one_of("--schedule", a.schedule, {"linear", "cosine", "constant"});
+  parse_recompute(a.recompute);
+  one_of("--dtype", a.dtype, {"auto", "fp32", "bf16", "fp16", "bf16-true", "fp16-true"});
+  check(!a.kahan || a.dtype == "bf16-true",
+        "--kahan goes with --dtype bf16-true: it takes the place of fp32 master copies of bf16 weights");
+}
+
+Precision parse_dtype(const std::string& text, Device device) {
+  if (text == "bf16" || (text == "auto" && autocast_dtype(device) == bfloat16))
+    return {.name = "bf16", .autocast = bfloat16};
+  if (text == "fp16") return {.name = "fp16", .autocast = float16};
+  if (text == "bf16-true") return {.name = "bf16-true", .weights = bfloat16};
+  if (text == "fp16-true") return {.name = "fp16-true", .weights = float16};
+  return {};
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,69 @@
+// The program on a CUDA device: settings of its matrix products, and what a run leaves of them.
+
+#include "tern/tests/program/program.h"
+#include "tern/tests/cuda/device_test.h"
+
+namespace tern::program {
+namespace {
+
+const std::string kModel = kGolden + "train_curve";
+
+class CudaProgram : public ProgramTest {
+ protected:
+  void SetUp() override {
+    if (!best_device().is_cuda()) GTEST_SKIP() << "no CUDA device";
+  }
+  Result train(const std::string& out, const std::string& init, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {
+        "train",       "distilbert", "--init",       init,   "--data",   kModel + "/data.csv",
+        "--out",       out,          "--batch-size", "8",    "--lr",     "1e-3",
+        "--max-steps", "3",          "--dtype",      "fp32", "--device", "cuda"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result result = tern(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result;
+  }
+  bool tuned(const std::string& run) const { return fs::exists(file(run + "/autotune.txt")); }
+};
+
+TEST_F(CudaProgram, ChoicesOfAutotuneStayWithTheRun) {
+  const Result plain = train("plain", kModel, {});
+  EXPECT_FALSE(tuned("plain"));
+  const Result timed = train("tuned", kModel, {"--autotune"});
+  ASSERT_TRUE(tuned("tuned"));
+  const std::string choices = read_text(file("tuned/autotune.txt"));
+  EXPECT_TRUE(choices.starts_with("gemm choices, cuBLASLt ")) << choices;
+  EXPECT_EQ(timed.err.find("no effect"), std::string::npos) << timed.err;
+
+  // A run that starts from it uses them, and passes them on, without timing.
+  train("next", file("tuned").string(), {});
+  ASSERT_TRUE(tuned("next"));
+  EXPECT_EQ(read_text(file("next/autotune.txt")), choices);
+  const Result good = tern({"eval", "tuned", "--device", "cuda", "--tf32"});
+  EXPECT_EQ(good.status, 0) << good.err;
+  EXPECT_EQ(good.err.find("is not used"), std::string::npos) << good.err;
+  EXPECT_EQ(good.err.find("no effect"), std::string::npos) << good.err;
+
+  // What cannot be used is said, and the answer comes all the same.
+  write("tuned/autotune.txt", "gemm choices, cuBLASLt 1.2.3\n");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"eval", "tuned"}, std::vector<std::string>{"predict", "tuned"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--device", "cuda"});
+    const Result other = tern(arguments, "a line\n");
+    EXPECT_EQ(other.status, 0) << other.err;
+    EXPECT_NE(other.err.find("tuned/autotune.txt is not used: "), std::string::npos) << other.err;
+  }
+}
+
+TEST_F(CudaProgram, ProfileWithDeviceTimes) {
+  train("run", kModel, {"--profile"});
+  const std::string table = read_text(file("run/profile.txt"));
+  EXPECT_NE(table.find("linear"), std::string::npos) << table;
+  EXPECT_NE(table.find("attention"), std::string::npos) << table;
+  EXPECT_NE(table.find("device"), std::string::npos) << table;
+  EXPECT_TRUE(Json::parse(read_text(file("run/trace.json"))).contains("traceEvents"));
+}
+
+}  // namespace
+}  // namespace tern::program
