@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# Plants faults into a copy of the sources, one at a time, and expects the tests to catch them.
+#
+#   run.sh [--list] [--only PATTERN] [--sanitize thread|address] [--work FOLDER]
+#
+# --list      names the faults and why each is one
+# --only      only faults whose name matches the pattern, as a shell reads it ('norm_*')
+# --sanitize  the faults that show only in a build with this sanitizer, instead of those that need none
+# --work      where the copy and its build go; kept, so that the next run starts warm (default: a temporary folder)
+#
+# A fault is a file faults/NAME.fault: `why:`, `file:`, `tests:` (ctest names, of which at least one must fail), perhaps
+# `sanitize:`, then the text that must occur exactly once in the file and what replaces it:
+#
+#   <<<<
+#   original
+#   ====
+#   replacement
+#   >>>>
+#
+# A fault that does not fit the sources any more (stale) or does not compile fails the run, and so does a test that
+# fails without a fault. Of the others at least 58 in 60 must be caught. Tests that this machine cannot build (those of
+# the stand-in runtime without CUDA's headers) are left out, and faults that only they catch are skipped.
+set -uo pipefail
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+root=$(cd "$here/../.." && pwd)
+
+die() {
+  printf 'faults: %s\n' "$*" >&2
+  exit 2
+}
+
+list=0 only='*' sanitize="" work="" keep=0
+while (($#)); do
+  case $1 in
+    --list) list=1 ;;
+    --only | --sanitize | --work)
+      (($# > 1)) || die "$1 wants a value"
+      case $1 in
+        --only) only=$2 ;;
+        --sanitize) sanitize=$2 ;;
+        --work) work=$2 keep=1 ;;
+      esac
+      shift
+      ;;
+    *) die "unknown option $1; see the head of ${BASH_SOURCE[0]}" ;;
+  esac
+  shift
+done
+case $sanitize in
+  "" | thread | address) ;;
+  *) die "--sanitize: expected thread or address, got $sanitize" ;;
+esac
+
+field() { sed -n "/^<<<<\$/q; s/^$2: *//p" "$1"; }  # FAULT NAME
+
+faults=()
+for fault in "$here"/faults/*.fault; do
+  name=$(basename "$fault" .fault)
+  # shellcheck disable=SC2053
+  [[ $name == $only && $(field "$fault" sanitize) == "$sanitize" ]] || continue
+  for wanted in why file tests; do
+    [[ -n $(field "$fault" $wanted) ]] || die "$fault has no '$wanted:'"
+  done
+  faults+=("$fault")
+done
+((${#faults[@]})) || die "no fault matches '$only'"
+if ((list)); then
+  for fault in "${faults[@]}"; do printf '%-44s %s\n' "$(basename "$fault" .fault)" "$(field "$fault" why)"; done
+  exit 0
+fi
+
+# --- the copy ---------------------------------------------------------------------------------------------------------
+
+# Only what differs is written: the rest keeps its time, and what was built from it stays.
+copy_sources() {
+  local path
+  (cd "$root" && git ls-files --cached --others --exclude-standard) | sort >"$work/wanted"
+  while IFS= read -r path; do
+    [[ -f $root/$path ]] || continue
+    cmp -s "$root/$path" "$copy/$path" && continue
+    mkdir -p "$(dirname "$copy/$path")"
+    cp "$root/$path" "$copy/$path" || return 1
+  done <"$work/wanted"
+  (cd "$copy" && find . -path ./build -prune -o -type f -print | sed 's,^\./,,') | sort | comm -23 - "$work/wanted" |
+    while IFS= read -r path; do rm -f "$copy/$path"; done
+}
+
+# plant FAULT FROM TO: TO is FROM with the fault in it; fails unless the original text occurs exactly once.
+plant() {
+  awk -v RS='\001' '
+    FNR == NR {
+      start = index($0, "\n<<<<\n"); middle = index($0, "\n====\n"); end = index($0, "\n>>>>\n")
+      if (!start || middle < start || end < middle) exit 1
+      original = substr($0, start + 6, middle - start - 6)
+      replacement = substr($0, middle + 6, end > middle + 5 ? end - middle - 6 : 0)
+      next
+    }
+    {
+      at = index($0, original)
+      if (!at || original == "") exit 1
+      rest = substr($0, at + length(original))
+      if (index(rest, original)) exit 1
+      printf "%s%s%s", substr($0, 1, at - 1), replacement, rest
+    }' "$1" "$2" >"$3"
+}
+
+trap 'exit 130' INT
+trap 'exit 143' TERM
+if ((!keep)); then
+  work=$(mktemp -d "${TMPDIR:-/tmp}/tern-faults-XXXXXX") || die "no temporary folder"
+  trap 'rm -rf "$work"' EXIT
+fi
+copy=$work/tern build=$work/tern/build/faults
+{ mkdir -p "$build" && copy_sources; } || die "the sources cannot be copied to $work"
+copy=$(cd "$copy" && pwd) build=$copy/build/faults log=$copy/build/log
+export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=1 OMP_WAIT_POLICY=passive
+
+# One CPU level is enough: the faults lie above the CPU's kernels.
+options=(-DTERN_BUILD_TESTS=ON -DTERN_CPU_LEVELS=v3)
+case $sanitize in
+  thread) options+=(-DTERN_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo) ;;
+  address) options+=("-DTERN_SANITIZE=address,undefined" -DCMAKE_BUILD_TYPE=RelWithDebInfo) ;;
+esac
+case $sanitize in  # as .ci/run sets them
+  thread) export OMP_NUM_THREADS=2 TSAN_OPTIONS="suppressions=\"$copy/tests/tsan.supp\":halt_on_error=1" ;;
+  address)
+    export OMP_NUM_THREADS=2 ASAN_OPTIONS=detect_leaks=1:halt_on_error=1:detect_stack_use_after_return=1
+    export LSAN_OPTIONS="suppressions=\"$copy/tests/lsan.supp\":print_suppressions=0" UBSAN_OPTIONS=halt_on_error=1
+    ;;
+esac
+cmake -S "$copy" --preset release -B "$build" "${options[@]}" >"$log" 2>&1 || { cat "$log" >&2; die "cmake failed"; }
+
+build_tests() { ninja -C "$build" -j "${TERN_JOBS:-$(nproc)}" "$@" </dev/null >"$log" 2>&1; }  # TEST...
+run_tests() {                                                                                  # TEST...
+  local names="$*"
+  ctest --test-dir "$build" --no-tests=error --output-on-failure --stop-on-failure -R "^(${names// /|})\$" </dev/null >"$log" 2>&1
+}
+
+known=" $(ctest --test-dir "$build" -N | sed -n 's/^ *Test *#[0-9]*: //p' | paste -sd' ') "
+tests_of() {  # FAULT: those of its tests that are here
+  local test
+  for test in $(field "$1" tests); do [[ $known != *" $test "* ]] || printf '%s ' "$test"; done
+}
+
+# --- without a fault --------------------------------------------------------------------------------------------------
+
+read -ra tests < <(for fault in "${faults[@]}"; do tests_of "$fault"; done | tr ' ' '\n' | sort -u | paste -sd' ')
+((${#tests[@]})) || die "none of the tests can be built here"
+build_tests "${tests[@]}" || { tail -n 40 "$log" >&2; die "the tests do not build"; }
+run_tests "${tests[@]}" || { tail -n 60 "$log" >&2; die "the tests fail without a fault"; }
+
+# --- with each --------------------------------------------------------------------------------------------------------
+
+declare -A count=([caught]=0 [missed]=0 [stale]=0 ["does not build"]=0 [skipped]=0)
+for fault in "${faults[@]}"; do
+  name=$(basename "$fault" .fault) file=$(field "$fault" file) started=$SECONDS by=""
+  read -ra tests < <(tests_of "$fault")
+  if ((${#tests[@]} == 0)); then
+    verdict=skipped
+  elif ! plant "$fault" "$copy/$file" "$work/planted"; then
+    verdict=stale
+  else
+    mv "$copy/$file" "$work/original"
+    mv "$work/planted" "$copy/$file"
+    if ! build_tests "${tests[@]}"; then
+      verdict="does not build"
+    elif run_tests "${tests[@]}"; then
+      verdict=missed
+    else
+      verdict=caught by=$(sed -n 's/^.*Test *#[0-9]*: \([a-z_0-9]*\) .*\*\*\*.*$/\1/p' "$log" | paste -sd' ')
+    fi
+    cp "$log" "$work/$name.log"
+    cp "$work/original" "$copy/$file"
+  fi
+  count[$verdict]=$((count[$verdict] + 1))
+  printf '%-44s %-14s %4d s  %s\n' "$name" "$verdict" $((SECONDS - started)) "${by:-$(field "$fault" why)}"
+done
+
+valid=$((count[caught] + count[missed]))
+printf '%d of %d faults caught, %d missed, %d stale, %d do not build, %d skipped\n' "${count[caught]}" "$valid" \
+  "${count[missed]}" "${count[stale]}" "${count["does not build"]}" "${count[skipped]}"
+((count[stale] == 0 && count["does not build"] == 0 && count[caught] * 60 >= valid * 58))
