@@ -21,6 +21,7 @@ GOALS = {  # row: (goal, at least), as ratios Tern / PyTorch in the same run
     "train-base-8x128": (1.05, 1.0), "train-base-4x512": (1.4, 1.2), "train-small-16x256": (1.8, 1.4),
     "train-tiny-32x256": (2.5, 1.8), "infer-base-8x128": (1.2, 1.2), "infer-tiny-32x256": (1.5, 1.5),
     "imdb-tiny": (2.0, 2.0), "imdb-small": (2.0, 2.0), "tokenizer": (8.0, 8.0)}
+GPU_ROWS = ("train-base-32x512", "train-base-12x512", "infer-base-128x128", "imdb-base")  # for --device cuda: no goals
 WHOLE = "tern_full_last_layer"  # Tern without leaving out the rows of the last layer that the classifier does not read
 
 
@@ -63,7 +64,7 @@ def measure(sides, rows, options):
     return results
 
 
-def table(results):
+def table(results, options):
     """One line a row: medians over the rounds, their ratio, the spread of each side, the goal and whether it is met."""
     lines = []
     for row, sides in results.items():
@@ -74,7 +75,7 @@ def table(results):
             line[f"{name}_spread"] = [min(values), max(values)] if values else None
         line["ratio"] = line["tern"] / line["pytorch"] if line["tern"] and line["pytorch"] else None
         line["ratio_full_last_layer"] = line[WHOLE] / line["pytorch"] if line.get(WHOLE) and line["pytorch"] else None
-        line["goal"], line["least"] = GOALS[row]
+        line["goal"], line["least"] = GOALS.get(row, (0.0, 0.0)) if options.device == "cpu" else (0.0, 0.0)
         line["met"] = line["ratio"] is not None and line["ratio"] >= line["goal"]
         lines.append(line)
     return lines
@@ -95,6 +96,8 @@ def show(lines):
             "|---|--:|--:|--:|--:|--:|--:|--:|---|"]
     for line in lines:
         verdict = "met" if line["met"] else "least" if line["ratio"] and line["ratio"] >= line["least"] else "missed"
+        if not line["goal"]:
+            verdict = ""
         text.append(f"| {line['row']} | {number(line['tern'])} | {number(line['pytorch'])} | "
                     f"{times(line['ratio'])} | {times(line['ratio_full_last_layer'])} | "
                     f"{spread(line['tern_spread'])} | {spread(line['pytorch_spread'])} | "
@@ -120,28 +123,45 @@ def git(*arguments):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def gpu_name(options):
+    if options.device == "cpu":
+        return ""
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                              capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return "GPU"
+    return done.stdout.strip().split("\n")[0] or "GPU"
+
+
 def describe(results, options, gemm, load):
     versions = next((r["versions"] for sides in results.values() for r in sides["pytorch"] if "versions" in r), {})
     return {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "commit": git("rev-parse", "--short", "HEAD") or "none", "uncommitted": bool(git("status", "--porcelain")),
             "cpu": processor(), "system": platform.platform(), "threads": options.threads, "rounds": options.rounds,
-            "seconds": options.seconds, "load_before": load, "versions": versions,
+            "seconds": options.seconds, "device": options.device, "dtype": options.dtype, "gpu": gpu_name(options),
+            "load_before": load, "versions": versions,
             "pytorch_gemm_gflops": gemm.get("gflops")}
 
 
 def save(folder, about, lines, results):
     folder.mkdir(parents=True, exist_ok=True)
     cpu = re.sub(r"[^a-z0-9]+", "-", about["cpu"]["name"].lower()).strip("-") or "cpu"
+    if about["device"] != "cpu":
+        cpu = re.sub(r"[^a-z0-9]+", "-", about["gpu"].split(",")[0].lower()).strip("-")
     stem = folder / f"{about['date'][:10]}-{cpu}"
     stem.with_suffix(".json").write_text(json.dumps({"about": about, "table": lines, "runs": results}, indent=1) + "\n")
     gemm = about["pytorch_gemm_gflops"]
-    text = (f"# Tern and PyTorch on the CPU, {about['date'][:10]}\n\n"
+    where = "the CPU" if about["device"] == "cpu" else about["gpu"]
+    text = (f"# Tern and PyTorch on {where}, {about['date'][:10]}\n\n"
             f"{about['cpu']['name']} (family {about['cpu']['family']}, model {about['cpu']['model']}; "
             f"{', '.join(about['cpu']['features'])}), {about['threads']} threads; commit {about['commit']}"
             f"{' with uncommitted changes' if about['uncommitted'] else ''}; "
             f"{', '.join(f'{k} {v}' for k, v in about['versions'].items())}; "
-            f"torch.mm fp32 {'-' if gemm is None else f'{gemm:.0f}'} GFLOP/s; load before {about['load_before']:.1f}.\n"
-            f"fp32, median of {about['rounds']} rounds of {about['seconds']:g} s in turn; real tokens a second. "
+            f"torch.mm {about['dtype']} {'-' if gemm is None else f'{gemm:.0f}'} GFLOP/s; "
+            f"load before {about['load_before']:.1f}.\n"
+            f"{about['dtype']}, median of {about['rounds']} rounds of {about['seconds']:g} s in turn; "
+            "real tokens a second. "
             "Whole last layer: with --full-last-layer (see bench/compare/README.md).\n\n")
     stem.with_suffix(".md").write_text(text + show(lines))
     return stem
@@ -151,27 +171,34 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tern", required=True, help="the program tern-bench-train")
     parser.add_argument("--python", required=True, help="a Python with the packages of requirements.txt")
-    parser.add_argument("--rows", default=",".join(GOALS), help="comma-separated (default: all)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast on both sides")
+    parser.add_argument("--compile", action="store_true", help="torch.compile PyTorch's model")
+    parser.add_argument("--rows", help="comma-separated (default: those of the table in README.md for the device)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10, help="per measurement")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     options = parser.parse_args()
-    rows = options.rows.split(",")
-    unknown = [row for row in rows if row not in GOALS]
+    default = GOALS if options.device == "cpu" else GPU_ROWS
+    rows = options.rows.split(",") if options.rows else list(default)
+    known = [*GOALS, *GPU_ROWS]
+    unknown = [row for row in rows if row not in known]
     if unknown or options.rounds < 1 or not 1 <= options.threads <= len(os.sched_getaffinity(0)):
-        parser.error(f"unknown row {unknown[0]}; known: {', '.join(GOALS)}" if unknown
+        parser.error(f"unknown row {unknown[0]}; known: {', '.join(known)}" if unknown
                      else "--rounds must be 1 or more, --threads between 1 and the number of cores")
     load = os.getloadavg()[0]
-    if load > 0.5:
+    if load > 0.5 and options.device == "cpu":
         print(f"compare: the machine is busy (load {load:.1f}): the numbers will not mean much", file=sys.stderr)
-    pytorch = [options.python, str(HERE / "pytorch_side.py")]
+    setting = ["--device", options.device, "--dtype", options.dtype]
+    pytorch = [options.python, str(HERE / "pytorch_side.py"), *setting, *["--compile"] * options.compile]
+    tern = [options.tern, *setting]
     cores = sorted(os.sched_getaffinity(0))[:options.threads]
     gemm = run_child(pytorch + ["gemm", "--seconds", "3", "--threads", str(options.threads)], options.threads, cores,
                      timeout=120, value="gflops")
-    sides = {"tern": [options.tern], WHOLE: [options.tern, "--full-last-layer"], "pytorch": pytorch}
+    sides = {"tern": tern, WHOLE: [*tern, "--full-last-layer"], "pytorch": pytorch}
     results = measure(sides, rows, options)
-    lines = table(results)
+    lines = table(results, options)
     stem = save(options.results, describe(results, options, gemm, load), lines, results)
     print(show(lines) + f"\nsaved: {stem}.json and .md")
     return 0 if all(line["ratio"] is not None for line in lines) else 1

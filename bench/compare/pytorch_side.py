@@ -2,10 +2,11 @@
 """PyTorch's half of the comparison: measures one row and prints one JSON line.
 
   pytorch_side.py ROW --seconds 10 --threads 2
-fp32, eager, Hugging Face's DistilBertForSequenceClassification with its default attention (sdpa) and random weights.
-A training step is forward, backward, clipping to norm 1 and fused AdamW, with dropout 0.1. `tokens_per_second` is the
-median over steps; where steps differ in size (imdb, tokenizer) it is all tokens over all seconds. Only real tokens
-count, never padding.
+  pytorch_side.py ROW --device cuda --dtype bf16 [--compile]
+Hugging Face's DistilBertForSequenceClassification with its default attention (sdpa) and random weights; fp32 and eager
+unless asked for more: bf16 is autocast, fp16 autocast with a GradScaler. A training step is forward, backward, clipping
+to norm 1 and fused AdamW, with dropout 0.1. `tokens_per_second` is the median over steps; where steps differ in size
+(imdb, tokenizer) it is all tokens over all seconds. Only real tokens count, never padding.
 """
 import argparse
 import json
@@ -19,15 +20,20 @@ SIZES = {"base": (768, 6, 12), "small": (256, 4, 4), "tiny": (128, 2, 2)}  # wid
 ROWS = {
     "train-base-8x128": ("train", "base", 8, 128),
     "train-base-4x512": ("train", "base", 4, 512),
+    "train-base-12x512": ("train", "base", 12, 512),
+    "train-base-32x512": ("train", "base", 32, 512),
     "train-small-16x256": ("train", "small", 16, 256),
     "train-tiny-32x256": ("train", "tiny", 32, 256),
     "infer-base-8x128": ("infer", "base", 8, 128),
+    "infer-base-128x128": ("infer", "base", 128, 128),
     "infer-tiny-32x256": ("infer", "tiny", 32, 256),
     "imdb-tiny": ("imdb", "tiny", 32, 512),    # real lengths, padded to the longest of a shuffled batch of 32
     "imdb-small": ("imdb", "small", 16, 512),
+    "imdb-base": ("imdb", "base", 64, 512),
     "tokenizer": ("tokenizer", None, 0, 0),
-    "gemm": ("gemm", None, 0, 2048),           # the machine's fp32 matrix rate as PyTorch reaches it
+    "gemm": ("gemm", None, 0, 2048),           # the machine's matrix rate as PyTorch reaches it; on CUDA 8192
 }
+SETTING = argparse.Namespace(device="cpu", dtype="fp32", compile=False)  # the command line's, see main()
 REVIEWS = 1000  # evenly spread over the sorted paths of the training set
 
 
@@ -39,7 +45,18 @@ def make_model(size, train):
     config = transformers.DistilBertConfig(dim=dim, n_layers=layers, n_heads=heads, hidden_dim=4 * dim, num_labels=2,
                                            vocab_size=30522, max_position_embeddings=512, dropout=0.1,
                                            attention_dropout=0.1, seq_classif_dropout=0.1)
-    return transformers.DistilBertForSequenceClassification(config).train(train)
+    model = transformers.DistilBertForSequenceClassification(config).train(train).to(SETTING.device)
+    return torch.compile(model) if SETTING.compile else model
+
+
+def autocast():
+    import torch
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[SETTING.dtype]
+    return torch.autocast(SETTING.device, dtype, enabled=SETTING.dtype != "fp32")
+
+
+def on_device(batch):
+    return {name: tensor.to(SETTING.device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def matrix_flops(size, lengths, passes):
@@ -72,12 +89,17 @@ def training_step(model):
     import torch
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
 
+    scaler = torch.amp.GradScaler(SETTING.device, enabled=SETTING.dtype == "fp16")
+
     def step(**batch):
         optimizer.zero_grad(set_to_none=True)
-        loss = model(**batch).loss
-        loss.backward()
+        with autocast():
+            loss = model(**on_device(batch)).loss
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         return loss.item()
 
     return step
@@ -96,8 +118,8 @@ def full_length(kind, size, batch, length, seconds):
         if kind == "train":
             train(**ids, labels=ids["input_ids"][:, 0] % 2)
         else:
-            with torch.inference_mode():
-                model(**ids).logits.sum().item()
+            with torch.inference_mode(), autocast():
+                model(**on_device(ids)).logits.sum().item()
         return batch * length
 
     result = summary(*measure(step, seconds), equal_steps=True)
@@ -175,8 +197,17 @@ def tokenizer_row(seconds):
 
 def gemm(size, seconds):
     import torch
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    _, times = measure(lambda: len(torch.mm(a, b)), seconds)
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[SETTING.dtype]
+    size = size if SETTING.device == "cpu" else 4 * size
+    a, b = (torch.randn(size, size, device=SETTING.device).to(dtype) for _ in range(2))
+
+    def product():
+        result = torch.mm(a, b)
+        if SETTING.device != "cpu":
+            torch.cuda.synchronize()
+        return len(result)
+
+    _, times = measure(product, seconds)
     return {"gflops": 2 * size**3 / statistics.median(times) / 1e9, "best_gflops": 2 * size**3 / min(times) / 1e9,
             "steps": len(times), "seconds": sum(times)}
 
@@ -191,7 +222,11 @@ def main():
     parser.add_argument("row", choices=ROWS)
     parser.add_argument("--seconds", type=float, default=10, help="measured, after two steps of warm-up")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), default="fp32")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     options = parser.parse_args()
+    SETTING.device, SETTING.dtype, SETTING.compile = options.device, options.dtype, options.compile
     kind, size, batch, length = ROWS[options.row]
     # Read by the libraries when they start.
     os.environ |= {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads),
@@ -207,6 +242,9 @@ def main():
         result = gemm(length, options.seconds)
     else:
         result = full_length(kind, size, batch, length, options.seconds)
+    if options.device == "cuda" and kind != "tokenizer":
+        result["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+    result |= {"device": options.device, "dtype": options.dtype, "compile": options.compile}
     threads = 1 if kind == "tokenizer" else options.threads
     print(json.dumps({"row": options.row, "side": "pytorch", "threads": threads} | result | {"versions": versions()}))
 

@@ -7,6 +7,7 @@
 #include <exception>
 #include <iterator>
 
+#include "tern/bench/setting.h"
 #include "tern/bench/train/measure.h"
 #include "tern/bench/train/model_step.h"
 #include "tern/bench/train/reviews.h"
@@ -257,7 +258,9 @@ int run(int argc, char** argv) {
                "say where the time of ten more steps goes: a table on stderr, its rows in the line");
   CLI11_PARSE(app, argc, argv);
 
-  const Row& row = *std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return a.row == r.name; });
+  Row row = *std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return a.row == r.name; });
+  row.batch = scaled(row.batch, row.kind == Kind::kImdb ? 64 : 2);
+  row.length = scaled(row.length, 24);
   require_available(parse_device(a.device));
   kernels::set_num_threads(row.kind == Kind::kTokenizer ? 1 : a.threads);
   Json line = {{"row", a.row},
