@@ -9,9 +9,13 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <random>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "tern/kernels/kernel.h"
+#include "tern/bench/kernels/measure.h"
+#include "tern/bench/kernels/tensors.h"
+#include "tern/core/cuda/backend.h"
+#include "tern/kernels/gemm.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::bench {
@@ -85,43 +89,60 @@ double measure_matrix(dnnl::memory::data_type type) {
   return 2.0 * kSize * kSize * kSize / seconds;
 }
 
+double measure_device_copy(int64_t bytes, DType dtype) {
+  const int64_t n = std::max<int64_t>(1, bytes / 2 / size_of(dtype));
+  const auto buffers = [&] { return std::pair(Buffer(dtype, {n}), Buffer(dtype, {n})); };
+  double seconds = device_seconds(
+      [&]() -> Call { return [b = buffers()] { kernels::copy(stream(), b.first.view(), b.second.view()); }; });
+  if constexpr (kernels::kHasCuda) {
+    seconds = std::min(seconds, device_seconds([&]() -> Call {
+                         return [b = buffers()] {
+                           cuda::copy_async(device().index, b.second.data(), b.first.data(),
+                                            static_cast<int64_t>(b.first.bytes()), stream().handle);
+                         };
+                       }));
+  }
+  return 2.0 * static_cast<double>(n * size_of(dtype)) / seconds;
+}
+
+double measure_device_matrix(DType dtype) {
+  const int64_t n = scaled(8192);
+  const double seconds = device_seconds([&]() -> Call {
+    const Buffer a(dtype, {1, n, n}), b(dtype, {1, n, n}), c(dtype, {1, n, n});
+    const Scratch scratch(kernels::gemm_workspace(stream(), false, true, a.view(), b.view(), c.view()));
+    return [=] { kernels::gemm(stream(), false, true, 1, a.view(), b.view(), 0, c.view(), scratch.data()); };
+  });
+  return 2.0 * static_cast<double>(n * n * n) / seconds;
+}
+
+double measure_host_matrix(DType dtype) {
+  if (dtype != float32 && dtype != bfloat16) return 0;
+  using Type = dnnl::memory::data_type;
+  try {
+    return measure_matrix(dtype == float32 ? Type::f32 : Type::bf16);
+  } catch (const dnnl::error&) {  // no bfloat16 on this machine
+    return 0;
+  }
+}
+
 }  // namespace
 
-double copy_rate(double bytes) {
-  static std::map<int, double> rates;
+double copy_rate(double bytes, DType dtype) {
+  static std::map<std::pair<DType, int64_t>, double> rates;
+  const bool on_gpu = device().is_cuda();
   const int power = std::clamp(static_cast<int>(std::lround(std::log2(std::max(bytes, 1.0)))), 14, 30);
-  const auto [found, is_new] = rates.try_emplace(power, 0.0);
-  if (is_new) found->second = measure_copy((int64_t{1} << power) / 16);
+  const int64_t size = on_gpu ? static_cast<int64_t>(bytes) : int64_t{1} << power;
+  const auto [found, is_new] = rates.try_emplace({on_gpu ? dtype : float32, size}, 0.0);
+  if (is_new) found->second = on_gpu ? measure_device_copy(size, dtype) : measure_copy(size / 16);
   return found->second;
 }
 
 double matrix_rate(DType dtype) {
   static std::map<DType, double> rates;
-  if (dtype != DType::kFloat32 && dtype != DType::kBFloat16) return 0;
+  if (!is_floating(dtype) || dtype == float64) return 0;
   const auto [found, is_new] = rates.try_emplace(dtype, 0.0);
-  if (is_new) {
-    using Type = dnnl::memory::data_type;
-    try {
-      found->second = measure_matrix(dtype == DType::kFloat32 ? Type::f32 : Type::bf16);
-    } catch (const dnnl::error&) {  // no bfloat16 on this machine
-    }
-  }
+  if (is_new) found->second = device().is_cuda() ? measure_device_matrix(dtype) : measure_host_matrix(dtype);
   return found->second;
-}
-
-void report(benchmark::State& state, double bytes, double operations, DType dtype) {
-  using benchmark::Counter;
-  const double iterations = static_cast<double>(state.iterations());
-  double floor = 0;
-  if (bytes > 0) {
-    state.counters["bytes/s"] = Counter(bytes * iterations, Counter::kIsRate, Counter::kIs1000);
-    floor = std::max(floor, bytes / copy_rate(bytes));
-  }
-  if (operations > 0) {
-    state.counters["FLOP/s"] = Counter(operations * iterations, Counter::kIsRate, Counter::kIs1000);
-    if (const double rate = matrix_rate(dtype); rate > 0) floor = std::max(floor, operations / rate);
-  }
-  if (floor > 0) state.counters["share"] = Counter(floor * iterations, Counter::kIsRate);
 }
 
 }  // namespace tern::bench

@@ -1,24 +1,19 @@
 #pragma once
-// What this machine can do at best, measured in the same process as the benchmark, and a kernel's share of it.
+// What this machine's processor or GPU can do at best, measured in the same process as the benchmark.
 
-#include <benchmark/benchmark.h>
-
-#include "tern/kernels/types.h"
+#include "tern/bench/setting.h"
 
 namespace tern::bench {
 
-/// Bytes per second (read plus written) of a plain multi-threaded copy that moves about `bytes` bytes in all: half of
-/// them read, half written, with ordinary stores. Measured once per power of two.
-double copy_rate(double bytes);
+/// Bytes per second (read plus written) of a copy that moves about `bytes` bytes in all: half of them read, half
+/// written, with ordinary stores. On the CPU several threads copy, and sizes are rounded to a power of two; on a GPU
+/// it is the better of Tern's copy kernel for the dtype and the driver's copy, over exactly these bytes. Measured once
+/// per size.
+double copy_rate(double bytes, DType dtype);
 
-/// Floating-point operations per second of oneDNN's product of two 2048 x 2048 random matrices of float32 or bfloat16.
-/// Measured once; 0 for other dtypes and where this machine has none.
+/// Floating-point operations per second of the product of two random square matrices: on the CPU oneDNN's of 2048 x
+/// 2048 (float32, bfloat16), on a GPU that of kernels::gemm of 8192 x 8192 (16-bit types too). Measured once; 0 for
+/// other dtypes and where this machine has none.
 double matrix_rate(DType dtype);
-
-/// Adds what one iteration of the benchmark did to its line: bytes/s, FLOP/s and `share`, the time that the machine
-/// needs at least (the larger of bytes / copy_rate and operations / matrix_rate) over the time it took. Count each
-/// input read once and each output written once. Either number may be 0. Register the benchmark with UseRealTime().
-/// Google Benchmark prints shares with a suffix of its own: "0.84/s" is 84 %, "840m/s" too.
-void report(benchmark::State& state, double bytes, double operations, DType dtype = DType::kFloat32);
 
 }  // namespace tern::bench

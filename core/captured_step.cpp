@@ -10,11 +10,11 @@ namespace {
 
 thread_local bool recording = false;
 
-/// The device of the step: that of its inputs.
+/// The device of the step: that of its first input on a GPU.
 Device device_of(const std::vector<Tensor>& inputs) {
   for (const Tensor& x : inputs)
     if (x.defined() && x.device().is_cuda()) return x.device();
-  return best_device();
+  return cpu;
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ void CapturedStep::reset() {
 }
 
 const std::vector<Tensor>& CapturedStep::operator()(const std::vector<Tensor>& inputs) {
-  if (!options_.enabled || device_of(inputs).is_cpu() || runs_ < options_.warmup) {
+  if (!recording_ && (!options_.enabled || device_of(inputs).is_cpu() || runs_ < options_.warmup)) {
     const GeneratorTrace trace(generators_);
     results_ = function_(inputs);
     ++runs_;

@@ -15,7 +15,7 @@
 // its step count, loss scale). The learning rate does with the optimizers' option `capturable`. Everything else is as
 // it was when the step was recorded: shapes, host numbers, branches. Gradients must be dropped within the step.
 //
-// On the CPU the function simply runs.
+// Without an input on a GPU the function simply runs.
 
 #include <functional>
 #include <memory>

@@ -201,7 +201,7 @@ StepResult Optimizer::step(const StepOptions& options) {
     result.inverse_scale_ = options.inverse_scale.clone();
     step.inverse_scale = static_cast<const float*>(result.inverse_scale_.raw_data());
   }
-  if (rates_.defined()) step.lr = rates_.data<double>();
+  if (rates_.defined()) step.lr = static_cast<const double*>(rates_.raw_data());
   if (options.earlier_norm.defined()) {
     result.earlier_ = options.earlier_norm;
     step.earlier = static_cast<const kernels::GradientNorm*>(options.earlier_norm.raw_data());

@@ -50,6 +50,8 @@ class StepResult {
   /// The same numbers on their way to the host: a later step does not change them, and reading them waits for this step
   /// alone.
   StepResult fetch() const;
+  /// True when fetched numbers have arrived: reading them does not wait.
+  bool ready() const { return !arrival_ || arrival_->ready(); }
 
  private:
   friend class Optimizer;

@@ -1,95 +1,109 @@
-// Attention on the CPU: forward and backward of self-attention, q, k and v slices of one fused projection.
-// Arguments: batch, heads, length, head_dim, dropout in percent. FLOP/s counts 4 (forward) and 10 (backward)
-// length^2 head_dim per head. Threads: OMP_NUM_THREADS. CPU level: TERN_CPU_LEVEL.
+// Self-attention, q, k and v slices of one fused projection. Arguments: batch, heads, length, head_dim, dropout in
+// percent. FLOP/s counts 4 (forward) and 10 (backward) length^2 head_dim per head. Threads: OMP_NUM_THREADS.
 
-#include <benchmark/benchmark.h>
+#include "tern/kernels/attention.h"
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <vector>
 
-#include "tern/bench/roofline.h"
-#include "tern/kernels/attention.h"
+#include "tern/bench/kernels/measure.h"
+#include "tern/bench/kernels/tensors.h"
 
-namespace tern::kernels {
+namespace tern::bench {
 namespace {
 
-struct Problem {
-  int64_t batch, heads, length, head_dim, tokens;
+std::vector<int32_t> offsets_of(int64_t batch, int64_t length) {
   std::vector<int32_t> offsets;
-  std::vector<float> qkv, dqkv, out, dout, lse;
-  std::vector<char> work;
-  AttentionParams params;
+  for (int64_t i = 0; i <= batch; ++i) offsets.push_back(static_cast<int32_t>(i * length));
+  return offsets;
+}
 
-  Problem(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, double dropout)
-      : batch(batch), heads(heads), length(length), head_dim(head_dim), tokens(batch * length) {
-    for (int64_t i = 0; i <= batch; ++i) offsets.push_back(static_cast<int32_t>(i * length));
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal;
-    qkv.resize(tokens * 3 * heads * head_dim);
-    dqkv.resize(qkv.size());
-    out.resize(tokens * heads * head_dim);
-    dout.resize(out.size());
-    lse.resize(tokens * heads);
-    for (auto* v : {&qkv, &dout}) {
-      for (float& x : *v) x = normal(random);
-    }
-    params.sequences = batch;
-    params.query_offsets = params.key_offsets = offsets.data();
-    params.max_query_length = params.max_key_length = length;
-    params.heads = params.kv_heads = heads;
-    params.head_dim = head_dim;
-    params.scale = 1 / std::sqrt(static_cast<double>(head_dim));
-    params.dropout = {dropout, {1, 2}};
-    work.resize(
-        std::max(attention_forward_workspace({}, params, float32), attention_backward_workspace({}, params, float32)));
+struct Problem {
+  int64_t heads, head_dim, tokens;
+  Buffer qkv, dqkv, out, dout, log_sum_exp, offsets;
+  kernels::AttentionParams params;
+  Scratch workspace;
+
+  Problem(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, double dropout, DType dtype)
+      : heads(heads),
+        head_dim(head_dim),
+        tokens(batch * length),
+        qkv(dtype, {tokens, 3, heads, head_dim}),
+        dqkv(dtype, {tokens, 3, heads, head_dim}),
+        out(dtype, {tokens, heads, head_dim}),
+        dout(dtype, {tokens, heads, head_dim}),
+        log_sum_exp(float32, {heads, tokens}),
+        offsets(offsets_of(batch, length)),
+        params(make_params(batch, length, dropout)),
+        workspace(std::max(kernels::attention_forward_workspace(stream(), params, dtype),
+                           kernels::attention_backward_workspace(stream(), params, dtype))) {}
+
+  kernels::AttentionParams make_params(int64_t batch, int64_t length, double dropout) const {
+    kernels::AttentionParams p;
+    p.sequences = batch;
+    p.query_offsets = p.key_offsets = static_cast<const int32_t*>(offsets.data());
+    p.max_query_length = p.max_key_length = length;
+    p.heads = p.kv_heads = heads;
+    p.head_dim = head_dim;
+    p.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+    p.dropout = {dropout, {1, 2}};
+    return p;
   }
-
-  View slice(std::vector<float>& store, int64_t part) const {
+  kernels::View slice(const Buffer& fused, int64_t part) const {
+    const kernels::View all = fused.view();
     const int64_t shape[] = {tokens, heads, head_dim}, strides[] = {3 * heads * head_dim, head_dim, 1};
-    return View(store.data() + part * heads * head_dim, float32, 3, shape, strides);
+    return {static_cast<char*>(all.data) + part * heads * head_dim * size_of(all.dtype), all.dtype, 3, shape, strides};
   }
-  View whole(std::vector<float>& store) const {
-    const int64_t shape[] = {tokens, heads, head_dim}, strides[] = {heads * head_dim, head_dim, 1};
-    return View(store.data(), float32, 3, shape, strides);
+  void forward() const {
+    kernels::attention_forward(stream(), params, slice(qkv, 0), slice(qkv, 1), slice(qkv, 2), out.view(),
+                               log_sum_exp.view(), workspace.data());
   }
-  void forward() {
-    attention_forward({}, params, slice(qkv, 0), slice(qkv, 1), slice(qkv, 2), whole(out),
-                      make_view(lse.data(), heads, tokens), work.data());
-  }
-  void backward() {
-    attention_backward({}, params, slice(qkv, 0), slice(qkv, 1), slice(qkv, 2), whole(out), whole(dout),
-                       make_view(lse.data(), heads, tokens), slice(dqkv, 0), slice(dqkv, 1), slice(dqkv, 2), {},
-                       work.data());
+  void backward() const {
+    kernels::attention_backward(stream(), params, slice(qkv, 0), slice(qkv, 1), slice(qkv, 2), out.view(), dout.view(),
+                                log_sum_exp.view(), slice(dqkv, 0), slice(dqkv, 1), slice(dqkv, 2), {},
+                                workspace.data());
   }
 };
 
-template <bool kForward, bool kBackward>
-void attention(benchmark::State& state) {
-  Problem p(state.range(0), state.range(1), state.range(2), state.range(3), static_cast<double>(state.range(4)) / 100);
-  p.forward();
-  for (auto _ : state) {
-    if (kForward) p.forward();
-    if (kBackward) p.backward();
-    benchmark::ClobberMemory();
-  }
-  const double flops = (kForward ? 4.0 : 0.0) + (kBackward ? 10.0 : 0.0);
-  bench::report(state, 0, flops * static_cast<double>(p.batch * p.heads * p.length * p.length * p.head_dim));
+void attention(benchmark::State& state, DType dtype, bool backward) {
+  const int64_t batch = state.range(0), heads = state.range(1), length = state.range(2), head_dim = state.range(3);
+  const double per_head = static_cast<double>(length * length * head_dim);
+  const bool budgeted = length >= 512 && head_dim == 64 && dtype == bfloat16;
+  const Work work{.flops = (backward ? 10.0 : 4.0) * per_head * static_cast<double>(batch * heads),
+                  .dtype = dtype,
+                  .rate_budget = !budgeted  ? 0
+                                 : backward ? 150e12
+                                            : 220e12};
+  measure(state, work, [&]() -> Call {
+    const Problem p(batch, heads, length, head_dim, static_cast<double>(state.range(4)) / 100, dtype);
+    p.forward();
+    return [=] { backward ? p.backward() : p.forward(); };
+  });
 }
 
-void shapes(benchmark::internal::Benchmark* b) {
-  for (int64_t dropout : {0, 10}) {
-    b->Args({4, 12, 512, 64, dropout})->Args({32, 2, 256, 64, dropout})->Args({32, 2, 128, 64, dropout});
-    b->Args({32, 2, 64, 64, dropout})->Args({64, 2, 16, 64, dropout})->Args({8, 12, 197, 64, dropout});
-    b->Args({4, 4, 256, 32, dropout})->Args({4, 4, 256, 96, dropout})->Args({4, 4, 256, 128, dropout});
-    b->Args({4, 4, 256, 80, dropout});
+void shapes(benchmark::internal::Benchmark* bench) {
+  for (const int64_t dropout : {0, 10}) {
+    if (is_tiny()) {
+      bench->Args({1, 2, 24, 64, dropout});
+    } else if (device().is_cuda()) {
+      bench->Args({32, 12, 512, 64, dropout})->Args({8, 12, 2048, 64, dropout})->Args({128, 12, 128, 64, dropout});
+      bench->Args({83, 12, 197, 64, dropout})->Args({32, 8, 512, 128, dropout});
+    } else {
+      bench->Args({4, 12, 512, 64, dropout})->Args({32, 2, 256, 64, dropout})->Args({32, 2, 128, 64, dropout});
+      bench->Args({32, 2, 64, 64, dropout})->Args({64, 2, 16, 64, dropout})->Args({8, 12, 197, 64, dropout});
+      bench->Args({4, 4, 256, 32, dropout})->Args({4, 4, 256, 96, dropout})->Args({4, 4, 256, 128, dropout});
+      bench->Args({4, 4, 256, 80, dropout});
+    }
   }
-  b->UseRealTime()->Unit(benchmark::kMicrosecond);
+  timed(bench);
+  bench->Unit(benchmark::kMicrosecond);
 }
-BENCHMARK(attention<true, false>)->Name("attention/forward")->Apply(shapes);
-BENCHMARK(attention<false, true>)->Name("attention/backward")->Apply(shapes);
-BENCHMARK(attention<true, true>)->Name("attention/forward_backward")->Apply(shapes);
+
+BENCHMARK_CAPTURE(attention, forward_float32, float32, false)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, backward_float32, float32, true)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, forward_bfloat16, bfloat16, false)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, backward_bfloat16, bfloat16, true)->Apply(shapes);
 
 }  // namespace
-}  // namespace tern::kernels
+}  // namespace tern::bench

@@ -1,39 +1,53 @@
-// The token embedding of BERT: 30,522 rows, 4096 tokens of a batch. Backward writes the whole gradient.
+// The token embedding of BERT: 30,522 rows, and the tokens of a batch. Backward writes the whole gradient.
 
-#include "tern/bench/kernels/tensors.h"
-#include "tern/bench/roofline.h"
 #include "tern/kernels/embedding.h"
+
+#include <memory>
+
+#include "tern/bench/kernels/measure.h"
+#include "tern/bench/kernels/tensors.h"
+#include "tern/core/index_check.h"
 
 namespace tern::bench {
 namespace {
 
-constexpr int64_t kWords = 30522, kTokens = 4096;
+int64_t words() { return scaled(30522, 500); }
+int64_t tokens() { return scaled(device().is_cuda() ? 16384 : 4096); }
 
 void embedding_forward(benchmark::State& state) {
   const int64_t width = state.range(0);
-  Buffer weight(float32, {kWords, width}), ids(int64, {kTokens}, kWords), y(float32, {kTokens, width});
-  kernels::IndexFault fault;
-  for (auto _ : state) kernels::embedding_forward({}, weight.view(), ids.view(), y.view(), &fault);
-  report(state, 2 * y.bytes() + ids.bytes(), 0);
+  measure(state, {.bytes = static_cast<double>(tokens() * (2 * width * 4 + 8))}, [&]() -> Call {
+    const Buffer weight(float32, {words(), width}), ids(int64, {tokens()}, words()), y(float32, {tokens(), width});
+    const auto check = std::make_shared<IndexCheck>("embedding", device());
+    return [=] { kernels::embedding_forward(stream(), weight.view(), ids.view(), y.view(), check->data()); };
+  });
 }
-BENCHMARK(embedding_forward)->ArgName("width")->Arg(128)->Arg(768)->UseRealTime();
 
 void embedding_backward(benchmark::State& state) {
   const int64_t width = state.range(0);
-  Buffer dy(float32, {kTokens, width}), ids(int64, {kTokens}, kWords), dweight(float32, {kWords, width});
-  std::vector<char> workspace(static_cast<size_t>(kernels::embedding_backward_workspace({}, kTokens, kWords, width)));
-  for (auto _ : state) kernels::embedding_backward({}, dy.view(), ids.view(), 0, workspace.data(), dweight.view());
-  report(state, dy.bytes() + ids.bytes() + dweight.bytes(), 0);
+  measure(state, {.bytes = static_cast<double>((tokens() + words()) * width * 4 + tokens() * 8)}, [&]() -> Call {
+    const Buffer dy(float32, {tokens(), width}), ids(int64, {tokens()}, words()), dweight(float32, {words(), width});
+    const Scratch workspace(kernels::embedding_backward_workspace(stream(), tokens(), words(), width));
+    return [=] { kernels::embedding_backward(stream(), dy.view(), ids.view(), 0, workspace.data(), dweight.view()); };
+  });
 }
-BENCHMARK(embedding_backward)->ArgName("width")->Arg(128)->Arg(768)->UseRealTime();
+
+void widths(benchmark::internal::Benchmark* bench) {
+  bench->ArgName("width")->Arg(scaled(128));
+  if (!is_tiny()) bench->Arg(768);
+  timed(bench);
+}
+BENCHMARK(embedding_forward)->Apply(widths);
+BENCHMARK(embedding_backward)->Apply(widths);
 
 void gather(benchmark::State& state) {  // one logit per row
-  kernels::IndexFault fault;
-  Buffer x(float32, {kTokens, 1024}), index(int64, {kTokens, 1}, 1024), y(float32, {kTokens, 1});
-  for (auto _ : state) kernels::gather({}, x.view(), 1, index.view(), y.view(), &fault);
-  report(state, 2 * y.bytes() + index.bytes(), 0);
+  measure(state, {.bytes = static_cast<double>(tokens() * 16)}, [&]() -> Call {
+    const Buffer x(float32, {tokens(), 1024}), index(int64, {tokens(), 1}, 1024), y(float32, {tokens(), 1});
+    const auto check = std::make_shared<IndexCheck>("gather", device());
+    return [=] { kernels::gather(stream(), x.view(), 1, index.view(), y.view(), check->data()); };
+  });
 }
-BENCHMARK(gather)->UseRealTime();
+BENCHMARK(gather)->Apply(timed);
 
 }  // namespace
 }  // namespace tern::bench

@@ -1,78 +1,101 @@
 // Matrix products of training: forward (x weight^T), input gradient (dy weight) and weight gradient (dy^T x).
 
-#include <benchmark/benchmark.h>
-
-#include <random>
-#include <vector>
-
-#include "tern/bench/roofline.h"
 #include "tern/kernels/gemm.h"
 
-namespace tern::kernels {
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tern/bench/kernels/measure.h"
+#include "tern/bench/kernels/tensors.h"
+
+namespace tern::bench {
 namespace {
 
-std::vector<char> random_matrix(DType dtype, int64_t elements) {
-  std::vector<char> memory(elements * size_of(dtype));
-  std::mt19937 random(1);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  dispatch_float(dtype, [&]<class T>() {
-    for (int64_t i = 0; i < elements; ++i) reinterpret_cast<T*>(memory.data())[i] = static_cast<T>(uniform(random));
-  });
-  return memory;
-}
+enum class Pass { kForward, kInputGradient, kWeightGradient, kLinearGelu, kGeluBackward };
 
-View matrix(std::vector<char>& memory, DType dtype, int64_t rows, int64_t cols) {
-  const int64_t shape[] = {rows, cols}, strides[] = {cols, 1};
-  return View(memory.data(), dtype, 2, shape, strides);
-}
+struct Product {
+  Buffer x, weight, y, pre, dpre, bias;
+  Scratch workspace;
 
-enum Pass { kForward, kInputGradient, kWeightGradient, kLinearGelu };
+  Product(int64_t tokens, int64_t in, int64_t out, DType dtype)
+      : x(dtype, {tokens, in}),
+        weight(dtype, {out, in}),
+        y(dtype, {tokens, out}),
+        pre(dtype, {tokens, out}),
+        dpre(dtype, {tokens, out}),
+        bias(dtype, {out}),
+        workspace(workspace_bytes()) {}
 
-void BM_gemm(benchmark::State& state, DType dtype, Pass pass) {
-  const int64_t tokens = state.range(0), in = state.range(1), out = state.range(2);
-  std::vector<char> x = random_matrix(dtype, tokens * in), w = random_matrix(dtype, in * out);
-  std::vector<char> y = random_matrix(dtype, tokens * out), pre(y.size()), bias = random_matrix(dtype, out);
-  const View xv = matrix(x, dtype, tokens, in), wv = matrix(w, dtype, out, in), yv = matrix(y, dtype, tokens, out);
-  const View prev = matrix(pre, dtype, tokens, out);
-  const int64_t stride = 1;
-  const View biasv(bias.data(), dtype, 1, &out, &stride);
-  std::vector<char> workspace(
-      std::max({gemm_workspace({}, false, true, xv, wv, yv), gemm_workspace({}, false, false, yv, wv, xv),
-                gemm_workspace({}, true, false, yv, xv, wv), linear_workspace({}, xv, wv, yv)}));
-  for (auto _ : state) {
-    if (pass == kForward) gemm({}, false, true, 1, xv, wv, 0, yv, workspace.data());
-    if (pass == kInputGradient) gemm({}, false, false, 1, yv, wv, 0, xv, workspace.data());
-    if (pass == kWeightGradient) gemm({}, true, false, 1, yv, xv, 0, wv, workspace.data());
-    if (pass == kLinearGelu) linear_forward({}, xv, wv, biasv, Activation::kGelu, prev, yv, workspace.data());
+  int64_t workspace_bytes() const {
+    const kernels::View a = x.view(), w = weight.view(), c = y.view();
+    return std::max({kernels::gemm_workspace(stream(), false, true, a, w, c),
+                     kernels::gemm_workspace(stream(), false, false, c, w, a),
+                     kernels::gemm_workspace(stream(), true, false, c, a, w),
+                     kernels::linear_workspace(stream(), a, w, c),
+                     kernels::linear_activation_backward_workspace(stream(), c)});
   }
-  bench::report(state, 0, 2.0 * static_cast<double>(tokens * in * out), dtype);
+  void run(Pass pass) const {
+    using kernels::Activation, kernels::gemm;
+    const kernels::View a = x.view(), w = weight.view(), c = y.view(), p = pre.view();
+    void* scratch = workspace.data();
+    if (pass == Pass::kForward) gemm(stream(), false, true, 1, a, w, 0, c, scratch);
+    if (pass == Pass::kInputGradient) gemm(stream(), false, false, 1, c, w, 0, a, scratch);
+    if (pass == Pass::kWeightGradient) gemm(stream(), true, false, 1, c, a, 0, w, scratch);
+    if (pass == Pass::kLinearGelu)
+      kernels::linear_forward(stream(), a, w, bias.view(), Activation::kGelu, p, c, scratch);
+    if (pass == Pass::kGeluBackward)
+      kernels::linear_activation_backward(stream(), c, p, Activation::kGelu, dpre.view(), bias.view(), scratch);
+  }
+};
+
+void gemm(benchmark::State& state, DType dtype, Pass pass) {
+  const int64_t tokens = state.range(0), in = state.range(1), out = state.range(2);
+  Work work{.flops = 2.0 * static_cast<double>(tokens * in * out), .dtype = dtype};
+  if (pass == Pass::kGeluBackward)
+    work = {.bytes = static_cast<double>(3 * tokens * out * size_of(dtype)), .dtype = dtype, .share_budget = 0.85};
+  measure(state, work, [&]() -> Call {
+    const Product product(tokens, in, out, dtype);
+    return [=] { product.run(pass); };
+  });
 }
 
 void shapes(benchmark::internal::Benchmark* bench) {
-  for (const int64_t tokens : {1024, 4096}) {
-    for (const auto& [in, out] : {std::pair<int64_t, int64_t>{768, 768},
-                                  {768, 2304},
-                                  {768, 3072},
-                                  {3072, 768},
-                                  {256, 768},
-                                  {256, 1024},
-                                  {128, 384},
-                                  {128, 512},
-                                  {512, 128}})
-      bench->Args({tokens, in, out});
+  using Sizes = std::vector<std::pair<int64_t, int64_t>>;
+  const Sizes base = {{768, 768}, {768, 2304}, {768, 3072}, {3072, 768}};
+  const Sizes small = {{256, 768}, {256, 1024}, {128, 384}, {128, 512}, {512, 128}};
+  if (is_tiny()) {
+    bench->Args({32, 64, 96});
+  } else {
+    const bool on_gpu = device().is_cuda();
+    for (const int64_t tokens : on_gpu ? std::vector<int64_t>{8192, 16384} : std::vector<int64_t>{1024, 4096}) {
+      for (const auto& [in, out] : base) bench->Args({tokens, in, out});
+      if (!on_gpu)
+        for (const auto& [in, out] : small) bench->Args({tokens, in, out});
+    }
   }
-  bench->UseRealTime();
+  timed(bench);
 }
 
-BENCHMARK_CAPTURE(BM_gemm, forward_float32, float32, kForward)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_gemm, input_gradient_float32, float32, kInputGradient)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_gemm, weight_gradient_float32, float32, kWeightGradient)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_gemm, linear_gelu_float32, float32, kLinearGelu)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_gemm, forward_bfloat16, bfloat16, kForward)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_gemm, input_gradient_bfloat16, bfloat16, kInputGradient)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_gemm, weight_gradient_bfloat16, bfloat16, kWeightGradient)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_gemm, linear_gelu_bfloat16, bfloat16, kLinearGelu)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_gemm, forward_float64, float64, kForward)->Args({1024, 256, 768})->UseRealTime();
+/// The widest layer alone: what follows it is bound by memory.
+void hidden_layer(benchmark::internal::Benchmark* bench) {
+  bench->Args({scaled(device().is_cuda() ? 16384 : 4096), scaled(768), scaled(3072, 96)});
+  timed(bench);
+}
+
+BENCHMARK_CAPTURE(gemm, forward_float32, float32, Pass::kForward)->Apply(shapes);
+BENCHMARK_CAPTURE(gemm, input_gradient_float32, float32, Pass::kInputGradient)->Apply(shapes);
+BENCHMARK_CAPTURE(gemm, weight_gradient_float32, float32, Pass::kWeightGradient)->Apply(shapes);
+BENCHMARK_CAPTURE(gemm, linear_gelu_float32, float32, Pass::kLinearGelu)->Apply(shapes);
+BENCHMARK_CAPTURE(gemm, forward_bfloat16, bfloat16, Pass::kForward)->Apply(shapes);
+BENCHMARK_CAPTURE(gemm, input_gradient_bfloat16, bfloat16, Pass::kInputGradient)->Apply(shapes);
+BENCHMARK_CAPTURE(gemm, weight_gradient_bfloat16, bfloat16, Pass::kWeightGradient)->Apply(shapes);
+BENCHMARK_CAPTURE(gemm, linear_gelu_bfloat16, bfloat16, Pass::kLinearGelu)->Apply(shapes);
+BENCHMARK_CAPTURE(gemm, gelu_backward_bfloat16, bfloat16, Pass::kGeluBackward)->Apply(hidden_layer);
+BENCHMARK_CAPTURE(gemm, gelu_backward_float32, float32, Pass::kGeluBackward)->Apply(hidden_layer);
+BENCHMARK_CAPTURE(gemm, forward_float64, float64, Pass::kForward)
+    ->Args({scaled(1024), scaled(256), scaled(768)})
+    ->Apply(timed);
 
 }  // namespace
-}  // namespace tern::kernels
+}  // namespace tern::bench

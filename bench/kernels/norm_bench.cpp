@@ -1,97 +1,86 @@
-// Layer normalisation with dropout and residual, and dropout, in bytes that must move; memcpy of the same size beside
-// them.
+// Layer normalisation with dropout and residual, and dropout, in bytes that must move.
 
-#include <benchmark/benchmark.h>
-
-#include <cstring>
-#include <vector>
-
-#include "tern/bench/roofline.h"
 #include "tern/kernels/norm.h"
-#include "tern/kernels/parallel.h"
 
-namespace tern::kernels {
+#include "tern/bench/kernels/measure.h"
+#include "tern/bench/kernels/tensors.h"
+
+namespace tern::bench {
 namespace {
 
-/// `count` matrices [rows, cols] of random bits that are small numbers in every floating dtype.
-struct Matrices {
-  std::vector<std::vector<char>> memory;
-  DType dtype;
+struct Norm {
   int64_t rows, cols;
-  Matrices(int count, DType type, int64_t r, int64_t c) : memory(count), dtype(type), rows(r), cols(c) {
-    for (auto& m : memory) {
-      m.resize(r * c * size_of(type));
-      dispatch_float(type, [&]<class T>() {
-        uint32_t state = 1;
-        for (int64_t i = 0; i < r * c; ++i) {
-          state = state * 1664525u + 1013904223u;
-          reinterpret_cast<T*>(m.data())[i] = static_cast<T>(static_cast<float>(state >> 8) * 0x1p-24f - 0.5f);
-        }
-      });
-    }
+  kernels::Dropout dropout;
+  Buffer x, residual, z, y, gamma, beta, mean, rstd, dgamma, dbeta;
+  Scratch workspace;
+
+  Norm(int64_t r, int64_t c, DType dtype, double p)
+      : rows(r),
+        cols(c),
+        dropout{p, {1, 2}},
+        x(dtype, {r, c}),
+        residual(dtype, {r, c}),
+        z(dtype, {r, c}),
+        y(dtype, {r, c}),
+        gamma(float32, {c}),
+        beta(float32, {c}),
+        mean(float32, {r}),
+        rstd(float32, {r}),
+        dgamma(float32, {c}),
+        dbeta(float32, {c}),
+        workspace(kernels::layer_norm_backward_workspace(stream(), r, c, dtype)) {}
+
+  void forward() const {
+    kernels::layer_norm_forward(stream(), x.view(), residual.view(), gamma.view(), beta.view(), 1e-12, dropout, {},
+                                z.view(), y.view(), mean.view(), rstd.view());
   }
-  View operator[](int i) {
-    const int64_t shape[] = {rows, cols}, strides[] = {cols, 1};
-    return View(memory[i].data(), dtype, 2, shape, strides);
-  }
-  void count_bytes(benchmark::State& state, int tensors) const {
-    bench::report(state, static_cast<double>(tensors * rows * cols * size_of(dtype)), 0);
+  void backward() const {
+    kernels::layer_norm_backward(stream(), y.view(), z.view(), gamma.view(), mean.view(), rstd.view(), dropout, {},
+                                 workspace.data(), x.view(), dropout.p > 0 ? residual.view() : kernels::View(),
+                                 dgamma.view(), dbeta.view());
   }
 };
 
-void BM_memcpy(benchmark::State& state, DType dtype) {
-  Matrices m(2, dtype, state.range(0), state.range(1));
-  const auto bytes = static_cast<int64_t>(m.memory[0].size());
-  for (auto _ : state)
-    parallel_for(bytes, 1 << 18, [&](int64_t begin, int64_t end) {
-      std::memcpy(m.memory[1].data() + begin, m.memory[0].data() + begin, end - begin);
-    });
-  m.count_bytes(state, 2);
+void layer_norm(benchmark::State& state, DType dtype, bool backward, double p) {
+  const int64_t rows = state.range(0), cols = state.range(1), tensors = backward && p == 0 ? 3 : 4;
+  const Work work{.bytes = static_cast<double>(tensors * rows * cols * size_of(dtype)),
+                  .dtype = dtype,
+                  .share_budget = backward ? 0.70 : 0.75};
+  measure(state, work, [&]() -> Call {
+    const Norm norm(rows, cols, dtype, p);
+    norm.forward();
+    return [=] { backward ? norm.backward() : norm.forward(); };
+  });
 }
 
-void BM_layer_norm(benchmark::State& state, DType dtype, bool backward, double p) {
-  const int64_t rows = state.range(0), cols = state.range(1);
-  Matrices m(4, dtype, rows, cols);
-  std::vector<float> gamma(cols, 1), beta(cols, 0), mean(rows), rstd(rows), dgamma(cols), dbeta(cols);
-  const Dropout dropout{p, {1, 2}};
-  std::vector<char> workspace(layer_norm_backward_workspace({}, rows, cols, dtype));
-  const auto forward = [&] {
-    layer_norm_forward({}, m[0], m[1], make_view(gamma.data(), cols), make_view(beta.data(), cols), 1e-12, dropout, {},
-                       m[2], m[3], make_view(mean.data(), rows), make_view(rstd.data(), rows));
-  };
-  forward();
-  for (auto _ : state) {
-    if (!backward) {
-      forward();
-    } else {
-      layer_norm_backward({}, m[3], m[2], make_view(gamma.data(), cols), make_view(mean.data(), rows),
-                          make_view(rstd.data(), rows), dropout, {}, workspace.data(), m[0], p > 0 ? m[1] : View(),
-                          make_view(dgamma.data(), cols), make_view(dbeta.data(), cols));
-    }
-  }
-  m.count_bytes(state, backward && p == 0 ? 3 : 4);
-}
-
-void BM_dropout(benchmark::State& state, DType dtype) {
-  Matrices m(2, dtype, state.range(0), state.range(1));
-  for (auto _ : state) dropout({}, m[0], {0.1, {1, 2}}, {}, m[1]);
-  m.count_bytes(state, 2);
+void dropout(benchmark::State& state, DType dtype) {
+  const Shape shape{state.range(0), state.range(1)};
+  const Work work{
+      .bytes = static_cast<double>(2 * shape.numel() * size_of(dtype)), .dtype = dtype, .share_budget = 0.85};
+  measure(state, work, [&]() -> Call {
+    const Buffer x(dtype, shape), y(dtype, shape);
+    return [=] { kernels::dropout(stream(), x.view(), {0.1, {1, 2}}, {}, y.view()); };
+  });
 }
 
 void shapes(benchmark::internal::Benchmark* bench) {
-  bench->Args({16384, 768})->Args({4096, 768})->Args({8192, 128})->UseRealTime();
+  bench->Args({scaled(16384), scaled(768)});
+  if (device().is_cpu()) bench->Args({scaled(4096), scaled(768)})->Args({scaled(8192), scaled(128)});
+  if (device().is_cuda() && !is_tiny()) bench->Args({6144, 768})->Args({16384, 1024});
+  timed(bench);
 }
 
-BENCHMARK_CAPTURE(BM_memcpy, float32, float32)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_layer_norm, forward_float32, float32, false, 0.0)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_layer_norm, forward_dropout_float32, float32, false, 0.1)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_layer_norm, backward_float32, float32, true, 0.0)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_layer_norm, backward_dropout_float32, float32, true, 0.1)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_dropout, float32, float32)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_memcpy, bfloat16, bfloat16)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_layer_norm, forward_dropout_bfloat16, bfloat16, false, 0.1)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_layer_norm, backward_dropout_bfloat16, bfloat16, true, 0.1)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_layer_norm, forward_dropout_float16, float16, false, 0.1)->Apply(shapes);
+BENCHMARK_CAPTURE(layer_norm, forward_float32, float32, false, 0.0)->Apply(shapes);
+BENCHMARK_CAPTURE(layer_norm, forward_dropout_float32, float32, false, 0.1)->Apply(shapes);
+BENCHMARK_CAPTURE(layer_norm, backward_float32, float32, true, 0.0)->Apply(shapes);
+BENCHMARK_CAPTURE(layer_norm, backward_dropout_float32, float32, true, 0.1)->Apply(shapes);
+BENCHMARK_CAPTURE(dropout, float32, float32)->Apply(shapes);
+BENCHMARK_CAPTURE(layer_norm, forward_bfloat16, bfloat16, false, 0.0)->Apply(shapes);
+BENCHMARK_CAPTURE(layer_norm, forward_dropout_bfloat16, bfloat16, false, 0.1)->Apply(shapes);
+BENCHMARK_CAPTURE(layer_norm, backward_bfloat16, bfloat16, true, 0.0)->Apply(shapes);
+BENCHMARK_CAPTURE(layer_norm, backward_dropout_bfloat16, bfloat16, true, 0.1)->Apply(shapes);
+BENCHMARK_CAPTURE(layer_norm, forward_dropout_float16, float16, false, 0.1)->Apply(shapes);
+BENCHMARK_CAPTURE(dropout, bfloat16, bfloat16)->Apply(shapes);
 
 }  // namespace
-}  // namespace tern::kernels
+}  // namespace tern::bench

@@ -1,80 +1,114 @@
 // Optimizer updates of the 66 M parameters of DistilBERT in 100 tensors, in bytes that must move.
 
-#include <benchmark/benchmark.h>
+#include "tern/kernels/optimizer.h"
 
 #include <vector>
 
-#include "tern/bench/roofline.h"
-#include "tern/kernels/optimizer.h"
+#include "tern/bench/kernels/measure.h"
+#include "tern/bench/kernels/tensors.h"
 
-namespace tern::kernels {
+namespace tern::bench {
 namespace {
 
-constexpr int64_t kTensors = 100, kSize = 660000;
+constexpr int64_t kTensors = 100;
+int64_t tensor_size() { return scaled(660000, 40); }
 
+/// Weights and gradients of one dtype, fp32 states (and master copies of 16-bit weights), step count and norm.
 struct Parameters {
-  std::vector<float> weight, gradient, first, second, master;
-  std::vector<OptimizerTensor> tensors;
-  explicit Parameters(DType dtype)
-      : weight(kTensors * kSize, 0),
-        gradient(kTensors * kSize, 0),
-        first(kTensors * kSize, 0),
-        second(kTensors * kSize, 0),
-        master(dtype == float32 ? 0 : kTensors * kSize, 0) {
+  std::vector<Buffer> weights, gradients, memory;
+  std::vector<kernels::OptimizerTensor> tensors;
+  Scratch step{sizeof(int64_t)}, norm{sizeof(kernels::GradientNorm)};
+
+  Parameters(DType dtype, int states) {
+    const int64_t n = tensor_size();
+    const auto state = [&] { return memory.emplace_back(float32, Shape{n}, 2, 1e-3).data(); };
     for (int64_t t = 0; t < kTensors; ++t) {
-      OptimizerTensor tensor;
-      tensor.weight = reinterpret_cast<char*>(weight.data()) + t * kSize * size_of(dtype);
-      tensor.gradient = reinterpret_cast<char*>(gradient.data()) + t * kSize * size_of(dtype);
-      tensor.state1 = first.data() + t * kSize;
-      tensor.state2 = second.data() + t * kSize;
-      tensor.master = dtype == float32 ? nullptr : master.data() + t * kSize;
-      tensor.size = kSize;
+      weights.emplace_back(dtype, Shape{n});
+      gradients.emplace_back(dtype, Shape{n}, 2, 1e-3);
+      kernels::OptimizerTensor tensor;
+      tensor.weight = weights.back().data();
+      tensor.gradient = gradients.back().data();
+      if (states > 0) tensor.state1 = state();
+      if (states > 1) {
+        tensor.state2 = state();
+        kernels::fill_uniform(stream(), {2, static_cast<uint64_t>(t)}, 0, 1e-6, memory.back().view());  // squares
+      }
+      if (dtype != float32) tensor.master = state();
+      tensor.size = n;
       tensor.weight_dtype = tensor.gradient_dtype = dtype;
       tensors.push_back(tensor);
     }
-    dispatch_float(dtype, [&]<class T>() {
-      uint32_t state = 1;
-      for (int64_t i = 0; i < kTensors * kSize; ++i) {
-        state = state * 1664525u + 1013904223u;
-        reinterpret_cast<T*>(gradient.data())[i] = static_cast<T>(static_cast<float>(state >> 8) * 0x1p-24f - 0.5f);
-      }
-    });
+  }
+  std::vector<kernels::ConstView> gradient_views() const {
+    std::vector<kernels::ConstView> views;
+    for (const Buffer& gradient : gradients) views.push_back(gradient.view());
+    return views;
+  }
+  /// Fills `norm`.
+  void measure_norm() const {
+    const Scratch workspace(kernels::gradient_norm_workspace(stream(), kTensors * tensor_size(), kTensors));
+    kernels::gradient_norm(stream(), gradient_views().data(), kTensors, workspace.data(), norm_data());
+  }
+  kernels::GradientNorm* norm_data() const { return static_cast<kernels::GradientNorm*>(norm.data()); }
+  kernels::OptimizerStep options() const {
+    return {.step = static_cast<int64_t*>(step.data()), .norm = norm_data(), .max_norm = 1};
   }
 };
 
-void BM_adamw(benchmark::State& state, DType dtype) {
-  Parameters p(dtype);
-  const AdamGroup group{.weight_decay = 0.01};
-  const GradientNorm norm{4.0, 0, -1};
-  int64_t step = 0;
-  for (auto _ : state) adam({}, p.tensors.data(), kTensors, &group, 1, {.step = &step, .norm = &norm, .max_norm = 1});
+Work work_of(int64_t bytes_per_element) {
+  return {.bytes = static_cast<double>(kTensors * tensor_size() * bytes_per_element), .share_budget = 0.80};
+}
+
+void adamw(benchmark::State& state, DType dtype) {
   // Weight (and master), two states read and written, gradient read.
   const int64_t bytes = 16 + 3 * size_of(dtype) + (dtype == float32 ? 0 : 8 - size_of(dtype));
-  bench::report(state, static_cast<double>(kTensors * kSize * bytes), 0);
+  measure(state, work_of(bytes), [&]() -> Call {
+    const Parameters p(dtype, 2);
+    p.measure_norm();
+    return [=] {
+      const kernels::AdamGroup group{.weight_decay = 0.01};
+      kernels::adam(stream(), p.tensors.data(), kTensors, &group, 1, p.options());
+    };
+  });
 }
 
-void BM_sgd(benchmark::State& state, double momentum) {
-  Parameters p(float32);
-  const SgdGroup group{.momentum = momentum, .weight_decay = 0.01};
-  int64_t step = 0;
-  for (auto _ : state) sgd({}, p.tensors.data(), kTensors, &group, 1, {.step = &step});
-  bench::report(state, static_cast<double>(kTensors * kSize * (momentum == 0 ? 12 : 20)), 0);
+void sgd(benchmark::State& state, double momentum) {
+  measure(state, work_of(momentum == 0 ? 12 : 20), [&]() -> Call {
+    const Parameters p(float32, momentum == 0 ? 0 : 1);
+    p.measure_norm();
+    return [=] {
+      const kernels::SgdGroup group{.momentum = momentum, .weight_decay = 0.01};
+      kernels::sgd(stream(), p.tensors.data(), kTensors, &group, 1, p.options());
+    };
+  });
 }
 
-void BM_scale_by_norm(benchmark::State& state) {
-  Parameters p(float32);
-  std::vector<View> views;
-  for (const OptimizerTensor& t : p.tensors) views.push_back(make_view(static_cast<float*>(t.weight), t.size));
-  const GradientNorm norm{4.0, 0, -1};
-  for (auto _ : state) scale_by_norm({}, views.data(), kTensors, &norm, 1);
-  bench::report(state, static_cast<double>(kTensors * kSize * 8), 0);
+void scale_by_norm(benchmark::State& state) {
+  measure(state, work_of(8), [&]() -> Call {
+    const Parameters p(float32, 0);
+    p.measure_norm();
+    std::vector<kernels::View> views;
+    for (const Buffer& weight : p.weights) views.push_back(weight.view());
+    return [=] { kernels::scale_by_norm(stream(), views.data(), kTensors, p.norm_data(), 1e-3); };
+  });
 }
 
-BENCHMARK_CAPTURE(BM_adamw, float32, float32)->UseRealTime();
-BENCHMARK_CAPTURE(BM_adamw, bfloat16_with_master, bfloat16)->UseRealTime();
-BENCHMARK_CAPTURE(BM_sgd, plain, 0.0)->UseRealTime();
-BENCHMARK_CAPTURE(BM_sgd, momentum, 0.9)->UseRealTime();
-BENCHMARK(BM_scale_by_norm)->UseRealTime();
+void gradient_norm(benchmark::State& state) {
+  measure(state, work_of(4), [&]() -> Call {
+    const Parameters p(float32, 0);
+    const Scratch workspace(kernels::gradient_norm_workspace(stream(), kTensors * tensor_size(), kTensors));
+    return [=, views = p.gradient_views()] {
+      kernels::gradient_norm(stream(), views.data(), kTensors, workspace.data(), p.norm_data());
+    };
+  });
+}
+
+BENCHMARK_CAPTURE(adamw, float32, float32)->Apply(timed);
+BENCHMARK_CAPTURE(adamw, bfloat16_with_master, bfloat16)->Apply(timed);
+BENCHMARK_CAPTURE(sgd, plain, 0.0)->Apply(timed);
+BENCHMARK_CAPTURE(sgd, momentum, 0.9)->Apply(timed);
+BENCHMARK(scale_by_norm)->Apply(timed);
+BENCHMARK(gradient_norm)->Apply(timed);
 
 }  // namespace
-}  // namespace tern::kernels
+}  // namespace tern::bench

@@ -1,57 +1,48 @@
-// Reductions over 4096 x 1024 elements: all of them, along rows, along columns; and the gradient norm.
+// Reductions of a matrix: all of it, along rows, along columns. The gradient norm is in optimizer_bench.cpp.
 
-#include "tern/bench/kernels/tensors.h"
-#include "tern/bench/roofline.h"
 #include "tern/kernels/reduce.h"
+
+#include "tern/bench/kernels/measure.h"
+#include "tern/bench/kernels/tensors.h"
 
 namespace tern::bench {
 namespace {
 
 using kernels::Reduction;
 
-constexpr int64_t kRows = 4096, kCols = 1024;
+Shape matrix() { return {scaled(device().is_cuda() ? 16384 : 4096), scaled(device().is_cuda() ? 3072 : 1024)}; }
+double bytes_of(DType dtype) { return static_cast<double>(matrix().numel() * size_of(dtype)); }
 
 void reduce(benchmark::State& state, Reduction reduction, uint32_t dims, DType dtype) {
-  Buffer x(dtype, {kRows, kCols}), y(dtype, {dims & 1 ? 1 : kRows, dims & 2 ? 1 : kCols});
-  for (auto _ : state) kernels::reduce({}, reduction, x.view(), dims, y.view());
-  report(state, x.bytes() + y.bytes(), 0);
+  const Shape result{dims & 1 ? 1 : matrix()[0], dims & 2 ? 1 : matrix()[1]};
+  measure(state, {.bytes = bytes_of(dtype), .dtype = dtype}, [&]() -> Call {
+    const Buffer x(dtype, matrix()), y(dtype, result);
+    return [=] { kernels::reduce(stream(), reduction, x.view(), dims, y.view()); };
+  });
 }
-BENCHMARK_CAPTURE(reduce, sum_of_all, Reduction::kSum, 3, float32)->UseRealTime();
-BENCHMARK_CAPTURE(reduce, sum_of_rows, Reduction::kSum, 2, float32)->UseRealTime();
-BENCHMARK_CAPTURE(reduce, sum_of_columns, Reduction::kSum, 1, float32)->UseRealTime();
-BENCHMARK_CAPTURE(reduce, max_of_rows, Reduction::kMax, 2, float32)->UseRealTime();
-BENCHMARK_CAPTURE(reduce, sum_of_rows_bfloat16, Reduction::kSum, 2, bfloat16)->UseRealTime();
+BENCHMARK_CAPTURE(reduce, sum_of_all, Reduction::kSum, 3, float32)->Apply(timed);
+BENCHMARK_CAPTURE(reduce, sum_of_rows, Reduction::kSum, 2, float32)->Apply(timed);
+BENCHMARK_CAPTURE(reduce, sum_of_columns, Reduction::kSum, 1, float32)->Apply(timed);
+BENCHMARK_CAPTURE(reduce, max_of_rows, Reduction::kMax, 2, float32)->Apply(timed);
+BENCHMARK_CAPTURE(reduce, sum_of_rows_bfloat16, Reduction::kSum, 2, bfloat16)->Apply(timed);
 
 void arg_max(benchmark::State& state) {
-  Buffer x(float32, {kRows, kCols}), index(int64, {kRows, 1});
-  for (auto _ : state) kernels::arg_extreme({}, true, x.view(), 1, index.view());
-  report(state, x.bytes() + index.bytes(), 0);
+  measure(state, {.bytes = bytes_of(float32)}, [&]() -> Call {
+    const Buffer x(float32, matrix()), index(int64, {matrix()[0], 1});
+    return [=] { kernels::arg_extreme(stream(), true, x.view(), 1, index.view()); };
+  });
 }
-BENCHMARK(arg_max)->UseRealTime();
+BENCHMARK(arg_max)->Apply(timed);
 
-void column_sum(benchmark::State& state) {  // the bias gradient
-  Buffer x(float32, {kRows, kCols}), y(float32, {kCols});
-  std::vector<char> workspace(static_cast<size_t>(kernels::column_sum_workspace({}, kRows, kCols, float32)));
-  for (auto _ : state) kernels::column_sum({}, x.view(), false, workspace.data(), y.view());
-  report(state, x.bytes() + y.bytes(), 0);
+void column_sum(benchmark::State& state, DType dtype) {  // the bias gradient
+  measure(state, {.bytes = bytes_of(dtype), .dtype = dtype}, [&]() -> Call {
+    const Buffer x(dtype, matrix()), y(dtype, {matrix()[1]});
+    const Scratch workspace(kernels::column_sum_workspace(stream(), matrix()[0], matrix()[1], dtype));
+    return [=] { kernels::column_sum(stream(), x.view(), false, workspace.data(), y.view()); };
+  });
 }
-BENCHMARK(column_sum)->UseRealTime();
-
-void gradient_norm(benchmark::State& state) {  // of 100 tensors, as in a small transformer
-  std::vector<Buffer> gradients(100, Buffer(float32, {256, 256}));
-  std::vector<kernels::ConstView> views;
-  double bytes = 0;
-  for (Buffer& gradient : gradients) {
-    views.push_back(gradient.view());
-    bytes += gradient.bytes();
-  }
-  const int64_t count = static_cast<int64_t>(views.size());
-  std::vector<char> workspace(static_cast<size_t>(kernels::gradient_norm_workspace({}, count * 256 * 256, count)));
-  kernels::GradientNorm result;
-  for (auto _ : state) kernels::gradient_norm({}, views.data(), count, workspace.data(), &result);
-  report(state, bytes, 0);
-}
-BENCHMARK(gradient_norm)->UseRealTime();
+BENCHMARK_CAPTURE(column_sum, float32, float32)->Apply(timed);
+BENCHMARK_CAPTURE(column_sum, bfloat16, bfloat16)->Apply(timed);
 
 }  // namespace
 }  // namespace tern::bench

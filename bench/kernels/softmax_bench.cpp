@@ -1,72 +1,74 @@
 // Softmax and cross entropy, in bytes that must move.
 
-#include <benchmark/benchmark.h>
-
-#include <vector>
-
-#include "tern/bench/roofline.h"
 #include "tern/kernels/softmax.h"
 
-namespace tern::kernels {
+#include <memory>
+
+#include "tern/bench/kernels/measure.h"
+#include "tern/bench/kernels/tensors.h"
+#include "tern/core/index_check.h"
+
+namespace tern::bench {
 namespace {
 
-std::vector<float> random_values(int64_t n) {
-  std::vector<float> values(n);
-  uint32_t state = 1;
-  for (float& v : values) {
-    state = state * 1664525u + 1013904223u;
-    v = static_cast<float>(state >> 8) * 0x1p-21f - 4.0f;
-  }
-  return values;
+void softmax(benchmark::State& state, DType dtype, bool log, bool backward) {
+  const Shape shape{state.range(0), state.range(1)};
+  const Work work{.bytes = static_cast<double>(shape.numel() * size_of(dtype) * (backward ? 3 : 2)),
+                  .dtype = dtype,
+                  .share_budget = 0.85};
+  measure(state, work, [&]() -> Call {
+    const Buffer x(dtype, shape), y(dtype, shape), dx(dtype, shape);
+    kernels::softmax_forward(stream(), log, x.view(), y.view());
+    return [=] {
+      if (backward)
+        kernels::softmax_backward(stream(), log, y.view(), x.view(), dx.view());
+      else
+        kernels::softmax_forward(stream(), log, x.view(), y.view());
+    };
+  });
 }
 
-void BM_softmax(benchmark::State& state, bool log, bool backward) {
-  const int64_t rows = state.range(0), cols = state.range(1);
-  std::vector<float> x = random_values(rows * cols), y(rows * cols), dx(rows * cols);
-  softmax_forward({}, log, make_view(x.data(), rows, cols), make_view(y.data(), rows, cols));
-  for (auto _ : state) {
-    if (backward)
-      softmax_backward({}, log, make_view(y.data(), rows, cols), make_view(x.data(), rows, cols),
-                       make_view(dx.data(), rows, cols));
-    else
-      softmax_forward({}, log, make_view(x.data(), rows, cols), make_view(y.data(), rows, cols));
-  }
-  bench::report(state, static_cast<double>(rows * cols * (backward ? 12 : 8)), 0);
-}
-
-void BM_cross_entropy(benchmark::State& state, bool backward) {
+void cross_entropy(benchmark::State& state, DType dtype, bool backward) {
   const int64_t rows = state.range(0), classes = state.range(1);
-  std::vector<float> logits = random_values(rows * classes), dlogits(rows * classes), losses(rows), lse(rows),
-                     scale(rows, 1);
-  std::vector<int64_t> targets(rows);
-  for (int64_t r = 0; r < rows; ++r) targets[r] = r % classes;
-  IndexFault fault;
-  const auto forward = [&] {
-    cross_entropy_forward({}, make_view(logits.data(), rows, classes), make_view(targets.data(), rows), {}, -100, 0,
-                          make_view(losses.data(), rows), make_view(lse.data(), rows), &fault);
-  };
-  forward();
-  for (auto _ : state) {
-    if (backward)
-      cross_entropy_backward({}, make_view(logits.data(), rows, classes), make_view(targets.data(), rows),
-                             make_view(lse.data(), rows), make_view(scale.data(), rows), -100, 0,
-                             make_view(dlogits.data(), rows, classes));
-    else
-      forward();
-  }
-  bench::report(state, static_cast<double>(rows * classes * (backward ? 8 : 4)), 0);
+  const Work work{.bytes = static_cast<double>(rows * classes * size_of(dtype) * (backward ? 2 : 1)),
+                  .dtype = dtype,
+                  .share_budget = 0.85};
+  measure(state, work, [&]() -> Call {
+    const Buffer logits(dtype, {rows, classes}), dlogits(dtype, {backward ? rows : 0, classes});
+    const Buffer targets(int64, {rows}, classes), losses(float32, {rows}), log_sum_exp(float32, {rows});
+    const Buffer scale(float32, {rows});
+    const auto check = std::make_shared<IndexCheck>("cross_entropy", device());
+    const auto forward = [=] {
+      kernels::cross_entropy_forward(stream(), logits.view(), targets.view(), {}, -100, 0, losses.view(),
+                                     log_sum_exp.view(), check->data());
+    };
+    forward();
+    if (!backward) return forward;
+    return [=] {
+      kernels::cross_entropy_backward(stream(), logits.view(), targets.view(), log_sum_exp.view(), scale.view(), -100,
+                                      0, dlogits.view());
+    };
+  });
 }
 
 void shapes(benchmark::internal::Benchmark* bench) {
-  bench->Args({65536, 2})->Args({16384, 512})->Args({256, 30522})->UseRealTime();
+  if (device().is_cuda())
+    bench->Args({scaled(98304), scaled(512)})->Args({scaled(8192, 8), scaled(30522, 1000)});
+  else
+    bench->Args({scaled(65536), 2})->Args({scaled(16384), scaled(512)})->Args({scaled(256, 8), scaled(30522, 1000)});
+  timed(bench);
 }
 
-BENCHMARK_CAPTURE(BM_softmax, forward, false, false)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_softmax, backward, false, true)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_softmax, log_forward, true, false)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_softmax, log_backward, true, true)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_cross_entropy, forward, false)->Apply(shapes);
-BENCHMARK_CAPTURE(BM_cross_entropy, backward, true)->Apply(shapes);
+BENCHMARK_CAPTURE(softmax, forward_float32, float32, false, false)->Apply(shapes);
+BENCHMARK_CAPTURE(softmax, backward_float32, float32, false, true)->Apply(shapes);
+BENCHMARK_CAPTURE(softmax, log_forward_float32, float32, true, false)->Apply(shapes);
+BENCHMARK_CAPTURE(softmax, log_backward_float32, float32, true, true)->Apply(shapes);
+BENCHMARK_CAPTURE(softmax, forward_bfloat16, bfloat16, false, false)->Apply(shapes);
+BENCHMARK_CAPTURE(softmax, backward_bfloat16, bfloat16, false, true)->Apply(shapes);
+BENCHMARK_CAPTURE(cross_entropy, forward_float32, float32, false)->Apply(shapes);
+BENCHMARK_CAPTURE(cross_entropy, backward_float32, float32, true)->Apply(shapes);
+BENCHMARK_CAPTURE(cross_entropy, forward_bfloat16, bfloat16, false)->Apply(shapes);
+BENCHMARK_CAPTURE(cross_entropy, backward_bfloat16, bfloat16, true)->Apply(shapes);
 
 }  // namespace
-}  // namespace tern::kernels
+}  // namespace tern::bench

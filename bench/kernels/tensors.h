@@ -1,50 +1,54 @@
 #pragma once
-// Memory for the kernel benchmarks, filled with random numbers: zeros would run faster.
+// Memory for the kernel benchmarks on their device, filled with random numbers: zeros would run faster.
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <random>
 #include <vector>
 
+#include "tern/bench/setting.h"
+#include "tern/core/tensor.h"
 #include "tern/kernels/copy.h"
 
 namespace tern::bench {
 
-/// A contiguous tensor that owns its memory: floating values are standard normal, integers uniform in [0, high).
+/// A contiguous tensor; copies share its memory. Floating values are normal with the given deviation, integers uniform
+/// in [0, high). No two buffers hold the same numbers.
 class Buffer {
  public:
-  Buffer(DType dtype, std::initializer_list<int64_t> shape, int64_t high = 2)
-      : dtype_(dtype), shape_(shape), bytes_(static_cast<size_t>(numel() * size_of(dtype))) {
+  Buffer(DType dtype, const Shape& shape, int64_t high = 2, double deviation = 1) {
+    static uint64_t made = 0;
+    ++made;
     if (is_floating(dtype)) {
-      kernels::fill_normal({}, {1, 0}, 0.0, 1.0, view());
+      tensor_ = empty(shape, {.dtype = dtype, .device = device()});
+      kernels::fill_normal(stream(), {1, made}, 0.0, deviation, tensor_.view());
       return;
     }
-    std::minstd_rand generator(1);
+    std::minstd_rand generator(static_cast<uint32_t>(made));
     std::uniform_int_distribution<int64_t> uniform(0, high - 1);
-    std::vector<int64_t> values(static_cast<size_t>(numel()));
+    std::vector<int64_t> values(static_cast<size_t>(shape.numel()));
     for (int64_t& value : values) value = uniform(generator);
-    kernels::copy({}, contiguous(values.data(), DType::kInt64), view());
+    tensor_ = from_vector(values, shape, {.dtype = dtype, .device = device()});
   }
+  Buffer(const std::vector<int32_t>& values)
+      : tensor_(from_vector(values, {static_cast<int64_t>(values.size())}, {.dtype = int32, .device = device()})) {}
 
-  int64_t numel() const {
-    int64_t n = 1;
-    for (const int64_t size : shape_) n *= size;
-    return n;
-  }
-  double bytes() const { return static_cast<double>(bytes_.size()); }
-  kernels::View view() { return contiguous(bytes_.data(), dtype_); }
+  double bytes() const { return static_cast<double>(tensor_.numel() * size_of(tensor_.dtype())); }
+  kernels::View view() const { return tensor_.view(); }
+  void* data() const { return tensor_.view().data; }
 
  private:
-  kernels::View contiguous(void* data, DType dtype) const {
-    int64_t strides[kMaxDims], step = 1;
-    for (size_t d = shape_.size(); d-- > 0; step *= shape_[d]) strides[d] = step;
-    return {data, dtype, static_cast<int>(shape_.size()), shape_.data(), strides};
-  }
+  Tensor tensor_;
+};
 
-  DType dtype_;
-  std::vector<int64_t> shape_;
-  std::vector<char> bytes_;
+/// Scratch memory of so many bytes, zeros at first.
+class Scratch {
+ public:
+  explicit Scratch(int64_t bytes) : tensor_(zeros({(bytes + 7) / 8}, {.dtype = int64, .device = device()})) {}
+  void* data() const { return tensor_.view().data; }
+
+ private:
+  Tensor tensor_;
 };
 
 }  // namespace tern::bench

@@ -30,26 +30,35 @@ struct Row {
 
 constexpr Row kRows[] = {{"train-base-8x128", Kind::kTrain, "base", 8, 128},
                          {"train-base-4x512", Kind::kTrain, "base", 4, 512},
+                         {"train-base-12x512", Kind::kTrain, "base", 12, 512},
+                         {"train-base-32x512", Kind::kTrain, "base", 32, 512},
                          {"train-small-16x256", Kind::kTrain, "small", 16, 256},
                          {"train-tiny-32x256", Kind::kTrain, "tiny", 32, 256},
                          {"infer-base-8x128", Kind::kInfer, "base", 8, 128},
+                         {"infer-base-128x128", Kind::kInfer, "base", 128, 128},
                          {"infer-tiny-32x256", Kind::kInfer, "tiny", 32, 256},
                          {"imdb-tiny", Kind::kImdb, "tiny", 8192, 512},
                          {"imdb-small", Kind::kImdb, "small", 4096, 512},
+                         {"imdb-base", Kind::kImdb, "base", 16384, 512},
                          {"tokenizer", Kind::kTokenizer, "", 0, 0}};
 
 struct Arguments {
   std::string row;
   double seconds = 10;
   int threads = kernels::num_threads();
-  std::string dtype = "fp32";
+  std::string dtype = "fp32", device = "cpu";
+  bool no_capture = false;
   bool full_last_layer = false;
   bool profile = false;
 };
 
 ModelOptions model_options(const Row& row, const Arguments& a) {
-  return {row.preset, row.kind != Kind::kInfer, a.full_last_layer,
-          a.dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32};
+  return {row.preset,
+          row.kind != Kind::kInfer,
+          a.full_last_layer,
+          a.dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32,
+          parse_device(a.device),
+          !a.no_capture};
 }
 
 constexpr int kProfiledSteps = 10;
@@ -59,8 +68,8 @@ template <class Step>
 Json profile(const Arguments& a, DType dtype, Step&& step) {
   std::vector<DType> dtypes = {DType::kFloat32};
   if (dtype != dtypes[0]) dtypes.push_back(dtype);
-  const Roofline roofline = measure_roofline({}, dtypes);
-  Profiler profiler({.roofline = roofline});
+  const Roofline roofline = measure_roofline(parse_device(a.device), dtypes);
+  Profiler profiler({.roofline = roofline, .device = parse_device(a.device)});
   for (int i = 0; i < kProfiledSteps; ++i) step();
   const ProfileReport report = profiler.stop();
   std::fprintf(stderr, "%s, %d steps\n%s", a.row.c_str(), kProfiledSteps, report.table().c_str());
@@ -88,10 +97,12 @@ Json profile(const Arguments& a, DType dtype, Step&& step) {
 /// Measures a step, which returns its tokens, and adds its memory and, if wanted, its profile.
 template <class Step>
 Json measure_model(const ModelStep& model, const Arguments& a, bool equal_steps, Step&& step) {
-  const Measurement m = measure(a.seconds, step, [] { allocator({}).reset_peak(); });
+  CachingAllocator& memory = allocator(model.options().device);
+  const Measurement m = measure(a.seconds, step, [&] { memory.reset_peak(); });
   Json result = summary(m, equal_steps);
-  result["peak_memory_bytes"] = allocator({}).statistics().peak_live_bytes;
-  result["reserved_memory_bytes"] = allocator({}).statistics().peak_reserved_bytes;
+  result["peak_memory_bytes"] = memory.statistics().peak_live_bytes;
+  result["reserved_memory_bytes"] = memory.statistics().peak_reserved_bytes;
+  if (model.launches() > 0) result["launches_per_step"] = model.launches();
   if (a.profile) result["profile"] = profile(a, model.options().dtype, step);
   return result;
 }
@@ -138,7 +149,9 @@ Json full_length(const Row& row, const Arguments& a) {
 /// Epoch after epoch of shuffled, packed reviews.
 class ReviewBatches {
  public:
-  ReviewBatches(int64_t batch_tokens, int64_t longest) : loader_(make_loader(batch_tokens, longest)) {}
+  /// fixed_capacity: batches of equal shapes.
+  ReviewBatches(int64_t batch_tokens, int64_t longest, bool fixed_capacity)
+      : loader_(make_loader(batch_tokens, longest, fixed_capacity)) {}
 
   data::TokenBatch next() {
     for (;;) {
@@ -154,7 +167,7 @@ class ReviewBatches {
   }
 
  private:
-  data::TokenLoader make_loader(int64_t batch_tokens, int64_t longest) {
+  data::TokenLoader make_loader(int64_t batch_tokens, int64_t longest, bool fixed_capacity) {
     constexpr int64_t kEpochs = 16;  // of different order
     const Reviews reviews = read_reviews();
     const data::WordPiece tokenizer = read_tokenizer();
@@ -172,7 +185,7 @@ class ReviewBatches {
     return {tokens_,
             reviews.labels,
             data::BatchPlan(rows, tokens_->lengths(), plan, kEpochs),
-            {.pad_id = tokenizer.pad_id()}};
+            {.pad_id = tokenizer.pad_id(), .fixed_capacity = fixed_capacity}};
   }
 
   std::shared_ptr<const data::TokenSet> tokens_;
@@ -183,7 +196,7 @@ class ReviewBatches {
 
 Json imdb(const Row& row, const Arguments& a) {
   ModelStep model(model_options(row, a));
-  ReviewBatches reviews(row.batch, row.length);
+  ReviewBatches reviews(row.batch, row.length, model.options().device.is_cuda());
   const auto step = [&] {
     const data::TokenBatch batch = reviews.next();
     model.run(models::encoder_input(batch), batch.labels);
@@ -235,6 +248,9 @@ int run(int argc, char** argv) {
   app.add_option("--seconds", a.seconds, "measured, after two steps of warm-up")->check(CLI::Range(0.0, 1e6));
   app.add_option("--threads", a.threads)->check(CLI::Range(1, 1024));
   app.add_option("--dtype", a.dtype, "bf16: autocast")->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option("--device", a.device, "cpu or cuda[:N]");
+  app.add_flag("--no-capture", a.no_capture,
+               "on CUDA: queue every kernel anew instead of replaying one graph; also with --profile");
   app.add_flag("--full-last-layer", a.full_last_layer,
                "compute all rows of the last layer, not only those that the classifier reads");
   app.add_flag("--profile", a.profile,
@@ -242,12 +258,14 @@ int run(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   const Row& row = *std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return a.row == r.name; });
+  require_available(parse_device(a.device));
   kernels::set_num_threads(row.kind == Kind::kTokenizer ? 1 : a.threads);
   Json line = {{"row", a.row},
                {"side", "tern"},
                {"threads", kernels::num_threads()},
-               {"versions", {{"gemm", kernels::gemm_library({})}}}};
-  if (row.kind != Kind::kTokenizer) line.update({{"dtype", a.dtype}, {"full_last_layer", a.full_last_layer}});
+               {"versions", {{"gemm", kernels::gemm_library(current_stream(parse_device(a.device)))}}}};
+  if (row.kind != Kind::kTokenizer)
+    line.update({{"dtype", a.dtype}, {"device", a.device}, {"full_last_layer", a.full_last_layer}});
   line.update(measure_row(row, a));
   std::printf("%s\n", line.dump().c_str());
   return 0;

@@ -22,11 +22,19 @@ models::DistilBertConfig config_of(const ModelOptions& options) {
 
 ModelStep::ModelStep(const ModelOptions& options)
     : options_(options),
-      model_(std::make_unique<models::DistilBert>(nn::Scope({.generator = Generator(1)}), config_of(options))) {
+      model_(std::make_unique<models::DistilBert>(nn::Scope({.device = options.device, .generator = Generator(1)}),
+                                                  config_of(options))) {
   model_->train(options.train);
   if (options.train)
     optimizer_ =
         std::make_unique<optim::AdamW>(model_->parameters(), optim::AdamWOptions{.lr = 5e-5, .weight_decay = 0.01});
+  const auto step = [this](const std::vector<Tensor>& t) {
+    models::EncoderInput input{.tokens = t[0], .positions = t[1], .first_rows = t[2], .layout = {}};
+    input.layout = {.offsets = t[3], .max_length = longest_, .key_mask = t[4], .row_keys = t[5]};
+    return std::vector<Tensor>{options_.train ? train(input, t[6]) : infer(input)};
+  };
+  captured_ =
+      std::make_unique<CapturedStep>(step, CapturedStepOptions{.enabled = options.capture && options.device.is_cuda()});
 }
 
 Tensor ModelStep::logits(const models::EncoderInput& input) {
@@ -34,7 +42,8 @@ Tensor ModelStep::logits(const models::EncoderInput& input) {
   return model_->classify(index_select(model_->hidden_states(input), 0, input.first_rows), input);
 }
 
-void ModelStep::train(const models::EncoderInput& input, const Tensor& labels) {
+/// The loss.
+Tensor ModelStep::train(const models::EncoderInput& input, const Tensor& labels) {
   Tensor loss;
   {
     const ProfileRange range("forward");
@@ -47,17 +56,27 @@ void ModelStep::train(const models::EncoderInput& input, const Tensor& labels) {
   const ProfileRange range("optimizer");
   optimizer_->step({.max_norm = 1, .skip_non_finite = true});
   optimizer_->zero_grad();
-  const double value = loss.item<double>();
-  TERN_CHECK(std::isfinite(value), "tern-bench-train: the loss is ", value);
+  return loss.detach();
 }
 
-void ModelStep::run(const models::EncoderInput& input, const Tensor& labels) {
-  if (options_.train) return train(input, labels);
+/// The sum of the logits.
+Tensor ModelStep::infer(const models::EncoderInput& input) {
   const ProfileRange range("forward");
   NoGrad off;
   const Tensor result = autocast(model_->device(), options_.dtype, [&] { return logits(input); });
-  const double total = sum(result.to(DType::kFloat32)).item<double>();
-  TERN_CHECK(std::isfinite(total), "tern-bench-train: the logits sum to ", total);
+  return sum(result.to(DType::kFloat32));
+}
+
+void ModelStep::run(const models::EncoderInput& input, const Tensor& labels) {
+  longest_ = input.layout.max_length;
+  std::vector<Tensor> batch = {
+      input.tokens,          input.positions, input.first_rows, input.layout.offsets, input.layout.key_mask,
+      input.layout.row_keys, labels};
+  for (Tensor& tensor : batch)
+    if (tensor.defined()) tensor = tensor.to(options_.device);
+  const double value = (*captured_)(batch)[0].item<double>();
+  TERN_CHECK(std::isfinite(value), "tern-bench-train: the ", options_.train ? "loss" : "sum of the logits", " is ",
+             value);
 }
 
 std::vector<Product> products(const models::DistilBertConfig& config, const std::vector<int64_t>& lengths,

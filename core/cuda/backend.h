@@ -25,9 +25,28 @@ int device_count();
 /// Why a device of this number cannot be used, with what to do; empty when it can.
 std::string device_problem(int index);
 DeviceProperties device_properties(int index);
+/// Devices that the driver names, usable or not, and what it said of each; fields that it did not tell are zero.
+int listed_device_count();
+DeviceProperties listed_device(int index);
+/// Architectures that the kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES has them: "80,90a-real".
+std::string built_architectures();
+/// Whether kernels compiled for `architectures` run on a device of this compute capability: machine code runs on its
+/// own major version from its minor version on ("80-real"), an architecture with a letter on itself alone ("90a-real"),
+/// intermediate code on everything newer ("80", "80-virtual"). True when the list has other words.
+bool architectures_serve(const std::string& architectures, int major, int minor);
 /// "13.0" of the driver (the newest CUDA that it runs) and of the runtime built in; "none" without a driver.
 std::string driver_version();
 std::string runtime_version();
+
+// --- NVIDIA's libraries, all loaded when needed ---
+
+struct LibraryReport {
+  std::string name;           // "cuBLASLt"
+  std::string path, version;  // of what was found
+  std::string reason;         // why it was not; empty when it was
+};
+/// Looks for each library that the program can use.
+std::vector<LibraryReport> libraries();
 
 // --- streams and events; handles are cudaStream_t and cudaEvent_t ---
 

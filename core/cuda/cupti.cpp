@@ -2,7 +2,6 @@
 
 #include <cupti.h>
 #include <cxxabi.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,6 +11,23 @@
 #include <vector>
 
 namespace tern::cuda {
+
+kernels::cuda::SharedLibrary& cupti_library() {
+  static auto& instance = *new kernels::cuda::SharedLibrary(  // never destroyed: CUPTI's threads outlive main()
+      {"CUPTI",
+       "the times of kernels in --profile",
+       {"libcupti.so.13", "libcupti.so.12", "libcupti.so"},
+       "package cuda-cupti-13-0",
+       "TERN_CUPTI",
+       "cuptiGetVersion",
+       [](void* probe) {
+         uint32_t version = 0;
+         reinterpret_cast<decltype(&cuptiGetVersion)>(probe)(&version);
+         return "API " + std::to_string(version);
+       }});
+  return instance;
+}
+
 namespace {
 
 constexpr size_t kBufferBytes = size_t{4} << 20;
@@ -36,15 +52,8 @@ struct Library {
   bool complete = false;
 
   Library() {
-    void* handle = nullptr;
-    // By its plain name too: then the program's search path decides.
-    for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so", "/usr/local/cuda/lib64/libcupti.so"}) {
-      handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (handle) break;
-    }
-    if (!handle) return;
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(handle, name));
+    const auto find = [](auto& function, const char* name) {
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(cupti_library().find(name));
       return function != nullptr;
     };
     complete = find(get_version, "cuptiGetVersion") && find(get_timestamp, "cuptiGetTimestamp") &&

@@ -6,8 +6,11 @@
 #include <memory>
 
 #include "tern/core/profiler_device.h"
+#include "tern/kernels/cuda/support/library.h"
 
 namespace tern::cuda {
+
+kernels::cuda::SharedLibrary& cupti_library();
 
 /// `synchronize` waits for all work on the device. Null when CUPTI is not there, is of another major version than the
 /// headers of the build, or serves another tool already (Nsight Systems): then events are what is left

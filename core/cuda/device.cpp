@@ -1,7 +1,7 @@
 #include <cuda_runtime_api.h>
 
-#include <atomic>
-#include <mutex>
+#include <algorithm>
+#include <sstream>
 
 #include "tern/core/check.h"
 #include "tern/core/cuda/backend.h"
@@ -10,7 +10,7 @@
 namespace tern::cuda {
 namespace {
 
-// The oldest device that the kernels are compiled for.
+// The oldest device that the kernels are written for.
 constexpr int kLeastMajor = 8;
 
 std::string version_text(int version) {
@@ -53,6 +53,11 @@ std::string problem_of(int index, DeviceProperties& properties) {
       return std::string(p.name) + " has compute capability " + std::to_string(p.major) + "." +
              std::to_string(p.minor) + ", Tern's kernels need " + std::to_string(kLeastMajor) +
              ".0 (Ampere) or newer; use --device cpu";
+    if (!architectures_serve(built_architectures(), p.major, p.minor))
+      return std::string(p.name) + " has compute capability " + std::to_string(p.major) + "." +
+             std::to_string(p.minor) + ", this build has kernels for " + built_architectures() +
+             "; build with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(p.major * 10 + p.minor) +
+             ", or use --device cpu";
     error = cudaSetDevice(index);
   }
   if (error == cudaSuccess) error = cudaFree(nullptr);  // creates the context
@@ -100,6 +105,32 @@ DeviceProperties device_properties(int index) {
   const std::string problem = device_problem(index);
   TERN_CHECK(problem.empty(), "device cuda:", index, ": ", problem);
   return probe().properties[static_cast<size_t>(index)];
+}
+
+int listed_device_count() { return probe().count; }
+
+DeviceProperties listed_device(int index) {
+  TERN_CHECK(index >= 0 && index < probe().count, "device cuda:", index, ": the driver names ", probe().count);
+  return probe().properties[static_cast<size_t>(index)];
+}
+
+std::string built_architectures() { return TERN_CUDA_ARCHITECTURES; }
+
+bool architectures_serve(const std::string& architectures, int major, int minor) {
+  std::istringstream list(architectures);
+  for (std::string entry; std::getline(list, entry, ',');) {
+    const size_t digits = std::min(entry.find_first_not_of("0123456789"), entry.size());
+    if (digits < 2 || digits > 3) return true;  // "native", "all"
+    const int of_major = std::stoi(entry.substr(0, digits - 1)), of_minor = entry[digits - 1] - '0';
+    const bool same = major == of_major && minor == of_minor;
+    const bool specific = digits < entry.size() && entry[digits] != '-';
+    const bool machine_code = !entry.ends_with("-virtual"), intermediate_code = !entry.ends_with("-real");
+    const bool newer = major > of_major || (major == of_major && minor >= of_minor);
+    if (same) return true;
+    if (specific || !newer) continue;
+    if (intermediate_code || (machine_code && major == of_major)) return true;
+  }
+  return false;
 }
 
 std::string driver_version() {

@@ -1,7 +1,10 @@
 #include <filesystem>
+#include <iomanip>
 #include <iostream>
+#include <sstream>
 
 #include "tern/core/allocator.h"
+#include "tern/core/cuda/backend.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/kernels/gemm.h"
 #include "tern/models/cli/commands.h"
@@ -17,6 +20,38 @@ struct InfoArguments {
   CommonOptions common;
 };
 
+std::string gib(int64_t bytes) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << static_cast<double>(bytes) / (1 << 30) << " GiB";
+  return text.str();
+}
+
+/// What the build has for CUDA, and what of it this machine has, or why not.
+void describe_cuda() {
+  if constexpr (!kernels::kHasCuda) {
+    std::cout << "CUDA: not in this build (./tern --cuda builds it in)\n";
+  } else {
+    std::cout << "CUDA: runtime " << cuda::runtime_version() << ", kernels for " << cuda::built_architectures()
+              << "\nCUDA driver: " << cuda::driver_version();
+    const int devices = cuda::listed_device_count();
+    if (devices == 0) std::cout << " (" << cuda::device_problem(0) << ")";
+    std::cout << "\n";
+    for (int i = 0; i < devices; ++i) {
+      const cuda::DeviceProperties p = cuda::listed_device(i);
+      const std::string problem = cuda::device_problem(i);
+      std::cout << "cuda:" << i << ": ";
+      if (!p.name.empty())
+        std::cout << p.name << ", compute capability " << p.major << "." << p.minor << ", " << p.multiprocessors
+                  << " multiprocessors, " << gib(p.total_bytes) << (problem.empty() ? "" : "; ");
+      std::cout << (problem.empty() ? "" : "cannot be used: " + problem) << "\n";
+    }
+    for (const cuda::LibraryReport& library : cuda::libraries())
+      std::cout << library.name << ": "
+                << (library.reason.empty() ? library.version + ", " + library.path : "not found: " + library.reason)
+                << "\n";
+  }
+}
+
 void describe_machine() {
   const Json machine = machine_record();
   std::cout << version_text() << "\n";
@@ -27,8 +62,9 @@ void describe_machine() {
     if (kernels::has_cpu_level(level)) std::cout << " " << kernels::name_of(level);
   std::cout << "\navailable_memory_bytes: " << available_system_memory()
             << "\nmatrix library: " << kernels::gemm_library(current_stream(cpu))
-            << "\nautocast dtype: " << autocast_dtype(cpu) << "\nCUDA: not in this build\ndevice: " << best_device()
-            << "\n";
+            << "\nautocast dtype: " << autocast_dtype(cpu) << "\n";
+  describe_cuda();
+  std::cout << "device: " << best_device() << "\n";
 }
 
 void describe_file(const std::string& path) {

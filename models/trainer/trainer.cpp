@@ -75,14 +75,14 @@ class Loop {
       if (!next_batch()) break;
       queued_.push_back(step_.queue(++number, epoch));
       queued_.back().metrics.seconds = seconds_since(start);
-      if (static_cast<int64_t>(queued_.size()) > steps_ahead()) finish_oldest();
+      while (!queued_.empty() && (queued_.front().ready() || queued_.size() > steps_ahead())) finish_oldest();
       if (options_.should_stop && options_.should_stop()) result_.stopped = true;
     }
     while (!queued_.empty()) finish_oldest();
   }
 
-  /// Steps that may be queued and unread: the device always has work, and a bad step is still seen soon.
-  int64_t steps_ahead() const { return options_.device.is_cuda() ? 4 : 0; }
+  /// Steps that may be queued and not yet done: the host does not wait, but a bad step is still seen soon.
+  size_t steps_ahead() const { return options_.device.is_cuda() ? 32 : 0; }
 
   void finish_oldest() {
     const Clock::time_point start = Clock::now();

@@ -22,6 +22,7 @@ class TrainingStep {
     uint64_t offset = 0;  // of the module's generator at the start
     std::optional<HostCopy> loss;
     optim::StepResult update;
+    bool ready() const { return loss->ready() && update.ready(); }
   };
 
   /// Queues step `number` (from 1) on the task's current batch.

@@ -1,8 +1,8 @@
 // Captured steps: the same bits as without, new masks at every replay, and clear errors for what cannot be captured.
 
-#include "tern/core/autocast.h"
 #include "tern/core/captured_step.h"
 #include "tern/core/allocator.h"
+#include "tern/core/autocast.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/device_test.h"

@@ -102,10 +102,10 @@ TEST_F(Training, FollowsTheCpuForFiftySteps) {
 TEST_F(Training, CapturedRecomputedAndRepeatedRunsAreTheSameBits) {
   for (const DType dtype : {float32, bfloat16, float16}) {
     const Outcome captured = run({.dtype = dtype, .steps = 12});
-    for (const RunOptions& other : {RunOptions{.dtype = dtype, .steps = 12},
-                                    RunOptions{.dtype = dtype, .capture = false, .steps = 12},
-                                    RunOptions{.dtype = dtype, .recompute = 1, .steps = 12},
-                                    RunOptions{.dtype = dtype, .capture = false, .recompute = 2, .steps = 12}}) {
+    for (const RunOptions& other :
+         {RunOptions{.dtype = dtype, .steps = 12}, RunOptions{.dtype = dtype, .capture = false, .steps = 12},
+          RunOptions{.dtype = dtype, .recompute = 1, .steps = 12},
+          RunOptions{.dtype = dtype, .capture = false, .recompute = 2, .steps = 12}}) {
       const Outcome again = run(other);
       EXPECT_EQ(captured.curve.losses, again.curve.losses) << name_of(dtype) << other.capture << other.recompute;
       EXPECT_EQ(captured.curve.norms, again.curve.norms) << name_of(dtype) << other.capture << other.recompute;

@@ -218,8 +218,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsig
 cudaError_t cudaDriverGetVersion(int* version) {
   return api(
       "cudaDriverGetVersion",
-      [&](State&) {
-        *version = CUDART_VERSION;
+      [&](State& s) {
+        *version = s.config.driver == DriverState::kOld ? 12020 : CUDART_VERSION;
         return cudaSuccess;
       },
       false);

@@ -111,8 +111,9 @@ DeviceConfig config_from_environment() {
   from_environment("TERN_STANDIN_DEVICES", "a number of devices, 0 to 64", [&](std::string_view text) {
     return take_number(text, config.devices) && text.empty() && config.devices >= 0 && config.devices <= 64;
   });
-  from_environment("TERN_STANDIN_STATE", "ok, no-driver or busy", [&](std::string_view text) {
+  from_environment("TERN_STANDIN_STATE", "ok, no-driver, old-driver or busy", [&](std::string_view text) {
     if (text == "no-driver") config.driver = DriverState::kNone;
+    if (text == "old-driver") config.driver = DriverState::kOld;
     if (text == "busy") config.driver = DriverState::kBusy;
     return config.driver != DriverState::kOk || text == "ok";
   });
@@ -251,6 +252,8 @@ cudaError_t refusal(State& s, const char* function, bool needs_device) {
   if (is_sticky(injected)) make_sticky(s, injected, std::string("injected into ") + function);
   if (injected != cudaSuccess) return injected;
   if (s.config.driver == DriverState::kNone) return cudaErrorInsufficientDriver;
+  if (s.config.driver == DriverState::kOld && std::string_view(function) != "cudaDriverGetVersion")
+    return cudaErrorInsufficientDriver;
   if (!needs_device) return cudaSuccess;
   if (s.config.devices == 0) return cudaErrorNoDevice;
   if (s.config.driver == DriverState::kBusy) return cudaErrorDevicesUnavailable;

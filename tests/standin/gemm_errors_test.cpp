@@ -192,7 +192,7 @@ TEST(SharedLibrary, SaysWhatWasTried) {
   EXPECT_TRUE(contains(message, "cuNothing is needed for nothing")) << message;
   EXPECT_TRUE(contains(message, "package cunothing")) << message;
 
-  cuda::SharedLibrary math({"libm", "mathematics", {"libm.so.6"}, "libc6", "TERN_LIBM", "lgamma_r", [](void*) {
+  cuda::SharedLibrary math({"libm", "mathematics", {"libm.so.6"}, "libc6", "TERN_LIBM", "fdim", [](void*) {
                               return cuda::dotted_version(130102);
                             }});
   EXPECT_TRUE(math.info().found);

@@ -9,7 +9,7 @@
 //
 // A whole program is configured by its environment, a test by the functions below:
 //   TERN_STANDIN_DEVICES=2            number of devices (default 1); 0: no device
-//   TERN_STANDIN_STATE=no-driver      or busy, or ok (the default)
+//   TERN_STANDIN_STATE=no-driver      or old-driver, busy, ok (the default)
 //   TERN_STANDIN_MEMORY=64M           memory of each device, bytes or with K, M, G (default 8G)
 //   TERN_STANDIN_CAPABILITY=8.0       compute capability (default 9.0)
 //   TERN_STANDIN_ORDER=forward        or reverse, or random:SEED
@@ -29,7 +29,7 @@ namespace tern::standin {
 
 // --- the devices ---
 
-enum class DriverState { kOk, kNone, kBusy };
+enum class DriverState { kOk, kNone, kOld, kBusy };  // kOld: of CUDA 12.2
 
 struct DeviceConfig {
   int devices = 1;

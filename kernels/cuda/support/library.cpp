@@ -66,11 +66,13 @@ const LibraryInfo& SharedLibrary::info() {
   return info_;
 }
 
+void* SharedLibrary::find(const char* name) { return info().found ? dlsym(handle_, name) : nullptr; }
+
 void* SharedLibrary::address(const char* name) {
   const LibraryInfo& library = info();
   TERN_CHECK(library.found, need_.name, " is needed for ", need_.purpose, " and was not found (", library.reason,
              "); install it (", need_.packages, "), name its file in ", need_.variable, ", or use --device cpu");
-  void* function = dlsym(handle_, name);
+  void* function = find(name);
   TERN_CHECK(function, need_.name, " ", library.version, " (", library.path, ") has no function ", name,
              "; it is too old for this program");
   return function;

@@ -40,6 +40,8 @@ class SharedLibrary {
 
   /// Loads the library if that has not been tried; does not throw when it is missing.
   const LibraryInfo& info();
+  /// The address of a function; null when the library is missing or lacks it.
+  void* find(const char* name);
   /// The function of that name, `F` being its type: function<decltype(cublasLtCreate)>("cublasLtCreate"). Throws Error
   /// when the library is missing or lacks it.
   template <class F>

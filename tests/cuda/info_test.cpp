@@ -1,0 +1,210 @@
+// The emulated program on machines that lack something of CUDA: what `tern info` says, and that training ends with one
+// line and status 1, or goes to the CPU.
+
+#include <cstdlib>
+#include <map>
+
+#include "tern/core/cuda/backend.h"
+#include "tern/tests/program/program.h"
+
+namespace tern::program {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Result run(const Environment& environment, const std::vector<std::string>& arguments, const fs::path& folder) {
+  Setting setting;
+  setting.seconds = 120;
+  setting.in_child = [&] {
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  };
+  return Process(arguments, folder, setting).finish();
+}
+
+std::vector<std::string> training(const std::string& device, int steps) {
+  return {"train",        "distilbert", "--data",         "sentences", "--max-steps", std::to_string(steps),
+          "--max-length", "32",         "--batch-tokens", "64",        "--device",    device,
+          "--out",        "run",        "--quiet"};
+}
+
+std::string line_of(const std::string& text, const std::string& start) {
+  for (const std::string& line : lines_of(text))
+    if (line.starts_with(start)) return line;
+  ADD_FAILURE() << "no line starts with '" << start << "' in\n" << text;
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// A machine, and words that must be in what the program says about it.
+struct Machine {
+  std::string name;
+  Environment environment;
+  std::string info_line;    // begins like this
+  std::string info_words;   // and has these words
+  std::string error_words;  // of training with --device cuda
+};
+
+const Machine kMachines[] = {
+    {"NoDriver",
+     {{"TERN_STANDIN_STATE", "no-driver"}},
+     "CUDA driver: ",
+     "none (there is no NVIDIA driver",
+     "no NVIDIA driver; install one, or use --device cpu"},
+    {"OldDriver",
+     {{"TERN_STANDIN_STATE", "old-driver"}},
+     "CUDA driver: ",
+     "12.2 (the NVIDIA driver runs CUDA 12.2, this build needs CUDA 13.",
+     "update the driver, or use --device cpu"},
+    {"NoDevice",
+     {{"TERN_STANDIN_DEVICES", "0"}},
+     "CUDA driver: ",
+     "(the driver sees no GPU",
+     "the driver sees no GPU (is CUDA_VISIBLE_DEVICES set to hide it?)"},
+    {"Busy",
+     {{"TERN_STANDIN_STATE", "busy"}},
+     "cuda:0: ",
+     "cannot be used: the GPU is busy",
+     "free it, or use --device cpu"},
+    {"BusyDevice",
+     {{"TERN_STANDIN_FAIL", "cudaFree:1:46"}},
+     "cuda:0: ",
+     "cannot be used: the GPU is busy",
+     "free it, or use --device cpu"},
+    {"OldDevice",
+     {{"TERN_STANDIN_CAPABILITY", "7.5"}},
+     "cuda:0: ",
+     "cannot be used: stand-in has compute capability 7.5",
+     "need 8.0 (Ampere) or newer"},
+    {"OtherArchitecture",
+     {{"TERN_STANDIN_CAPABILITY", "12.0"}},
+     "cuda:0: ",
+     "this build has kernels for 80-real,90a-real",
+     "build with -DCMAKE_CUDA_ARCHITECTURES=120"},
+};
+
+class OnMachine : public testing::TestWithParam<Machine> {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "tern-info-XXXXXX").string();
+    ASSERT_TRUE(mkdtemp(name.data()));
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void expect_refused(const Result& r, const std::string& words) const {
+    EXPECT_EQ(r.status, 1) << r.err;
+    EXPECT_EQ(lines_of(r.err).size(), 1u) << r.err;
+    EXPECT_TRUE(r.err.starts_with("tern: error: ")) << r.err;
+    EXPECT_TRUE(contains(r.err, words)) << r.err << "lacks: " << words;
+    EXPECT_EQ(r.out, "");
+    EXPECT_FALSE(fs::exists(folder_ / "run")) << "a refused training leaves no folder";
+  }
+
+  fs::path folder_;
+};
+
+TEST_P(OnMachine, InfoSaysWhyThereIsNoDevice) {
+  const Machine& machine = GetParam();
+  const Result r = run(machine.environment, {"info"}, folder_);
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.err, "");
+  const std::string line = line_of(r.out, machine.info_line);
+  EXPECT_TRUE(contains(line, machine.info_words)) << line;
+  EXPECT_EQ(line_of(r.out, "device: "), "device: cpu");
+  line_of(r.out, "cuBLASLt: ");  // libraries are told all the same
+}
+
+TEST_P(OnMachine, TrainingOnTheDeviceIsRefused) {
+  const Machine& machine = GetParam();
+  expect_refused(run(machine.environment, training("cuda", 1), folder_), machine.error_words);
+}
+
+INSTANTIATE_TEST_SUITE_P(Machines, OnMachine, testing::ValuesIn(kMachines),
+                         [](const auto& instance) { return instance.param.name; });
+
+using Program = OnMachine;
+
+TEST_F(Program, InfoDescribesDevicesAndLibraries) {
+  const Result r = run({{"TERN_STANDIN_DEVICES", "2"}, {"TERN_STANDIN_MEMORY", "3G"}}, {"info"}, folder_);
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(line_of(r.out, "CUDA: "), "CUDA: runtime " + cuda::runtime_version() + ", kernels for 80-real,90a-real");
+  EXPECT_EQ(line_of(r.out, "CUDA driver: "), "CUDA driver: " + cuda::runtime_version());
+  for (const char* device : {"cuda:0: ", "cuda:1: "})
+    EXPECT_EQ(line_of(r.out, device),
+              device + std::string("stand-in, compute capability 9.0, 132 multiprocessors, 3.0 GiB"));
+  EXPECT_TRUE(contains(line_of(r.out, "cuBLASLt: "), "libtern_standin.so")) << r.out;
+  line_of(r.out, "cuDNN: "), line_of(r.out, "NCCL: "), line_of(r.out, "CUPTI: ");
+  EXPECT_EQ(line_of(r.out, "device: "), "device: cuda:0");
+}
+
+TEST_F(Program, InfoSaysWhatTheLoaderSaidOfAMissingLibrary) {
+  const Environment none = {{"TERN_CUBLASLT", "/no/cublas.so"},
+                            {"TERN_CUDNN", "/no/cudnn.so"},
+                            {"TERN_NCCL", "/no/nccl.so"},
+                            {"TERN_CUPTI", "/no/cupti.so"}};
+  const Result r = run(none, {"info"}, folder_);
+  EXPECT_EQ(r.status, 0) << r.err;
+  const std::pair<const char*, const char*> libraries[] = {
+      {"cuBLASLt: ", "cublas"}, {"cuDNN: ", "cudnn"}, {"NCCL: ", "nccl"}, {"CUPTI: ", "cupti"}};
+  for (const auto& [start, name] : libraries) {
+    const std::string line = line_of(r.out, start);
+    EXPECT_TRUE(line.starts_with(std::string(start) + "not found: /no/" + name + ".so: ")) << line;
+  }
+}
+
+TEST_F(Program, ADeviceNumberTooLargeIsRefused) {
+  expect_refused(run({}, training("cuda:1", 1), folder_), "this machine has 1 GPU, numbered from 0; use cuda:0");
+}
+
+TEST_F(Program, AMissingMatrixLibraryIsRefused) {
+  const Result r = run({{"TERN_CUBLASLT", "/no/cublas.so"}}, training("cuda", 1), folder_);
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(lines_of(r.err).size(), 1u) << r.err;
+  EXPECT_TRUE(contains(r.err, "cuBLASLt is needed for matrix products on CUDA and was not found (/no/cublas.so"))
+      << r.err;
+  EXPECT_TRUE(contains(r.err, "or use --device cpu")) << r.err;
+}
+
+TEST_F(Program, WithoutADriverAutoTrainsOnTheCpu) {
+  const Result r = run({{"TERN_STANDIN_STATE", "no-driver"}}, training("auto", 1), folder_);
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(fs::exists(folder_ / "run" / "model.safetensors"));
+}
+
+TEST_F(Program, OutOfMemoryAtTheStartSaysWhatHoldsIt) {
+  const Result r = run({{"TERN_STANDIN_MEMORY", "4M"}}, training("cuda", 1), folder_);
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(lines_of(r.err).size(), 1u) << r.err;
+  EXPECT_TRUE(contains(r.err, "out of memory")) << r.err;
+  EXPECT_FALSE(fs::exists(folder_ / "run" / "model.safetensors"));
+}
+
+// --- which devices a build serves ---
+
+TEST(Architectures, MachineCodeServesItsMajorVersion) {
+  EXPECT_TRUE(cuda::architectures_serve("80-real", 8, 0));
+  EXPECT_TRUE(cuda::architectures_serve("80-real", 8, 9));
+  EXPECT_FALSE(cuda::architectures_serve("86-real", 8, 0));
+  EXPECT_FALSE(cuda::architectures_serve("80-real", 9, 0));
+  EXPECT_FALSE(cuda::architectures_serve("120-real", 10, 0));
+  EXPECT_TRUE(cuda::architectures_serve("100-real,120-real", 12, 1));
+}
+
+TEST(Architectures, ALetterServesOneDevice) {
+  EXPECT_TRUE(cuda::architectures_serve("90a-real", 9, 0));
+  EXPECT_TRUE(cuda::architectures_serve("90a", 9, 0));
+  EXPECT_FALSE(cuda::architectures_serve("90a", 10, 0));
+  EXPECT_FALSE(cuda::architectures_serve("100a", 10, 3));
+}
+
+TEST(Architectures, IntermediateCodeServesWhatIsNewer) {
+  EXPECT_TRUE(cuda::architectures_serve("80,90a-real", 12, 0));
+  EXPECT_TRUE(cuda::architectures_serve("80-virtual", 9, 0));
+  EXPECT_FALSE(cuda::architectures_serve("90-virtual", 8, 9));
+  EXPECT_FALSE(cuda::architectures_serve("", 9, 0));
+  EXPECT_TRUE(cuda::architectures_serve("native", 8, 6));
+}
+
+}  // namespace
+}  // namespace tern::program
