@@ -333,6 +333,18 @@ TEST(Optimizer, NonFiniteGradientsSkipTheWholeUpdate) {
   }
 }
 
+TEST(Optimizer, NonFiniteGradientsAreAppliedUnlessTheStepIsToSkip) {
+  for (const Case& c : cases()) {
+    Tensor a = leaf(random({33}, 1));
+    const auto optimizer = c.make({{"a", a}});
+    Tensor gradient = random({33}, 3);
+    gradient.data<float>()[7] = NAN;
+    a.set_grad(gradient);
+    EXPECT_FALSE(optimizer->step({.max_norm = 1}).skipped());
+    EXPECT_TRUE(std::isnan(a.to_vector<double>()[7])) << c.name;
+  }
+}
+
 TEST(Optimizer, ASkippedFirstStepCountsNothing) {
   Tensor w = leaf(full({1}, 2, {.dtype = float64}));
   optim::Adam optimizer({{"w", w}}, {.lr = 0.1});

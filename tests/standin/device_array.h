@@ -26,13 +26,13 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
-/// Workspace for one call at a time. One allocation serves a whole test program: filling tens of MiB at every call
-/// would take most of its time.
+/// Workspace for one call at a time, at whose end no memory follows; 0 bytes: more than enough. One allocation serves a
+/// whole test program: filling tens of MiB at every call would take most of its time.
 inline void* workspace_of(int64_t bytes) {
   constexpr int64_t kBytes = int64_t{34} << 20;
   static const DeviceMemory& memory = *new DeviceMemory(kBytes);
   EXPECT_LE(bytes, kBytes);
-  return memory.get();
+  return static_cast<char*>(memory.get()) + (bytes > 0 ? kBytes - bytes : 0);
 }
 
 /// A copy of an Array's memory on the device, aligned alike up to 16 bytes. What the array holds when the copy

@@ -357,7 +357,7 @@ struct Raw {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
   cublasLtMatmulPreference_t preference = nullptr;
-  DeviceMemory memory{4096};
+  DeviceMemory memory{65536};
 
   Raw() {
     cublasLtCreate(&handle);
@@ -391,11 +391,11 @@ struct Raw {
     cublasLtMatmulHeuristicResult_t result;
     return heuristic(result);
   }
-  cublasStatus_t run(const cublasLtMatmulAlgo_t* algo, int shift = 0) {
+  cublasStatus_t run(const cublasLtMatmulAlgo_t* algo, int shift = 0, size_t workspace_bytes = 0) {
     const float one = 1, zero = 0;
     char* at = static_cast<char*>(memory.get());
     return cublasLtMatmul(handle, operation, &one, at + shift, a, at + 512, b, &zero, at + 1024, d, at + 1024, d, algo,
-                          nullptr, 0, nullptr);
+                          at + 32768, workspace_bytes, nullptr);
   }
 };
 
@@ -440,6 +440,21 @@ TEST(StandinCublasLt, RejectsWhatTheLibraryRejects) {
   EXPECT_EQ(raw.run(&result.algo), CUBLAS_STATUS_INVALID_VALUE);  // the algorithm was for fp32
   raw.set(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, static_cast<int32_t>(CUBLAS_COMPUTE_64F));
   EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_NOT_SUPPORTED);
+}
+
+TEST(StandinCublasLt, AlgorithmsNeedTheirWorkspace) {
+  Raw raw;
+  cublasLtMatmulHeuristicResult_t result;
+  raw.set(raw.a, CUBLASLT_MATRIX_LAYOUT_COLS, uint64_t{512});
+  raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_ROWS, uint64_t{512});
+  raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{512});
+  const uint64_t limit = 32768;
+  cublasLtMatmulPreferenceSetAttribute(raw.preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof(limit));
+  ASSERT_EQ(raw.heuristic(result), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
+  ASSERT_GT(result.workspaceSize, 0u);
+  EXPECT_EQ(raw.run(&result.algo, 0, 0), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(raw.run(&result.algo, 0, result.workspaceSize - 1), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(raw.run(&result.algo, 0, result.workspaceSize), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
 }
 
 TEST(StandinCublasLt, AlgorithmsNeedTheirAlignment) {

@@ -244,6 +244,21 @@ TEST(StandinGemm, RowsThatOverlapAreCopiedFirst) {
   }
 }
 
+TEST(StandinGemm, ABatchOfOverlappingRowsIsCopiedFirst) {
+  for (const DType dtype : kFloatTypes) {
+    Array rows(dtype, {2, 3}), b(dtype, {3, 2}), c(dtype, {2, 4, 2});
+    for (int64_t i = 0; i < 6; ++i) rows.set(i, 1.0 + static_cast<double>(i));
+    for (int64_t i = 0; i < 6; ++i) b.set(i, static_cast<double>(i));
+    OnDevice drows(rows), db(b), dc(c);
+    const int64_t shape[] = {2, 4, 3}, strides[] = {3, 0, 1}, shape_b[] = {2, 3, 2}, strides_b[] = {0, 2, 1};
+    run_gemm(false, false, 1, ConstView(drows.view().data, dtype, 3, shape, strides),
+             ConstView(db.view().data, dtype, 3, shape_b, strides_b), 0, dc.view());
+    dc.download();
+    for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(c.at(i), i % 2 == 0 ? 16 : 22);
+    for (int64_t i = 8; i < 16; ++i) EXPECT_EQ(c.at(i), i % 2 == 0 ? 34 : 49);
+  }
+}
+
 TEST(StandinGemm, MoreMatricesThanAGridHolds) {
   const int64_t batch = 70001;
   Array a(float32, {batch, 1, 1}), b(float32, {batch, 1, 1}), c(float32, {batch, 1, 1});

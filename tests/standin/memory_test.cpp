@@ -205,6 +205,8 @@ TEST_F(MemoryDeathTest, ProtectedMemoryIsOutOfTheHostsReach) {
   EXPECT_EXIT({ std::printf("%f", x[2]); }, testing::KilledBySignal(SIGSEGV),
               "host code accessed device memory: .*byte 8 of the live allocation .*40 bytes");
   EXPECT_EXIT({ x[2] = 1; }, testing::KilledBySignal(SIGSEGV), "host code accessed device memory");
+  const float* untouched = device_array(3);
+  EXPECT_EXIT({ std::printf("%f", untouched[0]); }, testing::KilledBySignal(SIGSEGV), "host code accessed");
   set_protection(false);
   EXPECT_EQ(x[0], 1);
 }
