@@ -29,10 +29,17 @@ TERN_KERNEL(void, linear_forward, Stream stream, ConstView x, ConstView weight, 
 
 /// Gradients of linear_forward's activation: dpre = dy * activation'(pre), dbias = column sums of dpre (fixed order).
 /// With kNone, pre and dpre are absent and only dbias is computed from dy. dbias may be absent.
-/// The weight and input gradients are gemm calls: dx = dpre weight, dweight = dpre^T x.
+/// The gradient of the input is a gemm call: dx = dpre weight.
 TERN_KERNEL(int64_t, linear_activation_backward_workspace, Stream stream, ConstView dy);
 TERN_KERNEL(void, linear_activation_backward, Stream stream, ConstView dy, ConstView pre, Activation activation,
             View dpre, View dbias, void* workspace);
+
+/// dweight = dy^T x and dbias = column sums of dy, in a fixed order. dy: [rows, out], x: [rows, in], dweight: [out,
+/// in], dbias: [out] or absent; all contiguous. dy and x have one dtype; dweight has it too, or fp32 when it is a
+/// 16-bit one, and so does dbias.
+TERN_KERNEL(int64_t, linear_weight_backward_workspace, Stream stream, ConstView dy, ConstView x, View dweight);
+TERN_KERNEL(void, linear_weight_backward, Stream stream, ConstView dy, ConstView x, View dweight, View dbias,
+            void* workspace);
 
 /// Name and version of the library behind gemm: "oneDNN 2.6.3".
 TERN_KERNEL(const char*, gemm_library, Stream stream);

@@ -9,25 +9,29 @@
 namespace tern {
 namespace {
 
-/// A contiguous matrix as the gemm kernel's [1, rows, cols].
-kernels::View as_batch(const Tensor& x) {
-  const int64_t shape[] = {1, x.size(0), x.size(1)}, strides[] = {x.numel(), x.size(1), 1};
-  return {x.raw_data(), x.dtype(), 3, shape, strides};
-}
-
 /// Of the product of [m, k] and [k, n].
 void count_flops(int64_t m, int64_t n, int64_t k, DType dtype) {
   if (profiling()) profile_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), dtype);
 }
 
-Tensor product(bool transpose_a, bool transpose_b, const Tensor& a, const Tensor& b, int64_t m, int64_t n) {
-  const Tensor c = empty({m, n}, a.options());
-  count_flops(m, n, transpose_a ? a.size(0) : a.size(1), a.dtype());
-  const kernels::Stream stream = current_stream(a.device());
-  const Workspace workspace(
-      kernels::gemm_workspace(stream, transpose_a, transpose_b, as_batch(a), as_batch(b), as_batch(c)), a.device());
-  kernels::gemm(stream, transpose_a, transpose_b, 1, as_batch(a), as_batch(b), 0, as_batch(c), workspace.data());
-  return c;
+/// dpre weight
+Tensor input_gradient(const Tensor& dpre, const Tensor& weight) {
+  const Tensor dx = empty({dpre.size(0), weight.size(1)}, dpre.options());
+  count_flops(dx.size(0), dx.size(1), dpre.size(1), dpre.dtype());
+  const kernels::Stream stream = current_stream(dpre.device());
+  const Workspace workspace(kernels::gemm_workspace(stream, false, false, dpre.view(), weight.view(), dx.view()),
+                            dpre.device());
+  kernels::gemm(stream, false, false, 1, dpre.view(), weight.view(), 0, dx.view(), workspace.data());
+  return dx;
+}
+
+/// dweight = dpre^T x and, when dbias is defined, the column sums of dpre.
+void weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight, const Tensor& dbias) {
+  count_flops(dweight.size(0), dweight.size(1), dpre.size(0), dpre.dtype());
+  const kernels::Stream stream = current_stream(dpre.device());
+  const Workspace workspace(kernels::linear_weight_backward_workspace(stream, dpre.view(), x.view(), dweight.view()),
+                            dpre.device());
+  kernels::linear_weight_backward(stream, dpre.view(), x.view(), dweight.view(), dbias.view(), workspace.data());
 }
 
 struct Linear final : Function<Linear> {
@@ -61,21 +65,19 @@ struct Linear final : Function<Linear> {
     const kernels::Stream stream = current_stream(dy.device());
     Grads grads(3);
     if (needs_grad(2)) grads[2] = empty({dy.size(1)}, {bias_dtype_, dy.device()});
-    Tensor dpre = dy;
-    if (activation_ != Activation::kNone) dpre = empty_like(dy);
-    if (activation_ != Activation::kNone || needs_grad(2)) {
+    const bool active = activation_ != Activation::kNone;
+    const Tensor dpre = active ? empty_like(dy) : dy;
+    // The bias gradient comes with the activation's, or else with the weight's.
+    if (active || (needs_grad(2) && !needs_grad(1))) {
       const Workspace workspace(kernels::linear_activation_backward_workspace(stream, dy.view()), dy.device());
-      const bool active = activation_ != Activation::kNone;
       kernels::linear_activation_backward(stream, dy.view(), active ? pre_.get().view() : kernels::View(), activation_,
                                           active ? dpre.view() : kernels::View(), grads[2].view(), workspace.data());
     }
-    if (needs_grad(0)) {
-      const Tensor weight = weight_.get();
-      grads[0] = product(false, false, dpre, weight, dpre.size(0), weight.size(1));
-    }
+    if (needs_grad(0)) grads[0] = input_gradient(dpre, weight_.get());
     if (needs_grad(1)) {
       const Tensor x = x_.get();
-      grads[1] = product(true, false, dpre, x, dpre.size(1), x.size(1));
+      grads[1] = empty({dpre.size(1), x.size(1)}, x.options());
+      weight_gradients(dpre, x, grads[1], active ? Tensor() : grads[2]);
     }
     return grads;
   }

@@ -168,4 +168,14 @@ void linear_activation_backward(Stream, ConstView dy, ConstView pre, Activation 
   });
 }
 
+int64_t linear_weight_backward_workspace(Stream stream, ConstView dy, ConstView x, View dweight) {
+  return std::max(linear_activation_backward_workspace(stream, dy),
+                  gemm_workspace(stream, true, false, dy, x, dweight));
+}
+
+void linear_weight_backward(Stream stream, ConstView dy, ConstView x, View dweight, View dbias, void* workspace) {
+  linear_activation_backward(stream, dy, {}, Activation::kNone, {}, dbias, workspace);
+  gemm(stream, true, false, 1, dy, x, 0, dweight, workspace);
+}
+
 }  // namespace tern::kernels::TERN_CPU

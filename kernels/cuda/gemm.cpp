@@ -14,6 +14,7 @@
 #include "tern/kernels/cuda/support/cublaslt.h"
 #include "tern/kernels/pointwise_ops.h"
 #include "tern/kernels/pointwise_tiles.h"
+#include "tern/kernels/reduce.h"
 
 namespace tern::kernels::cuda {
 namespace {
@@ -133,7 +134,7 @@ void linear_product(Stream stream, const ConstView& x, const ConstView& weight, 
     const Matrix a(x), b(weight), c{ConstView(target)};
     Matmul p = make_matmul(false, true, a, b, c);
     const void* added = epilogue_bias(stream, bias, target.dtype, memory);
-    p.bias = true;
+    p.bias = MatmulBias::kAdd;
     p.align_bias = alignment_of(added);
     if (try_matmul(stream, p, {1, b.data, a.data, 0, target.data, added}, workspace)) return;
   }
@@ -183,6 +184,24 @@ void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias
     apply<Relu>(stream, target, result);
   else if (pre)
     copy(stream, result, as_matrix(pre));
+}
+
+int64_t linear_weight_backward_workspace(Stream stream, ConstView dy, ConstView x, View dweight) {
+  const int64_t sums = column_sum_workspace(stream, dy.rows(), dy.cols(), dy.dtype);
+  return std::max(sums, gemm_workspace(stream, true, false, dy, x, dweight));
+}
+
+void linear_weight_backward(Stream stream, ConstView dy, ConstView x, View dweight, View dbias, void* workspace) {
+  const bool product = dy.rows() > 0 && dweight.numel() > 0;
+  if (dbias && product && dbias.dtype == dweight.dtype && dweight.dtype != DType::kFloat64) {
+    const Matrix a(dy), b(x), c{ConstView(dweight)};
+    Matmul p = make_matmul(true, false, a, b, c);
+    p.bias = MatmulBias::kGradientOfB;
+    p.align_bias = alignment_of(dbias.data);
+    if (try_matmul(stream, p, {1, b.data, a.data, 0, dweight.data, dbias.data}, align_up(workspace))) return;
+  }
+  if (dbias && dbias.numel() > 0) column_sum(stream, dy, false, workspace, dbias);
+  gemm(stream, true, false, 1, dy, x, 0, dweight, workspace);
 }
 
 const char* gemm_library(Stream) {

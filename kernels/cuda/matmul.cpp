@@ -69,8 +69,9 @@ Operation make_operation(const Matmul& p) {
   Operation operation(made);
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(operation, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (p.bias) {
-    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  if (p.bias != MatmulBias::kNone) {
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+        p.bias == MatmulBias::kAdd ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_BGRADB);
     set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_of(p.output)));
   }
   return operation;
@@ -241,7 +242,7 @@ class Device {
     }
     const Plan& plan = found->second;
     if (!plan.algorithm) return false;
-    if (p.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+    if (p.bias != MatmulBias::kNone) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     const cublasStatus_t status =
         plan.run(handle_, stream, operands, *plan.algorithm, p.input == DType::kFloat64, workspace);
     if (status != CUBLAS_STATUS_SUCCESS) fail_matmul(status, p);
@@ -252,7 +253,7 @@ class Device {
   Plan make_plan(Stream stream, const Matmul& p, const MatmulOperands& operands, void* workspace) {
     Plan plan(p);
     // The heuristic looks at the pointer's alignment.
-    if (p.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+    if (p.bias != MatmulBias::kNone) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     const Numbers key = p.key();
     if (const auto chosen = find_choice(kind_, key); chosen && still_valid(plan, *chosen)) {
       plan.algorithm = chosen;
@@ -319,7 +320,7 @@ Numbers Matmul::key() const {
           static_cast<int64_t>(output),
           transpose_a,
           transpose_b,
-          bias,
+          static_cast<int64_t>(bias),
           fast,
           m,
           n,
@@ -340,7 +341,10 @@ Numbers Matmul::key() const {
 std::string Matmul::describe() const {
   return tern::detail::concatenate("a product of ", name_of(input), " matrices to ", name_of(output), ", m ", m, ", n ",
                                    n, ", k ", k, ", batch ", batch, ", leading dimensions ", lda, ", ", ldb, ", ", ldd,
-                                   ", transposed ", transpose_a, ", ", transpose_b, bias ? ", with bias" : "");
+                                   ", transposed ", transpose_a, ", ", transpose_b,
+                                   bias == MatmulBias::kNone  ? ""
+                                   : bias == MatmulBias::kAdd ? ", with bias"
+                                                              : ", with the bias gradient");
 }
 
 int64_t alignment_of(const void* pointer) {

@@ -13,12 +13,16 @@ namespace tern::kernels::cuda {
 inline constexpr int64_t kMatmulWorkspace = int64_t{32} << 20;
 inline constexpr int64_t kMatmulAlignment = 256;
 
+/// What is done with the vector of MatmulOperands::bias, which has D's dtype. kAdd: D gains bias[row]. kGradientOfB:
+/// the sums over the inner dimension of op(B) are written to it, n of them.
+enum class MatmulBias : uint8_t { kNone, kAdd, kGradientOfB };
+
 /// D = alpha op(A) op(B) + beta D in column-major order: op(A) is [m, k], op(B) [k, n], D [m, n], the elements of a
-/// column side by side and columns `ld` elements apart. With bias, D gains bias[row]; bias has D's dtype.
-/// Alignments are those of the pointers, in bytes.
+/// column side by side and columns `ld` elements apart. Alignments are those of the pointers, in bytes.
 struct Matmul {
   DType input = DType::kFloat32, output = DType::kFloat32;
-  bool transpose_a = false, transpose_b = false, bias = false;
+  bool transpose_a = false, transpose_b = false;
+  MatmulBias bias = MatmulBias::kNone;
   int64_t m = 0, n = 0, k = 0, batch = 1;
   int64_t lda = 0, ldb = 0, ldd = 0, batch_a = 0, batch_b = 0, batch_d = 0;
   int64_t align_a = 0, align_b = 0, align_d = 0, align_bias = 0;
@@ -34,7 +38,7 @@ struct MatmulOperands {
   const void *a = nullptr, *b = nullptr;
   double beta = 0;
   void* d = nullptr;
-  const void* bias = nullptr;
+  const void* bias = nullptr;  // written with kGradientOfB
 };
 
 /// kMatmulAlignment for the start of an allocation, else the largest power of two up to 16 that divides the address:

@@ -302,6 +302,35 @@ TEST(Linear, ActivationBackwardAgreesWithDouble) {
   });
 }
 
+TEST(Linear, WeightBackwardAgreesWithDouble) {
+  std::mt19937_64 random(13);
+  for_each_level([&] {
+    for (const DType dtype : kFloatTypes) {
+      const DType wide = is_low_precision(dtype) ? float32 : dtype;
+      for (const auto& [rows, in, out] :
+           {std::array<int64_t, 3>{0, 3, 2}, {1, 1, 1}, {37, 20, 11}, {1500, 7, 9}, {5, 0, 4}}) {
+        Array dy(dtype, {rows, out}, Order::kMisaligned), x(dtype, {rows, in}), dweight(wide, {out, in});
+        Array dbias(wide, {out});
+        fill_with_random(dy, random, -1, 1);
+        fill_with_random(x, random, -1, 1);
+        std::vector<char> workspace(linear_weight_backward_workspace(Stream{}, dy.cview(), x.cview(), dweight.view()));
+        linear_weight_backward(Stream{}, dy.cview(), x.cview(), dweight.view(), dbias.view(), workspace.data());
+        const double slack = (dtype == float64 ? 0x1p-53 : 0x1p-24) * (10.0 * static_cast<double>(rows) + 10);
+        for (int64_t o = 0; o < out; ++o) {
+          double bias = 0;
+          for (int64_t r = 0; r < rows; ++r) bias += dy.at(r * out + o);
+          ASSERT_LE(std::fabs(dbias.at(o) - bias), slack);
+          for (int64_t i = 0; i < in; ++i) {
+            double sum = 0;
+            for (int64_t r = 0; r < rows; ++r) sum += dy.at(r * out + o) * x.at(r * in + i);
+            ASSERT_LE(std::fabs(dweight.at(o * in + i) - sum), slack) << o << ", " << i;
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST(Linear, ExtremeInputsOfTheActivations) {
   for_each_level([&] {
     Array x(float32, {6, 1}), weight(float32, {1, 1}), y(float32, {6, 1}), dy(float32, {6, 1}), dpre(float32, {6, 1});

@@ -380,6 +380,77 @@ TEST(StandinLinear, TheBiasIsPartOfTheProduct) {
   EXPECT_EQ(standin::counters().kernel_launches, 3u);
 }
 
+struct WeightCase {
+  DType dtype, weight, bias;
+  int64_t rows, in, out;
+  bool with_bias = true;
+  Order order = Order::kContiguous;
+};
+
+void check_weight_backward(const WeightCase& t, std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << name_of(t.dtype) << " weight " << name_of(t.weight) << " bias " << name_of(t.bias)
+                                  << " " << t.with_bias << " rows " << t.rows << " in " << t.in << " out " << t.out);
+  Array dy(t.dtype, {t.rows, t.out}, t.order), x(t.dtype, {t.rows, t.in}, t.order);
+  Array dweight(t.weight, {t.out, t.in}), dbias(t.bias, {t.out}, t.order);
+  fill_with_random(dy, random, -1, 2);
+  fill_with_random(x, random, -1, 1);
+  for (Array* result : {&dweight, &dbias})
+    for (int64_t i = 0; i < result->numel(); ++i) result->set(i, NAN);
+  OnDevice ddy(dy), dx(x), ddweight(dweight), ddbias(dbias);
+  void* workspace =
+      workspace_of(cuda::linear_weight_backward_workspace(kStream, ddy.view(), dx.view(), ddweight.view()));
+  cuda::linear_weight_backward(kStream, ddy.view(), dx.view(), ddweight.view(), t.with_bias ? ddbias.view() : View(),
+                               workspace);
+  ddweight.download();
+  ddbias.download();
+  const std::vector<double> dys = dy.values(), xs = x.values();
+  for (int64_t o = 0; o < t.out; ++o) {
+    double bias = 0, bias_magnitude = 0;
+    for (int64_t r = 0; r < t.rows; ++r) bias += dys[r * t.out + o], bias_magnitude += std::fabs(dys[r * t.out + o]);
+    if (t.with_bias)
+      ASSERT_LE(std::fabs(dbias.at(o) - bias), tolerance(t.bias, t.dtype, bias, bias_magnitude, t.rows)) << o;
+    else
+      ASSERT_TRUE(std::isnan(dbias.at(o)));
+    for (int64_t i = 0; i < t.in; ++i) {
+      double sum = 0, magnitude = 0;
+      for (int64_t r = 0; r < t.rows; ++r) {
+        const double term = dys[r * t.out + o] * xs[r * t.in + i];
+        sum += term;
+        magnitude += std::fabs(term);
+      }
+      ASSERT_LE(std::fabs(dweight.at(o * t.in + i) - sum), tolerance(t.weight, t.dtype, sum, magnitude, t.rows))
+          << "weight " << o << ", " << i;
+    }
+  }
+}
+
+TEST(StandinLinear, WeightBackwardAgreesWithDouble) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : kFloatTypes)
+    for (const DType weight : {dtype, is_low_precision(dtype) ? float32 : dtype})
+      for (const DType bias : {dtype, weight}) {
+        check_weight_backward({dtype, weight, bias, 40, 24, 32}, random);
+        check_weight_backward({dtype, weight, bias, 40, 24, 32, false}, random);
+        check_weight_backward({dtype, weight, bias, 37, 19, 33, true, Order::kMisaligned}, random);
+        check_weight_backward({dtype, weight, bias, 1, 1, 1}, random);
+        check_weight_backward({dtype, weight, bias, 2060, 3, 5}, random);
+        check_weight_backward({dtype, weight, bias, 0, 4, 6}, random);
+        check_weight_backward({dtype, weight, bias, 5, 0, 6}, random);
+        check_weight_backward({dtype, weight, bias, 5, 4, 0}, random);
+      }
+}
+
+TEST(StandinLinear, TheBiasGradientIsPartOfTheWeightsProduct) {
+  std::mt19937_64 random = fresh_random();
+  for (const auto& [dtype, weight] : kTypePairs) {
+    standin::reset_counters();
+    check_weight_backward({dtype, weight, weight, 16, 24, 32}, random);
+    if (dtype == float64) continue;
+    EXPECT_EQ(standin::counters().kernel_launches, 1u);
+    EXPECT_EQ(standin::last_matmul_epilogue(), CUBLASLT_EPILOGUE_BGRADB);
+  }
+}
+
 TEST(StandinLinear, ANanOfThePreActivationIsKept) {
   for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
     Array x(float32, {2, 4}), weight(float32, {4, 4}), y(float32, {2, 4});
