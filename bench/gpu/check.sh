@@ -59,7 +59,8 @@ elif command -v nvidia-smi >/dev/null; then
   gpu=$(query name) driver=$(query driver_version) capability=$(query compute_cap)
 fi
 if [[ -z $gpu && ! -e /dev/nvidia0 ]]; then
-  echo "check.sh: no NVIDIA GPU on this machine (nvidia-smi lists none, there is no /dev/nvidia0): nothing was checked" >&2
+  echo "check.sh: no NVIDIA GPU on this machine (nvidia-smi lists none, there is no /dev/nvidia0):" \
+    "nothing was checked" >&2
   exit 1
 fi
 
@@ -128,13 +129,14 @@ run_stage() {  # NAME SECONDS
 }
 skip() { status=skipped note=$1; }
 fail() { status=failed note=$1; }
+truth() { (($1)) && echo true || echo false; }
 reason_of() { (($1 == 124 || $1 == 137)) && echo "out of time" || echo "status $1"; }  # STATUS
 
 mapfile -t cuda_tests < <(find "$build/bin" -maxdepth 1 -name 'cuda_*_test' -type f -executable | sort)
 joined() { local text && text=$(printf '%s; ' "$@") && printf '%s' "${text%; }"; }
 
 stage_tests() {
-  local program name code passed skipped failed total=0 bad=()
+  local program name code passed skipped failed failures total=0 bad=()
   for program in "${cuda_tests[@]}"; do
     name=${program##*/}
     limited "$program" >"$work/log" 2>&1
@@ -142,9 +144,10 @@ stage_tests() {
     passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$work/log")
     skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$work/log")
     failed=$(grep -c '^\[  FAILED  \] .*(.* ms)$' "$work/log")
+    failures=$(grep -m 20 '^\[  FAILED  \] .*(.* ms)$' "$work/log")
     printf '%-32s %s passed, %s failed, %s skipped\n' "$name" "${passed:-0}" "$failed" "${skipped:-0}"
     printf '{"name": "%s", "status": %d, "passed": %d, "failed": %d, "skipped": %d, "failures": %s}\n' "$name" "$code" \
-      "${passed:-0}" "$failed" "${skipped:-0}" "$(quoted "$(grep '^\[  FAILED  \] .*(.* ms)$' "$work/log" | head -n 20)")" >>"$work/tests"
+      "${passed:-0}" "$failed" "${skipped:-0}" "$(quoted "$failures")" >>"$work/tests"
     total=$((total + ${passed:-0}))
     if ((code != 0)); then
       bad+=("$name: $(reason_of $code)")
@@ -159,7 +162,8 @@ stage_tests() {
 }
 
 stage_ctest() {
-  [[ -f $build/CTestTestfile.cmake ]] && command -v ctest >/dev/null || { skip "no ctest, or the build was carried"; return; }
+  [[ -f $build/CTestTestfile.cmake ]] && command -v ctest >/dev/null ||
+    { skip "no ctest, or the build was carried"; return; }
   limited ctest --test-dir "$build" -LE slow --output-on-failure >"$work/log" 2>&1 || status=failed
   note=$(grep 'tests passed' "$work/log" || last_line "$work/log")
   grep -A 30 'The following tests FAILED' "$work/log"
@@ -167,14 +171,15 @@ stage_ctest() {
 }
 
 sanitize() {  # TOOL NAME COMMAND...
-  local tool=$1 name=$2 code summary
+  local tool=$1 name=$2 code summary first
   shift 2
   limited compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 "$@" >"$work/log" 2>&1
   code=$?
   summary=$(grep -o '\(ERROR\|RACECHECK\) SUMMARY: .*' "$work/log" | tail -n 1)
+  first=$(grep -m 8 -A 6 '=========.*\(Invalid\|Error\|hazard\|Uninit\|Barrier\)' "$work/log")
   printf '%-10s %-32s %s\n' "$tool" "$name" "${summary:-$(reason_of $code)}"
   printf '{"tool": "%s", "name": "%s", "status": %d, "summary": %s, "first": %s}\n' "$tool" "$name" "$code" \
-    "$(quoted "$summary")" "$(quoted "$(grep -m 8 -A 6 '=========.*\(Invalid\|Error\|hazard\|Uninit\|Barrier\)' "$work/log")")" >>"$work/sanitizer"
+    "$(quoted "$summary")" "$(quoted "$first")" >>"$work/sanitizer"
   ((code == 0))
 }
 
@@ -182,8 +187,9 @@ stage_sanitizer() {
   command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer is not installed"; return; }
   local tool program bad=() tools=(memcheck racecheck initcheck synccheck)
   for tool in "${tools[@]}"; do
-    TERN_BENCH_DEVICE=cuda TERN_BENCH_TINY=1 sanitize "$tool" "kernels, tiny" "$kernels" --benchmark_filter=-wordpiece ||
-      bad+=("$tool: kernels")
+    [[ -x $kernels ]] || break
+    TERN_BENCH_DEVICE=cuda TERN_BENCH_TINY=1 sanitize "$tool" "kernels, tiny" "$kernels" \
+      --benchmark_filter=-wordpiece || bad+=("$tool: kernels")
   done
   for program in "${cuda_tests[@]}"; do
     for tool in "${tools[@]}"; do
@@ -215,12 +221,17 @@ stage_job() {
     options+=(--data sentences)
   fi
   if ((quick)); then options+=(--max-steps 300); fi
-  if ((emulated)); then options=(--preset tiny --dtype bf16 --data sentences --max-steps 2 --batch-tokens 64 --max-length 32); fi
+  if ((emulated)); then
+    options=(--preset tiny --dtype bf16 --data sentences --max-steps 2 --batch-tokens 64 --max-length 32)
+  elif [[ " ${options[*]} " == *" imdb "* ]]; then
+    options+=(--batch-tokens 16384)
+  fi
   limited "$tern" train distilbert --device cuda "${options[@]}" --out "$work/run" 2>&1 | tee "$work/log" | tail -n 4
   code=${PIPESTATUS[0]}
   grep '"train_seconds"' "$work/run/metrics.jsonl" >>"$work/job" 2>/dev/null
   if [[ -f $work/run/run.json ]]; then tr -d '\n' <"$work/run/run.json" >>"$work/job" && echo >>"$work/job"; fi
-  note="${options[*]}: $(sed -n 's/.*"train_seconds":\([0-9.]*\).*/\1 s/p' "$work/job"), $(sed -n 's/.*"tokens_per_second":\([0-9]*\).*/\1 tokens\/s/p' "$work/job")"
+  note="${options[*]}: $(sed -n 's/.*"train_seconds":\([0-9.]*\).*/\1 s/p' "$work/job")"
+  note+=", $(sed -n 's/.*"tokens_per_second":\([0-9]*\).*/\1 tokens\/s/p' "$work/job")"
   if ((code != 0)); then fail "$(reason_of "$code"): $(last_line "$work/log")"; fi
 }
 
@@ -275,12 +286,12 @@ if [[ -z $out ]]; then
   out=$root/bench/gpu/results/${now:0:10}-${short:-gpu}.json
 fi
 mkdir -p "$(dirname "$out")" && {
-  printf '{"about": {"date": "%s", "commit": "%s", "uncommitted": %s, "gpu": %s, "driver": %s, "compute_capability": %s,\n' \
-    "$now" "$commit" $changed "$(quoted "$gpu")" "$(quoted "$driver")" "$(quoted "$capability")"
-  printf '"gpu_memory": %s, "gpu_state": %s, "processor": %s, "cores": %d, "system": %s, "quick": %s, "emulated": %s,\n' \
-    "$(quoted "$(query memory.total)")" "$(quoted "$(query clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu)")" \
-    "$(quoted "$processor")" "$(nproc)" "$(quoted "$(uname -srm)")" "$( ((quick)) && echo true || echo false)" \
-    "$( ((emulated)) && echo true || echo false)"
+  printf '{"about": {"date": "%s", "commit": "%s", "uncommitted": %s,\n' "$now" "$commit" $changed
+  printf '"gpu": %s, "driver": %s, "compute_capability": %s, "gpu_memory": %s, "gpu_state": %s,\n' "$(quoted "$gpu")" \
+    "$(quoted "$driver")" "$(quoted "$capability")" "$(quoted "$(query memory.total)")" \
+    "$(quoted "$(query clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu)")"
+  printf '"processor": %s, "cores": %d, "system": %s, "quick": %s, "emulated": %s,\n' "$(quoted "$processor")" \
+    "$(nproc)" "$(quoted "$(uname -srm)")" "$(truth $quick)" "$(truth $emulated)"
   printf '"tern": %s},\n"stages": [\n' "$(quoted "$(cat "$work/info" 2>/dev/null)")"
   separator=""
   for name in "${names[@]}"; do printf '%s' "$separator" && cat "$work/$name.json" && separator=$',\n'; done
