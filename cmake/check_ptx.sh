@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# check_ptx.sh [--update] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at what ptxas made of
-# each kernel. Fails when one spills registers, or when the table of registers, static shared memory and stack differs
-# from kernels/cuda/resources.md; --update writes that table. Without nvcc (NVCC, or /usr/local/cuda/bin/nvcc, or from
-# PATH) it says so and succeeds.
+# check_ptx.sh [--update] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at each kernel's PTX
+# and at what ptxas made of it. Fails when a kernel spills registers, when one that promises 16-byte accesses has none,
+# or when the table in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy) is out
+# of date; --update writes that table. Without nvcc (NVCC, CUDA_HOME, PATH or /usr/local/cuda) it says so and succeeds.
+# Uses ccache when it is there: what was compiled before costs a second.
 set -euo pipefail
 
 update=0
@@ -13,79 +14,155 @@ fi
 root=$(cd "${1:-$(dirname "$0")/..}" && pwd)
 cd "$root"
 table=kernels/cuda/resources.md
-arch=sm_90a
+
+# Kernels that promise 16-byte accesses: patterns of "FILE KERNEL" and what each instance must have.
+vectorised=(
+  'both ^pointwise_(float|double).* elementwise_kernel'
+  'both ^copy.cu elementwise_kernel<.*Identity'
+  'both ^softmax.cu softmax_'
+  'both ^norm.cu layer_norm_'
+  'both ^dropout.cu dropout_kernel'
+  'both ^cross_entropy.cu cross_entropy_backward'
+  'loads ^cross_entropy.cu cross_entropy_kernel'
+  'both ^optimizer.cu (update|scale)_kernel'
+  'loads ^gradient_norm.cu block_norm_kernel'
+  'loads ^(linear|column_sum).cu column_parts_kernel'
+  'loads ^reduce.cu reduce_(rows_)?kernel'
+  'loads ^attention_(forward|backward).cu flash_'
+)
 
 nvcc=${NVCC:-}
-[[ -n $nvcc ]] || nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc || true)
+[[ -n $nvcc ]] || nvcc=$(PATH=${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin command -v nvcc || true)
 if [[ -z $nvcc ]]; then
   echo "skipped: nvcc is not installed"
   exit 0
 fi
 
+# The paths that nvcc sees are the same in every run, so that ccache knows them again.
+mkdir -p build/ptx/include
+ln -sfn "$root" build/ptx/include/tern
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-ln -s "$root" "$scratch/tern"
 
-compile() {  # FILE: its ptxas report in the scratch folder
-  local name log
+compile() {  # FILE: the object with its PTX in plain text, and the ptxas report, in the scratch folder
+  local name
   name=$(basename "$1" .cu)
-  log=$scratch/$name.log
-  if ! "$NVCC" -std=c++20 -O3 --expt-relaxed-constexpr --extended-lambda -arch="$ARCH" -Xptxas -v -I "$SCRATCH" \
-    -cubin -o "$SCRATCH/$name.cubin" "$1" >"$SCRATCH/$name.log" 2>&1; then
+  if ! $COMPILER -std=c++20 -O3 --expt-relaxed-constexpr --extended-lambda -Xptxas -v --compress-mode=none \
+    --generate-code='arch=compute_90a,code=[compute_90a,sm_90a]' -I build/ptx/include \
+    -c -o "$SCRATCH/$name.o" "$1" >"$SCRATCH/$name.log" 2>&1; then
     echo "$1: does not compile"
     cat "$SCRATCH/$name.log"
     return 1
   fi
+  strings -n 4 "$SCRATCH/$name.o" >"$SCRATCH/$name.ptx"
 }
 export -f compile
-export NVCC=$nvcc ARCH=$arch SCRATCH=$scratch
+export COMPILER SCRATCH=$scratch
+COMPILER="$(command -v ccache || true) $nvcc"
 find kernels/cuda -maxdepth 1 -name '*.cu' -print0 | sort -z | xargs -0 -r -n 1 -P "$(nproc)" bash -c 'compile "$0"'
 
 # ptxas reports, per kernel: "Compiling entry function 'NAME'", "N bytes stack frame, N bytes spill stores, N bytes spill
-# loads", "Used N registers, used N barriers, N bytes smem".
+# loads", "Used N registers, used N barriers, N bytes smem". The PTX has ".entry NAME(", ".maxntid N, 1, 1" from the
+# launch bounds, and the accesses; copies to shared memory (cp.async) of 16 bytes are loads too.
 report() {
   local log
   for log in "$scratch"/*.log; do
     [[ -e $log ]] || continue
     awk -v file="$(basename "$log" .log).cu" '
-      /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
-      /bytes stack frame/ && name != "" {
+      FNR == 1 { ++input }
+      input == 1 && /Compiling entry function/ { split($0, part, "\047"); name = part[2]; kernels[++count] = name }
+      input == 1 && /bytes stack frame/ && name != "" {
         for (i = 1; i < NF; ++i) {
-          if ($(i + 1) == "bytes" && $(i + 2) ~ /^stack/) stack = $i
-          if ($(i + 1) == "bytes" && $(i + 2) == "spill") spill += $i
+          if ($(i + 1) == "bytes" && $(i + 2) ~ /^stack/) stack[name] = $i
+          if ($(i + 1) == "bytes" && $(i + 2) == "spill") spill[name] += $i
         }
       }
-      /Used [0-9]+ registers/ && name != "" {
-        shared = 0
+      input == 1 && /Used [0-9]+ registers/ && name != "" {
         for (i = 1; i <= NF; ++i) {
-          if ($i ~ /^registers/) registers = $(i - 1)
-          if ($i ~ /^smem/) shared = $(i - 2)
+          if ($i ~ /^registers/) registers[name] = $(i - 1)
+          if ($i ~ /^smem/) shared[name] = $(i - 2)
         }
-        printf "%s\t%s\t%d\t%d\t%d\t%d\n", file, name, registers, shared, stack, spill
         name = ""
-        spill = stack = 0
-      }' "$log"
+      }
+      input == 2 && /^\.(visible |weak )*(\.entry|\.func)/ { name = ""; if (match($0, /_Z[A-Za-z0-9_$]*\($/)) name = substr($0, RSTART, RLENGTH - 1) }
+      input == 2 && /^\.maxntid/ { split($2 " " $3 " " $4, n, /[, ]+/); threads[name] = n[1] * n[2] * n[3] }
+      input == 2 && /(^|[ \t])ld\.global[a-z.A-Z0-9:_]*\.(v4\.[busf]32|v2\.[busf]64)/ { ++loads[name] }
+      input == 2 && /cp\.async\.c[ag]\.shared\.global/ && /, 16/ { ++loads[name] }
+      input == 2 && /(^|[ \t])st\.global[a-z.A-Z0-9:_]*\.(v4\.[busf]32|v2\.[busf]64)/ { ++stores[name] }
+      END {
+        for (i = 1; i <= count; ++i) {
+          name = kernels[i]
+          printf "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", file, name, registers[name], shared[name], stack[name],
+                 spill[name], loads[name], stores[name], threads[name]
+        }
+      }' "$log" "${log%.log}.ptx"
   done | c++filt -p |
     sed -e 's/tern::kernels::cuda:://g; s/tern::kernels:://g; s/tern:://g; s/(anonymous namespace):://g' |
     LC_ALL=C sort
 }
-report >"$scratch/report"
+
+# Blocks that fit on one multiprocessor of sm_90 by threads (2048), registers (65536, by 256 a warp), shared memory (228
+# KB, of which each block takes 1 KB more) and number (32), and the share of its 64 warps that they are. The flash
+# kernels' dynamic shared memory follows from the head dimension (Shape::kElements, 2 bytes each); layer norm's is taken
+# at 768 columns.
+add_occupancy() {
+  awk -F '\t' -v OFS='\t' '
+    function least(a, b) { return a < b ? a : b }
+    function dynamic_shared(kernel, dim, wide, parts) {
+      if (kernel ~ /flash_/) {
+        split(kernel, parts, /, /)
+        dim = parts[2] + 0
+        if (kernel ~ /flash_forward/) return 2 * (dim + 8) * ((dim <= 64 ? 128 : 64) + 4 * 64)
+        return 2 * (dim + 8) * (2 * 64 + 4 * (dim <= 64 ? 64 : 32))
+      }
+      wide = kernel ~ /<double/ ? 8 : 4
+      if (kernel ~ /layer_norm_(backward_)?kernel/) return (kernel ~ /backward/ ? 1 : 2) * 768 * wide
+      return 0
+    }
+    {
+      if ($9 == 0) { print $0, "-", "-"; next }
+      warps = int(($9 + 31) / 32)
+      warp_registers = int(($3 * 32 + 255) / 256) * 256
+      blocks = least(32, int(64 / warps))
+      blocks = least(blocks, int(int(65536 / warp_registers) / warps))
+      blocks = least(blocks, int(233472 / ($4 + dynamic_shared($2) + 1024)))
+      print $0, blocks, int(100 * blocks * warps / 64 + 0.5) " %"
+    }'
+}
+report | add_occupancy >"$scratch/report"
 
 {
   cat <<END
 # What the CUDA kernels use
 
 Made by \`cmake/check_ptx.sh --update\`: registers a thread, bytes of static shared memory a block and bytes of stack a
-thread, as ptxas reports them for $arch with CUDA $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'). No kernel may spill registers.
+thread, as ptxas reports them for sm_90a with CUDA $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'); 16-byte loads and stores of global memory in the PTX
+(in the code, not as executed); threads a block by the launch bounds; blocks that fit on one multiprocessor of sm_90 and
+the occupancy that makes (with the flash kernels' dynamic shared memory, and layer norm's at 768 columns). No kernel may
+spill registers.
 
-| File | Kernel | Registers | Shared | Stack |
-|---|---|--:|--:|--:|
+| File | Kernel | Registers | Shared | Stack | 16-byte loads | 16-byte stores | Threads | Blocks | Occupancy |
+|---|---|--:|--:|--:|--:|--:|--:|--:|--:|
 END
-  awk -F '\t' '{ printf "| %s | `%s` | %d | %d | %d |\n", $1, $2, $3, $4, $5 }' "$scratch/report"
+  awk -F '\t' '{ printf "| %s | `%s` | %d | %d | %d | %d | %d | %s | %s | %s |\n", $1, $2, $3, $4, $5, $7, $8,
+                 $9 ? $9 : "-", $10, $11 }' "$scratch/report"
 } >"$scratch/table"
 
 status=0
 awk -F '\t' '$6 > 0 { printf "%s: %s spills %d bytes\n", $1, $2, $6; bad = 1 } END { exit bad }' "$scratch/report" || status=1
+for promise in "${vectorised[@]}"; do
+  read -r what file kernel <<<"$promise"
+  awk -F '\t' -v what="$what" -v file="$file" -v kernel="$kernel" '
+    $1 ~ file && $2 ~ kernel {
+      found = 1
+      if ($7 == 0) { printf "%s: %s has no 16-byte loads\n", $1, $2; bad = 1 }
+      if (what == "both" && $8 == 0) { printf "%s: %s has no 16-byte stores\n", $1, $2; bad = 1 }
+    }
+    END {
+      if (!found) printf "no kernel matches %s %s: mend the list in cmake/check_ptx.sh\n", file, kernel
+      exit bad || !found
+    }' "$scratch/report" || status=1
+done
 if ((update)); then
   cp "$scratch/table" "$table"
   echo "$table: $(wc -l <"$scratch/report") kernels"

@@ -26,6 +26,8 @@ class RunObserver final : public models::TrainObserver {
       : folder_(folder), progress_(progress), classifier_(classifier), scales_loss_(scales_loss), profile_(profile) {}
 
   int64_t steps() const { return steps_; }
+  /// The epoch whose weights are in the run folder; 0: none yet.
+  int64_t saved_epoch() const { return saved_epoch_; }
   void on_step_begin(int64_t step) override {
     if (profile_) profile_->on_step_begin(step);
   }
@@ -45,7 +47,10 @@ class RunObserver final : public models::TrainObserver {
   void on_epoch(const models::EpochMetrics& m) override {
     folder_.append_metrics(
         {{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_accuracy", m.validation.accuracy}});
-    if (m.best) classifier_.save(folder_.path());
+    if (m.best) {
+      classifier_.save(folder_.path());
+      saved_epoch_ = m.epoch;
+    }
     progress_.on_epoch(m);
   }
 
@@ -55,7 +60,7 @@ class RunObserver final : public models::TrainObserver {
   const models::TextClassifier& classifier_;
   const bool scales_loss_;
   StepProfile* const profile_;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, saved_epoch_ = 0;
 };
 
 /// One run of `tern train distilbert`.
@@ -270,6 +275,12 @@ class TextRun {
     models::TrainResult result;
     try {
       result = models::train(task, train_options(), observer);
+    } catch (const DeviceError&) {  // the weights of now are lost with the device's memory
+      progress_.log(observer.saved_epoch() > 0
+                        ? "the device failed; the weights of epoch " + std::to_string(observer.saved_epoch()) +
+                              ", the best so far, are in " + folder.path()
+                        : "the device failed before any weights were saved");
+      throw;
     } catch (const std::exception&) {
       // The weights are those before the failed step, or the best: worth keeping once there was a step.
       if (observer.steps() > 0) keep_weights(folder);

@@ -145,9 +145,36 @@ expect "the second runs after the wait" grep -q "program got 1 arguments: info" 
 (cd "$scratch" && TERN_BUILD_DIR="other build" "$house/tern" info >/dev/null 2>&1)
 expect "TERN_BUILD_DIR is used" test -x "$scratch/other build/bin/tern"
 
+# As if CUDA were not installed.
+sed -i "s|/usr/local/cuda/bin|$scratch/no-cuda|" "$house/tern"
+unset CUDA_HOME CUDACXX
+without_nvcc=""
+IFS=: read -ra folders <<<"$PATH"
+for folder in "${folders[@]}"; do
+  [[ -x $folder/nvcc ]] || without_nvcc+="${without_nvcc:+:}$folder"
+done
+PATH=$without_nvcc
 tern --cuda train
-expect "--cuda is refused" equal "$status" 1
-expect "--cuda is refused plainly" has "$err" "tern: error: --cuda: this version has no CUDA backend"
+expect "--cuda without nvcc ends with 1" equal "$status" 1
+expect "--cuda without nvcc says what to install" has "$err" "package cuda-toolkit"
+expect "--cuda without nvcc installs nothing" lacks "$called" "apt-get"
+mkdir -p "$scratch/cuda home/bin"
+cp "$bin/ccache" "$scratch/cuda home/bin/nvcc"
+export CUDA_HOME="$scratch/cuda home"
+stand_in ldconfig </dev/null
+tern info
+expect "nvcc without a driver does not build CUDA" lacks "$called" "--preset cuda"
+tern --cuda train here
+expect "--cuda has its own preset and build folder" has "$called" "--preset cuda -B $house/build/cuda"
+expect "--cuda does not reach the program" equal "$out" "program got 2 arguments: train here"
+stand_in nvidia-smi </dev/null
+touch "$house/core/z.h"
+tern info
+expect "nvcc and a driver build CUDA without the word" has "$called" "ninja -C $house/build/cuda"
+TERN_PRESET=release tern info
+expect "TERN_PRESET decides against it" has "$called" "ninja -C $house/build/release"
+unset CUDA_HOME
+rm "$bin/nvidia-smi"
 
 touch "$house/core/z.h"
 NO_EIGEN=1 tern info
