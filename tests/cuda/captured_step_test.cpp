@@ -180,6 +180,20 @@ TEST_F(Captured, WhatCannotBeCapturedIsNamed) {
   EXPECT_EQ(sum(add(x, 1)).item<double>(), 6);
 }
 
+TEST_F(Captured, AGeneratorThatDidNotDrawBeforeIsRefused) {
+  Generator generator(4);
+  int calls = 0;
+  CapturedStep step(
+      [&](const Tensors& in) {
+        return Tensors{calls++ == 0 ? add(in[0], 1) : dropout(in[0], {.p = 0.5, .generator = &generator})};
+      },
+      {.warmup = 1});
+  const Tensor x = full({3}, 1, {.device = kCuda});
+  step({x});
+  EXPECT_NE(error_of([&] { step({x}); }).find("a generator draws that did not"), std::string::npos);
+  EXPECT_FALSE(step.captured());
+}
+
 TEST_F(Captured, OtherShapesAreRefusedAndAResetRecordsAgain) {
   CapturedStep step([](const Tensors& in) { return Tensors{mul(in[0], 3.0)}; }, {.warmup = 1});
   for (int i = 0; i < 2; ++i) step({full({4}, 1, {.device = kCuda})});

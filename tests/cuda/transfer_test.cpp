@@ -64,6 +64,18 @@ TEST_F(Transfer, PinnedMemoryIsNotReusedUnderACopy) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(sum(on_device[static_cast<size_t>(i)]).item<double>(), 4096.0 * i) << i;
 }
 
+TEST_F(Transfer, APinnedTargetIsNotReusedUnderACopy) {
+  const Tensor x = full({4096}, 7, {.device = kCuda});
+  Tensors others;
+  for (int i = 0; i < 5; ++i) {
+    { const HostCopy dropped(x); }  // still queued
+    others.push_back(empty_pinned({4096}, DType::kFloat32));
+    others.back().fill_(i);
+  }
+  synchronize(kCuda);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(sum(others[static_cast<size_t>(i)]).item<double>(), 4096.0 * i) << i;
+}
+
 TEST_F(Transfer, HostCopyDoesNotSeeLaterChanges) {
   Tensor x = full({5, 3}, 7, {.device = kCuda});
   const HostCopy early(x.t());
