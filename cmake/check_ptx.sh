@@ -17,7 +17,7 @@ table=kernels/cuda/resources.md
 
 # Kernels that promise 16-byte accesses: patterns of "FILE KERNEL" and what each instance must have.
 vectorised=(
-  'both ^pointwise_(float|double).* elementwise_kernel'
+  'both ^pointwise_(float|double) (Forward|Backward)Body'
   'both ^copy.cu elementwise_kernel<.*Identity'
   'both ^softmax.cu softmax_'
   'both ^norm.cu layer_norm_'
@@ -27,7 +27,7 @@ vectorised=(
   'both ^optimizer.cu (update|scale)_kernel'
   'loads ^gradient_norm.cu block_norm_kernel'
   'loads ^(linear|column_sum).cu column_parts_kernel'
-  'loads ^reduce.cu reduce_(rows_)?kernel'
+  'loads ^reduce.cu reduce_rows_kernel'
   'loads ^attention_(forward|backward).cu flash_'
 )
 
@@ -84,7 +84,10 @@ report() {
         }
         name = ""
       }
-      input == 2 && /^\.(visible |weak )*(\.entry|\.func)/ { name = ""; if (match($0, /_Z[A-Za-z0-9_$]*\($/)) name = substr($0, RSTART, RLENGTH - 1) }
+      input == 2 && /^(\.visible |\.weak )*\.(entry|func) / {
+        name = ""
+        if (match($0, /_Z[A-Za-z0-9_$]*\($/)) name = substr($0, RSTART, RLENGTH - 1)
+      }
       input == 2 && /^\.maxntid/ { split($2 " " $3 " " $4, n, /[, ]+/); threads[name] = n[1] * n[2] * n[3] }
       input == 2 && /(^|[ \t])ld\.global[a-z.A-Z0-9:_]*\.(v4\.[busf]32|v2\.[busf]64)/ { ++loads[name] }
       input == 2 && /cp\.async\.c[ag]\.shared\.global/ && /, 16/ { ++loads[name] }
