@@ -2,6 +2,7 @@
 
 #include "tern/core/cuda/backend.h"
 #include "tern/core/cuda/cupti.h"
+#include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/support/cublaslt.h"
 #include "tern/kernels/cuda/support/library.h"
 
@@ -12,10 +13,6 @@ using kernels::cuda::LibraryInfo;
 using kernels::cuda::SharedLibrary;
 
 // Declared here as the libraries export them: a build needs no headers of libraries that it does not call.
-std::string cudnn_version(void* probe) {
-  return kernels::cuda::dotted_version(reinterpret_cast<size_t (*)()>(probe)());
-}
-
 std::string nccl_version(void* probe) {
   int version = 0;
   if (reinterpret_cast<int (*)(int*)>(probe)(&version) != 0) return "of unknown version";
@@ -30,13 +27,6 @@ LibraryReport report(const LibraryInfo& info) {
 }  // namespace
 
 std::vector<LibraryReport> libraries() {
-  SharedLibrary cudnn({"cuDNN",
-                       "fused attention",
-                       {"libcudnn.so.9"},
-                       "package libcudnn9-cuda-13",
-                       "TERN_CUDNN",
-                       "cudnnGetVersion",
-                       cudnn_version});
   SharedLibrary nccl({"NCCL",
                       "training on several GPUs",
                       {"libnccl.so.2"},
@@ -44,7 +34,7 @@ std::vector<LibraryReport> libraries() {
                       "TERN_NCCL",
                       "ncclGetVersion",
                       nccl_version});
-  return {report(kernels::cuda::cublaslt_info()), report(cudnn.info()), report(nccl.info()),
+  return {report(kernels::cuda::cublaslt_info()), report(kernels::cuda::cudnn_info()), report(nccl.info()),
           report(cupti_library().info())};
 }
 

@@ -6,6 +6,7 @@
 
 #include "tern/kernels/attention.h"
 
+#include "tern/kernels/cuda/attention_alternative.h"
 #include "tern/kernels/cuda/attention_tile.h"
 
 namespace tern::kernels::cuda {
@@ -419,14 +420,24 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 }  // namespace attention
 
-int64_t attention_backward_workspace(Stream, const AttentionParams& params, DType dtype) {
+int64_t attention_backward_workspace(Stream stream, const AttentionParams& params, DType dtype) {
   const int64_t bytes = dtype == DType::kFloat64 ? 8 : 4;
-  return params.heads * params.sequences * params.max_query_length * bytes;
+  const AttentionAlternative* other = attention_alternative();
+  return std::max(params.heads * params.sequences * params.max_query_length * bytes,
+                  other ? other->backward_workspace(stream, params, dtype) : 0);
 }
 
 void attention_backward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
                         ConstView out, ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv, View dbias,
                         void* workspace) {
+  const AttentionAlternative* other = attention_alternative();
+  if (other && other->backward(stream, params, q, k, v, out, dout, log_sum_exp, dq, dk, dv, workspace)) return;
+  own_attention_backward(stream, params, q, k, v, out, dout, log_sum_exp, dq, dk, dv, dbias, workspace);
+}
+
+void own_attention_backward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
+                            ConstView out, ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv, View dbias,
+                            void* workspace) {
   using namespace attention;
   const Call call(params);
   if (call.heads == 0) return;

@@ -3,6 +3,9 @@
 
 #include "tern/kernels/attention.h"
 
+#include <atomic>
+
+#include "tern/kernels/cuda/attention_alternative.h"
 #include "tern/kernels/cuda/attention_tile.h"
 
 namespace tern::kernels::cuda {
@@ -250,10 +253,29 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 }  // namespace attention
 
-int64_t attention_forward_workspace(Stream, const AttentionParams&, DType) { return 0; }
+namespace {
+std::atomic<const AttentionAlternative*> the_alternative = nullptr;
+}  // namespace
+
+void set_attention_alternative(const AttentionAlternative* alternative) {
+  the_alternative.store(alternative, std::memory_order_release);
+}
+const AttentionAlternative* attention_alternative() { return the_alternative.load(std::memory_order_acquire); }
+
+int64_t attention_forward_workspace(Stream stream, const AttentionParams& params, DType dtype) {
+  const AttentionAlternative* other = attention_alternative();
+  return other ? other->forward_workspace(stream, params, dtype) : 0;
+}
 
 void attention_forward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v, View out,
-                       View log_sum_exp, void*) {
+                       View log_sum_exp, void* workspace) {
+  const AttentionAlternative* other = attention_alternative();
+  if (other && other->forward(stream, params, q, k, v, out, log_sum_exp, workspace)) return;
+  own_attention_forward(stream, params, q, k, v, out, log_sum_exp);
+}
+
+void own_attention_forward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
+                           View out, View log_sum_exp) {
   using namespace attention;
   const Call call(params);
   if (call.heads == 0) return;

@@ -1,17 +1,20 @@
 #include "tern/models/cli/matmul_options.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/gemm_settings.h"
 
 namespace tern::cli {
 namespace {
 
-constexpr const char* kFile = "autotune.txt";
+constexpr const char* kFile = "autotune.txt";  // the products' choices, then attention's
+constexpr const char* kAttention = "attention choices, ";
 
 std::string file_in(const std::string& folder) { return (std::filesystem::path(folder) / kFile).string(); }
 
@@ -22,9 +25,11 @@ void add_matmul_options(CLI::App& command, MatmulOptions& options, bool with_aut
                    "on CUDA: fp32 matrix products may round their inputs to TF32 (10 bits of mantissa), which is "
                    "faster; on the CPU they stay fp32");
   if (with_autotune)
-    command.add_flag("--autotune", options.autotune,
-                     "on CUDA: time the candidates for each kind of matrix product once and keep the choice in the run "
-                     "folder (autotune.txt), where --init, eval and predict find it; default: a fixed rule");
+    command.add_flag(
+        "--autotune", options.autotune,
+        "on CUDA: time the candidates for each kind of matrix product, and cuDNN's attention against Tern's, "
+        "once and keep the choice in the run folder (autotune.txt), where --init, eval and predict find it; default: a "
+        "fixed rule");
 }
 
 void apply_matmul_options(const MatmulOptions& options, Device device,
@@ -33,6 +38,7 @@ void apply_matmul_options(const MatmulOptions& options, Device device,
     if constexpr (kernels::kHasCuda) {
       kernels::cuda::set_tf32(options.tf32);
       kernels::cuda::set_autotune(options.autotune);
+      kernels::cuda::set_attention_autotune(options.autotune);
     }
     return;
   }
@@ -48,18 +54,24 @@ void restore_autotune(const std::string& folder, Device device,
     if (!file) return;
     std::ostringstream text;
     text << file.rdbuf();
-    try {
-      kernels::cuda::restore_gemm_choices(text.str());
-    } catch (const Error& error) {
-      log(file_in(folder) + " is not used: " + error.what());
-    }
+    const std::string all = text.str();
+    const size_t attention = std::min(all.find(kAttention), all.size());
+    const auto restore = [&](void (*take)(const std::string&), const std::string& part) {
+      try {
+        take(part);
+      } catch (const Error& error) {
+        log(file_in(folder) + " is not used: " + error.what());
+      }
+    };
+    restore(kernels::cuda::restore_gemm_choices, all.substr(0, attention));
+    restore(kernels::cuda::restore_attention_choices, all.substr(attention));
   }
 }
 
 void save_autotune(const std::string& folder, Device device) {
   if (!device.is_cuda()) return;
   if constexpr (kernels::kHasCuda) {
-    const std::string text = kernels::cuda::gemm_choices();
+    const std::string text = kernels::cuda::gemm_choices() + kernels::cuda::attention_choices();
     if (!text.empty()) write_atomically(file_in(folder), text);
   }
 }

@@ -1,0 +1,466 @@
+#include "tern/kernels/cuda/cudnn_attention.h"
+
+#if __has_include(<cudnn.h>)
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include "tern/kernels/cuda/attention_alternative.h"
+#include "tern/kernels/cuda/attention_ragged.h"
+#include "tern/kernels/cuda/cudnn_graph.h"
+#include "tern/kernels/cuda/support/check.h"
+
+namespace tern::kernels::cuda {
+namespace {
+
+using Tensor = CudnnGraph::Tensor;
+
+constexpr size_t kOldest = 91000;        // before, graphs of packed sequences need other masks
+constexpr size_t kMostPlans = 1024;      // eager training on ragged batches meets ever new shapes
+constexpr int64_t kPart = 256;           // alignment of the parts of a workspace
+constexpr int64_t kWorkspace = 8 << 20;  // for cuDNN itself, beside what is known to be needed
+constexpr float kMinusInfinity = -INFINITY;
+
+std::atomic<bool> autotune_on = false;
+
+size_t version_number() {
+  static const size_t number = [] {
+    size_t parts[3] = {};
+    std::istringstream text(cudnn_info().version);
+    char dot = 0;
+    text >> parts[0] >> dot >> parts[1] >> dot >> parts[2];
+    return parts[0] * 10000 + parts[1] * 100 + parts[2];
+  }();
+  return number;
+}
+
+/// Whether cuDNN can compute the call, tensors apart.
+bool takes(const AttentionParams& p, DType dtype) {
+  return is_low_precision(dtype) && p.sequences > 0 && p.max_query_length > 0 && p.heads > 0 && p.heads == p.kv_heads &&
+         p.head_dim % 8 == 0 && p.head_dim > 0 && p.head_dim <= 128 && p.query_offsets == p.key_offsets &&
+         p.max_query_length == p.max_key_length && p.window < 0 && !p.key_mask && !p.bias && p.dropout.p == 0 &&
+         cudnn_info().found && version_number() >= kOldest;
+}
+
+template <class AnyView>
+bool has_aligned_rows(const AnyView& v) {
+  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.strides[0] % 8 == 0 && v.strides[1] % 8 == 0 &&
+         v.strides[0] > 0 && v.strides[1] > 0;
+}
+
+// --- choices ---
+
+/// A kind of call: device (major, minor, multiprocessors), backward, dtype, sequences, heads, head_dim, length, causal.
+using Kind = std::array<int64_t, 10>;
+
+Kind kind_of(Stream stream, bool backward, const AttentionParams& p, DType dtype) {
+  int major = 0, minor = 0, multiprocessors = 0;
+  TERN_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.index));
+  TERN_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, stream.index));
+  TERN_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.index));
+  return {major,       minor,   multiprocessors, backward,           static_cast<int64_t>(dtype),
+          p.sequences, p.heads, p.head_dim,      p.max_query_length, p.causal};
+}
+
+struct Choices {
+  std::mutex mutex;
+  std::map<Kind, bool> uses_cudnn;
+};
+Choices& choices() {
+  static Choices& instance = *new Choices;
+  return instance;
+}
+
+/// The rule: cuDNN where it was measured to be faster.
+std::optional<bool> choice_for(const Kind& kind) {
+  const std::lock_guard lock(choices().mutex);
+  const auto found = choices().uses_cudnn.find(kind);
+  if (found == choices().uses_cudnn.end()) return std::nullopt;
+  return found->second;
+}
+
+// --- workspace ---
+
+/// Hands out parts of a workspace; with no memory, only counts.
+class Parts {
+ public:
+  explicit Parts(void* memory) : memory_(static_cast<char*>(memory)) {
+    used_ = memory ? -static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory)) & (kPart - 1) : kPart - 1;
+  }
+  template <class T>
+  T* take(int64_t count) {
+    T* const part = memory_ ? reinterpret_cast<T*>(memory_ + used_) : nullptr;
+    used_ += (count * static_cast<int64_t>(sizeof(T)) + kPart - 1) / kPart * kPart;
+    return part;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* memory_;
+  int64_t used_;
+};
+
+struct Workspace {
+  int32_t* lengths;
+  int64_t* elements;  // TokenStrides::kMost arrays, offsets_pitch() apart
+  float *by_token, *sums;
+  char* cudnn;
+  int64_t cudnn_bytes, bytes;
+
+  Workspace(bool backward, const AttentionParams& p, void* memory) {
+    Parts parts(memory);
+    const int64_t tokens = p.sequences * p.max_query_length;
+    lengths = parts.take<int32_t>(p.sequences);
+    elements = parts.take<int64_t>(TokenStrides::kMost * offsets_pitch(p.sequences));
+    by_token = parts.take<float>(tokens * p.heads);
+    sums = backward ? parts.take<float>(tokens * p.heads) : nullptr;
+    // Backward without atomic additions keeps the gradient of the scores, in tiles.
+    const int64_t rows = (p.max_query_length + 127) / 128 * 128;
+    cudnn_bytes = kWorkspace + (backward ? p.sequences * p.heads * rows * rows * 2 : 0);
+    cudnn = parts.take<char>(cudnn_bytes);
+    bytes = parts.used();
+  }
+};
+
+int64_t workspace_bytes(Stream stream, bool backward, const AttentionParams& p, DType dtype) {
+  if (!takes(p, dtype)) return 0;
+  const std::optional<bool> choice = choice_for(kind_of(stream, backward, p, dtype));
+  return choice.value_or(autotune_on) ? Workspace(backward, p, nullptr).bytes : 0;
+}
+
+// --- graphs ---
+
+/// What a graph reads and writes, in the order in which it is named to cuDNN. q, k, v, out; backward also dout, dq, dk,
+/// dv.
+class Outside {
+ public:
+  Outside(bool backward, const AttentionParams& p, DType dtype, const std::vector<ConstView>& views,
+          const Workspace& workspace)
+      : backward_(backward),
+        p_(p),
+        type_(dtype == DType::kBFloat16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF),
+        views_(views),
+        scale_(static_cast<float>(p.scale)) {
+    pointers_.push_back(workspace.lengths);
+    const auto add = [&](int64_t stride, const void* data) {
+      pointers_.push_back(workspace.elements + strides_.count * offsets_pitch(p.sequences));
+      strides_.values[strides_.count++] = stride;
+      pointers_.push_back(const_cast<void*>(data));
+    };
+    for (const ConstView& v : views) add(v.strides[0], v.data);
+    add(p.heads, workspace.by_token);
+    if (backward) pointers_.push_back(workspace.sums);
+    pointers_.push_back(&scale_);
+    pointers_.push_back(&minus_infinity_);
+    if (backward) pointers_.push_back(&one_);
+  }
+  Outside(const Outside&) = delete;
+
+  const std::vector<void*>& pointers() const { return pointers_; }
+  const TokenStrides& strides() const { return strides_; }
+  /// What tells plans apart beside the kind of call.
+  std::vector<int64_t> layout() const {
+    std::vector<int64_t> layout;
+    for (const ConstView& v : views_) layout.insert(layout.end(), {v.strides[0], v.strides[1]});
+    return layout;
+  }
+
+  struct Tensors {
+    Tensor lengths, q, k, v, out, dout, dq, dk, dv;  // k, and v of backward, as [head_dim, tokens]
+    Tensor statistics, sums, scale, minus_infinity, one;
+    cudnnDataType_t type;
+    bool causal;
+  };
+  Tensors name(CudnnGraph& g) const {
+    const int64_t n = p_.sequences, h = p_.heads, length = p_.max_query_length;
+    const auto offsets = [&] { return g.memory(CUDNN_DATA_INT64, {n + 1, 1, 1, 1}, {1, 1, 1, 1}); };
+    Tensors t = {};
+    t.type = type_;
+    t.causal = p_.causal;
+    t.lengths = g.memory(CUDNN_DATA_INT32, {n, 1, 1, 1}, {1, 1, 1, 1});
+    Tensor* const rows[] = {&t.q, &t.k, &t.v, &t.out, &t.dout, &t.dq, &t.dk, &t.dv};
+    for (size_t i = 0; i < views_.size(); ++i) {
+      const ConstView& v = views_[i];
+      CudnnGraph::Numbers dims = {n, h, length, p_.head_dim};
+      CudnnGraph::Numbers strides = {length * v.strides[0], v.strides[1], v.strides[0], 1};
+      if (i == 1 || (i == 2 && backward_)) {
+        dims = CudnnGraph::exchanged(dims);
+        strides = CudnnGraph::exchanged(strides);
+      }
+      const Tensor ragged = offsets();
+      *rows[i] = g.memory(type_, dims, strides, &ragged);
+    }
+    const Tensor ragged = offsets();
+    t.statistics = g.memory(CUDNN_DATA_FLOAT, {n, h, length, 1}, {length * h, 1, h, 1}, &ragged);
+    if (backward_) t.sums = g.memory(CUDNN_DATA_FLOAT, {n, h, length, 1}, {h * length, length, 1, 1});
+    t.scale = g.scalar(CUDNN_DATA_FLOAT);
+    t.minus_infinity = g.scalar(CUDNN_DATA_FLOAT);
+    if (backward_) t.one = g.scalar(CUDNN_DATA_FLOAT);
+    return t;
+  }
+
+ private:
+  const bool backward_;
+  const AttentionParams& p_;
+  const cudnnDataType_t type_;
+  const std::vector<ConstView> views_;
+  float scale_, minus_infinity_ = kMinusInfinity, one_ = 1;
+  std::vector<void*> pointers_;
+  TokenStrides strides_;
+};
+
+constexpr cudnnDataType_t kF = CUDNN_DATA_FLOAT, kI = CUDNN_DATA_INT32, kB = CUDNN_DATA_BOOLEAN;
+
+Tensor multiply(CudnnGraph& g, const Tensor& a, const Tensor& b, const Tensor* to = nullptr) {
+  return g.pointwise(CUDNN_POINTWISE_MUL, {a, b}, kF, kF, to);
+}
+Tensor subtract(CudnnGraph& g, const Tensor& a, const Tensor& b) {
+  return g.pointwise(CUDNN_POINTWISE_SUB, {a, b}, kF, kF);
+}
+
+/// Scores outside the sequence, and above the diagonal of causal calls, become -infinity.
+Tensor mask(CudnnGraph& g, const Outside::Tensors& t, Tensor scores) {
+  const auto select = [&](const Tensor& keep) {
+    return g.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores, t.minus_infinity, keep}, kF, kF);
+  };
+  const Tensor row = g.index(scores, 2), column = g.index(scores, 3);
+  const Tensor row_in = g.pointwise(CUDNN_POINTWISE_CMP_LT, {row, t.lengths}, kB, kB),
+               column_in = g.pointwise(CUDNN_POINTWISE_CMP_LT, {column, t.lengths}, kB, kB);
+  scores = select(g.pointwise(CUDNN_POINTWISE_LOGICAL_AND, {row_in, column_in}, kB, kB));
+  if (!t.causal) return scores;
+  const Tensor query = g.index(scores, 2), key = g.index(scores, 3);
+  return select(g.pointwise(CUDNN_POINTWISE_CMP_GE, {query, key}, kB, kB));
+}
+
+/// out = softmax(scale q k^T) v
+void describe_forward(CudnnGraph& g, const Outside::Tensors& t) {
+  const Tensor scores = multiply(g, g.matmul(t.q, t.k, {.m = &t.lengths, .n = &t.lengths}), t.scale);
+  const Tensor masked = mask(g, t, scores);
+  const Tensor most = g.reduce(CUDNN_REDUCE_TENSOR_MAX, masked);
+  const Tensor powers = g.pointwise(CUDNN_POINTWISE_EXP, {subtract(g, masked, most)}, kF, kF);
+  const Tensor sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, powers);
+  const Tensor logarithm = g.pointwise(CUDNN_POINTWISE_LOG, {sum}, kF, kF);
+  g.pointwise(CUDNN_POINTWISE_ADD, {most, logarithm}, kF, kF, &t.statistics);
+  const Tensor shares = g.pointwise(CUDNN_POINTWISE_DIV, {powers, sum}, t.type, kF);
+  g.matmul(shares, t.v, {.m = &t.lengths, .k = &t.lengths}, &t.out);
+}
+
+/// P = exp(scale q k^T - log_sum_exp); dv = P^T dout; dS = scale P (dout v^T - sum(dout out)); dk = dS^T q; dq = dS k
+void describe_backward(CudnnGraph& g, const Outside::Tensors& t) {
+  const CudnnGraph::Lengths rows_and_columns = {.m = &t.lengths, .n = &t.lengths},
+                            rows_and_sums = {.m = &t.lengths, .k = &t.lengths};
+  multiply(g, g.reduce(CUDNN_REDUCE_TENSOR_ADD, multiply(g, t.dout, t.out)), t.one, &t.sums);
+  const Tensor scores = multiply(g, g.matmul(t.q, t.k, rows_and_columns), t.scale);
+  const Tensor masked = mask(g, t, subtract(g, scores, t.statistics));
+  const Tensor shares = g.pointwise(CUDNN_POINTWISE_EXP, {masked}, kF, kF);
+  g.matmul(g.transpose(shares, t.type), t.dout, rows_and_sums, &t.dv);
+  const Tensor dshares = g.matmul(t.dout, t.v, rows_and_columns);
+  const Tensor dscores = multiply(g, multiply(g, subtract(g, dshares, t.sums), shares), t.scale);
+  g.matmul(g.transpose(dscores, t.type), t.q, rows_and_sums, &t.dk);
+  g.matmul(dscores, g.transpose(t.k, t.type), rows_and_sums, &t.dq);
+}
+
+// --- one device ---
+
+class Device {
+ public:
+  explicit Device(int) { TERN_CUDNN_CHECK(cudnn().Create(&handle_)); }
+
+  /// Runs the plan for the call on the stream, built at first; false when cuDNN has none.
+  bool run(Stream stream, bool backward, const Kind& kind, const AttentionParams& p, DType dtype,
+           const std::vector<ConstView>& views, const Workspace& workspace) {
+    const std::lock_guard lock(mutex_);  // the handle has one stream at a time
+    const Outside outside(backward, p, dtype, views, workspace);
+    std::vector<int64_t> key = outside.layout();
+    key.insert(key.end(), kind.begin(), kind.end());
+    auto found = plans_.find(key);
+    if (found == plans_.end()) {
+      if (plans_.size() >= kMostPlans) plans_.clear();
+      CudnnGraph graph;
+      const Outside::Tensors tensors = outside.name(graph);
+      backward ? describe_backward(graph, tensors) : describe_forward(graph, tensors);
+      found = plans_.emplace(key, graph.plan(handle_, workspace.cudnn_bytes)).first;
+    }
+    if (!found->second) return false;
+    ragged_offsets(stream, p.query_offsets, p.sequences, outside.strides(), workspace.lengths, workspace.elements);
+    TERN_CUDNN_CHECK(cudnn().SetStream(handle_, static_cast<cudaStream_t>(stream.handle)));
+    found->second->run(handle_, outside.pointers(), workspace.cudnn);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  cudnnHandle_t handle_ = nullptr;
+  std::map<std::vector<int64_t>, std::optional<CudnnPlan>> plans_;
+};
+
+/// Made at the first call on the device, which must be current; never destroyed, for the CUDA runtime may be gone
+/// before static objects are.
+Device& device(int index) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<int, Device>;
+  const std::lock_guard lock(mutex);
+  return devices.try_emplace(index, index).first->second;
+}
+
+// --- timing ---
+
+struct DestroyEvent {
+  void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+};
+
+/// Seconds of device time of several runs.
+template <class Run>
+float time_of(Stream stream, const Run& run) {
+  constexpr int kWarmUp = 2, kRuns = 10;
+  std::unique_ptr<CUevent_st, DestroyEvent> events[2];
+  for (auto& event : events) {
+    cudaEvent_t made = nullptr;
+    TERN_CUDA_CHECK(cudaEventCreateWithFlags(&made, cudaEventDefault));
+    event.reset(made);
+  }
+  const auto queue = static_cast<cudaStream_t>(stream.handle);
+  for (int i = -kWarmUp; i < kRuns; ++i) {
+    if (i == 0) TERN_CUDA_CHECK(cudaEventRecord(events[0].get(), queue));
+    run();
+  }
+  TERN_CUDA_CHECK(cudaEventRecord(events[1].get(), queue));
+  TERN_CUDA_CHECK(cudaEventSynchronize(events[1].get()));
+  float time = 0;
+  TERN_CUDA_CHECK(cudaEventElapsedTime(&time, events[0].get(), events[1].get()));
+  return time;
+}
+
+bool is_capturing(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  TERN_CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+/// Computes by the choice, or makes it; false leaves the call to Tern's kernels. `own` and `other` overwrite the same
+/// results, so that each may run many times.
+template <class Own, class Other>
+bool choose(Stream stream, const Kind& kind, const Own& own, const Other& other) {
+  const std::optional<bool> choice = choice_for(kind);
+  if (choice) return *choice && other();
+  if (!autotune_on || is_capturing(stream)) return false;
+  const bool possible = other();
+  const bool faster = possible && time_of(stream, other) < time_of(stream, own);
+  const std::lock_guard lock(choices().mutex);
+  choices().uses_cudnn[kind] = faster;
+  return faster && other();
+}
+
+bool all_aligned(const std::vector<ConstView>& views) {
+  return std::all_of(views.begin(), views.end(), [](const ConstView& v) { return has_aligned_rows(v); });
+}
+
+bool forward(Stream stream, const AttentionParams& p, ConstView q, ConstView k, ConstView v, View out, View log_sum_exp,
+             void* memory) {
+  const std::vector<ConstView> views = {q, k, v, out};
+  if (!takes(p, q.dtype) || !all_aligned(views)) return false;
+  const Kind kind = kind_of(stream, false, p, q.dtype);
+  const Workspace workspace(false, p, memory);
+  const auto own = [&] { own_attention_forward(stream, p, q, k, v, out, log_sum_exp); };
+  const auto other = [&] {
+    if (!device(stream.index).run(stream, false, kind, p, q.dtype, views, workspace)) return false;
+    heads_first(stream, p.query_offsets, p.sequences, workspace.by_token, log_sum_exp);
+    clear_behind(stream, p.query_offsets, p.sequences, out);
+    return true;
+  };
+  return choose(stream, kind, own, other);
+}
+
+bool backward(Stream stream, const AttentionParams& p, ConstView q, ConstView k, ConstView v, ConstView out,
+              ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv, void* memory) {
+  const std::vector<ConstView> views = {q, k, v, out, dout, dq, dk, dv};
+  if (!takes(p, q.dtype) || !all_aligned(views)) return false;
+  const Kind kind = kind_of(stream, true, p, q.dtype);
+  const Workspace workspace(true, p, memory);
+  const auto own = [&] {
+    own_attention_backward(stream, p, q, k, v, out, dout, log_sum_exp, dq, dk, dv, View(), memory);
+  };
+  const auto other = [&] {
+    tokens_first(stream, p.query_offsets, p.sequences, log_sum_exp, workspace.by_token);
+    if (!device(stream.index).run(stream, true, kind, p, q.dtype, views, workspace)) return false;
+    for (const View& view : {dq, dk, dv}) clear_behind(stream, p.query_offsets, p.sequences, view);
+    return true;
+  };
+  return choose(stream, kind, own, other);
+}
+
+constexpr AttentionAlternative kCudnn = {
+    [](Stream stream, const AttentionParams& p, DType dtype) { return workspace_bytes(stream, false, p, dtype); },
+    forward,
+    [](Stream stream, const AttentionParams& p, DType dtype) { return workspace_bytes(stream, true, p, dtype); },
+    backward};
+
+}  // namespace
+
+void set_attention_autotune(bool on) {
+  if (on) set_attention_alternative(&kCudnn);
+  autotune_on = on;
+}
+
+// A line for each choice: the kind of call, and whether cuDNN computes it.
+std::string attention_choices() {
+  std::ostringstream out;
+  const std::lock_guard lock(choices().mutex);
+  if (!choices().uses_cudnn.empty()) out << "attention choices, cuDNN " << cudnn_info().version << "\n";
+  for (const auto& [kind, uses_cudnn] : choices().uses_cudnn) {
+    for (const int64_t number : kind) out << number << ' ';
+    out << uses_cudnn << "\n";
+  }
+  return out.str();
+}
+
+void restore_attention_choices(const std::string& text) {
+  if (text.empty()) return;
+  const LibraryInfo& library = cudnn_info();
+  TERN_CHECK(library.found, "the recorded choices of attention were made with cuDNN, which is not found (",
+             library.reason, ")");
+  std::istringstream in(text);
+  std::string line;
+  std::getline(in, line);
+  const std::string expected = "attention choices, cuDNN " + library.version;
+  TERN_CHECK(line == expected, "the recorded choices of attention begin with \"", line, "\", expected \"", expected,
+             "\": they serve the version of cuDNN that they were made with; run with --autotune again");
+  std::map<Kind, bool> read;
+  while (std::getline(in, line)) {
+    std::istringstream words(line);
+    Kind kind = {};
+    int uses_cudnn = -1;
+    for (int64_t& number : kind) words >> number;
+    words >> uses_cudnn;
+    TERN_CHECK(words && (words >> std::ws).eof() && (uses_cudnn == 0 || uses_cudnn == 1),
+               "the recorded choices of attention hold the line \"", line, "\", expected ", kind.size(),
+               " numbers and 0 or 1");
+    read[kind] = uses_cudnn == 1;
+  }
+  const std::lock_guard lock(choices().mutex);
+  read.merge(choices().uses_cudnn);
+  choices().uses_cudnn = std::move(read);
+  set_attention_alternative(&kCudnn);
+}
+
+}  // namespace tern::kernels::cuda
+
+#else  // cuDNN's headers are a package of their own
+
+#include "tern/core/check.h"
+
+namespace tern::kernels::cuda {
+
+void set_attention_autotune(bool) {}
+std::string attention_choices() { return {}; }
+void restore_attention_choices(const std::string& text) {
+  TERN_CHECK(text.empty(), "the recorded choices of attention need cuDNN, whose headers this build did not have");
+}
+
+}  // namespace tern::kernels::cuda
+
+#endif

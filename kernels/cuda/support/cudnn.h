@@ -1,0 +1,43 @@
+#pragma once
+// cuDNN's functions, found when first needed, and its errors as exceptions. Only files that ask
+// __has_include(<cudnn.h>) before include this: CUDA's toolkit does not bring that header.
+
+#include <cudnn.h>
+
+#include "tern/core/check.h"
+#include "tern/kernels/cuda/support/library.h"
+
+namespace tern::kernels::cuda {
+
+/// The functions that Tern calls, under their names without "cudnn".
+struct Cudnn {
+  decltype(&cudnnCreate) Create;
+  decltype(&cudnnSetStream) SetStream;
+  decltype(&cudnnGetErrorString) GetErrorString;
+  decltype(&cudnnGetLastErrorString) GetLastErrorString;
+  decltype(&cudnnBackendCreateDescriptor) BackendCreateDescriptor;
+  decltype(&cudnnBackendDestroyDescriptor) BackendDestroyDescriptor;
+  decltype(&cudnnBackendSetAttribute) BackendSetAttribute;
+  decltype(&cudnnBackendGetAttribute) BackendGetAttribute;
+  decltype(&cudnnBackendFinalize) BackendFinalize;
+  decltype(&cudnnBackendExecute) BackendExecute;
+};
+
+/// Throws Error when the library is missing.
+const Cudnn& cudnn();
+
+namespace detail {
+/// Throws DeviceError when the device is lost, otherwise Error: what, the status and cuDNN's own words.
+[[noreturn]] void fail_cudnn(cudnnStatus_t status, const std::string& what);
+}  // namespace detail
+
+}  // namespace tern::kernels::cuda
+
+/// Throws with the expression, its place and cuDNN's words when a call fails. A macro because the message quotes the
+/// expression.
+#define TERN_CUDNN_CHECK(expression)                                                             \
+  do {                                                                                           \
+    if (const cudnnStatus_t tern_status = (expression); tern_status != CUDNN_STATUS_SUCCESS)     \
+      ::tern::kernels::cuda::detail::fail_cudnn(                                                 \
+          tern_status, ::tern::detail::concatenate(__FILE__, ":", __LINE__, ": ", #expression)); \
+  } while (false)
