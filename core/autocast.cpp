@@ -5,8 +5,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "tern/core/autograd/grad_mode.h"
-#include "tern/core/autograd/node.h"
+#include "tern/core/autograd/function.h"
+#include "tern/kernels/copy.h"
 
 namespace tern {
 namespace {
@@ -33,19 +33,55 @@ const CastRow kCastTable[] = {
     {CastPolicy::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
 };
 
-struct CastWeight {
-  Tensor leaf;  // kept alive, so that its address cannot be reused meanwhile
-  Tensor cast;
-  uint32_t version = 0;  // of the leaf when it was cast: an optimizer may step inside the region
+/// A weight's copy in another type.
+struct WeightCopy {
+  std::weak_ptr<TensorImpl> weight;
+  Tensor copy;
+  uint32_t version = 0;  // of the weight when it was copied: an optimizer may step inside the region
+  bool current = true;
+  int idle = 0;  // outermost regions that began since it was used
 };
-thread_local std::unordered_map<TensorImpl*, CastWeight> cast_weights;
+constexpr int kMostIdle = 8;
+thread_local std::unordered_map<TensorImpl*, WeightCopy> copies;
 
-Tensor cast_cached(const Tensor& x, DType dtype) {
-  if (!(x.is_leaf() && x.requires_grad() && grad_enabled())) return x.to(dtype);
-  CastWeight& weight = cast_weights[x.impl()];
-  if (!weight.cast.defined() || weight.cast.dtype() != dtype || weight.version != x.version())
-    weight = {x, x.to(dtype), x.version()};
-  return weight.cast;
+/// Renews all copies of this device and dtype in one kernel, in place, and forgets those no longer of use.
+void renew_copies(Device device, DType dtype) {
+  std::vector<kernels::ConstView> from;
+  std::vector<kernels::View> to;
+  for (auto at = copies.begin(); at != copies.end();) {
+    WeightCopy& kept = at->second;
+    const Tensor weight(kept.weight.lock());
+    const bool chosen = kept.copy.device() == device && kept.copy.dtype() == dtype;
+    const bool alive = weight.defined() && weight.is_contiguous() && weight.shape() == kept.copy.shape() &&
+                       weight.device() == kept.copy.device() && is_floating(weight.dtype());
+    if (!alive || (chosen && ++kept.idle > kMostIdle)) {
+      at = copies.erase(at);
+      continue;
+    }
+    if (chosen) {
+      // What was saved for backward is out of date if the weight changed.
+      if (!kept.current || kept.version != weight.version()) kept.copy.bump_version();
+      kept.version = weight.version();
+      kept.current = true;
+      from.push_back(weight.const_view());
+      to.push_back(kept.copy.view());
+    }
+    ++at;
+  }
+  if (!from.empty())
+    kernels::copy_many(current_stream(device), from.data(), to.data(), static_cast<int64_t>(from.size()));
+}
+
+/// A weight's copy with the weight's history.
+struct CastWeight final : Function<CastWeight> {
+  static constexpr const char* kName = "to";
+  static constexpr bool kTwiceDifferentiable = true;
+  Tensor forward(const Tensor& x, DType dtype) { return alias(autocast_copy(x, dtype)); }
+  Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts it
+};
+
+Tensor cast(const Tensor& x, DType dtype) {
+  return x.is_leaf() && x.requires_grad() ? CastWeight::apply(x, dtype) : x.to(dtype);
 }
 
 bool castable(const Tensor& x) { return x.defined() && is_floating(x.dtype()) && x.dtype() != DType::kFloat64; }
@@ -83,13 +119,14 @@ DType autocast_active_dtype(Device device) { return state.dtype[static_cast<int>
 Autocast::Autocast(Device device, DType dtype) : device_(device), previous_(autocast_active_dtype(device)) {
   TERN_CHECK(dtype == float32 || is_low_precision(dtype), "autocast: expected bfloat16, float16 or float32 (off), got ",
              dtype);
+  if (state.depth == 0 && dtype != float32) renew_copies(device, dtype);
   state.dtype[static_cast<int>(device.type)] = dtype;
   ++state.depth;
 }
 
 Autocast::~Autocast() {
   state.dtype[static_cast<int>(device_.type)] = previous_;
-  if (--state.depth == 0) cast_weights.clear();
+  --state.depth;
 }
 
 void autocast_inputs(const char* op, std::vector<Tensor*> inputs) {
@@ -103,7 +140,33 @@ void autocast_inputs(const char* op, std::vector<Tensor*> inputs) {
                       : policy == CastPolicy::kFp32 ? DType::kFloat32
                                                     : widest(inputs);
   for (Tensor* x : inputs)
-    if (castable(*x) && x->dtype() != dtype) *x = cast_cached(*x, dtype);
+    if (castable(*x) && x->dtype() != dtype) *x = cast(*x, dtype);
 }
+
+Tensor autocast_copy(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const NoGrad off;
+  if (state.depth == 0 || !x.is_leaf() || !x.requires_grad() || !x.is_contiguous()) return x.to(dtype);
+  WeightCopy& kept = copies[x.impl()];
+  const bool same_weight = kept.copy.defined() && kept.weight.lock() == x.shared_impl() && kept.copy.dtype() == dtype;
+  if (!same_weight || !kept.current || kept.version != x.version() || kept.copy.device() != x.device())
+    kept = {x.shared_impl(), x.to(dtype), x.version()};
+  kept.idle = 0;
+  return kept.copy;
+}
+
+namespace detail {
+
+std::vector<Tensor> weight_copies() {
+  std::vector<Tensor> result;
+  for (const auto& [weight, kept] : copies) result.push_back(kept.copy);
+  return result;
+}
+
+void expire_weight_copies() {
+  for (auto& [weight, kept] : copies) kept.current = false;
+}
+
+}  // namespace detail
 
 }  // namespace tern

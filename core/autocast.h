@@ -4,7 +4,8 @@
 // A table (kCastTable in autocast.cpp) says per op: low precision (matmul, linear, attention), fp32 (exp, log, pow,
 // sums, squares), the widest of the inputs' types, or as is. Norms, softmax and losses keep 16-bit storage and compute
 // in fp32 inside their kernels. Never cast: fp64 and integer tensors, what an op in place writes and reads, and
-// to(dtype). Weights (leaves that require a gradient) are cast once per region and reused.
+// to(dtype). Weights (leaves that require a gradient) are cast once per outermost region; their copies stay, and all
+// that earlier regions used are renewed together when the next begins.
 
 #include <utility>
 #include <vector>
@@ -21,8 +22,7 @@ CastPolicy cast_policy(const char* op);
 bool autocast_enabled(Device device);
 DType autocast_active_dtype(Device device);
 
-/// Enables (or, with float32, disables) autocast for a device in a scope. Regions nest; the weight cache lives until
-/// the outermost region ends.
+/// Enables (or, with float32, disables) autocast for a device in a scope. Regions nest.
 class Autocast {
  public:
   Autocast(Device device, DType dtype);
@@ -44,5 +44,16 @@ decltype(auto) autocast(Device device, DType dtype, F&& fn) {
 
 /// For ops: the inputs as the table wants them for `op`. Undefined tensors pass through.
 void autocast_inputs(const char* op, std::vector<Tensor*> inputs);
+
+/// For ops that compute in another type than their weight's and give its gradient in the weight's type themselves: x in
+/// `dtype`, without history. That of a weight inside a region is the region's one copy.
+Tensor autocast_copy(const Tensor& x, DType dtype);
+
+namespace detail {
+/// For captured steps, which write weights without passing through the host: the copies that this thread holds, and
+/// the order to take none of them for current.
+std::vector<Tensor> weight_copies();
+void expire_weight_copies();
+}  // namespace detail
 
 }  // namespace tern

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tern/core/allocator.h"
+#include "tern/core/autocast.h"
 #include "tern/core/cuda/backend.h"
 
 namespace tern {
@@ -38,6 +39,7 @@ struct CapturedStep::Recording {
   void* graph = nullptr;
   int64_t nodes = 0;
   std::vector<Tensor> inputs;
+  std::vector<Tensor> weight_copies;  // autocast's, which replays write
   struct Draws {
     Generator generator;
     Tensor base;  // int64 [1]
@@ -98,8 +100,10 @@ void CapturedStep::record([[maybe_unused]] const std::vector<Tensor>& inputs) {
     CachingAllocator& memory = allocator(made->device);
     made->pool = memory.begin_private_pool();
     std::vector<Generator> drawn;
+    detail::expire_weight_copies();
     const auto end = [&]() noexcept {
       recording = false;
+      detail::expire_weight_copies();  // nothing has run yet
       for (Recording::Draws& d : made->draws) {
         d.generator.set_base({});
         d.count = d.generator.offset() - d.first;
@@ -118,6 +122,7 @@ void CapturedStep::record([[maybe_unused]] const std::vector<Tensor>& inputs) {
       for (const Generator& g : drawn)
         TERN_CHECK(std::find(generators_.begin(), generators_.end(), g) != generators_.end(),
                    "captured step: a generator draws that did not in the calls before; make the calls alike");
+      made->weight_copies = detail::weight_copies();
       made->graph = cuda::end_capture(made->device.index, stream.handle, made->nodes);
     } catch (...) {
       results_.clear();
@@ -150,6 +155,7 @@ void CapturedStep::replay(const std::vector<Tensor>& inputs) {
     d.base.copy_(ahead);
     d.generator.set_offset(d.generator.offset() + d.count);
   }
+  detail::expire_weight_copies();
   if constexpr (kernels::kHasCuda) cuda::launch_graph(r.graph, current_stream(r.device).handle);
 }
 

@@ -11,6 +11,10 @@ namespace tern::kernels {
 /// of an integer type's range saturates and NaN becomes 0. Overlapping x and y must be identical views.
 TERN_KERNEL(void, copy, Stream stream, ConstView x, View y);
 
+/// y[i] = x[i] converted, for `count` pairs of contiguous floating tensors of equal sizes, all y of one dtype: in one
+/// pass where a launch is what costs.
+TERN_KERNEL(void, copy_many, Stream stream, const ConstView* x, const View* y, int64_t count);
+
 /// Sets every element of y to value (converted as in copy). Integers beyond 2^53 go through fill_integer.
 TERN_KERNEL(void, fill, Stream stream, double value, View y);
 TERN_KERNEL(void, fill_integer, Stream stream, int64_t value, View y);

@@ -24,4 +24,14 @@ TERN_KERNEL(void, cross_entropy_forward, Stream stream, ConstView logits, ConstV
 TERN_KERNEL(void, cross_entropy_backward, Stream stream, ConstView logits, ConstView targets, ConstView log_sum_exp,
             ConstView scale, int64_t ignore_index, double label_smoothing, View dlogits);
 
+/// The mean of cross_entropy_forward's losses over the rows that count: *divisor is their number or, with row_weights,
+/// the sum of their weights, 1 when that is 0; *loss = sum of the losses / *divisor. loss and divisor: one element of
+/// losses' dtype.
+TERN_KERNEL(void, cross_entropy_mean, Stream stream, ConstView losses, ConstView targets, ConstView row_weights,
+            int64_t ignore_index, View loss, View divisor);
+/// The scale[rows] of cross_entropy_backward: dy / divisor * row_weights, 0 for ignored rows. dy: one element or
+/// [rows]; divisor (absent: 1) and row_weights (absent: all 1) as above; all of one dtype.
+TERN_KERNEL(void, cross_entropy_scale, Stream stream, ConstView dy, ConstView divisor, ConstView targets,
+            ConstView row_weights, int64_t ignore_index, View scale);
+
 }  // namespace tern::kernels

@@ -144,12 +144,28 @@ class Run {
       return;
     }
     AllocationTag tag(op ? op : "backward");
-    const bool exclusive = !create_graph_ && slot.shared_impl().use_count() == 1 && slot.storage().use_count() == 1 &&
-                           slot.is_contiguous();
-    if (exclusive)
+    if (is_exclusive(slot))
       slot.add_(gradient);
     else
       slot = add(slot, gradient);
+  }
+
+  /// Nobody else sees the gradient: it may be written.
+  bool is_exclusive(const Tensor& gradient) const {
+    return !create_graph_ && gradient.shared_impl().use_count() == 1 && gradient.storage().use_count() == 1 &&
+           gradient.is_contiguous();
+  }
+
+  /// The gradient that others gave for the node's input 0, if the node adds to it: that saves a pass over it.
+  void offer_sum(const Place& place) {
+    Node& node = *place.node;
+    if (!node.adds_to_gradient() || targets_[place.first_edge] == kNowhere || anomaly_mode() != Anomaly::kOff) return;
+    Grads& buffer = places_[targets_[place.first_edge]].gradients;
+    const auto index = static_cast<size_t>(node.edges()[0].index);
+    if (index >= buffer.size() || !buffer[index].defined() || !is_exclusive(buffer[index])) return;
+    const Node::Meta& want = node.input_meta()[0];
+    if (buffer[index].shape() == want.shape && buffer[index].dtype() == want.dtype)
+      node.begin_sum(std::exchange(buffer[index], {}));
   }
 
   void step(Place& place, std::vector<Tensor>* captured) {
@@ -160,7 +176,10 @@ class Run {
     if (captured && any) capture_from(node, grads, *captured);
     const bool runs = any && (!restricted_ || leads_on(place));
     Grads results;
-    if (runs) results = run_node(node, std::move(grads));
+    if (runs) {
+      offer_sum(place);
+      results = run_node(node, std::move(grads));
+    }
     for (size_t i = 0; i < node.edges().size(); ++i) {
       const uint32_t target = targets_[place.first_edge + i];
       if (target == kNowhere) continue;

@@ -51,6 +51,10 @@ class Node : public std::enable_shared_from_this<Node> {
   /// False when run() calls kernels directly: differentiating its result is then an error that names the op.
   virtual bool twice_differentiable() const { return false; }
   virtual bool is_accumulator() const { return false; }
+  /// True when run() adds the gradient of tensor input 0 to what others gave for it, which the engine then hands over
+  /// by begin_sum().
+  virtual bool adds_to_gradient() const { return false; }
+  void begin_sum(Tensor gradient) { begun_ = std::move(gradient); }
 
   /// True when the gradient of tensor input i is wanted. Always false when the op is not recorded.
   bool needs_grad(int i) const { return recorded_ && edges_[static_cast<size_t>(i)].node != nullptr; }
@@ -75,10 +79,13 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<std::pair<int, std::shared_ptr<GradHooks>>>& output_hooks() { return output_hooks_; }
 
  protected:
+  /// What was handed over, contiguous and nobody else's, or undefined. Returned in place of the gradient of input 0.
+  Tensor take_sum() { return std::exchange(begun_, {}); }
   uint64_t sequence_;
 
  private:
   friend class SavedBase;
+  Tensor begun_;
   std::vector<Edge> edges_;
   std::vector<Meta> input_meta_, output_meta_;
   SavedBase* first_saved_ = nullptr;  // a list through SavedBase::next_

@@ -14,14 +14,15 @@ void count_flops(int64_t m, int64_t n, int64_t k, DType dtype) {
   if (profiling()) profile_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), dtype);
 }
 
-/// dpre weight
-Tensor input_gradient(const Tensor& dpre, const Tensor& weight) {
-  const Tensor dx = empty({dpre.size(0), weight.size(1)}, dpre.options());
+/// dpre weight, added to `sum` if that is defined.
+Tensor input_gradient(const Tensor& dpre, const Tensor& weight, const Tensor& sum = {}) {
+  const Tensor dx = sum.defined() ? sum : empty({dpre.size(0), weight.size(1)}, dpre.options());
   count_flops(dx.size(0), dx.size(1), dpre.size(1), dpre.dtype());
   const kernels::Stream stream = current_stream(dpre.device());
   const Workspace workspace(kernels::gemm_workspace(stream, false, false, dpre.view(), weight.view(), dx.view()),
                             dpre.device());
-  kernels::gemm(stream, false, false, 1, dpre.view(), weight.view(), 0, dx.view(), workspace.data());
+  kernels::gemm(stream, false, false, 1, dpre.view(), weight.view(), sum.defined() ? 1 : 0, dx.view(),
+                workspace.data());
   return dx;
 }
 
@@ -34,30 +35,49 @@ void weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight
   kernels::linear_weight_backward(stream, dpre.view(), x.view(), dweight.view(), dbias.view(), workspace.data());
 }
 
+/// activation(x weight^T + bias); pre: where the pre-activation goes, or undefined.
+Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
+                      const Tensor& pre) {
+  const Tensor y = empty({x.size(0), weight.size(0)}, x.options());
+  const kernels::Stream stream = current_stream(x.device());
+  const Workspace workspace(kernels::linear_workspace(stream, x.view(), weight.view(), y.view()), x.device());
+  kernels::linear_forward(stream, x.view(), weight.view(), bias.view(), activation, pre.view(), y.view(),
+                          workspace.data());
+  count_flops(x.size(0), weight.size(0), x.size(1), x.dtype());
+  return y;
+}
+
+/// A weight of another type than x's is autocast's: the product takes its copy, its gradient has its own type, in which
+/// the product's sums are stored.
+Tensor bias_for(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return bias.defined() && weight.dtype() != x.dtype() ? autocast_copy(bias, x.dtype()) : bias;
+}
+
 struct Linear final : Function<Linear> {
   static constexpr const char* kName = "linear";
   Saved x_, weight_, pre_;
   Activation activation_ = Activation::kNone;
-  DType bias_dtype_ = DType::kFloat32;
+  DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
+  bool on_gpu_ = false;
+
+  /// On the CPU a product that adds costs more than a sum.
+  bool adds_to_gradient() const override { return on_gpu_; }
 
   /// x: [rows, in], contiguous like weight.
   Tensor forward(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation) {
     activation_ = activation;
+    on_gpu_ = x.device().is_cuda();
+    weight_dtype_ = weight.dtype();
     if (bias.defined()) bias_dtype_ = bias.dtype();
+    const Tensor used = autocast_copy(weight, x.dtype());
     if (needs_grad(1)) x_ = x;
-    if (needs_grad(0)) weight_ = weight;
-    const Tensor y = empty({x.size(0), weight.size(0)}, x.options());
+    if (needs_grad(0)) weight_ = used;
     Tensor pre;
     if (activation != Activation::kNone && recorded()) {
-      pre = empty_like(y);
+      pre = empty({x.size(0), weight.size(0)}, x.options());
       pre_ = pre;
     }
-    const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(kernels::linear_workspace(stream, x.view(), weight.view(), y.view()), x.device());
-    kernels::linear_forward(stream, x.view(), weight.view(), bias.view(), activation, pre.view(), y.view(),
-                            workspace.data());
-    count_flops(x.size(0), weight.size(0), x.size(1), x.dtype());
-    return y;
+    return linear_product(x, used, bias_for(x, weight, bias), activation, pre);
   }
 
   Grads backward(const Tensor& gradient) override {
@@ -67,44 +87,128 @@ struct Linear final : Function<Linear> {
     if (needs_grad(2)) grads[2] = empty({dy.size(1)}, {bias_dtype_, dy.device()});
     const bool active = activation_ != Activation::kNone;
     const Tensor dpre = active ? empty_like(dy) : dy;
-    // The bias gradient comes with the activation's, or else with the weight's.
-    if (active || (needs_grad(2) && !needs_grad(1))) {
+    // The bias gradient comes with the weight's product; on the CPU an activation's pass over dy is the better place.
+    const bool with_weight = needs_grad(1) && (!active || dy.device().is_cuda());
+    if (active || (needs_grad(2) && !with_weight)) {
       const Workspace workspace(kernels::linear_activation_backward_workspace(stream, dy.view()), dy.device());
       kernels::linear_activation_backward(stream, dy.view(), active ? pre_.get().view() : kernels::View(), activation_,
-                                          active ? dpre.view() : kernels::View(), grads[2].view(), workspace.data());
+                                          active ? dpre.view() : kernels::View(),
+                                          with_weight ? kernels::View() : grads[2].view(), workspace.data());
     }
-    if (needs_grad(0)) grads[0] = input_gradient(dpre, weight_.get());
+    if (needs_grad(0)) grads[0] = input_gradient(dpre, weight_.get(), take_sum());
     if (needs_grad(1)) {
       const Tensor x = x_.get();
-      grads[1] = empty({dpre.size(1), x.size(1)}, x.options());
-      weight_gradients(dpre, x, grads[1], active ? Tensor() : grads[2]);
+      grads[1] = empty({dpre.size(1), x.size(1)}, {weight_dtype_, dy.device()});
+      weight_gradients(dpre, x, grads[1], with_weight ? grads[2] : Tensor());
     }
     return grads;
   }
 };
 
-}  // namespace
+/// Two products with the rows of one weight; each writes its rows of the gradients.
+struct LinearPair final : Function<LinearPair> {
+  static constexpr const char* kName = "linear_pair";
+  Saved first_, second_, weight_;
+  int64_t cut_ = 0, rows_ = 0, in_ = 0;
+  DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
+  Device device_;
 
-Tensor linear(const Tensor& input, const Tensor& weight_in, const Tensor& bias_in, Activation activation) {
-  Tensor x = input, weight = weight_in, bias = bias_in;
-  autocast_inputs("linear", {&x, &weight, &bias});
+  std::vector<Tensor> forward(const Tensor& first, const Tensor& second, const Tensor& weight, const Tensor& bias,
+                              int64_t cut) {
+    cut_ = cut;
+    rows_ = weight.size(0);
+    in_ = weight.size(1);
+    device_ = weight.device();
+    weight_dtype_ = weight.dtype();
+    bias_dtype_ = bias.dtype();
+    const Tensor used = autocast_copy(weight, first.dtype()), added = bias_for(first, weight, bias);
+    if (needs_grad(2)) {
+      first_ = first;
+      second_ = second;
+    }
+    if (needs_grad(0) || needs_grad(1)) weight_ = used;
+    return {linear_product(first, used.slice(0, 0, cut), added.slice(0, 0, cut), Activation::kNone, {}),
+            linear_product(second, used.slice(0, cut), added.slice(0, cut), Activation::kNone, {})};
+  }
+
+  Grads backward_all(const Grads& gradients) override {
+    Grads grads(4);
+    if (needs_grad(2)) grads[2] = empty({rows_, in_}, {weight_dtype_, device_});
+    if (needs_grad(3)) grads[3] = empty({rows_}, {bias_dtype_, device_});
+    for (int i = 0; i < 2; ++i) {
+      const int64_t begin = i == 0 ? 0 : cut_, end = i == 0 ? cut_ : rows_;
+      const auto part = [&](const Tensor& x) { return x.defined() ? x.slice(0, begin, end) : x; };
+      Tensor dweight = part(grads[2]), dbias = part(grads[3]);
+      if (!gradients[static_cast<size_t>(i)].defined()) {
+        if (dweight.defined()) dweight.zero_();
+        if (dbias.defined()) dbias.zero_();
+        continue;
+      }
+      const Tensor dy = gradients[static_cast<size_t>(i)].contiguous();
+      if (needs_grad(i)) grads[static_cast<size_t>(i)] = input_gradient(dy, part(weight_.get()));
+      if (dweight.defined()) {
+        weight_gradients(dy, (i == 0 ? first_ : second_).get(), dweight, dbias);
+      } else if (dbias.defined()) {
+        const kernels::Stream stream = current_stream(device_);
+        const Workspace workspace(kernels::linear_activation_backward_workspace(stream, dy.view()), device_);
+        kernels::linear_activation_backward(stream, dy.view(), {}, Activation::kNone, {}, dbias.view(),
+                                            workspace.data());
+      }
+    }
+    return grads;
+  }
+};
+
+/// Casts x, and what the op does not cast itself.
+void autocast_linear(Tensor& x, Tensor& weight, Tensor& bias) {
+  autocast_inputs("linear", {&x});
+  for (Tensor* t : {&weight, &bias})
+    if (t->defined() && (t->dtype() != float32 || !is_low_precision(x.dtype()))) autocast_inputs("linear", {t});
+}
+
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   TERN_CHECK(weight.dim() == 2, "linear: weight must be [out, in], got ", weight.shape());
   TERN_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(1), "linear: x is ", x.shape(), ", expected [..., ",
              weight.size(1), "] for weight ", weight.shape());
   TERN_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear: bias is ",
              bias.defined() ? bias.shape() : Shape(), ", expected [", weight.size(0), "]");
-  TERN_CHECK(x.dtype() == weight.dtype() && is_floating(x.dtype()), "linear: x is ", x.dtype(), " and weight ",
-             weight.dtype(), "; they must be of one floating dtype (autocast converts both)");
+  const bool cast = weight.dtype() == float32 && x.dtype() == autocast_active_dtype(x.device());
+  TERN_CHECK((x.dtype() == weight.dtype() || cast) && is_floating(x.dtype()), "linear: x is ", x.dtype(),
+             " and weight ", weight.dtype(), "; they must be of one floating dtype (autocast converts both)");
   TERN_CHECK(!bias.defined() || bias.dtype() == x.dtype() || bias.dtype() == float32, "linear: bias is ", bias.dtype(),
              ", expected ", x.dtype(), " or float32");
   TERN_CHECK(x.device() == weight.device() && (!bias.defined() || bias.device() == x.device()),
              "linear: x, weight and bias must be on one device");
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& input, const Tensor& weight_in, const Tensor& bias_in, Activation activation) {
+  Tensor x = input, weight = weight_in, bias = bias_in;
+  autocast_linear(x, weight, bias);
+  check_linear(x, weight, bias);
   std::vector<int64_t> sizes = x.shape().vec();
   sizes.back() = weight.size(0);
   int64_t rows = 1;
   for (int d = 0; d + 1 < x.dim(); ++d) rows *= x.shape()[d];
   const Tensor flat = x.reshape({rows, weight.size(1)}).contiguous();
   return Linear::apply(flat, weight.contiguous(), bias.defined() ? bias.contiguous() : bias, activation).reshape(sizes);
+}
+
+std::pair<Tensor, Tensor> linear_pair(const Tensor& first, const Tensor& second, const Tensor& weight_in,
+                                      const Tensor& bias_in, int64_t cut) {
+  Tensor x = first, y = second, weight = weight_in, bias = bias_in;
+  autocast_linear(x, weight, bias);
+  autocast_inputs("linear", {&y});
+  TERN_CHECK(bias.defined(), "linear_pair: the bias is missing");
+  check_linear(x, weight, bias);
+  check_linear(y, weight, bias);
+  TERN_CHECK(x.dim() == 2 && y.dim() == 2 && x.dtype() == y.dtype(), "linear_pair: the inputs must be [rows, ",
+             weight.size(1), "] and of one dtype, got ", x.describe(), " and ", y.describe());
+  TERN_CHECK(cut >= 0 && cut <= weight.size(0), "linear_pair: cut must be in [0, ", weight.size(0), "], got ", cut);
+  const std::vector<Tensor> results =
+      LinearPair::apply(x.contiguous(), y.contiguous(), weight.contiguous(), bias.contiguous(), cut);
+  return {results[0], results[1]};
 }
 
 }  // namespace tern

@@ -10,15 +10,15 @@
 namespace tern {
 namespace {
 
-/// Per-row losses; the reduction is made of ops around it.
+/// Per-row losses, or their mean.
 struct CrossEntropy final : Function<CrossEntropy> {
   static constexpr const char* kName = "cross_entropy";
-  Saved logits_, targets_, weights_, log_sum_exp_;
+  Saved logits_, targets_, weights_, log_sum_exp_, divisor_;
   int64_t ignore_index_ = -100;
   double smoothing_ = 0;
 
   Tensor forward(const Tensor& logits, const std::vector<Tensor>& targets_and_weights, int64_t ignore_index,
-                 double smoothing) {
+                 double smoothing, bool mean) {
     logits_ = logits;
     const Tensor& targets = targets_and_weights[0];
     const Tensor& weights = targets_and_weights[1];
@@ -35,17 +35,24 @@ struct CrossEntropy final : Function<CrossEntropy> {
                                    ignore_index, smoothing, losses.view(), log_sum_exp.view(), check.data());
     TERN_CHECK(check.passed(), "cross_entropy: ", check.found().count, " of ", logits.size(0),
                " targets lie outside [0, ", logits.size(1), ") and are not the ignored index ", ignore_index);
-    return losses;
+    if (!mean) return losses;
+    const Tensor loss = empty({}, options), divisor = empty({}, options);
+    divisor_ = divisor;
+    kernels::cross_entropy_mean(current_stream(logits.device()), losses.view(), targets.view(), weights.view(),
+                                ignore_index, loss.view(), divisor.view());
+    return loss;
   }
 
   Grads backward(const Tensor& dy) override {
     const Tensor logits = logits_.get(), targets = targets_.get();
-    Tensor scale = weights_.defined() ? mul(dy, weights_.get()) : dy;
-    scale = mul(scale, ne(targets, full({}, static_cast<double>(ignore_index_), targets.options())).to(dy.dtype()));
+    const Tensor scale = empty({logits.size(0)}, dy.options()), given = dy.contiguous();
+    const kernels::View divisor = divisor_.defined() ? divisor_.get().view() : kernels::View();
+    const kernels::View weights = weights_.defined() ? weights_.get().view() : kernels::View();
+    kernels::cross_entropy_scale(current_stream(logits.device()), given.view(), divisor, targets.view(), weights,
+                                 ignore_index_, scale.view());
     const Tensor dlogits = empty(logits.shape(), logits.options());
     kernels::cross_entropy_backward(current_stream(logits.device()), logits.view(), targets.view(),
-                                    log_sum_exp_.get().view(), scale.contiguous().view(), ignore_index_, smoothing_,
-                                    dlogits.view());
+                                    log_sum_exp_.get().view(), scale.view(), ignore_index_, smoothing_, dlogits.view());
     return {dlogits};
   }
 };
@@ -69,18 +76,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
                logits.size(0), "], got ", weights.shape());
     weights = weights.detach().to(dtype).contiguous();
   }
-  const Tensor losses = CrossEntropy::apply(logits.contiguous(), std::vector<Tensor>{targets.contiguous(), weights},
-                                            options.ignore_index, options.label_smoothing);
-  if (options.reduction == LossReduction::kNone) return losses;
-  const Tensor total = sum(losses);
-  if (options.reduction == LossReduction::kSum) return total;
-  NoGrad off;
-  Tensor used = ne(targets, full({}, static_cast<double>(options.ignore_index), targets.options())).to(dtype);
-  if (weights.defined()) used = mul(used, weights);
-  Tensor count = sum(used);
-  count = where(eq(count, full({}, 0, count.options())), ones({}, count.options()), count);
-  GradMode on(true);
-  return div(total, count);
+  const Tensor losses =
+      CrossEntropy::apply(logits.contiguous(), std::vector<Tensor>{targets.contiguous(), weights}, options.ignore_index,
+                          options.label_smoothing, options.reduction == LossReduction::kMean);
+  return options.reduction == LossReduction::kSum ? sum(losses) : losses;
 }
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target) {

@@ -224,4 +224,8 @@ void fill_normal(Stream, RandomKey key, double mean, double standard_deviation, 
   });
 }
 
+void copy_many(Stream stream, const ConstView* x, const View* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) copy(stream, x[i], y[i]);
+}
+
 }  // namespace tern::kernels::TERN_CPU

@@ -2,6 +2,7 @@
 
 #include "tern/kernels/cpu/softmax_rows.h"
 #include "tern/kernels/parallel.h"
+#include "tern/kernels/reduce.h"
 #include "tern/kernels/softmax.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -80,6 +81,35 @@ void cross_entropy_backward(Stream, ConstView logits, ConstView targets, ConstVi
       }
     });
   });
+}
+
+void cross_entropy_mean(Stream stream, ConstView losses, ConstView targets, ConstView row_weights, int64_t ignore_index,
+                        View loss, View divisor) {
+  const auto run = [&]<class F>() {
+    F& total = *loss.as<F>();
+    reduce(stream, Reduction::kSum, losses, 1, make_view(&total, 1));
+    double count = 0;
+    for (int64_t r = 0; r < losses.numel(); ++r)
+      if (targets.as<int64_t>()[r] != ignore_index)
+        count += row_weights ? static_cast<double>(row_weights.as<F>()[r]) : 1;
+    const F divided = static_cast<F>(count == 0 ? 1 : count);
+    *divisor.as<F>() = divided;
+    total /= divided;
+  };
+  losses.dtype == DType::kFloat64 ? run.template operator()<double>() : run.template operator()<float>();
+}
+
+void cross_entropy_scale(Stream, ConstView dy, ConstView divisor, ConstView targets, ConstView row_weights,
+                         int64_t ignore_index, View scale) {
+  const auto run = [&]<class F>() {
+    const F divided = divisor ? *divisor.as<F>() : F(1);
+    const int64_t step = dy.numel() == 1 ? 0 : 1;
+    for (int64_t r = 0; r < scale.numel(); ++r) {
+      const F weight = row_weights ? row_weights.as<F>()[r] : F(1);
+      scale.as<F>()[r] = targets.as<int64_t>()[r] == ignore_index ? F(0) : dy.as<F>()[r * step] / divided * weight;
+    }
+  };
+  scale.dtype == DType::kFloat64 ? run.template operator()<double>() : run.template operator()<float>();
 }
 
 }  // namespace tern::kernels::TERN_CPU

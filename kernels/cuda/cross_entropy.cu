@@ -132,6 +132,44 @@ __global__ void __launch_bounds__(kRowThreads, blocks_together<T>(kRowThreads))
   });
 }
 
+constexpr int kMeanThreads = 1024;
+
+/// One block, so that the order of the sums is one.
+template <class F>
+__global__ void __launch_bounds__(kMeanThreads)
+    cross_entropy_mean_kernel(const F* losses, const int64_t* targets, const F* row_weights, int64_t rows,
+                              int64_t ignore_index, F* loss, F* divisor) {
+  using Group = RowGroup<kMeanThreads>;
+  double total = 0, count = 0;
+  for (int64_t r = threadIdx.x; r < rows; r += kMeanThreads) {
+    total += static_cast<double>(load_one(losses + r));
+    if (load_one(targets + r) != ignore_index)
+      count += row_weights ? static_cast<double>(load_one(row_weights + r)) : 1.0;
+  }
+  total = Group::sum(total);
+  count = Group::sum(count);
+  if (threadIdx.x != 0) return;
+  const F divided = count == 0 ? F(1) : static_cast<F>(count);
+  store_one(divisor, divided);
+  store_one(loss, static_cast<F>(total) / divided);
+}
+
+/// dy moves by `step` elements from row to row.
+template <class F>
+__global__ void __launch_bounds__(kRowThreads)
+    cross_entropy_scale_kernel(const F* dy, int64_t step, const F* divisor, const int64_t* targets,
+                               const F* row_weights, int64_t rows, int64_t ignore_index, F* scale) {
+  const int64_t r = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x;
+  if (r >= rows) return;
+  F value = 0;
+  if (load_one(targets + r) != ignore_index) {
+    value = load_one(dy + r * step);
+    if (divisor) value /= load_one(divisor);
+    if (row_weights) value *= load_one(row_weights + r);
+  }
+  store_one(scale + r, value);
+}
+
 }  // namespace
 
 void cross_entropy_forward(Stream stream, ConstView logits, ConstView targets, ConstView row_weights,
@@ -170,6 +208,27 @@ void cross_entropy_backward(Stream stream, ConstView logits, ConstView targets, 
       launch(cross_entropy_backward_kernel<T, kGroup>, RowGroup<kGroup>::grid(rows), kRowThreads, 0, stream, a);
     });
   });
+}
+
+void cross_entropy_mean(Stream stream, ConstView losses, ConstView targets, ConstView row_weights, int64_t ignore_index,
+                        View loss, View divisor) {
+  const auto run = [&]<class F>() {
+    launch(cross_entropy_mean_kernel<F>, 1, kMeanThreads, 0, stream, losses.as<F>(), targets.as<int64_t>(),
+           row_weights.as<F>(), losses.numel(), ignore_index, loss.as<F>(), divisor.as<F>());
+  };
+  losses.dtype == DType::kFloat64 ? run.template operator()<double>() : run.template operator()<float>();
+}
+
+void cross_entropy_scale(Stream stream, ConstView dy, ConstView divisor, ConstView targets, ConstView row_weights,
+                         int64_t ignore_index, View scale) {
+  const int64_t rows = scale.numel();
+  if (rows == 0) return;
+  const auto run = [&]<class F>() {
+    launch(cross_entropy_scale_kernel<F>, static_cast<unsigned>(ceil_div(rows, kRowThreads)), kRowThreads, 0, stream,
+           dy.as<F>(), int64_t{dy.numel() == 1 ? 0 : 1}, divisor.as<F>(), targets.as<int64_t>(), row_weights.as<F>(),
+           rows, ignore_index, scale.as<F>());
+  };
+  scale.dtype == DType::kFloat64 ? run.template operator()<double>() : run.template operator()<float>();
 }
 
 }  // namespace tern::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tern/core/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler.h"
@@ -60,11 +61,9 @@ Tensor EncoderLayer::forward(const Tensor& x, const SequenceLayout& layout) cons
 Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) const {
   const ProfileRange range(name());
   const int64_t width = options_.width, n = input.sequences();
-  const Tensor& weight = qkv_.weight();
-  const Tensor& bias = *qkv_.bias();
   const Tensor first = rows_of(x, input.first_rows);
-  const Tensor q = linear(first, weight.slice(0, 0, width), bias.slice(0, 0, width)).reshape({n, options_.heads, -1});
-  const Tensor kv = linear(x, weight.slice(0, width), bias.slice(0, width)).reshape({x.size(0), 2, options_.heads, -1});
+  const auto [asked, known] = linear_pair(first, x, qkv_.weight(), *qkv_.bias(), width);
+  const Tensor q = asked.reshape({n, options_.heads, -1}), kv = known.reshape({x.size(0), 2, options_.heads, -1});
   const SequenceLayout layout = first_row_layout(input);
   const Tensor context = attention(q, kv.select(1, 0), kv.select(1, 1), layout, input.layout,
                                    {.dropout = attention_dropout(), .generator = &generator()});
@@ -87,8 +86,9 @@ void Encoder::set_recompute(int64_t layers) {
 
 Tensor Encoder::run(const Tensor& x, const EncoderInput& input, bool first_rows) const {
   const int64_t layers = layer_.size();
-  if (recompute_ == 0) return run_layers(0, layers, x, input, first_rows);
-  Tensor h = x;
+  // Under autocast all activations have 16 bits, also what passes by the products: cast once instead of in every layer.
+  Tensor h = autocast_enabled(x.device()) && x.dtype() == float32 ? x.to(autocast_active_dtype(x.device())) : x;
+  if (recompute_ == 0) return run_layers(0, layers, h, input, first_rows);
   for (int64_t begin = 0; begin < layers; begin += recompute_) {
     const int64_t end = std::min(begin + recompute_, layers);
     h = checkpoint([=, this](const Tensor& in) { return run_layers(begin, end, in, input, first_rows); }, h);

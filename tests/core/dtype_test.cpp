@@ -282,7 +282,7 @@ TEST(Autocast, GradientsHaveTheParametersDtype) {
     Tensor loss;
     {
       const Autocast region(cpu, dtype);
-      // The weight is used twice: its one cast gets both gradients.
+      // The weight is used twice, once through a view.
       const Tensor y = linear(leaves[0], leaves[1], leaves[2]), z = linear(y * 0.5, leaves[1].t());
       loss = mse_loss(z, x);
       EXPECT_EQ(loss.dtype(), float32);
@@ -299,6 +299,49 @@ TEST(Autocast, GradientsHaveTheParametersDtype) {
     EXPECT_LE(test::relative_error(outside[i].to_vector<double>(), full[i].to_vector<double>()), 0.05);
     EXPECT_NE(outside[i].to_vector<double>(), full[i].to_vector<double>());
   }
+}
+
+/// Each outermost region sees the weights as they are when it begins, however they were changed.
+TEST(Autocast, CopiesOfWeightsAreRenewedByTheNextRegion) {
+  Tensor w = ones({3, 4}, {.requires_grad = true}), b = zeros({3}, {.requires_grad = true});
+  const Tensor x = ones({2, 4});
+  const auto run = [&] { return autocast(cpu, bfloat16, [&] { return linear(x, w, b); }); };
+  EXPECT_EQ(run()[0][0].item<double>(), 4);
+  const auto copied = [&] { return detail::weight_copies().size(); };
+  const size_t kept = copied();
+  EXPECT_GE(kept, 2u);
+  w.data<float>()[0] = 5;  // nothing counts this
+  EXPECT_EQ(run()[0][0].item<double>(), 8);
+  {
+    NoGrad off;
+    w.fill_(2);
+    b.fill_(1);
+  }
+  EXPECT_EQ(run()[0][0].item<double>(), 9);
+  EXPECT_EQ(autocast(cpu, float16, [&] { return linear(x, w, b); })[0][0].item<double>(), 9);
+  EXPECT_EQ(copied(), kept);
+  // Two regions before one backward: the first one's copy is still good, unless the weight changed.
+  const Tensor first = sum(run()), second = sum(run());
+  first.backward();
+  second.backward();
+  EXPECT_EQ(w.grad()[0][0].item<double>(), 4);
+  const Tensor y = sum(autocast(cpu, bfloat16, [&] { return linear(ones({2, 4}, {.requires_grad = true}), w, b); }));
+  {
+    NoGrad off;
+    w.fill_(3);
+  }
+  run();
+  expect_error([&] { y.backward(); }, {"linear", "modified"});
+}
+
+/// The gradient of an fp32 weight is not rounded to 16 bits on the way.
+TEST(Autocast, TheWeightsGradientIsFp32) {
+  Tensor w = ones({1, 1}, {.requires_grad = true}), b = ones({1}, {.requires_grad = true});
+  const Autocast region(cpu, bfloat16);
+  const Tensor x = ones({257, 1});
+  sum(linear(x, w, b)).backward();
+  EXPECT_EQ(w.grad().item<double>(), 257);
+  EXPECT_EQ(b.grad().item<double>(), 257);
 }
 
 }  // namespace

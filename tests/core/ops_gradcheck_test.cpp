@@ -169,6 +169,14 @@ TEST_F(OpsGradcheck, LinearAndNorms) {
     const Op strided = [&](const Inputs& in) { return linear(in[0].t(), in[1].t(), in[2], activation); };
     EXPECT_NO_THROW(gradcheck(strided, {normal({3, 2}), normal({3, 4}), normal({4})}));
   }
+  for (const int64_t cut : {0, 1, 4}) {
+    const auto pair = [cut](const Inputs& in) { return linear_pair(in[0], in[1], in[2], in[3], cut); };
+    const Inputs inputs = {normal({2, 3}), normal({5, 3}), normal({4, 3}), normal({4})};
+    EXPECT_NO_THROW(
+        gradcheck([&](const Inputs& in) { return sum(pair(in).first) + sum(pair(in).second * 2); }, inputs));
+    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return pair(in).first; }, inputs));
+    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return pair(in).second; }, inputs));
+  }
   const Op normalise = [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], 1e-3); };
   EXPECT_NO_THROW(gradcheck(normalise, {normal({3, 7}), normal({7}), normal({7})}));
   EXPECT_NO_THROW(gradcheck(normalise, {normal({2, 2, 5}), Tensor(), normal({5})}));

@@ -260,5 +260,41 @@ TEST(SimtFill, NormalIsTheDocumentedFunction) {
   });
 }
 
+TEST(SimtCopy, ManyTensorsInOneLaunch) {
+  std::mt19937_64 random(7);
+  for (const DType from : kFloatTypes)
+    for (const DType to : kFloatTypes)
+      for_each_schedule([&] {
+        std::vector<Array> xs, ys;
+        for (const int64_t n : {1, 0, 7, 8, 40000, 1000, 16384, 16385})
+          for (const Order order : {Order::kContiguous, Order::kMisaligned}) {
+            xs.emplace_back(from, Shape{n}, order);
+            ys.emplace_back(to, Shape{n}, order);
+            fill_with_random(xs.back(), random, -3, 3);
+          }
+        std::vector<ConstView> x;
+        std::vector<View> y;
+        for (size_t i = 0; i < xs.size(); ++i) x.push_back(xs[i].cview()), y.push_back(ys[i].view());
+        cuda::copy_many(kCuda, x.data(), y.data(), static_cast<int64_t>(x.size()));
+        for (size_t t = 0; t < xs.size(); ++t) {
+          for (int64_t i = 0; i < xs[t].numel(); ++i)
+            ASSERT_EQ(ys[t].at(i), expected_conversion(from, to, xs[t].at(i))) << "tensor " << t << " element " << i;
+          expect_gaps_untouched(ys[t]);
+        }
+      });
+  // More tensors than one launch takes, and none.
+  Array x(float32, {1001}), y(bfloat16, {1001});
+  fill_with_random(x, random, -3, 3);
+  std::vector<ConstView> from;
+  std::vector<View> to;
+  for (int64_t i = 0; i < 1001; ++i) {
+    from.push_back(make_view(static_cast<const float*>(x.cview().data) + i, 1));
+    to.push_back(make_view(static_cast<BFloat16*>(y.view().data) + i, 1));
+  }
+  cuda::copy_many(kCuda, from.data(), to.data(), 1001);
+  cuda::copy_many(kCuda, nullptr, nullptr, 0);
+  for (int64_t i = 0; i < 1001; ++i) ASSERT_EQ(y.at(i), expected_conversion(float32, bfloat16, x.at(i))) << i;
+}
+
 }  // namespace
 }  // namespace tern::kernels

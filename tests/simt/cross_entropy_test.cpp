@@ -186,5 +186,46 @@ TEST(SimtCrossEntropy, ReadsLogitsOnce) {
     }
 }
 
+void check_mean(DType dtype, int64_t rows, bool weighted, bool all_ignored, std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << name_of(dtype) << " rows " << rows << " weights " << weighted);
+  Tensors t({dtype, rows, 5, 0, weighted}, random);
+  if (all_ignored)
+    for (int64_t r = 0; r < rows; ++r) t.targets.set(r, kIgnore);
+  const DType wide = Tensors::wide({dtype, rows, 5, 0, weighted});
+  Array loss(wide, {1}), divisor(wide, {1}), one_scale(wide, {rows}), plain_scale(wide, {rows});
+  fill_with_random(t.losses, random, 0, 2);
+  const ConstView weights = weighted ? t.weights.cview() : ConstView();
+  expect_same_for_all_schedules({&loss, &divisor, &one_scale, &plain_scale}, [&] {
+    cuda::cross_entropy_mean(kCuda, t.losses.cview(), t.targets.cview(), weights, kIgnore, loss.view(), divisor.view());
+    cuda::cross_entropy_scale(kCuda, loss.cview(), divisor.cview(), t.targets.cview(), weights, kIgnore,
+                              one_scale.view());
+    cuda::cross_entropy_scale(kCuda, t.scale.cview(), {}, t.targets.cview(), weights, kIgnore, plain_scale.view());
+  });
+  const double unit = wide == float64 ? 0x1p-53 : 0x1p-24;
+  double total = 0, count = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    total += t.losses.at(r);
+    if (t.targets.at(r) != kIgnore) count += weighted ? t.weights.at(r) : 1;
+  }
+  if (count == 0) count = 1;
+  ASSERT_TRUE(near(divisor.at(0), count, 100 * unit, 0)) << divisor.at(0) << " for " << count;
+  ASSERT_TRUE(near(loss.at(0), total / count, 100 * unit, 0)) << loss.at(0) << " for " << total / count;
+  for (int64_t r = 0; r < rows; ++r) {
+    const double weight = t.targets.at(r) == kIgnore ? 0 : weighted ? t.weights.at(r) : 1;
+    ASSERT_TRUE(near(one_scale.at(r), loss.at(0) / divisor.at(0) * weight, 8 * unit, 0)) << r;
+    ASSERT_TRUE(near(plain_scale.at(r), (rows == 1 ? t.scale.at(0) : t.scale.at(r)) * weight, 8 * unit, 0)) << r;
+  }
+}
+
+TEST(SimtCrossEntropy, MeanAndScaleAgreeWithDouble) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : {float32, float64, bfloat16})
+    for (const bool weighted : {false, true})
+      for (const int64_t rows : {0, 1, 2, 31, 1024, 3001}) {
+        check_mean(dtype, rows, weighted, false, random);
+        check_mean(dtype, rows, weighted, true, random);
+      }
+}
+
 }  // namespace
 }  // namespace tern::kernels
