@@ -188,8 +188,8 @@ TEST_F(Program, AFailedDeviceEndsTheTrainingAndKeepsTheBestWeights) {
   const std::vector<std::string> train = {"train",    "distilbert",     "--data", "rows.csv", "--max-length",
                                           "16",       "--batch-tokens", "256",    "--epochs", "100",
                                           "--device", "cuda",           "--out",  "run"};
-  // Late enough for an epoch (of one step), long before the last.
-  const Result r = run({{"TERN_STANDIN_FAIL", "cudaEventQuery:60:700"}}, train, folder_);
+  // An epoch is one step, and the third step is the first that is replayed.
+  const Result r = run({{"TERN_STANDIN_FAIL", "cudaGraphLaunch:20:700"}}, train, folder_);
   EXPECT_EQ(r.status, 1) << r.err;
   const std::string last = lines_of(r.err).back();
   EXPECT_TRUE(last.starts_with("tern: error: ")) << r.err;
