@@ -47,6 +47,10 @@ Tensor empty_log_sum_exp(const Call& call, int64_t tokens, DType dtype, Device d
   return empty({call.params.heads, tokens}, {dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, device});
 }
 
+Tensor empty_bias_gradient(const Call& call, const Tensor& q) {
+  return empty(call.bias.shape(), {q.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, q.device()});
+}
+
 /// Query-key pairs of one sequence that causal and window let through, as the kernels align them: at the end.
 double visible_pairs(const kernels::AttentionParams& p, int64_t queries, int64_t keys) {
   if (!p.causal && p.window < 0) return static_cast<double>(queries) * static_cast<double>(keys);
@@ -118,13 +122,40 @@ struct Attention final : Function<Attention> {
     layouts_.check();
     const Tensor dout = gradient.contiguous(), q = q_.get(), k = k_.get(), v = v_.get();
     Grads grads = {empty(q.shape(), q.options()), empty(k.shape(), k.options()), empty(v.shape(), v.options()), {}};
-    Tensor dbias;
-    if (needs_grad(3)) {
-      dbias = empty(call_.bias.shape(), {q.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, q.device()});
-      grads[3] = dbias;
-    }
+    if (needs_grad(3)) grads[3] = empty_bias_gradient(call_, q);
     backward_kernel(call_, q.device(), q.view(), k.view(), v.view(), out_.get(), dout, log_sum_exp_.get(),
-                    grads[0].view(), grads[1].view(), grads[2].view(), dbias.view());
+                    grads[0].view(), grads[1].view(), grads[2].view(), grads[3].view());
+    return grads;
+  }
+};
+
+struct CrossAttention final : Function<CrossAttention> {
+  static constexpr const char* kName = "attention";
+  Saved q_, kv_, log_sum_exp_;
+  SavedOutput out_;
+  SavedLayouts layouts_;
+  Call call_;
+
+  Tensor forward(const Tensor& q, const Tensor& kv, const Tensor& bias, const Call& call) {
+    call_ = call;
+    layouts_.save(call);
+    const Tensor out = empty(q.shape(), q.options());
+    const Tensor log_sum_exp = empty_log_sum_exp(call, q.size(0), q.dtype(), q.device());
+    forward_kernel(call, q.device(), q.view(), part(kv, 0), part(kv, 1), out, log_sum_exp);
+    q_ = q;
+    kv_ = kv;
+    log_sum_exp_ = log_sum_exp;
+    out_ = out;
+    return out;
+  }
+
+  Grads backward(const Tensor& gradient) override {
+    layouts_.check();
+    const Tensor dout = gradient.contiguous(), q = q_.get(), kv = kv_.get();
+    Grads grads = {empty(q.shape(), q.options()), empty(kv.shape(), kv.options()), {}};
+    if (needs_grad(2)) grads[2] = empty_bias_gradient(call_, q);
+    backward_kernel(call_, q.device(), q.view(), part(kv, 0), part(kv, 1), out_.get(), dout, log_sum_exp_.get(),
+                    grads[0].view(), part(grads[1], 0), part(grads[1], 1), grads[2].view());
     return grads;
   }
 };
@@ -152,14 +183,9 @@ struct SelfAttention final : Function<SelfAttention> {
     layouts_.check();
     const Tensor dout = gradient.contiguous(), qkv = qkv_.get();
     Grads grads = {empty(qkv.shape(), qkv.options()), {}};
-    Tensor dbias;
-    if (needs_grad(1)) {
-      dbias =
-          empty(call_.bias.shape(), {qkv.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, qkv.device()});
-      grads[1] = dbias;
-    }
+    if (needs_grad(1)) grads[1] = empty_bias_gradient(call_, qkv);
     backward_kernel(call_, qkv.device(), part(qkv, 0), part(qkv, 1), part(qkv, 2), out_.get(), dout, log_sum_exp_.get(),
-                    part(grads[0], 0), part(grads[0], 1), part(grads[0], 2), dbias.view());
+                    part(grads[0], 0), part(grads[0], 1), part(grads[0], 2), grads[1].view());
     return grads;
   }
 };
@@ -246,6 +272,23 @@ Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, con
   const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
   return Attention::apply(rows(q), rows(k), rows(v), bias,
                           make_call(query_layout, key_layout, options, q.size(1), k.size(1), q.size(2), bias));
+}
+
+Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLayout& query_layout,
+                       const SequenceLayout& key_layout, const AttentionOptions& options) {
+  Tensor q = q_in, kv = kv_in;
+  autocast_inputs("attention", {&q, &kv});
+  TERN_CHECK(q.dim() == 3 && kv.dim() == 4 && kv.size(1) == 2 && q.size(2) == kv.size(3),
+             "attention: expected q [tokens, heads, head_dim] and kv [tokens, 2, kv_heads, head_dim], got ", q.shape(),
+             ", ", kv.shape());
+  TERN_CHECK(is_floating(q.dtype()) && q.dtype() == kv.dtype() && q.device() == kv.device(),
+             "attention: q and kv must be of one floating dtype on one device, got ", q.describe(), ", ",
+             kv.describe());
+  check_layout("query", query_layout, q.size(0), q.device());
+  check_layout("key", key_layout, kv.size(0), kv.device());
+  const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
+  const Call call = make_call(query_layout, key_layout, options, q.size(1), kv.size(2), q.size(2), bias);
+  return CrossAttention::apply(q.contiguous(), kv.contiguous(), bias, call).reshape({q.size(0), q.size(1) * q.size(2)});
 }
 
 Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const AttentionOptions& options) {

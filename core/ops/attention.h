@@ -31,6 +31,11 @@ struct AttentionOptions {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const SequenceLayout& query_layout,
                  const SequenceLayout& key_layout, const AttentionOptions& options = {});
 
+/// The same with keys and values in one tensor kv: [tokens, 2, kv_heads, head_dim], whose gradient is written as one.
+/// Result [query tokens, heads * head_dim].
+Tensor cross_attention(const Tensor& q, const Tensor& kv, const SequenceLayout& query_layout,
+                       const SequenceLayout& key_layout, const AttentionOptions& options = {});
+
 /// Self-attention on a fused projection qkv: [tokens, 3, heads, head_dim] (query, key, value); its gradient is written
 /// as one tensor. Result [tokens, heads * head_dim].
 Tensor self_attention(const Tensor& qkv, const SequenceLayout& layout, const AttentionOptions& options = {});

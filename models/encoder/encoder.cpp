@@ -65,9 +65,9 @@ Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) c
   const auto [asked, known] = linear_pair(first, x, qkv_.weight(), *qkv_.bias(), width);
   const Tensor q = asked.reshape({n, options_.heads, -1}), kv = known.reshape({x.size(0), 2, options_.heads, -1});
   const SequenceLayout layout = first_row_layout(input);
-  const Tensor context = attention(q, kv.select(1, 0), kv.select(1, 1), layout, input.layout,
-                                   {.dropout = attention_dropout(), .generator = &generator()});
-  return feed_forward(attention_norm_.forward(out_.forward(context.reshape({n, width})), first), layout.row_keys);
+  const Tensor context =
+      cross_attention(q, kv, layout, input.layout, {.dropout = attention_dropout(), .generator = &generator()});
+  return feed_forward(attention_norm_.forward(out_.forward(context), first), layout.row_keys);
 }
 
 Encoder::Encoder(const nn::Scope& s, const EncoderOptions& options)
