@@ -359,7 +359,7 @@ TEST_F(TrainTest, LearnsAnEasyFileFromScratch) {
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(json_lines(read_text(file("run/metrics.jsonl"))).back()["test_accuracy"], 1.0) << result.out;
   const Result answers =
-      tern({"predict", "run", "--jsonl"}, "{\"text\": \"it was awful\"}\n\n{\"text\": \"it was great\"}\n");
+      tern({"predict", "run", "--jsonl"}, "{\"text\": \"it was awful\"}\n\n{\"text\": \"scene after scene great\"}\n");
   ASSERT_EQ(lines_of(answers.out).size(), 2u) << answers.err;
   EXPECT_EQ(json_lines(answers.out)[0]["label"], "neg");
   EXPECT_EQ(json_lines(answers.out)[1]["label"], "pos");
