@@ -78,8 +78,7 @@ std::vector<TextPrediction> TextClassifier::predict(const std::vector<std::strin
   std::vector<TextPrediction> predictions(texts.size());
   if (texts.empty()) return predictions;
   const std::vector<int32_t> labels(texts.size(), 0);
-  for (const data::TokenBatch& host :
-       packed_loader(tokens, labels, rows, batch_tokens, tokenizer_.pad_id()).epoch(0)) {
+  for (const data::TokenBatch& host : packed_loader(tokens, labels, rows, batch_tokens, tokenizer_.pad_id()).epoch(0)) {
     const data::TokenBatch batch = host.to(model_->device());
     const Tensor logits = model_->forward(encoder_input(batch)).to(DType::kFloat32);
     const std::vector<double> values = logits.to_vector<double>(), scores = softmax(logits).to_vector<double>();
