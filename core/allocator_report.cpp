@@ -106,6 +106,7 @@ std::string CachingAllocator::snapshot_json() const {
 }
 
 void CachingAllocator::out_of_memory(int64_t bytes) const {
+  if (source_.check) source_.check();
   std::ostringstream out;
   out << "out of " << source_.name << " on " << device_ << ": asked for " << megabytes(bytes) << " for " << current_tag
       << "; live " << megabytes(statistics_.live_bytes);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "tern/core/autograd/function.h"
+#include "tern/core/profiler.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {
@@ -68,8 +69,12 @@ void renew_copies(Device device, DType dtype) {
     }
     ++at;
   }
-  if (!from.empty())
-    kernels::copy_many(current_stream(device), from.data(), to.data(), static_cast<int64_t>(from.size()));
+  if (from.empty()) return;
+  const ProfileRange range("cast_weights", RangeKind::kOp);
+  if (profiling())
+    for (size_t i = 0; i < from.size(); ++i)
+      profile_bytes(static_cast<double>(from[i].numel() * (size_of(from[i].dtype) + size_of(to[i].dtype))));
+  kernels::copy_many(current_stream(device), from.data(), to.data(), static_cast<int64_t>(from.size()));
 }
 
 /// A weight's copy with the weight's history.

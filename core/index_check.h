@@ -9,7 +9,7 @@
 
 namespace tern {
 
-/// The record of one call of an op: pass data() to the kernel, then finish(). `op` must be a literal.
+/// The record of one call of an op: give data() to the kernel, then look at passed(). `op` must be a literal.
 class IndexCheck {
  public:
   IndexCheck(const char* op, Device device);

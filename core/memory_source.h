@@ -9,8 +9,8 @@
 namespace tern {
 
 /// What a CachingAllocator asks of the system. It never touches the memory, calls back only under its own lock, and
-/// never with a null pointer, stream callbacks apart (a null stream is the device's default stream). No callback may
-/// throw or call the allocator.
+/// never with a null pointer, stream callbacks apart (a null stream is the device's default stream). None may call the
+/// allocator, and only check() may throw.
 struct MemorySource {
   /// Null when there is none.
   std::function<void*(int64_t bytes)> allocate;
@@ -35,6 +35,9 @@ struct MemorySource {
   bool used_by_host = false;
   /// For messages: "out of <name> on cpu".
   const char* name = "memory";
+
+  /// Throws when the device can no longer be used; asked before a lack of memory is reported. May be empty.
+  std::function<void()> check = {};
 
   // Streams; all four empty where work is done when the call returns. Null events are never passed back.
   /// An event that is done when all work queued on the stream so far is; null when the device is lost, which counts as

@@ -20,7 +20,11 @@ Stream::Stream(Device device) : device_(device) {
   if constexpr (kernels::kHasCuda) {
     if (device.is_cuda())
       handle_ = {cuda::create_stream(device.index), [index = device.index](void* stream) {
-                   allocator(Device{DeviceType::kCUDA, index}).forget_stream(stream);
+                   try {
+                     allocator(Device{DeviceType::kCUDA, index}).forget_stream(stream);
+                   } catch (const Error&) {
+                     return;  // a step is being recorded, perhaps with this stream: it stays
+                   }
                    cuda::destroy_stream(index, stream);
                  }};
   }

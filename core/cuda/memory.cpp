@@ -1,11 +1,12 @@
 #include <cuda_runtime_api.h>
 
 #include "tern/core/memory_source.h"
+#include "tern/kernels/cuda/support/check.h"
 
 namespace tern::cuda {
 namespace {
 
-// No callback may throw: an error other than a lack of memory shows at the next call that checks.
+// None of these may throw: an error other than a lack of memory shows at the next call that checks.
 
 void* record(void* stream) {
   cudaEvent_t event = nullptr;
@@ -73,6 +74,10 @@ MemorySource memory_source(int index) {
     cudaFree(pointer);
   };
   source.available = [index] { return device_memory(index, false); };
+  source.check = [index] {
+    const DeviceScope scope(index);
+    TERN_CUDA_CHECK(cudaFree(nullptr));  // does nothing, and returns what the device has met
+  };
   source.total = [index] { return device_memory(index, true); };
   source.segment_bytes = int64_t{2} << 20;
   source.alignment = 512;

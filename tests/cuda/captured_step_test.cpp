@@ -150,16 +150,6 @@ TEST_F(Captured, MemoryStaysTheSame) {
   EXPECT_LE(allocator(kCuda).statistics().system_allocations, before + 20);
 }
 
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST_F(Captured, WhatCannotBeCapturedIsNamed) {
   const Tensor x = full({3}, 1, {.device = kCuda});
   const auto capture = [&](const std::function<Tensor(const Tensor&)>& op) {

@@ -100,6 +100,17 @@ inline void expect_parity(const std::string& name, const Tensors& inputs, const 
   }
 }
 
+/// The message of the Error that f throws.
+template <class F>
+std::string error_of(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 /// A seed of its own for every run; printed so that a failure can be repeated with TERN_TEST_SEED.
 inline uint64_t fresh_seed() {
   static const uint64_t seed = [] {

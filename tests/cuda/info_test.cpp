@@ -180,6 +180,15 @@ TEST_F(Program, OutOfMemoryAtTheStartSaysWhatHoldsIt) {
   EXPECT_FALSE(fs::exists(folder_ / "run" / "model.safetensors"));
 }
 
+TEST_F(Program, AFailedDeviceIsNotALackOfMemory) {
+  const Result r = run({{"TERN_STANDIN_FAIL", "cudaMalloc:3:719"}}, training("cuda", 1), folder_);
+  EXPECT_EQ(r.status, 1);
+  const std::string last = lines_of(r.err).back();
+  EXPECT_TRUE(contains(last, "cudaErrorLaunchFailure")) << r.err;
+  EXPECT_TRUE(contains(last, "the GPU can no longer be used by this process")) << r.err;
+  EXPECT_FALSE(contains(r.err, "out of memory")) << r.err;
+}
+
 TEST_F(Program, AFailedDeviceEndsTheTrainingAndKeepsTheBestWeights) {
   std::string rows = "label,text\n";
   for (int i = 0; i < 40; ++i)

@@ -128,17 +128,6 @@ TEST_F(Transfer, ValuesOnTheDeviceAreNotReadByTheHost) {
   EXPECT_THROW(full({1}, 1, {.device = {DeviceType::kCUDA, 63}}), Error);
 }
 
-/// The message of the Error that f throws.
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST_F(Transfer, BadIndicesAreReportedWhenTheHostWaits) {
   const Tensor weight = full({10, 4}, 1, {.device = kCuda});
   const Tensor rows = embedding(weight, tensor({3, 99, -1, 5}, {.dtype = int64}).to(kCuda));

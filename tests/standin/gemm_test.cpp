@@ -9,6 +9,7 @@
 
 #include "tern/kernels/cuda/gemm_settings.h"
 #include "tern/kernels/cuda/support/cublaslt.h"
+#include "tern/tests/kernels/gemm_reference.h"
 #include "tern/tests/simt/results.h"
 #include "tern/tests/standin/cublaslt.h"
 #include "tern/tests/standin/device_array.h"
@@ -21,23 +22,6 @@ using standin::MatmulAlgorithm;
 
 constexpr Stream kStream{DeviceType::kCUDA, 0, nullptr};
 
-/// A batch of matrices with a gap after each row and each matrix, from an address aligned to one element alone.
-struct Matrices {
-  Array memory;
-  int64_t batch, rows, cols, row_stride, batch_stride;
-  Matrices(DType dtype, int64_t n, int64_t r, int64_t c, int64_t gap)
-      : memory(dtype, {n * (r * (c + gap) + gap) + 1}, gap > 0 ? Order::kMisaligned : Order::kContiguous),
-        batch(n),
-        rows(r),
-        cols(c),
-        row_stride(c + gap),
-        batch_stride(r * (c + gap) + gap) {}
-  View view() {
-    const int64_t shape[] = {batch, rows, cols}, strides[] = {batch_stride, row_stride, 1};
-    return View(memory.view().data, memory.dtype(), 3, shape, strides);
-  }
-};
-
 void run_gemm(bool transpose_a, bool transpose_b, double alpha, ConstView a, ConstView b, double beta, View c,
               Stream stream = kStream) {
   void* workspace = workspace_of(cuda::gemm_workspace(stream, transpose_a, transpose_b, a, b, c));
@@ -45,79 +29,19 @@ void run_gemm(bool transpose_a, bool transpose_b, double alpha, ConstView a, Con
   cuda_call(cudaStreamSynchronize(static_cast<cudaStream_t>(stream.handle)));
 }
 
-std::vector<double> values_of(ConstView v) {
-  std::vector<double> result(v.numel());
-  for (int64_t i = 0; i < v.numel(); ++i) result[i] = Array::read(v, i);
-  return result;
-}
-
-/// What rounding may cost: of the stored result, and of a sum of k products in the dtype's compute type.
-double tolerance(DType stored, DType input, double expected, double magnitude, int64_t k) {
-  const double unit = input == float64 ? 0x1p-53 : 0x1p-24;
-  return epsilon_of(stored) * std::fabs(expected) * 1.01 + unit * magnitude * (8 + std::sqrt(static_cast<double>(k))) +
-         (stored == float16 ? 6e-8 : 1e-30);
-}
-
-struct Case {
-  int64_t batch, m, n, k;
-  bool transpose_a, transpose_b;
-  double alpha = 1, beta = 0;
-  int64_t gap = 0;
-};
-
-/// Calls f(batch, row, column, exact value, sum of the terms' magnitudes).
-template <class F>
-void for_each_element(const Case& t, const std::vector<double>& a, const std::vector<double>& b, F&& f) {
-  for (int64_t i = 0; i < t.batch; ++i) {
-    const double *ai = a.data() + i * t.m * t.k, *bi = b.data() + i * t.k * t.n;
-    for (int64_t r = 0; r < t.m; ++r)
-      for (int64_t s = 0; s < t.n; ++s) {
-        double sum = 0, magnitude = 0;
-        for (int64_t p = 0; p < t.k; ++p) {
-          const double term =
-              ai[t.transpose_a ? p * t.m + r : r * t.k + p] * bi[t.transpose_b ? s * t.k + p : p * t.n + s];
-          sum += term;
-          magnitude += std::fabs(term);
-        }
-        f(i, r, s, sum, magnitude);
-      }
-  }
-}
-
 void check_gemm(DType input, DType output, const Case& t, std::mt19937_64& random) {
-  SCOPED_TRACE(testing::Message() << name_of(input) << " to " << name_of(output) << " " << t.batch << " x [" << t.m
-                                  << ", " << t.k << "] x [" << t.k << ", " << t.n << "] ta " << t.transpose_a << " tb "
-                                  << t.transpose_b << " alpha " << t.alpha << " beta " << t.beta << " gap " << t.gap);
+  SCOPED_TRACE(describe(t, input, output));
   Matrices a(input, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap);
   Matrices b(input, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap);
   Matrices c(output, t.batch, t.m, t.n, t.gap);
   fill_with_random(a.memory, random, -1, 1);
   fill_with_random(b.memory, random, -1, 1);
-  // With beta 0 the old content must not be read.
-  for (int64_t i = 0; i < c.memory.numel(); ++i) c.memory.set(i, t.beta == 0 ? NAN : 0.25 * static_cast<double>(i % 9));
+  fill_before(t, c);
   const std::vector<double> before = values_of(c.view()), whole_before = c.memory.values();
   OnDevice da(a.memory), db(b.memory), dc(c.memory);
   run_gemm(t.transpose_a, t.transpose_b, t.alpha, da.moved(a.view()), db.moved(b.view()), t.beta, dc.moved(c.view()));
   dc.download();
-  const std::vector<double> got = values_of(c.view());
-  int64_t wrong = 0;
-  for_each_element(
-      t, values_of(a.view()), values_of(b.view()), [&](int64_t i, int64_t r, int64_t s, double sum, double magnitude) {
-        const int64_t index = (i * t.m + r) * t.n + s;
-        const double kept = t.beta == 0 ? 0 : before[index], expected = t.alpha * sum + kept;
-        magnitude = std::fabs(t.alpha) * magnitude + std::fabs(kept);
-        const double slack = tolerance(output, input, expected, magnitude, t.k);
-        if (!(std::fabs(got[index] - expected) <= slack) && ++wrong <= 3) {
-          ADD_FAILURE() << "at " << i << ", " << r << ", " << s << ": " << got[index] << " for " << expected;
-        }
-      });
-  // The gaps keep what they held.
-  std::vector<char> inside(c.memory.numel(), 0);
-  for (int64_t i = 0; i < c.view().numel(); ++i) inside[Array::offset(c.view(), i)] = 1;
-  for (int64_t i = 0; i < c.memory.numel(); ++i) {
-    if (inside[i]) continue;
-    ASSERT_TRUE(near(c.memory.at(i), whole_before[i], 0, 0)) << "wrote into a gap at " << i;
-  }
+  expect_product(t, input, a, b, c, before, whole_before, output == float16 ? 6e-8 : 1e-30);
 }
 
 const std::vector<std::pair<DType, DType>> kTypePairs = {{float64, float64}, {float32, float32},  {bfloat16, bfloat16},
