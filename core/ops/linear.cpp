@@ -123,15 +123,18 @@ struct LinearPair final : Function<LinearPair> {
     in_ = weight.size(1);
     device_ = weight.device();
     weight_dtype_ = weight.dtype();
-    bias_dtype_ = bias.dtype();
+    if (bias.defined()) bias_dtype_ = bias.dtype();
     const Tensor used = autocast_copy(weight, first.dtype()), added = bias_for(first, weight, bias);
     if (needs_grad(2)) {
       first_ = first;
       second_ = second;
     }
     if (needs_grad(0) || needs_grad(1)) weight_ = used;
-    return {linear_product(first, used.slice(0, 0, cut), added.slice(0, 0, cut), Activation::kNone, {}),
-            linear_product(second, used.slice(0, cut), added.slice(0, cut), Activation::kNone, {})};
+    const auto product = [&](const Tensor& x, int64_t begin, int64_t end) {
+      return linear_product(x, used.slice(0, begin, end), added.defined() ? added.slice(0, begin, end) : added,
+                            Activation::kNone, {});
+    };
+    return {product(first, 0, cut), product(second, cut, rows_)};
   }
 
   Grads backward_all(const Grads& gradients) override {
@@ -203,14 +206,13 @@ std::pair<Tensor, Tensor> linear_pair(const Tensor& first, const Tensor& second,
   Tensor x = first, y = second, weight = weight_in, bias = bias_in;
   autocast_linear(x, weight, bias);
   autocast_inputs("linear", {&y});
-  TERN_CHECK(bias.defined(), "linear_pair: the bias is missing");
   check_linear(x, weight, bias);
   check_linear(y, weight, bias);
   TERN_CHECK(x.dim() == 2 && y.dim() == 2 && x.dtype() == y.dtype(), "linear_pair: the inputs must be [rows, ",
              weight.size(1), "] and of one dtype, got ", x.describe(), " and ", y.describe());
   TERN_CHECK(cut >= 0 && cut <= weight.size(0), "linear_pair: cut must be in [0, ", weight.size(0), "], got ", cut);
-  const std::vector<Tensor> results =
-      LinearPair::apply(x.contiguous(), y.contiguous(), weight.contiguous(), bias.contiguous(), cut);
+  const std::vector<Tensor> results = LinearPair::apply(x.contiguous(), y.contiguous(), weight.contiguous(),
+                                                        bias.defined() ? bias.contiguous() : bias, cut);
   return {results[0], results[1]};
 }
 

@@ -1,170 +1,8 @@
 #include "tern/models/distilbert/config.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <set>
+#include "tern/models/hf_config.h"
 
 namespace tern::models {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-/// Fields of Hugging Face's configuration files that do not change what the model computes.
-const std::set<std::string> kNeutral = {"architectures",
-                                        "transformers_version",
-                                        "torch_dtype",
-                                        "dtype",
-                                        "_name_or_path",
-                                        "name_or_path",
-                                        "qa_dropout",
-                                        "tie_weights_",
-                                        "tie_word_embeddings",
-                                        "finetuning_task",
-                                        "bos_token_id",
-                                        "eos_token_id",
-                                        "sep_token_id",
-                                        "cls_token_id",
-                                        "mask_token_id",
-                                        "unk_token_id",
-                                        "decoder_start_token_id",
-                                        "tokenizer_class",
-                                        "prefix",
-                                        "task_specific_params",
-                                        "return_dict",
-                                        "use_return_dict",
-                                        "use_cache",
-                                        "torchscript",
-                                        "use_bfloat16",
-                                        "output_hidden_states",
-                                        "output_attentions",
-                                        "_commit_hash",
-                                        "_attn_implementation",
-                                        "_attn_implementation_autoset",
-                                        "attn_implementation",
-                                        "num_hidden_layers",
-                                        "hidden_size",
-                                        "num_attention_heads",
-                                        "gradient_checkpointing",
-                                        "max_length",
-                                        "min_length",
-                                        "is_encoder_decoder",
-                                        "output_past",
-                                        "label_smoothing",
-                                        "summary_activation",
-                                        "summary_first_dropout",
-                                        "summary_proj_to_labels",
-                                        "summary_type",
-                                        "summary_use_proj",
-                                        "vocab_file",
-                                        "_num_labels",
-                                        "num_labels",
-                                        "id2label",
-                                        "label2id"};
-
-/// Typed access to the fields of one object; remembers which were read.
-class Fields {
- public:
-  Fields(const Json& object, const std::string& source) : object_(object), source_(source) {}
-
-  void read(const char* name, int64_t& value) {
-    if (const Json* field = take(name)) {
-      TERN_CHECK(field->is_number_integer(), source_, ": \"", name, "\" must be an integer, got ", shortened(*field));
-      value = field->get<int64_t>();
-    }
-  }
-  void read(const char* name, double& value) {
-    if (const Json* field = take(name)) {
-      TERN_CHECK(field->is_number(), source_, ": \"", name, "\" must be a number, got ", shortened(*field));
-      value = field->get<double>();
-    }
-  }
-  void read(const char* name, bool& value) {
-    if (const Json* field = take(name)) {
-      TERN_CHECK(field->is_boolean(), source_, ": \"", name, "\" must be true or false, got ", shortened(*field));
-      value = field->get<bool>();
-    }
-  }
-  void read(const char* name, std::string& value) {
-    if (const Json* field = take(name)) {
-      TERN_CHECK(field->is_string(), source_, ": \"", name, "\" must be a string, got ", shortened(*field));
-      value = field->get<std::string>();
-    }
-  }
-  /// The field, or null when it is absent or JSON's null.
-  const Json* take(const char* name) {
-    known_.insert(name);
-    const auto found = object_.find(name);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  void reject_unknown() const {
-    std::string unknown;
-    for (const auto& [name, value] : object_.items())
-      if (!known_.count(name) && !kNeutral.count(name)) unknown += (unknown.empty() ? "" : ", ") + name;
-    TERN_CHECK(unknown.empty(), source_, ": unknown field", unknown.find(',') == std::string::npos ? " " : "s ",
-               unknown, "; Tern reads DistilBertConfig's fields");
-  }
-
- private:
-  static std::string shortened(const Json& value) {
-    return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60);
-  }
-  const Json& object_;
-  const std::string& source_;
-  std::set<std::string> known_;
-};
-
-/// The label names in the order of their numbers, from id2label, label2id or num_labels.
-std::vector<std::string> read_labels(Fields& fields, const std::string& source) {
-  const Json* names = fields.take("id2label");
-  const Json* numbers = fields.take("label2id");
-  int64_t count = -1;
-  fields.read("_num_labels", count);
-  fields.read("num_labels", count);
-  TERN_CHECK(count == -1 || (count >= 1 && count <= 1'000'000), source, ": \"num_labels\" is ", count);
-  std::vector<std::string> labels;
-  if (names) {
-    TERN_CHECK(names->is_object() && !names->empty(), source, ": \"id2label\" must be an object of number: name");
-    labels.resize(names->size());
-    for (const auto& [key, name] : names->items()) {
-      const bool digits = !key.empty() && key.size() <= 7 && key.find_first_not_of("0123456789") == std::string::npos;
-      TERN_CHECK(digits && std::stoul(key) < labels.size() && name.is_string(), source,
-                 ": \"id2label\" must name the numbers 0 to ", labels.size() - 1, ", got the key '", key.substr(0, 40),
-                 "'");
-      labels[std::stoul(key)] = name.get<std::string>();
-    }
-  } else {
-    const int64_t n = count >= 0 ? count : numbers && numbers->is_object() ? static_cast<int64_t>(numbers->size()) : 2;
-    for (int64_t i = 0; i < n; ++i) labels.push_back("LABEL_" + std::to_string(i));
-  }
-  TERN_CHECK(count < 0 || count == static_cast<int64_t>(labels.size()), source, ": \"num_labels\" is ", count,
-             " but \"id2label\" names ", labels.size());
-  if (names && numbers) {
-    TERN_CHECK(numbers->is_object() && numbers->size() == labels.size(), source,
-               ": \"label2id\" and \"id2label\" name different numbers of labels");
-    for (size_t i = 0; i < labels.size(); ++i) {
-      const auto found = numbers->find(labels[i]);
-      TERN_CHECK(
-          found != numbers->end() && found->is_number_integer() && found->get<int64_t>() == static_cast<int64_t>(i),
-          source, ": \"label2id\" contradicts \"id2label\" at label '", labels[i], "'");
-    }
-  } else if (numbers) {
-    TERN_CHECK(numbers->is_object() && numbers->size() == labels.size(), source, ": \"label2id\" must name ",
-               labels.size(), " labels");
-    std::vector<std::string> named(labels.size());
-    for (const auto& [name, number] : numbers->items()) {
-      TERN_CHECK(number.is_number_integer() && number.get<int64_t>() >= 0 &&
-                     number.get<int64_t>() < static_cast<int64_t>(labels.size()),
-                 source, ": \"label2id\" gives '", name, "' a number outside 0 to ", labels.size() - 1);
-      std::string& place = named[number.get<size_t>()];
-      TERN_CHECK(place.empty(), source, ": \"label2id\" gives '", place, "' and '", name, "' the same number");
-      place = name;
-    }
-    labels = named;
-  }
-  return labels;
-}
-
-}  // namespace
 
 DistilBertConfig DistilBertConfig::preset(const std::string& name) {
   DistilBertConfig config;
@@ -186,9 +24,7 @@ DistilBertConfig DistilBertConfig::preset(const std::string& name) {
 }
 
 DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std::string& source) {
-  const Json json = Json::parse(text, nullptr, false);
-  TERN_CHECK(json.is_object(), source, ": not a JSON object");
-  Fields fields(json, source);
+  ConfigFields fields(text, source);
   std::string type = "distilbert";
   fields.read("model_type", type);
   TERN_CHECK(type == "distilbert", source, ": the model type is '", type, "'; Tern reads distilbert here");
@@ -205,14 +41,10 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
   fields.read("seq_classif_dropout", config.classifier_dropout);
   fields.read("initializer_range", config.initializer_range);
   fields.read("sinusoidal_pos_embds", config.sinusoidal_positions);
-  if (json.contains("pad_token_id") && json["pad_token_id"].is_null()) config.padding_id = -1;
+  if (fields.is_null("pad_token_id")) config.padding_id = -1;
   fields.read("pad_token_id", config.padding_id);
-  config.labels = read_labels(fields, source);
-
-  std::string problem_type = "single_label_classification";
-  fields.read("problem_type", problem_type);
-  TERN_CHECK(problem_type == "single_label_classification", source, ": problem_type '", problem_type,
-             "' is not implemented; Tern trains single_label_classification");
+  config.labels = fields.read_labels();
+  fields.require_single_label();
   for (const char* flag : {"is_decoder", "add_cross_attention"}) {
     bool value = false;
     fields.read(flag, value);
@@ -220,7 +52,7 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
   }
   int64_t chunk = 0;
   fields.read("chunk_size_feed_forward", chunk);
-  if (const Json* pruned = fields.take("pruned_heads"))
+  if (const auto* pruned = fields.take("pruned_heads"))
     TERN_CHECK(pruned->empty(), source, ": pruned heads are not implemented");
   // Other families' names for the same things: they may be there, but must agree.
   const auto agree = [&](const char* name, int64_t expected) {
@@ -231,7 +63,7 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
   agree("hidden_size", config.width);
   agree("num_hidden_layers", config.layers);
   agree("num_attention_heads", config.heads);
-  fields.reject_unknown();
+  fields.reject_unknown("DistilBertConfig");
   config.validate(source);
   return config;
 }
@@ -261,9 +93,7 @@ void DistilBertConfig::validate(const std::string& source) const {
              initializer_range);
   TERN_CHECK(padding_id >= -1 && padding_id < vocab_size, source, ": \"pad_token_id\" ", padding_id,
              " lies outside the vocabulary of ", vocab_size);
-  TERN_CHECK(!labels.empty(), source, ": there are no labels");
-  const std::set<std::string> distinct(labels.begin(), labels.end());
-  TERN_CHECK(distinct.size() == labels.size(), source, ": two labels have the same name");
+  check_labels(labels, source);
 }
 
 EncoderOptions DistilBertConfig::encoder() const {
@@ -274,12 +104,13 @@ EncoderOptions DistilBertConfig::encoder() const {
           .activation = activation == "relu" ? Activation::kRelu : Activation::kGelu,
           .dropout = dropout,
           .attention_dropout = attention_dropout,
+          .attention_output_dropout = false,
           .norm_eps = 1e-12,
           .initializer_range = initializer_range};
 }
 
 std::string DistilBertConfig::to_json(DType dtype) const {
-  Json json;
+  ConfigFields::Json json;
   json["architectures"] = {"DistilBertForSequenceClassification"};
   json["model_type"] = "distilbert";
   json["activation"] = activation;
@@ -287,15 +118,12 @@ std::string DistilBertConfig::to_json(DType dtype) const {
   json["dim"] = width;
   json["dropout"] = dropout;
   json["hidden_dim"] = hidden;
-  for (size_t i = 0; i < labels.size(); ++i) {
-    json["id2label"][std::to_string(i)] = labels[i];
-    json["label2id"][labels[i]] = i;
-  }
+  write_labels(json, labels);
   json["initializer_range"] = initializer_range;
   json["max_position_embeddings"] = max_positions;
   json["n_heads"] = heads;
   json["n_layers"] = layers;
-  json["pad_token_id"] = padding_id >= 0 ? Json(padding_id) : Json(nullptr);
+  json["pad_token_id"] = padding_id >= 0 ? ConfigFields::Json(padding_id) : ConfigFields::Json(nullptr);
   json["problem_type"] = "single_label_classification";
   json["qa_dropout"] = 0.1;
   json["seq_classif_dropout"] = classifier_dropout;

@@ -1,14 +1,13 @@
 #include "tern/models/distilbert/distilbert.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler.h"
+#include "tern/models/hf_config.h"
 
 namespace tern::models {
 namespace {
@@ -46,15 +45,6 @@ nn::EmbeddingOptions position_options(const DistilBertConfig& config) {
   nn::EmbeddingOptions options = embedding_options(config, -1);
   if (config.sinusoidal_positions) options.weight_init = sinusoidal_positions();
   return options;
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  TERN_CHECK(file, path, ": cannot be opened; a model folder holds config.json and model.safetensors");
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  TERN_CHECK(!file.bad(), path, ": cannot be read");
-  TERN_CHECK(!text.empty(), path, ": the file is empty");
-  return text;
 }
 
 /// Names as current files have them: bare encoders lack the prefix, and the oldest files call a norm's weight gamma.
@@ -155,10 +145,8 @@ std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, 
              ": no such folder; expected a model folder with config.json and model.safetensors");
   const std::string config_path = (fs::path(dir) / "config.json").string();
   const std::string weights_path = (fs::path(dir) / "model.safetensors").string();
-  DistilBertConfig config = DistilBertConfig::from_json(read_text(config_path), config_path);
-  const std::vector<std::string>& labels = options.labels;
-  if (!labels.empty() && !std::is_permutation(labels.begin(), labels.end(), config.labels.begin(), config.labels.end()))
-    config.labels = labels;
+  DistilBertConfig config = DistilBertConfig::from_json(read_model_text(dir, "config.json"), config_path);
+  config.labels = chosen_labels(config.labels, options.labels);
   if (options.dropout) config.dropout = config.attention_dropout = config.classifier_dropout = *options.dropout;
 
   const SafetensorsFile file = load_safetensors(weights_path);

@@ -6,31 +6,15 @@
 //   model->eval();
 //   Tensor logits = model->forward(encoder_input(ids, mask));
 
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "tern/models/distilbert/config.h"
 #include "tern/models/encoder/encoder.h"
 #include "tern/models/key_map.h"
+#include "tern/models/pretrained.h"
 
 namespace tern::models {
-
-struct FromPretrainedOptions {
-  Device device = {};
-  DType dtype = DType::kFloat32;              // of the weights, whatever the file's
-  Generator generator = default_generator();  // of dropout, and of what is not in the folder
-  /// Replaces the configuration's labels, unless they are the same in another order: then the folder's order stays and
-  /// the head keeps its meaning. Where their number differs, the head starts anew.
-  std::vector<std::string> labels = {};
-  /// Replaces all three dropout probabilities.
-  std::optional<double> dropout = std::nullopt;
-  /// Start a missing classification head anew instead of failing: for fine-tuning a bare encoder.
-  bool allow_new_head = false;
-  /// Hears in one line that the head, or a part of it, starts anew.
-  std::function<void(const std::string&)> log = {};
-};
 
 class DistilBert final : public nn::Module {
  public:

@@ -1,6 +1,7 @@
 #include "tern/models/encoder/encoder.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
@@ -10,8 +11,9 @@
 namespace tern::models {
 namespace {
 
-nn::LinearOptions linear_options(const EncoderOptions& options) {
+nn::LinearOptions linear_options(const EncoderOptions& options, bool bias = true) {
   nn::LinearOptions result;
+  result.bias = bias;
   result.weight_init = nn::init::normal(0, options.initializer_range);
   result.bias_init = nn::init::zeros();
   return result;
@@ -27,7 +29,8 @@ Tensor rows_of(const Tensor& x, const Tensor& rows) {
 SequenceLayout first_row_layout(const EncoderInput& input) {
   const int64_t n = input.sequences();
   SequenceLayout layout;
-  layout.offsets = arange(0, static_cast<double>(n + 1), 1, {.dtype = DType::kInt32, .device = input.tokens.device()});
+  layout.offsets =
+      arange(0, static_cast<double>(n + 1), 1, {.dtype = DType::kInt32, .device = input.layout.offsets.device()});
   layout.max_length = 1;
   if (input.layout.row_keys.defined()) layout.row_keys = rows_of(input.layout.row_keys, input.first_rows).reshape({n});
   return layout;
@@ -38,57 +41,99 @@ SequenceLayout first_row_layout(const EncoderInput& input) {
 EncoderLayer::EncoderLayer(const nn::Scope& s, const EncoderOptions& options)
     : Module(s),
       options_(options),
-      qkv_(sub("qkv"), options.width, 3 * options.width, linear_options(options)),
+      qkv_(sub("qkv"), options.width, 3 * options.width, linear_options(options, options.qkv_bias)),
       out_(sub("out"), options.width, options.width, linear_options(options)),
       attention_norm_(sub("attention_norm"), options.width, {.eps = options.norm_eps}),
       lin1_(sub("lin1"), options.width, options.hidden, linear_options(options)),
       lin2_(sub("lin2"), options.hidden, options.width, linear_options(options)),
       output_norm_(sub("output_norm"), options.width, {.eps = options.norm_eps}) {}
 
-EncoderLayer::Residual EncoderLayer::feed_forward(const Tensor& x, const Tensor& row_keys) const {
-  return {lin2_.forward(lin1_.forward(x, options_.activation)), x, row_keys};
+DropoutOptions EncoderLayer::output_dropout(const Residual& residual) const {
+  return {.p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = residual.row_keys};
 }
 
-Tensor EncoderLayer::add_and_norm(const Residual& residual) const {
-  return output_norm_.forward(
-      residual.branch, residual.x,
-      {.p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = residual.row_keys});
+EncoderLayer::Residual EncoderLayer::feed_forward(const Tensor& attended, const Tensor& x,
+                                                  const Tensor& row_keys) const {
+  const Tensor branch = out_.forward(attended);
+  DropoutOptions drop = output_dropout({branch, x, row_keys});
+  if (!options_.attention_output_dropout) drop.p = 0;
+  SumAndNorm middle;
+  if (options_.norm_first)
+    middle = output_norm_.forward_with_sum(branch, x, drop);
+  else
+    middle.sum = middle.norm = attention_norm_.forward(branch, x, drop);
+  return {lin2_.forward(lin1_.forward(middle.norm, options_.activation)), middle.sum, row_keys};
 }
 
-EncoderLayer::Residual EncoderLayer::blocks(const Tensor& x, const SequenceLayout& layout) const {
+EncoderLayer::Residual EncoderLayer::forward(const State& state, const SequenceLayout& layout) const {
   const ProfileRange range(name());
-  const Tensor qkv = qkv_.forward(x).reshape({x.size(0), 3, options_.heads, -1});
+  const Tensor qkv = qkv_.forward(state.input).reshape({state.input.size(0), 3, options_.heads, -1});
   const Tensor context = self_attention(qkv, layout, {.dropout = attention_dropout(), .generator = &generator()});
-  return feed_forward(attention_norm_.forward(out_.forward(context), x), layout.row_keys);
+  return feed_forward(context, state.x, layout.row_keys);
 }
 
-EncoderLayer::Residual EncoderLayer::blocks_first(const Tensor& x, const EncoderInput& input) const {
+EncoderLayer::Residual EncoderLayer::forward_first(const State& state, const EncoderInput& input) const {
   const ProfileRange range(name());
   const int64_t width = options_.width, n = input.sequences();
-  const Tensor first = rows_of(x, input.first_rows);
-  const auto [asked, known] = linear_pair(first, x, qkv_.weight(), *qkv_.bias(), width);
-  const Tensor q = asked.reshape({n, options_.heads, -1}), kv = known.reshape({x.size(0), 2, options_.heads, -1});
+  const auto [asked, known] = linear_pair(rows_of(state.input, input.first_rows), state.input, qkv_.weight(),
+                                          qkv_.bias() ? qkv_.bias()->tensor() : Tensor(), width);
+  const Tensor q = asked.reshape({n, options_.heads, -1});
+  const Tensor kv = known.reshape({state.input.size(0), 2, options_.heads, -1});
   const SequenceLayout layout = first_row_layout(input);
   const Tensor context =
       cross_attention(q, kv, layout, input.layout, {.dropout = attention_dropout(), .generator = &generator()});
-  return feed_forward(attention_norm_.forward(out_.forward(context), first), layout.row_keys);
+  return feed_forward(context, rows_of(state.x, input.first_rows), layout.row_keys);
 }
 
-Tensor EncoderLayer::forward(const Tensor& x, const SequenceLayout& layout) const {
-  return add_and_norm(blocks(x, layout));
-}
-
-Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) const {
-  return add_and_norm(blocks_first(x, input));
+Tensor EncoderLayer::attention_map(const State& state, const SequenceLayout& layout) const {
+  const int64_t n = layout.sequences(), head = options_.width / options_.heads;
+  const Tensor qkv = qkv_.forward(state.input).reshape({n, layout.max_length, 3, options_.heads, head});
+  const auto part = [&](int64_t i) { return qkv.slice(2, i, i + 1).squeeze(2).transpose(1, 2); };
+  return softmax(matmul(part(0), part(1).transpose(-2, -1)) / std::sqrt(static_cast<double>(head)));
 }
 
 Encoder::Encoder(const nn::Scope& s, const EncoderOptions& options)
-    : Module(s), layer_(sub("layer"), options.layers, options) {}
+    : Module(s), norm_first_(options.norm_first), layer_(sub("layer"), options.layers, options) {
+  if (options.norm_first && options.final_norm)
+    norm_.emplace(sub("norm"), options.width, nn::LayerNormOptions{.eps = options.norm_eps});
+}
 
 Tensor Encoder::forward(const Tensor& x, const EncoderInput& input) const { return run(x, input, false); }
 
-Tensor Encoder::forward_first(const Tensor& x, const EncoderInput& input) const {
-  return layer_.size() > 0 ? run(x, input, true) : rows_of(x, input.first_rows);
+Tensor Encoder::forward_first(const Tensor& x, const EncoderInput& input) const { return run(x, input, true); }
+
+EncoderLayer::State Encoder::begin(const Tensor& x) const {
+  if (layer_.size() == 0) {
+    const Tensor result = norm_ ? norm_->forward(x) : x;
+    return {result, result};
+  }
+  return {x, norm_first_ ? layer_[0].attention_norm().forward(x) : x};
+}
+
+EncoderLayer::State Encoder::boundary(int64_t i, const EncoderLayer::Residual& residual) const {
+  const EncoderLayer& before = layer_[i - 1];
+  const auto& [branch, x, row_keys] = residual;
+  const DropoutOptions drop = before.output_dropout(residual);
+  Tensor result;
+  if (!norm_first_) {
+    result = before.output_norm().forward(branch, x, drop);
+  } else if (i < layer_.size()) {
+    const SumAndNorm next = layer_[i].attention_norm().forward_with_sum(branch, x, drop);
+    return {next.sum, next.norm};
+  } else {
+    result = norm_ ? norm_->forward(branch, x, drop) : x + dropout(branch, drop);
+  }
+  return {result, result};
+}
+
+std::vector<Tensor> Encoder::attention_maps(const Tensor& x, const EncoderInput& input) const {
+  std::vector<Tensor> maps;
+  EncoderLayer::State state = begin(x);
+  for (int64_t i = 0; i < layer_.size(); ++i) {
+    maps.push_back(layer_[i].attention_map(state, input.layout));
+    state = boundary(i + 1, layer_[i].forward(state, input.layout));
+  }
+  return maps;
 }
 
 void Encoder::set_recompute(int64_t layers) {
@@ -99,26 +144,27 @@ void Encoder::set_recompute(int64_t layers) {
 Tensor Encoder::run(const Tensor& x, const EncoderInput& input, bool first_rows) const {
   const int64_t layers = layer_.size();
   // Under autocast all activations have 16 bits, also what passes by the products: cast once instead of in every layer.
-  Tensor h = autocast_enabled(x.device()) && x.dtype() == float32 ? x.to(autocast_active_dtype(x.device())) : x;
+  EncoderLayer::State state =
+      begin(autocast_enabled(x.device()) && x.dtype() == float32 ? x.to(autocast_active_dtype(x.device())) : x);
   const int64_t stretch = recompute_ > 0 ? recompute_ : std::max<int64_t>(layers, 1);
-  for (int64_t begin = 0; begin < layers; begin += stretch) {
-    const int64_t end = std::min(begin + stretch, layers);
-    const auto run = [=, this](const Tensor& in) {
-      const EncoderLayer::Residual got = run_layers(begin, end, in, input, first_rows);
+  for (int64_t first = 0; first < layers; first += stretch) {
+    const int64_t end = std::min(first + stretch, layers);
+    const auto run = [=, this](const Tensor& stream, const Tensor& read) {
+      const EncoderLayer::Residual got = run_layers(first, end, {stream, read}, input, first_rows);
       return std::vector<Tensor>{got.branch, got.x, got.row_keys};
     };
-    const std::vector<Tensor> parts = recompute_ > 0 ? checkpoint(run, h) : run(h);
-    h = layer_[end - 1].add_and_norm({parts[0], parts[1], parts[2]});
+    const std::vector<Tensor> parts =
+        recompute_ > 0 ? checkpoint(run, state.x, state.input) : run(state.x, state.input);
+    state = boundary(end, {parts[0], parts[1], parts[2]});
   }
-  return h;
+  return first_rows && layers == 0 ? rows_of(state.x, input.first_rows) : state.x;
 }
 
-EncoderLayer::Residual Encoder::run_layers(int64_t begin, int64_t end, const Tensor& x, const EncoderInput& input,
-                                           bool first_rows) const {
-  Tensor h = x;
-  for (int64_t i = begin; i + 1 < end; ++i) h = layer_[i].forward(h, input.layout);
+EncoderLayer::Residual Encoder::run_layers(int64_t begin, int64_t end, EncoderLayer::State state,
+                                           const EncoderInput& input, bool first_rows) const {
+  for (int64_t i = begin; i + 1 < end; ++i) state = boundary(i + 1, layer_[i].forward(state, input.layout));
   const EncoderLayer& last = layer_[end - 1];
-  return first_rows && end == layer_.size() ? last.blocks_first(h, input) : last.blocks(h, input.layout);
+  return first_rows && end == layer_.size() ? last.forward_first(state, input) : last.forward(state, input.layout);
 }
 
 }  // namespace tern::models

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 import golden_models
 import golden_ops
+import golden_vit
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOLERANCES = {
@@ -66,6 +67,12 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         lengths = [31, 1, 7, 18, 31, 2] if name == "distilbert_gelu" else [40, 3, 17]
         index["models"].append(golden_models.write_model(folder, config, lengths))
+
+    for name in golden_vit.MODELS:
+        torch.manual_seed(options.seed)
+        folder = out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        index["models"].append(golden_vit.write_model(folder, name))
 
     torch.manual_seed(options.seed)
     folder = out / "loss_curve"

@@ -1,0 +1,203 @@
+#include "tern/models/hf_config.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "tern/core/check.h"
+
+namespace tern::models {
+namespace {
+
+using Json = ConfigFields::Json;
+
+/// Fields of Hugging Face's configuration files that do not change what the model computes.
+const std::set<std::string> kNeutral = {"architectures",
+                                        "transformers_version",
+                                        "torch_dtype",
+                                        "dtype",
+                                        "_name_or_path",
+                                        "name_or_path",
+                                        "qa_dropout",
+                                        "tie_weights_",
+                                        "tie_word_embeddings",
+                                        "finetuning_task",
+                                        "bos_token_id",
+                                        "eos_token_id",
+                                        "sep_token_id",
+                                        "cls_token_id",
+                                        "mask_token_id",
+                                        "unk_token_id",
+                                        "decoder_start_token_id",
+                                        "tokenizer_class",
+                                        "prefix",
+                                        "task_specific_params",
+                                        "return_dict",
+                                        "use_return_dict",
+                                        "use_cache",
+                                        "torchscript",
+                                        "use_bfloat16",
+                                        "output_hidden_states",
+                                        "output_attentions",
+                                        "_commit_hash",
+                                        "_attn_implementation",
+                                        "_attn_implementation_autoset",
+                                        "attn_implementation",
+                                        "num_hidden_layers",
+                                        "hidden_size",
+                                        "num_attention_heads",
+                                        "gradient_checkpointing",
+                                        "max_length",
+                                        "min_length",
+                                        "is_encoder_decoder",
+                                        "output_past",
+                                        "label_smoothing",
+                                        "summary_activation",
+                                        "summary_first_dropout",
+                                        "summary_proj_to_labels",
+                                        "summary_type",
+                                        "summary_use_proj",
+                                        "vocab_file",
+                                        "_num_labels",
+                                        "num_labels",
+                                        "id2label",
+                                        "label2id"};
+
+std::string shortened(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60);
+}
+
+}  // namespace
+
+ConfigFields::ConfigFields(const std::string& text, const std::string& source)
+    : object_(Json::parse(text, nullptr, false)), source_(source) {
+  TERN_CHECK(object_.is_object(), source_, ": not a JSON object");
+}
+
+const Json* ConfigFields::take(const char* name) {
+  known_.insert(name);
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool ConfigFields::is_null(const char* name) const {
+  const auto found = object_.find(name);
+  return found != object_.end() && found->is_null();
+}
+
+void ConfigFields::read(const char* name, int64_t& value) {
+  if (const Json* field = take(name)) {
+    TERN_CHECK(field->is_number_integer(), source_, ": \"", name, "\" must be an integer, got ", shortened(*field));
+    value = field->get<int64_t>();
+  }
+}
+
+void ConfigFields::read(const char* name, double& value) {
+  if (const Json* field = take(name)) {
+    TERN_CHECK(field->is_number(), source_, ": \"", name, "\" must be a number, got ", shortened(*field));
+    value = field->get<double>();
+  }
+}
+
+void ConfigFields::read(const char* name, bool& value) {
+  if (const Json* field = take(name)) {
+    TERN_CHECK(field->is_boolean(), source_, ": \"", name, "\" must be true or false, got ", shortened(*field));
+    value = field->get<bool>();
+  }
+}
+
+void ConfigFields::read(const char* name, std::string& value) {
+  if (const Json* field = take(name)) {
+    TERN_CHECK(field->is_string(), source_, ": \"", name, "\" must be a string, got ", shortened(*field));
+    value = field->get<std::string>();
+  }
+}
+
+void ConfigFields::require_single_label() {
+  std::string problem_type = "single_label_classification";
+  read("problem_type", problem_type);
+  TERN_CHECK(problem_type == "single_label_classification", source_, ": problem_type '", problem_type,
+             "' is not implemented; Tern trains single_label_classification");
+}
+
+void ConfigFields::reject_unknown(const std::string& family) const {
+  std::string unknown;
+  for (const auto& [name, value] : object_.items())
+    if (!known_.count(name) && !kNeutral.count(name)) unknown += (unknown.empty() ? "" : ", ") + name;
+  TERN_CHECK(unknown.empty(), source_, ": unknown field", unknown.find(',') == std::string::npos ? " " : "s ", unknown,
+             "; Tern reads ", family, "'s fields");
+}
+
+std::vector<std::string> ConfigFields::read_labels() {
+  const Json* names = take("id2label");
+  const Json* numbers = take("label2id");
+  int64_t count = -1;
+  read("_num_labels", count);
+  read("num_labels", count);
+  TERN_CHECK(count == -1 || (count >= 1 && count <= 1'000'000), source_, ": \"num_labels\" is ", count);
+  std::vector<std::string> labels;
+  if (names) {
+    TERN_CHECK(names->is_object() && !names->empty(), source_, ": \"id2label\" must be an object of number: name");
+    labels.resize(names->size());
+    for (const auto& [key, name] : names->items()) {
+      const bool digits = !key.empty() && key.size() <= 7 && key.find_first_not_of("0123456789") == std::string::npos;
+      TERN_CHECK(digits && std::stoul(key) < labels.size() && name.is_string(), source_,
+                 ": \"id2label\" must name the numbers 0 to ", labels.size() - 1, ", got the key '", key.substr(0, 40),
+                 "'");
+      labels[std::stoul(key)] = name.get<std::string>();
+    }
+  } else {
+    const int64_t n = count >= 0 ? count : numbers && numbers->is_object() ? static_cast<int64_t>(numbers->size()) : 2;
+    for (int64_t i = 0; i < n; ++i) labels.push_back("LABEL_" + std::to_string(i));
+  }
+  TERN_CHECK(count < 0 || count == static_cast<int64_t>(labels.size()), source_, ": \"num_labels\" is ", count,
+             " but \"id2label\" names ", labels.size());
+  if (names && numbers) {
+    TERN_CHECK(numbers->is_object() && numbers->size() == labels.size(), source_,
+               ": \"label2id\" and \"id2label\" name different numbers of labels");
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const auto found = numbers->find(labels[i]);
+      TERN_CHECK(
+          found != numbers->end() && found->is_number_integer() && found->get<int64_t>() == static_cast<int64_t>(i),
+          source_, ": \"label2id\" contradicts \"id2label\" at label '", labels[i], "'");
+    }
+  } else if (numbers) {
+    TERN_CHECK(numbers->is_object() && numbers->size() == labels.size(), source_, ": \"label2id\" must name ",
+               labels.size(), " labels");
+    std::vector<std::string> named(labels.size());
+    for (const auto& [name, number] : numbers->items()) {
+      TERN_CHECK(number.is_number_integer() && number.get<int64_t>() >= 0 &&
+                     number.get<int64_t>() < static_cast<int64_t>(labels.size()),
+                 source_, ": \"label2id\" gives '", name, "' a number outside 0 to ", labels.size() - 1);
+      std::string& place = named[number.get<size_t>()];
+      TERN_CHECK(place.empty(), source_, ": \"label2id\" gives '", place, "' and '", name, "' the same number");
+      place = name;
+    }
+    labels = named;
+  }
+  return labels;
+}
+
+void write_labels(Json& json, const std::vector<std::string>& labels) {
+  for (size_t i = 0; i < labels.size(); ++i) {
+    json["id2label"][std::to_string(i)] = labels[i];
+    json["label2id"][labels[i]] = i;
+  }
+}
+
+void check_labels(const std::vector<std::string>& labels, const std::string& source) {
+  TERN_CHECK(!labels.empty(), source, ": there are no labels");
+  const std::set<std::string> distinct(labels.begin(), labels.end());
+  TERN_CHECK(distinct.size() == labels.size(), source, ": two labels have the same name");
+}
+
+std::string read_model_text(const std::string& dir, const std::string& name) {
+  const std::string path = (std::filesystem::path(dir) / name).string();
+  std::ifstream file(path, std::ios::binary);
+  TERN_CHECK(file, path, ": cannot be opened; a model folder holds config.json and model.safetensors");
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  TERN_CHECK(!file.bad(), path, ": cannot be read");
+  TERN_CHECK(!text.empty(), path, ": the file is empty");
+  return text;
+}
+
+}  // namespace tern::models

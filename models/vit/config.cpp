@@ -1,0 +1,146 @@
+#include "tern/models/vit/config.h"
+
+#include "tern/models/hf_config.h"
+
+namespace tern::models {
+namespace {
+
+constexpr const char* kPlainType = "vit";
+constexpr const char* kOwnType = "tern_vit";  // not one that transformers knows
+
+}  // namespace
+
+ViTConfig ViTConfig::preset(const std::string& name) {
+  ViTConfig config;
+  const auto set = [&](int64_t width, int64_t layers, int64_t heads) {
+    config.width = width;
+    config.layers = layers;
+    config.heads = heads;
+    config.hidden = 4 * width;
+  };
+  if (name == "tiny") {
+    set(192, 9, 3);
+    config.image_size = 32;
+    config.patch_size = 4;
+  } else if (name == "small") {
+    set(384, 12, 6);
+  } else if (name == "base") {
+    set(768, 12, 12);
+  } else if (name == "large") {
+    set(1024, 24, 16);
+  } else {
+    fail("preset: expected tiny, small, base or large, got '", name, "'");
+  }
+  return config;
+}
+
+ViTConfig ViTConfig::from_json(const std::string& text, const std::string& source) {
+  ConfigFields fields(text, source);
+  std::string type = kPlainType;
+  fields.read("model_type", type);
+  TERN_CHECK(type == kPlainType || type == kOwnType, source, ": the model type is '", type, "'; Tern reads vit here");
+  ViTConfig config;
+  fields.read("image_size", config.image_size);
+  fields.read("patch_size", config.patch_size);
+  fields.read("num_channels", config.channels);
+  fields.read("hidden_size", config.width);
+  fields.read("num_hidden_layers", config.layers);
+  fields.read("num_attention_heads", config.heads);
+  fields.read("intermediate_size", config.hidden);
+  fields.read("hidden_act", config.activation);
+  fields.read("hidden_dropout_prob", config.dropout);
+  fields.read("attention_probs_dropout_prob", config.attention_dropout);
+  fields.read("layer_norm_eps", config.norm_eps);
+  fields.read("initializer_range", config.initializer_range);
+  fields.read("qkv_bias", config.qkv_bias);
+  if (type == kOwnType) {
+    fields.read("norm_first", config.norm_first);
+    fields.read("pool", config.pool);
+    fields.read("class_token", config.class_token);
+  }
+  config.labels = fields.read_labels();
+  fields.require_single_label();
+  // Of parts that a classifier has not: the masked-image decoder and the pooler.
+  for (const char* part : {"encoder_stride", "pooler_output_size", "pooler_act"}) fields.take(part);
+  int64_t chunk = 0;
+  fields.read("chunk_size_feed_forward", chunk);
+  fields.reject_unknown("ViTConfig");
+  config.validate(source);
+  return config;
+}
+
+void ViTConfig::validate(const std::string& source) const {
+  const auto positive = [&](const char* name, int64_t value, int64_t most) {
+    TERN_CHECK(value >= 1 && value <= most, source, ": \"", name, "\" must be 1 to ", most, ", got ", value);
+  };
+  positive("image_size", image_size, 1 << 14);
+  positive("patch_size", patch_size, 1 << 12);
+  positive("num_channels", channels, 1 << 10);
+  positive("hidden_size", width, 1 << 17);
+  positive("num_hidden_layers", layers, 1 << 12);
+  positive("num_attention_heads", heads, 1 << 12);
+  positive("intermediate_size", hidden, 1 << 20);
+  TERN_CHECK(image_size % patch_size == 0, source, ": \"image_size\" ", image_size,
+             " is not a multiple of \"patch_size\" ", patch_size);
+  TERN_CHECK(width % heads == 0, source, ": \"hidden_size\" ", width, " is not a multiple of \"num_attention_heads\" ",
+             heads);
+  TERN_CHECK(width / heads <= 256, source, ": heads of ", width / heads,
+             " dimensions; Tern's attention takes up to 256");
+  TERN_CHECK(activation == "gelu" || activation == "relu", source, ": \"hidden_act\" must be gelu or relu, got '",
+             activation, "'");
+  TERN_CHECK(pool == "cls" || pool == "mean", source, ": \"pool\" must be cls or mean, got '", pool, "'");
+  TERN_CHECK(class_token || pool == "mean", source, ": \"pool\" cls needs \"class_token\"");
+  for (const auto& [name, value] :
+       {std::pair("hidden_dropout_prob", dropout), std::pair("attention_probs_dropout_prob", attention_dropout)})
+    TERN_CHECK(value >= 0 && value <= 1, source, ": \"", name, "\" must be in [0, 1], got ", value);
+  TERN_CHECK(norm_eps >= 0 && norm_eps < 1, source, ": \"layer_norm_eps\" is ", norm_eps);
+  TERN_CHECK(initializer_range >= 0 && initializer_range < 1e3, source, ": \"initializer_range\" is ",
+             initializer_range);
+  check_labels(labels, source);
+}
+
+EncoderOptions ViTConfig::encoder() const {
+  return {.width = width,
+          .heads = heads,
+          .hidden = hidden,
+          .layers = layers,
+          .activation = activation == "relu" ? Activation::kRelu : Activation::kGelu,
+          .dropout = dropout,
+          .attention_dropout = attention_dropout,
+          .norm_eps = norm_eps,
+          .initializer_range = initializer_range,
+          .qkv_bias = qkv_bias,
+          .norm_first = norm_first,
+          .final_norm = !mean_pool()};
+}
+
+std::string ViTConfig::to_json(DType dtype) const {
+  ConfigFields::Json json;
+  if (plain()) json["architectures"] = {"ViTForImageClassification"};
+  json["model_type"] = plain() ? kPlainType : kOwnType;
+  json["attention_probs_dropout_prob"] = attention_dropout;
+  json["encoder_stride"] = patch_size;
+  json["hidden_act"] = activation;
+  json["hidden_dropout_prob"] = dropout;
+  json["hidden_size"] = width;
+  write_labels(json, labels);
+  json["image_size"] = image_size;
+  json["initializer_range"] = initializer_range;
+  json["intermediate_size"] = hidden;
+  json["layer_norm_eps"] = norm_eps;
+  json["num_attention_heads"] = heads;
+  json["num_channels"] = channels;
+  json["num_hidden_layers"] = layers;
+  json["patch_size"] = patch_size;
+  json["problem_type"] = "single_label_classification";
+  json["qkv_bias"] = qkv_bias;
+  if (!plain()) {
+    json["norm_first"] = norm_first;
+    json["pool"] = pool;
+    json["class_token"] = class_token;
+  }
+  json["torch_dtype"] = name_of(dtype);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tern::models

@@ -1,0 +1,201 @@
+#include "tern/models/vit/vit.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/io/atomic_file.h"
+#include "tern/core/io/safetensors.h"
+#include "tern/core/ops/ops.h"
+#include "tern/core/profiler.h"
+#include "tern/models/hf_config.h"
+#include "tern/models/vit/checkpoint_names.h"
+#include "tern/models/vit/positions.h"
+
+namespace tern::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+// More tokens than any image has: keys of rows are image * kMostTokens + token.
+constexpr double kMostTokens = 1 << 24;
+
+int64_t tokens_of(const ViTConfig& config) { return config.grid() * config.grid() + (config.class_token ? 1 : 0); }
+
+nn::LinearOptions head_options(const ViTConfig& config) {
+  nn::LinearOptions options;
+  options.weight_init = nn::init::normal(0, config.initializer_range);
+  options.bias_init = nn::init::zeros();
+  return options;
+}
+
+/// Position embeddings [1, tokens, width] for another grid; the class token's stays.
+Tensor resized_positions(const Tensor& position, const ViTConfig& config, int64_t height, int64_t width) {
+  const int64_t first = config.class_token ? 1 : 0;
+  const Tensor matrix = grid_interpolation(config.grid(), height, width).to(position.dtype()).to(position.device());
+  const Tensor grid = matmul(matrix, position.slice(1, first).reshape({-1, config.width}));
+  const Tensor patches = grid.reshape({1, height * width, config.width});
+  return first == 1 ? cat({position.slice(1, 0, 1), patches}, 1) : patches;
+}
+
+/// The same in a file's state, where the model's grid is not the file's. `config` is the file's.
+void resize_in_file(StateView& state, const KeyMap& map, const ViTConfig& config, int64_t grid) {
+  NoGrad off;
+  const std::string name =
+      std::find_if(map.begin(), map.end(), [](const KeyRule& rule) { return rule.own == "position"; })->others[0];
+  for (NamedTensor& entry : state)
+    if (entry.name == name && entry.tensor.shape() == Shape({1, tokens_of(config), config.width}))
+      entry.tensor = resized_positions(entry.tensor.to(DType::kFloat32), config, grid, grid);
+}
+
+struct Source {
+  std::string weights;                // the path
+  std::optional<std::string> config;  // text of a config.json that describes the model
+  std::string config_path;
+};
+
+/// A folder of transformers or timm, or a file of weights.
+Source find_source(const std::string& path) {
+  if (fs::is_regular_file(path)) return {path, {}, ""};
+  TERN_CHECK(fs::is_directory(path), path, ": no such folder or file; expected a model folder with config.json and ",
+             "model.safetensors, or a file of weights");
+  Source source{(fs::path(path) / "model.safetensors").string(), read_model_text(path, "config.json"),
+                (fs::path(path) / "config.json").string()};
+  const auto json = ConfigFields::Json::parse(*source.config, nullptr, false);
+  // timm's config.json names an architecture of its own and says nothing that the shapes do not.
+  if (json.is_object() && json.contains("architecture") && !json.contains("model_type")) source.config.reset();
+  return source;
+}
+
+}  // namespace
+
+ViT::ViT(const nn::Scope& s, const ViTConfig& config)
+    : Module(s),
+      config_((config.validate("ViT"), config)),
+      position_(this, "position", Shape{1, tokens_of(config), config.width},
+                nn::init::normal(0, config.initializer_range)),
+      patch_weight_(this, "patch_weight", Shape{config.width, config.channels, config.patch_size, config.patch_size},
+                    nn::init::normal(0, config.initializer_range)),
+      patch_bias_(this, "patch_bias", Shape{config.width}),
+      encoder_(sub("encoder"), config.encoder()),
+      classifier_(sub("classifier"), config.width, config.num_labels(), head_options(config)) {
+  if (config.class_token)
+    class_token_.emplace(this, "class_token", Shape{1, 1, config.width}, nn::init::normal(0, config.initializer_range));
+  if (config.mean_pool() && config.norm_first)
+    pool_norm_.emplace(sub("pool_norm"), config.width, nn::LayerNormOptions{.eps = config.norm_eps});
+}
+
+EncoderInput ViT::layout(const Tensor& images, const Tensor& image_keys) const {
+  const int64_t p = config_.patch_size;
+  TERN_CHECK(images.dim() == 4 && images.size(1) == config_.channels && is_floating(images.dtype()),
+             "ViT: images must be floating [n, ", config_.channels, ", height, width], got ", images.describe());
+  TERN_CHECK(images.size(2) > 0 && images.size(2) % p == 0 && images.size(3) > 0 && images.size(3) % p == 0,
+             "ViT: the sides of an image must be multiples of the patch size ", p, ", got ", images.size(2), " x ",
+             images.size(3));
+  const int64_t n = images.size(0),
+                tokens = (images.size(2) / p) * (images.size(3) / p) + (config_.class_token ? 1 : 0);
+  TERN_CHECK(!image_keys.defined() || (image_keys.dtype() == DType::kInt64 && image_keys.shape() == Shape({n})),
+             "ViT: image_keys must be int64 [", n, "], got ", image_keys.describe());
+  const TensorOptions whole{.dtype = DType::kInt64, .device = images.device()};
+  EncoderInput input;
+  input.layout = padded_layout(n, tokens, {}, images.device());
+  input.first_rows = arange(0, static_cast<double>(n * tokens), static_cast<double>(tokens), whole);
+  if (image_keys.defined())
+    input.layout.row_keys =
+        (image_keys.unsqueeze(1) * kMostTokens + arange(0, static_cast<double>(tokens), 1, whole)).reshape({-1});
+  return input;
+}
+
+Tensor ViT::positions(int64_t grid_height, int64_t grid_width) const {
+  if (grid_height == config_.grid() && grid_width == config_.grid()) return position_;
+  return resized_positions(position_, config_, grid_height, grid_width);
+}
+
+Tensor ViT::embed(const Tensor& images, const EncoderInput& input) const {
+  const ProfileRange range("embeddings", RangeKind::kModule);
+  const int64_t n = images.size(0), c = config_.channels, p = config_.patch_size;
+  const int64_t height = images.size(2) / p, width = images.size(3) / p;
+  // A convolution whose stride is its size is a product of the patches with the kernel.
+  const Tensor patches = images.reshape({n, c, height, p, width, p}).permute({0, 2, 4, 1, 3, 5});
+  Tensor x = linear(patches.reshape({n, height * width, c * p * p}),
+                    patch_weight_.tensor().reshape({config_.width, c * p * p}), patch_bias_);
+  if (class_token_) x = cat({class_token_->tensor().expand({n, 1, config_.width}), x}, 1);
+  x = (x + positions(height, width)).reshape({-1, config_.width});
+  return dropout(
+      x, {.p = is_training() ? config_.dropout : 0, .generator = &generator(), .row_keys = input.layout.row_keys});
+}
+
+Tensor ViT::forward(const Tensor& images, const Tensor& image_keys) const {
+  const EncoderInput input = layout(images, image_keys);
+  const Tensor x = embed(images, input);
+  Tensor pooled;
+  if (config_.mean_pool()) {
+    const Tensor states = encoder_.forward(x, input).reshape({images.size(0), -1, config_.width});
+    pooled = mean(states.slice(1, class_token_ ? 1 : 0), {1});
+    if (pool_norm_) pooled = pool_norm_->forward(pooled);
+  } else {
+    pooled = encoder_.forward_first(x, input);
+  }
+  const ProfileRange range("classification head", RangeKind::kModule);
+  return classifier_.forward(pooled);
+}
+
+Tensor ViT::hidden_states(const Tensor& images) const {
+  const EncoderInput input = layout(images, {});
+  return encoder_.forward(embed(images, input), input).reshape({images.size(0), -1, config_.width});
+}
+
+std::vector<Tensor> ViT::attention_maps(const Tensor& images) const {
+  const EncoderInput input = layout(images, {});
+  return encoder_.attention_maps(embed(images, input), input);
+}
+
+double ViT::forward_flops() const {
+  const double d = static_cast<double>(config_.width), h = static_cast<double>(config_.hidden);
+  const double n = static_cast<double>(tokens_of(config_));
+  const double patch = static_cast<double>(config_.channels * config_.patch_size * config_.patch_size);
+  return 2 * n * patch * d + static_cast<double>(config_.layers) * (2 * n * (4 * d * d + 2 * d * h) + 4 * n * n * d) +
+         2 * d * static_cast<double>(config_.num_labels());
+}
+
+std::unique_ptr<ViT> ViT::from_pretrained(const std::string& path, const FromPretrainedOptions& options,
+                                          const ViTFileOptions& file) {
+  const Source source = find_source(path);
+  StateView given = load_safetensors(source.weights).tensors;
+  const ViTNames names = vit_names(given, source.weights);
+  given = vit_modernised(names, given);
+  ViTConfig config = source.config ? ViTConfig::from_json(*source.config, source.config_path)
+                                   : vit_config_from_shapes(names, given, file.heads, source.weights);
+  config.labels = chosen_labels(config.labels, options.labels);
+  if (options.dropout) config.dropout = config.attention_dropout = *options.dropout;
+  const KeyMap& map = vit_key_map(names);
+  if (file.image_size > 0 && file.image_size != config.image_size) {
+    const ViTConfig trained = config;
+    config.image_size = file.image_size;
+    config.validate(path);
+    resize_in_file(given, map, trained, config.grid());
+  }
+  auto model = std::make_unique<ViT>(
+      nn::Scope({.device = options.device, .dtype = options.dtype, .generator = options.generator}), config);
+  FromPublicOptions rules;
+  rules.ignored_prefixes = {"vit.pooler."};
+  if (options.allow_new_head) rules.optional_prefixes = {"classifier."};
+  const StateView state = from_public(map, model->state_dict(), given, source.weights, rules);
+  model->load_state_dict(state, {.strict = false});
+  if (options.log && state.size() < model->state_dict().size())
+    options.log(path + ": has no classification head for " + std::to_string(config.num_labels()) +
+                " labels, or only a part of it; what is missing starts anew");
+  return model;
+}
+
+void ViT::save_pretrained(const std::string& dir) const {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  TERN_CHECK(!error, dir, ": cannot be created: ", error.message());
+  // The weights first: a folder with a config.json is complete.
+  save_safetensors(to_public(vit_key_map(ViTNames::kHuggingFace), state_dict()),
+                   (fs::path(dir) / "model.safetensors").string(), {{"format", "pt"}});
+  write_atomically((fs::path(dir) / "config.json").string(), config_.to_json(dtype()));
+}
+
+}  // namespace tern::models
