@@ -12,17 +12,21 @@ using Command = std::function<int()>;
 
 /// `arguments`: the command line, for the record of the run.
 Command add_train(CLI::App& app, const std::vector<std::string>& arguments);
+Command add_resume(CLI::App& app, const std::vector<std::string>& arguments);
 Command add_eval(CLI::App& app);
 Command add_predict(CLI::App& app);
 Command add_tokenize(CLI::App& app);
 Command add_info(CLI::App& app);
 
-/// The number of the SIGINT or SIGTERM that came, or 0. Always 0 until end_in_order_on_signals().
+/// The number of the SIGINT, SIGTERM or SIGUSR1 that came, or 0. Always 0 until end_in_order_on_signals().
 int pending_signal();
-/// From now on the first SIGINT or SIGTERM only sets pending_signal(), so that the command can save and end; before,
+/// From now on the first of these signals only sets pending_signal(), so that the command can save and end; before,
 /// and by the second one, the process ends at once.
 void end_in_order_on_signals();
-/// Ends the command where there is nothing to save: main makes it the exit status 128 + pending_signal().
+/// The exit status that says which signal came: 128 + its number, and for SIGUSR1 75 (EX_TEMPFAIL: to be started
+/// again).
+int signal_status();
+/// Ends the command where there is nothing to save: main makes it signal_status().
 struct Interrupted {};
 /// Throws Interrupted when a signal is pending.
 void check_interrupted();

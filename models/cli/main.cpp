@@ -1,6 +1,6 @@
-// The program: tern train, eval, predict, tokenize, info.
+// The program: tern train, resume, eval, predict, tokenize, info.
 // Exit status: 0 done; 1 failed, one line on stderr; 2 wrong usage; 130 and 143 ended by SIGINT and SIGTERM after
-// saving.
+// saving; 75 saved on SIGUSR1, to be started again.
 
 #include <unistd.h>
 
@@ -31,6 +31,7 @@ void install_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
   // A closed pipe or a file size limit is an error of the write, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
@@ -55,6 +56,7 @@ int run(const std::vector<std::string>& arguments) {
   app.footer(kFooter);
   std::map<std::string, Command> commands;
   commands["train"] = add_train(app, arguments);
+  commands["resume"] = add_resume(app, arguments);
   commands["eval"] = add_eval(app);
   commands["predict"] = add_predict(app);
   commands["tokenize"] = add_tokenize(app);
@@ -98,6 +100,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int pending_signal() { return received; }
+int signal_status() { return received == SIGUSR1 ? 75 : 128 + received; }
 void end_in_order_on_signals() { in_order = 1; }
 void check_interrupted() {
   if (received != 0) throw Interrupted();
@@ -114,7 +117,7 @@ int main(int argc, char** argv) {
     if (!std::cout) return report("stdout: cannot be written (closed or full)", 1);
     return status;
   } catch (const Interrupted&) {
-    return 128 + pending_signal();
+    return signal_status();
   } catch (const std::bad_alloc&) {
     return report("out of memory; try a smaller batch or sequence length", 1);
   } catch (const std::exception& error) {

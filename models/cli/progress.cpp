@@ -19,7 +19,8 @@ std::string clock_text(double seconds) {
   return text;
 }
 
-Progress::Progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(bool quiet, std::string unit)
+    : unit_(std::move(unit)), quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void Progress::clear_bar() {
   if (drawn_) std::fputs("\r\033[K", stderr);
@@ -34,7 +35,7 @@ void Progress::log(const std::string& line) {
 
 void Progress::on_step(const models::StepMetrics& m) {
   // Averages over about the last twenty steps: what is shown should not flicker.
-  const double weight = m.step == 1 ? 1 : std::max(0.05, 1.0 / static_cast<double>(m.step));
+  const double weight = std::max(0.05, 1.0 / static_cast<double>(m.step - first_step_ + 1));
   loss_ += weight * (m.loss - loss_);
   step_seconds_ += weight * (m.seconds - step_seconds_);
   rate_ += weight * (static_cast<double>(m.items) / std::max(m.seconds, 1e-9) - rate_);
@@ -49,9 +50,9 @@ void Progress::on_step(const models::StepMetrics& m) {
 
   char text[160];
   const double left = step_seconds_ * static_cast<double>(m.total_steps - m.step);
-  std::snprintf(text, sizeof text, "epoch %lld  step %lld/%lld  loss %.4f  %.0f tokens/s  ETA %s",
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld/%lld  loss %.4f  %.0f %s/s  ETA %s",
                 static_cast<long long>(m.epoch), static_cast<long long>(m.step), static_cast<long long>(m.total_steps),
-                loss_, rate_, clock_text(left).c_str());
+                loss_, rate_, unit_.c_str(), clock_text(left).c_str());
   if (!terminal_) {
     std::fprintf(stderr, "%s\n", text);
     return;

@@ -10,18 +10,23 @@ namespace tern::cli {
 
 class Progress final : public models::TrainObserver {
  public:
-  explicit Progress(bool quiet);
+  /// unit: of StepMetrics::items.
+  Progress(bool quiet, std::string unit);
 
   void on_step(const models::StepMetrics& metrics) override;
   void on_validation_begin(int64_t epoch) override;
   void on_epoch(const models::EpochMetrics& metrics) override;
+  /// The next step is number step + 1.
+  void on_resume(int64_t step) { first_step_ = step + 1; }
   /// A line of its own, above the bar.
   void log(const std::string& line);
 
  private:
   void clear_bar();
 
+  const std::string unit_;
   bool quiet_, terminal_, drawn_ = false;
+  int64_t first_step_ = 1;
   std::chrono::steady_clock::time_point last_drawn_;
   double loss_ = 0, rate_ = 0, step_seconds_ = 0;  // running averages
   int64_t last_tenth_ = -1;

@@ -1,6 +1,7 @@
 #include "tern/models/cli/run_folder.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -30,21 +31,53 @@ std::string default_run_folder(const std::string& name) {
   return path;
 }
 
-RunFolder::RunFolder(const std::string& path) : path_(path) {
+RunFolder::RunFolder(const std::string& path, Mode mode) : path_(path), kept_(mode == Mode::kResume) {
   std::error_code error;
   if (fs::exists(path, error)) {
     TERN_CHECK(fs::is_directory(path, error), path, ": exists and is not a folder; choose another --out");
     const bool used = fs::directory_iterator(path, error) != fs::directory_iterator();
     TERN_CHECK(!error, path, ": cannot be read: ", error.message());
-    TERN_CHECK(!used, path, ": already holds files; choose another --out, nothing is overwritten");
+    TERN_CHECK(
+        !used || mode == Mode::kResume, path,
+        ": already holds files; choose another --out, nothing is overwritten (--resume auto goes on with the run "
+        "that is in it)");
   }
   created_ = fs::create_directories(path, error);
   TERN_CHECK(!error, path, ": cannot be created: ", error.message());
-  metrics_ = open(file("metrics.jsonl").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-  if (metrics_ >= 0) return;
-  const int reason = errno;
-  if (created_) fs::remove(path, error);
-  fail(file("metrics.jsonl"), ": cannot be written: ", std::strerror(reason));
+  const int flags = mode == Mode::kNew ? O_CREAT | O_EXCL : O_CREAT;
+  metrics_ = open(file("metrics.jsonl").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644);
+  if (metrics_ < 0) {
+    const int reason = errno;
+    if (created_) fs::remove(path, error);
+    fail(file("metrics.jsonl"), ": cannot be written: ", std::strerror(reason));
+  }
+  // Held until the process ends, however it ends.
+  if (flock(metrics_, LOCK_EX | LOCK_NB) != 0) {
+    close(metrics_);
+    fail(path, ": another process is training in this folder; wait for it, or choose another --out");
+  }
+  metrics_bytes_ = static_cast<int64_t>(lseek(metrics_, 0, SEEK_END));
+}
+
+void RunFolder::sync_metrics() const {
+  TERN_CHECK(fsync(metrics_) == 0, file("metrics.jsonl"), ": cannot be written: ", std::strerror(errno));
+}
+
+void RunFolder::cut_metrics(int64_t bytes) {
+  TERN_CHECK(bytes >= 0 && bytes <= metrics_bytes_, file("metrics.jsonl"), ": has ", metrics_bytes_,
+             " bytes, fewer than the ", bytes, " it had at the checkpoint; it was changed since");
+  TERN_CHECK(ftruncate(metrics_, bytes) == 0, file("metrics.jsonl"), ": cannot be written: ", std::strerror(errno));
+  metrics_bytes_ = bytes;
+}
+
+Json RunFolder::read_record(const std::string& path) {
+  const std::string name = (fs::path(path) / "run.json").string();
+  std::ifstream file(name);
+  TERN_CHECK(file, name, ": cannot be opened: ", std::strerror(errno), "; is ", path, " the folder of a run?");
+  const Json record = Json::parse(file, nullptr, false);
+  TERN_CHECK(record.is_object() && record.contains("options") && record["options"].is_object(), name,
+             ": is not the record of a run");
+  return record;
 }
 
 RunFolder::~RunFolder() {

@@ -15,8 +15,10 @@ std::string default_run_folder(const std::string& name);
 
 class RunFolder {
  public:
-  /// Creates the folder. Throws Error when it holds anything already, or cannot be created or written.
-  explicit RunFolder(const std::string& path);
+  enum class Mode { kNew, kResume };
+  /// kNew creates the folder and throws Error when it holds anything already; kResume opens the folder of an earlier
+  /// run. Throws Error when it cannot be created or written, or another process trains in it.
+  explicit RunFolder(const std::string& path, Mode mode = Mode::kNew);
   /// Removes what this object made unless there was something to keep: metrics, or whatever keep() is called for.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -26,10 +28,19 @@ class RunFolder {
   std::string file(const std::string& name) const;
   /// Writes run.json whole.
   void write_record(const Json& record) const;
+  /// run.json of an earlier run. Throws Error when it cannot be read.
+  static Json read_record(const std::string& path);
+  std::string checkpoints() const { return file("checkpoints"); }
   /// Appends one line to metrics.jsonl, at once and whole or not at all; a number that is not finite becomes null.
   /// Throws Error when it cannot.
   void append_metrics(const Json& line);
   void keep() { kept_ = true; }
+  /// Length of metrics.jsonl, for cut_metrics().
+  int64_t metrics_bytes() const { return metrics_bytes_; }
+  /// Returns when metrics.jsonl is on the disk as it is.
+  void sync_metrics() const;
+  /// Drops what metrics.jsonl holds beyond this length: steps that will be done again. Throws Error when it is shorter.
+  void cut_metrics(int64_t bytes);
 
  private:
   std::string path_;

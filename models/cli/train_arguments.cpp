@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "tern/core/check.h"
 #include "tern/models/cli/text_data.h"
 
 namespace tern::cli {
@@ -73,8 +74,21 @@ void add_train_options(CLI::App& c, TrainArguments& a) {
       ->check(whole_in(2, int64_t{1} << 40));
   c.add_option("--batch-size", a.batch_size, "sequences a step, padded to the longest, instead of packing")
       ->check(whole_in(1, 1000000));
+  c.add_option("--accumulate", a.accumulate,
+               "batches a step: their gradients are added up, weighted by their examples, before the weights change")
+      ->capture_default_str()
+      ->check(whole_in(1, 1000000));
+  c.add_option("--checkpoint-every", a.checkpoint_every,
+               "write a checkpoint after every so many steps (100) or so much time (30s, 5m, 2h); one is also written "
+               "on SIGINT, SIGTERM and SIGUSR1");
+  c.add_option("--keep", a.keep, "checkpoints kept, beside that of the best epoch")
+      ->capture_default_str()
+      ->check(whole_in(1, 1000000));
+  c.add_option("--resume", a.resume,
+               "go on with a run: its folder or one of its checkpoints, or auto: with what --out holds, if anything");
   c.add_flag("--group-by-length", a.group_by_length, "with --batch-size: sequences of similar lengths, less padding");
-  c.add_flag("--no-shuffle", a.no_shuffle, "keep the rows in their order");
+  c.add_flag_callback(
+      "--no-shuffle", [&a] { a.shuffle = false; }, "keep the rows in their order");
   c.add_option("--workers", a.workers, "threads that make batches; the batches do not depend on it")
       ->capture_default_str()
       ->check(whole_in(0, 256));
@@ -88,6 +102,89 @@ void add_train_options(CLI::App& c, TrainArguments& a) {
   add_matmul_options(c, a.matmul, true);
   add_common(c, a.common);
   c.footer(kExamples);
+}
+
+namespace {
+
+/// Calls visit(name, member) for every argument that decides what is trained or how, and is kept in the record.
+template <class Arguments, class Visit>
+void for_each_recorded(Arguments& a, Visit&& visit) {
+  visit("model", a.model);
+  visit("data", a.data);
+  visit("split", a.split);
+  visit("fold", a.fold);
+  visit("out", a.out);
+  visit("config", a.common.config);
+  visit("preset", a.preset);
+  visit("init", a.init);
+  visit("epochs", a.epochs);
+  visit("max_steps", a.max_steps);
+  visit("lr", a.lr);
+  visit("optimizer", a.optimizer);
+  visit("weight_decay", a.weight_decay);
+  visit("schedule", a.schedule);
+  visit("warmup", a.warmup);
+  visit("clip", a.clip);
+  visit("dropout", a.dropout);
+  visit("dtype", a.dtype);
+  visit("tf32", a.matmul.tf32);
+  visit("autotune", a.matmul.autotune);
+  visit("kahan", a.kahan);
+  visit("recompute", a.recompute);
+  visit("max_length", a.max_length);
+  visit("batch_size", a.batch_size);
+  visit("batch_tokens", a.batch_tokens);
+  visit("accumulate", a.accumulate);
+  visit("shuffle", a.shuffle);
+  visit("group_by_length", a.group_by_length);
+  visit("workers", a.workers);
+  visit("checkpoint_every", a.checkpoint_every);
+  visit("keep", a.keep);
+  visit("resume", a.resume);
+  visit("profile", a.profile);
+  visit("profile_steps", a.profile_steps);
+  visit("seed", a.common.seed);
+  visit("quiet", a.common.quiet);
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_record(const TrainArguments& arguments) {
+  nlohmann::ordered_json record;
+  for_each_recorded(arguments, [&](const char* name, const auto& value) {
+    record[name] = value;
+    if constexpr (std::is_floating_point_v<std::decay_t<decltype(value)>>)
+      if (std::isnan(value)) record[name] = nullptr;
+  });
+  return record;
+}
+
+TrainArguments from_record(const nlohmann::ordered_json& options, const std::string& source) {
+  TrainArguments a;
+  for_each_recorded(a, [&](const char* name, auto& value) {
+    const auto found = options.find(name);
+    if (found == options.end() || found->is_null()) return;
+    try {
+      value = found->template get<std::decay_t<decltype(value)>>();
+    } catch (const nlohmann::json::exception&) {
+      fail(source, ": the option \"", name, "\" is ", found->dump().substr(0, 60));
+    }
+  });
+  return a;
+}
+
+std::pair<int64_t, double> parse_checkpoint_every(const std::string& text) {
+  if (text.empty()) return {0, 0};
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && number >= 1 && number <= 1'000'000'000'000) {
+    const std::string unit(stopped, end);
+    if (unit.empty()) return {number, 0};
+    for (const auto& [name, seconds] : {std::pair("s", 1), std::pair("m", 60), std::pair("h", 3600)})
+      if (unit == name) return {0, static_cast<double>(number) * seconds};
+  }
+  throw UsageError("--checkpoint-every: expected a number of steps (100) or a time (30s, 5m, 2h), got '" + text + "'");
 }
 
 int64_t parse_recompute(const std::string& text) {
@@ -126,6 +223,7 @@ void check_train_arguments(const TrainArguments& a) {
   one_of("--optimizer", a.optimizer, {"adamw", "adam", "sgd"});
   one_of("--schedule", a.schedule, {"linear", "cosine", "constant"});
   parse_recompute(a.recompute);
+  parse_checkpoint_every(a.checkpoint_every);
   one_of("--dtype", a.dtype, {"auto", "fp32", "bf16", "fp16", "bf16-true", "fp16-true"});
   check(!a.kahan || a.dtype == "bf16-true",
         "--kahan goes with --dtype bf16-true: it takes the place of fp32 master copies of bf16 weights");

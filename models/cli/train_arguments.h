@@ -2,7 +2,9 @@
 // The options of `tern train`: their names, defaults and what they exclude.
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "tern/models/cli/arguments.h"
 #include "tern/models/cli/matmul_options.h"
@@ -12,11 +14,12 @@ namespace tern::cli {
 /// The command's options. NaN, 0 or "" mean "by the rule that --help gives".
 struct TrainArguments {
   std::string model, data, out, preset, init, optimizer = "adamw", schedule = "linear", dtype = "auto", split, fold,
-                                              recompute = "none", profile;
-  int64_t profile_steps = 20, epochs = 0, max_steps = 0, max_length = 0, batch_size = 0, batch_tokens = 0;
+                                              recompute = "none", profile, resume, checkpoint_every;
+  int64_t accumulate = 1, keep = 2, profile_steps = 20, epochs = 0, max_steps = 0, max_length = 0, batch_size = 0,
+          batch_tokens = 0;
   double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN;
   int workers = 2;
-  bool no_shuffle = false, group_by_length = false, kahan = false;
+  bool shuffle = true, group_by_length = false, kahan = false;
   MatmulOptions matmul;
   CommonOptions common;
 };
@@ -24,6 +27,15 @@ struct TrainArguments {
 void add_train_options(CLI::App& command, TrainArguments& arguments);
 /// Throws UsageError when a value is unknown or options exclude each other.
 void check_train_arguments(const TrainArguments& arguments);
+
+/// The arguments as run.json's "options" holds them, under their flags' names with '_'; "shuffle" instead of
+/// --no-shuffle, and null for NaN.
+nlohmann::ordered_json to_record(const TrainArguments& arguments);
+/// The inverse: what is not in the record keeps its default. Throws Error, naming the entry, where a type is wrong.
+TrainArguments from_record(const nlohmann::ordered_json& options, const std::string& source);
+
+/// --checkpoint-every: steps, seconds; both 0: none. "100" (steps), "30s", "5m", "2h". Throws UsageError.
+std::pair<int64_t, double> parse_checkpoint_every(const std::string& text);
 
 /// --recompute: blocks per stretch that is recomputed; 0: none. Throws UsageError.
 int64_t parse_recompute(const std::string& text);

@@ -139,8 +139,8 @@ TextTask::TextTask(DistilBert& model, std::shared_ptr<const data::TokenSet> toke
   if (model.device().is_cuda()) copies_.emplace(model.device());
 }
 
-void TextTask::begin_epoch(int64_t epoch) {
-  stream_.emplace(loader_.epoch(epoch));
+void TextTask::begin_epoch(int64_t epoch, int64_t first) {
+  stream_.emplace(loader_.epoch(epoch, first));
   ahead_.reset();
   fetch_ahead();
 }

@@ -74,12 +74,13 @@ class TextTask final : public TrainingTask {
   nn::Module& module() override { return model_; }
   int64_t epochs() const override { return loader_.epochs(); }
   int64_t steps(int64_t epoch) const override { return loader_.steps(epoch); }
-  void begin_epoch(int64_t epoch) override;
+  void begin_epoch(int64_t epoch, int64_t first = 0) override;
   bool next_batch() override;
   TrainingBatch batch() const override;
   Tensor loss(const TrainingBatch& batch) override;
   bool fixed_shapes() const override { return fixed_; }
   int64_t items() const override { return current_->batch.real_tokens; }
+  int64_t examples() const override { return static_cast<int64_t>(current_->batch.rows.size()); }
   bool keyed_dropout() const override { return true; }
   bool can_validate() const override { return !validation_rows_.empty(); }
   Evaluation validate() override;

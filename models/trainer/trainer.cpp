@@ -18,6 +18,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 class Snapshot {
  public:
   bool taken() const { return !state_.empty(); }
+  /// As if taken from a module of that class when it had these weights.
+  void load(const nn::Module& module, const StateView& weights) {
+    take(module);
+    NoGrad off;
+    load_state(state_, weights);
+  }
   void take(const nn::Module& module) {
     NoGrad off;
     const StateView state = module.state_dict();
@@ -28,6 +34,7 @@ class Snapshot {
     for (size_t i = 0; i < state.size(); ++i) state_[i].tensor.copy_(state[i].tensor.detach());
   }
   void restore(nn::Module& module) const { module.load_state_dict(state_); }
+  const StateView& state() const { return state_; }
 
  private:
   StateView state_;
@@ -43,46 +50,84 @@ class Loop {
         step_(task, options, total_steps_) {}
 
   TrainResult run() {
-    const Clock::time_point start = Clock::now();
-    for (int64_t epoch = 0; epoch < task_.epochs() && !finished(); ++epoch) {
-      run_epoch(epoch);
+    if (options_.resume) resume(*options_.resume);
+    start_ = last_checkpoint_ = Clock::now();
+    while (position_.epoch < task_.epochs() && !finished()) {
+      if (!position_.validated) run_epoch();
+      if (!result_.stopped && !position_.validated) validate();
       if (result_.stopped) break;
-      validate(epoch);
+      ++position_.epoch;
+      position_.step_in_epoch = 0;
+      position_.validated = false;
     }
+    if (result_.stopped) checkpoint();
     if (!result_.stopped && best_.taken()) best_.restore(task_.module());
-    result_.seconds = seconds_since(start);
+    result_.steps = position_.step;
+    result_.items = position_.items;
+    result_.best_epoch = position_.best_epoch;
+    result_.best = position_.best;
+    result_.step_seconds = position_.step_seconds;
+    result_.seconds = seconds();
     return result_;
   }
 
  private:
+  int64_t steps_of(int64_t epoch) const { return (task_.steps(epoch) + options_.accumulate - 1) / options_.accumulate; }
+
   int64_t count_steps() const {
+    TERN_CHECK(options_.accumulate >= 1, "train: accumulate must be 1 or more, got ", options_.accumulate);
     int64_t steps = 0;
-    for (int64_t epoch = 0; epoch < task_.epochs(); ++epoch) steps += task_.steps(epoch);
+    for (int64_t epoch = 0; epoch < task_.epochs(); ++epoch) steps += steps_of(epoch);
     if (options_.max_steps > 0) steps = std::min(steps, options_.max_steps);
     TERN_CHECK(steps > 0, "train: there is nothing to train on: no steps");
     return steps;
   }
 
-  bool finished() const { return result_.stopped || result_.steps >= total_steps_; }
+  bool finished() const { return result_.stopped || (position_.step >= total_steps_ && !must_validate()); }
+  /// The steps are done, but a checkpoint was made before the last epoch's validation.
+  bool must_validate() const { return position_.step_in_epoch > 0 && !position_.validated && task_.can_validate(); }
 
-  void run_epoch(int64_t epoch) {
+  double seconds() const { return earlier_seconds_ + seconds_since(start_); }
+
+  void resume(const TrainCheckpoint& from) {
+    const TrainPosition& p = from.position;
+    TERN_CHECK(p.step <= total_steps_ && p.epoch < task_.epochs() && p.step_in_epoch <= steps_of(p.epoch),
+               "resume: the checkpoint stands at step ", p.step, ", epoch ", p.epoch + 1, ", but this run has ",
+               total_steps_, " steps in ", task_.epochs(), " epochs: its data or options are others");
+    Generator& generator = task_.module().generator();
+    generator.set_seed(p.seed);
+    generator.set_offset(p.offset);
+    step_.load_state(from.optimizer);
+    if (p.best_epoch > 0) best_.load(task_.module(), from.best_weights);
+    position_ = p;
+    earlier_seconds_ = p.seconds;
+    observer_.on_resume(p, from.notes);
+  }
+
+  void run_epoch() {
     task_.module().train();
-    task_.begin_epoch(epoch);
-    int64_t number = result_.steps;
-    while (!result_.stopped && number < total_steps_) {
+    task_.begin_epoch(position_.epoch, position_.step_in_epoch * options_.accumulate);
+    int64_t queued = position_.step, in_epoch = position_.step_in_epoch;
+    while (!result_.stopped && queued < total_steps_ && in_epoch < steps_of(position_.epoch)) {
       const Clock::time_point start = Clock::now();
-      observer_.on_step_begin(number + 1);
-      if (!next_batch()) break;
-      queued_.push_back(step_.queue(++number, epoch));
+      observer_.on_step_begin(queued + 1);
+      if (!next_batches()) break;
+      queued_.push_back(step_.queue(++queued, position_.epoch, std::move(batches_)));
+      ++in_epoch;
       queued_.back().metrics.seconds = seconds_since(start);
       while (!queued_.empty() && (queued_.front().ready() || queued_.size() > steps_ahead())) finish_oldest();
       if (options_.should_stop && options_.should_stop()) result_.stopped = true;
+      if (!result_.stopped && checkpoint_due(queued)) checkpoint();
     }
-    while (!queued_.empty()) finish_oldest();
+    finish_all();
   }
 
   /// Steps that may be queued and not yet done: the host does not wait, but a bad step is still seen soon.
   size_t steps_ahead() const { return options_.device.is_cuda() ? 32 : 0; }
+
+  void finish_all() {
+    while (!queued_.empty()) finish_oldest();
+  }
 
   void finish_oldest() {
     const Clock::time_point start = Clock::now();
@@ -96,19 +141,54 @@ class Loop {
       throw;
     }
     metrics.seconds += seconds_since(start);
-    ++result_.steps;
-    result_.step_seconds += metrics.seconds;
-    result_.items += metrics.items;
+    ++position_.step;
+    ++position_.step_in_epoch;
+    position_.step_seconds += metrics.seconds;
+    position_.items += metrics.items;
     observer_.on_step(metrics);
   }
 
-  bool next_batch() {
+  /// The batches of the next step; false at the epoch's end.
+  bool next_batches() {
     const ProfileRange range("data");
-    return task_.next_batch();
+    batches_.clear();
+    while (static_cast<int64_t>(batches_.size()) < options_.accumulate && task_.next_batch())
+      batches_.push_back({task_.batch(), task_.items(), task_.examples()});
+    return !batches_.empty();
   }
 
-  void validate(int64_t epoch) {
+  bool checkpoint_due(int64_t step) const {
+    if (!options_.checkpoints) return false;
+    return (options_.checkpoint_steps > 0 && step % options_.checkpoint_steps == 0) ||
+           (options_.checkpoint_seconds > 0 && seconds_since(last_checkpoint_) >= options_.checkpoint_seconds);
+  }
+
+  void checkpoint() {
+    if (!options_.checkpoints) return;
+    finish_all();
+    NoGrad off;
+    TrainCheckpoint state;
+    state.position = position_;
+    state.position.seconds = seconds();
+    state.position.seed = task_.module().generator().seed();
+    state.position.offset = task_.module().generator().offset();
+    state.optimizer = step_.state();
+    if (best_.taken()) state.best_weights = best_.state();
+    try {
+      state.notes = observer_.on_checkpoint();
+      options_.checkpoints->save(state, options_.save_model);
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const Error& error) {
+      if (result_.stopped) throw;  // nothing comes after it
+      observer_.on_checkpoint_failed(error.what());
+    }
+    last_checkpoint_ = Clock::now();
+  }
+
+  void validate() {
     if (!task_.can_validate()) return;
+    const int64_t epoch = position_.epoch;
     observer_.on_validation_begin(epoch + 1);
     const ProfileRange range("validation");
     task_.module().eval();
@@ -123,14 +203,16 @@ class Loop {
       return;
     }
     const Evaluation& now = metrics.validation;
-    metrics.best = result_.best_epoch == 0 || now.accuracy > result_.best.accuracy ||
-                   (now.accuracy == result_.best.accuracy && now.loss < result_.best.loss);
+    metrics.best = position_.best_epoch == 0 || now.accuracy > position_.best.accuracy ||
+                   (now.accuracy == position_.best.accuracy && now.loss < position_.best.loss);
     if (metrics.best) {
-      result_.best_epoch = metrics.epoch;
-      result_.best = now;
+      position_.best_epoch = metrics.epoch;
+      position_.best = now;
       best_.take(task_.module());
     }
+    position_.validated = true;
     observer_.on_epoch(metrics);
+    if (metrics.best && (options_.checkpoint_steps > 0 || options_.checkpoint_seconds > 0)) checkpoint();
   }
 
   TrainingTask& task_;
@@ -139,8 +221,12 @@ class Loop {
   TrainResult result_;
   const int64_t total_steps_;
   TrainingStep step_;
+  TrainPosition position_;  // of the steps that are finished
+  std::vector<TrainingStep::Part> batches_;
   std::deque<TrainingStep::Pending> queued_;
   Snapshot best_;
+  Clock::time_point start_, last_checkpoint_;
+  double earlier_seconds_ = 0;  // before the run was resumed
 };
 
 }  // namespace

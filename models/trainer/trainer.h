@@ -6,16 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "tern/models/trainer/checkpoint.h"
 #include "tern/nn/module.h"
 #include "tern/optim/optim.h"
 
 namespace tern::models {
-
-struct Evaluation {
-  double loss = 0;      // mean over the examples; NaN when there were none
-  double accuracy = 0;  // in [0, 1]
-  int64_t examples = 0;
-};
 
 /// A batch as the loss sees it.
 struct TrainingBatch {
@@ -29,8 +24,10 @@ class TrainingTask {
   virtual ~TrainingTask() = default;
   virtual nn::Module& module() = 0;
   virtual int64_t epochs() const = 0;
+  /// Batches of an epoch.
   virtual int64_t steps(int64_t epoch) const = 0;
-  virtual void begin_epoch(int64_t epoch) = 0;
+  /// The next batch is number `first` of the epoch, from 0.
+  virtual void begin_epoch(int64_t epoch, int64_t first = 0) = 0;
   /// Makes the next batch of the epoch the current one; false at the end.
   virtual bool next_batch() = 0;
   /// The current one.
@@ -39,8 +36,10 @@ class TrainingTask {
   virtual Tensor loss(const TrainingBatch& batch) = 0;
   /// True when all batches have the same shapes and `longest`: then steps can be captured.
   virtual bool fixed_shapes() const { return false; }
-  /// Tokens or images in the current batch.
+  /// Tokens or images in the current batch: what speed is counted in.
   virtual int64_t items() const = 0;
+  /// Examples that the current batch's loss is the mean of.
+  virtual int64_t examples() const = 0;
   /// True when dropout is keyed by the data (row keys): then a step's masks do not depend on the steps before.
   virtual bool keyed_dropout() const { return false; }
   /// False when there is nothing to validate on.
@@ -60,9 +59,22 @@ struct TrainOptions {
   DType dtype = DType::kFloat32;
   bool kahan = false;  // bfloat16 weights: a compensation of 16 bits each instead of fp32 master copies
   Device device = {};
-  bool capture = true;                     // CUDA: replay steps of fixed shapes as graphs
-  int64_t max_steps = 0;                   // 0: all epochs
+  bool capture = true;    // CUDA: replay steps of fixed shapes as graphs
+  int64_t max_steps = 0;  // 0: all epochs
+  // Batches a step; the last step of an epoch takes what is left. Losses are weighted by their examples: the step is
+  // that of the joined batch.
+  int64_t accumulate = 1;
   std::function<bool()> should_stop = {};  // asked after every step and validation; true ends the run in order
+
+  // Checkpoints; null: none. With one, the run writes them by these rules and when it is stopped; save_model writes the
+  // model's files into a folder.
+  CheckpointFolder* checkpoints = nullptr;
+  int64_t checkpoint_steps = 0;   // > 0: after every so many steps
+  double checkpoint_seconds = 0;  // > 0: when so much time has passed since the last one
+  std::function<void(const std::string& dir)> save_model = {};
+  // Goes on from here: the module must hold the checkpoint's weights already. The run ends as the one that wrote it
+  // would have ended, bit for bit.
+  const TrainCheckpoint* resume = nullptr;
 };
 
 struct StepMetrics {
@@ -91,6 +103,12 @@ class TrainObserver {
   virtual void on_step(const StepMetrics&) {}
   virtual void on_validation_begin(int64_t /*epoch*/) {}
   virtual void on_epoch(const EpochMetrics&) {}
+  /// What the observer wants to find again when the run is resumed from the checkpoint that is about to be written.
+  virtual std::string on_checkpoint() { return ""; }
+  /// Before the first step of a resumed run, with those notes.
+  virtual void on_resume(const TrainPosition&, const std::string& /*notes*/) {}
+  /// A checkpoint that was due could not be written; training goes on.
+  virtual void on_checkpoint_failed(const std::string& /*reason*/) {}
 };
 
 struct TrainResult {

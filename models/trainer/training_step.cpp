@@ -1,14 +1,18 @@
 #include "tern/models/trainer/training_step.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/pointwise.h"
 #include "tern/core/profiler.h"
 #include "tern/optim/gradient_norm.h"
 
 namespace tern::models {
 namespace {
+
+const std::string kScaler = "scaler/";
 
 /// 16-bit gradients underflow without a scaled loss; bfloat16 has fp32's range.
 bool needs_loss_scale(const nn::Module& module, const TrainOptions& options) {
@@ -27,11 +31,8 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
       optimizer_(make_optimizer(task.module(), options)),
       scaler_({.enabled = needs_loss_scale(task.module(), options)}),
       schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps, .warmup = options.warmup})),
-      captured_(
-          [this](const std::vector<Tensor>& tensors) {
-            return run({tensors, longest_});
-          },
-          {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes()}) {}
+      captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
+                {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes()}) {}
 
 Tensor TrainingStep::forward(const TrainingBatch& batch) {
   const ProfileRange range("forward");
@@ -39,11 +40,16 @@ Tensor TrainingStep::forward(const TrainingBatch& batch) {
 }
 
 /// Forward, backward and update. Nothing in it waits for the device or depends on what the device finds.
-std::vector<Tensor> TrainingStep::run(const TrainingBatch& batch) {
-  const Tensor loss = forward(batch);
-  {
+std::vector<Tensor> TrainingStep::run(const std::vector<Tensor>& inputs) {
+  const size_t tensors = inputs.size() / static_cast<size_t>(parts_);
+  Tensor loss;
+  for (int64_t i = 0; i < parts_; ++i) {
+    const auto first = inputs.begin() + static_cast<int64_t>(tensors) * i;
+    Tensor part = forward({std::vector<Tensor>(first, first + static_cast<int64_t>(tensors)), longest_});
+    if (parts_ > 1) part = part * inputs.back().slice(0, i, i + 1).reshape({});
     const ProfileRange range("backward");
-    scaler_.scale(loss).backward();
+    scaler_.scale(part).backward();
+    loss = loss.defined() ? loss + part.detach() : part.detach();
   }
   // Without clipping the norm is still wanted: an infinite limit measures it and changes nothing.
   const double max_norm = options_.clip > 0 ? options_.clip : std::numeric_limits<double>::infinity();
@@ -54,15 +60,14 @@ std::vector<Tensor> TrainingStep::run(const TrainingBatch& batch) {
     scaler_.update();
   } else {
     // A loss that is not finite skips the update too, whatever its gradients are.
-    update_ = optimizer_->step({.max_norm = max_norm,
-                                .skip_non_finite = true,
-                                .earlier_norm = optim::gradient_norm({loss.detach()}, loss.device())});
+    update_ = optimizer_->step(
+        {.max_norm = max_norm, .skip_non_finite = true, .earlier_norm = optim::gradient_norm({loss}, loss.device())});
   }
   optimizer_->zero_grad();
-  return {loss.detach()};
+  return {loss};
 }
 
-TrainingStep::Pending TrainingStep::queue(int64_t number, int64_t epoch) {
+TrainingStep::Pending TrainingStep::queue(int64_t number, int64_t epoch, std::vector<Part> parts) {
   Generator& generator = task_.module().generator();
   // Masks keyed by the data differ between epochs through the draw's number alone.
   if (task_.keyed_dropout()) generator.set_offset(static_cast<uint64_t>(epoch + 1) << 32);
@@ -70,16 +75,33 @@ TrainingStep::Pending TrainingStep::queue(int64_t number, int64_t epoch) {
 
   Pending pending;
   pending.offset = generator.offset();
-  pending.batch = task_.batch();
-  longest_ = pending.batch.longest;
-  pending.loss.emplace(captured_(pending.batch.tensors)[0]);
-  pending.update = update_.fetch();
+  pending.parts = std::move(parts);
   StepMetrics& metrics = pending.metrics;
+  std::vector<Tensor> inputs;
+  std::vector<float> weights;
+  double examples = 0;
+  longest_ = 0;
+  parts_ = static_cast<int64_t>(pending.parts.size());
+  for (const Part& part : pending.parts) {
+    inputs.insert(inputs.end(), part.batch.tensors.begin(), part.batch.tensors.end());
+    longest_ = std::max(longest_, part.batch.longest);
+    examples += static_cast<double>(part.examples);
+    metrics.items += part.items;
+  }
+  for (const Part& part : pending.parts)
+    weights.push_back(static_cast<float>(static_cast<double>(part.examples) / std::max(examples, 1.0)));
+  if (parts_ > 1) inputs.push_back(from_vector(weights, {parts_}).to(options_.device));
+  // The epoch's last step may have fewer parts than the recorded one: it runs by itself.
+  const bool recordable = recorded_parts_ == 0 || recorded_parts_ == parts_;
+  if (recordable) recorded_parts_ = parts_;
+  const optim::StepResult recorded = update_;
+  pending.loss.emplace(recordable ? captured_(inputs)[0] : run(inputs)[0]);
+  pending.update = update_.fetch();
+  if (!recordable) update_ = recorded;
   metrics.step = number;
   metrics.total_steps = total_steps_;
   metrics.epoch = epoch + 1;
   metrics.lr = optimizer_->lr();
-  metrics.items = task_.items();
   return pending;
 }
 
@@ -100,6 +122,27 @@ StepMetrics TrainingStep::finish(Pending& pending) {
   return metrics;
 }
 
+StateView TrainingStep::state() const {
+  StateView state = optimizer_->state_dict();
+  for (const NamedTensor& entry : scaler_.state_dict()) state.push_back({kScaler + entry.name, entry.tensor});
+  return state;
+}
+
+void TrainingStep::load_state(const StateView& state) {
+  StateView optimizer, scaler;
+  for (const NamedTensor& entry : state) {
+    if (entry.name.starts_with(kScaler))
+      scaler.push_back({entry.name.substr(kScaler.size()), entry.tensor});
+    else
+      optimizer.push_back(entry);
+  }
+  TERN_CHECK(scaler.empty() != scaler_.enabled(), "resume: the checkpoint ", scaler.empty() ? "has no" : "has a",
+             " loss scaler's state, this run ", scaler_.enabled() ? "needs one" : "has no scaler",
+             ": it was made with another --dtype");
+  optimizer_->load_state_dict(optimizer);
+  if (scaler_.enabled()) scaler_.load_state_dict(scaler);
+}
+
 /// Repeats the step under anomaly mode, which names the op, and throws. Its own update was left out.
 void TrainingStep::explain(Pending& pending, const std::string& what) {
   optimizer_->zero_grad();
@@ -107,7 +150,7 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
   std::string reason = "repeating the step found no single op to blame";
   try {
     DetectAnomaly anomaly(Anomaly::kNonFinite);
-    forward(pending.batch).backward();
+    for (const Part& part : pending.parts) forward(part.batch).backward();
   } catch (const Error& error) {
     reason = error.what();
   }

@@ -15,25 +15,37 @@ class TrainingStep {
   /// `total_steps`: what the learning rate's schedule spans.
   TrainingStep(TrainingTask& task, const TrainOptions& options, int64_t total_steps);
 
+  /// One of the batches that make up a step.
+  struct Part {
+    TrainingBatch batch;
+    int64_t items = 0, examples = 0;  // see TrainingTask
+  };
+
   /// A step that is queued.
   struct Pending {
     StepMetrics metrics;  // complete but for the numbers that the device finds
-    TrainingBatch batch;
+    std::vector<Part> parts;
     uint64_t offset = 0;  // of the module's generator at the start
     std::optional<HostCopy> loss;
     optim::StepResult update;
     bool ready() const { return loss->ready() && update.ready(); }
   };
 
-  /// Queues step `number` (from 1) on the task's current batch.
-  Pending queue(int64_t number, int64_t epoch);
+  /// Queues step `number` (from 1) on these batches, one at least.
+  Pending queue(int64_t number, int64_t epoch, std::vector<Part> parts);
   /// Waits for the step and returns its metrics. Throws Error that names the op when its loss or a gradient was not
   /// finite (float16: when too many updates in a row overflowed); the weights are then as if the step had not been.
   StepMetrics finish(Pending& pending);
 
+  /// The state of the optimizer, and the loss scaler's under "scaler/". Handles on live tensors.
+  StateView state() const;
+  /// Throws Error when it is not that of this optimizer and model.
+  void load_state(const StateView& state);
+
  private:
   Tensor forward(const TrainingBatch& batch);
-  std::vector<Tensor> run(const TrainingBatch& batch);
+  /// inputs: the tensors of every part, and with several parts their weights in the loss, float32 [parts].
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs);
   [[noreturn]] void explain(Pending& pending, const std::string& what);
 
   TrainingTask& task_;
@@ -42,7 +54,8 @@ class TrainingStep {
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::GradScaler scaler_;
   optim::Schedule schedule_;
-  int64_t longest_ = 0;  // TrainingBatch::longest of the captured step
+  // Of the step in work, or recorded: parts, and the longest sequence in any.
+  int64_t parts_ = 1, recorded_parts_ = 0, longest_ = 0;
   optim::StepResult update_;
   CapturedStep captured_;
 };

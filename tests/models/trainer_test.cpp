@@ -4,14 +4,22 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "tern/core/check.h"
+#include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 
 namespace tern::models {
 namespace {
+
+namespace fs = std::filesystem;
 
 class Line final : public nn::Module {
  public:
@@ -33,16 +41,19 @@ class LineTask final : public TrainingTask {
   int64_t steps(int64_t epoch) const override {
     return static_cast<int64_t>(script_.targets[static_cast<size_t>(epoch)].size());
   }
-  void begin_epoch(int64_t epoch) override { epoch_ = epoch, step_ = -1; }
+  void begin_epoch(int64_t epoch, int64_t first) override { epoch_ = epoch, step_ = first - 1; }
   bool next_batch() override { return ++step_ < steps(epoch_); }
-  Tensor loss(const TrainingBatch&) override {
+  TrainingBatch batch() const override {
+    return {{full({1}, script_.targets[static_cast<size_t>(epoch_)][static_cast<size_t>(step_)])}, 0};
+  }
+  Tensor loss(const TrainingBatch& batch) override {
     ++losses;
     EXPECT_TRUE(line_.is_training());
-    const Tensor difference =
-        line_.weight.tensor() - script_.targets[static_cast<size_t>(epoch_)][static_cast<size_t>(step_)];
+    const Tensor difference = line_.weight.tensor() - batch.tensors[0];
     return mean(difference * difference);
   }
   int64_t items() const override { return 10; }
+  int64_t examples() const override { return step_ + 1; }
   bool can_validate() const override { return !script_.validation.empty(); }
   Evaluation validate() override {
     EXPECT_FALSE(line_.is_training());
@@ -183,6 +194,194 @@ TEST(Trainer, NonFiniteLossNamesTheStepAndChangesNothing) {
   Recorder seen(task);
   EXPECT_THROW(train(task, plain_sgd(0.1), seen), Error);
   EXPECT_EQ(task.weight(), seen.weights[0]);
+}
+
+TEST(Trainer, AccumulatedBatchesAreWeightedByTheirExamples) {
+  LineTask task({.targets = {{0, 3, -1, 2, 5}}});  // of 1, 2, 3, 4 and 5 examples
+  Recorder seen(task);
+  TrainOptions options = plain_sgd(0.1);
+  options.accumulate = 2;
+  const TrainResult result = train(task, options, seen);
+  ASSERT_EQ(result.steps, 3);  // the last one has a single batch left
+  EXPECT_EQ(result.items, 50);
+  double w = 1, velocity = 0;
+  const std::vector<std::vector<std::pair<double, double>>> steps = {{{0, 1}, {3, 2}}, {{-1, 3}, {2, 4}}, {{5, 5}}};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    double examples = 0, loss = 0, gradient = 0;
+    for (const auto& [target, weight] : steps[i]) {
+      examples += weight;
+      loss += weight * (w - target) * (w - target);
+      gradient += weight * 2 * (w - target);
+    }
+    EXPECT_NEAR(seen.steps[i].loss, loss / examples, 1e-5) << i;
+    EXPECT_NEAR(seen.steps[i].grad_norm, std::abs(gradient / examples), 1e-5) << i;
+    EXPECT_EQ(seen.steps[i].total_steps, 3);
+    velocity = 0.9 * velocity + gradient / examples;
+    w -= 0.1 * velocity;
+    EXPECT_NEAR(seen.weights[i], w, 1e-5) << i;
+  }
+}
+
+/// A run that is stopped after each possible question and resumed from what it left ends as the one that was not.
+TEST(Trainer, ResumedAnywhereItEndsTheSame) {
+  const Script script{.targets = {{0, 3, 1}, {-1, 2}, {4, 4, 4}}, .validation = {0.5, 0.2, 0.3}};
+  TrainOptions options = plain_sgd(0.1);
+  options.optimizer = "adamw";
+  options.schedule = "cosine";
+  for (const int64_t accumulate : {1, 2}) {
+    options.accumulate = accumulate;
+    LineTask whole(script);
+    Recorder reference(whole);
+    const TrainResult expected = train(whole, options, reference);
+    const int questions = static_cast<int>(expected.steps) + 3;
+    for (int stop = 1; stop < questions; ++stop) {
+      SCOPED_TRACE(std::to_string(accumulate) + " stopped at question " + std::to_string(stop));
+      const fs::path dir = fs::temp_directory_path() / ("tern-trainer-" + std::to_string(getpid()));
+      CheckpointFolder folder((dir / "checkpoints").string(), 1);
+      TrainOptions first = options;
+      int asked = 0;
+      first.should_stop = [&] { return ++asked == stop; };
+      first.checkpoints = &folder;
+      LineTask begun(script);
+      Recorder seen(begun);
+      first.save_model = [&](const std::string& to) { save_safetensors(begun.module().state_dict(), to + "/w"); };
+      ASSERT_TRUE(train(begun, first, seen).stopped);
+
+      const auto newest = newest_checkpoint(folder.path(), {});
+      ASSERT_TRUE(newest);
+      const TrainCheckpoint checkpoint = load_checkpoint(*newest);
+      EXPECT_EQ(checkpoint.position.step, static_cast<int64_t>(seen.steps.size()));
+      LineTask again(script);
+      again.module().load_state_dict(load_safetensors(*newest + "/w").tensors);
+      TrainOptions second = options;
+      second.resume = &checkpoint;
+      const TrainResult result = train(again, second, seen);
+      EXPECT_EQ(result.steps, expected.steps);
+      EXPECT_EQ(result.items, expected.items);
+      EXPECT_EQ(result.best_epoch, expected.best_epoch);
+      EXPECT_EQ(again.weight(), whole.weight());
+      ASSERT_EQ(seen.steps.size(), reference.steps.size());
+      for (size_t i = 0; i < seen.steps.size(); ++i) {
+        EXPECT_EQ(seen.steps[i].loss, reference.steps[i].loss) << i;
+        EXPECT_EQ(seen.steps[i].lr, reference.steps[i].lr) << i;
+      }
+      fs::remove_all(dir);
+    }
+  }
+}
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  CheckpointTest() : folder_((dir_ / "checkpoints").string(), 2) {}
+  ~CheckpointTest() override { fs::remove_all(dir_); }
+  void save(int64_t step, int64_t best_epoch = 0, bool validated = false, int64_t epoch = 0) {
+    TrainCheckpoint checkpoint;
+    checkpoint.position.step = step;
+    checkpoint.position.epoch = epoch;
+    checkpoint.position.validated = validated;
+    checkpoint.position.best_epoch = best_epoch;
+    checkpoint.optimizer = {{"step.w", full({1}, static_cast<double>(step))}};
+    if (best_epoch > 0) checkpoint.best_weights = {{"w", full({1}, 7)}};
+    checkpoint.notes = "notes";
+    folder_.save(checkpoint, [](const std::string& to) { save_safetensors({{"w", full({3}, 2)}}, to + "/model"); });
+  }
+  std::string listing() const {
+    std::string text;
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_.path())) names.insert(entry.path().filename().string());
+    for (const std::string& name : names) text += name + " ";
+    return text;
+  }
+  std::string error_of(const std::string& dir) {
+    try {
+      load_checkpoint(dir);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  fs::path dir_ = fs::temp_directory_path() / ("tern-checkpoint-" + std::to_string(getpid()));
+  CheckpointFolder folder_;
+};
+
+TEST_F(CheckpointTest, KeepsTheNewestAndTheBest) {
+  EXPECT_FALSE(newest_checkpoint(folder_.path(), {}));
+  save(3);
+  save(5, 1, true);
+  save(6, 1);
+  save(9, 1);
+  save(12, 1);
+  EXPECT_EQ(listing(), "step-00000005-validated step-00000009 step-00000012 ");
+  save(15, 2, true, 1);
+  save(100000000, 2);
+  EXPECT_EQ(listing(), "step-00000015-validated step-100000000 ");
+  EXPECT_TRUE(newest_checkpoint(folder_.path(), {})->ends_with("step-100000000"));
+}
+
+TEST_F(CheckpointTest, DamageIsNoticedAndTheOneBeforeIsUsed) {
+  save(3, 1);
+  save(5, 1);
+  const fs::path newest = fs::path(folder_.path()) / "step-00000005";
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(newest)) files.push_back(entry.path());
+  ASSERT_EQ(files.size(), 5u);
+  const fs::path copy = dir_ / "copy";
+  fs::copy(newest, copy);
+  for (const fs::path& file : files) {
+    SCOPED_TRACE(file.string());
+    for (const std::string how : {"flipped", "cut", "longer", "gone"}) {
+      const auto size = fs::file_size(file);
+      if (how == "flipped") {
+        std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+        bytes.seekg(static_cast<std::streamoff>(size / 2));
+        const char byte = static_cast<char>(bytes.get() ^ 0x10);
+        bytes.seekp(static_cast<std::streamoff>(size / 2));
+        bytes.put(byte);
+      } else if (how == "cut") {
+        fs::resize_file(file, size - 1);
+      } else if (how == "longer") {
+        fs::resize_file(file, size + 1);
+      } else {
+        fs::remove(file);
+      }
+      // A blank more at a JSON file's end changes nothing.
+      const bool harmless = file.filename() == "checksums.json" && (how == "longer" || how == "cut");
+      std::string said;
+      const auto found = newest_checkpoint(folder_.path(), [&](const std::string& line) { said = line; });
+      if (!harmless) {
+        EXPECT_TRUE(found && found->ends_with("step-00000003")) << how;
+        EXPECT_NE(said.find("the one before it is used"), std::string::npos) << said;
+        EXPECT_NE(error_of(newest), "no error");
+      }
+      fs::copy(copy / file.filename(), file, fs::copy_options::overwrite_existing);
+    }
+  }
+  EXPECT_EQ(error_of(newest), "no error");
+  fs::remove(fs::path(folder_.path()) / "step-00000003" / "model");
+  fs::remove(newest / "model");
+  EXPECT_THROW(newest_checkpoint(folder_.path(), {}), Error);
+  save(5, 1);  // a damaged one is written anew
+  EXPECT_EQ(error_of(newest), "no error");
+}
+
+TEST_F(CheckpointTest, AFailedWriteLeavesWhatWasThere) {
+  save(3);
+  const auto failing = [](const std::string&) { fail("no space left on device"); };
+  TrainCheckpoint checkpoint;
+  checkpoint.position.step = 4;
+  try {
+    folder_.save(checkpoint, failing);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("no space left on device; earlier checkpoints are untouched"),
+              std::string::npos);
+  }
+  EXPECT_EQ(listing(), "step-00000003 ");
+  // What a killed process leaves is no checkpoint, and is removed.
+  fs::create_directories(fs::path(folder_.path()) / "unfinished-step-00000009");
+  EXPECT_TRUE(newest_checkpoint(folder_.path(), {})->ends_with("step-00000003"));
+  CheckpointFolder again(folder_.path(), 2);
+  EXPECT_EQ(listing(), "step-00000003 ");
 }
 
 TEST(Trainer, WrongOptions) {

@@ -156,7 +156,7 @@ TEST_P(SignalTest, SavesAndEnds) {
   EXPECT_EQ(result.status, 128 + number) << result.err;
   EXPECT_EQ(result.out, "");
   EXPECT_NE(result.err.find("the weights are in run"), std::string::npos) << result.err;
-  EXPECT_EQ(listing("run"), kRunFiles);
+  EXPECT_EQ(listing("run"), std::string("checkpoints ") + kRunFiles);
   EXPECT_FALSE(json_lines(read_text(file("run/metrics.jsonl"))).empty());
   expect_loadable("run");
   expect_no_temporary_files();

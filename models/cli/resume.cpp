@@ -1,0 +1,78 @@
+#include "tern/models/cli/resume.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "tern/core/check.h"
+#include "tern/models/trainer/checkpoint.h"
+
+namespace tern::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Options that change no bit of what is trained, or whose content is compared.
+const std::set<std::string> kFree = {"out",   "data",    "init",          "config",    "threads",          "workers",
+                                     "quiet", "profile", "profile_steps", "recompute", "checkpoint_every", "keep",
+                                     "resume"};
+
+std::string shown(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+bool holds_files(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error) && fs::directory_iterator(path, error) != fs::directory_iterator();
+}
+
+}  // namespace
+
+ResumePlan plan_resume(const TrainArguments& a, const std::string& fallback) {
+  using Mode = RunFolder::Mode;
+  if (a.resume.empty()) return {a.out.empty() ? fallback : a.out, Mode::kNew, ""};
+  if (a.resume == "auto") {
+    if (a.out.empty()) throw UsageError("--resume auto: give the folder of the run with --out");
+    return {a.out, holds_files(a.out) ? Mode::kResume : Mode::kNew, ""};
+  }
+  ResumePlan plan{a.resume, Mode::kResume, ""};
+  if (fs::exists(fs::path(a.resume) / "state.json")) {
+    // RUN/checkpoints/step-00000120
+    const fs::path checkpoint = fs::weakly_canonical(a.resume);
+    plan.checkpoint = checkpoint.string();
+    plan.run_folder = checkpoint.parent_path().parent_path().string();
+  }
+  TERN_CHECK(fs::is_directory(plan.run_folder), a.resume, ": no such folder; --resume takes the folder of a run");
+  if (!a.out.empty() && fs::weakly_canonical(a.out) != fs::weakly_canonical(plan.run_folder))
+    throw UsageError("--resume " + a.resume + " goes on in that run's folder; leave --out away");
+  return plan;
+}
+
+std::string find_checkpoint(const ResumePlan& plan, const Log& log) {
+  if (plan.mode == RunFolder::Mode::kNew) return "";
+  if (!plan.checkpoint.empty()) return plan.checkpoint;
+  const std::string folder = (fs::path(plan.run_folder) / "checkpoints").string();
+  const auto found = models::newest_checkpoint(folder, log);
+  if (!found) log("resume: " + plan.run_folder + " has no checkpoint yet; the run starts anew");
+  return found.value_or("");
+}
+
+void check_same_run(const Json& before, const Json& now) {
+  std::string differences;
+  const auto compare = [&](const char* part, const std::string& prefix) {
+    const Json old = before.contains(part) && before[part].is_object() ? before[part] : Json::object();
+    for (const auto& [name, value] : now.at(part).items()) {
+      if (kFree.count(name)) continue;
+      const Json earlier = old.contains(name) ? old[name] : Json(nullptr);
+      if (earlier == value) continue;
+      std::string flag = prefix + name;
+      if (prefix == "--") std::replace(flag.begin(), flag.end(), '_', '-');
+      differences += (differences.empty() ? "" : "; ") + flag + " was " + shown(earlier) + " and is " + shown(value);
+    }
+  };
+  compare("options", "--");
+  compare("model", "the model's ");
+  compare("rows", "the data's ");
+  TERN_CHECK(differences.empty(), "resume: the run was started otherwise: ", differences,
+             "; 'tern resume RUN' takes the options it was started with");
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,31 @@
+#pragma once
+// How a run goes on with what an earlier one left in its folder.
+
+#include <string>
+
+#include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/train_arguments.h"
+#include "tern/models/cli/workload.h"
+
+namespace tern::cli {
+
+/// Where the run takes place, and what it goes on from.
+struct ResumePlan {
+  std::string run_folder;
+  RunFolder::Mode mode = RunFolder::Mode::kNew;
+  std::string checkpoint;  // a certain one; empty: the newest whole one of the run folder
+};
+
+/// By --resume and --out. `fallback`: the run folder where neither names one. Throws UsageError when they contradict
+/// each other.
+ResumePlan plan_resume(const TrainArguments& arguments, const std::string& fallback);
+
+/// The folder of the checkpoint to go on from; empty: there is none, the run starts anew. Call it with the run folder
+/// locked. Throws Error when all are damaged.
+std::string find_checkpoint(const ResumePlan& plan, const Log& log);
+
+/// Throws Error unless both records are of one run: the same data and the same value of every option that decides a
+/// bit of the result.
+void check_same_run(const Json& before, const Json& now);
+
+}  // namespace tern::cli

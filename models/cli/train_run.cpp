@@ -1,0 +1,301 @@
+#include "tern/models/cli/train_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+#include "tern/core/allocator.h"
+#include "tern/models/cli/commands.h"
+#include "tern/models/cli/progress.h"
+#include "tern/models/cli/resume.h"
+#include "tern/models/cli/step_profile.h"
+#include "tern/models/cli/version.h"
+#include "tern/models/cli/workload.h"
+#include "tern/models/trainer/recompute_cost.h"
+
+namespace tern::cli {
+namespace {
+
+/// Writes every step and epoch into the run folder, and the model whenever it is the best so far.
+class RunObserver final : public models::TrainObserver {
+ public:
+  /// profile: null when there is none.
+  RunObserver(RunFolder& folder, Progress& progress, const Workload& workload, bool scales_loss, StepProfile* profile)
+      : folder_(folder), progress_(progress), workload_(workload), scales_loss_(scales_loss), profile_(profile) {}
+
+  int64_t steps() const { return steps_; }
+  /// The epoch whose weights are in the run folder; 0: none yet.
+  int64_t saved_epoch() const { return saved_epoch_; }
+  void on_step_begin(int64_t step) override {
+    if (profile_) profile_->on_step_begin(step);
+  }
+  void on_step(const models::StepMetrics& m) override {
+    steps_ = m.step;
+    if (profile_) profile_->on_step_end(m.step);
+    Json line = {
+        {"step", m.step},      {"loss", m.loss}, {"lr", m.lr}, {"grad_norm", m.grad_norm}, {workload_.unit(), m.items},
+        {"seconds", m.seconds}};
+    if (scales_loss_) {
+      line["loss_scale"] = m.loss_scale;
+      line["skipped"] = m.skipped;
+    }
+    folder_.append_metrics(line);
+    progress_.on_step(m);
+  }
+  void on_validation_begin(int64_t epoch) override { progress_.on_validation_begin(epoch); }
+  void on_epoch(const models::EpochMetrics& m) override {
+    folder_.append_metrics(
+        {{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_accuracy", m.validation.accuracy}});
+    if (m.best) {
+      workload_.save(folder_.path());
+      saved_epoch_ = m.epoch;
+    }
+    progress_.on_epoch(m);
+  }
+  std::string on_checkpoint() override {
+    folder_.sync_metrics();
+    return std::to_string(folder_.metrics_bytes());
+  }
+  void on_resume(const models::TrainPosition& position, const std::string& notes) override {
+    steps_ = position.step;
+    saved_epoch_ = position.best_epoch;
+    folder_.cut_metrics(std::strtoll(notes.c_str(), nullptr, 10));
+    progress_.on_resume(position.step);
+  }
+  void on_checkpoint_failed(const std::string& reason) override { progress_.log(reason + "; training goes on"); }
+
+ private:
+  RunFolder& folder_;
+  Progress& progress_;
+  const Workload& workload_;
+  const bool scales_loss_;
+  StepProfile* const profile_;
+  int64_t steps_ = 0, saved_epoch_ = 0;
+};
+
+class TrainRun {
+ public:
+  TrainRun(TrainArguments arguments, std::vector<std::string> command)
+      : a_(std::move(arguments)),
+        command_(std::move(command)),
+        workload_(make_workload(a_.model)),
+        progress_(a_.common.quiet, workload_->unit()) {}
+
+  int run() {
+    device_ = apply_common(a_.common);
+    precision_ = parse_dtype(a_.dtype, device_);
+    a_.dtype = precision_.name;
+    const Log log = [this](const std::string& line) { progress_.log(line); };
+    apply_matmul_options(a_.matmul, device_, log);
+    end_in_order_on_signals();
+    // First, so that a folder that cannot be used is known before any work.
+    if (profiled()) check_profile_prefix(profile_prefix());
+    const ResumePlan plan = plan_resume(a_, default_run_folder(a_.model));
+    RunFolder folder(plan.run_folder, plan.mode);
+    const std::string from = find_checkpoint(plan, log);
+    if (!a_.init.empty()) restore_autotune(a_.init, device_, log);
+    workload_->prepare(a_, {device_, precision_, from, log});
+    const Json now = record(folder.path());
+    if (plan.mode == RunFolder::Mode::kResume) check_same_run(RunFolder::read_record(folder.path()), now);
+    if (from.empty()) folder.cut_metrics(0);
+    folder.write_record(now);
+    return train(folder, from);
+  }
+
+ private:
+  static std::unique_ptr<Workload> make_workload(const std::string&) { return make_text_workload(); }
+
+  bool profiled() const { return !a_.profile.empty(); }
+  /// Empty: the run folder.
+  std::string profile_prefix() const { return a_.profile == "on" ? "" : a_.profile; }
+
+  Json record(const std::string& out) const {
+    Json options = to_record(a_);
+    options["out"] = out;
+    options["device"] = device_.str();
+    options["threads"] = kernels::num_threads();
+    return {{"command", command_},
+            {"folder", std::filesystem::current_path().string()},
+            {"version", version()},
+            {"commit", commit()},
+            {"machine", machine_record()},
+            {"seed", a_.common.seed},
+            {"options", options},
+            {"model", workload_->model_record()},
+            {"rows", workload_->data_record()}};
+  }
+
+  models::TrainOptions train_options() const {
+    models::TrainOptions options;
+    options.optimizer = a_.optimizer;
+    options.lr = a_.lr;
+    options.weight_decay = a_.weight_decay;
+    options.schedule = a_.schedule;
+    options.warmup = a_.warmup;
+    options.clip = a_.clip;
+    options.dtype = precision_.autocast;
+    options.kahan = a_.kahan;
+    options.device = device_;
+    options.capture = !profiled();  // a replay is one launch: its ops have no ranges
+    options.max_steps = a_.max_steps;
+    options.accumulate = a_.accumulate;
+    options.should_stop = [] { return pending_signal() != 0; };
+    return options;
+  }
+
+  int64_t total_steps() const {
+    int64_t steps = 0;
+    for (int64_t epoch = 0; epoch < workload_->task().epochs(); ++epoch)
+      steps += (workload_->task().steps(epoch) + a_.accumulate - 1) / a_.accumulate;
+    return a_.max_steps > 0 ? std::min(steps, a_.max_steps) : steps;
+  }
+
+  int train(RunFolder& folder, const std::string& from) {
+    models::TrainingTask& task = workload_->task();
+    std::ostringstream about;
+    about << workload_->describe(total_steps()) << "; " << precision_.name
+          << (a_.kahan ? " with Kahan's summation" : "") << " on " << device_ << ", " << kernels::num_threads()
+          << " threads";
+    progress_.log(about.str());
+    const int64_t blocks = parse_recompute(a_.recompute);
+    if (blocks > 0) {
+      const auto set = [&](bool on) { workload_->set_recompute(on ? blocks : 0); };
+      progress_.log("recompute " + a_.recompute + ": " + models::measure_recompute(task, train_options(), set).text() +
+                    ", measured on the first batch");
+    }
+    std::optional<StepProfile> profile;
+    if (profiled()) profile.emplace(profile_options(folder));
+    RunObserver observer(folder, progress_, *workload_, precision_.products() == float16,
+                         profile ? &*profile : nullptr);
+
+    models::TrainOptions options = train_options();
+    models::CheckpointFolder checkpoints(folder.checkpoints(), a_.keep);
+    options.checkpoints = &checkpoints;
+    std::tie(options.checkpoint_steps, options.checkpoint_seconds) = parse_checkpoint_every(a_.checkpoint_every);
+    options.save_model = [&](const std::string& dir) { workload_->save(dir); };
+    std::optional<models::TrainCheckpoint> checkpoint;
+    if (!from.empty()) {
+      checkpoint = models::load_checkpoint(from);
+      options.resume = &*checkpoint;
+      progress_.log("resume: " + from + ", step " + std::to_string(checkpoint->position.step));
+    }
+    allocator(device_).reset_peak();
+    models::TrainResult result;
+    try {
+      result = models::train(task, options, observer);
+    } catch (const DeviceError&) {  // the weights of now are lost with the device's memory
+      progress_.log(observer.saved_epoch() > 0
+                        ? "the device failed; the weights of epoch " + std::to_string(observer.saved_epoch()) +
+                              ", the best so far, are in " + folder.path()
+                        : "the device failed before any weights were saved");
+      throw;
+    } catch (const std::exception&) {
+      // The weights are those before the failed step, or the best: worth keeping once there was a step.
+      if (observer.steps() > 0) keep_weights(folder);
+      throw;
+    }
+    folder.keep();
+    workload_->save(folder.path());
+    save_autotune(folder.path(), device_);
+    if (profile) profile->end();
+    if (result.stopped) {
+      progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " +
+                    folder.path() + ", and 'tern resume " + folder.path() + "' goes on");
+      return signal_status();
+    }
+    finish(folder, result);
+    if (profile) profile->throw_failure();
+    return 0;
+  }
+
+  StepProfileOptions profile_options(const RunFolder& folder) {
+    const auto [table, trace] = profile_files(profile_prefix(), folder.path());
+    return {.table = table,
+            .trace = trace,
+            .steps = a_.profile_steps,
+            .total_steps = total_steps(),
+            .device = device_,
+            .dtype = precision_.products(),
+            .log = [this](const std::string& line) { progress_.log(line); }};
+  }
+
+  void keep_weights(RunFolder& folder) {
+    try {
+      workload_->save(folder.path());
+      progress_.log("the weights of the best epoch, or else those before the failed step, are in " + folder.path());
+    } catch (const std::exception& second) {
+      progress_.log(std::string("the weights could not be saved: ") + second.what());
+    }
+  }
+
+  void finish(RunFolder& folder, const models::TrainResult& result) {
+    const double rate = static_cast<double>(result.items) / std::max(result.step_seconds, 1e-9);
+    const MemoryStatistics memory = allocator(device_).statistics();
+    Json last = {{"test_accuracy", nullptr},
+                 {"test_loss", nullptr},
+                 {"best_epoch", result.best_epoch},
+                 {"best_val_accuracy", result.best_epoch > 0 ? Json(result.best.accuracy) : Json(nullptr)},
+                 {"train_seconds", result.seconds},
+                 {"steps", result.steps},
+                 {std::string(workload_->unit()) + "_per_second", rate},
+                 {"model_flops_utilization", utilization(result)},
+                 {"peak_memory_bytes", memory.peak_live_bytes},
+                 {"reserved_memory_bytes", memory.peak_reserved_bytes}};
+    const std::optional<models::Evaluation> test = workload_->test();
+    check_interrupted();
+    if (test) {
+      last["test_accuracy"] = test->accuracy;
+      last["test_loss"] = test->loss;
+    }
+    folder.append_metrics(last);
+    std::ostringstream log;
+    log << "trained " << result.steps << " steps in " << clock_text(result.seconds) << " ("
+        << static_cast<int64_t>(rate) << " " << workload_->unit() << "/s), peak memory "
+        << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder.path();
+    progress_.log(log.str());
+    if (!test)
+      std::cout << "test accuracy: none, every row was trained on\n";
+    else
+      std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test->accuracy,
+                  static_cast<long long>(test->examples), test->loss);
+    std::fflush(stdout);
+  }
+
+  /// The share of this machine's matrix rate, measured here, that the model's arithmetic reached.
+  Json utilization(const models::TrainResult& result) const {
+    if (result.step_seconds <= 0) return nullptr;
+    return workload_->training_flops_per_item() * static_cast<double>(result.items) / result.step_seconds /
+           measure_matrix_rate(device_, precision_.products());
+  }
+
+  TrainArguments a_;
+  std::vector<std::string> command_;
+  std::unique_ptr<Workload> workload_;
+  Progress progress_;
+  Device device_;
+  Precision precision_;
+};
+
+}  // namespace
+
+TrainArguments recorded_arguments(const std::string& run_folder) {
+  namespace fs = std::filesystem;
+  const Json record = RunFolder::read_record(run_folder);
+  TrainArguments a = from_record(record["options"], (fs::path(run_folder) / "run.json").string());
+  a.out.clear();
+  a.common.config.clear();  // its options are in the record
+  a.common.device = record["options"].value("device", "auto");
+  // Relative paths were given as seen from where the run was started.
+  const fs::path then = record.value("folder", "");
+  for (std::string* path : {&a.data, &a.init})
+    if (!path->empty() && fs::path(*path).is_relative() && fs::exists(then / *path)) *path = (then / *path).string();
+  return a;
+}
+
+int train_run(TrainArguments arguments, std::vector<std::string> command) {
+  return TrainRun(std::move(arguments), std::move(command)).run();
+}
+
+}  // namespace tern::cli

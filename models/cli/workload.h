@@ -1,0 +1,52 @@
+#pragma once
+// What `tern train` trains: the part of a run that differs between texts and images.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/train_arguments.h"
+#include "tern/models/trainer/trainer.h"
+
+namespace tern::cli {
+
+using Log = std::function<void(const std::string&)>;
+
+/// Where and how a run computes.
+struct RunSetting {
+  Device device;
+  Precision precision;
+  std::string checkpoint;  // folder the model is read from, when a run is resumed; otherwise empty
+  Log log;
+};
+
+class Workload {
+ public:
+  virtual ~Workload() = default;
+  /// Loads the data and the model, and fills in the arguments whose defaults depend on them.
+  virtual void prepare(TrainArguments& arguments, const RunSetting& setting) = 0;
+  /// What is trained, where the arguments leave it to defaults and files.
+  virtual Json model_record() const = 0;
+  /// Rows of each part, and a hash of the content: a run is resumed on the same data only.
+  virtual Json data_record() const = 0;
+  /// After prepare().
+  virtual models::TrainingTask& task() = 0;
+  virtual nn::Module& module() = 0;
+  virtual void set_recompute(int64_t layers) = 0;
+  /// Writes what from_pretrained() and `tern eval` need.
+  virtual void save(const std::string& dir) const = 0;
+  /// Sizes, for one line of the log: "train: 8000 rows, ...; 3,000 steps of 64 images".
+  virtual std::string describe(int64_t total_steps) const = 0;
+  /// On the test part; nothing where there is none. Ends early, with numbers to throw away, on a signal.
+  virtual std::optional<models::Evaluation> test() = 0;
+  /// What the task's items are: "tokens" or "images".
+  virtual const char* unit() const = 0;
+  /// Floating-point operations of a training step for each item, on average.
+  virtual double training_flops_per_item() const = 0;
+};
+
+std::unique_ptr<Workload> make_text_workload();
+
+}  // namespace tern::cli

@@ -1,0 +1,184 @@
+// Runs that are killed, stopped and damaged, and go on: the weights and losses are those of a run that was left alone.
+
+#include <random>
+
+#include "tern/tests/program/program.h"
+
+namespace tern::program {
+namespace {
+
+const std::string kModel = kGolden + "train_curve";
+
+class ResumeTest : public ProgramTest {
+ protected:
+  std::vector<std::string> arguments(const std::string& out, std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"train",
+                                    "distilbert",
+                                    "--init",
+                                    kModel,
+                                    "--data",
+                                    "data.csv",
+                                    "--out",
+                                    out,
+                                    "--dtype",
+                                    "fp32",
+                                    "--lr",
+                                    "1e-3",
+                                    "--epochs",
+                                    "12",
+                                    "--dropout",
+                                    "0.2",
+                                    "--seed",
+                                    "7",
+                                    "--batch-size",
+                                    "2",
+                                    "--threads",
+                                    "1",
+                                    "--checkpoint-every",
+                                    "4"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  void SetUp() override { write("data.csv", read_text(kModel + "/data.csv")); }
+  std::string weights(const std::string& run) const { return read_text(file(run + "/model.safetensors")); }
+  /// Everything of metrics.jsonl that does not measure time.
+  std::vector<Json> metrics(const std::string& run) const {
+    std::vector<Json> lines = json_lines(read_text(file(run + "/metrics.jsonl")));
+    for (Json& line : lines)
+      for (const char* name : {"seconds", "train_seconds", "tokens_per_second", "model_flops_utilization",
+                               "peak_memory_bytes", "reserved_memory_bytes"})
+        line.erase(name);
+    return lines;
+  }
+  void expect_same(const std::string& run, const std::string& reference) const {
+    EXPECT_TRUE(weights(run) == weights(reference));
+    EXPECT_EQ(metrics(run), metrics(reference));
+  }
+};
+
+TEST_F(ResumeTest, KilledAtRandomMoments) {
+  ASSERT_EQ(tern(arguments("whole")).status, 0);
+  const std::vector<std::string> again = arguments("killed", {"--resume", "auto"});
+  std::mt19937 random(std::random_device{}());
+  int kills = 0;
+  for (int attempt = 0; attempt < 7; ++attempt) {
+    Process process(again, folder_);
+    if (attempt % 2 == 0) process.wait_for("step ");
+    usleep(static_cast<useconds_t>(random() % 150'000));
+    process.send(SIGKILL);
+    const Result result = process.finish();
+    kills += result.status == 1000 + SIGKILL;
+    if (result.status == 0) break;
+  }
+  EXPECT_GT(kills, 0);
+  const Result last = tern(again);
+  ASSERT_EQ(last.status, 0) << last.err;
+  expect_same("killed", "whole");
+}
+
+TEST_F(ResumeTest, SignalsSaveAndTheStatusSaysWhich) {
+  ASSERT_EQ(tern(arguments("whole")).status, 0);
+  for (const auto& [number, status] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143), std::pair(SIGUSR1, 75)}) {
+    SCOPED_TRACE(number);
+    const std::string out = "run" + std::to_string(number);
+    Process process(arguments(out), folder_);
+    ASSERT_TRUE(process.wait_for("step "));
+    process.send(number);
+    const Result stopped = process.finish();
+    if (stopped.status == 0) continue;  // it was over already
+    EXPECT_EQ(stopped.status, status) << stopped.err;
+    EXPECT_NE(stopped.err.find("tern resume " + out), std::string::npos) << stopped.err;
+    const Result resumed = tern({"resume", out, "--threads", "1"});
+    EXPECT_EQ(resumed.status, 0) << resumed.err;
+    EXPECT_NE(resumed.err.find("resume: "), std::string::npos);
+    expect_same(out, "whole");
+  }
+}
+
+TEST_F(ResumeTest, HalfPrecisionWithALossScaleAndAccumulation) {
+  const auto half = [&](const std::string& out) {
+    std::vector<std::string> a = arguments(out, {"--accumulate", "3", "--resume", "auto"});
+    *(std::find(a.begin(), a.end(), "--dtype") + 1) = "fp16";
+    return a;
+  };
+  ASSERT_EQ(tern(half("whole")).status, 0);
+  Process process(half("cut"), folder_);
+  ASSERT_TRUE(process.wait_for("step "));
+  process.send(SIGKILL);
+  process.finish();
+  const Result resumed = tern(half("cut"));
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  expect_same("cut", "whole");
+}
+
+TEST_F(ResumeTest, ADamagedNewestCheckpoint) {
+  ASSERT_EQ(tern(arguments("whole", {"--keep", "4"})).status, 0);
+  std::vector<fs::path> all;
+  for (const auto& entry : fs::directory_iterator(file("whole/checkpoints"))) all.push_back(entry.path());
+  std::sort(all.begin(), all.end());
+  ASSERT_GE(all.size(), 4u);
+  fs::copy(file("whole"), file("damaged"), fs::copy_options::recursive);
+  const fs::path newest = file("damaged/checkpoints") / all.back().filename();
+  fs::resize_file(newest / "optimizer.safetensors", fs::file_size(newest / "optimizer.safetensors") / 2);
+  const Result resumed = tern({"resume", "damaged", "--threads", "1"});
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("the one before it is used"), std::string::npos) << resumed.err;
+  expect_same("damaged", "whole");
+  // A certain checkpoint, older than the newest.
+  const Result older = tern({"resume", "whole/checkpoints/" + all.front().filename().string(), "--threads", "1"});
+  EXPECT_EQ(older.status, 0) << older.err;
+  expect_same("whole", "damaged");
+}
+
+TEST_F(ResumeTest, AFullDiskKeepsWhatWasThere) {
+  ASSERT_EQ(tern(arguments("whole")).status, 0);
+  Setting full;
+  full.in_child = [] {  // the optimizer's file does not fit, everything else does
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{80u << 10, 80u << 10};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  const Result limited = tern(arguments("limited"), full);
+  EXPECT_EQ(limited.status, 0) << limited.err;
+  EXPECT_NE(limited.err.find("training goes on"), std::string::npos) << limited.err;
+  EXPECT_TRUE(fs::is_empty(file("limited/checkpoints")));
+  EXPECT_TRUE(weights("limited") == weights("whole"));
+}
+
+TEST_F(ResumeTest, WhatCannotBeResumed) {
+  ASSERT_EQ(tern(arguments("run")).status, 0);
+  expect_error(tern(arguments("run")), 1, {"already holds files", "--resume auto"});
+  std::vector<std::string> other = arguments("run", {"--resume", "auto"});
+  *(std::find(other.begin(), other.end(), "--lr") + 1) = "2e-3";
+  expect_error(tern(other), 1, {"--lr was 0.001 and is 0.002"});
+  expect_error(tern({"resume", "nothing"}), 1, {"nothing: no such folder"});
+  fs::create_directories(file("empty"));
+  expect_error(tern({"resume", "empty"}), 1, {"run.json", "is empty the folder of a run?"});
+  expect_error(tern({"resume", "run", "--seed", "1"}), 2, {"--seed"});
+  expect_error(tern({"train", "distilbert", "--resume", "auto"}), 2, {"--out"});
+  expect_error(tern({"train", "distilbert", "--checkpoint-every", "5x"}), 2, {"--checkpoint-every", "'5x'"});
+  // Other rows under the same name.
+  write("data.csv", read_text(kModel + "/data.csv") + "one more,mixed feelings\n");
+  expect_error(tern({"resume", "run"}), 1, {"the data's"});
+  write("data.csv", read_text(kModel + "/data.csv"));
+  // The folder of another model.
+  std::vector<fs::path> all;
+  for (const auto& entry : fs::directory_iterator(file("run/checkpoints"))) {
+    write_text(entry.path() / "config.json", R"({"model_type": "vit"})");
+    all.push_back(entry.path());
+  }
+  expect_error(tern({"resume", "run"}), 1, {"no checkpoint is whole"});
+}
+
+TEST_F(ResumeTest, TwoRunsInOneFolder) {
+  std::vector<std::string> endless = arguments("run", {"--resume", "auto"});
+  *(std::find(endless.begin(), endless.end(), "--epochs") + 1) = "100000";
+  Process first(endless, folder_);
+  ASSERT_TRUE(first.wait_for("step "));
+  expect_error(tern(endless), 1, {"another process is training in this folder"});
+  first.send(SIGTERM);
+  EXPECT_EQ(first.finish().status, 143);
+}
+
+}  // namespace
+}  // namespace tern::program
