@@ -7,6 +7,7 @@ set(TERN_SANITIZE_TESTS
     core_allocator_random_test
     core_pickle_test
     core_tensor_test
+    core_torch_file_test
     data_archive_test
     data_delimited_test
     data_loader_test
