@@ -148,6 +148,9 @@ SafetensorsFile load_safetensors(const std::string& path) {
 
   char* data = mapping->data() + 8 + length;
   for (const Entry& entry : entries) {
+    if (entry.dtype == DType::kBool)  // any other value than 0 or 1 would be no bool; the mapping is private
+      for (char* byte = data + entry.begin; byte < data + entry.end; ++byte)
+        if (*byte != 0 && *byte != 1) *byte = 1;
     char* begin = data + entry.begin;
     Tensor tensor = from_blob(begin, entry.shape, entry.dtype, [mapping] {});
     // The format does not promise alignment; typed access needs it.
