@@ -5,7 +5,9 @@ set(TERN_SANITIZE_TESTS
     kernels_norm_test
     kernels_reduce_test
     core_allocator_random_test
+    core_pickle_test
     core_tensor_test
+    core_torch_file_test
     data_archive_test
     data_delimited_test
     data_loader_test

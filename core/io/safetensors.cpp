@@ -1,18 +1,13 @@
 #include "tern/core/io/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/mapped_file.h"
 
 namespace tern {
 namespace {
@@ -30,35 +25,6 @@ struct DTypeName {
 constexpr DTypeName kNames[] = {{DType::kFloat64, "F64"}, {DType::kFloat32, "F32"}, {DType::kBFloat16, "BF16"},
                                 {DType::kFloat16, "F16"}, {DType::kInt64, "I64"},   {DType::kInt32, "I32"},
                                 {DType::kUInt8, "U8"},    {DType::kBool, "BOOL"}};
-
-/// A private mapping of a whole file.
-class Mapping {
- public:
-  explicit Mapping(const std::string& path) {
-    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    TERN_CHECK(descriptor >= 0, path, ": cannot be opened: ", std::strerror(errno));
-    struct stat info {};
-    const bool regular = fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
-    bytes_ = regular ? static_cast<uint64_t>(info.st_size) : 0;
-    // Private: an in-place change of a loaded tensor stays in this process.
-    if (bytes_ > 0) data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
-    const int error = errno;
-    close(descriptor);
-    TERN_CHECK(regular, path, ": not a regular file");
-    TERN_CHECK(data_ != MAP_FAILED, path, ": cannot be mapped: ", std::strerror(error));
-  }
-  ~Mapping() {
-    if (data_) munmap(data_, bytes_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  char* data() const { return static_cast<char*>(data_); }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  void* data_ = nullptr;
-  uint64_t bytes_ = 0;
-};
 
 /// Parses the header; a name that comes twice is an error (the JSON library would keep the last).
 Json parse_header(const std::string& path, const char* text, uint64_t length) {
@@ -150,7 +116,7 @@ void check_offsets(const std::string& path, const std::vector<Entry>& entries, u
 }  // namespace
 
 SafetensorsFile load_safetensors(const std::string& path) {
-  auto mapping = std::make_shared<Mapping>(path);
+  auto mapping = std::make_shared<MappedFile>(path);
   TERN_CHECK(mapping->bytes() >= 8, path, ": ", mapping->bytes(), " bytes are too few for a safetensors file");
   uint64_t length = 0;
   std::memcpy(&length, mapping->data(), 8);
@@ -182,6 +148,9 @@ SafetensorsFile load_safetensors(const std::string& path) {
 
   char* data = mapping->data() + 8 + length;
   for (const Entry& entry : entries) {
+    if (entry.dtype == DType::kBool)  // any other value than 0 or 1 would be no bool; the mapping is private
+      for (char* byte = data + entry.begin; byte < data + entry.end; ++byte)
+        if (*byte != 0 && *byte != 1) *byte = 1;
     char* begin = data + entry.begin;
     Tensor tensor = from_blob(begin, entry.shape, entry.dtype, [mapping] {});
     // The format does not promise alignment; typed access needs it.

@@ -5,7 +5,7 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/cuda/backend.h"
-#include "tern/core/io/safetensors.h"
+#include "tern/core/io/state_file.h"
 #include "tern/kernels/gemm.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/run_folder.h"
@@ -68,15 +68,28 @@ void describe_machine() {
 }
 
 void describe_file(const std::string& path) {
-  const SafetensorsFile file = load_safetensors(path);
+  const StateFile file = load_state_file(path, {.whole = true});
+  std::cout << "format: " << file.format << "\n";
+  const char* other = file.format == "safetensors" ? "metadata " : "";
+  for (const auto& [key, value] : file.others)
+    std::cout << other << (key.empty() ? "value" : printable(key)) << ": " << printable(value, 1000) << "\n";
   int64_t elements = 0, bytes = 0;
-  for (const auto& [key, value] : file.metadata) std::cout << "metadata " << key << ": " << value << "\n";
   for (const NamedTensor& entry : file.tensors) {
-    std::cout << entry.name << "  " << entry.tensor.dtype() << "  " << entry.tensor.shape() << "\n";
+    const auto stored = file.widened.find(entry.name);
+    std::cout << printable(entry.name, 1000) << "  " << entry.tensor.dtype() << "  " << entry.tensor.shape() << "  "
+              << entry.tensor.nbytes() << " bytes"
+              << (stored == file.widened.end() ? "" : "  (" + stored->second + " in the file)") << "\n";
     elements += entry.tensor.numel();
     bytes += entry.tensor.nbytes();
   }
+  for (const UnreadableTensor& entry : file.unreadable)
+    std::cout << printable(entry.name, 1000) << "  cannot be read: " << entry.reason << "\n";
   std::cout << file.tensors.size() << " tensors, " << elements << " elements, " << bytes << " bytes\n";
+  const StateFile weights = load_state_file(path);
+  if (!weights.container.empty() || !weights.prefix.empty())
+    std::cout << "a model's weights: " << weights.tensors.size() << " tensors"
+              << (weights.container.empty() ? "" : " under " + printable(weights.container))
+              << (weights.prefix.empty() ? "" : ", without the prefix " + weights.prefix) << "\n";
 }
 
 int info(const InfoArguments& a) {
@@ -95,7 +108,8 @@ int info(const InfoArguments& a) {
 }  // namespace
 
 Command add_info(CLI::App& app) {
-  CLI::App* c = app.add_subcommand("info", "this machine, a model folder or a .safetensors file");
+  CLI::App* c =
+      app.add_subcommand("info", "this machine, a model folder, or a file of weights (safetensors or PyTorch's)");
   auto a = std::make_shared<InfoArguments>();
   c->add_option("path", a->path, "model folder or file; none: this machine");
   add_common(*c, a->common);

@@ -32,7 +32,8 @@ void add_train_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--fold", a.fold, "i/k: the i-th of k stratified parts is the test set");
   c.add_option("--out", a.out, "folder of the run, new or empty; default: runs/distilbert-DATE");
   c.add_option("--preset", a.preset, "tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); default: tiny");
-  c.add_option("--init", a.init, "model folder to start from (config.json, model.safetensors, vocab.txt)");
+  c.add_option("--init", a.init,
+               "model folder to start from (config.json, model.safetensors or pytorch_model.bin, vocab.txt)");
   c.add_option("--epochs", a.epochs,
                "passes over the training rows; default: 3 with --init or --preset base, otherwise by the size of the "
                "set, 2 to 10")

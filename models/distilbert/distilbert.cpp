@@ -5,6 +5,7 @@
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/safetensors.h"
+#include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler.h"
 #include "tern/models/hf_config.h"
@@ -142,21 +143,20 @@ double DistilBert::forward_flops(const std::vector<int64_t>& lengths) const {
 std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, const FromPretrainedOptions& options) {
   namespace fs = std::filesystem;
   TERN_CHECK(fs::is_directory(dir), dir,
-             ": no such folder; expected a model folder with config.json and model.safetensors");
+             ": no such folder; expected a model folder with config.json and model.safetensors or pytorch_model.bin");
   const std::string config_path = (fs::path(dir) / "config.json").string();
-  const std::string weights_path = (fs::path(dir) / "model.safetensors").string();
   DistilBertConfig config = DistilBertConfig::from_json(read_model_text(dir, "config.json"), config_path);
   config.labels = chosen_labels(config.labels, options.labels);
   if (options.dropout) config.dropout = config.attention_dropout = config.classifier_dropout = *options.dropout;
 
-  const SafetensorsFile file = load_safetensors(weights_path);
+  const StateFile file = load_state_folder(dir);
   auto model = std::make_unique<DistilBert>(
       nn::Scope({.device = options.device, .dtype = options.dtype, .generator = options.generator}), config);
   FromPublicOptions rules;
   rules.ignored_prefixes = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "qa_outputs."};
   if (options.allow_new_head) rules.optional_prefixes = {"pre_classifier.", "classifier."};
   const StateView state =
-      from_public(distilbert_key_map(), model->state_dict(), modernised(file.tensors), weights_path, rules);
+      from_public(distilbert_key_map(), model->state_dict(), modernised(file.tensors), file.path, rules);
   model->load_state_dict(state, {.strict = false});
   if (options.log && state.size() < model->state_dict().size())
     options.log(dir + ": has no classification head for " + std::to_string(config.num_labels()) +

@@ -20,8 +20,8 @@ class DistilBert final : public nn::Module {
  public:
   DistilBert(const nn::Scope& s, const DistilBertConfig& config);
 
-  /// Reads DIR/config.json and DIR/model.safetensors as transformers writes them. Throws Error on anything missing,
-  /// unexpected, mis-shaped or contradictory.
+  /// Reads DIR/config.json and the weights beside it (see load_state_folder: safetensors or PyTorch's, in one file or
+  /// several) as transformers writes them. Throws Error on anything missing, unexpected, mis-shaped or contradictory.
   static std::unique_ptr<DistilBert> from_pretrained(const std::string& dir, const FromPretrainedOptions& options = {});
   /// Writes both files, each whole or not at all; the weights in the model's dtype. Creates the folder.
   void save_pretrained(const std::string& dir) const;

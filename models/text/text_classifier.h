@@ -19,7 +19,8 @@ struct TextPrediction {
   std::vector<double> logits;
 };
 
-/// DistilBERT with its tokenizer: a folder with config.json, model.safetensors, vocab.txt (or tokenizer.json).
+/// DistilBERT with its tokenizer: a folder with config.json, model.safetensors (or pytorch_model.bin),
+/// vocab.txt (or tokenizer.json).
 class TextClassifier {
  public:
   TextClassifier(std::unique_ptr<DistilBert> model, data::WordPiece tokenizer);

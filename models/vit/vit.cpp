@@ -6,6 +6,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/safetensors.h"
+#include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler.h"
 #include "tern/models/hf_config.h"
@@ -49,21 +50,26 @@ void resize_in_file(StateView& state, const KeyMap& map, const ViTConfig& config
 }
 
 struct Source {
-  std::string weights;                // the path
+  StateFile weights;
   std::optional<std::string> config;  // text of a config.json that describes the model
   std::string config_path;
 };
 
 /// A folder of transformers or timm, or a file of weights.
 Source find_source(const std::string& path) {
-  if (fs::is_regular_file(path)) return {path, {}, ""};
+  if (fs::is_regular_file(path)) {
+    Source source{load_state_file(path), {}, ""};
+    for (const UnreadableTensor& tensor : source.weights.unreadable)
+      fail(path, ": the tensor '", tensor.name, "' cannot be read: ", tensor.reason);
+    return source;
+  }
   TERN_CHECK(fs::is_directory(path), path, ": no such folder or file; expected a model folder with config.json and ",
-             "model.safetensors, or a file of weights");
-  Source source{(fs::path(path) / "model.safetensors").string(), read_model_text(path, "config.json"),
-                (fs::path(path) / "config.json").string()};
+             "model.safetensors or pytorch_model.bin, or a file of weights");
+  Source source{{}, read_model_text(path, "config.json"), (fs::path(path) / "config.json").string()};
   const auto json = ConfigFields::Json::parse(*source.config, nullptr, false);
   // timm's config.json names an architecture of its own and says nothing that the shapes do not.
   if (json.is_object() && json.contains("architecture") && !json.contains("model_type")) source.config.reset();
+  source.weights = load_state_folder(path);
   return source;
 }
 
@@ -161,11 +167,11 @@ double ViT::forward_flops() const {
 std::unique_ptr<ViT> ViT::from_pretrained(const std::string& path, const FromPretrainedOptions& options,
                                           const ViTFileOptions& file) {
   const Source source = find_source(path);
-  StateView given = load_safetensors(source.weights).tensors;
-  const ViTNames names = vit_names(given, source.weights);
+  StateView given = source.weights.tensors;
+  const ViTNames names = vit_names(given, source.weights.path);
   given = vit_modernised(names, given);
   ViTConfig config = source.config ? ViTConfig::from_json(*source.config, source.config_path)
-                                   : vit_config_from_shapes(names, given, file.heads, source.weights);
+                                   : vit_config_from_shapes(names, given, file.heads, source.weights.path);
   config.labels = chosen_labels(config.labels, options.labels);
   if (options.dropout) config.dropout = config.attention_dropout = *options.dropout;
   const KeyMap& map = vit_key_map(names);
@@ -180,7 +186,7 @@ std::unique_ptr<ViT> ViT::from_pretrained(const std::string& path, const FromPre
   FromPublicOptions rules;
   rules.ignored_prefixes = {"vit.pooler."};
   if (options.allow_new_head) rules.optional_prefixes = {"classifier."};
-  const StateView state = from_public(map, model->state_dict(), given, source.weights, rules);
+  const StateView state = from_public(map, model->state_dict(), given, source.weights.path, rules);
   model->load_state_dict(state, {.strict = false});
   if (options.log && state.size() < model->state_dict().size())
     options.log(path + ": has no classification head for " + std::to_string(config.num_labels()) +

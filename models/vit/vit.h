@@ -26,9 +26,10 @@ class ViT final : public nn::Module {
  public:
   ViT(const nn::Scope& s, const ViTConfig& config);
 
-  /// Reads a folder with config.json and model.safetensors as transformers writes them, or as timm publishes them, or a
-  /// file of weights with torchvision's, timm's or Hugging Face's names, whose shapes give the configuration. Throws
-  /// Error on anything missing, unexpected, mis-shaped or contradictory.
+  /// Reads a folder with config.json and model.safetensors (or pytorch_model.bin) as transformers writes them, or as
+  /// timm publishes them, or a file of weights (.safetensors, .pth, .pt, .bin: see core/io/state_file.h) with
+  /// torchvision's, timm's or Hugging Face's names, whose shapes give the configuration. Throws Error on anything
+  /// missing, unexpected, mis-shaped or contradictory.
   static std::unique_ptr<ViT> from_pretrained(const std::string& path, const FromPretrainedOptions& options = {},
                                               const ViTFileOptions& file = {});
   /// Writes config.json and model.safetensors under Hugging Face's names, each whole or not at all; the weights in the

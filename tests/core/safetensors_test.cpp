@@ -104,6 +104,13 @@ TEST_F(Safetensors, UnalignedDataIsCopied) {
   EXPECT_EQ(x[0].item<float>(), x[1].item<float>());
 }
 
+TEST_F(Safetensors, BoolsThatAreNeitherZeroNorOne) {
+  const std::string header = R"({"x":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})";
+  const std::string file = file_of(header);
+  std::ofstream(file, std::ios::binary | std::ios::app) << std::string("\0\1\xff", 3);
+  EXPECT_EQ(load_safetensors(file).tensors[0].tensor.to_vector<double>(), (std::vector<double>{0, 1, 1}));
+}
+
 TEST_F(Safetensors, EveryTruncationIsAnError) {
   save_safetensors({{"weight", ones({3, 2})}, {"ids", arange(0, 2)}}, path(), {{"k", "v"}});
   const std::string whole = read(path());

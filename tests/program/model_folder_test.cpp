@@ -77,6 +77,47 @@ TEST_F(ModelFolderTest, MissingAndDamagedFiles) {
   expect_broken({"vocab.txt"});
 }
 
+TEST_F(ModelFolderTest, WeightsOfPyTorch) {
+  restore();
+  const Result expected = predict();
+  EXPECT_EQ(expected.status, 0) << expected.err;
+  fs::remove(file("model/model.safetensors"));
+  for (const auto& entry : fs::directory_iterator(kGolden + "torch/parts"))
+    fs::copy_file(entry.path(), file("model") / entry.path().filename());
+  EXPECT_EQ(predict().out, expected.out);
+  EXPECT_EQ(tern({"info", "model"}).status, 0);
+  const std::string part = "model/pytorch_model-00002-of-00002.bin", whole = read_text(file(part));
+  write(part, whole.substr(0, whole.size() / 2));
+  expect_broken({part, "truncated"});
+  std::string damaged = whole;
+  damaged[whole.size() / 2] ^= 4;
+  write(part, damaged);
+  expect_broken({part, "tensor '", "checksum"});
+  fs::remove(file(part));
+  expect_broken({part, "No such file"});
+  fs::copy_file(kGolden + "torch/hostile.pt", file("model/pytorch_model.bin"));
+  expect_broken({"model/pytorch_model.bin", "posix.system", "never runs code"});
+  EXPECT_FALSE(fs::exists(file("hostile-was-here")));
+}
+
+TEST_F(ModelFolderTest, WhatAFileHolds) {
+  const Result result = tern({"info", kGolden + "torch/checkpoint.pth"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  for (const std::string line :
+       {"format: PyTorch (zip)", "epoch: 7", "name: 'a \u00e9 \\x0a'", "args.lr: 0.001",
+        "model.0.weight  float32  [3, 4]  48 bytes", "optimizer.state.0.exp_avg  float32  [3, 4]  48 bytes",
+        "rng  uint8  [5]  5 bytes", "a model's weights: 8 tensors under model"})
+    EXPECT_NE(("\n" + result.out).find("\n" + line + "\n"), std::string::npos) << line << " not in " << result.out;
+  const Result complex = tern({"info", kGolden + "torch/complex.pt"});
+  EXPECT_NE(complex.out.find("odd  cannot be read: complex64 [2]: Tern has no complex64"), std::string::npos);
+  const Result small = tern({"info", kGolden + "torch/dtypes.pt"});
+  EXPECT_NE(small.out.find("int8  int32  [3, 5]  60 bytes  (int8 in the file)"), std::string::npos) << small.out;
+  const Result curve = tern({"info", kModel + "/model.safetensors"});
+  EXPECT_NE(curve.out.find("metadata format: pt\n"), std::string::npos) << curve.out;
+  expect_error(tern({"info", kModel + "/vocab.txt"}), 1, {"vocab.txt", "neither a safetensors file nor one"});
+  expect_error(tern({"info", kGolden + "torch/hostile.pkl"}), 1, {"hostile.pkl", "builtins.eval"});
+}
+
 TEST_F(ModelFolderTest, Configurations) {
   const struct {
     const char* name;

@@ -25,7 +25,7 @@ class ResumeTest : public ProgramTest {
                                     "--lr",
                                     "1e-3",
                                     "--epochs",
-                                    "12",
+                                    "6",
                                     "--dropout",
                                     "0.2",
                                     "--seed",
@@ -35,7 +35,7 @@ class ResumeTest : public ProgramTest {
                                     "--threads",
                                     "1",
                                     "--checkpoint-every",
-                                    "4"};
+                                    "10"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }

@@ -1,0 +1,215 @@
+#pragma once
+// The stack machine that turns a pickle's instructions into a Tree, and the Tree: nodes in one vector that name each
+// other by number, so that cycles, sharing and nesting of any depth cost no recursion and nothing beyond a multiple of
+// the file's size. Internal to core/io.
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "tern/core/io/mapped_file.h"
+#include "tern/core/io/pickle.h"
+
+namespace tern::pickle {
+
+using Id = uint32_t;
+inline constexpr Id kNoId = UINT32_MAX;
+
+/// The element types of PyTorch and numpy. Tern reads small integers as the next type that it has, and lacks some.
+struct ElementType {
+  const char* name;     // PyTorch's: "float32"
+  const char* storage;  // PyTorch's class without "Storage": "Float"; null: only in an untyped storage
+  const char* numpy;    // numpy's code: "f4"; null: none
+  int64_t bytes;
+  bool known;  // Tern reads it, as:
+  DType dtype = DType::kFloat32;
+
+  bool widened() const { return known && bytes != size_of(dtype); }
+};
+/// Null when there is none of that name, storage class ("Float") or numpy code.
+const ElementType* element_by_name(std::string_view name);
+const ElementType* element_by_storage(std::string_view name);
+const ElementType* element_by_numpy(std::string_view code);
+
+struct Node {
+  PickleKind kind = PickleKind::kNone;
+  uint32_t index = 0;  // list, tuple, set, dict: in containers; tensor: in tensors; storage: in storages; numpy type: 1
+                       // when bytes are swapped
+  union {
+    int64_t integer = 0;  // bool, integer; dict: 1 for a Namespace, whose entries come as its state
+    double number;
+    const char* text;  // text, bytes, global; big integer: its digits; numpy type: its code
+  };
+  uint64_t length = 0;  // of text
+
+  std::string_view view() const { return {text, length}; }
+};
+
+/// A storage as the pickle names it; its bytes lie elsewhere in the file.
+struct StorageSpec {
+  const ElementType* element = nullptr;  // null: untyped, counted in bytes
+  std::string key;
+  int64_t numel = 0;
+  int64_t view_offset = 0, view_numel = -1;  // the older format's views of storages; -1: all
+
+  int64_t element_bytes() const { return element ? element->bytes : 1; }
+};
+
+inline constexpr int kUnbuilt = -1;  // dims of a numpy array whose state has not come yet
+
+/// A tensor as the pickle describes it, and the tensor once the bytes are found.
+struct TensorSpec {
+  Id source = kNoId;  // a storage, or for numpy's arrays bytes
+  const ElementType* element = nullptr;
+  int dims = 0;
+  int64_t offset = 0;  // in elements
+  int64_t sizes[kMaxDims] = {}, strides[kMaxDims] = {};
+  bool swapped = false;  // numpy's big-endian arrays
+  std::string problem;   // why it cannot be read
+  Tensor tensor;
+};
+
+struct Tree {
+  std::string path;
+  std::shared_ptr<MappedFile> file;
+  std::vector<Node> nodes;
+  std::vector<std::vector<Id>> containers;  // of a dict: key, value, key, value, ...
+  std::vector<StorageSpec> storages;
+  std::vector<TensorSpec> tensors;
+  std::deque<std::string> owned;  // text that is not in the file as it is
+  Id root = 0;
+
+  const Node& operator[](Id id) const { return nodes[id]; }
+  const std::vector<Id>& items(Id id) const { return containers[nodes[id].index]; }
+  bool is_text(Id id) const { return nodes[id].kind == PickleKind::kText || nodes[id].kind == PickleKind::kBytes; }
+  /// The value of a dict under this text, the last one; kNoId: none.
+  Id find(Id id, std::string_view key) const;
+};
+
+/// Surrogates pass, as Python's own pickles hold them.
+bool is_utf8(std::string_view text);
+
+/// Makes all tensors: numpy's arrays from bytes of the pickle itself, PyTorch's from what `find` gives for their
+/// storages (null: the pickle can have none). `swapped`: the storages are big-endian. An Error names the tensor by its
+/// place.
+using FindStorage = std::function<std::string_view(const StorageSpec&)>;
+void build_tensors(Tree& tree, bool swapped = false, const FindStorage& find = nullptr);
+
+inline constexpr size_t kMaxValues = 10'000'000;
+inline constexpr size_t kMaxTensors = 1'000'000;
+
+/// Reads one pickle from [begin, end), which must lie inside the tree's file. A file of several pickles takes one
+/// reader after the other over the same tree.
+class Reader {
+ public:
+  /// `torch`: persistent ids are PyTorch's storages; otherwise they are refused. `where` begins every message.
+  Reader(Tree& tree, std::string where, const char* begin, const char* end, bool torch);
+
+  /// The pickle's value. Throws Error on anything else than a whole, sound pickle of what is known.
+  Id read();
+  /// Behind the pickle's last byte.
+  const char* position() const { return at_; }
+
+ private:
+  struct Arguments {
+    std::string name;  // of the function, for messages
+    std::span<const Id> items;
+  };
+  using Handler = Id (Reader::*)(const Arguments&);
+  struct NamedHandler {
+    const char* name;
+    Handler handler;
+  };
+  static const std::unordered_map<std::string_view, Handler>& handlers();
+  static bool is_listed(std::string_view name);
+
+  template <class... Parts>
+  [[noreturn]] void damaged(const Parts&... parts) const {
+    fail(where_, ": at byte ", at_ - begin_, " of the pickle: ", parts...);
+  }
+
+  // Instructions (pickle_reader.cpp). Each answers whether the instruction was one of its own.
+  bool constant(char op);
+  bool counted_text(char op);
+  bool line(char op);
+  bool collect(char op);
+  bool memoize(char op);
+  bool call(char op);
+
+  // The bytes.
+  void need(uint64_t bytes) const;
+  uint64_t number(int bytes);
+  std::string_view take(uint64_t bytes);
+  std::string_view take_line();
+  void long_integer(std::string_view little_endian);
+  void decimal(std::string_view digits);
+
+  // The stack. What lies below the last mark is out of reach.
+  void push(Id id) { stack_.push_back(id); }
+  Id pop();
+  Id top() const;
+  std::vector<Id> pop_mark();
+  void pop_value_or_mark();
+
+  // Values (pickle_values.cpp).
+  Node& add(PickleKind kind);
+  Id last() const { return static_cast<Id>(tree_.nodes.size() - 1); }
+  Id integer(PickleKind kind, int64_t value);
+  Id text(PickleKind kind, std::string_view view);
+  Id own(PickleKind kind, std::string value);
+  Id container(PickleKind kind, std::vector<Id> items);
+  Id global(std::string_view module, std::string_view name);
+  Id tensor(TensorSpec spec);
+  void append(Id target, std::span<const Id> items);
+  void set_items(Id target, std::span<const Id> pairs);
+  void build(Id target, Id state);
+  Id persistent(Id id);
+  Id storage(std::span<const Id> items);
+
+  // Calls (pickle_calls.cpp): what functions of these names would return.
+  Id call_global(Id function, std::span<const Id> arguments);
+  std::span<const Id> sequence(Id id, const char* what) const;
+  int64_t as_integer(Id id, const char* what) const;
+  std::string_view as_text(Id id, const char* what) const;
+  Id argument(const Arguments& a, size_t i) const;
+  Id first_tensor(const Arguments& a);
+  Id make_dict(const Arguments& a);
+  Id make_default_dict(const Arguments& a);
+  Id make_set(const Arguments& a);
+  Id make_size(const Arguments& a);
+  Id make_bytes(const Arguments& a);
+  Id make_path(const Arguments& a);
+  Id make_device(const Arguments& a);
+  Id make_namespace(const Arguments& a);
+  Id encode(const Arguments& a);
+  Id rebuild_tensor(const Arguments& a);
+  Id rebuild_tensor_v3(const Arguments& a);
+  Id rebuild_subclass(const Arguments& a);
+  Id tensor_of_storage(const Arguments& a, const ElementType* element);
+  void set_layout(TensorSpec& spec, std::span<const Id> sizes, std::span<const Id> strides);
+  Id numpy_type(const Arguments& a);
+  Id numpy_array(const Arguments& a);
+  Id numpy_from_buffer(const Arguments& a);
+  Id numpy_scalar(const Arguments& a);
+  void set_array(TensorSpec& spec, Id bytes, Id type, Id shape, bool fortran);
+  void build_array(TensorSpec& spec, Id state);
+
+  Tree& tree_;
+  const std::string where_;
+  const char* const begin_;
+  const char* at_;
+  const char* const end_;
+  const bool torch_;
+  void account(size_t references, size_t text_bytes);
+  size_t references_ = 0, text_bytes_ = 0;
+  std::vector<Id> stack_;
+  std::vector<size_t> marks_;
+  std::vector<Id> memo_;                          // for the usual case: numbered in order
+  std::unordered_map<uint32_t, Id> sparse_memo_;  // for any other number
+  std::unordered_map<Id, Id> encoded_;            // text to its bytes: a call repeated must not take memory again
+};
+
+}  // namespace tern::pickle

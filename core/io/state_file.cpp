@@ -1,0 +1,288 @@
+#include "tern/core/io/state_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <unordered_set>
+
+#include "tern/core/io/mapped_file.h"
+#include "tern/core/io/safetensors.h"
+#include "tern/core/io/torch_file.h"
+
+namespace tern {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kContainers[] = {"state_dict",     "model_state_dict", "model",   "model_state", "net",
+                                       "network",        "module",           "weights", "params",      "model_ema",
+                                       "state_dict_ema", "ema_state_dict",   "ema",     "teacher",     "student"};
+constexpr const char* kPrefixes[] = {"module.", "_orig_mod."};
+constexpr size_t kMaxDepth = 64, kMaxName = 1000, kMaxNames = 1'000'000, kMaxNameBytes = 64'000'000;
+// Containers may be shared, and a few bytes of sharing are any number of paths: work is counted, looking at a value as
+// 1 and visiting it under a name as 5.
+constexpr size_t kMaxWork = 12'000'000;
+
+struct Found {
+  std::string name;
+  PickleValue value;
+};
+
+/// The tensors in a value, and what else is in it.
+class Collector {
+ public:
+  explicit Collector(const std::string& path) : path_(path) {}
+
+  void collect(const PickleValue& value) {
+    tensors.clear();
+    others.clear();
+    visit(value, "", 0);
+  }
+
+  std::vector<Found> tensors, others;
+
+ private:
+  void count(size_t work) {
+    work_ += work;
+    TERN_CHECK(work_ <= kMaxWork, path_, ": too many values, or too many ways to those that are shared");
+  }
+
+  static bool is_container(const PickleValue& value) {
+    return value.is(PickleKind::kDict) || value.is(PickleKind::kList) || value.is(PickleKind::kTuple);
+  }
+
+  /// Enough of a list to be gone into, not to be told in one line.
+  bool has_parts(const PickleValue& value) {
+    if (!is_container(value)) return false;
+    count(value.size());
+    if (value.is(PickleKind::kDict)) return value.size() > 0;
+    for (size_t i = 0; i < value.size(); ++i)
+      if (is_container(value[i]) || value[i].is(PickleKind::kTensor)) return true;
+    return false;
+  }
+
+  /// A container inside itself is passed over: it has nothing that is not already there.
+  void visit(const PickleValue& value, const std::string& name, size_t depth) {
+    count(5);
+    if (!has_parts(value)) {
+      add(value.is(PickleKind::kTensor) ? tensors : others, value, name);
+      return;
+    }
+    if (std::find(open_.begin(), open_.end(), value.id()) != open_.end()) return;
+    TERN_CHECK(depth < kMaxDepth, path_, ": '", printable(name), "' is nested in more than ", kMaxDepth, " containers");
+    open_.push_back(value.id());
+    const bool dict = value.is(PickleKind::kDict);
+    for (size_t i = 0; i < value.size(); ++i)
+      visit(value[i], join(name, dict ? value.key(i) : PickleValue(), i), depth + 1);
+    open_.pop_back();
+  }
+
+  std::string join(const std::string& name, const PickleValue& key, size_t position) const {
+    std::string part = std::to_string(position);
+    if (key.is(PickleKind::kText) || key.is(PickleKind::kBytes)) {
+      const std::string_view text = key.as_text();
+      TERN_CHECK(text.size() <= kMaxName && name.size() <= kMaxName, path_, ": the name '", printable(name), ".",
+                 printable(text), "' is longer than ", kMaxName, " bytes");
+      part = text;
+    } else if (key.defined()) {
+      part = key.describe();
+    }
+    return name.empty() ? part : name + "." + part;
+  }
+
+  void add(std::vector<Found>& list, const PickleValue& value, const std::string& name) {
+    name_bytes_ += name.size();
+    TERN_CHECK(list.size() < kMaxNames && name_bytes_ <= kMaxNameBytes, path_, ": more than ", kMaxNames,
+               " tensors or other values, or ", kMaxNameBytes, " bytes of names");
+    list.push_back({name.empty() && value.is(PickleKind::kTensor) ? "tensor" : name, value});
+  }
+
+  const std::string& path_;
+  std::vector<uint32_t> open_;  // the containers around the one that is visited
+  size_t name_bytes_ = 0, work_ = 0;
+};
+
+/// Scalars beside a container are a checkpoint's epoch or accuracy, integers a generator's state.
+bool has_own_weights(const PickleValue& dict) {
+  for (size_t i = 0; i < dict.size(); ++i) {
+    const PickleValue item = dict[i];
+    if (!item.is(PickleKind::kTensor) || !item.tensor_problem().empty()) continue;
+    const Tensor tensor = item.as_tensor();
+    if (tensor.dim() > 0 && is_floating(tensor.dtype())) return true;
+  }
+  return false;
+}
+
+/// Enters the next container and collects its tensors; false when there is none to enter.
+bool enter_next(Collector& collector, PickleValue& value, StateFile& file, std::vector<Found>& tensors) {
+  if (!value.is(PickleKind::kDict) || has_own_weights(value)) return false;
+  for (const char* name : kContainers) {
+    const PickleValue inner = value.find(name);
+    if (!inner.is(PickleKind::kDict)) continue;
+    collector.collect(inner);
+    if (collector.tensors.empty()) continue;
+    tensors = collector.tensors;
+    value = inner;
+    file.container += (file.container.empty() ? "" : ".") + std::string(name);
+    return true;
+  }
+  return false;
+}
+
+/// Takes prefixes off for as long as every name has the same one; returns what was taken.
+std::string strip_prefixes(std::vector<Found>& found) {
+  const auto is_count = [](const Found& f) { return f.name == "n_averaged"; };
+  std::string taken;
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view prefix : kPrefixes) {
+      const auto has_prefix = [&](const Found& f) {
+        return f.name.size() > prefix.size() && f.name.starts_with(prefix);
+      };
+      const bool any = std::any_of(found.begin(), found.end(), has_prefix);
+      if (!any ||
+          !std::all_of(found.begin(), found.end(), [&](const Found& f) { return is_count(f) || has_prefix(f); }))
+        continue;
+      std::erase_if(found, is_count);
+      for (Found& f : found) f.name.erase(0, prefix.size());
+      taken += prefix;
+      again = true;
+    }
+  }
+  return taken;
+}
+
+StateFile from_torch(const std::string& path, const StateFileOptions& options) {
+  constexpr int kMaxContainers = 8;  // a dict may be its own "model"
+  TorchFile torch = load_torch(path);
+  StateFile file;
+  file.path = path;
+  file.format = std::move(torch.format);
+  file.contents = std::move(torch.contents);
+  Collector collector(path);
+  collector.collect(file.contents);
+  for (const Found& f : collector.others) file.others.emplace_back(printable(f.name, kMaxName), f.value.describe());
+  std::vector<Found> tensors = collector.tensors;
+  PickleValue value = file.contents;
+  for (int i = 0; !options.whole && i < kMaxContainers; ++i)
+    if (!enter_next(collector, value, file, tensors)) break;
+  if (!options.whole) file.prefix = strip_prefixes(tensors);
+  std::unordered_set<std::string_view> names;
+  for (const auto& [name, value] : tensors) {
+    TERN_CHECK(names.insert(name).second, path, ": two tensors are named '", printable(name), "'");
+    if (!value.tensor_problem().empty()) {
+      file.unreadable.push_back({name, value.describe()});
+      continue;
+    }
+    file.tensors.push_back({name, value.as_tensor()});
+    if (const std::string_view stored = value.stored_dtype(); stored != name_of(file.tensors.back().tensor.dtype()))
+      file.widened[name] = stored;
+  }
+  return file;
+}
+
+StateFile from_safetensors(const std::string& path) {
+  SafetensorsFile given = load_safetensors(path);
+  StateFile file;
+  file.path = path;
+  file.format = "safetensors";
+  file.tensors = std::move(given.tensors);
+  for (const auto& [key, value] : given.metadata) file.others.emplace_back(key, value);
+  return file;
+}
+
+/// A header of a length that the format allows, and its brace. No pickle and no archive begins so.
+bool is_safetensors(std::string_view bytes) {
+  uint64_t length = 0;
+  if (bytes.size() < 9) return false;
+  std::memcpy(&length, bytes.data(), 8);
+  return length <= 100'000'000 && bytes[8] == '{';
+}
+
+bool is_torch(std::string_view bytes) {
+  return bytes.starts_with("PK\3\4") || bytes.starts_with("PK\5\6") || bytes.starts_with('\x80') ||
+         (bytes.size() >= 512 && bytes.substr(257, 5) == "ustar");
+}
+
+/// "weight_map" of an index: the names of the files, and which tensors each must have.
+std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
+  const MappedFile mapping(path);
+  const Json index = Json::parse(mapping.data(), mapping.data() + mapping.bytes(), nullptr, false);
+  TERN_CHECK(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), path,
+             ": expected a JSON object with \"weight_map\", an object of tensors' names and file names");
+  std::map<std::string, std::set<std::string>> files;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    TERN_CHECK(file.is_string(), path, ": the file of '", printable(name), "' is no text");
+    const std::string text = file.get<std::string>();
+    TERN_CHECK(!text.empty() && text.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && text != "..",
+               path, ": '", printable(text), "' is not the name of a file beside the index");
+    files[text].insert(name);
+  }
+  return files;
+}
+
+StateFile load_parts(const std::string& index) {
+  StateFile whole;
+  std::unordered_set<std::string> names;
+  for (const auto& [name, wanted] : read_index(index)) {
+    StateFile part = load_state_file((std::filesystem::path(index).parent_path() / name).string());
+    whole.format = part.format;
+    std::set<std::string> missing = wanted;
+    for (NamedTensor& entry : part.tensors) {
+      missing.erase(entry.name);
+      TERN_CHECK(names.insert(entry.name).second, part.path, ": tensor '", printable(entry.name),
+                 "' is in another of the files too");
+      whole.tensors.push_back(std::move(entry));
+    }
+    for (UnreadableTensor& entry : part.unreadable) {
+      missing.erase(entry.name);
+      whole.unreadable.push_back(std::move(entry));
+    }
+    TERN_CHECK(missing.empty(), part.path, ": has no tensor '", printable(*missing.begin()), "', which ", index,
+               " says it has");
+    whole.widened.merge(part.widened);
+  }
+  whole.path = index;
+  return whole;
+}
+
+}  // namespace
+
+StateFile load_state_file(const std::string& path, const StateFileOptions& options) {
+  const MappedFile mapping(path);
+  const std::string_view bytes(mapping.data(), mapping.bytes());
+  TERN_CHECK(!bytes.empty(), path, ": the file is empty");
+  TERN_CHECK(!bytes.starts_with("version https://git-lfs"), path,
+             ": a pointer of Git LFS, not the file itself; fetch it with git lfs pull");
+  // Damaged at its beginning: the reader of that format says how.
+  const bool named = path.ends_with(".safetensors");
+  if (is_safetensors(bytes) || (named && !is_torch(bytes))) return from_safetensors(path);
+  // A pickle of protocol 0 or 1 has no mark; it begins with a mark, an empty container or a global.
+  const bool may_be_pickle = std::string_view("(]}cl").find(bytes[0]) != std::string_view::npos;
+  TERN_CHECK(is_torch(bytes) || may_be_pickle, path,
+             ": neither a safetensors file nor one that PyTorch writes; it begins with '", printable(bytes, 16), "'");
+  return from_torch(path, options);
+}
+
+StateFile load_state_folder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  constexpr const char* names[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                   "pytorch_model.bin.index.json"};
+  for (const char* name : names) {
+    const fs::path path = fs::path(folder) / name;
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (status.type() == fs::file_type::not_found) continue;
+    StateFile file = path.extension() == ".json" ? load_parts(path.string()) : load_state_file(path.string());
+    TERN_CHECK(file.unreadable.empty(), file.path, ": tensor '", printable(file.unreadable[0].name), "' is ",
+               file.unreadable[0].reason);
+    return file;
+  }
+  fail((fs::path(folder) / names[0]).string(), ": no such file; the weights of a model folder are in ", names[0], ", ",
+       names[1], ", ", names[2], " or ", names[3]);
+}
+
+}  // namespace tern

@@ -1,0 +1,449 @@
+// Files of PyTorch: what torch.save wrote is read exactly, and every kind of damage is an Error or changes nothing.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "tern/core/io/crc32.h"
+#include "tern/core/io/safetensors.h"
+#include "tern/core/io/state_file.h"
+#include "tern/core/io/torch_file.h"
+#include "tern/core/io/zip_directory.h"
+#include "tern/tests/core/core_test.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::string_literals;
+using test::error_of;
+using test::expect_equal;
+using test::expect_error;
+
+const std::string kGolden = TERN_SOURCE_DIR "/tests/golden/torch/";
+
+std::string read(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Equal bytes: NaN, -0 and the type included.
+bool same_bits(const Tensor& a, const Tensor& b) {
+  if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
+  const Tensor x = a.contiguous(), y = b.contiguous();
+  return a.numel() == 0 || std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
+}
+
+/// Reads all elements, of an expanded tensor that damage made large only some.
+void touch_all(const StateView& state) {
+  for (const NamedTensor& entry : state) {
+    Tensor t = entry.tensor;
+    for (int64_t d = 0; d < t.dim(); ++d) t = t.slice(d, 0, std::min<int64_t>(t.size(d), 100));
+    if (t.numel() < 1'000'000) t.to_vector<double>();
+  }
+}
+
+/// A file in memory, rewritten for each case.
+class TorchFiles : public testing::Test {
+ protected:
+  TorchFiles() : memory_(memfd_create("torch", MFD_CLOEXEC)), path_("/proc/self/fd/"s + std::to_string(memory_)) {}
+  ~TorchFiles() override { close(memory_); }
+
+  const std::string& file(const std::string& bytes) const {
+    EXPECT_EQ(ftruncate(memory_, 0), 0);
+    EXPECT_EQ(pwrite(memory_, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+    return path_;
+  }
+  void expect_refused(const std::string& bytes, std::vector<std::string> parts) const {
+    parts.push_back(path_);
+    expect_error([&] { load_state_file(file(bytes)); }, parts);
+  }
+
+  const int memory_;
+  const std::string path_;
+};
+
+TEST_F(TorchFiles, EverythingThatPyTorchWrote) {
+  const StateView expected = load_safetensors(kGolden + "expected.safetensors").tensors;
+  std::set<std::string> files;
+  for (const NamedTensor& entry : expected) files.insert(entry.name.substr(0, entry.name.find('/')));
+  EXPECT_EQ(files.size(), 33u);
+  for (const std::string& name : files) {
+    SCOPED_TRACE(name);
+    const StateFile file = load_state_file(kGolden + name);
+    size_t wanted = 0;
+    for (const NamedTensor& entry : expected) {
+      if (!entry.name.starts_with(name + "/")) continue;
+      ++wanted;
+      const Tensor loaded = find(file.tensors, entry.name.substr(name.size() + 1));
+      ASSERT_TRUE(loaded.defined()) << entry.name;
+      EXPECT_TRUE(same_bits(loaded, entry.tensor)) << entry.name << ": " << loaded << " and " << entry.tensor;
+    }
+    EXPECT_EQ(file.tensors.size(), wanted);
+  }
+}
+
+TEST_F(TorchFiles, ViewsShareTheirStorage) {
+  for (const char* name : {"views.pt", "older_views.pt"}) {
+    const StateView state = load_state_file(kGolden + name).tensors;
+    const Tensor base = find(state, "base");
+    EXPECT_EQ(find(state, "transposed").strides()[0], 1);
+    EXPECT_EQ(find(state, "expanded").strides()[1], 0);
+    EXPECT_EQ(find(state, "offset").raw_data(), static_cast<char*>(base.raw_data()) + 28);
+    const std::string before = read(kGolden + name);
+    find(state, "shared").add_(1);
+    EXPECT_EQ(base[23].item<float>(), 24);
+    EXPECT_EQ(read(kGolden + name), before);  // the mapping is private
+  }
+}
+
+TEST_F(TorchFiles, ContainersAndPrefixes) {
+  const auto expect_at = [](const char* name, const char* container, const char* prefix) {
+    const StateFile file = load_state_file(kGolden + name);
+    EXPECT_EQ(file.container, container) << name;
+    EXPECT_EQ(file.prefix, prefix) << name;
+  };
+  expect_at("dtypes.pt", "", "");
+  expect_at("checkpoint.pth", "model", "");
+  expect_at("parallel.pth", "", "module.");
+  expect_at("compiled.pth", "net.state_dict", "module._orig_mod.");
+  expect_at("average.pth", "model_ema", "module.");
+}
+
+TEST_F(TorchFiles, WhatIsNoTensor) {
+  const StateFile file = load_state_file(kGolden + "checkpoint.pth", {.whole = true});
+  EXPECT_EQ(file.format, "PyTorch (zip)");
+  EXPECT_TRUE(find(file.tensors, "model.0.weight").defined());
+  EXPECT_TRUE(find(file.tensors, "optimizer.state.0.exp_avg").defined());
+  EXPECT_TRUE(find(file.tensors, "rng").defined());
+  const auto other = [&](const std::string& name) -> std::string {
+    for (const auto& [key, value] : file.others)
+      if (key == name) return value;
+    return "none";
+  };
+  EXPECT_EQ(other("epoch"), "7");
+  EXPECT_EQ(other("loss"), "0.25");
+  EXPECT_EQ(other("name"), "'a \u00e9 \\x0a'");
+  EXPECT_EQ(other("best"), "None");
+  EXPECT_EQ(other("betas"), "tuple of 2");
+  EXPECT_EQ(other("dtype"), "torch.bfloat16");
+  EXPECT_EQ(other("seen"), "set of 2");
+  EXPECT_EQ(other("milestones.5"), "1");
+  EXPECT_EQ(other("args.lr"), "0.001");
+  EXPECT_EQ(other("args.output"), "'runs/a'");
+  EXPECT_EQ(other("args.device"), "'cpu'");
+  EXPECT_EQ(other("args.seed"), "0x400000000000000000");
+  EXPECT_EQ(other("optimizer.param_groups.0.lr"), "0.001");
+  EXPECT_EQ(file.contents.find("args").find("lr").as_float(), 1e-3);
+  EXPECT_EQ(load_state_file(kGolden + "older_dtypes.pt").format, "PyTorch (older format)");
+  EXPECT_EQ(load_state_file(kGolden + "cifar_batch").format, "pickle");
+}
+
+TEST_F(TorchFiles, TypesThatTernHasNot) {
+  const StateFile small = load_state_file(kGolden + "dtypes.pt");
+  EXPECT_EQ(small.widened, (std::map<std::string, std::string>{{"int16", "int16"}, {"int8", "int8"}}));
+  const StateFile file = load_state_file(kGolden + "complex.pt");
+  ASSERT_EQ(file.unreadable.size(), 1u);
+  EXPECT_EQ(file.unreadable[0].name, "odd");
+  EXPECT_EQ(file.unreadable[0].reason, "complex64 [2]: Tern has no complex64");
+}
+
+TEST_F(TorchFiles, CodeIsRefusedByItsName) {
+  for (const char* name : {"hostile.pt", "older_hostile.pt"})
+    expect_error([&] { load_state_file(kGolden + name); }, {name, "it names posix.system", "never runs code"});
+  expect_error([&] { load_state_file(kGolden + "hostile.pkl"); }, {"builtins.eval"});
+  expect_error([&] { load_state_file(kGolden + "module.pt"); },
+               {"torch.nn.modules.linear.Linear", "torch.save(model.state_dict(), file)"});
+  EXPECT_FALSE(fs::exists("hostile-was-here"));
+}
+
+TEST_F(TorchFiles, FilesOfAnotherKind) {
+  expect_error([&] { load_state_file("/nowhere/a.pt"); }, {"/nowhere/a.pt", "No such file"});
+  expect_error([&] { load_state_file(TERN_SOURCE_DIR); }, {"not a regular file"});
+  expect_refused("", {"empty"});
+  expect_refused("Hello, world\n", {"neither a safetensors file nor one that PyTorch writes", "'Hello, world\\x0a'"});
+  expect_refused("version https://git-lfs.github.com/spec/v1\n", {"Git LFS"});
+  std::string tar(1024, '\0');
+  tar.replace(257, 5, "ustar");
+  expect_refused(tar, {"a tar archive"});
+  expect_error([&] { load_state_file(kGolden + "compressed.pt"); }, {"compressed.pt", "is compressed (method 8)"});
+}
+
+// Archives made here.
+
+std::string little(uint64_t value, int bytes) {
+  return {reinterpret_cast<const char*>(&value), static_cast<size_t>(bytes)};
+}
+
+struct Member {
+  std::string name, data;
+  uint16_t method = 0, flags = 0;
+  int64_t header = -1;  // where the directory says it is; -1: where it is
+};
+
+std::string zip(const std::vector<Member>& members) {
+  std::string out, directory;
+  for (const Member& m : members) {
+    const uint64_t at = m.header < 0 ? out.size() : static_cast<uint64_t>(m.header);
+    const std::string common = little(m.flags, 2) + little(m.method, 2) + little(0, 4) +
+                               little(crc32(m.data.data(), m.data.size()), 4) + little(m.data.size(), 4) +
+                               little(m.data.size(), 4) + little(m.name.size(), 2) + little(0, 2);
+    out += "PK\3\4"s + little(20, 2) + common + m.name + m.data;
+    directory += "PK\1\2"s + little(20, 2) + little(20, 2) + common + std::string(10, '\0') + little(at, 4) + m.name;
+  }
+  return out + directory + "PK\5\6"s + little(0, 4) + little(members.size(), 2) + little(members.size(), 2) +
+         little(directory.size(), 4) + little(out.size(), 4) + little(0, 2);
+}
+
+/// The pickle of one tensor: a storage of `numel` elements, the tensor's offset, sizes and strides.
+std::string tensor_pickle(int64_t numel, int64_t offset, const std::vector<int64_t>& sizes,
+                          const std::vector<int64_t>& strides, const std::string& storage = "torch\nFloatStorage") {
+  const auto number = [](int64_t value) { return "\x8a\x08"s + little(static_cast<uint64_t>(value), 8); };
+  const auto tuple = [&](const std::vector<int64_t>& values) {
+    std::string out = "(";
+    for (const int64_t value : values) out += number(value);
+    return out + "t";
+  };
+  return "\x80\x02}U\1x"s + "ctorch._utils\n_rebuild_tensor_v2\n((U\7storagec" + storage + "\nU\1" + "0U\3cpu" +
+         number(numel) + "tQ" + number(offset) + tuple(sizes) + tuple(strides) + "\x89}tRs.";
+}
+
+TEST_F(TorchFiles, TensorsThatDoNotFitTheirStorage) {
+  const std::string data(24, '\0');  // 6 floats
+  const auto load = [&](const std::string& pickle) {
+    return load_state_file(file(zip({{"a/data.pkl", pickle}, {"a/data/0", data}}))).tensors[0].tensor;
+  };
+  const auto refused = [&](const std::string& pickle, const std::vector<std::string>& parts) {
+    expect_refused(zip({{"a/data.pkl", pickle}, {"a/data/0", data}}), parts);
+  };
+  constexpr int64_t kHuge = INT64_MAX;
+  EXPECT_EQ(load(tensor_pickle(6, 0, {2, 3}, {3, 1})).shape(), Shape({2, 3}));
+  EXPECT_EQ(load(tensor_pickle(6, 5, {1}, {kHuge})).strides()[0], 1);  // a stride that is never taken is not kept
+  EXPECT_EQ(load(tensor_pickle(6, 9, {0, 4}, {4, 1})).numel(), 0);
+  EXPECT_EQ(load(tensor_pickle(6, 0, {1000, 2}, {0, 5})).numel(), 2000);
+  const std::string outside = "does not lie inside its storage of 24 bytes";
+  refused(tensor_pickle(6, 1, {2, 3}, {3, 1}), {"tensor 'x'", outside});
+  refused(tensor_pickle(6, 6, {}, {}), {outside});
+  refused(tensor_pickle(6, -1, {2}, {1}), {outside});
+  refused(tensor_pickle(6, kHuge, {2}, {1}), {outside});
+  refused(tensor_pickle(6, 0, {2}, {kHuge}), {outside});
+  refused(tensor_pickle(6, 1, {2, 2}, {kHuge, kHuge}), {outside});
+  refused(tensor_pickle(6, 5, {2}, {-1}), {"stride -1", "negative"});
+  refused(tensor_pickle(6, 0, {-2}, {1}), {"-2"});
+  refused(tensor_pickle(6, 0, {kHuge, kHuge}, {0, 0}), {"tensor 'x'"});
+  refused(tensor_pickle(6, 0, {0, kHuge, kHuge}, {1, 1, 1}), {"tensor 'x'"});
+  refused(tensor_pickle(6, 0, {1 << 20, 1 << 20}, {0, 0}), {"takes more than 1 GiB"});
+  refused(tensor_pickle(7, 0, {2}, {1}), {"'0' must have 7 elements of 4 bytes, the file holds 24 bytes"});
+  refused(tensor_pickle(-1, 0, {2}, {1}), {"has -1 elements"});
+  refused(tensor_pickle(kHuge, 0, {2}, {1}), {"9223372036854775807 elements"});
+  refused(tensor_pickle(6, 0, {2, 3}, {1}), {"2 sizes and 1 strides"});
+  refused(tensor_pickle(6, 0, {2}, {1}, "os\nFloatStorage"), {"os.FloatStorage"});
+  EXPECT_EQ(load_state_file(
+                file(zip({{"a/data.pkl", tensor_pickle(6, 0, std::vector<int64_t>(9, 1), std::vector<int64_t>(9, 1))},
+                          {"a/data/0", data}})))
+                .unreadable[0]
+                .reason,
+            "9 dimensions; Tern has at most 8");
+}
+
+TEST_F(TorchFiles, BoolsThatAreNeitherZeroNorOne) {
+  const Tensor x = load_state_file(file(zip({{"a/data.pkl", tensor_pickle(3, 0, {3}, {1}, "torch\nBoolStorage")},
+                                             {"a/data/0", "\x00\x01\xff"s}})))
+                       .tensors[0]
+                       .tensor;
+  EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{0, 1, 1}));
+}
+
+TEST_F(TorchFiles, ArchivesThatAreNotSound) {
+  const Member pickle{"a/data.pkl", tensor_pickle(1, 0, {1}, {1})}, storage{"a/data/0", "\0\0\0\0"s};
+  EXPECT_NO_THROW(load_state_file(file(zip({pickle, storage}))));
+  expect_refused(zip({pickle}), {"tensor 'x'", "storage '0' is not in the archive"});
+  expect_refused(zip({}), {"without PyTorch's data.pkl"});
+  expect_refused(zip({storage}), {"without PyTorch's data.pkl"});
+  expect_refused(zip({pickle, storage, {"b/data.pkl", "N."}}), {"two of PyTorch's pickles"});
+  expect_refused(zip({pickle, storage, storage}), {"two entries named 'a/data/0'"});
+  expect_refused(zip({pickle, storage, {"a/constants.pkl", "N."}}), {"TorchScript"});
+  expect_refused(zip({pickle, storage, {"a/byteorder", "middle"}}), {"byteorder", "'middle'"});
+  Member changed = storage;
+  changed.method = 8;
+  expect_refused(zip({pickle, changed}), {"'a/data/0' is compressed (method 8)"});
+  changed = storage;
+  changed.flags = 1;
+  expect_refused(zip({pickle, changed}), {"'a/data/0' is encrypted"});
+  changed = storage;
+  changed.header = 5;
+  expect_refused(zip({pickle, changed}), {"'a/data/0' has no header at byte 5"});
+  changed.header = 1 << 30;
+  expect_refused(zip({pickle, changed}), {"'a/data/0' has no header at byte 1073741824"});
+  changed.header = 0;  // on the pickle's header
+  expect_refused(zip({pickle, changed}), {"'a/data/0' has another name in its header"});
+  // The same entry twice by two directories' records would be two names; an entry over the next one:
+  std::string bytes = zip({pickle, storage});
+  const size_t directory = bytes.find("PK\1\2"s);
+  for (const size_t field : {20u, 24u}) bytes.replace(directory + field, 4, little(pickle.data.size() + 1, 4));
+  expect_refused(bytes, {"'a/data.pkl' and 'a/data/0' overlap"});
+  bytes = zip({pickle, storage});
+  bytes.replace(bytes.size() - 12, 2, little(60000, 2));
+  expect_refused(bytes, {"claims 60000 entries"});
+  bytes = zip({pickle, storage});
+  bytes[bytes.find("PK\1\2"s) - 1] ^= 1;
+  expect_refused(bytes, {"tensor 'x'", "'a/data/0' is damaged: its checksum"});
+  bytes = zip({pickle, storage});
+  expect_refused(bytes.substr(0, bytes.size() - 1), {"no directory at its end"});
+  EXPECT_NO_THROW(load_state_file(file(bytes.replace(bytes.size() - 2, 2, "\2\0#!"s))));  // a comment
+}
+
+TEST_F(TorchFiles, NamesAndNesting) {
+  expect_refused("\x80\x02}(U\1a}U\1b" + "cnumpy.core.multiarray\n_reconstruct\n)Rs"s + "U\3a.b" +
+                     "cnumpy.core.multiarray\n_reconstruct\n)Ru.",
+                 {"two tensors are named 'a.b'"});
+  const std::string deep = "\x80\x02"s + std::string(100, ']') + "cnumpy.core.multiarray\n_reconstruct\n)R";
+  expect_refused(deep + std::string(100, 'a') + ".", {"nested in more than 64 containers"});
+  expect_refused("\x80\x02}X"s + little(2000, 4) + std::string(2000, 'n') + "K\1s.", {"longer than 1000 bytes"});
+  // 2^30 ways to one value.
+  std::string shared = "\x80\x02K\x01\x85\x85";
+  for (int i = 0; i < 30; ++i) shared += "2\x86";
+  expect_refused(shared + ".", {"too many ways"});
+  EXPECT_TRUE(load_state_file(file("\x80\x02]q\x01h\x01\x61.")).tensors.empty());
+}
+
+/// Whatever is damaged: the right values or an Error. The archive's checksums leave nothing else.
+TEST_F(TorchFiles, EveryDamagedByteOfAnArchive) {
+  const std::string whole = read(kGolden + "protocol2.pt");
+  const StateView right = load_state_file(kGolden + "protocol2.pt").tensors;
+  int loaded = 0, refused = 0;
+  for (size_t i = 0; i < whole.size(); ++i)
+    for (const int change : {0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff}) {
+      std::string damaged = whole;
+      damaged[i] = static_cast<char>(damaged[i] ^ change);
+      try {
+        const StateView state = load_state_file(file(damaged)).tensors;
+        ASSERT_EQ(state.size(), right.size()) << i;
+        for (size_t k = 0; k < state.size(); ++k) {
+          ASSERT_EQ(state[k].name, right[k].name) << i;
+          ASSERT_TRUE(same_bits(state[k].tensor, right[k].tensor)) << i;
+        }
+        ++loaded;
+      } catch (const Error& error) {
+        ASSERT_NE(std::string(error.what()).find(path_), std::string::npos) << error.what();
+        ++refused;
+      }
+    }
+  EXPECT_GT(loaded, 1000);  // padding, dates, entries that are not read
+  EXPECT_GT(refused, 1000);
+}
+
+/// The older format and plain pickles have no checksums: damage may be another number, never a crash.
+TEST_F(TorchFiles, EveryDamagedByteWithoutChecksums) {
+  for (const char* name :
+       {"older_protocol2.pt", "older_protocol4.pt", "older_views.pt", "older_numpy_in.pt", "numpy4.pkl"}) {
+    const std::string whole = read(kGolden + name);
+    int refused = 0;
+    for (size_t i = 0; i < whole.size(); ++i)
+      for (const int change : {0x01, 0x10, 0xff}) {
+        std::string damaged = whole;
+        damaged[i] = static_cast<char>(damaged[i] ^ change);
+        try {
+          touch_all(load_state_file(file(damaged)).tensors);
+        } catch (const Error& error) {
+          ++refused;
+        }
+      }
+    EXPECT_GT(refused, 200) << name;
+  }
+}
+
+TEST_F(TorchFiles, EveryTruncationIsAnError) {
+  for (const char* name : {"protocol2.pt", "zip64.pt", "older_protocol2.pt", "older_views.pt", "numpy4.pkl"}) {
+    const std::string whole = read(kGolden + name);
+    for (size_t length = 0; length < whole.size(); ++length)
+      ASSERT_NE(error_of([&] { load_state_file(file(whole.substr(0, length))); }).find(path_), std::string::npos)
+          << name << " " << length;
+  }
+}
+
+TEST_F(TorchFiles, RandomDamageOfAnArchiveThatHasNoChecksums) {
+  const std::string whole = read(kGolden + "no_checksums.pt");
+  uint64_t state = 5;
+  const auto random = [&](size_t n) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return static_cast<size_t>((state >> 33) % n);
+  };
+  for (int i = 0; i < 10'000; ++i) {
+    std::string damaged = whole;
+    for (size_t k = 0; k <= random(3); ++k)
+      damaged[random(whole.size())] = random(2) ? static_cast<char>(random(256)) : "\xff\0\x80().eub"[random(9)];
+    try {
+      touch_all(load_state_file(file(damaged)).tensors);
+    } catch (const Error&) {
+    }
+  }
+}
+
+class WeightFolder : public testing::Test {
+ protected:
+  WeightFolder() : folder_(fs::temp_directory_path() / ("tern-weights-"s + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~WeightFolder() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+  }
+  StateFile load() const { return load_state_folder(folder_.string()); }
+  fs::path folder_;
+};
+
+TEST_F(WeightFolder, TheFirstOfFourNames) {
+  expect_error([&] { load(); }, {path("model.safetensors"), "no such file", "pytorch_model.bin.index.json"});
+  fs::copy(kGolden + "protocol2.pt", path("pytorch_model.bin"));
+  EXPECT_EQ(load().format, "PyTorch (zip)");
+  EXPECT_EQ(load().tensors.size(), 2u);
+  save_safetensors({{"only", ones({2})}}, path("model.safetensors"));
+  EXPECT_EQ(load().tensors[0].name, "only");
+}
+
+TEST_F(WeightFolder, ContentsDecideNotNames) {
+  fs::copy(kGolden + "older_protocol2.pt", path("model.safetensors"));
+  EXPECT_EQ(load().format, "PyTorch (older format)");
+  save_safetensors({{"only", ones({2})}}, path("model.safetensors"));
+  fs::rename(path("model.safetensors"), path("pytorch_model.bin"));
+  EXPECT_EQ(load().format, "safetensors");
+  write("model.safetensors", "short");
+  expect_error([&] { load(); }, {"model.safetensors", "too few for a safetensors file"});
+}
+
+TEST_F(WeightFolder, Parts) {
+  fs::copy(kGolden + "protocol2.pt", path("pytorch_model-00001-of-00002.bin"));
+  save_safetensors({{"c", ones({3})}}, path("part2"));
+  const auto index = [&](const std::string& map) {
+    write("pytorch_model.bin.index.json", "{\"weight_map\": "s + map + "}");
+  };
+  index(R"({"w": "pytorch_model-00001-of-00002.bin", "b": "pytorch_model-00001-of-00002.bin", "c": "part2"})");
+  EXPECT_EQ(load().tensors.size(), 3u);
+  EXPECT_EQ(load().path, path("pytorch_model.bin.index.json"));
+  index(R"({"w": "pytorch_model-00001-of-00002.bin", "d": "part2"})");
+  expect_error([&] { load(); }, {"part2", "has no tensor 'd'"});
+  index(R"({"c": "part3"})");
+  expect_error([&] { load(); }, {"part3", "No such file"});
+  save_safetensors({{"c", ones({3})}}, path("part3"));
+  index(R"({"c": "part2", "x": "part3"})");
+  expect_error([&] { load(); }, {"part3", "'c'", "another"});
+  for (const char* name : {"../part2", "/etc/passwd", "", ".."}) {
+    index("{\"c\": \""s + name + "\"}");
+    expect_error([&] { load(); }, {"not the name of a file beside the index"});
+  }
+  index("{\"c\": 1}");
+  expect_error([&] { load(); }, {"the file of 'c'"});
+  index("[]");
+  expect_error([&] { load(); }, {"weight_map"});
+  write("pytorch_model.bin.index.json", "{");
+  expect_error([&] { load(); }, {"weight_map"});
+}
+
+}  // namespace
+}  // namespace tern
