@@ -5,26 +5,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tern/tests/kernels/workspace.h"
 #include "tern/tests/simt/results.h"
 
 namespace tern::kernels {
 namespace {
-
-/// Memory for `bytes` bytes, aligned to 8, with a mark behind the last.
-class MarkedWorkspace {
- public:
-  explicit MarkedWorkspace(int64_t bytes) : bytes_(bytes), memory_(bytes / 8 + 2, 0x5a5a5a5a5a5a5a5a) {}
-  void* data() { return memory_.data(); }
-  bool mark_is_there() const {
-    const auto* end = reinterpret_cast<const unsigned char*>(memory_.data() + memory_.size());
-    return std::all_of(reinterpret_cast<const unsigned char*>(memory_.data()) + bytes_, end,
-                       [](unsigned char byte) { return byte == 0x5a; });
-  }
-
- private:
-  int64_t bytes_;
-  std::vector<uint64_t> memory_;
-};
 
 template <class Key>
 void check_sort(int64_t n, int bits, std::mt19937_64& random) {

@@ -1,0 +1,272 @@
+// Sorting and selecting within rows. A sort is CUB's, of the whole matrix: first by value, then, keeping that order, by
+// row. For the largest elements a block finds the key of the k-th of its row digit by digit, and takes what comes
+// before it in the order of the columns, so that no result depends on timing.
+
+#include "tern/kernels/sort.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "tern/kernels/bits.h"
+#include "tern/kernels/copy.h"
+#include "tern/kernels/cuda/cub.h"
+#include "tern/kernels/cuda/support/rows.h"
+#include "tern/kernels/cuda/support/scan.h"
+#include "tern/kernels/sort_key.h"
+
+namespace tern::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMaxBlocks = 1 << 16;  // of grids whose threads take several elements
+// Elements that are sorted together: whole rows, at least one.
+#ifdef TERN_SIMT
+constexpr int64_t kChunk = 4096;  // so that small tests have several chunks
+#else
+constexpr int64_t kChunk = 1 << 26;
+#endif
+
+constexpr int kSelectThreads = 512, kSelectItems = 4, kSelectTile = kSelectThreads * kSelectItems;
+constexpr int kDigits = 256, kDigitBits = 8;
+
+int64_t rows_together(int64_t rows, int64_t cols) { return std::clamp<int64_t>(kChunk / cols, 1, rows); }
+
+/// Launches a kernel whose threads go through n elements.
+template <class... Parameters, class... Args>
+void launch_for(detail::LaunchStream stream, int64_t n, void (*kernel)(Parameters...), const Args&... args) {
+  const int64_t blocks = std::min(ceil_div(n, kThreads), kMaxBlocks);
+  launch(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, args...);
+}
+__device__ int64_t first_element() { return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; }
+__device__ int64_t element_step() { return static_cast<int64_t>(gridDim.x) * kThreads; }
+
+/// The element's key and its number among the n.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    make_keys_kernel(const Stored<T>* x, int64_t n, SortKey<T> flip, SortKey<T>* keys, uint32_t* numbers) {
+  for (int64_t i = first_element(); i < n; i += element_step()) {
+    store_one(keys + i, sort_key<T>(load_one(x + i)) ^ flip);
+    store_one(numbers + i, static_cast<uint32_t>(i));
+  }
+}
+
+/// The rows of the elements with these numbers.
+__global__ void __launch_bounds__(kThreads)
+    find_rows_kernel(const uint32_t* numbers, int64_t n, uint32_t cols, uint32_t* rows) {
+  for (int64_t i = first_element(); i < n; i += element_step()) store_one(rows + i, load_one(numbers + i) / cols);
+}
+
+/// values[i], index[i] = element order[i] of [n / cols, cols] and its column. `columns`: the column of every element in
+/// a matrix x with x_cols columns; null: there is no other matrix.
+template <class Word>
+__global__ void __launch_bounds__(kThreads)
+    store_elements_kernel(const Word* x, int64_t x_cols, const uint32_t* columns, const uint32_t* order, int64_t n,
+                          uint32_t cols, Word* values, int64_t* index) {
+  for (int64_t i = first_element(); i < n; i += element_step()) {
+    const uint32_t row = static_cast<uint32_t>(i) / cols,
+                   number = order ? load_one(order + i) : static_cast<uint32_t>(i);
+    const int64_t column = columns ? load_one(columns + number) : number - row * cols;
+    store_one(values + i, load_one(x + row * x_cols + column));
+    store_one(index + i, column);
+  }
+}
+
+/// Memory given out piece by piece, aligned to 16 bytes; from null it is only counted.
+class Pieces {
+ public:
+  explicit Pieces(void* base) : base_(static_cast<char*>(base)) {}
+  template <class T>
+  T* take(int64_t count) {
+    T* const result = base_ ? reinterpret_cast<T*>(base_ + bytes_) : nullptr;
+    bytes_ += ceil_div(count * static_cast<int64_t>(sizeof(T)), 16) * 16;
+    return result;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  char* base_;
+  int64_t bytes_ = 0;
+};
+
+/// Sorts the rows of a [rows, cols] matrix of keys, of at most n elements.
+template <class Key>
+struct RowSorter {
+  SortBuffers<Key> pairs;  // keys and numbers of elements go into buffers 0
+  void* space;
+
+  RowSorter(Stream stream, int64_t n, Pieces& pieces) {
+    for (int b = 0; b < 2; ++b) {
+      pairs.keys[b] = pieces.take<Key>(n);
+      pairs.values[b] = pieces.take<uint32_t>(n);
+    }
+    space =
+        pieces.take<char>(std::max(sort_pairs_workspace<Key>(stream, n), sort_pairs_workspace<uint32_t>(stream, n)));
+  }
+  /// The numbers of the elements, row by row in order of the keys' lower `bits` bits.
+  const uint32_t* sort(Stream stream, int64_t rows, int64_t cols, int bits) const {
+    const int64_t n = rows * cols;
+    const int sorted = sort_pairs(stream, pairs, n, bits, space);
+    if (rows == 1) return pairs.values[sorted];
+    SortBuffers<uint32_t> by_row;
+    for (int b = 0; b < 2; ++b) {
+      by_row.keys[b] = reinterpret_cast<uint32_t*>(pairs.keys[b]);
+      by_row.values[b] = pairs.values[b == 0 ? sorted : 1 - sorted];
+    }
+    launch_for(stream, n, find_rows_kernel, by_row.values[0], n, static_cast<uint32_t>(cols), by_row.keys[0]);
+    return by_row.values[sort_pairs(stream, by_row, n,
+                                    static_cast<int>(std::bit_width(static_cast<uint64_t>(rows - 1))), space)];
+  }
+};
+
+/// One block a row: the k elements with the smallest keys, of equal ones the first, in the order of the columns: their
+/// columns, keys and (in all rows) numbers from 0.
+template <class T>
+__global__ void __launch_bounds__(kSelectThreads)
+    select_kernel(const Stored<T>* x, int64_t rows, int64_t cols, int64_t k, SortKey<T> flip, SortKey<T>* keys,
+                  uint32_t* numbers, uint32_t* columns) {
+  using Key = SortKey<T>;
+  TERN_SHARED(uint32_t, count, [kDigits]);
+  TERN_SHARED(uint32_t, chosen, [2]);  // a digit, and how many keys have a smaller one
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const auto key_at = [&](int64_t c) { return sort_key<T>(load_one(x + row * cols + c)) ^ flip; };
+    Key threshold = 0;                       // the digits so far of the k-th key
+    auto wanted = static_cast<uint32_t>(k);  // its place among the keys with these digits, from 1
+    for (int shift = (sort_key_bits<T> - 1) / kDigitBits * kDigitBits; shift >= 0; shift -= kDigitBits) {
+      if (thread < kDigits) count[thread] = 0;
+      block_barrier();
+      for (int64_t c = thread; c < cols; c += kSelectThreads) {
+        const Key key = key_at(c);
+        if ((key ^ threshold) >> shift >> kDigitBits == 0)
+          atomicAdd(&count[static_cast<int>(key >> shift & (kDigits - 1))], 1u);
+      }
+      block_barrier();
+      const uint32_t own = thread < kDigits ? count[thread] : 0;
+      uint32_t total;
+      const uint32_t before = block_sum_before<kSelectThreads>(own, total);
+      if (before < wanted && wanted <= before + own) {
+        chosen[0] = static_cast<uint32_t>(thread);
+        chosen[1] = before;
+      }
+      block_barrier();
+      threshold |= static_cast<Key>(chosen[0]) << shift;
+      wanted -= chosen[1];
+    }
+    uint32_t less = 0, equal = 0;  // keys before this tile
+    for (int64_t tile = 0; tile < cols && less + min(equal, wanted) < k; tile += kSelectTile) {
+      Key key[kSelectItems];
+      uint32_t here = 0, total;  // keys less than the threshold, and from bit 16 on those equal to it
+#pragma unroll
+      for (int i = 0; i < kSelectItems; ++i) {
+        const int64_t c = tile + thread * kSelectItems + i;
+        key[i] = c < cols ? key_at(c) : 0;
+        if (c < cols) here += key[i] < threshold ? 1 : key[i] == threshold ? 1 << 16 : 0;
+      }
+      const uint32_t before = block_sum_before<kSelectThreads>(here, total);
+      uint32_t own_less = less + (before & 0xffff), own_equal = equal + (before >> 16);
+#pragma unroll
+      for (int i = 0; i < kSelectItems; ++i) {
+        const int64_t c = tile + thread * kSelectItems + i;
+        if (c >= cols || key[i] > threshold) continue;
+        const int64_t to = row * k + own_less + min(own_equal, wanted);
+        if (key[i] < threshold || own_equal < wanted) {
+          store_one(columns + to, static_cast<uint32_t>(c));
+          store_one(keys + to, key[i]);
+          store_one(numbers + to, static_cast<uint32_t>(to));
+        }
+        (key[i] < threshold ? own_less : own_equal) += 1;
+      }
+      less += total & 0xffff;
+      equal += total >> 16;
+    }
+  }
+}
+
+/// No index of a row repeats, so every element has one writer.
+template <class Word>
+__global__ void __launch_bounds__(kThreads)
+    scatter_rows_kernel(const Word* y, const int64_t* index, int64_t n, int64_t k, int64_t cols, Word* x) {
+  for (int64_t i = first_element(); i < n; i += element_step()) {
+    const int64_t at = load_one(index + i);
+    if (at >= 0 && at < cols) store_one(x + i / k * cols + at, load_one(y + i));
+  }
+}
+
+/// Where top_k_rows keeps what.
+template <class Key>
+struct TopSpace {
+  Pieces pieces;
+  RowSorter<Key> sorter;
+  uint32_t* columns;
+  TopSpace(Stream stream, int64_t n, void* base)
+      : pieces(base), sorter(stream, n, pieces), columns(pieces.template take<uint32_t>(n)) {}
+};
+
+}  // namespace
+
+int64_t sort_rows_workspace(Stream stream, int64_t rows, int64_t cols, DType dtype) {
+  if (rows == 0 || cols == 0) return 0;
+  return dispatch_any(dtype, [&]<class T>() {
+    Pieces pieces(nullptr);
+    RowSorter<SortKey<T>>(stream, rows_together(rows, cols) * cols, pieces);
+    return pieces.bytes();
+  });
+}
+
+void sort_rows(Stream stream, ConstView x, bool descending, void* workspace, View values, View index) {
+  if (x.numel() == 0) return;
+  const int64_t rows = x.rows(), cols = x.cols(), together = rows_together(rows, cols);
+  dispatch_any(x.dtype, [&]<class T>() {
+    Pieces pieces(workspace);
+    const RowSorter<SortKey<T>> sorter(stream, together * cols, pieces);
+    for (int64_t first = 0; first < rows; first += together) {
+      const int64_t count = std::min(together, rows - first), n = count * cols, start = first * cols;
+      launch_for(stream, n, make_keys_kernel<T>, x.as<Stored<T>>() + start, n, sort_key_flip<T>(descending),
+                 sorter.pairs.keys[0], sorter.pairs.values[0]);
+      const uint32_t* const order = sorter.sort(stream, count, cols, sort_key_bits<T>);
+      dispatch_size(sizeof(T), [&]<class Word>() {
+        launch_for(stream, n, store_elements_kernel<Word>, x.as<Word>() + start, cols, nullptr, order, n,
+                   static_cast<uint32_t>(cols), values.as<Word>() + start, index.as<int64_t>() + start);
+      });
+    }
+  });
+}
+
+int64_t top_k_rows_workspace(Stream stream, int64_t rows, int64_t cols, int64_t k, DType dtype) {
+  if (rows == 0 || cols == 0 || k == 0) return 0;
+  return dispatch_any(dtype, [&]<class T>() {
+    return TopSpace<SortKey<T>>(stream, rows_together(rows, k) * k, nullptr).pieces.bytes();
+  });
+}
+
+void top_k_rows(Stream stream, ConstView x, bool largest, bool sorted, void* workspace, View values, View index) {
+  if (index.numel() == 0) return;
+  const int64_t rows = x.rows(), cols = x.cols(), k = index.cols(), together = rows_together(rows, k);
+  dispatch_any(x.dtype, [&]<class T>() {
+    const TopSpace<SortKey<T>> space(stream, together * k, workspace);
+    const auto& pairs = space.sorter.pairs;
+    for (int64_t first = 0; first < rows; first += together) {
+      const int64_t count = std::min(together, rows - first), n = count * k;
+      launch(select_kernel<T>, dim3(static_cast<unsigned>(std::min(count, kMaxBlocks))), dim3(kSelectThreads), 0,
+             stream, x.as<Stored<T>>() + first * cols, count, cols, k, sort_key_flip<T>(largest), pairs.keys[0],
+             pairs.values[0], space.columns);
+      const uint32_t* const order = sorted ? space.sorter.sort(stream, count, k, sort_key_bits<T>) : nullptr;
+      dispatch_size(sizeof(T), [&]<class Word>() {
+        launch_for(stream, n, store_elements_kernel<Word>, x.as<Word>() + first * cols, cols, space.columns, order, n,
+                   static_cast<uint32_t>(k), values.as<Word>() + first * k, index.as<int64_t>() + first * k);
+      });
+    }
+  });
+}
+
+void scatter_rows(Stream stream, ConstView y, ConstView index, View x) {
+  fill(stream, 0, x);
+  const int64_t n = y.numel();
+  if (n == 0) return;
+  dispatch_size(size_of(x.dtype), [&]<class Word>() {
+    launch_for(stream, n, scatter_rows_kernel<Word>, y.as<Word>(), index.as<int64_t>(), n, y.cols(), x.cols(),
+               x.as<Word>());
+  });
+}
+
+}  // namespace tern::kernels::cuda
