@@ -26,8 +26,9 @@ constexpr int64_t kChunk = 4096;  // so that small tests have several chunks
 constexpr int64_t kChunk = 1 << 26;
 #endif
 
-constexpr int kSelectThreads = 512, kSelectItems = 4, kSelectTile = kSelectThreads * kSelectItems;
+constexpr int kSelectItems = 4;  // neighbouring columns of a thread
 constexpr int kDigits = 256, kDigitBits = 8;
+constexpr int64_t kShortRow = 512;  // columns that few threads are enough for
 
 int64_t rows_together(int64_t rows, int64_t cols) { return std::clamp<int64_t>(kChunk / cols, 1, rows); }
 
@@ -118,63 +119,86 @@ struct RowSorter {
   }
 };
 
-/// One block a row: the k elements with the smallest keys, of equal ones the first, in the order of the columns: their
-/// columns, keys and (in all rows) numbers from 0.
-template <class T>
-__global__ void __launch_bounds__(kSelectThreads)
-    select_kernel(const Stored<T>* x, int64_t rows, int64_t cols, int64_t k, SortKey<T> flip, SortKey<T>* keys,
-                  uint32_t* numbers, uint32_t* columns) {
-  using Key = SortKey<T>;
+/// The k-th smallest key of a row, and how many of those equal to it are among the k.
+template <class Key>
+struct Threshold {
+  Key key;
+  uint32_t equal;
+};
+
+/// Digit by digit from the highest; all threads of the block call it. key_at(column) gives a key of `bits` bits.
+template <int kGroup, class KeyAt>
+__device__ auto find_threshold(const KeyAt& key_at, int bits, int64_t cols, int64_t k) {
+  using Key = decltype(key_at(0));
+  constexpr int kOwnDigits = kGroup < kDigits ? kDigits / kGroup : 1;
   TERN_SHARED(uint32_t, count, [kDigits]);
   TERN_SHARED(uint32_t, chosen, [2]);  // a digit, and how many keys have a smaller one
   const int thread = static_cast<int>(threadIdx.x);
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const auto key_at = [&](int64_t c) { return sort_key<T>(load_one(x + row * cols + c)) ^ flip; };
-    Key threshold = 0;                       // the digits so far of the k-th key
-    auto wanted = static_cast<uint32_t>(k);  // its place among the keys with these digits, from 1
-    for (int shift = (sort_key_bits<T> - 1) / kDigitBits * kDigitBits; shift >= 0; shift -= kDigitBits) {
-      if (thread < kDigits) count[thread] = 0;
-      block_barrier();
-      for (int64_t c = thread; c < cols; c += kSelectThreads) {
-        const Key key = key_at(c);
-        if ((key ^ threshold) >> shift >> kDigitBits == 0)
-          atomicAdd(&count[static_cast<int>(key >> shift & (kDigits - 1))], 1u);
-      }
-      block_barrier();
-      const uint32_t own = thread < kDigits ? count[thread] : 0;
-      uint32_t total;
-      const uint32_t before = block_sum_before<kSelectThreads>(own, total);
-      if (before < wanted && wanted <= before + own) {
-        chosen[0] = static_cast<uint32_t>(thread);
+  Key known = 0;                           // the digits found
+  auto wanted = static_cast<uint32_t>(k);  // the key's place among those with these digits, from 1
+  for (int shift = (bits - 1) / kDigitBits * kDigitBits; shift >= 0; shift -= kDigitBits) {
+    for (int d = thread; d < kDigits; d += kGroup) count[d] = 0;
+    block_barrier();
+    for (int64_t c = thread; c < cols; c += kGroup) {
+      const Key key = key_at(c);
+      if ((key ^ known) >> shift >> kDigitBits == 0)
+        atomicAdd(&count[static_cast<int>(key >> shift & (kDigits - 1))], 1u);
+    }
+    block_barrier();
+    uint32_t own[kOwnDigits], sum = 0, total;
+#pragma unroll
+    for (int d = 0; d < kOwnDigits; ++d) {
+      own[d] = thread * kOwnDigits + d < kDigits ? count[thread * kOwnDigits + d] : 0;
+      sum += own[d];
+    }
+    uint32_t before = block_sum_before<kGroup>(sum, total);
+#pragma unroll
+    for (int d = 0; d < kOwnDigits; ++d) {
+      if (before < wanted && wanted <= before + own[d]) {
+        chosen[0] = static_cast<uint32_t>(thread * kOwnDigits + d);
         chosen[1] = before;
       }
-      block_barrier();
-      threshold |= static_cast<Key>(chosen[0]) << shift;
-      wanted -= chosen[1];
+      before += own[d];
     }
+    block_barrier();
+    known |= static_cast<Key>(chosen[0]) << shift;
+    wanted -= chosen[1];
+  }
+  return Threshold<Key>{known, wanted};
+}
+
+/// One block a row: the k elements with the smallest keys, of equal ones the first, in the order of the columns: their
+/// columns, keys and (in all rows) numbers from 0.
+template <class T, int kGroup>
+__global__ void __launch_bounds__(kGroup)
+    select_kernel(const Stored<T>* x, int64_t rows, int64_t cols, int64_t k, SortKey<T> flip, SortKey<T>* keys,
+                  uint32_t* numbers, uint32_t* columns) {
+  constexpr int kTile = kGroup * kSelectItems;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const auto key_at = [&](int64_t c) { return sort_key<T>(load_one(x + row * cols + c)) ^ flip; };
+    const auto threshold = find_threshold<kGroup>(key_at, sort_key_bits<T>, cols, k);
     uint32_t less = 0, equal = 0;  // keys before this tile
-    for (int64_t tile = 0; tile < cols && less + min(equal, wanted) < k; tile += kSelectTile) {
-      Key key[kSelectItems];
+    for (int64_t tile = 0; tile < cols && less + min(equal, threshold.equal) < k; tile += kTile) {
+      const int64_t first = tile + static_cast<int>(threadIdx.x) * kSelectItems;
+      SortKey<T> key[kSelectItems];
       uint32_t here = 0, total;  // keys less than the threshold, and from bit 16 on those equal to it
 #pragma unroll
       for (int i = 0; i < kSelectItems; ++i) {
-        const int64_t c = tile + thread * kSelectItems + i;
-        key[i] = c < cols ? key_at(c) : 0;
-        if (c < cols) here += key[i] < threshold ? 1 : key[i] == threshold ? 1 << 16 : 0;
+        key[i] = first + i < cols ? key_at(first + i) : 0;
+        if (first + i < cols) here += key[i] < threshold.key ? 1 : key[i] == threshold.key ? 1 << 16 : 0;
       }
-      const uint32_t before = block_sum_before<kSelectThreads>(here, total);
+      const uint32_t before = block_sum_before<kGroup>(here, total);
       uint32_t own_less = less + (before & 0xffff), own_equal = equal + (before >> 16);
 #pragma unroll
       for (int i = 0; i < kSelectItems; ++i) {
-        const int64_t c = tile + thread * kSelectItems + i;
-        if (c >= cols || key[i] > threshold) continue;
-        const int64_t to = row * k + own_less + min(own_equal, wanted);
-        if (key[i] < threshold || own_equal < wanted) {
-          store_one(columns + to, static_cast<uint32_t>(c));
+        if (first + i >= cols || key[i] > threshold.key) continue;
+        if (key[i] < threshold.key || own_equal < threshold.equal) {
+          const int64_t to = row * k + own_less + min(own_equal, threshold.equal);
+          store_one(columns + to, static_cast<uint32_t>(first + i));
           store_one(keys + to, key[i]);
           store_one(numbers + to, static_cast<uint32_t>(to));
         }
-        (key[i] < threshold ? own_less : own_equal) += 1;
+        (key[i] < threshold.key ? own_less : own_equal) += 1;
       }
       less += total & 0xffff;
       equal += total >> 16;
@@ -247,9 +271,15 @@ void top_k_rows(Stream stream, ConstView x, bool largest, bool sorted, void* wor
     const auto& pairs = space.sorter.pairs;
     for (int64_t first = 0; first < rows; first += together) {
       const int64_t count = std::min(together, rows - first), n = count * k;
-      launch(select_kernel<T>, dim3(static_cast<unsigned>(std::min(count, kMaxBlocks))), dim3(kSelectThreads), 0,
-             stream, x.as<Stored<T>>() + first * cols, count, cols, k, sort_key_flip<T>(largest), pairs.keys[0],
-             pairs.values[0], space.columns);
+      const auto select = [&]<int kGroup>() {
+        launch(select_kernel<T, kGroup>, dim3(static_cast<unsigned>(std::min(count, kMaxBlocks))), dim3(kGroup), 0,
+               stream, x.as<Stored<T>>() + first * cols, count, cols, k, sort_key_flip<T>(largest), pairs.keys[0],
+               pairs.values[0], space.columns);
+      };
+      if (cols <= kShortRow)
+        select.template operator()<64>();
+      else
+        select.template operator()<512>();
       const uint32_t* const order = sorted ? space.sorter.sort(stream, count, k, sort_key_bits<T>) : nullptr;
       dispatch_size(sizeof(T), [&]<class Word>() {
         launch_for(stream, n, store_elements_kernel<Word>, x.as<Word>() + first * cols, cols, space.columns, order, n,

@@ -40,8 +40,14 @@ TEST(SimtTopK, EveryDTypeAndSize) {
   std::mt19937_64 random = fresh_random();
   for_each_schedule([&] {
     for (const DType dtype : kAllTypes)
-      for (const auto& [shape, k] : std::vector<std::pair<Shape, int64_t>>{
-               {{0, 5}, 2}, {{3, 5}, 0}, {{3, 0}, 0}, {{1, 1}, 1}, {{9, 7}, 3}, {{2, 300}, 300}, {{2, 4500}, 17}}) {
+      for (const auto& [shape, k] : std::vector<std::pair<Shape, int64_t>>{{{0, 5}, 2},
+                                                                           {{3, 5}, 0},
+                                                                           {{3, 0}, 0},
+                                                                           {{1, 1}, 1},
+                                                                           {{9, 7}, 3},
+                                                                           {{2, 300}, 300},
+                                                                           {{1, 513}, 9},
+                                                                           {{1, 4500}, 17}}) {
         Array x(dtype, shape, Order::kMisaligned);
         fill_for_sort(x, random);
         check_top_k(kKernels, x, k);
