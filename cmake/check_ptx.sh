@@ -27,7 +27,7 @@ vectorised=(
   'both ^optimizer.cu (update|scale)_kernel'
   'loads ^gradient_norm.cu block_norm_kernel'
   'loads ^(linear|column_sum).cu column_parts_kernel'
-  'loads ^reduce.cu reduce_rows_kernel'
+  'loads ^(reduce_.*|arg_extreme).cu reduce_kernel<.*ReduceAccess\)[12]'
   'loads ^attention_(forward|backward).cu flash_'
 )
 

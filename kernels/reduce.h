@@ -12,11 +12,17 @@ enum class Reduction : uint8_t { kSum, kMean, kMax, kMin, kProduct, kSumOfSquare
 /// 16-bit and fp32 accumulate in fp32 by pairwise blocks, fp64 in fp64, integers and bool in int64 (kSum, kProduct).
 /// Any strides. Empty: sum 0, product 1, mean NaN, all true, any false; max and min of nothing is the caller's error.
 /// max and min return NaN when any element is NaN.
-TERN_KERNEL(void, reduce, Stream stream, Reduction reduction, ConstView x, uint32_t dims, View y);
+/// `workspace` is aligned to 16 bytes and may be null where reduce_workspace gives 0.
+TERN_KERNEL(void, reduce, Stream stream, Reduction reduction, ConstView x, uint32_t dims, void* workspace, View y);
+/// Bytes of workspace for reduce with the same views.
+TERN_KERNEL(int64_t, reduce_workspace, Stream stream, ConstView x, uint32_t dims, View y);
 
 /// index (int64, x's shape with size 1 at `dim`) = position of the first largest (smallest) element along dim.
 /// A NaN counts as the largest (smallest), as in PyTorch.
-TERN_KERNEL(void, arg_extreme, Stream stream, bool largest, ConstView x, int dim, View index);
+/// `workspace` as in reduce.
+TERN_KERNEL(void, arg_extreme, Stream stream, bool largest, ConstView x, int dim, void* workspace, View index);
+/// Bytes of workspace for arg_extreme with the same views.
+TERN_KERNEL(int64_t, arg_extreme_workspace, Stream stream, ConstView x, int dim, View index);
 
 /// Bytes of workspace for column_sum.
 TERN_KERNEL(int64_t, column_sum_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
