@@ -16,12 +16,13 @@ TERN_KERNEL(void, layer_norm_forward, Stream stream, ConstView x, ConstView resi
 
 /// Bytes of workspace for layer_norm_backward.
 TERN_KERNEL(int64_t, layer_norm_backward_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
-/// dz = gradient of the normalisation, which is also the residual's gradient; dx = dz where dropout kept, scaled.
+/// dz = gradient of the normalisation, plus dsum where z is used elsewhere too (absent: it is not): the residual's
+/// gradient; dx = dz where dropout kept, scaled.
 /// z: the normalised input saved in forward. dx may be absent (no dropout: dx is dz) or equal dz's memory never.
 /// dgamma, dbeta: [cols], written not accumulated, either may be absent; column sums in two stages, in a fixed order.
-TERN_KERNEL(void, layer_norm_backward, Stream stream, ConstView dy, ConstView z, ConstView gamma, ConstView mean,
-            ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx, View dgamma,
-            View dbeta);
+TERN_KERNEL(void, layer_norm_backward, Stream stream, ConstView dy, ConstView dsum, ConstView z, ConstView gamma,
+            ConstView mean, ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx,
+            View dgamma, View dbeta);
 
 /// y = x * mask / (1 - p) over contiguous x[rows, cols]. Backward is the same call on the gradient.
 TERN_KERNEL(void, dropout, Stream stream, ConstView x, Dropout dropout, ConstView row_keys, View y);

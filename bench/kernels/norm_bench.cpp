@@ -35,7 +35,7 @@ struct Norm {
                                 z.view(), y.view(), mean.view(), rstd.view());
   }
   void backward() const {
-    kernels::layer_norm_backward(stream(), y.view(), z.view(), gamma.view(), mean.view(), rstd.view(), dropout, {},
+    kernels::layer_norm_backward(stream(), y.view(), {}, z.view(), gamma.view(), mean.view(), rstd.view(), dropout, {},
                                  workspace.data(), x.view(), dropout.p > 0 ? residual.view() : kernels::View(),
                                  dgamma.view(), dbeta.view());
   }

@@ -68,7 +68,12 @@ std::shared_ptr<Recomputation> Recomputation::save(const Tensor& tensor, int64_t
   return owner.shared_from_this();
 }
 
-void Recomputation::note_leaves(const Tensor* const* inputs, int count) {
+void Recomputation::end_if_complete() {
+  if (top_ && top_->again && top_->owner->values_.size() == top_->owner->places_.size()) throw Complete();
+}
+
+void Recomputation::begin_op(const Tensor* const* inputs, int count) {
+  end_if_complete();
   for (Frame* frame = top_; frame; frame = frame->outer) {
     if (frame->again) continue;
     for (int i = 0; i < count; ++i) {
@@ -130,7 +135,11 @@ void Recomputation::run_again(const char* op) {
   const GradMode recorded(true);
   const Autocast on_cpu({DeviceType::kCPU, 0}, autocast_[0]), on_cuda({DeviceType::kCUDA, 0}, autocast_[1]);
   const Scope scope(*this, true);
-  fn_(inputs);
+  try {
+    fn_(inputs);
+  } catch (const Complete&) {
+    return;
+  }
   TERN_CHECK(values_.size() == places_.size(), "checkpoint: fn saved ", values_.size(), " tensors, and ",
              places_.size(), " in its first run", kDiffers);
   TERN_CHECK(scope.frame().draws == draws_.size(), "checkpoint: fn drew ", scope.frame().draws, " random numbers, and ",

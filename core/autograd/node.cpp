@@ -228,7 +228,7 @@ bool should_record(const Tensor* const* inputs, int count) {
   if (!grad_enabled()) return false;
   bool record = false;
   for (int i = 0; i < count; ++i) record = record || (inputs[i]->defined() && inputs[i]->requires_grad());
-  if (record) Recomputation::note_leaves(inputs, count);
+  if (record) Recomputation::begin_op(inputs, count);
   return record;
 }
 

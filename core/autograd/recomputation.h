@@ -12,7 +12,7 @@
 namespace tern::detail {
 
 /// While it runs fn, tensors saved for backward (Kept) become places, numbered in the order of their saving. The first
-/// place that is opened runs fn again, in which tensors are collected in the same order.
+/// place that is opened runs fn again, in which tensors are collected in the same order; it ends with the last of them.
 class Recomputation : public std::enable_shared_from_this<Recomputation> {
  public:
   using Fn = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
@@ -26,14 +26,18 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
 
   /// What Kept asks when a tensor is saved: the place it gets, or null when nothing is being run for the first time.
   static std::shared_ptr<Recomputation> save(const Tensor& tensor, int64_t& place);
-  /// Remembers the versions of leaves that an op is about to use.
-  static void note_leaves(const Tensor* const* inputs, int count);
+  /// Ends the function being run again once all of its places are there: what it would still compute, nobody reads. An
+  /// op may call this between what it saves, if that is filled already, and its work. Throws what run_again() catches.
+  static void end_if_complete();
+  /// Called as an op begins: ends what is complete, and remembers the versions of the leaves that the op will use.
+  static void begin_op(const Tensor* const* inputs, int count);
   /// The next draw of a generator, whose offset advances.
   static kernels::RandomKey draw(kernels::RandomKey& next);
 
  private:
   struct Frame;
   class Scope;
+  struct Complete {};  // thrown; no std::exception, which fn might catch
   struct Place {
     Shape shape;
     DType dtype;

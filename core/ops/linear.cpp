@@ -2,6 +2,7 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/autograd/recomputation.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler.h"
 #include "tern/kernels/reduce.h"
@@ -76,6 +77,8 @@ struct Linear final : Function<Linear> {
     if (activation != Activation::kNone && recorded()) {
       pre = empty({x.size(0), weight.size(0)}, x.options());
       pre_ = pre;
+    } else {
+      detail::Recomputation::end_if_complete();
     }
     return linear_product(x, used, bias_for(x, weight, bias), activation, pre);
   }

@@ -8,17 +8,22 @@
 namespace tern {
 namespace {
 
+/// Outputs: the norm, and with `gives_sum` what was normalised.
 struct LayerNorm final : Function<LayerNorm> {
   static constexpr const char* kName = "layer_norm";
   Saved z_, weight_, mean_, rstd_;
+  SavedOutput sum_;
   Tensor row_keys_;
   kernels::Dropout dropout_;
+  bool gives_sum_ = false;
   DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
 
-  Tensor forward(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias, double eps,
-                 const kernels::Dropout& dropout, const std::vector<Tensor>& row_keys) {
+  std::vector<Tensor> forward(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                              double eps, const kernels::Dropout& dropout, const std::vector<Tensor>& row_keys,
+                              bool gives_sum) {
     dropout_ = dropout;
     row_keys_ = row_keys[0];
+    gives_sum_ = gives_sum;
     if (weight.defined()) weight_dtype_ = weight.dtype();
     if (bias.defined()) bias_dtype_ = bias.dtype();
     const TensorOptions statistics{x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, x.device()};
@@ -26,18 +31,23 @@ struct LayerNorm final : Function<LayerNorm> {
     const Tensor y = empty(x.shape(), x.options()), mean = empty({rows}, statistics), rstd = empty({rows}, statistics);
     // Without residual and dropout the normalised tensor is x itself.
     const bool separate = residual.defined() || dropout.p > 0;
-    const Tensor z = separate && recorded() ? empty(x.shape(), x.options()) : Tensor();
+    const Tensor z = gives_sum || (separate && recorded()) ? empty(x.shape(), x.options()) : Tensor();
     kernels::layer_norm_forward(current_stream(x.device()), x.view(), residual.view(), weight.view(), bias.view(), eps,
                                 dropout, row_keys_.view(), z.view(), y.view(), mean.view(), rstd.view());
-    z_ = separate ? z : x;
+    if (gives_sum)
+      sum_.save(z, 1);
+    else
+      z_ = separate ? z : x;
     mean_ = mean;
     rstd_ = rstd;
     weight_ = weight;
-    return y;
+    return gives_sum ? std::vector<Tensor>{y, z} : std::vector<Tensor>{y};
   }
 
-  Grads backward(const Tensor& gradient) override {
-    const Tensor dy = gradient.contiguous(), z = z_.get(), weight = weight_.defined() ? weight_.get() : Tensor();
+  Grads backward_all(const Grads& gradients) override {
+    const Tensor z = gives_sum_ ? sum_.get() : z_.get(), weight = weight_.defined() ? weight_.get() : Tensor();
+    const Tensor dy = gradients[0].defined() ? gradients[0].contiguous() : zeros(z.shape(), z.options());
+    const Tensor dsum = gives_sum_ && gradients[1].defined() ? gradients[1].contiguous() : Tensor();
     const Tensor mean = mean_.get(), rstd = rstd_.get();
     const kernels::Stream stream = current_stream(dy.device());
     const bool masked = dropout_.p > 0 && needs_grad(0);
@@ -48,8 +58,8 @@ struct LayerNorm final : Function<LayerNorm> {
     if (needs_grad(3)) grads[3] = empty({dy.size(-1)}, {bias_dtype_, dy.device()});
     const Workspace workspace(kernels::layer_norm_backward_workspace(stream, dy.view().rows(), dy.size(-1), dy.dtype()),
                               dy.device());
-    kernels::layer_norm_backward(stream, dy.view(), z.view(), weight.view(), mean.view(), rstd.view(), dropout_,
-                                 row_keys_.view(), workspace.data(), dz.view(), dx.view(), grads[2].view(),
+    kernels::layer_norm_backward(stream, dy.view(), dsum.view(), z.view(), weight.view(), mean.view(), rstd.view(),
+                                 dropout_, row_keys_.view(), workspace.data(), dz.view(), dx.view(), grads[2].view(),
                                  grads[3].view());
     if (needs_grad(0)) grads[0] = masked ? dx : dz;
     if (needs_grad(1)) grads[1] = dz;
@@ -69,8 +79,10 @@ void check_affine(const char* name, const Tensor& parameter, const Tensor& x) {
 
 void check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device device);
 
-Tensor dropout_residual_layer_norm(const Tensor& x_in, const Tensor& residual_in, const Tensor& weight,
-                                   const Tensor& bias, double eps, const DropoutOptions& options) {
+namespace {
+
+std::vector<Tensor> normalised(const Tensor& x_in, const Tensor& residual_in, const Tensor& weight, const Tensor& bias,
+                               double eps, const DropoutOptions& options, bool gives_sum) {
   Tensor x = x_in, residual = residual_in;
   autocast_inputs("dropout_residual_layer_norm", {&x, &residual});
   TERN_CHECK(is_floating(x.dtype()) && x.dim() >= 1,
@@ -84,7 +96,20 @@ Tensor dropout_residual_layer_norm(const Tensor& x_in, const Tensor& residual_in
   check_row_keys("layer_norm", options.row_keys, x.view().rows(), x.device());
   const auto plain = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
   return LayerNorm::apply(x.contiguous(), plain(residual), plain(weight), plain(bias), eps,
-                          draw(options, "layer_norm", x.device()), std::vector<Tensor>{options.row_keys});
+                          draw(options, "layer_norm", x.device()), std::vector<Tensor>{options.row_keys}, gives_sum);
+}
+
+}  // namespace
+
+Tensor dropout_residual_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                                   double eps, const DropoutOptions& options) {
+  return normalised(x, residual, weight, bias, eps, options, false)[0];
+}
+
+SumAndNorm dropout_residual_sum_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                           const Tensor& bias, double eps, const DropoutOptions& options) {
+  const std::vector<Tensor> outputs = normalised(x, residual, weight, bias, eps, options, true);
+  return {outputs[1], outputs[0]};
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {

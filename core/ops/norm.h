@@ -14,4 +14,15 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor dropout_residual_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
                                    double eps, const DropoutOptions& dropout = {});
 
+/// The two tensors that a sub-layer which begins with its norm hands on.
+struct SumAndNorm {
+  Tensor sum;   // residual + dropout(x)
+  Tensor norm;  // layer_norm(sum)
+};
+
+/// dropout_residual_layer_norm that gives the sum too: the step between two sub-layers of a pre-norm transformer (Xiong
+/// et al., arXiv:2002.04745), in one pass over memory each way.
+SumAndNorm dropout_residual_sum_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                           const Tensor& bias, double eps, const DropoutOptions& dropout = {});
+
 }  // namespace tern

@@ -105,7 +105,7 @@ template <class T>
 struct Backward {
   using F = ComputeType<T>;
   int64_t cols;
-  const T *dy, *z;
+  const T *dy, *dsum, *z;  // dsum may be null
   Affine<T> gamma;
   const F *mean, *rstd;
   DropoutFactors dropout;
@@ -152,16 +152,17 @@ struct Backward {
       const T *d = dy_row + j, *v = z_row + j;
       T* out = dz + r * cols + j;
       const F* w = gamma ? gamma.tile(j, gamma_buffer, n) : nullptr;
-      if (w) {
+      const auto gradient = [&](int64_t i) {
+        const F direct = w ? static_cast<F>(d[i]) * w[i] : static_cast<F>(d[i]);
+        return scale * (direct - mean_gradient - (static_cast<F>(v[i]) - center) * scale * mean_product);
+      };
+      if (dsum) {
+        const T* other = dsum + r * cols + j;
 #pragma GCC ivdep
-        for (int64_t i = 0; i < n; ++i)
-          out[i] = static_cast<T>(scale * (static_cast<F>(d[i]) * w[i] - mean_gradient -
-                                           (static_cast<F>(v[i]) - center) * scale * mean_product));
+        for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(gradient(i) + static_cast<F>(other[i]));
       } else {
 #pragma GCC ivdep
-        for (int64_t i = 0; i < n; ++i)
-          out[i] = static_cast<T>(
-              scale * (static_cast<F>(d[i]) - mean_gradient - (static_cast<F>(v[i]) - center) * scale * mean_product));
+        for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(gradient(i));
       }
       if (!dx) continue;
       T* through = dx + r * cols + j;
@@ -221,23 +222,17 @@ int64_t layer_norm_backward_workspace(Stream, int64_t rows, int64_t cols, DType)
   return 64 + backward_blocks(rows) * 2 * cols * 8;
 }
 
-void layer_norm_backward(Stream, ConstView dy, ConstView z, ConstView gamma, ConstView mean, ConstView rstd,
-                         Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx, View dgamma,
-                         View dbeta) {
+void layer_norm_backward(Stream, ConstView dy, ConstView dsum, ConstView z, ConstView gamma, ConstView mean,
+                         ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx,
+                         View dgamma, View dbeta) {
   const int64_t rows = dy.rows(), cols = dy.cols();
   if (cols == 0) return;
   dispatch_float(dy.dtype, [&]<class T>() {
     using F = ComputeType<T>;
     F* sums = static_cast<F*>(workspace);
-    const Backward<T> backward{cols,
-                               dy.as<T>(),
-                               z.as<T>(),
-                               Affine<T>(gamma),
-                               mean.as<F>(),
-                               rstd.as<F>(),
-                               DropoutFactors(dropout, row_keys),
-                               dz.as<T>(),
-                               dx ? dx.as<T>() : nullptr};
+    const Backward<T> backward{
+        cols,         dy.as<T>(),   dsum ? dsum.as<T>() : nullptr,     z.as<T>(),  Affine<T>(gamma),
+        mean.as<F>(), rstd.as<F>(), DropoutFactors(dropout, row_keys), dz.as<T>(), dx ? dx.as<T>() : nullptr};
     parallel_for(rows, backward_rows(rows), [&](int64_t begin, int64_t end) {
       F* own = sums + begin / backward_rows(rows) * 2 * cols;
       if (dgamma || dbeta) std::fill_n(own, 2 * cols, F(0));

@@ -211,7 +211,7 @@ int64_t backward_parts(int64_t rows, int64_t cols) {
 template <class T>
 struct Backward {
   using F = ComputeType<T>;
-  const T *dy, *z;
+  const T *dy, *dsum, *z;  // dsum may be null
   Affine<T> gamma;
   const F *mean, *rstd;
   RowDropout dropout;
@@ -229,6 +229,11 @@ struct Backward {
     Vector<F, kWidth> result;
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) result.v[k] = scale * (d.v[k] * weight.v[k] - gradient - hat.v[k] * product);
+    if (dsum) {
+      const Vector<F, kWidth> other = to_compute(load_columns(dsum + row * cols, column, columns));
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) result.v[k] += other.v[k];
+    }
     const Vector<T, kWidth> rounded = from_compute<T>(result);
     store_columns(dz + row * cols, column, columns, rounded);
     if (!dx) return;
@@ -419,9 +424,9 @@ int64_t layer_norm_backward_workspace(Stream, int64_t rows, int64_t cols, DType 
   });
 }
 
-void layer_norm_backward(Stream stream, ConstView dy, ConstView z, ConstView gamma, ConstView mean, ConstView rstd,
-                         Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx, View dgamma,
-                         View dbeta) {
+void layer_norm_backward(Stream stream, ConstView dy, ConstView dsum, ConstView z, ConstView gamma, ConstView mean,
+                         ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx,
+                         View dgamma, View dbeta) {
   const int64_t rows = dy.rows(), cols = dy.cols();
   if (cols == 0) return;
   dispatch_float(dy.dtype, [&]<class T>() {
@@ -431,6 +436,7 @@ void layer_norm_backward(Stream stream, ConstView dy, ConstView z, ConstView gam
     const bool sums = dgamma || dbeta;
     if (rows > 0) {
       const Backward<T> a{dy.as<T>(),
+                          dsum ? dsum.as<T>() : nullptr,
                           z.as<T>(),
                           Affine<T>(gamma),
                           mean.as<F>(),

@@ -45,20 +45,24 @@ EncoderLayer::EncoderLayer(const nn::Scope& s, const EncoderOptions& options)
       lin2_(sub("lin2"), options.hidden, options.width, linear_options(options)),
       output_norm_(sub("output_norm"), options.width, {.eps = options.norm_eps}) {}
 
-Tensor EncoderLayer::feed_forward(const Tensor& x, const Tensor& row_keys) const {
-  const DropoutOptions dropout{
-      .p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = row_keys};
-  return output_norm_.forward(lin2_.forward(lin1_.forward(x, options_.activation)), x, dropout);
+EncoderLayer::Residual EncoderLayer::feed_forward(const Tensor& x, const Tensor& row_keys) const {
+  return {lin2_.forward(lin1_.forward(x, options_.activation)), x, row_keys};
 }
 
-Tensor EncoderLayer::forward(const Tensor& x, const SequenceLayout& layout) const {
+Tensor EncoderLayer::add_and_norm(const Residual& residual) const {
+  return output_norm_.forward(
+      residual.branch, residual.x,
+      {.p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = residual.row_keys});
+}
+
+EncoderLayer::Residual EncoderLayer::blocks(const Tensor& x, const SequenceLayout& layout) const {
   const ProfileRange range(name());
   const Tensor qkv = qkv_.forward(x).reshape({x.size(0), 3, options_.heads, -1});
   const Tensor context = self_attention(qkv, layout, {.dropout = attention_dropout(), .generator = &generator()});
   return feed_forward(attention_norm_.forward(out_.forward(context), x), layout.row_keys);
 }
 
-Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) const {
+EncoderLayer::Residual EncoderLayer::blocks_first(const Tensor& x, const EncoderInput& input) const {
   const ProfileRange range(name());
   const int64_t width = options_.width, n = input.sequences();
   const Tensor first = rows_of(x, input.first_rows);
@@ -68,6 +72,14 @@ Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) c
   const Tensor context =
       cross_attention(q, kv, layout, input.layout, {.dropout = attention_dropout(), .generator = &generator()});
   return feed_forward(attention_norm_.forward(out_.forward(context), first), layout.row_keys);
+}
+
+Tensor EncoderLayer::forward(const Tensor& x, const SequenceLayout& layout) const {
+  return add_and_norm(blocks(x, layout));
+}
+
+Tensor EncoderLayer::forward_first(const Tensor& x, const EncoderInput& input) const {
+  return add_and_norm(blocks_first(x, input));
 }
 
 Encoder::Encoder(const nn::Scope& s, const EncoderOptions& options)
@@ -88,20 +100,25 @@ Tensor Encoder::run(const Tensor& x, const EncoderInput& input, bool first_rows)
   const int64_t layers = layer_.size();
   // Under autocast all activations have 16 bits, also what passes by the products: cast once instead of in every layer.
   Tensor h = autocast_enabled(x.device()) && x.dtype() == float32 ? x.to(autocast_active_dtype(x.device())) : x;
-  if (recompute_ == 0) return run_layers(0, layers, h, input, first_rows);
-  for (int64_t begin = 0; begin < layers; begin += recompute_) {
-    const int64_t end = std::min(begin + recompute_, layers);
-    h = checkpoint([=, this](const Tensor& in) { return run_layers(begin, end, in, input, first_rows); }, h);
+  const int64_t stretch = recompute_ > 0 ? recompute_ : std::max<int64_t>(layers, 1);
+  for (int64_t begin = 0; begin < layers; begin += stretch) {
+    const int64_t end = std::min(begin + stretch, layers);
+    const auto run = [=, this](const Tensor& in) {
+      const EncoderLayer::Residual got = run_layers(begin, end, in, input, first_rows);
+      return std::vector<Tensor>{got.branch, got.x, got.row_keys};
+    };
+    const std::vector<Tensor> parts = recompute_ > 0 ? checkpoint(run, h) : run(h);
+    h = layer_[end - 1].add_and_norm({parts[0], parts[1], parts[2]});
   }
   return h;
 }
 
-Tensor Encoder::run_layers(int64_t begin, int64_t end, const Tensor& x, const EncoderInput& input,
-                           bool first_rows) const {
+EncoderLayer::Residual Encoder::run_layers(int64_t begin, int64_t end, const Tensor& x, const EncoderInput& input,
+                                           bool first_rows) const {
   Tensor h = x;
-  for (int64_t i = begin; i < end; ++i)
-    h = first_rows && i + 1 == layer_.size() ? layer_[i].forward_first(h, input) : layer_[i].forward(h, input.layout);
-  return h;
+  for (int64_t i = begin; i + 1 < end; ++i) h = layer_[i].forward(h, input.layout);
+  const EncoderLayer& last = layer_[end - 1];
+  return first_rows && end == layer_.size() ? last.blocks_first(h, input) : last.blocks(h, input.layout);
 }
 
 }  // namespace tern::models

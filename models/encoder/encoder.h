@@ -31,8 +31,17 @@ class EncoderLayer final : public nn::Module {
   /// of the work: keys and values of all rows, everything else of the first rows alone.
   Tensor forward_first(const Tensor& x, const EncoderInput& input) const;
 
+  /// The two terms of the last residual sum, and the keys of their rows (undefined without).
+  struct Residual {
+    Tensor branch, x, row_keys;
+  };
+  /// forward() and forward_first() without their end, and that end: dropout, sum and norm.
+  Residual blocks(const Tensor& x, const SequenceLayout& layout) const;
+  Residual blocks_first(const Tensor& x, const EncoderInput& input) const;
+  Tensor add_and_norm(const Residual& residual) const;
+
  private:
-  Tensor feed_forward(const Tensor& x, const Tensor& row_keys) const;
+  Residual feed_forward(const Tensor& x, const Tensor& row_keys) const;
   double attention_dropout() const { return is_training() ? options_.attention_dropout : 0; }
 
   EncoderOptions options_;
@@ -52,12 +61,15 @@ class Encoder final : public nn::Module {
   Tensor forward_first(const Tensor& x, const EncoderInput& input) const;
 
   /// Runs each stretch of this many layers as one checkpoint(): between forward and backward only the inputs of the
-  /// stretches are kept. 0: keep everything (the default).
+  /// stretches are kept, and what the last norm of each needs: with that, the stretch's last product, a third of a
+  /// layer's work, need not be repeated. 0: keep everything (the default).
   void set_recompute(int64_t layers);
 
  private:
   Tensor run(const Tensor& x, const EncoderInput& input, bool first_rows) const;
-  Tensor run_layers(int64_t begin, int64_t end, const Tensor& x, const EncoderInput& input, bool first_rows) const;
+  /// Layers begin to end without the last one's add_and_norm().
+  EncoderLayer::Residual run_layers(int64_t begin, int64_t end, const Tensor& x, const EncoderInput& input,
+                                    bool first_rows) const;
 
   nn::ModuleList<EncoderLayer> layer_;
   int64_t recompute_ = 0;

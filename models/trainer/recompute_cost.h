@@ -2,6 +2,7 @@
 // What activation recomputation saves and costs on a task's own first batch.
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -9,10 +10,10 @@
 
 namespace tern::models {
 
-/// Of one forward and backward pass: the most memory beyond weights and gradients, and the time (the better of two).
+/// Of one forward and backward pass: the most memory beyond weights and gradients, and the time (the best of three).
 struct PassCost {
   int64_t bytes = 0;
-  double seconds = 0;
+  double seconds = std::numeric_limits<double>::infinity();
 };
 
 struct RecomputeCost {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "tern/core/ops/norm.h"
 #include "tern/core/profiler.h"
 #include "tern/nn/init.h"
 
@@ -33,6 +32,12 @@ Tensor LayerNorm::forward(const Tensor& x, const Tensor& residual, const Dropout
   const ProfileRange range(name());
   check_width(x);
   return dropout_residual_layer_norm(x, residual, weight(), bias(), eps_, dropout);
+}
+
+SumAndNorm LayerNorm::forward_with_sum(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout) const {
+  const ProfileRange range(name());
+  check_width(x);
+  return dropout_residual_sum_layer_norm(x, residual, weight(), bias(), eps_, dropout);
 }
 
 }  // namespace tern::nn

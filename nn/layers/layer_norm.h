@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "tern/core/ops/dropout.h"
+#include "tern/core/ops/norm.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {
@@ -20,6 +20,9 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   /// layer_norm(residual + dropout(x)), fused: the end of a transformer's sub-layer.
   Tensor forward(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout = {}) const;
+
+  /// The same with the sum: the step between two sub-layers of a pre-norm transformer.
+  SumAndNorm forward_with_sum(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout = {}) const;
 
   double eps() const { return eps_; }
 

@@ -187,6 +187,14 @@ TEST_F(OpsGradcheck, LinearAndNorms) {
     return dropout_residual_layer_norm(in[0], in[1], in[2], in[3], 1e-3, {.p = 0.4, .generator = &g});
   };
   EXPECT_NO_THROW(gradcheck(fused, {normal({3, 9}), normal({3, 9}), normal({9}), normal({9})}));
+  const auto with_sum = [](const Inputs& in) {
+    Generator g(5);
+    return dropout_residual_sum_layer_norm(in[0], in[1], in[2], in[3], 1e-3, {.p = 0.4, .generator = &g});
+  };
+  const Inputs inputs = {normal({3, 9}), normal({3, 9}), normal({9}), normal({9})};
+  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return with_sum(in).sum * 2 + with_sum(in).norm; }, inputs));
+  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return with_sum(in).sum; }, {inputs[0], inputs[1]}));
+  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return with_sum(in).norm; }, inputs));
 }
 
 TEST_F(OpsGradcheck, SoftmaxLossesDropout) {

@@ -203,6 +203,16 @@ TEST_F(Parity, NormsAndDropout) {
                 return dropout_residual_layer_norm(in[0], in[1], in[2], in[3], 1e-5, options(draws, in[4]));
               },
               10);
+        if (width > 1)
+          expect_parity(
+              "dropout_residual_sum_layer_norm", {x, residual, gamma, beta, keys},
+              [&](const Tensors& in) {
+                Generator draws(6);
+                const SumAndNorm both =
+                    dropout_residual_sum_layer_norm(in[0], in[1], in[2], in[3], 1e-5, options(draws, in[4]));
+                return cat({both.sum, both.norm}, 1);
+              },
+              10);
       }
     }
 }

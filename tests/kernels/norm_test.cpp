@@ -18,8 +18,9 @@ struct Setup {
 
 /// Everything that one call reads and writes.
 struct Tensors {
-  Array x, residual, gamma, beta, keys, z, y, mean, rstd, dy, dz, dx, dgamma, dbeta;
+  Array x, residual, gamma, beta, keys, z, y, mean, rstd, dy, dsum, dz, dx, dgamma, dbeta;
   Dropout dropout;
+  bool has_dsum = false;
   explicit Tensors(const Setup& s)
       : x(s.dtype, {s.rows, s.cols}, Order::kMisaligned),
         residual(s.dtype, {s.rows, s.cols}),
@@ -31,6 +32,7 @@ struct Tensors {
         mean(statistics_type(s.dtype), {s.rows}),
         rstd(statistics_type(s.dtype), {s.rows}),
         dy(s.dtype, {s.rows, s.cols}),
+        dsum(s.dtype, {s.rows, s.cols}),
         dz(s.dtype, {s.rows, s.cols}),
         dx(s.dtype, {s.rows, s.cols}, Order::kMisaligned),
         dgamma(s.affine_dtype, {s.cols}),
@@ -50,7 +52,8 @@ void check(const Setup& s, std::mt19937_64& random) {
                                   << " affine " << s.affine << " " << name_of(s.affine_dtype) << " z " << s.keep_z
                                   << " p " << s.p << " keys " << s.keys);
   Tensors t(s);
-  for (Array* a : {&t.x, &t.residual, &t.gamma, &t.beta, &t.dy}) fill_with_random(*a, random, -2, 3);
+  for (Array* a : {&t.x, &t.residual, &t.gamma, &t.beta, &t.dy, &t.dsum}) fill_with_random(*a, random, -2, 3);
+  t.has_dsum = random() % 2 == 0;
   for (int64_t r = 0; r < s.rows; ++r) t.keys.set(r, static_cast<double>((r * 77 + 5) << 33));
   const double eps = 1e-5;
   const ConstView keys = s.keys ? t.keys.cview() : ConstView();
@@ -66,9 +69,9 @@ void check(const Setup& s, std::mt19937_64& random) {
   if (backward) {
     std::vector<char> workspace(layer_norm_backward_workspace(Stream{}, s.rows, s.cols, s.dtype) + 64);
     expect_same_for_any_threads(t.dgamma, [&] {
-      layer_norm_backward(Stream{}, t.dy.cview(), z.cview(), s.affine ? t.gamma.cview() : ConstView(), t.mean.cview(),
-                          t.rstd.cview(), t.dropout, keys, workspace.data(), t.dz.view(), t.dx.view(), t.dgamma.view(),
-                          t.dbeta.view());
+      layer_norm_backward(Stream{}, t.dy.cview(), t.has_dsum ? t.dsum.cview() : ConstView(), z.cview(),
+                          s.affine ? t.gamma.cview() : ConstView(), t.mean.cview(), t.rstd.cview(), t.dropout, keys,
+                          workspace.data(), t.dz.view(), t.dx.view(), t.dgamma.view(), t.dbeta.view());
     });
   }
 
@@ -114,7 +117,7 @@ void check(const Setup& s, std::mt19937_64& random) {
     for (int64_t c = 0; c < s.cols; ++c) {
       const int64_t i = r * s.cols + c;
       const double hat = (row[c] - mean) * rstd, weight = s.affine ? t.gamma.at(c) : 1;
-      const double expected = rstd * (t.dy.at(i) * weight - gradient - hat * product);
+      const double expected = rstd * (t.dy.at(i) * weight - gradient - hat * product) + (t.has_dsum ? t.dsum.at(i) : 0);
       const double slack = 400 * unit * (1 + rstd) * (1 + rstd) * 10;
       ASSERT_LE(std::fabs(t.dz.at(i) - expected), round * std::fabs(expected) * 1.01 + slack)
           << "dz at " << r << ", " << c;

@@ -21,8 +21,9 @@ struct Case {
 
 /// Everything that one call reads and writes.
 struct Tensors {
-  Array x, residual, gamma, beta, keys, z, y, mean, rstd, dy, dz, dx, dgamma, dbeta;
+  Array x, residual, gamma, beta, keys, z, y, mean, rstd, dy, dsum, dz, dx, dgamma, dbeta;
   Dropout dropout;
+  bool has_dsum;
   Tensors(const Case& s, std::mt19937_64& random)
       : x(s.dtype, {s.rows, s.cols}, s.order),
         residual(s.dtype, {s.rows, s.cols}),
@@ -34,12 +35,14 @@ struct Tensors {
         mean(statistics_type(s.dtype), {s.rows}),
         rstd(statistics_type(s.dtype), {s.rows}),
         dy(s.dtype, {s.rows, s.cols}),
+        dsum(s.dtype, {s.rows, s.cols}, s.order),
         dz(s.dtype, {s.rows, s.cols}),
         dx(s.dtype, {s.rows, s.cols}, s.order),
         dgamma(s.affine_dtype, {s.cols}),
         dbeta(s.affine_dtype, {s.cols}),
-        dropout{s.p, key_with_base(random(), 45)} {
-    for (Array* a : {&x, &residual, &gamma, &beta, &dy}) fill_with_random(*a, random, -2, 3);
+        dropout{s.p, key_with_base(random(), 45)},
+        has_dsum(random() % 2 == 0) {
+    for (Array* a : {&x, &residual, &gamma, &beta, &dy, &dsum}) fill_with_random(*a, random, -2, 3);
     for (int64_t r = 0; r < s.rows; ++r) keys.set(r, static_cast<double>((r * 77 + 5) << 33));
   }
   double factor(const Case& s, int64_t r, int64_t c) const {
@@ -56,9 +59,10 @@ struct Tensors {
   }
   void backward(const Case& s, ConstView z_view) {
     std::vector<char> workspace(cuda::layer_norm_backward_workspace(kCuda, s.rows, s.cols, s.dtype), 0x5a);
-    cuda::layer_norm_backward(kCuda, dy.cview(), z_view, s.affine ? gamma.cview() : ConstView(), mean.cview(),
-                              rstd.cview(), dropout, s.keys ? keys.cview() : ConstView(), workspace.data(), dz.view(),
-                              dx.view(), dgamma.view(), dbeta.view());
+    cuda::layer_norm_backward(kCuda, dy.cview(), has_dsum ? dsum.cview() : ConstView(), z_view,
+                              s.affine ? gamma.cview() : ConstView(), mean.cview(), rstd.cview(), dropout,
+                              s.keys ? keys.cview() : ConstView(), workspace.data(), dz.view(), dx.view(),
+                              dgamma.view(), dbeta.view());
   }
 };
 
@@ -113,7 +117,8 @@ void check(const Case& s, std::mt19937_64& random) {
     for (int64_t c = 0; c < s.cols; ++c) {
       const int64_t i = r * s.cols + c;
       const double hat = static_cast<double>(row[c] - mean) * rstd, weight = s.affine ? t.gamma.at(c) : 1;
-      const double expected = rstd * static_cast<double>(t.dy.at(i) * weight - gradient - hat * product);
+      const double expected =
+          rstd * static_cast<double>(t.dy.at(i) * weight - gradient - hat * product) + (t.has_dsum ? t.dsum.at(i) : 0);
       const double slack = 400 * unit * (1 + rstd) * (1 + rstd) * 10;
       ASSERT_LE(std::fabs(t.dz.at(i) - expected), round * std::fabs(expected) * 1.01 + slack)
           << "dz at " << r << ", " << c;
@@ -207,9 +212,10 @@ TEST(SimtLayerNorm, AbsentArguments) {
       for (const int wanted : {0, 1, 2}) {
         for (Array* a : {&t.dz, &t.dgamma, &t.dbeta}) fill_with_random(*a, random, 5, 6);
         const std::vector<double> kept_gamma = t.dgamma.values(), kept_beta = t.dbeta.values();
-        cuda::layer_norm_backward(kCuda, t.dy.cview(), t.z.cview(), t.gamma.cview(), t.mean.cview(), t.rstd.cview(),
-                                  t.dropout, {}, workspace.data(), t.dz.view(), {},
-                                  wanted == 1 ? t.dgamma.view() : View(), wanted == 2 ? t.dbeta.view() : View());
+        cuda::layer_norm_backward(kCuda, t.dy.cview(), t.has_dsum ? t.dsum.cview() : ConstView(), t.z.cview(),
+                                  t.gamma.cview(), t.mean.cview(), t.rstd.cview(), t.dropout, {}, workspace.data(),
+                                  t.dz.view(), {}, wanted == 1 ? t.dgamma.view() : View(),
+                                  wanted == 2 ? t.dbeta.view() : View());
         EXPECT_EQ(t.dz.values(), dz);
         EXPECT_EQ(t.dgamma.values(), wanted == 1 ? dgamma : kept_gamma);
         EXPECT_EQ(t.dbeta.values(), wanted == 2 ? dbeta : kept_beta);
@@ -240,7 +246,7 @@ TEST(SimtLayerNorm, NoColumnsDoNothingNoRowsGiveZeroGradients) {
   Array empty(float32, {0, 40}), gamma(float32, {40}), dgamma(float32, {40}), dbeta(float32, {40}), none(float32, {0});
   std::vector<char> workspace(cuda::layer_norm_backward_workspace(kCuda, 0, 40, float32) + 1);
   for_each_schedule([&] {
-    cuda::layer_norm_backward(kCuda, empty.cview(), empty.cview(), {}, none.cview(), none.cview(), {}, {},
+    cuda::layer_norm_backward(kCuda, empty.cview(), {}, empty.cview(), {}, none.cview(), none.cview(), {}, {},
                               workspace.data(), empty.view(), {}, dgamma.view(), dbeta.view());
     EXPECT_EQ(dgamma.values(), std::vector<double>(40, 0));
     EXPECT_EQ(dbeta.values(), std::vector<double>(40, 0));
