@@ -17,7 +17,7 @@ table=kernels/cuda/resources.md
 
 # Kernels that promise 16-byte accesses: patterns of "FILE KERNEL" and what each instance must have.
 vectorised=(
-  'both ^pointwise_(float|double) (Forward|Backward)Body'
+  'both ^pointwise_(float|double) (Forward|Backward|Second)Body'
   'both ^copy.cu elementwise_kernel<.*Identity'
   'both ^softmax.cu softmax_'
   'both ^norm.cu layer_norm_'

@@ -14,7 +14,6 @@ namespace ew = elementwise;
 template <class F>
 struct Identity {
   static constexpr int kInputs = 1;
-  static constexpr bool kVectors = true;
   static constexpr bool reads(int) { return true; }
   __device__ F operator()(const F* in) const { return in[0]; }
 };
@@ -22,7 +21,6 @@ struct Identity {
 template <class F>
 struct Constant {
   static constexpr int kInputs = 0;
-  static constexpr bool kVectors = true;
   static constexpr bool reads(int) { return false; }
   F value;
   __device__ F operator()(const F*) const { return value; }
