@@ -35,10 +35,13 @@ struct GradientNorm {
   int32_t non_finite;     // 1 when any element is infinite or NaN
   int32_t first_bad;      // index of the first tensor that has one, or -1
 };
+/// Elements of a gradient that a block of the device adds up.
+inline constexpr int64_t kGradientNormBlock = 16384;
 /// Bytes of workspace for gradient_norm over `elements` elements in `count` tensors.
 TERN_KERNEL(int64_t, gradient_norm_workspace, Stream stream, int64_t elements, int64_t count);
-/// One pass over `count` contiguous floating tensors. `*result` is device memory.
-TERN_KERNEL(void, gradient_norm, Stream stream, const ConstView* tensors, int64_t count, void* workspace,
+/// One pass over `count` contiguous floating tensors. `*result` is device memory. ticket: an int32 on the device that
+/// is 0 before and after; null will do on the CPU, and for one tensor of kGradientNormBlock elements or fewer.
+TERN_KERNEL(void, gradient_norm, Stream stream, const ConstView* tensors, int64_t count, void* workspace, void* ticket,
             GradientNorm* result);
 
 }  // namespace tern::kernels

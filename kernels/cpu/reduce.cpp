@@ -367,7 +367,7 @@ int64_t gradient_norm_workspace(Stream, int64_t elements, int64_t count) {
   return (count + 1 + blocks) * static_cast<int64_t>(sizeof(int64_t));
 }
 
-void gradient_norm(Stream, const ConstView* tensors, int64_t count, void* workspace, GradientNorm* result) {
+void gradient_norm(Stream, const ConstView* tensors, int64_t count, void* workspace, void*, GradientNorm* result) {
   int64_t* first_block = static_cast<int64_t*>(workspace);  // [count + 1]: running number of blocks
   first_block[0] = 0;
   for (int64_t t = 0; t < count; ++t) first_block[t + 1] = first_block[t] + ceil_div(tensors[t].numel(), kNormBlock);

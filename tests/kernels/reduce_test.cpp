@@ -209,9 +209,9 @@ TEST(Reduce, GradientNorm) {
       std::vector<double> workspace(gradient_norm_workspace({}, elements, count) / sizeof(double) + 1);
       GradientNorm one, two;
       set_num_threads(1);
-      gradient_norm({}, views.data(), count, workspace.data(), &one);
+      gradient_norm({}, views.data(), count, workspace.data(), nullptr, &one);
       set_num_threads(2);
-      gradient_norm({}, views.data(), count, workspace.data(), &two);
+      gradient_norm({}, views.data(), count, workspace.data(), nullptr, &two);
       EXPECT_EQ(std::memcmp(&one, &two, sizeof one), 0);
       const bool finite = bad < 0 || std::isfinite(value);
       EXPECT_EQ(one.non_finite, finite ? 0 : 1);
@@ -229,7 +229,7 @@ TEST(Reduce, GradientNorm) {
     arrays[3].set(7, 0);
     GradientNorm none;
     double space = 0;
-    gradient_norm({}, nullptr, 0, &space, &none);
+    gradient_norm({}, nullptr, 0, &space, nullptr, &none);
     EXPECT_EQ(none.sum_of_squares, 0);
     EXPECT_EQ(none.first_bad, -1);
   });

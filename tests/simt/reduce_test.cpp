@@ -388,9 +388,13 @@ TEST(SimtReduce, GradientNorm) {
         for (double v : a.values()) exact += v * v;
       }
       const int64_t count = static_cast<int64_t>(views.size());
-      std::vector<char> workspace(cuda::gradient_norm_workspace(kCuda, elements, count));
+      Scratch workspace(cuda::gradient_norm_workspace(kCuda, elements, count));
       GradientNorm one{-1, -1, -1};
-      cuda::gradient_norm(kCuda, views.data(), count, workspace.data(), &one);
+      uint32_t ticket = 0;
+      simt::reset_stats();
+      cuda::gradient_norm(kCuda, views.data(), count, workspace.data(), &ticket, &one);
+      EXPECT_EQ(ticket, 0u);
+      EXPECT_EQ(simt::stats().launches, 1u);
       const bool finite = bad < 0 || std::isfinite(value);
       EXPECT_EQ(one.non_finite, finite ? 0 : 1);
       EXPECT_EQ(one.first_bad, finite ? -1 : bad);
@@ -405,9 +409,16 @@ TEST(SimtReduce, GradientNorm) {
     arrays[3].set(7, NAN);
     run(1, INFINITY);  // the first of two bad tensors is named
     arrays[3].set(7, 0);
+    // One block needs no ticket, nor does nothing.
     GradientNorm none;
-    double space = 0;
-    cuda::gradient_norm(kCuda, nullptr, 0, &space, &none);
+    Scratch space(cuda::gradient_norm_workspace(kCuda, kGradientNormBlock, 1));
+    const ConstView small = arrays[1].cview(), large = arrays[0].cview();
+    cuda::gradient_norm(kCuda, &small, 1, space.data(), nullptr, &none);
+    double exact = 0;
+    for (double v : arrays[1].values()) exact += v * v;
+    EXPECT_TRUE(near(none.sum_of_squares, exact, 1e-6, 0));
+    EXPECT_THROW(cuda::gradient_norm(kCuda, &large, 1, space.data(), nullptr, &none), Error);
+    cuda::gradient_norm(kCuda, nullptr, 0, space.data(), nullptr, &none);
     EXPECT_EQ(none.sum_of_squares, 0);
     EXPECT_EQ(none.first_bad, -1);
   });
@@ -417,11 +428,11 @@ TEST(SimtReduce, GradientNormOfManyTensors) {
   // More than one launch takes; the misaligned and the empty ones too.
   std::mt19937_64 random = fresh_random();
   std::vector<Array> arrays;
-  for (int t = 0; t < 400; ++t)
-    fill_with_random(arrays.emplace_back(kFloatTypes[t % 4], Shape{t % 37 == 0 ? 0 : t},
+  for (int t = 0; t < 810; ++t)
+    fill_with_random(arrays.emplace_back(kFloatTypes[t % 4], Shape{t % 37 == 0 ? 0 : t % 300},
                                          t % 3 == 0 ? Order::kMisaligned : Order::kContiguous),
                      random, -1, 1);
-  for (const int bad : {-1, 399, 160, 1}) {
+  for (const int bad : {-1, 809, 400, 1}) {
     if (bad >= 0) arrays[bad].set(0, NAN);
     std::vector<ConstView> views;
     int64_t elements = 0;
@@ -431,10 +442,15 @@ TEST(SimtReduce, GradientNormOfManyTensors) {
       elements += a.numel();
       for (const double v : a.values()) exact += v * v;
     }
-    std::vector<char> workspace(cuda::gradient_norm_workspace(kCuda, elements, 400), 0x5a);
+    const int64_t count = static_cast<int64_t>(views.size());
+    Scratch workspace(cuda::gradient_norm_workspace(kCuda, elements, count));
+    uint32_t ticket = 0;
     for_each_schedule([&] {
       GradientNorm norm{-1, -1, -1};
-      cuda::gradient_norm(kCuda, views.data(), 400, workspace.data(), &norm);
+      simt::reset_stats();
+      cuda::gradient_norm(kCuda, views.data(), count, workspace.data(), &ticket, &norm);
+      EXPECT_EQ(simt::stats().launches, 3u);
+      EXPECT_EQ(ticket, 0u);
       EXPECT_EQ(norm.first_bad, bad);
       EXPECT_EQ(norm.non_finite, bad >= 0);
       EXPECT_TRUE(bad >= 0 || near(norm.sum_of_squares, exact, 1e-6, 0)) << norm.sum_of_squares << " " << exact;
