@@ -29,8 +29,8 @@ struct CastRow {
 const CastRow kCastTable[] = {
     {CastPolicy::kLow, {"matmul", "linear", "attention"}},
     {CastPolicy::kFp32,
-     {"exp", "expm1", "log", "log1p", "pow", "pow_scalar", "square", "reciprocal", "rsqrt", "softplus", "sum", "norm",
-      "mse_loss"}},
+     {"exp", "expm1", "log", "log1p", "pow", "pow_scalar", "square", "reciprocal", "rsqrt", "softplus", "sum", "cumsum",
+      "norm", "mse_loss"}},
     {CastPolicy::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
 };
 

@@ -11,3 +11,4 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/softmax.h"
+#include "tern/core/ops/sort.h"

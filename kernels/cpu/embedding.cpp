@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "tern/kernels/bits.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/cpu/tile.h"
 #include "tern/kernels/parallel.h"
@@ -64,21 +65,6 @@ void add_rows(const T* dy, const RowsById& sorted, int64_t padding_index, int64_
       }
       convert_strided<F, Out>(sums, 1, out + c, 1, n);
     }
-  }
-}
-
-/// Calls body with an unsigned integer type of the element size: gathers move bits.
-template <class Body>
-void dispatch_size(int64_t bytes, Body&& body) {
-  switch (bytes) {
-    case 1:
-      return body.template operator()<uint8_t>();
-    case 2:
-      return body.template operator()<uint16_t>();
-    case 4:
-      return body.template operator()<uint32_t>();
-    default:
-      return body.template operator()<uint64_t>();
   }
 }
 

@@ -8,8 +8,9 @@
 #include <limits>
 
 #include "tern/core/check.h"
+#include "tern/kernels/bits.h"
 #include "tern/kernels/copy.h"
-#include "tern/kernels/cuda/sort.h"
+#include "tern/kernels/cuda/cub.h"
 #include "tern/kernels/cuda/support/launch.h"
 #include "tern/kernels/cuda/support/reduce.h"
 #include "tern/kernels/cuda/values.h"
@@ -38,21 +39,6 @@ void dispatch_id(DType dtype, const Body& body) {
     body.template operator()<int32_t>();
   else
     body.template operator()<int64_t>();
-}
-
-/// Calls body with an unsigned integer type of the element size: gathers move bits.
-template <class Body>
-void dispatch_size(int64_t bytes, const Body& body) {
-  switch (bytes) {
-    case 1:
-      return body.template operator()<uint8_t>();
-    case 2:
-      return body.template operator()<uint16_t>();
-    case 4:
-      return body.template operator()<uint32_t>();
-    default:
-      return body.template operator()<uint64_t>();
-  }
 }
 
 // ---- Forward
@@ -137,10 +123,10 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Where embedding_backward keeps what, in 32-bit words.
 struct Workspace {
-  SortBuffers pairs;
+  SortBuffers<uint32_t> pairs;
   uint32_t *first, *sort;
   int64_t bytes;
-  Workspace(int64_t rows, int64_t count, void* base) {
+  Workspace(Stream stream, int64_t rows, int64_t count, void* base) {
     int64_t words = 0;
     const auto take = [&](int64_t size) {
       uint32_t* result = base == nullptr ? nullptr : static_cast<uint32_t*>(base) + words;
@@ -149,7 +135,7 @@ struct Workspace {
     };
     for (uint32_t** p : {&pairs.keys[0], &pairs.keys[1], &pairs.values[0], &pairs.values[1]}) *p = take(rows);
     first = take(count + 1);
-    sort = take(sort_pairs_workspace(rows) / 4);
+    sort = take((sort_pairs_workspace<uint32_t>(stream, rows) + 3) / 4);
     bytes = words * 4;
   }
 };
@@ -253,8 +239,8 @@ void embedding_forward(Stream stream, ConstView weight, ConstView ids, View y, I
     dispatch_size(size_of(weight.dtype), [&]<class Word>() { run.template operator()<Word, 1>(); });
 }
 
-int64_t embedding_backward_workspace(Stream, int64_t rows, int64_t count, int64_t) {
-  return Workspace(rows, count, nullptr).bytes;
+int64_t embedding_backward_workspace(Stream stream, int64_t rows, int64_t count, int64_t) {
+  return Workspace(stream, rows, count, nullptr).bytes;
 }
 
 void embedding_backward(Stream stream, ConstView dy, ConstView ids, int64_t padding_index, void* workspace,
@@ -264,7 +250,7 @@ void embedding_backward(Stream stream, ConstView dy, ConstView ids, int64_t padd
   constexpr int64_t kMost = std::numeric_limits<uint32_t>::max() - 8;  // what counts in 32 bits goes on by a few
   TERN_CHECK(rows < kMost && count < kMost, "embedding: expected fewer than ", kMost, " rows, got ", rows, " ids and ",
              count, " rows of the table");
-  const Workspace space(rows, count, workspace);
+  const Workspace space(stream, rows, count, workspace);
   int sorted = 0;
   if (rows > 0) {
     dispatch_id(ids.dtype, [&]<class Id>() {

@@ -1,130 +1,302 @@
-// Stable radix sort, least significant digit first, 8 bits a pass: count the digits of each block's part, then move
-// every pair to its place. Ranks within a block follow the order of the input, so no order depends on timing.
+// Sorting and selecting within rows. A sort is CUB's, of the whole matrix: first by value, then, keeping that order, by
+// row. For the largest elements a block finds the key of the k-th of its row digit by digit, and takes what comes
+// before it in the order of the columns, so that no result depends on timing.
 
-#include "tern/kernels/cuda/sort.h"
+#include "tern/kernels/sort.h"
 
 #include <algorithm>
+#include <bit>
 
-#include "tern/kernels/cuda/support/launch.h"
+#include "tern/kernels/bits.h"
+#include "tern/kernels/copy.h"
+#include "tern/kernels/cuda/cub.h"
+#include "tern/kernels/cuda/support/rows.h"
+#include "tern/kernels/cuda/support/scan.h"
+#include "tern/kernels/sort_key.h"
 
 namespace tern::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarpSize;
-constexpr int kDigits = 256, kDigitBits = 8;  // one thread a digit where digits are gone through
-static_assert(kDigits == kThreads);
-constexpr int kItems = 8;                 // pairs of a thread in one tile
-constexpr int kTile = kThreads * kItems;  // pairs of a block in one step
-constexpr int kWarpTile = kWarpSize * kItems;
-constexpr int64_t kMaxBlocks = 512;  // every block reads the counts of all
+constexpr int kThreads = 256;
+constexpr int64_t kMaxBlocks = 1 << 16;  // of grids whose threads take several elements
+// Elements that are sorted together: whole rows, at least one.
+#ifdef TERN_SIMT
+constexpr int64_t kChunk = 4096;  // so that small tests have several chunks
+#else
+constexpr int64_t kChunk = 1 << 26;
+#endif
 
-/// Pairs of one block: whole tiles.
-int64_t part_size(int64_t n) {
-  const int64_t tiles = (n + kTile - 1) / kTile;
-  return (tiles + kMaxBlocks - 1) / kMaxBlocks * kTile;
+constexpr int kSelectItems = 4;  // neighbouring columns of a thread
+constexpr int kDigits = 256, kDigitBits = 8;
+constexpr int64_t kShortRow = 512;  // columns that few threads are enough for
+
+int64_t rows_together(int64_t rows, int64_t cols) { return std::clamp<int64_t>(kChunk / cols, 1, rows); }
+
+/// Launches a kernel whose threads go through n elements.
+template <class... Parameters, class... Args>
+void launch_for(detail::LaunchStream stream, int64_t n, void (*kernel)(Parameters...), const Args&... args) {
+  const int64_t blocks = std::min(ceil_div(n, kThreads), kMaxBlocks);
+  launch(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, args...);
 }
-int64_t block_count(int64_t n) { return n == 0 ? 0 : (n + part_size(n) - 1) / part_size(n); }
+__device__ int64_t first_element() { return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; }
+__device__ int64_t element_step() { return static_cast<int64_t>(gridDim.x) * kThreads; }
 
-__device__ int digit_of(uint32_t key, int shift) { return static_cast<int>(key >> shift & (kDigits - 1)); }
-
-/// counts[block][digit] of the block's part.
+/// The element's key and its number among the n.
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    count_digits_kernel(const uint32_t* keys, int64_t n, int shift, int64_t part, uint32_t* counts) {
+    make_keys_kernel(const Stored<T>* x, int64_t n, SortKey<T> flip, SortKey<T>* keys, uint32_t* numbers) {
+  for (int64_t i = first_element(); i < n; i += element_step()) {
+    store_one(keys + i, sort_key<T>(load_one(x + i)) ^ flip);
+    store_one(numbers + i, static_cast<uint32_t>(i));
+  }
+}
+
+/// The rows of the elements with these numbers.
+__global__ void __launch_bounds__(kThreads)
+    find_rows_kernel(const uint32_t* numbers, int64_t n, uint32_t cols, uint32_t* rows) {
+  for (int64_t i = first_element(); i < n; i += element_step()) store_one(rows + i, load_one(numbers + i) / cols);
+}
+
+/// values[i], index[i] = element order[i] of [n / cols, cols] and its column. `columns`: the column of every element in
+/// a matrix x with x_cols columns; null: there is no other matrix.
+template <class Word>
+__global__ void __launch_bounds__(kThreads)
+    store_elements_kernel(const Word* x, int64_t x_cols, const uint32_t* columns, const uint32_t* order, int64_t n,
+                          uint32_t cols, Word* values, int64_t* index) {
+  for (int64_t i = first_element(); i < n; i += element_step()) {
+    const uint32_t row = static_cast<uint32_t>(i) / cols,
+                   number = order ? load_one(order + i) : static_cast<uint32_t>(i);
+    const int64_t column = columns ? load_one(columns + number) : number - row * cols;
+    store_one(values + i, load_one(x + row * x_cols + column));
+    store_one(index + i, column);
+  }
+}
+
+/// Memory given out piece by piece, aligned to 16 bytes; from null it is only counted.
+class Pieces {
+ public:
+  explicit Pieces(void* base) : base_(static_cast<char*>(base)) {}
+  template <class T>
+  T* take(int64_t count) {
+    T* const result = base_ ? reinterpret_cast<T*>(base_ + bytes_) : nullptr;
+    bytes_ += ceil_div(count * static_cast<int64_t>(sizeof(T)), 16) * 16;
+    return result;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  char* base_;
+  int64_t bytes_ = 0;
+};
+
+/// Sorts the rows of a [rows, cols] matrix of keys, of at most n elements.
+template <class Key>
+struct RowSorter {
+  SortBuffers<Key> pairs;  // keys and numbers of elements go into buffers 0
+  void* space;
+
+  RowSorter(Stream stream, int64_t n, Pieces& pieces) {
+    for (int b = 0; b < 2; ++b) {
+      pairs.keys[b] = pieces.take<Key>(n);
+      pairs.values[b] = pieces.take<uint32_t>(n);
+    }
+    space =
+        pieces.take<char>(std::max(sort_pairs_workspace<Key>(stream, n), sort_pairs_workspace<uint32_t>(stream, n)));
+  }
+  /// The numbers of the elements, row by row in order of the keys' lower `bits` bits.
+  const uint32_t* sort(Stream stream, int64_t rows, int64_t cols, int bits) const {
+    const int64_t n = rows * cols;
+    const int sorted = sort_pairs(stream, pairs, n, bits, space);
+    if (rows == 1) return pairs.values[sorted];
+    SortBuffers<uint32_t> by_row;
+    for (int b = 0; b < 2; ++b) {
+      by_row.keys[b] = reinterpret_cast<uint32_t*>(pairs.keys[b]);
+      by_row.values[b] = pairs.values[b == 0 ? sorted : 1 - sorted];
+    }
+    launch_for(stream, n, find_rows_kernel, by_row.values[0], n, static_cast<uint32_t>(cols), by_row.keys[0]);
+    return by_row.values[sort_pairs(stream, by_row, n,
+                                    static_cast<int>(std::bit_width(static_cast<uint64_t>(rows - 1))), space)];
+  }
+};
+
+/// The k-th smallest key of a row, and how many of those equal to it are among the k.
+template <class Key>
+struct Threshold {
+  Key key;
+  uint32_t equal;
+};
+
+/// Digit by digit from the highest; all threads of the block call it. key_at(column) gives a key of `bits` bits.
+template <int kGroup, class KeyAt>
+__device__ auto find_threshold(const KeyAt& key_at, int bits, int64_t cols, int64_t k) {
+  using Key = decltype(key_at(0));
+  constexpr int kOwnDigits = kGroup < kDigits ? kDigits / kGroup : 1;
   TERN_SHARED(uint32_t, count, [kDigits]);
-  count[threadIdx.x] = 0;
-  block_barrier();
-  const int64_t begin = blockIdx.x * part, end = min(begin + part, n);
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) atomicAdd(&count[digit_of(keys[i], shift)], 1u);
-  block_barrier();
-  counts[blockIdx.x * kDigits + threadIdx.x] = count[threadIdx.x];
-}
-
-/// The sum of the values of all threads before this one.
-__device__ uint32_t sum_before(uint32_t value) {
-  TERN_SHARED(uint32_t, totals, [kWarps]);
-  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
-  uint32_t sum = value;  // of this lane and those before it
-  for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const uint32_t other = __shfl_up_sync(kFullWarp, sum, distance);
-    if (lane >= distance) sum += other;
+  TERN_SHARED(uint32_t, chosen, [2]);  // a digit, and how many keys have a smaller one
+  const int thread = static_cast<int>(threadIdx.x);
+  Key known = 0;                           // the digits found
+  auto wanted = static_cast<uint32_t>(k);  // the key's place among those with these digits, from 1
+  for (int shift = (bits - 1) / kDigitBits * kDigitBits; shift >= 0; shift -= kDigitBits) {
+    for (int d = thread; d < kDigits; d += kGroup) count[d] = 0;
+    block_barrier();
+    for (int64_t c = thread; c < cols; c += kGroup) {
+      const Key key = key_at(c);
+      if ((key ^ known) >> shift >> kDigitBits == 0)
+        atomicAdd(&count[static_cast<int>(key >> shift & (kDigits - 1))], 1u);
+    }
+    block_barrier();
+    uint32_t own[kOwnDigits], sum = 0, total;
+#pragma unroll
+    for (int d = 0; d < kOwnDigits; ++d) {
+      own[d] = thread * kOwnDigits + d < kDigits ? count[thread * kOwnDigits + d] : 0;
+      sum += own[d];
+    }
+    uint32_t before = block_sum_before<kGroup>(sum, total);
+#pragma unroll
+    for (int d = 0; d < kOwnDigits; ++d) {
+      if (before < wanted && wanted <= before + own[d]) {
+        chosen[0] = static_cast<uint32_t>(thread * kOwnDigits + d);
+        chosen[1] = before;
+      }
+      before += own[d];
+    }
+    block_barrier();
+    known |= static_cast<Key>(chosen[0]) << shift;
+    wanted -= chosen[1];
   }
-  if (lane == kWarpSize - 1) totals[warp] = sum;
-  block_barrier();
-  for (int w = 0; w < warp; ++w) sum += totals[w];
-  return sum - value;
+  return Threshold<Key>{known, wanted};
 }
 
-/// The lanes among `valid` ones with the same digit as this one.
-__device__ unsigned lanes_of_digit(int digit, bool valid) {
-  unsigned lanes = __ballot_sync(kFullWarp, valid);
-  for (int bit = 0; bit < kDigitBits; ++bit) {
-    const bool set = (digit >> bit & 1) != 0;
-    const unsigned others = __ballot_sync(kFullWarp, set);
-    lanes &= set ? others : ~others;
+/// One block a row: the k elements with the smallest keys, of equal ones the first, in the order of the columns: their
+/// columns, keys and (in all rows) numbers from 0.
+template <class T, int kGroup>
+__global__ void __launch_bounds__(kGroup)
+    select_kernel(const Stored<T>* x, int64_t rows, int64_t cols, int64_t k, SortKey<T> flip, SortKey<T>* keys,
+                  uint32_t* numbers, uint32_t* columns) {
+  constexpr int kTile = kGroup * kSelectItems;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const auto key_at = [&](int64_t c) { return sort_key<T>(load_one(x + row * cols + c)) ^ flip; };
+    const auto threshold = find_threshold<kGroup>(key_at, sort_key_bits<T>, cols, k);
+    uint32_t less = 0, equal = 0;  // keys before this tile
+    for (int64_t tile = 0; tile < cols && less + min(equal, threshold.equal) < k; tile += kTile) {
+      const int64_t first = tile + static_cast<int>(threadIdx.x) * kSelectItems;
+      SortKey<T> key[kSelectItems];
+      uint32_t here = 0, total;  // keys less than the threshold, and from bit 16 on those equal to it
+#pragma unroll
+      for (int i = 0; i < kSelectItems; ++i) {
+        key[i] = first + i < cols ? key_at(first + i) : 0;
+        if (first + i < cols) here += key[i] < threshold.key ? 1 : key[i] == threshold.key ? 1 << 16 : 0;
+      }
+      const uint32_t before = block_sum_before<kGroup>(here, total);
+      uint32_t own_less = less + (before & 0xffff), own_equal = equal + (before >> 16);
+#pragma unroll
+      for (int i = 0; i < kSelectItems; ++i) {
+        if (first + i >= cols || key[i] > threshold.key) continue;
+        if (key[i] < threshold.key || own_equal < threshold.equal) {
+          const int64_t to = row * k + own_less + min(own_equal, threshold.equal);
+          store_one(columns + to, static_cast<uint32_t>(first + i));
+          store_one(keys + to, key[i]);
+          store_one(numbers + to, static_cast<uint32_t>(to));
+        }
+        (key[i] < threshold.key ? own_less : own_equal) += 1;
+      }
+      less += total & 0xffff;
+      equal += total >> 16;
+    }
   }
-  return lanes;
 }
 
+/// No index of a row repeats, so every element has one writer.
+template <class Word>
 __global__ void __launch_bounds__(kThreads)
-    move_pairs_kernel(const uint32_t* keys, const uint32_t* values, int64_t n, int shift, int64_t part,
-                      const uint32_t* counts, uint32_t* sorted_keys, uint32_t* sorted_values) {
-  TERN_SHARED(uint32_t, places, [kWarps][kDigits]);
-  const int thread = threadIdx.x, lane = thread % kWarpSize, warp = thread / kWarpSize;
-  uint32_t before = 0, total = 0;  // of digit `thread`: in the blocks before this one, in all
-  for (unsigned block = 0; block < gridDim.x; ++block) {
-    const uint32_t count = counts[block * kDigits + thread];
-    if (block < blockIdx.x) before += count;
-    total += count;
-  }
-  uint32_t next = sum_before(total) + before;  // where the next pair with digit `thread` goes
-  const int64_t begin = blockIdx.x * part, end = min(begin + part, n);
-  for (int64_t tile = begin; tile < end; tile += kTile) {
-    for (int digit = lane; digit < kDigits; digit += kWarpSize) places[warp][digit] = 0;
-    __syncwarp();
-    uint32_t key[kItems], rank[kItems];
-    for (int item = 0; item < kItems; ++item) {
-      const int64_t i = tile + warp * kWarpTile + item * kWarpSize + lane;
-      key[item] = i < end ? keys[i] : 0;
-      const int digit = digit_of(key[item], shift);
-      const unsigned same = lanes_of_digit(digit, i < end), earlier = same & ((1u << lane) - 1);
-      rank[item] = places[warp][digit] + __popc(earlier);
-      __syncwarp();
-      if (i < end && earlier == 0) places[warp][digit] += __popc(same);
-      __syncwarp();
-    }
-    block_barrier();
-    for (int w = 0; w < kWarps; ++w) {  // counts become places, warp after warp
-      const uint32_t count = places[w][thread];
-      places[w][thread] = next;
-      next += count;
-    }
-    block_barrier();
-    for (int item = 0; item < kItems; ++item) {
-      const int64_t i = tile + warp * kWarpTile + item * kWarpSize + lane;
-      if (i >= end) continue;
-      const uint32_t place = places[warp][digit_of(key[item], shift)] + rank[item];
-      sorted_keys[place] = key[item];
-      sorted_values[place] = values[i];
-    }
-    __syncwarp();  // the warp's own counters are zeroed next
+    scatter_rows_kernel(const Word* y, const int64_t* index, int64_t n, int64_t k, int64_t cols, Word* x) {
+  for (int64_t i = first_element(); i < n; i += element_step()) {
+    const int64_t at = load_one(index + i);
+    if (at >= 0 && at < cols) store_one(x + i / k * cols + at, load_one(y + i));
   }
 }
+
+/// Where top_k_rows keeps what.
+template <class Key>
+struct TopSpace {
+  Pieces pieces;
+  RowSorter<Key> sorter;
+  uint32_t* columns;
+  TopSpace(Stream stream, int64_t n, void* base)
+      : pieces(base), sorter(stream, n, pieces), columns(pieces.template take<uint32_t>(n)) {}
+};
 
 }  // namespace
 
-int64_t sort_pairs_workspace(int64_t n) { return block_count(n) * kDigits * static_cast<int64_t>(sizeof(uint32_t)); }
+int64_t sort_rows_workspace(Stream stream, int64_t rows, int64_t cols, DType dtype) {
+  if (rows == 0 || cols == 0) return 0;
+  return dispatch_any(dtype, [&]<class T>() {
+    Pieces pieces(nullptr);
+    RowSorter<SortKey<T>>(stream, rows_together(rows, cols) * cols, pieces);
+    return pieces.bytes();
+  });
+}
 
-int sort_pairs(Stream stream, const SortBuffers& buffers, int64_t n, int bits, void* workspace) {
-  if (n == 0) return 0;
-  const dim3 grid(static_cast<unsigned>(block_count(n)));
-  auto* counts = static_cast<uint32_t*>(workspace);
-  int from = 0;
-  for (int shift = 0; shift < bits; shift += kDigitBits, from = 1 - from) {
-    launch(count_digits_kernel, grid, dim3(kThreads), 0, stream, buffers.keys[from], n, shift, part_size(n), counts);
-    launch(move_pairs_kernel, grid, dim3(kThreads), 0, stream, buffers.keys[from], buffers.values[from], n, shift,
-           part_size(n), counts, buffers.keys[1 - from], buffers.values[1 - from]);
-  }
-  return from;
+void sort_rows(Stream stream, ConstView x, bool descending, void* workspace, View values, View index) {
+  if (x.numel() == 0) return;
+  const int64_t rows = x.rows(), cols = x.cols(), together = rows_together(rows, cols);
+  dispatch_any(x.dtype, [&]<class T>() {
+    Pieces pieces(workspace);
+    const RowSorter<SortKey<T>> sorter(stream, together * cols, pieces);
+    for (int64_t first = 0; first < rows; first += together) {
+      const int64_t count = std::min(together, rows - first), n = count * cols, start = first * cols;
+      launch_for(stream, n, make_keys_kernel<T>, x.as<Stored<T>>() + start, n, sort_key_flip<T>(descending),
+                 sorter.pairs.keys[0], sorter.pairs.values[0]);
+      const uint32_t* const order = sorter.sort(stream, count, cols, sort_key_bits<T>);
+      dispatch_size(sizeof(T), [&]<class Word>() {
+        launch_for(stream, n, store_elements_kernel<Word>, x.as<Word>() + start, cols, nullptr, order, n,
+                   static_cast<uint32_t>(cols), values.as<Word>() + start, index.as<int64_t>() + start);
+      });
+    }
+  });
+}
+
+int64_t top_k_rows_workspace(Stream stream, int64_t rows, int64_t cols, int64_t k, DType dtype) {
+  if (rows == 0 || cols == 0 || k == 0) return 0;
+  return dispatch_any(dtype, [&]<class T>() {
+    return TopSpace<SortKey<T>>(stream, rows_together(rows, k) * k, nullptr).pieces.bytes();
+  });
+}
+
+void top_k_rows(Stream stream, ConstView x, bool largest, bool sorted, void* workspace, View values, View index) {
+  if (index.numel() == 0) return;
+  const int64_t rows = x.rows(), cols = x.cols(), k = index.cols(), together = rows_together(rows, k);
+  dispatch_any(x.dtype, [&]<class T>() {
+    const TopSpace<SortKey<T>> space(stream, together * k, workspace);
+    const auto& pairs = space.sorter.pairs;
+    for (int64_t first = 0; first < rows; first += together) {
+      const int64_t count = std::min(together, rows - first), n = count * k;
+      const auto select = [&]<int kGroup>() {
+        launch(select_kernel<T, kGroup>, dim3(static_cast<unsigned>(std::min(count, kMaxBlocks))), dim3(kGroup), 0,
+               stream, x.as<Stored<T>>() + first * cols, count, cols, k, sort_key_flip<T>(largest), pairs.keys[0],
+               pairs.values[0], space.columns);
+      };
+      if (cols <= kShortRow)
+        select.template operator()<64>();
+      else
+        select.template operator()<512>();
+      const uint32_t* const order = sorted ? space.sorter.sort(stream, count, k, sort_key_bits<T>) : nullptr;
+      dispatch_size(sizeof(T), [&]<class Word>() {
+        launch_for(stream, n, store_elements_kernel<Word>, x.as<Word>() + first * cols, cols, space.columns, order, n,
+                   static_cast<uint32_t>(k), values.as<Word>() + first * k, index.as<int64_t>() + first * k);
+      });
+    }
+  });
+}
+
+void scatter_rows(Stream stream, ConstView y, ConstView index, View x) {
+  fill(stream, 0, x);
+  const int64_t n = y.numel();
+  if (n == 0) return;
+  dispatch_size(size_of(x.dtype), [&]<class Word>() {
+    launch_for(stream, n, scatter_rows_kernel<Word>, y.as<Word>(), index.as<int64_t>(), n, y.cols(), x.cols(),
+               x.as<Word>());
+  });
 }
 
 }  // namespace tern::kernels::cuda

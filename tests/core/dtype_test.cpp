@@ -145,13 +145,14 @@ TEST(Autocast, TheWholeTable) {
   const std::vector<std::pair<P, std::vector<const char*>>> expected = {
       {P::kLow, {"matmul", "linear", "attention"}},
       {P::kFp32,
-       {"exp", "expm1", "log", "log1p", "pow", "pow_scalar", "square", "reciprocal", "rsqrt", "softplus", "sum", "norm",
-        "mse_loss"}},
+       {"exp", "expm1", "log", "log1p", "pow", "pow_scalar", "square", "reciprocal", "rsqrt", "softplus", "sum",
+        "cumsum", "norm", "mse_loss"}},
       {P::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
-      {P::kAsIs, {"add",        "sub",  "mul",       "div",     "maximum",       "minimum",   "where",  "cat",
-                  "lerp",       "eq",   "neg",       "abs",     "sqrt",          "sigmoid",   "tanh",   "relu",
-                  "leaky_relu", "gelu", "gelu_tanh", "silu",    "erf",           "sin",       "cos",    "floor",
-                  "clamp",      "mean", "max_min",   "softmax", "cross_entropy", "embedding", "gather", "dropout"}}};
+      {P::kAsIs,
+       {"add",       "sub",           "mul",       "div",    "maximum", "minimum", "where", "cat",        "lerp",
+        "eq",        "neg",           "abs",       "sqrt",   "sigmoid", "tanh",    "relu",  "leaky_relu", "gelu",
+        "gelu_tanh", "silu",          "erf",       "sin",    "cos",     "floor",   "clamp", "mean",       "max_min",
+        "softmax",   "cross_entropy", "embedding", "gather", "dropout", "sort",    "topk"}}};
   for (const auto& [policy, ops] : expected)
     for (const char* op : ops) EXPECT_EQ(cast_policy(op), policy) << op;
 }

@@ -245,6 +245,29 @@ TEST_F(OpsGradcheck, Indexing) {
   }
 }
 
+TEST_F(OpsGradcheck, SortingAndRunningSums) {
+  const auto check = [&](const Op& op, const Shape& shape) {
+    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(op(in)); }, {normal(shape)}, kTwice)) << shape;
+  };
+  for (const int d : {0, 1, -1})
+    for (const bool flag : {false, true}) {
+      check([&](const Inputs& in) { return sort(in[0], d, flag).values; }, {3, 4});
+      check([&](const Inputs& in) { return topk(in[0].t(), 2, d, flag).values; }, {3, 4});
+      check([&](const Inputs& in) { return topk(in[0], 3, d, true, flag).values; }, {4, 3});
+      check([&](const Inputs& in) { return cumsum(flag ? in[0].t() : in[0], d); }, {3, 4});
+    }
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{0, 2}, Shape{2, 0}}) {
+    check([](const Inputs& in) { return sort(in[0], 0).values; }, shape);
+    check([](const Inputs& in) { return cumsum(in[0], 0); }, shape);
+  }
+  const Tensor mask = from_vector<bool>({true, false, true, true}, {4});
+  check([&](const Inputs& in) { return masked_select(in[0], mask); }, {3, 4});
+  check([&](const Inputs& in) { return masked_select(in[0].t(), mask); }, {4, 1});
+  check([&](const Inputs& in) { return masked_select(in[0].slice(0, 1, 8, 2), mask); }, {8});
+  check([&](const Inputs& in) { return masked_select(in[0], logical_not(mask)); }, {});
+  check([&](const Inputs& in) { return masked_select(in[0], zeros({1}, {.dtype = boolean})); }, {2});
+}
+
 TEST_F(OpsGradcheck, Attention) {
   const SequenceLayout packed = packed_layout({3, 0, 4, 1}), keys = packed_layout({2, 1, 5, 3});
   for (const double p : {0.0, 0.3})

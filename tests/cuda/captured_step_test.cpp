@@ -136,6 +136,32 @@ TEST_F(Captured, InputsMayComeFromTheHost) {
     EXPECT_EQ(step({full({3}, value), y})[0].to_vector<double>(), std::vector<double>(3, value + 1));
 }
 
+TEST_F(Captured, SortsAndScansAreReplayed) {
+  CapturedStep step(
+      [](const Tensors& in) {
+        Tensor x = in[0].detach().clone().set_requires_grad(true);
+        const SortResult sorted = sort(x, 0, true), top = topk(x, 7);
+        const Tensor sums = cumsum(x, 1), counts = cumsum(gt(x, mul(x, 2.0)), 0);
+        add(sum(mul(sorted.values, sums)), sum(square(top.values))).backward();
+        return Tensors{sorted.values, sorted.indices, top.values, top.indices, sums, counts, x.grad()};
+      },
+      {.warmup = 1});
+  Generator data(fresh_seed());
+  for (int i = 0; i < 4; ++i) {
+    const Tensor x = floor(mul(randn({40, 70}, data), 3.0));
+    const Tensors captured = step({x.to(kCuda)});
+    EXPECT_EQ(step.captured(), i > 0);
+    const SortResult sorted = sort(x, 0, true), top = topk(x, 7);
+    const Tensors expected = {sorted.values, sorted.indices, top.values,
+                              top.indices,   cumsum(x, 1),   cumsum(gt(x, mul(x, 2.0)), 0)};
+    for (size_t k = 0; k < expected.size(); ++k)
+      EXPECT_EQ(captured[k].to_vector<double>(), expected[k].to_vector<double>()) << "step " << i << ", result " << k;
+    Tensor leaf = x.clone().set_requires_grad(true);
+    add(sum(mul(sort(leaf, 0, true).values, cumsum(leaf, 1))), sum(square(topk(leaf, 7).values))).backward();
+    EXPECT_EQ(captured[6].to_vector<double>(), leaf.grad().to_vector<double>()) << "step " << i;
+  }
+}
+
 TEST_F(Captured, MemoryStaysTheSame) {
   CapturedStep step([](const Tensors& in) { return Tensors{sum(exp(mul(in[0], 2.0)))}; }, {.warmup = 1});
   const Tensor x = full({100000}, 1, {.device = kCuda});
@@ -165,6 +191,9 @@ TEST_F(Captured, WhatCannotBeCapturedIsNamed) {
   EXPECT_NE(capture([](const Tensor& a) { return synchronize(kCuda), add(a, a); }).find("synchronize"),
             std::string::npos);
   EXPECT_NE(capture([](const Tensor& a) { return all_finite(a) ? a : neg(a); }).find("reading values"),
+            std::string::npos);
+  EXPECT_NE(capture([](const Tensor& a) { return nonzero(a); }).find("nonzero is not possible"), std::string::npos);
+  EXPECT_NE(capture([](const Tensor& a) { return masked_select(a, gt(a, a)); }).find("masked_select is not possible"),
             std::string::npos);
   // The device works on after each of these.
   EXPECT_EQ(sum(add(x, 1)).item<double>(), 6);

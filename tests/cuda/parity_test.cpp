@@ -264,6 +264,45 @@ TEST_F(Parity, Indexing) {
   }
 }
 
+TEST_F(Parity, SortingSelectingAndRunningSums) {
+  const auto check = [&](const Tensor& x) {
+    const std::string dtype = name_of(x.dtype());
+    for (const bool flag : {false, true})
+      for (int d = 0; d < x.dim(); ++d) {
+        const int64_t k = (x.size(d) + 1) / 2;
+        expect_parity("sort " + dtype, {x}, [&](const Tensors& in) { return sort(in[0], d, flag).values; });
+        expect_parity("sort's indices " + dtype, {x}, [&](const Tensors& in) { return sort(in[0], d, flag).indices; });
+        expect_parity("argsort " + dtype, {x}, [&](const Tensors& in) { return argsort(in[0], d, flag); });
+        expect_parity("topk " + dtype, {x}, [&](const Tensors& in) { return topk(in[0], k, d, flag).values; });
+        expect_parity("topk's indices " + dtype, {x},
+                      [&](const Tensors& in) { return topk(in[0], k, d, true, flag).indices; });
+        expect_parity("topk, unsorted " + dtype, {x},
+                      [&](const Tensors& in) { return topk(in[0], k, d, flag, false).values; });
+        expect_parity("cumsum " + dtype, {x}, [&](const Tensors& in) { return cumsum(in[0], d); });
+      }
+    expect_parity("nonzero " + dtype, {x}, [](const Tensors& in) { return nonzero(in[0]); });
+    expect_parity("masked_select " + dtype, {x, gt(x, zeros_like(x))},
+                  [](const Tensors& in) { return masked_select(in[0], in[1]); });
+    if (x.dim() > 1)
+      expect_parity("masked_select, broadcast " + dtype, {x, gt(x, zeros_like(x)).select(0, 0)},
+                    [](const Tensors& in) { return masked_select(in[0], in[1]); });
+  };
+  for (const Shape& shape : {Shape{1}, Shape{600}, Shape{5, 33}, Shape{2, 3, 4}}) {
+    for (const DType dtype : kFloats) check(floor(mul(normal(shape, dtype), 4.0)));  // with ties
+    for (const DType dtype : {int64, int32, uint8, boolean}) check(indices(shape, 9).to(dtype));
+  }
+  Tensor x = normal({3, 50}, float32);
+  x.select(0, 1).slice(0, 7, 30, 5).fill_(NAN);
+  expect_parity("sort NaN", {x}, [](const Tensors& in) { return sort(in[0], 1).values; });
+  expect_parity("topk NaN", {x}, [](const Tensors& in) { return topk(in[0], 9).values; });
+  expect_parity("cumsum NaN", {x}, [](const Tensors& in) { return cumsum(in[0], 1).detach(); });
+  for (const Shape& shape : {Shape{0, 3}, Shape{3, 0}}) {
+    expect_parity("sort nothing", {zeros(shape)}, [](const Tensors& in) { return sort(in[0]).values; });
+    expect_parity("cumsum of nothing", {zeros(shape)}, [](const Tensors& in) { return cumsum(in[0], 0); });
+    expect_parity("nonzero of nothing", {zeros(shape)}, [](const Tensors& in) { return nonzero(in[0]); });
+  }
+}
+
 TEST_F(Parity, Attention) {
   const std::vector<int64_t> lengths = {5, 0, 33, 1, 64};
   const int64_t tokens = 103;

@@ -1,12 +1,9 @@
-// CUDA gathers, scatters and the sort under them, in the emulator, against plain loops.
+// CUDA gathers and scatters in the emulator, against plain loops.
 
 #include "tern/kernels/embedding.h"
 
-#include <algorithm>
 #include <array>
-#include <numeric>
 
-#include "tern/kernels/cuda/sort.h"
 #include "tern/tests/simt/schedules.h"
 
 namespace tern::kernels {
@@ -20,39 +17,6 @@ Array random_ids(std::mt19937_64& random, DType dtype, const Shape& shape, int64
   for (int64_t i = 0; i < ids.numel(); ++i) ids.set(i, static_cast<double>(random() % count));
   return ids;
 }
-
-void check_sort(int64_t n, int bits, uint64_t seed) {
-  SCOPED_TRACE(testing::Message() << n << " pairs, " << bits << " bits");
-  std::mt19937_64 random(seed);
-  std::vector<uint32_t> memory[4];
-  for (auto& m : memory) m.assign(n + 1, 0xdeadbeef);
-  for (int64_t i = 0; i < n; ++i) {
-    memory[0][i] = static_cast<uint32_t>(random() & ((uint64_t{1} << bits) - 1));
-    memory[2][i] = static_cast<uint32_t>(i);
-  }
-  const std::vector<uint32_t> keys(memory[0].begin(), memory[0].begin() + n);
-  std::vector<uint32_t> expected(n);
-  std::iota(expected.begin(), expected.end(), 0u);
-  std::stable_sort(expected.begin(), expected.end(), [&](uint32_t a, uint32_t b) { return keys[a] < keys[b]; });
-  std::vector<uint32_t> workspace(cuda::sort_pairs_workspace(n) / 4 + 1, 0x5a5a5a5a);
-  const cuda::SortBuffers buffers{{memory[0].data(), memory[1].data()}, {memory[2].data(), memory[3].data()}};
-  const int where = cuda::sort_pairs(kCuda, buffers, n, bits, workspace.data());
-  for (int64_t i = 0; i < n; ++i) {
-    ASSERT_EQ(memory[2 + where][i], expected[i]) << "place " << i;
-    ASSERT_EQ(memory[where][i], keys[expected[i]]) << "place " << i;
-  }
-  for (const auto& m : memory) EXPECT_EQ(m[n], 0xdeadbeef);
-  EXPECT_EQ(workspace.back(), 0x5a5a5a5a);
-}
-
-TEST(SimtSort, StableAtEverySize) {
-  for_each_schedule([] {
-    for (const int64_t n : {0, 1, 31, 257, 2047, 2048, 2049, 7000})
-      for (const int bits : {1, 7, 8, 9, 17}) check_sort(n, bits, n * 100 + bits);
-  });
-}
-/// More tiles than blocks: a block goes through several.
-TEST(SimtSort, SeveralTilesPerBlock) { check_sort(2048 * 512 + 3000, 5, 3); }
 
 TEST(SimtEmbedding, Forward) {
   for_each_schedule([] {

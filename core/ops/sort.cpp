@@ -1,0 +1,191 @@
+#include "tern/core/ops/sort.h"
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/function.h"
+#include "tern/core/captured_step.h"
+#include "tern/core/index_check.h"
+#include "tern/core/ops/reduce.h"
+#include "tern/core/ops/workspace.h"
+#include "tern/core/profiler.h"
+#include "tern/kernels/embedding.h"
+#include "tern/kernels/scan.h"
+#include "tern/kernels/sort.h"
+
+namespace tern {
+namespace {
+
+constexpr int64_t kMostColumns = (int64_t{1} << 32) - 2;
+
+int64_t rows_of(const Tensor& x) { return x.const_view().rows(); }
+int64_t cols_of(const Tensor& x) { return x.const_view().cols(); }
+
+// Both work along the last dimension, in which no index repeats; each is the other's gradient.
+
+Tensor take(const Tensor& x, const Tensor& index);
+Tensor scatter(const Tensor& y, const Tensor& index, int64_t cols);
+
+/// y[..., j] = x[..., index[..., j]]
+struct Take final : Function<Take> {
+  static constexpr const char* kName = "take";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved index_;
+  int64_t cols_ = 0;
+  Tensor forward(const Tensor& x, const Tensor& index) {
+    index_ = index;
+    cols_ = cols_of(x);
+    const Tensor y = empty(index.shape(), x.options());
+    IndexCheck check(kName, x.device());
+    kernels::gather(current_stream(x.device()), x.view(), x.dim() - 1, index.view(), y.view(), check.data());
+    TERN_CHECK(check.passed(), kName, ": ", check.found().count, " indices lie outside [0, ", cols_, ")");
+    if (profiling()) profile_bytes(static_cast<double>(2 * y.nbytes() + index.nbytes()));  // not all of x
+    return y;
+  }
+  Grads backward(const Tensor& dy) override { return {scatter(dy, index_.get(), cols_), {}}; }
+};
+
+/// x[..., index[..., j]] = y[..., j], the others 0; `cols` of them.
+struct Scatter final : Function<Scatter> {
+  static constexpr const char* kName = "scatter";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved index_;
+  Tensor forward(const Tensor& y, const Tensor& index, int64_t cols) {
+    index_ = index;
+    const Tensor x = empty(y.shape().with(-1, cols), y.options());
+    kernels::scatter_rows(current_stream(y.device()), y.contiguous().view(), index.view(), x.view());
+    return x;
+  }
+  Grads backward(const Tensor& dx) override { return {take(dx, index_.get()), {}}; }
+};
+
+Tensor take(const Tensor& x, const Tensor& index) { return Take::apply(x, index); }
+Tensor scatter(const Tensor& y, const Tensor& index, int64_t cols) { return Scatter::apply(y, index, cols); }
+
+/// Of contiguous x along its last dimension; values and indices.
+struct Sort final : Function<Sort> {
+  static constexpr const char* kName = "sort";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved index_;
+  std::vector<Tensor> forward(const Tensor& x, bool descending) {
+    const Tensor values = empty(x.shape(), x.options()), index = empty(x.shape(), {DType::kInt64, x.device()});
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(kernels::sort_rows_workspace(stream, rows_of(x), cols_of(x), x.dtype()), x.device());
+    kernels::sort_rows(stream, x.view(), descending, workspace.data(), values.view(), index.view());
+    index_ = index;
+    return {values, index};
+  }
+  Grads backward(const Tensor& dy) override { return {scatter(dy, index_.get(), cols_of(dy))}; }
+};
+
+struct TopK final : Function<TopK> {
+  static constexpr const char* kName = "topk";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved index_;
+  int64_t cols_ = 0;
+  std::vector<Tensor> forward(const Tensor& x, int64_t k, bool largest, bool sorted) {
+    cols_ = cols_of(x);
+    const Shape shape = x.shape().with(-1, k);
+    const Tensor values = empty(shape, x.options()), index = empty(shape, {DType::kInt64, x.device()});
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(kernels::top_k_rows_workspace(stream, rows_of(x), cols_, k, x.dtype()), x.device());
+    kernels::top_k_rows(stream, x.view(), largest, sorted, workspace.data(), values.view(), index.view());
+    index_ = index;
+    return {values, index};
+  }
+  Grads backward(const Tensor& dy) override { return {scatter(dy, index_.get(), cols_)}; }
+};
+
+/// Of contiguous x along its last dimension.
+struct CumulativeSum final : Function<CumulativeSum> {
+  static constexpr const char* kName = "cumsum";
+  static constexpr bool kTwiceDifferentiable = true;
+  bool reverse_ = false;
+  Tensor forward(const Tensor& x, bool reverse) {
+    reverse_ = reverse;
+    const Tensor y = empty(x.shape(), {is_floating(x.dtype()) ? x.dtype() : DType::kInt64, x.device()});
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(kernels::cumulative_sum_workspace(stream, rows_of(x), cols_of(x), x.dtype()), x.device());
+    kernels::cumulative_sum(stream, x.view(), reverse, workspace.data(), y.view());
+    return y;
+  }
+  Grads backward(const Tensor& dy) override { return {CumulativeSum::apply(dy.contiguous(), !reverse_)}; }
+};
+
+/// x with dimension d last, contiguous, and results back to where d was.
+class Along {
+ public:
+  Along(const Tensor& x, int d) : scalar_(x.dim() == 0) {
+    const Tensor whole = scalar_ ? x.reshape({1}) : x;
+    d_ = whole.shape().wrap(d);
+    last_ = whole.transpose(d_, -1).contiguous();
+  }
+  const Tensor& last() const { return last_; }
+  /// A scalar's result keeps its one dimension when that has another size than 1.
+  Tensor back(const Tensor& y) const { return scalar_ && y.numel() == 1 ? y.reshape(Shape{}) : y.transpose(d_, -1); }
+  SortResult back(const std::vector<Tensor>& y) const { return {back(y[0]), back(y[1])}; }
+
+ private:
+  bool scalar_;
+  int d_ = 0;
+  Tensor last_;
+};
+
+void check_columns(const char* op, const Tensor& x) {
+  TERN_CHECK(cols_of(x) <= kMostColumns, op, ": at most ", kMostColumns, " elements along the dimension, got ",
+             cols_of(x));
+}
+
+/// Where the mask is set, in row-major order: int64 [count].
+Tensor positions_of(const char* op, const Tensor& mask) {
+  if (mask.device().is_cuda()) detail::forbid_while_recording(op);
+  const NoGrad off;
+  const Tensor flags = mask.contiguous();
+  const int64_t count = sum(flags).item<int64_t>();
+  const Tensor positions = empty({count}, {DType::kInt64, mask.device()});
+  const kernels::Stream stream = current_stream(mask.device());
+  const Workspace workspace(kernels::select_positions_workspace(stream, flags.numel()), mask.device());
+  kernels::select_positions(stream, flags.view(), workspace.data(), positions.view());
+  return positions;
+}
+
+}  // namespace
+
+SortResult sort(const Tensor& x, int d, bool descending) {
+  const Along along(x, d);
+  check_columns("sort", along.last());
+  return along.back(Sort::apply(along.last(), descending));
+}
+
+Tensor argsort(const Tensor& x, int d, bool descending) { return sort(x.detach(), d, descending).indices; }
+
+SortResult topk(const Tensor& x, int64_t k, int d, bool largest, bool sorted) {
+  const Along along(x, d);
+  check_columns("topk", along.last());
+  TERN_CHECK(k >= 0 && k <= cols_of(along.last()), "topk: k must lie in [0, ", cols_of(along.last()),
+             "], the size of dimension ", d, " of ", x.shape(), ", got ", k);
+  return along.back(TopK::apply(along.last(), k, largest, sorted));
+}
+
+Tensor cumsum(const Tensor& input, int d) {
+  Tensor x = input;
+  autocast_inputs("cumsum", {&x});
+  const Along along(x, d);
+  return along.back(CumulativeSum::apply(along.last(), false));
+}
+
+Tensor nonzero(const Tensor& x) {
+  const Tensor positions = positions_of("nonzero", x.detach().to(DType::kBool));
+  const Tensor indices = empty({positions.numel(), x.dim()}, positions.options());
+  kernels::unravel_positions(current_stream(x.device()), positions.view(), x.dim(), x.shape().data(), indices.view());
+  return indices;
+}
+
+Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  TERN_CHECK(mask.dtype() == DType::kBool, "masked_select: the mask must be bool, got ", mask.describe(),
+             "; compare first, as in masked_select(x, gt(x, y))");
+  TERN_CHECK(x.device() == mask.device(), "masked_select: x is on ", x.device(), ", the mask on ", mask.device());
+  const Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
+  const Tensor positions = positions_of("masked_select", mask.expand(shape));
+  return take(x.expand(shape).reshape({shape.numel()}), positions);
+}
+
+}  // namespace tern

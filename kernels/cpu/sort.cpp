@@ -1,0 +1,178 @@
+// Sorting and selecting within rows. Elements become pairs of key and position, of which no two are equal: any correct
+// algorithm gives the same order.
+
+#include "tern/kernels/sort.h"
+
+#include <algorithm>
+
+#include "tern/kernels/bits.h"
+#include "tern/kernels/copy.h"
+#include "tern/kernels/parallel.h"
+#include "tern/kernels/sort_key.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+constexpr int64_t kChunk = 1 << 20;  // elements of rows that are under way together, or one row
+constexpr int64_t kBlock = 32768;    // elements per parallel block
+constexpr int64_t kShortRow = 256;   // elements that are sorted by comparing
+constexpr int kDigits = 256, kDigitBits = 8;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+template <class Key>
+struct Pair {
+  Key key;
+  uint32_t position;
+  bool operator<(const Pair& other) const { return key < other.key || (key == other.key && position < other.position); }
+};
+
+int64_t rows_together(int64_t rows, int64_t cols) { return std::clamp<int64_t>(kChunk / cols, 1, rows); }
+
+/// What a row has of the workspace.
+template <class Key>
+struct RowSpace {
+  Pair<Key>* pairs[2];
+  uint32_t* counts;  // [blocks of the row][kDigits]
+
+  static int64_t bytes(int64_t cols) {
+    const int64_t counts = cols <= kShortRow ? 0 : ceil_div(cols, kBlock) * kDigits;
+    return 2 * cols * static_cast<int64_t>(sizeof(Pair<Key>)) + counts * static_cast<int64_t>(sizeof(uint32_t));
+  }
+  RowSpace(void* workspace, int64_t row, int64_t cols) {
+    auto* const start = reinterpret_cast<Pair<Key>*>(static_cast<char*>(workspace) + row * bytes(cols));
+    pairs[0] = start;
+    pairs[1] = start + cols;
+    counts = reinterpret_cast<uint32_t*>(start + 2 * cols);
+  }
+};
+
+template <class T>
+void make_pairs(const Stored<T>* x, int64_t cols, SortKey<T> flip, Pair<SortKey<T>>* pairs) {
+  parallel_for(cols, kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) pairs[i] = {sort_key<T>(x[i]) ^ flip, static_cast<uint32_t>(i)};
+  });
+}
+
+/// Moves the pairs in the order of one digit, block by block. False, and nothing is moved, when all have the same.
+template <class Key>
+bool sort_digit(const Pair<Key>* from, Pair<Key>* to, int64_t n, int shift, uint32_t* counts) {
+  const auto digit_of = [shift](const Pair<Key>& pair) { return static_cast<int>(pair.key >> shift & (kDigits - 1)); };
+  const int64_t blocks = ceil_div(n, kBlock);
+  parallel_for(n, kBlock, [&](int64_t begin, int64_t end) {
+    uint32_t* const count = counts + begin / kBlock * kDigits;
+    std::fill_n(count, kDigits, 0u);
+    for (int64_t i = begin; i < end; ++i) ++count[digit_of(from[i])];
+  });
+  uint32_t next = 0;  // counts become places
+  for (int d = 0; d < kDigits; ++d) {
+    const uint32_t first = next;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const uint32_t count = counts[b * kDigits + d];
+      counts[b * kDigits + d] = next;
+      next += count;
+    }
+    if (next - first == n) return false;
+  }
+  parallel_for(n, kBlock, [&](int64_t begin, int64_t end) {
+    uint32_t* const place = counts + begin / kBlock * kDigits;
+    for (int64_t i = begin; i < end; ++i) to[place[digit_of(from[i])]++] = from[i];
+  });
+  return true;
+}
+
+/// Sorts the pairs of pairs[0], whose positions ascend; returns where they are.
+template <class Key>
+const Pair<Key>* sort_pairs(const RowSpace<Key>& space, int64_t n, int bits) {
+  Pair<Key>*from = space.pairs[0], *to = space.pairs[1];
+  if (n <= kShortRow) {
+    std::sort(from, from + n);
+    return from;
+  }
+  for (int shift = 0; shift < bits; shift += kDigitBits)
+    if (sort_digit(from, to, n, shift, space.counts)) std::swap(from, to);
+  return from;
+}
+
+/// values[j], index[j] = the element of row x that pairs[j] names, and its position.
+template <class T>
+void store_pairs(const Stored<T>* x, const Pair<SortKey<T>>* pairs, int64_t n, Stored<T>* values, int64_t* index) {
+  parallel_for(n, kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      values[j] = x[pairs[j].position];
+      index[j] = pairs[j].position;
+    }
+  });
+}
+
+/// body(row, row within its chunk), in parallel over the rows of a chunk.
+template <class Body>
+void for_each_row(int64_t rows, int64_t cols, const Body& body) {
+  const int64_t together = rows_together(rows, cols), grain = std::max<int64_t>(1, kBlock / cols);
+  for (int64_t first = 0; first < rows; first += together)
+    parallel_for(std::min(together, rows - first), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) body(first + r, r);
+    });
+}
+
+}  // namespace
+
+int64_t sort_rows_workspace(Stream, int64_t rows, int64_t cols, DType dtype) {
+  if (rows == 0 || cols == 0) return 0;
+  return dispatch_any(dtype, [&]<class T>() { return rows_together(rows, cols) * RowSpace<SortKey<T>>::bytes(cols); });
+}
+
+void sort_rows(Stream, ConstView x, bool descending, void* workspace, View values, View index) {
+  const int64_t cols = x.cols();
+  if (x.numel() == 0) return;
+  dispatch_any(x.dtype, [&]<class T>() {
+    for_each_row(x.rows(), cols, [&](int64_t row, int64_t place) {
+      const RowSpace<SortKey<T>> space(workspace, place, cols);
+      const Stored<T>* const from = x.as<Stored<T>>() + row * cols;
+      make_pairs<T>(from, cols, sort_key_flip<T>(descending), space.pairs[0]);
+      store_pairs<T>(from, sort_pairs(space, cols, sort_key_bits<T>), cols, values.as<Stored<T>>() + row * cols,
+                     index.as<int64_t>() + row * cols);
+    });
+  });
+}
+
+int64_t top_k_rows_workspace(Stream, int64_t rows, int64_t cols, int64_t, DType dtype) {
+  if (rows == 0 || cols == 0) return 0;
+  return dispatch_any(dtype, [&]<class T>() {
+    return rows_together(rows, cols) * cols * static_cast<int64_t>(sizeof(Pair<SortKey<T>>));
+  });
+}
+
+void top_k_rows(Stream, ConstView x, bool largest, bool sorted, void* workspace, View values, View index) {
+  const int64_t cols = x.cols(), k = index.cols();
+  if (index.numel() == 0) return;
+  dispatch_any(x.dtype, [&]<class T>() {
+    using Pairs = Pair<SortKey<T>>;
+    for_each_row(x.rows(), cols, [&](int64_t row, int64_t place) {
+      Pairs* const pairs = static_cast<Pairs*>(workspace) + place * cols;
+      const Stored<T>* const from = x.as<Stored<T>>() + row * cols;
+      make_pairs<T>(from, cols, sort_key_flip<T>(largest), pairs);
+      if (k < cols) std::nth_element(pairs, pairs + k, pairs + cols);
+      if (sorted)
+        std::sort(pairs, pairs + k);
+      else
+        std::sort(pairs, pairs + k, [](const Pairs& a, const Pairs& b) { return a.position < b.position; });
+      store_pairs<T>(from, pairs, k, values.as<Stored<T>>() + row * k, index.as<int64_t>() + row * k);
+    });
+  });
+}
+
+void scatter_rows(Stream stream, ConstView y, ConstView index, View x) {
+  fill(stream, 0, x);
+  const int64_t k = y.cols(), cols = x.cols();
+  dispatch_size(size_of(x.dtype), [&]<class Word>() {
+    parallel_for(y.numel(), kBlock, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = index.as<int64_t>()[i];
+        if (at >= 0 && at < cols) x.as<Word>()[i / k * cols + at] = y.as<Word>()[i];
+      }
+    });
+  });
+}
+
+}  // namespace tern::kernels::TERN_CPU

@@ -1,0 +1,52 @@
+#pragma once
+// Values as unsigned integers in the same order: what the sorts of both devices compare.
+
+#include <bit>
+
+#include "tern/kernels/convert.h"
+
+namespace tern::kernels {
+
+template <class T>
+using SortKey = std::conditional_t<sizeof(Stored<T>) == 8, uint64_t, uint32_t>;
+
+/// Lower bits of the key that are in use; the others are 0.
+template <class T>
+inline constexpr int sort_key_bits = std::is_same_v<T, bool> ? 1 : static_cast<int>(8 * sizeof(T));
+
+/// a < b exactly when sort_key(a) < sort_key(b). -0 equals 0; NaN equals NaN and is greater than everything else, as
+/// PyTorch sorts.
+template <class T>
+TERN_HD inline SortKey<T> sort_key(Stored<T> value) {
+  using Key = SortKey<T>;
+  constexpr Key kSign = Key(1) << (sort_key_bits<T> - 1), kAll = kSign | (kSign - 1);
+  if constexpr (std::is_same_v<T, bool>) {
+    return value != 0;
+  } else if constexpr (std::is_integral_v<T>) {
+    return (static_cast<Key>(value) & kAll) ^ (std::is_signed_v<T> ? kSign : Key(0));
+  } else {
+    Key bits;
+    if constexpr (sizeof(T) == 2)
+      bits = value.bits;
+    else
+      bits = std::bit_cast<Key>(value);
+    constexpr int kMantissa = std::is_same_v<T, double>     ? 52
+                              : std::is_same_v<T, float>    ? 23
+                              : std::is_same_v<T, BFloat16> ? 7
+                                                            : 10;
+    constexpr Key kInfinity = (kSign - 1) >> kMantissa << kMantissa;
+    const Key magnitude = bits & (kSign - 1);
+    if (magnitude > kInfinity) return kAll;
+    if (magnitude == 0) return kSign;
+    return bits & kSign ? ~bits & kAll : bits | kSign;
+  }
+}
+
+/// For largest first: xor a key with this.
+template <class T>
+constexpr SortKey<T> sort_key_flip(bool descending) {
+  constexpr SortKey<T> kSign = SortKey<T>(1) << (sort_key_bits<T> - 1);
+  return descending ? kSign | (kSign - 1) : 0;
+}
+
+}  // namespace tern::kernels

@@ -1,0 +1,131 @@
+#pragma once
+// Sorting by the standard library: what the tests of both devices compare with.
+
+#include <numeric>
+
+#include "tern/kernels/convert.h"
+#include "tern/kernels/sort.h"
+#include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/kernels/workspace.h"
+
+namespace tern::kernels {
+
+/// The family on one device.
+struct SortKernels {
+  std::function<int64_t(int64_t rows, int64_t cols, DType)> sort_workspace;
+  std::function<void(ConstView, bool descending, void*, View, View)> sort;
+  std::function<int64_t(int64_t rows, int64_t cols, int64_t k, DType)> top_k_workspace;
+  std::function<void(ConstView, bool largest, bool sorted, void*, View, View)> top_k;
+  std::function<void(ConstView, ConstView, View)> scatter;
+};
+
+/// Random bits, which give NaN and infinity of every kind, and many equal values with zeros of both signs among them.
+inline void fill_for_sort(Array& x, std::mt19937_64& random) {
+  const double often[] = {0, -0.0, 1, -1, INFINITY, -INFINITY, NAN, 3, 3, 3};
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    if (is_floating(x.dtype()))
+      x.set(i, often[random() % 10]);
+    else
+      x.set(i, static_cast<double>(random() % 3));
+    if (random() % 2 == 0) continue;
+    const uint64_t bits = random();
+    std::memcpy(x.view().as<char>() + Array::offset(x.cview(), i) * size_of(x.dtype()), &bits, size_of(x.dtype()));
+  }
+}
+
+/// The columns of a row in order; equal elements keep theirs.
+inline std::vector<int64_t> sorted_columns(const Array& x, int64_t row, bool descending) {
+  const int64_t cols = x.cview().cols();
+  std::vector<int64_t> order(cols);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  dispatch_any(x.dtype(), [&]<class T>() {
+    const Stored<T>* const values = x.cview().as<Stored<T>>() + row * cols;
+    const auto less = [](Stored<T> a, Stored<T> b) {
+      if constexpr (std::is_same_v<T, bool>) {
+        return a == 0 && b != 0;
+      } else {
+        using F = ComputeType<T>;
+        const F u = static_cast<F>(a), v = static_cast<F>(b);
+        return u < v || (u == u && v != v);
+      }
+    };
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return descending ? less(values[b], values[a]) : less(values[a], values[b]);
+    });
+  });
+  return order;
+}
+
+/// The bits of element `index`.
+inline uint64_t bits_at(const Array& x, int64_t index) {
+  uint64_t bits = 0;
+  const int64_t size = size_of(x.dtype());
+  std::memcpy(&bits, x.cview().as<char>() + Array::offset(x.cview(), index) * size, size);
+  return bits;
+}
+
+/// `columns` of the row are what values and index hold.
+inline void expect_columns(const Array& x, const Array& values, const Array& index, int64_t row,
+                           const std::vector<int64_t>& columns) {
+  const int64_t cols = x.cview().cols(), k = index.cview().cols();
+  ASSERT_EQ(k, static_cast<int64_t>(columns.size()));
+  for (int64_t j = 0; j < k; ++j) {
+    ASSERT_EQ(index.cview().as<int64_t>()[row * k + j], columns[j]) << "row " << row << ", place " << j;
+    ASSERT_EQ(bits_at(values, row * k + j), bits_at(x, row * cols + columns[j])) << "row " << row << ", place " << j;
+  }
+}
+
+inline void check_sort(const SortKernels& kernels, Array& x) {
+  const int64_t rows = x.shape()[0], cols = x.shape()[1];
+  SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols);
+  for (const bool descending : {false, true}) {
+    Array values(x.dtype(), x.shape()), index(int64, x.shape());
+    MarkedWorkspace workspace(kernels.sort_workspace(rows, cols, x.dtype()));
+    kernels.sort(x.cview(), descending, workspace.data(), values.view(), index.view());
+    for (int64_t r = 0; r < rows; ++r) expect_columns(x, values, index, r, sorted_columns(x, r, descending));
+    EXPECT_TRUE(workspace.mark_is_there());
+  }
+}
+
+inline void check_top_k(const SortKernels& kernels, Array& x, int64_t k) {
+  const int64_t rows = x.shape()[0], cols = x.shape()[1];
+  SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols << ", k " << k);
+  for (const bool largest : {false, true}) {
+    for (const bool sorted : {false, true}) {
+      Array values(x.dtype(), {rows, k}), index(int64, {rows, k});
+      MarkedWorkspace workspace(kernels.top_k_workspace(rows, cols, k, x.dtype()));
+      kernels.top_k(x.cview(), largest, sorted, workspace.data(), values.view(), index.view());
+      for (int64_t r = 0; r < rows; ++r) {
+        std::vector<int64_t> columns = sorted_columns(x, r, largest);
+        columns.resize(k);
+        if (!sorted) std::sort(columns.begin(), columns.end());
+        expect_columns(x, values, index, r, columns);
+      }
+      EXPECT_TRUE(workspace.mark_is_there());
+    }
+  }
+}
+
+/// k different columns of each row, and one outside.
+inline void check_scatter(const SortKernels& kernels, DType dtype, int64_t rows, int64_t cols, int64_t k,
+                          std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << rows << " x " << cols << ", k " << k);
+  Array y(dtype, {rows, k}), index(int64, {rows, k}), x(dtype, {rows, cols});
+  fill_for_sort(y, random);
+  fill_for_sort(x, random);  // must be overwritten
+  std::vector<uint64_t> expected(rows * cols, 0);
+  for (int64_t r = 0; r < rows; ++r) {
+    std::vector<int64_t> columns(cols);
+    std::iota(columns.begin(), columns.end(), int64_t{0});
+    std::shuffle(columns.begin(), columns.end(), random);
+    for (int64_t j = 0; j < k; ++j) {
+      const bool outside = random() % 9 == 0;
+      index.set(r * k + j, static_cast<double>(outside ? (j % 2 ? cols + j : -1 - j) : columns[j]));
+      if (!outside) expected[r * cols + columns[j]] = bits_at(y, r * k + j);
+    }
+  }
+  kernels.scatter(y.cview(), index.cview(), x.view());
+  for (int64_t i = 0; i < rows * cols; ++i) ASSERT_EQ(bits_at(x, i), expected[i]) << i;
+}
+
+}  // namespace tern::kernels
