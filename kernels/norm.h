@@ -11,18 +11,21 @@ namespace tern::kernels {
 /// when backward does not need it or when it would equal x. gamma, beta: [cols] of x's dtype or fp32; either may be
 /// absent. mean, rstd: [rows], fp32 (fp64 for fp64 x); rstd = 1 / sqrt(biased variance + eps), two-pass in fp32.
 /// row_keys: absent or int64 [rows] (see random.h). rows == 0 is legal.
+/// tickets: null, or kLayerNormTickets int32 that are set to 0 here for layer_norm_backward (the CPU uses none).
 TERN_KERNEL(void, layer_norm_forward, Stream stream, ConstView x, ConstView residual, ConstView gamma, ConstView beta,
-            double eps, Dropout dropout, ConstView row_keys, View z, View y, View mean, View rstd);
+            double eps, Dropout dropout, ConstView row_keys, View z, View y, View mean, View rstd, void* tickets);
 
-/// Bytes of workspace for layer_norm_backward.
+inline constexpr int64_t kLayerNormTickets = 32;
+/// Bytes of workspace for layer_norm_backward, aligned to 16.
 TERN_KERNEL(int64_t, layer_norm_backward_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
 /// dz = gradient of the normalisation, plus dsum where z is used elsewhere too (absent: it is not): the residual's
 /// gradient; dx = dz where dropout kept, scaled.
 /// z: the normalised input saved in forward. dx may be absent (no dropout: dx is dz) or equal dz's memory never.
-/// dgamma, dbeta: [cols], written not accumulated, either may be absent; column sums in two stages, in a fixed order.
+/// dgamma, dbeta: [cols], written not accumulated, either may be absent; column sums in stages, in a fixed order.
+/// tickets: null, which costs a launch, or zeros as forward leaves them; they are zeros again afterwards.
 TERN_KERNEL(void, layer_norm_backward, Stream stream, ConstView dy, ConstView dsum, ConstView z, ConstView gamma,
-            ConstView mean, ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx,
-            View dgamma, View dbeta);
+            ConstView mean, ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, void* tickets,
+            View dz, View dx, View dgamma, View dbeta);
 
 /// y = x * mask / (1 - p) over contiguous x[rows, cols]. Backward is the same call on the gradient.
 TERN_KERNEL(void, dropout, Stream stream, ConstView x, Dropout dropout, ConstView row_keys, View y);

@@ -12,11 +12,17 @@ enum class Reduction : uint8_t { kSum, kMean, kMax, kMin, kProduct, kSumOfSquare
 /// 16-bit and fp32 accumulate in fp32 by pairwise blocks, fp64 in fp64, integers and bool in int64 (kSum, kProduct).
 /// Any strides. Empty: sum 0, product 1, mean NaN, all true, any false; max and min of nothing is the caller's error.
 /// max and min return NaN when any element is NaN.
-TERN_KERNEL(void, reduce, Stream stream, Reduction reduction, ConstView x, uint32_t dims, View y);
+/// `workspace` is aligned to 16 bytes and may be null where reduce_workspace gives 0.
+TERN_KERNEL(void, reduce, Stream stream, Reduction reduction, ConstView x, uint32_t dims, void* workspace, View y);
+/// Bytes of workspace for reduce with the same views.
+TERN_KERNEL(int64_t, reduce_workspace, Stream stream, ConstView x, uint32_t dims, View y);
 
 /// index (int64, x's shape with size 1 at `dim`) = position of the first largest (smallest) element along dim.
 /// A NaN counts as the largest (smallest), as in PyTorch.
-TERN_KERNEL(void, arg_extreme, Stream stream, bool largest, ConstView x, int dim, View index);
+/// `workspace` as in reduce.
+TERN_KERNEL(void, arg_extreme, Stream stream, bool largest, ConstView x, int dim, void* workspace, View index);
+/// Bytes of workspace for arg_extreme with the same views.
+TERN_KERNEL(int64_t, arg_extreme_workspace, Stream stream, ConstView x, int dim, View index);
 
 /// Bytes of workspace for column_sum.
 TERN_KERNEL(int64_t, column_sum_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
@@ -29,10 +35,13 @@ struct GradientNorm {
   int32_t non_finite;     // 1 when any element is infinite or NaN
   int32_t first_bad;      // index of the first tensor that has one, or -1
 };
+/// Elements of a gradient that a block of the device adds up.
+inline constexpr int64_t kGradientNormBlock = 16384;
 /// Bytes of workspace for gradient_norm over `elements` elements in `count` tensors.
 TERN_KERNEL(int64_t, gradient_norm_workspace, Stream stream, int64_t elements, int64_t count);
-/// One pass over `count` contiguous floating tensors. `*result` is device memory.
-TERN_KERNEL(void, gradient_norm, Stream stream, const ConstView* tensors, int64_t count, void* workspace,
+/// One pass over `count` contiguous floating tensors. `*result` is device memory. ticket: an int32 on the device that
+/// is 0 before and after; null will do on the CPU, and for one tensor of kGradientNormBlock elements or fewer.
+TERN_KERNEL(void, gradient_norm, Stream stream, const ConstView* tensors, int64_t count, void* workspace, void* ticket,
             GradientNorm* result);
 
 }  // namespace tern::kernels

@@ -7,7 +7,7 @@
 
 namespace tern::optim {
 
-Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device) {
+Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device, const Tensor& ticket) {
   const ProfileRange range("gradient_norm", RangeKind::kOp);
   std::vector<kernels::ConstView> views;
   int64_t elements = 0;
@@ -19,7 +19,9 @@ Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device) {
   const int64_t count = static_cast<int64_t>(views.size());
   const Workspace workspace(kernels::gradient_norm_workspace(stream, elements, count), device);
   const Tensor norm = empty({static_cast<int64_t>(sizeof(kernels::GradientNorm))}, {.dtype = uint8, .device = device});
-  kernels::gradient_norm(stream, views.data(), count, workspace.data(),
+  const bool counted = device.is_cuda() && (count > 1 || elements > kernels::kGradientNormBlock);
+  const Tensor own = counted && !ticket.defined() ? zeros({}, {.dtype = int32, .device = device}) : ticket;
+  kernels::gradient_norm(stream, views.data(), count, workspace.data(), own.view().data,
                          static_cast<kernels::GradientNorm*>(norm.raw_data()));
   if (range.recording()) {
     double bytes = 0;

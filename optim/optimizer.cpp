@@ -90,6 +90,7 @@ Optimizer::Optimizer(const Settings& settings, const std::vector<ParameterGroup>
     names->push_back(slot.name);
   }
   names_ = names;
+  if (device.is_cuda()) norm_ticket_ = zeros({}, {.dtype = int32, .device = device});
   if (!settings.capturable) return;
   rates_ = empty({static_cast<int64_t>(groups_.size())}, {.dtype = float64, .device = device});
   send_rates();
@@ -209,7 +210,7 @@ StepResult Optimizer::step(const StepOptions& options) {
   step.max_norm = std::isfinite(options.max_norm) ? options.max_norm : 0;
   step.skip_non_finite = options.skip_non_finite;
   if (options.max_norm > 0 || options.skip_non_finite) {
-    result.norm_ = gradient_norm(gradients, slots_.front().weight.device());
+    result.norm_ = gradient_norm(gradients, slots_.front().weight.device(), norm_ticket_);
     result.skips_ = options.skip_non_finite;
     step.norm = static_cast<const kernels::GradientNorm*>(result.norm_.raw_data());
   }

@@ -143,7 +143,8 @@ class Optimizer {
 
   Settings settings_;
   std::vector<GroupState> groups_;
-  Tensor rates_;  // capturable: of each group, float64 on the device
+  Tensor rates_;        // capturable: of each group, float64 on the device
+  Tensor norm_ticket_;  // gradient_norm's
   std::vector<Slot> slots_;
   std::shared_ptr<const std::vector<std::string>> names_;
 };

@@ -12,7 +12,7 @@ struct Norm {
   int64_t rows, cols;
   kernels::Dropout dropout;
   Buffer x, residual, z, y, gamma, beta, mean, rstd, dgamma, dbeta;
-  Scratch workspace;
+  Scratch workspace, tickets;
 
   Norm(int64_t r, int64_t c, DType dtype, double p)
       : rows(r),
@@ -28,16 +28,17 @@ struct Norm {
         rstd(float32, {r}),
         dgamma(float32, {c}),
         dbeta(float32, {c}),
-        workspace(kernels::layer_norm_backward_workspace(stream(), r, c, dtype)) {}
+        workspace(kernels::layer_norm_backward_workspace(stream(), r, c, dtype)),
+        tickets(kernels::kLayerNormTickets * 4) {}
 
   void forward() const {
     kernels::layer_norm_forward(stream(), x.view(), residual.view(), gamma.view(), beta.view(), 1e-12, dropout, {},
-                                z.view(), y.view(), mean.view(), rstd.view());
+                                z.view(), y.view(), mean.view(), rstd.view(), tickets.data());
   }
   void backward() const {
     kernels::layer_norm_backward(stream(), y.view(), {}, z.view(), gamma.view(), mean.view(), rstd.view(), dropout, {},
-                                 workspace.data(), x.view(), dropout.p > 0 ? residual.view() : kernels::View(),
-                                 dgamma.view(), dbeta.view());
+                                 workspace.data(), tickets.data(), x.view(),
+                                 dropout.p > 0 ? residual.view() : kernels::View(), dgamma.view(), dbeta.view());
   }
 };
 

@@ -46,8 +46,8 @@ struct Parameters {
   }
   /// Fills `norm`.
   void measure_norm() const {
-    const Scratch workspace(kernels::gradient_norm_workspace(stream(), kTensors * tensor_size(), kTensors));
-    kernels::gradient_norm(stream(), gradient_views().data(), kTensors, workspace.data(), norm_data());
+    const Scratch workspace(kernels::gradient_norm_workspace(stream(), kTensors * tensor_size(), kTensors)), ticket(4);
+    kernels::gradient_norm(stream(), gradient_views().data(), kTensors, workspace.data(), ticket.data(), norm_data());
   }
   kernels::GradientNorm* norm_data() const { return static_cast<kernels::GradientNorm*>(norm.data()); }
   kernels::OptimizerStep options() const {
@@ -96,9 +96,9 @@ void scale_by_norm(benchmark::State& state) {
 void gradient_norm(benchmark::State& state) {
   measure(state, work_of(4), [&]() -> Call {
     const Parameters p(float32, 0);
-    const Scratch workspace(kernels::gradient_norm_workspace(stream(), kTensors * tensor_size(), kTensors));
+    const Scratch workspace(kernels::gradient_norm_workspace(stream(), kTensors * tensor_size(), kTensors)), ticket(4);
     return [=, views = p.gradient_views()] {
-      kernels::gradient_norm(stream(), views.data(), kTensors, workspace.data(), p.norm_data());
+      kernels::gradient_norm(stream(), views.data(), kTensors, workspace.data(), ticket.data(), p.norm_data());
     };
   });
 }

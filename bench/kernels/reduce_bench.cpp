@@ -17,19 +17,22 @@ void reduce(benchmark::State& state, Reduction reduction, uint32_t dims, DType d
   const Shape result{dims & 1 ? 1 : matrix()[0], dims & 2 ? 1 : matrix()[1]};
   measure(state, {.bytes = bytes_of(dtype), .dtype = dtype}, [&]() -> Call {
     const Buffer x(dtype, matrix()), y(dtype, result);
-    return [=] { kernels::reduce(stream(), reduction, x.view(), dims, y.view()); };
+    const Scratch workspace(kernels::reduce_workspace(stream(), x.view(), dims, y.view()));
+    return [=] { kernels::reduce(stream(), reduction, x.view(), dims, workspace.data(), y.view()); };
   });
 }
 BENCHMARK_CAPTURE(reduce, sum_of_all, Reduction::kSum, 3, float32)->Apply(timed);
 BENCHMARK_CAPTURE(reduce, sum_of_rows, Reduction::kSum, 2, float32)->Apply(timed);
 BENCHMARK_CAPTURE(reduce, sum_of_columns, Reduction::kSum, 1, float32)->Apply(timed);
+BENCHMARK_CAPTURE(reduce, sum_of_columns_bfloat16, Reduction::kSum, 1, bfloat16)->Apply(timed);
 BENCHMARK_CAPTURE(reduce, max_of_rows, Reduction::kMax, 2, float32)->Apply(timed);
 BENCHMARK_CAPTURE(reduce, sum_of_rows_bfloat16, Reduction::kSum, 2, bfloat16)->Apply(timed);
 
 void arg_max(benchmark::State& state) {
   measure(state, {.bytes = bytes_of(float32)}, [&]() -> Call {
     const Buffer x(float32, matrix()), index(int64, {matrix()[0], 1});
-    return [=] { kernels::arg_extreme(stream(), true, x.view(), 1, index.view()); };
+    const Scratch workspace(kernels::arg_extreme_workspace(stream(), x.view(), 1, index.view()));
+    return [=] { kernels::arg_extreme(stream(), true, x.view(), 1, workspace.data(), index.view()); };
   });
 }
 BENCHMARK(arg_max)->Apply(timed);

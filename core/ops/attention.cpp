@@ -194,7 +194,10 @@ void check_layout(const char* which, const SequenceLayout& layout, int64_t token
   TERN_CHECK(layout.offsets.defined() && layout.offsets.dtype() == DType::kInt32 && layout.offsets.dim() == 1 &&
                  layout.offsets.numel() >= 1 && layout.offsets.is_contiguous() && layout.offsets.device() == device,
              "attention: ", which, " offsets must be contiguous int32 [sequences + 1] on ", device);
-  TERN_CHECK(layout.max_length >= 0, "attention: max_length must be >= 0, got ", layout.max_length);
+  TERN_CHECK(tokens <= INT32_MAX, "attention: ", tokens, " tokens do not fit 32-bit offsets");
+  // Positions, and the windows around them, are 32-bit numbers in kernels.
+  TERN_CHECK(layout.max_length >= 0 && layout.max_length <= int64_t{1} << 29,
+             "attention: max_length must be 0 to 536870912, got ", layout.max_length);
   if (device.is_cpu()) {
     // The kernel trusts the offsets; on the CPU they can be read at no cost.
     const int32_t* offsets = layout.offsets.data<int32_t>();

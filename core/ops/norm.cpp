@@ -14,6 +14,7 @@ struct LayerNorm final : Function<LayerNorm> {
   Saved z_, weight_, mean_, rstd_;
   SavedOutput sum_;
   Tensor row_keys_;
+  Tensor tickets_;  // of the device's backward kernel: zeros between its runs
   kernels::Dropout dropout_;
   bool gives_sum_ = false;
   DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
@@ -32,8 +33,11 @@ struct LayerNorm final : Function<LayerNorm> {
     // Without residual and dropout the normalised tensor is x itself.
     const bool separate = residual.defined() || dropout.p > 0;
     const Tensor z = gives_sum || (separate && recorded()) ? empty(x.shape(), x.options()) : Tensor();
+    if (recorded() && x.device().is_cuda())
+      tickets_ = empty({kernels::kLayerNormTickets}, {.dtype = int32, .device = x.device()});
     kernels::layer_norm_forward(current_stream(x.device()), x.view(), residual.view(), weight.view(), bias.view(), eps,
-                                dropout, row_keys_.view(), z.view(), y.view(), mean.view(), rstd.view());
+                                dropout, row_keys_.view(), z.view(), y.view(), mean.view(), rstd.view(),
+                                tickets_.view().data);
     if (gives_sum)
       sum_.save(z, 1);
     else
@@ -59,8 +63,8 @@ struct LayerNorm final : Function<LayerNorm> {
     const Workspace workspace(kernels::layer_norm_backward_workspace(stream, dy.view().rows(), dy.size(-1), dy.dtype()),
                               dy.device());
     kernels::layer_norm_backward(stream, dy.view(), dsum.view(), z.view(), weight.view(), mean.view(), rstd.view(),
-                                 dropout_, row_keys_.view(), workspace.data(), dz.view(), dx.view(), grads[2].view(),
-                                 grads[3].view());
+                                 dropout_, row_keys_.view(), workspace.data(), tickets_.view().data, dz.view(),
+                                 dx.view(), grads[2].view(), grads[3].view());
     if (needs_grad(0)) grads[0] = masked ? dx : dz;
     if (needs_grad(1)) grads[1] = dz;
     return grads;

@@ -3,6 +3,7 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/workspace.h"
 #include "tern/kernels/reduce.h"
 
 namespace tern {
@@ -35,7 +36,9 @@ Shape reduced_shape(const Shape& shape, uint32_t bits, bool keepdim) {
 
 Tensor run_reduction(Reduction reduction, const Tensor& x, uint32_t bits, DType dtype) {
   const Tensor y = empty(reduced_shape(x.shape(), bits, true), {dtype, x.device()});
-  kernels::reduce(current_stream(x.device()), reduction, x.view(), bits, y.view());
+  const kernels::Stream stream = current_stream(x.device());
+  const Workspace workspace(kernels::reduce_workspace(stream, x.view(), bits, y.view()), x.device());
+  kernels::reduce(stream, reduction, x.view(), bits, workspace.data(), y.view());
   return y;
 }
 
@@ -98,7 +101,9 @@ Tensor arg_extreme(const char* name, const Tensor& x, int d, bool keepdim, bool 
   const int i = x.shape().wrap(d);
   TERN_CHECK(x.shape()[i] > 0, name, ": dimension ", d, " of ", x.shape(), " is empty");
   const Tensor index = empty(x.shape().with(i, 1), {DType::kInt64, x.device()});
-  kernels::arg_extreme(current_stream(x.device()), largest, x.view(), i, index.view());
+  const kernels::Stream stream = current_stream(x.device());
+  const Workspace workspace(kernels::arg_extreme_workspace(stream, x.view(), i, index.view()), x.device());
+  kernels::arg_extreme(stream, largest, x.view(), i, workspace.data(), index.view());
   return keepdim ? index : index.reshape(x.shape().without(i));
 }
 

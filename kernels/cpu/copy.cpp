@@ -136,7 +136,7 @@ void random_words(uint64_t key, uint64_t first, uint32_t (&words)[kRandomTile]) 
   constexpr int64_t kBlocks = kRandomTile / 4;
   uint32_t planes[4][kBlocks];
   for (int64_t b = 0; b < kBlocks; ++b) {
-    const Philox4 result = philox(key, 0, 0, static_cast<uint32_t>(first) + static_cast<uint32_t>(b));
+    const Philox4 result = philox(key, first >> 32, 0, static_cast<uint32_t>(first) + static_cast<uint32_t>(b));
     for (int j = 0; j < 4; ++j) planes[j][b] = result.word[j];
   }
   for (int64_t b = 0; b < kBlocks; ++b)

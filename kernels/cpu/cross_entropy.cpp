@@ -87,7 +87,7 @@ void cross_entropy_mean(Stream stream, ConstView losses, ConstView targets, Cons
                         View loss, View divisor) {
   const auto run = [&]<class F>() {
     F& total = *loss.as<F>();
-    reduce(stream, Reduction::kSum, losses, 1, make_view(&total, 1));
+    reduce(stream, Reduction::kSum, losses, 1, nullptr, make_view(&total, 1));
     double count = 0;
     for (int64_t r = 0; r < losses.numel(); ++r)
       if (targets.as<int64_t>()[r] != ignore_index)

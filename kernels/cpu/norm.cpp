@@ -192,7 +192,7 @@ void add_partial_sums(const F* sums, int64_t blocks, int64_t cols, const View& r
 }  // namespace
 
 void layer_norm_forward(Stream, ConstView x, ConstView residual, ConstView gamma, ConstView beta, double eps,
-                        Dropout dropout, ConstView row_keys, View z, View y, View mean, View rstd) {
+                        Dropout dropout, ConstView row_keys, View z, View y, View mean, View rstd, void*) {
   const int64_t rows = x.rows(), cols = x.cols();
   if (cols == 0) return;
   const DropoutFactors factors(dropout, row_keys);
@@ -223,7 +223,7 @@ int64_t layer_norm_backward_workspace(Stream, int64_t rows, int64_t cols, DType)
 }
 
 void layer_norm_backward(Stream, ConstView dy, ConstView dsum, ConstView z, ConstView gamma, ConstView mean,
-                         ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx,
+                         ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, void*, View dz, View dx,
                          View dgamma, View dbeta) {
   const int64_t rows = dy.rows(), cols = dy.cols();
   if (cols == 0) return;

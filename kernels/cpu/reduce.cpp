@@ -259,7 +259,9 @@ void extreme_of_columns(const Source<F>& x, bool largest, int64_t base, int64_t 
 
 }  // namespace
 
-void reduce(Stream, Reduction reduction, ConstView x, uint32_t dims, View y) {
+int64_t reduce_workspace(Stream, ConstView, uint32_t, View) { return 0; }
+
+void reduce(Stream, Reduction reduction, ConstView x, uint32_t dims, void*, View y) {
   if (y.numel() == 0) return;
   const Split split = split_dims(x, dims, y);
   Sink sink{y};
@@ -286,7 +288,9 @@ void reduce(Stream, Reduction reduction, ConstView x, uint32_t dims, View y) {
   });
 }
 
-void arg_extreme(Stream, bool largest, ConstView x, int dim, View index) {
+int64_t arg_extreme_workspace(Stream, ConstView, int, View) { return 0; }
+
+void arg_extreme(Stream, bool largest, ConstView x, int dim, void*, View index) {
   if (index.numel() == 0) return;
   const Split split = split_dims(x, 1u << dim, index);
   const int64_t length = x.shape[dim], stride = x.strides[dim];
@@ -363,7 +367,7 @@ int64_t gradient_norm_workspace(Stream, int64_t elements, int64_t count) {
   return (count + 1 + blocks) * static_cast<int64_t>(sizeof(int64_t));
 }
 
-void gradient_norm(Stream, const ConstView* tensors, int64_t count, void* workspace, GradientNorm* result) {
+void gradient_norm(Stream, const ConstView* tensors, int64_t count, void* workspace, void*, GradientNorm* result) {
   int64_t* first_block = static_cast<int64_t*>(workspace);  // [count + 1]: running number of blocks
   first_block[0] = 0;
   for (int64_t t = 0; t < count; ++t) first_block[t + 1] = first_block[t] + ceil_div(tensors[t].numel(), kNormBlock);

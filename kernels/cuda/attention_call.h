@@ -155,7 +155,7 @@ struct Sequence {
 /// last sequence: one launch does both.
 inline int64_t tile_count(int64_t length, int64_t tile) { return std::max<int64_t>(1, (length + tile - 1) / tile); }
 inline dim3 task_grid(const Call& call, int64_t heads, int64_t tiles) {
-  return dim3(static_cast<unsigned>((call.sequences + 1) * heads * tiles));
+  return dim3(grid_blocks((call.sequences + 1) * heads * tiles));
 }
 struct Task {
   int tile, head;

@@ -14,7 +14,6 @@ namespace ew = elementwise;
 template <class F>
 struct Identity {
   static constexpr int kInputs = 1;
-  static constexpr bool kVectors = true;
   static constexpr bool reads(int) { return true; }
   __device__ F operator()(const F* in) const { return in[0]; }
 };
@@ -22,7 +21,6 @@ struct Identity {
 template <class F>
 struct Constant {
   static constexpr int kInputs = 0;
-  static constexpr bool kVectors = true;
   static constexpr bool reads(int) { return false; }
   F value;
   __device__ F operator()(const F*) const { return value; }
@@ -133,14 +131,15 @@ void launch_transpose(Stream stream, CopyLayout layout, int dim, ConstView x, Vi
   call.columns = layout.shape[last];
   call.x_stride = layout.strides[1][last];
   call.y_stride = layout.strides[0][other];
-  call.tiles_down = Divider(static_cast<uint32_t>((call.rows + kSide<F> - 1) / kSide<F>));
-  call.tiles_across = Divider(static_cast<uint32_t>((call.columns + kSide<F> - 1) / kSide<F>));
+  const int64_t down = (call.rows + kSide<F> - 1) / kSide<F>, across = (call.columns + kSide<F> - 1) / kSide<F>;
   layout.dims -= 2;
   layout.finish();
+  const unsigned blocks = grid_blocks(layout.numel() * down * across);
+  call.tiles_down = Divider(static_cast<uint32_t>(down));
+  call.tiles_across = Divider(static_cast<uint32_t>(across));
   call.outer = ew::make_space(layout);
   call.x = ew::make_operand<F>(layout, 1, x.data, x.dtype);
   call.y = ew::make_operand<F>(layout, 0, y.data, y.dtype);
-  const unsigned blocks = call.outer.count * call.tiles_down.divisor * call.tiles_across.divisor;
   launch(transpose_kernel<F>, dim3(blocks), dim3(ew::kThreads), 0, stream, call);
 }
 
@@ -204,7 +203,7 @@ __global__ void __launch_bounds__(ew::kThreads) random_kernel(RandomKey key, T* 
   const int64_t block = static_cast<int64_t>(blockIdx.x) * ew::kThreads + threadIdx.x, first = 4 * block;
   if (first >= count) return;
   ComputeType<T> values[4];
-  make(philox(philox_key(key), 0, 0, static_cast<uint32_t>(block)), values);
+  make(philox(philox_key(key), static_cast<uint64_t>(block) >> 32, 0, static_cast<uint32_t>(block)), values);
   constexpr int kWidth = vector_width<T> < 4 ? vector_width<T> : 4;
   if (first + 4 <= count && reinterpret_cast<uintptr_t>(y) % (kWidth * sizeof(T)) == 0) {
 #pragma unroll
@@ -225,7 +224,7 @@ template <class T, class Make>
 void fill_random(Stream stream, RandomKey key, View y, const Make& make) {
   const int64_t count = y.numel(), per_block = 4 * ew::kThreads;
   if (count == 0) return;
-  const unsigned blocks = static_cast<unsigned>((count + per_block - 1) / per_block);
+  const unsigned blocks = grid_blocks((count + per_block - 1) / per_block);
   launch(random_kernel<T, Make>, dim3(blocks), dim3(ew::kThreads), 0, stream, key, y.as<T>(), count, make);
 }
 
@@ -250,7 +249,7 @@ void fill_integer(Stream stream, int64_t value, View y) { fill_with(stream, valu
 void arange(Stream stream, double start, double step, View y) {
   const int64_t count = y.numel();
   if (count == 0) return;
-  const unsigned blocks = static_cast<unsigned>((count + ew::kThreads - 1) / ew::kThreads);
+  const unsigned blocks = grid_blocks((count + ew::kThreads - 1) / ew::kThreads);
   launch(arange_kernel, dim3(blocks), dim3(ew::kThreads), 0, stream, start, step, y.data, y.dtype, count);
 }
 

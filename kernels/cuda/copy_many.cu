@@ -86,7 +86,7 @@ void copy_many(Stream stream, const ConstView* x, const View* y, int64_t count) 
     }
     if (list.count == 0) continue;
     dispatch_float(y[first].dtype, [&]<class To>() {
-      launch(copy_many_kernel<To>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, list);
+      launch(copy_many_kernel<To>, dim3(grid_blocks(blocks)), dim3(kThreads), 0, stream, list);
     });
   }
 }

@@ -116,7 +116,7 @@ void dropout(Stream stream, ConstView x, Dropout dropout, ConstView row_keys, Vi
                          .dropout = RowDropout(dropout, row_keys)};
   dispatch_float(x.dtype, [&]<class T>() {
     constexpr int kBlocks = sizeof(T) == 2 ? 2 : 1;
-    const unsigned grid = static_cast<unsigned>((blocks + kBlocks * kThreads - 1) / (kBlocks * kThreads));
+    const unsigned grid = grid_blocks((blocks + kBlocks * kThreads - 1) / (kBlocks * kThreads));
     launch(dropout_kernel<T, kBlocks>, dim3(grid), dim3(kThreads), 0, stream, call);
   });
 }

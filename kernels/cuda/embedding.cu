@@ -247,8 +247,8 @@ void embedding_backward(Stream stream, ConstView dy, ConstView ids, int64_t padd
                         View dweight) {
   const int64_t rows = ids.numel(), count = dweight.shape[0], cols = dweight.cols();
   if (count == 0 || cols == 0) return;
-  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
-  TERN_CHECK(rows < kMost && count < kMost, "embedding: expected fewer than 2^32 - 1 rows, got ", rows, " ids and ",
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max() - 8;  // what counts in 32 bits goes on by a few
+  TERN_CHECK(rows < kMost && count < kMost, "embedding: expected fewer than ", kMost, " rows, got ", rows, " ids and ",
              count, " rows of the table");
   const Workspace space(stream, rows, count, workspace);
   int sorted = 0;

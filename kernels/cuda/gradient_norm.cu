@@ -1,17 +1,18 @@
-// Norm of all gradients and the check for infinities and NaN, in one pass over many tensors.
+// Norm of all gradients and the check for infinities and NaN, in one pass over many tensors: each block leaves a sum,
+// and the last to arrive adds them up.
 
+#include "tern/kernels/cuda/support/last_block.h"
 #include "tern/kernels/cuda/support/rows.h"
 #include "tern/kernels/reduce.h"
 
 namespace tern::kernels::cuda {
 namespace {
 
-constexpr int64_t kNormBlock = 16384;  // elements of a block
-constexpr int kTensors = 160;          // tensors of a launch: their description fits into its arguments
-constexpr int kFinishThreads = 1024;
+constexpr int64_t kNormBlock = kGradientNormBlock;
+constexpr int kTensors = 400;  // tensors of a launch: their description fits into its arguments
 
 /// What a block leaves: finite exactly when all its elements are.
-struct BlockNorm {
+struct alignas(16) BlockNorm {
   double sum;
   int64_t tensor;
 };
@@ -23,7 +24,13 @@ struct Batch {
   DType dtype[kTensors];
   int count = 0;
 };
-static_assert(sizeof(Batch) <= 4000, "kernel arguments are limited to 4 KB");
+/// What the blocks of all launches share.
+struct Totals {
+  BlockNorm* blocks;
+  unsigned count;
+  unsigned* ticket;
+  GradientNorm* result;
+};
 
 /// A sum of squares that overflowed: once more in fp64, in which only the elements themselves can do harm.
 template <class Group, class T>
@@ -56,8 +63,31 @@ __device__ double sum_of_squares(const void* data, int64_t begin, int64_t numel)
   return Group::sum(own);
 }
 
+using Words = Vector<uint32_t, 4>;  // a BlockNorm
+
+/// The totals of all blocks, by one of them.
+__device__ void finish(const Totals& totals) {
+  using Group = RowGroup<kRowThreads>;
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  double sum = 0;
+  int64_t first_bad = kNone;
+#pragma unroll 4
+  for (unsigned b = threadIdx.x; b < totals.count; b += kRowThreads) {
+    const auto block = std::bit_cast<BlockNorm>(load_vector<4>(reinterpret_cast<const uint32_t*>(totals.blocks + b)));
+    sum += block.sum;
+    if (!math::isfinite(block.sum) && first_bad == kNone) first_bad = block.tensor;
+  }
+  sum = Group::sum(sum);
+  first_bad = Group::reduce(first_bad, Minimum{}, kNone);
+  if (threadIdx.x > 0) return;
+  const bool bad = first_bad != kNone;
+  *totals.result = {sum, bad ? 1 : 0, bad ? static_cast<int32_t>(first_bad) : -1};
+}
+
+/// first_tensor, first_block: of this launch among all.
 __global__ void __launch_bounds__(kRowThreads)
-    block_norm_kernel(const __grid_constant__ Batch batch, int64_t first_tensor, BlockNorm* results) {
+    block_norm_kernel(const __grid_constant__ Batch batch, int64_t first_tensor, unsigned first_block,
+                      const Totals totals) {
   const int block = static_cast<int>(blockIdx.x);
   int low = 0, high = batch.count - 1;  // the last tensor that starts at this block or before
   while (low < high) {
@@ -83,38 +113,31 @@ __global__ void __launch_bounds__(kRowThreads)
     default:
       sum = sum_of_squares<float>(data, begin, numel);
   }
-  if (threadIdx.x == 0) results[block] = {sum, first_tensor + low};
-}
-
-__global__ void __launch_bounds__(kFinishThreads)
-    finish_norm_kernel(const BlockNorm* blocks, int64_t count, GradientNorm* result) {
-  using Group = RowGroup<kFinishThreads>;
-  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-  double sum = 0;
-  int64_t first_bad = kNone;
-  for (int64_t b = threadIdx.x; b < count; b += kFinishThreads) {
-    const BlockNorm block = blocks[b];
-    sum += block.sum;
-    if (!math::isfinite(block.sum) && first_bad == kNone) first_bad = block.tensor;
+  if (threadIdx.x == 0) {
+    const BlockNorm own{sum, first_tensor + low};
+    store_vector(reinterpret_cast<uint32_t*>(totals.blocks + first_block + block), std::bit_cast<Words>(own));
   }
-  sum = Group::sum(sum);
-  first_bad = Group::reduce(first_bad, Minimum{}, kNone);
-  if (threadIdx.x > 0) return;
-  const bool bad = first_bad != kNone;
-  *result = {sum, bad ? 1 : 0, bad ? static_cast<int32_t>(first_bad) : -1};
+  if (totals.count > 1 && !arrives_last(totals.ticket, totals.count)) return;
+  finish(totals);
 }
 
 }  // namespace
 
 int64_t gradient_norm_workspace(Stream, int64_t elements, int64_t count) {
-  return (elements / kNormBlock + count) * static_cast<int64_t>(sizeof(BlockNorm));
+  return std::max<int64_t>(1, elements / kNormBlock + count) * static_cast<int64_t>(sizeof(BlockNorm));
 }
 
-void gradient_norm(Stream stream, const ConstView* tensors, int64_t count, void* workspace, GradientNorm* result) {
-  BlockNorm* const results = static_cast<BlockNorm*>(workspace);
-  int64_t done = 0;  // blocks of earlier launches
-  for (int64_t first = 0; first < count; first += kTensors) {
-    Batch batch;
+void gradient_norm(Stream stream, const ConstView* tensors, int64_t count, void* workspace, void* ticket,
+                   GradientNorm* result) {
+  int64_t total = 0;
+  for (int64_t t = 0; t < count; ++t) total += ceil_div(tensors[t].numel(), kNormBlock);
+  const Totals totals{static_cast<BlockNorm*>(workspace), grid_blocks(std::max<int64_t>(1, total)),
+                      static_cast<unsigned*>(ticket), result};
+  TERN_CHECK(ticket || totals.count == 1, "gradient_norm: a ticket is needed for ", total, " blocks");
+  int64_t first = 0;
+  unsigned done = 0;  // tensors and blocks of earlier launches
+  do {
+    Batch batch = {};
     batch.count = static_cast<int>(std::min<int64_t>(kTensors, count - first));
     int64_t blocks = 0;
     for (int t = 0; t < batch.count; ++t) {
@@ -125,11 +148,11 @@ void gradient_norm(Stream stream, const ConstView* tensors, int64_t count, void*
       batch.first_block[t] = static_cast<int32_t>(blocks);
       blocks += ceil_div(batch.numel[t], kNormBlock);
     }
-    if (blocks > 0)
-      launch(block_norm_kernel, static_cast<unsigned>(blocks), kRowThreads, 0, stream, batch, first, results + done);
-    done += blocks;
-  }
-  launch(finish_norm_kernel, 1, kFinishThreads, 0, stream, results, done, result);
+    if (total == 0) blocks = 1;  // of nothing
+    if (blocks > 0) launch(block_norm_kernel, grid_blocks(blocks), kRowThreads, 0, stream, batch, first, done, totals);
+    if (total > 0) done += static_cast<unsigned>(blocks);
+    first += kTensors;
+  } while (first < count);
 }
 
 }  // namespace tern::kernels::cuda

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -78,6 +79,8 @@ Operation make_operation(const Matmul& p) {
 }
 
 Layout make_layout(DType dtype, int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t batch_stride) {
+  TERN_CHECK(batch <= std::numeric_limits<int32_t>::max(), "matmul: cuBLASLt takes 2147483647 matrices at most, got ",
+             batch);
   cublasLtMatrixLayout_t made = nullptr;
   TERN_CUBLAS_CHECK(cublaslt().MatrixLayoutCreate(&made, type_of(dtype), static_cast<uint64_t>(rows),
                                                   static_cast<uint64_t>(cols), ld));

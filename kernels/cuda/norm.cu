@@ -50,6 +50,7 @@ struct Forward {
   RowDropout dropout;
   T *z, *y;  // z may be null
   F *mean, *rstd;
+  unsigned* tickets;  // may be null
   int64_t rows, cols;
 
   /// z = residual + dropout(x) for a vector of columns, rounded to T so that statistics are those of what backward
@@ -69,6 +70,10 @@ struct Forward {
       for (int k = 0; k < kWidth; ++k) sum.v[k] += other.v[k];
     }
     return from_compute<T>(sum);
+  }
+  /// Called by all threads of the grid.
+  __device__ void clear_tickets() const {
+    if (tickets && blockIdx.x == 0 && threadIdx.x < kLayerNormTickets) tickets[threadIdx.x] = 0;
   }
   __device__ void write_statistics(int64_t row, F row_mean, F row_rstd) const {
     store_one(mean + row, row_mean);
@@ -106,6 +111,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads, forward_threads<T>
   F* const beta = gamma + padded;
   a.gamma.stage(cols, padded, F(1), gamma);
   a.beta.stage(cols, padded, F(0), beta);
+  a.clear_tickets();
   block_barrier();
   for (int64_t row = Group::first_row(); row < a.rows; row += Group::row_step()) {
     Vector<T, kWidth> raw[kVectors], other[kVectors] = {};
@@ -157,6 +163,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_long_kernel(const __gr
   const int64_t row = Group::first_row(), cols = a.cols, start = Group::lane() * kWidth, step = kRowThreads * kWidth;
   const T* input = a.x + row * cols;
   T* const output = a.y + row * cols;
+  a.clear_tickets();
   if (a.residual || a.z || a.dropout.active) {
     T* const kept = a.z ? a.z + row * cols : output;
     const RowDropout::Row drawn = a.dropout.row(row);
@@ -208,6 +215,10 @@ int64_t backward_parts(int64_t rows, int64_t cols) {
   return parts;
 }
 
+/// Longer rows, whose partial sums one multiprocessor would read for longer than a launch takes, get the launch.
+constexpr int64_t kLastBlockColumns = 2048;
+static_assert(PartGroups<float>::groups_for(kMaxParts * kRowThreads / 128) < kLayerNormTickets);
+
 template <class T>
 struct Backward {
   using F = ComputeType<T>;
@@ -217,6 +228,8 @@ struct Backward {
   RowDropout dropout;
   T *dz, *dx;  // dx may be null
   F* parts;    // [blocks, 2, cols]: dgamma's and dbeta's partial sums; null when neither is wanted
+  ColumnResult<F> dgamma, dbeta;
+  PartGroups<F> groups;  // without tickets, the sums are left to another launch
   int64_t rows, cols;
 
   __device__ F* part(int which) const { return parts + (static_cast<int64_t>(blockIdx.x) * 2 + which) * cols; }
@@ -342,6 +355,11 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
   if (!a.parts) return;
   write_part<kGroup>(dgamma, cols, padded, gamma + padded, a.part(0));
   write_part<kGroup>(dbeta, cols, padded, gamma + padded, a.part(1));
+  if (!a.groups.tickets) return;
+  if (cols % vector_width<F> == 0)
+    add_parts_last<vector_width<F>>(a.parts, a.groups, a.dgamma, a.dbeta, cols);
+  else
+    add_parts_last<1>(a.parts, a.groups, a.dgamma, a.dbeta, cols);
 }
 
 /// Partial sums do not fit into registers either: they grow in the workspace, each element by one thread alone.
@@ -390,7 +408,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_backward_long_kernel(c
 }  // namespace
 
 void layer_norm_forward(Stream stream, ConstView x, ConstView residual, ConstView gamma, ConstView beta, double eps,
-                        Dropout dropout, ConstView row_keys, View z, View y, View mean, View rstd) {
+                        Dropout dropout, ConstView row_keys, View z, View y, View mean, View rstd, void* tickets) {
   const int64_t rows = x.rows(), cols = x.cols();
   if (rows == 0 || cols == 0) return;
   dispatch_float(x.dtype, [&]<class T>() {
@@ -405,6 +423,7 @@ void layer_norm_forward(Stream stream, ConstView x, ConstView residual, ConstVie
                        y.as<T>(),
                        mean.as<F>(),
                        rstd.as<F>(),
+                       static_cast<unsigned*>(tickets),
                        rows,
                        cols};
     const bool fits = dispatch_row_shape<T>(cols, [&]<int kGroup, int kVectors>() {
@@ -420,13 +439,14 @@ void layer_norm_forward(Stream stream, ConstView x, ConstView residual, ConstVie
 
 int64_t layer_norm_backward_workspace(Stream, int64_t rows, int64_t cols, DType dtype) {
   return dispatch_float(dtype, [&]<class T>() -> int64_t {
-    return backward_parts<T>(rows, cols) * 2 * cols * static_cast<int64_t>(sizeof(ComputeType<T>));
+    const int64_t parts = backward_parts<T>(rows, cols);
+    return (parts + PartGroups<T>::groups_for(parts)) * 2 * cols * static_cast<int64_t>(sizeof(ComputeType<T>));
   });
 }
 
 void layer_norm_backward(Stream stream, ConstView dy, ConstView dsum, ConstView z, ConstView gamma, ConstView mean,
-                         ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, View dz, View dx,
-                         View dgamma, View dbeta) {
+                         ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, void* tickets, View dz,
+                         View dx, View dgamma, View dbeta) {
   const int64_t rows = dy.rows(), cols = dy.cols();
   if (cols == 0) return;
   dispatch_float(dy.dtype, [&]<class T>() {
@@ -434,6 +454,10 @@ void layer_norm_backward(Stream stream, ConstView dy, ConstView dsum, ConstView 
     F* const parts = static_cast<F*>(workspace);
     const int64_t blocks = backward_parts<T>(rows, cols);
     const bool sums = dgamma || dbeta;
+    const ColumnResult<F> first{parts, dgamma.data, dgamma.dtype}, second{parts + cols, dbeta.data, dbeta.dtype};
+    PartGroups<F> groups;
+    if (sums && tickets && rows > 0 && cols <= kLastBlockColumns)
+      groups = PartGroups<F>(blocks, parts + blocks * 2 * cols, tickets);
     if (rows > 0) {
       const Backward<T> a{dy.as<T>(),
                           dsum ? dsum.as<T>() : nullptr,
@@ -445,6 +469,9 @@ void layer_norm_backward(Stream stream, ConstView dy, ConstView dsum, ConstView 
                           dz.as<T>(),
                           dx ? dx.as<T>() : nullptr,
                           sums ? parts : nullptr,
+                          first,
+                          second,
+                          groups,
                           rows,
                           cols};
       const bool fits = dispatch_row_shape<T>(cols, [&]<int kGroup, int kVectors>() {
@@ -456,9 +483,7 @@ void layer_norm_backward(Stream stream, ConstView dy, ConstView dsum, ConstView 
       });
       if (!fits) launch(layer_norm_backward_long_kernel<T>, static_cast<unsigned>(blocks), kRowThreads, 0, stream, a);
     }
-    if (sums)
-      add_parts<F>(stream, {parts, dgamma.data, dgamma.dtype}, {parts + cols, dbeta.data, dbeta.dtype}, blocks,
-                   2 * cols, cols, false);
+    if (sums && !groups.tickets) add_parts<F>(stream, first, second, blocks, 2 * cols, cols, false);
   });
 }
 

@@ -279,7 +279,7 @@ bool is_aligned(const OptimizerTensor& t) {
   return true;
 }
 
-int block_count(int64_t size) { return static_cast<int>((size + kChunk - 1) / kChunk); }
+int64_t block_count(int64_t size) { return (size + kChunk - 1) / kChunk; }
 
 /// Fills `update` and launches it whenever it is full: tensors of one pair of dtypes and the groups they use.
 template <template <class> class Rule, class Group>
@@ -293,7 +293,7 @@ class Batch {
     if (t.size == 0) return;
     auto known = std::find(used_.begin(), used_.end(), t.group);
     const bool full = update_.count == kMaxTensors || (known == used_.end() && used_.size() == kMaxGroups) ||
-                      blocks_ > std::numeric_limits<int32_t>::max() - int64_t{block_count(t.size)};
+                      blocks_ > std::numeric_limits<int32_t>::max() - block_count(t.size);
     if (full || (update_.count > 0 && (t.weight_dtype != weight_ || t.gradient_dtype != gradient_))) {
       flush();
       known = used_.end();
@@ -323,8 +323,7 @@ class Batch {
     if (update_.count == 0) return;
     dispatch_float(gradient_, [&]<class G>() {
       dispatch_float(weight_, [&]<class W>() {
-        launch(update_kernel<Rule, W, G, Group>, dim3(static_cast<unsigned>(blocks_)), dim3(kThreads), 0, stream_,
-               update_);
+        launch(update_kernel<Rule, W, G, Group>, dim3(grid_blocks(blocks_)), dim3(kThreads), 0, stream_, update_);
       });
     });
     update_.count = 0;
@@ -375,7 +374,7 @@ void scale_by_norm(Stream stream, const View* tensors, int64_t count, const Grad
     const auto flush = [&] {
       if (scaling.count == 0) return;
       dispatch_float(dtype, [&]<class T>() {
-        launch(scale_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, scaling);
+        launch(scale_kernel<T>, dim3(grid_blocks(blocks)), dim3(kThreads), 0, stream, scaling);
       });
       scaling.count = 0;
       blocks = 0;
@@ -383,8 +382,7 @@ void scale_by_norm(Stream stream, const View* tensors, int64_t count, const Grad
     for (int64_t t = 0; t < count; ++t) {
       const int64_t size = tensors[t].numel();
       if (tensors[t].dtype != dtype || size == 0) continue;
-      if (scaling.count == kMaxTensors || blocks > std::numeric_limits<int32_t>::max() - int64_t{block_count(size)})
-        flush();
+      if (scaling.count == kMaxTensors || blocks > std::numeric_limits<int32_t>::max() - block_count(size)) flush();
       scaling.tensors[scaling.count++] = {tensors[t].data, size, static_cast<int32_t>(blocks),
                                           aligned16(tensors[t].data)};
       blocks += block_count(size);

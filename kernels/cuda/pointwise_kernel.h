@@ -22,7 +22,6 @@ namespace elementwise {
 template <class Op, class F>
 struct ForwardBody {
   static constexpr int kInputs = arity_of<Op>();
-  static constexpr bool kVectors = true;
   static constexpr bool reads(int) { return true; }
   Op op;
   __device__ F operator()(const F* in) const {
@@ -40,7 +39,6 @@ struct ForwardBody {
 template <class Op, int kInput, class F>
 struct BackwardBody {
   static constexpr int kInputs = 1 + saved_count<Op>();
-  static constexpr bool kVectors = true;
   static constexpr bool reads(int k) { return k == 0 || (needed_saves<Op>(kInput) >> (k - 1) & 1) != 0; }
   Op op;
   __device__ F operator()(const F* in) const { return evaluate(in, std::make_index_sequence<saved_count<Op>()>()); }
@@ -55,7 +53,6 @@ struct BackwardBody {
 template <class Op, int kInput, int kSaved, class F>
 struct SecondBody {
   static constexpr int kInputs = 2 + saved_count<Op>();
-  static constexpr bool kVectors = false;  // rarely run, and a third of all kernels
   static constexpr bool reads(int k) { return k <= 1 || (needed_saves<Op>(kInput) >> (k - 2) & 1) != 0; }
   Op op;
   __device__ F operator()(const F* in) const { return evaluate(in, std::make_index_sequence<saved_count<Op>()>()); }

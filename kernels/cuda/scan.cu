@@ -185,8 +185,8 @@ void cumulative_sum(Stream stream, ConstView x, bool reverse, void* workspace, V
   auto* const sums = static_cast<double*>(workspace);
   dispatch_float(x.dtype, [&]<class T>() {
     if (call.parts > 1) {
-      launch(part_sums_kernel<T>, dim3(static_cast<unsigned>(call.total_parts())), dim3(kRowThreads), 0, stream,
-             x.as<T>(), call, sums);
+      launch(part_sums_kernel<T>, dim3(grid_blocks(call.total_parts())), dim3(kRowThreads), 0, stream, x.as<T>(), call,
+             sums);
       // As one part: what is left to add is short.
       scan_parts<double>(stream, sums, Call{call.rows, call.parts, 1, reverse}, nullptr, sums);
     }
@@ -206,7 +206,7 @@ void unravel_positions(Stream stream, ConstView positions, int dims, const int64
   if (n == 0 || dims == 0) return;
   Shape sizes{dims, {}};
   std::copy_n(shape, dims, sizes.sizes);
-  launch(unravel_positions_kernel, dim3(static_cast<unsigned>(ceil_div(n, kRowThreads))), dim3(kRowThreads), 0, stream,
+  launch(unravel_positions_kernel, dim3(grid_blocks(ceil_div(n, kRowThreads))), dim3(kRowThreads), 0, stream,
          positions.as<int64_t>(), n, sizes, y.as<int64_t>());
 }
 

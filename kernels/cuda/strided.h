@@ -409,16 +409,14 @@ __device__ inline void run_vectors(const ElementwiseCall<Body::kInputs>& call, c
   }
 }
 
-/// output = body(inputs) element by element. Body has `kInputs`, `kVectors`: whether the vector path is compiled,
-/// `reads(k)`: whether it looks at input k, and `F operator()(const F* inputs)`.
+/// output = body(inputs) element by element. Body has `kInputs`, `reads(k)`: whether it looks at input k, and
+/// `F operator()(const F* inputs)`.
 template <class F, class Body>
 __global__ void __launch_bounds__(kThreads, std::is_same_v<F, float> ? 4 : 2)
     elementwise_kernel(const __grid_constant__ ElementwiseCall<Body::kInputs> call, const Body body) {
   const uint32_t begin = blockIdx.x * call.per_block, left = call.space.count - begin;
-  if constexpr (Body::kVectors) {
-    if (call.vectors && left >= call.per_block)
-      return run_vectors<F>(call, body, blockIdx.x * steps<F, Body::kInputs>());
-  }
+  if (call.vectors && left >= call.per_block)
+    return run_vectors<F>(call, body, blockIdx.x * steps<F, Body::kInputs>());
   run_elements<F>(call, body, begin, begin + (left < call.per_block ? left : call.per_block));
 }
 
@@ -500,7 +498,6 @@ void run(Stream stream, const ConstView* inputs, View output, const Body& body, 
 
   ElementwiseCall<kInputs> call;
   call.space = make_space(layout);
-  call.vectors = Body::kVectors;
   const auto describe = [&](int k, const void* data, DType dtype) {
     const Operand operand = make_operand<F>(layout, k, data, dtype);
     call.vectors &= operand.access != Access::kStrided;

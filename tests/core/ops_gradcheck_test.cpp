@@ -193,7 +193,7 @@ TEST_F(OpsGradcheck, LinearAndNorms) {
   };
   const Inputs inputs = {normal({3, 9}), normal({3, 9}), normal({9}), normal({9})};
   EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return with_sum(in).sum * 2 + with_sum(in).norm; }, inputs));
-  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return with_sum(in).sum; }, {inputs[0], inputs[1]}));
+  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return with_sum(in).sum; }, inputs));
   EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return with_sum(in).norm; }, inputs));
 }
 

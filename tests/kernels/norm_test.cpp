@@ -60,7 +60,8 @@ void check(const Setup& s, std::mt19937_64& random) {
   expect_same_for_any_threads(t.y, [&] {
     layer_norm_forward(Stream{}, t.x.cview(), s.residual ? t.residual.cview() : ConstView(),
                        s.affine ? t.gamma.cview() : ConstView(), s.affine ? t.beta.cview() : ConstView(), eps,
-                       t.dropout, keys, s.keep_z ? t.z.view() : View(), t.y.view(), t.mean.view(), t.rstd.view());
+                       t.dropout, keys, s.keep_z ? t.z.view() : View(), t.y.view(), t.mean.view(), t.rstd.view(),
+                       nullptr);
   });
   const bool has_z = s.keep_z;
   const bool z_is_x = !s.residual && s.p == 0;
@@ -71,7 +72,7 @@ void check(const Setup& s, std::mt19937_64& random) {
     expect_same_for_any_threads(t.dgamma, [&] {
       layer_norm_backward(Stream{}, t.dy.cview(), t.has_dsum ? t.dsum.cview() : ConstView(), z.cview(),
                           s.affine ? t.gamma.cview() : ConstView(), t.mean.cview(), t.rstd.cview(), t.dropout, keys,
-                          workspace.data(), t.dz.view(), t.dx.view(), t.dgamma.view(), t.dbeta.view());
+                          workspace.data(), nullptr, t.dz.view(), t.dx.view(), t.dgamma.view(), t.dbeta.view());
     });
   }
 
@@ -157,10 +158,12 @@ TEST(LayerNorm, OneOfGammaAndBeta) {
   Array x(float32, {1, 2}), gamma(float32, {2}), y(float32, {1, 2}), mean(float32, {1}), rstd(float32, {1});
   x.set(0, -1), x.set(1, 1), gamma.set(0, 3), gamma.set(1, 5);
   for_each_level([&] {
-    layer_norm_forward(Stream{}, x.cview(), {}, gamma.cview(), {}, 0, {}, {}, {}, y.view(), mean.view(), rstd.view());
+    layer_norm_forward(Stream{}, x.cview(), {}, gamma.cview(), {}, 0, {}, {}, {}, y.view(), mean.view(), rstd.view(),
+                       nullptr);
     EXPECT_EQ(y.at(0), -3);
     EXPECT_EQ(y.at(1), 5);
-    layer_norm_forward(Stream{}, x.cview(), {}, {}, gamma.cview(), 0, {}, {}, {}, y.view(), mean.view(), rstd.view());
+    layer_norm_forward(Stream{}, x.cview(), {}, {}, gamma.cview(), 0, {}, {}, {}, y.view(), mean.view(), rstd.view(),
+                       nullptr);
     EXPECT_EQ(y.at(0), 2);
     EXPECT_EQ(y.at(1), 6);
   });
@@ -170,7 +173,7 @@ TEST(LayerNorm, ConstantAndLargeRowsAndNan) {
   for_each_level([&] {
     Array x(float32, {3, 50}), y(float32, {3, 50}), mean(float32, {3}), rstd(float32, {3});
     for (int64_t c = 0; c < 50; ++c) x.set(c, 1e4), x.set(50 + c, 1e4 + (c % 2)), x.set(100 + c, c == 7 ? NAN : 1);
-    layer_norm_forward(Stream{}, x.cview(), {}, {}, {}, 1e-5, {}, {}, {}, y.view(), mean.view(), rstd.view());
+    layer_norm_forward(Stream{}, x.cview(), {}, {}, {}, 1e-5, {}, {}, {}, y.view(), mean.view(), rstd.view(), nullptr);
     for (int64_t c = 0; c < 50; ++c) {
       EXPECT_EQ(y.at(c), 0);  // not 0 / 0, and no cancellation: the variance is taken around the mean
       EXPECT_NEAR(y.at(50 + c), c % 2 == 0 ? -1 : 1, 1e-4);
@@ -186,8 +189,8 @@ TEST(LayerNorm, KeepsTheSameBitsAtEveryAddress) {
   fill_with_random(a, random, -1, 1);
   for (int64_t i = 0; i < a.numel(); ++i) b.set(i, a.at(i));
   for_each_level([&] {
-    layer_norm_forward(Stream{}, a.cview(), {}, {}, {}, 1e-5, {}, {}, {}, ya.view(), mean.view(), rstd.view());
-    layer_norm_forward(Stream{}, b.cview(), {}, {}, {}, 1e-5, {}, {}, {}, yb.view(), mean.view(), rstd.view());
+    layer_norm_forward(Stream{}, a.cview(), {}, {}, {}, 1e-5, {}, {}, {}, ya.view(), mean.view(), rstd.view(), nullptr);
+    layer_norm_forward(Stream{}, b.cview(), {}, {}, {}, 1e-5, {}, {}, {}, yb.view(), mean.view(), rstd.view(), nullptr);
     for (int64_t i = 0; i < a.numel(); ++i) ASSERT_EQ(ya.at(i), yb.at(i));
   });
 }

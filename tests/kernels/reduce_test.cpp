@@ -9,7 +9,7 @@ namespace {
 
 void check_reduce(Reduction r, Array& x, uint32_t dims, DType out, Order out_order = Order::kContiguous) {
   Array y(out, reduced_shape(x.shape(), dims), out_order);
-  expect_same_for_any_threads(y, [&] { reduce({}, r, x.cview(), dims, y.view()); });
+  expect_same_for_any_threads(y, [&] { reduce({}, r, x.cview(), dims, nullptr, y.view()); });
   expect_reduced(r, x, dims, y);
 }
 
@@ -58,7 +58,7 @@ TEST(Reduce, ShapesThatTakeEveryPath) {
     Array row(float32, {1, 40});
     fill_with_random(row, random, -1, 1);
     Array y(float32, {1, 1});
-    reduce({}, Reduction::kSum, row.expand({30, 40}), 3, y.view());  // stride 0
+    reduce({}, Reduction::kSum, row.expand({30, 40}), 3, nullptr, y.view());  // stride 0
     double sum = 0;
     for (double v : row.values()) sum += 30 * v;
     EXPECT_NEAR(y.at(0), sum, 1e-4);
@@ -69,19 +69,19 @@ TEST(Reduce, Empty) {
   for_each_level([] {
     Array x(float32, {3, 0}), y(float32, {3, 1}), flags(boolean, {3, 1}), none(float32, {1, 0});
     const auto value = [&](Reduction r) {
-      reduce({}, r, x.cview(), 2, y.view());
+      reduce({}, r, x.cview(), 2, nullptr, y.view());
       return y.at(2);
     };
     EXPECT_EQ(value(Reduction::kSum), 0);
     EXPECT_EQ(value(Reduction::kProduct), 1);
     EXPECT_TRUE(std::isnan(value(Reduction::kMean)));
-    reduce({}, Reduction::kAll, x.cview(), 2, flags.view());
+    reduce({}, Reduction::kAll, x.cview(), 2, nullptr, flags.view());
     EXPECT_EQ(flags.at(0), 1);
-    reduce({}, Reduction::kAny, x.cview(), 2, flags.view());
+    reduce({}, Reduction::kAny, x.cview(), 2, nullptr, flags.view());
     EXPECT_EQ(flags.at(0), 0);
-    reduce({}, Reduction::kSum, x.cview(), 1, none.view());
+    reduce({}, Reduction::kSum, x.cview(), 1, nullptr, none.view());
     Array tall(float32, {0, 3}), sums(float32, {1, 3});
-    reduce({}, Reduction::kSum, tall.cview(), 1, sums.view());
+    reduce({}, Reduction::kSum, tall.cview(), 1, nullptr, sums.view());
     EXPECT_EQ(sums.at(1), 0);
   });
 }
@@ -94,7 +94,7 @@ TEST(Reduce, NanAndInfinity) {
           Array x(float32, {n, 1}), y(float32, {1, 1});
           for (int64_t i = 0; i < n; ++i) x.set(i, i % 3);
           x.set(at, NAN);
-          reduce({}, r, x.cview(), 1, y.view());
+          reduce({}, r, x.cview(), 1, nullptr, y.view());
           ASSERT_TRUE(std::isnan(y.at(0))) << n << " " << at;
         }
     // Columns, with NaN first and last.
@@ -102,7 +102,7 @@ TEST(Reduce, NanAndInfinity) {
     for (int64_t i = 0; i < 120; ++i) x.set(i, -INFINITY);
     x.set(5, NAN);
     x.set(86, NAN);
-    reduce({}, Reduction::kMax, x.cview(), 1, y.view());
+    reduce({}, Reduction::kMax, x.cview(), 1, nullptr, y.view());
     EXPECT_EQ(y.at(0), -INFINITY);
     EXPECT_TRUE(std::isnan(y.at(5)));
     EXPECT_TRUE(std::isnan(y.at(6)));
@@ -117,7 +117,7 @@ TEST(Reduce, TenMillionFloatsWithinOnePartInAMillion) {
   for_each_level([&] {
     const int64_t n = static_cast<int64_t>(values.size());
     float sum = 0;
-    reduce({}, Reduction::kSum, make_view(const_cast<const float*>(values.data()), n), 1, make_view(&sum, 1));
+    reduce({}, Reduction::kSum, make_view(const_cast<const float*>(values.data()), n), 1, nullptr, make_view(&sum, 1));
     EXPECT_TRUE(near(sum, exact, 1.2e-7, 0)) << sum << " " << exact;
     // Down the columns of a tall matrix.
     float columns[10];
@@ -143,7 +143,8 @@ TEST(Reduce, ArgExtreme) {
               if (is_floating(dtype))
                 for (int64_t i = 0; i < x.numel(); i += 101) x.set(i, NAN);
               Array index(int64, reduced_shape(shape, 1u << dim), order);
-              expect_same_for_any_threads(index, [&] { arg_extreme({}, largest, x.cview(), dim, index.view()); });
+              expect_same_for_any_threads(index,
+                                          [&] { arg_extreme({}, largest, x.cview(), dim, nullptr, index.view()); });
               int64_t below = 1;
               for (int d = dim + 1; d < 3; ++d) below *= shape[d];
               for (int64_t o = 0; o < index.numel(); ++o) {
@@ -208,9 +209,9 @@ TEST(Reduce, GradientNorm) {
       std::vector<double> workspace(gradient_norm_workspace({}, elements, count) / sizeof(double) + 1);
       GradientNorm one, two;
       set_num_threads(1);
-      gradient_norm({}, views.data(), count, workspace.data(), &one);
+      gradient_norm({}, views.data(), count, workspace.data(), nullptr, &one);
       set_num_threads(2);
-      gradient_norm({}, views.data(), count, workspace.data(), &two);
+      gradient_norm({}, views.data(), count, workspace.data(), nullptr, &two);
       EXPECT_EQ(std::memcmp(&one, &two, sizeof one), 0);
       const bool finite = bad < 0 || std::isfinite(value);
       EXPECT_EQ(one.non_finite, finite ? 0 : 1);
@@ -228,7 +229,7 @@ TEST(Reduce, GradientNorm) {
     arrays[3].set(7, 0);
     GradientNorm none;
     double space = 0;
-    gradient_norm({}, nullptr, 0, &space, &none);
+    gradient_norm({}, nullptr, 0, &space, nullptr, &none);
     EXPECT_EQ(none.sum_of_squares, 0);
     EXPECT_EQ(none.first_bad, -1);
   });

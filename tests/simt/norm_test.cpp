@@ -24,6 +24,8 @@ struct Tensors {
   Array x, residual, gamma, beta, keys, z, y, mean, rstd, dy, dsum, dz, dx, dgamma, dbeta;
   Dropout dropout;
   bool has_dsum;
+  std::vector<uint32_t> tickets = std::vector<uint32_t>(kLayerNormTickets, 0x5a5a5a5a);
+  bool last_blocks = true;  // sum up the columns; else a second launch
   Tensors(const Case& s, std::mt19937_64& random)
       : x(s.dtype, {s.rows, s.cols}, s.order),
         residual(s.dtype, {s.rows, s.cols}),
@@ -55,14 +57,18 @@ struct Tensors {
   void forward(const Case& s, View z_view) {
     cuda::layer_norm_forward(kCuda, x.cview(), s.residual ? residual.cview() : ConstView(),
                              s.affine ? gamma.cview() : ConstView(), s.affine ? beta.cview() : ConstView(), 1e-5,
-                             dropout, s.keys ? keys.cview() : ConstView(), z_view, y.view(), mean.view(), rstd.view());
+                             dropout, s.keys ? keys.cview() : ConstView(), z_view, y.view(), mean.view(), rstd.view(),
+                             tickets.data());
   }
   void backward(const Case& s, ConstView z_view) {
     std::vector<char> workspace(cuda::layer_norm_backward_workspace(kCuda, s.rows, s.cols, s.dtype), 0x5a);
-    cuda::layer_norm_backward(kCuda, dy.cview(), has_dsum ? dsum.cview() : ConstView(), z_view,
-                              s.affine ? gamma.cview() : ConstView(), mean.cview(), rstd.cview(), dropout,
-                              s.keys ? keys.cview() : ConstView(), workspace.data(), dz.view(), dx.view(),
-                              dgamma.view(), dbeta.view());
+    cuda::layer_norm_backward(
+        kCuda, dy.cview(), has_dsum ? dsum.cview() : ConstView(), z_view, s.affine ? gamma.cview() : ConstView(),
+        mean.cview(), rstd.cview(), dropout, s.keys ? keys.cview() : ConstView(), workspace.data(),
+        last_blocks ? tickets.data() : nullptr, dz.view(), dx.view(), dgamma.view(), dbeta.view());
+    if (s.rows > 0 && s.cols > 0) {
+      EXPECT_EQ(tickets, std::vector<uint32_t>(kLayerNormTickets, 0));
+    }
   }
 };
 
@@ -71,6 +77,7 @@ void check(const Case& s, std::mt19937_64& random) {
                                   << " affine " << s.affine << " " << name_of(s.affine_dtype) << " z " << s.keep_z
                                   << " p " << s.p << " keys " << s.keys);
   Tensors t(s, random);
+  t.last_blocks = random() % 4 != 0;
   const bool has_z = s.keep_z, z_is_x = !s.residual && s.p == 0, backward = has_z || z_is_x;
   const Array& z = has_z ? t.z : t.x;
   expect_same_for_all_schedules({&t.z, &t.y, &t.mean, &t.rstd}, [&] { t.forward(s, has_z ? t.z.view() : View()); });
@@ -170,6 +177,7 @@ TEST(SimtLayerNorm, EveryKernelShape) {
   // More rows than groups in either grid, so that every group has several.
   check({bfloat16, 2200, 16, true, true, true, true, 0.1, float32, Order::kContiguous}, random);
   check({float32, 268, 1032, true, true, true, false, 0.1, float32, Order::kContiguous}, random);
+  check({bfloat16, 700, 1100, true, true, true, false, 0, float32, Order::kContiguous}, random);
   check({float64, 266, 4098, true, true, true, false, 0, float64, Order::kContiguous}, random);
 }
 
@@ -185,7 +193,7 @@ TEST(SimtLayerNorm, MasksAreTheCpusBits) {
         Array z(dtype, {s.rows, s.cols}), y(dtype, {s.rows, s.cols});
         Array mean(statistics_type(dtype), {s.rows}), rstd(statistics_type(dtype), {s.rows});
         layer_norm_forward(Stream{}, t.x.cview(), {}, {}, {}, 1e-5, t.dropout, keys ? t.keys.cview() : ConstView(),
-                           z.view(), y.view(), mean.view(), rstd.view());
+                           z.view(), y.view(), mean.view(), rstd.view(), nullptr);
         t.forward(s, t.z.view());
         t.backward(s, t.z.cview());
         for (int64_t i = 0; i < z.numel(); ++i) {
@@ -214,7 +222,7 @@ TEST(SimtLayerNorm, AbsentArguments) {
         const std::vector<double> kept_gamma = t.dgamma.values(), kept_beta = t.dbeta.values();
         cuda::layer_norm_backward(kCuda, t.dy.cview(), t.has_dsum ? t.dsum.cview() : ConstView(), t.z.cview(),
                                   t.gamma.cview(), t.mean.cview(), t.rstd.cview(), t.dropout, {}, workspace.data(),
-                                  t.dz.view(), {}, wanted == 1 ? t.dgamma.view() : View(),
+                                  t.tickets.data(), t.dz.view(), {}, wanted == 1 ? t.dgamma.view() : View(),
                                   wanted == 2 ? t.dbeta.view() : View());
         EXPECT_EQ(t.dz.values(), dz);
         EXPECT_EQ(t.dgamma.values(), wanted == 1 ? dgamma : kept_gamma);
@@ -224,12 +232,12 @@ TEST(SimtLayerNorm, AbsentArguments) {
   for_each_schedule([] {
     Array x(float32, {1, 2}), gamma(float32, {2}), y(float32, {1, 2}), mean(float32, {1}), rstd(float32, {1});
     x.set(0, -1), x.set(1, 1), gamma.set(0, 3), gamma.set(1, 5);
-    cuda::layer_norm_forward(kCuda, x.cview(), {}, gamma.cview(), {}, 0, {}, {}, {}, y.view(), mean.view(),
-                             rstd.view());
+    cuda::layer_norm_forward(kCuda, x.cview(), {}, gamma.cview(), {}, 0, {}, {}, {}, y.view(), mean.view(), rstd.view(),
+                             nullptr);
     EXPECT_EQ(y.at(0), -3);
     EXPECT_EQ(y.at(1), 5);
-    cuda::layer_norm_forward(kCuda, x.cview(), {}, {}, gamma.cview(), 0, {}, {}, {}, y.view(), mean.view(),
-                             rstd.view());
+    cuda::layer_norm_forward(kCuda, x.cview(), {}, {}, gamma.cview(), 0, {}, {}, {}, y.view(), mean.view(), rstd.view(),
+                             nullptr);
     EXPECT_EQ(y.at(0), 2);
     EXPECT_EQ(y.at(1), 6);
   });
@@ -247,7 +255,7 @@ TEST(SimtLayerNorm, NoColumnsDoNothingNoRowsGiveZeroGradients) {
   std::vector<char> workspace(cuda::layer_norm_backward_workspace(kCuda, 0, 40, float32) + 1);
   for_each_schedule([&] {
     cuda::layer_norm_backward(kCuda, empty.cview(), {}, empty.cview(), {}, none.cview(), none.cview(), {}, {},
-                              workspace.data(), empty.view(), {}, dgamma.view(), dbeta.view());
+                              workspace.data(), nullptr, empty.view(), {}, dgamma.view(), dbeta.view());
     EXPECT_EQ(dgamma.values(), std::vector<double>(40, 0));
     EXPECT_EQ(dbeta.values(), std::vector<double>(40, 0));
   });
@@ -259,7 +267,8 @@ TEST(SimtLayerNorm, ConstantAndLargeRowsAndNan) {
       Array x(float32, {3, cols}), y(float32, {3, cols}), mean(float32, {3}), rstd(float32, {3});
       for (int64_t c = 0; c < cols; ++c)
         x.set(c, 1e4), x.set(cols + c, 1e4 + (c % 2)), x.set(2 * cols + c, c == 7 ? NAN : 1);
-      cuda::layer_norm_forward(kCuda, x.cview(), {}, {}, {}, 1e-5, {}, {}, {}, y.view(), mean.view(), rstd.view());
+      cuda::layer_norm_forward(kCuda, x.cview(), {}, {}, {}, 1e-5, {}, {}, {}, y.view(), mean.view(), rstd.view(),
+                               nullptr);
       for (int64_t c = 0; c < cols; ++c) {
         EXPECT_NEAR(y.at(c), 0, 1);  // not 0 / 0, and no cancellation: the variance is taken around the mean
         EXPECT_NEAR(y.at(cols + c), c % 2 == 0 ? -1 : 1, 1e-2);
@@ -277,10 +286,30 @@ TEST(SimtLayerNorm, KeepsTheSameBitsAtEveryAddress) {
       Array mean(float32, {3}), rstd(float32, {3});
       fill_with_random(a, random, -1, 1);
       for (int64_t i = 0; i < a.numel(); ++i) b.set(i, a.at(i));
-      cuda::layer_norm_forward(kCuda, a.cview(), {}, {}, {}, 1e-5, {}, {}, {}, ya.view(), mean.view(), rstd.view());
-      cuda::layer_norm_forward(kCuda, b.cview(), {}, {}, {}, 1e-5, {}, {}, {}, yb.view(), mean.view(), rstd.view());
+      cuda::layer_norm_forward(kCuda, a.cview(), {}, {}, {}, 1e-5, {}, {}, {}, ya.view(), mean.view(), rstd.view(),
+                               nullptr);
+      cuda::layer_norm_forward(kCuda, b.cview(), {}, {}, {}, 1e-5, {}, {}, {}, yb.view(), mean.view(), rstd.view(),
+                               nullptr);
       EXPECT_EQ(ya.values(), yb.values());
     }
+}
+
+TEST(SimtLayerNorm, ColumnSumsTakeALaunchOfTheirOwnOnlyForLongRows) {
+  std::mt19937_64 random = fresh_random();
+  const auto launches = [&](int64_t cols, bool last_blocks) {
+    const Case s{bfloat16, 300, cols, true, true, true, false, 0, float32, Order::kContiguous};
+    Tensors t(s, random);
+    t.last_blocks = last_blocks;
+    t.forward(s, t.z.view());
+    simt::reset_stats();
+    t.backward(s, t.z.cview());
+    return simt::stats().launches;
+  };
+  EXPECT_EQ(launches(768, true), 1u);
+  EXPECT_EQ(launches(2048, true), 1u);
+  EXPECT_EQ(launches(768, false), 2u);
+  EXPECT_EQ(launches(2056, true), 2u);
+  EXPECT_EQ(launches(8200, true), 2u);
 }
 
 TEST(SimtLayerNorm, MovesEachByteOnce) {

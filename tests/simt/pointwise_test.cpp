@@ -347,6 +347,9 @@ TEST(SimtPointwise, ContiguousCallsMoveEachByteOnce) {
   check(Add{}, {}, {float32, float32}, float32, 8);
   check(Add{}, {}, {float16, float32}, float16, 6);
   check(Mul{}, backward, {bfloat16, bfloat16, bfloat16}, bfloat16, 4);  // reads dy and b alone
+  const PointwisePass second{PointwisePass::kSecond};
+  check(Gelu{}, second, {float32, float32, float32}, float32, 12);
+  check(Mul{}, second, {bfloat16, bfloat16, bfloat16, bfloat16}, bfloat16, 6);  // reads g, dy and b
   check(Where{}, {}, {boolean, float32, float32}, float32, 9);
   check(Where{}, backward1, {float32, boolean, float32, float32}, float32, 5);
   check(Less{}, {}, {float32, float32}, boolean, 8);

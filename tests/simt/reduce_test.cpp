@@ -2,15 +2,42 @@
 
 #include "tern/kernels/reduce.h"
 
+#include "tern/kernels/cuda/reduce_plan.h"
 #include "tern/tests/kernels/reduce_reference.h"
 #include "tern/tests/simt/results.h"
 
 namespace tern::kernels {
 namespace {
 
+/// Workspace of exactly so many bytes, with something after it that must stay.
+class Scratch {
+ public:
+  explicit Scratch(int64_t bytes) : bytes_(bytes), words_((bytes + 31) / 16 * 2, kUntouched) {}
+  ~Scratch() {
+    const char* end = reinterpret_cast<const char*>(words_.data() + words_.size());
+    EXPECT_TRUE(std::all_of(end - (words_.size() * 8 - bytes_), end, [](char c) { return c == 0x5a; }))
+        << "written beyond the workspace";
+  }
+  void* data() { return words_.data(); }
+
+ private:
+  static constexpr uint64_t kUntouched = 0x5a5a5a5a5a5a5a5a;
+  int64_t bytes_;
+  std::vector<uint64_t> words_;
+};
+
+void run_reduce(Reduction r, ConstView x, uint32_t dims, View y) {
+  Scratch workspace(cuda::reduce_workspace(kCuda, x, dims, y));
+  cuda::reduce(kCuda, r, x, dims, workspace.data(), y);
+}
+void run_arg_extreme(bool largest, ConstView x, int dim, View index) {
+  Scratch workspace(cuda::arg_extreme_workspace(kCuda, x, dim, index));
+  cuda::arg_extreme(kCuda, largest, x, dim, workspace.data(), index);
+}
+
 void check_reduce(Reduction r, Array& x, uint32_t dims, DType out, Order out_order = Order::kContiguous) {
   Array y(out, reduced_shape(x.shape(), dims), out_order);
-  expect_same_for_all_schedules({&y}, [&] { cuda::reduce(kCuda, r, x.cview(), dims, y.view()); });
+  expect_same_for_all_schedules({&y}, [&] { run_reduce(r, x.cview(), dims, y.view()); });
   expect_reduced(r, x, dims, y, out == float16 ? 6.1e-8 : 1e-37);  // products may be subnormal
 }
 
@@ -65,29 +92,145 @@ TEST(SimtReduce, ShapesThatTakeEveryPath) {
   Array row(float32, {1, 40});
   fill_with_random(row, random, -1, 1);
   Array y(float32, {1, 1});
-  cuda::reduce(kCuda, Reduction::kSum, row.expand({30, 40}), 3, y.view());  // stride 0
+  run_reduce(Reduction::kSum, row.expand({30, 40}), 3, y.view());  // stride 0
   double sum = 0;
   for (double v : row.values()) sum += 30 * v;
   EXPECT_NEAR(y.at(0), sum, 1e-4);
+}
+
+TEST(SimtReduce, VectorsOfEveryDType) {
+  std::mt19937_64 random = fresh_random();
+  struct Case {
+    Shape shape;
+    uint32_t dims;
+  };
+  // Runs of elements: one result in parts, several runs a result, runs off a boundary. Runs of results: whole, with a
+  // ragged end, in parts.
+  for (const Case& c : std::vector<Case>{{{140001}, 1},
+                                         {{3, 7, 144}, 5},
+                                         {{3, 7, 131}, 5},
+                                         {{3, 131}, 2},
+                                         {{300, 64}, 1},
+                                         {{5, 70, 48}, 2},
+                                         {{9000, 32}, 1}})
+    for (DType dtype : kAllTypes)
+      for (Reduction r : kAllReductions) {
+        const bool product = r == Reduction::kProduct, large = c.shape[0] > 1000;
+        if (large && r != Reduction::kSum && random() % 4 != 0) continue;
+        Array x(dtype, c.shape, random() % 4 == 0 ? Order::kMisaligned : Order::kContiguous);
+        if (!product)
+          fill_with_random(x, random, is_floating(dtype) ? -1.3 : 0, is_floating(dtype) ? 1.3 : 4);
+        else  // within every type's range
+          for (int64_t i = 0; i < x.numel(); ++i) x.set(i, i % (x.numel() / 7) == 3 ? 2 : i % 1000 == 7 ? -1 : 1);
+        if (product && dtype == uint8)
+          for (int64_t i = 7; i < x.numel(); i += 1000) x.set(i, 1);
+        check_reduce(r, x, c.dims, result_type(r, dtype));
+      }
+  // Columns of rows with gaps: vectors end within a row, and what lies behind it stays out.
+  Array wide(bfloat16, {200, 48});
+  for (int64_t i = 0; i < wide.numel(); ++i) wide.set(i, i % 48 < 43 ? 1 : NAN);
+  ConstView narrow = wide.cview();
+  narrow.shape[1] = 43;
+  for (const uint32_t dims : {1u, 2u, 3u}) {
+    Array y(float32, reduced_shape({200, 43}, dims));
+    run_reduce(Reduction::kSum, narrow, dims, y.view());
+    for (const double sum : y.values()) ASSERT_EQ(sum, 200.0 * 43 / static_cast<double>(y.numel()));
+  }
+}
+
+TEST(SimtReduce, MovesLittleMoreThanTheElements) {
+  struct Case {
+    DType dtype;
+    Shape shape;
+    uint32_t dims;
+  };
+  for (const Case& c : std::vector<Case>{{float32, {1000001}, 1},
+                                         {bfloat16, {1000001}, 1},
+                                         {boolean, {1000001}, 1},
+                                         {float64, {300000}, 1},
+                                         {float32, {20, 33001}, 2},
+                                         {bfloat16, {2000, 768}, 2},
+                                         {bfloat16, {4000, 256}, 1},
+                                         {float32, {4000, 101}, 1},
+                                         {int32, {12, 600, 64}, 5},
+                                         {uint8, {12, 600, 160}, 2}}) {
+    std::mt19937_64 random(7);
+    Array x(c.dtype, c.shape), y(result_type(Reduction::kSum, c.dtype), reduced_shape(c.shape, c.dims));
+    fill_with_random(x, random, 0, 3);
+    const double least = bytes_of(x) + bytes_of(y);
+    EXPECT_LE(moved_bytes([&] { run_reduce(Reduction::kSum, x.cview(), c.dims, y.view()); }), 1.1 * least)
+        << name_of(c.dtype) << " dims " << c.dims;
+    if (c.dims == 5) continue;
+    const int dim = c.dims == 1 ? 0 : 1;
+    Array index(int64, reduced_shape(c.shape, c.dims));
+    EXPECT_LE(moved_bytes([&] { run_arg_extreme(true, x.cview(), dim, index.view()); }),
+              1.1 * (bytes_of(x) + bytes_of(index)))
+        << "position, " << name_of(c.dtype) << " dims " << c.dims;
+  }
+}
+
+cuda::ReducePlan plan_of(DType dtype, const Shape& shape, uint32_t dims) {
+  const auto view = [&](const Shape& sizes, DType type) {
+    std::vector<int64_t> strides(sizes.size(), 1);
+    for (size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * sizes[d];
+    return View(nullptr, type, static_cast<int>(sizes.size()), sizes.data(), strides.data());
+  };
+  return cuda::plan_reduction(view(shape, dtype), dims, view(reduced_shape(shape, dims), dtype));
+}
+
+TEST(SimtReduce, DividesByMultiplication) {
+  std::mt19937_64 random = fresh_random();
+  for (int i = 0; i < 200000; ++i) {
+    const int64_t d = static_cast<int64_t>(random() >> (1 + random() % 62)) + 1;
+    int64_t n = static_cast<int64_t>(random() >> (1 + random() % 62));
+    if (i % 2 == 0) n = n / d * d;  // where an error would show
+    if (i % 4 == 0 && n > 0) --n;
+    ASSERT_EQ(cuda::WideDivider(d).quotient(n), n / d) << n << " / " << d;
+  }
+}
+
+TEST(SimtReduce, PlansFillTheDevice) {
+  for (DType dtype : kAllTypes) {
+    const int64_t n = 1 << 28;
+    for (const auto& [shape, dims] : std::vector<std::pair<Shape, uint32_t>>{{{n}, 1},
+                                                                             {{n + 1}, 1},
+                                                                             {{3, n / 3}, 2},
+                                                                             {{n / 3, 3}, 1},
+                                                                             {{n / 768, 768}, 1},
+                                                                             {{n / 768, 768}, 2},
+                                                                             {{n / 999, 999}, 1},
+                                                                             {{8, n / 512, 64}, 5},
+                                                                             {{8, n / 512, 64}, 2}}) {
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << shape[0] << " dims " << dims);
+      const cuda::ReducePlan plan = plan_of(dtype, shape, dims);
+      EXPECT_GE(plan.blocks(), 2 * 132);  // two for each multiprocessor of an H100
+      // Parts cover all steps, and none is empty.
+      EXPECT_GE(plan.parts * plan.part_steps, plan.steps);
+      EXPECT_LT((plan.parts - 1) * plan.part_steps, plan.steps);
+      EXPECT_LE(plan.workspace_bytes(16), plan.results * plan.length * size_of(dtype) / 10);
+    }
+  }
+  EXPECT_EQ(plan_of(float32, {1000}, 1).parts, 1);  // one launch for little
+  EXPECT_EQ(plan_of(float32, {100000, 1000}, 2).parts, 1);
 }
 
 TEST(SimtReduce, Empty) {
   for_each_schedule([] {
     Array x(float32, {3, 0}), y(float32, {3, 1}), flags(boolean, {3, 1}), none(float32, {1, 0});
     const auto value = [&](Reduction r) {
-      cuda::reduce(kCuda, r, x.cview(), 2, y.view());
+      run_reduce(r, x.cview(), 2, y.view());
       return y.at(2);
     };
     EXPECT_EQ(value(Reduction::kSum), 0);
     EXPECT_EQ(value(Reduction::kProduct), 1);
     EXPECT_TRUE(std::isnan(value(Reduction::kMean)));
-    cuda::reduce(kCuda, Reduction::kAll, x.cview(), 2, flags.view());
+    run_reduce(Reduction::kAll, x.cview(), 2, flags.view());
     EXPECT_EQ(flags.at(0), 1);
-    cuda::reduce(kCuda, Reduction::kAny, x.cview(), 2, flags.view());
+    run_reduce(Reduction::kAny, x.cview(), 2, flags.view());
     EXPECT_EQ(flags.at(0), 0);
-    cuda::reduce(kCuda, Reduction::kSum, x.cview(), 1, none.view());
+    run_reduce(Reduction::kSum, x.cview(), 1, none.view());
     Array tall(float32, {0, 3}), sums(float32, {1, 3});
-    cuda::reduce(kCuda, Reduction::kSum, tall.cview(), 1, sums.view());
+    run_reduce(Reduction::kSum, tall.cview(), 1, sums.view());
     EXPECT_EQ(sums.at(1), 0);
   });
 }
@@ -100,7 +243,7 @@ TEST(SimtReduce, NanAndInfinity) {
           Array x(float32, {n, 1}), y(float32, {1, 1});
           for (int64_t i = 0; i < n; ++i) x.set(i, i % 3);
           x.set(at, NAN);
-          cuda::reduce(kCuda, r, x.cview(), 1, y.view());
+          run_reduce(r, x.cview(), 1, y.view());
           ASSERT_TRUE(std::isnan(y.at(0))) << n << " " << at;
         }
     // Columns, with NaN first and last.
@@ -108,7 +251,7 @@ TEST(SimtReduce, NanAndInfinity) {
     for (int64_t i = 0; i < 120; ++i) x.set(i, -INFINITY);
     x.set(5, NAN);
     x.set(86, NAN);
-    cuda::reduce(kCuda, Reduction::kMax, x.cview(), 1, y.view());
+    run_reduce(Reduction::kMax, x.cview(), 1, y.view());
     EXPECT_EQ(y.at(0), -INFINITY);
     EXPECT_TRUE(std::isnan(y.at(5)));
     EXPECT_TRUE(std::isnan(y.at(6)));
@@ -122,7 +265,7 @@ TEST(SimtReduce, ManyFloatsWithinOnePartInAMillion) {
   for (float& v : values) exact += v = static_cast<float>(random() % 1000003) * 1e-6f;
   const int64_t n = static_cast<int64_t>(values.size());
   float sum = 0;
-  cuda::reduce(kCuda, Reduction::kSum, make_view(const_cast<const float*>(values.data()), n), 1, make_view(&sum, 1));
+  run_reduce(Reduction::kSum, make_view(const_cast<const float*>(values.data()), n), 1, make_view(&sum, 1));
   EXPECT_TRUE(near(sum, exact, 4e-7, 0)) << sum << " " << exact;
   // Down the columns of a tall matrix.
   float columns[10];
@@ -134,33 +277,55 @@ TEST(SimtReduce, ManyFloatsWithinOnePartInAMillion) {
   EXPECT_TRUE(near(total, exact - values.back(), 1e-6, 0));
 }
 
+/// Few different values: ties, of which the first must win. Some NaN.
+void fill_with_ties(Array& x, std::mt19937_64& random) {
+  for (int64_t i = 0; i < x.numel(); ++i) x.set(i, static_cast<double>(random() % 40) - 20);
+  if (is_floating(x.dtype()))
+    for (int64_t i = 90; i < x.numel(); i += 101) x.set(i, NAN);
+}
+
+void check_arg_extreme(bool largest, Array& x, int dim, Order order = Order::kContiguous) {
+  const Shape& shape = x.shape();
+  Array index(int64, reduced_shape(shape, 1u << dim), order);
+  expect_same_for_all_schedules({&index}, [&] { run_arg_extreme(largest, x.cview(), dim, index.view()); });
+  int64_t below = 1;
+  for (size_t d = dim + 1; d < shape.size(); ++d) below *= shape[d];
+  for (int64_t o = 0; o < index.numel(); ++o) {
+    const int64_t first = o / below * below * shape[dim] + o % below;
+    int64_t best = 0;
+    for (int64_t k = 1; k < shape[dim]; ++k) {
+      const double a = x.at(first + k * below), b = x.at(first + best * below);
+      if ((largest ? a > b : a < b) || (std::isnan(a) && !std::isnan(b))) best = k;
+    }
+    ASSERT_EQ(index.at(o), best) << name_of(x.dtype()) << " dim " << dim << " largest " << largest;
+  }
+}
+
 TEST(SimtReduce, ArgExtreme) {
   std::mt19937_64 random = fresh_random();
   for (DType dtype : kAllTypes)
     for (Order order : {Order::kContiguous, Order::kTransposed, Order::kSliced})
       for (const Shape& shape : std::vector<Shape>{{3, 5, 37}, {2, 700, 3}, {1, 1, 1}, {2, 1, 2050}, {1, 5000, 1}})
         for (int dim = 0; dim < 3; ++dim) {
-          const bool largest = random() % 2 == 0;
           Array x(dtype, shape, order);
-          // Few different values: ties; the first must win. Some NaN.
-          for (int64_t i = 0; i < x.numel(); ++i) x.set(i, static_cast<double>(random() % 40) - 20);
-          if (is_floating(dtype))
-            for (int64_t i = 90; i < x.numel(); i += 101) x.set(i, NAN);
-          Array index(int64, reduced_shape(shape, 1u << dim), order);
-          expect_same_for_all_schedules({&index},
-                                        [&] { cuda::arg_extreme(kCuda, largest, x.cview(), dim, index.view()); });
-          int64_t below = 1;
-          for (int d = dim + 1; d < 3; ++d) below *= shape[d];
-          for (int64_t o = 0; o < index.numel(); ++o) {
-            const int64_t first = o / below * below * shape[dim] + o % below;
-            int64_t best = 0;
-            for (int64_t k = 1; k < shape[dim]; ++k) {
-              const double a = x.at(first + k * below), b = x.at(first + best * below);
-              if ((largest ? a > b : a < b) || (std::isnan(a) && !std::isnan(b))) best = k;
-            }
-            ASSERT_EQ(index.at(o), best) << name_of(dtype) << " dim " << dim << " largest " << largest;
-          }
+          fill_with_ties(x, random);
+          check_arg_extreme(random() % 2 == 0, x, dim, order);
         }
+}
+
+TEST(SimtReduce, ArgExtremeInVectorsAndParts) {
+  std::mt19937_64 random = fresh_random();
+  for (DType dtype : kAllTypes)
+    for (const Shape& shape : std::vector<Shape>{{3, 131}, {2, 140001}, {9000, 32}, {70, 40}})
+      for (Order order : {Order::kContiguous, Order::kMisaligned}) {
+        const int dim = shape[0] > shape[1] ? 0 : 1;
+        Array x(dtype, shape, order);
+        fill_with_ties(x, random);
+        // Equal candidates in several parts, or one NaN that all must give way to.
+        if (!is_floating(dtype) && dtype != boolean)
+          for (int64_t i = 0; i < x.numel(); i += 7777) x.set(i, random() % 2 == 0 ? 100 : 0);
+        check_arg_extreme(random() % 2 == 0, x, dim);
+      }
 }
 
 TEST(SimtReduce, ColumnSum) {
@@ -223,9 +388,13 @@ TEST(SimtReduce, GradientNorm) {
         for (double v : a.values()) exact += v * v;
       }
       const int64_t count = static_cast<int64_t>(views.size());
-      std::vector<char> workspace(cuda::gradient_norm_workspace(kCuda, elements, count));
+      Scratch workspace(cuda::gradient_norm_workspace(kCuda, elements, count));
       GradientNorm one{-1, -1, -1};
-      cuda::gradient_norm(kCuda, views.data(), count, workspace.data(), &one);
+      uint32_t ticket = 0;
+      simt::reset_stats();
+      cuda::gradient_norm(kCuda, views.data(), count, workspace.data(), &ticket, &one);
+      EXPECT_EQ(ticket, 0u);
+      EXPECT_EQ(simt::stats().launches, 1u);
       const bool finite = bad < 0 || std::isfinite(value);
       EXPECT_EQ(one.non_finite, finite ? 0 : 1);
       EXPECT_EQ(one.first_bad, finite ? -1 : bad);
@@ -240,9 +409,16 @@ TEST(SimtReduce, GradientNorm) {
     arrays[3].set(7, NAN);
     run(1, INFINITY);  // the first of two bad tensors is named
     arrays[3].set(7, 0);
+    // One block needs no ticket, nor does nothing.
     GradientNorm none;
-    double space = 0;
-    cuda::gradient_norm(kCuda, nullptr, 0, &space, &none);
+    Scratch space(cuda::gradient_norm_workspace(kCuda, kGradientNormBlock, 1));
+    const ConstView small = arrays[1].cview(), large = arrays[0].cview();
+    cuda::gradient_norm(kCuda, &small, 1, space.data(), nullptr, &none);
+    double exact = 0;
+    for (double v : arrays[1].values()) exact += v * v;
+    EXPECT_TRUE(near(none.sum_of_squares, exact, 1e-6, 0));
+    EXPECT_THROW(cuda::gradient_norm(kCuda, &large, 1, space.data(), nullptr, &none), Error);
+    cuda::gradient_norm(kCuda, nullptr, 0, space.data(), nullptr, &none);
     EXPECT_EQ(none.sum_of_squares, 0);
     EXPECT_EQ(none.first_bad, -1);
   });
@@ -252,11 +428,11 @@ TEST(SimtReduce, GradientNormOfManyTensors) {
   // More than one launch takes; the misaligned and the empty ones too.
   std::mt19937_64 random = fresh_random();
   std::vector<Array> arrays;
-  for (int t = 0; t < 400; ++t)
-    fill_with_random(arrays.emplace_back(kFloatTypes[t % 4], Shape{t % 37 == 0 ? 0 : t},
+  for (int t = 0; t < 810; ++t)
+    fill_with_random(arrays.emplace_back(kFloatTypes[t % 4], Shape{t % 37 == 0 ? 0 : t % 300},
                                          t % 3 == 0 ? Order::kMisaligned : Order::kContiguous),
                      random, -1, 1);
-  for (const int bad : {-1, 399, 160, 1}) {
+  for (const int bad : {-1, 809, 400, 1}) {
     if (bad >= 0) arrays[bad].set(0, NAN);
     std::vector<ConstView> views;
     int64_t elements = 0;
@@ -266,10 +442,15 @@ TEST(SimtReduce, GradientNormOfManyTensors) {
       elements += a.numel();
       for (const double v : a.values()) exact += v * v;
     }
-    std::vector<char> workspace(cuda::gradient_norm_workspace(kCuda, elements, 400), 0x5a);
+    const int64_t count = static_cast<int64_t>(views.size());
+    Scratch workspace(cuda::gradient_norm_workspace(kCuda, elements, count));
+    uint32_t ticket = 0;
     for_each_schedule([&] {
       GradientNorm norm{-1, -1, -1};
-      cuda::gradient_norm(kCuda, views.data(), 400, workspace.data(), &norm);
+      simt::reset_stats();
+      cuda::gradient_norm(kCuda, views.data(), count, workspace.data(), &ticket, &norm);
+      EXPECT_EQ(simt::stats().launches, 3u);
+      EXPECT_EQ(ticket, 0u);
       EXPECT_EQ(norm.first_bad, bad);
       EXPECT_EQ(norm.non_finite, bad >= 0);
       EXPECT_TRUE(bad >= 0 || near(norm.sum_of_squares, exact, 1e-6, 0)) << norm.sum_of_squares << " " << exact;

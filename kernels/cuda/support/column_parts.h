@@ -94,8 +94,8 @@ void sum_columns(Stream stream, const Terms& terms, int64_t rows, int64_t cols, 
   F* const parts = static_cast<F*>(workspace);
   const ColumnCut cut = choose_column_cut<typename Terms::T>(rows, cols, Terms::kAhead);
   if (cut.parts > 0)
-    launch(column_parts_kernel<Terms>, dim3(static_cast<unsigned>(cut.tiles), static_cast<unsigned>(cut.parts)),
-           kRowThreads, 0, stream, terms, rows, cols, cut, parts);
+    launch(column_parts_kernel<Terms>, dim3(grid_blocks(cut.tiles), static_cast<unsigned>(cut.parts)), kRowThreads, 0,
+           stream, terms, rows, cols, cut, parts);
   add_parts<F>(stream, {parts, y.data, y.dtype}, {}, cut.parts, cols, cols, accumulate);
 }
 

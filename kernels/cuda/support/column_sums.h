@@ -2,6 +2,7 @@
 // The second stage of sums over rows: partial sums of fixed groups of rows added up in a fixed order.
 
 #include "tern/kernels/cuda/strided.h"
+#include "tern/kernels/cuda/support/last_block.h"
 #include "tern/kernels/cuda/support/rows.h"
 
 namespace tern::kernels::cuda {
@@ -56,8 +57,71 @@ void add_parts(Stream stream, const ColumnResult<F>& first, const ColumnResult<F
                int64_t stride, int64_t cols, bool accumulate) {
   int warps = 1;  // a thread adds up eight parts or so
   while (warps < kMostPartWarps && warps * 8 < parts) warps *= 2;
-  const dim3 grid(static_cast<unsigned>(ceil_div(cols, kWarpSize)), second.data ? 2 : 1);
+  const dim3 grid(grid_blocks(ceil_div(cols, kWarpSize)), second.data ? 2 : 1);
   launch(add_parts_kernel<F>, grid, warps * kWarpSize, 0, stream, first, second, parts, stride, cols, accumulate);
+}
+
+/// The second stage by the blocks of the first: they are cut into groups, the last block of a group to arrive adds up
+/// its parts, and the last of these the groups' sums. Each of the two then has about the square root of all parts to
+/// read, at the speed of one multiprocessor: for few columns, where that takes less than a launch.
+template <class F>
+struct PartGroups {
+  F* sums = nullptr;  // [groups, columns]
+  unsigned* tickets = nullptr;
+  unsigned size = 1, groups = 1;  // blocks of a group, all but the last
+
+  PartGroups() = default;
+  /// `counters`: 1 + groups zeros, of which the first is for all groups. `workspace`: room for the sums.
+  PartGroups(int64_t parts, F* workspace, void* counters)
+      : sums(workspace), tickets(static_cast<unsigned*>(counters)), size(size_for(parts)), groups(groups_for(parts)) {}
+
+  static constexpr unsigned size_for(int64_t parts) {
+    unsigned size = 1;
+    while (int64_t{size} * size < parts) ++size;
+    return size;
+  }
+  static constexpr unsigned groups_for(int64_t parts) {
+    return static_cast<unsigned>(ceil_div(parts, size_for(parts)));
+  }
+};
+
+/// Sums of the columns of rows [0, count), `columns` apart and aligned to 16 bytes: store(column, vector of sums).
+template <int kWidth, class F, class Store>
+__device__ void add_rows(const F* rows, unsigned count, int columns, const Store& store) {
+  for (int c = static_cast<int>(threadIdx.x) * kWidth; c < columns; c += static_cast<int>(blockDim.x) * kWidth) {
+    Vector<F, kWidth> sum = {};
+#pragma unroll 8
+    for (unsigned r = 0; r < count; ++r) {
+      const Vector<F, kWidth> row = load_vector<kWidth>(rows + static_cast<int64_t>(r) * columns + c);
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) sum.v[k] += row.v[k];
+    }
+    store(c, sum);
+  }
+}
+
+/// Called by all blocks when each has written its row of parts[blocks, 2, cols]: the sums of the two sets of columns. A
+/// function of its own: inlined it would cost the caller's loop over rows registers.
+template <int kWidth, class F>
+__device__ __attribute__((noinline)) void add_parts_last(const F* parts, const PartGroups<F>& groups,
+                                                         const ColumnResult<F>& first, const ColumnResult<F>& second,
+                                                         int cols) {
+  const unsigned group = blockIdx.x / groups.size, begin = group * groups.size;
+  const unsigned count = gridDim.x - begin < groups.size ? gridDim.x - begin : groups.size;
+  if (!arrives_last(groups.tickets + 1 + group, count)) return;
+  F* const sums = groups.sums + static_cast<int64_t>(group) * 2 * cols;
+  add_rows<kWidth>(parts + static_cast<int64_t>(begin) * 2 * cols, count, 2 * cols,
+                   [=](int column, const Vector<F, kWidth>& sum) { store_vector(sums + column, sum); });
+  if (!arrives_last(groups.tickets, groups.groups)) return;
+  add_rows<kWidth>(groups.sums, groups.groups, 2 * cols, [=](int column, const Vector<F, kWidth>& sum) {
+    const ColumnResult<F>& result = column < cols ? first : second;
+    if (!result.data) return;
+    elementwise::with_storage<F>(result.dtype, [&]<class T>() {
+      auto* y = static_cast<Stored<T>*>(result.data) + (column < cols ? column : column - cols);
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) store_one(y + k, convert<F, T>(sum.v[k]));
+    });
+  });
 }
 
 }  // namespace tern::kernels::cuda

@@ -159,6 +159,13 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic
 #endif
 }
 
+/// A grid's blocks along x: more than CUDA allows is an error, never a smaller grid.
+inline unsigned grid_blocks(int64_t blocks) {
+  TERN_CHECK(blocks <= 2147483647, "a kernel would need ", blocks,
+             " blocks, and CUDA allows 2147483647: work on a part of the tensor at a time");
+  return static_cast<unsigned>(blocks);
+}
+
 /// Multiprocessors of the stream's device, to size grids whose shape does not touch the result.
 inline int sm_count([[maybe_unused]] Stream stream) {
 #ifdef TERN_SIMT

@@ -29,7 +29,7 @@ struct RowGroup {
   __device__ static int64_t first_row() { return static_cast<int64_t>(blockIdx.x) * kGroups + group(); }
   __device__ static int64_t row_step() { return static_cast<int64_t>(gridDim.x) * kGroups; }
   /// Blocks that give every row a group of its own.
-  static dim3 grid(int64_t rows) { return dim3(static_cast<unsigned>(ceil_div(rows, kGroups))); }
+  static dim3 grid(int64_t rows) { return dim3(grid_blocks(ceil_div(rows, kGroups))); }
 
   template <class F, class Op>
   __device__ static F reduce(F value, Op op, F none, CallSite where = CallSite::current()) {

@@ -1,0 +1,424 @@
+#pragma once
+// The kernels of reductions over any dimensions and strides: a first one in which the blocks share the elements as
+// ReducePlan says, and where a result has several parts, a second one that combines them. The order of the operations
+// is fixed.
+
+#include <limits>
+
+#include "tern/kernels/cuda/reduce_plan.h"
+#include "tern/kernels/cuda/strided.h"
+#include "tern/kernels/reduce.h"
+
+namespace tern::kernels::cuda {
+
+// --- how values are combined; sums and products of integers wrap ---
+
+struct Add {
+  static constexpr bool kSums = true;
+  template <class F>
+  __device__ static F identity() {
+    return F(0);
+  }
+  template <class F>
+  __device__ static F map(F x) {
+    return x;
+  }
+  template <class F>
+  __device__ static F combine(F a, F b) {
+    if constexpr (std::is_integral_v<F>)
+      return (math::Integer(a) + math::Integer(b)).value;
+    else
+      return a + b;
+  }
+};
+struct Multiply : Add {
+  static constexpr bool kSums = false;
+  template <class F>
+  __device__ static F identity() {
+    return F(1);
+  }
+  template <class F>
+  __device__ static F combine(F a, F b) {
+    if constexpr (std::is_integral_v<F>)
+      return (math::Integer(a) * math::Integer(b)).value;
+    else
+      return a * b;
+  }
+};
+struct AddSquares : Add {
+  template <class F>
+  __device__ static F map(F x) {
+    return Multiply::combine(x, x);
+  }
+};
+struct Largest : Add {
+  static constexpr bool kSums = false;
+  template <class F>
+  __device__ static F identity() {
+    using Limits = std::numeric_limits<F>;
+    return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  }
+  template <class F>
+  __device__ static F combine(F a, F b) {
+    return math::max(a, b);  // NaN wins
+  }
+};
+struct Smallest : Add {
+  static constexpr bool kSums = false;
+  template <class F>
+  __device__ static F identity() {
+    using Limits = std::numeric_limits<F>;
+    return Limits::has_infinity ? Limits::infinity() : Limits::max();
+  }
+  template <class F>
+  __device__ static F combine(F a, F b) {
+    return math::min(a, b);
+  }
+};
+/// Of truth values: any number but 0 is true, NaN too.
+struct All : Smallest {
+  template <class F>
+  __device__ static F identity() {
+    return F(1);
+  }
+  template <class F>
+  __device__ static F map(F x) {
+    return x != F(0) ? F(1) : F(0);
+  }
+};
+struct Any : Largest {
+  template <class F>
+  __device__ static F identity() {
+    return F(0);
+  }
+  template <class F>
+  __device__ static F map(F x) {
+    return All::map(x);
+  }
+};
+
+/// What values are combined in: float for 16-bit and fp32, int64 for integers and bool.
+template <class T>
+using Accumulator = std::conditional_t<std::is_integral_v<T>, int64_t, ComputeType<T>>;
+
+/// Where values go.
+struct ValueSink {
+  void* data;
+  DType dtype;
+  bool mean;
+  int64_t count;  // elements per result
+
+  template <class F>
+  __device__ void store(int64_t offset, F value) const {
+    if (mean) {
+      store_as(offset, static_cast<double>(value) / static_cast<double>(count));
+    } else {
+      store_as(offset, value);
+    }
+  }
+  template <class F>
+  __device__ void store_as(int64_t offset, F value) const {
+    elementwise::with_storage<F>(
+        dtype, [&]<class T>() { store_one(static_cast<Stored<T>*>(data) + offset, convert<F, T>(value)); });
+  }
+};
+
+/// A reduction to values of type F by one of the rules above. State is what a thread, a block and a part have so far.
+template <class Rule, class F>
+struct ValueReduction {
+  using Value = F;
+  using State = F;
+  using Sink = ValueSink;
+  /// Long sums are made of runs, so that rounding errors do not pile up.
+  static constexpr bool kRuns = std::is_floating_point_v<F> && Rule::kSums;
+
+  __device__ static State none() { return Rule::template identity<F>(); }
+  __device__ void take(State& state, F value, int64_t) const { state = Rule::combine(state, Rule::map(value)); }
+  __device__ void join(State& state, const State& other) const { state = Rule::combine(state, other); }
+};
+
+// --- the kernels ---
+
+/// Offset of the index-th element of the outer `dims` dimensions, in iteration order.
+__device__ inline int64_t offset_of(const Layout<2>& layout, const WideDivider* sizes, int operand, int64_t index,
+                                    int dims) {
+  int64_t offset = 0;
+#pragma unroll 1
+  for (int d = dims - 1; d > 0; --d) {
+    const int64_t next = sizes[d].quotient(index);
+    offset += (index - next * layout.shape[d]) * layout.strides[operand][d];
+    index = next;
+  }
+  return dims == 0 ? 0 : offset + index * layout.strides[operand][0];
+}
+/// Where x has the first element of the kept dimensions but the inner `without`, and where the result has an element.
+__device__ inline int64_t kept_offset(const ReducePlan& plan, int64_t index, int without = 0) {
+  return offset_of(plan.kept, plan.kept_sizes, 0, index, plan.kept.dims - without);
+}
+__device__ inline int64_t result_offset(const ReducePlan& plan, int64_t index) {
+  return offset_of(plan.kept, plan.kept_sizes, 1, index, plan.kept.dims);
+}
+__device__ inline int64_t reduced_offset(const ReducePlan& plan, int64_t index, int without = 0) {
+  return offset_of(plan.reduced, plan.reduced_sizes, 0, index, plan.reduced.dims - without);
+}
+
+/// Joins the threads of each unit pairwise: what its first thread then has is all of it. A unit has `along` threads,
+/// `apart` places from each other; `element` is the own number among them.
+template <class Op, class State, int kStates>
+__device__ void fold(const Op& op, State (&shared)[kStates][kReduceThreads], int element, int along, int apart) {
+  const int own = static_cast<int>(threadIdx.x);
+  for (int half = along / 2; half > 0; half /= 2) {
+    block_barrier();
+    if (element >= half) continue;
+#pragma unroll
+    for (int k = 0; k < kStates; ++k) op.join(shared[k][own], shared[k][own + half * apart]);
+  }
+}
+
+template <class State>
+__device__ void store_state(State* to, const State& state) {
+  using Words = Vector<uint32_t, sizeof(State) / 4>;
+  store_vector(reinterpret_cast<uint32_t*>(to), std::bit_cast<Words>(state));
+}
+template <class State>
+__device__ State load_state(const State* from) {
+  return std::bit_cast<State>(load_vector<sizeof(State) / 4>(reinterpret_cast<const uint32_t*>(from)));
+}
+
+template <class T, ReduceAccess kAccess>
+inline constexpr int kReduceWidth = kAccess == ReduceAccess::kElements ? 1 : vector_width<T>;
+
+/// The elements of one unit, step by step.
+template <class Op, class T, ReduceAccess kAccess>
+struct UnitReader {
+  static constexpr int kWidth = kReduceWidth<T, kAccess>;
+  using Raw = Vector<Stored<T>, kWidth>;
+
+  const ReducePlan& plan;
+  const Stored<T>* x;       // the unit's elements
+  int64_t result;           // the first result
+  int64_t steps, head = 0;  // accesses, and kAlong: elements before the first
+
+  __device__ UnitReader(const ReducePlan& p, const Stored<T>* data, int64_t unit)
+      : plan(p), result(unit * (kAccess == ReduceAccess::kAcross ? kWidth : 1)), steps(p.steps) {
+    if constexpr (kAccess == ReduceAccess::kAcross) {
+      const int64_t row = plan.by_vectors.quotient(unit);
+      x = data + kept_offset(plan, row, 1) + result - row * plan.columns;
+    } else {
+      x = data + kept_offset(plan, unit);
+    }
+    if constexpr (kAccess == ReduceAccess::kAlong) {
+      const int shift = row_shift(x);
+      if (shift == 0) return;
+      head = kWidth - shift;
+      steps = (plan.columns - head) / kWidth;
+    }
+  }
+
+  __device__ Raw load(int64_t step) const {
+    if constexpr (kAccess == ReduceAccess::kAlong) {
+      const int64_t run = plan.reduced.dims > 1 ? plan.by_vectors.quotient(step) : 0;
+      const int64_t column = head + step * kWidth - run * plan.columns;
+      return load_vector<kWidth>(x + reduced_offset(plan, run, 1) + column);
+    } else {
+      return load_vector<kWidth>(x + reduced_offset(plan, step));
+    }
+  }
+
+  /// The step's elements into the states of the unit's results.
+  template <class State, int kStates>
+  __device__ void take(const Op& op, const Raw& raw, int64_t step, State (&states)[kStates]) const {
+    using F = typename Op::Value;
+    if constexpr (kAccess != ReduceAccess::kAlong) {
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) op.take(states[k], convert<T, F>(raw.v[k]), step);
+    } else {
+      State own = op.none();
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) op.take(own, convert<T, F>(raw.v[k]), head + step * kWidth + k);
+      op.join(states[0], own);
+    }
+  }
+
+  /// kAlong: the elements off the boundaries, shared by the unit's `along` threads.
+  template <class State>
+  __device__ void take_ends(const Op& op, int element, int along, State& state) const {
+    using F = typename Op::Value;
+    if (plan.reduced.dims > 1) return;
+    const int64_t ends = plan.columns - steps * kWidth;
+#pragma unroll 1
+    for (int64_t i = element; i < ends; i += along) {
+      const int64_t position = i < head ? i : i + steps * kWidth;
+      State own = op.none();
+      op.take(own, convert<T, F>(load_one(x + position)), position);
+      op.join(state, own);
+    }
+  }
+};
+
+/// Steps that a thread combines one after another before they join its total.
+inline constexpr int64_t kReduceRun = 64;
+
+/// Results that a thread works on.
+template <class T, ReduceAccess kAccess>
+inline constexpr int kReduceStates = kAccess == ReduceAccess::kAcross ? vector_width<T> : 1;
+
+template <class Op, class T, ReduceAccess kAccess>
+__global__ void __launch_bounds__(kReduceThreads, kReduceStates<T, kAccess> * sizeof(typename Op::State) <= 128 ? 2 : 1)
+    reduce_kernel(const __grid_constant__ ReducePlan plan, const Stored<T>* x, const Op op, typename Op::State* parts,
+                  const __grid_constant__ typename Op::Sink sink) {
+  using State = typename Op::State;
+  using Reader = UnitReader<Op, T, kAccess>;
+  constexpr int kStates = kReduceStates<T, kAccess>;
+  const int thread = static_cast<int>(threadIdx.x), along = plan.along(), across = plan.across;
+  const int element = plan.neighbours_reduced ? thread % along : thread / across;
+  const int64_t tile = plan.by_parts.quotient(blockIdx.x), part = blockIdx.x - tile * plan.parts;
+  const int64_t unit = tile * across + (plan.neighbours_reduced ? thread / along : thread % across);
+  const bool busy = unit < plan.units;
+  const Reader reader(plan, x, busy ? unit : 0);
+
+  State totals[kStates];
+#pragma unroll
+  for (int k = 0; k < kStates; ++k) totals[k] = op.none();
+  const auto sweep = [&](State(&states)[kStates], int64_t begin, int64_t end) {
+    for (int64_t step = begin + element; step < end; step += kReduceAhead * along) {
+      typename Reader::Raw raw[kReduceAhead] = {};
+#pragma unroll
+      for (int a = 0; a < kReduceAhead; ++a)
+        if (step + a * along < end) raw[a] = reader.load(step + a * along);
+#pragma unroll
+      for (int a = 0; a < kReduceAhead; ++a)
+        if (step + a * along < end) reader.take(op, raw[a], step + a * along, states);
+    }
+  };
+  if (busy) {
+    const int64_t begin = part * plan.part_steps;
+    const int64_t end = begin + plan.part_steps < reader.steps ? begin + plan.part_steps : reader.steps;
+    if constexpr (Op::kRuns) {
+      for (int64_t first = begin; first < end; first += kReduceRun * along) {
+        const int64_t stop = first + kReduceRun * along;
+        State run[kStates];
+#pragma unroll
+        for (int k = 0; k < kStates; ++k) run[k] = op.none();
+        sweep(run, first, stop < end ? stop : end);
+#pragma unroll
+        for (int k = 0; k < kStates; ++k) op.join(totals[k], run[k]);
+      }
+    } else {
+      sweep(totals, begin, end);
+    }
+    if constexpr (kAccess == ReduceAccess::kAlong)
+      if (part == 0) reader.take_ends(op, element, along, totals[0]);
+  }
+
+  // States of as many results as fit are folded together.
+  constexpr int kFit = static_cast<int>(16384 / (kReduceThreads * sizeof(State))),
+                kFold = kStates < kFit ? kStates : kFit;
+  TERN_SHARED(State, shared, [kFold][kReduceThreads]);
+#pragma unroll
+  for (int first = 0; first < kStates; first += kFold) {
+    if (first > 0) block_barrier();
+#pragma unroll
+    for (int k = 0; k < kFold; ++k) shared[k][thread] = totals[first + k];
+    fold(op, shared, element, along, plan.neighbours_reduced ? 1 : across);
+    if (element > 0 || !busy) continue;
+#pragma unroll 1
+    for (int k = 0; k < kFold; ++k) {
+      const int64_t result = reader.result + first + k;
+      if (plan.parts > 1)
+        store_state(parts + result * plan.parts + part, shared[k][thread]);
+      else
+        sink.store(result_offset(plan, result), shared[k][thread]);
+    }
+  }
+}
+
+/// Joins the parts of the results, of which a block has several with `along` threads each.
+template <class Op>
+__global__ void __launch_bounds__(kReduceThreads)
+    join_parts_kernel(const typename Op::State* parts, const __grid_constant__ ReducePlan plan, int along, const Op op,
+                      const __grid_constant__ typename Op::Sink sink) {
+  using State = typename Op::State;
+  TERN_SHARED(State, shared, [1][kReduceThreads]);
+  const int thread = static_cast<int>(threadIdx.x), element = thread % along;
+  const int64_t result = static_cast<int64_t>(blockIdx.x) * (kReduceThreads / along) + thread / along;
+  State total = op.none();
+  if (result < plan.results) {
+#pragma unroll 4
+    for (int64_t part = element; part < plan.parts; part += along)
+      op.join(total, load_state(parts + result * plan.parts + part));
+  }
+  shared[0][thread] = total;
+  fold(op, shared, element, along, 1);
+  if (element == 0 && result < plan.results) sink.store(result_offset(plan, result), shared[0][thread]);
+}
+
+/// Runs a plan on x. workspace: plan.workspace_bytes(sizeof(Op::State)), aligned to 16 bytes.
+template <class Op, class T>
+void run_reduction(Stream stream, const ReducePlan& plan, const void* x, const Op& op, void* workspace,
+                   const typename Op::Sink& sink) {
+  auto* const parts = static_cast<typename Op::State*>(workspace);
+  const auto start = [&]<ReduceAccess kAccess>() {
+    launch(reduce_kernel<Op, T, kAccess>, grid_blocks(plan.blocks()), kReduceThreads, 0, stream, plan,
+           static_cast<const Stored<T>*>(x), op, parts, sink);
+  };
+  switch (plan.access) {
+    case ReduceAccess::kElements:
+      start.template operator()<ReduceAccess::kElements>();
+      break;
+    case ReduceAccess::kAlong:
+      start.template operator()<ReduceAccess::kAlong>();
+      break;
+    case ReduceAccess::kAcross:
+      start.template operator()<ReduceAccess::kAcross>();
+      break;
+  }
+  if (plan.parts == 1) return;
+  const int along = plan.results < kReduceBlocks ? kReduceThreads : kWarpSize;
+  launch(join_parts_kernel<Op>, grid_blocks(ceil_div(plan.results, kReduceThreads / along)), kReduceThreads, 0, stream,
+         parts, plan, along, op, sink);
+}
+
+/// kernels::reduce of x with elements T. Compiled in several files, side by side.
+template <class T>
+void reduce_elements(Stream stream, Reduction reduction, const ReducePlan& plan, const void* x, void* workspace,
+                     const ValueSink& sink) {
+  const auto run = [&]<class Rule>(Rule) {
+    using Op = ValueReduction<Rule, Accumulator<T>>;
+    run_reduction<Op, T>(stream, plan, x, Op(), workspace, sink);
+  };
+  switch (reduction) {
+    case Reduction::kSum:
+    case Reduction::kMean:
+      return run(Add());
+    case Reduction::kMax:
+      return run(Largest());
+    case Reduction::kMin:
+      return run(Smallest());
+    case Reduction::kProduct:
+      return run(Multiply());
+    case Reduction::kSumOfSquares:
+      return run(AddSquares());
+    case Reduction::kAll:
+      return run(All());
+    case Reduction::kAny:
+      return run(Any());
+  }
+}
+
+extern template void reduce_elements<double>(Stream, Reduction, const ReducePlan&, const void*, void*,
+                                             const ValueSink&);
+extern template void reduce_elements<float>(Stream, Reduction, const ReducePlan&, const void*, void*, const ValueSink&);
+extern template void reduce_elements<BFloat16>(Stream, Reduction, const ReducePlan&, const void*, void*,
+                                               const ValueSink&);
+extern template void reduce_elements<Float16>(Stream, Reduction, const ReducePlan&, const void*, void*,
+                                              const ValueSink&);
+extern template void reduce_elements<int64_t>(Stream, Reduction, const ReducePlan&, const void*, void*,
+                                              const ValueSink&);
+extern template void reduce_elements<int32_t>(Stream, Reduction, const ReducePlan&, const void*, void*,
+                                              const ValueSink&);
+extern template void reduce_elements<uint8_t>(Stream, Reduction, const ReducePlan&, const void*, void*,
+                                              const ValueSink&);
+extern template void reduce_elements<bool>(Stream, Reduction, const ReducePlan&, const void*, void*, const ValueSink&);
+
+}  // namespace tern::kernels::cuda

@@ -1,0 +1,295 @@
+// Tensors of more than 2^31 elements, without as many threads: launches that are recorded instead of run, plans of
+// reductions, and kernels over few elements that lie further apart than 32 bits count.
+
+#include <sys/mman.h>
+
+#include <limits>
+#include <numeric>
+
+#include "tern/core/check.h"
+#include "tern/kernels/copy.h"
+#include "tern/kernels/cuda/reduce_plan.h"
+#include "tern/kernels/embedding.h"
+#include "tern/kernels/norm.h"
+#include "tern/kernels/optimizer.h"
+#include "tern/kernels/pointwise_tiles.h"
+#include "tern/kernels/reduce.h"
+#include "tern/kernels/softmax.h"
+#include "tern/tests/simt/schedules.h"
+
+namespace tern::kernels {
+namespace {
+
+// --- launches ---
+
+std::vector<int64_t> recorded;  // blocks of each launch
+
+/// The grids that body() would launch.
+std::vector<int64_t> grids_of(const std::function<void()>& body) {
+  recorded.clear();
+  simt::set_launcher([](simt::Launch&& launch) {
+    recorded.push_back(int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2]);
+    return std::string();
+  });
+  try {
+    body();
+  } catch (...) {
+    simt::set_launcher(nullptr);
+    throw;
+  }
+  simt::set_launcher(nullptr);
+  return recorded;
+}
+
+/// A contiguous tensor of which no element exists.
+View imagined(DType dtype, const Shape& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (int d = static_cast<int>(shape.size()) - 2; d >= 0; --d) strides[d] = strides[d + 1] * shape[d + 1];
+  return View(reinterpret_cast<void*>(uintptr_t{1} << 20), dtype, static_cast<int>(shape.size()), shape.data(),
+              strides.data());
+}
+
+struct LaunchCase {
+  const char* name;
+  std::function<void(int64_t n)> launch;  // over n elements or rows
+  int64_t too_many;                       // n that no grid holds; 0: any number is cut into launches
+};
+
+const OptimizerTensor& imagined_parameter(int64_t n) {
+  static OptimizerTensor t;
+  t.weight = t.state1 = t.state2 = imagined(float32, {n}).data;
+  t.gradient = t.weight;
+  t.size = n;
+  return t;
+}
+
+const std::vector<LaunchCase>& launch_cases() {
+  static const AdamGroup adam_group;
+  static const std::vector<LaunchCase> cases = {
+      {"add",
+       [](int64_t n) {
+         const ConstView inputs[] = {imagined(bfloat16, {n}), imagined(float32, {n})};
+         cuda::pointwise(kCuda, make_call(Add{}, {}, float32), inputs, 2, imagined(bfloat16, {n}));
+       },
+       0},
+      {"copy", [](int64_t n) { cuda::copy(kCuda, imagined(uint8, {n}), imagined(uint8, {n})); }, 0},
+      {"transposing copy",
+       [](int64_t n) {
+         View x = imagined(float16, {64, n});
+         std::swap(x.shape[0], x.shape[1]);
+         std::swap(x.strides[0], x.strides[1]);
+         cuda::copy(kCuda, x, imagined(float16, {n, 64}));
+       },
+       int64_t{1} << 38},
+      {"fill", [](int64_t n) { cuda::fill(kCuda, 1, imagined(uint8, {n})); }, 0},
+      {"fill_uniform", [](int64_t n) { cuda::fill_uniform(kCuda, {}, 0, 1, imagined(float32, {n})); },
+       int64_t{1} << 42},
+      {"arange", [](int64_t n) { cuda::arange(kCuda, 0, 1, imagined(int64, {n})); }, int64_t{1} << 40},
+      {"copy_many",
+       [](int64_t n) {
+         const ConstView x = imagined(float32, {n});
+         const View y = imagined(bfloat16, {n});
+         cuda::copy_many(kCuda, &x, &y, 1);
+       },
+       int64_t{1} << 46},
+      {"softmax",
+       [](int64_t n) {
+         cuda::softmax_forward(kCuda, false, imagined(bfloat16, {n, 8}), imagined(bfloat16, {n, 8}));
+       },
+       int64_t{1} << 35},
+      {"cross_entropy",
+       [](int64_t n) {
+         cuda::cross_entropy_forward(kCuda, imagined(bfloat16, {n, 8}), imagined(int64, {n}), {}, -1, 0,
+                                     imagined(float32, {n}), imagined(float32, {n}), nullptr);
+       },
+       int64_t{1} << 35},
+      {"dropout",
+       [](int64_t n) {
+         cuda::dropout(kCuda, imagined(bfloat16, {n, 8}), {0.5, {}}, {}, imagined(bfloat16, {n, 8}));
+       },
+       int64_t{1} << 42},
+      {"gradient_norm",
+       [](int64_t n) {
+         const ConstView x = imagined(float32, {n});
+         cuda::gradient_norm(kCuda, &x, 1, imagined(int64, {1}).data, imagined(int32, {1}).data, nullptr);
+       },
+       int64_t{1} << 46},
+      {"adam",
+       [](int64_t n) {
+         OptimizerStep step;
+         step.step = imagined(int64, {1}).as<int64_t>();
+         cuda::adam(kCuda, &imagined_parameter(n), 1, &adam_group, 1, step);
+       },
+       int64_t{1} << 46},
+  };
+  return cases;
+}
+
+TEST(SimtLarge, GridsGrowWithTheTensorBeyond32Bits) {
+  constexpr int64_t kSmall = int64_t{1} << 20, kTimes = 4099;  // more than 2^32
+  for (const LaunchCase& c : launch_cases()) {
+    SCOPED_TRACE(c.name);
+    const std::vector<int64_t> small = grids_of([&] { c.launch(kSmall); });
+    const std::vector<int64_t> large = grids_of([&] { c.launch(kSmall * kTimes); });
+    // A launch may end in a block that is not full, or be no more than a counter.
+    const int64_t slack = static_cast<int64_t>(small.size()) * kTimes + static_cast<int64_t>(large.size());
+    const int64_t expected = kTimes * std::accumulate(small.begin(), small.end(), int64_t{0});
+    EXPECT_LE(std::llabs(std::accumulate(large.begin(), large.end(), int64_t{0}) - expected), slack);
+    for (const int64_t blocks : large) EXPECT_LE(blocks, std::numeric_limits<int32_t>::max());
+  }
+}
+
+TEST(SimtLarge, MoreThanAGridIsOneClearError) {
+  for (const LaunchCase& c : launch_cases()) {
+    if (c.too_many == 0) continue;
+    SCOPED_TRACE(c.name);
+    try {
+      grids_of([&] { c.launch(c.too_many); });
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("CUDA allows 2147483647"), std::string::npos) << error.what();
+    }
+  }
+  const int64_t rows = int64_t{1} << 32;
+  EXPECT_THROW(grids_of([&] {
+                 cuda::embedding_backward(kCuda, imagined(bfloat16, {rows, 8}), imagined(int64, {rows}), -1,
+                                          imagined(int64, {1}).data, imagined(float32, {100, 8}));
+               }),
+               Error);
+}
+
+// --- plans of reductions ---
+
+TEST(SimtLarge, ReductionsArePlannedIn64Bits) {
+  const int64_t many = (int64_t{1} << 33) + 24;
+  const std::vector<std::pair<Shape, uint32_t>> cases = {{{many}, 1},         {{many + 1}, 1},         {{many, 8}, 1},
+                                                         {{many, 8}, 2},      {{8, many}, 1},          {{8, many}, 2},
+                                                         {{3, many, 8}, 5},   {{16, many / 8, 16}, 2}, {{many, 9}, 2},
+                                                         {{70000, 70000}, 1}, {{70000, 70000}, 2}};
+  for (const auto& [shape, dims] : cases)
+    for (const DType dtype : {uint8, bfloat16, float64}) {
+      SCOPED_TRACE(testing::Message() << testing::PrintToString(shape) << " dims " << dims << " " << name_of(dtype));
+      Shape kept = shape;
+      int64_t results = 1, length = 1;
+      for (size_t d = 0; d < shape.size(); ++d) {
+        const bool reduced = dims >> d & 1;
+        (reduced ? length : results) *= shape[d];
+        if (reduced) kept[d] = 1;
+      }
+      const cuda::ReducePlan plan = cuda::plan_reduction(imagined(dtype, shape), dims, imagined(dtype, kept));
+      EXPECT_EQ(plan.results, results);
+      EXPECT_EQ(plan.length, length);
+      const int64_t width = plan.access == cuda::ReduceAccess::kElements ? 1 : 16 / size_of(dtype);
+      const bool across = plan.access == cuda::ReduceAccess::kAcross;
+      EXPECT_EQ(plan.units, across ? results / width : results);
+      EXPECT_EQ(plan.steps, across ? length : length / width);
+      EXPECT_GE(plan.tiles() * plan.across, plan.units);
+      EXPECT_GE(plan.parts * plan.part_steps, plan.steps);
+      EXPECT_LT((plan.parts - 1) * plan.part_steps, plan.steps);
+      EXPECT_LE(plan.blocks(), std::numeric_limits<int32_t>::max());
+      EXPECT_GE(plan.workspace_bytes(16), 0);
+      std::mt19937_64 random(5);
+      for (int i = 0; i < 1000; ++i) {
+        const int64_t n = static_cast<int64_t>(random() >> (1 + random() % 40));
+        ASSERT_EQ(plan.by_parts.quotient(n), n / plan.parts);
+        ASSERT_EQ(plan.by_vectors.quotient(n), n / static_cast<int64_t>(plan.by_vectors.divisor));
+      }
+    }
+}
+
+// --- far apart ---
+
+/// Zeros, of which only what is touched takes memory.
+class SparseMemory {
+ public:
+  explicit SparseMemory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  ~SparseMemory() {
+    if (*this) munmap(data_, bytes_);
+  }
+  SparseMemory(const SparseMemory&) = delete;
+  SparseMemory& operator=(const SparseMemory&) = delete;
+  explicit operator bool() const { return data_ != MAP_FAILED; }
+  View view(DType dtype, const Shape& shape, const Shape& strides) const {
+    return View(data_, dtype, static_cast<int>(shape.size()), shape.data(), strides.data());
+  }
+
+ private:
+  void* data_;
+  size_t bytes_;
+};
+
+constexpr int64_t kFar = (int64_t{1} << 31) + 16;
+
+/// Elements that are 2^31 and more apart, with and without 16-byte vectors in between; the last is beyond 2^33.
+struct FarCase {
+  Shape shape, strides;
+};
+const std::vector<FarCase> kFarCases = {
+    {{5, 72}, {kFar, 1}},
+    {{4, 7}, {kFar + 5, 3}},
+    {{9, 10}, {1, kFar / 2}},
+    {{2, 3, 20}, {2 * kFar, kFar / 2 + 3, 1}},
+};
+
+TEST(SimtLarge, CopyAddAndReduceOverFarApartElements) {
+  const SparseMemory memory((5 * kFar + 4096) * 4);
+  if (!memory) GTEST_SKIP() << "the system gives out no address space of 43 GB";
+  std::mt19937_64 random(7);
+  for (const DType dtype : {float32, uint8})
+    for (const FarCase& c : kFarCases) {
+      SCOPED_TRACE(testing::Message() << testing::PrintToString(c.strides) << " " << name_of(dtype));
+      const View far = memory.view(dtype, c.shape, c.strides);
+      Array near_by(dtype, c.shape), back(dtype, c.shape), sum(dtype, c.shape);
+      fill_with_random(near_by, random, 0, 100);
+      cuda::copy(kCuda, near_by.cview(), far);
+      for (int64_t i = 0; i < near_by.numel(); ++i) ASSERT_EQ(Array::read(far, i), near_by.at(i)) << "element " << i;
+      cuda::copy(kCuda, far, back.view());
+      EXPECT_EQ(back.values(), near_by.values());
+      const ConstView inputs[] = {far, near_by.cview()};
+      cuda::pointwise(kCuda, make_call(Add{}, {}, dtype == uint8 ? int64 : float32), inputs, 2, sum.view());
+      for (int64_t i = 0; i < sum.numel(); ++i)
+        ASSERT_EQ(sum.at(i), round_to(dtype, near_by.at(i) + near_by.at(i))) << "element " << i;
+      for (uint32_t dims = 1; dims < 1u << c.shape.size(); ++dims) {
+        Shape kept = c.shape;
+        for (size_t d = 0; d < kept.size(); ++d)
+          if (dims >> d & 1) kept[d] = 1;
+        const DType out = dtype == uint8 ? int64 : float32;
+        Array from_far(out, kept), from_near(out, kept);
+        std::vector<double> workspace(4096);
+        ASSERT_LE(cuda::reduce_workspace(kCuda, far, dims, from_far.view()), 4096 * 8);
+        cuda::reduce(kCuda, Reduction::kMax, far, dims, workspace.data(), from_far.view());
+        reduce(Stream{}, Reduction::kMax, near_by.cview(), dims, workspace.data(), from_near.view());
+        EXPECT_EQ(from_far.values(), from_near.values()) << "dims " << dims;
+      }
+    }
+}
+
+TEST(SimtLarge, GatherAndEmbeddingOfFarRows) {
+  const int64_t rows = kFar / 64 + 1, cols = 64;  // more than 2^31 elements
+  const SparseMemory memory(rows * cols * 4);
+  if (!memory) GTEST_SKIP() << "the system gives out no address space of 9 GB";
+  const View table = memory.view(float32, {rows, cols}, {cols, 1});
+  const std::vector<int64_t> asked = {rows - 1, 0, rows - 2, 3};
+  const int64_t n = static_cast<int64_t>(asked.size());
+  Array ids(int64, {n}), index(int64, {n, cols}), y(float32, {n, cols}), gathered(float32, {n, cols});
+  for (int64_t i = 0; i < n; ++i) {
+    ids.set(i, static_cast<double>(asked[i]));
+    for (int64_t c = 0; c < cols; ++c) {
+      table.as<float>()[asked[i] * cols + c] = static_cast<float>(100 * i + c + 1);
+      index.set(i * cols + c, static_cast<double>(asked[i]));
+    }
+  }
+  IndexFault fault;
+  cuda::embedding_forward(kCuda, table, ids.cview(), y.view(), &fault);
+  cuda::gather(kCuda, table, 0, index.cview(), gathered.view(), &fault);
+  EXPECT_EQ(fault.count, 0);
+  for (int64_t i = 0; i < n * cols; ++i) {
+    ASSERT_EQ(y.at(i), 100 * (i / cols) + i % cols + 1);
+    ASSERT_EQ(gathered.at(i), y.at(i));
+  }
+}
+
+}  // namespace
+}  // namespace tern::kernels
