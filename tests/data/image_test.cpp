@@ -1,7 +1,7 @@
-// Decoding of PNG and JPEG against Pillow's pixels, and of damaged files. tests/golden/images.safetensors holds, for every
-// kind of file, NAME/file (its bytes: written by Pillow 13, the odd kinds of PNG put together from random rows),
-// NAME/rgb (`Image.open(file).convert("RGB")`; for 16-bit grey the upper bytes, where Pillow clips) and, where EXIF data
-// turns the image, NAME/upright (the same of `ImageOps.exif_transpose`).
+// Decoding of PNG and JPEG against Pillow's pixels, and of damaged files. tests/golden/images.safetensors holds, for
+// every kind of file, NAME/file (its bytes: written by Pillow 13, the odd kinds of PNG put together from random rows),
+// NAME/rgb (`Image.open(file).convert("RGB")`; for 16-bit grey the upper bytes, where Pillow clips) and, where EXIF
+// data turns the image, NAME/upright (the same of `ImageOps.exif_transpose`).
 
 #include "tern/data/images/image.h"
 
