@@ -1,0 +1,231 @@
+// Batches of 8-bit images.
+
+#include "tern/kernels/image.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tern/kernels/convert.h"
+#include "tern/kernels/parallel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+AugmentedImage image_of(ConstView images, const ImageAugment* plans, const ImageNormalization& normalization,
+                        int64_t image, int64_t width) {
+  const int64_t size = images.shape[1] * images.shape[2] * 3;
+  return {
+      images.as<uint8_t>() + image * size, images.shape[1], images.shape[2], width, plans + image, &normalization, 0};
+}
+
+int32_t contrast_of(const AugmentedImage& image, int64_t height) {
+  const int steps = image.plan->contrast_step();
+  if (steps == kColorSteps) return 0;
+  int64_t sum = 0;
+  for (int64_t y = 0; y < height; ++y)
+    for (int64_t x = 0; x < image.width; ++x) sum += grey_of(image.colored(y, x, steps));
+  return contrast_offset(image.plan->colors[steps].amount, sum, height * image.width);
+}
+
+/// augment_images into values of type Out.
+template <class Out>
+class Augmentation {
+ public:
+  Augmentation(ConstView images, const ImageAugment* plans, const ImageNormalization& normalization,
+               const int32_t* contrast, View result)
+      : images_(images),
+        plans_(plans),
+        normalization_(normalization),
+        contrast_(contrast),
+        out_(result.as<Out>()),
+        height_(result.shape[2]),
+        width_(result.shape[3]) {
+    for (int c = 0; c < 3; ++c) {
+      erased_[c] = convert<float, Out>(normalization.erased[c]);
+      for (int byte = 0; byte < 256; ++byte) {
+        values_[c][byte] = normalization.value(c, byte);
+        table_[c][byte] = convert<float, Out>(values_[c][byte]);
+      }
+    }
+  }
+
+  void run(int64_t image) const {
+    const ImageAugment& plan = plans_[image];
+    for (int64_t y = 0; y < height_; ++y) {
+      Out* rows[3];
+      for (int c = 0; c < 3; ++c) rows[c] = out_ + ((image * 3 + c) * height_ + y) * width_;
+      if (plan.mixes())
+        mixed_row(image, y, rows);
+      else if (plan.changes_colors())
+        colored_row(image, y, rows);
+      else
+        plain_row(image, y, rows);
+    }
+  }
+
+ private:
+  AugmentedImage source(int64_t image) const {
+    AugmentedImage source = image_of(images_, plans_, normalization_, image, width_);
+    source.offset = contrast_ == nullptr ? 0 : contrast_[image];
+    return source;
+  }
+
+  /// The bytes of a row through the table, and the fill at its sides.
+  void plain_row(int64_t image, int64_t y, Out* const* rows) const {
+    const ImageAugment& plan = plans_[image];
+    const int64_t image_height = images_.shape[1], image_width = images_.shape[2], row = plan.top + y;
+    const bool inside = row >= 0 && row < image_height;
+    // Columns of the source that are shown, and where the first of them goes.
+    const int64_t begin = inside ? std::clamp<int64_t>(plan.left, 0, image_width) : 0;
+    const int64_t end = inside ? std::clamp<int64_t>(plan.left + width_, begin, image_width) : 0;
+    const int64_t first = std::clamp<int64_t>(begin - plan.left, 0, width_), count = std::min(end - begin, width_);
+    const uint8_t* in = images_.as<uint8_t>() + ((image * image_height + (inside ? row : 0)) * image_width + begin) * 3;
+    for (int c = 0; c < 3; ++c) {
+      const Out* table = table_[c];
+      const Out fill = table[normalization_.fill[c]];
+      Out* out = rows[c];
+      const int64_t start = plan.mirrored ? width_ - first - count : first;
+      std::fill_n(out, start, fill);
+      std::fill_n(out + start + count, width_ - start - count, fill);
+      if (plan.mirrored)
+        for (int64_t x = 0; x < count; ++x) out[start + x] = table[in[(count - 1 - x) * 3 + c]];
+      else
+        for (int64_t x = 0; x < count; ++x) out[start + x] = table[in[x * 3 + c]];
+    }
+    erase(plan, y, rows);
+  }
+
+  void colored_row(int64_t image, int64_t y, Out* const* rows) const {
+    const AugmentedImage from = source(image);
+    for (int64_t x = 0; x < width_; ++x) {
+      const Rgb pixel = from.colored(y, x, kColorSteps);
+      for (int c = 0; c < 3; ++c) rows[c][x] = table_[c][pixel.channel[c]];
+    }
+    erase(*from.plan, y, rows);
+  }
+
+  void erase(const ImageAugment& plan, int64_t y, Out* const* rows) const {
+    const ImageBox& box = plan.erased;
+    if (y < box.top || y >= box.bottom) return;
+    const int64_t left = std::clamp<int64_t>(box.left, 0, width_), right = std::clamp<int64_t>(box.right, left, width_);
+    for (int c = 0; c < 3; ++c) std::fill(rows[c] + left, rows[c] + right, erased_[c]);
+  }
+
+  float value(const AugmentedImage& from, const Rgb& pixel, int c, int64_t y, int64_t x) const {
+    return from.plan->erased.contains(y, x) ? normalization_.erased[c] : values_[c][pixel.channel[c]];
+  }
+
+  void mixed_row(int64_t image, int64_t y, Out* const* rows) const {
+    const AugmentedImage own = source(image), partner = source(plans_[image].partner);
+    const ImageAugment& plan = plans_[image];
+    for (int64_t x = 0; x < width_; ++x) {
+      const bool pasted = plan.pasted.contains(y, x);
+      const Rgb a = own.colored(y, x, kColorSteps), b = partner.colored(y, x, kColorSteps);
+      for (int c = 0; c < 3; ++c) {
+        const float other = value(partner, b, c, y, x);
+        const float mine = pasted ? other : value(own, a, c, y, x);
+        rows[c][x] = convert<float, Out>(std::fma(mine, plan.weight, other * (1 - plan.weight)));
+      }
+    }
+  }
+
+  ConstView images_;
+  const ImageAugment* plans_;
+  const ImageNormalization& normalization_;
+  const int32_t* contrast_;
+  Out* out_;
+  int64_t height_, width_;
+  Out table_[3][256];
+  Out erased_[3];
+  float values_[3][256];
+};
+
+// ---- Resizing
+
+using Int4 = int32_t __attribute__((vector_size(16)));
+using Byte4 = uint8_t __attribute__((vector_size(4)));
+
+/// The four bytes at p as integers.
+Int4 load4(const uint8_t* p) {
+  Byte4 bytes;
+  std::memcpy(&bytes, p, 4);
+  return __builtin_convertvector(bytes, Int4);
+}
+
+/// One row [*, 3] to [width, 3]. Pixels are loaded with a byte more, but for the row's last.
+void resize_columns(const uint8_t* in, int64_t in_width, const ResizeAxis& columns, int64_t width, uint8_t* out) {
+  uint8_t padded[4] = {};
+  std::memcpy(padded, in + (in_width - 1) * 3, 3);
+  const Int4 last = load4(padded);
+  for (int64_t x = 0; x < width; ++x) {
+    const int32_t* weights = columns.weights + x * columns.taps;
+    const int64_t first = columns.first[x], before_last = std::min<int64_t>(columns.taps, in_width - 1 - first);
+    const uint8_t* from = in + first * 3;
+    Int4 sum = {};
+    for (int64_t k = 0; k < before_last; ++k) sum += load4(from + k * 3) * weights[k];
+    if (before_last < columns.taps) sum += last * weights[before_last];
+    for (int c = 0; c < 3; ++c) out[x * 3 + c] = resized_byte(sum[c]);
+  }
+}
+
+/// Row y of the result out of rows of `row_bytes`.
+void resize_row(const uint8_t* in, int64_t row_bytes, const ResizeAxis& rows, int64_t y, uint8_t* out) {
+  constexpr int64_t kBytes = 256;
+  const int32_t* weights = rows.weights + y * rows.taps;
+  const uint8_t* from = in + rows.first[y] * row_bytes;
+  for (int64_t begin = 0; begin < row_bytes; begin += kBytes) {
+    const int64_t count = std::min(kBytes, row_bytes - begin);
+    int32_t sums[kBytes] = {};
+    for (int32_t k = 0; k < rows.taps; ++k) {
+      const uint8_t* row = from + k * row_bytes + begin;
+      for (int64_t i = 0; i < count; ++i) sums[i] += weights[k] * row[i];
+    }
+    for (int64_t i = 0; i < count; ++i) out[begin + i] = resized_byte(sums[i]);
+  }
+}
+
+}  // namespace
+
+void image_contrast(Stream, ConstView images, const ImageAugment* plans, const ImageNormalization& normalization,
+                    int64_t height, int64_t width, int32_t* offsets) {
+  parallel_for(images.shape[0], 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      offsets[i] = contrast_of(image_of(images, plans, normalization, i, width), height);
+  });
+}
+
+void augment_images(Stream, ConstView images, const ImageAugment* plans, const ImageNormalization& normalization,
+                    const int32_t* contrast, View result) {
+  constexpr int64_t kPixels = 1 << 13;  // a block's
+  const int64_t pixels = std::max<int64_t>(result.shape[2] * result.shape[3], 1);
+  dispatch_float(result.dtype, [&]<class Out>() {
+    const Augmentation<Out> augmentation(images, plans, normalization, contrast, result);
+    parallel_for(images.shape[0], std::max<int64_t>(kPixels / pixels, 1), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) augmentation.run(i);
+    });
+  });
+}
+
+int64_t resize_images_workspace(Stream, ConstView images, int64_t width) {
+  return images.shape[0] * images.shape[1] * width * 3;
+}
+
+void resize_images(Stream, ConstView images, ResizeAxis rows, ResizeAxis columns, void* workspace, View result) {
+  const int64_t in_height = images.shape[1], in_width = images.shape[2];
+  const int64_t height = result.shape[1], width = result.shape[2];
+  if (result.numel() == 0) return;
+  parallel_for(images.shape[0], 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const uint8_t* in = images.as<uint8_t>() + i * in_height * in_width * 3;
+      uint8_t* narrow = static_cast<uint8_t*>(workspace) + i * in_height * width * 3;
+      uint8_t* out = result.as<uint8_t>() + i * height * width * 3;
+      const int64_t first = rows.first[0], last = rows.first[height - 1] + rows.taps;
+      for (int64_t y = first; y < last; ++y)
+        resize_columns(in + y * in_width * 3, in_width, columns, width, narrow + y * width * 3);
+      for (int64_t y = 0; y < height; ++y) resize_row(narrow, width * 3, rows, y, out + y * width * 3);
+    }
+  });
+}
+
+}  // namespace tern::kernels::TERN_CPU
