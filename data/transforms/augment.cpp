@@ -48,7 +48,7 @@ Tensor resize_images(const Tensor& images, int64_t height, int64_t width, const 
   std::vector<int32_t> all = rows.first;
   for (const auto* part : {&rows.weights, &columns.first, &columns.weights}) append(all, *part);
   const Tensor tables = from_vector(all, {static_cast<int64_t>(all.size())}).to(in.device());
-  const int32_t* row_first = tables.data<int32_t>();
+  const auto* row_first = static_cast<const int32_t*>(tables.raw_data());
   const int32_t* column_first = row_first + rows.first.size() + rows.weights.size();
   const kernels::Stream stream = current_stream(in.device());
   const Tensor workspace = empty({kernels::resize_images_workspace(stream, in.const_view(), width)},
@@ -79,13 +79,12 @@ Tensor augment_images(const Tensor& images, std::span<const ImageAugment> plans,
   const Tensor planned = host.to(device);
   const auto* plan = static_cast<const ImageAugment*>(planned.raw_data());
   const kernels::Stream stream = current_stream(device);
-  Tensor offsets;
+  const Tensor offsets = empty({contrast ? n : 0}, {.dtype = DType::kInt32, .device = device});
+  auto* offset = contrast ? static_cast<int32_t*>(offsets.raw_data()) : nullptr;
   if (contrast) {
-    offsets = empty({n}, {.dtype = DType::kInt32, .device = device});
-    kernels::image_contrast(stream, in.const_view(), plan, normalization, height, width, offsets.data<int32_t>());
+    kernels::image_contrast(stream, in.const_view(), plan, normalization, height, width, offset);
   }
-  kernels::augment_images(stream, in.const_view(), plan, normalization, contrast ? offsets.data<int32_t>() : nullptr,
-                          result.view());
+  kernels::augment_images(stream, in.const_view(), plan, normalization, offset, result.view());
   return result;
 }
 
