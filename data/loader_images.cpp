@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <string>
 
 #include "tern/core/check.h"
 #include "tern/data/loader_tokens.h"
@@ -58,7 +59,15 @@ Image ImageLoader::State::read(int64_t epoch, int32_t row) const {
     unreadable.add(*set, row, error, options);
     return image;
   }
-  return options.transform ? options.transform(std::move(image), {options.seed, epoch, row}) : image;
+  if (!options.transform) return image;
+  try {
+    return options.transform(std::move(image), {options.seed, epoch, row});
+  } catch (const OutOfMemoryError&) {
+    throw;
+  } catch (const Error& error) {
+    fail(set->in_memory() ? set->name + ": image " + std::to_string(row) : set->files[static_cast<size_t>(row)], ": ",
+         error.what());
+  }
 }
 
 /// Any image that can be read, for the size of a batch of which none can.

@@ -63,7 +63,7 @@ class ImageLoader {
   int64_t unreadable() const;
 
   /// The batches of an epoch from step `first_step` on (to go on in the middle of one). The stream may outlive the
-  /// loader. Asking for a batch throws Error when too many files are unreadable or sizes differ.
+  /// loader. Asking for a batch throws Error when too many files are unreadable, sizes differ or the transform fails.
   BatchStream<ImageBatch> epoch(int64_t epoch, int64_t first_step = 0) const;
   /// One batch of it.
   ImageBatch batch(int64_t epoch, int64_t step) const;

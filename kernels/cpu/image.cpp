@@ -143,29 +143,56 @@ class Augmentation {
 
 // ---- Resizing
 
-using Int4 = int32_t __attribute__((vector_size(16)));
-using Byte4 = uint8_t __attribute__((vector_size(4)));
+constexpr int64_t kRows = 4;  // side by side, for one load of the weights
+using Pixels = int32_t __attribute__((vector_size(16 * kRows)));
+using PixelBytes = uint8_t __attribute__((vector_size(4 * kRows)));
 
-/// The four bytes at p as integers.
-Int4 load4(const uint8_t* p) {
-  Byte4 bytes;
-  std::memcpy(&bytes, p, 4);
-  return __builtin_convertvector(bytes, Int4);
+// Vectors go by reference: those wider than the level's registers have no calling convention.
+
+/// Four bytes of each of kRows rows that are `stride` bytes apart, as integers.
+void load_pixels(const uint8_t* from, int64_t stride, Pixels& pixels) {
+  static_assert(kRows == 4);
+  using Words = int32_t __attribute__((vector_size(4 * kRows)));
+  const auto word = [&](int64_t row) {
+    int32_t bytes;
+    std::memcpy(&bytes, from + row * stride, 4);
+    return bytes;
+  };
+  const Words words = {word(0), word(1), word(2), word(3)};
+  pixels = __builtin_convertvector(reinterpret_cast<PixelBytes>(words), Pixels);
 }
 
-/// One row [*, 3] to [width, 3]. Pixels are loaded with a byte more, but for the row's last.
-void resize_columns(const uint8_t* in, int64_t in_width, const ResizeAxis& columns, int64_t width, uint8_t* out) {
-  uint8_t padded[4] = {};
-  std::memcpy(padded, in + (in_width - 1) * 3, 3);
-  const Int4 last = load4(padded);
+/// resized_byte() of each.
+void round_bytes(const Pixels& sum, PixelBytes& bytes) {
+  Pixels value = (sum + (1 << (kResizeBits - 1))) >> kResizeBits;
+  value = value < 0 ? Pixels{} : value;
+  value = value > 255 ? Pixels{} + 255 : value;
+  bytes = __builtin_convertvector(value, PixelBytes);
+}
+
+/// kRows rows [in_width, 3], `in_stride` bytes apart (0: the same row again), to [width, 3]. Pixels are loaded with a
+/// byte more, but for each row's last.
+void resize_columns(const uint8_t* in, int64_t in_stride, int64_t in_width, const ResizeAxis& columns, int64_t width,
+                    uint8_t* out, int64_t out_stride) {
+  uint8_t ends[kRows * 4] = {};
+  for (int64_t r = 0; r < kRows; ++r) std::memcpy(ends + r * 4, in + r * in_stride + (in_width - 1) * 3, 3);
+  Pixels last, pixels;
+  load_pixels(ends, 4, last);
   for (int64_t x = 0; x < width; ++x) {
     const int32_t* weights = columns.weights + x * columns.taps;
     const int64_t first = columns.first[x], before_last = std::min<int64_t>(columns.taps, in_width - 1 - first);
     const uint8_t* from = in + first * 3;
-    Int4 sum = {};
-    for (int64_t k = 0; k < before_last; ++k) sum += load4(from + k * 3) * weights[k];
+    Pixels sum = {};
+    for (int64_t k = 0; k < before_last; ++k) {
+      load_pixels(from + k * 3, in_stride, pixels);
+      sum += pixels * weights[k];
+    }
     if (before_last < columns.taps) sum += last * weights[before_last];
-    for (int c = 0; c < 3; ++c) out[x * 3 + c] = resized_byte(sum[c]);
+    PixelBytes bytes;
+    round_bytes(sum, bytes);
+    const size_t size = x + 1 < width ? 4 : 3;  // the fourth byte is the next pixel's, written later
+    for (int64_t r = 0; r < kRows; ++r)
+      std::memcpy(out + r * out_stride + x * 3, reinterpret_cast<const uint8_t*>(&bytes) + r * 4, size);
   }
 }
 
@@ -221,9 +248,12 @@ void resize_images(Stream, ConstView images, ResizeAxis rows, ResizeAxis columns
       uint8_t* narrow = static_cast<uint8_t*>(workspace) + i * in_height * width * 3;
       uint8_t* out = result.as<uint8_t>() + i * height * width * 3;
       const int64_t first = rows.first[0], last = rows.first[height - 1] + rows.taps;
-      for (int64_t y = first; y < last; ++y)
-        resize_columns(in + y * in_width * 3, in_width, columns, width, narrow + y * width * 3);
-      for (int64_t y = 0; y < height; ++y) resize_row(narrow, width * 3, rows, y, out + y * width * 3);
+      const int64_t stride = in_width * 3, narrow_stride = width * 3;
+      int64_t y = first;
+      for (; y + kRows <= last; y += kRows)
+        resize_columns(in + y * stride, stride, in_width, columns, width, narrow + y * narrow_stride, narrow_stride);
+      for (; y < last; ++y) resize_columns(in + y * stride, 0, in_width, columns, width, narrow + y * narrow_stride, 0);
+      for (y = 0; y < height; ++y) resize_row(narrow, width * 3, rows, y, out + y * width * 3);
     }
   });
 }

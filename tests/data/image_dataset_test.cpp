@@ -301,6 +301,11 @@ TEST_F(ImageFolderTest, UnreadableImagesAreSkippedUpToALimit) {
   const auto uneven = shared(load_images(source()));
   const ImageLoader loader(uneven, plan_of(7, {.batch_size = 7, .shuffle = false}));
   EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 0); }), {"image 6 is 4 x 2", "3 x 2", "resize or crop"}));
+  const auto refuse = [](Image, const ItemKey&) -> Image { fail("too small"); };
+  const ImageLoader refused(set, plan, {.transform = refuse});
+  EXPECT_TRUE(contains(error_of([&] { refused.batch(0, 3); }), {"c/3.png: too small"}));
+  const ImageLoader digits(shared(load_images("digits")), plan, {.transform = refuse});
+  EXPECT_EQ(error_of([&] { digits.batch(0, 3); }), "digits: image 3: too small");
 }
 
 TEST_F(ImageFolderTest, NothingReadable) {
