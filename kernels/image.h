@@ -33,37 +33,30 @@ TERN_HD inline Rgb scaled(const Rgb& pixel, int32_t factor, int32_t offset) {
   return result;
 }
 
-/// Turns the hue (HSV) by `turn`, sixths of a circle with kColorBits after the point, 0 <= turn < 6.
+/// Turns the hue (HSV) by `turn`, sixths of a circle with kColorBits after the point, 0 <= turn < 6. Without branches,
+/// so that loops over it vectorise.
 TERN_HD inline Rgb turn_hue(const Rgb& pixel, int32_t turn) {
-  const int32_t r = pixel.channel[0], g = pixel.channel[1], b = pixel.channel[2];
-  const int32_t high = r > g ? (r > b ? r : b) : (g > b ? g : b), low = r < g ? (r < b ? r : b) : (g < b ? g : b);
-  const int32_t range = high - low;
-  if (range == 0) return pixel;
-  const int32_t third = high == r ? 0 : high == g ? 2 : 4;
-  const int32_t difference = high == r ? g - b : high == g ? b - r : r - g;
   constexpr int32_t kOne = 1 << kColorBits, kCircle = 6 * kOne;
+  const int32_t r = pixel.channel[0], g = pixel.channel[1], b = pixel.channel[2];
+  const int32_t most = r > g ? r : g, least = r < g ? r : g;
+  const int32_t high = most > b ? most : b, low = least < b ? least : b, range = high - low;
+  const int32_t start = high == r ? 0 : high == g ? 2 * kOne : 4 * kOne;
+  const int32_t difference = high == r ? g - b : high == g ? b - r : r - g;
   // The numerator is exact in a float, and the quotient rounded the same way everywhere.
-  const auto angle = static_cast<int32_t>(static_cast<float>(difference * kOne) / static_cast<float>(range));
-  int32_t hue = third * kOne + angle + turn;
-  hue = hue < 0 ? hue + kCircle : hue >= kCircle ? hue - kCircle : hue;
-  const int32_t sector = hue >> kColorBits, rest = hue & (kOne - 1);
-  // torchvision goes back to bytes by floor(255.999 x).
-  const auto byte = [](int32_t fixed) { return clamp_byte((fixed + (fixed >> 8)) >> kColorBits); };
-  const int32_t falling = byte(high * kOne - range * rest), rising = byte(low * kOne + range * rest);
-  switch (sector) {
-    case 0:
-      return {{high, rising, low}};
-    case 1:
-      return {{falling, high, low}};
-    case 2:
-      return {{low, high, rising}};
-    case 3:
-      return {{low, falling, high}};
-    case 4:
-      return {{rising, low, high}};
-    default:
-      return {{high, low, falling}};
+  const float quotient = static_cast<float>(difference * kOne) / static_cast<float>(range > 0 ? range : 1);
+  int32_t hue = start + static_cast<int32_t>(quotient) + turn;
+  hue = hue < 0 ? hue + kCircle : hue;
+  hue = hue >= kCircle ? hue - kCircle : hue;
+  Rgb result;
+  for (int c = 0; c < 3; ++c) {
+    // How far the hue is from the channel's own: the channel is highest within a sixth and lowest beyond two.
+    const int32_t apart = hue > 2 * c * kOne ? hue - 2 * c * kOne : 2 * c * kOne - hue;
+    const int32_t rest = 2 * kOne - (apart < kCircle - apart ? apart : kCircle - apart);
+    const int32_t share = rest < 0 ? 0 : rest > kOne ? kOne : rest;
+    const int32_t value = low * kOne + range * share;
+    result.channel[c] = (value + (value >> 8)) >> kColorBits;  // floor(255.999 x), torchvision's way back to bytes
   }
+  return result;
 }
 
 enum class ColorOp : int32_t { kNone, kBrightness, kContrast, kSaturation, kHue };

@@ -19,12 +19,65 @@ AugmentedImage image_of(ConstView images, const ImageAugment* plans, const Image
       images.as<uint8_t>() + image * size, images.shape[1], images.shape[2], width, plans + image, &normalization, 0};
 }
 
+constexpr int64_t kColumns = 128;  // of a row at a time
+
+/// Pixels side by side, by channel.
+struct Row {
+  int32_t channel[3][kColumns];
+};
+
+template <class Change>
+void change_row(Row& row, int64_t count, const Change& change) {
+  for (int64_t x = 0; x < count; ++x) {
+    const Rgb pixel = change(Rgb{{row.channel[0][x], row.channel[1][x], row.channel[2][x]}});
+    for (int c = 0; c < 3; ++c) row.channel[c][x] = pixel.channel[c];
+  }
+}
+
+/// image.colored() of the pixels x .. x + count - 1 of row y. A loop for each kind of change: these vectorise.
+void read_row(const AugmentedImage& image, int64_t y, int64_t x, int64_t count, int steps, Row& row) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Rgb pixel = image.cropped(y, x + i);
+    for (int c = 0; c < 3; ++c) row.channel[c][i] = pixel.channel[c];
+  }
+  const auto change = [&]<ColorOp kOp>(int32_t amount) {
+    change_row(row, count, [&](const Rgb& pixel) { return change_color(pixel, {kOp, amount}, image.offset); });
+  };
+  for (int s = 0; s < steps; ++s) {
+    const ColorStep& step = image.plan->colors[s];
+    switch (step.op) {
+      case ColorOp::kBrightness:
+        change.template operator()<ColorOp::kBrightness>(step.amount);
+        break;
+      case ColorOp::kContrast:
+        change.template operator()<ColorOp::kContrast>(step.amount);
+        break;
+      case ColorOp::kSaturation:
+        change.template operator()<ColorOp::kSaturation>(step.amount);
+        break;
+      case ColorOp::kHue:
+        change.template operator()<ColorOp::kHue>(step.amount);
+        break;
+      case ColorOp::kNone:
+        break;
+    }
+  }
+}
+
 int32_t contrast_of(const AugmentedImage& image, int64_t height) {
   const int steps = image.plan->contrast_step();
   if (steps == kColorSteps) return 0;
   int64_t sum = 0;
-  for (int64_t y = 0; y < height; ++y)
-    for (int64_t x = 0; x < image.width; ++x) sum += grey_of(image.colored(y, x, steps));
+  Row row;
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < image.width; x += kColumns) {
+      const int64_t count = std::min(kColumns, image.width - x);
+      read_row(image, y, x, count, steps, row);
+      int32_t part = 0;
+      for (int64_t i = 0; i < count; ++i) part += grey_of({{row.channel[0][i], row.channel[1][i], row.channel[2][i]}});
+      sum += part;
+    }
+  }
   return contrast_offset(image.plan->colors[steps].amount, sum, height * image.width);
 }
 
@@ -98,9 +151,12 @@ class Augmentation {
 
   void colored_row(int64_t image, int64_t y, Out* const* rows) const {
     const AugmentedImage from = source(image);
-    for (int64_t x = 0; x < width_; ++x) {
-      const Rgb pixel = from.colored(y, x, kColorSteps);
-      for (int c = 0; c < 3; ++c) rows[c][x] = table_[c][pixel.channel[c]];
+    Row row;
+    for (int64_t x = 0; x < width_; x += kColumns) {
+      const int64_t count = std::min(kColumns, width_ - x);
+      read_row(from, y, x, count, kColorSteps, row);
+      for (int c = 0; c < 3; ++c)
+        for (int64_t i = 0; i < count; ++i) rows[c][x + i] = table_[c][row.channel[c][i]];
     }
     erase(*from.plan, y, rows);
   }
@@ -112,21 +168,28 @@ class Augmentation {
     for (int c = 0; c < 3; ++c) std::fill(rows[c] + left, rows[c] + right, erased_[c]);
   }
 
-  float value(const AugmentedImage& from, const Rgb& pixel, int c, int64_t y, int64_t x) const {
-    return from.plan->erased.contains(y, x) ? normalization_.erased[c] : values_[c][pixel.channel[c]];
+  /// Normalised pixels x .. x + count - 1 of row y, before mixing.
+  void read_values(const AugmentedImage& from, int64_t y, int64_t x, int64_t count, float (*values)[kColumns]) const {
+    Row row;
+    read_row(from, y, x, count, kColorSteps, row);
+    for (int c = 0; c < 3; ++c)
+      for (int64_t i = 0; i < count; ++i)
+        values[c][i] = from.plan->erased.contains(y, x + i) ? normalization_.erased[c] : values_[c][row.channel[c][i]];
   }
 
   void mixed_row(int64_t image, int64_t y, Out* const* rows) const {
     const AugmentedImage own = source(image), partner = source(plans_[image].partner);
     const ImageAugment& plan = plans_[image];
-    for (int64_t x = 0; x < width_; ++x) {
-      const bool pasted = plan.pasted.contains(y, x);
-      const Rgb a = own.colored(y, x, kColorSteps), b = partner.colored(y, x, kColorSteps);
-      for (int c = 0; c < 3; ++c) {
-        const float other = value(partner, b, c, y, x);
-        const float mine = pasted ? other : value(own, a, c, y, x);
-        rows[c][x] = convert<float, Out>(std::fma(mine, plan.weight, other * (1 - plan.weight)));
-      }
+    float mine[3][kColumns], other[3][kColumns];
+    for (int64_t x = 0; x < width_; x += kColumns) {
+      const int64_t count = std::min(kColumns, width_ - x);
+      read_values(own, y, x, count, mine);
+      read_values(partner, y, x, count, other);
+      for (int c = 0; c < 3; ++c)
+        for (int64_t i = 0; i < count; ++i) {
+          const float a = plan.pasted.contains(y, x + i) ? other[c][i] : mine[c][i];
+          rows[c][x + i] = convert<float, Out>(std::fma(a, plan.weight, other[c][i] * (1 - plan.weight)));
+        }
     }
   }
 
