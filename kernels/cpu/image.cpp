@@ -207,72 +207,62 @@ class Augmentation {
 // ---- Resizing
 
 constexpr int64_t kRows = 4;  // side by side, for one load of the weights
-using Pixels = int32_t __attribute__((vector_size(16 * kRows)));
-using PixelBytes = uint8_t __attribute__((vector_size(4 * kRows)));
+constexpr int64_t kLanes = 4 * kRows;
 
-// Vectors go by reference: those wider than the level's registers have no calling convention.
-
-/// Four bytes of each of kRows rows that are `stride` bytes apart, as integers.
-void load_pixels(const uint8_t* from, int64_t stride, Pixels& pixels) {
+/// sums += weight * four bytes of each of kRows rows that are `stride` bytes apart.
+inline void add_pixels(const uint8_t* from, int64_t stride, int32_t weight, int32_t* sums) {
   static_assert(kRows == 4);
-  using Words = int32_t __attribute__((vector_size(4 * kRows)));
+  using Words = uint32_t __attribute__((vector_size(kLanes)));
   const auto word = [&](int64_t row) {
-    int32_t bytes;
+    uint32_t bytes;
     std::memcpy(&bytes, from + row * stride, 4);
     return bytes;
   };
   const Words words = {word(0), word(1), word(2), word(3)};
-  pixels = __builtin_convertvector(reinterpret_cast<PixelBytes>(words), Pixels);
-}
-
-/// resized_byte() of each.
-void round_bytes(const Pixels& sum, PixelBytes& bytes) {
-  Pixels value = (sum + (1 << (kResizeBits - 1))) >> kResizeBits;
-  value = value < 0 ? Pixels{} : value;
-  value = value > 255 ? Pixels{} + 255 : value;
-  bytes = __builtin_convertvector(value, PixelBytes);
+  uint8_t bytes[kLanes];
+  std::memcpy(bytes, &words, kLanes);
+  for (int64_t i = 0; i < kLanes; ++i) sums[i] += bytes[i] * weight;
 }
 
 /// kRows rows [in_width, 3], `in_stride` bytes apart (0: the same row again), to [width, 3]. Pixels are loaded with a
 /// byte more, but for each row's last.
 void resize_columns(const uint8_t* in, int64_t in_stride, int64_t in_width, const ResizeAxis& columns, int64_t width,
                     uint8_t* out, int64_t out_stride) {
-  uint8_t ends[kRows * 4] = {};
+  uint8_t ends[kLanes] = {};
   for (int64_t r = 0; r < kRows; ++r) std::memcpy(ends + r * 4, in + r * in_stride + (in_width - 1) * 3, 3);
-  Pixels last, pixels;
-  load_pixels(ends, 4, last);
   for (int64_t x = 0; x < width; ++x) {
     const int32_t* weights = columns.weights + x * columns.taps;
     const int64_t first = columns.first[x], before_last = std::min<int64_t>(columns.taps, in_width - 1 - first);
     const uint8_t* from = in + first * 3;
-    Pixels sum = {};
-    for (int64_t k = 0; k < before_last; ++k) {
-      load_pixels(from + k * 3, in_stride, pixels);
-      sum += pixels * weights[k];
-    }
-    if (before_last < columns.taps) sum += last * weights[before_last];
-    PixelBytes bytes;
-    round_bytes(sum, bytes);
+    int32_t sums[kLanes] = {};
+    for (int64_t k = 0; k < before_last; ++k) add_pixels(from + k * 3, in_stride, weights[k], sums);
+    if (before_last < columns.taps) add_pixels(ends, 4, weights[before_last], sums);
+    uint8_t bytes[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) bytes[i] = resized_byte(sums[i]);
     const size_t size = x + 1 < width ? 4 : 3;  // the fourth byte is the next pixel's, written later
-    for (int64_t r = 0; r < kRows; ++r)
-      std::memcpy(out + r * out_stride + x * 3, reinterpret_cast<const uint8_t*>(&bytes) + r * 4, size);
+    for (int64_t r = 0; r < kRows; ++r) std::memcpy(out + r * out_stride + x * 3, bytes + r * 4, size);
   }
+}
+
+constexpr int64_t kBytes = 64;  // of a row at a time: their sums fit into registers
+
+/// `count` <= kBytes bytes of a row: the weighted sums of `taps` rows that are `stride` bytes apart.
+inline void add_rows(const uint8_t* from, int64_t stride, const int32_t* weights, int32_t taps, int64_t count,
+                     uint8_t* out) {
+  int32_t sums[kBytes] = {};
+  for (int32_t k = 0; k < taps; ++k)
+    for (int64_t i = 0; i < count; ++i) sums[i] += weights[k] * from[k * stride + i];
+  for (int64_t i = 0; i < count; ++i) out[i] = resized_byte(sums[i]);
 }
 
 /// Row y of the result out of rows of `row_bytes`.
 void resize_row(const uint8_t* in, int64_t row_bytes, const ResizeAxis& rows, int64_t y, uint8_t* out) {
-  constexpr int64_t kBytes = 256;
   const int32_t* weights = rows.weights + y * rows.taps;
   const uint8_t* from = in + rows.first[y] * row_bytes;
-  for (int64_t begin = 0; begin < row_bytes; begin += kBytes) {
-    const int64_t count = std::min(kBytes, row_bytes - begin);
-    int32_t sums[kBytes] = {};
-    for (int32_t k = 0; k < rows.taps; ++k) {
-      const uint8_t* row = from + k * row_bytes + begin;
-      for (int64_t i = 0; i < count; ++i) sums[i] += weights[k] * row[i];
-    }
-    for (int64_t i = 0; i < count; ++i) out[begin + i] = resized_byte(sums[i]);
-  }
+  int64_t begin = 0;
+  for (; begin + kBytes <= row_bytes; begin += kBytes)
+    add_rows(from + begin, row_bytes, weights, rows.taps, kBytes, out + begin);
+  if (begin < row_bytes) add_rows(from + begin, row_bytes, weights, rows.taps, row_bytes - begin, out + begin);
 }
 
 }  // namespace
