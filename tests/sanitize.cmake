@@ -10,6 +10,7 @@ set(TERN_SANITIZE_TESTS
     core_torch_file_test
     data_archive_test
     data_delimited_test
+    data_image_test
     data_loader_test
     data_text_dataset_test
     data_tokenizer_test

@@ -33,6 +33,19 @@ class Descriptor {
 
 }  // namespace
 
+std::vector<fs::path> sorted_entries(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator it(folder, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    if (!it->path().filename().string().starts_with('.')) entries.push_back(it->path());
+  }
+  TERN_CHECK(!error, "cannot read the folder ", folder.string(), ": ", error.message());
+  std::sort(entries.begin(), entries.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  return entries;
+}
+
 void make_folders(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);

@@ -14,6 +14,10 @@ std::filesystem::path cache_directory();
 /// Appends a regular file's bytes to `out`. Error: the path and the system's reason.
 void read_file(const std::filesystem::path& path, std::string& out);
 
+/// The entries of a folder in byte order, without those whose name begins with a dot. Error: the path and the system's
+/// reason.
+std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& folder);
+
 /// Creates a folder and its parents. Error: the path and the system's reason.
 void make_folders(const std::filesystem::path& path);
 

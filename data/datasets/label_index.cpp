@@ -100,9 +100,10 @@ int32_t LabelIndex::id(std::string_view label, const Location& where) {
   return id;
 }
 
-std::vector<std::string> LabelIndex::finish(std::string_view source, std::vector<int32_t>& labels) {
+std::vector<std::string> LabelIndex::finish(std::string_view source, std::vector<int32_t>& labels,
+                                            LabelOrder label_order) {
   if (!known_.empty() && !placeholders_) return known_;
-  const bool numeric = all_integers(names_);
+  const bool numeric = label_order == LabelOrder::kIntegersByValue && all_integers(names_);
   std::vector<int32_t> order(names_.size());
   std::iota(order.begin(), order.end(), 0);
   const auto number = [&](int32_t i) {

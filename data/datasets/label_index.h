@@ -1,6 +1,7 @@
 #pragma once
 // Label names to ids while a text set is read.
 
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -16,6 +17,9 @@ struct Location {
 };
 std::ostream& operator<<(std::ostream& out, const Location& location);
 
+/// The order of names that a set itself brings: sorted by bytes, or, where all are integers, by value.
+enum class LabelOrder : uint8_t { kByName, kIntegersByValue };
+
 /// Ids of labels; the rules are load_text's (text_dataset.h).
 class LabelIndex {
  public:
@@ -25,8 +29,9 @@ class LabelIndex {
   /// first appearance until finish(). Error: empty, or not known.
   int32_t id(std::string_view label, const Location& where);
 
-  /// Puts ids in the order of the sorted names (unless names were known) and gives the names.
-  std::vector<std::string> finish(std::string_view source, std::vector<int32_t>& labels);
+  /// Puts ids in the given order of the names (unless names were known) and gives the names.
+  std::vector<std::string> finish(std::string_view source, std::vector<int32_t>& labels,
+                                  LabelOrder order = LabelOrder::kIntegersByValue);
 
  private:
   int32_t known_id(const std::string& label, const Location& where) const;

@@ -8,10 +8,9 @@
 #include <string_view>
 #include <vector>
 
-namespace tern::data {
+#include "tern/data/datasets/part.h"
 
-/// The part of its own official split that a row belongs to.
-enum class Part : uint8_t { kTrain, kValidation, kTest };
+namespace tern::data {
 
 /// Labelled texts, kept once: the bytes of all texts one after another, and where each begins. Every text is
 /// well-formed UTF-8 and may be empty or contain NUL.

@@ -1,7 +1,6 @@
 // load_text and its readers.
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -119,20 +118,6 @@ TextDataset read_jsonl(const std::string& path, const LoadTextOptions& options) 
   return set;
 }
 
-/// Names in a folder in byte order, without hidden ones.
-std::vector<fs::path> sorted_entries(const fs::path& folder) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  fs::directory_iterator it(folder, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    if (!it->path().filename().string().starts_with('.')) entries.push_back(it->path());
-  }
-  TERN_CHECK(!error, "cannot read the folder ", folder.string(), ": ", error.message());
-  std::sort(entries.begin(), entries.end(),
-            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
-  return entries;
-}
-
 /// Adds folder/LABEL/*.txt. Labels without a single text file do not exist.
 void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadTextOptions& options, TextDataset& set) {
   std::string text;
@@ -157,13 +142,8 @@ TextDataset read_folder(const std::string& path, const LoadTextOptions& options)
   TextDataset set;
   set.name = path;
   LabelIndex index(options.known_labels);
-  const std::array<std::pair<const char*, Part>, 5> parts = {{{"train", Part::kTrain},
-                                                              {"val", Part::kValidation},
-                                                              {"valid", Part::kValidation},
-                                                              {"validation", Part::kValidation},
-                                                              {"test", Part::kTest}}};
   bool parted = false;
-  for (const auto& [name, part] : parts) {
+  for (const auto& [name, part] : kPartFolders) {
     const fs::path folder = fs::path(path) / name;
     if (!fs::is_directory(folder)) continue;
     parted = true;

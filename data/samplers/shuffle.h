@@ -10,7 +10,7 @@
 namespace tern::data {
 
 /// What random numbers are drawn for: each use of one seed has a stream of its own, apart from dropout's too.
-enum class Draw : uint32_t { kSplit = 0x64617461, kHoldOut, kFold, kEpoch, kBatchOrder };
+enum class Draw : uint32_t { kSplit = 0x64617461, kHoldOut, kFold, kEpoch, kBatchOrder, kImage, kImageBatch, kMixing };
 
 /// 64-bit numbers of Philox (kernels/random.h) at counters 0, 1, 2, ... under (seed, draw, index).
 class RandomStream {
@@ -18,12 +18,21 @@ class RandomStream {
   RandomStream(uint64_t seed, Draw draw, uint64_t index)
       : key_(kernels::philox_key({seed, index})), lane_(static_cast<uint32_t>(draw)) {}
 
+  /// The next number.
+  uint64_t next() {
+    const kernels::Philox4 words = kernels::philox(key_, counter_++, lane_, 0);
+    return (static_cast<uint64_t>(words.word[1]) << 32) | words.word[0];
+  }
+
+  /// Uniform in [low, high).
+  double uniform(double low = 0, double high = 1) {
+    return low + (high - low) * (static_cast<double>(next() >> 11) * 0x1p-53);
+  }
+
   /// Uniform in 0 .. bound - 1, without bias (Lemire, "Fast random integer generation in an interval", 2019).
   uint64_t below(uint64_t bound) {
     for (;;) {
-      const kernels::Philox4 words = kernels::philox(key_, counter_++, lane_, 0);
-      const uint64_t number = (static_cast<uint64_t>(words.word[1]) << 32) | words.word[0];
-      const auto product = static_cast<unsigned __int128>(number) * bound;
+      const auto product = static_cast<unsigned __int128>(next()) * bound;
       if (static_cast<uint64_t>(product) >= (0 - bound) % bound) return static_cast<uint64_t>(product >> 64);
     }
   }

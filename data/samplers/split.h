@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tern/data/datasets/image_dataset.h"
 #include "tern/data/datasets/text_dataset.h"
 
 namespace tern::data {
@@ -37,6 +38,10 @@ struct SplitSource {
 Split make_split(const SplitSource& source, const std::string& spec, const std::string& fold, uint64_t seed);
 
 inline Split make_split(const TextDataset& set, const std::string& spec, const std::string& fold, uint64_t seed) {
+  return make_split({set.name, set.labels, set.parts}, spec, fold, seed);
+}
+
+inline Split make_split(const ImageDataset& set, const std::string& spec, const std::string& fold, uint64_t seed) {
   return make_split({set.name, set.labels, set.parts}, spec, fold, seed);
 }
 

@@ -1,0 +1,139 @@
+// ImageDataset, load_images and its readers.
+
+#include "tern/data/datasets/image_dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tern/core/check.h"
+#include "tern/data/datasets/cifar10.h"
+#include "tern/data/datasets/digits.h"
+#include "tern/data/datasets/files.h"
+#include "tern/data/datasets/label_index.h"
+
+namespace tern::data {
+namespace fs = std::filesystem;
+namespace {
+
+/// Adds folder/**/*.{png,jpg,jpeg}. `above`: the folders on the way here, by their real paths.
+void add_files(const fs::path& folder, std::vector<fs::path>& above, std::vector<std::string>& files) {
+  std::error_code error;
+  const fs::path real = fs::canonical(folder, error);
+  TERN_CHECK(!error, "cannot read the folder ", folder.string(), ": ", error.message());
+  TERN_CHECK(std::find(above.begin(), above.end(), real) == above.end(), folder.string(),
+             ": a link to a folder that it is in");
+  above.push_back(real);
+  for (const fs::path& entry : sorted_entries(folder)) {
+    if (fs::is_directory(entry, error))
+      add_files(entry, above, files);
+    else if (has_image_extension(entry))
+      files.push_back(entry.string());
+  }
+  above.pop_back();
+}
+
+/// Adds folder/LABEL/**.
+void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadImagesOptions& options, ImageDataset& set) {
+  std::vector<fs::path> above;
+  int64_t unlabelled = 0;
+  for (const fs::path& label : sorted_entries(folder)) {
+    std::error_code ignored;
+    if (!fs::is_directory(label, ignored)) {
+      unlabelled += has_image_extension(label);
+      continue;
+    }
+    const std::string place = label.string();
+    const int32_t id = index.id(label.filename().string(), {place});
+    add_files(label, above, set.files);
+    TERN_CHECK(set.files.size() > set.labels.size(), place,
+               ": no images (.png, .jpg, .jpeg) for this label; remove the folder or fill it");
+    TERN_CHECK(set.files.size() <= std::numeric_limits<int32_t>::max(), set.name, ": more than 2^31 - 1 images");
+    set.labels.resize(set.files.size(), id);
+  }
+  if (unlabelled > 0 && options.log)
+    options.log(folder.string() + ": " + std::to_string(unlabelled) +
+                " images outside of a label's folder are skipped");
+}
+
+ImageDataset read_folder(const std::string& path, const LoadImagesOptions& options) {
+  ImageDataset set;
+  set.name = path;
+  LabelIndex index(options.known_labels);
+  bool parted = false;
+  for (const auto& [name, part] : kPartFolders) {
+    const fs::path folder = fs::path(path) / name;
+    std::error_code ignored;
+    if (!fs::is_directory(folder, ignored)) continue;
+    parted = true;
+    add_label_folders(folder, index, options, set);
+    set.parts.resize(set.labels.size(), part);
+  }
+  if (!parted) add_label_folders(path, index, options, set);
+  TERN_CHECK(set.size() > 0, path, ": no images found; expected train/LABEL/*.{png,jpg,jpeg} (and optionally ",
+             "test/LABEL, val/LABEL) or LABEL/*.{png,jpg,jpeg}");
+  // Training rows alone are no split.
+  if (std::count(set.parts.begin(), set.parts.end(), Part::kTrain) == set.size()) set.parts.clear();
+  set.label_names = index.finish(path, set.labels, LabelOrder::kByName);
+  return set;
+}
+
+ImageDataset read_digits() {
+  constexpr int64_t kSide = 8, kPixels = kSide * kSide;
+  const TensorDataset digits = data::digits();
+  const Tensor &grey = digits.tensors()[0], &labels = digits.tensors()[1];
+  ImageDataset set;
+  set.name = "digits";
+  set.pixels = empty({digits.size(), kSide, kSide, 3}, {.dtype = DType::kUInt8});
+  for (int64_t i = 0; i < digits.size() * kPixels; ++i)
+    std::fill_n(set.pixels.data<uint8_t>() + i * 3, 3, static_cast<uint8_t>(std::lround(255 * grey.data<float>()[i])));
+  set.labels.assign(labels.data<int64_t>(), labels.data<int64_t>() + digits.size());
+  for (int digit = 0; digit < 10; ++digit) set.label_names.push_back(std::to_string(digit));
+  return set;
+}
+
+/// Gives the labels of a set of fixed classes the ids that a model knows them by.
+ImageDataset with_known_labels(ImageDataset set, const std::vector<std::string>& known) {
+  if (known.empty()) return set;
+  LabelIndex index(known);
+  std::vector<int32_t> ids;
+  for (const std::string& name : set.label_names) ids.push_back(index.id(name, {set.name}));
+  set.label_names = index.finish(set.name, ids, LabelOrder::kByName);
+  for (int32_t& label : set.labels) label = ids[static_cast<size_t>(label)];
+  return set;
+}
+
+ImageDataset load_cifar10(const LoadImagesOptions& options) {
+  const auto found = find_cifar10();
+  TERN_CHECK(found || options.allow_download,
+             "cifar10: not found; set TERN_DATA to the folder that holds cifar-10-batches-bin");
+  ImageDataset set = read_cifar10(found ? *found : fetch_cifar10(options.log));
+  set.name = "cifar10";
+  return set;
+}
+
+}  // namespace
+
+Image ImageDataset::image(int64_t row, const DecodeOptions& options) const {
+  TERN_CHECK(row >= 0 && row < size(), name, ": image ", row, " of ", size());
+  if (!in_memory()) return read_image(files[static_cast<size_t>(row)], options);
+  Image image(pixels.size(1), pixels.size(2), pixels.size(3));
+  if (!image.pixels.empty())
+    std::memcpy(image.pixels.data(), pixels.data<uint8_t>() + row * static_cast<int64_t>(image.pixels.size()),
+                image.pixels.size());
+  return image;
+}
+
+ImageDataset load_images(const std::string& source, const LoadImagesOptions& options) {
+  if (source == "cifar10") return with_known_labels(load_cifar10(options), options.known_labels);
+  if (source == "digits") return with_known_labels(read_digits(), options.known_labels);
+  std::error_code ignored;
+  TERN_CHECK(fs::is_directory(source, ignored), "unknown image data \"", source,
+             "\": expected cifar10, digits, or a folder of train/LABEL/*.{png,jpg,jpeg}");
+  if (fs::exists(fs::path(source) / "data_batch_1.bin", ignored))
+    return with_known_labels(read_cifar10(source), options.known_labels);
+  return read_folder(source, options);
+}
+
+}  // namespace tern::data

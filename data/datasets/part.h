@@ -1,0 +1,20 @@
+#pragma once
+// The parts of a data set's own split.
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+namespace tern::data {
+
+/// The part of its own official split that a row belongs to.
+enum class Part : uint8_t { kTrain, kValidation, kTest };
+
+/// The names of the parts' folders, in the order in which they are read.
+inline constexpr std::array<std::pair<const char*, Part>, 5> kPartFolders = {{{"train", Part::kTrain},
+                                                                              {"val", Part::kValidation},
+                                                                              {"valid", Part::kValidation},
+                                                                              {"validation", Part::kValidation},
+                                                                              {"test", Part::kTest}}};
+
+}  // namespace tern::data

@@ -1,0 +1,160 @@
+#include "tern/data/loader_images.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "tern/core/check.h"
+#include "tern/data/loader_tokens.h"
+
+namespace tern::data {
+namespace {
+
+/// The files that could not be read, counted once each.
+class Unreadable {
+ public:
+  /// Throws Error when there are more than allowed.
+  void add(const ImageDataset& set, int32_t row, const Error& error, const ImageLoaderOptions& options) {
+    const std::lock_guard lock(mutex_);
+    if (!rows_.insert(row).second) return;
+    TERN_CHECK(count() <= options.most_unreadable, set.name, ": more than ", options.most_unreadable,
+               " images cannot be read; the last: ", error.what());
+    if (options.log) options.log(std::string("skipped: ") + error.what());
+  }
+  int64_t size() const {
+    const std::lock_guard lock(mutex_);
+    return count();
+  }
+
+ private:
+  int64_t count() const { return static_cast<int64_t>(rows_.size()); }
+
+  mutable std::mutex mutex_;
+  std::set<int32_t> rows_;
+};
+
+}  // namespace
+
+struct ImageLoader::State {
+  std::shared_ptr<const ImageDataset> set;
+  BatchPlan plan;
+  ImageLoaderOptions options;
+  mutable Unreadable unreadable;
+
+  ImageBatch make(int64_t epoch, int64_t step) const;
+  Image read(int64_t epoch, int32_t row) const;
+  Image readable(int64_t epoch) const;
+};
+
+/// An image without pixels stands for one that cannot be read.
+Image ImageLoader::State::read(int64_t epoch, int32_t row) const {
+  Image image;
+  try {
+    image = set->image(row, options.decode);
+  } catch (const OutOfMemoryError&) {
+    throw;
+  } catch (const Error& error) {
+    unreadable.add(*set, row, error, options);
+    return image;
+  }
+  if (!options.transform) return image;
+  try {
+    return options.transform(std::move(image), {options.seed, epoch, row});
+  } catch (const OutOfMemoryError&) {
+    throw;
+  } catch (const Error& error) {
+    fail(set->in_memory() ? set->name + ": image " + std::to_string(row) : set->files[static_cast<size_t>(row)], ": ",
+         error.what());
+  }
+}
+
+/// Any image that can be read, for the size of a batch of which none can.
+Image ImageLoader::State::readable(int64_t epoch) const {
+  for (int32_t row = 0; row < set->size(); ++row) {
+    if (Image image = read(epoch, row); !image.pixels.empty()) return image;
+  }
+  fail(set->name, ": none of its ", set->size(), " images can be read");
+}
+
+ImageBatch ImageLoader::State::make(int64_t epoch, int64_t step) const {
+  const std::span<const int32_t> rows = plan.epoch(epoch).batch(step);
+  ImageBatch batch;
+  batch.rows.assign(rows.begin(), rows.end());
+  batch.epoch = epoch;
+  batch.step = step;
+  std::vector<Image> images;
+  for (const int32_t row : rows) images.push_back(read(epoch, row));
+
+  const Image* first = nullptr;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const Image& image = images[i];
+    if (image.pixels.empty()) continue;
+    if (first == nullptr) first = &image;
+    TERN_CHECK(image.height == first->height && image.width == first->width && image.channels == first->channels,
+               set->name, ": image ", rows[i], " is ", image.width, " x ", image.height, " pixels of ", image.channels,
+               " channels, others of its batch are ", first->width, " x ", first->height, " of ", first->channels,
+               "; resize or crop them to one size");
+  }
+  const Image other = first == nullptr ? readable(epoch) : Image();
+  if (first == nullptr) first = &other;
+  const int64_t n = options.fixed_capacity ? plan.options().batch_size : static_cast<int64_t>(rows.size());
+  const size_t bytes = first->pixels.size();
+  batch.images = empty({n, first->height, first->width, first->channels}, {.dtype = DType::kUInt8});
+  batch.labels = empty({n}, {.dtype = DType::kInt64});
+  for (int64_t i = 0; i < n; ++i) {
+    const bool there = i < static_cast<int64_t>(rows.size()) && !images[i].pixels.empty();
+    uint8_t* out = batch.images.data<uint8_t>() + static_cast<size_t>(i) * bytes;
+    batch.labels.data<int64_t>()[i] = there ? set->labels[rows[i]] : kIgnoredLabel;
+    if (there)
+      std::memcpy(out, images[i].pixels.data(), bytes);
+    else
+      std::memset(out, 0, bytes);
+  }
+  return batch;
+}
+
+ImageLoader::ImageLoader(std::shared_ptr<const ImageDataset> set, BatchPlan plan, const ImageLoaderOptions& options) {
+  TERN_CHECK(set != nullptr, "image loader: no data set");
+  TERN_CHECK(plan.epochs() == 0 || plan.options().batch_size > 0, "image loader: the plan must have a batch_size");
+  TERN_CHECK(options.workers >= 0 && options.prefetch >= 0 && options.most_unreadable >= 0,
+             "image loader: workers, prefetch and most_unreadable must be >= 0, got ", options.workers, ", ",
+             options.prefetch, " and ", options.most_unreadable);
+  for (int64_t epoch = 0; epoch < plan.epochs(); ++epoch) {
+    for (const int32_t row : plan.epoch(epoch).rows)
+      TERN_CHECK(row >= 0 && row < set->size(), "image loader: the plan names row ", row, " of ", set->size());
+  }
+  auto state = std::make_shared<State>();
+  state->set = std::move(set);
+  state->plan = std::move(plan);
+  state->options = options;
+  state_ = std::move(state);
+}
+
+const BatchPlan& ImageLoader::plan() const { return state_->plan; }
+
+int64_t ImageLoader::unreadable() const { return state_->unreadable.size(); }
+
+BatchStream<ImageBatch> ImageLoader::epoch(int64_t epoch, int64_t first_step) const {
+  const int64_t steps = state_->plan.steps(epoch);
+  TERN_CHECK(first_step >= 0 && first_step <= steps, "image loader: step ", first_step, " of ", steps);
+  return BatchStream<ImageBatch>(first_step, steps,
+                                 [state = state_, epoch](int64_t step) { return state->make(epoch, step); },
+                                 {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
+}
+
+ImageBatch ImageLoader::batch(int64_t epoch, int64_t step) const {
+  TERN_CHECK(step >= 0 && step < state_->plan.steps(epoch), "image loader: step ", step, " of ",
+             state_->plan.steps(epoch));
+  return state_->make(epoch, step);
+}
+
+ImageBatch ImageBatch::to(Device device) const {
+  ImageBatch moved = *this;
+  moved.images = images.to(device);
+  moved.labels = labels.to(device);
+  return moved;
+}
+
+}  // namespace tern::data

@@ -1,0 +1,130 @@
+#include "tern/data/transforms/color.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tern/core/check.h"
+
+namespace tern::data {
+namespace {
+
+using kernels::ColorOp;
+using kernels::ColorStep;
+using kernels::Rgb;
+
+void check_channels(const Image& image) {
+  TERN_CHECK(image.channels == 3, "colours: expected an image of 3 channels, got ", image.channels);
+}
+
+Rgb read(const uint8_t* pixel) { return {{pixel[0], pixel[1], pixel[2]}}; }
+
+int64_t sum_of_grey(const Image& image) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < image.pixels.size(); i += 3) sum += kernels::grey_of(read(&image.pixels[i]));
+  return sum;
+}
+
+/// Replaces the values of every channel by its table.
+Image look_up(Image image, const std::array<std::array<uint8_t, 256>, 3>& tables) {
+  for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = tables[i % 3][image.pixels[i]];
+  return image;
+}
+
+}  // namespace
+
+ColorStep color_step(ColorOp op, double amount) {
+  constexpr double kOne = 1 << kernels::kColorBits;
+  if (op == ColorOp::kHue) {
+    TERN_CHECK(amount >= -0.5 && amount <= 0.5, "hue: expected -0.5 to 0.5 of a circle, got ", amount);
+    constexpr int32_t kCircle = 6 << kernels::kColorBits;
+    const auto turn = static_cast<int32_t>(std::lround(amount * 6 * kOne));
+    return {op, turn < 0 ? turn + kCircle : turn};
+  }
+  TERN_CHECK(amount >= 0 && amount <= kernels::kMaxColorFactor, "colours: a factor must be 0 to ",
+             kernels::kMaxColorFactor, ", got ", amount);
+  return {op, static_cast<int32_t>(std::lround(amount * kOne))};
+}
+
+Image change_color(Image image, const ColorStep& step) {
+  check_channels(image);
+  if (image.pixels.empty() || step.op == ColorOp::kNone) return image;
+  int32_t offset = 0;
+  if (step.op == ColorOp::kContrast)
+    offset = kernels::contrast_offset(step.amount, sum_of_grey(image), image.height * image.width);
+  for (size_t i = 0; i < image.pixels.size(); i += 3) {
+    const Rgb pixel = kernels::change_color(read(&image.pixels[i]), step, offset);
+    for (size_t c = 0; c < 3; ++c) image.pixels[i + c] = static_cast<uint8_t>(pixel.channel[c]);
+  }
+  return image;
+}
+
+Image adjust_sharpness(const Image& image, double factor) {
+  check_channels(image);
+  const int32_t rest = (1 << kernels::kColorBits) - color_step(ColorOp::kBrightness, factor).amount;
+  Image result = image;
+  if (image.height <= 2 || image.width <= 2) return result;
+  for (int64_t y = 1; y + 1 < image.height; ++y) {
+    const uint8_t *above = image.row(y - 1), *here = image.row(y), *below = image.row(y + 1);
+    for (int64_t i = 3; i + 3 < image.row_bytes(); ++i) {
+      int32_t sum = 4 * here[i];  // 1 around, 5 in the middle
+      for (const int64_t place : {i - 3, i, i + 3}) sum += above[place] + here[place] + below[place];
+      const int32_t blurred = (2 * sum + 13) / 26;
+      const int32_t value = here[i] * (1 << kernels::kColorBits) + rest * (blurred - here[i]);
+      result.row(y)[i] = static_cast<uint8_t>(kernels::clamp_byte(value >> kernels::kColorBits));
+    }
+  }
+  return result;
+}
+
+Image posterize(Image image, int bits) {
+  TERN_CHECK(bits >= 0 && bits <= 8, "posterize: expected 0 to 8 bits, got ", bits);
+  const auto mask = static_cast<uint8_t>(0xff00 >> bits);
+  for (uint8_t& value : image.pixels) value &= mask;
+  return image;
+}
+
+Image solarize(Image image, double threshold) {
+  for (uint8_t& value : image.pixels) value = value >= threshold ? static_cast<uint8_t>(255 - value) : value;
+  return image;
+}
+
+Image autocontrast(Image image) {
+  check_channels(image);
+  int32_t low[3] = {255, 255, 255}, high[3] = {0, 0, 0};
+  for (size_t i = 0; i < image.pixels.size(); ++i) {
+    low[i % 3] = std::min<int32_t>(low[i % 3], image.pixels[i]);
+    high[i % 3] = std::max<int32_t>(high[i % 3], image.pixels[i]);
+  }
+  std::array<std::array<uint8_t, 256>, 3> tables{};
+  for (size_t c = 0; c < 3; ++c) {
+    for (int32_t value = 0; value < 256; ++value) {
+      const int32_t range = high[c] - low[c];
+      const int32_t stretched = range > 0 ? (std::clamp(value, low[c], high[c]) - low[c]) * 255 / range : value;
+      tables[c][static_cast<size_t>(value)] = static_cast<uint8_t>(stretched);
+    }
+  }
+  return look_up(std::move(image), tables);
+}
+
+Image equalize(Image image) {
+  check_channels(image);
+  std::array<std::array<int64_t, 256>, 3> counts{};
+  for (size_t i = 0; i < image.pixels.size(); ++i) ++counts[i % 3][image.pixels[i]];
+  std::array<std::array<uint8_t, 256>, 3> tables{};
+  const int64_t pixels = image.height * image.width;
+  for (size_t c = 0; c < 3; ++c) {
+    size_t largest = 255;
+    while (largest > 0 && counts[c][largest] == 0) --largest;
+    const int64_t step = (pixels - counts[c][largest]) / 255;
+    int64_t below = 0;
+    for (size_t value = 0; value < 256; ++value) {
+      tables[c][value] = static_cast<uint8_t>(step == 0 ? static_cast<int64_t>(value)
+                                                        : std::min<int64_t>((below + step / 2) / step, 255));
+      below += counts[c][value];
+    }
+  }
+  return look_up(std::move(image), tables);
+}
+
+}  // namespace tern::data

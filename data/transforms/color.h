@@ -1,0 +1,40 @@
+#pragma once
+// Colours of images of 3 channels, with torchvision's semantics on bytes: within 1 of its values.
+
+#include "tern/data/images/image.h"
+#include "tern/kernels/image.h"
+
+namespace tern::data {
+
+/// One change of colours for change_color() or an augmentation plan. Brightness, contrast and saturation: a factor of 0
+/// to kernels::kMaxColorFactor, 1 changes nothing; hue: -0.5 to 0.5 of a circle. Throws Error outside.
+kernels::ColorStep color_step(kernels::ColorOp op, double amount);
+Image change_color(Image image, const kernels::ColorStep& step);
+
+inline Image adjust_brightness(Image image, double factor) {
+  return change_color(std::move(image), color_step(kernels::ColorOp::kBrightness, factor));
+}
+/// Relative to the mean grey of the image.
+inline Image adjust_contrast(Image image, double factor) {
+  return change_color(std::move(image), color_step(kernels::ColorOp::kContrast, factor));
+}
+/// Relative to each pixel's grey.
+inline Image adjust_saturation(Image image, double factor) {
+  return change_color(std::move(image), color_step(kernels::ColorOp::kSaturation, factor));
+}
+inline Image adjust_hue(Image image, double turn) {
+  return change_color(std::move(image), color_step(kernels::ColorOp::kHue, turn));
+}
+
+/// Relative to a 3 x 3 blur; the outermost pixels stay.
+Image adjust_sharpness(const Image& image, double factor);
+/// Keeps the upper `bits` (0 to 8) of each value.
+Image posterize(Image image, int bits);
+/// Inverts the values that are `threshold` or more.
+Image solarize(Image image, double threshold);
+/// Each channel's values stretched to 0 .. 255.
+Image autocontrast(Image image);
+/// Each channel's histogram made flat.
+Image equalize(Image image);
+
+}  // namespace tern::data

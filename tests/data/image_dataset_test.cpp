@@ -1,0 +1,329 @@
+// Image sets (CIFAR-10's records, digits, folders) and their batches.
+
+#include "tern/data/datasets/image_dataset.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <set>
+
+#include "tern/data/datasets/cifar10.h"
+#include "tern/data/loader_images.h"
+#include "tern/data/loader_tokens.h"
+#include "tern/data/samplers/split.h"
+#include "tern/tests/data/support.h"
+
+namespace tern::data {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+using Labels = std::vector<int32_t>;
+
+constexpr int64_t kRecord = 3073, kFile = 10000 * kRecord;
+
+std::string load_error(const std::string& source, const LoadImagesOptions& options = {}) {
+  return error_of([&] { load_images(source, options); });
+}
+
+/// Random records with the given labels.
+std::string records(const std::vector<int>& labels, std::mt19937& random) {
+  std::string bytes;
+  for (const int label : labels) {
+    bytes += static_cast<char>(label);
+    for (int i = 1; i < kRecord; ++i) bytes += static_cast<char>(random());
+  }
+  return bytes;
+}
+
+TEST(Cifar10, RecordsAreThreePlanes) {
+  std::mt19937 random(std::random_device{}());
+  const std::string bytes = records({9, 0, 3}, random);
+  std::vector<uint8_t> pixels(3 * 3072);
+  Labels labels(3);
+  read_cifar10_records(bytes, "f", 3, pixels.data(), labels.data());
+  EXPECT_EQ(labels, (Labels{9, 0, 3}));
+  for (size_t i = 0; i < pixels.size(); ++i) {
+    const size_t record = i / 3072, pixel = i % 3072 / 3, channel = i % 3;
+    ASSERT_EQ(pixels[i], static_cast<uint8_t>(bytes[record * kRecord + 1 + channel * 1024 + pixel])) << i;
+  }
+  const auto message = [&](const std::string& given) {
+    return error_of([&] { read_cifar10_records(given, "f.bin", 3, pixels.data(), labels.data()); });
+  };
+  EXPECT_EQ(message(bytes.substr(0, 2 * kRecord + 5)),
+            "f.bin: expected 9219 bytes (3 records of 3073), but it ends at byte 6151, in record 2");
+  EXPECT_EQ(message(""), "f.bin: expected 9219 bytes (3 records of 3073), but it ends at byte 0, in record 0");
+  EXPECT_EQ(message(bytes + "x"),
+            "f.bin: expected 9219 bytes (3 records of 3073), got 9220: more follows at byte 9219");
+  for (const int label : {10, 255}) {
+    std::string wrong = bytes;
+    wrong[2 * kRecord] = static_cast<char>(label);
+    EXPECT_EQ(message(wrong), "f.bin: label " + std::to_string(label) + " at byte 6146 (record 2); expected 0 to 9");
+  }
+}
+
+/// A folder of the six files, black and of class 0 but for what is written into them.
+class Cifar10FolderTest : public FolderTest {
+ protected:
+  fs::path folder() const { return root() / "cifar-10-batches-bin"; }
+  void SetUp() override {
+    for (const char* name :
+         {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"})
+      fs::resize_file(write("cifar-10-batches-bin/" + std::string(name) + ".bin", ""), kFile);
+  }
+  void put(const std::string& file, int64_t at, const std::string& bytes) const {
+    std::fstream out(folder() / file, std::ios::binary | std::ios::in | std::ios::out);
+    out.seekp(at);
+    out << bytes;
+  }
+};
+
+TEST_F(Cifar10FolderTest, IsReadInTheOrderOfItsFiles) {
+  const Environment data("TERN_DATA", root().string());
+  std::mt19937 random(std::random_device{}());
+  put("data_batch_3.bin", 7 * kRecord, records({5}, random));
+  put("test_batch.bin", 9999 * kRecord, "\x09" + std::string(3072, '\xff'));
+  write("cifar-10-batches-bin/batches.meta.txt", "a0\na1\na2\na3\na4\na5\na6\na7\na8\na9\n\n");
+  EXPECT_EQ(find_cifar10(), folder());
+  const ImageDataset set = load_images("cifar10");
+  EXPECT_EQ(set.name, "cifar10");
+  EXPECT_EQ(set.size(), 60000);
+  EXPECT_EQ(set.pixels.shape(), (Shape{60000, 32, 32, 3}));
+  EXPECT_EQ(set.label_names[3], "a3");
+  EXPECT_EQ(set.labels[20007], 5);
+  EXPECT_EQ(set.labels[59999], 9);
+  EXPECT_EQ(std::count(set.labels.begin(), set.labels.end(), 0), 59998);
+  EXPECT_EQ(set.image(59999).pixels, std::vector<uint8_t>(3072, 255));
+  EXPECT_EQ(set.image(59998).pixels, std::vector<uint8_t>(3072, 0));
+  EXPECT_EQ(std::count(set.parts.begin(), set.parts.end(), Part::kTest), 10000);
+  EXPECT_EQ(set.parts[49999], Part::kTrain);
+  EXPECT_EQ(make_split(set, "", "", 1).test.front(), 50000);
+  EXPECT_TRUE(contains(error_of([&] { set.image(60000); }), {"image 60000 of 60000"}));
+  EXPECT_TRUE(contains(load_error("cifar10", {.known_labels = {"a0", "a1"}}), {"\"a2\"", "a0, a1"}));
+
+  const ImageDataset reversed =
+      load_images(folder().string(), {.known_labels = {"A9", "a8", "a7", "a6", "a5", "a4", "a3", "a2", "a1", "a0"}});
+  EXPECT_EQ(reversed.labels[20007], 4);
+  EXPECT_EQ(reversed.labels[0], 9);
+  EXPECT_EQ(reversed.label_names[0], "A9");
+}
+
+TEST_F(Cifar10FolderTest, DamageNamesFileAndByte) {
+  const std::string source = folder().string();
+  put("data_batch_4.bin", 123 * kRecord, "\x0a");
+  EXPECT_TRUE(contains(load_error(source), {"data_batch_4.bin: label 10 at byte 377979 (record 123)"}));
+  put("data_batch_4.bin", 123 * kRecord, std::string(1, '\0'));
+  fs::resize_file(folder() / "test_batch.bin", kFile - 1);
+  EXPECT_TRUE(contains(load_error(source), {"test_batch.bin: expected 30730000 bytes", "30729999, in record 9999"}));
+  fs::remove(folder() / "test_batch.bin");
+  EXPECT_TRUE(contains(load_error(source), {"cannot open", "test_batch.bin"}));
+  write("cifar-10-batches-bin/batches.meta.txt", "cat\ndog\n");
+  EXPECT_TRUE(contains(load_error(source), {"batches.meta.txt: expected 10 class names", "got 2"}));
+}
+
+TEST_F(FolderTest, Cifar10IsNotFetchedUnasked) {
+  const Environment data("TERN_DATA", std::nullopt), cache("XDG_CACHE_HOME", root().string());
+  EXPECT_FALSE(find_cifar10());
+  EXPECT_TRUE(contains(load_error("cifar10", {.allow_download = false}), {"cifar10: not found", "TERN_DATA"}));
+}
+
+// The published counts; the sums are those of torchvision's normalisation constants.
+TEST(Cifar10, TheRealSet) {
+  if (std::getenv("TERN_DATA") == nullptr || !find_cifar10())
+    GTEST_SKIP() << "TERN_DATA names no folder with cifar-10-batches-bin";
+  const ImageDataset set = load_images("cifar10", {.allow_download = false});
+  for (const auto& [part, first, count] : {std::tuple("train", 0, 50000), {"test", 50000, 10000}}) {
+    for (int label = 0; label < 10; ++label) {
+      EXPECT_EQ(std::count(set.labels.begin() + first, set.labels.begin() + first + count, label), count / 10)
+          << part << ' ' << label;
+    }
+  }
+  double sums[3] = {};
+  for (int64_t i = 0; i < int64_t{50000} * 3072; ++i) sums[i % 3] += set.pixels.data<uint8_t>()[i];
+  const double means[] = {0.49140, 0.48216, 0.44653};
+  for (int c = 0; c < 3; ++c) EXPECT_NEAR(sums[c] / 255 / 51200000, means[c], 1e-5);
+}
+
+TEST(DigitImages, AreTheEmbeddedOnes) {
+  const ImageDataset set = load_images("digits");
+  ASSERT_EQ(set.size(), 1797);
+  EXPECT_EQ(set.pixels.shape(), (Shape{1797, 8, 8, 3}));
+  EXPECT_EQ(set.label_names, (Names{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}));
+  EXPECT_TRUE(set.parts.empty());
+  const Image first = set.image(0);  // intensities 0 0 5 13 9 1 ...
+  EXPECT_EQ(std::vector<uint8_t>(first.pixels.begin() + 3, first.pixels.begin() + 15),
+            (std::vector<uint8_t>{0, 0, 0, 80, 80, 80, 207, 207, 207, 143, 143, 143}));
+  EXPECT_EQ(std::count(set.labels.begin(), set.labels.end(), 3), 183);
+  const Split split = make_split(set, "", "2/5", 42);
+  EXPECT_NEAR(static_cast<double>(split.test.size()), 359.4, 5);
+}
+
+/// Folders of small images whose first byte tells them apart.
+class ImageFolderTest : public FolderTest {
+ protected:
+  void add(const std::string& name, uint8_t value, int64_t height = 2, int64_t width = 3) const {
+    Image image(height, width, 3);
+    std::fill(image.pixels.begin(), image.pixels.end(), value);
+    write(name, encode_png(image));
+  }
+  std::string source() const { return root().string(); }
+};
+
+TEST_F(ImageFolderTest, PartsLabelsAndDepth) {
+  add("train/b/2.PNG", 1);
+  add("train/b/10.png", 2);
+  add("train/a c/deep/er/x.Jpeg", 3);  // told by its bytes
+  add("train/a c/y.jpg", 4);
+  add("train/.hidden/z.png", 5);
+  add("train/b/.z.png", 6);
+  write("train/b/notes.txt", "no image");
+  add("test/b/t.png", 7);
+  std::string log;
+  add("train/loose.png", 8);
+  const ImageDataset set = load_images(source(), {.log = [&](const std::string& line) { log += line; }});
+  EXPECT_EQ(set.label_names, (Names{"a c", "b"}));
+  EXPECT_EQ(set.labels, (Labels{0, 0, 1, 1, 1}));
+  EXPECT_EQ(set.parts, (std::vector<Part>{Part::kTrain, Part::kTrain, Part::kTrain, Part::kTrain, Part::kTest}));
+  std::vector<uint8_t> values;
+  for (int64_t row = 0; row < set.size(); ++row) values.push_back(set.image(row).pixels[0]);
+  EXPECT_EQ(values, (std::vector<uint8_t>{3, 4, 2, 1, 7}));
+  EXPECT_TRUE(contains(log, {"train: 1 images outside"}));
+}
+
+TEST_F(ImageFolderTest, WithoutPartsAndWithKnownLabels) {
+  for (const char* label : {"10", "9", "2"}) add(std::string(label) + "/x.png", 1);
+  const ImageDataset set = load_images(source());
+  EXPECT_EQ(set.label_names, (Names{"10", "2", "9"}));  // by bytes
+  EXPECT_EQ(set.labels, (Labels{0, 1, 2}));
+  EXPECT_TRUE(set.parts.empty());
+  EXPECT_EQ(load_images(source(), {.known_labels = {"9", "x", "2", "10"}}).labels, (Labels{3, 2, 0}));
+  EXPECT_EQ(load_images(source(), {.known_labels = {"LABEL_0", "LABEL_1", "LABEL_2"}}).labels, (Labels{0, 1, 2}));
+  EXPECT_TRUE(contains(load_error(source(), {.known_labels = {"9", "2"}}), {"unknown label \"10\"", "9, 2"}));
+}
+
+TEST_F(ImageFolderTest, Errors) {
+  EXPECT_TRUE(contains(load_error(source()), {source(), "no images found", "train/LABEL"}));
+  add("cat/1.png", 1);
+  fs::create_directories(root() / "dog" / "empty");
+  write("dog/readme.md", "");
+  EXPECT_TRUE(contains(load_error(source()), {"/dog: no images"}));
+  fs::create_directory_symlink(root() / "dog", root() / "dog" / "again");
+  EXPECT_TRUE(contains(load_error(source()), {"dog/again: a link to a folder that it is in"}));
+  fs::remove_all(root() / "dog");
+  fs::create_directory_symlink(root() / "cat", root() / "kitten");
+  EXPECT_EQ(load_images(source()).size(), 2);
+  EXPECT_TRUE(contains(load_error("cifar"), {"unknown image data \"cifar\"", "cifar10, digits"}));
+}
+
+std::shared_ptr<const ImageDataset> shared(ImageDataset set) {
+  return std::make_shared<const ImageDataset>(std::move(set));
+}
+
+BatchPlan plan_of(int64_t rows, const BatchPlanOptions& options, int64_t epochs = 1) {
+  std::vector<int32_t> all(static_cast<size_t>(rows));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  return BatchPlan(all, {}, options, epochs);
+}
+
+TEST(ImageLoader, SameBatchesForAnyNumberOfWorkers) {
+  const auto digits = shared(load_images("digits"));
+  const BatchPlan plan = plan_of(digits->size(), {.batch_size = 100, .seed = 5}, 2);
+  const auto noise = [](Image image, const ItemKey& key) {
+    for (uint8_t& value : image.pixels) value ^= static_cast<uint8_t>(key.seed * 31 + key.epoch * 7 + key.row);
+    return image;
+  };
+  const ImageLoader reference(digits, plan, {.transform = noise, .seed = 9, .workers = 0});
+  std::set<int32_t> seen;
+  for (const int workers : {1, 3}) {
+    const ImageLoader loader(digits, plan, {.transform = noise, .seed = 9, .workers = workers});
+    int64_t step = 0;
+    for (const ImageBatch& batch : loader.epoch(1)) {
+      const ImageBatch expected = reference.batch(1, step);
+      EXPECT_EQ(batch.rows, expected.rows);
+      EXPECT_EQ(batch.images.to_vector<uint8_t>(), expected.images.to_vector<uint8_t>());
+      EXPECT_EQ(batch.labels.to_vector<int64_t>(), expected.labels.to_vector<int64_t>());
+      EXPECT_EQ(batch.images.shape(), (Shape{step == 17 ? 97 : 100, 8, 8, 3}));
+      for (int64_t i = 0; i < batch.size(); ++i) {
+        const int32_t row = batch.rows[i];
+        seen.insert(row);
+        ASSERT_EQ(batch.labels.data<int64_t>()[i], digits->labels[row]);
+        ASSERT_EQ(batch.images.data<uint8_t>()[i * 192], static_cast<uint8_t>(9 * 31 + 7 + row));  // corners are black
+      }
+      ++step;
+    }
+    EXPECT_EQ(step, 18);
+  }
+  EXPECT_EQ(seen.size(), 1797u);
+}
+
+TEST(ImageLoader, FixedCapacityFillsTheLastBatch) {
+  const auto digits = shared(load_images("digits"));
+  const ImageLoader loader(digits, plan_of(5, {.batch_size = 3, .shuffle = false}), {.fixed_capacity = true});
+  const ImageBatch last = loader.batch(0, 1);
+  EXPECT_EQ(last.rows, (Labels{3, 4}));
+  EXPECT_EQ(last.labels.to_vector<int64_t>(), (std::vector<int64_t>{3, 4, kIgnoredLabel}));
+  const std::vector<uint8_t> pixels = last.images.to_vector<uint8_t>();
+  EXPECT_EQ(std::vector<uint8_t>(pixels.begin() + 192, pixels.begin() + 384), digits->image(4).pixels);
+  EXPECT_EQ(std::vector<uint8_t>(pixels.begin() + 384, pixels.end()), std::vector<uint8_t>(192, 0));
+}
+
+TEST_F(ImageFolderTest, UnreadableImagesAreSkippedUpToALimit) {
+  for (int i = 0; i < 6; ++i) add("c/" + std::to_string(i) + ".png", static_cast<uint8_t>(10 + i));
+  for (const int bad : {1, 2, 4}) write("c/" + std::to_string(bad) + ".png", "damaged");
+  const auto set = shared(load_images(source()));
+  const BatchPlan plan = plan_of(6, {.batch_size = 1, .shuffle = false}, 3);
+  for (const int workers : {0, 3}) {
+    std::vector<std::string> log;
+    const ImageLoader loader(set, plan, {.workers = workers, .most_unreadable = 3, .log = [&](const std::string& line) {
+                                           log.push_back(line);
+                                         }});
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      std::vector<int> pixels, labels;
+      for (const ImageBatch& batch : loader.epoch(epoch)) {
+        EXPECT_EQ(batch.images.shape(), (Shape{1, 2, 3, 3}));
+        pixels.push_back(batch.images.data<uint8_t>()[17]);
+        labels.push_back(static_cast<int>(batch.labels.data<int64_t>()[0]));
+      }
+      EXPECT_EQ(pixels, (std::vector<int>{10, 0, 0, 13, 0, 15}));
+      EXPECT_EQ(labels, (std::vector<int>{0, -100, -100, 0, -100, 0}));
+    }
+    EXPECT_EQ(loader.unreadable(), 3);
+    ASSERT_EQ(log.size(), 3u);  // once each
+    std::sort(log.begin(), log.end());
+    EXPECT_TRUE(contains(log[1], {"skipped: ", "c/2.png: not a PNG or JPEG image"}));
+  }
+  const ImageLoader strict(set, plan, {.workers = 0, .most_unreadable = 1});
+  EXPECT_NO_THROW(strict.batch(0, 2));
+  EXPECT_NO_THROW(strict.batch(1, 2));
+  EXPECT_TRUE(contains(error_of([&] { strict.batch(0, 4); }), {"more than 1 images", "c/4.png: not a PNG"}));
+
+  add("d/wide.png", 1, 2, 4);
+  const auto uneven = shared(load_images(source()));
+  const ImageLoader loader(uneven, plan_of(7, {.batch_size = 7, .shuffle = false}));
+  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 0); }), {"image 6 is 4 x 2", "3 x 2", "resize or crop"}));
+  const auto refuse = [](Image, const ItemKey&) -> Image { fail("too small"); };
+  const ImageLoader refused(set, plan, {.transform = refuse});
+  EXPECT_TRUE(contains(error_of([&] { refused.batch(0, 3); }), {"c/3.png: too small"}));
+  const ImageLoader digits(shared(load_images("digits")), plan, {.transform = refuse});
+  EXPECT_EQ(error_of([&] { digits.batch(0, 3); }), "digits: image 3: too small");
+}
+
+TEST_F(ImageFolderTest, NothingReadable) {
+  write("c/1.png", "");
+  write("c/2.jpg", "");
+  const ImageLoader loader(shared(load_images(source())), plan_of(2, {.batch_size = 1}));
+  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 0); }), {"none of its 2 images can be read"}));
+}
+
+TEST(ImageLoader, Errors) {
+  const auto digits = shared(load_images("digits"));
+  EXPECT_TRUE(contains(error_of([] { ImageLoader(nullptr, {}); }), {"no data set"}));
+  EXPECT_TRUE(contains(error_of([&] { ImageLoader(digits, plan_of(1798, {.batch_size = 2})); }), {"row ", "of 1797"}));
+  EXPECT_TRUE(contains(error_of([&] { ImageLoader(digits, plan_of(3, {.batch_size = 2}), {.workers = -1}); }), {"-1"}));
+  const ImageLoader loader(digits, plan_of(3, {.batch_size = 2}));
+  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 2); }), {"step 2 of 2"}));
+  EXPECT_TRUE(contains(error_of([&] { loader.epoch(1); }), {"epoch"}));
+}
+
+}  // namespace
+}  // namespace tern::data

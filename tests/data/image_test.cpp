@@ -1,0 +1,275 @@
+// Decoding of PNG and JPEG against Pillow's pixels, and of damaged files. tests/golden/images.safetensors holds, for
+// every kind of file, NAME/file (its bytes: written by Pillow 13, the odd kinds of PNG put together from random rows),
+// NAME/rgb (`Image.open(file).convert("RGB")`; for 16-bit grey the upper bytes, where Pillow clips) and, where EXIF
+// data turns the image, NAME/upright (the same of `ImageOps.exif_transpose`).
+
+#include "tern/data/images/image.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+// After <cstdio>.
+#include <jpeglib.h>
+
+#include "tern/core/io/safetensors.h"
+#include "tern/data/images/codec.h"
+#include "tern/tests/data/support.h"
+
+namespace tern::data {
+namespace {
+
+const DecodeOptions kAsStored = {.apply_orientation = false};
+
+std::string bytes_of(const Tensor& tensor) {
+  return {static_cast<const char*>(tensor.raw_data()), static_cast<size_t>(tensor.nbytes())};
+}
+
+/// Cases by name: "file", "rgb" and perhaps "upright".
+std::map<std::string, std::map<std::string, Tensor>> golden() {
+  std::map<std::string, std::map<std::string, Tensor>> cases;
+  const std::string path = std::string(TERN_SOURCE_DIR) + "/tests/golden/images.safetensors";
+  for (const auto& [name, tensor] : load_safetensors(path).tensors) {
+    const size_t slash = name.find('/');
+    cases[name.substr(0, slash)][name.substr(slash + 1)] = tensor;
+  }
+  return cases;
+}
+
+std::string golden_file(const std::string& name) { return bytes_of(golden().at(name).at("file")); }
+
+/// The largest difference of any byte, or 1000 when the sizes differ.
+int difference(const Image& image, const Tensor& expected) {
+  const std::string pixels = bytes_of(expected);
+  if (expected.shape() != Shape({image.height, image.width, image.channels})) return 1000;
+  if (image.pixels.size() != pixels.size()) return 1000;
+  int largest = 0;
+  for (size_t i = 0; i < pixels.size(); ++i)
+    largest = std::max(largest, std::abs(int{image.pixels[i]} - int{static_cast<uint8_t>(pixels[i])}));
+  return largest;
+}
+
+void put_number(std::string& bytes, size_t at, uint32_t value, int count) {
+  for (int i = 0; i < count; ++i) bytes[at + i] = static_cast<char>(value >> 8 * (count - 1 - i));
+}
+
+std::string png_of_size(uint32_t width, uint32_t height) {
+  std::string bytes = golden_file("png_rgb");
+  put_number(bytes, 16, width, 4);
+  put_number(bytes, 20, height, 4);
+  put_number(bytes, 29, static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(&bytes[12]), 17)), 4);
+  return bytes;
+}
+
+std::string jpeg_of_size(uint32_t width, uint32_t height) {
+  std::string bytes = golden_file("jpeg_444");
+  const size_t frame = bytes.find("\xff\xc0");
+  put_number(bytes, frame + 5, height, 2);
+  put_number(bytes, frame + 7, width, 2);
+  return bytes;
+}
+
+TEST(Decode, EqualsPillow) {
+  const auto cases = golden();
+  EXPECT_EQ(cases.size(), 34u);
+  for (const auto& [name, tensors] : cases) {
+    const Image image = decode_image(bytes_of(tensors.at("file")), name, kAsStored);
+    // Other versions of libjpeg-turbo may round otherwise.
+    EXPECT_LE(difference(image, tensors.at("rgb")), name.starts_with("jpeg") ? 1 : 0) << name;
+    const Image upright = decode_image(bytes_of(tensors.at("file")), name);
+    const bool turned = tensors.contains("upright");
+    EXPECT_EQ(turned, name.starts_with("jpeg_exif") ? name != "jpeg_exif_1" : name == "png_exif_6") << name;
+    EXPECT_LE(difference(upright, tensors.at(turned ? "upright" : "rgb")), name.starts_with("jpeg") ? 1 : 0) << name;
+  }
+}
+
+/// Inks, inverted as Adobe writes them, in a JPEG file of the given colour space.
+std::string encode_inks(const std::vector<uint8_t>& inks, int width, int height, J_COLOR_SPACE space) {
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* data = nullptr;
+  unsigned long size = 0;  // NOLINT: the library's type
+  jpeg_mem_dest(&info, &data, &size);
+  info.image_width = static_cast<JDIMENSION>(width);
+  info.image_height = static_cast<JDIMENSION>(height);
+  info.input_components = 4;
+  info.in_color_space = JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_colorspace(&info, space);
+  jpeg_set_quality(&info, 100, TRUE);
+  for (int i = 0; i < 4; ++i) info.comp_info[i].h_samp_factor = info.comp_info[i].v_samp_factor = 1;
+  jpeg_start_compress(&info, TRUE);
+  while (info.next_scanline < info.image_height) {
+    auto* row = const_cast<JSAMPROW>(inks.data()) + info.next_scanline * static_cast<size_t>(width) * 4;
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  std::string bytes(reinterpret_cast<char*>(data), size);
+  std::free(data);
+  return bytes;
+}
+
+TEST(Decode, InksAreInvertedAndMultiplied) {
+  constexpr int kWidth = 17, kHeight = 5;
+  std::vector<uint8_t> inks(kWidth * kHeight * 4);
+  for (size_t i = 0; i < inks.size(); ++i)  // slow waves, so that the file holds them
+    inks[i] = static_cast<uint8_t>(128 + 120 * std::sin(0.02 * static_cast<double>(i) + static_cast<double>(i % 4)));
+  for (const J_COLOR_SPACE space : {JCS_CMYK, JCS_YCCK}) {
+    const Image image = decode_image(encode_inks(inks, kWidth, kHeight, space), "inks.jpg");
+    ASSERT_EQ(image.pixels.size(), static_cast<size_t>(kWidth * kHeight * 3));
+    double worst = 0;
+    for (size_t i = 0; i < inks.size() / 4; ++i) {
+      for (size_t c = 0; c < 3; ++c) {
+        const double expected = inks[i * 4 + c] / 255.0 * inks[i * 4 + 3];
+        worst = std::max(worst, std::abs(expected - image.pixels[i * 3 + c]));
+      }
+    }
+    EXPECT_LE(worst, space == JCS_CMYK ? 4 : 6) << space;
+  }
+}
+
+TEST(Decode, SizeIsCheckedFirst) {
+  for (const std::string& bytes : {png_of_size(30000, 30000), jpeg_of_size(30000, 30000)}) {
+    EXPECT_EQ(error_of([&] { decode_image(bytes, "huge.png"); }),
+              "huge.png: image of 30000 x 30000 pixels; the limit is 178956970 pixels");
+  }
+  EXPECT_TRUE(contains(error_of([&] { decode_image(png_of_size(0x7fffffff, 0x7fffffff), "x"); }), {"2147483647 x "}));
+  EXPECT_TRUE(contains(error_of([&] { decode_image(png_of_size(0, 3), "x"); }), {"x: damaged PNG image: "}));
+  const std::string small = golden_file("png_rgb");
+  EXPECT_TRUE(contains(error_of([&] { decode_image(small, "x", {.most_pixels = 9 * 13 - 1}); }), {"13 x 9", "116"}));
+  EXPECT_EQ(decode_image(small, "x", {.most_pixels = 9 * 13}).width, 13);
+}
+
+TEST(Decode, OtherFormatsAreNamed) {
+  const auto message = [](const std::string& bytes) { return error_of([&] { decode_image(bytes, "f"); }); };
+  EXPECT_EQ(message(""), "f: not a PNG or JPEG image: it is empty");
+  EXPECT_TRUE(contains(message("GIF89a...."), {"f: not a PNG or JPEG image: it is a GIF image"}));
+  EXPECT_TRUE(contains(message("RIFF1234WEBPVP8 "), {"WebP"}));
+  EXPECT_TRUE(contains(message("RIFF"), {"first bytes"}));
+  EXPECT_TRUE(contains(message(std::string("\0\0\0\x1c", 4) + "ftypavif"), {"AVIF"}));
+  EXPECT_TRUE(contains(message(std::string("\0\0", 2)), {"first bytes"}));
+  EXPECT_TRUE(contains(message("<!DOCTYPE html>"), {"first bytes"}));
+}
+
+TEST(Decode, CutFilesAreErrors) {
+  for (const char* name : {"png_rgb", "png_interlaced", "png_palette_8", "jpeg_420", "jpeg_progressive", "jpeg_cmyk"}) {
+    const std::string whole = golden_file(name);
+    for (size_t size = 0; size < whole.size(); size += 1 + size / 40) {
+      const std::string cut = whole.substr(0, size);
+      EXPECT_TRUE(contains(error_of([&] { decode_image(cut, "cut"); }), {"cut: "}))
+          << name << " of " << size << " bytes";
+    }
+    EXPECT_TRUE(contains(error_of([&] { decode_image(whole.substr(0, whole.size() - 3), "cut"); }), {"cut: damaged "}));
+  }
+}
+
+// Whatever the bytes are: an image of the stated size, or an Error that begins with the name.
+TEST(Decode, RandomDamageIsHarmless) {
+  std::mt19937 random(std::random_device{}());
+  int64_t errors = 0;
+  for (const auto& [name, tensors] : golden()) {
+    const std::string whole = bytes_of(tensors.at("file"));
+    for (int trial = 0; trial < 60; ++trial) {
+      std::string bytes = whole;
+      const size_t changes = 1 + random() % 4;
+      for (size_t i = 0; i < changes; ++i) bytes[8 + random() % (bytes.size() - 8)] = static_cast<char>(random());
+      if (trial % 3 == 0) bytes.erase(8 + random() % (bytes.size() - 8), 1 + random() % 9);
+      try {
+        const Image image = decode_image(bytes, "damaged", {.most_pixels = 1 << 22});
+        EXPECT_EQ(image.pixels.size(), static_cast<size_t>(image.height * image.width * 3));
+      } catch (const Error& error) {
+        EXPECT_TRUE(std::string(error.what()).starts_with("damaged: ")) << error.what();
+        ++errors;
+      }
+    }
+  }
+  EXPECT_GT(errors, 500);
+}
+
+TEST(Decode, ManyScansAreRefused) {
+  // The first scan of a progressive file, again and again.
+  std::string bytes = golden_file("jpeg_progressive");
+  const size_t scan = bytes.find("\xff\xda"), next = bytes.find("\xff\xc4", scan);
+  const std::string first = bytes.substr(scan, next - scan);
+  for (int i = 0; i < 600; ++i) bytes.insert(scan, first);
+  EXPECT_EQ(error_of([&] { decode_image(bytes, "slow.jpg"); }), "slow.jpg: damaged JPEG image: more than 500 scans");
+}
+
+std::string tiff(bool little, uint32_t tag, uint32_t type, uint32_t value) {
+  std::string bytes(26, '\0');
+  const auto put = [&](size_t at, uint32_t number, int count) {
+    for (int i = 0; i < count; ++i)
+      bytes[at + static_cast<size_t>(little ? i : count - 1 - i)] = static_cast<char>(number >> 8 * i);
+  };
+  bytes[0] = bytes[1] = little ? 'I' : 'M';
+  put(2, 42, 2);
+  put(4, 8, 4);
+  put(8, 1, 2);
+  put(10, tag, 2);
+  put(12, type, 2);
+  put(14, 1, 4);
+  put(18, value, 2);
+  return bytes;
+}
+
+TEST(Orientation, DamagedDataMeansUpright) {
+  for (const bool little : {false, true}) {
+    EXPECT_EQ(exif_orientation(tiff(little, 274, 3, 6)), 6);
+    EXPECT_EQ(exif_orientation(tiff(little, 274, 3, 9)), 1);
+    EXPECT_EQ(exif_orientation(tiff(little, 274, 3, 0)), 1);
+    EXPECT_EQ(exif_orientation(tiff(little, 274, 4, 6)), 1);
+    EXPECT_EQ(exif_orientation(tiff(little, 275, 3, 6)), 1);
+    const std::string whole = tiff(little, 274, 3, 6);
+    for (size_t size = 0; size < 22; ++size) EXPECT_EQ(exif_orientation(whole.substr(0, size)), 1) << size;
+  }
+  std::mt19937 random(std::random_device{}());
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::string bytes = tiff(trial % 2 == 0, 274, 3, 6);
+    for (int i = 0; i < 3; ++i) bytes[4 + random() % 20] = static_cast<char>(random());
+    const int orientation = exif_orientation(bytes);
+    EXPECT_TRUE(orientation >= 1 && orientation <= 8);
+  }
+}
+
+TEST_F(FolderTest, WrittenPngIsReadBack) {
+  std::mt19937 random(std::random_device{}());
+  for (const auto& [height, width] : {std::pair(1, 1), {7, 1}, {1, 9}, {33, 65}}) {
+    for (int channels = 1; channels <= 4; ++channels) {
+      Image image(height, width, channels);
+      for (uint8_t& value : image.pixels) value = static_cast<uint8_t>(random());
+      const std::string path = (root() / "maps" / "a.png").string();
+      write_png(path, image);
+      const Image read = read_image(path);
+      ASSERT_EQ(read.width, width);
+      ASSERT_EQ(read.height, height);
+      for (int64_t i = 0; i < height * width; ++i) {
+        for (int c = 0; c < 3; ++c) {
+          const uint8_t expected = image.pixels[i * channels + (channels < 3 ? 0 : c)];
+          ASSERT_EQ(read.pixels[i * 3 + c], expected) << channels;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(FolderTest, ErrorsNameTheFile) {
+  const std::string path = write("bad.jpg", golden_file("jpeg_420").substr(0, 400));
+  EXPECT_TRUE(contains(error_of([&] { read_image(path); }), {path + ": damaged JPEG image: "}));
+  EXPECT_TRUE(contains(error_of([&] { read_image(root() / "none.png"); }), {"cannot open", "none.png"}));
+  EXPECT_TRUE(contains(error_of([&] { read_image(root()); }), {"not a regular file"}));
+  EXPECT_TRUE(contains(error_of([] { encode_png(Image(3, 3, 5)); }), {"5 channels"}));
+  EXPECT_TRUE(contains(error_of([] { encode_png(Image(0, 3, 3)); }), {"3 x 0 pixels"}));
+  Image wrong(3, 3, 3);
+  wrong.pixels.pop_back();
+  EXPECT_TRUE(contains(error_of([&] { encode_png(wrong); }), {"26 bytes"}));
+}
+
+}  // namespace
+}  // namespace tern::data

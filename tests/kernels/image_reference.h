@@ -1,0 +1,207 @@
+#pragma once
+// What the tests of the image kernels share: random plans and batches, and the same computed plainly.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tern/kernels/image.h"
+#include "tern/tests/kernels/kernel_test.h"
+
+namespace tern::kernels {
+
+inline Array random_images(std::mt19937_64& random, int64_t n, int64_t height, int64_t width) {
+  Array images(uint8, {n, height, width, 3});
+  for (int64_t i = 0; i < images.numel(); ++i) images.set(i, static_cast<double>(random() % 256));
+  return images;
+}
+
+struct PlanKinds {
+  bool colors = false, contrast = false, mixing = false;
+};
+
+inline int32_t in_range(std::mt19937_64& random, int64_t low, int64_t high) {
+  return static_cast<int32_t>(low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1)));
+}
+
+inline ImageBox random_box(std::mt19937_64& random, int64_t height, int64_t width) {
+  const int32_t top = in_range(random, 0, height), left = in_range(random, 0, width);
+  return {top, left, in_range(random, top, height), in_range(random, left, width)};
+}
+
+inline std::vector<ImageAugment> random_plans(std::mt19937_64& random, int64_t n, int64_t image_height,
+                                              int64_t image_width, int64_t height, int64_t width,
+                                              const PlanKinds& kinds) {
+  std::vector<ImageAugment> plans(static_cast<size_t>(n));
+  constexpr int32_t kOne = 1 << kColorBits;
+  for (ImageAugment& plan : plans) {
+    plan.top = in_range(random, -height - 1, image_height + 1);
+    plan.left = in_range(random, -width - 1, image_width + 1);
+    if (random() % 2 == 0) {  // most of the image is seen
+      plan.top = in_range(random, -2, 2);
+      plan.left = in_range(random, -2, 2);
+    }
+    plan.mirrored = static_cast<int32_t>(random() % 2);
+    if (kinds.colors) {
+      std::array<ColorStep, 3> steps = {{{ColorOp::kBrightness, in_range(random, 0, 2 * kOne)},
+                                         {ColorOp::kSaturation, in_range(random, 0, 3 * kOne)},
+                                         {ColorOp::kHue, in_range(random, 0, 6 * kOne - 1)}}};
+      std::shuffle(steps.begin(), steps.end(), random);
+      std::copy(steps.begin(), steps.end(), plan.colors + random() % 2);
+    }
+    if (kinds.contrast && random() % 3 != 0) {
+      ColorStep& step = plan.colors[random() % kColorSteps];
+      step = {ColorOp::kContrast, in_range(random, 0, 2 * kOne)};
+    }
+    if (random() % 2 == 0) plan.erased = random_box(random, height, width);
+    plan.partner = in_range(random, 0, n - 1);
+    if (kinds.mixing && random() % 4 != 0) {
+      plan.weight = random() % 2 == 0 ? 1 : static_cast<float>(random() % 1000) / 1000;
+      plan.pasted = random() % 2 == 0 ? ImageBox{} : random_box(random, height, width);
+    }
+  }
+  return plans;
+}
+
+inline ImageNormalization test_normalization() {
+  return {{0.4914f, 0.48216f, 0.44653f}, {0.24703f, 0.24349f, 0.26159f}, {7, 0, 200}, {0, -0.5f, 2}};
+}
+
+/// Pixels of an augmented image, computed step by step over the whole image.
+class PlainImage {
+ public:
+  PlainImage(const Array& images, const ImageAugment& plan, int64_t image, const ImageNormalization& normalization,
+             int64_t height, int64_t width)
+      : height_(height), width_(width), pixels_(static_cast<size_t>(height * width * 3)) {
+    const int64_t from_height = images.shape()[1], from_width = images.shape()[2];
+    for (int64_t y = 0; y < height; ++y) {
+      for (int64_t x = 0; x < width; ++x) {
+        const int64_t row = y + plan.top, column = x + plan.left, to = plan.mirrored ? width - 1 - x : x;
+        const bool inside = row >= 0 && row < from_height && column >= 0 && column < from_width;
+        for (int64_t c = 0; c < 3; ++c) {
+          const int64_t from = ((image * from_height + row) * from_width + column) * 3 + c;
+          at(y, to, c) = inside ? images.at(from) : normalization.fill[c];
+        }
+      }
+    }
+    for (const ColorStep& step : plan.colors) change(step);
+  }
+
+  double& at(int64_t y, int64_t x, int64_t c) { return pixels_[static_cast<size_t>((y * width_ + x) * 3 + c)]; }
+
+ private:
+  double grey(const double* p) const { return std::floor(0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2]); }
+
+  void change(const ColorStep& step) {
+    const double factor = step.amount / 65536.0;
+    double mean = 0;
+    for (size_t i = 0; i < pixels_.size(); i += 3) mean += grey(&pixels_[i]) / static_cast<double>(height_ * width_);
+    for (size_t i = 0; i < pixels_.size(); i += 3) {
+      double* p = &pixels_[i];
+      if (step.op == ColorOp::kHue) {
+        turn(p, factor);
+        continue;
+      }
+      const double other = step.op == ColorOp::kContrast ? mean : step.op == ColorOp::kSaturation ? grey(p) : 0;
+      if (step.op == ColorOp::kNone) continue;
+      for (int c = 0; c < 3; ++c) p[c] = std::floor(std::clamp(factor * p[c] + (1 - factor) * other, 0.0, 255.0));
+    }
+  }
+
+  /// Through HSV in fractions of 1; `turn` in sixths of the circle.
+  static void turn(double* p, double turn) {
+    const double high = std::max({p[0], p[1], p[2]}), low = std::min({p[0], p[1], p[2]}), range = high - low;
+    if (range == 0) return;
+    double hue = high == p[0]   ? (p[1] - p[2]) / range
+                 : high == p[1] ? 2 + (p[2] - p[0]) / range
+                                : 4 + (p[0] - p[1]) / range;
+    hue = std::fmod(hue + turn + 12, 6.0);
+    for (int c = 0; c < 3; ++c) {
+      // Distance of the hue from the channel's own: 1 within a sixth, 0 beyond two.
+      double distance = std::fabs(hue - 2 * c);
+      distance = std::min(distance, 6 - distance);
+      p[c] = std::floor((low + range * std::clamp(2 - distance, 0.0, 1.0)) / 255 * 255.999);
+    }
+  }
+
+  int64_t height_, width_;
+  std::vector<double> pixels_;
+};
+
+/// What augment_images should give, [n, 3, height, width].
+inline std::vector<double> plain_augmentation(const Array& images, const std::vector<ImageAugment>& plans,
+                                              const ImageNormalization& normalization, int64_t height, int64_t width) {
+  std::vector<PlainImage> plain;
+  const int64_t n = static_cast<int64_t>(plans.size());
+  for (int64_t i = 0; i < n; ++i) plain.emplace_back(images, plans[i], i, normalization, height, width);
+  const auto value = [&](int64_t i, int64_t c, int64_t y, int64_t x) {
+    const ImageBox& box = plans[i].erased;
+    const bool erased = y >= box.top && y < box.bottom && x >= box.left && x < box.right;
+    return erased ? double{normalization.erased[c]}
+                  : (plain[i].at(y, x, c) / 255 - normalization.mean[c]) / normalization.std[c];
+  };
+  std::vector<double> result;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t c = 0; c < 3; ++c)
+      for (int64_t y = 0; y < height; ++y)
+        for (int64_t x = 0; x < width; ++x) {
+          const ImageAugment& plan = plans[i];
+          const ImageBox& box = plan.pasted;
+          const bool pasted = y >= box.top && y < box.bottom && x >= box.left && x < box.right;
+          const double other = value(plan.partner, c, y, x);
+          result.push_back(pasted ? other : plan.weight * value(i, c, y, x) + (1 - plan.weight) * other);
+        }
+  return result;
+}
+
+/// Random tables for resizing a dimension; the weights of a place sum to about 1, single ones may be negative.
+struct RandomAxis {
+  std::vector<int32_t> first, weights;
+  int32_t taps = 0;
+  ResizeAxis axis() const { return {first.data(), weights.data(), taps}; }
+};
+inline RandomAxis random_axis(std::mt19937_64& random, int64_t from, int64_t to) {
+  RandomAxis axis;
+  axis.taps = in_range(random, 1, std::min<int64_t>(from, 7));
+  for (int64_t i = 0; i < to; ++i) {
+    axis.first.push_back(in_range(random, 0, from - axis.taps));
+    int32_t rest = 1 << kResizeBits;
+    for (int32_t k = 0; k + 1 < axis.taps; ++k) {
+      axis.weights.push_back(in_range(random, -(1 << (kResizeBits - 4)), 1 << (kResizeBits - 3)));
+      rest -= axis.weights.back();
+    }
+    axis.weights.push_back(rest);
+  }
+  std::sort(axis.first.begin(), axis.first.end());  // as in every real table
+  return axis;
+}
+
+/// What resize_images should give.
+inline std::vector<double> plain_resize(const Array& images, const RandomAxis& rows, const RandomAxis& columns) {
+  const int64_t n = images.shape()[0], from_height = images.shape()[1], from_width = images.shape()[2];
+  const int64_t height = static_cast<int64_t>(rows.first.size()), width = static_cast<int64_t>(columns.first.size());
+  const auto byte = [](int64_t sum) {
+    return std::clamp(std::floor(static_cast<double>(sum) / (1 << kResizeBits) + 0.5), 0.0, 255.0);
+  };
+  std::vector<double> result;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t y = 0; y < height; ++y)
+      for (int64_t x = 0; x < width; ++x)
+        for (int64_t c = 0; c < 3; ++c) {
+          int64_t down = 0;
+          for (int32_t r = 0; r < rows.taps; ++r) {
+            int64_t across = 0;
+            for (int32_t k = 0; k < columns.taps; ++k) {
+              const int64_t row = rows.first[y] + r, column = columns.first[x] + k;
+              const int64_t weight = columns.weights[x * columns.taps + k];
+              across +=
+                  weight * static_cast<int64_t>(images.at(((i * from_height + row) * from_width + column) * 3 + c));
+            }
+            down += rows.weights[y * rows.taps + r] * static_cast<int64_t>(byte(across));
+          }
+          result.push_back(byte(down));
+        }
+  return result;
+}
+
+}  // namespace tern::kernels
