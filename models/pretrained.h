@@ -29,4 +29,8 @@ struct FromPretrainedOptions {
 /// The labels of a model that is loaded with the options' labels in place of `own`.
 std::vector<std::string> chosen_labels(const std::vector<std::string>& own, const std::vector<std::string>& asked);
 
+/// True for the folder, or the file of weights, of a model that sees images: by config.json's model_type, and timm's
+/// and torchvision's files. Throws Error when config.json cannot be read.
+bool sees_images(const std::string& path);
+
 }  // namespace tern::models

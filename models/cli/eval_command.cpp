@@ -4,9 +4,12 @@
 #include <numeric>
 
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/image_data.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/text_data.h"
+#include "tern/models/image/image_classifier.h"
+#include "tern/models/pretrained.h"
 #include "tern/models/text/text_classifier.h"
 
 namespace tern::cli {
@@ -46,6 +49,46 @@ void complete_from_record(EvalArguments& a) {
     a.max_length = options["max_length"].get<int64_t>();
 }
 
+DType dtype_of(const std::string& name, Device device) {
+  return name == "bf16" ? bfloat16 : name == "fp16" ? float16 : name == "auto" ? autocast_dtype(device) : float32;
+}
+
+bool interrupted() { return pending_signal() != 0; }
+
+/// A file or folder given by hand is evaluated whole; a set with a split of its own, or a named split, on its test
+/// part.
+std::vector<int32_t> rows_to_evaluate(const EvalArguments& a, bool other_data, const data::SplitSource& set) {
+  if (other_data && a.split.empty() && a.fold.empty() && set.parts.empty()) {
+    std::vector<int32_t> rows(set.labels.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    return rows;
+  }
+  const data::Split split = data::make_split(set, a.split, a.fold, a.common.seed);
+  TERN_CHECK(!split.test.empty(), "eval: the split '", a.split, "' of ", set.name,
+             " has no test rows; give --split or --data");
+  return split.test;
+}
+
+models::Evaluation evaluate_texts(const EvalArguments& a, bool other_data, Device device, const Log& log) {
+  const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
+  const models::DistilBertConfig& config = classifier.model().config();
+  const data::TextDataset texts = load_texts(a.data, config.labels, log);
+  const std::vector<int32_t> rows = rows_to_evaluate(a, other_data, {texts.name, texts.labels, texts.parts});
+  const int64_t length = a.max_length > 0 ? std::min(a.max_length, config.max_positions) : config.max_positions;
+  const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
+  return models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens,
+                          classifier.tokenizer().pad_id(), dtype_of(a.dtype, device), interrupted);
+}
+
+models::Evaluation evaluate_images(const EvalArguments& a, bool other_data, Device device, const Log& log) {
+  const models::ImageClassifier classifier = models::ImageClassifier::load(a.dir, {.device = device});
+  const auto set =
+      std::make_shared<const data::ImageDataset>(load_image_set(a.data, classifier.model().config().labels, log));
+  const std::vector<int32_t> rows = rows_to_evaluate(a, other_data, {set->name, set->labels, set->parts});
+  return models::evaluate(classifier, set, rows,
+                          {.dtype = dtype_of(a.dtype, device), .should_stop = interrupted, .log = log});
+}
+
 int evaluate(EvalArguments a) {
   check_split(a.split, a.fold);
   end_in_order_on_signals();
@@ -56,28 +99,10 @@ int evaluate(EvalArguments a) {
   };
   apply_matmul_options(a.matmul, device, log);
   restore_autotune(a.dir, device, log);
-  const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
+  const bool images = models::sees_images(a.dir);
   complete_from_record(a);
-  const models::DistilBertConfig& config = classifier.model().config();
-  const data::TextDataset texts = load_texts(a.data, config.labels, log);
-  std::vector<int32_t> rows(static_cast<size_t>(texts.size()));
-  std::iota(rows.begin(), rows.end(), 0);
-  // A file given by hand is evaluated whole; a set with a split of its own, or a named split, on its test part.
-  if (!other_data || !a.split.empty() || !a.fold.empty() || !texts.parts.empty()) {
-    const data::Split split = data::make_split(texts, a.split, a.fold, a.common.seed);
-    TERN_CHECK(!split.test.empty(), "eval: the split '", a.split, "' of ", texts.name,
-               " has no test rows; give --split or --data");
-    rows = split.test;
-  }
-  const int64_t length = a.max_length > 0 ? std::min(a.max_length, config.max_positions) : config.max_positions;
-  const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
-  const DType dtype = a.dtype == "bf16"   ? bfloat16
-                      : a.dtype == "fp16" ? float16
-                      : a.dtype == "auto" ? autocast_dtype(device)
-                                          : float32;
   const models::Evaluation result =
-      models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens, classifier.tokenizer().pad_id(),
-                       dtype, [] { return pending_signal() != 0; });
+      images ? evaluate_images(a, other_data, device, log) : evaluate_texts(a, other_data, device, log);
   check_interrupted();
   if (a.json) {
     std::cout << Json({{"accuracy", result.accuracy}, {"loss", result.loss}, {"examples", result.examples}}).dump()

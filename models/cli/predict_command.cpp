@@ -2,15 +2,17 @@
 #include <iostream>
 
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/image_predict.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/run_folder.h"
+#include "tern/models/pretrained.h"
 #include "tern/models/text/text_classifier.h"
 
 namespace tern::cli {
 namespace {
 
 struct PredictArguments {
-  std::string dir;
+  std::string dir, attention;
   std::vector<std::string> files;
   bool jsonl = false;
   int64_t max_length = 0;
@@ -81,14 +83,8 @@ class Predictor {
   size_t bytes_ = 0;
 };
 
-int predict(const PredictArguments& a) {
-  const Device device = apply_common(a.common);
-  std::ios::sync_with_stdio(false);
-  const auto log = [&](const std::string& line) {
-    if (!a.common.quiet) std::cerr << line << "\n";
-  };
-  apply_matmul_options(a.matmul, device, log);
-  restore_autotune(a.dir, device, log);
+int predict_texts(const PredictArguments& a, Device device) {
+  if (!a.attention.empty()) throw UsageError("predict: --attention is for models that see images");
   const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
   classifier.model().eval();
   Predictor predictor(a, classifier);
@@ -105,16 +101,34 @@ int predict(const PredictArguments& a) {
   return 0;
 }
 
+int predict(const PredictArguments& a) {
+  const Device device = apply_common(a.common);
+  std::ios::sync_with_stdio(false);
+  const auto log = [&](const std::string& line) {
+    if (!a.common.quiet) std::cerr << line << "\n";
+  };
+  apply_matmul_options(a.matmul, device, log);
+  restore_autotune(a.dir, device, log);
+  if (!models::sees_images(a.dir)) return predict_texts(a, device);
+  if (a.max_length > 0) throw UsageError("predict: --max-length is for models that read texts");
+  return predict_images({a.dir, a.files, a.attention, a.jsonl}, device);
+}
+
 }  // namespace
 
 Command add_predict(CLI::App& app) {
-  CLI::App* c = app.add_subcommand("predict", "label lines of text by a trained folder");
+  CLI::App* c = app.add_subcommand("predict", "label lines of text, or image files, by a trained folder");
   auto a = std::make_shared<PredictArguments>();
   c->add_option("dir", a->dir, "model folder")->required();
-  c->add_option("files", a->files, "files of lines; - or none: stdin");
-  c->add_flag("--jsonl", a->jsonl, "lines are {\"text\": ...}; answers {\"label\", \"score\", \"logits\"}");
+  c->add_option("files", a->files,
+                "texts: files of lines, - or none: stdin; images: PNG and JPEG files, none: their names on stdin");
+  c->add_flag("--jsonl", a->jsonl,
+              "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}");
   c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: the model's most")
       ->check(whole_in(2, int64_t{1} << 24));
+  c->add_option(
+      "--attention", a->attention,
+      "images: write into this folder, as PNG, each image lit by what the model looked at (attention rollout)");
   add_matmul_options(*c, a->matmul, false);
   add_common(*c, a->common);
   c->footer("Example: echo 'A wonderful film.' | tern predict runs/distilbert-20250131-120000");

@@ -12,7 +12,8 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   tern train distilbert                                  the data at hand, the tiny model
   tern train distilbert --data reviews.csv --epochs 5    a file with the columns label and text
-  tern train distilbert --init DIR --lr 5e-5             fine-tune a folder that transformers saved)";
+  tern train distilbert --init DIR --lr 5e-5             fine-tune a folder that transformers saved
+  tern train vit --data photos --preset tiny             images photos/train/LABEL/*.jpg)";
 
 constexpr double kMost = 1e30;  // of numbers that have no bound of their own
 
@@ -23,23 +24,40 @@ void check(bool condition, const std::string& message) {
 }  // namespace
 
 void add_train_options(CLI::App& c, TrainArguments& a) {
-  c.add_option("model", a.model, "the model: distilbert")->required();
+  c.add_option("model", a.model, "the model: distilbert (texts) or vit (images)")->required();
   c.add_option("--data", a.data,
-               "imdb, sentences (embedded), a .csv, .tsv or .jsonl file with a label and a text column, or a folder "
-               "train/LABEL/*.txt; default: imdb where it is on this machine, otherwise sentences");
+               "texts: imdb, sentences (embedded), a .csv, .tsv or .jsonl file with a label and a text column, or a "
+               "folder train/LABEL/*.txt; images: cifar10, digits (embedded) or a folder train/LABEL/*.{png,jpg}; "
+               "default: imdb or cifar10 where it is on this machine, otherwise the embedded set");
   c.add_option("--split", a.split,
                "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's own, or 80/10/10");
   c.add_option("--fold", a.fold, "i/k: the i-th of k stratified parts is the test set");
-  c.add_option("--out", a.out, "folder of the run, new or empty; default: runs/distilbert-DATE");
-  c.add_option("--preset", a.preset, "tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); default: tiny");
+  c.add_option("--out", a.out, "folder of the run, new or empty; default: runs/MODEL-DATE");
+  c.add_option(
+      "--preset", a.preset,
+      "distilbert: tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); vit: tiny (192 x 9, patch 4 at 32 "
+      "x 32), small (384 x 12), base (768 x 12) or large (1024 x 24), these with patch 16 at 224 x 224; "
+      "default: tiny (for digits a smaller one)");
   c.add_option("--init", a.init,
-               "model folder to start from (config.json, model.safetensors or pytorch_model.bin, vocab.txt)");
+               "model folder to start from (config.json, model.safetensors or pytorch_model.bin); for vit also a file "
+               "of weights with torchvision's or timm's names");
+  c.add_option("--image-size", a.image_size,
+               "pixels a side that vit sees; position embeddings are interpolated; default: the model's")
+      ->check(whole_in(1, 1 << 14));
+  c.add_option("--augment", a.augment, "vit: default (shifts and mirror images) or none")->capture_default_str();
+  c.add_option("--mixup", a.mixup, "vit: alpha of MixUp; 0: none")->capture_default_str()->check(number_in(0, 1000));
+  c.add_option("--cutmix", a.cutmix, "vit: alpha of CutMix; 0: none")->capture_default_str()->check(number_in(0, 1000));
+  c.add_option("--label-smoothing", a.label_smoothing, "vit: share of the target that is spread over all labels")
+      ->capture_default_str()
+      ->check(number_in(0, 1));
   c.add_option("--epochs", a.epochs,
-               "passes over the training rows; default: 3 with --init or --preset base, otherwise by the size of the "
-               "set, 2 to 10")
+               "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "
+               "size of the set, 2 to 10 for texts, 10 for images, 60 for digits")
       ->check(whole_in(1, 1000000));
   c.add_option("--max-steps", a.max_steps, "stop after this many steps")->check(whole_in(1, int64_t{1} << 40));
-  c.add_option("--lr", a.lr, "learning rate; default: 5e-5 with --init or --preset base, otherwise 5e-4")
+  c.add_option("--lr", a.lr,
+               "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts, "
+               "1e-3 for images, 2e-3 for digits")
       ->check(number_in(0, kMost));
   c.add_option("--optimizer", a.optimizer, "adamw, adam or sgd")->capture_default_str();
   c.add_option("--weight-decay", a.weight_decay, "of matrices, not of biases and norms")
@@ -53,8 +71,8 @@ void add_train_options(CLI::App& c, TrainArguments& a) {
       ->capture_default_str()
       ->check(number_in(0, kMost));
   c.add_option("--dropout", a.dropout,
-               "of everything; default: the model's own with --init or --preset base, otherwise 0.5, and 0.3 from 4 MB "
-               "of text on")
+               "of everything; default: the model's own, but for distilbert from scratch 0.5, and 0.3 from 4 MB of "
+               "text on")
       ->check(number_in(0, 1));
   c.add_option("--dtype", a.dtype,
                "fp32; bf16 or fp16: mixed precision, fp32 weights and 16-bit matrix products; bf16-true or fp16-true: "
@@ -73,7 +91,9 @@ void add_train_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--batch-tokens", a.batch_tokens,
                "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192")
       ->check(whole_in(2, int64_t{1} << 40));
-  c.add_option("--batch-size", a.batch_size, "sequences a step, padded to the longest, instead of packing")
+  c.add_option(
+       "--batch-size", a.batch_size,
+       "texts: sequences a step, padded to the longest, instead of packing; images a step; default: 64, with --init 16")
       ->check(whole_in(1, 1000000));
   c.add_option("--accumulate", a.accumulate,
                "batches a step: their gradients are added up, weighted by their examples, before the weights change")
@@ -135,6 +155,11 @@ void for_each_recorded(Arguments& a, Visit&& visit) {
   visit("max_length", a.max_length);
   visit("batch_size", a.batch_size);
   visit("batch_tokens", a.batch_tokens);
+  visit("image_size", a.image_size);
+  visit("augment", a.augment);
+  visit("mixup", a.mixup);
+  visit("cutmix", a.cutmix);
+  visit("label_smoothing", a.label_smoothing);
   visit("accumulate", a.accumulate);
   visit("shuffle", a.shuffle);
   visit("group_by_length", a.group_by_length);
@@ -200,13 +225,18 @@ int64_t parse_recompute(const std::string& text) {
   throw UsageError("--recompute: expected none, block or every-N (such as every-2), got '" + text + "'");
 }
 
-void check_train_arguments(const TrainArguments& a) {
-  if (a.model != "distilbert") {
-    const bool planned = a.model == "bert" || a.model == "vit" || a.model == "cnn";
+void check_train_arguments(const TrainArguments& a, const std::function<bool(const std::string& flag)>& given) {
+  if (a.model != "distilbert" && a.model != "vit") {
+    const bool planned = a.model == "bert" || a.model == "cnn";
     throw UsageError(
         "train: " + (planned ? "'" + a.model + "' is not in this version" : "unknown model '" + a.model + "'") +
-        "; this version trains distilbert");
+        "; this version trains distilbert and vit");
   }
+  const bool images = trains_images(a);
+  for (const char* flag : {"--max-length", "--batch-tokens", "--group-by-length"})
+    check(!images || !given(flag), std::string(flag) + " is of models that read texts");
+  for (const char* flag : {"--image-size", "--augment", "--mixup", "--cutmix", "--label-smoothing"})
+    check(images || !given(flag), std::string(flag) + " is of models that see images");
   check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init brings its configuration");
   check(a.batch_size == 0 || a.batch_tokens == 0, "--batch-size and --batch-tokens exclude each other");
   check(!a.group_by_length || a.batch_size > 0,
@@ -220,7 +250,9 @@ void check_train_arguments(const TrainArguments& a) {
     throw UsageError(flag + ": unknown '" + value + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?") +
                      "; known: " + list);
   };
-  if (!a.preset.empty()) one_of("--preset", a.preset, {"tiny", "small", "base"});
+  if (!a.preset.empty() && !images) one_of("--preset", a.preset, {"tiny", "small", "base"});
+  if (!a.preset.empty() && images) one_of("--preset", a.preset, {"tiny", "small", "base", "large"});
+  one_of("--augment", a.augment, {"default", "none"});
   one_of("--optimizer", a.optimizer, {"adamw", "adam", "sgd"});
   one_of("--schedule", a.schedule, {"linear", "cosine", "constant"});
   parse_recompute(a.recompute);

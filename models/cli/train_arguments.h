@@ -2,6 +2,7 @@
 // The options of `tern train`: their names, defaults and what they exclude.
 
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -14,19 +15,25 @@ namespace tern::cli {
 /// The command's options. NaN, 0 or "" mean "by the rule that --help gives".
 struct TrainArguments {
   std::string model, data, out, preset, init, optimizer = "adamw", schedule = "linear", dtype = "auto", split, fold,
-                                              recompute = "none", profile, resume, checkpoint_every;
+                                              recompute = "none", profile, resume, checkpoint_every,
+                                              augment = "default";
   int64_t accumulate = 1, keep = 2, profile_steps = 20, epochs = 0, max_steps = 0, max_length = 0, batch_size = 0,
-          batch_tokens = 0;
-  double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN;
+          batch_tokens = 0, image_size = 0;
+  double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN, mixup = 0, cutmix = 0,
+         label_smoothing = 0;
   int workers = 2;
   bool shuffle = true, group_by_length = false, kahan = false;
   MatmulOptions matmul;
   CommonOptions common;
 };
 
+/// True for the models that see images.
+inline bool trains_images(const TrainArguments& arguments) { return arguments.model == "vit"; }
+
 void add_train_options(CLI::App& command, TrainArguments& arguments);
-/// Throws UsageError when a value is unknown or options exclude each other.
-void check_train_arguments(const TrainArguments& arguments);
+/// Throws UsageError when a value is unknown, options exclude each other or belong to another model. `given`: whether a
+/// flag is on the command line.
+void check_train_arguments(const TrainArguments& arguments, const std::function<bool(const std::string& flag)>& given);
 
 /// The arguments as run.json's "options" holds them, under their flags' names with '_'; "shuffle" instead of
 /// --no-shuffle, and null for NaN.

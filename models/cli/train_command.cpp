@@ -11,7 +11,7 @@ Command add_train(CLI::App& app, const std::vector<std::string>& arguments) {
   add_train_options(*command, *options);
   return [command, options, arguments] {
     if (command->count("--profile") > 0 && options->profile.empty()) options->profile = "on";
-    check_train_arguments(*options);
+    check_train_arguments(*options, [&](const std::string& flag) { return command->count(flag) > 0; });
     return train_run(*options, arguments);
   };
 }
@@ -39,7 +39,7 @@ Command add_resume(CLI::App& app, const std::vector<std::string>& arguments) {
     if (command->count("--device") > 0) train.common.device = options->common.device;
     train.common.threads = options->common.threads;
     train.common.quiet = options->common.quiet;
-    check_train_arguments(train);
+    check_train_arguments(train, [](const std::string&) { return false; });
     return train_run(train, arguments);
   };
 }

@@ -80,7 +80,7 @@ class TrainRun {
   TrainRun(TrainArguments arguments, std::vector<std::string> command)
       : a_(std::move(arguments)),
         command_(std::move(command)),
-        workload_(make_workload(a_.model)),
+        workload_(trains_images(a_) ? make_image_workload() : make_text_workload()),
         progress_(a_.common.quiet, workload_->unit()) {}
 
   int run() {
@@ -105,8 +105,6 @@ class TrainRun {
   }
 
  private:
-  static std::unique_ptr<Workload> make_workload(const std::string&) { return make_text_workload(); }
-
   bool profiled() const { return !a_.profile.empty(); }
   /// Empty: the run folder.
   std::string profile_prefix() const { return a_.profile == "on" ? "" : a_.profile; }

@@ -48,5 +48,6 @@ class Workload {
 };
 
 std::unique_ptr<Workload> make_text_workload();
+std::unique_ptr<Workload> make_image_workload();
 
 }  // namespace tern::cli

@@ -1,0 +1,120 @@
+#include "tern/models/cli/image_predict.h"
+
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+
+#include "tern/core/check.h"
+#include "tern/models/cli/run_folder.h"
+#include "tern/models/image/image_classifier.h"
+
+namespace tern::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Images are predicted in groups, so that endless input needs bounded memory and answers keep coming.
+constexpr size_t kImages = 64;
+// Where the model did not look at all, this much of the light remains.
+constexpr float kLeastLight = 0.15f;
+
+class Predictor {
+ public:
+  Predictor(const ImagePredictArguments& arguments, const models::ImageClassifier& classifier)
+      : a_(arguments), classifier_(classifier) {}
+
+  void add(const std::string& name) {
+    data::Image image;
+    try {
+      image = data::read_image(name);
+    } catch (const Error&) {
+      flush();  // what came before is answered first
+      throw;
+    }
+    names_.push_back(name);
+    images_.push_back(std::move(image));
+    if (images_.size() >= kImages) flush();
+  }
+
+  void read(std::istream& input) {
+    int64_t number = 0;
+    for (std::string line; std::getline(input, line);) {
+      ++number;
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (line.find_first_not_of(" \t") == std::string::npos) continue;
+      add(a_.jsonl ? image_of(line, number) : line);
+      if (input.rdbuf()->in_avail() <= 0) flush();
+    }
+    TERN_CHECK(!input.bad(), "stdin: cannot be read");
+  }
+
+  void flush() {
+    if (images_.empty()) return;
+    for (const models::ImagePrediction& p : classifier_.predict(images_)) {
+      const std::string& label = classifier_.model().config().labels[static_cast<size_t>(p.label)];
+      if (a_.jsonl)
+        std::cout << Json({{"label", label}, {"score", p.score}, {"logits", p.logits}})
+                         .dump(-1, ' ', false, Json::error_handler_t::replace)
+                  << "\n";
+      else
+        std::cout << label << "\t" << std::fixed << std::setprecision(6) << p.score << "\n";
+    }
+    std::cout.flush();
+    TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
+    if (!a_.attention.empty()) write_attention();
+    names_.clear();
+    images_.clear();
+  }
+
+ private:
+  std::string image_of(const std::string& line, int64_t number) {
+    const Json json = Json::parse(line, nullptr, false);
+    const bool good = json.is_object() && json.contains("image") && json["image"].is_string();
+    if (!good) flush();
+    TERN_CHECK(good, "stdin:", number, ": expected an object with a string \"image\"");
+    return json["image"].get<std::string>();
+  }
+
+  void write_attention() {
+    const std::vector<Tensor> maps = classifier_.attention_rollout(images_);
+    for (size_t i = 0; i < maps.size(); ++i) {
+      data::Image& image = images_[i];
+      const Tensor light = data::resize(maps[i], image.height, image.width, {.antialias = false});
+      const float* value = light.data<float>();
+      for (int64_t pixel = 0; pixel < image.height * image.width; ++pixel)
+        for (int64_t c = 0; c < image.channels; ++c) {
+          uint8_t& byte = image.pixels[static_cast<size_t>(pixel * image.channels + c)];
+          byte =
+              static_cast<uint8_t>(static_cast<float>(byte) * (kLeastLight + (1 - kLeastLight) * value[pixel]) + 0.5f);
+        }
+      data::write_png(free_name(names_[i]), image);
+    }
+  }
+
+  /// FOLDER/NAME.png; a number is added where two images have one name.
+  fs::path free_name(const std::string& image) const {
+    const std::string stem = fs::path(image).stem().string();
+    fs::path path = fs::path(a_.attention) / (stem + ".png");
+    for (int i = 2; fs::exists(path); ++i) path = fs::path(a_.attention) / (stem + "-" + std::to_string(i) + ".png");
+    return path;
+  }
+
+  const ImagePredictArguments& a_;
+  const models::ImageClassifier& classifier_;
+  std::vector<std::string> names_;
+  std::vector<data::Image> images_;
+};
+
+}  // namespace
+
+int predict_images(const ImagePredictArguments& a, Device device) {
+  const models::ImageClassifier classifier = models::ImageClassifier::load(a.dir, {.device = device});
+  classifier.model().eval();
+  Predictor predictor(a, classifier);
+  for (const std::string& name : a.files) predictor.add(name);
+  if (a.files.empty()) predictor.read(std::cin);
+  predictor.flush();
+  return 0;
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "tern/data/datasets/cifar10.h"
+#include "tern/data/datasets/sha256.h"
+#include "tern/data/samplers/split.h"
+#include "tern/models/cli/commands.h"
+#include "tern/models/cli/image_data.h"
+#include "tern/models/cli/workload.h"
+#include "tern/models/image/image_classifier.h"
+
+namespace tern::cli {
+namespace {
+
+/// The Vision Transformer on images.
+class ImageWorkload final : public Workload {
+ public:
+  void prepare(TrainArguments& arguments, const RunSetting& setting) override {
+    a_ = &arguments;
+    setting_ = setting;
+    set_ = std::make_shared<data::ImageDataset>(load_image_set(a_->data, {}, setting.log));
+    a_->data = set_->name;
+    TERN_CHECK(set_->label_names.size() > 1, set_->name, ": every image has the label '", set_->label_names.front(),
+               "'; a classifier needs two or more");
+    split_ = data::make_split({set_->name, set_->labels, set_->parts}, a_->split, a_->fold, a_->common.seed);
+    make_classifier();
+    choose_schedule();
+    task_.emplace(*classifier_, set_, split_.train, split_.validation, task_options());
+  }
+
+  Json model_record() const override {
+    const models::ViTConfig& config = classifier_->model().config();
+    return {{"image_size", classifier_->preprocessing().size},
+            {"patch_size", config.patch_size},
+            {"width", config.width},
+            {"layers", config.layers},
+            {"dropout", config.dropout},
+            {"attention_dropout", config.attention_dropout},
+            {"parameters", classifier_->model().num_parameters()}};
+  }
+
+  Json data_record() const override {
+    return {{"train", split_.train.size()},
+            {"validation", split_.validation.size()},
+            {"test", split_.test.size()},
+            {"images_sha256", content_hash(*set_)}};
+  }
+
+  models::TrainingTask& task() override { return *task_; }
+  nn::Module& module() override { return classifier_->model(); }
+  void set_recompute(int64_t layers) override { classifier_->model().set_recompute(layers); }
+  void save(const std::string& dir) const override { classifier_->save(dir); }
+  const char* unit() const override { return "images"; }
+
+  std::string describe(int64_t total_steps) const override {
+    std::ostringstream out;
+    out << "train: " << split_.train.size() << " images, validate " << split_.validation.size() << ", test "
+        << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters, "
+        << classifier_->preprocessing().size << " x " << classifier_->preprocessing().size << " pixels; " << total_steps
+        << " steps of " << (a_->accumulate > 1 ? std::to_string(a_->accumulate) + " x " : "") << a_->batch_size
+        << " images, " << a_->epochs << " epochs";
+    return out.str();
+  }
+
+  std::optional<models::Evaluation> test() override {
+    if (split_.test.empty()) return std::nullopt;
+    models::ImageTaskOptions options = task_options();
+    options.dtype = float32;
+    return models::evaluate(*classifier_, set_, split_.test, options);
+  }
+
+  double training_flops_per_item() const override { return 3 * classifier_->model().forward_flops(); }
+
+ private:
+  bool from_scratch() const { return a_->init.empty(); }
+  bool digits() const { return set_->name == "digits"; }
+
+  models::ImageTaskOptions task_options() const {
+    models::ImageTaskOptions options{.epochs = planned_epochs_,
+                                     .batch_size = a_->batch_size,
+                                     .shuffle = a_->shuffle,
+                                     .workers = a_->workers,
+                                     .seed = a_->common.seed,
+                                     .dtype = setting_.precision.autocast,
+                                     .should_stop = [] { return pending_signal() != 0; },
+                                     .log = setting_.log};
+    data::BatchAugmentOptions& augmentation = options.augmentation;
+    if (a_->augment == "none") return options;
+    // A shift of an eighth of the image's side, and the mirror image, which digits have not.
+    const int64_t stored = set_->in_memory() ? set_->pixels.size(1) : 0;
+    if (stored == classifier_->preprocessing().size) augmentation.padding = stored / 8;
+    if (!digits()) augmentation.flip = {.probability = 0.5};
+    augmentation.mixup = a_->mixup;
+    augmentation.cutmix = a_->cutmix;
+    options.label_smoothing = a_->label_smoothing;
+    return options;
+  }
+
+  void make_classifier() {
+    Generator generator(a_->common.seed);
+    const bool resumed = !setting_.checkpoint.empty();
+    if (from_scratch() && a_->preset.empty()) a_->preset = "tiny";
+    if (from_scratch() && !resumed) {
+      models::ViTConfig config = models::ViTConfig::preset(a_->preset);
+      if (digits() && a_->preset == "tiny") shrink_for_digits(config);
+      if (a_->image_size > 0) config.image_size = a_->image_size;
+      config.labels = set_->label_names;
+      if (!std::isnan(a_->dropout)) config.dropout = config.attention_dropout = a_->dropout;
+      auto model = std::make_unique<models::ViT>(
+          nn::Scope({.device = setting_.device, .dtype = setting_.precision.weights, .generator = generator}), config);
+      models::ImagePreprocessing preprocessing = models::ImagePreprocessing::from_json("{}", "");
+      preprocessing.size = config.image_size;
+      classifier_.emplace(std::move(model), preprocessing);
+      return;
+    }
+    models::FromPretrainedOptions options{.device = setting_.device,
+                                          .dtype = setting_.precision.weights,
+                                          .generator = generator,
+                                          .labels = set_->label_names,
+                                          .allow_new_head = !resumed,
+                                          .log = setting_.log};
+    if (!std::isnan(a_->dropout) && !resumed) options.dropout = a_->dropout;
+    classifier_.emplace(models::ImageClassifier::load(resumed ? setting_.checkpoint : a_->init, options,
+                                                      {.image_size = resumed ? 0 : a_->image_size}));
+    take_label_order();
+  }
+
+  /// 8 x 8 pixels: patches of 2 x 2, and a model that fits 1,800 images.
+  static void shrink_for_digits(models::ViTConfig& config) {
+    config.image_size = 8;
+    config.patch_size = 2;
+    config.width = 96;
+    config.layers = 4;
+    config.hidden = 192;
+    config.dropout = config.attention_dropout = 0.1;
+  }
+
+  /// The folder's order of the labels becomes the data's.
+  void take_label_order() {
+    const std::vector<std::string>& order = classifier_->model().config().labels;
+    std::vector<int32_t> number;
+    for (const std::string& name : set_->label_names)
+      number.push_back(static_cast<int32_t>(std::find(order.begin(), order.end(), name) - order.begin()));
+    for (int32_t& label : set_->labels) label = number[static_cast<size_t>(label)];
+    set_->label_names = order;
+  }
+
+  void choose_schedule() {
+    if (a_->batch_size == 0) a_->batch_size = from_scratch() ? 64 : 16;
+    if (a_->epochs == 0) a_->epochs = digits() ? 60 : from_scratch() ? 10 : 3;
+    if (std::isnan(a_->lr)) a_->lr = digits() ? 2e-3 : from_scratch() ? 1e-3 : 5e-5;
+    planned_epochs_ = a_->max_steps > 0 ? std::min(a_->epochs, a_->max_steps) : a_->epochs;  // each has a step at least
+  }
+
+  TrainArguments* a_ = nullptr;
+  RunSetting setting_;
+  int64_t planned_epochs_ = 0;  // --epochs, or fewer when --max-steps ends the run before
+  std::shared_ptr<data::ImageDataset> set_;
+  data::Split split_;
+  std::optional<models::ImageClassifier> classifier_;
+  std::optional<models::ImageTask> task_;
+};
+
+}  // namespace
+
+std::unique_ptr<Workload> make_image_workload() { return std::make_unique<ImageWorkload>(); }
+
+}  // namespace tern::cli
