@@ -135,7 +135,12 @@ TEST(SimtLarge, GridsGrowWithTheTensorBeyond32Bits) {
     const int64_t slack = static_cast<int64_t>(small.size()) * kTimes + static_cast<int64_t>(large.size());
     const int64_t expected = kTimes * std::accumulate(small.begin(), small.end(), int64_t{0});
     EXPECT_LE(std::llabs(std::accumulate(large.begin(), large.end(), int64_t{0}) - expected), slack);
-    for (const int64_t blocks : large) EXPECT_LE(blocks, std::numeric_limits<int32_t>::max());
+    for (const int64_t blocks : large) {
+      EXPECT_LE(blocks, std::numeric_limits<int32_t>::max());
+      if (c.too_many == 0) {  // these count a launch's elements in 31 bits
+        EXPECT_LE(blocks, (int64_t{1} << 31) / (kSmall / small[0])) << "one launch takes more than 2^31 elements";
+      }
+    }
   }
 }
 
