@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 /// Letters, digits and a few others as they are, everything else as %41; long names are cut, with a hash of the rest.
 std::string file_name(const std::string& key) {
   constexpr size_t kLongest = 200;
-  std::string name;
+  std::string name = "=";
   for (const char c : key) {
     const auto byte = static_cast<unsigned char>(c);
     if (std::isalnum(byte) || std::strchr("-_ ,()[]", c)) {
