@@ -84,7 +84,7 @@ class FileStore final : public Store {
     std::error_code ignored;
     fs::remove(path(key), ignored);
   }
-  std::unique_ptr<Store> another() override { return std::make_unique<FileStore>(folder_); }
+  std::unique_ptr<Store> another(double) override { return std::make_unique<FileStore>(folder_); }
 
  private:
   fs::path path(const std::string& key) const { return folder_ / file_name(key); }

@@ -44,7 +44,10 @@ Session::Session(std::unique_ptr<Store> store, const Member& member, const Group
   thread_ = std::thread([this] { watch(); });
 }
 
-Session::~Session() { stop_watching(); }
+Session::~Session() {
+  watch_store_->interrupt();  // rank 0 may be gone or hang
+  stop_watching();
+}
 
 void Session::stop_watching() {
   {
@@ -91,8 +94,8 @@ std::string Session::describe_missing(const std::string& group, const std::vecto
   for (const int rank : ranks) keys.push_back(place_key(rank));
   std::vector<std::optional<std::string>> places(ranks.size());
   try {
-    std::unique_ptr<Store> own = store_->another();  // store_ may be waiting
-    std::this_thread::sleep_for(kInterval);          // what others called just now is told by then
+    std::unique_ptr<Store> own = store_->another(3);  // store_ may be waiting
+    std::this_thread::sleep_for(kInterval);           // what others called just now is told by then
     places = own->wait(keys, 0);
   } catch (const Error&) {
     return out.str() + "it is not complete within " + detail::concatenate(options_.timeout_seconds) +

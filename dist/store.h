@@ -40,7 +40,10 @@ class Store {
   /// Adds to the number under the key (0 when there is none) and returns the sum; no two callers see the same one.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
   virtual void erase(const std::string& key) = 0;
-  virtual std::unique_ptr<Store> another() = 0;
+  /// Another connection to the same store. Throws PeerError when there is none within `seconds`.
+  virtual std::unique_ptr<Store> another(double seconds = 60) = 0;
+  /// Calls of other threads that wait for the store return with an error, and later ones too.
+  virtual void interrupt() {}
   /// This rank has finished in order. A rank whose connections end without it is told to the others by gone().
   virtual void finish() {}
   /// Ranks whose process ended without finish(). Always empty in a FileStore, which cannot know.
@@ -66,6 +69,7 @@ class TcpStoreServer {
  public:
   /// Listens on every interface; port 0: any free one. Throws Error when the port is in use.
   TcpStoreServer(int port, const Member& owner);
+  /// Answers those who are connected for a little longer, until they go: they may not have read the last word yet.
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;

@@ -20,6 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kHelloTime = std::chrono::seconds(10);
+constexpr auto kLingering = std::chrono::seconds(2);
 constexpr size_t kMaxConnections = 8192;
 
 struct Connection {
@@ -92,11 +93,13 @@ class TcpStoreServer::Loop {
  private:
   void run() {
     for (;;) {
-      std::vector<pollfd> polled = {{wake_[0], POLLIN, 0}, {listener_, POLLIN, 0}};
+      std::vector<pollfd> polled = {{leaving_ ? -1 : wake_[0], POLLIN, 0}, {listener_, POLLIN, 0}};
       for (const Connection& c : connections_)
         polled.push_back({c.socket, static_cast<short>(POLLIN | (c.out.empty() ? 0 : POLLOUT)), 0});
       poll(polled.data(), polled.size(), milliseconds_to_wait());
-      if (polled[0].revents != 0) return;
+      if (polled[0].revents != 0 && !leaving_) {
+        leaving_ = Clock::now() + kLingering;
+      }
       size_t i = 2;
       for (Connection& c : connections_) {
         const short events = polled[i++].revents;
@@ -108,12 +111,13 @@ class TcpStoreServer::Loop {
         if (c.rank < 0 && now > c.opened + kHelloTime) c.closing = true;
       }
       remove_closed();
+      if (leaving_ && (connections_.empty() || Clock::now() > *leaving_)) return;
       if (polled[1].revents != 0) accept_all();
     }
   }
 
   int milliseconds_to_wait() const {
-    auto next = Clock::now() + std::chrono::hours(1);
+    auto next = leaving_ ? *leaving_ : Clock::now() + std::chrono::hours(1);
     for (const Connection& c : connections_) {
       if (!c.keys.empty()) next = std::min(next, c.deadline);
       if (c.rank < 0) next = std::min(next, c.opened + kHelloTime);
@@ -310,6 +314,7 @@ class TcpStoreServer::Loop {
   std::map<std::string, std::string> values_;
   std::map<int, Rank> ranks_;
   std::set<int> gone_;
+  std::optional<Clock::time_point> leaving_;  // when it ends at the latest
   std::thread thread_;
 };
 

@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 /// For an answer that takes the server no time: it may be short of a core, but not for ever.
 constexpr auto kAnswerTime = std::chrono::seconds(60);
-constexpr auto kGreetingTime = std::chrono::seconds(5);
+constexpr auto kGreetingTime = std::chrono::seconds(5), kLeastGreetingTime = std::chrono::seconds(1);
 
 Clock::duration as_duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
@@ -69,6 +69,8 @@ class Socket {
     return true;
   }
   const std::string& problem() const { return problem_; }
+  /// Whoever waits for it returns.
+  void shut_down() const { shutdown(fd_, SHUT_RDWR); }
 
  private:
   bool may_go_on(ssize_t n, short events, Clock::time_point deadline) {
@@ -124,7 +126,7 @@ int connect_socket(const addrinfo& address, Clock::time_point deadline) {
 class TcpStore final : public Store {
  public:
   TcpStore(std::vector<std::string> hosts, int port, Member member, double seconds)
-      : hosts_(std::move(hosts)), port_(port), member_(std::move(member)), seconds_(seconds) {
+      : hosts_(std::move(hosts)), port_(port), member_(std::move(member)) {
     const auto end = Clock::now() + as_duration(seconds);
     std::string problem;
     for (;;) {
@@ -185,7 +187,14 @@ class TcpStore final : public Store {
     return ranks;
   }
 
-  std::unique_ptr<Store> another() override { return std::make_unique<TcpStore>(hosts_, port_, member_, seconds_); }
+  std::unique_ptr<Store> another(double seconds) override {
+    return std::make_unique<TcpStore>(hosts_, port_, member_, seconds);
+  }
+  void interrupt() override {
+    std::lock_guard<std::mutex> lock(socket_mutex_);
+    interrupted_ = true;
+    if (socket_) socket_->shut_down();
+  }
 
  private:
   std::string where() const {
@@ -214,7 +223,7 @@ class TcpStore final : public Store {
       }
       auto socket = std::make_unique<Socket>(fd);
       std::string refusal;
-      if (greet(*socket, refusal)) {
+      if (greet(*socket, end, refusal)) {
         socket_ = std::move(socket);
       } else if (hosts_.size() > 1) {
         problem = refusal;
@@ -226,8 +235,8 @@ class TcpStore final : public Store {
     freeaddrinfo(found);
   }
 
-  bool greet(Socket& socket, std::string& refusal) const {
-    const auto deadline = Clock::now() + kGreetingTime;
+  bool greet(Socket& socket, Clock::time_point end, std::string& refusal) const {
+    const auto deadline = std::min(Clock::now() + kGreetingTime, std::max(end, Clock::now() + kLeastGreetingTime));
     const std::string hello = tcp::Writer()
                                   .string(tcp::kMagic)
                                   .string(member_.job)
@@ -269,6 +278,7 @@ class TcpStore final : public Store {
     }
     if (!good) {
       const std::string problem = socket_ ? socket_->problem() : "the connection is lost";
+      std::lock_guard<std::mutex> replacing(socket_mutex_);
       socket_.reset();  // what it still sends would answer another question
       throw PeerError("store: rank 0, at " + where() + ", does not answer any more: " + problem);
     }
@@ -279,9 +289,10 @@ class TcpStore final : public Store {
   std::vector<std::string> hosts_;
   int port_;
   Member member_;
-  double seconds_;
-  std::mutex mutex_;
+  std::mutex mutex_;         // one question at a time
+  std::mutex socket_mutex_;  // while the socket is replaced or shut down
   std::unique_ptr<Socket> socket_;
+  bool interrupted_ = false;
 };
 
 }  // namespace

@@ -69,8 +69,8 @@ struct World::Parts {
   std::shared_ptr<mpi::Engine> engine;
   std::shared_ptr<Session> session;
 
-  void start_mpi(const Launch& launch) {
-    engine = std::make_shared<mpi::Engine>();
+  void start_mpi(const Launch& launch, double seconds) {
+    engine = mpi::Engine::start(seconds);
     TERN_CHECK(engine->size() == launch.size && engine->rank() == launch.rank, launch.name, " says that this is rank ",
                launch.rank, " of ", launch.size, ", and MPI (", engine->functions().library(), ") that it is rank ",
                engine->rank(), " of ", engine->size(),
@@ -105,7 +105,7 @@ World::World(const Launch& launch, Device device, const WorldOptions& options) :
              "'tern launch --nproc ",
              launch.size, " -- train ...', or 'mpirun -n ", launch.size, " tern train ...'");
   Member member{launch.rank, launch.size, launch.job};
-  parts_->start_mpi(launch);
+  parts_->start_mpi(launch, options.start_seconds);
   std::unique_ptr<Store> store = parts_->meet_by_mpi(member, options.start_seconds);
   const std::string facts = detail::concatenate(options.facts, options.facts.empty() ? "" : ", ", "on ", device,
                                                 options.group.check ? ", check mode" : "");

@@ -148,20 +148,19 @@ Engine::Engine() : functions_(load_functions()) {
   static std::atomic<bool> used = false;
   TERN_CHECK(!used.exchange(true), "MPI was started by this process before; it can be started only once");
   thread_ = std::thread([this] { run(); });
-  try {
-    on_thread([this] {
-      const char* const error = functions_.initialize(&rank_, &size_);
-      TERN_CHECK(!error, "MPI does not start: ", error);
-    });
-  } catch (...) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-    thread_.join();
-    throw;
-  }
+}
+
+std::shared_ptr<Engine> Engine::start(double seconds) {
+  const std::shared_ptr<Engine> engine(new Engine);
+  Engine* const e = engine.get();
+  const auto initialize = [e] {
+    const char* const error = e->functions_.initialize(&e->rank_, &e->size_);
+    TERN_CHECK(!error, "MPI does not start: ", error);
+  };
+  if (!engine->on_thread(initialize, seconds))
+    throw PeerError(detail::concatenate("MPI: not all ranks have come to its start within ", seconds,
+                                        " s; what those that are missing do, their own output says"));
+  return engine;
 }
 
 Engine::~Engine() {
@@ -192,19 +191,24 @@ void Engine::submit(int64_t lane, int together, std::vector<std::unique_ptr<Mach
   wake_.notify_one();
 }
 
-void Engine::on_thread(const std::function<void()>& f) {
+bool Engine::on_thread(const std::function<void()>& f, double seconds) {
   std::unique_lock<std::mutex> lock(mutex_);
   task_ = f;
   task_done_ = false;
   task_error_ = nullptr;
   wake_.notify_one();
-  answered_.wait(lock, [this] { return task_done_; });
+  if (!answered_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return task_done_; })) {
+    static auto* const stuck = new std::vector<std::shared_ptr<Engine>>;
+    stuck->push_back(shared_from_this());
+    return false;
+  }
   if (task_error_) std::rethrow_exception(std::exchange(task_error_, nullptr));
+  return true;
 }
 
 std::string Engine::broadcast_text(const std::string& text, double seconds) {
   std::string result = text;
-  on_thread([&] {
+  const auto task = [&] {
     const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
     const auto finish = [&](Transfers& transfers) {
       while (!transfers.done()) {
@@ -223,21 +227,19 @@ std::string Engine::broadcast_text(const std::string& text, double seconds) {
     for (int r = 1; r < size_ && rank_ == 0; ++r) content.send(result.data(), bytes, r, 0);
     if (rank_ != 0) content.receive(result.data(), bytes, 0, 0);
     finish(content);
-  });
+  };
+  TERN_CHECK(on_thread(task, 10 * seconds), "MPI: it does not answer");
   return result;
 }
 
-bool Engine::finish(double seconds) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  task_ = [this] { functions_.finalize(); };
-  task_done_ = false;
-  wake_.notify_one();
-  const bool in_time = answered_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return task_done_; });
-  if (!in_time) {
-    lock.unlock();
-    thread_.detach();  // it waits in MPI for ranks that do not come; the process ends under it
-  }
-  return in_time;
+void Engine::finish(double seconds) {
+  Engine* const e = this;
+  const auto finalize = [e] {
+    const char* const error = e->functions_.finalize();
+    TERN_CHECK(!error, "MPI does not end: ", error);
+  };
+  if (!on_thread(finalize, seconds))
+    throw PeerError(detail::concatenate("MPI: not all ranks have come to its end within ", seconds, " s"));
 }
 
 void Engine::run() {

@@ -76,10 +76,10 @@ class Machine {
 };
 
 /// Starts MPI and its thread; one in a process, once.
-class Engine {
+class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// Throws Error when MPI is missing or does not start.
-  Engine();
+  /// Throws Error when MPI is missing or does not start, PeerError when not all ranks have come after `seconds`.
+  static std::shared_ptr<Engine> start(double seconds);
   /// Ends the thread without waiting for other ranks, unless finish() was called.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -96,10 +96,11 @@ class Engine {
   void submit(int64_t lane, int together, std::vector<std::unique_ptr<Machine>> machines);
   /// Before there is a store: rank 0's text on every rank. Throws PeerError after `seconds`.
   std::string broadcast_text(const std::string& text, double seconds);
-  /// Ends MPI in order: returns when all ranks have called it, or false after `seconds`.
-  bool finish(double seconds);
+  /// Ends MPI in order: returns when all ranks have called it. Throws PeerError after `seconds`.
+  void finish(double seconds);
 
  private:
+  Engine();
   struct Lane {
     std::deque<std::unique_ptr<Machine>> waiting;
     int on_the_way = 0, together = 1;
@@ -115,8 +116,9 @@ class Engine {
   void check_time();
   void fail_all(const std::string& message);
   void finish_operation(size_t index);
-  /// Runs f on MPI's thread and returns when it is done; throws what it throws.
-  void on_thread(const std::function<void()>& f);
+  /// Runs f on MPI's thread and returns when it is done; throws what it throws. False after `seconds`: the thread waits
+  /// in MPI, and both it and this engine stay until the process ends.
+  bool on_thread(const std::function<void()>& f, double seconds);
 
   const Functions& functions_;
   int rank_ = 0, size_ = 1;
