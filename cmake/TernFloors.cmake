@@ -1,9 +1,9 @@
 # One library per floor of the house: tern_<name> from <name>/**/*.cpp. Folders named cuda need NVIDIA's headers and are
-# left out of a build without CUDA.
+# left out of a build without CUDA; dist/mpi/library is a shared object of its own.
 
 function(tern_floor_sources name variable)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$|/mpi/library/")
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 

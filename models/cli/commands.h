@@ -17,6 +17,10 @@ Command add_eval(CLI::App& app);
 Command add_predict(CLI::App& app);
 Command add_tokenize(CLI::App& app);
 Command add_info(CLI::App& app);
+/// `launched`: the command line of the processes to start.
+Command add_launch(CLI::App& app, const std::vector<std::string>& launched);
+/// Takes what follows "--" off the command line.
+std::vector<std::string> cut_launched(std::vector<std::string>& words);
 
 /// The number of the SIGINT, SIGTERM or SIGUSR1 that came, or 0. Always 0 until end_in_order_on_signals().
 int pending_signal();

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -6,6 +7,8 @@
 #include "tern/core/allocator.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/core/io/state_file.h"
+#include "tern/core/stream.h"
+#include "tern/dist/world.h"
 #include "tern/kernels/gemm.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/run_folder.h"
@@ -92,13 +95,37 @@ void describe_file(const std::string& path) {
               << (weights.prefix.empty() ? "" : ", without the prefix " + weights.prefix) << "\n";
 }
 
+/// Started as one of several: connects them, lets them reduce something, and tells over what and how fast.
+void describe_job(const dist::Launch& launch, Device device) {
+  dist::World world(launch, device, {.facts = version_text()});
+  Tensor x = ones({1 << 20}, {.device = device});
+  double seconds = 0;
+  for (int i = 0; i < 3; ++i) {  // the first also opens connections
+    world.group()->barrier();
+    const auto start = std::chrono::steady_clock::now();
+    world.group()->all_reduce(x, dist::ReduceOp::kMean);
+    synchronize(device);
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  TERN_CHECK(x.slice(0, 0, 1).item<double>() == 1, "the ranks' reduction gave a wrong value");
+  std::cout << "job: " << launch.size << " ranks by " << launch.name << ", over " << world.transport()
+            << "; an all-reduce of 4 MiB takes " << std::setprecision(3) << seconds * 1e3 << " ms\n";
+  world.finish();
+}
+
 int info(const InfoArguments& a) {
-  apply_common(a.common);
+  const Device device = apply_common(a.common);
   if (a.path.empty()) {
     describe_machine();
+    if (const dist::Launch launch = dist::detect_launch(); launch.is_parallel()) describe_job(launch, device);
   } else if (std::filesystem::is_directory(a.path)) {
-    const auto model = models::DistilBert::from_pretrained(a.path);
-    std::cout << model->config().to_json() << nn::summary(*model);
+    if (models::sees_images(a.path)) {
+      const auto model = models::ViT::from_pretrained(a.path);
+      std::cout << model->config().to_json() << nn::summary(*model);
+    } else {
+      const auto model = models::DistilBert::from_pretrained(a.path);
+      std::cout << model->config().to_json() << nn::summary(*model);
+    }
   } else {
     describe_file(a.path);
   }

@@ -1,4 +1,4 @@
-// The program: tern train, resume, eval, predict, tokenize, info.
+// The program: tern train, resume, eval, predict, tokenize, info, launch.
 // Exit status: 0 done; 1 failed, one line on stderr; 2 wrong usage; 130 and 143 ended by SIGINT and SIGTERM after
 // saving; 75 saved on SIGUSR1, to be started again.
 
@@ -11,7 +11,9 @@
 #include <map>
 
 #include "tern/core/check.h"
+#include "tern/dist/store.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/rank_process.h"
 #include "tern/models/cli/version.h"
 
 namespace tern::cli {
@@ -37,11 +39,12 @@ void install_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-int report(const std::string& message, int status) {
+int report(const std::string& message, int status, bool of_peer = false) {
   std::string line = message;
   for (char& c : line)
     if (c == '\n') c = ' ';
-  std::fprintf(stderr, "tern: error: %s\n", line.c_str());
+  report_error(line);
+  end_rank(status, line, of_peer);
   return status;
 }
 
@@ -62,7 +65,9 @@ int run(const std::vector<std::string>& arguments) {
   commands["tokenize"] = add_tokenize(app);
   commands["info"] = add_info(app);
 
-  std::vector<std::string> words = arguments;
+  std::vector<std::string> words = arguments, launched;
+  if (!words.empty() && words[0] == "launch") launched = cut_launched(words);
+  commands["launch"] = add_launch(app, launched);
   try {
     if (!words.empty() && !words[0].starts_with("-")) {
       if (!commands.count(words[0])) {
@@ -112,12 +117,17 @@ int main(int argc, char** argv) {
   using namespace tern::cli;
   install_signals();
   try {
+    begin_rank();
     const int status = run(std::vector<std::string>(argv + 1, argv + argc));
     std::cout.flush();
     if (!std::cout) return report("stdout: cannot be written (closed or full)", 1);
+    end_rank(status, "", false);
     return status;
   } catch (const Interrupted&) {
+    end_rank(signal_status(), "", false);
     return signal_status();
+  } catch (const tern::dist::PeerError& error) {
+    return report(error.what(), 1, true);
   } catch (const std::bad_alloc&) {
     return report("out of memory; try a smaller batch or sequence length", 1);
   } catch (const std::exception& error) {

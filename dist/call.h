@@ -1,0 +1,26 @@
+#pragma once
+// One call of a communicator's operation, as backends get it.
+
+#include "tern/dist/communicator.h"
+
+namespace tern::dist {
+
+enum class Operation { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kSend, kReceive, kBarrier };
+
+struct Call {
+  Operation operation = Operation::kBarrier;
+  Tensor input = {}, output = {};  // the same for what works in place; send has only the first, receive only the second
+  ReduceOp op = ReduceOp::kSum;
+  int peer = 0;        // root, or the other rank of send and receive
+  int64_t number = 0;  // of this group's calls, from 1; of send and receive for each pair and direction
+
+  bool is_pairwise() const { return operation == Operation::kSend || operation == Operation::kReceive; }
+  const Tensor& tensor() const { return input.defined() ? input : output; }
+  /// What must be the same on all ranks: "all_reduce of float32 [3, 4], sum"; of send and receive the tensor alone.
+  std::string text() const;
+};
+
+const char* name_of(Operation operation);
+const char* name_of(ReduceOp op);
+
+}  // namespace tern::dist

@@ -1,0 +1,50 @@
+#include "tern/dist/store.h"
+
+namespace tern::dist {
+
+std::string rank_list(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+std::string Store::get(const std::string& key, double seconds) {
+  const std::optional<std::string> value = wait({key}, seconds)[0];
+  if (!value) throw PeerError(detail::concatenate("store: nobody has set '", key, "' within ", seconds, " s"));
+  return *value;
+}
+
+std::vector<std::string> Store::exchange(const std::string& key, const std::vector<int>& ranks, int rank,
+                                         const std::string& value, double seconds) {
+  std::vector<std::string> keys;
+  for (const int r : ranks) keys.push_back(key + "/" + std::to_string(r));
+  set(key + "/" + std::to_string(rank), value);
+  const auto found = wait(keys, seconds);
+  std::vector<std::string> values;
+  std::vector<int> missing;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i])
+      values.push_back(*found[i]);
+    else
+      missing.push_back(ranks[i]);
+  }
+  if (!missing.empty())
+    throw PeerError(detail::concatenate(key, ": ", rank_list(missing), missing.size() == 1 ? " has" : " have",
+                                        " not come within ", seconds, " s"));
+  return values;
+}
+
+void Store::compare(const std::string& key, const std::vector<int>& ranks, int rank, const std::string& value,
+                    double seconds) {
+  const std::vector<std::string> values = exchange(key, ranks, rank, value, seconds);
+  for (size_t i = 1; i < values.size(); ++i) {
+    if (values[i] != values[0])
+      throw PeerError(detail::concatenate(key, ": rank ", ranks[i], " has ", values[i], ", but rank ", ranks[0],
+                                          " has ", values[0]));
+  }
+}
+
+}  // namespace tern::dist

@@ -1,0 +1,307 @@
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "tern/dist/store.h"
+#include "tern/dist/tcp_protocol.h"
+
+namespace tern::dist {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+/// For an answer that takes the server no time: it may be short of a core, but not for ever.
+constexpr auto kAnswerTime = std::chrono::seconds(60);
+constexpr auto kGreetingTime = std::chrono::seconds(5), kLeastGreetingTime = std::chrono::seconds(1);
+
+Clock::duration as_duration(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
+}
+
+/// A number that tells this process from all others.
+uint64_t process_number() {
+  static const uint64_t number = [] {
+    std::random_device random;
+    return (uint64_t{random()} << 32) ^ random() ^ (static_cast<uint64_t>(getpid()) << 16);
+  }();
+  return number;
+}
+
+/// A connected socket with deadlines.
+class Socket {
+ public:
+  explicit Socket(int fd) : fd_(fd) {}
+  ~Socket() { close(fd_); }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  /// False when the other side is gone or the time is over; problem() then tells which.
+  bool send_all(const std::string& bytes, Clock::time_point deadline) {
+    for (size_t done = 0; done < bytes.size();) {
+      const ssize_t n = send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+      if (n > 0)
+        done += static_cast<size_t>(n);
+      else if (!may_go_on(n, POLLOUT, deadline))
+        return false;
+    }
+    return true;
+  }
+  bool receive(size_t bytes, std::string& text, Clock::time_point deadline) {
+    text.resize(bytes);
+    for (size_t done = 0; done < bytes;) {
+      const ssize_t n = recv(fd_, text.data() + done, bytes - done, 0);
+      if (n > 0)
+        done += static_cast<size_t>(n);
+      else if (!may_go_on(n, POLLIN, deadline))
+        return false;
+    }
+    return true;
+  }
+  const std::string& problem() const { return problem_; }
+  /// Whoever waits for it returns.
+  void shut_down() const { shutdown(fd_, SHUT_RDWR); }
+
+ private:
+  bool may_go_on(ssize_t n, short events, Clock::time_point deadline) {
+    if (n == 0) {
+      problem_ = "the connection was closed";
+      return false;
+    }
+    if (errno != EAGAIN && errno != EINTR) {
+      problem_ = std::strerror(errno);
+      return false;
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) {
+      problem_ = "no answer";
+      return false;
+    }
+    pollfd polled{fd_, events, 0};
+    poll(&polled, 1, static_cast<int>(std::min<int64_t>(left + 1, 1'000'000)));
+    return true;
+  }
+
+  int fd_;
+  std::string problem_;
+};
+
+/// Connects to one address; -1 and errno when that fails.
+int connect_socket(const addrinfo& address, Clock::time_point deadline) {
+  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  int error = 0;
+  if (connect(fd, address.ai_addr, address.ai_addrlen) != 0) {
+    error = errno;
+    if (error == EINPROGRESS) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      pollfd polled{fd, POLLOUT, 0};
+      socklen_t length = sizeof error;
+      if (poll(&polled, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000))) == 0)
+        error = ETIMEDOUT;
+      else
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    }
+  }
+  if (error != 0) {
+    close(fd);
+    errno = error;
+    return -1;
+  }
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
+}
+
+class TcpStore final : public Store {
+ public:
+  TcpStore(std::vector<std::string> hosts, int port, Member member, double seconds)
+      : hosts_(std::move(hosts)), port_(port), member_(std::move(member)) {
+    const auto end = Clock::now() + as_duration(seconds);
+    std::string problem;
+    for (;;) {
+      for (const std::string& host : hosts_) {
+        try_host(host, end, problem);
+        if (socket_) return;
+      }
+      if (Clock::now() >= end) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    throw PeerError(
+        detail::concatenate("store: the master, ", where(), ", could not be reached within ", seconds, " s: ", problem,
+                            "; check that rank 0 runs, and its address and port (MASTER_ADDR, MASTER_PORT)"));
+  }
+
+  void set(const std::string& key, const std::string& value) override {
+    TERN_CHECK(key.size() + value.size() <= kMaxBytes, "store: a value of ", value.size(), " bytes is too large");
+    ask(tcp::Writer().number(tcp::Request::kSet).string(key).string(value));
+  }
+
+  std::vector<std::optional<std::string>> wait(const std::vector<std::string>& keys, double seconds) override {
+    if (keys.empty()) return {};
+    seconds = std::isfinite(seconds) ? std::clamp(seconds, 0.0, 1e8) : 1e8;
+    tcp::Writer writer;
+    writer.number(tcp::Request::kWait).number(static_cast<int64_t>(std::ceil(1e3 * seconds)));
+    writer.number(static_cast<uint32_t>(keys.size()));
+    for (const std::string& key : keys) writer.string(key);
+    const std::string answer = ask(writer, as_duration(seconds));
+    tcp::Reader reader(answer);
+    reader.number<uint8_t>();
+    std::vector<std::optional<std::string>> values(keys.size());
+    for (auto& value : values)
+      if (reader.number<uint8_t>() != 0) value = reader.string();
+    check(reader.complete());
+    return values;
+  }
+
+  int64_t add(const std::string& key, int64_t amount) override {
+    const std::string answer = ask(tcp::Writer().number(tcp::Request::kAdd).string(key).number(amount));
+    tcp::Reader reader(answer);
+    reader.number<uint8_t>();
+    const auto sum = reader.number<int64_t>();
+    check(reader.complete());
+    return sum;
+  }
+
+  void erase(const std::string& key) override { ask(tcp::Writer().number(tcp::Request::kErase).string(key)); }
+  void finish() override { ask(tcp::Writer().number(tcp::Request::kFinish)); }
+
+  std::vector<int> gone() override {
+    const std::string answer = ask(tcp::Writer().number(tcp::Request::kGone));
+    tcp::Reader reader(answer);
+    reader.number<uint8_t>();
+    const auto count = reader.number<uint32_t>();
+    std::vector<int> ranks;
+    for (uint32_t i = 0; i < count && reader.good(); ++i) ranks.push_back(reader.number<int32_t>());
+    check(reader.complete());
+    return ranks;
+  }
+
+  std::unique_ptr<Store> another(double seconds) override {
+    return std::make_unique<TcpStore>(hosts_, port_, member_, seconds);
+  }
+  void interrupt() override {
+    std::lock_guard<std::mutex> lock(socket_mutex_);
+    interrupted_ = true;
+    if (socket_) socket_->shut_down();
+  }
+
+ private:
+  std::string where() const {
+    std::string text;
+    for (const std::string& host : hosts_) text += (text.empty() ? "" : " or ") + host;
+    return text + " port " + std::to_string(port_);
+  }
+  void check(bool understood) const { TERN_CHECK(understood, "store: ", where(), " gave an answer that is no answer"); }
+
+  /// Sets socket_, or the problem when it is worth another try. Throws Error when it is not.
+  void try_host(const std::string& host, Clock::time_point end, std::string& problem) {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    if (const int error = getaddrinfo(host.c_str(), std::to_string(port_).c_str(), &hints, &found)) {
+      problem = host + ": " + gai_strerror(error);
+      return;
+    }
+    // With several hosts one that swallows packets must not use up the time of the others.
+    const auto deadline = hosts_.size() > 1 ? std::min(end, Clock::now() + std::chrono::seconds(3)) : end;
+    for (const addrinfo* address = found; address && !socket_; address = address->ai_next) {
+      const int fd = connect_socket(*address, deadline);
+      if (fd < 0) {
+        problem = std::strerror(errno);
+        continue;
+      }
+      auto socket = std::make_unique<Socket>(fd);
+      std::string refusal;
+      if (greet(*socket, end, refusal)) {
+        socket_ = std::move(socket);
+      } else if (hosts_.size() > 1) {
+        problem = refusal;
+      } else {
+        freeaddrinfo(found);
+        fail("store: ", where(), ": ", refusal);
+      }
+    }
+    freeaddrinfo(found);
+  }
+
+  bool greet(Socket& socket, Clock::time_point end, std::string& refusal) const {
+    const auto deadline = std::min(Clock::now() + kGreetingTime, std::max(end, Clock::now() + kLeastGreetingTime));
+    const std::string hello = tcp::Writer()
+                                  .string(tcp::kMagic)
+                                  .string(member_.job)
+                                  .number(static_cast<int32_t>(member_.rank))
+                                  .number(static_cast<int32_t>(member_.size))
+                                  .number(process_number())
+                                  .framed();
+    const char* const stranger =
+        "what answers there is no store of Tern: another program has the port; check MASTER_ADDR and MASTER_PORT";
+    std::string text;
+    uint32_t size = 0;
+    if (!socket.send_all(hello, deadline) || !socket.receive(4, text, deadline)) {
+      refusal = stranger;
+      return false;
+    }
+    std::memcpy(&size, text.data(), 4);
+    if (size > tcp::kMaxHello || !socket.receive(size, text, deadline)) {
+      refusal = stranger;
+      return false;
+    }
+    tcp::Reader reader(text);
+    const auto answer = reader.number<tcp::Answer>();
+    const std::string word = reader.string();
+    if (reader.complete() && answer == tcp::Answer::kOk && word == tcp::kMagic) return true;
+    refusal = reader.complete() && answer == tcp::Answer::kRefused ? word : stranger;
+    return false;
+  }
+
+  std::string ask(const tcp::Writer& request, Clock::duration extra = {}) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto deadline = Clock::now() + kAnswerTime + extra;
+    std::string text;
+    uint32_t size = 0;
+    bool good = socket_ && socket_->send_all(request.framed(), deadline) && socket_->receive(4, text, deadline);
+    if (good) {
+      std::memcpy(&size, text.data(), 4);
+      // The values of many keys at once may be more than one message to the server.
+      good = size <= (uint32_t{1} << 30) && socket_->receive(size, text, deadline);
+    }
+    if (!good) {
+      const std::string problem = socket_ ? socket_->problem() : "the connection is lost";
+      std::lock_guard<std::mutex> replacing(socket_mutex_);
+      socket_.reset();  // what it still sends would answer another question
+      throw PeerError("store: rank 0, at " + where() + ", does not answer any more: " + problem);
+    }
+    check(!text.empty() && static_cast<tcp::Answer>(text[0]) == tcp::Answer::kOk);
+    return text;
+  }
+
+  std::vector<std::string> hosts_;
+  int port_;
+  Member member_;
+  std::mutex mutex_;         // one question at a time
+  std::mutex socket_mutex_;  // while the socket is replaced or shut down
+  std::unique_ptr<Socket> socket_;
+  bool interrupted_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> connect_tcp_store(const std::vector<std::string>& hosts, int port, const Member& member,
+                                         double seconds) {
+  TERN_CHECK(!hosts.empty() && port > 0 && port < 65536, "store: the master's address is '",
+             hosts.empty() ? "" : hosts[0], "' port ", port, "; the port must be in [1, 65535]");
+  return std::make_unique<TcpStore>(hosts, port, member, seconds);
+}
+
+}  // namespace tern::dist

@@ -1,0 +1,129 @@
+#include "tern/dist/world.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <random>
+#include <sstream>
+
+#include "tern/dist/mpi/mpi_communicator.h"
+
+namespace tern::dist {
+namespace {
+
+/// Addresses by which other machines may reach this one; the loopback last, for ranks beside this one.
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) == 0) {
+    for (const ifaddrs* i = list; i; i = i->ifa_next) {
+      if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
+      const int family = i->ifa_addr->sa_family;
+      if (family != AF_INET && family != AF_INET6) continue;
+      char text[NI_MAXHOST];
+      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      if (getnameinfo(i->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
+      const std::string address = text;
+      if (address.find('%') == std::string::npos) addresses.push_back(address);  // not of one link only
+    }
+    freeifaddrs(list);
+  }
+  addresses.push_back("127.0.0.1");
+  return addresses;
+}
+
+std::string random_job() {
+  std::random_device random;
+  std::ostringstream out;
+  for (int i = 0; i < 4; ++i) out << std::hex << random() << (i < 3 ? "-" : "");
+  return out.str();
+}
+
+/// What rank 0 tells the others through MPI: the job, the port, the addresses.
+struct Meeting {
+  std::string job;
+  int port = 0;
+  std::vector<std::string> hosts;
+
+  std::string text() const {
+    std::string all = job + " " + std::to_string(port);
+    for (const std::string& host : hosts) all += " " + host;
+    return all;
+  }
+  static Meeting parse(const std::string& text) {
+    Meeting meeting;
+    std::istringstream in(text);
+    in >> meeting.job >> meeting.port;
+    for (std::string host; in >> host;) meeting.hosts.push_back(host);
+    return meeting;
+  }
+};
+
+}  // namespace
+
+struct World::Parts {
+  std::unique_ptr<TcpStoreServer> server;  // in rank 0; goes last
+  std::shared_ptr<mpi::Engine> engine;
+  std::shared_ptr<Session> session;
+
+  void start_mpi(const Launch& launch, double seconds) {
+    engine = mpi::Engine::start(seconds);
+    TERN_CHECK(engine->size() == launch.size && engine->rank() == launch.rank, launch.name, " says that this is rank ",
+               launch.rank, " of ", launch.size, ", and MPI (", engine->functions().library(), ") that it is rank ",
+               engine->rank(), " of ", engine->size(),
+               ": the processes were not started by this MPI; use its own mpirun, or srun --mpi=pmix");
+  }
+
+  /// Where there is MPI, it carries rank 0's address.
+  std::unique_ptr<Store> meet_by_mpi(Member& member, double seconds) {
+    Meeting meeting;
+    if (member.rank == 0) {
+      meeting = {random_job(), 0, own_addresses()};
+      member.job = meeting.job;
+      server = std::make_unique<TcpStoreServer>(0, member);
+      meeting.port = server->port();
+    }
+    meeting = Meeting::parse(engine->broadcast_text(meeting.text(), seconds));
+    member.job = meeting.job;
+    return connect_tcp_store(meeting.hosts, meeting.port, member, seconds);
+  }
+};
+
+World::World(const Launch& launch, Device device, const WorldOptions& options) : parts_(std::make_unique<Parts>()) {
+  if (!launch.is_parallel()) {
+    group_ = std::make_shared<SingleProcess>();
+    return;
+  }
+  TERN_CHECK(device.type == DeviceType::kCPU, "several processes exchange tensors on the CPU only, as yet; got ",
+             device);
+  TERN_CHECK(launch.launcher != Launcher::kVariables, "this process was started by ", launch.name, " as rank ",
+             launch.rank, " of ", launch.size,
+             ", which serves GPUs (NCCL); on the CPU Tern's processes exchange tensors over MPI: start them with "
+             "'tern launch --nproc ",
+             launch.size, " -- train ...', or 'mpirun -n ", launch.size, " tern train ...'");
+  Member member{launch.rank, launch.size, launch.job};
+  parts_->start_mpi(launch, options.start_seconds);
+  std::unique_ptr<Store> store = parts_->meet_by_mpi(member, options.start_seconds);
+  const std::string facts = detail::concatenate(options.facts, options.facts.empty() ? "" : ", ", "on ", device,
+                                                options.group.check ? ", check mode" : "");
+  parts_->session = std::make_shared<Session>(std::move(store), member, options.group, facts, options.start_seconds);
+  parts_->engine->set_session(parts_->session);
+  group_ = mpi::make_world_group(parts_->engine, parts_->session);
+  const std::string library = parts_->engine->functions().library();
+  transport_ = "MPI (" + library.substr(0, library.find(',')) + ")";
+}
+
+World::~World() = default;
+
+Store* World::store() const { return parts_->session ? &parts_->session->store() : nullptr; }
+
+void World::finish() {
+  if (!parts_->session) return;
+  parts_->session->finish();
+  if (parts_->engine) parts_->engine->finish(parts_->session->options().timeout_seconds);
+}
+
+}  // namespace tern::dist

@@ -1,0 +1,72 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "tern/dist/mpi/engine.h"
+#include "tern/dist/rendezvous.h"
+#include "tern/models/cli/commands.h"
+#include "tern/models/cli/launcher.h"
+#include "tern/models/cli/run_folder.h"
+
+namespace tern::cli {
+namespace {
+
+struct LaunchArguments {
+  int64_t processes = 0;
+  int64_t threads = 0;
+  std::string logs;
+  bool quiet = false;
+};
+
+int launch(const LaunchArguments& a, const std::vector<std::string>& command) {
+  if (command.empty()) throw UsageError("nothing to start: tern launch --nproc 2 -- train distilbert ...");
+  if (command[0] == "launch") throw UsageError("what is started cannot itself be 'launch'");
+  const dist::Launch self = dist::detect_launch();
+  TERN_CHECK(!self.is_parallel(), "this process was itself started as one of ", self.size, " by ", self.name,
+             "; 'tern launch' starts the processes itself");
+  dist::mpi::load_functions();  // what is missing is said once, not by every rank
+  LaunchPlan plan;
+  plan.program = std::filesystem::read_symlink("/proc/self/exe").string();
+  plan.arguments = command;
+  plan.processes = static_cast<int>(a.processes);
+  plan.quiet = a.quiet;
+  const int cores = kernels::num_threads();
+  plan.threads = a.threads > 0 ? static_cast<int>(a.threads) : dist::threads_per_process(cores, plan.processes);
+  plan.logs = std::filesystem::absolute(a.logs.empty() ? default_run_folder("launch") : a.logs).string();
+  if (!a.quiet) {
+    std::cerr << "launch: " << plan.processes << " processes of " << plan.threads
+              << (plan.threads == 1 ? " thread" : " threads") << " each by mpirun";
+    if (geteuid() == 0) std::cerr << ", --allow-run-as-root";
+    if (plan.processes > cores) std::cerr << ", --oversubscribe (there are " << cores << " cores)";
+    std::cerr << "; logs in " << plan.logs << std::endl;
+  }
+  return launch_processes(plan);
+}
+
+}  // namespace
+
+std::vector<std::string> cut_launched(std::vector<std::string>& words) {
+  const auto mark = std::find(words.begin(), words.end(), "--");
+  std::vector<std::string> launched;
+  if (mark == words.end()) return launched;
+  launched.assign(mark + 1, words.end());
+  words.erase(mark, words.end());
+  return launched;
+}
+
+Command add_launch(CLI::App& app, const std::vector<std::string>& launched) {
+  CLI::App* c = app.add_subcommand("launch", "several processes of a command on this machine: data-parallel training");
+  auto a = std::make_shared<LaunchArguments>();
+  c->add_option("--nproc", a->processes, "processes")->required()->check(whole_in(1, 4096));
+  c->add_option("--threads", a->threads, "CPU threads of each; 0: the cores are shared out")
+      ->capture_default_str()
+      ->check(whole_in(0, 4096));
+  c->add_option("--logs", a->logs, "folder of the ranks' logs (default: runs/launch-DATE)");
+  c->add_flag("--quiet", a->quiet, "do not say how the processes are started");
+  c->footer("Example: tern launch --nproc 2 -- train distilbert --max-steps 100");
+  return [a, launched] { return launch(*a, launched); };
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,132 @@
+// One of several processes in which something goes wrong. Started by failures.cpp through mpirun: SCENARIO FOLDER. Each
+// rank writes what it met into FOLDER/<rank>.
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <thread>
+
+#include "tern/dist/world.h"
+
+namespace tern::dist {
+namespace {
+
+void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+using Scenario = void (*)(Communicator& group);
+
+void together(Communicator& group) {
+  Tensor x = ones({3});
+  group.all_reduce(x);
+}
+
+/// Check mode: in each of these rank 2 makes another call. All ranks meet an error, and go on with the next.
+void disagree(Communicator& group, std::ostream& words) {
+  Tensor x = ones({4}), square = ones({2, 2}), half = ones({4}, {.dtype = float16});
+  using Calls = std::function<void()>;
+  const std::pair<Calls, Calls> pairs[] = {
+      {[&] { group.all_reduce(x); }, [&] { group.broadcast(x); }},
+      {[&] { group.barrier(); }, [&] { group.all_reduce(x); }},
+      {[&] { group.all_reduce(x); }, [&] { group.all_reduce(square); }},
+      {[&] { group.all_reduce(x); }, [&] { group.all_reduce(half); }},
+      {[&] { group.all_reduce(x); }, [&] { group.all_reduce(x, ReduceOp::kMean); }},
+      {[&] { group.broadcast(x); }, [&] { group.broadcast(x, 1); }}};
+  for (const auto& [usual, other] : pairs) {
+    try {
+      (group.rank() == 2 ? other : usual)();
+      words << "no error" << std::endl;
+    } catch (const PeerError& error) {
+      words << error.what() << std::endl;
+    }
+  }
+}
+
+Scenario find(const std::string& name) {
+  if (name == "fine") return together;
+  if (name == "late")  // rank 1 does not come
+    return [](Communicator& group) {
+      together(group);
+      Tensor x = ones({4});
+      if (group.rank() == 1) sleep_seconds(2.5);
+      group.all_reduce(x, ReduceOp::kMax);
+    };
+  if (name == "late-message")
+    return [](Communicator& group) {
+      Tensor x = ones({4});
+      if (group.rank() == 0) group.receive(x, 1);
+      if (group.rank() != 0) sleep_seconds(2.5);
+      together(group);
+    };
+  if (name == "late-async")
+    return [](Communicator& group) {
+      Tensor x = ones({100'000}), y = ones({5});
+      if (group.rank() == 1) sleep_seconds(2.5);
+      Work first = group.all_reduce_async(x), second = group.broadcast_async(y);
+      second.wait();
+    };
+  if (name == "message")
+    return [](Communicator& group) {
+      Tensor x = ones({4}), y = ones({5});
+      if (group.rank() == 0) group.send(x, 2);
+      if (group.rank() == 2) group.receive(y, 0);
+    };
+  if (name == "length")  // without check mode
+    return [](Communicator& group) {
+      Tensor x = ones({4}), y = ones({5});
+      group.all_reduce(group.rank() == 2 ? y : x);
+    };
+  if (name == "killed")
+    return [](Communicator& group) {
+      together(group);
+      if (group.rank() == 1) std::raise(SIGKILL);
+      together(group);
+    };
+  if (name == "error")
+    return [](Communicator& group) {
+      together(group);
+      if (group.rank() == 1) fail("the disk is full");
+      together(group);
+    };
+  if (name == "stopped")  // by a debugger, or a machine that hangs
+    return [](Communicator& group) {
+      together(group);
+      if (group.rank() == 0) std::raise(SIGSTOP);
+      together(group);
+    };
+  return nullptr;
+}
+
+int run(const std::string& name, const std::string& folder) {
+  const Launch launch = detect_launch();
+  std::ofstream file(folder + "/" + std::to_string(launch.rank));
+  try {
+    WorldOptions options;
+    options.group = with_environment(options.group);
+    options.start_seconds = name == "absent" ? 1 : 60;
+    options.facts = name == "facts" && launch.rank == 1 ? "model base" : "model tiny";
+    if (name == "absent" && launch.rank == 1) sleep_seconds(2.5);
+    World world(launch, cpu, options);
+    const Scenario scenario = find(name);
+    if (scenario) scenario(*world.group());
+    if (name == "disagree") disagree(*world.group(), file);
+    world.finish();
+    file << "done" << std::endl;
+    return 0;
+  } catch (const PeerError& error) {
+    file << "peer: " << error.what() << std::endl;
+    sleep_seconds(1);  // so that the others can write theirs before mpirun ends them
+    return 3;
+  } catch (const std::exception& error) {
+    file << "error: " << error.what() << std::endl;
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace tern::dist
+
+int main(int argc, char** argv) { return argc == 3 ? tern::dist::run(argv[1], argv[2]) : 2; }

@@ -1,0 +1,186 @@
+#include "tern/dist/rendezvous.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tern/core/check.h"
+
+namespace tern::dist {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Launch detect(const Variables& variables) {
+  return detect_launch([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string error_of(const Variables& variables) {
+  try {
+    detect(variables);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+const Variables kTorchrun = {{"RANK", "5"},
+                             {"WORLD_SIZE", "8"},
+                             {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "4"},
+                             {"GROUP_RANK", "1"},
+                             {"MASTER_ADDR", "head"},
+                             {"MASTER_PORT", "29500"},
+                             {"TORCHELASTIC_RUN_ID", "abc"},
+                             {"TORCHELASTIC_RESTART_COUNT", "2"},
+                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "3"},
+                            {"OMPI_COMM_WORLD_SIZE", "4"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+const Variables kSlurm = {{"SLURM_PROCID", "6"},
+                          {"SLURM_NTASKS", "8"},
+                          {"SLURM_LOCALID", "2"},
+                          {"SLURM_NODEID", "1"},
+                          {"SLURM_NODELIST", "node[07-08]"},
+                          {"SLURM_TASKS_PER_NODE", "4(x2)"},
+                          {"SLURM_JOB_ID", "1234567"}};
+
+TEST(Rendezvous, NothingIsOneProcess) {
+  const Launch launch = detect({});
+  EXPECT_EQ(launch.launcher, Launcher::kNone);
+  EXPECT_EQ(launch.size, 1);
+  EXPECT_FALSE(launch.is_parallel());
+  EXPECT_EQ(detect({{"RANK", ""}, {"WORLD_SIZE", ""}}).size, 1);
+}
+
+TEST(Rendezvous, Torchrun) {
+  const Launch launch = detect(kTorchrun);
+  EXPECT_EQ(launch.launcher, Launcher::kVariables);
+  EXPECT_EQ(launch.name, "torchrun");
+  EXPECT_EQ(launch.rank, 5);
+  EXPECT_EQ(launch.size, 8);
+  EXPECT_EQ(launch.local_rank, 1);
+  EXPECT_EQ(launch.local_size, 4);
+  EXPECT_EQ(launch.master_host, "head");
+  EXPECT_EQ(launch.master_port, 29500);
+  EXPECT_TRUE(launch.master_port_taken);
+  // Another attempt of the same run is another job.
+  EXPECT_NE(launch.job, detect(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "3"}})).job);
+  EXPECT_EQ(launch.job, detect(with(kTorchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).job);
+  // torchrun on the nodes of a Slurm job, or started by mpirun.
+  EXPECT_EQ(detect(with(kTorchrun, kSlurm)).rank, 5);
+  EXPECT_EQ(detect(with(kTorchrun, kOpenMpi)).rank, 5);
+}
+
+TEST(Rendezvous, VariablesByHand) {
+  const Launch launch = detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}});
+  EXPECT_EQ(launch.local_rank, 1);
+  EXPECT_EQ(launch.local_size, 2);
+  EXPECT_FALSE(launch.master_port_taken);
+  EXPECT_NE(launch.name, "torchrun");
+  EXPECT_EQ(detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).size, 1);
+}
+
+TEST(Rendezvous, OpenMpi) {
+  const Launch launch = detect(kOpenMpi);
+  EXPECT_EQ(launch.launcher, Launcher::kMpi);
+  EXPECT_EQ(launch.rank, 3);
+  EXPECT_EQ(launch.size, 4);
+  EXPECT_EQ(launch.local_rank, 1);
+  EXPECT_EQ(launch.local_size, 2);
+  // In a Slurm job the batch script's variables are there too, and say nothing of the processes of mpirun.
+  EXPECT_EQ(detect(with(kSlurm, kOpenMpi)).rank, 3);
+  EXPECT_EQ(detect(with(kSlurm, kOpenMpi)).launcher, Launcher::kMpi);
+  // A script that sets torchrun's variables from mpirun's.
+  const Launch both =
+      detect(with(kOpenMpi, {{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}}));
+  EXPECT_EQ(both.launcher, Launcher::kMpi);
+  EXPECT_EQ(both.master_host, "h");
+}
+
+TEST(Rendezvous, Slurm) {
+  const Launch launch = detect(kSlurm);
+  EXPECT_EQ(launch.launcher, Launcher::kSlurm);
+  EXPECT_EQ(launch.rank, 6);
+  EXPECT_EQ(launch.size, 8);
+  EXPECT_EQ(launch.local_rank, 2);
+  EXPECT_EQ(launch.local_size, 4);
+  EXPECT_EQ(launch.master_host, "node07");
+  EXPECT_EQ(launch.master_port, 15000 + 4567);
+  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_ID", "12"}})).master_port, 15012);
+  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_ID", ""}})).master_port, 12910);
+  EXPECT_EQ(detect(with(kSlurm, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "77"}})).master_port, 77);
+  // Shells within a job are one process.
+  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_NAME", "interactive"}})).size, 1);
+  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_NAME", "bash"}})).size, 1);
+  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_STEP_ID", "4294967291"}})).size, 1);
+  EXPECT_EQ(detect({{"SLURM_NTASKS", "4"}}).size, 1);
+}
+
+TEST(Rendezvous, OtherMpis) {
+  const Launch launch = detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}});
+  EXPECT_EQ(launch.launcher, Launcher::kMpi);
+  EXPECT_EQ(launch.rank, 1);
+  EXPECT_EQ(launch.size, 3);
+}
+
+TEST(Rendezvous, FirstHost) {
+  EXPECT_EQ(first_host("node07"), "node07");
+  EXPECT_EQ(first_host("a,b"), "a");
+  EXPECT_EQ(first_host("node[07-09,12],other"), "node07");
+  EXPECT_EQ(first_host("n[3,5]"), "n3");
+  EXPECT_EQ(first_host("r[1-2]n[10-12].x,y"), "r1n10.x");
+  EXPECT_EQ(first_host("broken[1-2"), "");
+  EXPECT_EQ(first_host(""), "");
+}
+
+TEST(Rendezvous, BadValuesNameTheVariable) {
+  const std::vector<std::pair<Variables, std::string>> cases = {
+      {{{"RANK", "1"}}, "RANK is set and WORLD_SIZE is not"},
+      {{{"WORLD_SIZE", "2"}}, "WORLD_SIZE is set and RANK is not"},
+      {with(kTorchrun, {{"RANK", "8"}}), "RANK is 8 and WORLD_SIZE 8"},
+      {with(kTorchrun, {{"RANK", "-1"}}), "RANK: expected a whole number from 0"},
+      {with(kTorchrun, {{"RANK", "one"}}), "got 'one'"},
+      {with(kTorchrun, {{"RANK", "1 "}}), "got '1 '"},
+      {with(kTorchrun, {{"WORLD_SIZE", "0"}}), "WORLD_SIZE: expected"},
+      {with(kTorchrun, {{"WORLD_SIZE", "99999999999999999999"}}), "WORLD_SIZE: expected"},
+      {with(kTorchrun, {{"LOCAL_RANK", "4"}}), "LOCAL_RANK is 4 and LOCAL_WORLD_SIZE 4"},
+      {with(kTorchrun, {{"LOCAL_WORLD_SIZE", "9"}}), "LOCAL_WORLD_SIZE is 9"},
+      {with(kTorchrun, {{"MASTER_PORT", "0"}}), "MASTER_PORT: expected"},
+      {with(kTorchrun, {{"MASTER_PORT", "65536"}}), "MASTER_PORT: expected"},
+      {with(kTorchrun, {{"MASTER_ADDR", ""}}), "MASTER_ADDR or MASTER_PORT is not"},
+      {with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "4"}}), "OMPI_COMM_WORLD_RANK is 4"},
+      {with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", ""}}), "OMPI_COMM_WORLD_SIZE is not"},
+      {with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}}), "OMPI_COMM_WORLD_LOCAL_RANK is 2"},
+      {with(kOpenMpi, {{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "say rank 0 of 2"},
+      {with(kSlurm, {{"SLURM_PROCID", "8"}}), "SLURM_PROCID is 8"},
+      {with(kSlurm, {{"SLURM_NTASKS", "x"}}), "SLURM_NTASKS: expected"},
+      {with(kSlurm, {{"SLURM_NTASKS", ""}}), "SLURM_NTASKS is not"},
+      {with(kSlurm, {{"SLURM_LOCALID", "9"}}), "SLURM_LOCALID is 9"},
+      {with(kSlurm, {{"SLURM_NODELIST", "n[1"}}), "SLURM_NODELIST: expected"},
+      {{{"PMI_RANK", "1"}}, "PMI_SIZE is not"},
+  };
+  for (const auto& [variables, part] : cases) {
+    const std::string error = error_of(variables);
+    EXPECT_NE(error.find(part), std::string::npos) << "'" << part << "' is not in: " << error;
+  }
+}
+
+TEST(Rendezvous, ThreadsAreSharedOut) {
+  EXPECT_EQ(threads_per_process(8, 2), 4);
+  EXPECT_EQ(threads_per_process(7, 2), 3);
+  EXPECT_EQ(threads_per_process(2, 4), 1);
+  EXPECT_EQ(threads_per_process(0, 0), 1);
+}
+
+}  // namespace
+}  // namespace tern::dist

@@ -1,0 +1,73 @@
+// tern launch, and the program as one of several processes. tests/models/launcher_test.cpp has what ranks do wrong.
+
+#include "tern/tests/program/program.h"
+
+namespace tern::program {
+namespace {
+
+using LaunchTest = ProgramTest;
+
+bool has_mpi() {
+  return system("command -v mpirun >/dev/null") == 0 &&
+         fs::exists(fs::path(TERN_PROGRAM).parent_path() / "../lib/libtern_mpi.so");
+}
+
+TEST_F(LaunchTest, ConnectsItsProcesses) {
+  if (!has_mpi()) GTEST_SKIP() << "there is no MPI";
+  const Result result = tern({"launch", "--nproc", "2", "--logs", "logs", "--", "info"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.out.find("job: 2 ranks by mpirun, over MPI (Open MPI"), std::string::npos) << result.out;
+  const std::vector<std::string> lines = lines_of(result.err);
+  ASSERT_EQ(lines.size(), 1u) << result.err;
+  EXPECT_TRUE(lines[0].starts_with("launch: 2 processes of ")) << lines[0];
+  EXPECT_EQ(listing("logs"), "mpirun.log rank-0.end rank-0.log rank-0.out rank-1.end rank-1.log");
+  EXPECT_NE(read_text(file("logs/rank-1.log")).find("job: 2 ranks"), std::string::npos);
+}
+
+TEST_F(LaunchTest, AnErrorOfAllIsOneLine) {
+  if (!has_mpi()) GTEST_SKIP() << "there is no MPI";
+  expect_error(tern({"launch", "--nproc", "2", "--quiet", "--", "info", "--frobnicate"}), 2,
+               {"unknown flag '--frobnicate'"});
+  expect_error(tern({"launch", "--nproc", "2", "--quiet", "--", "info", "no/such/file"}), 1, {"no/such/file"});
+}
+
+TEST_F(LaunchTest, WithoutMpirun) {
+  const Setting no_path{.in_child = [] { setenv("PATH", "", 1); }};
+  const Result result = tern({"launch", "--nproc", "2", "--", "info"}, no_path);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(lines_of(result.err).back().find(has_mpi() ? "openmpi-bin" : "libtern_mpi.so"), std::string::npos)
+      << result.err;
+}
+
+TEST_F(LaunchTest, TheLibraryIsMissing) {
+  const Setting other{.in_child = [] { setenv("TERN_MPI_LIBRARY", "/no/such/file.so", 1); }};
+  expect_error(tern({"launch", "--nproc", "2", "--", "info"}, other), 1,
+               {"MPI is needed", "/no/such/file.so", "apt-get install libopenmpi-dev"});
+}
+
+TEST_F(LaunchTest, TorchrunIsForGpus) {
+  const Setting torchrun{.in_child = [] {
+    setenv("RANK", "0", 1), setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "localhost", 1), setenv("MASTER_PORT", "29500", 1);
+  }};
+  const Result result = tern({"info", "--device", "cpu"}, torchrun);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("'tern launch --nproc 2 -- train ...', or 'mpirun -n 2 tern train ...'"), std::string::npos)
+      << result.err;
+}
+
+TEST_F(LaunchTest, WrongUsage) {
+  expect_error(tern({"launch"}), 2, {"--nproc"});
+  expect_error(tern({"launch", "--nproc", "0", "--", "info"}), 2, {"--nproc"});
+  expect_error(tern({"launch", "--nproc", "two", "--", "info"}), 2, {"--nproc", "two"});
+  expect_error(tern({"launch", "--nproc", "2"}), 2, {"tern launch --nproc 2 -- train"});
+  expect_error(tern({"launch", "--nproc", "2", "--"}), 2, {"nothing to start"});
+  expect_error(tern({"launch", "--nproc", "2", "info"}), 2, {"'info'"});
+  expect_error(tern({"launch", "--nporc", "2", "--", "info"}), 2, {"--nproc"});
+  expect_error(tern({"launch", "--nproc", "2", "--", "launch"}), 2, {"'launch'"});
+  EXPECT_EQ(tern({"launch", "--help"}).status, 0);
+  EXPECT_EQ(listing("."), "");
+}
+
+}  // namespace
+}  // namespace tern::program
