@@ -13,7 +13,9 @@
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/version.h"
+#include "tern/models/pretrained.h"
 #include "tern/models/text/text_classifier.h"
+#include "tern/models/vit/vit.h"
 
 namespace tern::cli {
 namespace {
