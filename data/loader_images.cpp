@@ -136,12 +136,12 @@ const BatchPlan& ImageLoader::plan() const { return state_->plan; }
 
 int64_t ImageLoader::unreadable() const { return state_->unreadable.size(); }
 
-BatchStream<ImageBatch> ImageLoader::epoch(int64_t epoch, int64_t first_step) const {
+BatchStream<ImageBatch> ImageLoader::epoch(int64_t epoch, const BatchStripe& stripe) const {
   const int64_t steps = state_->plan.steps(epoch);
-  TERN_CHECK(first_step >= 0 && first_step <= steps, "image loader: step ", first_step, " of ", steps);
-  return BatchStream<ImageBatch>(first_step, steps,
-                                 [state = state_, epoch](int64_t step) { return state->make(epoch, step); },
-                                 {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
+  return BatchStream<ImageBatch>(
+      0, stripe.size("image loader", steps),
+      [state = state_, epoch, stripe, steps](int64_t i) { return state->make(epoch, stripe.batch(i, steps)); },
+      {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
 }
 
 ImageBatch ImageLoader::batch(int64_t epoch, int64_t step) const {

@@ -62,9 +62,10 @@ class ImageLoader {
   /// Files that could not be read so far.
   int64_t unreadable() const;
 
-  /// The batches of an epoch from step `first_step` on (to go on in the middle of one). The stream may outlive the
+  /// The batches of an epoch: all, those from one on (to go on in the middle of it), or every n-th (for one of n
+  /// processes). The stream may outlive the
   /// loader. Asking for a batch throws Error when too many files are unreadable, sizes differ or the transform fails.
-  BatchStream<ImageBatch> epoch(int64_t epoch, int64_t first_step = 0) const;
+  BatchStream<ImageBatch> epoch(int64_t epoch, const BatchStripe& stripe = {}) const;
   /// One batch of it.
   ImageBatch batch(int64_t epoch, int64_t step) const;
 

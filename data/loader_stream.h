@@ -18,6 +18,20 @@
 
 namespace tern::data {
 
+/// Which batches of an epoch: first, first + stride, ...; `count` of them, where those past the end begin again at the
+/// epoch's first (so that every process of a job gets as many), or with a negative count all up to the end.
+struct BatchStripe {
+  int64_t first = 0, stride = 1, count = -1;
+
+  /// Of an epoch of `steps` batches. Throws Error that begins with `what` when they are outside.
+  int64_t size(const char* what, int64_t steps) const {
+    TERN_CHECK(stride >= 1 && first >= 0 && (count >= 0 || first <= steps), what, ": batch ", first, " of ", steps);
+    TERN_CHECK(count <= 0 || steps > 0, what, ": there are no batches");
+    return count >= 0 ? count : (steps - first + stride - 1) / stride;
+  }
+  int64_t batch(int64_t i, int64_t steps) const { return (first + i * stride) % steps; }
+};
+
 struct StreamOptions {
   int workers = 2;       // 0: batches are made in the consumer's thread, one when it is asked for
   int64_t prefetch = 0;  // batches finished or in work ahead of the consumer; 0: two for each worker

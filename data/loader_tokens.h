@@ -68,9 +68,10 @@ class TokenLoader {
   int64_t epochs() const { return plan().epochs(); }
   int64_t steps(int64_t epoch) const { return plan().steps(epoch); }
 
-  /// The batches of an epoch from step `first_step` on (to go on in the middle of one). The stream may outlive the
+  /// The batches of an epoch: all, those from one on (to go on in the middle of it), or every n-th (for one of n
+  /// processes). The stream may outlive the
   /// loader.
-  BatchStream<TokenBatch> epoch(int64_t epoch, int64_t first_step = 0) const;
+  BatchStream<TokenBatch> epoch(int64_t epoch, const BatchStripe& stripe = {}) const;
   /// One batch of it.
   TokenBatch batch(int64_t epoch, int64_t step) const;
 

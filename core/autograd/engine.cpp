@@ -39,6 +39,36 @@ class NotDifferentiableAgain final : public Node {
   std::string op_;
 };
 
+/// What waits for the end of this thread's outermost backward(); recomputed stretches run backward within backward.
+class Outermost {
+ public:
+  Outermost() { ++depth; }
+  ~Outermost() {
+    if (--depth == 0 && !waiting.empty()) call(false);
+  }
+  Outermost(const Outermost&) = delete;
+  Outermost& operator=(const Outermost&) = delete;
+
+  void complete() {
+    if (depth == 1) call(true);
+  }
+  static void add(std::function<void(bool)> fn) {
+    TERN_CHECK(depth > 0, "after_backward: no backward() is running");
+    waiting.push_back(std::move(fn));
+  }
+
+ private:
+  static void call(bool completed) {
+    // Taken out first: what a callback throws must not leave the others for another backward().
+    const std::vector<std::function<void(bool)>> all = std::exchange(waiting, {});
+    for (const auto& fn : all) fn(completed);
+  }
+  static thread_local int depth;
+  static thread_local std::vector<std::function<void(bool)>> waiting;
+};
+thread_local int Outermost::depth = 0;
+thread_local std::vector<std::function<void(bool)>> Outermost::waiting;
+
 /// One run of backward. Every node that the outputs lead to gets a place in `places_`, and every edge the number of the
 /// place it leads to: the one hash table is only needed to find them.
 class Run {
@@ -316,8 +346,12 @@ void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gra
               bool create_graph) {
   Run run(retain_graph || create_graph, create_graph);
   add_roots(run, outputs, gradients);
+  Outermost outermost;
   run.execute(nullptr);
+  outermost.complete();
 }
+
+void after_backward(std::function<void(bool completed)> fn) { Outermost::add(std::move(fn)); }
 
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options) {

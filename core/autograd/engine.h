@@ -1,6 +1,7 @@
 #pragma once
 // Running backward.
 
+#include <functional>
 #include <vector>
 
 #include "tern/core/tensor.h"
@@ -21,5 +22,10 @@ struct GradOptions {
 /// d(sum of outputs)/d(inputs), without touching any grad().
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options = {});
+
+/// For hooks, while backward() runs: `fn` is called once, when the outermost backward() of this thread ends;
+/// `completed` is false when it ends with an exception, which `fn` must then not add to. Throws Error outside of
+/// backward().
+void after_backward(std::function<void(bool completed)> fn);
 
 }  // namespace tern

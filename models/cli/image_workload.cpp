@@ -26,7 +26,7 @@ class ImageWorkload final : public Workload {
     split_ = data::make_split({set_->name, set_->labels, set_->parts}, a_->split, a_->fold, a_->common.seed);
     make_classifier();
     choose_schedule();
-    task_.emplace(*classifier_, set_, split_.train, split_.validation, task_options());
+    task_.emplace(*classifier_, set_, split_.train, setting.share(split_.validation), task_options());
   }
 
   Json model_record() const override {
@@ -58,8 +58,8 @@ class ImageWorkload final : public Workload {
     out << "train: " << split_.train.size() << " images, validate " << split_.validation.size() << ", test "
         << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters, "
         << classifier_->preprocessing().size << " x " << classifier_->preprocessing().size << " pixels; " << total_steps
-        << " steps of " << (a_->accumulate > 1 ? std::to_string(a_->accumulate) + " x " : "") << a_->batch_size
-        << " images, " << a_->epochs << " epochs";
+        << " steps of " << times(a_->accumulate * setting_.ranks) << a_->batch_size << " images, " << a_->epochs
+        << " epochs";
     return out.str();
   }
 
@@ -67,7 +67,7 @@ class ImageWorkload final : public Workload {
     if (split_.test.empty()) return std::nullopt;
     models::ImageTaskOptions options = task_options();
     options.dtype = float32;
-    return models::evaluate(*classifier_, set_, split_.test, options);
+    return models::evaluate(*classifier_, set_, setting_.share(split_.test), options);
   }
 
   double training_flops_per_item() const override { return 3 * classifier_->model().forward_flops(); }

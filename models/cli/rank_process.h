@@ -16,8 +16,8 @@ inline constexpr const char* kRankLogs = "TERN_RANK_LOGS";
 void begin_rank();
 /// The line that tells of the error which ends this process: to stderr; with "rank N: " where ranks share a terminal.
 void report_error(const std::string& line);
-/// To be called last, the first call counts: notes how this rank ends. `error` is "" when there is none; `of_peer`: it only tells that another
-/// rank has failed.
+/// To be called last, the first call counts: notes how this rank ends. `error` is "" when there is none; `of_peer`: it
+/// only tells that another rank has failed.
 void end_rank(int status, const std::string& error, bool of_peer);
 
 /// What end_rank() has noted.

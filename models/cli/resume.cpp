@@ -55,6 +55,13 @@ std::string find_checkpoint(const ResumePlan& plan, const Log& log) {
   return found.value_or("");
 }
 
+Json deciding_options(const TrainArguments& arguments) {
+  Json options = to_record(arguments);
+  for (const std::string& name : kFree)
+    if (name != "data" && name != "init") options.erase(name);
+  return options;
+}
+
 void check_same_run(const Json& before, const Json& now) {
   std::string differences;
   const auto compare = [&](const char* part, const std::string& prefix) {

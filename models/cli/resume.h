@@ -24,6 +24,9 @@ ResumePlan plan_resume(const TrainArguments& arguments, const std::string& fallb
 /// locked. Throws Error when all are damaged.
 std::string find_checkpoint(const ResumePlan& plan, const Log& log);
 
+/// The options that decide a bit of the result.
+Json deciding_options(const TrainArguments& arguments);
+
 /// Throws Error unless both records are of one run: the same data and the same value of every option that decides a
 /// bit of the result.
 void check_same_run(const Json& before, const Json& now);

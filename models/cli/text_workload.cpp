@@ -29,7 +29,7 @@ class TextWorkload final : public Workload {
     tokens_ = tokenize_texts(texts_, classifier_->tokenizer(), max_length(), setting.log);
     a_->max_length = max_length();
     choose_schedule();
-    task_.emplace(classifier_->model(), tokens_, texts_.labels, split_.train, split_.validation,
+    task_.emplace(classifier_->model(), tokens_, texts_.labels, split_.train, setting.share(split_.validation),
                   classifier_->tokenizer().pad_id(),
                   models::TextTaskOptions{.epochs = planned_epochs_,
                                           .batch_size = a_->batch_size,
@@ -71,7 +71,7 @@ class TextWorkload final : public Workload {
     std::ostringstream out;
     out << "train: " << split_.train.size() << " rows, validate " << split_.validation.size() << ", test "
         << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters; " << total_steps
-        << " steps of " << (a_->accumulate > 1 ? std::to_string(a_->accumulate) + " x " : "")
+        << " steps of " << times(a_->accumulate * setting_.ranks)
         << (a_->batch_size > 0 ? std::to_string(a_->batch_size) + " sequences"
                                : std::to_string(a_->batch_tokens) + " tokens")
         << " (" << std::fixed << std::setprecision(1) << 100 * task_->plan().fill() << " % filled), " << a_->epochs
@@ -81,7 +81,7 @@ class TextWorkload final : public Workload {
 
   std::optional<models::Evaluation> test() override {
     if (split_.test.empty()) return std::nullopt;
-    return models::evaluate(classifier_->model(), tokens_, texts_.labels, split_.test,
+    return models::evaluate(classifier_->model(), tokens_, texts_.labels, setting_.share(split_.test),
                             models::evaluation_tokens(a_->batch_tokens), classifier_->tokenizer().pad_id(), float32,
                             [] { return pending_signal() != 0; });
   }

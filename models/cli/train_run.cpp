@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tern/core/allocator.h"
+#include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/progress.h"
 #include "tern/models/cli/resume.h"
@@ -84,28 +85,56 @@ class TrainRun {
         progress_(a_.common.quiet, workload_->unit()) {}
 
   int run() {
+    const dist::Launch launch = dist::detect_launch();
+    if (launch.is_parallel() && a_.common.device == "auto" && best_device().is_cuda())
+      a_.common.device = "cuda:" + std::to_string(launch.local_rank);
     device_ = apply_common(a_.common);
     precision_ = parse_dtype(a_.dtype, device_);
     a_.dtype = precision_.name;
     const Log log = [this](const std::string& line) { progress_.log(line); };
     apply_matmul_options(a_.matmul, device_, log);
     end_in_order_on_signals();
-    // First, so that a folder that cannot be used is known before any work.
-    if (profiled()) check_profile_prefix(profile_prefix());
-    const ResumePlan plan = plan_resume(a_, default_run_folder(a_.model));
-    RunFolder folder(plan.run_folder, plan.mode);
-    const std::string from = find_checkpoint(plan, log);
+    world_.emplace(launch, device_, dist::WorldOptions{.facts = version_text() + " " + deciding_options(a_).dump()});
+    const std::string from = open_folder(log);
     if (!a_.init.empty()) restore_autotune(a_.init, device_, log);
-    workload_->prepare(a_, {device_, precision_, from, log});
-    const Json now = record(folder.path());
-    if (plan.mode == RunFolder::Mode::kResume) check_same_run(RunFolder::read_record(folder.path()), now);
-    if (from.empty()) folder.cut_metrics(0);
-    folder.write_record(now);
-    return train(folder, from);
+    workload_->prepare(a_, {device_, precision_, from, log, group().rank(), group().size()});
+    if (world_->store())
+      world_->store()->compare("the data and the model", group().world_ranks(), group().rank(),
+                               workload_->data_record().dump() + workload_->model_record().dump(), kStartSeconds);
+    if (group().size() > 1) parallel_.emplace(workload_->module(), world_->group());
+    const int status = train(from);
+    world_->finish();
+    return status;
   }
 
  private:
-  bool profiled() const { return !a_.profile.empty(); }
+  // That ranks wait for rank 0, which may have to hash a large checkpoint, and for each other's data.
+  static constexpr double kStartSeconds = 600;
+
+  dist::Communicator& group() const { return *world_->group(); }
+  bool is_first() const { return group().rank() == 0; }
+
+  /// Rank 0 opens the run's folder; the result is the checkpoint to go on from, on all ranks, or empty.
+  std::string open_folder(const Log& log) {
+    if (!is_first()) return world_->store()->get("the checkpoint", kStartSeconds);
+    // First, so that a folder that cannot be used is known before any work.
+    if (profiled()) check_profile_prefix(profile_prefix());
+    const ResumePlan plan = plan_resume(a_, default_run_folder(a_.model));
+    folder_.emplace(plan.run_folder, plan.mode);
+    resumes_ = plan.mode == RunFolder::Mode::kResume;
+    const std::string from = find_checkpoint(plan, log);
+    if (world_->store()) world_->store()->set("the checkpoint", from);
+    return from;
+  }
+
+  void write_record(const std::string& from) {
+    const Json now = record(folder_->path());
+    if (resumes_) check_same_run(RunFolder::read_record(folder_->path()), now);
+    if (from.empty()) folder_->cut_metrics(0);
+    folder_->write_record(now);
+  }
+
+  bool profiled() const { return is_first() && !a_.profile.empty(); }
   /// Empty: the run folder.
   std::string profile_prefix() const { return a_.profile == "on" ? "" : a_.profile; }
 
@@ -114,6 +143,7 @@ class TrainRun {
     options["out"] = out;
     options["device"] = device_.str();
     options["threads"] = kernels::num_threads();
+    options["processes"] = group().size();
     return {{"command", command_},
             {"folder", std::filesystem::current_path().string()},
             {"version", version()},
@@ -139,6 +169,7 @@ class TrainRun {
     options.capture = !profiled();  // a replay is one launch: its ops have no ranges
     options.max_steps = a_.max_steps;
     options.accumulate = a_.accumulate;
+    options.parallel = parallel_ ? &*parallel_ : nullptr;
     options.should_stop = [] { return pending_signal() != 0; };
     return options;
   }
@@ -146,31 +177,29 @@ class TrainRun {
   int64_t total_steps() const {
     int64_t steps = 0;
     for (int64_t epoch = 0; epoch < workload_->task().epochs(); ++epoch)
-      steps += (workload_->task().steps(epoch) + a_.accumulate - 1) / a_.accumulate;
+      steps += models::steps_per_epoch(workload_->task(), epoch, a_.accumulate * group().size());
     return a_.max_steps > 0 ? std::min(steps, a_.max_steps) : steps;
   }
 
-  int train(RunFolder& folder, const std::string& from) {
+  int train(const std::string& from) {
+    if (is_first()) write_record(from);
     models::TrainingTask& task = workload_->task();
     std::ostringstream about;
     about << workload_->describe(total_steps()) << "; " << precision_.name
           << (a_.kahan ? " with Kahan's summation" : "") << " on " << device_ << ", " << kernels::num_threads()
           << " threads";
+    if (parallel_) about << " in each of " << group().size() << " processes, over " << world_->transport();
     progress_.log(about.str());
     const int64_t blocks = parse_recompute(a_.recompute);
-    if (blocks > 0) {
-      const auto set = [&](bool on) { workload_->set_recompute(on ? blocks : 0); };
-      progress_.log("recompute " + a_.recompute + ": " + models::measure_recompute(task, train_options(), set).text() +
-                    ", measured on the first batch");
-    }
+    if (blocks > 0) recompute(task, blocks);
     std::optional<StepProfile> profile;
-    if (profiled()) profile.emplace(profile_options(folder));
-    RunObserver observer(folder, progress_, *workload_, precision_.products() == float16,
-                         profile ? &*profile : nullptr);
+    if (profiled()) profile.emplace(profile_options());
 
     models::TrainOptions options = train_options();
-    models::CheckpointFolder checkpoints(folder.checkpoints(), a_.keep);
-    options.checkpoints = &checkpoints;
+    std::optional<models::CheckpointFolder> checkpoints;
+    // Not rank 0's alone: every rank must know that there are checkpoints, and when.
+    checkpoints.emplace(is_first() ? folder_->checkpoints() : "", a_.keep);
+    options.checkpoints = &*checkpoints;
     std::tie(options.checkpoint_steps, options.checkpoint_seconds) = parse_checkpoint_every(a_.checkpoint_every);
     options.save_model = [&](const std::string& dir) { workload_->save(dir); };
     std::optional<models::TrainCheckpoint> checkpoint;
@@ -180,36 +209,63 @@ class TrainRun {
       progress_.log("resume: " + from + ", step " + std::to_string(checkpoint->position.step));
     }
     allocator(device_).reset_peak();
+    if (!is_first()) return train_beside(task, options);
+    RunObserver observer(*folder_, progress_, *workload_, precision_.products() == float16,
+                         profile ? &*profile : nullptr);
     models::TrainResult result;
     try {
       result = models::train(task, options, observer);
     } catch (const DeviceError&) {  // the weights of now are lost with the device's memory
       progress_.log(observer.saved_epoch() > 0
                         ? "the device failed; the weights of epoch " + std::to_string(observer.saved_epoch()) +
-                              ", the best so far, are in " + folder.path()
+                              ", the best so far, are in " + folder_->path()
                         : "the device failed before any weights were saved");
       throw;
     } catch (const std::exception&) {
       // The weights are those before the failed step, or the best: worth keeping once there was a step.
-      if (observer.steps() > 0) keep_weights(folder);
+      if (observer.steps() > 0) keep_weights();
       throw;
     }
-    folder.keep();
-    workload_->save(folder.path());
-    save_autotune(folder.path(), device_);
+    folder_->keep();
+    workload_->save(folder_->path());
+    save_autotune(folder_->path(), device_);
     if (profile) profile->end();
     if (result.stopped) {
       progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " +
-                    folder.path() + ", and 'tern resume " + folder.path() + "' goes on");
+                    folder_->path() + ", and 'tern resume " + folder_->path() + "' goes on");
       return signal_status();
     }
-    finish(folder, result);
+    finish(result);
     if (profile) profile->throw_failure();
     return 0;
   }
 
-  StepProfileOptions profile_options(const RunFolder& folder) {
-    const auto [table, trace] = profile_files(profile_prefix(), folder.path());
+  /// A rank other than 0: it computes, and leaves files and words to rank 0.
+  int train_beside(models::TrainingTask& task, const models::TrainOptions& options) {
+    models::TrainObserver silent;
+    const models::TrainResult result = models::train(task, options, silent);
+    if (result.stopped) return signal_status();
+    test();
+    return 0;
+  }
+
+  void recompute(models::TrainingTask& task, int64_t blocks) {
+    const auto set = [&](bool on) { workload_->set_recompute(on ? blocks : 0); };
+    set(true);
+    if (parallel_) return;  // the comparison's passes would exchange gradients
+    progress_.log("recompute " + a_.recompute + ": " + models::measure_recompute(task, train_options(), set).text() +
+                  ", measured on the first batch");
+  }
+
+  /// Of all ranks together.
+  std::optional<models::Evaluation> test() {
+    std::optional<models::Evaluation> result = workload_->test();
+    if (result && parallel_) result = models::joined(*result, group());
+    return result;
+  }
+
+  StepProfileOptions profile_options() {
+    const auto [table, trace] = profile_files(profile_prefix(), folder_->path());
     return {.table = table,
             .trace = trace,
             .steps = a_.profile_steps,
@@ -219,16 +275,16 @@ class TrainRun {
             .log = [this](const std::string& line) { progress_.log(line); }};
   }
 
-  void keep_weights(RunFolder& folder) {
+  void keep_weights() {
     try {
-      workload_->save(folder.path());
-      progress_.log("the weights of the best epoch, or else those before the failed step, are in " + folder.path());
+      workload_->save(folder_->path());
+      progress_.log("the weights of the best epoch, or else those before the failed step, are in " + folder_->path());
     } catch (const std::exception& second) {
       progress_.log(std::string("the weights could not be saved: ") + second.what());
     }
   }
 
-  void finish(RunFolder& folder, const models::TrainResult& result) {
+  void finish(const models::TrainResult& result) {
     const double rate = static_cast<double>(result.items) / std::max(result.step_seconds, 1e-9);
     const MemoryStatistics memory = allocator(device_).statistics();
     Json last = {{"test_accuracy", nullptr},
@@ -241,17 +297,17 @@ class TrainRun {
                  {"model_flops_utilization", utilization(result)},
                  {"peak_memory_bytes", memory.peak_live_bytes},
                  {"reserved_memory_bytes", memory.peak_reserved_bytes}};
-    const std::optional<models::Evaluation> test = workload_->test();
+    const std::optional<models::Evaluation> test = this->test();
     check_interrupted();
     if (test) {
       last["test_accuracy"] = test->accuracy;
       last["test_loss"] = test->loss;
     }
-    folder.append_metrics(last);
+    folder_->append_metrics(last);
     std::ostringstream log;
     log << "trained " << result.steps << " steps in " << clock_text(result.seconds) << " ("
         << static_cast<int64_t>(rate) << " " << workload_->unit() << "/s), peak memory "
-        << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder.path();
+        << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder_->path();
     progress_.log(log.str());
     if (!test)
       std::cout << "test accuracy: none, every row was trained on\n";
@@ -265,7 +321,7 @@ class TrainRun {
   Json utilization(const models::TrainResult& result) const {
     if (result.step_seconds <= 0) return nullptr;
     return workload_->training_flops_per_item() * static_cast<double>(result.items) / result.step_seconds /
-           measure_matrix_rate(device_, precision_.products());
+           (measure_matrix_rate(device_, precision_.products()) * group().size());
   }
 
   TrainArguments a_;
@@ -274,6 +330,10 @@ class TrainRun {
   Progress progress_;
   Device device_;
   Precision precision_;
+  std::optional<dist::World> world_;
+  std::optional<RunFolder> folder_;  // of rank 0
+  bool resumes_ = false;
+  std::optional<dist::DataParallel> parallel_;  // of several processes
 };
 
 }  // namespace

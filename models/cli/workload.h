@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/train_arguments.h"
@@ -20,6 +21,14 @@ struct RunSetting {
   Precision precision;
   std::string checkpoint;  // folder the model is read from, when a run is resumed; otherwise empty
   Log log;
+  int rank = 0, ranks = 1;  // of the processes that train together
+
+  /// This process's share of rows that are evaluated: every row falls to one.
+  std::vector<int32_t> share(const std::vector<int32_t>& rows) const {
+    std::vector<int32_t> own;
+    for (size_t i = static_cast<size_t>(rank); i < rows.size(); i += static_cast<size_t>(ranks)) own.push_back(rows[i]);
+    return own;
+  }
 };
 
 class Workload {
@@ -39,13 +48,17 @@ class Workload {
   virtual void save(const std::string& dir) const = 0;
   /// Sizes, for one line of the log: "train: 8000 rows, ...; 3,000 steps of 64 images".
   virtual std::string describe(int64_t total_steps) const = 0;
-  /// On the test part; nothing where there is none. Ends early, with numbers to throw away, on a signal.
+  /// On this process's share of the test part; nothing where there is none at all. Ends early, with numbers to throw
+  /// away, on a signal.
   virtual std::optional<models::Evaluation> test() = 0;
   /// What the task's items are: "tokens" or "images".
   virtual const char* unit() const = 0;
   /// Floating-point operations of a training step for each item, on average.
   virtual double training_flops_per_item() const = 0;
 };
+
+/// "4 x ", and nothing for 1.
+inline std::string times(int64_t n) { return n > 1 ? std::to_string(n) + " x " : ""; }
 
 std::unique_ptr<Workload> make_text_workload();
 std::unique_ptr<Workload> make_image_workload();

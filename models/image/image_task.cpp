@@ -86,8 +86,8 @@ ImageTask::ImageTask(const ImageClassifier& classifier, std::shared_ptr<const da
   if (fixed_) copies_.emplace(classifier.model().device());
 }
 
-void ImageTask::begin_epoch(int64_t epoch, int64_t first) {
-  stream_.emplace(loader_.epoch(epoch, first));
+void ImageTask::begin_epoch(int64_t epoch, const data::BatchStripe& stripe) {
+  stream_.emplace(loader_.epoch(epoch, stripe));
   ahead_.reset();
   fetch_ahead();
 }

@@ -139,8 +139,8 @@ TextTask::TextTask(DistilBert& model, std::shared_ptr<const data::TokenSet> toke
   if (model.device().is_cuda()) copies_.emplace(model.device());
 }
 
-void TextTask::begin_epoch(int64_t epoch, int64_t first) {
-  stream_.emplace(loader_.epoch(epoch, first));
+void TextTask::begin_epoch(int64_t epoch, const data::BatchStripe& stripe) {
+  stream_.emplace(loader_.epoch(epoch, stripe));
   ahead_.reset();
   fetch_ahead();
 }
@@ -173,6 +173,12 @@ bool TextTask::next_batch() {
   }
   fetch_ahead();
   return true;
+}
+
+int64_t TextTask::items(int64_t epoch, int64_t batch) const {
+  int64_t tokens = 0;
+  for (const int32_t row : plan().epoch(epoch).batch(batch)) tokens += static_cast<int64_t>(tokens_->row(row).size());
+  return tokens;
 }
 
 TrainingBatch TextTask::batch() const {

@@ -75,13 +75,15 @@ class TextTask final : public TrainingTask {
   nn::Module& module() override { return model_; }
   int64_t epochs() const override { return loader_.epochs(); }
   int64_t steps(int64_t epoch) const override { return loader_.steps(epoch); }
-  void begin_epoch(int64_t epoch, int64_t first = 0) override;
+  void begin_epoch(int64_t epoch, const data::BatchStripe& stripe = {}) override;
   bool next_batch() override;
   TrainingBatch batch() const override;
   Tensor loss(const TrainingBatch& batch) override;
   bool fixed_shapes() const override { return fixed_; }
-  int64_t items() const override { return current_->batch.real_tokens; }
-  int64_t examples() const override { return static_cast<int64_t>(current_->batch.rows.size()); }
+  int64_t items(int64_t epoch, int64_t batch) const override;
+  int64_t examples(int64_t epoch, int64_t batch) const override {
+    return static_cast<int64_t>(plan().epoch(epoch).batch(batch).size());
+  }
   bool keyed_dropout() const override { return true; }
   bool can_validate() const override { return !validation_rows_.empty(); }
   Evaluation validate() override;

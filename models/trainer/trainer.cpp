@@ -1,6 +1,7 @@
 #include "tern/models/trainer/trainer.h"
 
 #include <chrono>
+#include <cmath>
 #include <deque>
 
 #include "tern/core/autograd/grad_mode.h"
@@ -52,6 +53,8 @@ class Loop {
   TrainResult run() {
     if (options_.resume) resume(*options_.resume);
     start_ = last_checkpoint_ = Clock::now();
+    // A rank's share of the rows may be empty where others have some.
+    can_validate_ = agreed(task_.can_validate(), false, total_steps_).first;
     while (position_.epoch < task_.epochs() && !finished()) {
       if (!position_.validated) run_epoch();
       if (!result_.stopped && !position_.validated) validate();
@@ -85,7 +88,7 @@ class Loop {
 
   bool finished() const { return result_.stopped || (position_.step >= total_steps_ && !must_validate()); }
   /// The steps are done, but a checkpoint was made before the last epoch's validation.
-  bool must_validate() const { return position_.step_in_epoch > 0 && !position_.validated && task_.can_validate(); }
+  bool must_validate() const { return position_.step_in_epoch > 0 && !position_.validated && can_validate_; }
 
   double seconds() const { return earlier_seconds_ + seconds_since(start_); }
 
@@ -106,7 +109,7 @@ class Loop {
 
   void run_epoch() {
     task_.module().train();
-    task_.begin_epoch(position_.epoch, position_.step_in_epoch * options_.accumulate);
+    begin_batches();
     int64_t queued = position_.step, in_epoch = position_.step_in_epoch;
     while (!result_.stopped && queued < total_steps_ && in_epoch < steps_of(position_.epoch)) {
       const Clock::time_point start = Clock::now();
@@ -114,12 +117,43 @@ class Loop {
       if (!next_batches()) break;
       queued_.push_back(step_.queue(++queued, position_.epoch, std::move(batches_)));
       ++in_epoch;
+      queued_.back().metrics.items = items_;
       queued_.back().metrics.seconds = seconds_since(start);
       while (!queued_.empty() && (queued_.front().ready() || queued_.size() > steps_ahead())) finish_oldest();
-      if (options_.should_stop && options_.should_stop()) result_.stopped = true;
-      if (!result_.stopped && checkpoint_due(queued)) checkpoint();
+      const auto [stop, due] = agreed(options_.should_stop && options_.should_stop(), checkpoint_due(queued), queued);
+      result_.stopped = stop;
+      if (!stop && due) checkpoint();
     }
     finish_all();
+  }
+
+  /// This rank's batches of the epoch, from the position on.
+  void begin_batches() {
+    const int64_t done = position_.step_in_epoch * options_.accumulate, each = options_.accumulate * ranks();
+    data::BatchStripe stripe{.first = done * ranks() + rank(), .stride = ranks()};
+    // Every rank makes every step, with batches that count for nothing where the epoch has no more.
+    if (ranks() > 1) stripe.count = (steps_of(position_.epoch) - position_.step_in_epoch) * options_.accumulate;
+    task_.begin_epoch(position_.epoch, stripe);
+    next_ = stripe.first;
+    step_begin_ = position_.step_in_epoch * each;
+  }
+
+  /// What one rank wishes all do, at the same step. On a GPU the answer must be waited for: asked now and then.
+  std::pair<bool, bool> agreed(bool stop, bool checkpoint_due, int64_t step) {
+    if (ranks() == 1) return {stop, checkpoint_due};
+    constexpr int64_t kStepsBetween = 16;
+    if (options_.device.is_cuda() && step % kStepsBetween != 0 && step != total_steps_) {
+      stop_wished_ = stop_wished_ || stop;
+      checkpoint_wished_ = checkpoint_wished_ || checkpoint_due;
+      return {false, false};
+    }
+    NoGrad off;
+    Tensor wishes = from_vector(std::vector<int32_t>{stop || stop_wished_, checkpoint_due || checkpoint_wished_}, {2})
+                        .to(options_.device);
+    group()->all_reduce(wishes, dist::ReduceOp::kMax);
+    stop_wished_ = checkpoint_wished_ = false;
+    const std::vector<int32_t> all = wishes.to_vector<int32_t>();
+    return {all[0] != 0, all[1] != 0};
   }
 
   /// Steps that may be queued and not yet done: the host does not wait, but a bad step is still seen soon.
@@ -152,8 +186,24 @@ class Loop {
   bool next_batches() {
     const ProfileRange range("data");
     batches_.clear();
-    while (static_cast<int64_t>(batches_.size()) < options_.accumulate && task_.next_batch())
-      batches_.push_back({task_.batch(), task_.items(), task_.examples()});
+    const int64_t epoch = position_.epoch, batches = task_.steps(epoch);
+    int64_t examples = 0;  // of all ranks in this step
+    items_ = 0;
+    const int64_t step_end = std::min(step_begin_ + options_.accumulate * ranks(), batches);
+    for (int64_t batch = step_begin_; batch < step_end; ++batch) {
+      examples += task_.examples(epoch, batch);
+      items_ += task_.items(epoch, batch);
+    }
+    while (static_cast<int64_t>(batches_.size()) < options_.accumulate && task_.next_batch()) {
+      const bool counts = next_ < batches;
+      const double share = counts ? static_cast<double>(task_.examples(epoch, next_)) /
+                                        static_cast<double>(std::max<int64_t>(examples, 1))
+                                  : 0;
+      // The ranks' gradients are averaged, not added up.
+      batches_.push_back({task_.batch(), share * static_cast<double>(ranks())});
+      next_ += ranks();
+    }
+    step_begin_ += options_.accumulate * ranks();
     return !batches_.empty();
   }
 
@@ -167,6 +217,10 @@ class Loop {
     if (!options_.checkpoints) return;
     finish_all();
     NoGrad off;
+    if (rank() != 0) {
+      last_checkpoint_ = Clock::now();
+      return;
+    }
     TrainCheckpoint state;
     state.position = position_;
     state.position.seconds = seconds();
@@ -187,7 +241,7 @@ class Loop {
   }
 
   void validate() {
-    if (!task_.can_validate()) return;
+    if (!can_validate_) return;
     const int64_t epoch = position_.epoch;
     observer_.on_validation_begin(epoch + 1);
     const ProfileRange range("validation");
@@ -197,11 +251,10 @@ class Loop {
     {
       NoGrad off;
       metrics.validation = task_.validate();
+      if (group()) metrics.validation = joined(metrics.validation, *group());
     }
-    if (options_.should_stop && options_.should_stop()) {
-      result_.stopped = true;
-      return;
-    }
+    result_.stopped = agreed(options_.should_stop && options_.should_stop(), false, total_steps_).first;
+    if (result_.stopped) return;
     const Evaluation& now = metrics.validation;
     metrics.best = position_.best_epoch == 0 || now.accuracy > position_.best.accuracy ||
                    (now.accuracy == position_.best.accuracy && now.loss < position_.best.loss);
@@ -223,6 +276,9 @@ class Loop {
   TrainingStep step_;
   TrainPosition position_;  // of the steps that are finished
   std::vector<TrainingStep::Part> batches_;
+  int64_t next_ = 0, step_begin_ = 0;  // batches of the epoch: this rank's next, and the next step's first
+  int64_t items_ = 0;                  // of the step in batches_
+  bool stop_wished_ = false, checkpoint_wished_ = false, can_validate_ = false;
   std::deque<TrainingStep::Pending> queued_;
   Snapshot best_;
   Clock::time_point start_, last_checkpoint_;
@@ -230,6 +286,21 @@ class Loop {
 };
 
 }  // namespace
+
+int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches) {
+  return (task.steps(epoch) + batches - 1) / batches;
+}
+
+Evaluation joined(const Evaluation& own, dist::Communicator& group) {
+  NoGrad off;
+  const double n = static_cast<double>(own.examples);
+  const std::vector<double> sums =
+      n > 0 ? std::vector<double>{own.loss * n, own.accuracy * n, n} : std::vector<double>(3, 0);
+  Tensor all = from_vector(sums, {3}, {.dtype = float64}).to(group.device());
+  group.all_reduce(all);
+  const std::vector<double> values = all.to_vector<double>();
+  return {.loss = values[0] / values[2], .accuracy = values[1] / values[2], .examples = std::llround(values[2])};
+}
 
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer) {
   return Loop(task, options, observer).run();

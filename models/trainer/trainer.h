@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tern/data/loader_stream.h"
+#include "tern/dist/data_parallel.h"
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/nn/module.h"
 #include "tern/optim/optim.h"
@@ -26,8 +28,8 @@ class TrainingTask {
   virtual int64_t epochs() const = 0;
   /// Batches of an epoch.
   virtual int64_t steps(int64_t epoch) const = 0;
-  /// The next batch is number `first` of the epoch, from 0.
-  virtual void begin_epoch(int64_t epoch, int64_t first = 0) = 0;
+  /// From now on next_batch() goes through these batches of the epoch.
+  virtual void begin_epoch(int64_t epoch, const data::BatchStripe& stripe = {}) = 0;
   /// Makes the next batch of the epoch the current one; false at the end.
   virtual bool next_batch() = 0;
   /// The current one.
@@ -36,10 +38,10 @@ class TrainingTask {
   virtual Tensor loss(const TrainingBatch& batch) = 0;
   /// True when all batches have the same shapes and `longest`: then steps can be captured.
   virtual bool fixed_shapes() const { return false; }
-  /// Tokens or images in the current batch: what speed is counted in.
-  virtual int64_t items() const = 0;
-  /// Examples that the current batch's loss is the mean of.
-  virtual int64_t examples() const = 0;
+  /// Tokens or images in a batch of an epoch: what speed is counted in.
+  virtual int64_t items(int64_t epoch, int64_t batch) const = 0;
+  /// Examples that the loss of a batch of an epoch is the mean of.
+  virtual int64_t examples(int64_t epoch, int64_t batch) const = 0;
   /// True when dropout is keyed by the data (row keys): then a step's masks do not depend on the steps before.
   virtual bool keyed_dropout() const { return false; }
   /// False when there is nothing to validate on.
@@ -64,6 +66,9 @@ struct TrainOptions {
   // Batches a step; the last step of an epoch takes what is left. Losses are weighted by their examples: the step is
   // that of the joined batch.
   int64_t accumulate = 1;
+  // Of several processes each takes every n-th batch: a step is that of all their batches, joined. Null: this one
+  // alone.
+  dist::DataParallel* parallel = nullptr;
   std::function<bool()> should_stop = {};  // asked after every step and validation; true ends the run in order
 
   // Checkpoints; null: none. With one, the run writes them by these rules and when it is stopped; save_model writes the
@@ -84,8 +89,8 @@ struct StepMetrics {
   double loss = 0, lr = 0, grad_norm = 0;
   bool skipped = false;   // float16: a gradient overflowed, the weights are as before
   double loss_scale = 1;  // float16
-  int64_t items = 0;
-  double seconds = 0;  // of this step
+  int64_t items = 0;      // of all processes
+  double seconds = 0;     // of this step
 };
 
 struct EpochMetrics {
@@ -121,11 +126,21 @@ struct TrainResult {
   double step_seconds = 0;  // training steps alone
 };
 
+/// With several processes all of them call it, with equal options and tasks that differ in validation rows alone:
+/// validation's numbers are those of all of them together. Rank 0 writes the checkpoints; a wish to stop is followed by
+/// all.
+///
 /// Trains, validates after every epoch and leaves the weights of the best epoch (highest accuracy, then lowest loss) in
 /// the module; the last ones when stopped or when there is nothing to validate on. A loss or gradient that is not
 /// finite changes no weight: the step is repeated in anomaly mode and Error names step and op; the module then holds
 /// the best epoch's weights, or the last ones before that step.
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer);
+
+/// Steps of an epoch, each of so many batches; the last may have fewer.
+int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches);
+
+/// The evaluation of all ranks' rows, of which each has evaluated its own. Called by all of them.
+Evaluation joined(const Evaluation& own, dist::Communicator& group);
 
 /// The optimizer that the options name. Throws Error naming the known ones.
 std::unique_ptr<optim::Optimizer> make_optimizer(const nn::Module& module, const TrainOptions& options);

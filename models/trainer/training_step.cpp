@@ -46,10 +46,16 @@ std::vector<Tensor> TrainingStep::run(const std::vector<Tensor>& inputs) {
   for (int64_t i = 0; i < parts_; ++i) {
     const auto first = inputs.begin() + static_cast<int64_t>(tensors) * i;
     Tensor part = forward({std::vector<Tensor>(first, first + static_cast<int64_t>(tensors)), longest_});
-    if (parts_ > 1) part = part * inputs.back().slice(0, i, i + 1).reshape({});
+    if (is_weighted()) part = part * inputs.back().slice(0, i, i + 1).reshape({});
     const ProfileRange range("backward");
+    std::optional<dist::DataParallel::NoSync> local;  // gradients travel once, with the last part's
+    if (is_parallel() && i + 1 < parts_) local.emplace(*options_.parallel);
     scaler_.scale(part).backward();
     loss = loss.defined() ? loss + part.detach() : part.detach();
+  }
+  if (is_parallel()) {
+    NoGrad off;
+    options_.parallel->group()->all_reduce(loss, dist::ReduceOp::kMean);
   }
   // Without clipping the norm is still wanted: an infinite limit measures it and changes nothing.
   const double max_norm = options_.clip > 0 ? options_.clip : std::numeric_limits<double>::infinity();
@@ -79,18 +85,14 @@ TrainingStep::Pending TrainingStep::queue(int64_t number, int64_t epoch, std::ve
   StepMetrics& metrics = pending.metrics;
   std::vector<Tensor> inputs;
   std::vector<float> weights;
-  double examples = 0;
   longest_ = 0;
   parts_ = static_cast<int64_t>(pending.parts.size());
   for (const Part& part : pending.parts) {
     inputs.insert(inputs.end(), part.batch.tensors.begin(), part.batch.tensors.end());
     longest_ = std::max(longest_, part.batch.longest);
-    examples += static_cast<double>(part.examples);
-    metrics.items += part.items;
+    weights.push_back(static_cast<float>(part.weight));
   }
-  for (const Part& part : pending.parts)
-    weights.push_back(static_cast<float>(static_cast<double>(part.examples) / std::max(examples, 1.0)));
-  if (parts_ > 1) inputs.push_back(from_vector(weights, {parts_}).to(options_.device));
+  if (is_weighted()) inputs.push_back(from_vector(weights, {parts_}).to(options_.device));
   // The epoch's last step may have fewer parts than the recorded one: it runs by itself.
   const bool recordable = recorded_parts_ == 0 || recorded_parts_ == parts_;
   if (recordable) recorded_parts_ = parts_;
@@ -150,6 +152,8 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
   std::string reason = "repeating the step found no single op to blame";
   try {
     DetectAnomaly anomaly(Anomaly::kNonFinite);
+    std::optional<dist::DataParallel::NoSync> local;
+    if (is_parallel()) local.emplace(*options_.parallel);
     for (const Part& part : pending.parts) forward(part.batch).backward();
   } catch (const Error& error) {
     reason = error.what();

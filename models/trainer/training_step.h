@@ -18,7 +18,7 @@ class TrainingStep {
   /// One of the batches that make up a step.
   struct Part {
     TrainingBatch batch;
-    int64_t items = 0, examples = 0;  // see TrainingTask
+    double weight = 1;  // of the part's loss in the step's; ignored in a step of one part in one process
   };
 
   /// A step that is queued.
@@ -44,7 +44,9 @@ class TrainingStep {
 
  private:
   Tensor forward(const TrainingBatch& batch);
-  /// inputs: the tensors of every part, and with several parts their weights in the loss, float32 [parts].
+  bool is_parallel() const { return options_.parallel && options_.parallel->group()->size() > 1; }
+  bool is_weighted() const { return parts_ > 1 || is_parallel(); }
+  /// inputs: the tensors of every part, and if is_weighted() their weights, float32 [parts].
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
   [[noreturn]] void explain(Pending& pending, const std::string& what);
 

@@ -390,7 +390,7 @@ TEST(TokenLoader, SameBatchesForAnyNumberOfWorkersAndFromAnyStep) {
   for (const int workers : {1, 2, 5}) {
     const TokenLoader loader = token_loader(200, {.batch_tokens = 64}, {.workers = workers});
     int64_t step = 4;
-    for (const TokenBatch& batch : loader.epoch(1, step)) {
+    for (const TokenBatch& batch : loader.epoch(1, {.first = step})) {
       const TokenBatch expected = reference.batch(1, step++);
       EXPECT_EQ(batch.rows, expected.rows);
       EXPECT_EQ(batch.tokens.to_vector<int32_t>(), expected.tokens.to_vector<int32_t>());
@@ -413,7 +413,7 @@ TEST(TokenLoader, Errors) {
   EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, label_rows(5), plan, {.workers = -1}); }), {"workers"}));
   const TokenLoader loader(tokens, label_rows(5), plan);
   EXPECT_TRUE(contains(error_of([&] { loader.epoch(1); }), {"epoch 1 of 1"}));
-  EXPECT_TRUE(contains(error_of([&] { loader.epoch(0, 4); }), {"step 4 of 3"}));
+  EXPECT_TRUE(contains(error_of([&] { loader.epoch(0, {.first = 4}); }), {"batch 4 of 3"}));
   EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 3); }), {"step 3 of 3"}));
 }
 

@@ -41,7 +41,9 @@ class LineTask final : public TrainingTask {
   int64_t steps(int64_t epoch) const override {
     return static_cast<int64_t>(script_.targets[static_cast<size_t>(epoch)].size());
   }
-  void begin_epoch(int64_t epoch, int64_t first) override { epoch_ = epoch, step_ = first - 1; }
+  void begin_epoch(int64_t epoch, const data::BatchStripe& stripe) override {
+    epoch_ = epoch, step_ = stripe.first - 1;
+  }
   bool next_batch() override { return ++step_ < steps(epoch_); }
   TrainingBatch batch() const override {
     return {{full({1}, script_.targets[static_cast<size_t>(epoch_)][static_cast<size_t>(step_)])}, 0};
@@ -52,8 +54,8 @@ class LineTask final : public TrainingTask {
     const Tensor difference = line_.weight.tensor() - batch.tensors[0];
     return mean(difference * difference);
   }
-  int64_t items() const override { return 10; }
-  int64_t examples() const override { return step_ + 1; }
+  int64_t items(int64_t, int64_t) const override { return 10; }
+  int64_t examples(int64_t, int64_t batch) const override { return batch + 1; }
   bool can_validate() const override { return !script_.validation.empty(); }
   Evaluation validate() override {
     EXPECT_FALSE(line_.is_training());

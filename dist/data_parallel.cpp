@@ -1,0 +1,228 @@
+#include "tern/dist/data_parallel.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tern/core/autograd/engine.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/pointwise.h"
+
+namespace tern::dist {
+namespace {
+
+// Every gradient begins at a multiple of this many bytes, for kernels that read 16 at a time.
+constexpr int64_t kAlignment = 64;
+
+/// FNV-1a: names of parameters are compared by it.
+int64_t hash_of(const std::string& text) {
+  uint64_t hash = 14695981039346656037ull;
+  for (const unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
+  return static_cast<int64_t>(hash >> 1);
+}
+
+}  // namespace
+
+DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> group, const DataParallelOptions& options)
+    : module_(module), group_(std::move(group)), options_(options) {
+  TERN_CHECK(group_, "DataParallel: there is no group");
+  TERN_CHECK(options.bucket_bytes > 0 && options.first_bucket_bytes > 0,
+             "DataParallel: buckets must have bytes, got bucket_bytes ", options.bucket_bytes, ", first_bucket_bytes ",
+             options.first_bucket_bytes);
+  TERN_CHECK(options.reduce_dtype == float32 || is_low_precision(options.reduce_dtype),
+             "DataParallel: reduce_dtype must be float32, bfloat16 or float16, got ", options.reduce_dtype);
+  for (const NamedTensor& parameter : module.parameters())
+    if (parameter.tensor.requires_grad()) members_.push_back({.name = parameter.name, .parameter = parameter.tensor});
+  TERN_CHECK(!members_.empty(), "DataParallel: no parameter requires a gradient");
+  if (group_->size() == 1) return;
+  check_equal_modules();
+  {
+    NoGrad off;
+    for (const NamedTensor& entry : module.state_dict()) {
+      Tensor value = entry.tensor.detach();
+      group_->broadcast(value);
+    }
+  }
+  // Backward reaches the last parameters first.
+  std::vector<size_t> order(members_.size());
+  std::iota(order.rbegin(), order.rend(), size_t{0});
+  make_buckets(order);
+  for (size_t i = 0; i < members_.size(); ++i)
+    members_[i].hook =
+        members_[i].parameter.register_post_accumulate_hook([this, i](const Tensor&) { on_gradient(i); });
+}
+
+DataParallel::~DataParallel() {
+  if (group_->size() == 1) return;
+  for (Member& member : members_) member.parameter.remove_hook(member.hook);
+}
+
+void DataParallel::check_equal_modules() const {
+  const Device device = group_->device();
+  std::vector<int64_t> mine{static_cast<int64_t>(members_.size())};
+  for (const Member& member : members_) {
+    mine.push_back(hash_of(member.name + " " + member.parameter.describe()));
+  }
+  Tensor count = full({1}, static_cast<double>(mine.size()), {.dtype = int64, .device = device});
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    Tensor other = count.clone();
+    group_->all_reduce(other, op);
+    TERN_CHECK(other.item<int64_t>() == static_cast<int64_t>(mine.size()),
+               "DataParallel: the ranks' modules differ: rank ", group_->rank(), " has ", members_.size(),
+               " parameters that require a gradient, another rank has ", other.item<int64_t>() - 1);
+  }
+  const Tensor own = from_vector(mine, {static_cast<int64_t>(mine.size())}).to(device);
+  const std::vector<Tensor> all = group_->all_gather(own);
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    const std::vector<int64_t> theirs = all[static_cast<size_t>(rank)].to_vector<int64_t>();
+    for (size_t i = 1; i < mine.size(); ++i)
+      TERN_CHECK(theirs[i] == mine[i], "DataParallel: the ranks' modules differ: parameter ", i, ", on rank ",
+                 group_->rank(), " '", members_[i - 1].name, "' (", members_[i - 1].parameter.describe(),
+                 "), is another on rank ", rank);
+  }
+}
+
+void DataParallel::broadcast_buffers() {
+  NoGrad off;
+  for (const NamedTensor& buffer : module_.buffers()) {
+    Tensor value = buffer.tensor.detach();
+    group_->broadcast(value);
+  }
+}
+
+std::vector<int64_t> DataParallel::bucket_sizes() const {
+  std::vector<int64_t> sizes;
+  for (const Bucket& bucket : buckets_) sizes.push_back(bucket.flat.nbytes());
+  return sizes;
+}
+
+void DataParallel::make_buckets(const std::vector<size_t>& order) {
+  buckets_.clear();
+  int64_t elements = 0;
+  const auto close = [&] {
+    if (buckets_.empty() || elements == 0) return;
+    Bucket& bucket = buckets_.back();
+    const Tensor& first = members_[bucket.members.front()].parameter;
+    bucket.flat = zeros({elements}, {.dtype = first.dtype(), .device = first.device()});
+    const bool narrower = is_low_precision(options_.reduce_dtype) && !is_low_precision(first.dtype());
+    bucket.sent =
+        narrower ? empty({elements}, {.dtype = options_.reduce_dtype, .device = first.device()}) : bucket.flat;
+  };
+  for (const size_t i : order) {
+    Member& member = members_[i];
+    const int64_t bytes = size_of(member.parameter.dtype()), step = kAlignment / bytes;
+    const int64_t room = (buckets_.size() <= 1 ? options_.first_bucket_bytes : options_.bucket_bytes) / bytes;
+    const bool fits = !buckets_.empty() && elements + member.parameter.numel() <= room &&
+                      members_[buckets_.back().members.front()].parameter.dtype() == member.parameter.dtype();
+    if (!fits) {
+      close();
+      buckets_.emplace_back();
+      elements = 0;
+    }
+    member.bucket = static_cast<int64_t>(buckets_.size()) - 1;
+    member.begin = elements;
+    buckets_.back().members.push_back(i);
+    elements += (member.parameter.numel() + step - 1) / step * step;
+  }
+  close();
+}
+
+void DataParallel::on_gradient(size_t index) {
+  if (!synchronizes_) return;
+  if (!in_pass_) begin_pass();
+  Member& member = members_[index];
+  Bucket& bucket = buckets_[static_cast<size_t>(member.bucket)];
+  // A parameter that recomputed stretches share comes once for each of them.
+  TERN_CHECK(!member.ready || !bucket.launched, "DataParallel: the gradient of '", member.name,
+             "' grew after it had been sent: the parameter is used in several stretches of recomputation; recompute "
+             "only what uses it once");
+  if (member.ready) return;
+  member.ready = true;
+  if (!ordered_) order_.push_back(index);
+  --bucket.pending;
+  launch_ready();
+}
+
+void DataParallel::begin_pass() {
+  in_pass_ = true;
+  next_bucket_ = 0;
+  order_.clear();
+  for (Member& member : members_) member.ready = false;
+  for (Bucket& bucket : buckets_) {
+    bucket.pending = static_cast<int64_t>(bucket.members.size());
+    bucket.launched = false;
+  }
+  after_backward([this](bool completed) {
+    in_pass_ = false;
+    if (completed) end_pass();
+  });
+}
+
+void DataParallel::launch_ready() {
+  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) launch(buckets_[next_bucket_++]);
+}
+
+/// Gathers the bucket's gradients and sends them on their way.
+void DataParallel::launch(Bucket& bucket) {
+  NoGrad off;
+  for (const size_t i : bucket.members) {
+    const Member& member = members_[i];
+    Tensor place = bucket.flat.slice(0, member.begin, member.begin + member.parameter.numel());
+    const Tensor gradient = member.ready ? member.parameter.grad().detach() : Tensor();
+    if (!gradient.defined())
+      place.zero_();
+    else if (gradient.raw_data() != place.raw_data())
+      place.copy_(gradient.reshape({-1}));
+  }
+  if (!same(bucket.sent, bucket.flat)) bucket.sent.copy_(bucket.flat);
+  bucket.launched = true;
+  bucket.work = group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
+}
+
+std::vector<uint8_t> DataParallel::used_anywhere() {
+  std::vector<uint8_t> used;
+  for (const Member& member : members_) used.push_back(member.ready);
+  Tensor all = from_vector(used, {static_cast<int64_t>(used.size())}).to(group_->device());
+  group_->all_reduce(all, ReduceOp::kMax);
+  return all.to_vector<uint8_t>();
+}
+
+void DataParallel::end_pass() {
+  // What has no gradient counts as zeros, so that no other rank waits for it.
+  while (next_bucket_ < buckets_.size()) launch(buckets_[next_bucket_++]);
+  for (Bucket& bucket : buckets_) bucket.work.wait();
+  NoGrad off;
+  std::string unused;
+  for (const Member& member : members_)
+    if (!member.ready) unused += (unused.empty() ? "" : ", ") + member.name;
+  const std::vector<uint8_t> used =
+      options_.find_unused ? used_anywhere() : std::vector<uint8_t>(members_.size(), uint8_t{1});
+  for (Bucket& bucket : buckets_) {
+    if (!same(bucket.sent, bucket.flat)) bucket.flat.copy_(bucket.sent);
+    for (const size_t i : bucket.members) {
+      Member& member = members_[i];
+      if (!used[i]) continue;
+      Tensor place = bucket.flat.slice(0, member.begin, member.begin + member.parameter.numel());
+      member.parameter.set_grad(place.reshape(member.parameter.shape()));
+    }
+  }
+  TERN_CHECK(unused.empty() || options_.find_unused, "DataParallel: no gradient for ", unused,
+             ": the loss does not depend on it; use DataParallelOptions::find_unused, or freeze it");
+  if (!ordered_) adopt_order();
+}
+
+/// The order of rank 0 becomes everyone's.
+void DataParallel::adopt_order() {
+  ordered_ = true;
+  std::vector<int64_t> order(order_.begin(), order_.end());
+  for (size_t i = 0; i < members_.size(); ++i)
+    if (!members_[i].ready) order.push_back(static_cast<int64_t>(i));
+  Tensor agreed = from_vector(order, {static_cast<int64_t>(order.size())}).to(group_->device());
+  group_->broadcast(agreed);
+  order_.clear();
+  for (const int64_t i : agreed.to_vector<int64_t>()) order_.push_back(static_cast<size_t>(i));
+  // The gradients of this pass are views of the old buckets, which they keep alive.
+  make_buckets(order_);
+  order_.clear();
+}
+
+}  // namespace tern::dist

@@ -1,0 +1,105 @@
+#pragma once
+// Data-parallel training: every process runs the same model on its own part of the batch, and gradients are averaged
+// while backward still runs (Li et al., "PyTorch Distributed", arXiv:2006.15704).
+//
+//   dist::DataParallel parallel(model, world.group());
+//   ...
+//   loss.backward();          // returns when every gradient is the mean over all processes
+//   optimizer.step();         // the same step everywhere, so the weights stay equal
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tern/dist/communicator.h"
+#include "tern/nn/module.h"
+
+namespace tern::dist {
+
+struct DataParallelOptions {
+  int64_t bucket_bytes = 25 << 20;       // gradients that are reduced together
+  int64_t first_bucket_bytes = 1 << 20;  // the first to be ready: small, so that the exchange starts early
+  /// float32: gradients travel in their own type. bfloat16 or float16: rounded to it on the way, half the bytes.
+  DType reduce_dtype = DType::kFloat32;
+  /// Parameters may be without a gradient in some backward passes: they count as zeros where another process has one,
+  /// and stay without one where none has. Costs one more small exchange a pass. Without it such a parameter is an
+  /// Error.
+  bool find_unused = false;
+};
+
+/// Hangs on the parameters of a module that require a gradient, from construction to destruction. The last bucket's
+/// exchange ends before backward() returns (CPU), or before what is queued on the current stream after it (CUDA).
+/// Gradients are views of the buckets until they are dropped.
+///
+/// Buckets are filled in the order in which gradients become ready, as the first backward pass saw it on rank 0, and
+/// exchanged in this order on every rank, whatever is ready first there. On the CPU each element is summed in rank
+/// order: weights are bit-equal on all ranks.
+class DataParallel {
+ public:
+  /// Copies rank 0's parameters and buffers to all. Throws Error on all ranks when the modules differ: it names the
+  /// first parameter that does.
+  DataParallel(nn::Module& module, std::shared_ptr<Communicator> group, const DataParallelOptions& options = {});
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  const std::shared_ptr<Communicator>& group() const { return group_; }
+  /// Copies rank 0's buffers (running statistics) to all. Called by all ranks.
+  void broadcast_buffers();
+  /// Sizes of the buckets in bytes, in the order of their exchange.
+  std::vector<int64_t> bucket_sizes() const;
+
+  /// While it lives, backward only accumulates; the first pass after it exchanges all that has gathered.
+  class NoSync {
+   public:
+    explicit NoSync(DataParallel& parallel) : parallel_(parallel), before_(parallel.synchronizes_) {
+      parallel.synchronizes_ = false;
+    }
+    ~NoSync() { parallel_.synchronizes_ = before_; }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    DataParallel& parallel_;
+    bool before_;
+  };
+
+ private:
+  struct Member {
+    std::string name;
+    Tensor parameter;
+    int64_t hook = 0;
+    int64_t bucket = 0, begin = 0;  // elements in the bucket
+    bool ready = false;             // in this backward pass
+  };
+  struct Bucket {
+    std::vector<size_t> members;
+    Tensor flat, sent;    // the gradients, and what travels: the same tensor unless reduce_dtype is another
+    int64_t pending = 0;  // members that are not ready
+    bool launched = false;
+    Work work;
+  };
+
+  void check_equal_modules() const;
+  /// Buckets of parameters in this order.
+  void make_buckets(const std::vector<size_t>& order);
+  void on_gradient(size_t member);
+  void begin_pass();
+  void launch_ready();
+  void launch(Bucket& bucket);
+  void end_pass();
+  /// Which members have a gradient on any rank; an entry for each.
+  std::vector<uint8_t> used_anywhere();
+  void adopt_order();
+
+  nn::Module& module_;
+  std::shared_ptr<Communicator> group_;
+  const DataParallelOptions options_;
+  std::vector<Member> members_;
+  std::vector<Bucket> buckets_;
+  size_t next_bucket_ = 0;     // to be launched
+  std::vector<size_t> order_;  // in which gradients became ready in the first pass
+  bool ordered_ = false, in_pass_ = false, synchronizes_ = true;
+};
+
+}  // namespace tern::dist
