@@ -19,7 +19,7 @@ TEST_F(UsageTest, WrongWordsAndNumbers) {
       {{"--frobnicate"}, {"--frobnicate"}},
       {{"train"}, {"model"}},
       {{"train", "distilbret"}, {"'distilbret'", "distilbert"}},
-      {{"train", "vit"}, {"'vit' is not in this version"}},
+      {{"train", "cnn"}, {"'cnn' is not in this version"}},
       {{"train", "distilbert", "extra"}, {"'extra'"}},
       {{"train", "distilbert", "--ephocs", "3"}, {"'--ephocs'", "'--epochs'"}},
       {{"train", "distilbert", "--ephocs=3"}, {"'--ephocs'", "'--epochs'"}},
@@ -92,7 +92,7 @@ TEST_F(UsageTest, WrongWordsAndNumbers) {
 }
 
 TEST_F(UsageTest, HelpShowsDefaultsAndAnExample) {
-  for (const std::string command : {"train", "eval", "predict", "tokenize", "info"}) {
+  for (const std::string command : {"train", "resume", "eval", "predict", "tokenize", "info"}) {
     const Result result = tern({command, "--help"});
     EXPECT_EQ(result.status, 0);
     EXPECT_EQ(result.err, "");
@@ -102,7 +102,7 @@ TEST_F(UsageTest, HelpShowsDefaultsAndAnExample) {
   }
   const Result result = tern({"--help"});
   EXPECT_EQ(result.status, 0);
-  for (const std::string command : {"train", "eval", "predict", "tokenize", "info"})
+  for (const std::string command : {"train", "resume", "eval", "predict", "tokenize", "info"})
     EXPECT_NE(result.out.find(command), std::string::npos);
   EXPECT_EQ(tern({}).status, 2);
   EXPECT_EQ(tern({"--version"}).status, 0);
