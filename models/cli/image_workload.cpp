@@ -86,14 +86,14 @@ class ImageWorkload final : public Workload {
                                      .should_stop = [] { return pending_signal() != 0; },
                                      .log = setting_.log};
     data::BatchAugmentOptions& augmentation = options.augmentation;
-    if (a_->augment == "none") return options;
-    // A shift of an eighth of the image's side, and the mirror image, which digits have not.
-    const int64_t stored = set_->in_memory() ? set_->pixels.size(1) : 0;
-    if (stored == classifier_->preprocessing().size) augmentation.padding = stored / 8;
-    if (!digits()) augmentation.flip = {.probability = 0.5};
     augmentation.mixup = a_->mixup;
     augmentation.cutmix = a_->cutmix;
     options.label_smoothing = a_->label_smoothing;
+    // A digit fills its 8 x 8 pixels: moved it loses a part, and mirrored it is none.
+    if (a_->augment == "none" || digits()) return options;
+    augmentation.flip = {.probability = 0.5};
+    const int64_t stored = set_->in_memory() ? set_->pixels.size(1) : 0;
+    if (stored == classifier_->preprocessing().size) augmentation.padding = stored / 8;
     return options;
   }
 
@@ -134,6 +134,10 @@ class ImageWorkload final : public Workload {
     config.layers = 4;
     config.hidden = 192;
     config.dropout = config.attention_dropout = 0.1;
+    if (const char* r = getenv("RANGE")) config.initializer_range = atof(r);
+    if (const char* r = getenv("WIDTH")) config.width = atoi(r), config.hidden = 2 * config.width;
+    if (const char* r = getenv("LAYERS")) config.layers = atoi(r);
+    if (const char* r = getenv("DROP")) config.dropout = config.attention_dropout = atof(r);
   }
 
   /// The folder's order of the labels becomes the data's.

@@ -155,7 +155,7 @@ class TrainRun {
             {"rows", workload_->data_record()}};
   }
 
-  models::TrainOptions train_options() const {
+  models::TrainOptions train_options() {
     models::TrainOptions options;
     options.optimizer = a_.optimizer;
     options.lr = a_.lr;

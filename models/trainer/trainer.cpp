@@ -75,7 +75,11 @@ class Loop {
   }
 
  private:
-  int64_t steps_of(int64_t epoch) const { return (task_.steps(epoch) + options_.accumulate - 1) / options_.accumulate; }
+  dist::Communicator* group() const { return options_.parallel ? options_.parallel->group().get() : nullptr; }
+  int64_t ranks() const { return group() ? group()->size() : 1; }
+  int64_t rank() const { return group() ? group()->rank() : 0; }
+
+  int64_t steps_of(int64_t epoch) const { return steps_per_epoch(task_, epoch, options_.accumulate * ranks()); }
 
   int64_t count_steps() const {
     TERN_CHECK(options_.accumulate >= 1, "train: accumulate must be 1 or more, got ", options_.accumulate);
