@@ -64,7 +64,7 @@ class Handle {
   template <class F>
   void queue(const Call& call, const std::shared_ptr<QueuedCall>& state, bool watched, F&& f) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!comm_) throw PeerError(session_->failure());
+    check();
     f(comm_);
     if (!watched) return;
     const auto timeout = std::chrono::duration<double>(session_->options().timeout_seconds);
@@ -76,7 +76,22 @@ class Handle {
     while (watched_.size() > kMostWatched && watched_.front().state->done()) watched_.pop_front();
   }
 
+  /// Throws PeerError when the group has failed, as far as the host can know: results may be missing then.
+  void check_now() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    check();
+  }
+
  private:
+  void check() {
+    if (comm_) note_asynchronous_error();
+    if (session_->has_failed()) throw PeerError(session_->failure());
+  }
+  void note_asynchronous_error() {
+    if (const std::string error = cuda::nccl::asynchronous_error(comm_); !error.empty())
+      session_->set_failure("group " + name_ + ": NCCL: " + error + "; a rank has failed, or the connection to it");
+  }
+
   struct Watched {
     std::shared_ptr<QueuedCall> state;
     Clock::time_point deadline;
@@ -100,8 +115,7 @@ class Handle {
   }
 
   void look(std::unique_lock<std::mutex>& lock) {
-    if (const std::string error = cuda::nccl::asynchronous_error(comm_); !error.empty())
-      session_->set_failure("group " + name_ + ": NCCL: " + error + "; a rank has failed, or the connection to it");
+    note_asynchronous_error();
     // Events are asked at their deadline only: that is when it matters.
     while (!watched_.empty() && Clock::now() > watched_.front().deadline) {
       const Watched first = watched_.front();
@@ -146,13 +160,17 @@ class NcclCommunicator final : public Communicator {
     try {
       current_stream_synchronize();
     } catch (const DeviceError&) {
-      if (session()->has_failed()) throw PeerError(session()->failure());
+      handle_->check_now();  // a rank that failed says more
       throw;
     }
-    if (session()->has_failed()) throw PeerError(session()->failure());
+    handle_->check_now();
   }
 
  protected:
+  void settle() override {
+    if (!cuda::is_capturing(current_stream(device()).handle)) synchronize(device());
+  }
+
   Work start(const Call& call) override {
     const kernels::Stream current = current_stream(device()), own = stream_.handle();
     Event before(device());
@@ -181,6 +199,7 @@ class NcclCommunicator final : public Communicator {
  private:
   /// NCCL waits for all ranks without end: that all come is made sure of first.
   void* connect() {
+    settle();  // others may wait for what is queued here before they come
     const std::string id = rank() == 0 ? cuda::nccl::unique_id() : "";
     const int own = world_ranks()[static_cast<size_t>(rank())];
     const auto all =

@@ -181,6 +181,7 @@ void late(World& world) {
   Communicator& group = *world.group();
   Tensor x = ones({10}, {.device = group.device()});
   group.all_reduce(x);
+  group.barrier();
   if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(4));
   group.broadcast(x);
   group.barrier();
@@ -306,7 +307,7 @@ TEST_F(Nccl, MeetsInAFolderBesideTorchrunAndInCheckMode) {
 
 TEST_F(Nccl, ARankThatDoesNotComeIsNamed) {
   const Outcome outcome = run("late", 2, {{"TERN_DIST_TIMEOUT", "1"}});
-  expect_in("peer: group world, call 2, broadcast of float32 [10], root 0: rank 1 has not come within 1 s",
+  expect_in("peer: group world, call 3, broadcast of float32 [10], root 0: rank 1 has not come within 1 s",
             outcome.words[0]);
 }
 
