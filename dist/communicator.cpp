@@ -99,8 +99,10 @@ Work Communicator::begin(Call call) {
   if (session_) {
     if (session_->has_failed()) throw PeerError(session_->failure());
     if (!call.is_pairwise()) session_->note(name_, call.number, call.text());
-    if (session_->options().check)
+    if (session_->options().check) {
+      settle();
       session_->compare(name_, world_ranks_, call, world_ranks_[static_cast<size_t>(call.peer)]);
+    }
   }
   if (call.operation == Operation::kBarrier) return {};
   if (call.output.defined()) call.output.bump_version();

@@ -131,6 +131,9 @@ class Communicator {
                std::shared_ptr<Session> session);
   /// Starts a checked call on contiguous tensors; the backend keeps what it needs of the call until it is done.
   virtual Work start(const Call& call) = 0;
+  /// Returns when what this rank has started is done, as far as the host does not see to that anyway: before it waits
+  /// for others by other means.
+  virtual void settle() {}
   /// `members`: ranks here, this one among them or not (then null). Called by all ranks of this group at the same
   /// place.
   virtual std::shared_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& members) = 0;

@@ -5,10 +5,12 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <random>
 #include <sstream>
 
+#include "tern/dist/cuda/nccl.h"
 #include "tern/dist/mpi/mpi_communicator.h"
 
 namespace tern::dist {
@@ -90,6 +92,48 @@ struct World::Parts {
     member.job = meeting.job;
     return connect_tcp_store(meeting.hosts, meeting.port, member, seconds);
   }
+
+  /// At the address that the launcher tells.
+  std::unique_ptr<Store> meet_at_master(const Launch& launch, const Member& member, double seconds) {
+    if (!launch.master_port_taken) {
+      if (member.rank == 0) server = std::make_unique<TcpStoreServer>(launch.master_port, member);
+      return connect_tcp_store({launch.master_host}, launch.master_port, member, seconds);
+    }
+    // Rank 0 takes the first of the next ports that is free; the others find it by its word for the job.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    std::string problem;
+    do {
+      for (int port = launch.master_port + 1; port <= launch.master_port + kPortsToTry; ++port) {
+        try {
+          if (member.rank == 0 && !server) server = std::make_unique<TcpStoreServer>(port, member);
+          return connect_tcp_store({launch.master_host}, server ? server->port() : port, member,
+                                   server ? seconds : 0.2);
+        } catch (const Error& error) {
+          problem = error.what();
+        }
+      }
+    } while (std::chrono::steady_clock::now() < end && (member.rank != 0 || server));
+    throw PeerError(detail::concatenate("no store of rank 0 was found at ", launch.master_host, ", ports ",
+                                        launch.master_port + 1, " to ", launch.master_port + kPortsToTry, ", within ",
+                                        seconds, " s; the last answer: ", problem));
+  }
+
+  std::unique_ptr<Store> meet(const Launch& launch, Device device, Member& member, double seconds) {
+    if (!device.is_cuda()) {
+      start_mpi(launch, seconds);
+      return meet_by_mpi(member, seconds);
+    }
+    const char* const chosen = std::getenv("TERN_DIST_STORE");
+    if (const std::string word = chosen ? chosen : ""; !word.empty()) {
+      TERN_CHECK(word.starts_with("file:") && word.size() > 5, "TERN_DIST_STORE: expected file:FOLDER, got '", word,
+                 "'");
+      return open_file_store(word.substr(5), member);
+    }
+    if (!launch.master_host.empty() && launch.master_port > 0 && !launch.job.empty())
+      return meet_at_master(launch, member, seconds);
+    start_mpi(launch, seconds);
+    return meet_by_mpi(member, seconds);
+  }
 };
 
 World::World(const Launch& launch, Device device, const WorldOptions& options) : parts_(std::make_unique<Parts>()) {
@@ -97,20 +141,25 @@ World::World(const Launch& launch, Device device, const WorldOptions& options) :
     group_ = std::make_shared<SingleProcess>();
     return;
   }
-  TERN_CHECK(device.type == DeviceType::kCPU, "several processes exchange tensors on the CPU only, as yet; got ",
-             device);
-  TERN_CHECK(launch.launcher != Launcher::kVariables, "this process was started by ", launch.name, " as rank ",
-             launch.rank, " of ", launch.size,
+  TERN_CHECK(device.is_cuda() || launch.launcher != Launcher::kVariables, "this process was started by ", launch.name,
+             " as rank ", launch.rank, " of ", launch.size,
              ", which serves GPUs (NCCL); on the CPU Tern's processes exchange tensors over MPI: start them with "
              "'tern launch --nproc ",
              launch.size, " -- train ...', or 'mpirun -n ", launch.size, " tern train ...'");
   Member member{launch.rank, launch.size, launch.job};
-  parts_->start_mpi(launch, options.start_seconds);
-  std::unique_ptr<Store> store = parts_->meet_by_mpi(member, options.start_seconds);
-  const std::string facts = detail::concatenate(options.facts, options.facts.empty() ? "" : ", ", "on ", device,
-                                                options.group.check ? ", check mode" : "");
+  std::unique_ptr<Store> store = parts_->meet(launch, device, member, options.start_seconds);
+  const std::string facts =
+      detail::concatenate(options.facts, options.facts.empty() ? "" : ", ", "on ", device.is_cuda() ? "cuda" : "cpu",
+                          options.group.check ? ", check mode" : "");
   parts_->session = std::make_shared<Session>(std::move(store), member, options.group, facts, options.start_seconds);
-  parts_->engine->set_session(parts_->session);
+  if (parts_->engine) parts_->engine->set_session(parts_->session);
+  if constexpr (kernels::kHasCuda) {
+    if (device.is_cuda()) {
+      group_ = nccl::make_world_group(parts_->session, device);
+      transport_ = nccl::version();
+      return;
+    }
+  }
   group_ = mpi::make_world_group(parts_->engine, parts_->session);
   const std::string library = parts_->engine->functions().library();
   transport_ = "MPI (" + library.substr(0, library.find(',')) + ")";
@@ -122,6 +171,7 @@ Store* World::store() const { return parts_->session ? &parts_->session->store()
 
 void World::finish() {
   if (!parts_->session) return;
+  group_->barrier();  // on CUDA everything that is queued has then run
   parts_->session->finish();
   if (parts_->engine) parts_->engine->finish(parts_->session->options().timeout_seconds);
 }

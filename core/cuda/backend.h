@@ -73,6 +73,8 @@ void order_streams(int first_index, void* first, int later_index, void* later);
 void begin_capture(int index, void* stream);
 /// The graph of what was queued on the stream since begin_capture(), and the number of its nodes.
 void* end_capture(int index, void* stream, int64_t& nodes);
+/// Whether what is queued on the stream is recorded instead.
+bool is_capturing(void* stream);
 /// Ends a capture that failed.
 void abandon_capture(int index, void* stream) noexcept;
 void launch_graph(void* graph, void* stream);

@@ -24,10 +24,14 @@ void* end_capture(int index, void* stream, int64_t& nodes) {
   return executable;
 }
 
-void abandon_capture(int index, void* stream) noexcept {
+bool is_capturing(void* stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
-      status != cudaStreamCaptureStatusNone) {
+  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
+void abandon_capture(int index, void* stream) noexcept {
+  if (is_capturing(stream)) {
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph) == cudaSuccess) cudaGraphDestroy(graph);
   }

@@ -1,7 +1,7 @@
 #include "tern/dist/mpi/engine.h"
 
 #include <dlfcn.h>
-#include <sched.h>
+#include <sys/prctl.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -23,10 +23,11 @@ std::vector<std::string> library_candidates() {
   return {(folder / kLibraryFile).string(), (folder / ".." / "lib" / kLibraryFile).string(), kLibraryFile};
 }
 
-/// How long the thread asks MPI without a pause, and then how often: waiting for a rank that computes should not take a
-/// core from those who compute.
-constexpr int kBusyPasses = 300, kYieldingPasses = 3000;
-constexpr auto kPause = std::chrono::microseconds(30);
+/// The thread asks MPI without a pause for as long as a message between two cores takes, then with short ones: waiting
+/// for a rank that computes should not take a core from those who compute. It never yields instead of sleeping: on a
+/// machine with other work every yield costs a time slice of that.
+constexpr auto kBusyTime = std::chrono::microseconds(30), kShortTime = std::chrono::microseconds(2000);
+constexpr auto kShortPause = std::chrono::microseconds(10), kPause = std::chrono::microseconds(50);
 constexpr auto kTimeCheck = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -243,8 +244,8 @@ void Engine::finish(double seconds) {
 }
 
 void Engine::run() {
-  int idle_passes = 0;
-  auto time_checked = Clock::now();
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds: pauses as short as they say
+  auto last_event = Clock::now(), time_checked = last_event;
   for (;;) {
     {
       std::unique_lock<std::mutex> lock(mutex_);
@@ -266,25 +267,24 @@ void Engine::run() {
         continue;
       }
     }
-    start_waiting();
-    if (advance_all()) {
-      idle_passes = 0;
+    const bool started = start_waiting();
+    const bool advanced = advance_all();
+    const auto now = Clock::now();
+    if (advanced || started) {
+      last_event = now;
       continue;
     }
-    if (const auto now = Clock::now(); now > time_checked + kTimeCheck) {
+    if (now > time_checked + kTimeCheck) {
       time_checked = now;
       check_time();
     }
-    if (++idle_passes > kYieldingPasses)
-      std::this_thread::sleep_for(kPause);
-    else if (idle_passes > kBusyPasses)
-      sched_yield();
+    if (now > last_event + kBusyTime) std::this_thread::sleep_for(now < last_event + kShortTime ? kShortPause : kPause);
   }
 }
 
-/// Moves machines from the lanes to those on the way, as far as the lanes allow.
-void Engine::start_waiting() {
-  for (;;) {
+/// Moves machines from the lanes to those on the way, as far as the lanes allow. True when there were any.
+bool Engine::start_waiting() {
+  for (bool any = false;; any = true) {
     Active next;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -296,7 +296,7 @@ void Engine::start_waiting() {
         ++lane.on_the_way;
         break;
       }
-      if (!next.machine) return;
+      if (!next.machine) return any;
       const double seconds = session_ ? session_->options().timeout_seconds : 600;
       next.deadline =
           Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

@@ -111,7 +111,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::chrono::steady_clock::time_point deadline;
   };
   void run();
-  void start_waiting();
+  bool start_waiting();
   bool advance_all();
   void check_time();
   void fail_all(const std::string& message);

@@ -1,7 +1,8 @@
 // NCCL's collectives between threads or processes of one machine, through one file in shared memory. Each is two
 // operations of its stream: a rank lays its data down when all have read its last, and takes the result when all have
 // laid theirs down. Sums go up the ranks, rounded to the type at every step. Ranks that call different things at the
-// same time get an error of the device where NCCL would hang. Unlike NCCL, collectives of one communicator on several
+// same time get an error of the device where NCCL would hang. A message is one operation on either side: the sender's
+// ends when the data lies in the file. Unlike NCCL, collectives of one communicator on several
 // streams are not put in order.
 
 #if __has_include(<nccl.h>)
@@ -22,8 +23,9 @@ namespace tern::standin {
 namespace {
 
 constexpr int kMaxRanks = 64;
-constexpr off_t kControlBytes = 1 << 16;
-constexpr off_t kRankBytes = off_t{1} << 36;  // of the file, for each rank's data; only what is used takes memory
+constexpr off_t kControlBytes = 1 << 18;
+// Of the file, for each rank's data and for each pair's; only what is used takes memory.
+constexpr off_t kRankBytes = off_t{1} << 36, kPairBytes = off_t{1} << 32;
 
 enum class Collective : int { kAllReduce, kReduce, kBroadcast, kReduceScatter, kAllGather };
 
@@ -43,10 +45,18 @@ struct Slot {
   Call call;
 };
 
+/// Messages from one rank to another: one at a time lies in the file.
+struct Pair {
+  std::atomic<uint64_t> posted, taken;
+  uint64_t count;
+  ncclDataType_t type;
+};
+
 /// The start of the file. A fresh file is zero, which is a fresh Control.
 struct Control {
   std::atomic<int> joined, aborted;
   Slot slots[kMaxRanks];
+  Pair pairs[kMaxRanks * kMaxRanks];  // from * kMaxRanks + to
 };
 static_assert(sizeof(Control) <= kControlBytes);
 
@@ -73,11 +83,7 @@ class Group {
   void post(const Call& call, const void* data, size_t bytes) {
     if (aborted()) return;
     own().call = call;
-    for (size_t done = 0; done < bytes;) {
-      const ssize_t n = pwrite(file_, static_cast<const char*>(data) + done, bytes - done, data_offset(rank_) + done);
-      if (n <= 0) throw DeviceError(cudaErrorLaunchFailure, "the shared memory of the ranks is full");
-      done += n;
-    }
+    write(data_offset(rank_), data, bytes);
     ++own().posted;
   }
 
@@ -85,13 +91,26 @@ class Group {
     return aborted() || every([&](const Slot& slot) { return slot.posted >= own().posted; });
   }
   void read(int rank, size_t offset, void* data, size_t bytes) const {
-    for (size_t done = 0; done < bytes;) {
-      const off_t at = data_offset(rank) + static_cast<off_t>(offset + done);
-      const ssize_t n = pread(file_, static_cast<char*>(data) + done, bytes - done, at);
-      if (n <= 0)
-        throw DeviceError(cudaErrorLaunchFailure, "rank " + std::to_string(rank) + " has laid down too little");
-      done += n;
-    }
+    read_at(rank, data_offset(rank) + static_cast<off_t>(offset), data, bytes);
+  }
+
+  bool may_send(int to) const { return aborted() || pair(rank_, to).posted == pair(rank_, to).taken; }
+  void send(int to, uint64_t count, ncclDataType_t type, const void* data, size_t bytes) {
+    if (aborted()) return;
+    Pair& p = pair(rank_, to);
+    p.count = count;
+    p.type = type;
+    write(pair_offset(rank_, to), data, bytes);
+    ++p.posted;
+  }
+  bool may_receive(int from) const { return aborted() || pair(from, rank_).posted > pair(from, rank_).taken; }
+  void receive(int from, uint64_t count, ncclDataType_t type, void* data, size_t bytes) {
+    if (aborted()) return;
+    Pair& p = pair(from, rank_);
+    if (p.count != count || p.type != type)
+      throw DeviceError(cudaErrorLaunchFailure, "rank " + std::to_string(from) + " sends another count or type");
+    read_at(from, pair_offset(from, rank_), data, bytes);
+    ++p.taken;
   }
   void finish() { ++own().finished; }
   /// A rank whose call is another one, or -1.
@@ -110,8 +129,28 @@ class Group {
     }
     return true;
   }
+  void write(off_t offset, const void* data, size_t bytes) const {
+    for (size_t done = 0; done < bytes;) {
+      const ssize_t n =
+          pwrite(file_, static_cast<const char*>(data) + done, bytes - done, offset + static_cast<off_t>(done));
+      if (n <= 0) throw DeviceError(cudaErrorLaunchFailure, "the shared memory of the ranks is full");
+      done += n;
+    }
+  }
+  void read_at(int rank, off_t offset, void* data, size_t bytes) const {
+    for (size_t done = 0; done < bytes;) {
+      const ssize_t n = pread(file_, static_cast<char*>(data) + done, bytes - done, offset + static_cast<off_t>(done));
+      if (n <= 0)
+        throw DeviceError(cudaErrorLaunchFailure, "rank " + std::to_string(rank) + " has laid down too little");
+      done += n;
+    }
+  }
   Slot& own() const { return control_->slots[rank_]; }
+  Pair& pair(int from, int to) const { return control_->pairs[from * kMaxRanks + to]; }
   static off_t data_offset(int rank) { return kControlBytes + rank * kRankBytes; }
+  off_t pair_offset(int from, int to) const {
+    return kControlBytes + ranks_ * kRankBytes + (off_t{from} * ranks_ + to) * kPairBytes;
+  }
 
   int file_;
   Control* control_;
@@ -135,7 +174,7 @@ ncclResult_t join(std::shared_ptr<Group>& group, int ranks, const ncclUniqueId& 
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) return ncclSystemError;
   void* memory = MAP_FAILED;
-  if (ftruncate(file, kControlBytes + ranks * kRankBytes) == 0)
+  if (ftruncate(file, kControlBytes + ranks * kRankBytes + off_t{ranks} * ranks * kPairBytes) == 0)
     memory = mmap(nullptr, kControlBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) {
     close(file);
@@ -323,6 +362,29 @@ ncclResult_t start(ncclComm_t comm, const Call& call, const void* from, void* to
   });
 }
 
+/// send: to `peer`; otherwise from it.
+ncclResult_t start_message(const char* name, bool send, void* data, size_t count, ncclDataType_t type, int peer,
+                           ncclComm_t comm, cudaStream_t stream) {
+  if (const int fault = injected_fault(name)) return static_cast<ncclResult_t>(fault);
+  const size_t bytes = count * size_of_type(type);
+  if (!comm || size_of_type(type) == 0 || bytes > static_cast<size_t>(kPairBytes)) return ncclInvalidArgument;
+  const std::shared_ptr<Group> group = comm->group;
+  if (peer < 0 || peer >= group->ranks()) return ncclInvalidArgument;
+  if (count == 0) return ncclSuccess;
+  if (!data) return ncclInvalidArgument;
+  return now_or_at_group_end([=] {
+    const auto ready = [=] { return send ? group->may_send(peer) : group->may_receive(peer); };
+    const auto work = [=] {
+      require_device_memory(data, bytes, "data");
+      if (send)
+        group->send(peer, count, type, data, bytes);
+      else
+        group->receive(peer, count, type, data, bytes);
+    };
+    return enqueue_when(stream, name, ready, work) ? ncclUnhandledCudaError : ncclSuccess;
+  });
+}
+
 }  // namespace
 }  // namespace tern::standin
 
@@ -452,6 +514,15 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDat
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   return start(comm, {Collective::kAllGather, count, type, ncclSum, 0}, from, to, stream);
+}
+
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return start_message("ncclSend", true, const_cast<void*>(from), count, type, peer, comm, stream);
+}
+
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  return start_message("ncclRecv", false, to, count, type, peer, comm, stream);
 }
 
 ncclResult_t ncclGroupStart() {

@@ -179,6 +179,25 @@ TEST_F(Nccl, Types) {
   for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
 }
 
+TEST_F(Nccl, Messages) {
+  ncclComm_t comms[2];
+  nccl_ok(ncclCommInitAll(comms, 2, nullptr));
+  const cudaStream_t s[2] = {new_stream(), new_stream()};
+  float* const a = device_copy(std::vector<float>{1, 2});
+  float* const b = device_copy(std::vector<float>{0, 0, 0, 0});
+  nccl_ok(ncclSend(a, 2, ncclFloat, 1, comms[0], s[0]));
+  nccl_ok(ncclSend(a + 1, 1, ncclFloat, 1, comms[0], s[0]));
+  nccl_ok(ncclRecv(b, 2, ncclFloat, 0, comms[1], s[1]));
+  nccl_ok(ncclRecv(b + 3, 1, ncclFloat, 0, comms[1], s[1]));
+  EXPECT_EQ(host_copy(b, 4, s[1]), (std::vector<float>{1, 2, 0, 2}));
+  EXPECT_EQ(ncclSend(a, 1, ncclFloat, 2, comms[0], s[0]), ncclInvalidArgument);
+  nccl_ok(ncclSend(a, 2, ncclFloat, 1, comms[0], s[0]));
+  nccl_ok(ncclRecv(b, 1, ncclFloat, 0, comms[1], s[1]));
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+  EXPECT_TRUE(contains(device_error(), "rank 0 sends another count")) << device_error();
+  for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
+}
+
 TEST_F(Nccl, Graphs) {
   ncclComm_t comms[2];
   nccl_ok(ncclCommInitAll(comms, 2, nullptr));

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 
 #include "tern/dist/mpi/functions.h"
@@ -42,6 +43,8 @@ const char* initialize(int* rank, int* size) {
   int flag = 0, provided = 0;
   if (const char* error = text_of(MPI_Initialized(&flag))) return error;
   if (flag) return "MPI is in use already by other code of this process";
+  // Open MPI yields the processor whenever it finds nothing to do on a busy machine; the caller sleeps instead.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
   // One thread makes all calls, and it is not the one that runs main: SERIALIZED is what that is called.
   if (const char* error = text_of(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided))) return error;
   if (provided < MPI_THREAD_SERIALIZED) return "this MPI was built without support for threads";

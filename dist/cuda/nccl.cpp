@@ -1,0 +1,254 @@
+#include "tern/dist/cuda/nccl.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "tern/core/cuda/backend.h"
+#include "tern/core/cuda/nccl.h"
+#include "tern/core/stream.h"
+
+namespace tern::dist::nccl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kWatchInterval = std::chrono::milliseconds(100);
+constexpr size_t kMostWatched = 4096;  // calls without a deadline check among them
+
+/// A call that is queued: done when the device has passed the event.
+class QueuedCall final : public Work::State {
+ public:
+  QueuedCall(std::shared_ptr<Session> session, Device device)
+      : session_(std::move(session)), device_(device), event_(device) {}
+  void wait() override {
+    if (session_->has_failed()) throw PeerError(session_->failure());
+    event_.hold_back(current_stream(device_));
+  }
+  bool done() override { return !captured_ && event_.done(); }
+  void record(kernels::Stream stream, bool captured) {
+    captured_ = captured;
+    event_.record(stream);
+  }
+
+ private:
+  std::shared_ptr<Session> session_;
+  Device device_;
+  Event event_;
+  bool captured_ = false;
+};
+
+/// NCCL's handle of one group, and a thread that ends it when a rank does not come: NCCL's kernels would spin for ever.
+class Handle {
+ public:
+  Handle(std::shared_ptr<Session> session, std::string name, std::vector<int> ranks, void* comm)
+      : session_(std::move(session)), name_(std::move(name)), ranks_(std::move(ranks)), comm_(comm) {
+    thread_ = std::thread([this] { watch(); });
+  }
+  ~Handle() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+    // Destroying waits for what is queued; with ranks that failed it would not come back.
+    if (comm_) (session_->has_failed() ? cuda::nccl::abort : cuda::nccl::destroy)(comm_);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  /// Runs f(comm) unless the group was ended, and watches the call from now on if it is to be watched.
+  template <class F>
+  void queue(const Call& call, const std::shared_ptr<QueuedCall>& state, bool watched, F&& f) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    check();
+    f(comm_);
+    if (!watched) return;
+    const auto timeout = std::chrono::duration<double>(session_->options().timeout_seconds);
+    watched_.push_back({state, Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout), call.number,
+                        call.is_pairwise()
+                            ? detail::concatenate(name_of(call.operation), " with rank ", call.peer, ", ", call.text())
+                            : call.text(),
+                        call.is_pairwise()});
+    while (watched_.size() > kMostWatched && watched_.front().state->done()) watched_.pop_front();
+  }
+
+  /// Throws PeerError when the group has failed, as far as the host can know: results may be missing then.
+  void check_now() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    check();
+  }
+
+ private:
+  void check() {
+    if (comm_) note_asynchronous_error();
+    if (session_->has_failed()) throw PeerError(session_->failure());
+  }
+  void note_asynchronous_error() {
+    if (const std::string error = cuda::nccl::asynchronous_error(comm_); !error.empty())
+      session_->set_failure("group " + name_ + ": NCCL: " + error + "; a rank has failed, or the connection to it");
+  }
+
+  struct Watched {
+    std::shared_ptr<QueuedCall> state;
+    Clock::time_point deadline;
+    int64_t number;
+    std::string text;
+    bool pairwise;
+  };
+
+  void watch() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!stopping_ && comm_) {
+      wake_.wait_for(lock, kWatchInterval, [this] { return stopping_; });
+      if (stopping_) return;
+      try {
+        look(lock);
+      } catch (const std::exception& error) {  // the device is lost
+        session_->set_failure(error.what());
+      }
+      if (session_->has_failed() && comm_) cuda::nccl::abort(std::exchange(comm_, nullptr));
+    }
+  }
+
+  void look(std::unique_lock<std::mutex>& lock) {
+    note_asynchronous_error();
+    // Events are asked at their deadline only: that is when it matters.
+    while (!watched_.empty() && Clock::now() > watched_.front().deadline) {
+      const Watched first = watched_.front();
+      if (first.state->done()) {
+        watched_.pop_front();
+        continue;
+      }
+      lock.unlock();  // others may queue meanwhile
+      session_->set_failure(first.pairwise ? detail::concatenate("group ", name_, ": ", first.text, ", message ",
+                                                                 first.number, " is not complete within ",
+                                                                 session_->options().timeout_seconds, " s")
+                                           : session_->describe_missing(name_, ranks_, first.number, first.text));
+      lock.lock();
+      return;
+    }
+  }
+
+  std::shared_ptr<Session> session_;
+  std::string name_;
+  std::vector<int> ranks_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  void* comm_;  // null: aborted
+  std::deque<Watched> watched_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(const std::string& name, std::vector<int> world_ranks, int rank, Device device,
+                   std::shared_ptr<Session> session)
+      : Communicator(name, std::move(world_ranks), rank, device, std::move(session)), stream_(device) {
+    handle_ = std::make_unique<Handle>(this->session(), name, this->world_ranks(), connect());
+  }
+
+  void barrier() override {
+    begin_barrier();
+    const Tensor one = zeros({1}, {.dtype = uint8, .device = device()});
+    Call call{.operation = Operation::kAllReduce, .input = one, .output = one, .op = ReduceOp::kMax};
+    start(call).wait();
+    try {
+      current_stream_synchronize();
+    } catch (const DeviceError&) {
+      handle_->check_now();  // a rank that failed says more
+      throw;
+    }
+    handle_->check_now();
+  }
+
+ protected:
+  void settle() override {
+    if (!cuda::is_capturing(current_stream(device()).handle)) synchronize(device());
+  }
+
+  Work start(const Call& call) override {
+    const kernels::Stream current = current_stream(device()), own = stream_.handle();
+    Event before(device());
+    before.record(current);
+    before.hold_back(own);
+    auto state = std::make_shared<QueuedCall>(session(), device());
+    const bool captured = cuda::is_capturing(own.handle);
+    handle_->queue(call, state, !captured, [&](void* comm) {
+      queue(call, comm, own.handle);
+      for (const Tensor& tensor : {call.input, call.output})
+        if (tensor.defined() && tensor.storage()) tensor.storage()->record_stream(own);
+      state->record(own, captured);
+    });
+    return Work(std::move(state));
+  }
+
+  std::shared_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& members) override {
+    const auto own = std::find(members.begin(), members.end(), rank());
+    if (own == members.end()) return nullptr;
+    std::vector<int> ranks;
+    for (const int r : members) ranks.push_back(world_ranks()[static_cast<size_t>(r)]);
+    return std::make_shared<NcclCommunicator>(name, std::move(ranks), static_cast<int>(own - members.begin()), device(),
+                                              session());
+  }
+
+ private:
+  /// NCCL waits for all ranks without end: that all come is made sure of first.
+  void* connect() {
+    settle();  // others may wait for what is queued here before they come
+    const std::string id = rank() == 0 ? cuda::nccl::unique_id() : "";
+    const int own = world_ranks()[static_cast<size_t>(rank())];
+    const auto all =
+        session()->store().exchange("group " + name(), world_ranks(), own, id, session()->options().timeout_seconds);
+    return cuda::nccl::connect(device().index, all[0], size(), rank());
+  }
+
+  void current_stream_synchronize() const {
+    Event event(device());
+    event.record();
+    event.synchronize();
+  }
+
+  void queue(const Call& call, void* comm, void* stream) const {
+    const void* const from = call.input.defined() ? call.input.raw_data() : nullptr;
+    void* const to = call.output.defined() ? call.output.raw_data() : nullptr;
+    const DType dtype = call.tensor().dtype();
+    const int64_t count = call.tensor().numel();
+    const auto op = static_cast<cuda::nccl::Reduction>(call.op);
+    if (count == 0) return;
+    switch (call.operation) {
+      case Operation::kAllReduce:
+        return cuda::nccl::all_reduce(comm, from, to, count, dtype, op, stream);
+      case Operation::kReduceScatter:
+        return cuda::nccl::reduce_scatter(comm, from, to, call.output.numel(), dtype, op, stream);
+      case Operation::kAllGather:
+        return cuda::nccl::all_gather(comm, from, to, count, dtype, stream);
+      case Operation::kBroadcast:
+        return cuda::nccl::broadcast(comm, to, count, dtype, call.peer, stream);
+      case Operation::kSend:
+        return cuda::nccl::send(comm, from, count, dtype, call.peer, stream);
+      default:
+        return cuda::nccl::receive(comm, to, count, dtype, call.peer, stream);
+    }
+  }
+
+  Stream stream_;
+  std::unique_ptr<Handle> handle_;
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> make_world_group(std::shared_ptr<Session> session, Device device) {
+  std::vector<int> ranks;
+  for (int r = 0; r < session->member().size; ++r) ranks.push_back(r);
+  const int rank = session->member().rank;
+  return std::make_shared<NcclCommunicator>("world", std::move(ranks), rank, device, std::move(session));
+}
+
+std::string version() { return "NCCL " + cuda::nccl::version(); }
+
+}  // namespace tern::dist::nccl

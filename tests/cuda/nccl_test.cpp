@@ -1,0 +1,332 @@
+// Groups over NCCL: this program starts itself as two or four processes, with torchrun's variables. Each rank runs a
+// scenario and writes what it met into a file.
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "tern/core/captured_step.h"
+#include "tern/dist/world.h"
+#include "tern/tests/cuda/device_test.h"
+#ifdef TERN_STANDIN
+#include "tern/tests/standin/standin.h"
+#endif
+
+namespace tern::dist {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require(bool holds, const std::string& what) { TERN_CHECK(holds, "wrong: ", what); }
+
+/// Repeats f with every order in which a stand-in device may run what is queued.
+void in_all_orders(const std::function<void()>& f) {
+#ifdef TERN_STANDIN
+  for (const standin::Order& order : standin::kOrders) {
+    standin::set_order(order);
+    f();
+  }
+#else
+  f();
+#endif
+}
+
+std::vector<double> iota(int64_t count, double first) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(first + static_cast<double>(i % 50));
+  return values;
+}
+
+/// Small whole numbers, exact in every dtype.
+Tensor own_values(int rank, int64_t count, DType dtype, Device device) {
+  return from_vector(iota(count, rank), {count}).to(dtype).to(device);
+}
+
+void collectives(World& world) {
+  Communicator& group = *world.group();
+  const Device device = group.device();
+  const int n = group.size(), rank = group.rank();
+  for (const DType dtype : {float64, float32, bfloat16, float16, int64, int32, uint8}) {
+    for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{33}, int64_t{1000}}) {
+      const Tensor own = own_values(rank, count, dtype, device);
+      const std::string what = own.describe();
+      // The work before a collective is queued, and so is what follows: no order of the streams may matter.
+      Tensor sum = add(own, own);
+      group.all_reduce(sum);
+      const Tensor twice = add(sum, sum);
+      Tensor most = own.clone();
+      group.all_reduce(most, ReduceOp::kMax);
+      Tensor from = own.clone();
+      group.broadcast(from, n - 1);
+      Tensor all = zeros({n, count}, {.dtype = dtype, .device = device});
+      group.all_gather(all, own);
+      Tensor part = zeros({count}, {.dtype = dtype, .device = device});
+      group.reduce_scatter(part, all);
+      const auto a = twice.to_vector<double>(), b = most.to_vector<double>(), c = from.to_vector<double>(),
+                 d = all.to_vector<double>(), e = part.to_vector<double>();
+      for (int64_t i = 0; i < count; ++i) {
+        const size_t k = static_cast<size_t>(i);
+        const double step = static_cast<double>(i % 50), ranks = n * (n - 1) / 2.0 + n * step;
+        if (dtype != uint8) require(a[k] == 4 * ranks, what + ", sum");
+        require(b[k] == n - 1 + step && c[k] == n - 1 + step, what + ", max or broadcast");
+        for (int r = 0; r < n; ++r) require(d[static_cast<size_t>(r * count + i)] == r + step, what + ", all_gather");
+        require(e[k] == std::fmod(n * (rank + step), 256) || dtype != uint8, what + ", reduce_scatter of uint8");
+        if (dtype != uint8) require(e[k] == n * (rank + step), what + ", reduce_scatter");
+      }
+    }
+  }
+  Tensor mean = full({5}, rank, {.device = device});
+  group.all_reduce(mean, ReduceOp::kMean);
+  require(mean.to_vector<double>() == std::vector<double>(5, (n - 1) / 2.0), "mean");
+  Tensor any = full({3}, rank == 1, {.dtype = DType::kBool, .device = device});
+  group.all_reduce(any, ReduceOp::kMax);
+  require(any.to_vector<double>() == std::vector<double>(3, 1), "any");
+
+  Tensor message = zeros({100}, {.device = device});
+  const int to = (rank + 1) % n, before = (rank + n - 1) % n;
+  // One stream: of the ranks in a ring one receives first.
+  if (rank != 0) group.receive(message, before);
+  group.send(own_values(rank, 100, float32, device), to);
+  if (rank == 0) group.receive(message, before);
+  require(message.to_vector<double>() == iota(100, before), "message");
+
+  const auto half = group.split(rank % 2, -rank);
+  Tensor theirs = full({4}, rank, {.device = device});
+  half->all_reduce(theirs);
+  double expected = 0;
+  for (int r = rank % 2; r < n; r += 2) expected += r;
+  require(theirs.to_vector<double>() == std::vector<double>(4, expected), "split");
+  require(half->world_ranks().back() == rank % 2, "order of split");
+  const auto ends = group.subgroup({n - 1, 0});
+  require((ends != nullptr) == (rank == 0 || rank == n - 1), "subgroup");
+}
+
+void asynchronous(World& world) {
+  Communicator& group = *world.group();
+  const Device device = group.device();
+  const int n = group.size(), rank = group.rank();
+  std::vector<Tensor> tensors;
+  std::vector<Work> works;
+  for (int i = 0; i < 6; ++i) {
+    tensors.push_back(mul(full({1000}, rank + 1, {.device = device}), static_cast<double>(i)));
+    works.push_back(group.all_reduce_async(tensors.back()));
+  }
+  for (size_t i = works.size(); i-- > 0;) {
+    works[i].wait();
+    const Tensor next = mul(tensors[i], 2.0);
+    require(next.to_vector<double>() == std::vector<double>(1000, n * (n + 1) * static_cast<double>(i)), "async sum");
+    require(works[i].done(), "done");
+  }
+  // A tensor that its owner drops at once: its memory may not serve another while NCCL reads it.
+  Tensor kept = full({5000}, rank + 1, {.device = device});
+  Work work = group.all_reduce_async(kept);
+  if (rank == 0) {
+    kept = Tensor();
+    for (int i = 0; i < 4; ++i) full({5000}, 100, {.device = device});
+  }
+  work.wait();
+  if (rank != 0) require(kept.to_vector<double>() == std::vector<double>(5000, n * (n + 1) / 2.0), "a dropped tensor");
+  group.barrier();
+}
+
+void captured(World& world) {
+  Communicator& group = *world.group();
+  const int n = group.size();
+  Tensor weight = zeros({64}, {.device = group.device()});
+  CapturedStep step([&](const std::vector<Tensor>& batch) {
+    Tensor gradient = mul(batch[0], 2.0);
+    Work work = group.all_reduce_async(gradient);
+    const Tensor meanwhile = add(batch[0], batch[0]);
+    work.wait();
+    weight.add_(gradient);
+    return std::vector<Tensor>{sub(gradient, meanwhile)};
+  });
+  double expected = 0;
+  for (int i = 1; i <= 6; ++i) {
+    const Tensor input = full({64}, i * (group.rank() + 1), {.device = group.device()});
+    const Tensor result = step({input})[0];
+    const double sum = i * n * (n + 1);
+    expected += sum;
+    require(result.to_vector<double>() == std::vector<double>(64, sum - 2 * i * (group.rank() + 1)), "replay");
+    require(weight.to_vector<double>() == std::vector<double>(64, expected), "weight");
+  }
+  require(step.captured(), "captured");
+}
+
+/// What a missing wait() gives: on the stand-in the value from before, in some order at least.
+void unordered(World& world) {
+#ifdef TERN_STANDIN
+  Communicator& group = *world.group();
+  int right = 0, orders = 0;
+  in_all_orders([&] {
+    Tensor x = full({10}, 1, {.device = group.device()});
+    Work work = group.all_reduce_async(x);
+    const Tensor early = add(x, x);  // not after the work
+    right += early.to_vector<double>() == std::vector<double>(10, 2.0 * group.size());
+    ++orders;
+    work.wait();
+    group.barrier();
+  });
+  require(right < orders, "a missing wait was not seen in any order");
+#endif
+}
+
+void late(World& world) {
+  Communicator& group = *world.group();
+  Tensor x = ones({10}, {.device = group.device()});
+  group.all_reduce(x);
+  group.barrier();
+  if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(4));
+  group.broadcast(x);
+  group.barrier();
+}
+
+void killed(World& world) {
+  Communicator& group = *world.group();
+  Tensor x = ones({10}, {.device = group.device()});
+  group.all_reduce(x);
+  group.barrier();
+  if (group.rank() == 1) raise(SIGKILL);
+  group.all_reduce(x);
+  group.barrier();
+}
+
+void differs(World& world) {
+  Communicator& group = *world.group();
+  Tensor x = ones({10}, {.device = group.device()}), y = ones({5}, {.device = group.device()});
+  group.all_reduce(group.rank() == 1 ? y : x);
+}
+
+int run_rank(const std::string& scenario) {
+  const Launch launch = detect_launch();
+  std::ofstream words(std::string(std::getenv("TERN_TEST_FOLDER")) + "/" + std::to_string(launch.rank));
+  try {
+#ifdef TERN_STANDIN
+    const Device device{DeviceType::kCUDA, 0};
+#else
+    const Device device{DeviceType::kCUDA, launch.rank};
+#endif
+    World world(launch, device, {.group = with_environment({.timeout_seconds = 60}), .start_seconds = 60});
+    if (scenario == "collectives") in_all_orders([&] { collectives(world); });
+    if (scenario == "asynchronous") in_all_orders([&] { asynchronous(world); });
+    if (scenario == "captured") in_all_orders([&] { captured(world); });
+    if (scenario == "unordered") unordered(world);
+    if (scenario == "late") late(world);
+    if (scenario == "killed") killed(world);
+    if (scenario == "differs") differs(world);
+    world.finish();
+    words << "done over " << world.transport().substr(0, 5) << std::endl;
+    return 0;
+  } catch (const PeerError& error) {
+    words << "peer: " << error.what() << std::endl;
+    return 3;
+  } catch (const std::exception& error) {
+    words << "error: " << error.what() << std::endl;
+    return 1;
+  }
+}
+
+struct Outcome {
+  std::vector<std::string> words;
+};
+
+Outcome run(const std::string& scenario, int ranks, std::map<std::string, std::string> environment = {}) {
+  std::string folder = (fs::temp_directory_path() / "tern-nccl-XXXXXX").string();
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  int port = 0;
+  {
+    const TcpStoreServer free_one(0, {0, 1, "test"});
+    port = free_one.port();
+  }
+  if (environment.contains("TERN_DIST_STORE")) environment["TERN_DIST_STORE"] = "file:" + folder;
+  std::vector<pid_t> children;
+  for (int r = 0; r < ranks; ++r) {
+    const pid_t child = fork();
+    if (child == 0) {
+      setenv("RANK", std::to_string(r).c_str(), 1), setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+      setenv("MASTER_ADDR", "127.0.0.1", 1), setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+      setenv("OMP_NUM_THREADS", "1", 1);
+      for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+      setenv("TERN_TEST_SCENARIO", scenario.c_str(), 1), setenv("TERN_TEST_FOLDER", folder.c_str(), 1);
+      execl("/proc/self/exe", "nccl_test", nullptr);
+      _exit(127);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  Outcome outcome;
+  for (int r = 0; r < ranks; ++r) {
+    std::ifstream file(folder + "/" + std::to_string(r));
+    std::string line;
+    std::getline(file, line);
+    outcome.words.push_back(line);
+  }
+  fs::remove_all(folder);
+  return outcome;
+}
+
+void expect_in(const std::string& part, const std::string& text) {
+  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+}
+
+class Nccl : public testing::Test {
+ protected:
+  void SetUp() override {
+#ifndef TERN_STANDIN
+    GTEST_SKIP() << "needs as many GPUs as ranks: start this program with torchrun's variables";
+#endif
+  }
+};
+
+void expect_done(const Outcome& outcome) {
+  for (const std::string& word : outcome.words) EXPECT_EQ(word, "done over NCCL ");
+}
+
+TEST_F(Nccl, Collectives) {
+  for (const int ranks : {2, 4}) expect_done(run("collectives", ranks));
+}
+TEST_F(Nccl, Asynchronous) {
+  for (const int ranks : {2, 4}) expect_done(run("asynchronous", ranks));
+}
+TEST_F(Nccl, InACapturedStep) {
+  for (const int ranks : {2, 4}) expect_done(run("captured", ranks));
+}
+TEST_F(Nccl, AMissingWaitIsSeen) { expect_done(run("unordered", 2)); }
+
+TEST_F(Nccl, MeetsInAFolderBesideTorchrunAndInCheckMode) {
+  expect_done(run("asynchronous", 2, {{"TERN_DIST_STORE", "file"}}));
+  expect_done(run("asynchronous", 2, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "x"}}));
+  expect_done(run("asynchronous", 2, {{"TERN_DIST_CHECK", "1"}}));
+}
+
+TEST_F(Nccl, ARankThatDoesNotComeIsNamed) {
+  const Outcome outcome = run("late", 2, {{"TERN_DIST_TIMEOUT", "1"}});
+  expect_in("peer: group world, call 3, broadcast of float32 [10], root 0: rank 1 has not come within 1 s",
+            outcome.words[0]);
+}
+
+TEST_F(Nccl, ARankThatDiesIsNamed) {
+  const Outcome outcome = run("killed", 2);
+  expect_in("peer: rank 1 has ended before the job was done", outcome.words[0]);
+}
+
+TEST_F(Nccl, CheckModeNamesWhatDiffers) {
+  for (const std::string& word : run("differs", 2, {{"TERN_DIST_CHECK", "1"}}).words)
+    expect_in("call 1: rank 1 has all_reduce of float32 [5], sum, but rank 0 has all_reduce of float32 [10], sum",
+              word);
+}
+
+}  // namespace
+}  // namespace tern::dist
+
+int main(int argc, char** argv) {
+  if (const char* scenario = std::getenv("TERN_TEST_SCENARIO")) return tern::dist::run_rank(scenario);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
