@@ -343,7 +343,10 @@ __device__ inline Words<F> to_words([[maybe_unused]] DType dtype, const Values<F
       for (int j = 0; j < n / 2; ++j) words.v[j] = pack2<Float16>(values[2 * j], values[2 * j + 1]);
     } else {
 #pragma unroll
-      for (int j = 0; j < n; ++j) words.v[j / 4] |= (values[j] != 0 ? 1u : 0u) << (j % 4 * 8);
+      for (int j = 0; j < n; ++j) {
+        const bool set = values[j] != 0;  // named: UBSan of g++ 12.2 shifts a condition with a subscript in it wrongly
+        words.v[j / 4] |= static_cast<uint32_t>(set) << (j % 4 * 8);
+      }
     }
   }
   return words;
