@@ -22,8 +22,8 @@ TERN_KERNEL(void, fill_integer, Stream stream, int64_t value, View y);
 /// y[i] = start + i * step over a contiguous one-dimensional y.
 TERN_KERNEL(void, arange, Stream stream, double start, double step, View y);
 
-/// Contiguous floating y: uniform in [low, high), or normal by Box-Muller. Element i of the flattened y takes word i % 4
-/// of philox(key, i >> 34, 0, i / 4); normals take pairs of words (cosine for the even, sine for the odd element).
+/// Contiguous floating y: uniform in [low, high), or normal by Box-Muller. Element i of the flattened y takes word i %
+/// 4 of philox(key, i >> 34, 0, i / 4); normals take pairs of words (cosine for the even, sine for the odd element).
 TERN_KERNEL(void, fill_uniform, Stream stream, RandomKey key, double low, double high, View y);
 TERN_KERNEL(void, fill_normal, Stream stream, RandomKey key, double mean, double standard_deviation, View y);
 

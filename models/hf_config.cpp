@@ -193,7 +193,8 @@ void check_labels(const std::vector<std::string>& labels, const std::string& sou
 std::string read_model_text(const std::string& dir, const std::string& name) {
   const std::string path = (std::filesystem::path(dir) / name).string();
   std::ifstream file(path, std::ios::binary);
-  TERN_CHECK(file, path, ": cannot be opened; a model folder holds config.json and model.safetensors or pytorch_model.bin");
+  TERN_CHECK(file, path,
+             ": cannot be opened; a model folder holds config.json and model.safetensors or pytorch_model.bin");
   std::string text(std::istreambuf_iterator<char>(file), {});
   TERN_CHECK(!file.bad(), path, ": cannot be read");
   TERN_CHECK(!text.empty(), path, ": the file is empty");

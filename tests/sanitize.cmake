@@ -1,4 +1,5 @@
-# The tests that .ci/run also runs with sanitizers: what touches memory by hand, parses files, or uses threads.
+# The tests that .ci/run also runs with sanitizers: what touches memory by hand, parses files, or uses threads; and every
+# CUDA kernel in the emulator, where ThreadSanitizer sees races between CUDA threads.
 set(TERN_SANITIZE_TESTS
     kernels_copy_test
     kernels_embedding_test
@@ -14,4 +15,25 @@ set(TERN_SANITIZE_TESTS
     data_loader_test
     data_text_dataset_test
     data_tokenizer_test
-    nn_layers_test)
+    nn_layers_test
+    simt_attention_ragged_test
+    simt_attention_test
+    simt_copy_test
+    simt_cross_entropy_test
+    simt_cub_test
+    simt_dropout_test
+    simt_embedding_test
+    simt_emulator_tensor_test
+    simt_emulator_test
+    simt_emulator_warp_test
+    simt_image_test
+    simt_linear_test
+    simt_loss_scale_test
+    simt_norm_test
+    simt_optimizer_test
+    simt_pointwise_test
+    simt_reduce_test
+    simt_sanitizer_test
+    simt_scan_test
+    simt_softmax_test
+    simt_sort_test)

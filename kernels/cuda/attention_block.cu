@@ -447,8 +447,8 @@ void block_backward(Stream stream, const Call& call, const ConstView& q, const C
     BiasGradient<F> target{dbias.as<F>(), {}};
     for (int d = 0; d < 4; ++d) target.shape[d] = dbias.shape[d];
     const int64_t blocks = dbias.shape[0] * dbias.shape[1] * query_tiles * key_tiles;
-    launch(block_dbias_kernel<T>, dim3(grid_blocks(blocks)), dim3(kThreads), 0, stream, call, x, target,
-           key_tiles, query_tiles);
+    launch(block_dbias_kernel<T>, dim3(grid_blocks(blocks)), dim3(kThreads), 0, stream, call, x, target, key_tiles,
+           query_tiles);
   });
 }
 

@@ -224,9 +224,9 @@ void cross_entropy_scale(Stream stream, ConstView dy, ConstView divisor, ConstVi
   const int64_t rows = scale.numel();
   if (rows == 0) return;
   const auto run = [&]<class F>() {
-    launch(cross_entropy_scale_kernel<F>, grid_blocks(ceil_div(rows, kRowThreads)), kRowThreads, 0, stream,
-           dy.as<F>(), int64_t{dy.numel() == 1 ? 0 : 1}, divisor.as<F>(), targets.as<int64_t>(), row_weights.as<F>(),
-           rows, ignore_index, scale.as<F>());
+    launch(cross_entropy_scale_kernel<F>, grid_blocks(ceil_div(rows, kRowThreads)), kRowThreads, 0, stream, dy.as<F>(),
+           int64_t{dy.numel() == 1 ? 0 : 1}, divisor.as<F>(), targets.as<int64_t>(), row_weights.as<F>(), rows,
+           ignore_index, scale.as<F>());
   };
   scale.dtype == DType::kFloat64 ? run.template operator()<double>() : run.template operator()<float>();
 }

@@ -343,7 +343,10 @@ __device__ inline Words<F> to_words([[maybe_unused]] DType dtype, const Values<F
       for (int j = 0; j < n / 2; ++j) words.v[j] = pack2<Float16>(values[2 * j], values[2 * j + 1]);
     } else {
 #pragma unroll
-      for (int j = 0; j < n; ++j) words.v[j / 4] |= (values[j] != 0 ? 1u : 0u) << (j % 4 * 8);
+      for (int j = 0; j < n; ++j) {
+        const bool set = values[j] != 0;  // named: UBSan of g++ 12.2 shifts a condition with a subscript in it wrongly
+        words.v[j / 4] |= static_cast<uint32_t>(set) << (j % 4 * 8);
+      }
     }
   }
   return words;
@@ -415,8 +418,7 @@ template <class F, class Body>
 __global__ void __launch_bounds__(kThreads, std::is_same_v<F, float> ? 4 : 2)
     elementwise_kernel(const __grid_constant__ ElementwiseCall<Body::kInputs> call, const Body body) {
   const uint32_t begin = blockIdx.x * call.per_block, left = call.space.count - begin;
-  if (call.vectors && left >= call.per_block)
-    return run_vectors<F>(call, body, blockIdx.x * steps<F, Body::kInputs>());
+  if (call.vectors && left >= call.per_block) return run_vectors<F>(call, body, blockIdx.x * steps<F, Body::kInputs>());
   run_elements<F>(call, body, begin, begin + (left < call.per_block ? left : call.per_block));
 }
 

@@ -92,6 +92,7 @@ class ImageWorkload final : public Workload {
     // A digit fills its 8 x 8 pixels: moved it loses a part, and mirrored it is none.
     if (a_->augment == "none" || digits()) return options;
     augmentation.flip = {.probability = 0.5};
+    // A shift of an eighth of the image's side.
     const int64_t stored = set_->in_memory() ? set_->pixels.size(1) : 0;
     if (stored == classifier_->preprocessing().size) augmentation.padding = stored / 8;
     return options;
@@ -134,10 +135,7 @@ class ImageWorkload final : public Workload {
     config.layers = 4;
     config.hidden = 192;
     config.dropout = config.attention_dropout = 0.1;
-    if (const char* r = getenv("RANGE")) config.initializer_range = atof(r);
-    if (const char* r = getenv("WIDTH")) config.width = atoi(r), config.hidden = 2 * config.width;
-    if (const char* r = getenv("LAYERS")) config.layers = atoi(r);
-    if (const char* r = getenv("DROP")) config.dropout = config.attention_dropout = atof(r);
+    config.initializer_range = 0.1;  // about 1 / sqrt(width): 0.02 is for wide models
   }
 
   /// The folder's order of the labels becomes the data's.
@@ -152,7 +150,8 @@ class ImageWorkload final : public Workload {
 
   void choose_schedule() {
     if (a_->batch_size == 0) a_->batch_size = from_scratch() ? 64 : 16;
-    if (a_->epochs == 0) a_->epochs = digits() ? 60 : from_scratch() ? 10 : 3;
+    if (a_->epochs == 0) a_->epochs = digits() ? 40 : from_scratch() ? 10 : 3;
+    if (std::isnan(a_->mixup)) a_->mixup = digits() && from_scratch() ? 0.3 : 0;
     if (std::isnan(a_->lr)) a_->lr = digits() ? 2e-3 : from_scratch() ? 1e-3 : 5e-5;
     planned_epochs_ = a_->max_steps > 0 ? std::min(a_->epochs, a_->max_steps) : a_->epochs;  // each has a step at least
   }

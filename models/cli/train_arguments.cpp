@@ -45,14 +45,15 @@ void add_train_options(CLI::App& c, TrainArguments& a) {
                "pixels a side that vit sees; position embeddings are interpolated; default: the model's")
       ->check(whole_in(1, 1 << 14));
   c.add_option("--augment", a.augment, "vit: default (shifts and mirror images) or none")->capture_default_str();
-  c.add_option("--mixup", a.mixup, "vit: alpha of MixUp; 0: none")->capture_default_str()->check(number_in(0, 1000));
+  c.add_option("--mixup", a.mixup, "vit: alpha of MixUp; 0: none; default: 0, for digits 0.3")
+      ->check(number_in(0, 1000));
   c.add_option("--cutmix", a.cutmix, "vit: alpha of CutMix; 0: none")->capture_default_str()->check(number_in(0, 1000));
   c.add_option("--label-smoothing", a.label_smoothing, "vit: share of the target that is spread over all labels")
       ->capture_default_str()
       ->check(number_in(0, 1));
   c.add_option("--epochs", a.epochs,
                "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "
-               "size of the set, 2 to 10 for texts, 10 for images, 60 for digits")
+               "size of the set, 2 to 10 for texts, 10 for images, 40 for digits")
       ->check(whole_in(1, 1000000));
   c.add_option("--max-steps", a.max_steps, "stop after this many steps")->check(whole_in(1, int64_t{1} << 40));
   c.add_option("--lr", a.lr,

@@ -14,6 +14,10 @@
 #include "tern/kernels/kernel.h"
 #include "tern/kernels/random.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace tern::kernels {
 
 using Shape = std::vector<int64_t>;
@@ -94,6 +98,7 @@ class Array {
     memory_.assign((step + start + 1) * size_of(dtype) + 64, 0x5a);
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
     data_ = memory_.data() + (64 - address % 64) % 64 + start * size_of(dtype);
+    end_where_elements_do();
   }
   Array(const Array&) = delete;
   Array(Array&& other) = default;
@@ -156,6 +161,16 @@ class Array {
   }
 
  private:
+  /// With AddressSanitizer nothing may be touched behind the last element, be it read.
+  void end_where_elements_do() {
+#ifdef __SANITIZE_ADDRESS__
+    const int64_t count = numel();
+    const int64_t bytes = count == 0 ? 0 : (offset(cview(), count - 1) + 1) * size_of(dtype_);
+    memory_.resize(data_ + bytes - memory_.data());  // the rest stays allocated, until it is freed with the memory
+    ASAN_POISON_MEMORY_REGION(data_ + bytes, memory_.capacity() - memory_.size());
+#endif
+  }
+
   DType dtype_;
   Shape shape_;
   std::vector<int64_t> strides_;

@@ -53,7 +53,7 @@ TEST(SimtCopy, AnyStrides) {
                                                                       {uint8, uint8},
                                                                       {float64, float64},
                                                                       {int64, boolean}})
-            check_copy(shape, from, to, in, out, random);
+            if (!kFewCases || random() % 3 == 0) check_copy(shape, from, to, in, out, random);
   });
 }
 
@@ -263,7 +263,8 @@ TEST(SimtFill, NormalIsTheDocumentedFunction) {
 TEST(SimtCopy, ManyTensorsInOneLaunch) {
   std::mt19937_64 random(7);
   for (const DType from : kFloatTypes)
-    for (const DType to : kFloatTypes)
+    for (const DType to : kFloatTypes) {
+      if (kFewCases && from != to && to != bfloat16) continue;
       for_each_schedule([&] {
         std::vector<Array> xs, ys;
         for (const int64_t n : {1, 0, 7, 8, 40000, 1000, 16384, 16385})
@@ -282,6 +283,7 @@ TEST(SimtCopy, ManyTensorsInOneLaunch) {
           expect_gaps_untouched(ys[t]);
         }
       });
+    }
   // More tensors than one launch takes, and none.
   Array x(float32, {1001}), y(bfloat16, {1001});
   fill_with_random(x, random, -3, 3);

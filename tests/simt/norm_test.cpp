@@ -166,7 +166,7 @@ TEST(SimtLayerNorm, EveryKernelShape) {
   for (const DType dtype : kFloatTypes) {
     // Both sides of the bounds between register counts, between warp, block and long rows.
     for (const int64_t cols : {256, 512, 520, 776, 1024})
-      check({dtype, 20, cols, true, true, true, cols % 3 == 0, 0.1, dtype, Order::kContiguous}, random);
+      check({dtype, kFewCases ? 5 : 20, cols, true, true, true, cols % 3 == 0, 0.1, dtype, Order::kContiguous}, random);
     for (const int64_t cols : {1025, 2056, 4096, 6144, 8192})
       check({dtype, 3, cols, true, true, true, false, 0.2, float32, Order::kContiguous}, random);
     check({dtype, 2, 5001, true, true, true, true, 0.2, dtype}, random);
@@ -178,7 +178,7 @@ TEST(SimtLayerNorm, EveryKernelShape) {
   check({bfloat16, 2200, 16, true, true, true, true, 0.1, float32, Order::kContiguous}, random);
   check({float32, 268, 1032, true, true, true, false, 0.1, float32, Order::kContiguous}, random);
   check({bfloat16, 700, 1100, true, true, true, false, 0, float32, Order::kContiguous}, random);
-  check({float64, 266, 4098, true, true, true, false, 0, float64, Order::kContiguous}, random);
+  if (!kFewCases) check({float64, 266, 4098, true, true, true, false, 0, float64, Order::kContiguous}, random);
 }
 
 TEST(SimtLayerNorm, MasksAreTheCpusBits) {

@@ -114,6 +114,7 @@ TEST_F(Cub, MemoryThatIsNotThereIsADeviceError) {
   EXPECT_TRUE(contains(device_error(), "the freed allocation")) << device_error();
 }
 
+#ifndef __SANITIZE_ADDRESS__  // which stops the program at the write
 TEST_F(Cub, AWorkspaceThatIsTooSmallIsADeviceError) {
   Pairs pairs(5, new_stream());
   const int64_t bytes = kernels::cuda::sort_pairs_workspace<uint32_t>(on(pairs.stream), 5);
@@ -123,6 +124,7 @@ TEST_F(Cub, AWorkspaceThatIsTooSmallIsADeviceError) {
   cudaFree(pairs.workspace);  // which looks at what lies behind
   EXPECT_TRUE(contains(device_error(), "a write past the end")) << device_error();
 }
+#endif
 
 }  // namespace
 }  // namespace tern::standin

@@ -42,12 +42,8 @@ struct Order {
   enum Kind { kForward, kReverse, kRandom } kind = kForward;
   uint64_t seed = 0;
 };
-#ifdef __SANITIZE_THREAD__  // which finds races in any order, slowly
-inline constexpr Order kSchedules[] = {{Order::kForward, 0}, {Order::kReverse, 0}};
-#else
 inline constexpr Order kSchedules[] = {
     {Order::kForward, 0}, {Order::kReverse, 0}, {Order::kRandom, 1}, {Order::kRandom, 2}};
-#endif
 
 /// For the later launches of the calling host thread.
 void set_order(Order order);

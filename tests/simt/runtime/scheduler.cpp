@@ -117,6 +117,7 @@ void Scheduler::run_grid(dim3 grid, dim3 block, size_t dynamic_bytes, void (*thr
   in_grid_ = true;
   for (uint64_t i = 0; i < blocks; ++i) {
     const uint64_t b = order.kind == Order::kReverse ? blocks - 1 - i : (i + turn) % blocks;
+    last_blocks_ = i + 2 >= blocks;
     run_block({static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                static_cast<unsigned>(b / grid.x / grid.y)});
   }
@@ -149,8 +150,8 @@ void Scheduler::prepare_shared() {
   {
     const sanitizer::Quiet quiet;
     // A new mapping makes ThreadSanitizer forget the last block's accesses, without ordering the blocks.
-    if (sanitizer::has_thread())
-      mmap(arena_, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (sanitizer::has_thread() && arena_used_ > 0)
+      mmap(arena_, round_up(arena_used_, 4096), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     arena_used_ = dynamic_bytes_ + kRedZone;
     std::memset(arena_, 0xff, arena_used_);
     red_zones_.assign(1, dynamic_bytes_);
@@ -247,7 +248,8 @@ void Scheduler::run_threads_on_fiber() {
       if (!error_.empty()) leave();
       thread_done();
     } while (take_fresh());
-    sanitizer::release(&threads_to_host_);
+    // In the grid's other blocks the fiber's next thread carries on what this one knows.
+    if (last_blocks_) sanitizer::release(&threads_to_host_);
     if (!sanitizer::has_thread()) free_fibers_.push_back(fiber);
     fibers_[fiber].switch_to(host_);
   }

@@ -164,6 +164,7 @@ class Scheduler {
   uint64_t random_state_ = 1;
   std::string error_;
   bool in_grid_ = false;
+  bool last_blocks_ = false;  // the grid's last two: no other block will run on the fibers that run
   void (*thread_function_)(void*) = nullptr;
   void* context_ = nullptr;
   char host_to_threads_ = 0, threads_to_host_ = 0;  // ThreadSanitizer's keys
