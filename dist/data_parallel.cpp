@@ -91,7 +91,7 @@ void DataParallel::broadcast_buffers() {
 
 std::vector<int64_t> DataParallel::bucket_sizes() const {
   std::vector<int64_t> sizes;
-  for (const Bucket& bucket : buckets_) sizes.push_back(bucket.flat.nbytes());
+  for (const size_t i : exchange_) sizes.push_back(buckets_[i].flat.nbytes());
   return sizes;
 }
 
@@ -102,10 +102,12 @@ void DataParallel::make_buckets(const std::vector<size_t>& order) {
     if (buckets_.empty() || elements == 0) return;
     Bucket& bucket = buckets_.back();
     const Tensor& first = members_[bucket.members.front()].parameter;
+    if (options_.shard) elements = lay_out(bucket);
     bucket.flat = zeros({elements}, {.dtype = first.dtype(), .device = first.device()});
     const bool narrower = is_low_precision(options_.reduce_dtype) && !is_low_precision(first.dtype());
     bucket.sent =
         narrower ? empty({elements}, {.dtype = options_.reduce_dtype, .device = first.device()}) : bucket.flat;
+    if (options_.shard) move_weights(bucket);
   };
   for (const size_t i : order) {
     Member& member = members_[i];
@@ -124,6 +126,8 @@ void DataParallel::make_buckets(const std::vector<size_t>& order) {
     elements += (member.parameter.numel() + step - 1) / step * step;
   }
   close();
+  exchange_.resize(buckets_.size());
+  std::iota(exchange_.begin(), exchange_.end(), size_t{0});
 }
 
 void DataParallel::on_gradient(size_t index) {
@@ -146,7 +150,11 @@ void DataParallel::begin_pass() {
   in_pass_ = true;
   next_bucket_ = 0;
   order_.clear();
-  for (Member& member : members_) member.ready = false;
+  for (Member& member : members_) {
+    member.ready = false;
+    // The exchange will overwrite it.
+    if (options_.shard) member.earlier = member.shard.grad().defined() ? member.shard.grad().clone() : Tensor();
+  }
   for (Bucket& bucket : buckets_) {
     bucket.pending = static_cast<int64_t>(bucket.members.size());
     bucket.launched = false;
@@ -158,7 +166,8 @@ void DataParallel::begin_pass() {
 }
 
 void DataParallel::launch_ready() {
-  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) launch(buckets_[next_bucket_++]);
+  while (next_bucket_ < exchange_.size() && buckets_[exchange_[next_bucket_]].pending == 0)
+    launch(buckets_[exchange_[next_bucket_++]]);
 }
 
 /// Gathers the bucket's gradients and sends them on their way.
@@ -172,10 +181,12 @@ void DataParallel::launch(Bucket& bucket) {
       place.zero_();
     else if (gradient.raw_data() != place.raw_data())
       place.copy_(gradient.reshape({-1}));
+    if (options_.shard) Tensor(member.parameter).set_grad({});
   }
   if (!same(bucket.sent, bucket.flat)) bucket.sent.copy_(bucket.flat);
   bucket.launched = true;
-  bucket.work = group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
+  bucket.work = options_.shard ? group_->reduce_scatter_async(part_of(bucket.sent), bucket.sent, ReduceOp::kMean)
+                               : group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
 }
 
 std::vector<uint8_t> DataParallel::used_anywhere() {
@@ -187,8 +198,9 @@ std::vector<uint8_t> DataParallel::used_anywhere() {
 }
 
 void DataParallel::end_pass() {
+  if (options_.shard) take_gathered();
   // What has no gradient counts as zeros, so that no other rank waits for it.
-  while (next_bucket_ < buckets_.size()) launch(buckets_[next_bucket_++]);
+  while (next_bucket_ < exchange_.size()) launch(buckets_[exchange_[next_bucket_++]]);
   for (Bucket& bucket : buckets_) bucket.work.wait();
   NoGrad off;
   std::string unused;
@@ -197,6 +209,10 @@ void DataParallel::end_pass() {
   const std::vector<uint8_t> used =
       options_.find_unused ? used_anywhere() : std::vector<uint8_t>(members_.size(), uint8_t{1});
   for (Bucket& bucket : buckets_) {
+    if (options_.shard) {
+      hand_out(bucket, used);
+      continue;
+    }
     if (!same(bucket.sent, bucket.flat)) bucket.flat.copy_(bucket.sent);
     for (const size_t i : bucket.members) {
       Member& member = members_[i];
@@ -221,7 +237,10 @@ void DataParallel::adopt_order() {
   order_.clear();
   for (const int64_t i : agreed.to_vector<int64_t>()) order_.push_back(static_cast<size_t>(i));
   // The gradients of this pass are views of the old buckets, which they keep alive.
-  make_buckets(order_);
+  if (options_.shard)
+    order_buckets(order_);
+  else
+    make_buckets(order_);
   order_.clear();
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tern/dist/communicator.h"
+#include "tern/dist/shard_layout.h"
 #include "tern/nn/module.h"
 
 namespace tern::dist {
@@ -25,6 +26,10 @@ struct DataParallelOptions {
   /// and stay without one where none has. Costs one more small exchange a pass. Without it such a parameter is an
   /// Error.
   bool find_unused = false;
+  /// ZeRO stage 1: parameters become views of flat buckets, and backward leaves each rank the mean gradients of its
+  /// part of every bucket, for a ShardedOptimizer (sharded_optimizer.h). The parameters' own gradients are then
+  /// undefined after backward(). Nothing may hold views of the parameters from before.
+  bool shard = false;
 };
 
 /// Hangs on the parameters of a module that require a gradient, from construction to destruction. The last bucket's
@@ -49,6 +54,25 @@ class DataParallel {
   /// Sizes of the buckets in bytes, in the order of their exchange.
   std::vector<int64_t> bucket_sizes() const;
 
+  /// With DataParallelOptions::shard, and several processes.
+  bool is_sharded() const { return options_.shard && group_->size() > 1; }
+  /// What this rank has of a parameter.
+  struct Shard {
+    std::string name;
+    Tensor parameter;
+    Tensor weight;  // [n]: a view of the rank's elements, n = 0 when it has none; its grad() is their mean gradient
+    int64_t bucket = 0, begin = 0;  // of the parameter in the bucket, in elements
+    int64_t part = 0;               // elements of the bucket that each rank has
+  };
+  /// One for each parameter that requires a gradient; none unless is_sharded().
+  std::vector<Shard> shards() const;
+  /// Every rank's part of a bucket's weights goes to all.
+  Work gather_weights(int64_t bucket);
+  /// Of the parts, and what NoSync has gathered.
+  void drop_gradients();
+  /// Bytes of the gradients' buckets.
+  int64_t gradient_bytes() const;
+
   /// While it lives, backward only accumulates; the first pass after it exchanges all that has gathered.
   class NoSync {
    public:
@@ -69,12 +93,14 @@ class DataParallel {
     std::string name;
     Tensor parameter;
     int64_t hook = 0;
-    int64_t bucket = 0, begin = 0;  // elements in the bucket
-    bool ready = false;             // in this backward pass
+    int64_t bucket = 0, begin = 0;    // elements in the bucket
+    bool ready = false;               // in this backward pass
+    Tensor shard = {}, earlier = {};  // Shard::weight, and its gradient of earlier passes that no step has used yet
   };
   struct Bucket {
     std::vector<size_t> members;
     Tensor flat, sent;    // the gradients, and what travels: the same tensor unless reduce_dtype is another
+    Tensor weights;       // with shard: the parameters, as they lie in flat
     int64_t pending = 0;  // members that are not ready
     bool launched = false;
     Work work;
@@ -92,13 +118,28 @@ class DataParallel {
   std::vector<uint8_t> used_anywhere();
   void adopt_order();
 
+  // With shard, in data_parallel_shards.cpp.
+  /// Lays the bucket's members out and returns its elements; then moves them there.
+  int64_t lay_out(Bucket& bucket);
+  void move_weights(Bucket& bucket);
+  /// This rank's part of a bucket.
+  Tensor part_of(const Tensor& bucket) const;
+  ShardRange range_of(const Member& member) const;
+  /// Members that this pass did not reach, but an earlier one without exchange did, are ready too.
+  void take_gathered();
+  /// Gives the shards the gradients that have arrived.
+  void hand_out(Bucket& bucket, const std::vector<uint8_t>& used);
+  /// Buckets are exchanged in the order in which they are complete, when members are ready in this order.
+  void order_buckets(const std::vector<size_t>& order);
+
   nn::Module& module_;
   std::shared_ptr<Communicator> group_;
   const DataParallelOptions options_;
   std::vector<Member> members_;
   std::vector<Bucket> buckets_;
-  size_t next_bucket_ = 0;     // to be launched
-  std::vector<size_t> order_;  // in which gradients became ready in the first pass
+  std::vector<size_t> exchange_;  // buckets in the order of their exchange
+  size_t next_bucket_ = 0;        // to be launched, in exchange_
+  std::vector<size_t> order_;     // in which gradients became ready in the first pass
   bool ordered_ = false, in_pass_ = false, synchronizes_ = true;
 };
 

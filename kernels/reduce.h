@@ -35,13 +35,25 @@ struct GradientNorm {
   int32_t non_finite;     // 1 when any element is infinite or NaN
   int32_t first_bad;      // index of the first tensor that has one, or -1
 };
-/// Elements of a gradient that a block of the device adds up.
-inline constexpr int64_t kGradientNormBlock = 16384;
+/// Elements of a gradient that make one sum: on a GPU, and on the CPU.
+inline constexpr int64_t kGradientNormBlock = 16384, kGradientNormBlockOnCpu = 1024;
 /// Bytes of workspace for gradient_norm over `elements` elements in `count` tensors.
 TERN_KERNEL(int64_t, gradient_norm_workspace, Stream stream, int64_t elements, int64_t count);
 /// One pass over `count` contiguous floating tensors. `*result` is device memory. ticket: an int32 on the device that
 /// is 0 before and after; null will do on the CPU, and for one tensor of kGradientNormBlock elements or fewer.
 TERN_KERNEL(void, gradient_norm, Stream stream, const ConstView* tensors, int64_t count, void* workspace, void* ticket,
+            GradientNorm* result);
+
+/// What gradient_norm keeps of a block: the sum of its squares, finite exactly when all its elements are.
+struct alignas(16) GradientBlock {
+  double sum;
+  int64_t tensor;  // index
+};
+/// The first half of gradient_norm: the blocks of all tensors, one after the other.
+TERN_KERNEL(void, gradient_norm_blocks, Stream stream, const ConstView* tensors, int64_t count, GradientBlock* blocks);
+/// The second: of blocks[order[0]], blocks[order[1]], ... `count` blocks. Processes that hold parts of gradients, cut
+/// between blocks, find the norm of the whole ones so: the same bits, when `order` is that of the whole ones' blocks.
+TERN_KERNEL(void, gradient_norm_fold, Stream stream, const GradientBlock* blocks, const int64_t* order, int64_t count,
             GradientNorm* result);
 
 }  // namespace tern::kernels

@@ -6,7 +6,6 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/pointwise.h"
-#include "tern/optim/gradient_norm.h"
 
 namespace tern::optim {
 namespace {
@@ -87,7 +86,7 @@ void GradScaler::unscale(Optimizer& optimizer) {
   TERN_CHECK(!initial_, "grad scaler: unscale() before any scale(loss): the gradients are not scaled");
   NoGrad off;
   const Tensor inverse = state_.detach().select(0, 1);
-  std::vector<Tensor> gradients, contiguous;
+  std::vector<Tensor> gradients;
   for (const GroupState& group : optimizer.param_groups())
     for (const NamedTensor& parameter : group.parameters) {
       const Tensor gradient = parameter.tensor.grad();
@@ -95,9 +94,8 @@ void GradScaler::unscale(Optimizer& optimizer) {
       TERN_CHECK(!is_low_precision(gradient.dtype()), "attempting to unscale 16-bit gradients (", parameter.name,
                  "); leave unscale() out: step() unscales them in fp32");
       gradients.push_back(gradient);
-      contiguous.push_back(gradient.contiguous());
     }
-  mine.unscaled_norm = gradient_norm(contiguous, state_.device());
+  mine.unscaled_norm = optimizer.gradient_norm();
   note(mine.unscaled_norm);
   for (Tensor& gradient : gradients) gradient.mul_(inverse);
   mine.stage = Stage::kUnscaled;

@@ -1,5 +1,6 @@
 #include "tern/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <unordered_set>
@@ -138,10 +139,50 @@ void Optimizer::send_rates() {
 
 void Optimizer::zero_grad() {
   for (Slot& slot : slots_) slot.weight.set_grad({});
+  if (shards_) shards_->on_zero_grad();
 }
 
-bool Optimizer::wants_master(const Slot& slot) const {
-  return settings_.master_weights && is_low_precision(slot.weight.dtype());
+bool Optimizer::wants_master(const Tensor& weight) const {
+  return settings_.master_weights && is_low_precision(weight.dtype());
+}
+
+int64_t Optimizer::state_bytes() const {
+  int64_t bytes = 0;
+  for (const Slot& slot : slots_) {
+    for (const Tensor& state : slot.states) bytes += state.nbytes();
+    if (slot.master.defined()) bytes += slot.master.nbytes();
+    if (slot.compensation.defined()) bytes += slot.compensation.nbytes();
+  }
+  return bytes;
+}
+
+int64_t Optimizer::state_bytes_of(const Tensor& parameter) const {
+  const int64_t of_state = is_low_precision(parameter.dtype()) ? size_of(float32) : size_of(parameter.dtype());
+  int64_t bytes = static_cast<int64_t>(settings_.state_names.size()) * of_state;
+  if (wants_master(parameter)) bytes += size_of(float32);
+  if (settings_.kahan) bytes += size_of(parameter.dtype());
+  return bytes * parameter.numel();
+}
+
+Optimizer::Gradients Optimizer::gradients() const {
+  Gradients found;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Tensor gradient = slots_[i].weight.grad();
+    if (!gradient.defined()) continue;
+    found.tensors.push_back(gradient.detach().contiguous());
+    found.parameters.push_back(static_cast<int32_t>(i));
+  }
+  return found;
+}
+
+Tensor Optimizer::norm_of(const Gradients& gradients) const {
+  if (shards_) return shards_->gradient_norm(gradients.tensors, gradients.parameters);
+  return optim::gradient_norm(gradients.tensors, slots_.front().weight.device(), norm_ticket_);
+}
+
+Tensor Optimizer::gradient_norm() const {
+  NoGrad off;
+  return norm_of(gradients());
 }
 
 Optimizer::Slot Optimizer::completed(const Slot& slot) const {
@@ -151,7 +192,7 @@ Optimizer::Slot Optimizer::completed(const Slot& slot) const {
   full.step = zeros({1}, {.dtype = int64, .device = options.device});
   if (is_low_precision(options.dtype)) options.dtype = float32;
   for (size_t i = 0; i < settings_.state_names.size(); ++i) full.states.push_back(zeros(slot.weight.shape(), options));
-  if (wants_master(slot)) full.master = slot.weight.detach().to(float32);
+  if (wants_master(slot.weight)) full.master = slot.weight.detach().to(float32);
   if (settings_.kahan) full.compensation = zeros(slot.weight.shape(), slot.weight.options());
   return full;
 }
@@ -160,12 +201,13 @@ Optimizer::Slot Optimizer::completed(const Slot& slot) const {
 /// parameters without a gradient now part from the counter they shared, and those that start now share a new one.
 void Optimizer::prepare(const std::vector<int32_t>& active) {
   std::vector<bool> is_active(slots_.size(), false);
-  Tensor fresh;
+  std::map<int64_t, Tensor> fresh_of;  // by bucket
   for (const int32_t i : active) {
     Slot& slot = slots_[static_cast<size_t>(i)];
     is_active[static_cast<size_t>(i)] = true;
     if (slot.started()) continue;
     slot = completed(slot);
+    Tensor& fresh = fresh_of[bucket_of(static_cast<size_t>(i))];
     if (fresh.defined()) slot.step = fresh;
     fresh = slot.step;
   }
@@ -186,13 +228,8 @@ StepResult Optimizer::step(const StepOptions& options) {
   NoGrad off;
   StepResult result;
   result.names_ = names_;
-  std::vector<Tensor> gradients;  // contiguous, kept until the kernels ran
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const Tensor gradient = slots_[i].weight.grad();
-    if (!gradient.defined()) continue;
-    gradients.push_back(gradient.detach().contiguous());
-    result.parameters_.push_back(static_cast<int32_t>(i));
-  }
+  const Gradients gradients = this->gradients();
+  result.parameters_ = gradients.parameters;
   prepare(result.parameters_);
 
   kernels::OptimizerStep step;
@@ -210,12 +247,12 @@ StepResult Optimizer::step(const StepOptions& options) {
   step.max_norm = std::isfinite(options.max_norm) ? options.max_norm : 0;
   step.skip_non_finite = options.skip_non_finite;
   if (options.max_norm > 0 || options.skip_non_finite) {
-    result.norm_ = gradient_norm(gradients, slots_.front().weight.device(), norm_ticket_);
+    result.norm_ = norm_of(gradients);
     result.skips_ = options.skip_non_finite;
     step.norm = static_cast<const kernels::GradientNorm*>(result.norm_.raw_data());
   }
 
-  run_updates(gradients, result.parameters_, step);
+  run_updates(gradients, step);
   return result;
 }
 
@@ -234,32 +271,38 @@ kernels::OptimizerTensor Optimizer::describe(const Slot& slot, const Tensor& gra
   return tensor;
 }
 
-/// One kernel call for all parameters that share a counter: a single one unless some had no gradient at times.
-void Optimizer::run_updates(const std::vector<Tensor>& gradients, const std::vector<int32_t>& active,
-                            kernels::OptimizerStep step) {
+/// One kernel call for all parameters that share a counter: a single one, or one a bucket, unless some had no gradient
+/// at times.
+void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep step) {
   const ProfileRange range(settings_.name, RangeKind::kOp);
   struct Batch {
     Tensor counter;
+    int64_t bucket;
     std::vector<kernels::OptimizerTensor> tensors;
   };
   std::vector<Batch> batches;
   std::map<const TensorImpl*, size_t> batch_of;
   int64_t bytes = 0;  // gradients are read, weights and state read and written
-  for (size_t k = 0; k < active.size(); ++k) {
-    const Slot& slot = slots_[static_cast<size_t>(active[k])];
-    bytes += gradients[k].nbytes() + 2 * slot.weight.nbytes();
+  for (size_t k = 0; k < gradients.tensors.size(); ++k) {
+    const auto index = static_cast<size_t>(gradients.parameters[k]);
+    const Slot& slot = slots_[index];
+    bytes += gradients.tensors[k].nbytes() + 2 * slot.weight.nbytes();
     for (const Tensor& state : slot.states) bytes += 2 * state.nbytes();
     if (slot.master.defined()) bytes += 2 * slot.master.nbytes();
     const auto [entry, is_new] = batch_of.try_emplace(slot.step.impl(), batches.size());
-    if (is_new) batches.push_back({slot.step, {}});
-    batches[entry->second].tensors.push_back(describe(slot, gradients[k]));
+    if (is_new) batches.push_back({slot.step, bucket_of(index), {}});
+    batches[entry->second].tensors.push_back(describe(slot, gradients.tensors[k]));
     slot.weight.bump_version();
   }
+  std::stable_sort(batches.begin(), batches.end(), [](const Batch& a, const Batch& b) { return a.bucket < b.bucket; });
   const kernels::Stream stream = current_stream(slots_.front().weight.device());
-  for (const Batch& batch : batches) {
-    step.step = static_cast<int64_t*>(batch.counter.raw_data());
-    update(stream, batch.tensors, step);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    step.step = static_cast<int64_t*>(batches[i].counter.raw_data());
+    update(stream, batches[i].tensors, step);
+    const bool is_last = i + 1 == batches.size() || batches[i + 1].bucket != batches[i].bucket;
+    if (shards_ && is_last) shards_->on_updated(batches[i].bucket);
   }
+  if (shards_) shards_->on_step_end();
   if (range.recording()) profile_bytes(static_cast<double>(bytes));
 }
 
@@ -300,12 +343,12 @@ void Optimizer::load_state_dict(const StateView& state) {
   share_steps();
 }
 
-/// Parameters with equal counts share one counter; those that were never updated start afresh.
+/// Parameters of a bucket with equal counts share one counter; those that were never updated start afresh.
 void Optimizer::share_steps() {
-  std::map<int64_t, Tensor> counters;
-  for (Slot& slot : slots_) {
-    const int64_t count = slot.step.item<int64_t>();
-    slot.step = counters.try_emplace(count, slot.step).first->second;
+  std::map<std::pair<int64_t, int64_t>, Tensor> counters;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Tensor& step = slots_[i].step;
+    step = counters.try_emplace({bucket_of(i), step.item<int64_t>()}, step).first->second;
   }
 }
 

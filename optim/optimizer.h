@@ -74,6 +74,24 @@ struct GroupState {
   double weight_decay = 0;
 };
 
+/// The rest of the parameters, for an optimizer that holds parts of them only: other processes hold the others and take
+/// the same steps. dist/sharded_optimizer.h has one.
+class Shards {
+ public:
+  virtual ~Shards() = default;
+  /// gradient_norm() of whole gradients from this process's parts. `parameters`: whose they are, by their place in
+  /// param_groups(), counted through.
+  virtual Tensor gradient_norm(const std::vector<Tensor>& parts, const std::vector<int32_t>& parameters) = 0;
+  /// Parameters of equal number are updated together, smaller numbers first.
+  virtual int64_t bucket_of(int32_t parameter) const = 0;
+  /// The update of all parameters with this number is queued.
+  virtual void on_updated(int64_t bucket) = 0;
+  /// That of all parameters is.
+  virtual void on_step_end() = 0;
+  /// Optimizer::zero_grad() was called.
+  virtual void on_zero_grad() = 0;
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -84,6 +102,11 @@ class Optimizer {
   StepResult step(const StepOptions& options = {});
   /// Drops all gradients.
   void zero_grad();
+  /// Makes the parameters parts of larger ones; before the first step and load_state_dict(). Must live as long as steps
+  /// are taken.
+  void set_shards(Shards* shards) { shards_ = shards; }
+  /// A kernels::GradientNorm of the gradients as they are now, on the device.
+  Tensor gradient_norm() const;
 
   const std::vector<GroupState>& param_groups() const { return groups_; }
   /// The learning rate of the first group.
@@ -100,6 +123,10 @@ class Optimizer {
   StateView state_dict() const;
   /// Missing, unexpected and mis-shaped entries are listed in one Error, and nothing is written then.
   void load_state_dict(const StateView& state);
+  /// Bytes of the state that there is now: master copies and compensation too, and zero before the first step.
+  int64_t state_bytes() const;
+  /// Bytes of the state that a parameter like this one gets.
+  int64_t state_bytes_of(const Tensor& parameter) const;
 
  protected:
   struct Settings {
@@ -124,17 +151,26 @@ class Optimizer {
     Tensor master;               // 16-bit weights with master_weights only
     Tensor compensation;         // with kahan only
     bool started() const { return step.defined(); }
-    Tensor step;  // updates done: int64 [1], one tensor for all parameters that were always updated together
+    Tensor
+        step;  // updates done: int64 [1], one tensor for all parameters of a bucket that were always updated together
+  };
+
+  /// What there is of them, contiguous, and whose.
+  struct Gradients {
+    std::vector<Tensor> tensors;
+    std::vector<int32_t> parameters;
   };
 
   void add_group(const ParameterGroup& group);
-  bool wants_master(const Slot& slot) const;
+  Gradients gradients() const;
+  Tensor norm_of(const Gradients& gradients) const;
+  int64_t bucket_of(size_t slot) const { return shards_ ? shards_->bucket_of(static_cast<int32_t>(slot)) : 0; }
+  bool wants_master(const Tensor& weight) const;
   /// The slot with zeros where it has no state yet.
   Slot completed(const Slot& slot) const;
   void prepare(const std::vector<int32_t>& active);
   kernels::OptimizerTensor describe(const Slot& slot, const Tensor& gradient) const;
-  void run_updates(const std::vector<Tensor>& gradients, const std::vector<int32_t>& active,
-                   kernels::OptimizerStep step);
+  void run_updates(const Gradients& gradients, kernels::OptimizerStep step);
   void append_state(const Slot& slot, StateView& state) const;
   void check_steps(const StateView& state) const;
   void share_steps();
@@ -146,6 +182,7 @@ class Optimizer {
   Tensor rates_;        // capturable: of each group, float64 on the device
   Tensor norm_ticket_;  // gradient_norm's
   std::vector<Slot> slots_;
+  Shards* shards_ = nullptr;
   std::shared_ptr<const std::vector<std::string>> names_;
 };
 

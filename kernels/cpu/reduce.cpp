@@ -333,64 +333,71 @@ void column_sum(Stream, ConstView x, bool accumulate, void*, View y) {
 
 namespace {
 
-constexpr int64_t kNormBlock = 16384;
+constexpr int64_t kNormBlock = kGradientNormBlockOnCpu;
+static_assert(kNormBlock <= kTile);
 
 /// Sum of squares of one block; not finite exactly when an element is not.
 template <class F>
 double block_norm(const void* data, DType dtype, int64_t begin, int64_t end) {
   alignas(64) F tile[kTile];
-  const Source<F> x{data, dtype};
-  const int64_t run = x.is_direct(1) ? kRun : kTile;
+  const int64_t n = end - begin;
+  const F* values = Source<F>{data, dtype}.load(begin, 1, n, tile);
+  const F sum = reduce_contiguous<SumOfSquares>(values, n);
+  if (math::isfinite(sum)) return static_cast<double>(sum);
+  // Squares of large finite values overflow fp32: once more in fp64, in which only the elements themselves can do harm.
   double total = 0;
-  for (int64_t i = begin; i < end; i += run) {
-    const int64_t n = std::min(run, end - i);
-    const F* values = x.load(i, 1, n, tile);
-    const F sum = reduce_contiguous<SumOfSquares>(values, n);
-    if (math::isfinite(sum)) {
-      total += static_cast<double>(sum);
-      continue;
-    }
-    // Squares of large finite values overflow fp32: once more in fp64, in which only the elements themselves can do
-    // harm.
-    for (int64_t j = 0; j < n; ++j) {
-      const double value = static_cast<double>(values[j]);
-      total += math::isfinite(value) ? std::min(value * value, 1e300) : value - value;
-    }
+  for (int64_t j = 0; j < n; ++j) {
+    const double value = static_cast<double>(values[j]);
+    total += math::isfinite(value) ? std::min(value * value, 1e300) : value - value;
   }
   return total;
+}
+
+int64_t count_blocks(const ConstView* tensors, int64_t count) {
+  int64_t blocks = 0;
+  for (int64_t t = 0; t < count; ++t) blocks += ceil_div(tensors[t].numel(), kNormBlock);
+  return blocks;
 }
 
 }  // namespace
 
 int64_t gradient_norm_workspace(Stream, int64_t elements, int64_t count) {
-  const int64_t blocks = elements / kNormBlock + count;
-  return (count + 1 + blocks) * static_cast<int64_t>(sizeof(int64_t));
+  return (elements / kNormBlock + count) * static_cast<int64_t>(sizeof(GradientBlock));
 }
 
-void gradient_norm(Stream, const ConstView* tensors, int64_t count, void* workspace, void*, GradientNorm* result) {
-  int64_t* first_block = static_cast<int64_t*>(workspace);  // [count + 1]: running number of blocks
-  first_block[0] = 0;
-  for (int64_t t = 0; t < count; ++t) first_block[t + 1] = first_block[t] + ceil_div(tensors[t].numel(), kNormBlock);
-  double* sums = reinterpret_cast<double*>(first_block + count + 1);
-  const int64_t blocks = first_block[count];
-  parallel_for(blocks, 4, [&](int64_t begin, int64_t end) {
-    int64_t t = std::upper_bound(first_block, first_block + count + 1, begin) - first_block - 1;
+void gradient_norm_blocks(Stream, const ConstView* tensors, int64_t count, GradientBlock* blocks) {
+  const auto blocks_of = [&](int64_t t) { return ceil_div(tensors[t].numel(), kNormBlock); };
+  parallel_for(count_blocks(tensors, count), 64, [&](int64_t begin, int64_t end) {
+    int64_t t = 0, first = 0;  // first: of the tensor's blocks
     for (int64_t b = begin; b < end; ++b) {
-      while (b >= first_block[t + 1]) ++t;
+      while (b >= first + blocks_of(t)) first += blocks_of(t++);
       const ConstView& x = tensors[t];
-      const int64_t start = (b - first_block[t]) * kNormBlock, stop = std::min(start + kNormBlock, x.numel());
-      sums[b] = x.dtype == DType::kFloat64 ? block_norm<double>(x.data, x.dtype, start, stop)
-                                           : block_norm<float>(x.data, x.dtype, start, stop);
+      const int64_t start = (b - first) * kNormBlock, stop = std::min(start + kNormBlock, x.numel());
+      const double sum = x.dtype == DType::kFloat64 ? block_norm<double>(x.data, x.dtype, start, stop)
+                                                    : block_norm<float>(x.data, x.dtype, start, stop);
+      blocks[b] = {sum, t};
     }
   });
+}
+
+/// order: null for that of the blocks themselves.
+void gradient_norm_fold(Stream, const GradientBlock* blocks, const int64_t* order, int64_t count,
+                        GradientNorm* result) {
   *result = {0, 0, -1};
-  for (int64_t t = 0; t < count; ++t)
-    for (int64_t b = first_block[t]; b < first_block[t + 1]; ++b) {
-      result->sum_of_squares += sums[b];
-      if (math::isfinite(sums[b]) || result->first_bad >= 0) continue;
-      result->non_finite = 1;
-      result->first_bad = static_cast<int32_t>(t);
-    }
+  for (int64_t k = 0; k < count; ++k) {
+    const GradientBlock& block = blocks[order ? order[k] : k];
+    result->sum_of_squares += block.sum;
+    if (math::isfinite(block.sum) || result->first_bad >= 0) continue;
+    result->non_finite = 1;
+    result->first_bad = static_cast<int32_t>(block.tensor);
+  }
+}
+
+void gradient_norm(Stream stream, const ConstView* tensors, int64_t count, void* workspace, void*,
+                   GradientNorm* result) {
+  auto* blocks = static_cast<GradientBlock*>(workspace);
+  gradient_norm_blocks(stream, tensors, count, blocks);
+  gradient_norm_fold(stream, blocks, nullptr, count_blocks(tensors, count), result);
 }
 
 }  // namespace tern::kernels::TERN_CPU

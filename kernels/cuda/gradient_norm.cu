@@ -11,12 +11,6 @@ namespace {
 constexpr int64_t kNormBlock = kGradientNormBlock;
 constexpr int kTensors = 400;  // tensors of a launch: their description fits into its arguments
 
-/// What a block leaves: finite exactly when all its elements are.
-struct alignas(16) BlockNorm {
-  double sum;
-  int64_t tensor;
-};
-
 struct Batch {
   const void* data[kTensors];
   int64_t numel[kTensors];
@@ -26,10 +20,11 @@ struct Batch {
 };
 /// What the blocks of all launches share.
 struct Totals {
-  BlockNorm* blocks;
+  GradientBlock* blocks;
+  const int64_t* order;  // null: as they lie
   unsigned count;
   unsigned* ticket;
-  GradientNorm* result;
+  GradientNorm* result;  // null: they are not added up
 };
 
 /// A sum of squares that overflowed: once more in fp64, in which only the elements themselves can do harm.
@@ -63,7 +58,7 @@ __device__ double sum_of_squares(const void* data, int64_t begin, int64_t numel)
   return Group::sum(own);
 }
 
-using Words = Vector<uint32_t, 4>;  // a BlockNorm
+using Words = Vector<uint32_t, 4>;  // a GradientBlock
 
 /// The totals of all blocks, by one of them.
 __device__ void finish(const Totals& totals) {
@@ -73,7 +68,8 @@ __device__ void finish(const Totals& totals) {
   int64_t first_bad = kNone;
 #pragma unroll 4
   for (unsigned b = threadIdx.x; b < totals.count; b += kRowThreads) {
-    const auto block = std::bit_cast<BlockNorm>(load_vector<4>(reinterpret_cast<const uint32_t*>(totals.blocks + b)));
+    const GradientBlock* from = totals.blocks + (totals.order ? totals.order[b] : b);
+    const auto block = std::bit_cast<GradientBlock>(load_vector<4>(reinterpret_cast<const uint32_t*>(from)));
     sum += block.sum;
     if (!math::isfinite(block.sum) && first_bad == kNone) first_bad = block.tensor;
   }
@@ -114,26 +110,23 @@ __global__ void __launch_bounds__(kRowThreads)
       sum = sum_of_squares<float>(data, begin, numel);
   }
   if (threadIdx.x == 0) {
-    const BlockNorm own{sum, first_tensor + low};
+    const GradientBlock own{sum, first_tensor + low};
     store_vector(reinterpret_cast<uint32_t*>(totals.blocks + first_block + block), std::bit_cast<Words>(own));
   }
-  if (totals.count > 1 && !arrives_last(totals.ticket, totals.count)) return;
+  if (!totals.result || (totals.count > 1 && !arrives_last(totals.ticket, totals.count))) return;
   finish(totals);
 }
 
-}  // namespace
+__global__ void __launch_bounds__(kRowThreads) fold_kernel(const Totals totals) { finish(totals); }
 
-int64_t gradient_norm_workspace(Stream, int64_t elements, int64_t count) {
-  return std::max<int64_t>(1, elements / kNormBlock + count) * static_cast<int64_t>(sizeof(BlockNorm));
+int64_t count_blocks(const ConstView* tensors, int64_t count) {
+  int64_t blocks = 0;
+  for (int64_t t = 0; t < count; ++t) blocks += ceil_div(tensors[t].numel(), kNormBlock);
+  return blocks;
 }
 
-void gradient_norm(Stream stream, const ConstView* tensors, int64_t count, void* workspace, void* ticket,
-                   GradientNorm* result) {
-  int64_t total = 0;
-  for (int64_t t = 0; t < count; ++t) total += ceil_div(tensors[t].numel(), kNormBlock);
-  const Totals totals{static_cast<BlockNorm*>(workspace), grid_blocks(std::max<int64_t>(1, total)),
-                      static_cast<unsigned*>(ticket), result};
-  TERN_CHECK(ticket || totals.count == 1, "gradient_norm: a ticket is needed for ", total, " blocks");
+/// `total` blocks; when that is none, one of nothing.
+void launch_blocks(Stream stream, const ConstView* tensors, int64_t count, int64_t total, const Totals& totals) {
   int64_t first = 0;
   unsigned done = 0;  // tensors and blocks of earlier launches
   do {
@@ -153,6 +146,33 @@ void gradient_norm(Stream stream, const ConstView* tensors, int64_t count, void*
     if (total > 0) done += static_cast<unsigned>(blocks);
     first += kTensors;
   } while (first < count);
+}
+
+}  // namespace
+
+int64_t gradient_norm_workspace(Stream, int64_t elements, int64_t count) {
+  return std::max<int64_t>(1, elements / kNormBlock + count) * static_cast<int64_t>(sizeof(GradientBlock));
+}
+
+void gradient_norm(Stream stream, const ConstView* tensors, int64_t count, void* workspace, void* ticket,
+                   GradientNorm* result) {
+  const int64_t total = count_blocks(tensors, count);
+  const Totals totals{static_cast<GradientBlock*>(workspace), nullptr, grid_blocks(std::max<int64_t>(1, total)),
+                      static_cast<unsigned*>(ticket), result};
+  TERN_CHECK(ticket || totals.count == 1, "gradient_norm: a ticket is needed for ", total, " blocks");
+  launch_blocks(stream, tensors, count, total, totals);
+}
+
+void gradient_norm_blocks(Stream stream, const ConstView* tensors, int64_t count, GradientBlock* blocks) {
+  const int64_t total = count_blocks(tensors, count);
+  if (total > 0) launch_blocks(stream, tensors, count, total, {blocks, nullptr, grid_blocks(total), nullptr, nullptr});
+}
+
+void gradient_norm_fold(Stream stream, const GradientBlock* blocks, const int64_t* order, int64_t count,
+                        GradientNorm* result) {
+  // finish() writes nothing into the blocks.
+  const Totals totals{const_cast<GradientBlock*>(blocks), order, static_cast<unsigned>(count), nullptr, result};
+  launch(fold_kernel, dim3(1), dim3(kRowThreads), 0, stream, totals);
 }
 
 }  // namespace tern::kernels::cuda

@@ -1,0 +1,193 @@
+#include "tern/dist/sharded_optimizer.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tern/core/autograd/grad_mode.h"
+
+namespace tern::dist {
+namespace {
+
+const std::string kStep = "step.";
+
+/// The parameter of a state's entry: "exp_avg.encoder.weight" is encoder.weight's.
+std::string parameter_of(const std::string& entry) { return entry.substr(entry.find('.') + 1); }
+
+int64_t blocks_of(int64_t elements, Device device) {
+  const int64_t block = device.is_cpu() ? kernels::kGradientNormBlockOnCpu : kernels::kGradientNormBlock;
+  return (elements + block - 1) / block;
+}
+
+}  // namespace
+
+ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const std::vector<optim::ParameterGroup>& groups,
+                                   const Make& make)
+    : parallel_(parallel) {
+  if (!parallel.is_sharded()) {
+    optimizer_ = make(groups);
+    return;
+  }
+  std::map<const TensorImpl*, DataParallel::Shard> shards;
+  for (DataParallel::Shard& shard : parallel.shards()) shards[shard.parameter.impl()] = shard;
+  std::vector<optim::ParameterGroup> of_parts = groups;
+  std::vector<int32_t> trained;
+  for (optim::ParameterGroup& group : of_parts)
+    for (NamedTensor& parameter : group.parameters) {
+      TERN_CHECK(parameter.tensor.defined(), "ShardedOptimizer: parameter '", parameter.name,
+                 "' is an undefined tensor");
+      const auto found = shards.find(parameter.tensor.impl());
+      TERN_CHECK(found != shards.end() || !parameter.tensor.requires_grad(), "ShardedOptimizer: parameter '",
+                 parameter.name,
+                 "' is none of the module that DataParallel was made for, or did not require a gradient "
+                 "then");
+      Part part;
+      if (found == shards.end()) {
+        part.shard = {.name = parameter.name, .parameter = parameter.tensor, .weight = parameter.tensor};
+      } else {
+        part.shard = found->second;
+        part.shard.name = parameter.name;
+        trained.push_back(static_cast<int32_t>(parts_.size()));
+      }
+      parameter.tensor = part.shard.weight;
+      parts_.push_back(std::move(part));
+    }
+  optimizer_ = make(of_parts);
+  optimizer_->set_shards(this);
+  order_blocks(trained);
+}
+
+ShardedOptimizer::~ShardedOptimizer() = default;
+
+void ShardedOptimizer::order_blocks(const std::vector<int32_t>& parameters) {
+  const Device device = parallel_.group()->device();
+  const int ranks = parallel_.group()->size();
+  std::vector<std::vector<int64_t>> first(static_cast<size_t>(ranks));  // by rank and parameter
+  int64_t most = 1;
+  for (int r = 0; r < ranks; ++r) {
+    int64_t blocks = 0;
+    for (const int32_t p : parameters) {
+      first[static_cast<size_t>(r)].push_back(blocks);
+      blocks += blocks_of(parts_[static_cast<size_t>(p)].range(r).size(), device);
+    }
+    most = std::max(most, blocks);
+  }
+  std::vector<int64_t> order;
+  for (size_t k = 0; k < parameters.size(); ++k)
+    for (int r = 0; r < ranks; ++r) {
+      const int64_t blocks = blocks_of(parts_[static_cast<size_t>(parameters[k])].range(r).size(), device);
+      for (int64_t b = 0; b < blocks; ++b) order.push_back(r * most + first[static_cast<size_t>(r)][k] + b);
+    }
+  const auto bytes = static_cast<int64_t>(sizeof(kernels::GradientBlock)) * most;
+  order_ = from_vector(order, {static_cast<int64_t>(order.size())}).to(device);
+  all_blocks_ = zeros({bytes * ranks}, {.dtype = uint8, .device = device});
+  own_blocks_ = all_blocks_.slice(0, bytes * parallel_.group()->rank(), bytes * (parallel_.group()->rank() + 1));
+  ordered_ = parameters;
+}
+
+Tensor ShardedOptimizer::gradient_norm(const std::vector<Tensor>& parts, const std::vector<int32_t>& parameters) {
+  if (parameters != ordered_) order_blocks(parameters);
+  const Device device = parallel_.group()->device();
+  std::vector<kernels::ConstView> views;
+  for (const Tensor& part : parts) views.push_back(part.const_view());
+  const kernels::Stream stream = current_stream(device);
+  kernels::gradient_norm_blocks(stream, views.data(), static_cast<int64_t>(views.size()),
+                                static_cast<kernels::GradientBlock*>(own_blocks_.raw_data()));
+  parallel_.group()->all_gather_async(all_blocks_, own_blocks_).wait();
+  const Tensor norm = empty({static_cast<int64_t>(sizeof(kernels::GradientNorm))}, {.dtype = uint8, .device = device});
+  kernels::gradient_norm_fold(stream, static_cast<const kernels::GradientBlock*>(all_blocks_.raw_data()),
+                              static_cast<const int64_t*>(order_.raw_data()), order_.numel(),
+                              static_cast<kernels::GradientNorm*>(norm.raw_data()));
+  return norm;
+}
+
+void ShardedOptimizer::on_updated(int64_t bucket) { gathering_.push_back(parallel_.gather_weights(bucket)); }
+
+void ShardedOptimizer::on_step_end() {
+  for (const Work& work : gathering_) work.wait();
+  gathering_.clear();
+  parallel_.drop_gradients();
+}
+
+const ShardedOptimizer::Part* ShardedOptimizer::find_part(const std::string& entry) const {
+  const std::string name = parameter_of(entry);
+  for (const Part& part : parts_)
+    if (part.shard.name == name) return &part;
+  return nullptr;
+}
+
+Tensor ShardedOptimizer::gather(const Part& part, const Tensor& own) const {
+  Communicator& group = *parallel_.group();
+  const bool is_first = group.rank() == 0;
+  if (part.bucket() < 0) return is_first ? own.to(cpu).clone() : Tensor();
+  if (!is_first && part.range(group.rank()).size() > 0) group.send(own, 0);
+  if (!is_first) return {};
+  Tensor whole = empty({part.shard.parameter.numel()}, {.dtype = own.dtype()});
+  for (int r = 0; r < group.size(); ++r) {
+    const ShardRange range = part.range(r);
+    if (range.size() == 0) continue;
+    Tensor theirs = r == 0 ? own : empty({range.size()}, own.options());
+    if (r > 0) group.receive(theirs, r);
+    whole.slice(0, range.begin, range.end).copy_(theirs);
+  }
+  return whole.reshape(part.shard.parameter.shape());
+}
+
+StateView ShardedOptimizer::state_dict() const {
+  if (!parallel_.is_sharded()) return optimizer_->state_dict();
+  NoGrad off;
+  StateView whole;
+  for (const NamedTensor& entry : optimizer_->state_dict()) {
+    const bool is_count = entry.name.starts_with(kStep);
+    const Tensor gathered = is_count ? entry.tensor.to(cpu).clone() : gather(*find_part(entry.name), entry.tensor);
+    if (parallel_.group()->rank() == 0) whole.push_back({entry.name, gathered});
+  }
+  return whole;
+}
+
+void ShardedOptimizer::load_state_dict(const StateView& state) {
+  if (!parallel_.is_sharded()) return optimizer_->load_state_dict(state);
+  NoGrad off;
+  StateView own;
+  std::string shapes;
+  for (const NamedTensor& entry : state) {
+    const Part* part = find_part(entry.name);
+    if (!part || part->bucket() < 0 || !entry.tensor.defined() || entry.name.starts_with(kStep)) {
+      own.push_back(entry);
+      continue;
+    }
+    const Shape& expected = part->shard.parameter.shape();
+    if (entry.tensor.shape() == expected) {
+      const ShardRange range = part->range(parallel_.group()->rank());
+      own.push_back({entry.name, entry.tensor.detach().reshape({-1}).slice(0, range.begin, range.end)});
+    } else {
+      shapes += (shapes.empty() ? "" : ", ") + entry.name + " is " + entry.tensor.shape().str() + ", expected " +
+                expected.str();
+    }
+  }
+  TERN_CHECK(shapes.empty(), "load_state: the given tensors do not fit; wrong shape: ", shapes);
+  optimizer_->load_state_dict(own);
+}
+
+ModelStateMemory model_state_memory(const nn::Module& module, const optim::Optimizer& optimizer,
+                                    const DataParallel* parallel) {
+  ModelStateMemory memory;
+  std::set<const Storage*> storages;
+  const int64_t ranks = parallel && parallel->is_sharded() ? parallel->group()->size() : 1;
+  int64_t state = 0, gradients = 0;
+  for (const NamedTensor& parameter : module.parameters()) {
+    const Tensor& tensor = parameter.tensor;
+    if (storages.insert(tensor.storage().get()).second) memory.weights += tensor.storage()->bytes();
+    memory.expected += tensor.nbytes();
+    if (!tensor.requires_grad()) continue;
+    gradients += tensor.nbytes();
+    state += optimizer.state_bytes_of(tensor);
+  }
+  const bool in_buckets = parallel && parallel->group()->size() > 1;
+  memory.gradients = in_buckets ? parallel->gradient_bytes() : gradients;
+  memory.optimizer = optimizer.state_bytes();
+  memory.expected += gradients + (state + ranks - 1) / ranks;
+  return memory;
+}
+
+}  // namespace tern::dist

@@ -1,0 +1,98 @@
+#pragma once
+// An optimizer whose state is divided among the processes of a data-parallel job: ZeRO stage 1 (Rajbhandari et al.,
+// arXiv:1910.02054). Each rank updates its part of every bucket of weights, then all get all parts.
+//
+//   dist::DataParallel parallel(model, world.group(), {.shard = true});
+//   dist::ShardedOptimizer optimizer(parallel, {{model.parameters()}}, [](const auto& groups) {
+//     return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 3e-4});
+//   });
+//   ...
+//   loss.backward();          // each rank has the mean gradients of its part
+//   optimizer.step({.max_norm = 1.0});
+//   optimizer.zero_grad();
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tern/dist/data_parallel.h"
+#include "tern/optim/optimizer.h"
+
+namespace tern::dist {
+
+/// Numbers. On the CPU a step gives the bits that DataParallel and the same optimizer on whole parameters give,
+/// clipping by the norm and skipped steps included, with any number of ranks. On CUDA the sum over ranks is NCCL's and
+/// the norm is added up in the order of the parts: equal from run to run for one number of ranks. Nothing waits for the
+/// device; steps can be captured.
+///
+/// A step uses the gradients up: several backward passes before one add up, but what is left from before a step does
+/// not count again. Passes under DataParallel::NoSync gather whole gradients on each rank, and the next one without it
+/// exchanges their sum once.
+class ShardedOptimizer final : private optim::Shards {
+ public:
+  /// Makes an optimizer of these groups: their parameters stand for this rank's parts.
+  using Make = std::function<std::unique_ptr<optim::Optimizer>(const std::vector<optim::ParameterGroup>&)>;
+
+  /// `parallel` must outlive it. Unless parallel.is_sharded() (one process) nothing is divided and this is the plain
+  /// optimizer. Throws Error when a parameter that requires a gradient is not one of `parallel`'s module.
+  ShardedOptimizer(DataParallel& parallel, const std::vector<optim::ParameterGroup>& groups, const Make& make);
+  ~ShardedOptimizer() override;
+  ShardedOptimizer(const ShardedOptimizer&) = delete;
+  ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
+
+  /// The optimizer of the parts: for schedules and optim::GradScaler, whose step() is a step of all ranks too. Its
+  /// state_dict() is of the parts.
+  optim::Optimizer& parts() { return *optimizer_; }
+  const optim::Optimizer& parts() const { return *optimizer_; }
+
+  /// Called by all ranks. Returns when all weights are there (CUDA: before what is queued on the current stream later).
+  optim::StepResult step(const optim::StepOptions& options = {}) { return optimizer_->step(options); }
+  void zero_grad() { optimizer_->zero_grad(); }
+
+  /// What the optimizer of whole parameters would give, on the CPU of rank 0; empty on the others. Called by all ranks.
+  StateView state_dict() const;
+  /// Takes this rank's parts of what any number of ranks, or one process, has written. Each rank gives the whole state.
+  /// Throws Error as Optimizer::load_state_dict().
+  void load_state_dict(const StateView& state);
+
+ private:
+  struct Part {
+    DataParallel::Shard shard;  // of a parameter that is not trained: no bucket, and the parameter itself
+    int64_t bucket() const { return shard.part > 0 ? shard.bucket : -1; }
+    ShardRange range(int rank) const { return shard_of(shard.begin, shard.parameter.numel(), shard.part, rank); }
+  };
+
+  Tensor gradient_norm(const std::vector<Tensor>& parts, const std::vector<int32_t>& parameters) override;
+  int64_t bucket_of(int32_t parameter) const override { return parts_[static_cast<size_t>(parameter)].bucket(); }
+  void on_updated(int64_t bucket) override;
+  void on_step_end() override;
+  void on_zero_grad() override { parallel_.drop_gradients(); }
+
+  /// Where the blocks of these parameters' gradients lie among those of all ranks, in the order of whole gradients.
+  void order_blocks(const std::vector<int32_t>& parameters);
+  /// The entry of a whole parameter, on rank 0; undefined elsewhere.
+  Tensor gather(const Part& part, const Tensor& own) const;
+  const Part* find_part(const std::string& entry) const;
+
+  DataParallel& parallel_;
+  std::vector<Part> parts_;  // in the order of the groups
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::vector<Work> gathering_;
+  // The norm's: of which parameters, this rank's blocks, all ranks', and their order.
+  std::vector<int32_t> ordered_;
+  Tensor own_blocks_, all_blocks_, order_;
+};
+
+/// Bytes that a rank holds of a model in training.
+struct ModelStateMemory {
+  int64_t weights = 0, gradients = 0, optimizer = 0;  // as they are allocated
+  /// By the sizes of the parameters: weights and gradients of all of them, and their optimizer state, of which a
+  /// sharded optimizer has one part in size().
+  int64_t expected = 0;
+  int64_t total() const { return weights + gradients + optimizer; }
+};
+/// `parallel`: null for one process alone. To be called after a step: before the first there is no state.
+ModelStateMemory model_state_memory(const nn::Module& module, const optim::Optimizer& optimizer,
+                                    const DataParallel* parallel);
+
+}  // namespace tern::dist
