@@ -64,7 +64,11 @@ ShardRange DataParallel::range_of(const Member& member) const {
 }
 
 void DataParallel::take_gathered() {
-  for (Member& member : members_) member.ready = member.ready || member.parameter.grad().defined();
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].ready || !members_[i].parameter.grad().defined()) continue;
+    members_[i].ready = true;
+    if (!ordered_) order_.push_back(i);
+  }
 }
 
 void DataParallel::hand_out(Bucket& bucket, const std::vector<uint8_t>& used) {

@@ -2,9 +2,12 @@
 
 #include "tern/dist/sharded_optimizer.h"
 
+#include <filesystem>
 #include <optional>
 
+#include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
+#include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
@@ -204,6 +207,172 @@ TEST(ShardedOptimizer, OtherOptimizersAsUnsharded) {
   expect_as_unsharded(4, {.optimizer = "sgd", .bucket_bytes = 20'000}, 25, "sgd");
   expect_as_unsharded(5, {.optimizer = "adam", .bucket_bytes = 50'000, .amsgrad = true}, 10, "amsgrad");
   expect_as_unsharded(6, {.max_norm = std::numeric_limits<double>::infinity()}, 10, "no clipping");
+}
+
+TEST(ShardedOptimizer, SixteenBitsAsUnsharded) {
+  expect_as_unsharded(7, {.weights = bfloat16, .bucket_bytes = 20'000}, 10, "bf16 with master weights");
+  expect_as_unsharded(8, {.weights = bfloat16, .kahan = true}, 10, "bf16 with Kahan's summation");
+  expect_as_unsharded(9, {.autocast = bfloat16, .bucket_bytes = 20'000}, 10, "bf16 autocast");
+  // The first steps overflow until the scale has fallen.
+  const double high = std::ldexp(1, 24);
+  expect_as_unsharded(10, {.weights = float16, .bucket_bytes = 20'000, .init_scale = high}, 25, "fp16");
+  expect_as_unsharded(11, {.optimizer = "sgd", .autocast = float16, .init_scale = high}, 25, "fp16 autocast");
+  expect_as_unsharded(12, {.autocast = float16, .init_scale = 65536, .unscale = true}, 10, "fp16, unscaled in memory");
+  expect_as_unsharded(13, {.bucket_bytes = 20'000, .reduce_dtype = bfloat16}, 10, "bf16 on the way");
+}
+
+TEST(ShardedOptimizer, AccumulationAndUnusedParametersAsUnsharded) {
+  expect_as_unsharded(14, {.bucket_bytes = 20'000, .accumulate = 3}, 10, "three passes a step");
+  expect_as_unsharded(15, {.bucket_bytes = 20'000, .find_unused = true}, 12, "unused at times");
+}
+
+/// What rank 0 has, for all ranks, by way of a file.
+StateView shared(const StateView& state) {
+  const std::string path = testing::TempDir() + "/sharded_" + std::to_string(shared_seed()) + ".safetensors";
+  if (rank() == 0) save_safetensors(state, path);
+  group().barrier();
+  StateView all;
+  for (const NamedTensor& entry : load_safetensors(path).tensors) all.push_back({entry.name, entry.tensor.clone()});
+  group().barrier();
+  if (rank() == 0) std::filesystem::remove(path);
+  return all;
+}
+
+TEST(ShardedOptimizer, CheckpointsOfAnyNumberOfRanks) {
+  for (const Setting& setting : {Setting{.bucket_bytes = 20'000}, Setting{.weights = bfloat16, .amsgrad = true},
+                                 Setting{.optimizer = "sgd", .weights = bfloat16, .kahan = true, .find_unused = true}})
+    for (int writers = 1; writers <= size(); ++writers)
+      for (const bool sharded : {true, false}) {
+        const auto first = [](int count) {
+          std::vector<int> ranks;
+          for (int r = 0; r < count; ++r) ranks.push_back(r);
+          return group().subgroup(ranks);
+        };
+        Found written;
+        if (const auto some = first(writers)) {
+          Training training(some, setting, sharded);
+          training.steps(20, 0, 6);
+          written = training.found();
+        }
+        written.state = shared(written.state);
+        written.weights = shared(written.weights);
+        for (int readers = 1; readers <= size(); ++readers) {
+          const auto some = first(readers);
+          if (!some) continue;
+          Training divided(some, setting, true), whole(some, setting, false);
+          for (Training* training : {&divided, &whole}) {
+            training->load(written);
+            training->steps(20, 6, 10);
+          }
+          const Found got = divided.found(), want = whole.found();
+          const std::string what = std::to_string(writers) + " wrote, " + std::to_string(readers) + " read";
+          expect_equal(got.weights, want.weights, what);
+          if (rank() == 0) expect_equal(got.state, want.state, what);
+        }
+        // Those that wrote it, without an interruption.
+        if (const auto some = first(writers)) {
+          Training training(some, setting, true), resumed(some, setting, true);
+          training.steps(20, 0, 10);
+          resumed.load(written);
+          resumed.steps(20, 6, 10);
+          expect_equal(resumed.found().weights, training.found().weights, "resumed");
+        }
+      }
+}
+
+TEST(ShardedOptimizer, StatesThatDoNotFit) {
+  Training training(world->group(), {}, true);
+  StateView state = shared(training.found().state);
+  const auto error = [&] { return error_of([&] { training.optimizer().load_state_dict(state); }); };
+  EXPECT_EQ(error(), "no error");
+  Tensor& weight = std::find_if(state.begin(), state.end(), [](const NamedTensor& entry) {
+                     return entry.name == "exp_avg.wide.weight";
+                   })->tensor;
+  weight = weight.reshape({-1});
+  const std::string shapes = error();
+  EXPECT_NE(shapes.find("exp_avg.wide.weight is [14137], expected [67, 211]"), std::string::npos) << shapes;
+  weight = weight.reshape({67, 211});
+  state.pop_back();
+  EXPECT_NE(error().find("missing: exp_avg_sq."), std::string::npos) << error();
+}
+
+TEST(ShardedOptimizer, PassesAddUpUntilAStep) {
+  Training training(world->group(), {}, true);
+  if (size() == 1) return;
+  const auto gradients = [&] {
+    std::vector<Tensor> all;
+    for (const DataParallel::Shard& shard : training.parallel().shards()) all.push_back(shard.weight.grad());
+    return all;
+  };
+  const auto backward = [&](uint64_t number) {
+    mse_loss(training.net().forward(values_of(rank(), number, {4, 13}, float32), true),
+             values_of(rank(), number + 1, {4, 3}, float32))
+        .backward();
+  };
+  std::vector<Tensor> sums;
+  backward(30);
+  for (const Tensor& gradient : gradients()) sums.push_back(gradient.clone());
+  training.optimizer().zero_grad();
+  backward(32);
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] = gradients()[i] + sums[i];
+  training.optimizer().zero_grad();
+  for (const Tensor& gradient : gradients()) EXPECT_FALSE(gradient.defined());
+  backward(30);
+  backward(32);
+  for (size_t i = 0; i < sums.size(); ++i) expect_bits(gradients()[i], sums[i], "both");
+  for (const NamedTensor& parameter : training.net().parameters()) EXPECT_FALSE(parameter.tensor.grad().defined());
+  training.optimizer().step();
+  for (const Tensor& gradient : gradients()) EXPECT_FALSE(gradient.defined());
+}
+
+TEST(ShardedOptimizer, UnusedParametersAreErrors) {
+  if (size() == 1) return;
+  Training training(world->group(), {}, true);
+  const std::string error = error_of([&] {
+    sum(training.net().forward(values_of(rank(), 40, {4, 13}, float32), false)).backward();
+  });
+  EXPECT_NE(error.find("no gradient for spare"), std::string::npos) << error;
+  nn::Linear other(nn::Scope(), 3, 3);
+  const std::string stranger = error_of([&] {
+    ShardedOptimizer optimizer(training.parallel(), {{other.parameters(), {}, {}}}, [](const auto& groups) {
+      return std::make_unique<optim::SGD>(groups, optim::SGDOptions{});
+    });
+  });
+  EXPECT_NE(stranger.find("parameter 'weight' is none of the module"), std::string::npos) << stranger;
+}
+
+TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {
+  const auto live = [] {
+    group().barrier();  // a thread may still hold the tensors of the last exchange
+    return static_cast<double>(allocator(cpu).statistics().live_bytes);
+  };
+  for (const bool master : {false, true}) {
+    const DType dtype = master ? bfloat16 : float32;
+    const double before = live();
+    nn::Linear model(nn::Scope({.dtype = dtype}), 1000, 400);
+    DataParallel parallel(model, world->group(), {.shard = true});
+    ShardedOptimizer optimizer(parallel, {{model.parameters(), {}, {}}}, [](const auto& groups) {
+      return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{});
+    });
+    const auto step = [&] {
+      sum(model.forward(values_of(rank(), 50, {2, 1000}, dtype))).backward();
+      optimizer.step({.max_norm = 1});
+      optimizer.zero_grad();
+    };
+    step();
+    step();
+    const double elements = 1000 * 400 + 400, width = master ? 2 : 4, state = master ? 12 : 8;
+    const double formula = elements * (2 * width + state / size());
+    const ModelStateMemory memory = model_state_memory(model, optimizer.parts(), &parallel);
+    EXPECT_NEAR(static_cast<double>(memory.expected), formula, 1);
+    EXPECT_NEAR(static_cast<double>(memory.total()), formula, 0.05 * formula);
+    EXPECT_NEAR(static_cast<double>(memory.weights), elements * width, 0.05 * elements * width);
+    EXPECT_NEAR(static_cast<double>(memory.optimizer), elements * state / size(), 0.05 * elements * state / size());
+    // The allocator rounds up to an eighth; one process has no buckets of gradients.
+    const double held = live() - before + (size() == 1 ? elements * width : 0);
+    EXPECT_GE(held, 0.99 * static_cast<double>(memory.total()));
+    EXPECT_LE(held, 1.15 * formula);
+  }
 }
 
 }  // namespace
