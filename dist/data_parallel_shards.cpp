@@ -63,19 +63,11 @@ ShardRange DataParallel::range_of(const Member& member) const {
   return shard_of(member.begin, member.parameter.numel(), part, group_->rank());
 }
 
-void DataParallel::take_gathered() {
-  for (size_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].ready || !members_[i].parameter.grad().defined()) continue;
-    members_[i].ready = true;
-    if (!ordered_) order_.push_back(i);
-  }
-}
-
-void DataParallel::hand_out(Bucket& bucket, const std::vector<uint8_t>& used) {
+void DataParallel::hand_out(Bucket& bucket, const std::vector<int32_t>& missing) {
   if (!same(bucket.sent, bucket.flat)) part_of(bucket.flat).copy_(part_of(bucket.sent));
   for (const size_t i : bucket.members) {
     Member& member = members_[i];
-    if (!used[i]) {
+    if (!missing.empty() && missing[i] == group_->size()) {
       member.shard.set_grad(member.earlier);
       continue;
     }

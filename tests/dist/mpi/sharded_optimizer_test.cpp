@@ -224,6 +224,7 @@ TEST(ShardedOptimizer, SixteenBitsAsUnsharded) {
 TEST(ShardedOptimizer, AccumulationAndUnusedParametersAsUnsharded) {
   expect_as_unsharded(14, {.bucket_bytes = 20'000, .accumulate = 3}, 10, "three passes a step");
   expect_as_unsharded(15, {.bucket_bytes = 20'000, .find_unused = true}, 12, "unused at times");
+  expect_as_unsharded(16, {.accumulate = 2, .find_unused = true}, 12, "unused at times, two passes a step");
 }
 
 /// What rank 0 has, for all ranks, by way of a file.
