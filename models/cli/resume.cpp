@@ -13,9 +13,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Options that change no bit of what is trained, or whose content is compared.
-const std::set<std::string> kFree = {"out",   "data",    "init",          "config",    "threads",          "workers",
-                                     "quiet", "profile", "profile_steps", "recompute", "checkpoint_every", "keep",
-                                     "resume"};
+const std::set<std::string> kFree = {"out",    "data",    "init",          "config",    "threads",          "workers",
+                                     "quiet",  "profile", "profile_steps", "recompute", "checkpoint_every", "keep",
+                                     "resume", "strategy"};
 
 std::string shown(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
@@ -58,7 +58,7 @@ std::string find_checkpoint(const ResumePlan& plan, const Log& log) {
 Json deciding_options(const TrainArguments& arguments) {
   Json options = to_record(arguments);
   for (const std::string& name : kFree)
-    if (name != "data" && name != "init") options.erase(name);
+    if (name != "data" && name != "init" && name != "strategy") options.erase(name);
   return options;
 }
 

@@ -100,6 +100,11 @@ void add_train_options(CLI::App& c, TrainArguments& a) {
                "batches a step: their gradients are added up, weighted by their examples, before the weights change")
       ->capture_default_str()
       ->check(whole_in(1, 1000000));
+  c.add_option(
+       "--strategy", a.strategy,
+       "of several processes: ddp (each has all of the optimizer's state) or zero1 (each has its part; the same "
+       "bits on the CPU)")
+      ->capture_default_str();
   c.add_option("--checkpoint-every", a.checkpoint_every,
                "write a checkpoint after every so many steps (100) or so much time (30s, 5m, 2h); one is also written "
                "on SIGINT, SIGTERM and SIGUSR1");
@@ -162,6 +167,7 @@ void for_each_recorded(Arguments& a, Visit&& visit) {
   visit("cutmix", a.cutmix);
   visit("label_smoothing", a.label_smoothing);
   visit("accumulate", a.accumulate);
+  visit("strategy", a.strategy);
   visit("shuffle", a.shuffle);
   visit("group_by_length", a.group_by_length);
   visit("workers", a.workers);
@@ -256,6 +262,7 @@ void check_train_arguments(const TrainArguments& a, const std::function<bool(con
   one_of("--augment", a.augment, {"default", "none"});
   one_of("--optimizer", a.optimizer, {"adamw", "adam", "sgd"});
   one_of("--schedule", a.schedule, {"linear", "cosine", "constant"});
+  one_of("--strategy", a.strategy, {"ddp", "zero1"});
   parse_recompute(a.recompute);
   parse_checkpoint_every(a.checkpoint_every);
   one_of("--dtype", a.dtype, {"auto", "fp32", "bf16", "fp16", "bf16-true", "fp16-true"});

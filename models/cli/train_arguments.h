@@ -16,7 +16,7 @@ namespace tern::cli {
 struct TrainArguments {
   std::string model, data, out, preset, init, optimizer = "adamw", schedule = "linear", dtype = "auto", split, fold,
                                               recompute = "none", profile, resume, checkpoint_every,
-                                              augment = "default";
+                                              augment = "default", strategy = "ddp";
   int64_t accumulate = 1, keep = 2, profile_steps = 20, epochs = 0, max_steps = 0, max_length = 0, batch_size = 0,
           batch_tokens = 0, image_size = 0;
   double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN, mixup = NAN, cutmix = 0,

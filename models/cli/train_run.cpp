@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iomanip>
 #include <iostream>
 #include <sstream>
 
@@ -101,7 +102,11 @@ class TrainRun {
     if (world_->store())
       world_->store()->compare("the data and the model", group().world_ranks(), group().rank(),
                                workload_->data_record().dump() + workload_->model_record().dump(), kStartSeconds);
-    if (group().size() > 1) parallel_.emplace(workload_->module(), world_->group());
+    const bool shard = a_.strategy == "zero1";
+    if (group().size() > 1)
+      parallel_.emplace(workload_->module(), world_->group(), dist::DataParallelOptions{.shard = shard});
+    else if (shard)
+      progress_.log("--strategy zero1: there is one process, so nothing is divided");
     const int status = train(from);
     world_->finish();
     return status;
@@ -189,6 +194,7 @@ class TrainRun {
           << (a_.kahan ? " with Kahan's summation" : "") << " on " << device_ << ", " << kernels::num_threads()
           << " threads";
     if (parallel_) about << " in each of " << group().size() << " processes, over " << world_->transport();
+    if (parallel_ && parallel_->is_sharded()) about << ", each with a part of the optimizer's state (zero1)";
     progress_.log(about.str());
     const int64_t blocks = parse_recompute(a_.recompute);
     if (blocks > 0) recompute(task, blocks);
@@ -296,7 +302,9 @@ class TrainRun {
                  {std::string(workload_->unit()) + "_per_second", rate},
                  {"model_flops_utilization", utilization(result)},
                  {"peak_memory_bytes", memory.peak_live_bytes},
-                 {"reserved_memory_bytes", memory.peak_reserved_bytes}};
+                 {"reserved_memory_bytes", memory.peak_reserved_bytes},
+                 {"model_state_bytes", result.memory.total()},
+                 {"model_state_bytes_expected", result.memory.expected}};
     const std::optional<models::Evaluation> test = this->test();
     check_interrupted();
     if (test) {
@@ -309,12 +317,23 @@ class TrainRun {
         << static_cast<int64_t>(rate) << " " << workload_->unit() << "/s), peak memory "
         << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder_->path();
     progress_.log(log.str());
+    if (parallel_) progress_.log(memory_text(result.memory));
     if (!test)
       std::cout << "test accuracy: none, every row was trained on\n";
     else
       std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test->accuracy,
                   static_cast<long long>(test->examples), test->loss);
     std::fflush(stdout);
+  }
+
+  /// What this process held of the model.
+  static std::string memory_text(const dist::ModelStateMemory& m) {
+    const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(2) << "model state of this process: " << mib(m.total()) << " MiB (weights "
+         << mib(m.weights) << ", gradients " << mib(m.gradients) << ", optimizer " << mib(m.optimizer)
+         << "); by the parameters' sizes: " << mib(m.expected) << " MiB";
+    return text.str();
   }
 
   /// The share of this machine's matrix rate, measured here, that the model's arithmetic reached.

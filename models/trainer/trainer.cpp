@@ -71,6 +71,7 @@ class Loop {
     result_.best = position_.best;
     result_.step_seconds = position_.step_seconds;
     result_.seconds = seconds();
+    result_.memory = step_.memory();
     return result_;
   }
 
@@ -221,6 +222,7 @@ class Loop {
     if (!options_.checkpoints) return;
     finish_all();
     NoGrad off;
+    const StateView optimizer = step_.state();
     if (rank() != 0) {
       last_checkpoint_ = Clock::now();
       return;
@@ -230,7 +232,7 @@ class Loop {
     state.position.seconds = seconds();
     state.position.seed = task_.module().generator().seed();
     state.position.offset = task_.module().generator().offset();
-    state.optimizer = step_.state();
+    state.optimizer = optimizer;
     if (best_.taken()) state.best_weights = best_.state();
     try {
       state.notes = observer_.on_checkpoint();

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tern/data/loader_stream.h"
-#include "tern/dist/data_parallel.h"
+#include "tern/dist/sharded_optimizer.h"
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/nn/module.h"
 #include "tern/optim/optim.h"
@@ -67,7 +67,7 @@ struct TrainOptions {
   // that of the joined batch.
   int64_t accumulate = 1;
   // Of several processes each takes every n-th batch: a step is that of all their batches, joined. Null: this one
-  // alone.
+  // alone. With DataParallelOptions::shard the optimizer's state is divided among them.
   dist::DataParallel* parallel = nullptr;
   std::function<bool()> should_stop = {};  // asked after every step and validation; true ends the run in order
 
@@ -122,8 +122,9 @@ struct TrainResult {
   int64_t items = 0;
   int64_t best_epoch = 0;  // 0: nothing was validated, the last weights stay
   Evaluation best;
-  double seconds = 0;       // training and validation
-  double step_seconds = 0;  // training steps alone
+  double seconds = 0;             // training and validation
+  double step_seconds = 0;        // training steps alone
+  dist::ModelStateMemory memory;  // of this process
 };
 
 /// With several processes all of them call it, with equal options and tasks that differ in validation rows alone:
@@ -143,6 +144,7 @@ int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches
 Evaluation joined(const Evaluation& own, dist::Communicator& group);
 
 /// The optimizer that the options name. Throws Error naming the known ones.
-std::unique_ptr<optim::Optimizer> make_optimizer(const nn::Module& module, const TrainOptions& options);
+std::unique_ptr<optim::Optimizer> make_optimizer(const std::vector<optim::ParameterGroup>& groups,
+                                                 const TrainOptions& options);
 
 }  // namespace tern::models

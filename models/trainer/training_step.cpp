@@ -28,11 +28,20 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
     : task_(task),
       options_(options),
       total_steps_(total_steps),
-      optimizer_(make_optimizer(task.module(), options)),
       scaler_({.enabled = needs_loss_scale(task.module(), options)}),
       schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps, .warmup = options.warmup})),
       captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
-                {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes()}) {}
+                {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes()}) {
+  const auto groups = optim::no_decay_groups(task.module().parameters(), options.weight_decay);
+  const auto make = [&](const std::vector<optim::ParameterGroup>& of) { return make_optimizer(of, options); };
+  if (options.parallel && options.parallel->is_sharded()) {
+    sharded_ = std::make_unique<dist::ShardedOptimizer>(*options.parallel, groups, make);
+    optimizer_ = &sharded_->parts();
+  } else {
+    whole_ = make(groups);
+    optimizer_ = whole_.get();
+  }
+}
 
 Tensor TrainingStep::forward(const TrainingBatch& batch) {
   const ProfileRange range("forward");
@@ -125,7 +134,7 @@ StepMetrics TrainingStep::finish(Pending& pending) {
 }
 
 StateView TrainingStep::state() const {
-  StateView state = optimizer_->state_dict();
+  StateView state = sharded_ ? sharded_->state_dict() : whole_->state_dict();
   for (const NamedTensor& entry : scaler_.state_dict()) state.push_back({kScaler + entry.name, entry.tensor});
   return state;
 }
@@ -141,7 +150,10 @@ void TrainingStep::load_state(const StateView& state) {
   TERN_CHECK(scaler.empty() != scaler_.enabled(), "resume: the checkpoint ", scaler.empty() ? "has no" : "has a",
              " loss scaler's state, this run ", scaler_.enabled() ? "needs one" : "has no scaler",
              ": it was made with another --dtype");
-  optimizer_->load_state_dict(optimizer);
+  if (sharded_)
+    sharded_->load_state_dict(optimizer);
+  else
+    whole_->load_state_dict(optimizer);
   if (scaler_.enabled()) scaler_.load_state_dict(scaler);
 }
 
@@ -163,8 +175,8 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
        "; try a lower --lr, a longer --warmup or --dtype fp32");
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const nn::Module& module, const TrainOptions& options) {
-  const auto groups = optim::no_decay_groups(module.parameters(), options.weight_decay);
+std::unique_ptr<optim::Optimizer> make_optimizer(const std::vector<optim::ParameterGroup>& groups,
+                                                 const TrainOptions& options) {
   const bool copies = !options.kahan, on_device = options.device.is_cuda();
   if (options.optimizer == "adamw")
     return std::make_unique<optim::AdamW>(

@@ -6,6 +6,7 @@
 
 #include "tern/core/captured_step.h"
 #include "tern/core/stream.h"
+#include "tern/dist/sharded_optimizer.h"
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::models {
@@ -37,10 +38,15 @@ class TrainingStep {
   /// finite (float16: when too many updates in a row overflowed); the weights are then as if the step had not been.
   StepMetrics finish(Pending& pending);
 
-  /// The state of the optimizer, and the loss scaler's under "scaler/". Handles on live tensors.
+  /// The state of the optimizer, and the loss scaler's under "scaler/". Handles on live tensors. To be called by all
+  /// ranks; of a sharded optimizer rank 0 alone has it.
   StateView state() const;
   /// Throws Error when it is not that of this optimizer and model.
   void load_state(const StateView& state);
+  /// What this process holds after a step.
+  dist::ModelStateMemory memory() const {
+    return dist::model_state_memory(task_.module(), *optimizer_, options_.parallel);
+  }
 
  private:
   Tensor forward(const TrainingBatch& batch);
@@ -53,7 +59,9 @@ class TrainingStep {
   TrainingTask& task_;
   const TrainOptions& options_;
   const int64_t total_steps_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<optim::Optimizer> whole_;          // either this
+  std::unique_ptr<dist::ShardedOptimizer> sharded_;  // or this
+  optim::Optimizer* optimizer_;                      // it, or its parts
   optim::GradScaler scaler_;
   optim::Schedule schedule_;
   // Of the step in work, or recorded: parts, and the longest sequence in any.
