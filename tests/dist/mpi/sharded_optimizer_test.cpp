@@ -29,7 +29,12 @@ class Net final : public nn::Module {
         last_(sub("last"), 67, 3),
         scale_(this, "scale", {}, [](Tensor& x, Generator&) { x.fill_(1); }),
         spare_(this, "spare", {2}, [](Tensor& x, Generator&) { x.fill_(0.5); }) {
-    for (const NamedTensor& parameter : frozen_.parameters()) Tensor(parameter.tensor).set_requires_grad(false);
+    NoGrad off;
+    for (const NamedTensor& parameter : frozen_.parameters()) {
+      Tensor tensor = parameter.tensor;
+      tensor.set_requires_grad(false);
+      tensor.mul_(1e-5);  // gradients of very different sizes: the order in which their squares are added up shows
+    }
   }
   Tensor forward(const Tensor& x, bool uses_spare) const {
     const Tensor y = wide_.forward(frozen_.forward(norm_.forward(gelu(first_.forward(x)))));
