@@ -41,6 +41,7 @@
 #include "tern/data/transforms/random.h"
 #include "tern/data/transforms/resize.h"
 #include "tern/dist/communicator.h"
+#include "tern/dist/data_parallel.h"
 #include "tern/dist/rendezvous.h"
 #include "tern/dist/store.h"
 #include "tern/dist/world.h"
