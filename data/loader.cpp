@@ -98,9 +98,8 @@ int64_t Loader::steps() const {
   return whole + (!options_.drop_last && size() % options_.batch_size != 0 ? 1 : 0);
 }
 
-BatchStream<std::vector<Tensor>> Loader::epoch(int64_t epoch, int64_t first_step) const {
+BatchStream<std::vector<Tensor>> Loader::epoch(int64_t epoch, const BatchStripe& stripe) const {
   TERN_CHECK(epoch >= 0, "loader: the epoch must not be negative, got ", epoch);
-  TERN_CHECK(first_step >= 0 && first_step <= steps(), "loader: step ", first_step, " of ", steps());
   std::vector<int32_t> rows(static_cast<size_t>(size()));
   std::iota(rows.begin(), rows.end(), 0);
   BatchPlanOptions options;
@@ -109,10 +108,11 @@ BatchStream<std::vector<Tensor>> Loader::epoch(int64_t epoch, int64_t first_step
   options.drop_last = options_.drop_last;
   options.seed = options_.seed;
   const auto plan = std::make_shared<const EpochPlan>(plan_epoch(rows, {}, options, epoch));
-  return BatchStream<std::vector<Tensor>>(
-      first_step, plan->steps(),
-      [dataset = dataset_, plan](int64_t step) { return dataset->get_batch(plan->batch(step)); },
-      {.workers = options_.workers, .prefetch = options_.prefetch});
+  return BatchStream<std::vector<Tensor>>(0, stripe.size("loader", plan->steps()),
+                                          [dataset = dataset_, plan, stripe](int64_t i) {
+                                            return dataset->get_batch(plan->batch(stripe.batch(i, plan->steps())));
+                                          },
+                                          {.workers = options_.workers, .prefetch = options_.prefetch});
 }
 
 }  // namespace tern::data

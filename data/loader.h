@@ -64,8 +64,9 @@ class Loader {
   int64_t size() const { return dataset_->size(); }
   /// Batches an epoch.
   int64_t steps() const;
-  /// The batches of an epoch >= 0, from `first_step` on. The stream may outlive the loader.
-  BatchStream<std::vector<Tensor>> epoch(int64_t epoch, int64_t first_step = 0) const;
+  /// The batches of an epoch >= 0: all, those from one on, or every n-th (for one of n processes). The stream may
+  /// outlive the loader.
+  BatchStream<std::vector<Tensor>> epoch(int64_t epoch, const BatchStripe& stripe = {}) const;
 
  private:
   std::shared_ptr<const Dataset> dataset_;

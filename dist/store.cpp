@@ -1,5 +1,7 @@
 #include "tern/dist/store.h"
 
+#include <sstream>
+
 namespace tern::dist {
 
 std::string rank_list(const std::vector<int>& ranks) {
@@ -41,9 +43,15 @@ void Store::compare(const std::string& key, const std::vector<int>& ranks, int r
                     double seconds) {
   const std::vector<std::string> values = exchange(key, ranks, rank, value, seconds);
   for (size_t i = 1; i < values.size(); ++i) {
-    if (values[i] != values[0])
-      throw PeerError(detail::concatenate(key, ": rank ", ranks[i], " has ", values[i], ", but rank ", ranks[0],
-                                          " has ", values[0]));
+    if (values[i] == values[0]) continue;
+    std::istringstream theirs(values[i]), firsts(values[0]);
+    std::string other, first;
+    do {
+      if (!std::getline(theirs, other)) other = "nothing more";
+      if (!std::getline(firsts, first)) first = "nothing more";
+    } while (other == first && (theirs || firsts));
+    throw PeerError(
+        detail::concatenate(key, ": rank ", ranks[i], " has ", other, ", but rank ", ranks[0], " has ", first));
   }
 }
 

@@ -55,8 +55,8 @@ class Store {
   /// used once. Throws PeerError "<key>: ranks 2, 3 have not come within 60 s".
   std::vector<std::string> exchange(const std::string& key, const std::vector<int>& ranks, int rank,
                                     const std::string& value, double seconds);
-  /// exchange(), and throws PeerError on every rank when the values are not all the same, with the first that differs
-  /// from the first rank's.
+  /// exchange(), and throws PeerError on every rank when the values are not all the same, with the first line in which
+  /// one differs from the first rank's.
   void compare(const std::string& key, const std::vector<int>& ranks, int rank, const std::string& value,
                double seconds);
 };

@@ -10,7 +10,7 @@ struct WorldOptions {
   GroupOptions group = {};
   /// How long to wait for the other ranks at the start.
   double start_seconds = 120;
-  /// What must be the same in all ranks (version, model, options, data): compared at the start, in one line.
+  /// What must be the same in all ranks (version, model, options, data), a line each: compared at the start.
   std::string facts = "";
 };
 

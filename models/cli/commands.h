@@ -27,9 +27,9 @@ int pending_signal();
 /// From now on the first of these signals only sets pending_signal(), so that the command can save and end; before,
 /// and by the second one, the process ends at once.
 void end_in_order_on_signals();
-/// The exit status that says which signal came: 128 + its number, and for SIGUSR1 75 (EX_TEMPFAIL: to be started
-/// again).
-int signal_status();
+/// The exit status that says which signal came: 128 + its number, for SIGUSR1 75 (EX_TEMPFAIL: to be started again),
+/// and 0 for none.
+int signal_status(int number);
 /// Ends the command where there is nothing to save: main makes it signal_status().
 struct Interrupted {};
 /// Throws Interrupted when a signal is pending.

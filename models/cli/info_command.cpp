@@ -99,7 +99,7 @@ void describe_file(const std::string& path) {
 
 /// Started as one of several: connects them, lets them reduce something, and tells over what and how fast.
 void describe_job(const dist::Launch& launch, Device device) {
-  dist::World world(launch, device, {.facts = version_text()});
+  dist::World world(launch, device, {.group = dist::with_environment({}), .facts = version_text()});
   Tensor x = ones({1 << 20}, {.device = device});
   double seconds = 0;
   for (int i = 0; i < 3; ++i) {  // the first also opens connections

@@ -105,7 +105,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int pending_signal() { return received; }
-int signal_status() { return received == SIGUSR1 ? 75 : 128 + received; }
+int signal_status(int number) { return number == SIGUSR1 ? 75 : number == 0 ? 0 : 128 + number; }
 void end_in_order_on_signals() { in_order = 1; }
 void check_interrupted() {
   if (received != 0) throw Interrupted();
@@ -124,8 +124,9 @@ int main(int argc, char** argv) {
     end_rank(status, "", false);
     return status;
   } catch (const Interrupted&) {
-    end_rank(signal_status(), "", false);
-    return signal_status();
+    const int status = signal_status(pending_signal());
+    end_rank(status, "", false);
+    return status;
   } catch (const tern::dist::PeerError& error) {
     return report(error.what(), 1, true);
   } catch (const std::bad_alloc&) {

@@ -19,6 +19,12 @@ const std::set<std::string> kFree = {"out",    "data",    "init",          "conf
 
 std::string shown(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
+/// "--checkpoint-every", "the data's train".
+std::string named(const std::string& prefix, std::string name) {
+  if (prefix == "--") std::replace(name.begin(), name.end(), '_', '-');
+  return prefix + name;
+}
+
 bool holds_files(const std::string& path) {
   std::error_code error;
   return fs::is_directory(path, error) && fs::directory_iterator(path, error) != fs::directory_iterator();
@@ -55,11 +61,26 @@ std::string find_checkpoint(const ResumePlan& plan, const Log& log) {
   return found.value_or("");
 }
 
-Json deciding_options(const TrainArguments& arguments) {
+std::string as_lines(const Json& record, const std::string& prefix) {
+  std::string lines;
+  for (const auto& [name, value] : record.items()) lines += named(prefix, name) + " " + shown(value) + "\n";
+  return lines;
+}
+
+std::string deciding_options(const TrainArguments& arguments) {
   Json options = to_record(arguments);
   for (const std::string& name : kFree)
     if (name != "data" && name != "init" && name != "strategy") options.erase(name);
-  return options;
+  return as_lines(options, "--");
+}
+
+int64_t accumulate_for(int64_t batches_a_step, int64_t processes) {
+  TERN_CHECK(batches_a_step % processes == 0, "resume: the run has ", batches_a_step, " ",
+             batches_a_step == 1 ? "batch" : "batches", " a step (processes x --accumulate), which ", processes,
+             " processes cannot share equally; start it with a "
+             "number of processes that divides ",
+             batches_a_step);
+  return batches_a_step / processes;
 }
 
 void check_same_run(const Json& before, const Json& now) {
@@ -67,14 +88,23 @@ void check_same_run(const Json& before, const Json& now) {
   const auto compare = [&](const char* part, const std::string& prefix) {
     const Json old = before.contains(part) && before[part].is_object() ? before[part] : Json::object();
     for (const auto& [name, value] : now.at(part).items()) {
-      if (kFree.count(name)) continue;
+      if (kFree.count(name) || name == "accumulate" || name == "processes") continue;
       const Json earlier = old.contains(name) ? old[name] : Json(nullptr);
       if (earlier == value) continue;
-      std::string flag = prefix + name;
-      if (prefix == "--") std::replace(flag.begin(), flag.end(), '_', '-');
-      differences += (differences.empty() ? "" : "; ") + flag + " was " + shown(earlier) + " and is " + shown(value);
+      differences += (differences.empty() ? "" : "; ") + named(prefix, name) + " was " + shown(earlier) + " and is " +
+                     shown(value);
     }
   };
+  const auto batches = [](const Json& record) {
+    const Json& options = record.at("options");
+    return options.value("accumulate", int64_t{1}) * options.value("processes", int64_t{1});
+  };
+  if (const int64_t then = batches(before), today = batches(now); then != today) {
+    const int64_t processes = now.at("options").value("processes", int64_t{1});
+    fail("resume: a step of the run had ", then, then == 1 ? " batch" : " batches",
+         " (processes x --accumulate) and would have ", today, "; with ", processes,
+         processes == 1 ? " process" : " processes", " give --accumulate ", accumulate_for(then, processes));
+  }
   compare("options", "--");
   compare("model", "the model's ");
   compare("rows", "the data's ");

@@ -24,11 +24,16 @@ ResumePlan plan_resume(const TrainArguments& arguments, const std::string& fallb
 /// locked. Throws Error when all are damaged.
 std::string find_checkpoint(const ResumePlan& plan, const Log& log);
 
-/// The options that decide a bit of the result.
-Json deciding_options(const TrainArguments& arguments);
+/// The options that decide a bit of the result: lines "--lr 0.001".
+std::string deciding_options(const TrainArguments& arguments);
+/// The entries of a record: lines "PREFIXname value".
+std::string as_lines(const Json& record, const std::string& prefix);
+/// --accumulate of a run that goes on with another number of processes, so that a step has as many batches. Throws
+/// Error when there is none.
+int64_t accumulate_for(int64_t batches_a_step, int64_t processes);
 
 /// Throws Error unless both records are of one run: the same data and the same value of every option that decides a
-/// bit of the result.
+/// bit of the result. Processes may be others when a step has as many batches: results then differ by rounding.
 void check_same_run(const Json& before, const Json& now);
 
 }  // namespace tern::cli

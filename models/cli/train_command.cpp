@@ -1,3 +1,4 @@
+#include "tern/dist/rendezvous.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/resume.h"
 #include "tern/models/cli/train_arguments.h"
@@ -33,7 +34,7 @@ Command add_resume(CLI::App& app, const std::vector<std::string>& arguments) {
     TrainArguments train;
     train.resume = options->run;
     const std::string folder = plan_resume(train, "").run_folder;
-    train = recorded_arguments(folder);
+    train = recorded_arguments(folder, dist::detect_launch().size);
     train.resume = options->run;
     // What decides no bit is today's.
     if (command->count("--device") > 0) train.common.device = options->common.device;

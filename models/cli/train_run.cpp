@@ -95,13 +95,17 @@ class TrainRun {
     const Log log = [this](const std::string& line) { progress_.log(line); };
     apply_matmul_options(a_.matmul, device_, log);
     end_in_order_on_signals();
-    world_.emplace(launch, device_, dist::WorldOptions{.facts = version_text() + " " + deciding_options(a_).dump()});
+    world_.emplace(
+        launch, device_,
+        dist::WorldOptions{.group = dist::with_environment({}), .facts = version_text() + "\n" + deciding_options(a_)});
     const std::string from = open_folder(log);
     if (!a_.init.empty()) restore_autotune(a_.init, device_, log);
     workload_->prepare(a_, {device_, precision_, from, log, group().rank(), group().size()});
     if (world_->store())
-      world_->store()->compare("the data and the model", group().world_ranks(), group().rank(),
-                               workload_->data_record().dump() + workload_->model_record().dump(), kStartSeconds);
+      world_->store()->compare(
+          "the data and the model", group().world_ranks(), group().rank(),
+          as_lines(workload_->data_record(), "the data's ") + as_lines(workload_->model_record(), "the model's "),
+          kStartSeconds);
     const bool shard = a_.strategy == "zero1";
     if (group().size() > 1)
       parallel_.emplace(workload_->module(), world_->group(), dist::DataParallelOptions{.shard = shard});
@@ -188,6 +192,7 @@ class TrainRun {
 
   int train(const std::string& from) {
     if (is_first()) write_record(from);
+    group().barrier();  // what is wrong with the folder is rank 0's to say, before others stumble on it
     models::TrainingTask& task = workload_->task();
     std::ostringstream about;
     about << workload_->describe(total_steps()) << "; " << precision_.name
@@ -239,20 +244,27 @@ class TrainRun {
     if (result.stopped) {
       progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " +
                     folder_->path() + ", and 'tern resume " + folder_->path() + "' goes on");
-      return signal_status();
+      return signal_status(agreed_signal());
     }
-    finish(result);
+    const int status = finish(result);
     if (profile) profile->throw_failure();
-    return 0;
+    return status;
   }
 
   /// A rank other than 0: it computes, and leaves files and words to rank 0.
   int train_beside(models::TrainingTask& task, const models::TrainOptions& options) {
     models::TrainObserver silent;
     const models::TrainResult result = models::train(task, options, silent);
-    if (result.stopped) return signal_status();
-    test();
-    return 0;
+    if (!result.stopped) test();
+    return signal_status(agreed_signal());
+  }
+
+  /// The signal that came to any of the ranks, or 0. Called by all of them.
+  int agreed_signal() {
+    if (!parallel_) return pending_signal();
+    Tensor signal = from_vector<int32_t>({pending_signal()}, {1}).to(device_);
+    group().all_reduce(signal, dist::ReduceOp::kMax);
+    return signal.item<int32_t>();
   }
 
   void recompute(models::TrainingTask& task, int64_t blocks) {
@@ -290,7 +302,8 @@ class TrainRun {
     }
   }
 
-  void finish(const models::TrainResult& result) {
+  /// The exit status.
+  int finish(const models::TrainResult& result) {
     const double rate = static_cast<double>(result.items) / std::max(result.step_seconds, 1e-9);
     const MemoryStatistics memory = allocator(device_).statistics();
     Json last = {{"test_accuracy", nullptr},
@@ -306,7 +319,7 @@ class TrainRun {
                  {"model_state_bytes", result.memory.total()},
                  {"model_state_bytes_expected", result.memory.expected}};
     const std::optional<models::Evaluation> test = this->test();
-    check_interrupted();
+    if (const int signal = agreed_signal()) return signal_status(signal);
     if (test) {
       last["test_accuracy"] = test->accuracy;
       last["test_loss"] = test->loss;
@@ -324,6 +337,7 @@ class TrainRun {
       std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test->accuracy,
                   static_cast<long long>(test->examples), test->loss);
     std::fflush(stdout);
+    return 0;
   }
 
   /// What this process held of the model.
@@ -357,13 +371,14 @@ class TrainRun {
 
 }  // namespace
 
-TrainArguments recorded_arguments(const std::string& run_folder) {
+TrainArguments recorded_arguments(const std::string& run_folder, int64_t processes) {
   namespace fs = std::filesystem;
   const Json record = RunFolder::read_record(run_folder);
   TrainArguments a = from_record(record["options"], (fs::path(run_folder) / "run.json").string());
   a.out.clear();
   a.common.config.clear();  // its options are in the record
   a.common.device = record["options"].value("device", "auto");
+  a.accumulate = accumulate_for(a.accumulate * record["options"].value("processes", int64_t{1}), processes);
   // Relative paths were given as seen from where the run was started.
   const fs::path then = record.value("folder", "");
   for (std::string* path : {&a.data, &a.init})

@@ -11,8 +11,8 @@ namespace tern::cli {
 /// Runs to the end and returns the exit status. `command`: the command line, for the record.
 int train_run(TrainArguments arguments, std::vector<std::string> command);
 
-/// The arguments with which the run in a folder was started, its defaults filled in; paths as seen from here. Throws
-/// Error when run.json cannot be read.
-TrainArguments recorded_arguments(const std::string& run_folder);
+/// The arguments with which the run in a folder was started, its defaults filled in; paths as seen from here, and
+/// --accumulate for so many processes. Throws Error when run.json cannot be read, or they cannot share its steps.
+TrainArguments recorded_arguments(const std::string& run_folder, int64_t processes);
 
 }  // namespace tern::cli

@@ -136,7 +136,9 @@ class Loop {
   void begin_batches() {
     const int64_t done = position_.step_in_epoch * options_.accumulate, each = options_.accumulate * ranks();
     data::BatchStripe stripe{.first = done * ranks() + rank(), .stride = ranks()};
-    // Every rank makes every step, with batches that count for nothing where the epoch has no more.
+    // Every rank makes every step, with batches that count for nothing where the epoch has no more. One alone leaves
+    // them out, so that the epoch's last step may have had fewer.
+    if (ranks() == 1) stripe.first = std::min(stripe.first, task_.steps(position_.epoch));
     if (ranks() > 1) stripe.count = (steps_of(position_.epoch) - position_.step_in_epoch) * options_.accumulate;
     task_.begin_epoch(position_.epoch, stripe);
     next_ = stripe.first;

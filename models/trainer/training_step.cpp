@@ -51,8 +51,12 @@ Tensor TrainingStep::forward(const TrainingBatch& batch) {
 /// Forward, backward and update. Nothing in it waits for the device or depends on what the device finds.
 std::vector<Tensor> TrainingStep::run(const std::vector<Tensor>& inputs) {
   const size_t tensors = inputs.size() / static_cast<size_t>(parts_);
+  Generator& generator = task_.module().generator();
+  const uint64_t offset = generator.offset();
   Tensor loss;
   for (int64_t i = 0; i < parts_; ++i) {
+    // Masks keyed by the data are those of the joined batch, whatever part a row is in.
+    if (task_.keyed_dropout()) generator.set_offset(offset);
     const auto first = inputs.begin() + static_cast<int64_t>(tensors) * i;
     Tensor part = forward({std::vector<Tensor>(first, first + static_cast<int64_t>(tensors)), longest_});
     if (is_weighted()) part = part * inputs.back().slice(0, i, i + 1).reshape({});
@@ -157,22 +161,38 @@ void TrainingStep::load_state(const StateView& state) {
   if (scaler_.enabled()) scaler_.load_state_dict(scaler);
 }
 
+/// On CUDA the ranks may have queued different numbers of steps and cannot ask each other: yes.
+bool TrainingStep::found_on_any_rank(bool found) const {
+  if (options_.device.is_cuda()) return true;
+  Tensor any = from_vector<int32_t>({found}, {1});
+  options_.parallel->group()->all_reduce(any, dist::ReduceOp::kMax);
+  return any.item<int32_t>() != 0;
+}
+
 /// Repeats the step under anomaly mode, which names the op, and throws. Its own update was left out.
 void TrainingStep::explain(Pending& pending, const std::string& what) {
   optimizer_->zero_grad();
-  task_.module().generator().set_offset(pending.offset);
+  Generator& generator = task_.module().generator();
+  generator.set_offset(pending.offset);
   std::string reason = "repeating the step found no single op to blame";
+  bool found = false;
   try {
     DetectAnomaly anomaly(Anomaly::kNonFinite);
     std::optional<dist::DataParallel::NoSync> local;
     if (is_parallel()) local.emplace(*options_.parallel);
-    for (const Part& part : pending.parts) forward(part.batch).backward();
+    for (const Part& part : pending.parts) {
+      if (task_.keyed_dropout()) generator.set_offset(pending.offset);
+      forward(part.batch).backward();
+    }
   } catch (const Error& error) {
     reason = error.what();
+    found = true;
   }
   optimizer_->zero_grad();
-  fail("step ", pending.metrics.step, ": ", what, "; ", reason,
-       "; try a lower --lr, a longer --warmup or --dtype fp32");
+  const std::string step = "step " + std::to_string(pending.metrics.step) + ": " + what + "; ";
+  const bool elsewhere = is_parallel() && found_on_any_rank(found);
+  if (!found && elsewhere) throw dist::PeerError(step + "another rank's error tells the op");
+  fail(step, reason, "; try a lower --lr, a longer --warmup or --dtype fp32");
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const std::vector<optim::ParameterGroup>& groups,

@@ -54,6 +54,7 @@ class TrainingStep {
   bool is_weighted() const { return parts_ > 1 || is_parallel(); }
   /// inputs: the tensors of every part, and if is_weighted() their weights, float32 [parts].
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+  bool found_on_any_rank(bool found) const;
   [[noreturn]] void explain(Pending& pending, const std::string& what);
 
   TrainingTask& task_;

@@ -165,9 +165,25 @@ TEST(Loader, OrderDropLastAndResume) {
   EXPECT_EQ(epoch_indices(Loader(Squares(0), {.batch_size = 2}), 0), std::vector<Ints>{});
   const Loader loader(Squares(50), {.batch_size = 7, .shuffle = true});
   const std::vector<Ints> whole = epoch_indices(loader, 2);
-  auto rest = loader.epoch(2, 3);
+  auto rest = loader.epoch(2, {.first = 3});
   for (size_t step = 3; step < whole.size(); ++step) EXPECT_EQ((*rest.next())[1].to_vector<int64_t>(), whole[step]);
   EXPECT_FALSE(rest.next());
+}
+
+TEST(Loader, EveryNthBatchForOneOfNProcesses) {
+  const Loader loader(Squares(50), {.batch_size = 7, .shuffle = true});
+  const std::vector<Ints> whole = epoch_indices(loader, 2);  // 8 batches
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    std::vector<Ints> got, equal, expected;
+    for (const auto& batch : loader.epoch(2, {.first = rank, .stride = 3}))
+      got.push_back(batch[1].to_vector<int64_t>());
+    for (const auto& batch : loader.epoch(2, {.first = rank, .stride = 3, .count = 3}))
+      equal.push_back(batch[1].to_vector<int64_t>());
+    for (size_t i = static_cast<size_t>(rank); i < whole.size(); i += 3) expected.push_back(whole[i]);
+    EXPECT_EQ(got, expected);
+    if (rank == 2) expected.push_back(whole[0]);  // what is past the end begins again
+    EXPECT_EQ(equal, expected);
+  }
 }
 
 TEST(Loader, StreamOutlivesTheLoader) {
@@ -182,7 +198,7 @@ TEST(Loader, Errors) {
   EXPECT_TRUE(contains(error_of([] { Loader(Squares(3), {.workers = -2}); }), {"workers", "-2"}));
   EXPECT_TRUE(contains(error_of([] { Loader(std::shared_ptr<Dataset>()); }), {"no data set"}));
   EXPECT_TRUE(contains(error_of([] { Loader(Squares(3)).epoch(-1); }), {"epoch", "-1"}));
-  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3)).epoch(0, 4); }), {"step 4 of 3"}));
+  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3)).epoch(0, {.first = 4}); }), {"batch 4 of 3"}));
   for (const int workers : {0, 2}) {
     int64_t batches = 0;
     const std::string error = error_of([&] {

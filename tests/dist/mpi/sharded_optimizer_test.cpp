@@ -331,9 +331,12 @@ TEST(ShardedOptimizer, PassesAddUpUntilAStep) {
   for (const Tensor& gradient : gradients()) EXPECT_FALSE(gradient.defined());
 }
 
-TEST(ShardedOptimizer, UnusedParametersAreErrors) {
+TEST(ShardedOptimizer, MistakesAreErrors) {
   if (size() == 1) return;
   Training training(world->group(), {}, true);
+  nn::Linear plain(nn::Scope(), 3, 3);
+  const std::string differ = error_of([&] { DataParallel parallel(plain, world->group(), {.shard = rank() == 0}); });
+  EXPECT_NE(differ.find("shard = true, rank 1 has shard = false"), std::string::npos) << differ;
   const std::string error = error_of([&] {
     sum(training.net().forward(values_of(rank(), 40, {4, 13}, float32), false)).backward();
   });

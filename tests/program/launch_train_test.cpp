@@ -1,0 +1,274 @@
+// `tern train` in several processes: the losses of one process with the joined batch, one run folder, and what happens
+// when a rank is stopped, killed or fails.
+
+#include <random>
+
+#include "tern/core/io/safetensors.h"
+#include "tern/tests/program/program.h"
+
+namespace tern::program {
+namespace {
+
+const std::string kModel = kGolden + "train_curve";
+using Words = std::vector<std::string>;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class LaunchTrainTest : public ProgramTest {
+ protected:
+  void SetUp() override {
+    if (system("command -v mpirun >/dev/null") != 0 ||
+        !fs::exists(fs::path(TERN_PROGRAM).parent_path() / "../lib/libtern_mpi.so"))
+      GTEST_SKIP() << "there is no MPI";
+    write("data.csv", read_text(kModel + "/data.csv"));
+  }
+
+  /// `more`: flags with a value each, which take the place of those here.
+  static Words texts(const std::string& out, const Words& more = {}) {
+    Words all = {"train", "distilbert", "--out", out};
+    const std::vector<std::pair<std::string, std::string>> common = {
+        {"--init", kModel}, {"--data", "data.csv"}, {"--dtype", "fp32"},
+        {"--lr", "1e-3"},   {"--epochs", "6"},      {"--dropout", "0.2"},
+        {"--seed", "7"},    {"--threads", "1"},     {"--checkpoint-every", "5"}};
+    for (const auto& [flag, value] : common)
+      if (std::find(more.begin(), more.end(), flag) == more.end()) all = all + Words{flag, value};
+    return all + more;
+  }
+  Words launched(int processes, const Words& command) {
+    const std::string logs = "logs-" + std::to_string(++launches_);
+    return Words{"launch", "--quiet", "--threads", "1", "--nproc", std::to_string(processes), "--logs", logs, "--"} +
+           command;
+  }
+  Result launch(int processes, const Words& command) { return tern(launched(processes, command)); }
+
+  std::vector<Json> metrics(const std::string& run) const {
+    std::vector<Json> lines = json_lines(read_text(file(run + "/metrics.jsonl")));
+    for (Json& line : lines)
+      for (const char* name :
+           {"seconds", "train_seconds", "tokens_per_second", "images_per_second", "model_flops_utilization",
+            "peak_memory_bytes", "reserved_memory_bytes", "model_state_bytes", "model_state_bytes_expected"})
+        line.erase(name);
+    return lines;
+  }
+  void expect_same(const std::string& run, const std::string& reference) const {
+    EXPECT_TRUE(read_text(file(run + "/model.safetensors")) == read_text(file(reference + "/model.safetensors")));
+    EXPECT_EQ(metrics(run), metrics(reference));
+  }
+  /// Every number of metrics.jsonl, and every weight.
+  void expect_near(const std::string& run, const std::string& reference, double tolerance) const {
+    const std::vector<Json> got = metrics(run), want = metrics(reference);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i].size(), want[i].size()) << got[i] << want[i];
+      for (const auto& [name, value] : want[i].items()) {
+        if (!value.is_number()) {
+          EXPECT_EQ(got[i].at(name), value);
+          continue;
+        }
+        const double limit = tolerance * std::max(1.0, std::abs(value.get<double>()));
+        ASSERT_NEAR(got[i].at(name).get<double>(), value.get<double>(), limit) << name << " in " << want[i];
+      }
+    }
+    const StateView a = load_safetensors(file(run + "/model.safetensors").string()).tensors,
+                    b = load_safetensors(file(reference + "/model.safetensors").string()).tensors;
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      const std::vector<double> x = a[i].tensor.to_vector<double>(), y = b[i].tensor.to_vector<double>();
+      ASSERT_EQ(x.size(), y.size());
+      for (size_t k = 0; k < x.size(); ++k) ASSERT_NEAR(x[k], y[k], tolerance * 10) << a[i].name;
+    }
+  }
+
+  /// The process of a rank that runs in this test's folder; waits for it.
+  pid_t process_of(int rank) const {
+    const std::string wanted = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < end) {
+      std::error_code error;
+      for (const auto& entry : fs::directory_iterator("/proc", error)) {
+        if (fs::read_symlink(entry.path() / "cwd", error) != folder_ || error) continue;
+        std::ifstream file(entry.path() / "environ", std::ios::binary);
+        for (std::string variable; std::getline(file, variable, '\0');)
+          if (variable == wanted) return std::stoi(entry.path().filename().string());
+      }
+      usleep(10'000);
+    }
+    return -1;
+  }
+
+  int launches_ = 0;
+};
+
+TEST_F(LaunchTrainTest, IsOneProcessWithTheJoinedBatch) {
+  // 36 rows make 18 batches of 2: the last step of an epoch has fewer than there are ranks.
+  ASSERT_EQ(tern(texts("joined", {"--batch-size", "2", "--accumulate", "4"})).status, 0);
+  const Result four = launch(4, texts("four", {"--batch-size", "2"}));
+  ASSERT_EQ(four.status, 0) << four.err;
+  expect_near("four", "joined", 1e-5);
+  EXPECT_EQ(lines_of(four.out).size(), 1u) << four.out;
+  EXPECT_NE(four.err.find("in each of 4 processes, over MPI"), std::string::npos) << four.err;
+  EXPECT_EQ(listing("four"), listing("joined"));
+  EXPECT_EQ(listing("four/checkpoints"), listing("joined/checkpoints"));
+  // Packed batches have unequal numbers of sequences; validation and test rows are fewer than ranks.
+  ASSERT_EQ(tern(texts("packed", {"--batch-tokens", "40", "--accumulate", "5", "--optimizer", "sgd"})).status, 0);
+  const Result five = launch(5, texts("five", {"--batch-tokens", "40", "--optimizer", "sgd"}));
+  ASSERT_EQ(five.status, 0) << five.err;
+  expect_near("five", "packed", 1e-5);
+}
+
+TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {
+  const auto images = [](const std::string& out, const std::string& batch) {
+    return Words{"train",  "vit", "--data",    "digits", "--max-steps", "12", "--mixup",      "0",  "--dtype", "fp16",
+                 "--seed", "7",   "--threads", "1",      "--out",       out,  "--batch-size", batch};
+  };
+  ASSERT_EQ(tern(images("joined", "32")).status, 0);
+  const Result two = launch(2, images("two", "16"));
+  ASSERT_EQ(two.status, 0) << two.err;
+  expect_near("two", "joined", 1e-3);  // 16-bit products of other shapes
+}
+
+TEST_F(LaunchTrainTest, ARankThatIsKilledAndTheRunAgain) {
+  const Words arguments = {"--batch-size", "2"}, again = {"--batch-size", "2", "--resume", "auto"};
+  ASSERT_EQ(launch(2, texts("whole", arguments)).status, 0);
+  std::mt19937 random(std::random_device{}());
+  int kills = 0;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    Process job(launched(2, texts("killed", again)), folder_);
+    const pid_t rank = process_of(static_cast<int>(random() % 2));
+    ASSERT_GT(rank, 0);
+    if (attempt > 0) {
+      ASSERT_TRUE(job.wait_for("step "));
+    }
+    usleep(static_cast<useconds_t>(random() % 100'000));
+    kill(rank, SIGKILL);
+    const auto start = std::chrono::steady_clock::now();
+    const Result result = job.finish();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    kills += result.status != 0;
+    if (result.status == 0) break;
+    EXPECT_NE(result.err.find("tern: error: "), std::string::npos) << result.err;
+  }
+  EXPECT_GT(kills, 0);
+  const Result last = launch(2, texts("killed", again));
+  ASSERT_EQ(last.status, 0) << last.err;
+  expect_same("killed", "whole");
+}
+
+TEST_F(LaunchTrainTest, ASignalToOneRankStopsAll) {
+  ASSERT_EQ(launch(2, texts("whole", {"--batch-size", "2"})).status, 0);
+  for (const bool to_all : {false, true}) {
+    const int number = to_all ? SIGUSR1 : SIGTERM, status = to_all ? 75 : 143;
+    const std::string out = to_all ? "all" : "one";
+    Process job(launched(2, texts(out, {"--batch-size", "2"})), folder_);
+    ASSERT_TRUE(job.wait_for("step "));
+    if (to_all)
+      job.send(number);
+    else
+      kill(process_of(1), number);
+    const Result stopped = job.finish();
+    if (stopped.status == 0) continue;  // it was over already
+    EXPECT_EQ(stopped.status, status) << stopped.err;
+    EXPECT_EQ(stopped.err.find("tern: error"), std::string::npos) << stopped.err;
+    EXPECT_NE(stopped.err.find("tern resume " + out), std::string::npos) << stopped.err;
+    const Result resumed = launch(2, {"resume", out, "--threads", "1"});
+    EXPECT_EQ(resumed.status, 0) << resumed.err;
+    expect_same(out, "whole");
+  }
+}
+
+TEST_F(LaunchTrainTest, GoesOnWithAnotherNumberOfRanks) {
+  ASSERT_EQ(launch(2, texts("run", {"--batch-size", "2", "--accumulate", "2", "--keep", "9"})).status, 0);
+  fs::copy(file("run"), file("one"), fs::copy_options::recursive);
+  fs::copy(file("run"), file("four"), fs::copy_options::recursive);
+  const Result one = tern({"resume", "one/checkpoints/step-00000010", "--threads", "1"});
+  ASSERT_EQ(one.status, 0) << one.err;
+  expect_near("one", "run", 1e-5);
+  const Result four = launch(4, {"resume", "four/checkpoints/step-00000010", "--threads", "1"});
+  ASSERT_EQ(four.status, 0) << four.err;
+  expect_near("four", "run", 1e-5);
+  expect_error(launch(3, {"resume", "run"}), 1, {"4 batches a step", "3 processes cannot share"});
+  expect_error(launch(4, texts("run", {"--batch-size", "2", "--resume", "auto", "--accumulate", "2"})), 1,
+               {"a step of the run had 4 batches", "would have 8", "give --accumulate 1"});
+}
+
+TEST_F(LaunchTrainTest, AnErrorOfARankIsShownOnce) {
+  expect_error(launch(2, texts("diverged", {"--batch-size", "2", "--lr", "1e30", "--optimizer", "sgd"})), 1,
+               {"the loss is nan", "try a lower --lr"});
+  // Rank 0 finds the disk full.
+  Process job(launched(2, texts("full", {"--batch-size", "2", "--epochs", "5000"})), folder_);
+  ASSERT_TRUE(job.wait_for("train: "));
+  const rlimit limit{2000, 2000};
+  ASSERT_EQ(prlimit(process_of(0), RLIMIT_FSIZE, &limit, nullptr), 0);
+  const auto start = std::chrono::steady_clock::now();
+  const Result full = job.finish();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  expect_error(full, 1, {"rank 0: full/", ": cannot be written"});
+}
+
+TEST_F(LaunchTrainTest, RanksThatDiffer) {
+  fs::create_directories(file("a"));
+  fs::create_directories(file("b"));
+  write("a/data.csv", read_text(kModel + "/data.csv"));
+  write("b/data.csv", read_text(kModel + "/data.csv") + "one more,mixed feelings\n");
+  const auto text = [&](const char* folder, const char* rate) {
+    std::string line = std::string(" -n 1 --wdir ") + file(folder).string() + " " + TERN_PROGRAM;
+    for (const std::string& word : texts(file("out").string(), {"--batch-size", "2", "--lr", rate})) line += " " + word;
+    return line;
+  };
+  const auto error_of = [&](const std::string& first, const std::string& second) {
+    const std::string log = file("mpirun.log").string();
+    const std::string command = "mpirun --allow-run-as-root --oversubscribe" + first + " :" + second;
+    EXPECT_NE(system(("OMP_WAIT_POLICY=passive timeout 60 " + command + " >" + log + " 2>&1").c_str()), 0);
+    return read_text(log);
+  };
+  const std::string options = error_of(text("a", "1e-3"), text("a", "2e-3"));
+  EXPECT_NE(options.find("start: rank 1 has --lr 0.002, but rank 0 has --lr 0.001"), std::string::npos) << options;
+  const std::string data = error_of(text("a", "1e-3"), text("b", "1e-3"));
+  EXPECT_NE(data.find("the data and the model: rank 1 has the data's "), std::string::npos) << data;
+  EXPECT_FALSE(fs::exists(file("out")));
+}
+
+TEST_F(LaunchTrainTest, TheOptimizersStateDivided) {
+  const Words arguments = {"--batch-size", "2", "--optimizer", "adamw", "--dtype", "fp16-true"};
+  const Result whole = launch(3, texts("ddp", arguments));
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const Result divided = launch(3, texts("zero1", arguments + Words{"--strategy", "zero1", "--keep", "9"}));
+  ASSERT_EQ(divided.status, 0) << divided.err;
+  expect_same("zero1", "ddp");
+  EXPECT_NE(divided.err.find("each with a part of the optimizer's state (zero1)"), std::string::npos) << divided.err;
+  EXPECT_NE(divided.err.find("model state of this process: "), std::string::npos) << divided.err;
+  const auto bytes = [&](const char* run, const char* name) {
+    return json_lines(read_text(file(std::string(run) + "/metrics.jsonl"))).back().at(name).get<double>();
+  };
+  EXPECT_LT(bytes("zero1", "model_state_bytes_expected"), 0.55 * bytes("ddp", "model_state_bytes_expected"));
+  EXPECT_LT(bytes("zero1", "model_state_bytes"), bytes("ddp", "model_state_bytes"));
+
+  // The newest checkpoint is the same file, and either strategy goes on from the other's.
+  fs::copy(file("zero1"), file("again"), fs::copy_options::recursive);
+  fs::copy(file("zero1"), file("as_ddp"), fs::copy_options::recursive);
+  const auto optimizer = [&](const std::string& run, const std::string& name) {
+    return read_text(file(run + "/checkpoints/" + name + "/optimizer.safetensors"));
+  };
+  for (const auto& entry : fs::directory_iterator(file("ddp/checkpoints"))) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_TRUE(optimizer("zero1", name) == optimizer("ddp", name)) << name;
+  }
+  const Result again = launch(3, {"resume", "again/checkpoints/step-00000010", "--threads", "1"});
+  ASSERT_EQ(again.status, 0) << again.err;
+  expect_same("again", "ddp");
+  const Result as_ddp = launch(
+      3, texts("as_ddp", arguments + Words{"--strategy", "ddp", "--resume", "as_ddp/checkpoints/step-00000010"}));
+  ASSERT_EQ(as_ddp.status, 0) << as_ddp.err;
+  expect_same("as_ddp", "ddp");
+
+  const Result alone = tern(texts("alone", {"--strategy", "zero1", "--max-steps", "1"}));
+  EXPECT_EQ(alone.status, 0);
+  EXPECT_NE(alone.err.find("there is one process, so nothing is divided"), std::string::npos) << alone.err;
+  expect_error(tern(texts("wrong", {"--strategy", "zero"})), 2, {"--strategy", "unknown 'zero'", "zero1"});
+}
+
+}  // namespace
+}  // namespace tern::program
