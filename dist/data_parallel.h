@@ -17,7 +17,9 @@
 namespace tern::dist {
 
 struct DataParallelOptions {
-  int64_t bucket_bytes = 25 << 20;       // gradients that are reduced together
+  /// Gradients that are reduced together. 0: a sixteenth of all, in [1, 25] MiB: what is ready last has no backward
+  /// left to hide behind.
+  int64_t bucket_bytes = 0;
   int64_t first_bucket_bytes = 1 << 20;  // the first to be ready: small, so that the exchange starts early
   /// float32: gradients travel in their own type. bfloat16 or float16: rounded to it on the way, half the bytes.
   DType reduce_dtype = DType::kFloat32;
@@ -25,6 +27,8 @@ struct DataParallelOptions {
   /// and stay without one where none has. Costs one more small exchange a pass. Without it such a parameter is an
   /// Error.
   bool find_unused = false;
+  /// False: the exchange begins when backward has ended. For measuring what overlapping them gains.
+  bool overlap = true;
 };
 
 /// Hangs on the parameters of a module that require a gradient, from construction to destruction. The last bucket's
@@ -81,6 +85,7 @@ class DataParallel {
   };
 
   void check_equal_modules() const;
+  int64_t default_bucket_bytes() const;
   /// Buckets of parameters in this order.
   void make_buckets(const std::vector<size_t>& order);
   void on_gradient(size_t member);
@@ -95,6 +100,7 @@ class DataParallel {
   nn::Module& module_;
   std::shared_ptr<Communicator> group_;
   const DataParallelOptions options_;
+  int64_t bucket_bytes_ = 0;
   std::vector<Member> members_;
   std::vector<Bucket> buckets_;
   size_t next_bucket_ = 0;     // to be launched
