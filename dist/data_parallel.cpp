@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <sstream>
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/grad_mode.h"
@@ -32,9 +33,9 @@ DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> gro
              "DataParallel: reduce_dtype must be float32, bfloat16 or float16, got ", options.reduce_dtype);
   for (const NamedTensor& parameter : module.parameters())
     if (parameter.tensor.requires_grad()) members_.push_back({.name = parameter.name, .parameter = parameter.tensor});
+  if (group_->size() > 1) check_equal_facts();
   TERN_CHECK(!members_.empty(), "DataParallel: no parameter requires a gradient");
   if (group_->size() == 1) return;
-  check_equal_modules();
   bucket_bytes_ = options.bucket_bytes > 0 ? options.bucket_bytes : default_bucket_bytes();
   {
     NoGrad off;
@@ -63,29 +64,48 @@ int64_t DataParallel::default_bucket_bytes() const {
   return std::clamp<int64_t>(all / 16, 1 << 20, 25 << 20);
 }
 
-void DataParallel::check_equal_modules() const {
-  const Device device = group_->device();
-  std::vector<int64_t> mine{static_cast<int64_t>(members_.size())};
-  for (const Member& member : members_) {
-    mine.push_back(hash_of(member.name + " " + member.parameter.describe()));
+std::vector<std::string> DataParallel::facts() const {
+  const auto text = [](const auto&... parts) { return detail::concatenate(parts...); };
+  std::vector<std::string> lines = {
+      text("bucket_bytes = ", options_.bucket_bytes), text("first_bucket_bytes = ", options_.first_bucket_bytes),
+      text("reduce_dtype = ", options_.reduce_dtype), text("find_unused = ", options_.find_unused ? "true" : "false")};
+  for (const NamedTensor& p : module_.parameters())
+    lines.push_back(text(p.tensor.requires_grad() ? "" : "frozen ", "parameter '", p.name, "', ", p.tensor.dtype(), " ",
+                         p.tensor.shape()));
+  for (const NamedTensor& b : module_.buffers())
+    lines.push_back(text("buffer '", b.name, "', ", b.tensor.dtype(), " ", b.tensor.shape()));
+  return lines;
+}
+
+/// Every rank sees what all have, so that all throw or none.
+void DataParallel::check_equal_facts() const {
+  const std::vector<std::string> mine = facts();
+  std::string text;
+  for (const std::string& line : mine) text += line + '\n';
+  const auto gather = [&](const Tensor& own) { return group_->all_gather(own.to(group_->device())); };
+  const int64_t hash = hash_of(text), length = static_cast<int64_t>(text.size());
+  int64_t longest = 0;
+  bool equal = true;
+  for (const Tensor& other : gather(from_vector<int64_t>({hash, length}, {2}))) {
+    const std::vector<int64_t> values = other.to_vector<int64_t>();
+    equal = equal && values[0] == hash && values[1] == length;
+    longest = std::max(longest, values[1]);
   }
-  Tensor count = full({1}, static_cast<double>(mine.size()), {.dtype = int64, .device = device});
-  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-    Tensor other = count.clone();
-    group_->all_reduce(other, op);
-    TERN_CHECK(other.item<int64_t>() == static_cast<int64_t>(mine.size()),
-               "DataParallel: the ranks' modules differ: rank ", group_->rank(), " has ", members_.size(),
-               " parameters that require a gradient, another rank has ", other.item<int64_t>() - 1);
+  if (equal) return;
+  std::vector<uint8_t> bytes(text.begin(), text.end());
+  bytes.resize(static_cast<size_t>(longest), 0);
+  std::vector<std::vector<std::string>> all;
+  for (const Tensor& other : gather(from_vector(bytes, {longest}))) {
+    const std::vector<uint8_t> theirs = other.to_vector<uint8_t>();
+    std::istringstream lines(std::string(theirs.begin(), theirs.end()));
+    all.emplace_back();
+    for (std::string line; std::getline(lines, line) && line.front() != '\0';) all.back().push_back(line);
   }
-  const Tensor own = from_vector(mine, {static_cast<int64_t>(mine.size())}).to(device);
-  const std::vector<Tensor> all = group_->all_gather(own);
-  for (int rank = 0; rank < group_->size(); ++rank) {
-    const std::vector<int64_t> theirs = all[static_cast<size_t>(rank)].to_vector<int64_t>();
-    for (size_t i = 1; i < mine.size(); ++i)
-      TERN_CHECK(theirs[i] == mine[i], "DataParallel: the ranks' modules differ: parameter ", i, ", on rank ",
-                 group_->rank(), " '", members_[i - 1].name, "' (", members_[i - 1].parameter.describe(),
-                 "), is another on rank ", rank);
-  }
+  const auto line_of = [&](size_t rank, size_t i) { return i < all[rank].size() ? all[rank][i] : "nothing more"; };
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    for (size_t i = 0; i < std::max(all[0].size(), all[rank].size()); ++i)
+      TERN_CHECK(line_of(rank, i) == line_of(0, i), "DataParallel: the ranks' modules differ: rank 0 has ",
+                 line_of(0, i), ", rank ", rank, " has ", line_of(rank, i));
 }
 
 void DataParallel::broadcast_buffers() {
@@ -150,6 +170,9 @@ void DataParallel::on_gradient(size_t index) {
 }
 
 void DataParallel::begin_pass() {
+  TERN_CHECK(!torn_,
+             "DataParallel: an earlier backward() of this rank failed after it had sent gradients, so the ranks "
+             "do not agree any more; start the job again");
   in_pass_ = true;
   next_bucket_ = 0;
   order_.clear();
@@ -160,7 +183,10 @@ void DataParallel::begin_pass() {
   }
   after_backward([this](bool completed) {
     in_pass_ = false;
-    if (completed) end_pass();
+    if (completed)
+      end_pass();
+    else
+      torn_ = next_bucket_ > 0;
   });
 }
 
@@ -169,52 +195,61 @@ void DataParallel::launch_ready() {
     launch(buckets_[next_bucket_++]);
 }
 
-/// Gathers the bucket's gradients and sends them on their way.
+/// Gathers the bucket's gradients, also those that earlier passes without exchange have left, and sends them.
 void DataParallel::launch(Bucket& bucket) {
   NoGrad off;
   for (const size_t i : bucket.members) {
     const Member& member = members_[i];
     Tensor place = bucket.flat.slice(0, member.begin, member.begin + member.parameter.numel());
-    const Tensor gradient = member.ready ? member.parameter.grad().detach() : Tensor();
+    const Tensor gradient = member.parameter.grad();
     if (!gradient.defined())
       place.zero_();
     else if (gradient.raw_data() != place.raw_data())
-      place.copy_(gradient.reshape({-1}));
+      place.copy_(gradient.detach().reshape({-1}));
   }
   if (!same(bucket.sent, bucket.flat)) bucket.sent.copy_(bucket.flat);
   bucket.launched = true;
   bucket.work = group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
 }
 
-std::vector<uint8_t> DataParallel::used_anywhere() {
-  std::vector<uint8_t> used;
-  for (const Member& member : members_) used.push_back(member.ready);
-  Tensor all = from_vector(used, {static_cast<int64_t>(used.size())}).to(group_->device());
-  group_->all_reduce(all, ReduceOp::kMax);
-  return all.to_vector<uint8_t>();
+std::vector<int32_t> DataParallel::count_missing() {
+  if (group_->device().is_cuda() && ordered_ && !options_.find_unused) return {};
+  std::vector<int32_t> missing;
+  for (const Member& member : members_) missing.push_back(!member.parameter.grad().defined());
+  Tensor all = from_vector(missing, {static_cast<int64_t>(missing.size())}).to(group_->device());
+  group_->all_reduce(all);
+  return all.to_vector<int32_t>();
+}
+
+void DataParallel::check_missing(const std::vector<int32_t>& missing) const {
+  std::string names;
+  int32_t most = 0;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const bool lacks = missing.empty() ? !members_[i].parameter.grad().defined() : missing[i] > 0;
+    if (!lacks) continue;
+    names += (names.empty() ? "" : ", ") + members_[i].name;
+    most = std::max(most, missing.empty() ? 1 : missing[i]);
+  }
+  TERN_CHECK(names.empty(), "DataParallel: no gradient for ", names, " on ", most, " of ", group_->size(),
+             " ranks: the loss does not depend on it there; use DataParallelOptions::find_unused, or freeze it");
 }
 
 void DataParallel::end_pass() {
   // What has no gradient counts as zeros, so that no other rank waits for it.
   while (next_bucket_ < buckets_.size()) launch(buckets_[next_bucket_++]);
+  const std::vector<int32_t> missing = count_missing();
   for (Bucket& bucket : buckets_) bucket.work.wait();
+  if (!options_.find_unused) check_missing(missing);
   NoGrad off;
-  std::string unused;
-  for (const Member& member : members_)
-    if (!member.ready) unused += (unused.empty() ? "" : ", ") + member.name;
-  const std::vector<uint8_t> used =
-      options_.find_unused ? used_anywhere() : std::vector<uint8_t>(members_.size(), uint8_t{1});
   for (Bucket& bucket : buckets_) {
     if (!same(bucket.sent, bucket.flat)) bucket.flat.copy_(bucket.sent);
     for (const size_t i : bucket.members) {
       Member& member = members_[i];
-      if (!used[i]) continue;
+      if (!missing.empty() && missing[i] == group_->size()) continue;
       Tensor place = bucket.flat.slice(0, member.begin, member.begin + member.parameter.numel());
       member.parameter.set_grad(place.reshape(member.parameter.shape()));
     }
   }
-  TERN_CHECK(unused.empty() || options_.find_unused, "DataParallel: no gradient for ", unused,
-             ": the loss does not depend on it; use DataParallelOptions::find_unused, or freeze it");
   if (!ordered_) adopt_order();
 }
 

@@ -24,8 +24,8 @@ struct DataParallelOptions {
   /// float32: gradients travel in their own type. bfloat16 or float16: rounded to it on the way, half the bytes.
   DType reduce_dtype = DType::kFloat32;
   /// Parameters may be without a gradient in some backward passes: they count as zeros where another process has one,
-  /// and stay without one where none has. Costs one more small exchange a pass. Without it such a parameter is an
-  /// Error.
+  /// and stay without one where none has. On CUDA the host then waits for the device in every pass. Without it such a
+  /// parameter is an Error: on the CPU and in the first pass on all ranks, otherwise on those that lack its gradient.
   bool find_unused = false;
   /// False: the exchange begins when backward has ended. For measuring what overlapping them gains.
   bool overlap = true;
@@ -33,15 +33,15 @@ struct DataParallelOptions {
 
 /// Hangs on the parameters of a module that require a gradient, from construction to destruction. The last bucket's
 /// exchange ends before backward() returns (CPU), or before what is queued on the current stream after it (CUDA).
-/// Gradients are views of the buckets until they are dropped.
+/// Gradients are views of the buckets until they are dropped. All ranks run backward() equally often.
 ///
 /// Buckets are filled in the order in which gradients become ready, as the first backward pass saw it on rank 0, and
 /// exchanged in this order on every rank, whatever is ready first there. On the CPU each element is summed in rank
 /// order: weights are bit-equal on all ranks.
 class DataParallel {
  public:
-  /// Copies rank 0's parameters and buffers to all. Throws Error on all ranks when the modules differ: it names the
-  /// first parameter that does.
+  /// Copies rank 0's parameters and buffers to all. Throws Error, the same on all ranks, when modules or options
+  /// differ: it names the first parameter that does, and the ranks.
   DataParallel(nn::Module& module, std::shared_ptr<Communicator> group, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
@@ -84,7 +84,9 @@ class DataParallel {
     Work work;
   };
 
-  void check_equal_modules() const;
+  /// One line for each thing that must be equal on all ranks.
+  std::vector<std::string> facts() const;
+  void check_equal_facts() const;
   int64_t default_bucket_bytes() const;
   /// Buckets of parameters in this order.
   void make_buckets(const std::vector<size_t>& order);
@@ -93,8 +95,9 @@ class DataParallel {
   void launch_ready();
   void launch(Bucket& bucket);
   void end_pass();
-  /// Which members have a gradient on any rank; an entry for each.
-  std::vector<uint8_t> used_anywhere();
+  /// On how many ranks each member is without a gradient; empty: not asked, on none.
+  std::vector<int32_t> count_missing();
+  void check_missing(const std::vector<int32_t>& missing) const;
   void adopt_order();
 
   nn::Module& module_;
@@ -106,6 +109,7 @@ class DataParallel {
   size_t next_bucket_ = 0;     // to be launched
   std::vector<size_t> order_;  // in which gradients became ready in the first pass
   bool ordered_ = false, in_pass_ = false, synchronizes_ = true;
+  bool torn_ = false;  // a pass failed after it had sent something
 };
 
 }  // namespace tern::dist

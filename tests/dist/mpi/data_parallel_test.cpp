@@ -69,7 +69,7 @@ StateView train(uint64_t test, const Setting& setting, bool adam) {
   for (int64_t step = 0; step < setting.steps; ++step) {
     const Batch batch = batch_of(test, step, rank());
     mse_loss(net.forward(batch.x, false, setting.recompute), batch.y).backward();
-    optimizer->step({.max_norm = 1});
+    optimizer->step({.max_norm = adam ? 1.0 : 1e3});
     optimizer->zero_grad();
   }
   expect_equal_on_all_ranks(net);
@@ -92,7 +92,7 @@ StateView train_joined(uint64_t test, int64_t steps, bool adam) {
       y.push_back(batch.y);
     }
     mse_loss(net.forward(cat(x)), cat(y)).backward();
-    optimizer->step({.max_norm = 1});
+    optimizer->step({.max_norm = adam ? 1.0 : 1e3});
     optimizer->zero_grad();
   }
   return copy_of(net);
@@ -103,6 +103,13 @@ void expect_near(const StateView& got, const StateView& want, double tolerance) 
     const std::vector<double> a = got[i].tensor.to_vector<double>(), b = want[i].tensor.to_vector<double>();
     for (size_t k = 0; k < a.size(); ++k) ASSERT_NEAR(a[k], b[k], tolerance) << got[i].name << " " << k;
   }
+}
+
+void expect_near_gradients(const nn::Module& got, const nn::Module& want, double tolerance) {
+  StateView a, b;
+  for (const NamedTensor& p : got.parameters()) a.push_back({p.name, p.tensor.grad()});
+  for (const NamedTensor& p : want.parameters()) b.push_back({p.name, p.tensor.grad()});
+  expect_near(a, b, tolerance);
 }
 
 TEST(DataParallel, AHundredStepsAsOnTheJoinedBatch) {
@@ -120,82 +127,230 @@ TEST(DataParallel, TheSizeOfBucketsAndRecomputationChangeNoBit) {
     }
 }
 
-TEST(DataParallel, BucketsFollowTheOrderOfBackward) {
-  Net net(nn::Scope(), false);
-  DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+/// Two layers beside each other; which of them backward reaches first is chosen by each rank.
+class Fork final : public nn::Module {
+ public:
+  explicit Fork(const nn::Scope& s) : Module(s), left_(sub("left"), 13, 5), right_(sub("right"), 9, 5) {}
+  Tensor forward(const Tensor& x, bool left_first) const {
+    const Tensor part = x.slice(1, 0, 9);
+    if (left_first) {  // the last in forward is the first in backward
+      const Tensor right = right_.forward(part);
+      return left_.forward(x) + right;
+    }
+    const Tensor left = left_.forward(x);
+    return left + right_.forward(part);
+  }
+
+ private:
+  nn::Linear left_, right_;
+};
+
+TEST(DataParallel, BucketsFollowTheOrderOfBackwardOnRank0) {
   if (size() == 1) return;
-  const std::vector<int64_t> before = parallel.bucket_sizes();
-  EXPECT_EQ(before.size(), 6u);
+  Fork net(nn::Scope({.generator = Generator(1)}));
+  DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+  constexpr int64_t kLeft = (13 * 5 * 4 + 63) / 64 * 64, kRight = (9 * 5 * 4 + 63) / 64 * 64, kBias = 64;
+  // What is registered last is expected first.
+  EXPECT_EQ(parallel.bucket_sizes(), (std::vector<int64_t>{kBias, kRight, kBias, kLeft}));
   const Batch batch = batch_of(4, 0, rank());
-  mse_loss(net.forward(batch.x), batch.y).backward();
-  const std::vector<int64_t> after = parallel.bucket_sizes();
-  EXPECT_EQ(after.size(), 6u);
-  // The second layer's gradients come first, the first layer's weight last.
-  EXPECT_EQ(after.back(), (13 * 37 * 4 + 63) / 64 * 64);
+  mse_loss(net.forward(batch.x, rank() == 0), batch.y).backward();
+  const std::vector<int64_t> sizes = parallel.bucket_sizes();
+  ASSERT_EQ(sizes.size(), 4u);
+  const auto place_of = [&](int64_t bytes) { return std::find(sizes.begin(), sizes.end(), bytes) - sizes.begin(); };
+  EXPECT_LT(place_of(kLeft), 2);
+  EXPECT_GE(place_of(kRight), 2);
+  EXPECT_LT(place_of(kRight), 4);
 }
 
+TEST(DataParallel, AnotherOrderOnEveryRank) {
+  Fork net(nn::Scope({.generator = Generator(1)})), whole(nn::Scope({.generator = Generator(1)}));
+  DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+  for (int64_t step = 0; step < 6; ++step) {
+    net.zero_grad();
+    whole.zero_grad();
+    const Batch batch = batch_of(8, step, rank());
+    mse_loss(net.forward(batch.x, (rank() + step) % 2 == 0), batch.y).backward();
+    for (int r = 0; r < size(); ++r) {
+      const Batch part = batch_of(8, step, r);
+      (mse_loss(whole.forward(part.x, true), part.y) / size()).backward();
+    }
+    expect_near_gradients(net, whole, 1e-6);
+  }
+}
+
+/// The rule: each gradient is rounded to the type, summed in float32 in rank order, and the mean is rounded again.
 TEST(DataParallel, SixteenBitReduction) {
-  for (const DType dtype : {bfloat16, float16})
+  for (const DType dtype : {bfloat16, float16}) {
+    Net net(nn::Scope({.generator = Generator(1)}), false), alone(nn::Scope({.generator = Generator(1)}), false);
+    DataParallel parallel(net, world->group(), {.bucket_bytes = 500, .first_bucket_bytes = 1, .reduce_dtype = dtype});
+    const Batch batch = batch_of(5, 0, rank());
+    mse_loss(net.forward(batch.x), batch.y).backward();
+    mse_loss(alone.forward(batch.x), batch.y).backward();
+    const auto got = net.parameters(), own = alone.parameters();
+    for (size_t i = 0; i < got.size(); ++i) {
+      NoGrad off;
+      if (size() == 1) {
+        expect_bits(got[i].tensor.grad(), own[i].tensor.grad(), got[i].name);
+        continue;
+      }
+      Tensor sum = zeros(own[i].tensor.shape());
+      for (const Tensor& g : group().all_gather(own[i].tensor.grad().to(dtype))) sum.add_(g.to(float32));
+      expect_bits(got[i].tensor.grad(), (sum / size()).to(dtype).to(float32), got[i].name);
+    }
+    // Rounding is no drift.
     expect_near(train(5, {.options = {.reduce_dtype = dtype}, .steps = 20}, false), train_joined(5, 20, false),
                 dtype == bfloat16 ? 5e-3 : 5e-4);
+  }
+}
+
+TEST(DataParallel, SixteenBitWeightsAndFrozenOnes) {
+  Net net(nn::Scope({.dtype = bfloat16, .generator = Generator(100 + static_cast<uint64_t>(rank()))}), false);
+  find(net.state_dict(), "first.bias").set_requires_grad(false);
+  const Tensor frozen = find(net.state_dict(), "first.bias");
+  DataParallel parallel(net, world->group(), {.bucket_bytes = 700, .first_bucket_bytes = 1});
+  optim::SGD optimizer(net.parameters(), {.lr = 1e-2});
+  for (int64_t step = 0; step < 5; ++step) {
+    const Batch batch = batch_of(9, step, rank());
+    mse_loss(net.forward(batch.x.to(bfloat16)), batch.y.to(bfloat16)).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  expect_equal_on_all_ranks(net);
+  EXPECT_FALSE(frozen.grad().defined());
+}
+
+TEST(DataParallel, NotANumberOnOneRankIsOnAll) {
+  Net net(nn::Scope({.generator = Generator(1)}), false);
+  DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+  const StateView before = copy_of(net);
+  optim::SGD optimizer(net.parameters(), {.lr = 1e-2});
+  Batch batch = batch_of(10, 0, rank());
+  if (rank() == size() - 1) batch.x = batch.x * std::numeric_limits<double>::quiet_NaN();
+  mse_loss(net.forward(batch.x), batch.y).backward();
+  for (const NamedTensor& p : net.parameters())
+    if (p.name != "second.bias") {
+      EXPECT_TRUE(std::isnan(p.tensor.grad().to_vector<double>()[0])) << p.name;
+    }
+  const optim::StepResult result = optimizer.step({.max_norm = 1, .skip_non_finite = true});
+  EXPECT_TRUE(result.skipped());
+  const StateView after = net.state_dict();
+  for (size_t i = 0; i < after.size(); ++i) expect_bits(after[i].tensor.detach(), before[i].tensor, after[i].name);
+}
+
+TEST(DataParallel, BuffersAreThoseOfRank0) {
+  struct WithBuffer final : nn::Module {
+    explicit WithBuffer(const nn::Scope& s) : Module(s), layer(sub("layer"), 13, 5) {
+      statistics = full({3}, rank() + 1);
+      add_buffer("statistics", statistics);
+    }
+    nn::Linear layer;
+    Tensor statistics;
+  } net{nn::Scope()};
+  DataParallel parallel(net, world->group());
+  EXPECT_EQ(net.statistics.to_vector<double>(), std::vector<double>(3, 1));
+  net.statistics.fill_(10 + rank());
+  parallel.broadcast_buffers();
+  EXPECT_EQ(net.statistics.to_vector<double>(), std::vector<double>(3, 10));
 }
 
 TEST(DataParallel, NoSyncAccumulates) {
-  Net net(nn::Scope({.generator = Generator(1)}), false);
-  DataParallel parallel(net, world->group());
-  const Batch a = batch_of(6, 0, rank()), b = batch_of(6, 1, rank());
-  {
-    DataParallel::NoSync local(parallel);
-    mse_loss(net.forward(a.x), a.y).backward();
-  }
-  mse_loss(net.forward(b.x), b.y).backward();
-
-  Net whole(nn::Scope({.generator = Generator(1)}), false);
-  for (int r = 0; r < size(); ++r)
-    for (int64_t step = 0; step < 2; ++step) {
-      const Batch batch = batch_of(6, step, r);
-      (mse_loss(whole.forward(batch.x), batch.y) / size()).backward();
+  Net net(nn::Scope({.generator = Generator(1)}), true), whole(nn::Scope({.generator = Generator(1)}), true);
+  DataParallel parallel(net, world->group(), {.bucket_bytes = 600, .first_bucket_bytes = 1});
+  for (int64_t round = 0; round < 3; ++round) {
+    const Batch a = batch_of(6, 2 * round, rank()), b = batch_of(6, 2 * round + 1, rank());
+    {
+      DataParallel::NoSync local(parallel);
+      mse_loss(net.forward(a.x, true), a.y).backward();
     }
-  const auto got = net.parameters(), want = whole.parameters();
-  for (size_t i = 0; i < got.size(); ++i) {
-    const std::vector<double> x = got[i].tensor.grad().to_vector<double>(),
-                              y = want[i].tensor.grad().to_vector<double>();
-    for (size_t k = 0; k < x.size(); ++k) ASSERT_NEAR(x[k], y[k], 1e-5) << got[i].name;
+    // What only the first of the two passes uses travels with the second.
+    mse_loss(net.forward(b.x), b.y).backward();
+    for (int r = 0; r < size(); ++r)
+      for (int64_t i = 0; i < 2; ++i) {
+        const Batch batch = batch_of(6, 2 * round + i, r);
+        (mse_loss(whole.forward(batch.x, i == 0), batch.y) / size()).backward();
+      }
+    expect_near_gradients(net, whole, 1e-5);
+    if (round == 1) continue;  // gradients that are not dropped grow
+    net.zero_grad();
+    whole.zero_grad();
   }
 }
 
 TEST(DataParallel, UnusedParameters) {
   const Batch batch = batch_of(7, 0, rank());
-  {
+  if (size() > 1) {
     Net net(nn::Scope({.generator = Generator(1)}), true);
     DataParallel parallel(net, world->group());
-    const std::string error = error_of([&] { mse_loss(net.forward(batch.x), batch.y).backward(); });
-    if (size() > 1) {
-      EXPECT_NE(error.find("spare.weight, spare.bias"), std::string::npos) << error;
+    const auto error_with = [&](bool use_spare) {
+      net.zero_grad();
+      return error_of([&] { mse_loss(net.forward(batch.x, use_spare), batch.y).backward(); });
+    };
+    for (int time = 0; time < 2; ++time) {
+      const std::string none = error_with(false), some = error_with(rank() != 1);
+      EXPECT_NE(none.find("no gradient for spare.weight, spare.bias on " + std::to_string(size())), std::string::npos)
+          << none;
+      EXPECT_NE(some.find("no gradient for spare.weight, spare.bias on 1 of "), std::string::npos) << some;
+      EXPECT_EQ(error_with(true), "no error");
     }
   }
-  Net net(nn::Scope({.generator = Generator(1)}), true);
+  Net net(nn::Scope({.generator = Generator(1)}), true), whole(nn::Scope({.generator = Generator(1)}), true);
   DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1, .find_unused = true});
   const auto spare_gradient = [&] { return find(net.state_dict(), "spare.weight").grad(); };
-  // On no rank.
-  mse_loss(net.forward(batch.x), batch.y).backward();
-  EXPECT_FALSE(spare_gradient().defined());
-  net.zero_grad();
-  // On the last rank alone: all get its share.
-  mse_loss(net.forward(batch.x, rank() == size() - 1), batch.y).backward();
-  ASSERT_TRUE(spare_gradient().defined());
-  double sum = 0;
-  for (const double v : spare_gradient().to_vector<double>()) sum += std::abs(v);
-  EXPECT_GT(sum, 0);
-  for (const Tensor& other : group().all_gather(spare_gradient())) expect_bits(other, spare_gradient(), "spare.weight");
+  for (int time = 0; time < 2; ++time) {
+    // On no rank.
+    mse_loss(net.forward(batch.x), batch.y).backward();
+    EXPECT_FALSE(spare_gradient().defined());
+    net.zero_grad();
+    // On the last rank alone: all get its share.
+    mse_loss(net.forward(batch.x, rank() == size() - 1), batch.y).backward();
+    ASSERT_TRUE(spare_gradient().defined());
+    whole.zero_grad();
+    for (int r = 0; r < size(); ++r) {
+      const Batch part = batch_of(7, 0, r);
+      (mse_loss(whole.forward(part.x, r == size() - 1), part.y) / size()).backward();
+    }
+    expect_near_gradients(net, whole, 1e-6);
+    net.zero_grad();
+  }
 }
 
 TEST(DataParallel, ModulesThatDiffer) {
   if (size() == 1) return;
-  Net net(nn::Scope(), rank() == 1);
-  EXPECT_NE(error_of([&] { DataParallel parallel(net, world->group()); }).find("modules differ"), std::string::npos);
-  nn::Linear other(nn::Scope(), rank() == 1 ? 8 : 7, 5);
-  EXPECT_NE(error_of([&] { DataParallel parallel(other, world->group()); }).find("parameter 1"), std::string::npos);
+  const int last = size() - 1;
+  const std::string rank_name = ", rank " + std::to_string(last) + " has ";
+  const auto expect_difference = [&](nn::Module& module, const DataParallelOptions& options, const std::string& on_0,
+                                     const std::string& on_last) {
+    const std::string error = error_of([&] { DataParallel parallel(module, world->group(), options); });
+    EXPECT_NE(error.find("modules differ: rank 0 has " + on_0 + rank_name + on_last), std::string::npos) << error;
+  };
+  Net more(nn::Scope(), rank() == last);
+  expect_difference(more, {}, "nothing more", "parameter 'spare.weight'");
+  Net fewer(nn::Scope(), rank() != last);
+  expect_difference(fewer, {}, "parameter 'spare.weight', float32 [5, 13]", "nothing more");
+  nn::Linear other(nn::Scope(), rank() == last ? 8 : 7, 5);
+  expect_difference(other, {}, "parameter 'weight', float32 [5, 7]", "parameter 'weight', float32 [5, 8]");
+  nn::Linear narrow(nn::Scope({.dtype = rank() == last ? bfloat16 : float32}), 7, 5);
+  expect_difference(narrow, {}, "parameter 'weight', float32 [5, 7]", "parameter 'weight', bfloat16");
+  nn::Linear frozen(nn::Scope(), 7, 5);
+  for (const NamedTensor& p : frozen.parameters()) Tensor(p.tensor).set_requires_grad(rank() != last);
+  expect_difference(frozen, {}, "parameter 'weight', float32 [5, 7]", "frozen parameter 'weight'");
+  nn::Linear equal(nn::Scope(), 7, 5);
+  expect_difference(equal, {.bucket_bytes = 100 + (rank() == last)}, "bucket_bytes = 100", "bucket_bytes = 101");
+}
+
+TEST(DataParallel, AFailedPassIsNotMended) {
+  if (size() == 1) return;
+  Net net(nn::Scope(), false);
+  DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+  const Batch batch = batch_of(11, 0, rank());
+  // All ranks fail at the last parameter, so that their calls stay in step.
+  const Tensor first = find(net.state_dict(), "first.weight");
+  const int64_t hook = Tensor(first).register_hook([](const Tensor&) -> Tensor { fail("planted"); });
+  EXPECT_NE(error_of([&] { mse_loss(net.forward(batch.x), batch.y).backward(); }).find("planted"), std::string::npos);
+  Tensor(first).remove_hook(hook);
+  net.zero_grad();
+  EXPECT_NE(error_of([&] { mse_loss(net.forward(batch.x), batch.y).backward(); }).find("do not agree any more"),
+            std::string::npos);
 }
 
 }  // namespace
