@@ -26,7 +26,7 @@ int64_t hash_of(const std::string& text) {
 DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> group, const DataParallelOptions& options)
     : module_(module), group_(std::move(group)), options_(options) {
   TERN_CHECK(group_, "DataParallel: there is no group");
-  TERN_CHECK(options.bucket_bytes > 0 && options.first_bucket_bytes > 0,
+  TERN_CHECK(options.bucket_bytes >= 0 && options.first_bucket_bytes > 0,
              "DataParallel: buckets must have bytes, got bucket_bytes ", options.bucket_bytes, ", first_bucket_bytes ",
              options.first_bucket_bytes);
   TERN_CHECK(options.reduce_dtype == float32 || is_low_precision(options.reduce_dtype),
@@ -36,6 +36,7 @@ DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> gro
   if (group_->size() > 1) check_equal_facts();
   TERN_CHECK(!members_.empty(), "DataParallel: no parameter requires a gradient");
   if (group_->size() == 1) return;
+  bucket_bytes_ = options.bucket_bytes > 0 ? options.bucket_bytes : default_bucket_bytes();
   {
     NoGrad off;
     for (const NamedTensor& entry : module.state_dict()) {
@@ -55,6 +56,12 @@ DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> gro
 DataParallel::~DataParallel() {
   if (group_->size() == 1) return;
   for (Member& member : members_) member.parameter.remove_hook(member.hook);
+}
+
+int64_t DataParallel::default_bucket_bytes() const {
+  int64_t all = 0;
+  for (const Member& member : members_) all += member.parameter.nbytes();
+  return std::clamp<int64_t>(all / 16, 1 << 20, 25 << 20);
 }
 
 std::vector<std::string> DataParallel::facts() const {
@@ -133,7 +140,7 @@ void DataParallel::make_buckets(const std::vector<size_t>& order) {
   for (const size_t i : order) {
     Member& member = members_[i];
     const int64_t bytes = size_of(member.parameter.dtype()), step = kAlignment / bytes;
-    const int64_t room = (buckets_.size() <= 1 ? options_.first_bucket_bytes : options_.bucket_bytes) / bytes;
+    const int64_t room = (buckets_.size() <= 1 ? options_.first_bucket_bytes : bucket_bytes_) / bytes;
     const bool fits = !buckets_.empty() && elements + member.parameter.numel() <= room &&
                       members_[buckets_.back().members.front()].parameter.dtype() == member.parameter.dtype();
     if (!fits) {
@@ -193,7 +200,7 @@ void DataParallel::begin_pass() {
 }
 
 void DataParallel::launch_ready() {
-  while (next_bucket_ < exchange_.size() && buckets_[exchange_[next_bucket_]].pending == 0)
+  while (options_.overlap && next_bucket_ < exchange_.size() && buckets_[exchange_[next_bucket_]].pending == 0)
     launch(buckets_[exchange_[next_bucket_++]]);
 }
 

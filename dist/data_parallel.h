@@ -18,7 +18,9 @@
 namespace tern::dist {
 
 struct DataParallelOptions {
-  int64_t bucket_bytes = 25 << 20;       // gradients that are reduced together
+  /// Gradients that are reduced together. 0: a sixteenth of all, in [1, 25] MiB: what is ready last has no backward
+  /// left to hide behind.
+  int64_t bucket_bytes = 0;
   int64_t first_bucket_bytes = 1 << 20;  // the first to be ready: small, so that the exchange starts early
   /// float32: gradients travel in their own type. bfloat16 or float16: rounded to it on the way, half the bytes.
   DType reduce_dtype = DType::kFloat32;
@@ -30,6 +32,8 @@ struct DataParallelOptions {
   /// part of every bucket, for a ShardedOptimizer (sharded_optimizer.h). The parameters' own gradients are then
   /// undefined after backward(). Nothing may hold views of the parameters from before.
   bool shard = false;
+  /// False: the exchange begins when backward has ended. For measuring what overlapping them gains.
+  bool overlap = true;
 };
 
 /// Hangs on the parameters of a module that require a gradient, from construction to destruction. The last bucket's
@@ -110,6 +114,7 @@ class DataParallel {
   /// One line for each thing that must be equal on all ranks.
   std::vector<std::string> facts() const;
   void check_equal_facts() const;
+  int64_t default_bucket_bytes() const;
   /// Buckets of parameters in this order.
   void make_buckets(const std::vector<size_t>& order);
   void on_gradient(size_t member);
@@ -137,6 +142,7 @@ class DataParallel {
   nn::Module& module_;
   std::shared_ptr<Communicator> group_;
   const DataParallelOptions options_;
+  int64_t bucket_bytes_ = 0;
   std::vector<Member> members_;
   std::vector<Bucket> buckets_;
   std::vector<size_t> exchange_;  // buckets in the order of their exchange
