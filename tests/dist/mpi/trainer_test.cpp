@@ -1,0 +1,180 @@
+// The training loop in several processes: what each finds counts for all, and none goes on alone.
+
+#include "tern/models/trainer/trainer.h"
+
+#include "tern/core/ops/ops.h"
+#include "tern/nn/nn.h"
+#include "tern/tests/dist/mpi/world_test.h"
+
+namespace tern::models {
+namespace {
+
+using dist::group;
+using dist::PeerError;
+using dist::rank;
+using dist::size;
+using dist::world;
+
+constexpr int64_t kBatches = 11, kEpochs = 3;
+
+/// Batch k of an epoch has k % 3 + 1 rows; its loss is their mean.
+class RowsTask final : public TrainingTask {
+ public:
+  RowsTask() : net_(nn::Scope({.generator = Generator(1)}), 4, 2) {}
+  nn::Module& module() override { return net_; }
+  int64_t epochs() const override { return kEpochs; }
+  int64_t steps(int64_t) const override { return kBatches; }
+  void begin_epoch(int64_t epoch, const data::BatchStripe& stripe) override {
+    epoch_ = epoch, stripe_ = stripe, next_ = 0;
+  }
+  bool next_batch() override {
+    if (next_ >= stripe_.size("rows", kBatches)) return false;
+    batch_ = stripe_.batch(next_++, kBatches);
+    return true;
+  }
+  TrainingBatch batch() const override {
+    Generator generator(static_cast<uint64_t>(1000 * epoch_ + batch_));
+    const int64_t rows = examples(epoch_, batch_);
+    return {{randn({rows, 4}, generator), randn({rows, 2}, generator)}, 0};
+  }
+  Tensor loss(const TrainingBatch& batch) override {
+    const Tensor loss = mse_loss(net_.forward(batch.tensors[0]), batch.tensors[1]);
+    return change ? change(++losses_, loss) : loss;
+  }
+  int64_t items(int64_t, int64_t) const override { return 10; }
+  int64_t examples(int64_t, int64_t batch) const override { return batch % 3 + 1; }
+  bool can_validate() const override { return own_rows > 0; }
+  Evaluation validate() override { return {.loss = 1.0 + rank(), .accuracy = 0.5, .examples = own_rows}; }
+
+  std::function<Tensor(int64_t number, const Tensor& loss)> change = {};
+  int64_t own_rows = 0;
+
+ private:
+  nn::Linear net_;
+  data::BatchStripe stripe_;
+  int64_t epoch_ = 0, next_ = 0, batch_ = 0, losses_ = 0;
+};
+
+struct Recorder final : TrainObserver {
+  void on_step(const StepMetrics& m) override { steps.push_back(m); }
+  void on_epoch(const EpochMetrics& m) override { validations.push_back(m.validation); }
+  std::vector<StepMetrics> steps;
+  std::vector<Evaluation> validations;
+};
+
+TrainOptions options_for(dist::DataParallel* parallel) {
+  TrainOptions options;
+  options.lr = 1e-2;
+  options.parallel = parallel;
+  return options;
+}
+
+void expect_equal_on_all_ranks(const nn::Module& module) {
+  for (const NamedTensor& p : module.parameters())
+    for (const Tensor& other : group().all_gather(p.tensor.detach()))
+      dist::expect_bits(other, p.tensor.detach(), p.name);
+}
+
+TEST(Trainer, IsOneProcessThatAccumulates) {
+  for (const int64_t accumulate : {1, 2}) {
+    RowsTask task, alone;
+    dist::DataParallel parallel(task.module(), world->group());
+    TrainOptions options = options_for(&parallel), joined = options_for(nullptr);
+    options.accumulate = accumulate;
+    joined.accumulate = accumulate * size();
+    Recorder got, want;
+    train(task, options, got);
+    train(alone, joined, want);
+    ASSERT_EQ(got.steps.size(), want.steps.size());
+    for (size_t i = 0; i < want.steps.size(); ++i) {
+      EXPECT_NEAR(got.steps[i].loss, want.steps[i].loss, 1e-5) << i;
+      EXPECT_NEAR(got.steps[i].grad_norm, want.steps[i].grad_norm, 1e-5) << i;
+      EXPECT_EQ(got.steps[i].items, want.steps[i].items) << i;
+      EXPECT_EQ(got.steps[i].epoch, want.steps[i].epoch) << i;
+    }
+    expect_equal_on_all_ranks(task.module());
+    const auto a = task.module().parameters(), b = alone.module().parameters();
+    for (size_t i = 0; i < a.size(); ++i) {
+      const std::vector<double> x = a[i].tensor.to_vector<double>(), y = b[i].tensor.to_vector<double>();
+      for (size_t k = 0; k < x.size(); ++k) EXPECT_NEAR(x[k], y[k], 1e-5) << a[i].name;
+    }
+  }
+}
+
+TEST(Trainer, ValidationIsOfAllRows) {
+  RowsTask task;
+  task.own_rows = rank() == 0 && size() > 1 ? 0 : rank() + 2;  // rank 0 has no rows
+  dist::DataParallel parallel(task.module(), world->group());
+  Recorder recorder;
+  const TrainResult result = train(task, options_for(&parallel), recorder);
+  double rows = 0, sum = 0;
+  for (int r = size() > 1 ? 1 : 0; r < size(); ++r) rows += r + 2, sum += (r + 2) * (1.0 + r);
+  ASSERT_EQ(recorder.validations.size(), static_cast<size_t>(kEpochs));
+  EXPECT_NEAR(recorder.validations[0].loss, sum / rows, 1e-12);
+  EXPECT_NEAR(recorder.validations[0].accuracy, 0.5, 1e-12);
+  EXPECT_EQ(recorder.validations[0].examples, static_cast<int64_t>(rows));
+  EXPECT_EQ(result.best_epoch, 1);
+}
+
+TEST(Trainer, AWishToStopIsEverybodys) {
+  RowsTask task;
+  dist::DataParallel parallel(task.module(), world->group());
+  TrainOptions options = options_for(&parallel);
+  int asked = 0;
+  options.should_stop = [&] { return ++asked == 3 && rank() == size() - 1; };
+  Recorder recorder;
+  const TrainResult result = train(task, options, recorder);
+  EXPECT_TRUE(result.stopped);
+  EXPECT_EQ(result.steps, 3);
+  expect_equal_on_all_ranks(task.module());
+}
+
+TEST(Trainer, TheRankToBlameTellsTheOp) {
+  RowsTask task;
+  const bool to_blame = rank() == size() - 1;
+  task.change = [&](int64_t number, const Tensor& loss) {
+    return to_blame && number >= 3 ? loss * log(full({}, -1)) : loss;
+  };
+  dist::DataParallel parallel(task.module(), world->group());
+  Recorder recorder;
+  std::string own, of_peer;
+  try {
+    train(task, options_for(&parallel), recorder);
+  } catch (const PeerError& error) {
+    of_peer = error.what();
+  } catch (const Error& error) {
+    own = error.what();
+  }
+  if (to_blame) {
+    EXPECT_NE(own.find("step 3: the loss is nan"), std::string::npos) << own << of_peer;
+    EXPECT_NE(own.find("anomaly: log"), std::string::npos) << own;
+  } else {
+    EXPECT_NE(of_peer.find("step 3: the loss is nan; another rank's error tells the op"), std::string::npos)
+        << own << of_peer;
+  }
+  EXPECT_EQ(recorder.steps.size(), 2u);
+  expect_equal_on_all_ranks(task.module());
+}
+
+TEST(Trainer, AnOverflowOnOneRankIsSkippedByAll) {
+  RowsTask task;
+  task.change = [&](int64_t number, const Tensor& loss) {
+    return loss * (rank() == 0 && number == 2 ? 1e37 : 1e-2);  // small: 2^16 times it still fits
+  };
+  dist::DataParallel parallel(task.module(), world->group());
+  TrainOptions options = options_for(&parallel);
+  options.dtype = float16;
+  Recorder recorder;
+  train(task, options, recorder);
+  ASSERT_GE(recorder.steps.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(recorder.steps[i].skipped, i == 1) << i;
+  EXPECT_LT(recorder.steps[2].loss_scale, recorder.steps[0].loss_scale);
+  expect_equal_on_all_ranks(task.module());
+}
+
+}  // namespace
+}  // namespace tern::models
+
+int main(int argc, char** argv) {
+  return tern::dist::run_tests(argc, argv, {.group = {.timeout_seconds = 60}, .start_seconds = 60});
+}
