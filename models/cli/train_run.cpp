@@ -94,13 +94,13 @@ class TrainRun {
     const Log log = [this](const std::string& line) { progress_.log(line); };
     apply_matmul_options(a_.matmul, device_, log);
     end_in_order_on_signals();
-    world_.emplace(launch, device_, dist::WorldOptions{.facts = version_text() + " " + deciding_options(a_).dump()});
+    world_.emplace(launch, device_, dist::WorldOptions{.facts = version_text() + " " + text_of(deciding_options(a_))});
     const std::string from = open_folder(log);
     if (!a_.init.empty()) restore_autotune(a_.init, device_, log);
     workload_->prepare(a_, {device_, precision_, from, log, group().rank(), group().size()});
     if (world_->store())
       world_->store()->compare("the data and the model", group().world_ranks(), group().rank(),
-                               workload_->data_record().dump() + workload_->model_record().dump(), kStartSeconds);
+                               text_of(workload_->data_record()) + text_of(workload_->model_record()), kStartSeconds);
     if (group().size() > 1) parallel_.emplace(workload_->module(), world_->group());
     const int status = train(from);
     world_->finish();
@@ -110,6 +110,9 @@ class TrainRun {
  private:
   // That ranks wait for rank 0, which may have to hash a large checkpoint, and for each other's data.
   static constexpr double kStartSeconds = 600;
+
+  /// Names of files may hold any bytes.
+  static std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
   dist::Communicator& group() const { return *world_->group(); }
   bool is_first() const { return group().rank() == 0; }
@@ -129,7 +132,7 @@ class TrainRun {
 
   void write_record(const std::string& from) {
     const Json now = record(folder_->path());
-    if (resumes_) check_same_run(RunFolder::read_record(folder_->path()), now);
+    if (resumes_ && !folder_->is_blank()) check_same_run(RunFolder::read_record(folder_->path()), now);
     if (from.empty()) folder_->cut_metrics(0);
     folder_->write_record(now);
   }

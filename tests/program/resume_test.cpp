@@ -170,6 +170,21 @@ TEST_F(ResumeTest, WhatCannotBeResumed) {
   expect_error(tern({"resume", "run"}), 1, {"no checkpoint is whole"});
 }
 
+TEST_F(ResumeTest, KilledBeforeTheFirstWordWasWritten) {
+  ASSERT_EQ(tern(arguments("whole")).status, 0);
+  write("killed/metrics.jsonl", "");
+  write("killed/run.json.tmp-a1B2c3", "{");
+  const Result anew = tern(arguments("killed", {"--resume", "auto"}));
+  ASSERT_EQ(anew.status, 0) << anew.err;
+  expect_same("killed", "whole");
+  EXPECT_EQ(listing("killed"), listing("whole"));
+  // What belongs to somebody else is not taken for it.
+  write("other/metrics.jsonl", "");
+  write("other/letter.txt", "Dear");
+  expect_error(tern(arguments("other", {"--resume", "auto"})), 1, {"other/run.json", "the folder of a run?"});
+  EXPECT_EQ(listing("other"), "letter.txt metrics.jsonl");
+}
+
 TEST_F(ResumeTest, TwoRunsInOneFolder) {
   std::vector<std::string> endless = arguments("run", {"--resume", "auto"});
   *(std::find(endless.begin(), endless.end(), "--epochs") + 1) = "100000";
