@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "tern/data/datasets/sha256.h"
 #include "tern/tests/program/program.h"
 
 namespace tern::program {
@@ -168,6 +169,43 @@ TEST_F(ResumeTest, WhatCannotBeResumed) {
     all.push_back(entry.path());
   }
   expect_error(tern({"resume", "run"}), 1, {"no checkpoint is whole"});
+}
+
+/// Whole checkpoints, with good checksums, in a run's folder where they do not belong.
+TEST_F(ResumeTest, CheckpointsOfOthers) {
+  const auto digits = [](const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"train",   "vit", "--data", "digits", "--max-steps", "2", "--checkpoint-every", "2",
+                                    "--split", "all", "--out",  out,      "--threads",   "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  ASSERT_EQ(tern(digits("patch2", {})).status, 0);
+  const Result other = tern(digits("patch6", {"--init", kGolden + "vit_hf"}));
+  ASSERT_EQ(other.status, 0) << other.err;
+  ASSERT_EQ(tern(arguments("texts", {"--max-steps", "10"})).status, 0);
+  const std::string name = "step-00000002";
+  const auto swap = [&](const std::string& run, const std::string& from) {
+    fs::remove_all(file(run + "/checkpoints"));
+    fs::copy(file(from + "/checkpoints"), file(run + "/checkpoints"), fs::copy_options::recursive);
+  };
+  fs::copy(file("patch2"), file("mixed"), fs::copy_options::recursive);
+  swap("mixed", "patch6");
+  expect_error(tern({"resume", "mixed"}), 1, {"the model's patch_size was 2 and is 6"});
+  swap("mixed", "texts");
+  expect_error(tern({"resume", "mixed"}), 1, {"mixed/checkpoints/step-00000010", "Vision Transformer"});
+  swap("texts", "patch2");
+  expect_error(tern({"resume", "texts"}), 1, {"texts/checkpoints/" + name, "distilbert"});
+
+  // A later version of the format.
+  swap("mixed", "patch2");
+  const fs::path checkpoint = file("mixed/checkpoints/" + name);
+  Json state = Json::parse(read_text(checkpoint / "state.json")),
+       checksums = Json::parse(read_text(checkpoint / "checksums.json"));
+  state["version"] = 2;
+  write_text(checkpoint / "state.json", state.dump());
+  checksums["state.json"] = {{"bytes", state.dump().size()}, {"sha256", data::sha256(state.dump())}};
+  write_text(checkpoint / "checksums.json", checksums.dump());
+  expect_error(tern({"resume", "mixed"}), 1, {"state.json: is of version 2, this program reads version 1"});
 }
 
 TEST_F(ResumeTest, KilledBeforeTheFirstWordWasWritten) {
