@@ -166,6 +166,7 @@ class TrainRun {
     options.schedule = a_.schedule;
     options.warmup = a_.warmup;
     options.clip = a_.clip;
+    options.ema = a_.ema;
     options.dtype = precision_.autocast;
     options.kahan = a_.kahan;
     options.device = device_;

@@ -12,7 +12,7 @@
 namespace tern::models {
 namespace {
 
-const std::string kScaler = "scaler/";
+const std::string kScaler = "scaler/", kEma = "ema/";
 
 /// 16-bit gradients underflow without a scaled loss; bfloat16 has fp32's range.
 bool needs_loss_scale(const nn::Module& module, const TrainOptions& options) {
@@ -32,7 +32,9 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
       scaler_({.enabled = needs_loss_scale(task.module(), options)}),
       schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps, .warmup = options.warmup})),
       captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
-                {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes()}) {}
+                {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes()}) {
+  if (options.ema > 0) ema_.emplace(task.module().parameters(), optim::EmaOptions{.decay = options.ema});
+}
 
 Tensor TrainingStep::forward(const TrainingBatch& batch) {
   const ProfileRange range("forward");
@@ -69,6 +71,7 @@ std::vector<Tensor> TrainingStep::run(const std::vector<Tensor>& inputs) {
     update_ = optimizer_->step(
         {.max_norm = max_norm, .skip_non_finite = true, .earlier_norm = optim::gradient_norm({loss}, loss.device())});
   }
+  if (ema_) ema_->update(update_);
   optimizer_->zero_grad();
   return {loss};
 }
@@ -127,21 +130,29 @@ StepMetrics TrainingStep::finish(Pending& pending) {
 StateView TrainingStep::state() const {
   StateView state = optimizer_->state_dict();
   for (const NamedTensor& entry : scaler_.state_dict()) state.push_back({kScaler + entry.name, entry.tensor});
+  if (ema_)
+    for (const NamedTensor& entry : ema_->state_dict()) state.push_back({kEma + entry.name, entry.tensor});
   return state;
 }
 
 void TrainingStep::load_state(const StateView& state) {
-  StateView optimizer, scaler;
+  StateView optimizer, scaler, ema;
   for (const NamedTensor& entry : state) {
     if (entry.name.starts_with(kScaler))
       scaler.push_back({entry.name.substr(kScaler.size()), entry.tensor});
+    else if (entry.name.starts_with(kEma))
+      ema.push_back({entry.name.substr(kEma.size()), entry.tensor});
     else
       optimizer.push_back(entry);
   }
   TERN_CHECK(scaler.empty() != scaler_.enabled(), "resume: the checkpoint ", scaler.empty() ? "has no" : "has a",
              " loss scaler's state, this run ", scaler_.enabled() ? "needs one" : "has no scaler",
              ": it was made with another --dtype");
+  TERN_CHECK(ema.empty() != ema_.has_value(), "resume: the checkpoint ", ema.empty() ? "has no" : "has",
+             " averages of the weights, this run ", ema_ ? "needs them" : "has none",
+             ": it was made with another --ema");
   optimizer_->load_state_dict(optimizer);
+  if (ema_) ema_->load_state_dict(ema);
   if (scaler_.enabled()) scaler_.load_state_dict(scaler);
 }
 

@@ -4,102 +4,28 @@
 
 #include <sys/mount.h>
 
-#include <random>
-
-#include "tern/models/trainer/checkpoint.h"
-#include "tern/tests/program/program.h"
+#include "tern/tests/program/resume.h"
 
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-
-class ResumeSlowTest : public ProgramTest {
+class ResumeSlowTest : public InterruptedRuns {
  protected:
-  void SetUp() override { write("data.csv", read_text(kModel + "/data.csv")); }
-
-  static std::vector<std::string> text_run(const std::string& out) {
-    return {"train",
-            "distilbert",
-            "--init",
-            kModel,
-            "--data",
-            "data.csv",
-            "--out",
-            out,
-            "--dtype",
-            "fp32",
-            "--lr",
-            "1e-3",
-            "--epochs",
-            "6",
-            "--dropout",
-            "0.2",
-            "--seed",
-            "7",
-            "--batch-size",
-            "2",
-            "--threads",
-            "1",
-            "--checkpoint-every",
-            "5",
-            "--resume",
-            "auto"};
+  std::vector<std::string> text_run(const std::string& out) const {
+    std::vector<std::string> all = arguments(out, {"--resume", "auto"});
+    *(std::find(all.begin(), all.end(), "--checkpoint-every") + 1) = "5";
+    return all;
   }
   static std::vector<std::string> image_run(const std::string& out) {
     return {"train",    "vit",  "--data", "digits", "--max-steps", "40", "--batch-size",       "16",
             "--epochs", "2",    "--seed", "3",      "--threads",   "1",  "--checkpoint-every", "5",
             "--resume", "auto", "--out",  out};
   }
-
-  /// The disk of a run in the folder `out` fails.
-  Setting failing(const std::string& out, const std::string& fault) const {
-    Setting setting;
-    const std::string folder = fs::canonical(folder_) / out;
-    setting.in_child = [folder, fault] {
-      setenv("TERN_FAULT_FOLDER", folder.c_str(), 1);
-      setenv("TERN_FAULT", fault.c_str(), 1);
-      setenv("LD_PRELOAD", TERN_DISK_FAULTS, 1);
-    };
-    return setting;
-  }
-
-  /// Calls by which an undisturbed run changes its folder.
-  int64_t count_calls(const std::vector<std::string>& run, const std::string& out) const {
-    const std::string counts = file("calls").string();
-    const Result result = tern(run, failing(out, "count:" + counts));
-    EXPECT_EQ(result.status, 0) << result.err;
-    return std::stoll(read_text(counts));
-  }
-
-  std::string weights(const std::string& run) const { return read_text(file(run + "/model.safetensors")); }
-  std::vector<Json> metrics(const std::string& run) const {
-    std::vector<Json> lines = json_lines(read_text(file(run + "/metrics.jsonl")));
-    for (Json& line : lines)
-      for (const char* name : {"seconds", "train_seconds", "tokens_per_second", "images_per_second",
-                               "model_flops_utilization", "peak_memory_bytes", "reserved_memory_bytes"})
-        line.erase(name);
-    return lines;
-  }
-  void expect_same(const std::string& run, const std::string& reference) const {
-    EXPECT_TRUE(weights(run) == weights(reference)) << run;
-    EXPECT_EQ(metrics(run), metrics(reference)) << run;
-    EXPECT_EQ(listing(run), listing(reference)) << run;  // nothing half written stays
-  }
-  /// No folder that bears a checkpoint's name is damaged.
-  void expect_newest_is_whole(const std::string& run) const {
-    std::string complaint;
-    EXPECT_NO_THROW(models::newest_checkpoint(file(run + "/checkpoints").string(),
-                                              [&](const std::string& line) { complaint = line; }));
-    EXPECT_EQ(complaint, "");
-  }
-
-  std::mt19937 random_{std::random_device{}()};
 };
 
 TEST_F(ResumeSlowTest, ThirtyKillsAtRandomMoments) {
   for (const bool images : {false, true}) {
-    const auto run = images ? image_run : text_run;
+    const auto run = [&](const std::string& out) { return images ? image_run(out) : text_run(out); };
     const std::string whole = images ? "whole-images" : "whole-texts", cut = images ? "cut-images" : "cut-texts";
     ASSERT_EQ(tern(run(whole)).status, 0);
     int kills = 0, starts = 0, went_on = 0;
@@ -115,7 +41,7 @@ TEST_F(ResumeSlowTest, ThirtyKillsAtRandomMoments) {
         expect_same(cut, whole);
         fs::remove_all(file(cut));
       }
-      if (fs::exists(file(cut + "/checkpoints"))) expect_newest_is_whole(cut);
+      expect_newest_is_whole(cut);
     }
     EXPECT_EQ(kills, 30);
     const Result last = tern(run(cut));
@@ -141,7 +67,7 @@ TEST_F(ResumeSlowTest, InsideACheckpointsWriting) {
         ++kills;
       else
         ASSERT_EQ(result.status, 0) << fault << at << ": " << result.err;
-      if (fs::exists(file(cut + "/checkpoints"))) expect_newest_is_whole(cut);
+      expect_newest_is_whole(cut);
       if (result.status != 0) continue;
       expect_same(cut, "whole");
       fs::remove_all(file(cut));
@@ -182,7 +108,7 @@ TEST_F(ResumeSlowTest, FullDisks) {
     EXPECT_NE(full.err.find("No space left on device"), std::string::npos) << full.err;
     failures += full.status == 1;
     went_on += full.err.find("training goes on") != std::string::npos;
-    if (fs::exists(file(out + "/checkpoints"))) expect_newest_is_whole(out);
+    expect_newest_is_whole(out);
     const Result resumed = tern(text_run(out));
     ASSERT_EQ(resumed.status, 0) << at << ": " << resumed.err;
     expect_same(out, "whole");
@@ -205,7 +131,7 @@ TEST_F(ResumeSlowTest, SmallFileSystems) {
     if (mount("none", disk.c_str(), "tmpfs", 0, size.c_str()) != 0) GTEST_SKIP() << "mounting is for root";
     const Result limited = tern(text_run("disk/run"));
     full += limited.err.find("No space left on device") != std::string::npos;
-    if (fs::exists(file("disk/run/checkpoints"))) expect_newest_is_whole("disk/run");
+    expect_newest_is_whole("disk/run");
     EXPECT_EQ(mount("none", disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0);
     const Result resumed = tern(text_run("disk/run"));
     EXPECT_EQ(resumed.status, 0) << resumed.err;

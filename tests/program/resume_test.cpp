@@ -1,71 +1,21 @@
 // Runs that are killed, stopped and damaged, and go on: the weights and losses are those of a run that was left alone.
 
-#include <random>
-
+#include "tern/tests/program/resume.h"
 #include "tern/data/datasets/sha256.h"
-#include "tern/tests/program/program.h"
 
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-
-class ResumeTest : public ProgramTest {
- protected:
-  std::vector<std::string> arguments(const std::string& out, std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"train",
-                                    "distilbert",
-                                    "--init",
-                                    kModel,
-                                    "--data",
-                                    "data.csv",
-                                    "--out",
-                                    out,
-                                    "--dtype",
-                                    "fp32",
-                                    "--lr",
-                                    "1e-3",
-                                    "--epochs",
-                                    "6",
-                                    "--dropout",
-                                    "0.2",
-                                    "--seed",
-                                    "7",
-                                    "--batch-size",
-                                    "2",
-                                    "--threads",
-                                    "1",
-                                    "--checkpoint-every",
-                                    "10"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  void SetUp() override { write("data.csv", read_text(kModel + "/data.csv")); }
-  std::string weights(const std::string& run) const { return read_text(file(run + "/model.safetensors")); }
-  /// Everything of metrics.jsonl that does not measure time.
-  std::vector<Json> metrics(const std::string& run) const {
-    std::vector<Json> lines = json_lines(read_text(file(run + "/metrics.jsonl")));
-    for (Json& line : lines)
-      for (const char* name : {"seconds", "train_seconds", "tokens_per_second", "model_flops_utilization",
-                               "peak_memory_bytes", "reserved_memory_bytes"})
-        line.erase(name);
-    return lines;
-  }
-  void expect_same(const std::string& run, const std::string& reference) const {
-    EXPECT_TRUE(weights(run) == weights(reference));
-    EXPECT_EQ(metrics(run), metrics(reference));
-  }
-};
+using ResumeTest = InterruptedRuns;
 
 TEST_F(ResumeTest, KilledAtRandomMoments) {
   ASSERT_EQ(tern(arguments("whole")).status, 0);
   const std::vector<std::string> again = arguments("killed", {"--resume", "auto"});
-  std::mt19937 random(std::random_device{}());
   int kills = 0;
   for (int attempt = 0; attempt < 7; ++attempt) {
     Process process(again, folder_);
     if (attempt % 2 == 0) process.wait_for("step ");
-    usleep(static_cast<useconds_t>(random() % 150'000));
+    usleep(static_cast<useconds_t>(random_() % 150'000));
     process.send(SIGKILL);
     const Result result = process.finish();
     kills += result.status == 1000 + SIGKILL;
@@ -75,6 +25,22 @@ TEST_F(ResumeTest, KilledAtRandomMoments) {
   const Result last = tern(again);
   ASSERT_EQ(last.status, 0) << last.err;
   expect_same("killed", "whole");
+}
+
+/// The machine dies in a call that changes the run's folder: most of them are a checkpoint's, and bytes that were not
+/// yet fsynced are lost.
+TEST_F(ResumeTest, AMachineThatDies) {
+  const int64_t calls = count_calls(arguments("whole"), "whole");
+  for (int i = 0; i < 4; ++i) {
+    const int64_t at = calls / 3 + static_cast<int64_t>(random_() % static_cast<uint64_t>(calls / 2));
+    SCOPED_TRACE("at call " + std::to_string(at) + " of " + std::to_string(calls));
+    EXPECT_EQ(tern(arguments("cut"), failing("cut", "crash:" + std::to_string(at))).status, 1000 + SIGKILL);
+    expect_newest_is_whole("cut");
+    const Result resumed = tern({"resume", "cut", "--threads", "1"});
+    ASSERT_EQ(resumed.status, 0) << resumed.err;
+    expect_same("cut", "whole");
+    fs::remove_all(file("cut"));
+  }
 }
 
 TEST_F(ResumeTest, SignalsSaveAndTheStatusSaysWhich) {
@@ -110,6 +76,25 @@ TEST_F(ResumeTest, HalfPrecisionWithALossScaleAndAccumulation) {
   const Result resumed = tern(half("cut"));
   ASSERT_EQ(resumed.status, 0) << resumed.err;
   expect_same("cut", "whole");
+}
+
+TEST_F(ResumeTest, AveragesOfTheWeights) {
+  const auto averaged = [&](const std::string& out) { return arguments(out, {"--ema", "0.9", "--resume", "auto"}); };
+  ASSERT_EQ(tern(averaged("whole")).status, 0);
+  ASSERT_EQ(tern(arguments("plain")).status, 0);
+  EXPECT_FALSE(weights("whole") == weights("plain"));
+  const Result eval = tern({"eval", "whole", "--json", "--threads", "1"});
+  ASSERT_EQ(eval.status, 0) << eval.err;
+  EXPECT_EQ(Json::parse(eval.out)["loss"], metrics("whole").back()["test_loss"]);
+  Process process(averaged("cut"), folder_);
+  ASSERT_TRUE(process.wait_for("validation loss"));
+  process.send(SIGKILL);
+  process.finish();
+  const Result resumed = tern(averaged("cut"));
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  expect_same("cut", "whole");
+  expect_error(tern(arguments("whole", {"--resume", "auto"})), 1, {"--ema was 0.9 and is 0"});
+  expect_error(tern(arguments("other", {"--ema", "1"})), 2, {"--ema"});
 }
 
 TEST_F(ResumeTest, ADamagedNewestCheckpoint) {
