@@ -2,6 +2,7 @@
 // Optimizer updates over all parameters in one pass, with gradient clipping and the non-finite skip folded in.
 
 #include "tern/kernels/kernel.h"
+#include "tern/kernels/math.h"
 #include "tern/kernels/reduce.h"
 
 namespace tern::kernels {
@@ -61,6 +62,36 @@ TERN_KERNEL(void, adam, Stream stream, const OptimizerTensor* tensors, int64_t c
             int64_t group_count, OptimizerStep step);
 TERN_KERNEL(void, sgd, Stream stream, const OptimizerTensor* tensors, int64_t count, const SgdGroup* groups,
             int64_t group_count, OptimizerStep step);
+
+/// One parameter and its running average, both contiguous with `size` elements.
+struct AverageTensor {
+  void* average = nullptr;  // fp32; fp64 for fp64 weights
+  const void* weight = nullptr;
+  int64_t size = 0;
+  DType weight_dtype = DType::kFloat32;
+};
+
+/// What holds for all of them. As in OptimizerStep, what a captured step changes lives in device memory.
+struct AverageStep {
+  int64_t* updates = nullptr;  // device; done so far, incremented here unless skipped
+  double decay = 0.999;
+  double warmup_gamma = 0, warmup_power = 1;  // gamma 0: no warmup
+  const GradientNorm* norm = nullptr;         // device; the update is left out where one of these is not finite
+  const GradientNorm* earlier = nullptr;
+
+  TERN_HD bool is_skipped() const { return (norm && norm->non_finite) || (earlier && earlier->non_finite); }
+  /// How far update n, from 1, takes the averages to the weights: timm's ModelEmaV3.get_decay, 1 minus it. The first
+  /// copies them.
+  TERN_HD double share(int64_t n) const {
+    if (n <= 1) return 1;
+    if (warmup_gamma <= 0) return 1 - decay;
+    const double slow = 1 - math::pow(1 + static_cast<double>(n - 1) / warmup_gamma, -warmup_power);
+    return 1 - (slow < decay ? slow : decay);
+  }
+};
+
+/// average += share * (weight - average) for all of them, as torch.lerp computes it.
+TERN_KERNEL(void, average_weights, Stream stream, const AverageTensor* tensors, int64_t count, AverageStep step);
 
 /// x *= factor for all tensors, factor = min(1, max_norm / (norm + 1e-6)): clip_grad_norm_ outside an optimizer.
 TERN_KERNEL(void, scale_by_norm, Stream stream, const View* tensors, int64_t count, const GradientNorm* norm,

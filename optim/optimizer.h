@@ -54,6 +54,7 @@ class StepResult {
   bool ready() const { return !arrival_ || arrival_->ready(); }
 
  private:
+  friend class EMA;
   friend class Optimizer;
   friend class GradScaler;
   void wait() const;

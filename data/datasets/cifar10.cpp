@@ -3,6 +3,7 @@
 #include <array>
 
 #include "tern/core/check.h"
+#include "tern/core/io/pickle.h"
 #include "tern/data/datasets/fetched_folder.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/label_index.h"
@@ -14,12 +15,20 @@ namespace {
 constexpr int64_t kSide = 32, kPlane = kSide * kSide, kPixelBytes = 3 * kPlane, kRecordBytes = 1 + kPixelBytes;
 constexpr int64_t kFileRecords = 10000;
 constexpr int kClasses = 10;
-const std::array<std::pair<const char*, Part>, 6> kFiles = {{{"data_batch_1.bin", Part::kTrain},
-                                                             {"data_batch_2.bin", Part::kTrain},
-                                                             {"data_batch_3.bin", Part::kTrain},
-                                                             {"data_batch_4.bin", Part::kTrain},
-                                                             {"data_batch_5.bin", Part::kTrain},
-                                                             {"test_batch.bin", Part::kTest}}};
+// In the binary version ".bin" follows, in the Python version nothing.
+const std::array<std::pair<const char*, Part>, 6> kFiles = {{{"data_batch_1", Part::kTrain},
+                                                             {"data_batch_2", Part::kTrain},
+                                                             {"data_batch_3", Part::kTrain},
+                                                             {"data_batch_4", Part::kTrain},
+                                                             {"data_batch_5", Part::kTrain},
+                                                             {"test_batch", Part::kTest}}};
+constexpr const char* kBinary = ".bin";
+constexpr const char* kPythonFolder = "cifar-10-batches-py";
+
+bool holds_first_batch(const fs::path& folder, const std::string& ending) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / (kFiles[0].first + ending), ignored);
+}
 
 const Download kArchive = {
     .url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -32,11 +41,12 @@ const FetchedFolder kCifar10 = {
     .archive = kArchive,
     .most_unpacked_bytes = int64_t{1} << 29,
     .contents = "cifar-10-batches-bin/data_batch_1.bin",
-    .is_complete =
-        [](const fs::path& folder) {
-          std::error_code ignored;
-          return fs::exists(folder / kFiles[0].first, ignored);
-        },
+    .is_complete = [](const fs::path& folder) { return holds_first_batch(folder, kBinary); },
+};
+const FetchedFolder kCifar10Python = {
+    .name = "cifar10",
+    .folder = kPythonFolder,
+    .is_complete = [](const fs::path& folder) { return holds_first_batch(folder, ""); },
 };
 
 /// Three planes to pixels.
@@ -48,29 +58,54 @@ void interleave(const uint8_t* __restrict in, uint8_t* __restrict out) {
   }
 }
 
+std::vector<std::string> lines_of(const fs::path& path) {
+  std::string text;
+  read_file(path, text);
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view name = trim(std::string_view(text).substr(at, end - at));
+    if (!name.empty()) lines.emplace_back(name);
+    at = end + 1;
+  }
+  return lines;
+}
+
+/// The entry of a pickled dict, which must be a list.
+PickleValue list_in(const PickleValue& dict, const char* key, const fs::path& path) {
+  TERN_CHECK(dict.is(PickleKind::kDict), path.string(), ": expected a pickled dict, got ", dict.describe());
+  const PickleValue list = dict.find(key);
+  TERN_CHECK(list.is(PickleKind::kList), path.string(), ": expected a list under '", key, "', got ",
+             list.defined() ? list.describe() : "no such entry");
+  return list;
+}
+
+/// batches.meta.txt, or batches.meta, a pickled dict.
 std::vector<std::string> class_names(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     return {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
-  std::string text;
-  read_file(path, text);
   std::vector<std::string> names;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view name = trim(std::string_view(text).substr(at, end - at));
-    if (!name.empty()) names.emplace_back(name);
-    at = end + 1;
+  if (path.extension() == ".txt") {
+    names = lines_of(path);
+  } else {
+    const PickleValue meta = load_pickle(path.string()), list = list_in(meta, "label_names", path);
+    for (size_t i = 0; i < list.size(); ++i) names.emplace_back(list[i].as_text());
   }
-  TERN_CHECK(names.size() == kClasses, path.string(), ": expected ", kClasses, " class names, one a line, got ",
-             names.size());
+  TERN_CHECK(names.size() == kClasses, path.string(), ": expected ", kClasses, " class names, got ", names.size());
   return names;
 }
 
 }  // namespace
 
-std::optional<fs::path> find_cifar10() { return find_folder(kCifar10); }
+std::optional<fs::path> find_cifar10() {
+  const auto binary = find_folder(kCifar10);
+  return binary ? binary : find_folder(kCifar10Python);
+}
 
 fs::path fetch_cifar10(const std::function<void(const std::string&)>& log) { return fetch_folder(kCifar10, log); }
+
+bool is_cifar10(const fs::path& folder) { return holds_first_batch(folder, kBinary) || holds_first_batch(folder, ""); }
 
 void read_cifar10_records(std::string_view bytes, const std::string& name, int64_t records, uint8_t* pixels,
                           int32_t* labels) {
@@ -88,22 +123,47 @@ void read_cifar10_records(std::string_view bytes, const std::string& name, int64
   }
 }
 
+void read_cifar10_batch(const std::string& path, int64_t images, uint8_t* pixels, int32_t* labels) {
+  const PickleValue batch = load_pickle(path);
+  const PickleValue list = list_in(batch, "labels", path), data = batch.find("data");
+  TERN_CHECK(data.is(PickleKind::kTensor), path, ": expected a numpy array under 'data', got ",
+             data.defined() ? data.describe() : "no such entry");
+  TERN_CHECK(data.stored_dtype() == "uint8" && data.as_tensor().shape() == Shape({images, kPixelBytes}), path,
+             ": expected 'data' of uint8 [", images, ", ", kPixelBytes, "], got ", data.describe());
+  TERN_CHECK(static_cast<int64_t>(list.size()) == images, path, ": ", list.size(), " labels for ", images, " images");
+  const Tensor planes = data.as_tensor().contiguous();
+  for (int64_t i = 0; i < images; ++i) {
+    const PickleValue label = list[static_cast<size_t>(i)];
+    TERN_CHECK(label.is(PickleKind::kInteger) && label.as_integer() >= 0 && label.as_integer() < kClasses, path,
+               ": label ", label.describe(), " of image ", i, "; expected 0 to ", kClasses - 1);
+    labels[i] = static_cast<int32_t>(label.as_integer());
+    interleave(planes.data<uint8_t>() + i * kPixelBytes, pixels + i * kPixelBytes);
+  }
+}
+
 ImageDataset read_cifar10(const fs::path& folder) {
+  const bool binary = holds_first_batch(folder, kBinary);
   ImageDataset set;
   set.name = folder.string();
-  set.label_names = class_names(folder / "batches.meta.txt");
+  set.label_names = class_names(folder / (binary ? "batches.meta.txt" : "batches.meta"));
   const int64_t rows = static_cast<int64_t>(kFiles.size()) * kFileRecords;
   set.pixels = empty({rows, kSide, kSide, 3}, {.dtype = DType::kUInt8});
   set.labels.resize(static_cast<size_t>(rows));
+  uint8_t* pixels = set.pixels.data<uint8_t>();
+  int32_t* labels = set.labels.data();
   std::string bytes;
-  for (int64_t i = 0; i < static_cast<int64_t>(kFiles.size()); ++i) {
-    const fs::path path = folder / kFiles[i].first;
-    bytes.clear();
-    read_file(path, bytes);
-    read_cifar10_records(bytes, path.string(), kFileRecords,
-                         set.pixels.data<uint8_t>() + i * kFileRecords * kPixelBytes,
-                         set.labels.data() + i * kFileRecords);
-    set.parts.insert(set.parts.end(), kFileRecords, kFiles[i].second);
+  for (const auto& [name, part] : kFiles) {
+    const std::string path = (folder / (name + std::string(binary ? kBinary : ""))).string();
+    if (binary) {
+      bytes.clear();
+      read_file(path, bytes);
+      read_cifar10_records(bytes, path, kFileRecords, pixels, labels);
+    } else {
+      read_cifar10_batch(path, kFileRecords, pixels, labels);
+    }
+    pixels += kFileRecords * kPixelBytes;
+    labels += kFileRecords;
+    set.parts.insert(set.parts.end(), kFileRecords, part);
   }
   return set;
 }

@@ -107,7 +107,7 @@ ImageDataset with_known_labels(ImageDataset set, const std::vector<std::string>&
 ImageDataset load_cifar10(const LoadImagesOptions& options) {
   const auto found = find_cifar10();
   TERN_CHECK(found || options.allow_download,
-             "cifar10: not found; set TERN_DATA to the folder that holds cifar-10-batches-bin");
+             "cifar10: not found; set TERN_DATA to the folder that holds cifar-10-batches-bin or cifar-10-batches-py");
   ImageDataset set = read_cifar10(found ? *found : fetch_cifar10(options.log));
   set.name = "cifar10";
   return set;
@@ -131,8 +131,7 @@ ImageDataset load_images(const std::string& source, const LoadImagesOptions& opt
   std::error_code ignored;
   TERN_CHECK(fs::is_directory(source, ignored), "unknown image data \"", source,
              "\": expected cifar10, digits, or a folder of train/LABEL/*.{png,jpg,jpeg}");
-  if (fs::exists(fs::path(source) / "data_batch_1.bin", ignored))
-    return with_known_labels(read_cifar10(source), options.known_labels);
+  if (is_cifar10(source)) return with_known_labels(read_cifar10(source), options.known_labels);
   return read_folder(source, options);
 }
 

@@ -39,9 +39,9 @@ struct LoadImagesOptions {
 ///   "cifar10"    CIFAR-10: see cifar10.h
 ///   "digits"     1,797 handwritten digits of 8 x 8 pixels, embedded in the library (data/assets/README.md); their
 ///                intensities 0..16 are scaled to 0..255 and repeated for red, green and blue
-///   a folder     that holds data_batch_1.bin: as cifar10. Otherwise train/LABEL/... and optionally test/LABEL,
-///                val/LABEL; or LABEL/...: .png, .jpg and .jpeg files in any case, at any depth below LABEL; hidden
-///                names are left out
+///   a folder     of CIFAR-10's files, binary or Python's pickles: as cifar10. Otherwise train/LABEL/... and optionally
+///                test/LABEL, val/LABEL; or LABEL/...: .png, .jpg and .jpeg files in any case, at any depth below
+///                LABEL; hidden names are left out
 /// A folder's label ids follow its sorted names (by bytes, as torchvision's ImageFolder does, also for numbers); rows
 /// are read as train, val, test, each sorted by label and path. Files are listed here and decoded later. Throws Error:
 /// no images, a label without any.

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tern/core/check.h"
+#include "tern/data/datasets/utf8.h"
 
 namespace tern::data {
 namespace {
@@ -91,6 +92,8 @@ int32_t LabelIndex::known_id(const std::string& label, const Location& where) co
 int32_t LabelIndex::id(std::string_view label, const Location& where) {
   const std::string name(trim(label));
   TERN_CHECK(!name.empty(), where, ": the label is empty");
+  std::string valid;
+  TERN_CHECK(append_valid_utf8(name, valid) == 0, where, ": the label is not UTF-8, it reads \"", valid, "\"");
   const auto found = ids_.find(name);
   if (found != ids_.end()) return found->second;
   const bool free = known_.empty() || placeholders_;

@@ -26,7 +26,7 @@ class LabelIndex {
   explicit LabelIndex(std::vector<std::string> known);
 
   /// The id of a label as it is written in the data (space around it is ignored): final with known names, otherwise by
-  /// first appearance until finish(). Error: empty, or not known.
+  /// first appearance until finish(). Error: empty, no UTF-8, or not known.
   int32_t id(std::string_view label, const Location& where);
 
   /// Puts ids in the given order of the names (unless names were known) and gives the names.

@@ -21,7 +21,7 @@ void ignore_warning(png_structp, png_const_charp) {}
 
 class PngReader {
  public:
-  PngReader(std::string_view bytes, const std::string& name) : name_(name), rest_(bytes) {
+  PngReader(std::string_view bytes, const std::string& name) : name_(name), file_bytes_(bytes.size()), rest_(bytes) {
     require([&] {
       png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &failure_, end_by_error, ignore_warning);
       if (png_ == nullptr) return;
@@ -51,6 +51,10 @@ class PngReader {
     require([&] { png_read_info(png_, info_); });
     const int64_t width = png_get_image_width(png_, info_), height = png_get_image_height(png_, info_);
     check_size(name_, width, height, options);
+    // Before memory is taken for them: deflate makes at most 1,032 bytes of one.
+    const auto raw_bytes = static_cast<uint64_t>(height) * png_get_rowbytes(png_, info_);
+    TERN_CHECK(raw_bytes / 1032 <= file_bytes_, name_, ": damaged PNG image: ", width, " x ", height,
+               " pixels cannot lie in ", file_bytes_, " bytes");
     Image image(height, width, 3);
     require([&] {
       convert_to_rgb();
@@ -93,6 +97,7 @@ class PngReader {
   }
 
   const std::string& name_;
+  const uint64_t file_bytes_;
   std::string_view rest_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;

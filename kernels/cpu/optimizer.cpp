@@ -235,6 +235,28 @@ void sgd(Stream, const OptimizerTensor* tensors, int64_t count, const SgdGroup* 
       });
 }
 
+void average_weights(Stream, const AverageTensor* tensors, int64_t count, AverageStep step) {
+  if (step.is_skipped()) return;
+  const double share = step.share(++*step.updates);
+  for_each_piece(
+      count, [=](int64_t t) { return tensors[t].size; },
+      [&](int64_t t, int64_t begin, int64_t n) {
+        dispatch_float(tensors[t].weight_dtype, [&]<class W>() {
+          using F = ComputeType<W>;
+          F* average = static_cast<F*>(tensors[t].average) + begin;
+          const W* weight = static_cast<const W*>(tensors[t].weight) + begin;
+          const F near = static_cast<F>(share), far = static_cast<F>(1 - share);
+          if (share < 0.5)
+            for (int64_t i = 0; i < n; ++i) average[i] += near * (static_cast<F>(weight[i]) - average[i]);
+          else
+            for (int64_t i = 0; i < n; ++i) {
+              const F w = static_cast<F>(weight[i]);
+              average[i] = w - far * (w - average[i]);
+            }
+        });
+      });
+}
+
 void scale_by_norm(Stream, const View* tensors, int64_t count, const GradientNorm* norm, double max_norm) {
   const double factor = clip_factor(std::sqrt(norm->sum_of_squares), max_norm);
   if (factor == 1) return;

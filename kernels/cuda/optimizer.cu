@@ -60,6 +60,20 @@ struct Scaling {
   ScaleEntry tensors[kMaxTensors];
 };
 
+/// A parameter and its average.
+struct AverageEntry {
+  void* average;
+  const void* weight;
+  int64_t size;
+  int32_t first_block;
+  bool aligned;
+};
+struct Averaging {
+  AverageStep step;
+  int32_t count;
+  AverageEntry tensors[kMaxTensors];
+};
+
 /// The tensor that a block works on: the last whose first block is not behind it.
 template <class AnyEntry>
 __device__ const AnyEntry& find_tensor(const AnyEntry* tensors, int count, int block) {
@@ -88,6 +102,10 @@ __device__ double gradient_factor(const OptimizerStep& step) {
 /// Runs before the updates, which read the new count.
 __global__ void count_step_kernel(OptimizerStep step) {
   if (!step.is_skipped()) ++*step.step;
+}
+
+__global__ void count_average_kernel(AverageStep step) {
+  if (!step.is_skipped()) ++*step.updates;
 }
 
 /// Elements of one step of a thread: 16 bytes of the narrower type, but no more than 32 of the wider, or registers
@@ -253,6 +271,32 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
                                     [&]<int kCount>(int64_t at) { rule.template update<W, G, kCount>(tensor, at); });
 }
 
+template <class W>
+__global__ void __launch_bounds__(kThreads) average_kernel(const __grid_constant__ Averaging averaging) {
+  using F = ComputeType<W>;
+  TERN_SHARED(double, share);
+  if (averaging.step.is_skipped()) return;
+  if (threadIdx.x == 0) share = averaging.step.share(*averaging.step.updates);
+  block_barrier();
+  const bool near = share < 0.5;  // torch.lerp's two forms: exact at either end
+  const F factor = static_cast<F>(near ? share : 1 - share);
+  const AverageEntry& tensor = find_tensor(averaging.tensors, averaging.count, static_cast<int>(blockIdx.x));
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) - tensor.first_block) * kChunk;
+  for_each_element<kElements<W, F>>(begin, min(begin + kChunk, tensor.size), tensor.aligned,
+                                    [&]<int kCount>(int64_t at) {
+                                      F average[kCount], weight[kCount];
+                                      F* const averages = static_cast<F*>(tensor.average) + at;
+                                      load_values(averages, average);
+                                      load_values(static_cast<const W*>(tensor.weight) + at, weight);
+#pragma unroll
+                                      for (int i = 0; i < kCount; ++i) {
+                                        const F step = factor * (weight[i] - average[i]);
+                                        average[i] = near ? average[i] + step : weight[i] - step;
+                                      }
+                                      store_values(averages, average);
+                                    });
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads) scale_kernel(const __grid_constant__ Scaling scaling) {
   using F = ComputeType<T>;
@@ -365,6 +409,32 @@ void adam(Stream stream, const OptimizerTensor* tensors, int64_t count, const Ad
 void sgd(Stream stream, const OptimizerTensor* tensors, int64_t count, const SgdGroup* groups, int64_t,
          OptimizerStep step) {
   update_all<SgdRule>(stream, tensors, count, groups, step);
+}
+
+void average_weights(Stream stream, const AverageTensor* tensors, int64_t count, AverageStep step) {
+  launch(count_average_kernel, dim3(1), dim3(1), 0, stream, step);
+  for (const DType dtype : {float64, float32, bfloat16, float16}) {
+    Averaging averaging{step, 0, {}};
+    int64_t blocks = 0;
+    const auto flush = [&] {
+      if (averaging.count == 0) return;
+      dispatch_float(dtype, [&]<class W>() {
+        launch(average_kernel<W>, dim3(grid_blocks(blocks)), dim3(kThreads), 0, stream, averaging);
+      });
+      averaging.count = 0;
+      blocks = 0;
+    };
+    for (int64_t t = 0; t < count; ++t) {
+      const AverageTensor& tensor = tensors[t];
+      if (tensor.weight_dtype != dtype || tensor.size == 0) continue;
+      const bool full = averaging.count == kMaxTensors;
+      if (full || blocks > std::numeric_limits<int32_t>::max() - block_count(tensor.size)) flush();
+      averaging.tensors[averaging.count++] = {tensor.average, tensor.weight, tensor.size, static_cast<int32_t>(blocks),
+                                              aligned16(tensor.average) && aligned16(tensor.weight)};
+      blocks += block_count(tensor.size);
+    }
+    flush();
+  }
 }
 
 void scale_by_norm(Stream stream, const View* tensors, int64_t count, const GradientNorm* norm, double max_norm) {

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "tern/core/check.h"
+#include "tern/core/io/pickle.h"
 #include "tern/dist/store.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/rank_process.h"
@@ -43,6 +44,7 @@ int report(const std::string& message, int status, bool of_peer = false) {
   std::string line = message;
   for (char& c : line)
     if (c == '\n') c = ' ';
+  line = printable(line, line.size());  // names of files may hold any bytes
   report_error(line);
   end_rank(status, line, of_peer);
   return status;

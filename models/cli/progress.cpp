@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "tern/core/io/pickle.h"
+
 namespace tern::cli {
 
 std::string clock_text(double seconds) {
@@ -30,7 +32,7 @@ void Progress::clear_bar() {
 void Progress::log(const std::string& line) {
   if (quiet_) return;
   clear_bar();
-  std::fprintf(stderr, "%s\n", line.c_str());
+  std::fprintf(stderr, "%s\n", printable(line, line.size()).c_str());  // names of files may hold any bytes
 }
 
 void Progress::on_step(const models::StepMetrics& m) {

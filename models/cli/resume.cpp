@@ -17,7 +17,9 @@ const std::set<std::string> kFree = {"out",    "data",    "init",          "conf
                                      "quiet",  "profile", "profile_steps", "recompute", "checkpoint_every", "keep",
                                      "resume", "strategy"};
 
-std::string shown(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string shown(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 /// "--checkpoint-every", "the data's train".
 std::string named(const std::string& prefix, std::string name) {

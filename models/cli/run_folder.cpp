@@ -31,6 +31,17 @@ std::string default_run_folder(const std::string& name) {
   return path;
 }
 
+namespace {
+
+/// Of write_atomically: NAME.tmp-XXXXXX.
+bool is_temporary(const std::string& name) {
+  constexpr size_t kRandom = 6;
+  const std::string end = ".tmp-";
+  return name.size() > end.size() + kRandom && name.compare(name.size() - kRandom - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
+
 RunFolder::RunFolder(const std::string& path, Mode mode) : path_(path), kept_(mode == Mode::kResume) {
   std::error_code error;
   if (fs::exists(path, error)) {
@@ -57,6 +68,15 @@ RunFolder::RunFolder(const std::string& path, Mode mode) : path_(path), kept_(mo
     fail(path, ": another process is training in this folder; wait for it, or choose another --out");
   }
   metrics_bytes_ = static_cast<int64_t>(lseek(metrics_, 0, SEEK_END));
+  for (const auto& entry : fs::directory_iterator(path, error))
+    if (is_temporary(entry.path().filename().string())) fs::remove(entry.path(), error);
+}
+
+bool RunFolder::is_blank() const {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path_, error))
+    if (entry.path().filename() != "metrics.jsonl") return false;
+  return !error && metrics_bytes_ == 0;
 }
 
 void RunFolder::sync_metrics() const {

@@ -17,7 +17,8 @@ class RunFolder {
  public:
   enum class Mode { kNew, kResume };
   /// kNew creates the folder and throws Error when it holds anything already; kResume opens the folder of an earlier
-  /// run. Throws Error when it cannot be created or written, or another process trains in it.
+  /// run, and removes what that left half written. Throws Error when it cannot be created or written, or another
+  /// process trains in it.
   explicit RunFolder(const std::string& path, Mode mode = Mode::kNew);
   /// Removes what this object made unless there was something to keep: metrics, or whatever keep() is called for.
   ~RunFolder();
@@ -26,6 +27,8 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const;
+  /// True when the earlier run ended before it wrote anything: there is nothing to go on with.
+  bool is_blank() const;
   /// Writes run.json whole.
   void write_record(const Json& record) const;
   /// run.json of an earlier run. Throws Error when it cannot be read.

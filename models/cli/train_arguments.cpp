@@ -71,6 +71,11 @@ void add_train_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--clip", a.clip, "greatest norm of the gradients; 0: no clipping")
       ->capture_default_str()
       ->check(number_in(0, kMost));
+  c.add_option("--ema", a.ema,
+               "decay (0.999) of exponential moving averages of the weights, which are validated and saved instead of "
+               "them; 0: none")
+      ->capture_default_str()
+      ->check(number_in(0, std::nextafter(1.0, 0.0)));
   c.add_option("--dropout", a.dropout,
                "of everything; default: the model's own, but for distilbert from scratch 0.5, and 0.3 from 4 MB of "
                "text on")
@@ -152,6 +157,7 @@ void for_each_recorded(Arguments& a, Visit&& visit) {
   visit("schedule", a.schedule);
   visit("warmup", a.warmup);
   visit("clip", a.clip);
+  visit("ema", a.ema);
   visit("dropout", a.dropout);
   visit("dtype", a.dtype);
   visit("tf32", a.matmul.tf32);

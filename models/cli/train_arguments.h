@@ -19,7 +19,7 @@ struct TrainArguments {
                                               augment = "default", strategy = "ddp";
   int64_t accumulate = 1, keep = 2, profile_steps = 20, epochs = 0, max_steps = 0, max_length = 0, batch_size = 0,
           batch_tokens = 0, image_size = 0;
-  double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, dropout = NAN, mixup = NAN, cutmix = 0,
+  double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, ema = 0, dropout = NAN, mixup = NAN, cutmix = 0,
          label_smoothing = 0;
   int workers = 2;
   bool shuffle = true, group_by_length = false, kahan = false;

@@ -120,6 +120,8 @@ class TrainRun {
   // That ranks wait for rank 0, which may have to hash a large checkpoint, and for each other's data.
   static constexpr double kStartSeconds = 600;
 
+  /// Names of files may hold any bytes.
+
   dist::Communicator& group() const { return *world_->group(); }
   bool is_first() const { return group().rank() == 0; }
 
@@ -138,7 +140,7 @@ class TrainRun {
 
   void write_record(const std::string& from) {
     const Json now = record(folder_->path());
-    if (resumes_) check_same_run(RunFolder::read_record(folder_->path()), now);
+    if (resumes_ && !folder_->is_blank()) check_same_run(RunFolder::read_record(folder_->path()), now);
     if (from.empty()) folder_->cut_metrics(0);
     folder_->write_record(now);
   }
@@ -172,6 +174,7 @@ class TrainRun {
     options.schedule = a_.schedule;
     options.warmup = a_.warmup;
     options.clip = a_.clip;
+    options.ema = a_.ema;
     options.dtype = precision_.autocast;
     options.kahan = a_.kahan;
     options.device = device_;

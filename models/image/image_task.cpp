@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <mutex>
+#include <set>
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
@@ -30,6 +32,24 @@ data::ImageLoader make_loader(const ImageClassifier& classifier, const std::shar
                                    .fixed_capacity = fixed,
                                    .workers = options.workers,
                                    .log = options.log}};
+}
+
+/// Says each line once: validation makes its loader anew every time, and a file that cannot be read stays so.
+std::function<void(const std::string&)> once(const std::function<void(const std::string&)>& log) {
+  if (!log) return {};
+  struct Said {
+    std::mutex mutex;
+    std::set<std::string> lines;
+  };
+  return [log, said = std::make_shared<Said>()](const std::string& line) {
+    const std::lock_guard lock(said->mutex);
+    if (said->lines.insert(line).second) log(line);
+  };
+}
+
+ImageTaskOptions with_log_once(ImageTaskOptions options) {
+  options.log = once(options.log);
+  return options;
 }
 
 /// What is random is the task's; how the pixels become numbers is the classifier's.
@@ -80,8 +100,8 @@ ImageTask::ImageTask(const ImageClassifier& classifier, std::shared_ptr<const da
       fixed_(classifier.model().device().is_cuda()),
       set_(std::move(set)),
       validation_rows_(std::move(validation_rows)),
-      options_(options),
-      loader_(make_loader(classifier, set_, train_rows, options.epochs, options.shuffle, fixed_, options)),
+      options_(with_log_once(options)),
+      loader_(make_loader(classifier, set_, train_rows, options.epochs, options.shuffle, fixed_, options_)),
       augment_(with_preprocessing(options.augmentation, classifier), options.seed) {
   if (fixed_) copies_.emplace(classifier.model().device());
 }

@@ -64,7 +64,10 @@ class Loop {
       position_.validated = false;
     }
     if (result_.stopped) checkpoint();
-    if (!result_.stopped && best_.taken()) best_.restore(task_.module());
+    if (!result_.stopped && best_.taken())
+      best_.restore(task_.module());
+    else if (step_.ema())
+      step_.ema()->copy_to_parameters();
     result_.steps = position_.step;
     result_.items = position_.items;
     result_.best_epoch = position_.best_epoch;
@@ -250,6 +253,15 @@ class Loop {
 
   void validate() {
     if (!can_validate_) return;
+    const bool improved = validate_weights();
+    const bool by_rule = options_.checkpoint_steps > 0 || options_.checkpoint_seconds > 0;
+    if (improved && by_rule) checkpoint();
+  }
+
+  /// True when they are the best so far.
+  bool validate_weights() {
+    std::optional<optim::EMA::InPlace> averaged;
+    if (step_.ema()) averaged.emplace(*step_.ema());
     const int64_t epoch = position_.epoch;
     observer_.on_validation_begin(epoch + 1);
     const ProfileRange range("validation");
@@ -262,7 +274,7 @@ class Loop {
       if (group()) metrics.validation = joined(metrics.validation, *group());
     }
     result_.stopped = agreed(options_.should_stop && options_.should_stop(), false, total_steps_).first;
-    if (result_.stopped) return;
+    if (result_.stopped) return false;
     const Evaluation& now = metrics.validation;
     metrics.best = position_.best_epoch == 0 || now.accuracy > position_.best.accuracy ||
                    (now.accuracy == position_.best.accuracy && now.loss < position_.best.loss);
@@ -273,7 +285,7 @@ class Loop {
     }
     position_.validated = true;
     observer_.on_epoch(metrics);
-    if (metrics.best && (options_.checkpoint_steps > 0 || options_.checkpoint_seconds > 0)) checkpoint();
+    return metrics.best;
   }
 
   TrainingTask& task_;

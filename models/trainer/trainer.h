@@ -59,6 +59,9 @@ struct TrainOptions {
   // bfloat16 or float16: autocast. float32: the model computes in the type of its weights. With float16, here or as
   // weights, the loss is scaled.
   DType dtype = DType::kFloat32;
+  // > 0: exponential moving averages of the weights with this decay (optim::EMA) are validated, kept as the best and
+  // left in the module, instead of the weights.
+  double ema = 0;
   bool kahan = false;  // bfloat16 weights: a compensation of 16 bits each instead of fp32 master copies
   Device device = {};
   bool capture = true;    // CUDA: replay steps of fixed shapes as graphs
@@ -132,9 +135,9 @@ struct TrainResult {
 /// all.
 ///
 /// Trains, validates after every epoch and leaves the weights of the best epoch (highest accuracy, then lowest loss) in
-/// the module; the last ones when stopped or when there is nothing to validate on. A loss or gradient that is not
-/// finite changes no weight: the step is repeated in anomaly mode and Error names step and op; the module then holds
-/// the best epoch's weights, or the last ones before that step.
+/// the module; the last ones when stopped or when there is nothing to validate on (of TrainOptions::ema, the averages).
+/// A loss or gradient that is not finite changes no weight: the step is repeated in anomaly mode and Error names step
+/// and op; the module then holds the best epoch's weights, or the last ones before that step.
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer);
 
 /// Steps of an epoch, each of so many batches; the last may have fewer.

@@ -12,7 +12,7 @@
 namespace tern::models {
 namespace {
 
-const std::string kScaler = "scaler/";
+const std::string kScaler = "scaler/", kEma = "ema/";
 
 /// 16-bit gradients underflow without a scaled loss; bfloat16 has fp32's range.
 bool needs_loss_scale(const nn::Module& module, const TrainOptions& options) {
@@ -41,6 +41,7 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
     whole_ = make(groups);
     optimizer_ = whole_.get();
   }
+  if (options.ema > 0) ema_.emplace(task.module().parameters(), optim::EmaOptions{.decay = options.ema});
 }
 
 Tensor TrainingStep::forward(const TrainingBatch& batch) {
@@ -82,6 +83,7 @@ std::vector<Tensor> TrainingStep::run(const std::vector<Tensor>& inputs) {
     update_ = optimizer_->step(
         {.max_norm = max_norm, .skip_non_finite = true, .earlier_norm = optim::gradient_norm({loss}, loss.device())});
   }
+  if (ema_) ema_->update(update_);
   optimizer_->zero_grad();
   return {loss};
 }
@@ -140,24 +142,32 @@ StepMetrics TrainingStep::finish(Pending& pending) {
 StateView TrainingStep::state() const {
   StateView state = sharded_ ? sharded_->state_dict() : whole_->state_dict();
   for (const NamedTensor& entry : scaler_.state_dict()) state.push_back({kScaler + entry.name, entry.tensor});
+  if (ema_)
+    for (const NamedTensor& entry : ema_->state_dict()) state.push_back({kEma + entry.name, entry.tensor});
   return state;
 }
 
 void TrainingStep::load_state(const StateView& state) {
-  StateView optimizer, scaler;
+  StateView optimizer, scaler, ema;
   for (const NamedTensor& entry : state) {
     if (entry.name.starts_with(kScaler))
       scaler.push_back({entry.name.substr(kScaler.size()), entry.tensor});
+    else if (entry.name.starts_with(kEma))
+      ema.push_back({entry.name.substr(kEma.size()), entry.tensor});
     else
       optimizer.push_back(entry);
   }
   TERN_CHECK(scaler.empty() != scaler_.enabled(), "resume: the checkpoint ", scaler.empty() ? "has no" : "has a",
              " loss scaler's state, this run ", scaler_.enabled() ? "needs one" : "has no scaler",
              ": it was made with another --dtype");
+  TERN_CHECK(ema.empty() != ema_.has_value(), "resume: the checkpoint ", ema.empty() ? "has no" : "has",
+             " averages of the weights, this run ", ema_ ? "needs them" : "has none",
+             ": it was made with another --ema");
   if (sharded_)
     sharded_->load_state_dict(optimizer);
   else
     whole_->load_state_dict(optimizer);
+  if (ema_) ema_->load_state_dict(ema);
   if (scaler_.enabled()) scaler_.load_state_dict(scaler);
 }
 

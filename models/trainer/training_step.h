@@ -38,8 +38,11 @@ class TrainingStep {
   /// finite (float16: when too many updates in a row overflowed); the weights are then as if the step had not been.
   StepMetrics finish(Pending& pending);
 
-  /// The state of the optimizer, and the loss scaler's under "scaler/". Handles on live tensors. To be called by all
-  /// ranks; of a sharded optimizer rank 0 alone has it.
+  /// The averages of the weights; null without TrainOptions::ema.
+  const optim::EMA* ema() const { return ema_ ? &*ema_ : nullptr; }
+
+  /// The state of the optimizer, the loss scaler's under "scaler/" and the averages' under "ema/". Handles on live
+  /// tensors. To be called by all ranks; of a sharded optimizer rank 0 alone has it.
   StateView state() const;
   /// Throws Error when it is not that of this optimizer and model.
   void load_state(const StateView& state);
@@ -65,6 +68,7 @@ class TrainingStep {
   optim::Optimizer* optimizer_;                      // it, or its parts
   optim::GradScaler scaler_;
   optim::Schedule schedule_;
+  std::optional<optim::EMA> ema_;
   // Of the step in work, or recorded: parts, and the longest sequence in any.
   int64_t parts_ = 1, recorded_parts_ = 0, longest_ = 0;
   optim::StepResult update_;

@@ -56,6 +56,55 @@ TEST_F(CudaProgram, ChoicesOfAutotuneStayWithTheRun) {
   }
 }
 
+TEST_F(CudaProgram, KilledRunsGoOnWithTheSameBits) {
+  const auto arguments = [](const std::string& out) {
+    return std::vector<std::string>{"train",
+                                    "distilbert",
+                                    "--init",
+                                    kModel,
+                                    "--data",
+                                    kModel + "/data.csv",
+                                    "--out",
+                                    out,
+                                    "--batch-size",
+                                    "2",
+                                    "--lr",
+                                    "1e-3",
+                                    "--max-steps",
+                                    "14",
+                                    "--dtype",
+                                    "fp16",
+                                    "--ema",
+                                    "0.9",
+                                    "--dropout",
+                                    "0.2",
+                                    "--device",
+                                    "cuda",
+                                    "--resume",
+                                    "auto",
+                                    "--checkpoint-every",
+                                    "3"};
+  };
+  const Setting patient{.seconds = 300};
+  ASSERT_EQ(tern(arguments("whole"), patient).status, 0);
+  {
+    Process process(arguments("cut"), folder_, patient);
+    for (int i = 0; i < 3000 && !fs::exists(file("cut/checkpoints/step-00000006")); ++i) usleep(20'000);
+    process.send(SIGKILL);
+    EXPECT_EQ(process.finish().status, 1000 + SIGKILL);
+  }
+  const Result resumed = tern(arguments("cut"), patient);
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("resume: cut/checkpoints/step-"), std::string::npos) << resumed.err;
+  EXPECT_TRUE(read_text(file("cut/model.safetensors")) == read_text(file("whole/model.safetensors")));
+  std::vector<std::vector<Json>> losses(2);
+  for (const Json& line : json_lines(read_text(file("whole/metrics.jsonl"))))
+    if (line.contains("loss")) losses[0].push_back({line["step"], line["loss"], line["loss_scale"], line["skipped"]});
+  for (const Json& line : json_lines(read_text(file("cut/metrics.jsonl"))))
+    if (line.contains("loss")) losses[1].push_back({line["step"], line["loss"], line["loss_scale"], line["skipped"]});
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
 TEST_F(CudaProgram, ProfileWithDeviceTimes) {
   train("run", kModel, {"--profile"});
   const std::string table = read_text(file("run/profile.txt"));

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tern/data/datasets/cifar10.h"
+#include "tern/data/datasets/label_index.h"
 #include "tern/data/loader_images.h"
 #include "tern/data/loader_tokens.h"
 #include "tern/data/samplers/split.h"
@@ -118,13 +119,195 @@ TEST_F(Cifar10FolderTest, DamageNamesFileAndByte) {
   fs::remove(folder() / "test_batch.bin");
   EXPECT_TRUE(contains(load_error(source), {"cannot open", "test_batch.bin"}));
   write("cifar-10-batches-bin/batches.meta.txt", "cat\ndog\n");
-  EXPECT_TRUE(contains(load_error(source), {"batches.meta.txt: expected 10 class names", "got 2"}));
+  EXPECT_TRUE(contains(load_error(source), {"batches.meta.txt: expected 10 class names, got 2"}));
 }
 
 TEST_F(FolderTest, Cifar10IsNotFetchedUnasked) {
   const Environment data("TERN_DATA", std::nullopt), cache("XDG_CACHE_HOME", root().string());
   EXPECT_FALSE(find_cifar10());
   EXPECT_TRUE(contains(load_error("cifar10", {.allow_download = false}), {"cifar10: not found", "TERN_DATA"}));
+}
+
+std::string little_endian(uint32_t value) { return {reinterpret_cast<const char*>(&value), 4}; }
+
+/// Which pickle holds a batch: as Python 2 wrote the official files, and as Python 3 writes it.
+enum class Pickled { kPython2, kProtocol2, kProtocol3, kProtocol4 };
+
+/// A batch of images as a pickle in two parts: between them lie the pixels.
+struct PickledBatch {
+  std::string head, tail;
+};
+
+std::string text_of(const std::string& text, Pickled kind) {
+  const std::string short_length(1, static_cast<char>(text.size()));
+  if (kind == Pickled::kPython2) return join({"U", short_length, text}, "");
+  if (kind == Pickled::kProtocol4) return join({"\x8c", short_length, text}, "");
+  return join({"X", little_endian(static_cast<uint32_t>(text.size())), text}, "");
+}
+
+/// `bytes`: of the pixels as they are stored.
+PickledBatch pickled_batch(Pickled kind, uint32_t images, size_t bytes, const std::vector<int>& labels,
+                           const std::string& type = "u1", uint32_t columns = 3072) {
+  const auto text = [&](const std::string& name) { return text_of(name, kind); };
+  const std::string numpy = kind == Pickled::kProtocol4 ? "cnumpy._core.multiarray\n" : "cnumpy.core.multiarray\n";
+  const int protocol = kind == Pickled::kProtocol4 ? 4 : kind == Pickled::kProtocol3 ? 3 : 2;
+  const auto joined = [](const std::vector<std::string>& parts) { return join(parts, ""); };
+  const std::string zero(1, '\0'), length = little_endian(static_cast<uint32_t>(bytes));
+  std::string numbers;
+  for (const int label : labels) numbers += joined({"J", little_endian(static_cast<uint32_t>(label))});
+  PickledBatch batch;
+  batch.head = joined({"\x80", std::string(1, static_cast<char>(protocol)), "}q", zero, "(", text("batch_label"),
+                       text("training batch 1 of 5"), text("labels"), "](", numbers, "e", text("data")});
+  batch.head += joined({numpy, "_reconstruct\ncnumpy\nndarray\nK", zero, "\x85", text("b"), "\x87R(K\x01J",
+                        little_endian(images), "J", little_endian(columns), "\x86", "cnumpy\ndtype\n", text(type),
+                        "\x89\x88\x87R(K\x03", text("|"), "NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK", zero, "tb\x89"});
+  if (kind == Pickled::kPython2) batch.head += joined({"T", length});
+  if (kind == Pickled::kProtocol2) batch.head += joined({"c_codecs\nencode\nX", length});  // a byte a character
+  if (kind == Pickled::kProtocol3 || kind == Pickled::kProtocol4) batch.head += joined({"B", length});
+  if (kind == Pickled::kProtocol2) batch.tail = joined({text("latin1"), "\x86R"});
+  batch.tail += joined({"tb", text("filenames"), "](", text("a.png"), "eu."});
+  return batch;
+}
+
+/// UTF-8 of characters below 256.
+std::string latin1_as_text(const std::string& bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (byte >= 0x80) text += static_cast<char>(0xc0 | byte >> 6);
+    text += static_cast<char>(byte < 0x80 ? byte : 0x80 | (byte & 0x3f));
+  }
+  return text;
+}
+
+class Cifar10PickleTest : public FolderTest {
+ protected:
+  std::string write_batch(const PickledBatch& batch, const std::string& pixels) const {
+    return write("batch", batch.head + pixels + batch.tail);
+  }
+  std::string message(const std::string& path, int64_t images = 2) const {
+    std::vector<uint8_t> pixels(static_cast<size_t>(images) * 3072);
+    Labels labels(static_cast<size_t>(images));
+    return error_of([&] { read_cifar10_batch(path, images, pixels.data(), labels.data()); });
+  }
+};
+
+TEST_F(Cifar10PickleTest, EveryProtocolIsThreePlanes) {
+  std::mt19937 random(std::random_device{}());
+  for (const Pickled kind : {Pickled::kPython2, Pickled::kProtocol2, Pickled::kProtocol3, Pickled::kProtocol4}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    std::string planes(3 * 3072, '\0');
+    for (char& value : planes) value = static_cast<char>(random());
+    const std::string stored = kind == Pickled::kProtocol2 ? latin1_as_text(planes) : planes;
+    const std::string path = write_batch(pickled_batch(kind, 3, stored.size(), {9, 0, 3}), stored);
+    std::vector<uint8_t> pixels(planes.size());
+    Labels labels(3);
+    read_cifar10_batch(path, 3, pixels.data(), labels.data());
+    EXPECT_EQ(labels, (Labels{9, 0, 3}));
+    for (size_t i = 0; i < pixels.size(); ++i) {
+      const size_t image = i / 3072, pixel = i % 3072 / 3, channel = i % 3;
+      ASSERT_EQ(pixels[i], static_cast<uint8_t>(planes[image * 3072 + channel * 1024 + pixel])) << i;
+    }
+  }
+}
+
+TEST_F(Cifar10PickleTest, WhatIsWrongNamesFileAndPlace) {
+  const std::string pixels(2 * 3072, '\x07');
+  const auto batch = [&](const std::vector<int>& labels, const std::string& type = "u1", uint32_t columns = 3072) {
+    return write_batch(pickled_batch(Pickled::kPython2, 2, pixels.size(), labels, type, columns), pixels);
+  };
+  const std::string path = (root() / "batch").string();
+  EXPECT_EQ(message(batch({1, 2})), "");
+  EXPECT_EQ(message(batch({1, 10})), path + ": label 10 of image 1; expected 0 to 9");
+  EXPECT_EQ(message(batch({-1, 1})), path + ": label -1 of image 0; expected 0 to 9");
+  EXPECT_EQ(message(batch({1})), path + ": 1 labels for 2 images");
+  EXPECT_EQ(message(batch({1, 2}), 3), path + ": expected 'data' of uint8 [3, 3072], got uint8 [2, 3072]");
+  EXPECT_TRUE(contains(message(batch({1, 2}, "i1")), {"expected 'data' of uint8 [2, 3072], got int8 [2, 3072]"}));
+  EXPECT_TRUE(contains(message(batch({1, 2}, "O8")), {path, "a numpy array of dtype O8"}));
+  EXPECT_TRUE(contains(message(batch({1, 2}, "u1", 3071)), {path + ": at byte ", "of 6142 uint8 has 6144 bytes"}));
+  EXPECT_TRUE(contains(message(write("batch",
+                                     "\x80\x02]K\x01"
+                                     "a.")),
+                       {path, "expected a pickled dict, got list of 1"}));
+  EXPECT_TRUE(contains(message(write("batch", "\x80\x02}U\x06labels]s.")), {path, "'data', got no such entry"}));
+  EXPECT_TRUE(contains(message(write("batch", "\x80\x02}.")), {path, "a list under 'labels', got no such entry"}));
+  EXPECT_TRUE(contains(message(write("batch", "")), {path, "empty"}));
+  EXPECT_TRUE(contains(message(write("batch", "cos\nsystem\n(S'true'\ntR.")), {path + ": at byte ", "os.system"}));
+  EXPECT_TRUE(contains(message((root() / "none").string()), {"none"}));
+}
+
+TEST_F(Cifar10PickleTest, CutAndChangedFilesAreHarmless) {
+  std::mt19937 random(std::random_device{}());
+  const std::string pixels(2 * 3072, '\x07');
+  for (const Pickled kind : {Pickled::kPython2, Pickled::kProtocol2, Pickled::kProtocol3, Pickled::kProtocol4}) {
+    const PickledBatch batch = pickled_batch(kind, 2, pixels.size(), {1, 2});
+    const std::string whole = batch.head + pixels + batch.tail;
+    const size_t step = kind == Pickled::kPython2 ? 1 : 7;
+    for (size_t size = 0; size < whole.size();
+         size += size < batch.head.size() || size > whole.size() - 40 ? step : 500) {
+      const std::string path = write("batch", whole.substr(0, size));
+      EXPECT_TRUE(contains(message(path), {path + ": "})) << size;
+    }
+    for (int trial = 0; trial < 100; ++trial) {
+      std::string changed = whole;
+      const size_t at = random() % (batch.head.size() + batch.tail.size());
+      changed[at < batch.head.size() ? at : at + pixels.size()] = static_cast<char>(random());
+      const std::string path = write("batch", changed), error = message(path);
+      EXPECT_TRUE(error.empty() || error.find(path) != error.npos) << error;
+    }
+  }
+}
+
+TEST_F(FolderTest, Cifar10OfPython) {
+  const Environment data("TERN_DATA", root().string()), cache("XDG_CACHE_HOME", root().string());
+  const fs::path folder = root() / "cifar-10-batches-py";
+  std::vector<int> labels(10000, 4);
+  labels[9999] = 7;
+  const PickledBatch batch = pickled_batch(Pickled::kPython2, 10000, 30720000, labels);
+  for (const char* name :
+       {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
+    std::fstream out(write("cifar-10-batches-py/" + std::string(name), batch.head),
+                     std::ios::binary | std::ios::in | std::ios::out);
+    if (name == std::string("data_batch_2")) {
+      out.seekp(static_cast<std::streamoff>(batch.head.size()) + 5 * 3072 + 2 * 1024);  // blue of image 5
+      out << std::string(1024, '\xfe');
+    }
+    out.seekp(static_cast<std::streamoff>(batch.head.size()) + 30720000);
+    out << batch.tail;
+  }
+  EXPECT_EQ(find_cifar10(), folder);
+  EXPECT_TRUE(is_cifar10(folder));
+  const std::string names =
+      "\x80\x02}U\x0blabel_names](U\x01"
+      "aU\x01"
+      "bU\x01"
+      "cU\x01"
+      "dU\x01"
+      "eU\x01"
+      "fU\x01"
+      "gU\x01"
+      "hU\x01"
+      "i";
+  EXPECT_EQ(load_images(folder.string()).label_names[4], "deer");
+  write("cifar-10-batches-py/batches.meta", names + "U\x01jes.");
+  const ImageDataset set = load_images("cifar10", {.allow_download = false});
+  EXPECT_EQ(set.size(), 60000);
+  EXPECT_EQ(set.label_names, (Names{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}));
+  EXPECT_EQ(set.labels[0], 4);
+  EXPECT_EQ(set.labels[29999], 7);
+  EXPECT_EQ(std::count(set.parts.begin(), set.parts.end(), Part::kTest), 10000);
+  EXPECT_EQ(set.parts[50000], Part::kTest);
+  std::vector<uint8_t> blue(3072, 0);
+  for (size_t i = 2; i < blue.size(); i += 3) blue[i] = 0xfe;
+  EXPECT_EQ(set.image(10005).pixels, blue);
+  EXPECT_EQ(set.image(10004).pixels, std::vector<uint8_t>(3072, 0));
+
+  write("cifar-10-batches-py/batches.meta", names + "es.");
+  EXPECT_TRUE(contains(load_error(folder.string()), {"batches.meta: expected 10 class names, got 9"}));
+  fs::remove(folder / "batches.meta");
+  fs::resize_file(folder / "data_batch_5", 1000000);
+  EXPECT_TRUE(
+      contains(load_error(folder.string()), {"data_batch_5: at byte ", "truncated: 30720000 more bytes are needed"}));
 }
 
 // The published counts; the sums are those of torchvision's normalisation constants.

@@ -201,6 +201,73 @@ void check_tiny_updates(int steps, std::mt19937_64& random, const Run& run) {
   }
 }
 
+/// Running averages of weights of every type and of many sizes, for the kernel and in double.
+struct Averages {
+  std::vector<std::unique_ptr<Array>> weights, averages;
+  std::vector<std::vector<double>> expected;
+  std::vector<AverageTensor> tensors;
+  Averages(std::mt19937_64& random, int64_t largest, Order order) {
+    for (const DType dtype : {float32, float64, bfloat16, float16}) {
+      for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{257}, largest}) {
+        weights.push_back(std::make_unique<Array>(dtype, Shape{size}, order));
+        averages.push_back(std::make_unique<Array>(dtype == float64 ? float64 : float32, Shape{size}, order));
+        fill_with_random(*averages.back(), random, -1, 1);
+        expected.emplace_back();
+        for (int64_t i = 0; i < size; ++i) expected.back().push_back(averages.back()->at(i));
+        tensors.push_back({averages.back()->view().data, weights.back()->view().data, size, dtype});
+      }
+    }
+  }
+  void draw_weights(std::mt19937_64& random) {
+    for (auto& weight : weights) fill_with_random(*weight, random, -1, 1);
+  }
+  /// torch.lerp(average, weight, 1 - decay), in double.
+  void follow(double decay) {
+    for (size_t t = 0; t < expected.size(); ++t)
+      for (size_t i = 0; i < expected[t].size(); ++i)
+        expected[t][i] = decay * expected[t][i] + (1 - decay) * weights[t]->at(static_cast<int64_t>(i));
+  }
+  void compare(double updates) const {
+    for (size_t t = 0; t < expected.size(); ++t) {
+      const double unit = averages[t]->dtype() == float64 ? 0x1p-52 : 0x1p-23;
+      for (size_t i = 0; i < expected[t].size(); ++i)
+        ASSERT_LE(std::fabs(averages[t]->at(static_cast<int64_t>(i)) - expected[t][i]), unit * (2 + updates))
+            << "tensor " << t << " element " << i;
+    }
+  }
+};
+
+/// Twelve updates, of which the fourth and the fifth are skipped, by its own norm and by an earlier one. run(tensors,
+/// step) is the kernel.
+template <class Run>
+void check_averages(int64_t largest, Order order, bool warmup, std::mt19937_64& random, const Run& run) {
+  Averages averages(random, largest, order);
+  int64_t count = 0;
+  double done = 0;
+  for (int update = 1; update <= 12; ++update) {
+    averages.draw_weights(random);
+    const GradientNorm norm{1, update == 4, -1}, earlier{1, update == 5, -1};
+    run(averages.tensors, AverageStep{.updates = &count,
+                                      .decay = 0.75,
+                                      .warmup_gamma = warmup ? 2.0 : 0.0,
+                                      .warmup_power = 0.7,
+                                      .norm = &norm,
+                                      .earlier = update % 2 ? &earlier : nullptr});
+    if (update == 4 || update == 5) continue;
+    ++done;
+    // ModelEmaV3.get_decay(step): step = max(0, step - 1) and 0 before that.
+    const double slow = 1 - std::pow(1 + (done - 1) / 2, -0.7);
+    averages.follow(done == 1 ? 0 : warmup ? std::min(0.75, slow) : 0.75);
+    averages.compare(done);
+    if (done == 1) {  // the first copies, to the bit
+      for (size_t t = 0; t < averages.tensors.size(); ++t)
+        for (int64_t i = 0; i < averages.tensors[t].size; ++i)
+          ASSERT_EQ(averages.averages[t]->at(i), averages.weights[t]->at(i)) << t << " " << i;
+    }
+  }
+  EXPECT_EQ(count, 10);
+}
+
 inline const std::vector<AdamGroup> kAdamGroups = {
     {.lr = 1e-3, .weight_decay = 0.01},
     {.lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .weight_decay = 0.1, .decoupled = false},

@@ -189,5 +189,16 @@ TEST(Optimizer, ScaleByNorm) {
   });
 }
 
+TEST(Optimizer, AveragesAgainstDouble) {
+  for_each_level([] {
+    std::mt19937_64 random(std::random_device{}());
+    for (const bool warmup : {false, true})
+      check_averages(70001, Order::kMisaligned, warmup, random,
+                     [](const std::vector<AverageTensor>& tensors, const AverageStep& step) {
+                       average_weights(Stream{}, tensors.data(), static_cast<int64_t>(tensors.size()), step);
+                     });
+  });
+}
+
 }  // namespace
 }  // namespace tern::kernels

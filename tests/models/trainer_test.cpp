@@ -31,11 +31,12 @@ class Line final : public nn::Module {
 struct Script {
   std::vector<std::vector<double>> targets;  // by epoch and step
   std::vector<double> validation = {};       // loss by epoch; accuracy is 1 - loss
+  bool noise = false;                        // of targets, drawn from the module's generator
 };
 
 class LineTask final : public TrainingTask {
  public:
-  explicit LineTask(Script script) : script_(std::move(script)), line_(nn::Scope()) {}
+  explicit LineTask(Script script) : script_(std::move(script)), line_(nn::Scope({.generator = Generator(5)})) {}
   nn::Module& module() override { return line_; }
   int64_t epochs() const override { return static_cast<int64_t>(script_.targets.size()); }
   int64_t steps(int64_t epoch) const override {
@@ -51,7 +52,9 @@ class LineTask final : public TrainingTask {
   Tensor loss(const TrainingBatch& batch) override {
     ++losses;
     EXPECT_TRUE(line_.is_training());
-    const Tensor difference = line_.weight.tensor() - batch.tensors[0];
+    Tensor target = batch.tensors[0];
+    if (script_.noise) target = target + randn({1}, line_.generator());
+    const Tensor difference = line_.weight.tensor() - target;
     return mean(difference * difference);
   }
   int64_t items(int64_t, int64_t) const override { return 10; }
@@ -78,9 +81,12 @@ class Recorder final : public TrainObserver {
     steps.push_back(m);
     weights.push_back(task_.weight());
   }
-  void on_epoch(const EpochMetrics& m) override { epochs.push_back(m); }
+  void on_epoch(const EpochMetrics& m) override {
+    epochs.push_back(m);
+    validated.push_back(task_.weight());
+  }
   std::vector<StepMetrics> steps;
-  std::vector<double> weights;
+  std::vector<double> weights, validated;  // after steps, and as they were validated
   std::vector<EpochMetrics> epochs;
 
  private:
@@ -157,6 +163,34 @@ TEST(Trainer, LeavesTheBestEpoch) {
   EXPECT_TRUE(seen.epochs[0].best && seen.epochs[1].best && !seen.epochs[2].best && !seen.epochs[3].best);
 }
 
+TEST(Trainer, AveragesAreValidatedAndLeft) {
+  const std::vector<std::vector<double>> targets = {{0, 3}, {-1, 2}, {4, 4}};
+  TrainOptions options = plain_sgd(0.1);
+  LineTask plain({.targets = targets});
+  Recorder reference(plain);
+  train(plain, options, reference);
+  options.ema = 0.6;
+  std::vector<double> averages;  // the weights of SGD do not know of them
+  for (const double w : reference.weights) averages.push_back(averages.empty() ? w : 0.6 * averages.back() + 0.4 * w);
+  for (const std::vector<double>& validation : {std::vector<double>{}, {0.5, 0.2, 0.3}}) {
+    LineTask task({.targets = targets, .validation = validation});
+    Recorder seen(task);
+    train(task, options, seen);
+    EXPECT_EQ(seen.weights, reference.weights);
+    for (size_t epoch = 0; epoch < seen.validated.size(); ++epoch)
+      EXPECT_NEAR(seen.validated[epoch], averages[2 * epoch + 1], 1e-6);
+    EXPECT_EQ(seen.validated.size(), validation.size());
+    EXPECT_NEAR(task.weight(), averages[validation.empty() ? 5 : 3], 1e-6);  // the last, or the best epoch's
+  }
+  // Stopped: what is left are averages too.
+  LineTask stopped({.targets = targets});
+  Recorder seen(stopped);
+  int asked = 0;
+  options.should_stop = [&] { return ++asked == 3; };
+  EXPECT_TRUE(train(stopped, options, seen).stopped);
+  EXPECT_NEAR(stopped.weight(), averages[2], 1e-6);
+}
+
 TEST(Trainer, StopsAfterAStepOrAValidation) {
   LineTask task({.targets = {{0, 0}, {0, 0}}, .validation = {0.5, 0.2}});
   Recorder seen(task);
@@ -226,18 +260,20 @@ TEST(Trainer, AccumulatedBatchesAreWeightedByTheirExamples) {
 
 /// A run that is stopped after each possible question and resumed from what it left ends as the one that was not.
 TEST(Trainer, ResumedAnywhereItEndsTheSame) {
-  const Script script{.targets = {{0, 3, 1}, {-1, 2}, {4, 4, 4}}, .validation = {0.5, 0.2, 0.3}};
+  const Script script{.targets = {{0, 3, 1}, {-1, 2}, {4, 4, 4}}, .validation = {0.5, 0.2, 0.3}, .noise = true};
   TrainOptions options = plain_sgd(0.1);
   options.optimizer = "adamw";
   options.schedule = "cosine";
-  for (const int64_t accumulate : {1, 2}) {
+  for (const auto& [accumulate, ema] : {std::pair(1, 0.0), {2, 0.0}, {1, 0.7}}) {
     options.accumulate = accumulate;
+    options.ema = ema;
     LineTask whole(script);
     Recorder reference(whole);
     const TrainResult expected = train(whole, options, reference);
     const int questions = static_cast<int>(expected.steps) + 3;
     for (int stop = 1; stop < questions; ++stop) {
-      SCOPED_TRACE(std::to_string(accumulate) + " stopped at question " + std::to_string(stop));
+      SCOPED_TRACE(std::to_string(accumulate) + " " + std::to_string(ema) + " stopped at question " +
+                   std::to_string(stop));
       const fs::path dir = fs::temp_directory_path() / ("tern-trainer-" + std::to_string(getpid()));
       CheckpointFolder folder((dir / "checkpoints").string(), 1);
       TrainOptions first = options;

@@ -1,70 +1,21 @@
 // Runs that are killed, stopped and damaged, and go on: the weights and losses are those of a run that was left alone.
 
-#include <random>
-
-#include "tern/tests/program/program.h"
+#include "tern/tests/program/resume.h"
+#include "tern/data/datasets/sha256.h"
 
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-
-class ResumeTest : public ProgramTest {
- protected:
-  std::vector<std::string> arguments(const std::string& out, std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"train",
-                                    "distilbert",
-                                    "--init",
-                                    kModel,
-                                    "--data",
-                                    "data.csv",
-                                    "--out",
-                                    out,
-                                    "--dtype",
-                                    "fp32",
-                                    "--lr",
-                                    "1e-3",
-                                    "--epochs",
-                                    "6",
-                                    "--dropout",
-                                    "0.2",
-                                    "--seed",
-                                    "7",
-                                    "--batch-size",
-                                    "2",
-                                    "--threads",
-                                    "1",
-                                    "--checkpoint-every",
-                                    "10"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  void SetUp() override { write("data.csv", read_text(kModel + "/data.csv")); }
-  std::string weights(const std::string& run) const { return read_text(file(run + "/model.safetensors")); }
-  /// Everything of metrics.jsonl that does not measure time.
-  std::vector<Json> metrics(const std::string& run) const {
-    std::vector<Json> lines = json_lines(read_text(file(run + "/metrics.jsonl")));
-    for (Json& line : lines)
-      for (const char* name : {"seconds", "train_seconds", "tokens_per_second", "model_flops_utilization",
-                               "peak_memory_bytes", "reserved_memory_bytes"})
-        line.erase(name);
-    return lines;
-  }
-  void expect_same(const std::string& run, const std::string& reference) const {
-    EXPECT_TRUE(weights(run) == weights(reference));
-    EXPECT_EQ(metrics(run), metrics(reference));
-  }
-};
+using ResumeTest = InterruptedRuns;
 
 TEST_F(ResumeTest, KilledAtRandomMoments) {
   ASSERT_EQ(tern(arguments("whole")).status, 0);
   const std::vector<std::string> again = arguments("killed", {"--resume", "auto"});
-  std::mt19937 random(std::random_device{}());
   int kills = 0;
   for (int attempt = 0; attempt < 7; ++attempt) {
     Process process(again, folder_);
     if (attempt % 2 == 0) process.wait_for("step ");
-    usleep(static_cast<useconds_t>(random() % 150'000));
+    usleep(static_cast<useconds_t>(random_() % 150'000));
     process.send(SIGKILL);
     const Result result = process.finish();
     kills += result.status == 1000 + SIGKILL;
@@ -74,6 +25,22 @@ TEST_F(ResumeTest, KilledAtRandomMoments) {
   const Result last = tern(again);
   ASSERT_EQ(last.status, 0) << last.err;
   expect_same("killed", "whole");
+}
+
+/// The machine dies in a call that changes the run's folder: most of them are a checkpoint's, and bytes that were not
+/// yet fsynced are lost.
+TEST_F(ResumeTest, AMachineThatDies) {
+  const int64_t calls = count_calls(arguments("whole"), "whole");
+  for (int i = 0; i < 4; ++i) {
+    const int64_t at = calls / 3 + static_cast<int64_t>(random_() % static_cast<uint64_t>(calls / 2));
+    SCOPED_TRACE("at call " + std::to_string(at) + " of " + std::to_string(calls));
+    EXPECT_EQ(tern(arguments("cut"), failing("cut", "crash:" + std::to_string(at))).status, 1000 + SIGKILL);
+    expect_newest_is_whole("cut");
+    const Result resumed = tern({"resume", "cut", "--threads", "1"});
+    ASSERT_EQ(resumed.status, 0) << resumed.err;
+    expect_same("cut", "whole");
+    fs::remove_all(file("cut"));
+  }
 }
 
 TEST_F(ResumeTest, SignalsSaveAndTheStatusSaysWhich) {
@@ -109,6 +76,25 @@ TEST_F(ResumeTest, HalfPrecisionWithALossScaleAndAccumulation) {
   const Result resumed = tern(half("cut"));
   ASSERT_EQ(resumed.status, 0) << resumed.err;
   expect_same("cut", "whole");
+}
+
+TEST_F(ResumeTest, AveragesOfTheWeights) {
+  const auto averaged = [&](const std::string& out) { return arguments(out, {"--ema", "0.9", "--resume", "auto"}); };
+  ASSERT_EQ(tern(averaged("whole")).status, 0);
+  ASSERT_EQ(tern(arguments("plain")).status, 0);
+  EXPECT_FALSE(weights("whole") == weights("plain"));
+  const Result eval = tern({"eval", "whole", "--json", "--threads", "1"});
+  ASSERT_EQ(eval.status, 0) << eval.err;
+  EXPECT_EQ(Json::parse(eval.out)["loss"], metrics("whole").back()["test_loss"]);
+  Process process(averaged("cut"), folder_);
+  ASSERT_TRUE(process.wait_for("validation loss"));
+  process.send(SIGKILL);
+  process.finish();
+  const Result resumed = tern(averaged("cut"));
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  expect_same("cut", "whole");
+  expect_error(tern(arguments("whole", {"--resume", "auto"})), 1, {"--ema was 0.9 and is 0"});
+  expect_error(tern(arguments("other", {"--ema", "1"})), 2, {"--ema"});
 }
 
 TEST_F(ResumeTest, ADamagedNewestCheckpoint) {
@@ -168,6 +154,58 @@ TEST_F(ResumeTest, WhatCannotBeResumed) {
     all.push_back(entry.path());
   }
   expect_error(tern({"resume", "run"}), 1, {"no checkpoint is whole"});
+}
+
+/// Whole checkpoints, with good checksums, in a run's folder where they do not belong.
+TEST_F(ResumeTest, CheckpointsOfOthers) {
+  const auto digits = [](const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"train",   "vit", "--data", "digits", "--max-steps", "2", "--checkpoint-every", "2",
+                                    "--split", "all", "--out",  out,      "--threads",   "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  ASSERT_EQ(tern(digits("patch2", {})).status, 0);
+  const Result other = tern(digits("patch6", {"--init", kGolden + "vit_hf"}));
+  ASSERT_EQ(other.status, 0) << other.err;
+  ASSERT_EQ(tern(arguments("texts", {"--max-steps", "10"})).status, 0);
+  const std::string name = "step-00000002";
+  const auto swap = [&](const std::string& run, const std::string& from) {
+    fs::remove_all(file(run + "/checkpoints"));
+    fs::copy(file(from + "/checkpoints"), file(run + "/checkpoints"), fs::copy_options::recursive);
+  };
+  fs::copy(file("patch2"), file("mixed"), fs::copy_options::recursive);
+  swap("mixed", "patch6");
+  expect_error(tern({"resume", "mixed"}), 1, {"the model's patch_size was 2 and is 6"});
+  swap("mixed", "texts");
+  expect_error(tern({"resume", "mixed"}), 1, {"mixed/checkpoints/step-00000010", "Vision Transformer"});
+  swap("texts", "patch2");
+  expect_error(tern({"resume", "texts"}), 1, {"texts/checkpoints/" + name, "distilbert"});
+
+  // A later version of the format.
+  swap("mixed", "patch2");
+  const fs::path checkpoint = file("mixed/checkpoints/" + name);
+  Json state = Json::parse(read_text(checkpoint / "state.json")),
+       checksums = Json::parse(read_text(checkpoint / "checksums.json"));
+  state["version"] = 2;
+  write_text(checkpoint / "state.json", state.dump());
+  checksums["state.json"] = {{"bytes", state.dump().size()}, {"sha256", data::sha256(state.dump())}};
+  write_text(checkpoint / "checksums.json", checksums.dump());
+  expect_error(tern({"resume", "mixed"}), 1, {"state.json: is of version 2, this program reads version 1"});
+}
+
+TEST_F(ResumeTest, KilledBeforeTheFirstWordWasWritten) {
+  ASSERT_EQ(tern(arguments("whole")).status, 0);
+  write("killed/metrics.jsonl", "");
+  write("killed/run.json.tmp-a1B2c3", "{");
+  const Result anew = tern(arguments("killed", {"--resume", "auto"}));
+  ASSERT_EQ(anew.status, 0) << anew.err;
+  expect_same("killed", "whole");
+  EXPECT_EQ(listing("killed"), listing("whole"));
+  // What belongs to somebody else is not taken for it.
+  write("other/metrics.jsonl", "");
+  write("other/letter.txt", "Dear");
+  expect_error(tern(arguments("other", {"--resume", "auto"})), 1, {"other/run.json", "the folder of a run?"});
+  EXPECT_EQ(listing("other"), "letter.txt metrics.jsonl");
 }
 
 TEST_F(ResumeTest, TwoRunsInOneFolder) {

@@ -266,5 +266,31 @@ TEST(SimtOptimizer, ScaleByNorm) {
   });
 }
 
+TEST(SimtOptimizer, AveragesAgainstDouble) {
+  for_each_schedule([] {
+    std::mt19937_64 random(std::random_device{}());
+    for (const Order order : {Order::kMisaligned, Order::kContiguous})
+      check_averages(17000, order, order == Order::kContiguous, random,  // more than one block
+                     [](const std::vector<AverageTensor>& tensors, const AverageStep& step) {
+                       cuda::average_weights(kCuda, tensors.data(), static_cast<int64_t>(tensors.size()), step);
+                     });
+  });
+}
+
+/// More tensors than one launch takes.
+TEST(SimtOptimizer, AveragesOfManyTensors) {
+  constexpr int64_t kCount = 901;
+  std::vector<float> weights(kCount), averages(kCount, -1);
+  std::vector<AverageTensor> tensors;
+  for (int64_t i = 0; i < kCount; ++i) {
+    weights[i] = static_cast<float>(i);
+    tensors.push_back({&averages[i], &weights[i], 1, float32});
+  }
+  int64_t count = 1;
+  cuda::average_weights(kCuda, tensors.data(), kCount, {.updates = &count, .decay = 0.5});
+  EXPECT_EQ(count, 2);
+  for (int64_t i = 0; i < kCount; ++i) EXPECT_EQ(averages[i], static_cast<float>(i - 1) / 2) << i;
+}
+
 }  // namespace
 }  // namespace tern::kernels

@@ -1,0 +1,201 @@
+// Moving averages of the weights against a loop in double, skipped steps, exchange with the weights, state.
+
+#include "tern/optim/ema.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "tern/core/ops/ops.h"
+#include "tern/optim/gradient_norm.h"
+#include "tern/optim/optim.h"
+
+namespace tern {
+namespace {
+
+template <class F>
+std::string error_of(F&& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string bits(const Tensor& tensor) {
+  const Tensor whole = tensor.detach().contiguous();
+  return {static_cast<const char*>(whole.raw_data()), static_cast<size_t>(whole.nbytes())};
+}
+
+std::vector<std::string> bits(const StateView& state) {
+  std::vector<std::string> all;
+  for (const NamedTensor& entry : state) all.push_back(bits(entry.tensor));
+  return all;
+}
+
+/// Parameters of every type with random gradients, an optimizer and the averages.
+class Training {
+ public:
+  explicit Training(const optim::EmaOptions& options = {.decay = 0.8}, uint64_t seed = std::random_device{}())
+      : generator_(seed) {
+    for (const auto& [dtype, shape] : {std::pair(float32, Shape{7, 3}),
+                                       {float64, Shape{5}},
+                                       {bfloat16, Shape{33}},
+                                       {float16, Shape{2, 2}},
+                                       {float32, Shape{0}}}) {
+      Tensor tensor = randn(shape, generator_, {.dtype = dtype});
+      tensor.set_requires_grad(true);
+      parameters.push_back({std::string(1, static_cast<char>('a' + parameters.size())), tensor});
+    }
+    optimizer.emplace(parameters, optim::AdamWOptions{.lr = 0.1});
+    ema.emplace(parameters, options);
+  }
+
+  optim::StepResult step(double factor = 1, const optim::StepOptions& options = {.skip_non_finite = true}) {
+    for (const NamedTensor& p : parameters)
+      Tensor(p.tensor).set_grad(randn(p.tensor.shape(), generator_, {.dtype = p.tensor.dtype()}) * factor);
+    return optimizer->step(options);
+  }
+  std::vector<std::string> weights() const { return bits(parameters); }
+  std::vector<std::string> averages() const { return bits(ema->state_dict()); }
+
+  StateView parameters;
+  std::optional<optim::AdamW> optimizer;
+  std::optional<optim::EMA> ema;
+
+ private:
+  Generator generator_;
+};
+
+TEST(Ema, FollowsTheWeights) {
+  for (const bool warmup : {false, true}) {
+    Training training({.decay = 0.8, .warmup = warmup, .warmup_gamma = 1.5, .warmup_power = 0.75});
+    std::vector<std::vector<double>> expected(training.parameters.size());
+    for (int n = 1; n <= 30; ++n) {
+      training.ema->update(training.step());
+      const double slow = 1 - std::pow(1 + (n - 1) / 1.5, -0.75);
+      const double decay = n == 1 ? 0 : warmup ? std::min(0.8, slow) : 0.8;
+      const StateView state = training.ema->state_dict();
+      ASSERT_EQ(state[0].tensor.item<int64_t>(), n);
+      for (size_t p = 0; p < expected.size(); ++p) {
+        const auto weight = training.parameters[p].tensor.to_vector<double>();
+        EXPECT_EQ(state[p + 1].name, "average." + training.parameters[p].name);
+        EXPECT_EQ(state[p + 1].tensor.dtype(), p == 1 ? float64 : float32);
+        const auto average = state[p + 1].tensor.to_vector<double>();
+        expected[p].resize(weight.size());
+        for (size_t i = 0; i < weight.size(); ++i) {
+          expected[p][i] = decay * expected[p][i] + (1 - decay) * weight[i];
+          ASSERT_LE(std::abs(average[i] - expected[p][i]), 1e-6 * (1 + std::abs(expected[p][i]))) << n << " " << p;
+        }
+      }
+    }
+  }
+}
+
+TEST(Ema, ASkippedStepChangesNothing) {
+  Training training;
+  training.ema->update(training.step());
+  training.ema->update(training.step());
+  const auto before = training.averages(), weights = training.weights();
+  const optim::StepResult skipped = training.step(std::numeric_limits<double>::infinity());
+  training.ema->update(skipped);
+  EXPECT_TRUE(skipped.skipped());
+  EXPECT_EQ(training.weights(), weights);
+  EXPECT_EQ(training.averages(), before);
+  // By gradients of an earlier pass.
+  const Tensor nan = full({3}, std::nan(""));
+  training.ema->update(
+      training.step(1, {.skip_non_finite = true, .earlier_norm = optim::gradient_norm({nan}, nan.device())}));
+  EXPECT_EQ(training.weights(), weights);
+  EXPECT_EQ(training.averages(), before);
+  training.ema->update(training.step());
+  EXPECT_NE(training.averages(), before);
+  // A step that only measures is made, whatever it finds, and so is the update.
+  const auto moved = training.averages();
+  training.ema->update(training.step(std::numeric_limits<double>::infinity(), {.max_norm = 1}));
+  EXPECT_NE(training.averages(), moved);
+  Training other;
+  other.ema->update();
+  EXPECT_EQ(other.ema->state_dict()[0].tensor.item<int64_t>(), 1);
+}
+
+TEST(Ema, ASkippedStepOfTheScaler) {
+  Training training;
+  optim::GradScaler scaler({.init_scale = 4});
+  scaler.scale(full({}, 1));
+  training.ema->update(training.step());
+  const auto before = training.averages();
+  for (const NamedTensor& p : training.parameters)
+    Tensor(p.tensor).set_grad(full(p.tensor.shape(), std::nan(""), p.tensor.options()));
+  training.ema->update(scaler.step(*training.optimizer));
+  EXPECT_EQ(training.averages(), before);
+}
+
+TEST(Ema, TakesTheWeightsPlaceForAWhile) {
+  Training training;
+  for (int i = 0; i < 5; ++i) training.ema->update(training.step());
+  const auto weights = training.weights(), averages = training.averages();
+  {
+    const optim::EMA::InPlace averaged = training.ema->in_place();
+    const StateView state = training.ema->state_dict();
+    for (size_t p = 0; p < training.parameters.size(); ++p) {
+      const Tensor& parameter = training.parameters[p].tensor;
+      EXPECT_EQ(bits(parameter), bits(state[p + 1].tensor.to(parameter.dtype())));
+    }
+    EXPECT_NE(training.weights(), weights);
+  }
+  EXPECT_EQ(training.weights(), weights);
+  EXPECT_EQ(training.averages(), averages);
+  EXPECT_TRUE(training.parameters[0].tensor.requires_grad());
+  training.ema->copy_to_parameters();
+  EXPECT_NE(training.weights(), weights);
+}
+
+TEST(Ema, StateGoesOnWhereItWas) {
+  for (const bool warmup : {false, true}) {
+    const optim::EmaOptions options{.decay = 0.9, .warmup = warmup};
+    Training whole(options, 5), cut(options, 5);
+    for (int i = 0; i < 3; ++i) whole.ema->update(whole.step()), cut.ema->update(cut.step());
+    StateView saved;
+    for (const NamedTensor& entry : cut.ema->state_dict()) saved.push_back({entry.name, entry.tensor.clone()});
+    cut.ema.emplace(cut.parameters, options);
+    cut.ema->load_state_dict(saved);
+    for (int i = 0; i < 3; ++i) whole.ema->update(whole.step()), cut.ema->update(cut.step());
+    EXPECT_EQ(whole.averages(), cut.averages());
+  }
+}
+
+TEST(Ema, Errors) {
+  Training training;
+  for (const double decay : {1.0, -0.1, std::nan("")})
+    EXPECT_NE(error_of([&] { optim::EMA(training.parameters, {.decay = decay}); }).find("decay must lie in [0, 1)"),
+              std::string::npos);
+  EXPECT_NE(error_of([&] { optim::EMA(training.parameters, {.warmup_gamma = 0}); }).find("warmup_gamma"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { optim::EMA({}, {}); }).find("no parameters"), std::string::npos);
+  EXPECT_NE(error_of([&] { optim::EMA({{"n", zeros({2}, {.dtype = int64})}}, {}); }).find("'n'"), std::string::npos);
+  const auto before = training.averages();
+  StateView state;
+  for (const NamedTensor& entry : training.ema->state_dict()) state.push_back({entry.name, entry.tensor + 1});
+  const auto refused = [&](const StateView& given, const std::string& part) {
+    const std::string error = error_of([&] { training.ema->load_state_dict(given); });
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+    EXPECT_EQ(training.averages(), before);
+  };
+  StateView missing = state;
+  missing.pop_back();
+  refused(missing, "average.e");
+  StateView shaped = state;
+  shaped[1].tensor = zeros({3});
+  refused(shaped, "average.a");
+  StateView negative = state;
+  negative[0].tensor = full({1}, -1, {.dtype = int64});
+  refused(negative, "updates must be >= 0, got -1");
+}
+
+}  // namespace
+}  // namespace tern

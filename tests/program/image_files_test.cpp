@@ -1,0 +1,189 @@
+// Folders of images as people have them: every kind of PNG and JPEG, and what only looks like one.
+
+#include <sys/stat.h>
+
+#include "tern/core/io/safetensors.h"
+#include "tern/data/images/image.h"
+#include "tern/tests/program/program.h"
+
+namespace tern::program {
+namespace {
+
+class ImageFilesTest : public ProgramTest {
+ protected:
+  /// A class of images in one colour each.
+  void write_class(const std::string& name, int count, int side = 12) const {
+    for (int i = 0; i < count; ++i) {
+      data::Image image(side, side, 3);
+      std::fill(image.pixels.begin(), image.pixels.end(), static_cast<uint8_t>(i * 20));
+      data::write_png(file("photos/" + name + "/" + std::to_string(i) + ".png"), image);
+    }
+  }
+  void write_classes(int count = 8) const {
+    write_class("cat", count);
+    write_class("dog", count);
+  }
+  Result train(const std::string& out = "run", const Setting& setting = {}) const {
+    return tern({"train", "vit", "--data", "photos", "--out", out, "--image-size", "8", "--max-steps", "2",
+                 "--batch-size", "8", "--split", "all", "--threads", "1"},
+                setting);
+  }
+  static std::map<std::string, std::string> golden() {
+    std::map<std::string, std::string> files;
+    for (const auto& [name, tensor] : load_safetensors(kGolden + "images.safetensors").tensors)
+      if (name.ends_with("/file"))
+        files[name.substr(0, name.find('/'))] = {static_cast<const char*>(tensor.raw_data()),
+                                                 static_cast<size_t>(tensor.nbytes())};
+    return files;
+  }
+  /// A PNG file of no pixels whose header claims some.
+  static std::string claim(uint32_t width, uint32_t height) {
+    std::string bytes = golden().at("png_rgb");
+    for (int i = 0; i < 4; ++i) {
+      bytes[16 + i] = static_cast<char>(width >> 8 * (3 - i));
+      bytes[20 + i] = static_cast<char>(height >> 8 * (3 - i));
+    }
+    uint32_t crc = ~0u;
+    for (size_t at = 12; at < 29; ++at) {
+      crc ^= static_cast<uint8_t>(bytes[at]);
+      for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    for (int i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(~crc >> 8 * (3 - i));
+    return bytes;
+  }
+  static int count_of(const std::string& text, const std::string& part) {
+    int count = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
+    return count;
+  }
+};
+
+TEST_F(ImageFilesTest, EveryKindOfPixelsIsRead) {
+  write_classes(1);
+  std::vector<std::string> predict = {"predict", "run"};
+  for (const auto& [name, bytes] : golden()) {
+    const std::string path = "photos/cat/" + name + (name.starts_with("png") ? ".png" : ".JPEG");
+    write(path, bytes);
+    predict.push_back(path);
+  }
+  const Result trained = train();
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  EXPECT_EQ(trained.err.find("skipped"), std::string::npos) << trained.err;
+  const Result predicted = tern(predict);
+  ASSERT_EQ(predicted.status, 0) << predicted.err;
+  EXPECT_EQ(lines_of(predicted.out).size(), predict.size() - 2);
+}
+
+TEST_F(ImageFilesTest, WhatIsNoImageIsNamedOnceAndSkipped) {
+  write_classes();
+  const auto files = golden();
+  const auto cut = [&](const char* name) { return files.at(name).substr(0, files.at(name).size() / 2); };
+  write("photos/cat/cut.png", cut("png_rgb"));
+  write("photos/cat/cut.jpg", cut("jpeg_420"));
+  write("photos/cat/empty.png", "");
+  write("photos/cat/gif.png", "GIF89a....");
+  write("photos/cat/huge.png", claim(30000, 30000));
+  write("photos/dog/bomb.png", claim(13000, 13000));  // within the limit, and nothing behind it
+  write("photos/dog/name\xff\n\x1b[31m.png", "");     // no UTF-8, and nothing for a terminal
+  fs::create_symlink("nowhere.png", file("photos/dog/dangling.png"));
+  fs::create_symlink("loop.png", file("photos/dog/loop.png"));
+  ASSERT_EQ(mkfifo(file("photos/dog/pipe.png").c_str(), 0600), 0);
+  fs::create_directories(file("photos/dog/folder.png"));
+  fs::copy(file("photos/dog/0.png"), file("photos/dog/folder.png/inside.png"));
+  const Result trained = tern({"train", "vit", "--data", "photos", "--out", "run", "--image-size", "8", "--epochs", "3",
+                               "--batch-size", "8", "--threads", "1", "--split", "50/50/0", "--seed", "1"});
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  for (const char* name : {"cut.png: damaged", "cut.jpg: damaged", "empty.png: not a PNG or JPEG image: it is empty",
+                           "gif.png: not a PNG or JPEG image: it is a GIF", "huge.png: image of 30000 x 30000 pixels",
+                           "bomb.png: ", "dangling.png", "loop.png", "pipe.png: not a regular file", "name\\xff\\x0a"})
+    EXPECT_EQ(count_of(trained.err, name), 1) << name << " in " << trained.err;
+  EXPECT_EQ(count_of(trained.err, "skipped: "), 10) << trained.err;
+  EXPECT_EQ(trained.err.find('\x1b'), std::string::npos);
+  EXPECT_LT(trained.peak_kib, 350 << 10);  // the bomb's pixels were not unpacked
+}
+
+TEST_F(ImageFilesTest, TooManyOfThemEndTheRun) {
+  write_classes(60);
+  for (int i = 0; i < 101; ++i) write("photos/cat/bad" + std::to_string(i) + ".png", "");
+  const Result stopped = tern({"train", "vit", "--data", "photos", "--out", "run", "--image-size", "8", "--epochs", "1",
+                               "--split", "all", "--threads", "1"});
+  expect_error(stopped, 1, {"photos: more than 100 images cannot be read; the last: photos/cat/bad"});
+  EXPECT_EQ(count_of(stopped.err, "skipped: "), 100);
+}
+
+TEST_F(ImageFilesTest, FoldersThatAreNoDataSet) {
+  write_class("cat", 4);
+  expect_error(train(), 1, {"photos: every image has the label 'cat'", "two or more"});
+  fs::create_directories(file("photos/dog"));
+  expect_error(train(), 1, {"photos/dog: no images (.png, .jpg, .jpeg) for this label"});
+  fs::remove(file("photos/dog"));
+  write_class("bad\xff", 4);
+  expect_error(train(), 1, {"photos/bad\\xff", "label", "UTF-8"});
+  fs::remove_all(file("photos/bad\xff"));
+  fs::create_directory_symlink(file("photos"), file("photos/cat/again"));
+  expect_error(train(), 1, {"cat/again", "a link to a folder that it is in"});
+  fs::remove(file("photos/cat/again"));
+  write_class("dog", 4);
+  for (int i = 0; i < 4; ++i)
+    for (const char* name : {"cat", "dog"})
+      write("photos/" + std::string(name) + "/" + std::to_string(i) + ".png", "broken");
+  expect_error(train(), 1, {"photos: none of its 8 images can be read"});
+  EXPECT_FALSE(fs::exists(file("run")));
+}
+
+TEST_F(ImageFilesTest, AFolderWhoseOwnNameIsNotUtf8) {
+  write_classes();
+  fs::rename(file("photos"), file("p\xe9"));
+  const Result trained = tern({"train", "vit", "--data", "p\xe9", "--out", "run", "--image-size", "8", "--max-steps",
+                               "1", "--batch-size", "8", "--threads", "1"});
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  EXPECT_EQ(tern({"eval", "run", "--data", "p\xe9"}).status, 0);
+  EXPECT_EQ(tern({"predict", "run", "p\xe9/cat/0.png"}).status, 0);
+}
+
+TEST_F(ImageFilesTest, AFileThatMayNotBeRead) {
+  if (getuid() != 0) GTEST_SKIP() << "becomes another user";
+  write_classes();
+  fs::permissions(file("photos/cat/3.png"), fs::perms::none);
+  fs::create_directories(file("out"));
+  fs::permissions(file("out"), fs::perms::all);
+  Setting other;
+  other.in_child = [] {
+    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(125);
+  };
+  const Result trained = train("out/run", other);
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  EXPECT_EQ(count_of(trained.err, "skipped: cannot open photos/cat/3.png: Permission denied"), 1) << trained.err;
+}
+
+/// CIFAR-10's Python version, truncated or with a class that is none: tests/data reads whole ones.
+TEST_F(ImageFilesTest, DamagedCifar10) {
+  fs::create_directories(file("bin"));
+  for (const char* name :
+       {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
+    write("bin/" + std::string(name) + ".bin", "");
+    fs::resize_file(file("bin/" + std::string(name) + ".bin"), 30730000);
+  }
+  const auto error = [&](const std::string& folder) {
+    return tern({"train", "vit", "--data", folder, "--out", "run", "--max-steps", "1"});
+  };
+  fs::resize_file(file("bin/test_batch.bin"), 30729999);
+  expect_error(error("bin"), 1, {"bin/test_batch.bin: expected 30730000 bytes", "30729999"});
+  fs::resize_file(file("bin/test_batch.bin"), 30730001);
+  expect_error(error("bin"), 1, {"bin/test_batch.bin: ", "more follows at byte 30730000"});
+  fs::resize_file(file("bin/test_batch.bin"), 30730000);
+  {
+    std::fstream out(file("bin/data_batch_2.bin"), std::ios::binary | std::ios::in | std::ios::out);
+    out.seekp(3073 * 17);
+    out << '\x0a';
+  }
+  expect_error(error("bin"), 1, {"bin/data_batch_2.bin: label 10 at byte 52241 (record 17)"});
+  write("py/data_batch_1", "cposix\nsystem\n(S'touch ran'\ntR.");
+  expect_error(error("py"), 1, {"py/data_batch_1: at byte ", "it names posix.system", "never runs code"});
+  EXPECT_FALSE(fs::exists(file("ran")));
+  write("py/data_batch_1", std::string("\x80\x02}(U\x06labels](K\x06", 14));
+  expect_error(error("py"), 1, {"py/data_batch_1: at byte "});
+}
+
+}  // namespace
+}  // namespace tern::program

@@ -1,0 +1,84 @@
+#pragma once
+// What the tests of interrupted runs share: a short run, disks that fail in it, and what is compared in the end.
+
+#include <random>
+
+#include "tern/models/trainer/checkpoint.h"
+#include "tern/tests/program/program.h"
+
+namespace tern::program {
+
+class InterruptedRuns : public ProgramTest {
+ protected:
+  const std::string kModel = kGolden + "train_curve";
+
+  /// Of texts: about a hundred steps with dropout, shuffled, with a checkpoint after every ten.
+  std::vector<std::string> arguments(const std::string& out, std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"train", "distilbert"};
+    for (const auto& [flag, value] : std::vector<std::pair<std::string, std::string>>{{"--init", kModel},
+                                                                                      {"--data", "data.csv"},
+                                                                                      {"--out", out},
+                                                                                      {"--dtype", "fp32"},
+                                                                                      {"--lr", "1e-3"},
+                                                                                      {"--epochs", "6"},
+                                                                                      {"--dropout", "0.2"},
+                                                                                      {"--seed", "7"},
+                                                                                      {"--batch-size", "2"},
+                                                                                      {"--threads", "1"},
+                                                                                      {"--checkpoint-every", "10"}})
+      all.insert(all.end(), {flag, value});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  void SetUp() override { write("data.csv", read_text(kModel + "/data.csv")); }
+
+  std::string weights(const std::string& run) const { return read_text(file(run + "/model.safetensors")); }
+  /// Everything of metrics.jsonl that does not measure time.
+  std::vector<Json> metrics(const std::string& run) const {
+    std::vector<Json> lines = json_lines(read_text(file(run + "/metrics.jsonl")));
+    for (Json& line : lines)
+      for (const char* name : {"seconds", "train_seconds", "tokens_per_second", "images_per_second",
+                               "model_flops_utilization", "peak_memory_bytes", "reserved_memory_bytes"})
+        line.erase(name);
+    return lines;
+  }
+  /// Weights and losses to the bit, and nothing half written beside them.
+  void expect_same(const std::string& run, const std::string& reference) const {
+    EXPECT_TRUE(weights(run) == weights(reference)) << run;
+    EXPECT_EQ(metrics(run), metrics(reference)) << run;
+    EXPECT_EQ(listing(run), listing(reference)) << run;
+  }
+  /// No folder that bears a checkpoint's name is damaged.
+  void expect_newest_is_whole(const std::string& run) const {
+    if (!fs::exists(file(run + "/checkpoints"))) return;
+    std::string complaint;
+    EXPECT_NO_THROW(models::newest_checkpoint(file(run + "/checkpoints").string(),
+                                              [&](const std::string& line) { complaint = line; }));
+    EXPECT_EQ(complaint, "");
+  }
+
+#ifdef TERN_DISK_FAULTS
+  /// The disk of a run in the folder `out` fails: tests/program/disk/faults.cpp.
+  Setting failing(const std::string& out, const std::string& fault) const {
+    Setting setting;
+    const std::string folder = fs::canonical(folder_) / out;
+    setting.in_child = [folder, fault] {
+      setenv("TERN_FAULT_FOLDER", folder.c_str(), 1);
+      setenv("TERN_FAULT", fault.c_str(), 1);
+      setenv("LD_PRELOAD", TERN_DISK_FAULTS, 1);
+    };
+    return setting;
+  }
+  /// Calls by which an undisturbed run changes its folder.
+  int64_t count_calls(const std::vector<std::string>& run, const std::string& out) const {
+    const std::string counts = file("calls").string();
+    const Result result = tern(run, failing(out, "count:" + counts));
+    EXPECT_EQ(result.status, 0) << result.err;
+    return std::stoll(read_text(counts));
+  }
+#endif
+
+  std::mt19937 random_{std::random_device{}()};
+};
+
+}  // namespace tern::program
