@@ -2,7 +2,7 @@
 # Compares Tern with PyTorch on this machine: prepares both sides, then runs compare.py with the given options.
 #   TERN_DATA=/path/to/data bench/compare/compare.sh [--rounds 3] [--seconds 10] [--threads N] [--rows a,b]
 # TERN_COMPARE_PYTHON names a Python that already has the packages, TERN_COMPARE_PROGRAM a tern-bench-train already
-# built.
+# built, TERN_BENCH_JPEGS a folder of images train/LABEL/*.jpg instead of those that are made from CIFAR-10.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/bench/compare
@@ -25,6 +25,16 @@ if [ -z "$program" ]; then
   (cd "$root" && cmake --preset release -DTERN_BUILD_BENCH=ON &&
     cmake --build --preset release --target tern_bench_train) >&2
   program=$root/build/release/bin/tern-bench-train
+fi
+
+if [ -z "${TERN_BENCH_JPEGS:-}" ]; then
+  TERN_BENCH_JPEGS=$work/jpegs
+  if [ ! -d "$TERN_BENCH_JPEGS" ] && [ -d "${TERN_DATA:-data}/cifar-10-batches-bin" ]; then
+    rm -rf "$TERN_BENCH_JPEGS.part"
+    "$python" "$here/pytorch_side.py" --make-jpegs "$TERN_BENCH_JPEGS.part"
+    mv "$TERN_BENCH_JPEGS.part" "$TERN_BENCH_JPEGS"
+  fi
+  export TERN_BENCH_JPEGS
 fi
 
 exec python3 "$here/compare.py" --tern "$program" --python "$python" "$@"
