@@ -24,6 +24,9 @@ struct Arguments {
   uint64_t seed = 1;
   int threads = kernels::num_threads();
   int workers = 2;
+  std::string dtype = "fp32";
+
+  DType autocast() const { return dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32; }
 };
 
 std::vector<int32_t> rows(int64_t begin, int64_t end) {
@@ -86,7 +89,7 @@ Json train_and_test(const Arguments& a) {
   models::ImageTask task(classifier, set, rows(0, a.images), {}, task_options(a));
   EpochLines lines(a.seed, task.steps(0));
   const double cpu_begin = cpu_seconds();
-  const models::TrainResult trained = models::train(task, {.lr = a.lr, .warmup = 0.1}, lines);
+  const models::TrainResult trained = models::train(task, {.lr = a.lr, .warmup = 0.1, .dtype = a.autocast()}, lines);
   const double cpu_trained = cpu_seconds();
   Stopwatch test_watch;
   const models::Evaluation test =
@@ -108,10 +111,11 @@ int run(int argc, char** argv) {
   app.add_option("--dropout", a.dropout)->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", a.seed);
   app.add_option("--threads", a.threads)->check(CLI::Range(1, 1024));
+  app.add_option("--dtype", a.dtype, "of training; bf16: autocast")->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_option("--workers", a.workers)->check(CLI::Range(0, 256));
   CLI11_PARSE(app, argc, argv);
   kernels::set_num_threads(a.threads);
-  Json line = {{"side", "tern"}, {"seed", a.seed}, {"threads", kernels::num_threads()}};
+  Json line = {{"side", "tern"}, {"seed", a.seed}, {"threads", kernels::num_threads()}, {"dtype", a.dtype}};
   line.update(train_and_test(a));
   std::printf("%s\n", line.dump().c_str());
   return 0;

@@ -141,11 +141,20 @@ def gpu_name(options):
     return done.stdout.strip().split("\n")[0] or "GPU"
 
 
-def describe(results, options, gemm, load):
-    versions = next((r["versions"] for sides in results.values() for r in sides["pytorch"] if "versions" in r), {})
+def about_machine():
     return {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "commit": git("rev-parse", "--short", "HEAD") or "none", "uncommitted": bool(git("status", "--porcelain")),
-            "cpu": processor(), "system": platform.platform(), "threads": options.threads, "rounds": options.rounds,
+            "cpu": processor(), "system": platform.platform()}
+
+
+def file_word(name):
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def describe(results, options, gemm, load):
+    versions = next((r["versions"] for sides in results.values() for r in sides["pytorch"] if "versions" in r), {})
+    return about_machine() | {
+            "threads": options.threads, "rounds": options.rounds,
             "seconds": options.seconds, "device": options.device, "dtype": options.dtype, "gpu": gpu_name(options),
             "clock": options.clock, "load_before": load, "versions": versions,
             "pytorch_gemm_gflops": gemm.get("gflops")}
@@ -153,10 +162,8 @@ def describe(results, options, gemm, load):
 
 def save(folder, name, about, lines, results):
     folder.mkdir(parents=True, exist_ok=True)
-    cpu = re.sub(r"[^a-z0-9]+", "-", about["cpu"]["name"].lower()).strip("-") or "cpu"
-    if about["device"] != "cpu":
-        cpu = re.sub(r"[^a-z0-9]+", "-", about["gpu"].split(",")[0].lower()).strip("-")
-    stem = folder / f"{about['date'][:10]}-{cpu}{'-' + name if name else ''}"
+    device = file_word(about["cpu"]["name"] if about["device"] == "cpu" else about["gpu"].split(",")[0]) or "cpu"
+    stem = folder / f"{about['date'][:10]}-{device}{'-' + name if name else ''}"
     stem.with_suffix(".json").write_text(json.dumps({"about": about, "table": lines, "runs": results}, indent=1) + "\n")
     gemm = about["pytorch_gemm_gflops"]
     where = "the CPU" if about["device"] == "cpu" else about["gpu"]
