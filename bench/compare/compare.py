@@ -154,10 +154,10 @@ def file_word(name):
 def describe(results, options, gemm, load):
     versions = next((r["versions"] for sides in results.values() for r in sides["pytorch"] if "versions" in r), {})
     return about_machine() | {
-            "threads": options.threads, "rounds": options.rounds,
-            "seconds": options.seconds, "device": options.device, "dtype": options.dtype, "gpu": gpu_name(options),
-            "clock": options.clock, "load_before": load, "versions": versions,
-            "pytorch_gemm_gflops": gemm.get("gflops")}
+            "threads": options.threads, "rounds": options.rounds, "seconds": options.seconds, "device": options.device,
+            "dtype": options.dtype, "gpu": gpu_name(options), "clock": options.clock, "load_before": load,
+            "note": options.note, "versions": versions,
+            "pytorch_gemm_gflops": gemm.get("gflops" if options.clock == "wall" else "cpu_gflops")}
 
 
 def save(folder, name, about, lines, results):
@@ -169,11 +169,12 @@ def save(folder, name, about, lines, results):
     where = "the CPU" if about["device"] == "cpu" else about["gpu"]
     text = (f"# Tern and PyTorch on {where}, {about['date'][:10]}\n\n"
             f"{about['cpu']['name']} (family {about['cpu']['family']}, model {about['cpu']['model']}; "
-            f"{', '.join(about['cpu']['features'])}), {about['threads']} threads; commit {about['commit']}"
+            f"{', '.join(about['cpu']['features'])}), {about['threads']} thread{'s' * (about['threads'] > 1)}; "
+            f"commit {about['commit']}"
             f"{' with uncommitted changes' if about['uncommitted'] else ''}; "
             f"{', '.join(f'{k} {v}' for k, v in about['versions'].items())}; "
             f"torch.mm {about['dtype']} {'-' if gemm is None else f'{gemm:.0f}'} GFLOP/s; "
-            f"load before {about['load_before']:.1f}.\n"
+            f"load before {about['load_before']:.1f}. {about['note']}\n"
             f"{about['dtype']}, median of {about['rounds']} rounds of {about['seconds']:g} s in turn; "
             f"real tokens, or images, a second{' of processor time' if about['clock'] == 'cpu' else ''}. "
             "Whole last layer: with --full-last-layer (see bench/compare/README.md).\n\n")
@@ -194,6 +195,7 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--clock", choices=tuple(RATES), default="wall",
                         help="cpu: items a second of the processor's time, where others want the same cores")
+    parser.add_argument("--note", default="", help="what else ran, for the record")
     parser.add_argument("--name", default="", help="added to the names of the files of results")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     options = parser.parse_args()
