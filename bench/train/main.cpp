@@ -8,9 +8,11 @@
 #include <iterator>
 
 #include "tern/bench/setting.h"
+#include "tern/bench/train/image_rows.h"
+#include "tern/bench/train/image_step.h"
 #include "tern/bench/train/measure.h"
-#include "tern/bench/train/model_step.h"
 #include "tern/bench/train/reviews.h"
+#include "tern/bench/train/text_step.h"
 #include "tern/core/allocator.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler.h"
@@ -20,13 +22,13 @@
 namespace tern::bench {
 namespace {
 
-enum class Kind { kTrain, kInfer, kImdb, kTokenizer };
+enum class Kind { kTrain, kInfer, kImdb, kTrainImages, kInferImages, kTokenizer, kFolder, kAugment };
 
 struct Row {
   const char* name;
   Kind kind;
   const char* preset;
-  int64_t batch, length;  // kImdb: tokens of a packed batch, and where reviews are cut
+  int64_t batch, length;  // kImdb: tokens of a packed batch, and where reviews are cut; images: pixels a side
 };
 
 constexpr Row kRows[] = {{"train-base-8x128", Kind::kTrain, "base", 8, 128},
@@ -41,7 +43,15 @@ constexpr Row kRows[] = {{"train-base-8x128", Kind::kTrain, "base", 8, 128},
                          {"imdb-tiny", Kind::kImdb, "tiny", 8192, 512},
                          {"imdb-small", Kind::kImdb, "small", 4096, 512},
                          {"imdb-base", Kind::kImdb, "base", 16384, 512},
-                         {"tokenizer", Kind::kTokenizer, "", 0, 0}};
+                         {"train-vit-64", Kind::kTrainImages, "tiny", 64, 32},
+                         {"infer-vit-64", Kind::kInferImages, "tiny", 64, 32},
+                         {"tokenizer", Kind::kTokenizer, "", 0, 0},
+                         {"jpeg-folder", Kind::kFolder, "", 0, 0},
+                         {"cifar-augment", Kind::kAugment, "", 0, 0}};
+
+bool is_model(Kind kind) { return kind < Kind::kTokenizer; }
+bool is_images(Kind kind) { return kind > Kind::kImdb && kind != Kind::kTokenizer; }
+bool in_one_thread(Kind kind) { return kind == Kind::kTokenizer || kind == Kind::kAugment; }
 
 struct Arguments {
   std::string row;
@@ -55,7 +65,7 @@ struct Arguments {
 
 ModelOptions model_options(const Row& row, const Arguments& a) {
   return {row.preset,
-          row.kind != Kind::kInfer,
+          row.kind != Kind::kInfer && row.kind != Kind::kInferImages,
           a.full_last_layer,
           a.dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32,
           parse_device(a.device),
@@ -95,7 +105,7 @@ Json profile(const Arguments& a, DType dtype, Step&& step) {
   return result;
 }
 
-/// Measures a step, which returns its tokens, and adds its memory and, if wanted, its profile.
+/// Measures a step, which returns its items, and adds its memory and, if wanted, its profile.
 template <class Step>
 Json measure_model(const ModelStep& model, const Arguments& a, bool equal_steps, Step&& step) {
   CachingAllocator& memory = allocator(model.options().device);
@@ -108,9 +118,9 @@ Json measure_model(const ModelStep& model, const Arguments& a, bool equal_steps,
   return result;
 }
 
-void add_flops(Json& result, double flops_per_token) {
-  result["flops_per_token"] = flops_per_token;
-  result["gflops"] = flops_per_token * result["tokens_per_second"].get<double>() / 1e9;
+void add_flops(Json& result, double flops_per_item) {
+  result["flops_per_item"] = flops_per_item;
+  result["gflops"] = flops_per_item * result["per_second"].get<double>() / 1e9;
 }
 
 struct FullBatch {
@@ -129,11 +139,11 @@ FullBatch full_batch(int64_t batch, int64_t length, int64_t vocabulary, Generato
 }
 
 Json full_length(const Row& row, const Arguments& a) {
-  ModelStep model(model_options(row, a));
+  TextStep model(model_options(row, a));
   Generator generator(2);
   std::vector<FullBatch> batches;
   for (int i = 0; i < 8; ++i)
-    batches.push_back(full_batch(row.batch, row.length, model.model().config().vocab_size, generator));
+    batches.push_back(full_batch(row.batch, row.length, model.config().vocab_size, generator));
   const std::vector<int64_t> lengths(static_cast<size_t>(row.batch), row.length);
   size_t count = 0;
   const auto step = [&] {
@@ -142,8 +152,26 @@ Json full_length(const Row& row, const Arguments& a) {
     return row.batch * row.length;
   };
   Json result = measure_model(model, a, true, step);
-  add_flops(result,
-            step_flops(model.model().config(), lengths, model.options()) / static_cast<double>(row.batch * row.length));
+  add_flops(result, step_flops(model.config(), lengths, model.options()) / static_cast<double>(row.batch * row.length));
+  return result;
+}
+
+/// Random pixels as normalised ones are; labels in turn.
+Json images(const Row& row, const Arguments& a) {
+  ImageStep model(model_options(row, a));
+  Generator generator(2);
+  std::vector<Tensor> batches;
+  for (int i = 0; i < 8; ++i) batches.push_back(randn({row.batch, 3, row.length, row.length}, generator));
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < row.batch; ++i) numbers.push_back(i % model.config().num_labels());
+  const Tensor labels = from_vector(numbers, {row.batch});
+  size_t count = 0;
+  const auto step = [&] {
+    model.run(batches[count++ % batches.size()], labels);
+    return row.batch;
+  };
+  Json result = measure_model(model, a, true, step);
+  add_flops(result, model.flops_per_image());
   return result;
 }
 
@@ -196,7 +224,7 @@ class ReviewBatches {
 };
 
 Json imdb(const Row& row, const Arguments& a) {
-  ModelStep model(model_options(row, a));
+  TextStep model(model_options(row, a));
   ReviewBatches reviews(row.batch, row.length, model.options().device.is_cuda());
   const auto step = [&] {
     const data::TokenBatch batch = reviews.next();
@@ -207,7 +235,7 @@ Json imdb(const Row& row, const Arguments& a) {
   const std::vector<int64_t> lengths = reviews.lengths();
   double tokens = 0;
   for (const int64_t length : lengths) tokens += static_cast<double>(length);
-  add_flops(result, step_flops(model.model().config(), lengths, model.options()) / tokens);
+  add_flops(result, step_flops(model.config(), lengths, model.options()) / tokens);
   return result;
 }
 
@@ -236,6 +264,9 @@ Json tokenizer(const Arguments& a) {
 
 Json measure_row(const Row& row, const Arguments& a) {
   if (row.kind == Kind::kTokenizer) return tokenizer(a);
+  if (row.kind == Kind::kFolder) return summary(measure(a.seconds, jpeg_folder(a.threads), [] {}), false);
+  if (row.kind == Kind::kAugment) return summary(measure(a.seconds, cifar_augment(), [] {}), false);
+  if (is_images(row.kind)) return images(row, a);
   return row.kind == Kind::kImdb ? imdb(row, a) : full_length(row, a);
 }
 
@@ -260,14 +291,15 @@ int run(int argc, char** argv) {
 
   Row row = *std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return a.row == r.name; });
   row.batch = scaled(row.batch, row.kind == Kind::kImdb ? 64 : 2);
-  row.length = scaled(row.length, 24);
+  if (!is_images(row.kind)) row.length = scaled(row.length, 24);
   require_available(parse_device(a.device));
-  kernels::set_num_threads(row.kind == Kind::kTokenizer ? 1 : a.threads);
+  kernels::set_num_threads(in_one_thread(row.kind) ? 1 : a.threads);
   Json line = {{"row", a.row},
                {"side", "tern"},
+               {"unit", is_images(row.kind) ? "images" : "tokens"},
                {"threads", kernels::num_threads()},
                {"versions", {{"gemm", kernels::gemm_library(current_stream(parse_device(a.device)))}}}};
-  if (row.kind != Kind::kTokenizer)
+  if (is_model(row.kind))
     line.update({{"dtype", a.dtype}, {"device", a.device}, {"full_last_layer", a.full_last_layer}});
   line.update(measure_row(row, a));
   std::printf("%s\n", line.dump().c_str());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <vector>
@@ -27,12 +28,16 @@ class Stopwatch {
   Clock::time_point last_ = Clock::now();
 };
 
+/// Seconds of processor time that all threads of the process have taken: what a step costs while others want the same
+/// cores too.
+inline double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
 inline constexpr int kWarmUpSteps = 2;
 
-/// Tokens and seconds of every step that was measured.
+/// Items (tokens, images) and seconds of every step that was measured.
 struct Measurement {
-  std::vector<double> tokens, seconds;
-  double all_tokens() const { return std::accumulate(tokens.begin(), tokens.end(), 0.0); }
+  std::vector<double> items, seconds, cpu_seconds;
+  double all_items() const { return std::accumulate(items.begin(), items.end(), 0.0); }
   double all_seconds() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
 };
 
@@ -43,7 +48,7 @@ inline double median(std::vector<double> values) {
   return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-/// Calls step(), which returns its tokens, for about `seconds` and at least three times, after the warm-up;
+/// Calls step(), which returns its items, for about `seconds` and at least three times, after the warm-up;
 /// warm() is called between the two.
 template <class Step, class Warm>
 Measurement measure(double seconds, Step&& step, Warm&& warm) {
@@ -52,23 +57,30 @@ Measurement measure(double seconds, Step&& step, Warm&& warm) {
   Measurement result;
   double spent = 0;
   while (spent < seconds || result.seconds.size() < 3) {
+    const double cpu = cpu_seconds();
     Stopwatch watch;
-    const int64_t tokens = step();
+    const int64_t items = step();
     result.seconds.push_back(watch.lap());
-    result.tokens.push_back(static_cast<double>(tokens));
+    result.cpu_seconds.push_back(cpu_seconds() - cpu);
+    result.items.push_back(static_cast<double>(items));
     spent += result.seconds.back();
   }
   return result;
 }
 
-/// equal_steps: the median over steps; otherwise all tokens over all seconds.
+/// equal_steps: the medians over steps; otherwise all items over all seconds.
 inline Json summary(const Measurement& m, bool equal_steps) {
-  std::vector<double> rates;
-  for (size_t i = 0; i < m.tokens.size(); ++i) rates.push_back(m.tokens[i] / m.seconds[i]);
-  const double mean = m.all_tokens() / m.all_seconds();
-  return {{"tokens_per_second", equal_steps ? median(rates) : mean},
-          {"best_tokens_per_second", equal_steps ? *std::max_element(rates.begin(), rates.end()) : mean},
-          {"mean_tokens_per_second", mean},
+  std::vector<double> rates, cpu_rates;
+  for (size_t i = 0; i < m.items.size(); ++i) {
+    rates.push_back(m.items[i] / m.seconds[i]);
+    cpu_rates.push_back(m.items[i] / m.cpu_seconds[i]);
+  }
+  const double mean = m.all_items() / m.all_seconds();
+  const double cpu_mean = m.all_items() / std::accumulate(m.cpu_seconds.begin(), m.cpu_seconds.end(), 0.0);
+  return {{"per_second", equal_steps ? median(rates) : mean},
+          {"per_cpu_second", equal_steps ? median(cpu_rates) : cpu_mean},
+          {"best_per_second", equal_steps ? *std::max_element(rates.begin(), rates.end()) : mean},
+          {"mean_per_second", mean},
           {"steps", m.seconds.size()},
           {"seconds", m.all_seconds()},
           {"median_step_seconds", median(m.seconds)}};

@@ -17,6 +17,7 @@ const std::set<std::string> kFree = {"out",    "data",    "init",          "conf
                                      "quiet",  "profile", "profile_steps", "recompute", "checkpoint_every", "keep",
                                      "resume", "strategy"};
 
+/// Names of files may hold any bytes.
 std::string shown(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -120,8 +120,6 @@ class TrainRun {
   // That ranks wait for rank 0, which may have to hash a large checkpoint, and for each other's data.
   static constexpr double kStartSeconds = 600;
 
-  /// Names of files may hold any bytes.
-
   dist::Communicator& group() const { return *world_->group(); }
   bool is_first() const { return group().rank() == 0; }
 

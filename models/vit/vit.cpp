@@ -142,6 +142,10 @@ Tensor ViT::forward(const Tensor& images, const Tensor& image_keys) const {
   } else {
     pooled = encoder_.forward_first(x, input);
   }
+  return classify(pooled);
+}
+
+Tensor ViT::classify(const Tensor& pooled) const {
   const ProfileRange range("classification head", RangeKind::kModule);
   return classifier_.forward(pooled);
 }

@@ -44,6 +44,9 @@ class ViT final : public nn::Module {
   /// The state of every token after the last norm (where pool is "mean": before it), the class token first:
   /// [n, tokens, width].
   Tensor hidden_states(const Tensor& images) const;
+  /// Logits [n, labels] of pooled states [n, width]: after forward()'s pooling, for instance the class token's state
+  /// after the last norm.
+  Tensor classify(const Tensor& pooled) const;
   /// The probabilities with which each token attends to each, for every layer: [n, heads, tokens, tokens].
   std::vector<Tensor> attention_maps(const Tensor& images) const;
 

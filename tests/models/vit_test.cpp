@@ -190,6 +190,7 @@ TEST(ViT, ClassTokensStateIsTheFirstRowOfTheHiddenStates) {
     const StateView state = model.state_dict();
     expect_near(model.forward(images), linear(first, find(state, "classifier.weight"), find(state, "classifier.bias")),
                 1e-5);
+    expect_near(model.forward(images), model.classify(first), 1e-5);
   }
 }
 

@@ -1,0 +1,30 @@
+#pragma once
+// DistilBERT's steps.
+
+#include <memory>
+#include <vector>
+
+#include "tern/bench/train/model_step.h"
+#include "tern/models/distilbert/distilbert.h"
+
+namespace tern::bench {
+
+class TextStep final : public ModelStep {
+ public:
+  explicit TextStep(const ModelOptions& options);
+  void run(const models::EncoderInput& input, const Tensor& labels);
+  const models::DistilBertConfig& config() const { return model_.config(); }
+
+ private:
+  Tensor logits(const std::vector<Tensor>& batch) override;
+
+  models::DistilBert model_;
+  int64_t longest_ = 0;  // sequence of the batch
+};
+
+/// Floating-point operations of a step's matrix products over sequences of these lengths, attention included: what is
+/// computed, not what is saved.
+double step_flops(const models::DistilBertConfig& config, const std::vector<int64_t>& lengths,
+                  const ModelOptions& options);
+
+}  // namespace tern::bench
