@@ -30,8 +30,10 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = std::chrono::milliseconds(30), kWatchPause = std::chrono::milliseconds(60);
-/// mpirun ends the others when one fails; after this long they are ended without it.
-constexpr auto kEndingTime = std::chrono::seconds(7);
+/// mpirun ends the others when one fails; after this long they are ended without it, and then it is itself.
+constexpr auto kEndingTime = std::chrono::seconds(6), kGraceTime = std::chrono::seconds(1);
+/// mpirun waits for a child that has ended at once, unless it hangs: it may when a rank dies while it starts.
+constexpr auto kZombieTime = std::chrono::seconds(2);
 
 volatile std::sig_atomic_t signal_to_pass = 0, signals_seen = 0;
 void note_signal(int number) {
@@ -49,9 +51,13 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-/// The processes that `parent` has started, as far as they still run.
-std::vector<pid_t> children_of(pid_t parent) {
-  std::vector<pid_t> found;
+struct Children {
+  std::vector<pid_t> alive;
+  bool zombies = false;  // ended, and not waited for
+};
+/// The processes that `parent` has started.
+Children children_of(pid_t parent) {
+  Children found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("/proc", error)) {
     const std::string name = entry.path().filename();
@@ -64,7 +70,11 @@ std::vector<pid_t> children_of(pid_t parent) {
     std::istringstream fields(text.substr(name_end + 1));
     char state = 0;
     pid_t its_parent = 0;
-    if (fields >> state >> its_parent && its_parent == parent && state != 'Z') found.push_back(std::stoi(name));
+    if (!(fields >> state >> its_parent) || its_parent != parent) continue;
+    if (state == 'Z')
+      found.zombies = true;
+    else
+      found.alive.push_back(std::stoi(name));
   }
   return found;
 }
@@ -169,7 +179,7 @@ class Job {
   }
 
   void end_children(int number) const {
-    for (const pid_t child : children_of(mpirun_)) kill(child, number);
+    for (const pid_t child : children_of(mpirun_).alive) kill(child, number);
   }
 
   void pass_signals() {
@@ -179,20 +189,33 @@ class Job {
       if (number != SIGUSR1 || passed_ == 0) passed_ = number;
       end_children(number);
     }
-    if (signals_seen > 1 && !killed_) {
-      killed_ = true;
+    if (signals_seen > 1) kill_ranks();
+  }
+
+  /// The ranks at once, and mpirun after a moment if it does not end by that.
+  void kill_ranks() {
+    if (!killed_at_) {
+      killed_at_ = Clock::now();
       end_children(SIGKILL);
+      kill(mpirun_, SIGTERM);
+    } else if (Clock::now() > *killed_at_ + kGraceTime) {
+      end_children(SIGKILL);
+      kill(mpirun_, SIGKILL);
     }
   }
 
   /// Notes which rank is the first to be no more there: mpirun tells of signals, but not always of whom they hit.
   void watch_ranks() {
     const auto now = Clock::now();
-    if (first_ended_ >= 0 || now < watched_at_ + kWatchPause) return;
+    if (now < watched_at_ + kWatchPause) return;
     watched_at_ = now;
-    const std::vector<pid_t> alive = children_of(mpirun_);
+    const auto& [alive, zombies] = children_of(mpirun_);
+    if (!zombies) zombies_at_.reset();
+    if (zombies && !zombies_at_) zombies_at_ = now;
     for (const auto& [process, rank] : ranks_)
-      if (std::find(alive.begin(), alive.end(), process) == alive.end() && first_ended_ < 0) first_ended_ = rank;
+      if (std::find(alive.begin(), alive.end(), process) == alive.end() && first_ended_ < 0 &&
+          !read_rank_end(plan_.logs, rank).known)
+        first_ended_ = rank;
     for (const pid_t process : alive)
       if (const int rank = ranks_.contains(process) ? -1 : rank_of(process); rank >= 0) ranks_[process] = rank;
   }
@@ -203,10 +226,9 @@ class Job {
         const RankEnd end = read_rank_end(plan_.logs, r);
         if (end.known && end.status != 0 && passed_ == 0) failed_at_ = Clock::now();
       }
-    } else if (Clock::now() > *failed_at_ + kEndingTime && !killed_) {
-      killed_ = true;
-      end_children(SIGKILL);
-      kill(mpirun_, SIGTERM);
+      if (first_ended_ >= 0 || (zombies_at_ && Clock::now() > *zombies_at_ + kZombieTime)) failed_at_ = Clock::now();
+    } else if (Clock::now() > *failed_at_ + kEndingTime) {
+      kill_ranks();
     }
   }
 
@@ -288,8 +310,7 @@ class Job {
   int first_ended_ = -1;
   Clock::time_point watched_at_;
   int passed_ = 0;
-  bool killed_ = false;
-  std::optional<Clock::time_point> failed_at_;
+  std::optional<Clock::time_point> failed_at_, killed_at_, zombies_at_;
 };
 
 void watch_signals() {

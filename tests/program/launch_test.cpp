@@ -39,6 +39,18 @@ TEST_F(LaunchTest, WithoutMpirun) {
       << result.err;
 }
 
+TEST_F(LaunchTest, AnMpirunThatDoesNotNoticeADeadRankIsEnded) {
+  if (!has_mpi()) GTEST_SKIP() << "there is no MPI";
+  // A child that has ended and is never waited for: Open MPI's hangs like this when a rank is killed as it starts.
+  write("fake/mpirun", "#!/bin/sh\nsleep 0.1 &\nexec sleep 100\n");
+  fs::permissions(file("fake/mpirun"), fs::perms(0755));
+  const std::string path = file("fake").string() + ":" + std::getenv("PATH");
+  const Setting setting{.in_child = [&] { setenv("PATH", path.c_str(), 1); }, .seconds = 30};
+  const auto start = std::chrono::steady_clock::now();
+  expect_error(tern({"launch", "--nproc", "2", "--quiet", "--", "info"}, setting), 1, {"a rank was ended by signal"});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+}
+
 TEST_F(LaunchTest, TheLibraryIsMissing) {
   const Setting other{.in_child = [] { setenv("TERN_MPI_LIBRARY", "/no/such/file.so", 1); }};
   expect_error(tern({"launch", "--nproc", "2", "--", "info"}, other), 1,

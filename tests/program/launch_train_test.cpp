@@ -31,7 +31,7 @@ class LaunchTrainTest : public ProgramTest {
     Words all = {"train", "distilbert", "--out", out};
     const std::vector<std::pair<std::string, std::string>> common = {
         {"--init", kModel}, {"--data", "data.csv"}, {"--dtype", "fp32"},
-        {"--lr", "1e-3"},   {"--epochs", "6"},      {"--dropout", "0.2"},
+        {"--lr", "1e-3"},   {"--epochs", "3"},      {"--dropout", "0.2"},
         {"--seed", "7"},    {"--threads", "1"},     {"--checkpoint-every", "5"}};
     for (const auto& [flag, value] : common)
       if (std::find(more.begin(), more.end(), flag) == more.end()) all = all + Words{flag, value};
