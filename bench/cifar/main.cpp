@@ -1,17 +1,17 @@
-// tern-bench-cifar: Tern's side of the comparison of whole trainings (bench/compare/cifar.sh): the Vision Transformer
+// tern-bench-cifar: Tern's side of the comparison of whole trainings (bench/compare/cifar.py): the Vision Transformer
 // "tiny" from scratch on the first images of CIFAR-10's training set, then its accuracy on the 10,000 test images.
 // Prints one JSON line for each epoch and one at the end.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "tern/bench/train/measure.h"
 #include "tern/data/datasets/cifar10.h"
-#include "tern/kernels/parallel.h"
+#include "tern/kernels/kernel.h"
 #include "tern/models/image/image_classifier.h"
 
 namespace tern::bench {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's half of the comparison of whole trainings (cifar.sh): tern-bench-cifar's recipe, model and data.
+"""PyTorch's half of the comparison of whole trainings (cifar.py): tern-bench-cifar's recipe, model and data.
 
   cifar_pytorch.py --data cifar-10-batches-bin --seed 1 --threads 1
 timm's VisionTransformer (faster than Hugging Face's, see pytorch_side.py) with Tern's initialisation; torchvision's
