@@ -8,22 +8,35 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
+/// The first place from `begin` on where every cut through a tensor lies between blocks; beyond `end` when there is
+/// none before it.
+int64_t place(int64_t begin, int64_t size, int64_t part, int64_t end, int64_t block) {
+  while (begin < end) {
+    const int64_t cut = (begin / part + 1) * part;  // the first that can go through it
+    if (begin + size <= cut) return begin;
+    const int64_t moved = cut - (cut - begin) / block * block;
+    if (moved < cut && (part % block == 0 || moved + size <= cut + part)) return moved;
+    begin = cut;
+    if (part % block == 0) return begin;
+  }
+  return end;
+}
+
 }  // namespace
 
 ShardLayout lay_out_shards(const std::vector<int64_t>& sizes, int ranks, int64_t alignment, int64_t block) {
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   ShardLayout layout{.begins = std::vector<int64_t>(sizes.size()),
-                     .part = round_up((total + ranks - 1) / ranks, block)};
-  for (;; layout.part += block) {
+                     .part = round_up((total + ranks - 1) / ranks, alignment)};
+  for (;; layout.part += alignment) {
+    const int64_t all = layout.part * ranks;
     int64_t end = 0;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      int64_t begin = round_up(end, alignment);
-      const bool is_cut = sizes[i] > 0 && begin / layout.part != (begin + sizes[i] - 1) / layout.part;
-      if (is_cut) begin = round_up(begin, block);
-      layout.begins[i] = begin;
-      end = begin + sizes[i];
+    for (size_t i = 0; i < sizes.size() && end <= all; ++i) {
+      const int64_t begin = round_up(end, alignment);
+      layout.begins[i] = sizes[i] > 0 ? place(begin, sizes[i], layout.part, all, block) : begin;
+      end = layout.begins[i] + sizes[i];
     }
-    if (end <= layout.part * ranks) return layout;
+    if (end <= all) return layout;
   }
 }
 

@@ -11,9 +11,9 @@ struct ShardLayout {
   int64_t part = 0;
 };
 
-/// Lays tensors of these sizes one after the other into the smallest such bucket. All begin at multiples of
-/// `alignment`; a cut through a tensor is a multiple of `block`, itself one of alignment, behind its begin, and so is
-/// the part's size.
+/// Lays tensors of these sizes one after the other into a bucket with small parts. All begin at multiples of
+/// `alignment`, as do the parts; a cut through a tensor is a multiple of `block`, itself one of alignment, behind its
+/// begin.
 ShardLayout lay_out_shards(const std::vector<int64_t>& sizes, int ranks, int64_t alignment, int64_t block);
 
 /// Elements [begin, end) of a tensor.

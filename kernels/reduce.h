@@ -36,7 +36,7 @@ struct GradientNorm {
   int32_t first_bad;      // index of the first tensor that has one, or -1
 };
 /// Elements of a gradient that make one sum: on a GPU, and on the CPU.
-inline constexpr int64_t kGradientNormBlock = 16384, kGradientNormBlockOnCpu = 1024;
+inline constexpr int64_t kGradientNormBlock = 16384, kGradientNormBlockOnCpu = 4096;
 /// Bytes of workspace for gradient_norm over `elements` elements in `count` tensors.
 TERN_KERNEL(int64_t, gradient_norm_workspace, Stream stream, int64_t elements, int64_t count);
 /// One pass over `count` contiguous floating tensors. `*result` is device memory. ticket: an int32 on the device that

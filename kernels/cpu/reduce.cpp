@@ -334,21 +334,28 @@ void column_sum(Stream, ConstView x, bool accumulate, void*, View y) {
 namespace {
 
 constexpr int64_t kNormBlock = kGradientNormBlockOnCpu;
-static_assert(kNormBlock <= kTile);
 
 /// Sum of squares of one block; not finite exactly when an element is not.
 template <class F>
 double block_norm(const void* data, DType dtype, int64_t begin, int64_t end) {
   alignas(64) F tile[kTile];
-  const int64_t n = end - begin;
-  const F* values = Source<F>{data, dtype}.load(begin, 1, n, tile);
-  const F sum = reduce_contiguous<SumOfSquares>(values, n);
-  if (math::isfinite(sum)) return static_cast<double>(sum);
-  // Squares of large finite values overflow fp32: once more in fp64, in which only the elements themselves can do harm.
+  const Source<F> x{data, dtype};
+  const int64_t run = x.is_direct(1) ? kRun : kTile;
   double total = 0;
-  for (int64_t j = 0; j < n; ++j) {
-    const double value = static_cast<double>(values[j]);
-    total += math::isfinite(value) ? std::min(value * value, 1e300) : value - value;
+  for (int64_t i = begin; i < end; i += run) {
+    const int64_t n = std::min(run, end - i);
+    const F* values = x.load(i, 1, n, tile);
+    const F sum = reduce_contiguous<SumOfSquares>(values, n);
+    if (math::isfinite(sum)) {
+      total += static_cast<double>(sum);
+      continue;
+    }
+    // Squares of large finite values overflow fp32: once more in fp64, in which only the elements themselves can do
+    // harm.
+    for (int64_t j = 0; j < n; ++j) {
+      const double value = static_cast<double>(values[j]);
+      total += math::isfinite(value) ? std::min(value * value, 1e300) : value - value;
+    }
   }
   return total;
 }
@@ -367,7 +374,7 @@ int64_t gradient_norm_workspace(Stream, int64_t elements, int64_t count) {
 
 void gradient_norm_blocks(Stream, const ConstView* tensors, int64_t count, GradientBlock* blocks) {
   const auto blocks_of = [&](int64_t t) { return ceil_div(tensors[t].numel(), kNormBlock); };
-  parallel_for(count_blocks(tensors, count), 64, [&](int64_t begin, int64_t end) {
+  parallel_for(count_blocks(tensors, count), 16, [&](int64_t begin, int64_t end) {
     int64_t t = 0, first = 0;  // first: of the tensor's blocks
     for (int64_t b = begin; b < end; ++b) {
       while (b >= first + blocks_of(t)) first += blocks_of(t++);

@@ -22,7 +22,7 @@ TEST(ShardLayout, EveryElementOnceAndCutsBetweenBlocks) {
       total += sizes.back();
     }
     const ShardLayout layout = lay_out_shards(sizes, ranks, alignment, block);
-    ASSERT_EQ(layout.part % block, 0);
+    ASSERT_EQ(layout.part % alignment, 0);
     ASSERT_TRUE(total == 0 || layout.part > 0);
     // No more is lost than the parts' rounding, and a gap before each tensor that is cut.
     const auto tensors = static_cast<int64_t>(sizes.size());
@@ -53,6 +53,15 @@ TEST(ShardLayout, EqualPartsWithoutBlocks) {
   const ShardLayout layout = lay_out_shards({100, 28, 128}, 4, 16, 16);
   EXPECT_EQ(layout.part, 80);  // 272 elements with the gap after the first
   EXPECT_EQ(layout.begins, (std::vector<int64_t>{0, 112, 144}));
+}
+
+TEST(ShardLayout, LittleIsLost) {
+  // Fewer elements than a block of each rank: no more than the tensor itself, which cannot be cut.
+  EXPECT_EQ(lay_out_shards({400}, 4, 16, 4096).part, 400);
+  EXPECT_EQ(lay_out_shards({64, 64, 64, 64}, 4, 16, 4096).part, 64);
+  // One cut: the tensor begins so that the cut is between blocks. Several: parts of whole blocks.
+  EXPECT_EQ(lay_out_shards({400'000}, 2, 16, 4096).part, 200'704);
+  EXPECT_EQ(lay_out_shards({400'000}, 4, 16, 4096).part, 102'400);
 }
 
 }  // namespace
