@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "tern/bench/scale/workload.h"
 #include "tern/bench/train/measure.h"
@@ -15,6 +17,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/dist/data_parallel.h"
 #include "tern/dist/rendezvous.h"
+#include "tern/dist/sharded_optimizer.h"
 #include "tern/dist/world.h"
 #include "tern/kernels/kernel.h"
 #include "tern/optim/optim.h"
@@ -29,26 +32,30 @@ struct Arguments {
   std::string dtype = "fp32", reduce = "fp32";
 };
 
-/// How gradients are exchanged.
-enum class Mode { kNone, kAfter, kOverlapped };
-constexpr Mode kModes[] = {Mode::kNone, Mode::kAfter, Mode::kOverlapped};
-const char* name_of(Mode mode) {
-  return mode == Mode::kNone ? "none" : mode == Mode::kAfter ? "after backward" : "overlapped";
-}
+/// How gradients are exchanged; kSharded: overlapped, and the optimizer's state divided (ZeRO stage 1).
+enum class Mode { kNone, kAfter, kOverlapped, kSharded };
+constexpr std::pair<Mode, const char*> kModes[] = {{Mode::kNone, "none"},
+                                                   {Mode::kAfter, "after backward"},
+                                                   {Mode::kOverlapped, "overlapped"},
+                                                   {Mode::kSharded, "zero1"}};
 
 class Run {
  public:
   Run(const Arguments& a, dist::World& world)
-      : a_(a), world_(world), workload_(a.model, a.batch, a.length, world.group()->rank()) {
-    optimizer_.emplace(workload_.module().parameters(), optim::AdamWOptions{.lr = 5e-5, .weight_decay = 0.01});
-  }
+      : a_(a), world_(world), workload_(a.model, a.batch, a.length, world.group()->rank()) {}
 
   /// Seconds of a.steps steps, of this rank.
   std::vector<double> measure(Mode mode) {
     dist::DataParallelOptions options{.reduce_dtype = a_.reduce == "bf16" ? DType::kBFloat16 : DType::kFloat32,
-                                      .overlap = mode == Mode::kOverlapped};
+                                      .shard = mode == Mode::kSharded,
+                                      .overlap = mode != Mode::kAfter};
     if (a_.bucket_bytes > 0) options.bucket_bytes = a_.bucket_bytes;
     dist::DataParallel parallel(workload_.module(), world_.group(), options);
+    const auto make = [](const std::vector<optim::ParameterGroup>& groups) {
+      return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 5e-5, .weight_decay = 0.01});
+    };
+    // Nothing is divided without options.shard.
+    dist::ShardedOptimizer optimizer(parallel, {{workload_.module().parameters()}}, make);
     std::optional<dist::DataParallel::NoSync> alone;
     if (mode == Mode::kNone) alone.emplace(parallel);
     std::vector<double> seconds;
@@ -56,30 +63,32 @@ class Run {
       // Without an exchange nothing else keeps the ranks at the same step.
       if (mode == Mode::kNone) world_.group()->barrier();
       Stopwatch watch;
-      step();
+      step(optimizer);
       if (i >= 0) seconds.push_back(watch.lap());
     }
     buckets_ = parallel.bucket_sizes();
+    memory_[mode] = dist::model_state_memory(workload_.module(), optimizer.parts(), &parallel);
     return seconds;
   }
 
+  const dist::ModelStateMemory& memory(Mode mode) const { return memory_.at(mode); }
   std::vector<int64_t> bucket_sizes() const { return buckets_; }
   Workload& workload() { return workload_; }
 
  private:
-  void step() {
+  void step(dist::ShardedOptimizer& optimizer) {
     Tensor loss = workload_.loss(a_.dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32);
     loss.backward();
-    optimizer_->step({.max_norm = 1, .skip_non_finite = true});
-    optimizer_->zero_grad();
+    optimizer.step({.max_norm = 1, .skip_non_finite = true});
+    optimizer.zero_grad();
     TERN_CHECK(std::isfinite(loss.item<double>()), "tern-bench-scale: the loss is not finite");
   }
 
   const Arguments& a_;
   dist::World& world_;
   Workload workload_;
-  std::optional<optim::AdamW> optimizer_;
   std::vector<int64_t> buckets_;
+  std::map<Mode, dist::ModelStateMemory> memory_;
 };
 
 /// A number of every rank, in their order.
@@ -93,24 +102,26 @@ std::vector<T> of_all_ranks(dist::Communicator& group, T value) {
 Json measure_modes(Run& run, const Arguments& a, dist::Communicator& group) {
   std::map<Mode, std::vector<double>> seconds;
   for (int round = 0; round < a.rounds; ++round)
-    for (const Mode mode : kModes) {
+    for (const auto& [mode, name] : kModes) {
       if (group.size() == 1 && mode != Mode::kNone) continue;
       const std::vector<double> fresh = run.measure(mode);
       seconds[mode].insert(seconds[mode].end(), fresh.begin(), fresh.end());
     }
   Json line;
   std::map<Mode, double> slowest;
-  for (const auto& [mode, values] : seconds) {
-    const std::vector<double> medians = of_all_ranks(group, median(values));
+  for (const auto& [mode, name] : kModes) {
+    if (!seconds.contains(mode)) continue;
+    const std::vector<double> medians = of_all_ranks(group, median(seconds[mode]));
     slowest[mode] = *std::max_element(medians.begin(), medians.end());
-    line["step_seconds"][name_of(mode)] = slowest[mode];
-    line["fastest_step_seconds"][name_of(mode)] = *std::min_element(values.begin(), values.end());
+    line["step_seconds"][name] = slowest[mode];
+    line["fastest_step_seconds"][name] = *std::min_element(seconds[mode].begin(), seconds[mode].end());
+    if (mode != Mode::kNone) line["exposed_seconds"][name] = slowest[mode] - slowest[Mode::kNone];
+    line["model_state_bytes"][name] = of_all_ranks(group, run.memory(mode).total());
+    line["model_state_bytes_expected"][name] = run.memory(mode).expected;
   }
-  if (group.size() == 1) return line;
-  const double after = slowest[Mode::kAfter] - slowest[Mode::kNone];
-  const double overlapped = slowest[Mode::kOverlapped] - slowest[Mode::kNone];
-  line["exposed_seconds"] = {{name_of(Mode::kAfter), after}, {name_of(Mode::kOverlapped), overlapped}};
-  line["exposed_share"] = overlapped / after;
+  if (group.size() > 1)
+    line["exposed_share"] =
+        (slowest[Mode::kOverlapped] - slowest[Mode::kNone]) / (slowest[Mode::kAfter] - slowest[Mode::kNone]);
   return line;
 }
 

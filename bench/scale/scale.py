@@ -40,19 +40,21 @@ def mib(size):
 def scaling(options):
     """Step time, exposed communication and memory with 1, 2 and 4 processes of the same batch each."""
     print(f"{options.model}, {options.batch} a process, {options.threads} threads a process, {os.cpu_count()} cores")
-    print("| processes | step alone | with exchange | exposed | exposed after backward | memory of a rank |")
-    print("|---|---|---|---|---|---|")
+    print("| processes | step alone | with exchange | exposed | exposed after backward | zero1 | model state ddp / zero1 | peak |")
+    print("|---|---|---|---|---|---|---|---|")
     results = []
     for processes in options.processes:
         r = tern(options, processes)
         results.append(r)
-        alone, memory = r["step_seconds"]["none"], mib(max(r["peak_memory_bytes"]))
+        seconds, peak = r["step_seconds"], mib(max(r["peak_memory_bytes"]))
+        state = {way: mib(max(held)) for way, held in r["model_state_bytes"].items()}
         if processes == 1:
-            print(f"| 1 | {alone * 1e3:.0f} ms | - | - | - | {memory} |", flush=True)
+            print(f"| 1 | {seconds['none'] * 1e3:.0f} ms | - | - | - | - | {state['none']} | {peak} |", flush=True)
             continue
         exposed = r["exposed_seconds"]
-        print(f"| {processes} | {alone * 1e3:.0f} ms | {r['step_seconds']['overlapped'] * 1e3:.0f} ms | "
-              f"{exposed['overlapped'] * 1e3:.1f} ms | {exposed['after backward'] * 1e3:.1f} ms | {memory} |", flush=True)
+        print(f"| {processes} | {seconds['none'] * 1e3:.0f} ms | {seconds['overlapped'] * 1e3:.0f} ms | "
+              f"{exposed['overlapped'] * 1e3:.1f} ms | {exposed['after backward'] * 1e3:.1f} ms | "
+              f"{seconds['zero1'] * 1e3:.0f} ms | {state['overlapped']} / {state['zero1']} | {peak} |", flush=True)
     return results
 
 
