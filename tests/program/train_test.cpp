@@ -301,7 +301,7 @@ TEST_F(TrainTest, RunFolderKeepsItsContract) {
     EXPECT_TRUE(options.contains(name)) << name;
     ++compared;
   }
-  EXPECT_EQ(compared, 42);
+  EXPECT_EQ(compared, 44);
   EXPECT_EQ(options["lr"], 2e-3);
   EXPECT_EQ(options["epochs"], 3);
 
