@@ -1,41 +1,15 @@
-// Groups over NCCL: this program starts itself as two or four processes, with torchrun's variables. Each rank runs a
-// scenario and writes what it met into a file.
+// Groups over NCCL, of two and four processes.
 
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <thread>
 
 #include "tern/core/captured_step.h"
-#include "tern/dist/world.h"
-#include "tern/tests/cuda/device_test.h"
-#ifdef TERN_STANDIN
-#include "tern/tests/standin/standin.h"
-#endif
+#include "tern/tests/cuda/ranks.h"
 
 namespace tern::dist {
 namespace {
-
-namespace fs = std::filesystem;
-
-void require(bool holds, const std::string& what) { TERN_CHECK(holds, "wrong: ", what); }
-
-/// Repeats f with every order in which a stand-in device may run what is queued.
-void in_all_orders(const std::function<void()>& f) {
-#ifdef TERN_STANDIN
-  for (const standin::Order& order : standin::kOrders) {
-    standin::set_order(order);
-    f();
-  }
-#else
-  f();
-#endif
-}
 
 std::vector<double> iota(int64_t count, double first) {
   std::vector<double> values;
@@ -203,90 +177,17 @@ void differs(World& world) {
   group.all_reduce(group.rank() == 1 ? y : x);
 }
 
-int run_rank(const std::string& scenario) {
-  const Launch launch = detect_launch();
-  std::ofstream words(std::string(std::getenv("TERN_TEST_FOLDER")) + "/" + std::to_string(launch.rank));
-  try {
-#ifdef TERN_STANDIN
-    const Device device{DeviceType::kCUDA, 0};
-#else
-    const Device device{DeviceType::kCUDA, launch.rank};
-#endif
-    World world(launch, device, {.group = with_environment({.timeout_seconds = 60}), .start_seconds = 60});
-    if (scenario == "collectives") in_all_orders([&] { collectives(world); });
-    if (scenario == "asynchronous") in_all_orders([&] { asynchronous(world); });
-    if (scenario == "captured") in_all_orders([&] { captured(world); });
-    if (scenario == "unordered") unordered(world);
-    if (scenario == "late") late(world);
-    if (scenario == "killed") killed(world);
-    if (scenario == "differs") differs(world);
-    world.finish();
-    words << "done over " << world.transport().substr(0, 5) << std::endl;
-    return 0;
-  } catch (const PeerError& error) {
-    words << "peer: " << error.what() << std::endl;
-    return 3;
-  } catch (const std::exception& error) {
-    words << "error: " << error.what() << std::endl;
-    return 1;
-  }
-}
-
-struct Outcome {
-  std::vector<std::string> words;
+const Scenarios kScenarios = {
+    {"collectives", [](World& world) { in_all_orders([&] { collectives(world); }); }},
+    {"asynchronous", [](World& world) { in_all_orders([&] { asynchronous(world); }); }},
+    {"captured", [](World& world) { in_all_orders([&] { captured(world); }); }},
+    {"unordered", unordered},
+    {"late", late},
+    {"killed", killed},
+    {"differs", differs},
 };
 
-Outcome run(const std::string& scenario, int ranks, std::map<std::string, std::string> environment = {}) {
-  std::string folder = (fs::temp_directory_path() / "tern-nccl-XXXXXX").string();
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  int port = 0;
-  {
-    const TcpStoreServer free_one(0, {0, 1, "test"});
-    port = free_one.port();
-  }
-  if (environment.contains("TERN_DIST_STORE")) environment["TERN_DIST_STORE"] = "file:" + folder;
-  std::vector<pid_t> children;
-  for (int r = 0; r < ranks; ++r) {
-    const pid_t child = fork();
-    if (child == 0) {
-      setenv("RANK", std::to_string(r).c_str(), 1), setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
-      setenv("MASTER_ADDR", "127.0.0.1", 1), setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
-      setenv("OMP_NUM_THREADS", "1", 1);
-      for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-      setenv("TERN_TEST_SCENARIO", scenario.c_str(), 1), setenv("TERN_TEST_FOLDER", folder.c_str(), 1);
-      execl("/proc/self/exe", "nccl_test", nullptr);
-      _exit(127);
-    }
-    children.push_back(child);
-  }
-  for (const pid_t child : children) waitpid(child, nullptr, 0);
-  Outcome outcome;
-  for (int r = 0; r < ranks; ++r) {
-    std::ifstream file(folder + "/" + std::to_string(r));
-    std::string line;
-    std::getline(file, line);
-    outcome.words.push_back(line);
-  }
-  fs::remove_all(folder);
-  return outcome;
-}
-
-void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-}
-
-class Nccl : public testing::Test {
- protected:
-  void SetUp() override {
-#ifndef TERN_STANDIN
-    GTEST_SKIP() << "needs as many GPUs as ranks: start this program with torchrun's variables";
-#endif
-  }
-};
-
-void expect_done(const Outcome& outcome) {
-  for (const std::string& word : outcome.words) EXPECT_EQ(word, "done over NCCL ");
-}
+using Nccl = RanksTest;
 
 TEST_F(Nccl, Collectives) {
   for (const int ranks : {2, 4}) expect_done(run("collectives", ranks));
@@ -306,18 +207,17 @@ TEST_F(Nccl, MeetsInAFolderBesideTorchrunAndInCheckMode) {
 }
 
 TEST_F(Nccl, ARankThatDoesNotComeIsNamed) {
-  const Outcome outcome = run("late", 2, {{"TERN_DIST_TIMEOUT", "1"}});
-  expect_in("peer: group world, call 3, broadcast of float32 [10], root 0: rank 1 has not come within 1 s",
-            outcome.words[0]);
+  const std::vector<std::string> words = run("late", 2, {{"TERN_DIST_TIMEOUT", "1"}});
+  expect_in("peer: group world, call 3, broadcast of float32 [10], root 0: rank 1 has not come within 1 s", words[0]);
 }
 
 TEST_F(Nccl, ARankThatDiesIsNamed) {
-  const Outcome outcome = run("killed", 2);
-  expect_in("peer: rank 1 has ended before the job was done", outcome.words[0]);
+  const std::vector<std::string> words = run("killed", 2);
+  expect_in("peer: rank 1 has ended before the job was done", words[0]);
 }
 
 TEST_F(Nccl, CheckModeNamesWhatDiffers) {
-  for (const std::string& word : run("differs", 2, {{"TERN_DIST_CHECK", "1"}}).words)
+  for (const std::string& word : run("differs", 2, {{"TERN_DIST_CHECK", "1"}}))
     expect_in("call 1: rank 1 has all_reduce of float32 [5], sum, but rank 0 has all_reduce of float32 [10], sum",
               word);
 }
@@ -325,8 +225,4 @@ TEST_F(Nccl, CheckModeNamesWhatDiffers) {
 }  // namespace
 }  // namespace tern::dist
 
-int main(int argc, char** argv) {
-  if (const char* scenario = std::getenv("TERN_TEST_SCENARIO")) return tern::dist::run_rank(scenario);
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+int main(int argc, char** argv) { return tern::dist::run_program(argc, argv, tern::dist::kScenarios); }
