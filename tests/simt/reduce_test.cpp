@@ -117,6 +117,7 @@ TEST(SimtReduce, VectorsOfEveryDType) {
                                          {{9000, 32}, 1}})
     for (DType dtype : kAllTypes)
       for (Reduction r : kAllReductions) {
+        if (kFewCases && random() % 5 != 0) continue;
         const bool product = r == Reduction::kProduct, large = c.shape[0] > 1000;
         if (large && r != Reduction::kSum && random() % 4 != 0) continue;
         Array x(dtype, c.shape, random() % 4 == 0 ? Order::kMisaligned : Order::kContiguous);
@@ -141,6 +142,7 @@ TEST(SimtReduce, VectorsOfEveryDType) {
 }
 
 TEST(SimtReduce, MovesLittleMoreThanTheElements) {
+  if (kFewCases) GTEST_SKIP() << "counts bytes, which are the same without a sanitizer";
   struct Case {
     DType dtype;
     Shape shape;
@@ -242,6 +244,7 @@ TEST(SimtReduce, NanAndInfinity) {
     for (int64_t n : {5, 100, 5000, 40000})
       for (int64_t at : {int64_t{0}, n / 2, n - 1})
         for (Reduction r : {Reduction::kMax, Reduction::kMin, Reduction::kSum}) {
+          if (kFewCases && at != n / 2) continue;
           Array x(float32, {n, 1}), y(float32, {1, 1});
           for (int64_t i = 0; i < n; ++i) x.set(i, i % 3);
           x.set(at, NAN);
@@ -261,6 +264,7 @@ TEST(SimtReduce, NanAndInfinity) {
 }
 
 TEST(SimtReduce, ManyFloatsWithinOnePartInAMillion) {
+  if (kFewCases) GTEST_SKIP() << "large numbers of the same cases";
   std::vector<float> values(1000001);
   std::mt19937_64 random = fresh_random();
   double exact = 0;
@@ -321,6 +325,7 @@ TEST(SimtReduce, ArgExtremeInVectorsAndParts) {
   for (DType dtype : kAllTypes)
     for (const Shape& shape : std::vector<Shape>{{3, 131}, {2, 140001}, {9000, 32}, {70, 40}})
       for (Order order : {Order::kContiguous, Order::kMisaligned}) {
+        if (kFewCases && random() % 5 != 0) continue;
         const int dim = shape[0] > shape[1] ? 0 : 1;
         Array x(dtype, shape, order);
         fill_with_ties(x, random);
@@ -362,6 +367,7 @@ TEST(SimtReduce, ColumnSum) {
 }
 
 TEST(SimtReduce, ColumnSumMovesLittleMoreThanTheMatrix) {
+  if (kFewCases) GTEST_SKIP() << "counts bytes, which are the same without a sanitizer";
   Array x(bfloat16, {4000, 256}), y(bfloat16, {256});
   std::mt19937_64 random = fresh_random();
   fill_with_random(x, random, -1, 1);
@@ -407,7 +413,7 @@ TEST(SimtReduce, GradientNorm) {
     run(-1, 0);
     for (int bad : {0, 1, 3, 4, 5})
       for (double value : {static_cast<double>(NAN), static_cast<double>(INFINITY), -static_cast<double>(INFINITY)})
-        run(bad, value);
+        if (!kFewCases || std::isnan(value)) run(bad, value);
     run(0, 1e30);  // its square overflows fp32: not an error
     arrays[3].set(7, NAN);
     run(1, INFINITY);  // the first of two bad tensors is named
