@@ -27,7 +27,7 @@ vectorised=(
   'both ^dropout.cu dropout_kernel'
   'both ^cross_entropy.cu cross_entropy_backward'
   'loads ^cross_entropy.cu cross_entropy_kernel'
-  'both ^optimizer.cu (update|scale|average)_kernel'
+  'both ^optimizer.cu ^(update|scale|average)_kernel'
   'loads ^gradient_norm.cu block_norm_kernel'
   'loads ^(linear|column_sum).cu column_parts_kernel'
   'loads ^(reduce_.*|arg_extreme).cu reduce_kernel<.*ReduceAccess\)[12]'
