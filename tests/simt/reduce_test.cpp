@@ -478,6 +478,7 @@ TEST(SimtReduce, GradientNormOfManyTensors) {
                                          t % 3 == 0 ? Order::kMisaligned : Order::kContiguous),
                      random, -1, 1);
   for (const int bad : {-1, 809, 400, 1}) {
+    if (kFewCases && bad != 809) continue;
     if (bad >= 0) arrays[bad].set(0, NAN);
     std::vector<ConstView> views;
     int64_t elements = 0;
