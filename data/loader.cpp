@@ -108,11 +108,10 @@ BatchStream<std::vector<Tensor>> Loader::epoch(int64_t epoch, const BatchStripe&
   options.drop_last = options_.drop_last;
   options.seed = options_.seed;
   const auto plan = std::make_shared<const EpochPlan>(plan_epoch(rows, {}, options, epoch));
-  return BatchStream<std::vector<Tensor>>(0, stripe.size("loader", plan->steps()),
-                                          [dataset = dataset_, plan, stripe](int64_t i) {
-                                            return dataset->get_batch(plan->batch(stripe.batch(i, plan->steps())));
-                                          },
-                                          {.workers = options_.workers, .prefetch = options_.prefetch});
+  return BatchStream<std::vector<Tensor>>::striped(
+      "loader", plan->steps(), stripe,
+      [dataset = dataset_, plan](int64_t step) { return dataset->get_batch(plan->batch(step)); },
+      {.workers = options_.workers, .prefetch = options_.prefetch});
 }
 
 }  // namespace tern::data

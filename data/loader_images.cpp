@@ -137,11 +137,9 @@ const BatchPlan& ImageLoader::plan() const { return state_->plan; }
 int64_t ImageLoader::unreadable() const { return state_->unreadable.size(); }
 
 BatchStream<ImageBatch> ImageLoader::epoch(int64_t epoch, const BatchStripe& stripe) const {
-  const int64_t steps = state_->plan.steps(epoch);
-  return BatchStream<ImageBatch>(
-      0, stripe.size("image loader", steps),
-      [state = state_, epoch, stripe, steps](int64_t i) { return state->make(epoch, stripe.batch(i, steps)); },
-      {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
+  return BatchStream<ImageBatch>::striped("image loader", state_->plan.steps(epoch), stripe,
+                                          [state = state_, epoch](int64_t step) { return state->make(epoch, step); },
+                                          {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
 }
 
 ImageBatch ImageLoader::batch(int64_t epoch, int64_t step) const {

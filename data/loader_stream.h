@@ -61,6 +61,14 @@ class BatchStream {
     for (int64_t i = 0; i < workers; ++i) shared_->workers.emplace_back([shared] { shared->work(); });
   }
 
+  /// The stripe's batches of an epoch of `steps`: make(step) for each. `what` begins the Error of a stripe outside.
+  static BatchStream striped(const char* what, int64_t steps, const BatchStripe& stripe, Make make,
+                             const StreamOptions& options) {
+    return BatchStream(
+        0, stripe.size(what, steps),
+        [make = std::move(make), stripe, steps](int64_t i) { return make(stripe.batch(i, steps)); }, options);
+  }
+
   int64_t size() const { return end_ - begin_; }
 
   /// The next batch, or nothing at the end.

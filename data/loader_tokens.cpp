@@ -148,11 +148,9 @@ TokenLoader::TokenLoader(std::shared_ptr<const TokenSet> tokens, std::vector<int
 const BatchPlan& TokenLoader::plan() const { return state_->plan; }
 
 BatchStream<TokenBatch> TokenLoader::epoch(int64_t epoch, const BatchStripe& stripe) const {
-  const int64_t steps = state_->plan.steps(epoch);
-  return BatchStream<TokenBatch>(
-      0, stripe.size("token loader", steps),
-      [state = state_, epoch, stripe, steps](int64_t i) { return state->make(epoch, stripe.batch(i, steps)); },
-      {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
+  return BatchStream<TokenBatch>::striped("token loader", state_->plan.steps(epoch), stripe,
+                                          [state = state_, epoch](int64_t step) { return state->make(epoch, step); },
+                                          {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
 }
 
 TokenBatch TokenLoader::batch(int64_t epoch, int64_t step) const {
