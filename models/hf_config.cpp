@@ -184,6 +184,29 @@ void write_labels(Json& json, const std::vector<std::string>& labels) {
   }
 }
 
+void ConfigRules::positive(const char* name, int64_t value, int64_t most) const {
+  TERN_CHECK(value >= 1 && value <= most, source_, ": \"", name, "\" must be 1 to ", most, ", got ", value);
+}
+
+void ConfigRules::fraction(const char* name, double value) const {
+  TERN_CHECK(value >= 0 && value <= 1, source_, ": \"", name, "\" must be in [0, 1], got ", value);
+}
+
+void ConfigRules::heads(const char* width_name, int64_t width, const char* name, int64_t heads) const {
+  TERN_CHECK(width % heads == 0, source_, ": \"", width_name, "\" ", width, " is not a multiple of \"", name, "\" ",
+             heads);
+  TERN_CHECK(width / heads <= 256, source_, ": heads of ", width / heads,
+             " dimensions; Tern's attention takes up to 256");
+}
+
+void ConfigRules::activation(const char* name, const std::string& value) const {
+  TERN_CHECK(value == "gelu" || value == "relu", source_, ": \"", name, "\" must be gelu or relu, got '", value, "'");
+}
+
+void ConfigRules::initializer_range(double value) const {
+  TERN_CHECK(value >= 0 && value < 1e3, source_, ": \"initializer_range\" is ", value);
+}
+
 void check_labels(const std::vector<std::string>& labels, const std::string& source) {
   TERN_CHECK(!labels.empty(), source, ": there are no labels");
   const std::set<std::string> distinct(labels.begin(), labels.end());

@@ -43,6 +43,25 @@ class ConfigFields {
 /// id2label and label2id.
 void write_labels(ConfigFields::Json& json, const std::vector<std::string>& labels);
 
+/// Rules for values of a configuration, whose names are those of the model's own config.json. All throw Error, which
+/// begins with `source`.
+class ConfigRules {
+ public:
+  explicit ConfigRules(std::string source) : source_(std::move(source)) {}
+  /// In [1, most].
+  void positive(const char* name, int64_t value, int64_t most) const;
+  /// In [0, 1].
+  void fraction(const char* name, double value) const;
+  /// Divide the width into as many dimensions as attention takes.
+  void heads(const char* width_name, int64_t width, const char* name, int64_t heads) const;
+  /// gelu or relu.
+  void activation(const char* name, const std::string& value) const;
+  void initializer_range(double value) const;
+
+ private:
+  std::string source_;
+};
+
 /// Throws Error unless there are labels, all distinct.
 void check_labels(const std::vector<std::string>& labels, const std::string& source);
 

@@ -69,28 +69,19 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
 }
 
 void DistilBertConfig::validate(const std::string& source) const {
-  const auto positive = [&](const char* name, int64_t value, int64_t most) {
-    TERN_CHECK(value >= 1 && value <= most, source, ": \"", name, "\" must be 1 to ", most, ", got ", value);
-  };
-  positive("vocab_size", vocab_size, 1 << 28);
-  positive("max_position_embeddings", max_positions, 1 << 24);
-  positive("dim", width, 1 << 17);
-  positive("n_layers", layers, 1 << 12);
-  positive("n_heads", heads, 1 << 12);
-  positive("hidden_dim", hidden, 1 << 20);
-  TERN_CHECK(width % heads == 0, source, ": \"dim\" ", width, " is not a multiple of \"n_heads\" ", heads);
-  TERN_CHECK(width / heads <= 256, source, ": heads of ", width / heads,
-             " dimensions; Tern's attention takes up to 256");
-  TERN_CHECK(activation == "gelu" || activation == "relu", source, ": \"activation\" must be gelu or relu, got '",
-             activation, "'");
-  const auto fraction = [&](const char* name, double value) {
-    TERN_CHECK(value >= 0 && value <= 1, source, ": \"", name, "\" must be in [0, 1], got ", value);
-  };
-  fraction("dropout", dropout);
-  fraction("attention_dropout", attention_dropout);
-  fraction("seq_classif_dropout", classifier_dropout);
-  TERN_CHECK(initializer_range >= 0 && initializer_range < 1e3, source, ": \"initializer_range\" is ",
-             initializer_range);
+  const ConfigRules rules(source);
+  rules.positive("vocab_size", vocab_size, 1 << 28);
+  rules.positive("max_position_embeddings", max_positions, 1 << 24);
+  rules.positive("dim", width, 1 << 17);
+  rules.positive("n_layers", layers, 1 << 12);
+  rules.positive("n_heads", heads, 1 << 12);
+  rules.positive("hidden_dim", hidden, 1 << 20);
+  rules.heads("dim", width, "n_heads", heads);
+  rules.activation("activation", activation);
+  rules.fraction("dropout", dropout);
+  rules.fraction("attention_dropout", attention_dropout);
+  rules.fraction("seq_classif_dropout", classifier_dropout);
+  rules.initializer_range(initializer_range);
   TERN_CHECK(padding_id >= -1 && padding_id < vocab_size, source, ": \"pad_token_id\" ", padding_id,
              " lies outside the vocabulary of ", vocab_size);
   check_labels(labels, source);

@@ -70,32 +70,24 @@ ViTConfig ViTConfig::from_json(const std::string& text, const std::string& sourc
 }
 
 void ViTConfig::validate(const std::string& source) const {
-  const auto positive = [&](const char* name, int64_t value, int64_t most) {
-    TERN_CHECK(value >= 1 && value <= most, source, ": \"", name, "\" must be 1 to ", most, ", got ", value);
-  };
-  positive("image_size", image_size, 1 << 14);
-  positive("patch_size", patch_size, 1 << 12);
-  positive("num_channels", channels, 1 << 10);
-  positive("hidden_size", width, 1 << 17);
-  positive("num_hidden_layers", layers, 1 << 12);
-  positive("num_attention_heads", heads, 1 << 12);
-  positive("intermediate_size", hidden, 1 << 20);
+  const ConfigRules rules(source);
+  rules.positive("image_size", image_size, 1 << 14);
+  rules.positive("patch_size", patch_size, 1 << 12);
+  rules.positive("num_channels", channels, 1 << 10);
+  rules.positive("hidden_size", width, 1 << 17);
+  rules.positive("num_hidden_layers", layers, 1 << 12);
+  rules.positive("num_attention_heads", heads, 1 << 12);
+  rules.positive("intermediate_size", hidden, 1 << 20);
   TERN_CHECK(image_size % patch_size == 0, source, ": \"image_size\" ", image_size,
              " is not a multiple of \"patch_size\" ", patch_size);
-  TERN_CHECK(width % heads == 0, source, ": \"hidden_size\" ", width, " is not a multiple of \"num_attention_heads\" ",
-             heads);
-  TERN_CHECK(width / heads <= 256, source, ": heads of ", width / heads,
-             " dimensions; Tern's attention takes up to 256");
-  TERN_CHECK(activation == "gelu" || activation == "relu", source, ": \"hidden_act\" must be gelu or relu, got '",
-             activation, "'");
+  rules.heads("hidden_size", width, "num_attention_heads", heads);
+  rules.activation("hidden_act", activation);
   TERN_CHECK(pool == "cls" || pool == "mean", source, ": \"pool\" must be cls or mean, got '", pool, "'");
   TERN_CHECK(class_token || pool == "mean", source, ": \"pool\" cls needs \"class_token\"");
-  for (const auto& [name, value] :
-       {std::pair("hidden_dropout_prob", dropout), std::pair("attention_probs_dropout_prob", attention_dropout)})
-    TERN_CHECK(value >= 0 && value <= 1, source, ": \"", name, "\" must be in [0, 1], got ", value);
+  rules.fraction("hidden_dropout_prob", dropout);
+  rules.fraction("attention_probs_dropout_prob", attention_dropout);
   TERN_CHECK(norm_eps >= 0 && norm_eps < 1, source, ": \"layer_norm_eps\" is ", norm_eps);
-  TERN_CHECK(initializer_range >= 0 && initializer_range < 1e3, source, ": \"initializer_range\" is ",
-             initializer_range);
+  rules.initializer_range(initializer_range);
   check_labels(labels, source);
 }
 
