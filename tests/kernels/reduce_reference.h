@@ -96,4 +96,41 @@ inline DType result_type(Reduction r, DType x) {
   return r == Reduction::kMean ? float32 : int64;
 }
 
+/// Gradients cut between blocks and dealt to two processes, of which the second has the end of `a` and all of `c`: the
+/// norm folded from their blocks has the bits of the whole one, with and without a NaN in `c`. The functions are the
+/// device's gradient_norm_blocks, gradient_norm_fold and gradient_norm.
+template <class Blocks, class Fold, class Norm>
+void expect_norm_of_parts(const Array& a, const Array& b, Array& c, int64_t block, Blocks&& find_blocks, Fold&& fold,
+                          Norm&& norm) {
+  const auto blocks_of = [&](const Array& x) { return (x.numel() + block - 1) / block; };
+  const auto part = [](const ConstView& x, int64_t begin, int64_t end) {
+    ConstView result = x;
+    result.data = static_cast<const char*>(x.data) + begin * size_of(x.dtype);
+    result.shape[0] = end - begin;
+    return result;
+  };
+  const int64_t cut = 2 * block, first = blocks_of(a), middle = blocks_of(b), last = blocks_of(c);
+  for (const bool bad : {true, false}) {
+    c.set(7, bad ? NAN : 0);
+    const ConstView whole[] = {a.cview(), b.cview(), c.cview()};
+    const ConstView one[] = {part(whole[0], 0, cut), whole[1], part(whole[2], 0, 0)};
+    const ConstView two[] = {part(whole[0], cut, a.numel()), part(whole[1], 0, 0), whole[2]};
+    std::vector<GradientBlock> blocks(static_cast<size_t>(first + middle + last));
+    find_blocks(one, 3, blocks.data());
+    find_blocks(two, 3, blocks.data() + 2 + middle);
+    std::vector<int64_t> order{0, 1};
+    for (int64_t i = 2; i < first; ++i) order.push_back(middle + i);
+    for (int64_t i = 0; i < middle; ++i) order.push_back(2 + i);
+    for (int64_t i = 0; i < last; ++i) order.push_back(first + middle + i);
+    GradientNorm folded{-1, -1, -1}, plain{-1, -1, -1};
+    fold(blocks.data(), order.data(), static_cast<int64_t>(order.size()), &folded);
+    norm(whole, 3, blocks.data(), &plain);
+    EXPECT_EQ(std::memcmp(&folded, &plain, sizeof plain), 0);
+    EXPECT_EQ(folded.first_bad, bad ? 2 : -1);
+    fold(blocks.data(), order.data(), 0, &folded);
+    EXPECT_EQ(folded.sum_of_squares, 0);
+    EXPECT_EQ(folded.first_bad, -1);
+  }
+}
+
 }  // namespace tern::kernels

@@ -227,38 +227,14 @@ TEST(Reduce, GradientNorm) {
     arrays[3].set(7, NAN);
     run(1, INFINITY);  // the first of two bad tensors is named
     arrays[3].set(7, 0);
-    // Cut between blocks and dealt to two processes, of which the second has the first tensor's end and the last one:
-    // the same bits in the same order.
-    arrays[3].set(7, NAN);
-    for (const bool bad : {true, false}) {
-      if (!bad) arrays[3].set(7, 0);
-      const ConstView whole[] = {arrays[0].cview(), arrays[1].cview(), arrays[3].cview()};
-      const auto blocks_of = [](const ConstView& x) {
-        return (x.numel() + kGradientNormBlockOnCpu - 1) / kGradientNormBlockOnCpu;
-      };
-      const int64_t cut = 2 * kGradientNormBlockOnCpu, first = blocks_of(whole[0]), middle = blocks_of(whole[1]),
-                    last = blocks_of(whole[2]);
-      const auto part = [](const ConstView& x, int64_t begin, int64_t end) {
-        ConstView result = x;
-        result.data = static_cast<const char*>(x.data) + begin * size_of(x.dtype);
-        result.shape[0] = end - begin;
-        return result;
-      };
-      const ConstView one[] = {part(whole[0], 0, cut), whole[1], part(whole[2], 0, 0)};
-      const ConstView two[] = {part(whole[0], cut, whole[0].numel()), part(whole[1], 0, 0), whole[2]};
-      std::vector<GradientBlock> blocks(first + middle + last);
-      gradient_norm_blocks({}, one, 3, blocks.data());
-      gradient_norm_blocks({}, two, 3, blocks.data() + 2 + middle);
-      std::vector<int64_t> order{0, 1};
-      for (int64_t b = 2; b < first; ++b) order.push_back(middle + b);
-      for (int64_t b = 0; b < middle; ++b) order.push_back(2 + b);
-      for (int64_t b = 0; b < last; ++b) order.push_back(first + middle + b);
-      GradientNorm folded{-1, -1, -1}, plain{-1, -1, -1};
-      gradient_norm_fold({}, blocks.data(), order.data(), static_cast<int64_t>(order.size()), &folded);
-      gradient_norm({}, whole, 3, blocks.data(), nullptr, &plain);
-      EXPECT_EQ(std::memcmp(&folded, &plain, sizeof plain), 0);
-      EXPECT_EQ(folded.first_bad, bad ? 2 : -1);
-    }
+    const auto blocks = [](const ConstView* x, int64_t n, GradientBlock* to) { gradient_norm_blocks({}, x, n, to); };
+    const auto fold = [](const GradientBlock* from, const int64_t* order, int64_t n, GradientNorm* result) {
+      gradient_norm_fold({}, from, order, n, result);
+    };
+    const auto norm = [](const ConstView* x, int64_t n, void* workspace, GradientNorm* result) {
+      gradient_norm({}, x, n, workspace, nullptr, result);
+    };
+    expect_norm_of_parts(arrays[0], arrays[1], arrays[3], kGradientNormBlockOnCpu, blocks, fold, norm);
     GradientNorm none;
     double space = 0;
     gradient_norm({}, nullptr, 0, &space, nullptr, &none);
