@@ -1,10 +1,11 @@
 #include "tern/core/io/zip_directory.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "tern/core/check.h"
-#include "tern/core/io/crc32.h"
 
 namespace tern {
 namespace {
@@ -144,7 +145,7 @@ std::string_view ZipDirectory::contents(const ZipEntry& entry) const {
   TERN_CHECK(!entry.encrypted, path_, ": entry '", entry.name, "' is encrypted");
   TERN_CHECK(entry.method == 0, path_, ": entry '", entry.name, "' is compressed (method ", entry.method,
              "); PyTorch stores its entries as they are");
-  const uint32_t sum = crc32(entry.data, entry.bytes);
+  const uLong sum = crc32_z(0, reinterpret_cast<const Bytef*>(entry.data), entry.bytes);
   TERN_CHECK(entry.crc == 0 || sum == entry.crc, path_, ": entry '", entry.name,
              "' is damaged: its checksum is not the recorded one");
   return {entry.data, entry.bytes};

@@ -2,12 +2,12 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <set>
 
-#include "tern/core/io/crc32.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/io/torch_file.h"
@@ -189,8 +189,9 @@ std::string zip(const std::vector<Member>& members) {
   for (const Member& m : members) {
     const uint64_t at = m.header < 0 ? out.size() : static_cast<uint64_t>(m.header);
     const std::string common = little(m.flags, 2) + little(m.method, 2) + little(0, 4) +
-                               little(crc32(m.data.data(), m.data.size()), 4) + little(m.data.size(), 4) +
-                               little(m.data.size(), 4) + little(m.name.size(), 2) + little(0, 2);
+                               little(crc32_z(0, reinterpret_cast<const Bytef*>(m.data.data()), m.data.size()), 4) +
+                               little(m.data.size(), 4) + little(m.data.size(), 4) + little(m.name.size(), 2) +
+                               little(0, 2);
     out += "PK\3\4"s + little(20, 2) + common + m.name + m.data;
     directory += "PK\1\2"s + little(20, 2) + little(20, 2) + common + std::string(10, '\0') + little(at, 4) + m.name;
   }
