@@ -177,8 +177,9 @@ TEST(SimtLayerNorm, EveryKernelShape) {
   // More rows than groups in either grid, so that every group has several.
   check({bfloat16, 2200, 16, true, true, true, true, 0.1, float32, Order::kContiguous}, random);
   check({float32, 268, 1032, true, true, true, false, 0.1, float32, Order::kContiguous}, random);
+  if (kFewCases) return;
   check({bfloat16, 700, 1100, true, true, true, false, 0, float32, Order::kContiguous}, random);
-  if (!kFewCases) check({float64, 266, 4098, true, true, true, false, 0, float64, Order::kContiguous}, random);
+  check({float64, 266, 4098, true, true, true, false, 0, float64, Order::kContiguous}, random);
 }
 
 TEST(SimtLayerNorm, MasksAreTheCpusBits) {
@@ -295,6 +296,7 @@ TEST(SimtLayerNorm, KeepsTheSameBitsAtEveryAddress) {
 }
 
 TEST(SimtLayerNorm, ColumnSumsTakeALaunchOfTheirOwnOnlyForLongRows) {
+  if (kFewCases) GTEST_SKIP() << "counts launches, which are the same without a sanitizer";
   std::mt19937_64 random = fresh_random();
   const auto launches = [&](int64_t cols, bool last_blocks) {
     const Case s{bfloat16, 300, cols, true, true, true, false, 0, float32, Order::kContiguous};
@@ -313,6 +315,7 @@ TEST(SimtLayerNorm, ColumnSumsTakeALaunchOfTheirOwnOnlyForLongRows) {
 }
 
 TEST(SimtLayerNorm, MovesEachByteOnce) {
+  if (kFewCases) GTEST_SKIP() << "counts bytes, which are the same without a sanitizer";
   std::mt19937_64 random = fresh_random();
   for (const DType dtype : {bfloat16, float32})
     for (const int64_t cols : {256, 768}) {
