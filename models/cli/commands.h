@@ -22,6 +22,11 @@ Command add_launch(CLI::App& app, const std::vector<std::string>& launched);
 /// Takes what follows "--" off the command line.
 std::vector<std::string> cut_launched(std::vector<std::string>& words);
 
+/// Tells of the exception that is being handled, and returns the exit status. A command that is connected with other
+/// ranks calls it before the connection ends: they take that end for the news, and all may be ended before the error is
+/// told.
+int report_failure();
+
 /// The number of the SIGINT, SIGTERM or SIGUSR1 that came, or 0. Always 0 until end_in_order_on_signals().
 int pending_signal();
 /// From now on the first of these signals only sets pending_signal(), so that the command can save and end; before,

@@ -97,9 +97,7 @@ void describe_file(const std::string& path) {
               << (weights.prefix.empty() ? "" : ", without the prefix " + weights.prefix) << "\n";
 }
 
-/// Started as one of several: connects them, lets them reduce something, and tells over what and how fast.
-void describe_job(const dist::Launch& launch, Device device) {
-  dist::World world(launch, device, {.group = dist::with_environment({}), .facts = version_text()});
+void describe_world(dist::World& world, const dist::Launch& launch, Device device) {
   Tensor x = ones({1 << 20}, {.device = device});
   double seconds = 0;
   for (int i = 0; i < 3; ++i) {  // the first also opens connections
@@ -115,11 +113,23 @@ void describe_job(const dist::Launch& launch, Device device) {
   world.finish();
 }
 
+/// Started as one of several: connects them, lets them reduce something, and tells over what and how fast. The result
+/// is the exit status.
+int describe_job(const dist::Launch& launch, Device device) {
+  dist::World world(launch, device, {.group = dist::with_environment({}), .facts = version_text()});
+  try {
+    describe_world(world, launch, device);
+    return 0;
+  } catch (...) {
+    return report_failure();
+  }
+}
+
 int info(const InfoArguments& a) {
   const Device device = apply_common(a.common);
   if (a.path.empty()) {
     describe_machine();
-    if (const dist::Launch launch = dist::detect_launch(); launch.is_parallel()) describe_job(launch, device);
+    if (const dist::Launch launch = dist::detect_launch(); launch.is_parallel()) return describe_job(launch, device);
   } else if (std::filesystem::is_directory(a.path)) {
     if (models::sees_images(a.path)) {
       const auto model = models::ViT::from_pretrained(a.path);

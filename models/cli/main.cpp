@@ -97,14 +97,30 @@ int run(const std::vector<std::string>& arguments) {
     return commands.at(chosen[0]->get_name())();
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help and --version
-  } catch (const CLI::ParseError& error) {
-    return report(error.what(), 2);
-  } catch (const UsageError& error) {
-    return report(error.what(), 2);
   }
 }
 
 }  // namespace
+
+int report_failure() {
+  try {
+    throw;
+  } catch (const Interrupted&) {
+    const int status = signal_status(pending_signal());
+    end_rank(status, "", false);
+    return status;
+  } catch (const CLI::ParseError& error) {
+    return report(error.what(), 2);
+  } catch (const UsageError& error) {
+    return report(error.what(), 2);
+  } catch (const dist::PeerError& error) {
+    return report(error.what(), 1, true);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory; try a smaller batch or sequence length", 1);
+  } catch (const std::exception& error) {
+    return report(error.what(), 1);
+  }
+}
 
 int pending_signal() { return received; }
 int signal_status(int number) { return number == SIGUSR1 ? 75 : number == 0 ? 0 : 128 + number; }
@@ -122,18 +138,10 @@ int main(int argc, char** argv) {
     begin_rank();
     const int status = run(std::vector<std::string>(argv + 1, argv + argc));
     std::cout.flush();
-    if (!std::cout) return report("stdout: cannot be written (closed or full)", 1);
+    if (status == 0 && !std::cout) return report("stdout: cannot be written (closed or full)", 1);
     end_rank(status, "", false);
     return status;
-  } catch (const Interrupted&) {
-    const int status = signal_status(pending_signal());
-    end_rank(status, "", false);
-    return status;
-  } catch (const tern::dist::PeerError& error) {
-    return report(error.what(), 1, true);
-  } catch (const std::bad_alloc&) {
-    return report("out of memory; try a smaller batch or sequence length", 1);
-  } catch (const std::exception& error) {
-    return report(error.what(), 1);
+  } catch (...) {
+    return report_failure();
   }
 }

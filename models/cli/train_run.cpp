@@ -98,6 +98,15 @@ class TrainRun {
     world_.emplace(
         launch, device_,
         dist::WorldOptions{.group = dist::with_environment({}), .facts = version_text() + "\n" + deciding_options(a_)});
+    try {
+      return run_in_world(log);
+    } catch (...) {
+      return report_failure();
+    }
+  }
+
+ private:
+  int run_in_world(const Log& log) {
     const std::string from = open_folder(log);
     if (!a_.init.empty()) restore_autotune(a_.init, device_, log);
     workload_->prepare(a_, {device_, precision_, from, log, group().rank(), group().size()});
@@ -116,7 +125,6 @@ class TrainRun {
     return status;
   }
 
- private:
   // That ranks wait for rank 0, which may have to hash a large checkpoint, and for each other's data.
   static constexpr double kStartSeconds = 600;
 
