@@ -1,6 +1,7 @@
 #include "tern/dist/data_parallel.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <sstream>
 
@@ -251,8 +252,10 @@ void DataParallel::check_missing(const std::vector<int32_t>& missing) const {
 void DataParallel::end_pass() {
   // What has no gradient counts as zeros, so that no other rank waits for it.
   while (next_bucket_ < exchange_.size()) launch(buckets_[exchange_[next_bucket_++]]);
+  const auto started = std::chrono::steady_clock::now();
   const std::vector<int32_t> missing = count_missing();
   for (Bucket& bucket : buckets_) bucket.work.wait();
+  waited_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (!options_.find_unused) check_missing(missing);
   NoGrad off;
   for (Bucket& bucket : buckets_) {

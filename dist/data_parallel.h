@@ -76,6 +76,9 @@ class DataParallel {
   void drop_gradients();
   /// Bytes of the gradients' buckets.
   int64_t gradient_bytes() const;
+  /// Seconds that the last backward() waited for the exchange when its own work was done. On a CUDA device the streams
+  /// wait instead of the host, and this does not say for how long.
+  double waited_seconds() const { return waited_seconds_; }
 
   /// While it lives, backward only accumulates; the first pass after it exchanges all that has gathered.
   class NoSync {
@@ -150,6 +153,7 @@ class DataParallel {
   std::vector<size_t> order_;     // in which gradients became ready in the first pass
   bool ordered_ = false, in_pass_ = false, synchronizes_ = true;
   bool torn_ = false;  // a pass failed after it had sent something
+  double waited_seconds_ = 0;
 };
 
 }  // namespace tern::dist

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -23,11 +24,13 @@ std::vector<std::string> library_candidates() {
   return {(folder / kLibraryFile).string(), (folder / ".." / "lib" / kLibraryFile).string(), kLibraryFile};
 }
 
-/// The thread asks MPI without a pause for as long as a message between two cores takes, then with short ones: waiting
-/// for a rank that computes should not take a core from those who compute. It never yields instead of sleeping: on a
-/// machine with other work every yield costs a time slice of that.
-constexpr auto kBusyTime = std::chrono::microseconds(30), kShortTime = std::chrono::microseconds(2000);
-constexpr auto kShortPause = std::chrono::microseconds(10), kPause = std::chrono::microseconds(50);
+/// The thread asks MPI without a pause for as long as a message between two cores takes, then with pauses of an eighth
+/// of the time that it has waited: a message is noticed soon for its own length, and waiting for a slow link or for a
+/// rank that computes takes little from those who compute. It never yields instead of sleeping: on a machine with other
+/// work every yield costs a time slice of that.
+constexpr auto kBusyTime = std::chrono::microseconds(30);
+constexpr Clock::duration kShortestPause = std::chrono::microseconds(10),
+                          kLongestPause = std::chrono::microseconds(250);
 constexpr auto kTimeCheck = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -89,26 +92,24 @@ void Transfers::receive(void* data, int64_t bytes, int from, int tag) {
 }
 
 bool Transfers::done() {
-  for (size_t i = 0; i < waiting_.size();) {
-    Message& message = waiting_[i];
+  // Every question lets MPI look after all messages, which costs more than it tells: the first that is not done ends
+  // them.
+  while (!waiting_.empty()) {
+    Message& message = waiting_.back();
     bool done = false;
     int64_t bytes = message.bytes;
     if (const char* error = functions_.test(&message.request, &done, &bytes))
       throw PeerError(detail::concatenate(message.receives ? "a message from rank " : "a message to rank ",
                                           message.peer, " failed: ", error,
                                           "; if the ranks make different calls, TERN_DIST_CHECK=1 names the first"));
-    if (!done) {
-      ++i;
-      continue;
-    }
+    if (!done) return false;
     if (message.receives && bytes != message.bytes)
       throw PeerError(detail::concatenate("rank ", message.peer, " has sent ", bytes, " bytes instead of ",
                                           message.bytes,
                                           ": the ranks make different calls; TERN_DIST_CHECK=1 names the first"));
-    message = waiting_.back();
     waiting_.pop_back();
   }
-  return waiting_.empty();
+  return true;
 }
 
 // --- CallState ---
@@ -216,7 +217,7 @@ std::string Engine::broadcast_text(const std::string& text, double seconds) {
         if (Clock::now() > end)
           throw PeerError(
               detail::concatenate("MPI: no message between rank 0 and rank ", rank_, " within ", seconds, " s"));
-        std::this_thread::sleep_for(kPause);
+        std::this_thread::sleep_for(kLongestPause);
       }
     };
     Transfers length(functions_), content(functions_);
@@ -278,7 +279,8 @@ void Engine::run() {
       time_checked = now;
       check_time();
     }
-    if (now > last_event + kBusyTime) std::this_thread::sleep_for(now < last_event + kShortTime ? kShortPause : kPause);
+    if (now > last_event + kBusyTime)
+      std::this_thread::sleep_for(std::clamp((now - last_event) / 8, kShortestPause, kLongestPause));
   }
 }
 
