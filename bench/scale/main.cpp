@@ -28,7 +28,7 @@ namespace {
 struct Arguments {
   std::string model = "text";
   int64_t batch = 16, length = 256, bucket_bytes = 0;
-  int steps = 10, rounds = 3, threads = 1;
+  int steps = 10, threads = 1;
   std::string dtype = "fp32", reduce = "fp32";
 };
 
@@ -39,43 +39,113 @@ constexpr std::pair<Mode, const char*> kModes[] = {{Mode::kNone, "none"},
                                                    {Mode::kOverlapped, "overlapped"},
                                                    {Mode::kSharded, "zero1"}};
 
+/// A number of every rank, in their order.
+template <class T>
+std::vector<T> of_all_ranks(dist::Communicator& group, T value) {
+  std::vector<T> all;
+  for (const Tensor& one : group.all_gather(from_vector(std::vector<T>{value}, {1}))) all.push_back(one.item<T>());
+  return all;
+}
+
+/// A model wrapped for one of the ways, with an optimizer of its own.
+class Way {
+ public:
+  Way(const Arguments& a, Mode mode, nn::Module& module, const std::shared_ptr<dist::Communicator>& group)
+      : module_(module),
+        parallel_(module, group, options(a, mode)),
+        // Nothing is divided unless the gradients are.
+        optimizer_(parallel_, {{module.parameters()}}, [](const std::vector<optim::ParameterGroup>& groups) {
+          return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 5e-5, .weight_decay = 0.01});
+        }) {}
+
+  dist::DataParallel& parallel() { return parallel_; }
+  dist::ShardedOptimizer& optimizer() { return optimizer_; }
+  dist::ModelStateMemory memory() { return dist::model_state_memory(module_, optimizer_.parts(), &parallel_); }
+
+ private:
+  static dist::DataParallelOptions options(const Arguments& a, Mode mode) {
+    dist::DataParallelOptions options{.reduce_dtype = a.reduce == "bf16" ? DType::kBFloat16 : DType::kFloat32,
+                                      .shard = mode == Mode::kSharded,
+                                      .overlap = mode != Mode::kAfter};
+    if (a.bucket_bytes > 0) options.bucket_bytes = a.bucket_bytes;
+    return options;
+  }
+
+  nn::Module& module_;
+  dist::DataParallel parallel_;
+  dist::ShardedOptimizer optimizer_;
+};
+
 class Run {
  public:
   Run(const Arguments& a, dist::World& world)
-      : a_(a), world_(world), workload_(a.model, a.batch, a.length, world.group()->rank()) {}
+      : a_(a), group_(world.group()), workload_(a.model, a.batch, a.length, world.group()->rank()) {}
 
-  /// Seconds of a.steps steps, of this rank.
-  std::vector<double> measure(Mode mode) {
-    dist::DataParallelOptions options{.reduce_dtype = a_.reduce == "bf16" ? DType::kBFloat16 : DType::kFloat32,
-                                      .shard = mode == Mode::kSharded,
-                                      .overlap = mode != Mode::kAfter};
-    if (a_.bucket_bytes > 0) options.bucket_bytes = a_.bucket_bytes;
-    dist::DataParallel parallel(workload_.module(), world_.group(), options);
-    const auto make = [](const std::vector<optim::ParameterGroup>& groups) {
-      return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 5e-5, .weight_decay = 0.01});
-    };
-    // Nothing is divided without options.shard.
-    dist::ShardedOptimizer optimizer(parallel, {{workload_.module().parameters()}}, make);
-    std::optional<dist::DataParallel::NoSync> alone;
-    if (mode == Mode::kNone) alone.emplace(parallel);
-    std::vector<double> seconds;
-    for (int i = -kWarmUpSteps; i < a_.steps; ++i) {
-      // Without an exchange nothing else keeps the ranks at the same step.
-      if (mode == Mode::kNone) world_.group()->barrier();
-      Stopwatch watch;
-      step(optimizer);
-      if (i >= 0) seconds.push_back(watch.lap());
+  /// Takes the ways in turn, a step of each, so that what else the machine does meets all of them.
+  void measure(const std::vector<Mode>& modes) {
+    std::map<Mode, std::unique_ptr<Way>> ways;
+    for (const Mode mode : modes) ways[mode] = std::make_unique<Way>(a_, mode, workload_.module(), group_);
+    for (int i = -kWarmUpSteps; i < a_.steps; ++i)
+      for (const Mode mode : modes) {
+        std::vector<std::unique_ptr<dist::DataParallel::NoSync>> silent;
+        for (const auto& [other, way] : ways)
+          if (other != mode || mode == Mode::kNone)
+            silent.push_back(std::make_unique<dist::DataParallel::NoSync>(way->parallel()));
+        group_->barrier();
+        Stopwatch watch;
+        step(ways.at(mode)->optimizer());
+        group_->barrier();
+        if (i < 0) continue;
+        seconds_[mode].push_back(watch.lap());
+        waits_[mode].push_back(ways.at(mode)->parallel().waited_seconds());
+      }
+    for (const Mode mode : modes) {
+      memory_[mode] = ways.at(mode)->memory();
+      if (mode == Mode::kOverlapped) buckets_ = ways.at(mode)->parallel().bucket_sizes();
     }
-    buckets_ = parallel.bucket_sizes();
-    memory_[mode] = dist::model_state_memory(workload_.module(), optimizer.parts(), &parallel);
-    return seconds;
   }
 
-  const dist::ModelStateMemory& memory(Mode mode) const { return memory_.at(mode); }
-  std::vector<int64_t> bucket_sizes() const { return buckets_; }
+  Json report() {
+    Json line;
+    for (const auto& [mode, name] : kModes) {
+      if (!seconds_.contains(mode)) continue;
+      reduce(seconds_[mode], dist::ReduceOp::kMax);
+      // The rank that comes last waits for the network alone, not for another rank.
+      reduce(waits_[mode], dist::ReduceOp::kMin);
+      line["step_seconds"][name] = median(seconds_[mode]);
+      line["fastest_step_seconds"][name] = *std::min_element(seconds_[mode].begin(), seconds_[mode].end());
+      if (mode != Mode::kNone) {
+        line["exposed_seconds"][name] = median(waits_[mode]);
+        line["longer_seconds"][name] = longer(mode);
+      }
+      line["model_state_bytes"][name] = of_all_ranks(*group_, memory_.at(mode).total());
+      line["model_state_bytes_expected"][name] = memory_.at(mode).expected;
+    }
+    if (group_->size() > 1) {
+      line["exposed_share"] = median(waits_[Mode::kOverlapped]) / median(waits_[Mode::kAfter]);
+      line["longer_share"] = longer(Mode::kOverlapped) / longer(Mode::kAfter);
+    }
+    line["bucket_bytes"] = buckets_;
+    return line;
+  }
+
   Workload& workload() { return workload_; }
 
  private:
+  /// The median of what a step takes longer than the one without exchange in the same turn.
+  double longer(Mode mode) const {
+    std::vector<double> differences;
+    for (size_t i = 0; i < seconds_.at(mode).size(); ++i)
+      differences.push_back(seconds_.at(mode)[i] - seconds_.at(Mode::kNone)[i]);
+    return median(differences);
+  }
+
+  void reduce(std::vector<double>& values, dist::ReduceOp op) {
+    Tensor all = from_vector(values, {static_cast<int64_t>(values.size())});
+    group_->all_reduce(all, op);
+    values = all.to_vector<double>();
+  }
+
   void step(dist::ShardedOptimizer& optimizer) {
     Tensor loss = workload_.loss(a_.dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32);
     loss.backward();
@@ -85,45 +155,12 @@ class Run {
   }
 
   const Arguments& a_;
-  dist::World& world_;
+  std::shared_ptr<dist::Communicator> group_;
   Workload workload_;
   std::vector<int64_t> buckets_;
+  std::map<Mode, std::vector<double>> seconds_, waits_;  // of every step
   std::map<Mode, dist::ModelStateMemory> memory_;
 };
-
-/// A number of every rank, in their order.
-template <class T>
-std::vector<T> of_all_ranks(dist::Communicator& group, T value) {
-  std::vector<T> all;
-  for (const Tensor& one : group.all_gather(from_vector(std::vector<T>{value}, {1}))) all.push_back(one.item<T>());
-  return all;
-}
-
-Json measure_modes(Run& run, const Arguments& a, dist::Communicator& group) {
-  std::map<Mode, std::vector<double>> seconds;
-  for (int round = 0; round < a.rounds; ++round)
-    for (const auto& [mode, name] : kModes) {
-      if (group.size() == 1 && mode != Mode::kNone) continue;
-      const std::vector<double> fresh = run.measure(mode);
-      seconds[mode].insert(seconds[mode].end(), fresh.begin(), fresh.end());
-    }
-  Json line;
-  std::map<Mode, double> slowest;
-  for (const auto& [mode, name] : kModes) {
-    if (!seconds.contains(mode)) continue;
-    const std::vector<double> medians = of_all_ranks(group, median(seconds[mode]));
-    slowest[mode] = *std::max_element(medians.begin(), medians.end());
-    line["step_seconds"][name] = slowest[mode];
-    line["fastest_step_seconds"][name] = *std::min_element(seconds[mode].begin(), seconds[mode].end());
-    if (mode != Mode::kNone) line["exposed_seconds"][name] = slowest[mode] - slowest[Mode::kNone];
-    line["model_state_bytes"][name] = of_all_ranks(group, run.memory(mode).total());
-    line["model_state_bytes_expected"][name] = run.memory(mode).expected;
-  }
-  if (group.size() > 1)
-    line["exposed_share"] =
-        (slowest[Mode::kOverlapped] - slowest[Mode::kNone]) / (slowest[Mode::kAfter] - slowest[Mode::kNone]);
-  return line;
-}
 
 int run(int argc, char** argv) {
   Arguments a;
@@ -132,8 +169,7 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"text", "vit"}));
   app.add_option("--batch", a.batch, "sequences or images of each process")->check(CLI::Range(1, 4096));
   app.add_option("--length", a.length, "tokens of a sequence")->check(CLI::Range(1, 512));
-  app.add_option("--steps", a.steps, "of each way in each round, after two of warm-up")->check(CLI::Range(1, 10000));
-  app.add_option("--rounds", a.rounds, "the ways are taken in turn so often")->check(CLI::Range(1, 1000));
+  app.add_option("--steps", a.steps, "of each way, after two of warm-up")->check(CLI::Range(1, 10000));
   app.add_option("--threads", a.threads, "of each process")->check(CLI::Range(1, 1024));
   app.add_option("--dtype", a.dtype, "bf16: autocast")->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_option("--reduce", a.reduce, "bf16: gradients travel in 16 bits")->check(CLI::IsMember({"fp32", "bf16"}));
@@ -144,18 +180,18 @@ int run(int argc, char** argv) {
   dist::World world(dist::detect_launch(), {}, {.facts = "tern-bench-scale"});
   dist::Communicator& group = *world.group();
   Run run(a, world);
-  Json line = {{"side", "tern"},
-               {"model", a.model},
-               {"ranks", group.size()},
-               {"transport", world.transport()},
-               {"batch", a.batch},
-               {"length", a.length},
-               {"threads", a.threads},
-               {"dtype", a.dtype},
-               {"steps", a.steps * a.rounds},
-               {"parameters", run.workload().module().num_parameters()}};
-  line.update(measure_modes(run, a, group));
-  line["bucket_bytes"] = run.bucket_sizes();
+  Json line = {{"side", "tern"},        {"model", a.model},
+               {"ranks", group.size()}, {"transport", world.transport()},
+               {"batch", a.batch},      {"length", a.length},
+               {"threads", a.threads},  {"dtype", a.dtype},
+               {"steps", a.steps},      {"parameters", run.workload().module().num_parameters()}};
+  if (group.size() == 1) {
+    run.measure({Mode::kNone});
+  } else {
+    run.measure({Mode::kNone, Mode::kAfter, Mode::kOverlapped});
+    run.measure({Mode::kSharded});  // weights move into its buckets: it cannot share them with the others
+  }
+  line.update(run.report());
   line["peak_memory_bytes"] = of_all_ranks(group, allocator({}).statistics().peak_live_bytes);
   if (group.rank() == 0) std::printf("%s\n", line.dump().c_str());
   world.finish();

@@ -26,10 +26,9 @@ def run(command, environment=None, timeout=1800):
     return json.loads(lines[-1])
 
 
-def tern(options, processes, *, mpi=(), model=None, batch=None, extra=()):
-    command = [*MPIRUN, *mpi, "-n", str(processes), options.tern, "--model", model or options.model, "--batch",
-               str(batch or options.batch), "--steps", str(options.steps), "--rounds", str(options.rounds),
-               "--threads", str(options.threads), *extra]
+def tern(options, processes, mpi=()):
+    command = [*MPIRUN, *mpi, "-n", str(processes), options.tern, "--model", options.model, "--batch",
+               str(options.batch), "--steps", str(options.steps), "--threads", str(options.threads)]
     return run(command, {"OMP_NUM_THREADS": str(options.threads)})
 
 
@@ -40,8 +39,9 @@ def mib(size):
 def scaling(options):
     """Step time, exposed communication and memory with 1, 2 and 4 processes of the same batch each."""
     print(f"{options.model}, {options.batch} a process, {options.threads} threads a process, {os.cpu_count()} cores")
-    print("| processes | step alone | with exchange | exposed | exposed after backward | zero1 | model state ddp / zero1 | peak |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| processes | step alone | with exchange | exposed | after backward: step | exposed | zero1: step "
+          "| model state ddp / zero1 | peak |")
+    print("|---|---|---|---|---|---|---|---|---|")
     results = []
     for processes in options.processes:
         r = tern(options, processes)
@@ -49,11 +49,12 @@ def scaling(options):
         seconds, peak = r["step_seconds"], mib(max(r["peak_memory_bytes"]))
         state = {way: mib(max(held)) for way, held in r["model_state_bytes"].items()}
         if processes == 1:
-            print(f"| 1 | {seconds['none'] * 1e3:.0f} ms | - | - | - | - | {state['none']} | {peak} |", flush=True)
+            print(f"| 1 | {seconds['none'] * 1e3:.0f} ms | - | - | - | - | - | {state['none']} | {peak} |", flush=True)
             continue
         exposed = r["exposed_seconds"]
         print(f"| {processes} | {seconds['none'] * 1e3:.0f} ms | {seconds['overlapped'] * 1e3:.0f} ms | "
-              f"{exposed['overlapped'] * 1e3:.1f} ms | {exposed['after backward'] * 1e3:.1f} ms | "
+              f"{exposed['overlapped'] * 1e3:.1f} ms | {seconds['after backward'] * 1e3:.0f} ms | "
+              f"{exposed['after backward'] * 1e3:.1f} ms | "
               f"{seconds['zero1'] * 1e3:.0f} ms | {state['overlapped']} / {state['zero1']} | {peak} |", flush=True)
     return results
 
@@ -98,12 +99,16 @@ def link(options):
         global MPIRUN
         MPIRUN = ["ip", "netns", "exec", net.NAMES[0], "unshare", "--uts", "sh", "-c",
                   f"hostname {net.ADDRESSES[0]} && exec \"$@\"", "sh", *MPIRUN]
-        r = tern(options, 2, mpi=net.mpirun_words())
+        r = tern(options, 2, net.mpirun_words())
     print(f"{options.model}, {options.batch} a process, two processes over {options.link} ({r['transport']})")
     for mode, seconds in r["step_seconds"].items():
-        exposed = r["exposed_seconds"].get(mode)
-        print(f"  {mode:15} {seconds * 1e3:8.1f} ms" + (f", exposed {exposed * 1e3:.1f} ms" if exposed else ""))
-    print(f"  exposed share {r['exposed_share'] * 100:.1f} % (at most 25 %)")
+        line = f"  {mode:15} {seconds * 1e3:8.1f} ms"
+        if mode != "none":
+            line += (f", exposed {r['exposed_seconds'][mode] * 1e3:.1f} ms, "
+                     f"longer by {r['longer_seconds'][mode] * 1e3:.1f} ms")
+        print(line)
+    print(f"  exposed share {r['exposed_share'] * 100:.1f} % (at most 25 %), "
+          f"longer share {r['longer_share'] * 100:.1f} %")
     return [r]
 
 
@@ -114,7 +119,7 @@ def against_pytorch(options):
         results["tern"].append(tern(options, 2))
         results["pytorch"].append(run(
             [options.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-             str(HERE / "gloo.py"), "--batch", str(options.batch), "--steps", str(options.steps * options.rounds),
+             str(HERE / "gloo.py"), "--batch", str(options.batch), "--steps", str(options.steps),
              "--threads", str(options.threads)], {"OMP_NUM_THREADS": str(options.threads)}))
         ours = results["tern"][-1]["step_seconds"]["overlapped"]
         theirs = results["pytorch"][-1]["step_seconds"]
@@ -132,8 +137,7 @@ def main():
     parser.add_argument("--python", help="a Python that has torch and transformers")
     parser.add_argument("--model", choices=("text", "vit"), default="text")
     parser.add_argument("--batch", type=int, default=16, help="of each process")
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--processes", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 4])
     parser.add_argument("--link", metavar="RATE", help="two processes over a link of this rate (1gbit); needs root")
