@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tern/core/check.h"
+#include "tern/dist/rendezvous.h"
 
 namespace tern::cli {
 namespace {
@@ -100,7 +101,10 @@ void add_common(CLI::App& command, CommonOptions& options) {
 
 Device apply_common(const CommonOptions& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
-  const Device device = options.device == "auto" ? best_device() : parse_device_flag(options.device);
+  Device device = options.device == "auto" ? best_device() : parse_device_flag(options.device);
+  if (options.device == "auto" && device.is_cuda())
+    if (const dist::Launch launch = dist::detect_launch(); launch.is_parallel())
+      device = Device{DeviceType::kCUDA, launch.local_rank};
   require_available(device);
   return device;
 }

@@ -3,14 +3,17 @@
 #include <iostream>
 #include <numeric>
 
+#include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/image_data.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/text_data.h"
+#include "tern/models/cli/version.h"
 #include "tern/models/image/image_classifier.h"
 #include "tern/models/pretrained.h"
 #include "tern/models/text/text_classifier.h"
+#include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
 namespace {
@@ -69,42 +72,40 @@ std::vector<int32_t> rows_to_evaluate(const EvalArguments& a, bool other_data, c
   return split.test;
 }
 
-models::Evaluation evaluate_texts(const EvalArguments& a, bool other_data, Device device, const Log& log) {
+/// Of a job's ranks each evaluates its share. They must see the same rows.
+std::vector<int32_t> own_share(const std::vector<int32_t>& rows, dist::World& world) {
+  const dist::Communicator& group = *world.group();
+  if (world.store())
+    world.store()->compare("the data", group.world_ranks(), group.rank(), std::to_string(rows.size()) + " rows", 600);
+  return models::share(rows, group.rank(), group.size());
+}
+
+models::Evaluation evaluate_texts(const EvalArguments& a, bool other_data, dist::World& world, const Log& log) {
+  const Device device = world.group()->device();
   const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
   const models::DistilBertConfig& config = classifier.model().config();
   const data::TextDataset texts = load_texts(a.data, config.labels, log);
-  const std::vector<int32_t> rows = rows_to_evaluate(a, other_data, {texts.name, texts.labels, texts.parts});
+  const std::vector<int32_t> rows =
+      own_share(rows_to_evaluate(a, other_data, {texts.name, texts.labels, texts.parts}), world);
   const int64_t length = a.max_length > 0 ? std::min(a.max_length, config.max_positions) : config.max_positions;
   const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
   return models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens,
                           classifier.tokenizer().pad_id(), dtype_of(a.dtype, device), interrupted);
 }
 
-models::Evaluation evaluate_images(const EvalArguments& a, bool other_data, Device device, const Log& log) {
+models::Evaluation evaluate_images(const EvalArguments& a, bool other_data, dist::World& world, const Log& log) {
+  const Device device = world.group()->device();
   const models::ImageClassifier classifier = models::ImageClassifier::load(a.dir, {.device = device});
   const auto set =
       std::make_shared<const data::ImageDataset>(load_image_set(a.data, classifier.model().config().labels, log));
-  const std::vector<int32_t> rows = rows_to_evaluate(a, other_data, {set->name, set->labels, set->parts});
+  const std::vector<int32_t> rows =
+      own_share(rows_to_evaluate(a, other_data, {set->name, set->labels, set->parts}), world);
   return models::evaluate(classifier, set, rows,
                           {.dtype = dtype_of(a.dtype, device), .should_stop = interrupted, .log = log});
 }
 
-int evaluate(EvalArguments a) {
-  check_split(a.split, a.fold);
-  end_in_order_on_signals();
-  const Device device = apply_common(a.common);
-  const bool other_data = !a.data.empty();
-  const auto log = [&](const std::string& line) {
-    if (!a.common.quiet) std::cerr << line << "\n";
-  };
-  apply_matmul_options(a.matmul, device, log);
-  restore_autotune(a.dir, device, log);
-  const bool images = models::sees_images(a.dir);
-  complete_from_record(a);
-  const models::Evaluation result =
-      images ? evaluate_images(a, other_data, device, log) : evaluate_texts(a, other_data, device, log);
-  check_interrupted();
-  if (a.json) {
+void print(const models::Evaluation& result, bool json) {
+  if (json) {
     std::cout << Json({{"accuracy", result.accuracy}, {"loss", result.loss}, {"examples", result.examples}}).dump()
               << "\n";
   } else {
@@ -112,7 +113,32 @@ int evaluate(EvalArguments a) {
                 static_cast<long long>(result.examples), result.loss);
     std::fflush(stdout);
   }
-  return 0;
+}
+
+int evaluate(EvalArguments a) {
+  check_split(a.split, a.fold);
+  end_in_order_on_signals();
+  const Device device = apply_common(a.common);
+  const bool other_data = !a.data.empty();
+  dist::World world(dist::detect_launch(), device, {.group = dist::with_environment({}), .facts = version_text()});
+  try {
+    const auto log = [&](const std::string& line) {
+      if (!a.common.quiet && world.group()->rank() == 0) std::cerr << line << "\n";
+    };
+    apply_matmul_options(a.matmul, device, log);
+    restore_autotune(a.dir, device, log);
+    const bool images = models::sees_images(a.dir);
+    complete_from_record(a);
+    models::Evaluation result =
+        images ? evaluate_images(a, other_data, world, log) : evaluate_texts(a, other_data, world, log);
+    check_interrupted();
+    if (world.group()->size() > 1) result = models::joined(result, *world.group());
+    print(result, a.json);
+    world.finish();
+    return 0;
+  } catch (...) {
+    return report_failure();
+  }
 }
 
 }  // namespace

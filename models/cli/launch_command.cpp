@@ -23,6 +23,8 @@ struct LaunchArguments {
 int launch(const LaunchArguments& a, const std::vector<std::string>& command) {
   if (command.empty()) throw UsageError("nothing to start: tern launch --nproc 2 -- train distilbert ...");
   if (command[0] == "launch") throw UsageError("what is started cannot itself be 'launch'");
+  if (command[0] == "predict" || command[0] == "tokenize")
+    throw UsageError("'" + command[0] + "' answers in the order of its input, in one process: start it without launch");
   const dist::Launch self = dist::detect_launch();
   TERN_CHECK(!self.is_parallel(), "this process was itself started as one of ", self.size, " by ", self.name,
              "; 'tern launch' starts the processes itself");
@@ -57,7 +59,7 @@ std::vector<std::string> cut_launched(std::vector<std::string>& words) {
 }
 
 Command add_launch(CLI::App& app, const std::vector<std::string>& launched) {
-  CLI::App* c = app.add_subcommand("launch", "several processes of a command on this machine: data-parallel training");
+  CLI::App* c = app.add_subcommand("launch", "several processes of train, resume, eval or info on this machine");
   auto a = std::make_shared<LaunchArguments>();
   c->add_option("--nproc", a->processes, "processes")->required()->check(whole_in(1, 4096));
   c->add_option("--threads", a->threads, "CPU threads of each; 0: the cores are shared out")

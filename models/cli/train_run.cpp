@@ -87,8 +87,6 @@ class TrainRun {
 
   int run() {
     const dist::Launch launch = dist::detect_launch();
-    if (launch.is_parallel() && a_.common.device == "auto" && best_device().is_cuda())
-      a_.common.device = "cuda:" + std::to_string(launch.local_rank);
     device_ = apply_common(a_.common);
     precision_ = parse_dtype(a_.dtype, device_);
     a_.dtype = precision_.name;

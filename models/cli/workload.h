@@ -23,12 +23,7 @@ struct RunSetting {
   Log log;
   int rank = 0, ranks = 1;  // of the processes that train together
 
-  /// This process's share of rows that are evaluated: every row falls to one.
-  std::vector<int32_t> share(const std::vector<int32_t>& rows) const {
-    std::vector<int32_t> own;
-    for (size_t i = static_cast<size_t>(rank); i < rows.size(); i += static_cast<size_t>(ranks)) own.push_back(rows[i]);
-    return own;
-  }
+  std::vector<int32_t> share(const std::vector<int32_t>& rows) const { return models::share(rows, rank, ranks); }
 };
 
 class Workload {

@@ -311,6 +311,12 @@ int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches
   return (task.steps(epoch) + batches - 1) / batches;
 }
 
+std::vector<int32_t> share(const std::vector<int32_t>& rows, int rank, int ranks) {
+  std::vector<int32_t> own;
+  for (size_t i = static_cast<size_t>(rank); i < rows.size(); i += static_cast<size_t>(ranks)) own.push_back(rows[i]);
+  return own;
+}
+
 Evaluation joined(const Evaluation& own, dist::Communicator& group) {
   NoGrad off;
   const double n = static_cast<double>(own.examples);

@@ -143,6 +143,8 @@ TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver
 /// Steps of an epoch, each of so many batches; the last may have fewer.
 int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches);
 
+/// A rank's part of rows that several processes evaluate: every row falls to one of them.
+std::vector<int32_t> share(const std::vector<int32_t>& rows, int rank, int ranks);
 /// The evaluation of all ranks' rows, of which each has evaluated its own. Called by all of them.
 Evaluation joined(const Evaluation& own, dist::Communicator& group);
 

@@ -231,6 +231,36 @@ TEST_F(LaunchTrainTest, RanksThatDiffer) {
   EXPECT_FALSE(fs::exists(file("out")));
 }
 
+TEST_F(LaunchTrainTest, EvaluationIsSharedOut) {
+  ASSERT_EQ(tern(texts("run", {"--batch-size", "2"})).status, 0);
+  write("two.csv", "text,label\none text,5 stars\nanother,mixed feelings\n");
+  for (const auto& [data, ranks] : {std::pair("data.csv", 2), std::pair("data.csv", 3), std::pair("two.csv", 3)}) {
+    const Words eval = {"eval", "run", "--data", data, "--json", "--threads", "1"};
+    const Result one = tern(eval), several = launch(ranks, eval);
+    ASSERT_EQ(one.status, 0) << one.err;
+    ASSERT_EQ(several.status, 0) << several.err;
+    const std::vector<Json> lines = json_lines(several.out);
+    ASSERT_EQ(lines.size(), 1u) << several.out;
+    const Json alone = Json::parse(one.out);
+    EXPECT_EQ(lines[0].at("examples"), alone.at("examples"));
+    EXPECT_NEAR(lines[0].at("accuracy").get<double>(), alone.at("accuracy").get<double>(), 1e-12);
+    EXPECT_NEAR(lines[0].at("loss").get<double>(), alone.at("loss").get<double>(), 1e-6);
+  }
+  // Ranks that see other rows.
+  fs::create_directories(file("b"));
+  write("b/data.csv", read_text(file("data.csv")) + "one more,mixed feelings\n");
+  const std::string eval = std::string(TERN_PROGRAM) + " eval " + file("run").string() + " --data data.csv --threads 1";
+  const std::string log = file("mpirun.log").string();
+  EXPECT_NE(system(("cd " + file("").string() +
+                    " && OMP_WAIT_POLICY=passive timeout 60 mpirun --allow-run-as-root "
+                    "--oversubscribe -n 1 " +
+                    eval + " : -n 1 --wdir " + file("b").string() + " " + eval + " >" + log + " 2>&1")
+                       .c_str()),
+            0);
+  EXPECT_NE(read_text(log).find("the data: rank 1 has "), std::string::npos) << read_text(log);
+  expect_error(launch(2, {"predict", "run", "data.csv"}), 2, {"'predict'", "in one process"});
+}
+
 TEST_F(LaunchTrainTest, TheOptimizersStateDivided) {
   const Words arguments = {"--batch-size", "2", "--optimizer", "adamw", "--dtype", "fp16-true"};
   const Result whole = launch(3, texts("ddp", arguments));
