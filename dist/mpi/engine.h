@@ -38,6 +38,7 @@ class Transfers {
   };
   const Functions& functions_;
   std::vector<Message> waiting_;
+  uint32_t asked_ = 0;
 };
 
 /// How a call gets told of the end of its operations.

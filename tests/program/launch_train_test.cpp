@@ -113,8 +113,9 @@ TEST_F(LaunchTrainTest, IsOneProcessWithTheJoinedBatch) {
   EXPECT_EQ(listing("four"), listing("joined"));
   EXPECT_EQ(listing("four/checkpoints"), listing("joined/checkpoints"));
   // Packed batches have unequal numbers of sequences; validation and test rows are fewer than ranks.
-  ASSERT_EQ(tern(texts("packed", {"--batch-tokens", "40", "--accumulate", "5", "--optimizer", "sgd"})).status, 0);
-  const Result five = launch(5, texts("five", {"--batch-tokens", "40", "--optimizer", "sgd"}));
+  const Words packed = {"--batch-tokens", "40", "--optimizer", "sgd", "--ema", "0.9"};
+  ASSERT_EQ(tern(texts("packed", packed + Words{"--accumulate", "5"})).status, 0);
+  const Result five = launch(5, texts("five", packed));
   ASSERT_EQ(five.status, 0) << five.err;
   expect_near("five", "packed", 1e-5);
 }
@@ -131,7 +132,7 @@ TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {
 }
 
 TEST_F(LaunchTrainTest, ARankThatIsKilledAndTheRunAgain) {
-  const Words arguments = {"--batch-size", "2"}, again = {"--batch-size", "2", "--resume", "auto"};
+  const Words arguments = {"--batch-size", "2", "--ema", "0.9"}, again = arguments + Words{"--resume", "auto"};
   ASSERT_EQ(launch(2, texts("whole", arguments)).status, 0);
   std::mt19937 random(std::random_device{}());
   int kills = 0;
@@ -262,7 +263,7 @@ TEST_F(LaunchTrainTest, EvaluationIsSharedOut) {
 }
 
 TEST_F(LaunchTrainTest, TheOptimizersStateDivided) {
-  const Words arguments = {"--batch-size", "2", "--optimizer", "adamw", "--dtype", "fp16-true"};
+  const Words arguments = {"--batch-size", "2", "--optimizer", "adamw", "--dtype", "fp16-true", "--ema", "0.9"};
   const Result whole = launch(3, texts("ddp", arguments));
   ASSERT_EQ(whole.status, 0) << whole.err;
   const Result divided = launch(3, texts("zero1", arguments + Words{"--strategy", "zero1", "--keep", "9"}));
