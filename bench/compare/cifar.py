@@ -18,7 +18,7 @@ import compare
 
 LEAST_TIME = 1.4  # PyTorch's time over Tern's
 MOST_POINTS = 1.0  # between the mean accuracies
-RECIPE = ("--images", "10000", "--epochs", "3", "--batch-size", "64", "--lr", "0.001", "--dropout", "0")
+RECIPE = ("--images", "10000", "--epochs", "3", "--batch-size", "64", "--lr", "0.0003", "--dropout", "0")
 
 
 def run(command, threads, cores):
