@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <exception>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "tern/bench/scale/workload.h"
@@ -132,7 +131,8 @@ class Run {
   Workload& workload() { return workload_; }
 
  private:
-  /// The median of what a step takes longer than the one without exchange in the same turn.
+  /// The median of what a step takes longer than the one without exchange in the same turn (of zero1, whose steps come
+  /// after the others', than the one of the same number).
   double longer(Mode mode) const {
     std::vector<double> differences;
     for (size_t i = 0; i < seconds_.at(mode).size(); ++i)

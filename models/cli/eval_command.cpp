@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <numeric>
 
@@ -72,11 +73,13 @@ std::vector<int32_t> rows_to_evaluate(const EvalArguments& a, bool other_data, c
   return split.test;
 }
 
-/// Of a job's ranks each evaluates its share. They must see the same rows.
-std::vector<int32_t> own_share(const std::vector<int32_t>& rows, dist::World& world) {
+/// Of a job's ranks each evaluates its share. They must see the same rows of the same data, whose hash `content` gives.
+std::vector<int32_t> own_share(const std::vector<int32_t>& rows, const std::function<std::string()>& content,
+                               dist::World& world) {
   const dist::Communicator& group = *world.group();
   if (world.store())
-    world.store()->compare("the data", group.world_ranks(), group.rank(), std::to_string(rows.size()) + " rows", 600);
+    world.store()->compare("the data", group.world_ranks(), group.rank(),
+                           std::to_string(rows.size()) + " rows of the content " + content(), 600);
   return models::share(rows, group.rank(), group.size());
 }
 
@@ -85,8 +88,9 @@ models::Evaluation evaluate_texts(const EvalArguments& a, bool other_data, dist:
   const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
   const models::DistilBertConfig& config = classifier.model().config();
   const data::TextDataset texts = load_texts(a.data, config.labels, log);
-  const std::vector<int32_t> rows =
-      own_share(rows_to_evaluate(a, other_data, {texts.name, texts.labels, texts.parts}), world);
+  const std::vector<int32_t> rows = own_share(
+      rows_to_evaluate(a, other_data, {texts.name, texts.labels, texts.parts}), [&] { return texts.content_hash(); },
+      world);
   const int64_t length = a.max_length > 0 ? std::min(a.max_length, config.max_positions) : config.max_positions;
   const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
   return models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens,
@@ -98,10 +102,16 @@ models::Evaluation evaluate_images(const EvalArguments& a, bool other_data, dist
   const models::ImageClassifier classifier = models::ImageClassifier::load(a.dir, {.device = device});
   const auto set =
       std::make_shared<const data::ImageDataset>(load_image_set(a.data, classifier.model().config().labels, log));
-  const std::vector<int32_t> rows =
-      own_share(rows_to_evaluate(a, other_data, {set->name, set->labels, set->parts}), world);
+  const std::vector<int32_t> rows = own_share(
+      rows_to_evaluate(a, other_data, {set->name, set->labels, set->parts}), [&] { return content_hash(*set); }, world);
   return models::evaluate(classifier, set, rows,
                           {.dtype = dtype_of(a.dtype, device), .should_stop = interrupted, .log = log});
+}
+
+/// What must be the same on all ranks, a line each.
+std::string facts(const EvalArguments& a) {
+  return detail::concatenate(version_text(), "\n--split ", a.split, "\n--fold ", a.fold, "\n--dtype ", a.dtype,
+                             "\n--max-length ", a.max_length, "\n--seed ", a.common.seed);
 }
 
 void print(const models::Evaluation& result, bool json) {
@@ -120,7 +130,7 @@ int evaluate(EvalArguments a) {
   end_in_order_on_signals();
   const Device device = apply_common(a.common);
   const bool other_data = !a.data.empty();
-  dist::World world(dist::detect_launch(), device, {.group = dist::with_environment({}), .facts = version_text()});
+  dist::World world(dist::detect_launch(), device, {.group = dist::with_environment({}), .facts = facts(a)});
   try {
     const auto log = [&](const std::string& line) {
       if (!a.common.quiet && world.group()->rank() == 0) std::cerr << line << "\n";

@@ -249,7 +249,9 @@ TEST_F(LaunchTrainTest, EvaluationIsSharedOut) {
   }
   // Ranks that see other rows.
   fs::create_directories(file("b"));
-  write("b/data.csv", read_text(file("data.csv")) + "one more,mixed feelings\n");
+  std::string other = read_text(file("data.csv"));  // as many rows
+  other[other.find('\n') + 3] = 'x';
+  write("b/data.csv", other);
   const std::string eval = std::string(TERN_PROGRAM) + " eval " + file("run").string() + " --data data.csv --threads 1";
   const std::string log = file("mpirun.log").string();
   EXPECT_NE(system(("cd " + file("").string() +
