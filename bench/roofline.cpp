@@ -94,14 +94,12 @@ double measure_device_copy(int64_t bytes, DType dtype) {
   const auto buffers = [&] { return std::pair(Buffer(dtype, {n}), Buffer(dtype, {n})); };
   double seconds = device_seconds(
       [&]() -> Call { return [b = buffers()] { kernels::copy(stream(), b.first.view(), b.second.view()); }; });
-  if constexpr (kernels::kHasCuda) {
-    seconds = std::min(seconds, device_seconds([&]() -> Call {
-                         return [b = buffers()] {
-                           cuda::copy_async(device().index, b.second.data(), b.first.data(),
-                                            static_cast<int64_t>(b.first.bytes()), stream().handle);
-                         };
-                       }));
-  }
+  seconds = std::min(seconds, device_seconds([&]() -> Call {
+                       return [b = buffers()] {
+                         cuda::copy_async(device().index, b.second.data(), b.first.data(),
+                                          static_cast<int64_t>(b.first.bytes()), stream().handle);
+                       };
+                     }));
   return 2.0 * static_cast<double>(n * size_of(dtype)) / seconds;
 }
 

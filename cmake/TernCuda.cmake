@@ -22,7 +22,6 @@ set(TERN_CUDA_FLAGS --expt-relaxed-constexpr --extended-lambda --compress-mode=s
 find_package(CUDAToolkit REQUIRED)
 # The runtime is built in and finds the driver when it is there; cuBLASLt and the like are loaded when they are needed.
 set(TERN_CUDA_LIBRARIES CUDA::cudart_static)
-target_compile_definitions(tern_options INTERFACE TERN_CUDA=1)
 if(TERN_WERROR)
   list(APPEND TERN_CUDA_FLAGS --Werror all-warnings)
 endif()

@@ -48,10 +48,8 @@ struct CapturedStep::Recording {
   std::vector<Draws> draws;
 
   ~Recording() {
-    if constexpr (kernels::kHasCuda) {
-      if (graph) cuda::destroy_graph(graph);
-      if (pool) allocator(device).release_private_pool(pool);
-    }
+    if (graph) cuda::destroy_graph(graph);
+    if (pool) allocator(device).release_private_pool(pool);
   }
 };
 
@@ -82,57 +80,55 @@ const std::vector<Tensor>& CapturedStep::operator()(const std::vector<Tensor>& i
   return results_;
 }
 
-void CapturedStep::record([[maybe_unused]] const std::vector<Tensor>& inputs) {
-  if constexpr (kernels::kHasCuda) {
-    TERN_CHECK(!recording, "captured step: one is being recorded by this thread already");
-    auto made = std::make_unique<Recording>();
-    made->device = device_of(inputs);
-    for (const Tensor& x : inputs) {
-      if (x.defined() && x.device() == made->device)
-        made->inputs.push_back(x.detach().clone());
-      else
-        made->inputs.push_back(x.defined() ? x.detach().to(made->device) : Tensor());
-    }
-    for (const Generator& generator : generators_)
-      made->draws.push_back({generator, zeros({1}, {.dtype = int64, .device = made->device}), generator.offset(), 0});
-    const kernels::Stream stream = current_stream(made->device);
-
-    CachingAllocator& memory = allocator(made->device);
-    made->pool = memory.begin_private_pool();
-    std::vector<Generator> drawn;
-    detail::expire_weight_copies();
-    const auto end = [&]() noexcept {
-      recording = false;
-      detail::expire_weight_copies();  // nothing has run yet
-      for (Recording::Draws& d : made->draws) {
-        d.generator.set_base({});
-        d.count = d.generator.offset() - d.first;
-        d.generator.set_offset(d.first);
-      }
-      memory.end_private_pool(made->pool);
-    };
-    try {
-      for (Recording::Draws& d : made->draws) d.generator.set_base(d.base);
-      cuda::begin_capture(made->device.index, stream.handle);
-      recording = true;
-      {
-        const GeneratorTrace trace(drawn);
-        results_ = function_(made->inputs);
-      }
-      for (const Generator& g : drawn)
-        TERN_CHECK(std::find(generators_.begin(), generators_.end(), g) != generators_.end(),
-                   "captured step: a generator draws that did not in the calls before; make the calls alike");
-      made->weight_copies = detail::weight_copies();
-      made->graph = cuda::end_capture(made->device.index, stream.handle, made->nodes);
-    } catch (...) {
-      results_.clear();
-      cuda::abandon_capture(made->device.index, stream.handle);
-      end();
-      throw;
-    }
-    end();
-    recording_ = std::move(made);
+void CapturedStep::record(const std::vector<Tensor>& inputs) {
+  TERN_CHECK(!recording, "captured step: one is being recorded by this thread already");
+  auto made = std::make_unique<Recording>();
+  made->device = device_of(inputs);
+  for (const Tensor& x : inputs) {
+    if (x.defined() && x.device() == made->device)
+      made->inputs.push_back(x.detach().clone());
+    else
+      made->inputs.push_back(x.defined() ? x.detach().to(made->device) : Tensor());
   }
+  for (const Generator& generator : generators_)
+    made->draws.push_back({generator, zeros({1}, {.dtype = int64, .device = made->device}), generator.offset(), 0});
+  const kernels::Stream stream = current_stream(made->device);
+
+  CachingAllocator& memory = allocator(made->device);
+  made->pool = memory.begin_private_pool();
+  std::vector<Generator> drawn;
+  detail::expire_weight_copies();
+  const auto end = [&]() noexcept {
+    recording = false;
+    detail::expire_weight_copies();  // nothing has run yet
+    for (Recording::Draws& d : made->draws) {
+      d.generator.set_base({});
+      d.count = d.generator.offset() - d.first;
+      d.generator.set_offset(d.first);
+    }
+    memory.end_private_pool(made->pool);
+  };
+  try {
+    for (Recording::Draws& d : made->draws) d.generator.set_base(d.base);
+    cuda::begin_capture(made->device.index, stream.handle);
+    recording = true;
+    {
+      const GeneratorTrace trace(drawn);
+      results_ = function_(made->inputs);
+    }
+    for (const Generator& g : drawn)
+      TERN_CHECK(std::find(generators_.begin(), generators_.end(), g) != generators_.end(),
+                 "captured step: a generator draws that did not in the calls before; make the calls alike");
+    made->weight_copies = detail::weight_copies();
+    made->graph = cuda::end_capture(made->device.index, stream.handle, made->nodes);
+  } catch (...) {
+    results_.clear();
+    cuda::abandon_capture(made->device.index, stream.handle);
+    end();
+    throw;
+  }
+  end();
+  recording_ = std::move(made);
 }
 
 void CapturedStep::replay(const std::vector<Tensor>& inputs) {
@@ -156,7 +152,7 @@ void CapturedStep::replay(const std::vector<Tensor>& inputs) {
     d.generator.set_offset(d.generator.offset() + d.count);
   }
   detail::expire_weight_copies();
-  if constexpr (kernels::kHasCuda) cuda::launch_graph(r.graph, current_stream(r.device).handle);
+  cuda::launch_graph(r.graph, current_stream(r.device).handle);
 }
 
 }  // namespace tern

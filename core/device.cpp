@@ -25,18 +25,12 @@ Device parse_device(std::string_view text) {
 
 void require_available(Device device) {
   if (device.is_cpu()) return;
-  if constexpr (kernels::kHasCuda) {
-    const std::string problem = cuda::device_problem(device.index);
-    TERN_CHECK(problem.empty(), "device ", device, ": ", problem);
-  } else {
-    fail("device ", device, ": this build of Tern has no CUDA; build it with ./tern --cuda, or use --device cpu");
-  }
+  const std::string problem = cuda::device_problem(device.index);
+  TERN_CHECK(problem.empty(), "device ", device, ": ", problem);
 }
 
 Device best_device() {
-  if constexpr (kernels::kHasCuda) {
-    if (cuda::device_problem(0).empty()) return {DeviceType::kCUDA, 0};
-  }
+  if (cuda::device_problem(0).empty()) return {DeviceType::kCUDA, 0};
   return cpu;
 }
 
@@ -49,9 +43,7 @@ DType autocast_dtype(Device device) {
 }
 
 kernels::Stream current_stream(Device device) {
-  if constexpr (kernels::kHasCuda) {
-    if (device.is_cuda()) return {device.type, device.index, cuda::current_stream(device.index)};
-  }
+  if (device.is_cuda()) return {device.type, device.index, cuda::current_stream(device.index)};
   return {device.type, device.index, nullptr};
 }
 

@@ -11,6 +11,7 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/check.h"
+#include "tern/core/cuda/backend.h"
 
 namespace tern {
 namespace {
@@ -65,10 +66,7 @@ MemorySource system_memory_source() {
           .overcommits = true};
 }
 
-MemorySource pinned_source() {
-  if constexpr (kernels::kHasCuda) return cuda::pinned_memory_source();
-  return system_memory_source();
-}
+MemorySource pinned_source() { return cuda::in_this_program() ? cuda::pinned_memory_source() : system_memory_source(); }
 
 }  // namespace
 
@@ -83,9 +81,7 @@ int64_t available_system_memory() {
 
 MemorySource memory_source(Device device) {
   require_available(device);
-  if constexpr (kernels::kHasCuda) {
-    if (device.is_cuda()) return cuda::memory_source(device.index);
-  }
+  if (device.is_cuda()) return cuda::memory_source(device.index);
   return system_memory_source();
 }
 

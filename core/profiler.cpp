@@ -11,6 +11,7 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/check.h"
+#include "tern/core/cuda/backend.h"
 #include "tern/core/cuda/nvtx.h"
 #include "tern/core/profiler_device.h"
 #include "tern/core/tensor.h"
@@ -68,7 +69,7 @@ const char* interned(const std::string& name) {
 uint32_t read_environment() {
   const char* wanted = std::getenv("TERN_NVTX");
   const bool injected = std::getenv("NVTX_INJECTION64_PATH") != nullptr;
-  const bool nvtx = kernels::kHasCuda && (injected || (wanted && std::string(wanted) == "1"));
+  const bool nvtx = cuda::in_this_program() && (injected || (wanted && std::string(wanted) == "1"));
   if (nvtx) profile_listeners.fetch_or(kNvtxListens);
   return profile_listeners.fetch_and(~kEnvironmentUnread) & ~kEnvironmentUnread;
 }
@@ -122,11 +123,9 @@ void ProfileRange::open(const std::string& name, RangeKind kind) {
 void ProfileRange::open(const char* name, RangeKind kind) {
   uint32_t listeners = detail::profile_listeners.load(std::memory_order_relaxed);
   if (listeners & detail::kEnvironmentUnread) listeners = detail::read_environment();
-  if constexpr (kernels::kHasCuda) {
-    if (listeners & detail::kNvtxListens) {
-      nvtx_ = true;
-      cuda::nvtx_push(kind == RangeKind::kBackward ? detail::interned(std::string(name) + " backward") : name);
-    }
+  if (listeners & detail::kNvtxListens) {
+    nvtx_ = true;
+    cuda::nvtx_push(kind == RangeKind::kBackward ? detail::interned(std::string(name) + " backward") : name);
   }
   if (!(listeners & detail::kProfilerListens)) return;
   detail::ThreadLog* log = detail::current_log();
@@ -152,9 +151,7 @@ void ProfileRange::open(const char* name, RangeKind kind) {
 }
 
 void ProfileRange::close() {
-  if constexpr (kernels::kHasCuda) {
-    if (nvtx_) cuda::nvtx_pop();
-  }
+  if (nvtx_) cuda::nvtx_pop();
   detail::ThreadLog* log = detail::this_thread_log.get();
   if (session_ == 0 || !log || log->session != session_) return;
   detail::ProfileSession& session = *detail::this_thread_session;

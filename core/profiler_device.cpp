@@ -106,23 +106,19 @@ std::shared_ptr<DeviceProfiler> make_mark_profiler(const DeviceMarks& marks, int
 }
 
 std::shared_ptr<DeviceProfiler> device_profiler(Device device) {
-  if constexpr (kernels::kHasCuda) {
-    if (device.is_cpu()) return nullptr;
-    const auto wait = [device] { cuda::synchronize_device(device.index); };
-    if (auto profiler = cuda::make_cupti_profiler(wait)) return profiler;
-    const auto record = [device]() -> std::shared_ptr<void> {
-      if (detail::is_recording()) return nullptr;
-      auto event = std::make_shared<Event>(device, true);
-      event->record();
-      return event;
-    };
-    const auto seconds = [](void* from, void* to) {
-      return static_cast<Event*>(to)->seconds_since(*static_cast<Event*>(from));
-    };
-    return make_mark_profiler({"CUDA events", record, wait, seconds});
-  } else {
-    return nullptr;
-  }
+  if (device.is_cpu()) return nullptr;
+  const auto wait = [device] { cuda::synchronize_device(device.index); };
+  if (auto profiler = cuda::make_cupti_profiler(wait)) return profiler;
+  const auto record = [device]() -> std::shared_ptr<void> {
+    if (detail::is_recording()) return nullptr;
+    auto event = std::make_shared<Event>(device, true);
+    event->record();
+    return event;
+  };
+  const auto seconds = [](void* from, void* to) {
+    return static_cast<Event*>(to)->seconds_since(*static_cast<Event*>(from));
+  };
+  return make_mark_profiler({"CUDA events", record, wait, seconds});
 }
 
 }  // namespace tern

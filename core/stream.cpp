@@ -17,17 +17,15 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 Stream::Stream(Device device) : device_(device) {
   require_available(device);
-  if constexpr (kernels::kHasCuda) {
-    if (device.is_cuda())
-      handle_ = {cuda::create_stream(device.index), [index = device.index](void* stream) {
-                   try {
-                     allocator(Device{DeviceType::kCUDA, index}).forget_stream(stream);
-                   } catch (const Error&) {
-                     return;  // a step is being recorded, perhaps with this stream: it stays
-                   }
-                   cuda::destroy_stream(index, stream);
-                 }};
-  }
+  if (device.is_cuda())
+    handle_ = {cuda::create_stream(device.index), [index = device.index](void* stream) {
+                 try {
+                   allocator(Device{DeviceType::kCUDA, index}).forget_stream(stream);
+                 } catch (const Error&) {
+                   return;  // a step is being recorded, perhaps with this stream: it stays
+                 }
+                 cuda::destroy_stream(index, stream);
+               }};
 }
 
 kernels::Stream Stream::handle() const { return {device_.type, device_.index, handle_.get()}; }
@@ -35,19 +33,15 @@ kernels::Stream Stream::handle() const { return {device_.type, device_.index, ha
 void Stream::wait(const Event& event) const { event.hold_back(handle()); }
 
 void Stream::synchronize() const {
-  if constexpr (kernels::kHasCuda) {
-    if (!handle_) return;
-    detail::forbid_while_recording("synchronize");
-    cuda::synchronize_stream(device_.index, handle_.get());
-    check_index_faults(device_);
-  }
+  if (!handle_) return;
+  detail::forbid_while_recording("synchronize");
+  cuda::synchronize_stream(device_.index, handle_.get());
+  check_index_faults(device_);
 }
 
 Event::Event(Device device, bool timing) : device_(device) {
   require_available(device);
-  if constexpr (kernels::kHasCuda) {
-    if (device.is_cuda()) handle_ = {cuda::create_event(device.index, timing), cuda::destroy_event};
-  }
+  if (device.is_cuda()) handle_ = {cuda::create_event(device.index, timing), cuda::destroy_event};
 }
 
 void Event::record(kernels::Stream stream) {
@@ -55,62 +49,46 @@ void Event::record(kernels::Stream stream) {
              ", the stream to another device");
   recorded_ = true;
   host_seconds_ = now();
-  if constexpr (kernels::kHasCuda) {
-    if (handle_) cuda::record_event(handle_.get(), stream.handle);
-  }
+  if (handle_) cuda::record_event(handle_.get(), stream.handle);
 }
 
 void Event::hold_back(kernels::Stream stream) const {
-  if constexpr (kernels::kHasCuda) {
-    if (handle_ && recorded_ && stream.device == DeviceType::kCUDA) cuda::wait_event(stream.handle, handle_.get());
-  }
+  if (handle_ && recorded_ && stream.device == DeviceType::kCUDA) cuda::wait_event(stream.handle, handle_.get());
 }
 
 bool Event::done() const {
-  if constexpr (kernels::kHasCuda) {
-    if (!handle_ || !recorded_) return true;
-    detail::forbid_while_recording("asking an event");
-    return cuda::event_done(handle_.get());
-  }
+  if (!handle_ || !recorded_) return true;
+  detail::forbid_while_recording("asking an event");
+  return cuda::event_done(handle_.get());
   return true;
 }
 
 void Event::synchronize() const {
-  if constexpr (kernels::kHasCuda) {
-    if (!handle_ || !recorded_) return;
-    detail::forbid_while_recording("waiting for an event");
-    cuda::synchronize_event(handle_.get());
-  }
+  if (!handle_ || !recorded_) return;
+  detail::forbid_while_recording("waiting for an event");
+  cuda::synchronize_event(handle_.get());
 }
 
 double Event::seconds_since(const Event& start) const {
   TERN_CHECK(recorded_ && start.recorded_, "event: seconds_since needs two recorded events");
-  if constexpr (kernels::kHasCuda) {
-    if (handle_) return cuda::seconds_between(start.handle_.get(), handle_.get());
-  }
+  if (handle_) return cuda::seconds_between(start.handle_.get(), handle_.get());
   return host_seconds_ - start.host_seconds_;
 }
 
 StreamGuard::StreamGuard(const Stream& stream) : stream_(stream), previous_(current_stream(stream.device())) {
-  if constexpr (kernels::kHasCuda) {
-    if (stream.device().is_cuda()) cuda::set_current_stream(stream.device().index, stream.handle().handle);
-  }
+  if (stream.device().is_cuda()) cuda::set_current_stream(stream.device().index, stream.handle().handle);
 }
 
 StreamGuard::~StreamGuard() {
-  if constexpr (kernels::kHasCuda) {
-    if (previous_.device == DeviceType::kCUDA) cuda::set_current_stream(previous_.index, previous_.handle);
-  }
+  if (previous_.device == DeviceType::kCUDA) cuda::set_current_stream(previous_.index, previous_.handle);
 }
 
 void synchronize(Device device) {
   require_available(device);
-  if constexpr (kernels::kHasCuda) {
-    if (!device.is_cuda()) return;
-    detail::forbid_while_recording("synchronize");
-    cuda::synchronize_device(device.index);
-    check_index_faults(device);
-  }
+  if (!device.is_cuda()) return;
+  detail::forbid_while_recording("synchronize");
+  cuda::synchronize_device(device.index);
+  check_index_faults(device);
 }
 
 HostCopy::HostCopy(const Tensor& tensor) : device_(tensor.device()), event_(tensor.device()) {
@@ -120,14 +98,12 @@ HostCopy::HostCopy(const Tensor& tensor) : device_(tensor.device()), event_(tens
     host_ = source.clone();
     return;
   }
-  if constexpr (kernels::kHasCuda) {
-    detail::forbid_while_recording("a copy to the host");
-    host_ = empty_pinned(source.shape(), source.dtype());
-    const kernels::Stream stream = current_stream(device_);
-    cuda::copy_async(device_.index, host_.raw_data(), source.raw_data(), source.nbytes(), stream.handle);
-    host_.storage()->record_stream(stream);
-    event_.record(stream);
-  }
+  detail::forbid_while_recording("a copy to the host");
+  host_ = empty_pinned(source.shape(), source.dtype());
+  const kernels::Stream stream = current_stream(device_);
+  cuda::copy_async(device_.index, host_.raw_data(), source.raw_data(), source.nbytes(), stream.handle);
+  host_.storage()->record_stream(stream);
+  event_.record(stream);
 }
 
 void HostCopy::wait() const {

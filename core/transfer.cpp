@@ -9,36 +9,32 @@
 namespace tern::detail {
 
 void copy_between_devices(const Tensor& from, const Tensor& to) {
-  if constexpr (kernels::kHasCuda) {
-    const Device source = from.device(), target = to.device();
-    const int64_t bytes = from.nbytes();
-    if (source.is_cpu() || target.is_cpu()) forbid_while_recording("a copy between host and device");
-    if (bytes == 0) return;
-    const ProfileRange range(source.is_cpu()   ? "copy host to device"
-                             : target.is_cpu() ? "copy device to host"
-                                               : "copy device to device");
-    profile_bytes(static_cast<double>(bytes));
-    if (source.is_cpu()) {
-      const kernels::Stream stream = current_stream(target);
-      if (from.storage()->is_pinned()) {
-        cuda::copy_async(target.index, to.raw_data(), from.raw_data(), bytes, stream.handle);
-        from.storage()->record_stream(stream);
-      } else {
-        cuda::copy_from_host(target.index, to.raw_data(), from.raw_data(), bytes, stream.handle);
-      }
-    } else if (target.is_cpu()) {
-      const kernels::Stream stream = current_stream(source);
-      cuda::copy_to_host(source.index, to.raw_data(), from.raw_data(), bytes, stream.handle);
-      check_index_faults(source);
+  const Device source = from.device(), target = to.device();
+  const int64_t bytes = from.nbytes();
+  if (source.is_cpu() || target.is_cpu()) forbid_while_recording("a copy between host and device");
+  if (bytes == 0) return;
+  const ProfileRange range(source.is_cpu()   ? "copy host to device"
+                           : target.is_cpu() ? "copy device to host"
+                                             : "copy device to device");
+  profile_bytes(static_cast<double>(bytes));
+  if (source.is_cpu()) {
+    const kernels::Stream stream = current_stream(target);
+    if (from.storage()->is_pinned()) {
+      cuda::copy_async(target.index, to.raw_data(), from.raw_data(), bytes, stream.handle);
+      from.storage()->record_stream(stream);
     } else {
-      // Each side's stream waits for the other's: the copy reads what was written, and nobody overwrites it meanwhile.
-      const kernels::Stream reader = current_stream(source), writer = current_stream(target);
-      cuda::order_streams(source.index, reader.handle, target.index, writer.handle);
-      cuda::copy_async(target.index, to.raw_data(), from.raw_data(), bytes, writer.handle);
-      cuda::order_streams(target.index, writer.handle, source.index, reader.handle);
+      cuda::copy_from_host(target.index, to.raw_data(), from.raw_data(), bytes, stream.handle);
     }
+  } else if (target.is_cpu()) {
+    const kernels::Stream stream = current_stream(source);
+    cuda::copy_to_host(source.index, to.raw_data(), from.raw_data(), bytes, stream.handle);
+    check_index_faults(source);
   } else {
-    fail("to: ", from.device(), " to ", to.device(), ": this build of Tern has no CUDA");
+    // Each side's stream waits for the other's: the copy reads what was written, and nobody overwrites it meanwhile.
+    const kernels::Stream reader = current_stream(source), writer = current_stream(target);
+    cuda::order_streams(source.index, reader.handle, target.index, writer.handle);
+    cuda::copy_async(target.index, to.raw_data(), from.raw_data(), bytes, writer.handle);
+    cuda::order_streams(target.index, writer.handle, source.index, reader.handle);
   }
 }
 

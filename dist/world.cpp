@@ -153,12 +153,10 @@ World::World(const Launch& launch, Device device, const WorldOptions& options) :
                           options.group.check ? ", check mode" : "");
   parts_->session = std::make_shared<Session>(std::move(store), member, options.group, facts, options.start_seconds);
   if (parts_->engine) parts_->engine->set_session(parts_->session);
-  if constexpr (kernels::kHasCuda) {
-    if (device.is_cuda()) {
-      group_ = nccl::make_world_group(parts_->session, device);
-      transport_ = nccl::version();
-      return;
-    }
+  if (device.is_cuda()) {
+    group_ = nccl::make_world_group(parts_->session, device);
+    transport_ = nccl::version();
+    return;
   }
   group_ = mpi::make_world_group(parts_->engine, parts_->session);
   const std::string library = parts_->engine->functions().library();

@@ -5,16 +5,14 @@
 //
 // declares one function per CPU level (cpu_v2, cpu_v3, cpu_v4: the x86-64 micro-architecture levels), one for CUDA with
 // the same signature, and the callable `kernels::layer_norm_forward` that chooses by the stream's device and, on the
-// CPU, by the level found at start. kernels/cpu/*.cpp is compiled once per level into a shared object of its own.
+// CPU, by the level found at start. kernels/cpu/*.cpp is compiled once per level into a shared object of its own. What
+// is compiled above does not know whether there are CUDA kernels: the program is linked with kernels/cuda or, without
+// CUDA, with core/no_cuda, whose functions throw.
 // A kernel never allocates, knows nothing of autograd and checks nothing that its caller could have checked.
 
 #include <utility>
 
 #include "tern/kernels/view.h"
-
-#ifndef TERN_CUDA
-#define TERN_CUDA 0
-#endif
 
 namespace tern {
 
@@ -22,7 +20,6 @@ enum class DeviceType : uint8_t { kCPU, kCUDA };
 
 namespace kernels {
 
-inline constexpr bool kHasCuda = TERN_CUDA != 0;
 inline constexpr int kMaxDevices = 64;  // of one type
 
 /// Where a kernel runs: a device and, on CUDA, its queue (a cudaStream_t). On the CPU a kernel is done on return.
@@ -58,9 +55,7 @@ class Kernel<Result(Stream, Args...)> {
   constexpr Kernel(Function* v2, Function* v3, Function* v4, Function* cuda) : cpu_{v2, v3, v4}, cuda_(cuda) {}
 
   Result operator()(Stream stream, Args... args) const {
-    if constexpr (kHasCuda) {
-      if (stream.device == DeviceType::kCUDA) return cuda_(stream, args...);
-    }
+    if (stream.device == DeviceType::kCUDA) return cuda_(stream, args...);
     return cpu_[static_cast<int>(cpu_level())](stream, args...);
   }
 
@@ -89,27 +84,23 @@ class Kernel<Result(Stream, Args...)> {
 #else
 #define TERN_CPU_V4(name) nullptr
 #endif
-#if TERN_CUDA
-#define TERN_CUDA_KERNEL(name) cuda::name
-#else
-#define TERN_CUDA_KERNEL(name) nullptr
-#endif
 
 /// Declares a kernel for every CPU level and for CUDA. A macro because it declares five functions of one signature.
 /// The first parameter must be a Stream. Use inside namespace tern::kernels.
-#define TERN_KERNEL(Result, name, ...)                                              \
-  namespace cpu_v2 {                                                                \
-  TERN_ENTRY_POINT Result name(__VA_ARGS__);                                        \
-  }                                                                                 \
-  namespace cpu_v3 {                                                                \
-  TERN_ENTRY_POINT Result name(__VA_ARGS__);                                        \
-  }                                                                                 \
-  namespace cpu_v4 {                                                                \
-  TERN_ENTRY_POINT Result name(__VA_ARGS__);                                        \
-  }                                                                                 \
-  namespace cuda {                                                                  \
-  Result name(__VA_ARGS__);                                                         \
-  }                                                                                 \
-  inline constexpr Kernel<Result(__VA_ARGS__)> name {                               \
-    TERN_CPU_V2(name), TERN_CPU_V3(name), TERN_CPU_V4(name), TERN_CUDA_KERNEL(name) \
+#define TERN_DECLARE_KERNEL(Result, name, ...)                          \
+  namespace cpu_v2 {                                                    \
+  TERN_ENTRY_POINT Result name(__VA_ARGS__);                            \
+  }                                                                     \
+  namespace cpu_v3 {                                                    \
+  TERN_ENTRY_POINT Result name(__VA_ARGS__);                            \
+  }                                                                     \
+  namespace cpu_v4 {                                                    \
+  TERN_ENTRY_POINT Result name(__VA_ARGS__);                            \
+  }                                                                     \
+  namespace cuda {                                                      \
+  Result name(__VA_ARGS__);                                             \
+  }                                                                     \
+  inline constexpr Kernel<Result(__VA_ARGS__)> name {                   \
+    TERN_CPU_V2(name), TERN_CPU_V3(name), TERN_CPU_V4(name), cuda::name \
   }
+#define TERN_KERNEL TERN_DECLARE_KERNEL  // core/no_cuda/kernels.cpp has another, which defines too

@@ -284,7 +284,9 @@ PointwiseCall make_call(const Op& op, PointwisePass pass, DType compute) {
   call.op = &op;
   call.compute = compute;
   if constexpr (index_of<Op>() < 0) call.custom = tile_functions<Op>(pass);
-  if constexpr (kHasCuda && requires { &Op::on_cuda; }) call.on_cuda = &Op::on_cuda;
+#ifdef TERN_CUDA  // else an op's file of kernels, which nvcc compiles, is not there
+  if constexpr (requires { &Op::on_cuda; }) call.on_cuda = &Op::on_cuda;
+#endif
   return call;
 }
 

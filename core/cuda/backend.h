@@ -1,7 +1,7 @@
 #pragma once
-// What core asks of CUDA, in plain C++: no CUDA header above this line of the house. Defined in core/cuda/*.cpp, which
-// a build without CUDA leaves out; callers ask kernels::kHasCuda first. Errors of the driver are tern::Error,
-// OutOfMemoryError or DeviceError with CUDA's own words.
+// What core asks of CUDA, in plain C++: no CUDA header above this line of the house. Defined in core/cuda/*.cpp; a
+// program without CUDA is linked with core/no_cuda instead, where no device can be used and everything that needs one
+// throws. Errors of the driver are tern::Error, OutOfMemoryError or DeviceError with CUDA's own words.
 
 #include <cstdint>
 #include <string>
@@ -10,6 +10,9 @@
 #include "tern/kernels/kernel.h"
 
 namespace tern::cuda {
+
+/// Whether this program has CUDA at all.
+bool in_this_program();
 
 // --- devices ---
 

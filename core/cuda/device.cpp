@@ -86,6 +86,8 @@ const Probe& probe() {
 
 }  // namespace
 
+bool in_this_program() { return true; }
+
 int device_count() {
   int usable = 0;
   for (const std::string& problem : probe().device_problems) usable += problem.empty();

@@ -7,6 +7,7 @@
 
 #include "tern/core/check.h"
 #include "tern/dist/rendezvous.h"
+#include "tern/models/cli/parser.h"
 
 namespace tern::cli {
 namespace {

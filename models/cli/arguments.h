@@ -1,11 +1,15 @@
 #pragma once
 // What every subcommand shares: common options, option files, and errors that name the nearest known word.
 
-#include <CLI/CLI.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "tern/core/device.h"
+
+namespace CLI {
+class App;
+}
 
 namespace tern::cli {
 
@@ -22,10 +26,6 @@ struct CommonOptions {
   bool quiet = false;
   std::string config;  // read by merge_option_file; the parser only has to know the flag
 };
-
-/// Accepts numbers from least to most. NaN is none, and nothing is rounded, wrapped or cut to fit.
-CLI::Validator number_in(double least, double most);
-CLI::Validator whole_in(int64_t least, int64_t most);
 
 void add_common(CLI::App& command, CommonOptions& options);
 /// Sets the number of threads and returns the device. Throws UsageError when there is no such device, Error when it

@@ -8,6 +8,7 @@
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/image_data.h"
 #include "tern/models/cli/matmul_options.h"
+#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/text_data.h"
 #include "tern/models/cli/version.h"

@@ -11,6 +11,7 @@
 #include "tern/dist/world.h"
 #include "tern/kernels/gemm.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/pretrained.h"
@@ -33,28 +34,28 @@ std::string gib(int64_t bytes) {
 
 /// What the build has for CUDA, and what of it this machine has, or why not.
 void describe_cuda() {
-  if constexpr (!kernels::kHasCuda) {
+  if (!cuda::in_this_program()) {
     std::cout << "CUDA: not in this build (./tern --cuda builds it in)\n";
-  } else {
-    std::cout << "CUDA: runtime " << cuda::runtime_version() << ", kernels for " << cuda::built_architectures()
-              << "\nCUDA driver: " << cuda::driver_version();
-    const int devices = cuda::listed_device_count();
-    if (devices == 0) std::cout << " (" << cuda::device_problem(0) << ")";
-    std::cout << "\n";
-    for (int i = 0; i < devices; ++i) {
-      const cuda::DeviceProperties p = cuda::listed_device(i);
-      const std::string problem = cuda::device_problem(i);
-      std::cout << "cuda:" << i << ": ";
-      if (!p.name.empty())
-        std::cout << p.name << ", compute capability " << p.major << "." << p.minor << ", " << p.multiprocessors
-                  << " multiprocessors, " << gib(p.total_bytes) << (problem.empty() ? "" : "; ");
-      std::cout << (problem.empty() ? "" : "cannot be used: " + problem) << "\n";
-    }
-    for (const cuda::LibraryReport& library : cuda::libraries())
-      std::cout << library.name << ": "
-                << (library.reason.empty() ? library.version + ", " + library.path : "not found: " + library.reason)
-                << "\n";
+    return;
   }
+  std::cout << "CUDA: runtime " << cuda::runtime_version() << ", kernels for " << cuda::built_architectures()
+            << "\nCUDA driver: " << cuda::driver_version();
+  const int devices = cuda::listed_device_count();
+  if (devices == 0) std::cout << " (" << cuda::device_problem(0) << ")";
+  std::cout << "\n";
+  for (int i = 0; i < devices; ++i) {
+    const cuda::DeviceProperties p = cuda::listed_device(i);
+    const std::string problem = cuda::device_problem(i);
+    std::cout << "cuda:" << i << ": ";
+    if (!p.name.empty())
+      std::cout << p.name << ", compute capability " << p.major << "." << p.minor << ", " << p.multiprocessors
+                << " multiprocessors, " << gib(p.total_bytes) << (problem.empty() ? "" : "; ");
+    std::cout << (problem.empty() ? "" : "cannot be used: " + problem) << "\n";
+  }
+  for (const cuda::LibraryReport& library : cuda::libraries())
+    std::cout << library.name << ": "
+              << (library.reason.empty() ? library.version + ", " + library.path : "not found: " + library.reason)
+              << "\n";
 }
 
 void describe_machine() {

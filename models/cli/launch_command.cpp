@@ -8,6 +8,7 @@
 #include "tern/dist/rendezvous.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/launcher.h"
+#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
 
 namespace tern::cli {

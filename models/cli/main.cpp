@@ -14,6 +14,7 @@
 #include "tern/core/io/pickle.h"
 #include "tern/dist/store.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/parser.h"
 #include "tern/models/cli/rank_process.h"
 #include "tern/models/cli/version.h"
 

@@ -9,6 +9,7 @@
 #include "tern/core/io/atomic_file.h"
 #include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/models/cli/parser.h"
 
 namespace tern::cli {
 namespace {
@@ -35,11 +36,9 @@ void add_matmul_options(CLI::App& command, MatmulOptions& options, bool with_aut
 void apply_matmul_options(const MatmulOptions& options, Device device,
                           const std::function<void(const std::string& line)>& log) {
   if (device.is_cuda()) {
-    if constexpr (kernels::kHasCuda) {
-      kernels::cuda::set_tf32(options.tf32);
-      kernels::cuda::set_autotune(options.autotune);
-      kernels::cuda::set_attention_autotune(options.autotune);
-    }
+    kernels::cuda::set_tf32(options.tf32);
+    kernels::cuda::set_autotune(options.autotune);
+    kernels::cuda::set_attention_autotune(options.autotune);
     return;
   }
   if (options.tf32) log("--tf32 has no effect on " + device.str() + ": fp32 products are computed in fp32");
@@ -49,31 +48,27 @@ void apply_matmul_options(const MatmulOptions& options, Device device,
 void restore_autotune(const std::string& folder, Device device,
                       const std::function<void(const std::string& line)>& log) {
   if (!device.is_cuda()) return;
-  if constexpr (kernels::kHasCuda) {
-    std::ifstream file(file_in(folder), std::ios::binary);
-    if (!file) return;
-    std::ostringstream text;
-    text << file.rdbuf();
-    const std::string all = text.str();
-    const size_t attention = std::min(all.find(kAttention), all.size());
-    const auto restore = [&](void (*take)(const std::string&), const std::string& part) {
-      try {
-        take(part);
-      } catch (const Error& error) {
-        log(file_in(folder) + " is not used: " + error.what());
-      }
-    };
-    restore(kernels::cuda::restore_gemm_choices, all.substr(0, attention));
-    restore(kernels::cuda::restore_attention_choices, all.substr(attention));
-  }
+  std::ifstream file(file_in(folder), std::ios::binary);
+  if (!file) return;
+  std::ostringstream text;
+  text << file.rdbuf();
+  const std::string all = text.str();
+  const size_t attention = std::min(all.find(kAttention), all.size());
+  const auto restore = [&](void (*take)(const std::string&), const std::string& part) {
+    try {
+      take(part);
+    } catch (const Error& error) {
+      log(file_in(folder) + " is not used: " + error.what());
+    }
+  };
+  restore(kernels::cuda::restore_gemm_choices, all.substr(0, attention));
+  restore(kernels::cuda::restore_attention_choices, all.substr(attention));
 }
 
 void save_autotune(const std::string& folder, Device device) {
   if (!device.is_cuda()) return;
-  if constexpr (kernels::kHasCuda) {
-    const std::string text = kernels::cuda::gemm_choices() + kernels::cuda::attention_choices();
-    if (!text.empty()) write_atomically(file_in(folder), text);
-  }
+  const std::string text = kernels::cuda::gemm_choices() + kernels::cuda::attention_choices();
+  if (!text.empty()) write_atomically(file_in(folder), text);
 }
 
 }  // namespace tern::cli

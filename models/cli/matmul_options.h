@@ -1,11 +1,14 @@
 #pragma once
 // --tf32 and --autotune: how matrix products and attention are computed on CUDA. On the CPU they change nothing.
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 
 #include "tern/core/device.h"
+
+namespace CLI {
+class App;
+}
 
 namespace tern::cli {
 

@@ -4,6 +4,7 @@
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/image_predict.h"
 #include "tern/models/cli/matmul_options.h"
+#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/pretrained.h"
 #include "tern/models/text/text_classifier.h"

@@ -3,6 +3,7 @@
 
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
 
 namespace tern::cli {

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "tern/core/check.h"
+#include "tern/models/cli/parser.h"
 #include "tern/models/cli/text_data.h"
 
 namespace tern::cli {

@@ -1,5 +1,6 @@
 #include "tern/dist/rendezvous.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/parser.h"
 #include "tern/models/cli/resume.h"
 #include "tern/models/cli/train_arguments.h"
 #include "tern/models/cli/train_run.h"

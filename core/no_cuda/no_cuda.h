@@ -1,0 +1,14 @@
+#pragma once
+// What core/no_cuda and dist/no_cuda say when something of CUDA is called in a program without it. Callers refuse CUDA
+// devices before that (require_available()).
+
+#include "tern/core/check.h"
+
+namespace tern::cuda {
+
+inline constexpr const char* kNoCuda =
+    "this build of Tern has no CUDA; build it with ./tern --cuda, or use --device cpu";
+
+[[noreturn]] inline void fail_without_cuda(const char* what) { fail(what, ": ", kNoCuda); }
+
+}  // namespace tern::cuda

@@ -1,0 +1,12 @@
+// dist/cuda in a program without CUDA.
+
+#include "tern/dist/cuda/nccl.h"
+
+#include "tern/core/no_cuda/no_cuda.h"
+
+namespace tern::dist::nccl {
+
+std::shared_ptr<Communicator> make_world_group(std::shared_ptr<Session>, Device) { cuda::fail_without_cuda("NCCL"); }
+std::string version() { cuda::fail_without_cuda("NCCL"); }
+
+}  // namespace tern::dist::nccl
