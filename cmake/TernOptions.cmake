@@ -7,9 +7,9 @@ target_compile_options(tern_options INTERFACE
 if(TERN_WERROR)
   target_compile_options(tern_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
-if(TERN_SANITIZE)
+if(TERN_SANITIZE)  # -O1: checks make the optimiser slow, and -O2's twice as slow
   target_compile_options(tern_options INTERFACE -fsanitize=${TERN_SANITIZE} -fno-sanitize-recover=all
-                         -fno-omit-frame-pointer -g1)
+                         -fno-omit-frame-pointer -O1 -g1)
   target_link_options(tern_options INTERFACE -fsanitize=${TERN_SANITIZE})
   if(TERN_SANITIZE MATCHES "thread")
     target_compile_definitions(tern_options INTERFACE TERN_THREAD_POOL)  # libgomp is not instrumented
