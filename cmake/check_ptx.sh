@@ -3,8 +3,7 @@
 # and at what ptxas made of it. Fails when a kernel spills registers, when one that promises 16-byte accesses has none,
 # or when the table in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy) is out
 # of date; --update writes that table. The kernels of CUB, of which cub.cu has instances, are NVIDIA's and are left
-# out. Without nvcc (NVCC, CUDA_HOME, PATH or /usr/local/cuda) it says so and succeeds.
-# Uses ccache when it is there: what was compiled before costs a second.
+# out. Without nvcc (CUDA_HOME, PATH or /usr/local/cuda) it says so and succeeds.
 set -euo pipefail
 
 update=0
@@ -34,35 +33,39 @@ vectorised=(
   'loads ^attention_(forward|backward).cu flash_'
 )
 
-nvcc=${NVCC:-}
-[[ -n $nvcc ]] || nvcc=$(PATH=${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin command -v nvcc || true)
+nvcc=$(PATH=${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin command -v nvcc || true)
 if [[ -z $nvcc ]]; then
   echo "skipped: nvcc is not installed"
   exit 0
 fi
 
-# The paths that nvcc sees are the same in every run, so that ccache knows them again.
-mkdir -p build/ptx/include
-ln -sfn "$root" build/ptx/include/tern
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-compile() {  # FILE: the object with its PTX in plain text, and the ptxas report, in the scratch folder
+# The commands are those of the preset ci-cuda, which has ptxas report and the PTX in plain text, and so are the paths
+# that ccache sees: what that build has compiled costs a second here, and the other way round.
+build=$root/build/ci-cuda
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
+if ! cmake --preset ci-cuda >"$scratch/configured" 2>&1; then
+  cat "$scratch/configured"
+  exit 1
+fi
+ninja -C "$build" -t commands kernels/libtern_cuda_kernels.a | grep ' -x cu -c ' >"$scratch/commands"
+mkdir -p "$build/kernels/CMakeFiles/tern_cuda_kernels.dir/cuda"
+
+compile() {  # COMMAND: the object with its PTX in plain text, and the ptxas report, in the scratch folder
   local name
-  name=$(basename "$1" .cu)
-  if ! $COMPILER -std=c++20 -O3 --expt-relaxed-constexpr --extended-lambda -Xptxas -v --compress-mode=none \
-    --generate-code='arch=compute_90a,code=[compute_90a,sm_90a]' -I build/ptx/include \
-    -c -o "$SCRATCH/$name.o" "$1" >"$SCRATCH/$name.log" 2>&1; then
-    echo "$1: does not compile"
+  name=$(sed 's|.*/\([a-z_0-9]*\)\.cu -o .*|\1|' <<<"$1")
+  if ! (cd "$BUILD" && eval "$(sed "s| -o [^ ]*| -o '$SCRATCH/$name.o'|" <<<"$1")") >"$SCRATCH/$name.log" 2>&1; then
+    echo "$name.cu: does not compile"
     cat "$SCRATCH/$name.log"
     return 1
   fi
   strings -n 4 "$SCRATCH/$name.o" >"$SCRATCH/$name.ptx"
 }
 export -f compile
-export COMPILER SCRATCH=$scratch
-COMPILER="$(command -v ccache || true) $nvcc"
-find kernels/cuda -maxdepth 1 -name '*.cu' -print0 | sort -z | xargs -0 -r -n 1 -P "$(nproc)" bash -c 'compile "$0"'
+export BUILD=$build SCRATCH=$scratch
+tr '\n' '\0' <"$scratch/commands" | xargs -0 -r -n 1 -P "$(nproc)" bash -c 'compile "$0"'
 
 # ptxas reports, per kernel: "Compiling entry function 'NAME'", "N bytes stack frame, N bytes spill stores, N bytes spill
 # loads", "Used N registers, used N barriers, N bytes smem". The PTX has ".entry NAME(", ".maxntid N, 1, 1" from the

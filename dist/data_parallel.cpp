@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/dist/row_exchange.h"
+#include "tern/nn/layers/embedding.h"
 
 namespace tern::dist {
 namespace {
@@ -22,6 +25,13 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash >> 1);
 }
 
+/// Where the embeddings' weights begin, of this module and all below.
+void collect_embeddings(const nn::Module& module, std::set<const void*>& weights) {
+  if (const auto* embedding = dynamic_cast<const nn::Embedding*>(&module))
+    weights.insert(embedding->weight().tensor().raw_data());
+  for (const nn::Module* child : module.children()) collect_embeddings(*child, weights);
+}
+
 }  // namespace
 
 DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> group, const DataParallelOptions& options)
@@ -32,8 +42,14 @@ DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> gro
              options.first_bucket_bytes);
   TERN_CHECK(options.reduce_dtype == float32 || is_low_precision(options.reduce_dtype),
              "DataParallel: reduce_dtype must be float32, bfloat16 or float16, got ", options.reduce_dtype);
-  for (const NamedTensor& parameter : module.parameters())
-    if (parameter.tensor.requires_grad()) members_.push_back({.name = parameter.name, .parameter = parameter.tensor});
+  std::set<const void*> embeddings;
+  if (group_->device().is_cpu() && !options.shard) collect_embeddings(module, embeddings);
+  for (const NamedTensor& p : module.parameters())
+    if (p.tensor.requires_grad())
+      members_.push_back(
+          {.name = p.name,
+           .parameter = p.tensor,
+           .by_rows = p.tensor.nbytes() >= kLeastRowExchangeBytes && embeddings.count(p.tensor.raw_data()) > 0});
   if (group_->size() > 1) check_equal_facts();
   TERN_CHECK(!members_.empty(), "DataParallel: no parameter requires a gradient");
   if (group_->size() == 1) return;
@@ -76,6 +92,8 @@ std::vector<std::string> DataParallel::facts() const {
   for (const NamedTensor& p : module_.parameters())
     lines.push_back(text(p.tensor.requires_grad() ? "" : "frozen ", "parameter '", p.name, "', ", p.tensor.dtype(), " ",
                          p.tensor.shape()));
+  for (const Member& member : members_)
+    if (member.by_rows) lines.push_back(text("the embedding '", member.name, "'"));
   for (const NamedTensor& b : module_.buffers())
     lines.push_back(text("buffer '", b.name, "', ", b.tensor.dtype(), " ", b.tensor.shape()));
   return lines;
@@ -135,9 +153,12 @@ void DataParallel::make_buckets(const std::vector<size_t>& order) {
     const Tensor& first = members_[bucket.members.front()].parameter;
     if (options_.shard) elements = lay_out(bucket);
     bucket.flat = zeros({elements}, {.dtype = first.dtype(), .device = first.device()});
-    const bool narrower = is_low_precision(options_.reduce_dtype) && !is_low_precision(first.dtype());
-    bucket.sent =
-        narrower ? empty({elements}, {.dtype = options_.reduce_dtype, .device = first.device()}) : bucket.flat;
+    if (bucket.members.size() == 1 && members_[bucket.members.front()].by_rows)
+      bucket.touched = empty({first.size(0)}, {.dtype = boolean});
+    else
+      bucket.sent = travels_narrow(bucket)
+                        ? empty({elements}, {.dtype = options_.reduce_dtype, .device = first.device()})
+                        : bucket.flat;
     if (options_.shard) move_weights(bucket);
   };
   for (const size_t i : order) {
@@ -221,10 +242,33 @@ void DataParallel::launch(Bucket& bucket) {
     member.has_gradient = gradient.defined();
     if (options_.shard) member.parameter.set_grad({});
   }
-  if (!same(bucket.sent, bucket.flat)) bucket.sent.copy_(bucket.flat);
   bucket.launched = true;
+  if (bucket.touched.defined()) {
+    bucket.touched = touched_rows(rows_of(bucket));
+    bucket.work = group_->all_reduce_async(bucket.touched, ReduceOp::kMax);
+    return;
+  }
+  if (!same(bucket.sent, bucket.flat)) bucket.sent.copy_(bucket.flat);
   bucket.work = options_.shard ? group_->reduce_scatter_async(part_of(bucket.sent), bucket.sent, ReduceOp::kMean)
                                : group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
+}
+
+bool DataParallel::travels_narrow(const Bucket& bucket) const {
+  return is_low_precision(options_.reduce_dtype) && !is_low_precision(bucket.flat.dtype());
+}
+
+Tensor DataParallel::rows_of(const Bucket& bucket) const {
+  const Tensor& parameter = members_[bucket.members.front()].parameter;
+  return bucket.flat.slice(0, 0, parameter.numel()).reshape({parameter.size(0), -1});
+}
+
+void DataParallel::launch_rows(Bucket& bucket) {
+  NoGrad off;
+  bucket.work.wait();
+  bucket.rows = rows_to_exchange(bucket.touched);
+  bucket.sent = bucket.rows ? take_rows(rows_of(bucket), *bucket.rows) : bucket.flat;
+  if (travels_narrow(bucket)) bucket.sent = bucket.sent.to(options_.reduce_dtype);
+  bucket.work = group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
 }
 
 std::vector<int32_t> DataParallel::count_missing() {
@@ -253,8 +297,14 @@ void DataParallel::end_pass() {
   // What has no gradient counts as zeros, so that no other rank waits for it.
   while (next_bucket_ < exchange_.size()) launch(buckets_[exchange_[next_bucket_++]]);
   const auto started = std::chrono::steady_clock::now();
+  for (const size_t i : exchange_)
+    if (buckets_[i].touched.defined()) launch_rows(buckets_[i]);
   const std::vector<int32_t> missing = count_missing();
-  for (Bucket& bucket : buckets_) bucket.work.wait();
+  exchanged_bytes_ = 0;
+  for (Bucket& bucket : buckets_) {
+    bucket.work.wait();
+    exchanged_bytes_ += bucket.sent.nbytes();
+  }
   waited_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (!options_.find_unused) check_missing(missing);
   NoGrad off;
@@ -263,7 +313,10 @@ void DataParallel::end_pass() {
       hand_out(bucket, missing);
       continue;
     }
-    if (!same(bucket.sent, bucket.flat)) bucket.flat.copy_(bucket.sent);
+    if (bucket.rows)
+      put_rows(bucket.sent.to(bucket.flat.dtype()), *bucket.rows, rows_of(bucket));
+    else if (!same(bucket.sent, bucket.flat))
+      bucket.flat.copy_(bucket.sent);
     for (const size_t i : bucket.members) {
       Member& member = members_[i];
       if (!missing.empty() && missing[i] == group_->size()) continue;

@@ -8,6 +8,7 @@
 //   optimizer.step();         // the same step everywhere, so the weights stay equal
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,8 @@ struct DataParallelOptions {
 ///
 /// Buckets are filled in the order in which gradients become ready, as the first backward pass saw it on rank 0, and
 /// exchanged in this order on every rank, whatever is ready first there. On the CPU each element is summed in rank
-/// order: weights are bit-equal on all ranks.
+/// order: weights are bit-equal on all ranks. There, of an embedding of 1 MiB or more only the rows travel that some
+/// rank has a gradient for (row_exchange.h; not with `shard`).
 class DataParallel {
  public:
   /// Copies rank 0's parameters and buffers to all. Throws Error, the same on all ranks, when modules or options
@@ -79,6 +81,8 @@ class DataParallel {
   /// Seconds that the last backward() waited for the exchange when its own work was done. On a CUDA device the streams
   /// wait instead of the host, and this does not say for how long.
   double waited_seconds() const { return waited_seconds_; }
+  /// Bytes of gradients that the last backward() gave to the exchange.
+  int64_t exchanged_bytes() const { return exchanged_bytes_; }
 
   /// While it lives, backward only accumulates; the first pass after it exchanges all that has gathered.
   class NoSync {
@@ -99,6 +103,7 @@ class DataParallel {
   struct Member {
     std::string name;
     Tensor parameter;
+    bool by_rows = false;  // its gradient may be exchanged by rows
     int64_t hook = 0;
     int64_t bucket = 0, begin = 0;    // elements in the bucket
     bool ready = false;               // in this backward pass
@@ -112,6 +117,9 @@ class DataParallel {
     int64_t pending = 0;  // members that are not ready
     bool launched = false;
     Work work;
+    // Of a bucket with one member, exchanged by rows: first this, then `rows` of the gradient as `sent`.
+    Tensor touched;
+    std::optional<std::vector<int64_t>> rows;
   };
 
   /// One line for each thing that must be equal on all ranks.
@@ -124,6 +132,12 @@ class DataParallel {
   void begin_pass();
   void launch_ready();
   void launch(Bucket& bucket);
+  /// Whether it travels in reduce_dtype.
+  bool travels_narrow(const Bucket& bucket) const;
+  /// The gradient of a bucket that is exchanged by rows, [rows, width].
+  Tensor rows_of(const Bucket& bucket) const;
+  /// When all ranks' rows are known.
+  void launch_rows(Bucket& bucket);
   void end_pass();
   /// On how many ranks each member is without a gradient; empty: not asked, on none.
   std::vector<int32_t> count_missing();
@@ -154,6 +168,7 @@ class DataParallel {
   bool ordered_ = false, in_pass_ = false, synchronizes_ = true;
   bool torn_ = false;  // a pass failed after it had sent something
   double waited_seconds_ = 0;
+  int64_t exchanged_bytes_ = 0;
 };
 
 }  // namespace tern::dist

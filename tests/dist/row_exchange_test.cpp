@@ -1,0 +1,71 @@
+#include "tern/dist/row_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "tern/core/ops/ops.h"
+
+namespace tern::dist {
+namespace {
+
+TEST(RowExchange, EveryBitOfARowCounts) {
+  for (const int64_t width : {1, 2, 3, 7, 67, 256})
+    for (const DType dtype : {float32, float64, bfloat16}) {
+      std::mt19937_64 random(std::random_device{}());
+      const int64_t rows = 301;
+      std::vector<double> numbers(static_cast<size_t>(rows * width), 0.0);
+      std::vector<bool> expected(static_cast<size_t>(rows), false);
+      const double values[] = {1, -0.0, std::numeric_limits<double>::quiet_NaN()};
+      for (int64_t i = 0; i < 40; ++i) {
+        const uint64_t place = random() % numbers.size();
+        numbers[place] = values[i % 3];
+        expected[place / static_cast<uint64_t>(width)] = true;
+      }
+      const Tensor gradient = from_vector(numbers, {rows, width}).to(dtype);
+      const std::vector<bool> touched = [&] {
+        std::vector<bool> marks;
+        for (const uint8_t mark : touched_rows(gradient).to(uint8).to_vector<uint8_t>()) marks.push_back(mark != 0);
+        return marks;
+      }();
+      EXPECT_EQ(touched, expected) << width << " " << dtype;
+    }
+}
+
+TEST(RowExchange, MostRowsTravelWhole) {
+  const auto exchanged = [](int64_t set, int64_t count) {
+    std::vector<uint8_t> marks(static_cast<size_t>(count), 0);
+    for (int64_t i = 0; i < set; ++i) marks[static_cast<size_t>(2 * i % count + (2 * i >= count))] = 1;
+    return rows_to_exchange(from_vector(marks, {count}).to(boolean));
+  };
+  ASSERT_TRUE(exchanged(5, 10).has_value());
+  EXPECT_EQ(*exchanged(5, 10), (std::vector<int64_t>{0, 2, 4, 6, 8}));
+  EXPECT_FALSE(exchanged(6, 10).has_value());
+  ASSERT_TRUE(exchanged(0, 10).has_value());
+  EXPECT_TRUE(exchanged(0, 10)->empty());
+}
+
+TEST(RowExchange, TakesAndPutsRows) {
+  const int64_t count = 513, width = 131;
+  Generator generator(std::random_device{}());
+  const Tensor from = randn({count, width}, generator), to = randn({count, width}, generator);
+  const std::vector<float> before = to.to_vector<float>(), source = from.to_vector<float>();
+  std::vector<int64_t> rows;
+  for (int64_t row = 3; row < count; row += 1 + row % 4) rows.push_back(row);
+  const Tensor packed = take_rows(from, rows);
+  ASSERT_EQ(packed.shape(), (Shape{static_cast<int64_t>(rows.size()), width}));
+  put_rows(packed, rows, to);
+  const std::vector<float> after = to.to_vector<float>();
+  size_t next = 0;
+  for (int64_t row = 0; row < count; ++row) {
+    const bool moved = next < rows.size() && rows[next] == row;
+    next += moved;
+    for (int64_t k = row * width; k < (row + 1) * width; ++k)
+      ASSERT_EQ(after[static_cast<size_t>(k)], (moved ? source : before)[static_cast<size_t>(k)]) << row;
+  }
+}
+
+}  // namespace
+}  // namespace tern::dist
