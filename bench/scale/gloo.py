@@ -2,7 +2,7 @@
 """PyTorch's half of scale.py --pytorch: DistilBERT 256 x 4 under DistributedDataParallel over Gloo, as torchrun starts it.
 
 A step is what bench/compare/pytorch_side.py measures: forward, backward, clipping to norm 1, fused AdamW, dropout 0.1,
-random ids of full length. Rank 0 prints one JSON line with the median step of the slowest rank.
+random ids of full length, as frequent as words are (Zipf's law). Rank 0 prints one JSON line with the median step of the slowest rank.
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ def main():
     parallel = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
     torch.manual_seed(1 + dist.get_rank())
-    batches = [torch.randint(0, 30522, (options.batch, LENGTH)) for _ in range(4)]
+    batches = [(30523 ** torch.rand(options.batch, LENGTH, dtype=torch.float64)).long().clamp(max=30522) - 1 for _ in range(4)]
     seconds = []
     for step in range(WARM_UP + options.steps):
         ids = batches[step % len(batches)]

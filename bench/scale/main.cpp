@@ -100,7 +100,7 @@ class Run {
       }
     for (const Mode mode : modes) {
       memory_[mode] = ways.at(mode)->memory();
-      if (mode == Mode::kOverlapped) buckets_ = ways.at(mode)->parallel().bucket_sizes();
+      if (mode == Mode::kOverlapped) exchanged_bytes_ = ways.at(mode)->parallel().exchanged_bytes();
     }
   }
 
@@ -124,7 +124,7 @@ class Run {
       line["exposed_share"] = median(waits_[Mode::kOverlapped]) / median(waits_[Mode::kAfter]);
       line["longer_share"] = longer(Mode::kOverlapped) / longer(Mode::kAfter);
     }
-    line["bucket_bytes"] = buckets_;
+    line["exchanged_bytes"] = exchanged_bytes_;
     return line;
   }
 
@@ -157,7 +157,7 @@ class Run {
   const Arguments& a_;
   std::shared_ptr<dist::Communicator> group_;
   Workload workload_;
-  std::vector<int64_t> buckets_;
+  int64_t exchanged_bytes_ = 0;
   std::map<Mode, std::vector<double>> seconds_, waits_;  // of every step
   std::map<Mode, dist::ModelStateMemory> memory_;
 };

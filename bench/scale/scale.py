@@ -100,7 +100,8 @@ def link(options):
         MPIRUN = ["ip", "netns", "exec", net.NAMES[0], "unshare", "--uts", "sh", "-c",
                   f"hostname {net.ADDRESSES[0]} && exec \"$@\"", "sh", *MPIRUN]
         r = tern(options, 2, net.mpirun_words())
-    print(f"{options.model}, {options.batch} a process, two processes over {options.link} ({r['transport']})")
+    print(f"{options.model}, {options.batch} a process, two processes over {options.link} ({r['transport']}), "
+          f"{r['exchanged_bytes'] / 1e6:.1f} MB of gradients a step")
     for mode, seconds in r["step_seconds"].items():
         line = f"  {mode:15} {seconds * 1e3:8.1f} ms"
         if mode != "none":

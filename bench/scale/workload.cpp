@@ -1,5 +1,7 @@
 #include "tern/bench/scale/workload.h"
 
+#include <cmath>
+
 #include "tern/core/autocast.h"
 #include "tern/core/ops/ops.h"
 #include "tern/models/distilbert/distilbert.h"
@@ -14,6 +16,15 @@ Tensor random_integers(int64_t count, int64_t below, Generator& generator) {
   std::vector<int64_t> values;
   for (const float u : rand({count}, generator).to_vector<float>())
     values.push_back(std::min(below - 1, static_cast<int64_t>(u * static_cast<float>(below))));
+  return from_vector(values, {count});
+}
+
+/// As often as in natural language: id i with a probability that falls as 1 / (i + 1) (Zipf's law).
+Tensor random_words(int64_t count, int64_t vocabulary, Generator& generator) {
+  std::vector<int64_t> values;
+  for (const float u : rand({count}, generator).to_vector<float>())
+    values.push_back(
+        std::min(vocabulary, static_cast<int64_t>(std::pow(static_cast<double>(vocabulary + 1), double{u}))) - 1);
   return from_vector(values, {count});
 }
 
@@ -40,7 +51,7 @@ void Workload::make_text(int64_t batch, int64_t length, uint64_t seed) {
   Generator generator(seed);
   for (int64_t i = 0; i < kBatches; ++i)
     batches.push_back(
-        {models::encoder_input(random_integers(batch * length, config.vocab_size, generator).reshape({batch, length})),
+        {models::encoder_input(random_words(batch * length, config.vocab_size, generator).reshape({batch, length})),
          random_integers(batch, config.num_labels(), generator)});
   loss_ = [&net = *model, batches, next = size_t{0}](DType dtype) mutable {
     const Batch& current = batches[next++ % batches.size()];

@@ -198,7 +198,7 @@ TEST_F(Program, AFailedDeviceEndsTheTrainingAndKeepsTheBestWeights) {
                                           "16",       "--batch-tokens", "256",    "--epochs", "100",
                                           "--device", "cuda",           "--out",  "run"};
   // An epoch is one step, and the third step is the first that is replayed.
-  const Result r = run({{"TERN_STANDIN_FAIL", "cudaGraphLaunch:20:700"}}, train, folder_);
+  const Result r = run({{"TERN_STANDIN_FAIL", "cudaGraphLaunch:4:700"}}, train, folder_);
   EXPECT_EQ(r.status, 1) << r.err;
   const std::string last = lines_of(r.err).back();
   EXPECT_TRUE(last.starts_with("tern: error: ")) << r.err;
