@@ -77,7 +77,8 @@ DataParallel::~DataParallel() {
 
 int64_t DataParallel::default_bucket_bytes() const {
   int64_t all = 0;
-  for (const Member& member : members_) all += member.parameter.nbytes();
+  for (const Member& member : members_)
+    if (!member.by_rows) all += member.parameter.nbytes();
   constexpr int64_t kMiB = 1 << 20;
   const int64_t least = options_.shard ? std::min<int64_t>(group_->size(), 25) : 1;
   return std::clamp<int64_t>(all / 16, least * kMiB, 25 * kMiB);

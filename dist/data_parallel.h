@@ -19,8 +19,8 @@
 namespace tern::dist {
 
 struct DataParallelOptions {
-  /// Gradients that are reduced together. 0: a sixteenth of all, in [1, 25] MiB: what is ready last has no backward
-  /// left to hide behind. With `shard` at least 1 MiB for each rank, since parts are rounded up.
+  /// Gradients that are reduced together. 0: a sixteenth of all that travel whole, in [1, 25] MiB: what is ready last
+  /// has no backward left to hide behind. With `shard` at least 1 MiB for each rank, since parts are rounded up.
   int64_t bucket_bytes = 0;
   int64_t first_bucket_bytes = 1 << 20;  // the first to be ready: small, so that the exchange starts early
   /// float32: gradients travel in their own type. bfloat16 or float16: rounded to it on the way, half the bytes.
