@@ -24,6 +24,18 @@ int64_t rows_at_a_time(int64_t row_bytes) { return std::max<int64_t>(1, 65536 / 
 
 int64_t row_bytes_of(const Tensor& x) { return x.size(1) * size_of(x.dtype()); }
 
+/// move(packed[i], all[rows[i]], bytes of a row), for every i.
+template <class Move>
+void for_each_row(const Tensor& packed, const std::vector<int64_t>& rows, const Tensor& all, Move move) {
+  const int64_t bytes = row_bytes_of(all);
+  char* const packed_rows = static_cast<char*>(packed.raw_data());
+  char* const all_rows = static_cast<char*>(all.raw_data());
+  kernels::parallel_for(static_cast<int64_t>(rows.size()), rows_at_a_time(bytes), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      move(packed_rows + i * bytes, all_rows + rows[static_cast<size_t>(i)] * bytes, static_cast<size_t>(bytes));
+  });
+}
+
 }  // namespace
 
 Tensor touched_rows(const Tensor& gradient) {
@@ -47,25 +59,15 @@ std::optional<std::vector<int64_t>> rows_to_exchange(const Tensor& touched) {
 }
 
 Tensor take_rows(const Tensor& from, const std::vector<int64_t>& rows) {
-  const auto count = static_cast<int64_t>(rows.size()), bytes = row_bytes_of(from);
-  const Tensor packed = empty({count, from.size(1)}, {.dtype = from.dtype()});
-  const char* const source = static_cast<const char*>(from.raw_data());
-  char* const target = static_cast<char*>(packed.raw_data());
-  kernels::parallel_for(count, rows_at_a_time(bytes), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      std::memcpy(target + i * bytes, source + rows[static_cast<size_t>(i)] * bytes, static_cast<size_t>(bytes));
-  });
+  const Tensor packed = empty({static_cast<int64_t>(rows.size()), from.size(1)}, {.dtype = from.dtype()});
+  for_each_row(packed, rows, from,
+               [](char* packed_row, char* row, size_t bytes) { std::memcpy(packed_row, row, bytes); });
   return packed;
 }
 
 void put_rows(const Tensor& packed, const std::vector<int64_t>& rows, const Tensor& to) {
-  const auto count = static_cast<int64_t>(rows.size()), bytes = row_bytes_of(to);
-  const char* const source = static_cast<const char*>(packed.raw_data());
-  char* const target = static_cast<char*>(to.raw_data());
-  kernels::parallel_for(count, rows_at_a_time(bytes), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      std::memcpy(target + rows[static_cast<size_t>(i)] * bytes, source + i * bytes, static_cast<size_t>(bytes));
-  });
+  for_each_row(packed, rows, to,
+               [](char* packed_row, char* row, size_t bytes) { std::memcpy(row, packed_row, bytes); });
 }
 
 }  // namespace tern::dist
