@@ -26,11 +26,29 @@ int transposed_dim(const CopyLayout& layout) {
   return -1;
 }
 
-/// The bits of an element: moving unsigned integers vectorises, moving structs does not.
-template <size_t kBytes>
-using BitsOf =
-    std::conditional_t<kBytes == 1, uint8_t,
-                       std::conditional_t<kBytes == 2, uint16_t, std::conditional_t<kBytes == 4, uint32_t, uint64_t>>>;
+/// y[i * y_stride] = x[i * x_stride] for n elements, converted.
+using ConvertFunction = void (*)(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n);
+
+/// One conversion of a copy. The loops around it know no dtypes: there are 64 pairs of them.
+struct Conversion {
+  ConvertFunction convert = nullptr;
+  int64_t x_size = 0, y_size = 0;  // bytes of an element
+  bool same = false;               // elements may be copied as bytes
+};
+
+Conversion conversion_of(DType from, DType to) {
+  Conversion conversion{nullptr, size_of(from), size_of(to),
+                        from == to && from != DType::kBool};  // a bool becomes 0 or 1
+  dispatch_any(from, [&]<class From>() {
+    dispatch_any(to, [&]<class To>() {
+      conversion.convert = [](const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n) {
+        convert_strided<From, To>(static_cast<const Stored<From>*>(x), x_stride, static_cast<Stored<To>*>(y), y_stride,
+                                  n);
+      };
+    });
+  });
+  return conversion;
+}
 
 /// Transposes a kSquare x kSquare block: a perfect shuffle of its elements rotates the bits of (row, column) by one, so
 /// log2(kSquare) of them swap row and column. Each is an interleaving of two arrays, which vectorises for every size.
@@ -49,39 +67,40 @@ const Bits* transpose_block(Bits* block, Bits* other) {
 }
 
 /// The lines that the next square will touch: their addresses are too far apart for the processor to guess.
-template <class T>
-void prefetch_row(const T* row, bool for_writing) {
-  const char* bytes = reinterpret_cast<const char*>(row);
-  for (size_t line = 0; line < kSquare * sizeof(T); line += 64) {
+void prefetch_row(const char* row, int64_t bytes, bool for_writing) {
+  for (int64_t line = 0; line < bytes; line += 64) {
     if (for_writing)
-      __builtin_prefetch(bytes + line, 1);
+      __builtin_prefetch(row + line, 1);
     else
-      __builtin_prefetch(bytes + line, 0);
+      __builtin_prefetch(row + line, 0);
   }
 }
 
-/// One square of a transposition: x is contiguous along `rows`, y along `columns`. Both are touched in whole lines.
-template <class From, class To>
-void transpose_square(const Stored<From>* x, int64_t x_stride, Stored<To>* y, int64_t y_stride, int64_t rows,
-                      int64_t columns, bool more) {
-  using Bits = BitsOf<sizeof(To)>;
+/// One square of a transposition: x is contiguous along `rows`, y along `columns`, the strides are those of the other
+/// dimension. Both are touched in whole lines. Bits: an unsigned integer of the size of y's elements; moving integers
+/// vectorises, moving structs does not.
+template <class Bits>
+void transpose_square(const Conversion& conversion, const char* x, int64_t x_stride, char* y, int64_t y_stride,
+                      int64_t rows, int64_t columns, bool more) {
   alignas(64) Bits block[kSquare * kSquare] = {}, other[kSquare * kSquare];
+  const int64_t x_bytes = x_stride * conversion.x_size, y_bytes = y_stride * conversion.y_size;
   for (int64_t c = 0; c < columns; ++c) {
-    if (more) prefetch_row(x + (c + kSquare) * x_stride, false);
-    convert_strided<From, To>(x + c * x_stride, 1, reinterpret_cast<Stored<To>*>(block + c * kSquare), 1, rows);
+    if (more) prefetch_row(x + (c + kSquare) * x_bytes, kSquare * conversion.x_size, false);
+    conversion.convert(x + c * x_bytes, 1, block + c * kSquare, 1, rows);
   }
   const Bits* transposed = transpose_block(block, other);
   for (int64_t r = 0; r < rows; ++r) {
-    if (more) prefetch_row(y + r * y_stride + kSquare, true);
-    std::memcpy(static_cast<void*>(y + r * y_stride), transposed + r * kSquare, columns * sizeof(Bits));
+    if (more) prefetch_row(y + r * y_bytes + kSquare * conversion.y_size, kSquare * conversion.y_size, true);
+    std::memcpy(y + r * y_bytes, transposed + r * kSquare, columns * sizeof(Bits));
   }
 }
 
-template <class From, class To>
-void copy_transposed(CopyLayout layout, int dim, const void* x, void* y) {
+template <class Bits>
+void copy_transposed(CopyLayout layout, int dim, const Conversion& conversion, const void* x, void* y) {
   layout.swap_dims(dim, layout.dims - 2);
-  const int last = layout.dims - 1, other = layout.dims - 2;
-  const int64_t down = (layout.shape[other] + kSquare - 1) / kSquare,
+  const int last = layout.dims - 1, side = layout.dims - 2;
+  const int64_t x_stride = layout.strides[1][last], y_stride = layout.strides[0][side];
+  const int64_t down = (layout.shape[side] + kSquare - 1) / kSquare,
                 across = (layout.shape[last] + kSquare - 1) / kSquare;
   CopyLayout outer = layout;
   outer.dims = layout.dims - 2;
@@ -92,33 +111,31 @@ void copy_transposed(CopyLayout layout, int dim, const void* x, void* y) {
     for (int64_t index = begin; index < end; ++index) {
       const int64_t matrix = index / (down * across), row = index / across % down * kSquare,
                     column = index % across * kSquare;
-      const auto* from =
-          static_cast<const Stored<From>*>(x) + outer.row_offset(1, matrix) + row + column * layout.strides[1][last];
-      auto* to = static_cast<Stored<To>*>(y) + outer.row_offset(0, matrix) + row * layout.strides[0][other] + column;
-      transpose_square<From, To>(
-          from, layout.strides[1][last], to, layout.strides[0][other], std::min(kSquare, layout.shape[other] - row),
+      const int64_t from = outer.row_offset(1, matrix) + row + column * x_stride;
+      const int64_t to = outer.row_offset(0, matrix) + row * y_stride + column;
+      transpose_square<Bits>(
+          conversion, static_cast<const char*>(x) + from * conversion.x_size, x_stride,
+          static_cast<char*>(y) + to * conversion.y_size, y_stride, std::min(kSquare, layout.shape[side] - row),
           std::min(kSquare, layout.shape[last] - column), column + 2 * kSquare <= layout.shape[last]);
     }
   });
 }
 
-template <class From, class To>
-void copy_rows(const CopyLayout& layout, const void* x, void* y) {
+void copy_rows(const CopyLayout& layout, const Conversion& conversion, const void* x, void* y) {
   const int64_t inner = layout.inner(), rows = layout.numel() / inner;
+  const int64_t x_stride = layout.inner_stride(1), y_stride = layout.inner_stride(0);
   const int64_t chunks = (inner + kBlock - 1) / kBlock;
-  // bool is not copied as bytes: it becomes 0 or 1.
-  constexpr bool kSame = std::is_same_v<From, To> && !std::is_same_v<From, bool>;
-  const bool bytes = kSame && layout.inner_stride(0) == 1 && layout.inner_stride(1) == 1;
+  const bool bytes = conversion.same && y_stride == 1 && x_stride == 1;
   parallel_for(rows * chunks, std::max<int64_t>(1, kBlock / inner), [&](int64_t begin, int64_t end) {
     for (int64_t index = begin; index < end; ++index) {
       const int64_t row = index / chunks, column = index % chunks * kBlock, n = std::min(kBlock, inner - column);
-      const auto* from =
-          static_cast<const Stored<From>*>(x) + layout.row_offset(1, row) + column * layout.inner_stride(1);
-      auto* to = static_cast<Stored<To>*>(y) + layout.row_offset(0, row) + column * layout.inner_stride(0);
+      const char* from =
+          static_cast<const char*>(x) + (layout.row_offset(1, row) + column * x_stride) * conversion.x_size;
+      char* to = static_cast<char*>(y) + (layout.row_offset(0, row) + column * y_stride) * conversion.y_size;
       if (bytes)
-        std::memcpy(static_cast<void*>(to), from, n * sizeof(Stored<From>));
+        std::memcpy(to, from, n * conversion.y_size);
       else
-        convert_strided<From, To>(from, layout.inner_stride(1), to, layout.inner_stride(0), n);
+        conversion.convert(from, x_stride, to, y_stride, n);
     }
   });
 }
@@ -168,14 +185,18 @@ void copy(Stream, ConstView x, View y) {
   if (y.numel() == 0) return;
   const CopyLayout layout = make_layout(y.dims, y.shape, {y.strides, x.strides});
   const int transposed = layout.inner_stride(0) == 1 ? transposed_dim(layout) : -1;
-  dispatch_any(x.dtype, [&]<class From>() {
-    dispatch_any(y.dtype, [&]<class To>() {
-      if (transposed >= 0)
-        copy_transposed<From, To>(layout, transposed, x.data, y.data);
-      else
-        copy_rows<From, To>(layout, x.data, y.data);
-    });
-  });
+  const Conversion conversion = conversion_of(x.dtype, y.dtype);
+  if (transposed < 0) return copy_rows(layout, conversion, x.data, y.data);
+  switch (conversion.y_size) {
+    case 1:
+      return copy_transposed<uint8_t>(layout, transposed, conversion, x.data, y.data);
+    case 2:
+      return copy_transposed<uint16_t>(layout, transposed, conversion, x.data, y.data);
+    case 4:
+      return copy_transposed<uint32_t>(layout, transposed, conversion, x.data, y.data);
+    default:
+      return copy_transposed<uint64_t>(layout, transposed, conversion, x.data, y.data);
+  }
 }
 
 void fill(Stream, double value, View y) { fill_with(value, y); }

@@ -90,31 +90,158 @@ Op make_op() {
     return {};
 }
 
+/// An op of BuiltinOps as values: the tests loop over these, and their code is compiled once instead of once an op.
+struct TestedOp {
+  std::string name;
+  Case reference;
+  int arity = 0;
+  bool integral = false, bool_result = false;
+  bool saves_inputs = false, saves_output = false;
+  int saved = 0;
+  bool derivable[3] = {};   // by each input
+  uint32_t needed[3] = {};  // needed_saves by each input
+  int inputs[3] = {};       // of each kind of pass
+  PointwiseCall (*call)(PointwisePass pass, DType compute) = nullptr;
+
+  double at(const std::vector<Array>& in, int64_t i) const {
+    const auto value = [&](size_t k) { return k < in.size() ? in[k].at(i) : 0.0; };
+    return reference.forward(value(0), value(1), value(2));
+  }
+};
+
+template <class Op>
+TestedOp tested_op() {
+  constexpr int n = arity_of<Op>();
+  TestedOp op;
+  op.name = Op::name;
+  op.reference = cases().at(Op::name);
+  op.arity = n;
+  op.integral = is_integral_op<Op>();
+  op.bool_result = has_bool_result<Op>();
+  op.saves_inputs = Op::saves == Saves::kInputs || Op::saves == Saves::kBoth;
+  op.saves_output = Op::saves == Saves::kOutput || Op::saves == Saves::kBoth;
+  op.saved = saved_count<Op>();
+  [&]<int... k>(std::integer_sequence<int, k...>) {
+    ((op.derivable[k] = has_derivative<Op, k>(), op.needed[k] = needed_saves<Op>(k)), ...);
+  }
+  (std::make_integer_sequence<int, n>());
+  for (PointwisePass::Kind kind : {PointwisePass::kForward, PointwisePass::kBackward, PointwisePass::kSecond})
+    op.inputs[kind] = input_count<Op>(kind);
+  op.call = [](PointwisePass pass, DType compute) {
+    static const Op instance = make_op<Op>();
+    return make_call(instance, pass, compute);
+  };
+  return op;
+}
+
+inline const std::vector<TestedOp>& tested_ops() {
+  static const std::vector<TestedOp> ops = [] {
+    std::vector<TestedOp> all;
+    BuiltinOps::for_each([&]<class Op>() { all.push_back(tested_op<Op>()); });
+    return all;
+  }();
+  return ops;
+}
+
 inline std::vector<const Array*> pointers(const std::vector<Array>& arrays) {
   std::vector<const Array*> result;
   for (const Array& a : arrays) result.push_back(&a);
   return result;
 }
 
-template <class Op>
-std::vector<Array> random_inputs(std::mt19937_64& random, DType dtype, const Shape& shape, Order order) {
-  const Case& c = cases().at(Op::name);
+inline std::vector<Array> random_inputs(const TestedOp& op, std::mt19937_64& random, DType dtype, const Shape& shape,
+                                        Order order) {
+  const Case& c = op.reference;
   std::vector<Array> inputs;
-  for (int k = 0; k < arity_of<Op>(); ++k) {
+  for (int k = 0; k < op.arity; ++k) {
     inputs.emplace_back(dtype, shape, order);
     fill_with_random(inputs.back(), random, c.low, c.high);
   }
   // A third of the elements equal their neighbour input (ties), and some are 0.
   for (int64_t i = 0; i < inputs[0].numel(); i += 3)
-    if (arity_of<Op>() > 1) inputs[1].set(i, inputs[0].at(i));
+    if (op.arity > 1) inputs[1].set(i, inputs[0].at(i));
   if (c.low < 0)
     for (int64_t i = 1; i < inputs[0].numel(); i += 7) inputs[0].set(i, 0);
   return inputs;
 }
 
-inline double reference_at(const Case& c, const std::vector<Array>& in, int64_t i) {
-  const auto value = [&](size_t k) { return k < in.size() ? in[k].at(i) : 0.0; };
-  return c.forward(value(0), value(1), value(2));
+/// The tensors that autograd passes to the derivatives: dy and the saved ones.
+struct SavedTensors {
+  SavedTensors(const TestedOp& op, const Array& dy, const std::vector<Array>& x, const Array& y) {
+    append(dy);
+    if (op.saves_inputs)
+      for (const Array& a : x) append(a);
+    if (op.saves_output) append(y);
+  }
+  /// dy and those that the derivative by `input` reads; null for the others.
+  std::vector<const Array*> needed(const TestedOp& op, int input) const {
+    std::vector<const Array*> result = pointers(arrays);
+    for (int s = 0; s < op.saved; ++s)
+      if (!(op.needed[input] >> s & 1)) result[1 + s] = nullptr;
+    return result;
+  }
+  std::vector<Array> arrays;
+
+ private:
+  void append(const Array& a) {
+    Array& copy = arrays.emplace_back(a.dtype(), a.shape());
+    for (int64_t i = 0; i < a.numel(); ++i) copy.set(i, a.at(i));
+  }
+};
+
+using CallPointwise = std::function<void(const PointwiseCall& call, const std::vector<const Array*>& inputs, Array& y)>;
+
+/// dy * the derivative by `input` against central differences of the reference, at smooth points; and its derivatives
+/// against central differences of its own.
+inline void check_derivative(const TestedOp& op, int input, const CallPointwise& call) {
+  SCOPED_TRACE(op.name + " by input " + std::to_string(input));
+  const Case& c = op.reference;
+  constexpr int64_t n = 211;
+  std::mt19937_64 random(11);
+  std::vector<Array> x;
+  for (int k = 0; k < op.arity; ++k) fill_with_random(x.emplace_back(float64, Shape{n}), random, c.low, c.high);
+  Array y(float64, {n}), dy(float64, {n}), dx(float64, {n});
+  fill_with_random(dy, random, -2, 2);
+  for (int64_t i = 0; i < n; ++i) y.set(i, op.at(x, i));
+  const SavedTensors saved(op, dy, x, y);
+  ASSERT_EQ(static_cast<int>(saved.arrays.size()), op.inputs[PointwisePass::kBackward]);
+  call(op.call({PointwisePass::kBackward, input}, float64), saved.needed(op, input), dx);
+  const double h = 1e-5;
+  for (int64_t i = 0; i < n; ++i) {
+    double at[3] = {};
+    for (int k = 0; k < op.arity; ++k) at[k] = x[k].at(i);
+    const double middle = c.forward(at[0], at[1], at[2]);
+    at[input] += h;
+    const double up = c.forward(at[0], at[1], at[2]);
+    at[input] -= 2 * h;
+    const double down = c.forward(at[0], at[1], at[2]);
+    if (std::fabs((up - middle) - (middle - down)) > 1e-7) continue;  // a kink
+    ASSERT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7)) << "element " << i << " " << dx.at(i);
+  }
+  // Second: the derivative of the backward pass by each saved tensor, with a new factor g.
+  Array g(float64, {n}), second(float64, {n}), high(float64, {n}), low(float64, {n});
+  fill_with_random(g, random, -2, 2);
+  for (int s = 0; s < op.saved; ++s) {
+    const auto shifted = [&](double by, Array& out) {
+      Array moved(float64, {n});
+      for (int64_t i = 0; i < n; ++i) moved.set(i, saved.arrays[1 + s].at(i) + by);
+      std::vector<const Array*> arguments = saved.needed(op, input);
+      if (arguments[1 + s]) arguments[1 + s] = &moved;
+      call(op.call({PointwisePass::kBackward, input}, float64), arguments, out);
+    };
+    shifted(h, high);
+    shifted(-h, low);
+    std::vector<const Array*> list = saved.needed(op, input);
+    list.insert(list.begin(), &g);
+    call(op.call({PointwisePass::kSecond, input, s}, float64), list, second);
+    for (int64_t i = 0; i < n; ++i) {
+      const double middle = dx.at(i);
+      if (std::fabs((high.at(i) - middle) - (middle - low.at(i))) > 1e-6) continue;  // a jump
+      const double expected = g.at(i) * (high.at(i) - low.at(i)) / (2 * h);
+      ASSERT_TRUE(near(second.at(i), expected, 1e-6, 1e-7))
+          << "by saved " << s << " element " << i << " got " << second.at(i) << " expected " << expected;
+    }
+  }
 }
 
 }  // namespace tern::kernels

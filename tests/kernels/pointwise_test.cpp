@@ -9,23 +9,21 @@ namespace tern::kernels {
 namespace {
 
 /// Calls the kernel; `inputs` are broadcast to y's shape.
-template <class Op>
-void call(const Op& op, PointwisePass pass, DType compute, const std::vector<const Array*>& inputs, Array& y) {
+void call(const PointwiseCall& call, const std::vector<const Array*>& inputs, Array& y) {
   std::vector<ConstView> views;
   for (const Array* input : inputs) views.push_back(input ? input->expand(y.shape()) : ConstView());
-  pointwise({}, make_call(op, pass, compute), views.data(), static_cast<int>(views.size()), y.view());
+  pointwise({}, call, views.data(), static_cast<int>(views.size()), y.view());
 }
 
-template <class Op>
-void check_forward(DType storage, DType compute, const Shape& shape, Order order) {
-  SCOPED_TRACE(std::string(Op::name) + " " + name_of(storage) + " computed in " + name_of(compute));
+void check_forward(const TestedOp& op, DType storage, DType compute, const Shape& shape, Order order) {
+  SCOPED_TRACE(op.name + " " + name_of(storage) + " computed in " + name_of(compute));
   std::mt19937_64 random(7);
-  const std::vector<Array> inputs = random_inputs<Op>(random, storage, shape, order);
-  Array y(has_bool_result<Op>() ? boolean : storage, shape, order);
-  expect_same_for_any_threads(y, [&] { call(make_op<Op>(), {}, compute, pointers(inputs), y); });
+  const std::vector<Array> inputs = random_inputs(op, random, storage, shape, order);
+  Array y(op.bool_result ? boolean : storage, shape, order);
+  expect_same_for_any_threads(y, [&] { call(op.call({}, compute), pointers(inputs), y); });
   const double relative = epsilon_of(y.dtype()) * 1.01 + (compute == float32 ? 1e-6 : 1e-14);
   for (int64_t i = 0; i < y.numel(); ++i) {
-    const double expected = round_to(y.dtype(), reference_at(cases().at(Op::name), inputs, i));
+    const double expected = round_to(y.dtype(), op.at(inputs, i));
     ASSERT_TRUE(
         near(y.at(i), expected, is_floating(y.dtype()) ? 2 * relative : 0, is_floating(y.dtype()) ? relative : 0))
         << "element " << i << ": got " << y.at(i) << ", expected " << expected;
@@ -39,132 +37,51 @@ TEST(Pointwise, EveryOpHasAReference) {
 
 TEST(Pointwise, Forward) {
   for_each_level([] {
-    BuiltinOps::for_each([]<class Op>() {
+    for (const TestedOp& op : tested_ops())
       for (Order order : kAllOrders) {
-        check_forward<Op>(float32, float32, {3, 37, 11}, order);
-        check_forward<Op>(float64, float64, {5, 301}, order);
-        check_forward<Op>(bfloat16, float32, {2, 1030}, order);
-        check_forward<Op>(float16, float32, {257}, order);
-        if constexpr (is_integral_op<Op>()) {
-          check_forward<Op>(int64, int64, {3, 301}, order);
-          check_forward<Op>(int32, int64, {41}, order);
+        check_forward(op, float32, float32, {3, 37, 11}, order);
+        check_forward(op, float64, float64, {5, 301}, order);
+        check_forward(op, bfloat16, float32, {2, 1030}, order);
+        check_forward(op, float16, float32, {257}, order);
+        if (op.integral) {
+          check_forward(op, int64, int64, {3, 301}, order);
+          check_forward(op, int32, int64, {41}, order);
         }
       }
-    });
   });
-}
-
-/// dy * derivative of the kernel against central differences of the reference, at smooth points.
-template <class Op, int kInput>
-void check_derivative() {
-  if constexpr (has_derivative<Op, kInput>()) {
-    SCOPED_TRACE(std::string(Op::name) + " input " + std::to_string(kInput));
-    const Case& c = cases().at(Op::name);
-    constexpr int64_t n = 211;
-    std::mt19937_64 random(11);
-    std::vector<Array> x;
-    for (int k = 0; k < arity_of<Op>(); ++k) fill_with_random(x.emplace_back(float64, Shape{n}), random, c.low, c.high);
-    Array y(float64, {n}), dy(float64, {n}), dx(float64, {n});
-    fill_with_random(dy, random, -2, 2);
-    call(make_op<Op>(), {}, float64, pointers(x), y);
-
-    std::vector<Array> in;
-    const auto append = [&](const Array& a) {
-      Array& copy = in.emplace_back(float64, Shape{n});
-      for (int64_t i = 0; i < n; ++i) copy.set(i, a.at(i));
-    };
-    append(dy);
-    if (Op::saves == Saves::kInputs || Op::saves == Saves::kBoth)
-      for (const Array& a : x) append(a);
-    if (Op::saves == Saves::kOutput || Op::saves == Saves::kBoth) append(y);
-    ASSERT_EQ(static_cast<int>(in.size()), input_count<Op>(PointwisePass::kBackward));
-    // Tensors that are not needed are absent in the call.
-    const auto needed = [&](int first) {
-      std::vector<const Array*> list = pointers(in);
-      for (int s = 0; s < saved_count<Op>(); ++s)
-        if (!(needed_saves<Op>(kInput) >> s & 1)) list[first + s] = nullptr;
-      return list;
-    };
-    call(make_op<Op>(), {PointwisePass::kBackward, kInput}, float64, needed(1), dx);
-    const double h = 1e-5;
-    for (int64_t i = 0; i < n; ++i) {
-      double at[3] = {}, up, down;
-      for (int k = 0; k < arity_of<Op>(); ++k) at[k] = x[k].at(i);
-      const double middle = c.forward(at[0], at[1], at[2]);
-      at[kInput] += h;
-      up = c.forward(at[0], at[1], at[2]);
-      at[kInput] -= 2 * h;
-      down = c.forward(at[0], at[1], at[2]);
-      if (std::fabs((up - middle) - (middle - down)) > 1e-7) continue;  // a kink
-      EXPECT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7))
-          << "element " << i << " got " << dx.at(i);
-    }
-
-    // Second: the derivative of the backward pass by each saved tensor, with a new factor g.
-    Array g(float64, {n}), second(float64, {n}), high(float64, {n}), low(float64, {n});
-    fill_with_random(g, random, -2, 2);
-    for (int s = 0; s < saved_count<Op>(); ++s) {
-      std::vector<const Array*> list = needed(1);
-      list.insert(list.begin(), &g);
-      call(make_op<Op>(), {PointwisePass::kSecond, kInput, s}, float64, list, second);
-      const auto shifted = [&](double by, Array& out) {
-        Array moved(float64, {n});
-        for (int64_t i = 0; i < n; ++i) moved.set(i, in[1 + s].at(i) + by);
-        std::vector<const Array*> arguments = needed(1);
-        if (arguments[1 + s]) arguments[1 + s] = &moved;
-        call(make_op<Op>(), {PointwisePass::kBackward, kInput}, float64, arguments, out);
-      };
-      shifted(h, high);
-      shifted(-h, low);
-      for (int64_t i = 0; i < n; ++i) {
-        const double middle = dx.at(i);
-        if (std::fabs((high.at(i) - middle) - (middle - low.at(i))) > 1e-6) continue;  // a jump
-        const double expected = g.at(i) * (high.at(i) - low.at(i)) / (2 * h);
-        EXPECT_TRUE(near(second.at(i), expected, 1e-6, 1e-7))
-            << "by saved " << s << " element " << i << " got " << second.at(i) << " expected " << expected;
-      }
-    }
-  } else {
-    // No derivative: the table must not hold one either.
-    EXPECT_EQ(tile_functions<Op>({PointwisePass::kBackward, kInput}).f32, nullptr);
-  }
 }
 
 TEST(Pointwise, DerivativesMatchFiniteDifferences) {
   for_each_level([] {
-    BuiltinOps::for_each([]<class Op>() {
-      check_derivative<Op, 0>();
-      if constexpr (arity_of<Op>() > 1) check_derivative<Op, 1>();
-      if constexpr (arity_of<Op>() > 2) check_derivative<Op, 2>();
-      EXPECT_TRUE(has_bool_result<Op>() == !(has_derivative<Op, 0>() || has_derivative<Op, arity_of<Op>() - 1>()));
-    });
+    for (const TestedOp& op : tested_ops()) {
+      for (int input = 0; input < op.arity; ++input)
+        if (op.derivable[input]) check_derivative(op, input, call);
+      EXPECT_TRUE(op.bool_result == !(op.derivable[0] || op.derivable[op.arity - 1])) << op.name;
+    }
   });
 }
 
 /// Backward and second passes in fp32 (vectorised code of its own) against fp64.
 TEST(Pointwise, Fp32DerivativesMatchFp64) {
   for_each_level([] {
-    BuiltinOps::for_each([]<class Op>() {
-      if constexpr (has_derivative<Op, arity_of<Op>() - 1>()) {
-        SCOPED_TRACE(Op::name);
-        std::mt19937_64 random(3);
-        const int input = arity_of<Op>() - 1;
-        const Case& c = cases().at(Op::name);
-        for (PointwisePass pass :
-             {PointwisePass{PointwisePass::kBackward, input}, {PointwisePass::kSecond, input, 0}}) {
-          if (pass.kind == PointwisePass::kSecond && saved_count<Op>() == 0) continue;
-          std::vector<Array> in;
-          for (int k = 0; k < input_count<Op>(pass.kind); ++k)
-            fill_with_random(in.emplace_back(float32, Shape{1027}), random, std::max(c.low, -0.9),
-                             std::min(c.high, 0.9));
-          Array narrow(float32, {1027}), wide(float64, {1027});
-          call(make_op<Op>(), pass, float32, pointers(in), narrow);
-          call(make_op<Op>(), pass, float64, pointers(in), wide);
-          for (int64_t i = 0; i < 1027; ++i)
-            ASSERT_TRUE(near(narrow.at(i), wide.at(i), 1e-5, 2e-6)) << i << ": " << narrow.at(i) << " " << wide.at(i);
-        }
+    for (const TestedOp& op : tested_ops()) {
+      SCOPED_TRACE(op.name);
+      std::mt19937_64 random(3);
+      const int input = op.arity - 1;
+      if (!op.derivable[input]) continue;
+      for (PointwisePass pass : {PointwisePass{PointwisePass::kBackward, input}, {PointwisePass::kSecond, input, 0}}) {
+        if (pass.kind == PointwisePass::kSecond && op.saved == 0) continue;
+        std::vector<Array> in;
+        for (int k = 0; k < op.inputs[pass.kind]; ++k)
+          fill_with_random(in.emplace_back(float32, Shape{1027}), random, std::max(op.reference.low, -0.9),
+                           std::min(op.reference.high, 0.9));
+        Array narrow(float32, {1027}), wide(float64, {1027});
+        call(op.call(pass, float32), pointers(in), narrow);
+        call(op.call(pass, float64), pointers(in), wide);
+        for (int64_t i = 0; i < 1027; ++i)
+          ASSERT_TRUE(near(narrow.at(i), wide.at(i), 1e-5, 2e-6)) << i << ": " << narrow.at(i) << " " << wide.at(i);
       }
-    });
+    }
   });
 }
 
@@ -174,7 +91,7 @@ double one(const Op& op, PointwisePass pass, const std::vector<double>& in) {
   std::vector<Array> arrays;
   for (double v : in) arrays.emplace_back(float32, Shape{1}).set(0, v);
   Array y(float32, {1});
-  call(op, pass, float32, pointers(arrays), y);
+  call(make_call(op, pass, float32), pointers(arrays), y);
   return y.at(0);
 }
 
@@ -240,7 +157,8 @@ TEST(Pointwise, IntegersWrapAndClampAtInfinity) {
 }
 
 TEST(Pointwise, EveryPairOfDTypesAndOrders) {
-  for_each_level([] {
+  const Add add;
+  for_each_level([&] {
     std::mt19937_64 random(5);
     for (DType from : kAllTypes)
       for (DType to : kAllTypes)
@@ -250,7 +168,7 @@ TEST(Pointwise, EveryPairOfDTypesAndOrders) {
             fill_with_random(a, random, 0, 20);
             fill_with_random(b, random, 0, 20);
             const DType compute = from == float64 || to == float64 ? float64 : float32;
-            call(Add{}, {}, compute, {&a, &b}, y);
+            call(make_call(add, {}, compute), {&a, &b}, y);
             for (int64_t i = 0; i < y.numel(); ++i) {
               const double sum = a.at(i) + b.at(i);
               const double expected = round_to(to, compute == float32 ? round_to(float32, sum) : sum);
@@ -261,6 +179,7 @@ TEST(Pointwise, EveryPairOfDTypesAndOrders) {
 }
 
 TEST(Pointwise, Broadcasts) {
+  const Sub sub;
   const std::vector<std::pair<Shape, std::vector<Shape>>> shapes = {
       {{4, 300}, {{300}, {4, 1}, {1, 300}, {1}, {4, 300}}},
       {{70, 3}, {{3}, {70, 1}, {1, 1}}},
@@ -280,7 +199,7 @@ TEST(Pointwise, Broadcasts) {
             Array a(dtype, a_shape), b(dtype, b_shape, Order::kSliced), y(dtype, shape);
             fill_with_random(a, random, -4, 4);
             fill_with_random(b, random, -4, 4);
-            call(Sub{}, {}, dtype == float64 ? float64 : float32, {&a, &b}, y);
+            call(make_call(sub, {}, dtype == float64 ? float64 : float32), {&a, &b}, y);
             const ConstView va = a.expand(shape), vb = b.expand(shape);
             for (int64_t i = 0; i < y.numel(); ++i)
               ASSERT_EQ(y.at(i), round_to(dtype, round_to(dtype == float64 ? float64 : float32,
@@ -290,7 +209,8 @@ TEST(Pointwise, Broadcasts) {
 }
 
 TEST(Pointwise, InPlaceAndGapsUntouched) {
-  for_each_level([] {
+  const Neg neg;
+  for_each_level([&] {
     std::mt19937_64 random(13);
     for (DType dtype : kFloatTypes)
       for (Order order : kAllOrders) {
@@ -298,7 +218,7 @@ TEST(Pointwise, InPlaceAndGapsUntouched) {
         fill_with_random(x, random, -4, 4);
         const std::vector<double> before = x.values();
         std::vector<char> memory = x.bytes();
-        call(Neg{}, {}, dtype == float64 ? float64 : float32, {&x}, x);
+        call(make_call(neg, {}, dtype == float64 ? float64 : float32), {&x}, x);
         for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(x.at(i), -before[i]);
         for (int64_t i = 0; i < x.numel(); ++i) x.set(i, before[i]);
         EXPECT_TRUE(memory == x.bytes()) << "memory outside the view was written";
@@ -307,13 +227,14 @@ TEST(Pointwise, InPlaceAndGapsUntouched) {
 }
 
 TEST(Pointwise, ManyBlocksOnTwoThreads) {
-  for_each_level([] {
+  const Mul mul;
+  for_each_level([&] {
     std::mt19937_64 random(17);
     for (DType dtype : {float32, float16}) {
       Array x(dtype, {301, 1001}), bias(dtype, {1001}), y(dtype, {301, 1001});
       fill_with_random(x, random, -4, 4);
       fill_with_random(bias, random, -4, 4);
-      expect_same_for_any_threads(y, [&] { call(Mul{}, {}, float32, {&x, &bias}, y); });
+      expect_same_for_any_threads(y, [&] { call(make_call(mul, {}, float32), {&x, &bias}, y); });
       for (int64_t i = 0; i < y.numel(); ++i)
         ASSERT_EQ(y.at(i), round_to(dtype, round_to(float32, x.at(i) * bias.at(i % 1001))));
     }

@@ -9,23 +9,21 @@ namespace tern::kernels {
 namespace {
 
 /// Calls the kernel; `inputs` are broadcast to y's shape.
-template <class Op>
-void call(const Op& op, PointwisePass pass, DType compute, const std::vector<const Array*>& inputs, Array& y) {
+void call(const PointwiseCall& call, const std::vector<const Array*>& inputs, Array& y) {
   std::vector<ConstView> views;
   for (const Array* input : inputs) views.push_back(input ? input->expand(y.shape()) : ConstView());
-  cuda::pointwise(kCuda, make_call(op, pass, compute), views.data(), static_cast<int>(views.size()), y.view());
+  cuda::pointwise(kCuda, call, views.data(), static_cast<int>(views.size()), y.view());
 }
 
-template <class Op>
-void check_forward(DType storage, DType compute, const Shape& shape, Order order) {
-  SCOPED_TRACE(std::string(Op::name) + " " + name_of(storage) + " computed in " + name_of(compute));
+void check_forward(const TestedOp& op, DType storage, DType compute, const Shape& shape, Order order) {
+  SCOPED_TRACE(op.name + " " + name_of(storage) + " computed in " + name_of(compute));
   std::mt19937_64 random(7);
-  const std::vector<Array> inputs = random_inputs<Op>(random, storage, shape, order);
-  Array y(has_bool_result<Op>() ? boolean : storage, shape, order);
-  call(make_op<Op>(), {}, compute, pointers(inputs), y);
+  const std::vector<Array> inputs = random_inputs(op, random, storage, shape, order);
+  Array y(op.bool_result ? boolean : storage, shape, order);
+  call(op.call({}, compute), pointers(inputs), y);
   const double relative = epsilon_of(y.dtype()) * 1.01 + (compute == float32 ? 1e-6 : 1e-14);
   for (int64_t i = 0; i < y.numel(); ++i) {
-    const double expected = round_to(y.dtype(), reference_at(cases().at(Op::name), inputs, i));
+    const double expected = round_to(y.dtype(), op.at(inputs, i));
     ASSERT_TRUE(
         near(y.at(i), expected, is_floating(y.dtype()) ? 2 * relative : 0, is_floating(y.dtype()) ? relative : 0))
         << "element " << i << ": got " << y.at(i) << ", expected " << expected;
@@ -35,146 +33,62 @@ void check_forward(DType storage, DType compute, const Shape& shape, Order order
 
 TEST(SimtPointwise, ForwardOfEveryOpAndDType) {
   for_each_schedule([] {
-    BuiltinOps::for_each([]<class Op>() {
+    for (const TestedOp& op : tested_ops()) {
       for (Order order : kAllOrders) {
-        check_forward<Op>(float32, float32, {3, 37, 11}, order);
-        check_forward<Op>(float64, float64, {5, 101}, order);
-        if (is_integral_op<Op>()) check_forward<Op>(int64, int64, {2, 3, 50}, order);
+        check_forward(op, float32, float32, {3, 37, 11}, order);
+        check_forward(op, float64, float64, {5, 101}, order);
+        if (op.integral) check_forward(op, int64, int64, {2, 3, 50}, order);
       }
-      check_forward<Op>(bfloat16, float32, {4, 128}, Order::kContiguous);
-      check_forward<Op>(float16, float32, {403}, Order::kContiguous);
-    });
+      check_forward(op, bfloat16, float32, {4, 128}, Order::kContiguous);
+      check_forward(op, float16, float32, {403}, Order::kContiguous);
+    }
   });
 }
 
 /// Several blocks, all steps of a thread; ends that are ragged, just short of a block, and at one.
 TEST(SimtPointwise, LongArrays) {
-  BuiltinOps::for_each([]<class Op>() {
-    for (DType dtype : {float32, bfloat16, float16}) check_forward<Op>(dtype, float32, {9013}, Order::kContiguous);
+  for (const TestedOp& op : tested_ops()) {
+    for (DType dtype : {float32, bfloat16, float16}) check_forward(op, dtype, float32, {9013}, Order::kContiguous);
     for (int64_t n : {8189, 8192}) {
-      check_forward<Op>(float32, float32, {n}, Order::kContiguous);
-      check_forward<Op>(float64, float64, {n}, Order::kContiguous);
-      if (is_integral_op<Op>()) check_forward<Op>(int64, int64, {n}, Order::kContiguous);
-    }
-  });
-}
-
-/// What autograd passes to the derivative by kInput at x: dy and the saved tensors, those not needed absent.
-template <class Op, int kInput>
-struct SavedTensors {
-  SavedTensors(const Array& dy, const std::vector<Array>& x, const Array& y) {
-    append(dy);
-    if (Op::saves == Saves::kInputs || Op::saves == Saves::kBoth)
-      for (const Array& a : x) append(a);
-    if (Op::saves == Saves::kOutput || Op::saves == Saves::kBoth) append(y);
-  }
-  std::vector<const Array*> list() const {
-    std::vector<const Array*> result = pointers(arrays);
-    for (int s = 0; s < saved_count<Op>(); ++s)
-      if (!(needed_saves<Op>(kInput) >> s & 1)) result[1 + s] = nullptr;
-    return result;
-  }
-  void append(const Array& a) {
-    Array& copy = arrays.emplace_back(a.dtype(), a.shape());
-    for (int64_t i = 0; i < a.numel(); ++i) copy.set(i, a.at(i));
-  }
-  std::vector<Array> arrays;
-};
-
-template <class Op, int kInput>
-void check_derivative() {
-  if constexpr (kInput < arity_of<Op>() && has_derivative<Op, kInput>()) {
-    SCOPED_TRACE(std::string(Op::name) + " by input " + std::to_string(kInput));
-    const Case& c = cases().at(Op::name);
-    constexpr int64_t n = 211;
-    std::mt19937_64 random(11);
-    std::vector<Array> x;
-    for (int k = 0; k < arity_of<Op>(); ++k) fill_with_random(x.emplace_back(float64, Shape{n}), random, c.low, c.high);
-    Array y(float64, {n}), dy(float64, {n}), dx(float64, {n});
-    fill_with_random(dy, random, -2, 2);
-    for (int64_t i = 0; i < n; ++i) y.set(i, reference_at(c, x, i));
-    const SavedTensors<Op, kInput> saved(dy, x, y);
-    call(make_op<Op>(), {PointwisePass::kBackward, kInput}, float64, saved.list(), dx);
-    const double h = 1e-5;
-    for (int64_t i = 0; i < n; ++i) {
-      double at[3] = {};
-      for (int k = 0; k < arity_of<Op>(); ++k) at[k] = x[k].at(i);
-      const double middle = c.forward(at[0], at[1], at[2]);
-      at[kInput] += h;
-      const double up = c.forward(at[0], at[1], at[2]);
-      at[kInput] -= 2 * h;
-      const double down = c.forward(at[0], at[1], at[2]);
-      if (std::fabs((up - middle) - (middle - down)) > 1e-7) continue;  // a kink
-      ASSERT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7)) << "element " << i << " " << dx.at(i);
-    }
-    // Second: the derivative of the backward pass by each saved tensor, with a new factor g.
-    Array g(float64, {n}), second(float64, {n}), high(float64, {n}), low(float64, {n});
-    fill_with_random(g, random, -2, 2);
-    for (int s = 0; s < saved_count<Op>(); ++s) {
-      std::vector<const Array*> list = saved.list();
-      const auto shifted = [&](double by, Array& out) {
-        Array moved(float64, {n});
-        for (int64_t i = 0; i < n; ++i) moved.set(i, saved.arrays[1 + s].at(i) + by);
-        std::vector<const Array*> arguments = list;
-        if (arguments[1 + s]) arguments[1 + s] = &moved;
-        call(make_op<Op>(), {PointwisePass::kBackward, kInput}, float64, arguments, out);
-      };
-      shifted(h, high);
-      shifted(-h, low);
-      list.insert(list.begin(), &g);
-      call(make_op<Op>(), {PointwisePass::kSecond, kInput, s}, float64, list, second);
-      for (int64_t i = 0; i < n; ++i) {
-        const double middle = dx.at(i);
-        if (std::fabs((high.at(i) - middle) - (middle - low.at(i))) > 1e-6) continue;  // a jump
-        const double expected = g.at(i) * (high.at(i) - low.at(i)) / (2 * h);
-        ASSERT_TRUE(near(second.at(i), expected, 1e-6, 1e-7))
-            << "by saved " << s << " element " << i << " got " << second.at(i) << " expected " << expected;
-      }
+      check_forward(op, float32, float32, {n}, Order::kContiguous);
+      check_forward(op, float64, float64, {n}, Order::kContiguous);
+      if (op.integral) check_forward(op, int64, int64, {n}, Order::kContiguous);
     }
   }
 }
 
 TEST(SimtPointwise, DerivativesMatchFiniteDifferences) {
-  BuiltinOps::for_each([]<class Op>() {
-    check_derivative<Op, 0>();
-    check_derivative<Op, 1>();
-    check_derivative<Op, 2>();
-  });
+  for (const TestedOp& op : tested_ops())
+    for (int input = 0; input < op.arity; ++input)
+      if (op.derivable[input]) check_derivative(op, input, call);
 }
 
 /// Every pass in float, from 32-bit and 16-bit storage, against the same pass in double.
-template <class Op, int kInput>
-void check_narrow_derivative(PointwisePass pass) {
-  if constexpr (kInput < arity_of<Op>() && has_derivative<Op, kInput>()) {
-    const Case& c = cases().at(Op::name);
-    std::mt19937_64 random(3);
-    for (DType dtype : {float32, bfloat16}) {
-      constexpr int64_t n = 6007;
-      std::vector<Array> in;
-      for (int k = 0; k < input_count<Op>(pass.kind); ++k)
-        fill_with_random(in.emplace_back(dtype, Shape{n}), random, std::max(c.low, -0.9), std::min(c.high, 0.9));
-      Array narrow(dtype, {n}), wide(float64, {n});
-      call(make_op<Op>(), pass, float32, pointers(in), narrow);
-      call(make_op<Op>(), pass, float64, pointers(in), wide);
-      for (int64_t i = 0; i < n; ++i)
-        ASSERT_TRUE(near(narrow.at(i), wide.at(i), 1e-5 + epsilon_of(dtype), 2e-6))
-            << Op::name << " " << i << ": " << narrow.at(i) << " " << wide.at(i);
-    }
+void check_narrow_derivative(const TestedOp& op, PointwisePass pass) {
+  const Case& c = op.reference;
+  std::mt19937_64 random(3);
+  for (DType dtype : {float32, bfloat16}) {
+    constexpr int64_t n = 6007;
+    std::vector<Array> in;
+    for (int k = 0; k < op.inputs[pass.kind]; ++k)
+      fill_with_random(in.emplace_back(dtype, Shape{n}), random, std::max(c.low, -0.9), std::min(c.high, 0.9));
+    Array narrow(dtype, {n}), wide(float64, {n});
+    call(op.call(pass, float32), pointers(in), narrow);
+    call(op.call(pass, float64), pointers(in), wide);
+    for (int64_t i = 0; i < n; ++i)
+      ASSERT_TRUE(near(narrow.at(i), wide.at(i), 1e-5 + epsilon_of(dtype), 2e-6))
+          << op.name << " " << i << ": " << narrow.at(i) << " " << wide.at(i);
   }
 }
 
 TEST(SimtPointwise, NarrowDerivativesMatchDouble) {
-  BuiltinOps::for_each([]<class Op>() {
-    const auto check = []<int kInput>() {
-      check_narrow_derivative<Op, kInput>({PointwisePass::kBackward, kInput});
-      for (int s = 0; s < saved_count<Op>(); ++s)
-        if (needed_saves<Op>(kInput < arity_of<Op>() ? kInput : 0) >> s & 1)
-          check_narrow_derivative<Op, kInput>({PointwisePass::kSecond, kInput, s});
-    };
-    check.template operator()<0>();
-    check.template operator()<1>();
-    check.template operator()<2>();
-  });
+  for (const TestedOp& op : tested_ops())
+    for (int input = 0; input < op.arity; ++input) {
+      if (!op.derivable[input]) continue;
+      check_narrow_derivative(op, {PointwisePass::kBackward, input});
+      for (int s = 0; s < op.saved; ++s)
+        if (op.needed[input] >> s & 1) check_narrow_derivative(op, {PointwisePass::kSecond, input, s});
+    }
 }
 
 /// Special values through forward and backward: the CPU's kernels are held to PyTorch's values by their own tests.
@@ -182,28 +96,26 @@ TEST(SimtPointwise, SpecialValuesAgreeWithTheCpu) {
   const std::vector<double> special = {0,   -0.0, 1,     -1,  2,        -1e-30,    1e-40, 88,
                                        -88, 3e38, -3e38, 200, INFINITY, -INFINITY, NAN};
   const int64_t side = static_cast<int64_t>(special.size()), n = side * side;
-  BuiltinOps::for_each([&]<class Op>() {
+  for (const TestedOp& op : tested_ops()) {
     const auto check = [&](PointwisePass pass) {
-      SCOPED_TRACE(std::string(Op::name) + " pass " + std::to_string(pass.kind) + " by " + std::to_string(pass.input));
+      SCOPED_TRACE(op.name + " pass " + std::to_string(pass.kind) + " by " + std::to_string(pass.input));
       std::vector<Array> in;
-      for (int k = 0; k < input_count<Op>(pass.kind); ++k) {
+      for (int k = 0; k < op.inputs[pass.kind]; ++k) {
         Array& a = in.emplace_back(float32, Shape{n});
         for (int64_t i = 0; i < n; ++i) a.set(i, special[(k % 2 == 0 ? i / side : i + k / 2) % side]);
       }
       Array got(float32, {n}), expected(float32, {n});
-      call(make_op<Op>(), pass, float32, pointers(in), got);
+      call(op.call(pass, float32), pointers(in), got);
       std::vector<ConstView> views;
       for (const Array& a : in) views.push_back(a.cview());
-      const Op op = make_op<Op>();
-      pointwise({}, make_call(op, pass, float32), views.data(), static_cast<int>(views.size()), expected.view());
+      pointwise({}, op.call(pass, float32), views.data(), static_cast<int>(views.size()), expected.view());
       for (int64_t i = 0; i < n; ++i)
         ASSERT_TRUE(near(got.at(i), expected.at(i), 1e-5, 1e-37)) << i << ": " << got.at(i) << " " << expected.at(i);
     };
     check({});
-    if constexpr (has_derivative<Op, 0>()) check({PointwisePass::kBackward, 0});
-    if constexpr (arity_of<Op>() > 1)
-      if constexpr (has_derivative<Op, 1>()) check({PointwisePass::kBackward, 1});
-  });
+    for (int input = 0; input < 2; ++input)
+      if (op.derivable[input]) check({PointwisePass::kBackward, input});
+  }
 }
 
 TEST(SimtPointwise, IntegersWrapAndClampAtInfinity) {
@@ -224,6 +136,7 @@ TEST(SimtPointwise, IntegersWrapAndClampAtInfinity) {
 }
 
 TEST(SimtPointwise, EveryPairOfDTypesAndOrders) {
+  const Add add;
   std::mt19937_64 random(5);
   for (DType from : kAllTypes)
     for (DType to : kAllTypes)
@@ -234,7 +147,7 @@ TEST(SimtPointwise, EveryPairOfDTypesAndOrders) {
             fill_with_random(a, random, 0, 20);
             fill_with_random(b, random, 0, 20);
             const DType compute = from == float64 || to == float64 ? float64 : float32;
-            call(Add{}, {}, compute, {&a, &b}, y);
+            call(make_call(add, {}, compute), {&a, &b}, y);
             for (int64_t i = 0; i < y.numel(); ++i) {
               const double sum = a.at(i) + b.at(i);
               const double expected = round_to(to, compute == float32 ? round_to(float32, sum) : sum);
@@ -244,6 +157,7 @@ TEST(SimtPointwise, EveryPairOfDTypesAndOrders) {
 }
 
 TEST(SimtPointwise, Broadcasts) {
+  const Sub sub;
   const std::vector<std::pair<Shape, std::vector<Shape>>> shapes = {
       {{4, 300}, {{300}, {4, 1}, {1, 300}, {1}, {4, 300}}},
       {{70, 3}, {{3}, {70, 1}, {1, 1}}},
@@ -266,7 +180,7 @@ TEST(SimtPointwise, Broadcasts) {
             fill_with_random(a, random, -4, 4);
             fill_with_random(b, random, -4, 4);
             const DType compute = dtype == float64 ? float64 : float32;
-            call(Sub{}, {}, compute, {&a, &b}, y);
+            call(make_call(sub, {}, compute), {&a, &b}, y);
             const ConstView va = a.expand(shape), vb = b.expand(shape);
             for (int64_t i = 0; i < y.numel(); ++i)
               ASSERT_EQ(y.at(i), round_to(dtype, round_to(compute, Array::read(va, i) - Array::read(vb, i))));
@@ -308,7 +222,8 @@ TEST(SimtPointwise, LargeMatricesWithPitch) {
 }
 
 TEST(SimtPointwise, InPlaceAndGapsUntouched) {
-  for_each_schedule([] {
+  const Neg neg;
+  for_each_schedule([&] {
     std::mt19937_64 random(13);
     for (DType dtype : kFloatTypes)
       for (Order order : kAllOrders)
@@ -317,7 +232,7 @@ TEST(SimtPointwise, InPlaceAndGapsUntouched) {
           fill_with_random(x, random, -4, 4);
           const std::vector<double> before = x.values();
           const std::vector<char> memory = x.bytes();
-          call(Neg{}, {}, dtype == float64 ? float64 : float32, {&x}, x);
+          call(make_call(neg, {}, dtype == float64 ? float64 : float32), {&x}, x);
           for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(x.at(i), -before[i]);
           for (int64_t i = 0; i < x.numel(); ++i) x.set(i, before[i]);
           EXPECT_TRUE(memory == x.bytes()) << "memory outside the view was written";
@@ -326,14 +241,15 @@ TEST(SimtPointwise, InPlaceAndGapsUntouched) {
 }
 
 TEST(SimtPointwise, ContiguousCallsMoveEachByteOnce) {
-  const auto check = [](auto op, PointwisePass pass, const std::vector<DType>& dtypes, DType result, uint64_t reads) {
+  const auto check = [](const auto& op, PointwisePass pass, const std::vector<DType>& dtypes, DType result,
+                        uint64_t reads) {
     constexpr int64_t n = 70001;
     std::mt19937_64 random(1);
     std::vector<Array> in;
     for (DType dtype : dtypes) fill_with_random(in.emplace_back(dtype, Shape{n}), random, 0, 1);
     Array y(result, {n});
     simt::reset_stats();
-    call(op, pass, float32, pointers(in), y);
+    call(make_call(op, pass, float32), pointers(in), y);
     const simt::Stats stats = simt::stats();
     EXPECT_EQ(stats.launches, 1u);
     EXPECT_GE(stats.loaded_bytes, reads * n);
