@@ -37,3 +37,6 @@ set(TERN_SANITIZE_TESTS
     simt_scan_test
     simt_softmax_test
     simt_sort_test)
+if(TERN_SANITIZE MATCHES "thread")  # these have one thread
+  list(REMOVE_ITEM TERN_SANITIZE_TESTS core_pickle_test core_torch_file_test data_archive_test data_delimited_test)
+endif()
