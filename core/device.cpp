@@ -37,9 +37,12 @@ Device best_device() {
 DType autocast_dtype(Device device) {
   require_available(device);
   if (device.is_cuda()) return bfloat16;  // every device that the kernels run on has it
-  // oneDNN multiplies bf16 natively with AVX512-BF16 or AMX; without them it is emulated and slower than fp32.
+  // oneDNN multiplies bf16 natively with AVX512-BF16 or AMX; without them it is emulated and slower than fp32. AMD's
+  // AVX512-BF16 multiplies at twice the rate of fp32; Intel's has one port where fp32 has two, hence fp32's rate, and
+  // the conversions come on top: a step takes 1.3 times as long (docs/performance.md).
   const bool native = __builtin_cpu_supports("avx512bf16") && kernels::cpu_level() == kernels::CpuLevel::kV4;
-  return native ? bfloat16 : float32;
+  const bool faster = __builtin_cpu_is("amd") || __builtin_cpu_supports("amx-bf16");
+  return native && faster ? bfloat16 : float32;
 }
 
 kernels::Stream current_stream(Device device) {

@@ -28,8 +28,8 @@ Device parse_device(std::string_view text);
 void require_available(Device device);
 /// cuda:0 if one works, else cpu.
 Device best_device();
-/// The 16-bit type worth computing in: bfloat16 where the hardware multiplies it natively (sm_80 on; AVX512-BF16, AMX),
-/// otherwise float32.
+/// The 16-bit type worth computing in: bfloat16 where the hardware multiplies it faster than float32 (sm_80 on; AMX;
+/// AVX512-BF16 of AMD's), otherwise float32.
 DType autocast_dtype(Device device);
 /// The queue on which this thread's kernels for the device run.
 kernels::Stream current_stream(Device device);

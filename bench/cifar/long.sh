@@ -16,14 +16,11 @@ if [ -z "$program" ]; then
     cmake --build --preset release --target tern_bench_cifar) >&2
   program=$root/build/release/bin/tern-bench-cifar
 fi
-dtype=fp32
-grep -q avx512_bf16 /proc/cpuinfo && dtype=bf16
-
 # The pace: 40 steps and the test images.
-"$program" --data "$data" --images 2560 --epochs 1 --dtype $dtype >"$out/pace.jsonl"
+"$program" --data "$data" --images 2560 --epochs 1 --dtype auto >"$out/pace.jsonl"
 epochs=$(sed -n 's/.*"test_seconds":\([0-9.]*\).*"train_seconds":\([0-9.]*\).*/\1 \2/p' "$out/pace.jsonl" |
   awk -v seconds=$((60 * minutes)) '{ n = int((0.97 * seconds - $1) / ($2 * 50000 / 2560)); print n < 1 ? 1 : n }')
 lines=$out/cifar-$(date -u +%Y%m%dT%H%M%S).jsonl
-echo "long: $epochs epochs in $dtype; load before $(cut -d' ' -f1 /proc/loadavg); lines: $lines" >&2
-"$program" --data "$data" --images 50000 --epochs "$epochs" --dtype $dtype --seed 1 >"$lines"
+echo "long: $epochs epochs; load before $(cut -d' ' -f1 /proc/loadavg); lines: $lines" >&2
+"$program" --data "$data" --images 50000 --epochs "$epochs" --dtype auto --seed 1 >"$lines"
 tail -n 1 "$lines"

@@ -26,7 +26,10 @@ struct Arguments {
   int workers = 2;
   std::string dtype = "fp32";
 
-  DType autocast() const { return dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32; }
+  DType autocast() const {
+    if (dtype == "auto") return autocast_dtype(cpu);
+    return dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32;
+  }
 };
 
 std::vector<int32_t> rows(int64_t begin, int64_t end) {
@@ -111,11 +114,13 @@ int run(int argc, char** argv) {
   app.add_option("--dropout", a.dropout)->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", a.seed);
   app.add_option("--threads", a.threads)->check(CLI::Range(1, 1024));
-  app.add_option("--dtype", a.dtype, "of training; bf16: autocast")->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option("--dtype", a.dtype, "of training; bf16: autocast; auto: the faster one here")
+      ->check(CLI::IsMember({"fp32", "bf16", "auto"}));
   app.add_option("--workers", a.workers)->check(CLI::Range(0, 256));
   CLI11_PARSE(app, argc, argv);
   kernels::set_num_threads(a.threads);
-  Json line = {{"side", "tern"}, {"seed", a.seed}, {"threads", kernels::num_threads()}, {"dtype", a.dtype}};
+  Json line = {
+      {"side", "tern"}, {"seed", a.seed}, {"threads", kernels::num_threads()}, {"dtype", name_of(a.autocast())}};
   line.update(train_and_test(a));
   std::printf("%s\n", line.dump().c_str());
   return 0;
