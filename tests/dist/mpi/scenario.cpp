@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -100,6 +101,21 @@ Scenario find(const std::string& name) {
   return nullptr;
 }
 
+/// Until every rank has written something, a few seconds at most: one may be killed or stopped.
+void wait_for_words(const std::string& folder, int ranks) {
+  const auto written = [&](int rank) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(folder + "/" + std::to_string(rank), error);
+    return !error && bytes > 0;
+  };
+  for (int tries = 0; tries < 40; ++tries) {
+    bool all = true;
+    for (int rank = 0; rank < ranks; ++rank) all &= written(rank);
+    if (all) return;
+    sleep_seconds(0.1);
+  }
+}
+
 int run(const std::string& name, const std::string& folder) {
   const Launch launch = detect_launch();
   std::ofstream file(folder + "/" + std::to_string(launch.rank));
@@ -118,7 +134,7 @@ int run(const std::string& name, const std::string& folder) {
     return 0;
   } catch (const PeerError& error) {
     file << "peer: " << error.what() << std::endl;
-    sleep_seconds(1);  // so that the others can write theirs before mpirun ends them
+    wait_for_words(folder, launch.size);  // mpirun ends all when one does
     return 3;
   } catch (const std::exception& error) {
     file << "error: " << error.what() << std::endl;
