@@ -15,7 +15,7 @@ class Net final : public nn::Module {  // a custom model
 
 int main() {
   const Device device = best_device();       // cuda:0 if one works, else cpu
-  const DType low = autocast_dtype(device);  // bfloat16 where the hardware has it, else float32
+  const DType low = autocast_dtype(device);  // bfloat16 where that is the faster one, else float32
   Net net(nn::Scope({.device = device, .generator = Generator(42)}), 10);
   optim::AdamW optimizer(net.parameters(), {.lr = 1e-3, .weight_decay = 0.01});
   data::Loader loader(data::digits("train"), {.batch_size = 32, .shuffle = true, .workers = 2, .seed = 42});

@@ -84,7 +84,7 @@ void add_train_options(CLI::App& c, TrainArguments& a) {
   c.add_option("--dtype", a.dtype,
                "fp32; bf16 or fp16: mixed precision, fp32 weights and 16-bit matrix products; bf16-true or fp16-true: "
                "16-bit weights, gradients and activations with fp32 master copies in the optimizer; fp16 of both kinds "
-               "with a loss scaler; auto: bf16 where the CPU multiplies it, otherwise fp32")
+               "with a loss scaler; auto: bf16 where that is the faster one, else fp32")
       ->capture_default_str();
   c.add_flag(
       "--kahan", a.kahan,
