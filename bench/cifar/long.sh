@@ -16,6 +16,7 @@ if [ -z "$program" ]; then
     cmake --build --preset release --target tern_bench_cifar) >&2
   program=$root/build/release/bin/tern-bench-cifar
 fi
+
 # The pace: 40 steps and the test images.
 "$program" --data "$data" --images 2560 --epochs 1 --dtype auto >"$out/pace.jsonl"
 epochs=$(sed -n 's/.*"test_seconds":\([0-9.]*\).*"train_seconds":\([0-9.]*\).*/\1 \2/p' "$out/pace.jsonl" |

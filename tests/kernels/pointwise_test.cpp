@@ -61,6 +61,22 @@ TEST(Pointwise, DerivativesMatchFiniteDifferences) {
   });
 }
 
+template <class Op, int kInput>
+void expect_no_derivative() {
+  if constexpr (!has_derivative<Op, kInput>()) {
+    EXPECT_EQ(tile_functions<Op>({PointwisePass::kBackward, kInput}).f32, nullptr) << Op::name;
+  }
+}
+
+/// Where an op has no derivative, the table must not hold one either.
+TEST(Pointwise, TablesHoldNoOtherDerivatives) {
+  BuiltinOps::for_each([]<class Op>() {
+    expect_no_derivative<Op, 0>();
+    if constexpr (arity_of<Op>() > 1) expect_no_derivative<Op, 1>();
+    if constexpr (arity_of<Op>() > 2) expect_no_derivative<Op, 2>();
+  });
+}
+
 /// Backward and second passes in fp32 (vectorised code of its own) against fp64.
 TEST(Pointwise, Fp32DerivativesMatchFp64) {
   for_each_level([] {
