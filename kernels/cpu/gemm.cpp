@@ -47,8 +47,7 @@ bool is_regular(const ConstView& view) {
 
 // The rule, measured on training shapes with AVX-512 (bench/kernels/gemm_bench.cpp):
 // * a not transposed (forward, input gradient): packed blocks of rows, unless rows are too few to pay for packing a
-// large
-//   b; then one sgemm is 1.03 to 1.1 x as fast, except over a long inner dimension with b transposed (0.85 x);
+//   large b; then one sgemm is 1.03 to 1.1 x as fast, except over a long inner dimension with b transposed (0.85 x);
 // * both stored with the inner dimension first (weight gradient): sgemm, except that columns of a 4 KiB apart fall into
 //   the same cache sets while it packs them: then b takes a's place (1.1 x);
 // * bf16 otherwise: one oneDNN product.
@@ -109,8 +108,7 @@ Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const Con
   fail("gemm [", p.m, ", ", p.k, "] x [", p.k, ", ", p.n, "] ", name_of(p.input), ": oneDNN failed");
 }
 
-// ---- fp32 result to c
-// ------------------------------------------------------------------------------------------------
+// ---- fp32 result to c ----
 
 /// rows of c = alpha * product + beta * c. product[i * row + j * col] is element (i, j);
 template <class T>
@@ -143,8 +141,7 @@ void combine(const Problem& p, const float* product, bool transposed, char* c) {
   });
 }
 
-// ---- 16-bit without native products, and strides that oneDNN does not take
-// --------------------------------------------
+// ---- 16-bit without native products, and strides that oneDNN does not take ----
 
 /// rows x cols of a matrix with any row stride, as contiguous fp32.
 template <class T>
@@ -181,8 +178,7 @@ void gemm_widened(const Problem& p, const T* a, const T* b, char* c, float* work
   combine(p, product, false, c);
 }
 
-// ---- one matrix
-// ---------------------------------------------------------------------------------------------------------
+// ---- one matrix ----
 
 std::shared_ptr<const Matmul> native_product(const Problem& p) {
   const bool direct = p.plain();

@@ -127,8 +127,7 @@ void dispatch_compute(const OptimizerTensor& tensor, const Function& f) {
     f.template operator()<float>();
 }
 
-// ---- Adam
-// ------------------------------------------------------------------------------------------------------------
+// ---- Adam ----
 
 /// A group's constants for one step, computed in double as PyTorch does.
 struct AdamConstants {
@@ -179,8 +178,7 @@ void adam_piece(const OptimizerTensor& tensor, const AdamConstants& constants, F
   });
 }
 
-// ---- SGD
-// -------------------------------------------------------------------------------------------------------------
+// ---- SGD ----
 
 template <class F>
 void sgd_tile(const SgdGroup& group, bool first_step, F* weight, F* gradient, F* momentum, int64_t n) {

@@ -188,7 +188,7 @@ class QueryPass {
 
 template <class T, int kDim, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2)
-    flash_dq_kernel(const __grid_constant__ Call call, const __grid_constant__ Inputs<T> x, Rows<T> dq, int tiles) {
+    flash_dq_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x, Rows<T> dq, int tiles) {
   using S = Shape<kDim>;
   TERN_DYNAMIC_SHARED(T, shared);
   const Task task(call.heads, tiles);
@@ -380,7 +380,7 @@ class KeyPass {
 
 template <class T, int kDim, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2)
-    flash_dkv_kernel(const __grid_constant__ Call call, const __grid_constant__ Inputs<T> x, Rows<T> dk, Rows<T> dv,
+    flash_dkv_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x, Rows<T> dk, Rows<T> dv,
                      int tiles) {
   using S = Shape<kDim>;
   TERN_DYNAMIC_SHARED(T, shared);

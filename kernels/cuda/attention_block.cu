@@ -157,8 +157,8 @@ struct Head {
 /// kSteps * 16 >= head_dim.
 template <class T, int kSteps>
 __global__ void __launch_bounds__(kThreads, 1)
-    block_forward_kernel(const __grid_constant__ Call call, Rows<const T> q, Rows<const T> k, Rows<const T> v,
-                         Rows<T> out, LogSumExp<ComputeType<T>> log_sum_exp, int tiles) {
+    block_forward_kernel(TERN_GRID_CONSTANT(Call) call, Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<T> out,
+                         LogSumExp<ComputeType<T>> log_sum_exp, int tiles) {
   using F = ComputeType<T>;
   constexpr F kLowest = -std::numeric_limits<F>::infinity();
   TERN_SHARED(ScoreTile<F>, weights);
@@ -267,7 +267,7 @@ __device__ F delta_of(const Head<F, T>& head, const Inputs<T>& x, int query) {
 /// dq of a block of queries; writes delta on the way.
 template <class T, int kSteps>
 __global__ void __launch_bounds__(kThreads, 1)
-    block_dq_kernel(const __grid_constant__ Call call, const __grid_constant__ Inputs<T> x, Rows<T> dq, int tiles) {
+    block_dq_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x, Rows<T> dq, int tiles) {
   using F = ComputeType<T>;
   TERN_SHARED(ScoreTile<F>, weights);
   const Task task(call.heads, tiles);
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 /// dk and dv of a block of keys: all queries and all heads of the group, in order.
 template <class T, int kSteps>
 __global__ void __launch_bounds__(kThreads, 1)
-    block_dkv_kernel(const __grid_constant__ Call call, const __grid_constant__ Inputs<T> x, Rows<T> dk, Rows<T> dv,
+    block_dkv_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x, Rows<T> dk, Rows<T> dv,
                      int tiles) {
   using F = ComputeType<T>;
   TERN_SHARED(ScoreTile<F>, kept_p);
@@ -365,8 +365,8 @@ struct BiasGradient {
 };
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
-    block_dbias_kernel(const __grid_constant__ Call call, const __grid_constant__ Inputs<T> x,
-                       const __grid_constant__ BiasGradient<ComputeType<T>> dbias, int key_tiles, int query_tiles) {
+    block_dbias_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x,
+                       TERN_GRID_CONSTANT(BiasGradient<ComputeType<T>>) dbias, int key_tiles, int query_tiles) {
   using F = ComputeType<T>;
   int64_t rest = blockIdx.x;
   const int first_key = static_cast<int>(rest % key_tiles) * kBlock;

@@ -193,8 +193,8 @@ class Forward {
 
 template <class T, int kDim, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2)
-    flash_forward_kernel(const __grid_constant__ Call call, Rows<const T> q, Rows<const T> k, Rows<const T> v,
-                         Rows<T> out, LogSumExp<float> log_sum_exp, int tiles) {
+    flash_forward_kernel(TERN_GRID_CONSTANT(Call) call, Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<T> out,
+                         LogSumExp<float> log_sum_exp, int tiles) {
   using S = Shape<kDim>;
   TERN_DYNAMIC_SHARED(T, shared);
   const Task task(call.heads, tiles);

@@ -83,7 +83,7 @@ struct TransposeCall {
 };
 
 template <class F>
-__global__ void __launch_bounds__(ew::kThreads) transpose_kernel(const __grid_constant__ TransposeCall call) {
+__global__ void __launch_bounds__(ew::kThreads) transpose_kernel(TERN_GRID_CONSTANT(TransposeCall) call) {
   constexpr int kTile = kSide<F>, kLines = ew::kThreads / kTile, kPerThread = kTile / kLines;
   // Padding by a word, or by an element, puts the elements of a column into different banks.
   constexpr int kPitch = kTile + (sizeof(F) < 4 ? 4 / static_cast<int>(sizeof(F)) : 1);

@@ -49,7 +49,7 @@ __device__ void convert(const CopyEntry& t, int64_t begin, int64_t end) {
 }
 
 template <class To>
-__global__ void __launch_bounds__(kThreads) copy_many_kernel(const __grid_constant__ CopyList list) {
+__global__ void __launch_bounds__(kThreads) copy_many_kernel(TERN_GRID_CONSTANT(CopyList) list) {
   const int block = static_cast<int>(blockIdx.x);
   int low = 0, high = list.count;  // tensors[low].first_block <= block < tensors[high].first_block
   while (high - low > 1) {

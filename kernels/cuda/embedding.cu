@@ -187,7 +187,7 @@ struct Fibre {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    gather_kernel(const __grid_constant__ GatherPlan plan, const T* x, const int64_t* index, T* y, IndexFault* fault) {
+    gather_kernel(TERN_GRID_CONSTANT(GatherPlan) plan, const T* x, const int64_t* index, T* y, IndexFault* fault) {
   const int64_t n = plan.fibres * plan.length, step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     // Neighbouring threads go along the last dimension.
@@ -203,8 +203,8 @@ __global__ void __launch_bounds__(kThreads)
 /// `parts` (a power of two) threads go through one fibre; each adds to the targets whose number is its own modulo
 /// parts.
 template <class T>
-__global__ void __launch_bounds__(kThreads) gather_backward_kernel(const __grid_constant__ GatherPlan plan, int parts,
-                                                                   const T* dy, const int64_t* index, T* dx) {
+__global__ void __launch_bounds__(kThreads)
+    gather_backward_kernel(TERN_GRID_CONSTANT(GatherPlan) plan, int parts, const T* dy, const int64_t* index, T* dx) {
   using F = ComputeType<T>;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < plan.fibres * parts; i += step) {

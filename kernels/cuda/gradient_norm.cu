@@ -81,9 +81,8 @@ __device__ void finish(const Totals& totals) {
 }
 
 /// first_tensor, first_block: of this launch among all.
-__global__ void __launch_bounds__(kRowThreads)
-    block_norm_kernel(const __grid_constant__ Batch batch, int64_t first_tensor, unsigned first_block,
-                      const Totals totals) {
+__global__ void __launch_bounds__(kRowThreads) block_norm_kernel(TERN_GRID_CONSTANT(Batch) batch, int64_t first_tensor,
+                                                                 unsigned first_block, const Totals totals) {
   const int block = static_cast<int>(blockIdx.x);
   int low = 0, high = batch.count - 1;  // the last tensor that starts at this block or before
   while (low < high) {

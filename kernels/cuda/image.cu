@@ -42,8 +42,7 @@ struct AugmentCall {
   }
 };
 
-__global__ void __launch_bounds__(kThreads)
-    contrast_kernel(const __grid_constant__ AugmentCall call, int32_t* offsets) {
+__global__ void __launch_bounds__(kThreads) contrast_kernel(TERN_GRID_CONSTANT(AugmentCall) call, int32_t* offsets) {
   const int32_t pixels = call.height * call.width;
   for (int64_t i = blockIdx.x; i < call.images.count; i += gridDim.x) {
     const AugmentedImage image = call.image(i);
@@ -61,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// kWidth neighbouring pixels of a row to a thread.
 template <class Out, int kWidth>
-__global__ void __launch_bounds__(kThreads) augment_kernel(const __grid_constant__ AugmentCall call, Out* out) {
+__global__ void __launch_bounds__(kThreads) augment_kernel(TERN_GRID_CONSTANT(AugmentCall) call, Out* out) {
   // Two divisions for each value would cost more than its memory traffic.
   TERN_SHARED(float, values, [3][256]);
   for (int i = static_cast<int>(threadIdx.x); i < 3 * 256; i += kThreads)

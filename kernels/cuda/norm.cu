@@ -102,7 +102,7 @@ __device__ F squared_distance(const Vector<F, kWidth>& values, F center, int64_t
 
 template <class T, int kGroup, int kVectors>
 __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads, forward_threads<T>(kVectors) / RowGroup<kGroup>::kThreads)
-    layer_norm_kernel(const __grid_constant__ Forward<T> a) {
+    layer_norm_kernel(TERN_GRID_CONSTANT(Forward<T>) a) {
   using F = ComputeType<T>;
   using Group = RowGroup<kGroup>;
   constexpr int kWidth = vector_width<T>;
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads, forward_threads<T>
 
 /// A block a row. The sum waits in z, or in y where z is absent; each thread reads back only what it wrote.
 template <class T>
-__global__ void __launch_bounds__(kRowThreads) layer_norm_long_kernel(const __grid_constant__ Forward<T> a) {
+__global__ void __launch_bounds__(kRowThreads) layer_norm_long_kernel(TERN_GRID_CONSTANT(Forward<T>) a) {
   using F = ComputeType<T>;
   using Group = RowGroup<kRowThreads>;
   constexpr int kWidth = vector_width<T>;
@@ -306,7 +306,7 @@ __device__ void write_part(const Vector<F, kWidth> (&sums)[kVectors], int cols, 
 template <class T, int kGroup, int kVectors>
 __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
                                   backward_threads<T>(kVectors) / RowGroup<kGroup>::kThreads)
-    layer_norm_backward_kernel(const __grid_constant__ Backward<T> a) {
+    layer_norm_backward_kernel(TERN_GRID_CONSTANT(Backward<T>) a) {
   using F = ComputeType<T>;
   using Group = RowGroup<kGroup>;
   constexpr int kWidth = vector_width<T>;
@@ -364,7 +364,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
 
 /// Partial sums do not fit into registers either: they grow in the workspace, each element by one thread alone.
 template <class T>
-__global__ void __launch_bounds__(kRowThreads) layer_norm_backward_long_kernel(const __grid_constant__ Backward<T> a) {
+__global__ void __launch_bounds__(kRowThreads) layer_norm_backward_long_kernel(TERN_GRID_CONSTANT(Backward<T>) a) {
   using F = ComputeType<T>;
   using Group = RowGroup<kRowThreads>;
   constexpr int kWidth = vector_width<T>;

@@ -254,7 +254,7 @@ __device__ void for_each_element(int64_t begin, int64_t end, bool aligned, const
 }
 
 template <template <class> class Rule, class W, class G, class Group>
-__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ Update<Group> update) {
+__global__ void __launch_bounds__(kThreads) update_kernel(TERN_GRID_CONSTANT(Update<Group>) update) {
   TERN_SHARED(StepConstants, constants);
   if (update.step.is_skipped()) return;
   using RuleOfType = Rule<ComputeType<W>>;
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
 }
 
 template <class W>
-__global__ void __launch_bounds__(kThreads) average_kernel(const __grid_constant__ Averaging averaging) {
+__global__ void __launch_bounds__(kThreads) average_kernel(TERN_GRID_CONSTANT(Averaging) averaging) {
   using F = ComputeType<W>;
   TERN_SHARED(double, share);
   if (averaging.step.is_skipped()) return;
@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(kThreads) average_kernel(const __grid_constant
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) scale_kernel(const __grid_constant__ Scaling scaling) {
+__global__ void __launch_bounds__(kThreads) scale_kernel(TERN_GRID_CONSTANT(Scaling) scaling) {
   using F = ComputeType<T>;
   const double factor = clip_factor(math::sqrt(scaling.norm->sum_of_squares), scaling.max_norm);
   if (factor == 1) return;

@@ -265,8 +265,8 @@ inline constexpr int kReduceStates = kAccess == ReduceAccess::kAcross ? vector_w
 
 template <class Op, class T, ReduceAccess kAccess>
 __global__ void __launch_bounds__(kReduceThreads, kReduceStates<T, kAccess> * sizeof(typename Op::State) <= 128 ? 2 : 1)
-    reduce_kernel(const __grid_constant__ ReducePlan plan, const Stored<T>* x, const Op op, typename Op::State* parts,
-                  const __grid_constant__ typename Op::Sink sink) {
+    reduce_kernel(TERN_GRID_CONSTANT(ReducePlan) plan, const Stored<T>* x, const Op op, typename Op::State* parts,
+                  TERN_GRID_CONSTANT(typename Op::Sink) sink) {
   using State = typename Op::State;
   using Reader = UnitReader<Op, T, kAccess>;
   constexpr int kStates = kReduceStates<T, kAccess>;
@@ -336,8 +336,8 @@ __global__ void __launch_bounds__(kReduceThreads, kReduceStates<T, kAccess> * si
 /// Joins the parts of the results, of which a block has several with `along` threads each.
 template <class Op>
 __global__ void __launch_bounds__(kReduceThreads)
-    join_parts_kernel(const typename Op::State* parts, const __grid_constant__ ReducePlan plan, int along, const Op op,
-                      const __grid_constant__ typename Op::Sink sink) {
+    join_parts_kernel(const typename Op::State* parts, TERN_GRID_CONSTANT(ReducePlan) plan, int along, const Op op,
+                      TERN_GRID_CONSTANT(typename Op::Sink) sink) {
   using State = typename Op::State;
   TERN_SHARED(State, shared, [1][kReduceThreads]);
   const int thread = static_cast<int>(threadIdx.x), element = thread % along;

@@ -94,7 +94,7 @@ struct Call {
 
 template <class T>
 __global__ void __launch_bounds__(kRowThreads)
-    part_sums_kernel(const T* x, const __grid_constant__ Call call, double* sums) {
+    part_sums_kernel(const T* x, TERN_GRID_CONSTANT(Call) call, double* sums) {
   using Group = RowGroup<kRowThreads>;
   const int64_t part = Group::first_row();
   const auto tiles = call.tiles<T, Group>(part);
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kRowThreads)
 /// x and y may be the same. `sums`: of the parts, scanned; unused when rows are not cut.
 template <class T, int kGroup>
 __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads)
-    cumulative_sum_kernel(const T* x, const __grid_constant__ Call call, const double* sums, T* y) {
+    cumulative_sum_kernel(const T* x, TERN_GRID_CONSTANT(Call) call, const double* sums, T* y) {
   using Group = RowGroup<kGroup>;
   const int64_t part = Group::first_row();
   if (part >= call.rows * call.parts) return;
@@ -156,7 +156,7 @@ struct Shape {
 };
 
 __global__ void __launch_bounds__(kRowThreads)
-    unravel_positions_kernel(const int64_t* positions, int64_t n, const __grid_constant__ Shape shape, int64_t* y) {
+    unravel_positions_kernel(const int64_t* positions, int64_t n, TERN_GRID_CONSTANT(Shape) shape, int64_t* y) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x;
   if (i >= n) return;
   int64_t rest = load_one(positions + i);

@@ -416,7 +416,7 @@ __device__ inline void run_vectors(const ElementwiseCall<Body::kInputs>& call, c
 /// `F operator()(const F* inputs)`.
 template <class F, class Body>
 __global__ void __launch_bounds__(kThreads, std::is_same_v<F, float> ? 4 : 2)
-    elementwise_kernel(const __grid_constant__ ElementwiseCall<Body::kInputs> call, const Body body) {
+    elementwise_kernel(TERN_GRID_CONSTANT(ElementwiseCall<Body::kInputs>) call, const Body body) {
   const uint32_t begin = blockIdx.x * call.per_block, left = call.space.count - begin;
   if (call.vectors && left >= call.per_block) return run_vectors<F>(call, body, blockIdx.x * steps<F, Body::kInputs>());
   run_elements<F>(call, body, begin, begin + (left < call.per_block ? left : call.per_block));

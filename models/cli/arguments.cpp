@@ -1,13 +1,13 @@
 #include "tern/models/cli/arguments.h"
 
 #include <toml++/toml.h>
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 
 #include "tern/core/check.h"
 #include "tern/dist/rendezvous.h"
-#include "tern/models/cli/parser.h"
+#include "tern/models/cli/subcommand.h"
 
 namespace tern::cli {
 namespace {
@@ -60,21 +60,6 @@ std::string scalar_text(const toml::node& node, const std::string& where) {
   return out.str();
 }
 
-/// Accepts what is wholly a T within the bounds; the parser's own conversions wrap and saturate.
-template <class T>
-CLI::Validator in_bounds(const char* kind, T least, T most) {
-  const auto check = [kind, least, most](const std::string& text) -> std::string {
-    T value{};
-    const char* end = text.data() + text.size();
-    const auto [stopped, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && stopped == end && value >= least && value <= most) return {};
-    std::ostringstream problem;
-    problem << "must be a " << kind << " from " << least << " to " << most << ", got '" << text << "'";
-    return problem.str();
-  };
-  return CLI::Validator(check, "");
-}
-
 Device parse_device_flag(const std::string& text) {
   try {
     return parse_device(text);
@@ -85,18 +70,13 @@ Device parse_device_flag(const std::string& text) {
 
 }  // namespace
 
-CLI::Validator number_in(double least, double most) { return in_bounds("number", least, most); }
-CLI::Validator whole_in(int64_t least, int64_t most) { return in_bounds("whole number", least, most); }
-
-void add_common(CLI::App& command, CommonOptions& options) {
-  command.add_option("--device", options.device, "auto, cpu or cuda[:N]")->capture_default_str();
-  command.add_option("--threads", options.threads, "CPU threads; 0: all cores this process may use")
-      ->capture_default_str()
-      ->check(whole_in(0, 4096));
-  command.add_option("--seed", options.seed, "seed of everything random")
-      ->capture_default_str()
-      ->check(in_bounds<uint64_t>("whole number", 0, UINT64_MAX));
-  command.add_option("--config", options.config, "TOML file of options, named like the flags; flags win");
+void add_common(Subcommand& command, CommonOptions& options) {
+  command.add_option("--device", &options.device, "auto, cpu or cuda[:N]").show_default();
+  command.add_option("--threads", &options.threads, "CPU threads; 0: all cores this process may use")
+      .show_default()
+      .whole_in(0, 4096);
+  command.add_option("--seed", &options.seed, "seed of everything random").show_default().unsigned_in(0, UINT64_MAX);
+  command.add_option("--config", &options.config, "TOML file of options, named like the flags; flags win");
   command.add_flag("--quiet", options.quiet, "no progress and no log, only results and errors");
 }
 

@@ -13,6 +13,8 @@ class App;
 
 namespace tern::cli {
 
+class Subcommand;
+
 /// Wrong usage: exit status 2.
 class UsageError : public std::runtime_error {
  public:
@@ -27,7 +29,7 @@ struct CommonOptions {
   std::string config;  // read by merge_option_file; the parser only has to know the flag
 };
 
-void add_common(CLI::App& command, CommonOptions& options);
+void add_common(Subcommand& command, CommonOptions& options);
 /// Sets the number of threads and returns the device. Throws UsageError when there is no such device, Error when it
 /// cannot be used.
 Device apply_common(const CommonOptions& options);

@@ -8,8 +8,8 @@
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/image_data.h"
 #include "tern/models/cli/matmul_options.h"
-#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/subcommand.h"
 #include "tern/models/cli/text_data.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/image/image_classifier.h"
@@ -155,28 +155,26 @@ int evaluate(EvalArguments a) {
 }  // namespace
 
 Command add_eval(CLI::App& app) {
-  CLI::App* c = app.add_subcommand("eval", "accuracy and loss of a trained folder");
+  Subcommand c(app, "eval", "accuracy and loss of a trained folder");
   auto a = std::make_shared<EvalArguments>();
-  c->add_option("dir", a->dir, "model folder")->required();
-  c->add_option("--data", a->data,
-                "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run");
-  c->add_option("--split", a->split, "evaluate the test part of this split, as in train");
-  c->add_option("--fold", a->fold, "i/k: evaluate the i-th of k stratified parts");
-  c->add_option("--max-length", a->max_length,
-                "tokens a text is cut to; default: as in training, else the model's most")
-      ->check(whole_in(2, int64_t{1} << 24));
-  c->add_option("--batch-tokens", a->batch_tokens, "tokens a batch")
-      ->capture_default_str()
-      ->check(whole_in(1, int64_t{1} << 40));
-  c->add_option("--dtype", a->dtype, "of matrix products: fp32, bf16, fp16 or auto")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "auto"}));
-  c->add_flag("--json", a->json, "print one JSON object");
-  add_matmul_options(*c, a->matmul, false);
-  add_common(*c, a->common);
-  c->footer("Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv");
+  c.add_option("dir", &a->dir, "model folder").required();
+  c.add_option("--data", &a->data,
+               "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run");
+  c.add_option("--split", &a->split, "evaluate the test part of this split, as in train");
+  c.add_option("--fold", &a->fold, "i/k: evaluate the i-th of k stratified parts");
+  c.add_option("--max-length", &a->max_length,
+               "tokens a text is cut to; default: as in training, else the model's most")
+      .whole_in(2, int64_t{1} << 24);
+  c.add_option("--batch-tokens", &a->batch_tokens, "tokens a batch").show_default().whole_in(1, int64_t{1} << 40);
+  c.add_option("--dtype", &a->dtype, "of matrix products: fp32, bf16, fp16 or auto")
+      .show_default()
+      .one_of({"fp32", "bf16", "fp16", "auto"});
+  c.add_flag("--json", a->json, "print one JSON object");
+  add_matmul_options(c, a->matmul, false);
+  add_common(c, a->common);
+  c.footer("Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv");
   return [a, c] {
-    a->seed_given = c->count("--seed") > 0;
+    a->seed_given = c.has("--seed");
     return evaluate(*a);
   };
 }

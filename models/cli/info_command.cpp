@@ -11,8 +11,8 @@
 #include "tern/dist/world.h"
 #include "tern/kernels/gemm.h"
 #include "tern/models/cli/commands.h"
-#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/subcommand.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/pretrained.h"
 #include "tern/models/text/text_classifier.h"
@@ -148,12 +148,11 @@ int info(const InfoArguments& a) {
 }  // namespace
 
 Command add_info(CLI::App& app) {
-  CLI::App* c =
-      app.add_subcommand("info", "this machine, a model folder, or a file of weights (safetensors or PyTorch's)");
+  Subcommand c(app, "info", "this machine, a model folder, or a file of weights (safetensors or PyTorch's)");
   auto a = std::make_shared<InfoArguments>();
-  c->add_option("path", a->path, "model folder or file; none: this machine");
-  add_common(*c, a->common);
-  c->footer("Example: tern info runs/distilbert-20250131-120000");
+  c.add_option("path", &a->path, "model folder or file; none: this machine");
+  add_common(c, a->common);
+  c.footer("Example: tern info runs/distilbert-20250131-120000");
   return [a] { return info(*a); };
 }
 

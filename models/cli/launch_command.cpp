@@ -8,8 +8,8 @@
 #include "tern/dist/rendezvous.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/launcher.h"
-#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/subcommand.h"
 
 namespace tern::cli {
 namespace {
@@ -60,15 +60,15 @@ std::vector<std::string> cut_launched(std::vector<std::string>& words) {
 }
 
 Command add_launch(CLI::App& app, const std::vector<std::string>& launched) {
-  CLI::App* c = app.add_subcommand("launch", "several processes of train, resume, eval or info on this machine");
+  Subcommand c(app, "launch", "several processes of train, resume, eval or info on this machine");
   auto a = std::make_shared<LaunchArguments>();
-  c->add_option("--nproc", a->processes, "processes")->required()->check(whole_in(1, 4096));
-  c->add_option("--threads", a->threads, "CPU threads of each; 0: the cores are shared out")
-      ->capture_default_str()
-      ->check(whole_in(0, 4096));
-  c->add_option("--logs", a->logs, "folder of the ranks' logs (default: runs/launch-DATE)");
-  c->add_flag("--quiet", a->quiet, "do not say how the processes are started");
-  c->footer(
+  c.add_option("--nproc", &a->processes, "processes").required().whole_in(1, 4096);
+  c.add_option("--threads", &a->threads, "CPU threads of each; 0: the cores are shared out")
+      .show_default()
+      .whole_in(0, 4096);
+  c.add_option("--logs", &a->logs, "folder of the ranks' logs (default: runs/launch-DATE)");
+  c.add_flag("--quiet", a->quiet, "do not say how the processes are started");
+  c.footer(
       "Each process trains on batches of its own, as large as --batch-size or --batch-tokens says; a step is that of "
       "all "
       "of them joined.\n"

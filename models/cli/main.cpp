@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +15,6 @@
 #include "tern/core/io/pickle.h"
 #include "tern/dist/store.h"
 #include "tern/models/cli/commands.h"
-#include "tern/models/cli/parser.h"
 #include "tern/models/cli/rank_process.h"
 #include "tern/models/cli/version.h"
 

@@ -9,7 +9,7 @@
 #include "tern/core/io/atomic_file.h"
 #include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/gemm_settings.h"
-#include "tern/models/cli/parser.h"
+#include "tern/models/cli/subcommand.h"
 
 namespace tern::cli {
 namespace {
@@ -21,7 +21,7 @@ std::string file_in(const std::string& folder) { return (std::filesystem::path(f
 
 }  // namespace
 
-void add_matmul_options(CLI::App& command, MatmulOptions& options, bool with_autotune) {
+void add_matmul_options(Subcommand& command, MatmulOptions& options, bool with_autotune) {
   command.add_flag("--tf32", options.tf32,
                    "on CUDA: fp32 matrix products may round their inputs to TF32 (10 bits of mantissa), which is "
                    "faster; on the CPU they stay fp32");

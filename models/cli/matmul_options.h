@@ -6,18 +6,16 @@
 
 #include "tern/core/device.h"
 
-namespace CLI {
-class App;
-}
-
 namespace tern::cli {
+
+class Subcommand;
 
 struct MatmulOptions {
   bool tf32 = false, autotune = false;
 };
 
 /// `with_autotune`: commands that leave a run folder, where the choices are kept.
-void add_matmul_options(CLI::App& command, MatmulOptions& options, bool with_autotune);
+void add_matmul_options(Subcommand& command, MatmulOptions& options, bool with_autotune);
 
 /// Applies the options to the process; says through `log` which of them the device has no use for.
 void apply_matmul_options(const MatmulOptions& options, Device device,

@@ -4,8 +4,8 @@
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/image_predict.h"
 #include "tern/models/cli/matmul_options.h"
-#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/subcommand.h"
 #include "tern/models/pretrained.h"
 #include "tern/models/text/text_classifier.h"
 
@@ -118,21 +118,21 @@ int predict(const PredictArguments& a) {
 }  // namespace
 
 Command add_predict(CLI::App& app) {
-  CLI::App* c = app.add_subcommand("predict", "label lines of text, or image files, by a trained folder");
+  Subcommand c(app, "predict", "label lines of text, or image files, by a trained folder");
   auto a = std::make_shared<PredictArguments>();
-  c->add_option("dir", a->dir, "model folder")->required();
-  c->add_option("files", a->files,
-                "texts: files of lines, - or none: stdin; images: PNG and JPEG files, none: their names on stdin");
-  c->add_flag("--jsonl", a->jsonl,
-              "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}");
-  c->add_option("--max-length", a->max_length, "tokens a text is cut to; default: the model's most")
-      ->check(whole_in(2, int64_t{1} << 24));
-  c->add_option(
-      "--attention", a->attention,
+  c.add_option("dir", &a->dir, "model folder").required();
+  c.add_option("files", &a->files,
+               "texts: files of lines, - or none: stdin; images: PNG and JPEG files, none: their names on stdin");
+  c.add_flag("--jsonl", a->jsonl,
+             "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}");
+  c.add_option("--max-length", &a->max_length, "tokens a text is cut to; default: the model's most")
+      .whole_in(2, int64_t{1} << 24);
+  c.add_option(
+      "--attention", &a->attention,
       "images: write into this folder, as PNG, each image lit by what the model looked at (attention rollout)");
-  add_matmul_options(*c, a->matmul, false);
-  add_common(*c, a->common);
-  c->footer("Example: echo 'A wonderful film.' | tern predict runs/distilbert-20250131-120000");
+  add_matmul_options(c, a->matmul, false);
+  add_common(c, a->common);
+  c.footer("Example: echo 'A wonderful film.' | tern predict runs/distilbert-20250131-120000");
   return [a] { return predict(*a); };
 }
 

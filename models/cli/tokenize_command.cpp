@@ -3,8 +3,8 @@
 
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands.h"
-#include "tern/models/cli/parser.h"
 #include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/subcommand.h"
 
 namespace tern::cli {
 namespace {
@@ -92,18 +92,18 @@ int tokenize(const TokenizeArguments& a) {
 }  // namespace
 
 Command add_tokenize(CLI::App& app) {
-  CLI::App* c = app.add_subcommand("tokenize", "lines of text to WordPiece ids");
+  Subcommand c(app, "tokenize", "lines of text to WordPiece ids");
   auto a = std::make_shared<TokenizeArguments>();
-  c->add_option("files", a->files, "files of lines; - or none: stdin");
-  c->add_option("--vocab", a->vocab, "vocab.txt; default: bert-base-uncased's, which is built in");
-  c->add_flag("--tokens", a->tokens, "print the pieces instead of their ids");
-  c->add_flag("--special", a->special, "with [CLS] and [SEP]");
-  c->add_flag("--cased", a->cased, "keep case and accents");
-  c->add_flag("--jsonl", a->jsonl, "lines are {\"text\": ...}; answers {\"ids\": [...]}");
-  c->add_option("--max-length", a->max_length, "cut to this many tokens, special ones included")
-      ->check(whole_in(2, int64_t{1} << 40));
-  add_common(*c, a->common);
-  c->footer("Example: echo 'Hello, world' | tern tokenize --special");
+  c.add_option("files", &a->files, "files of lines; - or none: stdin");
+  c.add_option("--vocab", &a->vocab, "vocab.txt; default: bert-base-uncased's, which is built in");
+  c.add_flag("--tokens", a->tokens, "print the pieces instead of their ids");
+  c.add_flag("--special", a->special, "with [CLS] and [SEP]");
+  c.add_flag("--cased", a->cased, "keep case and accents");
+  c.add_flag("--jsonl", a->jsonl, "lines are {\"text\": ...}; answers {\"ids\": [...]}");
+  c.add_option("--max-length", &a->max_length, "cut to this many tokens, special ones included")
+      .whole_in(2, int64_t{1} << 40);
+  add_common(c, a->common);
+  c.footer("Example: echo 'Hello, world' | tern tokenize --special");
   return [a] { return tokenize(*a); };
 }
 

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "tern/core/check.h"
-#include "tern/models/cli/parser.h"
+#include "tern/models/cli/subcommand.h"
 #include "tern/models/cli/text_data.h"
 
 namespace tern::cli {
@@ -24,114 +24,108 @@ void check(bool condition, const std::string& message) {
 
 }  // namespace
 
-void add_train_options(CLI::App& c, TrainArguments& a) {
-  c.add_option("model", a.model, "the model: distilbert (texts) or vit (images)")->required();
-  c.add_option("--data", a.data,
+void add_train_options(Subcommand& c, TrainArguments& a) {
+  c.add_option("model", &a.model, "the model: distilbert (texts) or vit (images)").required();
+  c.add_option("--data", &a.data,
                "texts: imdb, sentences (embedded), a .csv, .tsv or .jsonl file with a label and a text column, or a "
                "folder train/LABEL/*.txt; images: cifar10, digits (embedded) or a folder train/LABEL/*.{png,jpg}; "
                "default: imdb or cifar10 where it is on this machine, otherwise the embedded set");
-  c.add_option("--split", a.split,
+  c.add_option("--split", &a.split,
                "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's own, or 80/10/10");
-  c.add_option("--fold", a.fold, "i/k: the i-th of k stratified parts is the test set");
-  c.add_option("--out", a.out, "folder of the run, new or empty; default: runs/MODEL-DATE");
+  c.add_option("--fold", &a.fold, "i/k: the i-th of k stratified parts is the test set");
+  c.add_option("--out", &a.out, "folder of the run, new or empty; default: runs/MODEL-DATE");
   c.add_option(
-      "--preset", a.preset,
+      "--preset", &a.preset,
       "distilbert: tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); vit: tiny (192 x 9, patch 4 at 32 "
       "x 32), small (384 x 12), base (768 x 12) or large (1024 x 24), these with patch 16 at 224 x 224; "
       "default: tiny (for digits a smaller one)");
-  c.add_option("--init", a.init,
+  c.add_option("--init", &a.init,
                "model folder to start from (config.json, model.safetensors or pytorch_model.bin); for vit also a file "
                "of weights with torchvision's or timm's names");
-  c.add_option("--image-size", a.image_size,
+  c.add_option("--image-size", &a.image_size,
                "pixels a side that vit sees; position embeddings are interpolated; default: the model's")
-      ->check(whole_in(1, 1 << 14));
-  c.add_option("--augment", a.augment, "vit: default (shifts and mirror images) or none")->capture_default_str();
-  c.add_option("--mixup", a.mixup, "vit: alpha of MixUp; 0: none; default: 0, for digits 0.3")
-      ->check(number_in(0, 1000));
-  c.add_option("--cutmix", a.cutmix, "vit: alpha of CutMix; 0: none")->capture_default_str()->check(number_in(0, 1000));
-  c.add_option("--label-smoothing", a.label_smoothing, "vit: share of the target that is spread over all labels")
-      ->capture_default_str()
-      ->check(number_in(0, 1));
-  c.add_option("--epochs", a.epochs,
+      .whole_in(1, 1 << 14);
+  c.add_option("--augment", &a.augment, "vit: default (shifts and mirror images) or none").show_default();
+  c.add_option("--mixup", &a.mixup, "vit: alpha of MixUp; 0: none; default: 0, for digits 0.3").number_in(0, 1000);
+  c.add_option("--cutmix", &a.cutmix, "vit: alpha of CutMix; 0: none").show_default().number_in(0, 1000);
+  c.add_option("--label-smoothing", &a.label_smoothing, "vit: share of the target that is spread over all labels")
+      .show_default()
+      .number_in(0, 1);
+  c.add_option("--epochs", &a.epochs,
                "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "
                "size of the set, 2 to 10 for texts, 10 for images, 40 for digits")
-      ->check(whole_in(1, 1000000));
-  c.add_option("--max-steps", a.max_steps, "stop after this many steps")->check(whole_in(1, int64_t{1} << 40));
-  c.add_option("--lr", a.lr,
+      .whole_in(1, 1000000);
+  c.add_option("--max-steps", &a.max_steps, "stop after this many steps").whole_in(1, int64_t{1} << 40);
+  c.add_option("--lr", &a.lr,
                "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts, "
                "1e-3 for images, 2e-3 for digits")
-      ->check(number_in(0, kMost));
-  c.add_option("--optimizer", a.optimizer, "adamw, adam or sgd")->capture_default_str();
-  c.add_option("--weight-decay", a.weight_decay, "of matrices, not of biases and norms")
-      ->capture_default_str()
-      ->check(number_in(0, kMost));
-  c.add_option("--schedule", a.schedule, "of the learning rate: linear, cosine or constant")->capture_default_str();
-  c.add_option("--warmup", a.warmup, "steps (1 or more) or a fraction of all steps")
-      ->capture_default_str()
-      ->check(number_in(0, 1e15));
-  c.add_option("--clip", a.clip, "greatest norm of the gradients; 0: no clipping")
-      ->capture_default_str()
-      ->check(number_in(0, kMost));
-  c.add_option("--ema", a.ema,
+      .number_in(0, kMost);
+  c.add_option("--optimizer", &a.optimizer, "adamw, adam or sgd").show_default();
+  c.add_option("--weight-decay", &a.weight_decay, "of matrices, not of biases and norms")
+      .show_default()
+      .number_in(0, kMost);
+  c.add_option("--schedule", &a.schedule, "of the learning rate: linear, cosine or constant").show_default();
+  c.add_option("--warmup", &a.warmup, "steps (1 or more) or a fraction of all steps").show_default().number_in(0, 1e15);
+  c.add_option("--clip", &a.clip, "greatest norm of the gradients; 0: no clipping").show_default().number_in(0, kMost);
+  c.add_option("--ema", &a.ema,
                "decay (0.999) of exponential moving averages of the weights, which are validated and saved instead of "
                "them; 0: none")
-      ->capture_default_str()
-      ->check(number_in(0, std::nextafter(1.0, 0.0)));
-  c.add_option("--dropout", a.dropout,
+      .show_default()
+      .number_in(0, std::nextafter(1.0, 0.0));
+  c.add_option("--dropout", &a.dropout,
                "of everything; default: the model's own, but for distilbert from scratch 0.5, and 0.3 from 4 MB of "
                "text on")
-      ->check(number_in(0, 1));
-  c.add_option("--dtype", a.dtype,
+      .number_in(0, 1);
+  c.add_option("--dtype", &a.dtype,
                "fp32; bf16 or fp16: mixed precision, fp32 weights and 16-bit matrix products; bf16-true or fp16-true: "
                "16-bit weights, gradients and activations with fp32 master copies in the optimizer; fp16 of both kinds "
                "with a loss scaler; auto: bf16 where that is the faster one, else fp32")
-      ->capture_default_str();
+      .show_default();
   c.add_flag(
       "--kahan", a.kahan,
       "with --dtype bf16-true: no master copies; Kahan's summation keeps 16 bits a weight of what rounding took");
-  c.add_option("--recompute", a.recompute,
+  c.add_option("--recompute", &a.recompute,
                "none, block or every-N: keep only the inputs of each block (of every N blocks) and compute the rest "
                "again in backward; less memory, more time, the same bits")
-      ->capture_default_str();
-  c.add_option("--max-length", a.max_length, "tokens a text is cut to; default: 512, at most what the model takes")
-      ->check(whole_in(2, int64_t{1} << 24));
-  c.add_option("--batch-tokens", a.batch_tokens,
+      .show_default();
+  c.add_option("--max-length", &a.max_length, "tokens a text is cut to; default: 512, at most what the model takes")
+      .whole_in(2, int64_t{1} << 24);
+  c.add_option("--batch-tokens", &a.batch_tokens,
                "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192")
-      ->check(whole_in(2, int64_t{1} << 40));
+      .whole_in(2, int64_t{1} << 40);
   c.add_option(
-       "--batch-size", a.batch_size,
+       "--batch-size", &a.batch_size,
        "texts: sequences a step, padded to the longest, instead of packing; images a step; default: 64, with --init 16")
-      ->check(whole_in(1, 1000000));
-  c.add_option("--accumulate", a.accumulate,
+      .whole_in(1, 1000000);
+  c.add_option("--accumulate", &a.accumulate,
                "batches a step: their gradients are added up, weighted by their examples, before the weights change")
-      ->capture_default_str()
-      ->check(whole_in(1, 1000000));
+      .show_default()
+      .whole_in(1, 1000000);
   c.add_option(
-       "--strategy", a.strategy,
+       "--strategy", &a.strategy,
        "of several processes: ddp (each has all of the optimizer's state) or zero1 (each has its part; the same "
        "bits on the CPU)")
-      ->capture_default_str();
-  c.add_option("--checkpoint-every", a.checkpoint_every,
+      .show_default();
+  c.add_option("--checkpoint-every", &a.checkpoint_every,
                "write a checkpoint after every so many steps (100) or so much time (30s, 5m, 2h); one is also written "
                "on SIGINT, SIGTERM and SIGUSR1");
-  c.add_option("--keep", a.keep, "checkpoints kept, beside that of the best epoch")
-      ->capture_default_str()
-      ->check(whole_in(1, 1000000));
-  c.add_option("--resume", a.resume,
+  c.add_option("--keep", &a.keep, "checkpoints kept, beside that of the best epoch")
+      .show_default()
+      .whole_in(1, 1000000);
+  c.add_option("--resume", &a.resume,
                "go on with a run: its folder or one of its checkpoints, or auto: with what --out holds, if anything");
   c.add_flag("--group-by-length", a.group_by_length, "with --batch-size: sequences of similar lengths, less padding");
-  c.add_flag_callback(
-      "--no-shuffle", [&a] { a.shuffle = false; }, "keep the rows in their order");
-  c.add_option("--workers", a.workers, "threads that make batches; the batches do not depend on it")
-      ->capture_default_str()
-      ->check(whole_in(0, 256));
-  c.add_option("--profile", a.profile,
+  c.add_flag("--no-shuffle", a.shuffle, "keep the rows in their order", false);
+  c.add_option("--workers", &a.workers, "threads that make batches; the batches do not depend on it")
+      .show_default()
+      .whole_in(0, 256);
+  c.add_option("--profile", &a.profile,
                "write where the time goes: a table and a trace for ui.perfetto.dev, into the run folder (on, or "
                "no value) or into VALUE.profile.txt and VALUE.trace.json")
-      ->expected(0, 1);
-  c.add_option("--profile-steps", a.profile_steps, "steps that --profile looks at, after two to warm up")
-      ->capture_default_str()
-      ->check(whole_in(1, 10000));
+      .value_optional();
+  c.add_option("--profile-steps", &a.profile_steps, "steps that --profile looks at, after two to warm up")
+      .show_default()
+      .whole_in(1, 10000);
   add_matmul_options(c, a.matmul, true);
   add_common(c, a.common);
   c.footer(kExamples);

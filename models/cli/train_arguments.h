@@ -30,7 +30,7 @@ struct TrainArguments {
 /// True for the models that see images.
 inline bool trains_images(const TrainArguments& arguments) { return arguments.model == "vit"; }
 
-void add_train_options(CLI::App& command, TrainArguments& arguments);
+void add_train_options(Subcommand& command, TrainArguments& arguments);
 /// Throws UsageError when a value is unknown, options exclude each other or belong to another model. `given`: whether a
 /// flag is on the command line.
 void check_train_arguments(const TrainArguments& arguments, const std::function<bool(const std::string& flag)>& given);

@@ -19,7 +19,6 @@
 #undef __device__
 #undef __host__
 #undef __constant__
-#undef __grid_constant__
 #undef __forceinline__
 #undef __launch_bounds__
 #endif
@@ -27,7 +26,6 @@
 #define __device__
 #define __host__
 #define __constant__
-#define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 

@@ -18,10 +18,14 @@
 /// TERN_DYNAMIC_SHARED(float, p) declares `float* p`, the launch's dynamic shared memory, aligned to 128 bytes.
 /// Nothing is initialised. Macros because they declare a variable; raw __shared__ would escape the emulator's checks
 /// and cannot hold the 16-bit types, which have constructors.
+/// TERN_GRID_CONSTANT(T) is the type of a kernel parameter that all threads read in place; in the emulator a reference,
+/// where each thread would otherwise copy it.
 #ifdef TERN_SIMT
+#define TERN_GRID_CONSTANT(...) const __VA_ARGS__&
 #define TERN_SHARED(T, name, ...) auto& name = simt::shared_variable<T __VA_ARGS__>([] {})
 #define TERN_DYNAMIC_SHARED(T, name) T* const name = static_cast<T*>(simt::dynamic_shared())
 #else
+#define TERN_GRID_CONSTANT(...) const __grid_constant__ __VA_ARGS__
 #define TERN_SHARED(T, name, ...)                                             \
   __shared__ __align__(16) unsigned char name##_bytes[sizeof(T __VA_ARGS__)]; \
   auto& name = *reinterpret_cast<std::type_identity_t<T __VA_ARGS__>*>(name##_bytes)
@@ -100,7 +104,7 @@ Parameter convert_argument(Argument&& argument) {
 }
 
 #ifdef TERN_SIMT
-/// One CUDA thread. Arguments are constants: ThreadSanitizer need not watch each thread copy kilobytes of them.
+/// One CUDA thread. Arguments are constants: ThreadSanitizer need not watch each thread copy them.
 template <class Kernel, class Values, size_t... I>
 SIMT_INTERNAL void run_thread(Kernel kernel, const Values& values, std::index_sequence<I...>) {
   kernel(std::get<I>(values)...);
@@ -117,8 +121,10 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic
             detail::LaunchStream stream, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "launch: wrong number of kernel arguments");
   static_assert((sizeof(Parameters) + ... + 0) <= 32764, "launch: kernel parameters are limited to 32,764 bytes");
-  static_assert((std::is_trivially_copyable_v<Parameters> && ...), "launch: kernel parameters are copied as bytes");
-  std::tuple<Parameters...> values{detail::convert_argument<Parameters>(std::forward<Arguments>(arguments))...};
+  static_assert((std::is_trivially_copyable_v<std::remove_cvref_t<Parameters>> && ...),
+                "launch: kernel parameters are copied as bytes");
+  std::tuple<std::remove_cvref_t<Parameters>...> values{
+      detail::convert_argument<std::remove_cvref_t<Parameters>>(std::forward<Arguments>(arguments))...};
 #ifdef TERN_SIMT
   std::string reason;
   auto run = [=] {
