@@ -148,22 +148,19 @@ TEST(StandinCudnn, LeavesOtherCallsToOwnKernels) {
     return executions() == 2;
   };
   EXPECT_TRUE(runs_on_cudnn(good));
+  for (const std::function<void(Case&)>& change : std::vector<std::function<void(Case&)>>{
+           [](Case& c) { c.window = 0; }, [](Case& c) { c.window = 4; },
+           [](Case& c) {
+             c.dropout = {0.1, key_with_base(1, 2)};
+           },
+           [](Case& c) { c.head_dim = 12; }, [](Case& c) { c.head_dim = 136; },
+           [](Case& c) { c.heads = 2 * c.kv_heads; }, [](Case& c) { c.misalignment = 1; },
+           [](Case& c) { c.masked = true; }, [](Case& c) { c.bias_sequences = c.bias_heads = 1; }}) {
+    Case c = good;
+    change(c);
+    EXPECT_FALSE(runs_on_cudnn(c)) << describe(c) << " misaligned by " << c.misalignment;
+  }
   Case c = good;
-  c.window = 4;
-  EXPECT_FALSE(runs_on_cudnn(c));
-  c = good;
-  c.dropout = {0.1, key_with_base(1, 2)};
-  EXPECT_FALSE(runs_on_cudnn(c));
-  c = good;
-  c.head_dim = 12;
-  EXPECT_FALSE(runs_on_cudnn(c));
-  c = good;
-  c.heads = 2 * c.kv_heads;
-  EXPECT_FALSE(runs_on_cudnn(c));
-  c = good;
-  c.misalignment = 1;
-  EXPECT_FALSE(runs_on_cudnn(c));
-  c = good;
   cuda::restore_attention_choices(header() + choice(c, bfloat16, false, false) + choice(c, bfloat16, true, false));
   Trial<BFloat16> r(c);
   standin::reset_counters();
