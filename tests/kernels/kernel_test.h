@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -95,13 +96,20 @@ class Array {
     }
     const int64_t start = order == Order::kMisaligned ? 1 : 0;
     // 0x5a everywhere: what a kernel must not touch can be recognised.
-    memory_.assign((step + start + 1) * size_of(dtype) + 64, 0x5a);
+    memory_.assign((step + start + 1) * size_of(dtype) + 128, 0x5a);
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
     data_ = memory_.data() + (64 - address % 64) % 64 + start * size_of(dtype);
     end_where_elements_do();
   }
   Array(const Array&) = delete;
   Array(Array&& other) = default;
+  ~Array() {
+    if (memory_.empty()) return;  // moved from
+    const auto touched = [](char c) { return c != 0x5a; };
+    EXPECT_TRUE(std::none_of(memory_.data(), data_, touched)) << "memory before an array was written";
+    EXPECT_TRUE(std::none_of(data_ + bytes_of_elements(), memory_.data() + memory_.size(), touched))
+        << "memory behind an array was written";
+  }
 
   View view() { return View(data_, dtype_, static_cast<int>(shape_.size()), shape_.data(), strides_.data()); }
   ConstView cview() const {
@@ -161,14 +169,19 @@ class Array {
   }
 
  private:
-  /// With AddressSanitizer nothing may be touched behind the last element, be it read.
+  /// With AddressSanitizer nothing may be touched behind the last element, be it read; without, nothing be written.
   void end_where_elements_do() {
 #ifdef __SANITIZE_ADDRESS__
-    const int64_t count = numel();
-    const int64_t bytes = count == 0 ? 0 : (offset(cview(), count - 1) + 1) * size_of(dtype_);
-    memory_.resize(data_ + bytes - memory_.data());  // the rest stays allocated, until it is freed with the memory
-    ASAN_POISON_MEMORY_REGION(data_ + bytes, memory_.capacity() - memory_.size());
+    char* const end = data_ + bytes_of_elements();
+    memory_.resize(end - memory_.data());  // the rest stays allocated, until it is freed with the memory
+    ASAN_POISON_MEMORY_REGION(end, memory_.capacity() - memory_.size());
 #endif
+  }
+
+  /// From the first to behind the last.
+  int64_t bytes_of_elements() const {
+    const int64_t count = numel();
+    return count == 0 ? 0 : (offset(cview(), count - 1) + 1) * size_of(dtype_);
   }
 
   DType dtype_;
