@@ -77,7 +77,7 @@ void add_common(Subcommand& command, CommonOptions& options) {
       .whole_in(0, 4096);
   command.add_option("--seed", &options.seed, "seed of everything random").show_default().unsigned_in(0, UINT64_MAX);
   command.add_option("--config", &options.config, "TOML file of options, named like the flags; flags win");
-  command.add_flag("--quiet", options.quiet, "no progress and no log, only results and errors");
+  command.add_flag("--quiet", &options.quiet, "no progress and no log, only results and errors");
 }
 
 Device apply_common(const CommonOptions& options) {

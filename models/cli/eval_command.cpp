@@ -169,7 +169,7 @@ Command add_eval(CLI::App& app) {
   c.add_option("--dtype", &a->dtype, "of matrix products: fp32, bf16, fp16 or auto")
       .show_default()
       .one_of({"fp32", "bf16", "fp16", "auto"});
-  c.add_flag("--json", a->json, "print one JSON object");
+  c.add_flag("--json", &a->json, "print one JSON object");
   add_matmul_options(c, a->matmul, false);
   add_common(c, a->common);
   c.footer("Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv");

@@ -67,7 +67,7 @@ Command add_launch(CLI::App& app, const std::vector<std::string>& launched) {
       .show_default()
       .whole_in(0, 4096);
   c.add_option("--logs", &a->logs, "folder of the ranks' logs (default: runs/launch-DATE)");
-  c.add_flag("--quiet", a->quiet, "do not say how the processes are started");
+  c.add_flag("--quiet", &a->quiet, "do not say how the processes are started");
   c.footer(
       "Each process trains on batches of its own, as large as --batch-size or --batch-tokens says; a step is that of "
       "all "

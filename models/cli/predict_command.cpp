@@ -123,7 +123,7 @@ Command add_predict(CLI::App& app) {
   c.add_option("dir", &a->dir, "model folder").required();
   c.add_option("files", &a->files,
                "texts: files of lines, - or none: stdin; images: PNG and JPEG files, none: their names on stdin");
-  c.add_flag("--jsonl", a->jsonl,
+  c.add_flag("--jsonl", &a->jsonl,
              "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}");
   c.add_option("--max-length", &a->max_length, "tokens a text is cut to; default: the model's most")
       .whole_in(2, int64_t{1} << 24);

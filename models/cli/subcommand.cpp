@@ -66,9 +66,9 @@ Option Subcommand::add_option(const std::string& name, OptionValue value, const 
   return Option(std::visit([&](auto* stored) { return command_->add_option(name, *stored, help); }, value));
 }
 
-void Subcommand::add_flag(const std::string& name, bool& value, const std::string& help, bool given) {
+void Subcommand::add_flag(const std::string& name, bool* value, const std::string& help, bool given) {
   command_->add_flag_callback(
-      name, [&value, given] { value = given; }, help);
+      name, [value, given] { *value = given; }, help);
 }
 
 void Subcommand::footer(const std::string& text) { command_->footer(text); }

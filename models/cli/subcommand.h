@@ -14,7 +14,7 @@ class Option;
 
 namespace tern::cli {
 
-/// Where the value of an option is stored; it must live until the command line has been parsed.
+/// Where the value of an option is stored; it, and a flag's, must live until the command line has been parsed.
 using OptionValue = std::variant<std::string*, std::vector<std::string>*, int*, int64_t*, uint64_t*, double*>;
 
 class Option {
@@ -43,8 +43,8 @@ class Subcommand {
 
   /// `name`: "--flag", or a word for what is given by its place.
   Option add_option(const std::string& name, OptionValue value, const std::string& help);
-  /// The flag sets `value` to `given`.
-  void add_flag(const std::string& name, bool& value, const std::string& help, bool given = true);
+  /// The flag sets *value to `given`.
+  void add_flag(const std::string& name, bool* value, const std::string& help, bool given = true);
   /// What --help ends with.
   void footer(const std::string& text);
   /// After parsing: whether the flag is on the command line or in the option file.

@@ -96,10 +96,10 @@ Command add_tokenize(CLI::App& app) {
   auto a = std::make_shared<TokenizeArguments>();
   c.add_option("files", &a->files, "files of lines; - or none: stdin");
   c.add_option("--vocab", &a->vocab, "vocab.txt; default: bert-base-uncased's, which is built in");
-  c.add_flag("--tokens", a->tokens, "print the pieces instead of their ids");
-  c.add_flag("--special", a->special, "with [CLS] and [SEP]");
-  c.add_flag("--cased", a->cased, "keep case and accents");
-  c.add_flag("--jsonl", a->jsonl, "lines are {\"text\": ...}; answers {\"ids\": [...]}");
+  c.add_flag("--tokens", &a->tokens, "print the pieces instead of their ids");
+  c.add_flag("--special", &a->special, "with [CLS] and [SEP]");
+  c.add_flag("--cased", &a->cased, "keep case and accents");
+  c.add_flag("--jsonl", &a->jsonl, "lines are {\"text\": ...}; answers {\"ids\": [...]}");
   c.add_option("--max-length", &a->max_length, "cut to this many tokens, special ones included")
       .whole_in(2, int64_t{1} << 40);
   add_common(c, a->common);

@@ -82,7 +82,7 @@ void add_train_options(Subcommand& c, TrainArguments& a) {
                "with a loss scaler; auto: bf16 where that is the faster one, else fp32")
       .show_default();
   c.add_flag(
-      "--kahan", a.kahan,
+      "--kahan", &a.kahan,
       "with --dtype bf16-true: no master copies; Kahan's summation keeps 16 bits a weight of what rounding took");
   c.add_option("--recompute", &a.recompute,
                "none, block or every-N: keep only the inputs of each block (of every N blocks) and compute the rest "
@@ -114,8 +114,8 @@ void add_train_options(Subcommand& c, TrainArguments& a) {
       .whole_in(1, 1000000);
   c.add_option("--resume", &a.resume,
                "go on with a run: its folder or one of its checkpoints, or auto: with what --out holds, if anything");
-  c.add_flag("--group-by-length", a.group_by_length, "with --batch-size: sequences of similar lengths, less padding");
-  c.add_flag("--no-shuffle", a.shuffle, "keep the rows in their order", false);
+  c.add_flag("--group-by-length", &a.group_by_length, "with --batch-size: sequences of similar lengths, less padding");
+  c.add_flag("--no-shuffle", &a.shuffle, "keep the rows in their order", false);
   c.add_option("--workers", &a.workers, "threads that make batches; the batches do not depend on it")
       .show_default()
       .whole_in(0, 256);

@@ -103,6 +103,8 @@ class Array {
   }
   Array(const Array&) = delete;
   Array(Array&& other) = default;
+  /// At least 64 bytes behind the elements, and those that their alignment left before them, are as they were made.
+  /// With AddressSanitizer the array ends with its elements instead.
   ~Array() {
     if (memory_.empty()) return;  // moved from
     const auto touched = [](char c) { return c != 0x5a; };
@@ -169,7 +171,7 @@ class Array {
   }
 
  private:
-  /// With AddressSanitizer nothing may be touched behind the last element, be it read; without, nothing be written.
+  /// With AddressSanitizer nothing may be touched behind the last element, be it read.
   void end_where_elements_do() {
 #ifdef __SANITIZE_ADDRESS__
     char* const end = data_ + bytes_of_elements();
