@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,6 +22,22 @@
 #endif
 
 namespace tern::kernels {
+
+/// ThreadSanitizer makes a case some thirty times as slow: there a test takes fewer of the same cases, at random
+/// where it says so.
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kFewCases = true;
+#else
+inline constexpr bool kFewCases = false;
+#endif
+
+/// Starts elsewhere in every run, or at TERN_TEST_SEED from the environment; prints where.
+inline std::mt19937_64 fresh_random() {
+  const char* fixed = std::getenv("TERN_TEST_SEED");
+  const uint64_t seed = fixed ? std::strtoull(fixed, nullptr, 10) : std::random_device{}();
+  std::cout << "TERN_TEST_SEED=" << seed << "\n";
+  return std::mt19937_64(seed);
+}
 
 using Shape = std::vector<int64_t>;
 

@@ -31,7 +31,7 @@ TEST(Reduce, EveryReductionDTypeOrderAndDims) {
 
 TEST(Reduce, ShapesThatTakeEveryPath) {
   for_each_level([] {
-    std::mt19937_64 random(2);
+    std::mt19937_64 random = fresh_random();
     struct Case {
       Shape shape;
       uint32_t dims;
@@ -51,6 +51,7 @@ TEST(Reduce, ShapesThatTakeEveryPath) {
                                            {{20, 1, 300}, 2}})
       for (DType dtype : {float32, bfloat16, float64})
         for (Reduction r : {Reduction::kSum, Reduction::kMax}) {
+          if (kFewCases && random() % 3 != 0) continue;
           Array x(dtype, c.shape);
           fill_with_random(x, random, -1, 1);
           check_reduce(r, x, c.dims, dtype);

@@ -222,6 +222,7 @@ TEST(SimtCrossEntropy, MeanAndScaleAgreeWithDouble) {
   for (const DType dtype : {float32, float64, bfloat16})
     for (const bool weighted : {false, true})
       for (const int64_t rows : {0, 1, 2, 31, 1024, 3001}) {
+        if (kFewCases && rows > 1000 && random() % 3 != 0) continue;
         check_mean(dtype, rows, weighted, false, random);
         check_mean(dtype, rows, weighted, true, random);
       }

@@ -2,20 +2,10 @@
 // What the tests of the row kernels and reductions share: the same results under every schedule, and bytes moved.
 
 #include <algorithm>
-#include <cstdlib>
-#include <iostream>
 
 #include "tern/tests/simt/schedules.h"
 
 namespace tern::kernels {
-
-/// Starts elsewhere in every run, or at TERN_TEST_SEED from the environment; prints where.
-inline std::mt19937_64 fresh_random() {
-  const char* fixed = std::getenv("TERN_TEST_SEED");
-  const uint64_t seed = fixed ? std::strtoull(fixed, nullptr, 10) : std::random_device{}();
-  std::cout << "TERN_TEST_SEED=" << seed << "\n";
-  return std::mt19937_64(seed);
-}
 
 /// run() must leave the same bits in every array under every schedule, and nothing outside a contiguous array's
 /// elements; the last run's results stay.

@@ -11,14 +11,6 @@ namespace tern::kernels {
 /// The emulator's stream: memory is the host's.
 inline constexpr Stream kCuda{DeviceType::kCUDA, 0, nullptr};
 
-/// ThreadSanitizer makes a case some thirty times as slow: there a test takes fewer of the same cases, of every kernel,
-/// dtype and schedule.
-#ifdef __SANITIZE_THREAD__
-inline constexpr bool kFewCases = true;
-#else
-inline constexpr bool kFewCases = false;
-#endif
-
 /// Runs body under every schedule of the emulator.
 inline void for_each_schedule(const std::function<void()>& body) {
   for (const simt::Order& order : simt::kSchedules) {
