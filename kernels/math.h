@@ -151,7 +151,18 @@ TERN_HD inline float copy_sign(float magnitude, float sign) {
 /// 2^n for n in [-126, 127].
 TERN_HD inline float power_of_two(int32_t n) { return std::bit_cast<float>(static_cast<uint32_t>(n + 127) << 23); }
 
-/// x = n ln2 + r with |r| <= ln2 / 2; tail = exp(r) - 1. |x| < 2^21. 2^n is split into two halves that always fit.
+/// exp(r) - 1 for x = n ln2 + r with |r| <= ln2 / 2.
+TERN_HD inline float exp_tail(float x, float n) {
+  const float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  float p = 0x1.6a23cap-10f;
+  p = p * r + 0x1.123a2p-7f;
+  p = p * r + 0x1.5558f2p-5f;
+  p = p * r + 0x1.555492p-3f;
+  p = p * r + 0x1.fffffcp-2f;
+  return p * (r * r) + r;
+}
+
+/// x = n ln2 + r as above; tail = exp(r) - 1. |x| < 2^21. 2^n is split into two halves that always fit.
 struct ExpParts {
   float tail;
   int32_t half, rest;
@@ -159,18 +170,19 @@ struct ExpParts {
 TERN_HD inline ExpParts reduce_exp(float x) {
   constexpr float kShift = 0x1.8p23f;  // adding it leaves the rounded integer in the low mantissa bits
   const float shifted = x * 0x1.715476p+0f + kShift;
-  const float n = shifted - kShift;
-  const float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
-  float p = 0x1.6a23cap-10f;
-  p = p * r + 0x1.123a2p-7f;
-  p = p * r + 0x1.5558f2p-5f;
-  p = p * r + 0x1.555492p-3f;
-  p = p * r + 0x1.fffffcp-2f;
   const uint32_t bits = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kShift);
   // A NaN leaves bits without meaning here; masking keeps the sums below defined, the NaN itself lives in tail.
   const int32_t whole = static_cast<int32_t>(bits << 22) >> 22;
   const int32_t half = whole >> 1;
-  return {p * (r * r) + r, half, whole - half};
+  return {exp_tail(x, shifted - kShift), half, whole - half};
+}
+
+/// exp(x) where it is a normal number, x in [-87, 88]: 2^n is then one shift. The same bits as exp().
+TERN_HD inline float exp_normal(float x) {
+  constexpr float kShift = 0x1.8p23f + 127.0f;  // and the exponent's bias
+  const float shifted = x * 0x1.715476p+0f + kShift;
+  const float tail = exp_tail(x, shifted - kShift);
+  return (tail + 1.0f) * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
 }
 
 }  // namespace detail
@@ -247,8 +259,7 @@ TERN_HD inline float erf(float x) {
   q = q * t + -0x1.b32574p-4f;
   q = q * t + -0x1.45328ep-1f;
   q = q * t + -0x1.20ef1cp+0f;
-  const detail::ExpParts e = detail::reduce_exp(q * t);
-  const float erfc = (e.tail + 1.0f) * detail::power_of_two(e.half) * detail::power_of_two(e.rest);
+  const float erfc = detail::exp_normal(q * t);
   return select(magnitude < 0.92f, inner, detail::copy_sign(1.0f - erfc, x));
 }
 #endif

@@ -121,21 +121,51 @@ void copy_transposed(CopyLayout layout, int dim, const Conversion& conversion, c
   });
 }
 
+/// Goes from row to row of a layout without a division for each.
+class RowWalk {
+ public:
+  RowWalk(const CopyLayout& layout, int64_t row) : layout_(layout) {
+    for (int k = 0; k < 2; ++k) offset_[k] = layout.row_offset(k, row);
+    for (int d = layout.dims - 2; d >= 0; --d) {
+      index_[d] = row % layout.shape[d];
+      row /= layout.shape[d];
+    }
+  }
+  int64_t offset(int operand) const { return offset_[operand]; }
+  void next() {
+    for (int d = layout_.dims - 2; d >= 0; --d) {
+      const bool carry = ++index_[d] == layout_.shape[d];
+      const int64_t steps = carry ? 1 - layout_.shape[d] : 1;
+      for (int k = 0; k < 2; ++k) offset_[k] += steps * layout_.strides[k][d];
+      if (!carry) return;
+      index_[d] = 0;
+    }
+  }
+
+ private:
+  const CopyLayout& layout_;
+  int64_t index_[kMaxDims] = {}, offset_[2];
+};
+
 void copy_rows(const CopyLayout& layout, const Conversion& conversion, const void* x, void* y) {
   const int64_t inner = layout.inner(), rows = layout.numel() / inner;
   const int64_t x_stride = layout.inner_stride(1), y_stride = layout.inner_stride(0);
   const int64_t chunks = (inner + kBlock - 1) / kBlock;
   const bool bytes = conversion.same && y_stride == 1 && x_stride == 1;
   parallel_for(rows * chunks, std::max<int64_t>(1, kBlock / inner), [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) {
-      const int64_t row = index / chunks, column = index % chunks * kBlock, n = std::min(kBlock, inner - column);
-      const char* from =
-          static_cast<const char*>(x) + (layout.row_offset(1, row) + column * x_stride) * conversion.x_size;
-      char* to = static_cast<char*>(y) + (layout.row_offset(0, row) + column * y_stride) * conversion.y_size;
+    RowWalk row(layout, begin / chunks);
+    for (int64_t index = begin, chunk = begin % chunks; index < end; ++index) {
+      const int64_t column = chunk * kBlock, n = std::min(kBlock, inner - column);
+      const char* from = static_cast<const char*>(x) + (row.offset(1) + column * x_stride) * conversion.x_size;
+      char* to = static_cast<char*>(y) + (row.offset(0) + column * y_stride) * conversion.y_size;
       if (bytes)
         std::memcpy(to, from, n * conversion.y_size);
       else
         conversion.convert(from, x_stride, to, y_stride, n);
+      if (++chunk == chunks) {
+        chunk = 0;
+        row.next();
+      }
     }
   });
 }

@@ -16,33 +16,52 @@ inline F gelu_derivative(F x) {
   return F(0.5) * (F(1) + math::erf(x * F(kRootHalf))) + x * F(kInverseRootTwoPi) * math::exp(F(-0.5) * x * x);
 }
 
-/// values[i] = activation(values[i])
-template <class F>
-inline void activate(Activation activation, F* values, int64_t n) {
-  if (activation == Activation::kGelu)
-    for (int64_t i = 0; i < n; ++i) values[i] = gelu(values[i]);
-  else if (activation == Activation::kRelu)
-    for (int64_t i = 0; i < n; ++i) values[i] = math::select(values[i] <= F(0), F(0), values[i]);  // NaN stays
+template <Activation kActivation, class F>
+inline F activated(F x) {
+  if constexpr (kActivation == Activation::kGelu) return gelu(x);
+  if constexpr (kActivation == Activation::kRelu) return math::select(x <= F(0), F(0), x);  // NaN stays
+  return x;
 }
 
-/// What follows the product on `rows` rows: result + bias goes to pre, activation of it to y. result may be pre or y.
+/// f.template operator()<activation>()
+template <class Function>
+void with_activation(Activation activation, const Function& f) {
+  if (activation == Activation::kGelu) return f.template operator()<Activation::kGelu>();
+  if (activation == Activation::kRelu) return f.template operator()<Activation::kRelu>();
+  f.template operator()<Activation::kNone>();
+}
+
+/// What follows the product for n elements: result + bias goes to pre, activation of it to y. bias and pre may be null;
+/// result may be pre or y.
+template <Activation kActivation, class F>
+void finish(const F* result, const F* bias, int64_t n, F* pre, F* y) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const F sum = bias ? result[i] + bias[i] : result[i];
+    if (pre) pre[i] = sum;
+    y[i] = activated<kActivation>(sum);
+  }
+}
+
+/// The same for `rows` rows of products, `stride` apart, whose results have T's precision.
 template <class T, class F>
 void finish_rows(int64_t rows, int64_t cols, const F* result, int64_t stride, const F* bias, Activation activation,
                  T* pre, T* y) {
-  F values[kTile];
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t j = 0; j < cols; j += kTile) {
-      const int64_t n = std::min(kTile, cols - j);
-      const F* from = result + r * stride + j;
-      if (bias)
-        for (int64_t i = 0; i < n; ++i) values[i] = from[i] + bias[j + i];
-      else
-        for (int64_t i = 0; i < n; ++i) values[i] = from[i];
-      if (pre) narrow(values, pre + r * cols + j, n);
-      activate(activation, values, n);
-      narrow(values, y + r * cols + j, n);
+  with_activation(activation, [&]<Activation kActivation>() {
+    for (int64_t r = 0; r < rows; ++r, result += stride, y += cols, pre += pre ? cols : 0) {
+      if constexpr (std::is_same_v<T, F>) {
+        finish<kActivation>(result, bias, cols, pre, y);
+        continue;
+      }
+      F sums[kTile], values[kTile];
+      for (int64_t j = 0; j < cols; j += kTile) {
+        const int64_t n = std::min(kTile, cols - j);
+        finish<kActivation, F>(result + j, bias ? bias + j : nullptr, n, pre ? sums : nullptr, values);
+        if (pre) narrow(sums, pre + j, n);
+        narrow(values, y + j, n);
+      }
     }
-  }
+  });
 }
 
 /// How a linear layer is computed: in blocks of rows, or by gemm (into fp32 memory when y has 16 bits).

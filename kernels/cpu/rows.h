@@ -55,12 +55,16 @@ class LaneSum {
     for (int l = 0; i < n; ++i, ++l) lane_[l] += map(x[i]...);
   }
   F total() {
-    for (int half = kLanes / 2; half > 0; half /= 2)
-      for (int l = 0; l < half; ++l) lane_[l] += lane_[l + half];
+    fold<kLanes / 2>();
     return lane_[0];
   }
 
  private:
+  template <int kHalf>
+  void fold() {  // the numbers of turns are constants: no loop is left
+    for (int l = 0; l < kHalf; ++l) lane_[l] += lane_[l + kHalf];
+    if constexpr (kHalf > 1) fold<kHalf / 2>();
+  }
   F lane_[kLanes] = {};
 };
 
