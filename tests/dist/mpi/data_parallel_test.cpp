@@ -426,7 +426,31 @@ TEST(DataParallel, ModulesThatDiffer) {
   for (const NamedTensor& p : frozen.parameters()) Tensor(p.tensor).set_requires_grad(rank() != last);
   expect_difference(frozen, {}, "parameter 'weight', float32 [5, 7]", "frozen parameter 'weight'");
   nn::Linear equal(nn::Scope(), 7, 5);
-  expect_difference(equal, {.bucket_bytes = 100 + (rank() == last)}, "bucket_bytes = 100", "bucket_bytes = 101");
+  const bool is_last = rank() == last;
+  expect_difference(equal, {.bucket_bytes = 100 + is_last}, "bucket_bytes = 100", "bucket_bytes = 101");
+  expect_difference(equal, {.first_bucket_bytes = 100 + is_last}, "first_bucket_bytes = 100",
+                    "first_bucket_bytes = 101");
+  expect_difference(equal, {.reduce_dtype = is_last ? bfloat16 : float32}, "reduce_dtype = float32",
+                    "reduce_dtype = bfloat16");
+  expect_difference(equal, {.find_unused = is_last}, "find_unused = false", "find_unused = true");
+  expect_difference(equal, {.shard = is_last}, "shard = false", "shard = true");
+
+  struct WithBuffer final : nn::Module {
+    WithBuffer(const nn::Scope& s, int64_t elements) : Module(s), layer(sub("layer"), 13, 5) {
+      if (elements > 0) add_buffer("counts", full({elements}, 1));
+    }
+    nn::Linear layer;
+  };
+  WithBuffer longer(nn::Scope(), is_last ? 4 : 3), without(nn::Scope(), is_last ? 0 : 3);
+  expect_difference(longer, {}, "buffer 'counts', float32 [3]", "buffer 'counts', float32 [4]");
+  expect_difference(without, {}, "buffer 'counts', float32 [3]", "nothing more");
+
+  // Equal parameters, but only one of them is exchanged by rows.
+  const auto table = [&]() -> std::unique_ptr<nn::Module> {
+    if (!is_last) return std::make_unique<nn::Embedding>(nn::Scope(), 70000, 5);
+    return std::make_unique<nn::Linear>(nn::Scope(), 5, 70000, nn::LinearOptions{.bias = false});
+  }();
+  expect_difference(*table, {}, "the embedding 'weight'", "nothing more");
 }
 
 TEST(DataParallel, AFailedPassIsNotMended) {
