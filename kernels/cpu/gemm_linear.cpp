@@ -43,7 +43,7 @@ void finish(const F* result, const F* bias, int64_t n, F* pre, F* y) {
   }
 }
 
-/// The same for `rows` rows of products, `stride` apart, whose results have T's precision.
+/// The same for `rows` rows of results, `stride` apart; pre and y are stored as T.
 template <class T, class F>
 void finish_rows(int64_t rows, int64_t cols, const F* result, int64_t stride, const F* bias, Activation activation,
                  T* pre, T* y) {
@@ -51,14 +51,14 @@ void finish_rows(int64_t rows, int64_t cols, const F* result, int64_t stride, co
     for (int64_t r = 0; r < rows; ++r, result += stride, y += cols, pre += pre ? cols : 0) {
       if constexpr (std::is_same_v<T, F>) {
         finish<kActivation>(result, bias, cols, pre, y);
-        continue;
-      }
-      F sums[kTile], values[kTile];
-      for (int64_t j = 0; j < cols; j += kTile) {
-        const int64_t n = std::min(kTile, cols - j);
-        finish<kActivation, F>(result + j, bias ? bias + j : nullptr, n, pre ? sums : nullptr, values);
-        if (pre) narrow(sums, pre + j, n);
-        narrow(values, y + j, n);
+      } else {
+        F sums[kTile], values[kTile];
+        for (int64_t j = 0; j < cols; j += kTile) {
+          const int64_t n = std::min(kTile, cols - j);
+          finish<kActivation, F>(result + j, bias ? bias + j : nullptr, n, pre ? sums : nullptr, values);
+          if (pre) narrow(sums, pre + j, n);
+          narrow(values, y + j, n);
+        }
       }
     }
   });
