@@ -2,6 +2,9 @@
 
 #include "tern/dist/data_parallel.h"
 
+#include <chrono>
+#include <thread>
+
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
@@ -251,6 +254,18 @@ TEST(DataParallel, BuffersAreThoseOfRank0) {
   net.statistics.fill_(10 + rank());
   parallel.broadcast_buffers();
   EXPECT_EQ(net.statistics.to_vector<double>(), std::vector<double>(3, 10));
+}
+
+/// Gradients are whole when backward returns, however late another rank comes.
+TEST(DataParallel, BackwardWaitsForTheLastRank) {
+  nn::Linear net(nn::Scope(), 13, 5);
+  DataParallel parallel(net, world->group());
+  for (int pass = 0; pass < 3; ++pass) {
+    if (rank() == size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    sum(net.forward(full({1, 13}, rank() + 1))).backward();
+    EXPECT_EQ(net.weight().grad().to_vector<double>(), std::vector<double>(13 * 5, (size() + 1) / 2.0));
+    net.zero_grad();
+  }
 }
 
 TEST(DataParallel, NoSyncAccumulates) {
