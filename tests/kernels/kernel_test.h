@@ -23,8 +23,8 @@
 
 namespace tern::kernels {
 
-/// ThreadSanitizer makes a case some thirty times as slow: there a test takes fewer of the same cases, at random
-/// where it says so.
+/// ThreadSanitizer makes a case some thirty times as slow: there a test takes fewer of the same cases, of every kernel,
+/// dtype and schedule; what it takes at random is other in every run.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kFewCases = true;
 #else

@@ -168,8 +168,7 @@ TEST(SimtLayerNorm, EveryKernelShape) {
     for (const int64_t cols : {256, 512, 520, 776, 1024})
       check({dtype, kFewCases ? 5 : 20, cols, true, true, true, cols % 3 == 0, 0.1, dtype, Order::kContiguous}, random);
     for (const int64_t cols : {1025, 2056, 4096, 6144, 8192})
-      if (!kFewCases || random() % 3 == 0)
-        check({dtype, 3, cols, true, true, true, false, 0.2, float32, Order::kContiguous}, random);
+      check({dtype, 3, cols, true, true, true, false, 0.2, float32, Order::kContiguous}, random);
     check({dtype, 2, 5001, true, true, true, true, 0.2, dtype}, random);
     check({dtype, 3, 8200, true, true, true, true, 0.2, dtype, Order::kContiguous}, random);
     check({dtype, 2, 9003, true, true, false, false, 0.2, float32}, random);

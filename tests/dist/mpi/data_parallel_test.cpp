@@ -256,7 +256,8 @@ TEST(DataParallel, BuffersAreThoseOfRank0) {
   EXPECT_EQ(net.statistics.to_vector<double>(), std::vector<double>(3, 10));
 }
 
-/// Gradients are whole when backward returns: here they take longer than all that follows their exchange.
+/// Gradients are whole when backward returns: here they take longer than all that follows their exchange, and the test
+/// looks at those that come last first.
 TEST(DataParallel, BackwardWaitsForTheLastPiece) {
   nn::Linear net(nn::Scope(), 1000, 6000);
   DataParallel parallel(net, world->group(), {.bucket_bytes = 64 << 20, .first_bucket_bytes = 64 << 20});
