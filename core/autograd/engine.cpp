@@ -95,7 +95,7 @@ class Run {
     discover();
     if (captured) find_needed();
     // The ops of backward compute in the types that forward recorded, whatever region backward is called in.
-    const Autocast off(cpu, DType::kFloat32);
+    const Autocast off(cpu, DType::kFloat32), off_cuda({DeviceType::kCUDA, 0}, DType::kFloat32);
     GradMode mode(create_graph_);
     for (const uint32_t root : roots_)
       if (places_[root].dependencies == 0) push_ready(root);

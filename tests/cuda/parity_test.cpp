@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tern/core/autocast.h"
 #include "tern/tests/cuda/device_test.h"
 
 namespace tern {
@@ -346,6 +347,43 @@ TEST_F(Parity, RandomNumbersAreTheSameBits) {
     expect_same(rand({1003}, a, {.dtype = dtype}), rand({1003}, b, {.dtype = dtype, .device = kCuda}), 0, "rand");
     expect_same(randn({1003}, a, {.dtype = dtype}), randn({1003}, b, {.dtype = dtype, .device = kCuda}),
                 std::max(2e-6, 2 * device_tolerance(dtype)), "randn");
+  }
+}
+
+/// Every policy of autocast's table in one expression: low, fp32, widest, as is.
+TEST_F(Parity, AutocastRegions) {
+  for (const DType low : {bfloat16, float16})
+    expect_parity(
+        "autocast", {uniform({9, 13}, float32, -1, 1), uniform({13, 7}, float32, -1, 1), normal({5, 7}, float32)},
+        [&](const Tensors& in) {
+          return autocast(in[0].device(), low, [&] {
+            const Tensor y = matmul(tanh(in[0]), in[1]);
+            EXPECT_EQ(y.dtype(), low);
+            const Tensor normed = dropout_residual_layer_norm(y, exp(y), {}, {}, 1e-5);  // fp32 wins
+            EXPECT_EQ(normed.dtype(), float32);
+            return softmax(linear(normed, in[2]), 1);
+          });
+        },
+        4);
+}
+
+/// Backward computes in the types that forward recorded, whatever region it is called in.
+TEST_F(Parity, BackwardInAnAutocastRegion) {
+  const Tensor x = normal({9, 13}, float32).to(kCuda), w = normal({13, 7}, float32).to(kCuda);
+  const auto gradients = [&](DType around_backward) {
+    Tensors leaves = {x.clone(), w.clone()};
+    for (Tensor& leaf : leaves) leaf.set_requires_grad(true);
+    const Tensor loss = sum(pow(matmul(leaves[0], leaves[1]), 3.0));
+    const Autocast region(kCuda, around_backward);
+    loss.backward();
+    EXPECT_EQ(autocast_active_dtype(kCuda), around_backward);
+    return Tensors{leaves[0].grad(), leaves[1].grad()};
+  };
+  const Tensors expected = gradients(float32);
+  for (const DType low : {bfloat16, float16}) {
+    const Tensors actual = gradients(low);
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_EQ(actual[i].to_vector<float>(), expected[i].to_vector<float>()) << low << ", gradient " << i;
   }
 }
 
