@@ -8,8 +8,7 @@
 //   cut from segments (CUDA) a block is split when the rest is worth keeping, and merged with free neighbours on
 //   release. Data is aligned to 64 bytes on the CPU (large blocks to 2 MiB, for huge pages) and to 512 on CUDA.
 // * A block belongs to the stream it was allocated for and on release serves that stream again at once: later work
-// there
-//   is ordered after. After record_stream() it first waits until the other stream has finished what was queued at
+//   there is ordered after. After record_stream() it first waits until the other stream has finished what was queued at
 //   release; this is asked at later allocations, never waited for, unless memory would run out. Memory of one stream
 //   reaches another only through the system, after waiting.
 // * Private pools give captured graphs memory of their own, at fixed addresses.
@@ -144,10 +143,11 @@ CachingAllocator& allocator(Device device);
 /// whichever it is, before its release. Ordinary memory in a build without CUDA.
 CachingAllocator& pinned_allocator();
 
-/// Names the op on whose behalf this thread allocates, for out-of-memory reports. `name` must be a literal.
+/// Names what this thread allocates for, in out-of-memory reports: an op, or with covers_ops a purpose that counts for
+/// the ops within too ("parameters", "optimizer state"). `name` must be a literal.
 class AllocationTag {
  public:
-  explicit AllocationTag(const char* name);
+  explicit AllocationTag(const char* name, bool covers_ops = false);
   ~AllocationTag();
   AllocationTag(const AllocationTag&) = delete;
   AllocationTag& operator=(const AllocationTag&) = delete;
@@ -156,6 +156,7 @@ class AllocationTag {
 
  private:
   const char* previous_;
+  bool outer_covers_;
 };
 
 }  // namespace tern

@@ -11,6 +11,7 @@ namespace tern {
 namespace {
 
 thread_local const char* current_tag = "other";
+thread_local bool tag_covers_ops = false;
 
 std::string megabytes(int64_t bytes) {
   std::ostringstream out;
@@ -39,8 +40,16 @@ const char* name_of(Block::State state) {
 
 }  // namespace
 
-AllocationTag::AllocationTag(const char* name) : previous_(current_tag) { current_tag = name; }
-AllocationTag::~AllocationTag() { current_tag = previous_; }
+AllocationTag::AllocationTag(const char* name, bool covers_ops)
+    : previous_(current_tag), outer_covers_(tag_covers_ops) {
+  if (outer_covers_) return;
+  current_tag = name;
+  tag_covers_ops = covers_ops;
+}
+AllocationTag::~AllocationTag() {
+  current_tag = previous_;
+  tag_covers_ops = outer_covers_;
+}
 const char* AllocationTag::current() { return current_tag; }
 
 MemoryStatistics CachingAllocator::statistics() const {

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
 
 namespace tern {
@@ -11,6 +12,7 @@ Parameter::Parameter(ParameterOwner* owner, const std::string& name, const Shape
   TensorOptions options = owner->parameter_options();
   TERN_CHECK(is_floating(options.dtype), name_, ": parameters are floating tensors, not ", options.dtype);
   options.requires_grad = false;
+  const AllocationTag tag("parameters", true);
   tensor_ = zeros(shape, options);
   if (initializer) {
     NoGrad off;

@@ -102,6 +102,8 @@ void GradScaler::unscale(Optimizer& optimizer) {
 }
 
 void GradScaler::note(const Tensor& norm) {
+  TERN_CHECK(norm.device() == state_.device(), "grad scaler: the optimizer's parameters are on ", norm.device(),
+             ", the scale is on ", state_.device(), " with the loss; one scaler serves one device");
   kernels::note_non_finite(current_stream(state_.device()), static_cast<const kernels::GradientNorm*>(norm.raw_data()),
                            state());
 }

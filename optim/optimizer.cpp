@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler.h"
 #include "tern/optim/gradient_norm.h"
@@ -187,6 +188,7 @@ Tensor Optimizer::gradient_norm() const {
 
 Optimizer::Slot Optimizer::completed(const Slot& slot) const {
   if (slot.started()) return slot;
+  const AllocationTag tag("optimizer state", true);
   Slot full = slot;
   TensorOptions options = slot.weight.options();
   full.step = zeros({1}, {.dtype = int64, .device = options.device});
@@ -234,8 +236,11 @@ StepResult Optimizer::step(const StepOptions& options) {
 
   kernels::OptimizerStep step;
   if (options.inverse_scale.defined()) {
-    TERN_CHECK(options.inverse_scale.dtype() == float32 && options.inverse_scale.numel() == 1, settings_.name,
-               ": inverse_scale must be one float32, got ", options.inverse_scale.describe());
+    const Device device = slots_.front().weight.device();
+    TERN_CHECK(options.inverse_scale.dtype() == float32 && options.inverse_scale.numel() == 1 &&
+                   options.inverse_scale.device() == device,
+               settings_.name, ": inverse_scale must be one float32 on ", device, ", where the parameters are, got ",
+               options.inverse_scale.describe());
     result.inverse_scale_ = options.inverse_scale.clone();
     step.inverse_scale = static_cast<const float*>(result.inverse_scale_.raw_data());
   }

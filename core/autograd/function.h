@@ -11,10 +11,12 @@
 //
 // backward returns one gradient per *tensor* argument of forward, in order (undefined: none). forward runs without
 // recording. needs_grad(i) tells in forward and backward whether the gradient of tensor argument i is wanted. An op
-// with several outputs returns std::vector<Tensor> from forward and overrides backward_all. The engine sums a gradient
-// over broadcast dimensions and checks its shape, dtype and device. An op whose backward is made of differentiable ops
+// with several outputs returns std::vector<Tensor> from forward and overrides backward_all. apply refuses tensor
+// arguments on different devices; the engine sums a gradient over broadcast dimensions and checks its shape, dtype and
+// device. An op whose backward is made of differentiable ops
 // says `static constexpr bool kTwiceDifferentiable = true`.
 
+#include <initializer_list>
 #include <type_traits>
 
 #include "tern/core/allocator.h"
@@ -39,6 +41,11 @@ Tensor fresh_output(const char* op, const Tensor* const* inputs, int count, cons
 /// No NaN (or, by the anomaly mode, no infinity either).
 bool is_sound(const Tensor& x);
 void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output);
+/// Throws Error unless the defined tensors are all on one device: a kernel cannot follow an address of another.
+void check_one_device(const char* op, const Tensor* const* inputs, int count);
+inline void check_one_device(const char* op, std::initializer_list<const Tensor*> inputs) {
+  check_one_device(op, inputs.begin(), static_cast<int>(inputs.size()));
+}
 }  // namespace detail
 
 template <class Derived>
@@ -59,6 +66,7 @@ class Function : public Node {
         }(args),
         ...);
 
+    detail::check_one_device(Derived::kName, inputs, count);
     const ProfileRange range(Derived::kName, RangeKind::kOp);
     AllocationTag tag(Derived::kName);
     auto node = std::make_shared<Derived>();

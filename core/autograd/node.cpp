@@ -232,6 +232,16 @@ bool should_record(const Tensor* const* inputs, int count) {
   return record;
 }
 
+void check_one_device(const char* op, const Tensor* const* inputs, int count) {
+  const Tensor* first = nullptr;
+  for (int i = 0; i < count; ++i) {
+    if (!inputs[i]->defined()) continue;
+    if (!first) first = inputs[i];
+    TERN_CHECK(inputs[i]->device() == first->device(), op, ": inputs are on ", first->device(), " and ",
+               inputs[i]->device(), "; copy one with to(device)");
+  }
+}
+
 void check_input(const char* op, const Tensor& input) {
   if (!input.defined() || !input.impl()->autograd) return;
   const AutogradMeta& meta = *input.impl()->autograd;

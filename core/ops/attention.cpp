@@ -262,13 +262,13 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
 Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const SequenceLayout& query_layout,
                  const SequenceLayout& key_layout, const AttentionOptions& options) {
   Tensor q = q_in, k = k_in, v = v_in;
+  detail::check_one_device("attention", {&q, &k, &v, &options.bias});
   autocast_inputs("attention", {&q, &k, &v});
   TERN_CHECK(q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(2) == k.size(2),
              "attention: expected q [tokens, heads, head_dim] and k, v [tokens, kv_heads, head_dim], got ", q.shape(),
              ", ", k.shape(), ", ", v.shape());
   TERN_CHECK(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
              "attention: q, k and v must be of one floating dtype, got ", q.dtype(), ", ", k.dtype(), ", ", v.dtype());
-  TERN_CHECK(q.device() == k.device() && q.device() == v.device(), "attention: q, k and v must be on one device");
   check_layout("query", query_layout, q.size(0), q.device());
   check_layout("key", key_layout, k.size(0), k.device());
   const auto rows = [](const Tensor& t) { return t.strides()[2] == 1 ? t : t.contiguous(); };
@@ -280,13 +280,13 @@ Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, con
 Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLayout& query_layout,
                        const SequenceLayout& key_layout, const AttentionOptions& options) {
   Tensor q = q_in, kv = kv_in;
+  detail::check_one_device("attention", {&q, &kv, &options.bias});
   autocast_inputs("attention", {&q, &kv});
   TERN_CHECK(q.dim() == 3 && kv.dim() == 4 && kv.size(1) == 2 && q.size(2) == kv.size(3),
              "attention: expected q [tokens, heads, head_dim] and kv [tokens, 2, kv_heads, head_dim], got ", q.shape(),
              ", ", kv.shape());
-  TERN_CHECK(is_floating(q.dtype()) && q.dtype() == kv.dtype() && q.device() == kv.device(),
-             "attention: q and kv must be of one floating dtype on one device, got ", q.describe(), ", ",
-             kv.describe());
+  TERN_CHECK(is_floating(q.dtype()) && q.dtype() == kv.dtype(),
+             "attention: q and kv must be of one floating dtype, got ", q.dtype(), ", ", kv.dtype());
   check_layout("query", query_layout, q.size(0), q.device());
   check_layout("key", key_layout, kv.size(0), kv.device());
   const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
@@ -296,6 +296,7 @@ Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLa
 
 Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const AttentionOptions& options) {
   Tensor qkv = qkv_in;
+  detail::check_one_device("attention", {&qkv, &options.bias});
   autocast_inputs("attention", {&qkv});
   TERN_CHECK(qkv.dim() == 4 && qkv.size(1) == 3 && is_floating(qkv.dtype()),
              "attention: qkv must be a floating tensor [tokens, 3, heads, head_dim], got ", qkv.describe());

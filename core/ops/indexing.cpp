@@ -97,7 +97,6 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding_index)
   TERN_CHECK(weight.dim() == 2, "embedding: weight must be [count, width], got ", weight.shape());
   TERN_CHECK(ids.dtype() == DType::kInt64 || ids.dtype() == DType::kInt32,
              "embedding: ids must be int64 or int32, got ", ids.dtype());
-  TERN_CHECK(weight.device() == ids.device(), "embedding: weight is on ", weight.device(), ", ids on ", ids.device());
   TERN_CHECK(padding_index >= -1 && padding_index < weight.size(0), "embedding: padding_index ", padding_index,
              " lies outside [0, ", weight.size(0), ")");
   std::vector<int64_t> sizes = ids.shape().vec();

@@ -167,6 +167,7 @@ struct LinearPair final : Function<LinearPair> {
 
 /// Casts x, and what the op does not cast itself.
 void autocast_linear(Tensor& x, Tensor& weight, Tensor& bias) {
+  detail::check_one_device("linear", {&x, &weight, &bias});
   autocast_inputs("linear", {&x});
   for (Tensor* t : {&weight, &bias})
     if (t->defined() && (t->dtype() != float32 || !is_low_precision(x.dtype()))) autocast_inputs("linear", {t});
@@ -183,8 +184,6 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
              " and weight ", weight.dtype(), "; they must be of one floating dtype (autocast converts both)");
   TERN_CHECK(!bias.defined() || bias.dtype() == x.dtype() || bias.dtype() == float32, "linear: bias is ", bias.dtype(),
              ", expected ", x.dtype(), " or float32");
-  TERN_CHECK(x.device() == weight.device() && (!bias.defined() || bias.device() == x.device()),
-             "linear: x, weight and bias must be on one device");
 }
 
 }  // namespace

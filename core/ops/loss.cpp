@@ -67,10 +67,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
              "cross_entropy: targets must be int64 [", logits.size(0), "], got ", targets.describe());
   TERN_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
              "cross_entropy: label_smoothing must be in [0, 1], got ", options.label_smoothing);
-  TERN_CHECK(logits.device() == targets.device(), "cross_entropy: logits are on ", logits.device(), ", targets on ",
-             targets.device());
   const DType dtype = logits.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   Tensor weights = options.row_weights;
+  detail::check_one_device("cross_entropy", {&logits, &targets, &weights});
   if (weights.defined()) {
     TERN_CHECK(weights.dim() == 1 && weights.size(0) == logits.size(0), "cross_entropy: row_weights must be [",
                logits.size(0), "], got ", weights.shape());

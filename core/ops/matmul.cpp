@@ -68,10 +68,10 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
   Tensor a = first, b = second;
   TERN_CHECK(a.dim() >= 1 && b.dim() >= 1, "matmul: 0-dimensional inputs have no product of matrices: ", a.shape(),
              " and ", b.shape());
+  detail::check_one_device("matmul", {&a, &b});
   autocast_inputs("matmul", {&a, &b});
   TERN_CHECK(a.dtype() == b.dtype() && is_floating(a.dtype()),
              "matmul: expected two tensors of one floating dtype, got ", a.dtype(), " and ", b.dtype());
-  TERN_CHECK(a.device() == b.device(), "matmul: inputs are on ", a.device(), " and ", b.device());
   const bool row = a.dim() == 1, column = b.dim() == 1;
   if (row) a = a.unsqueeze(0);
   if (column) b = b.unsqueeze(1);

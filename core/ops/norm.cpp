@@ -88,6 +88,7 @@ namespace {
 std::vector<Tensor> normalised(const Tensor& x_in, const Tensor& residual_in, const Tensor& weight, const Tensor& bias,
                                double eps, const DropoutOptions& options, bool gives_sum) {
   Tensor x = x_in, residual = residual_in;
+  detail::check_one_device("layer_norm", {&x, &residual, &weight, &bias});
   autocast_inputs("dropout_residual_layer_norm", {&x, &residual});
   TERN_CHECK(is_floating(x.dtype()) && x.dim() >= 1,
              "layer_norm: expected a floating tensor of at least one dimension, got ", x.describe());

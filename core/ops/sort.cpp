@@ -182,7 +182,7 @@ Tensor nonzero(const Tensor& x) {
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   TERN_CHECK(mask.dtype() == DType::kBool, "masked_select: the mask must be bool, got ", mask.describe(),
              "; compare first, as in masked_select(x, gt(x, y))");
-  TERN_CHECK(x.device() == mask.device(), "masked_select: x is on ", x.device(), ", the mask on ", mask.device());
+  detail::check_one_device("masked_select", {&x, &mask});
   const Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
   const Tensor positions = positions_of("masked_select", mask.expand(shape));
   return take(x.expand(shape).reshape({shape.numel()}), positions);

@@ -138,11 +138,16 @@ TEST(Allocator, TheErrorListsWhoHoldsTheMemory) {
   a.empty_cache();
   const Tensor x = ones({1 << 20}, {.requires_grad = true});  // 4 MiB
   const Tensor y = gelu(x), z = softmax(x);
+  const auto kept = [&] {
+    const AllocationTag tag("a purpose", true);
+    return abs(x);
+  }();
   a.set_limit(a.statistics().reserved_bytes + (1 << 20));
   const std::string message = test::error_of([&] { tanh(x); });
   a.set_limit(0);
-  for (const char* part : {"out of memory on cpu", "asked for 4.0 MiB for tanh", "of a limit of",
-                           "held by:", "gelu 4.0 MiB in 1", "softmax 4.0 MiB in 1", "try a smaller batch"})
+  for (const char* part :
+       {"out of memory on cpu", "asked for 4.0 MiB for tanh", "of a limit of", "held by:", "gelu 4.0 MiB in 1",
+        "softmax 4.0 MiB in 1", "a purpose 4.0 MiB in 1", "try a smaller batch"})
     EXPECT_NE(message.find(part), std::string::npos) << message;
   EXPECT_NE(a.snapshot().find("gelu 4.0 MiB"), std::string::npos);
   EXPECT_NO_THROW(tanh(x));

@@ -1,6 +1,8 @@
 // Copies between host and device, streams and events, and what a device reports late.
 
 #include "tern/core/allocator.h"
+#include "tern/optim/adam.h"
+#include "tern/optim/grad_scaler.h"
 #include "tern/tests/cuda/device_test.h"
 
 namespace tern {
@@ -123,9 +125,76 @@ TEST_F(Transfer, EventsMeasureTime) {
 TEST_F(Transfer, ValuesOnTheDeviceAreNotReadByTheHost) {
   const Tensor x = full({3}, 1, {.device = kCuda});
   EXPECT_THROW(x.data<float>(), Error);
-  EXPECT_THROW(add(x, full({3}, 1)), Error);
-  EXPECT_THROW(matmul(x, full({3}, 1)), Error);
   EXPECT_THROW(full({1}, 1, {.device = {DeviceType::kCUDA, 63}}), Error);
+}
+
+/// Each op with each of its inputs alone on the other device: an error that names the op and both devices.
+TEST_F(Transfer, TensorsOnTwoDevicesAreRefused) {
+  struct Case {
+    const char* name;
+    Tensors inputs;
+    Op op;
+  };
+  const Tensor matrix = full({4, 6}, 0.5), square = full({6, 6}, 0.5), row = full({6}, 0.5);
+  const Tensor ids = tensor({0, 3, 1, 2}, {.dtype = int64}), mask = full({4, 6}, 1, {.dtype = boolean});
+  const Tensor heads = full({4, 2, 6}, 0.5), bias = full({1, 2, 4, 4}, 0.5), keys = full({4}, 1, {.dtype = int64});
+  const auto layout = [](const Tensor& of) { return packed_layout({1, 3}, of.device()); };
+  const std::vector<Case> cases = {
+      {"add", {matrix, row}, [](const Tensors& in) { return add(in[0], in[1]); }},
+      {"add", {matrix.clone(), row}, [](const Tensors& in) { return Tensor(in[0]).add_(in[1]); }},
+      {"where", {mask, matrix, row}, [](const Tensors& in) { return where(in[0], in[1], in[2]); }},
+      {"matmul", {matrix, square}, [](const Tensors& in) { return matmul(in[0], in[1]); }},
+      {"linear", {matrix, square, row}, [](const Tensors& in) { return linear(in[0], in[1], in[2]); }},
+      {"layer_norm", {matrix, row, row}, [](const Tensors& in) { return layer_norm(in[0], in[1], in[2]); }},
+      {"layer_norm",
+       {matrix, matrix, row, row},
+       [](const Tensors& in) { return dropout_residual_layer_norm(in[0], in[1], in[2], in[3], 1e-5); }},
+      {"dropout", {matrix, keys}, [](const Tensors& in) { return dropout(in[0], {.p = 0.5, .row_keys = in[1]}); }},
+      {"embedding", {matrix, ids}, [](const Tensors& in) { return embedding(in[0], in[1]); }},
+      {"gather", {matrix, ids.reshape({4, 1})}, [](const Tensors& in) { return gather(in[0], 1, in[1]); }},
+      {"gather", {matrix, ids}, [](const Tensors& in) { return index_select(in[0], 1, in[1]); }},
+      {"masked_select", {matrix, mask}, [](const Tensors& in) { return masked_select(in[0], in[1]); }},
+      {"cat", {matrix, square, square}, [](const Tensors& in) { return cat(in); }},
+      {"cat", {row, row}, [](const Tensors& in) { return stack(in); }},
+      {"sub", {matrix, matrix}, [](const Tensors& in) { return mse_loss(in[0], in[1]); }},
+      {"cross_entropy",
+       {matrix, ids, full({4}, 0.5)},
+       [](const Tensors& in) { return cross_entropy(in[0], in[1], {.row_weights = in[2]}); }},
+      {"attention",
+       {heads, heads, heads, bias},
+       [&](const Tensors& in) {
+         return attention(in[0], in[1], in[2], layout(in[0]), layout(in[0]), {.bias = in[3]});
+       }},
+      {"attention",
+       {heads, full({4, 2, 2, 6}, 1), bias},
+       [&](const Tensors& in) { return cross_attention(in[0], in[1], layout(in[0]), layout(in[0]), {.bias = in[2]}); }},
+      {"attention",
+       {full({4, 3, 2, 6}, 1), bias},
+       [&](const Tensors& in) { return self_attention(in[0], layout(in[0]), {.bias = in[1]}); }},
+  };
+  for (const Case& c : cases)
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      Tensors inputs = c.inputs;
+      inputs[i] = inputs[i].to(kCuda);
+      const std::string message = error_of([&] { c.op(inputs); });
+      EXPECT_TRUE(message.starts_with(c.name) && message.find("cpu") != std::string::npos &&
+                  message.find("cuda:0") != std::string::npos)
+          << c.name << ", input " << i << ": " << message;
+    }
+}
+
+TEST_F(Transfer, AScalerAndItsOptimizerAreOnOneDevice) {
+  Tensor weight = full({3}, 2);
+  weight.set_requires_grad(true);
+  optim::AdamW optimizer({{"weight", weight}});
+  optim::GradScaler scaler;
+  const Tensor loss = sum(square(weight.to(kCuda)));
+  scaler.scale(loss).backward();
+  const std::string at_step = error_of([&] { scaler.step(optimizer); }),
+                    at_unscale = error_of([&] { scaler.unscale(optimizer); });
+  EXPECT_NE(at_step.find("on cpu, where the parameters are, got float32 [] on cuda:0"), std::string::npos) << at_step;
+  EXPECT_NE(at_unscale.find("parameters are on cpu, the scale is on cuda:0"), std::string::npos) << at_unscale;
+  EXPECT_EQ(weight.to_vector<double>(), std::vector<double>(3, 2));
 }
 
 TEST_F(Transfer, BadIndicesAreReportedWhenTheHostWaits) {
