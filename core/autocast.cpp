@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "tern/core/allocator.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/profiler.h"
 #include "tern/kernels/copy.h"
@@ -152,12 +153,19 @@ Tensor autocast_copy(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const NoGrad off;
   if (state.depth == 0 || !x.is_leaf() || !x.requires_grad() || !x.is_contiguous()) return x.to(dtype);
-  WeightCopy& kept = copies[x.impl()];
-  const bool same_weight = kept.copy.defined() && kept.weight.lock() == x.shared_impl() && kept.copy.dtype() == dtype;
-  if (!same_weight || !kept.current || kept.version != x.version() || kept.copy.device() != x.device())
-    kept = {x.shared_impl(), x.to(dtype), x.version()};
-  kept.idle = 0;
-  return kept.copy;
+  const auto at = copies.find(x.impl());
+  if (at != copies.end()) {
+    WeightCopy& kept = at->second;
+    const bool same_weight = kept.weight.lock() == x.shared_impl() && kept.copy.dtype() == dtype;
+    if (same_weight && kept.current && kept.version == x.version() && kept.copy.device() == x.device()) {
+      kept.idle = 0;
+      return kept.copy;
+    }
+  }
+  const AllocationTag tag("weights in 16 bits", true);
+  const Tensor copy = x.to(dtype);  // may run out of memory: nothing is kept then
+  copies.insert_or_assign(x.impl(), WeightCopy{x.shared_impl(), copy, x.version()});
+  return copy;
 }
 
 namespace detail {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler.h"
 
@@ -16,6 +17,7 @@ EMA::EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options)
              options.warmup_power);
   TERN_CHECK(!parameters.empty(), "ema: there are no parameters");
   NoGrad off;
+  const AllocationTag tag("averages of the weights", true);
   const Device device = parameters.front().tensor.device();
   for (const auto& [name, tensor] : parameters) {
     TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_contiguous() && tensor.device() == device, "ema: parameter '",

@@ -1,0 +1,151 @@
+// A step that runs out of memory, wherever that is: one clear error, nothing has changed, and the step can be repeated.
+
+#include "tern/core/allocator.h"
+#include "tern/core/autocast.h"
+#include "tern/core/captured_step.h"
+#include "tern/nn/nn.h"
+#include "tern/optim/optim.h"
+#include "tern/tests/cuda/device_test.h"
+
+namespace tern {
+namespace {
+
+class Net final : public nn::Module {
+ public:
+  explicit Net(const nn::Scope& s)
+      : Module(s),
+        lin1_(sub("lin1"), 40, 72),
+        lin2_(sub("lin2"), 72, 40),
+        norm_(sub("norm"), 40),
+        head_(sub("head"), 40, 5) {}
+  Tensor forward(const Tensor& x) const {
+    const DropoutOptions dropout{.p = 0.25, .generator = &generator()};
+    return head_.forward(norm_.forward(lin2_.forward(lin1_.forward(x, Activation::kGelu)), x, dropout));
+  }
+
+ private:
+  nn::Linear lin1_, lin2_;
+  nn::LayerNorm norm_;
+  nn::Linear head_;
+};
+
+/// A model in training, and all that it is made of.
+struct Job {
+  Generator generator{3};
+  Net net;
+  optim::AdamW optimizer;
+  optim::GradScaler scaler;
+  CapturedStep step;
+
+  Job(Device device, DType dtype, bool capture)
+      : net(nn::Scope({.device = device, .generator = generator})),
+        optimizer(net.parameters(), {.lr = 1e-2, .capturable = true}),
+        scaler({.enabled = dtype == float16, .init_scale = 1024}),
+        step(
+            [this, device, dtype](const Tensors& batch) {
+              const Tensor loss =
+                  autocast(device, dtype, [&] { return cross_entropy(net.forward(batch[0]), batch[1]); });
+              scaler.scale(loss).backward();
+              scaler.clip_grad_norm(optimizer, 0.5);
+              scaler.step(optimizer);
+              scaler.update();
+              optimizer.zero_grad();
+              return Tensors{loss};
+            },
+            {.warmup = 2, .enabled = capture}) {}
+
+  std::vector<std::vector<double>> state() const {
+    std::vector<std::vector<double>> values;
+    for (const StateView& part : {net.state_dict(), optimizer.state_dict(), scaler.state_dict()})
+      for (const NamedTensor& entry : part) values.push_back(entry.tensor.to_vector<double>());
+    return values;
+  }
+};
+
+class OutOfMemory : public DeviceTest {
+ protected:
+  /// Takes what is free in segments that hold live tensors, where a step's own tensors are small.
+  Tensors fill(Device device) {
+    Tensors filler;
+    CachingAllocator& memory = allocator(device);
+    memory.set_limit(memory.statistics().reserved_bytes);
+    for (int64_t bytes = int64_t{1} << 20; bytes >= 512;) {
+      try {
+        filler.push_back(empty({bytes}, {.dtype = uint8, .device = device}));
+      } catch (const OutOfMemoryError&) {
+        bytes /= 2;
+      }
+    }
+    memory.set_limit(0);
+    return filler;
+  }
+
+  /// Trains twice: with plenty of memory, and with too little for most attempts at a step, by ever other amounts.
+  void expect_nothing_lost(Device device, DType dtype, bool capture) {
+    for (const int64_t rows : {3, 30, 300}) expect_nothing_lost(device, dtype, capture, rows);
+  }
+
+  void expect_nothing_lost(Device device, DType dtype, bool capture, int64_t rows) {
+    SCOPED_TRACE(testing::Message() << device << " " << dtype << (capture ? " captured, " : ", ") << rows << " rows");
+    std::mt19937_64 random(fresh_seed());
+    Generator data(random());
+    rows += static_cast<int64_t>(random() % 10);
+    const Tensor x = randn({rows, 40}, data).to(device);
+    const Tensor targets = floor(mul(rand({rows}, data), 5.0)).to(int64).to(device);
+    Job plenty(device, dtype, capture), scarce(device, dtype, capture);
+    CachingAllocator& memory = allocator(device);
+    constexpr int kSteps = 4, kAttempts = 25;
+    // The workspace of matrix products is far larger than all else: kept cached, beside a tensor that stays.
+    if (device.is_cuda()) empty({int64_t{40} << 20}, {.dtype = uint8, .device = device});
+    const Tensor beside = empty({int64_t{3} << 20}, {.dtype = uint8, .device = device});
+    memory.empty_cache();
+    memory.reset_peak();
+    for (int i = 0; i < kSteps; ++i) plenty.step({x, targets});
+    const int64_t most = memory.statistics().peak_live_bytes - memory.statistics().live_bytes;
+
+    const Tensors filler = fill(device);
+    int failures = 0;
+    for (int i = 0; i < kSteps; ++i) {
+      for (int attempt = 0; attempt <= kAttempts; ++attempt) {
+        const auto before = scarce.state();
+        const uint64_t offset = scarce.generator.offset();
+        memory.empty_cache();
+        // From next to nothing to enough, in steps that grow.
+        const double share = (attempt + std::uniform_real_distribution<double>(0, 1)(random)) / kAttempts;
+        const auto more = static_cast<int64_t>(512 * std::pow(static_cast<double>(most) / 512, share));
+        if (attempt < kAttempts) memory.set_limit(memory.statistics().reserved_bytes + more + 1);
+        std::string message;
+        try {
+          scarce.step({x, targets});
+        } catch (const OutOfMemoryError& error) {
+          message = error.what();
+        }
+        memory.set_limit(0);
+        if (message.empty()) break;
+        EXPECT_TRUE(message.starts_with("out of memory on " + device.str())) << message;
+        EXPECT_NE(message.find("try"), std::string::npos) << message;
+        EXPECT_NE(message.find("parameters "), std::string::npos) << message;
+        ++failures;
+        scarce.optimizer.zero_grad();
+        scarce.generator.set_offset(offset);
+        ASSERT_EQ(scarce.state(), before) << "after " << message;
+      }
+    }
+    EXPECT_EQ(scarce.step.captured(), capture);
+    EXPECT_EQ(scarce.state(), plenty.state());
+    EXPECT_GE(failures, 5);
+  }
+};
+
+TEST_F(OutOfMemory, OnTheCpu) {
+  for (const DType dtype : {float32, float16}) expect_nothing_lost(cpu, dtype, false);
+}
+TEST_F(OutOfMemory, OnTheDevice) {
+  for (const DType dtype : {float32, float16}) expect_nothing_lost(kCuda, dtype, false);
+}
+TEST_F(OutOfMemory, InACapturedStep) {
+  for (const DType dtype : {float32, float16}) expect_nothing_lost(kCuda, dtype, true);
+}
+
+}  // namespace
+}  // namespace tern
