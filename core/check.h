@@ -5,6 +5,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace tern {
 
@@ -33,12 +34,22 @@ std::string concatenate(const Parts&... parts) {
   (out << ... << parts);
   return out.str();
 }
+/// The file's own name: messages do not tell where the program was built.
+constexpr std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 }  // namespace detail
 
 /// Throws Error with the parts streamed one after another: fail("linear: expected ", n, " columns").
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   throw Error(detail::concatenate(parts...));
+}
+
+/// Throws DeviceError: what, what that means and what to do.
+[[noreturn]] inline void fail_device(const std::string& what) {
+  throw DeviceError(what +
+                    "; the GPU can no longer be used by this process and what it computed since the last copy to the "
+                    "host is lost: start again from the last checkpoint (with CUDA_LAUNCH_BLOCKING=1 the error names "
+                    "the call that caused it)");
 }
 
 }  // namespace tern

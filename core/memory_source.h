@@ -40,8 +40,8 @@ struct MemorySource {
   std::function<void()> check = {};
 
   // Streams; all four empty where work is done when the call returns. Null events are never passed back.
-  /// An event that is done when all work queued on the stream so far is; null when the device is lost, which counts as
-  /// done.
+  /// An event that is done when all work queued on the stream so far is; null when that work is over: because it was
+  /// waited for where an event could not be had, or because the device is lost.
   std::function<void*(void* stream)> record = {};
   /// Must not block. Not called while a private pool is open (no event may be queried while a stream is captured).
   std::function<bool(void* event)> done = {};

@@ -1,5 +1,7 @@
 #include <cuda_runtime_api.h>
 
+#include <memory>
+
 #include "tern/core/check.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/kernels/cuda/support/check.h"
@@ -14,12 +16,11 @@ void begin_capture(int index, void* stream) {
 void* end_capture(int index, void* stream, int64_t& nodes) {
   cudaGraph_t graph = nullptr;
   TERN_CUDA_CHECK(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph));
+  const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(graph, cudaGraphDestroy);
   size_t count = 0;
   cudaGraphExec_t executable = nullptr;
-  cudaError_t error = cudaGraphGetNodes(graph, nullptr, &count);
-  if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, graph, 0);
-  cudaGraphDestroy(graph);
-  TERN_CUDA_CHECK(error);
+  TERN_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &count));
+  TERN_CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
   nodes = static_cast<int64_t>(count);
   return executable;
 }

@@ -6,23 +6,31 @@
 namespace tern::cuda {
 namespace {
 
-// None of these may throw: an error other than a lack of memory shows at the next call that checks.
+// None of these may throw. A device that is lost shows at the next call that checks; every other failure must not let
+// memory be reused too early.
 
+/// Null: there is nothing to wait for any more.
 void* record(void* stream) {
+  const auto queue = static_cast<cudaStream_t>(stream);
   cudaEvent_t event = nullptr;
-  if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) return nullptr;
-  if (cudaEventRecord(event, static_cast<cudaStream_t>(stream)) == cudaSuccess) return event;
-  cudaEventDestroy(event);
+  if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess) {
+    if (cudaEventRecord(event, queue) == cudaSuccess) return event;
+    cudaEventDestroy(event);
+  }
+  cudaGetLastError();
+  if (cudaStreamSynchronize(queue) != cudaSuccess) cudaDeviceSynchronize();
   return nullptr;
 }
 
 bool done(void* event) {
-  const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event));
-  if (state == cudaErrorNotReady) cudaGetLastError();  // otherwise it shows at the next kernel's launch
-  return state != cudaErrorNotReady;
+  const bool is_done = cudaEventQuery(static_cast<cudaEvent_t>(event)) == cudaSuccess;
+  if (!is_done) cudaGetLastError();  // otherwise it shows at the next kernel's launch
+  return is_done;
 }
 
-void wait(void* event) { cudaEventSynchronize(static_cast<cudaEvent_t>(event)); }
+void wait(void* event) {
+  if (cudaEventSynchronize(static_cast<cudaEvent_t>(event)) != cudaSuccess) cudaDeviceSynchronize();
+}
 void drop(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
 
 MemorySource with_events(MemorySource source) {
@@ -37,16 +45,20 @@ MemorySource with_events(MemorySource source) {
 class DeviceScope {
  public:
   explicit DeviceScope(int index) {
-    cudaGetDevice(&previous_);
-    changed_ = previous_ != index && cudaSetDevice(index) == cudaSuccess;
+    error_ = cudaGetDevice(&previous_);
+    if (error_ != cudaSuccess || previous_ == index) return;
+    error_ = cudaSetDevice(index);
+    changed_ = error_ == cudaSuccess;
   }
   ~DeviceScope() {
     if (changed_) cudaSetDevice(previous_);
   }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
+  cudaError_t error() const { return error_; }
 
  private:
+  cudaError_t error_;
   int previous_ = 0;
   bool changed_ = false;
 };
@@ -54,7 +66,7 @@ class DeviceScope {
 int64_t device_memory(int index, bool all) {
   const DeviceScope scope(index);
   size_t available = 0, total = 0;
-  if (cudaMemGetInfo(&available, &total) != cudaSuccess) return 0;
+  if (scope.error() != cudaSuccess || cudaMemGetInfo(&available, &total) != cudaSuccess) return 0;
   return static_cast<int64_t>(all ? total : available);
 }
 
@@ -65,7 +77,7 @@ MemorySource memory_source(int index) {
   source.allocate = [index](int64_t bytes) -> void* {
     const DeviceScope scope(index);
     void* pointer = nullptr;
-    if (cudaMalloc(&pointer, static_cast<size_t>(bytes)) == cudaSuccess) return pointer;
+    if (scope.error() == cudaSuccess && cudaMalloc(&pointer, static_cast<size_t>(bytes)) == cudaSuccess) return pointer;
     cudaGetLastError();
     return nullptr;
   };
@@ -76,6 +88,7 @@ MemorySource memory_source(int index) {
   source.available = [index] { return device_memory(index, false); };
   source.check = [index] {
     const DeviceScope scope(index);
+    if (scope.error() != cudaSuccess) TERN_CUDA_CHECK(cudaSetDevice(index));
     TERN_CUDA_CHECK(cudaFree(nullptr));  // does nothing, and returns what the device has met
   };
   source.total = [index] { return device_memory(index, true); };

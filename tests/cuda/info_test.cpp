@@ -191,24 +191,27 @@ TEST_F(Program, AFailedDeviceIsNotALackOfMemory) {
 
 TEST_F(Program, AFailedDeviceEndsTheTrainingAndKeepsTheBestWeights) {
   std::string rows = "label,text\n";
-  for (int i = 0; i < 40; ++i)
-    rows += (i % 2 ? "pos,a good film number " : "neg,a bad film number ") + std::to_string(i) + "\n";
+  for (int i = 0; i < 10; ++i) rows += (i % 2 ? "pos,good film " : "neg,bad film ") + std::to_string(i) + "\n";
   write_text(folder_ / "rows.csv", rows);
   const std::vector<std::string> train = {"train",    "distilbert",     "--data", "rows.csv", "--max-length",
                                           "16",       "--batch-tokens", "256",    "--epochs", "100",
                                           "--device", "cuda",           "--out",  "run"};
   // An epoch is one step, and the third step is the first that is replayed.
-  const Result r = run({{"TERN_STANDIN_FAIL", "cudaGraphLaunch:4:700"}}, train, folder_);
-  EXPECT_EQ(r.status, 1) << r.err;
-  const std::string last = lines_of(r.err).back();
-  EXPECT_TRUE(last.starts_with("tern: error: ")) << r.err;
-  EXPECT_TRUE(contains(last, "cudaErrorIllegalAddress")) << last;
-  EXPECT_TRUE(contains(last, "the GPU can no longer be used by this process")) << last;
-  EXPECT_TRUE(contains(r.err, "the device failed; the weights of epoch ")) << r.err;
-  EXPECT_FALSE(contains(r.err, "could not be saved")) << r.err;
-  const Result kept = run({}, {"predict", "run", "--device", "cpu", "rows.csv"}, folder_);
-  EXPECT_EQ(kept.status, 0) << kept.err;
-  EXPECT_FALSE(kept.out.empty());
+  for (const char* failure : {"cudaGraphLaunch:2:700", "cudaLaunchKernel:500:700", "cudaMemcpyAsync:120:700"}) {
+    SCOPED_TRACE(failure);
+    fs::remove_all(folder_ / "run");
+    const Result r = run({{"TERN_STANDIN_FAIL", failure}}, train, folder_);
+    EXPECT_EQ(r.status, 1) << r.err;
+    const std::string last = lines_of(r.err).back();
+    EXPECT_TRUE(last.starts_with("tern: error: ")) << r.err;
+    EXPECT_TRUE(contains(last, "cudaErrorIllegalAddress")) << last;
+    EXPECT_TRUE(contains(last, "the GPU can no longer be used by this process")) << last;
+    EXPECT_TRUE(contains(r.err, "the device failed; the weights of epoch ")) << r.err;
+    EXPECT_FALSE(contains(r.err, "could not be saved")) << r.err;
+    const Result kept = run({}, {"predict", "run", "--device", "cpu", "rows.csv"}, folder_);
+    EXPECT_EQ(kept.status, 0) << kept.err;
+    EXPECT_FALSE(kept.out.empty());
+  }
 }
 
 // --- which devices a build serves ---

@@ -29,7 +29,7 @@ std::vector<int64_t> grids_of(const std::function<void()>& body) {
   recorded.clear();
   simt::set_launcher([](simt::Launch&& launch) {
     recorded.push_back(int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2]);
-    return std::string();
+    return simt::Refusal();
   });
   try {
     body();

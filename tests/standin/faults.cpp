@@ -12,25 +12,6 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 
-/// Whether a GPU's context is lost with the error.
-bool is_sticky(cudaError_t error) {
-  switch (error) {
-    case cudaErrorECCUncorrectable:
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-      return true;
-    default:
-      return false;
-  }
-}
-
 [[noreturn]] void refuse_environment(const char* variable, std::string_view value, const char* expected) {
   std::fprintf(stderr, "stand-in CUDA: %s=%.*s: expected %s\n", variable, static_cast<int>(value.size()), value.data(),
                expected);
@@ -237,6 +218,24 @@ int injected_fault(const char* function) {
   }
   std::erase_if(found->second, [](const Fault& fault) { return fault.calls_left <= 0; });
   return error;
+}
+
+bool is_sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void make_sticky(State& s, cudaError_t error, const std::string& text) {

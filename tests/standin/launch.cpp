@@ -70,11 +70,11 @@ cudaError_t queue_launch(simt::Launch& launch) {
   });
 }
 
-std::string launch_kernel(simt::Launch&& launch) {
+simt::Refusal launch_kernel(simt::Launch&& launch) {
   const cudaError_t error = queue_launch(launch);
-  if (error == cudaSuccess) return "";
+  if (error == cudaSuccess) return {};
   cudaGetLastError();
-  return cudaGetErrorString(error);
+  return {std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error), is_sticky(error)};
 }
 
 /// Loaded with this library, launch() queues. A malformed environment shows at once.

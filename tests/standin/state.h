@@ -160,6 +160,8 @@ State& state();
 cudaError_t refusal(State& s, const char* function, bool needs_device);
 /// Remembers the error for cudaGetLastError(). Returns it.
 cudaError_t remember(cudaError_t error);
+/// Whether a GPU's context is lost with the error.
+bool is_sticky(cudaError_t error);
 void make_sticky(State& s, cudaError_t error, const std::string& text);
 /// Queues, memory, handles and sticky errors go.
 void clear_devices(State& s);

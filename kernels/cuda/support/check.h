@@ -33,11 +33,7 @@ inline bool is_sticky(cudaError_t error) {
   cudaGetLastError();  // an error that is not sticky must not show again at the next call
   const std::string text = what + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
   if (error == cudaErrorMemoryAllocation) throw OutOfMemoryError(text);
-  if (is_sticky(error))
-    throw DeviceError(text +
-                      "; the GPU can no longer be used by this process and what it computed since the last copy to "
-                      "the host is lost: start again from the last checkpoint (with CUDA_LAUNCH_BLOCKING=1 the error "
-                      "names the call that caused it)");
+  if (is_sticky(error)) fail_device(text);
   throw Error(text);
 }
 
@@ -45,10 +41,11 @@ inline bool is_sticky(cudaError_t error) {
 
 /// Throws with the expression, its place and CUDA's own words when a runtime call fails: OutOfMemoryError, DeviceError
 /// for errors that no later call survives, otherwise Error. A macro because the message quotes the expression.
-#define TERN_CUDA_CHECK(expression)                                                             \
-  do {                                                                                          \
-    if (const cudaError_t tern_error = (expression); tern_error != cudaSuccess)                 \
-      ::tern::kernels::cuda::detail::fail_cuda(                                                 \
-          tern_error, ::tern::detail::concatenate(__FILE__, ":", __LINE__, ": ", #expression)); \
+#define TERN_CUDA_CHECK(expression)                                                                            \
+  do {                                                                                                         \
+    if (const cudaError_t tern_error = (expression); tern_error != cudaSuccess)                                \
+      ::tern::kernels::cuda::detail::fail_cuda(                                                                \
+          tern_error,                                                                                          \
+          ::tern::detail::concatenate(::tern::detail::base_name(__FILE__), ":", __LINE__, ": ", #expression)); \
   } while (false)
 #endif

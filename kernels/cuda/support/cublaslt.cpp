@@ -48,7 +48,7 @@ const LibraryInfo& cublaslt_info() { return library().info(); }
 
 namespace detail {
 void fail_cublas(cublasStatus_t status, const char* expression, const char* file, int line) {
-  fail(file, ":", line, ": ", expression, ": ", cublaslt().GetStatusName(status));
+  fail(tern::detail::base_name(file), ":", line, ": ", expression, ": ", cublaslt().GetStatusName(status));
 }
 }  // namespace detail
 

@@ -35,9 +35,10 @@ namespace detail {
 
 /// Throws with the expression, its place and cuDNN's words when a call fails. A macro because the message quotes the
 /// expression.
-#define TERN_CUDNN_CHECK(expression)                                                             \
-  do {                                                                                           \
-    if (const cudnnStatus_t tern_status = (expression); tern_status != CUDNN_STATUS_SUCCESS)     \
-      ::tern::kernels::cuda::detail::fail_cudnn(                                                 \
-          tern_status, ::tern::detail::concatenate(__FILE__, ":", __LINE__, ": ", #expression)); \
+#define TERN_CUDNN_CHECK(expression)                                                                           \
+  do {                                                                                                         \
+    if (const cudnnStatus_t tern_status = (expression); tern_status != CUDNN_STATUS_SUCCESS)                   \
+      ::tern::kernels::cuda::detail::fail_cudnn(                                                               \
+          tern_status,                                                                                         \
+          ::tern::detail::concatenate(::tern::detail::base_name(__FILE__), ":", __LINE__, ": ", #expression)); \
   } while (false)

@@ -86,12 +86,12 @@ struct LaunchStream {
   std::source_location where;
 };
 
-[[noreturn]] inline void fail_launch(const LaunchStream& stream, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
-                                     const std::string& kernel, const std::string& reason) {
-  const std::string file = stream.where.file_name();
-  fail(file.substr(file.rfind('/') + 1), ":", stream.where.line(), ": kernel ", kernel, ", grid ", grid.x, "x", grid.y,
-       "x", grid.z, ", block ", block.x, "x", block.y, "x", block.z, ", ", dynamic_shared_bytes,
-       " bytes of dynamic shared memory: ", reason);
+inline std::string describe_launch(const LaunchStream& stream, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
+                                   const char* kernel) {
+  return tern::detail::concatenate(tern::detail::base_name(stream.where.file_name()), ":", stream.where.line(),
+                                   ": kernel ", kernel, ", grid ", grid.x, "x", grid.y, "x", grid.z, ", block ",
+                                   block.x, "x", block.y, "x", block.z, ", ", dynamic_shared_bytes,
+                                   " bytes of dynamic shared memory");
 }
 
 /// A kernel argument as the kernel's own parameter type. Converts as a call would, but refuses to lose integer bits.
@@ -114,8 +114,9 @@ SIMT_INTERNAL void run_thread(Kernel kernel, const Values& values, std::index_se
 }  // namespace detail
 
 /// Queues kernel<<<grid, block, dynamic_shared_bytes, stream>>>(arguments...). In the emulator the kernel has run on
-/// return, unless a launcher queues it. Throws Error that names the launch, its configuration and the reason. An empty
-/// grid is an error: a caller with nothing to do returns before.
+/// return, unless a launcher queues it. Throws Error that names the launch, its configuration and the reason,
+/// DeviceError when that is an earlier failure of the device. An empty grid is an error: a caller with nothing to do
+/// returns before.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic_shared_bytes,
             detail::LaunchStream stream, Arguments&&... arguments) {
@@ -126,7 +127,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic
   std::tuple<std::remove_cvref_t<Parameters>...> values{
       detail::convert_argument<std::remove_cvref_t<Parameters>>(std::forward<Arguments>(arguments))...};
 #ifdef TERN_SIMT
-  std::string reason;
+  simt::Refusal refusal;
   auto run = [=] {
     auto thread = [&] { detail::run_thread(kernel, values, std::index_sequence_for<Parameters...>()); };
     simt::run_grid(
@@ -134,20 +135,24 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic
   };
   try {
     if (const simt::Launcher launcher = simt::launcher())
-      reason = launcher({stream.where,
-                         {grid.x, grid.y, grid.z},
-                         {block.x, block.y, block.z},
-                         dynamic_shared_bytes,
-                         stream.stream.index,
-                         stream.stream.handle,
-                         std::move(run)});
+      refusal = launcher({stream.where,
+                          {grid.x, grid.y, grid.z},
+                          {block.x, block.y, block.z},
+                          dynamic_shared_bytes,
+                          stream.stream.index,
+                          stream.stream.handle,
+                          std::move(run)});
     else
       run();
   } catch (const simt::Error& error) {
-    reason = error.what();
+    refusal.reason = error.what();
   }
-  if (!reason.empty())
-    detail::fail_launch(stream, grid, block, dynamic_shared_bytes, stream.where.function_name(), reason);
+  if (refusal.reason.empty()) return;
+  const std::string what =
+      detail::describe_launch(stream, grid, block, dynamic_shared_bytes, stream.where.function_name()) + ": " +
+      refusal.reason;
+  if (refusal.device_lost) fail_device(what);
+  fail(what);
 #else
   constexpr size_t kDefaultLimit = 48 * 1024;  // beyond it a kernel must ask
   const void* function = reinterpret_cast<const void*>(kernel);
@@ -165,10 +170,9 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic
         values);
   }
   if (error != cudaSuccess) {
-    cudaGetLastError();
     const char* name = nullptr;
     if (cudaFuncGetName(&name, function) != cudaSuccess) name = stream.where.function_name();
-    detail::fail_launch(stream, grid, block, dynamic_shared_bytes, name, cudaGetErrorString(error));
+    detail::fail_cuda(error, detail::describe_launch(stream, grid, block, dynamic_shared_bytes, name));
   }
 #endif
 }

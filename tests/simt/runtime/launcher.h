@@ -20,8 +20,13 @@ struct Launch {
   std::function<void()> run;  // runs the whole grid; throws simt::Error
 };
 
-/// Queues the launch. Returns "" or CUDA's words for why it cannot.
-using Launcher = std::string (*)(Launch&& launch);
+/// CUDA's words for why a launch cannot be; empty: it can.
+struct Refusal {
+  std::string reason;
+  bool device_lost = false;  // by an error that stays
+};
+/// Queues the launch.
+using Launcher = Refusal (*)(Launch&& launch);
 
 /// For the whole process; nullptr runs grids at once again. To be set before kernels are launched.
 void set_launcher(Launcher launcher);
