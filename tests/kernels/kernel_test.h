@@ -94,12 +94,13 @@ inline double epsilon_of(DType dtype) {
   }
 }
 
-enum class Order { kContiguous, kTransposed, kSliced, kMisaligned };
-inline const std::vector<Order> kAllOrders = {Order::kContiguous, Order::kTransposed, Order::kSliced,
+enum class Order { kContiguous, kTransposed, kSliced, kPitched, kMisaligned };
+inline const std::vector<Order> kAllOrders = {Order::kContiguous, Order::kTransposed, Order::kSliced, Order::kPitched,
                                               Order::kMisaligned};
 
 /// An array with its memory. kTransposed: dimensions lie in memory in reverse order; kSliced: every second element of
-/// rows with a gap; kMisaligned: contiguous from an address that is aligned to one element alone.
+/// rows with a gap; kPitched: rows with a gap, of which only the first is aligned; kMisaligned: contiguous from an
+/// address that is aligned to one element alone.
 class Array {
  public:
   Array(DType dtype, const Shape& shape, Order order = Order::kContiguous) : dtype_(dtype), shape_(shape) {
@@ -110,7 +111,7 @@ class Array {
       const int d = order == Order::kTransposed ? i : dims - 1 - i;
       strides_[d] = step;
       step *= std::max<int64_t>(shape[d], 1);
-      if (order == Order::kSliced && i == 0) step += 3;
+      if ((order == Order::kSliced || order == Order::kPitched) && i == 0) step += 3;
     }
     const int64_t start = order == Order::kMisaligned ? 1 : 0;
     // 0x5a everywhere: what a kernel must not touch can be recognised.

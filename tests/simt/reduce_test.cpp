@@ -81,7 +81,8 @@ TEST(SimtReduce, ShapesThatTakeEveryPath) {
     for (DType dtype : {float32, bfloat16, float64})
       for (Reduction r : {Reduction::kSum, Reduction::kMax}) {
         if (kFewCases && random() % 2 != 0) continue;
-        Array x(dtype, c.shape, random() % 2 == 0 ? Order::kContiguous : Order::kMisaligned);
+        constexpr Order kOrders[] = {Order::kContiguous, Order::kPitched, Order::kMisaligned};
+        Array x(dtype, c.shape, kOrders[random() % 3]);
         fill_with_random(x, random, -1, 1);
         check_reduce(r, x, c.dims, dtype);
       }
@@ -120,7 +121,8 @@ TEST(SimtReduce, VectorsOfEveryDType) {
         if (kFewCases && random() % 5 != 0) continue;
         const bool product = r == Reduction::kProduct, large = c.shape[0] > 1000;
         if (large && r != Reduction::kSum && random() % 4 != 0) continue;
-        Array x(dtype, c.shape, random() % 4 == 0 ? Order::kMisaligned : Order::kContiguous);
+        constexpr Order kOrders[] = {Order::kContiguous, Order::kContiguous, Order::kPitched, Order::kMisaligned};
+        Array x(dtype, c.shape, kOrders[random() % 4]);
         if (!product)
           fill_with_random(x, random, is_floating(dtype) ? -1.3 : 0, is_floating(dtype) ? 1.3 : 4);
         else  // within every type's range
