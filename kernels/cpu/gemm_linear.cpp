@@ -1,25 +1,15 @@
 #include "tern/kernels/cpu/gemm_blocks.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/gemm.h"
+#include "tern/kernels/pointwise_unary.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-constexpr double kRootHalf = 0.70710678118654752440, kInverseRootTwoPi = 0.39894228040143267794;
-
-template <class F>
-inline F gelu(F x) {
-  return F(0.5) * x * (F(1) + math::erf(x * F(kRootHalf)));
-}
-template <class F>
-inline F gelu_derivative(F x) {
-  return F(0.5) * (F(1) + math::erf(x * F(kRootHalf))) + x * F(kInverseRootTwoPi) * math::exp(F(-0.5) * x * x);
-}
-
 template <Activation kActivation, class F>
 inline F activated(F x) {
-  if constexpr (kActivation == Activation::kGelu) return gelu(x);
-  if constexpr (kActivation == Activation::kRelu) return math::select(x <= F(0), F(0), x);  // NaN stays
+  if constexpr (kActivation == Activation::kGelu) return Gelu().forward(x);
+  if constexpr (kActivation == Activation::kRelu) return Relu().forward(x);
   return x;
 }
 
@@ -114,7 +104,7 @@ void backward_block(int64_t begin, int64_t end, int64_t cols, const T* dy, const
       if (activation != Activation::kNone) {
         const F* input = widen(pre + at, pre_buffer, n);
         if (activation == Activation::kGelu)
-          for (int64_t i = 0; i < n; ++i) result[i] = gradient[i] * gelu_derivative(input[i]);
+          for (int64_t i = 0; i < n; ++i) result[i] = gradient[i] * Gelu().derivative(input[i]);
         else
           for (int64_t i = 0; i < n; ++i) result[i] = math::select(input[i] <= F(0), F(0), gradient[i]);
         narrow(result, dpre + at, n);
