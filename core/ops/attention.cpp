@@ -198,6 +198,8 @@ void check_layout(const char* which, const SequenceLayout& layout, int64_t token
   // Positions, and the windows around them, are 32-bit numbers in kernels.
   TERN_CHECK(layout.max_length >= 0 && layout.max_length <= int64_t{1} << 29,
              "attention: max_length must be 0 to 536870912, got ", layout.max_length);
+  TERN_CHECK(layout.tokens <= tokens, "attention: the ", which, " sequences end at token ", layout.tokens,
+             ", there are ", tokens, " tokens");
   if (device.is_cpu()) {
     // The kernel trusts the offsets; on the CPU they can be read at no cost.
     const int32_t* offsets = layout.offsets.data<int32_t>();
@@ -246,6 +248,7 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
       draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention", query.offsets.device());
   if (bias.defined()) {
     const auto fits = [&](int d, int64_t n) { return bias.size(d) == 1 || bias.size(d) == n; };
+    TERN_CHECK(is_floating(bias.dtype()), "attention: bias must be floating, got ", bias.dtype());
     TERN_CHECK(bias.dim() == 4 && fits(0, p.sequences) && fits(1, heads) && bias.size(2) == p.max_query_length &&
                    bias.size(3) == p.max_key_length,
                "attention: bias is ", bias.shape(), ", expected [", p.sequences, " or 1, ", heads, " or 1, ",
@@ -319,6 +322,7 @@ SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_ma
                        {batch + 1})
                        .to(device);
   layout.max_length = length;
+  layout.tokens = batch * length;
   if (key_mask.defined()) {
     TERN_CHECK(key_mask.shape() == Shape({batch, length}), "padded_layout: key_mask is ", key_mask.shape(),
                ", expected [", batch, ", ", length, "]");
@@ -340,6 +344,7 @@ SequenceLayout packed_layout(const std::vector<int64_t>& lengths, Device device)
   SequenceLayout layout;
   layout.offsets = from_vector(offsets, {static_cast<int64_t>(offsets.size())}).to(device);
   layout.max_length = longest;
+  layout.tokens = total;
   return layout;
 }
 

@@ -13,7 +13,8 @@ struct SequenceLayout {
   Tensor offsets;
   int64_t max_length = 0;
   Tensor key_mask;
-  Tensor row_keys;  // int64 [tokens] or undefined, see DropoutOptions
+  Tensor row_keys;      // int64 [tokens] or undefined, see DropoutOptions
+  int64_t tokens = -1;  // the last offset where the host knows it: on a GPU nobody else sees that offsets reach too far
   int64_t sequences() const { return offsets.numel() - 1; }
 };
 
@@ -23,7 +24,7 @@ struct AttentionOptions {
   int64_t window = -1;  // sliding window: keys at most this far away, on each side
   double dropout = 0;   // of the probabilities
   Generator* generator = nullptr;
-  Tensor bias = {};  // added to the scores: [sequences or 1, heads or 1, queries, keys]
+  Tensor bias = {};  // added to the scores: [sequences or 1, heads or 1, queries, keys], of any floating dtype
 };
 
 /// Fused scaled dot-product attention; no score matrix in memory. q: [tokens, heads, head_dim], k, v: [tokens,

@@ -104,9 +104,9 @@ void embedding_forward(Stream, ConstView weight, ConstView ids, View y, IndexFau
       const int64_t id = id_at(ids, i);
       char* out = y.as<char>() + i * bytes;
       if (id >= 0 && id < count) {
-        std::memcpy(out, weight.as<char>() + id * bytes, bytes);
+        std::copy_n(weight.as<char>() + id * bytes, bytes, out);  // rows may have no elements, and no address
       } else {
-        std::memset(out, 0, bytes);
+        std::fill_n(out, bytes, char{0});
         fault->report(i);
       }
     }
@@ -119,6 +119,7 @@ int64_t embedding_backward_workspace(Stream, int64_t rows, int64_t count, int64_
 
 void embedding_backward(Stream, ConstView dy, ConstView ids, int64_t padding_index, void* workspace, View dweight) {
   const int64_t count = dweight.shape[0], cols = dweight.cols();
+  if (count * cols == 0) return;
   const RowsById sorted = sort_by_id(ids, ids.numel(), count, workspace);
   dispatch_float(dy.dtype, [&]<class T>() {
     dispatch_float(dweight.dtype, [&]<class Out>() {

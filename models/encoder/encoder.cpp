@@ -32,6 +32,7 @@ SequenceLayout first_row_layout(const EncoderInput& input) {
   layout.offsets =
       arange(0, static_cast<double>(n + 1), 1, {.dtype = DType::kInt32, .device = input.layout.offsets.device()});
   layout.max_length = 1;
+  layout.tokens = n;
   if (input.layout.row_keys.defined()) layout.row_keys = rows_of(input.layout.row_keys, input.first_rows).reshape({n});
   return layout;
 }

@@ -1,5 +1,6 @@
-// Every function of CUDA and its libraries that a training calls fails once, early, late and in between: either the
-// training ends with an error, or its numbers are those of a training without. Afterwards the next one is as ever.
+// Every function of CUDA and its libraries that a training calls fails: one call, early, late or in between, or each.
+// Either the training ends with an error, or its numbers are those of a training without. Afterwards the next one is as
+// ever.
 
 #ifdef TERN_STANDIN
 
@@ -65,24 +66,32 @@ TEST(FailedCalls, EndTheTrainingOrChangeNothing) {
   ASSERT_GT(calls.size(), 15u);
   std::mt19937_64 random(fresh_seed());
   std::set<std::string> ended;
+  const auto fail = [&](const std::string& function, const std::set<uint64_t>& turns) {
+    SCOPED_TRACE(testing::Message() << function << ", calls " << *turns.begin() << " to " << *turns.rbegin());
+    for (const uint64_t n : turns)
+      standin::fail_call(function, static_cast<int>(n), 1);  // an invalid value; of a library: not initialised
+    std::string message;
+    try {
+      ASSERT_TRUE(train_once() == expected) << "no error, and other numbers";
+    } catch (const Error& error) {
+      message = error.what();
+      ended.insert(function);
+    }
+    standin::clear_faults();
+    ASSERT_EQ(standin::device_error(), "");
+    if (message.empty()) return;
+    ASSERT_TRUE(train_once() == expected) << "other numbers after " << message;
+    ASSERT_EQ(allocator(kCuda).statistics().live_bytes, live) << "after " << message;
+  };
   for (const auto& [function, count] : calls) {
     if (function.find("Synchronize") != std::string::npos) continue;  // fails with the device alone
-    for (const uint64_t n : std::set<uint64_t>{1, 1 + random() % count, count}) {
-      SCOPED_TRACE(testing::Message() << "call " << n << " of " << count << " of " << function);
-      standin::fail_call(function, static_cast<int>(n), 1);  // an invalid value; of a library: not initialised
-      std::string message;
-      try {
-        ASSERT_TRUE(train_once() == expected) << "no error, and other numbers";
-      } catch (const Error& error) {
-        message = error.what();
-        ended.insert(function);
-      }
-      standin::clear_faults();
-      ASSERT_EQ(standin::device_error(), "");
-      if (message.empty()) continue;
-      ASSERT_TRUE(train_once() == expected) << "other numbers after " << message;
-      ASSERT_EQ(allocator(kCuda).statistics().live_bytes, live) << "after " << message;
+    for (const uint64_t n : std::set<uint64_t>{1, 1 + random() % count, count}) fail(function, {n});
+    if (!ended.contains(function)) {  // what does without the call does without each
+      std::set<uint64_t> each;
+      for (uint64_t n = 1; n <= 4 * count; ++n) each.insert(n);
+      fail(function, each);
     }
+    if (HasFatalFailure()) return;
   }
   EXPECT_GE(ended.size(), 10u) << testing::PrintToString(ended);
 }

@@ -1,0 +1,272 @@
+#pragma once
+// Calls of every op with whatever tensors, most of them such that the op takes them: all dtypes, strides and shapes,
+// empty, undefined, with NaN, of the wrong kind.
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tern/core/ops/ops.h"
+
+namespace tern::test {
+
+/// A source of tensors.
+class Inputs {
+ public:
+  /// The same tensors on every device. `hostile`: also layouts of sequences that lie, which on a GPU nobody can check.
+  Inputs(uint64_t seed, Device device, bool hostile)
+      : random_(seed), generator_(seed), device_(device), hostile_(hostile) {}
+
+  int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+  bool one_in(int64_t n) { return below(n) == 0; }
+  /// A dimension, now and then one that is not there.
+  int dim() { return static_cast<int>(below(9)) - 4; }
+  Generator& generator() { return generator_; }
+  Device device() const { return device_; }
+  bool hostile() const { return hostile_; }
+  /// Made since begin().
+  const std::vector<Tensor>& leaves() const { return leaves_; }
+
+  Tensor any() {
+    if (one_in(40)) return {};
+    if (!kept_.empty() && one_in(3)) return kept_[static_cast<size_t>(below(static_cast<int64_t>(kept_.size())))];
+    constexpr DType kDTypes[] = {float32, float32, float64, bfloat16, float16, int64, int32, uint8, boolean};
+    return keep(of(kDTypes[below(9)]));
+  }
+  Tensor of(DType dtype) {
+    static const Shape kShapes[] = {
+        {},        {0},       {1},          {3},          {4},          {6},     {3, 4},
+        {4, 3},    {4, 4},    {4, 6},       {1, 4},       {3, 1},       {0, 4},  {4, 0},
+        {2, 3, 4}, {4, 1, 4}, {4, 3, 2, 4}, {4, 2, 2, 4}, {1, 2, 4, 4}, {5, 17}, {2, 1, 3, 1, 2}};
+    const Shape& shape = kShapes[below(static_cast<int64_t>(std::size(kShapes)))];
+    // Small whole numbers: many serve as indices.
+    Tensor x = floor(mul(rand(shape, generator_), 5.0) - (one_in(4) ? 1.0 : 0.0)).to(dtype);
+    if (is_floating(dtype) && one_in(6)) x = x / (x - x);  // NaN and infinities
+    x = made(x);
+    return one_in(2) ? x : view_of(x);
+  }
+  /// Begins a call: its inputs are mostly of one floating dtype.
+  void begin() {
+    leaves_.clear();
+    constexpr DType kDTypes[] = {float32, float32, float64, bfloat16, float16};
+    dtype_ = kDTypes[below(5)];
+  }
+  /// Mostly what an op takes: of this shape and the call's dtype, in whatever strides.
+  Tensor like(const Shape& shape) { return like(shape, dtype_); }
+  Tensor like(const Shape& shape, DType dtype) {
+    if (one_in(10)) return any();
+    Tensor x = rand(shape, generator_);
+    if (is_floating(dtype))
+      x = x.to(dtype);
+    else
+      x = floor(x * (one_in(10) ? 9.0 : 3.0)).to(dtype);
+    x = made(x);
+    if (one_in(3)) return x;
+    if (one_in(2)) return x.transpose(0, -1).contiguous().transpose(0, -1);
+    return cat({x, x}, -1).slice(-1, 0, shape[shape.dims() - 1]);  // rows with a gap
+  }
+  Tensor keep(const Tensor& x) {
+    if (x.numel() > 10'000) return x;
+    if (kept_.size() < 30)
+      kept_.push_back(x);
+    else
+      kept_[static_cast<size_t>(below(30))] = x;
+    return x;
+  }
+
+ private:
+  Tensor made(const Tensor& x) {
+    Tensor leaf = x.clone().to(device_);
+    if (is_floating(x.dtype()) && !one_in(3)) {
+      leaf.set_requires_grad(true);
+      leaves_.push_back(leaf);
+    }
+    return leaf;
+  }
+  Tensor view_of(const Tensor& x) {
+    if (x.dim() == 0) return x.expand({3, 4});
+    switch (below(5)) {
+      case 0:
+        return x.transpose(0, -1);
+      case 1:
+        return x.slice(static_cast<int>(below(x.dim())), below(3), INT64_MAX, 1 + below(2));
+      case 2:
+        return x.unsqueeze(static_cast<int>(below(x.dim())));
+      case 3:
+        return x.size(0) == 1 ? x.expand(x.shape().with(0, 4)) : x;
+      default:
+        return x.size(0) > 0 ? x.select(0, below(x.size(0))) : x;
+    }
+  }
+
+  std::mt19937_64 random_;
+  Generator generator_;
+  DType dtype_ = float32;
+  Device device_;
+  bool hostile_;
+  std::vector<Tensor> kept_, leaves_;
+};
+
+inline SequenceLayout layout(Inputs& in) {
+  SequenceLayout result;
+  if (in.one_in(3)) {
+    result = packed_layout({in.below(3), in.below(4)}, in.device());
+  } else if (in.one_in(2)) {
+    result = padded_layout(1, in.below(6), in.one_in(3) ? in.any() : Tensor(), in.device());
+  } else {
+    result = packed_layout({4}, in.device());
+  }
+  if (in.hostile() && in.one_in(8)) result.offsets = in.any();
+  if (in.hostile() && in.one_in(8)) result.max_length = in.below(5) - 1;
+  if (in.one_in(8)) result.row_keys = in.any();
+  if (in.one_in(8)) result.key_mask = in.any();
+  return result;
+}
+inline AttentionOptions attention_options(Inputs& in) {
+  return {.causal = in.one_in(2),
+          .window = in.one_in(3) ? in.below(4) - 1 : -1,
+          .dropout = in.one_in(3) ? 0.5 : 0,
+          .generator = &in.generator(),
+          .bias = in.one_in(3) ? in.like({1, 2, 4, 4}) : Tensor()};
+}
+inline DropoutOptions dropout_options(Inputs& in) {
+  return {.p = in.one_in(3) ? 0 : 0.5,
+          .generator = &in.generator(),
+          .row_keys = in.one_in(3) ? in.like({5}, int64) : Tensor()};
+}
+inline std::vector<int> dims(Inputs& in) {
+  std::vector<int> result;
+  for (int64_t n = in.below(3); n > 0; --n) result.push_back(in.dim());
+  return result;
+}
+
+using Call = std::function<Tensor(Inputs&)>;
+
+inline const std::vector<std::pair<const char*, Call>>& calls() {
+  static const std::vector<std::pair<const char*, Call>> table = {
+      {"exp", [](Inputs& in) { return exp(in.any()); }},
+      {"gelu", [](Inputs& in) { return gelu(in.any()); }},
+      {"clamp", [](Inputs& in) { return clamp(in.any(), -1, 2); }},
+      {"isnan", [](Inputs& in) { return isnan(in.any()); }},
+      {"logical_not", [](Inputs& in) { return logical_not(in.any()); }},
+      {"add",
+       [](Inputs& in) {
+         return in.like({4, 6}) + in.any();
+       }},
+      {"div", [](Inputs& in) { return in.any() / in.any(); }},
+      {"pow", [](Inputs& in) { return pow(in.any(), in.any()); }},
+      {"maximum", [](Inputs& in) { return maximum(in.any(), in.any()); }},
+      {"lt", [](Inputs& in) { return lt(in.any(), in.any()); }},
+      {"logical_and", [](Inputs& in) { return logical_and(in.any(), in.any()); }},
+      {"add a number", [](Inputs& in) { return in.any() + 1.5; }},
+      {"where",
+       [](Inputs& in) {
+         return where(in.like({4, 6}, boolean), in.like({4, 6}), in.like({6}));
+       }},
+      {"add_", [](Inputs& in) { return in.any().detach().clone().add_(in.any()); }},
+      {"mul_", [](Inputs& in) { return in.any().detach().clone().mul_(in.any()); }},
+      {"copy_", [](Inputs& in) { return in.any().detach().clone().copy_(in.any()); }},
+      {"matmul",
+       [](Inputs& in) {
+         return matmul(in.like({2, 4, 6}), in.one_in(2) ? in.like({6, 3}) : in.like({2, 6, 5}));
+       }},
+      {"linear",
+       [](Inputs& in) {
+         constexpr Activation kActivations[] = {Activation::kNone, Activation::kGelu, Activation::kRelu};
+         return linear(in.like({4, 2, 17}), in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
+                       kActivations[in.below(3)]);
+       }},
+      {"sum", [](Inputs& in) { return sum(in.any(), dims(in), in.one_in(2)); }},
+      {"mean", [](Inputs& in) { return mean(in.any(), dims(in), in.one_in(2)); }},
+      {"max", [](Inputs& in) { return max(in.any(), dims(in), in.one_in(2)); }},
+      {"argmin", [](Inputs& in) { return argmin(in.any(), in.dim(), in.one_in(2)); }},
+      {"norm", [](Inputs& in) { return norm(in.any()); }},
+      {"all", [](Inputs& in) { return all(in.any()); }},
+      {"sum_to", [](Inputs& in) { return sum_to(in.any(), in.any().shape()); }},
+      {"softmax", [](Inputs& in) { return softmax(in.any(), in.dim()); }},
+      {"log_softmax", [](Inputs& in) { return log_softmax(in.any(), in.dim()); }},
+      {"layer_norm",
+       [](Inputs& in) {
+         return layer_norm(in.like({5, 17}), in.like({17}), in.one_in(3) ? Tensor() : in.like({17}));
+       }},
+      {"dropout_residual_layer_norm",
+       [](Inputs& in) {
+         return dropout_residual_layer_norm(in.like({5, 17}), in.like({5, 17}), in.like({17}), in.like({17}), 1e-5,
+                                            dropout_options(in));
+       }},
+      {"dropout", [](Inputs& in) { return dropout(in.any(), dropout_options(in)); }},
+      {"embedding",
+       [](Inputs& in) {
+         return embedding(in.like({3, 17}), in.like({4, 3}, int64), in.one_in(4) ? in.below(5) : -1);
+       }},
+      {"index_select",
+       [](Inputs& in) {
+         return index_select(in.like({4, 6}), in.dim(), in.like({9}, in.one_in(2) ? int32 : int64));
+       }},
+      {"gather",
+       [](Inputs& in) {
+         return gather(in.like({4, 6}), in.dim(), in.like({3, 5}, int64));
+       }},
+      {"cat",
+       [](Inputs& in) {
+         return cat({in.like({4, 6}), in.like({4, 6})}, in.dim());
+       }},
+      {"stack",
+       [](Inputs& in) {
+         return stack({in.like({4, 6}), in.like({4, 6}), in.like({4, 6})}, in.dim());
+       }},
+      {"sort", [](Inputs& in) { return sort(in.any(), in.dim(), in.one_in(2)).values; }},
+      {"topk", [](Inputs& in) { return topk(in.any(), in.below(6) - 1, in.dim(), in.one_in(2), in.one_in(2)).values; }},
+      {"cumsum", [](Inputs& in) { return cumsum(in.any(), in.dim()); }},
+      {"nonzero", [](Inputs& in) { return nonzero(in.any()); }},
+      {"masked_select",
+       [](Inputs& in) {
+         return masked_select(in.any(), in.like({4, 6}, boolean));
+       }},
+      {"cross_entropy",
+       [](Inputs& in) {
+         return cross_entropy(
+             in.like({5, 3}), in.like({5}, int64),
+             {.label_smoothing = in.one_in(3) ? 0.1 : 0, .row_weights = in.one_in(4) ? in.like({5}) : Tensor()});
+       }},
+      {"mse_loss",
+       [](Inputs& in) {
+         return mse_loss(in.like({5, 3}), in.like({5, 3}));
+       }},
+      {"attention",
+       [](Inputs& in) {
+         return attention(in.like({4, 2, 8}), in.like({4, 2, 8}), in.like({4, 2, 8}), layout(in), layout(in),
+                          attention_options(in));
+       }},
+      {"cross_attention",
+       [](Inputs& in) {
+         return cross_attention(in.like({4, 2, 8}), in.like({4, 2, 2, 8}), layout(in), layout(in),
+                                attention_options(in));
+       }},
+      {"self_attention",
+       [](Inputs& in) {
+         return self_attention(in.like({4, 3, 2, 8}), layout(in), attention_options(in));
+       }},
+      {"reshape",
+       [](Inputs& in) {
+         return in.any().reshape({in.below(6) - 1, in.below(6) - 1});
+       }},
+      {"expand",
+       [](Inputs& in) {
+         return in.any().expand({in.below(5), in.below(5), in.below(5)});
+       }},
+      {"permute",
+       [](Inputs& in) {
+         return in.any().permute({in.dim(), in.dim()});
+       }},
+      {"flatten", [](Inputs& in) { return in.any().flatten(in.dim(), in.dim()); }},
+      {"squeeze", [](Inputs& in) { return in.any().squeeze(in.dim()); }},
+      {"slice", [](Inputs& in) { return in.any().slice(in.dim(), in.below(9) - 4, in.below(9) - 4, in.below(4)); }},
+      {"select", [](Inputs& in) { return in.any().select(in.dim(), in.below(9) - 4); }},
+      {"to", [](Inputs& in) { return in.any().to(in.one_in(2) ? int32 : float16); }},
+  };
+  return table;
+}
+
+}  // namespace tern::test
