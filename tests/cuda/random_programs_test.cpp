@@ -1,0 +1,172 @@
+// Random programs of ops, trained three steps: with parts of them recomputed, nested in one another, and captured, they
+// give the bits of the plain run; the two devices agree.
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/checkpoint.h"
+#include "tern/core/captured_step.h"
+#include "tern/optim/optim.h"
+#include "tern/tests/cuda/device_test.h"
+
+namespace tern {
+namespace {
+
+using RandomPrograms = DeviceTest;
+
+constexpr int64_t kRows = 11, kWidth = 24;
+
+/// One stage: [rows, width] to the same shape.
+struct Stage {
+  int op = 0;
+  Tensor weight, bias, gamma, rows;
+  SequenceLayout layout;
+
+  Tensor forward(const Tensor& x, const Tensor& first, Generator& draws) const {
+    switch (op) {
+      case 0:
+        return linear(x, weight.slice(0, 0, kWidth), bias, Activation::kGelu);
+      case 1:
+        return dropout_residual_layer_norm(x, first.to(x.dtype()), gamma, bias, 1e-5, {.p = 0.2, .generator = &draws});
+      case 2:
+        return dropout(x, {.p = 0.3, .generator = &draws});
+      case 3:
+        return softmax(x, -1) * x + x;
+      case 4: {
+        const Tensor qkv = linear(x, weight).reshape({kRows, 3, 2, kWidth / 2});
+        const AttentionOptions options{.causal = true, .dropout = 0.2, .generator = &draws};
+        return self_attention(qkv, layout, options);
+      }
+      case 5:
+        return cat({tanh(x.slice(1, kWidth / 2)), x.slice(1, 0, kWidth / 2)}, 1);
+      case 6:
+        return x + matmul(softmax(matmul(x, x.t()) * 0.1, 1), x);
+      case 7:
+        return x - mean(x, {0}, true);
+      case 8:
+        return index_select(x, 0, rows) * gamma;
+      case 9:
+        return exp(clamp(x, -2, 1)) * 0.3 + abs(x);
+      default:
+        return layer_norm(sort(x, 1).values + relu(x), gamma, bias);
+    }
+  }
+};
+constexpr int kOps = 11;
+
+/// A tree of stages: the leaves run in order, and a node may be recomputed.
+struct Part {
+  bool recomputed = false;
+  int stage = -1;
+  std::vector<Part> parts;
+};
+
+Part random_part(std::mt19937_64& random, int first, int count) {
+  Part part;
+  part.recomputed = random() % 2 == 0;
+  if (count == 1) {
+    part.stage = first;
+    return part;
+  }
+  const int cut = 1 + static_cast<int>(random() % static_cast<uint64_t>(count - 1));
+  part.parts.push_back(random_part(random, first, cut));
+  part.parts.push_back(random_part(random, first + cut, count - cut));
+  return part;
+}
+
+enum class Mode { kPlain, kRecomputed, kCaptured, kCapturedRecomputed };
+
+struct Program {
+  std::vector<Stage> stages;
+  Part root;
+
+  /// Whatever a recomputed part captures lives until backward.
+  Tensor forward(const Part& part, const Tensor& x, const Tensor& first, Generator& draws, bool recompute) const {
+    const auto body = [this, &part, &draws, recompute](const Tensor& y, const Tensor& start) {
+      if (part.stage >= 0) return stages[static_cast<size_t>(part.stage)].forward(y, start, draws);
+      Tensor z = y;
+      for (const Part& inner : part.parts) z = forward(inner, z, start, draws, recompute);
+      return z;
+    };
+    return recompute && part.recomputed ? checkpoint(body, x, first) : body(x, first);
+  }
+};
+
+Program make_program(uint64_t seed, Device device) {
+  std::mt19937_64 random(seed);
+  Generator generator(seed);
+  Program program;
+  const int count = 2 + static_cast<int>(random() % 6);
+  for (int i = 0; i < count; ++i) {
+    Stage s;
+    s.op = i == 0 ? 0 : static_cast<int>(random() % kOps);  // the first has parameters
+    const auto leaf = [&](const Shape& shape, double scale, double offset) {
+      Tensor t = (randn(shape, generator) * scale + offset).to(device);
+      t.set_requires_grad(true);
+      return t;
+    };
+    s.weight = leaf({3 * kWidth, kWidth}, 0.2, 0);
+    s.bias = leaf({kWidth}, 0.1, 0);
+    s.gamma = leaf({kWidth}, 0.1, 1);
+    s.rows = floor(rand({kRows}, generator) * static_cast<double>(kRows)).to(int64).to(device);
+    s.layout = packed_layout({4, kRows - 4}, device);
+    program.stages.push_back(s);
+  }
+  program.root = random_part(random, 0, count);
+  return program;
+}
+
+/// Losses and weights of four steps.
+std::vector<double> train(uint64_t seed, Device device, DType dtype, Mode mode) {
+  const bool recompute = mode == Mode::kRecomputed || mode == Mode::kCapturedRecomputed;
+  const bool capture = mode == Mode::kCaptured || mode == Mode::kCapturedRecomputed;
+  const Program program = make_program(seed, device);
+  Generator draws(seed + 1), data(seed + 2);
+  std::vector<NamedTensor> parameters;
+  for (size_t i = 0; i < program.stages.size(); ++i) {
+    const Stage& s = program.stages[i];
+    const std::string name = std::to_string(i);
+    parameters.insert(parameters.end(),
+                      {{"weight" + name, s.weight}, {"bias" + name, s.bias}, {"gamma" + name, s.gamma}});
+  }
+  optim::AdamW optimizer(parameters, {.lr = 1e-3, .capturable = true});
+  CapturedStep step(
+      [&](const Tensors& batch) {
+        const Tensor loss = autocast(device, dtype, [&] {
+          const Tensor y = program.forward(program.root, batch[0], batch[0], draws, recompute);
+          return mean(square(y.to(float32) - batch[1]));
+        });
+        loss.backward();
+        optimizer.step({.max_norm = 1});
+        optimizer.zero_grad();
+        return Tensors{loss};
+      },
+      {.warmup = 1, .enabled = capture});
+  std::vector<double> result;
+  for (int i = 0; i < 4; ++i) {
+    const Tensor x = randn({kRows, kWidth}, data).to(device), target = randn({kRows, kWidth}, data).to(device);
+    result.push_back(step({x, target})[0].item<double>());
+  }
+  EXPECT_EQ(step.captured(), capture);
+  for (const NamedTensor& p : parameters)
+    for (const double w : p.tensor.to_vector<double>()) result.push_back(w);
+  return result;
+}
+
+TEST_F(RandomPrograms, AreTheSameHoweverTheyRun) {
+  std::mt19937_64 random(fresh_seed());
+  for (int round = 0; round < 20; ++round) {
+    const uint64_t seed = random();
+    constexpr DType kDTypes[] = {float32, bfloat16, float16};
+    const DType dtype = kDTypes[random() % 3];
+    SCOPED_TRACE(testing::Message() << "round " << round << ", " << dtype);
+    const std::vector<double> on_cpu = train(seed, cpu, dtype, Mode::kPlain);
+    const std::vector<double> on_cuda = train(seed, kCuda, dtype, Mode::kPlain);
+    ASSERT_EQ(train(seed, cpu, dtype, Mode::kRecomputed), on_cpu);
+    for (const Mode mode : {Mode::kRecomputed, Mode::kCaptured, Mode::kCapturedRecomputed})
+      ASSERT_EQ(train(seed, kCuda, dtype, mode), on_cuda) << "mode " << static_cast<int>(mode);
+    for (size_t i = 0; i < 4; ++i)
+      ASSERT_NEAR(on_cuda[i], on_cpu[i], (dtype == float32 ? 1e-3 : 0.1) * (1 + on_cpu[i])) << "loss " << i;
+  }
+}
+
+}  // namespace
+}  // namespace tern
