@@ -166,6 +166,8 @@ inline const std::vector<std::pair<const char*, Call>>& calls() {
        }},
       {"add_", [](Inputs& in) { return in.any().detach().clone().add_(in.any()); }},
       {"mul_", [](Inputs& in) { return in.any().detach().clone().mul_(in.any()); }},
+      {"add_ to what others see", [](Inputs& in) { return in.any().detach().add_(in.any().detach()); }},
+      {"fill_ of what others see", [](Inputs& in) { return in.any().detach().fill_(in.one_in(2) ? 2.0 : 0.0); }},
       {"copy_", [](Inputs& in) { return in.any().detach().clone().copy_(in.any()); }},
       {"matmul",
        [](Inputs& in) {
