@@ -10,16 +10,19 @@ struct DropoutOp final : Function<DropoutOp> {
   static constexpr const char* kName = "dropout";
   static constexpr bool kTwiceDifferentiable = true;
   kernels::Dropout dropout_;
-  Tensor row_keys_;
+  Saved row_keys_;
+  bool by_row_ = false;
   Tensor forward(const Tensor& x, const kernels::Dropout& dropout, const std::vector<Tensor>& row_keys) {
     dropout_ = dropout;
     row_keys_ = row_keys[0];
+    by_row_ = row_keys[0].defined();
     const Tensor y = empty(x.shape(), x.options());
-    kernels::dropout(current_stream(x.device()), x.view(), dropout, row_keys_.view(), y.view());
+    kernels::dropout(current_stream(x.device()), x.view(), dropout, row_keys[0].view(), y.view());
     return y;
   }
   Grads backward(const Tensor& dy) override {
-    return {DropoutOp::apply(dy.contiguous(), dropout_, std::vector<Tensor>{row_keys_})};
+    const Tensor row_keys = by_row_ ? row_keys_.get() : Tensor();
+    return {DropoutOp::apply(dy.contiguous(), dropout_, std::vector<Tensor>{row_keys})};
   }
 };
 

@@ -11,9 +11,8 @@ namespace {
 /// Outputs: the norm, and with `gives_sum` what was normalised.
 struct LayerNorm final : Function<LayerNorm> {
   static constexpr const char* kName = "layer_norm";
-  Saved z_, weight_, mean_, rstd_;
+  Saved z_, weight_, mean_, rstd_, row_keys_;
   SavedOutput sum_;
-  Tensor row_keys_;
   Tensor tickets_;  // of the device's backward kernel: zeros between its runs
   kernels::Dropout dropout_;
   bool gives_sum_ = false;
@@ -23,7 +22,7 @@ struct LayerNorm final : Function<LayerNorm> {
                               double eps, const kernels::Dropout& dropout, const std::vector<Tensor>& row_keys,
                               bool gives_sum) {
     dropout_ = dropout;
-    row_keys_ = row_keys[0];
+    if (dropout.p > 0) row_keys_ = row_keys[0];
     gives_sum_ = gives_sum;
     if (weight.defined()) weight_dtype_ = weight.dtype();
     if (bias.defined()) bias_dtype_ = bias.dtype();
@@ -36,7 +35,7 @@ struct LayerNorm final : Function<LayerNorm> {
     if (recorded() && x.device().is_cuda())
       tickets_ = empty({kernels::kLayerNormTickets}, {.dtype = int32, .device = x.device()});
     kernels::layer_norm_forward(current_stream(x.device()), x.view(), residual.view(), weight.view(), bias.view(), eps,
-                                dropout, row_keys_.view(), z.view(), y.view(), mean.view(), rstd.view(),
+                                dropout, row_keys[0].view(), z.view(), y.view(), mean.view(), rstd.view(),
                                 tickets_.view().data);
     if (gives_sum)
       sum_.save(z, 1);
@@ -53,6 +52,7 @@ struct LayerNorm final : Function<LayerNorm> {
     const Tensor dy = gradients[0].defined() ? gradients[0].contiguous() : zeros(z.shape(), z.options());
     const Tensor dsum = gives_sum_ && gradients[1].defined() ? gradients[1].contiguous() : Tensor();
     const Tensor mean = mean_.get(), rstd = rstd_.get();
+    const Tensor row_keys = row_keys_.defined() ? row_keys_.get() : Tensor();
     const kernels::Stream stream = current_stream(dy.device());
     const bool masked = dropout_.p > 0 && needs_grad(0);
     Grads grads(4);
@@ -63,7 +63,7 @@ struct LayerNorm final : Function<LayerNorm> {
     const Workspace workspace(kernels::layer_norm_backward_workspace(stream, dy.view().rows(), dy.size(-1), dy.dtype()),
                               dy.device());
     kernels::layer_norm_backward(stream, dy.view(), dsum.view(), z.view(), weight.view(), mean.view(), rstd.view(),
-                                 dropout_, row_keys_.view(), workspace.data(), tickets_.view().data, dz.view(),
+                                 dropout_, row_keys.view(), workspace.data(), tickets_.view().data, dz.view(),
                                  dx.view(), grads[2].view(), grads[3].view());
     if (needs_grad(0)) grads[0] = masked ? dx : dz;
     if (needs_grad(1)) grads[1] = dz;

@@ -7,33 +7,41 @@
 #include <utility>
 #include <vector>
 
+#include "tern/core/autocast.h"
 #include "tern/core/ops/ops.h"
+#include "tern/tests/cuda/device_test.h"
 
 namespace tern::test {
 
-/// A source of tensors.
+struct InputOptions {
+  Device device = {};
+  bool contiguous = false;  // views are copied
+  bool in_place = true;     // also ops that write what later calls may be given
+  bool hostile = false;     // also layouts of sequences that lie, which on a GPU nobody can check
+};
+
+/// A source of tensors: for one seed the same, whatever the options `device` and `contiguous`.
 class Inputs {
  public:
-  /// The same tensors on every device. `hostile`: also layouts of sequences that lie, which on a GPU nobody can check.
-  Inputs(uint64_t seed, Device device, bool hostile)
-      : random_(seed), generator_(seed), device_(device), hostile_(hostile) {}
+  explicit Inputs(uint64_t seed, const InputOptions& options = {})
+      : random_(seed), generator_(seed), options_(options) {}
 
   int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
   bool one_in(int64_t n) { return below(n) == 0; }
   /// A dimension, now and then one that is not there.
   int dim() { return static_cast<int>(below(9)) - 4; }
   Generator& generator() { return generator_; }
-  Device device() const { return device_; }
-  bool hostile() const { return hostile_; }
+  const InputOptions& options() const { return options_; }
   /// Made since begin().
   const std::vector<Tensor>& leaves() const { return leaves_; }
-
-  Tensor any() {
-    if (one_in(40)) return {};
-    if (!kept_.empty() && one_in(3)) return kept_[static_cast<size_t>(below(static_cast<int64_t>(kept_.size())))];
-    constexpr DType kDTypes[] = {float32, float32, float64, bfloat16, float16, int64, int32, uint8, boolean};
-    return keep(of(kDTypes[below(9)]));
+  /// What the call was given.
+  const std::vector<Tensor>& used() const { return used_; }
+  Tensor use(const Tensor& x) {
+    if (x.defined()) used_.push_back(x);
+    return x;
   }
+
+  Tensor any() { return use(some_tensor()); }
   Tensor of(DType dtype) {
     static const Shape kShapes[] = {
         {},        {0},       {1},          {3},          {4},          {6},     {3, 4},
@@ -44,11 +52,12 @@ class Inputs {
     Tensor x = floor(mul(rand(shape, generator_), 5.0) - (one_in(4) ? 1.0 : 0.0)).to(dtype);
     if (is_floating(dtype) && one_in(6)) x = x / (x - x);  // NaN and infinities
     x = made(x);
-    return one_in(2) ? x : view_of(x);
+    return one_in(2) ? x : given(view_of(x));
   }
   /// Begins a call: its inputs are mostly of one floating dtype.
   void begin() {
     leaves_.clear();
+    used_.clear();
     constexpr DType kDTypes[] = {float32, float32, float64, bfloat16, float16};
     dtype_ = kDTypes[below(5)];
   }
@@ -62,9 +71,9 @@ class Inputs {
     else
       x = floor(x * (one_in(10) ? 9.0 : 3.0)).to(dtype);
     x = made(x);
-    if (one_in(3)) return x;
-    if (one_in(2)) return x.transpose(0, -1).contiguous().transpose(0, -1);
-    return cat({x, x}, -1).slice(-1, 0, shape[shape.dims() - 1]);  // rows with a gap
+    if (one_in(3)) return use(x);
+    if (one_in(2)) return use(given(x.transpose(0, -1).contiguous().transpose(0, -1)));
+    return use(given(cat({x, x}, -1).slice(-1, 0, shape[shape.dims() - 1])));  // rows with a gap
   }
   Tensor keep(const Tensor& x) {
     if (x.numel() > 10'000) return x;
@@ -76,8 +85,15 @@ class Inputs {
   }
 
  private:
+  Tensor some_tensor() {
+    if (one_in(40)) return {};
+    if (!kept_.empty() && one_in(3)) return kept_[static_cast<size_t>(below(static_cast<int64_t>(kept_.size())))];
+    constexpr DType kDTypes[] = {float32, float32, float64, bfloat16, float16, int64, int32, uint8, boolean};
+    return keep(of(kDTypes[below(9)]));
+  }
+  Tensor given(const Tensor& view) const { return options_.contiguous ? view.contiguous() : view; }
   Tensor made(const Tensor& x) {
-    Tensor leaf = x.clone().to(device_);
+    Tensor leaf = x.clone().to(options_.device);
     if (is_floating(x.dtype()) && !one_in(3)) {
       leaf.set_requires_grad(true);
       leaves_.push_back(leaf);
@@ -103,24 +119,24 @@ class Inputs {
   std::mt19937_64 random_;
   Generator generator_;
   DType dtype_ = float32;
-  Device device_;
-  bool hostile_;
-  std::vector<Tensor> kept_, leaves_;
+  InputOptions options_;
+  std::vector<Tensor> kept_, leaves_, used_;
 };
 
 inline SequenceLayout layout(Inputs& in) {
   SequenceLayout result;
   if (in.one_in(3)) {
-    result = packed_layout({in.below(3), in.below(4)}, in.device());
+    result = packed_layout({in.below(3), in.below(4)}, in.options().device);
   } else if (in.one_in(2)) {
-    result = padded_layout(1, in.below(6), in.one_in(3) ? in.any() : Tensor(), in.device());
+    result = padded_layout(1, in.below(6), in.one_in(3) ? in.any() : Tensor(), in.options().device);
   } else {
-    result = packed_layout({4}, in.device());
+    result = packed_layout({4}, in.options().device);
   }
-  if (in.hostile() && in.one_in(8)) result.offsets = in.any();
-  if (in.hostile() && in.one_in(8)) result.max_length = in.below(5) - 1;
+  if (in.options().hostile && in.one_in(8)) result.offsets = in.any();
+  if (in.options().hostile && in.one_in(8)) result.max_length = in.below(5) - 1;
   if (in.one_in(8)) result.row_keys = in.any();
   if (in.one_in(8)) result.key_mask = in.any();
+  in.use(result.offsets);
   return result;
 }
 inline AttentionOptions attention_options(Inputs& in) {
@@ -166,8 +182,16 @@ inline const std::vector<std::pair<const char*, Call>>& calls() {
        }},
       {"add_", [](Inputs& in) { return in.any().detach().clone().add_(in.any()); }},
       {"mul_", [](Inputs& in) { return in.any().detach().clone().mul_(in.any()); }},
-      {"add_ to what others see", [](Inputs& in) { return in.any().detach().add_(in.any().detach()); }},
-      {"fill_ of what others see", [](Inputs& in) { return in.any().detach().fill_(in.one_in(2) ? 2.0 : 0.0); }},
+      {"add_ to what others see",
+       [](Inputs& in) {
+         const Tensor x = in.any().detach(), y = in.any().detach();
+         return in.options().in_place ? Tensor(x).add_(y) : x;
+       }},
+      {"fill_ of what others see",
+       [](Inputs& in) {
+         const Tensor x = in.any().detach();
+         return in.options().in_place ? Tensor(x).fill_(in.one_in(2) ? 2.0 : 0.0) : x;
+       }},
       {"copy_", [](Inputs& in) { return in.any().detach().clone().copy_(in.any()); }},
       {"matmul",
        [](Inputs& in) {
@@ -269,6 +293,78 @@ inline const std::vector<std::pair<const char*, Call>>& calls() {
       {"to", [](Inputs& in) { return in.any().to(in.one_in(2) ? int32 : float16); }},
   };
   return table;
+}
+
+struct Outcome {
+  Tensor y;
+  std::vector<Tensor> gradients;
+  std::string error;
+};
+
+inline Outcome run(const Call& call, Inputs& in, DType autocast_dtype, bool backward) {
+  in.begin();
+  const Autocast region(in.options().device, autocast_dtype);
+  Outcome outcome;
+  try {
+    outcome.y = call(in);
+    if (backward && outcome.y.requires_grad()) {
+      sum(outcome.y.to(float64)).backward();
+      for (const Tensor& leaf : in.leaves()) outcome.gradients.push_back(leaf.grad());
+    }
+    synchronize(in.options().device);  // bad indices
+  } catch (const Error& error) {
+    outcome = {{}, {}, error.what()};
+    try {
+      synchronize(in.options().device);  // a second one must not show at the next call
+    } catch (const Error&) {
+    }
+  }
+  return outcome;
+}
+
+/// Equal shape, dtype and, but for rounding, values; a NaN equals a NaN alone.
+inline void expect_alike(const Tensor& a, const Tensor& b, double tolerance, const std::string& what) {
+  ASSERT_EQ(a.defined(), b.defined()) << what;
+  if (!a.defined()) return;
+  ASSERT_EQ(a.shape(), b.shape()) << what;
+  ASSERT_EQ(a.dtype(), b.dtype()) << what;
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+  double scale = is_floating(a.dtype()) ? 1 : 0;
+  for (const double v : x) scale = std::isfinite(v) ? std::max(scale, std::abs(v)) : scale;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const bool alike = std::isnan(x[i])      ? std::isnan(y[i])
+                       : std::isfinite(x[i]) ? std::abs(x[i] - y[i]) <= tolerance * scale
+                                             : x[i] == y[i];
+    ASSERT_TRUE(alike) << what << ", element " << i << ": " << x[i] << " and " << y[i];
+  }
+}
+
+/// Every op with the tensors of both sources, `rounds` times: the same results and gradients. `errors`: also an error
+/// on both sides or on none.
+inline void expect_same_outcomes(uint64_t seed, const InputOptions& first, const InputOptions& second, int rounds,
+                                 bool errors) {
+  std::mt19937_64 random(seed);
+  Inputs a(seed, first), b(seed, second);
+  for (int round = 0; round < rounds; ++round) {
+    for (const auto& [name, call] : calls()) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", round " << round << ", " << name);
+      constexpr DType kRegions[] = {float32, float32, float32, bfloat16, float16};
+      const DType dtype = kRegions[random() % 5];
+      const bool backward = random() % 2 == 0;
+      const Outcome one = run(call, a, dtype, backward), other = run(call, b, dtype, backward);
+      ASSERT_TRUE(!errors || one.error.empty() == other.error.empty()) << one.error << "\n" << other.error;
+      if (!one.error.empty() || !other.error.empty()) continue;
+      const double tolerance = 8 * std::max(device_tolerance(one.y.dtype()), device_tolerance(dtype));
+      expect_alike(one.y, other.y, tolerance, name);
+      ASSERT_EQ(one.gradients.size(), other.gradients.size());
+      for (size_t i = 0; i < one.gradients.size(); ++i)
+        expect_alike(one.gradients[i], other.gradients[i],
+                     std::max(tolerance, 8 * device_tolerance(a.leaves()[i].dtype())), "gradient " + std::to_string(i));
+      // The first's for both, so that what differs by rounding does not grow from op to op.
+      if (random() % 2 == 0) b.keep(a.keep(one.y.detach().clone()).to(second.device));
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
 }
 
 }  // namespace tern::test
