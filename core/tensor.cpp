@@ -154,7 +154,7 @@ void rebase(Tensor& x, const Tensor& result) {
 void check_fits(const char* op, const Tensor& x, const Tensor& other) {
   TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());
   for (int d = 0; d < x.dim(); ++d)
-    TERN_CHECK(x.strides()[d] != 0 || x.shape()[d] <= 1, op, ": several elements of ", x.describe(),
+    TERN_CHECK(x.strides()[d] != 0 || x.shape()[d] <= 1 || x.numel() == 0, op, ": several elements of ", x.describe(),
                " lie at the same address (expand); use contiguous() first");
 }
 

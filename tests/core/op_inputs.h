@@ -17,7 +17,9 @@ struct InputOptions {
   Device device = {};
   bool contiguous = false;  // views are copied
   bool in_place = true;     // also ops that write what later calls may be given
-  bool hostile = false;     // also layouts of sequences that lie, which on a GPU nobody can check
+  int moved_leaf = -1;      // moved by `move` times random numbers in (-1, 1), if it is float64 and in general position
+  double move = 0;
+  bool hostile = false;  // also layouts of sequences that lie, which on a GPU nobody can check
 };
 
 /// A source of tensors: for one seed the same, whatever the options `device` and `contiguous`.
@@ -34,6 +36,12 @@ class Inputs {
   const InputOptions& options() const { return options_; }
   /// Made since begin().
   const std::vector<Tensor>& leaves() const { return leaves_; }
+  /// What a moved leaf moves by.
+  static Tensor direction_like(const Tensor& leaf) {
+    Generator generator(1);
+    return rand(leaf.shape(), generator, {.dtype = float64}) * 2.0 - 1.0;
+  }
+  bool can_move(size_t leaf) const { return general_[leaf] && leaves_[leaf].dtype() == float64; }
   /// What the call was given.
   const std::vector<Tensor>& used() const { return used_; }
   Tensor use(const Tensor& x) {
@@ -51,13 +59,14 @@ class Inputs {
     // Small whole numbers: many serve as indices.
     Tensor x = floor(mul(rand(shape, generator_), 5.0) - (one_in(4) ? 1.0 : 0.0)).to(dtype);
     if (is_floating(dtype) && one_in(6)) x = x / (x - x);  // NaN and infinities
-    x = made(x);
+    x = made(x, false);
     return one_in(2) ? x : given(view_of(x));
   }
   /// Begins a call: its inputs are mostly of one floating dtype.
   void begin() {
     leaves_.clear();
     used_.clear();
+    general_.clear();
     constexpr DType kDTypes[] = {float32, float32, float64, bfloat16, float16};
     dtype_ = kDTypes[below(5)];
   }
@@ -70,7 +79,7 @@ class Inputs {
       x = x.to(dtype);
     else
       x = floor(x * (one_in(10) ? 9.0 : 3.0)).to(dtype);
-    x = made(x);
+    x = made(x, true);
     if (one_in(3)) return use(x);
     if (one_in(2)) return use(given(x.transpose(0, -1).contiguous().transpose(0, -1)));
     return use(given(cat({x, x}, -1).slice(-1, 0, shape[shape.dims() - 1])));  // rows with a gap
@@ -92,12 +101,16 @@ class Inputs {
     return keep(of(kDTypes[below(9)]));
   }
   Tensor given(const Tensor& view) const { return options_.contiguous ? view.contiguous() : view; }
-  Tensor made(const Tensor& x) {
+  /// `general`: no two elements are equal, and none is 0.
+  Tensor made(const Tensor& x, bool general) {
     Tensor leaf = x.clone().to(options_.device);
-    if (is_floating(x.dtype()) && !one_in(3)) {
-      leaf.set_requires_grad(true);
-      leaves_.push_back(leaf);
+    if (!is_floating(x.dtype()) || one_in(3)) return leaf;
+    if (static_cast<int>(leaves_.size()) == options_.moved_leaf && general && x.dtype() == float64) {
+      leaf.add_(direction_like(leaf) * options_.move);
     }
+    leaf.set_requires_grad(true);
+    leaves_.push_back(leaf);
+    general_.push_back(general);
     return leaf;
   }
   Tensor view_of(const Tensor& x) {
@@ -121,6 +134,7 @@ class Inputs {
   DType dtype_ = float32;
   InputOptions options_;
   std::vector<Tensor> kept_, leaves_, used_;
+  std::vector<bool> general_;  // of the leaves
 };
 
 inline SequenceLayout layout(Inputs& in) {

@@ -66,6 +66,73 @@ TEST(OpInputs, ChangedInPlaceAreNoticed) {
   EXPECT_GT(harmless, 100);
 }
 
+/// Through a graph that is kept, the second backward adds the same bits: the first has left what was saved as it was.
+TEST(OpInputs, GiveTheSameGradientsAgain) {
+  std::mt19937_64 random(std::random_device{}());
+  for (int round = 0; round < 100; ++round) {
+    for (const auto& [name, call] : test::calls()) {
+      const uint64_t seed = random();
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << name);
+      test::Inputs once(seed), twice(seed);
+      const test::Outcome expected = test::run(call, once, float32, true);
+      if (expected.gradients.empty()) continue;
+      twice.begin();
+      // y is used twice, so that its gradients meet.
+      const Tensor y = call(twice), loss = sum(y.to(float64)) + sum(y.to(float64) * 3.0);
+      loss.backward({}, true);
+      std::vector<Tensor> first;
+      for (const Tensor& leaf : twice.leaves()) {
+        first.push_back(leaf.grad().defined() ? leaf.grad().clone() : Tensor());
+        Tensor(leaf).set_grad({});
+      }
+      loss.backward();
+      for (size_t i = 0; i < first.size(); ++i) {
+        test::expect_alike(first[i], twice.leaves()[i].grad(), 0, "gradient " + std::to_string(i));
+        const double tolerance = 16 * device_tolerance(twice.leaves()[i].dtype());
+        if (first[i].defined() && is_floating(y.dtype()))
+          test::expect_alike(first[i], expected.gradients[i] * 4.0,
+                             std::max(tolerance, 16 * device_tolerance(y.dtype())),
+                             "four times gradient " + std::to_string(i));
+      }
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+/// Gradients of the sum against differences of it, in fp64.
+TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
+  std::mt19937_64 random(std::random_device{}());
+  constexpr double kMove = 1e-6;
+  int compared = 0;
+  const auto loss_of = [](const test::Call& call, uint64_t seed, const test::InputOptions& options) {
+    test::Inputs in(seed, options);
+    in.begin();
+    return sum(call(in).to(float64)).item<double>();
+  };
+  for (int round = 0; round < 100; ++round) {
+    for (const auto& [name, call] : test::calls()) {
+      const uint64_t seed = random();
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << name);
+      test::Inputs in(seed);
+      const test::Outcome outcome = test::run(call, in, float32, true);
+      if (outcome.gradients.empty() || outcome.y.dtype() != float64) continue;
+      if (std::string(name) == "embedding") continue;  // the padding row's gradient is 0 by definition
+      for (size_t i = 0; i < outcome.gradients.size(); ++i) {
+        if (!in.can_move(i) || !outcome.gradients[i].defined()) continue;
+        const int leaf = static_cast<int>(i);
+        const double along = sum(outcome.gradients[i] * test::Inputs::direction_like(in.leaves()[i])).item<double>();
+        const double ahead = loss_of(call, seed, {.moved_leaf = leaf, .move = kMove}),
+                     behind = loss_of(call, seed, {.moved_leaf = leaf, .move = -kMove});
+        const double difference = (ahead - behind) / (2 * kMove);
+        if (!std::isfinite(along) || !std::isfinite(difference)) continue;
+        ASSERT_NEAR(along, difference, 1e-6 * (1 + std::abs(ahead) + std::abs(along))) << "leaf " << i;
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 100);
+}
+
 TEST(OpInputs, OfAnyStridesGiveWhatCopiesGive) {
   test::expect_same_outcomes(std::random_device()(), {.contiguous = true, .in_place = false}, {.in_place = false}, 200,
                              false);
