@@ -414,5 +414,14 @@ TEST(Printing, SummarizesAboveAThousand) {
   EXPECT_LT(printed(zeros({200, 200, 200})).size(), 2000u);
 }
 
+TEST(Tensor, StackPutsANewDimensionAnywhere) {
+  const Tensor a = tensor({1, 2, 3}), b = tensor({4, 5, 6});
+  for (const int d : {0, -2}) EXPECT_EQ(stack({a, b}, d).to_vector<double>(), (std::vector<double>{1, 2, 3, 4, 5, 6}));
+  for (const int d : {1, -1}) EXPECT_EQ(stack({a, b}, d).to_vector<double>(), (std::vector<double>{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(stack({a, b}, -1).shape(), Shape({3, 2}));
+  EXPECT_THROW(stack({a, b}, -3), Error);
+  EXPECT_THROW(stack({a, b}, 2), Error);
+}
+
 }  // namespace
 }  // namespace tern

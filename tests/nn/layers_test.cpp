@@ -103,6 +103,15 @@ TEST(LayerNorm, AgainstLoops) {
   expect_close(norm.forward(x - residual, residual), norm.forward(x), 1e-5);
 }
 
+TEST(LayerNorm, GivesTheSumThatItNormalisesToo) {
+  Generator g(12);
+  const nn::LayerNorm norm(nn::Scope({.dtype = float64, .generator = g}), 9);
+  const Tensor x = randn({4, 9}, g, {.dtype = float64}), residual = randn({4, 9}, g, {.dtype = float64});
+  const SumAndNorm both = norm.forward_with_sum(x, residual, {});
+  expect_close(both.sum, x + residual, 1e-14);
+  expect_close(both.norm, norm.forward(x + residual), 1e-12);
+}
+
 TEST(LayerNorm, OptionsAndErrors) {
   EXPECT_EQ(nn::LayerNorm(scope(), 4).eps(), 1e-5);
   const nn::LayerNorm plain(scope(), 4, {.affine = false});
