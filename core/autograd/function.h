@@ -13,8 +13,7 @@
 // recording. needs_grad(i) tells in forward and backward whether the gradient of tensor argument i is wanted. An op
 // with several outputs returns std::vector<Tensor> from forward and overrides backward_all. apply refuses tensor
 // arguments on different devices; the engine sums a gradient over broadcast dimensions and checks its shape, dtype and
-// device. An op whose backward is made of differentiable ops
-// says `static constexpr bool kTwiceDifferentiable = true`.
+// device. An op whose backward is made of differentiable ops says `static constexpr bool kTwiceDifferentiable = true`.
 
 #include <initializer_list>
 #include <type_traits>
