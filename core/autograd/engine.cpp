@@ -39,7 +39,7 @@ class NotDifferentiableAgain final : public Node {
   std::string op_;
 };
 
-/// What waits for the end of this thread's outermost backward(); recomputed stretches run backward within backward.
+/// What waits for the end of this thread's outermost backward(): a hook may run one within another.
 class Outermost {
  public:
   Outermost() { ++depth; }

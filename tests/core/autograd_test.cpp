@@ -350,5 +350,25 @@ TEST(Memory, GraphsAreFreed) {
   EXPECT_EQ(allocator(cpu).statistics().live_bytes, before);
 }
 
+/// What a hook asks for comes at the end of the outermost backward, once, although another one ran within.
+TEST(Autograd, WhatWaitsForTheEndComesAtTheOutermost) {
+  Tensor x = full({3}, 2), z = full({3}, 5);
+  x.set_requires_grad(true);
+  z.set_requires_grad(true);
+  Tensor y = x * 2.0;
+  const Tensor inner = sum(square(z));
+  std::vector<bool> calls;
+  y.register_hook([&](const Tensor&) {
+    after_backward([&](bool completed) { calls.push_back(completed); });
+    inner.backward();
+    EXPECT_TRUE(calls.empty());
+    return Tensor();
+  });
+  sum(y).backward();
+  EXPECT_EQ(calls, std::vector<bool>{true});
+  EXPECT_EQ(z.grad().to_vector<double>(), std::vector<double>(3, 10));
+  EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(3, 2));
+}
+
 }  // namespace
 }  // namespace tern
