@@ -153,7 +153,8 @@ Tensor cat(const std::vector<Tensor>& tensors, int d) {
 
 Tensor stack(const std::vector<Tensor>& tensors, int d) {
   TERN_CHECK(!tensors.empty(), "stack: expected at least one tensor");
-  const int i = d < 0 ? d + tensors[0].dim() + 1 : d;
+  const int most = tensors[0].dim(), i = d < 0 ? d + most + 1 : d;
+  TERN_CHECK(i >= 0 && i <= most, "stack: dimension ", d, " lies outside [", -most - 1, ", ", most, "]");
   std::vector<Tensor> rows;
   for (const Tensor& x : tensors) {
     TERN_CHECK(x.shape() == tensors[0].shape(), "stack: shapes ", tensors[0].shape(), " and ", x.shape(), " differ");
