@@ -2,14 +2,18 @@
 // Calls of every op with whatever tensors, most of them such that the op takes them: all dtypes, strides and shapes,
 // empty, undefined, with NaN, of the wrong kind.
 
+#include <gtest/gtest.h>
+
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tern/core/autocast.h"
+#include "tern/core/autograd/engine.h"
 #include "tern/core/ops/ops.h"
-#include "tern/tests/cuda/device_test.h"
+#include "tern/core/stream.h"
+#include "tern/tests/core/tolerance.h"
 
 namespace tern::test {
 

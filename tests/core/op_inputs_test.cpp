@@ -11,7 +11,7 @@ namespace tern {
 namespace {
 
 TEST(OpInputs, GiveAResultOrAnError) {
-  const uint64_t seed = std::random_device()();
+  const uint64_t seed = fresh_seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   test::Inputs in(seed, {.hostile = true});
   std::map<std::string, int> results;
@@ -36,7 +36,7 @@ TEST(OpInputs, GiveAResultOrAnError) {
 
 /// An input that is changed in place between forward and backward: an error, or the gradients without the change.
 TEST(OpInputs, ChangedInPlaceAreNoticed) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(fresh_seed());
   int noticed = 0, harmless = 0;
   for (int round = 0; round < 400; ++round) {
     for (const auto& [name, call] : test::calls()) {
@@ -68,7 +68,7 @@ TEST(OpInputs, ChangedInPlaceAreNoticed) {
 
 /// Through a graph that is kept, the second backward adds the same bits: the first has left what was saved as it was.
 TEST(OpInputs, GiveTheSameGradientsAgain) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(fresh_seed());
   for (int round = 0; round < 100; ++round) {
     for (const auto& [name, call] : test::calls()) {
       const uint64_t seed = random();
@@ -101,7 +101,7 @@ TEST(OpInputs, GiveTheSameGradientsAgain) {
 
 /// Gradients of the sum against differences of it, in fp64.
 TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(fresh_seed());
   constexpr double kMove = 1e-6;
   int compared = 0;
   const auto loss_of = [](const test::Call& call, uint64_t seed, const test::InputOptions& options) {
@@ -134,8 +134,7 @@ TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
 }
 
 TEST(OpInputs, OfAnyStridesGiveWhatCopiesGive) {
-  test::expect_same_outcomes(std::random_device()(), {.contiguous = true, .in_place = false}, {.in_place = false}, 200,
-                             false);
+  test::expect_same_outcomes(fresh_seed(), {.contiguous = true, .in_place = false}, {.in_place = false}, 200, false);
 }
 
 }  // namespace

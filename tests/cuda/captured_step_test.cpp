@@ -3,34 +3,14 @@
 #include "tern/core/captured_step.h"
 #include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
-#include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/device_test.h"
+#include "tern/tests/cuda/small_net.h"
 
 namespace tern {
 namespace {
 
 using Captured = DeviceTest;
-
-/// Two layers with a fused dropout + residual + norm.
-class Net final : public nn::Module {
- public:
-  explicit Net(const nn::Scope& s)
-      : Module(s),
-        lin1_(sub("lin1"), 24, 48),
-        lin2_(sub("lin2"), 48, 24),
-        norm_(sub("norm"), 24),
-        head_(sub("head"), 24, 5) {}
-  Tensor forward(const Tensor& x) const {
-    const DropoutOptions dropout{.p = 0.25, .generator = &generator()};
-    return head_.forward(norm_.forward(lin2_.forward(lin1_.forward(x, Activation::kGelu)), x, dropout));
-  }
-
- private:
-  nn::Linear lin1_, lin2_;
-  nn::LayerNorm norm_;
-  nn::Linear head_;
-};
 
 struct Outcome {
   std::vector<double> losses, norms, scales;
@@ -41,7 +21,7 @@ struct Outcome {
 
 /// Twelve steps with a changing learning rate; `dtype` is what autocast computes in.
 Outcome train(bool capture, DType dtype, bool use_adam, double overflow_at = -1) {
-  Net net(nn::Scope({.device = kCuda, .generator = Generator(3)}));
+  SmallNet net(nn::Scope({.device = kCuda, .generator = Generator(3)}), 24, 48);
   std::unique_ptr<optim::Optimizer> optimizer;
   if (use_adam)
     optimizer = std::make_unique<optim::AdamW>(net.parameters(), optim::AdamWOptions{.lr = 1e-2, .capturable = true});

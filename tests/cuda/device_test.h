@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/stream.h"
+#include "tern/tests/core/tolerance.h"
 
 namespace tern {
 
@@ -26,22 +26,6 @@ class DeviceTest : public testing::Test {
     if (!best_device().is_cuda()) GTEST_SKIP() << "no CUDA device";
   }
 };
-
-/// Greatest difference in norm, relative to the reference's, by which the devices may differ: they add in other orders.
-inline double device_tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return 1e-12;
-    case DType::kFloat32:
-      return 1e-5;
-    case DType::kBFloat16:
-      return 1.2e-2;
-    case DType::kFloat16:
-      return 2e-3;
-    default:
-      return 0;  // integers and bool are equal
-  }
-}
 
 /// Compares shapes, dtypes and values: the difference's norm against the reference's, or `scale` where that is more. A
 /// NaN equals a NaN alone.
@@ -116,17 +100,6 @@ std::string error_of(F f) {
     return error.what();
   }
   return "no error";
-}
-
-/// A seed of its own for every run; printed so that a failure can be repeated with TERN_TEST_SEED.
-inline uint64_t fresh_seed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("TERN_TEST_SEED");
-    const uint64_t value = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
-    printf("TERN_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
-    return value;
-  }();
-  return seed;
 }
 
 }  // namespace tern

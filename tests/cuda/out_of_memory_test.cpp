@@ -3,42 +3,23 @@
 #include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
 #include "tern/core/captured_step.h"
-#include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/device_test.h"
+#include "tern/tests/cuda/small_net.h"
 
 namespace tern {
 namespace {
 
-class Net final : public nn::Module {
- public:
-  explicit Net(const nn::Scope& s)
-      : Module(s),
-        lin1_(sub("lin1"), 40, 72),
-        lin2_(sub("lin2"), 72, 40),
-        norm_(sub("norm"), 40),
-        head_(sub("head"), 40, 5) {}
-  Tensor forward(const Tensor& x) const {
-    const DropoutOptions dropout{.p = 0.25, .generator = &generator()};
-    return head_.forward(norm_.forward(lin2_.forward(lin1_.forward(x, Activation::kGelu)), x, dropout));
-  }
-
- private:
-  nn::Linear lin1_, lin2_;
-  nn::LayerNorm norm_;
-  nn::Linear head_;
-};
-
 /// A model in training, and all that it is made of.
 struct Job {
   Generator generator{3};
-  Net net;
+  SmallNet net;
   optim::AdamW optimizer;
   optim::GradScaler scaler;
   CapturedStep step;
 
   Job(Device device, DType dtype, bool capture)
-      : net(nn::Scope({.device = device, .generator = generator})),
+      : net(nn::Scope({.device = device, .generator = generator}), 40, 72),
         optimizer(net.parameters(), {.lr = 1e-2, .capturable = true}),
         scaler({.enabled = dtype == float16, .init_scale = 1024}),
         step(
