@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 
 #include "tern/core/allocator.h"
 #include "tern/core/check.h"
@@ -83,8 +84,10 @@ void StepProfile::write(const ProfileReport& report) {
                             options_.device.str();
   write_atomically(options_.table, steps + "\n" + report.table());
   report.write_trace(options_.trace);
-  options_.log(steps + ": " + report.table(kShownOps) + "the whole table is in " + options_.table + ", the trace in " +
-               options_.trace + " (open it in https://ui.perfetto.dev)");
+  std::istringstream shown(steps + ": " + report.table(kShownOps));
+  for (std::string line; std::getline(shown, line);) options_.log(line);
+  options_.log("the whole table is in " + options_.table + ", the trace in " + options_.trace +
+               " (open it in https://ui.perfetto.dev)");
 }
 
 void StepProfile::throw_failure() const {
