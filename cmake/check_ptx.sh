@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # check_ptx.sh [--update] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at each kernel's PTX
 # and at what ptxas made of it. Fails when a kernel spills registers, when one that promises 16-byte accesses has none,
-# or when the table in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy) is out
+# when ptxas puts waits of its own between a kernel's wgmma instructions ("serialized": it sees their registers used), or
+# when the table in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy) is out
 # of date; --update writes that table. The kernels of CUB, of which cub.cu has instances, are NVIDIA's and are left
 # out. Without nvcc (CUDA_HOME, PATH or /usr/local/cuda) it says so and succeeds.
 set -euo pipefail
@@ -30,7 +31,7 @@ vectorised=(
   'loads ^gradient_norm.cu block_norm_kernel'
   'loads ^(linear|column_sum).cu column_parts_kernel'
   'loads ^(reduce_.*|arg_extreme).cu reduce_kernel<.*ReduceAccess\)[12]'
-  'loads ^attention_(forward|backward).cu flash_'
+  'loads ^attention_(forward|backward)(_sm90)?.cu flash_'
 )
 
 nvcc=$(PATH=${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin command -v nvcc || true)
@@ -112,8 +113,8 @@ report() {
 
 # Blocks that fit on one multiprocessor of sm_90 by threads (2048), registers (65536, by 256 a warp), shared memory (228
 # KB, of which each block takes 1 KB more) and number (32), and the share of its 64 warps that they are. The flash
-# kernels' dynamic shared memory follows from the head dimension (Shape::kElements, 2 bytes each); layer norm's is taken
-# at 768 columns.
+# kernels' dynamic shared memory follows from the head dimension (Shape::kElements, 2 bytes each, and KeyPassExtras);
+# layer norm's is taken at 768 columns.
 add_occupancy() {
   awk -F '\t' -v OFS='\t' '
     function least(a, b) { return a < b ? a : b }
@@ -121,6 +122,11 @@ add_occupancy() {
       if (kernel ~ /flash_/) {
         split(kernel, parts, /, /)
         dim = parts[2] + 0
+        if (kernel ~ /flash_forward_sm90/) return 2 * dim * (128 + 4 * 64)
+        if (kernel ~ /_sm90/) {
+          wide = dim <= 64 ? 64 : 32
+          return 2 * dim * (2 * 128 + 4 * wide) + (kernel ~ /dkv/ ? 2 * wide * 16 + 8 * 32 * 16 : 0)
+        }
         if (kernel ~ /flash_forward/) return 2 * (dim + 8) * ((dim <= 64 ? 128 : 64) + 4 * 64)
         return 2 * (dim + 8) * (2 * 64 + 4 * (dim <= 64 ? 64 : 32))
       }
@@ -159,6 +165,7 @@ END
 
 status=0
 awk -F '\t' '$6 > 0 { printf "%s: %s spills %d bytes\n", $1, $2, $6; bad = 1 } END { exit bad }' "$scratch/report" || status=1
+if grep -H -i 'wgmma.*serialized' "$scratch"/*.log | sed "s|$scratch/||; s|\\.log:|.cu: |"; then status=1; fi
 for promise in "${vectorised[@]}"; do
   read -r what file kernel <<<"$promise"
   awk -F '\t' -v what="$what" -v file="$file" -v kernel="$kernel" '

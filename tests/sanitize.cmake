@@ -27,6 +27,7 @@ set(TERN_SANITIZE_TESTS
     simt_emulator_tensor_test
     simt_emulator_test
     simt_emulator_warp_test
+    simt_emulator_wgmma_test
     simt_image_test
     simt_linear_test
     simt_loss_scale_test

@@ -2,8 +2,9 @@
 // What the attention kernels share: the call in the form they want, sequences, and who sees what.
 //
 // Two paths. 16-bit tensors with aligned rows, a head_dim of at most 128 that is a multiple of 8, and no bias go
-// through the tensor cores (attention_forward.cu, attention_backward.cu). Everything else goes through plain blocks
-// (attention_block.cu). Neither writes scores to memory, and every output element has one writer.
+// through the tensor cores: with mma.sync (attention_forward.cu, attention_backward.cu), or with wgmma where the device
+// has it and head_dim is above 32 (attention_forward_sm90.cu, attention_backward_sm90.cu). Everything else goes through
+// plain blocks (attention_block.cu). None writes scores to memory, and every output element has one writer.
 
 #include <algorithm>
 #include <limits>
@@ -201,8 +202,8 @@ inline bool takes_tensor_cores(const Call& call, DType dtype) {
   return is_low_precision(dtype) && call.head_dim % 8 == 0 && call.head_dim <= 128 && call.bias.data == nullptr;
 }
 
-/// Calls f.template operator()<T, kDim, kDropout>() with the row length that the call is padded to.
-template <class F>
+/// Calls f.template operator()<T, kDim, kDropout>() with the first of kDims that holds a row.
+template <int... kDims, class F>
 void dispatch_tensor_cores(const Call& call, DType dtype, const F& f) {
   const auto by_dropout = [&]<class T, int kDim>() {
     if (call.drops)
@@ -211,14 +212,7 @@ void dispatch_tensor_cores(const Call& call, DType dtype, const F& f) {
       f.template operator()<T, kDim, false>();
   };
   const auto by_dim = [&]<class T>() {
-    if (call.head_dim <= 32)
-      by_dropout.template operator()<T, 32>();
-    else if (call.head_dim <= 64)
-      by_dropout.template operator()<T, 64>();
-    else if (call.head_dim <= 96)
-      by_dropout.template operator()<T, 96>();
-    else
-      by_dropout.template operator()<T, 128>();
+    (void)((call.head_dim <= kDims && (by_dropout.template operator()<T, kDims>(), true)) || ...);
   };
   if (dtype == DType::kBFloat16)
     by_dim.template operator()<BFloat16>();

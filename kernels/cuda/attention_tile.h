@@ -1,8 +1,7 @@
 #pragma once
-// Tiles of 16-bit rows in shared memory and the tensor-core products over them, for flash attention.
-//
-// A row of kDim values takes kDim + 8 in shared memory: an odd number of 16-byte pieces, so that the eight rows of an
-// ldmatrix lie in different banks.
+// Tiles of 16-bit rows in shared memory, and what flash attention does to a warp's 16 rows of scores in registers:
+// masks, dropout, the way out. The kernels differ in the instruction that multiplies: mma.sync (attention_forward.cu,
+// attention_backward.cu) or, on sm_90a, wgmma (attention_forward_sm90.cu, attention_backward_sm90.cu).
 
 #include "tern/kernels/cuda/attention_call.h"
 #include "tern/kernels/cuda/support/mma.h"
@@ -12,10 +11,6 @@ namespace tern::kernels::cuda::attention {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-inline constexpr int kWarps = 4, kThreads = kWarps * kWarpSize;
-
-template <int kDim>
-inline constexpr int kRowStride = kDim + 8;
 
 /// 2^x with a relative error of 2^-22; 0 for results below 2^-126.
 __device__ inline float fast_exp2(float x) {
@@ -34,46 +29,19 @@ __device__ inline float positive_scale_log2(const Call& call) {
   return scale == 0 ? 1e-30f : scale;
 }
 
-/// Starts copying kRows rows of head_dim values, `stride` apart, to a tile. Rows that are not on(row), and columns from
-/// head_dim on, become zeros: what padding holds, NaN included, must not reach a product.
-template <int kRows, int kDim, class T, class On>
+/// Starts copying kRows rows of head_dim values, `stride` apart, to a tile; all kThreads threads of the block call it.
+/// Rows that are not on(row), and columns from head_dim on, become zeros: what padding holds, NaN included, must not
+/// reach a product.
+template <class Tile, int kRows, int kThreads, class T, class On>
 __device__ void load_tile(const T* from, int64_t stride, int head_dim, T* tile, const On& on) {
-  constexpr int kPieces = kDim / 8;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
-    const int row = i / kPieces, col = i % kPieces * 8;
+  constexpr int kPieces = Tile::kDim / 8, kOfThread = kRows * kPieces / kThreads;
+  static_assert(kOfThread * kThreads == kRows * kPieces);
+#pragma unroll 2
+  for (int n = 0; n < kOfThread; ++n) {
+    const int i = n * kThreads + static_cast<int>(threadIdx.x), row = i / kPieces, col = i % kPieces * 8;
     const bool valid = col < head_dim && on(row);
-    cp_async16(tile + row * kRowStride<kDim> + col, valid ? from + row * stride + col : from, valid);
+    cp_async16(tile + Tile::at(row, col), valid ? from + row * stride + col : from, valid);
   }
-}
-
-/// Rows row .. row + 15, columns col .. col + 15 of a tile as the left operand.
-template <int kDim, class T>
-__device__ FragmentA load_left(const T* tile, int row, int col) {
-  const int lane = threadIdx.x % kWarpSize;
-  FragmentA a;
-  ldmatrix<4>(a.r, tile + (row + lane % 16) * kRowStride<kDim> + col + lane / 16 * 8);
-  return a;
-}
-/// Two neighbouring right operands.
-struct RightPair {
-  FragmentB b[2];
-};
-/// Right operands whose columns are rows `row` .. `row` + 15 of a tile, and whose 16 rows are its columns from col on.
-template <int kDim, class T>
-__device__ RightPair load_right_transposed(const T* tile, int row, int col) {
-  const int lane = threadIdx.x % kWarpSize;
-  uint32_t r[4];
-  ldmatrix<4>(r, tile + (row + lane % 8 + lane / 16 * 8) * kRowStride<kDim> + col + lane / 8 % 2 * 8);
-  return {{{{r[0], r[1]}}, {{r[2], r[3]}}}};
-}
-/// Right operands whose 16 rows are rows of the tile and whose columns are its columns col .. col + 15.
-template <int kDim, class T>
-__device__ RightPair load_right(const T* tile, int row, int col) {
-  const int lane = threadIdx.x % kWarpSize;
-  uint32_t r[4];
-  ldmatrix<4, true>(r, tile + (row + lane % 16) * kRowStride<kDim> + col + lane / 16 * 8);
-  return {{{{r[0], r[1]}}, {{r[2], r[3]}}}};
 }
 
 /// Two neighbouring 16 x 8 results as one 16 x 16 left operand.
@@ -196,19 +164,19 @@ __device__ bool is_kept(uint32_t kept, int n, int i) {
   return (kept >> (i / 2 * 2 * kTiles + 2 * n + i % 2) & 1) != 0;
 }
 
-/// Writes a warp's 16 rows of sums, times factor[0] (rows 0 to 7) and factor[1], to global memory by way of its rows of
-/// a tile that nobody else uses any more: whole 16-byte pieces. Rows from `count` on are left out.
-template <int kDim, class T>
-__device__ void store_rows(const FragmentC (&sum)[kDim / 8], const float (&factor)[2], T* tile, T* to, int64_t stride,
-                           int count, int head_dim) {
-  constexpr int kPieces = kDim / 8;
+/// Writes a warp's 16 rows of sums, times factor[0] (rows 0 to 7) and factor[1], to global memory by way of the rows
+/// from `row` on of a tile that nobody else uses any more: whole 16-byte pieces. Rows from `count` on are left out.
+template <class Tile, class T>
+__device__ void store_rows(const FragmentC (&sum)[Tile::kDim / 8], const float (&factor)[2], T* tile, int row, T* to,
+                           int64_t stride, int count, int head_dim) {
+  constexpr int kPieces = Tile::kDim / 8;
   const int lane = threadIdx.x % kWarpSize;
   __syncwarp();
 #pragma unroll
   for (int n = 0; n < kPieces; ++n) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      T* at = tile + (lane / 4 + half * 8) * kRowStride<kDim> + n * 8 + lane % 4 * 2;
+      T* at = tile + Tile::at(row + lane / 4 + half * 8, n * 8 + lane % 4 * 2);
       const Vector<uint32_t, 1> pair{
           {pack2<T>(sum[n].r[half * 2] * factor[half], sum[n].r[half * 2 + 1] * factor[half])}};
       store_vector(reinterpret_cast<uint32_t*>(at), pair);
@@ -217,9 +185,8 @@ __device__ void store_rows(const FragmentC (&sum)[kDim / 8], const float (&facto
   __syncwarp();
 #pragma unroll
   for (int i = lane; i < 16 * kPieces; i += kWarpSize) {
-    const int row = i / kPieces, col = i % kPieces * 8;
-    if (row < count && col < head_dim)
-      store_vector(to + row * stride + col, load_vector<8>(tile + row * kRowStride<kDim> + col));
+    const int r = i / kPieces, col = i % kPieces * 8;
+    if (r < count && col < head_dim) store_vector(to + r * stride + col, load_vector<8>(tile + Tile::at(row + r, col)));
   }
 }
 

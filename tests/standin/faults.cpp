@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "tern/tests/simt/runtime/launcher.h"
 #include "tern/tests/standin/state.h"
 
 namespace tern::standin {
@@ -84,6 +85,7 @@ void start(State& s, const DeviceConfig& config) {
   s.order = order_from_environment();
   s.random.seed(s.order.seed);
   s.protection = protection_from_environment();
+  simt::set_compute_capability(config.capability_major * 10 + config.capability_minor);
   clear_devices(s);
 }
 

@@ -246,8 +246,18 @@ void check_access(const void* pointer, size_t bytes, Access access, Location whe
   if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0) fail("a misaligned access", where);
   const bool shared = scheduler.is_shared(pointer, bytes);
   if (access == Access::kShared && !shared) fail("an address outside shared memory", where);
-  if (shared) return;
+  if (shared) {
+    if (access == Access::kStore) scheduler.note_written(pointer, bytes);
+    return;
+  }
   (access == Access::kLoad ? scheduler.stats.loaded_bytes : scheduler.stats.stored_bytes) += bytes;
+}
+
+static void land(Scheduler& scheduler, const PendingCopy& copy) {
+  sanitizer::note_write(copy.destination, sizeof copy.bytes);
+  scheduler.note_written(copy.destination, sizeof copy.bytes);
+  const sanitizer::Quiet quiet;
+  std::memcpy(copy.destination, copy.bytes, sizeof copy.bytes);
 }
 
 void copy_async(void* to_shared, const void* from_global, bool on, Location where) {
@@ -262,10 +272,8 @@ void copy_async(void* to_shared, const void* from_global, bool on, Location wher
     const sanitizer::Quiet quiet;
     std::memcpy(copy.bytes, from_global, kBytes);
   }
-  if (scheduler.copy_lands_early()) {
-    sanitizer::note_write(to_shared, kBytes);
-    const sanitizer::Quiet quiet;
-    std::memcpy(to_shared, copy.bytes, kBytes);
+  if (scheduler.happens_early()) {
+    land(scheduler, copy);
   } else {
     const sanitizer::Quiet quiet;
     scheduler.thread().copies.push_back(copy);
@@ -280,9 +288,7 @@ void copy_async_wait(int newest) {
   for (; landed < thread.copies.size(); ++landed) {
     const PendingCopy& copy = thread.copies[landed];
     if (static_cast<int>(thread.copy_group - copy.group) <= newest) break;
-    sanitizer::note_write(copy.destination, sizeof copy.bytes);
-    const sanitizer::Quiet quiet;
-    std::memcpy(copy.destination, copy.bytes, sizeof copy.bytes);
+    land(Scheduler::current(), copy);
   }
   const sanitizer::Quiet quiet;
   thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<std::ptrdiff_t>(landed));

@@ -7,10 +7,14 @@
 namespace simt {
 namespace {
 std::atomic<Launcher> the_launcher = nullptr;
+std::atomic<int> the_compute_capability = 90;
 }  // namespace
 
 void set_launcher(Launcher launcher) { the_launcher = launcher; }
 Launcher launcher() { return the_launcher; }
+
+void set_compute_capability(int number) { the_compute_capability = number; }
+int compute_capability() { return the_compute_capability; }
 
 bool in_kernel() { return Scheduler::current().in_grid(); }
 void fail_kernel(const char* message) { Scheduler::current().fail(message); }

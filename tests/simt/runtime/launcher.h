@@ -32,6 +32,11 @@ using Launcher = Refusal (*)(Launch&& launch);
 void set_launcher(Launcher launcher);
 Launcher launcher();
 
+/// The device that host code finds, where kernels exist for some only: 90 (at first) is compute capability 9.0. For the
+/// whole process.
+void set_compute_capability(int number);
+int compute_capability();
+
 /// Whether the calling host thread runs a kernel just now.
 bool in_kernel();
 /// Ends the launch with an Error, from within a signal handler that interrupted a CUDA thread.

@@ -48,9 +48,10 @@ inline constexpr Order kSchedules[] = {
 /// For the later launches of the calling host thread.
 void set_order(Order order);
 
-/// Totals of the calling host thread. Bytes are those of global memory that go through support/vector.h and cp.async.
+/// Totals of the calling host thread. Products are those of a warp with wgmma. Bytes are those of global memory that go
+/// through support/vector.h and cp.async.
 struct Stats {
-  uint64_t launches = 0, blocks = 0, threads = 0, switches = 0;
+  uint64_t launches = 0, blocks = 0, threads = 0, switches = 0, products = 0;
   uint64_t loaded_bytes = 0, stored_bytes = 0;
 };
 Stats stats();
@@ -98,6 +99,36 @@ void check_access(const void* pointer, size_t bytes, Access access, Location whe
 void copy_async(void* to_shared, const void* from_global, bool on, Location where);
 void copy_async_commit();
 void copy_async_wait(int newest);
+
+// wgmma, in two parts: kernels/cuda/support/wgmma.h knows the layouts, this the order of things. A product is computed
+// when it starts or when it is waited for (see Order); its result is NaN in between.
+
+/// A product's rows that belong to one warp, given to the function that computes them.
+struct WarpProduct {
+  int warp;                  // in its warpgroup
+  float* sums[32];           // of each lane
+  const uint32_t* left[32];  // the left operand's registers of each lane; null: left_operand
+  uint64_t left_operand, right_operand;
+};
+/// One lane's part.
+struct Product {
+  float* sums;
+  int count;
+  const uint32_t* left;
+  uint64_t left_operand, right_operand;
+  bool accumulate;
+  void (*multiply)(const WarpProduct&);
+};
+void fence_products();
+void start_product(const Product& product, Location where);
+void commit_products();
+void wait_for_products(int newest, Location where);
+/// This thread's writes to shared memory become visible to products.
+void async_proxy_fence();
+/// Address of a pointer to shared memory, in bytes from its start.
+uint32_t shared_address(const void* pointer);
+/// 16 bytes of shared memory, for a product: an error when a thread has written them without async_proxy_fence().
+const void* read_by_product(uint32_t address);
 
 void* dynamic_shared();
 void* allocate_shared(size_t bytes, size_t alignment);

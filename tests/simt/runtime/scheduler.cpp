@@ -45,6 +45,7 @@ Scheduler& Scheduler::current() {
 Scheduler::Scheduler() : fiber_count_(sanitizer::has_thread() ? 2 * kMaxThreads : kMaxThreads) {
   stacks_ = map_memory(kStackBytes * static_cast<size_t>(fiber_count_));
   arena_ = map_memory(kArenaBytes);
+  written_ = std::make_unique<Written[]>(kArenaBytes / 16);
   fibers_ = std::make_unique<Fiber[]>(fiber_count_);
   for (int f = 0; f < fiber_count_; ++f) mprotect(stacks_ + f * kStackBytes, 4096, PROT_NONE);
   host_.adopt_host_stack();
@@ -76,7 +77,7 @@ unsigned Scheduler::pick(unsigned lanes) {
   }
 }
 
-bool Scheduler::copy_lands_early() {
+bool Scheduler::happens_early() {
   return order.kind == Order::kReverse || (order.kind == Order::kRandom && random() % 2 == 0);
 }
 
@@ -141,6 +142,7 @@ void Scheduler::run_block(dim3 index) {
     }
     if (!progress && live_ > 0) abort_launch(deadlock());
   }
+  check_products();
   check_red_zones();
 }
 
@@ -168,6 +170,7 @@ void Scheduler::prepare_threads() {
     warp.fresh = warp.alive = lanes == 32 ? ~0u : (1u << lanes) - 1;
     warp.ready = 0;
     warp.pending = 0;
+    warp.started.clear();
     for (WarpOperation& operation : warp.operations) operation.arrived = 0;
   }
   for (int t = 0; t < thread_count_; ++t) {
@@ -177,6 +180,10 @@ void Scheduler::prepare_threads() {
     thread.warp_barriers = 0;
     thread.copies.clear();
     thread.copy_group = 0;
+    thread.product_group = 0;
+    thread.products_fenced = false;
+    thread.products.clear();
+    thread.sums.clear();
   }
   for (Barrier& barrier : barriers_) {
     barrier.arrived.reset();
@@ -256,6 +263,8 @@ void Scheduler::run_threads_on_fiber() {
 }
 
 void Scheduler::thread_done() {
+  if (!thread().products.empty())
+    set_error(concatenate("a thread leaves the kernel before its product is waited for, ", thread().products[0].where));
   thread().state = State::kDone;
   --live_;
   Warp& own = warp();

@@ -31,6 +31,18 @@ struct PendingCopy {
   unsigned char bytes[16];
 };
 
+struct PendingProduct {
+  Product product;
+  unsigned group;
+  bool done;
+  Location where;
+};
+/// Registers that products write: what they hold, and hold again when the last of these has been waited for.
+struct PendingSums {
+  float* registers;
+  std::vector<float> values;
+};
+
 struct Thread {
   State state = State::kFresh;
   int fiber = -1;
@@ -38,7 +50,12 @@ struct Thread {
   unsigned warp_barriers = 0;  // passed so far
   unsigned copy_group = 0;
   std::vector<PendingCopy> copies;
-  Location where;  // of the operation it waits at
+  unsigned product_group = 0;
+  bool products_fenced = false;
+  std::vector<PendingProduct> products;
+  std::vector<PendingSums> sums;
+  uint32_t proxy_fences = 0;  // passed so far, in all blocks
+  Location where;             // of the operation it waits at
 };
 
 enum class WarpKind : uint8_t { kBarrier, kShuffle, kVote, kCombine };
@@ -59,6 +76,14 @@ struct Warp {
   unsigned source[32] = {};
   void* argument[32] = {};
   WarpOperation operations[32];  // by the lowest lane of the mask: masks under way are disjoint
+  std::vector<Product> started;  // products so far; `sums` and `left` tell nothing
+};
+
+/// Who wrote 16 bytes of shared memory last, by an access that the emulator sees.
+struct Written {
+  uint64_t serial = 0;  // of the block
+  int thread = 0;
+  uint32_t proxy_fences = 0;  // of the thread, then
 };
 
 struct Barrier {
@@ -118,8 +143,14 @@ class Scheduler {
   void* dynamic_shared() { return arena_; }
   void* allocate_shared(size_t bytes, size_t alignment);
   bool is_shared(const void* pointer, size_t bytes) const;
-  /// Whether an asynchronous copy lands when it is issued (see Order).
-  bool copy_lands_early();
+  /// Whether an asynchronous copy lands, and a product is computed, when it is issued (see Order).
+  bool happens_early();
+
+  // products.cpp
+  void start_product(const Product& product, Location where);
+  void wait_for_products(int newest, Location where);
+  void note_written(const void* shared, size_t bytes);
+  const void* read_by_product(uint32_t address);
 
   Order order;
   Stats stats;
@@ -132,6 +163,9 @@ class Scheduler {
   void prepare_shared();
   void prepare_threads();
   void check_red_zones();
+  void check_products();
+  void start_in_warp(int warp_index);
+  void compute_products(int warp_index, int newest);
   bool run_some_of(int warp);
   void resume(int thread, bool fresh);
   void thread_done();
@@ -160,6 +194,7 @@ class Scheduler {
   Thread threads_[kMaxThreads];
   Warp warps_[kMaxWarps];
   Barrier barriers_[kNamedBarriers];
+  std::unique_ptr<Written[]> written_;  // by 16 bytes of the arena
   int thread_count_ = 0, warp_count_ = 0, live_ = 0, running_ = -1;
   uint64_t random_state_ = 1;
   std::string error_;

@@ -1,0 +1,241 @@
+#pragma once
+// What the backward kernels of flash attention share (attention_backward.cu says how they go about it): the arithmetic
+// between the products. In the pass for dq rows are queries and columns keys; in the pass for dk and dv it is the other
+// way round.
+
+#include "tern/kernels/cuda/attention_tile.h"
+
+namespace tern::kernels::cuda::attention {
+
+template <class T>
+struct Inputs {
+  Rows<const T> q, k, v, out, dout;
+  LogSumExp<const float> log_sum_exp;
+  Delta<float> delta;
+};
+
+/// log_sum_exp in base 2; infinity (so that P = 0) for rows that are not there and queries that see no key.
+template <class T>
+__device__ float base2_lse(const Inputs<T>& x, const Sequence& s, int head, int query) {
+  if (query >= s.queries) return kInfinity;
+  const float lse = x.log_sum_exp.at(s.query_begin + query, head);
+  return lse == -kInfinity ? kInfinity : lse * kLog2e;
+}
+
+// ---- rows are queries
+
+/// A lane's two rows among a warp's 16.
+template <class T>
+struct QueryRows {
+  int first;  // the warp's first query
+  float lse[2], delta[2] = {0, 0};
+
+  __device__ QueryRows(const Inputs<T>& x, const Sequence& s, int head, int first_query) : first(first_query) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) lse[half] = base2_lse(x, s, head, query(half));
+  }
+  __device__ int query(int half) const { return first + static_cast<int>(threadIdx.x) % kWarpSize / 4 + half * 8; }
+
+  /// delta = rowsum(dout * out); the rows of dout are those of a tile from `row` on.
+  template <class Tile>
+  __device__ void read_delta(const Call& call, const Inputs<T>& x, const Sequence& s, int head, const T* dout_tile,
+                             int row) {
+    const int lane = threadIdx.x % kWarpSize;
+    float sum[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (query(half) >= s.queries) continue;
+      const T* out = x.out.at(s.query_begin + query(half), head);
+      for (int c = lane % 4 * 8; c < call.head_dim; c += 32) {
+        const Vector<T, 8> a = load_readonly<8>(out + c),
+                           b = load_vector<8>(dout_tile + Tile::at(row + lane / 4 + half * 8, c));
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum[half] += to_compute(a.v[i]) * to_compute(b.v[i]);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) delta[half] = quad_sum(sum[half]);
+  }
+  __device__ void write_delta(const Call& call, const Inputs<T>& x, const Sequence& s, int head) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (threadIdx.x % 4 == 0 && query(half) < s.queries) x.delta.at(call, head, s.index, query(half)) = delta[half];
+  }
+
+  /// Scores become probabilities.
+  template <int kTiles>
+  __device__ void probabilities(const Call& call, FragmentC (&p)[kTiles]) const {
+    const float scale = positive_scale_log2(call);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[n].r[i] = fast_exp2(p[n].r[i] * scale - lse[i / 2]);
+    }
+  }
+
+  /// dP becomes dS = P (keep dP - delta). only_tile: there are no other keys, and delta is rowsum(P dP): equal to
+  /// rowsum(dout * out), but not spoilt by the rounding of out to 16 bits.
+  template <bool kDropout, int kTiles>
+  __device__ void score_gradients(const Call& call, uint32_t kept, const FragmentC (&p)[kTiles], bool only_tile,
+                                  FragmentC (&ds)[kTiles]) {
+    [[maybe_unused]] const auto keep_scale = static_cast<float>(call.keep_scale);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int i = half * 2; i < half * 2 + 2; ++i) {
+          float& dp = ds[n].r[i];
+          if constexpr (kDropout) dp = is_kept<kTiles>(kept, n, i) ? dp * keep_scale : 0;
+          sum += p[n].r[i] * dp;
+        }
+      }
+      if (only_tile) delta[half] = quad_sum(sum);
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int i = half * 2; i < half * 2 + 2; ++i) ds[n].r[i] = p[n].r[i] * (ds[n].r[i] - delta[half]);
+      }
+    }
+  }
+};
+
+// ---- rows are keys
+
+/// What is known of a tile of queries beside q and dout, in shared memory.
+template <int kQueries>
+struct QueryColumns {
+  float lse[kQueries], delta[kQueries];
+  uint64_t row_keys[kQueries];
+
+  /// For the queries from first_query on; all kThreads threads of the block call it.
+  template <bool kDropout, int kThreads, class T>
+  __device__ void load(const Call& call, const Inputs<T>& x, const Sequence& s, int head, int first_query) {
+    static_assert(kQueries <= kThreads);
+    const int i = static_cast<int>(threadIdx.x), query = first_query + i;
+    if (i >= kQueries) return;
+    lse[i] = base2_lse(x, s, head, query);
+    delta[i] = query < s.queries ? x.delta.at(call, head, s.index, query) : 0;
+    if constexpr (kDropout) row_keys[i] = s.row_key(call, query);
+  }
+
+  /// Scores become probabilities.
+  __device__ void probabilities(const Call& call, FragmentC (&p)[kQueries / 8]) const {
+    const float scale = positive_scale_log2(call);
+#pragma unroll
+    for (int n = 0; n < kQueries / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[n].r[i] = fast_exp2(p[n].r[i] * scale - lse[column(n, i)]);
+    }
+  }
+  /// dP becomes dS = P (keep dP - delta).
+  template <bool kDropout>
+  __device__ void score_gradients(const Call& call, uint32_t kept, const FragmentC (&p)[kQueries / 8],
+                                  FragmentC (&ds)[kQueries / 8]) const {
+    [[maybe_unused]] const auto keep_scale = static_cast<float>(call.keep_scale);
+#pragma unroll
+    for (int n = 0; n < kQueries / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& dp = ds[n].r[i];
+        if constexpr (kDropout) dp = (kept >> (4 * n + i) & 1) != 0 ? dp * keep_scale : 0;
+        dp = p[n].r[i] * (dp - delta[column(n, i)]);
+      }
+    }
+  }
+
+ private:
+  __device__ static int column(int n, int i) { return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
+};
+
+/// Where the pass for dk and dv is: the heads of a group one after another, each with the tiles of queries of a range.
+struct QueryTiles {
+  int begin, end, tile;  // the range, and the size of a tile
+  int head, query;       // now
+
+  __device__ void advance() {
+    query += tile;
+    if (query < end) return;
+    query = begin;
+    ++head;
+  }
+};
+
+/// A warp's 16 keys.
+struct KeyRows {
+  int first;
+  bool valid[2], all_valid;  // of a lane's two rows; of all
+
+  __device__ KeyRows(const Call& call, const Sequence& s, int first_key) : first(first_key) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) valid[half] = s.is_valid(call, key(half));
+    all_valid = __all_sync(kFullWarp, valid[0] && valid[1]) != 0;
+  }
+  __device__ int key(int half) const { return first + static_cast<int>(threadIdx.x) % kWarpSize / 4 + half * 8; }
+
+  /// Scores become -infinity where a query may not see the key. Columns are the queries from first_query on.
+  template <int kTiles>
+  __device__ void mask_scores(const Call& call, const Sequence& s, int first_query, FragmentC (&scores)[kTiles]) const {
+    if (all_valid && s.all_seen(call, first_query, first_query + kTiles * 8 - 1, {first, first + 16})) return;
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const Range range = s.keys_of(call, first_query + n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + j);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const bool seen = valid[half] && key(half) >= range.begin && key(half) < range.end;
+          if (!seen) scores[n].r[half * 2 + j] = -kInfinity;
+        }
+      }
+    }
+  }
+
+  /// Which of this lane's values dropout keeps: bit 4 n + i stands for value i of column tile n. A warp's 16 keys are
+  /// two Philox blocks for each query: for 16 queries at a time every lane draws one, and reads the others' from
+  /// `words`, the warp's own in shared memory.
+  template <int kQueries>
+  __device__ uint32_t kept_in_columns(const Call& call, int head, const QueryColumns<kQueries>& columns,
+                                      uint32_t (&words)[kWarpSize][4]) const {
+    static_assert(kQueries <= 64);
+    const int lane = threadIdx.x % kWarpSize, row = lane / 4;
+    const uint64_t dropout = philox_key(call.random);
+    uint32_t kept = 0;
+#pragma unroll
+    for (int n = 0; n < kQueries / 8; n += 2) {
+      const Philox4 drawn = philox(dropout, columns.row_keys[n * 8 + lane % 16], static_cast<uint32_t>(head),
+                                   static_cast<uint32_t>(first / 8 + lane / 16));
+      __syncwarp();  // all have read what the words were before
+      store_vector(words[lane], Vector<uint32_t, 4>{{drawn.word[0], drawn.word[1], drawn.word[2], drawn.word[3]}});
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int from = i / 4 * 8 + lane % 4 * 2 + i % 2 + i / 2 % 2 * 16;
+        const uint32_t word = words[from][row / 2], number = row % 2 == 0 ? word & 0xffffu : word >> 16;
+        kept |= static_cast<uint32_t>(number >= call.threshold) << (4 * n + i);
+      }
+    }
+    return kept;
+  }
+};
+
+/// Two neighbouring column tiles of probabilities, without those that dropout does not keep, as a left operand for dv.
+template <bool kDropout, class T, int kTiles>
+__device__ FragmentA kept_left(const FragmentC (&p)[kTiles], int n, [[maybe_unused]] uint32_t kept) {
+  if constexpr (!kDropout) {
+    return to_left<T>(p[n], p[n + 1]);
+  } else {
+    FragmentC c[2];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) c[i / 4].r[i % 4] = (kept >> (4 * n + i) & 1) != 0 ? p[n + i / 4].r[i % 4] : 0;
+    return to_left<T>(c[0], c[1]);
+  }
+}
+
+// attention_backward_sm90.cu: as own_attention_backward, for what takes_wgmma().
+void backward_sm90(Stream stream, const Call& call, const ConstView& q, const ConstView& k, const ConstView& v,
+                   const ConstView& out, const ConstView& dout, const ConstView& log_sum_exp, const View& dq,
+                   const View& dk, const View& dv, void* workspace);
+
+}  // namespace tern::kernels::cuda::attention
