@@ -113,7 +113,7 @@ report() {
 
 # Blocks that fit on one multiprocessor of sm_90 by threads (2048), registers (65536, by 256 a warp), shared memory (228
 # KB, of which each block takes 1 KB more) and number (32), and the share of its 64 warps that they are. The flash
-# kernels' dynamic shared memory follows from the head dimension (Shape::kElements, 2 bytes each, and KeyPassExtras);
+# kernels' dynamic shared memory follows from the head dimension (Shape::kElements, 2 bytes each, and QueryColumns);
 # layer norm's is taken at 768 columns.
 add_occupancy() {
   awk -F '\t' -v OFS='\t' '
@@ -125,7 +125,7 @@ add_occupancy() {
         if (kernel ~ /flash_forward_sm90/) return 2 * dim * (128 + 4 * 64)
         if (kernel ~ /_sm90/) {
           wide = dim <= 64 ? 64 : 32
-          return 2 * dim * (2 * 128 + 4 * wide) + (kernel ~ /dkv/ ? 2 * wide * 16 + 8 * 32 * 16 : 0)
+          return 2 * dim * (2 * 128 + 4 * wide) + (kernel ~ /dkv/ ? 2 * wide * 16 : 0)
         }
         if (kernel ~ /flash_forward/) return 2 * (dim + 8) * ((dim <= 64 ? 128 : 64) + 4 * 64)
         return 2 * (dim + 8) * (2 * 64 + 4 * (dim <= 64 ? 64 : 32))

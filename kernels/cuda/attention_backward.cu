@@ -207,10 +207,7 @@ class KeyPass {
     const T *queries = stages_ + stage * 2 * S::kOtherTile, *dout = queries + S::kOtherTile;
     const Columns& columns = columns_[stage];
     [[maybe_unused]] uint32_t kept = 0;
-    if constexpr (kDropout) {  // before the scores, as above
-      TERN_SHARED(uint32_t, words, [kWarps][kWarpSize][4]);
-      kept = rows_.kept_in_columns(call_, head, columns, words[threadIdx.x / kWarpSize]);
-    }
+    if constexpr (kDropout) kept = rows_.kept_in_columns(call_, head, columns);  // before the scores, as above
     FragmentC p[kTiles], ds[kTiles];
     set_zero(p);
     set_zero(ds);

@@ -35,7 +35,7 @@ class QueryPass {
         head_(head),
         block_query_(block_query),
         group_row_(warpgroup_index() * 64),
-        rows_(x, s, head, block_query + group_row_ + warp_row()),
+        rows_(x, s, head, block_query + warp_row()),
         queries_(shared),
         dout_(shared + OwnTile::kElements),
         stages_(shared + 2 * OwnTile::kElements) {
@@ -60,9 +60,7 @@ class QueryPass {
   }
 
   /// From rows of dout that have arrived.
-  __device__ void read_delta() {
-    rows_.template read_delta<OwnTile>(call_, x_, s_, head_, dout_, group_row_ + warp_row());
-  }
+  __device__ void read_delta() { rows_.template read_delta<OwnTile>(call_, x_, s_, head_, dout_, warp_row()); }
 
   /// One tile of keys and values, which have arrived. A warpgroup none of whose queries sees them has nothing to do.
   __device__ void step(int first_key, int stage, bool only_tile) {
@@ -72,10 +70,9 @@ class QueryPass {
     start_rows_product<OwnTile, OtherTile>(queries_, group_row_, keys, p);
     [[maybe_unused]] uint32_t kept = 0;
     if constexpr (kDropout) kept = kept_in_rows<kTiles>(call_, s_, head_, rows_.first, first_key);
-    const ValidKeys<S::kOther> valid(call_, s_, first_key);
     wgmma_wait<0>(p);
     apply_sign(call_, p);
-    mask_scores(call_, s_, valid, rows_.first, first_key, p);
+    mask_scores(call_, s_, ValidKeys<S::kOther>(call_, s_, first_key), rows_.first, first_key, p);
     start_rows_product<OwnTile, OtherTile>(dout_, group_row_, values, ds);  // no sooner: too many registers
     rows_.probabilities(call_, p);
     wgmma_wait<0>(ds);
@@ -90,9 +87,8 @@ class QueryPass {
   __device__ void store(const Rows<T>& dq) {
     rows_.write_delta(call_, x_, s_, head_);
     const auto scale = static_cast<float>(call_.scale);
-    store_rows<OwnTile>(dq_, {scale, scale}, queries_, group_row_ + warp_row(),
-                        dq.at(s_.query_begin + rows_.first, head_), dq.token_stride, s_.queries - rows_.first,
-                        call_.head_dim);
+    store_rows<OwnTile>(dq_, {scale, scale}, queries_, warp_row(), dq.at(s_.query_begin + rows_.first, head_),
+                        dq.token_stride, s_.queries - rows_.first, call_.head_dim);
   }
 
  private:
@@ -144,13 +140,6 @@ __global__ void __launch_bounds__(Shape<kDim>::kThreads, kDim <= 64 ? 2 : 1)
 
 // ---- dk and dv
 
-/// In shared memory behind the tiles.
-template <int kDim>
-struct KeyPassExtras {
-  QueryColumns<Shape<kDim>::kOther> columns[2];
-  uint32_t words[Shape<kDim>::kThreads / kWarpSize][kWarpSize][4];  // of dropout
-};
-
 template <class T, int kDim, bool kDropout>
 class KeyPass {
  public:
@@ -158,6 +147,7 @@ class KeyPass {
   using OwnTile = typename S::OwnTile;
   using OtherTile = typename S::OtherTile;
   static constexpr int kTiles = S::kOther / 8;
+  using Columns = QueryColumns<S::kOther>;
 
   __device__ KeyPass(const Call& call, const Inputs<T>& x, const Sequence& s, int kv_head, int block_key, T* shared)
       : call_(call),
@@ -166,11 +156,11 @@ class KeyPass {
         kv_head_(kv_head),
         block_key_(block_key),
         group_row_(warpgroup_index() * 64),
-        rows_(call, s, block_key + group_row_ + warp_row()),
+        rows_(call, s, block_key + warp_row()),
         keys_(shared),
         values_(shared + OwnTile::kElements),
         stages_(shared + 2 * OwnTile::kElements),
-        extras_(*reinterpret_cast<KeyPassExtras<kDim>*>(shared + S::kElements)) {
+        columns_(reinterpret_cast<Columns*>(shared + S::kElements)) {
     set_zero(dk_);
     set_zero(dv_);
     const int first = block_key + group_row_;
@@ -190,19 +180,19 @@ class KeyPass {
     load_tile<OtherTile, S::kOther, S::kThreads>(x_.q.at(token, head), x_.q.token_stride, call_.head_dim, queries, on);
     load_tile<OtherTile, S::kOther, S::kThreads>(x_.dout.at(token, head), x_.dout.token_stride, call_.head_dim, dout,
                                                  on);
-    extras_.columns[stage].template load<kDropout, S::kThreads>(call_, x_, s_, head, first_query);
+    columns_[stage].template load<kDropout, S::kThreads>(call_, x_, s_, head, first_query);
   }
 
   /// One tile of queries, which have arrived. A warpgroup none of whose keys they see has nothing to do.
   __device__ void step(int head, int first_query, int stage) {
     if (first_query >= seeing_.end || first_query + S::kOther <= seeing_.begin) return;
     const T *queries = stages_ + stage * 2 * OtherTile::kElements, *dout = queries + OtherTile::kElements;
-    const auto& columns = extras_.columns[stage];
+    const Columns& columns = columns_[stage];
     FragmentC p[kTiles], ds[kTiles];
     start_rows_product<OwnTile, OtherTile>(keys_, group_row_, queries, p);
     start_rows_product<OwnTile, OtherTile>(values_, group_row_, dout, ds);
     [[maybe_unused]] uint32_t kept = 0;
-    if constexpr (kDropout) kept = rows_.kept_in_columns(call_, head, columns, extras_.words[threadIdx.x / kWarpSize]);
+    if constexpr (kDropout) kept = rows_.kept_in_columns(call_, head, columns);
     wgmma_wait<1>(p);
     apply_sign(call_, p);
     rows_.mask_scores(call_, s_, first_query, p);
@@ -221,7 +211,7 @@ class KeyPass {
   /// Nobody uses the tiles of keys and values any more.
   __device__ void store(const Rows<T>& dk, const Rows<T>& dv) {
     const int64_t token = s_.key_begin + rows_.first;
-    const int count = s_.keys - rows_.first, row = group_row_ + warp_row();
+    const int count = s_.keys - rows_.first, row = warp_row();
     const auto scale = static_cast<float>(call_.scale), keep_scale = static_cast<float>(call_.keep_scale);
     store_rows<OwnTile>(dk_, {scale, scale}, keys_, row, dk.at(token, kv_head_), dk.token_stride, count,
                         call_.head_dim);
@@ -237,7 +227,7 @@ class KeyPass {
   KeyRows rows_;
   Range seeing_{0, 0};  // the queries that see some of the warpgroup's keys
   T *keys_, *values_, *stages_;
-  KeyPassExtras<kDim>& extras_;
+  Columns* columns_;  // of the two stages, in shared memory behind the tiles
   FragmentC dk_[kDim / 8], dv_[kDim / 8];
 };
 
@@ -300,7 +290,7 @@ void backward_sm90(Stream stream, const Call& call, const ConstView& q, const Co
     launch(flash_dq_sm90_kernel<T, kDim, kDropout>, task_grid(call, call.heads, query_tiles), dim3(S::kThreads),
            S::kElements * sizeof(T), stream, call, x, Rows<T>(dq), query_tiles);
     launch(flash_dkv_sm90_kernel<T, kDim, kDropout>, task_grid(call, call.kv_heads, key_tiles), dim3(S::kThreads),
-           S::kElements * sizeof(T) + sizeof(KeyPassExtras<kDim>), stream, call, x, Rows<T>(dk), Rows<T>(dv),
+           S::kElements * sizeof(T) + 2 * sizeof(QueryColumns<S::kOther>), stream, call, x, Rows<T>(dk), Rows<T>(dv),
            key_tiles);
   });
 }

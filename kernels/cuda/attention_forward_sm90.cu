@@ -79,12 +79,11 @@ class Forward {
 
   /// Nobody uses the query tile any more.
   __device__ void store(const Rows<T>& out, const LogSumExp<float>& log_sum_exp) {
-    store_result<QueryTile>(call_, s_, head_, first_query(), state_, queries_, group_row_ + warp_row(), out,
-                            log_sum_exp);
+    store_result<QueryTile>(call_, s_, head_, first_query(), state_, queries_, warp_row(), out, log_sum_exp);
   }
 
  private:
-  __device__ int first_query() const { return block_query_ + group_row_ + warp_row(); }
+  __device__ int first_query() const { return block_query_ + warp_row(); }
 
   const Call& call_;
   const Sequence& s_;

@@ -193,28 +193,24 @@ struct KeyRows {
   }
 
   /// Which of this lane's values dropout keeps: bit 4 n + i stands for value i of column tile n. A warp's 16 keys are
-  /// two Philox blocks for each query: for 16 queries at a time every lane draws one, and reads the others' from
-  /// `words`, the warp's own in shared memory.
+  /// two Philox blocks for each query: for 16 queries at a time every lane draws one, a byte of its word, and takes the
+  /// bit of its key out of the words of those that drew for its queries.
   template <int kQueries>
-  __device__ uint32_t kept_in_columns(const Call& call, int head, const QueryColumns<kQueries>& columns,
-                                      uint32_t (&words)[kWarpSize][4]) const {
-    static_assert(kQueries <= 64);
-    const int lane = threadIdx.x % kWarpSize, row = lane / 4;
+  __device__ uint32_t kept_in_columns(const Call& call, int head, const QueryColumns<kQueries>& columns) const {
+    static_assert(kQueries % 16 == 0 && kQueries <= 64);
+    const int lane = threadIdx.x % kWarpSize;
     const uint64_t dropout = philox_key(call.random);
-    uint32_t kept = 0;
+    uint32_t drawn = 0, kept = 0;
 #pragma unroll
     for (int n = 0; n < kQueries / 8; n += 2) {
-      const Philox4 drawn = philox(dropout, columns.row_keys[n * 8 + lane % 16], static_cast<uint32_t>(head),
+      const Philox4 words = philox(dropout, columns.row_keys[n * 8 + lane % 16], static_cast<uint32_t>(head),
                                    static_cast<uint32_t>(first / 8 + lane / 16));
-      __syncwarp();  // all have read what the words were before
-      store_vector(words[lane], Vector<uint32_t, 4>{{drawn.word[0], drawn.word[1], drawn.word[2], drawn.word[3]}});
-      __syncwarp();
+      drawn |= kept_of_block(call, words) << (4 * n);
+    }
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int from = i / 4 * 8 + lane % 4 * 2 + i % 2 + i / 2 % 2 * 16;
-        const uint32_t word = words[from][row / 2], number = row % 2 == 0 ? word & 0xffffu : word >> 16;
-        kept |= static_cast<uint32_t>(number >= call.threshold) << (4 * n + i);
-      }
+    for (int i = 0; i < 8; ++i) {  // value i % 4 of the first or second of two column tiles
+      const int from = i / 4 * 8 + lane % 4 * 2 + i % 2 + i / 2 % 2 * 16;
+      kept |= (__shfl_sync(kFullWarp, drawn, from) >> (lane / 4) & 0x01010101u) << i;
     }
     return kept;
   }

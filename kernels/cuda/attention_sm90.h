@@ -19,8 +19,8 @@ __device__ inline int warpgroup_index() {
   return __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
 }
 
-/// Of the warp among its warpgroup's 64 rows.
-__device__ inline int warp_row() { return static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize * 16; }
+/// Of the warp among the block's rows, 64 a warpgroup.
+__device__ inline int warp_row() { return static_cast<int>(threadIdx.x) / kWarpSize * 16; }
 
 /// Starts c = 64 rows of `left` from `row` on times the transpose of all rows of `right`.
 template <class Left, class Right, class T, int kTiles>

@@ -22,7 +22,7 @@ __device__ void softmax_step(float scale, FragmentC (&scores)[kTiles], RowState<
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) top = scores[n].r[half * 2 + j] > top ? scores[n].r[half * 2 + j] : top;
+      for (int j = 0; j < 2; ++j) top = fmaxf(top, scores[n].r[half * 2 + j]);
     }
     top = quad_max(top);
     const float origin = top == -kInfinity ? 0 : top * scale;  // no key seen so far: 2^(-inf - 0) is 0, not NaN

@@ -62,10 +62,7 @@ __device__ inline float quad_sum(float x) { return warp_sum<4>(x); }
 /// The largest of a row's values; NaN is passed over.
 __device__ inline float quad_max(float x) {
 #pragma unroll
-  for (int distance = 2; distance > 0; distance /= 2) {
-    const float other = shuffle_xor(x, distance);
-    x = other > x ? other : x;
-  }
+  for (int distance = 2; distance > 0; distance /= 2) x = fmaxf(x, shuffle_xor(x, distance));
   return x;
 }
 
@@ -121,42 +118,44 @@ __device__ void apply_sign(const Call& call, FragmentC (&scores)[kTiles]) {
   }
 }
 
-__device__ inline uint32_t word_of(const Philox4& words, int i) {
-  const uint32_t low = i & 1 ? words.word[1] : words.word[0], high = i & 1 ? words.word[3] : words.word[2];
-  return i & 2 ? high : low;
-}
-
-/// Which of a lane's values dropout keeps in one row of a 16 x (8 kTiles) tile of scores: bit 2 n + j stands for column
-/// 8 n + 2 (lane % 4) + j. first_key is a multiple of 8. One Philox block covers 8 columns, which four lanes hold: each
-/// draws every fourth block and they exchange words.
-template <int kTiles>
-__device__ uint32_t kept_in_row(const Call& call, uint64_t key, uint64_t row, int head, int first_key) {
-  static_assert(kTiles % 4 == 0);
-  const int quarter = threadIdx.x % 4;
+/// Which of a Philox block's eight numbers dropout keeps, a bit each.
+__device__ inline uint32_t kept_of_block(const Call& call, const Philox4& words) {
+  if (call.threshold > 0xffff) return 0;
+  const uint32_t threshold = call.threshold << 16;
   uint32_t kept = 0;
 #pragma unroll
-  for (int n = 0; n < kTiles; n += 4) {
-    const Philox4 words =
-        philox(key, row, static_cast<uint32_t>(head), static_cast<uint32_t>(first_key / 8 + n + quarter));
-#pragma unroll
-    for (int distance = 0; distance < 4; ++distance) {
-      const uint32_t mine = word_of(words, quarter ^ distance);
-      const uint32_t word = distance == 0 ? mine : shuffle_xor(mine, distance);
-      const int at = 2 * (n + (quarter ^ distance));
-      kept |= static_cast<uint32_t>((word & 0xffffu) >= call.threshold) << at;
-      kept |= static_cast<uint32_t>((word >> 16) >= call.threshold) << (at + 1);
-    }
+  for (int i = 0; i < 4; ++i) {
+    if (words.word[i] << 16 >= threshold) kept |= 1u << (2 * i);  // its lower half
+    if (words.word[i] >= threshold) kept |= 2u << (2 * i);
   }
   return kept;
 }
-/// The same for a lane's two rows among the 16 from first_query on; is_kept reads it.
+
+/// Which of a lane's values dropout keeps in a warp's 16 x (8 kTiles) scores, of queries from first_query on and keys
+/// from first_key (a multiple of 8) on; is_kept reads it. One Philox block covers 8 keys of a query, which four lanes
+/// hold: each draws every fourth block, a byte of its word, and hands the word to the others.
 template <int kTiles>
 __device__ uint32_t kept_in_rows(const Call& call, const Sequence& s, int head, int first_query, int first_key) {
-  static_assert(kTiles <= 8);
-  const int query = first_query + static_cast<int>(threadIdx.x) % kWarpSize / 4;
+  static_assert(kTiles % 4 == 0 && kTiles <= 8);
+  const int quarter = threadIdx.x % 4, query = first_query + static_cast<int>(threadIdx.x) % kWarpSize / 4;
   const uint64_t key = philox_key(call.random);
-  const uint32_t low = kept_in_row<kTiles>(call, key, s.row_key(call, query), head, first_key);
-  return low | kept_in_row<kTiles>(call, key, s.row_key(call, query + 8), head, first_key) << (2 * kTiles);
+  uint32_t drawn = 0, kept = 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint64_t row = s.row_key(call, query + 8 * half);
+#pragma unroll
+    for (int n = 0; n < kTiles; n += 4) {
+      const Philox4 words =
+          philox(key, row, static_cast<uint32_t>(head), static_cast<uint32_t>(first_key / 8 + n + quarter));
+      drawn |= kept_of_block(call, words) << (half * 2 * kTiles + 2 * n);
+    }
+  }
+#pragma unroll
+  for (int distance = 0; distance < 4; ++distance) {
+    const uint32_t word = distance == 0 ? drawn : shuffle_xor(drawn, distance);
+    kept |= (word >> (2 * quarter) & 0x03030303u) << (2 * (quarter ^ distance));  // of each block two numbers
+  }
+  return kept;
 }
 /// Of value i of the FragmentC of column tile n.
 template <int kTiles>
