@@ -2,8 +2,8 @@
 # check_ptx.sh [--update] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at each kernel's PTX
 # and at what ptxas made of it. Fails when a kernel spills registers, when one that promises 16-byte accesses has none,
 # when ptxas puts waits of its own between a kernel's wgmma instructions ("serialized": it sees their registers used), or
-# when the table in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy) is out
-# of date; --update writes that table. The kernels of CUB, of which cub.cu has instances, are NVIDIA's and are left
+# when the tables in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy; the forms of
+# the instructions that the emulator has twins of) are out of date; --update writes them. The kernels of CUB, of which cub.cu has instances, are NVIDIA's and are left
 # out. Without nvcc (CUDA_HOME, PATH or /usr/local/cuda) it says so and succeeds.
 set -euo pipefail
 
@@ -146,6 +146,25 @@ add_occupancy() {
 }
 report | add_occupancy >"$scratch/report"
 
+# The instructions that support/ writes as PTX, one line for each form in a file: numbers of registers and offsets left
+# out, lists of registers counted. The emulator runs twins of these, so that nothing else sees what the text says.
+instructions() {
+  local ptx
+  for ptx in "$scratch"/*.ptx; do
+    [[ -e $ptx && $(basename "$ptx") != cub.ptx ]] || continue
+    { grep -hoE '(wgmma|mma\.sync|ldmatrix|cp\.async|fence\.proxy|ex2\.)[^;]*;' "$ptx" || true; } |
+      awk -v file="$(basename "$ptx" .ptx).cu" '{
+        gsub(/%[a-z]+[0-9]+/, "%"); gsub(/\+[0-9]+\]/, "]"); gsub(/[ \t]+/, " ")
+        while (match($0, /%(, ?%)+/)) {
+          before = substr($0, 1, RSTART - 1); list = substr($0, RSTART, RLENGTH); after = substr($0, RSTART + RLENGTH)
+          count = gsub(/%/, "", list)
+          $0 = before count " registers" after
+        }
+        printf "| %s | `%s` |\n", file, $0
+      }' | LC_ALL=C sort -u
+  done
+}
+
 {
   cat <<END
 # What the CUDA kernels use
@@ -161,6 +180,17 @@ spill registers.
 END
   awk -F '\t' '{ printf "| %s | `%s` | %d | %d | %d | %d | %d | %s | %s | %s |\n", $1, $2, $3, $4, $5, $7, $8,
                  $9 ? $9 : "-", $10, $11 }' "$scratch/report"
+  cat <<END
+
+## Instructions written as PTX
+
+Each form of them in a file's PTX. The emulator runs a twin of every one and cannot see the text: a change here is looked
+up in the manual.
+
+| File | Instruction |
+|---|---|
+END
+  instructions
 } >"$scratch/table"
 
 status=0

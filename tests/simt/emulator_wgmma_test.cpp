@@ -141,6 +141,8 @@ enum class Mistake {
   kWarpAbsent,
   kOverlap,
   kWaitTooWeak,
+  kOtherSwizzle,
+  kBaseOffset,
 };
 
 template <class T>
@@ -168,7 +170,10 @@ __global__ void mistaken_kernel(const T* ones, float* out, Mistake mistake) {
   if (mistake != Mistake::kNoFence) wgmma_fence();
   const bool odd = (mistake == Mistake::kLaneDiffers && t == 5) || (mistake == Mistake::kWarpDiffers && t / 32 == 2);
   if (mistake != Mistake::kWarpAbsent || t / 32 != 3) {
-    wgmma<T>(first, rows_operand<Tile>(tile, 0, odd ? 16 : 0), rows_operand<Tile>(tile, 0, 0), false);
+    RowsOperand right = rows_operand<Tile>(tile, 0, 0);
+    if (mistake == Mistake::kOtherSwizzle) right.descriptor ^= uint64_t{3} << 62;  // 64 bytes
+    if (mistake == Mistake::kBaseOffset) right.descriptor ^= uint64_t{1} << 49;
+    wgmma<T>(first, rows_operand<Tile>(tile, 0, odd ? 16 : 0), right, false);
     if (mistake == Mistake::kOverlap)
       wgmma<T>(second, rows_operand<Tile>(tile, 0, 0), rows_operand<Tile>(tile, 0, 0), false);
     wgmma_commit();
@@ -230,6 +235,8 @@ TEST(EmulatorWgmma, MistakesAreErrors) {
       {Mistake::kWarpDiffers, "warps of one warpgroup give different operands to wgmma"},
       {Mistake::kWarpAbsent, "warp 0 took part in 2 products (wgmma), warp 3 of the same warpgroup in 0"},
       {Mistake::kOverlap, "wgmma's sums are part of another product's"},
+      {Mistake::kOtherSwizzle, "not stored with 128-byte swizzle"},
+      {Mistake::kBaseOffset, "not stored with 128-byte swizzle"},
   };
   for_each_schedule([&] {
     std::vector<float> out;

@@ -31,6 +31,12 @@ void Scheduler::start_product(const Product& product, Location where) {
   if (device != 90) fail("wgmma on a device of compute capability ", device / 10, ".", device % 10, ", ", where);
   if (running_ / 128 * 128 + 128 > thread_count_) fail("wgmma in a warpgroup that lacks warps, ", where);
   if (!own.products_fenced) fail("wgmma without wgmma.fence since the kernel's begin or the last wait, ", where);
+  // Bits 46 and up of a descriptor: no base offset, 128-byte swizzle.
+  if (product.right_operand >> 46 != 1 << 16 || (product.left == nullptr && product.left_operand >> 46 != 1 << 16))
+    fail(
+        "wgmma with an operand that is not stored with 128-byte swizzle from an aligned start: the emulator knows no "
+        "other, ",
+        where);
   bool known = false;
   for (const PendingSums& sums : own.sums) {
     if (sums.registers == product.sums && static_cast<int>(sums.values.size()) == product.count)
