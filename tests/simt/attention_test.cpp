@@ -120,7 +120,7 @@ Case random_case(uint64_t seed, bool tensor_cores) {
 }
 
 TEST(SimtAttention, SinglePrecisionMatchesReference) {
-  for (uint64_t seed = 0; seed < (kFewCases ? 16 : 40); ++seed) {
+  for (uint64_t seed = 0; seed < (kFewCases ? 8 : 40); ++seed) {
     Trial<float> r(random_case(seed, false));
     run_every_schedule(r);
     expect_close(results(r), reference(r, exact), 1e-5, 1e-5, describe(r.c));
@@ -265,7 +265,7 @@ void check_padded(double tolerance) {
 TEST(SimtAttention, PackedEqualsPadded) {
   for_each_device([] {
     check_padded<BFloat16>(0.02);
-    check_padded<Float16>(0.003);
+    if (!kFewCases) check_padded<Float16>(0.003);
   });
   check_padded<float>(1e-5);
 }

@@ -17,10 +17,9 @@
 /// TERN_SHARED(float, tile, [8][33]) declares `float tile[8][33]` in shared memory, TERN_SHARED(int, last) an int;
 /// TERN_DYNAMIC_SHARED(float, p) declares `float* p`, the launch's dynamic shared memory, aligned to 128 bytes.
 /// TERN_ALIGNED_DYNAMIC_SHARED(float, p, 1024) the same, aligned further, for a kernel that declares no other shared
-/// memory. Nothing is initialised. Macros because they declare a variable; raw __shared__ would escape the emulator's checks
-/// and cannot hold the 16-bit types, which have constructors.
-/// TERN_GRID_CONSTANT(T) is the type of a kernel parameter that all threads read in place; in the emulator a reference,
-/// where each thread would otherwise copy it.
+/// memory. Nothing is initialised. Macros because they declare a variable; raw __shared__ would escape the emulator's
+/// checks and cannot hold the 16-bit types, which have constructors. TERN_GRID_CONSTANT(T) is the type of a kernel
+/// parameter that all threads read in place; in the emulator a reference, where each thread would otherwise copy it.
 #ifdef TERN_SIMT
 #define TERN_GRID_CONSTANT(...) const __VA_ARGS__&
 #define TERN_SHARED(T, name, ...) auto& name = simt::shared_variable<T __VA_ARGS__>([] {})
@@ -32,8 +31,9 @@
   __shared__ __align__(16) unsigned char name##_bytes[sizeof(T __VA_ARGS__)]; \
   auto& name = *reinterpret_cast<std::type_identity_t<T __VA_ARGS__>*>(name##_bytes)
 #define TERN_DYNAMIC_SHARED(T, name) TERN_ALIGNED_DYNAMIC_SHARED(T, name, 128)
-#define TERN_ALIGNED_DYNAMIC_SHARED(T, name, alignment)                       \
-  extern __shared__ __align__(alignment) unsigned char tern_dynamic_shared[]; \
+#define TERN_ALIGNED_DYNAMIC_SHARED(T, name, alignment) \
+  extern __shared__ __align__(alignment)                \
+  unsigned char tern_dynamic_shared[];                  \
   T* const name = reinterpret_cast<T*>(tern_dynamic_shared)
 #endif
 
