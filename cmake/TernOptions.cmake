@@ -14,7 +14,7 @@ if(TERN_SANITIZE)
   if(TERN_SANITIZE MATCHES "address.*undefined")
     # Together these checks take the compiler four times as long: -O1 halves that, and so does leaving out those of
     # UBSan that are half of its work and tell of what AddressSanitizer sees at the access.
-    target_compile_options(tern_options INTERFACE -O1 -fno-sanitize=null,object-size,vptr)
+    target_compile_options(tern_options INTERFACE -O1 -fno-sanitize=null,object-size,vptr,pointer-overflow)
   endif()
   if(TERN_SANITIZE MATCHES "thread")
     target_compile_definitions(tern_options INTERFACE TERN_THREAD_POOL)  # libgomp is not instrumented

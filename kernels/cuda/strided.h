@@ -60,26 +60,33 @@ BasicView<Void> slice(BasicView<Void> view, int dim, int64_t start, int64_t size
 
 inline constexpr int64_t kLargestCount = std::numeric_limits<int32_t>::max();
 
-template <class F, class Body>
-void launch_elementwise(Stream stream, const ConstView* inputs, View output, const Body& body, int64_t largest) {
-  constexpr int kInputs = Body::kInputs;
+/// Starts the kernel of some body, which lies at `body`, with this many blocks.
+template <int kInputs>
+using StartElementwise = void (*)(Stream stream, const void* body, const ElementwiseCall<kInputs>& call,
+                                  unsigned blocks);
+
+/// What run() does for any body of kInputs inputs; bit k of `reads`: it reads input k.
+template <class F, int kInputs>
+void run_parts(Stream stream, const ConstView* inputs, unsigned reads, View output, const void* body,
+               StartElementwise<kInputs> start, int64_t largest) {
   const int64_t count = output.numel();
   if (count == 0) return;
   if (count > largest) {
     const int dim = static_cast<int>(std::max_element(output.shape, output.shape + output.dims) - output.shape);
     const int64_t size = output.shape[dim], half = size / 2 > 64 ? size / 2 / 64 * 64 : size / 2;  // keeps alignment
-    for (const auto& [start, length] : {std::pair(int64_t{0}, half), std::pair(half, size - half)}) {
+    for (const auto& [begin, length] : {std::pair(int64_t{0}, half), std::pair(half, size - half)}) {
       ConstView parts[kInputs > 0 ? kInputs : 1];
-      for (int k = 0; k < kInputs; ++k) parts[k] = slice(inputs[k], dim, start, length);
-      launch_elementwise<F>(stream, parts, slice(output, dim, start, length), body, largest);
+      for (int k = 0; k < kInputs; ++k) parts[k] = slice(inputs[k], dim, begin, length);
+      run_parts<F, kInputs>(stream, parts, reads, slice(output, dim, begin, length), body, start, largest);
     }
     return;
   }
+  const auto is_read = [&](int k) { return (reads >> k & 1) != 0; };
   const int64_t zeros[kMaxDims] = {};
   const int64_t* strides[kInputs + 1];
   // The output comes first: its strides decide the order of the dimensions.
   strides[0] = output.strides;
-  for (int k = 0; k < kInputs; ++k) strides[k + 1] = body.reads(k) ? inputs[k].strides : zeros;
+  for (int k = 0; k < kInputs; ++k) strides[k + 1] = is_read(k) ? inputs[k].strides : zeros;
   const auto layout = make_layout(output.dims, output.shape, strides);
 
   ElementwiseCall<kInputs> call;
@@ -92,10 +99,21 @@ void launch_elementwise(Stream stream, const ConstView* inputs, View output, con
   };
   call.output = describe(0, output.data, output.dtype);
   for (int k = 0; k < kInputs; ++k)
-    if (body.reads(k)) call.inputs[k] = describe(k + 1, inputs[k].data, inputs[k].dtype);
+    if (is_read(k)) call.inputs[k] = describe(k + 1, inputs[k].data, inputs[k].dtype);
   call.per_block = call.vectors ? Shape<F>::kTile * steps<F, kInputs>() : uint32_t{kBatch * kThreads};
-  const unsigned blocks = static_cast<unsigned>((count + call.per_block - 1) / call.per_block);
-  launch(elementwise_kernel<F, Body>, dim3(blocks), dim3(kThreads), 0, stream, call, body);
+  start(stream, body, call, static_cast<unsigned>((count + call.per_block - 1) / call.per_block));
+}
+
+template <class F, class Body>
+void run_body(Stream stream, const ConstView* inputs, View output, const Body& body, int64_t largest) {
+  constexpr int kInputs = Body::kInputs;
+  unsigned reads = 0;
+  for (int k = 0; k < kInputs; ++k) reads |= body.reads(k) ? 1u << k : 0u;
+  const StartElementwise<kInputs> start = [](Stream on, const void* any, const ElementwiseCall<kInputs>& call,
+                                             unsigned blocks) {
+    launch(elementwise_kernel<F, Body>, dim3(blocks), dim3(kThreads), 0, on, call, *static_cast<const Body*>(any));
+  };
+  run_parts<F, kInputs>(stream, inputs, reads, output, &body, start, largest);
 }
 
 #ifdef TERN_SIMT
@@ -127,9 +145,9 @@ struct AnyBody {
 template <class F, class Body>
 void run(Stream stream, const ConstView* inputs, View output, const Body& body, int64_t largest = kLargestCount) {
 #ifdef TERN_SIMT
-  launch_elementwise<F>(stream, inputs, output, AnyBody<F, Body::kInputs>(body), largest);
+  run_body<F>(stream, inputs, output, AnyBody<F, Body::kInputs>(body), largest);
 #else
-  launch_elementwise<F>(stream, inputs, output, body, largest);
+  run_body<F>(stream, inputs, output, body, largest);
 #endif
 }
 

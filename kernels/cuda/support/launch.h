@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <source_location>
 #include <string>
 #include <tuple>
@@ -97,6 +98,50 @@ inline std::string describe_launch(const LaunchStream& stream, dim3 grid, dim3 b
                                    " bytes of dynamic shared memory");
 }
 
+#ifdef TERN_SIMT
+/// Runs or queues a grid. Here and in start_kernel is what launch() need not repeat for each of some thousand kernels.
+[[gnu::noinline]] inline void start_grid(const LaunchStream& stream, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
+                                         std::function<void()> run) {
+  simt::Refusal refusal;
+  try {
+    if (const simt::Launcher launcher = simt::launcher())
+      refusal = launcher({stream.where,
+                          {grid.x, grid.y, grid.z},
+                          {block.x, block.y, block.z},
+                          dynamic_shared_bytes,
+                          stream.stream.index,
+                          stream.stream.handle,
+                          std::move(run)});
+    else
+      run();
+  } catch (const simt::Error& error) {
+    refusal.reason = error.what();
+  }
+  if (refusal.reason.empty()) return;
+  const std::string what =
+      describe_launch(stream, grid, block, dynamic_shared_bytes, stream.where.function_name()) + ": " + refusal.reason;
+  if (refusal.device_lost) fail_device(what);
+  fail(what);
+}
+#else
+/// Queues a kernel, whose arguments lie at `arguments`.
+[[gnu::noinline]] inline void start_kernel(const LaunchStream& stream, dim3 grid, dim3 block,
+                                           size_t dynamic_shared_bytes, const void* kernel, void** arguments) {
+  constexpr size_t kDefaultLimit = 48 * 1024;  // beyond it a kernel must ask
+  cudaError_t error = cudaSuccess;
+  if (dynamic_shared_bytes > kDefaultLimit)
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(dynamic_shared_bytes));
+  if (error == cudaSuccess)
+    error = cudaLaunchKernel(kernel, grid, block, arguments, dynamic_shared_bytes,
+                             static_cast<cudaStream_t>(stream.stream.handle));
+  if (error == cudaSuccess) return;
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, kernel) != cudaSuccess) name = stream.where.function_name();
+  fail_cuda(error, describe_launch(stream, grid, block, dynamic_shared_bytes, name));
+}
+#endif
+
 /// A kernel argument as the kernel's own parameter type. Converts as a call would, but refuses to lose integer bits.
 template <class Parameter, class Argument>
 Parameter convert_argument(Argument&& argument) {
@@ -130,53 +175,19 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic
   std::tuple<std::remove_cvref_t<Parameters>...> values{
       detail::convert_argument<std::remove_cvref_t<Parameters>>(std::forward<Arguments>(arguments))...};
 #ifdef TERN_SIMT
-  simt::Refusal refusal;
-  auto run = [=] {
+  detail::start_grid(stream, grid, block, dynamic_shared_bytes, [=] {
     auto thread = [&] { detail::run_thread(kernel, values, std::index_sequence_for<Parameters...>()); };
     simt::run_grid(
         grid, block, dynamic_shared_bytes, [](void* t) { (*static_cast<decltype(thread)*>(t))(); }, &thread);
-  };
-  try {
-    if (const simt::Launcher launcher = simt::launcher())
-      refusal = launcher({stream.where,
-                          {grid.x, grid.y, grid.z},
-                          {block.x, block.y, block.z},
-                          dynamic_shared_bytes,
-                          stream.stream.index,
-                          stream.stream.handle,
-                          std::move(run)});
-    else
-      run();
-  } catch (const simt::Error& error) {
-    refusal.reason = error.what();
-  }
-  if (refusal.reason.empty()) return;
-  const std::string what =
-      detail::describe_launch(stream, grid, block, dynamic_shared_bytes, stream.where.function_name()) + ": " +
-      refusal.reason;
-  if (refusal.device_lost) fail_device(what);
-  fail(what);
+  });
 #else
-  constexpr size_t kDefaultLimit = 48 * 1024;  // beyond it a kernel must ask
-  const void* function = reinterpret_cast<const void*>(kernel);
-  cudaError_t error = cudaSuccess;
-  if (dynamic_shared_bytes > kDefaultLimit)
-    error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(dynamic_shared_bytes));
-  if (error == cudaSuccess) {
-    std::apply(
-        [&](Parameters&... value) {
-          void* pointers[] = {const_cast<void*>(static_cast<const volatile void*>(&value))..., nullptr};
-          error = cudaLaunchKernel(function, grid, block, pointers, dynamic_shared_bytes,
-                                   static_cast<cudaStream_t>(stream.stream.handle));
-        },
-        values);
-  }
-  if (error != cudaSuccess) {
-    const char* name = nullptr;
-    if (cudaFuncGetName(&name, function) != cudaSuccess) name = stream.where.function_name();
-    detail::fail_cuda(error, detail::describe_launch(stream, grid, block, dynamic_shared_bytes, name));
-  }
+  std::apply(
+      [&](auto&... value) {
+        void* arguments[] = {const_cast<void*>(static_cast<const volatile void*>(&value))..., nullptr};
+        detail::start_kernel(stream, grid, block, dynamic_shared_bytes, reinterpret_cast<const void*>(kernel),
+                             arguments);
+      },
+      values);
 #endif
 }
 
