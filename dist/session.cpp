@@ -64,6 +64,11 @@ void Session::finish() {
   store_->exchange("end", all_ranks(member_.size), member_.rank, "", options_.timeout_seconds);
 }
 
+std::vector<std::string> Session::exchange(const std::string& key, const std::vector<int>& ranks,
+                                           const std::string& value) {
+  return store_->exchange(key, ranks, member_.rank, value, options_.timeout_seconds, [this] { return failure(); });
+}
+
 void Session::note(const std::string& group, int64_t number, const std::string& text) {
   std::lock_guard<std::mutex> lock(mutex_);
   Place& place = places_[group];

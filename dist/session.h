@@ -28,6 +28,9 @@ class Session {
   /// Ends the session in order: returns when all ranks have called it. Throws PeerError after the timeout.
   void finish();
 
+  /// What each of the world's `ranks`, this one among them, brings under the key, which is used once. Throws PeerError
+  /// after the timeout, and as soon as a rank has failed.
+  std::vector<std::string> exchange(const std::string& key, const std::vector<int>& ranks, const std::string& value);
   /// This rank is about to make the call.
   void note(const std::string& group, int64_t number, const std::string& text);
   /// check mode: compares the call with those of the other ranks.

@@ -1,8 +1,12 @@
 #include "tern/dist/store.h"
 
+#include <algorithm>
 #include <sstream>
 
 namespace tern::dist {
+namespace {
+bool has_value(const std::optional<std::string>& value) { return value.has_value(); }
+}  // namespace
 
 std::string rank_list(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -20,11 +24,18 @@ std::string Store::get(const std::string& key, double seconds) {
 }
 
 std::vector<std::string> Store::exchange(const std::string& key, const std::vector<int>& ranks, int rank,
-                                         const std::string& value, double seconds) {
+                                         const std::string& value, double seconds,
+                                         const std::function<std::string()>& failure) {
+  constexpr double kLookEvery = 0.5;  // seconds
   std::vector<std::string> keys;
   for (const int r : ranks) keys.push_back(key + "/" + std::to_string(r));
   set(key + "/" + std::to_string(rank), value);
-  const auto found = wait(keys, seconds);
+  auto found = wait(keys, failure ? std::min(seconds, kLookEvery) : seconds);
+  for (double left = seconds - kLookEvery; failure && left > 0 && !std::ranges::all_of(found, has_value);
+       left -= kLookEvery) {
+    if (const std::string why = failure(); !why.empty()) throw PeerError(why);
+    found = wait(keys, std::min(left, kLookEvery));
+  }
   std::vector<std::string> values;
   std::vector<int> missing;
   for (size_t i = 0; i < found.size(); ++i) {

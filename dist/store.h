@@ -4,6 +4,7 @@
 // folder that all ranks see.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,9 +53,11 @@ class Store {
   /// The value of one key. Throws PeerError when nobody has set it in time.
   std::string get(const std::string& key, double seconds);
   /// Every one of `ranks` brings a value; the result is all of them in that order. `rank` is the caller's. `key` is
-  /// used once. Throws PeerError "<key>: ranks 2, 3 have not come within 60 s".
+  /// used once. Throws PeerError "<key>: ranks 2, 3 have not come within 60 s", or sooner with what failure() says,
+  /// which is "" as long as they may still come.
   std::vector<std::string> exchange(const std::string& key, const std::vector<int>& ranks, int rank,
-                                    const std::string& value, double seconds);
+                                    const std::string& value, double seconds,
+                                    const std::function<std::string()>& failure = {});
   /// exchange(), and throws PeerError on every rank when the values are not all the same, with the first line in which
   /// one differs from the first rank's.
   void compare(const std::string& key, const std::vector<int>& ranks, int rank, const std::string& value,

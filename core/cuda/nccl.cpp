@@ -81,9 +81,10 @@ const Functions& functions() {
 
 void check(ncclResult_t result, const char* what, void* group = nullptr) {
   if (result == ncclSuccess) return;
+  const std::string words = functions().GetErrorString(result);  // some speak of NCCL_DEBUG themselves
   const char* const more = functions().GetLastError(static_cast<ncclComm_t>(group));
-  fail("NCCL: ", what, ": ", functions().GetErrorString(result), more && *more ? "; " : "", more ? more : "",
-       "; NCCL_DEBUG=INFO shows more");
+  fail("NCCL: ", what, ": ", words, more && *more ? "; " : "", more ? more : "",
+       words.find("NCCL_DEBUG") == std::string::npos ? "; NCCL_DEBUG=INFO shows more" : "");
 }
 
 ncclDataType_t type_of(DType dtype) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
 
@@ -144,6 +145,49 @@ class Handle {
   std::thread thread_;
 };
 
+/// cuda::nccl::connect(), which waits without end for a rank that has failed meanwhile: hence in a thread, which is
+/// left to itself then.
+void* join(const Session& session, const std::string& name, int index, const std::string& id, int size, int rank) {
+  struct Joining {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool ended = false, abandoned = false;
+    void* comm = nullptr;
+    std::exception_ptr error;
+  };
+  const auto joining = std::make_shared<Joining>();
+  std::thread([=] {
+    void* comm = nullptr;
+    std::exception_ptr error;
+    try {
+      comm = cuda::nccl::connect(index, id, size, rank);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    std::lock_guard<std::mutex> lock(joining->mutex);
+    joining->ended = true, joining->comm = comm, joining->error = error;
+    if (joining->abandoned && comm) cuda::nccl::abort(comm);
+    joining->changed.notify_all();
+  }).detach();
+  std::unique_lock<std::mutex> lock(joining->mutex);
+  const double seconds = session.options().timeout_seconds;
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const auto give_up = [&](const std::string& why) {
+    joining->abandoned = true;
+    throw PeerError(why);
+  };
+  while (!joining->changed.wait_for(lock, kWatchInterval, [&] { return joining->ended; })) {
+    if (session.has_failed()) give_up(session.failure());
+    if (Clock::now() > deadline)
+      give_up(detail::concatenate("group ", name, ": NCCL has not connected the ranks within ", seconds,
+                                  " s: the network is slow or broken, NCCL_DEBUG=INFO shows more; TERN_DIST_TIMEOUT "
+                                  "sets the seconds"));
+  }
+  if (joining->error) std::rethrow_exception(joining->error);
+  return joining->comm;
+}
+
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const std::string& name, std::vector<int> world_ranks, int rank, Device device,
@@ -197,14 +241,11 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
-  /// NCCL waits for all ranks without end: that all come is made sure of first.
   void* connect() {
     settle();  // others may wait for what is queued here before they come
     const std::string id = rank() == 0 ? cuda::nccl::unique_id() : "";
-    const int own = world_ranks()[static_cast<size_t>(rank())];
-    const auto all =
-        session()->store().exchange("group " + name(), world_ranks(), own, id, session()->options().timeout_seconds);
-    return cuda::nccl::connect(device().index, all[0], size(), rank());
+    const auto all = session()->exchange("group " + name(), world_ranks(), id);
+    return join(*session(), name(), device().index, all[0], size(), rank());
   }
 
   void current_stream_synchronize() const {

@@ -1,0 +1,137 @@
+// One call of CUDA or NCCL fails on one rank of a data-parallel training. Every rank ends, with an error or with the
+// numbers of a training in which nothing fails; none waits for the other for ever, and none is ended by a signal.
+
+#ifdef TERN_STANDIN
+
+#include <set>
+
+#include "tern/core/captured_step.h"
+#include "tern/dist/sharded_optimizer.h"
+#include "tern/nn/nn.h"
+#include "tern/optim/optim.h"
+#include "tern/tests/cuda/ranks.h"
+
+namespace tern::dist {
+namespace {
+
+constexpr int kFailing = 1;  // the rank
+
+std::filesystem::path notes() { return std::getenv("TERN_TEST_NOTES"); }
+std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+class Net final : public nn::Module {
+ public:
+  explicit Net(const nn::Scope& s) : Module(s), first_(sub("first"), 7, 19), second_(sub("second"), 19, 3) {}
+  Tensor forward(const Tensor& x) const { return second_.forward(gelu(first_.forward(x))); }
+
+ private:
+  nn::Linear first_, second_;
+};
+
+/// Four steps of AdamW, the last two of them replayed. Leaves the weights in notes(), and what the rank has called.
+void train(World& world, bool shard) {
+  Communicator& group = *world.group();
+  const Device device = group.device();
+  Net net(nn::Scope({.device = device, .generator = Generator(5)}));
+  DataParallel parallel(net, world.group(), {.bucket_bytes = 300, .first_bucket_bytes = 1, .shard = shard});
+  ShardedOptimizer optimizer(parallel, {{net.parameters()}}, [](const std::vector<optim::ParameterGroup>& groups) {
+    return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 1e-2, .capturable = true});
+  });
+  CapturedStep step(
+      [&](const Tensors& batch) {
+        const Tensor loss = mean(mul(net.forward(batch[0]), batch[1]));
+        loss.backward();
+        optimizer.step({.max_norm = 0.5, .skip_non_finite = true});
+        optimizer.zero_grad();
+        return Tensors{loss.detach()};
+      },
+      {.warmup = 2});
+  std::ofstream weights(notes() / rank_name(group.rank()));
+  for (int i = 0; i < 4; ++i) {
+    Generator generator(static_cast<uint64_t>(10 * i + group.rank()));
+    const Tensor x = randn({6, 7}, generator), y = randn({6, 3}, generator);
+    const double loss = step({x.to(device), y.to(device)})[0].to_vector<double>()[0];
+    weights << std::hexfloat << loss << "\n";
+  }
+  for (const NamedTensor& p : net.parameters())
+    for (const double w : p.tensor.to_vector<double>()) weights << std::hexfloat << w << "\n";
+  group.barrier();
+  if (group.rank() != kFailing) return;
+  std::ofstream calls(notes() / "calls");
+  for (const auto& [function, count] : standin::counters().calls) calls << function << " " << count << "\n";
+}
+
+const Scenarios kScenarios = {
+    {"whole", [](World& world) { train(world, false); }},
+    {"sharded", [](World& world) { train(world, true); }},
+};
+
+class FailedRanks : public RanksTest, public testing::WithParamInterface<std::string> {};
+
+TEST_P(FailedRanks, AllEndAndNoNumberIsWrong) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tern-notes-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::map<std::string, std::string> environment = {{"TERN_TEST_NOTES", folder}, {"TERN_DIST_TIMEOUT", "20"}};
+  expect_done(run(GetParam(), 2, environment));
+  const std::string expected[] = {read(folder + "/" + rank_name(0)), read(folder + "/" + rank_name(1))};
+  ASSERT_FALSE(expected[0].empty());
+  std::map<std::string, uint64_t> calls;
+  {
+    std::ifstream file(folder + "/calls");
+    std::string function;
+    for (uint64_t count; file >> function >> count;) calls[function] = count;
+  }
+  ASSERT_TRUE(calls.contains("ncclCommInitRank")) << testing::PrintToString(calls);
+
+  std::mt19937_64 random(fresh_seed());
+  std::set<std::pair<std::string, uint64_t>> faults;
+  for (const auto& [function, count] : calls)
+    if (function.starts_with("nccl"))
+      faults.insert({{function, 1}, {function, 1 + random() % count}, {function, count}});
+  for (int i = 0; i < 12; ++i) {  // of CUDA's; each of them has its turn where one process is alone
+    const auto& [function, count] = *std::next(calls.begin(), static_cast<int64_t>(random() % calls.size()));
+    faults.insert({function, 1 + random() % count});
+  }
+  std::set<std::string> ended;
+  for (const auto& [function, turn] : faults) {
+    auto faulty = environment;
+    faulty["TERN_TEST_FUNCTION"] = function, faulty["TERN_TEST_TURN"] = std::to_string(turn);
+    const std::vector<std::string> words = run(GetParam(), 2, faulty);
+    SCOPED_TRACE(function + ", call " + std::to_string(turn) + "; rank 0: " + words[0] + "; rank 1: " + words[1]);
+    for (int rank = 0; rank < 2; ++rank) {
+      const size_t r = static_cast<size_t>(rank);
+      EXPECT_FALSE(words[r].empty()) << "rank " << rank << " ended without a word";
+      if (words[r].starts_with("done")) {
+        EXPECT_EQ(read(folder + "/" + rank_name(rank)), expected[r]);
+      }
+    }
+    EXPECT_TRUE(words[0].starts_with("done") || !words[1].starts_with("done"));
+    // Who has failed is known at once, also while groups are being made.
+    EXPECT_TRUE(words[0].starts_with("done") || words[0].starts_with("peer: rank 1 has ended"));
+    if (!words[1].starts_with("done")) ended.insert(function);
+  }
+  for (const std::string function : {"ncclCommInitRank", "ncclBroadcast"})
+    EXPECT_TRUE(ended.contains(function)) << function;
+  EXPECT_GE(ended.size(), 4u) << testing::PrintToString(ended);
+  std::filesystem::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(States, FailedRanks, testing::Values("whole", "sharded"),
+                         [](const auto& i) { return i.param; });
+
+}  // namespace
+}  // namespace tern::dist
+
+int main(int argc, char** argv) {
+  const char *rank = std::getenv("RANK"), *function = std::getenv("TERN_TEST_FUNCTION");
+  if (rank && function && std::atoi(rank) == tern::dist::kFailing)
+    tern::standin::fail_call(function, std::atoi(std::getenv("TERN_TEST_TURN")), 1);
+  return tern::dist::run_program(argc, argv, tern::dist::kScenarios);
+}
+
+#endif
