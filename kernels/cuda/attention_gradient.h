@@ -1,7 +1,6 @@
 #pragma once
-// What the backward kernels of flash attention share (attention_backward.cu says how they go about it): the arithmetic
-// between the products. In the pass for dq rows are queries and columns keys; in the pass for dk and dv it is the other
-// way round.
+// The arithmetic of flash attention's backward kernels between their products (attention_backward.cu says how they go
+// about it). In the pass for dq rows are queries and columns keys; in the pass for dk and dv it is the other way round.
 
 #include "tern/kernels/cuda/attention_tile.h"
 
@@ -149,19 +148,6 @@ struct QueryColumns {
   __device__ static int column(int n, int i) { return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
 };
 
-/// Where the pass for dk and dv is: the heads of a group one after another, each with the tiles of queries of a range.
-struct QueryTiles {
-  int begin, end, tile;  // the range, and the size of a tile
-  int head, query;       // now
-
-  __device__ void advance() {
-    query += tile;
-    if (query < end) return;
-    query = begin;
-    ++head;
-  }
-};
-
 /// A warp's 16 keys.
 struct KeyRows {
   int first;
@@ -228,10 +214,5 @@ __device__ FragmentA kept_left(const FragmentC (&p)[kTiles], int n, [[maybe_unus
     return to_left<T>(c[0], c[1]);
   }
 }
-
-// attention_backward_sm90.cu: as own_attention_backward, for what takes_wgmma().
-void backward_sm90(Stream stream, const Call& call, const ConstView& q, const ConstView& k, const ConstView& v,
-                   const ConstView& out, const ConstView& dout, const ConstView& log_sum_exp, const View& dq,
-                   const View& dk, const View& dv, void* workspace);
 
 }  // namespace tern::kernels::cuda::attention

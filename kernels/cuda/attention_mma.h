@@ -9,9 +9,10 @@ inline constexpr int kWarps = 4, kThreads = kWarps * kWarpSize;
 
 /// Rows of kDim values: each takes kDim + 8, an odd number of 16-byte pieces, so that the eight rows of an ldmatrix lie
 /// in different banks.
-template <int kDim_>
+template <int kDim_, int kRows_>
 struct PaddedRows {
-  static constexpr int kDim = kDim_;
+  static constexpr int kDim = kDim_, kRows = kRows_;
+  static constexpr int kElements = kRows * (kDim + 8);
   __device__ static constexpr int at(int row, int col) { return row * (kDim + 8) + col; }
 };
 

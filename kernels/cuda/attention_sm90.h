@@ -19,9 +19,6 @@ __device__ inline int warpgroup_index() {
   return __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
 }
 
-/// Of the warp among the block's rows, 64 a warpgroup.
-__device__ inline int warp_row() { return static_cast<int>(threadIdx.x) / kWarpSize * 16; }
-
 /// Starts c = 64 rows of `left` from `row` on times the transpose of all rows of `right`.
 template <class Left, class Right, class T, int kTiles>
 __device__ void start_rows_product(const T* left, int row, const T* right, FragmentC (&c)[kTiles]) {

@@ -1,5 +1,6 @@
 #pragma once
-// What the forward kernels of flash attention share: online softmax over a warp's rows, and the way out.
+// What the forward kernels of flash attention share: a block's tiles and its way through the keys, online softmax over
+// a warp's rows, and the way out.
 
 #include "tern/kernels/cuda/attention_tile.h"
 
@@ -88,6 +89,85 @@ __device__ void clear_result(const Call& call, const Rows<T>& out, const LogSumE
   for (int64_t token = used + task.tile + static_cast<int64_t>(threadIdx.x) * tiles; token < out.tokens;
        token += static_cast<int64_t>(blockDim.x) * tiles)
     log_sum_exp.at(token, task.head) = -kInfinity;
+}
+
+/// What a block of either kernel copies: S::QueryTile::kRows queries of one head, once, and the tiles of keys and
+/// values that it goes through, in two stages. S has the types of the tiles, kThreads and kElements, what all of them
+/// take.
+template <class T, class S>
+class ForwardTiles {
+ public:
+  using QueryTile = typename S::QueryTile;
+  using KeyTile = typename S::KeyTile;
+
+  __device__ ForwardTiles(const Call& call, const Sequence& s, int head, int block_query, T* shared)
+      : call_(call),
+        s_(s),
+        head_(head),
+        block_query_(block_query),
+        queries_(shared),
+        stages_(shared + QueryTile::kElements) {}
+
+  __device__ void load_queries(const Rows<const T>& q) {
+    load_tile<QueryTile, S::kThreads>(q.at(s_.query_begin + block_query_, head_), q.token_stride, call_.head_dim,
+                                      queries_, [&](int row) { return block_query_ + row < s_.queries; });
+  }
+  __device__ void load_keys(const Rows<const T>& k, const Rows<const T>& v, int first_key, int stage) {
+    load_tiles<KeyTile, S::kThreads>(call_, k, v, s_.key_begin + first_key, head_ / call_.group, stage_of(stage),
+                                     [&](int row) { return s_.is_valid(call_, first_key + row); });
+  }
+
+ protected:
+  __device__ T* stage_of(int stage) const { return stages_ + stage * 2 * KeyTile::kElements; }
+
+  const Call& call_;
+  const Sequence& s_;
+  int head_, block_query_;
+  T *queries_, *stages_;
+};
+
+/// A block of either kernel. Block is made of ForwardTiles; start() is called when the queries have arrived, step(key,
+/// stage) when a tile of keys and values has, store(out, log_sum_exp) when nobody uses the query tile any more.
+/// S::show_copies() makes what a thread has copied visible to the products.
+template <class Block, class S, class T>
+__device__ void run_forward(const Call& call, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v,
+                            const Rows<T>& out, const LogSumExp<float>& log_sum_exp, int tiles, T* shared) {
+  constexpr int kQueries = S::QueryTile::kRows, kKeys = S::KeyTile::kRows;
+  const Task task(call.heads, tiles);
+  if (task.sequence == call.sequences) return clear_result(call, out, log_sum_exp, task, tiles);
+  const Sequence s(call, task.sequence);
+  const int block_query = task.tile * kQueries;
+  if (block_query >= s.queries) return;
+  Block block(call, s, task.head, block_query, shared);
+  const Range range = s.keys_of(call, block_query, min(block_query + kQueries, s.queries) - 1);
+  const int begin = range.begin / kKeys * kKeys;
+  if (begin < range.end) {
+    block.load_queries(q);
+    block.load_keys(k, v, begin, 0);
+    cp_async_commit();
+    cp_async_wait<0>();
+    S::show_copies();
+    block_barrier();
+    block.start();
+  }
+  int stage = 0;
+  for (int key = begin; key < range.end; key += kKeys, stage ^= 1) {
+    if (key + kKeys < range.end) block.load_keys(k, v, key + kKeys, stage ^ 1);
+    cp_async_commit();
+    block.step(key, stage);
+    cp_async_wait<0>();
+    S::show_copies();
+    block_barrier();  // the next tile is there for all, and all are done with this one
+  }
+  block.store(out, log_sum_exp);
+}
+
+template <class S, class T, class Kernel>
+void launch_forward(Stream stream, const Call& call, Kernel* kernel, const ConstView& q, const ConstView& k,
+                    const ConstView& v, const View& out, const View& log_sum_exp) {
+  const int tiles = static_cast<int>(tile_count(call.max_queries, S::QueryTile::kRows));
+  launch(kernel, task_grid(call, call.heads, tiles), dim3(S::kThreads), S::kElements * sizeof(T), stream, call,
+         Rows<const T>(q), Rows<const T>(k), Rows<const T>(v), Rows<T>(out), LogSumExp<float>(log_sum_exp), tiles);
 }
 
 // attention_forward_sm90.cu: as own_attention_forward, for what takes_wgmma().

@@ -29,19 +29,29 @@ __device__ inline float positive_scale_log2(const Call& call) {
   return scale == 0 ? 1e-30f : scale;
 }
 
-/// Starts copying kRows rows of head_dim values, `stride` apart, to a tile; all kThreads threads of the block call it.
-/// Rows that are not on(row), and columns from head_dim on, become zeros: what padding holds, NaN included, must not
-/// reach a product.
-template <class Tile, int kRows, int kThreads, class T, class On>
+/// Of the warp among its block's rows, 16 a warp.
+__device__ inline int warp_row() { return static_cast<int>(threadIdx.x) / kWarpSize * 16; }
+
+/// Starts copying Tile::kRows rows of head_dim values, `stride` apart, to a tile; all kThreads threads of the block
+/// call it. Rows that are not on(row), and columns from head_dim on, become zeros: what padding holds, NaN included,
+/// must not reach a product.
+template <class Tile, int kThreads, class T, class On>
 __device__ void load_tile(const T* from, int64_t stride, int head_dim, T* tile, const On& on) {
-  constexpr int kPieces = Tile::kDim / 8, kOfThread = kRows * kPieces / kThreads;
-  static_assert(kOfThread * kThreads == kRows * kPieces);
+  constexpr int kPieces = Tile::kDim / 8, kOfThread = Tile::kRows * kPieces / kThreads;
+  static_assert(kOfThread * kThreads == Tile::kRows * kPieces);
 #pragma unroll 2
   for (int n = 0; n < kOfThread; ++n) {
     const int i = n * kThreads + static_cast<int>(threadIdx.x), row = i / kPieces, col = i % kPieces * 8;
     const bool valid = col < head_dim && on(row);
     cp_async16(tile + Tile::at(row, col), valid ? from + row * stride + col : from, valid);
   }
+}
+/// The same rows of two tensors to two tiles, one behind the other.
+template <class Tile, int kThreads, class T, class On>
+__device__ void load_tiles(const Call& call, const Rows<const T>& first, const Rows<const T>& second, int64_t token,
+                           int64_t head, T* tiles, const On& on) {
+  load_tile<Tile, kThreads>(first.at(token, head), first.token_stride, call.head_dim, tiles, on);
+  load_tile<Tile, kThreads>(second.at(token, head), second.token_stride, call.head_dim, tiles + Tile::kElements, on);
 }
 
 /// Two neighbouring 16 x 8 results as one 16 x 16 left operand.
