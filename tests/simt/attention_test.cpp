@@ -159,7 +159,7 @@ TEST(SimtAttention, BFloat16KeepsTheErrorRule) {
   for_each_device([] { check_error_rule<BFloat16>(2000, kFewCases ? 6 : 13, true); });
 }
 TEST(SimtAttention, Float16KeepsTheErrorRule) {
-  for_each_device([] { check_error_rule<Float16>(3000, kFewCases ? 6 : 13, true); });
+  for_each_device([] { check_error_rule<Float16>(3000, kFewCases ? 4 : 13, true); });
 }
 TEST(SimtAttention, PlainBlocksKeepTheErrorRule) {
   check_error_rule<BFloat16>(4000, kFewCases ? 6 : 12, false);

@@ -163,12 +163,15 @@ TEST(SimtLayerNorm, AgreesWithDouble) {
 
 TEST(SimtLayerNorm, EveryKernelShape) {
   std::mt19937_64 random = fresh_random();
+  const auto in_turn = [&] { return !kFewCases || random() % 2 == 0; };
   for (const DType dtype : kFloatTypes) {
     // Both sides of the bounds between register counts, between warp, block and long rows.
-    for (const int64_t cols : {256, 512, 520, 776, 1024})
+    for (const int64_t cols : {256, 512, 520, 776, 1024}) {
+      if (!in_turn()) continue;
       check({dtype, kFewCases ? 5 : 20, cols, true, true, true, cols % 3 == 0, 0.1, dtype, Order::kContiguous}, random);
+    }
     for (const int64_t cols : {1025, 2056, 4096, 6144, 8192})
-      check({dtype, 3, cols, true, true, true, false, 0.2, float32, Order::kContiguous}, random);
+      if (in_turn()) check({dtype, 3, cols, true, true, true, false, 0.2, float32, Order::kContiguous}, random);
     check({dtype, 2, 5001, true, true, true, true, 0.2, dtype}, random);
     check({dtype, 3, 8200, true, true, true, true, 0.2, dtype, Order::kContiguous}, random);
     check({dtype, 2, 9003, true, true, false, false, 0.2, float32}, random);

@@ -29,6 +29,7 @@ TEST(SimtSort, SeveralChunks) {
   std::mt19937_64 random = fresh_random();
   for (const DType dtype : {float32, float64, bfloat16})
     for (const Shape& shape : std::vector<Shape>{{13, 700}, {3, 5000}}) {
+      if (kFewCases && (dtype == bfloat16) == (shape[0] == 3)) continue;
       Array x(dtype, shape);
       fill_for_sort(x, random);
       check_sort(kKernels, x);
