@@ -59,9 +59,9 @@ void Session::stop_watching() {
 }
 
 void Session::finish() {
+  exchange("end", all_ranks(member_.size), "");
   stop_watching();
   watch_store_->finish();
-  store_->exchange("end", all_ranks(member_.size), member_.rank, "", options_.timeout_seconds);
 }
 
 std::vector<std::string> Session::exchange(const std::string& key, const std::vector<int>& ranks,

@@ -25,7 +25,7 @@ class Session {
   const GroupOptions& options() const { return options_; }
   const Member& member() const { return member_; }
   Store& store() { return *store_; }
-  /// Ends the session in order: returns when all ranks have called it. Throws PeerError after the timeout.
+  /// Ends the session in order: returns when all ranks have called it. Throws PeerError as exchange() does.
   void finish();
 
   /// What each of the world's `ranks`, this one among them, brings under the key, which is used once. Throws PeerError

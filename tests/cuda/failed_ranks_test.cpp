@@ -93,6 +93,9 @@ TEST_P(FailedRanks, AllEndAndNoNumberIsWrong) {
   for (const auto& [function, count] : calls)
     if (function.starts_with("nccl"))
       faults.insert({{function, 1}, {function, 1 + random() % count}, {function, count}});
+  // When all is computed and the ranks take leave: the barrier's call, and the host's wait for it.
+  for (const std::string function : {"ncclAllReduce", "cudaEventSynchronize"})
+    faults.insert({function, calls[function] + 1});
   for (int i = 0; i < 12; ++i) {  // of CUDA's; each of them has its turn where one process is alone
     const auto& [function, count] = *std::next(calls.begin(), static_cast<int64_t>(random() % calls.size()));
     faults.insert({function, 1 + random() % count});
