@@ -51,8 +51,8 @@ std::vector<std::string> Store::exchange(const std::string& key, const std::vect
 }
 
 void Store::compare(const std::string& key, const std::vector<int>& ranks, int rank, const std::string& value,
-                    double seconds) {
-  const std::vector<std::string> values = exchange(key, ranks, rank, value, seconds);
+                    double seconds, const std::function<std::string()>& failure) {
+  const std::vector<std::string> values = exchange(key, ranks, rank, value, seconds, failure);
   for (size_t i = 1; i < values.size(); ++i) {
     if (values[i] == values[0]) continue;
     std::istringstream theirs(values[i]), firsts(values[0]);

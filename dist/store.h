@@ -61,7 +61,7 @@ class Store {
   /// exchange(), and throws PeerError on every rank when the values are not all the same, with the first line in which
   /// one differs from the first rank's.
   void compare(const std::string& key, const std::vector<int>& ranks, int rank, const std::string& value,
-               double seconds);
+               double seconds, const std::function<std::string()>& failure = {});
 };
 
 /// "rank 3" or "ranks 1, 3 and 4".

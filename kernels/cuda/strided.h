@@ -104,16 +104,22 @@ void run_parts(Stream stream, const ConstView* inputs, unsigned reads, View outp
   start(stream, body, call, static_cast<unsigned>((count + call.per_block - 1) / call.per_block));
 }
 
+/// For run_parts().
+template <class Body>
+unsigned reads_of(const Body& body) {
+  unsigned reads = 0;
+  for (int k = 0; k < Body::kInputs; ++k) reads |= body.reads(k) ? 1u << k : 0u;
+  return reads;
+}
+
 template <class F, class Body>
 void run_body(Stream stream, const ConstView* inputs, View output, const Body& body, int64_t largest) {
   constexpr int kInputs = Body::kInputs;
-  unsigned reads = 0;
-  for (int k = 0; k < kInputs; ++k) reads |= body.reads(k) ? 1u << k : 0u;
   const StartElementwise<kInputs> start = [](Stream on, const void* any, const ElementwiseCall<kInputs>& call,
                                              unsigned blocks) {
     launch(elementwise_kernel<F, Body>, dim3(blocks), dim3(kThreads), 0, on, call, *static_cast<const Body*>(any));
   };
-  run_parts<F, kInputs>(stream, inputs, reads, output, &body, start, largest);
+  run_parts<F, kInputs>(stream, inputs, reads_of(body), output, &body, start, largest);
 }
 
 #ifdef TERN_SIMT
@@ -133,7 +139,7 @@ struct AnyBody {
     call = [](const unsigned char* body_bytes, const F* in) {
       return (*reinterpret_cast<const Body*>(body_bytes))(in);
     };
-    for (int k = 0; k < kInputs; ++k) read |= Body::reads(k) ? 1u << k : 0u;
+    read = reads_of(body);
   }
   bool reads(int k) const { return (read >> k & 1) != 0; }
   F operator()(const F* in) const { return call(bytes, in); }

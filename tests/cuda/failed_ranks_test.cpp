@@ -7,9 +7,9 @@
 
 #include "tern/core/captured_step.h"
 #include "tern/dist/sharded_optimizer.h"
-#include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/ranks.h"
+#include "tern/tests/cuda/small_net.h"
 
 namespace tern::dist {
 namespace {
@@ -24,20 +24,11 @@ std::string read(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-class Net final : public nn::Module {
- public:
-  explicit Net(const nn::Scope& s) : Module(s), first_(sub("first"), 7, 19), second_(sub("second"), 19, 3) {}
-  Tensor forward(const Tensor& x) const { return second_.forward(gelu(first_.forward(x))); }
-
- private:
-  nn::Linear first_, second_;
-};
-
 /// Four steps of AdamW, the last two of them replayed. Leaves the weights in notes(), and what the rank has called.
 void train(World& world, bool shard) {
   Communicator& group = *world.group();
   const Device device = group.device();
-  Net net(nn::Scope({.device = device, .generator = Generator(5)}));
+  SmallNet net(nn::Scope({.device = device, .generator = Generator(5)}), 7, 19);
   DataParallel parallel(net, world.group(), {.bucket_bytes = 300, .first_bucket_bytes = 1, .shard = shard});
   ShardedOptimizer optimizer(parallel, {{net.parameters()}}, [](const std::vector<optim::ParameterGroup>& groups) {
     return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 1e-2, .capturable = true});
@@ -54,7 +45,7 @@ void train(World& world, bool shard) {
   std::ofstream weights(notes() / rank_name(group.rank()));
   for (int i = 0; i < 4; ++i) {
     Generator generator(static_cast<uint64_t>(10 * i + group.rank()));
-    const Tensor x = randn({6, 7}, generator), y = randn({6, 3}, generator);
+    const Tensor x = randn({6, 7}, generator), y = randn({6, 5}, generator);
     const double loss = step({x.to(device), y.to(device)})[0].to_vector<double>()[0];
     weights << std::hexfloat << loss << "\n";
   }
