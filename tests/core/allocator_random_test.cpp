@@ -141,8 +141,10 @@ class RandomUse {
 
 TEST(AllocatorRandom, RandomUse) {
   int64_t errors = 0, reuses = 0;
-#ifdef __SANITIZE_THREAD__  // fifty times as slow, and there is one thread
+#if defined(__SANITIZE_THREAD__)  // fifty times as slow, and there is one thread
   constexpr int kRuns = 5;
+#elif defined(__SANITIZE_ADDRESS__)
+  constexpr int kRuns = 10;
 #else
   constexpr int kRuns = 30;
 #endif
