@@ -18,6 +18,13 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
+/// "" when no rank is gone.
+std::string told_of(const std::vector<int>& gone) {
+  if (gone.empty()) return "";
+  return rank_list(gone) + (gone.size() == 1 ? " has" : " have") +
+         " ended before the job was done; its own output says why";
+}
+
 }  // namespace
 
 GroupOptions with_environment(GroupOptions options) {
@@ -39,7 +46,8 @@ GroupOptions with_environment(GroupOptions options) {
 Session::Session(std::unique_ptr<Store> store, const Member& member, const GroupOptions& options,
                  const std::string& facts, double start_seconds)
     : store_(std::move(store)), member_(member), options_(options) {
-  store_->compare("start", all_ranks(member.size), member.rank, facts, start_seconds);
+  store_->compare("start", all_ranks(member.size), member.rank, facts, start_seconds,
+                  [this] { return told_of(store_->gone()); });
   watch_store_ = store_->another();
   thread_ = std::thread([this] { watch(); });
 }
@@ -165,10 +173,7 @@ void Session::watch() {
     try {
       if (places != told) watch_store_->set(place_key(member_.rank), places);
       told = places;
-      const std::vector<int> gone = watch_store_->gone();
-      if (!gone.empty())
-        set_failure(rank_list(gone) + (gone.size() == 1 ? " has" : " have") +
-                    " ended before the job was done; its own output says why");
+      if (const std::string why = told_of(watch_store_->gone()); !why.empty()) set_failure(why);
     } catch (const Error& error) {
       set_failure(error.what());
     }

@@ -14,8 +14,8 @@ namespace tern::dist {
 
 class Session {
  public:
-  /// Returns when all ranks have come. Throws PeerError naming those that have not within `start_seconds`, and those
-  /// whose `facts` (what must be the same everywhere) differ.
+  /// Returns when all ranks have come. Throws PeerError naming those that have not within `start_seconds`, those that
+  /// have ended meanwhile, and those whose `facts` (what must be the same everywhere) differ.
   Session(std::unique_ptr<Store> store, const Member& member, const GroupOptions& options, const std::string& facts,
           double start_seconds);
   ~Session();

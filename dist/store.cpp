@@ -27,14 +27,15 @@ std::vector<std::string> Store::exchange(const std::string& key, const std::vect
                                          const std::string& value, double seconds,
                                          const std::function<std::string()>& failure) {
   constexpr double kLookEvery = 0.5;  // seconds
+  const auto complete = [](const auto& values) { return std::ranges::all_of(values, has_value); };
   std::vector<std::string> keys;
   for (const int r : ranks) keys.push_back(key + "/" + std::to_string(r));
   set(key + "/" + std::to_string(rank), value);
   auto found = wait(keys, failure ? std::min(seconds, kLookEvery) : seconds);
-  for (double left = seconds - kLookEvery; failure && left > 0 && !std::ranges::all_of(found, has_value);
-       left -= kLookEvery) {
-    if (const std::string why = failure(); !why.empty()) throw PeerError(why);
-    found = wait(keys, std::min(left, kLookEvery));
+  for (double left = seconds - kLookEvery; failure && left > 0 && !complete(found); left -= kLookEvery) {
+    const std::string why = failure();
+    found = wait(keys, why.empty() ? std::min(left, kLookEvery) : 0);
+    if (!why.empty() && !complete(found)) throw PeerError(why);  // it may have come, and failed for what it found
   }
   std::vector<std::string> values;
   std::vector<int> missing;

@@ -211,6 +211,7 @@ class TcpStoreServer::Loop {
     } else {
       ranks_[rank].process = process;
       ++ranks_[rank].connections;
+      gone_.erase(rank);  // the same process: its first try to connect was cut short
       c.rank = rank;
       answer(c, tcp::Writer().number(tcp::Answer::kOk).string(tcp::kMagic));
     }

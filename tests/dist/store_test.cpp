@@ -14,6 +14,8 @@
 #include <random>
 #include <thread>
 
+#include "tern/dist/session.h"
+
 namespace tern::dist {
 namespace {
 
@@ -321,6 +323,42 @@ TEST(TcpStore, ARankThatDiesIsTold) {
   }
   EXPECT_EQ(gone, std::vector<int>{2});
   EXPECT_TRUE(store->wait({"came/1", "came/2"}, 1)[1].has_value());
+}
+
+TEST(TcpStore, ARankThatConnectsAgainIsThere) {
+  const TcpStoreServer server(0, {0, 2, "job"});
+  const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "job"}, 10);
+  const auto come = [&] { return connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "job"}, 10); };
+  come().reset();
+  while (store->gone().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto again = come();
+  EXPECT_TRUE(store->gone().empty());
+}
+
+TEST(TcpStore, ARankThatEndsBeforeAllHaveComeIsTold) {
+  const TcpStoreServer server(0, {0, 3, "job"});
+  const auto connect = [&](int rank) { return connect_tcp_store({"127.0.0.1"}, server.port(), {rank, 3, "job"}, 10); };
+  connect(2).reset();
+  EXPECT_EQ(error_of([&] {
+              Session(connect(0), {0, 3, "job"}, {}, "", 60);
+            }),
+            "rank 2 has ended before the job was done; its own output says why");
+}
+
+TEST(TcpStore, WhatARankBroughtBeforeItFailedCounts) {
+  const TcpStoreServer server(0, {0, 2, "job"});
+  const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "job"}, 10);
+  const auto other = connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "job"}, 10);
+  EXPECT_EQ(store->exchange("last", {0, 1}, 0, "a", 60,
+                            [&]() -> std::string {
+                              other->set("last/1", "b");
+                              return "rank 1 has failed";
+                            }),
+            (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(error_of([&] {
+              store->exchange("next", {0, 1}, 0, "a", 60, [] { return "rank 1 has failed"; });
+            }),
+            "rank 1 has failed");
 }
 
 TEST(TcpStore, AServerThatGoesIsAnError) {
