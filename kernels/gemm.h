@@ -27,6 +27,14 @@ TERN_KERNEL(int64_t, linear_workspace, Stream stream, ConstView x, ConstView wei
 TERN_KERNEL(void, linear_forward, Stream stream, ConstView x, ConstView weight, ConstView bias, Activation activation,
             View pre, View y, void* workspace);
 
+/// y = activation(x weight1^T + bias1) weight2^T + bias2: the bits that two calls of linear_forward give, but on the
+/// CPU the hidden rows are never in memory; each block of rows goes through both products while it is in cache. x:
+/// [rows, in], weight1: [hidden, in], bias1: [hidden] or absent, weight2: [out, hidden], bias2: [out] or absent, y:
+/// [rows, out]; layout and dtypes as for linear_forward. Keeps nothing for backward.
+TERN_KERNEL(int64_t, feed_forward_workspace, Stream stream, ConstView x, ConstView weight1, ConstView weight2, View y);
+TERN_KERNEL(void, feed_forward, Stream stream, ConstView x, ConstView weight1, ConstView bias1, Activation activation,
+            ConstView weight2, ConstView bias2, View y, void* workspace);
+
 /// Gradients of linear_forward's activation: dpre = dy * activation'(pre), dbias = column sums of dpre (fixed order).
 /// With kNone, pre and dpre are absent and only dbias is computed from dy. dbias may be absent.
 /// The gradient of the input is a gemm call: dx = dpre weight.

@@ -1,5 +1,8 @@
 #include "tern/core/ops/linear.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/recomputation.h"
@@ -165,6 +168,25 @@ struct LinearPair final : Function<LinearPair> {
   }
 };
 
+/// Where nothing is recorded.
+struct FeedForward final : Function<FeedForward> {
+  static constexpr const char* kName = "feed_forward";
+
+  /// x: [rows, in], contiguous like the weights.
+  Tensor forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1, Activation activation,
+                 const Tensor& weight2, const Tensor& bias2) {
+    const Tensor first = autocast_copy(weight1, x.dtype()), second = autocast_copy(weight2, x.dtype());
+    const Tensor y = empty({x.size(0), weight2.size(0)}, x.options());
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(kernels::feed_forward_workspace(stream, x.view(), first.view(), second.view(), y.view()),
+                              x.device());
+    kernels::feed_forward(stream, x.view(), first.view(), bias_for(x, weight1, bias1).view(), activation, second.view(),
+                          bias_for(x, weight2, bias2).view(), y.view(), workspace.data());
+    for (const Tensor& weight : {weight1, weight2}) count_flops(x.size(0), weight.size(0), weight.size(1), x.dtype());
+    return y;
+  }
+};
+
 /// Casts x, and what the op does not cast itself.
 void autocast_linear(Tensor& x, Tensor& weight, Tensor& bias) {
   detail::check_one_device("linear", {&x, &weight, &bias});
@@ -173,9 +195,10 @@ void autocast_linear(Tensor& x, Tensor& weight, Tensor& bias) {
     if (t->defined() && (t->dtype() != float32 || !is_low_precision(x.dtype()))) autocast_inputs("linear", {t});
 }
 
-void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+/// A layer that takes x, or something of x's dtype and another `shape`.
+void check_linear(const Tensor& x, const Shape& shape, const Tensor& weight, const Tensor& bias) {
   TERN_CHECK(weight.dim() == 2, "linear: weight must be [out, in], got ", weight.shape());
-  TERN_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(1), "linear: x is ", x.shape(), ", expected [..., ",
+  TERN_CHECK(shape.dims() >= 1 && shape.size(-1) == weight.size(1), "linear: x is ", shape, ", expected [..., ",
              weight.size(1), "] for weight ", weight.shape());
   TERN_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear: bias is ",
              bias.defined() ? bias.shape() : Shape(), ", expected [", weight.size(0), "]");
@@ -185,6 +208,20 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   TERN_CHECK(!bias.defined() || bias.dtype() == x.dtype() || bias.dtype() == float32, "linear: bias is ", bias.dtype(),
              ", expected ", x.dtype(), " or float32");
 }
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_linear(x, x.shape(), weight, bias);
+}
+
+/// All dimensions but the last as one.
+Tensor as_rows(const Tensor& x) {
+  int64_t rows = 1;
+  for (int d = 0; d + 1 < x.dim(); ++d) rows *= x.shape()[d];
+  return x.reshape({rows, x.size(-1)}).contiguous();
+}
+
+Shape result_shape(const Tensor& x, const Tensor& weight) { return x.shape().with(x.dim() - 1, weight.size(0)); }
+
+Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
 
 }  // namespace
 
@@ -192,12 +229,25 @@ Tensor linear(const Tensor& input, const Tensor& weight_in, const Tensor& bias_i
   Tensor x = input, weight = weight_in, bias = bias_in;
   autocast_linear(x, weight, bias);
   check_linear(x, weight, bias);
-  std::vector<int64_t> sizes = x.shape().vec();
-  sizes.back() = weight.size(0);
-  int64_t rows = 1;
-  for (int d = 0; d + 1 < x.dim(); ++d) rows *= x.shape()[d];
-  const Tensor flat = x.reshape({rows, weight.size(1)}).contiguous();
-  return Linear::apply(flat, weight.contiguous(), bias.defined() ? bias.contiguous() : bias, activation).reshape(sizes);
+  return Linear::apply(as_rows(x), weight.contiguous(), contiguous_or_none(bias), activation)
+      .reshape(result_shape(x, weight));
+}
+
+Tensor feed_forward(const Tensor& input, const Tensor& weight1_in, const Tensor& bias1_in, Activation activation,
+                    const Tensor& weight2_in, const Tensor& bias2_in) {
+  const auto wants_gradient = [](const Tensor* t) { return t->defined() && t->requires_grad(); };
+  if (grad_enabled() &&
+      std::ranges::any_of(std::initializer_list<const Tensor*>{&input, &weight1_in, &bias1_in, &weight2_in, &bias2_in},
+                          wants_gradient))
+    return linear(linear(input, weight1_in, bias1_in, activation), weight2_in, bias2_in);
+  Tensor x = input, weight1 = weight1_in, bias1 = bias1_in, weight2 = weight2_in, bias2 = bias2_in;
+  autocast_linear(x, weight1, bias1);
+  check_linear(x, weight1, bias1);
+  autocast_linear(x, weight2, bias2);
+  check_linear(x, result_shape(x, weight1), weight2, bias2);
+  return FeedForward::apply(as_rows(x), weight1.contiguous(), contiguous_or_none(bias1), activation,
+                            weight2.contiguous(), contiguous_or_none(bias2))
+      .reshape(result_shape(x, weight2));
 }
 
 std::pair<Tensor, Tensor> linear_pair(const Tensor& first, const Tensor& second, const Tensor& weight_in,
@@ -210,8 +260,8 @@ std::pair<Tensor, Tensor> linear_pair(const Tensor& first, const Tensor& second,
   TERN_CHECK(x.dim() == 2 && y.dim() == 2 && x.dtype() == y.dtype(), "linear_pair: the inputs must be [rows, ",
              weight.size(1), "] and of one dtype, got ", x.describe(), " and ", y.describe());
   TERN_CHECK(cut >= 0 && cut <= weight.size(0), "linear_pair: cut must be in [0, ", weight.size(0), "], got ", cut);
-  const std::vector<Tensor> results = LinearPair::apply(x.contiguous(), y.contiguous(), weight.contiguous(),
-                                                        bias.defined() ? bias.contiguous() : bias, cut);
+  const std::vector<Tensor> results =
+      LinearPair::apply(x.contiguous(), y.contiguous(), weight.contiguous(), contiguous_or_none(bias), cut);
   return {results[0], results[1]};
 }
 

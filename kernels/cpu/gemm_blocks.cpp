@@ -67,33 +67,31 @@ std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
 
 int64_t RowBlocks::padded_a_bytes() const { return align_up(last_rows_ * lda_ * size_of(input_)); }
 
-RowBlocks::Result RowBlocks::compute(int64_t begin, int64_t rows, const void* a, const void* b, void* c, char* packed,
-                                     char* scratch, std::atomic<bool>& failed) const {
-  const char* from = static_cast<const char*>(a) + begin * lda_ * size_of(input_);
-  char* to = direct_ ? static_cast<char*>(c) + begin * ldc_ * size_of(output_) : scratch + matmul_scratch_;
+void* RowBlocks::compute(int64_t begin, int64_t rows, const void* from, const void* b, void* to, char* memory,
+                         char* scratch) const {
+  if (!to) to = scratch + matmul_scratch_;
   bool done;
   if (!main_) {
-    done = sgemm(1, false, transpose_b_, rows, n_, k_, 1.0f, reinterpret_cast<const float*>(from), lda_,
-                 static_cast<const float*>(b), ldb_, 0.0f, reinterpret_cast<float*>(to), ldc_);
+    done = sgemm(1, false, transpose_b_, rows, n_, k_, 1.0f, static_cast<const float*>(from), lda_,
+                 static_cast<const float*>(b), ldb_, 0.0f, static_cast<float*>(to), ldc_);
   } else if (begin + rows < m_) {
-    done = main_->run(from, packed, to, scratch);
+    done = main_->run(from, memory, to, scratch);
   } else if (rows == last_rows_) {
-    done = last_->run(from, packed, to, scratch);
+    done = last_->run(from, memory, to, scratch);
   } else {
-    done = run_padded(rows, from, to, packed, scratch);
+    done = run_padded(rows, static_cast<const char*>(from), static_cast<char*>(to), memory, scratch);
   }
-  if (!done) failed = true;
-  return {to, ldc_};
+  return done ? to : nullptr;
 }
 
-bool RowBlocks::run_padded(int64_t rows, const char* from, char* to, char* packed, char* scratch) const {
+bool RowBlocks::run_padded(int64_t rows, const char* from, char* to, char* memory, char* scratch) const {
   // The copies keep the row strides, so that the same products serve; what comes out of the padding is not used.
-  char* padded_a = packed + packed_bytes_;
+  char* padded_a = memory + packed_bytes_;
   char* padded_c = padded_a + padded_a_bytes();
   const int64_t a_row = lda_ * size_of(input_), c_row = ldc_ * size_of(output_);
   std::memset(padded_a, 0, last_rows_ * a_row);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(padded_a + r * a_row, from + r * a_row, k_ * size_of(input_));
-  const bool done = last_->run(padded_a, packed, padded_c, scratch);
+  const bool done = last_->run(padded_a, memory, padded_c, scratch);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * c_row, padded_c + r * c_row, n_ * size_of(output_));
   return done;
 }

@@ -30,35 +30,78 @@ class RowBlocks {
   RowBlocks(DType input, DType output, bool direct, bool transpose_b, int64_t m, int64_t n, int64_t k, int64_t lda,
             int64_t ldb, int64_t ldc);
 
-  int64_t workspace_bytes() const { return 64 + packed_bytes_ + padding_bytes_ + slots_ * slot_bytes_; }
+  int64_t workspace_bytes() const { return 64 + shared_bytes() + slots_ * slot_bytes_; }
 
   /// epilogue(first_row, rows, result, row_stride) runs on each block while it is in cache. It must not throw.
   template <class Epilogue>
   void run(const void* a, const void* b, void* c, void* workspace, const Epilogue& epilogue) const {
-    char* packed = align_up(workspace);
-    if (main_) main_->pack(b, packed);
+    char* const memory = align_up(workspace);
+    pack(b, memory);
+    for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
+      char* const scratch = memory + shared_bytes() + slot * slot_bytes_;
+      void* const to = direct_ ? static_cast<char*>(c) + begin * ldc_ * size_of(output_) : nullptr;
+      const void* const from = static_cast<const char*>(a) + begin * lda_ * size_of(input_);
+      void* const result = compute(begin, rows, from, b, to, memory, scratch);
+      if (result) epilogue(begin, rows, result, ldc_);
+      return result != nullptr;
+    });
+  }
+
+  /// Two products on the same rows; what is between them stays in cache. middle(rows, result, row_stride, hidden) makes
+  /// of the first's block the second's input, `hidden`, which is `result` when the first is direct.
+  template <class Middle, class Epilogue>
+  static void run_both(const RowBlocks& first, const RowBlocks& second, const void* a, const void* b, const void* b2,
+                       void* c, void* workspace, const Middle& middle, const Epilogue& epilogue) {
+    char* const memory = align_up(workspace);
+    char* const memory2 = memory + first.shared_bytes();
+    first.pack(b, memory);
+    second.pack(b2, memory2);
+    first.for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
+      char* const scratch = memory2 + second.shared_bytes() + slot * both_slot_bytes(first, second);
+      char* const scratch2 = scratch + first.slot_bytes_;
+      char* const hidden = scratch2 + second.slot_bytes_;
+      const void* const from = static_cast<const char*>(a) + begin * first.lda_ * size_of(first.input_);
+      void* const result = first.compute(begin, rows, from, b, first.direct_ ? hidden : nullptr, memory, scratch);
+      if (!result) return false;
+      middle(rows, result, first.ldc_, hidden);
+      void* const to = second.direct_ ? static_cast<char*>(c) + begin * second.ldc_ * size_of(second.output_) : nullptr;
+      void* const result2 = second.compute(begin, rows, hidden, b2, to, memory2, scratch2);
+      if (result2) epilogue(begin, rows, result2, second.ldc_);
+      return result2 != nullptr;
+    });
+  }
+  static int64_t both_workspace_bytes(const RowBlocks& first, const RowBlocks& second) {
+    return 64 + first.shared_bytes() + second.shared_bytes() + first.slots_ * both_slot_bytes(first, second);
+  }
+
+ private:
+  int64_t shared_bytes() const { return packed_bytes_ + padding_bytes_; }
+  static int64_t both_slot_bytes(const RowBlocks& first, const RowBlocks& second) {
+    return first.slot_bytes_ + second.slot_bytes_ + align_up(second.rows_ * second.lda_ * size_of(second.input_));
+  }
+
+  /// body(slot, first_row, rows) for all blocks; false: oneDNN failed.
+  template <class Body>
+  void for_blocks(const Body& body) const {
     std::atomic<int64_t> next = 0;
     std::atomic<bool> failed = false;
     // One task per slot of scratch memory; tasks draw blocks from a counter.
     parallel_for(slots_, 1, [&](int64_t slot, int64_t) {
-      char* scratch = packed + packed_bytes_ + padding_bytes_ + slot * slot_bytes_;
       for (int64_t block = next++; block < blocks_; block = next++) {
-        const int64_t begin = block * rows_, rows = std::min(rows_, m_ - begin);
-        const auto [result, stride] = compute(begin, rows, a, b, c, packed, scratch, failed);
-        epilogue(begin, rows, result, stride);
+        const int64_t begin = block * rows_;
+        if (!body(slot, begin, std::min(rows_, m_ - begin))) failed = true;
       }
     });
     TERN_CHECK(!failed, "gemm [", m_, ", ", k_, "] x [", k_, ", ", n_, "] ", name_of(input_), ": oneDNN failed");
   }
 
- private:
-  struct Result {
-    void* data;
-    int64_t stride;
-  };
-  Result compute(int64_t begin, int64_t rows, const void* a, const void* b, void* c, char* packed, char* scratch,
-                 std::atomic<bool>& failed) const;
-  bool run_padded(int64_t rows, const char* from, char* to, char* packed, char* scratch) const;
+  void pack(const void* b, char* memory) const {
+    if (main_) main_->pack(b, memory);
+  }
+  /// One block: from its rows of a to `to` or, without, to scratch memory. Returns where it is; null: oneDNN failed.
+  void* compute(int64_t begin, int64_t rows, const void* from, const void* b, void* to, char* memory,
+                char* scratch) const;
+  bool run_padded(int64_t rows, const char* from, char* to, char* memory, char* scratch) const;
   int64_t padded_a_bytes() const;
   std::shared_ptr<const Matmul> product_of(int64_t rows) const;
 

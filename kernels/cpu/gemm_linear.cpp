@@ -87,6 +87,20 @@ const F* wide_bias(const ConstView& bias, F* buffer) {
   return dispatch_float(bias.dtype, [&]<class B>() { return widen<F>(bias.as<B>(), buffer, bias.numel()); });
 }
 
+struct FeedForwardPlan {
+  LinearPlan first, second;
+
+  FeedForwardPlan(const ConstView& x, const ConstView& weight1, const ConstView& weight2)
+      : first(x, weight1), second(hidden(nullptr), weight2) {}
+
+  View hidden(void* data) const {
+    const int64_t shape[] = {first.rows, first.out}, strides[] = {first.out, 1};
+    return View(data, first.dtype, 2, shape, strides);
+  }
+  int64_t hidden_bytes() const { return align_up(first.rows * first.out * size_of(first.dtype)); }
+  bool blocks() const { return first.blocks && second.blocks; }
+};
+
 /// Rows per block of the activation's backward: at most 64 blocks, whatever the number of threads.
 int64_t backward_rows(int64_t rows) { return std::max<int64_t>(16, (rows + 63) / 64); }
 int64_t backward_blocks(int64_t rows) { return (rows + backward_rows(rows) - 1) / backward_rows(rows); }
@@ -147,6 +161,45 @@ void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias
     parallel_for(plan.rows, std::max<int64_t>(1, 16384 / plan.out), [&](int64_t begin, int64_t end) {
       finish(begin, end - begin, static_cast<F*>(product) + begin * plan.out, plan.out);
     });
+  });
+}
+
+int64_t feed_forward_workspace(Stream stream, ConstView x, ConstView weight1, ConstView weight2, View y) {
+  const FeedForwardPlan plan(x, weight1, weight2);
+  if (plan.blocks())
+    return 64 + plan.first.bias_bytes() + plan.second.bias_bytes() +
+           RowBlocks::both_workspace_bytes(plan.first.row_blocks(), plan.second.row_blocks());
+  const View hidden = plan.hidden(nullptr);
+  return 64 + plan.hidden_bytes() +
+         std::max(linear_workspace(stream, x, weight1, hidden), linear_workspace(stream, hidden, weight2, y));
+}
+
+void feed_forward(Stream stream, ConstView x, ConstView weight1, ConstView bias1, Activation activation,
+                  ConstView weight2, ConstView bias2, View y, void* workspace) {
+  const FeedForwardPlan plan(x, weight1, weight2);
+  char* memory = align_up(workspace);
+  if (!plan.blocks()) {
+    const View hidden = plan.hidden(memory);
+    linear_forward(stream, x, weight1, bias1, activation, {}, hidden, memory + plan.hidden_bytes());
+    return linear_forward(stream, hidden, weight2, bias2, Activation::kNone, {}, y, memory + plan.hidden_bytes());
+  }
+  dispatch_float(plan.first.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    const F* wide1 = wide_bias<F>(bias1, reinterpret_cast<F*>(memory));
+    memory += plan.first.bias_bytes();
+    const F* wide2 = wide_bias<F>(bias2, reinterpret_cast<F*>(memory));
+    memory += plan.second.bias_bytes();
+    const auto middle = [&](int64_t rows, const void* result, int64_t stride, void* hidden) {
+      finish_rows<T, F>(rows, plan.first.out, static_cast<const F*>(result), stride, wide1, activation, nullptr,
+                        static_cast<T*>(hidden));
+    };
+    const auto finish = [&](int64_t begin, int64_t rows, const void* result, int64_t stride) {
+      if (!wide2 && !plan.second.wide) return;
+      finish_rows<T, F>(rows, plan.second.out, static_cast<const F*>(result), stride, wide2, Activation::kNone, nullptr,
+                        y.as<T>() + begin * plan.second.out);
+    };
+    RowBlocks::run_both(plan.first.row_blocks(), plan.second.row_blocks(), x.data, weight1.data, weight2.data, y.data,
+                        memory, middle, finish);
   });
 }
 

@@ -63,7 +63,7 @@ EncoderLayer::Residual EncoderLayer::feed_forward(const Tensor& attended, const 
     middle = output_norm_.forward_with_sum(branch, x, drop);
   else
     middle.sum = middle.norm = attention_norm_.forward(branch, x, drop);
-  return {lin2_.forward(lin1_.forward(middle.norm, options_.activation)), middle.sum, row_keys};
+  return {nn::feed_forward(middle.norm, lin1_, options_.activation, lin2_), middle.sum, row_keys};
 }
 
 EncoderLayer::Residual EncoderLayer::forward(const State& state, const SequenceLayout& layout) const {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler.h"
 #include "tern/nn/init.h"
 
@@ -36,6 +37,12 @@ Linear::Linear(const Scope& s, int64_t in, int64_t out, const LinearOptions& opt
 Tensor Linear::forward(const Tensor& x, Activation activation) const {
   const ProfileRange range(name());
   return linear(x, weight_, bias_ ? bias_->tensor() : Tensor(), activation);
+}
+
+Tensor feed_forward(const Tensor& x, const Linear& first, Activation activation, const Linear& second) {
+  if (grad_enabled()) return second.forward(first.forward(x, activation));  // each with its own place in a profile
+  const auto bias = [](const Linear& layer) { return layer.bias() ? layer.bias()->tensor() : Tensor(); };
+  return tern::feed_forward(x, first.weight(), bias(first), activation, second.weight(), bias(second));
 }
 
 }  // namespace tern::nn

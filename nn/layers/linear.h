@@ -29,4 +29,8 @@ class Linear final : public Module {
   std::optional<Parameter> bias_;
 };
 
+/// second.forward(first.forward(x, activation)), with the same bits; without gradients in one pass, see
+/// tern::feed_forward.
+Tensor feed_forward(const Tensor& x, const Linear& first, Activation activation, const Linear& second);
+
 }  // namespace tern::nn

@@ -221,6 +221,12 @@ inline const std::vector<std::pair<const char*, Call>>& calls() {
          return linear(in.like({4, 2, 17}), in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
                        kActivations[in.below(3)]);
        }},
+      {"feed_forward",
+       [](Inputs& in) {
+         return feed_forward(in.like({4, 2, 17}), in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
+                             in.one_in(2) ? Activation::kGelu : Activation::kRelu, in.like({6, 9}),
+                             in.one_in(2) ? in.like({6}) : Tensor());
+       }},
       {"sum", [](Inputs& in) { return sum(in.any(), dims(in), in.one_in(2)); }},
       {"mean", [](Inputs& in) { return mean(in.any(), dims(in), in.one_in(2)); }},
       {"max", [](Inputs& in) { return max(in.any(), dims(in), in.one_in(2)); }},

@@ -239,6 +239,14 @@ TEST_F(Parity, Products) {
         expect_parity(
             "linear", {normal({3, 11, 24}, dtype), normal({17, 24}, dtype), bias ? normal({17}, dtype) : Tensor()},
             [&](const Tensors& in) { return linear(in[0], in[1], in[2], activation); }, 4);
+    expect_parity(
+        "feed_forward",
+        {normal({3, 11, 24}, dtype), normal({40, 24}, dtype), normal({40}, dtype), normal({17, 40}, dtype)},
+        [](const Tensors& in) {
+          const NoGrad off;
+          return feed_forward(in[0], in[1], in[2], Activation::kGelu, in[3], Tensor());
+        },
+        4);
   }
 }
 
