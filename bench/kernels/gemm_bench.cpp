@@ -60,6 +60,22 @@ void gemm(benchmark::State& state, DType dtype, Pass pass) {
   });
 }
 
+/// Both layers of a feed-forward network, as inference runs them.
+void feed_forward(benchmark::State& state, DType dtype) {
+  const int64_t tokens = state.range(0), width = state.range(1), hidden = state.range(2);
+  const Work work{.flops = 4.0 * static_cast<double>(tokens * width * hidden), .dtype = dtype};
+  measure(state, work, [&]() -> Call {
+    const Buffer x(dtype, {tokens, width}), weight1(dtype, {hidden, width}), bias1(dtype, {hidden}),
+        weight2(dtype, {width, hidden}), bias2(dtype, {width}), y(dtype, {tokens, width});
+    const Scratch workspace(
+        kernels::feed_forward_workspace(stream(), x.view(), weight1.view(), weight2.view(), y.view()));
+    return [=] {
+      kernels::feed_forward(stream(), x.view(), weight1.view(), bias1.view(), kernels::Activation::kGelu,
+                            weight2.view(), bias2.view(), y.view(), workspace.data());
+    };
+  });
+}
+
 void shapes(benchmark::internal::Benchmark* bench) {
   using Sizes = std::vector<std::pair<int64_t, int64_t>>;
   const Sizes base = {{768, 768}, {768, 2304}, {768, 3072}, {3072, 768}};
@@ -74,6 +90,12 @@ void shapes(benchmark::internal::Benchmark* bench) {
         for (const auto& [in, out] : small) bench->Args({tokens, in, out});
     }
   }
+  timed(bench);
+}
+
+void networks(benchmark::internal::Benchmark* bench) {
+  bench->Args({scaled(4160), scaled(192, 48), scaled(768, 96)});
+  bench->Args({scaled(device().is_cuda() ? 16384 : 4096), scaled(768, 64), scaled(3072, 96)});
   timed(bench);
 }
 
@@ -93,6 +115,8 @@ BENCHMARK_CAPTURE(gemm, weight_gradient_bfloat16, bfloat16, Pass::kWeightGradien
 BENCHMARK_CAPTURE(gemm, linear_gelu_bfloat16, bfloat16, Pass::kLinearGelu)->Apply(shapes);
 BENCHMARK_CAPTURE(gemm, gelu_backward_bfloat16, bfloat16, Pass::kGeluBackward)->Apply(hidden_layer);
 BENCHMARK_CAPTURE(gemm, gelu_backward_float32, float32, Pass::kGeluBackward)->Apply(hidden_layer);
+BENCHMARK_CAPTURE(feed_forward, float32, float32)->Apply(networks);
+BENCHMARK_CAPTURE(feed_forward, bfloat16, bfloat16)->Apply(networks);
 BENCHMARK_CAPTURE(gemm, forward_float64, float64, Pass::kForward)
     ->Args({scaled(1024), scaled(256), scaled(768)})
     ->Apply(timed);
