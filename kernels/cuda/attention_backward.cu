@@ -91,8 +91,9 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
   using Base::stage_of;
 };
 
+// Told of three blocks, ptxas finds the few registers that rows of 64 without dropout take too many.
 template <class T, int kDim, bool kDropout>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kDim <= 96 ? 3 : 2)
     flash_dq_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x, Rows<T> dq, int tiles) {
   TERN_DYNAMIC_SHARED(T, shared);
   run_query_pass<QueryPass<T, kDim, kDropout>, Shape<kDim>>(call, x, dq, tiles, shared);
