@@ -32,6 +32,8 @@ inline constexpr bool kIsTensor = std::is_convertible_v<const T&, const Tensor&>
 /// Ends the time in which Saved members attach themselves to the node being constructed.
 void end_construction();
 /// True when any defined input wants a gradient and recording is on.
+bool wants_record(const Tensor* const* inputs, int count);
+/// The same for the op that is about to begin; a recomputation takes note of it.
 bool should_record(const Tensor* const* inputs, int count);
 /// Throws when a view's base was changed in place after the view was made.
 void check_input(const char* op, const Tensor& input);

@@ -1,5 +1,6 @@
 #include "tern/core/autograd/node.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -224,10 +225,13 @@ namespace detail {
 
 void end_construction() { under_construction = nullptr; }
 
+bool wants_record(const Tensor* const* inputs, int count) {
+  const auto wants = [](const Tensor* x) { return x->defined() && x->requires_grad(); };
+  return grad_enabled() && std::any_of(inputs, inputs + count, wants);
+}
+
 bool should_record(const Tensor* const* inputs, int count) {
-  if (!grad_enabled()) return false;
-  bool record = false;
-  for (int i = 0; i < count; ++i) record = record || (inputs[i]->defined() && inputs[i]->requires_grad());
+  const bool record = wants_record(inputs, count);
   if (record) Recomputation::begin_op(inputs, count);
   return record;
 }

@@ -1,8 +1,5 @@
 #include "tern/core/ops/linear.h"
 
-#include <algorithm>
-#include <initializer_list>
-
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/recomputation.h"
@@ -168,7 +165,7 @@ struct LinearPair final : Function<LinearPair> {
   }
 };
 
-/// Where nothing is recorded.
+/// Where nothing is recorded: backward would need the hidden rows.
 struct FeedForward final : Function<FeedForward> {
   static constexpr const char* kName = "feed_forward";
 
@@ -235,10 +232,8 @@ Tensor linear(const Tensor& input, const Tensor& weight_in, const Tensor& bias_i
 
 Tensor feed_forward(const Tensor& input, const Tensor& weight1_in, const Tensor& bias1_in, Activation activation,
                     const Tensor& weight2_in, const Tensor& bias2_in) {
-  const auto wants_gradient = [](const Tensor* t) { return t->defined() && t->requires_grad(); };
-  if (grad_enabled() &&
-      std::ranges::any_of(std::initializer_list<const Tensor*>{&input, &weight1_in, &bias1_in, &weight2_in, &bias2_in},
-                          wants_gradient))
+  const Tensor* const inputs[] = {&input, &weight1_in, &bias1_in, &weight2_in, &bias2_in};
+  if (detail::wants_record(inputs, 5))
     return linear(linear(input, weight1_in, bias1_in, activation), weight2_in, bias2_in);
   Tensor x = input, weight1 = weight1_in, bias1 = bias1_in, weight2 = weight2_in, bias2 = bias2_in;
   autocast_linear(x, weight1, bias1);

@@ -39,9 +39,7 @@ class RowBlocks {
     pack(b, memory);
     for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
       char* const scratch = memory + shared_bytes() + slot * slot_bytes_;
-      void* const to = direct_ ? static_cast<char*>(c) + begin * ldc_ * size_of(output_) : nullptr;
-      const void* const from = static_cast<const char*>(a) + begin * lda_ * size_of(input_);
-      void* const result = compute(begin, rows, from, b, to, memory, scratch);
+      void* const result = compute(begin, rows, input_row(a, begin), b, output_row(c, begin), memory, scratch);
       if (result) epilogue(begin, rows, result, ldc_);
       return result != nullptr;
     });
@@ -60,12 +58,11 @@ class RowBlocks {
       char* const scratch = memory2 + second.shared_bytes() + slot * both_slot_bytes(first, second);
       char* const scratch2 = scratch + first.slot_bytes_;
       char* const hidden = scratch2 + second.slot_bytes_;
-      const void* const from = static_cast<const char*>(a) + begin * first.lda_ * size_of(first.input_);
-      void* const result = first.compute(begin, rows, from, b, first.direct_ ? hidden : nullptr, memory, scratch);
+      void* const to = first.direct_ ? hidden : nullptr;
+      void* const result = first.compute(begin, rows, first.input_row(a, begin), b, to, memory, scratch);
       if (!result) return false;
       middle(rows, result, first.ldc_, hidden);
-      void* const to = second.direct_ ? static_cast<char*>(c) + begin * second.ldc_ * size_of(second.output_) : nullptr;
-      void* const result2 = second.compute(begin, rows, hidden, b2, to, memory2, scratch2);
+      void* const result2 = second.compute(begin, rows, hidden, b2, second.output_row(c, begin), memory2, scratch2);
       if (result2) epilogue(begin, rows, result2, second.ldc_);
       return result2 != nullptr;
     });
@@ -78,6 +75,14 @@ class RowBlocks {
   int64_t shared_bytes() const { return packed_bytes_ + padding_bytes_; }
   static int64_t both_slot_bytes(const RowBlocks& first, const RowBlocks& second) {
     return first.slot_bytes_ + second.slot_bytes_ + align_up(second.rows_ * second.lda_ * size_of(second.input_));
+  }
+
+  const void* input_row(const void* a, int64_t row) const {
+    return static_cast<const char*>(a) + row * lda_ * size_of(input_);
+  }
+  /// Null unless blocks go to c.
+  void* output_row(void* c, int64_t row) const {
+    return direct_ ? static_cast<char*>(c) + row * ldc_ * size_of(output_) : nullptr;
   }
 
   /// body(slot, first_row, rows) for all blocks; false: oneDNN failed.
