@@ -36,7 +36,8 @@ class Inputs {
   bool one_in(int64_t n) { return below(n) == 0; }
   /// A dimension, now and then one that is not there.
   int dim() { return static_cast<int>(below(9)) - 4; }
-  Generator& generator() { return generator_; }
+  /// For what the op draws: apart from the inputs' own, since an op that throws may draw or not.
+  Generator& generator() { return drawn_; }
   const InputOptions& options() const { return options_; }
   /// Made since begin().
   const std::vector<Tensor>& leaves() const { return leaves_; }
@@ -71,6 +72,7 @@ class Inputs {
     leaves_.clear();
     used_.clear();
     general_.clear();
+    drawn_.set_seed(random_());
     constexpr DType kDTypes[] = {float32, float32, float64, bfloat16, float16};
     dtype_ = kDTypes[below(5)];
   }
@@ -134,7 +136,7 @@ class Inputs {
   }
 
   std::mt19937_64 random_;
-  Generator generator_;
+  Generator generator_, drawn_;
   DType dtype_ = float32;
   InputOptions options_;
   std::vector<Tensor> kept_, leaves_, used_;
