@@ -9,6 +9,7 @@
 
 #include "tern/bench/kernels/measure.h"
 #include "tern/bench/kernels/tensors.h"
+#include "tern/kernels/gemm.h"
 
 namespace tern::bench {
 namespace {
@@ -55,16 +56,43 @@ struct Problem {
     const int64_t shape[] = {tokens, heads, head_dim}, strides[] = {3 * heads * head_dim, head_dim, 1};
     return {static_cast<char*>(all.data) + part * heads * head_dim * size_of(all.dtype), all.dtype, 3, shape, strides};
   }
-  void forward() const {
-    kernels::attention_forward(stream(), params, slice(qkv, 0), slice(qkv, 1), slice(qkv, 2), out.view(),
+  void forward(const Buffer& fused) const {
+    kernels::attention_forward(stream(), params, slice(fused, 0), slice(fused, 1), slice(fused, 2), out.view(),
                                log_sum_exp.view(), workspace.data());
   }
+  void forward() const { forward(qkv); }
   void backward() const {
     kernels::attention_backward(stream(), params, slice(qkv, 0), slice(qkv, 1), slice(qkv, 2), out.view(), dout.view(),
                                 log_sum_exp.view(), slice(dqkv, 0), slice(dqkv, 1), slice(dqkv, 2), {},
                                 workspace.data());
   }
 };
+
+/// Self-attention with its projection: [heads * head_dim] to three times that, then attention.
+void projected_attention(benchmark::State& state, DType dtype) {
+  const int64_t batch = state.range(0), heads = state.range(1), length = state.range(2), head_dim = state.range(3);
+  const int64_t width = heads * head_dim, tokens = batch * length;
+  const double product = 6.0 * static_cast<double>(tokens * width * width);
+  const double scores = 4.0 * static_cast<double>(batch * length * length * width);
+  measure(state, {.flops = product + scores, .dtype = dtype}, [&]() -> Call {
+    const Problem p(batch, heads, length, head_dim, 0, dtype);
+    const Buffer x(dtype, {tokens, width}), weight(dtype, {3 * width, width}), bias(dtype, {3 * width});
+    const Buffer projection(dtype, {tokens, 3 * width});
+    if (!kernels::self_attention_pays(stream(), p.params, x.view(), weight.view())) {
+      const Scratch workspace(kernels::linear_workspace(stream(), x.view(), weight.view(), projection.view()));
+      return [=] {
+        kernels::linear_forward(stream(), x.view(), weight.view(), bias.view(), kernels::Activation::kNone, {},
+                                projection.view(), workspace.data());
+        p.forward(projection);
+      };
+    }
+    const Scratch workspace(kernels::self_attention_workspace(stream(), p.params, x.view(), weight.view()));
+    return [=] {
+      kernels::self_attention_forward(stream(), p.params, x.view(), weight.view(), bias.view(), p.out.view(),
+                                      workspace.data());
+    };
+  });
+}
 
 void attention(benchmark::State& state, DType dtype, bool backward) {
   const int64_t batch = state.range(0), heads = state.range(1), length = state.range(2), head_dim = state.range(3);
@@ -100,6 +128,19 @@ void shapes(benchmark::internal::Benchmark* bench) {
   bench->Unit(benchmark::kMicrosecond);
 }
 
+void projected_shapes(benchmark::internal::Benchmark* bench) {
+  if (is_tiny())
+    bench->Args({50, 2, 24, 32});
+  else if (device().is_cuda())
+    bench->Args({83, 12, 197, 64});
+  else
+    bench->Args({64, 3, 65, 64})->Args({32, 2, 256, 64})->Args({64, 4, 64, 64})->Args({64, 12, 32, 64});
+  timed(bench);
+  bench->Unit(benchmark::kMicrosecond);
+}
+
+BENCHMARK_CAPTURE(projected_attention, float32, float32)->Apply(projected_shapes);
+BENCHMARK_CAPTURE(projected_attention, bfloat16, bfloat16)->Apply(projected_shapes);
 BENCHMARK_CAPTURE(attention, forward_float32, float32, false)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, backward_float32, float32, true)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, forward_bfloat16, bfloat16, false)->Apply(shapes);

@@ -5,6 +5,8 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/linear.h"
+#include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler.h"
 #include "tern/kernels/attention.h"
@@ -190,6 +192,26 @@ struct SelfAttention final : Function<SelfAttention> {
   }
 };
 
+/// Where nothing is recorded: backward would need queries, keys and values.
+struct ProjectedSelfAttention final : Function<ProjectedSelfAttention> {
+  static constexpr const char* kName = "self_attention";
+
+  /// x: [rows, in], contiguous like weight.
+  Tensor forward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Call& call) {
+    const Tensor used = autocast_copy(weight, x.dtype());
+    const Tensor out = empty({x.size(0), call.params.heads, call.params.head_dim}, x.options());
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(kernels::self_attention_workspace(stream, call.params, x.view(), used.view()),
+                              x.device());
+    count_flops(call, x.device(), out.view(), out.view(), 2);
+    if (profiling())
+      profile_flops(2.0 * static_cast<double>(x.numel()) * static_cast<double>(weight.size(0)), x.dtype());
+    kernels::self_attention_forward(stream, call.params, x.view(), used.view(),
+                                    detail::bias_for(x, weight, bias).view(), out.view(), workspace.data());
+    return out;
+  }
+};
+
 void check_layout(const char* which, const SequenceLayout& layout, int64_t tokens, Device device) {
   TERN_CHECK(layout.offsets.defined() && layout.offsets.dtype() == DType::kInt32 && layout.offsets.dim() == 1 &&
                  layout.offsets.numel() >= 1 && layout.offsets.is_contiguous() && layout.offsets.device() == device,
@@ -307,6 +329,27 @@ Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const 
   const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
   const Call call = make_call(layout, layout, options, qkv.size(2), qkv.size(2), qkv.size(3), bias);
   return SelfAttention::apply(qkv.contiguous(), bias, call).reshape({qkv.size(0), qkv.size(2) * qkv.size(3)});
+}
+
+Tensor self_attention(const Tensor& input, const Tensor& weight_in, const Tensor& bias_in, int64_t heads,
+                      const SequenceLayout& layout, const AttentionOptions& options) {
+  TERN_CHECK(input.dim() == 2 && heads > 0 && weight_in.dim() == 2 && weight_in.size(0) % (3 * heads) == 0,
+             "attention: expected x [tokens, in] and weight [3 * heads * head_dim, in], got ", input.shape(), ", ",
+             weight_in.shape(), " and ", heads, " heads");
+  const int64_t tokens = input.size(0), head_dim = weight_in.size(0) / (3 * heads);
+  const auto in_two = [&] {
+    return self_attention(linear(input, weight_in, bias_in).reshape({tokens, 3, heads, head_dim}), layout, options);
+  };
+  const Tensor* const inputs[] = {&input, &weight_in, &bias_in};
+  if (options.dropout > 0 || options.bias.defined() || detail::wants_record(inputs, 3)) return in_two();
+  Tensor x = input, weight = weight_in, bias = bias_in;
+  detail::autocast_linear(x, weight, bias);
+  detail::check_linear(x, weight, bias);
+  check_layout("query", layout, tokens, x.device());
+  const Call call = make_call(layout, layout, options, heads, heads, head_dim, {});
+  if (!kernels::self_attention_pays(current_stream(x.device()), call.params, x.view(), weight.view())) return in_two();
+  return ProjectedSelfAttention::apply(x.contiguous(), weight.contiguous(), detail::contiguous_or_none(bias), call)
+      .reshape({tokens, heads * head_dim});
 }
 
 SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask, Device device) {

@@ -3,11 +3,16 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/recomputation.h"
+#include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler.h"
 #include "tern/kernels/reduce.h"
 
 namespace tern {
+
+using detail::as_rows, detail::autocast_linear, detail::bias_for, detail::check_linear, detail::contiguous_or_none,
+    detail::linear_shape;
+
 namespace {
 
 /// Of the product of [m, k] and [k, n].
@@ -46,12 +51,6 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
                           workspace.data());
   count_flops(x.size(0), weight.size(0), x.size(1), x.dtype());
   return y;
-}
-
-/// A weight of another type than x's is autocast's: the product takes its copy, its gradient has its own type, in which
-/// the product's sums are stored.
-Tensor bias_for(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return bias.defined() && weight.dtype() != x.dtype() ? autocast_copy(bias, x.dtype()) : bias;
 }
 
 struct Linear final : Function<Linear> {
@@ -184,42 +183,6 @@ struct FeedForward final : Function<FeedForward> {
   }
 };
 
-/// Casts x, and what the op does not cast itself.
-void autocast_linear(Tensor& x, Tensor& weight, Tensor& bias) {
-  detail::check_one_device("linear", {&x, &weight, &bias});
-  autocast_inputs("linear", {&x});
-  for (Tensor* t : {&weight, &bias})
-    if (t->defined() && (t->dtype() != float32 || !is_low_precision(x.dtype()))) autocast_inputs("linear", {t});
-}
-
-/// A layer that takes x, or something of x's dtype and another `shape`.
-void check_linear(const Tensor& x, const Shape& shape, const Tensor& weight, const Tensor& bias) {
-  TERN_CHECK(weight.dim() == 2, "linear: weight must be [out, in], got ", weight.shape());
-  TERN_CHECK(shape.dims() >= 1 && shape.size(-1) == weight.size(1), "linear: x is ", shape, ", expected [..., ",
-             weight.size(1), "] for weight ", weight.shape());
-  TERN_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear: bias is ",
-             bias.defined() ? bias.shape() : Shape(), ", expected [", weight.size(0), "]");
-  const bool cast = weight.dtype() == float32 && x.dtype() == autocast_active_dtype(x.device());
-  TERN_CHECK((x.dtype() == weight.dtype() || cast) && is_floating(x.dtype()), "linear: x is ", x.dtype(),
-             " and weight ", weight.dtype(), "; they must be of one floating dtype (autocast converts both)");
-  TERN_CHECK(!bias.defined() || bias.dtype() == x.dtype() || bias.dtype() == float32, "linear: bias is ", bias.dtype(),
-             ", expected ", x.dtype(), " or float32");
-}
-void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_linear(x, x.shape(), weight, bias);
-}
-
-/// All dimensions but the last as one.
-Tensor as_rows(const Tensor& x) {
-  int64_t rows = 1;
-  for (int d = 0; d + 1 < x.dim(); ++d) rows *= x.shape()[d];
-  return x.reshape({rows, x.size(-1)}).contiguous();
-}
-
-Shape result_shape(const Tensor& x, const Tensor& weight) { return x.shape().with(x.dim() - 1, weight.size(0)); }
-
-Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
-
 }  // namespace
 
 Tensor linear(const Tensor& input, const Tensor& weight_in, const Tensor& bias_in, Activation activation) {
@@ -227,7 +190,7 @@ Tensor linear(const Tensor& input, const Tensor& weight_in, const Tensor& bias_i
   autocast_linear(x, weight, bias);
   check_linear(x, weight, bias);
   return Linear::apply(as_rows(x), weight.contiguous(), contiguous_or_none(bias), activation)
-      .reshape(result_shape(x, weight));
+      .reshape(linear_shape(x, weight));
 }
 
 Tensor feed_forward(const Tensor& input, const Tensor& weight1_in, const Tensor& bias1_in, Activation activation,
@@ -239,10 +202,10 @@ Tensor feed_forward(const Tensor& input, const Tensor& weight1_in, const Tensor&
   autocast_linear(x, weight1, bias1);
   check_linear(x, weight1, bias1);
   autocast_linear(x, weight2, bias2);
-  check_linear(x, result_shape(x, weight1), weight2, bias2);
+  check_linear(x, linear_shape(x, weight1), weight2, bias2);
   return FeedForward::apply(as_rows(x), weight1.contiguous(), contiguous_or_none(bias1), activation,
                             weight2.contiguous(), contiguous_or_none(bias2))
-      .reshape(result_shape(x, weight2));
+      .reshape(linear_shape(x, weight2));
 }
 
 std::pair<Tensor, Tensor> linear_pair(const Tensor& first, const Tensor& second, const Tensor& weight_in,

@@ -234,7 +234,7 @@ void gemm_swapped(const Problem& p, const char* a, const char* b, char* c, float
 void gemm_native(const Problem& p, const char* a, const char* b, char* c, char* workspace) {
   const std::shared_ptr<const Matmul> product = native_product(p);
   char* result = p.plain() ? c : workspace + align_up(product->scratch_bytes());
-  if (!product->run(a, b, result, workspace)) fail_onednn(p);
+  if (!product->run(a, b, nullptr, result, workspace)) fail_onednn(p);
   if (!p.plain()) combine(p, reinterpret_cast<const float*>(result), false, c);
 }
 
@@ -251,11 +251,11 @@ void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* wor
     case Problem::Path::kSwapped:
       return gemm_swapped(p, a, b, c, reinterpret_cast<float*>(aligned));
     case Problem::Path::kBlocks:
-      return make_blocks(p).run(
-          a, b, c, workspace, [&](int64_t begin, int64_t rows, const void* result, int64_t stride) {
-            if (p.plain()) return;
-            write_rows(p, rows, static_cast<const float*>(result), stride, 1, c + begin * p.ldc * size_of(p.output));
-          });
+      return make_blocks(p).run(a, b, nullptr, c, workspace, [&](const ResultBlock& block) {
+        if (p.plain()) return;
+        write_rows(p, block.rows, static_cast<const float*>(block.result), block.stride, 1,
+                   c + block.begin * p.ldc * size_of(p.output));
+      });
     case Problem::Path::kNative:
       return gemm_native(p, a, b, c, aligned);
     case Problem::Path::kWidened:

@@ -22,24 +22,28 @@ bool RowBlocks::suits(DType input, int64_t m, int64_t n, int64_t k) {
 }
 
 RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, int64_t m, int64_t n, int64_t k,
-                     int64_t lda, int64_t ldb, int64_t ldc)
+                     int64_t lda, int64_t ldb, int64_t ldc, RowBlocksOptions options)
     : input_(input),
       output_(direct ? output : DType::kFloat32),
       direct_(direct),
       transpose_b_(transpose_b),
+      bias_(options.bias && has_packed_matmul(input)),
       m_(m),
       n_(n),
       k_(k),
       lda_(lda),
       ldb_(ldb),
       ldc_(direct ? ldc : n),
-      rows_(rows_per_block(m)),
+      rows_(options.rows ? options.rows : rows_per_block(m)),
       blocks_((m + rows_ - 1) / rows_),
-      slots_(std::min<int64_t>(blocks_, num_threads())) {
+      slots_(std::min<int64_t>(blocks_, num_threads())),
+      epilogue_bytes_(align_up(options.epilogue_bytes)) {
   if (!direct) slot_bytes_ = align_up(rows_ * n * size_of(output_));
+  slot_bytes_ += epilogue_bytes_;
   if (!has_packed_matmul(input)) return;
   main_ = product_of(rows_);
-  last_rows_ = (m - (blocks_ - 1) * rows_ + kRowStep - 1) / kRowStep * kRowStep;
+  const int64_t left = m - (blocks_ - 1) * rows_;
+  last_rows_ = left == rows_ ? rows_ : (left + kRowStep - 1) / kRowStep * kRowStep;
   last_ = product_of(last_rows_);
   if (!last_->same_packing(*main_)) {
     last_ = main_;
@@ -56,6 +60,7 @@ std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
                       .output = output_,
                       .transpose_b = transpose_b_,
                       .pack_b = true,
+                      .bias = bias_,
                       .threads = 1,
                       .m = rows,
                       .n = n_,
@@ -67,31 +72,32 @@ std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
 
 int64_t RowBlocks::padded_a_bytes() const { return align_up(last_rows_ * lda_ * size_of(input_)); }
 
-void* RowBlocks::compute(int64_t begin, int64_t rows, const void* from, const void* b, void* to, char* memory,
-                         char* scratch) const {
+void* RowBlocks::compute(int64_t begin, int64_t rows, const void* from, const void* b, const float* bias, void* to,
+                         char* memory, char* scratch) const {
   if (!to) to = scratch + matmul_scratch_;
   bool done;
   if (!main_) {
     done = sgemm(1, false, transpose_b_, rows, n_, k_, 1.0f, static_cast<const float*>(from), lda_,
                  static_cast<const float*>(b), ldb_, 0.0f, static_cast<float*>(to), ldc_);
   } else if (begin + rows < m_) {
-    done = main_->run(from, memory, to, scratch);
+    done = main_->run(from, memory, bias, to, scratch);
   } else if (rows == last_rows_) {
-    done = last_->run(from, memory, to, scratch);
+    done = last_->run(from, memory, bias, to, scratch);
   } else {
-    done = run_padded(rows, static_cast<const char*>(from), static_cast<char*>(to), memory, scratch);
+    done = run_padded(rows, static_cast<const char*>(from), bias, static_cast<char*>(to), memory, scratch);
   }
   return done ? to : nullptr;
 }
 
-bool RowBlocks::run_padded(int64_t rows, const char* from, char* to, char* memory, char* scratch) const {
+bool RowBlocks::run_padded(int64_t rows, const char* from, const float* bias, char* to, char* memory,
+                           char* scratch) const {
   // The copies keep the row strides, so that the same products serve; what comes out of the padding is not used.
   char* padded_a = memory + packed_bytes_;
   char* padded_c = padded_a + padded_a_bytes();
   const int64_t a_row = lda_ * size_of(input_), c_row = ldc_ * size_of(output_);
   std::memset(padded_a, 0, last_rows_ * a_row);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(padded_a + r * a_row, from + r * a_row, k_ * size_of(input_));
-  const bool done = last_->run(padded_a, memory, padded_c, scratch);
+  const bool done = last_->run(padded_a, memory, bias, padded_c, scratch);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * c_row, padded_c + r * c_row, n_ * size_of(output_));
   return done;
 }

@@ -17,6 +17,20 @@ inline char* align_up(void* pointer) {
   return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(pointer) + 63) / 64 * 64);
 }
 
+/// A block's result, for what follows the product: rows `stride` apart.
+struct ResultBlock {
+  int64_t begin, rows;
+  void* result;
+  int64_t stride;
+  char* memory;  // RowBlocksOptions::epilogue_bytes, 64-byte aligned
+};
+
+struct RowBlocksOptions {
+  bool bias = false;           // packed products add one, see adds_bias()
+  int64_t rows = 0;            // of a block; 0: as many as suit the shape
+  int64_t epilogue_bytes = 0;  // of memory that each epilogue has to itself
+};
+
 /// c[m, n] = a[m, k] op(b). With packed products (see has_packed_matmul) b is packed once per call and each thread
 /// takes blocks of rows; otherwise (fp32 only) each block is one sgemm. Which element is summed in which order depends
 /// on the shape alone, not on the number of threads.
@@ -28,19 +42,22 @@ class RowBlocks {
   /// direct: blocks go to c (dtype `output`, row stride ldc); otherwise to fp32 scratch memory, for the epilogue to
   /// move on.
   RowBlocks(DType input, DType output, bool direct, bool transpose_b, int64_t m, int64_t n, int64_t k, int64_t lda,
-            int64_t ldb, int64_t ldc);
+            int64_t ldb, int64_t ldc, RowBlocksOptions options = {});
 
   int64_t workspace_bytes() const { return 64 + shared_bytes() + slots_ * slot_bytes_; }
+  /// Whether run() adds the bias, as the product's last step; otherwise it is left to the epilogue.
+  bool adds_bias() const { return bias_; }
 
-  /// epilogue(first_row, rows, result, row_stride) runs on each block while it is in cache. It must not throw.
+  /// epilogue(ResultBlock) runs on each block while it is in cache. It must not throw. bias: fp32 [n], read only with
+  /// adds_bias().
   template <class Epilogue>
-  void run(const void* a, const void* b, void* c, void* workspace, const Epilogue& epilogue) const {
+  void run(const void* a, const void* b, const float* bias, void* c, void* workspace, const Epilogue& epilogue) const {
     char* const memory = align_up(workspace);
     pack(b, memory);
     for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
       char* const scratch = memory + shared_bytes() + slot * slot_bytes_;
-      void* const result = compute(begin, rows, input_row(a, begin), b, output_row(c, begin), memory, scratch);
-      if (result) epilogue(begin, rows, result, ldc_);
+      void* const result = compute(begin, rows, input_row(a, begin), b, bias, output_row(c, begin), memory, scratch);
+      if (result) epilogue(ResultBlock{begin, rows, result, ldc_, scratch + slot_bytes_ - epilogue_bytes_});
       return result != nullptr;
     });
   }
@@ -48,8 +65,9 @@ class RowBlocks {
   /// Two products on the same rows; what is between them stays in cache. middle(rows, result, row_stride, hidden) makes
   /// of the first's block the second's input, `hidden`, which is `result` when the first is direct.
   template <class Middle, class Epilogue>
-  static void run_both(const RowBlocks& first, const RowBlocks& second, const void* a, const void* b, const void* b2,
-                       void* c, void* workspace, const Middle& middle, const Epilogue& epilogue) {
+  static void run_both(const RowBlocks& first, const RowBlocks& second, const void* a, const void* b, const float* bias,
+                       const void* b2, const float* bias2, void* c, void* workspace, const Middle& middle,
+                       const Epilogue& epilogue) {
     char* const memory = align_up(workspace);
     char* const memory2 = memory + first.shared_bytes();
     first.pack(b, memory);
@@ -59,11 +77,12 @@ class RowBlocks {
       char* const scratch2 = scratch + first.slot_bytes_;
       char* const hidden = scratch2 + second.slot_bytes_;
       void* const to = first.direct_ ? hidden : nullptr;
-      void* const result = first.compute(begin, rows, first.input_row(a, begin), b, to, memory, scratch);
+      void* const result = first.compute(begin, rows, first.input_row(a, begin), b, bias, to, memory, scratch);
       if (!result) return false;
       middle(rows, result, first.ldc_, hidden);
-      void* const result2 = second.compute(begin, rows, hidden, b2, second.output_row(c, begin), memory2, scratch2);
-      if (result2) epilogue(begin, rows, result2, second.ldc_);
+      void* const result2 =
+          second.compute(begin, rows, hidden, b2, bias2, second.output_row(c, begin), memory2, scratch2);
+      if (result2) epilogue(ResultBlock{begin, rows, result2, second.ldc_, nullptr});
       return result2 != nullptr;
     });
   }
@@ -104,18 +123,18 @@ class RowBlocks {
     if (main_) main_->pack(b, memory);
   }
   /// One block: from its rows of a to `to` or, without, to scratch memory. Returns where it is; null: oneDNN failed.
-  void* compute(int64_t begin, int64_t rows, const void* from, const void* b, void* to, char* memory,
+  void* compute(int64_t begin, int64_t rows, const void* from, const void* b, const float* bias, void* to, char* memory,
                 char* scratch) const;
-  bool run_padded(int64_t rows, const char* from, char* to, char* memory, char* scratch) const;
+  bool run_padded(int64_t rows, const char* from, const float* bias, char* to, char* memory, char* scratch) const;
   int64_t padded_a_bytes() const;
   std::shared_ptr<const Matmul> product_of(int64_t rows) const;
 
   DType input_, output_;
-  bool direct_, transpose_b_;
+  bool direct_, transpose_b_, bias_;
   int64_t m_, n_, k_, lda_, ldb_, ldc_;
   int64_t rows_, blocks_,
       last_rows_ = 0;  // last_rows_: rows of the last product, rounded up to what products exist for
-  int64_t slots_, packed_bytes_ = 0, padding_bytes_ = 0, slot_bytes_ = 0, matmul_scratch_ = 0;
+  int64_t slots_, packed_bytes_ = 0, padding_bytes_ = 0, slot_bytes_ = 0, matmul_scratch_ = 0, epilogue_bytes_ = 0;
   std::shared_ptr<const Matmul> main_, last_;  // null without packed products
 };
 

@@ -1,58 +1,10 @@
 #include "tern/kernels/cpu/gemm_blocks.h"
+#include "tern/kernels/cpu/gemm_finish.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/gemm.h"
-#include "tern/kernels/pointwise_unary.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
-
-template <Activation kActivation, class F>
-inline F activated(F x) {
-  if constexpr (kActivation == Activation::kGelu) return Gelu().forward(x);
-  if constexpr (kActivation == Activation::kRelu) return Relu().forward(x);
-  return x;
-}
-
-/// f.template operator()<activation>()
-template <class Function>
-void with_activation(Activation activation, const Function& f) {
-  if (activation == Activation::kGelu) return f.template operator()<Activation::kGelu>();
-  if (activation == Activation::kRelu) return f.template operator()<Activation::kRelu>();
-  f.template operator()<Activation::kNone>();
-}
-
-/// What follows the product for n elements: result + bias goes to pre, activation of it to y. bias and pre may be null;
-/// result may be pre or y.
-template <Activation kActivation, class F>
-void finish(const F* result, const F* bias, int64_t n, F* pre, F* y) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    const F sum = bias ? result[i] + bias[i] : result[i];
-    if (pre) pre[i] = sum;
-    y[i] = activated<kActivation>(sum);
-  }
-}
-
-/// The same for `rows` rows of results, `stride` apart; pre and y are stored as T.
-template <class T, class F>
-void finish_rows(int64_t rows, int64_t cols, const F* result, int64_t stride, const F* bias, Activation activation,
-                 T* pre, T* y) {
-  with_activation(activation, [&]<Activation kActivation>() {
-    for (int64_t r = 0; r < rows; ++r, result += stride, y += cols, pre += pre ? cols : 0) {
-      if constexpr (std::is_same_v<T, F>) {
-        finish<kActivation>(result, bias, cols, pre, y);
-      } else {
-        F sums[kTile], values[kTile];
-        for (int64_t j = 0; j < cols; j += kTile) {
-          const int64_t n = std::min(kTile, cols - j);
-          finish<kActivation, F>(result + j, bias ? bias + j : nullptr, n, pre ? sums : nullptr, values);
-          if (pre) narrow(sums, pre + j, n);
-          narrow(values, y + j, n);
-        }
-      }
-    }
-  });
-}
 
 /// How a linear layer is computed: in blocks of rows, or by gemm (into fp32 memory when y has 16 bits).
 struct LinearPlan {
@@ -66,7 +18,9 @@ struct LinearPlan {
     const bool supported = dtype == DType::kFloat32 || has_packed_matmul(dtype);
     blocks = supported && RowBlocks::suits(dtype, rows, out, in);
   }
-  RowBlocks row_blocks() const { return RowBlocks(dtype, dtype, !wide, true, rows, out, in, in, in, out); }
+  RowBlocks row_blocks(bool bias) const {
+    return RowBlocks(dtype, dtype, !wide, true, rows, out, in, in, in, out, {.bias = bias});
+  }
   int64_t bias_bytes() const { return align_up(out * 8); }
   View product(void* data) const {
     const int64_t shape[] = {rows, out}, strides[] = {out, 1};
@@ -78,13 +32,6 @@ struct LinearPlan {
 ConstView as_matrix(const ConstView& v) {
   const int64_t shape[] = {v.rows(), v.cols()}, strides[] = {v.cols(), 1};
   return ConstView(v.data, v.dtype, 2, shape, strides);
-}
-
-/// The bias in compute type: itself, or converted into `buffer`; null when absent.
-template <class F>
-const F* wide_bias(const ConstView& bias, F* buffer) {
-  if (!bias) return nullptr;
-  return dispatch_float(bias.dtype, [&]<class B>() { return widen<F>(bias.as<B>(), buffer, bias.numel()); });
 }
 
 struct FeedForwardPlan {
@@ -134,7 +81,10 @@ void backward_block(int64_t begin, int64_t end, int64_t cols, const T* dy, const
 int64_t linear_workspace(Stream stream, ConstView x, ConstView weight, View) {
   const LinearPlan plan(x, weight);
   if (plan.rows == 0 || plan.out == 0) return 0;
-  if (plan.blocks) return plan.bias_bytes() + 64 + plan.row_blocks().workspace_bytes();
+  if (plan.blocks) {  // whether there is a bias is not known here: room for either case
+    return 64 + plan.bias_bytes() +
+           std::max(plan.row_blocks(false).workspace_bytes(), plan.row_blocks(true).workspace_bytes());
+  }
   return 64 + plan.bias_bytes() + plan.product_bytes() +
          gemm_workspace(stream, false, true, as_matrix(x), weight, plan.product(nullptr));
 }
@@ -149,26 +99,41 @@ void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias
     const F* wide = wide_bias<F>(bias, reinterpret_cast<F*>(memory));
     memory += plan.bias_bytes();
     T* kept = pre ? pre.as<T>() : nullptr;
-    const bool nothing_left = !wide && !kept && activation == Activation::kNone && !plan.wide;
-    const auto finish = [&](int64_t begin, int64_t rows, const void* result, int64_t stride) {
-      if (nothing_left) return;
-      finish_rows<T, F>(rows, plan.out, static_cast<const F*>(result), stride, wide, activation,
+    // left_bias: what the product has not added itself.
+    const auto finish = [&](int64_t begin, int64_t rows, const void* result, int64_t stride, const F* left_bias) {
+      if (!left_bias && !kept && activation == Activation::kNone && !plan.wide) return;
+      finish_rows<T, F>(rows, plan.out, static_cast<const F*>(result), stride, left_bias, activation,
                         kept ? kept + begin * plan.out : nullptr, y.as<T>() + begin * plan.out);
     };
-    if (plan.blocks) return plan.row_blocks().run(x.data, weight.data, kept ? pre.data : y.data, memory, finish);
+    if constexpr (std::is_same_v<F, float>) {
+      if (plan.blocks) {
+        const RowBlocks blocks = plan.row_blocks(wide);
+        const float* const left_bias = blocks.adds_bias() ? nullptr : wide;
+        return blocks.run(x.data, weight.data, wide, kept ? pre.data : y.data, memory, [&](const ResultBlock& block) {
+          finish(block.begin, block.rows, block.result, block.stride, left_bias);
+        });
+      }
+    }
     void* product = plan.wide ? memory : kept ? pre.data : y.data;
     gemm(stream, false, true, 1, as_matrix(x), weight, 0, plan.product(product), memory + plan.product_bytes());
     parallel_for(plan.rows, std::max<int64_t>(1, 16384 / plan.out), [&](int64_t begin, int64_t end) {
-      finish(begin, end - begin, static_cast<F*>(product) + begin * plan.out, plan.out);
+      finish(begin, end - begin, static_cast<F*>(product) + begin * plan.out, plan.out, wide);
     });
   });
 }
 
 int64_t feed_forward_workspace(Stream stream, ConstView x, ConstView weight1, ConstView weight2, View y) {
   const FeedForwardPlan plan(x, weight1, weight2);
-  if (plan.blocks())
-    return 64 + plan.first.bias_bytes() + plan.second.bias_bytes() +
-           RowBlocks::both_workspace_bytes(plan.first.row_blocks(), plan.second.row_blocks());
+  if (plan.blocks()) {
+    int64_t most = 0;
+    for (const bool bias1 : {false, true}) {
+      for (const bool bias2 : {false, true}) {
+        most = std::max(most,
+                        RowBlocks::both_workspace_bytes(plan.first.row_blocks(bias1), plan.second.row_blocks(bias2)));
+      }
+    }
+    return 64 + plan.first.bias_bytes() + plan.second.bias_bytes() + most;
+  }
   const View hidden = plan.hidden(nullptr);
   return 64 + plan.hidden_bytes() +
          std::max(linear_workspace(stream, x, weight1, hidden), linear_workspace(stream, hidden, weight2, y));
@@ -183,23 +148,25 @@ void feed_forward(Stream stream, ConstView x, ConstView weight1, ConstView bias1
     linear_forward(stream, x, weight1, bias1, activation, {}, hidden, memory + plan.hidden_bytes());
     return linear_forward(stream, hidden, weight2, bias2, Activation::kNone, {}, y, memory + plan.hidden_bytes());
   }
-  dispatch_float(plan.first.dtype, [&]<class T>() {
-    using F = ComputeType<T>;
-    const F* wide1 = wide_bias<F>(bias1, reinterpret_cast<F*>(memory));
+  dispatch_blocks(plan.first.dtype, [&]<class T>() {
+    const float* wide1 = wide_bias<float>(bias1, reinterpret_cast<float*>(memory));
     memory += plan.first.bias_bytes();
-    const F* wide2 = wide_bias<F>(bias2, reinterpret_cast<F*>(memory));
+    const float* wide2 = wide_bias<float>(bias2, reinterpret_cast<float*>(memory));
     memory += plan.second.bias_bytes();
+    const RowBlocks first = plan.first.row_blocks(wide1), second = plan.second.row_blocks(wide2);
+    const float* const left1 = first.adds_bias() ? nullptr : wide1;
+    const float* const left2 = second.adds_bias() ? nullptr : wide2;
     const auto middle = [&](int64_t rows, const void* result, int64_t stride, void* hidden) {
-      finish_rows<T, F>(rows, plan.first.out, static_cast<const F*>(result), stride, wide1, activation, nullptr,
-                        static_cast<T*>(hidden));
+      finish_rows<T, float>(rows, plan.first.out, static_cast<const float*>(result), stride, left1, activation, nullptr,
+                            static_cast<T*>(hidden));
     };
-    const auto finish = [&](int64_t begin, int64_t rows, const void* result, int64_t stride) {
-      if (!wide2 && !plan.second.wide) return;
-      finish_rows<T, F>(rows, plan.second.out, static_cast<const F*>(result), stride, wide2, Activation::kNone, nullptr,
-                        y.as<T>() + begin * plan.second.out);
+    const auto finish = [&](const ResultBlock& block) {
+      if (!left2 && !plan.second.wide) return;
+      finish_rows<T, float>(block.rows, plan.second.out, static_cast<const float*>(block.result), block.stride, left2,
+                            Activation::kNone, nullptr, y.as<T>() + block.begin * plan.second.out);
     };
-    RowBlocks::run_both(plan.first.row_blocks(), plan.second.row_blocks(), x.data, weight1.data, weight2.data, y.data,
-                        memory, middle, finish);
+    RowBlocks::run_both(first, second, x.data, weight1.data, wide1, weight2.data, wide2, y.data, memory, middle,
+                        finish);
   });
 }
 

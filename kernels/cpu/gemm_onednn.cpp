@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "tern/core/check.h"
 #include "tern/kernels/kernel.h"
@@ -69,20 +70,20 @@ dnnl::memory::desc matrix(int64_t rows, int64_t cols, DType dtype, bool transpos
 }
 
 dnnl::matmul::primitive_desc describe(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
-                                      const dnnl::memory::desc& c) {
+                                      const dnnl::memory::desc& bias, const dnnl::memory::desc& c) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR >= 3
-  return dnnl::matmul::primitive_desc(engine(), a, b, c, attributes);
+  return dnnl::matmul::primitive_desc(engine(), a, b, bias, c, attributes);
 #else
-  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine());
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, bias, c), attributes, engine());
 #endif
 }
 
 }  // namespace
 
 struct Matmul::State {
-  dnnl::memory::desc a, b, packed, c, scratch;
+  dnnl::memory::desc a, b, bias, packed, c, scratch;
   dnnl::matmul product;
   dnnl::reorder packing;
 };
@@ -92,10 +93,11 @@ Matmul::Matmul(const MatmulKey& key) try : state_(std::make_unique<State>()) {
   s.a = matrix(key.m, key.k, key.input, key.transpose_a, key.lda);
   s.b = matrix(key.k, key.n, key.input, key.transpose_b, key.ldb);
   s.c = matrix(key.m, key.n, key.output, false, key.ldc);
+  if (key.bias) s.bias = matrix(1, key.n, DType::kFloat32, false, key.n);
   const dnnl::memory::desc any({key.k, key.n}, data_type(key.input), dnnl::memory::format_tag::any);
   {
     OmpThreads threads(key.threads);
-    const dnnl::matmul::primitive_desc chosen = describe(s.a, key.pack_b ? any : s.b, s.c);
+    const dnnl::matmul::primitive_desc chosen = describe(s.a, key.pack_b ? any : s.b, s.bias, s.c);
     s.packed = chosen.weights_desc();
     s.scratch = chosen.scratchpad_desc();
     s.product = dnnl::matmul(chosen);
@@ -124,13 +126,16 @@ void Matmul::pack(const void* b, void* packed) const try {
   fail("gemm: oneDNN cannot rearrange a matrix: ", error.what());
 }
 
-bool Matmul::run(const void* a, const void* b, void* c, void* scratch) const noexcept try {
+bool Matmul::run(const void* a, const void* b, const void* bias, void* c, void* scratch) const noexcept try {
   const State& s = *state_;
   dnnl::stream stream(engine());
-  s.product.execute(stream, {{DNNL_ARG_SRC, dnnl::memory(s.a, engine(), const_cast<void*>(a))},
-                             {DNNL_ARG_WEIGHTS, dnnl::memory(s.packed, engine(), const_cast<void*>(b))},
-                             {DNNL_ARG_DST, dnnl::memory(s.c, engine(), c)},
-                             {DNNL_ARG_SCRATCHPAD, dnnl::memory(s.scratch, engine(), scratch)}});
+  std::unordered_map<int, dnnl::memory> arguments = {
+      {DNNL_ARG_SRC, dnnl::memory(s.a, engine(), const_cast<void*>(a))},
+      {DNNL_ARG_WEIGHTS, dnnl::memory(s.packed, engine(), const_cast<void*>(b))},
+      {DNNL_ARG_DST, dnnl::memory(s.c, engine(), c)},
+      {DNNL_ARG_SCRATCHPAD, dnnl::memory(s.scratch, engine(), scratch)}};
+  if (s.bias) arguments.emplace(DNNL_ARG_BIAS, dnnl::memory(s.bias, engine(), const_cast<void*>(bias)));
+  s.product.execute(stream, arguments);
   stream.wait();
   return true;
 } catch (...) {

@@ -9,16 +9,17 @@
 namespace tern::kernels::TERN_CPU {
 
 /// What a cached product is found by. Row-major; a is [m, k] (transposed: stored [k, m]) with row stride lda, and so
-/// on. pack_b: b is first rewritten by pack() into the layout the product likes best.
+/// on. pack_b: b is first rewritten by pack() into the layout the product likes best. bias: fp32 [n], added to each
+/// row.
 struct MatmulKey {
   DType input = DType::kFloat32, output = DType::kFloat32;
-  bool transpose_a = false, transpose_b = false, pack_b = false;
+  bool transpose_a = false, transpose_b = false, pack_b = false, bias = false;
   int threads = 1;
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
   auto operator<=>(const MatmulKey&) const = default;
 };
 
-/// A product of fixed shape: c = op(a) op(b). Immutable and usable from several threads at a time.
+/// A product of fixed shape: c = op(a) op(b) + bias. Immutable and usable from several threads at a time.
 class Matmul {
  public:
   explicit Matmul(const MatmulKey& key);
@@ -28,7 +29,7 @@ class Matmul {
   bool same_packing(const Matmul& other) const;
   void pack(const void* b, void* packed) const;
   /// False when oneDNN reports a failure; never throws, so it may run inside parallel_for.
-  bool run(const void* a, const void* b, void* c, void* scratch) const noexcept;
+  bool run(const void* a, const void* b, const void* bias, void* c, void* scratch) const noexcept;
 
  private:
   struct State;

@@ -68,8 +68,8 @@ EncoderLayer::Residual EncoderLayer::feed_forward(const Tensor& attended, const 
 
 EncoderLayer::Residual EncoderLayer::forward(const State& state, const SequenceLayout& layout) const {
   const ProfileRange range(name());
-  const Tensor qkv = qkv_.forward(state.input).reshape({state.input.size(0), 3, options_.heads, -1});
-  const Tensor context = self_attention(qkv, layout, {.dropout = attention_dropout(), .generator = &generator()});
+  const Tensor context = nn::self_attention(state.input, qkv_, options_.heads, layout,
+                                            {.dropout = attention_dropout(), .generator = &generator()});
   return feed_forward(context, state.x, layout.row_keys);
 }
 

@@ -1,5 +1,6 @@
 #include "tern/nn/layers/multi_head_attention.h"
 
+#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler.h"
 #include "tern/nn/init.h"
 
@@ -51,11 +52,17 @@ void MultiHeadAttention::check_tokens(const Tensor& x, const char* what) const {
              "], got ", x.shape());
 }
 
+Tensor self_attention(const Tensor& x, const Linear& qkv, int64_t heads, const SequenceLayout& layout,
+                      const AttentionOptions& options) {
+  if (grad_enabled())  // each with its own place in a profile
+    return tern::self_attention(qkv.forward(x).reshape({x.size(0), 3, heads, -1}), layout, options);
+  return tern::self_attention(x, qkv.weight(), qkv.bias() ? qkv.bias()->tensor() : Tensor(), heads, layout, options);
+}
+
 Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout) const {
   const ProfileRange range(name());
   check_tokens(x, "x");
-  const Tensor qkv = qkv_.forward(x).reshape({x.size(0), 3, heads_, width_ / heads_});
-  return out_.forward(self_attention(qkv, layout, attention_options()));
+  return out_.forward(self_attention(x, qkv_, heads_, layout, attention_options()));
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& key_mask) const {

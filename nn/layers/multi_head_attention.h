@@ -13,6 +13,11 @@ struct MultiHeadAttentionOptions {
   Initializer weight_init = {};  // of all projections; torch.nn.MultiheadAttention's unless given
 };
 
+/// tern::self_attention of qkv.forward(x), with the same bits; without gradients in one pass where that pays. x:
+/// [tokens, in], qkv: a layer with 3 * heads * head_dim outputs; result [tokens, heads * head_dim].
+Tensor self_attention(const Tensor& x, const Linear& qkv, int64_t heads, const SequenceLayout& layout,
+                      const AttentionOptions& options);
+
 /// Multi-head attention (Vaswani et al., arXiv:1706.03762). Parameters: "qkv" [3 * width, width], whose rows are the
 /// query's, the key's and the value's projection (torch's in_proj_weight), and "out" [width, width].
 class MultiHeadAttention final : public Module {

@@ -300,6 +300,12 @@ inline const std::vector<std::pair<const char*, Call>>& calls() {
        [](Inputs& in) {
          return self_attention(in.like({4, 3, 2, 8}), layout(in), attention_options(in));
        }},
+      {"projected self_attention",
+       [](Inputs& in) {
+         // Small: projections of numbers up to 1 would make scores so large that rounding shows in the gradients.
+         return self_attention(in.like({4, 17}) * 0.05, in.like({48, 17}), in.one_in(2) ? in.like({48}) : Tensor(), 2,
+                               layout(in), attention_options(in));
+       }},
       {"reshape",
        [](Inputs& in) {
          return in.any().reshape({in.below(6) - 1, in.below(6) - 1});

@@ -1,0 +1,196 @@
+// self_attention with its projection has the bits of the two ops that it stands for: at every CPU level, number of
+// threads, dtype, and way in which blocks are made.
+
+#include <cmath>
+#include <random>
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/kernels/attention.h"
+#include "tern/tests/core/core_test.h"
+#include "tern/tests/core/tolerance.h"
+
+namespace tern {
+namespace {
+
+using test::expect_equal;
+using test::expect_error;
+
+struct Projection {
+  int64_t heads;
+  Tensor weight, bias;
+
+  Projection(int64_t in, int64_t heads, int64_t head_dim, DType dtype, bool with_bias, Generator& generator)
+      : heads(heads), weight((randn({3 * heads * head_dim, in}, generator) * 0.3).to(dtype)) {
+    if (with_bias) bias = randn({3 * heads * head_dim}, generator).to(dtype);
+  }
+  Tensor in_one(const Tensor& x, const SequenceLayout& layout, const AttentionOptions& options = {}) const {
+    return self_attention(x, weight, bias, heads, layout, options);
+  }
+  Tensor in_two(const Tensor& x, const SequenceLayout& layout, const AttentionOptions& options = {}) const {
+    return self_attention(linear(x, weight, bias).reshape({x.size(0), 3, heads, -1}), layout, options);
+  }
+  /// Whether the kernel that keeps the projection in cache takes the call.
+  bool pays(const Tensor& x, const SequenceLayout& layout) const {
+    kernels::AttentionParams p;
+    p.sequences = layout.sequences();
+    p.query_offsets = p.key_offsets = layout.offsets.data<int32_t>();
+    p.max_query_length = p.max_key_length = layout.max_length;
+    p.heads = p.kv_heads = heads;
+    p.head_dim = weight.size(0) / (3 * heads);
+    return kernels::self_attention_pays({}, p, x.view(), weight.view());
+  }
+};
+
+/// Levels and threads as before, however a test ends.
+class Restore {
+ public:
+  ~Restore() {
+    kernels::set_cpu_level(level_);
+    kernels::set_num_threads(threads_);
+  }
+
+ private:
+  kernels::CpuLevel level_ = kernels::cpu_level();
+  int threads_ = kernels::num_threads();
+};
+
+TEST(ProjectedSelfAttention, HasTheBitsOfTwoOps) {
+  const Restore restore;
+  const uint64_t seed = fresh_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Generator generator(seed);
+  std::mt19937_64 random(seed);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  int64_t paid = 0;
+  for (const kernels::CpuLevel level : {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4}) {
+    if (!kernels::has_cpu_level(level)) continue;
+    kernels::set_cpu_level(level);
+    for (const DType dtype : {float32, bfloat16, float16, float64})
+      // Many short sequences, some in a block each; sequences longer than a block of scores; few.
+      for (const auto& [sequences, length] : {std::pair{40 + below(60), 26 + below(14)},
+                                              {17, 65 + below(10)},
+                                              {130 + below(20), 8 + below(3)},
+                                              {8 + below(8), 128 + below(90)},
+                                              {1 + below(3), 1 + below(80)}}) {
+        const int64_t heads = 1 + below(3), head_dim = 8 + below(30), in = 16 + below(50);
+        const Projection projection(in, heads, head_dim, dtype, below(3) > 0, generator);
+        const Tensor x = randn({sequences * length, in}, generator).to(dtype);
+        Tensor mask;
+        if (below(3) == 0) mask = gt(rand({sequences, length}, generator), full({sequences, length}, 0.3));
+        const SequenceLayout layout = padded_layout(sequences, length, mask);
+        const AttentionOptions options{
+            .scale = below(2) ? 0.0 : 0.3, .causal = below(3) == 0, .window = below(3) == 0 ? below(length) : -1};
+        SCOPED_TRACE(x.describe() + ", " + std::to_string(sequences) + " sequences, " + std::to_string(heads) +
+                     " heads of " + std::to_string(head_dim));
+        kernels::set_num_threads(1);
+        const Tensor want = projection.in_two(x, layout, options);
+        kernels::set_num_threads(1 + static_cast<int>(below(3)));
+        paid += projection.pays(x, layout);
+        expect_equal(projection.in_one(x, layout, options), want);
+        if (testing::Test::HasFailure()) return;
+      }
+  }
+  EXPECT_GE(paid, 3);  // otherwise two ways were compared that are one
+}
+
+TEST(ProjectedSelfAttention, AgainstDouble) {
+  const Restore restore;
+  kernels::set_num_threads(2);
+  Generator generator(fresh_seed());
+  const int64_t n = 40, length = 33, heads = 3, head_dim = 20, in = 50;
+  const Projection projection(in, heads, head_dim, float32, true, generator);
+  const Tensor x = randn({n * length, in}, generator);
+  ASSERT_TRUE(projection.pays(x, padded_layout(n, length)));
+  const auto wide = [](const Tensor& t) { return t.to(float64); };
+  const Tensor qkv =
+      (matmul(wide(x), wide(projection.weight).t()) + wide(projection.bias)).reshape({n, length, 3, heads, head_dim});
+  const auto part = [&](int64_t i) { return qkv.select(2, i).transpose(1, 2); };
+  const Tensor probabilities = softmax(matmul(part(0), part(1).transpose(-2, -1)) / std::sqrt(20.0));
+  const Tensor want = matmul(probabilities, part(2)).transpose(1, 2).reshape({n * length, heads * head_dim});
+  const Tensor got = projection.in_one(x, padded_layout(n, length));
+  EXPECT_EQ(got.shape(), want.shape());
+  EXPECT_LT(test::relative_error(got.to_vector<double>(), want.to_vector<double>()), 2e-6);
+}
+
+TEST(ProjectedSelfAttention, UnderAutocast) {
+  const Restore restore;
+  kernels::set_num_threads(2);
+  Generator generator(fresh_seed());
+  const Projection projection(40, 2, 16, float32, true, generator);
+  const Tensor x = randn({1600, 40}, generator);
+  const SequenceLayout layout = padded_layout(50, 32);
+  for (const DType dtype : {bfloat16, float16}) {
+    const Autocast region(cpu, dtype);
+    const Tensor got = projection.in_one(x, layout);
+    EXPECT_EQ(got.dtype(), dtype);
+    expect_equal(got, projection.in_two(x, layout));
+  }
+}
+
+TEST(ProjectedSelfAttention, WithGradients) {
+  Generator generator(fresh_seed());
+  const Projection projection(21, 2, 9, float32, true, generator);
+  const SequenceLayout layout = padded_layout(40, 30);
+  const Tensor input = randn({1200, 21}, generator);
+  const auto gradients = [&](auto way) {
+    Projection own = projection;
+    Tensor x = input;
+    std::vector<Tensor> leaves;
+    for (Tensor* t : {&x, &own.weight, &own.bias}) leaves.push_back(*t = t->detach().clone().set_requires_grad(true));
+    sum(square(way(own, x))).backward();
+    for (Tensor& t : leaves) t = t.grad();
+    return leaves;
+  };
+  const auto one = gradients([&](const Projection& p, const Tensor& x) { return p.in_one(x, layout); });
+  const auto two = gradients([&](const Projection& p, const Tensor& x) { return p.in_two(x, layout); });
+  for (size_t i = 0; i < one.size(); ++i) expect_equal(one[i], two[i]);
+  // Without recording, inputs that want gradients give a result that has none.
+  const Tensor x = input.detach().clone().set_requires_grad(true);
+  const NoGrad off;
+  EXPECT_FALSE(projection.in_one(x, layout).requires_grad());
+}
+
+TEST(ProjectedSelfAttention, OtherLayouts) {
+  Generator generator(fresh_seed());
+  const Projection projection(24, 3, 8, float32, true, generator);
+  const Tensor x = randn({24, 1300}, generator).t();
+  // Sequences of several lengths, empty ones, and tokens behind the last one.
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>(100, 13), std::vector<int64_t>(99, 13), {1000, 300}, {0, 1300}, {}, {0, 0}}) {
+    const SequenceLayout layout = packed_layout(lengths);
+    expect_equal(projection.in_one(x, layout), projection.in_two(x.contiguous(), layout));
+  }
+  SequenceLayout shifted = packed_layout(std::vector<int64_t>(50, 26));
+  shifted.offsets = shifted.offsets.slice(0, 1).contiguous();
+  expect_equal(projection.in_one(x, shifted), projection.in_two(x, shifted));
+  EXPECT_EQ(projection.in_one(zeros({0, 24}), packed_layout({})).shape(), (Shape{0, 24}));
+  // Dropout draws the same numbers, a bias of the scores counts.
+  const SequenceLayout layout = packed_layout(std::vector<int64_t>(100, 13));
+  Generator one(5), two(5);
+  expect_equal(projection.in_one(x, layout, {.dropout = 0.3, .generator = &one}),
+               projection.in_two(x, layout, {.dropout = 0.3, .generator = &two}));
+  const Tensor bias = randn({1, 3, 13, 13}, generator);
+  expect_equal(projection.in_one(x, layout, {.bias = bias}), projection.in_two(x, layout, {.bias = bias}));
+}
+
+TEST(ProjectedSelfAttention, BadInput) {
+  const Tensor x = zeros({4, 5}), weight = zeros({12, 5});
+  const SequenceLayout layout = packed_layout({4});
+  const auto call = [&](const Tensor& input, const Tensor& w, const Tensor& b, int64_t heads) {
+    return [=] { self_attention(input, w, b, heads, layout); };
+  };
+  expect_error(call(zeros({2, 2, 5}), weight, {}, 2), {"expected x [tokens, in]", "[2, 2, 5]"});
+  expect_error(call(x, zeros({13, 5}), {}, 2), {"weight [3 * heads * head_dim, in]", "[13, 5] and 2 heads"});
+  expect_error(call(x, weight, {}, 0), {"0 heads"});
+  expect_error(call(x, weight, {}, -2), {"-2 heads"});
+  expect_error(call(x, zeros({12}), {}, 2), {"[12]"});
+  expect_error(call(x, zeros({12, 6}), {}, 2), {"linear: x is [4, 5], expected [..., 6]"});
+  expect_error(call(x, weight, zeros({11}), 2), {"linear: bias is [11], expected [12]"});
+  expect_error(call(x, weight.to(float64), {}, 2), {"x is float32 and weight float64"});
+  expect_error(call(zeros({3, 5}), weight, {}, 2), {"sequences end at token 4, there are 3 tokens"});
+  expect_error(call(x, zeros({0, 5}), {}, 2), {"head_dim must be 1 to 256, got 0"});
+}
+
+}  // namespace
+}  // namespace tern
