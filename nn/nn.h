@@ -8,4 +8,5 @@
 #include "tern/nn/layers/layer_norm.h"
 #include "tern/nn/layers/linear.h"
 #include "tern/nn/layers/multi_head_attention.h"
+#include "tern/nn/layers/residual_norm.h"
 #include "tern/nn/module.h"

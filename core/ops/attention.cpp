@@ -204,8 +204,7 @@ struct ProjectedSelfAttention final : Function<ProjectedSelfAttention> {
     const Workspace workspace(kernels::self_attention_workspace(stream, call.params, x.view(), used.view()),
                               x.device());
     count_flops(call, x.device(), out.view(), out.view(), 2);
-    if (profiling())
-      profile_flops(2.0 * static_cast<double>(x.numel()) * static_cast<double>(weight.size(0)), x.dtype());
+    detail::count_product(x.size(0), weight.size(0), x.size(1), x.dtype());
     kernels::self_attention_forward(stream, call.params, x.view(), used.view(),
                                     detail::bias_for(x, weight, bias).view(), out.view(), workspace.data());
     return out;

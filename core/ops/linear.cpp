@@ -10,20 +10,15 @@
 
 namespace tern {
 
-using detail::as_rows, detail::autocast_linear, detail::bias_for, detail::check_linear, detail::contiguous_or_none,
-    detail::linear_shape;
+using detail::as_rows, detail::autocast_linear, detail::bias_for, detail::check_feed_forward, detail::check_linear,
+    detail::contiguous_or_none, detail::count_product, detail::linear_shape;
 
 namespace {
-
-/// Of the product of [m, k] and [k, n].
-void count_flops(int64_t m, int64_t n, int64_t k, DType dtype) {
-  if (profiling()) profile_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), dtype);
-}
 
 /// dpre weight, added to `sum` if that is defined.
 Tensor input_gradient(const Tensor& dpre, const Tensor& weight, const Tensor& sum = {}) {
   const Tensor dx = sum.defined() ? sum : empty({dpre.size(0), weight.size(1)}, dpre.options());
-  count_flops(dx.size(0), dx.size(1), dpre.size(1), dpre.dtype());
+  count_product(dx.size(0), dx.size(1), dpre.size(1), dpre.dtype());
   const kernels::Stream stream = current_stream(dpre.device());
   const Workspace workspace(kernels::gemm_workspace(stream, false, false, dpre.view(), weight.view(), dx.view()),
                             dpre.device());
@@ -34,7 +29,7 @@ Tensor input_gradient(const Tensor& dpre, const Tensor& weight, const Tensor& su
 
 /// dweight = dpre^T x and, when dbias is defined, the column sums of dpre.
 void weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight, const Tensor& dbias) {
-  count_flops(dweight.size(0), dweight.size(1), dpre.size(0), dpre.dtype());
+  count_product(dweight.size(0), dweight.size(1), dpre.size(0), dpre.dtype());
   const kernels::Stream stream = current_stream(dpre.device());
   const Workspace workspace(kernels::linear_weight_backward_workspace(stream, dpre.view(), x.view(), dweight.view()),
                             dpre.device());
@@ -49,7 +44,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const Workspace workspace(kernels::linear_workspace(stream, x.view(), weight.view(), y.view()), x.device());
   kernels::linear_forward(stream, x.view(), weight.view(), bias.view(), activation, pre.view(), y.view(),
                           workspace.data());
-  count_flops(x.size(0), weight.size(0), x.size(1), x.dtype());
+  count_product(x.size(0), weight.size(0), x.size(1), x.dtype());
   return y;
 }
 
@@ -178,7 +173,7 @@ struct FeedForward final : Function<FeedForward> {
                               x.device());
     kernels::feed_forward(stream, x.view(), first.view(), bias_for(x, weight1, bias1).view(), activation, second.view(),
                           bias_for(x, weight2, bias2).view(), y.view(), workspace.data());
-    for (const Tensor& weight : {weight1, weight2}) count_flops(x.size(0), weight.size(0), weight.size(1), x.dtype());
+    for (const Tensor& weight : {weight1, weight2}) count_product(x.size(0), weight.size(0), weight.size(1), x.dtype());
     return y;
   }
 };
@@ -199,10 +194,7 @@ Tensor feed_forward(const Tensor& input, const Tensor& weight1_in, const Tensor&
   if (detail::wants_record(inputs, 5))
     return linear(linear(input, weight1_in, bias1_in, activation), weight2_in, bias2_in);
   Tensor x = input, weight1 = weight1_in, bias1 = bias1_in, weight2 = weight2_in, bias2 = bias2_in;
-  autocast_linear(x, weight1, bias1);
-  check_linear(x, weight1, bias1);
-  autocast_linear(x, weight2, bias2);
-  check_linear(x, linear_shape(x, weight1), weight2, bias2);
+  check_feed_forward(x, weight1, bias1, weight2, bias2);
   return FeedForward::apply(as_rows(x), weight1.contiguous(), contiguous_or_none(bias1), activation,
                             weight2.contiguous(), contiguous_or_none(bias2))
       .reshape(linear_shape(x, weight2));

@@ -3,9 +3,15 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/profiler.h"
 #include "tern/core/tensor.h"
 
 namespace tern::detail {
+
+/// Counts the operations of the product of [m, k] and [k, n].
+inline void count_product(int64_t m, int64_t n, int64_t k, DType dtype) {
+  if (profiling()) profile_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), dtype);
+}
 
 /// A weight of another type than x's is autocast's: the product takes its copy, its gradient has its own type, in which
 /// the product's sums are stored.
@@ -46,6 +52,14 @@ inline Tensor as_rows(const Tensor& x) {
 }
 
 inline Shape linear_shape(const Tensor& x, const Tensor& weight) { return x.shape().with(x.dim() - 1, weight.size(0)); }
+
+/// Both layers of a feed-forward network, cast and checked.
+inline void check_feed_forward(Tensor& x, Tensor& weight1, Tensor& bias1, Tensor& weight2, Tensor& bias2) {
+  autocast_linear(x, weight1, bias1);
+  check_linear(x, weight1, bias1);
+  autocast_linear(x, weight2, bias2);
+  check_linear(x, linear_shape(x, weight1), weight2, bias2);
+}
 
 inline Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
 

@@ -82,7 +82,7 @@ class RowBlocks {
       middle(rows, result, first.ldc_, hidden);
       void* const result2 =
           second.compute(begin, rows, hidden, b2, bias2, second.output_row(c, begin), memory2, scratch2);
-      if (result2) epilogue(ResultBlock{begin, rows, result2, second.ldc_, nullptr});
+      if (result2) epilogue(ResultBlock{begin, rows, result2, second.ldc_, hidden - second.epilogue_bytes_});
       return result2 != nullptr;
     });
   }

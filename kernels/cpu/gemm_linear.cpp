@@ -1,52 +1,15 @@
-#include "tern/kernels/cpu/gemm_blocks.h"
 #include "tern/kernels/cpu/gemm_finish.h"
+#include "tern/kernels/cpu/gemm_plan.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/gemm.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// How a linear layer is computed: in blocks of rows, or by gemm (into fp32 memory when y has 16 bits).
-struct LinearPlan {
-  bool blocks;
-  int64_t rows, in, out;
-  DType dtype;
-  bool wide;  // products need fp32 memory of their own
-
-  LinearPlan(const ConstView& x, const ConstView& weight)
-      : rows(x.rows()), in(x.cols()), out(weight.shape[0]), dtype(x.dtype), wide(is_low_precision(x.dtype)) {
-    const bool supported = dtype == DType::kFloat32 || has_packed_matmul(dtype);
-    blocks = supported && RowBlocks::suits(dtype, rows, out, in);
-  }
-  RowBlocks row_blocks(bool bias) const {
-    return RowBlocks(dtype, dtype, !wide, true, rows, out, in, in, in, out, {.bias = bias});
-  }
-  int64_t bias_bytes() const { return align_up(out * 8); }
-  View product(void* data) const {
-    const int64_t shape[] = {rows, out}, strides[] = {out, 1};
-    return View(data, wide ? DType::kFloat32 : dtype, 2, shape, strides);
-  }
-  int64_t product_bytes() const { return wide ? align_up(rows * out * 4) : 0; }
-};
-
 ConstView as_matrix(const ConstView& v) {
   const int64_t shape[] = {v.rows(), v.cols()}, strides[] = {v.cols(), 1};
   return ConstView(v.data, v.dtype, 2, shape, strides);
 }
-
-struct FeedForwardPlan {
-  LinearPlan first, second;
-
-  FeedForwardPlan(const ConstView& x, const ConstView& weight1, const ConstView& weight2)
-      : first(x, weight1), second(hidden(nullptr), weight2) {}
-
-  View hidden(void* data) const {
-    const int64_t shape[] = {first.rows, first.out}, strides[] = {first.out, 1};
-    return View(data, first.dtype, 2, shape, strides);
-  }
-  int64_t hidden_bytes() const { return align_up(first.rows * first.out * size_of(first.dtype)); }
-  bool blocks() const { return first.blocks && second.blocks; }
-};
 
 /// Rows per block of the activation's backward: at most 64 blocks, whatever the number of threads.
 int64_t backward_rows(int64_t rows) { return std::max<int64_t>(16, (rows + 63) / 64); }
@@ -124,16 +87,7 @@ void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias
 
 int64_t feed_forward_workspace(Stream stream, ConstView x, ConstView weight1, ConstView weight2, View y) {
   const FeedForwardPlan plan(x, weight1, weight2);
-  if (plan.blocks()) {
-    int64_t most = 0;
-    for (const bool bias1 : {false, true}) {
-      for (const bool bias2 : {false, true}) {
-        most = std::max(most,
-                        RowBlocks::both_workspace_bytes(plan.first.row_blocks(bias1), plan.second.row_blocks(bias2)));
-      }
-    }
-    return 64 + plan.first.bias_bytes() + plan.second.bias_bytes() + most;
-  }
+  if (plan.blocks()) return plan.blocks_bytes([&](bool bias) { return plan.second.row_blocks(bias); });
   const View hidden = plan.hidden(nullptr);
   return 64 + plan.hidden_bytes() +
          std::max(linear_workspace(stream, x, weight1, hidden), linear_workspace(stream, hidden, weight2, y));
@@ -142,31 +96,22 @@ int64_t feed_forward_workspace(Stream stream, ConstView x, ConstView weight1, Co
 void feed_forward(Stream stream, ConstView x, ConstView weight1, ConstView bias1, Activation activation,
                   ConstView weight2, ConstView bias2, View y, void* workspace) {
   const FeedForwardPlan plan(x, weight1, weight2);
-  char* memory = align_up(workspace);
   if (!plan.blocks()) {
+    char* const memory = align_up(workspace);
     const View hidden = plan.hidden(memory);
     linear_forward(stream, x, weight1, bias1, activation, {}, hidden, memory + plan.hidden_bytes());
     return linear_forward(stream, hidden, weight2, bias2, Activation::kNone, {}, y, memory + plan.hidden_bytes());
   }
   dispatch_blocks(plan.first.dtype, [&]<class T>() {
-    const float* wide1 = wide_bias<float>(bias1, reinterpret_cast<float*>(memory));
-    memory += plan.first.bias_bytes();
-    const float* wide2 = wide_bias<float>(bias2, reinterpret_cast<float*>(memory));
-    memory += plan.second.bias_bytes();
-    const RowBlocks first = plan.first.row_blocks(wide1), second = plan.second.row_blocks(wide2);
-    const float* const left1 = first.adds_bias() ? nullptr : wide1;
-    const float* const left2 = second.adds_bias() ? nullptr : wide2;
-    const auto middle = [&](int64_t rows, const void* result, int64_t stride, void* hidden) {
-      finish_rows<T, float>(rows, plan.first.out, static_cast<const float*>(result), stride, left1, activation, nullptr,
-                            static_cast<T*>(hidden));
+    const auto make_epilogue = [&](const float* left_bias) {
+      return [&plan, &y, left_bias](const ResultBlock& block) {
+        if (!left_bias && !plan.second.wide) return;
+        finish_rows<T, float>(block.rows, plan.second.out, static_cast<const float*>(block.result), block.stride,
+                              left_bias, Activation::kNone, nullptr, y.as<T>() + block.begin * plan.second.out);
+      };
     };
-    const auto finish = [&](const ResultBlock& block) {
-      if (!left2 && !plan.second.wide) return;
-      finish_rows<T, float>(block.rows, plan.second.out, static_cast<const float*>(block.result), block.stride, left2,
-                            Activation::kNone, nullptr, y.as<T>() + block.begin * plan.second.out);
-    };
-    RowBlocks::run_both(first, second, x.data, weight1.data, wide1, weight2.data, wide2, y.data, memory, middle,
-                        finish);
+    run_feed_forward<T>(plan, plan.second.row_blocks(bool(bias2)), x, weight1, bias1, activation, weight2, bias2,
+                        y.data, workspace, make_epilogue);
   });
 }
 

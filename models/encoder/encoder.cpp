@@ -49,28 +49,44 @@ EncoderLayer::EncoderLayer(const nn::Scope& s, const EncoderOptions& options)
       lin2_(sub("lin2"), options.hidden, options.width, linear_options(options)),
       output_norm_(sub("output_norm"), options.width, {.eps = options.norm_eps}) {}
 
-DropoutOptions EncoderLayer::output_dropout(const Residual& residual) const {
-  return {.p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = residual.row_keys};
+DropoutOptions EncoderLayer::output_dropout(const Tensor& row_keys) const {
+  return {.p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = row_keys};
 }
 
-EncoderLayer::Residual EncoderLayer::feed_forward(const Tensor& attended, const Tensor& x,
-                                                  const Tensor& row_keys) const {
-  const Tensor branch = out_.forward(attended);
-  DropoutOptions drop = output_dropout({branch, x, row_keys});
+Tensor EncoderLayer::attend(const State& state, const SequenceLayout& layout) const {
+  return nn::self_attention(state.input, qkv_, options_.heads, layout,
+                            {.dropout = attention_dropout(), .generator = &generator()});
+}
+
+SumAndNorm EncoderLayer::end_attention(const Tensor& attended, const Tensor& x, const Tensor& row_keys) const {
+  DropoutOptions drop = output_dropout(row_keys);
   if (!options_.attention_output_dropout) drop.p = 0;
-  SumAndNorm middle;
-  if (options_.norm_first)
-    middle = output_norm_.forward_with_sum(branch, x, drop);
-  else
-    middle.sum = middle.norm = attention_norm_.forward(branch, x, drop);
+  const nn::LayerNorm& norm = options_.norm_first ? output_norm_ : attention_norm_;
+  SumAndNorm result = nn::linear_residual_norm(
+      attended, out_, {.norm = norm, .residual = x, .dropout = drop, .gives_sum = options_.norm_first});
+  if (!options_.norm_first) result.sum = result.norm;
+  return result;
+}
+
+EncoderLayer::Residual EncoderLayer::feed_forward(const SumAndNorm& middle, const Tensor& row_keys) const {
   return {nn::feed_forward(middle.norm, lin1_, options_.activation, lin2_), middle.sum, row_keys};
 }
 
 EncoderLayer::Residual EncoderLayer::forward(const State& state, const SequenceLayout& layout) const {
   const ProfileRange range(name());
-  const Tensor context = nn::self_attention(state.input, qkv_, options_.heads, layout,
-                                            {.dropout = attention_dropout(), .generator = &generator()});
-  return feed_forward(context, state.x, layout.row_keys);
+  return feed_forward(end_attention(attend(state, layout), state.x, layout.row_keys), layout.row_keys);
+}
+
+EncoderLayer::State EncoderLayer::forward(const State& state, const SequenceLayout& layout,
+                                          const nn::LayerNorm& next) const {
+  const ProfileRange range(name());
+  const SumAndNorm middle = end_attention(attend(state, layout), state.x, layout.row_keys);
+  const SumAndNorm end = nn::feed_forward_residual_norm(middle.norm, lin1_, options_.activation, lin2_,
+                                                        {.norm = next,
+                                                         .residual = middle.sum,
+                                                         .dropout = output_dropout(layout.row_keys),
+                                                         .gives_sum = options_.norm_first});
+  return {options_.norm_first ? end.sum : end.norm, end.norm};
 }
 
 EncoderLayer::Residual EncoderLayer::forward_first(const State& state, const EncoderInput& input) const {
@@ -83,7 +99,8 @@ EncoderLayer::Residual EncoderLayer::forward_first(const State& state, const Enc
   const SequenceLayout layout = first_row_layout(input);
   const Tensor context =
       cross_attention(q, kv, layout, input.layout, {.dropout = attention_dropout(), .generator = &generator()});
-  return feed_forward(context, rows_of(state.x, input.first_rows), layout.row_keys);
+  const SumAndNorm middle = end_attention(context, rows_of(state.x, input.first_rows), layout.row_keys);
+  return feed_forward(middle, layout.row_keys);
 }
 
 Tensor EncoderLayer::attention_map(const State& state, const SequenceLayout& layout) const {
@@ -112,19 +129,22 @@ EncoderLayer::State Encoder::begin(const Tensor& x) const {
 }
 
 EncoderLayer::State Encoder::boundary(int64_t i, const EncoderLayer::Residual& residual) const {
-  const EncoderLayer& before = layer_[i - 1];
   const auto& [branch, x, row_keys] = residual;
-  const DropoutOptions drop = before.output_dropout(residual);
+  const DropoutOptions drop = layer_[i - 1].output_dropout(row_keys);
   Tensor result;
   if (!norm_first_) {
-    result = before.output_norm().forward(branch, x, drop);
+    result = norm_after(i - 1).forward(branch, x, drop);
   } else if (i < layer_.size()) {
-    const SumAndNorm next = layer_[i].attention_norm().forward_with_sum(branch, x, drop);
+    const SumAndNorm next = norm_after(i - 1).forward_with_sum(branch, x, drop);
     return {next.sum, next.norm};
   } else {
     result = norm_ ? norm_->forward(branch, x, drop) : x + dropout(branch, drop);
   }
   return {result, result};
+}
+
+const nn::LayerNorm& Encoder::norm_after(int64_t i) const {
+  return norm_first_ ? layer_[i + 1].attention_norm() : layer_[i].output_norm();
 }
 
 std::vector<Tensor> Encoder::attention_maps(const Tensor& x, const EncoderInput& input) const {
@@ -163,7 +183,7 @@ Tensor Encoder::run(const Tensor& x, const EncoderInput& input, bool first_rows)
 
 EncoderLayer::Residual Encoder::run_layers(int64_t begin, int64_t end, EncoderLayer::State state,
                                            const EncoderInput& input, bool first_rows) const {
-  for (int64_t i = begin; i + 1 < end; ++i) state = boundary(i + 1, layer_[i].forward(state, input.layout));
+  for (int64_t i = begin; i + 1 < end; ++i) state = layer_[i].forward(state, input.layout, norm_after(i));
   const EncoderLayer& last = layer_[end - 1];
   return first_rows && end == layer_.size() ? last.forward_first(state, input) : last.forward(state, input.layout);
 }

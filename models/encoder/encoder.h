@@ -42,6 +42,8 @@ class EncoderLayer final : public nn::Module {
     Tensor branch, x, row_keys;
   };
   Residual forward(const State& state, const SequenceLayout& layout) const;
+  /// The same and `next`, the norm that follows: what the next layer reads.
+  State forward(const State& state, const SequenceLayout& layout, const nn::LayerNorm& next) const;
   /// Only the rows of each sequence's first token: [sequences, width]. Equal to those rows of forward(), at a fraction
   /// of the work: keys and values of all rows, everything else of the first rows alone.
   Residual forward_first(const State& state, const EncoderInput& input) const;
@@ -50,13 +52,15 @@ class EncoderLayer final : public nn::Module {
   Tensor attention_map(const State& state, const SequenceLayout& layout) const;
 
   /// Dropout of the last sum, and the norms that may follow it.
-  DropoutOptions output_dropout(const Residual& residual) const;
+  DropoutOptions output_dropout(const Tensor& row_keys) const;
   const nn::LayerNorm& attention_norm() const { return attention_norm_; }
   const nn::LayerNorm& output_norm() const { return output_norm_; }
 
  private:
-  /// From the attention's result and the stream beside it.
-  Residual feed_forward(const Tensor& attended, const Tensor& x, const Tensor& row_keys) const;
+  Tensor attend(const State& state, const SequenceLayout& layout) const;
+  /// From the attention's result and the stream beside it: what the feed-forward part adds to, and what it reads.
+  SumAndNorm end_attention(const Tensor& attended, const Tensor& x, const Tensor& row_keys) const;
+  Residual feed_forward(const SumAndNorm& middle, const Tensor& row_keys) const;
   double attention_dropout() const { return is_training() ? options_.attention_dropout : 0; }
 
   EncoderOptions options_;
@@ -89,6 +93,8 @@ class Encoder final : public nn::Module {
   EncoderLayer::State begin(const Tensor& x) const;
   /// What layer i reads after layer i - 1 has left `residual`; i = layers: the encoder's result, in both places.
   EncoderLayer::State boundary(int64_t i, const EncoderLayer::Residual& residual) const;
+  /// The norm between layer i and the next.
+  const nn::LayerNorm& norm_after(int64_t i) const;
   /// Layers begin to end without the boundary after the last.
   EncoderLayer::Residual run_layers(int64_t begin, int64_t end, EncoderLayer::State state, const EncoderInput& input,
                                     bool first_rows) const;

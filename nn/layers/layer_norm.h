@@ -25,11 +25,12 @@ class LayerNorm final : public Module {
   SumAndNorm forward_with_sum(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout = {}) const;
 
   double eps() const { return eps_; }
+  /// Undefined without `affine`.
+  Tensor weight() const { return weight_ ? weight_->tensor() : Tensor(); }
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
 
  private:
   void check_width(const Tensor& x) const;
-  Tensor weight() const { return weight_ ? weight_->tensor() : Tensor(); }
-  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
 
   int64_t width_;
   double eps_;

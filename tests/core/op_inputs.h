@@ -171,6 +171,15 @@ inline DropoutOptions dropout_options(Inputs& in) {
           .generator = &in.generator(),
           .row_keys = in.one_in(3) ? in.like({5}, int64) : Tensor()};
 }
+inline ResidualNorm residual_norm(Inputs& in) {
+  const Tensor residual = in.like({4, 2, 9}), weight = in.one_in(2) ? in.like({9}) : Tensor(), bias = in.like({9});
+  return {.residual = residual,
+          .weight = weight,
+          .bias = bias,
+          .eps = 0.1,
+          .dropout = dropout_options(in),
+          .gives_sum = in.one_in(2)};
+}
 inline std::vector<int> dims(Inputs& in) {
   std::vector<int> result;
   for (int64_t n = in.below(3); n > 0; --n) result.push_back(in.dim());
@@ -305,6 +314,18 @@ inline const std::vector<std::pair<const char*, Call>>& calls() {
          // Small: projections of numbers up to 1 would make scores so large that rounding shows in the gradients.
          return self_attention(in.like({4, 17}) * 0.05, in.like({48, 17}), in.one_in(2) ? in.like({48}) : Tensor(), 2,
                                layout(in), attention_options(in));
+       }},
+      {"linear_residual_norm",
+       [](Inputs& in) {
+         const Tensor x = in.like({4, 2, 17}), weight = in.like({9, 17}), bias = in.one_in(2) ? in.like({9}) : Tensor();
+         return linear_residual_norm(x, weight, bias, residual_norm(in)).norm;
+       }},
+      {"feed_forward_residual_norm",
+       [](Inputs& in) {
+         const Tensor x = in.like({4, 2, 17}), weight1 = in.like({12, 17}), bias1 = in.like({12});
+         const SumAndNorm result = feed_forward_residual_norm(x, weight1, bias1, Activation::kGelu, in.like({9, 12}),
+                                                              in.like({9}), residual_norm(in));
+         return result.sum.defined() && in.one_in(2) ? result.sum : result.norm;
        }},
       {"reshape",
        [](Inputs& in) {

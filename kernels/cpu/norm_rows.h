@@ -1,0 +1,96 @@
+#pragma once
+// The steps of a layer norm's forward pass, for one row.
+
+#include <cmath>
+
+#include "tern/kernels/cpu/dropout.h"
+#include "tern/kernels/cpu/rows.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+static_assert(kTile % DropoutFactors::kColumns == 0, "tiles hold whole groups of masks");
+
+/// gamma or beta, which may be absent, fp32 or of the rows' dtype T.
+template <class T>
+struct Affine {
+  using F = ComputeType<T>;
+  explicit Affine(const ConstView& view) : data(view.data), narrow(view.dtype == dtype_of<T>()) {}
+  explicit operator bool() const { return data != nullptr; }
+  const F* tile(int64_t begin, F* buffer, int64_t n) const {
+    if (narrow) return widen<F>(static_cast<const T*>(data) + begin, buffer, n);
+    return widen<F>(static_cast<const float*>(data) + begin, buffer, n);
+  }
+  const void* data;
+  bool narrow;
+};
+
+/// z = residual + dropout(x) for one row, stored in T so that statistics are those of what backward reads.
+template <class T>
+void add_row(int64_t row, int64_t cols, const T* x, const T* residual, const DropoutFactors& dropout, T* z) {
+  using F = ComputeType<T>;
+  F factors[kTile];
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    if (dropout.active())
+      dropout.fill(row, j, n, factors);
+    else
+      std::fill_n(factors, n, F(1));
+    if (residual) {
+#pragma GCC ivdep
+      for (int64_t i = j; i < j + n; ++i)
+        z[i] = static_cast<T>(static_cast<F>(residual[i]) + static_cast<F>(x[i]) * factors[i - j]);
+    } else {
+#pragma GCC ivdep
+      for (int64_t i = j; i < j + n; ++i) z[i] = static_cast<T>(static_cast<F>(x[i]) * factors[i - j]);
+    }
+  }
+}
+
+/// Two passes over a row in L1: mean, then 1 / sqrt(variance + eps).
+template <class T, class F>
+void row_statistics(const T* z, int64_t cols, double eps, F& mean, F& rstd) {
+  F buffer[kTile];
+  LaneSum<F> sum, squares;
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    sum.add(
+        n, [](auto v) { return v; }, widen(z + j, buffer, n));
+  }
+  const F center = sum.total() / static_cast<F>(cols);
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    squares.add(
+        n, [=](auto v) { return (v - center) * (v - center); }, widen(z + j, buffer, n));
+  }
+  mean = center;
+  rstd = F(1) / std::sqrt(squares.total() / static_cast<F>(cols) + static_cast<F>(eps));
+}
+
+template <class T>
+void normalize_row(const T* z, int64_t cols, ComputeType<T> mean, ComputeType<T> rstd, const Affine<T>& gamma,
+                   const Affine<T>& beta, T* y) {
+  using F = ComputeType<T>;
+  F gamma_buffer[kTile], beta_buffer[kTile];
+  for (int64_t j = 0; j < cols; j += kTile) {
+    const int64_t n = std::min(kTile, cols - j);
+    const T* from = z + j;
+    T* to = y + j;
+    const F* scale = gamma ? gamma.tile(j, gamma_buffer, n) : nullptr;
+    const F* shift = beta ? beta.tile(j, beta_buffer, n) : nullptr;
+    if (scale && shift) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = static_cast<T>((static_cast<F>(from[i]) - mean) * rstd * scale[i] + shift[i]);
+    } else {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) {
+        const F value = (static_cast<F>(from[i]) - mean) * rstd;
+        to[i] = static_cast<T>(scale ? value * scale[i] : shift ? value + shift[i] : value);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tern::kernels::TERN_CPU
