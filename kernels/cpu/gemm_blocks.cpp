@@ -10,7 +10,7 @@ namespace {
 /// Larger blocks read the packed matrix less often, smaller ones share out better.
 int64_t rows_per_block(int64_t m) { return m >= 2048 ? 256 : m >= 512 ? 128 : 64; }
 
-/// The last block's product is padded to this many rows, so that few products serve all numbers of rows.
+/// The last blocks' products have a multiple of this many rows, so that few products serve all numbers of rows.
 constexpr int64_t kRowStep = 16;
 
 }  // namespace
@@ -35,24 +35,25 @@ RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, i
       ldb_(ldb),
       ldc_(direct ? ldc : n),
       rows_(options.rows ? options.rows : rows_per_block(m)),
-      blocks_((m + rows_ - 1) / rows_),
-      slots_(std::min<int64_t>(blocks_, num_threads())),
       epilogue_bytes_(align_up(options.epilogue_bytes)) {
+  // As many full blocks for each thread; what is left is shared out anew, unless blocks of given rows are asked for.
+  // (Of sgemm nobody says that a row's sums do not depend on how many rows there are; of packed products a test does.)
+  const int64_t threads = options.rows || !has_packed_matmul(input) ? 1 : num_threads();
+  full_ = m / rows_ / threads * threads;
+  const int64_t left = m - full_ * rows_, share = (left + threads - 1) / threads;
+  last_rows_ = left == 0 ? rows_ : std::min(rows_, (share + kRowStep - 1) / kRowStep * kRowStep);
+  blocks_ = full_ + (left + last_rows_ - 1) / last_rows_;
+  slots_ = std::min<int64_t>(blocks_, num_threads());
   if (!direct) slot_bytes_ = align_up(rows_ * n * size_of(output_));
-  slot_bytes_ += epilogue_bytes_;
-  if (!has_packed_matmul(input)) return;
-  main_ = product_of(rows_);
-  const int64_t left = m - (blocks_ - 1) * rows_;
-  last_rows_ = left == rows_ ? rows_ : (left + kRowStep - 1) / kRowStep * kRowStep;
-  last_ = product_of(last_rows_);
-  if (!last_->same_packing(*main_)) {
-    last_ = main_;
-    last_rows_ = rows_;
+  if (has_packed_matmul(input)) {
+    main_ = product_of(rows_);
+    last_ = product_of(last_rows_);
+    if (!last_->same_packing(*main_)) last_ = nullptr;
+    packed_bytes_ = align_up(main_->packed_bytes());
+    matmul_scratch_ = align_up(std::max(main_->scratch_bytes(), last_ ? last_->scratch_bytes() : 0));
+    if (!last_ || left % last_rows_ != 0) padding_bytes_ = padded_a_bytes() + align_up(rows_ * ldc_ * size_of(output_));
   }
-  packed_bytes_ = align_up(main_->packed_bytes());
-  matmul_scratch_ = align_up(std::max(main_->scratch_bytes(), last_->scratch_bytes()));
-  slot_bytes_ += matmul_scratch_;
-  padding_bytes_ = padded_a_bytes() + align_up(last_rows_ * ldc_ * size_of(output_));
+  slot_bytes_ += matmul_scratch_ + padding_bytes_ + epilogue_bytes_;
 }
 
 std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
@@ -70,34 +71,33 @@ std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
                       .ldc = ldc_});
 }
 
-int64_t RowBlocks::padded_a_bytes() const { return align_up(last_rows_ * lda_ * size_of(input_)); }
-
-void* RowBlocks::compute(int64_t begin, int64_t rows, const void* from, const void* b, const float* bias, void* to,
-                         char* memory, char* scratch) const {
+void* RowBlocks::compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, char* memory,
+                         char* scratch) const {
   if (!to) to = scratch + matmul_scratch_;
   bool done;
   if (!main_) {
     done = sgemm(1, false, transpose_b_, rows, n_, k_, 1.0f, static_cast<const float*>(from), lda_,
                  static_cast<const float*>(b), ldb_, 0.0f, static_cast<float*>(to), ldc_);
-  } else if (begin + rows < m_) {
+  } else if (rows == rows_) {
     done = main_->run(from, memory, bias, to, scratch);
-  } else if (rows == last_rows_) {
+  } else if (last_ && rows == last_rows_) {
     done = last_->run(from, memory, bias, to, scratch);
   } else {
-    done = run_padded(rows, static_cast<const char*>(from), bias, static_cast<char*>(to), memory, scratch);
+    done = run_padded(last_ ? *last_ : *main_, last_ ? last_rows_ : rows_, rows, static_cast<const char*>(from), bias,
+                      static_cast<char*>(to), memory, scratch);
   }
   return done ? to : nullptr;
 }
 
-bool RowBlocks::run_padded(int64_t rows, const char* from, const float* bias, char* to, char* memory,
-                           char* scratch) const {
+bool RowBlocks::run_padded(const Matmul& product, int64_t product_rows, int64_t rows, const char* from,
+                           const float* bias, char* to, char* memory, char* scratch) const {
   // The copies keep the row strides, so that the same products serve; what comes out of the padding is not used.
-  char* padded_a = memory + packed_bytes_;
+  char* padded_a = scratch + slot_bytes_ - epilogue_bytes_ - padding_bytes_;
   char* padded_c = padded_a + padded_a_bytes();
   const int64_t a_row = lda_ * size_of(input_), c_row = ldc_ * size_of(output_);
-  std::memset(padded_a, 0, last_rows_ * a_row);
+  std::memset(padded_a, 0, product_rows * a_row);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(padded_a + r * a_row, from + r * a_row, k_ * size_of(input_));
-  const bool done = last_->run(padded_a, memory, bias, padded_c, scratch);
+  const bool done = product.run(padded_a, memory, bias, padded_c, scratch);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * c_row, padded_c + r * c_row, n_ * size_of(output_));
   return done;
 }

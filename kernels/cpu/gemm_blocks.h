@@ -32,8 +32,8 @@ struct RowBlocksOptions {
 };
 
 /// c[m, n] = a[m, k] op(b). With packed products (see has_packed_matmul) b is packed once per call and each thread
-/// takes blocks of rows; otherwise (fp32 only) each block is one sgemm. Which element is summed in which order depends
-/// on the shape alone, not on the number of threads.
+/// takes blocks of rows; otherwise (fp32 only) each block is one sgemm. In which order an element is summed does not
+/// depend on the number of threads; with packed products not on its block either.
 class RowBlocks {
  public:
   /// Where blocks beat one oneDNN call on all threads: enough rows to share, and b worth packing.
@@ -44,7 +44,7 @@ class RowBlocks {
   RowBlocks(DType input, DType output, bool direct, bool transpose_b, int64_t m, int64_t n, int64_t k, int64_t lda,
             int64_t ldb, int64_t ldc, RowBlocksOptions options = {});
 
-  int64_t workspace_bytes() const { return 64 + shared_bytes() + slots_ * slot_bytes_; }
+  int64_t workspace_bytes() const { return 64 + packed_bytes_ + slots_ * slot_bytes_; }
   /// Whether run() adds the bias, as the product's last step; otherwise it is left to the epilogue.
   bool adds_bias() const { return bias_; }
 
@@ -55,8 +55,8 @@ class RowBlocks {
     char* const memory = align_up(workspace);
     pack(b, memory);
     for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
-      char* const scratch = memory + shared_bytes() + slot * slot_bytes_;
-      void* const result = compute(begin, rows, input_row(a, begin), b, bias, output_row(c, begin), memory, scratch);
+      char* const scratch = memory + packed_bytes_ + slot * slot_bytes_;
+      void* const result = compute(rows, input_row(a, begin), b, bias, output_row(c, begin), memory, scratch);
       if (result) epilogue(ResultBlock{begin, rows, result, ldc_, scratch + slot_bytes_ - epilogue_bytes_});
       return result != nullptr;
     });
@@ -69,29 +69,27 @@ class RowBlocks {
                        const void* b2, const float* bias2, void* c, void* workspace, const Middle& middle,
                        const Epilogue& epilogue) {
     char* const memory = align_up(workspace);
-    char* const memory2 = memory + first.shared_bytes();
+    char* const memory2 = memory + first.packed_bytes_;
     first.pack(b, memory);
     second.pack(b2, memory2);
     first.for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
-      char* const scratch = memory2 + second.shared_bytes() + slot * both_slot_bytes(first, second);
+      char* const scratch = memory2 + second.packed_bytes_ + slot * both_slot_bytes(first, second);
       char* const scratch2 = scratch + first.slot_bytes_;
       char* const hidden = scratch2 + second.slot_bytes_;
       void* const to = first.direct_ ? hidden : nullptr;
-      void* const result = first.compute(begin, rows, first.input_row(a, begin), b, bias, to, memory, scratch);
+      void* const result = first.compute(rows, first.input_row(a, begin), b, bias, to, memory, scratch);
       if (!result) return false;
       middle(rows, result, first.ldc_, hidden);
-      void* const result2 =
-          second.compute(begin, rows, hidden, b2, bias2, second.output_row(c, begin), memory2, scratch2);
+      void* const result2 = second.compute(rows, hidden, b2, bias2, second.output_row(c, begin), memory2, scratch2);
       if (result2) epilogue(ResultBlock{begin, rows, result2, second.ldc_, hidden - second.epilogue_bytes_});
       return result2 != nullptr;
     });
   }
   static int64_t both_workspace_bytes(const RowBlocks& first, const RowBlocks& second) {
-    return 64 + first.shared_bytes() + second.shared_bytes() + first.slots_ * both_slot_bytes(first, second);
+    return 64 + first.packed_bytes_ + second.packed_bytes_ + first.slots_ * both_slot_bytes(first, second);
   }
 
  private:
-  int64_t shared_bytes() const { return packed_bytes_ + padding_bytes_; }
   static int64_t both_slot_bytes(const RowBlocks& first, const RowBlocks& second) {
     return first.slot_bytes_ + second.slot_bytes_ + align_up(second.rows_ * second.lda_ * size_of(second.input_));
   }
@@ -112,8 +110,9 @@ class RowBlocks {
     // One task per slot of scratch memory; tasks draw blocks from a counter.
     parallel_for(slots_, 1, [&](int64_t slot, int64_t) {
       for (int64_t block = next++; block < blocks_; block = next++) {
-        const int64_t begin = block * rows_;
-        if (!body(slot, begin, std::min(rows_, m_ - begin))) failed = true;
+        const bool full = block < full_;
+        const int64_t begin = full ? block * rows_ : full_ * rows_ + (block - full_) * last_rows_;
+        if (!body(slot, begin, std::min(full ? rows_ : last_rows_, m_ - begin))) failed = true;
       }
     });
     TERN_CHECK(!failed, "gemm [", m_, ", ", k_, "] x [", k_, ", ", n_, "] ", name_of(input_), ": oneDNN failed");
@@ -123,18 +122,19 @@ class RowBlocks {
     if (main_) main_->pack(b, memory);
   }
   /// One block: from its rows of a to `to` or, without, to scratch memory. Returns where it is; null: oneDNN failed.
-  void* compute(int64_t begin, int64_t rows, const void* from, const void* b, const float* bias, void* to, char* memory,
+  void* compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, char* memory,
                 char* scratch) const;
-  bool run_padded(int64_t rows, const char* from, const float* bias, char* to, char* memory, char* scratch) const;
-  int64_t padded_a_bytes() const;
+  bool run_padded(const Matmul& product, int64_t product_rows, int64_t rows, const char* from, const float* bias,
+                  char* to, char* memory, char* scratch) const;
+  int64_t padded_a_bytes() const { return align_up(rows_ * lda_ * size_of(input_)); }
   std::shared_ptr<const Matmul> product_of(int64_t rows) const;
 
   DType input_, output_;
   bool direct_, transpose_b_, bias_;
   int64_t m_, n_, k_, lda_, ldb_, ldc_;
-  int64_t rows_, blocks_,
-      last_rows_ = 0;  // last_rows_: rows of the last product, rounded up to what products exist for
-  int64_t slots_, packed_bytes_ = 0, padding_bytes_ = 0, slot_bytes_ = 0, matmul_scratch_ = 0, epilogue_bytes_ = 0;
+  int64_t rows_, full_ = 0;             // of a full block; the number of those
+  int64_t last_rows_ = 0, blocks_ = 0;  // of a block behind them; the number of all
+  int64_t slots_ = 0, packed_bytes_ = 0, padding_bytes_ = 0, slot_bytes_ = 0, matmul_scratch_ = 0, epilogue_bytes_ = 0;
   std::shared_ptr<const Matmul> main_, last_;  // null without packed products
 };
 

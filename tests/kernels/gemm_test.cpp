@@ -192,6 +192,42 @@ TEST(Linear, ForwardAgreesWithDouble) {
   });
 }
 
+/// With packed products, which threads take blocks of, a row of the result depends on its own row of x alone.
+TEST(Linear, RowsDoNotDependOnTheirBlock) {
+  if (!has_cpu_level(CpuLevel::kV4) || std::getenv("TERN_CPU_LEVEL")) GTEST_SKIP() << "no packed products";
+  const int threads_before = num_threads();
+  std::mt19937_64 random(14);
+  const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
+  for (const DType dtype : {float32, bfloat16}) {
+    if (dtype == bfloat16 && !__builtin_cpu_supports("avx512bf16")) continue;
+    for (const int64_t in : {96, 700, 1100, 3072}) {
+      const int64_t rows = 2300 + below(300), out = 16 + below(70);
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << " rows " << rows << " in " << in << " out " << out);
+      Array x(dtype, {rows, in}), weight(dtype, {out, in}), bias(dtype, {out});
+      fill_with_random(x, random, -1, 1);
+      fill_with_random(weight, random, -1, 1);
+      fill_with_random(bias, random, -1, 1);
+      const auto first_rows = [&](int64_t n, int threads) {
+        set_num_threads(threads);
+        Array y(dtype, {n, out});
+        ConstView some = x.cview();
+        some.shape[0] = n;
+        std::vector<char> workspace(linear_workspace(Stream{}, some, weight.cview(), y.view()));
+        linear_forward(Stream{}, some, weight.cview(), bias.cview(), Activation::kNone, View(), y.view(),
+                       workspace.data());
+        set_num_threads(threads_before);
+        return y.values();
+      };
+      const std::vector<double> all = first_rows(rows, 1);
+      for (const int threads : {1, 2, 3, 7})
+        for (const int64_t n : {rows, 128 + below(300), 512 + below(1500)}) {
+          const std::vector<double> some = first_rows(n, threads);
+          ASSERT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << n << " rows, " << threads << " threads";
+        }
+    }
+  }
+}
+
 TEST(Linear, ActivationBackwardAgreesWithDouble) {
   std::mt19937_64 random(12);
   for_each_level([&] {
