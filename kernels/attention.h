@@ -39,8 +39,8 @@ TERN_KERNEL(void, attention_forward, Stream stream, const AttentionParams& param
 /// bits of linear_forward and attention_forward, but the projection of a few sequences at a time stays in cache. x:
 /// [tokens, in], weight: [3 * heads * head_dim, in], bias: [3 * heads * head_dim] or absent; all contiguous, dtypes as
 /// for linear_forward. params: both offsets are the same, kv_heads = heads. out: [tokens, heads, head_dim], contiguous.
-/// Keeps nothing for backward. Only for calls for which self_attention_pays() is true: on the CPU, for sequences of one
-/// length that a cache holds some of, without dropout and bias of the scores.
+/// Keeps nothing for backward. Only for calls for which self_attention_pays() is true: on a CPU with packed products
+/// (AVX-512), for sequences of one length that a cache holds some of, without dropout and bias of the scores.
 TERN_KERNEL(bool, self_attention_pays, Stream stream, const AttentionParams& params, ConstView x, ConstView weight);
 TERN_KERNEL(int64_t, self_attention_workspace, Stream stream, const AttentionParams& params, ConstView x,
             ConstView weight);

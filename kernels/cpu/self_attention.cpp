@@ -23,8 +23,10 @@ struct Plan {
 
   Plan(const AttentionParams& p, const ConstView& x, const ConstView& weight)
       : params(p), dtype(x.dtype), tokens(x.rows()), in(x.cols()), out(weight.shape[0]), length(common_length()) {
-    const bool supported = dtype == DType::kFloat32 || has_packed_matmul(dtype);
-    if (!supported || length == 0 || p.bias || p.dropout.p > 0 || !RowBlocks::suits(dtype, tokens, out, in)) return;
+    // Only packed products give the same bits in blocks of any size; and they add the bias.
+    if (!has_packed_matmul(dtype) || length == 0 || p.bias || p.dropout.p > 0 ||
+        !RowBlocks::suits(dtype, tokens, out, in))
+      return;
     const int64_t rows = std::min(kBlockRows, kBlockBytes / (out * 4));
     group = std::min(rows / length, p.sequences / (kBlocksOfThread * num_threads()));
   }
@@ -72,15 +74,14 @@ struct Plan {
   }
 };
 
-/// left_bias: what the product has not added itself.
 template <class T>
-void attend_block(const Plan& plan, const ResultBlock& block, const float* left_bias, const View& out) {
+void attend_block(const Plan& plan, const ResultBlock& block, const View& out) {
   const void* projection = block.result;
-  if (left_bias || plan.dtype != DType::kFloat32) {
-    T* const finished = reinterpret_cast<T*>(plan.dtype == DType::kFloat32 ? block.result : block.memory);
-    finish_rows<T, float>(block.rows, plan.out, static_cast<const float*>(block.result), block.stride, left_bias,
-                          Activation::kNone, nullptr, finished);
-    projection = finished;
+  if constexpr (!std::is_same_v<T, float>) {
+    T* const narrow = reinterpret_cast<T*>(block.memory);
+    finish_rows<T, float>(block.rows, plan.out, static_cast<const float*>(block.result), block.stride, nullptr,
+                          Activation::kNone, nullptr, narrow);
+    projection = narrow;
   }
   const AttentionParams params = plan.of_block(block.begin, block.rows);
   const attention::Call call(params);
@@ -109,10 +110,8 @@ void self_attention_forward(Stream, const AttentionParams& params, ConstView x, 
   char* const memory = align_up(workspace);
   dispatch_blocks(plan.dtype, [&]<class T>() {
     const float* const wide = wide_bias<float>(bias, reinterpret_cast<float*>(memory));
-    const RowBlocks blocks = plan.row_blocks(wide);
-    const float* const left_bias = blocks.adds_bias() ? nullptr : wide;
-    blocks.run(x.data, weight.data, wide, nullptr, memory + plan.bias_bytes(),
-               [&](const ResultBlock& block) { attend_block<T>(plan, block, left_bias, out); });
+    plan.row_blocks(wide).run(x.data, weight.data, wide, nullptr, memory + plan.bias_bytes(),
+                              [&](const ResultBlock& block) { attend_block<T>(plan, block, out); });
   });
 }
 

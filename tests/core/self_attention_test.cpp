@@ -2,6 +2,7 @@
 // threads, dtype, and way in which blocks are made.
 
 #include <cmath>
+#include <cstdlib>
 #include <random>
 
 #include "tern/core/autocast.h"
@@ -41,6 +42,11 @@ struct Projection {
     return kernels::self_attention_pays({}, p, x.view(), weight.view());
   }
 };
+
+bool has_packed_products() {
+  const char* const limit = std::getenv("TERN_CPU_LEVEL");
+  return kernels::has_cpu_level(kernels::CpuLevel::kV4) && (!limit || std::string(limit) == "v4");
+}
 
 /// Levels and threads as before, however a test ends.
 class Restore {
@@ -83,15 +89,15 @@ TEST(ProjectedSelfAttention, HasTheBitsOfTwoOps) {
             .scale = below(2) ? 0.0 : 0.3, .causal = below(3) == 0, .window = below(3) == 0 ? below(length) : -1};
         SCOPED_TRACE(x.describe() + ", " + std::to_string(sequences) + " sequences, " + std::to_string(heads) +
                      " heads of " + std::to_string(head_dim));
-        kernels::set_num_threads(1);
-        const Tensor want = projection.in_two(x, layout, options);
-        kernels::set_num_threads(1 + static_cast<int>(below(3)));
+        kernels::set_num_threads(1 + static_cast<int>(below(3)));  // small products of oneDNN's depend on it
         paid += projection.pays(x, layout);
-        expect_equal(projection.in_one(x, layout, options), want);
+        expect_equal(projection.in_one(x, layout, options), projection.in_two(x, layout, options));
         if (testing::Test::HasFailure()) return;
       }
   }
-  EXPECT_GE(paid, 3);  // otherwise two ways were compared that are one
+  if (has_packed_products()) {
+    EXPECT_GE(paid, 3);  // otherwise two ways were compared that are one
+  }
 }
 
 TEST(ProjectedSelfAttention, AgainstDouble) {
@@ -101,7 +107,7 @@ TEST(ProjectedSelfAttention, AgainstDouble) {
   const int64_t n = 40, length = 33, heads = 3, head_dim = 20, in = 50;
   const Projection projection(in, heads, head_dim, float32, true, generator);
   const Tensor x = randn({n * length, in}, generator);
-  ASSERT_TRUE(projection.pays(x, padded_layout(n, length)));
+  ASSERT_EQ(projection.pays(x, padded_layout(n, length)), has_packed_products());
   const auto wide = [](const Tensor& t) { return t.to(float64); };
   const Tensor qkv =
       (matmul(wide(x), wide(projection.weight).t()) + wide(projection.bias)).reshape({n, length, 3, heads, head_dim});
