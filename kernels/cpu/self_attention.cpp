@@ -9,7 +9,7 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-constexpr int64_t kBlockRows = 256;
+constexpr int64_t kBlockRows = 288;
 constexpr int64_t kBlockBytes = int64_t{1}
                                 << 20;  // of a block's projection in fp32; a second-level cache has 1 or 2 MB
 constexpr int64_t kBlocksOfThread = 4;  // at least, so that threads end together
@@ -28,7 +28,20 @@ struct Plan {
         !RowBlocks::suits(dtype, tokens, out, in))
       return;
     const int64_t rows = std::min(kBlockRows, kBlockBytes / (out * 4));
-    group = std::min(rows / length, p.sequences / (kBlocksOfThread * num_threads()));
+    group = best_group(std::min(rows / length, p.sequences / (kBlocksOfThread * num_threads())));
+  }
+
+  /// Of at most `most` and at least half as many sequences in a block, what keeps the busiest thread the shortest.
+  int64_t best_group(int64_t most) const {
+    const int64_t threads = num_threads();
+    const auto longest = [&](int64_t n) {
+      const int64_t blocks = (params.sequences + n - 1) / n;
+      return (blocks + threads - 1) / threads * n;
+    };
+    int64_t best = most;
+    for (int64_t n = most - 1; n > 0 && n >= most / 2; --n)
+      if (longest(n) < longest(best)) best = n;
+    return best;
   }
 
   int64_t common_length() const {
