@@ -9,10 +9,10 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-constexpr int64_t kBlockRows = 288;
-constexpr int64_t kBlockBytes = int64_t{1}
-                                << 20;  // of a block's projection in fp32; a second-level cache has 1 or 2 MB
-constexpr int64_t kBlocksOfThread = 4;  // at least, so that threads end together
+/// A block's rows, and the bytes of its projection in fp32: second-level caches have 1 or 2 MiB.
+constexpr int64_t kBlockRows = 288, kBlockBytes = 1 << 20;
+/// Blocks of each thread, at least, so that threads end together.
+constexpr int64_t kBlocksOfThread = 4;
 
 struct Plan {
   const AttentionParams& params;
