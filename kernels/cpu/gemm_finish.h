@@ -69,6 +69,12 @@ const F* wide_bias(const ConstView& bias, F* buffer) {
   return dispatch_float(bias.dtype, [&]<class B>() { return widen<F>(bias.as<B>(), buffer, bias.numel()); });
 }
 
+/// For packed products, which have a bias always, so that each shape needs one product: zeros in `buffer`, [n], where
+/// there is none.
+inline const float* or_zeros(const float* bias, int64_t n, float* buffer) {
+  return bias ? bias : std::fill_n(buffer, n, 0.0f) - n;
+}
+
 /// function.template operator()<T>() for the dtypes that RowBlocks take.
 template <class Function>
 void dispatch_blocks(DType dtype, const Function& function) {

@@ -44,10 +44,7 @@ void backward_block(int64_t begin, int64_t end, int64_t cols, const T* dy, const
 int64_t linear_workspace(Stream stream, ConstView x, ConstView weight, View) {
   const LinearPlan plan(x, weight);
   if (plan.rows == 0 || plan.out == 0) return 0;
-  if (plan.blocks) {  // whether there is a bias is not known here: room for either case
-    return 64 + plan.bias_bytes() +
-           std::max(plan.row_blocks(false).workspace_bytes(), plan.row_blocks(true).workspace_bytes());
-  }
+  if (plan.blocks) return 64 + plan.bias_bytes() + plan.row_blocks().workspace_bytes();
   return 64 + plan.bias_bytes() + plan.product_bytes() +
          gemm_workspace(stream, false, true, as_matrix(x), weight, plan.product(nullptr));
 }
@@ -59,7 +56,8 @@ void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias
   dispatch_float(plan.dtype, [&]<class T>() {
     using F = ComputeType<T>;
     char* memory = align_up(workspace);
-    const F* wide = wide_bias<F>(bias, reinterpret_cast<F*>(memory));
+    F* const bias_buffer = reinterpret_cast<F*>(memory);
+    const F* wide = wide_bias<F>(bias, bias_buffer);
     memory += plan.bias_bytes();
     T* kept = pre ? pre.as<T>() : nullptr;
     // left_bias: what the product has not added itself.
@@ -70,11 +68,11 @@ void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias
     };
     if constexpr (std::is_same_v<F, float>) {
       if (plan.blocks) {
-        const RowBlocks blocks = plan.row_blocks(wide);
+        const RowBlocks blocks = plan.row_blocks();
         const float* const left_bias = blocks.adds_bias() ? nullptr : wide;
-        return blocks.run(x.data, weight.data, wide, kept ? pre.data : y.data, memory, [&](const ResultBlock& block) {
-          finish(block.begin, block.rows, block.result, block.stride, left_bias);
-        });
+        return blocks.run(
+            x.data, weight.data, or_zeros(wide, plan.out, bias_buffer), kept ? pre.data : y.data, memory,
+            [&](const ResultBlock& block) { finish(block.begin, block.rows, block.result, block.stride, left_bias); });
       }
     }
     void* product = plan.wide ? memory : kept ? pre.data : y.data;
@@ -87,7 +85,7 @@ void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias
 
 int64_t feed_forward_workspace(Stream stream, ConstView x, ConstView weight1, ConstView weight2, View y) {
   const FeedForwardPlan plan(x, weight1, weight2);
-  if (plan.blocks()) return plan.blocks_bytes([&](bool bias) { return plan.second.row_blocks(bias); });
+  if (plan.blocks()) return plan.blocks_bytes(plan.second.row_blocks());
   const View hidden = plan.hidden(nullptr);
   return 64 + plan.hidden_bytes() +
          std::max(linear_workspace(stream, x, weight1, hidden), linear_workspace(stream, hidden, weight2, y));
@@ -110,8 +108,8 @@ void feed_forward(Stream stream, ConstView x, ConstView weight1, ConstView bias1
                               left_bias, Activation::kNone, nullptr, y.as<T>() + block.begin * plan.second.out);
       };
     };
-    run_feed_forward<T>(plan, plan.second.row_blocks(bool(bias2)), x, weight1, bias1, activation, weight2, bias2,
-                        y.data, workspace, make_epilogue);
+    run_feed_forward<T>(plan, plan.second.row_blocks(), x, weight1, bias1, activation, weight2, bias2, y.data,
+                        workspace, make_epilogue);
   });
 }
 

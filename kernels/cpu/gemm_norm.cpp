@@ -48,19 +48,17 @@ bool linear_norm_pays(Stream, ConstView x, ConstView weight) { return LinearPlan
 
 int64_t linear_norm_workspace(Stream, ConstView x, ConstView weight) {
   const LinearPlan plan(x, weight);
-  int64_t most = 0;  // whether there is a bias is not known here
-  for (const bool bias : {false, true})
-    most = std::max(most, plan.scratch_blocks(bias, row_bytes(plan)).workspace_bytes());
-  return 64 + plan.bias_bytes() + most;
+  return 64 + plan.bias_bytes() + plan.scratch_blocks(row_bytes(plan)).workspace_bytes();
 }
 
 void linear_norm(Stream, ConstView x, ConstView weight, ConstView bias, const ResidualNorm& end, void* workspace) {
   const LinearPlan plan(x, weight);
   char* const memory = align_up(workspace);
   dispatch_blocks(plan.dtype, [&]<class T>() {
-    const float* const wide = wide_bias<float>(bias, reinterpret_cast<float*>(memory));
-    const RowBlocks blocks = plan.scratch_blocks(wide, row_bytes(plan));
-    blocks.run(x.data, weight.data, wide, nullptr, memory + plan.bias_bytes(),
+    float* const bias_buffer = reinterpret_cast<float*>(memory);
+    const float* const wide = wide_bias<float>(bias, bias_buffer);
+    const RowBlocks blocks = plan.scratch_blocks(row_bytes(plan));
+    blocks.run(x.data, weight.data, or_zeros(wide, plan.out, bias_buffer), nullptr, memory + plan.bias_bytes(),
                End<T>(end, plan.out, blocks.adds_bias() ? nullptr : wide));
   });
 }
@@ -71,14 +69,14 @@ bool feed_forward_norm_pays(Stream, ConstView x, ConstView weight1, ConstView we
 
 int64_t feed_forward_norm_workspace(Stream, ConstView x, ConstView weight1, ConstView weight2) {
   const FeedForwardPlan plan(x, weight1, weight2);
-  return plan.blocks_bytes([&](bool bias) { return plan.second.scratch_blocks(bias, row_bytes(plan.second)); });
+  return plan.blocks_bytes(plan.second.scratch_blocks(row_bytes(plan.second)));
 }
 
 void feed_forward_norm(Stream, ConstView x, ConstView weight1, ConstView bias1, Activation activation,
                        ConstView weight2, ConstView bias2, const ResidualNorm& end, void* workspace) {
   const FeedForwardPlan plan(x, weight1, weight2);
   dispatch_blocks(plan.first.dtype, [&]<class T>() {
-    const RowBlocks second = plan.second.scratch_blocks(bool(bias2), row_bytes(plan.second));
+    const RowBlocks second = plan.second.scratch_blocks(row_bytes(plan.second));
     run_feed_forward<T>(plan, second, x, weight1, bias1, activation, weight2, bias2, nullptr, workspace,
                         [&](const float* left_bias) { return End<T>(end, plan.second.out, left_bias); });
   });

@@ -19,13 +19,13 @@ struct LinearPlan {
     const bool supported = dtype == DType::kFloat32 || has_packed_matmul(dtype);
     blocks = supported && RowBlocks::suits(dtype, rows, out, in);
   }
-  RowBlocks row_blocks(bool bias) const {
-    return RowBlocks(dtype, dtype, !wide, true, rows, out, in, in, in, out, {.bias = bias});
+  RowBlocks row_blocks() const {
+    return RowBlocks(dtype, dtype, !wide, true, rows, out, in, in, in, out, {.bias = true});
   }
   /// For an epilogue that writes all results itself; it has `epilogue_bytes` of memory.
-  RowBlocks scratch_blocks(bool bias, int64_t epilogue_bytes) const {
+  RowBlocks scratch_blocks(int64_t epilogue_bytes) const {
     return RowBlocks(dtype, dtype, false, true, rows, out, in, in, in, out,
-                     {.bias = bias, .epilogue_bytes = epilogue_bytes});
+                     {.bias = true, .epilogue_bytes = epilogue_bytes});
   }
   int64_t bias_bytes() const { return align_up(out * 8); }
   View product(void* data) const {
@@ -45,38 +45,35 @@ struct FeedForwardPlan {
     const int64_t shape[] = {first.rows, first.out}, strides[] = {first.out, 1};
     return View(data, first.dtype, 2, shape, strides);
   }
-  /// Workspace of run_feed_forward(). make_second(bias): the second layer's blocks. Whether there are biases is not
-  /// known where it is asked for: room for either case.
-  template <class MakeSecond>
-  int64_t blocks_bytes(const MakeSecond& make_second) const {
-    int64_t most = 0;
-    for (const bool bias1 : {false, true})
-      for (const bool bias2 : {false, true})
-        most = std::max(most, RowBlocks::both_workspace_bytes(first.row_blocks(bias1), make_second(bias2)));
-    return 64 + first.bias_bytes() + second.bias_bytes() + most;
+  /// Workspace of run_feed_forward(). second_blocks: the second layer's.
+  int64_t blocks_bytes(const RowBlocks& second_blocks) const {
+    return 64 + first.bias_bytes() + second.bias_bytes() +
+           RowBlocks::both_workspace_bytes(first.row_blocks(), second_blocks);
   }
   int64_t hidden_bytes() const { return align_up(first.rows * first.out * size_of(first.dtype)); }
   bool blocks() const { return first.blocks && second.blocks; }
 };
 
-/// Both layers block by block. second: the second layer's blocks, with a bias if bias2 is there. make_epilogue(bias2 in
-/// fp32, if the second product does not add it) gives the second's epilogue.
+/// Both layers block by block. second: the second layer's blocks. make_epilogue(bias2 in fp32, if it is there and the
+/// second product does not add it) gives the second's epilogue.
 template <class T, class MakeEpilogue>
 void run_feed_forward(const FeedForwardPlan& plan, const RowBlocks& second, ConstView x, ConstView weight1,
                       ConstView bias1, Activation activation, ConstView weight2, ConstView bias2, void* y,
                       void* workspace, const MakeEpilogue& make_epilogue) {
   char* memory = align_up(workspace);
-  const float* const wide1 = wide_bias<float>(bias1, reinterpret_cast<float*>(memory));
+  float* const buffer1 = reinterpret_cast<float*>(memory);
   memory += plan.first.bias_bytes();
-  const float* const wide2 = wide_bias<float>(bias2, reinterpret_cast<float*>(memory));
+  float* const buffer2 = reinterpret_cast<float*>(memory);
   memory += plan.second.bias_bytes();
-  const RowBlocks first = plan.first.row_blocks(wide1);
+  const float *const wide1 = wide_bias<float>(bias1, buffer1), *const wide2 = wide_bias<float>(bias2, buffer2);
+  const RowBlocks first = plan.first.row_blocks();
   const float* const left1 = first.adds_bias() ? nullptr : wide1;
   const auto middle = [&](int64_t rows, const void* result, int64_t stride, void* hidden) {
     finish_rows<T, float>(rows, plan.first.out, static_cast<const float*>(result), stride, left1, activation, nullptr,
                           static_cast<T*>(hidden));
   };
-  RowBlocks::run_both(first, second, x.data, weight1.data, wide1, weight2.data, wide2, y, memory, middle,
+  RowBlocks::run_both(first, second, x.data, weight1.data, or_zeros(wide1, plan.first.out, buffer1), weight2.data,
+                      or_zeros(wide2, plan.second.out, buffer2), y, memory, middle,
                       make_epilogue(second.adds_bias() ? nullptr : wide2));
 }
 

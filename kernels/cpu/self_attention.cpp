@@ -64,11 +64,11 @@ struct Plan {
   int64_t narrow_bytes() const {
     return dtype == DType::kFloat32 ? 0 : align_up(group * length * out * size_of(dtype));
   }
-  RowBlocks row_blocks(bool bias) const {
+  RowBlocks row_blocks() const {
     const AttentionParams block = of_block(0, group * length);
     const int64_t attention = attention::ForwardScratch(attention::Call(block), nullptr).floats;
     return RowBlocks(dtype, dtype, false, true, tokens, out, in, in, in, out,
-                     {.bias = bias,
+                     {.bias = true,
                       .rows = group * length,
                       .epilogue_bytes = narrow_bytes() + attention::bytes_with_alignment(attention)});
   }
@@ -113,8 +113,7 @@ bool self_attention_pays(Stream, const AttentionParams& params, ConstView x, Con
 
 int64_t self_attention_workspace(Stream, const AttentionParams& params, ConstView x, ConstView weight) {
   const Plan plan(params, x, weight);
-  return 64 + plan.bias_bytes() +  // whether there is a bias is not known here: room for either case
-         std::max(plan.row_blocks(false).workspace_bytes(), plan.row_blocks(true).workspace_bytes());
+  return 64 + plan.bias_bytes() + plan.row_blocks().workspace_bytes();
 }
 
 void self_attention_forward(Stream, const AttentionParams& params, ConstView x, ConstView weight, ConstView bias,
@@ -122,9 +121,10 @@ void self_attention_forward(Stream, const AttentionParams& params, ConstView x, 
   const Plan plan(params, x, weight);
   char* const memory = align_up(workspace);
   dispatch_blocks(plan.dtype, [&]<class T>() {
-    const float* const wide = wide_bias<float>(bias, reinterpret_cast<float*>(memory));
-    plan.row_blocks(wide).run(x.data, weight.data, wide, nullptr, memory + plan.bias_bytes(),
-                              [&](const ResultBlock& block) { attend_block<T>(plan, block, out); });
+    float* const bias_buffer = reinterpret_cast<float*>(memory);
+    const float* const added = or_zeros(wide_bias<float>(bias, bias_buffer), plan.out, bias_buffer);
+    plan.row_blocks().run(x.data, weight.data, added, nullptr, memory + plan.bias_bytes(),
+                          [&](const ResultBlock& block) { attend_block<T>(plan, block, out); });
   });
 }
 

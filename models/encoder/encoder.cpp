@@ -92,8 +92,8 @@ EncoderLayer::State EncoderLayer::forward(const State& state, const SequenceLayo
 EncoderLayer::Residual EncoderLayer::forward_first(const State& state, const EncoderInput& input) const {
   const ProfileRange range(name());
   const int64_t width = options_.width, n = input.sequences();
-  const auto [asked, known] = linear_pair(rows_of(state.input, input.first_rows), state.input, qkv_.weight(),
-                                          qkv_.bias() ? qkv_.bias()->tensor() : Tensor(), width);
+  const auto [asked, known] =
+      linear_pair(rows_of(state.input, input.first_rows), state.input, qkv_.weight(), qkv_.bias_or_none(), width);
   const Tensor q = asked.reshape({n, options_.heads, -1});
   const Tensor kv = known.reshape({state.input.size(0), 2, options_.heads, -1});
   const SequenceLayout layout = first_row_layout(input);

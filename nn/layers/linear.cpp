@@ -36,13 +36,13 @@ Linear::Linear(const Scope& s, int64_t in, int64_t out, const LinearOptions& opt
 
 Tensor Linear::forward(const Tensor& x, Activation activation) const {
   const ProfileRange range(name());
-  return linear(x, weight_, bias_ ? bias_->tensor() : Tensor(), activation);
+  return linear(x, weight_, bias_or_none(), activation);
 }
 
 Tensor feed_forward(const Tensor& x, const Linear& first, Activation activation, const Linear& second) {
   if (grad_enabled()) return second.forward(first.forward(x, activation));  // each with its own place in a profile
-  const auto bias = [](const Linear& layer) { return layer.bias() ? layer.bias()->tensor() : Tensor(); };
-  return tern::feed_forward(x, first.weight(), bias(first), activation, second.weight(), bias(second));
+  return tern::feed_forward(x, first.weight(), first.bias_or_none(), activation, second.weight(),
+                            second.bias_or_none());
 }
 
 }  // namespace tern::nn

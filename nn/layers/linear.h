@@ -23,6 +23,8 @@ class Linear final : public Module {
 
   const Parameter& weight() const { return weight_; }
   const std::optional<Parameter>& bias() const { return bias_; }
+  /// The bias, or an undefined tensor: what ops take.
+  Tensor bias_or_none() const { return bias_ ? bias_->tensor() : Tensor(); }
 
  private:
   Parameter weight_;

@@ -56,7 +56,7 @@ Tensor self_attention(const Tensor& x, const Linear& qkv, int64_t heads, const S
                       const AttentionOptions& options) {
   if (grad_enabled())  // each with its own place in a profile
     return tern::self_attention(qkv.forward(x).reshape({x.size(0), 3, heads, -1}), layout, options);
-  return tern::self_attention(x, qkv.weight(), qkv.bias() ? qkv.bias()->tensor() : Tensor(), heads, layout, options);
+  return tern::self_attention(x, qkv.weight(), qkv.bias_or_none(), heads, layout, options);
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout) const {

@@ -19,22 +19,20 @@ ResidualNorm of_op(const SublayerEnd& end) {
           .gives_sum = end.gives_sum};
 }
 
-Tensor bias_of(const Linear& layer) { return layer.bias() ? layer.bias()->tensor() : Tensor(); }
-
 }  // namespace
 
 // With gradients each layer has its own place in a profile.
 
 SumAndNorm linear_residual_norm(const Tensor& x, const Linear& layer, const SublayerEnd& end) {
   if (grad_enabled()) return norm_after(layer.forward(x), end);
-  return tern::linear_residual_norm(x, layer.weight(), bias_of(layer), of_op(end));
+  return tern::linear_residual_norm(x, layer.weight(), layer.bias_or_none(), of_op(end));
 }
 
 SumAndNorm feed_forward_residual_norm(const Tensor& x, const Linear& first, Activation activation, const Linear& second,
                                       const SublayerEnd& end) {
   if (grad_enabled()) return norm_after(feed_forward(x, first, activation, second), end);
-  return tern::feed_forward_residual_norm(x, first.weight(), bias_of(first), activation, second.weight(),
-                                          bias_of(second), of_op(end));
+  return tern::feed_forward_residual_norm(x, first.weight(), first.bias_or_none(), activation, second.weight(),
+                                          second.bias_or_none(), of_op(end));
 }
 
 }  // namespace tern::nn

@@ -11,6 +11,7 @@
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/gradcheck.h"
 #include "tern/core/ops/ops.h"
+#include "tern/kernels/kernel.h"
 
 namespace tern::test {
 
@@ -64,5 +65,18 @@ inline double relative_error(const std::vector<double>& got, const std::vector<d
   }
   return std::sqrt(difference / std::max(size, 1e-300));
 }
+
+/// The CPU level and the number of threads as before, however a test ends.
+class RestoreKernels {
+ public:
+  ~RestoreKernels() {
+    kernels::set_cpu_level(level_);
+    kernels::set_num_threads(threads_);
+  }
+
+ private:
+  kernels::CpuLevel level_ = kernels::cpu_level();
+  int threads_ = kernels::num_threads();
+};
 
 }  // namespace tern::test

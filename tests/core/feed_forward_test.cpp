@@ -34,8 +34,7 @@ struct Layers {
 };
 
 TEST(FeedForward, HasTheBitsOfTwoLayers) {
-  const kernels::CpuLevel level = kernels::cpu_level();
-  const int threads = kernels::num_threads();
+  const test::RestoreKernels restore;
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Generator generator(seed);
@@ -56,11 +55,9 @@ TEST(FeedForward, HasTheBitsOfTwoLayers) {
           SCOPED_TRACE(x.describe() + " hidden " + std::to_string(hidden) + " out " + std::to_string(out));
           kernels::set_num_threads(1 + static_cast<int>(below(3)));  // small products of oneDNN's depend on it
           expect_equal(layers.in_one(x, activation), layers.in_two(x, activation));
-          kernels::set_num_threads(threads);
-          if (testing::Test::HasFailure()) return kernels::set_cpu_level(level);
+          if (testing::Test::HasFailure()) return;
         }
   }
-  kernels::set_cpu_level(level);
 }
 
 TEST(FeedForward, AgainstDouble) {

@@ -60,8 +60,7 @@ ResidualNorm random_end(const Shape& shape, DType dtype, Generator& generator) {
 }
 
 TEST(ResidualNorm, HasTheBitsOfItsOps) {
-  const kernels::CpuLevel level = kernels::cpu_level();
-  const int threads = kernels::num_threads();
+  const test::RestoreKernels restore;
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Generator generator(seed);
@@ -87,11 +86,9 @@ TEST(ResidualNorm, HasTheBitsOfItsOps) {
           kernels::set_num_threads(1 + static_cast<int>(below(3)));  // small products of oneDNN's depend on it
           expect_same(layers.feed_forward_in_one(x, end), layers.feed_forward_in_three(x, end), end.gives_sum);
           expect_same(layers.linear_in_one(y, end), layers.linear_in_two(y, end), end.gives_sum);
-          kernels::set_num_threads(threads);
-          if (testing::Test::HasFailure()) return kernels::set_cpu_level(level);
+          if (testing::Test::HasFailure()) return;
         }
   }
-  kernels::set_cpu_level(level);
 }
 
 TEST(ResidualNorm, AgainstDouble) {

@@ -48,21 +48,8 @@ bool has_packed_products() {
   return kernels::has_cpu_level(kernels::CpuLevel::kV4) && (!limit || std::string(limit) == "v4");
 }
 
-/// Levels and threads as before, however a test ends.
-class Restore {
- public:
-  ~Restore() {
-    kernels::set_cpu_level(level_);
-    kernels::set_num_threads(threads_);
-  }
-
- private:
-  kernels::CpuLevel level_ = kernels::cpu_level();
-  int threads_ = kernels::num_threads();
-};
-
 TEST(ProjectedSelfAttention, HasTheBitsOfTwoOps) {
-  const Restore restore;
+  const test::RestoreKernels restore;
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Generator generator(seed);
@@ -101,7 +88,7 @@ TEST(ProjectedSelfAttention, HasTheBitsOfTwoOps) {
 }
 
 TEST(ProjectedSelfAttention, AgainstDouble) {
-  const Restore restore;
+  const test::RestoreKernels restore;
   kernels::set_num_threads(2);
   Generator generator(fresh_seed());
   const int64_t n = 40, length = 33, heads = 3, head_dim = 20, in = 50;
@@ -120,7 +107,7 @@ TEST(ProjectedSelfAttention, AgainstDouble) {
 }
 
 TEST(ProjectedSelfAttention, UnderAutocast) {
-  const Restore restore;
+  const test::RestoreKernels restore;
   kernels::set_num_threads(2);
   Generator generator(fresh_seed());
   const Projection projection(40, 2, 16, float32, true, generator);
