@@ -36,8 +36,8 @@ vectorised=(
 
 nvcc=$(PATH=${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin command -v nvcc || true)
 if [[ -z $nvcc ]]; then
-  echo "skipped: nvcc is not installed"
-  exit 0
+  echo "nvcc is not installed: nothing was checked"
+  exit 1
 fi
 
 scratch=$(mktemp -d)

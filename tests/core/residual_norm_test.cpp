@@ -10,6 +10,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/tolerance.h"
+#include "tern/tests/support/levels.h"
 
 namespace tern {
 namespace {
@@ -67,7 +68,7 @@ TEST(ResidualNorm, HasTheBitsOfItsOps) {
   std::mt19937_64 random(seed);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
   for (const kernels::CpuLevel other : {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4}) {
-    if (!kernels::has_cpu_level(other)) continue;
+    if (!can_test_level(other)) continue;
     kernels::set_cpu_level(other);
     for (const DType dtype : {float32, bfloat16, float16, float64})
       // Few rows, blocks of 64, 128 and 256 rows, with a last one of any size.

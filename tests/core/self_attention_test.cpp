@@ -10,6 +10,7 @@
 #include "tern/kernels/attention.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/tolerance.h"
+#include "tern/tests/support/levels.h"
 
 namespace tern {
 namespace {
@@ -57,7 +58,7 @@ TEST(ProjectedSelfAttention, HasTheBitsOfTwoOps) {
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
   int64_t paid = 0;
   for (const kernels::CpuLevel level : {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4}) {
-    if (!kernels::has_cpu_level(level)) continue;
+    if (!can_test_level(level)) continue;
     kernels::set_cpu_level(level);
     for (const DType dtype : {float32, bfloat16, float16, float64})
       // Many short sequences, some in a block each; sequences longer than a block of scores; few.

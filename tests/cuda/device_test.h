@@ -23,7 +23,7 @@ inline constexpr Device kCuda{DeviceType::kCUDA, 0};
 class DeviceTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!best_device().is_cuda()) GTEST_SKIP() << "no CUDA device";
+    if (!best_device().is_cuda()) GTEST_SKIP() << "gpu: no CUDA device";
   }
 };
 

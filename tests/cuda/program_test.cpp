@@ -11,7 +11,7 @@ const std::string kModel = kGolden + "train_curve";
 class CudaProgram : public ProgramTest {
  protected:
   void SetUp() override {
-    if (!best_device().is_cuda()) GTEST_SKIP() << "no CUDA device";
+    if (!best_device().is_cuda()) GTEST_SKIP() << "gpu: no CUDA device";
   }
   Result train(const std::string& out, const std::string& init, const std::vector<std::string>& more) const {
     std::vector<std::string> arguments = {

@@ -5,12 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "tern/dist/world.h"
 #include "tern/tests/cuda/device_test.h"
+#include "tern/tests/support/results.h"
 #ifdef TERN_STANDIN
 #include "tern/tests/standin/standin.h"
 #endif
@@ -109,7 +111,7 @@ class RanksTest : public testing::Test {
  protected:
   void SetUp() override {
 #ifndef TERN_STANDIN
-    GTEST_SKIP() << "needs as many GPUs as ranks: start this program with torchrun's variables";
+    GTEST_SKIP() << "gpu: needs as many GPUs as ranks: start this program with torchrun's variables";
 #endif
   }
 };
@@ -118,7 +120,7 @@ class RanksTest : public testing::Test {
 inline int run_program(int argc, char** argv, const Scenarios& scenarios) {
   if (const char* scenario = std::getenv("TERN_TEST_SCENARIO")) return run_rank(scenario, scenarios);
   testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return run_all_tests(program_invocation_short_name);
 }
 
 }  // namespace tern::dist

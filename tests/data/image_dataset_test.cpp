@@ -313,7 +313,7 @@ TEST_F(FolderTest, Cifar10OfPython) {
 // The published counts; the sums are those of torchvision's normalisation constants.
 TEST(Cifar10, TheRealSet) {
   if (std::getenv("TERN_DATA") == nullptr || !find_cifar10())
-    GTEST_SKIP() << "TERN_DATA names no folder with cifar-10-batches-bin";
+    GTEST_SKIP() << "data: TERN_DATA names no folder with cifar-10-batches-bin";
   const ImageDataset set = load_images("cifar10", {.allow_download = false});
   for (const auto& [part, first, count] : {std::tuple("train", 0, 50000), {"test", 50000, 10000}}) {
     for (int label = 0; label < 10; ++label) {

@@ -284,7 +284,8 @@ TEST_F(Folder, ImdbIsFoundByEnvironmentThenCache) {
 }
 
 TEST(Imdb, RealTree) {
-  if (std::getenv("TERN_DATA") == nullptr || !find_imdb()) GTEST_SKIP() << "TERN_DATA names no folder with aclImdb";
+  if (std::getenv("TERN_DATA") == nullptr || !find_imdb())
+    GTEST_SKIP() << "data: TERN_DATA names no folder with aclImdb";
   const TextDataset set = load_text("imdb");
   ASSERT_EQ(set.size(), 50'000);
   std::map<std::pair<Part, int32_t>, int> counts;

@@ -524,7 +524,7 @@ fs::path data_folder() {
 }
 
 TEST(WordPiece, PublishedVectors) {
-  if (data_folder().empty()) GTEST_SKIP() << "TERN_DATA is not set";
+  if (data_folder().empty()) GTEST_SKIP() << "data: TERN_DATA is not set";
   const WordPiece tokenizer = WordPiece::from_embedded();
   std::ifstream file(data_folder() / "wordpiece" / "vectors.jsonl");
   int lines = 0;
@@ -536,7 +536,7 @@ TEST(WordPiece, PublishedVectors) {
 }
 
 TEST(WordPiece, HuggingFaceTokenizerJson) {
-  if (data_folder().empty()) GTEST_SKIP() << "TERN_DATA is not set";
+  if (data_folder().empty()) GTEST_SKIP() << "data: TERN_DATA is not set";
   const Folder folder;
   fs::copy(data_folder() / "bert-base-uncased" / "tokenizer.json", folder.path / "tokenizer.json");
   const WordPiece tokenizer = WordPiece::from_folder(folder.path.string());
@@ -545,7 +545,7 @@ TEST(WordPiece, HuggingFaceTokenizerJson) {
 }
 
 TEST(WordPiece, MovieReviews) {
-  if (data_folder().empty()) GTEST_SKIP() << "TERN_DATA is not set";
+  if (data_folder().empty()) GTEST_SKIP() << "data: TERN_DATA is not set";
   std::vector<std::string> reviews;
   for (const char* label : {"neg", "pos"}) {
     std::vector<fs::path> paths;

@@ -7,8 +7,9 @@ trap 'rm -rf "$scratch"' EXIT
 house="$scratch/a house" bin="$scratch/bin" failed=0
 export calls="$scratch/calls"
 unset TERN_BUILD_DIR TERN_PRESET TERN_JOBS
-mkdir -p "$house/core" "$bin"
+mkdir -p "$house/core" "$house/tests" "$bin"
 cp "$1" "$house/tern"
+cp "$(dirname "$1")/tests/run.sh" "$house/tests/run.sh"
 echo 'int x;' >"$house/core/x.cpp"
 
 stand_in() {  # NAME, the script on stdin
@@ -41,6 +42,14 @@ chmod +x "$2/bin/tern"
 END
 stand_in ctest <<'END'
 echo "ctest $*" >>"$calls"
+if [[ $* == *-L\ slow* ]]; then
+  echo "Total Tests: 3"
+elif [[ $* == *\ -N* ]]; then
+  printf '%s\n' '  Test  #4: one_test' 'Total Tests: 1'
+else
+  echo "1/1 Test  #4: one_test .........   ${CTEST_VERDICT:-Passed}    0.10 sec"
+  [[ -z ${CTEST_VERDICT:-} ]]
+fi
 END
 stand_in apt-get <<'END'
 echo "apt-get $*" >>"$calls"
@@ -102,9 +111,23 @@ tern test -R "one test"
 expect "test turns the tests on" has "$called" "-DTERN_BUILD_TESTS=ON"
 expect "test leaves slow tests out" has "$called" "-LE slow"
 expect "test hands its arguments to ctest" has "$called" "-R one test"
+expect "test ends with the counts" equal "${out##*$'\n'}" "1 passed, 0 failed, 0 skipped, 0 not built"
+expect "test says that slow tests were left out" has "$out" "3 slow tests were left out: ./tern test --full"
+expect "test that passes ends with 0" equal "$status" 0
+CTEST_VERDICT='***Failed' tern test
+expect "test that fails ends with 1" equal "$status" 1
+expect "test that fails ends with the counts" equal "${out##*$'\n'}" "0 passed, 1 failed, 0 skipped, 0 not built"
+expect "test needs no new configuration" lacks "$called" "cmake"
+mkdir -p "$house/build/release/tests"
+printf 'a_test\t/nowhere\tmpi: there is none\n' >"$house/build/release/tests/not_built"
+tern test
+expect "test looks again for what tests lacked" has "$called" "cmake -S $house"
+rm "$house/build/release/tests/not_built"
+tern test
 tern test --full
 expect "test --full builds the slow tests" has "$called" "tern_slow_tests"
 expect "test --full runs the slow tests" lacks "$called" "-LE slow"
+expect "test --full leaves no slow test out" lacks "$out" "slow tests were left out"
 expect "test --full does not configure again" lacks "$called" "cmake"
 tern info
 expect "the program is still fresh after the tests" equal "$called" ""

@@ -195,12 +195,16 @@ TEST(Linear, ForwardAgreesWithDouble) {
 /// With packed products, which threads take blocks of, a row of the result depends on its own row of x alone.
 TEST(Linear, RowsDoNotDependOnTheirBlock) {
   const char* const limit = std::getenv("TERN_CPU_LEVEL");  // for the whole process
-  if (!has_cpu_level(CpuLevel::kV4) || (limit && std::string(limit) != "v4")) GTEST_SKIP() << "no packed products";
+  if (!can_test_level(CpuLevel::kV4) || (limit && std::string(limit) != "v4"))
+    GTEST_SKIP() << "cpu: only CPU level v4 has packed products";
   const int threads_before = num_threads();
   std::mt19937_64 random(14);
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
   for (const DType dtype : {float32, bfloat16}) {
-    if (dtype == bfloat16 && !__builtin_cpu_supports("avx512bf16")) continue;
+    if (dtype == bfloat16 && !__builtin_cpu_supports("avx512bf16")) {
+      left_out("cpu: this processor has no AVX512-BF16");
+      continue;
+    }
     for (const int64_t in : {96, 700, 1100, 3072}) {
       const int64_t rows = 2300 + below(300), out = 16 + below(70);
       SCOPED_TRACE(testing::Message() << name_of(dtype) << " rows " << rows << " in " << in << " out " << out);

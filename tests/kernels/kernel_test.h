@@ -16,6 +16,8 @@
 
 #include "tern/kernels/kernel.h"
 #include "tern/kernels/random.h"
+#include "tern/tests/support/levels.h"
+#include "tern/tests/support/seed.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -30,14 +32,6 @@ inline constexpr bool kFewCases = true;
 #else
 inline constexpr bool kFewCases = false;
 #endif
-
-/// Starts elsewhere in every run, or at TERN_TEST_SEED from the environment; prints where.
-inline std::mt19937_64 fresh_random() {
-  const char* fixed = std::getenv("TERN_TEST_SEED");
-  const uint64_t seed = fixed ? std::strtoull(fixed, nullptr, 10) : std::random_device{}();
-  std::cout << "TERN_TEST_SEED=" << seed << "\n";
-  return std::mt19937_64(seed);
-}
 
 using Shape = std::vector<int64_t>;
 
@@ -235,7 +229,7 @@ inline void for_each_level(const std::function<void()>& body) {
   const CpuLevel before = cpu_level();
   int levels = 0;
   for (CpuLevel level : {CpuLevel::kV2, CpuLevel::kV3, CpuLevel::kV4}) {
-    if (!has_cpu_level(level)) continue;
+    if (!can_test_level(level)) continue;
     set_cpu_level(level);
     SCOPED_TRACE(std::string("CPU level ") + name_of(level));
     body();

@@ -57,7 +57,7 @@ class LargeTensors : public testing::Test {
  protected:
   void SetUp() override {
     constexpr int64_t kNeeded = int64_t{8} << 30;
-    if (available_memory() < kNeeded) GTEST_SKIP() << "less than 8 GiB of memory is free";
+    if (available_memory() < kNeeded) GTEST_SKIP() << "memory: less than 8 GiB of memory is free";
     x = std::make_unique<Bytes>(kCount);
     for (int64_t i = 0; i < kCount; ++i) x->data()[i] = pattern(i);
   }

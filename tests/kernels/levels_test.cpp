@@ -84,7 +84,7 @@ class Levels : public testing::TestWithParam<CpuLevel> {
 };
 
 TEST_P(Levels, ExportsItsEntryPointsAlone) {
-  if (!is_built(GetParam())) GTEST_SKIP() << "this build leaves the level out";
+  if (!is_built(GetParam())) GTEST_SKIP() << "levels: this build leaves the level out";
   const ElfFile file(path());
   ASSERT_TRUE(file.ok()) << "cannot read " << path();
   const std::string prefix = std::string("tern::kernels::cpu_") + name_of(GetParam()) + "::";
@@ -97,7 +97,7 @@ TEST_P(Levels, ExportsItsEntryPointsAlone) {
 }
 
 TEST_P(Levels, RunsNothingWhenLoaded) {
-  if (!is_built(GetParam())) GTEST_SKIP() << "this build leaves the level out";
+  if (!is_built(GetParam())) GTEST_SKIP() << "levels: this build leaves the level out";
   const ElfFile file(path());
   ASSERT_TRUE(file.ok()) << "cannot read " << path();
   EXPECT_LE(file.initialisers(), 1);

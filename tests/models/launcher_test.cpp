@@ -39,7 +39,7 @@ end() { printf '%s %s %s\n%s\n' $1 $2 $(date +%s%N) "$3" >$logs/rank-$rank.end; 
 class LauncherTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
+    if (system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "mpi: there is no mpirun";
     std::string name = (fs::temp_directory_path() / "tern-launch-XXXXXX").string();
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;

@@ -67,7 +67,7 @@ TEST_F(FailureTest, FolderWithoutPermission) {
       if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(125);
     };
     const Result probe = tern({"--version"}, setting);
-    if (probe.status != 0) GTEST_SKIP() << "another user cannot run the program";
+    if (probe.status != 0) GTEST_SKIP() << "user: another user cannot run the program";
   } else {
     fs::permissions(folder_, fs::perms(0555));
   }

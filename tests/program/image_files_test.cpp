@@ -142,7 +142,7 @@ TEST_F(ImageFilesTest, AFolderWhoseOwnNameIsNotUtf8) {
 }
 
 TEST_F(ImageFilesTest, AFileThatMayNotBeRead) {
-  if (getuid() != 0) GTEST_SKIP() << "becomes another user";
+  if (getuid() != 0) GTEST_SKIP() << "root: becomes another user";
   write_classes();
   fs::permissions(file("photos/cat/3.png"), fs::perms::none);
   fs::create_directories(file("out"));

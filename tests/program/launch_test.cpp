@@ -13,7 +13,7 @@ bool has_mpi() {
 }
 
 TEST_F(LaunchTest, ConnectsItsProcesses) {
-  if (!has_mpi()) GTEST_SKIP() << "there is no MPI";
+  if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
   const Result result = tern({"launch", "--nproc", "2", "--logs", "logs", "--", "info"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_NE(result.out.find("job: 2 ranks by mpirun, over MPI (Open MPI"), std::string::npos) << result.out;
@@ -25,7 +25,7 @@ TEST_F(LaunchTest, ConnectsItsProcesses) {
 }
 
 TEST_F(LaunchTest, AnErrorOfAllIsOneLine) {
-  if (!has_mpi()) GTEST_SKIP() << "there is no MPI";
+  if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
   expect_error(tern({"launch", "--nproc", "2", "--quiet", "--", "info", "--frobnicate"}), 2,
                {"unknown flag '--frobnicate'"});
   expect_error(tern({"launch", "--nproc", "2", "--quiet", "--", "info", "no/such/file"}), 1, {"no/such/file"});
@@ -40,7 +40,7 @@ TEST_F(LaunchTest, WithoutMpirun) {
 }
 
 TEST_F(LaunchTest, AnMpirunThatDoesNotNoticeADeadRankIsEnded) {
-  if (!has_mpi()) GTEST_SKIP() << "there is no MPI";
+  if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
   // A child that has ended and is never waited for: Open MPI's hangs like this when a rank is killed as it starts.
   write("fake/mpirun", "#!/bin/sh\nsleep 0.1 &\nexec sleep 100\n");
   fs::permissions(file("fake/mpirun"), fs::perms(0755));

@@ -22,7 +22,7 @@ class LaunchTrainTest : public ProgramTest {
   void SetUp() override {
     if (system("command -v mpirun >/dev/null") != 0 ||
         !fs::exists(fs::path(TERN_PROGRAM).parent_path() / "../lib/libtern_mpi.so"))
-      GTEST_SKIP() << "there is no MPI";
+      GTEST_SKIP() << "mpi: there is no MPI";
     write("data.csv", read_text(kModel + "/data.csv"));
   }
 

@@ -126,7 +126,7 @@ TEST_F(PredictTest, Tokenize) {
 TEST_F(PredictTest, ReferenceVectors) {
   const char* data = std::getenv("TERN_DATA");
   const fs::path vectors = fs::path(data ? data : "") / "wordpiece" / "vectors.jsonl";
-  if (!data || !fs::exists(vectors)) GTEST_SKIP() << "TERN_DATA has no wordpiece/vectors.jsonl";
+  if (!data || !fs::exists(vectors)) GTEST_SKIP() << "data: TERN_DATA has no wordpiece/vectors.jsonl";
   std::string input;
   const std::vector<Json> expected = json_lines(read_text(vectors));
   for (const Json& row : expected) input += Json({{"text", row["text"]}}).dump() + "\n";

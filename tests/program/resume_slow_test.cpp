@@ -128,7 +128,7 @@ TEST_F(ResumeSlowTest, SmallFileSystems) {
   int full = 0;
   for (int i = 0; i < 8; ++i) {
     const std::string size = "size=" + std::to_string(bytes / 4 * (i + 1) / 1024) + "k";
-    if (mount("none", disk.c_str(), "tmpfs", 0, size.c_str()) != 0) GTEST_SKIP() << "mounting is for root";
+    if (mount("none", disk.c_str(), "tmpfs", 0, size.c_str()) != 0) GTEST_SKIP() << "root: mounting is for root";
     const Result limited = tern(text_run("disk/run"));
     full += limited.err.find("No space left on device") != std::string::npos;
     expect_newest_is_whole("disk/run");

@@ -255,7 +255,7 @@ TEST(EmulatorWgmma, MistakesAreErrors) {
 
 /// What a product reads later, too early changed, is wrong under some schedule.
 TEST(EmulatorWgmma, ChangedOperandsShow) {
-  if (kFewCases) GTEST_SKIP() << "ThreadSanitizer reports these as races";
+  if (kFewCases) GTEST_SKIP() << "sanitizer: ThreadSanitizer reports these as races";
   for (const Mistake mistake : {Mistake::kLeftChanged, Mistake::kTileChanged}) {
     int wrong = 0;
     for_each_schedule([&] {

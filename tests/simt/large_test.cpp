@@ -240,7 +240,7 @@ const std::vector<FarCase> kFarCases = {
 
 TEST(SimtLarge, CopyAddAndReduceOverFarApartElements) {
   const SparseMemory memory((5 * kFar + 4096) * 4);
-  if (!memory) GTEST_SKIP() << "the system gives out no address space of 43 GB";
+  if (!memory) GTEST_SKIP() << "memory: the system gives out no address space of 43 GB";
   std::mt19937_64 random(7);
   for (const DType dtype : {float32, uint8})
     for (const FarCase& c : kFarCases) {
@@ -274,7 +274,7 @@ TEST(SimtLarge, CopyAddAndReduceOverFarApartElements) {
 TEST(SimtLarge, GatherAndEmbeddingOfFarRows) {
   const int64_t rows = kFar / 64 + 1, cols = 64;  // more than 2^31 elements
   const SparseMemory memory(rows * cols * 4);
-  if (!memory) GTEST_SKIP() << "the system gives out no address space of 9 GB";
+  if (!memory) GTEST_SKIP() << "memory: the system gives out no address space of 9 GB";
   const View table = memory.view(float32, {rows, cols}, {cols, 1});
   const std::vector<int64_t> asked = {rows - 1, 0, rows - 2, 3};
   const int64_t n = static_cast<int64_t>(asked.size());

@@ -126,7 +126,7 @@ TEST(SimtLinear, NanOfThePreActivationIsSeen) {
 }
 
 TEST(SimtLinear, MovesEachByteOnce) {
-  if (kFewCases) GTEST_SKIP() << "counts bytes, which are the same without a sanitizer";
+  if (kFewCases) GTEST_SKIP() << "sanitizer: counts bytes, which are the same without a sanitizer";
   std::mt19937_64 random = fresh_random();
   for (const DType dtype : {bfloat16, float32}) {
     const Case s{dtype, float32, 4096, 256, Activation::kGelu, true, Order::kContiguous};

@@ -299,7 +299,7 @@ TEST(SimtLayerNorm, KeepsTheSameBitsAtEveryAddress) {
 }
 
 TEST(SimtLayerNorm, ColumnSumsTakeALaunchOfTheirOwnOnlyForLongRows) {
-  if (kFewCases) GTEST_SKIP() << "counts launches, which are the same without a sanitizer";
+  if (kFewCases) GTEST_SKIP() << "sanitizer: counts launches, which are the same without a sanitizer";
   std::mt19937_64 random = fresh_random();
   const auto launches = [&](int64_t cols, bool last_blocks) {
     const Case s{bfloat16, 300, cols, true, true, true, false, 0, float32, Order::kContiguous};
@@ -318,7 +318,7 @@ TEST(SimtLayerNorm, ColumnSumsTakeALaunchOfTheirOwnOnlyForLongRows) {
 }
 
 TEST(SimtLayerNorm, MovesEachByteOnce) {
-  if (kFewCases) GTEST_SKIP() << "counts bytes, which are the same without a sanitizer";
+  if (kFewCases) GTEST_SKIP() << "sanitizer: counts bytes, which are the same without a sanitizer";
   std::mt19937_64 random = fresh_random();
   for (const DType dtype : {bfloat16, float32})
     for (const int64_t cols : {256, 768}) {

@@ -144,7 +144,7 @@ TEST(SimtReduce, VectorsOfEveryDType) {
 }
 
 TEST(SimtReduce, MovesLittleMoreThanTheElements) {
-  if (kFewCases) GTEST_SKIP() << "counts bytes, which are the same without a sanitizer";
+  if (kFewCases) GTEST_SKIP() << "sanitizer: counts bytes, which are the same without a sanitizer";
   struct Case {
     DType dtype;
     Shape shape;
@@ -266,7 +266,7 @@ TEST(SimtReduce, NanAndInfinity) {
 }
 
 TEST(SimtReduce, ManyFloatsWithinOnePartInAMillion) {
-  if (kFewCases) GTEST_SKIP() << "large numbers of the same cases";
+  if (kFewCases) GTEST_SKIP() << "sanitizer: large numbers of the same cases";
   std::vector<float> values(1000001);
   std::mt19937_64 random = fresh_random();
   double exact = 0;
@@ -370,7 +370,7 @@ TEST(SimtReduce, ColumnSum) {
 }
 
 TEST(SimtReduce, ColumnSumMovesLittleMoreThanTheMatrix) {
-  if (kFewCases) GTEST_SKIP() << "counts bytes, which are the same without a sanitizer";
+  if (kFewCases) GTEST_SKIP() << "sanitizer: counts bytes, which are the same without a sanitizer";
   Array x(bfloat16, {4000, 256}), y(bfloat16, {256});
   std::mt19937_64 random = fresh_random();
   fill_with_random(x, random, -1, 1);

@@ -326,7 +326,8 @@ TEST_F(Runtime, WorkThatCannotBeginEndsInAnError) {
 }
 
 TEST_F(Runtime, IsFoundByTheNamesOfNvidiasLibraries) {
-  if (!std::getenv("LD_LIBRARY_PATH")) GTEST_SKIP() << "LD_LIBRARY_PATH must name lib/standin of the build folder";
+  if (!std::getenv("LD_LIBRARY_PATH"))
+    GTEST_SKIP() << "other: LD_LIBRARY_PATH must name lib/standin of the build folder";
   for (const char* name : {"libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"}) {
     void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library) << dlerror();

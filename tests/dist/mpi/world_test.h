@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
 #include <random>
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/dist/world.h"
+#include "tern/tests/support/results.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::dist {
 
@@ -17,16 +20,7 @@ inline int rank() { return group().rank(); }
 inline int size() { return group().size(); }
 
 /// The same number on all ranks, fresh for every run; TERN_TEST_SEED repeats one.
-inline uint64_t shared_seed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("TERN_TEST_SEED");
-    Tensor value = from_vector<int64_t>({given ? std::atoll(given) : int64_t{std::random_device()()}}, {1});
-    group().broadcast(value);
-    if (rank() == 0) printf("TERN_TEST_SEED=%lld\n", static_cast<long long>(value.item<int64_t>()));
-    return static_cast<uint64_t>(value.item<int64_t>());
-  }();
-  return seed;
-}
+inline uint64_t shared_seed() { return fresh_seed(); }
 
 /// What rank r has in test number `test`: every rank can tell. Whole numbers for integers, 0 and 1 for bool.
 inline Tensor values_of(int r, uint64_t test, const Shape& shape, DType dtype) {
@@ -80,7 +74,15 @@ inline int run_tests(int argc, char** argv, const WorldOptions& options) {
   }
   World all(launch, cpu, options);
   world = &all;
-  const int status = RUN_ALL_TESTS();
+  if (size() > 1) {  // rank 0's seed for all
+    Tensor seed = from_vector<int64_t>({rank() == 0 ? static_cast<int64_t>(fresh_seed()) : 0}, {1});
+    group().broadcast(seed);
+    if (rank() != 0) set_test_seed(static_cast<uint64_t>(seed.item<int64_t>()));
+  }
+  // Rank 0 counts the cases. One that fails on another rank alone makes the program fail.
+  std::string name = program_invocation_short_name;  // dist_mpi_NAME_test; its ctest test is dist_mpi_NAME_PROCESSES
+  name = name.substr(0, name.rfind("_test")) + "_" + std::to_string(size());
+  const int status = rank() == 0 ? run_all_tests(name) : RUN_ALL_TESTS();
   all.finish();
   return status;
 }

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# fault_verdict.sh RUN: what tests/faults/run.sh makes of faults that are caught, missed, skipped and stale, with stand-ins
+# for cmake, ninja and ctest. The stand-in for ctest knows one_test, and fails it where the file says "broken".
+set -uo pipefail
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+house="$scratch/a house" bin=$scratch/bin failed=0
+mkdir -p "$house/tests/faults/faults" "$bin" "$scratch/results"
+cp "$1" "$house/tests/faults/run.sh"
+unset TERN_TEST_RESULTS
+
+stand_in() {  # NAME, the script on stdin
+  { echo '#!/usr/bin/env bash'; cat; } >"$bin/$1"
+  chmod +x "$bin/$1"
+}
+stand_in cmake </dev/null
+stand_in ninja </dev/null
+stand_in git <<<'printf "%s\n" file.cpp'
+stand_in ctest <<'END'
+[[ -z ${TERN_TEST_RESULTS:-} ]] || echo overwritten >"$TERN_TEST_RESULTS/faults_planted"
+if [[ $* == *-N* ]]; then
+  printf '%s\n' '  Test #1: one_test' '  Test #2: absent_test (Disabled)'
+elif grep -q broken "$2/../../file.cpp"; then
+  echo '1/1 Test #1: one_test ...***Failed'
+  exit 8
+fi
+END
+export PATH="$bin:$PATH"
+printf 'good\nother\n' >"$house/file.cpp"
+fault() {  # NAME TESTS ORIGINAL REPLACEMENT
+  printf 'why: a reason\nfile: file.cpp\ntests: %s\n<<<<\n%s\n====\n%s\n>>>>\n' "$2" "$3" "$4" \
+    >"$house/tests/faults/faults/$1.fault"
+}
+run() { out=$(bash "$house/tests/faults/run.sh" --work "$scratch/work" "$@" 2>&1) && status=0 || status=$?; }
+expect() {  # WHAT STATUS TEXT
+  if [[ $status != "$2" || $out != *"$3"* ]]; then
+    printf 'FAILED: %s\n  status %s, expected %s\n  printed: %s\n  expected: %s\n' "$1" "$status" "$2" "$out" "$3"
+    failed=1
+  fi
+}
+
+fault caught one_test good broken
+run
+expect "a fault that is caught passes" 0 "1 of 1 faults caught, 0 missed, 0 stale, 0 do not build, 0 skipped"
+fault skipped "absent_test unknown_test" good broken
+run
+expect "a fault whose tests cannot be built is no success" 77 "1 of 1 faults caught, 0 missed, 0 stale, 0 do not build, 1 skipped"
+expect "how to pass without it is said" 77 "--allow-skipped"
+run --allow-skipped
+expect "it passes where that is allowed" 0 "1 skipped"
+run --only skipped
+expect "skipped faults alone are no success" 77 "0 of 0 faults caught"
+TERN_TEST_RESULTS=$scratch/results run
+expect "the result is the same with a report" 77 "1 skipped"
+out=$(<"$scratch/results/faults_planted")
+expect "the report has the reason" 77 $'skipped\tfaults_planted\tcuda: 1 faults were skipped'
+fault missed one_test other another
+run --allow-skipped
+expect "a fault that is missed fails" 1 "1 of 2 faults caught, 1 missed"
+fault missed one_test nowhere another
+run --allow-skipped
+expect "a stale fault fails" 1 "1 stale"
+run --unknown
+expect "an unknown option is wrong usage" 2 "unknown option --unknown"
+
+((failed)) || echo "faults are judged"
+exit "$failed"

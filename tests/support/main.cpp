@@ -1,0 +1,11 @@
+// main() of the test programs that have none of their own.
+
+#include <errno.h>
+#include <gtest/gtest.h>
+
+#include "tern/tests/support/results.h"
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  return tern::run_all_tests(program_invocation_short_name);
+}
