@@ -195,6 +195,7 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--clock", choices=tuple(RATES), default="wall",
                         help="cpu: items a second of the processor's time, where others want the same cores")
+    parser.add_argument("--no-gemm", action="store_true", help="do not measure PyTorch's own matrix rate")
     parser.add_argument("--note", default="", help="what else ran, for the record")
     parser.add_argument("--name", default="", help="added to the names of the files of results")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
@@ -213,8 +214,9 @@ def main():
     pytorch = [options.python, str(HERE / "pytorch_side.py"), *setting, *["--compile"] * options.compile]
     tern = [options.tern, *setting]
     cores = sorted(os.sched_getaffinity(0))[:options.threads]
-    gemm = run_child(pytorch + ["gemm", "--seconds", "3", "--threads", str(options.threads)], options.threads, cores,
-                     timeout=120, value="gflops")
+    gemm = {} if options.no_gemm else run_child(
+        pytorch + ["gemm", "--seconds", "3", "--threads", str(options.threads)], options.threads, cores, timeout=120,
+        value="gflops")
     sides = {"tern": tern, WHOLE: [*tern, "--full-last-layer"], "pytorch": pytorch}
     results = measure(sides, rows, options)
     lines = table(results, options)

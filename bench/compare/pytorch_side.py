@@ -197,8 +197,11 @@ def read_reviews():
 
 
 def make_tokenizer():
-    from tokenizers import Tokenizer
-    tokenizer = Tokenizer.from_file(str(data_folder() / "bert-base-uncased/tokenizer.json"))
+    from tokenizers import BertWordPieceTokenizer, Tokenizer
+    folder = data_folder() / "bert-base-uncased"
+    if not (folder / "tokenizer.json").exists():
+        return BertWordPieceTokenizer(str(folder / "vocab.txt"))._tokenizer
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

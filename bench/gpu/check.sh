@@ -2,39 +2,51 @@
 # check.sh: everything that wants a GPU, in one command. Prints a short table and leaves one JSON file.
 #
 #   bench/gpu/check.sh --make              builds with CUDA for this machine's GPU in build/cuda, then checks
-#   bench/gpu/check.sh --build DIR         checks a finished build (also one made elsewhere and carried here)
-#     --quick            under 10 minutes: shorter runs, fewer programs under the sanitizer
-#     --stages LIST      of tests,ctest,sanitizer,kernels,job,compare,nsys (default: all but ctest)
-#     --out FILE         the JSON file (default: bench/gpu/results/DATE-GPU.json)
+#   bench/gpu/check.sh --build DIR         checks a finished build
+#   bench/gpu/check.sh --bundle            checks the folder that it lies in, unpacked from what bundle.sh made
+#     --stages LIST      of tests,large,kernels,sanitizer,job,compare,profile,ctest (default: all but ctest)
+#     --budget SECONDS   for each stage instead of its own
+#     --quick            less of each stage: all of them in 10 minutes
+#     --out FILE         the JSON file (default: bench/gpu/results/DATE-GPU[-STAGES].json, in a bundle results/...)
 #     --emulated         on no GPU: runs the emulated device of a build without CUDA on tiny shapes, to try this script
 #
-#   tests      every cuda_* test on the device         ctest    all tests of the build folder
-#   sanitizer  compute-sanitizer's four tools on cuda_* tests and on every kernel at tiny shapes
+#   tests      every cuda_* test on the device; in a bundle also the tests that read the golden files
+#   large      cuda_large_parity_test: production shapes against the CPU
 #   kernels    every kernel's time, rate and share of what the device can do, beside its budget
-#   job        tern train distilbert (DistilBERT base) on IMDB where TERN_DATA has it, otherwise on sentences
+#   sanitizer  compute-sanitizer: memcheck and racecheck on every kernel at tiny shapes and on attention at large ones,
+#              memcheck on the tests, and what time is left for racecheck, synccheck and initcheck
+#   job        tern train distilbert (DistilBERT base on IMDB where TERN_DATA has it, in a bundle on texts of its lengths,
+#              otherwise on sentences) and tern train vit (ViT-B/16 on CIFAR-10)
 #   compare    training steps in turn with PyTorch and transformers (TERN_COMPARE_PYTHON: a Python that has them)
-#   nsys       the kernels of a training step by time, from Nsight Systems
+#   profile    the kernels of a training step by time, from Nsight Systems, or where that is missing from CUPTI
+#   ctest      all tests of the build folder
 #
-# A stage that fails, or whose tool is missing, is reported and the others go on; each has a time limit. A build to be
-# carried is configured with -DTERN_CUDA=ON -DTERN_BUILD_TESTS=ON -DTERN_BUILD_BENCH=ON
-# -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON and brings bin/ and lib/; libraries that the other machine lacks go into lib/.
-# Exit status: 0 all stages are ok or were skipped for want of a tool, 1 one failed or there is no GPU, 2 wrong usage.
+# Three calls of less than ten minutes each cover everything: --stages tests,large,kernels; --stages sanitizer;
+# --stages job,compare,profile.
+#
+# Each stage ends when its time is over and is then "incomplete", with what it has so far; the JSON file is written
+# after every stage. A stage that fails, or whose tool is missing, is reported and the others go on.
+# Exit status: 0 all stages are ok or were skipped for want of a tool, 1 one failed or there is no GPU, 2 wrong usage,
+# 3 none failed, but one is incomplete.
 set -uo pipefail
 exec </dev/null
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
-stages=tests,sanitizer,kernels,job,compare,nsys
-build="" make=0 quick=0 emulated=0 out=""
+all_stages=tests,large,kernels,sanitizer,job,compare,profile
+stages=$all_stages
+build="" make=0 quick=0 emulated=0 bundle=0 out="" budget=""
 
 usage() {
   printf 'check.sh: %s\n' "$1" >&2
-  sed -n '2,/^$/s/^# \{0,1\}//p' "$0" | sed -n '3,9p' >&2
+  sed -n '2,/^$/s/^# \{0,1\}//p' "$0" | sed -n '3,10p' >&2
   exit 2
 }
 while (($#)); do
   case $1 in
-    --build | --stages | --out) (($# > 1)) || usage "$1 needs a value" ;;&
+    --build | --stages | --out | --budget) (($# > 1)) || usage "$1 needs a value" ;;&
     --build) build=$2 && shift ;;
     --stages) stages=$2 && shift ;;
+    --budget) budget=$2 && shift ;;
+    --bundle) bundle=1 ;;
     --out) out=$2 && shift ;;
     --make) make=1 ;;
     --quick) quick=1 ;;
@@ -44,9 +56,12 @@ while (($#)); do
   esac
   shift
 done
+[[ -n ${stages//,/} ]] || usage "--stages names no stage"
 for stage in ${stages//,/ }; do
-  [[ " tests ctest sanitizer kernels job compare nsys " == *" $stage "* ]] || usage "unknown stage '$stage'"
+  [[ ,$all_stages,ctest, == *",$stage,"* ]] || usage "unknown stage '$stage'"
 done
+[[ -z $budget || $budget =~ ^[1-9][0-9]{0,5}$ ]] || usage "--budget: '$budget' is no number of seconds above 0"
+((make + bundle + (${#build} > 0) == 1)) || usage "give one of --make, --build DIR and --bundle"
 
 # --- the GPU and the build --------------------------------------------------------------------------------------------
 
@@ -76,21 +91,26 @@ if ((make)); then
     { echo "check.sh: the build failed" >&2; exit 1; }
   [[ ,$stages, != *,ctest,* ]] || cmake --build "$build" --target tern_tests >&2
 fi
-[[ -n $build ]] || usage "give --make or --build DIR"
+if ((bundle)); then
+  build=$root
+  export TERN_DATA=${TERN_DATA:-$root/datasets} XDG_CACHE_HOME=$root/datasets/cache
+fi
 [[ -d $build/bin ]] || { echo "check.sh: $build/bin: no such folder" >&2; exit 1; }
 build=$(cd "$build" && pwd) suffix=""
-export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# Libraries that came with the build, for its programs alone: other tools have their own.
+libraries=$build/lib
 if ((emulated)); then
-  suffix=-emulated
-  export LD_LIBRARY_PATH=$build/lib/standin:$LD_LIBRARY_PATH TERN_BENCH_TINY=1
+  suffix=-emulated libraries=$build/lib/standin:$libraries
+  export TERN_BENCH_TINY=1
 fi
+libraries+=${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 tern=$build/bin/tern$suffix kernels=$build/bin/tern-bench-kernels$suffix train=$build/bin/tern-bench-train$suffix
 
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-if [[ -x $tern ]] && ! timeout 120 "$tern" info --device cuda >"$work/info" 2>&1; then
+if [[ -x $tern ]] && ! LD_LIBRARY_PATH=$libraries timeout 120 "$tern" info --device cuda >"$work/info" 2>&1; then
   echo "check.sh: $(tail -n 1 "$work/info")" >&2
   echo "check.sh: $tern cannot use the GPU: nothing was checked" >&2
   exit 1
@@ -108,197 +128,360 @@ list() { printf '[\n%s\n]' "$(sed '$!s/$/,/' "$1")"; }  # FILE of one JSON value
 last_line() { tail -n 1 "$1" 2>/dev/null | cut -c 1-300; }
 
 deadline=0
-limited() {  # COMMAND...: within what is left of the stage's time
-  local left=$((deadline - SECONDS))
-  ((left > 0)) || return 124
-  timeout -k 10 "$left" "$@"
+left() { echo $((deadline - SECONDS)); }
+limited() {  # COMMAND...: within what is left of the stage's time, or of $most seconds where that is less
+  local seconds
+  seconds=$(left)
+  ((seconds > 0)) || return 124
+  [[ -z ${most:-} ]] || ((most >= seconds)) || seconds=$most
+  timeout -k 10 "$seconds" "$@"
 }
+ours() { limited env LD_LIBRARY_PATH="$libraries" "$@"; }  # PROGRAM...: one of the build's
+# A run that ends in this way ran into its time limit: nothing is wrong with it yet.
+late() { (($1 == 124 || $1 == 137)); }  # STATUS
 
-# A stage sets `status` (ok, failed, skipped) and `note`, and writes JSON values to "$work/STAGE", one a line.
+# A stage sets `status` (ok, failed, incomplete, skipped) and `note`, and writes JSON values to "$work/STAGE", one a line.
 names=() lines=()
 run_stage() {  # NAME SECONDS
-  local name=$1 started=$SECONDS
-  printf '\n=== %s (at most %d s)\n' "$name" "$2"
-  deadline=$((SECONDS + $2)) status=ok note=""
+  local name=$1 seconds=${budget:-$2} started=$SECONDS
+  printf '\n=== %s (at most %d s)\n' "$name" "$seconds"
+  deadline=$((SECONDS + seconds)) status=ok note=""
   : >"$work/$name"
   "stage_$name"
   names+=("$name")
-  lines+=("$(printf '%-10s %-8s %5d s  %s' "$name" "$status" $((SECONDS - started)) "$note")")
-  printf '{"stage": "%s", "status": "%s", "seconds": %d, "note": %s,\n"results": %s}' "$name" "$status" \
-    $((SECONDS - started)) "$(quoted "$note")" "$(list "$work/$name")" >"$work/$name.json"
+  lines+=("$(printf '%-10s %-10s %5d s  %s' "$name" "$status" $((SECONDS - started)) "$note")")
+  printf '{"stage": "%s", "status": "%s", "seconds": %d, "budget": %d, "note": %s,\n"results": %s}' "$name" "$status" \
+    $((SECONDS - started)) "$seconds" "$(quoted "$note")" "$(list "$work/$name")" >"$work/$name.json"
 }
 skip() { status=skipped note=$1; }
 fail() { status=failed note=$1; }
+incomplete() {  # NOTE: unless it has failed
+  [[ $status == failed ]] || status=incomplete
+  note=$1
+}
+ended() {  # STATUS NOTE: of the one program of a stage
+  if late "$1"; then
+    incomplete "$2; out of time"
+  elif (($1 != 0)); then
+    fail "$2; status $1: $(last_line "$work/log")"
+  fi
+}
 truth() { (($1)) && echo true || echo false; }
-reason_of() { (($1 == 124 || $1 == 137)) && echo "out of time" || echo "status $1"; }  # STATUS
 
-mapfile -t cuda_tests < <(find "$build/bin" -maxdepth 1 -name 'cuda_*_test' -type f -executable | sort)
+tests_named() { find "$build/bin" -maxdepth 1 -name "$1" -type f -executable | sort; }  # PATTERN
+mapfile -t cuda_tests < <(tests_named 'cuda_*_test' | grep -v '/cuda_large_parity_test$')
+golden_tests=()
+((!bundle)) || mapfile -t golden_tests < <(tests_named '*_test' | grep -v '/cuda_[^/]*$')
+large=$build/bin/cuda_large_parity_test
 joined() { local text && text=$(printf '%s; ' "$@") && printf '%s' "${text%; }"; }
 
-stage_tests() {
-  local program name code passed skipped failed failures total=0 bad=()
-  for program in "${cuda_tests[@]}"; do
+run_test() {  # STAGE PROGRAM ARGUMENTS...: adds its line to the stage's results; sets $code, $passed and $skipped
+  local stage=$1 name=${2##*/} failed failures
+  shift
+  ours "$@" >"$work/log" 2>&1
+  code=$?
+  passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$work/log")
+  skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$work/log")
+  # One that was stopped has no totals.
+  passed=${passed:-$(grep -c '^\[       OK \] .*(.* ms)$' "$work/log")} skipped=${skipped:-0}
+  failed=$(grep -c '^\[  FAILED  \] .*(.* ms)$' "$work/log")
+  failures=$(grep -m 20 '^\[  FAILED  \] .*(.* ms)$' "$work/log")
+  last=$(sed -n 's/^\[ RUN      \] //p' "$work/log" | tail -n 1)
+  printf '%-32s %s passed, %s failed, %s skipped%s\n' "$name" "$passed" "$failed" "$skipped" \
+    "$(late $code && echo "; out of time in ${last:-its start}")"
+  printf '{"name": "%s", "status": %d, "passed": %d, "failed": %d, "skipped": %d, "failures": %s, "last": %s}\n' \
+    "$name" "$code" "$passed" "$failed" "$skipped" "$(quoted "$failures")" "$(quoted "$last")" >>"$work/$stage"
+  # A test that failed before the time was over has failed.
+  if late $code && ((failed > 0)); then code=1; fi
+  ((code == 0)) || late $code || tail -n 15 "$work/log"
+}
+
+run_tests() {  # STAGE PROGRAM...
+  local stage=$1 program name code passed skipped last total=0 bad=() waiting=() most count=$(($# - 1))
+  shift
+  for program; do
     name=${program##*/}
-    limited "$program" >"$work/log" 2>&1
-    code=$?
-    passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$work/log")
-    skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$work/log")
-    failed=$(grep -c '^\[  FAILED  \] .*(.* ms)$' "$work/log")
-    failures=$(grep -m 20 '^\[  FAILED  \] .*(.* ms)$' "$work/log")
-    printf '%-32s %s passed, %s failed, %s skipped\n' "$name" "${passed:-0}" "$failed" "${skipped:-0}"
-    printf '{"name": "%s", "status": %d, "passed": %d, "failed": %d, "skipped": %d, "failures": %s}\n' "$name" "$code" \
-      "${passed:-0}" "$failed" "${skipped:-0}" "$(quoted "$failures")" >>"$work/tests"
-    total=$((total + ${passed:-0}))
-    if ((code != 0)); then
-      bad+=("$name: $(reason_of $code)")
-      tail -n 15 "$work/log"
-    elif ((${skipped:-0} > 0 && ${passed:-0} == 0)); then
+    if (($(left) <= 0)); then
+      waiting+=("$name")
+      continue
+    fi
+    # One that hangs must leave time for the others.
+    count=$((count - 1)) most=""
+    ((count == 0)) || most=$((($(left) + 1) / 2))
+    run_test "$stage" "$program"
+    total=$((total + passed))
+    if late $code; then
+      waiting+=("$name (in ${last:-its start})")
+    elif ((code != 0)); then
+      bad+=("$name: status $code")
+    elif ((skipped > 0 && passed == 0)); then
       bad+=("$name: all skipped")
     fi
   done
   note="$total tests passed"
-  if [[ ! -s $work/tests ]]; then skip "the build has no cuda_* tests"; fi
+  if ((${#waiting[@]})); then incomplete "$note; out of time: $(joined "${waiting[@]}")"; fi
   if ((${#bad[@]})); then fail "$note; $(joined "${bad[@]}")"; fi
+}
+
+stage_tests() {
+  ((${#cuda_tests[@]})) || { skip "the build has no cuda_* tests"; return; }
+  run_tests tests "${cuda_tests[@]}" ${golden_tests[@]+"${golden_tests[@]}"}
+}
+
+stage_large() {
+  [[ -x $large ]] || { skip "the build has no ${large##*/}"; return; }
+  run_tests large "$large"
 }
 
 stage_ctest() {
   [[ -f $build/CTestTestfile.cmake ]] && command -v ctest >/dev/null ||
     { skip "no ctest, or the build was carried"; return; }
-  limited ctest --test-dir "$build" -LE slow --output-on-failure >"$work/log" 2>&1 || status=failed
+  limited ctest --test-dir "$build" -LE slow --output-on-failure >"$work/log" 2>&1
+  local code=$?
   note=$(grep 'tests passed' "$work/log" || last_line "$work/log")
   grep -A 30 'The following tests FAILED' "$work/log"
   quoted "$note" >>"$work/ctest"
+  ended $code "$note"
 }
 
-sanitize() {  # TOOL NAME COMMAND...
-  local tool=$1 name=$2 code summary first
+# compute-sanitizer is no program of the build. Where a program cannot start without the build's libraries, env gives it
+# their place.
+sanitize() {  # TOOL NAME PROGRAM ARGUMENTS...: sets $code
+  local tool=$1 name=$2 summary first start=()
   shift 2
-  limited compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 "$@" >"$work/log" 2>&1
+  ! ldd "$1" 2>/dev/null | grep -q 'not found' || start=(--target-processes all env LD_LIBRARY_PATH="$libraries")
+  limited compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 ${start[@]+"${start[@]}"} "$@" \
+    >"$work/log" 2>&1
   code=$?
   summary=$(grep -o '\(ERROR\|RACECHECK\) SUMMARY: .*' "$work/log" | tail -n 1)
   first=$(grep -m 8 -A 6 '=========.*\(Invalid\|Error\|hazard\|Uninit\|Barrier\)' "$work/log")
-  printf '%-10s %-32s %s\n' "$tool" "$name" "${summary:-$(reason_of $code)}"
+  late $code && [[ -n $first ]] && code=99  # what it found before the time was over, it found
+  late $code && summary="out of time"
+  printf '%-10s %-32s %s\n' "$tool" "$name" "${summary:-status $code}"
   printf '{"tool": "%s", "name": "%s", "status": %d, "summary": %s, "first": %s}\n' "$tool" "$name" "$code" \
     "$(quoted "$summary")" "$(quoted "$first")" >>"$work/sanitizer"
-  ((code == 0))
 }
 
 stage_sanitizer() {
   command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer is not installed"; return; }
-  local tool program bad=() tools=(memcheck racecheck initcheck synccheck)
-  for tool in "${tools[@]}"; do
-    [[ -x $kernels ]] || break
-    TERN_BENCH_DEVICE=cuda TERN_BENCH_TINY=1 sanitize "$tool" "kernels, tiny" "$kernels" \
-      --benchmark_filter=-wordpiece || bad+=("$tool: kernels")
+  local tool program code bad=() waiting=() runs=() run most="" others=(racecheck synccheck initcheck)
+  for tool in memcheck racecheck; do
+    [[ ! -x $kernels ]] || runs+=("$tool|kernels, tiny")
+    [[ ! -x $large ]] || runs+=("$tool|attention, large")
   done
-  for program in "${cuda_tests[@]}"; do
-    for tool in "${tools[@]}"; do
-      ((quick)) && [[ $tool != memcheck ]] && continue
-      sanitize "$tool" "${program##*/}" "$program" || bad+=("$tool: ${program##*/}")
+  for program in "${cuda_tests[@]}"; do runs+=("memcheck|${program##*/}"); done
+  if ((!quick)); then
+    for tool in "${others[@]}"; do
+      [[ ! -x $kernels || $tool == racecheck ]] || runs+=("$tool|kernels, tiny")
+      for program in "${cuda_tests[@]}"; do runs+=("$tool|${program##*/}"); done
     done
+  fi
+  for run in ${runs[@]+"${runs[@]}"}; do
+    tool=${run%%|*} program=${run#*|}
+    if (($(left) <= 0)); then
+      waiting+=("$tool: $program")
+      continue
+    fi
+    most=$((($(left) + 1) / 2))
+    case $program in
+      kernels*) TERN_BENCH_DEVICE=cuda TERN_BENCH_TINY=1 sanitize "$tool" "$program" "$kernels" --benchmark_filter=-wordpiece ;;
+      attention*) sanitize "$tool" "$program" "$large" '--gtest_filter=*Attention*' ;;
+      *) sanitize "$tool" "$program" "$build/bin/$program" ;;
+    esac
+    if late $code; then
+      waiting+=("$tool: $program")
+    elif ((code != 0)); then
+      bad+=("$tool: $program")
+    fi
   done
-  note="$(wc -l <"$work/sanitizer") runs"
+  note="$(($(wc -l <"$work/sanitizer"))) runs"
+  if ((${#waiting[@]})); then incomplete "$note; out of time: $(joined "${waiting[@]}")"; fi
   if ((${#bad[@]})); then fail "$note; $(joined "${bad[@]}")"; fi
 }
 
 stage_kernels() {
   [[ -x $kernels ]] || { skip "the build has no ${kernels##*/}"; return; }
   local code
-  TERN_BENCH_DEVICE=cuda TERN_BENCH_LINES=$work/kernels limited "$kernels" \
+  TERN_BENCH_DEVICE=cuda TERN_BENCH_LINES=$work/kernels ours "$kernels" \
     --benchmark_filter="${TERN_CHECK_KERNELS:--wordpiece}" 2>"$work/log"
   code=$?
   sed -i '/}$/!d' "$work/kernels"  # a line cut short by the time limit
   note="$(grep -c seconds "$work/kernels") measured, $(grep -c '"met":false' "$work/kernels") below their budget"
-  if ((code != 0)); then fail "$note; $(reason_of $code): $(last_line "$work/log")"; fi
+  ended $code "$note"
+}
+
+train_job() {  # MODEL UNIT OPTIONS...: adds to $jobs, and to $bad or $waiting
+  local model=$1 unit=$2 code seconds rate run=$work/run-$1
+  shift 2
+  printf -- '--- tern train %s\n' "$model $*"
+  ours "$tern" train "$model" --device cuda "$@" --out "$run" 2>&1 | tee "$work/log" | tail -n 4
+  code=${PIPESTATUS[0]}
+  # Whole lines only, since a run that was stopped may leave half of one: the end, otherwise the last numbers of a step.
+  grep '"train_seconds".*}$' "$run/metrics.jsonl" 2>/dev/null >"$work/metrics" ||
+    grep "\"${unit}_per_second\".*}\$" "$run/metrics.jsonl" 2>/dev/null | tail -n 1 >"$work/metrics"
+  cat "$work/metrics" >>"$work/job"
+  if [[ -f $run/run.json ]]; then tr -d '\n' <"$run/run.json" >>"$work/job" && echo >>"$work/job"; fi
+  seconds=$(sed -n 's/.*"train_seconds":\([0-9.]*\).*/\1 s/p' "$work/metrics" | tail -n 1)
+  rate=$(sed -n 's/.*"'"$unit"'_per_second":\([0-9]*\).*/\1/p' "$work/metrics" | tail -n 1)
+  jobs+=("$model $*: ${seconds:+$seconds, }${rate:-no} $unit/s")
+  if late "$code"; then
+    waiting+=("$model")
+  elif ((code != 0)); then
+    bad+=("$model: status $code: $(last_line "$work/log")")
+  fi
 }
 
 stage_job() {
   [[ -x $tern ]] || { skip "the build has no ${tern##*/}"; return; }
-  local options=(--preset base --dtype bf16 --epochs 3) code
-  if [[ -d ${TERN_DATA:-}/aclImdb ]]; then
-    options+=(--data imdb --split 35000/5000/10000)
+  local texts=(--preset base --dtype bf16 --epochs 3) images=(--preset base --dtype bf16 --epochs 3)
+  local jobs=() bad=() waiting=() most
+  if ((bundle)) && [[ -f $TERN_DATA/reviews.csv ]]; then
+    texts+=(--data "$TERN_DATA/reviews.csv" --split 35000/5000/10000 --max-length 512 --batch-tokens 16384)
+  elif [[ -d ${TERN_DATA:-}/aclImdb ]]; then
+    texts+=(--data imdb --split 35000/5000/10000 --batch-tokens 16384)
   else
-    options+=(--data sentences)
+    texts+=(--data sentences)
   fi
-  if ((quick)); then options+=(--max-steps 300); fi
+  if [[ -d ${TERN_DATA:-}/cifar-10-batches-bin ]]; then
+    images+=(--data cifar10 --batch-size 64)
+  else
+    images=(--data digits --dtype bf16 --epochs 3)
+  fi
+  if ((quick)); then texts+=(--max-steps 300) images+=(--max-steps 100); fi
   if ((emulated)); then
-    options=(--preset tiny --dtype bf16 --data sentences --max-steps 2 --batch-tokens 64 --max-length 32)
-  elif [[ " ${options[*]} " == *" imdb "* ]]; then
-    options+=(--batch-tokens 16384)
+    texts=(--preset tiny --dtype bf16 --data sentences --max-steps 2 --batch-tokens 64 --max-length 32)
+    images=(--data digits --dtype bf16 --max-steps 2 --batch-size 2)
   fi
-  limited "$tern" train distilbert --device cuda "${options[@]}" --out "$work/run" 2>&1 | tee "$work/log" | tail -n 4
-  code=${PIPESTATUS[0]}
-  grep '"train_seconds"' "$work/run/metrics.jsonl" >>"$work/job" 2>/dev/null
-  if [[ -f $work/run/run.json ]]; then tr -d '\n' <"$work/run/run.json" >>"$work/job" && echo >>"$work/job"; fi
-  note="${options[*]}: $(sed -n 's/.*"train_seconds":\([0-9.]*\).*/\1 s/p' "$work/job")"
-  note+=", $(sed -n 's/.*"tokens_per_second":\([0-9]*\).*/\1 tokens\/s/p' "$work/job")"
-  if ((code != 0)); then fail "$(reason_of "$code"): $(last_line "$work/log")"; fi
+  most=$((($(left) + 1) / 2))
+  train_job distilbert tokens "${texts[@]}"
+  most=""
+  train_job vit images "${images[@]}"
+  note=$(joined "${jobs[@]}")
+  if ((${#waiting[@]})); then incomplete "$note; out of time: $(joined "${waiting[@]}")"; fi
+  if ((${#bad[@]})); then fail "$note; $(joined "${bad[@]}")"; fi
 }
 
 stage_compare() {
   [[ -x $train ]] || { skip "the build has no ${train##*/}"; return; }
-  local python=${TERN_COMPARE_PYTHON:-python3} rows=train-base-32x512,train-base-12x512,infer-base-128x128 code
+  local python=${TERN_COMPARE_PYTHON:-python3} row rows=(train-base-32x512 train-base-12x512 infer-base-128x128) code
+  local rounds most="" bad=() waiting=() started=$work/start-bench-train
   limited "$python" -c 'import torch, transformers; assert torch.cuda.is_available()' 2>"$work/log" ||
     { skip "$python has no PyTorch with CUDA and transformers: $(last_line "$work/log")"; return; }
-  if [[ -d ${TERN_DATA:-}/aclImdb && -d ${TERN_DATA:-}/bert-base-uncased ]]; then rows+=,imdb-base; fi
-  limited "$python" "$root/bench/compare/compare.py" --tern "$train" --python "$python" --device cuda --dtype bf16 \
-    --rows "$rows" --rounds $((quick ? 1 : 3)) --seconds $((quick ? 4 : 10)) --results "$work/results" 2>"$work/log"
-  code=$?
-  cat "$work"/results/*.json 2>/dev/null | tr -d '\n' >>"$work/compare"
-  note=$(grep -c '^[a-z].*tokens/s' "$work/log")" measurements"
-  if ((code != 0)); then fail "$(reason_of $code): $(last_line "$work/log")"; fi
+  if [[ -d ${TERN_DATA:-}/aclImdb && -d ${TERN_DATA:-}/bert-base-uncased ]]; then rows+=(imdb-base); fi
+  rows+=(train-vit-64)
+  printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$train" >"$started" && chmod +x "$started"
+  # A round of a row is three programs of 5 seconds, and as long again until they have started.
+  rounds=$(($(left) / (${#rows[@]} * 45)))
+  rounds=$((quick || rounds < 1 ? 1 : rounds > 3 ? 3 : rounds))
+  for row in "${rows[@]}"; do
+    if (($(left) <= 0)); then
+      waiting+=("$row")
+      continue
+    fi
+    rm -rf "$work/results"
+    limited "$python" "$root/bench/compare/compare.py" --tern "$started" --python "$python" --device cuda --dtype bf16 \
+      --rows "$row" --rounds "$rounds" --seconds 5 --no-gemm --results "$work/results" 2>"$work/log"
+    code=$?
+    if cat "$work"/results/*.json >"$work/row" 2>/dev/null; then
+      tr -d '\n' <"$work/row" >>"$work/compare" && echo >>"$work/compare"
+    fi
+    if late $code; then
+      waiting+=("$row")
+    elif ((code != 0)); then
+      bad+=("$row: status $code: $(last_line "$work/log")")
+    fi
+  done
+  note="$(($(wc -l <"$work/compare"))) rows of $rounds rounds"
+  if ((${#waiting[@]})); then incomplete "$note; out of time: $(joined "${waiting[@]}")"; fi
+  if ((${#bad[@]})); then fail "$note; $(joined "${bad[@]}")"; fi
 }
 
-stage_nsys() {
-  command -v nsys >/dev/null || { skip "nsys is not installed"; return; }
-  [[ -x $train ]] || { skip "the build has no ${train##*/}"; return; }
+nsys_profile() {  # whether there is a table, as CSV lines
+  command -v nsys >/dev/null || { nsys_said="nsys is not installed"; return 1; }
+  [[ -x $train ]] || { nsys_said="the build has no ${train##*/}"; return 1; }
+  local started=$work/start-bench-train
+  printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$train" >"$started" && chmod +x "$started"
   TERN_NVTX=1 limited nsys profile --trace=cuda,nvtx --cuda-graph-trace=node -o "$work/step" --force-overwrite true \
-    "$train" train-base-32x512 --device cuda --dtype bf16 --seconds 1 >"$work/log" 2>&1 &&
+    "$started" train-base-32x512 --device cuda --dtype bf16 --seconds 1 >"$work/log" 2>&1 &&
     limited nsys stats --report cuda_gpu_kern_sum --format csv "$work/step.nsys-rep" 2>>"$work/log" |
-    grep -v '^$' | grep ',' | head -n 31 >"$work/step.csv"
-  if [[ ! -s $work/step.csv ]]; then fail "nsys made no table: $(last_line "$work/log")"; return; fi
-  cut -c 1-150 "$work/step.csv" | head -n 16
-  while IFS= read -r line; do quoted "$line" && echo; done <"$work/step.csv" >"$work/nsys"
-  note="$(($(wc -l <"$work/nsys") - 1)) kernels, as CSV lines"
+    grep -v '^$' | grep ',' | head -n 31 >"$work/table"
+  [[ -s $work/table ]] && return
+  nsys_said="nsys made no table: $(last_line "$work/log")"
+  return 1
+}
+
+stage_profile() {
+  local code nsys_said="" most=$((($(left) + 1) / 2))
+  : >"$work/table"
+  if nsys_profile; then
+    note="$(($(wc -l <"$work/table") - 1)) kernels by nsys, as CSV lines"
+  else
+    [[ -x $tern ]] || { skip "$nsys_said; the build has no ${tern##*/}"; return; }
+    local options=(--preset base --dtype bf16 --batch-tokens 16384 --max-steps 30)
+    ((!emulated)) || options=(--preset tiny --dtype bf16 --batch-tokens 64 --max-length 32 --max-steps 4 --profile-steps 2)
+    most=""
+    ours "$tern" train distilbert --device cuda --data sentences "${options[@]}" --profile="$work/step" \
+      --out "$work/run-profile" >"$work/log" 2>&1
+    code=$?
+    head -n 80 "$work/step.profile.txt" >"$work/table" 2>/dev/null
+    note="$nsys_said; tern's own profile"
+    ended $code "$note"
+    if ((code == 0)) && [[ ! -s $work/table ]]; then fail "$note: there is no table"; fi
+  fi
+  cut -c 1-150 "$work/table" | head -n 24
+  while IFS= read -r line; do quoted "$line" && echo; done <"$work/table" >"$work/profile"
 }
 
 # --- all of it --------------------------------------------------------------------------------------------------------
 
-full=$((quick ? 1 : 4))  # the limits of --quick add up to less than 10 minutes
-for stage in ${stages//,/ }; do
-  case $stage in
-    tests) run_stage tests $((90 * full)) ;;
-    ctest) run_stage ctest $((quick ? 60 : 3600)) ;;
-    sanitizer) run_stage sanitizer $((quick ? 150 : 1800)) ;;
-    kernels) run_stage kernels $((120 * full)) ;;
-    job) run_stage job $((60 * full)) ;;
-    compare) run_stage compare $((90 * full)) ;;
-    nsys) run_stage nsys $((40 * full)) ;;
-  esac
-done
-
 commit=$(git -C "$root" rev-parse HEAD 2>/dev/null) changed=false
 [[ -z $(git -C "$root" status --porcelain 2>/dev/null) ]] || changed=true
+if ((bundle)); then commit=$(head -n 1 "$root/COMMIT" 2>/dev/null) changed=$(grep -q changed "$root/COMMIT" && echo true || echo false); fi
 processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
 if [[ -z $out ]]; then
   short=$(printf '%s' "$gpu" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')
-  out=$root/bench/gpu/results/${now:0:10}-${short:-gpu}.json
+  folder=$root/bench/gpu/results
+  ((!bundle)) || folder=$root/results
+  out=$folder/${now:0:10}-${short:-gpu}
+  [[ $stages == "$all_stages" ]] || out+=-${stages//,/-}
+  out+=.json
 fi
-mkdir -p "$(dirname "$out")" && {
-  printf '{"about": {"date": "%s", "commit": "%s", "uncommitted": %s,\n' "$now" "$commit" $changed
-  printf '"gpu": %s, "driver": %s, "compute_capability": %s, "gpu_memory": %s, "gpu_state": %s,\n' "$(quoted "$gpu")" \
-    "$(quoted "$driver")" "$(quoted "$capability")" "$(quoted "$(query memory.total)")" \
-    "$(quoted "$(query clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu)")"
-  printf '"processor": %s, "cores": %d, "system": %s, "quick": %s, "emulated": %s,\n' "$(quoted "$processor")" \
-    "$(nproc)" "$(quoted "$(uname -srm)")" "$(truth $quick)" "$(truth $emulated)"
-  printf '"tern": %s},\n"stages": [\n' "$(quoted "$(cat "$work/info" 2>/dev/null)")"
-  separator=""
-  for name in "${names[@]}"; do printf '%s' "$separator" && cat "$work/$name.json" && separator=$',\n'; done
-  printf '\n]}\n'
-} >"$out.part" && mv "$out.part" "$out" || { echo "check.sh: $out cannot be written" >&2; exit 1; }
+
+memory=$(query memory.total) state=$(query clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu)
+
+save() {  # the stages so far; whoever stops this script loses no more than the stage that is under way
+  local name separator=""
+  mkdir -p "$(dirname "$out")" && {
+    printf '{"about": {"date": "%s", "commit": "%s", "uncommitted": %s,\n' "$now" "$commit" $changed
+    printf '"gpu": %s, "driver": %s, "compute_capability": %s, "gpu_memory": %s, "gpu_state": %s,\n' \
+      "$(quoted "$gpu")" "$(quoted "$driver")" "$(quoted "$capability")" "$(quoted "$memory")" "$(quoted "$state")"
+    printf '"processor": %s, "cores": %d, "system": %s, "quick": %s, "emulated": %s, "bundle": %s,\n' \
+      "$(quoted "$processor")" "$(nproc)" "$(quoted "$(uname -srm)")" "$(truth $quick)" "$(truth $emulated)" \
+      "$(truth $bundle)"
+    printf '"tern": %s},\n"stages": [\n' "$(quoted "$(cat "$work/info" 2>/dev/null)")"
+    for name in ${names[@]+"${names[@]}"}; do printf '%s' "$separator" && cat "$work/$name.json" && separator=$',\n'; done
+    printf '\n]}\n'
+  } >"$out.part" && mv "$out.part" "$out" || { echo "check.sh: $out cannot be written" >&2; exit 1; }
+}
+
+save  # says before the first stage whether it can be written
+for stage in ${stages//,/ }; do
+  case $stage in  # seconds, and those of --quick, which add up to less than 10 minutes
+    tests) run_stage tests $((quick ? 90 : 150)) ;;
+    large) run_stage large $((quick ? 60 : 90)) ;;
+    kernels) run_stage kernels $((quick ? 110 : 300)) ;;
+    sanitizer) run_stage sanitizer $((quick ? 120 : 560)) ;;
+    job) run_stage job $((quick ? 70 : 240)) ;;
+    compare) run_stage compare $((quick ? 90 : 240)) ;;
+    profile) run_stage profile $((quick ? 40 : 70)) ;;
+    ctest) run_stage ctest $((quick ? 60 : 3600)) ;;
+  esac
+  save
+done
 
 printf '\n%s, driver %s, commit %s, %s\n' "${gpu:-GPU}" "${driver:-unknown}" "${commit:0:12}" "$now"
 printf '%s\n' "${lines[@]}"
 echo "saved: $out"
-! printf '%s\n' "${lines[@]}" | grep -qE '^[a-z]+ +failed '
+! printf '%s\n' "${lines[@]}" | grep -qE '^[a-z]+ +failed ' || exit 1
+! printf '%s\n' "${lines[@]}" | grep -qE '^[a-z]+ +incomplete ' || exit 3
