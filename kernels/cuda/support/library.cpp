@@ -2,25 +2,89 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "tern/core/check.h"
 
 namespace tern::kernels::cuda {
 namespace {
 
+namespace fs = std::filesystem;
+
 std::string path_of(void* function, const std::string& otherwise) {
   Dl_info where = {};
   return dladdr(function, &where) != 0 && where.dli_fname ? where.dli_fname : otherwise;
 }
 
-/// The folders in which CUDA is installed where the loader does not look by itself.
-std::vector<std::string> toolkit_folders() {
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// The entries of a folder in the order of their names; none where it cannot be read.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    entries.push_back(entry->path());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+/// Where Pythons may be installed: the environment that is active, what `python3` and `python` of PATH belong to, the
+/// system's and the user's own packages.
+std::vector<fs::path> python_prefixes() {
+  std::vector<fs::path> prefixes;
+  const auto add = [&](const fs::path& prefix) {
+    if (!prefix.empty() && std::find(prefixes.begin(), prefixes.end(), prefix) == prefixes.end())
+      prefixes.push_back(prefix);
+  };
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) add(variable(name));
+  const std::string path = variable("PATH");
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find(':', begin), path.size());
+    const fs::path folder = path.substr(begin, end - begin);
+    begin = end + 1;
+    for (const char* program : {"python3", "python"}) {
+      std::error_code error;
+      if (folder.empty() || !fs::exists(folder / program, error)) continue;
+      add(folder.parent_path());
+      add(fs::canonical(folder / program, error).parent_path().parent_path());  // past the links of an environment
+    }
+  }
+  for (const char* prefix : {"/usr/local", "/usr"}) add(prefix);
+  if (const std::string home = variable("HOME"); !home.empty()) add(fs::path(home) / ".local");
+  return prefixes;
+}
+
+/// NVIDIA's libraries as Python packages bring them: PREFIX/lib/python3.*/site-packages/nvidia/*/lib.
+std::vector<std::string> python_folders() {
   std::vector<std::string> folders;
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* root = std::getenv(variable); root && *root) folders.push_back(std::string(root) + "/lib64/");
-  folders.emplace_back("/usr/local/cuda/lib64/");
+  for (const fs::path& prefix : python_prefixes())
+    for (const fs::path& python : entries_of(prefix / "lib")) {
+      if (!python.filename().string().starts_with("python3")) continue;
+      for (const char* packages : {"site-packages", "dist-packages"})
+        for (const fs::path& package : entries_of(python / packages / "nvidia")) {
+          std::error_code error;
+          if (fs::is_directory(package / "lib", error)) folders.push_back((package / "lib").string() + "/");
+        }
+    }
   return folders;
+}
+
+/// The folders in which CUDA may be where the loader does not look by itself.
+const std::vector<std::string>& other_folders() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> folders;
+    for (const std::string& root : {variable("CUDA_HOME"), variable("CUDA_PATH"), std::string("/usr/local/cuda")})
+      if (!root.empty())
+        for (const char* part : {"/lib64/", "/extras/CUPTI/lib64/"}) folders.push_back(root + part);
+    for (std::string& folder : python_folders()) folders.push_back(std::move(folder));
+    return folders;
+  }();
+  return all;
 }
 
 }  // namespace
@@ -54,11 +118,9 @@ void SharedLibrary::load() {
   if (void* probe = dlsym(RTLD_DEFAULT, need_.probe)) return found(RTLD_DEFAULT, probe, "the program itself");
   for (const char* file : need_.files)
     if (open(file)) return;
-  const std::string by_name = info_.reason;  // the folders below are an extra: what failed there says nothing more
-  for (const std::string& folder : toolkit_folders())
+  for (const std::string& folder : other_folders())
     for (const char* file : need_.files)
-      if (open(folder + file)) return;
-  info_.reason = by_name;
+      if (std::error_code error; fs::exists(folder + file, error) && open(folder + file)) return;
 }
 
 const LibraryInfo& SharedLibrary::info() {

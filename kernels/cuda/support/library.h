@@ -30,8 +30,10 @@ struct LibraryNeed {
 };
 
 /// A shared library that is opened at first use and never closed. In order: the file that the environment variable
-/// names; a copy that the process has already; the files by name, as the loader searches; the files in
-/// $CUDA_HOME/lib64 and /usr/local/cuda/lib64. Safe for use by several threads.
+/// names; a copy that the process has already; the files by name, as the loader searches; the files in lib64 and
+/// extras/CUPTI/lib64 of $CUDA_HOME, $CUDA_PATH and /usr/local/cuda; the files in site-packages/nvidia/*/lib (and
+/// dist-packages) of $VIRTUAL_ENV, $CONDA_PREFIX, the Pythons in PATH, /usr/local, /usr and ~/.local, where NVIDIA's
+/// Python packages put them. Safe for use by several threads.
 class SharedLibrary {
  public:
   explicit SharedLibrary(LibraryNeed need) : need_(std::move(need)) {}
