@@ -4,6 +4,8 @@
 #   tern_no_cuda  core/no_cuda, dist/no_cuda, where it is off: nothing of CUDA can be used
 #   tern_cuda     and the emulated kernels and the stand-in runtime of the tests, where the program's property
 #                 TERN_EMULATED_CUDA is on
+# With TERN_SHARED (which needs TERN_CUDA) the floors are shared libraries, and so is tern_cuda with all that it consists
+# of and CUDA's runtime: a folder of many programs holds them once. A floor then calls what the program is linked with.
 
 function(tern_floor_sources name variable)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
@@ -15,7 +17,10 @@ function(tern_floor name)
   cmake_parse_arguments(FLOOR "" "" "DEPENDS;LIBRARIES" ${ARGN})
   tern_floor_sources(${name} sources)
   set(kind PUBLIC)
-  if(sources)
+  if(sources AND TERN_SHARED)
+    add_library(tern_${name} SHARED ${sources})
+    set_target_properties(tern_${name} PROPERTIES DEFINE_SYMBOL "")  # objects as of a static library: ccache has them
+  elseif(sources)
     add_library(tern_${name} STATIC ${sources})
   else()
     add_library(tern_${name} INTERFACE)
@@ -42,12 +47,27 @@ function(tern_device_libraries)
     endif()
     set_source_files_properties(${CMAKE_SOURCE_DIR}/core/cuda/device.cpp PROPERTIES COMPILE_DEFINITIONS
                                 "TERN_CUDA_ARCHITECTURES=\"${architectures}\"")
-    add_library(tern_cuda STATIC ${cuda})
-    target_link_libraries(tern_cuda PRIVATE tern_options tern_cuda_host tern_dist)
+    if(TERN_SHARED)
+      # Programs that stop at core have no dist: what of it is for CUDA goes there.
+      set(dist_cuda ${cuda})
+      list(FILTER dist_cuda INCLUDE REGEX "/dist/")
+      list(FILTER cuda EXCLUDE REGEX "/dist/")
+      target_sources(tern_dist PRIVATE ${dist_cuda})
+      target_include_directories(tern_dist SYSTEM PRIVATE ${TERN_CUDA_HEADERS})
+      add_library(tern_cuda SHARED ${cuda} $<TARGET_OBJECTS:tern_cuda_host> $<TARGET_OBJECTS:tern_cuda_kernels>)
+      set_target_properties(tern_cuda PROPERTIES DEFINE_SYMBOL "" LINKER_LANGUAGE CXX)
+      target_include_directories(tern_cuda SYSTEM PRIVATE ${TERN_CUDA_HEADERS})
+      target_link_libraries(tern_cuda PRIVATE tern_options tern_base ${TERN_CUDA_LIBRARIES} ${CMAKE_DL_LIBS})
+    else()
+      add_library(tern_cuda STATIC ${cuda})
+      target_link_libraries(tern_cuda PRIVATE tern_options tern_cuda_host tern_dist)
+    endif()
   endif()
   add_library(tern_device INTERFACE)
   if(TERN_CUDA)
-    target_link_libraries(tern_cuda PRIVATE tern_cuda_kernels ${TERN_CUDA_LIBRARIES})
+    if(NOT TERN_SHARED)
+      target_link_libraries(tern_cuda PRIVATE tern_cuda_kernels ${TERN_CUDA_LIBRARIES})
+    endif()
     target_link_libraries(tern_device INTERFACE tern_cuda)
   else()
     target_link_libraries(tern_device INTERFACE

@@ -6,6 +6,7 @@
 
 #include "tern/core/io/safetensors.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/places.h"
 
 namespace tern {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 using Tensors = std::map<std::string, Tensor>;
 
-const std::string kFolder = std::string(TERN_SOURCE_DIR) + "/tests/golden/";
+const std::string kFolder = test::source_dir() + "/tests/golden/";
 
 Tensor optional(const Tensors& tensors, const std::string& name) {
   const auto found = tensors.find(name);

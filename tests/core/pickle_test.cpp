@@ -5,6 +5,7 @@
 
 #include "tern/core/io/pickle.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/places.h"
 
 namespace tern {
 namespace {
@@ -13,7 +14,7 @@ using namespace std::string_literals;
 using test::expect_equal;
 using test::expect_error;
 
-const std::string kFolder = TERN_SOURCE_DIR "/tests/golden/torch/";
+const std::string kFolder = test::source_dir() + "/tests/golden/torch/";
 
 /// A file in memory, rewritten for each case.
 class Pickle : public testing::Test {

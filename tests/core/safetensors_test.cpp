@@ -12,6 +12,7 @@
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/places.h"
 
 namespace tern {
 namespace {
@@ -81,7 +82,7 @@ TEST_F(Safetensors, RoundTripsEveryDtypeAndShape) {
 }
 
 TEST_F(Safetensors, ReadsWhatTheReferenceWrites) {
-  const std::string file = std::string(TERN_SOURCE_DIR) + "/tests/golden/ops.safetensors";
+  const std::string file = test::source_dir() + "/tests/golden/ops.safetensors";
   EXPECT_GT(load_safetensors(file).tensors.size(), 40u);
 }
 

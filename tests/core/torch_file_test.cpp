@@ -13,6 +13,7 @@
 #include "tern/core/io/torch_file.h"
 #include "tern/core/io/zip_directory.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/places.h"
 
 namespace tern {
 namespace {
@@ -23,7 +24,7 @@ using test::error_of;
 using test::expect_equal;
 using test::expect_error;
 
-const std::string kGolden = TERN_SOURCE_DIR "/tests/golden/torch/";
+const std::string kGolden = test::source_dir() + "/tests/golden/torch/";
 
 std::string read(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
@@ -162,7 +163,7 @@ TEST_F(TorchFiles, CodeIsRefusedByItsName) {
 
 TEST_F(TorchFiles, FilesOfAnotherKind) {
   expect_error([&] { load_state_file("/nowhere/a.pt"); }, {"/nowhere/a.pt", "No such file"});
-  expect_error([&] { load_state_file(TERN_SOURCE_DIR); }, {"not a regular file"});
+  expect_error([&] { load_state_file(test::source_dir()); }, {"not a regular file"});
   expect_refused("", {"empty"});
   expect_refused("Hello, world\n", {"neither a safetensors file nor one that PyTorch writes", "'Hello, world\\x0a'"});
   expect_refused("version https://git-lfs.github.com/spec/v1\n", {"Git LFS"});

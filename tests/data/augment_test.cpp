@@ -11,6 +11,7 @@
 #include "tern/data/transforms/color.h"
 #include "tern/data/transforms/geometry.h"
 #include "tern/tests/data/support.h"
+#include "tern/tests/places.h"
 
 namespace tern::data {
 namespace {
@@ -22,7 +23,7 @@ const kernels::ImageNormalization kCifar10 = {{0.4914f, 0.48216f, 0.44653f}, {0.
 
 Tensor golden(const std::string& name) {
   for (const auto& [given, tensor] :
-       load_safetensors(std::string(TERN_SOURCE_DIR) + "/tests/golden/transforms.safetensors").tensors) {
+       load_safetensors(test::source_dir() + "/tests/golden/transforms.safetensors").tensors) {
     if (given == name) return tensor;
   }
   fail("no ", name);

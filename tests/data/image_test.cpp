@@ -19,6 +19,7 @@
 #include "tern/core/io/safetensors.h"
 #include "tern/data/images/codec.h"
 #include "tern/tests/data/support.h"
+#include "tern/tests/places.h"
 
 namespace tern::data {
 namespace {
@@ -32,7 +33,7 @@ std::string bytes_of(const Tensor& tensor) {
 /// Cases by name: "file", "rgb" and perhaps "upright".
 std::map<std::string, std::map<std::string, Tensor>> golden() {
   std::map<std::string, std::map<std::string, Tensor>> cases;
-  const std::string path = std::string(TERN_SOURCE_DIR) + "/tests/golden/images.safetensors";
+  const std::string path = test::source_dir() + "/tests/golden/images.safetensors";
   for (const auto& [name, tensor] : load_safetensors(path).tensors) {
     const size_t slash = name.find('/');
     cases[name.substr(0, slash)][name.substr(slash + 1)] = tensor;

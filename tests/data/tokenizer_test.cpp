@@ -19,6 +19,7 @@
 #include <tuple>
 
 #include "tern/core/check.h"
+#include "tern/tests/places.h"
 
 namespace tern::data {
 namespace {
@@ -77,7 +78,7 @@ class Hashes {
     for (const auto& options : {mode(true), mode(false), mode(true, false), mode(false, true)}) {
       tokenizers_.push_back(WordPiece::from_embedded(options));
     }
-    std::ifstream file(TERN_SOURCE_DIR "/tests/golden/tokenizer/hashes.txt");
+    std::ifstream file(test::source_dir() + "/tests/golden/tokenizer/hashes.txt");
     std::string line;
     while (std::getline(file, line)) {
       if (line.starts_with("#")) continue;
@@ -442,7 +443,7 @@ TEST(WordPiece, SavedFolderIsReadBack) {
   for (const auto& options : {mode(true), mode(false), mode(true, false), mode(false, true)}) {
     const WordPiece tokenizer = WordPiece::from_embedded(options);
     tokenizer.save(dir, 128);
-    EXPECT_EQ(read(fs::path(dir) / "vocab.txt"), read(TERN_SOURCE_DIR "/data/assets/bert-base-uncased-vocab.txt"));
+    EXPECT_EQ(read(fs::path(dir) / "vocab.txt"), read(test::source_dir() + "/data/assets/bert-base-uncased-vocab.txt"));
     const WordPiece again = WordPiece::from_folder(dir);
     EXPECT_EQ(again.options().lowercase, options.lowercase);
     EXPECT_EQ(again.options().strip_accents, options.strip_accents);
@@ -541,7 +542,7 @@ TEST(WordPiece, HuggingFaceTokenizerJson) {
   fs::copy(data_folder() / "bert-base-uncased" / "tokenizer.json", folder.path / "tokenizer.json");
   const WordPiece tokenizer = WordPiece::from_folder(folder.path.string());
   tokenizer.write_vocab((folder.path / "written.txt").string());
-  EXPECT_EQ(read(folder.path / "written.txt"), read(TERN_SOURCE_DIR "/data/assets/bert-base-uncased-vocab.txt"));
+  EXPECT_EQ(read(folder.path / "written.txt"), read(test::source_dir() + "/data/assets/bert-base-uncased-vocab.txt"));
 }
 
 TEST(WordPiece, MovieReviews) {

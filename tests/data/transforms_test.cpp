@@ -16,6 +16,7 @@
 #include "tern/data/transforms/random.h"
 #include "tern/data/transforms/resize.h"
 #include "tern/tests/data/support.h"
+#include "tern/tests/places.h"
 
 namespace tern::data {
 namespace {
@@ -26,7 +27,7 @@ using kernels::ImageBox;
 const std::map<std::string, Tensor>& golden() {
   static const std::map<std::string, Tensor> sorted = [] {
     std::map<std::string, Tensor> tensors;
-    const std::string path = std::string(TERN_SOURCE_DIR) + "/tests/golden/transforms.safetensors";
+    const std::string path = test::source_dir() + "/tests/golden/transforms.safetensors";
     for (const auto& [name, tensor] : load_safetensors(path).tensors) tensors[name] = tensor;
     return tensors;
   }();

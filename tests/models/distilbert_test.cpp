@@ -12,11 +12,12 @@
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
 #include "tern/optim/optim.h"
+#include "tern/tests/places.h"
 
 namespace tern::models {
 namespace {
 
-const std::string kGolden = TERN_SOURCE_DIR "/tests/golden/";
+const std::string kGolden = test::source_dir() + "/tests/golden/";
 
 double l2(const std::vector<double>& v) {
   double sum = 0;

@@ -9,11 +9,12 @@
 #include <filesystem>
 
 #include "tern/core/check.h"
+#include "tern/tests/places.h"
 
 namespace tern::models {
 namespace {
 
-const std::string kModel = TERN_SOURCE_DIR "/tests/golden/train_curve";
+const std::string kModel = test::source_dir() + "/tests/golden/train_curve";
 
 std::vector<std::string> texts(size_t n) {
   std::vector<std::string> result;

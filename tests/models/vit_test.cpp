@@ -15,13 +15,14 @@
 #include "tern/core/ops/ops.h"
 #include "tern/models/vit/checkpoint_names.h"
 #include "tern/models/vit/positions.h"
+#include "tern/tests/places.h"
 
 namespace tern::models {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kGolden = TERN_SOURCE_DIR "/tests/golden/";
+const std::string kGolden = test::source_dir() + "/tests/golden/";
 
 double l2(const std::vector<double>& v) {
   double sum = 0;

@@ -8,6 +8,7 @@
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
 #include "tern/optim/optim.h"
+#include "tern/tests/places.h"
 
 namespace tern {
 namespace {
@@ -80,7 +81,7 @@ std::vector<Case> cases() {
 }
 
 TEST(Optimizer, FiftyStepsAsPyTorch) {
-  const StateView golden = load_safetensors(TERN_SOURCE_DIR "/tests/golden/optimizer.safetensors").tensors;
+  const StateView golden = load_safetensors(test::source_dir() + "/tests/golden/optimizer.safetensors").tensors;
   const Tensor gradients = find(golden, "gradients");
   for (const Case& c : cases()) {
     for (const DType dtype : {float64, float32}) {

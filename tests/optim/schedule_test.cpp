@@ -9,12 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "tern/optim/sgd.h"
+#include "tern/tests/places.h"
 
 namespace tern {
 namespace {
 
 TEST(Schedule, AsHuggingFace) {
-  std::ifstream file(TERN_SOURCE_DIR "/tests/golden/schedules.json");
+  std::ifstream file(test::source_dir() + "/tests/golden/schedules.json");
   const nlohmann::json cases = nlohmann::json::parse(file);
   ASSERT_EQ(cases.size(), 15u);
   for (const auto& c : cases) {

@@ -9,7 +9,7 @@ using LaunchTest = ProgramTest;
 
 bool has_mpi() {
   return system("command -v mpirun >/dev/null") == 0 &&
-         fs::exists(fs::path(TERN_PROGRAM).parent_path() / "../lib/libtern_mpi.so");
+         fs::exists(fs::path(kProgram).parent_path() / "../lib/libtern_mpi.so");
 }
 
 TEST_F(LaunchTest, ConnectsItsProcesses) {

@@ -21,7 +21,7 @@ class LaunchTrainTest : public ProgramTest {
  protected:
   void SetUp() override {
     if (system("command -v mpirun >/dev/null") != 0 ||
-        !fs::exists(fs::path(TERN_PROGRAM).parent_path() / "../lib/libtern_mpi.so"))
+        !fs::exists(fs::path(kProgram).parent_path() / "../lib/libtern_mpi.so"))
       GTEST_SKIP() << "mpi: there is no MPI";
     write("data.csv", read_text(kModel + "/data.csv"));
   }
@@ -215,7 +215,7 @@ TEST_F(LaunchTrainTest, RanksThatDiffer) {
   write("a/data.csv", read_text(kModel + "/data.csv"));
   write("b/data.csv", read_text(kModel + "/data.csv") + "one more,mixed feelings\n");
   const auto text = [&](const char* folder, const char* rate) {
-    std::string line = std::string(" -n 1 --wdir ") + file(folder).string() + " " + TERN_PROGRAM;
+    std::string line = std::string(" -n 1 --wdir ") + file(folder).string() + " " + kProgram;
     for (const std::string& word : texts(file("out").string(), {"--batch-size", "2", "--lr", rate})) line += " " + word;
     return line;
   };
@@ -252,7 +252,7 @@ TEST_F(LaunchTrainTest, EvaluationIsSharedOut) {
   std::string other = read_text(file("data.csv"));  // as many rows
   other[other.find('\n') + 3] = 'x';
   write("b/data.csv", other);
-  const std::string eval = std::string(TERN_PROGRAM) + " eval " + file("run").string() + " --data data.csv --threads 1";
+  const std::string eval = kProgram + " eval " + file("run").string() + " --data data.csv --threads 1";
   const std::string log = file("mpirun.log").string();
   EXPECT_NE(system(("cd " + file("").string() +
                     " && OMP_WAIT_POLICY=passive timeout 60 mpirun --allow-run-as-root "

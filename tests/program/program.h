@@ -19,12 +19,15 @@
 #include <string>
 #include <vector>
 
+#include "tern/tests/places.h"
+
 namespace tern::program {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-inline const std::string kGolden = TERN_SOURCE_DIR "/tests/golden/";
+inline const std::string kGolden = test::source_dir() + "/tests/golden/";
+inline const std::string kProgram = test::program_path(TERN_PROGRAM);
 
 inline std::string read_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -87,7 +90,7 @@ class Process {
       setenv("OMP_WAIT_POLICY", "passive", 1);
       if (chdir(where.c_str()) != 0) _exit(126);
       if (setting.in_child) setting.in_child();
-      execv(TERN_PROGRAM, argv.data());
+      execv(kProgram.c_str(), argv.data());
       _exit(127);
     }
     close(in[0]), close(out[1]), close(err[1]);
