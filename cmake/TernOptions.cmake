@@ -16,9 +16,6 @@ if(TERN_SANITIZE)
     # UBSan that are half of its work and tell of what AddressSanitizer sees at the access.
     target_compile_options(tern_options INTERFACE -O1 -fno-sanitize=null,object-size,vptr,pointer-overflow)
   endif()
-  if(TERN_SANITIZE MATCHES "thread")
-    target_compile_definitions(tern_options INTERFACE TERN_THREAD_POOL)  # libgomp is not instrumented
-  endif()
 endif()
 foreach(level v2 v3 v4)
   string(TOUPPER ${level} upper)

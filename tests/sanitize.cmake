@@ -4,6 +4,7 @@ set(TERN_SANITIZE_TESTS
     kernels_copy_test
     kernels_embedding_test
     kernels_norm_test
+    kernels_parallel_test
     kernels_reduce_test
     core_allocator_random_test
     core_op_inputs_test

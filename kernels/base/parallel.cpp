@@ -10,16 +10,8 @@
 #include <string>
 
 #include "tern/core/check.h"
+#include "tern/kernels/base/thread_pool.h"
 #include "tern/kernels/kernel.h"
-
-#ifdef TERN_THREAD_POOL
-#include <condition_variable>
-#include <mutex>
-#include <thread>
-#include <vector>
-#else
-#include <omp.h>
-#endif
 
 namespace tern::kernels {
 namespace {
@@ -47,98 +39,9 @@ int initial_threads() {
 }
 
 std::atomic<int>& thread_count() {
-  static std::atomic<int> count = [] {
-    const int n = initial_threads();
-#ifndef TERN_THREAD_POOL
-    omp_set_num_threads(n);
-#endif
-    return n;
-  }();
+  static std::atomic<int> count = initial_threads();
   return count;
 }
-
-thread_local bool inside_region = false;
-
-void run_serially(void (*body)(void*, int64_t), void* context, int64_t blocks) {
-  for (int64_t b = 0; b < blocks; ++b) body(context, b);
-}
-
-#ifdef TERN_THREAD_POOL
-
-/// The thread sanitizer does not see libgomp's synchronisation; this pool is what its build uses instead.
-class ThreadPool {
- public:
-  ~ThreadPool() { stop(); }
-
-  void run(void (*body)(void*, int64_t), void* context, int64_t blocks, int threads) {
-    std::lock_guard<std::mutex> one_at_a_time(run_mutex_);
-    resize(threads - 1);
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      body_ = body;
-      context_ = context;
-      blocks_ = blocks;
-      next_ = 0;
-      working_ = static_cast<int>(workers_.size());
-      ++generation_;
-    }
-    wake_.notify_all();
-    work();
-    std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [&] { return working_ == 0; });
-  }
-
- private:
-  void work() {
-    inside_region = true;
-    for (int64_t b = next_++; b < blocks_; b = next_++) body_(context_, b);
-    inside_region = false;
-  }
-  void resize(int count) {
-    if (static_cast<int>(workers_.size()) == count) return;
-    stop();
-    stopping_ = false;
-    for (int i = 0; i < count; ++i) workers_.emplace_back([this, seen = generation_] { loop(seen); });
-  }
-  void loop(int64_t seen) {
-    for (;;) {
-      {
-        std::unique_lock<std::mutex> lock(mutex_);
-        wake_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-        if (stopping_) return;
-        seen = generation_;
-      }
-      work();
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (--working_ == 0) done_.notify_all();
-    }
-  }
-  void stop() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
-    workers_.clear();
-  }
-
-  std::mutex run_mutex_, mutex_;
-  std::condition_variable wake_, done_;
-  std::vector<std::thread> workers_;
-  void (*body_)(void*, int64_t) = nullptr;
-  void* context_ = nullptr;
-  int64_t blocks_ = 0, generation_ = 0;
-  std::atomic<int64_t> next_ = 0;
-  int working_ = 0;
-  bool stopping_ = false;
-};
-
-ThreadPool& pool() {
-  static ThreadPool instance;
-  return instance;
-}
-#endif
 
 }  // namespace
 
@@ -146,22 +49,15 @@ int num_threads() { return thread_count().load(std::memory_order_relaxed); }
 
 void set_num_threads(int count) {
   TERN_CHECK(count >= 1, "threads: expected at least 1, got ", count);
-  thread_count() = count;
-#ifndef TERN_THREAD_POOL
-  omp_set_num_threads(count);
-#endif
+  const int before = thread_count().exchange(count);
+  if (before != count) ThreadPool::end_surplus_workers();
 }
 
 void run_blocks(void (*body)(void*, int64_t), void* context, int64_t blocks) {
-  const int threads = static_cast<int>(std::min<int64_t>(num_threads(), blocks));
-  if (threads <= 1 || inside_region) return run_serially(body, context, blocks);
-#ifdef TERN_THREAD_POOL
-  pool().run(body, context, blocks, threads);
-#else
-  if (omp_in_parallel()) return run_serially(body, context, blocks);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  const int threads = num_threads();
+  if (threads > 1 && blocks > 1 && !ThreadPool::is_inside())
+    return ThreadPool::instance().run(body, context, blocks, threads);
   for (int64_t b = 0; b < blocks; ++b) body(context, b);
-#endif
 }
 
 }  // namespace tern::kernels

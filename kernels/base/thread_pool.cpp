@@ -1,0 +1,400 @@
+#include "tern/kernels/base/thread_pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <string>
+
+#include "tern/kernels/kernel.h"
+
+namespace tern::kernels {
+namespace {
+
+// In nanoseconds.
+constexpr int64_t kSpin = 50'000;           // before a thread that waits goes to sleep
+constexpr int64_t kShortSpin = 2'000;       // the same where another program uses the core
+constexpr int64_t kInterruption = 100'000;  // a pause of this length: another program used the core
+constexpr int64_t kCaution = 20'000'000;    // after that spins are short for so long
+constexpr int64_t kWakeCost = 5'000;        // what waking a worker takes from the caller
+constexpr int64_t kMostDebt = 1'000'000;    // of a worker, before it pauses
+constexpr int64_t kMostCredit = 4'000'000;  // a time slice: two programs of equal priority take turns
+constexpr int64_t kPauseForDebt = 16;       // a pause is so many times as long as the debt
+constexpr int64_t kLongestPause = 1'000'000'000;
+constexpr size_t kStackBytes = size_t{8} << 20;  // like a main thread's, whatever the limit of the shell
+
+thread_local bool inside = false;
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Sleeps while `word` is `value`, but no longer than `nanoseconds` (negative: without limit); may end early.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t value, int64_t nanoseconds = -1) {
+  timespec time{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, nanoseconds < 0 ? nullptr : &time,
+          nullptr, 0);
+}
+
+void futex_wake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+/// Spins until done() or for about `limit`. Returns done(). interrupted: set when the thread did not run for a while.
+template <class Done>
+bool spin(int64_t limit, bool& interrupted, const Done& done) {
+  const int64_t begin = now();
+  for (int64_t last = begin;;) {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return true;
+      __builtin_ia32_pause();
+    }
+    const int64_t time = now();
+    if (time - last > kInterruption) interrupted = true;
+    if (interrupted || time - begin > limit) return done();
+    last = time;
+  }
+}
+
+}  // namespace
+
+/// What a caller offers. Workers read a job at any time, also while it is another's: what they read counts only if they
+/// then take a share of it.
+struct alignas(64) ThreadPool::Job {
+  /// Upper half: the number of the job. Lower half: its shares that nobody has taken yet.
+  std::atomic<uint64_t> ticket = 0;
+  std::atomic<BlockFunction> body = nullptr;
+  std::atomic<void*> context = nullptr;
+  std::atomic<int64_t> blocks = 0, blocks_per_share = 0;
+  std::atomic<uint32_t> shares = 0;
+  std::atomic<bool> claimed = false;
+  /// Shares that workers have finished, and kCallerSleeps.
+  alignas(64) std::atomic<uint32_t> finished = 0;
+  std::atomic<int64_t> waiting_since = 0;    // 0: the caller is not waiting
+  std::atomic<int64_t> share_of_caller = 0;  // the mean time that it took for one of its shares
+
+  static constexpr uint32_t kCallerSleeps = uint32_t{1} << 31;
+  static constexpr int64_t kMostShares = int64_t{1} << 30;
+
+  static uint32_t left(uint64_t value) { return static_cast<uint32_t>(value); }
+  bool is_open() const { return left(ticket.load(std::memory_order_relaxed)) > 0; }
+
+  /// Runs one share after another while there are any. before(): whether to take one; after(): behind each.
+  template <class Before, class After>
+  int64_t work(const Before& before, const After& after);
+  void open(BlockFunction new_body, void* new_context, int64_t new_blocks);
+  void wait(uint32_t taken, int64_t begin, int64_t own);
+};
+
+template <class Before, class After>
+int64_t ThreadPool::Job::work(const Before& before, const After& after) {
+  int64_t done = 0;
+  uint64_t value = ticket.load(std::memory_order_acquire);
+  while (left(value) > 0 && before()) {
+    const BlockFunction run = body.load(std::memory_order_relaxed);
+    void* const data = context.load(std::memory_order_relaxed);
+    const int64_t count = blocks.load(std::memory_order_relaxed),
+                  size = blocks_per_share.load(std::memory_order_relaxed);
+    const int64_t all = shares.load(std::memory_order_relaxed);
+    // The number of the job in `value` makes this fail when the job that was read is over.
+    if (!ticket.compare_exchange_weak(value, value - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    const int64_t first = (all - left(value)) * size;
+    for (int64_t b = first; b < std::min(first + size, count); ++b) run(data, b);
+    ++done;
+    after();
+    value = ticket.load(std::memory_order_acquire);
+  }
+  return done;
+}
+
+void ThreadPool::Job::open(BlockFunction new_body, void* new_context, int64_t new_blocks) {
+  const int64_t size = (new_blocks + kMostShares - 1) / kMostShares;
+  const auto all = static_cast<uint32_t>((new_blocks + size - 1) / size);
+  body.store(new_body, std::memory_order_relaxed);
+  context.store(new_context, std::memory_order_relaxed);
+  blocks.store(new_blocks, std::memory_order_relaxed);
+  blocks_per_share.store(size, std::memory_order_relaxed);
+  shares.store(all, std::memory_order_relaxed);
+  finished.store(0, std::memory_order_relaxed);
+  waiting_since.store(0, std::memory_order_relaxed);
+  const uint64_t number = (ticket.load(std::memory_order_relaxed) >> 32) + 1;
+  ticket.store(number << 32 | all, std::memory_order_release);
+}
+
+/// Until workers have finished the `taken` shares that they took. The caller took `own`, from `begin` on.
+void ThreadPool::Job::wait(uint32_t taken, int64_t begin, int64_t own) {
+  const auto done = [&] { return finished.load(std::memory_order_acquire) == taken; };
+  if (done()) return;
+  const int64_t time = now();
+  if (own > 0) share_of_caller.store((time - begin) / own, std::memory_order_relaxed);
+  if (own == 0) share_of_caller.store(kLongestPause, std::memory_order_relaxed);
+  waiting_since.store(time, std::memory_order_relaxed);
+  bool interrupted = false;
+  if (spin(kSpin, interrupted, done)) return;
+  uint32_t value = finished.load(std::memory_order_acquire);
+  while ((value & ~kCallerSleeps) != taken) {
+    if (!(value & kCallerSleeps) &&
+        !finished.compare_exchange_weak(value, value | kCallerSleeps, std::memory_order_acquire)) {
+      continue;
+    }
+    futex_wait(finished, value | kCallerSleeps);
+    value = finished.load(std::memory_order_acquire);
+  }
+}
+
+class alignas(64) ThreadPool::Worker {
+ public:
+  Worker(ThreadPool& pool, int index) : pool_(pool), index_(index) {}
+
+  bool start() noexcept;
+  /// Ends its sleep, if it is asleep.
+  bool wake() noexcept;
+
+  std::atomic<Worker*> next = nullptr;
+  bool has_thread = false;  // under starting_
+
+ private:
+  enum State : uint32_t { kAwake, kAsleep, kPaused };
+
+  void loop() noexcept;
+  bool end();
+  int64_t run_jobs();
+  int64_t settle(const Job& job, int64_t begin);
+  bool await(uint32_t seen);
+  void pause();
+
+  ThreadPool& pool_;
+  const int index_;
+  std::atomic<uint32_t> state_ = kAwake;
+  // Its thread's alone. debt_: how much longer callers waited for it than they would have worked without it.
+  int64_t debt_ = 0, cautious_until_ = 0;
+};
+
+bool ThreadPool::Worker::start() noexcept {
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return false;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  // Signals go to the program's own threads, except those that a fault of the thread itself raises.
+  sigset_t blocked, before;
+  sigfillset(&blocked);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF})
+    sigdelset(&blocked, fault);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  pthread_t thread;
+  const int error = pthread_create(
+      &thread, &attributes,
+      [](void* self) -> void* {
+        static_cast<Worker*>(self)->loop();
+        return nullptr;
+      },
+      this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  return error == 0;
+}
+
+void ThreadPool::Worker::loop() noexcept {
+  const std::string name = "tern worker " + std::to_string(index_);
+  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+  inside = true;
+  debt_ = cautious_until_ = 0;
+  for (bool woken = false;;) {
+    const uint32_t seen = pool_.published_.load(std::memory_order_seq_cst);
+    const int64_t done = run_jobs();
+    if (index_ >= num_threads() - 1 && end()) return;
+    if (done == 0 && woken) debt_ += kWakeCost;
+    woken = false;
+    if (debt_ > kMostDebt)
+      pause();
+    else if (done == 0)
+      woken = await(seen);
+  }
+}
+
+/// Whether the thread, which is one too many, ends.
+bool ThreadPool::Worker::end() {
+  std::lock_guard<std::mutex> lock(pool_.starting_);
+  if (index_ < num_threads() - 1) return false;
+  has_thread = false;
+  pool_.ready_.store(std::min(pool_.ready_.load(), index_));
+  return true;
+}
+
+int64_t ThreadPool::Worker::run_jobs() {
+  int64_t done = 0;
+  const int used = pool_.jobs_used_.load(std::memory_order_acquire);
+  for (int i = 0; i < used; ++i) {
+    Job& job = pool_.jobs_[i];
+    if (!job.is_open()) continue;
+    int64_t begin = now();
+    done += job.work([&] { return debt_ <= kMostDebt && index_ < num_threads() - 1; },
+                     [&] {
+                       begin = settle(job, begin);
+                       const uint32_t value = job.finished.fetch_add(1, std::memory_order_acq_rel);
+                       // Only the last share's end lets the caller go on, but the worker does not know which is last.
+                       if (value & Job::kCallerSleeps) futex_wake(job.finished);
+                     });
+  }
+  return done;
+}
+
+/// Adds up what the share that began at `begin` cost and saved the caller. Returns the time.
+int64_t ThreadPool::Worker::settle(const Job& job, int64_t begin) {
+  const int64_t time = now(), waiting = job.waiting_since.load(std::memory_order_relaxed);
+  int64_t saved = time - begin, waited = 0;
+  if (waiting != 0) {
+    waited = std::max<int64_t>(0, time - std::max(begin, waiting));
+    saved = std::min(saved, job.share_of_caller.load(std::memory_order_relaxed));
+  }
+  debt_ = std::max(debt_ + waited - saved, -kMostCredit);
+  return time;
+}
+
+/// Waits for another job than the `seen`-th. Returns whether a caller had to wake the thread.
+bool ThreadPool::Worker::await(uint32_t seen) {
+  bool interrupted = false;
+  const int64_t limit = cautious_until_ != 0 && now() < cautious_until_ ? kShortSpin : kSpin;
+  const auto published = [&] { return pool_.published_.load(std::memory_order_acquire) != seen; };
+  const bool found = spin(limit, interrupted, published);
+  if (interrupted) cautious_until_ = now() + kCaution;
+  if (found) return false;
+  // Either publish() sees that the worker is asleep, or the worker sees what was published.
+  pool_.asleep_.fetch_add(1, std::memory_order_seq_cst);
+  state_.store(kAsleep, std::memory_order_seq_cst);
+  if (pool_.published_.load(std::memory_order_seq_cst) != seen) {
+    uint32_t expected = kAsleep;
+    if (state_.compare_exchange_strong(expected, kAwake)) {
+      pool_.asleep_.fetch_sub(1, std::memory_order_relaxed);
+      return false;
+    }
+    return true;
+  }
+  while (state_.load(std::memory_order_acquire) == kAsleep) futex_wait(state_, kAsleep);
+  return true;
+}
+
+bool ThreadPool::Worker::wake() noexcept {
+  uint32_t expected = kAsleep;
+  if (!state_.compare_exchange_strong(expected, kAwake, std::memory_order_seq_cst)) return false;
+  pool_.asleep_.fetch_sub(1, std::memory_order_relaxed);
+  futex_wake(state_);
+  return true;
+}
+
+/// Lets callers work without the thread for a time in proportion to what it cost them.
+void ThreadPool::Worker::pause() {
+  const int64_t end = now() + std::min(debt_ * kPauseForDebt, kLongestPause);
+  debt_ = 0;
+  state_.store(kPaused, std::memory_order_relaxed);
+  pool_.pausing_.fetch_add(1, std::memory_order_relaxed);
+  for (int64_t left = end - now(); left > 0; left = end - now()) futex_wait(state_, kPaused, left);
+  pool_.pausing_.fetch_sub(1, std::memory_order_relaxed);
+  state_.store(kAwake, std::memory_order_relaxed);
+}
+
+namespace {
+std::atomic<ThreadPool*> pool_of_process = nullptr;
+std::atomic<ThreadPool*> pool_of_parent = nullptr;
+}  // namespace
+
+ThreadPool::ThreadPool() : jobs_(new Job[kJobs]) {}
+
+ThreadPool& ThreadPool::instance() {
+  if (ThreadPool* existing = pool_of_process.load(std::memory_order_acquire)) return *existing;
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_in_child);
+  static_cast<void>(registered);
+  auto* created = new ThreadPool;
+  created->forgotten_ = pool_of_parent.load();
+  ThreadPool* expected = nullptr;
+  if (pool_of_process.compare_exchange_strong(expected, created)) return *created;
+  delete[] created->jobs_;
+  delete created;
+  return *expected;
+}
+
+void ThreadPool::forget_in_child() noexcept {
+  if (ThreadPool* const parents = pool_of_process.exchange(nullptr)) pool_of_parent.store(parents);
+}
+
+bool ThreadPool::is_inside() noexcept { return inside; }
+
+ThreadPool::Job* ThreadPool::claim_job() noexcept {
+  for (int i = 0; i < kJobs; ++i) {
+    bool expected = false;
+    if (jobs_[i].claimed.load(std::memory_order_relaxed) ||
+        !jobs_[i].claimed.compare_exchange_strong(expected, true, std::memory_order_acquire)) {
+      continue;
+    }
+    int used = jobs_used_.load();
+    while (used <= i && !jobs_used_.compare_exchange_weak(used, i + 1)) {
+    }
+    return &jobs_[i];
+  }
+  return nullptr;
+}
+
+void ThreadPool::run(BlockFunction body, void* context, int64_t blocks, int threads) noexcept {
+  Job* const job = claim_job();
+  inside = true;
+  if (!job) {
+    for (int64_t b = 0; b < blocks; ++b) body(context, b);
+  } else {
+    job->open(body, context, blocks);
+    const uint32_t shares = job->shares.load(std::memory_order_relaxed);
+    publish(shares, threads);
+    const int64_t begin = now();
+    const int64_t own = job->work([] { return true; }, [] {});
+    job->wait(shares - static_cast<uint32_t>(own), begin, own);
+    job->claimed.store(false, std::memory_order_release);
+  }
+  inside = false;
+}
+
+void ThreadPool::publish(uint32_t shares, int threads) noexcept {
+  const int wanted = static_cast<int>(std::min<int64_t>(threads - 1, shares - int64_t{1}));
+  const int possible = std::min(wanted, refused_.load(std::memory_order_relaxed));
+  if (ready_.load(std::memory_order_acquire) < possible) start_workers(possible);
+  published_.fetch_add(1, std::memory_order_seq_cst);
+  const int asleep = asleep_.load(std::memory_order_seq_cst);
+  if (asleep == 0) return;
+  const int awake = ready_.load(std::memory_order_relaxed) - asleep - pausing_.load(std::memory_order_relaxed);
+  wake_workers(0, threads - 1, wanted - std::max(0, awake));
+}
+
+void ThreadPool::start_workers(int count) noexcept {
+  std::lock_guard<std::mutex> lock(starting_);
+  std::atomic<Worker*>* link = &first_;
+  for (int i = 0; i < count; ++i) {
+    Worker* worker = link->load();
+    if (!worker) link->store(worker = new Worker(*this, i), std::memory_order_release);
+    if (!worker->has_thread) worker->has_thread = worker->start();
+    if (!worker->has_thread) return refused_.store(i);
+    if (ready_.load() == i) ready_.store(i + 1, std::memory_order_release);
+    link = &worker->next;
+  }
+}
+
+/// Wakes at most `most` of the workers [begin, end) that are asleep.
+void ThreadPool::wake_workers(int begin, int end, int most) noexcept {
+  int index = 0;
+  for (Worker* w = first_.load(std::memory_order_acquire); w && index < end && most > 0;
+       w = w->next.load(std::memory_order_acquire), ++index) {
+    if (index >= begin && w->wake()) --most;
+  }
+}
+
+void ThreadPool::end_surplus_workers() {
+  ThreadPool* const pool = pool_of_process.load(std::memory_order_acquire);
+  if (!pool) return;
+  pool->refused_.store(1 << 30);
+  pool->published_.fetch_add(1, std::memory_order_seq_cst);  // those that are about to sleep look again
+  pool->wake_workers(num_threads() - 1, 1 << 30, 1 << 30);
+}
+
+}  // namespace tern::kernels

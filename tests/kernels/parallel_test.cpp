@@ -1,0 +1,303 @@
+// The threads behind run_blocks(): every block once, from many callers at once, whatever happens to the threads.
+#include "tern/kernels/parallel.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <link.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tern/kernels/kernel.h"
+
+// A child of fork() makes threads in these tests; ThreadSanitizer ends such a process unless told otherwise.
+extern "C" const char* __tsan_default_options();
+const char* __tsan_default_options() { return "die_after_fork=0"; }
+
+namespace tern::kernels {
+namespace {
+
+class Parallel : public testing::Test {
+ protected:
+  void SetUp() override { set_num_threads(4); }
+  void TearDown() override { set_num_threads(before_); }
+  const int before_ = num_threads();
+};
+
+/// Runs `blocks` blocks and expects that each ran once, and that what they wrote is there on return.
+void check_blocks(int64_t blocks) {
+  std::vector<int> runs(static_cast<size_t>(blocks));  // not atomic: a missing synchronisation is a data race
+  struct Context {
+    std::vector<int>& runs;
+    std::atomic<int64_t> calls;
+  } context{runs, 0};
+  run_blocks(
+      [](void* raw, int64_t block) {
+        Context& c = *static_cast<Context*>(raw);
+        ++c.runs.at(static_cast<size_t>(block));
+        c.calls.fetch_add(1, std::memory_order_relaxed);
+      },
+      &context, blocks);
+  ASSERT_EQ(context.calls.load(), blocks);
+  for (const int r : runs) ASSERT_EQ(r, 1);
+}
+
+void work_for(std::chrono::nanoseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+TEST_F(Parallel, EveryBlockRunsOnce) {
+  std::mt19937_64 random(std::random_device{}());
+  for (const int64_t blocks : {0, 1, 2, 3, 4, 5, 1000}) check_blocks(blocks);
+  for (int i = 0; i < 2000; ++i) check_blocks(static_cast<int64_t>(random() % 40));
+}
+
+TEST_F(Parallel, ManyCallersAtOnce) {
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 24; ++t) {  // more than the pool serves at a time
+    callers.emplace_back([] {
+      std::mt19937_64 random(std::random_device{}());
+      for (int i = 0; i < 300; ++i) check_blocks(static_cast<int64_t>(random() % 20));
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(Parallel, NestedCallsRunOnTheirThread) {
+  std::atomic<int> strangers = 0, runs = 0;
+  parallel_for(50, 1, [&](int64_t, int64_t) {
+    const std::thread::id self = std::this_thread::get_id();
+    parallel_for(20, 1, [&](int64_t, int64_t) {
+      if (std::this_thread::get_id() != self) ++strangers;
+      ++runs;
+    });
+  });
+  EXPECT_EQ(strangers, 0);
+  EXPECT_EQ(runs, 1000);
+}
+
+TEST_F(Parallel, BlocksOfAllThreadsAreWaitedFor) {
+  std::set<std::thread::id> ids;
+  std::mutex mutex;
+  for (int i = 0; i < 200 && ids.size() < 2; ++i) {
+    std::atomic<int> begun = 0, ended = 0;
+    parallel_for(8, 1, [&](int64_t, int64_t) {
+      ++begun;
+      work_for(std::chrono::milliseconds(2));  // longer than a caller spins: it sleeps
+      std::lock_guard<std::mutex> lock(mutex);
+      ids.insert(std::this_thread::get_id());
+      ++ended;
+    });
+    ASSERT_EQ(begun, 8);
+    ASSERT_EQ(ended, 8);
+  }
+  EXPECT_GE(ids.size(), 2u) << "no worker took part in 200 calls";
+}
+
+TEST_F(Parallel, NoMoreThreadsThanWanted) {
+  for (const int threads : {3, 1, 2}) {
+    set_num_threads(threads);
+    std::set<std::thread::id> ids;
+    std::mutex mutex;
+    for (int i = 0; i < 20; ++i) {
+      parallel_for(32, 1, [&](int64_t, int64_t) {
+        work_for(std::chrono::microseconds(50));
+        std::lock_guard<std::mutex> lock(mutex);
+        ids.insert(std::this_thread::get_id());
+      });
+    }
+    // A thread that ended in between may have had a successor, but no thread beyond the number may exist for long.
+    EXPECT_LE(ids.size(), static_cast<size_t>(threads)) << threads;
+  }
+}
+
+/// The names of this process's threads.
+std::multiset<std::string> thread_names() {
+  std::multiset<std::string> names;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    names.insert(name);
+  }
+  return names;
+}
+
+/// Threads begin and end some time after the call that wanted it: waits, at most a minute. Returns whether it came.
+bool comes(const std::string& thread, size_t count) {
+  for (int i = 0; i < 60'000; ++i) {
+    if (thread_names().count(thread) == count) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+TEST_F(Parallel, WorkersHaveNamesAndEndWhenTheyAreTooMany) {
+  set_num_threads(6);
+  check_blocks(1000);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(comes("tern worker " + std::to_string(i), 1)) << i;
+  set_num_threads(2);
+  for (int i = 1; i < 5; ++i) EXPECT_TRUE(comes("tern worker " + std::to_string(i), 0)) << i;
+  check_blocks(1000);
+  EXPECT_EQ(thread_names().count("tern worker 0"), 1u);
+  set_num_threads(4);
+  check_blocks(1000);
+  EXPECT_TRUE(comes("tern worker 2", 1));
+}
+
+TEST_F(Parallel, TheNumberOfThreadsChangesWhileCallersRun) {
+  std::atomic<bool> stop = false;
+  std::thread changer([&] {
+    std::mt19937_64 random(std::random_device{}());
+    while (!stop) set_num_threads(1 + static_cast<int>(random() % 6));
+  });
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 3; ++t)
+    callers.emplace_back([] {
+      for (int i = 0; i < 500; ++i) check_blocks(i % 23);
+    });
+  for (std::thread& caller : callers) caller.join();
+  stop = true;
+  changer.join();
+}
+
+TEST_F(Parallel, ABlockMayChangeTheNumberOfThreads) {
+  for (int i = 0; i < 50; ++i) {
+    std::atomic<int> runs = 0;
+    parallel_for(20, 1, [&](int64_t block, int64_t) {
+      set_num_threads(1 + static_cast<int>(block) % 5);
+      ++runs;
+    });
+    ASSERT_EQ(runs, 20);
+  }
+}
+
+/// Runs `body` in a child and expects that it exits with 0.
+template <class Body>
+void expect_in_child(const Body& body) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    body();
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(Parallel, AChildOfForkHasThreadsToo) {
+  check_blocks(100);
+  for (int i = 0; i < 5; ++i) {
+    expect_in_child([] {
+      for (int64_t blocks = 0; blocks < 50; ++blocks) check_blocks(blocks);
+      EXPECT_TRUE(comes("tern worker 0", 1));
+      expect_in_child([] { check_blocks(50); });
+    });
+    check_blocks(100);
+  }
+}
+
+TEST_F(Parallel, AChildOfForkWhileOthersCall) {
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 3; ++t)
+    callers.emplace_back([&] {
+      while (!stop) check_blocks(16);
+    });
+  for (int i = 0; i < 10; ++i) expect_in_child([] { check_blocks(100); });
+  stop = true;
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(Parallel, WorkersTakeNoSignals) {
+  check_blocks(100);
+  set_num_threads(3);
+  for (int i = 0; i < 20; ++i) {
+    parallel_for(30, 1, [&](int64_t, int64_t) {
+      work_for(std::chrono::microseconds(50));
+      if (getpid() == gettid()) return;
+      sigset_t blocked;
+      pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+      EXPECT_TRUE(sigismember(&blocked, SIGINT) && sigismember(&blocked, SIGTERM) && sigismember(&blocked, SIGUSR1));
+      EXPECT_FALSE(sigismember(&blocked, SIGSEGV) || sigismember(&blocked, SIGBUS));
+    });
+  }
+  sigset_t blocked;
+  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  EXPECT_FALSE(sigismember(&blocked, SIGINT));  // the caller's mask is as before
+}
+
+__attribute__((noinline)) int touch_stack(int kibibytes) {
+  volatile char memory[1024];
+  memory[0] = static_cast<char>(kibibytes);
+  return kibibytes == 0 ? memory[0] : touch_stack(kibibytes - 1) + memory[0] * 0;
+}
+
+TEST_F(Parallel, StacksAreLargeWhateverTheLimit) {
+  // In a child with a small limit of the stack, which threads would have by default.
+  expect_in_child([] {
+    rlimit limit{};
+    getrlimit(RLIMIT_STACK, &limit);
+    limit.rlim_cur = 256 << 10;
+    setrlimit(RLIMIT_STACK, &limit);
+    for (int i = 0; i < 20; ++i) {
+      parallel_for(30, 1, [&](int64_t, int64_t) {
+        work_for(std::chrono::microseconds(50));
+        if (getpid() != gettid()) touch_stack(2048);
+      });
+    }
+  });
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they need address space without limit
+TEST_F(Parallel, WithoutThreadsTheCallerWorksAlone) {
+  expect_in_child([] {
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + (100 << 20);
+    const rlimit limit{bytes, bytes};
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+    set_num_threads(64);  // 63 stacks of 8 MiB do not fit
+    for (int64_t blocks = 0; blocks < 200; ++blocks) check_blocks(blocks);
+    EXPECT_EQ(thread_names().count("tern worker 60"), 0u);
+  });
+}
+#endif
+
+TEST(ParallelDeath, ABlockThatThrowsEndsTheProcess) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        set_num_threads(2);
+        parallel_for(4, 1, [](int64_t, int64_t) { throw std::runtime_error("thrown by a block"); });
+      },
+      "thrown by a block");
+}
+
+TEST(ParallelLibrary, IsNeverUnloaded) {  // its threads would run code that is gone
+  void* const library = dlopen("libtern_base.so", RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr) << dlerror();
+  link_map* map = nullptr;
+  ASSERT_EQ(dlinfo(library, RTLD_DI_LINKMAP, &map), 0);
+  bool stays = false;
+  for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry)
+    if (entry->d_tag == DT_FLAGS_1) stays = (entry->d_un.d_val & DF_1_NODELETE) != 0;
+  EXPECT_TRUE(stays);
+  dlclose(library);
+}
+
+}  // namespace
+}  // namespace tern::kernels
