@@ -3,25 +3,39 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "tern/core/check.h"
+#include "tern/core/io/folders.h"
 
 namespace tern {
 namespace {
 
+constexpr const char* kMark = ".tern-tmp-";
+constexpr size_t kDigits = 16;
+
+std::string random_digits() {
+  std::random_device random;
+  char text[kDigits + 1];
+  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+  return text;
+}
+
 /// A file descriptor that closes itself, and a temporary file that removes itself unless it was kept.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& target) : target_(target), name_(target + ".tmp-XXXXXX") {
-    descriptor_ = mkostemp(name_.data(), O_CLOEXEC);
+  explicit TemporaryFile(const std::string& target) : target_(target) {
+    do {
+      name_ = target + kMark + random_digits();
+      // Not mkostemp, whose files only their owner can read: the mode is what the umask and the folder make of 0666.
+      descriptor_ = open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (descriptor_ < 0 && errno == EEXIST);
     TERN_CHECK(descriptor_ >= 0, target_, ": cannot be written: ", std::strerror(errno));
   }
   ~TemporaryFile() {
@@ -42,8 +56,6 @@ class TemporaryFile {
   }
 
   void keep() {
-    // mkostemp makes files that only their owner can read.
-    fchmod(descriptor_, 0644);
     TERN_CHECK(fsync(descriptor_) == 0, target_, ": cannot be written: ", std::strerror(errno));
     const int descriptor = descriptor_;
     descriptor_ = -1;
@@ -51,25 +63,23 @@ class TemporaryFile {
     TERN_CHECK(std::rename(name_.c_str(), target_.c_str()) == 0, target_,
                ": cannot be replaced: ", std::strerror(errno));
     kept_ = true;
-    sync_folder();
+    sync_folder(std::filesystem::absolute(target_).parent_path().string());  // the new name
   }
 
  private:
-  /// The rename itself must reach the disk; a file system that cannot do it keeps its own promise.
-  void sync_folder() const {
-    const std::string folder = std::filesystem::absolute(target_).parent_path().string();
-    const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return;
-    fsync(descriptor);
-    close(descriptor);
-  }
-
   std::string target_, name_;
   int descriptor_ = -1;
   bool kept_ = false;
 };
 
 }  // namespace
+
+bool is_unfinished_file(const std::string& name) {
+  const size_t mark = name.rfind(kMark);
+  if (mark == std::string::npos || mark == 0) return false;
+  const std::string digits = name.substr(mark + std::strlen(kMark));
+  return digits.size() == kDigits && digits.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
 
 void write_atomically(const std::string& path,
                       const std::function<void(const std::function<void(const void*, size_t)>& append)>& write) {

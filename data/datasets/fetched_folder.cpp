@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "tern/core/check.h"
+#include "tern/core/io/folders.h"
 #include "tern/data/datasets/files.h"
 
 namespace tern::data {
@@ -31,11 +32,14 @@ fs::path fetch_folder(const FetchedFolder& set, const std::function<void(const s
     download(set.archive, archive, log);
     extract_archive(archive, work.path(), set.most_unpacked_bytes);
     TERN_CHECK(set.is_complete(work.path() / set.folder), "the archive holds no ", set.contents);
+    // Before the name, which says that the folder is complete: at once, for there may be many thousand files.
+    sync_file_system(work.path());
     std::error_code error;
     fs::rename(work.path() / set.folder, cache / set.folder, error);
     // Another process may have put it there meanwhile.
     TERN_CHECK(!error || set.is_complete(cache / set.folder), "cannot rename to ", (cache / set.folder).string(), ": ",
                error.message());
+    sync_folder(cache);
   } catch (const Error& error) {
     fail(set.name, ": ", error.what(), advice);
   }

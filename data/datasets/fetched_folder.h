@@ -22,8 +22,8 @@ struct FetchedFolder {
 /// $TERN_DATA/FOLDER, otherwise the cache's; it counts when is_complete() says so. Nothing is fetched.
 std::optional<std::filesystem::path> find_folder(const FetchedFolder& set);
 
-/// find_folder(), or the archive fetched to the cache, checked by its SHA-256 and unpacked. Throws Error in one line
-/// when it cannot be had.
+/// find_folder(), or the archive fetched to the cache, checked by its SHA-256 and unpacked; the folder gets its name
+/// when all its files are on the disk. Throws Error in one line when it cannot be had.
 std::filesystem::path fetch_folder(const FetchedFolder& set, const std::function<void(const std::string&)>& log);
 
 }  // namespace tern::data

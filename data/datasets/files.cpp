@@ -11,6 +11,7 @@
 
 #include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/folders.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;
@@ -46,12 +47,6 @@ std::vector<fs::path> sorted_entries(const fs::path& folder) {
   return entries;
 }
 
-void make_folders(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  TERN_CHECK(!error, "cannot create the folder ", path.string(), ": ", error.message());
-}
-
 fs::path cache_directory() {
   const auto absolute = [](const char* name) {
     const char* value = std::getenv(name);
@@ -84,14 +79,14 @@ void read_file(const fs::path& path, std::string& out) {
 }
 
 void write_file_atomically(const fs::path& path, const std::vector<std::string_view>& pieces) {
-  make_folders(path.has_parent_path() ? path.parent_path() : ".");
+  create_folders(path.has_parent_path() ? path.parent_path() : ".");
   write_atomically(path.string(), [&](const auto& append) {
     for (const std::string_view piece : pieces) append(piece.data(), piece.size());
   });
 }
 
 TemporaryDirectory::TemporaryDirectory(const fs::path& parent, const std::string& prefix) {
-  make_folders(parent);
+  create_folders(parent);
   std::string name = (parent / (prefix + ".XXXXXX")).string();
   TERN_CHECK(::mkdtemp(name.data()) != nullptr, "cannot create a folder in ", parent.string(), ": ",
              std::strerror(errno));

@@ -18,9 +18,6 @@ void read_file(const std::filesystem::path& path, std::string& out);
 /// reason.
 std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& folder);
 
-/// Creates a folder and its parents. Error: the path and the system's reason.
-void make_folders(const std::filesystem::path& path);
-
 /// core's write_atomically of the pieces one after another; creates the folder.
 void write_file_atomically(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/folders.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
@@ -166,9 +167,7 @@ std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, 
 
 void DistilBert::save_pretrained(const std::string& dir) const {
   namespace fs = std::filesystem;
-  std::error_code error;
-  fs::create_directories(dir, error);
-  TERN_CHECK(!error, dir, ": cannot be created: ", error.message());
+  create_folders(dir);
   // The weights first: a folder with a config.json is complete.
   save_safetensors(to_public(distilbert_key_map(), state_dict()), (fs::path(dir) / "model.safetensors").string(),
                    {{"format", "pt"}});

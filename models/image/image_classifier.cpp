@@ -7,6 +7,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/folders.h"
 #include "tern/core/ops/ops.h"
 #include "tern/models/hf_config.h"
 
@@ -44,9 +45,7 @@ ImageClassifier ImageClassifier::load(const std::string& path, const FromPretrai
 }
 
 void ImageClassifier::save(const std::string& dir) const {
-  std::error_code error;
-  fs::create_directories(dir, error);
-  TERN_CHECK(!error, dir, ": cannot be created: ", error.message());
+  create_folders(dir);
   write_atomically((fs::path(dir) / kPreprocessing).string(), preprocessing_.to_json());
   model_->save_pretrained(dir);
 }

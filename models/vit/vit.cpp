@@ -5,6 +5,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/folders.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
@@ -199,9 +200,7 @@ std::unique_ptr<ViT> ViT::from_pretrained(const std::string& path, const FromPre
 }
 
 void ViT::save_pretrained(const std::string& dir) const {
-  std::error_code error;
-  fs::create_directories(dir, error);
-  TERN_CHECK(!error, dir, ": cannot be created: ", error.message());
+  create_folders(dir);
   // The weights first: a folder with a config.json is complete.
   save_safetensors(to_public(vit_key_map(ViTNames::kHuggingFace), state_dict()),
                    (fs::path(dir) / "model.safetensors").string(), {{"format", "pt"}});
