@@ -64,6 +64,23 @@ std::string find_checkpoint(const ResumePlan& plan, const Log& log) {
   return found.value_or("");
 }
 
+std::vector<std::string> describe_cut(int64_t step, const std::vector<std::string>& checkpoints,
+                                      const RunFolder::Cut& metrics) {
+  std::vector<std::string> lines;
+  std::string removed;
+  if (checkpoints.size() == 1) removed = "the checkpoint " + checkpoints[0];
+  if (checkpoints.size() > 1)
+    removed = std::to_string(checkpoints.size()) + " checkpoints, " + checkpoints.front() + " to " + checkpoints.back();
+  if (metrics.removed_lines > 0)
+    removed += (removed.empty() ? "" : ", and ") + std::to_string(metrics.removed_lines) +
+               (metrics.removed_lines == 1 ? " line" : " lines") + " of metrics.jsonl";
+  if (!removed.empty()) lines.push_back("removed what lay after step " + std::to_string(step) + ": " + removed);
+  if (metrics.last_step < step)
+    lines.push_back("metrics.jsonl was changed: it ends with step " + std::to_string(metrics.last_step) +
+                    "; the lines up to step " + std::to_string(step) + " are missing");
+  return lines;
+}
+
 std::string as_lines(const Json& record, const std::string& prefix) {
   std::string lines;
   for (const auto& [name, value] : record.items()) lines += named(prefix, name) + " " + shown(value) + "\n";

@@ -2,6 +2,7 @@
 // How a run goes on with what an earlier one left in its folder.
 
 #include <string>
+#include <vector>
 
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/train_arguments.h"
@@ -23,6 +24,11 @@ ResumePlan plan_resume(const TrainArguments& arguments, const std::string& fallb
 /// The folder of the checkpoint to go on from; empty: there is none, the run starts anew. Call it with the run folder
 /// locked. Throws Error when all are damaged.
 std::string find_checkpoint(const ResumePlan& plan, const Log& log);
+
+/// Lines for the log: what was removed because it lay ahead of the step that a run goes on from, and what of the steps
+/// before it is missing.
+std::vector<std::string> describe_cut(int64_t step, const std::vector<std::string>& checkpoints,
+                                      const RunFolder::Cut& metrics);
 
 /// The options that decide a bit of the result: lines "--lr 0.001".
 std::string deciding_options(const TrainArguments& arguments);

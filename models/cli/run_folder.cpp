@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "tern/core/allocator.h"
 #include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/folders.h"
 
 namespace fs = std::filesystem;
 
@@ -33,61 +35,122 @@ std::string default_run_folder(const std::string& name) {
 
 namespace {
 
-/// Of write_atomically: NAME.tmp-XXXXXX.
-bool is_temporary(const std::string& name) {
-  constexpr size_t kRandom = 6;
-  const std::string end = ".tmp-";
-  return name.size() > end.size() + kRandom && name.compare(name.size() - kRandom - end.size(), end.size(), end) == 0;
+/// True for a folder in which a run ended before it wrote anything.
+bool holds_nothing(const std::string& path) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    const bool empty_metrics =
+        name == "metrics.jsonl" && entry.is_regular_file(ignored) && entry.file_size(ignored) == 0;
+    if (!empty_metrics && !is_unfinished_file(name)) return false;
+  }
+  return !error;
+}
+
+/// Throws Error unless a run can take place in this folder.
+void check_folder(const std::string& path, RunFolder::Mode mode) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  TERN_CHECK(fs::is_directory(path, error), path, ": exists and is not a folder; choose another --out");
+  const bool used = fs::directory_iterator(path, error) != fs::directory_iterator();
+  TERN_CHECK(!error, path, ": cannot be read: ", error.message());
+  if (!used) return;
+  TERN_CHECK(
+      mode == RunFolder::Mode::kResume, path,
+      ": already holds files; choose another --out, nothing is overwritten (--resume auto goes on with the run that is "
+      "in it)");
+  if (!holds_nothing(path)) RunFolder::read_record(path);
+}
+
+/// True for a line that a run has written when it gets to the position.
+bool lies_before(const Json& line, const models::TrainPosition& position) {
+  const auto at_most = [&](const char* name, int64_t most) {
+    return line.is_object() && line.contains(name) && line[name].is_number_integer() &&
+           line[name].get<int64_t>() <= most;
+  };
+  return at_most("step", position.step) || at_most("epoch", position.epoch + (position.validated ? 1 : 0));
 }
 
 }  // namespace
 
-RunFolder::RunFolder(const std::string& path, Mode mode) : path_(path), kept_(mode == Mode::kResume) {
-  std::error_code error;
-  if (fs::exists(path, error)) {
-    TERN_CHECK(fs::is_directory(path, error), path, ": exists and is not a folder; choose another --out");
-    const bool used = fs::directory_iterator(path, error) != fs::directory_iterator();
-    TERN_CHECK(!error, path, ": cannot be read: ", error.message());
-    TERN_CHECK(
-        !used || mode == Mode::kResume, path,
-        ": already holds files; choose another --out, nothing is overwritten (--resume auto goes on with the run "
-        "that is in it)");
+RunFolder::RunFolder(const std::string& path, Mode mode, const std::function<void(const std::string&)>& log)
+    : path_(path), kept_(mode == Mode::kResume) {
+  check_folder(path, mode);
+  created_ = create_folders(path);
+  try {
+    open_metrics(mode);
+    lock(log);
+  } catch (const Error&) {
+    if (metrics_ >= 0) close(metrics_);
+    if (metrics_ >= 0 && mode == Mode::kNew) unlink(file("metrics.jsonl").c_str());
+    remove_created();
+    throw;
   }
-  created_ = fs::create_directories(path, error);
-  TERN_CHECK(!error, path, ": cannot be created: ", error.message());
-  const int flags = mode == Mode::kNew ? O_CREAT | O_EXCL : O_CREAT;
-  metrics_ = open(file("metrics.jsonl").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644);
-  if (metrics_ < 0) {
-    const int reason = errno;
-    if (created_) fs::remove(path, error);
-    fail(file("metrics.jsonl"), ": cannot be written: ", std::strerror(reason));
-  }
-  // Held until the process ends, however it ends.
-  if (flock(metrics_, LOCK_EX | LOCK_NB) != 0) {
-    close(metrics_);
-    fail(path, ": another process is training in this folder; wait for it, or choose another --out");
-  }
-  metrics_bytes_ = static_cast<int64_t>(lseek(metrics_, 0, SEEK_END));
-  for (const auto& entry : fs::directory_iterator(path, error))
-    if (is_temporary(entry.path().filename().string())) fs::remove(entry.path(), error);
+  // Again, now that nobody else can write here.
+  blank_ = holds_nothing(path);
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path, ignored))
+    if (is_unfinished_file(entry.path().filename().string()) && entry.is_regular_file(ignored))
+      fs::remove(entry.path(), ignored);
 }
 
-bool RunFolder::is_blank() const {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path_, error))
-    if (entry.path().filename() != "metrics.jsonl") return false;
-  return !error && metrics_bytes_ == 0;
+void RunFolder::open_metrics(Mode mode) {
+  // O_NONBLOCK: opening a named pipe must not wait for a reader.
+  const int flags = mode == Mode::kNew ? O_CREAT | O_EXCL : O_CREAT;
+  metrics_ = open(file("metrics.jsonl").c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | flags, 0666);
+  TERN_CHECK(metrics_ >= 0, file("metrics.jsonl"), ": cannot be written: ", std::strerror(errno));
+  struct stat status {};
+  TERN_CHECK(fstat(metrics_, &status) == 0 && S_ISREG(status.st_mode), file("metrics.jsonl"),
+             ": is not a regular file");
+  metrics_bytes_ = static_cast<int64_t>(status.st_size);
+}
+
+/// Held until the process ends, however it ends.
+void RunFolder::lock(const std::function<void(const std::string&)>& log) const {
+  while (flock(metrics_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    TERN_CHECK(errno != EWOULDBLOCK, path_,
+               ": another process is training in this folder; wait for it, or choose another --out");
+    // NFS without its lock service, some FUSE file systems. A lock is only a guard against a mistake: training goes on.
+    const bool unsupported = errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP || errno == EINVAL;
+    TERN_CHECK(unsupported, file("metrics.jsonl"), ": cannot be locked: ", std::strerror(errno));
+    log(path_ + ": its file system has no locks (" + std::strerror(errno) +
+        "); see to it that no other process trains in this folder");
+    return;
+  }
 }
 
 void RunFolder::sync_metrics() const {
   TERN_CHECK(fsync(metrics_) == 0, file("metrics.jsonl"), ": cannot be written: ", std::strerror(errno));
 }
 
-void RunFolder::cut_metrics(int64_t bytes) {
-  TERN_CHECK(bytes >= 0 && bytes <= metrics_bytes_, file("metrics.jsonl"), ": has ", metrics_bytes_,
-             " bytes, fewer than the ", bytes, " it had at the checkpoint; it was changed since");
-  TERN_CHECK(ftruncate(metrics_, bytes) == 0, file("metrics.jsonl"), ": cannot be written: ", std::strerror(errno));
-  metrics_bytes_ = bytes;
+RunFolder::Cut RunFolder::cut_metrics(const models::TrainPosition& position) {
+  std::string text(static_cast<size_t>(metrics_bytes_), '\0');
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t got = pread(metrics_, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    TERN_CHECK(got > 0, file("metrics.jsonl"), ": cannot be read: ", got < 0 ? std::strerror(errno) : "it was cut");
+    done += static_cast<size_t>(got);
+  }
+  const auto begin_of_line = [&](size_t end) { return end < 2 ? 0 : text.rfind('\n', end - 2) + 1; };
+  const auto line_before = [&](size_t end) {
+    const size_t begin = begin_of_line(end);
+    return Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                       text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+  };
+  size_t end = text.rfind('\n') + 1;  // 0 when there is none
+  Cut cut;
+  cut.removed_lines = end < text.size() ? 1 : 0;
+  for (; end > 0 && !lies_before(line_before(end), position); end = begin_of_line(end)) ++cut.removed_lines;
+  for (size_t at = end; at > 0 && cut.last_step == 0; at = begin_of_line(at)) {
+    const Json line = line_before(at);
+    if (line.is_object() && line.contains("step") && line["step"].is_number_integer()) cut.last_step = line["step"];
+  }
+  TERN_CHECK(ftruncate(metrics_, static_cast<off_t>(end)) == 0, file("metrics.jsonl"),
+             ": cannot be written: ", std::strerror(errno));
+  metrics_bytes_ = static_cast<int64_t>(end);
+  return cut;
 }
 
 Json RunFolder::read_record(const std::string& path) {
@@ -105,7 +168,12 @@ RunFolder::~RunFolder() {
   if (kept_) return;
   std::error_code ignored;
   for (const char* name : {"metrics.jsonl", "run.json"}) fs::remove(file(name), ignored);
-  if (created_) fs::remove(path_, ignored);
+  remove_created();
+}
+
+void RunFolder::remove_created() const {
+  std::error_code ignored;  // of folders into which something else was put meanwhile
+  for (auto folder = created_.rbegin(); folder != created_.rend(); ++folder) fs::remove(*folder, ignored);
 }
 
 std::string RunFolder::file(const std::string& name) const { return (fs::path(path_) / name).string(); }

@@ -56,14 +56,13 @@ class RunObserver final : public models::TrainObserver {
     }
     progress_.on_epoch(m);
   }
-  std::string on_checkpoint() override {
-    folder_.sync_metrics();
-    return std::to_string(folder_.metrics_bytes());
-  }
-  void on_resume(const models::TrainPosition& position, const std::string& notes) override {
+  void on_checkpoint() override { folder_.sync_metrics(); }
+  void on_resume(const models::TrainPosition& position, const std::vector<std::string>& removed) override {
     steps_ = position.step;
     saved_epoch_ = position.best_epoch;
-    folder_.cut_metrics(std::strtoll(notes.c_str(), nullptr, 10));
+    const RunFolder::Cut cut = folder_.cut_metrics(position);
+    for (const std::string& line : describe_cut(position.step, removed, cut)) progress_.log("resume: " + line);
+    workload_.save(folder_.path());
     progress_.on_resume(position.step);
   }
   void on_checkpoint_failed(const std::string& reason) override { progress_.log(reason + "; training goes on"); }
@@ -135,7 +134,7 @@ class TrainRun {
     // First, so that a folder that cannot be used is known before any work.
     if (profiled()) check_profile_prefix(profile_prefix());
     const ResumePlan plan = plan_resume(a_, default_run_folder(a_.model));
-    folder_.emplace(plan.run_folder, plan.mode);
+    folder_.emplace(plan.run_folder, plan.mode, log);
     resumes_ = plan.mode == RunFolder::Mode::kResume;
     const std::string from = find_checkpoint(plan, log);
     if (world_->store()) world_->store()->set("the checkpoint", from);
@@ -145,7 +144,7 @@ class TrainRun {
   void write_record(const std::string& from) {
     const Json now = record(folder_->path());
     if (resumes_ && !folder_->is_blank()) check_same_run(RunFolder::read_record(folder_->path()), now);
-    if (from.empty()) folder_->cut_metrics(0);
+    if (from.empty()) folder_->cut_metrics({});  // from the beginning
     folder_->write_record(now);
   }
 
@@ -332,6 +331,7 @@ class TrainRun {
       last["test_loss"] = test->loss;
     }
     folder_->append_metrics(last);
+    folder_->sync_metrics();
     std::ostringstream log;
     log << "trained " << result.steps << " steps in " << clock_text(result.seconds) << " ("
         << static_cast<int64_t>(rate) << " " << workload_->unit() << "/s), peak memory "

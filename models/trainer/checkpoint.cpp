@@ -1,10 +1,8 @@
 #include "tern/models/trainer/checkpoint.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/folders.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/data/datasets/sha256.h"
 
@@ -24,25 +23,33 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "tern-checkpoint";
 constexpr int kVersion = 1;
 constexpr const char* kPrefix = "step-";
-constexpr const char* kTemporary = "unfinished-";
+constexpr const char* kValidated = "-validated";
+// Folders that are being written and removed: a process that ends meanwhile leaves them.
+constexpr const char* kUnfinished = ".tern-unfinished-";
+constexpr const char* kRemoved = ".tern-removed-";
 
 /// "step-00000120", and "step-00000120-validated" when the epoch that ends there has been validated: in the order of
 /// the run.
-std::string name_of_checkpoint(const TrainPosition& position) {
+std::string name_of_checkpoint(int64_t step, bool validated) {
   char text[64];
-  std::snprintf(text, sizeof text, "%s%08lld%s", kPrefix, static_cast<long long>(position.step),
-                position.validated ? "-validated" : "");
+  std::snprintf(text, sizeof text, "%s%08lld%s", kPrefix, static_cast<long long>(step), validated ? kValidated : "");
   return text;
 }
 
 /// The step in such a name; -1 for other names.
-int64_t step_of(std::string name) {
-  const std::string end = "-validated";
-  if (name.ends_with(end)) name.resize(name.size() - end.size());
+int64_t step_of(const std::string& name) {
   if (!name.starts_with(kPrefix)) return -1;
-  const std::string digits = name.substr(std::strlen(kPrefix));
-  if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) return -1;
-  return std::stoll(digits);
+  int64_t step = 0;
+  const char* const begin = name.data() + std::strlen(kPrefix);
+  if (std::from_chars(begin, name.data() + name.size(), step).ec != std::errc() || step < 0) return -1;
+  return name == name_of_checkpoint(step, name.ends_with(kValidated)) ? step : -1;
+}
+
+/// A checkpoint's place in the run. Of two of the same step, the one that has been validated is the later.
+std::pair<int64_t, bool> place_of(const TrainPosition& position) { return {position.step, position.validated}; }
+std::pair<int64_t, bool> place_of(const fs::path& dir) {
+  const std::string name = dir.filename().string();
+  return {step_of(name), name.ends_with(kValidated)};
 }
 
 /// Checkpoints, oldest first.
@@ -50,12 +57,18 @@ std::vector<fs::path> checkpoints_in(const std::string& path) {
   std::vector<fs::path> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path, error))
-    if (step_of(entry.path().filename().string()) >= 0) found.push_back(entry.path());
-  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) {
-    const std::string left = a.filename().string(), right = b.filename().string();
-    return std::pair(step_of(left), left.size()) < std::pair(step_of(right), right.size());
-  });
+    if (entry.is_directory(error) && step_of(entry.path().filename().string()) >= 0) found.push_back(entry.path());
+  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) { return place_of(a) < place_of(b); });
   return found;
+}
+
+/// True for a folder that was being written or removed when its process ended.
+bool is_leftover(const fs::directory_entry& entry) {
+  std::error_code error;
+  const std::string name = entry.path().filename().string();
+  for (const std::string prefix : {kUnfinished, kRemoved})
+    if (name.starts_with(prefix) && step_of(name.substr(prefix.size())) >= 0) return entry.is_directory(error);
+  return false;
 }
 
 struct Digest {
@@ -85,13 +98,6 @@ std::vector<fs::path> files_in(const fs::path& dir) {
   for (const auto& entry : fs::directory_iterator(dir)) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
-}
-
-void sync_folder(const fs::path& dir) {
-  const int descriptor = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  TERN_CHECK(descriptor >= 0, dir.string(), ": cannot be opened: ", std::strerror(errno));
-  fsync(descriptor);  // a file system that cannot keeps its own promise
-  close(descriptor);
 }
 
 void write_checksums(const fs::path& dir) {
@@ -142,8 +148,7 @@ Json to_json(const TrainCheckpoint& checkpoint) {
           {"step_seconds", p.step_seconds},
           {"best_epoch", p.best_epoch},
           {"best", {{"loss", p.best.loss}, {"accuracy", p.best.accuracy}, {"examples", p.best.examples}}},
-          {"generator", {{"seed", p.seed}, {"offset", p.offset}}},
-          {"notes", checkpoint.notes}};
+          {"generator", {{"seed", p.seed}, {"offset", p.offset}}}};
 }
 
 /// A field of state.json; every one is needed.
@@ -183,25 +188,26 @@ TrainCheckpoint from_json(const Json& json, const fs::path& source) {
   p.offset = field<uint64_t>(generator, "offset", source);
   TERN_CHECK(p.step >= 0 && p.epoch >= 0 && p.step_in_epoch >= 0 && p.step_in_epoch <= p.step && p.best_epoch >= 0,
              source.string(), ": its numbers contradict each other; the checkpoint is damaged");
-  checkpoint.notes = field<std::string>(json, "notes", source);
   return checkpoint;
 }
 
-bool is_whole(const fs::path& dir) {
-  try {
-    check_files(dir);
-    return true;
-  } catch (const Error&) {
-    return false;
+/// Removes checkpoints of one folder, in this order. What is half removed must not be taken for a checkpoint: they are
+/// renamed first, and what they hold is removed when the new names are on the disk. Throws Error at the first that
+/// cannot be renamed.
+void remove_safely(const std::vector<fs::path>& all) {
+  if (all.empty()) return;
+  std::vector<fs::path> removed;
+  std::error_code error, ignored;
+  for (const fs::path& dir : all) {
+    const fs::path name = dir.parent_path() / (kRemoved + dir.filename().string());
+    fs::remove_all(name, ignored);
+    fs::rename(dir, name, error);
+    if (error) break;
+    removed.push_back(name);
   }
-}
-
-/// Renamed first: what is half removed must not be taken for a checkpoint.
-void remove_safely(const fs::path& dir) {
-  std::error_code ignored;
-  const fs::path leaving = dir.parent_path() / (kTemporary + dir.filename().string());
-  fs::rename(dir, leaving, ignored);
-  fs::remove_all(leaving, ignored);
+  sync_folder(all.front().parent_path().string());
+  for (const fs::path& dir : removed) fs::remove_all(dir, ignored);  // what is left the next run removes
+  TERN_CHECK(!error, all[removed.size()].string(), ": cannot be removed: ", error.message());
 }
 
 /// The epoch, from 1, after whose validation the checkpoint was made; 0 for others, and for damaged ones.
@@ -214,50 +220,76 @@ int64_t epoch_validated_by(const fs::path& dir) {
   }
 }
 
+/// True when `dir` is a whole checkpoint of that very state: one that was resumed elsewhere may have the same step.
+bool holds(const fs::path& dir, const TrainPosition& p) {
+  try {
+    check_files(dir);
+    const TrainPosition saved = load_checkpoint_position(dir.string());
+    return place_of(saved) == place_of(p) && saved.epoch == p.epoch && saved.items == p.items && saved.seed == p.seed &&
+           saved.offset == p.offset && saved.best_epoch == p.best_epoch && saved.best.accuracy == p.best.accuracy;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 CheckpointFolder::CheckpointFolder(std::string path, int64_t keep) : path_(std::move(path)), keep_(keep) {
   TERN_CHECK(keep >= 1, "checkpoints: keep must be 1 or more, got ", keep);
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path_, error))
-    if (entry.path().filename().string().starts_with(kTemporary)) fs::remove_all(entry.path(), error);
+    if (is_leftover(entry)) fs::remove_all(entry.path(), error);
 }
 
 void CheckpointFolder::save(const TrainCheckpoint& checkpoint,
                             const std::function<void(const std::string& dir)>& save_model) {
-  const std::string name = name_of_checkpoint(checkpoint.position);
-  const fs::path target = fs::path(path_) / name, temporary = fs::path(path_) / (kTemporary + name);
+  const std::string name = name_of_checkpoint(checkpoint.position.step, checkpoint.position.validated);
+  const fs::path target = fs::path(path_) / name, temporary = fs::path(path_) / (kUnfinished + name);
   std::error_code error;
-  if (fs::exists(target, error)) {
-    if (is_whole(target)) return;  // the same step makes the same bits
-    remove_safely(target);
-  }
-  fs::create_directories(temporary, error);
-  TERN_CHECK(!error, temporary.string(), ": cannot be created: ", error.message());
   try {
+    const bool exists = fs::is_directory(target, error);
+    if (exists && holds(target, checkpoint.position)) return;  // the same step makes the same bits
+    create_folders(path_);
+    fs::remove_all(temporary, error);
+    fs::create_directory(temporary, error);
+    TERN_CHECK(!error, temporary.string(), ": cannot be created: ", error.message());
     save_model(temporary.string());
     save_safetensors(checkpoint.optimizer, (temporary / "optimizer.safetensors").string());
     if (!checkpoint.best_weights.empty())
       save_safetensors(checkpoint.best_weights, (temporary / "best.safetensors").string());
     write_atomically((temporary / "state.json").string(), to_json(checkpoint).dump(2) + "\n");
-    write_checksums(temporary);
-    sync_folder(temporary);
-    fs::rename(temporary, target);
+    write_checksums(temporary);  // the last file: with its name those of all are on the disk
+    if (exists) remove_safely({target});
+    fs::rename(temporary, target, error);
+    TERN_CHECK(!error, target.string(), ": cannot be created: ", error.message());
     sync_folder(path_);
   } catch (const std::exception& reason) {
     fs::remove_all(temporary, error);
     fail("checkpoint of step ", checkpoint.position.step, ": ", reason.what(), "; earlier checkpoints are untouched");
   }
-  prune();
+  prune(checkpoint.position);
 }
 
-void CheckpointFolder::prune() const {
-  const std::vector<fs::path> all = checkpoints_in(path_);
-  // The newest says which epoch is the best: the checkpoint that was made when it had been validated stays.
-  const int64_t best = load_checkpoint_position(all.back().string()).best_epoch;
-  for (size_t i = 0; i + static_cast<size_t>(keep_) < all.size(); ++i) {
-    if (best > 0 && epoch_validated_by(all[i]) == best) continue;
-    remove_safely(all[i]);
+std::vector<std::string> CheckpointFolder::remove_after(const TrainPosition& position) {
+  std::vector<fs::path> later = checkpoints_in(path_);
+  std::erase_if(later, [&](const fs::path& dir) { return place_of(dir) <= place_of(position); });
+  std::vector<std::string> names;
+  for (const fs::path& dir : later) names.push_back(dir.filename().string());
+  // The latest first: what is left when this is cut short is the beginning of the run.
+  std::reverse(later.begin(), later.end());
+  remove_safely(later);
+  return names;
+}
+
+void CheckpointFolder::prune(const TrainPosition& newest) const {
+  std::vector<fs::path> all = checkpoints_in(path_), old;
+  std::erase_if(all, [&](const fs::path& dir) { return place_of(dir) > place_of(newest); });
+  for (size_t i = 0; i + static_cast<size_t>(keep_) < all.size(); ++i)
+    if (newest.best_epoch == 0 || epoch_validated_by(all[i]) != newest.best_epoch) old.push_back(all[i]);
+  try {
+    remove_safely(old);
+  } catch (const Error&) {
+    return;  // the checkpoint is written; the next one tries again
   }
 }
 

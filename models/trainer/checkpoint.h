@@ -8,7 +8,9 @@
 //     state.json                            where the run stands
 //     checksums.json                        bytes and SHA-256 of every file above
 //
-// A checkpoint is written into a temporary folder, every file fsynced, and renamed when it is whole.
+// A checkpoint is written into a temporary folder (".tern-unfinished-" before its name), every file and folder fsynced,
+// and renamed when it is whole; one is removed under another name (".tern-removed-" before its own). So a killed
+// process and a power cut leave no half checkpoint under a checkpoint's name.
 
 #include <functional>
 #include <optional>
@@ -42,7 +44,6 @@ struct TrainCheckpoint {
   TrainPosition position;
   StateView optimizer;     // Optimizer::state_dict(), and the scaler's entries under "scaler/"
   StateView best_weights;  // of best_epoch, under the module's own names
-  std::string notes;       // the observer's: see TrainObserver::on_checkpoint()
 };
 
 class CheckpointFolder {
@@ -50,17 +51,23 @@ class CheckpointFolder {
   using Log = std::function<void(const std::string&)>;
 
   /// `path`: RUN/checkpoints. Keeps the newest `keep` (>= 1), and the one that was made when the best epoch was
-  /// validated. Leftovers of a process that died while writing are removed, so only one may use the folder at a time.
+  /// validated. Temporary folders of a process that died while writing are removed, so only one process may use the
+  /// folder at a time.
   CheckpointFolder(std::string path, int64_t keep);
 
-  /// Writes a checkpoint; save_model writes the model's files into the folder it is given. Throws Error (no space, no
-  /// permission); what was there before is then untouched.
+  /// Writes a checkpoint; save_model writes the model's files, each whole and synced as write_atomically() does, into
+  /// the folder it is given. Throws Error (no space, no permission); what was there before is then untouched. Returns
+  /// when the checkpoint is on the disk; older ones that cannot be removed stay.
   void save(const TrainCheckpoint& checkpoint, const std::function<void(const std::string& dir)>& save_model);
+
+  /// Removes the checkpoints of later steps, damaged ones too, so that a run that goes on from here has one history.
+  /// Returns their names, the earliest first. Throws Error when one cannot be removed.
+  std::vector<std::string> remove_after(const TrainPosition& position);
 
   const std::string& path() const { return path_; }
 
  private:
-  void prune() const;
+  void prune(const TrainPosition& newest) const;
 
   std::string path_;
   int64_t keep_;

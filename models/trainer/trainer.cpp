@@ -112,7 +112,24 @@ class Loop {
     if (p.best_epoch > 0) best_.load(task_.module(), from.best_weights);
     position_ = p;
     earlier_seconds_ = p.seconds;
-    observer_.on_resume(p, from.notes);
+    report_resumed();
+  }
+
+  /// Removes the checkpoints ahead of the position and shows the observer the weights that a run leaves there.
+  void report_resumed() {
+    std::vector<std::string> removed;
+    if (group()) group()->barrier();  // every rank has read the checkpoint: the run does go on from it
+    if (options_.checkpoints && rank() == 0) removed = options_.checkpoints->remove_after(position_);
+    Snapshot now;
+    std::optional<optim::EMA::InPlace> averaged;
+    if (best_.taken()) {
+      now.take(task_.module());
+      best_.restore(task_.module());
+    } else if (step_.ema()) {
+      averaged.emplace(*step_.ema());
+    }
+    observer_.on_resume(position_, removed);
+    if (now.taken()) now.restore(task_.module());
   }
 
   void run_epoch() {
@@ -240,7 +257,7 @@ class Loop {
     state.optimizer = optimizer;
     if (best_.taken()) state.best_weights = best_.state();
     try {
-      state.notes = observer_.on_checkpoint();
+      observer_.on_checkpoint();
       options_.checkpoints->save(state, options_.save_model);
     } catch (const DeviceError&) {
       throw;

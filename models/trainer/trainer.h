@@ -81,7 +81,7 @@ struct TrainOptions {
   double checkpoint_seconds = 0;  // > 0: when so much time has passed since the last one
   std::function<void(const std::string& dir)> save_model = {};
   // Goes on from here: the module must hold the checkpoint's weights already. The run ends as the one that wrote it
-  // would have ended, bit for bit.
+  // would have ended, bit for bit. Later checkpoints in `checkpoints` are removed.
   const TrainCheckpoint* resume = nullptr;
 };
 
@@ -111,10 +111,14 @@ class TrainObserver {
   virtual void on_step(const StepMetrics&) {}
   virtual void on_validation_begin(int64_t /*epoch*/) {}
   virtual void on_epoch(const EpochMetrics&) {}
-  /// What the observer wants to find again when the run is resumed from the checkpoint that is about to be written.
-  virtual std::string on_checkpoint() { return ""; }
-  /// Before the first step of a resumed run, with those notes.
-  virtual void on_resume(const TrainPosition&, const std::string& /*notes*/) {}
+  /// A checkpoint is about to be written. What the observer has written about the steps so far should be on the disk
+  /// when this returns: a run that goes on from the checkpoint does not make them again.
+  virtual void on_checkpoint() {}
+  /// Before the first step of a resumed run. What the observer has written about later steps is no longer true.
+  /// `removed`: names of the checkpoints of later steps, which are removed. The module holds what a run that ended here
+  /// would leave: the weights of the best epoch, or before any validation those of the checkpoint (TrainOptions::ema:
+  /// their averages).
+  virtual void on_resume(const TrainPosition&, const std::vector<std::string>& /*removed*/) {}
   /// A checkpoint that was due could not be written; training goes on.
   virtual void on_checkpoint_failed(const std::string& /*reason*/) {}
 };

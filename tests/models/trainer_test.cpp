@@ -320,7 +320,6 @@ class CheckpointTest : public ::testing::Test {
     checkpoint.position.best_epoch = best_epoch;
     checkpoint.optimizer = {{"step.w", full({1}, static_cast<double>(step))}};
     if (best_epoch > 0) checkpoint.best_weights = {{"w", full({1}, 7)}};
-    checkpoint.notes = "notes";
     folder_.save(checkpoint, [](const std::string& to) { save_safetensors({{"w", full({3}, 2)}}, to + "/model"); });
   }
   std::string listing() const {
@@ -416,7 +415,7 @@ TEST_F(CheckpointTest, AFailedWriteLeavesWhatWasThere) {
   }
   EXPECT_EQ(listing(), "step-00000003 ");
   // What a killed process leaves is no checkpoint, and is removed.
-  fs::create_directories(fs::path(folder_.path()) / "unfinished-step-00000009");
+  fs::create_directories(fs::path(folder_.path()) / ".tern-unfinished-step-00000009");
   EXPECT_TRUE(newest_checkpoint(folder_.path(), {})->ends_with("step-00000003"));
   CheckpointFolder again(folder_.path(), 2);
   EXPECT_EQ(listing(), "step-00000003 ");

@@ -35,7 +35,7 @@ class FailureTest : public ProgramTest {
   }
   void expect_no_temporary_files() const {
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
-      EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+      EXPECT_EQ(entry.path().string().find("tern-tmp"), std::string::npos) << entry.path();
   }
 };
 

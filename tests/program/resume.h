@@ -48,13 +48,21 @@ class InterruptedRuns : public ProgramTest {
     EXPECT_EQ(metrics(run), metrics(reference)) << run;
     EXPECT_EQ(listing(run), listing(reference)) << run;
   }
+  /// Names of the checkpoints, in order.
+  std::vector<std::string> checkpoints(const std::string& run) const {
+    std::vector<std::string> names;
+    if (!fs::exists(file(run + "/checkpoints"))) return names;
+    for (const auto& entry : fs::directory_iterator(file(run + "/checkpoints"))) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("step-")) names.push_back(name);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
   /// No folder that bears a checkpoint's name is damaged.
-  void expect_newest_is_whole(const std::string& run) const {
-    if (!fs::exists(file(run + "/checkpoints"))) return;
-    std::string complaint;
-    EXPECT_NO_THROW(models::newest_checkpoint(file(run + "/checkpoints").string(),
-                                              [&](const std::string& line) { complaint = line; }));
-    EXPECT_EQ(complaint, "");
+  void expect_all_are_whole(const std::string& run) const {
+    for (const std::string& name : checkpoints(run))
+      EXPECT_NO_THROW(models::load_checkpoint(file(run + "/checkpoints/" + name).string())) << name;
   }
 
 #ifdef TERN_DISK_FAULTS
@@ -69,12 +77,12 @@ class InterruptedRuns : public ProgramTest {
     };
     return setting;
   }
-  /// Calls by which an undisturbed run changes its folder.
-  int64_t count_calls(const std::vector<std::string>& run, const std::string& out) const {
-    const std::string counts = file("calls").string();
-    const Result result = tern(run, failing(out, "count:" + counts));
+  /// The calls by which an undisturbed run changes its folder: "rename /checkpoints/step-00000010".
+  std::vector<std::string> calls_of(const std::vector<std::string>& run, const std::string& out) const {
+    const std::string calls = file("calls").string();
+    const Result result = tern(run, failing(out, "count:" + calls));
     EXPECT_EQ(result.status, 0) << result.err;
-    return std::stoll(read_text(counts));
+    return lines_of(read_text(calls));
   }
 #endif
 

@@ -41,7 +41,7 @@ TEST_F(ResumeSlowTest, ThirtyKillsAtRandomMoments) {
         expect_same(cut, whole);
         fs::remove_all(file(cut));
       }
-      expect_newest_is_whole(cut);
+      expect_all_are_whole(cut);
     }
     EXPECT_EQ(kills, 30);
     const Result last = tern(run(cut));
@@ -54,7 +54,7 @@ TEST_F(ResumeSlowTest, ThirtyKillsAtRandomMoments) {
 }
 
 TEST_F(ResumeSlowTest, InsideACheckpointsWriting) {
-  const int64_t calls = count_calls(text_run("whole"), "whole");
+  const int64_t calls = static_cast<int64_t>(calls_of(text_run("whole"), "whole").size());
   ASSERT_GT(calls, 100);
   for (const std::string fault : {"kill:", "crash:"}) {
     const std::string cut = fault == "kill:" ? "killed" : "crashed";
@@ -67,7 +67,7 @@ TEST_F(ResumeSlowTest, InsideACheckpointsWriting) {
         ++kills;
       else
         ASSERT_EQ(result.status, 0) << fault << at << ": " << result.err;
-      expect_newest_is_whole(cut);
+      expect_all_are_whole(cut);
       if (result.status != 0) continue;
       expect_same(cut, "whole");
       fs::remove_all(file(cut));
@@ -81,14 +81,14 @@ TEST_F(ResumeSlowTest, InsideACheckpointsWriting) {
 }
 
 TEST_F(ResumeSlowTest, AtEveryCallOfOneCheckpoint) {
-  const int64_t calls = count_calls(text_run("whole"), "whole");
+  const int64_t calls = static_cast<int64_t>(calls_of(text_run("whole"), "whole").size());
   int kills = 0;
   for (int64_t at = calls / 2; at < calls / 2 + 40; ++at) {
     const std::string cut = "cut" + std::to_string(at);
     const Result killed = tern(text_run(cut), failing(cut, "crash:" + std::to_string(at)));
     EXPECT_EQ(killed.status, 1000 + SIGKILL) << killed.err;
     kills += killed.status == 1000 + SIGKILL;
-    expect_newest_is_whole(cut);
+    expect_all_are_whole(cut);
     const Result resumed = tern(text_run(cut));
     ASSERT_EQ(resumed.status, 0) << resumed.err;
     expect_same(cut, "whole");
@@ -98,7 +98,7 @@ TEST_F(ResumeSlowTest, AtEveryCallOfOneCheckpoint) {
 }
 
 TEST_F(ResumeSlowTest, FullDisks) {
-  const int64_t calls = count_calls(text_run("whole"), "whole");
+  const int64_t calls = static_cast<int64_t>(calls_of(text_run("whole"), "whole").size());
   int failures = 0, went_on = 0;
   for (int start = 0; start < 20; ++start) {
     const std::string out = "full" + std::to_string(start);
@@ -108,7 +108,7 @@ TEST_F(ResumeSlowTest, FullDisks) {
     EXPECT_NE(full.err.find("No space left on device"), std::string::npos) << full.err;
     failures += full.status == 1;
     went_on += full.err.find("training goes on") != std::string::npos;
-    expect_newest_is_whole(out);
+    expect_all_are_whole(out);
     const Result resumed = tern(text_run(out));
     ASSERT_EQ(resumed.status, 0) << at << ": " << resumed.err;
     expect_same(out, "whole");
@@ -131,7 +131,7 @@ TEST_F(ResumeSlowTest, SmallFileSystems) {
     if (mount("none", disk.c_str(), "tmpfs", 0, size.c_str()) != 0) GTEST_SKIP() << "root: mounting is for root";
     const Result limited = tern(text_run("disk/run"));
     full += limited.err.find("No space left on device") != std::string::npos;
-    expect_newest_is_whole("disk/run");
+    expect_all_are_whole("disk/run");
     EXPECT_EQ(mount("none", disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0);
     const Result resumed = tern(text_run("disk/run"));
     EXPECT_EQ(resumed.status, 0) << resumed.err;

@@ -1,26 +1,29 @@
-// Preloaded into the program under test: its disk fails at a chosen moment. Calls that change files below
-// $TERN_FAULT_FOLDER are counted from 1; at call number N $TERN_FAULT says
+// Preloaded into the program under test: its disk fails at a chosen moment. Calls that change or sync what lies at and
+// below $TERN_FAULT_FOLDER are counted from 1; at call number N $TERN_FAULT says
 //
-//   count:FILE   nothing fails; at the end FILE holds the number of calls
-//   kill:N       the process dies as by SIGKILL, in a write after half of its bytes
-//   crash:N      the machine dies: as kill, and files whose bytes were not yet fsynced lose half of them
-//   full:N       from here on the disk is full: ENOSPC for bytes and new names
+//   count:FILE      nothing fails; at the end FILE holds a line for each call: what it does, and the path in the folder
+//   kill:N          the process dies as by SIGKILL, in a write after half of its bytes
+//   crash:N         the machine dies: as kill, and what was not fsynced is lost (journal.h). With fewer calls than N it
+//                   dies when the process has ended
+//   crash:N:NAME    the same, but of names only those in folders called NAME are lost
+//   full:N          from here on the disk is full: ENOSPC for bytes and new names
+//   lock:ERROR      flock fails with this number
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
+#include <sys/file.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <climits>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <mutex>
-#include <string>
+
+#include "tern/tests/program/disk/journal.h"
 
 namespace {
 
@@ -29,6 +32,13 @@ template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
+
+/// True while the calls are this library's own.
+thread_local bool own_calls = false;
+struct OwnCalls {
+  OwnCalls() { own_calls = true; }
+  ~OwnCalls() { own_calls = false; }
+};
 
 class Disk {
  public:
@@ -40,36 +50,34 @@ class Disk {
     return *disk;
   }
 
-  bool holds(const std::string& path) const { return !folder_.empty() && path.starts_with(folder_); }
-
-  Fate next_call(bool needs_space) {
-    ++calls_;
-    if (mode_ == "full") return needs_space && calls_ >= at_ ? Fate::kFull : Fate::kPasses;
-    return mode_ != "count" && calls_ == at_ ? Fate::kLast : Fate::kPasses;
+  /// True for the folder, and for what is at the path if that lies in it.
+  bool holds(const std::string& path) const {
+    if (own_calls || folder_.empty()) return false;
+    return path == folder_ || path.starts_with(folder_ + "/");
+  }
+  /// The folder that holds the name of the folder.
+  bool is_parent(const std::string& path) const {
+    return !own_calls && !folder_.empty() && path == folder_.substr(0, folder_.rfind('/'));
   }
 
+  Fate next_call(const char* what, const std::string& path, bool needs_space) {
+    ++calls_;
+    if (mode_ == "count") log_ += what + (" " + path.substr(folder_.size())) + "\n";
+    if (mode_ == "full") return needs_space && calls_ >= at_ ? Fate::kFull : Fate::kPasses;
+    return (mode_ == "kill" || mode_ == "crash") && calls_ == at_ ? Fate::kLast : Fate::kPasses;
+  }
+  /// The error of flock; 0: none.
+  int lock_error() const { return mode_ == "lock" ? static_cast<int>(at_) : 0; }
+
   [[noreturn]] void die() {
-    if (mode_ == "crash")
-      for (const auto& [path, synced] : unsynced_)
-        if (truncate(path.c_str(), synced + (size_of(path) - synced) / 2) != 0) continue;  // it is gone
+    const OwnCalls own;
+    if (mode_ == "crash") journal.lose(lost_);
     kill(getpid(), SIGKILL);
     for (;;) pause();
   }
 
-  /// Before the bytes are written.
-  void writes(const std::string& path) { unsynced_.try_emplace(path, size_of(path)); }
-  void synced(const std::string& path) { unsynced_.erase(path); }
-  /// A file or a folder.
-  void renamed(const std::string& from, const std::string& to) {
-    std::map<std::string, off_t> after;
-    for (const auto& [path, synced] : unsynced_) {
-      const bool moved = path == from || path.starts_with(from + "/");
-      after[moved ? to + path.substr(from.size()) : path] = synced;
-    }
-    unsynced_ = after;
-  }
-
   std::recursive_mutex mutex;
+  tern::program::Journal journal;
 
  private:
   Disk() {
@@ -78,32 +86,28 @@ class Disk {
     if (folder == nullptr || fault == nullptr) return;
     const std::string text = fault;
     mode_ = text.substr(0, text.find(':'));
-    const std::string value = text.substr(text.find(':') + 1);
-    if (mode_ == "count") {
-      static std::string file;
-      file = value;
-      std::atexit([] { get().write_count(file); });
-    } else {
-      at_ = std::atol(value.c_str());
-    }
+    value_ = text.substr(text.find(':') + 1);
+    at_ = std::atol(value_.c_str());
+    if (const size_t colon = value_.find(':'); mode_ == "crash" && colon != std::string::npos)
+      lost_ = value_.substr(colon + 1);
     folder_ = folder;
+    if (mode_ == "crash") journal.keep_in(folder_ + "~kept");
+    std::atexit([] { get().end(); });
   }
 
-  static off_t size_of(const std::string& path) {
-    struct stat status {};
-    return stat(path.c_str(), &status) == 0 ? status.st_size : 0;
-  }
-
-  void write_count(const std::string& file) const {
-    if (std::FILE* out = std::fopen(file.c_str(), "w")) {
-      std::fprintf(out, "%ld\n", calls_);
+  void end() {
+    const std::lock_guard lock(mutex);
+    const OwnCalls own;
+    if (mode_ == "crash") journal.lose(lost_);
+    if (mode_ != "count") return;
+    if (std::FILE* out = std::fopen(value_.c_str(), "w")) {
+      std::fputs(log_.c_str(), out);
       std::fclose(out);
     }
   }
 
-  std::string folder_, mode_;
+  std::string folder_, mode_, value_, lost_, log_;
   long at_ = 0, calls_ = 0;
-  std::map<std::string, off_t> unsynced_;  // files, and how many of their bytes are on the disk for certain
 };
 
 std::string path_of(int descriptor) {
@@ -119,26 +123,93 @@ std::string absolute(const char* path) {
   return getcwd(here, sizeof here) != nullptr ? std::string(here) + "/" + path : path;
 }
 
-/// A call that changes names: passes, fails or is the last.
-template <class Call>
-int change(const std::string& path, bool needs_space, const Call& call) {
+/// A call that changes or syncs: passes, fails or is the last. `note` is called first when it passes.
+template <class Call, class Note>
+int change(const char* what, const std::string& path, bool needs_space, const Call& call, const Note& note) {
   Disk& disk = Disk::get();
-  if (!disk.holds(path)) return call();
+  const bool held = disk.holds(path);
+  if (!held && !disk.is_parent(path)) return call();
   const std::lock_guard lock(disk.mutex);
-  switch (disk.next_call(needs_space)) {
+  // Other files than the folder's may lie in its parent: a call there is not counted.
+  switch (held ? disk.next_call(what, path, needs_space) : Disk::Fate::kPasses) {
     case Disk::Fate::kLast:
       disk.die();
     case Disk::Fate::kFull:
       errno = ENOSPC;
       return -1;
-    default:
-      return call();
+    default: {
+      const OwnCalls own;
+      const size_t before = disk.journal.count();
+      note(disk.journal);
+      const int result = call();
+      if (result < 0) disk.journal.drop(before);
+      return result;
+    }
   }
+}
+
+bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+template <class Open>
+int open_file(const char* path, int flags, mode_t mode, const Open& real) {
+  const std::string whole = absolute(path);
+  if ((flags & O_CREAT) == 0 || !Disk::get().holds(whole) || exists(whole)) return real(path, flags, mode);
+  return change(
+      "create", whole, true, [&] { return real(path, flags, mode); }, [&](auto& j) { j.creates_file(whole); });
+}
+
+template <class Sync>
+int sync(const char* what, int descriptor, const Sync& real) {
+  const std::string path = path_of(descriptor);
+  const bool all = std::strcmp(what, "syncfs") == 0;
+  return change(
+      what, path, false, [&] { return real(descriptor); }, [&](auto& j) { all ? j.synced_all() : j.synced(path); });
+}
+
+template <class Remove>
+int remove_name(const std::string& path, bool folder, const Remove& real) {
+  if (!exists(path)) return real();
+  return change("remove", path, false, real, [&](auto& j) { folder ? j.removes_folder(path) : j.removes_file(path); });
 }
 
 }  // namespace
 
 extern "C" {
+
+int open(const char* path, int flags, ...) {
+  static auto* const real = next<int(const char*, int, ...)>("open");
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return open_file(path, flags, mode, real);
+}
+
+int open64(const char* path, int flags, ...) {
+  static auto* const real = next<int(const char*, int, ...)>("open64");
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return open_file(path, flags, mode, real);
+}
+
+std::FILE* fopen(const char* path, const char* mode) {
+  static auto* const real = next<std::FILE*(const char*, const char*)>("fopen");
+  const std::string whole = absolute(path);
+  if (mode[0] == 'r' || !Disk::get().holds(whole) || exists(whole)) return real(path, mode);
+  std::FILE* file = nullptr;
+  change(
+      "create", whole, true,
+      [&] {
+        file = real(path, mode);
+        return file != nullptr ? 0 : -1;
+      },
+      [&](auto& j) { j.creates_file(whole); });
+  return file;
+}
+
+std::FILE* fopen64(const char* path, const char* mode) { return fopen(path, mode); }
 
 ssize_t write(int descriptor, const void* data, size_t bytes) {
   static auto* const real = next<ssize_t(int, const void*, size_t)>("write");
@@ -146,8 +217,8 @@ ssize_t write(int descriptor, const void* data, size_t bytes) {
   const std::string path = path_of(descriptor);
   if (!disk.holds(path)) return real(descriptor, data, bytes);
   const std::lock_guard lock(disk.mutex);
-  disk.writes(path);
-  switch (disk.next_call(true)) {
+  disk.journal.writes(path);
+  switch (disk.next_call("write", path, true)) {
     case Disk::Fate::kLast:
       if (real(descriptor, data, bytes / 2) >= 0) disk.die();
       disk.die();
@@ -170,43 +241,60 @@ ssize_t writev(int descriptor, const iovec* parts, int count) {
   return sum;
 }
 
-int fsync(int descriptor) {
-  static auto* const real = next<int(int)>("fsync");
-  const std::string path = path_of(descriptor);
-  return change(path, false, [&] {
-    Disk::get().synced(path);
-    return real(descriptor);
-  });
+int fsync(int descriptor) { return sync("sync", descriptor, next<int(int)>("fsync")); }
+int fdatasync(int descriptor) { return sync("sync", descriptor, next<int(int)>("fdatasync")); }
+int syncfs(int descriptor) { return sync("syncfs", descriptor, next<int(int)>("syncfs")); }
+
+int flock(int descriptor, int operation) {
+  static auto* const real = next<int(int, int)>("flock");
+  const int error = Disk::get().holds(path_of(descriptor)) ? Disk::get().lock_error() : 0;
+  if (error == 0) return real(descriptor, operation);
+  errno = error;
+  return -1;
 }
 
 int rename(const char* from, const char* to) {
   static auto* const real = next<int(const char*, const char*)>("rename");
-  return change(absolute(to), true, [&] {
-    const int result = real(from, to);
-    if (result == 0) Disk::get().renamed(absolute(from), absolute(to));
-    return result;
-  });
+  const std::string whole_from = absolute(from), whole_to = absolute(to);
+  return change(
+      "rename", whole_to, true, [&] { return real(from, to); }, [&](auto& j) { j.renames(whole_from, whole_to); });
 }
 
 int mkdir(const char* path, mode_t mode) {
   static auto* const real = next<int(const char*, mode_t)>("mkdir");
-  return change(absolute(path), true, [&] { return real(path, mode); });
+  const std::string whole = absolute(path);
+  if (exists(whole)) return real(path, mode);
+  return change(
+      "mkdir", whole, true, [&] { return real(path, mode); }, [&](auto& j) { j.creates_folder(whole); });
 }
 
 int ftruncate(int descriptor, off_t length) {
   static auto* const real = next<int(int, off_t)>("ftruncate");
-  return change(path_of(descriptor), false, [&] { return real(descriptor, length); });
+  return change(
+      "cut", path_of(descriptor), false, [&] { return real(descriptor, length); }, [](auto&) {});
 }
 
 int unlink(const char* path) {
   static auto* const real = next<int(const char*)>("unlink");
-  return change(absolute(path), false, [&] { return real(path); });
+  return remove_name(absolute(path), false, [&] { return real(path); });
+}
+
+int rmdir(const char* path) {
+  static auto* const real = next<int(const char*)>("rmdir");
+  return remove_name(absolute(path), true, [&] { return real(path); });
+}
+
+int remove(const char* path) {
+  static auto* const real = next<int(const char*)>("remove");
+  struct stat status {};
+  const bool folder = lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
+  return remove_name(absolute(path), folder, [&] { return real(path); });
 }
 
 int unlinkat(int folder, const char* path, int flags) {
   static auto* const real = next<int(int, const char*, int)>("unlinkat");
   const std::string whole = folder == AT_FDCWD || path[0] == '/' ? absolute(path) : path_of(folder) + "/" + path;
-  return change(whole, false, [&] { return real(folder, path, flags); });
+  return remove_name(whole, (flags & AT_REMOVEDIR) != 0, [&] { return real(folder, path, flags); });
 }
 
 }  // extern "C"
