@@ -1,6 +1,7 @@
 #pragma once
 // The subcommands of the program. Each adds itself to the parser and returns what runs it after parsing.
 
+#include <csignal>
 #include <functional>
 
 #include "tern/models/cli/arguments.h"
@@ -27,14 +28,15 @@ std::vector<std::string> cut_launched(std::vector<std::string>& words);
 /// told.
 int report_failure();
 
-/// The number of the SIGINT, SIGTERM or SIGUSR1 that came, or 0. Always 0 until end_in_order_on_signals().
+/// The number of the first SIGINT, SIGTERM or SIGUSR1 that came, or 0. Always 0 until end_in_order_on_signals().
 int pending_signal();
-/// From now on the first of these signals only sets pending_signal(), so that the command can save and end; before,
-/// and by the second one, the process ends at once.
+/// From now on these signals only set pending_signal(), so that the command can save and end. Before, the process ends
+/// at once with signal_status(); so it does at the second SIGINT or SIGTERM, but however often SIGUSR1 comes it does
+/// not.
 void end_in_order_on_signals();
 /// The exit status that says which signal came: 128 + its number, for SIGUSR1 75 (EX_TEMPFAIL: to be started again),
 /// and 0 for none.
-int signal_status(int number);
+inline int signal_status(int number) { return number == SIGUSR1 ? 75 : number == 0 ? 0 : 128 + number; }
 /// Ends the command where there is nothing to save: main makes it signal_status().
 struct Interrupted {};
 /// Throws Interrupted when a signal is pending.

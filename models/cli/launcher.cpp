@@ -15,12 +15,14 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "tern/core/check.h"
+#include "tern/models/cli/commands.h"
 #include "tern/models/cli/rank_process.h"
 
 namespace tern::cli {
@@ -35,10 +37,12 @@ constexpr auto kEndingTime = std::chrono::seconds(6), kGraceTime = std::chrono::
 /// mpirun waits for a child that has ended at once, unless it hangs: it may when a rank dies while it starts.
 constexpr auto kZombieTime = std::chrono::seconds(2);
 
-volatile std::sig_atomic_t signal_to_pass = 0, signals_seen = 0;
+volatile std::sig_atomic_t first_signal = 0, last_ending = 0, endings = 0;  // endings: SIGINT and SIGTERM
 void note_signal(int number) {
-  signal_to_pass = number;
-  if (number != SIGUSR1) signals_seen = signals_seen + 1;
+  if (first_signal == 0) first_signal = number;
+  if (number == SIGUSR1) return;
+  last_ending = number;
+  endings = endings + 1;
 }
 
 std::string find_program(const std::string& name) {
@@ -182,14 +186,18 @@ class Job {
     for (const pid_t child : children_of(mpirun_).alive) kill(child, number);
   }
 
+  /// The first signal goes to every rank, once. It waits for a rank that has not yet said what it does at signals, and
+  /// would be ended by it unsaved: the rank's log is made after that.
   void pass_signals() {
-    const int number = signal_to_pass;
-    if (number != 0) {
-      signal_to_pass = 0;
-      if (number != SIGUSR1 || passed_ == 0) passed_ = number;
-      end_children(number);
+    passed_ = first_signal;
+    if (endings > 1) return kill_ranks();
+    if (passed_ == 0) return;
+    for (const pid_t process : children_of(mpirun_).alive) {
+      const int rank = signalled_.contains(process) ? -1 : rank_of(process);
+      if (rank < 0 || !fs::exists(rank_file(plan_.logs, rank, ".log"))) continue;
+      kill(process, passed_);
+      signalled_.insert(process);
     }
-    if (signals_seen > 1) kill_ranks();
   }
 
   /// The ranks at once, and mpirun after a moment if it does not end by that.
@@ -270,9 +278,12 @@ class Job {
                                     [&](const RankEnd& e) { return e.error.empty() || e.error == own->error; });
       return fail_with(same && count_errors(ends) > 1 ? own->error : named(*own), own->status);
     }
-    if (passed_ == SIGINT || passed_ == SIGTERM) return 128 + passed_;
+    if (endings > 1) return signal_status(last_ending);
+    if (passed_ == SIGINT || passed_ == SIGTERM) return signal_status(passed_);
     for (const RankEnd& end : ends)  // ended in order, with a status that says something (saved, to be started again)
       if (end.known && end.status != 0 && !end.of_peer) return end.status;
+    // Ranks that had not begun anything: they end without a note.
+    if (passed_ == SIGUSR1 && mpirun_status == signal_status(passed_)) return mpirun_status;
     const std::string words = words_of_mpirun();
     if (mpirun_status > 128) {
       const int number = mpirun_status - 128, rank = killed_rank(words);
@@ -309,7 +320,8 @@ class Job {
   std::map<pid_t, int> ranks_;
   int first_ended_ = -1;
   Clock::time_point watched_at_;
-  int passed_ = 0;
+  int passed_ = 0;  // the signal that goes to the ranks
+  std::set<pid_t> signalled_;
   std::optional<Clock::time_point> failed_at_, killed_at_, zombies_at_;
 };
 

@@ -15,11 +15,11 @@ struct LaunchPlan {
   bool quiet = false;
 };
 
-/// Runs the processes; their rank 0's stdout and stderr become this one's. SIGINT, SIGTERM and SIGUSR1 are passed on to
-/// all; a second SIGINT or SIGTERM ends them at once. When a rank fails the others are ended within 10 s. Returns the
-/// exit status: 0 when all returned 0; 128 + signal when they ended on one that was passed on; otherwise that of the
-/// rank that failed first, whose error has then been written to stderr, once. Throws Error when mpirun is missing, or
-/// the folder cannot be written or holds the logs of another job.
+/// Runs the processes; their rank 0's stdout and stderr become this one's. The first SIGINT, SIGTERM or SIGUSR1 is
+/// passed on to all, once and not before they can end in order; a second SIGINT or SIGTERM ends them at once. When a
+/// rank fails the others are ended within 10 s. Returns the exit status: 0 when all returned 0; 128 + signal when they
+/// ended on one that was passed on; otherwise that of the rank that failed first, whose error has then been written to
+/// stderr, once. Throws Error when mpirun is missing, or the folder cannot be written or holds the logs of another job.
 int launch_processes(const LaunchPlan& plan);
 
 }  // namespace tern::cli

@@ -22,11 +22,15 @@ namespace tern::cli {
 namespace {
 
 volatile std::sig_atomic_t in_order = 0;
-volatile std::sig_atomic_t received = 0;
+volatile std::sig_atomic_t received = 0;  // the first
+volatile std::sig_atomic_t endings = 0;   // SIGINT and SIGTERM
 
+/// SIGUSR1 wants a run to be saved, however often it comes: batch systems send it to several processes of a job, which
+/// pass it on.
 void on_signal(int number) {
-  if (!in_order || received != 0) _exit(128 + number);
-  received = number;
+  if (number != SIGUSR1) endings = endings + 1;
+  if (!in_order || endings > 1) _exit(signal_status(number));
+  if (received == 0) received = number;
 }
 
 void install_signals() {
@@ -124,7 +128,6 @@ int report_failure() {
 }
 
 int pending_signal() { return received; }
-int signal_status(int number) { return number == SIGUSR1 ? 75 : number == 0 ? 0 : 128 + number; }
 void end_in_order_on_signals() { in_order = 1; }
 void check_interrupted() {
   if (received != 0) throw Interrupted();

@@ -85,13 +85,13 @@ class TrainRun {
         progress_(a_.common.quiet, workload_->unit()) {}
 
   int run() {
+    end_in_order_on_signals();
     const dist::Launch launch = dist::detect_launch();
     device_ = apply_common(a_.common);
     precision_ = parse_dtype(a_.dtype, device_);
     a_.dtype = precision_.name;
     const Log log = [this](const std::string& line) { progress_.log(line); };
     apply_matmul_options(a_.matmul, device_, log);
-    end_in_order_on_signals();
     world_.emplace(
         launch, device_,
         dist::WorldOptions{.group = dist::with_environment({}), .facts = version_text() + "\n" + deciding_options(a_)});

@@ -29,6 +29,7 @@ struct Outcome {
 
 /// Before each script: its rank, and what a rank of Tern writes at its end.
 constexpr const char* kPreamble = R"(
+trap 'usr1=1' USR1
 rank=$OMPI_COMM_WORLD_RANK
 logs=$TERN_RANK_LOGS
 if [ $rank = 0 ]; then exec >$logs/rank-0.out; else exec >$logs/rank-$rank.log; fi
@@ -165,6 +166,43 @@ TEST_F(LauncherTest, SignalsArePassedOn) {
     EXPECT_EQ(outcome.out, "saved\n");
     EXPECT_EQ(outcome.err, "");
   }
+}
+
+TEST_F(LauncherTest, ARepeatedSIGUSR1IsPassedOnOnce) {
+  const Outcome outcome = run(2, R"(
+      trap 'echo 1 >>$logs/signals-$rank' USR1
+      touch $logs/ready-$rank
+      while [ ! -e $logs/stop ]; do sleep 0.1; done
+      end 75 0 '')",
+                              [&](pid_t launcher) {
+                                wait_for("ready-0"), wait_for("ready-1");
+                                kill(launcher, SIGUSR1);
+                                wait_for("signals-0"), wait_for("signals-1");
+                                for (int i = 0; i < 4; ++i) {
+                                  kill(launcher, SIGUSR1);
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+                                }
+                                std::ofstream(folder_ / "logs" / "stop");
+                              });
+  EXPECT_EQ(outcome.status, 75);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(read("logs/signals-0") + read("logs/signals-1"), "1\n1\n");
+}
+
+/// A signal that comes before the ranks are there, or before they could do anything but die of it.
+TEST_F(LauncherTest, AnEarlySignalWaitsForTheRanks) {
+  const Outcome outcome = run(2, R"(
+      for i in $(seq 300); do
+        if [ -n "$usr1" ]; then end 75 0 ''; fi
+        sleep 0.1
+      done
+      end 9 0 'no signal')",
+                              [&](pid_t launcher) {
+                                wait_for("mpirun.log");
+                                kill(launcher, SIGUSR1);
+                              });
+  EXPECT_EQ(outcome.status, 75) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
 }
 
 TEST_F(LauncherTest, ASecondSignalEndsAtOnce) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "tern/core/io/safetensors.h"
 #include "tern/tests/program/program.h"
@@ -163,6 +164,32 @@ TEST_P(SignalTest, SavesAndEnds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Failure, SignalTest, ::testing::Values(SIGINT, SIGTERM));
+
+/// SIGUSR1 means "save": batch systems send it to several processes of a job, which pass it on, and again when the run
+/// has not ended. However often it comes, and whatever comes once after it, the run is saved.
+TEST_F(FailureTest, RepeatedSignalsSaveAndEnd) {
+  // Signals that wait together come in any order: the status is that of the first.
+  const std::vector<std::pair<std::vector<int>, std::set<int>>> cases = {
+      {std::vector<int>(50, SIGUSR1), {75}},
+      {{SIGUSR1, SIGTERM, SIGUSR1}, {75, 143}},
+      {{SIGINT, SIGUSR1, SIGUSR1}, {75, 130}},
+  };
+  for (const auto& [numbers, statuses] : cases) {
+    SCOPED_TRACE(testing::PrintToString(numbers));
+    fs::remove_all(file("run"));
+    Process process(train({"--out", "run", "--epochs", "100000", "--split", "all"}), folder_);
+    ASSERT_TRUE(process.wait_for("step 1/"));
+    for (const int number : numbers) {
+      process.send(number);
+      usleep(1000);
+    }
+    const Result result = process.finish();
+    EXPECT_TRUE(statuses.count(result.status)) << result.status << result.err;
+    EXPECT_NE(result.err.find("the weights are in run"), std::string::npos) << result.err;
+    EXPECT_FALSE(fs::is_empty(file("run/checkpoints")));
+    expect_loadable("run");
+  }
+}
 
 TEST_F(FailureTest, SecondSignalEndsAtOnce) {
   // Steps of many seconds: only the second signal can end the program in time.
