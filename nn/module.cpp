@@ -26,6 +26,7 @@ void visit(const Module& module, const std::string& prefix, const Visitor& visit
 /// The wanted members below a module, each tensor once.
 template <class Predicate>
 std::vector<NamedTensor> collect(const Module& module, Predicate wanted) {
+  detail::MemberCheck::run(module);
   std::vector<NamedTensor> found;
   std::unordered_set<const TensorImpl*> seen;
   visit(module, "", [&](const std::string& name, const Module::Member& member) {
@@ -34,6 +35,19 @@ std::vector<NamedTensor> collect(const Module& module, Predicate wanted) {
   return found;
 }
 
+thread_local bool asks_for_size = false;
+thread_local std::size_t size_of_object = 0;
+
+template <class... Alignment>
+void delete_module(Module* module, std::size_t size, Alignment... alignment) {
+  if (asks_for_size) {
+    size_of_object = size;
+    return;
+  }
+  void* const memory = dynamic_cast<void*>(module);
+  module->~Module();
+  ::operator delete(memory, alignment...);
+}
 std::string display(const std::string& name) { return name.empty() ? "the root module" : "module '" + name + "'"; }
 
 }  // namespace
@@ -43,17 +57,38 @@ Scope::Scope(const ScopeOptions& options) : options_(options) {
   TERN_CHECK(is_floating(options.dtype), "nn::Scope: parameters need a floating dtype, got ", name_of(options.dtype));
 }
 
-Module::Module(const Scope& scope) : options_(scope.options_), parent_(scope.parent_) {
-  if (parent_ == nullptr) return;
-  parent_->check_new_name(scope.name_);
-  name_ = parent_->qualified_name(scope.name_);
-  training_ = parent_->training_;
-  parent_->children_.push_back(this);
+Module::Module(const Scope& scope) : options_(scope.options_), parent_(scope.parent_), origin_(scope.life_) {
+  if (parent_ != nullptr) {
+    parent_->check_new_name(scope.name_);
+    name_ = parent_->qualified_name(scope.name_);
+    training_ = parent_->training_;
+    parent_->children_.push_back(this);
+  }
+  detail::MemberCheck::enter(*this);
 }
 
 Module::~Module() {
+  // Only an operator delete of a derived class leads here. The object is lost: this ends the program with the message.
+  if (asks_for_size) fail("nn: a class derived from Module must not declare operator delete; name '", name_, "'");
+  detail::MemberCheck::leave(*this);
   for (Module* child : children_) child->parent_ = nullptr;  // a child on the heap may outlive its parent
   if (parent_ != nullptr) std::erase(parent_->children_, this);
+}
+
+void Module::operator delete(Module* module, std::destroying_delete_t, std::size_t size) {
+  delete_module(module, size);
+}
+void Module::operator delete(Module* module, std::destroying_delete_t, std::size_t size, std::align_val_t alignment) {
+  delete_module(module, size, alignment);
+}
+
+/// Only the compiler knows the size of the class that the object is of, and says it where the object is deleted. With a
+/// destroying operator delete, `delete` destroys nothing itself, so that it can be used as a question.
+std::size_t Module::object_size() const {
+  asks_for_size = true;
+  delete this;
+  asks_for_size = false;
+  return size_of_object;
 }
 
 std::string Module::local_name() const {
@@ -87,7 +122,8 @@ void Module::check_new_name(const std::string& name) const {
       std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.name == name; }) ||
       std::any_of(children_.begin(), children_.end(), [&](Module* m) { return m->local_name() == name; });
   TERN_CHECK(!taken, "nn: ", display(name_), " already has a member named '", name,
-             "'; parameters, buffers and sub-modules of one module need different names");
+             "'; parameters, buffers and sub-modules of one module need different names, and '", name,
+             "' makes its own members with its own sub(\"name\"), not from the scope that it was given");
 }
 
 void Module::add_parameter(Parameter& parameter) {
@@ -143,8 +179,13 @@ int64_t Module::num_parameters() const {
 }
 
 void Module::train(bool mode) {
+  detail::MemberCheck::run(*this);
+  set_training(mode);
+}
+
+void Module::set_training(bool mode) {
   training_ = mode;
-  for (Module* child : children_) child->train(mode);
+  for (Module* child : children_) child->set_training(mode);
 }
 
 void Module::zero_grad() {

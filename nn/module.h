@@ -11,12 +11,22 @@
 //     nn::Linear lin1_, lin2_;
 //   };
 //
-// Modules neither copy nor move: addresses and names stay true.
+// Modules neither copy nor move: addresses and names stay true. A member made from another scope than sub("name") is an
+// error once the module is asked for its parameters or its state, or switched by train().
 
+#include <atomic>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "tern/core/parameter.h"
+#include "tern/nn/unknown_members.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC takes Module's operator delete for one of the heap's and warns of every class with another base before Module,
+// where that class stands.
+#pragma GCC diagnostic ignored "-Wfree-nonheap-object"
+#endif
 
 namespace tern::nn {
 
@@ -30,7 +40,8 @@ struct ScopeOptions {
 };
 
 /// The place of a new module in the tree: the first argument of every module's constructor. A user makes the root's,
-/// nn::Scope({.device = device, .generator = Generator(42)}); a module makes its members' with sub("name").
+/// nn::Scope({.device = device, .generator = Generator(42)}); a module makes its members' with sub("name"). Several
+/// roots may be made from one scope.
 class Scope {
  public:
   Scope() : Scope(ScopeOptions{}) {}
@@ -42,6 +53,7 @@ class Scope {
   ScopeOptions options_;
   Module* parent_ = nullptr;
   std::string name_;
+  detail::ScopeLife life_;
 };
 
 class Module : public ParameterOwner {
@@ -59,6 +71,10 @@ class Module : public ParameterOwner {
   ~Module() override;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
+  /// What `delete` calls for a module of any class, with the size of that class: so object_size() finds it out. Derived
+  /// classes must not declare operator delete.
+  static void operator delete(Module* module, std::destroying_delete_t, std::size_t size);
+  static void operator delete(Module* module, std::destroying_delete_t, std::size_t size, std::align_val_t alignment);
 
   /// Full name, from the root: "encoder.layer.0"; empty for a root.
   const std::string& name() const { return name_; }
@@ -68,9 +84,12 @@ class Module : public ParameterOwner {
   std::string type_name() const;
   const std::vector<Module*>& children() const { return children_; }
   const std::vector<Member>& members() const { return members_; }
+  /// The module that this one is a member of; null for a root.
+  const Module* parent() const { return parent_; }
 
   // Names in these lists are relative to this module; own members come before the children's. A tensor that several
-  // modules share is listed once, under its first name.
+  // modules share is listed once, under its first name. These, and train(), throw Error when a member of this module or
+  // of one below it was not made with sub("name").
   std::vector<NamedTensor> parameters() const;
   std::vector<NamedTensor> buffers() const;
   /// Parameters and persistent buffers: handles on the live tensors, no copies.
@@ -107,7 +126,10 @@ class Module : public ParameterOwner {
   Scope sub(const std::string& name);
 
  private:
+  friend class detail::MemberCheck;
   void check_new_name(const std::string& name) const;
+  std::size_t object_size() const;
+  void set_training(bool mode);
 
   mutable ScopeOptions options_;
   Module* parent_ = nullptr;
@@ -115,6 +137,8 @@ class Module : public ParameterOwner {
   std::vector<Member> members_;
   std::vector<Module*> children_;
   bool training_ = true;
+  detail::ModuleOrigin origin_;
+  mutable std::atomic<uint64_t> checked_ = 0;  // the last module made when members were looked for
 };
 
 /// A registered tensor that is not trained (positions, running statistics), on its module's device. It is saved with

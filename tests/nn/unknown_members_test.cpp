@@ -1,0 +1,393 @@
+// Members that their parent does not know, in every form; and what must not be taken for one.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "tern/core/ops/ops.h"
+#include "tern/nn/nn.h"
+
+namespace tern {
+namespace {
+
+nn::Scope fresh(uint64_t seed = 1) { return nn::Scope({.generator = Generator(seed)}); }
+
+template <class F>
+std::string error_of(F&& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Every way to ask says which class the member is of, and what to do.
+template <class M>
+void expect_unknown(M& model, const std::string& owner, const std::string& member) {
+  const auto expect = [&](const std::string& message) {
+    for (const std::string& part : {owner + " ", "member of type " + member + " ", std::string("sub(\"name\")")})
+      EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
+  };
+  expect(error_of([&] { model.parameters(); }));
+  expect(error_of([&] { model.state_dict(); }));
+  expect(error_of([&] { model.buffers(); }));
+  expect(error_of([&] { model.train(); }));
+  expect(error_of([&] { model.eval(); }));
+  expect(error_of([&] { model.num_parameters(); }));
+  expect(error_of([&] { model.zero_grad(); }));
+  expect(error_of([&] { model.load_state_dict({}); }));
+  expect(error_of([&] { summary(model); }));
+}
+
+template <class M>
+void expect_unknown(const std::string& owner, const std::string& member) {
+  {
+    M model{fresh()};
+    expect_unknown(model, owner, member);
+  }
+  {
+    const auto model = std::make_unique<M>(fresh());
+    expect_unknown(*model, owner, member);
+  }
+  const nn::Scope scope = fresh();
+  M model{scope};  // the scope lives on
+  expect_unknown(model, owner, member);
+}
+
+struct OwnScope final : nn::Module {
+  nn::Linear a;
+  explicit OwnScope(const nn::Scope& s) : Module(s), a(s, 2, 3) {}
+};
+struct OtherScope final : nn::Module {
+  nn::Linear a;
+  explicit OtherScope(const nn::Scope& s) : Module(s), a(nn::Scope(), 2, 3) {}
+};
+struct LastOfSeveral final : nn::Module {
+  nn::Linear a, b;
+  Tensor t;
+  nn::LayerNorm c;
+  explicit LastOfSeveral(const nn::Scope& s) : Module(s), a(sub("a"), 2, 3), b(sub("b"), 2, 3), c(s, 3) {}
+};
+struct InInitializer final : nn::Module {
+  using Module::Module;
+  nn::Dropout a{nn::Scope(), 0.5};
+};
+struct Base : nn::Module {
+  nn::Embedding words;
+  explicit Base(const nn::Scope& s) : Module(s), words(s, 5, 2) {}
+};
+struct Derived final : Base {
+  nn::Linear head;
+  explicit Derived(const nn::Scope& s) : Base(s), head(sub("head"), 2, 2) {}
+};
+struct KnowingBase : nn::Module {
+  nn::Linear first;
+  explicit KnowingBase(const nn::Scope& s) : Module(s), first(sub("first"), 2, 2) {}
+};
+struct ForgetfulDerived final : KnowingBase {
+  nn::Linear second;
+  explicit ForgetfulDerived(const nn::Scope& s) : KnowingBase(s), second(s, 2, 2) {}
+};
+struct Unrelated {
+  virtual ~Unrelated() = default;
+  double numbers[3] = {};
+};
+struct Optional final : nn::Module {
+  std::optional<nn::Linear> a;
+  explicit Optional(const nn::Scope& s) : Module(s) { a.emplace(s, 2, 3); }
+};
+struct Listed final : nn::Module {
+  nn::ModuleList<nn::Linear> a;
+  explicit Listed(const nn::Scope& s) : Module(s), a(s, 2, 3, 3) {}
+};
+struct Chained final : nn::Module {
+  nn::Sequential a;
+  explicit Chained(const nn::Scope& s) : Module(s), a(s, nn::make<nn::Linear>(2, 3), gelu) {}
+};
+struct Unique final : nn::Module {
+  std::unique_ptr<nn::Linear> a;
+  explicit Unique(const nn::Scope& s) : Module(s), a(std::make_unique<nn::Linear>(s, 2, 3)) {}
+};
+struct UniqueOther final : nn::Module {
+  int64_t before = 3;
+  std::unique_ptr<nn::Module> a;
+  explicit UniqueOther(const nn::Scope& s) : Module(s), a(std::make_unique<nn::Linear>(nn::Scope(), 2, 3)) {}
+};
+struct SharedPointer final : nn::Module {
+  std::shared_ptr<nn::Linear> a;
+  explicit SharedPointer(const nn::Scope& s) : Module(s) { a = std::make_shared<nn::Linear>(s, 2, 3); }
+};
+struct PlainPart {
+  nn::Linear a;
+  explicit PlainPart(const nn::Scope& s) : a(s, 2, 3) {}
+};
+struct WithPlainPart final : nn::Module {
+  PlainPart part;
+  explicit WithPlainPart(const nn::Scope& s) : Module(s), part(s) {}
+};
+struct OuterOfUnknown final : nn::Module {
+  OtherScope inner;
+  explicit OuterOfUnknown(const nn::Scope& s) : Module(s), inner(sub("inner")) {}
+};
+
+TEST(UnknownMembers, InTheObject) {
+  expect_unknown<OwnScope>("OwnScope", "Linear");
+  expect_unknown<OtherScope>("OtherScope", "Linear");
+  expect_unknown<LastOfSeveral>("LastOfSeveral", "LayerNorm");
+  expect_unknown<InInitializer>("InInitializer", "Dropout");
+  expect_unknown<Optional>("Optional", "Linear");
+  expect_unknown<Listed>("Listed", "ModuleList");
+  expect_unknown<Chained>("Chained", "Sequential");
+  expect_unknown<WithPlainPart>("WithPlainPart", "Linear");
+}
+
+TEST(UnknownMembers, OfBaseClasses) {
+  expect_unknown<Base>("Base", "Embedding");
+  expect_unknown<Derived>("Derived", "Embedding");
+  expect_unknown<ForgetfulDerived>("ForgetfulDerived", "Linear");
+}
+
+TEST(UnknownMembers, BehindPointers) {
+  expect_unknown<Unique>("Unique", "Linear");
+  expect_unknown<UniqueOther>("UniqueOther", "Linear");
+  expect_unknown<SharedPointer>("SharedPointer", "Linear");
+}
+
+TEST(UnknownMembers, InContainersOfAModelOnTheStack) {
+  struct Vector final : nn::Module {
+    std::vector<std::unique_ptr<nn::Linear>> all;
+    explicit Vector(const nn::Scope& s) : Module(s) {
+      for (int i = 0; i < 3; ++i) all.push_back(std::make_unique<nn::Linear>(s, 2, 3));
+    }
+  };
+  struct List final : nn::Module {
+    std::list<nn::Linear> all;
+    explicit List(const nn::Scope& s) : Module(s) { all.emplace_back(s, 2, 3); }
+  };
+  struct Map final : nn::Module {
+    std::map<int, nn::LayerNorm> all;
+    explicit Map(const nn::Scope& s) : Module(s) { all.try_emplace(3, s, 3); }
+  };
+  Vector vector(fresh());
+  expect_unknown(vector, "Vector", "Linear");
+  List list(fresh());
+  expect_unknown(list, "List", "Linear");
+  Map map(fresh());
+  expect_unknown(map, "Map", "LayerNorm");
+}
+
+TEST(UnknownMembers, BelowTheModuleAsked) {
+  OuterOfUnknown model(fresh());
+  expect_unknown(model, "OtherScope 'inner'", "Linear");
+  expect_unknown(model.inner, "OtherScope 'inner'", "Linear");
+  EXPECT_EQ(model.inner.a.parameters().size(), 2u);  // by itself a model like any other
+}
+
+TEST(UnknownMembers, OfAnotherTree) {
+  struct Wide final : nn::Module {
+    explicit Wide(const nn::Scope& s) : Module(s) {}
+    nn::Scope place(const std::string& name) { return sub(name); }
+  };
+  struct Guest final : nn::Module {
+    nn::Linear a;
+    Guest(const nn::Scope& s, const nn::Scope& elsewhere) : Module(s), a(elsewhere, 2, 3) {}
+  };
+  Wide host(fresh());
+  Guest guest(fresh(), host.place("a"));
+  expect_unknown(guest, "Guest", "Linear");
+  EXPECT_EQ(host.parameters().size(), 2u);
+  Guest known(host.place("guest"), host.place("b"));  // in the same tree, if under another name
+  EXPECT_EQ(host.parameters().size(), 4u);
+  EXPECT_EQ(known.parameters().size(), 0u);
+}
+
+TEST(UnknownMembers, AddedLater) {
+  struct Late final : nn::Module {
+    std::optional<nn::Linear> a;
+    explicit Late(const nn::Scope& s) : Module(s) {}
+  };
+  Late late(fresh());
+  EXPECT_TRUE(late.parameters().empty());
+  late.a.emplace(fresh(), 2, 3);
+  expect_unknown(late, "Late", "Linear");
+  late.a.reset();
+  EXPECT_NO_THROW(late.parameters());
+}
+
+TEST(UnknownMembers, OfAModuleThatIsAMemberClashByName) {
+  struct Outer final : nn::Module {
+    OwnScope inner;
+    explicit Outer(const nn::Scope& s) : Module(s), inner(sub("inner")) {}
+  };
+  const std::string message = error_of([] { Outer{fresh()}; });
+  EXPECT_NE(message.find("'inner'"), std::string::npos) << message;
+  EXPECT_NE(message.find("sub(\"name\")"), std::string::npos) << message;
+}
+
+TEST(UnknownMembers, SeveralBasesAndAlignment) {
+  struct Second final : Unrelated, nn::Module {
+    double numbers[7] = {};
+    nn::Linear a;
+    explicit Second(const nn::Scope& s) : Module(s), a(s, 2, 3) {}
+  };
+  struct alignas(64) Aligned final : nn::Module {
+    double numbers[9] = {};
+    nn::Linear a;
+    explicit Aligned(const nn::Scope& s) : Module(s), a(s, 2, 3) {}
+  };
+  expect_unknown<Second>("Second", "Linear");
+  expect_unknown<Aligned>("Aligned", "Linear");
+  std::unique_ptr<Unrelated> owner = std::make_unique<Second>(fresh());
+  owner.reset();
+  std::unique_ptr<ParameterOwner> aligned = std::make_unique<Aligned>(fresh());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(aligned.get()) % 64, 0u);
+}
+
+TEST(UnknownMembers, AThrowingConstructorLeavesNothing) {
+  struct Throws final : nn::Module {
+    nn::Linear a;
+    explicit Throws(const nn::Scope& s) : Module(s), a(sub("a"), 2, 3) { fail("no"); }
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(error_of([] { std::make_unique<Throws>(fresh()); }), "no");
+  const nn::Linear after(fresh(), 2, 3);
+  EXPECT_EQ(after.parameters().size(), 2u);
+}
+
+// What must stay legal.
+
+TEST(UnknownMembers, RootsBesideEachOther) {
+  const nn::Scope scope = fresh();
+  nn::Linear a(scope, 2, 3), b(scope, 2, 3);
+  nn::Linear c(fresh(), 2, 3), d(nn::Scope(), 2, 3);
+  const auto e = std::make_unique<nn::Linear>(scope, 2, 3), f = std::make_unique<nn::Linear>(scope, 2, 3);
+  std::array<nn::Linear, 2> both{nn::Linear(scope, 2, 3), nn::Linear(fresh(), 2, 3)};
+  std::vector<std::unique_ptr<nn::Linear>> many;
+  for (int i = 0; i < 5; ++i) many.push_back(std::make_unique<nn::Linear>(i % 2 ? scope : fresh(), 2, 3));
+  for (nn::Linear* model : {&a, &b, &c, &d, e.get(), f.get(), &both[0], &both[1], many[0].get(), many[4].get()}) {
+    model->train(false);
+    EXPECT_EQ(model->parameters().size(), 2u);
+  }
+}
+
+struct Pair {  // no module: two models
+  nn::Linear generator, discriminator;
+  std::optional<nn::LayerNorm> norm;
+  explicit Pair(const nn::Scope& s) : generator(s, 2, 3), discriminator(s, 3, 1) { norm.emplace(s, 3); }
+};
+
+TEST(UnknownMembers, PlainStructsOfRoots) {
+  Pair pair(fresh());
+  EXPECT_EQ(pair.generator.parameters().size(), 2u);
+  EXPECT_EQ(pair.discriminator.parameters().size(), 2u);
+  EXPECT_EQ(pair.norm->parameters().size(), 2u);
+  const auto on_heap = std::make_unique<Pair>(fresh());
+  EXPECT_EQ(on_heap->generator.parameters().size(), 2u);
+  EXPECT_EQ(on_heap->discriminator.parameters().size(), 2u);
+}
+
+TEST(UnknownMembers, ModelsOfOneFunction) {
+  const auto make = [] {
+    const nn::Scope scope = fresh();
+    return std::make_pair(std::make_unique<nn::Linear>(scope, 2, 3), std::make_unique<nn::Linear>(scope, 3, 1));
+  };
+  const auto [first, second] = make();
+  EXPECT_EQ(first->parameters().size(), 2u);
+  EXPECT_EQ(second->parameters().size(), 2u);
+  const auto train = [](const nn::Module& a, const nn::Module& b) {
+    return a.parameters().size() + b.parameters().size();
+  };
+  EXPECT_EQ(train(nn::Linear(fresh(), 2, 3), nn::Linear(fresh(), 3, 1)), 4u);
+  EXPECT_EQ(train(*std::make_unique<nn::Linear>(fresh(), 2, 3), *std::make_unique<nn::Linear>(fresh(), 3, 1)), 4u);
+}
+
+TEST(UnknownMembers, ReferencesToOtherModels) {
+  struct Student final : nn::Module {
+    const nn::Linear* teacher = nullptr;
+    std::shared_ptr<nn::Linear> shared;
+    nn::Linear body;
+    explicit Student(const nn::Scope& s) : Module(s), body(sub("body"), 2, 3) {}
+    Student(const nn::Scope& s, const nn::Linear& t) : Module(s), teacher(&t), body(sub("body"), 2, 3) {}
+  };
+  const nn::Scope scope = fresh();
+  nn::Linear earlier(scope, 2, 3);
+  const Student student(scope, earlier);
+  EXPECT_EQ(student.parameters().size(), 2u);
+  Student other(fresh());
+  const auto later = std::make_shared<nn::Linear>(fresh(), 2, 3);
+  other.teacher = later.get();
+  other.shared = later;
+  EXPECT_EQ(other.parameters().size(), 2u);
+  EXPECT_NO_THROW(other.eval());
+  const Student in_one_line(fresh(), nn::Linear(fresh(), 2, 3));
+  EXPECT_EQ(in_one_line.parameters().size(), 2u);
+}
+
+TEST(UnknownMembers, KnownMembersOfEveryKind) {
+  struct All final : nn::Module {
+    nn::ModuleList<nn::Linear> list;
+    nn::Sequential chain;
+    std::optional<nn::Linear> optional;
+    std::unique_ptr<nn::Linear> unique;
+    std::vector<std::unique_ptr<nn::Linear>> vector;
+    PlainPart part;
+    KnowingBase known;
+    explicit All(const nn::Scope& s)
+        : Module(s),
+          list(sub("list"), 2, 3, 3),
+          chain(sub("chain"), nn::make<nn::Linear>(2, 3), gelu),
+          unique(std::make_unique<nn::Linear>(sub("unique"), 2, 3)),
+          part(sub("part")),
+          known(sub("known")) {
+      optional.emplace(sub("optional"), 2, 3);
+      for (int i = 0; i < 3; ++i) vector.push_back(std::make_unique<nn::Linear>(sub(std::to_string(i)), 2, 3));
+      const nn::Linear temporary(s, 2, 3);  // gone before anybody asks
+      const nn::Linear other(fresh(), 2, 3);
+      EXPECT_EQ(temporary.parameters().size(), 2u);
+    }
+  };
+  All all(fresh());
+  EXPECT_EQ(all.parameters().size(), 2u * 10);
+  EXPECT_EQ(std::make_unique<All>(fresh())->parameters().size(), 2u * 10);
+  all.optional.reset();
+  EXPECT_EQ(all.parameters().size(), 2u * 9);
+  std::unique_ptr<nn::Linear> survivor;
+  {
+    All short_lived(fresh());
+    survivor = std::move(short_lived.unique);
+  }
+  EXPECT_EQ(survivor->parameters().size(), 2u);  // outlives its parent
+}
+
+TEST(UnknownMembers, ASubclassHandsOnItsScope) {
+  struct My final : nn::Module {
+    using Module::Module;
+  };
+  struct Own : KnowingBase {
+    explicit Own(const nn::Scope& s) : KnowingBase(s) {}
+  };
+  EXPECT_EQ(Own(fresh()).parameters().size(), 2u);
+  EXPECT_TRUE(My(fresh()).parameters().empty());
+}
+
+TEST(UnknownMembers, ThreadsMakeAndAskModels) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([] {
+      for (int i = 0; i < 50; ++i) {
+        const nn::Sequential net(fresh(), nn::make<nn::Linear>(2, 3), gelu, nn::make<nn::Linear>(3, 1));
+        EXPECT_EQ(net.parameters().size(), 4u);
+        OwnScope wrong(fresh());
+        EXPECT_THROW(wrong.parameters(), Error);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace tern
