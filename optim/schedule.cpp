@@ -12,8 +12,17 @@ int64_t warmup_steps(const ScheduleOptions& options) {
   TERN_CHECK(options.total_steps >= 0, "schedule: total_steps must be >= 0, got ", options.total_steps);
   TERN_CHECK(warmup >= 0 && warmup < 1e15 && (warmup < 1 || warmup == std::floor(warmup)),
              "schedule: warmup must be a whole number of steps or a fraction in [0, 1), got ", warmup);
+  TERN_CHECK(warmup == 0 || warmup >= 1 || options.total_steps > 0, "schedule: a warmup of ", warmup,
+             " is a fraction of total_steps, which is 0; give total_steps or a whole number of steps");
   if (warmup >= 1) return static_cast<int64_t>(warmup);
   return static_cast<int64_t>(std::ceil(static_cast<double>(options.total_steps) * warmup));
+}
+
+void check_total(const char* name, const ScheduleOptions& options) {
+  TERN_CHECK(options.total_steps >= 1, "schedule: ", name,
+             " decays over total_steps, the number of steps of the training; "
+             "it must be at least 1, got ",
+             options.total_steps);
 }
 
 /// Warmup, then decay(done, left): the steps since the warmup and up to total_steps, as parts of the decay's length.
@@ -41,7 +50,10 @@ Schedule::Schedule(std::function<double(int64_t)> factor) : factor_(std::move(fa
 
 double Schedule::factor(int64_t step) const {
   TERN_CHECK(step >= 0, "schedule: step must be >= 0, got ", step);
-  return factor_(step);
+  const double factor = factor_(step);
+  TERN_CHECK(factor >= 0 && std::isfinite(factor), "schedule: the factor at step ", step,
+             " must be a finite number >= 0, the function gave ", factor);
+  return factor;
 }
 
 Schedule constant_schedule(const ScheduleOptions& options) {
@@ -49,10 +61,12 @@ Schedule constant_schedule(const ScheduleOptions& options) {
 }
 
 Schedule linear_schedule(const ScheduleOptions& options) {
+  check_total("linear_schedule", options);
   return with_warmup(options, [](double, double left) { return left; });
 }
 
 Schedule cosine_schedule(const ScheduleOptions& options) {
+  check_total("cosine_schedule", options);
   return with_warmup(options, [cycles = options.cycles](double done, double) {
     return 0.5 * (1 + std::cos(std::numbers::pi * cycles * 2 * done));
   });

@@ -68,6 +68,66 @@ TEST(Schedule, AppliesToEveryGroup) {
   EXPECT_EQ(optimizer.lr(), 0.25);
 }
 
+TEST(Schedule, NothingToDecayOverIsAnError) {
+  for (const int64_t total : {int64_t{0}, int64_t{-1}, INT64_MIN})
+    for (const std::string name : {"linear", "cosine"}) {
+      try {
+        optim::schedule_by_name(name, {.total_steps = total});
+        ADD_FAILURE() << name << " of " << total;
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("total_steps"), std::string::npos) << error.what();
+      }
+    }
+  EXPECT_THROW(optim::linear_schedule({}), Error);
+  EXPECT_THROW(optim::cosine_schedule({}), Error);
+  EXPECT_THROW(optim::constant_schedule({.total_steps = -1}), Error);
+  EXPECT_THROW(optim::constant_schedule({.warmup = 0.1}), Error);  // a tenth of what?
+  EXPECT_EQ(optim::constant_schedule({.warmup = 4}).factor(1), 0.25);
+  for (const auto& schedule : {optim::linear_schedule({.total_steps = 1}), optim::cosine_schedule({.total_steps = 1})})
+    EXPECT_EQ(schedule.factor(0), 1);
+}
+
+TEST(Schedule, EveryOptionIsChecked) {
+  for (const std::string name : {"constant", "linear", "cosine"}) {
+    const auto make = [&](double warmup, double min_ratio, double cycles) {
+      return optim::schedule_by_name(name,
+                                     {.total_steps = 10, .warmup = warmup, .min_ratio = min_ratio, .cycles = cycles});
+    };
+    EXPECT_NO_THROW(make(0.5, 0.5, 0.5));
+    for (const double bad : {-1.0, -1e-9, 1.5, 1e300, double{NAN}, double{INFINITY}, -double{INFINITY}})
+      EXPECT_THROW(make(bad, 0, 0.5), Error) << name << " warmup " << bad;
+    for (const double bad : {-0.1, 1.1, double{NAN}, double{INFINITY}})
+      EXPECT_THROW(make(0, bad, 0.5), Error) << name << " min_ratio " << bad;
+    for (const double bad : {-0.5, double{NAN}, double{INFINITY}})
+      EXPECT_THROW(make(0, 0, bad), Error) << name << " cycles " << bad;
+  }
+}
+
+TEST(Schedule, AWarmupLongerThanTheTrainingIsCutOff) {  // as Hugging Face does
+  for (const std::string name : {"constant", "linear", "cosine"}) {
+    const auto schedule = optim::schedule_by_name(name, {.total_steps = 10, .warmup = 40});
+    for (int64_t step = 0; step < 10; ++step) EXPECT_EQ(schedule.factor(step), static_cast<double>(step) / 40);
+  }
+}
+
+TEST(Schedule, PastTheEnd) {
+  const auto linear = optim::linear_schedule({.total_steps = 12, .warmup = 2, .min_ratio = 0.25});
+  const auto cosine = optim::cosine_schedule({.total_steps = 12, .warmup = 2, .min_ratio = 0.25});
+  EXPECT_EQ(cosine.factor(12), 0.25);
+  for (const int64_t step : {12, 13, 22, 1000}) EXPECT_EQ(linear.factor(step), 0.25);
+  EXPECT_NEAR(cosine.factor(17), 0.625, 1e-12);  // half way up again
+  EXPECT_NEAR(cosine.factor(22), 1, 1e-12);
+  EXPECT_NEAR(cosine.factor(32), 0.25, 1e-12);
+}
+
+TEST(Schedule, AFunctionThatGivesNoRateIsAnError) {
+  for (const double bad : {-0.5, double{NAN}, double{INFINITY}})
+    EXPECT_THROW(optim::Schedule([=](int64_t step) { return step == 3 ? bad : 1; }).factor(3), Error);
+  optim::Schedule one = optim::linear_schedule({.total_steps = 4});
+  const optim::Schedule two = std::move(one);
+  EXPECT_EQ(one.factor(1), two.factor(1));  // NOLINT(bugprone-use-after-move): what is tested
+}
+
 TEST(Schedule, BadOptionsThrow) {
   EXPECT_THROW(optim::linear_schedule({.total_steps = -1}), Error);
   EXPECT_THROW(optim::linear_schedule({.total_steps = 10, .warmup = -1}), Error);
