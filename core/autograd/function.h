@@ -11,9 +11,12 @@
 //
 // backward returns one gradient per *tensor* argument of forward, in order (undefined: none). forward runs without
 // recording. needs_grad(i) tells in forward and backward whether the gradient of tensor argument i is wanted. An op
-// with several outputs returns std::vector<Tensor> from forward and overrides backward_all. apply refuses tensor
-// arguments on different devices; the engine sums a gradient over broadcast dimensions and checks its shape, dtype and
-// device. An op whose backward is made of differentiable ops says `static constexpr bool kTwiceDifferentiable = true`.
+// with several outputs returns std::vector<Tensor> from forward and overrides backward_all; backward alone, which sees
+// the gradient of the first output, is an Error when another output is floating. An output that backward needs is kept
+// in a SavedOutput; in a Saved it is an Error, for op and output would hold each other and never be freed. apply
+// refuses tensor arguments on different devices; the engine sums a gradient over broadcast dimensions and checks its
+// shape, dtype and device. An op whose backward is made of differentiable ops says `static constexpr bool
+// kTwiceDifferentiable = true`.
 
 #include <initializer_list>
 #include <type_traits>
@@ -37,8 +40,11 @@ bool wants_record(const Tensor* const* inputs, int count);
 bool should_record(const Tensor* const* inputs, int count);
 /// Throws when a view's base was changed in place after the view was made.
 void check_input(const char* op, const Tensor& input);
-/// The output itself, or a new handle on it when forward returned an input or another tensor with a history of its own.
-Tensor fresh_output(const char* op, const Tensor* const* inputs, int count, const Tensor& output);
+/// The output itself, or a new handle on it when forward returned an input or another tensor that somebody else holds.
+/// Throws Error when one of the node's Saved holds the output.
+Tensor fresh_output(const Node& node, const Tensor* const* inputs, int count, const Tensor& output);
+/// Throws Error when an output after the first is floating: its gradient would be lost.
+void check_one_gradient(const char* op, const Tensor* outputs, size_t count);
 /// No NaN (or, by the anomaly mode, no infinity either).
 bool is_sound(const Tensor& x);
 void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output);
@@ -47,6 +53,19 @@ void check_one_device(const char* op, const Tensor* const* inputs, int count);
 inline void check_one_device(const char* op, std::initializer_list<const Tensor*> inputs) {
   check_one_device(op, inputs.begin(), static_cast<int>(inputs.size()));
 }
+}  // namespace detail
+
+template <class Derived>
+class Function;
+
+namespace detail {
+/// True for an op that overrides backward, which sees the gradient of the first output alone, and not backward_all. It
+/// may have further outputs without gradients: indices.
+template <class Op>
+inline constexpr bool kSeesFirstGradientOnly = requires {
+  requires std::is_same_v<decltype(&Op::backward_all), Grads (Function<Op>::*)(const Grads&)>;
+}
+&&!requires { requires std::is_same_v<decltype(&Op::backward), Grads (Function<Op>::*)(const Tensor&)>; };
 }  // namespace detail
 
 template <class Derived>
@@ -86,7 +105,7 @@ class Function : public Node {
     const auto finish = [&](Tensor& output, int index) {
       if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(Derived::kName, inputs, count, output);
       if (!record) return;
-      output = detail::fresh_output(Derived::kName, inputs, count, output);
+      output = detail::fresh_output(*node, inputs, count, output);
       if (is_floating(output.dtype()))
         set_history(output, node, index);
       else
@@ -96,6 +115,8 @@ class Function : public Node {
       if (range.recording()) range.count_tensors(inputs, count, &result, 1);
       finish(result, 0);
     } else {
+      if constexpr (detail::kSeesFirstGradientOnly<Derived>)
+        detail::check_one_gradient(Derived::kName, result.data(), result.size());
       if (range.recording()) range.count_tensors(inputs, count, result.data(), result.size());
       for (size_t i = 0; i < result.size(); ++i) finish(result[i], static_cast<int>(i));
     }

@@ -116,6 +116,16 @@ void Node::release_saved() {
   released_ = first_saved_ != nullptr;
 }
 
+void Node::fail_input(int i) const {
+  fail(name(), ": needs_grad(", i, "): the op has ", edges_.size(), " tensor inputs, numbered from 0");
+}
+
+bool Node::holds(const Tensor& tensor) const {
+  for (const SavedBase* saved = first_saved_; saved; saved = saved->next_)
+    if (same(saved->kept_.held(), tensor)) return true;
+  return false;
+}
+
 std::vector<Tensor> Node::saved_tensors() const {
   std::vector<Tensor> tensors;
   for (const SavedBase* saved = first_saved_; saved; saved = saved->next_)
@@ -253,11 +263,23 @@ void check_input(const char* op, const Tensor& input) {
              ": an input is a view whose base was modified in place after the view was made; make the view again");
 }
 
-Tensor fresh_output(const char* op, const Tensor* const* inputs, int count, const Tensor& output) {
-  TERN_CHECK(output.defined(), op, ": forward returned an undefined tensor");
+Tensor fresh_output(const Node& node, const Tensor* const* inputs, int count, const Tensor& output) {
+  TERN_CHECK(output.defined(), node.name(), ": forward returned an undefined tensor");
   bool known = output.impl()->autograd != nullptr;
   for (int i = 0; i < count; ++i) known = known || same(output, *inputs[i]);
-  return known ? alias(output) : output;
+  // The output will hold the node: a node that holds the output would never be freed.
+  TERN_CHECK(known || !is_floating(output.dtype()) || !node.holds(output), node.name(),
+             ": forward keeps its own output in a Saved, and neither would ever be freed; make that member a "
+             "SavedOutput");
+  const bool held_elsewhere = output.shared_impl().use_count() > 1;  // by a Tensor member, for one
+  return known || held_elsewhere ? alias(output) : output;
+}
+
+void check_one_gradient(const char* op, const Tensor* outputs, size_t count) {
+  for (size_t i = 1; i < count; ++i)
+    TERN_CHECK(!outputs[i].defined() || !is_floating(outputs[i].dtype()), op, ": the gradient of output ", i, " of ",
+               count,
+               " would be lost: backward sees that of output 0 alone; override backward_all(const Grads&) instead");
 }
 
 void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output) {

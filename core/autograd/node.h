@@ -56,8 +56,12 @@ class Node : public std::enable_shared_from_this<Node> {
   virtual bool adds_to_gradient() const { return false; }
   void begin_sum(Tensor gradient) { begun_ = std::move(gradient); }
 
-  /// True when the gradient of tensor input i is wanted. Always false when the op is not recorded.
-  bool needs_grad(int i) const { return recorded_ && edges_[static_cast<size_t>(i)].node != nullptr; }
+  /// True when the gradient of tensor input i is wanted. Always false when the op is not recorded. Throws Error when
+  /// there is no input i.
+  bool needs_grad(int i) const {
+    if (static_cast<size_t>(i) >= edges_.size()) fail_input(i);
+    return recorded_ && edges_[static_cast<size_t>(i)].node != nullptr;
+  }
   bool recorded() const { return recorded_; }
   const std::vector<Edge>& edges() const { return edges_; }
   uint64_t sequence() const { return sequence_; }
@@ -67,6 +71,8 @@ class Node : public std::enable_shared_from_this<Node> {
   bool released() const { return released_; }
   /// What is saved at the moment; what a checkpoint will compute again is not.
   std::vector<Tensor> saved_tensors() const;
+  /// True when a Saved holds this very handle.
+  bool holds(const Tensor& tensor) const;
 
   // For Function and the engine.
   void add_input(const Tensor& input, bool record);
@@ -85,6 +91,7 @@ class Node : public std::enable_shared_from_this<Node> {
 
  private:
   friend class SavedBase;
+  [[noreturn]] void fail_input(int i) const;
   Tensor begun_;
   std::vector<Edge> edges_;
   std::vector<Meta> input_meta_, output_meta_;

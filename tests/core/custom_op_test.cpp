@@ -160,6 +160,135 @@ TEST(Custom, AnInputReturnedAsOutputStaysALeaf) {
   EXPECT_EQ(y.storage(), x.storage());
 }
 
+/// Two floating outputs, and a backward for one.
+struct HalfBackward final : Function<HalfBackward> {
+  static constexpr const char* kName = "half_backward";
+  std::vector<Tensor> forward(const Tensor& x) { return {mul(x, 2), mul(x, 3)}; }
+  Grads backward(const Tensor& dy) override { return {mul(dy, 2)}; }
+};
+
+/// One floating output and an index: backward alone is enough.
+struct WithIndex final : Function<WithIndex> {
+  static constexpr const char* kName = "with_index";
+  std::vector<Tensor> forward(const Tensor& x) { return {mul(x, 2), argmax(x)}; }
+  Grads backward(const Tensor& dy) override { return {mul(dy, 2)}; }
+};
+
+/// A list of one.
+struct OneOfMany final : Function<OneOfMany> {
+  static constexpr const char* kName = "one_of_many";
+  std::vector<Tensor> forward(const Tensor& x) { return {mul(x, 2)}; }
+  Grads backward(const Tensor& dy) override { return {mul(dy, 2)}; }
+};
+
+/// backward_all comes from a base class, and is not public.
+template <class Op>
+struct DoublesTwice : Function<Op> {
+ protected:
+  Grads backward_all(const Grads& dys) override { return {add(mul(dys[0], 2), mul(dys[1], 3))}; }
+};
+struct Inherited final : DoublesTwice<Inherited> {
+  static constexpr const char* kName = "inherited";
+  std::vector<Tensor> forward(const Tensor& x) { return {mul(x, 2), mul(x, 3)}; }
+};
+
+TEST(Custom, SeveralOutputsNeedABackwardForAll) {
+  const Tensor x = tensor({1, 5, 2}, {.requires_grad = true});
+  expect_error([&] { HalfBackward::apply(x); }, {"half_backward", "output 1 of 2", "backward_all"});
+  expect_error([&] { HalfBackward::apply(x.detach()); }, {"backward_all"});
+  const std::vector<Tensor> out = WithIndex::apply(x);
+  sum(out[0]).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 2, 2}));
+  sum(OneOfMany::apply(x)[0]).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{4, 4, 4}));
+  const std::vector<Tensor> both = Inherited::apply(x);
+  sum(add(both[0], both[1])).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{9, 9, 9}));
+}
+
+struct Asks final : Function<Asks> {
+  static constexpr const char* kName = "asks";
+  int wanted_ = 0;
+  bool answer_ = false;
+  Tensor forward(const Tensor& x, const Tensor& y, int in_forward, int in_backward) {
+    wanted_ = in_backward;
+    if (in_forward != 99) answer_ = needs_grad(in_forward);
+    return add(x, y);
+  }
+  Grads backward(const Tensor& dy) override {
+    answer_ = needs_grad(wanted_);
+    return {dy, dy};
+  }
+};
+
+TEST(Custom, NeedsGradOfAnInputThatIsNotThere) {
+  const Tensor x = tensor({1, 2}, {.requires_grad = true}), y = tensor({3, 4});
+  for (const int i : {2, 3, 1000, -1, INT32_MIN}) {
+    expect_error([&] { Asks::apply(x, y, i, 0); },
+                 {"asks", "needs_grad(" + std::to_string(i) + ")", "2 tensor inputs"});
+    expect_error([&] { Asks::apply(x.detach(), y, i, 0); }, {"asks", "2 tensor inputs"});
+    expect_error([&] { sum(Asks::apply(x, y, 99, i)).backward(); }, {"asks", "2 tensor inputs"});
+  }
+  EXPECT_NO_THROW(sum(Asks::apply(x, y, 1, 1)).backward());
+}
+
+/// Keeps its output where `where` says.
+enum class Place { kSaved, kSavedOutput, kMember, kView };
+struct KeepsOutput final : Function<KeepsOutput> {
+  static constexpr const char* kName = "keeps_output";
+  Saved saved_;
+  SavedOutput saved_output_;
+  Tensor member_;
+  Tensor forward(const Tensor& x, Place where) {
+    const Tensor y = exp(x);
+    if (where == Place::kSaved) saved_ = y;
+    if (where == Place::kSavedOutput) saved_output_ = y;
+    if (where == Place::kMember) member_ = y;
+    if (where == Place::kView) saved_ = y.unsqueeze(0);
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor y = member_.defined() ? member_ : saved_.defined() ? saved_.get() : saved_output_.get();
+    return {mul(dy, y.reshape(dy.shape()))};
+  }
+};
+struct KeepsSecondOutput final : Function<KeepsSecondOutput> {
+  static constexpr const char* kName = "keeps_second_output";
+  Saved saved_;
+  std::vector<Tensor> forward(const Tensor& x) {
+    const Tensor y = exp(x), z = exp(y);
+    saved_ = z;
+    return {y, z};
+  }
+  Grads backward_all(const Grads& dys) override { return {dys[0]}; }
+};
+
+TEST(Custom, AnOutputKeptInSavedIsAnError) {
+  const Tensor x = tensor({1, 2}, {.requires_grad = true});
+  expect_error([&] { KeepsOutput::apply(x, Place::kSaved); }, {"keeps_output", "SavedOutput"});
+  expect_error([&] { KeepsSecondOutput::apply(x); }, {"keeps_second_output", "SavedOutput"});
+  EXPECT_NO_THROW(KeepsOutput::apply(x.detach(), Place::kSaved));  // keeps nothing
+  const auto bytes = [] { return allocator(cpu).statistics().live_bytes; };
+  const Tensor large = ones({100000}, {.requires_grad = true});
+  for (const Place place : {Place::kSaved, Place::kSavedOutput, Place::kMember, Place::kView}) {
+    const int64_t before = bytes();
+    for (int i = 0; i < 5; ++i) {
+      try {
+        const Tensor y = KeepsOutput::apply(large, place);  // backward never runs
+        EXPECT_TRUE(y.requires_grad());
+      } catch (const Error&) {
+        EXPECT_EQ(place, Place::kSaved);
+      }
+    }
+    EXPECT_EQ(bytes(), before) << static_cast<int>(place);
+  }
+  for (const Place place : {Place::kSavedOutput, Place::kMember, Place::kView}) {
+    const Tensor leaf = tensor({1, 2}, {.requires_grad = true});
+    sum(KeepsOutput::apply(leaf, place)).backward();
+    EXPECT_NEAR(leaf.grad().to_vector<double>()[1], std::exp(2.0), 1e-5);
+  }
+}
+
 TEST(Custom, SavedOutsideOfAnOpIsAnError) {
   expect_error([] { Saved stray; }, {"member of a Function"});
 }
