@@ -170,6 +170,22 @@ Tensor autocast_copy(const Tensor& x, DType dtype) {
 
 namespace detail {
 
+std::string dtype_hint(const std::vector<Tensor>& inputs) {
+  bool integral = false, wide = false;
+  Device device;
+  for (const Tensor& x : inputs) {
+    if (!x.defined()) continue;
+    device = x.device();
+    integral = integral || !is_floating(x.dtype());
+    wide = wide || x.dtype() == DType::kFloat64;
+  }
+  if (integral) return "; convert integers with to(float32)";
+  if (!wide) return "; convert one with to(dtype), or compute in an autocast region, which converts both";
+  return autocast_enabled(device)
+             ? "; autocast never converts float64: convert it with to(float32), or compute outside of the region"
+             : "; convert one of them with to(dtype)";
+}
+
 std::vector<Tensor> weight_copies() {
   std::vector<Tensor> result;
   for (const auto& [weight, kept] : copies) result.push_back(kept.copy);

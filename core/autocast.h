@@ -7,6 +7,7 @@
 // to(dtype). Weights (leaves that require a gradient) are cast once per outermost region; their copies stay, and all
 // that earlier regions used are renewed together when the next begins.
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,9 @@ void autocast_inputs(const char* op, std::vector<Tensor*> inputs);
 Tensor autocast_copy(const Tensor& x, DType dtype);
 
 namespace detail {
+/// What to do when an op got tensors of these types that it cannot take together, to end its Error with: autocast
+/// converts neither float64 nor integers.
+std::string dtype_hint(const std::vector<Tensor>& inputs);
 /// For captured steps, which write weights without passing through the host: the copies that this thread holds, and
 /// the order to take none of them for current.
 std::vector<Tensor> weight_copies();

@@ -211,6 +211,14 @@ struct ProjectedSelfAttention final : Function<ProjectedSelfAttention> {
   }
 };
 
+/// A floating mask would be read as its opposite by who has PyTorch's convention in mind.
+void check_key_mask(const char* op, const Tensor& mask) {
+  TERN_CHECK(!mask.defined() || !is_floating(mask.dtype()), op, ": key_mask is ", mask.dtype(),
+             "; a floating mask is PyTorch's additive one, where 0 lets a key through and -inf does not, and here 0 is "
+             "padding. Give bool, or integers: 0 for padding and another number for a token, as by eq(mask, "
+             "zeros_like(mask)). What is to be added to the scores goes into AttentionOptions::bias");
+}
+
 void check_layout(const char* which, const SequenceLayout& layout, int64_t tokens, Device device) {
   TERN_CHECK(layout.offsets.defined() && layout.offsets.dtype() == DType::kInt32 && layout.offsets.dim() == 1 &&
                  layout.offsets.numel() >= 1 && layout.offsets.is_contiguous() && layout.offsets.device() == device,
@@ -236,8 +244,9 @@ void check_layout(const char* which, const SequenceLayout& layout, int64_t token
     return !t.defined() || (t.numel() == tokens && t.is_contiguous() && t.device() == device &&
                             (t.dtype() == dtype || (dtype == DType::kUInt8 && t.dtype() == DType::kBool)));
   };
+  check_key_mask("attention", layout.key_mask);
   TERN_CHECK(per_token(layout.key_mask, DType::kUInt8), "attention: key_mask must be contiguous uint8 or bool [",
-             tokens, "] on ", device);
+             tokens, "] on ", device, " (0: padding), got ", layout.key_mask.describe());
   TERN_CHECK(per_token(layout.row_keys, DType::kInt64), "attention: row_keys must be contiguous int64 [", tokens,
              "] on ", device);
 }
@@ -269,7 +278,8 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
       draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention", query.offsets.device());
   if (bias.defined()) {
     const auto fits = [&](int d, int64_t n) { return bias.size(d) == 1 || bias.size(d) == n; };
-    TERN_CHECK(is_floating(bias.dtype()), "attention: bias must be floating, got ", bias.dtype());
+    TERN_CHECK(is_floating(bias.dtype()), "attention: bias must be floating, got ", bias.dtype(),
+               "; it is added to the scores. Keys that are padding are named by SequenceLayout::key_mask");
     TERN_CHECK(bias.dim() == 4 && fits(0, p.sequences) && fits(1, heads) && bias.size(2) == p.max_query_length &&
                    bias.size(3) == p.max_key_length,
                "attention: bias is ", bias.shape(), ", expected [", p.sequences, " or 1, ", heads, " or 1, ",
@@ -292,7 +302,8 @@ Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, con
              "attention: expected q [tokens, heads, head_dim] and k, v [tokens, kv_heads, head_dim], got ", q.shape(),
              ", ", k.shape(), ", ", v.shape());
   TERN_CHECK(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
-             "attention: q, k and v must be of one floating dtype, got ", q.dtype(), ", ", k.dtype(), ", ", v.dtype());
+             "attention: q, k and v must be of one floating dtype, got ", q.dtype(), ", ", k.dtype(), ", ", v.dtype(),
+             detail::dtype_hint({q, k, v}));
   check_layout("query", query_layout, q.size(0), q.device());
   check_layout("key", key_layout, k.size(0), k.device());
   const auto rows = [](const Tensor& t) { return t.strides()[2] == 1 ? t : t.contiguous(); };
@@ -310,7 +321,8 @@ Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLa
              "attention: expected q [tokens, heads, head_dim] and kv [tokens, 2, kv_heads, head_dim], got ", q.shape(),
              ", ", kv.shape());
   TERN_CHECK(is_floating(q.dtype()) && q.dtype() == kv.dtype(),
-             "attention: q and kv must be of one floating dtype, got ", q.dtype(), ", ", kv.dtype());
+             "attention: q and kv must be of one floating dtype, got ", q.dtype(), ", ", kv.dtype(),
+             detail::dtype_hint({q, kv}));
   check_layout("query", query_layout, q.size(0), q.device());
   check_layout("key", key_layout, kv.size(0), kv.device());
   const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
@@ -366,6 +378,7 @@ SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_ma
   layout.max_length = length;
   layout.tokens = batch * length;
   if (key_mask.defined()) {
+    check_key_mask("padded_layout", key_mask);
     TERN_CHECK(key_mask.shape() == Shape({batch, length}), "padded_layout: key_mask is ", key_mask.shape(),
                ", expected [", batch, ", ", length, "]");
     layout.key_mask = key_mask.to(DType::kBool).contiguous().reshape({-1});

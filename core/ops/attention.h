@@ -8,7 +8,8 @@
 namespace tern {
 
 /// How sequences lie in the token dimension. offsets: int32 [sequences + 1], cumulative lengths (packed, or 0, S, 2S,
-/// ... for a padded batch); max_length is the longest. key_mask: uint8 or bool [tokens], 0 where a token is padding.
+/// ... for a padded batch); max_length is the longest. key_mask: uint8 or bool [tokens], 0 where a token is padding and
+/// anything else where it is none. A floating mask (PyTorch's additive one, where 0 means the opposite) is an Error.
 struct SequenceLayout {
   Tensor offsets;
   int64_t max_length = 0;
@@ -48,7 +49,8 @@ Tensor self_attention(const Tensor& qkv, const SequenceLayout& layout, const Att
 Tensor self_attention(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t heads,
                       const SequenceLayout& layout, const AttentionOptions& options = {});
 
-/// The layout of `batch` sequences of `length` tokens each, with an optional mask [batch, length].
+/// The layout of `batch` sequences of `length` tokens each, with an optional mask [batch, length] of bool or integers,
+/// 0 where a token is padding. Throws Error on a floating mask.
 SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask = {}, Device device = {});
 /// The layout of packed sequences of these lengths.
 SequenceLayout packed_layout(const std::vector<int64_t>& lengths, Device device = {});

@@ -27,8 +27,8 @@ class MultiHeadAttention final : public Module {
 
   /// Self-attention of packed or flattened sequences. x: [tokens, width]; result the same.
   Tensor forward(const Tensor& x, const SequenceLayout& layout) const;
-  /// Self-attention of a padded batch. x: [batch, length, width]; key_mask: [batch, length], 0 where a token is
-  /// padding.
+  /// Self-attention of a padded batch. x: [batch, length, width]; key_mask: [batch, length] of bool or integers, 0
+  /// where a token is padding. Throws Error on a floating mask, as PyTorch's additive ones are.
   Tensor forward(const Tensor& x, const Tensor& key_mask = {}) const;
   /// Cross-attention: queries from x [tokens, width], keys and values from memory [memory tokens, width].
   Tensor forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,

@@ -223,6 +223,19 @@ TEST(MultiHeadAttention, ParametersAsInPyTorch) {
   EXPECT_THROW(nn::MultiHeadAttention(scope(), 4, 2, {.dropout = -0.1}), Error);
 }
 
+TEST(MultiHeadAttention, MasksOfFloatingTypeAreRefused) {
+  const nn::MultiHeadAttention attention(scope(), 12, 3);
+  const Tensor x = random({2, 3, 12}, 8);
+  for (const DType dtype : {float64, float32, bfloat16, float16}) {
+    const std::string message = error_of([&] { attention.forward(x, zeros({2, 3}, {.dtype = dtype})); });
+    for (const std::string part : {"PyTorch", "additive", "0 is padding"})
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+  const std::vector<float> want = attention.forward(x).to_vector<float>();
+  for (const DType dtype : {boolean, uint8, int32, int64})
+    EXPECT_EQ(attention.forward(x, ones({2, 3}, {.dtype = dtype})).to_vector<float>(), want) << dtype;
+}
+
 TEST(MultiHeadAttention, PaddedAndPackedAgreeWithComposed) {
   for (const bool causal : {false, true}) {
     for (const bool bias : {false, true}) {
