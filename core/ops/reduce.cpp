@@ -61,6 +61,29 @@ struct Sum final : Function<Sum> {
   }
 };
 
+/// The gradient is x / y, and 0 where y is 0, by the definition of a subgradient: so are those that follow from it.
+struct Norm final : Function<Norm> {
+  static constexpr const char* kName = "norm";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved x_;
+  SavedOutput y_;
+  Shape kept_;
+  Tensor forward(const Tensor& x, uint32_t bits, bool keepdim) {
+    kept_ = reduced_shape(x.shape(), bits, true);
+    const Tensor y = sqrt(run_reduction(Reduction::kSum, square(x), bits, x.dtype()));
+    const Tensor result = keepdim ? y : y.reshape(reduced_shape(x.shape(), bits, false));
+    x_ = x;
+    y_ = result;
+    return result;
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor y = y_.get().reshape(kept_), is_zero = eq(y, zeros_like(y.detach()));
+    const Tensor one = ones({}, y.options()), zero = zeros({}, y.options());
+    // Divided by 1 where the result is not used: 0 / 0 would come back as NaN in a second derivative.
+    return {mul(x_.get(), where(is_zero, zero, div(dy.reshape(kept_), where(is_zero, one, y))))};
+  }
+};
+
 /// max and min: equal extremes share the gradient.
 struct Extreme final : Function<Extreme> {
   static constexpr const char* kName = "max_min";
@@ -129,10 +152,12 @@ Tensor min(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 Tensor argmax(const Tensor& x, int d, bool keepdim) { return arg_extreme("argmax", x, d, keepdim, true); }
 Tensor argmin(const Tensor& x, int d, bool keepdim) { return arg_extreme("argmin", x, d, keepdim, false); }
 
-Tensor norm(const Tensor& x) {
+Tensor norm(const Tensor& x) { return norm(x, {}); }
+Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  if (!is_floating(x.dtype())) return sqrt(sum(square(x), dims, keepdim));
   Tensor input = x;
   autocast_inputs("norm", {&input});
-  return sqrt(sum(square(input)));
+  return Norm::apply(input, dimension_bits("norm", input, dims), keepdim);
 }
 
 Tensor all(const Tensor& x) {

@@ -16,8 +16,10 @@ Tensor min(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = fa
 /// Index of the first largest (smallest) element along d; int64.
 Tensor argmax(const Tensor& x, int d = -1, bool keepdim = false);
 Tensor argmin(const Tensor& x, int d = -1, bool keepdim = false);
-/// Euclidean norm of all elements.
+/// Euclidean norm of all elements, or over dimensions. Its gradient is 0 where the norm is 0, as PyTorch's is. Twice
+/// differentiable.
 Tensor norm(const Tensor& x);
+Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim = false);
 Tensor all(const Tensor& x);
 Tensor any(const Tensor& x);
 /// x summed over the dimensions in which `shape` was broadcast to x's shape.
