@@ -11,10 +11,10 @@ namespace {
 constexpr int64_t kSummarizeAbove = 1000;
 constexpr int64_t kEdge = 3;
 
-/// How all numbers of one tensor are printed, so that columns line up.
+/// How all floating numbers of one tensor are printed.
 class NumberFormat {
  public:
-  NumberFormat(const std::vector<double>& values, DType dtype) : dtype_(dtype) {
+  explicit NumberFormat(const std::vector<double>& values) {
     double largest = 0, smallest = INFINITY;
     bool whole = true;
     for (double v : values) {
@@ -25,34 +25,18 @@ class NumberFormat {
     }
     whole_ = whole;
     scientific_ = largest >= 1e8 || (!whole && (largest >= 1e5 || (smallest < 1e-4 && largest > 0)));
-    for (double v : values) width_ = std::max(width_, raw(v).size());
   }
 
   std::string operator()(double value) const {
-    std::string text = raw(value);
-    return std::string(width_ - std::min(width_, text.size()), ' ') + text;
-  }
-
- private:
-  std::string raw(double value) const {
+    if (std::isnan(value)) return "nan";
+    if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
     char buffer[64];
-    if (dtype_ == DType::kBool) return value != 0 ? "true" : "false";
-    if (!is_floating(dtype_))
-      std::snprintf(buffer, sizeof buffer, "%.0f", value);
-    else if (std::isnan(value))
-      return "nan";
-    else if (std::isinf(value))
-      return value > 0 ? "inf" : "-inf";
-    else if (scientific_)
-      std::snprintf(buffer, sizeof buffer, "%.4e", value);
-    else
-      std::snprintf(buffer, sizeof buffer, whole_ ? "%.0f." : "%.4f", value);
+    std::snprintf(buffer, sizeof buffer, scientific_ ? "%.4e" : whole_ ? "%.0f." : "%.4f", value);
     return buffer;
   }
 
-  DType dtype_;
+ private:
   bool whole_ = false, scientific_ = false;
-  size_t width_ = 0;
 };
 
 /// The positions of dimension d that are printed; -1 stands for the dots.
@@ -68,19 +52,42 @@ std::vector<int64_t> shown(int64_t size, bool summarize) {
   return positions;
 }
 
-void collect(const Tensor& x, bool summarize, std::vector<double>& values) {
+template <class T>
+void collect(const Tensor& x, bool summarize, std::vector<T>& values) {
   if (x.dim() == 0) {
-    values.push_back(x.item<double>());
+    values.push_back(x.item<T>());
     return;
   }
   for (int64_t i : shown(x.size(0), summarize))
     if (i >= 0) collect(x[i], summarize, values);
 }
 
-void print(std::ostream& out, const Shape& shape, int d, bool summarize, const NumberFormat& format,
-           std::vector<double>::const_iterator& value, int indent) {
+/// The elements to print as text, of one width, so that columns line up. Integers do not pass through double, which
+/// holds them only up to 2^53.
+std::vector<std::string> texts_of(const Tensor& x, bool summarize) {
+  std::vector<std::string> texts;
+  if (is_floating(x.dtype())) {
+    std::vector<double> values;
+    collect(x, summarize, values);
+    const NumberFormat format(values);
+    for (const double value : values) texts.push_back(format(value));
+  } else {
+    std::vector<int64_t> values;
+    collect(x, summarize, values);
+    const bool is_bool = x.dtype() == DType::kBool;
+    for (const int64_t value : values)
+      texts.push_back(!is_bool ? std::to_string(value) : value != 0 ? "true" : "false");
+  }
+  size_t width = 0;
+  for (const std::string& text : texts) width = std::max(width, text.size());
+  for (std::string& text : texts) text.insert(0, width - text.size(), ' ');
+  return texts;
+}
+
+void print(std::ostream& out, const Shape& shape, int d, bool summarize, std::vector<std::string>::const_iterator& text,
+           int indent) {
   if (d == shape.dims()) {
-    out << format(*value++);
+    out << *text++;
     return;
   }
   out << '[';
@@ -99,7 +106,7 @@ void print(std::ostream& out, const Shape& shape, int d, bool summarize, const N
     if (i < 0)
       out << "...";
     else
-      print(out, shape, d + 1, summarize, format, value, indent + 1);
+      print(out, shape, d + 1, summarize, text, indent + 1);
   }
   out << ']';
 }
@@ -109,15 +116,13 @@ void print(std::ostream& out, const Shape& shape, int d, bool summarize, const N
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor.defined()) return out << "tensor(undefined)";
   const bool summarize = tensor.numel() > kSummarizeAbove;
-  std::vector<double> values;
-  if (tensor.numel() > 0) collect(tensor.detach().to(cpu), summarize, values);
-  const NumberFormat format(values, tensor.dtype());
   out << "tensor(";
   if (tensor.numel() == 0) {
     out << "[], shape=" << tensor.shape();
   } else {
-    auto value = values.cbegin();
-    print(out, tensor.shape(), 0, summarize, format, value, 7);
+    const std::vector<std::string> texts = texts_of(tensor.detach().to(cpu), summarize);
+    auto text = texts.cbegin();
+    print(out, tensor.shape(), 0, summarize, text, 7);
   }
   if (tensor.dtype() != DType::kFloat32) out << ", dtype=" << tensor.dtype();
   if (!tensor.device().is_cpu()) out << ", device=" << tensor.device();

@@ -407,6 +407,25 @@ TEST(Printing, IsPyTorchs) {
             "tensor([[[0, 1],\n         [2, 3]],\n\n        [[4, 5],\n         [6, 7]]], dtype=int64)");
 }
 
+TEST(Printing, IntegersAreExact) {
+  const int64_t beyond = (int64_t{1} << 53) + 1;
+  const std::vector<int64_t> values = {beyond, -beyond, INT64_MAX, INT64_MIN, INT64_MIN + 1, 0};
+  const Tensor x = from_vector(values, {6});
+  EXPECT_EQ(printed(x),
+            "tensor([    9007199254740993,    -9007199254740993,  9223372036854775807, -9223372036854775808, "
+            "-9223372036854775807,                    0], dtype=int64)");
+  EXPECT_EQ(x.to_vector<int64_t>(), values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(x[static_cast<int64_t>(i)].item<int64_t>(), values[i]);
+    EXPECT_EQ(printed(x[static_cast<int64_t>(i)]), "tensor(" + std::to_string(values[i]) + ", dtype=int64)");
+  }
+  EXPECT_EQ(printed(from_vector(std::vector<int32_t>{INT32_MAX, INT32_MIN}, {2})),
+            "tensor([ 2147483647, -2147483648], dtype=int32)");
+  EXPECT_EQ(printed(from_vector(std::vector<uint8_t>{0, 7, 255}, {3})), "tensor([  0,   7, 255], dtype=uint8)");
+  EXPECT_EQ(printed(from_vector(std::vector<int64_t>{0, 1 << 30}, {2}).to(boolean)),
+            "tensor([false,  true], dtype=bool)");
+}
+
 TEST(Printing, SummarizesAboveAThousand) {
   EXPECT_EQ(printed(arange(0, 1001)), "tensor([   0,    1,    2, ...,  998,  999, 1000], dtype=int64)");
   EXPECT_EQ(printed(arange(0, 1000)).find("..."), std::string::npos);
