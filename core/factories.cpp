@@ -8,6 +8,9 @@ namespace tern {
 
 Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides,
                     DType dtype) {
+  TERN_CHECK(storage, "from_storage: the storage is a null pointer");
+  TERN_CHECK(storage->data() || shape.numel() == 0, "from_storage: the storage of ", storage->bytes(),
+             " bytes has no memory (its pointer is null)");
   int64_t last = offset, first = offset, span = 0, end = 0;
   bool inside = true;
   for (int d = 0; d < shape.dims(); ++d) {

@@ -24,6 +24,9 @@ kernels::RandomKey draw(kernels::RandomKey& next);
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0) : state_(std::make_shared<State>(State{.next = {seed, 0}})) {}
+  // Moving copies: there is no generator without a state.
+  Generator(const Generator&) = default;
+  Generator& operator=(const Generator&) = default;
 
   uint64_t seed() const { return state_->next.seed; }
   uint64_t offset() const { return state_->next.offset; }

@@ -19,6 +19,9 @@ class Event;
 class Stream {
  public:
   explicit Stream(Device device);
+  // Moving copies: no handle is left without its queue.
+  Stream(const Stream&) = default;
+  Stream& operator=(const Stream&) = default;
   Device device() const { return device_; }
   kernels::Stream handle() const;
   /// What is queued here later runs after the event.
@@ -36,6 +39,8 @@ class Event {
  public:
   /// `timing`: seconds_since() can be asked; costs a little.
   explicit Event(Device device, bool timing = false);
+  Event(const Event&) = default;  // moving copies, as with Stream
+  Event& operator=(const Event&) = default;
   /// Marks what is queued so far on the stream, or on this thread's current one.
   void record(kernels::Stream stream);
   void record() { record(current_stream(device_)); }

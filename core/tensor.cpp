@@ -272,7 +272,8 @@ Tensor& Tensor::set_requires_grad(bool value) {
 Tensor Tensor::grad() const { return shape(), impl_->autograd ? impl_->autograd->grad : Tensor(); }
 
 void Tensor::set_grad(const Tensor& grad) {
-  TERN_CHECK(!grad.defined() || (grad.shape() == shape() && grad.device() == device()), "set_grad: the gradient is ",
+  const Shape& own = shape();
+  TERN_CHECK(!grad.defined() || (grad.shape() == own && grad.device() == device()), "set_grad: the gradient is ",
              grad.describe(), ", expected ", describe());
   impl_->meta().grad = grad;
 }

@@ -17,15 +17,23 @@ Shape batched(const Shape& sample, int64_t count) {
 
 char* bytes(const Tensor& tensor) { return static_cast<char*>(tensor.raw_data()); }
 
+std::string name_of_sample(std::span<const int32_t> indices, size_t place) {
+  return detail::concatenate("sample ", indices[place], " of the data set (place ", place, " of its batch)");
+}
+
 /// Copies sample tensors, all like the first, one after another.
 Tensor stack_samples(const std::vector<std::vector<Tensor>>& samples, size_t part, std::span<const int32_t> indices) {
   const Tensor& first = samples[0][part];
+  for (size_t i = 0; i < samples.size(); ++i)
+    TERN_CHECK(samples[i][part].defined(), "loader: tensor ", part, " of ", name_of_sample(indices, i),
+               " is undefined");
   Tensor out = empty(batched(first.shape(), static_cast<int64_t>(samples.size())), {.dtype = first.dtype()});
   for (size_t i = 0; i < samples.size(); ++i) {
     const Tensor& sample = samples[i][part];
     TERN_CHECK(sample.shape() == first.shape() && sample.dtype() == first.dtype() && sample.device().is_cpu() &&
                    sample.is_contiguous(),
-               "loader: tensor ", part, " of sample ", indices[i], " is ", sample.describe(),
+               "loader: tensor ", part, " of ", name_of_sample(indices, i), " is ", sample.describe(),
+               sample.is_contiguous() ? "" : " and not contiguous",
                "; a batch needs contiguous CPU tensors like that of sample ", indices[0], ": ", first.describe());
     if (first.nbytes() > 0)
       std::memcpy(bytes(out) + static_cast<int64_t>(i) * first.nbytes(), bytes(sample), first.nbytes());
@@ -40,8 +48,8 @@ std::vector<Tensor> Dataset::get_batch(std::span<const int32_t> indices) const {
   std::vector<std::vector<Tensor>> samples;
   for (const int32_t index : indices) {
     samples.push_back(get(index));
-    TERN_CHECK(samples.back().size() == samples[0].size(), "loader: sample ", index, " has ", samples.back().size(),
-               " tensors, sample ", indices[0], " has ", samples[0].size());
+    TERN_CHECK(samples.back().size() == samples[0].size(), "loader: ", name_of_sample(indices, samples.size() - 1),
+               " has ", samples.back().size(), " tensors, sample ", indices[0], " has ", samples[0].size());
   }
   std::vector<Tensor> batch;
   for (size_t part = 0; part < samples[0].size(); ++part) batch.push_back(stack_samples(samples, part, indices));

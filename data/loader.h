@@ -31,7 +31,7 @@ class Dataset {
 class TensorDataset final : public Dataset {
  public:
   explicit TensorDataset(std::vector<Tensor> tensors);
-  int64_t size() const override { return tensors_[0].size(0); }
+  int64_t size() const override { return tensors_.empty() ? 0 : tensors_[0].size(0); }  // empty: moved from
   /// Views, no copies.
   std::vector<Tensor> get(int64_t index) const override;
   std::vector<Tensor> get_batch(std::span<const int32_t> indices) const override;
@@ -60,6 +60,9 @@ class Loader {
   requires std::derived_from<std::remove_cvref_t<D>, Dataset>
   explicit Loader(D&& dataset, const LoaderOptions& options = {})
       : Loader(std::make_shared<const std::remove_cvref_t<D>>(std::forward<D>(dataset)), options) {}
+
+  Loader(const Loader&) = default;  // moving copies: no loader is left without its data set
+  Loader& operator=(const Loader&) = default;
 
   int64_t size() const { return dataset_->size(); }
   /// Batches an epoch.

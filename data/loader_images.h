@@ -55,6 +55,8 @@ class ImageLoader {
  public:
   /// Throws Error when the plan is none of batches of images, or names rows that do not exist.
   ImageLoader(std::shared_ptr<const ImageDataset> set, BatchPlan plan, const ImageLoaderOptions& options = {});
+  ImageLoader(const ImageLoader&) = default;  // moving copies: no loader is left without its data set
+  ImageLoader& operator=(const ImageLoader&) = default;
 
   const BatchPlan& plan() const;
   int64_t epochs() const { return plan().epochs(); }

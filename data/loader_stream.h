@@ -71,8 +71,10 @@ class BatchStream {
 
   int64_t size() const { return end_ - begin_; }
 
-  /// The next batch, or nothing at the end.
+  /// The next batch, or nothing at the end. Throws Error on a stream that was moved from, also when a loop over it goes
+  /// on.
   std::optional<Batch> next() {
+    TERN_CHECK(shared_, "loader: this stream of batches was moved from; use the one that it was moved to");
     if (consumed_ >= end_) return std::nullopt;
     const int64_t step = consumed_++;
     return shared_->workers.empty() ? shared_->make(step) : shared_->take(step);
@@ -81,8 +83,11 @@ class BatchStream {
   class Iterator {
    public:
     explicit Iterator(BatchStream* stream) : stream_(stream) { ++*this; }
-    Batch& operator*() const { return *stream_->current_; }
-    Batch* operator->() const { return &*stream_->current_; }
+    Batch& operator*() const {
+      TERN_CHECK(stream_->current_, "loader: there is no batch at the end of a stream");
+      return *stream_->current_;
+    }
+    Batch* operator->() const { return &**this; }
     Iterator& operator++() {
       stream_->current_.reset();  // its memory serves the next
       stream_->current_ = stream_->next();

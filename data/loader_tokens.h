@@ -63,6 +63,8 @@ class TokenLoader {
   /// labels: [tokens.size()]. Throws Error when sizes do not match or the plan names rows that do not exist.
   TokenLoader(std::shared_ptr<const TokenSet> tokens, std::vector<int32_t> labels, BatchPlan plan,
               const TokenLoaderOptions& options = {});
+  TokenLoader(const TokenLoader&) = default;  // moving copies: no loader is left without its data set
+  TokenLoader& operator=(const TokenLoader&) = default;
 
   const BatchPlan& plan() const;
   int64_t epochs() const { return plan().epochs(); }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tern/core/check.h"
 #include "tern/data/datasets/text_dataset.h"
 #include "tern/data/tokenizers/wordpiece.h"
 
@@ -19,8 +20,10 @@ struct TokenSet {
   std::vector<int32_t> ids;
   std::vector<int64_t> offsets = {0};  // [size() + 1]
 
-  int64_t size() const { return static_cast<int64_t>(offsets.size()) - 1; }
+  int64_t size() const { return offsets.empty() ? 0 : static_cast<int64_t>(offsets.size()) - 1; }
+  /// Throws Error outside 0 .. size() - 1.
   std::span<const int32_t> row(int64_t row) const {
+    TERN_CHECK(row >= 0 && row < size(), "token set: row ", row, " of ", size());
     return std::span(ids).subspan(static_cast<size_t>(offsets[row]),
                                   static_cast<size_t>(offsets[row + 1] - offsets[row]));
   }

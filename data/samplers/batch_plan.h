@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "tern/core/check.h"
+
 namespace tern::data {
 
 struct BatchPlanOptions {
@@ -26,8 +28,10 @@ struct EpochPlan {
   std::vector<int32_t> rows;
   std::vector<int64_t> starts = {0};
 
-  int64_t steps() const { return static_cast<int64_t>(starts.size()) - 1; }
+  int64_t steps() const { return starts.empty() ? 0 : static_cast<int64_t>(starts.size()) - 1; }
+  /// Throws Error outside 0 .. steps() - 1.
   std::span<const int32_t> batch(int64_t step) const {
+    TERN_CHECK(step >= 0 && step < steps(), "batch plan: step ", step, " of ", steps());
     return std::span(rows).subspan(static_cast<size_t>(starts[step]),
                                    static_cast<size_t>(starts[step + 1] - starts[step]));
   }

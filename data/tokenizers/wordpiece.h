@@ -31,6 +31,9 @@ struct WordPieceOptions {
 /// the raw text, in exactly this spelling, also inside a word. Malformed UTF-8 counts as U+FFFD, which BERT drops.
 class WordPiece {
  public:
+  WordPiece(const WordPiece&) = default;  // moving copies: no tokenizer is left without its vocabulary
+  WordPiece& operator=(const WordPiece&) = default;
+
   static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
   /// Reads a vocab.txt: one token a line (LF or CRLF; white space at the end of a line is dropped), the line number is

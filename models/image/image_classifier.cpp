@@ -25,10 +25,10 @@ constexpr size_t kBatch = 64;
 
 ImageClassifier::ImageClassifier(std::unique_ptr<ViT> model, const ImagePreprocessing& preprocessing)
     : model_(std::move(model)), preprocessing_(preprocessing) {
-  TERN_CHECK(model_->config().channels == 3, "the model takes images of ", model_->config().channels,
+  TERN_CHECK(model().config().channels == 3, "the model takes images of ", model().config().channels,
              " channels; images have 3");
-  TERN_CHECK(preprocessing_.size % model_->config().patch_size == 0, "images of ", preprocessing_.size,
-             " pixels a side are not a multiple of the model's patches of ", model_->config().patch_size);
+  TERN_CHECK(preprocessing_.size % model().config().patch_size == 0, "images of ", preprocessing_.size,
+             " pixels a side are not a multiple of the model's patches of ", model().config().patch_size);
 }
 
 ImageClassifier ImageClassifier::load(const std::string& path, const FromPretrainedOptions& options,
@@ -47,7 +47,7 @@ ImageClassifier ImageClassifier::load(const std::string& path, const FromPretrai
 void ImageClassifier::save(const std::string& dir) const {
   create_folders(dir);
   write_atomically((fs::path(dir) / kPreprocessing).string(), preprocessing_.to_json());
-  model_->save_pretrained(dir);
+  model().save_pretrained(dir);
 }
 
 Tensor ImageClassifier::prepare(const std::vector<data::Image>& images) const {
@@ -59,8 +59,8 @@ Tensor ImageClassifier::prepare(const std::vector<data::Image>& images) const {
     std::copy(resized.pixels.begin(), resized.pixels.end(), pixels.data<uint8_t>() + i * size * size * 3);
   }
   const std::vector<kernels::ImageAugment> plans(images.size());
-  return data::augment_images(pixels.to(model_->device()), plans, preprocessing_.normalization, size, size,
-                              model_->dtype());
+  return data::augment_images(pixels.to(model().device()), plans, preprocessing_.normalization, size, size,
+                              model().dtype());
 }
 
 std::vector<ImagePrediction> ImageClassifier::predict(const std::vector<data::Image>& images) const {
@@ -69,7 +69,7 @@ std::vector<ImagePrediction> ImageClassifier::predict(const std::vector<data::Im
   for (size_t begin = 0; begin < images.size(); begin += kBatch) {
     const std::vector<data::Image> part(images.begin() + static_cast<int64_t>(begin),
                                         images.begin() + static_cast<int64_t>(std::min(begin + kBatch, images.size())));
-    const Tensor logits = model_->forward(prepare(part)).to(DType::kFloat32);
+    const Tensor logits = model().forward(prepare(part)).to(DType::kFloat32);
     const std::vector<double> values = logits.to_vector<double>(), scores = softmax(logits).to_vector<double>();
     const int64_t classes = logits.size(1);
     for (int64_t i = 0; i < logits.size(0); ++i) {
@@ -85,10 +85,10 @@ std::vector<ImagePrediction> ImageClassifier::predict(const std::vector<data::Im
 
 std::vector<Tensor> ImageClassifier::attention_rollout(const std::vector<data::Image>& images) const {
   NoGrad off;
-  const ViTConfig& config = model_->config();
+  const ViTConfig& config = model().config();
   const int64_t grid = preprocessing_.size / config.patch_size, first = config.class_token ? 1 : 0;
   Tensor rollout;  // [n, tokens, tokens]: what each token's state is made of
-  for (const Tensor& map : model_->attention_maps(prepare(images))) {
+  for (const Tensor& map : model().attention_maps(prepare(images))) {
     const Tensor mixed = mean(map.to(DType::kFloat32), {1});
     // Half of a token's state comes past the attention, by the residual connection.
     const Tensor all = arange(0, static_cast<double>(mixed.size(1)), 1, {.dtype = int64, .device = mixed.device()});

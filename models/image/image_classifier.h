@@ -43,7 +43,10 @@ class ImageClassifier {
   /// Writes everything that load() and transformers' from_pretrained need.
   void save(const std::string& dir) const;
 
-  ViT& model() const { return *model_; }
+  ViT& model() const {
+    TERN_CHECK(model_, "ImageClassifier: there is no model: a null pointer was given, or this object was moved from");
+    return *model_;
+  }
   const ImagePreprocessing& preprocessing() const { return preprocessing_; }
   /// Images of any sizes, 3 channels, resized and normalised: [n, 3, size, size] on the model's device.
   Tensor prepare(const std::vector<data::Image>& images) const;

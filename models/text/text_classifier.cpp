@@ -48,8 +48,8 @@ data::BatchPlan training_plan(const data::TokenSet& tokens, const std::vector<in
 
 TextClassifier::TextClassifier(std::unique_ptr<DistilBert> model, data::WordPiece tokenizer)
     : model_(std::move(model)), tokenizer_(std::move(tokenizer)) {
-  TERN_CHECK(tokenizer_.vocab_size() <= model_->config().vocab_size, "the vocabulary has ", tokenizer_.vocab_size(),
-             " tokens, the model's embedding ", model_->config().vocab_size, ": they do not belong together");
+  TERN_CHECK(tokenizer_.vocab_size() <= model().config().vocab_size, "the vocabulary has ", tokenizer_.vocab_size(),
+             " tokens, the model's embedding ", model().config().vocab_size, ": they do not belong together");
 }
 
 TextClassifier TextClassifier::load(const std::string& dir, const FromPretrainedOptions& options) {
@@ -58,15 +58,15 @@ TextClassifier TextClassifier::load(const std::string& dir, const FromPretrained
 }
 
 void TextClassifier::save(const std::string& dir) const {
-  tokenizer_.save(dir, model_->config().max_positions);
-  model_->save_pretrained(dir);
+  tokenizer_.save(dir, model().config().max_positions);
+  model().save_pretrained(dir);
 }
 
 std::vector<TextPrediction> TextClassifier::predict(const std::vector<std::string>& texts, int64_t max_length,
                                                     int64_t batch_tokens) const {
   NoGrad off;
   const int64_t limit =
-      max_length > 0 ? std::min(max_length, model_->config().max_positions) : model_->config().max_positions;
+      max_length > 0 ? std::min(max_length, model().config().max_positions) : model().config().max_positions;
   auto tokens = std::make_shared<data::TokenSet>();
   for (const std::string& text : texts) {
     const std::vector<int32_t> ids = tokenizer_.encode_special(text, static_cast<size_t>(limit));
@@ -79,8 +79,8 @@ std::vector<TextPrediction> TextClassifier::predict(const std::vector<std::strin
   if (texts.empty()) return predictions;
   const std::vector<int32_t> labels(texts.size(), 0);
   for (const data::TokenBatch& host : packed_loader(tokens, labels, rows, batch_tokens, tokenizer_.pad_id()).epoch(0)) {
-    const data::TokenBatch batch = host.to(model_->device());
-    const Tensor logits = model_->forward(encoder_input(batch)).to(DType::kFloat32);
+    const data::TokenBatch batch = host.to(model().device());
+    const Tensor logits = model().forward(encoder_input(batch)).to(DType::kFloat32);
     const std::vector<double> values = logits.to_vector<double>(), scores = softmax(logits).to_vector<double>();
     const size_t classes = static_cast<size_t>(logits.size(1));
     for (size_t i = 0; i < batch.rows.size(); ++i) {

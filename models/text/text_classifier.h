@@ -29,7 +29,10 @@ class TextClassifier {
   /// Writes everything that load() and transformers' from_pretrained need.
   void save(const std::string& dir) const;
 
-  DistilBert& model() const { return *model_; }
+  DistilBert& model() const {
+    TERN_CHECK(model_, "TextClassifier: there is no model: a null pointer was given, or this object was moved from");
+    return *model_;
+  }
   const data::WordPiece& tokenizer() const { return tokenizer_; }
 
   /// Predictions of the texts, in their order. Packed by length into batches of about batch_tokens tokens; texts are

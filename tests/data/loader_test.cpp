@@ -102,6 +102,26 @@ TEST(BatchStream, CanBeLeftAtAnyTime) {
   }
 }
 
+TEST(BatchStream, MovedFrom) {
+  for (const int workers : {0, 2}) {
+    BatchStream<int64_t> stream(0, 5, slow_square, {.workers = workers});
+    auto at = stream.begin();
+    EXPECT_EQ(*at, 0);
+    BatchStream<int64_t> other = std::move(stream);
+    EXPECT_TRUE(contains(error_of([&] { stream.next(); }), {"moved from"}));
+    EXPECT_TRUE(contains(error_of([&] { ++at; }), {"moved from"}));
+    EXPECT_TRUE(contains(error_of([&] { stream.begin(); }), {"moved from"}));
+    EXPECT_TRUE(contains(error_of([&] { *at; }), {"no batch"}));
+    EXPECT_EQ(*other.next(), 1);
+    stream = std::move(other);
+    EXPECT_EQ(*stream.next(), 4);
+    auto end = stream.begin();
+    while (end != stream.end()) ++end;
+    EXPECT_TRUE(contains(error_of([&] { *end; }), {"no batch"}));
+    EXPECT_FALSE(stream.next());
+  }
+}
+
 TEST(BatchStream, EmptyAndInvalid) {
   BatchStream<int64_t> stream(3, 3, slow_square, {});
   for (const int64_t unexpected : stream) ADD_FAILURE() << unexpected;
@@ -214,6 +234,51 @@ TEST(Loader, Errors) {
   };
   EXPECT_TRUE(
       contains(error_of([] { Loader(Ragged(), {.batch_size = 2}).epoch(0).next(); }), {"sample 1", "[2]", "[1]"}));
+}
+
+/// Sample `bad` is unlike the others, in one of four ways.
+class OneOdd final : public Dataset {
+ public:
+  OneOdd(int64_t bad, int kind) : bad_(bad), kind_(kind) {}
+  int64_t size() const override { return 97; }
+  std::vector<Tensor> get(int64_t index) const override {
+    if (index != bad_) return {zeros({2, 2}), zeros({})};
+    if (kind_ == 0) return {zeros({2, 3}), zeros({})};
+    if (kind_ == 1) return {zeros({2, 2}), Tensor()};
+    if (kind_ == 2) return {zeros({2, 2})};
+    return {zeros({2, 2}).t().slice(0, 0, 2).expand({2, 2}).t(), zeros({}, {.dtype = int64})};
+  }
+
+ private:
+  int64_t bad_;
+  int kind_;
+};
+
+TEST(Loader, ASampleUnlikeTheOthersIsNamedByItsRow) {
+  const int64_t bad = 63;
+  for (int kind = 0; kind < 4; ++kind)
+    for (const int workers : {0, 2}) {
+      const Loader loader(OneOdd(bad, kind), {.batch_size = 8, .shuffle = true, .workers = workers, .seed = 5});
+      const std::string error = error_of([&] {
+        for (const auto& batch : loader.epoch(0)) EXPECT_EQ(batch.size(), 2u);
+      });
+      // Only the sample itself or, where it is its batch's first, one that is compared with it.
+      EXPECT_NE(error.find("sample 63"), std::string::npos) << error;
+      EXPECT_TRUE(contains(error, {"of the data set", "of its batch"}));
+    }
+}
+
+TEST(Loader, MovedFrom) {
+  Loader loader(Squares(5), {.batch_size = 2, .workers = 0});
+  const Loader other = std::move(loader);
+  EXPECT_EQ(loader.size(), 5);
+  EXPECT_EQ(loader.steps(), other.steps());
+  EXPECT_TRUE(loader.epoch(0).next());
+  TensorDataset set({zeros({3, 2})});
+  const TensorDataset kept = std::move(set);
+  EXPECT_EQ(set.size(), 0);
+  EXPECT_TRUE(contains(error_of([&] { set.get(0); }), {"sample 0 of 0"}));
+  EXPECT_EQ(kept.size(), 3);
 }
 
 TEST(TensorDataset, RowsAndErrors) {
