@@ -143,7 +143,8 @@ void CachingAllocator::out_of_memory(int64_t bytes) const {
     out << "; cached " << megabytes(cached) << " between live blocks or for other streams, the largest piece "
         << megabytes(largest);
   if (pooled > 0) out << ", " << megabytes(pooled) << " of it kept for captured steps";
-  out << "; held by: " << describe_live() << "; try a smaller batch or sequence length, or --recompute block";
+  out << "; held by: " << describe_live()
+      << "; try a smaller batch or sequence length, or recompute activations with checkpoint()";
   if (!open_pools_.empty()) out << "; a step is being captured: call empty_cache() before the capture";
   // A CUDA context takes some hundred MiB itself.
   if (others > (int64_t{1} << 30))

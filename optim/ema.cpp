@@ -1,6 +1,8 @@
 #include "tern/optim/ema.h"
 
 #include <cmath>
+#include <string>
+#include <unordered_set>
 
 #include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
@@ -19,7 +21,12 @@ EMA::EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options)
   NoGrad off;
   const AllocationTag tag("averages of the weights", true);
   const Device device = parameters.front().tensor.device();
+  std::unordered_set<std::string> names;
   for (const auto& [name, tensor] : parameters) {
+    TERN_CHECK(tensor.defined(), "ema: parameter '", name, "' is an undefined tensor");
+    TERN_CHECK(names.insert(name).second, "ema: the name '", name, "' is given twice, and averages are kept by name. ",
+               "Parameters of several models need names of their own: for (NamedTensor& p : parameters) p.name = "
+               "\"generator.\" + p.name");
     TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_contiguous() && tensor.device() == device, "ema: parameter '",
                name, "' must be a contiguous floating tensor on ", device, ", got ", tensor.describe());
     averages_.push_back(is_low_precision(tensor.dtype()) ? tensor.detach().to(float32) : tensor.detach().clone());

@@ -85,8 +85,12 @@ Optimizer::Optimizer(const Settings& settings, const std::vector<ParameterGroup>
   std::unordered_set<std::string> unique_names;
   const Device device = slots_.front().weight.device();
   for (const Slot& slot : slots_) {
-    TERN_CHECK(tensors.insert(slot.weight.impl()).second && unique_names.insert(slot.name).second, settings.name,
-               ": parameter '", slot.name, "' is given twice");
+    TERN_CHECK(tensors.insert(slot.weight.impl()).second, settings.name, ": parameter '", slot.name,
+               "' is given twice");
+    TERN_CHECK(
+        unique_names.insert(slot.name).second, settings.name, ": the name '", slot.name,
+        "' is given twice, for two different parameters, and state is kept by name. Parameters of several models "
+        "need names of their own: for (NamedTensor& p : parameters) p.name = \"generator.\" + p.name");
     TERN_CHECK(slot.weight.device() == device, settings.name, ": all parameters must be on one device, but '",
                slot.name, "' is on ", slot.weight.device(), " and the first on ", device);
     names->push_back(slot.name);

@@ -17,6 +17,22 @@ void count_bytes(const Tensor& y, const Tensor& index) {
   if (profiling()) profile_bytes(static_cast<double>(2 * y.nbytes() + index.nbytes()));
 }
 
+/// What a bad index is, and where. Of an index that was expanded along the other dimensions each counts once.
+std::string describe_fault(const kernels::IndexFault& fault, const Tensor& x, const Tensor& index, int d) {
+  bool expanded = index.dim() > 1;
+  int64_t inner = 1, copies = 1;
+  for (int e = 0; e < index.dim(); ++e) {
+    if (e == d) continue;
+    expanded = expanded && (index.strides()[e] == 0 || index.size(e) == 1);
+    copies *= index.size(e);
+    if (e > d) inner *= index.size(e);
+  }
+  const int64_t position = expanded ? fault.first / inner % index.size(d) : fault.first;
+  const int64_t value = index.contiguous().reshape({-1})[fault.first].item<int64_t>();
+  return detail::concatenate("index ", value, " at position ", position, " lies outside [0, ", x.size(d), ") (",
+                             expanded ? fault.count / copies : fault.count, " in all)");
+}
+
 /// Rows of weight; ids one-dimensional.
 struct Embedding final : Function<Embedding> {
   static constexpr const char* kName = "embedding";
@@ -25,17 +41,18 @@ struct Embedding final : Function<Embedding> {
   DType dtype_ = DType::kFloat32;
   int64_t padding_index_ = -1;
 
-  Tensor forward(const Tensor& weight, const Tensor& ids, int64_t padding_index) {
+  /// `op` and `what` name the call in errors: "embedding" and "id".
+  Tensor forward(const Tensor& weight, const Tensor& ids, int64_t padding_index, const char* op, const char* what) {
     ids_ = ids;
     shape_ = weight.shape();
     dtype_ = weight.dtype();
     padding_index_ = padding_index;
     const Tensor y = empty({ids.numel(), weight.size(1)}, weight.options());
-    IndexCheck check(kName, weight.device());
+    IndexCheck check(op, weight.device());
     kernels::embedding_forward(current_stream(weight.device()), weight.view(), ids.view(), y.view(), check.data());
     const int64_t first = check.found().first;
-    TERN_CHECK(check.passed(), "embedding: id ", ids[first].item<int64_t>(), " at position ", first,
-               " lies outside [0, ", weight.size(0), ") (", check.found().count, " such ids)");
+    TERN_CHECK(check.passed(), op, ": ", what, " ", ids[first].item<int64_t>(), " at position ", first,
+               " lies outside [0, ", weight.size(0), ") (", check.found().count, " in all)");
     count_bytes(y, ids);
     return y;
   }
@@ -56,14 +73,14 @@ struct Gather final : Function<Gather> {
   Saved index_;
   Shape shape_;
   int d_ = 0;
-  Tensor forward(const Tensor& x, const Tensor& index, int d) {
+  Tensor forward(const Tensor& x, const Tensor& index, int d, const char* op) {
     index_ = index;
     shape_ = x.shape();
     d_ = d;
     const Tensor y = empty(index.shape(), x.options());
-    IndexCheck check(kName, x.device());
+    IndexCheck check(op, x.device());
     kernels::gather(current_stream(x.device()), x.view(), d, index.view(), y.view(), check.data());
-    TERN_CHECK(check.passed(), "gather: ", check.found().count, " indices lie outside [0, ", x.size(d), ")");
+    TERN_CHECK(check.passed(), op, ": ", describe_fault(check.found(), x, index, d));
     count_bytes(y, index);
     return y;
   }
@@ -101,7 +118,8 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding_index)
              " lies outside [0, ", weight.size(0), ")");
   std::vector<int64_t> sizes = ids.shape().vec();
   sizes.push_back(weight.size(1));
-  return Embedding::apply(weight.contiguous(), ids.contiguous().reshape({-1}), padding_index).reshape(sizes);
+  return Embedding::apply(weight.contiguous(), ids.contiguous().reshape({-1}), padding_index, "embedding", "id")
+      .reshape(sizes);
 }
 
 Tensor gather(const Tensor& x, int d, const Tensor& index) {
@@ -111,23 +129,25 @@ Tensor gather(const Tensor& x, int d, const Tensor& index) {
   for (int e = 0; e < x.dim(); ++e)
     TERN_CHECK(e == i || index.shape()[e] <= x.shape()[e], "gather: index ", index.shape(), " is larger than x ",
                x.shape(), " in dimension ", e);
-  return Gather::apply(x, index, i);
+  return Gather::apply(x, index, i, "gather");
 }
 
 Tensor index_select(const Tensor& x, int d, const Tensor& index) {
   const int i = x.shape().wrap(d);
   TERN_CHECK(index.dim() == 1 && (index.dtype() == DType::kInt64 || index.dtype() == DType::kInt32),
              "index_select: index must be int64 or int32 with one dimension, got ", index.describe());
+  detail::check_one_device("index_select", {&x, &index});
   if (i == 0 && x.dim() >= 2) {
     // Rows: the embedding kernels.
     std::vector<int64_t> sizes = x.shape().vec();
     sizes[0] = index.numel();
     const Tensor flat = x.contiguous().reshape({x.size(0), x.numel() / std::max<int64_t>(x.size(0), 1)});
-    return embedding(flat, index).reshape(sizes);
+    return Embedding::apply(flat, index.contiguous(), int64_t{-1}, "index_select", "index").reshape(sizes);
   }
   std::vector<int64_t> column(static_cast<size_t>(x.dim()), 1);
   column[static_cast<size_t>(i)] = index.numel();
-  return gather(x, i, index.to(DType::kInt64).reshape(column).expand(x.shape().with(i, index.numel())));
+  return Gather::apply(x, index.to(DType::kInt64).reshape(column).expand(x.shape().with(i, index.numel())), i,
+                       "index_select");
 }
 
 Tensor cat(const std::vector<Tensor>& tensors, int d) {

@@ -36,9 +36,9 @@ inline void check_linear(const Tensor& x, const Shape& shape, const Tensor& weig
              bias.defined() ? bias.shape() : Shape(), ", expected [", weight.size(0), "]");
   const bool cast = weight.dtype() == float32 && x.dtype() == autocast_active_dtype(x.device());
   TERN_CHECK((x.dtype() == weight.dtype() || cast) && is_floating(x.dtype()), "linear: x is ", x.dtype(),
-             " and weight ", weight.dtype(), "; they must be of one floating dtype (autocast converts both)");
+             " and weight ", weight.dtype(), "; they must be of one floating dtype", dtype_hint({x, weight}));
   TERN_CHECK(!bias.defined() || bias.dtype() == x.dtype() || bias.dtype() == float32, "linear: bias is ", bias.dtype(),
-             ", expected ", x.dtype(), " or float32");
+             ", expected ", x.dtype(), " or float32", dtype_hint({x, bias}));
 }
 inline void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_linear(x, x.shape(), weight, bias);

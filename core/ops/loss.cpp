@@ -64,7 +64,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
              "cross_entropy: logits must be a floating tensor [rows, classes], got ", logits.describe());
   TERN_CHECK(logits.size(1) > 0, "cross_entropy: logits have no classes: ", logits.shape());
   TERN_CHECK(targets.dim() == 1 && targets.size(0) == logits.size(0) && targets.dtype() == DType::kInt64,
-             "cross_entropy: targets must be int64 [", logits.size(0), "], got ", targets.describe());
+             "cross_entropy: targets must be int64 [", logits.size(0), "], got ", targets.describe(),
+             targets.dtype() == DType::kInt64 ? "" : "; convert them with .to(int64)");
   TERN_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
              "cross_entropy: label_smoothing must be in [0, 1], got ", options.label_smoothing);
   const DType dtype = logits.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;

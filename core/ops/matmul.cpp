@@ -1,5 +1,7 @@
 #include "tern/core/ops/matmul.h"
 
+#include <algorithm>
+
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/workspace.h"
@@ -62,6 +64,14 @@ Tensor with_batch(const Tensor& x, const Shape& batch) {
   return x.expand(sizes).reshape({batch.numel(), x.size(-2), x.size(-1)});
 }
 
+Shape common_batch(const Tensor& first, const Tensor& second, const Shape& a, const Shape& b) {
+  for (int d = 1; d <= std::min(a.dims(), b.dims()); ++d)
+    TERN_CHECK(a.size(-d) == b.size(-d) || a.size(-d) == 1 || b.size(-d) == 1, "matmul: ", first.shape(), " and ",
+               second.shape(), " do not fit: the dimensions before the matrices', ", a, " and ", b,
+               ", do not broadcast (each must be equal or 1)");
+  return broadcast_shapes("matmul", a, b);
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& first, const Tensor& second) {
@@ -71,7 +81,8 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
   detail::check_one_device("matmul", {&a, &b});
   autocast_inputs("matmul", {&a, &b});
   TERN_CHECK(a.dtype() == b.dtype() && is_floating(a.dtype()),
-             "matmul: expected two tensors of one floating dtype, got ", a.dtype(), " and ", b.dtype());
+             "matmul: expected two tensors of one floating dtype, got ", a.dtype(), " and ", b.dtype(),
+             detail::dtype_hint({a, b}));
   const bool row = a.dim() == 1, column = b.dim() == 1;
   if (row) a = a.unsqueeze(0);
   if (column) b = b.unsqueeze(1);
@@ -86,7 +97,7 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
         a.size(-1) > 0 ? BatchedMatmul::apply(flat, b.unsqueeze(0)).reshape(sizes) : zeros(Shape(sizes), a.options());
     return column ? c.reshape(Shape(sizes).without(-1)) : c;
   }
-  const Shape batch = broadcast_shapes("matmul", batch_shape(a), batch_shape(b));
+  const Shape batch = common_batch(first, second, batch_shape(a), batch_shape(b));
   std::vector<int64_t> sizes = batch.vec();
   if (!row) sizes.push_back(a.size(-2));
   if (!column) sizes.push_back(b.size(-1));

@@ -120,6 +120,8 @@ int report_failure() {
     return report(error.what(), 2);
   } catch (const dist::PeerError& error) {
     return report(error.what(), 1, true);
+  } catch (const OutOfMemoryError& error) {
+    return report(std::string(error.what()) + "; tern train does that with --recompute block", 1);
   } catch (const std::bad_alloc&) {
     return report("out of memory; try a smaller batch or sequence length", 1);
   } catch (const std::exception& error) {

@@ -298,7 +298,7 @@ TEST(StreamAllocator, TheErrorTellsWhatHoldsTheMemory) {
   expect_error([&] { a.allocate(9 * kMiB); },
                {"out of memory on cuda:0: asked for 9.0 MiB for gelu; live 6.0 MiB, the device has 4.0 MiB left of "
                 "8216.0 MiB; cached 14.0 MiB",
-                "the largest piece 8.0 MiB", "held by: softmax 6.0 MiB in 1", "smaller batch", "--recompute block",
+                "the largest piece 8.0 MiB", "held by: softmax 6.0 MiB in 1", "smaller batch", "checkpoint()",
                 "8192.0 MiB are held by other processes"});
   a.begin_private_pool();
   expect_error([&] { a.allocate(5 * kMiB); }, {"step is being captured", "empty_cache() before"});

@@ -130,7 +130,14 @@ TEST(Optimizer, BadParametersThrow) {
   const Tensor w = leaf(ones({2, 3}));
   expect_contains(error_of([&] { optim::AdamW(std::vector<NamedTensor>{}); }), {"no parameters"});
   expect_contains(error_of([&] { optim::AdamW({{"a", w}, {"b", w}}); }), {"'b'", "twice"});
-  expect_contains(error_of([&] { optim::AdamW({{"a", w}, {"a", leaf(ones({1}))}}); }), {"'a'", "twice"});
+  expect_contains(error_of([&] {
+                    optim::AdamW({{"a", w}, {"a", leaf(ones({1}))}});
+                  }),
+                  {"'a'", "twice", "two different parameters", "several models", "p.name = "});
+  expect_contains(error_of([&] {
+                    optim::EMA({{"a", w}, {"a", leaf(ones({1}))}});
+                  }),
+                  {"'a'", "twice", "several models"});
   expect_contains(error_of([&] {
                     optim::SGD(std::vector<optim::ParameterGroup>{{.parameters = {{"a", w}}},
                                                                   {.parameters = {{"c", w}}, .lr = 1.0}});
