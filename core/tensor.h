@@ -99,9 +99,13 @@ class Tensor {
   /// Element `index` of dimension d, which disappears.
   Tensor select(int d, int64_t index) const;
   Tensor operator[](int64_t index) const { return select(0, index); }
+  // One op for all pieces, whose backward joins their gradients (a piece that is not used counts as zeros): cheaper
+  // than a slice for each.
   /// Views of sizes[i] along d, whose sum must be the dimension; or equal pieces.
   std::vector<Tensor> split(const std::vector<int64_t>& sizes, int d = 0) const;
   std::vector<Tensor> chunk(int64_t pieces, int d = 0) const;
+  /// The elements along d, which disappears.
+  std::vector<Tensor> unbind(int d = 0) const;
 
   // In place: the result replaces the contents and bumps the version. Differentiable on a tensor that is neither a view
   // nor a leaf; a leaf that needs a gradient may only be changed under NoGrad.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/indexing.h"
 #include "tern/core/tensor.h"
 
 namespace tern {
@@ -97,7 +98,49 @@ struct Slice final : Function<Slice> {
     range_ = range;
     return slice_view(x, range);
   }
-  Grads backward(const Tensor& dy) override { return {SliceBackward::apply(dy, shape_, range_)}; }
+  /// Slices of one tensor add to one gradient: only the first fills it with zeros.
+  bool adds_to_gradient() const override { return true; }
+  Grads backward(const Tensor& dy) override {
+    const Tensor sum = take_sum();
+    if (!sum.defined()) return {SliceBackward::apply(dy, shape_, range_)};
+    slice_view(sum, range_).add_(dy);
+    return {sum};
+  }
+};
+
+/// Neighbouring ranges along a dimension that cover it; with `drops` they are of size 1 and lose the dimension. One
+/// node, whose backward joins the gradients of the pieces.
+struct Split final : Function<Split> {
+  static constexpr const char* kName = "split";
+  static constexpr bool kTwiceDifferentiable = true;
+  int d_ = 0;
+  bool drops_ = false;
+  std::vector<Tensor> forward(const Tensor& x, const std::vector<int64_t>& sizes, int d, bool drops) {
+    d_ = d;
+    drops_ = drops;
+    std::vector<Tensor> pieces;
+    int64_t begin = 0;
+    for (const int64_t size : sizes) {
+      const Tensor piece = slice_view(x, {d, begin, size, 1});
+      begin += size;
+      if (!drops) {
+        pieces.push_back(piece);
+        continue;
+      }
+      Strides strides = piece.strides();
+      std::copy(strides.begin() + d + 1, strides.end(), strides.begin() + d);
+      pieces.push_back(make_view(x, piece.storage_offset(), piece.shape().without(d), strides));
+    }
+    return pieces;
+  }
+  Grads backward_all(const Grads& gradients) override {
+    Grads pieces = gradients;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const Meta& meta = output_meta()[i];
+      if (!pieces[i].defined()) pieces[i] = zeros({}, {meta.dtype, meta.device}).expand(meta.shape);
+    }
+    return {drops_ ? stack(pieces, d_) : cat(pieces, d_)};
+  }
 };
 
 /// The shape with a -1 replaced by what the number of elements leaves for it.
@@ -241,17 +284,23 @@ Tensor Tensor::select(int d, int64_t index) const {
 }
 
 std::vector<Tensor> Tensor::split(const std::vector<int64_t>& sizes, int d) const {
-  int64_t begin = 0;
-  std::vector<Tensor> pieces;
+  const int i = shape().wrap(d);
+  int64_t end = 0;
   for (int64_t size : sizes) {
-    TERN_CHECK(size >= 0 && begin + size <= shape().size(d), "split: the sizes do not add up to dimension ", d, " of ",
+    TERN_CHECK(size >= 0 && size <= shape()[i] - end, "split: the sizes do not add up to dimension ", d, " of ",
                shape());
-    pieces.push_back(slice(d, begin, begin + size));
-    begin += size;
+    end += size;
   }
-  TERN_CHECK(begin == shape().size(d), "split: the sizes add up to ", begin, ", dimension ", d, " of ", shape(),
-             " has ", shape().size(d));
-  return pieces;
+  TERN_CHECK(end == shape()[i], "split: the sizes add up to ", end, ", dimension ", d, " of ", shape(), " has ",
+             shape()[i]);
+  if (sizes.empty()) return {};
+  return sizes.size() == 1 ? std::vector<Tensor>{*this} : Split::apply(*this, sizes, i, false);
+}
+
+std::vector<Tensor> Tensor::unbind(int d) const {
+  const int i = shape().wrap(d);
+  const auto count = static_cast<size_t>(shape()[i]);
+  return count == 0 ? std::vector<Tensor>() : Split::apply(*this, std::vector<int64_t>(count, 1), i, true);
 }
 
 std::vector<Tensor> Tensor::chunk(int64_t pieces, int d) const {

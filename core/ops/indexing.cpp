@@ -91,22 +91,52 @@ struct Gather final : Function<Gather> {
   }
 };
 
-struct Cat final : Function<Cat> {
-  static constexpr const char* kName = "cat";
-  static constexpr bool kTwiceDifferentiable = true;
-  int d_ = 0;
-  int64_t first_ = 0;
-  /// Two at a time: the general form is a fold of this.
-  Tensor forward(const Tensor& a, const Tensor& b, int d) {
-    d_ = d;
-    first_ = a.size(d);
-    const Tensor y = empty(a.shape().with(d, a.size(d) + b.size(d)), a.options());
-    kernels::copy(current_stream(a.device()), a.view(), y.slice(d, 0, first_).view());
-    kernels::copy(current_stream(a.device()), b.view(), y.slice(d, first_).view());
-    return y;
-  }
-  Grads backward(const Tensor& dy) override { return {dy.slice(d_, 0, first_), dy.slice(d_, first_)}; }
+/// Tensors of one dtype one after another along a dimension: a node of any number of inputs.
+class Concatenation final : public Node {
+ public:
+  Concatenation(int d, std::vector<int64_t> sizes) : d_(d), sizes_(std::move(sizes)) { detail::end_construction(); }
+  const char* name() const override { return "cat"; }
+  bool twice_differentiable() const override { return true; }
+  Grads run(const Grads& output_grads) override { return output_grads[0].split(sizes_, d_); }
+
+ private:
+  int d_;
+  std::vector<int64_t> sizes_;
 };
+
+Tensor concatenate(const std::vector<Tensor>& tensors, int d) {
+  constexpr const char* kName = "cat";
+  std::vector<const Tensor*> inputs;
+  std::vector<int64_t> sizes;
+  int64_t total = 0;
+  for (const Tensor& x : tensors) {
+    inputs.push_back(&x);
+    sizes.push_back(x.size(d));
+    total += x.size(d);
+  }
+  const int count = static_cast<int>(inputs.size());
+  detail::check_one_device(kName, inputs.data(), count);
+  const ProfileRange range(kName, RangeKind::kOp);
+  AllocationTag tag(kName);
+  const bool record = detail::should_record(inputs.data(), count);
+  const Tensor y = empty(tensors[0].shape().with(d, total), tensors[0].options());
+  int64_t begin = 0;
+  for (const Tensor& x : tensors) {
+    if (record) detail::check_input(kName, x);
+    kernels::copy(current_stream(y.device()), x.view(), y.slice(d, begin, begin + x.size(d)).view());
+    begin += x.size(d);
+  }
+  if (range.recording()) range.count_tensors(inputs.data(), count, &y, 1);
+  if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(kName, inputs.data(), count, y);
+  if (record && is_floating(y.dtype())) {
+    auto node = std::make_shared<Concatenation>(d, std::move(sizes));
+    node->set_recorded(true);
+    node->reserve_inputs(count);
+    for (const Tensor& x : tensors) node->add_input(x, true);
+    set_history(y, node, 0);
+  }
+  return y;
+}
 
 }  // namespace
 
@@ -159,16 +189,9 @@ Tensor cat(const std::vector<Tensor>& tensors, int d) {
                "cat: ", tensors[0].shape(), " and ", x.shape(), " differ outside dimension ", d);
     dtype = promote(dtype, x.dtype());
   }
-  // Pairs of neighbours, so that every element is copied log(n) times at most.
-  std::vector<Tensor> level;
-  for (const Tensor& x : tensors) level.push_back(x.to(dtype));
-  while (level.size() > 1) {
-    std::vector<Tensor> next;
-    for (size_t k = 0; k + 1 < level.size(); k += 2) next.push_back(Cat::apply(level[k], level[k + 1], i));
-    if (level.size() % 2) next.push_back(level.back());
-    level = std::move(next);
-  }
-  return level[0];
+  std::vector<Tensor> converted;
+  for (const Tensor& x : tensors) converted.push_back(x.to(dtype));
+  return converted.size() == 1 ? converted[0] : concatenate(converted, i);
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, int d) {
