@@ -68,13 +68,17 @@ DType common_type(const PointwiseOp& op, PointwiseInputs inputs) {
   return is_floating(dtype) || op.integral ? dtype : DType::kFloat32;
 }
 
-Tensor derivative(const PointwiseOp& op, int input, const Tensor& dy, std::span<const Tensor> saved);
-
 /// Records dx = dy * derivative(saved), so that a gradient can be differentiated again. Inputs: dy, saved.
 class PointwiseBackward final : public Node {
  public:
   PointwiseBackward(const PointwiseOp& op, int input) : op_(op), input_(input) { detail::end_construction(); }
   const char* name() const override { return op_.name; }
+  /// A kernel gives the derivative by what was saved; that by dy is this op again.
+  bool twice_differentiable() const override {
+    for (size_t s = 0; s < count_; ++s)
+      if (needs_grad(static_cast<int>(s) + 1)) return false;
+    return true;
+  }
 
   void save(const Tensor& dy, std::span<const Tensor> saved) {
     dy_ = dy;
@@ -91,7 +95,7 @@ class PointwiseBackward final : public Node {
     const std::span<const Tensor> saved(tensors, count_);
     const Tensor dy = dy_.get();
     Grads grads(count_ + 1);
-    if (needs_grad(0)) grads[0] = derivative(op_, input_, g, saved);
+    if (needs_grad(0)) grads[0] = pointwise_derivative(op_, input_, g, saved);
     for (size_t s = 0; s < count_; ++s) {
       if (!needs_grad(static_cast<int>(s) + 1)) continue;
       Operands operands;
@@ -112,26 +116,6 @@ class PointwiseBackward final : public Node {
   Saved dy_;
   std::array<Saved, kMaxSaved> saved_;
 };
-
-/// dy * d op / d input at the saved tensors; absent (undefined) where the derivative does not read them.
-Tensor derivative(const PointwiseOp& op, int input, const Tensor& dy, std::span<const Tensor> saved) {
-  if (op.saves == Saves::kNone) return op.slope[input] == 1 ? dy : mul(dy, op.slope[input]);
-  Operands operands;
-  operands.add(dy);
-  operands.add(saved);
-  const PointwiseInputs inputs = operands;
-  const Tensor dx = empty(dy.shape(), dy.options());
-  run_kernel(op, {PointwisePass::kBackward, input, 0}, inputs, compute_type(op, dy.dtype()), dx);
-  if (detail::should_record(inputs.data(), static_cast<int>(inputs.size()))) {
-    auto node = std::make_shared<PointwiseBackward>(op, input);
-    node->set_recorded(true);
-    node->reserve_inputs(static_cast<int>(inputs.size()));
-    for (const Tensor* x : inputs) node->add_input(*x, true);
-    node->save(dy, saved);
-    set_history(dx, node, 0);
-  }
-  return dx;
-}
 
 /// The node of a forward op.
 class PointwiseForward final : public Node {
@@ -160,7 +144,7 @@ class PointwiseForward final : public Node {
     Grads grads(static_cast<size_t>(op_.arity));
     for (int i = 0; i < op_.arity; ++i)
       if (needs_grad(i) && op_.differentiable[i])
-        grads[static_cast<size_t>(i)] = derivative(op_, i, output_grads[0], {tensors, count});
+        grads[static_cast<size_t>(i)] = pointwise_derivative(op_, i, output_grads[0], {tensors, count});
     return grads;
   }
 
@@ -227,6 +211,27 @@ Tensor apply_in_dtype(const PointwiseOp& op, PointwiseInputs inputs, const Shape
 }
 
 }  // namespace
+
+// Of the saved tensors those are absent (undefined) that the derivative does not read.
+Tensor pointwise_derivative(const PointwiseOp& op, int input, const Tensor& dy, std::span<const Tensor> saved) {
+  if (op.saves == Saves::kNone) return op.slope[input] == 1 ? dy : mul(dy, op.slope[input]);
+  if (op.derivative_of_ops && grad_enabled()) return op.derivative_of_ops(input, dy, saved);
+  Operands operands;
+  operands.add(dy);
+  operands.add(saved);
+  const PointwiseInputs inputs = operands;
+  const Tensor dx = empty(dy.shape(), dy.options());
+  run_kernel(op, {PointwisePass::kBackward, input, 0}, inputs, compute_type(op, dy.dtype()), dx);
+  if (detail::should_record(inputs.data(), static_cast<int>(inputs.size()))) {
+    auto node = std::make_shared<PointwiseBackward>(op, input);
+    node->set_recorded(true);
+    node->reserve_inputs(static_cast<int>(inputs.size()));
+    for (const Tensor* x : inputs) node->add_input(*x, true);
+    node->save(dy, saved);
+    set_history(dx, node, 0);
+  }
+  return dx;
+}
 
 void pointwise_into(const PointwiseOp& op, PointwiseInputs inputs, const Tensor& y) {
   const ProfileRange range(op.name, RangeKind::kOp);

@@ -19,6 +19,8 @@ struct PointwiseOp {
   bool differentiable[3] = {};  // by input
   uint32_t needs[3] = {};       // by input: which saved tensors its derivative reads
   double slope[3] = {};         // the derivative, when nothing is saved: a constant
+  /// dy * the derivative, made of ops, for ops that can be differentiated any number of times; otherwise null.
+  Tensor (*derivative_of_ops)(int input, const Tensor& dy, std::span<const Tensor> saved) = nullptr;
   kernels::PointwiseCall (*make_call)(const void* op, kernels::PointwisePass pass, DType compute) = nullptr;
   alignas(8) unsigned char parameters[32] = {};
 
@@ -70,6 +72,10 @@ Tensor pointwise(const Op& op, const Tensors&... inputs) {
   const Tensor* const addresses[] = {&static_cast<const Tensor&>(inputs)...};
   return apply_pointwise(describe_pointwise(op), addresses);
 }
+
+/// dy * the derivative of op by input `input`, at what the op saves (see Saves in kernels/pointwise.h); recorded when
+/// needed.
+Tensor pointwise_derivative(const PointwiseOp& op, int input, const Tensor& dy, std::span<const Tensor> saved);
 
 /// y = op(inputs) written into an existing tensor of the result's shape, unrecorded: the in-place ops. A floating
 /// result does not go into an integer tensor: Error.

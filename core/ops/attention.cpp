@@ -5,21 +5,17 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/attention_call.h"
+#include "tern/core/ops/indexing.h"
 #include "tern/core/ops/linear.h"
 #include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler.h"
-#include "tern/kernels/attention.h"
 
 namespace tern {
 namespace {
 
-/// The options and index tensors of one call, and the kernel's parameters made from them. Keeps the tensors alive.
-struct Call {
-  SequenceLayout query, key;
-  Tensor bias;
-  kernels::AttentionParams params;
-};
+using Call = detail::AttentionCall;
 
 /// The index tensors are saved like the others: the kernels trust offsets, which must not have changed by backward.
 struct SavedLayouts {
@@ -35,6 +31,7 @@ struct SavedLayouts {
     for (const Saved& saved : tensors)
       if (saved.defined()) saved.get();
   }
+  Tensor bias() const { return tensors[4].defined() ? tensors[4].get() : Tensor(); }
 };
 
 /// Slices of one fused tensor [tokens, 3, heads, head_dim].
@@ -101,6 +98,7 @@ void backward_kernel(const Call& call, Device device, kernels::ConstView q, kern
 
 struct Attention final : Function<Attention> {
   static constexpr const char* kName = "attention";
+  static constexpr bool kTwiceDifferentiable = true;
   Saved q_, k_, v_, log_sum_exp_;
   SavedOutput out_;
   SavedLayouts layouts_;
@@ -123,6 +121,10 @@ struct Attention final : Function<Attention> {
   Grads backward(const Tensor& gradient) override {
     layouts_.check();
     const Tensor dout = gradient.contiguous(), q = q_.get(), k = k_.get(), v = v_.get();
+    if (grad_enabled()) {
+      const detail::AttentionGradients made = detail::attention_gradients(call_, q, k, v, layouts_.bias(), dout);
+      return {made.q, made.k, made.v, made.bias};
+    }
     Grads grads = {empty(q.shape(), q.options()), empty(k.shape(), k.options()), empty(v.shape(), v.options()), {}};
     if (needs_grad(3)) grads[3] = empty_bias_gradient(call_, q);
     backward_kernel(call_, q.device(), q.view(), k.view(), v.view(), out_.get(), dout, log_sum_exp_.get(),
@@ -133,6 +135,7 @@ struct Attention final : Function<Attention> {
 
 struct CrossAttention final : Function<CrossAttention> {
   static constexpr const char* kName = "attention";
+  static constexpr bool kTwiceDifferentiable = true;
   Saved q_, kv_, log_sum_exp_;
   SavedOutput out_;
   SavedLayouts layouts_;
@@ -154,6 +157,11 @@ struct CrossAttention final : Function<CrossAttention> {
   Grads backward(const Tensor& gradient) override {
     layouts_.check();
     const Tensor dout = gradient.contiguous(), q = q_.get(), kv = kv_.get();
+    if (grad_enabled()) {
+      const detail::AttentionGradients made =
+          detail::attention_gradients(call_, q, kv.select(1, 0), kv.select(1, 1), layouts_.bias(), dout);
+      return {made.q, stack({made.k, made.v}, 1), made.bias};
+    }
     Grads grads = {empty(q.shape(), q.options()), empty(kv.shape(), kv.options()), {}};
     if (needs_grad(2)) grads[2] = empty_bias_gradient(call_, q);
     backward_kernel(call_, q.device(), q.view(), part(kv, 0), part(kv, 1), out_.get(), dout, log_sum_exp_.get(),
@@ -164,6 +172,7 @@ struct CrossAttention final : Function<CrossAttention> {
 
 struct SelfAttention final : Function<SelfAttention> {
   static constexpr const char* kName = "attention";
+  static constexpr bool kTwiceDifferentiable = true;
   Saved qkv_, log_sum_exp_;
   SavedOutput out_;
   SavedLayouts layouts_;
@@ -184,6 +193,11 @@ struct SelfAttention final : Function<SelfAttention> {
   Grads backward(const Tensor& gradient) override {
     layouts_.check();
     const Tensor dout = gradient.contiguous(), qkv = qkv_.get();
+    if (grad_enabled()) {
+      const detail::AttentionGradients made = detail::attention_gradients(call_, qkv.select(1, 0), qkv.select(1, 1),
+                                                                          qkv.select(1, 2), layouts_.bias(), dout);
+      return {stack({made.q, made.k, made.v}, 1), made.bias};
+    }
     Grads grads = {empty(qkv.shape(), qkv.options()), {}};
     if (needs_grad(1)) grads[1] = empty_bias_gradient(call_, qkv);
     backward_kernel(call_, qkv.device(), part(qkv, 0), part(qkv, 1), part(qkv, 2), out_.get(), dout, log_sum_exp_.get(),
@@ -233,8 +247,8 @@ void check_layout(const char* which, const SequenceLayout& layout, int64_t token
     // The kernel trusts the offsets; on the CPU they can be read at no cost.
     const int32_t* offsets = layout.offsets.data<int32_t>();
     const int64_t n = layout.sequences();
-    TERN_CHECK(offsets[0] >= 0 && offsets[n] <= tokens, "attention: ", which, " offsets run from ", offsets[0], " to ",
-               offsets[n], ", there are ", tokens, " tokens");
+    TERN_CHECK(offsets[0] == 0 && offsets[n] <= tokens, "attention: ", which, " offsets run from ", offsets[0], " to ",
+               offsets[n], ", expected from 0 to at most ", tokens, ", the number of tokens");
     for (int64_t s = 0; s < n; ++s)
       TERN_CHECK(offsets[s + 1] >= offsets[s] && offsets[s + 1] - offsets[s] <= layout.max_length, "attention: ", which,
                  " sequence ", s, " has length ", offsets[s + 1] - offsets[s], ", expected 0 to max_length ",

@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// How sequences lie in the token dimension. offsets: int32 [sequences + 1], cumulative lengths (packed, or 0, S, 2S,
-/// ... for a padded batch); max_length is the longest. key_mask: uint8 or bool [tokens], 0 where a token is padding and
+/// How sequences lie in the token dimension. offsets: int32 [sequences + 1], cumulative lengths from 0 (packed, or 0,
+/// S, 2S, ... for a padded batch); max_length is the longest. key_mask: uint8 or bool [tokens], 0 where a token is padding and
 /// anything else where it is none. A floating mask (PyTorch's additive one, where 0 means the opposite) is an Error.
 struct SequenceLayout {
   Tensor offsets;
@@ -28,7 +28,8 @@ struct AttentionOptions {
   Tensor bias = {};  // added to the scores: [sequences or 1, heads or 1, queries, keys], of any floating dtype
 };
 
-/// Fused scaled dot-product attention; no score matrix in memory. q: [tokens, heads, head_dim], k, v: [tokens,
+/// Fused scaled dot-product attention; no score matrix in memory, except for a second derivative: its first gradient
+/// (create_graph) is made of ops, sequence by sequence. q: [tokens, heads, head_dim], k, v: [tokens,
 /// kv_heads, head_dim]; result like q. Query and key sequences may differ (cross-attention).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const SequenceLayout& query_layout,
                  const SequenceLayout& key_layout, const AttentionOptions& options = {});

@@ -22,11 +22,15 @@ struct DropoutOp final : Function<DropoutOp> {
   }
   Grads backward(const Tensor& dy) override {
     const Tensor row_keys = by_row_ ? row_keys_.get() : Tensor();
-    return {DropoutOp::apply(dy.contiguous(), dropout_, std::vector<Tensor>{row_keys})};
+    return {detail::dropout_of(dy.contiguous(), dropout_, row_keys)};
   }
 };
 
 }  // namespace
+
+Tensor detail::dropout_of(const Tensor& x, const kernels::Dropout& dropout, const Tensor& row_keys) {
+  return DropoutOp::apply(x, dropout, std::vector<Tensor>{row_keys});
+}
 
 kernels::Dropout draw(const DropoutOptions& options, const char* op, Device device) {
   TERN_CHECK(options.p >= 0 && options.p <= 1, op, ": the dropout probability must be in [0, 1], got ", options.p);
@@ -46,9 +50,9 @@ Tensor dropout(const Tensor& x, const DropoutOptions& options) {
   TERN_CHECK(is_floating(x.dtype()), "dropout: expected a floating tensor, got ", x.dtype());
   const kernels::Dropout dropout = draw(options, "dropout", x.device());
   if (dropout.p == 0) return x;
-  if (x.dim() == 0) return DropoutOp::apply(x.reshape({1}), dropout, std::vector<Tensor>{{}}).reshape(Shape{});
+  if (x.dim() == 0) return detail::dropout_of(x.reshape({1}), dropout, {}).reshape(Shape{});
   check_row_keys("dropout", options.row_keys, x.view().rows(), x.device());
-  return DropoutOp::apply(x.contiguous(), dropout, std::vector<Tensor>{options.row_keys});
+  return detail::dropout_of(x.contiguous(), dropout, options.row_keys);
 }
 
 }  // namespace tern

@@ -20,4 +20,10 @@ Tensor dropout(const Tensor& x, const DropoutOptions& options);
 /// The generator's next key, for ops that take DropoutOptions. Throws Error when p is outside [0, 1] or NaN.
 kernels::Dropout draw(const DropoutOptions& options, const char* op, Device device);
 
+namespace detail {
+/// The dropout of this draw: the op's gradient is the same call on the gradient. x is contiguous; row_keys as in
+/// DropoutOptions.
+Tensor dropout_of(const Tensor& x, const kernels::Dropout& dropout, const Tensor& row_keys);
+}  // namespace detail
+
 }  // namespace tern

@@ -33,9 +33,40 @@ std::string describe_fault(const kernels::IndexFault& fault, const Tensor& x, co
                              expanded ? fault.count / copies : fault.count, " in all)");
 }
 
+/// The sums of dy's rows by id: weight [shape] as the embedding's gradient.
+Tensor add_up_rows(const Tensor& dy, const Tensor& ids, const Shape& shape, DType dtype, int64_t padding_index) {
+  const kernels::Stream stream = current_stream(dy.device());
+  const Tensor dweight = empty(shape, {dtype, dy.device()});
+  const Workspace workspace(kernels::embedding_backward_workspace(stream, ids.numel(), shape[0], shape[1]),
+                            dy.device());
+  kernels::embedding_backward(stream, dy.view(), ids.view(), padding_index, workspace.data(), dweight.view());
+  return dweight;
+}
+
+/// The embedding's gradient as an op; its gradient is the look-up, 0 at the padding.
+struct EmbeddingGradient final : Function<EmbeddingGradient> {
+  static constexpr const char* kName = "embedding_gradient";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved ids_;
+  int64_t padding_index_ = -1;
+
+  Tensor forward(const Tensor& dy, const Tensor& ids, const Shape& shape, DType dtype, int64_t padding_index) {
+    ids_ = ids;
+    padding_index_ = padding_index;
+    return add_up_rows(dy, ids, shape, dtype, padding_index);
+  }
+  Grads backward(const Tensor& g) override {
+    const Tensor ids = ids_.get(), rows = embedding(g, ids, padding_index_);
+    if (padding_index_ < 0) return {rows, {}};
+    const Tensor padding = full({}, static_cast<double>(padding_index_), ids.options());
+    return {mul(rows, ne(ids, padding).to(rows.dtype()).unsqueeze(1)), {}};
+  }
+};
+
 /// Rows of weight; ids one-dimensional.
 struct Embedding final : Function<Embedding> {
   static constexpr const char* kName = "embedding";
+  static constexpr bool kTwiceDifferentiable = true;
   Saved ids_;
   Shape shape_;
   DType dtype_ = DType::kFloat32;
@@ -59,17 +90,34 @@ struct Embedding final : Function<Embedding> {
 
   Grads backward(const Tensor& gradient) override {
     const Tensor dy = gradient.contiguous(), ids = ids_.get();
-    const kernels::Stream stream = current_stream(dy.device());
-    const Tensor dweight = empty(shape_, {dtype_, dy.device()});
-    const Workspace workspace(kernels::embedding_backward_workspace(stream, ids.numel(), shape_[0], shape_[1]),
-                              dy.device());
-    kernels::embedding_backward(stream, dy.view(), ids.view(), padding_index_, workspace.data(), dweight.view());
-    return {dweight, {}};
+    if (grad_enabled()) return {EmbeddingGradient::apply(dy, ids, shape_, dtype_, padding_index_), {}};
+    return {add_up_rows(dy, ids, shape_, dtype_, padding_index_), {}};
   }
+};
+
+Tensor scatter_add(const Tensor& dy, const Tensor& index, int d, const Shape& shape) {
+  const Tensor dx = empty(shape, dy.options());
+  kernels::gather_backward(current_stream(dy.device()), dy.view(), d, index.view(), dx.view());
+  return dx;
+}
+
+/// gather's gradient as an op, whose gradient is gather again.
+struct GatherGradient final : Function<GatherGradient> {
+  static constexpr const char* kName = "gather_gradient";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved index_;
+  int d_ = 0;
+  Tensor forward(const Tensor& dy, const Tensor& index, int d, const Shape& shape) {
+    index_ = index;
+    d_ = d;
+    return scatter_add(dy, index, d, shape);
+  }
+  Grads backward(const Tensor& g) override { return {gather(g, d_, index_.get()), {}}; }
 };
 
 struct Gather final : Function<Gather> {
   static constexpr const char* kName = "gather";
+  static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   Shape shape_;
   int d_ = 0;
@@ -85,9 +133,8 @@ struct Gather final : Function<Gather> {
     return y;
   }
   Grads backward(const Tensor& dy) override {
-    const Tensor dx = empty(shape_, dy.options());
-    kernels::gather_backward(current_stream(dy.device()), dy.view(), d_, index_.get().view(), dx.view());
-    return {dx, {}};
+    if (grad_enabled()) return {GatherGradient::apply(dy, index_.get(), d_, shape_), {}};
+    return {scatter_add(dy, index_.get(), d_, shape_), {}};
   }
 };
 

@@ -3,7 +3,11 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/recomputation.h"
+#include "tern/core/ops/indexing.h"
 #include "tern/core/ops/linear_inputs.h"
+#include "tern/core/ops/matmul.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler.h"
 #include "tern/kernels/reduce.h"
@@ -36,6 +40,24 @@ void weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight
   kernels::linear_weight_backward(stream, dpre.view(), x.view(), dweight.view(), dbias.view(), workspace.data());
 }
 
+// The same gradients made of ops, for a second derivative. A weight of another type than dpre is autocast's: its own
+// type is then that of the products.
+
+Tensor recorded_input_gradient(const Tensor& dpre, const Tensor& weight) {
+  return matmul(dpre.to(weight.dtype()), weight);
+}
+Tensor recorded_weight_gradient(const Tensor& dpre, const Tensor& x, DType dtype) {
+  return matmul(dpre.to(dtype).t(), x.to(dtype));
+}
+Tensor recorded_bias_gradient(const Tensor& dpre, DType dtype) { return sum(dpre.to(dtype), {0}); }
+
+/// dy * activation'(pre). relu's derivative takes its result, of which it reads the sign alone, as pre has it.
+Tensor recorded_activation_gradient(const Tensor& dy, const Tensor& pre, Activation activation) {
+  const Tensor saved[] = {pre};
+  if (activation == Activation::kRelu) return pointwise_derivative(describe_pointwise(kernels::Relu{}), 0, dy, saved);
+  return pointwise_derivative(describe_pointwise(kernels::Gelu{}), 0, dy, saved);
+}
+
 /// activation(x weight^T + bias); pre: where the pre-activation goes, or undefined.
 Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
                       const Tensor& pre) {
@@ -48,9 +70,12 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
   return y;
 }
 
+/// Output 0 is the result. What goes into the activation is output 1, which nobody sees but the second derivative.
 struct Linear final : Function<Linear> {
   static constexpr const char* kName = "linear";
-  Saved x_, weight_, pre_;
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved x_, weight_, uncast_weight_;
+  SavedOutput pre_;
   Activation activation_ = Activation::kNone;
   DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
   bool on_gpu_ = false;
@@ -67,18 +92,42 @@ struct Linear final : Function<Linear> {
     const Tensor used = autocast_copy(weight, x.dtype());
     if (needs_grad(1)) x_ = x;
     if (needs_grad(0)) weight_ = used;
+    if (needs_grad(0) && !same(used, weight)) uncast_weight_ = weight;
     Tensor pre;
     if (activation != Activation::kNone && recorded()) {
       pre = empty({x.size(0), weight.size(0)}, x.options());
-      pre_ = pre;
+      pre_.save(pre, 1);
     } else {
       detail::Recomputation::end_if_complete();
     }
     return linear_product(x, used, bias_for(x, weight, bias), activation, pre);
   }
 
-  Grads backward(const Tensor& gradient) override {
-    const Tensor dy = gradient.contiguous();
+  Grads backward_all(const Grads& gradients) override {
+    const bool from_pre = gradients.size() > 1 && gradients[1].defined();
+    return grad_enabled() || from_pre ? made_of_ops(gradients) : by_kernels(gradients[0].contiguous());
+  }
+
+  Grads made_of_ops(const Grads& gradients) {
+    const bool active = activation_ != Activation::kNone;
+    Tensor dpre = gradients[0];
+    if (active && dpre.defined()) {
+      const Tensor pre = pre_.get();
+      if (output_meta().size() == 1) add_output(pre);
+      dpre = recorded_activation_gradient(dpre, pre, activation_);
+    }
+    if (gradients.size() > 1 && gradients[1].defined()) dpre = dpre.defined() ? add(dpre, gradients[1]) : gradients[1];
+    Grads grads(3);
+    if (needs_grad(0)) {
+      grads[0] = recorded_input_gradient(dpre, uncast_weight_.defined() ? uncast_weight_.get() : weight_.get());
+      if (const Tensor others = take_sum(); others.defined()) grads[0] = add(others, grads[0].to(others.dtype()));
+    }
+    if (needs_grad(1)) grads[1] = recorded_weight_gradient(dpre, x_.get(), weight_dtype_);
+    if (needs_grad(2)) grads[2] = recorded_bias_gradient(dpre, bias_dtype_);
+    return grads;
+  }
+
+  Grads by_kernels(const Tensor& dy) {
     const kernels::Stream stream = current_stream(dy.device());
     Grads grads(3);
     if (needs_grad(2)) grads[2] = empty({dy.size(1)}, {bias_dtype_, dy.device()});
@@ -105,7 +154,8 @@ struct Linear final : Function<Linear> {
 /// Two products with the rows of one weight; each writes its rows of the gradients.
 struct LinearPair final : Function<LinearPair> {
   static constexpr const char* kName = "linear_pair";
-  Saved first_, second_, weight_;
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved first_, second_, weight_, uncast_weight_;
   int64_t cut_ = 0, rows_ = 0, in_ = 0;
   DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
   Device device_;
@@ -124,6 +174,7 @@ struct LinearPair final : Function<LinearPair> {
       second_ = second;
     }
     if (needs_grad(0) || needs_grad(1)) weight_ = used;
+    if ((needs_grad(0) || needs_grad(1)) && !same(used, weight)) uncast_weight_ = weight;
     const auto product = [&](const Tensor& x, int64_t begin, int64_t end) {
       return linear_product(x, used.slice(0, begin, end), added.defined() ? added.slice(0, begin, end) : added,
                             Activation::kNone, {});
@@ -132,6 +183,34 @@ struct LinearPair final : Function<LinearPair> {
   }
 
   Grads backward_all(const Grads& gradients) override {
+    return grad_enabled() ? made_of_ops(gradients) : by_kernels(gradients);
+  }
+
+  Grads made_of_ops(const Grads& gradients) {
+    Grads grads(4);
+    std::vector<Tensor> dweight, dbias;
+    for (size_t i = 0; i < 2; ++i) {
+      const int64_t begin = i == 0 ? 0 : cut_, end = i == 0 ? cut_ : rows_;
+      const Tensor& dy = gradients[i];
+      if (needs_grad(static_cast<int>(i)) && dy.defined()) {
+        const Tensor weight = uncast_weight_.defined() ? uncast_weight_.get() : weight_.get();
+        grads[i] = recorded_input_gradient(dy, weight.slice(0, begin, end));
+      }
+      if (needs_grad(2)) {
+        dweight.push_back(dy.defined() ? recorded_weight_gradient(dy, (i == 0 ? first_ : second_).get(), weight_dtype_)
+                                       : zeros({end - begin, in_}, {weight_dtype_, device_}));
+      }
+      if (needs_grad(3)) {
+        dbias.push_back(dy.defined() ? recorded_bias_gradient(dy, bias_dtype_)
+                                     : zeros({end - begin}, {bias_dtype_, device_}));
+      }
+    }
+    if (needs_grad(2)) grads[2] = cat(dweight);
+    if (needs_grad(3)) grads[3] = cat(dbias);
+    return grads;
+  }
+
+  Grads by_kernels(const Grads& gradients) {
     Grads grads(4);
     if (needs_grad(2)) grads[2] = empty({rows_, in_}, {weight_dtype_, device_});
     if (needs_grad(3)) grads[3] = empty({rows_}, {bias_dtype_, device_});

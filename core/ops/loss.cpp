@@ -5,6 +5,7 @@
 #include "tern/core/index_check.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/ops/softmax.h"
 #include "tern/kernels/softmax.h"
 
 namespace tern {
@@ -13,6 +14,7 @@ namespace {
 /// Per-row losses, or their mean.
 struct CrossEntropy final : Function<CrossEntropy> {
   static constexpr const char* kName = "cross_entropy";
+  static constexpr bool kTwiceDifferentiable = true;
   Saved logits_, targets_, weights_, log_sum_exp_, divisor_;
   int64_t ignore_index_ = -100;
   double smoothing_ = 0;
@@ -43,13 +45,32 @@ struct CrossEntropy final : Function<CrossEntropy> {
     return loss;
   }
 
-  Grads backward(const Tensor& dy) override {
-    const Tensor logits = logits_.get(), targets = targets_.get();
-    const Tensor scale = empty({logits.size(0)}, dy.options()), given = dy.contiguous();
+  Grads backward(const Tensor& dy) override { return grad_enabled() ? made_of_ops(dy) : by_kernel(dy); }
+
+  /// What each row's gradient is multiplied by: 0 where it is ignored.
+  Tensor row_scale(const Tensor& dy, const Tensor& targets) {
+    const Tensor scale = empty({targets.size(0)}, dy.options());
     const kernels::View divisor = divisor_.defined() ? divisor_.get().view() : kernels::View();
     const kernels::View weights = weights_.defined() ? weights_.get().view() : kernels::View();
-    kernels::cross_entropy_scale(current_stream(logits.device()), given.view(), divisor, targets.view(), weights,
+    kernels::cross_entropy_scale(current_stream(targets.device()), dy.view(), divisor, targets.view(), weights,
                                  ignore_index_, scale.view());
+    return scale;
+  }
+
+  Grads made_of_ops(const Tensor& dy) {
+    const Tensor logits = logits_.get(), targets = targets_.get(), zero = zeros({}, dy.options());
+    const Tensor scale = row_scale(ones(dy.shape(), dy.options()), targets);
+    // A row that is left out gives 0 even when its logits are not finite.
+    const Tensor rows = where(ne(scale, zero).unsqueeze(1), logits.to(dy.dtype()), zero);
+    const Tensor classes = arange(0, static_cast<double>(logits.size(1)), 1, {DType::kInt64, logits.device()});
+    const Tensor own = eq(classes, targets.unsqueeze(1)).to(dy.dtype());
+    const Tensor wanted = add(mul(own, 1 - smoothing_), smoothing_ / static_cast<double>(logits.size(1)));
+    return {mul(sub(softmax(rows), wanted), mul(dy, scale).unsqueeze(1))};
+  }
+
+  Grads by_kernel(const Tensor& dy) {
+    const Tensor logits = logits_.get(), targets = targets_.get();
+    const Tensor scale = row_scale(dy.contiguous(), targets);
     const Tensor dlogits = empty(logits.shape(), logits.options());
     kernels::cross_entropy_backward(current_stream(logits.device()), logits.view(), targets.view(),
                                     log_sum_exp_.get().view(), scale.view(), ignore_index_, smoothing_, dlogits.view());

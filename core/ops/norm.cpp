@@ -2,20 +2,24 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/kernels/norm.h"
 
 namespace tern {
 namespace {
 
-/// Outputs: the norm, and with `gives_sum` what was normalised.
+/// Outputs: the norm, and what was normalised unless that is x: with `gives_sum` for the caller, otherwise for the
+/// second derivative alone.
 struct LayerNorm final : Function<LayerNorm> {
   static constexpr const char* kName = "layer_norm";
-  Saved z_, weight_, mean_, rstd_, row_keys_;
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved x_, weight_, mean_, rstd_, row_keys_;
   SavedOutput sum_;
   Tensor tickets_;  // of the device's backward kernel: zeros between its runs
   kernels::Dropout dropout_;
-  bool gives_sum_ = false;
+  double eps_ = 0;
   DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
 
   std::vector<Tensor> forward(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
@@ -23,7 +27,7 @@ struct LayerNorm final : Function<LayerNorm> {
                               bool gives_sum) {
     dropout_ = dropout;
     if (dropout.p > 0) row_keys_ = row_keys[0];
-    gives_sum_ = gives_sum;
+    eps_ = eps;
     if (weight.defined()) weight_dtype_ = weight.dtype();
     if (bias.defined()) bias_dtype_ = bias.dtype();
     const TensorOptions statistics{x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, x.device()};
@@ -37,10 +41,10 @@ struct LayerNorm final : Function<LayerNorm> {
     kernels::layer_norm_forward(current_stream(x.device()), x.view(), residual.view(), weight.view(), bias.view(), eps,
                                 dropout, row_keys[0].view(), z.view(), y.view(), mean.view(), rstd.view(),
                                 tickets_.view().data);
-    if (gives_sum)
+    if (gives_sum || separate)
       sum_.save(z, 1);
     else
-      z_ = separate ? z : x;
+      x_ = x;
     mean_ = mean;
     rstd_ = rstd;
     weight_ = weight;
@@ -48,11 +52,38 @@ struct LayerNorm final : Function<LayerNorm> {
   }
 
   Grads backward_all(const Grads& gradients) override {
-    const Tensor z = gives_sum_ ? sum_.get() : z_.get(), weight = weight_.defined() ? weight_.get() : Tensor();
+    const Tensor z = sum_.defined() ? sum_.get() : x_.get(), weight = weight_.defined() ? weight_.get() : Tensor();
     const Tensor dy = gradients[0].defined() ? gradients[0].contiguous() : zeros(z.shape(), z.options());
-    const Tensor dsum = gives_sum_ && gradients[1].defined() ? gradients[1].contiguous() : Tensor();
-    const Tensor mean = mean_.get(), rstd = rstd_.get();
+    const Tensor dsum = gradients.size() > 1 && gradients[1].defined() ? gradients[1].contiguous() : Tensor();
     const Tensor row_keys = row_keys_.defined() ? row_keys_.get() : Tensor();
+    return grad_enabled() ? made_of_ops(z, weight, dy, dsum, row_keys) : by_kernel(z, weight, dy, dsum, row_keys);
+  }
+
+  /// With g = dy * weight and n the normalised z: dz = rstd * (g - mean(g) - n * mean(g * n)) + dsum.
+  Grads made_of_ops(const Tensor& z, const Tensor& weight, const Tensor& dy, const Tensor& dsum,
+                    const Tensor& row_keys) {
+    if (sum_.defined() && output_meta().size() == 1) add_output(z);
+    const DType wide = z.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    const auto row_mean = [](const Tensor& t) { return tern::mean(t, {-1}, true); };
+    const Tensor values = z.to(wide), given = dy.to(wide);
+    const Tensor centred = sub(values, row_mean(values));
+    const Tensor scale = rsqrt(add(row_mean(square(centred)), eps_)), normed = mul(centred, scale);
+    const Tensor g = weight.defined() ? mul(given, weight.to(wide)) : given;
+    Tensor dz = mul(scale, sub(sub(g, row_mean(g)), mul(normed, row_mean(mul(g, normed)))));
+    if (dsum.defined()) dz = add(dz, dsum.to(wide));
+    dz = dz.to(z.dtype());
+
+    Grads grads(4);
+    const auto column_sum = [](const Tensor& t) { return sum(t.reshape({-1, t.size(-1)}), {0}); };
+    if (needs_grad(0)) grads[0] = dropout_.p > 0 ? detail::dropout_of(dz.contiguous(), dropout_, row_keys) : dz;
+    if (needs_grad(1)) grads[1] = dz;
+    if (needs_grad(2)) grads[2] = column_sum(mul(given, normed));
+    if (needs_grad(3)) grads[3] = column_sum(given);
+    return grads;
+  }
+
+  Grads by_kernel(const Tensor& z, const Tensor& weight, const Tensor& dy, const Tensor& dsum, const Tensor& row_keys) {
+    const Tensor mean = mean_.get(), rstd = rstd_.get();
     const kernels::Stream stream = current_stream(dy.device());
     const bool masked = dropout_.p > 0 && needs_grad(0);
     Grads grads(4);

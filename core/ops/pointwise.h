@@ -1,5 +1,6 @@
 #pragma once
-// Element-wise ops with broadcasting and PyTorch's type promotion. All are twice differentiable.
+// Element-wise ops with broadcasting and PyTorch's type promotion. All are twice differentiable;
+// add, sub, mul, neg, square, exp, rsqrt and where any number of times.
 //
 // A user's own op is one struct (see kernels/pointwise.h): Tensor y = pointwise(LeakyRelu{0.1}, x).
 

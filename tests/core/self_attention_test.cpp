@@ -157,9 +157,6 @@ TEST(ProjectedSelfAttention, OtherLayouts) {
     const SequenceLayout layout = packed_layout(lengths);
     expect_equal(projection.in_one(x, layout), projection.in_two(x.contiguous(), layout));
   }
-  SequenceLayout shifted = packed_layout(std::vector<int64_t>(50, 26));
-  shifted.offsets = shifted.offsets.slice(0, 1).contiguous();
-  expect_equal(projection.in_one(x, shifted), projection.in_two(x, shifted));
   EXPECT_EQ(projection.in_one(zeros({0, 24}), packed_layout({})).shape(), (Shape{0, 24}));
   // Dropout draws the same numbers, a bias of the scores counts.
   const SequenceLayout layout = packed_layout(std::vector<int64_t>(100, 13));
@@ -186,6 +183,14 @@ TEST(ProjectedSelfAttention, BadInput) {
   expect_error(call(x, weight.to(float64), {}, 2), {"x is float32 and weight float64"});
   expect_error(call(zeros({3, 5}), weight, {}, 2), {"sequences end at token 4, there are 3 tokens"});
   expect_error(call(x, zeros({0, 5}), {}, 2), {"head_dim must be 1 to 256, got 0"});
+}
+
+TEST(Attention, OffsetsBeginWithZero) {
+  SequenceLayout layout = packed_layout({2, 2});
+  layout.offsets = from_vector<int32_t>({1, 2, 4}, {3});
+  const std::vector<std::string> parts = {"offsets run from 1 to 4", "expected from 0 to at most 4"};
+  expect_error([&] { self_attention(zeros({4, 3, 1, 2}), layout); }, parts);
+  expect_error([&] { self_attention(zeros({4, 5}), zeros({6, 5}), {}, 1, layout); }, parts);
 }
 
 }  // namespace

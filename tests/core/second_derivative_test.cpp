@@ -1,0 +1,296 @@
+// Gradients of gradients where an op's first gradient is a kernel's: against formulas written out, finite differences
+// in fp64, and the first gradient that the kernel gives. (Every op by itself: ops_gradcheck_test.cpp.)
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/function.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/tests/core/core_test.h"
+#include "tern/tests/core/tolerance.h"
+
+namespace tern {
+namespace {
+
+using Inputs = std::vector<Tensor>;
+using Op = std::function<Tensor(const Inputs&)>;
+
+const GradcheckOptions kTwice{.second = true};
+
+class SecondDerivative : public testing::Test {
+ protected:
+  void SetUp() override { kernels::set_num_threads(1); }
+  Tensor normal(const Shape& shape, double scale = 1) {
+    Tensor x = randn(shape, generator_, {.dtype = float64}) * scale;
+    return x.set_requires_grad(true);
+  }
+  Tensor single(const Shape& shape) { return randn(shape, generator_).set_requires_grad(true); }
+
+  const test::RestoreKernels restore_;
+  const uint64_t seed_ = fresh_seed();
+  const testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
+  Generator generator_{seed_};
+};
+
+/// The gradients of fn's projected result by the kernels, and by the ops that a second derivative goes through.
+void expect_same_gradients(const Op& fn, const Inputs& inputs, double tolerance) {
+  const Tensor y = fn(inputs);
+  Generator g(7);
+  const Tensor dy = randn(y.shape(), g, {.dtype = y.dtype()});
+  const GradOptions by_kernel{.gradients = {dy}, .retain_graph = true, .allow_unused = true};
+  const GradOptions by_ops{.gradients = {dy}, .create_graph = true, .allow_unused = true};
+  Inputs wanted;
+  for (const Tensor& x : inputs)
+    if (x.defined() && x.requires_grad()) wanted.push_back(x);
+  const Inputs want = grad({y}, wanted, by_kernel), got = grad({y}, wanted, by_ops);
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(want[i].defined(), got[i].defined()) << i;
+    if (want[i].defined()) {
+      EXPECT_EQ(got[i].dtype(), want[i].dtype());
+      // Some are 0 but for rounding: of scores where a query sees one key.
+      const double size = std::max(1.0, norm(want[i].to(float64)).item<double>());
+      EXPECT_LE(norm(got[i].to(float64) - want[i].to(float64)).item<double>() / size, tolerance) << i;
+    }
+  }
+}
+
+TEST_F(SecondDerivative, FirstGradientsOfOpsAreThoseOfKernels) {
+  for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu}) {
+    const Op layer = [&](const Inputs& in) { return linear(in[0], in[1], in[2], activation); };
+    expect_same_gradients(layer, {single({2, 5, 7}), single({4, 7}), single({4})}, 1e-5);
+    expect_same_gradients(layer, {single({1, 7}), single({4, 7}), Tensor()}, 1e-5);
+  }
+  for (const double p : {0.0, 0.3, 1.0})
+    for (const bool with_residual : {false, true})
+      for (const bool with_sum : {false, true}) {
+        const Op norm = [&](const Inputs& in) {
+          Generator g(5);
+          const DropoutOptions drop{.p = p, .generator = &g};
+          const Tensor residual = with_residual ? in[1] : Tensor();
+          if (!with_sum) return dropout_residual_layer_norm(in[0], residual, in[2], in[3], 1e-3, drop);
+          const SumAndNorm both = dropout_residual_sum_layer_norm(in[0], residual, in[2], in[3], 1e-3, drop);
+          return cat({both.sum, both.norm * 2});
+        };
+        // With p = 1 and no residual nothing is left of x.
+        if (p == 1 && !with_residual) continue;
+        expect_same_gradients(norm, {single({3, 9}), single({3, 9}), single({9}), single({9})}, 1e-5);
+      }
+  const Tensor targets = from_vector<int64_t>({1, 0, -100, 4, 2}, {5});
+  for (const double smoothing : {0.0, 0.2, 1.0}) {
+    const Op loss = [&](const Inputs& in) {
+      return cross_entropy(in[0], targets, {.label_smoothing = smoothing, .row_weights = tensor({1, 2, 3, 0, 0.5})});
+    };
+    expect_same_gradients(loss, {single({5, 6})}, 1e-5);
+  }
+}
+
+TEST_F(SecondDerivative, SixteenBitsAndMixedPrecision) {
+  const Tensor w = single({6, 8}), b = single({6}), gamma = single({6}), beta = single({6}), x = single({5, 8});
+  const Tensor targets = from_vector<int64_t>({1, 0, 5, 4, 2}, {5});
+  const auto penalty = [&](DType dtype) {
+    const Autocast region(cpu, dtype);
+    const Tensor hidden = layer_norm(linear(x, w, b, Activation::kGelu), gamma, beta);
+    const Tensor loss = cross_entropy(linear(hidden, w.t().slice(0, 0, 7).contiguous()), targets);
+    const Tensor first = grad({loss}, {x}, {.create_graph = true})[0];
+    return grad({sum(square(first.to(float32)))}, {w, b, gamma, beta, x}, {.allow_unused = true});
+  };
+  const Inputs want = penalty(float32), got = penalty(bfloat16);
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(got[i].dtype(), float32);
+    EXPECT_LE(test::relative_error(got[i].to_vector<double>(), want[i].to_vector<double>()), 0.1) << i;
+    EXPECT_GT(test::relative_error(got[i].to_vector<double>(), std::vector<double>(want[i].numel(), 0.0)), 1) << i;
+  }
+  const Op stored = [&](const Inputs& in) { return layer_norm(in[0], in[1], {}); };
+  const Tensor x16 = x.detach().to(bfloat16).set_requires_grad(true);
+  expect_same_gradients(stored, {x16, single({8})}, 0.01);
+  const Op attend = [&](const Inputs& in) { return self_attention(in[0], packed_layout({3, 2})); };
+  expect_same_gradients(attend, {randn({5, 3, 2, 8}, generator_).to(bfloat16).set_requires_grad(true)}, 0.02);
+}
+
+/// |d f / d x|^2 of f(x) = sum_h v_h gelu(W x + b)_h, and its gradients, as loops.
+struct PenaltyOfMlp {
+  double value = 0;
+  std::vector<double> dw, db, dv, dx;
+
+  PenaltyOfMlp(const std::vector<double>& w, const std::vector<double>& b, const std::vector<double>& v,
+               const std::vector<double>& x)
+      : dw(w.size()), db(b.size()), dv(v.size()), dx(x.size()) {
+    const size_t hidden = b.size(), in = x.size();
+    std::vector<double> slope(hidden), bend(hidden), g(in), along(hidden);
+    for (size_t h = 0; h < hidden; ++h) {
+      double p = b[h];
+      for (size_t i = 0; i < in; ++i) p += w[h * in + i] * x[i];
+      const double density = std::exp(-p * p / 2) / std::sqrt(2 * std::numbers::pi);
+      slope[h] = std::erfc(-p / std::numbers::sqrt2) / 2 + p * density;
+      bend[h] = density * (2 - p * p);
+    }
+    for (size_t i = 0; i < in; ++i) {
+      for (size_t h = 0; h < hidden; ++h) g[i] += w[h * in + i] * v[h] * slope[h];
+      value += g[i] * g[i];
+    }
+    for (size_t h = 0; h < hidden; ++h) {
+      for (size_t i = 0; i < in; ++i) along[h] += 2 * g[i] * w[h * in + i];
+      dv[h] = along[h] * slope[h];
+      db[h] = along[h] * v[h] * bend[h];
+      for (size_t i = 0; i < in; ++i) {
+        dw[h * in + i] = 2 * g[i] * v[h] * slope[h] + db[h] * x[i];
+        dx[i] += db[h] * w[h * in + i];
+      }
+    }
+  }
+};
+
+TEST_F(SecondDerivative, GradientPenaltyOfAnMlpIsTheFormula) {
+  const Tensor w = normal({5, 3}), b = normal({5}), v = normal({1, 5}), x = normal({1, 3});
+  const PenaltyOfMlp want(w.to_vector<double>(), b.to_vector<double>(), v.to_vector<double>(), x.to_vector<double>());
+  const Tensor y = linear(linear(x, w, b, Activation::kGelu), v);
+  const Tensor penalty = sum(square(grad({sum(y)}, {x}, {.create_graph = true})[0]));
+  EXPECT_NEAR(penalty.item<double>(), want.value, 1e-12 * (1 + want.value));
+  penalty.backward();
+  test::expect_near(w.grad(), want.dw, 1e-11 * (1 + want.value));
+  test::expect_near(b.grad(), want.db, 1e-11 * (1 + want.value));
+  test::expect_near(v.grad(), want.dv, 1e-11 * (1 + want.value));
+  test::expect_near(x.grad(), want.dx, 1e-11 * (1 + want.value));
+}
+
+TEST_F(SecondDerivative, LossAndPenaltyInOneBackward) {
+  // The first layer's node gets the gradient of its result and that of its pre-activation at once.
+  const auto total = [](const Inputs& in) {
+    const Tensor y = linear(linear(in[0], in[1], in[2], Activation::kGelu), in[3]);
+    const Tensor first = grad({sum(square(y))}, {in[0]}, {.create_graph = true})[0];
+    return mean(y) + sum(square(first));
+  };
+  EXPECT_NO_THROW(gradcheck(total, {normal({2, 3}), normal({4, 3}), normal({4}), normal({2, 4})}));
+}
+
+TEST_F(SecondDerivative, FrozenInputsAndWeights) {
+  const Tensor x = normal({3, 4}), w = normal({5, 4}), b = normal({5});
+  for (const Activation activation : {Activation::kNone, Activation::kGelu}) {
+    const Op of_x = [&](const Inputs& in) { return square(linear(in[0], w.detach(), b.detach(), activation)); };
+    EXPECT_NO_THROW(gradcheck(of_x, {x}, kTwice));
+    const Op of_w = [&](const Inputs& in) { return square(linear(x.detach(), in[0], {}, activation)); };
+    EXPECT_NO_THROW(gradcheck(of_w, {w}, kTwice));
+    const Op of_b = [&](const Inputs& in) { return square(linear(x.detach(), w.detach(), in[0], activation)); };
+    EXPECT_NO_THROW(gradcheck(of_b, {b}, kTwice));
+  }
+  const Op of_gamma = [&](const Inputs& in) { return square(layer_norm(x.detach(), in[0], in[1])); };
+  EXPECT_NO_THROW(gradcheck(of_gamma, {normal({4}), normal({4})}, kTwice));
+}
+
+/// A post-norm block of a transformer with its loss; in: x, w_qkv, b_qkv, w_out, gamma, beta, w1, b1, w2.
+Tensor block_loss(const Inputs& in, const SequenceLayout& layout, double dropout) {
+  Generator g(11);
+  const int64_t width = in[0].size(1), heads = 2;
+  const DropoutOptions drop{.p = dropout, .generator = &g};
+  const Tensor attended = self_attention(in[0], in[1], in[2], heads, layout, {.dropout = dropout, .generator = &g});
+  const SumAndNorm middle = linear_residual_norm(
+      attended, in[3], {}, {.residual = in[0], .weight = in[4], .bias = in[5], .eps = 1e-3, .dropout = drop});
+  const SumAndNorm end =
+      feed_forward_residual_norm(middle.norm, in[6], in[7], Activation::kGelu, in[8], {},
+                                 {.residual = middle.sum, .weight = in[4], .bias = {}, .eps = 1e-3, .dropout = drop});
+  std::vector<int64_t> targets;
+  for (int64_t i = 0; i < in[0].size(0); ++i) targets.push_back(i == 2 ? -100 : i % width);
+  return cross_entropy(end.norm + end.sum, from_vector(targets, {in[0].size(0)}), {.label_smoothing = 0.1});
+}
+
+TEST_F(SecondDerivative, GradientPenaltyOfATransformerBlock) {
+  const SequenceLayout layout = packed_layout({3, 1, 2});
+  for (const double dropout : {0.0, 0.25}) {
+    const Op penalty = [&](const Inputs& in) {
+      const GradMode on(true);
+      const Tensor first = grad({block_loss(in, layout, dropout)}, {in[0]}, {.create_graph = true})[0];
+      return sum(square(first)) * 10.0;
+    };
+    const Inputs inputs = {normal({6, 4}), normal({12, 4}, 0.5), normal({12}), normal({4, 4}), normal({4}),
+                           normal({4}),    normal({5, 4}),       normal({5}),  normal({4, 5})};
+    EXPECT_NO_THROW(gradcheck(penalty, inputs, {.eps = 1e-5, .atol = 1e-6, .rtol = 1e-4}));
+  }
+}
+
+TEST_F(SecondDerivative, Attention) {
+  // One token lies behind the queries' sequences, one behind the keys'.
+  SequenceLayout queries = packed_layout({3, 0, 2}), keys = packed_layout({2, 4, 3});
+  queries.tokens = keys.tokens = -1;
+  keys.key_mask = from_vector<uint8_t>({0, 0, 1, 1, 1, 1, 1, 1, 1, 0}, {10});  // the first sequence sees nothing
+  queries.row_keys = from_vector<int64_t>({7, 70, 700, 7000, 70000, 5}, {6});
+  for (const double p : {0.0, 0.4, 1.0})
+    for (const bool causal : {false, true})
+      for (const Shape& bias : {Shape{3, 4, 3, 4}, Shape{1, 1, 3, 4}, Shape{3, 1, 3, 4}, Shape{1, 4, 3, 4}}) {
+        const Op op = [&](const Inputs& in) {
+          Generator g(3);
+          return attention(in[0], in[1], in[2], queries, keys,
+                           {.causal = causal, .window = causal ? 1 : -1, .dropout = p, .generator = &g, .bias = in[3]});
+        };
+        const Inputs inputs = {normal({6, 4, 2}), normal({10, 2, 2}), normal({10, 2, 2}), normal(bias)};
+        if (p < 1) expect_same_gradients(op, inputs, 1e-10);
+        if (p != 0.4 || (!causal && bias.size(0) == 1)) continue;
+        EXPECT_NO_THROW(gradcheck(op, inputs, kTwice));
+      }
+}
+
+TEST_F(SecondDerivative, AttentionOverMoreKeysThanOneLook) {
+  // 65 and 130 keys: the mask is read in several parts.
+  const SequenceLayout layout = packed_layout({65, 130, 3});
+  for (const double p : {0.0, 0.3}) {
+    const Op op = [&](const Inputs& in) {
+      Generator g(3);
+      return self_attention(in[0], layout, {.causal = true, .window = 70, .dropout = p, .generator = &g});
+    };
+    expect_same_gradients(op, {single({198, 3, 2, 8})}, 1e-4);
+    const Op cross = [&](const Inputs& in) {
+      Generator g(3);
+      return cross_attention(in[0], in[1], layout, layout, {.dropout = p, .generator = &g});
+    };
+    expect_same_gradients(cross, {single({198, 4, 8}), single({198, 2, 2, 8})}, 1e-4);
+  }
+}
+
+TEST_F(SecondDerivative, OfRowsThatAreLeftOutIsZero) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  Tensor logits = from_vector<double>({1, 2, infinity, -infinity, 3, 0, 4, infinity}, {4, 2});
+  logits.set_requires_grad(true);
+  const Tensor targets = from_vector<int64_t>({1, -100, 0, 1}, {4});
+  const Tensor loss = cross_entropy(logits, targets, {.row_weights = tensor({1, 1, 2, 0}, {.dtype = float64})});
+  const Tensor first = grad({loss}, {logits}, {.create_graph = true})[0];
+  const Tensor second = grad({sum(square(first))}, {logits})[0];
+  for (const Tensor& g : {first, second}) {
+    const std::vector<double> values = g.to_vector<double>();
+    for (size_t i = 0; i < values.size(); ++i) {
+      const bool left_out = i / 2 == 1 || i / 2 == 3;
+      EXPECT_EQ(values[i] == 0, left_out) << i;
+      EXPECT_TRUE(std::isfinite(values[i])) << i;
+    }
+  }
+}
+
+TEST_F(SecondDerivative, ThirdDerivatives) {
+  // The gradient of the gradient of the gradient: gradcheck's second order of a function that is a gradient itself.
+  const auto check = [&](const Op& op, const Inputs& inputs) {
+    const Op slope = [&](const Inputs& in) {
+      const GradMode on(true);
+      const Tensor y = op(in);
+      Inputs wanted;
+      for (const Tensor& x : in) wanted.push_back(x);
+      Generator g(5);
+      Tensor total = zeros({}, {.dtype = float64});
+      for (const Tensor& first : grad({sum(mul(y, mul(y, y)))}, wanted, {.create_graph = true}))
+        total = total + sum(mul(first, randn(first.shape(), g, {.dtype = float64})));
+      return total;
+    };
+    EXPECT_NO_THROW(gradcheck(slope, inputs, {.eps = 1e-5, .atol = 1e-5, .second = true}));
+  };
+  check([](const Inputs& in) { return linear(in[0], in[1], in[2]); }, {normal({2, 2}), normal({3, 2}), normal({3})});
+  check([](const Inputs& in) { return layer_norm(in[0], in[1], in[2], 0.1); },
+        {normal({2, 3}), normal({3}), normal({3})});
+  check([](const Inputs& in) { return embedding(in[0], from_vector<int64_t>({2, 0, 2}, {3})); }, {normal({4, 2})});
+  check([](const Inputs& in) { return gather(in[0], 1, from_vector<int64_t>({2, 0, 2}, {1, 3})); }, {normal({1, 3})});
+  check([](const Inputs& in) { return cross_entropy(in[0], from_vector<int64_t>({2, 0}, {2})); }, {normal({2, 3})});
+  check([](const Inputs& in) { return in[0].split({1, 2})[1] * in[0].unbind(0)[0]; }, {normal({3, 2})});
+  const SequenceLayout layout = packed_layout({2, 1});
+  check([&](const Inputs& in) { return self_attention(in[0], layout); }, {normal({3, 3, 1, 2})});
+}
+
+}  // namespace
+}  // namespace tern
