@@ -8,8 +8,9 @@
 namespace tern {
 
 /// How sequences lie in the token dimension. offsets: int32 [sequences + 1], cumulative lengths from 0 (packed, or 0,
-/// S, 2S, ... for a padded batch); max_length is the longest. key_mask: uint8 or bool [tokens], 0 where a token is padding and
-/// anything else where it is none. A floating mask (PyTorch's additive one, where 0 means the opposite) is an Error.
+/// S, 2S, ... for a padded batch); max_length is the longest. key_mask: uint8 or bool [tokens], 0 where a token is
+/// padding and anything else where it is none. A floating mask (PyTorch's additive one, where 0 means the opposite) is
+/// an Error.
 struct SequenceLayout {
   Tensor offsets;
   int64_t max_length = 0;
