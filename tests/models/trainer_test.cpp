@@ -355,6 +355,50 @@ TEST_F(CheckpointTest, KeepsTheNewestAndTheBest) {
   EXPECT_TRUE(newest_checkpoint(folder_.path(), {})->ends_with("step-100000000"));
 }
 
+/// A checkpoint of a later step, damaged or of another history, neither fails a save nor counts as one of the newest.
+TEST_F(CheckpointTest, LaterOnesCountForNothing) {
+  save(3);
+  save(5);
+  const fs::path path = folder_.path();
+  for (const char* name : {"step-00000900", "step-900", "step-00000901-validated", "step-00000902.old"})
+    fs::create_directories(path / name);
+  std::ofstream(path / "step-00000900" / "state.json") << "{";
+  std::ofstream(path / "step-00000903") << "a file";
+  save(6, 1);
+  save(7, 1, true);
+  save(8, 1);
+  EXPECT_EQ(listing(),
+            "step-00000007-validated step-00000008 step-00000900 step-00000901-validated step-00000902.old "
+            "step-00000903 step-900 ");
+  const auto removed = [&](int64_t step, bool validated) {
+    TrainPosition position;
+    position.step = step;
+    position.validated = validated;
+    return folder_.remove_after(position);
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(removed(900, false), Names{"step-00000901-validated"});
+  EXPECT_EQ(removed(7, true), (Names{"step-00000008", "step-00000900"}));
+  EXPECT_EQ(removed(7, true), Names{});
+  EXPECT_EQ(removed(7, false), Names{"step-00000007-validated"});
+  EXPECT_EQ(listing(), "step-00000902.old step-00000903 step-900 ");
+}
+
+/// Of another history: the same step, but not the same state.
+TEST_F(CheckpointTest, OneOfTheSameStepIsReplaced) {
+  save(3);
+  save(5);
+  const std::string newest = (fs::path(folder_.path()) / "step-00000005").string();
+  EXPECT_EQ(load_checkpoint_position(newest).best_epoch, 0);
+  save(5, 2);
+  EXPECT_EQ(load_checkpoint_position(newest).best_epoch, 2);
+  EXPECT_EQ(error_of(newest), "no error");
+  const auto written = fs::last_write_time(newest + "/state.json");
+  save(5, 2);
+  EXPECT_EQ(fs::last_write_time(newest + "/state.json"), written);  // the same one is left alone
+  EXPECT_EQ(listing(), "step-00000003 step-00000005 ");
+}
+
 TEST_F(CheckpointTest, DamageIsNoticedAndTheOneBeforeIsUsed) {
   save(3, 1);
   save(5, 1);

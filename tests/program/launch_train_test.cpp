@@ -191,6 +191,14 @@ TEST_F(LaunchTrainTest, GoesOnWithAnotherNumberOfRanks) {
   const Result four = launch(4, {"resume", "four/checkpoints/step-00000010", "--threads", "1"});
   ASSERT_EQ(four.status, 0) << four.err;
   expect_near("four", "run", 1e-5);
+  // And back again, by another number, from the run and from the middle of what the last one has written.
+  for (const auto& [ranks, from] : {std::pair(2, "one"), {4, "one/checkpoints/step-00000015"}, {1, "one"}}) {
+    const Result again =
+        ranks == 1 ? tern({"resume", from, "--threads", "1"}) : launch(ranks, {"resume", from, "--threads", "1"});
+    ASSERT_EQ(again.status, 0) << again.err;
+    expect_near("one", "run", 1e-5);
+    EXPECT_EQ(listing("one/checkpoints"), listing("run/checkpoints"));
+  }
   expect_error(launch(3, {"resume", "run"}), 1, {"4 batches a step", "3 processes cannot share"});
   expect_error(launch(4, texts("run", {"--batch-size", "2", "--resume", "auto", "--accumulate", "2"})), 1,
                {"a step of the run had 4 batches", "would have 8", "give --accumulate 1"});
