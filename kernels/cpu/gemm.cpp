@@ -1,7 +1,10 @@
 #include "tern/kernels/gemm.h"
 
+#include <array>
+
 #include "tern/kernels/cpu/gemm_blocks.h"
 #include "tern/kernels/cpu/gemm_double.h"
+#include "tern/kernels/cpu/gemm_tiles.h"
 #include "tern/kernels/cpu/rows.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -15,10 +18,10 @@ struct Problem {
   enum class Path : uint8_t {
     kNothing,  // no elements in c, or nothing to add
     kDouble,   // Eigen
-    kSgemm,    // fp32, any alpha and beta, all threads
+    kSgemm,    // fp32, any alpha and beta, in Tiles
     kSwapped,  // fp32, c^T = b^T a into the workspace, then transposed: the faster order for some strides
     kBlocks,   // RowBlocks
-    kNative,   // one bf16 product on all threads
+    kNative,   // bf16, in Tiles
     kWidened,  // converted to fp32 in slices of the inner dimension
   };
   bool transpose_a, transpose_b;
@@ -47,10 +50,10 @@ bool is_regular(const ConstView& view) {
 
 // The rule, measured on training shapes with AVX-512 (bench/kernels/gemm_bench.cpp):
 // * a not transposed (forward, input gradient): packed blocks of rows, unless rows are too few to pay for packing a
-//   large b; then one sgemm is 1.03 to 1.1 x as fast, except over a long inner dimension with b transposed (0.85 x);
+//   large b; then sgemm is 1.03 to 1.1 x as fast, except over a long inner dimension with b transposed (0.85 x);
 // * both stored with the inner dimension first (weight gradient): sgemm, except that columns of a 4 KiB apart fall into
 //   the same cache sets while it packs them: then b takes a's place (1.1 x);
-// * bf16 otherwise: one oneDNN product.
+// * bf16 otherwise: products of oneDNN's without packing.
 bool packing_pays(const Problem& p) {
   return p.m >= 2048 || p.n * p.k <= int64_t{1} << 20 || (p.transpose_b && p.k >= 2048);
 }
@@ -110,13 +113,13 @@ Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const Con
 
 // ---- fp32 result to c ----
 
-/// rows of c = alpha * product + beta * c. product[i * row + j * col] is element (i, j);
+/// c = alpha * product + beta * c for a part [rows, cols] of c. product[i * row + j * col] is element (i, j).
 template <class T>
-void write_rows(const Problem& p, int64_t rows, const float* product, int64_t row, int64_t col, T* c) {
+void write_part(const Problem& p, int64_t rows, int64_t cols, const float* product, int64_t row, int64_t col, T* c) {
   const float alpha = static_cast<float>(p.alpha);
   float block[16];
-  for (int64_t j = 0; j < p.n; j += 16) {
-    const int64_t n = std::min<int64_t>(16, p.n - j);
+  for (int64_t j = 0; j < cols; j += 16) {
+    const int64_t n = std::min<int64_t>(16, cols - j);
     for (int64_t i = 0; i < rows; ++i) {
       T* out = c + i * p.ldc + j;
       for (int64_t l = 0; l < n; ++l) block[l] = alpha * product[i * row + (j + l) * col];
@@ -127,17 +130,9 @@ void write_rows(const Problem& p, int64_t rows, const float* product, int64_t ro
   }
 }
 
-void write_rows(const Problem& p, int64_t rows, const float* product, int64_t row, int64_t col, char* c) {
+void write_part(const Problem& p, int64_t rows, int64_t cols, const float* product, int64_t row, int64_t col, char* c) {
   dispatch_float(p.output, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>) write_rows(p, rows, product, row, col, reinterpret_cast<T*>(c));
-  });
-}
-
-/// All of c from a product [m, n] or, transposed, [n, m].
-void combine(const Problem& p, const float* product, bool transposed, char* c) {
-  const int64_t row = transposed ? 1 : p.n, col = transposed ? p.m : 1;
-  parallel_for(p.m, 16, [&](int64_t begin, int64_t end) {
-    write_rows(p, end - begin, product + begin * row, row, col, c + begin * p.ldc * size_of(p.output));
+    if constexpr (!std::is_same_v<T, double>) write_part(p, rows, cols, product, row, col, reinterpret_cast<T*>(c));
   });
 }
 
@@ -170,31 +165,96 @@ void gemm_widened(const Problem& p, const T* a, const T* b, char* c, float* work
       widen_matrix(b + i, p.n, depth, p.ldb, wide_b);
     else
       widen_matrix(b + i * p.ldb, depth, p.n, p.ldb, wide_b);
-    if (!sgemm(matmul_threads(), p.transpose_a, p.transpose_b, p.m, p.n, depth, 1.0f, wide_a,
-               p.transpose_a ? p.m : depth, wide_b, p.transpose_b ? depth : p.n, i == 0 ? 0.0f : 1.0f, product, p.n)) {
-      fail_onednn(p);
-    }
+    const bool done = Tiles(p.m, p.n, depth).run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t) {
+      return sgemm(p.transpose_a, p.transpose_b, rows, cols, depth, 1.0f, wide_a + (p.transpose_a ? row : row * depth),
+                   p.transpose_a ? p.m : depth, wide_b + (p.transpose_b ? col * depth : col),
+                   p.transpose_b ? depth : p.n, i == 0 ? 0.0f : 1.0f, product + row * p.n + col, p.n);
+    });
+    if (!done) fail_onednn(p);
   }
-  combine(p, product, false, c);
+  parallel_for(p.m, 16, [&](int64_t begin, int64_t end) {
+    write_part(p, end - begin, p.n, product + begin * p.n, p.n, 1, c + begin * p.ldc * size_of(p.output));
+  });
 }
 
 // ---- one matrix ----
 
-std::shared_ptr<const Matmul> native_product(const Problem& p) {
+std::shared_ptr<const Matmul> native_product(const Problem& p, int64_t rows, int64_t cols) {
   const bool direct = p.plain();
   return find_matmul({.input = p.input,
                       .output = direct ? p.output : DType::kFloat32,
                       .transpose_a = p.transpose_a,
                       .transpose_b = p.transpose_b,
-                      .pack_b = false,
-                      .threads = matmul_threads(),
-                      .m = p.m,
-                      .n = p.n,
+                      .m = rows,
+                      .n = cols,
                       .k = p.k,
                       .lda = p.lda,
                       .ldb = p.ldb,
-                      .ldc = direct ? p.ldc : p.n});
+                      .ldc = direct ? p.ldc : cols});
 }
+
+/// bf16 products of the tiles of c. The last tiles of a row or column may be smaller, which makes up to four products.
+class NativeTiles {
+ public:
+  explicit NativeTiles(const Problem& p) : p_(p), tiles_(p.m, p.n, p.k) {
+    const auto sizes = [](int64_t all, int64_t size) { return std::array<int64_t, 2>{size, all % size}; };
+    for (const int64_t rows : sizes(p.m, tiles_.rows())) {
+      for (const int64_t cols : sizes(p.n, tiles_.cols())) {
+        if (rows == 0 || cols == 0) continue;
+        products_[rows != tiles_.rows()][cols != tiles_.cols()] = native_product(p, rows, cols);
+        scratch_ = std::max(scratch_, align_up(native_product(p, rows, cols)->scratch_bytes()));
+      }
+    }
+  }
+
+  int64_t workspace_bytes() const { return 64 + tiles_.slots() * slot_bytes(); }
+
+  bool run(const char* a, const char* b, char* c, char* memory) const {
+    const int64_t input = size_of(p_.input);
+    return tiles_.run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t slot) {
+      char* const scratch = memory + slot * slot_bytes();
+      char* const to = c + (row * p_.ldc + col) * size_of(p_.output);
+      void* const result = p_.plain() ? to : scratch + scratch_;
+      const Matmul& product = *products_[rows != tiles_.rows()][cols != tiles_.cols()];
+      const bool done = product.run(a + (p_.transpose_a ? row : row * p_.lda) * input,
+                                    b + (p_.transpose_b ? col * p_.ldb : col) * input, nullptr, result, scratch);
+      if (!p_.plain()) write_part(p_, rows, cols, static_cast<const float*>(result), cols, 1, to);
+      return done;
+    });
+  }
+
+ private:
+  int64_t slot_bytes() const { return scratch_ + (p_.plain() ? 0 : align_up(tiles_.rows() * tiles_.cols() * 4)); }
+
+  const Problem& p_;
+  const Tiles tiles_;
+  int64_t scratch_ = 0;
+  std::shared_ptr<const Matmul> products_[2][2];  // [smaller rows][smaller columns]
+};
+
+/// fp32, c^T = b^T a in tiles, each of which goes to c through memory of its own.
+class SwappedTiles {
+ public:
+  explicit SwappedTiles(const Problem& p) : p_(p), tiles_(p.n, p.m, p.k) {}
+
+  int64_t workspace_bytes() const { return 64 + tiles_.slots() * slot_bytes(); }
+
+  bool run(const char* a, const char* b, char* c, char* memory) const {
+    return tiles_.run([&](int64_t col, int64_t cols, int64_t row, int64_t rows, int64_t slot) {
+      float* const product = reinterpret_cast<float*>(memory + slot * slot_bytes());
+      const bool done = sgemm(true, false, cols, rows, p_.k, 1.0f, reinterpret_cast<const float*>(b) + col, p_.ldb,
+                              reinterpret_cast<const float*>(a) + row, p_.lda, 0.0f, product, rows);
+      write_part(p_, rows, cols, product, 1, rows, c + (row * p_.ldc + col) * 4);
+      return done;
+    });
+  }
+
+ private:
+  int64_t slot_bytes() const { return align_up(tiles_.rows() * tiles_.cols() * 4); }
+
+  const Problem& p_;
+  const Tiles tiles_;
+};
 
 RowBlocks make_blocks(const Problem& p) {
   return RowBlocks(p.input, p.output, p.plain(), p.transpose_b, p.m, p.n, p.k, p.lda, p.ldb, p.ldc);
@@ -203,39 +263,31 @@ RowBlocks make_blocks(const Problem& p) {
 int64_t workspace_of(const Problem& p) {
   switch (p.path) {
     case Problem::Path::kSwapped:
-      return 64 + p.m * p.n * 4;
+      return SwappedTiles(p).workspace_bytes();
     case Problem::Path::kBlocks:
       return make_blocks(p).workspace_bytes();
     case Problem::Path::kWidened:
       return 64 + widened_floats(p) * 4;
     case Problem::Path::kNative:
-      return 64 + align_up(native_product(p)->scratch_bytes()) + (p.plain() ? 0 : p.m * p.n * 4);
+      return NativeTiles(p).workspace_bytes();
     default:
       return 0;
   }
 }
 
-void gemm_sgemm(const Problem& p, const char* a, const char* b, char* c, int threads) {
-  if (!sgemm(threads, p.transpose_a, p.transpose_b, p.m, p.n, p.k, static_cast<float>(p.alpha),
-             reinterpret_cast<const float*>(a), p.lda, reinterpret_cast<const float*>(b), p.ldb,
-             static_cast<float>(p.beta), reinterpret_cast<float*>(c), p.ldc)) {
-    fail_onednn(p);
-  }
+/// One tile of an fp32 product.
+bool sgemm_tile(const Problem& p, const char* a, const char* b, char* c, int64_t row, int64_t rows, int64_t col,
+                int64_t cols) {
+  return sgemm(p.transpose_a, p.transpose_b, rows, cols, p.k, static_cast<float>(p.alpha),
+               reinterpret_cast<const float*>(a) + (p.transpose_a ? row : row * p.lda), p.lda,
+               reinterpret_cast<const float*>(b) + (p.transpose_b ? col * p.ldb : col), p.ldb,
+               static_cast<float>(p.beta), reinterpret_cast<float*>(c) + row * p.ldc + col, p.ldc);
 }
 
-void gemm_swapped(const Problem& p, const char* a, const char* b, char* c, float* product) {
-  if (!sgemm(matmul_threads(), true, false, p.n, p.m, p.k, 1.0f, reinterpret_cast<const float*>(b), p.ldb,
-             reinterpret_cast<const float*>(a), p.lda, 0.0f, product, p.m)) {
-    fail_onednn(p);
-  }
-  combine(p, product, true, c);
-}
-
-void gemm_native(const Problem& p, const char* a, const char* b, char* c, char* workspace) {
-  const std::shared_ptr<const Matmul> product = native_product(p);
-  char* result = p.plain() ? c : workspace + align_up(product->scratch_bytes());
-  if (!product->run(a, b, nullptr, result, workspace)) fail_onednn(p);
-  if (!p.plain()) combine(p, reinterpret_cast<const float*>(result), false, c);
+bool gemm_sgemm(const Problem& p, const char* a, const char* b, char* c) {
+  return Tiles(p.m, p.n, p.k).run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t) {
+    return sgemm_tile(p, a, b, c, row, rows, col, cols);
+  });
 }
 
 void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* workspace) {
@@ -247,17 +299,20 @@ void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* wor
       return gemm_double(p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.alpha, reinterpret_cast<const double*>(a),
                          p.lda, reinterpret_cast<const double*>(b), p.ldb, p.beta, reinterpret_cast<double*>(c), p.ldc);
     case Problem::Path::kSgemm:
-      return gemm_sgemm(p, a, b, c, matmul_threads());
+      if (!gemm_sgemm(p, a, b, c)) fail_onednn(p);
+      return;
     case Problem::Path::kSwapped:
-      return gemm_swapped(p, a, b, c, reinterpret_cast<float*>(aligned));
+      if (!SwappedTiles(p).run(a, b, c, aligned)) fail_onednn(p);
+      return;
     case Problem::Path::kBlocks:
       return make_blocks(p).run(a, b, nullptr, c, workspace, [&](const ResultBlock& block) {
         if (p.plain()) return;
-        write_rows(p, block.rows, static_cast<const float*>(block.result), block.stride, 1,
+        write_part(p, block.rows, p.n, static_cast<const float*>(block.result), block.stride, 1,
                    c + block.begin * p.ldc * size_of(p.output));
       });
     case Problem::Path::kNative:
-      return gemm_native(p, a, b, c, aligned);
+      if (!NativeTiles(p).run(a, b, c, aligned)) fail_onednn(p);
+      return;
     case Problem::Path::kWidened:
       return dispatch_float(p.input, [&]<class T>() {
         if constexpr (!std::is_same_v<T, double>) {
@@ -284,16 +339,12 @@ void gemm(Stream, bool transpose_a, bool transpose_b, double alpha, ConstView a,
   const auto run = [&](int64_t i, const auto& one) {
     one(p.a + i * p.batch_a * input, p.b + i * p.batch_b * input, p.c + i * p.batch_c * output);
   };
-  // Many small products: a thread for each. Large ones take all threads each.
+  // Many small products: a thread for each. Large ones are shared out one after the other.
   if (p.path == Problem::Path::kSgemm && p.batch > 1 && p.m * p.n * p.k <= int64_t{1} << 22) {
     std::atomic<bool> failed = false;
     parallel_for(p.batch, 1, [&](int64_t i, int64_t) {
       run(i, [&](const char* a_i, const char* b_i, char* c_i) {
-        try {
-          gemm_sgemm(p, a_i, b_i, c_i, 1);
-        } catch (...) {
-          failed = true;
-        }
+        if (!sgemm_tile(p, a_i, b_i, c_i, 0, p.m, 0, p.n)) failed = true;
       });
     });
     if (failed) fail_onednn(p);

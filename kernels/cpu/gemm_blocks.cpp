@@ -62,7 +62,6 @@ std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
                       .transpose_b = transpose_b_,
                       .pack_b = true,
                       .bias = bias_,
-                      .threads = 1,
                       .m = rows,
                       .n = n_,
                       .k = k_,
@@ -76,7 +75,7 @@ void* RowBlocks::compute(int64_t rows, const void* from, const void* b, const fl
   if (!to) to = scratch + matmul_scratch_;
   bool done;
   if (!main_) {
-    done = sgemm(1, false, transpose_b_, rows, n_, k_, 1.0f, static_cast<const float*>(from), lda_,
+    done = sgemm(false, transpose_b_, rows, n_, k_, 1.0f, static_cast<const float*>(from), lda_,
                  static_cast<const float*>(b), ldb_, 0.0f, static_cast<float*>(to), ldc_);
   } else if (rows == rows_) {
     done = main_->run(from, memory, bias, to, scratch);

@@ -36,7 +36,7 @@ struct RowBlocksOptions {
 /// depend on the number of threads; with packed products not on its block either.
 class RowBlocks {
  public:
-  /// Where blocks beat one oneDNN call on all threads: enough rows to share, and b worth packing.
+  /// Where blocks beat products without packing, in Tiles: enough rows to share, and b worth packing.
   static bool suits(DType input, int64_t m, int64_t n, int64_t k);
 
   /// direct: blocks go to c (dtype `output`, row stride ldc); otherwise to fp32 scratch memory, for the epilogue to

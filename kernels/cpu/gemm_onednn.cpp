@@ -3,34 +3,35 @@
 #include <dnnl.h>
 #include <omp.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "tern/core/check.h"
 #include "tern/kernels/kernel.h"
+#include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// oneDNN takes its thread count from OpenMP's setting of the calling thread; this lends it another one.
-class OmpThreads {
+/// oneDNN takes its number of threads from OpenMP's setting of the calling thread; this makes it one.
+class OneThread {
  public:
-  explicit OmpThreads(int count) : before_(omp_get_max_threads()) {
-    if (before_ != count) omp_set_num_threads(count);
-    changed_ = before_ != count;
+  OneThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
   }
-  ~OmpThreads() {
-    if (changed_) omp_set_num_threads(before_);
+  ~OneThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
   }
-  OmpThreads(const OmpThreads&) = delete;
+  OneThread(const OneThread&) = delete;
 
  private:
   int before_;
-  bool changed_;
 };
 
 /// TERN_CPU_LEVEL limits oneDNN's instruction sets too. oneDNN fixes them at its first use, so set_cpu_level() does not
@@ -85,8 +86,35 @@ dnnl::matmul::primitive_desc describe(const dnnl::memory::desc& a, const dnnl::m
 struct Matmul::State {
   dnnl::memory::desc a, b, bias, packed, c, scratch;
   dnnl::matmul product;
-  dnnl::reorder packing;
+  std::vector<dnnl::reorder> packing;                          // of some columns each
+  std::vector<dnnl::memory::desc> unpacked_part, packed_part;  // of the same columns: places in the whole matrices
+
+  void prepare_packing(int64_t k, int64_t n);
 };
+
+/// Threads share out the columns. Layouts whose columns cannot be told apart are rearranged in one piece.
+void Matmul::State::prepare_packing(int64_t k, int64_t n) {
+  constexpr int64_t kStep = 64;  // a multiple of the groups of columns in oneDNN's layouts
+  constexpr int64_t kElements = 1 << 16, kMostParts = 16;
+  const int64_t wanted = std::max(kElements / std::max<int64_t>(k, 1), n / kMostParts);
+  const int64_t cols = (wanted / kStep + 1) * kStep;
+  const auto add = [&](const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+    packing.emplace_back(dnnl::reorder::primitive_desc(engine(), from, engine(), to));
+    unpacked_part.push_back(from);
+    packed_part.push_back(to);
+  };
+  try {
+    for (int64_t col = 0; col < n; col += cols) {
+      const dnnl::memory::dims size = {k, std::min(cols, n - col)}, offset = {0, col};
+      add(b.submemory_desc(size, offset), packed.submemory_desc(size, offset));
+    }
+  } catch (const dnnl::error&) {
+    packing.clear();
+    unpacked_part.clear();
+    packed_part.clear();
+    add(b, packed);
+  }
+}
 
 Matmul::Matmul(const MatmulKey& key) try : state_(std::make_unique<State>()) {
   State& s = *state_;
@@ -95,17 +123,12 @@ Matmul::Matmul(const MatmulKey& key) try : state_(std::make_unique<State>()) {
   s.c = matrix(key.m, key.n, key.output, false, key.ldc);
   if (key.bias) s.bias = matrix(1, key.n, DType::kFloat32, false, key.n);
   const dnnl::memory::desc any({key.k, key.n}, data_type(key.input), dnnl::memory::format_tag::any);
-  {
-    OmpThreads threads(key.threads);
-    const dnnl::matmul::primitive_desc chosen = describe(s.a, key.pack_b ? any : s.b, s.bias, s.c);
-    s.packed = chosen.weights_desc();
-    s.scratch = chosen.scratchpad_desc();
-    s.product = dnnl::matmul(chosen);
-  }
-  if (key.pack_b) {
-    OmpThreads threads(matmul_threads());
-    s.packing = dnnl::reorder(dnnl::reorder::primitive_desc(engine(), s.b, engine(), s.packed));
-  }
+  const OneThread guard;
+  const dnnl::matmul::primitive_desc chosen = describe(s.a, key.pack_b ? any : s.b, s.bias, s.c);
+  s.packed = chosen.weights_desc();
+  s.scratch = chosen.scratchpad_desc();
+  s.product = dnnl::matmul(chosen);
+  if (key.pack_b) s.prepare_packing(key.k, key.n);
 } catch (const dnnl::error& error) {
   fail("gemm [", key.m, ", ", key.k, "] x [", key.k, ", ", key.n, "] ", name_of(key.input), ": oneDNN: ", error.what());
 }
@@ -116,18 +139,27 @@ int64_t Matmul::packed_bytes() const { return static_cast<int64_t>(state_->packe
 int64_t Matmul::scratch_bytes() const { return static_cast<int64_t>(state_->scratch.get_size()); }
 bool Matmul::same_packing(const Matmul& other) const { return state_->packed == other.state_->packed; }
 
-void Matmul::pack(const void* b, void* packed) const try {
-  OmpThreads threads(matmul_threads());
-  dnnl::memory from(state_->b, engine(), const_cast<void*>(b)), to(state_->packed, engine(), packed);
-  dnnl::stream stream(engine());
-  dnnl::reorder(state_->packing).execute(stream, from, to);
-  stream.wait();
-} catch (const dnnl::error& error) {
-  fail("gemm: oneDNN cannot rearrange a matrix: ", error.what());
+void Matmul::pack(const void* b, void* packed) const {
+  std::atomic<bool> failed = false;
+  parallel_for(static_cast<int64_t>(state_->packing.size()), 1, [&](int64_t part, int64_t) {
+    const auto i = static_cast<size_t>(part);
+    try {
+      const OneThread guard;
+      dnnl::memory from(state_->unpacked_part[i], engine(), const_cast<void*>(b));
+      dnnl::memory to(state_->packed_part[i], engine(), packed);
+      dnnl::stream stream(engine());
+      dnnl::reorder(state_->packing[i]).execute(stream, from, to);
+      stream.wait();
+    } catch (...) {
+      failed = true;
+    }
+  });
+  TERN_CHECK(!failed, "gemm: oneDNN cannot rearrange a matrix");
 }
 
 bool Matmul::run(const void* a, const void* b, const void* bias, void* c, void* scratch) const noexcept try {
   const State& s = *state_;
+  const OneThread guard;
   dnnl::stream stream(engine());
   std::unordered_map<int, dnnl::memory> arguments = {
       {DNNL_ARG_SRC, dnnl::memory(s.a, engine(), const_cast<void*>(a))},
@@ -172,12 +204,10 @@ bool has_packed_matmul(DType dtype) {
   return (dtype == DType::kFloat32 && fp32) || (dtype == DType::kBFloat16 && bf16);
 }
 
-int matmul_threads() { return omp_in_parallel() ? 1 : num_threads(); }
-
-bool sgemm(int threads, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
-           const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept {
+bool sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept {
   limit_instruction_set();
-  OmpThreads scope(threads);
+  const OneThread guard;
   return dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) ==
          dnnl_success;
 }

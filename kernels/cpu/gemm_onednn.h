@@ -1,5 +1,6 @@
 #pragma once
-// The one place that talks to oneDNN about matrix products. Compiles with oneDNN 2.6 and 3.
+// The one place that talks to oneDNN about matrix products. Compiles with oneDNN 2.6 and 3. All its calls run on the
+// calling thread alone: libgomp's threads, oneDNN's own, wait for each other even when one of them does not run.
 
 #include <compare>
 #include <memory>
@@ -14,7 +15,6 @@ namespace tern::kernels::TERN_CPU {
 struct MatmulKey {
   DType input = DType::kFloat32, output = DType::kFloat32;
   bool transpose_a = false, transpose_b = false, pack_b = false, bias = false;
-  int threads = 1;
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
   auto operator<=>(const MatmulKey&) const = default;
 };
@@ -27,7 +27,7 @@ class Matmul {
   int64_t packed_bytes() const;   // memory for pack()'s result
   int64_t scratch_bytes() const;  // memory that one run() needs, 64-byte aligned
   bool same_packing(const Matmul& other) const;
-  void pack(const void* b, void* packed) const;
+  void pack(const void* b, void* packed) const;  // shared out among threads
   /// False when oneDNN reports a failure; never throws, so it may run inside parallel_for.
   bool run(const void* a, const void* b, const void* bias, void* c, void* scratch) const noexcept;
 
@@ -42,11 +42,8 @@ std::shared_ptr<const Matmul> find_matmul(const MatmulKey& key);
 /// True when oneDNN has fast packed products of this dtype here: fp32 with AVX-512, bf16 with AVX512-BF16 or AMX.
 bool has_packed_matmul(DType dtype);
 
-/// Threads that one oneDNN call may use from here: num_threads(), or 1 inside a parallel region.
-int matmul_threads();
-
-/// c = alpha op(a) op(b) + beta c, row-major fp32, on `threads` threads. False when oneDNN reports a failure.
-bool sgemm(int threads, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
-           const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept;
+/// c = alpha op(a) op(b) + beta c, row-major fp32. False when oneDNN reports a failure.
+bool sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept;
 
 }  // namespace tern::kernels::TERN_CPU

@@ -54,7 +54,7 @@ TEST(FeedForward, HasTheBitsOfTwoLayers) {
           const Layers layers(in, hidden, out, dtype, biases, generator);
           const Tensor x = randn({rows, in}, generator).to(dtype);
           SCOPED_TRACE(x.describe() + " hidden " + std::to_string(hidden) + " out " + std::to_string(out));
-          kernels::set_num_threads(1 + static_cast<int>(below(3)));  // small products of oneDNN's depend on it
+          kernels::set_num_threads(1 + static_cast<int>(below(3)));
           expect_equal(layers.in_one(x, activation), layers.in_two(x, activation));
           if (testing::Test::HasFailure()) return;
         }

@@ -84,7 +84,7 @@ TEST(ResidualNorm, HasTheBitsOfItsOps) {
           if (below(4) == 0) end.bias = {};
           if (below(3) == 0 && end.weight.defined()) end.weight = end.weight.to(float32);
           SCOPED_TRACE(x.describe() + " hidden " + std::to_string(hidden) + " out " + std::to_string(out));
-          kernels::set_num_threads(1 + static_cast<int>(below(3)));  // small products of oneDNN's depend on it
+          kernels::set_num_threads(1 + static_cast<int>(below(3)));
           expect_same(layers.feed_forward_in_one(x, end), layers.feed_forward_in_three(x, end), end.gives_sum);
           expect_same(layers.linear_in_one(y, end), layers.linear_in_two(y, end), end.gives_sum);
           if (testing::Test::HasFailure()) return;

@@ -77,7 +77,7 @@ TEST(ProjectedSelfAttention, HasTheBitsOfTwoOps) {
             .scale = below(2) ? 0.0 : 0.3, .causal = below(3) == 0, .window = below(3) == 0 ? below(length) : -1};
         SCOPED_TRACE(x.describe() + ", " + std::to_string(sequences) + " sequences, " + std::to_string(heads) +
                      " heads of " + std::to_string(head_dim));
-        kernels::set_num_threads(1 + static_cast<int>(below(3)));  // small products of oneDNN's depend on it
+        kernels::set_num_threads(1 + static_cast<int>(below(3)));
         paid += projection.pays(x, layout);
         expect_equal(projection.in_one(x, layout, options), projection.in_two(x, layout, options));
         if (testing::Test::HasFailure()) return;

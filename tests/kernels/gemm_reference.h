@@ -37,7 +37,9 @@ inline std::vector<double> values_of(ConstView v) {
 /// What rounding may cost: of the stored result, and of a sum of k products in the dtype's compute type.
 inline double tolerance(DType stored, DType input, double expected, double magnitude, int64_t k) {
   const double unit = input == float64 ? 0x1p-53 : 0x1p-24;
-  return epsilon_of(stored) * std::fabs(expected) * 1.01 + unit * magnitude * (8 + std::sqrt(static_cast<double>(k)));
+  const double subnormal = stored == float16 ? 0x1p-25 : 0;  // half of the distance between the least numbers
+  return subnormal + epsilon_of(stored) * std::fabs(expected) * 1.01 +
+         unit * magnitude * (8 + std::sqrt(static_cast<double>(k)));
 }
 
 struct Case {

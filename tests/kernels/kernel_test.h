@@ -239,15 +239,17 @@ inline void for_each_level(const std::function<void()>& body) {
   EXPECT_GT(levels, 0);
 }
 
-/// run(array...) must leave the same bits in `result` with one thread and with two; the first run's result stays.
+/// run() must leave the same bits in `result` with any number of threads.
 inline void expect_same_for_any_threads(Array& result, const std::function<void()>& run) {
   const int before = num_threads();
   set_num_threads(1);
   run();
   const std::vector<char> first = result.bytes();
-  set_num_threads(2);
-  run();
-  EXPECT_TRUE(first == result.bytes()) << "the result depends on the number of threads";
+  for (const int threads : {2, 5}) {
+    set_num_threads(threads);
+    run();
+    EXPECT_TRUE(first == result.bytes()) << "the result depends on the number of threads, " << threads;
+  }
   set_num_threads(before);
 }
 
