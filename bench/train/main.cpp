@@ -10,6 +10,7 @@
 #include "tern/bench/setting.h"
 #include "tern/bench/train/image_rows.h"
 #include "tern/bench/train/image_step.h"
+#include "tern/bench/train/lstm_step.h"
 #include "tern/bench/train/measure.h"
 #include "tern/bench/train/reviews.h"
 #include "tern/bench/train/text_step.h"
@@ -22,7 +23,7 @@
 namespace tern::bench {
 namespace {
 
-enum class Kind { kTrain, kInfer, kImdb, kTrainImages, kInferImages, kTokenizer, kFolder, kAugment };
+enum class Kind { kTrain, kInfer, kLstm, kImdb, kTrainImages, kInferImages, kTokenizer, kFolder, kAugment };
 
 struct Row {
   const char* name;
@@ -43,6 +44,7 @@ constexpr Row kRows[] = {{"train-base-8x128", Kind::kTrain, "base", 8, 128},
                          {"imdb-tiny", Kind::kImdb, "tiny", 8192, 512},
                          {"imdb-small", Kind::kImdb, "small", 4096, 512},
                          {"imdb-base", Kind::kImdb, "base", 16384, 512},
+                         {"train-lstm-32x64", Kind::kLstm, "", 32, 64},
                          {"train-vit-64", Kind::kTrainImages, "tiny", 64, 32},
                          {"infer-vit-64", Kind::kInferImages, "tiny", 64, 32},
                          {"tokenizer", Kind::kTokenizer, "", 0, 0},
@@ -153,6 +155,23 @@ Json full_length(const Row& row, const Arguments& a) {
   };
   Json result = measure_model(model, a, true, step);
   add_flops(result, step_flops(model.config(), lengths, model.options()) / static_cast<double>(row.batch * row.length));
+  return result;
+}
+
+/// Random sequences; labels in turn.
+Json lstm(const Row& row, const Arguments& a) {
+  LstmStep model(model_options(row, a));
+  Generator generator(2);
+  const Tensor sequences = randn({row.batch, row.length, LstmStep::kInput}, generator);
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < row.batch; ++i) numbers.push_back(i % LstmStep::kClasses);
+  const Tensor labels = from_vector(numbers, {row.batch});
+  const auto step = [&] {
+    model.run(sequences, labels);
+    return row.batch * row.length;
+  };
+  Json result = measure_model(model, a, true, step);
+  add_flops(result, LstmStep::flops());
   return result;
 }
 
@@ -267,6 +286,7 @@ Json measure_row(const Row& row, const Arguments& a) {
   if (row.kind == Kind::kFolder) return summary(measure(a.seconds, jpeg_folder(a.threads), [] {}), false);
   if (row.kind == Kind::kAugment) return summary(measure(a.seconds, cifar_augment(), [] {}), false);
   if (is_images(row.kind)) return images(row, a);
+  if (row.kind == Kind::kLstm) return lstm(row, a);
   return row.kind == Kind::kImdb ? imdb(row, a) : full_length(row, a);
 }
 
