@@ -92,7 +92,7 @@ Tensor cast(const Tensor& x, DType dtype) {
 
 bool castable(const Tensor& x) { return x.defined() && is_floating(x.dtype()) && x.dtype() != DType::kFloat64; }
 
-DType widest(const std::vector<Tensor*>& inputs) {
+DType widest(std::span<Tensor* const> inputs) {
   DType result = DType::kFloat16;
   bool first = true;
   for (const Tensor* x : inputs) {
@@ -135,7 +135,7 @@ Autocast::~Autocast() {
   --state.depth;
 }
 
-void autocast_inputs(const char* op, std::vector<Tensor*> inputs) {
+void autocast_inputs(const char* op, std::span<Tensor* const> inputs) {
   Device device;
   for (const Tensor* x : inputs)
     if (x->defined()) device = x->device();

@@ -7,6 +7,8 @@
 // to(dtype). Weights (leaves that require a gradient) are cast once per outermost region; their copies stay, and all
 // that earlier regions used are renewed together when the next begins.
 
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +46,10 @@ decltype(auto) autocast(Device device, DType dtype, F&& fn) {
 }
 
 /// For ops: the inputs as the table wants them for `op`. Undefined tensors pass through.
-void autocast_inputs(const char* op, std::vector<Tensor*> inputs);
+void autocast_inputs(const char* op, std::span<Tensor* const> inputs);
+inline void autocast_inputs(const char* op, std::initializer_list<Tensor*> inputs) {
+  autocast_inputs(op, std::span<Tensor* const>(inputs.begin(), inputs.size()));
+}
 
 /// For ops that compute in another type than their weight's and give its gradient in the weight's type themselves: x in
 /// `dtype`, without history. That of a weight inside a region is the region's one copy.

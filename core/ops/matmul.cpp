@@ -14,21 +14,23 @@ namespace {
 /// A matrix as the gemm kernel takes it: the last dimension contiguous, with or without transposition; a copy
 /// otherwise.
 struct Operand {
-  Tensor tensor;  // [batch, rows, cols] after the transposition named by `transposed` is undone
+  Tensor tensor;  // [batch, rows, cols] or [rows, cols] after the transposition named by `transposed` is undone
   bool transposed = false;
 };
 
 Operand as_operand(const Tensor& x) {
-  const Strides& s = x.strides();
-  const bool plain = (s[2] == 1 || x.shape()[2] <= 1) && (s[1] >= x.shape()[2] || x.shape()[1] <= 1);
+  const int last = x.dim() - 1;
+  const int64_t rows = x.shape()[last - 1], cols = x.shape()[last];
+  const int64_t row_step = x.strides()[last - 1], step = x.strides()[last];
+  const bool plain = (step == 1 || cols <= 1) && (row_step >= cols || rows <= 1);
   if (plain) return {x, false};
-  const bool flipped = (s[1] == 1 || x.shape()[1] <= 1) && (s[2] >= x.shape()[1] || x.shape()[2] <= 1);
-  if (flipped) return {x.transpose(1, 2), true};
+  const bool flipped = (row_step == 1 || rows <= 1) && (step >= rows || cols <= 1);
+  if (flipped) return {x.t(), true};
   return {x.contiguous(), false};
 }
 
-/// c[batch, m, n] = a[batch, m, k] b[batch, k, n].
-struct BatchedMatmul final : Function<BatchedMatmul> {
+/// c[batch, m, n] = a[batch, m, k] b[batch, k, n]; or of single matrices, without a batch.
+struct Matmul final : Function<Matmul> {
   static constexpr const char* kName = "matmul";
   static constexpr bool kTwiceDifferentiable = true;
   Saved a_, b_;
@@ -36,20 +38,20 @@ struct BatchedMatmul final : Function<BatchedMatmul> {
     if (needs_grad(1)) a_ = a;
     if (needs_grad(0)) b_ = b;
     const Operand left = as_operand(a), right = as_operand(b);
-    const Tensor c = empty({a.size(0), a.size(1), b.size(2)}, a.options());
+    const Tensor c = empty(a.shape().with(-1, b.size(-1)), a.options());
     const kernels::Stream stream = current_stream(a.device());
     const Workspace workspace(kernels::gemm_workspace(stream, left.transposed, right.transposed, left.tensor.view(),
                                                       right.tensor.view(), c.view()),
                               a.device());
     kernels::gemm(stream, left.transposed, right.transposed, 1, left.tensor.view(), right.tensor.view(), 0, c.view(),
                   workspace.data());
-    if (profiling()) profile_flops(2.0 * static_cast<double>(c.numel()) * static_cast<double>(a.size(2)), c.dtype());
+    if (profiling()) profile_flops(2.0 * static_cast<double>(c.numel()) * static_cast<double>(a.size(-1)), c.dtype());
     return c;
   }
   Grads backward(const Tensor& dc) override {
     Grads grads(2);
-    if (needs_grad(0)) grads[0] = matmul(dc, b_.get().transpose(1, 2));
-    if (needs_grad(1)) grads[1] = matmul(a_.get().transpose(1, 2), dc);
+    if (needs_grad(0)) grads[0] = matmul(dc, b_.get().t());
+    if (needs_grad(1)) grads[1] = matmul(a_.get().t(), dc);
     return grads;
   }
 };
@@ -88,20 +90,24 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
   if (column) b = b.unsqueeze(1);
   TERN_CHECK(a.size(-1) == b.size(-2), "matmul: ", first.shape(), " and ", second.shape(),
              " do not fit: the last dimension of the first must be the second last of the second");
+  if (a.dim() == 2 && b.dim() == 2) {
+    const Tensor c = Matmul::apply(a, b);
+    if (!row && !column) return c;
+    return c.reshape(row && column ? Shape{} : Shape{c.numel()});
+  }
   // A stack of matrices against one matrix is one product of a taller matrix.
   if (b.dim() == 2 && a.dim() > 2) {
     std::vector<int64_t> sizes = a.shape().vec();
     sizes.back() = b.size(1);
-    const Tensor flat = a.reshape({1, a.numel() / std::max<int64_t>(a.size(-1), 1), a.size(-1)});
-    Tensor c =
-        a.size(-1) > 0 ? BatchedMatmul::apply(flat, b.unsqueeze(0)).reshape(sizes) : zeros(Shape(sizes), a.options());
+    const Tensor flat = a.reshape({a.numel() / std::max<int64_t>(a.size(-1), 1), a.size(-1)});
+    Tensor c = a.size(-1) > 0 ? Matmul::apply(flat, b).reshape(sizes) : zeros(Shape(sizes), a.options());
     return column ? c.reshape(Shape(sizes).without(-1)) : c;
   }
   const Shape batch = common_batch(first, second, batch_shape(a), batch_shape(b));
   std::vector<int64_t> sizes = batch.vec();
   if (!row) sizes.push_back(a.size(-2));
   if (!column) sizes.push_back(b.size(-1));
-  return BatchedMatmul::apply(with_batch(a, batch), with_batch(b, batch)).reshape(sizes);
+  return Matmul::apply(with_batch(a, batch), with_batch(b, batch)).reshape(sizes);
 }
 
 }  // namespace tern

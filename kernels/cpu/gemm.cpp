@@ -5,6 +5,7 @@
 #include "tern/kernels/cpu/gemm_blocks.h"
 #include "tern/kernels/cpu/gemm_double.h"
 #include "tern/kernels/cpu/gemm_tiles.h"
+#include "tern/kernels/cpu/gemm_tiny.h"
 #include "tern/kernels/cpu/rows.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -18,6 +19,7 @@ struct Problem {
   enum class Path : uint8_t {
     kNothing,  // no elements in c, or nothing to add
     kDouble,   // Eigen
+    kTiny,     // fp32, loops on one thread
     kSgemm,    // fp32, any alpha and beta, in Tiles
     kSwapped,  // fp32, c^T = b^T a into the workspace, then transposed: the faster order for some strides
     kBlocks,   // RowBlocks
@@ -54,6 +56,7 @@ bool is_regular(const ConstView& view) {
 // * both stored with the inner dimension first (weight gradient): sgemm, except that columns of a 4 KiB apart fall into
 //   the same cache sets while it packs them: then b takes a's place (1.1 x);
 // * bf16 otherwise: products of oneDNN's without packing.
+// * fp32 of a few thousand multiplications: loops (gemm_tiny.h), because oneDNN's call alone takes longer.
 bool packing_pays(const Problem& p) {
   return p.m >= 2048 || p.n * p.k <= int64_t{1} << 20 || (p.transpose_b && p.k >= 2048);
 }
@@ -63,6 +66,7 @@ Problem::Path choose(const Problem& p, bool regular) {
   if (p.batch == 0 || p.m == 0 || p.n == 0 || (p.beta == 1 && (p.k == 0 || p.alpha == 0))) return Path::kNothing;
   if (p.input == DType::kFloat64) return Path::kDouble;
   if (p.k == 0 || !regular) return Path::kWidened;
+  if (p.input == DType::kFloat32 && is_tiny_product(p.m, p.n, p.k)) return Path::kTiny;
   if (is_low_precision(p.input) && !has_packed_matmul(p.input)) return Path::kWidened;
   const bool blocks = !p.transpose_a && has_packed_matmul(p.input) && RowBlocks::suits(p.input, p.m, p.n, p.k);
   if (blocks && (p.input == DType::kBFloat16 || (p.plain() && packing_pays(p)))) return Path::kBlocks;
@@ -284,6 +288,12 @@ bool sgemm_tile(const Problem& p, const char* a, const char* b, char* c, int64_t
                static_cast<float>(p.beta), reinterpret_cast<float*>(c) + row * p.ldc + col, p.ldc);
 }
 
+void gemm_direct(const Problem& p, const char* a, const char* b, char* c) {
+  gemm_tiny({p.transpose_a, p.transpose_b, p.m, p.n, p.k, static_cast<float>(p.alpha),
+             reinterpret_cast<const float*>(a), p.lda, reinterpret_cast<const float*>(b), p.ldb,
+             static_cast<float>(p.beta), reinterpret_cast<float*>(c), p.ldc});
+}
+
 bool gemm_sgemm(const Problem& p, const char* a, const char* b, char* c) {
   return Tiles(p.m, p.n, p.k).run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t) {
     return sgemm_tile(p, a, b, c, row, rows, col, cols);
@@ -298,6 +308,8 @@ void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* wor
     case Problem::Path::kDouble:
       return gemm_double(p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.alpha, reinterpret_cast<const double*>(a),
                          p.lda, reinterpret_cast<const double*>(b), p.ldb, p.beta, reinterpret_cast<double*>(c), p.ldc);
+    case Problem::Path::kTiny:
+      return gemm_direct(p, a, b, c);
     case Problem::Path::kSgemm:
       if (!gemm_sgemm(p, a, b, c)) fail_onednn(p);
       return;
@@ -327,7 +339,9 @@ void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* wor
 
 int64_t gemm_workspace(Stream, bool transpose_a, bool transpose_b, ConstView a, ConstView b, View c) {
   // alpha and beta are not known here: room for either case.
-  const int64_t plain = workspace_of(make_problem(transpose_a, transpose_b, 1, a, b, 0, c));
+  const Problem problem = make_problem(transpose_a, transpose_b, 1, a, b, 0, c);
+  if (problem.path == Problem::Path::kTiny) return 0;
+  const int64_t plain = workspace_of(problem);
   return std::max(plain, workspace_of(make_problem(transpose_a, transpose_b, 2, a, b, 1, c)));
 }
 
@@ -339,6 +353,13 @@ void gemm(Stream, bool transpose_a, bool transpose_b, double alpha, ConstView a,
   const auto run = [&](int64_t i, const auto& one) {
     one(p.a + i * p.batch_a * input, p.b + i * p.batch_b * input, p.c + i * p.batch_c * output);
   };
+  if (p.path == Problem::Path::kTiny) {
+    const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 17) / (p.m * p.n * p.k));
+    return parallel_for(p.batch, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        run(i, [&](const char* a_i, const char* b_i, char* c_i) { gemm_direct(p, a_i, b_i, c_i); });
+    });
+  }
   // Many small products: a thread for each. Large ones are shared out one after the other.
   if (p.path == Problem::Path::kSgemm && p.batch > 1 && p.m * p.n * p.k <= int64_t{1} << 22) {
     std::atomic<bool> failed = false;

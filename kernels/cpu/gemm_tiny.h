@@ -1,0 +1,78 @@
+#pragma once
+// Products of fp32 that are so small that a call of a library takes longer than their arithmetic: loops.
+
+#include <cstdint>
+#include <cstring>
+
+#include "tern/kernels/types.h"
+
+namespace tern::kernels::TERN_CPU {
+
+/// The rule is of one product's shape alone, so that its bits do not depend on threads, batch or strides.
+inline bool is_tiny_product(int64_t m, int64_t n, int64_t k) { return k <= 256 && m * n <= 4096 && m * n * k <= 4096; }
+
+/// One row-major product as in sgemm().
+struct TinyProduct {
+  bool transpose_a, transpose_b;
+  int64_t m, n, k;
+  float alpha;
+  const float* a;
+  int64_t lda;
+  const float* b;
+  int64_t ldb;
+  float beta;
+  float* c;
+  int64_t ldc;
+};
+
+namespace tiny {
+
+constexpr int64_t kCols = 8;
+typedef float Lanes __attribute__((vector_size(kCols * sizeof(float))));
+
+/// kRows rows of kCols columns, of which `cols` are stored; b: [k, kCols], `stride` apart. Every element is the sum
+/// over k from the first to the last, in one chain.
+template <int kRows>
+void rows_of(const TinyProduct& p, int64_t row, const float* b, int64_t stride, int64_t cols, float* c) {
+  const int64_t step = p.transpose_a ? 1 : p.lda, next = p.transpose_a ? p.lda : 1;
+  const float* a = p.a + row * step;
+  Lanes sums[kRows] = {};
+  for (int64_t l = 0; l < p.k; ++l) {
+    Lanes from;
+    std::memcpy(&from, b + l * stride, sizeof(from));
+    for (int r = 0; r < kRows; ++r) sums[r] += a[r * step + l * next] * from;
+  }
+  for (int r = 0; r < kRows; ++r) {
+    float* to = c + (row + r) * p.ldc;
+    for (int64_t j = 0; j < cols; ++j) {
+      const float sum = p.alpha * sums[r][j];
+      to[j] = p.beta == 0 ? sum : sum + p.beta * to[j];
+    }
+  }
+}
+
+}  // namespace tiny
+
+/// c = alpha op(a) op(b) + beta c where is_tiny_product() holds.
+inline void gemm_tiny(const TinyProduct& p) {
+  using tiny::kCols;
+  float packed[256 * kCols];
+  for (int64_t col = 0; col < p.n; col += kCols) {
+    const int64_t cols = p.n - col < kCols ? p.n - col : kCols;
+    const float* b = p.b + col;
+    int64_t stride = p.ldb;
+    if (p.transpose_b || cols < kCols) {
+      const int64_t row_step = p.transpose_b ? 1 : p.ldb, col_step = p.transpose_b ? p.ldb : 1;
+      for (int64_t l = 0; l < p.k; ++l)
+        for (int64_t j = 0; j < kCols; ++j)
+          packed[l * kCols + j] = j < cols ? p.b[l * row_step + (col + j) * col_step] : 0.0f;
+      b = packed;
+      stride = kCols;
+    }
+    int64_t row = 0;
+    for (; row + 4 <= p.m; row += 4) tiny::rows_of<4>(p, row, b, stride, cols, p.c + col);
+    for (; row < p.m; ++row) tiny::rows_of<1>(p, row, b, stride, cols, p.c + col);
+  }
+}
+
+}  // namespace tern::kernels::TERN_CPU
