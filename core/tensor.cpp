@@ -8,6 +8,7 @@
 #include "tern/core/captured_step.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/transfer.h"
+#include "tern/kernels/convert.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {
@@ -56,7 +57,10 @@ std::vector<T> Tensor::to_vector() const {
 template <class T>
 T Tensor::item() const {
   TERN_CHECK(numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
-  return to_vector<T>()[0];
+  if (device().is_cuda()) return to_vector<T>()[0];
+  return dispatch_any(dtype(), [&]<class From>() {
+    return static_cast<T>(kernels::convert<From, T>(*static_cast<const kernels::Stored<From>*>(raw_data())));
+  });
 }
 template std::vector<double> Tensor::to_vector() const;
 template std::vector<float> Tensor::to_vector() const;

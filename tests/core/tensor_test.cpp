@@ -4,6 +4,7 @@
 #include <array>
 #include <sstream>
 
+#include "tern/core/allocator.h"
 #include "tern/core/autograd/node.h"
 #include "tern/tests/core/core_test.h"
 
@@ -260,6 +261,28 @@ TEST(Values, ItemAndDataAreChecked) {
   EXPECT_EQ(full({1}, NAN).item<int64_t>(), 0);
   EXPECT_EQ(full({1}, 1e30).item<int32_t>(), INT32_MAX);
   EXPECT_EQ(full({1}, 70000).to(float16).item<double>(), INFINITY);
+}
+
+TEST(Values, ItemIsTheElementInPlace) {
+  const std::vector<double> values = {-3, 0.375, 2, 1e20};
+  for (const DType dtype : {float64, float32, bfloat16, float16, int64, int32, uint8, boolean}) {
+    const Tensor row = from_vector(values, {4}).to(dtype);
+    for (int64_t i = 0; i < 4; ++i) {
+      // An element of its own copy, converted by the copy kernel, is the reference.
+      const Tensor x = row.slice(0, i, i + 1), copied = x.clone();
+      EXPECT_EQ(x.item<float>(), copied.to(float32).data<float>()[0]) << dtype << i;
+      EXPECT_EQ(x.item<double>(), copied.to(float64).data<double>()[0]) << dtype << i;
+      EXPECT_EQ(x.item<int64_t>(), copied.to(int64).data<int64_t>()[0]) << dtype << i;
+      EXPECT_EQ(x.item<int32_t>(), copied.to(int32).data<int32_t>()[0]) << dtype << i;
+      EXPECT_EQ(x.item<uint8_t>(), copied.to(uint8).data<uint8_t>()[0]) << dtype << i;
+      EXPECT_EQ(x.item<bool>(), copied.to(boolean).data<bool>()[0]) << dtype << i;
+    }
+  }
+  const Tensor x = full({}, 2.5).set_requires_grad(true);
+  const int64_t before = allocator(cpu).statistics().allocations;
+  EXPECT_EQ(x.item<double>(), 2.5);
+  EXPECT_EQ(x.item<int64_t>(), 2);
+  EXPECT_EQ(allocator(cpu).statistics().allocations, before);
 }
 
 TEST(InPlace, ReadsOverlappingSourcesBeforeWriting) {
