@@ -1,0 +1,178 @@
+#pragma once
+// Attention in float64, written out, with bounds for results in 16 bits of kernels that keep no score matrix.
+
+#include <array>
+
+#include "tern/tests/cuda/large_shapes.h"
+
+namespace tern {
+
+struct AttentionCase {
+  DType dtype = bfloat16;
+  int64_t head_dim = 64, heads = 2, kv_heads = 2;
+  bool causal = false;
+  int64_t window = -1;
+  double dropout = 0;
+  bool masked = false;
+  std::vector<int64_t> lengths = {};
+};
+
+/// A result and how far a kernel's may be from it, both float64 [tokens, heads, head_dim].
+struct Bounded {
+  Tensor value, bound;
+};
+
+namespace large_attention {
+
+/// One head of one sequence. All tensors float64; n: its length. seen, keep: [n, n].
+struct Head {
+  Tensor q, k, v, dout, seen, keep;
+  double scale;
+  DType dtype;
+};
+
+/// out, dq, and what this head adds to dk and dv.
+inline std::array<Bounded, 4> evaluate(const Head& x) {
+  const double u = unit_of(x.dtype), tiny = smallest_of(x.dtype);
+  const auto n = static_cast<double>(x.q.size(0)), d = static_cast<double>(x.q.size(1));
+  const auto times = [](const Tensor& a, const Tensor& b) { return matmul(a, b); };
+  const auto row_sum = [](const Tensor& a) { return sum(a, {1}, true); };
+  const Tensor kt = x.k.t().contiguous(), vt = x.v.t().contiguous();
+  const Tensor aq = abs(x.q), ak = abs(x.k), av = abs(x.v), ado = abs(x.dout);
+
+  // P and its relative error r: of scores (numerator and denominator), exponentials, sums.
+  const Tensor scores = x.scale * times(x.q, kt) + (x.seen - 1.0) * 1e30;
+  const Tensor e = exp(scores - max(scores, {1}, true)) * x.seen;
+  const Tensor p = e / maximum(row_sum(e), full({}, 1e-300, {.dtype = float64}));
+  const Tensor score_error = (x.scale * d * kSum) * times(aq, ak.t().contiguous()) * x.seen;
+  const Tensor r = max(score_error, {1}, true) * 2.0 + (n + 64) * kSum;
+
+  // out: P is rounded before its product with V, then the result.
+  const Tensor pd = p * x.keep, out = times(pd, x.v);
+  const Tensor out_error =
+      u * abs(out) + (1 + u) * (r + (u + n * kSum)) * times(pd, av) + tiny * times(x.seen * x.keep, av) + tiny;
+
+  // dP, and delta from the rounded out, or as the row sum of P dP.
+  const Tensor dp = times(x.dout, vt) * x.keep, dp_error = (d * kSum) * times(ado, abs(vt)) * x.keep;
+  const Tensor delta = row_sum(x.dout * out);
+  const Tensor delta_error = row_sum(ado * out_error) + (d * kSum) * row_sum(ado * abs(out)) +
+                             (r + n * kSum) * row_sum(p * abs(dp)) + row_sum(p * dp_error);
+
+  // dS is rounded before its products.
+  const Tensor ds = p * (dp - delta);
+  const Tensor ds_error = p * (r * (abs(dp) + abs(delta)) + dp_error + delta_error);
+  const Tensor f = (1 + u) * ds_error + u * abs(ds) + tiny * x.seen + (n * kSum) * abs(ds);
+  const Tensor g = (1 + u) * pd * (r + (u + n * kSum)) + tiny * x.seen * x.keep;
+  const auto turned = [](const Tensor& a) { return a.t().contiguous(); };
+  return {Bounded{out, out_error}, Bounded{x.scale * times(ds, x.k), x.scale * times(f, ak)},
+          Bounded{x.scale * times(turned(ds), x.q), x.scale * times(turned(f), aq)},
+          Bounded{times(turned(pd), x.dout), times(turned(g), ado)}};
+}
+
+/// Of sums that are then rounded to dtype.
+inline Tensor rounded_bound(const Bounded& x, DType dtype, double additions) {
+  const double u = unit_of(dtype);
+  return (1 + u) * (1 + additions * kSum) * x.bound + u * abs(x.value) + smallest_of(dtype);
+}
+
+/// Which query of a sequence sees which key, 1 or 0. valid: of the sequence's keys.
+inline Tensor seen_of(const AttentionCase& c, const std::vector<double>& valid) {
+  const auto n = static_cast<int64_t>(valid.size());
+  std::vector<double> seen(static_cast<size_t>(n * n));
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      seen[static_cast<size_t>(i * n + j)] =
+          (!c.causal || j <= i) && (c.window < 0 || std::abs(i - j) <= c.window) ? valid[static_cast<size_t>(j)] : 0;
+  return from_vector(seen, {n, n}, {.dtype = float64});
+}
+
+/// The factors that dropout gives to probabilities, [heads, n, n] for each sequence: what attention makes of uniform
+/// weights and values that are unit vectors.
+inline std::vector<Tensor> keep_of(const AttentionCase& c, uint64_t seed) {
+  std::vector<std::vector<Tensor>> parts(c.lengths.size());  // columns
+  int64_t tokens = 0, longest = 0;
+  for (const int64_t n : c.lengths) tokens += n, longest = std::max(longest, n);
+  if (c.dropout == 0) {
+    std::vector<Tensor> ones_of;
+    for (const int64_t n : c.lengths) ones_of.push_back(ones({c.heads, n, n}, {.dtype = float64}));
+    return ones_of;
+  }
+  const Tensor q = zeros({tokens, c.heads, c.head_dim});
+  for (int64_t first = 0; first < longest; first += c.head_dim) {
+    std::vector<float> units(static_cast<size_t>(tokens * c.head_dim));
+    int64_t begin = 0;
+    for (const int64_t n : c.lengths) {
+      for (int64_t j = first; j < std::min(n, first + c.head_dim); ++j)
+        units[static_cast<size_t>((begin + j) * c.head_dim + j - first)] = 1;
+      begin += n;
+    }
+    const Tensor v = from_vector(units, {tokens, 1, c.head_dim});
+    Generator draws(seed);
+    const SequenceLayout layout = packed_layout(c.lengths);
+    const Tensor out = attention(q, v, v, layout, layout, {.dropout = c.dropout, .generator = &draws});
+    begin = 0;
+    for (size_t s = 0; s < c.lengths.size(); ++s) {
+      const int64_t n = c.lengths[s], width = std::min(c.head_dim, n - first);
+      if (width > 0) {
+        const Tensor kept = out.slice(0, begin, begin + n).slice(2, 0, width).to(float64) * static_cast<double>(n);
+        parts[s].push_back(kept);
+      }
+      begin += n;
+    }
+  }
+  std::vector<Tensor> keep;
+  for (const std::vector<Tensor>& columns : parts) {  // [n, heads, n] to [heads, n, n], exactly 0 or 1 / (1 - p)
+    const Tensor whole = cat(columns, 2).transpose(0, 1).contiguous();
+    keep.push_back(gt(whole, full({}, 0.5, {.dtype = float64})).to(float64) / (1 - c.dropout));
+  }
+  return keep;
+}
+
+}  // namespace large_attention
+
+/// out, dq, dk, dv. Inputs are float64; valid: 1 or 0 for each token, as a key.
+inline std::array<Bounded, 4> attention_reference(const AttentionCase& c, const Tensor& q, const Tensor& k,
+                                                  const Tensor& v, const Tensor& dout, const std::vector<double>& valid,
+                                                  uint64_t seed) {
+  using namespace large_attention;
+  const std::vector<Tensor> keep = keep_of(c, seed);
+  const int64_t group = c.heads / c.kv_heads;
+  std::vector<std::vector<Tensor>> values(4), bounds(4);  // of each sequence, [n, heads or kv_heads, head_dim]
+  int64_t begin = 0;
+  for (size_t s = 0; s < c.lengths.size(); ++s) {
+    const int64_t n = c.lengths[s];
+    const auto part = [&](const Tensor& x, int64_t head) {
+      return x.slice(0, begin, begin + n).select(1, head).contiguous();
+    };
+    const Tensor seen = seen_of(c, {valid.begin() + begin, valid.begin() + begin + n});
+    std::vector<std::vector<Bounded>> heads(4);
+    for (int64_t h = 0; h < c.heads; ++h) {
+      const int64_t kv = h / group;
+      std::array<Bounded, 4> one =
+          evaluate({part(q, h), part(k, kv), part(v, kv), part(dout, h), seen, keep[s].select(0, h).contiguous(),
+                    1 / std::sqrt(static_cast<double>(c.head_dim)), c.dtype});
+      for (size_t i = 0; i < 4; ++i) {
+        if (i < 2 || h % group == 0) {
+          heads[i].push_back(one[i]);
+        } else {
+          heads[i].back() = {heads[i].back().value + one[i].value, heads[i].back().bound + one[i].bound};
+        }
+      }
+    }
+    for (size_t i = 0; i < 4; ++i) {
+      std::vector<Tensor> value, bound;
+      for (const Bounded& head : heads[i]) {
+        value.push_back(head.value);
+        bound.push_back(i == 0 ? head.bound : rounded_bound(head, c.dtype, static_cast<double>(n * group)));
+      }
+      values[i].push_back(stack(value, 1));
+      bounds[i].push_back(stack(bound, 1));
+    }
+    begin += n;
+  }
+  std::array<Bounded, 4> all;
+  for (size_t i = 0; i < 4; ++i) all[i] = {cat(values[i], 0), cat(bounds[i], 0)};
+  return all;
+}
+
+}  // namespace tern

@@ -1,0 +1,370 @@
+// The shapes that training has, where tiles, warpgroups and partial sums are many: 16 bits against float64 on the CPU.
+// On the emulated device a cut of them, chosen anew in every run, that still takes every way through the kernels.
+
+#include "tern/core/autocast.h"
+#include "tern/optim/adam.h"
+#include "tern/tests/cuda/large_attention.h"
+#include "tern/tests/cuda/large_shapes.h"
+
+namespace tern {
+namespace {
+
+// ---- attention
+// -------------------------------------------------------------------------------------------------------
+
+class LargeAttention : public LargeParity {
+ protected:
+  void check(AttentionCase c) {
+    int64_t tokens = 0;
+    std::string what = std::string(name_of(c.dtype)) + ", head_dim " + std::to_string(c.head_dim);
+    if (c.causal) what += ", causal";
+    if (c.window >= 0) what += ", window " + std::to_string(c.window);
+    if (c.kv_heads < c.heads) what += ", grouped heads";
+    if (c.masked) what += ", mask";
+    if (c.dropout > 0) what += ", dropout";
+    what += ", lengths";
+    for (const int64_t n : c.lengths) tokens += n, what += " " + std::to_string(n);
+    SCOPED_TRACE(what);
+
+    std::vector<double> valid(static_cast<size_t>(tokens), 1);
+    if (c.masked)
+      for (double& v : valid) v = whole_in(0, 3) > 0;
+    const Tensor q = normal({tokens, c.heads, c.head_dim}, c.dtype), dout = normal(q.shape(), c.dtype);
+    const Tensor k = normal({tokens, c.kv_heads, c.head_dim}, c.dtype), v = normal(k.shape(), c.dtype);
+    const uint64_t seed = engine();
+    const std::array<Bounded, 4> expected =
+        attention_reference(c, q.to(float64), k.to(float64), v.to(float64), dout.to(float64), valid, seed);
+    Tensors leaves;
+    for (const Tensor& x : {q, k, v}) leaves.push_back(x.to(kCuda).set_requires_grad(true));
+    SequenceLayout layout = packed_layout(c.lengths, kCuda), keys = layout;
+    if (c.masked) keys.key_mask = from_vector(valid, {tokens}).to(boolean).to(kCuda);
+    Generator draws(seed);
+    const Tensor out = attention(leaves[0], leaves[1], leaves[2], layout, keys,
+                                 {.causal = c.causal, .window = c.window, .dropout = c.dropout, .generator = &draws});
+    out.backward(dout.to(kCuda));
+    const char* const names[] = {"out", "dq", "dk", "dv"};
+    for (size_t i = 0; i < 4; ++i)
+      expect_within(expected[i].value, expected[i].bound, i == 0 ? out : leaves[i - 1].grad(), names[i]);
+  }
+
+  /// All of them; or three in random order, of which one has a second warpgroup and one a third tile of keys.
+  std::vector<int64_t> lengths() {
+    if (kWhole) return {1, 63, 65, 127, 129, 197, 512, 600};
+    std::vector<int64_t> some = {one_of<int64_t>({1, 63, 65}), one_of<int64_t>({127, 129}),
+                                 one_of<int64_t>({197, 260})};
+    std::shuffle(some.begin(), some.end(), engine);
+    return some;
+  }
+};
+
+struct Variant {
+  const char* name;
+  void (*set)(AttentionCase& c);
+};
+
+const Variant kVariants[] = {
+    {"plain", [](AttentionCase&) {}},
+    {"causal", [](AttentionCase& c) { c.causal = true; }},
+    {"window", [](AttentionCase& c) { c.window = 70; }},
+    {"grouped", [](AttentionCase& c) { c.heads = 4, c.kv_heads = 2; }},
+    {"mask", [](AttentionCase& c) { c.masked = true; }},
+    {"dropout", [](AttentionCase& c) { c.dropout = 0.125; }},  // of 1 / 65536 a whole multiple
+};
+
+TEST_F(LargeAttention, EveryVariant) {
+  for (const Variant& variant : kVariants)
+    for (const DType dtype : kHalves)
+      for (const int64_t head_dim : {64, 96, 128}) {
+        if (!kWhole && whole_in(0, 2) > 0) continue;  // a third of them
+        AttentionCase c{.dtype = dtype, .head_dim = head_dim};
+        variant.set(c);
+        c.lengths = lengths();
+        check(c);
+      }
+}
+
+/// Any variants together.
+TEST_F(LargeAttention, VariantsTogether) {
+  for (int i = 0; i < (kWhole ? 6 : 1); ++i) {
+    AttentionCase c{.dtype = one_of(kHalves), .head_dim = one_of<int64_t>({64, 96, 128})};
+    for (const Variant& variant : kVariants)
+      if (whole_in(0, 1)) variant.set(c);
+    if (!kWhole && c.heads > 2) c.heads = 2, c.kv_heads = 1;
+    if (c.window >= 0) c.window = whole_in(1, 200);
+    c.lengths = lengths();
+    check(c);
+  }
+}
+
+// ---- products: whole numbers
+// -----------------------------------------------------------------------------------------
+
+/// One layer of a training step: rows, inputs, outputs.
+struct Layer {
+  const char* name;
+  int64_t rows, in, out;
+};
+
+class LargeProducts : public LargeParity {
+ protected:
+  /// Forward in 16 bits by weights in fp32, whose gradients are fp32, and the bias's too.
+  void check(const Layer& layer, DType dtype) {
+    SCOPED_TRACE(std::string(layer.name) + " " + name_of(dtype));
+    const Tensor x = integers({layer.rows, layer.in}, 2, dtype), w = integers({layer.out, layer.in}, 2, float32);
+    const Tensor b = integers({layer.out}, 100, float32), dy = integers({layer.rows, layer.out}, 1, dtype);
+    Tensors leaves;
+    for (const Tensor& t : {x, w, b}) leaves.push_back(t.to(kCuda).set_requires_grad(true));
+    const Tensor y = autocast(kCuda, dtype, [&] { return linear(leaves[0], leaves[1], leaves[2]); });
+    y.backward(dy.to(kCuda));
+    const Tensor x32 = x.to(float32), dy32 = dy.to(float32);
+    expect_equal(add(matmul(x32, w.t()), b).to(dtype), y, "y");
+    expect_equal(matmul(dy32, w).to(dtype), leaves[0].grad(), "dx");
+    expect_equal(matmul(dy32.t(), x32), leaves[1].grad(), "dw");
+    expect_equal(sum(dy32, {0}), leaves[2].grad(), "db");
+  }
+  void check_all(const std::vector<Layer>& layers) {
+    for (Layer layer : layers)
+      for (const DType dtype : kHalves) {
+        if (!kWhole)
+          layer.rows = whole_in(1, 200), layer.in = 8 * whole_in(1, 20),
+          layer.out = std::min<int64_t>(layer.out, whole_in(1, 150));
+        check(layer, dtype);
+      }
+  }
+};
+
+TEST_F(LargeProducts, OfDistilBert) {
+  check_all({{"query, key, value", 16384, 768, 2304},
+             {"attention's projection", 16384, 768, 768},
+             {"first feed-forward", 16384, 768, 3072},
+             {"second feed-forward", 16384, 3072, 768},
+             {"last layer's rows", 64, 768, 3072},
+             {"pre_classifier", 64, 768, 768},
+             {"classifier", 64, 768, 2}});
+}
+
+TEST_F(LargeProducts, OfViT) {
+  check_all({{"patches", 64 * 196, 768, 768},
+             {"query, key, value", 64 * 197, 768, 2304},
+             {"attention's projection", 64 * 197, 768, 768},
+             {"first feed-forward", 64 * 197, 768, 3072},
+             {"second feed-forward", 64 * 197, 3072, 768},
+             {"head", 64, 768, 10}});
+}
+
+// ---- norms, softmax, loss
+// --------------------------------------------------------------------------------------------
+
+class LargeRows : public LargeParity {};
+
+TEST_F(LargeRows, LayerNorm) {
+  for (const DType dtype : kHalves)
+    for (const int64_t wide : {768, 1024, 4096}) {
+      const int64_t rows = size(16384, 65, 300),
+                    cols = kWhole || wide < 4096 ? size(wide, 64, 200) : whole_in(1025, 1100);
+      SCOPED_TRACE(std::string(name_of(dtype)) + " of " + std::to_string(rows) + " x " + std::to_string(cols));
+      const Tensor x = normal({rows, cols}, dtype), dy = integers({rows, cols}, 2, dtype);
+      const Tensor gamma = add(rand({cols}, generator), 0.5), beta = normal({cols}, float32);
+      Tensors leaves, host;
+      for (const Tensor& t : {x, gamma, beta}) leaves.push_back(t.to(kCuda).set_requires_grad(true));
+      const Tensor y = layer_norm(leaves[0], leaves[1], leaves[2]);
+      y.backward(dy.to(kCuda));
+
+      const Tensor x64 = x.to(float64), g64 = gamma.to(float64), dy64 = dy.to(float64);
+      const Tensor mean_x = mean(x64, {1}, true), centred = x64 - mean_x;
+      const Tensor rstd = rsqrt(mean(square(centred), {1}, true) + 1e-5), xhat = centred * rstd;
+      const double u = unit_of(dtype), tiny = smallest_of(dtype);
+      // Means over a row are sums of at most 32 numbers a thread and a tree over threads.
+      constexpr double kMean = 64 * kSum;
+      const Tensor value = xhat * g64 + beta.to(float64);
+      const Tensor size_of_terms = g64 * (abs(xhat) + 1.0) + abs(beta).to(float64);
+      expect_within(value, u * abs(value) + kMean * size_of_terms + tiny, y, "y");
+
+      const Tensor gdy = g64 * dy64, a = mean(gdy, {1}, true), b = mean(gdy * xhat, {1}, true);
+      const Tensor dx = rstd * (gdy - a - xhat * b);
+      const Tensor terms = rstd * (abs(gdy) + mean(abs(gdy), {1}, true) +
+                                   (abs(xhat) + 1.0) * (mean(abs(gdy * xhat), {1}, true) + mean(abs(gdy), {1}, true)));
+      expect_within(dx, u * abs(dx) + 2 * kMean * terms + tiny, leaves[0].grad(), "dx");
+
+      // Down a column: runs of at most 64 rows that join totals, and those of blocks. With whole numbers none is
+      // inexact.
+      const double joins = 64 + 64 + static_cast<double>(rows) / 64;
+      const Tensor dgamma = sum(dy64 * xhat, {0}), sizes = sum(abs(dy64) * (abs(xhat) + 1.0), {0});
+      expect_within(dgamma, (joins * kSum + kMean) * sizes, leaves[1].grad(), "dgamma");
+      expect_equal(sum(dy64, {0}).to(float32), leaves[2].grad(), "dbeta");
+    }
+}
+
+TEST_F(LargeRows, SoftmaxOfAVocabulary) {
+  for (const DType dtype : kHalves) {
+    const int64_t rows = size(512, 2, 4), classes = kWhole ? 30522 : whole_in(3000, 4000);
+    SCOPED_TRACE(std::string(name_of(dtype)) + " of " + std::to_string(rows) + " x " + std::to_string(classes));
+    const Tensor x = mul(normal({rows, classes}, float32), 2.0).to(dtype), dy = normal({rows, classes}, dtype);
+    Tensor leaf = x.to(kCuda).set_requires_grad(true);
+    const Tensor y = softmax(leaf);
+    y.backward(dy.to(kCuda));
+
+    const double u = unit_of(dtype), tiny = smallest_of(dtype);
+    const double e = (64 + static_cast<double>(classes) / 128) * kSum;  // exponentials, and the sum of their row
+    const Tensor p = softmax(x.to(float64)), dy64 = dy.to(float64);
+    const Tensor p_error = (u + e) * p + tiny;
+    expect_within(p, p_error, y, "y");
+    // From the rounded result.
+    const Tensor s = sum(dy64 * p, {1}, true);
+    const Tensor s_error = sum(abs(dy64) * p_error, {1}, true) + e * sum(abs(dy64) * p, {1}, true);
+    const Tensor dx = p * (dy64 - s);
+    const Tensor before =
+        p_error * (abs(dy64) + abs(s)) + (p + p_error) * s_error + 4 * kSum * p * (abs(dy64) + abs(s));
+    expect_within(dx, u * abs(dx) + (1 + u) * before + tiny, leaf.grad(), "dx");
+  }
+}
+
+TEST_F(LargeRows, CrossEntropyOfAVocabulary) {
+  for (const DType dtype : kHalves) {
+    const int64_t rows = size(1024, 3, 9), classes = kWhole ? 30522 : whole_in(3000, 4000);
+    SCOPED_TRACE(std::string(name_of(dtype)) + " of " + std::to_string(rows) + " x " + std::to_string(classes));
+    const Tensor x = mul(normal({rows, classes}, float32), 2.0).to(dtype);
+    std::vector<int64_t> targets(static_cast<size_t>(rows));
+    std::vector<double> hot(static_cast<size_t>(rows * classes));
+    for (int64_t i = 0; i < rows; ++i) {
+      targets[static_cast<size_t>(i)] = whole_in(0, classes - 1);
+      hot[static_cast<size_t>(i * classes + targets[static_cast<size_t>(i)])] = 1;
+    }
+    const Tensor target = from_vector(targets, {rows}), one = from_vector(hot, {rows, classes}, {.dtype = float64});
+    const Tensor seed = integers({rows}, 8, float32);
+    Tensor leaf = x.to(kCuda).set_requires_grad(true);
+    const Tensor loss = cross_entropy(leaf, target.to(kCuda), {.reduction = LossReduction::kNone});
+    loss.backward(seed.to(kCuda));
+
+    const double u = unit_of(dtype), tiny = smallest_of(dtype);
+    const double e = (64 + static_cast<double>(classes) / 128) * kSum;
+    const Tensor x64 = x.to(float64), p = softmax(x64), chosen = sum(x64 * one, {1});
+    const Tensor top = max(x64, {1}), lse = top + log(sum(exp(x64 - top.unsqueeze(1)), {1}));
+    expect_within(lse - chosen, e * (abs(lse) + abs(chosen) + abs(top) + 1.0), loss, "loss");
+    const Tensor g = seed.to(float64).unsqueeze(1), dx = (p - one) * g;
+    // The probability comes from exp(x - lse), lse in fp32.
+    const Tensor before = abs(g) * (p * (2 * e + (abs(x64) + abs(lse).unsqueeze(1)) * kSum) + 4 * kSum * one);
+    expect_within(dx, u * abs(dx) + (1 + u) * before + tiny, leaf.grad(), "dx");
+  }
+}
+
+// ---- look-ups, reductions, copies, updates
+// ---------------------------------------------------------------------------
+
+class LargeMemory : public LargeParity {};
+
+/// One id is a twentieth of all, as a common word is: its row's gradient is a sum of many.
+TEST_F(LargeMemory, EmbeddingWithACommonId) {
+  for (const DType dtype : {float32, bfloat16, float16}) {
+    const int64_t ids = size(16384, 500, 900), count = kWhole ? 30522 : 97, width = size(768, 20, 90);
+    SCOPED_TRACE(std::string(name_of(dtype)) + ", " + std::to_string(ids) + " ids, width " + std::to_string(width));
+    const int64_t common = whole_in(0, count - 1);
+    std::vector<int64_t> chosen(static_cast<size_t>(ids));
+    for (int64_t& id : chosen) id = whole_in(0, 19) == 0 ? common : whole_in(0, count - 1);
+    const Tensor weight = normal({count, width}, dtype), dy = integers({ids, width}, 2, dtype);
+    Tensor leaf = weight.to(kCuda).set_requires_grad(true);
+    const Tensor y = embedding(leaf, from_vector(chosen, {ids}).to(kCuda));
+    y.backward(dy.to(kCuda));
+
+    const std::vector<double> w = weight.to_vector<double>(), d = dy.to_vector<double>();
+    std::vector<double> rows(static_cast<size_t>(ids * width)), sums(static_cast<size_t>(count * width));
+    for (int64_t i = 0; i < ids; ++i)
+      for (int64_t c = 0; c < width; ++c) {
+        const auto from = static_cast<size_t>(chosen[static_cast<size_t>(i)] * width + c),
+                   to = static_cast<size_t>(i * width + c);
+        rows[to] = w[from];
+        sums[from] += d[to];
+      }
+    expect_equal(from_vector(rows, {ids, width}, {.dtype = float64}).to(dtype), y, "y");
+    expect_equal(from_vector(sums, {count, width}, {.dtype = float64}).to(dtype), leaf.grad(), "dweight");
+  }
+}
+
+TEST_F(LargeMemory, Reductions) {
+  for (const DType dtype : {float32, bfloat16, float16}) {
+    const int64_t outer = kWhole ? 1 << 17 : whole_in(300, 400), inner = kWhole ? 1 << 10 : whole_in(90, 200);
+    SCOPED_TRACE(std::string(name_of(dtype)) + " of " + std::to_string(outer) + " x " + std::to_string(inner));
+    Tensor x = integers({outer, inner}, 1, dtype);
+    const int64_t row = whole_in(0, outer - 1), col = whole_in(0, inner - 1);
+    x.select(0, row).slice(0, col, col + 1).fill_(3);
+    x.select(0, outer - 1).slice(0, inner - 1).fill_(-2);  // the very last
+    const bool replaced = row == outer - 1 && col == inner - 1;
+    const Tensor device = x.to(kCuda), x64 = x.to(float64);
+    expect_equal(sum(x64).to(dtype), sum(device), "sum");
+    expect_equal(sum(x64, {0}).to(dtype), sum(device, {0}), "sum down the columns");
+    expect_equal(sum(x64, {1}).to(dtype), sum(device, {1}), "sum along the rows");
+    EXPECT_EQ(max(device).item<double>(), replaced ? 1 : 3);
+    EXPECT_EQ(min(device).item<double>(), -2);
+    if (!replaced) {
+      EXPECT_EQ(argmax(device.reshape({-1}), 0).item<int64_t>(), row * inner + col);
+    }
+    EXPECT_EQ(argmin(device.reshape({-1}), 0).item<int64_t>(), outer * inner - 1);
+    expect_equal(max(x64, {0}).to(dtype), max(device, {0}), "max down the columns");
+  }
+}
+
+/// Offsets beyond 2^31 bytes and 2^31 elements, on both ways over the bus and between strides.
+TEST_F(LargeMemory, Copies) {
+  const int64_t rows = kWhole ? (int64_t{1} << 16) + 3 : whole_in(200, 300),
+                cols = kWhole ? (1 << 15) + 5 : whole_in(100, 200);
+  const Tensor row = integers({rows, 1}, 60, float32).to(uint8), col = integers({1, cols}, 60, float32).to(uint8);
+  const Tensor x = add(row, col);  // wraps at 256: the sum of a row's and a column's number
+  const Tensor there = x.to(kCuda);
+  ASSERT_TRUE(!kWhole || there.nbytes() > int64_t{1} << 31);
+  EXPECT_TRUE(all(eq(there.to(cpu), x)).item<bool>()) << "to the device and back";
+  EXPECT_TRUE(all(eq(there.clone().to(cpu), x)).item<bool>()) << "on the device";
+  const Tensor turned = there.t().contiguous();
+  EXPECT_TRUE(all(eq(turned, add(row.to(kCuda), col.to(kCuda)).t())).item<bool>()) << "between strides, on the device";
+  EXPECT_TRUE(all(eq(turned.to(cpu), x.t())).item<bool>()) << "between strides";
+  for (int i = 0; i < 8; ++i) {
+    const int64_t r = i == 0 ? rows - 1 : whole_in(0, rows - 1), c = i == 0 ? cols - 1 : whole_in(0, cols - 1);
+    EXPECT_EQ(there.select(0, r).select(0, c).item<int64_t>(), x.select(0, r).select(0, c).item<int64_t>());
+  }
+}
+
+TEST_F(LargeMemory, AdamWOfDistilBert) {
+  const int64_t width = size(768, 20, 50), words = kWhole ? 30522 : 61;
+  std::vector<Shape> shapes = {{words, width}, {512, width}};
+  for (int layer = 0; layer < 6; ++layer)
+    for (const Shape& shape : {Shape{3 * width, width}, Shape{width, width}, Shape{4 * width, width},
+                               Shape{width, 4 * width}, Shape{4 * width}, Shape{width}, Shape{width}})
+      shapes.push_back(shape);
+  constexpr double kLr = 1e-2, kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8, kDecay = 0.1;
+  std::vector<NamedTensor> parameters;
+  Tensors expected, first, second, gradients;
+  int64_t elements = 0;
+  for (const Shape& shape : shapes) {
+    const Tensor start = normal(shape, float32);
+    elements += shape.numel();
+    parameters.push_back({std::to_string(parameters.size()), start.to(kCuda).set_requires_grad(true)});
+    expected.push_back(start.to(float64));
+    first.push_back(zeros(shape, {.dtype = float64}));
+    second.push_back(zeros(shape, {.dtype = float64}));
+  }
+  ASSERT_TRUE(!kWhole || elements > 66'000'000);
+  optim::AdamW optimizer(parameters,
+                         {.lr = kLr, .beta1 = kBeta1, .beta2 = kBeta2, .eps = kEps, .weight_decay = kDecay});
+  constexpr int kSteps = 2;
+  for (int step = 1; step <= kSteps; ++step) {
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const Tensor g = normal(shapes[i], float32);
+      parameters[i].tensor.set_grad(g.to(kCuda));
+      const Tensor g64 = g.to(float64);
+      first[i] = first[i] * kBeta1 + g64 * (1 - kBeta1);
+      second[i] = second[i] * kBeta2 + square(g64) * (1 - kBeta2);
+      const Tensor m = first[i] / (1 - std::pow(kBeta1, step)), v = second[i] / (1 - std::pow(kBeta2, step));
+      expected[i] = expected[i] * (1 - kLr * kDecay) - m / (sqrt(v) + kEps) * kLr;
+    }
+    optimizer.step();
+  }
+  // A step rounds the weight three times, and its update by a few units of what m may hold: sums of gradients of either
+  // sign, of which none is above the largest of all steps.
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const Tensor bound = kSteps * (3 * unit_of(float32) * (abs(expected[i]) + 3 * kLr * 4) +
+                                   full(shapes[i], kLr * 128 * 0x1p-24, {.dtype = float64}));
+    expect_within(expected[i], bound, parameters[i].tensor.detach(), "parameter " + std::to_string(i));
+  }
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,87 @@
+#pragma once
+// For tests at the shapes that training has. Results are compared element by element with float64 results of the same
+// 16-bit inputs, within bounds that follow from how results are rounded; or, where inputs are small integers and every
+// sum of products of them is exact in float32 in any order, to the last bit.
+
+#include <cmath>
+#include <random>
+
+#include "tern/tests/cuda/device_test.h"
+
+namespace tern {
+
+#ifdef TERN_STANDIN
+inline constexpr bool kWhole = false;  // the emulated device takes a cut of the shapes
+#else
+inline constexpr bool kWhole = true;
+#endif
+
+inline const std::vector<DType> kHalves = {bfloat16, float16};
+
+/// The largest relative error of rounding to a dtype, to the nearest.
+inline double unit_of(DType dtype) {
+  return dtype == bfloat16 ? 0x1p-8 : dtype == float16 ? 0x1p-11 : dtype == float32 ? 0x1p-24 : 0;
+}
+/// The largest error of rounding a small number to a dtype: float16 is subnormal below 2^-14.
+inline double smallest_of(DType dtype) { return dtype == float16 ? 0x1p-25 : 0; }
+/// Of one addition in float32, tensor cores that cut off included.
+inline constexpr double kSum = 0x1p-22;
+
+class LargeParity : public DeviceTest {
+ protected:
+  Generator generator{fresh_seed()};
+  std::mt19937_64 engine{generator.seed()};
+
+  int64_t whole_in(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine); }
+  template <class T>
+  T one_of(const std::vector<T>& values) {
+    return values[static_cast<size_t>(whole_in(0, static_cast<int64_t>(values.size()) - 1))];
+  }
+  /// The size itself, on the emulated device a random one between low and high.
+  int64_t size(int64_t whole, int64_t low, int64_t high) { return kWhole ? whole : whole_in(low, high); }
+
+  Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
+  /// Whole numbers between -most and most.
+  Tensor integers(const Shape& shape, int64_t most, DType dtype) {
+    const auto choices = static_cast<double>(2 * most + 1);
+    return sub(floor(mul(rand(shape, generator), choices)), static_cast<double>(most)).to(dtype);
+  }
+};
+
+/// Every element equal; a NaN is equal to none.
+inline void expect_equal(const Tensor& expected, const Tensor& actual, const std::string& what) {
+  ASSERT_EQ(expected.shape(), actual.shape()) << what;
+  ASSERT_EQ(expected.dtype(), actual.dtype()) << what;
+  ASSERT_EQ(actual.device(), kCuda) << what;
+  const Tensor host = actual.detach().to(cpu);
+  if (all(eq(expected, host)).item<bool>()) return;
+  const std::vector<double> a = expected.to_vector<double>(), b = host.to_vector<double>();
+  size_t wrong = 0, first = a.size();
+  for (size_t i = a.size(); i-- > 0;)
+    if (!(a[i] == b[i])) ++wrong, first = i;
+  ADD_FAILURE() << what << " " << expected.shape() << ": " << wrong << " of " << a.size() << " differ, first at "
+                << first << ": expected " << a[first] << ", got " << b[first];
+}
+
+/// Every element within its bound; a NaN is within none. expected and bound: float64 on the CPU.
+inline void expect_within(const Tensor& expected, const Tensor& bound, const Tensor& actual, const std::string& what) {
+  ASSERT_EQ(expected.shape(), actual.shape()) << what;
+  ASSERT_EQ(actual.device(), kCuda) << what;
+  const Tensor host = actual.detach().to(cpu).to(float64), error = abs(sub(host, expected));
+  if (all(le(error, bound)).item<bool>()) return;
+  const std::vector<double> e = error.to_vector<double>(), b = bound.to_vector<double>();
+  size_t wrong = 0, worst = 0;
+  double ratio = -1;
+  for (size_t i = 0; i < e.size(); ++i) {
+    if (e[i] <= b[i]) continue;
+    ++wrong;
+    const double r = std::isfinite(e[i]) ? e[i] / b[i] : INFINITY;
+    if (r > ratio) ratio = r, worst = i;
+  }
+  ADD_FAILURE() << what << " " << expected.shape() << ": " << wrong << " of " << e.size()
+                << " beyond their bounds, worst at " << worst << ": expected "
+                << expected.reshape({-1}).to_vector<double>()[worst] << ", off by " << e[worst] << ", allowed "
+                << b[worst];
+}
+
+}  // namespace tern
