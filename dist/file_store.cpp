@@ -43,7 +43,7 @@ class FileStore final : public Store {
   explicit FileStore(fs::path folder) : folder_(std::move(folder)) {}
 
   void set(const std::string& key, const std::string& value) override {
-    TERN_CHECK(key.size() + value.size() <= kMaxBytes, "store: a value of ", value.size(), " bytes is too large");
+    check_entry(key, value);
     write(path(key), value);
   }
 
@@ -65,6 +65,7 @@ class FileStore final : public Store {
   }
 
   int64_t add(const std::string& key, int64_t amount) override {
+    check_entry(key, "");
     const std::string lock_path = (folder_ / "%lock").string();
     const int lock = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     TERN_CHECK(lock >= 0, "store: ", lock_path, ": ", std::strerror(errno));

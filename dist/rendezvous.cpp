@@ -70,6 +70,7 @@ Launch from_variables(const Variables& v, int rank, int size) {
   launch.local_size =
       v.number_or("LOCAL_WORLD_SIZE", 1, kMostRanks, std::max(launch.local_rank + 1, v.has("LOCAL_RANK") ? 1 : size));
   check_local(launch, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  launch.one_host = v.has("LOCAL_WORLD_SIZE") && launch.local_size == size;
   take_master(v, launch);
   if (size > 1)
     TERN_CHECK(!launch.master_host.empty() && launch.master_port > 0,
@@ -85,6 +86,7 @@ Launch from_open_mpi(const Variables& v, int rank, int size) {
   launch.local_rank = v.number_or("OMPI_COMM_WORLD_LOCAL_RANK", 0, kMostRanks, rank);
   launch.local_size = v.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMostRanks, std::max(size, launch.local_rank + 1));
   check_local(launch, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+  launch.one_host = v.has("OMPI_COMM_WORLD_LOCAL_SIZE") && launch.local_size == size;
   take_master(v, launch);
   return launch;
 }
@@ -98,6 +100,7 @@ Launch from_slurm(const Variables& v, int rank, int size) {
   const std::string per_node =
       v.text(v.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE");
   launch.local_size = std::clamp(per_node.empty() ? size : first_number(per_node), launch.local_rank + 1, size);
+  launch.one_host = !per_node.empty() && first_number(per_node) == size;
   TERN_CHECK(launch.local_rank < size, "SLURM_LOCALID is ", launch.local_rank, " and SLURM_NTASKS ", size,
              ": ranks are counted from 0");
   const char* const list_name = v.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
@@ -126,10 +129,7 @@ bool in_slurm_step(const Variables& v) {
   return !(step.size() == 10 && step >= "4294967280");
 }
 
-}  // namespace
-
-Launch detect_launch(const Environment& environment) {
-  const Variables v(environment);
+Launch detect_place(const Variables& v) {
   const auto open_mpi = v.place("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   if (const auto place = v.place("RANK", "WORLD_SIZE")) {
     if (!open_mpi || v.has("TORCHELASTIC_RUN_ID")) return from_variables(v, place->first, place->second);
@@ -147,10 +147,23 @@ Launch detect_launch(const Environment& environment) {
     launch.local_rank = v.number_or("MPI_LOCALRANKID", 0, kMostRanks, launch.rank);
     launch.local_size = v.number_or("MPI_LOCALNRANKS", 1, kMostRanks, std::max(launch.size, launch.local_rank + 1));
     check_local(launch, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+    launch.one_host = v.has("MPI_LOCALNRANKS") && launch.local_size == launch.size;
     take_master(v, launch);
     return launch;
   }
   return {};
+}
+
+}  // namespace
+
+Launch detect_launch(const Environment& environment) {
+  const Variables v(environment);
+  Launch launch = detect_place(v);
+  launch.secret = v.text("TERN_DIST_SECRET");
+  TERN_CHECK(launch.secret.empty() || launch.secret.size() >= kMinSecretBytes, "TERN_DIST_SECRET: expected at least ",
+             kMinSecretBytes, " random characters, the same in all ranks of the job (openssl rand -hex 16), got ",
+             launch.secret.size());
+  return launch;
 }
 
 Launch detect_launch() {

@@ -21,10 +21,16 @@ struct Launch {
   bool master_port_taken = false;
   /// The same in all ranks of this job and in no other on the same master; empty: unknown.
   std::string job = "";
+  /// TERN_DIST_SECRET: random text that all ranks are given and nobody else knows; empty: not set.
+  std::string secret = "";
+  /// The launcher says that all ranks are on this machine.
+  bool one_host = false;
 
   bool is_parallel() const { return size > 1; }
 };
 inline constexpr int kPortsToTry = 16;
+/// 128 bits in base64.
+inline constexpr size_t kMinSecretBytes = 22;
 
 /// The value of an environment variable; null when it is not set.
 using Environment = std::function<const char*(const char*)>;
@@ -34,7 +40,8 @@ using Environment = std::function<const char*(const char*)>;
 /// and WORLD_SIZE say the same both serve), srun (SLURM_PROCID, SLURM_NTASKS, ...; the master is the first host of
 /// SLURM_NODELIST at port 15000 + the last four digits of the job's number, as Lightning has it), other MPIs (PMI_RANK,
 /// PMI_SIZE). A variable that is set to the empty word counts as not set. Throws Error on values that are no numbers,
-/// out of range or contradict each other, and names the variable.
+/// out of range or contradict each other, and on a TERN_DIST_SECRET of fewer than kMinSecretBytes, and names the
+/// variable.
 Launch detect_launch(const Environment& environment);
 /// Of this process.
 Launch detect_launch();

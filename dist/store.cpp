@@ -8,6 +8,13 @@ namespace {
 bool has_value(const std::optional<std::string>& value) { return value.has_value(); }
 }  // namespace
 
+void check_entry(const std::string& key, const std::string& value) {
+  TERN_CHECK(key.size() <= Store::kMaxKeyBytes, "store: a key of ", key.size(), " bytes is too long; it may have ",
+             Store::kMaxKeyBytes);
+  TERN_CHECK(key.size() + value.size() <= Store::kMaxBytes, "store: a value of ", value.size(),
+             " bytes is too large; with its key it may have ", Store::kMaxBytes);
+}
+
 std::string rank_list(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {

@@ -21,18 +21,25 @@ class PeerError : public Error {
   using Error::Error;
 };
 
-/// Who asks for a store. A server refuses another job's ranks, and a second process of the same rank.
+/// Who asks for a store. A server refuses another job's ranks, who does not know the secret, and a second process of
+/// the same rank.
 struct Member {
   int rank = 0, size = 1;
-  std::string job;  // the same word in all ranks of a job, and in no other job
+  std::string job;          // the same word in all ranks of a job, and in no other job
+  std::string secret = {};  // the same in all ranks of a job, and known to nobody else; never sent; "": none
 };
 
+/// 128 random bits, in hexadecimal digits.
+std::string random_secret();
+
 /// Safe for use by several threads, which then wait for each other; another() is a connection of its own. Keys are
-/// any text; a key and its value take at most kMaxBytes together. Throws Error when the store cannot be reached any
-/// more.
+/// any text of at most kMaxKeyBytes; a key and its value take at most kMaxBytes together. Throws Error when they take
+/// more, when the store is full (a TcpStore holds 2^20 keys and 256 MiB), and for a request whose values exceed 64 MiB;
+/// PeerError when the store cannot be reached any more or has failed.
 class Store {
  public:
   static constexpr size_t kMaxBytes = size_t{1} << 20;
+  static constexpr size_t kMaxKeyBytes = size_t{4} << 10;
 
   virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
@@ -64,19 +71,26 @@ class Store {
                double seconds, const std::function<std::string()>& failure = {});
 };
 
+/// Throws Error when a store does not take such a key or value.
+void check_entry(const std::string& key, const std::string& value);
+
 /// "rank 3" or "ranks 1, 3 and 4".
 std::string rank_list(const std::vector<int>& ranks);
 
-/// Serves a store from a thread of its own. Whatever connects and does not speak the protocol is dropped.
+/// Serves a store from a thread. Whatever connects and does not speak the protocol is dropped, and so is who does not
+/// show within 5 s that it belongs to the job, or sooner when many such connect.
 class TcpStoreServer {
  public:
-  /// Listens on every interface; port 0: any free one. Throws Error when the port is in use.
-  TcpStoreServer(int port, const Member& owner);
+  /// Listens at these addresses, in digits (addresses.h), those of them that this machine has; port 0: any that is
+  /// free. Throws Error when the port is in use.
+  TcpStoreServer(const std::vector<std::string>& addresses, int port, const Member& owner);
   /// Answers those who are connected for a little longer, until they go: they may not have read the last word yet.
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
   int port() const;
+  /// Where it listens.
+  const std::vector<std::string>& addresses() const;
 
  private:
   class Loop;

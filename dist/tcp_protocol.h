@@ -1,6 +1,12 @@
 #pragma once
 // What a TcpStore and its server say to each other. Every message is a length (4 bytes, little-endian) and as many
-// bytes; a client sends one and waits for the answer. The first is Hello.
+// bytes. A connection begins so, with proofs that both sides know the job's secret, which itself is never sent:
+//   client  magic, job, rank, size, process, nonce
+//   server  kOk, magic, nonce, proof         or kRefused, reason
+//   client  proof
+//   server  kOk                              or kRefused, reason
+// From then on the client sends one request and waits for its answer: kOk with values, kRefused with the reason why
+// this request is not served, or kFailed with the reason why the store serves nobody any more.
 
 #include <cstdint>
 #include <cstring>
@@ -9,13 +15,24 @@
 
 namespace tern::dist::tcp {
 
-inline constexpr char kMagic[] = "tern store 1";
+inline constexpr char kMagic[] = "tern store 2";
 inline constexpr size_t kMaxMessage = (size_t{1} << 20) + (size_t{1} << 12);
 inline constexpr size_t kMaxHello = 4096;  // of those who have not shown who they are
-inline constexpr uint32_t kMaxKeys = 1 << 16;
+inline constexpr size_t kNonceBytes = 16;
+inline constexpr uint32_t kMaxKeys = 1 << 16;  // of one request
+inline constexpr int kMaxConnectionsOfRank = 32;
+inline constexpr size_t kMaxStrangers = 128;  // connections that have not shown who they are
+
+/// What members can make a server keep, in bytes but for the keys.
+struct Limits {
+  size_t answer = size_t{64} << 20;   // values that one request may ask for
+  size_t unsent = size_t{256} << 20;  // answers that wait to be sent, of all connections
+  size_t stored = size_t{256} << 20;  // keys and values
+  size_t keys = size_t{1} << 20;
+};
 
 enum class Request : uint8_t { kSet = 1, kWait, kAdd, kErase, kGone, kFinish };
-enum class Answer : uint8_t { kOk = 1, kRefused };
+enum class Answer : uint8_t { kOk = 1, kRefused, kFailed };
 
 /// Appends numbers and strings.
 class Writer {
@@ -32,6 +49,7 @@ class Writer {
     text_ += value;
     return *this;
   }
+  const std::string& text() const { return text_; }
   /// The message with its length before it.
   std::string framed() const { return Writer().number(static_cast<uint32_t>(text_.size())).text_ + text_; }
 
@@ -67,5 +85,13 @@ class Reader {
   size_t at_ = 0;
   bool good_ = true;
 };
+
+enum class Side : uint8_t { kServer = 1, kClient };
+/// Random bytes.
+std::string nonce();
+/// Shows that `side` knows the secret: a keyed hash (HMAC-SHA-256) of the hello and the server's nonce.
+std::string proof(const std::string& secret, Side side, const std::string& hello, const std::string& server_nonce);
+/// Takes the same time wherever they differ.
+bool equal_proofs(const std::string& a, const std::string& b);
 
 }  // namespace tern::dist::tcp

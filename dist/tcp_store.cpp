@@ -143,12 +143,14 @@ class TcpStore final : public Store {
   }
 
   void set(const std::string& key, const std::string& value) override {
-    TERN_CHECK(key.size() + value.size() <= kMaxBytes, "store: a value of ", value.size(), " bytes is too large");
+    check_entry(key, value);
     ask(tcp::Writer().number(tcp::Request::kSet).string(key).string(value));
   }
 
   std::vector<std::optional<std::string>> wait(const std::vector<std::string>& keys, double seconds) override {
     if (keys.empty()) return {};
+    TERN_CHECK(keys.size() <= tcp::kMaxKeys, "store: a request for ", keys.size(), " keys; it may ask for ",
+               tcp::kMaxKeys);
     seconds = std::isfinite(seconds) ? std::clamp(seconds, 0.0, 1e8) : 1e8;
     tcp::Writer writer;
     writer.number(tcp::Request::kWait).number(static_cast<int64_t>(std::ceil(1e3 * seconds)));
@@ -222,20 +224,22 @@ class TcpStore final : public Store {
         continue;
       }
       auto socket = std::make_unique<Socket>(fd);
-      std::string refusal;
-      if (greet(*socket, end, refusal)) {
+      const Greeting greeting = greet(*socket, end, problem);
+      if (greeting == Greeting::kDone) {
         socket_ = std::move(socket);
-      } else if (hosts_.size() > 1) {
-        problem = refusal;
-      } else {
+      } else if (greeting == Greeting::kRefused && hosts_.size() == 1) {
         freeaddrinfo(found);
-        fail("store: ", where(), ": ", refusal);
+        fail("store: ", where(), ": ", problem);
       }
     }
     freeaddrinfo(found);
   }
 
-  bool greet(Socket& socket, Clock::time_point end, std::string& refusal) const {
+  enum class Greeting { kDone, kRefused, kNoAnswer };
+
+  /// Shows the server that this is a rank of the job, and has it show the same. No answer: it had no place for another
+  /// connection, or is no store; it may have one later.
+  Greeting greet(Socket& socket, Clock::time_point end, std::string& problem) const {
     const auto deadline = std::min(Clock::now() + kGreetingTime, std::max(end, Clock::now() + kLeastGreetingTime));
     const std::string hello = tcp::Writer()
                                   .string(tcp::kMagic)
@@ -243,30 +247,49 @@ class TcpStore final : public Store {
                                   .number(static_cast<int32_t>(member_.rank))
                                   .number(static_cast<int32_t>(member_.size))
                                   .number(process_number())
-                                  .framed();
+                                  .string(tcp::nonce())
+                                  .text();
     const char* const stranger =
         "what answers there is no store of Tern: another program has the port; check MASTER_ADDR and MASTER_PORT";
     std::string text;
-    uint32_t size = 0;
-    if (!socket.send_all(hello, deadline) || !socket.receive(4, text, deadline)) {
-      refusal = stranger;
-      return false;
-    }
-    std::memcpy(&size, text.data(), 4);
-    if (size > tcp::kMaxHello || !socket.receive(size, text, deadline)) {
-      refusal = stranger;
-      return false;
-    }
+    const auto received = [&](size_t most, const std::string& sent) {
+      uint32_t size = 0;
+      if (!socket.send_all(tcp::Writer().string(sent).text(), deadline) || !socket.receive(4, text, deadline)) {
+        problem = "it gives no answer to a new connection (" + socket.problem() + ")";
+        return Greeting::kNoAnswer;
+      }
+      std::memcpy(&size, text.data(), 4);
+      problem = stranger;
+      return size <= most && socket.receive(size, text, deadline) ? Greeting::kDone : Greeting::kRefused;
+    };
+    const auto refused = [&](tcp::Reader& reader) {  // after the word that it is
+      const std::string why = reader.string();
+      problem = reader.complete() ? why : stranger;
+      return Greeting::kRefused;
+    };
+
+    if (const Greeting first = received(tcp::kMaxHello, hello); first != Greeting::kDone) return first;
     tcp::Reader reader(text);
     const auto answer = reader.number<tcp::Answer>();
-    const std::string word = reader.string();
-    if (reader.complete() && answer == tcp::Answer::kOk && word == tcp::kMagic) return true;
-    refusal = reader.complete() && answer == tcp::Answer::kRefused ? word : stranger;
-    return false;
+    if (answer == tcp::Answer::kRefused) return refused(reader);
+    const std::string word = reader.string(), its_nonce = reader.string(), its_proof = reader.string();
+    if (!reader.complete() || answer != tcp::Answer::kOk || word != tcp::kMagic) return Greeting::kRefused;
+    if (!tcp::equal_proofs(its_proof, tcp::proof(member_.secret, tcp::Side::kServer, hello, its_nonce))) {
+      problem = "its secret is another: TERN_DIST_SECRET must be the same in all ranks of the job";
+      return Greeting::kRefused;
+    }
+
+    const std::string own_proof = tcp::proof(member_.secret, tcp::Side::kClient, hello, its_nonce);
+    const Greeting second = received(tcp::kMaxHello, tcp::Writer().string(own_proof).text());
+    if (second != Greeting::kDone) return second;
+    tcp::Reader last(text);
+    if (last.number<tcp::Answer>() == tcp::Answer::kOk && last.complete()) return Greeting::kDone;
+    return refused(last);
   }
 
   std::string ask(const tcp::Writer& request, Clock::duration extra = {}) {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.empty()) throw PeerError(failure_);
     const auto deadline = Clock::now() + kAnswerTime + extra;
     std::string text;
     uint32_t size = 0;
@@ -274,7 +297,7 @@ class TcpStore final : public Store {
     if (good) {
       std::memcpy(&size, text.data(), 4);
       // The values of many keys at once may be more than one message to the server.
-      good = size <= (uint32_t{1} << 30) && socket_->receive(size, text, deadline);
+      good = size <= tcp::Limits{}.answer + tcp::kMaxMessage && socket_->receive(size, text, deadline);
     }
     if (!good) {
       const std::string problem = socket_ ? socket_->problem() : "the connection is lost";
@@ -282,14 +305,24 @@ class TcpStore final : public Store {
       socket_.reset();  // what it still sends would answer another question
       throw PeerError("store: rank 0, at " + where() + ", does not answer any more: " + problem);
     }
-    check(!text.empty() && static_cast<tcp::Answer>(text[0]) == tcp::Answer::kOk);
-    return text;
+    tcp::Reader reader(text);
+    const auto answer = reader.number<tcp::Answer>();
+    if (answer == tcp::Answer::kOk) return text;
+    const std::string why = reader.string();
+    check(reader.complete());
+    if (answer == tcp::Answer::kFailed) {
+      failure_ = "store: rank 0, at " + where() + ", has failed: " + why;
+      throw PeerError(failure_);
+    }
+    check(answer == tcp::Answer::kRefused);
+    fail("store: ", why);
   }
 
   std::vector<std::string> hosts_;
   int port_;
   Member member_;
   std::mutex mutex_;         // one question at a time
+  std::string failure_;      // the server's, after which it answers no more
   std::mutex socket_mutex_;  // while the socket is replaced or shut down
   std::unique_ptr<Socket> socket_;
   bool interrupted_ = false;

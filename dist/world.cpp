@@ -1,64 +1,31 @@
 #include "tern/dist/world.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
-#include <sys/socket.h>
-
 #include <chrono>
 #include <cstdlib>
-#include <random>
 #include <sstream>
 
+#include "tern/dist/addresses.h"
 #include "tern/dist/cuda/nccl.h"
 #include "tern/dist/mpi/mpi_communicator.h"
 
 namespace tern::dist {
 namespace {
 
-/// Addresses by which other machines may reach this one; the loopback last, for ranks beside this one.
-std::vector<std::string> own_addresses() {
-  std::vector<std::string> addresses;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) == 0) {
-    for (const ifaddrs* i = list; i; i = i->ifa_next) {
-      if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
-      const int family = i->ifa_addr->sa_family;
-      if (family != AF_INET && family != AF_INET6) continue;
-      char text[NI_MAXHOST];
-      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      if (getnameinfo(i->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
-      const std::string address = text;
-      if (address.find('%') == std::string::npos) addresses.push_back(address);  // not of one link only
-    }
-    freeifaddrs(list);
-  }
-  addresses.push_back("127.0.0.1");
-  return addresses;
-}
-
-std::string random_job() {
-  std::random_device random;
-  std::ostringstream out;
-  for (int i = 0; i < 4; ++i) out << std::hex << random() << (i < 3 ? "-" : "");
-  return out.str();
-}
-
-/// What rank 0 tells the others through MPI: the job, the port, the addresses.
+/// What rank 0 tells the others through MPI: the secret, the port, the addresses.
 struct Meeting {
-  std::string job;
+  std::string secret;
   int port = 0;
   std::vector<std::string> hosts;
 
   std::string text() const {
-    std::string all = job + " " + std::to_string(port);
+    std::string all = secret + " " + std::to_string(port);
     for (const std::string& host : hosts) all += " " + host;
     return all;
   }
   static Meeting parse(const std::string& text) {
     Meeting meeting;
     std::istringstream in(text);
-    in >> meeting.job >> meeting.port;
+    in >> meeting.secret >> meeting.port;
     for (std::string host; in >> host;) meeting.hosts.push_back(host);
     return meeting;
   }
@@ -79,25 +46,30 @@ struct World::Parts {
                ": the processes were not started by this MPI; use its own mpirun, or srun --mpi=pmix");
   }
 
-  /// Where there is MPI, it carries rank 0's address.
-  std::unique_ptr<Store> meet_by_mpi(Member& member, double seconds) {
+  /// Where there is MPI, it carries rank 0's address and the secret.
+  std::unique_ptr<Store> meet_by_mpi(const Launch& launch, Member& member, double seconds) {
     Meeting meeting;
+    member.job = "mpi";
     if (member.rank == 0) {
-      meeting = {random_job(), 0, own_addresses()};
-      member.job = meeting.job;
-      server = std::make_unique<TcpStoreServer>(0, member);
-      meeting.port = server->port();
+      member.secret = random_secret();
+      const auto addresses = listening_addresses(launch.master_host, launch.one_host);
+      server = std::make_unique<TcpStoreServer>(addresses, 0, member);
+      meeting = {member.secret, server->port(), server->addresses()};
     }
     meeting = Meeting::parse(engine->broadcast_text(meeting.text(), seconds));
-    member.job = meeting.job;
+    member.secret = meeting.secret;
     return connect_tcp_store(meeting.hosts, meeting.port, member, seconds);
   }
 
   /// At the address that the launcher tells.
   std::unique_ptr<Store> meet_at_master(const Launch& launch, const Member& member, double seconds) {
+    const std::vector<std::string> hosts = {launch.one_host ? "127.0.0.1" : launch.master_host};
+    const auto serve = [&](int port) {
+      server = std::make_unique<TcpStoreServer>(listening_addresses(launch.master_host, launch.one_host), port, member);
+    };
     if (!launch.master_port_taken) {
-      if (member.rank == 0) server = std::make_unique<TcpStoreServer>(launch.master_port, member);
-      return connect_tcp_store({launch.master_host}, launch.master_port, member, seconds);
+      if (member.rank == 0) serve(launch.master_port);
+      return connect_tcp_store(server ? server->addresses() : hosts, launch.master_port, member, seconds);
     }
     // Rank 0 takes the first of the next ports that is free; the others find it by its word for the job.
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -105,8 +77,8 @@ struct World::Parts {
     do {
       for (int port = launch.master_port + 1; port <= launch.master_port + kPortsToTry; ++port) {
         try {
-          if (member.rank == 0 && !server) server = std::make_unique<TcpStoreServer>(port, member);
-          return connect_tcp_store({launch.master_host}, server ? server->port() : port, member,
+          if (member.rank == 0 && !server) serve(port);
+          return connect_tcp_store(server ? server->addresses() : hosts, server ? server->port() : port, member,
                                    server ? seconds : 0.2);
         } catch (const Error& error) {
           problem = error.what();
@@ -121,7 +93,7 @@ struct World::Parts {
   std::unique_ptr<Store> meet(const Launch& launch, Device device, Member& member, double seconds) {
     if (!device.is_cuda()) {
       start_mpi(launch, seconds);
-      return meet_by_mpi(member, seconds);
+      return meet_by_mpi(launch, member, seconds);
     }
     const char* const chosen = std::getenv("TERN_DIST_STORE");
     if (const std::string word = chosen ? chosen : ""; !word.empty()) {
@@ -132,7 +104,7 @@ struct World::Parts {
     if (!launch.master_host.empty() && launch.master_port > 0 && !launch.job.empty())
       return meet_at_master(launch, member, seconds);
     start_mpi(launch, seconds);
-    return meet_by_mpi(member, seconds);
+    return meet_by_mpi(launch, member, seconds);
   }
 };
 
@@ -146,7 +118,7 @@ World::World(const Launch& launch, Device device, const WorldOptions& options) :
              ", which serves GPUs (NCCL); on the CPU Tern's processes exchange tensors over MPI: start them with "
              "'tern launch --nproc ",
              launch.size, " -- train ...', or 'mpirun -n ", launch.size, " tern train ...'");
-  Member member{launch.rank, launch.size, launch.job};
+  Member member{launch.rank, launch.size, launch.job, launch.secret};
   std::unique_ptr<Store> store = parts_->meet(launch, device, member, options.start_seconds);
   const std::string facts =
       detail::concatenate(options.facts, options.facts.empty() ? "" : "\n", "on ", device.is_cuda() ? "cuda" : "cpu",
@@ -164,6 +136,14 @@ World::World(const Launch& launch, Device device, const WorldOptions& options) :
 }
 
 World::~World() = default;
+
+std::string World::notice() const {
+  const auto& server = parts_->server;
+  if (!server || !parts_->session->member().secret.empty() || are_loopback(server->addresses())) return "";
+  return detail::concatenate("the ranks meet at ", server->addresses()[0], " port ", server->port(),
+                             " without a secret, so that others in this network could join or disturb the job: set "
+                             "TERN_DIST_SECRET to the same random text in all ranks (openssl rand -hex 16)");
+}
 
 Store* World::store() const { return parts_->session ? &parts_->session->store() : nullptr; }
 

@@ -36,6 +36,8 @@ class World {
   const std::shared_ptr<Communicator>& group() const { return group_; }
   /// What the processes exchange over: "MPI (Open MPI v4.1.4)", "NCCL 2.27.3", "one process".
   const std::string& transport() const { return transport_; }
+  /// What whoever started the job should know about its safety, of rank 0; "": nothing.
+  std::string notice() const;
   /// Null in a job of one process.
   Store* store() const;
   /// Ends the job in order: returns when all ranks have called it.

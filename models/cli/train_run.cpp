@@ -207,6 +207,7 @@ class TrainRun {
     if (parallel_) about << " in each of " << group().size() << " processes, over " << world_->transport();
     if (parallel_ && parallel_->is_sharded()) about << ", each with a part of the optimizer's state (zero1)";
     progress_.log(about.str());
+    if (const std::string notice = world_->notice(); !notice.empty()) progress_.log(notice);
     const int64_t blocks = parse_recompute(a_.recompute);
     if (blocks > 0) recompute(task, blocks);
     std::optional<StepProfile> profile;

@@ -44,7 +44,7 @@ inline int run_rank(const std::string& scenario, const Scenarios& scenarios) {
   std::ofstream words(std::string(std::getenv("TERN_TEST_FOLDER")) + "/" + std::to_string(launch.rank));
   try {
 #ifdef TERN_STANDIN
-    const Device device{DeviceType::kCUDA, 0};
+    const Device device{DeviceType::kCUDA, std::getenv("TERN_TEST_OWN_DEVICES") ? launch.rank : 0};
 #else
     const Device device{DeviceType::kCUDA, launch.rank};
 #endif
@@ -69,7 +69,7 @@ inline std::vector<std::string> run(const std::string& scenario, int ranks,
   EXPECT_NE(mkdtemp(folder.data()), nullptr);
   int port = 0;
   {
-    const TcpStoreServer free_one(0, {0, 1, "test"});
+    const TcpStoreServer free_one({"127.0.0.1"}, 0, {0, 1, "test"});
     port = free_one.port();
   }
   if (environment.contains("TERN_DIST_STORE")) environment["TERN_DIST_STORE"] = "file:" + folder;

@@ -175,6 +175,31 @@ TEST(Rendezvous, BadValuesNameTheVariable) {
   }
 }
 
+TEST(Rendezvous, OneHostIsWhatTheLauncherSays) {
+  EXPECT_FALSE(detect(kTorchrun).one_host);
+  EXPECT_TRUE(detect(with(kTorchrun, {{"LOCAL_RANK", "5"}, {"LOCAL_WORLD_SIZE", "8"}})).one_host);
+  EXPECT_FALSE(detect(kOpenMpi).one_host);
+  EXPECT_TRUE(detect(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}})).one_host);
+  EXPECT_FALSE(detect(kSlurm).one_host);
+  EXPECT_TRUE(detect(with(kSlurm, {{"SLURM_TASKS_PER_NODE", "8"}})).one_host);
+  EXPECT_FALSE(detect(with(kSlurm, {{"SLURM_TASKS_PER_NODE", ""}})).one_host);
+  EXPECT_FALSE(detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}).one_host);
+  EXPECT_TRUE(detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}, {"MPI_LOCALNRANKS", "3"}}).one_host);
+  // What is guessed is not said.
+  EXPECT_FALSE(
+      detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}}).one_host);
+}
+
+TEST(Rendezvous, TheSecretOfTheEnvironment) {
+  const std::string secret = "0123456789abcdefABCDEF";
+  EXPECT_EQ(detect(kTorchrun).secret, "");
+  for (const Variables& job : {kTorchrun, kSlurm, kOpenMpi, Variables{}})
+    EXPECT_EQ(detect(with(job, {{"TERN_DIST_SECRET", secret}})).secret, secret);
+  const std::string error = error_of(with(kTorchrun, {{"TERN_DIST_SECRET", secret.substr(1)}}));
+  EXPECT_NE(error.find("TERN_DIST_SECRET: expected at least 22 random characters"), std::string::npos) << error;
+  EXPECT_EQ(error.find(secret.substr(1)), std::string::npos) << error;
+}
+
 TEST(Rendezvous, ThreadsAreSharedOut) {
   EXPECT_EQ(threads_per_process(8, 2), 4);
   EXPECT_EQ(threads_per_process(7, 2), 3);

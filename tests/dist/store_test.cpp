@@ -1,11 +1,7 @@
 #include "tern/dist/store.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,11 +11,14 @@
 #include <thread>
 
 #include "tern/dist/session.h"
+#include "tern/tests/dist/tcp_stranger.h"
 
 namespace tern::dist {
 namespace {
 
 namespace fs = std::filesystem;
+
+const std::vector<std::string> kLoopback = {"127.0.0.1"};
 
 std::string error_of(const std::function<void()>& f) {
   try {
@@ -40,7 +39,7 @@ class AnyStore : public testing::TestWithParam<std::string> {
     std::string name = (fs::temp_directory_path() / "tern-store-XXXXXX").string();
     EXPECT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
-    if (is_tcp()) server_ = std::make_unique<TcpStoreServer>(0, Member{0, 8, "job"});
+    if (is_tcp()) server_ = std::make_unique<TcpStoreServer>(kLoopback, 0, Member{0, 8, "job"});
   }
   ~AnyStore() override { fs::remove_all(folder_); }
   bool is_tcp() const { return GetParam() == "tcp"; }
@@ -66,6 +65,11 @@ TEST_P(AnyStore, KeepsValues) {
   a->set("l", large);
   EXPECT_EQ(b->get("l", 0), large);
   expect_in("too large", error_of([&] { a->set("l", large + "xx"); }));
+  const std::string longest(Store::kMaxKeyBytes, 'k');
+  a->set(longest, "1");
+  EXPECT_EQ(b->add(longest, 1), 2);
+  expect_in("a key of 4097 bytes is too long; it may have 4096", error_of([&] { a->set(longest + "k", ""); }));
+  expect_in("a key of 4097 bytes", error_of([&] { a->add(longest + "k", 1); }));
   const std::string key = "a/b\\c %41 " + std::string(500, 'k');
   a->set(key, "1");
   a->set(key + "2", "2");
@@ -162,41 +166,8 @@ INSTANTIATE_TEST_SUITE_P(Stores, AnyStore, testing::Values("tcp", "file"), [](co
 
 // --- TCP alone ---
 
-/// A connection that says what it likes.
-class Stranger {
- public:
-  explicit Stranger(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  }
-  ~Stranger() { close(fd_); }
-  void say(const std::string& bytes) const {
-    size_t done = 0;
-    while (done < bytes.size()) {
-      const ssize_t n = send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-      if (n <= 0) return;
-      done += static_cast<size_t>(n);
-    }
-  }
-  std::string hear() const {
-    char buffer[1000];
-    const ssize_t n = recv(fd_, buffer, sizeof buffer, 0);
-    return std::string(buffer, n > 0 ? static_cast<size_t>(n) : 0);
-  }
-
- private:
-  int fd_;
-};
-
-/// Of rank 1 of job "j" of two ranks.
-const std::string kHello(
-    "\x25\x00\x00\x00\x0c\x00\x00\x00tern store 1\x01\x00\x00\x00j\x01\x00\x00\x00\x02\x00\x00\x00--------", 41);
-
 TEST(TcpStore, SurvivesStrangers) {
-  const TcpStoreServer server(0, {0, 2, "job"});
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
   const auto store = connect_tcp_store({"localhost"}, server.port(), {0, 2, "job"}, 10);
   std::mt19937 random(7);
   std::vector<std::unique_ptr<Stranger>> silent;
@@ -206,7 +177,7 @@ TEST(TcpStore, SurvivesStrangers) {
     const size_t length = random() % 3000;
     for (size_t j = 0; j < length; ++j) bytes += static_cast<char>(random());
     if (i % 4 == 1) bytes = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    if (i % 4 == 2) bytes.insert(0, std::string("\x20\x00\x00\x00\x0c\x00\x00\x00tern store 1", 20));
+    if (i % 4 == 2) bytes.insert(0, framed(hello_of({1, 2, "job"})).substr(0, 20));
     if (i % 4 == 3) bytes.insert(0, std::string("\xff\xff\xff\xff", 4));
     stranger->say(bytes);
     if (i % 2 == 0) silent.push_back(std::move(stranger));
@@ -217,26 +188,25 @@ TEST(TcpStore, SurvivesStrangers) {
 }
 
 TEST(TcpStore, AMemberThatSpeaksNonsenseIsDropped) {
-  const TcpStoreServer server(0, {0, 2, "j"});
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "j"});
   const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "j"}, 10);
   std::mt19937 random(8);
   for (int i = 0; i < 300; ++i) {
     Stranger member(server.port());
-    std::string bytes = kHello, message;
+    EXPECT_EQ(member.join({1, 2, "j"}), "\1");
+    std::string message;
     const size_t length = random() % 60;
     message += static_cast<char>(random() % 8);
     for (size_t j = 0; j < length; ++j) message += static_cast<char>(random() % 3 == 0 ? random() : 0);
-    const auto size = static_cast<uint32_t>(message.size());
-    bytes.append(reinterpret_cast<const char*>(&size), 4);
-    member.say(bytes + message);
+    member.say(framed(message));
   }
   store->set("still", "here");
   EXPECT_EQ(store->get("still", 10), "here");
 }
 
 TEST(TcpStore, APortInUse) {
-  const TcpStoreServer server(0, {0, 2, "job"});
-  const std::string error = error_of([&] { TcpStoreServer(server.port(), {0, 2, "other"}); });
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
+  const std::string error = error_of([&] { TcpStoreServer(kLoopback, server.port(), {0, 2, "other"}); });
   expect_in("port " + std::to_string(server.port()) + " is in use", error);
   expect_in("MASTER_PORT", error);
 }
@@ -244,7 +214,7 @@ TEST(TcpStore, APortInUse) {
 TEST(TcpStore, NobodyListens) {
   int port = 0;
   {
-    const TcpStoreServer server(0, {0, 2, "job"});
+    const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
     port = server.port();
   }
   const std::string error = error_of([&] { connect_tcp_store({"127.0.0.1"}, port, {1, 2, "job"}, 0.3); });
@@ -258,13 +228,13 @@ TEST(TcpStore, NobodyListens) {
 TEST(TcpStore, TheMasterMayComeLater) {
   int port = 0;
   {
-    const TcpStoreServer server(0, {0, 2, "job"});
+    const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
     port = server.port();
   }
   std::unique_ptr<TcpStoreServer> server;
   std::thread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    server = std::make_unique<TcpStoreServer>(port, Member{0, 2, "job"});
+    server = std::make_unique<TcpStoreServer>(kLoopback, port, Member{0, 2, "job"});
   });
   const auto store = connect_tcp_store({"127.0.0.1"}, port, {1, 2, "job"}, 30);
   late.join();
@@ -272,7 +242,7 @@ TEST(TcpStore, TheMasterMayComeLater) {
 }
 
 TEST(TcpStore, TheWrongMaster) {
-  const TcpStoreServer server(0, {0, 2, "job"});
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
   const auto refusal = [&](const Member& member) {
     return error_of([&] { connect_tcp_store({"127.0.0.1"}, server.port(), member, 5); });
   };
@@ -304,7 +274,7 @@ TEST(TcpStore, TheWrongMaster) {
 }
 
 TEST(TcpStore, ARankThatDiesIsTold) {
-  const TcpStoreServer server(0, {0, 3, "job"});
+  const TcpStoreServer server(kLoopback, 0, {0, 3, "job"});
   const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 3, "job"}, 10);
   for (const int rank : {1, 2}) {
     const pid_t child = fork();
@@ -326,7 +296,7 @@ TEST(TcpStore, ARankThatDiesIsTold) {
 }
 
 TEST(TcpStore, ARankThatConnectsAgainIsThere) {
-  const TcpStoreServer server(0, {0, 2, "job"});
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
   const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "job"}, 10);
   const auto come = [&] { return connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "job"}, 10); };
   come().reset();
@@ -336,7 +306,7 @@ TEST(TcpStore, ARankThatConnectsAgainIsThere) {
 }
 
 TEST(TcpStore, ARankThatEndsBeforeAllHaveComeIsTold) {
-  const TcpStoreServer server(0, {0, 3, "job"});
+  const TcpStoreServer server(kLoopback, 0, {0, 3, "job"});
   const auto connect = [&](int rank) { return connect_tcp_store({"127.0.0.1"}, server.port(), {rank, 3, "job"}, 10); };
   connect(2).reset();
   EXPECT_EQ(error_of([&] {
@@ -346,7 +316,7 @@ TEST(TcpStore, ARankThatEndsBeforeAllHaveComeIsTold) {
 }
 
 TEST(TcpStore, WhatARankBroughtBeforeItFailedCounts) {
-  const TcpStoreServer server(0, {0, 2, "job"});
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
   const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "job"}, 10);
   const auto other = connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "job"}, 10);
   EXPECT_EQ(store->exchange("last", {0, 1}, 0, "a", 60,
@@ -362,7 +332,7 @@ TEST(TcpStore, WhatARankBroughtBeforeItFailedCounts) {
 }
 
 TEST(TcpStore, AServerThatGoesIsAnError) {
-  auto server = std::make_unique<TcpStoreServer>(0, Member{0, 2, "job"});
+  auto server = std::make_unique<TcpStoreServer>(kLoopback, 0, Member{0, 2, "job"});
   const auto store = connect_tcp_store({"127.0.0.1"}, server->port(), {1, 2, "job"}, 10);
   std::thread ends([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -374,10 +344,9 @@ TEST(TcpStore, AServerThatGoesIsAnError) {
 }
 
 TEST(TcpStore, ASecondProcessOfARankIsRefused) {
-  const TcpStoreServer server(0, {0, 2, "j"});
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "j"});
   const Stranger first(server.port());  // a process that drew another number than this one
-  first.say(kHello);
-  EXPECT_NE(first.hear().find("tern store 1"), std::string::npos);
+  EXPECT_EQ(first.join({1, 2, "j"}), "\1");
   expect_in("rank 1 is there already: two processes say that they are rank 1", error_of([&] {
               connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "j"}, 5);
             }));

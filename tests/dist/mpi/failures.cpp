@@ -74,6 +74,10 @@ TEST(Failures, NoneIsDone) {
   }
 }
 
+TEST(Failures, RanksOfOneMachineMeetAtTheLoopback) {
+  for (const std::string& words : run("listens").words) EXPECT_EQ(words, "done\n");
+}
+
 TEST(Failures, CheckModeNamesTheFirstThatDiffers) {
   const std::string texts =
       "group world, call 1: rank 2 has broadcast of float32 [4], root 0, but rank 0 has all_reduce of float32 [4], "

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tern/dist/world.h"
+#include "tern/tests/dist/tcp_stranger.h"
 
 namespace tern::dist {
 namespace {
@@ -96,6 +97,18 @@ Scenario find(const std::string& name) {
     return [](Communicator& group) {
       together(group);
       if (group.rank() == 0) std::raise(SIGSTOP);
+      together(group);
+    };
+  if (name == "listens")  // ranks of one machine need no other address than the loopback
+    return [](Communicator& group) {
+      int stores = 0;
+      for (const Listening& listening : listening_sockets()) {
+        if (listening.address != "127.0.0.1") continue;  // MPI's
+        const Stranger stranger(listening.port);
+        stranger.say(framed(hello_of({1, group.size(), "mpi"})));
+        stores += stranger.hear().find(tcp::kMagic) != std::string::npos;
+      }
+      TERN_CHECK(stores == (group.rank() == 0 ? 1 : 0), "rank ", group.rank(), " serves ", stores, " stores there");
       together(group);
     };
   return nullptr;

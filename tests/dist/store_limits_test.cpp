@@ -1,0 +1,397 @@
+// What a store's server keeps out, and what those who are in can make it keep.
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <functional>
+#include <new>
+#include <random>
+#include <thread>
+
+#include "tern/dist/addresses.h"
+#include "tern/dist/tcp_service.h"
+#include "tern/tests/dist/tcp_stranger.h"
+
+namespace {
+std::atomic<size_t> smallest_refused = 0;  // allocations of this size or more fail; 0: none does
+thread_local bool may_allocate = false;    // in this thread all succeed
+}  // namespace
+
+// Not inlined: the compiler would see malloc() and free() instead of a pair that matches.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  const size_t refused = smallest_refused.load(std::memory_order_relaxed);
+  void* memory = refused > 0 && bytes >= refused && !may_allocate ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace tern::dist {
+namespace {
+
+using namespace std::chrono_literals;
+using tcp::Clock;
+
+const std::vector<std::string> kLoopback = {"127.0.0.1"};
+const std::string kMegabyte(Store::kMaxBytes - 1, 'x');
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+void expect_in(const std::string& part, const std::string& text) {
+  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+}
+
+// --- where it listens, and for whom ---
+
+TEST(Addresses, AreTheLeastThatServe) {
+  const std::vector<std::string> own = own_addresses();
+  EXPECT_EQ(listening_addresses("10.1.2.3", true), kLoopback);
+  EXPECT_EQ(listening_addresses("", true), kLoopback);
+  EXPECT_EQ(listening_addresses("127.0.0.1", false), kLoopback);
+  EXPECT_EQ(listening_addresses("127.0.0.2", false), std::vector<std::string>{"127.0.0.2"});
+  EXPECT_TRUE(are_loopback(listening_addresses("localhost", false)));
+  EXPECT_FALSE(listening_addresses("localhost", false).empty());
+  for (const std::string& address : own) EXPECT_EQ(listening_addresses(address, false), std::vector{address});
+  // An address that a network translates to this machine, a name that nobody knows, and none: anywhere.
+  std::vector<std::string> all = own;
+  all.push_back("127.0.0.1");
+  EXPECT_EQ(listening_addresses("192.0.2.1", false), all);
+  EXPECT_EQ(listening_addresses("no.such.host.invalid", false), all);
+  EXPECT_EQ(listening_addresses("", false), all);
+  for (const std::string& address : all) EXPECT_NE(address, "0.0.0.0");
+}
+
+TEST(TcpStore, ListensWhereItIsTold) {
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
+  EXPECT_EQ(server.addresses(), kLoopback);
+  int sockets = 0;
+  for (const Listening& listening : listening_sockets()) {
+    if (listening.port != server.port()) continue;
+    ++sockets;
+    EXPECT_EQ(listening.address, "127.0.0.1");
+  }
+  EXPECT_EQ(sockets, 1);
+  for (const std::string& address : own_addresses()) {
+    if (address.find(':') != std::string::npos) continue;
+    EXPECT_FALSE(Stranger(server.port(), address).connected()) << address;
+  }
+}
+
+TEST(TcpStore, ListensAtSeveralAddressesWithOnePort) {
+  const TcpStoreServer server({"127.0.0.1", "192.0.2.1", "127.0.0.2"}, 0, {0, 2, "job"});  // the second is not here
+  EXPECT_EQ(server.addresses(), (std::vector<std::string>{"127.0.0.1", "127.0.0.2"}));
+  for (const std::string& address : server.addresses())
+    connect_tcp_store({address}, server.port(), {1, 2, "job"}, 10)->set("a", "b");
+  expect_in("192.0.2.1", error_of([] { TcpStoreServer({"192.0.2.1"}, 0, {0, 2, "job"}); }));
+}
+
+TEST(TcpStore, WithoutTheSecretNobodyJoins) {
+  const std::string secret = random_secret(), other = random_secret();
+  ASSERT_EQ(secret.size(), 32u);
+  ASSERT_NE(secret, other);
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job", secret});
+  connect_tcp_store(kLoopback, server.port(), {1, 2, "job", secret}, 10)->set("a", "b");
+  for (const std::string& wrong : {other, std::string(), secret.substr(1), secret + "0"}) {
+    const std::string error = error_of([&] { connect_tcp_store(kLoopback, server.port(), {1, 2, "job", wrong}, 10); });
+    expect_in("its secret is another", error);
+    expect_in("TERN_DIST_SECRET", error);
+    EXPECT_EQ(error.find(secret), std::string::npos);
+    // One that does not mind what the server knows.
+    const Stranger stranger(server.port());
+    expect_in("its secret is another", stranger.join({1, 2, "job", wrong}));
+    EXPECT_EQ(stranger.hear(), "");
+  }
+}
+
+TEST(TcpStore, AProofServesOneConnection) {
+  const Member member{1, 2, "job", random_secret()};
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job", member.secret});
+  const std::string hello = hello_of(member);
+  std::string heard_proof;
+  for (int i = 0; i < 2; ++i) {
+    const Stranger connection(server.port());
+    connection.say(framed(hello));
+    const std::string answer = connection.hear();
+    EXPECT_EQ(answer.find(member.secret), std::string::npos);
+    if (i == 0) heard_proof = proof_for(member, hello, answer);
+    EXPECT_EQ(heard_proof.find(member.secret), std::string::npos);
+    connection.say(framed(heard_proof));
+    if (i == 0)
+      EXPECT_EQ(connection.hear(), "\1");
+    else
+      expect_in("its secret is another", connection.hear());
+  }
+}
+
+// --- what members can ask for ---
+
+TEST(TcpStore, ARequestForTooMuchIsRefused) {
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
+  const auto store = connect_tcp_store(kLoopback, server.port(), {1, 2, "job"}, 10);
+  store->set("k", kMegabyte);
+  const std::string error = error_of([&] { store->wait(std::vector<std::string>(65'536, "k"), 0); });
+  expect_in("65536 keys", error);
+  expect_in("ask for fewer keys", error);
+  expect_in("65537 keys", error_of([&] { store->wait(std::vector<std::string>(65'537, "k"), 0); }));
+  EXPECT_EQ(store->wait(std::vector<std::string>(64, "k"), 0).back(), kMegabyte);
+  expect_in("ask for fewer", error_of([&] { store->wait(std::vector<std::string>(65, "k"), 0); }));
+  EXPECT_EQ(store->get("k", 0), kMegabyte);
+}
+
+TEST(TcpStore, WhatIsStoredIsBounded) {
+  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
+  const auto store = connect_tcp_store(kLoopback, server.port(), {1, 2, "job"}, 10);
+  const std::string value(Store::kMaxBytes - 256, 'x');
+  std::string error;
+  int stored = 0;
+  for (; stored < 300 && error.empty(); ++stored) {
+    const std::string e = error_of([&] { store->set(std::to_string(stored), value); });
+    if (e != "no error") error = e;
+  }
+  EXPECT_EQ(stored, 257);  // the last of them was refused
+  expect_in("the store is full", error);
+  store->set("0", value);  // the same again takes no more
+  store->erase("0");
+  EXPECT_EQ(store->add("1", 1), 1);  // replaces a large value by a small one
+  store->set("0", value);
+  store->set("another", value);
+  expect_in("the store is full", error_of([&] { store->set("more", value); }));
+  expect_in("no error", error_of([&] { store->set("small", "1"); }));
+}
+
+/// A member of a service without sockets.
+class ServiceTest : public testing::Test {
+ protected:
+  tcp::Connection& join(int rank, uint64_t process = 77) {
+    tcp::Connection& c = service_.open(now_);
+    const Member member{rank, 8, "job"};
+    const std::string hello = hello_of(member, process);
+    service_.receive(c, framed(hello), now_);
+    service_.receive(c, framed(proof_for(member, hello, take(c))), now_);
+    return c;
+  }
+  /// What waits to be sent, as one message.
+  std::string take(tcp::Connection& c) {
+    const std::string out(c.out());
+    service_.sent(c, out.size(), now_);
+    return out.size() < 4 ? "" : out.substr(4);
+  }
+  std::string ask(tcp::Connection& c, const tcp::Writer& request) {
+    service_.receive(c, request.framed(), now_);
+    return take(c);
+  }
+  static tcp::Writer set(const std::string& key, const std::string& value) {
+    return tcp::Writer().number(tcp::Request::kSet).string(key).string(value);
+  }
+  static tcp::Writer wait(uint32_t count, const std::string& key, int64_t milliseconds = 0) {
+    tcp::Writer writer;
+    writer.number(tcp::Request::kWait).number(milliseconds).number(count);
+    for (uint32_t i = 0; i < count; ++i) writer.string(key);
+    return writer;
+  }
+  size_t open_connections() {
+    size_t count = 0;
+    for (const tcp::Connection& c : service_.connections()) count += !c.closing();
+    return count;
+  }
+
+  /// Smaller than usual, and as far apart: 60 values are an answer, four answers wait.
+  static constexpr tcp::Limits kLimits{.answer = 64'000, .unsent = 256'000, .stored = 256'000, .keys = 1000};
+  const std::string thousand_ = std::string(1000, 'x');
+  tcp::Service service_{{0, 8, "job"}, kLimits};
+  Clock::time_point now_ = Clock::now();
+};
+
+TEST_F(ServiceTest, KeysAreCounted) {
+  tcp::Connection& c = join(1);
+  EXPECT_EQ(take(c), "\1");
+  for (size_t i = 0; i < kLimits.keys; ++i) ASSERT_EQ(ask(c, set(std::to_string(i), "")), "\1");
+  expect_in("the store is full: it has 1000 keys", ask(c, set("more", "")));
+  expect_in("the store is full", ask(c, tcp::Writer().number(tcp::Request::kAdd).string("more").number(int64_t{1})));
+  EXPECT_EQ(ask(c, set("7", "again")), "\1");
+  EXPECT_EQ(ask(c, tcp::Writer().number(tcp::Request::kErase).string("7")), "\1");
+  EXPECT_EQ(ask(c, set("more", "")), "\1");
+  expect_in("a key of 4097 bytes", ask(c, set(std::string(4097, 'k'), "")));
+}
+
+TEST_F(ServiceTest, OneAnswerWaitsToBeSent) {
+  tcp::Connection& c = join(1);
+  EXPECT_EQ(take(c), "\1");
+  EXPECT_EQ(ask(c, set("k", thousand_)), "\1");
+  for (int i = 0; i < 50; ++i) {  // without reading what is answered
+    if (c.may_speak()) service_.receive(c, wait(1, "k").framed() + wait(2, "k").framed(), now_);
+    service_.advance(now_);
+    EXPECT_LT(c.out().size(), 2 * thousand_.size());
+  }
+  EXPECT_GT(take(c).size(), thousand_.size());
+  EXPECT_GT(c.out().size(), 2 * thousand_.size());  // the second request's
+  // Not to one who takes nothing at all.
+  now_ += 61s;
+  service_.advance(now_);
+  EXPECT_TRUE(c.closing());
+}
+
+TEST_F(ServiceTest, AnswersWaitUntilThereIsRoom) {
+  std::vector<tcp::Connection*> members;
+  for (int rank = 1; rank < 7; ++rank) {
+    members.push_back(&join(rank));
+    EXPECT_EQ(take(*members.back()), "\1");
+  }
+  EXPECT_EQ(ask(*members[0], set("k", thousand_)), "\1");
+  for (tcp::Connection* c : members) service_.receive(*c, wait(60, "k").framed(), now_);
+  const auto unsent = [&] {
+    size_t bytes = 0;
+    for (const tcp::Connection* c : members) bytes += c->out().size();
+    return bytes;
+  };
+  EXPECT_LE(unsent(), kLimits.unsent);
+  EXPECT_GT(unsent(), kLimits.unsent / 2);
+  size_t served = 0;
+  for (int round = 0; round < 2; ++round) {
+    for (tcp::Connection* c : members) served += take(*c).size() > 60 * thousand_.size();
+    service_.advance(now_);
+    EXPECT_LE(unsent(), kLimits.unsent);
+    EXPECT_GT(service_.next_deadline(now_ + 1h), now_);  // who waits for room does not keep the loop awake
+  }
+  for (tcp::Connection* c : members) EXPECT_FALSE(c->closing());
+  EXPECT_EQ(served, members.size());
+}
+
+TEST_F(ServiceTest, ARankHasSoManyConnections) {
+  for (int i = 0; i < tcp::kMaxConnectionsOfRank; ++i) EXPECT_EQ(take(join(1)), "\1");
+  expect_in("rank 1 has 32 connections already", take(join(1)));
+  EXPECT_EQ(take(join(2)), "\1");
+}
+
+TEST_F(ServiceTest, StrangersGiveWayTheSilentFirst) {
+  const std::string hello = hello_of({1, 8, "job"});
+  tcp::Connection& speaking = service_.open(now_);
+  service_.receive(speaking, framed(hello), now_);
+  tcp::Connection& first = service_.open(now_);
+  for (size_t i = 0; i + 2 < tcp::kMaxStrangers; ++i) service_.open(now_);
+  EXPECT_EQ(open_connections(), tcp::kMaxStrangers);
+  EXPECT_FALSE(first.closing());
+  tcp::Connection& next = service_.open(now_);
+  EXPECT_TRUE(first.closing());
+  for (int i = 0; i < 8192; ++i) service_.open(now_);
+  EXPECT_EQ(open_connections(), tcp::kMaxStrangers);
+  EXPECT_TRUE(next.closing());
+  ASSERT_FALSE(speaking.closing());
+  const std::string answer = take(speaking);
+  service_.receive(speaking, framed(proof_for({1, 8, "job"}, hello, answer)), now_);
+  EXPECT_TRUE(speaking.is_member());
+  // A member stays; the others have 5 s.
+  now_ += 5001ms;
+  service_.advance(now_);
+  EXPECT_EQ(open_connections(), 1u);
+  EXPECT_FALSE(speaking.closing());
+}
+
+TEST_F(ServiceTest, AFailureIsToldToAll) {
+  tcp::Connection &waiting = join(1), &idle = join(2);
+  EXPECT_EQ(take(waiting), "\1");
+  EXPECT_EQ(take(idle), "\1");
+  service_.receive(waiting, wait(1, "never", 1000'000).framed(), now_);
+  service_.fail("std::bad_alloc");
+  for (tcp::Connection* c : {&waiting, &idle}) {
+    expect_in("std::bad_alloc", take(*c));
+    EXPECT_EQ(ask(*c, set("a", "b")), "");  // a client asks no more
+  }
+  expect_in("std::bad_alloc", take(join(3)));
+}
+
+// --- strangers and failures, with sockets ---
+
+TEST(TcpStore, SilentConnectionsDoNotKeepRanksOut) {
+  const TcpStoreServer server(kLoopback, 0, {0, 4, "job"});
+  const auto early = connect_tcp_store(kLoopback, server.port(), {0, 4, "job"}, 10);
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  const size_t count = std::min<size_t>(8192, (limit.rlim_max - 500) / 2);  // both ends are in this process
+  std::vector<std::unique_ptr<Stranger>> silent;
+  while (silent.size() < count) silent.push_back(std::make_unique<Stranger>(server.port()));
+  const auto start = Clock::now();
+  const auto late = connect_tcp_store(kLoopback, server.port(), {1, 4, "job"}, 60);
+  EXPECT_LT(Clock::now() - start, 30s);
+  late->set("late", "1");
+  EXPECT_EQ(early->get("late", 10), "1");
+  EXPECT_TRUE(early->gone().empty());
+}
+
+/// In a process of its own: a server that has few descriptors left.
+[[noreturn]] void serve_without_descriptors(int port_pipe, int end_pipe) {
+  {
+    const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = static_cast<rlim_t>(dup(0)) + 8;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    const int port = server.port();
+    char end = 0;
+    if (write(port_pipe, &port, sizeof port) != sizeof port || read(end_pipe, &end, 1) != 1) _exit(3);
+  }
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  _exit(used.ru_utime.tv_sec + used.ru_stime.tv_sec > 0 ? 1 : 0);
+}
+
+TEST(TcpStore, WithoutDescriptorsStrangersGiveWayAndNothingSpins) {
+  int port_pipe[2], end_pipe[2], port = 0;
+  ASSERT_EQ(pipe(port_pipe), 0);
+  ASSERT_EQ(pipe(end_pipe), 0);
+  const pid_t child = fork();
+  if (child == 0) serve_without_descriptors(port_pipe[1], end_pipe[0]);
+  ASSERT_EQ(read(port_pipe[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  {
+    std::vector<std::unique_ptr<Stranger>> silent;
+    for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<Stranger>(port));
+    const auto store = connect_tcp_store(kLoopback, port, {1, 2, "job"}, 60);
+    store->set("a", "b");
+    // Members alone now, more than there are descriptors: those who are there are served, the others wait.
+    std::vector<std::unique_ptr<Store>> more;
+    for (int i = 0; i < 5; ++i) more.push_back(store->another());
+    for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<Stranger>(port));
+    std::this_thread::sleep_for(2s);
+    EXPECT_EQ(store->get("a", 10), "b");
+  }
+  ASSERT_EQ(write(end_pipe[1], "e", 1), 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "the server took more than a second of the processor's time, or failed";
+  for (const int fd : {port_pipe[0], port_pipe[1], end_pipe[0], end_pipe[1]}) close(fd);
+}
+
+TEST(TcpStore, MemoryThatIsMissingIsAnErrorOfAllRanks) {
+  may_allocate = true;
+  const TcpStoreServer server(kLoopback, 0, {0, 3, "job"});
+  const auto store = connect_tcp_store(kLoopback, server.port(), {0, 3, "job"}, 10);
+  const auto other = connect_tcp_store(kLoopback, server.port(), {1, 3, "job"}, 10);
+  std::string waiting_error;
+  std::thread waiting([&] {
+    may_allocate = true;
+    waiting_error = error_of([&] { other->wait({"never"}, 100); });
+  });
+  smallest_refused = 300'000;
+  expect_in("has failed: std::bad_alloc", error_of([&] { store->set("a", kMegabyte); }));
+  waiting.join();
+  smallest_refused = 0;
+  expect_in("has failed: std::bad_alloc", waiting_error);
+  expect_in("has failed: std::bad_alloc", error_of([&] { store->set("a", ""); }));
+  expect_in("has failed: std::bad_alloc", error_of([&] {
+              connect_tcp_store(kLoopback, server.port(), {2, 3, "job"}, 10);
+            }));
+}
+
+}  // namespace
+}  // namespace tern::dist
