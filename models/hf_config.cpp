@@ -1,11 +1,15 @@
 #include "tern/models/hf_config.h"
 
 #include <filesystem>
-#include <fstream>
+#include <optional>
 
 #include "tern/core/check.h"
+#include "tern/core/io/input_file.h"
+#include "tern/core/io/json.h"
+#include "tern/core/io/pickle.h"
 
 namespace tern::models {
+namespace fs = std::filesystem;
 namespace {
 
 using Json = ConfigFields::Json;
@@ -62,18 +66,12 @@ const std::set<std::string> kNeutral = {"architectures",
                                         "id2label",
                                         "label2id"};
 
-std::string shortened(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60);
-}
-
 }  // namespace
 
 ConfigFields::ConfigFields(const std::string& text, const std::string& source)
-    : object_(Json::parse(text, nullptr, false)), source_(source) {
-  TERN_CHECK(object_.is_object(), source_, ": not a JSON object");
-}
+    : object_(parse_json_object(text, source)), source_(source) {}
 
-const Json* ConfigFields::take(const char* name) {
+const nlohmann::json* ConfigFields::take(const char* name) {
   known_.insert(name);
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
@@ -85,28 +83,29 @@ bool ConfigFields::is_null(const char* name) const {
 }
 
 void ConfigFields::read(const char* name, int64_t& value) {
-  if (const Json* field = take(name)) {
-    TERN_CHECK(field->is_number_integer(), source_, ": \"", name, "\" must be an integer, got ", shortened(*field));
-    value = field->get<int64_t>();
+  if (const nlohmann::json* field = take(name)) {
+    const std::optional<int64_t> integer = integer_in(*field);
+    TERN_CHECK(integer, source_, ": \"", name, "\" must be an integer of 64 bits, got ", shortened(*field));
+    value = *integer;
   }
 }
 
 void ConfigFields::read(const char* name, double& value) {
-  if (const Json* field = take(name)) {
+  if (const nlohmann::json* field = take(name)) {
     TERN_CHECK(field->is_number(), source_, ": \"", name, "\" must be a number, got ", shortened(*field));
     value = field->get<double>();
   }
 }
 
 void ConfigFields::read(const char* name, bool& value) {
-  if (const Json* field = take(name)) {
+  if (const nlohmann::json* field = take(name)) {
     TERN_CHECK(field->is_boolean(), source_, ": \"", name, "\" must be true or false, got ", shortened(*field));
     value = field->get<bool>();
   }
 }
 
 void ConfigFields::read(const char* name, std::string& value) {
-  if (const Json* field = take(name)) {
+  if (const nlohmann::json* field = take(name)) {
     TERN_CHECK(field->is_string(), source_, ": \"", name, "\" must be a string, got ", shortened(*field));
     value = field->get<std::string>();
   }
@@ -120,16 +119,20 @@ void ConfigFields::require_single_label() {
 }
 
 void ConfigFields::reject_unknown(const std::string& family) const {
+  constexpr int kShown = 20;
   std::string unknown;
+  int count = 0;
   for (const auto& [name, value] : object_.items())
-    if (!known_.count(name) && !kNeutral.count(name)) unknown += (unknown.empty() ? "" : ", ") + name;
+    if (!known_.count(name) && !kNeutral.count(name) && ++count <= kShown)
+      unknown += (unknown.empty() ? "" : ", ") + printable(name);
+  if (count > kShown) unknown += ", and " + std::to_string(count - kShown) + " more";
   TERN_CHECK(unknown.empty(), source_, ": unknown field", unknown.find(',') == std::string::npos ? " " : "s ", unknown,
              "; Tern reads ", family, "'s fields");
 }
 
 std::vector<std::string> ConfigFields::read_labels() {
-  const Json* names = take("id2label");
-  const Json* numbers = take("label2id");
+  const nlohmann::json* names = take("id2label");
+  const nlohmann::json* numbers = take("label2id");
   int64_t count = -1;
   read("_num_labels", count);
   read("num_labels", count);
@@ -178,10 +181,14 @@ std::vector<std::string> ConfigFields::read_labels() {
 }
 
 void write_labels(Json& json, const std::vector<std::string>& labels) {
+  // Appended: to look for each name among the others first would take minutes for a million labels.
+  Json names = Json::object(), numbers = Json::object();
   for (size_t i = 0; i < labels.size(); ++i) {
-    json["id2label"][std::to_string(i)] = labels[i];
-    json["label2id"][labels[i]] = i;
+    names.get_ref<Json::object_t&>().emplace_back(std::to_string(i), labels[i]);
+    numbers.get_ref<Json::object_t&>().emplace_back(labels[i], i);
   }
+  json["id2label"] = std::move(names);
+  json["label2id"] = std::move(numbers);
 }
 
 void ConfigRules::positive(const char* name, int64_t value, int64_t most) const {
@@ -214,12 +221,11 @@ void check_labels(const std::vector<std::string>& labels, const std::string& sou
 }
 
 std::string read_model_text(const std::string& dir, const std::string& name) {
-  const std::string path = (std::filesystem::path(dir) / name).string();
-  std::ifstream file(path, std::ios::binary);
-  TERN_CHECK(file, path,
-             ": cannot be opened; a model folder holds config.json and model.safetensors or pytorch_model.bin");
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  TERN_CHECK(!file.bad(), path, ": cannot be read");
+  const std::string path = (fs::path(dir) / name).string();
+  std::error_code error;
+  TERN_CHECK(fs::exists(path, error), "cannot open ", path, ": ", error ? error.message() : "No such file or directory",
+             "; a model folder holds config.json and model.safetensors or pytorch_model.bin");
+  std::string text = read_whole_file(path);
   TERN_CHECK(!text.empty(), path, ": the file is empty");
   return text;
 }

@@ -12,9 +12,9 @@ namespace tern::models {
 /// absent. Every error names the source and the field.
 class ConfigFields {
  public:
-  using Json = nlohmann::ordered_json;
+  using Json = nlohmann::ordered_json;  // what is written, in the order of its fields
 
-  /// Throws Error unless `text` is a JSON object. `source` names it in errors.
+  /// Throws Error unless `text` is a JSON object (parse_json_object). `source` names it in errors.
   ConfigFields(const std::string& text, const std::string& source);
 
   // Each leaves `value` as it is where the field is absent, and throws Error where its type is another.
@@ -23,7 +23,7 @@ class ConfigFields {
   void read(const char* name, bool& value);
   void read(const char* name, std::string& value);
   /// The field, or null when it is absent.
-  const Json* take(const char* name);
+  const nlohmann::json* take(const char* name);
   bool is_null(const char* name) const;
   /// The label names in the order of their numbers, from id2label, label2id or num_labels; LABEL_0 and LABEL_1 where
   /// there are none of them. Throws Error where they contradict each other.
@@ -35,7 +35,7 @@ class ConfigFields {
   void reject_unknown(const std::string& family) const;
 
  private:
-  Json object_;
+  nlohmann::json object_;
   std::string source_;
   std::set<std::string> known_;
 };
@@ -65,7 +65,7 @@ class ConfigRules {
 /// Throws Error unless there are labels, all distinct.
 void check_labels(const std::vector<std::string>& labels, const std::string& source);
 
-/// The whole text file `name` of a model folder. Throws Error when it is missing, unreadable or empty.
+/// The whole text file `name` of a model folder. Throws Error when it is missing, unreadable, empty or no regular file.
 std::string read_model_text(const std::string& dir, const std::string& name);
 
 }  // namespace tern::models

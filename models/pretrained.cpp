@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tern/core/io/json.h"
 #include "tern/models/hf_config.h"
 
 namespace tern::models {
+
+namespace fs = std::filesystem;
 
 std::vector<std::string> chosen_labels(const std::vector<std::string>& own, const std::vector<std::string>& asked) {
   const bool same = asked.empty() || std::is_permutation(asked.begin(), asked.end(), own.begin(), own.end());
@@ -13,9 +16,9 @@ std::vector<std::string> chosen_labels(const std::vector<std::string>& own, cons
 }
 
 bool sees_images(const std::string& path) {
-  if (std::filesystem::is_regular_file(path)) return true;  // text models need a vocabulary beside their weights
-  const auto json = ConfigFields::Json::parse(read_model_text(path, "config.json"), nullptr, false);
-  if (!json.is_object()) return false;  // the model's own reader says what is wrong
+  if (fs::exists(path) && !fs::is_directory(path)) return true;  // text models need a vocabulary beside their weights
+  const nlohmann::json json =
+      parse_json_object(read_model_text(path, "config.json"), (fs::path(path) / "config.json").string());
   const auto type = json.find("model_type");
   if (type == json.end()) return json.contains("architecture");
   return *type == "vit" || *type == "tern_vit";

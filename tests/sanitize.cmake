@@ -7,6 +7,7 @@ set(TERN_SANITIZE_TESTS
     kernels_parallel_test
     kernels_reduce_test
     core_allocator_random_test
+    core_json_test
     core_op_inputs_test
     core_pickle_test
     core_tensor_test

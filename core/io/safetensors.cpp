@@ -4,9 +4,9 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/json.h"
 #include "tern/core/io/mapped_file.h"
 
 namespace tern {
@@ -26,31 +26,6 @@ constexpr DTypeName kNames[] = {{DType::kFloat64, "F64"}, {DType::kFloat32, "F32
                                 {DType::kFloat16, "F16"}, {DType::kInt64, "I64"},   {DType::kInt32, "I32"},
                                 {DType::kUInt8, "U8"},    {DType::kBool, "BOOL"}};
 
-/// Parses the header; a name that comes twice is an error (the JSON library would keep the last).
-Json parse_header(const std::string& path, const char* text, uint64_t length) {
-  std::vector<std::set<std::string>> keys;
-  std::string repeated;
-  int deepest = 0;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    deepest = std::max(deepest, depth);
-    if (event == Json::parse_event_t::object_start)
-      keys.emplace_back();
-    else if (event == Json::parse_event_t::object_end && !keys.empty())
-      keys.pop_back();
-    else if (event == Json::parse_event_t::key && !keys.empty()) {
-      const std::string key = value.get<std::string>();
-      if (!keys.back().insert(key).second) repeated = key;
-    }
-    return depth <=
-           4;  // deeper values are dropped: the format has none, and hostile nesting must not overflow the stack
-  };
-  Json header = Json::parse(text, text + length, watch, false);
-  TERN_CHECK(!header.is_discarded() && header.is_object(), path, ": the header is not a JSON object");
-  TERN_CHECK(repeated.empty(), path, ": the name '", repeated, "' comes twice in the header");
-  TERN_CHECK(deepest <= 4, path, ": the header is nested too deeply");
-  return header;
-}
-
 struct Entry {
   std::string name;
   DType dtype;
@@ -60,7 +35,7 @@ struct Entry {
 
 uint64_t to_number(const std::string& path, const std::string& name, const Json& value, const char* what) {
   TERN_CHECK(value.is_number_unsigned(), path, ": tensor '", name, "': ", what, " must be a number >= 0, got ",
-             value.dump().substr(0, 40));
+             shortened(value));
   return value.get<uint64_t>();
 }
 
@@ -126,7 +101,7 @@ SafetensorsFile load_safetensors(const std::string& path) {
              mapping->bytes() - 8, " after its length: truncated or not a safetensors file");
   const char* text = mapping->data() + 8;
   TERN_CHECK(length > 0 && text[0] == '{', path, ": the header must start with '{': not a safetensors file");
-  const Json header = parse_header(path, text, length);
+  const Json header = parse_json({text, length}, path + ": the header");
 
   SafetensorsFile file;
   std::vector<Entry> entries;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "tern/core/io/json.h"
 #include "tern/core/io/mapped_file.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/torch_file.h"
@@ -209,9 +210,8 @@ bool is_torch(std::string_view bytes) {
 
 /// "weight_map" of an index: the names of the files, and which tensors each must have.
 std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
-  const MappedFile mapping(path);
-  const Json index = Json::parse(mapping.data(), mapping.data() + mapping.bytes(), nullptr, false);
-  TERN_CHECK(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), path,
+  const Json index = read_json_object(path);
+  TERN_CHECK(index.contains("weight_map") && index["weight_map"].is_object(), path,
              ": expected a JSON object with \"weight_map\", an object of tensors' names and file names");
   std::map<std::string, std::set<std::string>> files;
   for (const auto& [name, file] : index["weight_map"].items()) {

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "tern/core/check.h"
+#include "tern/core/io/input_file.h"
 #include "tern/data/datasets/sha256.h"
 
 namespace tern::data {
@@ -157,7 +158,8 @@ void extract_archive(const fs::path& archive_path, const fs::path& folder, int64
   const std::string name = archive_path.string();
   const Reader reader = new_reader();
   archive_read_support_format_tar(reader.get());
-  TERN_CHECK(archive_read_open_filename(reader.get(), name.c_str(), 1 << 16) == ARCHIVE_OK, name,
+  const InputFile input(name);
+  TERN_CHECK(archive_read_open_fd(reader.get(), input.descriptor(), 1 << 16) == ARCHIVE_OK, name,
              ": cannot read: ", reason(reader.get()));
   for (;;) {
     archive_entry* entry = nullptr;

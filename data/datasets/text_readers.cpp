@@ -1,11 +1,11 @@
 // load_text and its readers.
 
 #include <algorithm>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tern/core/check.h"
+#include "tern/core/io/input_file.h"
+#include "tern/core/io/json.h"
 #include "tern/data/datasets/delimited.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/imdb.h"
@@ -44,19 +44,10 @@ size_t find_column(const ColumnKind& kind, const std::vector<std::string>& found
   return matches[0];
 }
 
-std::ifstream open_file(const std::string& path) {
-  std::error_code error;
-  const bool regular = fs::is_regular_file(path, error);
-  TERN_CHECK(!error && regular, "cannot open ", path, ": ", error ? error.message() : "not a regular file");
-  std::ifstream in(path, std::ios::binary);
-  TERN_CHECK(in, "cannot open ", path, ": ", std::strerror(errno));
-  return in;
-}
-
 TextDataset read_delimited(const std::string& path, char delimiter, const LoadTextOptions& options) {
   TextDataset set;
   set.name = path;
-  std::ifstream in = open_file(path);
+  InputStream in(path);
   DelimitedReader reader(in, delimiter, path);
   std::vector<std::string> fields;
   TERN_CHECK(reader.next(fields), path, ": the file is empty; expected a header row with a label and a text column");
@@ -93,10 +84,10 @@ void add_object(const nlohmann::json& object, const Location& where, LabelIndex&
 TextDataset read_jsonl(const std::string& path, const LoadTextOptions& options) {
   TextDataset set;
   set.name = path;
-  std::ifstream in = open_file(path);
+  InputStream in(path);
   LabelIndex index(options.known_labels);
   std::string line, valid;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
+  for (int64_t number = 1; next_line(in, line, path, number); ++number) {
     const Location where{path, number};
     std::string_view content = line;
     if (number == 1 && content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
@@ -104,15 +95,8 @@ TextDataset read_jsonl(const std::string& path, const LoadTextOptions& options) 
     if (content.empty()) continue;
     valid.clear();
     set.invalid_utf8 += append_valid_utf8(content, valid);
-    nlohmann::json object;
-    try {
-      object = nlohmann::json::parse(valid);
-    } catch (const nlohmann::json::parse_error& error) {
-      fail(where, ": not valid JSON (at byte ", error.byte, " of the line)");
-    }
-    add_object(object, where, index, set);
+    add_object(parse_json(valid, detail::concatenate(where)), where, index, set);
   }
-  TERN_CHECK(!in.bad(), path, ": reading failed");
   TERN_CHECK(set.size() > 0, path, ": no rows; expected one JSON object a line");
   set.label_names = index.finish(path, set.labels);
   return set;

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <optional>
 #include <thread>
 
 #include "tern/core/check.h"
+#include "tern/core/io/input_file.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/sha256.h"
 
@@ -68,13 +68,21 @@ std::string cache_key(const TextDataset& set, const TokenizeOptions& options) {
   return digest.hex();
 }
 
-/// The cached ids, or nothing where the file is absent, damaged or of something else.
+/// False when the file ends before.
+bool read_exactly(InputFile& file, void* out, size_t bytes) {
+  for (size_t done = 0, got = 1; done < bytes; done += got) {
+    got = file.read(static_cast<char*>(out) + done, bytes - done);
+    if (got == 0) return false;
+  }
+  return true;
+}
+
+/// The cached ids, or nothing where the file is damaged or of something else. Throws Error when it cannot be read.
 std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key, int64_t rows, int64_t max_length) {
-  std::error_code error;
-  const uintmax_t size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
-  std::ifstream in(path, std::ios::binary);
+  InputFile file(path.string());
+  const uintmax_t size = file.bytes();
   Header header{};
-  if (error || !in.read(reinterpret_cast<char*>(&header), sizeof header)) return std::nullopt;
+  if (!read_exactly(file, &header, sizeof header)) return std::nullopt;
   const bool ours = std::memcmp(header.magic, kMagic, sizeof header.magic) == 0 &&
                     std::string_view(header.key, sizeof header.key) == key && header.rows == rows && header.ids >= 0;
   const uintmax_t room = size - std::min<uintmax_t>(size, sizeof header + (static_cast<uintmax_t>(rows) + 1) * 8);
@@ -82,11 +90,12 @@ std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key,
     return std::nullopt;
   }
   TokenSet tokens;
-  tokens.offsets.resize(static_cast<size_t>(rows) + 1);
+  tokens.offsets.assign(static_cast<size_t>(rows) + 1, 0);
   tokens.ids.resize(static_cast<size_t>(header.ids));
-  in.read(reinterpret_cast<char*>(tokens.offsets.data()), static_cast<std::streamsize>(tokens.offsets.size() * 8));
-  in.read(reinterpret_cast<char*>(tokens.ids.data()), static_cast<std::streamsize>(tokens.ids.size() * 4));
-  if (!in || payload_digest(tokens) != std::string_view(header.payload, sizeof header.payload)) return std::nullopt;
+  if (!read_exactly(file, tokens.offsets.data(), tokens.offsets.size() * sizeof tokens.offsets[0]) ||
+      !read_exactly(file, tokens.ids.data(), tokens.ids.size() * sizeof tokens.ids[0]) ||
+      payload_digest(tokens) != std::string_view(header.payload, sizeof header.payload))
+    return std::nullopt;
   bool good = tokens.offsets.front() == 0 && tokens.offsets.back() == header.ids;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t length = tokens.offsets[row + 1] - tokens.offsets[row];
@@ -197,7 +206,10 @@ TokenSet tokenize(const TextDataset& set, const Encode& encode, const TokenizeOp
     if (options.log) options.log("token ids are not cached: neither XDG_CACHE_HOME nor HOME is set");
     return encode_all(set, encode, options);
   }
-  if (auto cached = read_cache(path, key, set.size(), options.max_length)) return std::move(*cached);
+  try {
+    if (auto cached = read_cache(path, key, set.size(), options.max_length)) return std::move(*cached);
+  } catch (const Error&) {  // mostly: there is none yet
+  }
   TokenSet tokens = encode_all(set, encode, options);
   try {
     write_cache(path, key, tokens);

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tern/core/check.h"
+#include "tern/core/io/json.h"
+#include "tern/core/io/pickle.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/data/datasets/utf8.h"
@@ -36,19 +38,11 @@ std::string_view trim_end(std::string_view line) {
   return line;
 }
 
-json read_json(const fs::path& path) {
-  std::string text;
-  read_file(path, text);
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  TERN_CHECK(value.is_object(), path.string(), ": not a JSON object");
-  return value;
-}
-
 /// The value of a key that is true, false, or absent (also null).
 std::optional<bool> read_flag(const json& object, const char* key, const fs::path& path) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return std::nullopt;
-  TERN_CHECK(found->is_boolean(), path.string(), ": ", key, " must be true or false, got ", found->dump());
+  TERN_CHECK(found->is_boolean(), path.string(), ": ", key, " must be true or false, got ", shortened(*found));
   return found->get<bool>();
 }
 
@@ -67,7 +61,7 @@ std::vector<std::string_view> tokens_by_id(const json& vocabulary, const std::st
     const bool good =
         id.is_number_unsigned() && id.get<std::uint64_t>() < tokens.size() && !seen[id.get<std::size_t>()];
     TERN_CHECK(good, name, ": the ids of ", tokens.size(), " tokens must be 0 to ", tokens.size() - 1,
-               ", each once; \"", item.key(), "\" has ", id.dump());
+               ", each once; \"", printable(item.key()), "\" has ", shortened(id));
     TERN_CHECK(item.key().find('\n') == std::string::npos, name, ": the token with id ", id.dump(),
                " has a line break");
     seen[id.get<std::size_t>()] = true;
@@ -81,7 +75,7 @@ void check_model(const json& root, const std::string& name) {
   const auto expect = [&](const char* path, const json& expected) {
     const json::json_pointer pointer(path);
     const json given = root.contains(pointer) ? root[pointer] : json();
-    TERN_CHECK(given == expected, name, ": ", path, " must be ", expected.dump(), ", got ", given.dump());
+    TERN_CHECK(given == expected, name, ": ", path, " must be ", expected.dump(), ", got ", shortened(given));
   };
   // Early files name no type; their "##" says the same.
   if (root.contains("/model/type"_json_pointer)) expect("/model/type", "WordPiece");
@@ -91,7 +85,7 @@ void check_model(const json& root, const std::string& name) {
   expect("/normalizer/clean_text", true);
   expect("/pre_tokenizer/type", "BertPreTokenizer");
   const json added_tokens = root.contains("added_tokens") ? root["added_tokens"] : json::array();
-  TERN_CHECK(added_tokens.is_array(), name, ": added_tokens must be an array, got ", added_tokens.dump());
+  TERN_CHECK(added_tokens.is_array(), name, ": added_tokens must be an array, got ", shortened(added_tokens));
   const std::vector<json> special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   for (const json& added : added_tokens) {
     const json content = added.is_object() && added.contains("content") ? added["content"] : json();
@@ -100,7 +94,7 @@ void check_model(const json& root, const std::string& name) {
       plain = plain && (!added.contains(flag) || added[flag] == false);
     }
     TERN_CHECK(plain, name,
-               ": added tokens other than plain [PAD] [UNK] [CLS] [SEP] [MASK] are not supported: ", added.dump());
+               ": added tokens other than plain [PAD] [UNK] [CLS] [SEP] [MASK] are not supported: ", shortened(added));
   }
 }
 
@@ -141,14 +135,17 @@ WordPiece WordPiece::from_folder(const std::string& dir) {
   };
   json root;
   if (!has_vocab) {
-    root = read_json(model);
+    root = read_json_object(model.string());
     check_model(root, model.string());
     apply(root["normalizer"], "lowercase", "handle_chinese_chars", model);
-    const json& limit = root["model"]["max_input_chars_per_word"];
-    if (limit.is_number_unsigned()) options.max_word_chars = limit.get<std::size_t>();
+    const json& limit = root["model"]["max_input_chars_per_word"];  // null where it is absent
+    const std::optional<std::int64_t> most = integer_in(limit);
+    TERN_CHECK(limit.is_null() || (most && *most >= 0), model.string(),
+               ": /model/max_input_chars_per_word must be a whole number, got ", shortened(limit));
+    if (most) options.max_word_chars = static_cast<std::size_t>(*most);
   }
   const fs::path config = fs::path(dir) / "tokenizer_config.json";
-  if (file_exists(config)) apply(read_json(config), "do_lower_case", "tokenize_chinese_chars", config);
+  if (file_exists(config)) apply(read_json_object(config.string()), "do_lower_case", "tokenize_chinese_chars", config);
   if (has_vocab) return from_file(vocab.string(), options);
   return WordPiece(build(tokens_by_id(root["model"]["vocab"], model.string()), model.string()), options);
 }

@@ -1,5 +1,4 @@
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <numeric>
@@ -11,6 +10,7 @@
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/subcommand.h"
 #include "tern/models/cli/text_data.h"
+#include "tern/models/cli/train_arguments.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/image/image_classifier.h"
 #include "tern/models/pretrained.h"
@@ -31,27 +31,21 @@ struct EvalArguments {
 /// Fills in what the run was trained with, where nothing else is said: the same data, split and length.
 void complete_from_record(EvalArguments& a) {
   const std::filesystem::path path = std::filesystem::path(a.dir) / "run.json";
-  std::ifstream file(path);
-  const Json record = file ? Json::parse(file, nullptr, false) : Json();
-  const Json options = record.is_object() && record.contains("options") ? record["options"] : Json::object();
-  const auto text = [&](const char* name) {
-    return options.is_object() && options.contains(name) && options[name].is_string() ? options[name].get<std::string>()
-                                                                                      : "";
-  };
+  std::error_code ignored;
+  const Json record = std::filesystem::exists(path, ignored) ? RunFolder::read_record(a.dir) : Json::object();
+  const TrainArguments trained =
+      record.contains("options") ? from_record(record["options"], path.string()) : TrainArguments();
   if (a.data.empty()) {
-    a.data = text("data");
+    a.data = trained.data;
     if (a.data.empty())
       throw UsageError("eval: --data is needed: " + path.string() + " does not say what was trained on");
     if (a.split.empty() && a.fold.empty()) {
-      a.split = text("split");
-      a.fold = text("fold");
+      a.split = trained.split;
+      a.fold = trained.fold;
     }
-    if (!a.seed_given && record.contains("seed") && record["seed"].is_number_unsigned())
-      a.common.seed = record["seed"].get<uint64_t>();
+    if (!a.seed_given) a.common.seed = trained.common.seed;
   }
-  if (a.max_length == 0 && options.is_object() && options.contains("max_length") &&
-      options["max_length"].is_number_integer())
-    a.max_length = options["max_length"].get<int64_t>();
+  if (a.max_length == 0) a.max_length = trained.max_length;
 }
 
 DType dtype_of(const std::string& name, Device device) {

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/input_file.h"
 #include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/gemm_settings.h"
 #include "tern/models/cli/subcommand.h"
@@ -48,11 +47,9 @@ void apply_matmul_options(const MatmulOptions& options, Device device,
 void restore_autotune(const std::string& folder, Device device,
                       const std::function<void(const std::string& line)>& log) {
   if (!device.is_cuda()) return;
-  std::ifstream file(file_in(folder), std::ios::binary);
-  if (!file) return;
-  std::ostringstream text;
-  text << file.rdbuf();
-  const std::string all = text.str();
+  std::error_code ignored;
+  if (!std::filesystem::exists(file_in(folder), ignored)) return;
+  const std::string all = read_whole_file(file_in(folder));
   const size_t attention = std::min(all.find(kAttention), all.size());
   const auto restore = [&](void (*take)(const std::string&), const std::string& part) {
     try {

@@ -1,8 +1,8 @@
-#include <fstream>
 #include <iostream>
 
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/image_predict.h"
+#include "tern/models/cli/line_input.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/subcommand.h"
@@ -30,17 +30,13 @@ class Predictor {
   Predictor(const PredictArguments& arguments, const models::TextClassifier& classifier)
       : a_(arguments), classifier_(classifier) {}
 
-  void read(std::istream& input, const std::string& name) {
-    int64_t number = 0;
-    for (std::string line; std::getline(input, line);) {
-      ++number;
-      if (!line.empty() && line.back() == '\r') line.pop_back();
+  void read(const std::string& file) {
+    LineInput input(file);
+    for (std::string line; input.next(line);) {
       if (a_.jsonl && line.find_first_not_of(" \t") == std::string::npos) continue;
-      add(a_.jsonl ? text_of(line, name, number) : line);
-      // Someone typing, or a pipe that pauses, gets the answer at once.
-      if (input.rdbuf()->in_avail() <= 0 || texts_.size() >= kLines || bytes_ >= kBytes) flush();
+      add(a_.jsonl ? text_of(line, input.place()) : line);
+      if (input.pauses() || texts_.size() >= kLines || bytes_ >= kBytes) flush();
     }
-    TERN_CHECK(!input.bad(), name, ": cannot be read");
     flush();
   }
 
@@ -70,12 +66,13 @@ class Predictor {
   }
 
   /// A damaged line is an error, but what came before it is answered first.
-  std::string text_of(const std::string& line, const std::string& name, int64_t number) {
-    const Json json = Json::parse(line, nullptr, false);
-    const bool good = json.is_object() && json.contains("text") && json["text"].is_string();
-    if (!good) flush();
-    TERN_CHECK(good, name, ":", number, ": expected an object with a string \"text\"");
-    return json["text"].get<std::string>();
+  std::string text_of(const std::string& line, const std::string& place) {
+    try {
+      return string_in(line, "text", place);
+    } catch (const Error&) {
+      flush();
+      throw;
+    }
   }
 
   const PredictArguments& a_;
@@ -89,16 +86,8 @@ int predict_texts(const PredictArguments& a, Device device) {
   const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
   classifier.model().eval();
   Predictor predictor(a, classifier);
-  if (a.files.empty()) predictor.read(std::cin, "stdin");
-  for (const std::string& name : a.files) {
-    if (name == "-") {
-      predictor.read(std::cin, "stdin");
-      continue;
-    }
-    std::ifstream file(name, std::ios::binary);
-    TERN_CHECK(file, name, ": cannot be opened: ", std::strerror(errno));
-    predictor.read(file, name);
-  }
+  if (a.files.empty()) predictor.read("-");
+  for (const std::string& name : a.files) predictor.read(name);
   return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/folders.h"
+#include "tern/core/io/json.h"
 
 namespace fs = std::filesystem;
 
@@ -155,11 +156,21 @@ RunFolder::Cut RunFolder::cut_metrics(const models::TrainPosition& position) {
 
 Json RunFolder::read_record(const std::string& path) {
   const std::string name = (fs::path(path) / "run.json").string();
-  std::ifstream file(name);
-  TERN_CHECK(file, name, ": cannot be opened: ", std::strerror(errno), "; is ", path, " the folder of a run?");
-  const Json record = Json::parse(file, nullptr, false);
-  TERN_CHECK(record.is_object() && record.contains("options") && record["options"].is_object(), name,
-             ": is not the record of a run");
+  std::error_code error;
+  TERN_CHECK(fs::exists(name, error), "cannot open ", name, ": ", error ? error.message() : "No such file or directory",
+             "; is ", path, " the folder of a run?");
+  const Json record(read_json_object(name));
+  TERN_CHECK(record.contains("options") && record["options"].is_object(), name, ": is not the record of a run");
+  const auto check = [&](const Json& object, const char* field, bool good) {
+    TERN_CHECK(!object.contains(field) || good, name, ": \"", field, "\" is ", shortened(object[field]));
+  };
+  const Json& options = record["options"];
+  for (const char* field : {"accumulate", "processes"}) {
+    const int64_t count = options.contains(field) ? integer_in(options[field]).value_or(0) : 1;
+    check(options, field, count >= 1 && count <= 1'000'000);
+  }
+  check(options, "device", options.contains("device") && options["device"].is_string());
+  check(record, "folder", record.contains("folder") && record["folder"].is_string());
   return record;
 }
 

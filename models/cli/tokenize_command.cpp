@@ -1,8 +1,8 @@
-#include <fstream>
 #include <iostream>
 
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/line_input.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/subcommand.h"
 
@@ -22,24 +22,17 @@ class LineTokenizer {
   LineTokenizer(const TokenizeArguments& arguments, const data::WordPiece& tokenizer)
       : a_(arguments), tokenizer_(tokenizer) {}
 
-  void read(std::istream& input, const std::string& name) {
-    int64_t number = 0;
-    for (std::string line; std::getline(input, line);) {
-      ++number;
-      if (!line.empty() && line.back() == '\r') line.pop_back();
+  void read(const std::string& file) {
+    LineInput input(file);
+    for (std::string line; input.next(line);) {
       if (!a_.jsonl) {
         write(line);
       } else if (line.find_first_not_of(" \t") != std::string::npos) {
-        const Json json = Json::parse(line, nullptr, false);
-        TERN_CHECK(json.is_object() && json.contains("text") && json["text"].is_string(), name, ":", number,
-                   ": expected an object with a string \"text\"");
-        write(json["text"].get_ref<const std::string&>());
+        write(string_in(line, "text", input.place()));
       }
       TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
-      // Someone typing, or a pipe that pauses, gets the answer at once.
-      if (input.rdbuf()->in_avail() <= 0) std::cout.flush();
+      if (input.pauses()) std::cout.flush();
     }
-    TERN_CHECK(!input.bad(), name, ": cannot be read");
   }
 
  private:
@@ -75,17 +68,12 @@ class LineTokenizer {
 
 int tokenize(const TokenizeArguments& a) {
   std::ios::sync_with_stdio(false);
-  std::cin.tie(nullptr);  // else every line read writes out what is buffered
   const data::WordPieceOptions options{.lowercase = !a.cased};
   const data::WordPiece tokenizer =
       a.vocab.empty() ? data::WordPiece::from_embedded(options) : data::WordPiece::from_file(a.vocab, options);
   LineTokenizer lines(a, tokenizer);
-  if (a.files.empty()) lines.read(std::cin, "stdin");
-  for (const std::string& name : a.files) {
-    std::ifstream file(name, std::ios::binary);
-    TERN_CHECK(name == "-" || file, name, ": cannot be opened: ", std::strerror(errno));
-    lines.read(name == "-" ? std::cin : file, name);
-  }
+  if (a.files.empty()) lines.read("-");
+  for (const std::string& name : a.files) lines.read(name);
   return 0;
 }
 

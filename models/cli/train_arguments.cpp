@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <concepts>
+#include <optional>
 
 #include "tern/core/check.h"
+#include "tern/core/io/json.h"
+#include "tern/core/io/pickle.h"
 #include "tern/models/cli/subcommand.h"
 #include "tern/models/cli/text_data.h"
 
@@ -193,17 +197,50 @@ nlohmann::ordered_json to_record(const TrainArguments& arguments) {
   return record;
 }
 
+namespace {
+
+// Each sets `value` to what is recorded; false when that is of another type, or a number that no run is started with.
+
+bool restore(const nlohmann::ordered_json& recorded, std::string& value) {
+  if (recorded.is_string()) value = recorded.get<std::string>();
+  return recorded.is_string();
+}
+
+bool restore(const nlohmann::ordered_json& recorded, bool& value) {
+  if (recorded.is_boolean()) value = recorded.get<bool>();
+  return recorded.is_boolean();
+}
+
+bool restore(const nlohmann::ordered_json& recorded, double& value) {
+  if (!recorded.is_number()) return false;
+  value = recorded.get<double>();
+  return value >= 0 && value <= kMost;
+}
+
+bool restore(const nlohmann::ordered_json& recorded, uint64_t& value) {
+  if (recorded.is_number_unsigned()) value = recorded.get<uint64_t>();
+  return recorded.is_number_unsigned();
+}
+
+template <std::signed_integral Integer>
+bool restore(const nlohmann::ordered_json& recorded, Integer& value) {
+  const int64_t most = sizeof value == 8 ? int64_t{1} << 40 : 4096;
+  const std::optional<int64_t> number = integer_in(recorded);
+  if (number) value = static_cast<Integer>(std::clamp<int64_t>(*number, 0, most));
+  return number && *number == value;
+}
+
+}  // namespace
+
 TrainArguments from_record(const nlohmann::ordered_json& options, const std::string& source) {
   TrainArguments a;
   for_each_recorded(a, [&](const char* name, auto& value) {
     const auto found = options.find(name);
     if (found == options.end() || found->is_null()) return;
-    try {
-      value = found->template get<std::decay_t<decltype(value)>>();
-    } catch (const nlohmann::json::exception&) {
-      fail(source, ": the option \"", name, "\" is ", found->dump().substr(0, 60));
-    }
+    TERN_CHECK(restore(*found, value), source, ": the option \"", name, "\" is ", shortened(*found));
   });
+  TERN_CHECK(a.accumulate >= 1 && a.keep >= 1 && a.profile_steps >= 1, source,
+             ": \"accumulate\", \"keep\" and \"profile_steps\" must be 1 or more");
   return a;
 }
 
@@ -218,7 +255,8 @@ std::pair<int64_t, double> parse_checkpoint_every(const std::string& text) {
     for (const auto& [name, seconds] : {std::pair("s", 1), std::pair("m", 60), std::pair("h", 3600)})
       if (unit == name) return {0, static_cast<double>(number) * seconds};
   }
-  throw UsageError("--checkpoint-every: expected a number of steps (100) or a time (30s, 5m, 2h), got '" + text + "'");
+  throw UsageError("--checkpoint-every: expected a number of steps (100) or a time (30s, 5m, 2h), got '" +
+                   printable(text) + "'");
 }
 
 int64_t parse_recompute(const std::string& text) {
@@ -230,7 +268,7 @@ int64_t parse_recompute(const std::string& text) {
     const auto [stopped, error] = std::from_chars(text.data() + 6, end, blocks);
     if (error == std::errc() && stopped == end && blocks >= 1 && blocks <= 1000000) return blocks;
   }
-  throw UsageError("--recompute: expected none, block or every-N (such as every-2), got '" + text + "'");
+  throw UsageError("--recompute: expected none, block or every-N (such as every-2), got '" + printable(text) + "'");
 }
 
 void check_train_arguments(const TrainArguments& a, const std::function<bool(const std::string& flag)>& given) {

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "tern/models/hf_config.h"
 #include "tern/models/image/image_classifier.h"
@@ -6,7 +7,7 @@
 namespace tern::models {
 namespace {
 
-using Json = ConfigFields::Json;
+using Json = nlohmann::json;
 
 // PIL's numbers.
 constexpr int64_t kBilinear = 2, kBicubic = 3;
@@ -16,8 +17,8 @@ void read_channels(ConfigFields& fields, const char* name, const std::string& so
   if (!list) return;
   TERN_CHECK(list->is_array() && list->size() == 3, source, ": \"", name, "\" must be three numbers");
   for (size_t c = 0; c < 3; ++c) {
-    TERN_CHECK((*list)[c].is_number() && std::isfinite((*list)[c].get<double>()), source, ": \"", name,
-               "\" must be three numbers");
+    TERN_CHECK((*list)[c].is_number() && std::abs((*list)[c].get<double>()) <= std::numeric_limits<float>::max(),
+               source, ": \"", name, "\" must be three numbers");
     values[c] = (*list)[c].get<float>();
   }
 }
@@ -71,7 +72,7 @@ ImagePreprocessing ImagePreprocessing::from_json(const std::string& text, const 
 }
 
 std::string ImagePreprocessing::to_json() const {
-  Json json;
+  ConfigFields::Json json;
   json["do_normalize"] = true;
   json["do_rescale"] = true;
   json["do_resize"] = true;

@@ -6,11 +6,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/folders.h"
+#include "tern/core/io/input_file.h"
+#include "tern/core/io/json.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/data/datasets/sha256.h"
 
@@ -77,18 +78,14 @@ struct Digest {
 };
 
 Digest digest_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  TERN_CHECK(file, path.string(), ": cannot be opened: ", std::strerror(errno));
+  InputFile file(path.string());
   Digest digest;
   data::Sha256 hash;
   std::vector<char> buffer(1 << 20);
-  while (file) {
-    file.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
-    const size_t count = static_cast<size_t>(file.gcount());
+  while (const size_t count = file.read(buffer.data(), buffer.size())) {
     hash.update(std::string_view(buffer.data(), count));
     digest.bytes += count;
   }
-  TERN_CHECK(file.eof(), path.string(), ": cannot be read");
   digest.sha256 = hash.hex();
   return digest;
 }
@@ -110,11 +107,11 @@ void write_checksums(const fs::path& dir) {
 }
 
 Json read_json(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  TERN_CHECK(file, path.string(), ": cannot be opened; the checkpoint is incomplete");
-  const Json json = Json::parse(file, nullptr, false);
-  TERN_CHECK(json.is_object(), path.string(), ": not a JSON object; the checkpoint is damaged");
-  return json;
+  try {
+    return Json(read_json_object(path.string()));
+  } catch (const Error& error) {
+    fail(error.what(), "; the checkpoint is damaged or incomplete");
+  }
 }
 
 /// Throws Error unless every file is there with the bytes it was written with.
@@ -159,18 +156,22 @@ T field(const Json& json, const char* name, const fs::path& source) {
   if constexpr (std::is_floating_point_v<T>) {
     if (found->is_null()) return std::numeric_limits<T>::quiet_NaN();  // JSON has no NaN
   }
-  try {
-    return found->get<T>();
-  } catch (const Json::exception&) {
-    fail(source.string(), ": \"", name, "\" is ", found->dump().substr(0, 60), "; the checkpoint is damaged");
-  }
+  // The library's own conversions wrap, and round fractions to integers.
+  const bool good = std::is_same_v<T, uint64_t>                         ? found->is_number_unsigned()
+                    : std::is_integral_v<T> && !std::is_same_v<T, bool> ? integer_in(*found).has_value()
+                    : std::is_same_v<T, bool>                           ? found->is_boolean()
+                    : std::is_floating_point_v<T>                       ? found->is_number()
+                    : std::is_same_v<T, std::string>                    ? found->is_string()
+                                                                        : found->is_object();
+  TERN_CHECK(good, source.string(), ": \"", name, "\" is ", shortened(*found), "; the checkpoint is damaged");
+  return found->get<T>();
 }
 
 TrainCheckpoint from_json(const Json& json, const fs::path& source) {
   TERN_CHECK(json.contains("format") && json["format"] == kFormat, source.string(),
              ": is not of a training checkpoint");
-  TERN_CHECK(field<int>(json, "version", source) == kVersion, source.string(), ": is of version ",
-             field<int>(json, "version", source), ", this program reads version ", kVersion);
+  TERN_CHECK(field<int64_t>(json, "version", source) == kVersion, source.string(), ": is of version ",
+             field<int64_t>(json, "version", source), ", this program reads version ", kVersion);
   TrainCheckpoint checkpoint;
   TrainPosition& p = checkpoint.position;
   p.step = field<int64_t>(json, "step", source);

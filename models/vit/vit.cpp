@@ -6,6 +6,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/folders.h"
+#include "tern/core/io/json.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
@@ -58,7 +59,7 @@ struct Source {
 
 /// A folder of transformers or timm, or a file of weights.
 Source find_source(const std::string& path) {
-  if (fs::is_regular_file(path)) {
+  if (fs::exists(path) && !fs::is_directory(path)) {
     Source source{load_state_file(path), {}, ""};
     for (const UnreadableTensor& tensor : source.weights.unreadable)
       fail(path, ": the tensor '", tensor.name, "' cannot be read: ", tensor.reason);
@@ -67,9 +68,9 @@ Source find_source(const std::string& path) {
   TERN_CHECK(fs::is_directory(path), path, ": no such folder or file; expected a model folder with config.json and ",
              "model.safetensors or pytorch_model.bin, or a file of weights");
   Source source{{}, read_model_text(path, "config.json"), (fs::path(path) / "config.json").string()};
-  const auto json = ConfigFields::Json::parse(*source.config, nullptr, false);
+  const nlohmann::json json = parse_json_object(*source.config, source.config_path);
   // timm's config.json names an architecture of its own and says nothing that the shapes do not.
-  if (json.is_object() && json.contains("architecture") && !json.contains("model_type")) source.config.reset();
+  if (json.contains("architecture") && !json.contains("model_type")) source.config.reset();
   source.weights = load_state_folder(path);
   return source;
 }

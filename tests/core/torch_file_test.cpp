@@ -443,8 +443,10 @@ TEST_F(WeightFolder, Parts) {
   expect_error([&] { load(); }, {"the file of 'c'"});
   index("[]");
   expect_error([&] { load(); }, {"weight_map"});
-  write("pytorch_model.bin.index.json", "{");
-  expect_error([&] { load(); }, {"weight_map"});
+  for (const char* text : {"{", "", "[[[1e999"}) {
+    write("pytorch_model.bin.index.json", text);
+    expect_error([&] { load(); }, {"pytorch_model.bin.index.json: "});
+  }
 }
 
 }  // namespace

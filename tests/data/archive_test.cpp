@@ -111,7 +111,7 @@ TEST_F(ArchiveTest, DamagedArchives) {
     }
   }
   EXPECT_TRUE(
-      contains(error_of([&] { extract_archive(root() / "none", root() / "out", 1); }), {"cannot read", "none"}));
+      contains(error_of([&] { extract_archive(root() / "none", root() / "out", 1); }), {"cannot open", "none"}));
 }
 
 TEST_F(ArchiveTest, Decompress) {

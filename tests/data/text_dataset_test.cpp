@@ -187,7 +187,10 @@ TEST_F(Jsonl, Errors) {
   EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":true}"), {"x.jsonl:3:", "boolean"}));
   EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":null}"), {"x.jsonl:3:", "null"}));
   EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":\"\"}"), {"x.jsonl:3:", "empty"}));
-  EXPECT_TRUE(contains(line_fails(good + std::string(100'000, '[')), {"x.jsonl:3:", "not valid JSON"}));
+  EXPECT_TRUE(contains(line_fails(good + std::string(100'000, '[')), {"x.jsonl:3:", "nested more than 128"}));
+  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"a\",\"label\":1,\"n\":1e999}"), {"x.jsonl:3: ", "1e999"}));
+  EXPECT_TRUE(
+      contains(line_fails(good + "{\"text\":\"a\",\"label\":1,\"text\":\"b\"}"), {"x.jsonl:3: ", "'text'", "twice"}));
 }
 
 using Folder = FolderTest;

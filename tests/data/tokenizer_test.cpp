@@ -458,6 +458,9 @@ TEST(WordPiece, SavedFolderIsReadBack) {
   EXPECT_NE(error_of([&] { WordPiece::from_folder(dir); }).find("do_lower_case must be true or false"),
             std::string::npos);
   folder.write("model/tokenizer_config.json", "{\"do_lower_case\": ");
+  EXPECT_NE(error_of([&] { WordPiece::from_folder(dir); }).find("tokenizer_config.json: not valid JSON"),
+            std::string::npos);
+  folder.write("model/tokenizer_config.json", "[]");
   EXPECT_NE(error_of([&] { WordPiece::from_folder(dir); }).find("not a JSON object"), std::string::npos);
 }
 
@@ -496,6 +499,16 @@ TEST(WordPiece, TokenizerJsonWithoutVocabTxt) {
   EXPECT_NE(error_with("/added_tokens/0/lstrip", true).find("not supported"), std::string::npos);
   EXPECT_NE(error_with("/normalizer", nullptr).find("BertNormalizer"), std::string::npos);
   EXPECT_NE(error_with("/model", 5).find("unk_token"), std::string::npos);
+  for (const nlohmann::json& value :
+       {nlohmann::json("5"), nlohmann::json(true), nlohmann::json(2.5), nlohmann::json(-1), nlohmann::json(UINT64_MAX),
+        nlohmann::json::array(), nlohmann::json::object()})
+    EXPECT_NE(error_with("/model/max_input_chars_per_word", value).find("/model/max_input_chars_per_word"),
+              std::string::npos)
+        << value;
+  EXPECT_NE(error_with("/model/max_input_chars_per_word", 0).find("at least 1"), std::string::npos);
+  root = good;
+  root["model"]["max_input_chars_per_word"] = nullptr;
+  EXPECT_EQ(load().options().max_word_chars, WordPieceOptions().max_word_chars);
 }
 
 TEST(WordPiece, ManyThreadsShareOne) {

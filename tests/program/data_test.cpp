@@ -98,9 +98,9 @@ TEST_F(DataTest, LabelsOfTheRunDecideAtEvaluation) {
   fs::remove(file("run/run.json"));
   expect_error(tern({"eval", "run"}), 2, {"--data", "run.json"});
   write("run/run.json", "{ broken");
-  expect_error(tern({"eval", "run"}), 2, {"--data", "run.json"});
+  expect_error(tern({"eval", "run"}), 1, {"run/run.json: not valid JSON (at byte 3)"});
   write("run/run.json", "{\"options\": 5, \"seed\": \"x\"}");
-  expect_error(tern({"eval", "run"}), 2, {"--data", "run.json"});
+  expect_error(tern({"eval", "run"}), 1, {"run/run.json: is not the record of a run"});
 }
 
 TEST_F(DataTest, FoldersAndTabs) {
