@@ -1,16 +1,19 @@
 #include "tern/models/cli/arguments.h"
 
-#include <toml++/toml.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <sstream>
 
 #include "tern/core/check.h"
+#include "tern/core/io/pickle.h"
 #include "tern/dist/rendezvous.h"
+#include "tern/models/cli/option_file.h"
 #include "tern/models/cli/subcommand.h"
 
 namespace tern::cli {
 namespace {
+
+constexpr size_t kMostWord = 100;  // a longer word is near no option
 
 int64_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<int64_t> row(b.size() + 1);
@@ -93,19 +96,12 @@ Device apply_common(const CommonOptions& options) {
 std::vector<std::string> merge_option_file(CLI::App& command, const std::vector<std::string>& arguments) {
   const std::string path = config_path(arguments);
   if (path.empty()) return arguments;
-  toml::table table;
-  try {
-    table = toml::parse_file(path);
-  } catch (const toml::parse_error& error) {
-    std::ostringstream where;
-    where << path << ":" << error.source().begin.line << ": " << error.description();
-    throw UsageError(where.str());
-  }
+  const toml::table table = read_option_file(path);
   std::vector<std::string> added;
   for (const auto& [raw_key, node] : table) {
     std::string key(raw_key.str());
     std::replace(key.begin(), key.end(), '_', '-');
-    const std::string flag = "--" + key, where = path + ": '" + key + "'";
+    const std::string flag = "--" + key, where = path + ": '" + printable(key) + "'";
     const CLI::Option* option = command.get_option_no_throw(flag);
     if (!option || key == "config" || key == "help") {
       const std::string near = nearest(flag, long_flags(command));
@@ -128,6 +124,7 @@ std::vector<std::string> merge_option_file(CLI::App& command, const std::vector<
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
+  if (word.size() > kMostWord) return best;
   int64_t least = std::max<int64_t>(3, static_cast<int64_t>(word.size()) / 3);
   for (const std::string& candidate : candidates) {
     // A beginning of a known word is near, however much is missing.
