@@ -45,10 +45,21 @@ void install_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
+/// One line, in which a word that was given (100,000 digits) does not hide the others.
+std::string one_line(const std::string& message) {
+  constexpr size_t kMostWord = 1000;
+  std::string line;
+  size_t word = 0;
+  for (const char c : message) {
+    word = c == ' ' || c == '\n' ? 0 : word + 1;
+    if (word <= kMostWord) line += c == '\n' ? ' ' : c;
+    if (word == kMostWord + 1) line += "...";
+  }
+  return line;
+}
+
 int report(const std::string& message, int status, bool of_peer = false) {
-  std::string line = message;
-  for (char& c : line)
-    if (c == '\n') c = ' ';
+  std::string line = one_line(message);
   line = printable(line, line.size());  // names of files may hold any bytes
   report_error(line);
   end_rank(status, line, of_peer);

@@ -1,7 +1,8 @@
 #include "tern/models/cli/text_data.h"
 
-#include <regex>
+#include <string_view>
 
+#include "tern/core/io/pickle.h"
 #include "tern/data/datasets/imdb.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/kernels/kernel.h"
@@ -30,15 +31,29 @@ data::TextDataset load_texts(const std::string& source, const std::vector<std::s
   return texts;
 }
 
+namespace {
+
+/// True for so many parts of these characters, a slash between two.
+bool are_parts(std::string_view text, int count, std::string_view characters) {
+  for (; count > 1; --count) {
+    const size_t slash = text.find('/');
+    if (slash == text.npos || slash == 0 || text.substr(0, slash).find_first_not_of(characters) != text.npos)
+      return false;
+    text.remove_prefix(slash + 1);
+  }
+  return !text.empty() && text.find_first_not_of(characters) == text.npos;
+}
+
+}  // namespace
+
 void check_split(const std::string& split, const std::string& fold) {
   if (!split.empty() && !fold.empty()) throw UsageError("--split and --fold exclude each other");
-  static const std::regex kSplit("official|all|[0-9.]+/[0-9.]+/[0-9.]+"), kFold("[0-9]+/[0-9]+");
-  if (!split.empty() && !std::regex_match(split, kSplit))
-    throw UsageError("--split: '" + split +
+  if (!split.empty() && split != "official" && split != "all" && !are_parts(split, 3, "0123456789."))
+    throw UsageError("--split: '" + printable(split) +
                      "' is not understood; expected official, all, three parts like 80/10/10 "
                      "(percent) or 0.8/0.1/0.1, or three numbers of rows");
-  if (!fold.empty() && !std::regex_match(fold, kFold))
-    throw UsageError("--fold: '" + fold + "' is not understood; expected i/k, like 1/5");
+  if (!fold.empty() && !are_parts(fold, 2, "0123456789"))
+    throw UsageError("--fold: '" + printable(fold) + "' is not understood; expected i/k, like 1/5");
 }
 
 std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextDataset& texts, const data::WordPiece& tokenizer,
