@@ -1,6 +1,7 @@
 #include "tern/data/datasets/cifar10.h"
 
 #include <array>
+#include <tuple>
 
 #include "tern/core/check.h"
 #include "tern/core/io/pickle.h"
@@ -22,6 +23,8 @@ const std::array<std::pair<const char*, Part>, 6> kFiles = {{{"data_batch_1", Pa
                                                              {"data_batch_4", Part::kTrain},
                                                              {"data_batch_5", Part::kTrain},
                                                              {"test_batch", Part::kTest}}};
+const std::vector<std::string> kClassNames = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                              "dog",      "frog",       "horse", "ship", "truck"};
 constexpr const char* kBinary = ".bin";
 constexpr const char* kPythonFolder = "cifar-10-batches-py";
 
@@ -83,8 +86,7 @@ PickleValue list_in(const PickleValue& dict, const char* key, const fs::path& pa
 /// batches.meta.txt, or batches.meta, a pickled dict.
 std::vector<std::string> class_names(const fs::path& path) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored))
-    return {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
+  if (!fs::exists(path, ignored)) return kClassNames;
   std::vector<std::string> names;
   if (path.extension() == ".txt") {
     names = lines_of(path);
@@ -139,6 +141,24 @@ void read_cifar10_batch(const std::string& path, int64_t images, uint8_t* pixels
     labels[i] = static_cast<int32_t>(label.as_integer());
     interleave(planes.data<uint8_t>() + i * kPixelBytes, pixels + i * kPixelBytes);
   }
+}
+
+std::string cifar10_difference(const ImageDataset& set) {
+  std::string difference;
+  const auto add = [&](const std::string& part) { difference += (difference.empty() ? "" : ", ") + part; };
+  if (set.label_names != kClassNames) add("its classes are " + join(set.label_names, ", "));
+  const std::tuple<const char*, Part, int64_t> parts[] = {{"train", Part::kTrain, 5000}, {"test", Part::kTest, 1000}};
+  for (const auto& [name, part, expected] : parts) {
+    for (size_t label = 0; label < set.label_names.size(); ++label) {
+      int64_t images = 0;
+      for (size_t row = 0; row < set.labels.size(); ++row)
+        images += set.parts[row] == part && set.labels[row] == static_cast<int32_t>(label);
+      if (images != expected)
+        add(std::string(name) + " has " + std::to_string(images) + " of " + set.label_names[label] + " instead of " +
+            std::to_string(expected));
+    }
+  }
+  return difference;
 }
 
 ImageDataset read_cifar10(const fs::path& folder) {

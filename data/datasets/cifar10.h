@@ -30,6 +30,10 @@ bool is_cifar10(const std::filesystem::path& folder);
 /// byte: a file that is missing or has not exactly 10,000 images, a label above 9; also the errors of load_pickle.
 ImageDataset read_cifar10(const std::filesystem::path& folder);
 
+/// How a set of read_cifar10 differs from the published one, which has 5,000 images of each class for training and
+/// 1,000 for testing, in one line. Empty where it does not.
+std::string cifar10_difference(const ImageDataset& set);
+
 /// Records of 3,073 bytes: the label, then 1,024 bytes each of red, green and blue, rows from the top. `bytes` must
 /// hold exactly `records` of them. Writes pixels [records, 32, 32, 3] and labels [records]. Throws Error that begins
 /// with `name` and says at which byte.

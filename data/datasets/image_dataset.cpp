@@ -104,11 +104,18 @@ ImageDataset with_known_labels(ImageDataset set, const std::vector<std::string>&
   return set;
 }
 
+ImageDataset read_checked_cifar10(const fs::path& folder, const LoadImagesOptions& options) {
+  ImageDataset set = read_cifar10(folder);
+  if (const std::string difference = cifar10_difference(set); !difference.empty() && options.log)
+    options.log(folder.string() + ": not the published CIFAR-10: " + difference);
+  return with_known_labels(std::move(set), options.known_labels);
+}
+
 ImageDataset load_cifar10(const LoadImagesOptions& options) {
   const auto found = find_cifar10();
   TERN_CHECK(found || options.allow_download,
              "cifar10: not found; set TERN_DATA to the folder that holds cifar-10-batches-bin or cifar-10-batches-py");
-  ImageDataset set = read_cifar10(found ? *found : fetch_cifar10(options.log));
+  ImageDataset set = read_checked_cifar10(found ? *found : fetch_cifar10(options.log), options);
   set.name = "cifar10";
   return set;
 }
@@ -126,12 +133,12 @@ Image ImageDataset::image(int64_t row, const DecodeOptions& options) const {
 }
 
 ImageDataset load_images(const std::string& source, const LoadImagesOptions& options) {
-  if (source == "cifar10") return with_known_labels(load_cifar10(options), options.known_labels);
+  if (source == "cifar10") return load_cifar10(options);
   if (source == "digits") return with_known_labels(read_digits(), options.known_labels);
   std::error_code ignored;
   TERN_CHECK(fs::is_directory(source, ignored), "unknown image data \"", source,
              "\": expected cifar10, digits, or a folder of train/LABEL/*.{png,jpg,jpeg}");
-  if (is_cifar10(source)) return with_known_labels(read_cifar10(source), options.known_labels);
+  if (is_cifar10(source)) return read_checked_cifar10(source, options);
   return read_folder(source, options);
 }
 

@@ -32,7 +32,7 @@ struct LoadImagesOptions {
   /// The labels of a trained model, in the order of its outputs: as for texts (LoadTextOptions).
   std::vector<std::string> known_labels = {};
   bool allow_download = true;                        // of `cifar10`, when it is not found on this machine
-  std::function<void(const std::string&)> log = {};  // one line each: what is fetched, what was skipped
+  std::function<void(const std::string&)> log = {};  // one line each: what is fetched, skipped, or not as published
 };
 
 /// Loads `source`:

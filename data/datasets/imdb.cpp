@@ -1,6 +1,7 @@
 #include "tern/data/datasets/imdb.h"
 
 #include "tern/data/datasets/fetched_folder.h"
+#include "tern/data/datasets/label_index.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;
@@ -31,6 +32,29 @@ const FetchedFolder kImdb = {
 }  // namespace
 
 std::optional<fs::path> find_imdb() { return find_folder(kImdb); }
+
+std::string imdb_difference(const TextDataset& set) {
+  constexpr int64_t kTexts = 12'500;  // of each part and label
+  std::string difference;
+  const auto add = [&](const std::string& part) { difference += (difference.empty() ? "" : ", ") + part; };
+  // Training texts alone are no split.
+  const auto part_of = [&](size_t row) { return set.parts.empty() ? Part::kTrain : set.parts[row]; };
+  if (set.label_names != std::vector<std::string>{"neg", "pos"})
+    add("its labels are " + join(set.label_names, ", ") + " instead of neg, pos");
+  for (const auto& [name, part] : {std::pair("train", Part::kTrain), std::pair("test", Part::kTest)}) {
+    for (size_t label = 0; label < set.label_names.size(); ++label) {
+      int64_t texts = 0;
+      for (size_t row = 0; row < set.labels.size(); ++row)
+        texts += part_of(row) == part && set.labels[row] == static_cast<int32_t>(label);
+      if (texts != kTexts)
+        add(std::string(name) + "/" + set.label_names[label] + " has " + std::to_string(texts) +
+            (texts == 1 ? " text" : " texts") + " instead of " + std::to_string(kTexts));
+    }
+  }
+  if (const int64_t empty = set.empty_texts(); empty > 0)
+    add(std::to_string(empty) + (empty == 1 ? " text is empty" : " texts are empty"));
+  return difference;
+}
 
 fs::path fetch_imdb(const std::function<void(const std::string&)>& log) { return fetch_folder(kImdb, log); }
 

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "tern/data/datasets/text_dataset.h"
+
 namespace tern::data {
 
 /// The aclImdb folder on this machine: $TERN_DATA/aclImdb, otherwise the cache's. Nothing is fetched. A folder counts
@@ -16,5 +18,9 @@ std::optional<std::filesystem::path> find_imdb();
 /// find_imdb(), or the official archive (84 MB) fetched to the cache, checked by its
 /// SHA-256 and unpacked. Throws Error in one line when it cannot be had.
 std::filesystem::path fetch_imdb(const std::function<void(const std::string&)>& log = {});
+
+/// How a set read from such a folder differs from the published one, in one line: "train/neg has 3 texts instead of
+/// 12500, ...; 2 texts are empty". Empty where it does not.
+std::string imdb_difference(const TextDataset& set);
 
 }  // namespace tern::data

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tern/core/check.h"
+#include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/data/datasets/utf8.h"
 
@@ -13,6 +14,12 @@ void TextDataset::add(std::string_view text, int32_t label) {
   invalid_utf8 += append_valid_utf8(text, bytes);
   offsets.push_back(bytes.size());
   labels.push_back(label);
+}
+
+int64_t TextDataset::empty_texts() const {
+  int64_t count = 0;
+  for (int64_t row = 0; row < size(); ++row) count += trim(text(row)).empty();
+  return count;
 }
 
 std::string TextDataset::content_hash() const {

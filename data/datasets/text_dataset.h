@@ -27,6 +27,8 @@ struct TextDataset {
   std::string_view text(int64_t row) const {
     return std::string_view(bytes).substr(offsets[row], offsets[row + 1] - offsets[row]);
   }
+  /// Rows whose text is empty or white space alone.
+  int64_t empty_texts() const;
   /// Appends a row; ill-formed UTF-8 is replaced and counted. Error at 2^31 rows.
   void add(std::string_view text, int32_t label);
   /// SHA-256 over the number of texts, their lengths and bytes (not the labels): the key of what depends on texts
@@ -41,7 +43,7 @@ struct LoadTextOptions {
   /// that was saved without names) bind the number of labels only.
   std::vector<std::string> known_labels = {};
   bool allow_download = true;                        // of `imdb`, when it is not found on this machine
-  std::function<void(const std::string&)> log = {};  // one line each: what is fetched, what was skipped
+  std::function<void(const std::string&)> log = {};  // one line each: what is fetched, skipped, or not as published
 };
 
 /// Loads `source`:
@@ -52,7 +54,9 @@ struct LoadTextOptions {
 ///   a folder     train/LABEL/*.txt, and optionally test/LABEL, val/LABEL; or LABEL/*.txt
 /// Columns and keys are found by name, in any order and case: label or sentiment; text, sentence or review. Labels are
 /// integers or strings; without known_labels their ids follow the sorted names (integers in numeric order). Rows keep
-/// the order of their file; folders are read as train, val, test, each sorted by path. Throws Error with file and line.
+/// the order of their file; folders are read as train, val, test, each sorted by path. Throws Error with file and line;
+/// also when every text is empty. Some empty texts, and how imdb differs from the published set, are said through
+/// `log`.
 TextDataset load_text(const std::string& source, const LoadTextOptions& options = {});
 
 }  // namespace tern::data

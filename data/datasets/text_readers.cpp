@@ -177,9 +177,7 @@ TextDataset read_imdb(const LoadTextOptions& options) {
   return set;
 }
 
-}  // namespace
-
-TextDataset load_text(const std::string& source, const LoadTextOptions& options) {
+TextDataset read_source(const std::string& source, const LoadTextOptions& options) {
   if (source == "imdb") return read_imdb(options);
   if (source == "sentences") return read_sentences(options);
   std::error_code error;
@@ -190,6 +188,22 @@ TextDataset load_text(const std::string& source, const LoadTextOptions& options)
   if (extension == ".jsonl") return read_jsonl(source, options);
   fail("unknown text data \"", source, "\": expected imdb, sentences, a .csv, .tsv or .jsonl file, or a folder of ",
        "train/LABEL/*.txt");
+}
+
+}  // namespace
+
+TextDataset load_text(const std::string& source, const LoadTextOptions& options) {
+  TextDataset set = read_source(source, options);
+  const int64_t empty = set.empty_texts();
+  TERN_CHECK(empty < set.size(), set.name, ": all ", set.size(), " texts are empty");
+  if (!options.log) return set;
+  if (source == "imdb" || (fs::path(source) / "").parent_path().filename() == "aclImdb") {
+    if (const std::string difference = imdb_difference(set); !difference.empty())
+      options.log(set.name + ": not the published set: " + difference);
+  } else if (empty > 0) {
+    options.log(set.name + ": " + std::to_string(empty) + " of " + std::to_string(set.size()) + " texts are empty");
+  }
+  return set;
 }
 
 }  // namespace tern::data

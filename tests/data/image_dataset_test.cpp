@@ -109,6 +109,30 @@ TEST_F(Cifar10FolderTest, IsReadInTheOrderOfItsFiles) {
   EXPECT_EQ(reversed.label_names[0], "A9");
 }
 
+TEST_F(Cifar10FolderTest, IsComparedWithWhatWasPublished) {
+  std::mt19937 random(std::random_device{}());
+  std::vector<std::string> lines;
+  const LoadImagesOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
+  for (const char* name :
+       {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"})
+    for (int row = 0; row < 10000; ++row)
+      put(std::string(name) + ".bin", row * kRecord, std::string(1, static_cast<char>(row % 10)));
+  load_images(folder().string(), options);
+  EXPECT_EQ(lines, Names{});
+  put("test_batch.bin", 9999 * kRecord, std::string(1, '\3'));
+  load_images(folder().string(), options);
+  EXPECT_EQ(lines, Names{folder().string() + ": not the published CIFAR-10: test has 1001 of cat instead of 1000, test "
+                                             "has 999 of truck instead of 1000"});
+  lines.clear();
+  write("cifar-10-batches-bin/batches.meta.txt", "a0\na1\na2\na3\na4\na5\na6\na7\na8\na9\n");
+  put("data_batch_5.bin", 0, std::string(1, '\1'));
+  const Environment data("TERN_DATA", root().string());
+  EXPECT_EQ(load_images("cifar10", options).name, "cifar10");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(
+      contains(lines[0], {"its classes are a0, a1, ", "train has 4999 of a0 instead of 5000", "train has 5001 of a1"}));
+}
+
 TEST_F(Cifar10FolderTest, DamageNamesFileAndByte) {
   const std::string source = folder().string();
   put("data_batch_4.bin", 123 * kRecord, "\x0a");

@@ -286,6 +286,78 @@ TEST_F(Folder, ImdbIsFoundByEnvironmentThenCache) {
   }
 }
 
+TEST_F(Folder, ImdbIsComparedWithWhatWasPublished) {
+  const Environment cache("XDG_CACHE_HOME", (root() / "cache").string());
+  const Environment data("TERN_DATA", root().string());
+  std::vector<std::string> lines;
+  const LoadTextOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
+  for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"})
+    write(std::string("aclImdb/") + part + "/0_1.txt", "");
+  for (const std::string& source : {std::string("imdb"), (root() / "aclImdb").string()})
+    EXPECT_TRUE(contains(error_of([&] { load_text(source, options); }), {"all 4 texts are empty"}));
+  write("aclImdb/train/neg/1_1.txt", " \n\t");
+  EXPECT_TRUE(contains(error_of([&] { load_text("imdb", options); }), {"imdb: all 5 texts are empty"}));
+  EXPECT_EQ(lines, Strings{});
+  write("aclImdb/train/neg/2_1.txt", "A text.");
+  EXPECT_EQ(load_text("imdb", options).size(), 6);
+  EXPECT_EQ(lines, Strings{"imdb: not the published set: train/neg has 3 texts instead of 12500, train/pos has 1 text "
+                           "instead of 12500, test/neg has 1 text instead of 12500, test/pos has 1 text instead of "
+                           "12500, 5 texts are empty"});
+  for (const char* end : {"", "/", "//"}) {
+    lines.clear();
+    const std::string path = (root() / "aclImdb").string() + end;
+    load_text(path, options);
+    ASSERT_EQ(lines.size(), 1u) << end;
+    EXPECT_TRUE(lines[0].starts_with(path + ": not the published set: train/neg has 3 texts")) << lines[0];
+  }
+}
+
+/// Sizes and labels alone decide; the texts are "x".
+TEST(Imdb, DifferenceOfSetsNearTheFullSize) {
+  TextDataset set;
+  set.label_names = {"neg", "pos"};
+  for (const Part part : {Part::kTrain, Part::kTest})
+    for (int32_t label = 0; label < 2; ++label)
+      for (int i = 0; i < 12'500; ++i) {
+        set.add("x", label);
+        set.parts.push_back(part);
+      }
+  EXPECT_EQ(imdb_difference(set), "");
+  TextDataset other = set;
+  other.labels.back() = 0;
+  EXPECT_EQ(imdb_difference(other),
+            "test/neg has 12501 texts instead of 12500, test/pos has 12499 texts instead of 12500");
+  other = set;
+  other.parts[0] = Part::kValidation;
+  EXPECT_EQ(imdb_difference(other), "train/neg has 12499 texts instead of 12500");
+  other = set;
+  other.label_names = {"0", "1"};
+  EXPECT_EQ(imdb_difference(other), "its labels are 0, 1 instead of neg, pos");
+  other = set;
+  other.bytes.front() = '\n';
+  EXPECT_EQ(imdb_difference(other), "1 text is empty");
+}
+
+TEST_F(Folder, EmptyTexts) {
+  std::vector<std::string> lines;
+  const LoadTextOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
+  const std::string some = write("some.csv", "label,text\n0,a\n1,\n0,  \n1,b\n");
+  EXPECT_EQ(load_text(some, options).size(), 4);
+  EXPECT_EQ(lines, Strings{some + ": 2 of 4 texts are empty"});
+  lines.clear();
+  load_text(write("none.csv", "label,text\n0,a\n1,b\n"), options);
+  load_text("sentences", options);
+  EXPECT_EQ(lines, Strings{});
+  const std::string empty = (root() / "empty").string();
+  for (const auto& [name, text] :
+       {std::pair("empty.csv", "label,text\n0,\n1,\n"), std::pair("empty.tsv", "label\ttext\n0\t\n1\t \n"),
+        std::pair("empty.jsonl", "{\"text\":\"\",\"label\":0}\n{\"text\":\"\\n\",\"label\":1}")})
+    EXPECT_TRUE(contains(load_error(write(name, text)), {name, "all 2 texts are empty"})) << name;
+  write("empty/a/1.txt", "");
+  write("empty/b/1.txt", "");
+  EXPECT_TRUE(contains(load_error(empty), {"empty: all 2 texts are empty"}));
+}
+
 TEST(Imdb, RealTree) {
   if (std::getenv("TERN_DATA") == nullptr || !find_imdb())
     GTEST_SKIP() << "data: TERN_DATA names no folder with aclImdb";
@@ -299,6 +371,7 @@ TEST(Imdb, RealTree) {
   const Strings all = texts(set);
   EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 49'582u);
   EXPECT_EQ(set.invalid_utf8, 0);
+  EXPECT_EQ(imdb_difference(set), "");
 }
 
 }  // namespace
