@@ -14,7 +14,8 @@
 namespace tern::data {
 namespace {
 
-constexpr int kMostScans = 500;  // a small progressive file of many scans would take minutes
+constexpr uint64_t kAlwaysAllowed = uint64_t{1} << 18;  // blocks: 16 million samples
+constexpr int kMostScans = 500;                         // a small progressive file of many scans would take minutes
 
 struct JpegErrors : jpeg_error_mgr {
   CodecFailure failure;
@@ -53,7 +54,7 @@ void watch_scans(j_common_ptr info) {
 /// One image; the object's place must not change, since the library points into it.
 class JpegReader {
  public:
-  JpegReader(std::string_view bytes, const std::string& name) : name_(name) {
+  JpegReader(std::string_view bytes, const std::string& name) : name_(name), file_bytes_(bytes.size()) {
     info_.err = jpeg_std_error(&errors_);
     errors_.error_exit = end_by_error;
     errors_.emit_message = take_message;
@@ -78,6 +79,7 @@ class JpegReader {
     const int parts = info_.num_components;
     TERN_CHECK(parts == 1 || parts == 3 || parts == 4, name_, ": a JPEG image of ", parts,
                " components; expected 1, 3 or 4");
+    check_claims();
     const bool inks = parts == 4;
     require([&] {
       info_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
@@ -97,6 +99,20 @@ class JpegReader {
     if (attempt(errors_.failure, step)) return;
     jpeg_destroy_decompress(&info_);  // a constructor that throws has no destructor
     fail(name_, ": damaged JPEG image: ", errors_.failure.message);
+  }
+
+  /// Before memory is taken for the pixels: a file must have the bytes that so many blocks of coefficients need.
+  void check_claims() const {
+    uint64_t blocks = 0;  // of 8 x 8 samples, of all components
+    for (int i = 0; i < info_.num_components; ++i)
+      blocks += uint64_t{info_.comp_info[i].width_in_blocks} * info_.comp_info[i].height_in_blocks;
+    // Huffman's shortest code is a bit: a block takes one for its first coefficient and, where scans are not
+    // progressive, one that says that there are no others. Arithmetic coding has no such bound: there a file may claim
+    // kAlwaysAllowed blocks, and beyond them as many as deflate could make pixels of (PNG).
+    const uint64_t coded = info_.arith_code ? blocks - std::min(blocks, kAlwaysAllowed) : blocks;
+    const uint64_t blocks_a_byte = info_.arith_code ? 1024 : info_.progressive_mode ? 8 : 4;
+    TERN_CHECK(coded / blocks_a_byte <= file_bytes_, name_, ": damaged JPEG image: ", info_.image_width, " x ",
+               info_.image_height, " pixels cannot lie in ", file_bytes_, " bytes");
   }
 
   void read_rows(Image& image) {
@@ -140,6 +156,7 @@ class JpegReader {
   }
 
   const std::string& name_;
+  const uint64_t file_bytes_;
   jpeg_decompress_struct info_{};
   jpeg_progress_mgr progress_{};
   JpegErrors errors_{};

@@ -148,6 +148,59 @@ TEST(Decode, SizeIsCheckedFirst) {
   EXPECT_EQ(decode_image(small, "x", {.most_pixels = 9 * 13}).width, 13);
 }
 
+enum class Coding { kBaseline, kProgressive, kArithmetic };
+
+/// An image of one colour in as few bytes as the coding can make of it.
+std::string smallest_jpeg(int width, int height, Coding coding, int sampling) {
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* data = nullptr;
+  unsigned long size = 0;  // NOLINT: the library's type
+  jpeg_mem_dest(&info, &data, &size);
+  info.image_width = static_cast<JDIMENSION>(width);
+  info.image_height = static_cast<JDIMENSION>(height);
+  info.input_components = 3;
+  info.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&info);
+  info.optimize_coding = coding != Coding::kArithmetic;
+  info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = sampling;
+  if (coding == Coding::kProgressive) jpeg_simple_progression(&info);
+  info.arith_code = coding == Coding::kArithmetic;
+  jpeg_start_compress(&info, TRUE);
+  std::vector<uint8_t> pixels(static_cast<size_t>(width) * 3, 128);
+  JSAMPROW row = pixels.data();
+  while (info.next_scanline < info.image_height) jpeg_write_scanlines(&info, &row, 1);
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  std::string bytes(reinterpret_cast<char*>(data), size);
+  std::free(data);
+  return bytes;
+}
+
+TEST(Decode, WhatAJpegHeaderClaimsIsCheckedAgainstTheFile) {
+  for (const Coding coding : {Coding::kBaseline, Coding::kProgressive, Coding::kArithmetic})
+    for (const int sampling : {1, 2}) {
+      const std::string bytes = smallest_jpeg(2500, 1999, coding, sampling);
+      const Image image = decode_image(bytes, "plain.jpg");
+      EXPECT_EQ(image.width, 2500);
+      EXPECT_EQ(image.pixels[image.pixels.size() / 2], 128);
+      // The same header with the largest size that is allowed at all.
+      std::string claim = bytes;
+      const size_t frame = claim.find(coding == Coding::kBaseline      ? "\xff\xc0"
+                                      : coding == Coding::kProgressive ? "\xff\xc2"
+                                                                       : "\xff\xc9");
+      ASSERT_NE(frame, claim.npos);
+      put_number(claim, frame + 5, 2732, 2);
+      put_number(claim, frame + 7, 65500, 2);
+      claim.resize(600);
+      EXPECT_EQ(error_of([&] { decode_image(claim, "claim.jpg"); }),
+                "claim.jpg: damaged JPEG image: 65500 x 2732 pixels cannot lie in 600 bytes");
+    }
+  EXPECT_TRUE(contains(error_of([&] { decode_image(jpeg_of_size(1000, 1000), "x"); }), {"cannot lie in "}));
+}
+
 TEST(Decode, OtherFormatsAreNamed) {
   const auto message = [](const std::string& bytes) { return error_of([&] { decode_image(bytes, "f"); }); };
   EXPECT_EQ(message(""), "f: not a PNG or JPEG image: it is empty");
