@@ -184,11 +184,26 @@ Id Reader::make_namespace(const Arguments&) {
 /// _rebuild_tensor(storage, offset, size, stride), _rebuild_tensor_v2(..., requires_grad, hooks, metadata).
 Id Reader::rebuild_tensor(const Arguments& a) {
   const Id result = tensor_of_storage(a, nullptr);
-  if (a.items.size() > 6 && tree_[a.items[6]].kind == PickleKind::kDict && !tree_.items(a.items[6]).empty())
-    for (const char* lazy : {"conj", "neg"})
-      if (const Id flag = tree_.find(a.items[6], lazy); flag != kNoId && as_integer(flag, lazy) != 0)
-        tree_.tensors.back().problem = std::string("it is saved with a pending ") + lazy;
+  if (a.items.size() > 6 && tree_[a.items[6]].kind == PickleKind::kDict)
+    if (const char* lazy = pending_flag(a.items[6]))
+      tree_.tensors.back().problem = std::string("it is saved with a pending ") + lazy;
   return result;
+}
+
+/// The operation that PyTorch put off, by a tensor's metadata; null: none. Any number of tensors may name one dict,
+/// which may grow between them: every entry is looked at once, or a few bytes a tensor would cost time for the whole
+/// dict.
+const char* Reader::pending_flag(Id metadata) {
+  const std::vector<Id>& pairs = tree_.items(metadata);
+  PendingFlags& flags = pending_flags_[metadata];
+  for (; flags.seen + 2 <= pairs.size(); flags.seen += 2) {
+    const Id key = pairs[flags.seen], value = pairs[flags.seen + 1];
+    if (!tree_.is_text(key)) continue;
+    if (tree_[key].view() == "conj") flags.conj = value;
+    if (tree_[key].view() == "neg") flags.neg = value;
+  }
+  if (flags.neg != kNoId && as_integer(flags.neg, "neg") != 0) return "neg";
+  return flags.conj != kNoId && as_integer(flags.conj, "conj") != 0 ? "conj" : nullptr;
 }
 
 /// As _rebuild_tensor_v2, with the dtype of what lies in an untyped storage as its seventh argument.

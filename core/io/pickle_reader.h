@@ -186,6 +186,7 @@ class Reader {
   Id make_namespace(const Arguments& a);
   Id encode(const Arguments& a);
   Id rebuild_tensor(const Arguments& a);
+  const char* pending_flag(Id metadata);
   Id rebuild_tensor_v3(const Arguments& a);
   Id rebuild_subclass(const Arguments& a);
   Id tensor_of_storage(const Arguments& a, const ElementType* element);
@@ -209,7 +210,13 @@ class Reader {
   std::vector<size_t> marks_;
   std::vector<Id> memo_;                          // for the usual case: numbered in order
   std::unordered_map<uint32_t, Id> sparse_memo_;  // for any other number
-  std::unordered_map<Id, Id> encoded_;            // text to its bytes: a call repeated must not take memory again
+  /// Of a dict that many tensors may share: the last entries of these names among the first `seen` items.
+  struct PendingFlags {
+    size_t seen = 0;
+    Id conj = kNoId, neg = kNoId;
+  };
+  std::unordered_map<Id, PendingFlags> pending_flags_;
+  std::unordered_map<Id, Id> encoded_;  // text to its bytes: a call repeated must not take memory again
 };
 
 }  // namespace tern::pickle

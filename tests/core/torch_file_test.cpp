@@ -313,6 +313,43 @@ TEST_F(TorchFiles, NamesAndNesting) {
 }
 
 /// Whatever is damaged: the right values or an Error. The archive's checksums leave nothing else.
+/// A list of tensors of one element in PyTorch's older format, all with one dict as their metadata, to which `entries`
+/// (instructions that push keys and values) are added before each of the calls.
+std::string with_shared_metadata(const std::vector<std::string>& entries) {
+  const std::string magic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s,
+                    version = "\x80\x02M\xe9\x03."s, system = "\x80\x02N."s, keys = "\x80\x02]X\x01\0\0\0"s + "0a.",
+                    data = "\x01\0\0\0\0\0\0\0\0\0\x80\x3f"s;
+  std::string value = "\x80\x02}q\x00"s;                                                              // 0: the metadata
+  value += "(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0"s + "0X\x03\0\0\0cpuK\x01tQq\x01"s;  // 1: the storage
+  value += "(h\x01K\x00K\x01\x85K\x01\x85\x89}h\x00tq\x02"s;  // 2: the arguments
+  value += "ctorch._utils\n_rebuild_tensor_v2\nq\x03]"s;      // 3: the function; the list
+  for (const std::string& entry : entries) value += "h\x00("s + entry + "u0h\x03h\x02Ra";
+  return magic + version + system + value + "." + keys + data;
+}
+
+TEST_F(TorchFiles, MetadataThatTensorsShare) {
+  const std::string neg = "X\x03\0\0\0neg"s, conj = "X\x04\0\0\0conj"s, other = "K\x01N"s;
+  const StateFile state =
+      load_state_file(file(with_shared_metadata({"", other + other, neg + "\x88", other, neg + "\x89" + other,
+                                                 conj + "\x88", neg + "\x88", conj + "\x89" + neg + "\x89"})));
+  std::string problems;
+  for (const UnreadableTensor& entry : state.unreadable) problems += entry.name + ": " + entry.reason + "\n";
+  EXPECT_EQ(problems,
+            "2: float32 [1]: it is saved with a pending neg\n3: float32 [1]: it is saved with a pending neg\n"
+            "5: float32 [1]: it is saved with a pending conj\n6: float32 [1]: it is saved with a pending neg\n");
+  EXPECT_EQ(state.tensors.size(), 4u);
+  expect_refused(with_shared_metadata({"", neg + "N"}), {"neg must be an integer"});
+}
+
+/// Some 6 MB; looking at all of the metadata for each tensor would take 3.5 * 10^11 steps.
+TEST_F(TorchFiles, ManyTensorsThatShareALargeDict) {
+  std::string entries;
+  for (int i = 0; i < 500'000; ++i) entries += "K\x01K\x00"s;
+  std::vector<std::string> calls(700'000);
+  calls[0] = entries;
+  EXPECT_EQ(load_state_file(file(with_shared_metadata(calls))).tensors.size(), 700'000u);
+}
+
 TEST_F(TorchFiles, EveryDamagedByteOfAnArchive) {
   const std::string whole = read(kGolden + "protocol2.pt");
   const StateView right = load_state_file(kGolden + "protocol2.pt").tensors;
