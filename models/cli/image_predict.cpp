@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "tern/core/check.h"
+#include "tern/models/cli/line_input.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/image/image_classifier.h"
 
@@ -15,6 +16,7 @@ namespace fs = std::filesystem;
 
 // Images are predicted in groups, so that endless input needs bounded memory and answers keep coming.
 constexpr size_t kImages = 64;
+constexpr size_t kBytes = size_t{64} << 20;  // of pixels as they are in the files
 // Where the model did not look at all, this much of the light remains.
 constexpr float kLeastLight = 0.15f;
 
@@ -31,21 +33,20 @@ class Predictor {
       flush();  // what came before is answered first
       throw;
     }
+    if (bytes_ + image.pixels.size() > kBytes) flush();  // a large image does not wait for the next, nor with others
     names_.push_back(name);
+    bytes_ += image.pixels.size();
     images_.push_back(std::move(image));
-    if (images_.size() >= kImages) flush();
+    if (images_.size() >= kImages || bytes_ >= kBytes) flush();
   }
 
-  void read(std::istream& input) {
-    int64_t number = 0;
-    for (std::string line; std::getline(input, line);) {
-      ++number;
-      if (!line.empty() && line.back() == '\r') line.pop_back();
+  void read_names() {
+    LineInput input("-");
+    for (std::string line; input.next(line);) {
       if (line.find_first_not_of(" \t") == std::string::npos) continue;
-      add(a_.jsonl ? image_of(line, number) : line);
-      if (input.rdbuf()->in_avail() <= 0) flush();
+      add(a_.jsonl ? image_of(line, input.place()) : line);
+      if (input.pauses()) flush();
     }
-    TERN_CHECK(!input.bad(), "stdin: cannot be read");
   }
 
   void flush() {
@@ -64,15 +65,17 @@ class Predictor {
     if (!a_.attention.empty()) write_attention();
     names_.clear();
     images_.clear();
+    bytes_ = 0;
   }
 
  private:
-  std::string image_of(const std::string& line, int64_t number) {
-    const Json json = Json::parse(line, nullptr, false);
-    const bool good = json.is_object() && json.contains("image") && json["image"].is_string();
-    if (!good) flush();
-    TERN_CHECK(good, "stdin:", number, ": expected an object with a string \"image\"");
-    return json["image"].get<std::string>();
+  std::string image_of(const std::string& line, const std::string& place) {
+    try {
+      return string_in(line, "image", place);
+    } catch (const Error&) {
+      flush();
+      throw;
+    }
   }
 
   void write_attention() {
@@ -103,6 +106,7 @@ class Predictor {
   const models::ImageClassifier& classifier_;
   std::vector<std::string> names_;
   std::vector<data::Image> images_;
+  size_t bytes_ = 0;
 };
 
 }  // namespace
@@ -112,7 +116,7 @@ int predict_images(const ImagePredictArguments& a, Device device) {
   classifier.model().eval();
   Predictor predictor(a, classifier);
   for (const std::string& name : a.files) predictor.add(name);
-  if (a.files.empty()) predictor.read(std::cin);
+  if (a.files.empty()) predictor.read_names();
   predictor.flush();
   return 0;
 }

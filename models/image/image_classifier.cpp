@@ -18,8 +18,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPreprocessing = "preprocessor_config.json";
 
-// Images predicted together.
-constexpr size_t kBatch = 64;
+// Images predicted together, and the values of their pixels.
+constexpr int64_t kBatch = 64;
+constexpr int64_t kBatchValues = int64_t{1} << 26;
 
 }  // namespace
 
@@ -50,7 +51,9 @@ void ImageClassifier::save(const std::string& dir) const {
   model().save_pretrained(dir);
 }
 
-Tensor ImageClassifier::prepare(const std::vector<data::Image>& images) const {
+Tensor ImageClassifier::prepare(const std::vector<data::Image>& images) const { return prepare_some(images); }
+
+Tensor ImageClassifier::prepare_some(std::span<const data::Image> images) const {
   const int64_t size = preprocessing_.size, n = static_cast<int64_t>(images.size());
   Tensor pixels = empty({n, size, size, 3}, {.dtype = DType::kUInt8});
   for (int64_t i = 0; i < n; ++i) {
@@ -66,10 +69,10 @@ Tensor ImageClassifier::prepare(const std::vector<data::Image>& images) const {
 std::vector<ImagePrediction> ImageClassifier::predict(const std::vector<data::Image>& images) const {
   NoGrad off;
   std::vector<ImagePrediction> predictions;
-  for (size_t begin = 0; begin < images.size(); begin += kBatch) {
-    const std::vector<data::Image> part(images.begin() + static_cast<int64_t>(begin),
-                                        images.begin() + static_cast<int64_t>(std::min(begin + kBatch, images.size())));
-    const Tensor logits = model().forward(prepare(part)).to(DType::kFloat32);
+  const int64_t values_an_image = 3 * preprocessing_.size * preprocessing_.size;
+  const auto batch = static_cast<size_t>(std::clamp<int64_t>(kBatchValues / values_an_image, 1, kBatch));
+  for (std::span<const data::Image> rest = images; !rest.empty(); rest = rest.subspan(std::min(batch, rest.size()))) {
+    const Tensor logits = model().forward(prepare_some(rest.first(std::min(batch, rest.size())))).to(DType::kFloat32);
     const std::vector<double> values = logits.to_vector<double>(), scores = softmax(logits).to_vector<double>();
     const int64_t classes = logits.size(1);
     for (int64_t i = 0; i < logits.size(0); ++i) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,8 @@ class ImageClassifier {
   std::vector<Tensor> attention_rollout(const std::vector<data::Image>& images) const;
 
  private:
+  Tensor prepare_some(std::span<const data::Image> images) const;
+
   std::unique_ptr<ViT> model_;
   ImagePreprocessing preprocessing_;
 };
