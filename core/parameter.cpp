@@ -4,6 +4,7 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/file_fault.h"
 
 namespace tern {
 
@@ -67,6 +68,8 @@ void load_state(const StateView& target, const StateView& source, const LoadOpti
   TERN_CHECK(problem.empty(), "load_state: the given tensors do not fit", problem);
   NoGrad off;
   for (auto& [to, from] : copies) to.copy_(from);
+  for (auto& [to, from] : copies)
+    if (from.device().is_cpu()) verify_mapped_memory(from.raw_data());
 }
 
 }  // namespace tern

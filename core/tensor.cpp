@@ -6,6 +6,7 @@
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/captured_step.h"
+#include "tern/core/file_fault.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/transfer.h"
 #include "tern/kernels/convert.h"
@@ -52,6 +53,7 @@ std::vector<T> Tensor::to_vector() const {
   std::vector<T> values(static_cast<size_t>(source.numel()));
   const T* data = static_cast<const T*>(source.raw_data());
   for (size_t i = 0; i < values.size(); ++i) values[i] = data[i];
+  check_lost_files();
   return values;
 }
 template <class T>

@@ -6,19 +6,24 @@
 #include <cstring>
 
 #include "tern/core/check.h"
-#include "tern/core/io/input_file.h"
 
 namespace tern {
 
-MappedFile::MappedFile(const std::string& path) {
-  const InputFile file(path);
-  bytes_ = file.bytes();
+MappedFile::MappedFile(const std::string& path) : file_(path), bytes_(file_.bytes()) {
   if (bytes_ == 0) return;
-  data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.descriptor(), 0);
-  TERN_CHECK(data_ != MAP_FAILED, path, ": cannot be mapped: ", std::strerror(errno));
+  void* const data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, file_.descriptor(), 0);
+  TERN_CHECK(data != MAP_FAILED, path, ": cannot be mapped: ", std::strerror(errno));
+  try {
+    watch_ = std::make_unique<WatchedMapping>(path, file_.descriptor(), data, bytes_);
+  } catch (...) {
+    munmap(data, bytes_);
+    throw;
+  }
+  data_ = data;
 }
 
 MappedFile::~MappedFile() {
+  watch_.reset();
   if (data_) munmap(data_, bytes_);
 }
 

@@ -1,8 +1,23 @@
 #pragma once
-// A whole file in memory, mapped and not read: what the readers of weights hand out views of.
+// A whole file in memory, mapped and not read: what the readers of weights hand out views of, so that a file of any
+// size costs memory only for what is looked at.
+//
+// A file that is cut shorter while it is mapped (written again in place, say) does not end the process. What can no
+// longer be read reads as zeros, and is an Error that names the file:
+//   * of the readers themselves (load_safetensors, load_torch, load_pickle), which look again when they are done;
+//   * of what copies weights out of files: load_state() and save_safetensors();
+//   * of every operation on tensors that begins after the loss, and of item() and to_vector(), for as long as the file
+//     is mapped, that is while a tensor of it lives. Which thread reads the file is not known, so any thread may get
+//     it.
+// Code that reads a tensor through its pointer has to call check_lost_files() (core/file_fault.h) behind it. That works
+// by a handler of SIGBUS; how it goes together with a program's own is said there.
 
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "tern/core/file_fault.h"
+#include "tern/core/io/input_file.h"
 
 namespace tern {
 
@@ -17,10 +32,16 @@ class MappedFile {
 
   char* data() const { return static_cast<char*>(data_); }
   uint64_t bytes() const { return bytes_; }
+  /// Throws Error unless all that was read so far was the file's.
+  void check() const {
+    if (watch_) watch_->check();
+  }
 
  private:
+  InputFile file_;
   void* data_ = nullptr;
   uint64_t bytes_ = 0;
+  std::unique_ptr<WatchedMapping> watch_;
 };
 
 }  // namespace tern

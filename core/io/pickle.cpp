@@ -172,6 +172,7 @@ PickleValue load_pickle(const std::string& path) {
   const char* begin = tree->file->data();
   tree->root = pickle::Reader(*tree, path, begin, begin + tree->file->bytes(), false).read();
   pickle::build_tensors(*tree);
+  tree->file->check();
   return {tree, tree->root};
 }
 

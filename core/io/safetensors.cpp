@@ -8,6 +8,7 @@
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/mapped_file.h"
+#include "tern/core/io/state_file.h"
 
 namespace tern {
 namespace {
@@ -136,6 +137,7 @@ SafetensorsFile load_safetensors(const std::string& path) {
     }
     file.tensors.push_back({entry.name, tensor});
   }
+  mapping->check();
   return file;
 }
 
@@ -174,7 +176,14 @@ void save_safetensors(const StateView& tensors, const std::string& path,
   write_atomically(path, [&](const auto& append) {
     append(&length, 8);
     append(text.data(), text.size());
-    for (const NamedTensor& entry : sorted) append(entry.tensor.raw_data(), static_cast<size_t>(entry.tensor.nbytes()));
+    try {
+      for (const NamedTensor& entry : sorted)
+        append(entry.tensor.raw_data(), static_cast<size_t>(entry.tensor.nbytes()));
+    } catch (const Error&) {
+      verify_files_of(sorted);  // the system cannot write memory that is not there
+      throw;
+    }
+    verify_files_of(sorted);
   });
 }
 

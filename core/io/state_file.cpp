@@ -267,6 +267,11 @@ StateFile load_state_file(const std::string& path, const StateFileOptions& optio
   return from_torch(path, options);
 }
 
+void verify_files_of(const StateView& tensors) {
+  for (const NamedTensor& entry : tensors)
+    if (entry.tensor.device().is_cpu()) verify_mapped_memory(entry.tensor.raw_data());
+}
+
 StateFile load_state_folder(const std::string& folder) {
   namespace fs = std::filesystem;
   constexpr const char* names[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",

@@ -52,4 +52,8 @@ StateFile load_state_file(const std::string& path, const StateFileOptions& optio
 /// type that Tern has not.
 StateFile load_state_folder(const std::string& folder);
 
+/// Throws Error when a file that one of the tensors is a view of was cut shorter since it was loaded: what was copied
+/// from it may be zeros.
+void verify_files_of(const StateView& tensors);
+
 }  // namespace tern

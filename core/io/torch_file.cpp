@@ -147,6 +147,7 @@ TorchFile load_torch(const std::string& path) {
     file.format = "pickle";
     pickle::build_tensors(*tree);
   }
+  tree->file->check();
   file.contents = PickleValue(tree, tree->root);
   return file;
 }

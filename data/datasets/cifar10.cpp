@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "tern/core/check.h"
+#include "tern/core/file_fault.h"
 #include "tern/core/io/pickle.h"
 #include "tern/data/datasets/fetched_folder.h"
 #include "tern/data/datasets/files.h"
@@ -141,6 +142,7 @@ void read_cifar10_batch(const std::string& path, int64_t images, uint8_t* pixels
     labels[i] = static_cast<int32_t>(label.as_integer());
     interleave(planes.data<uint8_t>() + i * kPixelBytes, pixels + i * kPixelBytes);
   }
+  verify_mapped_memory(planes.raw_data());
 }
 
 std::string cifar10_difference(const ImageDataset& set) {

@@ -159,6 +159,7 @@ std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, 
   const StateView state =
       from_public(distilbert_key_map(), model->state_dict(), modernised(file.tensors), file.path, rules);
   model->load_state_dict(state, {.strict = false});
+  verify_files_of(file.tensors);
   if (options.log && state.size() < model->state_dict().size())
     options.log(dir + ": has no classification head for " + std::to_string(config.num_labels()) +
                 " labels, or only a part of it; what is missing starts anew");

@@ -194,6 +194,7 @@ std::unique_ptr<ViT> ViT::from_pretrained(const std::string& path, const FromPre
   if (options.allow_new_head) rules.optional_prefixes = {"classifier."};
   const StateView state = from_public(map, model->state_dict(), given, source.weights.path, rules);
   model->load_state_dict(state, {.strict = false});
+  verify_files_of(source.weights.tensors);
   if (options.log && state.size() < model->state_dict().size())
     options.log(path + ": has no classification head for " + std::to_string(config.num_labels()) +
                 " labels, or only a part of it; what is missing starts anew");

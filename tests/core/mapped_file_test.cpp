@@ -1,0 +1,302 @@
+// A file that is cut shorter while it is mapped is an error, not the end of the process.
+
+#include "tern/core/io/mapped_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <csetjmp>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "tern/core/io/safetensors.h"
+#include "tern/core/io/state_file.h"
+#include "tern/core/ops/ops.h"
+#include "tern/tests/core/core_test.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+using test::expect_error;
+
+constexpr int64_t kMany = 100'003;  // fp32: about a hundred pages
+
+class MappedFiles : public testing::Test {
+ protected:
+  MappedFiles() {
+    std::string name = (fs::temp_directory_path() / "tern-mapped-XXXXXX").string();
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  ~MappedFiles() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string write(const std::string& name, size_t bytes) const {
+    std::string text(bytes, 0);
+    for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(1 + i % 127);
+    std::ofstream(path(name), std::ios::binary) << text;
+    return path(name);
+  }
+  /// Two tensors of ones, "a" before "b" in the file.
+  std::string write_tensors(const std::string& name) const {
+    save_safetensors({{"a", ones({kMany})}, {"b", ones({kMany})}}, path(name));
+    return path(name);
+  }
+
+  fs::path folder_;
+};
+
+int64_t sum_of_bytes(const MappedFile& file) {
+  int64_t sum = 0;
+  for (uint64_t i = 0; i < file.bytes(); ++i) sum += file.data()[i];
+  return sum;
+}
+
+int64_t expected_sum(size_t bytes) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < bytes; ++i) sum += static_cast<int64_t>(1 + i % 127);
+  return sum;
+}
+
+TEST_F(MappedFiles, WholeFiles) {
+  for (const size_t bytes : {0ul, 1ul, 4096ul, 4097ul, 1'000'001ul}) {
+    const MappedFile file(write("file", bytes));
+    ASSERT_EQ(file.bytes(), bytes);
+    EXPECT_EQ(sum_of_bytes(file), expected_sum(bytes));
+    EXPECT_NO_THROW(file.check());
+    if (bytes > 0) verify_mapped_memory(file.data() + bytes - 1);
+  }
+  // Longer than it was is no loss: what is mapped stays.
+  const MappedFile file(write("file", 5000));
+  fs::resize_file(path("file"), 9000);
+  EXPECT_NO_THROW(file.check());
+  // Another file of that name does not matter to the one that is mapped.
+  fs::rename(write("other", 10), path("file"));
+  EXPECT_EQ(sum_of_bytes(file), expected_sum(5000));
+  EXPECT_NO_THROW(file.check());
+}
+
+TEST_F(MappedFiles, WhatIsCutOffReadsAsZeros) {
+  std::mt19937 random(std::random_device{}());
+  for (int repetition = 0; repetition < 20; ++repetition) {
+    const size_t bytes = 1 + random() % 300'000, left = random() % bytes;
+    const std::string name = write("file", bytes);
+    const MappedFile file(name);
+    fs::resize_file(name, left);
+    EXPECT_EQ(sum_of_bytes(file), expected_sum(left)) << bytes << " " << left;
+    std::fill_n(file.data(), bytes, 'x');  // and can be written, as any private mapping
+    expect_error([&] { file.check(); }, {name + ": ", "it was cut"});
+    expect_error([&] { verify_mapped_memory(file.data() + bytes / 2); }, {name + ": "});
+    int local = 0;
+    EXPECT_NO_THROW(verify_mapped_memory(&local));
+  }
+  EXPECT_NO_THROW(check_lost_files());
+}
+
+/// Less than a page gives no signal: the length of the file alone shows it.
+TEST_F(MappedFiles, ThePartOfAPage) {
+  const std::string name = write("file", 1000);
+  const MappedFile file(name);
+  fs::resize_file(name, 999);
+  EXPECT_EQ(error_of([&] { file.check(); }),
+            name +
+                ": it was cut from 1000 to 999 bytes while it was read; write it again whole, under another name first "
+                "if a program may have it open");
+  EXPECT_NO_THROW(check_lost_files());
+}
+
+TEST_F(MappedFiles, TensorsOfACutFile) {
+  const std::string name = write_tensors("cut.safetensors"), good = write_tensors("good.safetensors");
+  const SafetensorsFile other = load_safetensors(good);
+  for (const auto& use : std::vector<std::function<void(const Tensor&)>>{
+           [](const Tensor& x) { x.to_vector<float>(); }, [](const Tensor& x) { sum(x).item<float>(); },
+           [](const Tensor& x) { (x + x).to_vector<float>(); },
+           [](const Tensor& x) { zeros({kMany}).copy_(x).to_vector<float>(); },
+           [](const Tensor& x) {
+             load_state({{"b", zeros({kMany})}}, {{"b", x}});
+           },
+           [&](const Tensor& x) {
+             save_safetensors({{"b", x}}, path("saved.safetensors"));
+           }}) {
+    {
+      const SafetensorsFile file = load_safetensors(name);
+      fs::resize_file(name, fs::file_size(name) / 2);
+      expect_error([&] { use(file.tensors[1].tensor); }, {name + ": ", "it was cut"});
+      EXPECT_FALSE(fs::exists(path("saved.safetensors")));
+    }
+    write_tensors("cut.safetensors");
+  }
+  // With the last tensor of the file its loss is over.
+  EXPECT_EQ(sum(other.tensors[0].tensor).item<double>(), kMany);
+}
+
+TEST_F(MappedFiles, WeightsAreComparedWithTheFileWhenTheyAreCopied) {
+  save_safetensors({{"w", ones({3})}}, path("small.safetensors"));
+  const SafetensorsFile file = load_safetensors(path("small.safetensors"));
+  Tensor target = zeros({3});
+  load_state({{"w", target}}, file.tensors);
+  EXPECT_EQ(target.to_vector<float>(), (std::vector<float>{1, 1, 1}));
+  fs::resize_file(path("small.safetensors"), fs::file_size(path("small.safetensors")) - 1);
+  for (const auto& use : std::vector<std::function<void()>>{
+           [&] {
+             load_state({{"w", target}}, file.tensors);
+           },
+           [&] { verify_files_of(file.tensors); }, [&] { save_safetensors(file.tensors, path("again.safetensors")); }})
+    expect_error(use, {path("small.safetensors") + ": it was cut from "});
+  EXPECT_FALSE(fs::exists(path("again.safetensors")));
+  EXPECT_NO_THROW(verify_files_of({{"x", ones({3})}}));
+}
+
+TEST_F(MappedFiles, ManyThreadsAndFiles) {
+  constexpr int kThreads = 8;
+  std::atomic<int> lost = 0, whole = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < kThreads; ++t)
+      threads.emplace_back([&, t] {
+        for (int repetition = 0; repetition < 20; ++repetition) {
+          const size_t bytes = 50'000 + static_cast<size_t>(t) * 4096;
+          const std::string name = write("file" + std::to_string(t), bytes);
+          const MappedFile file(name);
+          const bool cut = (t + repetition) % 2 == 0;
+          if (cut) fs::resize_file(name, 4096 * 3);
+          EXPECT_EQ(sum_of_bytes(file), expected_sum(cut ? 4096 * 3 : bytes));
+          try {
+            file.check();
+            ++whole;
+          } catch (const Error& error) {
+            EXPECT_TRUE(std::string(error.what()).starts_with(name + ": ")) << error.what();
+            ++lost;
+          }
+        }
+      });
+  }
+  EXPECT_EQ(lost, kThreads * 10);
+  EXPECT_EQ(whole, kThreads * 10);
+  EXPECT_NO_THROW(check_lost_files());
+}
+
+/// All threads of a process read one file while it is cut.
+TEST_F(MappedFiles, ManyThreadsOfOneFile) {
+  const std::string name = write("file", 1 << 20);
+  const MappedFile file(name);
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&] {
+      for (int repetition = 0; repetition < 5; ++repetition) EXPECT_LE(sum_of_bytes(file), expected_sum(1 << 20));
+    });
+  fs::resize_file(name, 5000);
+  threads.clear();
+  EXPECT_EQ(sum_of_bytes(file), expected_sum(5000));
+  expect_error([&] { file.check(); }, {name});
+}
+
+/// Memory of another file, cut, that no MappedFile knows.
+volatile char* foreign_memory(const std::string& name) {
+  const InputFile file(name);
+  void* const memory = mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  EXPECT_NE(memory, MAP_FAILED);
+  fs::resize_file(name, 0);
+  return static_cast<volatile char*>(memory);
+}
+
+sigjmp_buf back;
+volatile sig_atomic_t calls = 0;
+
+void jump_back(int) { siglongjmp(back, 1); }
+void count_call(int, siginfo_t* info, void*) {
+  calls = calls + 1;
+  if (info->si_code > 0) siglongjmp(back, 1);
+}
+
+class BusErrors : public MappedFiles {
+ protected:
+  // Each statement runs in a process of its own, in which no handler has been installed yet.
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(BusErrors, OfOthersDoWhatTheyDidBefore) {
+  const auto use = [&] {
+    const MappedFile file(write("file", 9000));
+    fs::resize_file(path("file"), 0);
+    if (sum_of_bytes(file) != 0) _exit(3);
+  };
+  EXPECT_EXIT(
+      {
+        use();
+        foreign_memory(write("foreign", 8192))[5000];
+      },
+      testing::KilledBySignal(SIGBUS), "");
+  EXPECT_EXIT(
+      {
+        use();
+        raise(SIGBUS);
+      },
+      testing::KilledBySignal(SIGBUS), "");
+  EXPECT_EXIT(
+      {
+        signal(SIGBUS, SIG_IGN);
+        use();
+        raise(SIGBUS);
+        _exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(BusErrors, GoToAnEarlierHandler) {
+  EXPECT_EXIT(
+      {
+        signal(SIGBUS, jump_back);
+        const MappedFile file(write("file", 9000));
+        fs::resize_file(path("file"), 0);
+        if (sum_of_bytes(file) != 0) _exit(3);
+        if (sigsetjmp(back, 1) == 0) {
+          foreign_memory(write("foreign", 8192))[5000];
+          _exit(4);
+        }
+        _exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(
+      {
+        struct sigaction action {};
+        action.sa_sigaction = count_call;
+        action.sa_flags = SA_SIGINFO;
+        sigaction(SIGBUS, &action, nullptr);
+        const MappedFile file(write("file", 9000));
+        fs::resize_file(path("file"), 0);
+        if (sum_of_bytes(file) != 0 || calls != 0) _exit(3);
+        raise(SIGBUS);
+        if (sigsetjmp(back, 1) == 0) {
+          foreign_memory(write("foreign", 8192))[5000];
+          _exit(4);
+        }
+        _exit(calls == 2 ? 0 : 5);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(BusErrors, OfALaterHandlerAreItsOwn) {
+  EXPECT_EXIT(
+      {
+        const MappedFile file(write("file", 9000));
+        signal(SIGBUS, jump_back);
+        const MappedFile second(write("second", 9000));
+        fs::resize_file(path("file"), 0);
+        if (sigsetjmp(back, 1) == 0) {
+          sum_of_bytes(file);
+          _exit(4);
+        }
+        _exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace tern
