@@ -137,8 +137,11 @@ RunFolder::Cut RunFolder::cut_metrics(const models::TrainPosition& position) {
   const auto begin_of_line = [&](size_t end) { return end < 2 ? 0 : text.rfind('\n', end - 2) + 1; };
   const auto line_before = [&](size_t end) {
     const size_t begin = begin_of_line(end);
-    return Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
-                       text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    try {
+      return Json(parse_json(std::string_view(text).substr(begin, end - begin), file("metrics.jsonl")));
+    } catch (const Error&) {
+      return Json(Json::value_t::discarded);
+    }
   };
   size_t end = text.rfind('\n') + 1;  // 0 when there is none
   Cut cut;
