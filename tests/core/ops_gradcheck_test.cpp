@@ -1,6 +1,7 @@
 // Every differentiable op against finite differences in float64: odd sizes, non-contiguous and one-element inputs; the
 // gradient of the gradient for all of them.
 
+#include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern {
@@ -227,6 +228,13 @@ TEST_F(OpsGradcheck, Indexing) {
   EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return embedding(in[0], ids); }, {normal({4, 3})}, kTwice));
   EXPECT_NO_THROW(
       gradcheck([&](const Inputs& in) { return embedding(in[0].t(), ids.to(int32).t()); }, {normal({3, 4})}, kTwice));
+  // The gradient of the gradient by the look-up's own gradient, which the padding has none of.
+  const Op padded = [&](const Inputs& in) {
+    const Tensor y = embedding(in[0], ids, 2);
+    const GradMode on(true);
+    return grad({y}, {in[0]}, {.gradients = {square(in[1])}, .create_graph = true})[0];
+  };
+  EXPECT_NO_THROW(gradcheck(padded, {normal({4, 3}), normal({2, 3, 3})}, kTwice));
   const Tensor index = from_vector<int64_t>({1, 1, 0}, {3});
   for (const int d : {0, 1, 2})
     EXPECT_NO_THROW(
