@@ -9,7 +9,6 @@
 
 #include <initializer_list>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -31,8 +31,8 @@ class NotDifferentiableAgain final : public Node {
   const char* name() const override { return "not_differentiable_again"; }
   Grads run(const Grads&) override {
     fail(op_,
-         ": its backward is not differentiable, so there is no second derivative; use ops that have one (a Function "
-         "whose backward is made of such ops says so: static constexpr bool kTwiceDifferentiable = true)");
+         ": its backward cannot be differentiated again; use ops that have a second derivative (a Function whose "
+         "backward is made of such ops says so: static constexpr bool kTwiceDifferentiable = true)");
   }
 
  private:
