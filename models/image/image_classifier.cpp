@@ -26,10 +26,10 @@ constexpr int64_t kBatchValues = int64_t{1} << 26;
 
 ImageClassifier::ImageClassifier(std::unique_ptr<ViT> model, const ImagePreprocessing& preprocessing)
     : model_(std::move(model)), preprocessing_(preprocessing) {
-  TERN_CHECK(model().config().channels == 3, "the model takes images of ", model().config().channels,
+  TERN_CHECK(this->model().config().channels == 3, "the model takes images of ", this->model().config().channels,
              " channels; images have 3");
-  TERN_CHECK(preprocessing_.size % model().config().patch_size == 0, "images of ", preprocessing_.size,
-             " pixels a side are not a multiple of the model's patches of ", model().config().patch_size);
+  TERN_CHECK(preprocessing_.size % this->model().config().patch_size == 0, "images of ", preprocessing_.size,
+             " pixels a side are not a multiple of the model's patches of ", this->model().config().patch_size);
 }
 
 ImageClassifier ImageClassifier::load(const std::string& path, const FromPretrainedOptions& options,

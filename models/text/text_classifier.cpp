@@ -48,8 +48,9 @@ data::BatchPlan training_plan(const data::TokenSet& tokens, const std::vector<in
 
 TextClassifier::TextClassifier(std::unique_ptr<DistilBert> model, data::WordPiece tokenizer)
     : model_(std::move(model)), tokenizer_(std::move(tokenizer)) {
-  TERN_CHECK(tokenizer_.vocab_size() <= model().config().vocab_size, "the vocabulary has ", tokenizer_.vocab_size(),
-             " tokens, the model's embedding ", model().config().vocab_size, ": they do not belong together");
+  TERN_CHECK(tokenizer_.vocab_size() <= this->model().config().vocab_size, "the vocabulary has ",
+             tokenizer_.vocab_size(), " tokens, the model's embedding ", this->model().config().vocab_size,
+             ": they do not belong together");
 }
 
 TextClassifier TextClassifier::load(const std::string& dir, const FromPretrainedOptions& options) {
