@@ -13,11 +13,22 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
+bool on_cpu = false;
+
 }  // namespace
 
 Device device() {
   static const bool cuda = variable("TERN_BENCH_DEVICE") == "cuda";
   return cuda ? Device{DeviceType::kCUDA, 0} : cpu;
+}
+
+Device place() { return on_cpu ? cpu : device(); }
+OnCpu::OnCpu() { on_cpu = true; }
+OnCpu::~OnCpu() { on_cpu = false; }
+
+bool checks_results() {
+  static const bool off = variable("TERN_BENCH_CHECK") == "0";
+  return device().is_cuda() && !off;
 }
 
 bool is_tiny() {

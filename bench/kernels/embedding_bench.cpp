@@ -18,7 +18,7 @@ void embedding_forward(benchmark::State& state) {
   const int64_t width = state.range(0);
   measure(state, {.bytes = static_cast<double>(tokens() * (2 * width * 4 + 8))}, [&]() -> Call {
     const Buffer weight(float32, {words(), width}), ids(int64, {tokens()}, words()), y(float32, {tokens(), width});
-    const auto check = std::make_shared<IndexCheck>("embedding", device());
+    const auto check = std::make_shared<IndexCheck>("embedding", place());
     return [=] { kernels::embedding_forward(stream(), weight.view(), ids.view(), y.view(), check->data()); };
   });
 }
@@ -43,7 +43,7 @@ BENCHMARK(embedding_backward)->Apply(widths);
 void gather(benchmark::State& state) {  // one logit per row
   measure(state, {.bytes = static_cast<double>(tokens() * 16)}, [&]() -> Call {
     const Buffer x(float32, {tokens(), 1024}), index(int64, {tokens(), 1}, 1024), y(float32, {tokens(), 1});
-    const auto check = std::make_shared<IndexCheck>("gather", device());
+    const auto check = std::make_shared<IndexCheck>("gather", place());
     return [=] { kernels::gather(stream(), x.view(), 1, index.view(), y.view(), check->data()); };
   });
 }

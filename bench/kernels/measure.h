@@ -19,6 +19,7 @@ struct Work {
   // On a GPU, by docs/performance.md; 0: none.
   double share_budget = 0;  // of the time that the device needs at least
   double rate_budget = 0;   // operations per second
+  bool check = true;        // false: the kernels that run depend on the device
 };
 
 /// Queues one call of a kernel on stream().
@@ -33,6 +34,9 @@ using Call = std::function<void()>;
 /// Reported: bytes/s, FLOP/s, and `share`, the time that the device needs at least (the larger of bytes / copy_rate and
 /// flops / matrix_rate) over the time taken ("840m" is 84 %). A failure is reported as the benchmark's error and the
 /// others go on.
+///
+/// GPU: before, the call is run once there and once on the CPU with the same numbers, and every buffer is compared, in
+/// norm: a kernel that computes something else has no time.
 void measure(benchmark::State& state, const Work& work, const std::function<Call()>& make);
 
 /// Seconds of one call on a GPU, as in measure().

@@ -37,7 +37,7 @@ void cross_entropy(benchmark::State& state, DType dtype, bool backward) {
     const Buffer logits(dtype, {rows, classes}), dlogits(dtype, {backward ? rows : 0, classes});
     const Buffer targets(int64, {rows}, classes), losses(float32, {rows}), log_sum_exp(float32, {rows});
     const Buffer scale(float32, {rows});
-    const auto check = std::make_shared<IndexCheck>("cross_entropy", device());
+    const auto check = std::make_shared<IndexCheck>("cross_entropy", place());
     const auto forward = [=] {
       kernels::cross_entropy_forward(stream(), logits.view(), targets.view(), {}, -100, 0, losses.view(),
                                      log_sum_exp.view(), check->data());

@@ -13,38 +13,46 @@
 namespace tern::bench {
 
 /// A contiguous tensor; copies share its memory. Floating values are normal with the given deviation, integers uniform
-/// in [0, high). No two buffers hold the same numbers.
+/// in [0, high). No two buffers hold the same numbers; the n-th holds the same ones on every device.
 class Buffer {
  public:
+  /// How many were made, and where those that are made from now on are noted too, if anywhere.
+  static inline uint64_t made = 0;
+  static inline std::vector<Tensor>* noted = nullptr;
+
   Buffer(DType dtype, const Shape& shape, int64_t high = 2, double deviation = 1) {
-    static uint64_t made = 0;
     ++made;
     if (is_floating(dtype)) {
-      tensor_ = empty(shape, {.dtype = dtype, .device = device()});
+      tensor_ = empty(shape, {.dtype = dtype, .device = place()});
       kernels::fill_normal(stream(), {1, made}, 0.0, deviation, tensor_.view());
+      note();
       return;
     }
     std::minstd_rand generator(static_cast<uint32_t>(made));
     std::uniform_int_distribution<int64_t> uniform(0, high - 1);
     std::vector<int64_t> values(static_cast<size_t>(shape.numel()));
     for (int64_t& value : values) value = uniform(generator);
-    tensor_ = from_vector(values, shape, {.dtype = dtype, .device = device()});
+    tensor_ = from_vector(values, shape, {.dtype = dtype, .device = place()});
+    note();
   }
   Buffer(const std::vector<int32_t>& values)
-      : tensor_(from_vector(values, {static_cast<int64_t>(values.size())}, {.dtype = int32, .device = device()})) {}
+      : tensor_(from_vector(values, {static_cast<int64_t>(values.size())}, {.dtype = int32, .device = place()})) {}
 
   double bytes() const { return static_cast<double>(tensor_.numel() * size_of(tensor_.dtype())); }
   kernels::View view() const { return tensor_.view(); }
   void* data() const { return tensor_.view().data; }
 
  private:
+  void note() const {
+    if (noted) noted->push_back(tensor_);
+  }
   Tensor tensor_;
 };
 
 /// Scratch memory of so many bytes, zeros at first.
 class Scratch {
  public:
-  explicit Scratch(int64_t bytes) : tensor_(zeros({(bytes + 7) / 8}, {.dtype = int64, .device = device()})) {}
+  explicit Scratch(int64_t bytes) : tensor_(zeros({(bytes + 7) / 8}, {.dtype = int64, .device = place()})) {}
   void* data() const { return tensor_.view().data; }
 
  private:
