@@ -1,5 +1,7 @@
 #include "tern/bench/roofline.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -65,6 +67,7 @@ double measure_matrix(dnnl::memory::data_type type) {
   constexpr memory::dim kSize = 2048;
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
+  omp_set_num_threads(kernels::num_threads());  // oneDNN's threads are OpenMP's
   const memory::desc plain({kSize, kSize}, memory::data_type::f32, memory::format_tag::ab);
   const memory::desc any({kSize, kSize}, type, memory::format_tag::any);
 #if DNNL_VERSION_MAJOR >= 3

@@ -79,7 +79,7 @@ struct alignas(64) ThreadPool::Job {
   std::atomic<int64_t> share_of_caller = 0;  // the mean time that it took for one of its shares
 
   static constexpr uint32_t kCallerSleeps = uint32_t{1} << 31;
-  static constexpr int64_t kMostShares = int64_t{1} << 30;
+  static constexpr int64_t kMostShares = 1 << 16;
 
   static uint32_t left(uint64_t value) { return static_cast<uint32_t>(value); }
   bool is_open() const { return left(ticket.load(std::memory_order_relaxed)) > 0; }

@@ -124,7 +124,7 @@ fi
 copy=$work/tern build=$work/tern/build/faults
 { mkdir -p "$build" && copy_sources; } || die "the sources cannot be copied to $work"
 copy=$(cd "$copy" && pwd) build=$copy/build/faults log=$copy/build/log
-export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=1 OMP_WAIT_POLICY=passive
+export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=1
 
 # Two CPU levels are enough: every machine has the first, and only the second has packed products (tests that need it
 # pass without it).

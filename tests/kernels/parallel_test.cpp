@@ -65,6 +65,12 @@ TEST_F(Parallel, EveryBlockRunsOnce) {
   for (int i = 0; i < 2000; ++i) check_blocks(static_cast<int64_t>(random() % 40));
 }
 
+TEST_F(Parallel, ManyBlocks) {  // which are given out in groups
+  std::mt19937_64 random(std::random_device{}());
+  check_blocks((1 << 16) + 1);
+  check_blocks((3 << 16) + static_cast<int64_t>(random() % 1000));
+}
+
 TEST_F(Parallel, ManyCallersAtOnce) {
   std::vector<std::thread> callers;
   for (int t = 0; t < 24; ++t) {  // more than the pool serves at a time
@@ -87,6 +93,57 @@ TEST_F(Parallel, NestedCallsRunOnTheirThread) {
   });
   EXPECT_EQ(strangers, 0);
   EXPECT_EQ(runs, 1000);
+}
+
+TEST_F(Parallel, ACallNeedsNoThreadButItsOwn) {
+  set_num_threads(2);
+  std::atomic<int> begun = 0;
+  std::atomic<bool> release = false;
+  std::thread other([&] {
+    parallel_for(2, 1, [&](int64_t, int64_t) {  // holds the only worker and its own thread
+      ++begun;
+      while (!release) std::this_thread::yield();
+    });
+  });
+  while (begun < 2) std::this_thread::yield();
+  for (int64_t blocks = 0; blocks < 50; ++blocks) check_blocks(blocks);
+  release = true;
+  other.join();
+}
+
+/// Blocks of `blocks` that other threads than the caller ran; each takes a millisecond.
+int64_t blocks_of_workers(int64_t blocks) {
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int64_t> count = 0;
+  parallel_for(blocks, 1, [&](int64_t, int64_t) {
+    work_for(std::chrono::milliseconds(1));
+    if (std::this_thread::get_id() != caller) ++count;
+  });
+  return count;
+}
+
+TEST_F(Parallel, AWorkerThatMakesItsCallerWaitPauses) {
+  using Clock = std::chrono::steady_clock;
+  set_num_threads(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<bool> slow = false;
+    for (int turn = 0; turn < 1000 && !slow; ++turn) {
+      parallel_for(2, 1, [&](int64_t, int64_t) {
+        if (std::this_thread::get_id() == caller) return work_for(std::chrono::microseconds(200));
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));  // as if another program used its core
+        slow = true;
+      });
+    }
+    ASSERT_TRUE(slow) << "no worker took part in 1000 calls";
+    const Clock::time_point begin = Clock::now();
+    const int64_t helped = blocks_of_workers(20);
+    if (Clock::now() - begin > std::chrono::milliseconds(500)) continue;  // long enough for the pause to end: again
+    EXPECT_EQ(helped, 0);
+    while (blocks_of_workers(20) == 0) {  // and comes back
+    }
+    return;
+  }
 }
 
 TEST_F(Parallel, BlocksOfAllThreadsAreWaitedFor) {
@@ -282,7 +339,9 @@ TEST(ParallelDeath, ABlockThatThrowsEndsTheProcess) {
   EXPECT_DEATH(
       {
         set_num_threads(2);
-        parallel_for(4, 1, [](int64_t, int64_t) { throw std::runtime_error("thrown by a block"); });
+        parallel_for(4, 1, [](int64_t block, int64_t) {
+          if (block == 0) throw std::runtime_error("thrown by a block");
+        });
       },
       "thrown by a block");
 }

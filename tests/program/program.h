@@ -87,7 +87,6 @@ class Process {
       signal(SIGPIPE, SIG_DFL);
       unsetenv("TERN_DATA");
       setenv("XDG_CACHE_HOME", cache.c_str(), 1);
-      setenv("OMP_WAIT_POLICY", "passive", 1);
       if (chdir(where.c_str()) != 0) _exit(126);
       if (setting.in_child) setting.in_child();
       execv(kProgram.c_str(), argv.data());
