@@ -1,7 +1,6 @@
-// Decoding of PNG and JPEG against Pillow's pixels, and of damaged files. tests/golden/images.safetensors holds, for
-// every kind of file, NAME/file (its bytes: written by Pillow 13, the odd kinds of PNG put together from random rows),
-// NAME/rgb (`Image.open(file).convert("RGB")`; for 16-bit grey the upper bytes, where Pillow clips) and, where EXIF
-// data turns the image, NAME/upright (the same of `ImageOps.exif_transpose`).
+// Decoding of PNG and JPEG against Pillow's pixels, and of damaged files. tests/golden/images.safetensors (written by
+// make_images.py beside it) holds, for every kind of file, NAME/file (its bytes), NAME/rgb (the pixels) and, where EXIF
+// data turns the image, NAME/upright.
 
 #include "tern/data/images/image.h"
 
@@ -20,6 +19,7 @@
 #include "tern/data/images/codec.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/places.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::data {
 namespace {
@@ -226,7 +226,7 @@ TEST(Decode, CutFilesAreErrors) {
 
 // Whatever the bytes are: an image of the stated size, or an Error that begins with the name.
 TEST(Decode, RandomDamageIsHarmless) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   int64_t errors = 0;
   for (const auto& [name, tensors] : golden()) {
     const std::string whole = bytes_of(tensors.at("file"));
@@ -283,7 +283,7 @@ TEST(Orientation, DamagedDataMeansUpright) {
     const std::string whole = tiff(little, 274, 3, 6);
     for (size_t size = 0; size < 22; ++size) EXPECT_EQ(exif_orientation(whole.substr(0, size)), 1) << size;
   }
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (int trial = 0; trial < 2000; ++trial) {
     std::string bytes = tiff(trial % 2 == 0, 274, 3, 6);
     for (int i = 0; i < 3; ++i) bytes[4 + random() % 20] = static_cast<char>(random());
@@ -293,7 +293,7 @@ TEST(Orientation, DamagedDataMeansUpright) {
 }
 
 TEST_F(FolderTest, WrittenPngIsReadBack) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (const auto& [height, width] : {std::pair(1, 1), {7, 1}, {1, 9}, {33, 65}}) {
     for (int channels = 1; channels <= 4; ++channels) {
       Image image(height, width, channels);
