@@ -4,6 +4,9 @@ add_library(tern_options INTERFACE)
 target_include_directories(tern_options INTERFACE ${CMAKE_BINARY_DIR}/include)
 target_compile_options(tern_options INTERFACE
                        "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-fno-math-errno>")
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(tern_options INTERFACE -Wno-unknown-pragmas)  # hints for g++'s vectoriser
+endif()
 if(TERN_WERROR)
   target_compile_options(tern_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
@@ -16,6 +19,12 @@ if(TERN_SANITIZE)
     # UBSan that are half of its work and tell of what AddressSanitizer sees at the access.
     target_compile_options(tern_options INTERFACE -O1 -fno-sanitize=null,object-size,vptr,pointer-overflow)
   endif()
+endif()
+if(TERN_BUILD_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "TERN_BUILD_FUZZ needs clang and its libFuzzer: cmake --preset fuzz")
+  endif()
+  target_compile_options(tern_options INTERFACE -fsanitize=fuzzer-no-link)  # what libFuzzer learns of the code's paths
 endif()
 foreach(level v2 v3 v4)
   string(TOUPPER ${level} upper)

@@ -1,5 +1,7 @@
 #include "tern/core/device.h"
 
+#include <cpuid.h>
+
 #include <charconv>
 #include <ostream>
 
@@ -7,6 +9,18 @@
 #include "tern/core/cuda/backend.h"
 
 namespace tern {
+namespace {
+
+bool has_amx_bf16() {
+#if defined(__clang__) && __clang_major__ < 16  // does not know the name
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0;
+#else
+  return __builtin_cpu_supports("amx-bf16");
+#endif
+}
+
+}  // namespace
 
 std::string Device::str() const { return is_cpu() ? "cpu" : "cuda:" + std::to_string(index); }
 
@@ -41,7 +55,7 @@ DType autocast_dtype(Device device) {
   // AVX512-BF16 multiplies at twice the rate of fp32; Intel's has one port where fp32 has two, hence fp32's rate, and
   // the conversions come on top: a step takes 1.3 times as long (docs/performance.md).
   const bool native = __builtin_cpu_supports("avx512bf16") && kernels::cpu_level() == kernels::CpuLevel::kV4;
-  const bool faster = __builtin_cpu_is("amd") || __builtin_cpu_supports("amx-bf16");
+  const bool faster = __builtin_cpu_is("amd") || has_amx_bf16();
   return native && faster ? bfloat16 : float32;
 }
 

@@ -98,8 +98,8 @@ std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key,
     return std::nullopt;
   bool good = tokens.offsets.front() == 0 && tokens.offsets.back() == header.ids;
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t length = tokens.offsets[row + 1] - tokens.offsets[row];
-    good = good && length >= 2 && length <= max_length;
+    const int64_t begin = tokens.offsets[row], end = tokens.offsets[row + 1];
+    good = good && begin >= 0 && end >= begin && end - begin >= 2 && end - begin <= max_length;
   }
   return good ? std::optional(std::move(tokens)) : std::nullopt;
 }

@@ -11,6 +11,15 @@ namespace {
 constexpr bool kBuilt[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_HAS_V4 != 0};
 
 bool cpu_supports(CpuLevel level) {
+#if defined(__clang__) && __clang_major__ < 18  // does not know the levels by name
+  const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
+  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  return level == CpuLevel::kV2 ? v2 : level == CpuLevel::kV3 ? v3 : v4;
+#else
   switch (level) {
     case CpuLevel::kV2:
       return __builtin_cpu_supports("x86-64-v2");
@@ -20,6 +29,7 @@ bool cpu_supports(CpuLevel level) {
       return __builtin_cpu_supports("x86-64-v4");
   }
   return false;
+#endif
 }
 
 CpuLevel parse_level(const std::string& text) {

@@ -117,6 +117,18 @@ void multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, int64_t
 
 // ---- transposition -----------------------------------------------------------------------------------------------
 
+/// Lanes of a and b, which are counted one after the other.
+inline Vec shuffle(const Vec& a, const Vec& b, const IntVec& index) {
+#ifdef __clang__  // whose shuffle takes constants alone
+  Vec result = {};
+  for (int lane = 0; lane < kWidth; ++lane)
+    result[lane] = index[lane] < kWidth ? a[index[lane]] : b[index[lane] - kWidth];
+  return result;
+#else
+  return __builtin_shuffle(a, b, index);
+#endif
+}
+
 /// One butterfly step: exchanges the off-diagonal kStep x kStep blocks of a kWidth x kWidth matrix of rows.
 template <int kStep>
 inline void exchange(Vec* row) {
@@ -130,8 +142,8 @@ inline void exchange(Vec* row) {
   for (int i = 0; i < kWidth; ++i) {
     if (i & kStep) continue;
     const Vec a = row[i], b = row[i + kStep];
-    row[i] = __builtin_shuffle(a, b, upper);
-    row[i + kStep] = __builtin_shuffle(a, b, lower);
+    row[i] = shuffle(a, b, upper);
+    row[i + kStep] = shuffle(a, b, lower);
   }
 }
 

@@ -1,0 +1,61 @@
+#pragma once
+// What the fuzz targets share. A target hands an input to a reader. A tern::Error is how a reader refuses one; any
+// other exception, a signal, a sanitizer's finding, more memory or more time than run.sh allows ends the program, and
+// libFuzzer keeps the input.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "tern/core/check.h"
+
+namespace tern::fuzz {
+
+inline std::string_view text_of(const uint8_t* data, size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+/// Runs the reader; what it refuses is well.
+template <class Reader>
+void read(Reader&& reader) {
+  try {
+    reader();
+  } catch (const Error&) {
+  }
+}
+
+/// Ends the program unless a property of what was read holds.
+inline void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+/// A folder of this process, in memory where that is possible.
+inline const std::filesystem::path& folder() {
+  static const auto* const path = [] {
+    const bool memory = access("/dev/shm", W_OK) == 0;
+    std::string name = (memory ? "/dev/shm" : std::filesystem::temp_directory_path().string()) + "/tern-fuzz-XXXXXX";
+    require(mkdtemp(name.data()) != nullptr);
+    std::atexit([] {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder(), ignored);
+    });
+    return new std::filesystem::path(name);
+  }();
+  return *path;
+}
+
+/// A file of folder() with these bytes; its path.
+inline std::string write_file(const std::string& name, std::string_view bytes) {
+  const std::filesystem::path path = folder() / name;
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  require(file >= 0 && write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  close(file);
+  return path.string();
+}
+
+}  // namespace tern::fuzz

@@ -1,0 +1,13 @@
+// JPEG images, and whatever decode_image takes for one format or the other.
+
+#include "tern/tests/fuzz/images.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tern;
+  const std::string_view bytes = fuzz::text_of(data, size);
+  fuzz::read([&] { fuzz::check(data::decode_jpeg(bytes, "input", {.most_pixels = fuzz::kMaxPixels})); });
+  fuzz::read([&] {
+    fuzz::check(data::decode_image(bytes, "input", {.apply_orientation = false, .most_pixels = fuzz::kMaxPixels}));
+  });
+  return 0;
+}

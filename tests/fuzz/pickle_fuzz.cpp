@@ -1,0 +1,72 @@
+// Pickles alone, and inside of a zip file as torch.save writes it, whose checksums are right: without them no changed
+// pickle would pass.
+
+#include <zlib.h>
+
+#include "tern/core/io/pickle.h"
+#include "tern/tests/fuzz/state_file.h"
+
+namespace tern {
+namespace {
+
+void walk(const PickleValue& value, int depth) {
+  fuzz::require(value.describe().size() < 10'000);
+  if (value.is(PickleKind::kTensor) && value.tensor_problem().empty()) fuzz::touch(value.as_tensor());
+  if (depth == 0) return;
+  const bool dict = value.is(PickleKind::kDict);
+  if (!dict && !value.is(PickleKind::kList) && !value.is(PickleKind::kTuple) && !value.is(PickleKind::kSet)) return;
+  for (size_t i = 0; i < std::min<size_t>(value.size(), 5); ++i) {
+    if (dict) walk(value.key(i), depth - 1);
+    walk(value[i], depth - 1);
+  }
+}
+
+template <class T>
+void put(std::string& text, T value) {
+  text.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+/// Entries that are stored, not compressed.
+std::string zip_of(const std::vector<std::pair<std::string, std::string>>& entries) {
+  std::string zip, directory;
+  for (const auto& [name, bytes] : entries) {
+    const auto at = static_cast<uint32_t>(zip.size()), size = static_cast<uint32_t>(bytes.size());
+    std::string common;
+    put<uint16_t>(common, 20), put<uint16_t>(common, 0), put<uint16_t>(common, 0), put<uint32_t>(common, 0);
+    put<uint32_t>(common, static_cast<uint32_t>(
+                              crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size()))));
+    put<uint32_t>(common, size), put<uint32_t>(common, size), put<uint16_t>(common, static_cast<uint16_t>(name.size()));
+    put<uint16_t>(common, 0);
+    zip += "PK\3\4" + common + name + bytes;
+    directory += "PK\1\2";
+    put<uint16_t>(directory, 20);
+    directory += common;
+    put<uint16_t>(directory, 0), put<uint16_t>(directory, 0), put<uint16_t>(directory, 0), put<uint32_t>(directory, 0);
+    put<uint32_t>(directory, at);
+    directory += name;
+  }
+  const auto at = static_cast<uint32_t>(zip.size()), count = static_cast<uint32_t>(entries.size());
+  zip += directory + "PK\5\6";
+  put<uint32_t>(zip, 0), put<uint16_t>(zip, static_cast<uint16_t>(count)),
+      put<uint16_t>(zip, static_cast<uint16_t>(count));
+  put<uint32_t>(zip, static_cast<uint32_t>(directory.size())), put<uint32_t>(zip, at), put<uint16_t>(zip, 0);
+  return zip;
+}
+
+}  // namespace
+}  // namespace tern
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tern;
+  const std::string_view bytes = fuzz::text_of(data, size);
+  fuzz::read([&] { walk(load_pickle(fuzz::write_file("input.pkl", bytes)), 6); });
+  const std::string storage(256, '\x3f');
+  const std::string zip = zip_of({{"a/data.pkl", std::string(bytes)},
+                                  {"a/byteorder", "little"},
+                                  {"a/data/0", storage},
+                                  {"a/data/1", storage},
+                                  {"a/version", "3\n"}});
+  const std::string path = fuzz::write_file("input.pt", zip);
+  fuzz::read([&] { fuzz::touch(load_state_file(path, {.whole = true})); });
+  return 0;
+}

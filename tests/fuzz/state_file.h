@@ -1,0 +1,19 @@
+#pragma once
+#include "tern/core/io/state_file.h"
+#include "tern/tests/fuzz/fuzz.h"
+
+namespace tern::fuzz {
+
+/// Touches every element of a tensor that is not too large to.
+inline void touch(const Tensor& tensor) {
+  if (tensor.numel() > 1 << 16) return;
+  const std::vector<double> values = tensor.to_vector<double>();
+  require(static_cast<int64_t>(values.size()) == tensor.numel());
+}
+
+inline void touch(const StateFile& file) {
+  for (const NamedTensor& entry : file.tensors) touch(entry.tensor);
+  for (const auto& [name, value] : file.others) require(printable(value, 50).size() < 1000);
+}
+
+}  // namespace tern::fuzz

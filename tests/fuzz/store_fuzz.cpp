@@ -1,0 +1,118 @@
+// What a store's server makes of bytes: of strangers, and of members that know the secret. The input is a list of
+// steps: a byte that says what happens and to which connection, a byte with the length of what follows, and that.
+
+#include "tern/dist/tcp_service.h"
+#include "tern/tests/fuzz/fuzz.h"
+
+namespace tern::dist::tcp {
+namespace {
+
+const Member kOwner{0, 4, "job", "0123456789abcdef0123456789abcdef"};
+
+// So small that an input reaches them.
+constexpr Limits kLimits{.answer = 4000, .unsent = 9000, .stored = 5000, .keys = 20};
+
+class Session {
+ public:
+  void step(uint8_t what, std::string_view bytes) {
+    const size_t which = what >> 3;
+    switch (what & 7) {
+      case 0:
+        open_.push_back(&service_.open(now_));
+        break;
+      case 1:
+        join(static_cast<int>(which % 4));
+        break;
+      case 2:  // bytes as they are
+        if (Connection* c = at(which)) receive(*c, bytes);
+        break;
+      case 3:  // a message
+        if (Connection* c = at(which)) receive(*c, Writer().string(std::string(bytes)).text());
+        break;
+      case 4:  // a request for one key, many times
+        if (Connection* c = at(which)) {
+          Writer writer;
+          const uint32_t count = bytes.empty() ? 1 : 1 + 256u * static_cast<uint8_t>(bytes[0]);
+          writer.number(Request::kWait).number(int64_t{which == 0 ? 0 : 5000}).number(count);
+          for (uint32_t i = 0; i < count; ++i) writer.string(std::string(bytes));
+          receive(*c, writer.framed());
+        }
+        break;
+      case 5:
+        if (Connection* c = at(which)) service_.sent(*c, c->out().size(), now_);
+        break;
+      case 6:
+        now_ += std::chrono::milliseconds(1 + which * which * 100);
+        break;
+      default:
+        if (which == 31) service_.fail("it was told to");
+        if (Connection* c = at(which)) service_.lost(*c);
+    }
+    service_.advance(now_);
+    remove_closed();
+    check();
+  }
+
+ private:
+  Connection* at(size_t which) { return open_.empty() ? nullptr : open_[which % open_.size()]; }
+  void receive(Connection& c, std::string_view bytes) {
+    if (c.may_speak()) service_.receive(c, bytes, now_);
+  }
+
+  void join(int rank) {
+    Connection& c = service_.open(now_);
+    open_.push_back(&c);
+    const std::string hello = Writer()
+                                  .string(kMagic)
+                                  .string(kOwner.job)
+                                  .number(int32_t{rank})
+                                  .number(int32_t{kOwner.size})
+                                  .number(uint64_t{7})
+                                  .string(std::string(kNonceBytes, 'n'))
+                                  .text();
+    service_.receive(c, Writer().string(hello).text(), now_);
+    const std::string answer(c.out().substr(4));
+    Reader reader(answer);
+    fuzz::require(reader.number<Answer>() == Answer::kOk && reader.string() == kMagic);
+    const std::string shown = Writer().string(proof(kOwner.secret, Side::kClient, hello, reader.string())).text();
+    service_.sent(c, c.out().size(), now_);
+    service_.receive(c, Writer().string(shown).text(), now_);
+    service_.sent(c, c.out().size(), now_);
+  }
+
+  void remove_closed() {
+    auto& all = service_.connections();
+    for (auto c = all.begin(); c != all.end();) {
+      if (!c->closing()) {
+        ++c;
+        continue;
+      }
+      std::erase(open_, &*c);
+      c = service_.remove(c);
+    }
+  }
+
+  void check() {
+    size_t unsent = 0, strangers = 0;
+    for (const Connection& c : service_.connections()) unsent += c.out().size(), strangers += !c.is_member();
+    fuzz::require(unsent <= kLimits.unsent + kLimits.answer && strangers <= kMaxStrangers);
+  }
+
+  Clock::time_point now_ = Clock::time_point() + std::chrono::hours(1);
+  Service service_{kOwner, kLimits};
+  std::vector<Connection*> open_;
+};
+
+}  // namespace
+}  // namespace tern::dist::tcp
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tern::dist::tcp::Session session;
+  for (size_t at = 0; at + 2 <= size;) {
+    const uint8_t what = data[at];
+    const size_t length = std::min<size_t>(data[at + 1], size - at - 2);
+    session.step(what, tern::fuzz::text_of(data + at + 2, length));
+    at += 2 + length;
+  }
+  return 0;
+}

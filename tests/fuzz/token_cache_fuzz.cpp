@@ -1,0 +1,69 @@
+// The cache of token ids: whatever is in the file, what comes out is what the texts give, or what a file with right
+// checksums says. The first byte chooses whether the header is made right.
+
+#include <cstring>
+
+#include "tern/data/datasets/sha256.h"
+#include "tern/data/datasets/token_set.h"
+#include "tern/tests/fuzz/fuzz.h"
+
+namespace {
+
+using namespace tern;
+
+/// As token_set.cpp writes it.
+struct Header {
+  char magic[8];
+  char key[64];
+  char payload[64];
+  int64_t rows, ids;
+};
+
+data::TextDataset two_rows() {
+  data::TextDataset set;
+  set.label_names = {"a"};
+  set.add("one", 0);
+  set.add("another", 0);
+  return set;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 1) return 0;
+  static const data::TextDataset set = two_rows();
+  static const data::TokenizeOptions options{
+      .max_length = 6, .first_id = 1, .last_id = 2, .threads = 1, .tokenizer_key = "key"};
+  static const std::filesystem::path path = [] {
+    setenv("XDG_CACHE_HOME", fuzz::folder().c_str(), 1);
+    const auto found = data::token_cache_path(set, options);
+    std::filesystem::create_directories(found.parent_path());
+    return found;
+  }();
+  std::string bytes(fuzz::text_of(data + 1, size - 1));
+  const bool right = data[0] % 2 == 1 && bytes.size() >= 24;
+  if (right) {
+    Header header{};
+    std::memcpy(header.magic, "TERNTOK1", 8);
+    const std::string key = path.stem().string();
+    std::memcpy(header.key, key.data(), sizeof header.key);
+    bytes.resize(24 + (bytes.size() - 24) / 4 * 4);
+    data::Sha256 digest;
+    digest.update(std::string_view(bytes));
+    const std::string payload = digest.hex();
+    std::memcpy(header.payload, payload.data(), sizeof header.payload);
+    header.rows = 2, header.ids = static_cast<int64_t>(bytes.size() - 24) / 4;
+    bytes.insert(0, reinterpret_cast<const char*>(&header), sizeof header);
+  }
+  fuzz::write_file((std::filesystem::path("tern") / "tokens" / path.filename()).string(), bytes);
+  const auto encode = [](std::string_view text, std::vector<int32_t>& ids) {
+    for (const char c : text) ids.push_back(c);
+  };
+  fuzz::read([&] {
+    const data::TokenSet tokens = data::tokenize(set, encode, options);
+    fuzz::require(tokens.size() == 2 && tokens.offsets[0] == 0);
+    fuzz::require(tokens.offsets[2] == static_cast<int64_t>(tokens.ids.size()));
+    for (const int32_t length : tokens.lengths()) fuzz::require(length >= 2 && length <= 6);
+  });
+  return 0;
+}
