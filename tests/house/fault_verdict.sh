@@ -17,7 +17,7 @@ stand_in cmake </dev/null
 stand_in ninja </dev/null
 stand_in git <<<'printf "%s\n" file.cpp'
 stand_in ctest <<'END'
-[[ -z ${TERN_TEST_RESULTS:-} ]] || echo overwritten >"$TERN_TEST_RESULTS/faults_planted"
+[[ -z ${TERN_TEST_RESULTS:-} ]] || touch "$TERN_TEST_RESULTS/one_test"
 if [[ $* == *-N* ]]; then
   printf '%s\n' '  Test #1: one_test' '  Test #2: absent_test (Disabled)'
 elif grep -q broken "$2/../../file.cpp"; then
@@ -54,6 +54,8 @@ TERN_TEST_RESULTS=$scratch/results run
 expect "the result is the same with a report" 77 "1 skipped"
 out=$(<"$scratch/results/faults_planted")
 expect "the report has the reason" 77 $'skipped\tfaults_planted\tcuda: 1 faults were skipped'
+out=$(ls "$scratch/results")
+[[ $out == faults_planted ]] || { echo "FAILED: tests in the copy wrote $out"; failed=1; }
 fault missed one_test other another
 run --allow-skipped
 expect "a fault that is missed fails" 1 "1 of 2 faults caught, 1 missed"

@@ -59,7 +59,7 @@ expect "a test that is repeated counts once" last "3 passed, 0 failed, 0 skipped
 
 tests
 cases one 'Good.One:Bad.*:Last.*'
-script script <<<'echo "7/7 Test #1: one ..... Passed 1.0 sec"; exit 3'
+script script <<<'echo "7/7 Test #2: script ..... Passed 1.0 sec"; exit 3'
 counts
 expect "failures are counted" last "3 passed, 2 failed, 0 skipped, 0 not built"
 expect "a run that fails ends with 1" ends 1
