@@ -210,10 +210,9 @@ Results results(const Trial<T>& r) {
   return {values(r.out), values(r.lse), values(r.dq), values(r.dk), values(r.dv), values(r.dbias)};
 }
 
-/// The definition, in fp64. `round` is applied to every intermediate result: with a 16-bit rounding this is the naive
-/// implementation in that type, to whose error ours is held.
-template <class T, class Round>
-Results reference(const Trial<T>& r, Round&& round) {
+/// The definition, in fp64.
+template <class T>
+Results reference(const Trial<T>& r) {
   const Case& c = r.c;
   const int64_t d = c.head_dim, group = c.heads / c.kv_heads, row = c.heads * d, kv_row = c.kv_heads * d;
   const std::vector<double> q = values(r.q), k = values(r.k), v = values(r.v), dout = values(r.dout);
@@ -236,13 +235,12 @@ Results reference(const Trial<T>& r, Round&& round) {
           if (c.masked && !r.mask[k0 + j]) continue;
           double dot = 0;
           for (int64_t e = 0; e < d; ++e) dot += q[(q0 + i) * row + h * d + e] * k[(k0 + j) * kv_row + kh * d + e];
-          score[j] = round(round(dot) * c.scale);
+          score[j] = dot * c.scale;
           if (r.params.bias) {
             const ConstView& b = r.params.bias;
             const int64_t bs = c.bias_sequences == 1 ? 0 : s, bh = c.bias_heads == 1 ? 0 : h;
-            score[j] =
-                round(score[j] +
-                      value(r.bias_store[bs * b.strides[0] + bh * b.strides[1] + i * b.strides[2] + j * b.strides[3]]));
+            score[j] +=
+                value(r.bias_store[bs * b.strides[0] + bh * b.strides[1] + i * b.strides[2] + j * b.strides[3]]);
           }
           top = std::max(top, score[j]);
         }
@@ -251,7 +249,7 @@ Results reference(const Trial<T>& r, Round&& round) {
         z.lse[h * c.query_tokens() + q0 + i] = top + std::log(total);
         const int64_t row_key = c.keyed_rows ? r.row_keys[q0 + i] : q0 + i;
         for (int64_t j = 0; j < nk; ++j) {
-          p[j] = round(std::exp(score[j] - top) / total);
+          p[j] = std::exp(score[j] - top) / total;
           if (c.dropout.p > 0) {
             const bool kept = c.dropout.p < 1 && dropout_keeps(philox_key(c.dropout.key), row_key, h, j, threshold);
             keep[j] = kept ? 1 / (1 - c.dropout.p) : 0;
@@ -260,22 +258,22 @@ Results reference(const Trial<T>& r, Round&& round) {
         double delta = 0;
         for (int64_t e = 0; e < d; ++e) {
           double sum = 0;
-          for (int64_t j = 0; j < nk; ++j) sum += round(p[j] * keep[j]) * v[(k0 + j) * kv_row + kh * d + e];
-          z.out[(q0 + i) * row + h * d + e] = round(sum);
+          for (int64_t j = 0; j < nk; ++j) sum += p[j] * keep[j] * v[(k0 + j) * kv_row + kh * d + e];
+          z.out[(q0 + i) * row + h * d + e] = sum;
         }
         for (int64_t j = 0; j < nk; ++j) {
           double dot = 0;
           for (int64_t e = 0; e < d; ++e) dot += dout[(q0 + i) * row + h * d + e] * v[(k0 + j) * kv_row + kh * d + e];
-          ds[j] = round(keep[j] * round(dot));
+          ds[j] = keep[j] * dot;
           delta += p[j] * ds[j];
         }
         for (int64_t j = 0; j < nk; ++j) {
-          ds[j] = round(p[j] * (ds[j] - delta));
+          ds[j] = p[j] * (ds[j] - delta);
           for (int64_t e = 0; e < d; ++e) {
             const int64_t at_q = (q0 + i) * row + h * d + e, at_k = (k0 + j) * kv_row + kh * d + e;
             z.dq[at_q] += ds[j] * c.scale * k[at_k];
             z.dk[at_k] += ds[j] * c.scale * q[at_q];
-            z.dv[at_k] += round(p[j] * keep[j]) * dout[at_q];
+            z.dv[at_k] += p[j] * keep[j] * dout[at_q];
           }
           if (r.params.bias) {
             const ConstView& b = r.params.bias;
@@ -286,12 +284,8 @@ Results reference(const Trial<T>& r, Round&& round) {
       }
     }
   }
-  for (auto* x : {&z.dq, &z.dk, &z.dv}) {
-    for (double& e : *x) e = round(e);
-  }
   return z;
 }
-inline double exact(double x) { return x; }
 
 /// Largest difference; infinite when one side is NaN or infinite and the other is not the same infinity.
 inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -313,13 +307,6 @@ inline double largest(const std::vector<double>& a) {
 inline const std::vector<std::pair<const char*, std::vector<double> Results::*>> kParts = {
     {"out", &Results::out}, {"lse", &Results::lse}, {"dq", &Results::dq},
     {"dk", &Results::dk},   {"dv", &Results::dv},   {"dbias", &Results::dbias}};
-
-inline void expect_close(const Results& got, const Results& want, double relative, double absolute,
-                         const std::string& what) {
-  for (const auto& [name, part] : kParts) {
-    EXPECT_LE(difference(got.*part, want.*part), relative * largest(want.*part) + absolute) << name << " of " << what;
-  }
-}
 
 inline bool same_bits(const Results& a, const Results& b) {
   return std::all_of(kParts.begin(), kParts.end(), [&](const auto& entry) {

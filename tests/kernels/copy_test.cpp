@@ -35,7 +35,7 @@ TEST(Copy, AnyStrides) {
                                      {33, 65}, {5, 0, 2}, {3, 40, 50}, {2, 3, 4, 5}, {2, 1, 3, 2, 1, 2, 3, 2},
                                      {},       {130, 200}};
   for_each_level([&] {
-    std::mt19937_64 random(1);
+    std::mt19937_64 random = fresh_random();
     for (const Shape& shape : shapes)
       for (Order in : kAllOrders)
         for (Order out : kAllOrders)
@@ -63,7 +63,7 @@ TEST(Copy, AnyStrides) {
 
 TEST(Copy, PermutedAndBroadcast) {
   for_each_level([] {
-    std::mt19937_64 random(4);
+    std::mt19937_64 random = fresh_random();
     Array x(float32, {6, 35, 4, 9});
     fill_with_random(x, random, -1, 1);
     const int orders[][4] = {{0, 2, 1, 3}, {3, 2, 1, 0}, {0, 1, 3, 2}, {2, 0, 3, 1}, {1, 0, 2, 3}, {3, 0, 1, 2}};
@@ -111,7 +111,7 @@ TEST(Copy, SixteenBitConversionsAreExactOrRoundToEven) {
         else
           ASSERT_TRUE((back[i] & 0x7fff) > (0x7fff >> mantissa << mantissa));
       }
-      std::mt19937_64 random(6);
+      std::mt19937_64 random = fresh_random();
       for (float& v : wide) v = std::bit_cast<float>(static_cast<uint32_t>(random()));
       for (int i = 0; i < 4096; ++i)
         wide[i] = static_cast<float>(std::ldexp(random() % 4096 + 0.5 * (random() % 3), -30));

@@ -34,7 +34,7 @@ void check_all_layouts(DType input, DType output, std::mt19937_64& random) {
 }
 
 TEST(Gemm, AgreesWithDoubleInEveryDtypeLayoutAndLevel) {
-  std::mt19937_64 random(7);
+  std::mt19937_64 random = fresh_random();
   for_each_level([&] {
     for (const DType dtype : kFloatTypes) check_all_layouts(dtype, dtype, random);
     check_all_layouts(bfloat16, float32, random);
@@ -43,7 +43,7 @@ TEST(Gemm, AgreesWithDoubleInEveryDtypeLayoutAndLevel) {
 }
 
 TEST(Gemm, WeightGradientShapes) {
-  std::mt19937_64 random(8);
+  std::mt19937_64 random = fresh_random();
   for_each_level([&] {
     // Rows 4 KiB apart take the swapped order; a long inner dimension is widened in slices.
     check_gemm(float32, float32, {1, 1024, 64, 520, true, false}, random);
@@ -102,7 +102,7 @@ TEST(Gemm, ResultsDoNotDependOnTheNumberOfThreads) {
 }
 
 TEST(Gemm, EmptyDimensions) {
-  std::mt19937_64 random(9);
+  std::mt19937_64 random = fresh_random();
   for_each_level([&] {
     for (const DType dtype : kFloatTypes) {
       for (const Case& t :
@@ -115,7 +115,7 @@ TEST(Gemm, EmptyDimensions) {
 }
 
 TEST(Gemm, BroadcastsAndFoldsTheBatch) {
-  std::mt19937_64 random(10);
+  std::mt19937_64 random = fresh_random();
   for_each_level([&] {
     for (const DType dtype : kFloatTypes) {
       Matrices a(dtype, 5, 40, 24, 0), b(dtype, 1, 24, 18, 0), c(dtype, 5, 40, 18, 0);
@@ -217,7 +217,7 @@ void check_linear(DType dtype, DType bias_dtype, int64_t rows, int64_t in, int64
 }
 
 TEST(Linear, ForwardAgreesWithDouble) {
-  std::mt19937_64 random(11);
+  std::mt19937_64 random = fresh_random();
   for_each_level([&] {
     for (const DType dtype : kFloatTypes) {
       const DType bias = is_low_precision(dtype) ? float32 : dtype;
@@ -239,7 +239,7 @@ TEST(Linear, RowsDoNotDependOnTheirBlock) {
   if (!can_test_level(CpuLevel::kV4) || (limit && std::string(limit) != "v4"))
     GTEST_SKIP() << "cpu: only CPU level v4 has packed products";
   const int threads_before = num_threads();
-  std::mt19937_64 random(14);
+  std::mt19937_64 random = fresh_random();
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
   for (const DType dtype : {float32, bfloat16}) {
     if (dtype == bfloat16 && !__builtin_cpu_supports("avx512bf16")) {
@@ -275,7 +275,7 @@ TEST(Linear, RowsDoNotDependOnTheirBlock) {
 }
 
 TEST(Linear, ActivationBackwardAgreesWithDouble) {
-  std::mt19937_64 random(12);
+  std::mt19937_64 random = fresh_random();
   for_each_level([&] {
     for (const DType dtype : kFloatTypes) {
       for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu}) {
@@ -309,7 +309,7 @@ TEST(Linear, ActivationBackwardAgreesWithDouble) {
 }
 
 TEST(Linear, WeightBackwardAgreesWithDouble) {
-  std::mt19937_64 random(13);
+  std::mt19937_64 random = fresh_random();
   for_each_level([&] {
     for (const DType dtype : kFloatTypes) {
       const DType wide = is_low_precision(dtype) ? float32 : dtype;

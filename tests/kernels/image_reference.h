@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
+#include <vector>
 
 #include "tern/kernels/image.h"
 #include "tern/tests/kernels/kernel_test.h"
@@ -67,80 +69,140 @@ inline ImageNormalization test_normalization() {
   return {{0.4914f, 0.48216f, 0.44653f}, {0.24703f, 0.24349f, 0.26159f}, {7, 0, 200}, {0, -0.5f, 2}};
 }
 
-/// Pixels of an augmented image, computed step by step over the whole image.
+/// Pixels of an augmented image, computed step by step over the whole image in real numbers. The kernels' integers have
+/// some bits after the point: where a step's result lies closer to a whole number than they may err, either of its
+/// neighbours is right, and what the next steps make of either.
 class PlainImage {
  public:
+  using Pixel = std::array<int, 3>;
   PlainImage(const Array& images, const ImageAugment& plan, int64_t image, const ImageNormalization& normalization,
              int64_t height, int64_t width)
-      : height_(height), width_(width), pixels_(static_cast<size_t>(height * width * 3)) {
+      : width_(width), pixels_(static_cast<size_t>(height * width)) {
     const int64_t from_height = images.shape()[1], from_width = images.shape()[2];
     for (int64_t y = 0; y < height; ++y) {
       for (int64_t x = 0; x < width; ++x) {
         const int64_t row = y + plan.top, column = x + plan.left, to = plan.mirrored ? width - 1 - x : x;
         const bool inside = row >= 0 && row < from_height && column >= 0 && column < from_width;
-        for (int64_t c = 0; c < 3; ++c) {
+        Pixel pixel;
+        for (int c = 0; c < 3; ++c) {
           const int64_t from = ((image * from_height + row) * from_width + column) * 3 + c;
-          at(y, to, c) = inside ? images.at(from) : normalization.fill[c];
+          pixel[static_cast<size_t>(c)] = inside ? static_cast<int>(images.at(from)) : normalization.fill[c];
         }
+        pixels_[static_cast<size_t>(y * width + to)] = {pixel};
       }
     }
     for (const ColorStep& step : plan.colors) change(step);
   }
 
-  double& at(int64_t y, int64_t x, int64_t c) { return pixels_[static_cast<size_t>((y * width_ + x) * 3 + c)]; }
+  /// What a channel of a pixel may be: mostly one value.
+  std::vector<int> at(int64_t y, int64_t x, int64_t c) const {
+    std::set<int> values;
+    for (const Pixel& pixel : pixels_[static_cast<size_t>(y * width_ + x)])
+      values.insert(pixel[static_cast<size_t>(c)]);
+    return {values.begin(), values.end()};
+  }
 
  private:
-  double grey(const double* p) const { return std::floor(0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2]); }
+  /// The bytes that floor() may give of a number that errs by `error` at most.
+  struct Range {
+    int low, high;
+    Range(double from, double to, double error)
+        : low(static_cast<int>(std::floor(std::clamp(from - error, 0.0, 255.0)))),
+          high(static_cast<int>(std::floor(std::clamp(to + error, 0.0, 255.0)))) {}
+  };
+
+  /// The weights of the colours have 22 bits after the point.
+  static Range grey(const Pixel& p) {
+    const double x = 0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2];
+    return Range(x, x, 3 * 255 * 0x1p-23);
+  }
 
   void change(const ColorStep& step) {
-    const double factor = step.amount / 65536.0;
-    double mean = 0;
-    for (size_t i = 0; i < pixels_.size(); i += 3) mean += grey(&pixels_[i]) / static_cast<double>(height_ * width_);
-    for (size_t i = 0; i < pixels_.size(); i += 3) {
-      double* p = &pixels_[i];
-      if (step.op == ColorOp::kHue) {
-        turn(p, factor);
-        continue;
+    if (step.op == ColorOp::kNone) return;
+    const double factor = step.amount / 65536.0;  // exact, as are its products with bytes
+    double least = 0, most = 0;
+    for (const std::vector<Pixel>& pixel : pixels_) {
+      int low = 255, high = 0;
+      for (const Pixel& p : pixel) low = std::min(low, grey(p).low), high = std::max(high, grey(p).high);
+      least += low / static_cast<double>(pixels_.size());
+      most += high / static_cast<double>(pixels_.size());
+    }
+    for (std::vector<Pixel>& pixel : pixels_) {
+      std::set<Pixel> next;
+      for (const Pixel& p : pixel) {
+        switch (step.op) {
+          case ColorOp::kHue:
+            add_all(turned(p, factor), next);
+            break;
+          case ColorOp::kSaturation:
+            for (int other = grey(p).low; other <= grey(p).high; ++other)
+              add_all(blended(p, factor, other, other, 0), next);
+            break;
+          case ColorOp::kContrast:  // (1 - factor) * mean has 16 bits after the point
+            add_all(blended(p, factor, least, most, 0x1p-17 + 1e-9), next);
+            break;
+          default:
+            add_all(blended(p, factor, 0, 0, 0), next);
+        }
       }
-      const double other = step.op == ColorOp::kContrast ? mean : step.op == ColorOp::kSaturation ? grey(p) : 0;
-      if (step.op == ColorOp::kNone) continue;
-      for (int c = 0; c < 3; ++c) p[c] = std::floor(std::clamp(factor * p[c] + (1 - factor) * other, 0.0, 255.0));
+      pixel.assign(next.begin(), next.end());
     }
   }
 
+  static std::array<Range, 3> blended(const Pixel& p, double factor, double least, double most, double error) {
+    const auto channel = [&](int value) {
+      const double a = factor * value + (1 - factor) * least, b = factor * value + (1 - factor) * most;
+      return Range(std::min(a, b), std::max(a, b), error);
+    };
+    return {channel(p[0]), channel(p[1]), channel(p[2])};
+  }
+
   /// Through HSV in fractions of 1; `turn` in sixths of the circle.
-  static void turn(double* p, double turn) {
+  static std::array<Range, 3> turned(const Pixel& p, double turn) {
     const double high = std::max({p[0], p[1], p[2]}), low = std::min({p[0], p[1], p[2]}), range = high - low;
-    if (range == 0) return;
+    if (range == 0) return {Range(p[0], p[0], 0), Range(p[1], p[1], 0), Range(p[2], p[2], 0)};
     double hue = high == p[0]   ? (p[1] - p[2]) / range
                  : high == p[1] ? 2 + (p[2] - p[0]) / range
                                 : 4 + (p[0] - p[1]) / range;
     hue = std::fmod(hue + turn + 12, 6.0);
-    for (int c = 0; c < 3; ++c) {
+    const auto channel = [&](int c) {
       // Distance of the hue from the channel's own: 1 within a sixth, 0 beyond two.
       double distance = std::fabs(hue - 2 * c);
       distance = std::min(distance, 6 - distance);
-      p[c] = std::floor((low + range * std::clamp(2 - distance, 0.0, 1.0)) / 255 * 255.999);
-    }
+      const double value = (low + range * std::clamp(2 - distance, 0.0, 1.0)) / 255 * 255.999;
+      // The hue has 16 bits after the point; 255.999 / 255 is 1 + 2^-8 for the kernels, whose half has 16 bits too.
+      return Range(value, value, 2 * range * 0x1p-16 + value * (255.999 / 255 - 1 - 0x1p-8) + 2 * 0x1p-16);
+    };
+    return {channel(0), channel(1), channel(2)};
   }
 
-  int64_t height_, width_;
-  std::vector<double> pixels_;
+  static void add_all(const std::array<Range, 3>& ranges, std::set<Pixel>& to) {
+    for (int r = ranges[0].low; r <= ranges[0].high; ++r)
+      for (int g = ranges[1].low; g <= ranges[1].high; ++g)
+        for (int b = ranges[2].low; b <= ranges[2].high; ++b) to.insert(Pixel{r, g, b});
+  }
+
+  int64_t width_;
+  std::vector<std::vector<Pixel>> pixels_;
 };
 
-/// What augment_images should give, [n, 3, height, width].
-inline std::vector<double> plain_augmentation(const Array& images, const std::vector<ImageAugment>& plans,
-                                              const ImageNormalization& normalization, int64_t height, int64_t width) {
+/// What augment_images may give, [n, 3, height, width]: mostly one value each.
+inline std::vector<std::vector<double>> plain_augmentation(const Array& images, const std::vector<ImageAugment>& plans,
+                                                           const ImageNormalization& normalization, int64_t height,
+                                                           int64_t width) {
   std::vector<PlainImage> plain;
   const int64_t n = static_cast<int64_t>(plans.size());
   for (int64_t i = 0; i < n; ++i) plain.emplace_back(images, plans[i], i, normalization, height, width);
-  const auto value = [&](int64_t i, int64_t c, int64_t y, int64_t x) {
+  const auto values = [&](int64_t i, int64_t c, int64_t y, int64_t x) {
     const ImageBox& box = plans[i].erased;
     const bool erased = y >= box.top && y < box.bottom && x >= box.left && x < box.right;
-    return erased ? double{normalization.erased[c]}
-                  : (plain[i].at(y, x, c) / 255 - normalization.mean[c]) / normalization.std[c];
+    if (erased) return std::vector<double>{normalization.erased[c]};
+    std::vector<double> all;
+    for (const int byte : plain[i].at(y, x, c))
+      all.push_back((byte / 255.0 - normalization.mean[c]) / normalization.std[c]);
+    return all;
   };
-  std::vector<double> result;
+  std::vector<std::vector<double>> result;
   for (int64_t i = 0; i < n; ++i)
     for (int64_t c = 0; c < 3; ++c)
       for (int64_t y = 0; y < height; ++y)
@@ -148,8 +210,12 @@ inline std::vector<double> plain_augmentation(const Array& images, const std::ve
           const ImageAugment& plan = plans[i];
           const ImageBox& box = plan.pasted;
           const bool pasted = y >= box.top && y < box.bottom && x >= box.left && x < box.right;
-          const double other = value(plan.partner, c, y, x);
-          result.push_back(pasted ? other : plan.weight * value(i, c, y, x) + (1 - plan.weight) * other);
+          std::vector<double>& all = result.emplace_back();
+          for (const double other : values(plan.partner, c, y, x)) {
+            if (pasted) all.push_back(other);
+            for (const double own : pasted ? std::vector<double>{} : values(i, c, y, x))
+              all.push_back(plan.weight * own + (1 - plan.weight) * other);
+          }
         }
   return result;
 }

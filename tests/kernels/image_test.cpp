@@ -12,7 +12,8 @@ const std::vector<Case> kCases = {{0, 4, 4, 4, 4},  {1, 1, 1, 1, 1},   {5, 8, 8,
                                   {3, 7, 5, 9, 11}, {2, 33, 21, 6, 3}, {2, 3, 70, 5, 129}};
 
 TEST(Image, AugmentationEqualsPlainLoops) {
-  std::mt19937_64 random(std::random_device{}());
+  int64_t uncertain = 0, compared = 0;  // elements that may have one of several values, and all
+  std::mt19937_64 random = fresh_random();
   for (const DType dtype : kFloatTypes)
     for (const Case& size : kCases)
       for (const PlanKinds kinds : {PlanKinds{}, {.colors = true}, {.mixing = true}, {true, true, true}}) {
@@ -23,7 +24,8 @@ TEST(Image, AugmentationEqualsPlainLoops) {
         const std::vector<ImageAugment> plans =
             random_plans(random, size.n, size.image_height, size.image_width, size.height, size.width, kinds);
         const ImageNormalization normalization = test_normalization();
-        const std::vector<double> expected = plain_augmentation(images, plans, normalization, size.height, size.width);
+        const std::vector<std::vector<double>> expected =
+            plain_augmentation(images, plans, normalization, size.height, size.width);
         for_each_level([&] {
           Array result(dtype, {size.n, 3, size.height, size.width});
           std::vector<int32_t> contrast(static_cast<size_t>(size.n) + 1, 77);
@@ -33,23 +35,21 @@ TEST(Image, AugmentationEqualsPlainLoops) {
                            result.view());
           });
           EXPECT_EQ(contrast.back(), 77);
-          // Colours may round another way at each step, which the next ones enlarge; few pixels do.
-          int64_t far = 0;
           for (int64_t i = 0; i < result.numel(); ++i) {
-            const bool equal = near(result.at(i), expected[i], epsilon_of(dtype), 1e-6);
-            far += !equal;
-            if (!equal) {
-              ASSERT_TRUE(kinds.colors || kinds.contrast) << i;
-              ASSERT_TRUE(near(result.at(i), expected[i], epsilon_of(dtype), 8 / 255.0 / 0.24349)) << i;
-            }
+            const std::vector<double>& all = expected[static_cast<size_t>(i)];
+            uncertain += all.size() > 1, ++compared;
+            // Three operations in fp32 on numbers below 4, and the result's rounding.
+            ASSERT_TRUE(std::any_of(all.begin(), all.end(),
+                                    [&](double value) { return near(result.at(i), value, epsilon_of(dtype), 1e-6); }))
+                << i << ": " << result.at(i) << " for " << all[0] << " and " << all.size() - 1 << " more";
           }
-          EXPECT_LE(far, result.numel() / 4 + 6);
         });
       }
+  EXPECT_LE(uncertain, compared / 3);  // else too little is compared
 }
 
 TEST(Image, ResizingEqualsPlainLoops) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (const Case& size : kCases) {
     SCOPED_TRACE(testing::Message() << size.n << " of " << size.image_height << "x" << size.image_width << " to "
                                     << size.height << "x" << size.width);
@@ -90,7 +90,7 @@ TEST(Image, Colors) {
   EXPECT_TRUE(
       equal(change_color({{255, 0, 254}}, {ColorOp::kContrast, most}, contrast_offset(most, 254, 1)), 255, 0, 254));
   // Turning by every angle and back ends near where it began.
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (int i = 0; i < 20000; ++i) {
     const Rgb from{{in_range(random, 0, 255), in_range(random, 0, 255), in_range(random, 0, 255)}};
     const int32_t turn = in_range(random, 1, 6 * kOne - 1);

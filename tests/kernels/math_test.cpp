@@ -80,7 +80,7 @@ TEST(Math, ScalarUseMatchesTheLibrary) {
 /// f(Dual(x, 1)).tangent against central differences.
 template <class F>
 void check_tangent(const char* name, const F& f, double low, double high) {
-  std::mt19937_64 random(2);
+  std::mt19937_64 random = fresh_random();
   std::uniform_real_distribution<double> uniform(low, high);
   for (int i = 0; i < 100; ++i) {
     const double x = uniform(random), h = 1e-5;

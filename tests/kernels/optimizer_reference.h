@@ -18,12 +18,17 @@ inline const std::vector<Kind> kKinds = {{float32, float32, false},         {flo
                                          {bfloat16, bfloat16, false},       {float64, float32, false},
                                          {bfloat16, bfloat16, false, true}, {bfloat16, float32, false, true}};
 
-/// One parameter for the kernel and, in double, for the reference.
+/// A number as it should be, and how far the kernel's may lie from it.
+struct Expected {
+  long double value = 0, bound = 0;
+};
+
+/// One parameter for the kernel, and what the next step should make of it.
 struct Parameter {
   Kind kind;
   DType state_type;
   Array weight, gradient, state1, state2, state3, master, compensation;
-  std::vector<double> w, m, v, largest;
+  std::vector<Expected> next_weight, next_state1, next_state2, next_state3;  // empty: not written
   Parameter(const Kind& k, int64_t size, std::mt19937_64& random, Order order = Order::kMisaligned)
       : kind(k),
         state_type(k.weight == float64 ? float64 : float32),
@@ -33,17 +38,12 @@ struct Parameter {
         state2(state_type, {size}),
         state3(state_type, {size}),
         master(float32, {size}),
-        compensation(bfloat16, {size}, order),
-        w(size),
-        m(size, 0),
-        v(size, 0),
-        largest(size, 0) {
+        compensation(bfloat16, {size}, order) {
     fill_with_random(weight, random, -1, 1);
     for (int64_t i = 0; i < size; ++i) {
       for (Array* state : {&state1, &state2, &state3}) state->set(i, 0);
       master.set(i, weight.at(i));
       compensation.set(i, 0);
-      w[i] = weight.at(i);
     }
   }
   OptimizerTensor tensor(int32_t group) {
@@ -68,6 +68,36 @@ struct Parameter {
     if (kind.kahan) return weight.at(i) + compensation.at(i);
     return kind.master ? master.at(i) : weight.at(i);
   }
+  /// That of the type that updates are computed in.
+  double unit() const { return kind.weight == float64 ? 0x1p-53 : 0x1p-24; }
+  /// What keeping a weight rounds, beyond the compute type: half a unit of a plain 16-bit weight; with a compensation,
+  /// which is below half a unit of the weight, half a unit of that.
+  double rounding() const {
+    if (kind.kahan) return 0x1.02p-17;
+    return is_low_precision(kind.weight) && !kind.master ? epsilon_of(kind.weight) : 0;
+  }
+
+  /// After the step.
+  void compare() const {
+    const auto expect = [](const char* what, int64_t i, double got, const Expected& expected) {
+      ASSERT_LE(std::fabs(got - expected.value), expected.bound)
+          << what << "[" << i << "]: " << got << " for " << static_cast<double>(expected.value);
+    };
+    for (int64_t i = 0; i < weight.numel(); ++i) {
+      const auto at = static_cast<size_t>(i);
+      expect("weight", i, value(i), next_weight[at]);
+      if (!next_state1.empty()) expect("state1", i, state1.at(i), next_state1[at]);
+      if (!next_state2.empty()) expect("state2", i, state2.at(i), next_state2[at]);
+      if (!next_state3.empty()) expect("state3", i, state3.at(i), next_state3[at]);
+      if (testing::Test::HasFatalFailure()) return;
+      if (kind.kahan) {
+        ASSERT_LE(std::fabs(compensation.at(i)), 0x1p-8 * std::fabs(weight.at(i))) << "element " << i;
+      }
+      if (kind.master) {
+        ASSERT_EQ(weight.at(i), round_to(kind.weight, master.at(i))) << "element " << i;
+      }
+    }
+  }
 };
 
 struct Model {
@@ -86,60 +116,112 @@ struct Model {
   void draw_gradients(std::mt19937_64& random) {
     for (auto& p : parameters) fill_with_random(p->gradient, random, -1, 1);
   }
-  void compare(double steps) const {
+  /// After each step: a step is compared as a function of what it read, so that no bound grows with the steps.
+  void compare() const {
     for (size_t t = 0; t < parameters.size(); ++t) {
       const Parameter& p = *parameters[t];
       SCOPED_TRACE(testing::Message() << "tensor " << t << " " << name_of(p.kind.weight) << " master " << p.kind.master
                                       << " kahan " << p.kind.kahan);
-      const bool rounds = is_low_precision(p.kind.weight) && !p.kind.master;
-      for (int64_t i = 0; i < p.weight.numel(); ++i) {
-        // fp32 loses some units a step; a 16-bit weight without master copy loses half a unit of its own each step, and
-        // with a compensation half a unit of that.
-        const double unit = p.kind.weight == float64 ? 0x1p-52
-                            : p.kind.kahan           ? 0x1.02p-17
-                            : rounds                 ? 0x1.02p-8
-                                                     : 0x1p-23;
-        ASSERT_LE(std::fabs(p.value(i) - p.w[i]), unit * (4 + 3 * steps)) << "element " << i;
-        if (p.kind.kahan) {
-          ASSERT_LE(std::fabs(p.compensation.at(i)), 0x1p-8 * std::fabs(p.weight.at(i))) << "element " << i;
-        }
-        if (p.kind.master) {
-          ASSERT_EQ(p.weight.at(i), round_to(p.kind.weight, p.master.at(i))) << "element " << i;
-        }
-      }
+      ASSERT_NO_FATAL_FAILURE(p.compare());
     }
+  }
+  std::vector<std::vector<double>> weights() const {
+    std::vector<std::vector<double>> result;
+    for (const auto& p : parameters) result.push_back(p->weight.values());
+    return result;
   }
 };
 
-/// torch.optim.Adam / AdamW, single tensor, in double.
-inline void reference_adam(Parameter& p, const AdamGroup& g, double step, double factor) {
-  for (size_t i = 0; i < p.w.size(); ++i) {
-    double gradient = p.gradient.at(static_cast<int64_t>(i)) * factor;
-    if (g.maximize) gradient = -gradient;
-    if (g.decoupled)
-      p.w[i] *= 1 - g.lr * g.weight_decay;
-    else
-      gradient += g.weight_decay * p.w[i];
-    p.m[i] = g.beta1 * p.m[i] + (1 - g.beta1) * gradient;
-    p.v[i] = g.beta2 * p.v[i] + (1 - g.beta2) * gradient * gradient;
-    p.largest[i] = std::max(p.largest[i], p.v[i]);
-    const double second = g.amsgrad ? p.largest[i] : p.v[i];
-    const double denominator = std::sqrt(second) / std::sqrt(1 - std::pow(g.beta2, step)) + g.eps;
-    p.w[i] -= g.lr / (1 - std::pow(g.beta1, step)) * p.m[i] / denominator;
+/// The gradient as the update uses it, and its error: factor, weight decay and sign.
+inline Expected gradient_of(const Parameter& p, int64_t i, double factor, double decay, bool maximize) {
+  const long double own = (maximize ? -1 : 1) * static_cast<long double>(factor) * p.gradient.at(i);
+  const long double coupled = static_cast<long double>(decay) * p.value(i);
+  return {own + coupled, p.unit() * (3 * std::fabs(own) + 3 * std::fabs(coupled))};
+}
+/// A weight that is kept, with a tenth more for what is of second order.
+inline Expected kept_weight(const Parameter& p, long double value, long double error) {
+  return {value, 1.1L * (error + (p.unit() + p.rounding()) * std::fabs(value)) + 0x1p-126};
+}
+
+/// One step of torch.optim.Adam / AdamW, single tensor, from what the parameter holds; before the kernel runs. The
+/// bounds are those of the rounding of each operation.
+inline void reference_adam(Parameter& p, const AdamGroup& g, int64_t step, double factor) {
+  using Real = long double;
+  const Real unit = p.unit(), beta1 = g.beta1, beta2 = g.beta2, lr = g.lr;
+  const Real left1 = 1 - std::pow(beta1, static_cast<Real>(step)), left2 = 1 - std::pow(beta2, static_cast<Real>(step));
+  // The kernel has the powers in double.
+  const Real rate = lr / left1, rate_error = 0x1p-52L / left1 + 2 * unit;
+  const Real correction = std::sqrt(left2), correction_error = 0x1p-52L / left2 + 2 * unit;
+  const auto size = static_cast<size_t>(p.weight.numel());
+  for (auto* next : {&p.next_weight, &p.next_state1, &p.next_state2, &p.next_state3}) next->assign(size, {});
+  if (!g.amsgrad) p.next_state3.clear();
+  for (size_t at = 0; at < size; ++at) {
+    const auto i = static_cast<int64_t>(at);
+    const Expected gradient = gradient_of(p, i, factor, g.decoupled ? 0 : g.weight_decay, g.maximize);
+    const Real average = p.state1.at(i), square = p.state2.at(i), before = p.value(i), d = gradient.value;
+    const Real keep = g.decoupled ? 1 - lr * g.weight_decay : 1;
+    const Real m = beta1 * average + (1 - beta1) * d;
+    const Real m_error =
+        (1 - beta1) * gradient.bound + unit * (4 * (1 - beta1) * (std::fabs(d) + std::fabs(average)) + std::fabs(m));
+    const Real v = beta2 * square + (1 - beta2) * d * d;
+    const Real v_error =
+        (1 - beta2) * std::fabs(d) * (2 * gradient.bound + 4 * unit * std::fabs(d)) + unit * (3 * beta2 * square + v);
+    const Real second = g.amsgrad ? std::max<Real>(p.state3.at(i), v) : v;
+    const Real root = std::sqrt(second);
+    const Real root_error = std::sqrt(second + v_error) - std::sqrt(std::max<Real>(second - v_error, 0)) + unit * root;
+    const Real denominator = root / correction + g.eps;
+    const Real denominator_error =
+        root_error / correction + root / correction * correction_error + 2 * unit * denominator;
+    const Real change = rate * m / denominator;
+    const Real change_error =
+        rate * m_error / denominator + std::fabs(change) * (denominator_error / denominator + rate_error + 3 * unit);
+    p.next_state1[at] = {m, 1.1L * m_error + 0x1p-126};
+    p.next_state2[at] = {v, 1.1L * v_error + 0x1p-126};
+    if (g.amsgrad) p.next_state3[at] = {second, 1.1L * v_error + 0x1p-126};
+    p.next_weight[at] = kept_weight(p, keep * before - change, 3 * unit * std::fabs(before) + change_error);
   }
 }
 
-/// torch.optim.SGD in double.
-inline void reference_sgd(Parameter& p, const SgdGroup& g, double step, double factor) {
-  for (size_t i = 0; i < p.w.size(); ++i) {
-    double gradient = p.gradient.at(static_cast<int64_t>(i)) * factor;
-    if (g.maximize) gradient = -gradient;
-    gradient += g.weight_decay * p.w[i];
+/// One step of torch.optim.SGD, likewise.
+inline void reference_sgd(Parameter& p, const SgdGroup& g, int64_t step, double factor) {
+  using Real = long double;
+  const Real unit = p.unit(), momentum = g.momentum, lr = g.lr;
+  const auto size = static_cast<size_t>(p.weight.numel());
+  p.next_weight.assign(size, {});
+  p.next_state1.assign(g.momentum != 0 ? size : 0, {});
+  for (size_t at = 0; at < size; ++at) {
+    const auto i = static_cast<int64_t>(at);
+    Expected gradient = gradient_of(p, i, factor, g.weight_decay, g.maximize);
     if (g.momentum != 0) {
-      p.m[i] = step == 1 ? gradient : g.momentum * p.m[i] + (1 - g.dampening) * gradient;
-      gradient = g.nesterov ? gradient + g.momentum * p.m[i] : p.m[i];
+      Expected buffer = gradient;
+      if (step > 1) {
+        const Real old = momentum * p.state1.at(i), share = 1 - static_cast<Real>(g.dampening),
+                   added = share * gradient.value;
+        buffer = {old + added, std::fabs(share) * gradient.bound +
+                                   unit * (2 * std::fabs(old) + 2 * std::fabs(added) + std::fabs(old + added))};
+      }
+      p.next_state1[at] = {buffer.value, 1.1L * buffer.bound + 0x1p-126};
+      if (g.nesterov)
+        gradient = {gradient.value + momentum * buffer.value,
+                    gradient.bound + momentum * buffer.bound +
+                        unit * (2 * std::fabs(momentum * buffer.value) + std::fabs(gradient.value))};
+      else
+        gradient = buffer;
     }
-    p.w[i] -= g.lr * gradient;
+    const Real before = p.value(i), change = lr * gradient.value;
+    p.next_weight[at] =
+        kept_weight(p, before - change, unit * std::fabs(before) + lr * gradient.bound + 3 * unit * std::fabs(change));
+  }
+}
+
+/// Over `steps` most plain 16-bit weights move; a test in which they do not compares nothing.
+inline void expect_plain_weights_moved(const Model& model, const std::vector<std::vector<double>>& before) {
+  for (size_t t = 0; t < model.parameters.size(); ++t) {
+    const Parameter& p = *model.parameters[t];
+    if (p.rounding() == 0 || p.kind.kahan || p.weight.numel() < 100) continue;
+    int64_t moved = 0;
+    for (int64_t i = 0; i < p.weight.numel(); ++i) moved += p.weight.at(i) != before[t][static_cast<size_t>(i)];
+    EXPECT_GT(moved, p.weight.numel() / 4) << "tensor " << t;
   }
 }
 

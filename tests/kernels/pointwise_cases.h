@@ -197,7 +197,7 @@ inline void check_derivative(const TestedOp& op, int input, const CallPointwise&
   SCOPED_TRACE(op.name + " by input " + std::to_string(input));
   const Case& c = op.reference;
   constexpr int64_t n = 211;
-  std::mt19937_64 random(11);
+  std::mt19937_64 random = fresh_random();
   std::vector<Array> x;
   for (int k = 0; k < op.arity; ++k) fill_with_random(x.emplace_back(float64, Shape{n}), random, c.low, c.high);
   Array y(float64, {n}), dy(float64, {n}), dx(float64, {n});
@@ -215,7 +215,7 @@ inline void check_derivative(const TestedOp& op, int input, const CallPointwise&
     const double up = c.forward(at[0], at[1], at[2]);
     at[input] -= 2 * h;
     const double down = c.forward(at[0], at[1], at[2]);
-    if (std::fabs((up - middle) - (middle - down)) > 1e-7) continue;  // a kink
+    if (std::fabs((up - middle) - (middle - down)) > 1e-8) continue;  // a kink
     ASSERT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7)) << "element " << i << " " << dx.at(i);
   }
   // Second: the derivative of the backward pass by each saved tensor, with a new factor g.
@@ -236,7 +236,7 @@ inline void check_derivative(const TestedOp& op, int input, const CallPointwise&
     call(op.call({PointwisePass::kSecond, input, s}, float64), list, second);
     for (int64_t i = 0; i < n; ++i) {
       const double middle = dx.at(i);
-      if (std::fabs((high.at(i) - middle) - (middle - low.at(i))) > 1e-6) continue;  // a jump
+      if (std::fabs((high.at(i) - middle) - (middle - low.at(i))) > 1e-8) continue;  // a jump
       const double expected = g.at(i) * (high.at(i) - low.at(i)) / (2 * h);
       ASSERT_TRUE(near(second.at(i), expected, 1e-6, 1e-7))
           << "by saved " << s << " element " << i << " got " << second.at(i) << " expected " << expected;

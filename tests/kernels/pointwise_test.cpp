@@ -17,7 +17,7 @@ void call(const PointwiseCall& call, const std::vector<const Array*>& inputs, Ar
 
 void check_forward(const TestedOp& op, DType storage, DType compute, const Shape& shape, Order order) {
   SCOPED_TRACE(op.name + " " + name_of(storage) + " computed in " + name_of(compute));
-  std::mt19937_64 random(7);
+  std::mt19937_64 random = fresh_random();
   const std::vector<Array> inputs = random_inputs(op, random, storage, shape, order);
   Array y(op.bool_result ? boolean : storage, shape, order);
   expect_same_for_any_threads(y, [&] { call(op.call({}, compute), pointers(inputs), y); });
@@ -82,7 +82,7 @@ TEST(Pointwise, Fp32DerivativesMatchFp64) {
   for_each_level([] {
     for (const TestedOp& op : tested_ops()) {
       SCOPED_TRACE(op.name);
-      std::mt19937_64 random(3);
+      std::mt19937_64 random = fresh_random();
       const int input = op.arity - 1;
       if (!op.derivable[input]) continue;
       for (PointwisePass pass : {PointwisePass{PointwisePass::kBackward, input}, {PointwisePass::kSecond, input, 0}}) {
@@ -175,7 +175,7 @@ TEST(Pointwise, IntegersWrapAndClampAtInfinity) {
 TEST(Pointwise, EveryPairOfDTypesAndOrders) {
   const Add add;
   for_each_level([&] {
-    std::mt19937_64 random(5);
+    std::mt19937_64 random = fresh_random();
     for (DType from : kAllTypes)
       for (DType to : kAllTypes)
         for (Order order : kAllOrders)
@@ -207,7 +207,7 @@ TEST(Pointwise, Broadcasts) {
       {{}, {{}}},
   };
   for_each_level([&] {
-    std::mt19937_64 random(9);
+    std::mt19937_64 random = fresh_random();
     for (const auto& [shape, inputs] : shapes)
       for (const Shape& a_shape : inputs)
         for (const Shape& b_shape : inputs)
@@ -227,7 +227,7 @@ TEST(Pointwise, Broadcasts) {
 TEST(Pointwise, InPlaceAndGapsUntouched) {
   const Neg neg;
   for_each_level([&] {
-    std::mt19937_64 random(13);
+    std::mt19937_64 random = fresh_random();
     for (DType dtype : kFloatTypes)
       for (Order order : kAllOrders) {
         Array x(dtype, {9, 1300}, order);
@@ -245,7 +245,7 @@ TEST(Pointwise, InPlaceAndGapsUntouched) {
 TEST(Pointwise, ManyBlocksOnTwoThreads) {
   const Mul mul;
   for_each_level([&] {
-    std::mt19937_64 random(17);
+    std::mt19937_64 random = fresh_random();
     for (DType dtype : {float32, float16}) {
       Array x(dtype, {301, 1001}), bias(dtype, {1001}), y(dtype, {301, 1001});
       fill_with_random(x, random, -4, 4);

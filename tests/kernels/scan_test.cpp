@@ -15,7 +15,7 @@ const std::vector<Shape> kShapes = {{0, 5}, {5, 0}, {1, 1}, {3, 7}, {70, 33}, {2
 
 TEST(CumulativeSum, Floats) {
   for_each_level([] {
-    std::mt19937_64 random(std::random_device{}());
+    std::mt19937_64 random = fresh_random();
     for (const DType dtype : kFloatTypes)
       for (const Shape& shape : kShapes)
         for (const bool reverse : {false, true}) {
@@ -30,7 +30,7 @@ TEST(CumulativeSum, Floats) {
 
 TEST(CumulativeSum, Integers) {
   for_each_level([] {
-    std::mt19937_64 random(std::random_device{}());
+    std::mt19937_64 random = fresh_random();
     for (const DType dtype : {int64, int32, uint8, boolean})
       for (const Shape& shape : kShapes) {
         Array x(dtype, shape);
@@ -55,7 +55,7 @@ TEST(CumulativeSum, NanAndInfinityGoOnlyForward) {
 
 TEST(SelectPositions, EverySize) {
   for_each_level([] {
-    std::mt19937_64 random(std::random_device{}());
+    std::mt19937_64 random = fresh_random();
     for (const int64_t n : {0, 1, 77, 100001})
       for (const unsigned one_in : {1u, 3u, 1000u, 1u << 30}) check_select(kKernels, n, one_in, random);
   });
@@ -63,7 +63,7 @@ TEST(SelectPositions, EverySize) {
 
 TEST(UnravelPositions, EveryShape) {
   for_each_level([] {
-    std::mt19937_64 random(std::random_device{}());
+    std::mt19937_64 random = fresh_random();
     for (const Shape& shape : std::vector<Shape>{{1}, {9}, {3, 5}, {2, 1, 7, 3}, {int64_t{1} << 40, 3}})
       for (const int64_t n : {0, 1, 300}) check_unravel(kKernels, shape, n, random);
   });

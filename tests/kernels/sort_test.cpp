@@ -12,7 +12,7 @@ const SortKernels kKernels = {
 
 /// At every level, with one thread and with two.
 void for_each_way(const std::function<void(std::mt19937_64&)>& body) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   const int before = num_threads();
   for_each_level([&] {
     for (const int threads : {1, 2}) {
@@ -36,7 +36,7 @@ TEST(SortRows, EveryDTypeAndSize) {
 }
 
 TEST(SortRows, MoreRowsThanAreUnderWayTogether) {
-  std::mt19937_64 random(4);
+  std::mt19937_64 random = fresh_random();
   Array x(uint8, {3, 700001});
   fill_for_sort(x, random);
   check_sort(kKernels, x);

@@ -1,62 +1,19 @@
 // Layer normalisation on the emulated device, against fp64; masks against the CPU's bits.
 
-#include "tern/kernels/norm.h"
-
+#include "tern/tests/kernels/norm_reference.h"
 #include "tern/tests/simt/results.h"
 
-namespace tern::kernels {
+namespace tern::kernels::norm_test {
 namespace {
 
-DType statistics_type(DType dtype) { return dtype == float64 ? float64 : float32; }
-double unit_of(DType dtype) { return dtype == float64 ? 0x1p-53 : 0x1p-24; }
-
-struct Case {
-  DType dtype;
-  int64_t rows, cols;
-  bool residual, affine, keep_z, keys;
-  double p;
-  DType affine_dtype;
-  Order order = Order::kMisaligned;
-};
-
-/// Everything that one call reads and writes.
-struct Tensors {
-  Array x, residual, gamma, beta, keys, z, y, mean, rstd, dy, dsum, dz, dx, dgamma, dbeta;
-  Dropout dropout;
-  bool has_dsum;
+/// The tensors of a call on the emulated device.
+struct DeviceTensors : Tensors {
   std::vector<uint32_t> tickets = std::vector<uint32_t>(kLayerNormTickets, 0x5a5a5a5a);
   bool last_blocks = true;  // sum up the columns; else a second launch
-  Tensors(const Case& s, std::mt19937_64& random)
-      : x(s.dtype, {s.rows, s.cols}, s.order),
-        residual(s.dtype, {s.rows, s.cols}),
-        gamma(s.affine_dtype, {s.cols}),
-        beta(s.affine_dtype, {s.cols}, s.order),
-        keys(int64, {s.rows}),
-        z(s.dtype, {s.rows, s.cols}),
-        y(s.dtype, {s.rows, s.cols}),
-        mean(statistics_type(s.dtype), {s.rows}),
-        rstd(statistics_type(s.dtype), {s.rows}),
-        dy(s.dtype, {s.rows, s.cols}),
-        dsum(s.dtype, {s.rows, s.cols}, s.order),
-        dz(s.dtype, {s.rows, s.cols}),
-        dx(s.dtype, {s.rows, s.cols}, s.order),
-        dgamma(s.affine_dtype, {s.cols}),
-        dbeta(s.affine_dtype, {s.cols}),
-        dropout{s.p, key_with_base(random(), 45)},
-        has_dsum(random() % 2 == 0) {
-    for (Array* a : {&x, &residual, &gamma, &beta, &dy, &dsum}) fill_with_random(*a, random, -2, 3);
-    for (int64_t r = 0; r < s.rows; ++r) keys.set(r, static_cast<double>((r * 77 + 5) << 33));
-  }
-  double factor(const Case& s, int64_t r, int64_t c) const {
-    if (s.p == 0) return 1;
-    if (s.p >= 1) return 0;
-    const auto row = static_cast<uint64_t>(s.keys ? static_cast<int64_t>(keys.at(r)) : r);
-    const bool kept = dropout_keeps(philox_key(dropout.key), row, 0, static_cast<uint32_t>(c), dropout_threshold(s.p));
-    return kept ? 1 / (1 - s.p) : 0;
-  }
+  using Tensors::Tensors;
   void forward(const Case& s, View z_view) {
     cuda::layer_norm_forward(kCuda, x.cview(), s.residual ? residual.cview() : ConstView(),
-                             s.affine ? gamma.cview() : ConstView(), s.affine ? beta.cview() : ConstView(), 1e-5,
+                             s.affine ? gamma.cview() : ConstView(), s.affine ? beta.cview() : ConstView(), kEps,
                              dropout, s.keys ? keys.cview() : ConstView(), z_view, y.view(), mean.view(), rstd.view(),
                              tickets.data());
   }
@@ -73,75 +30,13 @@ struct Tensors {
 };
 
 void check(const Case& s, std::mt19937_64& random) {
-  SCOPED_TRACE(testing::Message() << name_of(s.dtype) << " [" << s.rows << ", " << s.cols << "] residual " << s.residual
-                                  << " affine " << s.affine << " " << name_of(s.affine_dtype) << " z " << s.keep_z
-                                  << " p " << s.p << " keys " << s.keys);
-  Tensors t(s, random);
+  SCOPED_TRACE(describe(s));
+  DeviceTensors t(s, random);
   t.last_blocks = random() % 4 != 0;
-  const bool has_z = s.keep_z, z_is_x = !s.residual && s.p == 0, backward = has_z || z_is_x;
-  const Array& z = has_z ? t.z : t.x;
-  expect_same_for_all_schedules({&t.z, &t.y, &t.mean, &t.rstd}, [&] { t.forward(s, has_z ? t.z.view() : View()); });
-  if (backward) expect_same_for_all_schedules({&t.dz, &t.dx, &t.dgamma, &t.dbeta}, [&] { t.backward(s, z.cview()); });
-
-  const double unit = unit_of(s.dtype), round = epsilon_of(s.dtype), n = static_cast<double>(s.cols);
-  std::vector<double> dgamma(s.cols, 0), dbeta(s.cols, 0), row(s.cols);
-  for (int64_t r = 0; r < s.rows; ++r) {
-    long double mean = 0, variance = 0;  // with fp64 rows the reference must know better
-    for (int64_t c = 0; c < s.cols; ++c) {
-      const int64_t i = r * s.cols + c;
-      row[c] = (s.residual ? t.residual.at(i) : 0) + t.x.at(i) * t.factor(s, r, c);
-      if (has_z) {
-        ASSERT_LE(std::fabs(t.z.at(i) - row[c]), round * std::fabs(row[c]) * 1.01 + 8 * unit)
-            << "z at " << r << ", " << c;
-        row[c] = t.z.at(i);  // statistics are those of the rounded z
-      } else if (!z_is_x) {
-        row[c] = round_to(s.dtype, row[c]);
-      }
-      mean += row[c] / n;
-    }
-    for (double v : row) variance += (v - mean) * (v - mean) / n;
-    const auto rstd = static_cast<double>(1 / std::sqrt(variance + 1e-5L));
-    // One rounding to 16 bits may fall on the other side when z is not kept: widen by what one of n elements moves.
-    const double flips = has_z || z_is_x ? 0 : 3 * round;
-    ASSERT_LE(std::fabs(static_cast<double>(t.mean.at(r) - mean)), 40 * unit + flips);
-    ASSERT_TRUE(near(t.rstd.at(r), rstd, 100 * unit + flips, 0) || s.cols == 1) << t.rstd.at(r) << " for " << rstd;
-    long double gradient = 0, product = 0;
-    for (int64_t c = 0; c < s.cols; ++c) {
-      const int64_t i = r * s.cols + c;
-      const double hat = static_cast<double>(row[c] - mean) * rstd, weight = s.affine ? t.gamma.at(c) : 1;
-      const double expected = hat * weight + (s.affine ? t.beta.at(c) : 0);
-      // With few columns rstd may be large: an error of unit in z - mean grows by it.
-      const double slack = (60 * unit + 4 * flips) * (1 + rstd) * (1 + std::fabs(weight)) * (1 + std::fabs(hat));
-      ASSERT_LE(std::fabs(t.y.at(i) - expected), round * std::fabs(expected) * 1.01 + slack)
-          << "y at " << r << ", " << c;
-      const double d = t.dy.at(i) * weight;
-      gradient += d / n;
-      product += d * hat / n;
-      dgamma[c] += t.dy.at(i) * hat;
-      dbeta[c] += t.dy.at(i);
-    }
-    if (!backward) continue;
-    for (int64_t c = 0; c < s.cols; ++c) {
-      const int64_t i = r * s.cols + c;
-      const double hat = static_cast<double>(row[c] - mean) * rstd, weight = s.affine ? t.gamma.at(c) : 1;
-      const double expected =
-          rstd * static_cast<double>(t.dy.at(i) * weight - gradient - hat * product) + (t.has_dsum ? t.dsum.at(i) : 0);
-      const double slack = 400 * unit * (1 + rstd) * (1 + rstd) * 10;
-      ASSERT_LE(std::fabs(t.dz.at(i) - expected), round * std::fabs(expected) * 1.01 + slack)
-          << "dz at " << r << ", " << c;
-      // dx comes from the stored dz, which makes it exact but for its own rounding.
-      const double through = t.dz.at(i) * t.factor(s, r, c);
-      ASSERT_TRUE(near(t.dx.at(i), through, 1.01 * round + 4 * unit, s.dtype == float16 ? 6.1e-8 : 1e-37))
-          << "dx at " << r << ", " << c;
-    }
-  }
-  if (!backward) return;
-  for (int64_t c = 0; c < s.cols; ++c) {
-    const double slack = 40 * unit * (10 + static_cast<double>(s.rows)) * (s.cols < 8 ? 400 : 1);
-    const double affine_round = epsilon_of(s.affine_dtype) * 1.01;
-    ASSERT_LE(std::fabs(t.dgamma.at(c) - dgamma[c]), affine_round * std::fabs(dgamma[c]) + slack);
-    ASSERT_LE(std::fabs(t.dbeta.at(c) - dbeta[c]), affine_round * std::fabs(dbeta[c]) + slack);
-  }
+  expect_same_for_all_schedules({&t.z, &t.y, &t.mean, &t.rstd}, [&] { t.forward(s, s.keep_z ? t.z.view() : View()); });
+  if (s.has_backward())
+    expect_same_for_all_schedules({&t.dz, &t.dx, &t.dgamma, &t.dbeta}, [&] { t.backward(s, t.stored_z(s).cview()); });
+  Comparison(s, t).run();
 }
 
 TEST(SimtLayerNorm, AgreesWithDouble) {
@@ -191,11 +86,11 @@ TEST(SimtLayerNorm, MasksAreTheCpusBits) {
     for (const int64_t cols : {61, 768, 1100, 8300})
       for (const bool keys : {false, true}) {
         const Case s{dtype, 5, cols, false, false, true, keys, 0.4, dtype};
-        Tensors t(s, random);
+        DeviceTensors t(s, random);
         for (int64_t i = 0; i < t.x.numel(); ++i)
           if (t.x.at(i) == 0) t.x.set(i, 1);
         Array z(dtype, {s.rows, s.cols}), y(dtype, {s.rows, s.cols});
-        Array mean(statistics_type(dtype), {s.rows}), rstd(statistics_type(dtype), {s.rows});
+        Array mean(t.mean.dtype(), {s.rows}), rstd(t.rstd.dtype(), {s.rows});
         layer_norm_forward(Stream{}, t.x.cview(), {}, {}, {}, 1e-5, t.dropout, keys ? t.keys.cview() : ConstView(),
                            z.view(), y.view(), mean.view(), rstd.view(), nullptr);
         t.forward(s, t.z.view());
@@ -212,7 +107,7 @@ TEST(SimtLayerNorm, AbsentArguments) {
   for (const int64_t cols : {72, 1200, 8200})
     for_each_schedule([&] {
       const Case s{float32, 4, cols, true, true, true, false, 0.3, float32};
-      Tensors t(s, random);
+      DeviceTensors t(s, random);
       t.forward(s, t.z.view());
       const std::vector<double> y = t.y.values(), mean = t.mean.values();
       t.forward(s, View());
@@ -250,7 +145,7 @@ TEST(SimtLayerNorm, AbsentArguments) {
 TEST(SimtLayerNorm, NoColumnsDoNothingNoRowsGiveZeroGradients) {
   std::mt19937_64 random = fresh_random();
   const Case s{float32, 3, 0, true, true, true, false, 0.1, float32};
-  Tensors t(s, random);
+  DeviceTensors t(s, random);
   expect_same_for_all_schedules({&t.z, &t.y, &t.dz, &t.dx, &t.dgamma, &t.dbeta}, [&] {
     t.forward(s, t.z.view());
     t.backward(s, t.z.cview());
@@ -303,7 +198,7 @@ TEST(SimtLayerNorm, ColumnSumsTakeALaunchOfTheirOwnOnlyForLongRows) {
   std::mt19937_64 random = fresh_random();
   const auto launches = [&](int64_t cols, bool last_blocks) {
     const Case s{bfloat16, 300, cols, true, true, true, false, 0, float32, Order::kContiguous};
-    Tensors t(s, random);
+    DeviceTensors t(s, random);
     t.last_blocks = last_blocks;
     t.forward(s, t.z.view());
     simt::reset_stats();
@@ -323,11 +218,11 @@ TEST(SimtLayerNorm, MovesEachByteOnce) {
   for (const DType dtype : {bfloat16, float32})
     for (const int64_t cols : {256, 768}) {
       const Case s{dtype, 640, cols, true, true, true, false, 0.1, float32, Order::kContiguous};
-      Tensors t(s, random);
+      DeviceTensors t(s, random);
       const double least = 4 * bytes_of(t.x) + 2 * bytes_of(t.gamma) + 2 * bytes_of(t.mean);
       EXPECT_LE(moved_bytes([&] { t.forward(s, t.z.view()); }), 1.1 * least);
     }
 }
 
 }  // namespace
-}  // namespace tern::kernels
+}  // namespace tern::kernels::norm_test
