@@ -51,7 +51,7 @@ bool replace_lost_memory(uintptr_t address) {
   for (WatchedMemory* memory = all_memory.load(); memory; memory = memory->next) {
     const uintptr_t end = memory->end.load();
     if (address < memory->begin.load() || address >= end) continue;
-    // First, so that nobody sees zeros before they are known to be none of the file's.
+    // Before the memory is replaced: a thread that reads zeros must find the mark set.
     if (!memory->lost.exchange(true)) detail::lost_files.fetch_add(1);
     const uintptr_t page = address / page_bytes * page_bytes;
     void* const place = reinterpret_cast<void*>(page);

@@ -8,7 +8,7 @@ namespace tern {
 
 namespace {
 
-/// Every operation makes a tensor: here it learns that an earlier one read memory which is no longer its file's.
+/// Every operation makes a tensor: if an earlier one may have read zeros in place of a file's bytes, it throws here.
 int64_t checked(int64_t bytes) {
   check_lost_files();
   return bytes;

@@ -4,13 +4,12 @@
 //
 // A file that is cut shorter while it is mapped (written again in place, say) does not end the process. What can no
 // longer be read reads as zeros, and is an Error that names the file:
-//   * of the readers themselves (load_safetensors, load_torch, load_pickle), which look again when they are done;
+//   * of the readers themselves (load_safetensors, load_torch, load_pickle), which check the file when they are done;
 //   * of what copies weights out of files: load_state() and save_safetensors();
 //   * of every operation on tensors that begins after the loss, and of item() and to_vector(), for as long as the file
-//     is mapped, that is while a tensor of it lives. Which thread reads the file is not known, so any thread may get
-//     it.
-// Code that reads a tensor through its pointer has to call check_lost_files() (core/file_fault.h) behind it. That works
-// by a handler of SIGBUS; how it goes together with a program's own is said there.
+//     is mapped, that is while a tensor of it lives. In any thread: which one reads the file is not known.
+// Code that reads a tensor through its pointer has to call check_lost_files() (core/file_fault.h) afterwards. The
+// handler of SIGBUS behind this, and how it combines with one that the program installs, is described there.
 
 #include <cstdint>
 #include <memory>
