@@ -52,6 +52,21 @@ void compare(const char* order, const Objective& objective, const std::vector<Te
   }
 }
 
+/// The first gradient must be the same when it can be differentiated again: an op may compute that another way.
+void compare_recorded(const std::vector<size_t>& checked, const std::vector<Tensor>& plain,
+                      const std::vector<Tensor>& recorded, const GradcheckOptions& options) {
+  for (size_t k = 0; k < checked.size(); ++k) {
+    TERN_CHECK(plain[k].defined() == recorded[k].defined(), "gradcheck: input ", checked[k], " has ",
+               plain[k].defined() ? "a gradient without create_graph alone" : "a gradient with create_graph alone");
+    if (!plain[k].defined()) continue;
+    const std::vector<double> want = plain[k].to_vector<double>(), got = recorded[k].to_vector<double>();
+    for (size_t e = 0; e < want.size(); ++e)
+      TERN_CHECK(std::abs(got[e] - want[e]) <= options.atol + options.rtol * std::abs(want[e]),
+                 "gradcheck: first gradient of input ", checked[k], " at element ", e, " is ", want[e],
+                 ", with create_graph ", got[e]);
+  }
+}
+
 }  // namespace
 
 void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, const std::vector<Tensor>& inputs,
@@ -75,9 +90,12 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
   };
 
   const std::vector<Tensor> leaves = fresh_leaves(inputs);
-  compare("first", projected, inputs, checked, grad({projected(leaves)}, pick(leaves), {.allow_unused = true}),
-          options);
+  const std::vector<Tensor> plain = grad({projected(leaves)}, pick(leaves), {.allow_unused = true});
+  compare("first", projected, inputs, checked, plain, options);
   if (!options.second) return;
+  const std::vector<Tensor> recorded =
+      grad({projected(leaves)}, pick(leaves), {.create_graph = true, .allow_unused = true});
+  compare_recorded(checked, plain, recorded, options);
 
   // The gradient's own gradient: project the first gradients on random weights as well.
   std::vector<Tensor> directions;

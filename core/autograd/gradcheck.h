@@ -12,7 +12,7 @@ struct GradcheckOptions {
   double eps = 1e-6;  // central differences of this step
   double atol = 1e-6;
   double rtol = 1e-4;
-  bool second = false;  // also check the gradient of the gradient
+  bool second = false;  // also the gradient of the gradient, and that create_graph leaves the first one as it is
   uint64_t seed = 0;    // of the random projection of non-scalar outputs
 };
 

@@ -53,6 +53,21 @@ TEST(Gradcheck, PassesAndFailsWhereItShould) {
   expect_error([&] { gradcheck(cut, x, {.second = true}); }, {"second gradient"});
 }
 
+/// Its gradient is another one when it can be differentiated again.
+struct TwoWays final : Function<TwoWays> {
+  static constexpr const char* kName = "two_ways";
+  static constexpr bool kTwiceDifferentiable = true;
+  Tensor forward(const Tensor& x) { return mul(x, 2.0); }
+  Grads backward(const Tensor& dy) override { return {mul(dy, grad_enabled() ? 2.5 : 2.0)}; }
+};
+
+TEST(Gradcheck, ComparesTheFirstGradientWithAndWithoutCreateGraph) {
+  const Tensor x = tensor({1, 2}, {.dtype = float64, .requires_grad = true});
+  const auto op = [](const std::vector<Tensor>& in) { return TwoWays::apply(in[0]); };
+  EXPECT_NO_THROW(gradcheck(op, {x}));
+  test::expect_error([&] { gradcheck(op, {x}, {.second = true}); }, {"first gradient of input 0", "create_graph"});
+}
+
 TEST(Gradcheck, FailsOnNaNInTheFunction) {
   const std::vector<Tensor> x = {tensor({-1, 2}, {.dtype = float64, .requires_grad = true})};
   expect_error([&] { gradcheck([](const auto& in) { return sqrt(in[0]); }, x); }, {"gradcheck", "nan"});
