@@ -107,20 +107,26 @@ struct Layer {
 
 class LargeProducts : public LargeParity {
  protected:
-  /// Forward in 16 bits by weights in fp32, whose gradients are fp32, and the bias's too.
-  void check(const Layer& layer, DType dtype) {
-    SCOPED_TRACE(std::string(layer.name) + " " + name_of(dtype));
+  /// Forward in 16 bits by weights in fp32, whose gradients are fp32, and the bias's too: with the product for the
+  /// weights, and by sums of columns where they are not trained.
+  void check(const Layer& layer, DType dtype, Activation activation) {
+    SCOPED_TRACE(std::string(layer.name) + " " + name_of(dtype) + (activation == Activation::kRelu ? ", relu" : ""));
     const Tensor x = integers({layer.rows, layer.in}, 2, dtype), w = integers({layer.out, layer.in}, 2, float32);
     const Tensor b = integers({layer.out}, 100, float32), dy = integers({layer.rows, layer.out}, 1, dtype);
-    Tensors leaves;
-    for (const Tensor& t : {x, w, b}) leaves.push_back(t.to(kCuda).set_requires_grad(true));
-    const Tensor y = autocast(kCuda, dtype, [&] { return linear(leaves[0], leaves[1], leaves[2]); });
-    y.backward(dy.to(kCuda));
-    const Tensor x32 = x.to(float32), dy32 = dy.to(float32);
-    expect_equal(add(matmul(x32, w.t()), b).to(dtype), y, "y");
-    expect_equal(matmul(dy32, w).to(dtype), leaves[0].grad(), "dx");
-    expect_equal(matmul(dy32.t(), x32), leaves[1].grad(), "dw");
-    expect_equal(sum(dy32, {0}), leaves[2].grad(), "db");
+    const Tensor x32 = x.to(float32), z = add(matmul(x32, w.t()), b);
+    const bool active = activation == Activation::kRelu;
+    const Tensor dz = active ? mul(dy.to(float32), gt(z, zeros({})).to(float32)) : dy.to(float32);
+    const Tensor value = (active ? relu(z) : z).to(dtype), dx = matmul(dz, w).to(dtype), dw = matmul(dz.t(), x32);
+    for (const bool frozen : {false, true}) {
+      Tensors leaves;
+      for (const Tensor& t : {x, w, b}) leaves.push_back(t.to(kCuda).set_requires_grad(!frozen || leaves.size() != 1));
+      const Tensor y = autocast(kCuda, dtype, [&] { return linear(leaves[0], leaves[1], leaves[2], activation); });
+      y.backward(dy.to(kCuda));
+      expect_equal(value, y, "y");
+      expect_equal(dx, leaves[0].grad(), "dx");
+      if (!frozen) expect_equal(dw, leaves[1].grad(), "dw");
+      expect_equal(sum(dz, {0}), leaves[2].grad(), "db");
+    }
   }
   void check_all(const std::vector<Layer>& layers) {
     for (Layer layer : layers)
@@ -128,7 +134,8 @@ class LargeProducts : public LargeParity {
         if (!kWhole)
           layer.rows = whole_in(1, 200), layer.in = 8 * whole_in(1, 20),
           layer.out = std::min<int64_t>(layer.out, whole_in(1, 150));
-        check(layer, dtype);
+        check(layer, dtype, Activation::kNone);
+        if (layer.out > layer.in) check(layer, dtype, Activation::kRelu);  // in the place of GELU, which is not exact
       }
   }
 };
