@@ -164,8 +164,9 @@ inline void reference_adam(Parameter& p, const AdamGroup& g, int64_t step, doubl
     const Real m_error =
         (1 - beta1) * gradient.bound + unit * (4 * (1 - beta1) * (std::fabs(d) + std::fabs(average)) + std::fabs(m));
     const Real v = beta2 * square + (1 - beta2) * d * d;
-    const Real v_error =
-        (1 - beta2) * std::fabs(d) * (2 * gradient.bound + 4 * unit * std::fabs(d)) + unit * (3 * beta2 * square + v);
+    // Where weight decay cancels the gradient, what is left is its error: of second order, but all there is.
+    const Real square_error = gradient.bound * (2 * std::fabs(d) + gradient.bound) + 4 * unit * d * d;
+    const Real v_error = (1 - beta2) * square_error + unit * (3 * beta2 * square + v);
     const Real second = g.amsgrad ? std::max<Real>(p.state3.at(i), v) : v;
     const Real root = std::sqrt(second);
     const Real root_error = std::sqrt(second + v_error) - std::sqrt(std::max<Real>(second - v_error, 0)) + unit * root;
@@ -173,8 +174,9 @@ inline void reference_adam(Parameter& p, const AdamGroup& g, int64_t step, doubl
     const Real denominator_error =
         root_error / correction + root / correction * correction_error + 2 * unit * denominator;
     const Real change = rate * m / denominator;
+    const Real least = std::max<Real>(denominator - denominator_error, g.eps / 2);
     const Real change_error =
-        rate * m_error / denominator + std::fabs(change) * (denominator_error / denominator + rate_error + 3 * unit);
+        (rate * m_error + std::fabs(change) * denominator_error) / least + std::fabs(change) * (rate_error + 3 * unit);
     p.next_state1[at] = {m, 1.1L * m_error + 0x1p-126};
     p.next_state2[at] = {v, 1.1L * v_error + 0x1p-126};
     if (g.amsgrad) p.next_state3[at] = {second, 1.1L * v_error + 0x1p-126};
