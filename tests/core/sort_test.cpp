@@ -7,6 +7,7 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern {
 namespace {
@@ -55,7 +56,7 @@ void expect_chosen(const std::vector<double>& x, const std::vector<double>& indi
 }
 
 TEST(Sort, EveryDimensionAndDirection) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (const Shape& shape : {Shape{7}, Shape{4, 5}, Shape{3, 1, 6}, Shape{2, 3, 2, 300}})
     for (int d = -shape.dims(); d < shape.dims(); ++d)
       for (const bool descending : {false, true}) {
@@ -145,7 +146,7 @@ TEST(Sort, IndicesThatWereChangedAreNoticed) {
 }
 
 TEST(TopK, IsTheBeginningOfTheSort) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (const Shape& shape : {Shape{9}, Shape{4, 5}, Shape{2, 400, 2}})
     for (int d = 0; d < shape.dims(); ++d)
       for (const int64_t k : {int64_t{0}, int64_t{1}, shape[d] / 2, shape[d]})

@@ -9,6 +9,7 @@
 
 #include "tern/data/datasets/sha256.h"
 #include "tern/tests/data/support.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::data {
 namespace {
@@ -97,7 +98,7 @@ TEST_F(ArchiveTest, RefusesTooMuch) {
 
 TEST_F(ArchiveTest, DamagedArchives) {
   fs::create_directories(root() / "out");
-  std::mt19937 random(3);
+  std::mt19937_64 random = fresh_random();
   std::string noise(50'000, ' ');
   for (char& c : noise) c = static_cast<char>(random());
   const std::string good = contents(make_archive({{"a", noise}}));

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tern/tests/data/support.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::data {
 namespace {
@@ -22,7 +23,7 @@ Rows iota(int32_t n) {
 
 /// Lengths like IMDB's in WordPieces, truncated: log-normal around a median of 225.
 Rows review_lengths(int32_t n, int32_t most, uint32_t seed = 1) {
-  std::mt19937 random(seed);
+  std::mt19937_64 random(seed);
   std::lognormal_distribution<double> length(std::log(225.0), 0.75);
   Rows lengths;
   for (int32_t i = 0; i < n; ++i) lengths.push_back(std::clamp(static_cast<int32_t>(length(random)), 2, most));
@@ -77,7 +78,7 @@ TEST(PackedPlan, OrderStaysRandom) {
 }
 
 TEST(PackedPlan, RandomInputs) {
-  std::mt19937 random(8);
+  std::mt19937_64 random = fresh_random();
   for (int trial = 0; trial < 300; ++trial) {
     const int32_t n = static_cast<int32_t>(random() % 60);
     const int32_t budget = 1 + static_cast<int32_t>(random() % 50);

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tern/tests/data/support.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::data {
 namespace {
@@ -155,7 +156,7 @@ bool reference_parse(const std::string& text, Records& records) {
 }
 
 TEST(Delimited, AgreesWithReferenceOnRandomBytes) {
-  std::mt19937 random(20240607);
+  std::mt19937_64 random = fresh_random();
   const std::string alphabet = "\"\"\",,\n\n\r\rab ";
   int good = 0, bad = 0;
   for (int trial = 0; trial < 20'000; ++trial) {
@@ -176,7 +177,7 @@ TEST(Delimited, AgreesWithReferenceOnRandomBytes) {
 }
 
 TEST(Delimited, ArbitraryBytesNeverCrash) {
-  std::mt19937 random(7);
+  std::mt19937_64 random = fresh_random();
   for (int trial = 0; trial < 2'000; ++trial) {
     std::string text(random() % 3000, ' ');
     for (char& c : text) c = static_cast<char>(random());
@@ -185,7 +186,7 @@ TEST(Delimited, ArbitraryBytesNeverCrash) {
 }
 
 TEST(Delimited, RoundTripOfRandomFields) {
-  std::mt19937 random(42);
+  std::mt19937_64 random = fresh_random();
   for (int trial = 0; trial < 300; ++trial) {
     const size_t columns = 2 + random() % 4;
     Records records;

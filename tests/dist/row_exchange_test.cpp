@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tern/core/ops/ops.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::dist {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 TEST(RowExchange, EveryBitOfARowCounts) {
   for (const int64_t width : {1, 2, 3, 7, 67, 256})
     for (const DType dtype : {float32, float64, bfloat16}) {
-      std::mt19937_64 random(std::random_device{}());
+      std::mt19937_64 random = fresh_random();
       const int64_t rows = 301;
       std::vector<double> numbers(static_cast<size_t>(rows * width), 0.0);
       std::vector<bool> expected(static_cast<size_t>(rows), false);

@@ -1,6 +1,7 @@
 // Where tensors lie in buckets that are cut into parts.
 
 #include "tern/dist/shard_layout.h"
+#include "tern/tests/support/seed.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@ namespace tern::dist {
 namespace {
 
 TEST(ShardLayout, EveryElementOnceAndCutsBetweenBlocks) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   const auto any = [&](int64_t most) { return static_cast<int64_t>(random() % static_cast<uint64_t>(most)); };
   for (int round = 0; round < 3000; ++round) {
     const int ranks = 1 + static_cast<int>(any(9));

@@ -12,6 +12,7 @@
 #include "tern/optim/adam.h"
 #include "tern/optim/clip.h"
 #include "tern/optim/sgd.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::optim {
 namespace {
@@ -78,7 +79,7 @@ struct DeepSpeedRule {
 
 template <class Rule>
 void follow(GradScaler& scaler, Rule& rule, double overflow_probability, int steps) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   std::bernoulli_distribution overflows(overflow_probability);
   Model model;
   SGD optimizer(model.parameters(), {.lr = 0.5});
