@@ -66,15 +66,23 @@ TEST_F(ResumeTest, HalfPrecisionWithALossScaleAndAccumulation) {
   const auto half = [&](const std::string& out) {
     std::vector<std::string> a = arguments(out, {"--accumulate", "3", "--resume", "auto"});
     *(std::find(a.begin(), a.end(), "--dtype") + 1) = "fp16";
+    *(std::find(a.begin(), a.end(), "--checkpoint-every") + 1) = "1";
     return a;
   };
   ASSERT_EQ(tern(half("whole")).status, 0);
-  Process process(half("cut"), folder_);
-  ASSERT_TRUE(process.wait_for("step "));
-  process.send(SIGKILL);
-  process.finish();
+  bool killed = false;
+  for (int attempt = 0; attempt < 10 && !killed; ++attempt) {  // a run may be over before the signal comes
+    fs::remove_all(file("cut"));
+    Process process(half("cut"), folder_);
+    ASSERT_TRUE(process.wait_for("validation loss"));  // of the first epoch, each of whose steps left a checkpoint
+    process.send(SIGKILL);
+    killed = process.finish().status == 1000 + SIGKILL;
+  }
+  ASSERT_TRUE(killed);
   const Result resumed = tern(half("cut"));
   ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("resume: "), std::string::npos) << resumed.err;
+  EXPECT_NE(resumed.err.find(", step "), std::string::npos) << resumed.err;  // that of the checkpoint
   expect_same("cut", "whole");
 }
 
