@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern {
 namespace {
@@ -36,7 +37,7 @@ TEST(OpInputs, GiveAResultOrAnError) {
 
 /// An input that is changed in place between forward and backward: an error, or the gradients without the change.
 TEST(OpInputs, ChangedInPlaceAreNoticed) {
-  std::mt19937_64 random(fresh_seed());
+  std::mt19937_64 random = fresh_random();
   int noticed = 0, harmless = 0;
   for (int round = 0; round < 400; ++round) {
     for (const auto& [name, call] : test::calls()) {
@@ -68,7 +69,7 @@ TEST(OpInputs, ChangedInPlaceAreNoticed) {
 
 /// Through a graph that is kept, the second backward adds the same bits: the first has left what was saved as it was.
 TEST(OpInputs, GiveTheSameGradientsAgain) {
-  std::mt19937_64 random(fresh_seed());
+  std::mt19937_64 random = fresh_random();
   for (int round = 0; round < 100; ++round) {
     for (const auto& [name, call] : test::calls()) {
       const uint64_t seed = random();
@@ -101,7 +102,7 @@ TEST(OpInputs, GiveTheSameGradientsAgain) {
 
 /// Gradients of the sum against differences of it, in fp64.
 TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
-  std::mt19937_64 random(fresh_seed());
+  std::mt19937_64 random = fresh_random();
   constexpr double kMove = 1e-6;
   int compared = 0;
   const auto loss_of = [](const test::Call& call, uint64_t seed, const test::InputOptions& options) {
