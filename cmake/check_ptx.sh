@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# check_ptx.sh [--update] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at each kernel's PTX
-# and at what ptxas made of it. Fails when a kernel spills registers, when one that promises 16-byte accesses has none,
+# check_ptx.sh [--update] [--only PATTERN] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at
+# each kernel's PTX and at what ptxas made of it; then for sm_80, sm_100 and sm_120, where no kernel may spill registers
+# either (--only PATTERN: that alone, of the files whose names match). Fails when a kernel spills registers, when one that promises 16-byte accesses has none,
 # when ptxas puts waits of its own between a kernel's wgmma instructions ("serialized": it sees their registers used), or
 # when the tables in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy; the forms of
 # the instructions that the emulator has twins of) are out of date; --update writes them. The kernels of CUB, of which cub.cu has instances, are NVIDIA's and are left
 # out. Without nvcc (CUDA_HOME, PATH or /usr/local/cuda) it says so and succeeds.
 set -euo pipefail
 
-update=0
-if [[ ${1:-} == --update ]]; then
-  update=1
+update=0 only=""
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --update) update=1 ;;
+    --only) only=${2:?--only needs a pattern of file names} && shift ;;
+    *) echo "unknown option $1" >&2 && exit 2 ;;
+  esac
   shift
-fi
+done
 root=$(cd "${1:-$(dirname "$0")/..}" && pwd)
 cd "$root"
 table=kernels/cuda/resources.md
@@ -66,7 +71,48 @@ compile() {  # COMMAND: the object with its PTX in plain text, and the ptxas rep
 }
 export -f compile
 export BUILD=$build SCRATCH=$scratch
-tr '\n' '\0' <"$scratch/commands" | xargs -0 -r -n 1 -P "$(nproc)" bash -c 'compile "$0"'
+
+# The other architectures that the kernels are built for, or that drivers compile them for.
+others="80 100 120"
+compile_others() {  # COMMAND: prints the kernels that spill there
+  local name target targets=""
+  name=$(sed 's|.*/\([a-z_0-9]*\)\.cu -o .*|\1|' <<<"$1")
+  for target in $OTHERS; do targets+=" --generate-code=arch=compute_$target,code=sm_$target"; done
+  if ! (cd "$BUILD" && eval "$(sed -E "s| -o [^ ]*| -o '$SCRATCH/$name.others.o'|; s| \"?--generate-code=[^ ]*||g; s| -c |$targets -c |" <<<"$1")") \
+    >"$SCRATCH/$name.others" 2>&1; then
+    echo "$name.cu: does not compile for sm_${OTHERS// /, sm_}"
+    cat "$SCRATCH/$name.others"
+    return 1
+  fi
+  awk -v file="$name.cu" -v targets="$OTHERS" '
+    /Compiling entry function/ { split($0, part, "\047"); kernel = part[2]; target = part[4]; ++seen[target] }
+    /bytes spill stores/ {
+      for (i = 1; i < NF; ++i) if ($i + 0 > 0 && $(i + 1) == "bytes" && $(i + 2) == "spill") bytes += $i
+      if (bytes > 0) { printf "%s: %s spills %d bytes on %s\n", file, kernel, bytes, target; bad = 1 }
+      bytes = 0
+    }
+    END {
+      n = split(targets, wanted, " ")
+      for (i = 1; i <= n; ++i)
+        if (!seen["sm_" wanted[i]] && file != "cub.cu") { printf "%s: no kernel for sm_%s\n", file, wanted[i]; bad = 1 }
+      exit bad
+    }' "$SCRATCH/$name.others" | c++filt
+  return "${PIPESTATUS[0]}"
+}
+export -f compile_others
+export OTHERS=$others
+each_command() { tr '\n' '\0' <"$scratch/commands" | xargs -0 -r -n 1 -P "$(nproc)" bash -c "$1"' "$0"'; }
+
+if [[ -n $only ]]; then
+  grep -E "/[a-z_0-9]*($only)[a-z_0-9]*\.cu -o " "$scratch/commands" >"$scratch/chosen" ||
+    { echo "no file of kernels/cuda matches $only" && exit 2; }
+  mv "$scratch/chosen" "$scratch/commands"
+  each_command compile_others
+  exit
+fi
+each_command compile
+status=0
+each_command compile_others || status=1
 
 # ptxas reports, per kernel: "Compiling entry function 'NAME'", "N bytes stack frame, N bytes spill stores, N bytes spill
 # loads", "Used N registers, used N barriers, N bytes smem". The PTX has ".entry NAME(", ".maxntid N, 1, 1" from the
@@ -173,7 +219,7 @@ Made by \`cmake/check_ptx.sh --update\`: registers a thread, bytes of static sha
 thread, as ptxas reports them for sm_90a with CUDA $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'); 16-byte loads and stores of global memory in the PTX
 (in the code, not as executed); threads a block by the launch bounds; blocks that fit on one multiprocessor of sm_90 and
 the occupancy that makes (with the flash kernels' dynamic shared memory, and layer norm's at 768 columns). No kernel may
-spill registers.
+spill registers, nor any on sm_80, sm_100 and sm_120.
 
 | File | Kernel | Registers | Shared | Stack | 16-byte loads | 16-byte stores | Threads | Blocks | Occupancy |
 |---|---|--:|--:|--:|--:|--:|--:|--:|--:|
@@ -193,7 +239,6 @@ END
   instructions
 } >"$scratch/table"
 
-status=0
 awk -F '\t' '$6 > 0 { printf "%s: %s spills %d bytes\n", $1, $2, $6; bad = 1 } END { exit bad }' "$scratch/report" || status=1
 if grep -H -i 'wgmma.*serialized' "$scratch"/*.log | sed "s|$scratch/||; s|\\.log:|.cu: |"; then status=1; fi
 for promise in "${vectorised[@]}"; do

@@ -91,9 +91,19 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
   using Base::stage_of;
 };
 
-// Told of three blocks, ptxas finds the few registers that rows of 64 without dropout take too many.
+/// Blocks that a multiprocessor is to hold. Told of three, ptxas finds the few registers that rows of 64 without
+/// dropout take too many. On sm_120, whose shared memory holds one block of such rows, it would spill registers for
+/// nothing.
+template <int kDim>
+constexpr int query_blocks() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+  if (kDim > 32) return 1;
+#endif
+  return kDim <= 96 ? 3 : 2;
+}
+
 template <class T, int kDim, bool kDropout>
-__global__ void __launch_bounds__(kThreads, kDim <= 96 ? 3 : 2)
+__global__ void __launch_bounds__(kThreads, query_blocks<kDim>())
     flash_dq_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x, Rows<T> dq, int tiles) {
   TERN_DYNAMIC_SHARED(T, shared);
   run_query_pass<QueryPass<T, kDim, kDropout>, Shape<kDim>>(call, x, dq, tiles, shared);
