@@ -126,6 +126,7 @@ void clear_devices(State& s) {
   s.captures.clear();
   s.device_pools.clear();
   s.pools.clear();
+  s.contexts.clear();
   s.sticky = cudaSuccess;
   s.sticky_text.clear();
   forget_memory(s);
@@ -228,6 +229,10 @@ bool is_sticky(cudaError_t error) {
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
     case cudaErrorHardwareStackError:
     case cudaErrorIllegalInstruction:
     case cudaErrorMisalignedAddress:

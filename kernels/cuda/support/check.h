@@ -8,7 +8,8 @@
 
 namespace tern::kernels::cuda::detail {
 
-/// Errors after which every later call fails: the context is lost, and with it all device memory.
+/// Errors after which every later call fails: the context is lost, and with it all device memory. Those of which CUDA's
+/// header says so, and of memory and links that cannot be corrected.
 inline bool is_sticky(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -20,6 +21,9 @@ inline bool is_sticky(cudaError_t error) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorAssert:
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorExternalDevice:

@@ -1,0 +1,39 @@
+// Which errors of CUDA no later call survives.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "tern/kernels/cuda/support/check.h"
+
+namespace tern {
+namespace {
+
+/// The errors of which CUDA's header says that the process has to be started again, by number.
+std::set<int> errors_that_stay() {
+  std::ifstream header(TERN_CUDA_HEADERS "/driver_types.h");
+  std::set<int> found;
+  std::string line, comment, name, sign;
+  for (int number = 0; std::getline(header, line); comment += line) {
+    if (line.find("/**") != std::string::npos) comment.clear();
+    std::istringstream words(line);
+    if (!(words >> name >> sign >> number) || !name.starts_with("cudaError") || sign != "=") continue;
+    if (comment.find("terminated") != std::string::npos && comment.find("relaunched") != std::string::npos)
+      found.insert(number);
+  }
+  return found;
+}
+
+TEST(StickyErrors, AreThoseOfTheHeader) {
+  std::set<int> expected = errors_that_stay();
+  ASSERT_GE(expected.size(), 10u);
+  // The header does not say so of memory and links that cannot be corrected.
+  expected.insert({cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable});
+  for (int error = 1; error < 1000; ++error)
+    EXPECT_EQ(kernels::cuda::detail::is_sticky(static_cast<cudaError_t>(error)), expected.contains(error)) << error;
+}
+
+}  // namespace
+}  // namespace tern
