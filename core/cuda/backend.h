@@ -23,13 +23,15 @@ struct DeviceProperties {
   int64_t total_bytes = 0;
 };
 
-/// Devices that this process can use. The first call starts the driver; no driver, no device and errors give 0.
-int device_count();
-/// Why a device of this number cannot be used, with what to do; empty when it can.
+/// Why a device of this number cannot be used, with what to do; empty when it can. Starts the device, and no other:
+/// this process then has a context on it, hundreds of MB of its memory.
 std::string device_problem(int index);
 DeviceProperties device_properties(int index);
-/// Devices that the driver names, usable or not, and what it said of each; fields that it did not tell are zero.
+/// Devices that the driver names, usable or not, and what it said of each; fields that it did not tell are zero. Starts
+/// none.
 int listed_device_count();
+/// Those of them whose properties suit the kernels.
+int suitable_device_count();
 DeviceProperties listed_device(int index);
 /// Architectures that the kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES has them: "80,90a-real".
 std::string built_architectures();

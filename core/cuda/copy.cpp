@@ -6,6 +6,7 @@
 #include "tern/core/allocator.h"
 #include "tern/core/check.h"
 #include "tern/core/cuda/backend.h"
+#include "tern/core/cuda/current_device.h"
 #include "tern/kernels/cuda/support/check.h"
 
 namespace tern::cuda {
@@ -32,6 +33,7 @@ class Staging {
 
 void copy_async(int index, void* to, const void* from, int64_t bytes, void* stream) {
   if (bytes == 0) return;
+  TERN_CUDA_CHECK(set_device(index));
   TERN_CUDA_CHECK(
       cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
 }

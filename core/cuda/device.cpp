@@ -1,10 +1,13 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <deque>
+#include <mutex>
 #include <sstream>
 
 #include "tern/core/check.h"
 #include "tern/core/cuda/backend.h"
+#include "tern/core/cuda/current_device.h"
 #include "tern/kernels/cuda/support/check.h"
 
 namespace tern::cuda {
@@ -16,14 +19,6 @@ constexpr int kLeastMajor = 8;
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
-
-/// What the driver said when it was first asked.
-struct Probe {
-  int count = 0;
-  std::string problem;
-  std::vector<std::string> device_problems;
-  std::vector<DeviceProperties> properties;
-};
 
 std::string explain(cudaError_t error) {
   int driver = 0;
@@ -43,77 +38,107 @@ std::string explain(cudaError_t error) {
   }
 }
 
-/// Makes sure that the device can be started at all and that it runs these kernels.
-std::string problem_of(int index, DeviceProperties& properties) {
+/// A device that the driver names.
+struct Listed {
+  DeviceProperties properties;
+  bool suitable = false;  // by its properties
+  std::string problem;    // why it is not, or why it does not start
+  std::once_flag started;
+};
+
+struct Listing {
+  std::deque<Listed> devices;
+  std::string problem;  // why there are none
+};
+
+Listed& list(Listing& listing, int index) {
+  Listed& listed = listing.devices.emplace_back();
   cudaDeviceProp p{};
-  cudaError_t error = cudaGetDeviceProperties(&p, index);
-  if (error == cudaSuccess) {
-    properties = {p.name, p.major, p.minor, p.multiProcessorCount, static_cast<int64_t>(p.totalGlobalMem)};
-    if (p.major < kLeastMajor)
-      return std::string(p.name) + " has compute capability " + std::to_string(p.major) + "." +
-             std::to_string(p.minor) + ", Tern's kernels need " + std::to_string(kLeastMajor) +
-             ".0 (Ampere) or newer; use --device cpu";
-    if (!architectures_serve(built_architectures(), p.major, p.minor))
-      return std::string(p.name) + " has compute capability " + std::to_string(p.major) + "." +
-             std::to_string(p.minor) + ", this build has kernels for " + built_architectures() +
-             "; build with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(p.major * 10 + p.minor) +
-             ", or use --device cpu";
-    error = cudaSetDevice(index);
+  if (const cudaError_t error = cudaGetDeviceProperties(&p, index); error != cudaSuccess) {
+    cudaGetLastError();
+    listed.problem = explain(error);
+    return listed;
   }
-  if (error == cudaSuccess) error = cudaFree(nullptr);  // creates the context
-  if (error == cudaSuccess) return "";
-  cudaGetLastError();
-  return explain(error);
+  listed.properties = {p.name, p.major, p.minor, p.multiProcessorCount, static_cast<int64_t>(p.totalGlobalMem)};
+  const std::string capability =
+      std::string(p.name) + " has compute capability " + std::to_string(p.major) + "." + std::to_string(p.minor);
+  if (p.major < kLeastMajor)
+    listed.problem =
+        capability + ", Tern's kernels need " + std::to_string(kLeastMajor) + ".0 (Ampere) or newer; use --device cpu";
+  else if (!architectures_serve(built_architectures(), p.major, p.minor))
+    listed.problem = capability + ", this build has kernels for " + built_architectures() +
+                     "; build with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(p.major * 10 + p.minor) +
+                     ", or use --device cpu";
+  listed.suitable = listed.problem.empty();
+  return listed;
 }
 
-const Probe& probe() {
-  static const Probe result = [] {
-    Probe p;
-    const cudaError_t error = cudaGetDeviceCount(&p.count);
+/// What the driver said when it was first asked. It starts no device.
+Listing& listing() {
+  static Listing& result = []() -> Listing& {
+    static Listing l;
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) {
       cudaGetLastError();
-      p.count = 0;
-      p.problem = explain(error);
-      return p;
+      l.problem = explain(error);
+      return l;
     }
-    p.properties.resize(static_cast<size_t>(p.count));
-    for (int i = 0; i < p.count; ++i) p.device_problems.push_back(problem_of(i, p.properties[static_cast<size_t>(i)]));
-    if (p.count == 0) p.problem = explain(cudaErrorNoDevice);
-    return p;
+    for (int i = 0; i < count; ++i) list(l, i);
+    if (count == 0) l.problem = explain(cudaErrorNoDevice);
+    return l;
   }();
   return result;
+}
+
+int count_of(const Listing& l) { return static_cast<int>(l.devices.size()); }
+
+/// Makes sure, once, that the device can be started at all: this process gets a context on it.
+void start(Listed& listed, int index) {
+  std::call_once(listed.started, [&] {
+    if (!listed.suitable) return;
+    const DeviceScope scope(index);
+    cudaError_t error = scope.error();
+    if (error == cudaSuccess) error = cudaFree(nullptr);  // creates the context
+    if (error == cudaSuccess) return;
+    cudaGetLastError();
+    listed.problem = explain(error);
+  });
 }
 
 }  // namespace
 
 bool in_this_program() { return true; }
 
-int device_count() {
-  int usable = 0;
-  for (const std::string& problem : probe().device_problems) usable += problem.empty();
-  return usable;
-}
-
 std::string device_problem(int index) {
-  const Probe& p = probe();
-  if (!p.problem.empty()) return p.problem;
-  if (index >= p.count)
-    return "this machine has " + std::to_string(p.count) + (p.count == 1 ? " GPU" : " GPUs") +
+  Listing& l = listing();
+  if (!l.problem.empty()) return l.problem;
+  if (index >= count_of(l))
+    return "this machine has " + std::to_string(count_of(l)) + (count_of(l) == 1 ? " GPU" : " GPUs") +
            ", numbered from 0; use cuda:0";
-  return p.device_problems[static_cast<size_t>(index)];
+  Listed& listed = l.devices[static_cast<size_t>(index)];
+  start(listed, index);
+  return listed.problem;
 }
 
 DeviceProperties device_properties(int index) {
   const std::string problem = device_problem(index);
   TERN_CHECK(problem.empty(), "device cuda:", index, ": ", problem);
-  return probe().properties[static_cast<size_t>(index)];
+  return listed_device(index);
 }
 
-int listed_device_count() { return probe().count; }
+int listed_device_count() { return count_of(listing()); }
+
+int suitable_device_count() {
+  int count = 0;
+  for (const Listed& listed : listing().devices) count += listed.suitable;
+  return count;
+}
 
 DeviceProperties listed_device(int index) {
-  TERN_CHECK(index >= 0 && index < probe().count, "device cuda:", index, ": the driver names ", probe().count);
-  return probe().properties[static_cast<size_t>(index)];
+  TERN_CHECK(index >= 0 && index < listed_device_count(), "device cuda:", index, ": the driver names ",
+             listed_device_count());
+  return listing().devices[static_cast<size_t>(index)].properties;
 }
 
 std::string built_architectures() { return TERN_CUDA_ARCHITECTURES; }

@@ -4,16 +4,19 @@
 
 #include "tern/core/check.h"
 #include "tern/core/cuda/backend.h"
+#include "tern/core/cuda/current_device.h"
 #include "tern/kernels/cuda/support/check.h"
 
 namespace tern::cuda {
 
 void begin_capture(int index, void* stream) {
+  TERN_CUDA_CHECK(set_device(index));
   // Relaxed: the allocator may take memory from the driver meanwhile, and other threads may do as they like.
   TERN_CUDA_CHECK(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeRelaxed));
 }
 
 void* end_capture(int index, void* stream, int64_t& nodes) {
+  TERN_CUDA_CHECK(set_device(index));
   cudaGraph_t graph = nullptr;
   TERN_CUDA_CHECK(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph));
   const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(graph, cudaGraphDestroy);
@@ -26,6 +29,7 @@ void* end_capture(int index, void* stream, int64_t& nodes) {
 }
 
 bool is_capturing(void* stream) {
+  adopt_device();
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
          status != cudaStreamCaptureStatusNone;
@@ -40,9 +44,13 @@ void abandon_capture(int index, void* stream) noexcept {
 }
 
 void launch_graph(void* graph, void* stream) {
+  adopt_device();
   TERN_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
 }
 
-void destroy_graph(void* graph) noexcept { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+void destroy_graph(void* graph) noexcept {
+  adopt_device();
+  cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
 
 }  // namespace tern::cuda

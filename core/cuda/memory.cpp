@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include "tern/core/cuda/current_device.h"
 #include "tern/core/memory_source.h"
 #include "tern/kernels/cuda/support/check.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 /// Null: there is nothing to wait for any more.
 void* record(void* stream) {
+  adopt_device();
   const auto queue = static_cast<cudaStream_t>(stream);
   cudaEvent_t event = nullptr;
   if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess) {
@@ -23,45 +25,28 @@ void* record(void* stream) {
 }
 
 bool done(void* event) {
+  adopt_device();
   const bool is_done = cudaEventQuery(static_cast<cudaEvent_t>(event)) == cudaSuccess;
   if (!is_done) cudaGetLastError();  // otherwise it shows at the next kernel's launch
   return is_done;
 }
 
 void wait(void* event) {
+  adopt_device();
   if (cudaEventSynchronize(static_cast<cudaEvent_t>(event)) != cudaSuccess) cudaDeviceSynchronize();
 }
-void drop(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+void drop(void* event) {
+  adopt_device();
+  cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
 
 MemorySource with_events(MemorySource source) {
-  source.record = record;
+  if (!source.record) source.record = record;
   source.done = done;
   source.wait = wait;
   source.drop = drop;
   return source;
 }
-
-/// Makes a device current while it gives or takes memory.
-class DeviceScope {
- public:
-  explicit DeviceScope(int index) {
-    error_ = cudaGetDevice(&previous_);
-    if (error_ != cudaSuccess || previous_ == index) return;
-    error_ = cudaSetDevice(index);
-    changed_ = error_ == cudaSuccess;
-  }
-  ~DeviceScope() {
-    if (changed_) cudaSetDevice(previous_);
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-  cudaError_t error() const { return error_; }
-
- private:
-  cudaError_t error_;
-  int previous_ = 0;
-  bool changed_ = false;
-};
 
 int64_t device_memory(int index, bool all) {
   const DeviceScope scope(index);
@@ -88,10 +73,14 @@ MemorySource memory_source(int index) {
   source.available = [index] { return device_memory(index, false); };
   source.check = [index] {
     const DeviceScope scope(index);
-    if (scope.error() != cudaSuccess) TERN_CUDA_CHECK(cudaSetDevice(index));
+    TERN_CUDA_CHECK(scope.error());
     TERN_CUDA_CHECK(cudaFree(nullptr));  // does nothing, and returns what the device has met
   };
   source.total = [index] { return device_memory(index, true); };
+  source.record = [index](void* stream) {
+    const DeviceScope scope(index);  // an event is of the device that is current when it is made
+    return record(stream);
+  };
   source.segment_bytes = int64_t{2} << 20;
   source.alignment = 512;
   return with_events(std::move(source));
@@ -100,13 +89,17 @@ MemorySource memory_source(int index) {
 MemorySource pinned_memory_source() {
   MemorySource source;
   source.allocate = [](int64_t bytes) -> void* {
+    adopt_device();
     void* pointer = nullptr;
     // Portable: pinned for every device.
     if (cudaHostAlloc(&pointer, static_cast<size_t>(bytes), cudaHostAllocPortable) == cudaSuccess) return pointer;
     cudaGetLastError();
     return nullptr;
   };
-  source.release = [](void* pointer, int64_t) { cudaFreeHost(pointer); };
+  source.release = [](void* pointer, int64_t) {
+    adopt_device();
+    cudaFreeHost(pointer);
+  };
   source.available = available_system_memory;
   source.segment_bytes = int64_t{2} << 20;
   source.alignment = 512;

@@ -4,6 +4,7 @@
 
 #include "tern/core/check.h"
 #include "tern/core/cuda/backend.h"
+#include "tern/core/cuda/current_device.h"
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>
@@ -133,8 +134,15 @@ void* connect(int index, const std::string& id, int ranks, int rank) {
   return group;
 }
 
-void destroy(void* group) noexcept { functions().CommDestroy(as_group(group)); }
-void abort(void* group) noexcept { functions().CommAbort(as_group(group)); }
+// NCCL comes back to the device that it found current, which starts it.
+void destroy(void* group) noexcept {
+  adopt_device();
+  functions().CommDestroy(as_group(group));
+}
+void abort(void* group) noexcept {
+  adopt_device();
+  functions().CommAbort(as_group(group));
+}
 
 std::string asynchronous_error(void* group) {
   ncclResult_t error = ncclSuccess;

@@ -6,19 +6,15 @@
 
 #include "tern/core/check.h"
 #include "tern/core/cuda/backend.h"
+#include "tern/core/cuda/current_device.h"
 #include "tern/kernels/cuda/support/check.h"
 
 namespace tern::cuda {
 namespace {
 
-thread_local int current_device = -1;                                      // as far as this thread has told the runtime
 thread_local std::array<void*, kernels::kMaxDevices> chosen_streams = {};  // null: the device's own
 
-void make_current(int index) {
-  if (current_device == index) return;
-  TERN_CUDA_CHECK(cudaSetDevice(index));
-  current_device = index;
-}
+void make_current(int index) { TERN_CUDA_CHECK(set_device(index)); }
 
 /// The stream on which a device works unless a thread chose another: one for the process, so that work queued by
 /// different threads keeps its order. It does not wait for the legacy default stream.
@@ -54,7 +50,7 @@ void* create_stream(int index) {
 }
 
 void destroy_stream(int index, void* stream) noexcept {
-  if (cudaSetDevice(index) == cudaSuccess) current_device = index;
+  set_device(index);
   cudaStreamDestroy(static_cast<cudaStream_t>(stream));
 }
 
@@ -75,13 +71,18 @@ void* create_event(int index, bool timing) {
   return event;
 }
 
-void destroy_event(void* event) noexcept { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+void destroy_event(void* event) noexcept {
+  adopt_device();
+  cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
 
 void record_event(void* event, void* stream) {
+  adopt_device();
   TERN_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
 }
 
 bool event_done(void* event) {
+  adopt_device();
   const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event));
   if (state == cudaErrorNotReady) {
     cudaGetLastError();
@@ -91,9 +92,13 @@ bool event_done(void* event) {
   return true;
 }
 
-void synchronize_event(void* event) { TERN_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
+void synchronize_event(void* event) {
+  adopt_device();
+  TERN_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+}
 
 void wait_event(void* stream, void* event) {
+  adopt_device();
   TERN_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0));
 }
 
@@ -106,6 +111,7 @@ void order_streams(int first_index, void* first, int later_index, void* later) {
 }
 
 double seconds_between(void* start, void* end) {
+  adopt_device();
   float milliseconds = 0;
   TERN_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start), static_cast<cudaEvent_t>(end)));
   return static_cast<double>(milliseconds) * 1e-3;

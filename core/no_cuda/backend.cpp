@@ -11,10 +11,10 @@ namespace tern::cuda {
 
 bool in_this_program() { return false; }
 
-int device_count() { return 0; }
 std::string device_problem(int) { return kNoCuda; }
 DeviceProperties device_properties(int) { fail_without_cuda(__func__); }
 int listed_device_count() { return 0; }
+int suitable_device_count() { return 0; }
 DeviceProperties listed_device(int) { fail_without_cuda(__func__); }
 std::string built_architectures() { return ""; }
 std::string driver_version() { return "none"; }

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tern/core/check.h"
+#include "tern/core/cuda/backend.h"
 #include "tern/core/io/pickle.h"
 #include "tern/dist/rendezvous.h"
 #include "tern/models/cli/option_file.h"
@@ -71,6 +72,14 @@ Device parse_device_flag(const std::string& text) {
   }
 }
 
+/// A rank of a job takes the GPU of its number on this machine, or the only one that it is shown, and starts no other.
+Device wanted_device(const std::string& text) {
+  const dist::Launch launch = dist::detect_launch();
+  const Device own{DeviceType::kCUDA, cuda::listed_device_count() == 1 ? 0 : launch.local_rank};
+  if (text == "auto") return !launch.is_parallel() ? best_device() : cuda::suitable_device_count() > 0 ? own : cpu;
+  return launch.is_parallel() && text == "cuda" ? own : parse_device_flag(text);
+}
+
 }  // namespace
 
 void add_common(Subcommand& command, CommonOptions& options) {
@@ -85,10 +94,7 @@ void add_common(Subcommand& command, CommonOptions& options) {
 
 Device apply_common(const CommonOptions& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
-  Device device = options.device == "auto" ? best_device() : parse_device_flag(options.device);
-  if (options.device == "auto" && device.is_cuda())
-    if (const dist::Launch launch = dist::detect_launch(); launch.is_parallel())
-      device = Device{DeviceType::kCUDA, launch.local_rank};
+  const Device device = wanted_device(options.device);
   require_available(device);
   return device;
 }

@@ -32,8 +32,9 @@ std::string gib(int64_t bytes) {
   return text.str();
 }
 
-/// What the build has for CUDA, and what of it this machine has, or why not.
-void describe_cuda() {
+/// What the build has for CUDA, and what of it this machine has, or why not. In a job only `own`, this rank's device,
+/// is tried.
+void describe_cuda(bool in_job, Device own) {
   if (!cuda::in_this_program()) {
     std::cout << "CUDA: not in this build (./tern --cuda builds it in)\n";
     return;
@@ -45,7 +46,8 @@ void describe_cuda() {
   std::cout << "\n";
   for (int i = 0; i < devices; ++i) {
     const cuda::DeviceProperties p = cuda::listed_device(i);
-    const std::string problem = cuda::device_problem(i);
+    const bool tried = !in_job || (own.is_cuda() && own.index == i);
+    const std::string problem = tried ? cuda::device_problem(i) : "";
     std::cout << "cuda:" << i << ": ";
     if (!p.name.empty())
       std::cout << p.name << ", compute capability " << p.major << "." << p.minor << ", " << p.multiprocessors
@@ -58,7 +60,7 @@ void describe_cuda() {
               << "\n";
 }
 
-void describe_machine() {
+void describe_machine(bool in_job, Device device) {
   const Json machine = machine_record();
   std::cout << version_text() << "\n";
   for (const auto& [name, value] : machine.items())
@@ -69,8 +71,8 @@ void describe_machine() {
   std::cout << "\navailable_memory_bytes: " << available_system_memory()
             << "\nmatrix library: " << kernels::gemm_library(current_stream(cpu))
             << "\nautocast dtype: " << autocast_dtype(cpu) << "\n";
-  describe_cuda();
-  std::cout << "device: " << best_device() << "\n";
+  describe_cuda(in_job, device);
+  std::cout << "device: " << (in_job ? device : best_device()) << "\n";
 }
 
 void describe_file(const std::string& path) {
@@ -111,6 +113,7 @@ void describe_world(dist::World& world, const dist::Launch& launch, Device devic
   TERN_CHECK(x.slice(0, 0, 1).item<double>() == 1, "the ranks' reduction gave a wrong value");
   std::cout << "job: " << launch.size << " ranks by " << launch.name << ", over " << world.transport()
             << "; an all-reduce of 4 MiB takes " << std::setprecision(3) << seconds * 1e3 << " ms\n";
+  if (const std::string notice = world.notice(); !notice.empty()) std::cout << "note: " << notice << "\n";
   world.finish();
 }
 
@@ -129,8 +132,9 @@ int describe_job(const dist::Launch& launch, Device device) {
 int info(const InfoArguments& a) {
   const Device device = apply_common(a.common);
   if (a.path.empty()) {
-    describe_machine();
-    if (const dist::Launch launch = dist::detect_launch(); launch.is_parallel()) return describe_job(launch, device);
+    const dist::Launch launch = dist::detect_launch();
+    describe_machine(launch.is_parallel(), device);
+    if (launch.is_parallel()) return describe_job(launch, device);
   } else if (std::filesystem::is_directory(a.path)) {
     if (models::sees_images(a.path)) {
       const auto model = models::ViT::from_pretrained(a.path);

@@ -107,6 +107,20 @@ bool exists(const State& s, int device) { return device >= 0 && device < s.confi
 int current_device() { return the_device; }
 void set_current_device(int device) { the_device = device; }
 
+std::set<int> contexts() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.contexts;
+}
+
+void note_context(State& s, std::string_view function) {
+  // What CUDA's manual counts as management of devices and errors starts none; the others take the thread's device.
+  constexpr std::string_view kStartsNone[] = {"cudaGetDevice",           "cudaGetDeviceProperties", "cudaSetDevice",
+                                              "cudaDeviceGetAttribute",  "cudaDeviceGetPCIBusId",   "cudaInitDevice",
+                                              "cudaDeviceCanAccessPeer", "cudaSetDeviceFlags"};
+  if (std::ranges::find(kStartsNone, function) == std::end(kStartsNone)) s.contexts.insert(the_device);
+}
+
 }  // namespace tern::standin
 
 using namespace tern::standin;
@@ -128,12 +142,17 @@ cudaError_t cudaSetDevice(int device) {
   return api("cudaSetDevice", [&](State& s) {
     if (!exists(s, device)) return cudaErrorInvalidDevice;
     the_device = device;
+    s.contexts.insert(device);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
-  return api("cudaInitDevice", [&](State& s) { return exists(s, device) ? cudaSuccess : cudaErrorInvalidDevice; });
+  return api("cudaInitDevice", [&](State& s) {
+    if (!exists(s, device)) return cudaErrorInvalidDevice;
+    s.contexts.insert(device);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaGetDevice(int* device) {

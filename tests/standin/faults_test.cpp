@@ -1,6 +1,8 @@
 // Errors of the stand-in CUDA runtime: injected, sticky, of a machine without a working device.
 
 #include <cstdlib>
+#include <set>
+#include <thread>
 
 #include "tern/tests/standin/standin_test.h"
 
@@ -140,6 +142,27 @@ TEST_F(Faults, DeviceBusy) {
   EXPECT_EQ(count, 1);
   void* x = nullptr;
   EXPECT_EQ(cudaMalloc(&x, 4), cudaErrorDevicesUnavailable);
+}
+
+TEST_F(Faults, ContextsAreCounted) {
+  DeviceConfig config;
+  config.devices = 3;
+  configure(config);
+  int value = 0;
+  cudaDeviceProp properties;
+  ok(cudaGetDeviceCount(&value));
+  ok(cudaGetDevice(&value));
+  ok(cudaGetDeviceProperties(&properties, 2));
+  ok(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 1));
+  EXPECT_EQ(contexts(), std::set<int>{});
+  ok(cudaSetDevice(2));
+  EXPECT_EQ(contexts(), std::set<int>{2});
+  cudaEvent_t event = nullptr;
+  ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  EXPECT_EQ(contexts(), std::set<int>{2});
+  // A thread that chose none has device 0.
+  std::thread([&] { EXPECT_EQ(cudaEventQuery(event), cudaSuccess); }).join();
+  EXPECT_EQ(contexts(), (std::set<int>{0, 2}));
 }
 
 TEST_F(Faults, DevicesAreAsConfigured) {

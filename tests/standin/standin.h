@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 namespace tern::standin {
@@ -93,6 +94,10 @@ struct Counters {
 };
 Counters counters();
 void reset_counters();
+
+/// Devices on which this process has a context, which takes hundreds of MB of a GPU's memory: those that a thread
+/// chose, and device 0 for a thread that chose none and made a call that needs a device. cudaDeviceReset() ends one.
+std::set<int> contexts();
 
 /// Device memory in use, bytes, all devices.
 size_t used_memory();

@@ -151,6 +151,7 @@ struct State {
   std::string sticky_text;
   std::map<std::string, std::vector<Fault>> faults;
   Counters counters;
+  std::set<int> contexts;  // devices that have one
 };
 
 State& state();
@@ -158,6 +159,8 @@ State& state();
 // --- faults.cpp ---
 /// Injected faults and what the state of driver and device forbids. `needs_device`: the function fails without one.
 cudaError_t refusal(State& s, const char* function, bool needs_device);
+/// A call that needs a device starts the thread's.
+void note_context(State& s, std::string_view function);
 /// Remembers the error for cudaGetLastError(). Returns it.
 cudaError_t remember(cudaError_t error);
 /// Whether a GPU's context is lost with the error.
@@ -173,6 +176,7 @@ cudaError_t api(const char* function, Body&& body, bool needs_device = true) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   cudaError_t error = refusal(s, function, needs_device);
+  if (error == cudaSuccess && needs_device) note_context(s, function);
   if (error == cudaSuccess) error = body(s);
   return remember(error);
 }

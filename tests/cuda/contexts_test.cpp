@@ -1,0 +1,120 @@
+// What a rank takes of the machine: a context (hundreds of MB of a GPU's memory) on its own GPU alone, and a port at
+// the address alone that the others need.
+
+#ifdef TERN_STANDIN
+
+#include <thread>
+
+#include "tern/core/allocator.h"
+#include "tern/core/captured_step.h"
+#include "tern/core/cuda/backend.h"
+#include "tern/core/stream.h"
+#include "tern/dist/sharded_optimizer.h"
+#include "tern/optim/optim.h"
+#include "tern/tests/cuda/ranks.h"
+#include "tern/tests/cuda/small_net.h"
+#include "tern/tests/dist/tcp_stranger.h"
+
+namespace tern::dist {
+namespace {
+
+void require_contexts(const std::set<int>& expected, const std::string& when) {
+  require(standin::contexts() == expected, when + ": contexts on " + testing::PrintToString(standin::contexts()));
+}
+
+/// What threads do that never chose a device: pinned memory, events, and the end of tensors that other streams used.
+void use_from_other_threads(Device device) {
+  std::thread([&] {
+    Tensor x = ones({1000}, {.dtype = float32}).to(device);
+    const HostCopy copy(add(x, x));
+    copy.wait();
+    require(copy.values()[0] == 2, "copy");
+  }).join();
+  const Stream side(device);
+  Tensor x = ones({1 << 20}, {.device = device});
+  x.storage()->record_stream(side.handle());
+  std::thread([y = std::exchange(x, Tensor())]() mutable { y = Tensor(); }).join();
+  allocator(device).empty_cache();
+  Event event(device);
+  event.record();
+  std::thread([&] { event.done(); }).join();
+  std::thread([&] { event.synchronize(); }).join();
+  std::thread([e = std::move(event)] {}).join();
+}
+
+void train(World& world) {
+  Communicator& group = *world.group();
+  const Device device = group.device();
+  const std::set<int> own = {device.index};
+  require_contexts(own, "after the start");
+  use_from_other_threads(device);
+  require_contexts(own, "after other threads");
+  SmallNet net(nn::Scope({.device = device, .generator = Generator(5)}), 7, 19);
+  DataParallel parallel(net, world.group(), {.bucket_bytes = 300, .first_bucket_bytes = 1});
+  optim::AdamW optimizer(net.parameters(), {.lr = 1e-2, .capturable = true});
+  CapturedStep step(
+      [&](const Tensors& batch) {
+        const Tensor loss = mean(mul(net.forward(batch[0]), batch[1]));
+        loss.backward();
+        optimizer.step({.max_norm = 0.5});
+        optimizer.zero_grad();
+        return Tensors{loss.detach()};
+      },
+      {.warmup = 2});
+  for (int i = 0; i < 4; ++i) {
+    Generator generator(static_cast<uint64_t>(10 * i + group.rank()));
+    step({randn({6, 7}, generator).to(device), randn({6, 5}, generator).to(device)})[0].to_vector<double>();
+  }
+  require_contexts(own, "after the training");
+}
+
+/// Naming devices and asking what suits starts none; asking whether one works starts that.
+void ask(World& world) {
+  const int own = world.group()->device().index;
+  for (int i = 0; i < cuda::listed_device_count(); ++i) require(!cuda::listed_device(i).name.empty(), "name");
+  require(cuda::suitable_device_count() == 3, "suitable devices");
+  require_contexts({own}, "after the list");
+  require(cuda::device_problem(2).empty(), "device 2");
+  require_contexts({own, 2}, "after device 2");
+}
+
+/// All of this process's sockets that listen are the loopback's when all ranks are on this machine.
+void listens(World& world) {
+  int sockets = 0;
+  for (const Listening& listening : listening_sockets()) {
+    ++sockets;
+    require(listening.address == "127.0.0.1", "rank 0 listens at " + listening.address);
+  }
+  require(sockets == (world.group()->rank() == 0 ? 1 : 0), std::to_string(sockets) + " sockets listen");
+  require(world.notice().empty(), world.notice());
+}
+
+const Scenarios kScenarios = {{"trains", train}, {"asks", ask}, {"listens", listens}};
+
+class Contexts : public RanksTest {};
+
+TEST_F(Contexts, ARankHasOneOnItsOwnDevice) {
+  expect_done(run("trains", 2, {{"TERN_STANDIN_DEVICES", "2"}, {"TERN_TEST_OWN_DEVICES", "1"}}));
+}
+
+TEST_F(Contexts, AListOfDevicesStartsNone) {
+  expect_done(run("asks", 2, {{"TERN_STANDIN_DEVICES", "3"}, {"TERN_TEST_OWN_DEVICES", "1"}}));
+}
+
+TEST_F(Contexts, RanksOnOneMachineMeetAtTheLoopback) {
+  const std::string local_size = "2", anywhere = "192.0.2.1";  // the second is no address of this machine
+  expect_done(run("listens", 2, {}));
+  expect_done(run("listens", 2, {{"MASTER_ADDR", "localhost"}, {"LOCAL_WORLD_SIZE", local_size}}));
+  expect_done(run("listens", 2, {{"MASTER_ADDR", anywhere}, {"LOCAL_WORLD_SIZE", local_size}}));
+}
+
+TEST_F(Contexts, RanksMeetWithTheSecretOfTheEnvironment) {
+  expect_done(run("listens", 2, {{"TERN_DIST_SECRET", random_secret()}}));
+}
+
+}  // namespace
+}  // namespace tern::dist
+
+int main(int argc, char** argv) { return tern::dist::run_program(argc, argv, tern::dist::kScenarios); }
+
+#endif
