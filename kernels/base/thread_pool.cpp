@@ -25,6 +25,7 @@ constexpr int64_t kMostDebt = 1'000'000;    // of a worker, before it pauses
 constexpr int64_t kMostCredit = 4'000'000;  // a time slice: two programs of equal priority take turns
 constexpr int64_t kPauseForDebt = 16;       // a pause is so many times as long as the debt
 constexpr int64_t kLongestPause = 1'000'000'000;
+constexpr int kWakesOfOne = 2;                   // workers that one thread wakes at a time
 constexpr size_t kStackBytes = size_t{8} << 20;  // like a main thread's, whatever the limit of the shell
 
 thread_local bool inside = false;
@@ -82,7 +83,7 @@ struct alignas(64) ThreadPool::Job {
   static constexpr int64_t kMostShares = 1 << 16;
 
   static uint32_t left(uint64_t value) { return static_cast<uint32_t>(value); }
-  bool is_open() const { return left(ticket.load(std::memory_order_relaxed)) > 0; }
+  int64_t left() const { return left(ticket.load(std::memory_order_relaxed)); }
 
   /// Runs one share after another while there are any. before(): whether to take one; after(): behind each.
   template <class Before, class After>
@@ -206,6 +207,7 @@ void ThreadPool::Worker::loop() noexcept {
   debt_ = cautious_until_ = 0;
   for (bool woken = false;;) {
     const uint32_t seen = pool_.published_.load(std::memory_order_seq_cst);
+    if (woken) pool_.wake_more();
     const int64_t done = run_jobs();
     if (index_ >= num_threads() - 1 && end()) return;
     if (done == 0 && woken) debt_ += kWakeCost;
@@ -231,7 +233,8 @@ int64_t ThreadPool::Worker::run_jobs() {
   const int used = pool_.jobs_used_.load(std::memory_order_acquire);
   for (int i = 0; i < used; ++i) {
     Job& job = pool_.jobs_[i];
-    if (!job.is_open()) continue;
+    // No more workers than could get a share: they would only delay each other.
+    if (index_ >= 2 * job.left()) continue;
     int64_t begin = now();
     done += job.work([&] { return debt_ <= kMostDebt && index_ < num_threads() - 1; },
                      [&] {
@@ -364,7 +367,7 @@ void ThreadPool::publish(uint32_t shares, int threads) noexcept {
   const int asleep = asleep_.load(std::memory_order_seq_cst);
   if (asleep == 0) return;
   const int awake = ready_.load(std::memory_order_relaxed) - asleep - pausing_.load(std::memory_order_relaxed);
-  wake_workers(0, threads - 1, wanted - std::max(0, awake));
+  wake_workers(0, threads - 1, std::min(kWakesOfOne, wanted - std::max(0, awake)));
 }
 
 void ThreadPool::start_workers(int count) noexcept {
@@ -378,6 +381,14 @@ void ThreadPool::start_workers(int count) noexcept {
     if (ready_.load() == i) ready_.store(i + 1, std::memory_order_release);
     link = &worker->next;
   }
+}
+
+/// A woken worker's part in waking the others: one thread would need too long for many.
+void ThreadPool::wake_more() noexcept {
+  if (asleep_.load(std::memory_order_relaxed) == 0) return;
+  int64_t left = 0;
+  for (int i = 0; i < jobs_used_.load(std::memory_order_acquire); ++i) left += jobs_[i].left();
+  wake_workers(0, num_threads() - 1, static_cast<int>(std::min<int64_t>(kWakesOfOne, left - 1)));
 }
 
 /// Wakes at most `most` of the workers [begin, end) that are asleep.

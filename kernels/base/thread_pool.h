@@ -43,6 +43,7 @@ class ThreadPool {
   void publish(uint32_t shares, int threads) noexcept;
   void start_workers(int count) noexcept;
   void wake_workers(int begin, int end, int most) noexcept;
+  void wake_more() noexcept;
 
   Job* const jobs_;
   std::atomic<int> jobs_used_ = 0;                   // jobs_[0 .. jobs_used_) have had a caller
