@@ -81,6 +81,11 @@ TEST(VectorNorm, TheSecondDerivativeAtZeroIsFinite) {
   EXPECT_NEAR(second[1], (9 - 12) / 125.0, 1e-15);
   EXPECT_EQ(second[2], 0);
   EXPECT_EQ(second[3], 0);
+  // The gradient that arrives has a history too: of w, d/dw of the sum of w x / |x|.
+  const Tensor w = leaf(from_vector(std::vector<double>{2, 5}, {2}));
+  sum(grad({sum(norm(rows, {1}) * w)}, {rows}, {.create_graph = true})[0]).backward();
+  EXPECT_NEAR(w.grad().to_vector<double>()[0], 1.4, 1e-15);
+  EXPECT_EQ(w.grad().to_vector<double>()[1], 0);
   // A gradient penalty whose gradient is zero.
   const Tensor x = leaf(zeros({4}, {.dtype = float64}));
   const Tensor inner = grad({sum(square(x))}, {x}, {.create_graph = true})[0];
