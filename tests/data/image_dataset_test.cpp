@@ -13,6 +13,7 @@
 #include "tern/data/loader_tokens.h"
 #include "tern/data/samplers/split.h"
 #include "tern/tests/data/support.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::data {
 namespace {
@@ -28,7 +29,7 @@ std::string load_error(const std::string& source, const LoadImagesOptions& optio
 }
 
 /// Random records with the given labels.
-std::string records(const std::vector<int>& labels, std::mt19937& random) {
+std::string records(const std::vector<int>& labels, std::mt19937_64& random) {
   std::string bytes;
   for (const int label : labels) {
     bytes += static_cast<char>(label);
@@ -38,7 +39,7 @@ std::string records(const std::vector<int>& labels, std::mt19937& random) {
 }
 
 TEST(Cifar10, RecordsAreThreePlanes) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   const std::string bytes = records({9, 0, 3}, random);
   std::vector<uint8_t> pixels(3 * 3072);
   Labels labels(3);
@@ -81,7 +82,7 @@ class Cifar10FolderTest : public FolderTest {
 
 TEST_F(Cifar10FolderTest, IsReadInTheOrderOfItsFiles) {
   const Environment data("TERN_DATA", root().string());
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   put("data_batch_3.bin", 7 * kRecord, records({5}, random));
   put("test_batch.bin", 9999 * kRecord, "\x09" + std::string(3072, '\xff'));
   write("cifar-10-batches-bin/batches.meta.txt", "a0\na1\na2\na3\na4\na5\na6\na7\na8\na9\n\n");
@@ -217,7 +218,7 @@ class Cifar10PickleTest : public FolderTest {
 };
 
 TEST_F(Cifar10PickleTest, EveryProtocolIsThreePlanes) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (const Pickled kind : {Pickled::kPython2, Pickled::kProtocol2, Pickled::kProtocol3, Pickled::kProtocol4}) {
     SCOPED_TRACE(static_cast<int>(kind));
     std::string planes(3 * 3072, '\0');
@@ -261,7 +262,7 @@ TEST_F(Cifar10PickleTest, WhatIsWrongNamesFileAndPlace) {
 }
 
 TEST_F(Cifar10PickleTest, CutAndChangedFilesAreHarmless) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   const std::string pixels(2 * 3072, '\x07');
   for (const Pickled kind : {Pickled::kPython2, Pickled::kProtocol2, Pickled::kProtocol3, Pickled::kProtocol4}) {
     const PickledBatch batch = pickled_batch(kind, 2, pixels.size(), {1, 2});
