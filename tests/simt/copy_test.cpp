@@ -43,7 +43,7 @@ TEST(SimtCopy, AnyStrides) {
                                      {33, 65}, {5, 0, 2}, {3, 40, 50}, {2, 3, 4, 5}, {2, 1, 3, 2, 1, 2, 3, 2},
                                      {},       {130, 200}};
   for_each_schedule([&] {
-    std::mt19937_64 random(1);
+    std::mt19937_64 random = fresh_random();
     for (const Shape& shape : shapes)
       for (Order in : kAllOrders)
         for (Order out : kAllOrders)
@@ -60,7 +60,7 @@ TEST(SimtCopy, AnyStrides) {
 /// Transpositions of every element size and batch of matrices.
 TEST(SimtCopy, Transposed) {
   for_each_schedule([] {
-    std::mt19937_64 random(2);
+    std::mt19937_64 random = fresh_random();
     for (DType dtype : {float64, float32, bfloat16, uint8, boolean})
       for (const Shape& shape : {Shape{8, 8}, {9, 31}, {64, 65}, {129, 70}, {257, 8}})
         check_copy(shape, dtype, dtype, Order::kTransposed, Order::kContiguous, random);
@@ -84,7 +84,7 @@ TEST(SimtCopy, Transposed) {
 }
 
 TEST(SimtCopy, Broadcast) {
-  std::mt19937_64 random(4);
+  std::mt19937_64 random = fresh_random();
   for (int64_t cols : {50, 64})
     for (DType dtype : {float32, bfloat16}) {
       Array row(dtype, {cols}), column(dtype, {40, 1}), y(dtype, {40, cols});
@@ -121,7 +121,7 @@ TEST(SimtCopy, SixteenBitConversionsAreExactOrRoundToEven) {
       else
         ASSERT_TRUE((back[i] & 0x7fff) > (0x7fff >> mantissa << mantissa));
     }
-    std::mt19937_64 random(6);
+    std::mt19937_64 random = fresh_random();
     for (float& v : wide) v = std::bit_cast<float>(static_cast<uint32_t>(random()));
     for (int i = 0; i < 4096; ++i)
       wide[i] = static_cast<float>(std::ldexp(random() % 4096 + 0.5 * (random() % 3), -30));
@@ -161,7 +161,7 @@ TEST(SimtCopy, MovesEachByteOnce) {
            {float32, float32}, {bfloat16, bfloat16}, {float32, bfloat16}, {uint8, uint8}, {float64, float64}})
     for (Order order : {Order::kContiguous, Order::kTransposed}) {
       Array x(from, {256, 300}, order), y(to, {256, 300});
-      std::mt19937_64 random(1);
+      std::mt19937_64 random = fresh_random();
       fill_with_random(x, random, 0, 1);
       simt::reset_stats();
       cuda::copy(kCuda, x.cview(), y.view());
@@ -261,7 +261,7 @@ TEST(SimtFill, NormalIsTheDocumentedFunction) {
 }
 
 TEST(SimtCopy, ManyTensorsInOneLaunch) {
-  std::mt19937_64 random(7);
+  std::mt19937_64 random = fresh_random();
   for (const DType from : kFloatTypes)
     for (const DType to : kFloatTypes) {
       if (kFewCases && from != to && to != bfloat16) continue;

@@ -20,7 +20,7 @@ Array random_ids(std::mt19937_64& random, DType dtype, const Shape& shape, int64
 
 TEST(SimtEmbedding, Forward) {
   for_each_schedule([] {
-    std::mt19937_64 random(1);
+    std::mt19937_64 random = fresh_random();
     for (const DType dtype : kAllTypes)
       for (const DType id_type : {int64, int32})
         for (const Order order : {Order::kContiguous, Order::kMisaligned})
@@ -40,7 +40,7 @@ TEST(SimtEmbedding, Forward) {
 
 TEST(SimtEmbedding, BadIdsAreCountedAndGiveZeros) {
   for_each_schedule([] {
-    std::mt19937_64 random(2);
+    std::mt19937_64 random = fresh_random();
     for (const int64_t cols : {3, 8}) {
       Array weight(float32, {5, cols}), y(float32, {3000, cols});
       fill_with_random(weight, random, 1, 2);
@@ -121,7 +121,7 @@ void for_each_gathered(const Array& index, const Shape& x_shape, int dim, const 
 
 TEST(SimtGather, ForwardAndBackward) {
   for_each_schedule([] {
-    std::mt19937_64 random(3);
+    std::mt19937_64 random = fresh_random();
     for (const Shape& shape : {Shape{50}, Shape{6, 9}, Shape{3, 5, 8}, Shape{2, 1, 4, 3}})
       for (int dim = 0; dim < static_cast<int>(shape.size()); ++dim)
         for (const int64_t length : {0, 1, 7, 70})
@@ -155,7 +155,7 @@ TEST(SimtGather, ForwardAndBackward) {
 TEST(SimtGather, IndicesOutsideTheDimensionAreCountedAndLeftOut) {
   for_each_schedule([] {
     Array x(float32, {4, 3}), y(float32, {5, 3}), dx(float32, {4, 3});
-    std::mt19937_64 random(11);
+    std::mt19937_64 random = fresh_random();
     fill_with_random(x, random, 1, 2);
     Array index = random_ids(random, int64, {5, 3}, 4, Order::kContiguous);
     for (const auto& [i, bad] : {std::pair<int64_t, double>{1, 4}, {7, -1}, {14, 9e15}}) index.set(i, bad);

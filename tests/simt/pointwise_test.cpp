@@ -17,7 +17,7 @@ void call(const PointwiseCall& call, const std::vector<const Array*>& inputs, Ar
 
 void check_forward(const TestedOp& op, DType storage, DType compute, const Shape& shape, Order order) {
   SCOPED_TRACE(op.name + " " + name_of(storage) + " computed in " + name_of(compute));
-  std::mt19937_64 random(7);
+  std::mt19937_64 random = fresh_random();
   const std::vector<Array> inputs = random_inputs(op, random, storage, shape, order);
   Array y(op.bool_result ? boolean : storage, shape, order);
   call(op.call({}, compute), pointers(inputs), y);
@@ -66,7 +66,7 @@ TEST(SimtPointwise, DerivativesMatchFiniteDifferences) {
 /// Every pass in float, from 32-bit and 16-bit storage, against the same pass in double.
 void check_narrow_derivative(const TestedOp& op, PointwisePass pass) {
   const Case& c = op.reference;
-  std::mt19937_64 random(3);
+  std::mt19937_64 random = fresh_random();
   for (DType dtype : {float32, bfloat16}) {
     constexpr int64_t n = 6007;
     std::vector<Array> in;
@@ -137,7 +137,7 @@ TEST(SimtPointwise, IntegersWrapAndClampAtInfinity) {
 
 TEST(SimtPointwise, EveryPairOfDTypesAndOrders) {
   const Add add;
-  std::mt19937_64 random(5);
+  std::mt19937_64 random = fresh_random();
   for (DType from : kAllTypes)
     for (DType to : kAllTypes)
       for (Order order : kAllOrders)
@@ -170,7 +170,7 @@ TEST(SimtPointwise, Broadcasts) {
       {{3000}, {{1}, {3000}}},
       {{}, {{}}},
   };
-  std::mt19937_64 random(9);
+  std::mt19937_64 random = fresh_random();
   for (const auto& [shape, inputs] : shapes)
     for (const Shape& a_shape : inputs)
       for (const Shape& b_shape : inputs)
@@ -189,7 +189,7 @@ TEST(SimtPointwise, Broadcasts) {
 
 /// Matrices of several blocks whose rows may have gaps: what the vector path takes, and what it must leave.
 TEST(SimtPointwise, LargeMatricesWithPitch) {
-  std::mt19937_64 random(10);
+  std::mt19937_64 random = fresh_random();
   for (auto [cols, pitch] : std::vector<std::pair<int64_t, int64_t>>{
            {6, 8}, {12, 16}, {16, 18}, {16, 20}, {24, 24}, {10, 10}, {64, 72}, {8, 8}, {1000, 1000}})
     for (DType dtype : {float32, bfloat16, float64}) {
@@ -224,7 +224,7 @@ TEST(SimtPointwise, LargeMatricesWithPitch) {
 TEST(SimtPointwise, InPlaceAndGapsUntouched) {
   const Neg neg;
   for_each_schedule([&] {
-    std::mt19937_64 random(13);
+    std::mt19937_64 random = fresh_random();
     for (DType dtype : kFloatTypes)
       for (Order order : kAllOrders)
         for (int64_t cols : {1300, 1027}) {
@@ -244,7 +244,7 @@ TEST(SimtPointwise, ContiguousCallsMoveEachByteOnce) {
   const auto check = [](const auto& op, PointwisePass pass, const std::vector<DType>& dtypes, DType result,
                         uint64_t reads) {
     constexpr int64_t n = 70001;
-    std::mt19937_64 random(1);
+    std::mt19937_64 random = fresh_random();
     std::vector<Array> in;
     for (DType dtype : dtypes) fill_with_random(in.emplace_back(dtype, Shape{n}), random, 0, 1);
     Array y(result, {n});
@@ -272,7 +272,7 @@ TEST(SimtPointwise, ContiguousCallsMoveEachByteOnce) {
 }
 
 TEST(SimtPointwise, Divider) {
-  std::mt19937_64 random(21);
+  std::mt19937_64 random = fresh_random();
   for (int trial = 0; trial < 20000; ++trial) {
     const uint32_t d = static_cast<uint32_t>(random() >> (33 + random() % 31)) | 1u;
     const uint32_t bounded = trial % 3 == 0 ? 0x7fffffffu : d;
@@ -287,7 +287,7 @@ TEST(SimtPointwise, Divider) {
 
 /// Calls of more elements than an index may count are cut into several.
 TEST(SimtPointwise, CutsLargeCalls) {
-  std::mt19937_64 random(22);
+  std::mt19937_64 random = fresh_random();
   for (const Shape& shape : {Shape{5000}, {3, 700, 2}, {40, 128}, {1, 999}})
     for (DType dtype : {float32, bfloat16}) {
       Array a(dtype, shape), b(dtype, {shape.back()}, Order::kSliced), y(dtype, shape);
