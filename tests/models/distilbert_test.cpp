@@ -92,7 +92,8 @@ TEST_P(Golden, LogitsHiddenStatesAndGradients) {
     const Tensor reference = find(expected, "grad/" + gradient.name);
     ASSERT_TRUE(reference.defined()) << gradient.name;
     const std::vector<double> r = reference.to_vector<double>();
-    EXPECT_LE(distance(gradient.tensor.to_vector<double>(), r), relative * std::max(l2(r), floor * all)) << gradient.name;
+    EXPECT_LE(distance(gradient.tensor.to_vector<double>(), r), relative * std::max(l2(r), floor * all))
+        << gradient.name;
     ++compared;
   }
   EXPECT_EQ(compared, 8 + model->config().layers * 15);
