@@ -99,7 +99,8 @@ TEST_F(SecondDerivative, SixteenBitsAndMixedPrecision) {
   const Inputs want = penalty(float32), got = penalty(bfloat16);
   for (size_t i = 0; i < want.size(); ++i) {
     EXPECT_EQ(got[i].dtype(), float32);
-    EXPECT_LE(test::relative_error(got[i].to_vector<double>(), want[i].to_vector<double>()), 0.1) << i;
+    // Rounding to bf16 makes up to 0.15 in some draws; a term that is lost makes about 1.
+    EXPECT_LE(test::relative_error(got[i].to_vector<double>(), want[i].to_vector<double>()), 0.5) << i;
     EXPECT_GT(test::relative_error(got[i].to_vector<double>(), std::vector<double>(want[i].numel(), 0.0)), 1) << i;
   }
   const Op stored = [&](const Inputs& in) { return layer_norm(in[0], in[1], {}); };
