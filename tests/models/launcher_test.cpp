@@ -29,6 +29,7 @@ struct Outcome {
 
 /// Before each script: its rank, and what a rank of Tern writes at its end.
 constexpr const char* kPreamble = R"(
+[ -z "$TERN_TEST_SLOW_START" ] || sleep 0.7
 trap 'usr1=1' USR1
 rank=$OMPI_COMM_WORLD_RANK
 logs=$TERN_RANK_LOGS
@@ -191,6 +192,7 @@ TEST_F(LauncherTest, ARepeatedSIGUSR1IsPassedOnOnce) {
 
 /// A signal that comes before the ranks are there, or before they could do anything but die of it.
 TEST_F(LauncherTest, AnEarlySignalWaitsForTheRanks) {
+  setenv("TERN_TEST_SLOW_START", "1", 1);
   const Outcome outcome = run(2, R"(
       for i in $(seq 300); do
         if [ -n "$usr1" ]; then end 75 0 ''; fi
@@ -201,6 +203,7 @@ TEST_F(LauncherTest, AnEarlySignalWaitsForTheRanks) {
                                 wait_for("mpirun.log");
                                 kill(launcher, SIGUSR1);
                               });
+  unsetenv("TERN_TEST_SLOW_START");
   EXPECT_EQ(outcome.status, 75) << outcome.err;
   EXPECT_EQ(outcome.err, "");
 }
