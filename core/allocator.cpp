@@ -16,7 +16,8 @@ int64_t round_up(int64_t bytes, int64_t step) { return (bytes + step - 1) / step
 
 }  // namespace
 
-CachingAllocator::CachingAllocator(Device device, MemorySource source) : device_(device), source_(std::move(source)) {
+CachingAllocator::CachingAllocator(Device device, detail::MemorySource source)
+    : device_(device), source_(std::move(source)) {
   TERN_CHECK(source_.alignment >= 64 && std::has_single_bit(static_cast<uint64_t>(source_.alignment)),
              "memory source: alignment must be a power of two of at least 64, got ", source_.alignment);
   TERN_CHECK(source_.segment_bytes >= 0 && source_.segment_bytes % (2 * source_.alignment) == 0,
@@ -34,7 +35,7 @@ CachingAllocator::~CachingAllocator() {
 }
 
 int64_t CachingAllocator::round(int64_t bytes) const {
-  return uses_segments() ? round_up(bytes, source_.alignment) : round_to_class(bytes);
+  return uses_segments() ? round_up(bytes, source_.alignment) : detail::round_to_class(bytes);
 }
 
 int64_t CachingAllocator::segment_size(int64_t rounded) const {
@@ -44,14 +45,14 @@ int64_t CachingAllocator::segment_size(int64_t rounded) const {
   return rounded <= 5 * unit ? 10 * unit : round_up(rounded, unit);
 }
 
-FreeList& CachingAllocator::list_for(void* stream, int64_t pool, int64_t rounded) {
+detail::FreeList& CachingAllocator::list_for(void* stream, int64_t pool, int64_t rounded) {
   return list_of(stream, pool, rounded <= source_.segment_bytes / 2);
 }
 
-FreeList& CachingAllocator::list_of(void* stream, int64_t pool, bool small) {
+detail::FreeList& CachingAllocator::list_of(void* stream, int64_t pool, bool small) {
   for (const auto& list : lists_)
     if (list->stream == stream && list->pool == pool && list->small == small) return *list;
-  lists_.push_back(std::make_unique<FreeList>(stream, pool, small));
+  lists_.push_back(std::make_unique<detail::FreeList>(stream, pool, small));
   return *lists_.back();
 }
 
@@ -61,8 +62,8 @@ int64_t CachingAllocator::current_pool() const {
   return 0;
 }
 
-Block* CachingAllocator::take_cached(FreeList& list, int64_t bytes) {
-  Block* block = list.best_fit(bytes, uses_segments() ? INT64_MAX : bytes + bytes / 4);
+detail::Block* CachingAllocator::take_cached(detail::FreeList& list, int64_t bytes) {
+  detail::Block* block = list.best_fit(bytes, uses_segments() ? INT64_MAX : bytes + bytes / 4);
   if (!block) return nullptr;
   list.remove(*block);
   split(*block, bytes);
@@ -70,12 +71,12 @@ Block* CachingAllocator::take_cached(FreeList& list, int64_t bytes) {
 }
 
 /// A new segment, cut to size; null when there is no memory or the limit is reached.
-Block* CachingAllocator::take_new(FreeList& list, int64_t bytes, int64_t segment) {
+detail::Block* CachingAllocator::take_new(detail::FreeList& list, int64_t bytes, int64_t segment) {
   if (limit_ > 0 && statistics_.reserved_bytes + segment > limit_) return nullptr;
   if (source_.overcommits && segment >= kHugePage && segment > source_.available()) return nullptr;
   void* pointer = source_.allocate(segment);
   if (!pointer) return nullptr;
-  Block* block = nullptr;
+  detail::Block* block = nullptr;
   try {
     block = &blocks_[pointer];
   } catch (const std::bad_alloc&) {
@@ -92,11 +93,11 @@ Block* CachingAllocator::take_new(FreeList& list, int64_t bytes, int64_t segment
 }
 
 /// Cuts a block that is in no list down to `bytes` and caches the rest, if that can serve anything.
-void CachingAllocator::split(Block& block, int64_t bytes) {
+void CachingAllocator::split(detail::Block& block, int64_t bytes) {
   if (!uses_segments()) return;
   const int64_t rest = block.bytes - bytes;
   if (block.home->small ? rest < source_.alignment : rest <= source_.segment_bytes / 2) return;
-  Block* right = nullptr;
+  detail::Block* right = nullptr;
   try {
     right = &blocks_[block.data + bytes];
   } catch (const std::bad_alloc&) {
@@ -114,8 +115,8 @@ void CachingAllocator::split(Block& block, int64_t bytes) {
   ++statistics_.splits;
 }
 
-Block* CachingAllocator::find(FreeList& list, int64_t bytes) {
-  Block* block = take_cached(list, bytes);
+detail::Block* CachingAllocator::find(detail::FreeList& list, int64_t bytes) {
+  detail::Block* block = take_cached(list, bytes);
   const int64_t segment = segment_size(bytes);
   if (!block) block = take_new(list, bytes, segment);
   if (!block && open_pools_.empty()) {
@@ -142,9 +143,9 @@ void* CachingAllocator::allocate(int64_t bytes, void* stream) {
   const int64_t rounded = round(bytes);
   if (first_deferred_ && open_pools_.empty()) poll_deferred();
   void* owner = source_.used_by_host ? nullptr : stream;
-  Block* block = find(list_for(owner, current_pool(), rounded), rounded);
+  detail::Block* block = find(list_for(owner, current_pool(), rounded), rounded);
   if (!block) out_of_memory(rounded);
-  block->state = Block::State::kLive;
+  block->state = detail::Block::State::kLive;
   block->tag = AllocationTag::current();
   ++statistics_.allocations;
   statistics_.live_bytes += block->bytes;
@@ -157,8 +158,8 @@ void CachingAllocator::release(void* pointer) noexcept {
   if (!pointer) return;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = blocks_.find(pointer);
-  if (found == blocks_.end() || found->second.state != Block::State::kLive) return;
-  Block& block = found->second;
+  if (found == blocks_.end() || found->second.state != detail::Block::State::kLive) return;
+  detail::Block& block = found->second;
   statistics_.live_bytes -= block.bytes;
   if (block.uses.empty())
     cache(&block);
@@ -167,20 +168,20 @@ void CachingAllocator::release(void* pointer) noexcept {
 }
 
 /// Puts a block that is in no list into its free list, together with free neighbours.
-void CachingAllocator::cache(Block* block) noexcept {
-  if (block->after && block->after->state == Block::State::kCached) {
+void CachingAllocator::cache(detail::Block* block) noexcept {
+  if (block->after && block->after->state == detail::Block::State::kCached) {
     block->home->remove(*block->after);
     block = merge(block, block->after);
   }
-  if (block->before && block->before->state == Block::State::kCached) {
+  if (block->before && block->before->state == detail::Block::State::kCached) {
     block->home->remove(*block->before);
     block = merge(block->before, block);
   }
-  block->state = Block::State::kCached;
+  block->state = detail::Block::State::kCached;
   block->home->insert(*block);
 }
 
-Block* CachingAllocator::merge(Block* left, Block* right) noexcept {
+detail::Block* CachingAllocator::merge(detail::Block* left, detail::Block* right) noexcept {
   left->bytes += right->bytes;
   left->after = right->after;
   if (left->after) left->after->before = left;
@@ -193,11 +194,11 @@ void CachingAllocator::record_stream(void* pointer, void* stream) {
   if (!source_.record || !pointer) return;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = blocks_.find(pointer);
-  TERN_CHECK(found != blocks_.end() && found->second.state == Block::State::kLive,
+  TERN_CHECK(found != blocks_.end() && found->second.state == detail::Block::State::kLive,
              "record_stream: expected the address that allocate() gave on ", device_, ", got ", pointer);
-  Block& block = found->second;
+  detail::Block& block = found->second;
   if (stream == block.home->stream && !source_.used_by_host) return;
-  for (const Block::StreamUse& use : block.uses)
+  for (const detail::Block::StreamUse& use : block.uses)
     if (use.stream == stream) return;
   const bool known = std::any_of(other_streams_.begin(), other_streams_.end(),
                                  [&](const OtherStream& other) { return other.stream == stream; });
@@ -207,18 +208,18 @@ void CachingAllocator::record_stream(void* pointer, void* stream) {
 
 /// Queues a released block until its other streams have passed this point. While a stream is captured an event would
 /// become part of the graph: then it is recorded later.
-void CachingAllocator::defer(Block& block) noexcept {
-  block.state = Block::State::kDeferred;
+void CachingAllocator::defer(detail::Block& block) noexcept {
+  block.state = detail::Block::State::kDeferred;
   statistics_.deferred_bytes += block.bytes;
   if (open_pools_.empty())
-    for (Block::StreamUse& use : block.uses) use = {use.stream, source_.record(use.stream), true};
+    for (detail::Block::StreamUse& use : block.uses) use = {use.stream, source_.record(use.stream), true};
   block.previous = last_deferred_;
   block.next = nullptr;
   (last_deferred_ ? last_deferred_->next : first_deferred_) = &block;
   last_deferred_ = &block;
 }
 
-void CachingAllocator::undefer(Block& block) noexcept {
+void CachingAllocator::undefer(detail::Block& block) noexcept {
   (block.previous ? block.previous->next : first_deferred_) = block.next;
   (block.next ? block.next->previous : last_deferred_) = block.previous;
   block.previous = block.next = nullptr;
@@ -229,16 +230,16 @@ void CachingAllocator::undefer(Block& block) noexcept {
 /// Caches the deferred blocks whose events are done.
 void CachingAllocator::poll_deferred() {
   for (OtherStream& other : other_streams_) other.busy = false;
-  for (Block *block = first_deferred_, *next = nullptr; block; block = next) {
+  for (detail::Block *block = first_deferred_, *next = nullptr; block; block = next) {
     next = block->next;
-    std::erase_if(block->uses, [this](Block::StreamUse& use) { return is_finished(use); });
+    std::erase_if(block->uses, [this](detail::Block::StreamUse& use) { return is_finished(use); });
     if (block->uses.empty()) undefer(*block);
   }
 }
 
 /// Events of one stream are done in the order in which blocks were released, so after the first that is not, the
 /// stream's others are not asked.
-bool CachingAllocator::is_finished(Block::StreamUse& use) {
+bool CachingAllocator::is_finished(detail::Block::StreamUse& use) {
   if (!use.recorded) use = {use.stream, source_.record(use.stream), true};
   if (!use.event) return true;
   const auto other = std::find_if(other_streams_.begin(), other_streams_.end(),
@@ -250,9 +251,9 @@ bool CachingAllocator::is_finished(Block::StreamUse& use) {
 }
 
 void CachingAllocator::wait_for_deferred() {
-  for (Block *block = first_deferred_, *next = nullptr; block; block = next) {
+  for (detail::Block *block = first_deferred_, *next = nullptr; block; block = next) {
     next = block->next;
-    for (Block::StreamUse& use : block->uses) {
+    for (detail::Block::StreamUse& use : block->uses) {
       if (!use.recorded) use.event = source_.record(use.stream);
       if (!use.event) continue;
       source_.wait(use.event);
@@ -276,7 +277,7 @@ void CachingAllocator::give_back_cached() {
   for (const auto& list : lists_) {
     if (list->pool != 0) continue;
     bool waited = false;
-    for (Block *block = list->next_of(nullptr), *next = nullptr; block; block = next) {
+    for (detail::Block *block = list->next_of(nullptr), *next = nullptr; block; block = next) {
       next = list->next_of(block);
       if (!block->is_whole_segment()) continue;
       if (!waited && !source_.used_by_host) wait_for(list->stream);
@@ -297,10 +298,10 @@ void CachingAllocator::empty_cache() {
   give_back_cached();
 }
 
-void CachingAllocator::move_blocks(FreeList& from, FreeList& to) {
+void CachingAllocator::move_blocks(detail::FreeList& from, detail::FreeList& to) {
   for (auto& [pointer, block] : blocks_) {
     if (block.home != &from) continue;
-    if (block.state == Block::State::kCached) {
+    if (block.state == detail::Block::State::kCached) {
       from.remove(block);
       to.insert(block);
     }
@@ -315,13 +316,13 @@ void CachingAllocator::forget_stream(void* stream) {
              ", streams cannot be waited for meanwhile; destroy the stream before or after");
   wait_for(stream);
   for (auto& [pointer, block] : blocks_)
-    std::erase_if(block.uses, [&](const Block::StreamUse& use) {
+    std::erase_if(block.uses, [&](const detail::Block::StreamUse& use) {
       if (use.stream == stream && use.event) source_.drop(use.event);
       return use.stream == stream;
     });
   for (size_t i = 0; i < lists_.size(); ++i) {
     if (lists_[i]->stream != stream) continue;
-    FreeList& heir = list_of(nullptr, lists_[i]->pool, lists_[i]->small);
+    detail::FreeList& heir = list_of(nullptr, lists_[i]->pool, lists_[i]->small);
     move_blocks(*lists_[i], heir);
   }
   std::erase_if(lists_, [&](const auto& list) { return list->stream == stream; });
@@ -349,7 +350,7 @@ void CachingAllocator::release_private_pool(int64_t pool) {
              " is open, released already or was never begun");
   for (size_t i = 0; i < lists_.size(); ++i) {
     if (lists_[i]->pool != pool) continue;
-    FreeList& heir = list_of(lists_[i]->stream, 0, lists_[i]->small);
+    detail::FreeList& heir = list_of(lists_[i]->stream, 0, lists_[i]->small);
     move_blocks(*lists_[i], heir);
   }
   std::erase_if(lists_, [&](const auto& list) { return list->pool == pool; });

@@ -47,7 +47,7 @@ struct MemoryStatistics {
 
 class CachingAllocator {
  public:
-  CachingAllocator(Device device, MemorySource source);
+  CachingAllocator(Device device, detail::MemorySource source);
   /// Waits for deferred blocks and gives everything back that is not live.
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
@@ -102,33 +102,33 @@ class CachingAllocator {
   bool uses_segments() const { return source_.segment_bytes > 0; }
   int64_t round(int64_t bytes) const;
   int64_t segment_size(int64_t rounded) const;
-  FreeList& list_for(void* stream, int64_t pool, int64_t rounded);
-  FreeList& list_of(void* stream, int64_t pool, bool small);
+  detail::FreeList& list_for(void* stream, int64_t pool, int64_t rounded);
+  detail::FreeList& list_of(void* stream, int64_t pool, bool small);
   int64_t current_pool() const;
-  Block* find(FreeList& list, int64_t bytes);
-  Block* take_cached(FreeList& list, int64_t bytes);
-  Block* take_new(FreeList& list, int64_t bytes, int64_t segment);
-  void split(Block& block, int64_t bytes);
-  void cache(Block* block) noexcept;
-  Block* merge(Block* left, Block* right) noexcept;
-  void defer(Block& block) noexcept;
-  void undefer(Block& block) noexcept;
+  detail::Block* find(detail::FreeList& list, int64_t bytes);
+  detail::Block* take_cached(detail::FreeList& list, int64_t bytes);
+  detail::Block* take_new(detail::FreeList& list, int64_t bytes, int64_t segment);
+  void split(detail::Block& block, int64_t bytes);
+  void cache(detail::Block* block) noexcept;
+  detail::Block* merge(detail::Block* left, detail::Block* right) noexcept;
+  void defer(detail::Block& block) noexcept;
+  void undefer(detail::Block& block) noexcept;
   void poll_deferred();
-  bool is_finished(Block::StreamUse& use);
+  bool is_finished(detail::Block::StreamUse& use);
   void wait_for_deferred();
   void wait_for(void* stream);
   void give_back_cached();
-  void move_blocks(FreeList& from, FreeList& to);
+  void move_blocks(detail::FreeList& from, detail::FreeList& to);
   std::string describe_live() const;
   [[noreturn]] void out_of_memory(int64_t bytes) const;
 
   const Device device_;
-  const MemorySource source_;
+  const detail::MemorySource source_;
   mutable std::mutex mutex_;
-  std::unordered_map<void*, Block> blocks_;  // every block, by address; blocks never move
-  std::vector<std::unique_ptr<FreeList>> lists_;
-  Block* first_deferred_ = nullptr;  // in the order of release
-  Block* last_deferred_ = nullptr;
+  std::unordered_map<void*, detail::Block> blocks_;  // every block, by address; blocks never move
+  std::vector<std::unique_ptr<detail::FreeList>> lists_;
+  detail::Block* first_deferred_ = nullptr;  // in the order of release
+  detail::Block* last_deferred_ = nullptr;
   std::vector<OtherStream> other_streams_;  // all that record_stream() has named
   std::vector<OpenPool> open_pools_;
   std::vector<int64_t> closed_pools_;

@@ -26,13 +26,13 @@ std::string address(const void* pointer) {
   return out.str();
 }
 
-const char* name_of(Block::State state) {
+const char* name_of(detail::Block::State state) {
   switch (state) {
-    case Block::State::kLive:
+    case detail::Block::State::kLive:
       return "live";
-    case Block::State::kCached:
+    case detail::Block::State::kCached:
       return "cached";
-    case Block::State::kDeferred:
+    case detail::Block::State::kDeferred:
       return "deferred";
   }
   return "";
@@ -57,7 +57,7 @@ MemoryStatistics CachingAllocator::statistics() const {
   MemoryStatistics result = statistics_;
   result.cached_bytes = result.reserved_bytes - result.live_bytes - result.deferred_bytes;
   for (const auto& [pointer, block] : blocks_) {
-    if (block.state != Block::State::kCached) continue;
+    if (block.state != detail::Block::State::kCached) continue;
     result.largest_cached_block = std::max(result.largest_cached_block, block.bytes);
     if (!block.is_whole_segment()) result.inactive_split_bytes += block.bytes;
   }
@@ -67,7 +67,7 @@ MemoryStatistics CachingAllocator::statistics() const {
 std::string CachingAllocator::describe_live() const {
   std::map<std::string, std::pair<int64_t, int64_t>> by_tag;
   for (const auto& [pointer, block] : blocks_) {
-    if (block.state != Block::State::kLive) continue;
+    if (block.state != detail::Block::State::kLive) continue;
     auto& [bytes, count] = by_tag[block.tag];
     bytes += block.bytes;
     ++count;
@@ -88,15 +88,16 @@ std::string CachingAllocator::snapshot() const {
 
 std::string CachingAllocator::snapshot_json() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<const Block*> heads;
+  std::vector<const detail::Block*> heads;
   for (const auto& [pointer, block] : blocks_)
     if (!block.before) heads.push_back(&block);
-  std::sort(heads.begin(), heads.end(), [](const Block* a, const Block* b) { return a->data < b->data; });
+  std::sort(heads.begin(), heads.end(),
+            [](const detail::Block* a, const detail::Block* b) { return a->data < b->data; });
   auto segments = nlohmann::ordered_json::array();
-  for (const Block* head : heads) {
+  for (const detail::Block* head : heads) {
     int64_t bytes = 0;
     auto blocks = nlohmann::ordered_json::array();
-    for (const Block* block = head; block; block = block->after) {
+    for (const detail::Block* block = head; block; block = block->after) {
       bytes += block->bytes;
       blocks.push_back({{"address", address(block->data)},
                         {"bytes", block->bytes},
@@ -132,7 +133,7 @@ void CachingAllocator::out_of_memory(int64_t bytes) const {
   }
   int64_t cached = 0, largest = 0, pooled = 0;
   for (const auto& [pointer, block] : blocks_) {
-    if (block.state != Block::State::kCached) continue;
+    if (block.state != detail::Block::State::kCached) continue;
     cached += block.bytes;
     if (block.home->pool != 0)
       pooled += block.bytes;

@@ -21,30 +21,30 @@ struct State {
 constinit thread_local State state;
 
 struct CastRow {
-  CastPolicy policy;
+  detail::CastPolicy policy;
   std::initializer_list<const char*> ops;
 };
 /// The table, the same on every device and for both 16-bit types: PyTorch's (docs/source/amp.rst) but for softmax,
 /// log_softmax, layer_norm and cross_entropy, which keep 16-bit storage and compute in fp32 inside the kernel. What is
 /// not listed takes its inputs as they are; those of several types meet by promotion (add, mul, where, cat...).
 const CastRow kCastTable[] = {
-    {CastPolicy::kLow, {"matmul", "linear", "attention"}},
-    {CastPolicy::kFp32,
+    {detail::CastPolicy::kLow, {"matmul", "linear", "attention"}},
+    {detail::CastPolicy::kFp32,
      {"exp", "expm1", "log", "log1p", "pow", "pow_scalar", "square", "reciprocal", "rsqrt", "softplus", "sum", "cumsum",
       "norm", "mse_loss"}},
-    {CastPolicy::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
+    {detail::CastPolicy::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
 };
 
 /// A weight's copy in another type.
 struct WeightCopy {
-  std::weak_ptr<TensorImpl> weight;
+  std::weak_ptr<detail::TensorImpl> weight;
   Tensor copy;
   uint32_t version = 0;  // of the weight when it was copied: an optimizer may step inside the region
   bool current = true;
   int idle = 0;  // outermost regions that began since it was used
 };
 constexpr int kMostIdle = 8;
-thread_local std::unordered_map<TensorImpl*, WeightCopy> copies;
+thread_local std::unordered_map<detail::TensorImpl*, WeightCopy> copies;
 
 /// Renews all copies of this device and dtype in one kernel, in place, and forgets those no longer of use.
 void renew_copies(Device device, DType dtype) {
@@ -82,7 +82,7 @@ void renew_copies(Device device, DType dtype) {
 struct CastWeight final : Function<CastWeight> {
   static constexpr const char* kName = "to";
   static constexpr bool kTwiceDifferentiable = true;
-  Tensor forward(const Tensor& x, DType dtype) { return alias(autocast_copy(x, dtype)); }
+  Tensor forward(const Tensor& x, DType dtype) { return detail::alias(detail::autocast_copy(x, dtype)); }
   Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts it
 };
 
@@ -108,15 +108,15 @@ DType widest(std::span<Tensor* const> inputs) {
 
 }  // namespace
 
-CastPolicy cast_policy(const char* op) {
-  static const std::map<std::string_view, CastPolicy> policies = [] {
-    std::map<std::string_view, CastPolicy> result;
+detail::CastPolicy detail::cast_policy(const char* op) {
+  static const std::map<std::string_view, detail::CastPolicy> policies = [] {
+    std::map<std::string_view, detail::CastPolicy> result;
     for (const CastRow& row : kCastTable)
       for (const char* name : row.ops) result[name] = row.policy;
     return result;
   }();
   const auto found = policies.find(op);
-  return found == policies.end() ? CastPolicy::kAsIs : found->second;
+  return found == policies.end() ? detail::CastPolicy::kAsIs : found->second;
 }
 
 bool autocast_enabled(Device device) { return autocast_active_dtype(device) != DType::kFloat32; }
@@ -135,21 +135,21 @@ Autocast::~Autocast() {
   --state.depth;
 }
 
-void autocast_inputs(const char* op, std::span<Tensor* const> inputs) {
+void detail::autocast_inputs(const char* op, std::span<Tensor* const> inputs) {
   Device device;
   for (const Tensor* x : inputs)
     if (x->defined()) device = x->device();
   if (!autocast_enabled(device)) return;
-  const CastPolicy policy = cast_policy(op);
-  if (policy == CastPolicy::kAsIs) return;
-  const DType dtype = policy == CastPolicy::kLow    ? autocast_active_dtype(device)
-                      : policy == CastPolicy::kFp32 ? DType::kFloat32
-                                                    : widest(inputs);
+  const detail::CastPolicy policy = detail::cast_policy(op);
+  if (policy == detail::CastPolicy::kAsIs) return;
+  const DType dtype = policy == detail::CastPolicy::kLow    ? autocast_active_dtype(device)
+                      : policy == detail::CastPolicy::kFp32 ? DType::kFloat32
+                                                            : widest(inputs);
   for (Tensor* x : inputs)
     if (castable(*x) && x->dtype() != dtype) *x = cast(*x, dtype);
 }
 
-Tensor autocast_copy(const Tensor& x, DType dtype) {
+Tensor detail::autocast_copy(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const NoGrad off;
   if (state.depth == 0 || !x.is_leaf() || !x.requires_grad() || !x.is_contiguous()) return x.to(dtype);

@@ -16,9 +16,11 @@
 
 namespace tern {
 
+namespace detail {
 enum class CastPolicy { kLow, kFp32, kWidest, kAsIs };
 /// The policy of an op by name; kAsIs for unknown names.
 CastPolicy cast_policy(const char* op);
+}  // namespace detail
 
 /// True inside an enabled region (on this thread) for the device's kind.
 bool autocast_enabled(Device device);
@@ -44,6 +46,7 @@ decltype(auto) autocast(Device device, DType dtype, F&& fn) {
   return std::forward<F>(fn)();
 }
 
+namespace detail {
 /// For ops: the inputs as the table wants them for `op`. Undefined tensors pass through.
 void autocast_inputs(const char* op, std::span<Tensor* const> inputs);
 inline void autocast_inputs(const char* op, std::initializer_list<Tensor*> inputs) {
@@ -53,8 +56,6 @@ inline void autocast_inputs(const char* op, std::initializer_list<Tensor*> input
 /// For ops that compute in another type than their weight's and give its gradient in the weight's type themselves: x in
 /// `dtype`, without history. That of a weight inside a region is the region's one copy.
 Tensor autocast_copy(const Tensor& x, DType dtype);
-
-namespace detail {
 /// What to do when an op got tensors of these types that it cannot take together, to end its Error with: autocast
 /// converts neither float64 nor integers.
 std::string dtype_hint(const std::vector<Tensor>& inputs);

@@ -70,7 +70,7 @@ void CapturedStep::reset() {
 
 const std::vector<Tensor>& CapturedStep::operator()(const std::vector<Tensor>& inputs) {
   if (!recording_ && (!options_.enabled || device_of(inputs).is_cpu() || runs_ < options_.warmup)) {
-    const GeneratorTrace trace(generators_);
+    const detail::GeneratorTrace trace(generators_);
     results_ = function_(inputs);
     ++runs_;
     return results_;
@@ -113,7 +113,7 @@ void CapturedStep::record(const std::vector<Tensor>& inputs) {
     cuda::begin_capture(made->device.index, stream.handle);
     recording = true;
     {
-      const GeneratorTrace trace(drawn);
+      const detail::GeneratorTrace trace(drawn);
       results_ = function_(made->inputs);
     }
     for (const Generator& g : drawn)

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tern {
+namespace tern::detail {
 
 class FreeList;
 
@@ -125,4 +125,4 @@ inline Block* FreeList::next_of(const Block* block) const {
   return c < kClasses ? heads_[c] : nullptr;
 }
 
-}  // namespace tern
+}  // namespace tern::detail

@@ -13,9 +13,8 @@ namespace tern {
 class Storage;
 class Tensor;
 
-class GeneratorTrace;
-
 namespace detail {
+class GeneratorTrace;
 extern thread_local constinit GeneratorTrace* generator_trace;
 /// The next key, and its offset advanced; in the second run of a checkpoint() what the first run drew.
 kernels::RandomKey draw(kernels::RandomKey& next);
@@ -64,21 +63,23 @@ class Generator {
   std::shared_ptr<State> state_;
 };
 
+namespace detail {
 /// While it lives, every generator that this thread draws from is added to a list, once.
 class GeneratorTrace {
  public:
-  explicit GeneratorTrace(std::vector<Generator>& drawn) : drawn_(drawn), previous_(detail::generator_trace) {
-    detail::generator_trace = this;
+  explicit GeneratorTrace(std::vector<Generator>& drawn) : drawn_(drawn), previous_(generator_trace) {
+    generator_trace = this;
   }
-  ~GeneratorTrace() { detail::generator_trace = previous_; }
+  ~GeneratorTrace() { generator_trace = previous_; }
   GeneratorTrace(const GeneratorTrace&) = delete;
   GeneratorTrace& operator=(const GeneratorTrace&) = delete;
 
  private:
-  friend class Generator;
+  friend class tern::Generator;
   std::vector<Generator>& drawn_;
   GeneratorTrace* previous_;
 };
+}  // namespace detail
 
 /// The generator that ops use when none is given: one per thread, seeded with 0.
 Generator& default_generator();

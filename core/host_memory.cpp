@@ -59,18 +59,20 @@ int64_t available_addresses() {
   return std::max<int64_t>(static_cast<int64_t>(limits.rlim_cur) - pages * sysconf(_SC_PAGESIZE) - kKeptBack, 0);
 }
 
-MemorySource system_memory_source() {
+detail::MemorySource system_memory_source() {
   return {.allocate = allocate_system,
           .release = [](void* pointer, int64_t) { std::free(pointer); },
-          .available = available_system_memory,
+          .available = detail::available_system_memory,
           .overcommits = true};
 }
 
-MemorySource pinned_source() { return cuda::in_this_program() ? cuda::pinned_memory_source() : system_memory_source(); }
+detail::MemorySource pinned_source() {
+  return cuda::in_this_program() ? cuda::pinned_memory_source() : system_memory_source();
+}
 
 }  // namespace
 
-int64_t available_system_memory() {
+int64_t detail::available_system_memory() {
   int64_t available = INT64_MAX;
   std::ifstream file("/proc/meminfo");
   std::string key, unit;
@@ -79,7 +81,7 @@ int64_t available_system_memory() {
   return std::min({available, available_in_cgroup(), available_addresses()});
 }
 
-MemorySource memory_source(Device device) {
+detail::MemorySource detail::memory_source(Device device) {
   require_available(device);
   if (device.is_cuda()) return cuda::memory_source(device.index);
   return system_memory_source();
@@ -93,13 +95,13 @@ CachingAllocator& allocator(Device device) {
   TERN_CHECK(slot < instances.size(), "device ", device, ": expected an index below ", kMostDevices);
   if (CachingAllocator* instance = instances[slot].load(std::memory_order_acquire)) return *instance;
   std::lock_guard<std::mutex> lock(mutex);
-  if (!instances[slot]) instances[slot] = new CachingAllocator(device, memory_source(device));
+  if (!instances[slot]) instances[slot] = new CachingAllocator(device, detail::memory_source(device));
   return *instances[slot];
 }
 
 CachingAllocator& pinned_allocator() {
   static auto* instance = [] {
-    MemorySource source = pinned_source();
+    detail::MemorySource source = pinned_source();
     source.used_by_host = true;
     return new CachingAllocator(cpu, std::move(source));
   }();

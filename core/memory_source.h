@@ -7,6 +7,7 @@
 #include "tern/core/device.h"
 
 namespace tern {
+namespace detail {
 
 /// What a CachingAllocator asks of the system. It never touches the memory, calls back only under its own lock, and
 /// never with a null pointer, stream callbacks apart (a null stream is the device's default stream). None may call the
@@ -55,11 +56,13 @@ MemorySource memory_source(Device device);
 /// Memory this process may still take: MemAvailable, the cgroup's limit and the address space's.
 int64_t available_system_memory();
 
+}  // namespace detail
+
 namespace cuda {
 /// Memory of CUDA device `index`.
-MemorySource memory_source(int index);
+detail::MemorySource memory_source(int index);
 /// Page-locked host memory, which a device copies from and to while the host goes on.
-MemorySource pinned_memory_source();
+detail::MemorySource pinned_memory_source();
 }  // namespace cuda
 
 }  // namespace tern

@@ -137,7 +137,7 @@ void ProfileRange::open(const char* name, RangeKind kind) {
   }
   const std::lock_guard lock(log->mutex);
   if (log->stopped) return;
-  ProfileRecord record;
+  detail::ProfileRecord record;
   record.name = name;
   record.kind = kind;
   record.parent = log->top;
@@ -145,7 +145,8 @@ void ProfileRange::open(const char* name, RangeKind kind) {
   log->thread.records.push_back(record);
   log->top = index_;
   session_ = log->session;
-  if (session.options.device_profiler) session.options.device_profiler->open(profile_range_id(log->number, index_));
+  if (session.options.device_profiler)
+    session.options.device_profiler->open(detail::profile_range_id(log->number, index_));
   // Last, so that the profiler's own time goes to the range around this one.
   log->thread.records.back().begin_ns = session.options.clock();
 }
@@ -158,11 +159,12 @@ void ProfileRange::close() {
   const int64_t now = session.options.clock();
   const std::lock_guard lock(log->mutex);
   if (log->stopped) return;
-  ProfileRecord& record = log->thread.records[static_cast<size_t>(index_)];
+  detail::ProfileRecord& record = log->thread.records[static_cast<size_t>(index_)];
   record.end_ns = now;
   record.live_bytes = session.memory->statistics().live_bytes;
   log->top = record.parent;
-  if (session.options.device_profiler) session.options.device_profiler->close(profile_range_id(log->number, index_));
+  if (session.options.device_profiler)
+    session.options.device_profiler->close(detail::profile_range_id(log->number, index_));
 }
 
 void ProfileRange::count_tensors(const Tensor* const* inputs, int input_count, const Tensor* outputs,
@@ -185,20 +187,20 @@ void ProfileRange::count_tensors(const Tensor* const* inputs, int input_count, c
                             inputs[k]->shape() == inputs[i]->shape());
     if (!counted) bytes += detail::bytes_of(*inputs[i]);
   }
-  detail::on_top([&](ProfileRecord& record) {
+  detail::on_top([&](detail::ProfileRecord& record) {
     if (!record.bytes_given) record.bytes = bytes;
   });
 }
 
 void profile_flops(double flops, DType dtype) {
-  detail::on_top([&](ProfileRecord& record) {
+  detail::on_top([&](detail::ProfileRecord& record) {
     record.flops += flops;
     record.dtype = dtype;
   });
 }
 
 void profile_bytes(double bytes) {
-  detail::on_top([&](ProfileRecord& record) {
+  detail::on_top([&](detail::ProfileRecord& record) {
     record.bytes = bytes;
     record.bytes_given = true;
   });
@@ -244,9 +246,9 @@ ProfileReport Profiler::stop() {
   const int64_t end_ns = session->options.clock();
   end_session(*session);
   const std::shared_ptr<DeviceProfiler> device = std::move(session->options.device_profiler);
-  DeviceTimeline timeline;
+  detail::DeviceTimeline timeline;
   if (device) timeline = device->finish();
-  std::vector<ProfileThread> threads;
+  std::vector<detail::ProfileThread> threads;
   for (const auto& log : session->logs) threads.push_back(std::move(log->thread));
   return {std::move(threads),        std::move(timeline), device != nullptr,
           session->options.roofline, session->begin_ns,   end_ns,

@@ -75,7 +75,7 @@ void profile_flops(double flops, DType dtype);
 void profile_bytes(double bytes);
 
 struct ProfilerOptions {
-  Roofline roofline = {};
+  detail::Roofline roofline = {};
   Device device = {};                                    // whose live memory is recorded
   int64_t most_ranges = 2000000;                         // further ones are counted, not recorded
   std::shared_ptr<DeviceProfiler> device_profiler = {};  // absent: the CPU's time is all there is

@@ -48,10 +48,10 @@ class MarkProfiler final : public DeviceProfiler {
     add(range, false);
   }
 
-  DeviceTimeline finish() override {
+  detail::DeviceTimeline finish() override {
     const std::lock_guard lock(mutex_);
     marks_.synchronize();
-    DeviceTimeline timeline;
+    detail::DeviceTimeline timeline;
     timeline.inclusive = true;
     timeline.source = marks_.source;
     for (auto& [thread, track] : tracks_) {
@@ -73,7 +73,7 @@ class MarkProfiler final : public DeviceProfiler {
   }
 
   /// From mark to mark: the distance of two far apart has few digits left.
-  void place(const Track& track, int32_t number, std::vector<DeviceSpan>& spans) const {
+  void place(const Track& track, int32_t number, std::vector<detail::DeviceSpan>& spans) const {
     double seconds = 0;
     void* last = base_.get();
     std::unordered_map<uint64_t, size_t> opened;
@@ -88,7 +88,7 @@ class MarkProfiler final : public DeviceProfiler {
         spans[found->second].end_ns = now;
       }
     }
-    std::erase_if(spans, [](const DeviceSpan& span) { return span.end_ns < span.begin_ns; });
+    std::erase_if(spans, [](const detail::DeviceSpan& span) { return span.end_ns < span.begin_ns; });
   }
 
   const DeviceMarks marks_;

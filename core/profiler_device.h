@@ -19,7 +19,7 @@ class DeviceProfiler {
   virtual void open(uint64_t range) = 0;
   virtual void close(uint64_t range) = 0;
   /// Waits for the device and says what it did. No open() or close() comes after it.
-  virtual DeviceTimeline finish() = 0;
+  virtual detail::DeviceTimeline finish() = 0;
 };
 
 /// Marks on a device's queue. A mark is made on the calling thread's current queue and never waits.

@@ -16,15 +16,15 @@
 namespace tern {
 namespace {
 
-bool closed(const ProfileRecord& record) { return record.end_ns >= record.begin_ns; }
+bool closed(const detail::ProfileRecord& record) { return record.end_ns >= record.begin_ns; }
 
-std::string full_name(const ProfileRecord& record) {
+std::string full_name(const detail::ProfileRecord& record) {
   return record.kind == RangeKind::kBackward ? std::string(record.name) + " backward" : record.name;
 }
 
 double seconds_of(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
-double least_seconds(const Roofline& roofline, double bytes, double flops, DType dtype) {
+double least_seconds(const detail::Roofline& roofline, double bytes, double flops, DType dtype) {
   double least = roofline.bytes_per_second > 0 ? bytes / roofline.bytes_per_second : 0;
   const auto rate = roofline.flops_per_second.find(dtype);
   if (rate != roofline.flops_per_second.end() && rate->second > 0) least = std::max(least, flops / rate->second);
@@ -37,11 +37,11 @@ struct Share {
 };
 
 /// By record, of one thread.
-std::vector<Share> shares_of(const std::vector<ProfileRecord>& records) {
+std::vector<Share> shares_of(const std::vector<detail::ProfileRecord>& records) {
   std::vector<Share> shares(records.size());
   std::vector<double> inner(records.size());   // bytes of the ranges inside
   for (size_t i = records.size(); i-- > 0;) {  // a range comes after the one around it
-    const ProfileRecord& record = records[i];
+    const detail::ProfileRecord& record = records[i];
     if (!closed(record)) continue;
     shares[i].self += seconds_of(record.end_ns - record.begin_ns);
     shares[i].bytes = std::max(0.0, record.bytes - inner[i]);
@@ -54,10 +54,10 @@ std::vector<Share> shares_of(const std::vector<ProfileRecord>& records) {
 }
 
 /// Adds the device's times: of spans that hold those inside, or of kernels that belong to the innermost range.
-void add_device(const std::vector<ProfileRecord>& records, size_t thread,
+void add_device(const std::vector<detail::ProfileRecord>& records, size_t thread,
                 const std::unordered_map<uint64_t, double>& spans, bool inclusive, std::vector<Share>& shares) {
   for (size_t i = records.size(); i-- > 0;) {
-    const auto found = spans.find(profile_range_id(thread, static_cast<int64_t>(i)));
+    const auto found = spans.find(detail::profile_range_id(thread, static_cast<int64_t>(i)));
     const double seconds = found == spans.end() ? 0 : found->second;
     Share& share = shares[i];
     share.device = inclusive ? seconds : share.device + seconds;
@@ -72,9 +72,9 @@ void add_device(const std::vector<ProfileRecord>& records, size_t thread,
   for (Share& share : shares) share.device_self = std::max(0.0, share.device_self);
 }
 
-bool inside_same(const std::vector<ProfileRecord>& records, const ProfileRecord& record) {
+bool inside_same(const std::vector<detail::ProfileRecord>& records, const detail::ProfileRecord& record) {
   for (int64_t at = record.parent; at >= 0; at = records[static_cast<size_t>(at)].parent) {
-    const ProfileRecord& outer = records[static_cast<size_t>(at)];
+    const detail::ProfileRecord& outer = records[static_cast<size_t>(at)];
     if (outer.kind == record.kind && std::string_view(outer.name) == record.name) return true;
   }
   return false;
@@ -159,8 +159,8 @@ double ProfileRow::roofline_share() const {
   return least_seconds > 0 && device_self_seconds > 0 ? least_seconds / device_self_seconds : std::nan("");
 }
 
-ProfileReport::ProfileReport(std::vector<ProfileThread> threads, DeviceTimeline device, bool has_device,
-                             const Roofline& roofline, int64_t begin_ns, int64_t end_ns, int64_t dropped)
+ProfileReport::ProfileReport(std::vector<detail::ProfileThread> threads, detail::DeviceTimeline device, bool has_device,
+                             const detail::Roofline& roofline, int64_t begin_ns, int64_t end_ns, int64_t dropped)
     : threads_(std::move(threads)),
       device_(std::move(device)),
       has_device_(has_device),
@@ -173,14 +173,14 @@ ProfileReport::ProfileReport(std::vector<ProfileThread> threads, DeviceTimeline 
 
 void ProfileReport::aggregate() {
   std::unordered_map<uint64_t, double> spans;
-  for (const DeviceSpan& span : device_.spans) spans[span.range] += seconds_of(span.end_ns - span.begin_ns);
+  for (const detail::DeviceSpan& span : device_.spans) spans[span.range] += seconds_of(span.end_ns - span.begin_ns);
   std::map<std::pair<std::string, RangeKind>, ProfileRow> rows;
   for (size_t t = 0; t < threads_.size(); ++t) {
-    const std::vector<ProfileRecord>& records = threads_[t].records;
+    const std::vector<detail::ProfileRecord>& records = threads_[t].records;
     std::vector<Share> shares = shares_of(records);
     if (has_device_) add_device(records, t, spans, device_.inclusive, shares);
     for (size_t i = 0; i < records.size(); ++i) {
-      const ProfileRecord& record = records[i];
+      const detail::ProfileRecord& record = records[i];
       if (!closed(record)) continue;
       ProfileRow& row = rows[{full_name(record), record.kind}];
       const Share& share = shares[i];
@@ -299,9 +299,9 @@ void ProfileReport::write_trace(const std::string& path) const {
             "},\"traceEvents\":[");
     metadata("process_name", pid, "tern");
     std::vector<std::pair<int64_t, int64_t>> memory;  // time, live bytes
-    for (const ProfileThread& thread : threads_) {
+    for (const detail::ProfileThread& thread : threads_) {
       metadata("thread_name", thread.id, thread.name);
-      for (const ProfileRecord& record : thread.records) {
+      for (const detail::ProfileRecord& record : thread.records) {
         if (!closed(record)) continue;
         std::string fields = span(full_name(record), category(record.kind), thread.id, record.begin_ns - begin_ns_,
                                   record.end_ns - begin_ns_);
@@ -322,7 +322,7 @@ void ProfileReport::write_trace(const std::string& path) const {
     constexpr long long kDeviceTracks = 1LL << 31;  // above every thread's number
     for (size_t t = 0; t < device_.tracks.size(); ++t)
       metadata("thread_name", kDeviceTracks + static_cast<long long>(t), device_.tracks[t]);
-    for (const DeviceSpan& s : device_.spans) {
+    for (const detail::DeviceSpan& s : device_.spans) {
       const std::string name = s.name.empty() ? name_of_range(s.range) : s.name;
       out.event(span(name, "device", kDeviceTracks + s.track, s.begin_ns - begin_ns_, s.end_ns - begin_ns_));
     }

@@ -14,19 +14,24 @@ namespace tern {
 /// of a step ("forward", "data", ...).
 enum class RangeKind : uint8_t { kOp, kBackward, kModule, kPhase };
 
+namespace detail {
 /// What a machine does at best (Williams et al., "Roofline", CACM 2009). An op needs at least the larger of
 /// bytes / bytes_per_second and flops / flops_per_second; that over its time is its share of the roofline.
 struct Roofline {
   double bytes_per_second = 0;               // read and written; 0: unknown
   std::map<DType, double> flops_per_second;  // of matrix products; absent: unknown
 };
+}  // namespace detail
 
 /// Measures a large copy and a matrix product in each of the dtypes with Tern's own kernels; about a fifth of a second
 /// per number. Throws Error when the device cannot be used.
-Roofline measure_roofline(Device device, const std::vector<DType>& dtypes);
+detail::Roofline measure_roofline(Device device, const std::vector<DType>& dtypes);
+
+namespace detail {
 /// Operations per second of the product of two square matrices: the best of sizes from 256 up to one that takes a few
 /// milliseconds.
 double measure_matrix_rate(Device device, DType dtype);
+}  // namespace detail
 
 /// All ranges of one name and kind, of all threads.
 struct ProfileRow {
@@ -43,6 +48,8 @@ struct ProfileRow {
   /// least_seconds over the device's self time; NaN where nothing is known of bytes and operations.
   double roofline_share() const;
 };
+
+namespace detail {
 
 /// One stretch of a device's work in the trace.
 struct DeviceSpan {
@@ -85,11 +92,13 @@ inline uint64_t profile_range_id(size_t thread, int64_t index) {
   return (static_cast<uint64_t>(thread + 1) << 40) | static_cast<uint64_t>(index);
 }
 
+}  // namespace detail
+
 class ProfileReport {
  public:
   /// For Profiler: threads' records from begin_ns on.
-  ProfileReport(std::vector<ProfileThread> threads, DeviceTimeline device, bool has_device, const Roofline& roofline,
-                int64_t begin_ns, int64_t end_ns, int64_t dropped);
+  ProfileReport(std::vector<detail::ProfileThread> threads, detail::DeviceTimeline device, bool has_device,
+                const detail::Roofline& roofline, int64_t begin_ns, int64_t end_ns, int64_t dropped);
 
   /// Most self time first.
   const std::vector<ProfileRow>& rows() const { return rows_; }
@@ -107,10 +116,10 @@ class ProfileReport {
   void aggregate();
   std::string name_of_range(uint64_t range) const;
 
-  std::vector<ProfileThread> threads_;
-  DeviceTimeline device_;
+  std::vector<detail::ProfileThread> threads_;
+  detail::DeviceTimeline device_;
   bool has_device_;
-  Roofline roofline_;
+  detail::Roofline roofline_;
   int64_t begin_ns_;
   double seconds_;
   int64_t dropped_;

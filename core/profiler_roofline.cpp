@@ -40,7 +40,8 @@ double best_seconds(double budget, Run&& run) {
 
 double measure_copy_rate(Device device) {
   // Larger than the caches, but a small part of what memory there is.
-  const int64_t bytes = std::clamp<int64_t>(available_system_memory() / 16, int64_t{1} << 20, int64_t{128} << 20);
+  const int64_t bytes =
+      std::clamp<int64_t>(detail::available_system_memory() / 16, int64_t{1} << 20, int64_t{128} << 20);
   const Tensor from = zeros({bytes / 4}, {.device = device}), to = zeros({bytes / 4}, {.device = device});
   const double seconds = best_seconds(0.1, [&] {
     kernels::copy(current_stream(device), from.view(), to.view());
@@ -51,7 +52,7 @@ double measure_copy_rate(Device device) {
 
 }  // namespace
 
-double measure_matrix_rate(Device device, DType dtype) {
+double detail::measure_matrix_rate(Device device, DType dtype) {
   require_available(device);
   NoGrad off;
   double rate = 0;
@@ -67,11 +68,11 @@ double measure_matrix_rate(Device device, DType dtype) {
   return rate;
 }
 
-Roofline measure_roofline(Device device, const std::vector<DType>& dtypes) {
+detail::Roofline measure_roofline(Device device, const std::vector<DType>& dtypes) {
   require_available(device);
-  Roofline roofline;
+  detail::Roofline roofline;
   roofline.bytes_per_second = measure_copy_rate(device);
-  for (const DType dtype : dtypes) roofline.flops_per_second[dtype] = measure_matrix_rate(device, dtype);
+  for (const DType dtype : dtypes) roofline.flops_per_second[dtype] = detail::measure_matrix_rate(device, dtype);
   return roofline;
 }
 

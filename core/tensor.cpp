@@ -154,7 +154,7 @@ bool check_in_place(const char* op, const Tensor& x, const Tensor& other) {
 void rebase(Tensor& x, const Tensor& result) {
   kernels::copy(current_stream(x.device()), result.view(), x.view());
   x.bump_version();
-  replace_history(x, result);
+  detail::replace_history(x, result);
 }
 
 void check_fits(const char* op, const Tensor& x, const Tensor& other) {
@@ -188,7 +188,7 @@ Tensor& in_place(const char* name, Tensor& x, const Tensor& other, const Op& op)
   NoGrad off;
   const Tensor source = apart(x, other);
   const Tensor* const inputs[] = {&x, &source};
-  pointwise_into(describe_pointwise(op), inputs, x);
+  detail::pointwise_into(detail::describe_pointwise(op), inputs, x);
   x.bump_version();
   return x;
 }
@@ -206,7 +206,7 @@ void forget(const char* op, Tensor& x) {
 /// To be called after x was written by a kernel.
 void written(Tensor& x) {
   x.bump_version();
-  AutogradMeta* meta = x.impl()->autograd.get();
+  detail::AutogradMeta* meta = x.impl()->autograd.get();
   if (meta && meta->grad_fn && grad_enabled()) meta->history_version = x.version();
 }
 /// A scalar as a tensor that add_ and mul_ take.
@@ -287,7 +287,7 @@ void Tensor::set_grad(const Tensor& grad) {
 void Tensor::retain_grad() {
   TERN_CHECK(requires_grad(), "retain_grad: this tensor does not require a gradient");
   if (is_leaf() || impl_->autograd->retain_hook != 0) return;
-  std::weak_ptr<TensorImpl> weak = impl_;
+  std::weak_ptr<detail::TensorImpl> weak = impl_;
   impl_->autograd->retain_hook = register_hook([weak](const Tensor& gradient) {
     if (const auto impl = weak.lock()) {
       Tensor& kept = impl->meta().grad;
@@ -297,19 +297,21 @@ void Tensor::retain_grad() {
   });
 }
 
-Tensor Tensor::detach() const { return shape(), alias(*this); }
+Tensor Tensor::detach() const { return shape(), detail::alias(*this); }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
   tern::backward({*this}, {gradient}, retain_graph, create_graph);
 }
 
-std::shared_ptr<Node> Tensor::grad_fn() const { return shape(), impl_->autograd ? impl_->autograd->grad_fn : nullptr; }
+std::shared_ptr<detail::Node> Tensor::grad_fn() const {
+  return shape(), impl_->autograd ? impl_->autograd->grad_fn : nullptr;
+}
 
 namespace {
-GradHooks& hooks_of(TensorImpl& impl) {
-  AutogradMeta& meta = impl.meta();
+detail::GradHooks& hooks_of(detail::TensorImpl& impl) {
+  detail::AutogradMeta& meta = impl.meta();
   if (!meta.hooks) {
-    meta.hooks = std::make_shared<GradHooks>();
+    meta.hooks = std::make_shared<detail::GradHooks>();
     if (meta.grad_fn) meta.grad_fn->output_hooks().emplace_back(meta.output_index, meta.hooks);
   }
   return *meta.hooks;

@@ -22,9 +22,11 @@
 
 namespace tern {
 
+namespace detail {
 class Node;
 struct AutogradMeta;
 struct TensorImpl;
+}  // namespace detail
 
 struct TensorOptions {
   DType dtype = DType::kFloat32;
@@ -35,7 +37,7 @@ struct TensorOptions {
 class Tensor {
  public:
   Tensor() = default;
-  explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+  explicit Tensor(std::shared_ptr<detail::TensorImpl> impl) : impl_(std::move(impl)) {}
 
   /// False for a default-constructed handle ("no tensor"): optional arguments and absent gradients.
   bool defined() const { return impl_ != nullptr; }
@@ -143,18 +145,18 @@ class Tensor {
   int64_t register_post_accumulate_hook(std::function<void(const Tensor& leaf)> hook);
   void remove_hook(int64_t handle);
   /// The op that made this tensor; null for leaves.
-  std::shared_ptr<Node> grad_fn() const;
+  std::shared_ptr<detail::Node> grad_fn() const;
 
   /// "float32 [2, 3] on cpu".
   std::string describe() const;
   /// True when both handles name the same tensor.
   friend bool same(const Tensor& a, const Tensor& b) { return a.impl_ == b.impl_; }
-  TensorImpl* impl() const { return impl_.get(); }
-  const std::shared_ptr<TensorImpl>& shared_impl() const { return impl_; }
+  detail::TensorImpl* impl() const { return impl_.get(); }
+  const std::shared_ptr<detail::TensorImpl>& shared_impl() const { return impl_; }
 
  private:
   void check_data_access(DType wanted) const;
-  std::shared_ptr<TensorImpl> impl_;
+  std::shared_ptr<detail::TensorImpl> impl_;
 };
 
 // Factories. Throw OutOfMemoryError, or Error on bad shapes.

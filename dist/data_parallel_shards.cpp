@@ -19,7 +19,7 @@ void reseat(const Tensor& parameter, const Tensor& place) {
   NoGrad off;
   Tensor target = place;
   target.copy_(parameter.detach().reshape({-1}));
-  TensorImpl& impl = *parameter.impl();
+  tern::detail::TensorImpl& impl = *parameter.impl();
   impl.storage = place.storage();
   impl.offset = place.storage_offset();
   impl.strides = place.reshape(parameter.shape()).strides();

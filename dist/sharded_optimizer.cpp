@@ -28,7 +28,7 @@ ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const std::vector<opt
     optimizer_ = make(groups);
     return;
   }
-  std::map<const TensorImpl*, DataParallel::Shard> shards;
+  std::map<const tern::detail::TensorImpl*, DataParallel::Shard> shards;
   for (DataParallel::Shard& shard : parallel.shards()) shards[shard.parameter.impl()] = shard;
   std::vector<optim::ParameterGroup> of_parts = groups;
   std::vector<int32_t> trained;

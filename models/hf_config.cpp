@@ -124,7 +124,7 @@ void ConfigFields::reject_unknown(const std::string& family) const {
   int count = 0;
   for (const auto& [name, value] : object_.items())
     if (!known_.count(name) && !kNeutral.count(name) && ++count <= kShown)
-      unknown += (unknown.empty() ? "" : ", ") + printable(name);
+      unknown += (unknown.empty() ? "" : ", ") + detail::printable(name);
   if (count > kShown) unknown += ", and " + std::to_string(count - kShown) + " more";
   TERN_CHECK(unknown.empty(), source_, ": unknown field", unknown.find(',') == std::string::npos ? " " : "s ", unknown,
              "; Tern reads ", family, "'s fields");

@@ -28,7 +28,7 @@ template <class Predicate>
 std::vector<NamedTensor> collect(const Module& module, Predicate wanted) {
   detail::MemberCheck::run(module);
   std::vector<NamedTensor> found;
-  std::unordered_set<const TensorImpl*> seen;
+  std::unordered_set<const tern::detail::TensorImpl*> seen;
   visit(module, "", [&](const std::string& name, const Module::Member& member) {
     if (wanted(member) && seen.insert(member.tensor.impl()).second) found.push_back({name, member.tensor});
   });
@@ -151,7 +151,7 @@ StateView Module::state_dict() const {
 }
 
 void Module::load_state_dict(const StateView& state, const LoadOptions& options) {
-  std::unordered_map<const TensorImpl*, std::string> first_names;
+  std::unordered_map<const tern::detail::TensorImpl*, std::string> first_names;
   std::unordered_map<std::string, std::string> aliases;  // further name of a shared tensor -> its first name
   visit(*this, "", [&](const std::string& name, const Member& member) {
     const auto [entry, is_new] = first_names.emplace(member.tensor.impl(), name);

@@ -9,7 +9,7 @@ namespace tern::nn {
 namespace {
 
 using Row = std::array<std::string, 4>;  // name, type, shape, parameters
-using Seen = std::unordered_set<const TensorImpl*>;
+using Seen = std::unordered_set<const tern::detail::TensorImpl*>;
 
 std::string with_commas(int64_t value) {
   const std::string digits = std::to_string(value);

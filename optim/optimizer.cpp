@@ -80,7 +80,7 @@ Optimizer::Optimizer(const Settings& settings, const std::vector<ParameterGroup>
   for (const ParameterGroup& group : groups) add_group(group);
   TERN_CHECK(!slots_.empty(), settings.name, ": there are no parameters");
 
-  std::unordered_set<const TensorImpl*> tensors;
+  std::unordered_set<const tern::detail::TensorImpl*> tensors;
   auto names = std::make_shared<std::vector<std::string>>();
   std::unordered_set<std::string> unique_names;
   const Device device = slots_.front().weight.device();
@@ -217,9 +217,9 @@ void Optimizer::prepare(const std::vector<int32_t>& active) {
     if (fresh.defined()) slot.step = fresh;
     fresh = slot.step;
   }
-  std::unordered_set<const TensorImpl*> moving;
+  std::unordered_set<const tern::detail::TensorImpl*> moving;
   for (const int32_t i : active) moving.insert(slots_[static_cast<size_t>(i)].step.impl());
-  std::map<const TensorImpl*, Tensor> left_behind;
+  std::map<const tern::detail::TensorImpl*, Tensor> left_behind;
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     if (is_active[i] || !slot.started() || !moving.contains(slot.step.impl())) continue;
@@ -290,7 +290,7 @@ void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep s
     std::vector<kernels::OptimizerTensor> tensors;
   };
   std::vector<Batch> batches;
-  std::map<const TensorImpl*, size_t> batch_of;
+  std::map<const tern::detail::TensorImpl*, size_t> batch_of;
   int64_t bytes = 0;  // gradients are read, weights and state read and written
   for (size_t k = 0; k < gradients.tensors.size(); ++k) {
     const auto index = static_cast<size_t>(gradients.parameters[k]);

@@ -81,7 +81,7 @@ template <class Step>
 Json profile(const Arguments& a, DType dtype, Step&& step) {
   std::vector<DType> dtypes = {DType::kFloat32};
   if (dtype != dtypes[0]) dtypes.push_back(dtype);
-  const Roofline roofline = measure_roofline(parse_device(a.device), dtypes);
+  const detail::Roofline roofline = measure_roofline(parse_device(a.device), dtypes);
   Profiler profiler({.roofline = roofline, .device = parse_device(a.device)});
   for (int i = 0; i < kProfiledSteps; ++i) step();
   const ProfileReport report = profiler.stop();

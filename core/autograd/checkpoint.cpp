@@ -148,12 +148,10 @@ void Recomputation::run_again(const char* op) {
 
 kernels::RandomKey draw(kernels::RandomKey& next) { return Recomputation::draw(next); }
 
-}  // namespace detail
-
 void Kept::keep(const Tensor& tensor) {
   *this = Kept();
   if (!tensor.defined()) return;
-  recomputation_ = detail::Recomputation::save(tensor, place_);
+  recomputation_ = Recomputation::save(tensor, place_);
   if (recomputation_) return;
   tensor_ = tensor;
   version_ = tensor.version();
@@ -172,6 +170,8 @@ void Kept::drop() {
   if (recomputation_) recomputation_->drop(place_);
   *this = Kept();
 }
+
+}  // namespace detail
 
 std::vector<Tensor> checkpoint_all(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> fn,
                                    const std::vector<Tensor>& inputs) {

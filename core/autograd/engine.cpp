@@ -19,14 +19,14 @@ namespace {
 
 /// Stands behind the gradients of an op whose backward calls kernels: differentiating them again is an error. Its edges
 /// are what those gradients depend on.
-class NotDifferentiableAgain final : public Node {
+class NotDifferentiableAgain final : public detail::Node {
  public:
-  NotDifferentiableAgain(const Node& op, const Grads& output_grads) : op_(op.name()) {
+  NotDifferentiableAgain(const detail::Node& op, const Grads& output_grads) : op_(op.name()) {
     detail::end_construction();
     set_recorded(true);
-    for (const Edge& edge : op.edges()) add_edge(edge);
+    for (const detail::Edge& edge : op.edges()) add_edge(edge);
     for (const Tensor& gradient : output_grads)
-      if (gradient.defined() && gradient.requires_grad()) add_edge(gradient_edge(gradient));
+      if (gradient.defined() && gradient.requires_grad()) add_edge(detail::gradient_edge(gradient));
   }
   const char* name() const override { return "not_differentiable_again"; }
   Grads run(const Grads&) override {
@@ -76,7 +76,7 @@ class Run {
   Run(bool retain_graph, bool create_graph) : retain_graph_(retain_graph), create_graph_(create_graph) {}
 
   void add_root(const Tensor& output, Tensor gradient) {
-    const Edge edge = gradient_edge(output);
+    const detail::Edge edge = detail::gradient_edge(output);
     held_.push_back(edge.node);
     const uint32_t root = place_of(edge.node.get());
     roots_.push_back(root);
@@ -85,7 +85,7 @@ class Run {
 
   /// The gradient that arrives at `input` goes to result `slot` too; no leaf accumulates anything.
   void capture(const Tensor& input, size_t slot) {
-    const Edge edge = gradient_edge(input);
+    const detail::Edge edge = detail::gradient_edge(input);
     held_.push_back(edge.node);
     // A leaf's hooks belong to its accumulator, which does not run here.
     captures_[edge.node.get()].push_back({edge.index, slot, input.is_leaf() ? input.impl()->autograd->hooks : nullptr});
@@ -109,7 +109,7 @@ class Run {
  private:
   /// A node of the graph in this run. Its edges' places are targets_[first_edge ...].
   struct Place {
-    Node* node;
+    detail::Node* node;
     size_t first_edge = 0;
     int64_t dependencies = 0;  // gradients still to come
     Grads gradients = {};      // of the node's outputs
@@ -124,11 +124,11 @@ class Run {
   struct Capture {
     int index;
     size_t slot;
-    std::shared_ptr<GradHooks> hooks;
+    std::shared_ptr<detail::GradHooks> hooks;
   };
   static constexpr uint32_t kNowhere = UINT32_MAX;
 
-  uint32_t place_of(Node* node) {
+  uint32_t place_of(detail::Node* node) {
     const auto [found, added] = place_by_node_.try_emplace(node, static_cast<uint32_t>(places_.size()));
     if (added) places_.push_back({.node = node});
     return found->second;
@@ -138,7 +138,7 @@ class Run {
   void discover() {
     for (size_t place = 0; place < places_.size(); ++place) {
       places_[place].first_edge = targets_.size();
-      for (const Edge& edge : places_[place].node->edges()) {
+      for (const detail::Edge& edge : places_[place].node->edges()) {
         const uint32_t target = edge.node ? place_of(edge.node.get()) : kNowhere;
         targets_.push_back(target);
         if (edge.node) ++places_[target].dependencies;
@@ -152,7 +152,7 @@ class Run {
     std::vector<uint32_t> order(places_.size());
     std::iota(order.begin(), order.end(), 0u);
     std::sort(order.begin(), order.end(), [&](uint32_t i, uint32_t k) {
-      const Node &a = *places_[i].node, &b = *places_[k].node;
+      const detail::Node &a = *places_[i].node, &b = *places_[k].node;
       if (a.is_accumulator() != b.is_accumulator()) return a.is_accumulator();
       return a.sequence() < b.sequence();
     });
@@ -188,18 +188,18 @@ class Run {
 
   /// The gradient that others gave for the node's input 0, if the node adds to it: that saves a pass over it.
   void offer_sum(const Place& place) {
-    Node& node = *place.node;
+    detail::Node& node = *place.node;
     if (!node.adds_to_gradient() || targets_[place.first_edge] == kNowhere || anomaly_mode() != Anomaly::kOff) return;
     Grads& buffer = places_[targets_[place.first_edge]].gradients;
     const auto index = static_cast<size_t>(node.edges()[0].index);
     if (index >= buffer.size() || !buffer[index].defined() || !is_exclusive(buffer[index])) return;
-    const Node::Meta& want = node.input_meta()[0];
+    const detail::Node::Meta& want = node.input_meta()[0];
     if (buffer[index].shape() == want.shape && buffer[index].dtype() == want.dtype)
       node.begin_sum(std::exchange(buffer[index], {}));
   }
 
   void step(Place& place, std::vector<Tensor>* captured) {
-    Node& node = *place.node;
+    detail::Node& node = *place.node;
     Grads grads = std::move(place.gradients);
     const bool any = std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
     if (any) run_output_hooks(node, grads);
@@ -222,12 +222,12 @@ class Run {
     if (!retain_graph_ && runs) node.release_saved();
   }
 
-  void capture_from(const Node& node, const Grads& grads, std::vector<Tensor>& captured) {
+  void capture_from(const detail::Node& node, const Grads& grads, std::vector<Tensor>& captured) {
     const auto found = captures_.find(&node);
     if (found == captures_.end()) return;
     for (const Capture& c : found->second) {
       Tensor gradient = grads[static_cast<size_t>(c.index)];
-      if (c.hooks && gradient.defined()) gradient = apply_hooks("grad", *c.hooks, gradient);
+      if (c.hooks && gradient.defined()) gradient = detail::apply_hooks("grad", *c.hooks, gradient);
       captured[c.slot] = gradient;
     }
   }
@@ -240,14 +240,14 @@ class Run {
     return false;
   }
 
-  static void run_output_hooks(Node& node, Grads& grads) {
+  static void run_output_hooks(detail::Node& node, Grads& grads) {
     for (const auto& [index, hooks] : node.output_hooks()) {
       Tensor& gradient = grads[static_cast<size_t>(index)];
-      if (gradient.defined()) gradient = apply_hooks(node.name(), *hooks, gradient);
+      if (gradient.defined()) gradient = detail::apply_hooks(node.name(), *hooks, gradient);
     }
   }
 
-  Grads run_node(Node& node, Grads grads) {
+  Grads run_node(detail::Node& node, Grads grads) {
     const ProfileRange range(node.name(), node.is_accumulator() ? RangeKind::kOp : RangeKind::kBackward);
     AllocationTag tag(node.name());
     const bool opaque = create_graph_ && !node.twice_differentiable();
@@ -264,15 +264,16 @@ class Run {
       auto barrier = std::make_shared<NotDifferentiableAgain>(node, grads);
       for (Tensor& result : results) {
         if (!result.defined()) continue;
-        result = alias(result);
-        set_history(result, barrier, static_cast<int>(barrier->output_meta().size()));
+        result = detail::alias(result);
+        detail::set_history(result, barrier, static_cast<int>(barrier->output_meta().size()));
       }
     }
     return results;
   }
 
   /// Backward reads the gradients of the outputs and what was saved, and writes those of the inputs.
-  static void count_bytes(const ProfileRange& range, const Node& node, const Grads& grads, const Grads& results) {
+  static void count_bytes(const ProfileRange& range, const detail::Node& node, const Grads& grads,
+                          const Grads& results) {
     const std::vector<Tensor> saved = node.saved_tensors();
     std::vector<const Tensor*> inputs;
     for (const Tensor& gradient : grads) inputs.push_back(&gradient);
@@ -280,7 +281,7 @@ class Run {
     range.count_tensors(inputs.data(), static_cast<int>(inputs.size()), results.data(), results.size());
   }
 
-  static void check_anomaly(const Node& node, const Grads& grads, const Grads& results) {
+  static void check_anomaly(const detail::Node& node, const Grads& grads, const Grads& results) {
     for (const Tensor& result : results) {
       if (!result.defined() || detail::is_sound(result)) continue;
       for (const Tensor& gradient : grads)
@@ -291,8 +292,8 @@ class Run {
   }
 
   /// Un-broadcasts and checks the gradient of tensor input i.
-  static Tensor checked(const Node& node, size_t i, Tensor gradient) {
-    const Node::Meta& want = node.input_meta()[i];
+  static Tensor checked(const detail::Node& node, size_t i, Tensor gradient) {
+    const detail::Node::Meta& want = node.input_meta()[i];
     if (gradient.shape() != want.shape) {
       TERN_CHECK(broadcasts_to(want.shape, gradient.shape()), node.name(), ": gradient ", i, " has shape ",
                  gradient.shape(), ", expected ", want.shape);
@@ -308,11 +309,11 @@ class Run {
 
   const bool retain_graph_, create_graph_;
   bool restricted_ = false;
-  std::vector<std::shared_ptr<Node>> held_;  // outputs and inputs; all other nodes are held by their edges
+  std::vector<std::shared_ptr<detail::Node>> held_;  // outputs and inputs; all other nodes are held by their edges
   std::vector<uint32_t> roots_, targets_;
   std::vector<Place> places_;
-  std::unordered_map<const Node*, uint32_t> place_by_node_;
-  std::unordered_map<const Node*, std::vector<Capture>> captures_;
+  std::unordered_map<const detail::Node*, uint32_t> place_by_node_;
+  std::unordered_map<const detail::Node*, std::vector<Capture>> captures_;
   std::priority_queue<Ready> ready_;
 };
 

@@ -69,7 +69,7 @@ inline constexpr bool kSeesFirstGradientOnly = requires {
 }  // namespace detail
 
 template <class Derived>
-class Function : public Node {
+class Function : public detail::Node {
  public:
   static constexpr bool kTwiceDifferentiable = false;
 
@@ -107,7 +107,7 @@ class Function : public Node {
       if (!record) return;
       output = detail::fresh_output(*node, inputs, count, output);
       if (is_floating(output.dtype()))
-        set_history(output, node, index);
+        detail::set_history(output, node, index);
       else
         node->add_output(output);
     };

@@ -17,12 +17,12 @@ namespace {
 std::atomic<uint64_t> next_sequence{1};
 
 /// Node whose members are being constructed on this thread.
-thread_local Node* under_construction = nullptr;
+thread_local detail::Node* under_construction = nullptr;
 
 /// Adds a leaf's gradient to its grad(). The last node of every path.
-class AccumulateGrad final : public Node {
+class AccumulateGrad final : public detail::Node {
  public:
-  explicit AccumulateGrad(std::shared_ptr<TensorImpl> leaf) : leaf_(std::move(leaf)) {
+  explicit AccumulateGrad(std::shared_ptr<detail::TensorImpl> leaf) : leaf_(std::move(leaf)) {
     sequence_ = UINT64_MAX;  // runs as soon as its gradient is complete, so that post hooks overlap with backward
     add_output(Tensor(leaf_));
     set_recorded(true);
@@ -32,9 +32,9 @@ class AccumulateGrad final : public Node {
   bool is_accumulator() const override { return true; }
 
   Grads run(const Grads& output_grads) override {
-    AutogradMeta& meta = leaf_->meta();
+    detail::AutogradMeta& meta = leaf_->meta();
     Tensor grad = output_grads[0];
-    if (meta.hooks) grad = apply_hooks(name(), *meta.hooks, grad);
+    if (meta.hooks) grad = detail::apply_hooks(name(), *meta.hooks, grad);
     accumulate(meta, grad, same(grad, output_grads[0]) ? 2 : 1);
     if (meta.hooks && !meta.hooks->after.empty()) {
       const Tensor leaf(leaf_);
@@ -46,7 +46,7 @@ class AccumulateGrad final : public Node {
 
  private:
   /// `handles`: how many handles on grad the engine and this node hold themselves.
-  void accumulate(AutogradMeta& meta, const Tensor& grad, long handles) {
+  void accumulate(detail::AutogradMeta& meta, const Tensor& grad, long handles) {
     if (meta.grad.defined()) {
       if (grad_enabled())
         meta.grad = add(meta.grad, grad);
@@ -62,44 +62,44 @@ class AccumulateGrad final : public Node {
     }
   }
 
-  std::shared_ptr<TensorImpl> leaf_;
+  std::shared_ptr<detail::TensorImpl> leaf_;
 };
 
 }  // namespace
 
-Node::Node() : sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) { under_construction = this; }
+detail::Node::Node() : sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) { under_construction = this; }
 
-Node::~Node() {
+detail::Node::~Node() {
   if (under_construction == this) under_construction = nullptr;
-  for (Edge& edge : edges_) release_node(std::move(edge.node));
+  for (detail::Edge& edge : edges_) detail::release_node(std::move(edge.node));
 }
 
-AutogradMeta::~AutogradMeta() { release_node(std::move(grad_fn)); }
+detail::AutogradMeta::~AutogradMeta() { detail::release_node(std::move(grad_fn)); }
 
-void release_node(std::shared_ptr<Node>&& node) noexcept {
-  thread_local std::vector<std::shared_ptr<Node>>* pending = nullptr;
+void detail::release_node(std::shared_ptr<detail::Node>&& node) noexcept {
+  thread_local std::vector<std::shared_ptr<detail::Node>>* pending = nullptr;
   if (!node) return;
   if (pending) {
     pending->push_back(std::move(node));
     return;
   }
-  std::vector<std::shared_ptr<Node>> queue;
+  std::vector<std::shared_ptr<detail::Node>> queue;
   pending = &queue;
   queue.push_back(std::move(node));
   while (!queue.empty()) {
-    const std::shared_ptr<Node> last = std::move(queue.back());
+    const std::shared_ptr<detail::Node> last = std::move(queue.back());
     queue.pop_back();
   }
   pending = nullptr;
 }
 
-void Node::reserve_inputs(int count) {
+void detail::Node::reserve_inputs(int count) {
   edges_.reserve(static_cast<size_t>(count));
   if (recorded_) input_meta_.reserve(static_cast<size_t>(count));
 }
 
-void Node::add_input(const Tensor& input, bool record) {
-  edges_.push_back(record && input.defined() && input.requires_grad() ? gradient_edge(input) : Edge{});
+void detail::Node::add_input(const Tensor& input, bool record) {
+  edges_.push_back(record && input.defined() && input.requires_grad() ? detail::gradient_edge(input) : detail::Edge{});
   if (!record) return;
   if (input.defined())
     input_meta_.push_back({input.shape(), input.dtype(), input.device()});
@@ -107,53 +107,53 @@ void Node::add_input(const Tensor& input, bool record) {
     input_meta_.emplace_back();
 }
 
-void Node::add_output(const Tensor& output) {
+void detail::Node::add_output(const Tensor& output) {
   output_meta_.push_back({output.shape(), output.dtype(), output.device()});
 }
 
-void Node::release_saved() {
-  for (SavedBase* saved = first_saved_; saved; saved = saved->next_) saved->kept_.drop();
+void detail::Node::release_saved() {
+  for (detail::SavedBase* saved = first_saved_; saved; saved = saved->next_) saved->kept_.drop();
   released_ = first_saved_ != nullptr;
 }
 
-void Node::fail_input(int i) const {
+void detail::Node::fail_input(int i) const {
   fail(name(), ": needs_grad(", i, "): the op has ", edges_.size(), " tensor inputs, numbered from 0");
 }
 
-bool Node::holds(const Tensor& tensor) const {
-  for (const SavedBase* saved = first_saved_; saved; saved = saved->next_)
+bool detail::Node::holds(const Tensor& tensor) const {
+  for (const detail::SavedBase* saved = first_saved_; saved; saved = saved->next_)
     if (same(saved->kept_.held(), tensor)) return true;
   return false;
 }
 
-std::vector<Tensor> Node::saved_tensors() const {
+std::vector<Tensor> detail::Node::saved_tensors() const {
   std::vector<Tensor> tensors;
-  for (const SavedBase* saved = first_saved_; saved; saved = saved->next_)
+  for (const detail::SavedBase* saved = first_saved_; saved; saved = saved->next_)
     if (saved->kept_.held().defined()) tensors.push_back(saved->kept_.held());
   return tensors;
 }
 
-void set_history(const Tensor& output, const std::shared_ptr<Node>& node, int index) {
-  AutogradMeta& meta = output.impl()->meta();
+void detail::set_history(const Tensor& output, const std::shared_ptr<detail::Node>& node, int index) {
+  detail::AutogradMeta& meta = output.impl()->meta();
   meta.grad_fn = node;
   meta.output_index = index;
   meta.history_version = output.storage()->version();
   node->add_output(output);
 }
 
-void replace_history(const Tensor& x, const Tensor& result) {
-  AutogradMeta& meta = x.impl()->meta();
+void detail::replace_history(const Tensor& x, const Tensor& result) {
+  detail::AutogradMeta& meta = x.impl()->meta();
   const bool retained = meta.retain_hook != 0;
   if (retained) Tensor(x).remove_hook(std::exchange(meta.retain_hook, 0));
   meta.hooks.reset();
-  release_node(std::move(meta.grad_fn));
+  detail::release_node(std::move(meta.grad_fn));
   meta.grad_fn = result.grad_fn();
   meta.output_index = result.impl()->autograd->output_index;
   meta.history_version = x.version();
   if (retained) Tensor(x).retain_grad();
 }
 
-Tensor apply_hooks(const char* owner, const GradHooks& hooks, Tensor gradient) {
+Tensor detail::apply_hooks(const char* owner, const detail::GradHooks& hooks, Tensor gradient) {
   if (hooks.before.empty()) return gradient;
   const auto before = hooks.before;  // a hook may add or remove hooks
   for (const auto& [handle, hook] : before) {
@@ -167,9 +167,9 @@ Tensor apply_hooks(const char* owner, const GradHooks& hooks, Tensor gradient) {
   return gradient;
 }
 
-Tensor alias(const Tensor& tensor) {
-  const TensorImpl& from = *tensor.impl();
-  auto impl = std::make_shared<TensorImpl>();
+Tensor detail::alias(const Tensor& tensor) {
+  const detail::TensorImpl& from = *tensor.impl();
+  auto impl = std::make_shared<detail::TensorImpl>();
   impl->storage = from.storage;
   impl->offset = from.offset;
   impl->shape = from.shape;
@@ -180,10 +180,10 @@ Tensor alias(const Tensor& tensor) {
   return Tensor(std::move(impl));
 }
 
-Edge gradient_edge(const Tensor& tensor) {
-  AutogradMeta& meta = tensor.impl()->meta();
+detail::Edge detail::gradient_edge(const Tensor& tensor) {
+  detail::AutogradMeta& meta = tensor.impl()->meta();
   if (meta.grad_fn) return {meta.grad_fn, meta.output_index};
-  std::shared_ptr<Node> accumulator = meta.accumulator.lock();
+  std::shared_ptr<detail::Node> accumulator = meta.accumulator.lock();
   if (!accumulator) {
     accumulator = std::make_shared<AccumulateGrad>(tensor.shared_impl());
     detail::end_construction();
@@ -194,17 +194,17 @@ Edge gradient_edge(const Tensor& tensor) {
 
 // Saved tensors.
 
-SavedBase::SavedBase() : node_(under_construction) {
+detail::SavedBase::SavedBase() : node_(under_construction) {
   TERN_CHECK(node_, "Saved: only a member of a Function may be one");
   next_ = std::exchange(node_->first_saved_, this);
 }
 
-void SavedBase::store(const Tensor& tensor) {
+void detail::SavedBase::store(const Tensor& tensor) {
   if (!node_->recorded() || !tensor.defined()) return;
   kept_.keep(tensor);
 }
 
-Tensor SavedBase::kept() const {
+Tensor detail::SavedBase::kept() const {
   TERN_CHECK(!node_->released(), node_->name(),
              ": backward was already run and its saved tensors freed; pass retain_graph = true to run it again");
   return kept_.get(node_->name());
@@ -214,15 +214,15 @@ Tensor Saved::get() const { return kept(); }
 
 void SavedOutput::save(const Tensor& output, int index) {
   if (!node_->recorded()) return;
-  store(alias(output));
+  store(detail::alias(output));
   index_ = index;
 }
 
 Tensor SavedOutput::get() const {
   const Tensor values = kept();
   if (!grad_enabled()) return values;
-  const Tensor output = alias(values);
-  AutogradMeta& meta = output.impl()->meta();
+  const Tensor output = detail::alias(values);
+  detail::AutogradMeta& meta = output.impl()->meta();
   meta.grad_fn = node_->shared_from_this();
   meta.output_index = index_;
   meta.history_version = values.version();

@@ -13,6 +13,8 @@ namespace tern {
 /// Gradients, one per tensor input of an op, in order; an undefined tensor where there is none.
 using Grads = std::vector<Tensor>;
 
+namespace detail {
+
 /// Where a gradient goes: output `index` of `node`. A null node means that no gradient is wanted.
 struct Edge {
   std::shared_ptr<Node> node;
@@ -143,4 +145,5 @@ Tensor alias(const Tensor& tensor);
 /// The edge along which a gradient of `tensor` flows: its grad_fn, or a leaf's accumulator.
 Edge gradient_edge(const Tensor& tensor);
 
+}  // namespace detail
 }  // namespace tern

@@ -25,7 +25,7 @@ class Operands {
   void add(std::span<const Tensor> tensors) {
     for (const Tensor& x : tensors) add(x);
   }
-  operator PointwiseInputs() const { return {addresses_, count_}; }  // NOLINT(google-explicit-constructor)
+  operator detail::PointwiseInputs() const { return {addresses_, count_}; }  // NOLINT(google-explicit-constructor)
 
  private:
   const Tensor* addresses_[kMaxOperands];
@@ -41,20 +41,21 @@ ConstView broadcast_view(const Tensor& x, const Shape& shape) {
   return {x.raw_data(), x.dtype(), shape.dims(), shape.data(), strides};
 }
 
-void run_kernel(const PointwiseOp& op, PointwisePass pass, PointwiseInputs inputs, DType compute, const Tensor& y) {
+void run_kernel(const detail::PointwiseOp& op, PointwisePass pass, detail::PointwiseInputs inputs, DType compute,
+                const Tensor& y) {
   ConstView views[kMaxOperands];
   for (size_t i = 0; i < inputs.size(); ++i) views[i] = broadcast_view(*inputs[i], y.shape());
   kernels::pointwise(current_stream(y.device()), op.call(pass, compute), views, static_cast<int>(inputs.size()),
                      y.view());
 }
 
-DType compute_type(const PointwiseOp& op, DType dtype) {
+DType compute_type(const detail::PointwiseOp& op, DType dtype) {
   if (dtype == DType::kFloat64) return DType::kFloat64;
   return is_floating(dtype) || !op.integral ? DType::kFloat32 : DType::kInt64;
 }
 
 /// The type in which the inputs meet. The bool condition of a ternary op does not take part.
-DType common_type(const PointwiseOp& op, PointwiseInputs inputs) {
+DType common_type(const detail::PointwiseOp& op, detail::PointwiseInputs inputs) {
   if (op.arity == 3 && inputs[0]->dtype() == DType::kBool) inputs = inputs.subspan(1);
   // Tensors with dimensions meet among themselves, and so do those without; then both kinds.
   bool found[2] = {};
@@ -69,9 +70,9 @@ DType common_type(const PointwiseOp& op, PointwiseInputs inputs) {
 }
 
 /// Records dx = dy * derivative(saved), so that a gradient can be differentiated again. Inputs: dy, saved.
-class PointwiseBackward final : public Node {
+class PointwiseBackward final : public detail::Node {
  public:
-  PointwiseBackward(const PointwiseOp& op, int input) : op_(op), input_(input) { detail::end_construction(); }
+  PointwiseBackward(const detail::PointwiseOp& op, int input) : op_(op), input_(input) { detail::end_construction(); }
   const char* name() const override { return op_.name; }
   /// A kernel gives the derivative by what was saved; that by dy is this op again.
   bool twice_differentiable() const override {
@@ -95,7 +96,7 @@ class PointwiseBackward final : public Node {
     const std::span<const Tensor> saved(tensors, count_);
     const Tensor dy = dy_.get();
     Grads grads(count_ + 1);
-    if (needs_grad(0)) grads[0] = pointwise_derivative(op_, input_, g, saved);
+    if (needs_grad(0)) grads[0] = detail::pointwise_derivative(op_, input_, g, saved);
     for (size_t s = 0; s < count_; ++s) {
       if (!needs_grad(static_cast<int>(s) + 1)) continue;
       Operands operands;
@@ -110,7 +111,7 @@ class PointwiseBackward final : public Node {
   }
 
  private:
-  const PointwiseOp op_;
+  const detail::PointwiseOp op_;
   const int input_;
   size_t count_ = 0;
   Saved dy_;
@@ -118,13 +119,13 @@ class PointwiseBackward final : public Node {
 };
 
 /// The node of a forward op.
-class PointwiseForward final : public Node {
+class PointwiseForward final : public detail::Node {
  public:
-  explicit PointwiseForward(const PointwiseOp& op) : op_(op) { detail::end_construction(); }
+  explicit PointwiseForward(const detail::PointwiseOp& op) : op_(op) { detail::end_construction(); }
   const char* name() const override { return op_.name; }
   bool twice_differentiable() const override { return true; }
 
-  void save(PointwiseInputs inputs, const Tensor& y) {
+  void save(detail::PointwiseInputs inputs, const Tensor& y) {
     uint32_t needed = 0;
     for (int i = 0; i < op_.arity; ++i)
       if (needs_grad(i)) needed |= op_.needs[i];
@@ -144,7 +145,7 @@ class PointwiseForward final : public Node {
     Grads grads(static_cast<size_t>(op_.arity));
     for (int i = 0; i < op_.arity; ++i)
       if (needs_grad(i) && op_.differentiable[i])
-        grads[static_cast<size_t>(i)] = pointwise_derivative(op_, i, output_grads[0], {tensors, count});
+        grads[static_cast<size_t>(i)] = detail::pointwise_derivative(op_, i, output_grads[0], {tensors, count});
     return grads;
   }
 
@@ -155,23 +156,23 @@ class PointwiseForward final : public Node {
     return saved.defined() || released() ? saved.get() : Tensor();
   }
 
-  const PointwiseOp op_;
+  const detail::PointwiseOp op_;
   std::array<Saved, 3> inputs_;
   SavedOutput output_;
 };
 
 /// Where the op runs: a number on the CPU (a tensor without dimensions) goes to the others' device.
-Device op_device(PointwiseInputs inputs) {
+Device op_device(detail::PointwiseInputs inputs) {
   for (const Tensor* x : inputs)
     if (!x->device().is_cpu() || x->dim() > 0) return x->device();
   return inputs[0]->device();
 }
 
-bool all_on(Device device, PointwiseInputs inputs) {
+bool all_on(Device device, detail::PointwiseInputs inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [&](const Tensor* x) { return x->device() == device; });
 }
 
-Shape result_shape(const PointwiseOp& op, PointwiseInputs inputs) {
+Shape result_shape(const detail::PointwiseOp& op, detail::PointwiseInputs inputs) {
   TERN_CHECK(static_cast<int>(inputs.size()) == op.arity, op.name, ": expected ", op.arity, " inputs, got ",
              inputs.size());
   Shape shape;
@@ -186,7 +187,7 @@ Shape result_shape(const PointwiseOp& op, PointwiseInputs inputs) {
   return shape;
 }
 
-Tensor apply_in_dtype(const PointwiseOp& op, PointwiseInputs inputs, const Shape& shape) {
+Tensor apply_in_dtype(const detail::PointwiseOp& op, detail::PointwiseInputs inputs, const Shape& shape) {
   const ProfileRange range(op.name, RangeKind::kOp);
   AllocationTag tag(op.name);
   const DType dtype = common_type(op, inputs);
@@ -205,7 +206,7 @@ Tensor apply_in_dtype(const PointwiseOp& op, PointwiseInputs inputs, const Shape
       node->add_input(*x, true);
     }
     node->save(inputs, y);
-    set_history(y, node, 0);
+    detail::set_history(y, node, 0);
   }
   return y;
 }
@@ -213,13 +214,14 @@ Tensor apply_in_dtype(const PointwiseOp& op, PointwiseInputs inputs, const Shape
 }  // namespace
 
 // Of the saved tensors those are absent (undefined) that the derivative does not read.
-Tensor pointwise_derivative(const PointwiseOp& op, int input, const Tensor& dy, std::span<const Tensor> saved) {
+Tensor detail::pointwise_derivative(const detail::PointwiseOp& op, int input, const Tensor& dy,
+                                    std::span<const Tensor> saved) {
   if (op.saves == Saves::kNone) return op.slope[input] == 1 ? dy : mul(dy, op.slope[input]);
   if (op.derivative_of_ops && grad_enabled()) return op.derivative_of_ops(input, dy, saved);
   Operands operands;
   operands.add(dy);
   operands.add(saved);
-  const PointwiseInputs inputs = operands;
+  const detail::PointwiseInputs inputs = operands;
   const Tensor dx = empty(dy.shape(), dy.options());
   run_kernel(op, {PointwisePass::kBackward, input, 0}, inputs, compute_type(op, dy.dtype()), dx);
   if (detail::should_record(inputs.data(), static_cast<int>(inputs.size()))) {
@@ -228,12 +230,12 @@ Tensor pointwise_derivative(const PointwiseOp& op, int input, const Tensor& dy, 
     node->reserve_inputs(static_cast<int>(inputs.size()));
     for (const Tensor* x : inputs) node->add_input(*x, true);
     node->save(dy, saved);
-    set_history(dx, node, 0);
+    detail::set_history(dx, node, 0);
   }
   return dx;
 }
 
-void pointwise_into(const PointwiseOp& op, PointwiseInputs inputs, const Tensor& y) {
+void detail::pointwise_into(const detail::PointwiseOp& op, detail::PointwiseInputs inputs, const Tensor& y) {
   const ProfileRange range(op.name, RangeKind::kOp);
   const DType dtype = common_type(op, inputs);
   TERN_CHECK(is_floating(y.dtype()) || !is_floating(dtype), op.name, ": the result is ", dtype,
@@ -245,13 +247,13 @@ void pointwise_into(const PointwiseOp& op, PointwiseInputs inputs, const Tensor&
   profile_bytes(bytes);
 }
 
-Tensor apply_pointwise(const PointwiseOp& op, PointwiseInputs inputs) {
+Tensor detail::apply_pointwise(const detail::PointwiseOp& op, detail::PointwiseInputs inputs) {
   const Shape shape = result_shape(op, inputs);
   if (const Device device = op_device(inputs); !all_on(device, inputs)) {
     Operands moved;
     std::array<Tensor, 3> values;
     for (size_t i = 0; i < inputs.size(); ++i) moved.add(values[i] = inputs[i]->to(device));
-    return apply_pointwise(op, moved);
+    return detail::apply_pointwise(op, moved);
   }
   if (!autocast_enabled(inputs[0]->device())) return apply_in_dtype(op, inputs, shape);
   Tensor converted[3];
@@ -262,7 +264,7 @@ Tensor apply_pointwise(const PointwiseOp& op, PointwiseInputs inputs) {
     operands.add(converted[i]);
     addresses.push_back(&converted[i]);
   }
-  autocast_inputs(op.name, addresses);
+  detail::autocast_inputs(op.name, addresses);
   return apply_in_dtype(op, operands, shape);
 }
 

@@ -9,6 +9,8 @@
 
 namespace tern {
 
+namespace detail {
+
 /// An op struct with its type erased: what autograd has to know of it, and a copy of its parameters.
 struct PointwiseOp {
   const char* name = nullptr;
@@ -65,14 +67,17 @@ using PointwiseInputs = std::span<const Tensor* const>;
 /// op(inputs) with broadcasting and type promotion, recorded when needed.
 Tensor apply_pointwise(const PointwiseOp& op, PointwiseInputs inputs);
 
+}  // namespace detail
+
 /// The same for an op struct, built in or the user's: pointwise(LeakyRelu{0.1}, x).
 template <class Op, class... Tensors>
 Tensor pointwise(const Op& op, const Tensors&... inputs) {
   static_assert(sizeof...(Tensors) == kernels::arity_of<Op>(), "the op takes another number of inputs");
   const Tensor* const addresses[] = {&static_cast<const Tensor&>(inputs)...};
-  return apply_pointwise(describe_pointwise(op), addresses);
+  return detail::apply_pointwise(detail::describe_pointwise(op), addresses);
 }
 
+namespace detail {
 /// dy * the derivative of op by input `input`, at what the op saves (see Saves in kernels/pointwise.h); recorded when
 /// needed.
 Tensor pointwise_derivative(const PointwiseOp& op, int input, const Tensor& dy, std::span<const Tensor> saved);
@@ -80,5 +85,6 @@ Tensor pointwise_derivative(const PointwiseOp& op, int input, const Tensor& dy, 
 /// y = op(inputs) written into an existing tensor of the result's shape, unrecorded: the in-place ops. A floating
 /// result does not go into an integer tensor: Error.
 void pointwise_into(const PointwiseOp& op, PointwiseInputs inputs, const Tensor& y);
+}  // namespace detail
 
 }  // namespace tern

@@ -7,8 +7,8 @@
 namespace tern {
 
 namespace detail {
+
 class Recomputation;
-}
 
 /// A tensor kept for later with its version, or the place of one in a function that checkpoint() will run again.
 class Kept {
@@ -26,7 +26,7 @@ class Kept {
   Tensor tensor_;
   uint32_t version_ = 0;
   int64_t place_ = 0;
-  std::shared_ptr<detail::Recomputation> recomputation_;
+  std::shared_ptr<Recomputation> recomputation_;
 };
 
 class SavedBase {
@@ -47,9 +47,11 @@ class SavedBase {
   Kept kept_;
 };
 
+}  // namespace detail
+
 /// An input, or any tensor that is not an output of the op. Assign in forward, where needed; nothing is kept when the
 /// op is not recorded. get() throws Error when the tensor was modified in place or already released.
-class Saved : public SavedBase {
+class Saved : public detail::SavedBase {
  public:
   Saved& operator=(const Tensor& tensor) {
     store(tensor);
@@ -59,7 +61,7 @@ class Saved : public SavedBase {
 };
 
 /// The op's own output `index`, kept without a reference cycle.
-class SavedOutput : public SavedBase {
+class SavedOutput : public detail::SavedBase {
  public:
   void save(const Tensor& output, int index = 0);
   SavedOutput& operator=(const Tensor& output) {

@@ -205,11 +205,11 @@ class CuptiProfiler final : public DeviceProfiler {
     library().pop_range(kRanges, &last);
   }
 
-  DeviceTimeline finish() override {
+  detail::DeviceTimeline finish() override {
     synchronize_();
     library().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     disable();
-    DeviceTimeline timeline;
+    detail::DeviceTimeline timeline;
     timeline.source = "CUPTI";
     Collected& all = collected();
     const std::lock_guard lock(all.mutex);

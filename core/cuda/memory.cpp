@@ -40,7 +40,7 @@ void drop(void* event) {
   cudaEventDestroy(static_cast<cudaEvent_t>(event));
 }
 
-MemorySource with_events(MemorySource source) {
+detail::MemorySource with_events(detail::MemorySource source) {
   if (!source.record) source.record = record;
   source.done = done;
   source.wait = wait;
@@ -57,8 +57,8 @@ int64_t device_memory(int index, bool all) {
 
 }  // namespace
 
-MemorySource memory_source(int index) {
-  MemorySource source;
+detail::MemorySource memory_source(int index) {
+  detail::MemorySource source;
   source.allocate = [index](int64_t bytes) -> void* {
     const DeviceScope scope(index);
     void* pointer = nullptr;
@@ -86,8 +86,8 @@ MemorySource memory_source(int index) {
   return with_events(std::move(source));
 }
 
-MemorySource pinned_memory_source() {
-  MemorySource source;
+detail::MemorySource pinned_memory_source() {
+  detail::MemorySource source;
   source.allocate = [](int64_t bytes) -> void* {
     adopt_device();
     void* pointer = nullptr;
@@ -100,7 +100,7 @@ MemorySource pinned_memory_source() {
     adopt_device();
     cudaFreeHost(pointer);
   };
-  source.available = available_system_memory;
+  source.available = detail::available_system_memory;
   source.segment_bytes = int64_t{2} << 20;
   source.alignment = 512;
   source.name = "pinned host memory";

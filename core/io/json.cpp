@@ -37,14 +37,14 @@ class Builder {
 
   bool key(std::string& name) {
     const auto [place, added] = open_.back()->get_ref<Json::object_t&>().emplace(name, nullptr);
-    TERN_CHECK(added, source_, ": the name '", printable(name), "' comes twice in an object");
+    TERN_CHECK(added, source_, ": the name '", detail::printable(name), "' comes twice in an object");
     member_ = &place->second;
     return true;
   }
 
   bool parse_error(size_t position, const std::string& token, const nlohmann::detail::exception& error) {
     const std::string where = place_of(position);
-    TERN_CHECK(error.id != kNumberOverflow, source_, ": the number ", printable(token, 40),
+    TERN_CHECK(error.id != kNumberOverflow, source_, ": the number ", detail::printable(token, 40),
                " is too large for 64 bits of floating point (", where, ")");
     fail(source_, ": not valid JSON (", where, ")");
   }
@@ -97,7 +97,7 @@ class Builder {
 
 template <class AnyJson>
 std::string start_of(const AnyJson& value) {
-  return printable(value.dump(-1, ' ', false, AnyJson::error_handler_t::replace), 60);
+  return detail::printable(value.dump(-1, ' ', false, AnyJson::error_handler_t::replace), 60);
 }
 
 }  // namespace

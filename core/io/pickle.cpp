@@ -113,17 +113,17 @@ std::string PickleValue::describe() const {
       out << n.number;
       break;
     case PickleKind::kText:
-      out << "'" << printable(n.view()) << "'";
+      out << "'" << detail::printable(n.view()) << "'";
       break;
     case PickleKind::kBytes:
       if (n.length > 100)
         out << n.length << " bytes";
       else
-        out << "b'" << printable(n.view()) << "'";
+        out << "b'" << detail::printable(n.view()) << "'";
       break;
     case PickleKind::kBigInteger:
     case PickleKind::kGlobal:
-      out << printable(n.view());
+      out << detail::printable(n.view());
       break;
     case PickleKind::kTensor:
       describe_tensor(out, tree_->tensors[n.index]);
@@ -139,7 +139,7 @@ std::string PickleValue::describe() const {
   return out.str();
 }
 
-std::string printable(std::string_view text, size_t limit) {
+std::string detail::printable(std::string_view text, size_t limit) {
   const bool cut = text.size() > limit;
   const bool utf8 = pickle::is_utf8(text);
   if (cut) text = text.substr(0, limit);

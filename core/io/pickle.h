@@ -94,7 +94,9 @@ class PickleValue {
 /// truncated, damaged, more than 10,000,000 values, a class or function that is not on the list.
 PickleValue load_pickle(const std::string& path);
 
+namespace detail {
 /// Text for one line of a terminal: control characters and bytes that are not UTF-8 as \xNN, cut at `limit` bytes.
 std::string printable(std::string_view text, size_t limit = 100);
+}  // namespace detail
 
 }  // namespace tern

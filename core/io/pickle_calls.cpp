@@ -68,7 +68,8 @@ Id Reader::call_global(Id function, std::span<const Id> arguments) {
   if (tree_[function].kind != PickleKind::kGlobal) damaged("a call of ", name_of(tree_[function].kind));
   std::string name(tree_[function].view());
   const auto handler = handlers().find(name);
-  if (handler == handlers().end()) damaged("a call of ", printable(name), ", which is no function that Tern knows");
+  if (handler == handlers().end())
+    damaged("a call of ", detail::printable(name), ", which is no function that Tern knows");
   return (this->*handler->second)({std::move(name), arguments});
 }
 
@@ -143,7 +144,8 @@ Id Reader::make_bytes(const Arguments& a) {
 Id Reader::encode(const Arguments& a) {
   const Id source = argument(a, 0);
   const std::string_view given = as_text(source, "encoded text"), encoding = as_text(argument(a, 1), "an encoding");
-  if (encoding != "latin1" && encoding != "latin-1") damaged("the encoding '", printable(encoding), "' is not known");
+  if (encoding != "latin1" && encoding != "latin-1")
+    damaged("the encoding '", detail::printable(encoding), "' is not known");
   if (tree_[source].kind == PickleKind::kBytes) return source;
   const auto known = encoded_.find(source);
   if (known != encoded_.end()) return known->second;
@@ -211,7 +213,7 @@ Id Reader::rebuild_tensor_v3(const Arguments& a) {
   const Node& dtype = tree_[argument(a, 6)];
   const bool named = dtype.kind == PickleKind::kGlobal && dtype.view().starts_with("torch.");
   const ElementType* element = named ? element_by_name(dtype.view().substr(6)) : nullptr;
-  if (!element) damaged("no dtype that Tern knows: ", named ? printable(dtype.view()) : name_of(dtype.kind));
+  if (!element) damaged("no dtype that Tern knows: ", named ? detail::printable(dtype.view()) : name_of(dtype.kind));
   return tensor_of_storage(a, element);
 }
 
@@ -299,7 +301,7 @@ void Reader::set_array(TensorSpec& spec, Id bytes, Id type, Id shape, bool fortr
     spec.problem = too_many_dimensions(sizes.size());
     spec.element = nullptr;
   } else if (!spec.element) {
-    spec.problem = "a numpy array of dtype " + printable(code);
+    spec.problem = "a numpy array of dtype " + detail::printable(code);
   } else {
     spec.source = bytes;
     spec.swapped = tree_[type].index != 0;
@@ -328,7 +330,7 @@ Id Reader::numpy_scalar(const Arguments& a) {
   if (type.kind != PickleKind::kNumpyType) damaged("a numpy scalar's dtype is ", name_of(type.kind));
   const std::string_view bytes = as_text(argument(a, 1), "a numpy scalar's bytes");
   const ElementType* element = element_by_numpy(type.view());
-  if (!element || element->name[0] == 'c') damaged("a numpy scalar of dtype ", printable(type.view()));
+  if (!element || element->name[0] == 'c') damaged("a numpy scalar of dtype ", detail::printable(type.view()));
   if (bytes.size() != static_cast<size_t>(element->bytes))
     damaged("a numpy scalar of ", element->name, " has ", bytes.size(), " bytes");
   uint64_t bits = 0;

@@ -191,7 +191,8 @@ bool Reader::line(char op) {
       const std::string_view digits = without_line_end(take_line());
       double value = 0;
       const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      if (error != std::errc() || stop != digits.data() + digits.size()) damaged("not a number: ", printable(digits));
+      if (error != std::errc() || stop != digits.data() + digits.size())
+        damaged("not a number: ", detail::printable(digits));
       add(PickleKind::kFloat).number = value;
       push(last());
       return true;
@@ -201,7 +202,7 @@ bool Reader::line(char op) {
       std::string value;
       const std::string_view raw = take_line();
       if (!(op == kString ? unquote(without_line_end(raw), value) : unescape_unicode(raw, value)))
-        damaged("not a text literal: ", printable(raw));
+        damaged("not a text literal: ", detail::printable(raw));
       push(own(op == kString ? PickleKind::kBytes : PickleKind::kText, std::move(value)));
       return true;
     }
@@ -299,7 +300,7 @@ bool Reader::memoize(char op) {
     uint32_t index = 0;
     std::string_view rest = digits;
     if (!read_digits(rest, digits.size(), 10, index) || !rest.empty())
-      damaged("not a place in the memo: ", printable(digits));
+      damaged("not a place in the memo: ", detail::printable(digits));
     return index;
   };
   switch (op) {
@@ -434,7 +435,7 @@ void Reader::decimal(std::string_view digits) {
   int64_t value = 0;
   const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error == std::errc::invalid_argument || stop != digits.data() + digits.size())
-    damaged("not an integer: ", printable(digits));
+    damaged("not an integer: ", detail::printable(digits));
   push(error == std::errc() ? integer(PickleKind::kInteger, value) : text(PickleKind::kBigInteger, digits));
 }
 

@@ -43,7 +43,7 @@ std::string place_of(const Tree& tree, Id wanted) {
     std::string name = std::to_string(position);
     if (parent.kind == PickleKind::kDict) {
       const Id key = tree.containers[parent.index][position - 1];
-      if (tree.is_text(key)) name = printable(tree[key].view());
+      if (tree.is_text(key)) name = detail::printable(tree[key].view());
       if (tree[key].kind == PickleKind::kInteger) name = std::to_string(tree[key].integer);
     }
     place.insert(0, place.empty() ? name : name + ".");
@@ -155,7 +155,7 @@ Tensor make_tensor(const Tree& tree, const TensorSpec& spec, bool swapped, const
   const std::string_view bytes = find(source);
   // As many elements as the pickle says; a rest smaller than an element is the untyped storage's own.
   TERN_CHECK(bytes.size() / static_cast<size_t>(source.element_bytes()) == static_cast<uint64_t>(source.numel),
-             "its storage '", printable(source.key), "' must have ", source.numel, " elements of ",
+             "its storage '", detail::printable(source.key), "' must have ", source.numel, " elements of ",
              source.element_bytes(), " bytes, the file holds ", bytes.size(), " bytes");
   const std::shared_ptr<Storage> storage = storages.get(*spec.element, swapped, bytes);
   return build_tensor(spec, source.view_numel < 0 ? storage : view_of(source, *spec.element, storage));

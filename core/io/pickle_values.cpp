@@ -106,7 +106,7 @@ Id Reader::global(std::string_view module, std::string_view name) {
   full += '.';
   full += name;
   if (!is_listed(full))
-    damaged("it names ", printable(full),
+    damaged("it names ", detail::printable(full),
             "; Tern reads tensors and plain containers and never runs code (have the weights"
             " alone written: torch.save(model.state_dict(), file))");
   return own(PickleKind::kGlobal, std::move(full));
@@ -167,7 +167,7 @@ Id Reader::persistent(Id id) {
   const std::string_view type = items.empty() ? "" : as_text(items[0], "a persistent id's type");
   if (type == "module" && items.size() >= 2) return items[1];
   if (type != "storage" || items.size() < 5)
-    damaged("a persistent id that is neither a storage nor a module: ", printable(type));
+    damaged("a persistent id that is neither a storage nor a module: ", detail::printable(type));
   return storage(items);
 }
 
@@ -175,18 +175,18 @@ Id Reader::storage(std::span<const Id> items) {
   if (tree_[items[1]].kind != PickleKind::kGlobal) damaged("a storage's type is no class");
   const std::string_view full = tree_[items[1]].view();
   std::string_view name = full.substr(full.rfind('.') + 1);
-  if (!full.starts_with("torch.") || !name.ends_with("Storage")) damaged("no storage class: ", printable(full));
+  if (!full.starts_with("torch.") || !name.ends_with("Storage")) damaged("no storage class: ", detail::printable(full));
   name.remove_suffix(std::string_view("Storage").size());
   StorageSpec spec;
   spec.element = element_by_storage(name);
-  if (!spec.element && name != "Untyped") damaged("no storage class: ", printable(full));
+  if (!spec.element && name != "Untyped") damaged("no storage class: ", detail::printable(full));
   const Node& key = tree_[items[2]];
   spec.key = key.kind == PickleKind::kInteger ? std::to_string(key.integer) : as_text(items[2], "a storage's key");
   if (spec.key.size() > 100) damaged("a storage's key of ", spec.key.size(), " bytes");
   spec.numel = as_integer(items[4], "a storage's number of elements");
   int64_t bytes = 0;
   if (spec.numel < 0 || __builtin_mul_overflow(spec.numel, spec.element_bytes(), &bytes))
-    damaged("storage '", printable(spec.key), "' has ", spec.numel, " elements");
+    damaged("storage '", detail::printable(spec.key), "' has ", spec.numel, " elements");
   if (items.size() > 5 && tree_[items[5]].kind != PickleKind::kNone) {
     const auto view = sequence(items[5], "a storage's view");
     if (view.size() != 3) damaged("a storage's view is (key, offset, elements)");

@@ -73,7 +73,8 @@ class Collector {
       return;
     }
     if (std::find(open_.begin(), open_.end(), value.id()) != open_.end()) return;
-    TERN_CHECK(depth < kMaxDepth, path_, ": '", printable(name), "' is nested in more than ", kMaxDepth, " containers");
+    TERN_CHECK(depth < kMaxDepth, path_, ": '", detail::printable(name), "' is nested in more than ", kMaxDepth,
+               " containers");
     open_.push_back(value.id());
     const bool dict = value.is(PickleKind::kDict);
     for (size_t i = 0; i < value.size(); ++i)
@@ -85,8 +86,8 @@ class Collector {
     std::string part = std::to_string(position);
     if (key.is(PickleKind::kText) || key.is(PickleKind::kBytes)) {
       const std::string_view text = key.as_text();
-      TERN_CHECK(text.size() <= kMaxName && name.size() <= kMaxName, path_, ": the name '", printable(name), ".",
-                 printable(text), "' is longer than ", kMaxName, " bytes");
+      TERN_CHECK(text.size() <= kMaxName && name.size() <= kMaxName, path_, ": the name '", detail::printable(name),
+                 ".", detail::printable(text), "' is longer than ", kMaxName, " bytes");
       part = text;
     } else if (key.defined()) {
       part = key.describe();
@@ -165,7 +166,8 @@ StateFile from_torch(const std::string& path, const StateFileOptions& options) {
   file.contents = std::move(torch.contents);
   Collector collector(path);
   collector.collect(file.contents);
-  for (const Found& f : collector.others) file.others.emplace_back(printable(f.name, kMaxName), f.value.describe());
+  for (const Found& f : collector.others)
+    file.others.emplace_back(detail::printable(f.name, kMaxName), f.value.describe());
   std::vector<Found> tensors = collector.tensors;
   PickleValue value = file.contents;
   for (int i = 0; !options.whole && i < kMaxContainers; ++i)
@@ -173,7 +175,7 @@ StateFile from_torch(const std::string& path, const StateFileOptions& options) {
   if (!options.whole) file.prefix = strip_prefixes(tensors);
   std::unordered_set<std::string_view> names;
   for (const auto& [name, value] : tensors) {
-    TERN_CHECK(names.insert(name).second, path, ": two tensors are named '", printable(name), "'");
+    TERN_CHECK(names.insert(name).second, path, ": two tensors are named '", detail::printable(name), "'");
     if (!value.tensor_problem().empty()) {
       file.unreadable.push_back({name, value.describe()});
       continue;
@@ -215,10 +217,10 @@ std::map<std::string, std::set<std::string>> read_index(const std::string& path)
              ": expected a JSON object with \"weight_map\", an object of tensors' names and file names");
   std::map<std::string, std::set<std::string>> files;
   for (const auto& [name, file] : index["weight_map"].items()) {
-    TERN_CHECK(file.is_string(), path, ": the file of '", printable(name), "' is no text");
+    TERN_CHECK(file.is_string(), path, ": the file of '", detail::printable(name), "' is no text");
     const std::string text = file.get<std::string>();
     TERN_CHECK(!text.empty() && text.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && text != "..",
-               path, ": '", printable(text), "' is not the name of a file beside the index");
+               path, ": '", detail::printable(text), "' is not the name of a file beside the index");
     files[text].insert(name);
   }
   return files;
@@ -233,7 +235,7 @@ StateFile load_parts(const std::string& index) {
     std::set<std::string> missing = wanted;
     for (NamedTensor& entry : part.tensors) {
       missing.erase(entry.name);
-      TERN_CHECK(names.insert(entry.name).second, part.path, ": tensor '", printable(entry.name),
+      TERN_CHECK(names.insert(entry.name).second, part.path, ": tensor '", detail::printable(entry.name),
                  "' is in another of the files too");
       whole.tensors.push_back(std::move(entry));
     }
@@ -241,7 +243,7 @@ StateFile load_parts(const std::string& index) {
       missing.erase(entry.name);
       whole.unreadable.push_back(std::move(entry));
     }
-    TERN_CHECK(missing.empty(), part.path, ": has no tensor '", printable(*missing.begin()), "', which ", index,
+    TERN_CHECK(missing.empty(), part.path, ": has no tensor '", detail::printable(*missing.begin()), "', which ", index,
                " says it has");
     whole.widened.merge(part.widened);
   }
@@ -263,7 +265,8 @@ StateFile load_state_file(const std::string& path, const StateFileOptions& optio
   // A pickle of protocol 0 or 1 has no mark; it begins with a mark, an empty container or a global.
   const bool may_be_pickle = std::string_view("(]}cl").find(bytes[0]) != std::string_view::npos;
   TERN_CHECK(is_torch(bytes) || may_be_pickle, path,
-             ": neither a safetensors file nor one that PyTorch writes; it begins with '", printable(bytes, 16), "'");
+             ": neither a safetensors file nor one that PyTorch writes; it begins with '", detail::printable(bytes, 16),
+             "'");
   return from_torch(path, options);
 }
 
@@ -282,7 +285,7 @@ StateFile load_state_folder(const std::string& folder) {
     const fs::file_status status = fs::status(path, error);
     if (status.type() == fs::file_type::not_found) continue;
     StateFile file = path.extension() == ".json" ? load_parts(path.string()) : load_state_file(path.string());
-    TERN_CHECK(file.unreadable.empty(), file.path, ": tensor '", printable(file.unreadable[0].name), "' is ",
+    TERN_CHECK(file.unreadable.empty(), file.path, ": tensor '", detail::printable(file.unreadable[0].name), "' is ",
                file.unreadable[0].reason);
     return file;
   }

@@ -20,8 +20,8 @@ std::string_view top_folder(const std::string& path, const ZipDirectory& zip) {
   for (const ZipEntry& entry : zip.entries()) {
     const size_t slash = entry.name.find('/');
     if (slash == std::string_view::npos || entry.name.substr(slash + 1) != "data.pkl") continue;
-    TERN_CHECK(folder.empty(), path, ": the zip archive has two of PyTorch's pickles: ", printable(folder),
-               "data.pkl and ", printable(entry.name));
+    TERN_CHECK(folder.empty(), path, ": the zip archive has two of PyTorch's pickles: ", detail::printable(folder),
+               "data.pkl and ", detail::printable(entry.name));
     folder = entry.name.substr(0, slash + 1);
   }
   TERN_CHECK(!folder.empty(), path, ": a zip archive without PyTorch's data.pkl");
@@ -31,7 +31,8 @@ std::string_view top_folder(const std::string& path, const ZipDirectory& zip) {
 bool is_big_endian(const std::string& path, const ZipDirectory& zip, const std::string& folder) {
   const ZipEntry* order = zip.find(folder + "byteorder");
   const std::string_view name = order ? zip.contents(*order) : "little";
-  TERN_CHECK(name == "little" || name == "big", path, ": byteorder must be little or big, got '", printable(name), "'");
+  TERN_CHECK(name == "little" || name == "big", path, ": byteorder must be little or big, got '",
+             detail::printable(name), "'");
   return name == "big";
 }
 
@@ -52,7 +53,7 @@ void read_zip(Tree& tree) {
     const auto [found, first] = checked.try_emplace(spec.key);
     if (first) {
       const ZipEntry* entry = zip.find(folder + "data/" + spec.key);
-      TERN_CHECK(entry, "its storage '", printable(spec.key), "' is not in the archive");
+      TERN_CHECK(entry, "its storage '", detail::printable(spec.key), "' is not in the archive");
       found->second = zip.contents(*entry);
     }
     return found->second;
@@ -81,18 +82,18 @@ std::unordered_map<std::string, std::string_view> find_older_storages(const Tree
     TERN_CHECK(number || tree.is_text(id), path, ": a storage's key is ", name_of(tree[id].kind));
     const std::string key = number ? std::to_string(tree[id].integer) : std::string(tree[id].view());
     const auto spec = specs.find(key);
-    TERN_CHECK(spec != specs.end(), path, ": no tensor has the storage '", printable(key), "'");
+    TERN_CHECK(spec != specs.end(), path, ": no tensor has the storage '", detail::printable(key), "'");
     int64_t numel = -1;
-    TERN_CHECK(end - at >= 8, path, ": truncated before storage '", printable(key), "'");
+    TERN_CHECK(end - at >= 8, path, ": truncated before storage '", detail::printable(key), "'");
     std::memcpy(&numel, at, 8);
     at += 8;
-    TERN_CHECK(numel == spec->second->numel, path, ": storage '", printable(key), "' must have ", spec->second->numel,
-               " elements, has ", numel);
+    TERN_CHECK(numel == spec->second->numel, path, ": storage '", detail::printable(key), "' must have ",
+               spec->second->numel, " elements, has ", numel);
     const auto bytes = numel * spec->second->element_bytes();  // cannot overflow: checked when the storage was named
-    TERN_CHECK(bytes <= end - at, path, ": truncated in storage '", printable(key), "': ", bytes,
+    TERN_CHECK(bytes <= end - at, path, ": truncated in storage '", detail::printable(key), "': ", bytes,
                " bytes are needed, there are ", end - at);
     TERN_CHECK(found.try_emplace(key, std::string_view(at, static_cast<size_t>(bytes))).second, path, ": storage '",
-               printable(key), "' comes twice");
+               detail::printable(key), "' comes twice");
     at += bytes;
   }
   return found;
@@ -121,7 +122,7 @@ bool read_older(Tree& tree) {
   const auto found = find_older_storages(tree, keys, at);
   pickle::build_tensors(tree, false, [&](const StorageSpec& spec) {
     const auto bytes = found.find(spec.key);
-    TERN_CHECK(bytes != found.end(), "its storage '", printable(spec.key), "' is not in the file");
+    TERN_CHECK(bytes != found.end(), "its storage '", detail::printable(spec.key), "' is not in the file");
     return bytes->second;
   });
   return true;

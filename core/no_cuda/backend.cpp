@@ -48,8 +48,8 @@ void copy_async(int, void*, const void*, int64_t, void*) { fail_without_cuda(__f
 void copy_from_host(int, void*, const void*, int64_t, void*) { fail_without_cuda(__func__); }
 void copy_to_host(int, void*, const void*, int64_t, void*) { fail_without_cuda(__func__); }
 
-MemorySource memory_source(int) { fail_without_cuda(__func__); }
-MemorySource pinned_memory_source() { fail_without_cuda(__func__); }
+detail::MemorySource memory_source(int) { fail_without_cuda(__func__); }
+detail::MemorySource pinned_memory_source() { fail_without_cuda(__func__); }
 
 void nvtx_push(const char*) {}
 void nvtx_pop() {}

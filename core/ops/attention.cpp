@@ -212,7 +212,7 @@ struct ProjectedSelfAttention final : Function<ProjectedSelfAttention> {
 
   /// x: [rows, in], contiguous like weight.
   Tensor forward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Call& call) {
-    const Tensor used = autocast_copy(weight, x.dtype());
+    const Tensor used = detail::autocast_copy(weight, x.dtype());
     const Tensor out = empty({x.size(0), call.params.heads, call.params.head_dim}, x.options());
     const kernels::Stream stream = current_stream(x.device());
     const Workspace workspace(kernels::self_attention_workspace(stream, call.params, x.view(), used.view()),
@@ -288,8 +288,8 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
   p.window = options.window;
   if (key.key_mask.defined()) p.key_mask = static_cast<const uint8_t*>(key.key_mask.raw_data());
   if (query.row_keys.defined()) p.row_keys = static_cast<const int64_t*>(query.row_keys.raw_data());
-  p.dropout =
-      draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention", query.offsets.device());
+  p.dropout = detail::draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention",
+                           query.offsets.device());
   if (bias.defined()) {
     const auto fits = [&](int d, int64_t n) { return bias.size(d) == 1 || bias.size(d) == n; };
     TERN_CHECK(is_floating(bias.dtype()), "attention: bias must be floating, got ", bias.dtype(),
@@ -311,7 +311,7 @@ Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, con
                  const SequenceLayout& key_layout, const AttentionOptions& options) {
   Tensor q = q_in, k = k_in, v = v_in;
   detail::check_one_device("attention", {&q, &k, &v, &options.bias});
-  autocast_inputs("attention", {&q, &k, &v});
+  detail::autocast_inputs("attention", {&q, &k, &v});
   TERN_CHECK(q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(2) == k.size(2),
              "attention: expected q [tokens, heads, head_dim] and k, v [tokens, kv_heads, head_dim], got ", q.shape(),
              ", ", k.shape(), ", ", v.shape());
@@ -330,7 +330,7 @@ Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLa
                        const SequenceLayout& key_layout, const AttentionOptions& options) {
   Tensor q = q_in, kv = kv_in;
   detail::check_one_device("attention", {&q, &kv, &options.bias});
-  autocast_inputs("attention", {&q, &kv});
+  detail::autocast_inputs("attention", {&q, &kv});
   TERN_CHECK(q.dim() == 3 && kv.dim() == 4 && kv.size(1) == 2 && q.size(2) == kv.size(3),
              "attention: expected q [tokens, heads, head_dim] and kv [tokens, 2, kv_heads, head_dim], got ", q.shape(),
              ", ", kv.shape());
@@ -347,7 +347,7 @@ Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLa
 Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const AttentionOptions& options) {
   Tensor qkv = qkv_in;
   detail::check_one_device("attention", {&qkv, &options.bias});
-  autocast_inputs("attention", {&qkv});
+  detail::autocast_inputs("attention", {&qkv});
   TERN_CHECK(qkv.dim() == 4 && qkv.size(1) == 3 && is_floating(qkv.dtype()),
              "attention: qkv must be a floating tensor [tokens, 3, heads, head_dim], got ", qkv.describe());
   check_layout("query", layout, qkv.size(0), qkv.device());

@@ -32,7 +32,7 @@ Tensor detail::dropout_of(const Tensor& x, const kernels::Dropout& dropout, cons
   return DropoutOp::apply(x, dropout, std::vector<Tensor>{row_keys});
 }
 
-kernels::Dropout draw(const DropoutOptions& options, const char* op, Device device) {
+kernels::Dropout detail::draw(const DropoutOptions& options, const char* op, Device device) {
   TERN_CHECK(options.p >= 0 && options.p <= 1, op, ": the dropout probability must be in [0, 1], got ", options.p);
   if (options.p == 0) return {};
   Generator& generator = options.generator ? *options.generator : default_generator();
@@ -48,7 +48,7 @@ void check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device
 
 Tensor dropout(const Tensor& x, const DropoutOptions& options) {
   TERN_CHECK(is_floating(x.dtype()), "dropout: expected a floating tensor, got ", x.dtype());
-  const kernels::Dropout dropout = draw(options, "dropout", x.device());
+  const kernels::Dropout dropout = detail::draw(options, "dropout", x.device());
   if (dropout.p == 0) return x;
   if (x.dim() == 0) return detail::dropout_of(x.reshape({1}), dropout, {}).reshape(Shape{});
   check_row_keys("dropout", options.row_keys, x.view().rows(), x.device());

@@ -17,8 +17,10 @@ struct DropoutOptions {
 /// Zeroes each element with probability p and scales the rest by 1 / (1 - p) (Srivastava et al., JMLR 2014).
 Tensor dropout(const Tensor& x, const DropoutOptions& options);
 
+namespace detail {
 /// The generator's next key, for ops that take DropoutOptions. Throws Error when p is outside [0, 1] or NaN.
 kernels::Dropout draw(const DropoutOptions& options, const char* op, Device device);
+}  // namespace detail
 
 namespace detail {
 /// The dropout of this draw: the op's gradient is the same call on the gradient. x is contiguous; row_keys as in

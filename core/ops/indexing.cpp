@@ -139,7 +139,7 @@ struct Gather final : Function<Gather> {
 };
 
 /// Tensors of one dtype one after another along a dimension: a node of any number of inputs.
-class Concatenation final : public Node {
+class Concatenation final : public detail::Node {
  public:
   Concatenation(int d, std::vector<int64_t> sizes) : d_(d), sizes_(std::move(sizes)) { detail::end_construction(); }
   const char* name() const override { return "cat"; }
@@ -180,7 +180,7 @@ Tensor concatenate(const std::vector<Tensor>& tensors, int d) {
     node->set_recorded(true);
     node->reserve_inputs(count);
     for (const Tensor& x : tensors) node->add_input(x, true);
-    set_history(y, node, 0);
+    detail::set_history(y, node, 0);
   }
   return y;
 }

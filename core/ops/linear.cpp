@@ -54,8 +54,9 @@ Tensor recorded_bias_gradient(const Tensor& dpre, DType dtype) { return sum(dpre
 /// dy * activation'(pre). relu's derivative takes its result, of which it reads the sign alone, as pre has it.
 Tensor recorded_activation_gradient(const Tensor& dy, const Tensor& pre, Activation activation) {
   const Tensor saved[] = {pre};
-  if (activation == Activation::kRelu) return pointwise_derivative(describe_pointwise(kernels::Relu{}), 0, dy, saved);
-  return pointwise_derivative(describe_pointwise(kernels::Gelu{}), 0, dy, saved);
+  if (activation == Activation::kRelu)
+    return detail::pointwise_derivative(detail::describe_pointwise(kernels::Relu{}), 0, dy, saved);
+  return detail::pointwise_derivative(detail::describe_pointwise(kernels::Gelu{}), 0, dy, saved);
 }
 
 /// activation(x weight^T + bias); pre: where the pre-activation goes, or undefined.
@@ -89,7 +90,7 @@ struct Linear final : Function<Linear> {
     on_gpu_ = x.device().is_cuda();
     weight_dtype_ = weight.dtype();
     if (bias.defined()) bias_dtype_ = bias.dtype();
-    const Tensor used = autocast_copy(weight, x.dtype());
+    const Tensor used = detail::autocast_copy(weight, x.dtype());
     if (needs_grad(1)) x_ = x;
     if (needs_grad(0)) weight_ = used;
     if (needs_grad(0) && !same(used, weight)) uncast_weight_ = weight;
@@ -168,7 +169,7 @@ struct LinearPair final : Function<LinearPair> {
     device_ = weight.device();
     weight_dtype_ = weight.dtype();
     if (bias.defined()) bias_dtype_ = bias.dtype();
-    const Tensor used = autocast_copy(weight, first.dtype()), added = bias_for(first, weight, bias);
+    const Tensor used = detail::autocast_copy(weight, first.dtype()), added = bias_for(first, weight, bias);
     if (needs_grad(2)) {
       first_ = first;
       second_ = second;
@@ -245,7 +246,7 @@ struct FeedForward final : Function<FeedForward> {
   /// x: [rows, in], contiguous like the weights.
   Tensor forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1, Activation activation,
                  const Tensor& weight2, const Tensor& bias2) {
-    const Tensor first = autocast_copy(weight1, x.dtype()), second = autocast_copy(weight2, x.dtype());
+    const Tensor first = detail::autocast_copy(weight1, x.dtype()), second = detail::autocast_copy(weight2, x.dtype());
     const Tensor y = empty({x.size(0), weight2.size(0)}, x.options());
     const kernels::Stream stream = current_stream(x.device());
     const Workspace workspace(kernels::feed_forward_workspace(stream, x.view(), first.view(), second.view(), y.view()),
@@ -283,7 +284,7 @@ std::pair<Tensor, Tensor> linear_pair(const Tensor& first, const Tensor& second,
                                       const Tensor& bias_in, int64_t cut) {
   Tensor x = first, y = second, weight = weight_in, bias = bias_in;
   autocast_linear(x, weight, bias);
-  autocast_inputs("linear", {&y});
+  detail::autocast_inputs("linear", {&y});
   check_linear(x, weight, bias);
   check_linear(y, weight, bias);
   TERN_CHECK(x.dim() == 2 && y.dim() == 2 && x.dtype() == y.dtype(), "linear_pair: the inputs must be [rows, ",

@@ -107,7 +107,7 @@ Tensor mse_loss(const Tensor& prediction, const Tensor& target) {
   TERN_CHECK(prediction.shape() == target.shape(), "mse_loss: prediction is ", prediction.shape(), ", target ",
              target.shape());
   Tensor a = prediction, b = target;
-  autocast_inputs("mse_loss", {&a, &b});
+  detail::autocast_inputs("mse_loss", {&a, &b});
   return mean(square(sub(a, b)));
 }
 

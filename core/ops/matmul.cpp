@@ -81,7 +81,7 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
   TERN_CHECK(a.dim() >= 1 && b.dim() >= 1, "matmul: 0-dimensional inputs have no product of matrices: ", a.shape(),
              " and ", b.shape());
   detail::check_one_device("matmul", {&a, &b});
-  autocast_inputs("matmul", {&a, &b});
+  detail::autocast_inputs("matmul", {&a, &b});
   TERN_CHECK(a.dtype() == b.dtype() && is_floating(a.dtype()),
              "matmul: expected two tensors of one floating dtype, got ", a.dtype(), " and ", b.dtype(),
              detail::dtype_hint({a, b}));

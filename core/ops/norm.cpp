@@ -120,7 +120,7 @@ std::vector<Tensor> normalised(const Tensor& x_in, const Tensor& residual_in, co
                                double eps, const DropoutOptions& options, bool gives_sum) {
   Tensor x = x_in, residual = residual_in;
   detail::check_one_device("layer_norm", {&x, &residual, &weight, &bias});
-  autocast_inputs("dropout_residual_layer_norm", {&x, &residual});
+  detail::autocast_inputs("dropout_residual_layer_norm", {&x, &residual});
   TERN_CHECK(is_floating(x.dtype()) && x.dim() >= 1,
              "layer_norm: expected a floating tensor of at least one dimension, got ", x.describe());
   TERN_CHECK(x.size(-1) > 0, "layer_norm: the normalised dimension of ", x.shape(), " is empty");
@@ -132,7 +132,8 @@ std::vector<Tensor> normalised(const Tensor& x_in, const Tensor& residual_in, co
   check_row_keys("layer_norm", options.row_keys, x.view().rows(), x.device());
   const auto plain = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
   return LayerNorm::apply(x.contiguous(), plain(residual), plain(weight), plain(bias), eps,
-                          draw(options, "layer_norm", x.device()), std::vector<Tensor>{options.row_keys}, gives_sum);
+                          detail::draw(options, "layer_norm", x.device()), std::vector<Tensor>{options.row_keys},
+                          gives_sum);
 }
 
 }  // namespace

@@ -11,11 +11,11 @@ namespace op = kernels;
 namespace {
 /// An op that can be differentiated any number of times, because its derivative is made of such ops.
 template <class Op, class... Tensors>
-Tensor any_order(const Op& op, decltype(PointwiseOp::derivative_of_ops) derivative, const Tensors&... inputs) {
-  PointwiseOp described = describe_pointwise(op);
+Tensor any_order(const Op& op, decltype(detail::PointwiseOp::derivative_of_ops) derivative, const Tensors&... inputs) {
+  detail::PointwiseOp described = detail::describe_pointwise(op);
   described.derivative_of_ops = derivative;
   const Tensor* const addresses[] = {&inputs...};
-  return apply_pointwise(described, addresses);
+  return detail::apply_pointwise(described, addresses);
 }
 using Values = std::span<const Tensor>;
 }  // namespace

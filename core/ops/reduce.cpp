@@ -134,7 +134,7 @@ Tensor arg_extreme(const char* name, const Tensor& x, int d, bool keepdim, bool 
 
 Tensor sum(const Tensor& input, const std::vector<int>& dims, bool keepdim) {
   Tensor x = input;
-  if (autocast_enabled(x.device())) autocast_inputs("sum", {&x});
+  if (autocast_enabled(x.device())) detail::autocast_inputs("sum", {&x});
   return Sum::apply(x, dimension_bits("sum", x, dims), keepdim, false);
 }
 
@@ -156,7 +156,7 @@ Tensor norm(const Tensor& x) { return norm(x, {}); }
 Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   if (!is_floating(x.dtype())) return sqrt(sum(square(x), dims, keepdim));
   Tensor input = x;
-  autocast_inputs("norm", {&input});
+  detail::autocast_inputs("norm", {&input});
   return Norm::apply(input, dimension_bits("norm", input, dims), keepdim);
 }
 

@@ -36,7 +36,7 @@ struct LinearResidualNorm final : Function<LinearResidualNorm> {
 
   std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual,
                               const Tensor& gamma, const Tensor& beta, double eps, bool gives_sum) {
-    const Tensor used = autocast_copy(weight, x.dtype());
+    const Tensor used = detail::autocast_copy(weight, x.dtype());
     const End end(residual, gamma, beta, eps, gives_sum);
     const kernels::Stream stream = current_stream(x.device());
     const Workspace workspace(kernels::linear_norm_workspace(stream, x.view(), used.view()), x.device());
@@ -52,7 +52,7 @@ struct FeedForwardResidualNorm final : Function<FeedForwardResidualNorm> {
   std::vector<Tensor> forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1, Activation activation,
                               const Tensor& weight2, const Tensor& bias2, const Tensor& residual, const Tensor& gamma,
                               const Tensor& beta, double eps, bool gives_sum) {
-    const Tensor first = autocast_copy(weight1, x.dtype()), second = autocast_copy(weight2, x.dtype());
+    const Tensor first = detail::autocast_copy(weight1, x.dtype()), second = detail::autocast_copy(weight2, x.dtype());
     const End end(residual, gamma, beta, eps, gives_sum);
     const kernels::Stream stream = current_stream(x.device());
     const Workspace workspace(kernels::feed_forward_norm_workspace(stream, x.view(), first.view(), second.view()),

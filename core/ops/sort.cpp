@@ -167,7 +167,7 @@ SortResult topk(const Tensor& x, int64_t k, int d, bool largest, bool sorted) {
 
 Tensor cumsum(const Tensor& input, int d) {
   Tensor x = input;
-  autocast_inputs("cumsum", {&x});
+  detail::autocast_inputs("cumsum", {&x});
   const Along along(x, d);
   return along.back(CumulativeSum::apply(along.last(), false));
 }

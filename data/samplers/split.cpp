@@ -59,19 +59,19 @@ bool parse_three(const std::string& spec, Numbers& numbers) {
 /// Rows of train, validation and test out of n.
 std::array<int64_t, 3> part_sizes(const SplitSource& source, const std::string& spec, int64_t n) {
   Numbers numbers;
-  TERN_CHECK(parse_three(spec, numbers), "split \"", printable(spec), "\" is not understood", kForms);
+  TERN_CHECK(parse_three(spec, numbers), "split \"", detail::printable(spec), "\" is not understood", kForms);
   const auto& [train, validation, test] = numbers.value;
   const double sum = train + validation + test;
   double whole = 0;  // the sum that stands for all rows
   if (numbers.decimal) {
-    TERN_CHECK(std::abs(sum - 1) < 1e-6, "split \"", printable(spec), "\": the fractions must sum to 1, not ", sum,
-               kForms);
+    TERN_CHECK(std::abs(sum - 1) < 1e-6, "split \"", detail::printable(spec), "\": the fractions must sum to 1, not ",
+               sum, kForms);
     whole = 1;
   } else if (sum == 100) {
     whole = 100;
   }
   if (whole == 0) {
-    TERN_CHECK(sum <= static_cast<double>(n), "split \"", printable(spec), "\": needs ",
+    TERN_CHECK(sum <= static_cast<double>(n), "split \"", detail::printable(spec), "\": needs ",
                static_cast<int64_t>(std::min(sum, 1e18)), " rows, but ", source.name, " has ", n);
     return {static_cast<int64_t>(train), static_cast<int64_t>(validation), static_cast<int64_t>(test)};
   }
@@ -123,8 +123,9 @@ Split fold_split(const SplitSource& source, const std::string& fold, uint64_t se
   const bool slash = first.ec == std::errc() && first.ptr != end && *first.ptr == '/';
   const auto second = std::from_chars(slash ? first.ptr + 1 : end, end, k);
   TERN_CHECK(slash && second.ec == std::errc() && second.ptr == end && k >= 2 && i >= 1 && i <= k, "fold \"",
-             printable(fold), "\" is not understood; accepted: i/k with 2 <= k and 1 <= i <= k, for example 1/5");
-  TERN_CHECK(k <= n, "fold \"", printable(fold), "\": ", source.name, " has only ", n, " rows");
+             detail::printable(fold),
+             "\" is not understood; accepted: i/k with 2 <= k and 1 <= i <= k, for example 1/5");
+  TERN_CHECK(k <= n, "fold \"", detail::printable(fold), "\": ", source.name, " has only ", n, " rows");
   const std::vector<int32_t> hand =
       stratified_deal(range(0, n), source.labels, k, RandomStream(seed, Draw::kFold, static_cast<uint64_t>(k)));
   Split split;
@@ -164,7 +165,7 @@ std::pair<std::vector<int32_t>, std::vector<int32_t>> hold_out(const std::vector
 Split make_split(const SplitSource& source, const std::string& spec, const std::string& fold, uint64_t seed) {
   TERN_CHECK(source.parts.empty() || source.parts.size() == source.labels.size(), source.name, ": ",
              source.labels.size(), " labels but ", source.parts.size(), " official parts");
-  TERN_CHECK(fold.empty() || spec.empty(), "split \"", printable(spec), "\" and fold \"", fold,
+  TERN_CHECK(fold.empty() || spec.empty(), "split \"", detail::printable(spec), "\" and fold \"", fold,
              "\" exclude each other: give one");
   Split split;
   if (!fold.empty()) {
@@ -177,7 +178,7 @@ Split make_split(const SplitSource& source, const std::string& spec, const std::
     split = random_split(source, spec.empty() ? "80/10/10" : spec, seed);
   }
   TERN_CHECK(!split.train.empty(), source.name, ": the split leaves no row to train on (", source.labels.size(),
-             " rows, split \"", printable(spec.empty() ? fold : spec), "\")");
+             " rows, split \"", detail::printable(spec.empty() ? fold : spec), "\")");
   return split;
 }
 

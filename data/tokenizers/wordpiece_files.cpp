@@ -61,7 +61,7 @@ std::vector<std::string_view> tokens_by_id(const json& vocabulary, const std::st
     const bool good =
         id.is_number_unsigned() && id.get<std::uint64_t>() < tokens.size() && !seen[id.get<std::size_t>()];
     TERN_CHECK(good, name, ": the ids of ", tokens.size(), " tokens must be 0 to ", tokens.size() - 1,
-               ", each once; \"", printable(item.key()), "\" has ", shortened(id));
+               ", each once; \"", detail::printable(item.key()), "\" has ", shortened(id));
     TERN_CHECK(item.key().find('\n') == std::string::npos, name, ": the token with id ", id.dump(),
                " has a line break");
     seen[id.get<std::size_t>()] = true;

@@ -107,7 +107,7 @@ std::vector<std::string> merge_option_file(CLI::App& command, const std::vector<
   for (const auto& [raw_key, node] : table) {
     std::string key(raw_key.str());
     std::replace(key.begin(), key.end(), '_', '-');
-    const std::string flag = "--" + key, where = path + ": '" + printable(key) + "'";
+    const std::string flag = "--" + key, where = path + ": '" + tern::detail::printable(key) + "'";
     const CLI::Option* option = command.get_option_no_throw(flag);
     if (!option || key == "config" || key == "help") {
       const std::string near = nearest(flag, long_flags(command));

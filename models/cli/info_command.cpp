@@ -68,7 +68,7 @@ void describe_machine(bool in_job, Device device) {
   std::cout << "cpu_levels:";
   for (const auto level : {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4})
     if (kernels::has_cpu_level(level)) std::cout << " " << kernels::name_of(level);
-  std::cout << "\navailable_memory_bytes: " << available_system_memory()
+  std::cout << "\navailable_memory_bytes: " << tern::detail::available_system_memory()
             << "\nmatrix library: " << kernels::gemm_library(current_stream(cpu))
             << "\nautocast dtype: " << autocast_dtype(cpu) << "\n";
   describe_cuda(in_job, device);
@@ -80,23 +80,24 @@ void describe_file(const std::string& path) {
   std::cout << "format: " << file.format << "\n";
   const char* other = file.format == "safetensors" ? "metadata " : "";
   for (const auto& [key, value] : file.others)
-    std::cout << other << (key.empty() ? "value" : printable(key)) << ": " << printable(value, 1000) << "\n";
+    std::cout << other << (key.empty() ? "value" : tern::detail::printable(key)) << ": "
+              << tern::detail::printable(value, 1000) << "\n";
   int64_t elements = 0, bytes = 0;
   for (const NamedTensor& entry : file.tensors) {
     const auto stored = file.widened.find(entry.name);
-    std::cout << printable(entry.name, 1000) << "  " << entry.tensor.dtype() << "  " << entry.tensor.shape() << "  "
-              << entry.tensor.nbytes() << " bytes"
+    std::cout << tern::detail::printable(entry.name, 1000) << "  " << entry.tensor.dtype() << "  "
+              << entry.tensor.shape() << "  " << entry.tensor.nbytes() << " bytes"
               << (stored == file.widened.end() ? "" : "  (" + stored->second + " in the file)") << "\n";
     elements += entry.tensor.numel();
     bytes += entry.tensor.nbytes();
   }
   for (const UnreadableTensor& entry : file.unreadable)
-    std::cout << printable(entry.name, 1000) << "  cannot be read: " << entry.reason << "\n";
+    std::cout << tern::detail::printable(entry.name, 1000) << "  cannot be read: " << entry.reason << "\n";
   std::cout << file.tensors.size() << " tensors, " << elements << " elements, " << bytes << " bytes\n";
   const StateFile weights = load_state_file(path);
   if (!weights.container.empty() || !weights.prefix.empty())
     std::cout << "a model's weights: " << weights.tensors.size() << " tensors"
-              << (weights.container.empty() ? "" : " under " + printable(weights.container))
+              << (weights.container.empty() ? "" : " under " + tern::detail::printable(weights.container))
               << (weights.prefix.empty() ? "" : ", without the prefix " + weights.prefix) << "\n";
 }
 

@@ -60,7 +60,7 @@ std::string one_line(const std::string& message) {
 
 int report(const std::string& message, int status, bool of_peer = false) {
   std::string line = one_line(message);
-  line = printable(line, line.size());  // names of files may hold any bytes
+  line = tern::detail::printable(line, line.size());  // names of files may hold any bytes
   report_error(line);
   end_rank(status, line, of_peer);
   return status;

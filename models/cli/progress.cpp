@@ -32,7 +32,8 @@ void Progress::clear_bar() {
 void Progress::log(const std::string& line) {
   if (quiet_) return;
   clear_bar();
-  std::fprintf(stderr, "%s\n", printable(line, line.size()).c_str());  // names of files may hold any bytes
+  std::fprintf(stderr, "%s\n",
+               tern::detail::printable(line, line.size()).c_str());  // names of files may hold any bytes
 }
 
 void Progress::on_step(const models::StepMetrics& m) {

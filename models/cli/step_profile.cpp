@@ -21,10 +21,10 @@ namespace fs = std::filesystem;
 constexpr int64_t kWarmUpSteps = 2;
 constexpr size_t kShownOps = 12;  // on the terminal
 
-Roofline measured(const StepProfileOptions& options) {
+tern::detail::Roofline measured(const StepProfileOptions& options) {
   std::vector<DType> dtypes = {float32};
   if (options.dtype != float32) dtypes.push_back(options.dtype);
-  Roofline roofline = measure_roofline(options.device, dtypes);
+  tern::detail::Roofline roofline = measure_roofline(options.device, dtypes);
   allocator(options.device).empty_cache();  // the run must not be seen to reserve what was measured with
   return roofline;
 }

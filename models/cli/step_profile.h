@@ -44,7 +44,7 @@ class StepProfile {
   const StepProfileOptions options_;
   const int64_t first_;  // recorded step, from 1
   int64_t last_ = 0;     // recorded so far
-  Roofline roofline_;
+  tern::detail::Roofline roofline_;
   std::optional<Profiler> profiler_;
   std::string failure_;
 };

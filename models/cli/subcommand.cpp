@@ -18,7 +18,8 @@ CLI::Validator in_bounds(const char* kind, T least, T most) {
     const auto [stopped, error] = std::from_chars(text.data(), end, value);
     if (error == std::errc() && stopped == end && value >= least && value <= most) return {};
     std::ostringstream problem;
-    problem << "must be a " << kind << " from " << least << " to " << most << ", got '" << printable(text) << "'";
+    problem << "must be a " << kind << " from " << least << " to " << most << ", got '" << tern::detail::printable(text)
+            << "'";
     return problem.str();
   };
   return CLI::Validator(check, "");

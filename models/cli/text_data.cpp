@@ -49,11 +49,11 @@ bool are_parts(std::string_view text, int count, std::string_view characters) {
 void check_split(const std::string& split, const std::string& fold) {
   if (!split.empty() && !fold.empty()) throw UsageError("--split and --fold exclude each other");
   if (!split.empty() && split != "official" && split != "all" && !are_parts(split, 3, "0123456789."))
-    throw UsageError("--split: '" + printable(split) +
+    throw UsageError("--split: '" + tern::detail::printable(split) +
                      "' is not understood; expected official, all, three parts like 80/10/10 "
                      "(percent) or 0.8/0.1/0.1, or three numbers of rows");
   if (!fold.empty() && !are_parts(fold, 2, "0123456789"))
-    throw UsageError("--fold: '" + printable(fold) + "' is not understood; expected i/k, like 1/5");
+    throw UsageError("--fold: '" + tern::detail::printable(fold) + "' is not understood; expected i/k, like 1/5");
 }
 
 std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextDataset& texts, const data::WordPiece& tokenizer,

@@ -165,8 +165,9 @@ class TextWorkload final : public Workload {
       a_->epochs = !from_scratch_small() ? 3 : train_tokens >= 4'000'000 ? 2 : train_tokens >= 500'000 ? 4 : 10;
     planned_epochs_ = a_->max_steps > 0 ? std::min(a_->epochs, a_->max_steps) : a_->epochs;  // each has a step at least
     const int64_t plan_bytes = planned_epochs_ * static_cast<int64_t>(split_.train.size() * sizeof(int32_t));
-    TERN_CHECK(plan_bytes <= available_system_memory() / 2, "--epochs: the plan of ", planned_epochs_, " epochs takes ",
-               plan_bytes >> 20, " MiB, more than half of the memory left; give fewer, or --max-steps");
+    TERN_CHECK(plan_bytes <= tern::detail::available_system_memory() / 2, "--epochs: the plan of ", planned_epochs_,
+               " epochs takes ", plan_bytes >> 20,
+               " MiB, more than half of the memory left; give fewer, or --max-steps");
     if (std::isnan(a_->lr)) a_->lr = from_scratch_small() ? 5e-4 : 5e-5;
   }
 

@@ -256,7 +256,7 @@ std::pair<int64_t, double> parse_checkpoint_every(const std::string& text) {
       if (unit == name) return {0, static_cast<double>(number) * seconds};
   }
   throw UsageError("--checkpoint-every: expected a number of steps (100) or a time (30s, 5m, 2h), got '" +
-                   printable(text) + "'");
+                   tern::detail::printable(text) + "'");
 }
 
 int64_t parse_recompute(const std::string& text) {
@@ -268,7 +268,8 @@ int64_t parse_recompute(const std::string& text) {
     const auto [stopped, error] = std::from_chars(text.data() + 6, end, blocks);
     if (error == std::errc() && stopped == end && blocks >= 1 && blocks <= 1000000) return blocks;
   }
-  throw UsageError("--recompute: expected none, block or every-N (such as every-2), got '" + printable(text) + "'");
+  throw UsageError("--recompute: expected none, block or every-N (such as every-2), got '" +
+                   tern::detail::printable(text) + "'");
 }
 
 void check_train_arguments(const TrainArguments& a, const std::function<bool(const std::string& flag)>& given) {

@@ -362,7 +362,7 @@ class TrainRun {
   Json utilization(const models::TrainResult& result) const {
     if (result.step_seconds <= 0) return nullptr;
     return workload_->training_flops_per_item() * static_cast<double>(result.items) / result.step_seconds /
-           (measure_matrix_rate(device_, precision_.products()) * group().size());
+           (tern::detail::measure_matrix_rate(device_, precision_.products()) * group().size());
   }
 
   TrainArguments a_;

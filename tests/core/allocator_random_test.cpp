@@ -172,7 +172,7 @@ TEST(AllocatorRandom, ServesThreads) {
   FakeDevice device;
   std::atomic<int64_t> now = 0;
   // Real memory, so that the same bytes in two threads show; an event is done two ticks later.
-  MemorySource source = device.source();
+  detail::MemorySource source = device.source();
   source.segment_bytes = 64 * kKiB;
   source.allocate = [](int64_t bytes) { return std::aligned_alloc(512, static_cast<size_t>(bytes)); };
   source.release = [](void* pointer, int64_t) { std::free(pointer); };

@@ -15,7 +15,7 @@ using test::expect_error;
 /// A source of memory that counts.
 struct Source {
   int64_t held = 0, blocks = 0, room = INT64_MAX;
-  MemorySource source() {
+  detail::MemorySource source() {
     return {[this](int64_t bytes) -> void* {
               if (held + bytes > room) return nullptr;
               held += bytes;
@@ -154,7 +154,7 @@ TEST(Allocator, TheErrorListsWhoHoldsTheMemory) {
 }
 
 TEST(Allocator, MoreThanTheMachineHasIsAnErrorNotAKill) {
-  const int64_t available = available_system_memory();
+  const int64_t available = detail::available_system_memory();
   EXPECT_GT(available, 0);
   EXPECT_LT(available, INT64_MAX);
   EXPECT_THROW(empty({available / 4 + (int64_t{1} << 30)}), OutOfMemoryError);

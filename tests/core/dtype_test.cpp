@@ -136,12 +136,12 @@ TEST(Autocast, FollowsTheTable) {
   EXPECT_EQ(matmul(f, f).dtype(), float32);
   expect_error([&] { matmul(h, f); }, {"matmul", "bfloat16", "float32"});
   expect_error([] { Autocast(cpu, float64); }, {"autocast", "float64"});
-  EXPECT_EQ(cast_policy("nobody"), CastPolicy::kAsIs);
+  EXPECT_EQ(detail::cast_policy("nobody"), detail::CastPolicy::kAsIs);
 }
 
 /// The policy of every op by name, written down once more: a changed line must be a decision.
 TEST(Autocast, TheWholeTable) {
-  using P = CastPolicy;
+  using P = detail::CastPolicy;
   const std::vector<std::pair<P, std::vector<const char*>>> expected = {
       {P::kLow, {"matmul", "linear", "attention"}},
       {P::kFp32,
@@ -154,7 +154,7 @@ TEST(Autocast, TheWholeTable) {
         "gelu_tanh", "silu",          "erf",       "sin",    "cos",     "floor",   "clamp", "mean",       "max_min",
         "softmax",   "cross_entropy", "embedding", "gather", "dropout", "sort",    "topk"}}};
   for (const auto& [policy, ops] : expected)
-    for (const char* op : ops) EXPECT_EQ(cast_policy(op), policy) << op;
+    for (const char* op : ops) EXPECT_EQ(detail::cast_policy(op), policy) << op;
 }
 
 /// What each op gives for 16-bit inputs, with both types of region.

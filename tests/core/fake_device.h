@@ -19,7 +19,7 @@ class FakeDevice {
  public:
   explicit FakeDevice(int64_t room = int64_t{1} << 50) : room(room) {}
 
-  MemorySource source() {
+  detail::MemorySource source() {
     return {.allocate = [this](int64_t bytes) { return allocate(bytes); },
             .release = [this](void* pointer, int64_t bytes) { release(pointer, bytes); },
             .available = [this] { return room - held; },

@@ -29,7 +29,7 @@ class Pickle : public testing::Test {
   }
   PickleValue load(const std::string& bytes) const { return load_pickle(file(bytes)); }
   void expect_refused(const std::string& bytes, std::vector<std::string> parts) const {
-    SCOPED_TRACE(printable(bytes));
+    SCOPED_TRACE(detail::printable(bytes));
     parts.push_back(path_);
     expect_error([&] { load(bytes); }, parts);
   }

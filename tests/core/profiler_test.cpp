@@ -419,7 +419,7 @@ TEST(ProfilerCounts, RooflineShare) {
 }
 
 TEST(ProfilerCounts, MeasuredRatesArePositive) {
-  const Roofline roofline = measure_roofline(cpu, {float32, bfloat16});
+  const detail::Roofline roofline = measure_roofline(cpu, {float32, bfloat16});
   EXPECT_GT(roofline.bytes_per_second, 1e7);
   EXPECT_GT(roofline.flops_per_second.at(float32), 1e7);
   EXPECT_GT(roofline.flops_per_second.at(bfloat16), 1e6);
@@ -541,7 +541,7 @@ class KernelTimes final : public DeviceProfiler {
   void start(int64_t (*)()) override {}
   void open(uint64_t range) override { ranges_.push_back(range); }
   void close(uint64_t) override {}
-  DeviceTimeline finish() override {
+  detail::DeviceTimeline finish() override {
     return {.spans = {{"gemm", ranges_.at(1), 2000, 2300, 0},
                       {"reduce", ranges_.at(1), 2300, 2400, 0},
                       {"copy", ranges_.at(0), 2400, 2450, 0},

@@ -164,7 +164,7 @@ TEST(StreamAllocator, AsksOncePerBusyStream) {
 
 TEST(StreamAllocator, MemoryThatTheHostWritesWaitsForEveryCopy) {
   FakeDevice device;
-  MemorySource source = device.source();
+  detail::MemorySource source = device.source();
   source.used_by_host = true;
   CachingAllocator a(cpu, source);
   for (const int64_t s : {0, 1}) {
@@ -371,7 +371,7 @@ TEST(StreamAllocator, BadRequests) {
   a.record_stream(nullptr, stream(1));
   EXPECT_THROW(a.record_stream(&stranger, stream(1)), Error);
   EXPECT_EQ(device.held, 0);
-  MemorySource odd = device.source();
+  detail::MemorySource odd = device.source();
   odd.alignment = 96;
   expect_error([&] { CachingAllocator b(kDevice, odd); }, {"alignment", "96"});
   odd = device.source();
