@@ -50,6 +50,7 @@ TEST(Gemm, WeightGradientShapes) {
     check_gemm(float32, float32, {1, 1024, 70, 515, true, false, 0.5, 1}, random);
     check_gemm(bfloat16, float32, {1, 96, 40, 1100, true, false, 1, 1}, random);
     check_gemm(float16, float16, {1, 40, 24, 2100, true, false}, random);
+    for (const DType dtype : {float32, bfloat16}) check_gemm(dtype, float32, {1, 130, 203, 1100, false, false}, random);
   });
 }
 
@@ -227,6 +228,7 @@ TEST(Linear, ForwardAgreesWithDouble) {
       check_linear(dtype, bias, 200, 40, 24, Activation::kGelu, true, false, random);
       check_linear(dtype, bias, 530, 16, 17, Activation::kNone, true, false, random);
       check_linear(dtype, dtype, 1030, 20, 18, Activation::kNone, false, false, random);
+      check_linear(dtype, bias, 130, 1100, 203, Activation::kNone, true, false, random);  // packed in several parts
       check_linear(dtype, dtype, 0, 4, 4, Activation::kGelu, true, true, random);
       check_linear(dtype, dtype, 4, 0, 3, Activation::kRelu, true, true, random);
     }
