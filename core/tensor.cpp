@@ -60,9 +60,11 @@ template <class T>
 T Tensor::item() const {
   TERN_CHECK(numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
   if (device().is_cuda()) return to_vector<T>()[0];
-  return dispatch_any(dtype(), [&]<class From>() {
+  const T value = dispatch_any(dtype(), [&]<class From>() {
     return static_cast<T>(kernels::convert<From, T>(*static_cast<const kernels::Stored<From>*>(raw_data())));
   });
+  check_lost_files();
+  return value;
 }
 template std::vector<double> Tensor::to_vector() const;
 template std::vector<float> Tensor::to_vector() const;

@@ -152,7 +152,7 @@ TEST_F(Transfer, TensorsOnTwoDevicesAreRefused) {
       {"dropout", {matrix, keys}, [](const Tensors& in) { return dropout(in[0], {.p = 0.5, .row_keys = in[1]}); }},
       {"embedding", {matrix, ids}, [](const Tensors& in) { return embedding(in[0], in[1]); }},
       {"gather", {matrix, ids.reshape({4, 1})}, [](const Tensors& in) { return gather(in[0], 1, in[1]); }},
-      {"gather", {matrix, ids}, [](const Tensors& in) { return index_select(in[0], 1, in[1]); }},
+      {"index_select", {matrix, ids}, [](const Tensors& in) { return index_select(in[0], 1, in[1]); }},
       {"masked_select", {matrix, mask}, [](const Tensors& in) { return masked_select(in[0], in[1]); }},
       {"cat", {matrix, square, square}, [](const Tensors& in) { return cat(in); }},
       {"cat", {row, row}, [](const Tensors& in) { return stack(in); }},
