@@ -264,7 +264,9 @@ bool ThreadPool::Worker::await(uint32_t seen) {
   bool interrupted = false;
   const int64_t limit = cautious_until_ != 0 && now() < cautious_until_ ? kShortSpin : kSpin;
   const auto published = [&] { return pool_.published_.load(std::memory_order_acquire) != seen; };
+  pool_.spinning_.fetch_add(1, std::memory_order_relaxed);
   const bool found = spin(limit, interrupted, published);
+  pool_.spinning_.fetch_sub(1, std::memory_order_relaxed);
   if (interrupted) cautious_until_ = now() + kCaution;
   if (found) return false;
   // Either publish() sees that the worker is asleep, or the worker sees what was published.
@@ -295,9 +297,7 @@ void ThreadPool::Worker::pause() {
   const int64_t end = now() + std::min(debt_ * kPauseForDebt, kLongestPause);
   debt_ = 0;
   state_.store(kPaused, std::memory_order_relaxed);
-  pool_.pausing_.fetch_add(1, std::memory_order_relaxed);
   for (int64_t left = end - now(); left > 0; left = end - now()) futex_wait(state_, kPaused, left);
-  pool_.pausing_.fetch_sub(1, std::memory_order_relaxed);
   state_.store(kAwake, std::memory_order_relaxed);
 }
 
@@ -364,10 +364,8 @@ void ThreadPool::publish(uint32_t shares, int threads) noexcept {
   const int possible = std::min(wanted, refused_.load(std::memory_order_relaxed));
   if (ready_.load(std::memory_order_acquire) < possible) start_workers(possible);
   published_.fetch_add(1, std::memory_order_seq_cst);
-  const int asleep = asleep_.load(std::memory_order_seq_cst);
-  if (asleep == 0) return;
-  const int awake = ready_.load(std::memory_order_relaxed) - asleep - pausing_.load(std::memory_order_relaxed);
-  wake_workers(0, threads - 1, std::min(kWakesOfOne, wanted - std::max(0, awake)));
+  if (asleep_.load(std::memory_order_seq_cst) == 0) return;
+  wake_workers(0, threads - 1, std::min(kWakesOfOne, wanted - spinning_.load(std::memory_order_relaxed)));
 }
 
 void ThreadPool::start_workers(int count) noexcept {

@@ -49,7 +49,7 @@ class ThreadPool {
   std::atomic<int> jobs_used_ = 0;                   // jobs_[0 .. jobs_used_) have had a caller
   alignas(64) std::atomic<uint32_t> published_ = 0;  // counts jobs; idle workers watch it
   alignas(64) std::atomic<int> asleep_ = 0;          // workers that sleep until wake_workers()
-  std::atomic<int> pausing_ = 0;                     // workers that sleep for a time
+  std::atomic<int> spinning_ = 0;                    // workers that watch published_
   std::atomic<int> ready_ = 0;                       // workers [0 .. ready_) have threads
   std::atomic<int> refused_ = 1 << 30;               // the system refused a thread for this worker
   std::atomic<Worker*> first_ = nullptr;             // a list in the order of their indices; only grows

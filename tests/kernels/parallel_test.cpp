@@ -98,15 +98,20 @@ TEST_F(Parallel, NestedCallsRunOnTheirThread) {
 
 TEST_F(Parallel, ACallNeedsNoThreadButItsOwn) {
   set_num_threads(2);
-  std::atomic<int> begun = 0;
-  std::atomic<bool> release = false;
+  std::atomic<bool> held = false, release = false;
   std::thread other([&] {
-    parallel_for(2, 1, [&](int64_t, int64_t) {  // holds the only worker and its own thread
-      ++begun;
-      while (!release) std::this_thread::yield();
-    });
+    while (!held) {  // until a job holds the only worker and this thread
+      std::atomic<int> begun = 0;
+      parallel_for(2, 1, [&](int64_t, int64_t) {
+        ++begun;
+        for (int i = 0; i < 20 && begun < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (begun < 2) return;
+        held = true;
+        while (!release) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      });
+    }
   });
-  while (begun < 2) std::this_thread::yield();
+  while (!held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (int64_t blocks = 0; blocks < 50; ++blocks) check_blocks(blocks);
   release = true;
   other.join();
