@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # check_ptx.sh [--update] [--only PATTERN] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at
 # each kernel's PTX and at what ptxas made of it; then for sm_80, sm_100 and sm_120, where no kernel may spill registers
-# either (--only PATTERN: that alone, of the files whose names match). Fails when a kernel spills registers, when one that promises 16-byte accesses has none,
-# when ptxas puts waits of its own between a kernel's wgmma instructions ("serialized": it sees their registers used), or
-# when the tables in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy; the forms of
-# the instructions that the emulator has twins of) are out of date; --update writes them. The kernels of CUB, of which cub.cu has instances, are NVIDIA's and are left
-# out. Without nvcc (CUDA_HOME, PATH or /usr/local/cuda) it says so and succeeds.
+# either (--only PATTERN: that alone, of the files whose names match). Fails when a kernel spills registers, when one that
+# promises 16-byte accesses has none, when ptxas puts waits between a kernel's wgmma instructions ("serialized": it sees
+# their registers used), or when the tables in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte
+# accesses, occupancy; the forms of the instructions that the emulator has twins of) are out of date; --update writes
+# them. The kernels of CUB, of which cub.cu has instances, are NVIDIA's and are left out. Fails without nvcc (CUDA_HOME,
+# PATH or /usr/local/cuda).
 set -euo pipefail
 
 update=0 only=""
