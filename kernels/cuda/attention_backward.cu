@@ -92,18 +92,20 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
 };
 
 /// Blocks that a multiprocessor is to hold. Told of three, ptxas finds the few registers that rows of 64 without
-/// dropout take too many. On sm_120, whose shared memory holds one block of such rows, it would spill registers for
-/// nothing.
-template <int kDim>
+/// dropout take too many. With dropout it would spill registers for three on sm_100, and on sm_120, whose shared memory
+/// holds one block of such rows, for more than one.
+template <int kDim, bool kDropout>
 constexpr int query_blocks() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
   if (kDim > 32) return 1;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+  if (kDim > 32 && kDropout) return 2;
 #endif
   return kDim <= 96 ? 3 : 2;
 }
 
 template <class T, int kDim, bool kDropout>
-__global__ void __launch_bounds__(kThreads, query_blocks<kDim>())
+__global__ void __launch_bounds__(kThreads, query_blocks<kDim, kDropout>())
     flash_dq_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x, Rows<T> dq, int tiles) {
   TERN_DYNAMIC_SHARED(T, shared);
   run_query_pass<QueryPass<T, kDim, kDropout>, Shape<kDim>>(call, x, dq, tiles, shared);
