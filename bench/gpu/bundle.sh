@@ -85,7 +85,7 @@ trap 'exit 143' TERM
 bundle=$work/tern-gpu
 mkdir -p "$bundle"/{bin,lib,bench/gpu,tests,data/assets}
 
-# Every machine has these, of its own version: glibc's and GCC's; a driver brings libcuda.
+# Every machine has its version of these: glibc's and GCC's libraries; a driver installs libcuda.
 of_the_system='^(linux-vdso|ld-linux-x86-64|lib(c|m|mvec|dl|pthread|rt|resolv|util|anl|nsl|nss_[a-z]*|stdc\+\+|gcc_s|cuda))\.so'
 
 programs=("$build"/bin/tern "$build"/bin/tern-bench-kernels "$build"/bin/tern-bench-train "$build"/bin/*_test)

@@ -14,7 +14,7 @@
 namespace tern::detail {
 namespace {
 
-/// Keys that one run of read_mask() tells of.
+/// Keys whose mask one run of read_mask() gives.
 constexpr int64_t kKeysPerRun = 64;
 
 std::vector<int64_t> on_host(const Tensor& offsets) { return offsets.to_vector<int64_t>(); }

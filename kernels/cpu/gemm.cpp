@@ -236,7 +236,7 @@ class NativeTiles {
   std::shared_ptr<const Matmul> products_[2][2];  // [smaller rows][smaller columns]
 };
 
-/// fp32, c^T = b^T a in tiles, each of which goes to c through memory of its own.
+/// fp32, c^T = b^T a in tiles, each of which goes to c through separate memory.
 class SwappedTiles {
  public:
   explicit SwappedTiles(const Problem& p) : p_(p), tiles_(p.n, p.m, p.k) {}

@@ -223,7 +223,7 @@ void count_call(int, siginfo_t* info, void*) {
 
 class BusErrors : public MappedFiles {
  protected:
-  // Each statement runs in a process of its own, in which no handler has been installed yet.
+  // Each statement runs in a separate process, in which no handler has been installed yet.
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 

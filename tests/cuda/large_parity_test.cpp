@@ -1,5 +1,5 @@
 // The shapes that training has, where tiles, warpgroups and partial sums are many: 16 bits against float64 on the CPU.
-// On the emulated device a cut of them, chosen anew in every run, that still takes every way through the kernels.
+// On the emulated device a cut of them, chosen at random in every run, that still takes every path through the kernels.
 
 #include "tern/core/autocast.h"
 #include "tern/optim/adam.h"
