@@ -5,7 +5,7 @@
 #   bench/gpu/check.sh --build DIR         checks a finished build
 #   bench/gpu/check.sh --bundle            checks the folder that it lies in, unpacked from what bundle.sh made
 #     --stages LIST      of tests,large,kernels,sanitizer,job,compare,profile,ctest (default: all but ctest)
-#     --budget SECONDS   for each stage instead of its own
+#     --budget SECONDS   for each stage, instead of the default limits
 #     --quick            less of each stage: all of them in 10 minutes
 #     --out FILE         the JSON file (default: bench/gpu/results/DATE-GPU[-STAGES].json, in a bundle results/...)
 #     --emulated         on no GPU: runs the emulated device of a build without CUDA on tiny shapes, to try this script

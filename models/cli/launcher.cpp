@@ -186,8 +186,8 @@ class Job {
     for (const pid_t child : children_of(mpirun_).alive) kill(child, number);
   }
 
-  /// The first signal goes to every rank, once. It waits for a rank that has not yet said what it does at signals, and
-  /// would be ended by it unsaved: the rank's log is made after that.
+  /// Sends the first signal to every rank, once. A rank that has not yet installed its handlers would end unsaved, so
+  /// the signal is sent after the rank's log exists, which the rank makes after its handlers.
   void pass_signals() {
     passed_ = first_signal;
     if (endings > 1) return kill_ranks();

@@ -7,19 +7,12 @@
 #include "tern/core/generator.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/stream.h"
+#include "tern/tests/core/core_test.h"
 
 namespace tern {
 namespace {
 
-template <class F>
-std::string error_of(F&& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 TEST(MovedFrom, AGeneratorStaysAHandle) {
   Generator first(7);

@@ -268,7 +268,7 @@ TEST(Values, ItemIsTheElementInPlace) {
   for (const DType dtype : {float64, float32, bfloat16, float16, int64, int32, uint8, boolean}) {
     const Tensor row = from_vector(values, {4}).to(dtype);
     for (int64_t i = 0; i < 4; ++i) {
-      // An element of its own copy, converted by the copy kernel, is the reference.
+      // The reference: a copy of the element, converted by the copy kernel.
       const Tensor x = row.slice(0, i, i + 1), copied = x.clone();
       EXPECT_EQ(x.item<float>(), copied.to(float32).data<float>()[0]) << dtype << i;
       EXPECT_EQ(x.item<double>(), copied.to(float64).data<double>()[0]) << dtype << i;

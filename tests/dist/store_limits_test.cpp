@@ -329,7 +329,7 @@ TEST(TcpStore, SilentConnectionsDoNotKeepRanksOut) {
   EXPECT_TRUE(early->gone().empty());
 }
 
-/// In a process of its own: a server that has few descriptors left.
+/// A server in a separate process that has few descriptors left.
 [[noreturn]] void serve_without_descriptors(int port_pipe, int end_pipe) {
   {
     const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});

@@ -6,7 +6,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tern;
-  // A copy of its own size: AddressSanitizer sees what is read beyond it.
+  // A copy in memory of exactly this size: AddressSanitizer then reports reads beyond the end.
   const std::string tiff(fuzz::text_of(data, size));
   const int orientation = data::exif_orientation(tiff);
   fuzz::require(orientation >= 1 && orientation <= 8);

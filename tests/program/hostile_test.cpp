@@ -139,7 +139,7 @@ TEST_F(HostileTest, WrongTypesInARecord) {
   }
 }
 
-/// The words of options that are read by code of their own, and numbers of 100,000 digits.
+/// Options whose values Tern parses itself, given numbers of 100,000 digits.
 TEST_F(HostileTest, LongNumbers) {
   const std::string digits(100'000, '1'), half(50'000, '1'), zeros(100'000, '0');
   const std::vector<std::string> train = {"train", "distilbert", "--data", "data.csv", "--max-steps", "1"};
