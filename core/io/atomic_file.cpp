@@ -1,6 +1,8 @@
 #include "tern/core/io/atomic_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,9 +11,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <random>
 
 #include "tern/core/check.h"
+#include "tern/core/io/file_kind.h"
 #include "tern/core/io/folders.h"
 
 namespace tern {
@@ -25,6 +29,24 @@ std::string random_digits() {
   char text[kDigits + 1];
   std::snprintf(text, sizeof text, "%08x%08x", random(), random());
   return text;
+}
+
+/// Appends to an open file. Error: the name and the system's reason.
+void write_all(int descriptor, const void* data, size_t bytes, const std::string& name) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    // One write takes at most 2 GiB on Linux.
+    const ssize_t written = ::write(descriptor, next, std::min<size_t>(bytes, size_t{1} << 30));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {  // a stream that its other users made non-blocking
+      pollfd wait{descriptor, POLLOUT, 0};
+      ::poll(&wait, 1, -1);
+      continue;
+    }
+    TERN_CHECK(written > 0, name, ": cannot be written: ", written < 0 ? std::strerror(errno) : "no progress");
+    next += written;
+    bytes -= static_cast<size_t>(written);
+  }
 }
 
 /// A file descriptor that closes itself, and a temporary file that removes itself unless it was kept.
@@ -43,17 +65,7 @@ class TemporaryFile {
     if (!kept_) unlink(name_.c_str());
   }
 
-  void append(const void* data, size_t bytes) {
-    const char* next = static_cast<const char*>(data);
-    while (bytes > 0) {
-      // One write takes at most 2 GiB on Linux.
-      const ssize_t written = ::write(descriptor_, next, std::min<size_t>(bytes, size_t{1} << 30));
-      if (written < 0 && errno == EINTR) continue;
-      TERN_CHECK(written > 0, target_, ": cannot be written: ", written < 0 ? std::strerror(errno) : "no progress");
-      next += written;
-      bytes -= static_cast<size_t>(written);
-    }
-  }
+  void append(const void* data, size_t bytes) { write_all(descriptor_, data, bytes, target_); }
 
   void keep() {
     TERN_CHECK(fsync(descriptor_) == 0, target_, ": cannot be written: ", std::strerror(errno));
@@ -72,6 +84,19 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
+/// A descriptor for a path that stays what it is and is written to: what the process was given open, and /dev/null. -1
+/// for a path that is replaced by a regular file. Error: the path is something else that would be lost.
+int open_stream(const std::string& path) {
+  const int given = detail::descriptor_named(path);
+  if (given < 0 && path != "/dev/null") {
+    detail::refuse_to_write_other_kinds(path);
+    return -1;
+  }
+  const int stream = given >= 0 ? fcntl(given, F_DUPFD_CLOEXEC, 3) : open("/dev/null", O_WRONLY | O_CLOEXEC);
+  TERN_CHECK(stream >= 0, path, ": cannot be written: ", std::strerror(errno));
+  return stream;
+}
+
 }  // namespace
 
 bool is_unfinished_file(const std::string& name) {
@@ -83,6 +108,12 @@ bool is_unfinished_file(const std::string& name) {
 
 void write_atomically(const std::string& path,
                       const std::function<void(const std::function<void(const void*, size_t)>& append)>& write) {
+  if (const int stream = open_stream(path); stream >= 0) {
+    const auto close_it = [](const int* descriptor) { close(*descriptor); };
+    const std::unique_ptr<const int, decltype(close_it)> closer(&stream, close_it);
+    write([&](const void* data, size_t bytes) { write_all(stream, data, bytes, path); });
+    return;
+  }
   TemporaryFile file(path);
   write([&](const void* data, size_t bytes) { file.append(data, bytes); });
   file.keep();

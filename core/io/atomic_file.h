@@ -9,6 +9,9 @@ namespace tern {
 /// folder, which is fsynced and renamed to `path`; then the folder is synced. The file's mode is 0666 less the umask.
 /// On any failure before the rename the temporary file is removed, `path` is untouched, and Error says what and why
 /// ("no space left on device").
+///   What is at `path` and is no regular file (a named pipe, a socket, a device, a folder) is an Error: it would be
+/// lost. Only /dev/null and what the process was given open (/dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N) are
+/// written to as they are.
 void write_atomically(
     const std::string& path,
     const std::function<void(const std::function<void(const void* data, size_t bytes)>& append)>& write);

@@ -8,39 +8,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <string_view>
 
 #include "tern/core/check.h"
+#include "tern/core/io/file_kind.h"
 
 namespace tern {
 namespace {
 
 constexpr size_t kMaxLineBytes = size_t{1} << 28;
 constexpr int kFirstFree = 3;  // a file must not take the place of a standard stream that is closed
-
-/// Null for a regular file.
-const char* other_kind(mode_t mode) {
-  return S_ISREG(mode)    ? nullptr
-         : S_ISDIR(mode)  ? "a folder"
-         : S_ISFIFO(mode) ? "a named pipe"
-         : S_ISSOCK(mode) ? "a socket"
-                          : "a device";
-}
-
-/// The N of /dev/stdin, /dev/fd/N and /proc/self/fd/N; -1 for other paths.
-int descriptor_named(std::string_view path) {
-  if (path == "/dev/stdin") return STDIN_FILENO;
-  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
-    if (!path.starts_with(folder)) continue;
-    int number = -1;
-    const char* const end = path.data() + path.size();
-    const auto [stop, error] = std::from_chars(path.data() + folder.size(), end, number);
-    if (error == std::errc() && stop == end && number >= 0) return number;
-  }
-  return -1;
-}
 
 int open_again_on_signal(const char* path, int flags) {
   int descriptor = -1;
@@ -79,12 +56,12 @@ class InputBuffer final : public std::streambuf {
 
 InputFile::InputFile(const std::string& path, InputKind kind, const std::string& name)
     : name_(name.empty() ? path : name) {
-  const int given = kind == InputKind::kStream ? descriptor_named(path) : -1;
+  const int given = kind == InputKind::kStream ? detail::descriptor_named(path) : -1;
   struct stat status {};
   // Looked at before it is opened too: opening a device can do something to it.
   TERN_CHECK(given >= 0 || ::stat(path.c_str(), &status) == 0, "cannot open ", name_, ": ", std::strerror(errno));
   const auto refuse_other_kinds = [&] {
-    const char* other = other_kind(status.st_mode);
+    const char* other = detail::other_file_kind(status.st_mode);
     TERN_CHECK(!other || (given >= 0 && !S_ISDIR(status.st_mode)), "cannot read ", name_, ": not a regular file but ",
                other);
   };
