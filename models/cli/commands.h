@@ -31,8 +31,8 @@ int report_failure();
 /// The number of the first SIGINT, SIGTERM or SIGUSR1 that came, or 0. Always 0 until end_in_order_on_signals().
 int pending_signal();
 /// From now on these signals only set pending_signal(), so that the command can save and end. Before, the process ends
-/// at once with signal_status(); so it does at the second SIGINT or SIGTERM, but however often SIGUSR1 comes it does
-/// not.
+/// at once with signal_status(). So it does at a SIGINT or SIGTERM that comes more than a second after the first one;
+/// but one of several processes does not: their launcher kills them. However often SIGUSR1 comes, it does not.
 void end_in_order_on_signals();
 /// The exit status that says which signal came: 128 + its number, for SIGUSR1 75 (EX_TEMPFAIL: to be started again),
 /// and 0 for none.

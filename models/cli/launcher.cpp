@@ -22,7 +22,9 @@
 #include <utility>
 
 #include "tern/core/check.h"
+#include "tern/core/io/file_kind.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/end_requests.h"
 #include "tern/models/cli/rank_process.h"
 
 namespace tern::cli {
@@ -37,13 +39,15 @@ constexpr auto kEndingTime = std::chrono::seconds(6), kGraceTime = std::chrono::
 /// mpirun waits for a child that has ended at once, unless it hangs: it may when a rank dies while it starts.
 constexpr auto kZombieTime = std::chrono::seconds(2);
 
-volatile std::sig_atomic_t first_signal = 0, last_ending = 0, endings = 0;  // endings: SIGINT and SIGTERM
-void note_signal(int number) {
-  if (first_signal == 0) first_signal = number;
-  if (number == SIGUSR1) return;
-  last_ending = number;
-  endings = endings + 1;
-}
+/// The launcher alone takes them and passes them on: mpirun would kill the ranks before they have saved.
+constexpr int kRequests[] = {SIGINT, SIGTERM, SIGUSR1};
+/// What makes mpirun end its processes and then itself.
+constexpr int kEndsMpirun = SIGHUP;
+
+EndRequests requests;
+void note_signal(int number) { requests.note(number); }
+
+std::string mpirun_log(const std::string& logs) { return logs + "/mpirun.log"; }
 
 std::string find_program(const std::string& name) {
   const char* const path = std::getenv("PATH");
@@ -83,13 +87,17 @@ Children children_of(pid_t parent) {
   return found;
 }
 
-/// The rank that mpirun gave a process, or -1.
-int rank_of(pid_t process) {
+/// The rank that mpirun gave a process of the job with these logs, or -1.
+int rank_of(pid_t process, const std::string& logs) {
   std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
   constexpr std::string_view kName = "OMPI_COMM_WORLD_RANK=";
-  for (std::string entry; std::getline(file, entry, '\0');)
-    if (entry.starts_with(kName)) return std::atoi(entry.c_str() + kName.size());
-  return -1;
+  int rank = -1;
+  bool of_job = false;
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    if (entry.starts_with(kName)) rank = std::atoi(entry.c_str() + kName.size());
+    of_job = of_job || entry == kRankLogs + ("=" + logs);
+  }
+  return of_job ? rank : -1;
 }
 
 /// What is appended to a file goes to a stream, line by line but for the rest at the end.
@@ -139,7 +147,10 @@ class Job {
       end_after_failure();
       std::this_thread::sleep_for(kPause);
     }
-    end_children(SIGKILL);  // there are none, if mpirun did what it should
+    // There are none left, if mpirun did what it should. When it was killed they have another parent by now.
+    end_children(SIGKILL);
+    for (const auto& [process, rank] : ranks_)
+      if (rank_of(process, plan_.logs) == rank) kill(process, SIGKILL);
     out_.pump(true);
     log_.pump(true);
     return conclude(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
@@ -160,18 +171,20 @@ class Job {
     std::vector<char*> argv;
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
-    const std::string log = plan_.logs + "/mpirun.log", threads = std::to_string(plan_.threads);
-    const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    TERN_CHECK(output >= 0 && input >= 0, log, " cannot be written: ", std::strerror(errno));
+    const std::string threads = std::to_string(plan_.threads);
+    const int output = open_log(mpirun_log(plan_.logs)), input = open("/dev/null", O_RDONLY | O_CLOEXEC);
     const pid_t parent = getpid();
     mpirun_ = fork();
     TERN_CHECK(mpirun_ >= 0, "launch: no process: ", std::strerror(errno));
     if (mpirun_ == 0) {
       setpgid(0, 0);  // Ctrl-C comes to the launcher alone, which passes it to the ranks
-      prctl(PR_SET_PDEATHSIG, SIGTERM);
+      prctl(PR_SET_PDEATHSIG, kEndsMpirun);
       if (getppid() != parent) _exit(1);
-      for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);
+      for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);
+      sigset_t blocked;  // mpirun unblocks them again for the processes that it starts
+      sigemptyset(&blocked);
+      for (const int number : kRequests) sigaddset(&blocked, number);
+      sigprocmask(SIG_BLOCK, &blocked, nullptr);
       dup2(input, 0), dup2(output, 1), dup2(output, 2);
       setenv(kRankLogs, plan_.logs.c_str(), 1);
       setenv("OMP_NUM_THREADS", threads.c_str(), 1);
@@ -189,11 +202,11 @@ class Job {
   /// Sends the first signal to every rank, once. A rank that has not yet installed its handlers would end unsaved, so
   /// the signal is sent after the rank's log exists, which the rank makes after its handlers.
   void pass_signals() {
-    passed_ = first_signal;
-    if (endings > 1) return kill_ranks();
+    passed_ = requests.first();
+    if (requests.again() != 0) return kill_ranks();
     if (passed_ == 0) return;
     for (const pid_t process : children_of(mpirun_).alive) {
-      const int rank = signalled_.contains(process) ? -1 : rank_of(process);
+      const int rank = signalled_.contains(process) ? -1 : rank_of(process, plan_.logs);
       if (rank < 0 || !fs::exists(rank_file(plan_.logs, rank, ".log"))) continue;
       kill(process, passed_);
       signalled_.insert(process);
@@ -205,7 +218,7 @@ class Job {
     if (!killed_at_) {
       killed_at_ = Clock::now();
       end_children(SIGKILL);
-      kill(mpirun_, SIGTERM);
+      kill(mpirun_, kEndsMpirun);
     } else if (Clock::now() > *killed_at_ + kGraceTime) {
       end_children(SIGKILL);
       kill(mpirun_, SIGKILL);
@@ -225,7 +238,8 @@ class Job {
           !read_rank_end(plan_.logs, rank).known)
         first_ended_ = rank;
     for (const pid_t process : alive)
-      if (const int rank = ranks_.contains(process) ? -1 : rank_of(process); rank >= 0) ranks_[process] = rank;
+      if (const int rank = ranks_.contains(process) ? -1 : rank_of(process, plan_.logs); rank >= 0)
+        ranks_[process] = rank;
   }
 
   void end_after_failure() {
@@ -242,7 +256,7 @@ class Job {
 
   /// The text of mpirun.log, on one line.
   std::string words_of_mpirun() const {
-    std::ifstream file(plan_.logs + "/mpirun.log");
+    std::ifstream file(mpirun_log(plan_.logs));
     std::string text, line;
     while (std::getline(file, line) && text.size() < 600) {
       if (line.empty() || line.find_first_not_of('-') == std::string::npos) continue;
@@ -278,12 +292,13 @@ class Job {
                                     [&](const RankEnd& e) { return e.error.empty() || e.error == own->error; });
       return fail_with(same && count_errors(ends) > 1 ? own->error : named(*own), own->status);
     }
-    if (endings > 1) return signal_status(last_ending);
+    if (requests.again() != 0) return signal_status(requests.again());
     if (passed_ == SIGINT || passed_ == SIGTERM) return signal_status(passed_);
     for (const RankEnd& end : ends)  // ended in order, with a status that says something (saved, to be started again)
       if (end.known && end.status != 0 && !end.of_peer) return end.status;
     // Ranks that had not begun anything: they end without a note.
-    if (passed_ == SIGUSR1 && mpirun_status == signal_status(passed_)) return mpirun_status;
+    if (passed_ == SIGUSR1 && (mpirun_status == signal_status(passed_) || mpirun_status == 128 + SIGUSR1))
+      return signal_status(passed_);
     const std::string words = words_of_mpirun();
     if (mpirun_status > 128) {
       const int number = mpirun_status - 128, rank = killed_rank(words);
@@ -329,7 +344,7 @@ void watch_signals() {
   struct sigaction action {};
   action.sa_handler = note_signal;
   sigemptyset(&action.sa_mask);
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) sigaction(number, &action, nullptr);
+  for (const int number : kRequests) sigaction(number, &action, nullptr);
 }
 
 }  // namespace
@@ -343,10 +358,14 @@ int launch_processes(const LaunchPlan& plan) {
   std::error_code error;
   fs::create_directories(plan.logs, error);
   TERN_CHECK(!error, "--logs: ", plan.logs, " cannot be made: ", error.message());
+  detail::refuse_to_write_other_kinds(mpirun_log(plan.logs));
   for (int r = 0; r < plan.processes; ++r)
-    for (const char* extension : {".log", ".end"})
-      TERN_CHECK(!fs::exists(rank_file(plan.logs, r, extension), error), "--logs: ", plan.logs,
+    for (const std::string extension : {".log", ".out", ".end"}) {
+      const std::string file = rank_file(plan.logs, r, extension.c_str());
+      detail::refuse_to_write_other_kinds(file);
+      TERN_CHECK(extension == ".out" || !fs::exists(file, error), "--logs: ", plan.logs,
                  " holds the logs of another job: give another folder");
+    }
   watch_signals();
   return Job(plan).run(mpirun);
 }

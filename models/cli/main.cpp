@@ -15,6 +15,7 @@
 #include "tern/core/io/pickle.h"
 #include "tern/dist/store.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/end_requests.h"
 #include "tern/models/cli/rank_process.h"
 #include "tern/models/cli/version.h"
 
@@ -22,24 +23,25 @@ namespace tern::cli {
 namespace {
 
 volatile std::sig_atomic_t in_order = 0;
-volatile std::sig_atomic_t received = 0;  // the first
-volatile std::sig_atomic_t endings = 0;   // SIGINT and SIGTERM
+volatile std::sig_atomic_t one_of_several = 0;  // who started the ranks kills them when they shall not save
+EndRequests requests;
 
-/// SIGUSR1 wants a run to be saved, however often it comes: batch systems send it to several processes of a job, which
-/// pass it on.
 void on_signal(int number) {
-  if (number != SIGUSR1) endings = endings + 1;
-  if (!in_order || endings > 1) _exit(signal_status(number));
-  if (received == 0) received = number;
+  requests.note(number);
+  if (!in_order || (!one_of_several && requests.again() != 0)) _exit(signal_status(number));
 }
 
 void install_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGUSR1, &action, nullptr);
+  sigset_t taken;  // who started this process may have blocked them
+  sigemptyset(&taken);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
+    sigaction(number, &action, nullptr);
+    sigaddset(&taken, number);
+  }
+  sigprocmask(SIG_UNBLOCK, &taken, nullptr);
   // A closed pipe or a file size limit is an error of the write, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
@@ -140,10 +142,10 @@ int report_failure() {
   }
 }
 
-int pending_signal() { return received; }
+int pending_signal() { return requests.first(); }
 void end_in_order_on_signals() { in_order = 1; }
 void check_interrupted() {
-  if (received != 0) throw Interrupted();
+  if (pending_signal() != 0) throw Interrupted();
 }
 
 }  // namespace tern::cli
@@ -152,7 +154,7 @@ int main(int argc, char** argv) {
   using namespace tern::cli;
   install_signals();
   try {
-    begin_rank();
+    one_of_several = begin_rank();
     const int status = run(std::vector<std::string>(argv + 1, argv + argc));
     std::cout.flush();
     if (status == 0 && !std::cout) return report("stdout: cannot be written (closed or full)", 1);

@@ -4,14 +4,18 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <thread>
 #include <utility>
 
 #include "tern/core/check.h"
+#include "tern/core/io/atomic_file.h"
+#include "tern/core/io/file_kind.h"
 #include "tern/dist/rendezvous.h"
 #include "tern/kernels/kernel.h"
 
@@ -25,9 +29,7 @@ struct Rank {
 };
 Rank self;
 
-void redirect(const std::string& path, int to) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  TERN_CHECK(file >= 0, kRankLogs, ": ", path, " cannot be written");
+void redirect(int file, int to) {
   dup2(file, to);
   close(file);
 }
@@ -43,29 +45,37 @@ void share_cores(const dist::Launch& launch) {
 
 }  // namespace
 
+int open_log(const std::string& path) {
+  detail::refuse_to_write_other_kinds(path);
+  // O_NONBLOCK: should the path be a pipe by now, opening it must not wait for a reader.
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+  TERN_CHECK(file >= 0, path, ": cannot be written: ", std::strerror(errno));
+  return file;
+}
+
 std::string rank_file(const std::string& folder, int rank, const char* extension) {
   return folder + "/rank-" + std::to_string(rank) + extension;
 }
 
-void begin_rank() {
+bool begin_rank() {
   dist::Launch launch;
   try {
     launch = dist::detect_launch();
   } catch (const Error&) {
-    return;  // commands that need to know say so
+    return false;  // commands that need to know say so
   }
-  if (!launch.is_parallel()) return;
+  if (!launch.is_parallel()) return false;
   self.number = launch.rank;
   share_cores(launch);
   if (const char* folder = std::getenv(kRankLogs); folder && *folder) {
     self.folder = folder;
-    redirect(rank_file(folder, launch.rank, ".log"), STDERR_FILENO);
-    redirect(rank_file(folder, launch.rank, launch.rank == 0 ? ".out" : ".log"), STDOUT_FILENO);
+    redirect(open_log(rank_file(folder, launch.rank, ".log")), STDERR_FILENO);
+    redirect(open_log(rank_file(folder, launch.rank, launch.rank == 0 ? ".out" : ".log")), STDOUT_FILENO);
   } else if (launch.rank != 0) {
     self.error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-    redirect("/dev/null", STDERR_FILENO);
-    redirect("/dev/null", STDOUT_FILENO);
+    for (const int output : {STDERR_FILENO, STDOUT_FILENO}) redirect(open("/dev/null", O_WRONLY | O_CLOEXEC), output);
   }
+  return true;
 }
 
 void report_error(const std::string& line) {
@@ -78,13 +88,13 @@ void end_rank(int status, const std::string& error, bool of_peer) {
   static bool noted = false;
   if (self.folder.empty() || std::exchange(noted, true)) return;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const std::string path = rank_file(self.folder, self.number, ".end"), temporary = path + ".new";
-  {
-    std::ofstream file(temporary);
-    file << status << ' ' << of_peer << ' ' << std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() << '\n'
-         << error << '\n';
+  try {  // the launcher reads it whole; without it, the log tells the same
+    write_atomically(
+        rank_file(self.folder, self.number, ".end"),
+        detail::concatenate(status, ' ', of_peer, ' ',
+                            std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), '\n', error, '\n'));
+  } catch (const std::exception&) {
   }
-  std::rename(temporary.c_str(), path.c_str());  // the launcher reads it whole; without it, the log tells the same
 }
 
 RankEnd read_rank_end(const std::string& folder, int rank) {

@@ -12,8 +12,8 @@ namespace tern::cli {
 
 inline constexpr const char* kRankLogs = "TERN_RANK_LOGS";
 
-/// To be called first in main. Of no effect in a job of one process.
-void begin_rank();
+/// To be called first in main. Of no effect in a job of one process. Returns whether this process is one of several.
+bool begin_rank();
 /// The line that tells of the error which ends this process: to stderr; with "rank N: " where ranks share a terminal.
 void report_error(const std::string& line);
 /// To be called last, the first call counts: notes how this rank ends. `error` is "" when there is none; `of_peer`: it
@@ -28,6 +28,8 @@ struct RankEnd {
   std::string error;
   long long nanoseconds = 0;  // when, on the machine's clock
 };
+/// Opens a file of the logs to append to it; what is no regular file is refused. Throws Error.
+int open_log(const std::string& path);
 std::string rank_file(const std::string& folder, int rank, const char* extension);
 RankEnd read_rank_end(const std::string& folder, int rank);
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,6 +62,7 @@ class LauncherTest : public testing::Test {
     const auto start = std::chrono::steady_clock::now();
     const pid_t child = fork();
     if (child == 0) {
+      alarm(60);  // a launcher that hangs
       if (!freopen((folder_ / "out").c_str(), "w", stdout) || !freopen((folder_ / "err").c_str(), "w", stderr))
         _exit(126);
       int status = 1;
@@ -90,6 +92,35 @@ class LauncherTest : public testing::Test {
   void wait_for(const std::string& name) const {
     for (int i = 0; i < 2000 && !fs::exists(folder_ / "logs" / name); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+
+  static std::vector<pid_t> children_of(pid_t parent) {
+    std::vector<pid_t> found;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator("/proc", error)) {
+      std::ifstream file(entry.path() / "stat");
+      std::string text;
+      std::getline(file, text);
+      std::istringstream fields(text.substr(text.rfind(')') + 1));
+      char state = 0;
+      pid_t its_parent = 0;
+      if (fields >> state >> its_parent && its_parent == parent)
+        found.push_back(std::stoi(entry.path().filename().string()));
+    }
+    return found;
+  }
+  /// The processes that run this test's script.
+  std::vector<pid_t> ranks() const {
+    std::vector<pid_t> found;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator("/proc", error)) {
+      const std::string name = entry.path().filename().string();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+      const std::string words(std::istreambuf_iterator<char>(file), {});
+      if (words == std::string("/bin/sh", 8) + (folder_ / "script").string() + '\0') found.push_back(std::stoi(name));
+    }
+    return found;
   }
 
   fs::path folder_;
@@ -209,18 +240,73 @@ TEST_F(LauncherTest, AnEarlySignalWaitsForTheRanks) {
 }
 
 TEST_F(LauncherTest, ASecondSignalEndsAtOnce) {
-  const Outcome outcome = run(2, R"(
+  const Outcome outcome =
+      run(2, R"(
       trap 'touch $logs/seen' TERM
+      touch $logs/ready-$rank
+      while :; do sleep 0.1; done)",
+          [&](pid_t launcher) {
+            wait_for("ready-0"), wait_for("ready-1");
+            // Until it has ended: what comes within a second of the first belongs to it.
+            siginfo_t ended{};
+            while (waitid(P_PID, launcher, &ended, WEXITED | WNOWAIT | WNOHANG) == 0 && ended.si_pid == 0) {
+              kill(launcher, SIGTERM);
+              std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            }
+          });
+  EXPECT_EQ(outcome.status, 143);
+  EXPECT_TRUE(fs::exists(folder_ / "logs/seen"));
+}
+
+/// As batch systems, service managers and container runtimes send it: mpirun kills its processes a second after it.
+TEST_F(LauncherTest, SignalsToMpirunAreLeftToTheLauncher) {
+  const Outcome outcome = run(2, R"(
+      trap 'sleep 2; echo saved; end 143 0 ""' TERM
       touch $logs/ready-$rank
       while :; do sleep 0.1; done)",
                               [&](pid_t launcher) {
                                 wait_for("ready-0"), wait_for("ready-1");
-                                kill(launcher, SIGTERM);
-                                wait_for("seen");
+                                const std::vector<pid_t> mpirun = children_of(launcher);
+                                ASSERT_EQ(mpirun.size(), 1u);
+                                for (const int number : {SIGINT, SIGTERM, SIGUSR1}) kill(mpirun[0], number);
                                 kill(launcher, SIGTERM);
                               });
   EXPECT_EQ(outcome.status, 143);
-  EXPECT_LT(outcome.seconds, 12);
+  EXPECT_EQ(outcome.out, "saved\n");
+  EXPECT_EQ(outcome.err, "");
+}
+
+/// Nobody who is killed leaves processes behind: not the launcher, not mpirun.
+TEST_F(LauncherTest, NoProcessIsLeftBehind) {
+  for (const bool kill_launcher : {true, false}) {
+    fs::remove_all(folder_ / "logs");
+    const Outcome outcome = run(2, R"(
+        trap '' TERM INT
+        touch $logs/ready-$rank
+        while :; do sleep 0.1; done)",
+                                [&](pid_t launcher) {
+                                  wait_for("ready-0"), wait_for("ready-1");
+                                  const std::vector<pid_t> mpirun = children_of(launcher);
+                                  ASSERT_EQ(mpirun.size(), 1u);
+                                  EXPECT_EQ(ranks().size(), 2u);
+                                  kill(kill_launcher ? launcher : mpirun[0], SIGKILL);
+                                });
+    EXPECT_EQ(outcome.status, kill_launcher ? 1000 + SIGKILL : 1) << outcome.err;
+    for (int i = 0; i < 3000 && !ranks().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(ranks().empty());
+  }
+}
+
+TEST_F(LauncherTest, WhatIsNoFileIsNoLog) {
+  for (const char* name : {"mpirun.log", "rank-0.log", "rank-0.out", "rank-1.end"}) {
+    fs::remove_all(folder_ / "logs");
+    fs::create_directories(folder_ / "logs");
+    ASSERT_EQ(mkfifo((folder_ / "logs" / name).c_str(), 0600), 0);
+    const Outcome outcome = run(2, "end 0 0 ''");
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.err, "error: " + (folder_ / "logs" / name).string() +
+                               ": cannot be written: not a regular file but a named pipe\n");
+  }
 }
 
 TEST_F(LauncherTest, WithoutMpirun) {

@@ -191,14 +191,36 @@ TEST_F(FailureTest, RepeatedSignalsSaveAndEnd) {
   }
 }
 
+/// `timeout` sends its signal to the process and to the group that the process is in; so do Ctrl-C and its like.
+TEST_F(FailureTest, OneRequestThatComesTwiceSavesAndEnds) {
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    for (bool in_time = false; !in_time;) {
+      fs::remove_all(file("run"));
+      Process process(train({"--out", "run", "--epochs", "100000", "--split", "all"}), folder_,
+                      {.in_child = [] { setpgid(0, 0); }});
+      ASSERT_TRUE(process.wait_for("step 1/"));
+      const auto start = std::chrono::steady_clock::now();
+      process.send(number);
+      usleep(1000);  // so that both are delivered
+      kill(-process.id(), number);
+      // On a machine that let this process wait for longer they are two requests.
+      in_time = std::chrono::steady_clock::now() - start < std::chrono::milliseconds(900);
+      const Result result = process.finish();
+      if (!in_time) continue;
+      EXPECT_EQ(result.status, number == SIGUSR1 ? 75 : 128 + number) << result.err;
+      EXPECT_NE(result.err.find("the weights are in run"), std::string::npos) << result.err;
+      EXPECT_FALSE(fs::is_empty(file("run/checkpoints")));
+      expect_loadable("run");
+    }
+  }
+}
+
 TEST_F(FailureTest, SecondSignalEndsAtOnce) {
   // Steps of many seconds: only the second signal can end the program in time.
   write("data.csv", easy_csv(3000));
   Process process(train({"--out", "run", "--preset", "base", "--batch-size", "1000", "--epochs", "9"}), folder_);
   ASSERT_TRUE(process.wait_for("parameters"));
-  process.send(SIGINT);
-  usleep(200'000);
-  process.send(SIGINT);
+  for (; !process.has_ended(); usleep(100'000)) process.send(SIGINT);  // more than a second after the first is another
   const Result result = process.finish();
   EXPECT_EQ(result.status, 130) << result.err;
   EXPECT_EQ(result.err.find("the weights are in"), std::string::npos);

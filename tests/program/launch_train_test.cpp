@@ -82,6 +82,15 @@ class LaunchTrainTest : public ProgramTest {
     }
   }
 
+  /// Those that run in this test's folder: the launcher, mpirun, the ranks.
+  std::vector<pid_t> processes() const {
+    std::vector<pid_t> found;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator("/proc", error))
+      if (fs::read_symlink(entry.path() / "cwd", error) == folder_ && !error)
+        found.push_back(std::stoi(entry.path().filename().string()));
+    return found;
+  }
   /// The process of a rank that runs in this test's folder; waits for it.
   pid_t process_of(int rank) const {
     const std::string wanted = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
@@ -178,6 +187,31 @@ TEST_F(LaunchTrainTest, ASignalToOneRankStopsAll) {
     const Result resumed = launch(2, {"resume", out, "--threads", "1"});
     EXPECT_EQ(resumed.status, 0) << resumed.err;
     expect_same(out, "whole");
+  }
+}
+
+/// As batch systems, service managers and container runtimes do.
+TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
+  std::mt19937 random(std::random_device{}());
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    const std::string out = "run-" + std::to_string(number);
+    Process job(launched(2, texts(out, {"--batch-size", "2", "--epochs", "5000"})), folder_);
+    ASSERT_TRUE(job.wait_for("step "));
+    std::vector<pid_t> all = processes();
+    EXPECT_EQ(all.size(), 4u);
+    std::erase(all, job.id());
+    for (int i = 0; i < 2; ++i) {  // the launcher alone counts
+      std::shuffle(all.begin(), all.end(), random);
+      for (const pid_t process : all) kill(process, number);
+      if (i == 0) job.send(number);
+    }
+    const Result stopped = job.finish();
+    EXPECT_EQ(stopped.status, number == SIGUSR1 ? 75 : 128 + number) << stopped.err;
+    EXPECT_EQ(stopped.err.find("tern: error"), std::string::npos) << stopped.err;
+    EXPECT_NE(stopped.err.find("tern resume " + out), std::string::npos) << stopped.err;
+    EXPECT_FALSE(fs::is_empty(file(out + "/checkpoints")));
+    EXPECT_TRUE(fs::exists(file(out + "/model.safetensors")));
+    EXPECT_TRUE(processes().empty());
   }
 }
 

@@ -109,6 +109,11 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void send(int number) { kill(pid_, number); }
+  pid_t id() const { return pid_; }
+  bool has_ended() const {
+    siginfo_t ended{};
+    return waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOWAIT | WNOHANG) != 0 || ended.si_pid != 0;
+  }
   void close_input() {
     if (in_ >= 0) close(in_);
     in_ = -1;
