@@ -1,6 +1,12 @@
 #include "tern/data/datasets/fetched_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "tern/core/check.h"
 #include "tern/core/io/folders.h"
@@ -18,6 +24,46 @@ std::optional<fs::path> find_folder(const FetchedFolder& set) {
   return std::nullopt;
 }
 
+namespace {
+
+/// Lets one process at a time fetch a set: others wait, and then find it. Held until the process ends, however it ends.
+class FetchLock {
+ public:
+  FetchLock(const fs::path& path, const std::function<void(const std::string&)>& log) {
+    descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    TERN_CHECK(descriptor_ >= 0, path.string(), ": cannot be written: ", std::strerror(errno));
+    bool told = false;
+    while (flock(descriptor_, told ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno != EWOULDBLOCK) return;  // a file system without locks: each process fetches
+      if (log) log("waiting for another process that fetches to " + path.parent_path().string());
+      told = true;
+    }
+    held_ = true;
+  }
+  ~FetchLock() { close(descriptor_); }
+  FetchLock(const FetchLock&) = delete;
+  FetchLock& operator=(const FetchLock&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  int descriptor_ = -1;
+  bool held_ = false;
+};
+
+/// Removes what fetches of the set left that did not end in order. Only for who holds the lock.
+void remove_leftovers(const fs::path& cache, const std::string& prefix) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(cache, error)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    if (TemporaryDirectory::is_name(name, prefix) && entry.symlink_status(ignored).type() == fs::file_type::directory)
+      fs::remove_all(entry.path(), ignored);
+  }
+}
+
+}  // namespace
+
 fs::path fetch_folder(const FetchedFolder& set, const std::function<void(const std::string&)>& log) {
   if (const auto found = find_folder(set)) return *found;
   const std::string advice = "; to use a copy, set TERN_DATA to the folder that holds " + set.folder;
@@ -25,7 +71,12 @@ fs::path fetch_folder(const FetchedFolder& set, const std::function<void(const s
   TERN_CHECK(!cache.empty(), set.name,
              ": not found, and no folder to fetch it to (neither XDG_CACHE_HOME nor HOME is set)", advice);
   try {
-    const TemporaryDirectory work(cache, set.folder);
+    create_folders(cache);
+    const FetchLock lock(cache / ("." + set.folder + ".lock"), log);
+    if (const auto found = find_folder(set)) return *found;
+    const std::string prefix = set.folder + ".tern-fetch";
+    if (lock.held()) remove_leftovers(cache, prefix);
+    const TemporaryDirectory work(cache, prefix);
     const fs::path archive = work.path() / fs::path(set.archive.url).filename();
     const std::string megabytes = std::to_string(set.archive.bytes / 1000000) + " MB";
     if (log) log("fetching " + set.archive.url + " (" + megabytes + ") to " + cache.string());

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -58,6 +59,13 @@ TemporaryDirectory::TemporaryDirectory(const fs::path& parent, const std::string
 TemporaryDirectory::~TemporaryDirectory() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
+}
+
+bool TemporaryDirectory::is_name(const std::string& name, const std::string& prefix) {
+  const std::string start = prefix + ".";
+  return name.starts_with(start) && name.size() == start.size() + 6 &&
+         std::all_of(name.begin() + static_cast<std::ptrdiff_t>(start.size()), name.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0; });
 }
 
 }  // namespace tern::data

@@ -30,6 +30,8 @@ class TemporaryDirectory {
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
   const std::filesystem::path& path() const { return path_; }
+  /// True for the name of such a folder: "PREFIX.XXXXXX", six letters and digits.
+  static bool is_name(const std::string& name, const std::string& prefix);
 
  private:
   std::filesystem::path path_;

@@ -2,10 +2,16 @@
 
 #include "tern/data/datasets/fetched_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <future>
 #include <random>
+#include <set>
+#include <thread>
 
 #include "tern/data/datasets/sha256.h"
 #include "tern/tests/data/support.h"
@@ -69,6 +75,18 @@ class FetchedFolderTest : public FolderTest {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   }
 
+  /// The number of the call that gives the fetched folder its name; the cache is then removed again.
+  std::ptrdiff_t call_that_names() const {
+    EXPECT_EQ(fetch_elsewhere("count:" + (root() / "calls").string()), 0);
+    std::string calls;
+    read_file(root() / "calls", calls);
+    const size_t named = calls.find("rename /tern/letters\n");
+    EXPECT_NE(named, calls.npos) << calls;
+    fs::remove_all(root() / "cache");
+    return 1 +
+           std::count(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(std::min(named, calls.size())), '\n');
+  }
+
   fs::path archive_;
   std::vector<std::pair<std::string, std::string>> texts_;
 };
@@ -79,12 +97,7 @@ TEST_F(FetchedFolderTest, IsOnTheDiskWhenItIsFetched) {
 }
 
 TEST_F(FetchedFolderTest, APowerCutLeavesAllOrNothing) {
-  ASSERT_EQ(fetch_elsewhere("count:" + (root() / "calls").string()), 0);
-  std::string calls;
-  read_file(root() / "calls", calls);
-  const size_t named = calls.find("rename /tern/letters\n");
-  ASSERT_NE(named, calls.npos) << calls;
-  const auto number = 1 + std::count(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(named), '\n');
+  const auto number = call_that_names();
   const Environment cache("XDG_CACHE_HOME", (root() / "cache").string()), none("TERN_DATA", std::nullopt);
   // The folder's name is on the disk or lost, and in the other case what lies in it.
   for (const std::string lost : {"", ":train", ":letters"}) {
@@ -93,6 +106,93 @@ TEST_F(FetchedFolderTest, APowerCutLeavesAllOrNothing) {
     EXPECT_EQ(fetch_elsewhere("crash:" + std::to_string(number + 1) + lost), 1000 + SIGKILL);
     expect_whole(fetch_folder(fetched(archive_), {}));
   }
+}
+
+TEST_F(FetchedFolderTest, TheNextFetchRemovesWhatAKilledOneLeft) {
+  const fs::path cache = root() / "cache/tern";
+  EXPECT_EQ(fetch_elsewhere("kill:" + std::to_string(call_that_names())), 1000 + SIGKILL);
+  const auto names = [&] {
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(cache)) found.insert(entry.path().filename().string());
+    return found;
+  };
+  const std::set<std::string> left = names();
+  EXPECT_TRUE(std::any_of(left.begin(), left.end(), [](const std::string& name) {
+    return TemporaryDirectory::is_name(name, "letters.tern-fetch");
+  })) << testing::PrintToString(left);
+  // What others put there stays.
+  std::set<std::string> others = {"letters.abcdef",
+                                  "letters.backup",
+                                  "letters.tern-fetch",
+                                  "letters.tern-fetch.abc12",
+                                  "letters.tern-fetch.abc1234",
+                                  "letters.tern-fetch.abc_12",
+                                  "words.tern-fetch.abc123"};
+  for (const std::string& name : others) write("cache/tern/" + name + "/note.txt", "mine");
+  write("cache/tern/letters.tern-fetch.abc123", "a file");
+  fs::create_directory_symlink(root() / "from", cache / "letters.tern-fetch.abc124");
+  others.insert({"letters.tern-fetch.abc123", "letters.tern-fetch.abc124"});
+  const Environment to("XDG_CACHE_HOME", (root() / "cache").string()), none("TERN_DATA", std::nullopt);
+  expect_whole(fetch_folder(fetched(archive_), {}));
+  others.insert({"letters", ".letters.lock"});
+  EXPECT_EQ(names(), others);
+  expect_whole(root() / "from/letters");
+}
+
+/// A process that fetches keeps what it has written, and the others wait for it.
+TEST_F(FetchedFolderTest, OneProcessFetchesTheOthersWait) {
+  const fs::path cache = root() / "cache/tern", work = cache / "letters.tern-fetch.abc123";
+  const FetchedFolder set = fetched(archive_);
+  write("cache/tern/letters.tern-fetch.abc123/part", "of the download");
+  const int lock = open((cache / ".letters.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  const Environment to("XDG_CACHE_HOME", (root() / "cache").string()), none("TERN_DATA", std::nullopt);
+  std::promise<std::string> waits;
+  fs::path found;
+  std::thread other([&] {
+    bool told = false;
+    found = fetch_folder(set, [&](const std::string& line) {
+      if (!told) waits.set_value(line);
+      told = true;
+    });
+  });
+  EXPECT_EQ(waits.get_future().get(), "waiting for another process that fetches to " + cache.string());
+  EXPECT_TRUE(fs::exists(work / "part"));
+  fs::remove(archive_);  // it is not fetched again
+  fs::copy(root() / "from/letters", cache / "letters", fs::copy_options::recursive);
+  close(lock);
+  other.join();
+  EXPECT_EQ(found, cache / "letters");
+}
+
+TEST_F(FetchedFolderTest, SeveralAtOnce) {
+  std::vector<pid_t> children;
+  for (int i = 0; i < 5; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      setenv("XDG_CACHE_HOME", (root() / "cache").c_str(), 1);
+      setenv(kArchive, archive_.c_str(), 1);
+      unsetenv("TERN_DATA");
+      execl("/proc/self/exe", "fetch", nullptr);
+      _exit(127);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  expect_whole(root() / "cache/tern/letters");
+  EXPECT_EQ(std::distance(fs::directory_iterator(root() / "cache/tern"), fs::directory_iterator()), 2);
+}
+
+/// A file system without locks: the set is fetched all the same, and nothing is removed that may be in use.
+TEST_F(FetchedFolderTest, WithoutLocks) {
+  write("cache/tern/letters.tern-fetch.abc123/part", "of a download");
+  ASSERT_EQ(fetch_elsewhere("lock:" + std::to_string(ENOLCK)), 0);
+  expect_whole(root() / "cache/tern/letters");
+  EXPECT_TRUE(fs::exists(root() / "cache/tern/letters.tern-fetch.abc123/part"));
 }
 
 }  // namespace
