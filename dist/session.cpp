@@ -87,18 +87,20 @@ void Session::note(const std::string& group, int64_t number, const std::string& 
 void Session::compare(const std::string& group, const std::vector<int>& ranks, const Call& call, int other) {
   const std::string text = call.text();
   const auto failed = [this] { return failure(); };
-  std::string key = "group " + group + ", ";
+  std::string between;
+  std::vector<int> members = ranks;
   if (call.is_pairwise()) {
     const int from = call.operation == Operation::kSend ? member_.rank : other;
     const int to = call.operation == Operation::kSend ? other : member_.rank;
-    key += detail::concatenate("message ", call.number, " from rank ", from, " to rank ", to);
-    store_->compare(key, {from, to}, member_.rank, text, options_.timeout_seconds, failed);
-    return;  // two short values for each message stay in the store: this is a mode for finding faults
+    between = detail::concatenate(" from rank ", from, " to rank ", to);
+    members = {from, to};
   }
-  store_->compare(key + "call " + std::to_string(call.number), ranks, member_.rank, text, options_.timeout_seconds,
-                  failed);
+  const auto key = [&](int64_t number) {
+    return detail::concatenate("group ", group, call.is_pairwise() ? ", message " : ", call ", number, between);
+  };
+  store_->compare(key(call.number), members, member_.rank, text, options_.timeout_seconds, failed);
   // All have come to this call, so all have read the values of the one before.
-  store_->erase(key + "call " + std::to_string(call.number - 1) + "/" + std::to_string(member_.rank));
+  store_->erase(key(call.number - 1) + "/" + std::to_string(member_.rank));
 }
 
 std::string Session::describe_missing(const std::string& group, const std::vector<int>& ranks, int64_t number,

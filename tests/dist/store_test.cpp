@@ -367,6 +367,41 @@ TEST(FileStore, AFolderThatCannotBeMade) {
   expect_in("/proc/none", error_of([] { open_file_store("/proc/none", {0, 2, "job"}); }));
 }
 
+/// In check mode every call and message is compared in the store; a long run must not fill it.
+TEST(Session, CheckModeKeepsNoFinishedCalls) {
+  std::string folder = (fs::temp_directory_path() / "tern-store-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto entries = [&] {
+    return std::distance(fs::recursive_directory_iterator(folder), fs::recursive_directory_iterator());
+  };
+  std::ptrdiff_t after_one = 0, after_many = 0;
+  const auto rank = [&](int self) {
+    const Member member{self, 2, "job"};
+    Session session(open_file_store(folder, member), member, {.timeout_seconds = 60, .check = true}, "", 60);
+    const int other = 1 - self;
+    Call send{.operation = Operation::kSend, .input = zeros({2}), .peer = other};
+    Call receive{.operation = Operation::kReceive, .output = zeros({2}), .peer = other};
+    Call barrier{.operation = Operation::kBarrier};
+    for (int64_t i = 1; i <= 40; ++i) {
+      send.number = receive.number = barrier.number = i;
+      session.compare("world", {0, 1}, self == 0 ? send : receive, other);
+      session.compare("world", {0, 1}, self == 0 ? receive : send, other);
+      session.compare("world", {0, 1}, barrier, 0);
+      if (i != 1 && i != 40) continue;
+      session.exchange("first look " + std::to_string(i), {0, 1}, "");
+      if (self == 0) (i == 1 ? after_one : after_many) = entries();
+      session.exchange("second look " + std::to_string(i), {0, 1}, "");
+    }
+    session.finish();
+  };
+  std::thread one([&] { rank(1); });
+  rank(0);
+  one.join();
+  EXPECT_GT(after_one, 6);
+  EXPECT_LE(after_many, after_one + 8);  // the looks' own values
+  fs::remove_all(folder);
+}
+
 TEST(RankList, IsAPhrase) {
   EXPECT_EQ(rank_list({3}), "rank 3");
   EXPECT_EQ(rank_list({1, 3}), "ranks 1 and 3");
