@@ -143,9 +143,10 @@ std::vector<std::string> ConfigFields::read_labels() {
     labels.resize(names->size());
     for (const auto& [key, name] : names->items()) {
       const bool digits = !key.empty() && key.size() <= 7 && key.find_first_not_of("0123456789") == std::string::npos;
-      TERN_CHECK(digits && std::stoul(key) < labels.size() && name.is_string(), source_,
-                 ": \"id2label\" must name the numbers 0 to ", labels.size() - 1, ", got the key '", key.substr(0, 40),
-                 "'");
+      // "01" is another key than "1".
+      const bool good = digits && std::to_string(std::stoul(key)) == key && std::stoul(key) < labels.size();
+      TERN_CHECK(good && name.is_string(), source_, ": \"id2label\" must name the numbers 0 to ", labels.size() - 1,
+                 ", got the key '", key.substr(0, 40), "'");
       labels[std::stoul(key)] = name.get<std::string>();
     }
   } else {

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "tern/core/allocator.h"
 #include "tern/core/check.h"
@@ -64,11 +65,16 @@ void check_folder(const std::string& path, RunFolder::Mode mode) {
   if (!holds_nothing(path)) RunFolder::read_record(path);
 }
 
+/// The integer of that name in a line of metrics.jsonl.
+std::optional<int64_t> number_in(const Json& line, const char* name) {
+  return line.is_object() && line.contains(name) ? integer_in(line[name]) : std::nullopt;
+}
+
 /// True for a line that a run has written when it gets to the position.
 bool lies_before(const Json& line, const models::TrainPosition& position) {
   const auto at_most = [&](const char* name, int64_t most) {
-    return line.is_object() && line.contains(name) && line[name].is_number_integer() &&
-           line[name].get<int64_t>() <= most;
+    const std::optional<int64_t> number = number_in(line, name);
+    return number && *number <= most;
   };
   return at_most("step", position.step) || at_most("epoch", position.epoch + (position.validated ? 1 : 0));
 }
@@ -148,8 +154,7 @@ RunFolder::Cut RunFolder::cut_metrics(const models::TrainPosition& position) {
   cut.removed_lines = end < text.size() ? 1 : 0;
   for (; end > 0 && !lies_before(line_before(end), position); end = begin_of_line(end)) ++cut.removed_lines;
   for (size_t at = end; at > 0 && cut.last_step == 0; at = begin_of_line(at)) {
-    const Json line = line_before(at);
-    if (line.is_object() && line.contains("step") && line["step"].is_number_integer()) cut.last_step = line["step"];
+    cut.last_step = number_in(line_before(at), "step").value_or(0);
   }
   TERN_CHECK(ftruncate(metrics_, static_cast<off_t>(end)) == 0, file("metrics.jsonl"),
              ": cannot be written: ", std::strerror(errno));

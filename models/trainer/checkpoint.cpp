@@ -148,7 +148,7 @@ Json to_json(const TrainCheckpoint& checkpoint) {
           {"generator", {{"seed", p.seed}, {"offset", p.offset}}}};
 }
 
-/// A field of state.json; every one is needed.
+/// A field of state.json; every one is needed. An int64_t is a count.
 template <class T>
 T field(const Json& json, const char* name, const fs::path& source) {
   const auto found = json.find(name);
@@ -156,13 +156,18 @@ T field(const Json& json, const char* name, const fs::path& source) {
   if constexpr (std::is_floating_point_v<T>) {
     if (found->is_null()) return std::numeric_limits<T>::quiet_NaN();  // JSON has no NaN
   }
+  constexpr int64_t kMostCount = int64_t{1} << 53;  // beyond any run, and sums of two do not overflow
+  const auto is_count = [&] {
+    const int64_t count = integer_in(*found).value_or(-1);
+    return count >= 0 && count <= kMostCount;
+  };
   // The library's own conversions wrap, and round fractions to integers.
-  const bool good = std::is_same_v<T, uint64_t>                         ? found->is_number_unsigned()
-                    : std::is_integral_v<T> && !std::is_same_v<T, bool> ? integer_in(*found).has_value()
-                    : std::is_same_v<T, bool>                           ? found->is_boolean()
-                    : std::is_floating_point_v<T>                       ? found->is_number()
-                    : std::is_same_v<T, std::string>                    ? found->is_string()
-                                                                        : found->is_object();
+  const bool good = std::is_same_v<T, uint64_t>      ? found->is_number_unsigned()
+                    : std::is_same_v<T, int64_t>     ? is_count()
+                    : std::is_same_v<T, bool>        ? found->is_boolean()
+                    : std::is_floating_point_v<T>    ? found->is_number()
+                    : std::is_same_v<T, std::string> ? found->is_string()
+                                                     : found->is_object();
   TERN_CHECK(good, source.string(), ": \"", name, "\" is ", shortened(*found), "; the checkpoint is damaged");
   return found->get<T>();
 }
@@ -187,8 +192,8 @@ TrainCheckpoint from_json(const Json& json, const fs::path& source) {
             field<int64_t>(best, "examples", source)};
   p.seed = field<uint64_t>(generator, "seed", source);
   p.offset = field<uint64_t>(generator, "offset", source);
-  TERN_CHECK(p.step >= 0 && p.epoch >= 0 && p.step_in_epoch >= 0 && p.step_in_epoch <= p.step && p.best_epoch >= 0,
-             source.string(), ": its numbers contradict each other; the checkpoint is damaged");
+  TERN_CHECK(p.step_in_epoch <= p.step && p.best_epoch <= p.epoch + 1, source.string(),
+             ": its numbers contradict each other; the checkpoint is damaged");
   return checkpoint;
 }
 

@@ -58,9 +58,9 @@ TEST(DistilBertConfig, LabelsFromAnyOfTheirFields) {
   EXPECT_EQ(parse({{"id2label", many}}).labels[10], "l10");
   for (const Json& wrong :
        {Json{{"num_labels", 0}}, Json{{"num_labels", 2}, {"id2label", {{"0", "a"}}}}, Json{{"id2label", {{"0", 1}}}},
-        Json{{"id2label", {{"x", "a"}}}}, Json{{"id2label", Json::object()}},
-        Json{{"id2label", {{"0", "a"}, {"1", "a"}}}}, Json{{"label2id", {{"a", 5}}}}, Json{{"label2id", 3}},
-        Json{{"label2id", {{"a", 0}, {"b", 0}}}},
+        Json{{"id2label", {{"x", "a"}}}}, Json{{"id2label", {{"0", "a"}, {"00", "b"}}}},
+        Json{{"id2label", Json::object()}}, Json{{"id2label", {{"0", "a"}, {"1", "a"}}}},
+        Json{{"label2id", {{"a", 5}}}}, Json{{"label2id", 3}}, Json{{"label2id", {{"a", 0}, {"b", 0}}}},
         Json{{"id2label", {{"0", "a"}, {"1", "b"}}}, {"label2id", {{"a", 1}, {"b", 0}}}}})
     EXPECT_THROW(parse(wrong), Error) << wrong;
 }
