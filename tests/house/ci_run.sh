@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # ci_run.sh RUN: what .ci/run does where something cannot be checked, with stand-ins for all that it calls.
 set -uo pipefail
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-house="$scratch/a house" bin=$scratch/bin failed=0
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+house="$scratch/a house" bin=$scratch/bin
 export calls=$scratch/calls
 mkdir -p "$house/.ci" "$house/cmake" "$house/build/ci-cuda/bin" "$scratch/shared/data" "$bin"
 unset TERN_DATA CUDA_HOME
@@ -11,10 +10,6 @@ export TMPDIR=$scratch
 # As if CUDA were not installed, but where the test puts it.
 sed "s|/usr/local/cuda|$scratch/cuda|g" "$1" >"$house/.ci/run"
 
-stand_in() {  # FILE, the script on stdin
-  { echo '#!/usr/bin/env bash'; cat; } >"$1"
-  chmod +x "$1"
-}
 for file in "$house/cmake/check_ptx.sh" "$house/cmake/check_includes.sh" "$bin/xz" "$bin/readelf" "$bin/find" "$bin/xargs"; do
   stand_in "$file" </dev/null
 done
@@ -34,17 +29,6 @@ run() {  # ARGUMENTS...: sets $out, $status and $called
   out=$(PATH=$bin bash "$house/.ci/run" "$@" 2>&1)
   status=$? called=$(<"$calls")
 }
-expect() {  # WHAT CONDITION...
-  local what=$1
-  shift
-  if ! "$@"; then
-    printf 'FAILED: %s\n  status %s, expected: %s\n  out: %s\n  called: %s\n' "$what" "$status" "$*" "$out" "$called"
-    failed=1
-  fi
-}
-has() { [[ $1 == *"$2"* ]]; }
-lacks() { [[ $1 != *"$2"* ]]; }
-ends() { [[ $status == "$1" ]]; }
 
 install
 run

@@ -2,21 +2,16 @@
 # fault_verdict.sh RUN: what tests/faults/run.sh makes of faults that are caught, missed, skipped and stale, with stand-ins
 # for cmake, ninja and ctest. The stand-in for ctest knows one_test, and fails it where the file says "broken".
 set -uo pipefail
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-house="$scratch/a house" bin=$scratch/bin failed=0
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+house="$scratch/a house" bin=$scratch/bin
 mkdir -p "$house/tests/faults/faults" "$bin" "$scratch/results"
 cp "$1" "$house/tests/faults/run.sh"
 unset TERN_TEST_RESULTS
 
-stand_in() {  # NAME, the script on stdin
-  { echo '#!/usr/bin/env bash'; cat; } >"$bin/$1"
-  chmod +x "$bin/$1"
-}
-stand_in cmake </dev/null
-stand_in ninja </dev/null
-stand_in git <<<'printf "%s\n" file.cpp'
-stand_in ctest <<'END'
+stand_in "$bin/cmake" </dev/null
+stand_in "$bin/ninja" </dev/null
+stand_in "$bin/git" <<<'printf "%s\n" file.cpp'
+stand_in "$bin/ctest" <<'END'
 [[ -z ${TERN_TEST_RESULTS:-} ]] || touch "$TERN_TEST_RESULTS/one_test"
 if [[ $* == *-N* ]]; then
   printf '%s\n' '  Test #1: one_test' '  Test #2: absent_test (Disabled)'

@@ -1,22 +1,11 @@
 #!/usr/bin/env bash
 # gpu_bundle.sh BUNDLE COMPILER: bench/gpu/bundle.sh with small programs in the place of a build's.
 set -uo pipefail
-bundle=$1 compiler=$2 failed=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+bundle=$1 compiler=$2
 build="$scratch/a build"
 mkdir -p "$build/bin" "$build/lib" "$scratch/elsewhere"
 
-expect() {  # WHAT CONDITION...
-  local what=$1
-  shift
-  if ! "$@"; then
-    printf 'FAILED: %s\n  status %s\n  said: %s\n  checked: %s\n' "$what" "$status" "$said" "$*"
-    failed=1
-  fi
-}
-has() { [[ $1 == *"$2"* ]]; }
-equal() { [[ $1 == "$2" ]]; }
 run() {  # ARGUMENTS...: sets $status and $said
   said=$(bash "$bundle" "$@" 2>&1)
   status=$?

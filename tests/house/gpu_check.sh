@@ -1,27 +1,12 @@
 #!/usr/bin/env bash
 # gpu_check.sh CHECK CMAKE: bench/gpu/check.sh against stand-ins for the programs of a build and for NVIDIA's tools.
 set -uo pipefail
-check=$1 cmake=$2 here=$(cd "$(dirname "$0")" && pwd) failed=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+check=$1 cmake=$2 here=$(cd "$(dirname "$0")" && pwd)
 bin="$scratch/a build/bin" tools=$scratch/tools
 mkdir -p "$bin" "$tools"
 unset TERN_DATA TERN_COMPARE_PYTHON LD_LIBRARY_PATH
 
-stand_in() {  # FILE, the script on stdin
-  { echo '#!/usr/bin/env bash'; cat; } >"$1"
-  chmod +x "$1"
-}
-expect() {  # WHAT CONDITION...
-  local what=$1
-  shift
-  if ! "$@"; then
-    printf 'FAILED: %s\n  status %s\n  said: %s\n  checked: %s\n' "$what" "$status" "$said" "$*"
-    failed=1
-  fi
-}
-has() { [[ $1 == *"$2"* ]]; }
-equal() { [[ $1 == "$2" ]]; }
 run() {  # ARGUMENTS...: sets $status and $said
   said=$(timeout 60 bash "$check" "$@" 2>&1)
   status=$?

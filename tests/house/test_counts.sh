@@ -1,26 +1,15 @@
 #!/usr/bin/env bash
 # test_counts.sh RUN SAMPLE: tests/run.sh counts what becomes of the cases of programs that end in every way.
 set -uo pipefail
-run=$1 sample=$(readlink -f "$2") failed=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+run=$1 sample=$(readlink -f "$2")
 unset TERN_TEST_RESULTS TERN_TEST_SEED GTEST_FILTER
 build="$scratch/a build"
 mkdir -p "$build/tests"
 
-expect() {  # WHAT CONDITION...
-  local what=$1
-  shift
-  if ! "$@"; then
-    printf 'FAILED: %s\n  status %s, expected: %s\n' "$what" "$status" "$*"
-    sed 's/^/  | /' <<<"$out"
-    failed=1
-  fi
-}
 has() { [[ $out == *"$1"* ]]; }
 lacks() { [[ $out != *"$1"* ]]; }
 last() { [[ ${out##*$'\n'} == "$1" ]]; }
-ends() { [[ $status == "$1" ]]; }
 
 tests() { : >"$build/CTestTestfile.cmake"; : >"$build/tests/not_built"; }
 add() { printf 'add_test(%s %s)\n' "$1" "$2" >>"$build/CTestTestfile.cmake"; }  # NAME COMMAND

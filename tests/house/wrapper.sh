@@ -2,9 +2,8 @@
 # wrapper.sh TERN: the wrapper script against stand-ins for cmake, ninja and the package manager, in a folder whose name
 # has spaces. The stand-ins write what they were asked to "$calls".
 set -uo pipefail
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-house="$scratch/a house" bin="$scratch/bin" failed=0
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+house="$scratch/a house" bin="$scratch/bin"
 export calls="$scratch/calls"
 unset TERN_BUILD_DIR TERN_PRESET TERN_JOBS
 mkdir -p "$house/core" "$house/tests" "$bin"
@@ -12,11 +11,7 @@ cp "$1" "$house/tern"
 cp "$(dirname "$1")/tests/run.sh" "$house/tests/run.sh"
 echo 'int x;' >"$house/core/x.cpp"
 
-stand_in() {  # NAME, the script on stdin
-  { echo '#!/usr/bin/env bash'; cat; } >"$bin/$1"
-  chmod +x "$bin/$1"
-}
-stand_in cmake <<'END'
+stand_in "$bin/cmake" <<'END'
 echo "cmake $*" >>"$calls"
 while (($# > 1)); do
   case $1 in -B) build=$2 ;; -S) root=$2 ;; -D*) settings+="${1#-D}"$'\n' ;; esac
@@ -27,7 +22,7 @@ mkdir -p "$build"
 touch "$build/build.ninja"
 { echo "CMAKE_HOME_DIRECTORY:INTERNAL=$root"; sed 's/=/:STRING=/' <<<"${settings:-}"; } >"$build/CMakeCache.txt"
 END
-stand_in ninja <<'END'
+stand_in "$bin/ninja" <<'END'
 echo "ninja $*" >>"$calls"
 [[ $* != *-t\ clean* ]] || exit 0
 sleep "${NINJA_SECONDS:-0}"
@@ -40,7 +35,7 @@ mkdir -p "$2/bin"
 printf '%s\n' '#!/usr/bin/env bash' 'echo "program got $# arguments: $*"' 'exit ${PROGRAM_STATUS:-0}' >"$2/bin/tern"
 chmod +x "$2/bin/tern"
 END
-stand_in ctest <<'END'
+stand_in "$bin/ctest" <<'END'
 echo "ctest $*" >>"$calls"
 if [[ $* == *-L\ slow* ]]; then
   echo "Total Tests: 3"
@@ -51,19 +46,19 @@ else
   [[ -z ${CTEST_VERDICT:-} ]]
 fi
 END
-stand_in apt-get <<'END'
+stand_in "$bin/apt-get" <<'END'
 echo "apt-get $*" >>"$calls"
 exit 100
 END
-stand_in g++ <<'END'
+stand_in "$bin/g++" <<'END'
 if [[ $* == *-E* ]]; then
   if [[ -n ${NO_EIGEN:-} ]]; then echo "missing libeigen3-dev"; fi
 else
   echo "${COMPILER_VERSION:-12.2.0}"
 fi
 END
-stand_in ccache </dev/null
-stand_in ldd </dev/null
+stand_in "$bin/ccache" </dev/null
+stand_in "$bin/ldd" </dev/null
 export PATH="$bin:$PATH"
 
 # tern ARGUMENTS: runs the wrapper; sets $status, $out, $err and $called
@@ -72,17 +67,6 @@ tern() {
   "$house/tern" "$@" >"$scratch/out" 2>"$scratch/err"
   status=$? out=$(<"$scratch/out") err=$(<"$scratch/err") called=$(<"$calls")
 }
-expect() {  # WHAT CONDITION...
-  local what=$1
-  shift
-  if ! "$@"; then
-    printf 'FAILED: %s\n  status %s\n  out: %s\n  err: %s\n  called: %s\n' "$what" "$status" "$out" "$err" "$called"
-    failed=1
-  fi
-}
-has() { [[ $1 == *"$2"* ]]; }
-lacks() { [[ $1 != *"$2"* ]]; }
-equal() { [[ $1 == "$2" ]]; }
 
 tern train "two words"
 expect "the first start configures" has "$called" "cmake -S $house --preset release -B $house/build/release"
@@ -184,13 +168,13 @@ expect "--cuda without nvcc installs nothing" lacks "$called" "apt-get"
 mkdir -p "$scratch/cuda home/bin"
 cp "$bin/ccache" "$scratch/cuda home/bin/nvcc"
 export CUDA_HOME="$scratch/cuda home"
-stand_in ldconfig </dev/null
+stand_in "$bin/ldconfig" </dev/null
 tern info
 expect "nvcc without a driver does not build CUDA" lacks "$called" "--preset cuda"
 tern --cuda train here
 expect "--cuda has its own preset and build folder" has "$called" "--preset cuda -B $house/build/cuda"
 expect "--cuda does not reach the program" equal "$out" "program got 2 arguments: train here"
-stand_in nvidia-smi </dev/null
+stand_in "$bin/nvidia-smi" </dev/null
 touch "$house/core/z.h"
 tern info
 expect "nvcc and a driver build CUDA without the word" has "$called" "ninja -C $house/build/cuda"

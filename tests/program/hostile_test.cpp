@@ -1,60 +1,9 @@
-// Input that is made to break the program: each ends with one line that names the file, in little time and memory.
+// Texts that are made to break the program: each ends with one line that names the file, in little time and memory.
 
-#include <sys/stat.h>
-
-#include <thread>
-
-#include "tern/data/images/image.h"
-#include "tern/tests/program/program.h"
+#include "tern/tests/program/hostile.h"
 
 namespace tern::program {
 namespace {
-
-std::string repeated(int times, const std::string& text) {
-  std::string all;
-  for (int i = 0; i < times; ++i) all += text;
-  return all;
-}
-
-/// 200,000 levels.
-const std::string& deep() {
-  static const std::string text = repeated(200'000, "[") + repeated(200'000, "]");
-  return text;
-}
-
-class HostileTest : public ProgramTest {
- protected:
-  /// A run of one step, once for all tests of this program.
-  static void SetUpTestSuite() {
-    std::string name = (fs::temp_directory_path() / "tern-hostile-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    trained_ = name;
-    write_text(trained_ / "data.csv", easy_csv(40));
-    const Result run = Process({"train", "distilbert", "--data", "data.csv", "--max-steps", "1", "--out", "run",
-                                "--checkpoint-every", "1", "--quiet"},
-                               trained_)
-                           .finish();
-    ASSERT_EQ(run.status, 0) << run.err;
-  }
-  static void TearDownTestSuite() { fs::remove_all(trained_); }
-  HostileTest() {
-    fs::copy(trained_ / "run", file("run"), fs::copy_options::recursive);
-    fs::copy(trained_ / "data.csv", file("data.csv"));
-  }
-
-  void pipe(const std::string& name) const {
-    fs::remove_all(file(name));
-    ASSERT_EQ(mkfifo(file(name).c_str(), 0600), 0);
-  }
-  std::string checkpoint() const {
-    return (fs::path("run/checkpoints") / *fs::begin(fs::directory_iterator(file("run/checkpoints"))))
-        .filename()
-        .string();
-  }
-
-  static fs::path trained_;
-};
-fs::path HostileTest::trained_;
 
 TEST_F(HostileTest, DeepJson) {
   const std::string step = "run/checkpoints/" + checkpoint();
@@ -158,11 +107,12 @@ TEST_F(HostileTest, LongNumbers) {
     fails("--split", value);
   for (const std::string& value : {digits + "/5", "1/" + digits, digits, repeated(50'000, "1/"), "1/5/" + digits})
     fails("--fold", value);
-  for (const char* flag :
-       {"--checkpoint-every", "--warmup", "--epochs", "--max-steps", "--lr", "--batch-tokens", "--keep", "--seed",
-        "--workers", "--accumulate", "--weight-decay", "--recompute", "--preset", "--dtype"})
-    for (const std::string& value : {digits, "-" + digits, digits + "h", digits + "x"}) fails(flag, value);
-  fails("--recompute", "every-" + digits);
+  for (const char* flag : {"--epochs", "--max-steps", "--lr", "--batch-tokens", "--keep", "--seed", "--workers",
+                           "--accumulate", "--weight-decay", "--preset", "--dtype"})
+    fails(flag, digits);
+  for (const std::string& value : {"-" + digits, digits + "x"}) fails("--epochs", value);
+  for (const char* flag : {"--checkpoint-every", "--warmup", "--recompute"})  // with words and units
+    for (const std::string& value : {digits, "-" + digits, digits + "h", "every-" + digits}) fails(flag, value);
   Json record = Json::parse(read_text(file("run/run.json")));
   record["options"]["split"] = digits + "/1/1";
   write("run/run.json", record.dump());
@@ -201,137 +151,6 @@ TEST_F(HostileTest, OptionFiles) {
                          "\nout = 'a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t[[[[[[[[[[[[[[[[[[[['\n"
                          "data = \"data.csv\" # '\nmax-steps = 1\nquiet = true\n");
   EXPECT_EQ(tern({"train", "distilbert", "--config", "flat.toml"}).status, 0);
-}
-
-TEST_F(HostileTest, FilesThatAreNotRegular) {
-  pipe("f");
-  pipe("f.csv");
-  pipe("f.jsonl");
-  const std::string what = "not a regular file but a named pipe";
-  const std::vector<std::pair<std::vector<std::string>, std::string>> commands = {
-      {{"info", "f"}, "f: "},
-      {{"predict", "run", "f"}, "f: "},
-      {{"predict", "run", "data.csv", "f"}, "f: "},
-      {{"tokenize", "f"}, "f: "},
-      {{"tokenize", "--vocab", "f"}, "f: "},
-      {{"eval", "run", "--data", "f.csv"}, "f.csv: "},
-      {{"train", "distilbert", "--data", "f.jsonl", "--out", "other"}, "f.jsonl: "}};
-  for (const auto& [arguments, name] : commands) {
-    const Result result = tern(arguments);
-    EXPECT_EQ(result.status, 1) << result.err;
-    EXPECT_NE(result.err.find("tern: error: cannot read " + name + what), std::string::npos)
-        << arguments[0] << ": " << result.err;
-  }
-  expect_error(tern({"train", "distilbert", "--config", "f"}), 2, {"f: " + what});
-  for (const std::string name :
-       {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "run.json"}) {
-    pipe(std::string("run/") + name);
-    expect_error(tern({"eval", "run"}), 1, {std::string("run/") + name, what});
-    fs::remove(file(std::string("run/") + name));
-    fs::copy(trained_ / "run" / name, file(std::string("run/") + name));
-  }
-  const std::string step = "run/checkpoints/" + checkpoint();
-  for (const char* name : {"state.json", "checksums.json", "optimizer.safetensors", "model.safetensors"}) {
-    pipe(step + "/" + name);
-    const Result resumed = tern({"resume", step});
-    EXPECT_EQ(resumed.status, 1) << resumed.err;
-    EXPECT_NE(resumed.err.find(what), std::string::npos) << name << ": " << resumed.err;
-    fs::remove(file(step + "/" + name));
-    fs::copy(trained_ / step / name, file(step + "/" + name));
-  }
-  for (const auto& [name, kind] :
-       {std::pair("/dev/zero", "a device"), std::pair("/dev/null", "a device"), std::pair("run", "a folder")})
-    expect_error(tern({"tokenize", name}), 1, {name, std::string("not a regular file but ") + kind});
-}
-
-/// What the program is given open stays readable, by any of its names.
-TEST_F(HostileTest, PipesThatAreGivenOpen) {
-  const std::string text = "A great film.\nawful\n";
-  const Result expected = tern({"predict", "run"}, text);
-  ASSERT_EQ(expected.status, 0) << expected.err;
-  ASSERT_EQ(lines_of(expected.out).size(), 2u);
-  for (const char* name : {"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}) {
-    EXPECT_EQ(tern({"predict", "run", name}, text).out, expected.out) << name;
-    EXPECT_EQ(tern({"tokenize", name}, text).out, tern({"tokenize"}, text).out) << name;
-  }
-  const Result config = tern({"train", "distilbert", "--config", "/dev/stdin", "--out", "other"},
-                             "data = 'data.csv'\nmax-steps = 1\nquiet = true\n");
-  EXPECT_EQ(config.status, 0) << config.err;
-  // A shell's <(...) is a pipe that the program finds open.
-  int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);
-  ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  close(ends[1]);
-  EXPECT_EQ(tern({"predict", "run", "/dev/fd/" + std::to_string(ends[0])}).out, expected.out);
-  close(ends[0]);
-}
-
-TEST_F(HostileTest, OfficialSetsThatAreNot) {
-  const Setting with_data{.in_child = [&] { setenv("TERN_DATA", folder_.c_str(), 1); }};
-  for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"})
-    write(std::string("aclImdb/") + part + "/0_1.txt", "");
-  expect_error(tern({"train", "distilbert", "--max-steps", "1", "--out", "other"}, with_data), 1,
-               {"imdb: all 4 texts are empty"});
-  for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"})
-    for (int i = 1; i < 20; ++i)
-      write(std::string("aclImdb/") + part + "/" + std::to_string(i) + "_1.txt", i % 2 ? "awful" : "great");
-  const Result result = tern({"train", "distilbert", "--max-steps", "1", "--out", "other"}, with_data);
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_NE(result.err.find("imdb: not the published set: train/neg has 20 texts instead of 12500, train/pos has 20 "
-                            "texts instead of 12500, test/neg has 20 texts instead of 12500, test/pos has 20 texts "
-                            "instead of 12500, 4 texts are empty\n"),
-            std::string::npos)
-      << result.err;
-}
-
-/// Large images are answered one after the other: those of a whole group must not wait in memory.
-TEST_F(HostileTest, ManyLargeImagesTakeTheMemoryOfFew) {
-  constexpr int64_t kSide = 2500;  // 19 MB of pixels
-  const Result trained = tern({"train", "vit", "--data", "digits", "--max-steps", "1", "--out", "vit", "--quiet"});
-  ASSERT_EQ(trained.status, 0) << trained.err;
-  data::write_png(file("0.png"), data::Image(kSide, kSide, 3));
-  std::vector<std::string> one = {"predict", "vit", "0.png"}, many = one;
-  for (int i = 1; i < 8; ++i) {
-    many.push_back(std::to_string(i) + ".png");
-    fs::create_symlink("0.png", file(many.back()));
-  }
-  const Result few = tern(one), all = tern(many);
-  EXPECT_EQ(all.status, 0) << all.err;
-  EXPECT_EQ(all.out, repeated(8, few.out));
-  EXPECT_LT(all.peak_kib, few.peak_kib + (100 << 10)) << "8 images have 143 MiB of pixels";
-  std::string names;
-  for (size_t i = 2; i < many.size(); ++i) names += many[i] + "\n";
-  const Result listed = tern({"predict", "vit"}, names);
-  EXPECT_EQ(listed.out, all.out);
-  EXPECT_LT(listed.peak_kib, few.peak_kib + (100 << 10));
-}
-
-TEST_F(HostileTest, AJpegHeaderThatClaimsMuch) {
-  ASSERT_EQ(tern({"train", "vit", "--data", "digits", "--max-steps", "1", "--out", "vit", "--quiet"}).status, 0);
-  std::string header("\xff\xd8\xff\xdb\0\x43\0", 7);
-  header += std::string(64, '\1');
-  header += std::string("\xff\xc0\0\x11\x08\x0a\xac\xff\xdc\3\1\x11\0\2\x11\0\3\x11\0", 19);  // 65500 x 2732
-  header += std::string("\xff\xc4\0\x14\0\1", 6) + std::string(16, '\0');
-  header += std::string("\xff\xda\0\x0c\3\1\0\2\0\3\0\0\x3f\0", 14) + std::string(100, '\0');
-  write("claim.jpg", header);
-  const Result result = tern({"predict", "vit", "claim.jpg"});
-  expect_error(result, 1, {"claim.jpg: damaged JPEG image: 65500 x 2732 pixels cannot lie in "});
-  EXPECT_LT(result.peak_kib, 400 << 10);
-}
-
-/// A model's file is cut while the program runs: the program waits for input with the file loaded or being loaded.
-TEST_F(HostileTest, AFileThatIsCutWhileItIsRead) {
-  for (int repetition = 0; repetition < 8; ++repetition) {
-    fs::copy(trained_ / "run/model.safetensors", file("run/model.safetensors"), fs::copy_options::overwrite_existing);
-    Process process({"predict", "run"}, folder_, {.input = "a line\n"});
-    std::this_thread::sleep_for(std::chrono::milliseconds(5 * repetition));
-    fs::resize_file(file("run/model.safetensors"), 100);
-    const Result result = process.finish();
-    EXPECT_TRUE(result.status == 0 || result.status == 1) << result.status << result.err;
-    if (result.status == 1) {
-      EXPECT_NE(result.err.find("model.safetensors: "), std::string::npos) << result.err;
-    }
-  }
 }
 
 }  // namespace
