@@ -57,7 +57,7 @@ Scope::Scope(const ScopeOptions& options) : options_(options) {
   TERN_CHECK(is_floating(options.dtype), "nn::Scope: parameters need a floating dtype, got ", name_of(options.dtype));
 }
 
-Module::Module(const Scope& scope) : options_(scope.options_), parent_(scope.parent_), origin_(scope.life_) {
+Module::Module(const Scope& scope) : options_(scope.options_), parent_(scope.parent_), origin_(scope.identity_) {
   if (parent_ != nullptr) {
     parent_->check_new_name(scope.name_);
     name_ = parent_->qualified_name(scope.name_);

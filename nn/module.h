@@ -41,7 +41,8 @@ struct ScopeOptions {
 
 /// The place of a new module in the tree: the first argument of every module's constructor. A user makes the root's,
 /// nn::Scope({.device = device, .generator = Generator(42)}); a module makes its members' with sub("name"). Several
-/// roots may be made from one scope.
+/// roots may be made from one scope; one that another of them points to is made before that one, or from another scope
+/// (nn/unknown_members.h).
 class Scope {
  public:
   Scope() : Scope(ScopeOptions{}) {}
@@ -53,7 +54,7 @@ class Scope {
   ScopeOptions options_;
   Module* parent_ = nullptr;
   std::string name_;
-  detail::ScopeLife life_;
+  detail::ScopeIdentity identity_;
 };
 
 class Module : public ParameterOwner {

@@ -1,10 +1,15 @@
 #include "tern/nn/unknown_members.h"
 
-#include <pthread.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "tern/nn/module.h"
 
@@ -36,27 +41,57 @@ struct Memory {
 
 const void* whole_object(const Module& module) { return dynamic_cast<const void*>(&module); }
 
-/// Whether a word of the object is the module's address. The object's members may be written by other threads under
-/// locks that are not known here: what the read finds then does not matter, and sanitizers leave it out.
-__attribute__((no_sanitize("thread", "address"))) bool holds_pointer(const Memory& object, const Module& module) {
-  const auto address = reinterpret_cast<uintptr_t>(&module);
-  const auto whole = reinterpret_cast<uintptr_t>(whole_object(module));
-  for (const char* at = object.begin; at + sizeof(uintptr_t) <= object.end; at += sizeof(uintptr_t)) {
-    const uintptr_t word = *reinterpret_cast<const volatile uintptr_t*>(at);
-    if (word == address || word == whole) return true;
-  }
-  return false;
+using Words = std::vector<uintptr_t>;
+
+/// The words of an object. Its members may be written by other threads under locks that are not known here: what the
+/// read finds then does not matter, and sanitizers leave it out.
+__attribute__((no_sanitize("thread", "address"))) Words words_of(const Memory& object) {
+  Words words;
+  for (const char* at = object.begin; at + sizeof(uintptr_t) <= object.end; at += sizeof(uintptr_t))
+    words.push_back(uintptr_t{*reinterpret_cast<const volatile uintptr_t*>(at)});
+  return words;
 }
 
-/// The calling thread's stack; empty where the system does not say.
-Memory stack() {
-  pthread_attr_t attributes;
-  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {nullptr, nullptr};
-  void* lowest = nullptr;
-  size_t size = 0;
-  pthread_attr_getstack(&attributes, &lowest, &size);
-  pthread_attr_destroy(&attributes);
-  return {static_cast<const char*>(lowest), static_cast<const char*>(lowest) + size};
+/// The words in the memory that a std::vector of three words (its begin, its end, the end of its memory) holds; none
+/// where they cannot be those. They may be numbers that only look like it, so the system reads what they point to,
+/// which cannot fault.
+Words elements_at(const Words& words, size_t i) {
+  constexpr uintptr_t kMost = uintptr_t{1} << 16;
+  if (i + 2 >= words.size()) return {};
+  const uintptr_t begin = words[i], end = words[i + 1], limit = words[i + 2];
+  const bool aligned = (begin | end | limit) % sizeof(uintptr_t) == 0;
+  if (!aligned || begin == 0 || begin >= end || end > limit) return {};
+  Words elements(std::min(end - begin, kMost) / sizeof(uintptr_t));
+  const iovec to{elements.data(), elements.size() * sizeof(uintptr_t)};
+  const iovec from{reinterpret_cast<void*>(begin), to.iov_len};
+  if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != static_cast<ssize_t>(to.iov_len)) elements.clear();
+  return elements;
+}
+
+/// What of the module addresses `known` the object holds, itself and in vectors of std::unique_ptr or plain pointers
+/// (each word is such an address or null) and of std::shared_ptr (every second word is).
+std::set<uintptr_t> pointers_of(const Memory& object, const std::set<uintptr_t>& known) {
+  std::set<uintptr_t> found;
+  const auto add = [&](const Words& words, size_t step) {
+    for (size_t k = 0; k < words.size(); k += step)
+      if (known.contains(words[k])) found.insert(words[k]);
+  };
+  const Words words = words_of(object);
+  add(words, 1);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const Words elements = elements_at(words, i);
+    for (const size_t step : {1, 2}) {
+      bool all = elements.size() % step == 0;
+      for (size_t k = 0; k < elements.size() && all; k += step) all = elements[k] == 0 || known.contains(elements[k]);
+      if (all) add(elements, step);
+    }
+  }
+  return found;
+}
+
+/// Whether both were made from one Scope object, which is gone.
+bool same_gone_scope(const ModuleOrigin& a, const ModuleOrigin& b) {
+  return a.scope.expired() && !a.scope.owner_before(b.scope) && !b.scope.owner_before(a.scope);
 }
 
 const Module* root_of(const Module* module) {
@@ -71,14 +106,12 @@ const Module* root_of(const Module* module) {
        " that is not in its tree of modules, and so would never be trained, saved or switched by "
        "train(): it was made from another scope than ",
        type,
-       "'s sub(\"name\"). Make it with sub(\"name\"); a module "
+       "'s sub(\"name\"). Make it with sub(\"name\"); a model "
        "that shall not be a part of ",
-       type, " is made outside of it and held by reference");
+       type, " is made outside of it, from another Scope, and held by reference");
 }
 
 }  // namespace
-
-ScopeLife::~ScopeLife() { end_->store(modules_made.load()); }
 
 void MemberCheck::enter(Module& module) {
   LiveModules& modules = live();
@@ -95,13 +128,6 @@ void MemberCheck::leave(const Module& module) {
   modules.roots.erase(&module);
 }
 
-bool MemberCheck::is_on_heap_from_scope_of(const Module& other, const Module& module) {
-  const ModuleOrigin &made = other.origin_, &owner = module.origin_;
-  if (made.scope_end != owner.scope_end || *owner.scope_end == UINT64_MAX) return false;
-  const Memory frames = stack();
-  return frames.contains(&module) && !frames.contains(&other);
-}
-
 void MemberCheck::check(const Module& module, const Module& root) {
   const char* begin = static_cast<const char*>(whole_object(module));
   const Memory object{begin, begin + module.object_size()};
@@ -111,27 +137,35 @@ void MemberCheck::check(const Module& module, const Module& root) {
   for (auto it = first; it != modules.all.end() && object.contains(*it); ++it)
     if (*it != &module && root_of(*it) != &root) fail_unknown(module, **it);
 
-  const ModuleOrigin& owner = module.origin_;
-  for (const Module* other : modules.roots) {
-    const ModuleOrigin& made = other->origin_;
-    const bool within = made.thread == owner.thread && made.number > owner.number && made.number <= *owner.scope_end;
-    if (within && (holds_pointer(object, *other) || is_on_heap_from_scope_of(*other, module)))
-      fail_unknown(module, *other);
-  }
+  std::vector<const Module*> candidates;
+  for (const Module* other : modules.roots)
+    if (other->origin_.number > std::max(module.origin_.number, module.checked_.load()) &&
+        same_gone_scope(other->origin_, module.origin_))
+      candidates.push_back(other);
+  if (candidates.empty()) return;
+  // A pointer to a base class that is not the first has another value than one to the whole object.
+  const auto addresses = [](const Module& other) {
+    return std::array{reinterpret_cast<uintptr_t>(&other), reinterpret_cast<uintptr_t>(whole_object(other))};
+  };
+  std::set<uintptr_t> known;
+  for (const Module* other : modules.all)
+    for (const uintptr_t address : addresses(*other)) known.insert(address);
+  const std::set<uintptr_t> held = pointers_of(object, known);
+  for (const Module* other : candidates)
+    for (const uintptr_t address : addresses(*other))
+      if (held.contains(address)) fail_unknown(module, *other);
 }
 
-void MemberCheck::check_tree(const Module& module, const Module& root) {
+void MemberCheck::check_tree(const Module& module, const Module& root, uint64_t now) {
   // Children first: what lies in a child lies in this module too, and the child is the one to name.
-  for (const Module* child : module.children()) check_tree(*child, root);
+  for (const Module* child : module.children()) check_tree(*child, root, now);
   check(module, root);
+  module.checked_.store(now);
 }
 
 void MemberCheck::run(const Module& module) {
   const uint64_t now = modules_made.load();
-  if (module.checked_.load() == now) return;
-  check_tree(module, *root_of(&module));
-  const bool complete = *module.origin_.scope_end != UINT64_MAX;  // otherwise a constructor may be the caller
-  if (complete) module.checked_.store(now);
+  if (module.checked_.load() != now) check_tree(module, *root_of(&module), now);
 }
 
 }  // namespace tern::detail

@@ -1,10 +1,8 @@
 #pragma once
 // Finds modules that belong to another module but are not in its tree: they would silently never be trained.
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 
 namespace tern::nn {
 class Module;
@@ -12,27 +10,23 @@ class Module;
 
 namespace tern::detail {
 
-/// How long a Scope exists, counted in modules made: what is made in that time may be a member of the scope's module.
-class ScopeLife {
+/// Which Scope object a module was made from, and whether that object is gone. A copy of a Scope is another one.
+class ScopeIdentity {
  public:
-  using End = std::atomic<uint64_t>;
-  ScopeLife() : end_(std::make_shared<End>(UINT64_MAX)) {}
-  ScopeLife(const ScopeLife&) : ScopeLife() {}
-  ScopeLife& operator=(const ScopeLife&) { return *this; }
-  ~ScopeLife();
-  /// The number of the last module made while the scope existed; UINT64_MAX as long as it does.
-  const std::shared_ptr<End>& end() const { return end_; }
+  ScopeIdentity() : token_(std::make_shared<char>()) {}
+  ScopeIdentity(const ScopeIdentity&) : ScopeIdentity() {}
+  ScopeIdentity& operator=(const ScopeIdentity&) { return *this; }
+  std::weak_ptr<const char> token() const { return token_; }
 
  private:
-  std::shared_ptr<End> end_;
+  std::shared_ptr<const char> token_;
 };
 
-/// When, where and from which scope a module was made.
+/// When and from which scope a module was made.
 struct ModuleOrigin {
-  explicit ModuleOrigin(const ScopeLife& scope) : scope_end(scope.end()) {}
+  explicit ModuleOrigin(const ScopeIdentity& identity) : scope(identity.token()) {}
   uint64_t number = 0;  // counts all modules
-  std::thread::id thread = std::this_thread::get_id();
-  std::shared_ptr<const ScopeLife::End> scope_end;
+  std::weak_ptr<const char> scope;
 };
 
 class MemberCheck {
@@ -42,18 +36,20 @@ class MemberCheck {
   static void leave(const nn::Module& module);
 
   /// Throws Error when `module`, or a module below it, has a member that is no part of the tree. Found are
-  ///   - modules in the object's memory: members, also of base classes, in std::optional and in std::array;
-  ///   - modules on the heap that the object holds a pointer to (std::unique_ptr, std::shared_ptr) and that were made
-  ///     while its scope existed, as in its constructor: a pointer to a module made elsewhere is only a reference;
-  ///   - when the object is on the stack, modules on the heap that were made from its scope, which is gone since: those
-  ///     are members in a container.
+  ///   - modules in the object's memory: members, also of base classes, in std::optional and in std::array, whatever
+  ///     scope they were made from;
+  ///   - modules elsewhere that the object points to, from itself (std::unique_ptr, std::shared_ptr) or from a
+  ///     std::vector of such pointers in it, when they were made after it from the very Scope object that it was made
+  ///     from, and that object is gone. That is a model made from a temporary, M model(nn::Scope(...)), whose
+  ///     constructor hands that scope on.
+  /// A pointer by itself means nothing: any model may refer to any other. Hence nothing is said of a pointer to a
+  /// module from another scope, or while the scope, a variable, lives on and may have served for a model of its own.
   /// Does nothing when no module was made since the last time.
   static void run(const nn::Module& module);
 
  private:
-  static void check_tree(const nn::Module& module, const nn::Module& root);
+  static void check_tree(const nn::Module& module, const nn::Module& root, uint64_t now);
   static void check(const nn::Module& module, const nn::Module& root);
-  static bool is_on_heap_from_scope_of(const nn::Module& other, const nn::Module& module);
 };
 
 }  // namespace tern::detail

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -55,8 +54,20 @@ void expect_unknown(const std::string& owner, const std::string& member) {
     const auto model = std::make_unique<M>(fresh());
     expect_unknown(*model, owner, member);
   }
+  std::optional<M> model;
+  {
+    const nn::Scope scope = fresh();
+    model.emplace(scope);
+  }
+  expect_unknown(*model, owner, member);
+}
+
+/// Members in the object are found while the scope, a variable, lives on too.
+template <class M>
+void expect_unknown_within(const std::string& owner, const std::string& member) {
+  expect_unknown<M>(owner, member);
   const nn::Scope scope = fresh();
-  M model{scope};  // the scope lives on
+  M model{scope};
   expect_unknown(model, owner, member);
 }
 
@@ -114,11 +125,6 @@ struct Unique final : nn::Module {
   std::unique_ptr<nn::Linear> a;
   explicit Unique(const nn::Scope& s) : Module(s), a(std::make_unique<nn::Linear>(s, 2, 3)) {}
 };
-struct UniqueOther final : nn::Module {
-  int64_t before = 3;
-  std::unique_ptr<nn::Module> a;
-  explicit UniqueOther(const nn::Scope& s) : Module(s), a(std::make_unique<nn::Linear>(nn::Scope(), 2, 3)) {}
-};
 struct SharedPointer final : nn::Module {
   std::shared_ptr<nn::Linear> a;
   explicit SharedPointer(const nn::Scope& s) : Module(s) { a = std::make_shared<nn::Linear>(s, 2, 3); }
@@ -137,49 +143,45 @@ struct OuterOfUnknown final : nn::Module {
 };
 
 TEST(UnknownMembers, InTheObject) {
-  expect_unknown<OwnScope>("OwnScope", "Linear");
-  expect_unknown<OtherScope>("OtherScope", "Linear");
-  expect_unknown<LastOfSeveral>("LastOfSeveral", "LayerNorm");
-  expect_unknown<InInitializer>("InInitializer", "Dropout");
-  expect_unknown<Optional>("Optional", "Linear");
-  expect_unknown<Listed>("Listed", "ModuleList");
-  expect_unknown<Chained>("Chained", "Sequential");
-  expect_unknown<WithPlainPart>("WithPlainPart", "Linear");
+  expect_unknown_within<OwnScope>("OwnScope", "Linear");
+  expect_unknown_within<OtherScope>("OtherScope", "Linear");
+  expect_unknown_within<LastOfSeveral>("LastOfSeveral", "LayerNorm");
+  expect_unknown_within<InInitializer>("InInitializer", "Dropout");
+  expect_unknown_within<Optional>("Optional", "Linear");
+  expect_unknown_within<Listed>("Listed", "ModuleList");
+  expect_unknown_within<Chained>("Chained", "Sequential");
+  expect_unknown_within<WithPlainPart>("WithPlainPart", "Linear");
 }
 
 TEST(UnknownMembers, OfBaseClasses) {
-  expect_unknown<Base>("Base", "Embedding");
-  expect_unknown<Derived>("Derived", "Embedding");
-  expect_unknown<ForgetfulDerived>("ForgetfulDerived", "Linear");
+  expect_unknown_within<Base>("Base", "Embedding");
+  expect_unknown_within<Derived>("Derived", "Embedding");
+  expect_unknown_within<ForgetfulDerived>("ForgetfulDerived", "Linear");
 }
 
 TEST(UnknownMembers, BehindPointers) {
   expect_unknown<Unique>("Unique", "Linear");
-  expect_unknown<UniqueOther>("UniqueOther", "Linear");
   expect_unknown<SharedPointer>("SharedPointer", "Linear");
 }
 
-TEST(UnknownMembers, InContainersOfAModelOnTheStack) {
-  struct Vector final : nn::Module {
-    std::vector<std::unique_ptr<nn::Linear>> all;
-    explicit Vector(const nn::Scope& s) : Module(s) {
-      for (int i = 0; i < 3; ++i) all.push_back(std::make_unique<nn::Linear>(s, 2, 3));
-    }
-  };
-  struct List final : nn::Module {
-    std::list<nn::Linear> all;
-    explicit List(const nn::Scope& s) : Module(s) { all.emplace_back(s, 2, 3); }
-  };
-  struct Map final : nn::Module {
-    std::map<int, nn::LayerNorm> all;
-    explicit Map(const nn::Scope& s) : Module(s) { all.try_emplace(3, s, 3); }
-  };
-  Vector vector(fresh());
-  expect_unknown(vector, "Vector", "Linear");
-  List list(fresh());
-  expect_unknown(list, "List", "Linear");
-  Map map(fresh());
-  expect_unknown(map, "Map", "LayerNorm");
+struct Vector final : nn::Module {
+  int64_t before = 3;
+  std::vector<std::unique_ptr<nn::Linear>> all;
+  explicit Vector(const nn::Scope& s) : Module(s) {
+    for (int i = 0; i < 3; ++i) all.push_back(std::make_unique<nn::Linear>(s, 2, 3));
+  }
+};
+struct LastOfVector final : nn::Module {
+  std::vector<std::shared_ptr<nn::Module>> all;
+  explicit LastOfVector(const nn::Scope& s) : Module(s) {
+    for (int i = 0; i < 40; ++i) all.push_back(std::make_shared<nn::Linear>(sub(std::to_string(i)), 2, 3));
+    all.push_back(std::make_shared<nn::LayerNorm>(s, 3));
+  }
+};
+
+TEST(UnknownMembers, InVectors) {
+  expect_unknown<Vector>("Vector", "Linear");
+  expect_unknown<LastOfVector>("LastOfVector", "LayerNorm");
 }
 
 TEST(UnknownMembers, BelowTheModuleAsked) {
@@ -326,6 +328,75 @@ TEST(UnknownMembers, ReferencesToOtherModels) {
   EXPECT_NO_THROW(other.eval());
   const Student in_one_line(fresh(), nn::Linear(fresh(), 2, 3));
   EXPECT_EQ(in_one_line.parameters().size(), 2u);
+}
+
+struct Student final : nn::Module {
+  nn::Linear body;
+  const nn::Module* teacher = nullptr;
+  std::shared_ptr<nn::Module> shared;
+  std::vector<const nn::Module*> others;
+  explicit Student(const nn::Scope& s) : Module(s), body(sub("body"), 2, 3) {}
+  void refer_to(const std::shared_ptr<nn::Linear>& model) {
+    teacher = model.get();
+    shared = model;
+    others.push_back(model.get());
+  }
+};
+
+TEST(UnknownMembers, ReferencesToModelsMadeLater) {
+  std::optional<nn::Scope> scope(fresh());
+  Student of_same(*scope), of_other(*scope), of_both(*scope);
+  const auto same = std::make_shared<nn::Linear>(*scope, 2, 3), other = std::make_shared<nn::Linear>(fresh(), 2, 3);
+  of_same.refer_to(same);
+  of_other.refer_to(other);
+  nn::Linear on_stack(*scope, 2, 3);
+  of_both.refer_to(same);
+  of_both.others = {same.get(), other.get(), &on_stack};
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    for (Student* student : {&of_same, &of_other, &of_both}) {
+      EXPECT_EQ(student->parameters().size(), 2u);
+      EXPECT_NO_THROW(student->eval());
+      EXPECT_EQ(student->body.parameters().size(), 2u);
+    }
+    scope.reset();  // what was no member is none now
+    const nn::Linear another(fresh(), 2, 3);
+  }
+}
+
+TEST(UnknownMembers, LinkedModelsOfAFactory) {
+  struct Linked {
+    std::shared_ptr<nn::Linear> teacher;
+    std::unique_ptr<Student> student;
+  };
+  const auto build = [](const nn::Scope& s, bool teacher_first) {
+    Linked linked;
+    if (teacher_first) linked.teacher = std::make_shared<nn::Linear>(s, 2, 3);
+    linked.student = std::make_unique<Student>(s);
+    if (!teacher_first) linked.teacher = std::make_shared<nn::Linear>(fresh(), 2, 3);
+    linked.student->refer_to(linked.teacher);
+    return linked;
+  };
+  for (const bool teacher_first : {false, true}) {
+    const Linked linked = build(fresh(), teacher_first);
+    EXPECT_EQ(linked.student->parameters().size(), 2u);
+    EXPECT_EQ(linked.teacher->parameters().size(), 2u);
+  }
+}
+
+/// Two models side by side, one of them on the heap, from one scope that is gone.
+TEST(UnknownMembers, NeighboursOnTheStackAndTheHeap) {
+  struct Models {
+    nn::Linear first;
+    std::unique_ptr<nn::Linear> second;
+    std::list<nn::Linear> more;
+    explicit Models(const nn::Scope& s) : first(s, 2, 3), second(std::make_unique<nn::Linear>(s, 2, 3)) {
+      more.emplace_back(s, 2, 3);
+    }
+  };
+  const Models models(fresh());
+  EXPECT_EQ(models.first.parameters().size(), 2u);
+  EXPECT_EQ(models.second->parameters().size(), 2u);
+  EXPECT_EQ(models.more.front().parameters().size(), 2u);
 }
 
 TEST(UnknownMembers, KnownMembersOfEveryKind) {
