@@ -55,9 +55,10 @@ TEST_F(HostileTest, PipesThatAreGivenOpen) {
   const Result expected = tern({"predict", "run"}, text);
   ASSERT_EQ(expected.status, 0) << expected.err;
   ASSERT_EQ(lines_of(expected.out).size(), 2u);
+  const Result tokens = tern({"tokenize"}, text);
   for (const char* name : {"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}) {
     EXPECT_EQ(tern({"predict", "run", name}, text).out, expected.out) << name;
-    EXPECT_EQ(tern({"tokenize", name}, text).out, tern({"tokenize"}, text).out) << name;
+    EXPECT_EQ(tern({"tokenize", name}, text).out, tokens.out) << name;
   }
   const Result config = tern({"train", "distilbert", "--config", "/dev/stdin", "--out", "other"},
                              "data = 'data.csv'\nmax-steps = 1\nquiet = true\n");
