@@ -149,7 +149,7 @@ TEST(AllocatorRandom, RandomUse) {
   constexpr int kRuns = 30;
 #endif
   for (int run = 0; run < kRuns; ++run) {
-    const uint64_t seed = std::random_device{}();
+    const uint64_t seed = fresh_random(static_cast<uint64_t>(run))();
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomUse use(seed);
     use.run(3000);

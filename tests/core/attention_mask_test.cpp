@@ -29,7 +29,7 @@ TEST(AttentionMask, FloatingOnesAreRefusedEverywhere) {
 }
 
 TEST(AttentionMask, BoolAndIntegersAreAccepted) {
-  Generator g(41);
+  Generator g = test::fresh_generator();
   const Tensor qkv = randn({6, 3, 2, 4}, g);
   const Tensor open = self_attention(qkv, padded_layout(2, 3, ones({2, 3}, {.dtype = boolean})));
   const std::vector<int64_t> tokens = {1, 256, 0, -1, 7, 1};  // anything but 0 is a token

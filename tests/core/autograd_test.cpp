@@ -155,7 +155,7 @@ TEST(Hooks, BadReplacementsAndExceptionsAreErrors) {
 }
 
 TEST(Saved, NoticesInPlaceChanges) {
-  Generator g(1);
+  Generator g = test::fresh_generator();
   Tensor x = randn({2, 4}, g, {.requires_grad = true}), w = ones({4});
   Tensor y = layer_norm(x, w, {});
   w.add_(1);
@@ -292,7 +292,7 @@ struct Opaque final : Function<Opaque> {
 };
 
 TEST(Grad, SecondDerivativeThroughAKernelNamesTheOp) {
-  Generator g(1);
+  Generator g = test::fresh_generator();
   const Tensor x = test::leaf({2, 3}, g), w = test::leaf({3}, g), elsewhere = test::leaf({3}, g);
   const std::vector<Tensor> first = grad({sum(square(Opaque::apply(x, w)))}, {x, w}, {.create_graph = true});
   expect_error([&] { sum(first[0]).backward(); }, {"opaque", "differentiated again"});
@@ -349,7 +349,7 @@ TEST(Threads, EachWithItsOwnGraph) {
 TEST(Memory, GraphsAreFreed) {
   const int64_t before = allocator(cpu).statistics().live_bytes;
   {
-    Generator g(2);
+    Generator g = test::fresh_generator();
     const Tensor x = test::leaf({8, 8}, g);
     const Tensor y = tanh(softmax(matmul(x, x)));
     Tensor z = y * 2.0;

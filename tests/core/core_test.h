@@ -12,6 +12,7 @@
 #include "tern/core/autograd/gradcheck.h"
 #include "tern/core/ops/ops.h"
 #include "tern/kernels/kernel.h"
+#include "tern/tests/core/fresh.h"
 
 namespace tern::test {
 
@@ -55,9 +56,28 @@ inline void expect_near(const Tensor& got, const Tensor& want, double tolerance)
 inline Tensor leaf(const Shape& shape, Generator& generator) {
   return randn(shape, generator, {.dtype = float64, .requires_grad = true});
 }
+/// Float64 leaves in [-2, 2] of which no two elements, of one or of several, lie closer than 2 / their number: for ops
+/// that compare, where finite differences must not cross from one element to another.
+inline std::vector<Tensor> distinct_leaves(const std::vector<Shape>& shapes, Generator& generator) {
+  int64_t count = 0;
+  for (const Shape& shape : shapes) count += shape.numel();
+  const std::vector<double> order = argsort(rand({count}, generator, {.dtype = float64})).to_vector<double>(),
+                            shift = rand({count}, generator, {.dtype = float64}).to_vector<double>();
+  std::vector<Tensor> leaves;
+  size_t at = 0;
+  for (const Shape& shape : shapes) {
+    Tensor x = empty(shape, {.dtype = float64});
+    for (int64_t i = 0; i < x.numel(); ++i, ++at)
+      x.data<double>()[i] = -2 + 4 * (order[at] + 0.25 + shift[at] / 2) / static_cast<double>(count);
+    leaves.push_back(x.set_requires_grad(true));
+  }
+  return leaves;
+}
+inline Tensor distinct_leaf(const Shape& shape, Generator& generator) { return distinct_leaves({shape}, generator)[0]; }
 
-/// Norm of the difference over the norm of the reference.
+/// Norm of the difference over the norm of the reference; infinite where the sizes differ.
 inline double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
+  if (got.size() != want.size()) return INFINITY;
   double difference = 0, size = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     difference += (got[i] - want[i]) * (got[i] - want[i]);

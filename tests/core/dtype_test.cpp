@@ -1,100 +1,163 @@
-// 16-bit storage against float64, and autocast.
+// 16-bit storage against float64, within what rounding may cost, and autocast.
+
+#include <algorithm>
 
 #include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/core/rounding.h"
 
 namespace tern {
 namespace {
 
 using test::expect_equal;
 using test::expect_error;
-
-/// The values that x has after rounding to dtype, as float64.
-Tensor rounded(const Tensor& x, DType dtype) { return x.to(dtype).to(float64); }
+using test::Rounded;
+using test::RoundedNorm;
 
 using Op = std::function<Tensor(const std::vector<Tensor>&)>;
+using Reference = std::function<Rounded(const std::vector<Rounded>&)>;
 
-/// err(16 bits, fp64) <= 2 err(naive 16 bits, fp64) + 1e-5, where naive rounds the exact result of every step of
-/// `steps` (each a function of the inputs and of the results before it) to 16 bits.
-void check_16_bits(const char* name, const Op& op, const std::vector<Op>& steps, const std::vector<Tensor>& inputs) {
-  for (DType dtype : {bfloat16, float16}) {
-    std::vector<Tensor> low, exact;
+/// 16-bit inputs give what the exact result is, rounded once, within the rounding of a computation in fp32.
+void check_16_bits(const char* name, const Op& op, const Reference& reference, const std::vector<Tensor>& inputs) {
+  for (const DType dtype : {bfloat16, float16}) {
+    SCOPED_TRACE(testing::Message() << name << " " << dtype);
+    std::vector<Tensor> low;
+    std::vector<Rounded> exact;
     for (const Tensor& x : inputs) {
       low.push_back(x.to(dtype));
-      exact.push_back(rounded(x, dtype));
-    }
-    std::vector<Tensor> naive = exact, right = exact;
-    for (const Op& step : steps) {
-      naive.push_back(rounded(step(naive), dtype));
-      right.push_back(step(right));
+      exact.emplace_back(low.back());
     }
     const Tensor got = op(low);
-    EXPECT_EQ(got.dtype(), dtype) << name;
-    const auto error = [&](const Tensor& x) { return max(abs(x.to(float64) - right.back())).item<double>(); };
-    EXPECT_LE(error(got), 2 * error(naive.back()) + 1e-5) << name << " " << dtype;
+    EXPECT_EQ(got.dtype(), dtype);
+    test::expect_within(got, reference(exact).stored(dtype));
   }
 }
 
+/// Self-attention over packed sequences; qkv: [tokens, 3, heads, size].
+Rounded attended(const Rounded& qkv, const std::vector<int64_t>& lengths) {
+  std::vector<Tensor> values, errors;
+  int64_t begin = 0;
+  for (const int64_t n : lengths) {
+    const auto part = [&](int64_t i) {
+      return qkv.map([&](const Tensor& x) { return x.slice(0, begin, begin + n).select(1, i).transpose(0, 1); });
+    };
+    const auto turned = [](const Tensor& x) { return x.transpose(-2, -1); };
+    const double scale = 1 / std::sqrt(static_cast<double>(qkv.value.size(3)));
+    const Rounded p = softmax(matmul(part(0), part(1).map(turned)) * scale), y = matmul(p, part(2));
+    values.push_back(y.value.transpose(0, 1).reshape({n, -1}));
+    errors.push_back(y.error.transpose(0, 1).reshape({n, -1}));
+    begin += n;
+  }
+  return {cat(values), cat(errors), qkv.unit};
+}
+
 TEST(SixteenBits, AgreeWithFloat64) {
-  Generator g(1);
+  Generator g = test::fresh_generator();
   const auto normal = [&](const Shape& s) { return randn(s, g, {.dtype = float64}); };
   const auto unary = [&](const char* name, Tensor (*op)(const Tensor&)) {
-    const Op f = [op](const auto& in) { return op(in[0]); };
-    check_16_bits(name, f, {f}, {normal({37, 19})});
+    check_16_bits(
+        name, [op](const auto& in) { return op(in[0]); },
+        [op](const auto& in) { return test::function_of(in[0], op(in[0].value), 0, 8); }, {normal({37, 19})});
   };
   unary("gelu", gelu);
   unary("tanh", tanh);
   unary("exp", exp);
   unary("sigmoid", sigmoid);
   unary("silu", silu);
-  const Op product = [](const auto& in) { return matmul(in[0], in[1]); };
-  check_16_bits("matmul", product, {product}, {normal({33, 65}), normal({65, 17})});
-  const Op layer = [](const auto& in) { return linear(in[0], in[1], in[2], Activation::kGelu); };
-  check_16_bits("linear", layer,
-                {[](const auto& in) { return matmul(in[0], in[1].t()); }, [](const auto& in) { return in[3] + in[2]; },
-                 [](const auto& in) { return gelu(in[4]); }},
-                {normal({21, 40}), normal({9, 40}), normal({9})});
-  const Op soft = [](const auto& in) { return softmax(in[0]); };
-  check_16_bits("softmax", soft, {soft}, {normal({5, 131})});
-  const Op normalise = [](const auto& in) { return layer_norm(in[0], in[1], in[2]); };
-  check_16_bits("layer_norm", normalise, {normalise}, {normal({7, 130}), normal({130}), normal({130})});
-  const Op total = [](const auto& in) { return sum(in[0], {0}); };
-  check_16_bits("sum", total, {total}, {normal({501, 13})});
-  const Op average = [](const auto& in) { return mean(in[0], {1}); };
-  check_16_bits("mean", average, {average}, {normal({13, 501})});
-  const Op attend = [](const auto& in) { return self_attention(in[0], packed_layout({17, 5, 30})); };
-  check_16_bits("attention", attend, {attend}, {normal({52, 3, 2, 16})});
+  check_16_bits(
+      "matmul", [](const auto& in) { return matmul(in[0], in[1]); },
+      [](const auto& in) { return matmul(in[0], in[1]); }, {normal({33, 65}), normal({65, 17})});
+  check_16_bits(
+      "linear", [](const auto& in) { return linear(in[0], in[1], in[2], Activation::kGelu); },
+      [](const auto& in) { return gelu(linear(in[0], in[1].value, in[2].value)); },
+      {normal({21, 40}), normal({9, 40}), normal({9})});
+  check_16_bits(
+      "softmax", [](const auto& in) { return softmax(in[0]); }, [](const auto& in) { return softmax(in[0]); },
+      {normal({5, 131})});
+  check_16_bits(
+      "layer_norm", [](const auto& in) { return layer_norm(in[0], in[1], in[2]); },
+      [](const auto& in) { return RoundedNorm(in[0], 1e-5).result(in[1].value, in[2].value); },
+      {normal({7, 130}), normal({130}), normal({130})});
+  check_16_bits(
+      "sum", [](const auto& in) { return sum(in[0], {0}); }, [](const auto& in) { return sum(in[0], 0); },
+      {normal({501, 13})});
+  check_16_bits(
+      "mean", [](const auto& in) { return mean(in[0], {1}, true); }, [](const auto& in) { return mean(in[0]); },
+      {normal({13, 501})});
+  check_16_bits(
+      "attention",
+      [](const auto& in) {
+        return self_attention(in[0], packed_layout({17, 5, 30}));
+      },
+      [](const auto& in) {
+        return attended(in[0], {17, 5, 30});
+      },
+      {normal({52, 3, 2, 16})});
+}
+
+/// The gradients of the inputs for a 16-bit dy, each with what rounding the saved tensors and the result may cost.
+void check_gradients(const char* name, const Op& op,
+                     const std::function<std::vector<Rounded>(const std::vector<Tensor>&, const Rounded&, DType)>& want,
+                     const std::vector<Tensor>& inputs, const Tensor& gradient) {
+  for (const DType dtype : {bfloat16, float16}) {
+    std::vector<Tensor> low;
+    for (const Tensor& x : inputs) low.push_back(x.to(dtype).set_requires_grad(true));
+    const Tensor dy = gradient.to(dtype);
+    op(low).backward(dy);
+    const std::vector<Rounded> expected = want(low, Rounded(dy), dtype);
+    ASSERT_EQ(expected.size(), low.size());
+    for (size_t i = 0; i < low.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << name << " " << dtype << " input " << i);
+      EXPECT_EQ(low[i].grad().dtype(), dtype);
+      test::expect_within(low[i].grad(), expected[i].stored(dtype));
+    }
+  }
+}
+
+/// Of x, weight and bias, from the gradient of the pre-activation.
+std::vector<Rounded> gradients_of_product(const std::vector<Tensor>& in, const Rounded& dpre) {
+  const Rounded turned = dpre.map([](const Tensor& t) { return t.t(); });
+  return {matmul(dpre, Rounded(in[1])), matmul(turned, Rounded(in[0])), sum(dpre, 0)};
 }
 
 TEST(SixteenBits, GradientsAgreeWithFloat64) {
-  Generator g(2);
-  const Tensor x = randn({29, 24}, g, {.dtype = float64}), w = randn({16, 24}, g, {.dtype = float64}),
-               v = randn({16}, g, {.dtype = float64});
-  for (DType dtype : {bfloat16, float16}) {
-    const auto gradients = [&](DType compute) {
-      std::vector<Tensor> in = {rounded(x, dtype).to(compute), rounded(w, dtype).to(compute),
-                                rounded(v, dtype).to(compute)};
-      for (Tensor& t : in) t.set_requires_grad(true);
-      const Tensor y = layer_norm(linear(in[0], in[1], in[2], Activation::kGelu), in[2], {});
-      sum(square(softmax(y))).backward();
-      return std::vector<Tensor>{in[0].grad(), in[1].grad(), in[2].grad()};
-    };
-    const std::vector<Tensor> low = gradients(dtype), exact = gradients(float64);
-    for (size_t i = 0; i < low.size(); ++i) {
-      EXPECT_EQ(low[i].dtype(), dtype);
-      EXPECT_LE(test::relative_error(low[i].to_vector<double>(), exact[i].to_vector<double>()),
-                dtype == bfloat16 ? 0.05 : 0.01);
-    }
-  }
+  Generator g = test::fresh_generator();
+  const auto normal = [&](const Shape& s) { return randn(s, g, {.dtype = float64}); };
+  const std::vector<Tensor> layer = {normal({29, 24}), normal({16, 24}), normal({16})};
+  check_gradients(
+      "linear", [](const auto& in) { return linear(in[0], in[1], in[2]); },
+      [](const auto& in, const Rounded& dy, DType) { return gradients_of_product(in, dy); }, layer, normal({29, 16}));
+  check_gradients(
+      "linear with gelu", [](const auto& in) { return linear(in[0], in[1], in[2], Activation::kGelu); },
+      [](const auto& in, const Rounded& dy, DType dtype) {
+        const Rounded pre = linear(Rounded(in[0]), in[1].detach(), in[2].detach()).stored(dtype);
+        return gradients_of_product(in, (dy * test::gelu_slope(pre)).stored(dtype));
+      },
+      layer, normal({29, 16}));
+  check_gradients(
+      "softmax", [](const auto& in) { return softmax(in[0]); },
+      [](const auto& in, const Rounded& dy, DType dtype) {
+        const Rounded y = softmax(Rounded(in[0])).stored(dtype);
+        return std::vector<Rounded>{y * (dy - sum(y * dy, -1, true))};
+      },
+      {normal({7, 19})}, normal({7, 19}));
+  check_gradients(
+      "layer_norm", [](const auto& in) { return layer_norm(in[0], in[1], in[2]); },
+      [](const auto& in, const Rounded& dy, DType) {
+        const RoundedNorm norm(Rounded(in[0]), 1e-5);
+        const Rounded direct = dy * Rounded(in[1]), inner = direct - mean(direct) - norm.hat * mean(direct * norm.hat);
+        return std::vector<Rounded>{norm.rstd * inner, sum(dy * norm.hat, 0), sum(dy, 0)};
+      },
+      {normal({11, 23}), normal({23}), normal({23})}, normal({11, 23}));
 }
 
 TEST(SixteenBits, LossesAreFloat32) {
   const Tensor logits = ones({2, 3}, {.dtype = bfloat16, .requires_grad = true});
   const Tensor loss = cross_entropy(logits, zeros({2}, {.dtype = int64}));
   EXPECT_EQ(loss.dtype(), float32);
-  EXPECT_NEAR(loss.item<double>(), std::log(3.0), 1e-6);
+  EXPECT_NEAR(loss.item<double>(), std::log(3.0), 2 * 0x1p-23);
   loss.backward();
   EXPECT_EQ(logits.grad().dtype(), bfloat16);
 }
@@ -159,7 +222,7 @@ TEST(Autocast, TheWholeTable) {
 
 /// What each op gives for 16-bit inputs, with both types of region.
 TEST(Autocast, ResultsByTheTable) {
-  Generator g(3);
+  Generator g = test::fresh_generator();
   const Tensor x = rand({6, 8}, g) + 0.5;
   const SequenceLayout layout = packed_layout({4, 2});
   using Unary = Tensor (*)(const Tensor&);
@@ -189,7 +252,7 @@ TEST(Autocast, ResultsByTheTable) {
 
 /// fp64, integers, explicit types and ops in place are left alone, and so is everything in a disabled region.
 TEST(Autocast, WhatIsNeverCast) {
-  Generator g(4);
+  Generator g = test::fresh_generator();
   const Tensor d = rand({4, 4}, g, {.dtype = float64}), i = full({4, 4}, 3, {.dtype = int64}), f = rand({4, 4}, g);
   for (const DType low : {bfloat16, float16}) {
     const Autocast region(cpu, low);
@@ -224,7 +287,7 @@ TEST(Autocast, WhatIsNeverCast) {
 
 /// The cached cast of a weight serves two backward passes of one region, and a region inside keeps it.
 TEST(Autocast, ACachedWeightServesTwoBackwardPasses) {
-  Generator g(5);
+  Generator g = test::fresh_generator();
   const Tensor x = randn({3, 4}, g), start = randn({4, 4}, g);
   const auto gradient = [&](int passes) {
     Tensor w = start.clone().set_requires_grad(true);
@@ -275,8 +338,8 @@ TEST(Autocast, CastsWeightsOnceAndNoticesUpdates) {
 }
 
 TEST(Autocast, GradientsHaveTheParametersDtype) {
-  Generator g(4);
-  const Tensor x = randn({6, 8}, g), w = randn({5, 8}, g), b = randn({5}, g);
+  Generator g = test::fresh_generator();
+  Tensor x, w, b;
   const auto gradients = [&](DType dtype, bool backward_inside) {
     std::vector<Tensor> leaves = {x.detach().clone(), w.detach().clone(), b.detach().clone()};
     for (Tensor& t : leaves) t.set_requires_grad(true);
@@ -292,13 +355,25 @@ TEST(Autocast, GradientsHaveTheParametersDtype) {
     if (!backward_inside) loss.backward();
     return std::vector<Tensor>{leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
   };
-  const std::vector<Tensor> outside = gradients(bfloat16, false), inside = gradients(bfloat16, true),
-                            full = gradients(float32, false);
-  for (size_t i = 0; i < full.size(); ++i) {
-    EXPECT_EQ(outside[i].dtype(), float32);
-    expect_equal(inside[i], outside[i]);  // the region of the caller does not matter to backward
-    EXPECT_LE(test::relative_error(outside[i].to_vector<double>(), full[i].to_vector<double>()), 0.05);
-    EXPECT_NE(outside[i].to_vector<double>(), full[i].to_vector<double>());
+  std::vector<std::vector<double>> errors(3);
+  for (int draw = 0; draw < 15; ++draw) {
+    x = randn({6, 8}, g), w = randn({5, 8}, g), b = randn({5}, g);
+    const std::vector<Tensor> outside = gradients(bfloat16, false), inside = gradients(bfloat16, true),
+                              full = gradients(float32, false);
+    for (size_t i = 0; i < full.size(); ++i) {
+      EXPECT_EQ(outside[i].dtype(), float32);
+      expect_equal(inside[i], outside[i]);  // the region of the caller does not matter to backward
+      EXPECT_NE(outside[i].to_vector<double>(), full[i].to_vector<double>());
+      const double error = test::relative_error(outside[i].to_vector<double>(), full[i].to_vector<double>());
+      ASSERT_TRUE(std::isfinite(error)) << i;
+      errors[i].push_back(error);
+    }
+  }
+  // Eight roundings to bf16 in a row, of 2^-8 at most, add up to 0.004 of the gradient's norm. One draw in fifty has a
+  // gradient so small that they make 0.015; the median has less in all but one run of 10^9.
+  for (std::vector<double>& of_input : errors) {
+    std::sort(of_input.begin(), of_input.end());
+    EXPECT_LE(of_input[7], 0.015);
   }
 }
 

@@ -84,7 +84,7 @@ TEST_F(MappedFiles, WholeFiles) {
 }
 
 TEST_F(MappedFiles, WhatIsCutOffReadsAsZeros) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (int repetition = 0; repetition < 20; ++repetition) {
     const size_t bytes = 1 + random() % 300'000, left = random() % bytes;
     const std::string name = write("file", bytes);

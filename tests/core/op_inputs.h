@@ -13,6 +13,7 @@
 #include "tern/core/autograd/engine.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/stream.h"
+#include "tern/tests/core/fresh.h"
 #include "tern/tests/core/tolerance.h"
 
 namespace tern::test {
@@ -43,7 +44,7 @@ class Inputs {
   const std::vector<Tensor>& leaves() const { return leaves_; }
   /// What a moved leaf moves by.
   static Tensor direction_like(const Tensor& leaf) {
-    Generator generator(1);
+    Generator generator = fresh_generator();
     return rand(leaf.shape(), generator, {.dtype = float64}) * 2.0 - 1.0;
   }
   bool can_move(size_t leaf) const { return general_[leaf] && leaves_[leaf].dtype() == float64; }
@@ -393,9 +394,9 @@ inline void expect_alike(const Tensor& a, const Tensor& b, double tolerance, con
 }
 
 /// Every op with the tensors of both sources, `rounds` times: the same results and gradients. `errors`: also an error
-/// on both sides or on none.
+/// on both sides or on none. `slack`: how many times the tolerance of a device.
 inline void expect_same_outcomes(uint64_t seed, const InputOptions& first, const InputOptions& second, int rounds,
-                                 bool errors) {
+                                 bool errors, double slack = 8) {
   std::mt19937_64 random(seed);
   Inputs a(seed, first), b(seed, second);
   for (int round = 0; round < rounds; ++round) {
@@ -407,12 +408,13 @@ inline void expect_same_outcomes(uint64_t seed, const InputOptions& first, const
       const Outcome one = run(call, a, dtype, backward), other = run(call, b, dtype, backward);
       ASSERT_TRUE(!errors || one.error.empty() == other.error.empty()) << one.error << "\n" << other.error;
       if (!one.error.empty() || !other.error.empty()) continue;
-      const double tolerance = 8 * std::max(device_tolerance(one.y.dtype()), device_tolerance(dtype));
+      const double tolerance = slack * std::max(device_tolerance(one.y.dtype()), device_tolerance(dtype));
       expect_alike(one.y, other.y, tolerance, name);
       ASSERT_EQ(one.gradients.size(), other.gradients.size());
       for (size_t i = 0; i < one.gradients.size(); ++i)
         expect_alike(one.gradients[i], other.gradients[i],
-                     std::max(tolerance, 8 * device_tolerance(a.leaves()[i].dtype())), "gradient " + std::to_string(i));
+                     std::max(tolerance, slack * device_tolerance(a.leaves()[i].dtype())),
+                     "gradient " + std::to_string(i));
       // The first's for both, so that what differs by rounding does not grow from op to op.
       if (random() % 2 == 0) b.keep(a.keep(one.y.detach().clone()).to(second.device));
       if (testing::Test::HasFatalFailure()) return;

@@ -3,6 +3,7 @@
 
 #include "tern/tests/core/op_inputs.h"
 
+#include <algorithm>
 #include <map>
 
 #include "tern/tests/core/core_test.h"
@@ -81,6 +82,10 @@ TEST(OpInputs, GiveTheSameGradientsAgain) {
       // y is used twice, so that its gradients meet.
       const Tensor y = call(twice), loss = sum(y.to(float64)) + sum(y.to(float64) * 3.0);
       loss.backward({}, true);
+      // A factor of four rounds nothing, but where fp16's numbers become subnormal.
+      const std::vector<Tensor>& used = twice.used();
+      const bool has_fp16 = std::any_of(used.begin(), used.end(), [](const Tensor& t) { return t.dtype() == float16; });
+      const double rounding = has_fp16 ? 16 * device_tolerance(float16) : 0;
       std::vector<Tensor> first;
       for (const Tensor& leaf : twice.leaves()) {
         first.push_back(leaf.grad().defined() ? leaf.grad().clone() : Tensor());
@@ -89,10 +94,8 @@ TEST(OpInputs, GiveTheSameGradientsAgain) {
       loss.backward();
       for (size_t i = 0; i < first.size(); ++i) {
         test::expect_alike(first[i], twice.leaves()[i].grad(), 0, "gradient " + std::to_string(i));
-        const double tolerance = 16 * device_tolerance(twice.leaves()[i].dtype());
         if (first[i].defined() && is_floating(y.dtype()))
-          test::expect_alike(first[i], expected.gradients[i] * 4.0,
-                             std::max(tolerance, 16 * device_tolerance(y.dtype())),
+          test::expect_alike(first[i], expected.gradients[i] * 4.0, rounding,
                              "four times gradient " + std::to_string(i));
       }
       if (HasFatalFailure()) return;
@@ -134,8 +137,9 @@ TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
   EXPECT_GT(compared, 100);
 }
 
+/// At most some twenty terms are added in another order, and a 16-bit result is rounded to a neighbour.
 TEST(OpInputs, OfAnyStridesGiveWhatCopiesGive) {
-  test::expect_same_outcomes(fresh_seed(), {.contiguous = true, .in_place = false}, {.in_place = false}, 200, false);
+  test::expect_same_outcomes(fresh_seed(), {.contiguous = true, .in_place = false}, {.in_place = false}, 200, false, 1);
 }
 
 }  // namespace

@@ -299,7 +299,7 @@ void expect_counts(const ProfileReport& report, const std::string& name, int64_t
 }
 
 TEST(ProfilerCounts, Linear) {
-  Generator generator(1);
+  Generator generator = test::fresh_generator();
   const int64_t rows = 5, in = 7, out = 3;
   Tensor x = randn({rows, in}, generator), weight = randn({out, in}, generator), bias = randn({out}, generator);
   x.set_requires_grad(true);
@@ -322,7 +322,7 @@ TEST(ProfilerCounts, FeedForward) {
 }
 
 TEST(ProfilerCounts, MatmulAndItsBackwardMadeOfOps) {
-  Generator generator(2);
+  Generator generator = test::fresh_generator();
   const int64_t b = 2, m = 3, k = 5, n = 4;
   Tensor x = randn({b, m, k}, generator, {.dtype = float64, .requires_grad = true});
   Tensor y = randn({b, k, n}, generator, {.dtype = float64, .requires_grad = true});
@@ -335,7 +335,7 @@ TEST(ProfilerCounts, MatmulAndItsBackwardMadeOfOps) {
 }
 
 TEST(ProfilerCounts, Attention) {
-  Generator generator(3);
+  Generator generator = test::fresh_generator();
   const int64_t heads = 2, size = 8;
   const std::vector<int64_t> lengths = {3, 0, 5};
   Tensor qkv = randn({8, 3, heads, size}, generator);
@@ -354,7 +354,7 @@ TEST(ProfilerCounts, Attention) {
 }
 
 TEST(ProfilerCounts, PointwiseBroadcastsAndViews) {
-  Generator generator(4);
+  Generator generator = test::fresh_generator();
   const Tensor x = randn({6, 10}, generator), row = randn({10}, generator);
   const ProfileReport report = profiled([&] {
     add(x, row);
@@ -374,7 +374,7 @@ TEST(ProfilerCounts, PointwiseBroadcastsAndViews) {
 }
 
 TEST(ProfilerCounts, EmbeddingReadsOnlyItsRows) {
-  Generator generator(5);
+  Generator generator = test::fresh_generator();
   Tensor weight = randn({1000, 8}, generator);
   weight.set_requires_grad(true);
   const Tensor ids = from_vector(std::vector<int64_t>{1, 5, 5}, {3});
@@ -384,7 +384,7 @@ TEST(ProfilerCounts, EmbeddingReadsOnlyItsRows) {
 }
 
 TEST(ProfilerCounts, RecomputationIsARangeOfItsOwn) {
-  Generator generator(6);
+  Generator generator = test::fresh_generator();
   Tensor x = randn({4, 4}, generator);
   x.set_requires_grad(true);
   const auto fn = [](const Tensor& in) { return gelu(gelu(in)); };
@@ -450,7 +450,7 @@ TEST(ProfilerTrace, NamesAreEscaped) {
 }
 
 TEST(ProfilerTrace, ARealStepIsWellFormed) {
-  Generator generator(7);
+  Generator generator = test::fresh_generator();
   Tensor x = randn({20, 16}, generator), weight = randn({16, 16}, generator);
   weight.set_requires_grad(true);
   const ProfileReport report = profiled([&] {
@@ -576,7 +576,7 @@ TEST(ProfilerDevice, KernelsBelongToTheirRange) {
 /// The profiler changes no number.
 TEST(Profiler, ChangesNoBit) {
   const auto run = [] {
-    Generator generator(8);
+    Generator generator = test::fresh_generator();
     Tensor x = randn({9, 16}, generator), weight = randn({16, 16}, generator);
     weight.set_requires_grad(true);
     sum(dropout(linear(x, weight), {.p = 0.3, .generator = &generator})).backward();

@@ -9,6 +9,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/kernels/attention.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/core/rounding.h"
 #include "tern/tests/core/tolerance.h"
 #include "tern/tests/support/levels.h"
 
@@ -96,15 +97,18 @@ TEST(ProjectedSelfAttention, AgainstDouble) {
   const Projection projection(in, heads, head_dim, float32, true, generator);
   const Tensor x = randn({n * length, in}, generator);
   ASSERT_EQ(projection.pays(x, padded_layout(n, length)), has_packed_products());
-  const auto wide = [](const Tensor& t) { return t.to(float64); };
-  const Tensor qkv =
-      (matmul(wide(x), wide(projection.weight).t()) + wide(projection.bias)).reshape({n, length, 3, heads, head_dim});
-  const auto part = [&](int64_t i) { return qkv.select(2, i).transpose(1, 2); };
-  const Tensor probabilities = softmax(matmul(part(0), part(1).transpose(-2, -1)) / std::sqrt(20.0));
-  const Tensor want = matmul(probabilities, part(2)).transpose(1, 2).reshape({n * length, heads * head_dim});
-  const Tensor got = projection.in_one(x, padded_layout(n, length));
-  EXPECT_EQ(got.shape(), want.shape());
-  EXPECT_LT(test::relative_error(got.to_vector<double>(), want.to_vector<double>()), 2e-6);
+  const test::Rounded qkv = linear(test::Rounded(x), projection.weight, projection.bias);
+  const auto part = [&](int64_t i) {
+    return qkv.map([&](const Tensor& t) {
+      return t.reshape({n, length, 3, heads, head_dim}).select(2, i).transpose(1, 2);
+    });
+  };
+  const auto turned = [](const Tensor& t) { return t.transpose(-2, -1); };
+  const test::Rounded p = softmax(matmul(part(0), part(1).map(turned)) * (1 / std::sqrt(20.0)));
+  const test::Rounded want = matmul(p, part(2)).map([&](const Tensor& t) {
+    return t.transpose(1, 2).reshape({n * length, heads * head_dim});
+  });
+  test::expect_within(projection.in_one(x, padded_layout(n, length)), want);
 }
 
 TEST(ProjectedSelfAttention, UnderAutocast) {
@@ -160,7 +164,7 @@ TEST(ProjectedSelfAttention, OtherLayouts) {
   EXPECT_EQ(projection.in_one(zeros({0, 24}), packed_layout({})).shape(), (Shape{0, 24}));
   // Dropout draws the same numbers, a bias of the scores counts.
   const SequenceLayout layout = packed_layout(std::vector<int64_t>(100, 13));
-  Generator one(5), two(5);
+  Generator one = test::fresh_generator(5), two = test::fresh_generator(5);
   expect_equal(projection.in_one(x, layout, {.dropout = 0.3, .generator = &one}),
                projection.in_two(x, layout, {.dropout = 0.3, .generator = &two}));
   const Tensor bias = randn({1, 3, 13, 13}, generator);
