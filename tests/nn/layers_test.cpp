@@ -7,26 +7,14 @@
 
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
+#include "tern/tests/core/rounding.h"
 
 namespace tern {
 namespace {
 
-nn::Scope scope(uint64_t seed = 1, DType dtype = float32) {
-  return nn::Scope({.dtype = dtype, .generator = Generator(seed)});
-}
-
-Tensor random(const Shape& shape, uint64_t seed, DType dtype = float32) {
-  Generator generator(seed);
-  return randn(shape, generator, {.dtype = dtype});
-}
-
-void expect_close(const Tensor& a, const Tensor& b, double tolerance) {
-  ASSERT_EQ(a.shape(), b.shape());
-  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
-  for (size_t i = 0; i < x.size(); ++i) {
-    EXPECT_TRUE(std::abs(x[i] - y[i]) <= tolerance) << "element " << i << ": " << x[i] << " and " << y[i];
-  }
-}
+using test::expect_within;
+using test::Rounded;
+using test::RoundedNorm;
 
 template <class F>
 std::string error_of(F&& fn) {
@@ -38,22 +26,37 @@ std::string error_of(F&& fn) {
   return "no error";
 }
 
+// Equal salts give equal numbers, others differ; in another run all are other ones.
+
+nn::Scope scope(uint64_t salt = 1, DType dtype = float32) {
+  return nn::Scope({.dtype = dtype, .generator = test::fresh_generator(salt)});
+}
+
+Tensor random(const Shape& shape, uint64_t salt, DType dtype = float32) {
+  Generator generator = test::fresh_generator(salt);
+  return randn(shape, generator, {.dtype = dtype});
+}
+
 TEST(Linear, AgainstLoops) {
   for (const bool bias : {true, false}) {
     const nn::Linear linear(scope(), 7, 5, {.bias = bias});
     const Tensor x = random({3, 2, 7}, 2);
     const auto xs = x.to_vector<double>(), ws = linear.weight().tensor().to_vector<double>();
-    std::vector<double> expected;
+    std::vector<double> expected, bounds;
     for (size_t r = 0; r < 6; ++r) {
       for (size_t o = 0; o < 5; ++o) {
-        double sum = bias ? linear.bias()->tensor().to_vector<double>()[o] : 0;
-        for (size_t i = 0; i < 7; ++i) sum += xs[r * 7 + i] * ws[o * 7 + i];
+        double sum = bias ? linear.bias()->tensor().to_vector<double>()[o] : 0, magnitude = std::abs(sum);
+        for (size_t i = 0; i < 7; ++i) {
+          sum += xs[r * 7 + i] * ws[o * 7 + i];
+          magnitude += std::abs(xs[r * 7 + i] * ws[o * 7 + i]);
+        }
         expected.push_back(sum);
+        bounds.push_back(8 * 0x1p-24 * magnitude);  // as many roundings as terms
       }
     }
-    const Tensor y = from_vector(expected, {3, 2, 5});
-    expect_close(linear.forward(x), y, 1e-5);
-    expect_close(linear.forward(x, Activation::kRelu), relu(y), 1e-5);
+    const Rounded y(from_vector(expected, {3, 2, 5}), from_vector(bounds, {3, 2, 5}), 0x1p-24);
+    expect_within(linear.forward(x), y);
+    expect_within(linear.forward(x, Activation::kRelu), relu(y));
     EXPECT_EQ(linear.bias().has_value(), bias);
   }
 }
@@ -86,8 +89,8 @@ TEST(Embedding, RowsAndPadding) {
 TEST(LayerNorm, AgainstLoops) {
   nn::LayerNorm norm(scope(), 5, {.eps = 0.1});
   norm.load_state_dict({{"weight", random({5}, 3)}, {"bias", random({5}, 4)}});
-  const auto w = norm.state_dict()[0].tensor.to_vector<double>(), b = norm.state_dict()[1].tensor.to_vector<double>();
-  const Tensor x = random({3, 5}, 5);
+  const Tensor weight = norm.state_dict()[0].tensor, shift = norm.state_dict()[1].tensor, x = random({3, 5}, 5);
+  const auto w = weight.to_vector<double>(), b = shift.to_vector<double>();
   std::vector<double> expected = x.to_vector<double>();
   for (size_t r = 0; r < 3; ++r) {
     double mean = 0, variance = 0;
@@ -98,25 +101,28 @@ TEST(LayerNorm, AgainstLoops) {
       v = (v - mean) / std::sqrt(variance + 0.1) * w[j] + b[j];
     }
   }
-  expect_close(norm.forward(x), from_vector(expected, {3, 5}), 1e-5);
+  const Rounded want = RoundedNorm(Rounded(x), 0.1).result(weight, shift);
+  expect_within(norm.forward(x), Rounded(from_vector(expected, {3, 5}), want.error, 0x1p-24));
   const Tensor residual = random({3, 5}, 6);
-  expect_close(norm.forward(x - residual, residual), norm.forward(x), 1e-5);
+  expect_within(norm.forward(x, residual), RoundedNorm(Rounded(x) + Rounded(residual), 0.1).result(weight, shift));
 }
 
 TEST(LayerNorm, GivesTheSumThatItNormalisesToo) {
-  Generator g(12);
+  Generator g = test::fresh_generator();
   const nn::LayerNorm norm(nn::Scope({.dtype = float64, .generator = g}), 9);
   const Tensor x = randn({4, 9}, g, {.dtype = float64}), residual = randn({4, 9}, g, {.dtype = float64});
   const SumAndNorm both = norm.forward_with_sum(x, residual, {});
-  expect_close(both.sum, x + residual, 1e-14);
-  expect_close(both.norm, norm.forward(x + residual), 1e-12);
+  const Rounded sum = Rounded(x) + Rounded(residual);
+  expect_within(both.sum, sum);
+  expect_within(both.norm, RoundedNorm(sum, 1e-5).result({}, {}), 2);  // what is wanted is fp64 too
 }
 
 TEST(LayerNorm, OptionsAndErrors) {
   EXPECT_EQ(nn::LayerNorm(scope(), 4).eps(), 1e-5);
   const nn::LayerNorm plain(scope(), 4, {.affine = false});
   EXPECT_TRUE(plain.parameters().empty());
-  expect_close(plain.forward(random({2, 4}, 1)), nn::LayerNorm(scope(), 4).forward(random({2, 4}, 1)), 1e-6);
+  EXPECT_EQ(plain.forward(random({2, 4}, 1)).to_vector<float>(),
+            nn::LayerNorm(scope(), 4).forward(random({2, 4}, 1)).to_vector<float>());  // times 1, plus 0
   EXPECT_NE(error_of([&] { plain.forward(ones({2, 3})); }).find("[2, 3]"), std::string::npos);
   EXPECT_THROW(nn::LayerNorm(scope(), 0), Error);
   EXPECT_THROW(nn::LayerNorm(scope(), 4, {.eps = NAN}), Error);
@@ -131,10 +137,10 @@ TEST(Dropout, FollowsTheTrainingFlagAndTheGenerator) {
   EXPECT_EQ(again.forward(x).to_vector<float>(), first);
   size_t zeros = 0;
   for (const float v : first) {
-    EXPECT_TRUE(v == 0 || std::abs(v - 4.0f / 3) < 1e-6f);
+    EXPECT_TRUE(v == 0 || v == 4.0f / 3) << v;
     zeros += v == 0;
   }
-  EXPECT_NEAR(static_cast<double>(zeros), 1000, 150);
+  EXPECT_NEAR(static_cast<double>(zeros), 1000, 170);  // 6.2 standard errors
   drop.eval();
   EXPECT_TRUE(same(drop.forward(x), x));
   EXPECT_EQ(drop.options().p, 0);
@@ -199,11 +205,22 @@ Tensor composed(const StateView& state, const Tensor& x, const Tensor& memory, i
   return b.defined() ? y + find(state, "out.bias") : y;
 }
 
+/// In fp64 on both sides. Of at most 100 roundings in a row, each of 2^-53 of numbers that are at most some ten times
+/// as large as what they add up to: no mistake in a formula is as small as 1e-12 of the largest element.
+void expect_close(const Tensor& a, const Tensor& b) {
+  ASSERT_EQ(a.shape(), b.shape());
+  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+  double largest = 0;
+  for (const double v : y) largest = std::max(largest, std::abs(v));
+  for (size_t i = 0; i < x.size(); ++i)
+    EXPECT_LE(std::abs(x[i] - y[i]), 1e-12 * largest) << "element " << i << ": " << x[i] << " and " << y[i];
+}
+
 void randomise(nn::Module& module) {
-  uint64_t seed = 100;
+  uint64_t salt = 100;
   StateView state;
   for (const NamedTensor& entry : module.state_dict()) {
-    state.push_back({entry.name, random(entry.tensor.shape(), seed++, entry.tensor.dtype()) * 0.5});
+    state.push_back({entry.name, random(entry.tensor.shape(), salt++, entry.tensor.dtype()) * 0.5});
   }
   module.load_state_dict(state);
 }
@@ -217,7 +234,10 @@ TEST(MultiHeadAttention, ParametersAsInPyTorch) {
   for (const float v : find(state, "qkv.bias").to_vector<float>()) EXPECT_EQ(v, 0);
   double largest = 0;
   for (const double v : find(state, "qkv.weight").to_vector<double>()) largest = std::max(largest, std::abs(v));
-  EXPECT_NEAR(largest, std::sqrt(6.0 / (288 + 96)), 1e-3);
+  // Of 27,648 uniform numbers none in the last 1/1000 of [0, bound]: one run in 10^12.
+  const double bound = std::sqrt(6.0 / (288 + 96));
+  EXPECT_LE(largest, bound * (1 + 0x1p-23));
+  EXPECT_GE(largest, 0.999 * bound);
   EXPECT_THROW(nn::MultiHeadAttention(scope(), 10, 3), Error);
   EXPECT_THROW(nn::MultiHeadAttention(scope(), 0, 1), Error);
   EXPECT_THROW(nn::MultiHeadAttention(scope(), 4, 2, {.dropout = -0.1}), Error);
@@ -246,13 +266,13 @@ TEST(MultiHeadAttention, PaddedAndPackedAgreeWithComposed) {
       std::vector<uint8_t> mask(14, 1);
       for (size_t j = 4; j < 7; ++j) mask[7 + j] = 0;
       const Tensor y = attention.forward(x, from_vector(mask, {2, 7}));
-      expect_close(y[0], composed(state, x[0], x[0], 3, 7, causal), 1e-9);
-      expect_close(y[1].slice(0, 0, 4), composed(state, x[1], x[1], 3, 4, causal).slice(0, 0, 4), 1e-9);
+      expect_close(y[0], composed(state, x[0], x[0], 3, 7, causal));
+      expect_close(y[1].slice(0, 0, 4), composed(state, x[1], x[1], 3, 4, causal).slice(0, 0, 4));
 
       const Tensor tokens = cat({x[0], x[1].slice(0, 0, 4)});
       const Tensor packed = attention.forward(tokens, packed_layout({7, 4}));
-      expect_close(packed.slice(0, 0, 7), y[0], 1e-9);
-      expect_close(packed.slice(0, 7, 11), y[1].slice(0, 0, 4), 1e-9);
+      expect_close(packed.slice(0, 0, 7), y[0]);
+      expect_close(packed.slice(0, 7, 11), y[1].slice(0, 0, 4));
     }
   }
 }
@@ -263,10 +283,10 @@ TEST(MultiHeadAttention, CrossAttentionAgreesWithComposed) {
   const Tensor x = random({5, 8}, 8, float64), memory = random({9, 8}, 9, float64);
   const Tensor y = attention.forward(x, packed_layout({2, 3}), memory, packed_layout({4, 5}));
   const StateView state = attention.state_dict();
-  expect_close(y.slice(0, 0, 2), composed(state, x.slice(0, 0, 2), memory.slice(0, 0, 4), 2, 4, false), 1e-9);
-  expect_close(y.slice(0, 2, 5), composed(state, x.slice(0, 2, 5), memory.slice(0, 4, 9), 2, 5, false), 1e-9);
+  expect_close(y.slice(0, 0, 2), composed(state, x.slice(0, 0, 2), memory.slice(0, 0, 4), 2, 4, false));
+  expect_close(y.slice(0, 2, 5), composed(state, x.slice(0, 2, 5), memory.slice(0, 4, 9), 2, 5, false));
   const Tensor self = attention.forward(x, packed_layout({2, 3}), x, packed_layout({2, 3}));
-  expect_close(self, attention.forward(x, packed_layout({2, 3})), 1e-9);
+  expect_close(self, attention.forward(x, packed_layout({2, 3})));
   EXPECT_THROW(attention.forward(random({5, 7}, 1, float64), packed_layout({5})), Error);
   EXPECT_THROW(attention.forward(x), Error);
 }
@@ -288,7 +308,16 @@ TEST(MultiHeadAttention, GradientsAgreeWithComposed) {
   for (const bool cross : {false, true}) {
     const auto fused = gradients(true, cross), expected = gradients(false, cross);
     ASSERT_EQ(fused.size(), 4u);
-    for (size_t i = 0; i < fused.size(); ++i) expect_close(fused[i], expected[i], 1e-9);
+    for (size_t i = 0; i < fused.size(); ++i) {
+      // The key bias's gradient is zero but for rounding: scores of one query all move alike.
+      if (i == 1) {
+        expect_close(fused[i].slice(0, 0, 8), expected[i].slice(0, 0, 8));
+        expect_close(fused[i].slice(0, 16, 24), expected[i].slice(0, 16, 24));
+        EXPECT_LE(norm(fused[i].slice(0, 8, 16)).item<double>(), 1e-12 * norm(expected[i]).item<double>());
+      } else {
+        expect_close(fused[i], expected[i]);
+      }
+    }
   }
 }
 

@@ -10,11 +10,12 @@
 
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
+#include "tern/tests/core/fresh.h"
 
 namespace tern {
 namespace {
 
-nn::Scope fresh(uint64_t seed = 1) { return nn::Scope({.generator = Generator(seed)}); }
+nn::Scope fresh() { return nn::Scope({.generator = test::fresh_generator()}); }
 
 template <class F>
 std::string error_of(F&& fn) {
