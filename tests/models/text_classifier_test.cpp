@@ -37,8 +37,9 @@ TEST(TextClassifier, PredictionsAreOfTheirTextAlone) {
     ASSERT_EQ(alone.logits.size(), 3u);
     double sum = 0;
     for (size_t k = 0; k < 3; ++k) {
-      EXPECT_NEAR(one[i].logits[k], alone.logits[k], 1e-5);
-      EXPECT_NEAR(small[i].logits[k], alone.logits[k], 1e-5);
+      // Some twenty roundings of numbers below 1.
+      EXPECT_NEAR(one[i].logits[k], alone.logits[k], 20 * 0x1p-24);
+      EXPECT_NEAR(small[i].logits[k], alone.logits[k], 20 * 0x1p-24);
       EXPECT_LE(alone.logits[k], alone.logits[static_cast<size_t>(alone.label)]);
       sum += std::exp(alone.logits[k] - alone.logits[static_cast<size_t>(alone.label)]);
     }
@@ -94,7 +95,7 @@ TEST(TextClassifier, EvaluateAgreesWithPredict) {
   for (const int64_t batch : {1, 64, 100000}) {
     const Evaluation result = evaluate(classifier.model(), tokens, labels, rows, batch, 0);
     EXPECT_EQ(result.examples, static_cast<int64_t>(rows.size()));
-    EXPECT_NEAR(result.loss, loss / static_cast<double>(rows.size()), 1e-5);
+    EXPECT_NEAR(result.loss, loss / static_cast<double>(rows.size()), 40 * 0x1p-24);
     EXPECT_EQ(result.accuracy, correct / static_cast<double>(rows.size()));
     EXPECT_TRUE(classifier.model().is_training());  // as before, and without dropout in between
   }
