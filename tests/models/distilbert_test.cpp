@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
@@ -168,17 +169,24 @@ TEST(DistilBert, HundredTrainingSteps) {
 TEST(DistilBert, RecomputationGivesTheSameBits) {
   const StateView expected = load_safetensors(kGolden + "distilbert_gelu/expected.safetensors").tensors;
   const EncoderInput input = encoder_input(find(expected, "input_ids"), find(expected, "attention_mask"));
+  std::vector<int64_t> kept_bytes;
   const auto gradients = [&](int64_t layers) {
     auto model = DistilBert::from_pretrained(kGolden + "distilbert_gelu",
                                              {.generator = test::fresh_generator(), .dropout = 0.2});
     model->set_recompute(layers);
-    cross_entropy(model->forward(input), find(expected, "labels")).backward();
+    const int64_t before = allocator(cpu).statistics().live_bytes;
+    const Tensor logits = model->forward(input);
+    kept_bytes.push_back(allocator(cpu).statistics().live_bytes - before);
+    cross_entropy(logits, find(expected, "labels")).backward();
     std::vector<std::vector<double>> values;
     for (const NamedTensor& p : model->parameters()) values.push_back(p.tensor.grad().to_vector<double>());
     return values;
   };
   const std::vector<std::vector<double>> plain = gradients(0);
-  for (const int64_t layers : {1, 2, 9}) EXPECT_EQ(gradients(layers), plain) << layers;
+  for (const int64_t layers : {1, 2, 9}) {
+    EXPECT_EQ(gradients(layers), plain) << layers;
+    EXPECT_LT(kept_bytes.back(), kept_bytes.front() / 2) << layers;
+  }
 }
 
 TEST(DistilBert, DropoutIsTheSamePackedAndPadded) {
