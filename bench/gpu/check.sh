@@ -65,6 +65,9 @@ done
 
 # --- the GPU and the build --------------------------------------------------------------------------------------------
 
+# NVIDIA's tools, where a toolkit is installed and not in PATH.
+PATH+=:${CUDA_HOME:-/usr/local/cuda}/bin
+
 query() { timeout 30 nvidia-smi --query-gpu="$1" --format=csv,noheader --id=0 2>/dev/null | head -n 1; }
 
 gpu="" driver="" capability=""
@@ -107,7 +110,14 @@ libraries+=${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 tern=$build/bin/tern$suffix kernels=$build/bin/tern-bench-kernels$suffix train=$build/bin/tern-bench-train$suffix
 
 work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+clean_up() {
+  local running
+  # A program of limited(), which is in a process group of its own: timeout ends all of it.
+  if running=$(cat "$work/running" 2>/dev/null) && [[ -n $running ]]; then kill "$running" 2>/dev/null && wait; fi
+  rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 if [[ -x $tern ]] && ! LD_LIBRARY_PATH=$libraries timeout 120 "$tern" info --device cuda >"$work/info" 2>&1; then
@@ -118,9 +128,12 @@ fi
 
 # --- JSON and stages --------------------------------------------------------------------------------------------------
 
+utf8() {  # what is valid of stdin; without iconv the ASCII in it
+  if command -v iconv >/dev/null; then iconv -c -f UTF-8 -t UTF-8 2>/dev/null; else LC_ALL=C tr -d '\200-\377'; fi
+}
 quoted() {  # TEXT: as a JSON string
   local text=$1
-  text=$(printf '%s' "$text" | tr -d '\000-\010\013\014\016-\037' | iconv -c -f UTF-8 -t UTF-8 2>/dev/null)
+  text=$(printf '%s' "$text" | LC_ALL=C tr -d '\000-\010\013\014\016-\037' | utf8)
   text=${text//\\/\\\\} text=${text//\"/\\\"} text=${text//$'\t'/\\t} text=${text//$'\r'/} text=${text//$'\n'/\\n}
   printf '"%s"' "$text"
 }
@@ -129,16 +142,25 @@ last_line() { tail -n 1 "$1" 2>/dev/null | cut -c 1-300; }
 
 deadline=0
 left() { echo $((deadline - SECONDS)); }
-limited() {  # COMMAND...: within what is left of the stage's time, or of $most seconds where that is less
-  local seconds
+# COMMAND...: within what is left of the stage's time, or of $most seconds where that is less; 124 when they are over. In
+# the background, since the shell looks at signals to itself only between commands, and in wait.
+limited() {
+  local seconds code started=$SECONDS
   seconds=$(left)
   ((seconds > 0)) || return 124
   [[ -z ${most:-} ]] || ((most >= seconds)) || seconds=$most
-  timeout -k 10 "$seconds" "$@"
+  timeout -k 10 "$seconds" "$@" &
+  echo $! >"$work/running"
+  wait $!
+  code=$?
+  rm -f "$work/running"
+  # Killed: by timeout, or by somebody else, as where memory runs out.
+  ((code != 137 || SECONDS - started < seconds)) || code=124
+  return $code
 }
 ours() { limited env LD_LIBRARY_PATH="$libraries" "$@"; }  # PROGRAM...: one of the build's
 # A run that ends in this way ran into its time limit: nothing is wrong with it yet.
-late() { (($1 == 124 || $1 == 137)); }  # STATUS
+late() { (($1 == 124)); }  # STATUS
 
 # A stage sets `status` (ok, failed, incomplete, skipped) and `note`, and writes JSON values to "$work/STAGE", one a line.
 names=() lines=()
@@ -314,8 +336,9 @@ train_job() {  # MODEL UNIT OPTIONS...: adds to $jobs, and to $bad or $waiting
   local model=$1 unit=$2 code seconds rate run=$work/run-$1
   shift 2
   printf -- '--- tern train %s\n' "$model $*"
-  ours "$tern" train "$model" --device cuda "$@" --out "$run" 2>&1 | tee "$work/log" | tail -n 4
-  code=${PIPESTATUS[0]}
+  ours "$tern" train "$model" --device cuda "$@" --out "$run" >"$work/log" 2>&1
+  code=$?
+  tail -n 4 "$work/log"
   # Whole lines only, since a run that was stopped may leave half of one: the end, otherwise the last numbers of a step.
   grep '"train_seconds".*}$' "$run/metrics.jsonl" 2>/dev/null >"$work/metrics" ||
     grep "\"${unit}_per_second\".*}\$" "$run/metrics.jsonl" 2>/dev/null | tail -n 1 >"$work/metrics"
@@ -365,8 +388,10 @@ stage_compare() {
   [[ -x $train ]] || { skip "the build has no ${train##*/}"; return; }
   local python=${TERN_COMPARE_PYTHON:-python3} row rows=(train-base-32x512 train-base-12x512 infer-base-128x128) code
   local rounds most="" bad=() waiting=() started=$work/start-bench-train
-  limited "$python" -c 'import torch, transformers; assert torch.cuda.is_available()' 2>"$work/log" ||
-    { skip "$python has no PyTorch with CUDA and transformers: $(last_line "$work/log")"; return; }
+  limited "$python" -c 'import torch, transformers; assert torch.cuda.is_available()' 2>"$work/log"
+  code=$?
+  late $code && { incomplete "out of time: $python has not imported PyTorch and transformers"; return; }
+  ((code == 0)) || { skip "$python has no PyTorch with CUDA and transformers: $(last_line "$work/log")"; return; }
   if [[ -d ${TERN_DATA:-}/aclImdb && -d ${TERN_DATA:-}/bert-base-uncased ]]; then rows+=(imdb-base); fi
   rows+=(train-vit-64)
   printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$train" >"$started" && chmod +x "$started"

@@ -6,6 +6,7 @@ check=$1 cmake=$2 here=$(cd "$(dirname "$0")" && pwd)
 bin="$scratch/a build/bin" tools=$scratch/tools
 mkdir -p "$bin" "$tools"
 unset TERN_DATA TERN_COMPARE_PYTHON LD_LIBRARY_PATH
+export CUDA_HOME=$scratch/no_toolkit
 
 run() {  # ARGUMENTS...: sets $status and $said
   said=$(timeout 60 bash "$check" "$@" 2>&1)
@@ -161,6 +162,62 @@ run --build "$scratch/a build" --stages kernels --budget 4 --out "$scratch/out.j
 expect "kernels measured before the time was over are kept" equal "$(member stages 0 results 0 name)" a
 expect "their stage is incomplete" equal "$(member stages 0 status)" incomplete
 
+# As long as there is time, a program that was killed has failed, as where memory ran out.
+stand_in "$bin/cuda_one_test" <<<'echo "[ RUN      ] A.Eats"; kill -KILL $$'
+run --build "$scratch/a build" --stages tests --budget 500 --out "$scratch/out.json"
+expect "a program that was killed has failed" equal "$(member stages 0 status)" failed
+expect "its status is shown" has "$(member stages 0 note)" "cuda_one_test: status 137"
+rm "$bin/cuda_one_test"
+
+# A second is too short for everything, which makes nothing wrong.
+stand_in "$tools/python3" <<<'exec sleep 1000'
+stand_in "$bin/tern" <<'END'
+[[ $1 == info ]] && { echo "device: cuda:0"; exit 0; }
+exec sleep 1000
+END
+mv "$bin/cuda_large_parity_test" "$scratch"
+stand_in "$bin/cuda_large_parity_test" <<<'exec sleep 1000'
+cp "$bin/cuda_large_parity_test" "$bin/cuda_one_test"
+cp "$bin/cuda_large_parity_test" "$tools/compute-sanitizer"
+run --build "$scratch/a build" --budget 1 --out "$scratch/out.json"
+expect "a budget of a second makes no failures" equal "$status" 3
+for stage in 0 1 2 3 4 5 6; do
+  expect "stage $stage is incomplete" equal "$(member stages $stage status)" incomplete
+done
+rm "$bin/cuda_one_test"
+mv "$scratch/cuda_large_parity_test" "$bin"
+
+# A signal ends the check and what it runs, at once.
+gone() {  # PROCESS: waits until it has ended
+  local i
+  for ((i = 0; i < 600; ++i)); do
+    kill -0 "$1" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  return 1
+}
+for signal in TERM HUP; do
+  rm -f "$KERNELS_PID"
+  mkdir -p "$scratch/tmp"
+  TMPDIR=$scratch/tmp bash "$check" --build "$scratch/a build" --stages kernels --budget 500 --out "$scratch/out.json" \
+    >/dev/null 2>&1 &
+  stopped=$!
+  until [[ -s $KERNELS_PID ]]; do sleep 0.1; done
+  kill -$signal $stopped
+  expect "$signal ends it before the time is over" gone $stopped
+  expect "and the program with it" gone "$(<"$KERNELS_PID")"
+  wait $stopped
+  status=$?
+  expect "its status says so" equal "$status" $((128 + $(kill -l $signal)))
+  expect "nothing is left of it" test -z "$(ls "$scratch/tmp")"
+done
+
+echo "a file" >"$scratch/file"
+run --build "$scratch/a build" --stages large --out "$scratch/file/out.json"
+expect "where nothing can be written nothing is run" equal "$status" 1
+expect "it says so" has "$said" "$scratch/file/out.json cannot be written"
+expect "no stage was begun" test "${said/===/}" = "$said"
+
 # A run that is killed has the stages before.
 rm -f "$KERNELS_PID"
 bash "$check" --build "$scratch/a build" --stages large,kernels --budget 500 --out "$scratch/out.json" >/dev/null 2>&1 &
@@ -169,6 +226,8 @@ until [[ -s $KERNELS_PID ]]; do sleep 0.1; done
 kill -KILL $killed
 wait $killed 2>/dev/null
 kill "$(<"$KERNELS_PID")"
+stand_in "$bin/tern" <<<'[[ $1 == info ]]'
+stand_in "$tools/python3" <<<'exit 1'
 expect "a killed run has lost its last stage alone" equal "$(member stages 0 stage)/$(member stages 0 status)" large/ok
 expect "the unfinished one is not there" has "$(member stages 1 stage)" "expected an index less than 1"
 
