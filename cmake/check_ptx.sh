@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# check_ptx.sh [--update] [--only PATTERN] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at
-# each kernel's PTX and at what ptxas made of it; then the attention kernels for sm_80, sm_100 and sm_120, where they may
-# not spill registers either. --only PATTERN does that second part alone, for the files whose names match. (For all
-# files, --only '', it takes as long as everything else together, and fails: image, optimizer, pointwise_float_unary and
-# softmax have kernels that spill 4 to 72 bytes on sm_100 or sm_120.) Fails when a kernel spills registers, when one that
-# promises 16-byte accesses has none, when ptxas puts waits between a kernel's wgmma instructions ("serialized": it sees
-# their registers used), or when the tables in kernels/cuda/resources.md (registers, shared memory, stack, 16-byte
-# accesses, occupancy; the forms of the instructions that the emulator has twins of) are out of date; --update writes
-# them. The kernels of CUB, of which cub.cu has instances, are NVIDIA's and are left out. Fails without nvcc (CUDA_HOME,
-# PATH or /usr/local/cuda).
+# check_ptx.sh [--update] [--all] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at each
+# kernel's PTX and at what ptxas made of it; then the attention kernels, or with --all all kernels, for sm_80, sm_100 and
+# sm_120, where they may not spill registers either (--all takes about twice the time: it must pass before a release).
+# check_ptx.sh --only PATTERN [ROOT]: the second part alone, for the files whose names match.
+#
+# Fails when a kernel spills registers, when one that promises 16-byte accesses has none, when ptxas puts waits between a
+# kernel's wgmma instructions ("serialized": it sees their registers used), or when the tables in
+# kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy; the forms of the instructions
+# that the emulator has twins of) are out of date; --update writes them. The kernels of CUB, of which cub.cu has
+# instances, are NVIDIA's and are left out. Fails without nvcc (CUDA_HOME, PATH or /usr/local/cuda).
 set -euo pipefail
 
-update=0 only="" others_alone=0
+update=0 only="" others_alone=0 others_of=attention
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --update) update=1 ;;
+    --all) others_of="" ;;
     --only) only=${2?--only needs a pattern of file names} others_alone=1 && shift ;;
     *) echo "unknown option $1" >&2 && exit 2 ;;
   esac
@@ -120,7 +121,7 @@ if ((others_alone)); then
 fi
 each_command compile "$scratch/commands"
 status=0
-select_files attention
+select_files "$others_of"
 each_command compile_others "$scratch/chosen" || status=1
 
 # ptxas reports, per kernel: "Compiling entry function 'NAME'", "N bytes stack frame, N bytes spill stores, N bytes spill
@@ -228,7 +229,7 @@ Made by \`cmake/check_ptx.sh --update\`: registers a thread, bytes of static sha
 thread, as ptxas reports them for sm_90a with CUDA $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'); 16-byte loads and stores of global memory in the PTX
 (in the code, not as executed); threads a block by the launch bounds; blocks that fit on one multiprocessor of sm_90 and
 the occupancy that makes (with the flash kernels' dynamic shared memory, and layer norm's at 768 columns). No kernel may
-spill registers, nor one of attention on sm_80, sm_100 and sm_120.
+spill registers, nor any on sm_80, sm_100 and sm_120 (those of attention are checked in every run, the others by --all).
 
 | File | Kernel | Registers | Shared | Stack | 16-byte loads | 16-byte stores | Threads | Blocks | Occupancy |
 |---|---|--:|--:|--:|--:|--:|--:|--:|--:|

@@ -58,9 +58,21 @@ __global__ void __launch_bounds__(kThreads) contrast_kernel(TERN_GRID_CONSTANT(A
   }
 }
 
+/// Blocks that a multiprocessor is to hold at least; 0: ptxas chooses. On sm_120 it chooses five for the wide kernel of
+/// float and spills registers, which it does not where the launch bounds say five.
+template <int kWidth>
+constexpr int augment_blocks() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+  return kWidth > 1 ? 5 : 0;
+#else
+  return 0;
+#endif
+}
+
 /// kWidth neighbouring pixels of a row to a thread.
 template <class Out, int kWidth>
-__global__ void __launch_bounds__(kThreads) augment_kernel(TERN_GRID_CONSTANT(AugmentCall) call, Out* out) {
+__global__ void __launch_bounds__(kThreads, augment_blocks<kWidth>())
+    augment_kernel(TERN_GRID_CONSTANT(AugmentCall) call, Out* out) {
   // Two divisions for each value would cost more than its memory traffic.
   TERN_SHARED(float, values, [3][256]);
   for (int i = static_cast<int>(threadIdx.x); i < 3 * 256; i += kThreads)

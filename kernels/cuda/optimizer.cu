@@ -253,8 +253,20 @@ __device__ void for_each_element(int64_t begin, int64_t end, bool aligned, const
   for (int64_t at = begin + threadIdx.x; at < end; at += kThreads) body.template operator()<1>(at);
 }
 
+/// Blocks that a multiprocessor is to hold at least; 0: ptxas chooses. On sm_120 it chooses one too many for some
+/// dtypes and spills registers.
+template <class W>
+constexpr int update_blocks() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+  return sizeof(W) == 8 ? 1 : 3;
+#else
+  return 0;
+#endif
+}
+
 template <template <class> class Rule, class W, class G, class Group>
-__global__ void __launch_bounds__(kThreads) update_kernel(TERN_GRID_CONSTANT(Update<Group>) update) {
+__global__ void __launch_bounds__(kThreads, update_blocks<W>())
+    update_kernel(TERN_GRID_CONSTANT(Update<Group>) update) {
   TERN_SHARED(StepConstants, constants);
   if (update.step.is_skipped()) return;
   using RuleOfType = Rule<ComputeType<W>>;

@@ -7,9 +7,20 @@
 namespace tern::kernels::cuda {
 namespace {
 
+/// As blocks_together(). On sm_120 the long rows of float, of which a thread holds many vectors, would spill registers
+/// for three blocks.
+template <class T>
+constexpr int softmax_blocks(int threads, int bytes, [[maybe_unused]] bool many) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+  if (sizeof(T) == 4 && many) return 2;
+#endif
+  return blocks_together<T>(threads, bytes);
+}
+
 /// A row stays in registers between the passes: one read, one write. y may be x.
 template <class T, int kGroup, int kVectors>
-__global__ void __launch_bounds__(RowGroup<kGroup>::kThreads, blocks_together<T>(RowGroup<kGroup>::kThreads))
+__global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
+                                  softmax_blocks<T>(RowGroup<kGroup>::kThreads, 0, kVectors > 6))
     softmax_kernel(bool log, const T* x, T* y, int64_t rows, int cols) {
   using F = ComputeType<T>;
   using Group = RowGroup<kGroup>;
@@ -95,7 +106,7 @@ __device__ Vector<F, kWidth> gradient(bool log, const Vector<F, kWidth>& y, cons
 /// dx may be y or dy.
 template <class T, int kGroup, int kVectors>
 __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
-                                  blocks_together<T>(RowGroup<kGroup>::kThreads, 16 * kVectors))
+                                  softmax_blocks<T>(RowGroup<kGroup>::kThreads, 16 * kVectors, kVectors > 4))
     softmax_backward_kernel(bool log, const T* y, const T* dy, T* dx, int64_t rows, int cols) {
   using F = ComputeType<T>;
   using Group = RowGroup<kGroup>;

@@ -412,10 +412,21 @@ __device__ inline void run_vectors(const ElementwiseCall<Body::kInputs>& call, c
   }
 }
 
+/// Blocks that a multiprocessor is to hold. For four, ptxas spills registers of bodies with `kManyRegisters`, though
+/// not on sm_90.
+template <class F, class Body>
+constexpr int blocks() {
+  if (!std::is_same_v<F, float>) return 2;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+  if constexpr (requires { requires Body::kManyRegisters; }) return 3;
+#endif
+  return 4;
+}
+
 /// output = body(inputs) element by element. Body has `kInputs`, `reads(k)`: whether it looks at input k, and
 /// `F operator()(const F* inputs)`.
 template <class F, class Body>
-__global__ void __launch_bounds__(kThreads, std::is_same_v<F, float> ? 4 : 2)
+__global__ void __launch_bounds__(kThreads, blocks<F, Body>())
     elementwise_kernel(TERN_GRID_CONSTANT(ElementwiseCall<Body::kInputs>) call, const Body body) {
   const uint32_t begin = blockIdx.x * call.per_block, left = call.space.count - begin;
   if (call.vectors && left >= call.per_block) return run_vectors<F>(call, body, blockIdx.x * steps<F, Body::kInputs>());
