@@ -14,7 +14,11 @@ struct AttentionCase {
   int64_t window = -1;
   double dropout = 0;
   bool masked = false;
-  std::vector<int64_t> lengths = {};
+  bool first_rows = false;            // one query of each sequence, the first; not with causal or window
+  bool fused = false;                 // q, k and v (or k and v) are slices of one tensor; not with grouped heads
+  std::vector<int64_t> lengths = {};  // of the keys
+
+  std::vector<int64_t> query_lengths() const { return first_rows ? std::vector<int64_t>(lengths.size(), 1) : lengths; }
 };
 
 /// A result and how far a kernel's may be from it, both float64 [tokens, heads, head_dim].
@@ -24,7 +28,7 @@ struct Bounded {
 
 namespace large_attention {
 
-/// One head of one sequence. All tensors float64; n: its length. seen, keep: [n, n].
+/// One head of one sequence. All tensors float64. seen, keep: [queries, keys].
 struct Head {
   Tensor q, k, v, dout, seen, keep;
   double scale;
@@ -34,7 +38,7 @@ struct Head {
 /// out, dq, and what this head adds to dk and dv.
 inline std::array<Bounded, 4> evaluate(const Head& x) {
   const double u = unit_of(x.dtype), tiny = smallest_of(x.dtype);
-  const auto n = static_cast<double>(x.q.size(0)), d = static_cast<double>(x.q.size(1));
+  const auto n = static_cast<double>(x.k.size(0)), d = static_cast<double>(x.q.size(1));
   const auto times = [](const Tensor& a, const Tensor& b) { return matmul(a, b); };
   const auto row_sum = [](const Tensor& a) { return sum(a, {1}, true); };
   const Tensor kt = x.k.t().contiguous(), vt = x.v.t().contiguous();
@@ -77,27 +81,30 @@ inline Tensor rounded_bound(const Bounded& x, DType dtype, double additions) {
 
 /// Which query of a sequence sees which key, 1 or 0. valid: of the sequence's keys.
 inline Tensor seen_of(const AttentionCase& c, const std::vector<double>& valid) {
-  const auto n = static_cast<int64_t>(valid.size());
-  std::vector<double> seen(static_cast<size_t>(n * n));
-  for (int64_t i = 0; i < n; ++i)
+  const auto n = static_cast<int64_t>(valid.size()), queries = c.first_rows ? 1 : n;
+  std::vector<double> seen(static_cast<size_t>(queries * n));
+  for (int64_t i = 0; i < queries; ++i)
     for (int64_t j = 0; j < n; ++j)
       seen[static_cast<size_t>(i * n + j)] =
           (!c.causal || j <= i) && (c.window < 0 || std::abs(i - j) <= c.window) ? valid[static_cast<size_t>(j)] : 0;
-  return from_vector(seen, {n, n}, {.dtype = float64});
+  return from_vector(seen, {queries, n}, {.dtype = float64});
 }
 
-/// The factors that dropout gives to probabilities, [heads, n, n] for each sequence: what attention makes of uniform
-/// weights and values that are unit vectors.
+/// The factors that dropout gives to probabilities, [heads, queries, keys] for each sequence: what attention makes of
+/// uniform weights and values that are unit vectors.
 inline std::vector<Tensor> keep_of(const AttentionCase& c, uint64_t seed) {
-  std::vector<std::vector<Tensor>> parts(c.lengths.size());  // columns
-  int64_t tokens = 0, longest = 0;
-  for (const int64_t n : c.lengths) tokens += n, longest = std::max(longest, n);
+  const std::vector<int64_t> query_lengths = c.query_lengths();
   if (c.dropout == 0) {
     std::vector<Tensor> ones_of;
-    for (const int64_t n : c.lengths) ones_of.push_back(ones({c.heads, n, n}, {.dtype = float64}));
+    for (size_t s = 0; s < c.lengths.size(); ++s)
+      ones_of.push_back(ones({c.heads, query_lengths[s], c.lengths[s]}, {.dtype = float64}));
     return ones_of;
   }
-  const Tensor q = zeros({tokens, c.heads, c.head_dim});
+  std::vector<std::vector<Tensor>> parts(c.lengths.size());  // columns
+  int64_t tokens = 0, queries = 0, longest = 0;
+  for (const int64_t n : c.lengths) tokens += n, longest = std::max(longest, n);
+  for (const int64_t n : query_lengths) queries += n;
+  const Tensor q = zeros({queries, c.heads, c.head_dim});
   for (int64_t first = 0; first < longest; first += c.head_dim) {
     std::vector<float> units(static_cast<size_t>(tokens * c.head_dim));
     int64_t begin = 0;
@@ -108,20 +115,20 @@ inline std::vector<Tensor> keep_of(const AttentionCase& c, uint64_t seed) {
     }
     const Tensor v = from_vector(units, {tokens, 1, c.head_dim});
     Generator draws(seed);
-    const SequenceLayout layout = packed_layout(c.lengths);
-    const Tensor out = attention(q, v, v, layout, layout, {.dropout = c.dropout, .generator = &draws});
+    const Tensor out = attention(q, v, v, packed_layout(query_lengths), packed_layout(c.lengths),
+                                 {.dropout = c.dropout, .generator = &draws});
     begin = 0;
     for (size_t s = 0; s < c.lengths.size(); ++s) {
-      const int64_t n = c.lengths[s], width = std::min(c.head_dim, n - first);
+      const int64_t rows = query_lengths[s], n = c.lengths[s], width = std::min(c.head_dim, n - first);
       if (width > 0) {
-        const Tensor kept = out.slice(0, begin, begin + n).slice(2, 0, width).to(float64) * static_cast<double>(n);
+        const Tensor kept = out.slice(0, begin, begin + rows).slice(2, 0, width).to(float64) * static_cast<double>(n);
         parts[s].push_back(kept);
       }
-      begin += n;
+      begin += rows;
     }
   }
   std::vector<Tensor> keep;
-  for (const std::vector<Tensor>& columns : parts) {  // [n, heads, n] to [heads, n, n], exactly 0 or 1 / (1 - p)
+  for (const std::vector<Tensor>& columns : parts) {  // [rows, heads, n] to [heads, rows, n], exactly 0 or 1 / (1 - p)
     const Tensor whole = cat(columns, 2).transpose(0, 1).contiguous();
     keep.push_back(gt(whole, full({}, 0.5, {.dtype = float64})).to(float64) / (1 - c.dropout));
   }
@@ -137,19 +144,23 @@ inline std::array<Bounded, 4> attention_reference(const AttentionCase& c, const 
   using namespace large_attention;
   const std::vector<Tensor> keep = keep_of(c, seed);
   const int64_t group = c.heads / c.kv_heads;
-  std::vector<std::vector<Tensor>> values(4), bounds(4);  // of each sequence, [n, heads or kv_heads, head_dim]
-  int64_t begin = 0;
+  std::vector<std::vector<Tensor>> values(4), bounds(4);  // of each sequence, [rows, heads or kv_heads, head_dim]
+  const std::vector<int64_t> query_lengths = c.query_lengths();
+  int64_t begin = 0, begin_queries = 0;
   for (size_t s = 0; s < c.lengths.size(); ++s) {
-    const int64_t n = c.lengths[s];
+    const int64_t n = c.lengths[s], rows = query_lengths[s];
     const auto part = [&](const Tensor& x, int64_t head) {
       return x.slice(0, begin, begin + n).select(1, head).contiguous();
+    };
+    const auto asked = [&](const Tensor& x, int64_t head) {
+      return x.slice(0, begin_queries, begin_queries + rows).select(1, head).contiguous();
     };
     const Tensor seen = seen_of(c, {valid.begin() + begin, valid.begin() + begin + n});
     std::vector<std::vector<Bounded>> heads(4);
     for (int64_t h = 0; h < c.heads; ++h) {
       const int64_t kv = h / group;
       std::array<Bounded, 4> one =
-          evaluate({part(q, h), part(k, kv), part(v, kv), part(dout, h), seen, keep[s].select(0, h).contiguous(),
+          evaluate({asked(q, h), part(k, kv), part(v, kv), asked(dout, h), seen, keep[s].select(0, h).contiguous(),
                     1 / std::sqrt(static_cast<double>(c.head_dim)), c.dtype});
       for (size_t i = 0; i < 4; ++i) {
         if (i < 2 || h % group == 0) {
@@ -169,6 +180,7 @@ inline std::array<Bounded, 4> attention_reference(const AttentionCase& c, const 
       bounds[i].push_back(stack(bound, 1));
     }
     begin += n;
+    begin_queries += rows;
   }
   std::array<Bounded, 4> all;
   for (size_t i = 0; i < 4; ++i) all[i] = {cat(values[i], 0), cat(bounds[i], 0)};

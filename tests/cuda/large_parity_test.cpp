@@ -14,37 +14,61 @@ namespace {
 
 class LargeAttention : public LargeParity {
  protected:
-  void check(AttentionCase c) {
-    int64_t tokens = 0;
+  static std::string describe(const AttentionCase& c) {
     std::string what = std::string(name_of(c.dtype)) + ", head_dim " + std::to_string(c.head_dim);
     if (c.causal) what += ", causal";
     if (c.window >= 0) what += ", window " + std::to_string(c.window);
     if (c.kv_heads < c.heads) what += ", grouped heads";
     if (c.masked) what += ", mask";
     if (c.dropout > 0) what += ", dropout";
+    if (c.first_rows) what += ", one query of each sequence";
+    if (c.fused) what += ", one tensor";
     what += ", lengths";
-    for (const int64_t n : c.lengths) tokens += n, what += " " + std::to_string(n);
-    SCOPED_TRACE(what);
+    for (const int64_t n : c.lengths) what += " " + std::to_string(n);
+    return what;
+  }
+
+  void check(AttentionCase c) {
+    c.fused = c.kv_heads == c.heads && whole_in(0, 1) == 0;
+    SCOPED_TRACE(describe(c));
+    int64_t tokens = 0;
+    for (const int64_t n : c.lengths) tokens += n;
+    const int64_t queries = c.first_rows ? static_cast<int64_t>(c.lengths.size()) : tokens;
 
     std::vector<double> valid(static_cast<size_t>(tokens), 1);
     if (c.masked)
       for (double& v : valid) v = whole_in(0, 3) > 0;
-    const Tensor q = normal({tokens, c.heads, c.head_dim}, c.dtype), dout = normal(q.shape(), c.dtype);
+    const Tensor q = normal({queries, c.heads, c.head_dim}, c.dtype), dout = normal(q.shape(), c.dtype);
     const Tensor k = normal({tokens, c.kv_heads, c.head_dim}, c.dtype), v = normal(k.shape(), c.dtype);
     const uint64_t seed = engine();
     const std::array<Bounded, 4> expected =
         attention_reference(c, q.to(float64), k.to(float64), v.to(float64), dout.to(float64), valid, seed);
-    Tensors leaves;
-    for (const Tensor& x : {q, k, v}) leaves.push_back(x.to(kCuda).set_requires_grad(true));
-    SequenceLayout layout = packed_layout(c.lengths, kCuda), keys = layout;
+    SequenceLayout layout = packed_layout(c.query_lengths(), kCuda), keys = packed_layout(c.lengths, kCuda);
     if (c.masked) keys.key_mask = from_vector(valid, {tokens}).to(boolean).to(kCuda);
     Generator draws(seed);
-    const Tensor out = attention(leaves[0], leaves[1], leaves[2], layout, keys,
-                                 {.causal = c.causal, .window = c.window, .dropout = c.dropout, .generator = &draws});
-    out.backward(dout.to(kCuda));
+    const AttentionOptions options{.causal = c.causal, .window = c.window, .dropout = c.dropout, .generator = &draws};
+    const auto leaf = [](const Tensor& x) { return x.to(kCuda).set_requires_grad(true); };
+    Tensor out;
+    std::vector<Tensor> gradients;
+    if (!c.fused) {
+      const Tensors leaves = {leaf(q), leaf(k), leaf(v)};
+      out = attention(leaves[0], leaves[1], leaves[2], layout, keys, options);
+      out.backward(dout.to(kCuda));
+      for (const Tensor& x : leaves) gradients.push_back(x.grad());
+    } else if (c.first_rows) {
+      const Tensor asked = leaf(q), kv = leaf(stack({k, v}, 1));
+      out = cross_attention(asked, kv, layout, keys, options).reshape(q.shape());
+      out.backward(dout.to(kCuda));
+      gradients = {asked.grad(), kv.grad().select(1, 0), kv.grad().select(1, 1)};
+    } else {
+      const Tensor qkv = leaf(stack({q, k, v}, 1));
+      out = self_attention(qkv, keys, options).reshape(q.shape());
+      out.backward(dout.to(kCuda));
+      for (int64_t part = 0; part < 3; ++part) gradients.push_back(qkv.grad().select(1, part));
+    }
     const char* const names[] = {"out", "dq", "dk", "dv"};
     for (size_t i = 0; i < 4; ++i)
-      expect_within(expected[i].value, expected[i].bound, i == 0 ? out : leaves[i - 1].grad(), names[i]);
+      expect_within(expected[i].value, expected[i].bound, i == 0 ? out : gradients[i - 1], names[i]);
   }
 
   /// All of them; or three in random order, of which one has a second warpgroup and one a third tile of keys.
@@ -68,7 +92,8 @@ const Variant kVariants[] = {
     {"window", [](AttentionCase& c) { c.window = 70; }},
     {"grouped", [](AttentionCase& c) { c.heads = 4, c.kv_heads = 2; }},
     {"mask", [](AttentionCase& c) { c.masked = true; }},
-    {"dropout", [](AttentionCase& c) { c.dropout = 0.125; }},  // of 1 / 65536 a whole multiple
+    {"dropout", [](AttentionCase& c) { c.dropout = 0.125; }},       // of 1 / 65536 a whole multiple
+    {"first rows", [](AttentionCase& c) { c.first_rows = true; }},  // the last layer of a classifier
 };
 
 TEST_F(LargeAttention, EveryVariant) {
@@ -90,6 +115,7 @@ TEST_F(LargeAttention, VariantsTogether) {
     for (const Variant& variant : kVariants)
       if (whole_in(0, 1)) variant.set(c);
     if (!kWhole && c.heads > 2) c.heads = 2, c.kv_heads = 1;
+    if (c.first_rows) c.causal = false, c.window = -1;
     if (c.window >= 0) c.window = whole_in(1, 200);
     c.lengths = lengths();
     check(c);
@@ -99,10 +125,11 @@ TEST_F(LargeAttention, VariantsTogether) {
 // ---- products: whole numbers
 // -----------------------------------------------------------------------------------------
 
-/// One layer of a training step: rows, inputs, outputs.
+/// One layer of a training step: rows, inputs, outputs. ReLU, also in the place of GELU, which is not exact.
 struct Layer {
   const char* name;
   int64_t rows, in, out;
+  bool relu = false;
 };
 
 class LargeProducts : public LargeParity {
@@ -135,7 +162,7 @@ class LargeProducts : public LargeParity {
           layer.rows = whole_in(1, 200), layer.in = 8 * whole_in(1, 20),
           layer.out = std::min<int64_t>(layer.out, whole_in(1, 150));
         check(layer, dtype, Activation::kNone);
-        if (layer.out > layer.in) check(layer, dtype, Activation::kRelu);  // in the place of GELU, which is not exact
+        if (layer.relu) check(layer, dtype, Activation::kRelu);
       }
   }
 };
@@ -143,10 +170,12 @@ class LargeProducts : public LargeParity {
 TEST_F(LargeProducts, OfDistilBert) {
   check_all({{"query, key, value", 16384, 768, 2304},
              {"attention's projection", 16384, 768, 768},
-             {"first feed-forward", 16384, 768, 3072},
+             {"first feed-forward", 16384, 768, 3072, true},
              {"second feed-forward", 16384, 3072, 768},
-             {"last layer's rows", 64, 768, 3072},
-             {"pre_classifier", 64, 768, 768},
+             {"last layer's projection", 64, 768, 768},
+             {"last layer's first feed-forward", 64, 768, 3072, true},
+             {"last layer's second feed-forward", 64, 3072, 768},
+             {"pre_classifier", 64, 768, 768, true},
              {"classifier", 64, 768, 2}});
 }
 
@@ -154,52 +183,148 @@ TEST_F(LargeProducts, OfViT) {
   check_all({{"patches", 64 * 196, 768, 768},
              {"query, key, value", 64 * 197, 768, 2304},
              {"attention's projection", 64 * 197, 768, 768},
-             {"first feed-forward", 64 * 197, 768, 3072},
+             {"first feed-forward", 64 * 197, 768, 3072, true},
              {"second feed-forward", 64 * 197, 3072, 768},
-             {"head", 64, 768, 10}});
+             {"head", 64, 768, 10}});  // the last layer's rows: as many as DistilBERT's
+}
+
+/// The last layer of a classifier: queries of one row a sequence, keys and values of all, by the rows of one weight.
+TEST_F(LargeProducts, OfTheLastLayersQueries) {
+  for (const DType dtype : kHalves)
+    for (const int64_t tokens : {int64_t{16384}, int64_t{64 * 197}}) {
+      const int64_t asked = size(64, 1, 9), known = size(tokens, 1, 200), width = kWhole ? 768 : 8 * whole_in(1, 8);
+      SCOPED_TRACE(std::string(name_of(dtype)) + ", " + std::to_string(asked) + " and " + std::to_string(known) +
+                   " rows of " + std::to_string(width));
+      const Tensor inputs[] = {integers({asked, width}, 2, dtype), integers({known, width}, 2, dtype)};
+      const Tensor gradients[] = {integers({asked, width}, 1, dtype), integers({known, 2 * width}, 1, dtype)};
+      const Tensor w = integers({3 * width, width}, 2, float32), b = integers({3 * width}, 100, float32);
+      Tensor x[2];
+      for (size_t i = 0; i < 2; ++i) x[i] = inputs[i].to(kCuda).set_requires_grad(true);
+      const Tensor weight = w.to(kCuda).set_requires_grad(true), bias = b.to(kCuda).set_requires_grad(true);
+      const auto [q, kv] = autocast(kCuda, dtype, [&] { return linear_pair(x[0], x[1], weight, bias, width); });
+      const Tensor y[] = {q, kv};
+      backward({q, kv}, {gradients[0].to(kCuda), gradients[1].to(kCuda)});
+      Tensors dw, db;
+      for (size_t i = 0; i < 2; ++i) {
+        const int64_t begin = i == 0 ? 0 : width, end = i == 0 ? width : 3 * width;
+        const Tensor part = w.slice(0, begin, end), dy = gradients[i].to(float32);
+        expect_equal(add(matmul(inputs[i].to(float32), part.t()), b.slice(0, begin, end)).to(dtype), y[i], "y");
+        expect_equal(matmul(dy, part).to(dtype), x[i].grad(), "dx");
+        dw.push_back(matmul(dy.t(), inputs[i].to(float32)));
+        db.push_back(sum(dy, {0}));
+      }
+      expect_equal(cat(dw), weight.grad(), "dw");
+      expect_equal(cat(db), bias.grad(), "db");
+    }
+}
+
+/// The first feed-forward layer with its GELU. Pre-activations are multiples of 1/64, exact in float32, of which one in
+/// 16 bits is stored; inputs and gradients are not negative, so that the sums of columns stay far from 0.
+TEST_F(LargeProducts, WithGelu) {
+  for (const DType dtype : kHalves)
+    for (const bool frozen : {false, true}) {
+      const int64_t rows = size(frozen ? 64 * 197 : 16384, 1, 200), in = kWhole ? 768 : 8 * whole_in(1, 20),
+                    out = size(3072, 1, 150);
+      SCOPED_TRACE(std::string(name_of(dtype)) + " of " + std::to_string(rows) + " x " + std::to_string(in) + " to " +
+                   std::to_string(out) + (frozen ? ", frozen weight" : ""));
+      const Tensor x = abs(integers({rows, in}, 2, dtype)), w = mul(integers({out, in}, 2, float32), 0x1p-6);
+      const Tensor b = mul(integers({out}, 64, float32), 0x1p-6), dy = abs(integers({rows, out}, 2, dtype));
+      Tensors leaves;
+      for (const Tensor& t : {x, w, b}) leaves.push_back(t.to(kCuda).set_requires_grad(!frozen || leaves.size() != 1));
+      const Tensor y =
+          autocast(kCuda, dtype, [&] { return linear(leaves[0], leaves[1], leaves[2], Activation::kGelu); });
+      y.backward(dy.to(kCuda));
+
+      const double u = unit_of(dtype), tiny = smallest_of(dtype);
+      const Tensor z = add(matmul(x.to(float32), w.t()), b).to(dtype).to(float64);
+      // exp and erf in float32: a few units of 2^-24 of numbers up to 1.
+      const Tensor phi = 0.5 * (erf(z * std::sqrt(0.5)) + 1.0), value = z * phi;
+      expect_within(value, u * abs(value) + 16 * kSum * abs(z) + tiny, y, "y");
+      const Tensor slope = phi + z * exp(square(z) * -0.5) * (1 / std::sqrt(2 * M_PI));
+      const Tensor dz = dy.to(float64) * slope;
+      const Tensor exact = 16 * kSum * dy.to(float64) * (abs(z) + 1.0), error = u * abs(dz) + exact + tiny;
+      const auto product = [](const Tensor& a, const Tensor& c) {
+        return matmul(a.to(float32), c.to(float32)).to(float64);
+      };
+      const auto of_sums = [&](const Tensor& terms, const Tensor& errors, int64_t count) {
+        return (1 + u) * (errors + static_cast<double>(count) * 2 * kSum * (terms + errors));
+      };
+      const Tensor dx = matmul(dz, w.to(float64)), aw = abs(w);
+      expect_within(dx, u * abs(dx) + of_sums(product(abs(dz), aw), product(error, aw), out) + tiny, leaves[0].grad(),
+                    "dx");
+      const Tensor db = sum(dz, {0});
+      expect_within(db, of_sums(sum(abs(dz), {0}), sum(frozen ? exact : error, {0}), rows), leaves[2].grad(), "db");
+      if (frozen) continue;
+      const Tensor dw = matmul(dz.t(), x.to(float64));
+      expect_within(dw, of_sums(product(abs(dz).t(), x), product(error.t(), x), rows), leaves[1].grad(), "dw");
+    }
 }
 
 // ---- norms, softmax, loss
 // --------------------------------------------------------------------------------------------
 
-class LargeRows : public LargeParity {};
+class LargeRows : public LargeParity {
+ protected:
+  void check_layer_norm(DType dtype, int64_t rows, int64_t cols, bool residual);
+};
+
+/// Of x, or of a residual and what dropout leaves of x, which are multiples of 1/16 here, so that their sum is exact.
+void LargeRows::check_layer_norm(DType dtype, int64_t rows, int64_t cols, bool residual) {
+  SCOPED_TRACE(std::string(name_of(dtype)) + " of " + std::to_string(rows) + " x " + std::to_string(cols) +
+               (residual ? ", residual and dropout" : ""));
+  const Tensor x = residual ? mul(integers({rows, cols}, 32, dtype), 0x1p-4) : normal({rows, cols}, dtype);
+  const Tensor other =
+      residual ? mul(integers({rows, cols}, 32, dtype), 0x1p-4) : zeros({rows, cols}, {.dtype = dtype});
+  const Tensor gamma = add(rand({cols}, generator), 0.5), beta = normal({cols}, float32);
+  const Tensor dy = integers({rows, cols}, 2, dtype);
+  const uint64_t seed = engine();
+  constexpr double kDropout = 0.5, kEps = 1e-5;
+  Tensors leaves;
+  for (const Tensor& t : {x, gamma, beta, other}) leaves.push_back(t.to(kCuda).set_requires_grad(true));
+  Generator draws(seed), same_draws(seed);
+  const Tensor y = residual ? dropout_residual_layer_norm(leaves[0], leaves[3], leaves[1], leaves[2], kEps,
+                                                          {.p = kDropout, .generator = &draws})
+                            : layer_norm(leaves[0], leaves[1], leaves[2], kEps);
+  y.backward(dy.to(kCuda));
+  const Tensor keep =
+      residual ? dropout(ones({rows, cols}), {.p = kDropout, .generator = &same_draws}).to(float64) : Tensor();
+
+  const Tensor x64 = residual ? x.to(float64) * keep + other.to(float64) : x.to(float64), g64 = gamma.to(float64);
+  const Tensor dy64 = dy.to(float64), centred = x64 - mean(x64, {1}, true);
+  const Tensor rstd = rsqrt(mean(square(centred), {1}, true) + kEps), xhat = centred * rstd;
+  const double u = unit_of(dtype), tiny = smallest_of(dtype);
+  // Means over a row are sums of at most 32 numbers a thread and a tree over threads.
+  constexpr double kMean = 64 * kSum;
+  const Tensor value = xhat * g64 + beta.to(float64);
+  const Tensor size_of_terms = g64 * (abs(xhat) + 1.0) + abs(beta).to(float64);
+  expect_within(value, u * abs(value) + kMean * size_of_terms + tiny, y, "y");
+
+  const Tensor gdy = g64 * dy64, a = mean(gdy, {1}, true), b = mean(gdy * xhat, {1}, true);
+  const Tensor dz = rstd * (gdy - a - xhat * b);
+  const Tensor terms = rstd * (abs(gdy) + mean(abs(gdy), {1}, true) +
+                               (abs(xhat) + 1.0) * (mean(abs(gdy * xhat), {1}, true) + mean(abs(gdy), {1}, true)));
+  const Tensor dz_bound = u * abs(dz) + 2 * kMean * terms + tiny;
+  if (residual) {
+    expect_within(dz, dz_bound, leaves[3].grad(), "dresidual");
+    expect_within(dz * keep, dz_bound * keep, leaves[0].grad(), "dx");
+  } else {
+    expect_within(dz, dz_bound, leaves[0].grad(), "dx");
+  }
+
+  // Down a column: runs of at most 64 rows that join totals, and those of blocks. With whole numbers none is inexact.
+  const double joins = 64 + 64 + static_cast<double>(rows) / 64;
+  const Tensor dgamma = sum(dy64 * xhat, {0}), sizes = sum(abs(dy64) * (abs(xhat) + 1.0), {0});
+  expect_within(dgamma, (joins * kSum + kMean) * sizes, leaves[1].grad(), "dgamma");
+  expect_equal(sum(dy64, {0}).to(float32), leaves[2].grad(), "dbeta");
+}
 
 TEST_F(LargeRows, LayerNorm) {
   for (const DType dtype : kHalves)
-    for (const int64_t wide : {768, 1024, 4096}) {
-      const int64_t rows = size(16384, 65, 300),
-                    cols = kWhole || wide < 4096 ? size(wide, 64, 200) : whole_in(1025, 1100);
-      SCOPED_TRACE(std::string(name_of(dtype)) + " of " + std::to_string(rows) + " x " + std::to_string(cols));
-      const Tensor x = normal({rows, cols}, dtype), dy = integers({rows, cols}, 2, dtype);
-      const Tensor gamma = add(rand({cols}, generator), 0.5), beta = normal({cols}, float32);
-      Tensors leaves, host;
-      for (const Tensor& t : {x, gamma, beta}) leaves.push_back(t.to(kCuda).set_requires_grad(true));
-      const Tensor y = layer_norm(leaves[0], leaves[1], leaves[2]);
-      y.backward(dy.to(kCuda));
-
-      const Tensor x64 = x.to(float64), g64 = gamma.to(float64), dy64 = dy.to(float64);
-      const Tensor mean_x = mean(x64, {1}, true), centred = x64 - mean_x;
-      const Tensor rstd = rsqrt(mean(square(centred), {1}, true) + 1e-5), xhat = centred * rstd;
-      const double u = unit_of(dtype), tiny = smallest_of(dtype);
-      // Means over a row are sums of at most 32 numbers a thread and a tree over threads.
-      constexpr double kMean = 64 * kSum;
-      const Tensor value = xhat * g64 + beta.to(float64);
-      const Tensor size_of_terms = g64 * (abs(xhat) + 1.0) + abs(beta).to(float64);
-      expect_within(value, u * abs(value) + kMean * size_of_terms + tiny, y, "y");
-
-      const Tensor gdy = g64 * dy64, a = mean(gdy, {1}, true), b = mean(gdy * xhat, {1}, true);
-      const Tensor dx = rstd * (gdy - a - xhat * b);
-      const Tensor terms = rstd * (abs(gdy) + mean(abs(gdy), {1}, true) +
-                                   (abs(xhat) + 1.0) * (mean(abs(gdy * xhat), {1}, true) + mean(abs(gdy), {1}, true)));
-      expect_within(dx, u * abs(dx) + 2 * kMean * terms + tiny, leaves[0].grad(), "dx");
-
-      // Down a column: runs of at most 64 rows that join totals, and those of blocks. With whole numbers none is
-      // inexact.
-      const double joins = 64 + 64 + static_cast<double>(rows) / 64;
-      const Tensor dgamma = sum(dy64 * xhat, {0}), sizes = sum(abs(dy64) * (abs(xhat) + 1.0), {0});
-      expect_within(dgamma, (joins * kSum + kMean) * sizes, leaves[1].grad(), "dgamma");
-      expect_equal(sum(dy64, {0}).to(float32), leaves[2].grad(), "dbeta");
-    }
+    for (const int64_t wide : {768, 1024, 4096})
+      for (const bool residual : {false, true}) {
+        const int64_t cols = kWhole || wide < 4096 ? size(wide, 64, 200) : whole_in(1025, 1100);
+        check_layer_norm(dtype, size(16384, 65, 300), cols, residual);
+      }
 }
 
 TEST_F(LargeRows, SoftmaxOfAVocabulary) {
@@ -329,47 +454,57 @@ TEST_F(LargeMemory, Copies) {
   }
 }
 
-TEST_F(LargeMemory, AdamWOfDistilBert) {
-  const int64_t width = size(768, 20, 50), words = kWhole ? 30522 : 61;
+/// The large parameters of DistilBERT-base.
+std::vector<Shape> parameters_of_distilbert(int64_t words, int64_t width) {
   std::vector<Shape> shapes = {{words, width}, {512, width}};
   for (int layer = 0; layer < 6; ++layer)
     for (const Shape& shape : {Shape{3 * width, width}, Shape{width, width}, Shape{4 * width, width},
                                Shape{width, 4 * width}, Shape{4 * width}, Shape{width}, Shape{width}})
       shapes.push_back(shape);
+  return shapes;
+}
+
+/// In fp32, as autocast trains, and bf16 weights by fp32 copies.
+TEST_F(LargeMemory, AdamWOfDistilBert) {
+  const std::vector<Shape> shapes = parameters_of_distilbert(kWhole ? 30522 : 61, size(768, 20, 50));
   constexpr double kLr = 1e-2, kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8, kDecay = 0.1;
-  std::vector<NamedTensor> parameters;
-  Tensors expected, first, second, gradients;
-  int64_t elements = 0;
-  for (const Shape& shape : shapes) {
-    const Tensor start = normal(shape, float32);
-    elements += shape.numel();
-    parameters.push_back({std::to_string(parameters.size()), start.to(kCuda).set_requires_grad(true)});
-    expected.push_back(start.to(float64));
-    first.push_back(zeros(shape, {.dtype = float64}));
-    second.push_back(zeros(shape, {.dtype = float64}));
-  }
-  ASSERT_TRUE(!kWhole || elements > 66'000'000);
-  optim::AdamW optimizer(parameters,
-                         {.lr = kLr, .beta1 = kBeta1, .beta2 = kBeta2, .eps = kEps, .weight_decay = kDecay});
-  constexpr int kSteps = 2;
-  for (int step = 1; step <= kSteps; ++step) {
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      const Tensor g = normal(shapes[i], float32);
-      parameters[i].tensor.set_grad(g.to(kCuda));
-      const Tensor g64 = g.to(float64);
-      first[i] = first[i] * kBeta1 + g64 * (1 - kBeta1);
-      second[i] = second[i] * kBeta2 + square(g64) * (1 - kBeta2);
-      const Tensor m = first[i] / (1 - std::pow(kBeta1, step)), v = second[i] / (1 - std::pow(kBeta2, step));
-      expected[i] = expected[i] * (1 - kLr * kDecay) - m / (sqrt(v) + kEps) * kLr;
+  for (const DType dtype : {float32, bfloat16}) {
+    SCOPED_TRACE(name_of(dtype));
+    std::vector<NamedTensor> parameters;
+    Tensors expected, first, second;
+    int64_t elements = 0;
+    for (const Shape& shape : shapes) {
+      const Tensor start = normal(shape, dtype);
+      elements += shape.numel();
+      parameters.push_back({std::to_string(parameters.size()), start.to(kCuda).set_requires_grad(true)});
+      expected.push_back(start.to(float64));
+      first.push_back(zeros(shape, {.dtype = float64}));
+      second.push_back(zeros(shape, {.dtype = float64}));
     }
-    optimizer.step();
-  }
-  // A step rounds the weight three times, and its update by a few units of what m may hold: sums of gradients of either
-  // sign, of which none is above the largest of all steps.
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    const Tensor bound = kSteps * (3 * unit_of(float32) * (abs(expected[i]) + 3 * kLr * 4) +
-                                   full(shapes[i], kLr * 128 * 0x1p-24, {.dtype = float64}));
-    expect_within(expected[i], bound, parameters[i].tensor.detach(), "parameter " + std::to_string(i));
+    ASSERT_TRUE(!kWhole || elements > 66'000'000);
+    optim::AdamW optimizer(parameters,
+                           {.lr = kLr, .beta1 = kBeta1, .beta2 = kBeta2, .eps = kEps, .weight_decay = kDecay});
+    constexpr int kSteps = 2;
+    for (int step = 1; step <= kSteps; ++step) {
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        const Tensor g = normal(shapes[i], dtype);
+        parameters[i].tensor.set_grad(g.to(kCuda));
+        const Tensor g64 = g.to(float64);
+        first[i] = first[i] * kBeta1 + g64 * (1 - kBeta1);
+        second[i] = second[i] * kBeta2 + square(g64) * (1 - kBeta2);
+        const Tensor m = first[i] / (1 - std::pow(kBeta1, step)), v = second[i] / (1 - std::pow(kBeta2, step));
+        expected[i] = expected[i] * (1 - kLr * kDecay) - m / (sqrt(v) + kEps) * kLr;
+      }
+      optimizer.step();
+    }
+    // A step rounds the fp32 weight three times, and its update by a few units of what m may hold: sums of gradients of
+    // either sign, of which none is above the largest of all steps. What is stored of it has been rounded to dtype.
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      Tensor bound = kSteps * (3 * unit_of(float32) * (abs(expected[i]) + 3 * kLr * 4) +
+                               full(shapes[i], kLr * 128 * 0x1p-24, {.dtype = float64}));
+      if (dtype != float32) bound = (1 + unit_of(dtype)) * bound + unit_of(dtype) * abs(expected[i]);
+      expect_within(expected[i], bound, parameters[i].tensor.detach(), "parameter " + std::to_string(i));
+    }
   }
 }
 
