@@ -12,6 +12,7 @@
 #
 # A program of GoogleTest writes its cases to a file (tests/support/results.h). Cases that a program does not come to,
 # because it crashed or ran out of time, count as failed. Cases that are not built are the TEST macros of their source.
+# Programs that were built with sanitizers get their options (sanitizer_options.sh).
 set -uo pipefail
 build=$1
 shift
@@ -72,6 +73,14 @@ for ((i = 0; i + 1 < ${#arguments[@]}; ++i)); do
     slow=$(ctest --test-dir "$build" ${others[@]+"${others[@]}"} -L slow -N 2>/dev/null | sed -n 's/^Total Tests: //p')
   fi
 done
+
+# A build with sanitizers says so in its cache.
+sanitizers=$(sed -n 's/^TERN_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt" 2>/dev/null)
+if [[ -n $sanitizers ]]; then
+  here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+  source "$here/sanitizer_options.sh"
+  sanitizer_options "$sanitizers" "$(dirname "$here")"
+fi
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 

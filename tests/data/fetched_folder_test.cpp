@@ -15,6 +15,7 @@
 
 #include "tern/data/datasets/sha256.h"
 #include "tern/tests/data/support.h"
+#include "tern/tests/support/sanitizer.h"
 
 namespace tern::data {
 namespace {
@@ -59,13 +60,14 @@ class FetchedFolderTest : public FolderTest {
   }
   /// This program again, fetching to XDG_CACHE_HOME under a disk that fails: its status.
   int fetch_elsewhere(const std::string& fault) const {
+    const std::string preload = test::preload(TERN_DISK_FAULTS);
     const pid_t child = fork();
     if (child == 0) {
       setenv("XDG_CACHE_HOME", (root() / "cache").c_str(), 1);
       setenv(kArchive, archive_.c_str(), 1);
       setenv("TERN_FAULT_FOLDER", (root() / "cache").c_str(), 1);
       setenv("TERN_FAULT", fault.c_str(), 1);
-      setenv("LD_PRELOAD", TERN_DISK_FAULTS, 1);
+      setenv("LD_PRELOAD", preload.c_str(), 1);
       unsetenv("TERN_DATA");
       execl("/proc/self/exe", "fetch", nullptr);
       _exit(127);

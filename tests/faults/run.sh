@@ -10,8 +10,9 @@
 # --allow-skipped  passes although faults were skipped
 #
 # A fault is a file faults/NAME.fault: `why:`, `file:`, `tests:` (ctest names, of which at least one must fail), perhaps
-# `sanitize:` (which of the runs take it: none, thread, address; default: none), then the text that must occur exactly
-# once in the file and what replaces it:
+# `sanitize:` (which of the runs take it: none, thread, address; default: none), perhaps `cpu:` (a flag of /proc/cpuinfo,
+# on a machine without which no test can see the fault, so that it is left out there), then the text that must occur
+# exactly once in the file and what replaces it:
 #
 #   <<<<
 #   original
@@ -69,6 +70,8 @@ for fault in "$here"/faults/*.fault; do
   [[ $name == $only ]] || continue
   wanted=$(field "$fault" sanitize)
   [[ " ${wanted:-none} " == *" ${sanitize:-none} "* ]] || continue
+  wanted=$(field "$fault" cpu)
+  [[ -z $wanted ]] || grep -qw "$wanted" /proc/cpuinfo || continue
   for wanted in why file tests; do
     [[ -n $(field "$fault" $wanted) ]] || die "$fault has no '$wanted:'"
   done
@@ -133,13 +136,10 @@ case $sanitize in
   thread) options+=(-DTERN_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo) ;;
   address) options+=("-DTERN_SANITIZE=address,undefined" -DCMAKE_BUILD_TYPE=RelWithDebInfo) ;;
 esac
-case $sanitize in  # as .ci/run sets them
-  thread) export OMP_NUM_THREADS=2 TSAN_OPTIONS="suppressions=\"$copy/tests/tsan.supp\":halt_on_error=1" ;;
-  address)
-    export OMP_NUM_THREADS=2 ASAN_OPTIONS=detect_leaks=1:halt_on_error=1:detect_stack_use_after_return=1
-    export LSAN_OPTIONS="suppressions=\"$copy/tests/lsan.supp\":print_suppressions=0" UBSAN_OPTIONS=halt_on_error=1
-    ;;
-esac
+if [[ -n $sanitize ]]; then
+  source "$here/../sanitizer_options.sh"
+  sanitizer_options "$sanitize" "$copy"
+fi
 cmake -S "$copy" --preset release -B "$build" "${options[@]}" >"$log" 2>&1 || { cat "$log" >&2; die "cmake failed"; }
 
 build_tests() { ninja -C "$build" -j "${TERN_JOBS:-$(nproc)}" "$@" </dev/null >"$log" 2>&1; }  # TEST...

@@ -54,6 +54,9 @@ out=$(ls "$scratch/results")
 fault missed one_test other another
 run --allow-skipped
 expect "a fault that is missed fails" 1 "1 of 2 faults caught, 1 missed"
+sed -i 's/^why:/cpu: no_such_flag\n&/' "$house/tests/faults/faults/missed.fault"
+run --allow-skipped
+expect "a fault that this processor cannot show is left out" 0 "1 of 1 faults caught, 0 missed"
 fault missed one_test nowhere another
 run --allow-skipped
 expect "a stale fault fails" 1 "1 stale"

@@ -3,7 +3,7 @@
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 run=$1 sample=$(readlink -f "$2")
-unset TERN_TEST_RESULTS TERN_TEST_SEED GTEST_FILTER
+unset TERN_TEST_RESULTS TERN_TEST_SEED GTEST_FILTER ASAN_OPTIONS LSAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS OMP_NUM_THREADS
 build="$scratch/a build"
 mkdir -p "$build/tests"
 
@@ -154,6 +154,21 @@ counts -LE slow
 expect "a script's skip is counted" last "1 passed, 0 failed, 2 skipped, 0 not built"
 expect "a script gives its reason" has "1 for want of cuda: some faults (scripted)"
 expect "slow tests that are left out are said" has "1 slow tests were left out: ./tern test --full"
+
+# A build with a sanitizer gives its programs their options; those of the environment come last.
+tests
+echo 'TERN_SANITIZE:STRING=thread' >"$build/CMakeCache.txt"
+script script <<'END'
+file=${TSAN_OPTIONS#suppressions=\"} && file=${file%%\"*}
+[[ -f $file && $TSAN_OPTIONS == *:verbosity=1 && $OMP_NUM_THREADS == 2 ]]
+END
+TSAN_OPTIONS=verbosity=1 counts
+expect "a build with a sanitizer has its options" last "1 passed, 0 failed, 0 skipped, 0 not built"
+rm "$build/CMakeCache.txt"
+tests
+script script <<<'[[ -z ${TSAN_OPTIONS:-} ]]'
+counts
+expect "a build without has none" ends 0
 
 # Interrupted, while a case hangs. (What a shell starts in the background ignores SIGINT, which the script treats alike.)
 for signal in TERM:143 HUP:129; do

@@ -116,6 +116,35 @@ expect "test --full does not configure again" lacks "$called" "cmake"
 tern info
 expect "the program is still fresh after the tests" equal "$called" ""
 
+tern test --sanitize -R "one test"
+expect "test --sanitize builds with the first sanitizer" has "$called" "cmake -S $house --preset asan -B $house/build/asan"
+expect "test --sanitize builds with the second" has "$called" "cmake -S $house --preset tsan -B $house/build/tsan"
+expect "test --sanitize builds what CI runs" has "$called" "tern_sanitize_tests"
+expect "test --sanitize runs what CI runs" has "$called" "-L sanitize"
+expect "test --sanitize hands its arguments on" has "$called" "-R one test"
+expect "test --sanitize says what each gave" has "$out" $'asan: 1 passed, 0 failed, 0 skipped, 0 not built\ntsan: 1 passed'
+expect "test --sanitize ends with the sum" equal "${out##*$'\n'}" "2 passed, 0 failed, 0 skipped, 0 not built"
+expect "test --sanitize that passes ends with 0" equal "$status" 0
+CTEST_VERDICT='***Failed' tern test --sanitize
+expect "test --sanitize that fails ends with 1" equal "$status" 1
+expect "test --sanitize runs the second after a failure" equal "${out##*$'\n'}" "0 passed, 2 failed, 0 skipped, 0 not built"
+tern test --sanitize --full
+expect "test --sanitize --full builds the slow tests" has "$called" "tern_slow_tests"
+expect "test --sanitize --full leaves none out" lacks "$called" "-L"
+TERN_PRESET=asan tern test --sanitize
+expect "TERN_PRESET chooses one sanitizer" lacks "$called" "build/tsan"
+expect "one sanitizer ends with its counts" equal "${out##*$'\n'}" "1 passed, 0 failed, 0 skipped, 0 not built"
+TERN_PRESET=release tern test --sanitize
+expect "a preset without a sanitizer is an error" equal "$status" 1
+expect "a preset without a sanitizer is named" has "$err" "the preset release has no sanitizer"
+expect "a preset without a sanitizer builds nothing" equal "$called" ""
+TERN_BUILD_DIR="$scratch/with sanitizers" tern test --sanitize
+expect "each sanitizer has a folder in TERN_BUILD_DIR" has "$called" "-B $scratch/with sanitizers/tsan"
+touch "$house/core/y.h"
+NINJA_FAILS=1 tern test --sanitize
+expect "a build that fails with a sanitizer ends with 1" equal "$status" 1
+expect "a build that fails has no counts" has "$out" $'asan: not run\ntsan: not run\n0 passed'
+
 sleep 0.01
 touch "$house/core/z.h"
 NINJA_FAILS=1 tern info

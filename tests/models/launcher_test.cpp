@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "tern/core/check.h"
+#include "tern/tests/support/sanitizer.h"
 
 namespace tern::cli {
 namespace {
@@ -90,7 +91,7 @@ class LauncherTest : public testing::Test {
 
   /// Until the file of the logs exists.
   void wait_for(const std::string& name) const {
-    for (int i = 0; i < 2000 && !fs::exists(folder_ / "logs" / name); ++i)
+    for (int i = 0; i < 2000 * test::kPatience && !fs::exists(folder_ / "logs" / name); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 
@@ -160,14 +161,14 @@ TEST_F(LauncherTest, ARankThatHangsIsEnded) {
     while :; do sleep 0.1; done)");
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.err.find("tern: error: rank 2: out of memory"), std::string::npos) << outcome.err;
-  EXPECT_LT(outcome.seconds, 12);
+  EXPECT_LT(outcome.seconds, 12 * test::kPatience);
 }
 
 TEST_F(LauncherTest, ARankThatIsKilledIsNamed) {
   const Outcome outcome = run(3, "if [ $rank = 1 ]; then sleep 0.4; kill -9 $$; fi; sleep 60; end 0 0 ''");
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.err.find("tern: error: rank 1 was ended by signal 9 (Killed)"), std::string::npos) << outcome.err;
-  EXPECT_LT(outcome.seconds, 12);
+  EXPECT_LT(outcome.seconds, 12 * test::kPatience);
 }
 
 TEST_F(LauncherTest, AStatusWithoutWords) {

@@ -126,6 +126,7 @@ TEST_F(FailureTest, WeightsThatAreNotFinite) {
 }
 
 TEST_F(FailureTest, MoreMemoryThanThereIs) {
+  if (test::kSanitized) GTEST_SKIP() << "sanitizer: it needs address space without limit";
   const Setting little{.in_child = limit(RLIMIT_AS, rlim_t{900} << 20)};
   for (const rlim_t mebibytes : {300, 500, 600, 700, 900})
     expect_error(tern(train({"--out", "run", "--preset", "base"}), {.in_child = limit(RLIMIT_AS, mebibytes << 20)}), 1,

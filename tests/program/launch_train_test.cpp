@@ -94,7 +94,7 @@ class LaunchTrainTest : public ProgramTest {
   /// The process of a rank that runs in this test's folder; waits for it.
   pid_t process_of(int rank) const {
     const std::string wanted = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30 * test::kPatience);
     while (std::chrono::steady_clock::now() < end) {
       std::error_code error;
       for (const auto& entry : fs::directory_iterator("/proc", error)) {
@@ -156,7 +156,7 @@ TEST_F(LaunchTrainTest, ARankThatIsKilledAndTheRunAgain) {
     kill(rank, SIGKILL);
     const auto start = std::chrono::steady_clock::now();
     const Result result = job.finish();
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20 * test::kPatience));
     kills += result.status != 0;
     if (result.status == 0) break;
     EXPECT_NE(result.err.find("tern: error: "), std::string::npos) << result.err;
@@ -248,7 +248,7 @@ TEST_F(LaunchTrainTest, AnErrorOfARankIsShownOnce) {
   ASSERT_EQ(prlimit(process_of(0), RLIMIT_FSIZE, &limit, nullptr), 0);
   const auto start = std::chrono::steady_clock::now();
   const Result full = job.finish();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20 * test::kPatience));
   expect_error(full, 1, {"rank 0: full/", ": cannot be written"});
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tern/tests/places.h"
+#include "tern/tests/support/sanitizer.h"
 
 namespace tern::program {
 
@@ -64,7 +65,7 @@ struct Result {
 struct Setting {
   std::string input = {};
   std::function<void()> in_child = {};  // limits, another user
-  double seconds = 60;
+  double seconds = 60;                  // times test::kPatience
 };
 
 /// A started program; the destructor kills it.
@@ -72,8 +73,8 @@ class Process {
  public:
   Process(const std::vector<std::string>& arguments, const fs::path& folder, const Setting& setting = {})
       : input_(setting.input),
-        end_(Clock::now() +
-             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(setting.seconds))) {
+        end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                std::chrono::duration<double>(test::kPatience * setting.seconds))) {
     int in[2], out[2], err[2];
     EXPECT_TRUE(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
     signal(SIGPIPE, SIG_IGN);

@@ -70,10 +70,10 @@ class InterruptedRuns : public ProgramTest {
   Setting failing(const std::string& out, const std::string& fault) const {
     Setting setting;
     const std::string folder = fs::canonical(folder_) / out;
-    setting.in_child = [folder, fault] {
+    setting.in_child = [folder, fault, preload = test::preload(TERN_DISK_FAULTS)] {
       setenv("TERN_FAULT_FOLDER", folder.c_str(), 1);
       setenv("TERN_FAULT", fault.c_str(), 1);
-      setenv("LD_PRELOAD", TERN_DISK_FAULTS, 1);
+      setenv("LD_PRELOAD", preload.c_str(), 1);
     };
     return setting;
   }

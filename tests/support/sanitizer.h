@@ -1,0 +1,48 @@
+#pragma once
+// What a sanitizer changes for a test: programs take longer and more memory, limits of the address space do not hold,
+// and its library must be loaded before others.
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tern/tests/support/results.h"
+
+namespace tern::test {
+
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+/// How many times as long a test waits: bounds of time are multiplied with it.
+inline constexpr int kPatience = 20;
+#elif defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;
+inline constexpr int kPatience = 10;
+#else
+inline constexpr bool kSanitized = false;
+inline constexpr int kPatience = 1;
+#endif
+
+/// Expects that a program's peak of memory is below the bound; left out with a sanitizer, whose own memory counts.
+inline void expect_peak_below(long peak_kib, long bound_kib, const std::string& why = "") {
+  if (kSanitized)
+    left_out("sanitizer: its own memory hides what the program takes");
+  else
+    EXPECT_LT(peak_kib, bound_kib) << why;
+}
+
+/// The value of LD_PRELOAD for a library and a program that is built as this one is: the sanitizer's library comes
+/// first.
+inline std::string preload(const std::string& library) {
+#if defined(__SANITIZE_THREAD__)
+  constexpr const char* kSymbol = "__tsan_init";
+#else
+  constexpr const char* kSymbol = "__asan_init";
+#endif
+  Dl_info info{};
+  void* const place = kSanitized ? dlsym(RTLD_DEFAULT, kSymbol) : nullptr;
+  if (place == nullptr || dladdr(place, &info) == 0) return library;
+  return std::string(info.dli_fname) + ":" + library;
+}
+
+}  // namespace tern::test
