@@ -1,0 +1,100 @@
+// Ranks of one process, each a thread with a session: what they exchange, and what their watching threads find.
+
+#include "tern/dist/session.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "tern/tests/support/sanitizer.h"
+
+namespace tern::dist {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr double kSeconds = 60 * test::kPatience;
+
+/// body(rank, session) for every rank at once; returns what each threw, or "".
+std::vector<std::string> in_sessions(
+    const std::function<void(int, Session&)>& body,
+    const std::function<std::string(int)>& facts = [](int) { return "same"; }) {
+  const TcpStoreServer server({"127.0.0.1"}, 0, {0, kRanks, "job"});
+  std::vector<std::string> errors(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] {
+      const Member member{rank, kRanks, "job"};
+      try {
+        Session session(connect_tcp_store({"127.0.0.1"}, server.port(), member, kSeconds), member,
+                        {.timeout_seconds = kSeconds}, facts(rank), kSeconds);
+        body(rank, session);
+      } catch (const Error& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+TEST(Session, RanksExchangeAndEndTogether) {
+  const std::vector<std::string> errors = in_sessions([](int rank, Session& session) {
+    for (int64_t call = 1; call <= 50; ++call) {
+      session.note("world", call, "barrier " + std::to_string(call));
+      EXPECT_EQ(session.exchange("key/" + std::to_string(call), {0, 1, 2}, std::to_string(rank * call)),
+                (std::vector<std::string>{"0", std::to_string(call), std::to_string(2 * call)}));
+      EXPECT_EQ(session.failure(), "");
+    }
+    session.finish();
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(kRanks));
+}
+
+TEST(Session, ARankThatEndsIsFoundByTheOthers) {
+  const std::vector<std::string> errors = in_sessions([](int rank, Session& session) {
+    session.exchange("all are here", {0, 1, 2}, "");
+    if (rank == 1) return;  // without finish()
+    for (int64_t call = 1; !session.has_failed(); ++call) session.note("world", call, "a call");
+    EXPECT_EQ(session.failure(), "rank 1 has ended before the job was done; its own output says why");
+    session.exchange("the next", {0, 1, 2}, "");
+  });
+  EXPECT_EQ(errors[1], "");
+  for (const size_t rank : {size_t{0}, size_t{2}})
+    EXPECT_NE(errors[rank].find("rank 1 has ended before the job was done"), std::string::npos) << errors[rank];
+}
+
+TEST(Session, TheFirstFailureStays) {
+  in_sessions([](int, Session& session) {
+    session.set_failure("the first");
+    session.set_failure("the second");
+    EXPECT_EQ(session.failure(), "the first");
+  });
+}
+
+TEST(Session, WhereARankStands) {
+  in_sessions([](int rank, Session& session) {
+    session.note("world", 1, "all_reduce");
+    if (rank != 2) session.note("world", 2, "barrier");
+    session.exchange("noted", {0, 1, 2}, "");
+    if (rank == 0) {
+      // The watching threads tell the store twice a second.
+      const std::string wanted = "; rank 2 made call 1 last, all_reduce";
+      std::string text;
+      for (int i = 0; i < 100 * test::kPatience && !text.ends_with(wanted); ++i)
+        text = session.describe_missing("world", {0, 1, 2}, 2, "barrier");
+      EXPECT_TRUE(text.starts_with("group world, call 2, barrier: rank 2 has not come within ")) << text;
+      EXPECT_TRUE(text.ends_with(wanted)) << text;
+    }
+    session.finish();
+  });
+}
+
+TEST(Session, FactsThatDifferAreNamed) {
+  const std::vector<std::string> errors = in_sessions([](int, Session&) { ADD_FAILURE() << "the ranks disagree"; },
+                                                      [](int rank) { return rank == 1 ? "model tiny" : "model base"; });
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find("rank 1 has model tiny, but rank 0 has model base"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace tern::dist
