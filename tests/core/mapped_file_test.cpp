@@ -18,6 +18,7 @@
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern {
 namespace {
@@ -28,14 +29,28 @@ using test::expect_error;
 
 constexpr int64_t kMany = 100'003;  // fp32: about a hundred pages
 
+constexpr const char* kFolder = "TERN_TEST_MAPPED_FILES";
+
+/// A folder for one test, removed after it. The child of a death test ends before it could remove one: it uses its
+/// parent's.
 class MappedFiles : public testing::Test {
  protected:
   MappedFiles() {
+    if (const char* parents = std::getenv(kFolder)) {
+      folder_ = parents;
+      return;
+    }
     std::string name = (fs::temp_directory_path() / "tern-mapped-XXXXXX").string();
     EXPECT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
+    is_own_ = true;
+    setenv(kFolder, name.c_str(), 1);
   }
-  ~MappedFiles() override { fs::remove_all(folder_); }
+  ~MappedFiles() override {
+    if (!is_own_) return;
+    fs::remove_all(folder_);
+    unsetenv(kFolder);
+  }
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string write(const std::string& name, size_t bytes) const {
@@ -51,6 +66,9 @@ class MappedFiles : public testing::Test {
   }
 
   fs::path folder_;
+
+ private:
+  bool is_own_ = false;
 };
 
 int64_t sum_of_bytes(const MappedFile& file) {
