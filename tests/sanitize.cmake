@@ -17,6 +17,8 @@ set(TERN_SANITIZE_TESTS
     data_image_test
     data_loader_test
     data_text_dataset_test
+    data_token_loader_test
+    data_tokenizer_files_test
     data_tokenizer_test
     nn_layers_test
     simt_attention_ragged_test

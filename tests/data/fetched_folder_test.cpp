@@ -16,6 +16,7 @@
 #include "tern/data/datasets/sha256.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/sanitizer.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::data {
 namespace {
@@ -40,7 +41,7 @@ FetchedFolder fetched(const fs::path& archive) {
 class FetchedFolderTest : public FolderTest {
  protected:
   void SetUp() override {
-    std::mt19937 random(std::random_device{}());
+    std::mt19937_64 random = fresh_random();
     for (const char* name : {"train/a.txt", "train/b.txt", "test/c.txt"}) {
       std::string text(100'000 + random() % 1000, ' ');
       for (char& c : text) c = static_cast<char>('a' + random() % 26);

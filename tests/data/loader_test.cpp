@@ -1,19 +1,17 @@
-// The stream of prefetched batches, the generic loader, digits, and token batches in every form.
+// The stream of prefetched batches, the generic loader, and digits.
 
 #include "tern/data/loader.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <numeric>
-#include <random>
 #include <set>
 #include <stdexcept>
 
 #include "tern/data/datasets/digits.h"
-#include "tern/data/loader_tokens.h"
 #include "tern/data/samplers/shuffle.h"
 #include "tern/tests/data/support.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::data {
 namespace {
@@ -22,7 +20,7 @@ using Ints = std::vector<int64_t>;
 
 /// Takes a time that differs from batch to batch, so that workers finish out of order.
 int64_t slow_square(int64_t step) {
-  RandomStream random(1, Draw::kSplit, static_cast<uint64_t>(step));
+  RandomStream random(fresh_seed(), Draw::kSplit, static_cast<uint64_t>(step));
   std::this_thread::sleep_for(std::chrono::microseconds(random.below(500)));
   return step * step;
 }
@@ -162,7 +160,7 @@ std::vector<Ints> epoch_indices(const Loader& loader, int64_t epoch) {
 }
 
 TEST(Loader, SameBatchesForAnyNumberOfWorkers) {
-  const Loader reference(Squares(103), {.batch_size = 10, .shuffle = true, .workers = 0, .seed = 3});
+  const Loader reference(Squares(103), {.batch_size = 10, .shuffle = true, .workers = 0, .seed = fresh_seed()});
   const std::vector<Ints> expected = epoch_indices(reference, 1);
   ASSERT_EQ(expected.size(), 11u);
   EXPECT_EQ(reference.steps(), 11);
@@ -171,11 +169,12 @@ TEST(Loader, SameBatchesForAnyNumberOfWorkers) {
   for (const Ints& batch : expected) seen.insert(batch.begin(), batch.end());
   EXPECT_EQ(seen.size(), 103u);
   for (const int workers : {1, 2, 5}) {
-    const Loader loader(Squares(103), {.batch_size = 10, .shuffle = true, .workers = workers, .seed = 3});
+    const Loader loader(Squares(103), {.batch_size = 10, .shuffle = true, .workers = workers, .seed = fresh_seed()});
     EXPECT_EQ(epoch_indices(loader, 1), expected);
     EXPECT_NE(epoch_indices(loader, 0), expected);
   }
-  EXPECT_NE(epoch_indices(Loader(Squares(103), {.batch_size = 10, .shuffle = true, .seed = 4}), 1), expected);
+  EXPECT_NE(epoch_indices(Loader(Squares(103), {.batch_size = 10, .shuffle = true, .seed = fresh_seed() + 1}), 1),
+            expected);
 }
 
 TEST(Loader, OrderDropLastAndResume) {
@@ -240,7 +239,7 @@ TEST(Loader, Errors) {
 class OneOdd final : public Dataset {
  public:
   OneOdd(int64_t bad, int kind) : bad_(bad), kind_(kind) {}
-  int64_t size() const override { return 97; }
+  int64_t size() const override { return 96; }  // whole batches: one alone is unlike no other
   std::vector<Tensor> get(int64_t index) const override {
     if (index != bad_) return {zeros({2, 2}), zeros({})};
     if (kind_ == 0) return {zeros({2, 3}), zeros({})};
@@ -255,15 +254,17 @@ class OneOdd final : public Dataset {
 };
 
 TEST(Loader, ASampleUnlikeTheOthersIsNamedByItsRow) {
-  const int64_t bad = 63;
+  const int64_t bad = static_cast<int64_t>(fresh_seed() % 96);
   for (int kind = 0; kind < 4; ++kind)
     for (const int workers : {0, 2}) {
-      const Loader loader(OneOdd(bad, kind), {.batch_size = 8, .shuffle = true, .workers = workers, .seed = 5});
+      const Loader loader(OneOdd(bad, kind),
+                          {.batch_size = 8, .shuffle = true, .workers = workers, .seed = fresh_seed()});
       const std::string error = error_of([&] {
         for (const auto& batch : loader.epoch(0)) EXPECT_EQ(batch.size(), 2u);
       });
       // Only the sample itself or, where it is its batch's first, one that is compared with it.
-      EXPECT_NE(error.find("sample 63"), std::string::npos) << error;
+      const std::string name = "sample " + std::to_string(bad);
+      EXPECT_TRUE(error.find(name + " ") != error.npos || error.find(name + ":") != error.npos) << error;
       EXPECT_TRUE(contains(error, {"of the data set", "of its batch"}));
     }
 }
@@ -343,166 +344,6 @@ TEST(Digits, TheExampleOfTheDocumentation) {
       samples += batch[0].size(0);
     }
   EXPECT_EQ(samples, 2 * 1438);
-}
-
-constexpr int32_t kPad = 7;
-
-/// Row r has 2 + (5 r mod 11) tokens: 1000 r + position.
-std::shared_ptr<const TokenSet> token_rows(int32_t n) {
-  auto tokens = std::make_shared<TokenSet>();
-  for (int32_t row = 0; row < n; ++row) {
-    for (int32_t position = 0; position < 2 + 5 * row % 11; ++position) tokens->ids.push_back(1000 * row + position);
-    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
-  }
-  return tokens;
-}
-
-std::vector<int32_t> label_rows(int32_t n) {
-  std::vector<int32_t> labels;
-  for (int32_t row = 0; row < n; ++row) labels.push_back(row % 3);
-  return labels;
-}
-
-TokenLoader token_loader(int32_t n, BatchPlanOptions plan, TokenLoaderOptions options, int64_t epochs = 2) {
-  const auto tokens = token_rows(n);
-  std::vector<int32_t> rows(static_cast<size_t>(n));
-  std::iota(rows.begin(), rows.end(), 0);
-  plan.seed = 17;
-  options.pad_id = kPad;
-  return TokenLoader(tokens, label_rows(n), BatchPlan(rows, tokens->lengths(), plan, epochs), options);
-}
-
-/// What the documentation of TokenBatch says of every row that is part of a real sequence.
-void expect_real_rows(const TokenBatch& batch, const TokenSet& set) {
-  const auto tokens = batch.tokens.to_vector<int32_t>(), offsets = batch.offsets.to_vector<int32_t>();
-  const auto positions = batch.positions.to_vector<int32_t>();
-  const auto keys = batch.row_keys.to_vector<int64_t>(), labels = batch.labels.to_vector<int64_t>();
-  const auto first_rows = batch.first_rows.to_vector<int64_t>();
-  ASSERT_EQ(offsets.size(), static_cast<size_t>(batch.sequences()) + 1);
-  EXPECT_EQ(offsets[0], 0);
-  int64_t real = 0;
-  for (size_t s = 0; s < batch.rows.size(); ++s) {
-    const int32_t row = batch.rows[s];
-    const auto ids = set.row(row);
-    real += static_cast<int64_t>(ids.size());
-    EXPECT_EQ(labels[s], row % 3);
-    EXPECT_EQ(first_rows[s], offsets[s]);
-    EXPECT_LE(offsets[s + 1] - offsets[s], batch.max_length);
-    for (int32_t at = offsets[s]; at < offsets[s + 1]; ++at) {
-      const int32_t position = at - offsets[s];
-      const bool valid = position < static_cast<int32_t>(ids.size());
-      EXPECT_EQ(tokens[at], valid ? ids[position] : kPad);
-      EXPECT_EQ(positions[at], position);
-      EXPECT_EQ(keys[at], (static_cast<int64_t>(row) << 32) + position);
-      EXPECT_EQ(batch.padded() ? batch.key_mask.to_vector<uint8_t>()[at] : 1, valid);
-    }
-  }
-  EXPECT_EQ(batch.real_tokens, real);
-  EXPECT_EQ(std::set<int64_t>(keys.begin(), keys.end()).size(), keys.size());
-}
-
-TEST(TokenLoader, Packed) {
-  const TokenLoader loader = token_loader(40, {.batch_tokens = 31}, {});
-  std::multiset<int32_t> seen;
-  for (const TokenBatch& batch : loader.epoch(1)) {
-    EXPECT_FALSE(batch.padded());
-    expect_real_rows(batch, *token_rows(40));
-    EXPECT_EQ(batch.tokens.numel(), batch.real_tokens);
-    EXPECT_LE(batch.real_tokens, 31);
-    EXPECT_EQ(batch.offsets.to_vector<int32_t>().back(), batch.real_tokens);
-    EXPECT_EQ(batch.epoch, 1);
-    seen.insert(batch.rows.begin(), batch.rows.end());
-  }
-  EXPECT_EQ(seen.size(), 40u);
-  EXPECT_EQ(std::set<int32_t>(seen.begin(), seen.end()).size(), 40u);
-}
-
-TEST(TokenLoader, PaddedToTheLongest) {
-  const TokenLoader loader = token_loader(23, {.batch_size = 4}, {});
-  int64_t step = 0;
-  for (const TokenBatch& batch : loader.epoch(0)) {
-    EXPECT_EQ(batch.step, step++);
-    expect_real_rows(batch, *token_rows(23));
-    int64_t longest = 0;
-    for (const int32_t row : batch.rows) longest = std::max<int64_t>(longest, 2 + 5 * row % 11);
-    EXPECT_EQ(batch.max_length, longest);
-    const auto offsets = batch.offsets.to_vector<int32_t>();
-    for (size_t s = 0; s < offsets.size(); ++s) EXPECT_EQ(offsets[s], static_cast<int64_t>(s) * longest);
-    EXPECT_EQ(batch.key_mask.numel(), batch.tokens.numel());
-  }
-  EXPECT_EQ(step, 6);
-}
-
-TEST(TokenLoader, FixedCapacityHasOneShape) {
-  for (const bool packed : {true, false}) {
-    const BatchPlanOptions plan{.batch_size = packed ? 0 : 4, .batch_tokens = packed ? 31 : 0};
-    const TokenLoader loader = token_loader(23, plan, {.fixed_capacity = true});
-    const int64_t sequences = packed ? loader.plan().most_sequences() : 4;
-    const int64_t rows = packed ? 31 : 4 * 12;
-    int64_t filled = 0;
-    for (int64_t epoch = 0; epoch < 2; ++epoch) {
-      for (const TokenBatch& batch : loader.epoch(epoch)) {
-        EXPECT_EQ(batch.tokens.shape(), Shape{rows});
-        EXPECT_EQ(batch.labels.shape(), Shape{sequences});
-        EXPECT_EQ(batch.max_length, 12);
-        expect_real_rows(batch, *token_rows(23));
-        const auto offsets = batch.offsets.to_vector<int32_t>();
-        const auto labels = batch.labels.to_vector<int64_t>();
-        const auto tokens = batch.tokens.to_vector<int32_t>();
-        const auto keys = batch.row_keys.to_vector<int64_t>();
-        for (size_t s = batch.rows.size(); s < static_cast<size_t>(sequences); ++s, ++filled) {
-          EXPECT_EQ(labels[s], kIgnoredLabel);
-          EXPECT_EQ(offsets[s + 1] - offsets[s], packed ? 0 : 12);
-          EXPECT_EQ(batch.first_rows.to_vector<int64_t>()[s], packed ? 0 : offsets[s]);
-        }
-        for (size_t at = static_cast<size_t>(offsets[batch.rows.size()]); at < static_cast<size_t>(rows); ++at) {
-          EXPECT_EQ(tokens[at], kPad);
-          EXPECT_LT(keys[at], 0);
-          EXPECT_TRUE(packed || batch.key_mask.to_vector<uint8_t>()[at] == 0);
-        }
-      }
-    }
-    EXPECT_GT(filled, 0);
-  }
-}
-
-TEST(TokenLoader, SameBatchesForAnyNumberOfWorkersAndFromAnyStep) {
-  const TokenLoader reference = token_loader(200, {.batch_tokens = 64}, {.workers = 0});
-  for (const int workers : {1, 2, 5}) {
-    const TokenLoader loader = token_loader(200, {.batch_tokens = 64}, {.workers = workers});
-    int64_t step = 4;
-    for (const TokenBatch& batch : loader.epoch(1, {.first = step})) {
-      const TokenBatch expected = reference.batch(1, step++);
-      EXPECT_EQ(batch.rows, expected.rows);
-      EXPECT_EQ(batch.tokens.to_vector<int32_t>(), expected.tokens.to_vector<int32_t>());
-      EXPECT_EQ(batch.row_keys.to_vector<int64_t>(), expected.row_keys.to_vector<int64_t>());
-    }
-    EXPECT_EQ(step, reference.steps(1));
-  }
-}
-
-TEST(TokenLoader, Errors) {
-  const auto tokens = token_rows(5);
-  const std::vector<int32_t> rows = {0, 1, 2, 3, 4};
-  const BatchPlan plan(rows, tokens->lengths(), {.batch_size = 2}, 1);
-  EXPECT_TRUE(contains(error_of([&] { TokenLoader(nullptr, {}, plan); }), {"no tokens"}));
-  EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, {1}, plan); }), {"5 token rows", "1 labels"}));
-  EXPECT_TRUE(
-      contains(error_of([&] { TokenLoader(token_rows(3), label_rows(3), plan); }), {"the plan names row", "of 3"}));
-  EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, label_rows(5), BatchPlan(rows, {}, {.batch_size = 2}, 1)); }),
-                       {"other lengths"}));
-  EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, label_rows(5), plan, {.workers = -1}); }), {"workers"}));
-  const TokenLoader loader(tokens, label_rows(5), plan);
-  EXPECT_TRUE(contains(error_of([&] { loader.epoch(1); }), {"epoch 1 of 1"}));
-  EXPECT_TRUE(contains(error_of([&] { loader.epoch(0, {.first = 4}); }), {"batch 4 of 3"}));
-  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 3); }), {"step 3 of 3"}));
-}
-
-TEST(TokenLoader, OtherDevices) {
-  const TokenBatch batch = token_loader(5, {.batch_tokens = 31}, {}).batch(0, 0);
-  const TokenBatch same_place = batch.to(cpu);
-  EXPECT_EQ(same_place.tokens.to_vector<int32_t>(), batch.tokens.to_vector<int32_t>());
-  EXPECT_FALSE(same_place.padded());
 }
 
 }  // namespace

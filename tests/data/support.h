@@ -34,6 +34,12 @@ inline testing::AssertionResult contains(const std::string& text, std::initializ
   return testing::AssertionSuccess();
 }
 
+inline std::string read_bytes(const std::filesystem::path& path) {
+  std::string bytes;
+  read_file(path, bytes);
+  return bytes;
+}
+
 /// A fresh folder for each test, removed after it; files are written below it.
 class FolderTest : public testing::Test {
  protected:

@@ -1,0 +1,128 @@
+// The files of a WordPiece tokenizer: vocab.txt, tokenizer_config.json and tokenizer.json, read, written and damaged.
+
+#include <nlohmann/json.hpp>
+
+#include "tern/data/tokenizers/wordpiece.h"
+#include "tern/tests/data/support.h"
+#include "tern/tests/places.h"
+
+namespace tern::data {
+namespace {
+
+namespace fs = std::filesystem;
+using Ids = std::vector<std::int32_t>;
+using WordPieceFiles = FolderTest;
+
+TEST_F(WordPieceFiles, VocabularyFiles) {
+  const WordPiece crlf = WordPiece::from_file(write("crlf.txt", "[UNK]\r\nab\r\n##c \r\n\xE2\x80\x83\r\n\r\nab\r\nd"));
+  EXPECT_EQ(crlf.vocab_size(), 7);
+  EXPECT_EQ(crlf.id("ab"), 5);  // of two equal lines the last
+  EXPECT_EQ(crlf.id("##c"), 2);
+  EXPECT_EQ(crlf.id(""), 4);
+  EXPECT_EQ(crlf.encode("abc d e ab"), (Ids{5, 2, 6, 0, 5}));
+  EXPECT_TRUE(contains(error_of([&] { crlf.cls_id(); }), {"no [CLS]"}));
+  EXPECT_TRUE(contains(error_of([&] { crlf.pad_id(); }), {"no [PAD]"}));
+  EXPECT_TRUE(contains(error_of([&] { crlf.encode_special("ab"); }), {"no [SEP]"}));
+
+  const auto error = [&](const std::string& text) {
+    return error_of([&] { WordPiece::from_file(write("bad.txt", text)); });
+  };
+  EXPECT_TRUE(contains(error(""), {"empty"}));
+  EXPECT_TRUE(contains(error("a\nb\n"), {"no [UNK]"}));
+  EXPECT_TRUE(contains(error("\xEF\xBB\xBF[UNK]\n"), {"no [UNK]"}));
+  EXPECT_TRUE(contains(error("[UNK]\n\xFF\n"), {"not UTF-8"}));
+  EXPECT_TRUE(contains(error("[UNK]\n\xFF\n"), {"bad.txt"}));
+  EXPECT_TRUE(contains(error_of([&] { WordPiece::from_file((root() / "none.txt").string()); }), {"none.txt"}));
+  EXPECT_NE(error_of([&] { WordPiece::from_file(root().string()); }), "");
+  EXPECT_TRUE(contains(error_of([&] { WordPiece::from_folder(root().string()); }), {"vocab.txt"}));
+  WordPieceOptions none;
+  none.max_word_chars = 0;
+  EXPECT_TRUE(contains(error_of([&] { WordPiece::from_embedded(none); }), {"max_word_chars"}));
+  EXPECT_EQ(WordPiece::from_text(std::string("[UNK]\na\0b\n##\0\n#\n##\n", 19)).encode("ab # ##"), (Ids{0, 3, 3, 3}));
+}
+
+TEST_F(WordPieceFiles, SavedFolderIsReadBack) {
+  const std::string dir = (root() / "model").string();
+  for (const WordPieceOptions& options : {WordPieceOptions{},
+                                          {.lowercase = false},
+                                          {.strip_accents = false},
+                                          {.lowercase = false, .strip_accents = true}}) {
+    const WordPiece tokenizer = WordPiece::from_embedded(options);
+    tokenizer.save(dir, 128);
+    EXPECT_EQ(read_bytes(fs::path(dir) / "vocab.txt"),
+              read_bytes(test::source_dir() + "/data/assets/bert-base-uncased-vocab.txt"));
+    const WordPiece again = WordPiece::from_folder(dir);
+    EXPECT_EQ(again.options().lowercase, options.lowercase);
+    EXPECT_EQ(again.options().strip_accents, options.strip_accents);
+    EXPECT_EQ(again.encode("H\u00C9llo w\u00F6rld"), tokenizer.encode("H\u00C9llo w\u00F6rld"));
+    const auto config = nlohmann::json::parse(read_bytes(fs::path(dir) / "tokenizer_config.json"));
+    EXPECT_EQ(config["tokenizer_class"], "BertTokenizer");
+    EXPECT_EQ(config["do_lower_case"], options.lowercase);
+    EXPECT_EQ(config["model_max_length"], 128);
+    EXPECT_EQ(config["cls_token"], "[CLS]");
+  }
+  write("model/tokenizer_config.json", "{\"do_lower_case\": 1}");
+  EXPECT_TRUE(contains(error_of([&] { WordPiece::from_folder(dir); }), {"do_lower_case must be true or false"}));
+  write("model/tokenizer_config.json", "{\"do_lower_case\": ");
+  EXPECT_TRUE(contains(error_of([&] { WordPiece::from_folder(dir); }), {"tokenizer_config.json: not valid JSON"}));
+  write("model/tokenizer_config.json", "[]");
+  EXPECT_TRUE(contains(error_of([&] { WordPiece::from_folder(dir); }), {"not a JSON object"}));
+}
+
+TEST_F(WordPieceFiles, TokenizerJsonWithoutVocabTxt) {
+  auto json = nlohmann::json::parse(R"({
+    "added_tokens": [{"id": 0, "content": "[UNK]"}],
+    "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": false, "strip_accents": null,
+                   "lowercase": false},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "model": {"unk_token": "[UNK]", "continuing_subword_prefix": "##",
+              "max_input_chars_per_word": 5, "vocab": {"##b": 2, "[UNK]": 0, "a": 1}}})");
+  const auto load = [&] {
+    write("tokenizer.json", json.dump());
+    return WordPiece::from_folder(root().string());
+  };
+  EXPECT_EQ(load().encode("ab A abbbb abbbbb"), (Ids{1, 2, 0, 1, 2, 2, 2, 2, 0}));
+  EXPECT_FALSE(load().options().split_cjk);
+  write("tokenizer_config.json", R"({"do_lower_case": true})");
+  EXPECT_EQ(load().encode("A"), (Ids{1}));
+
+  const auto good = json;
+  const auto error_with = [&](const char* path, const nlohmann::json& value) {
+    json = good;
+    json[nlohmann::json::json_pointer(path)] = value;
+    return error_of([&] { load(); });
+  };
+  EXPECT_TRUE(contains(error_with("/model/type", "BPE"), {"WordPiece"}));
+  EXPECT_TRUE(contains(error_with("/model/vocab/a", 3), {"0 to 2"}));
+  EXPECT_TRUE(contains(error_with("/model/vocab/a", 2), {"each once"}));
+  EXPECT_TRUE(contains(error_with("/model/vocab/a", -1), {"each once"}));
+  EXPECT_TRUE(contains(error_with("/model/vocab", nlohmann::json::array()), {"object"}));
+  EXPECT_TRUE(contains(error_with("/added_tokens/0/content", "[E1]"), {"not supported"}));
+  EXPECT_TRUE(contains(error_with("/added_tokens", 3), {"added_tokens"}));
+  EXPECT_TRUE(contains(error_with("/added_tokens/0/content", 3), {"not supported"}));
+  EXPECT_TRUE(contains(error_with("/added_tokens/0/lstrip", true), {"not supported"}));
+  EXPECT_TRUE(contains(error_with("/normalizer", nullptr), {"BertNormalizer"}));
+  EXPECT_TRUE(contains(error_with("/model", 5), {"unk_token"}));
+  for (const nlohmann::json& value :
+       {nlohmann::json("5"), nlohmann::json(true), nlohmann::json(2.5), nlohmann::json(-1), nlohmann::json(UINT64_MAX),
+        nlohmann::json::array(), nlohmann::json::object()})
+    EXPECT_TRUE(contains(error_with("/model/max_input_chars_per_word", value), {"/model/max_input_chars_per_word"}))
+        << value;
+  EXPECT_TRUE(contains(error_with("/model/max_input_chars_per_word", 0), {"at least 1"}));
+  json = good;
+  json["model"]["max_input_chars_per_word"] = nullptr;
+  EXPECT_EQ(load().options().max_word_chars, WordPieceOptions().max_word_chars);
+}
+
+TEST_F(WordPieceFiles, HuggingFaceTokenizerJson) {
+  const char* data = std::getenv("TERN_DATA");
+  if (!data) GTEST_SKIP() << "data: TERN_DATA is not set";
+  fs::copy(fs::path(data) / "bert-base-uncased" / "tokenizer.json", root() / "tokenizer.json");
+  const WordPiece tokenizer = WordPiece::from_folder(root().string());
+  tokenizer.write_vocab((root() / "written.txt").string());
+  EXPECT_EQ(read_bytes(root() / "written.txt"),
+            read_bytes(test::source_dir() + "/data/assets/bert-base-uncased-vocab.txt"));
+}
+
+}  // namespace
+}  // namespace tern::data
