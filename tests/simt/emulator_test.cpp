@@ -86,7 +86,7 @@ __global__ void predicate_kernel(const int* predicate, int* count, int* all, int
 }
 
 TEST(Emulator, BarriersThatCount) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for_each_schedule([&] {
     for (int n : {1, 45, 96}) {
       for (int kind = 0; kind < 3; ++kind) {
@@ -359,7 +359,7 @@ __global__ void last_block_kernel(const float* in, float* partial, unsigned* don
 }
 
 TEST(Emulator, LastBlockSeesTheOthers) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   constexpr int kBlocks = 5, kThreads = 64;
   std::vector<float> in(kBlocks * kThreads), first;
   for (float& x : in) x = std::normal_distribution<float>()(random);

@@ -14,7 +14,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-std::mt19937_64 random_bits(std::random_device{}());
+std::mt19937_64 random_bits = fresh_random();
 
 template <class T>
 std::vector<T> random_values(int n) {

@@ -13,7 +13,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-std::mt19937 random_bits(std::random_device{}());
+std::mt19937_64 random_bits = fresh_random();
 float normal() { return std::normal_distribution<float>()(random_bits); }
 
 /// The manual's 128-byte swizzle: the bits of an address above the 16 bytes of a piece, 4 to 6, are changed by bits 7

@@ -193,7 +193,7 @@ TEST(SimtLarge, ReductionsArePlannedIn64Bits) {
       EXPECT_LT((plan.parts - 1) * plan.part_steps, plan.steps);
       EXPECT_LE(plan.blocks(), std::numeric_limits<int32_t>::max());
       EXPECT_GE(plan.workspace_bytes(16), 0);
-      std::mt19937_64 random(5);
+      std::mt19937_64 random = fresh_random();
       for (int i = 0; i < 1000; ++i) {
         const int64_t n = static_cast<int64_t>(random() >> (1 + random() % 40));
         ASSERT_EQ(plan.by_parts.quotient(n), n / plan.parts);
@@ -241,7 +241,7 @@ const std::vector<FarCase> kFarCases = {
 TEST(SimtLarge, CopyAddAndReduceOverFarApartElements) {
   const SparseMemory memory((5 * kFar + 4096) * 4);
   if (!memory) GTEST_SKIP() << "memory: the system gives out no address space of 43 GB";
-  std::mt19937_64 random(7);
+  std::mt19937_64 random = fresh_random();
   for (const DType dtype : {float32, uint8})
     for (const FarCase& c : kFarCases) {
       SCOPED_TRACE(testing::Message() << testing::PrintToString(c.strides) << " " << name_of(dtype));

@@ -4,14 +4,14 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
+#include "tern/tests/support/seed.h"
 
 namespace tern::kernels {
 namespace {
 
 TEST(LossScaleTest, DecidesAsTheCpu) {
   const Stream device{DeviceType::kCUDA, 0, nullptr}, host{};
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (const LossScalePolicy policy :
        {LossScalePolicy{.growth_interval = 3}, LossScalePolicy{.min_scale = 1, .growth_interval = 5, .hysteresis = 2},
         LossScalePolicy{.growth_factor = 4, .growth_interval = 1, .hysteresis = 3, .consecutive_hysteresis = true}}) {

@@ -220,7 +220,7 @@ TEST(Bounds, OneByteBehindAnAllocationIsAnError) {
 #ifdef __SANITIZE_ADDRESS__
 /// The arrays of all kernel tests end where their last element ends.
 TEST(Bounds, OneElementBehindAnArrayIsAnError) {
-  std::mt19937_64 random(1);
+  std::mt19937_64 random = fresh_random();
   for (const Order order : {Order::kContiguous, Order::kTransposed, Order::kSliced, Order::kMisaligned})
     for (const DType dtype : kAllTypes)
       for (const Shape& shape : {Shape{3, 5}, Shape{64}, Shape{0, 3}, Shape{}}) {

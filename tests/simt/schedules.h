@@ -11,9 +11,10 @@ namespace tern::kernels {
 /// The emulator's stream: memory is the host's.
 inline constexpr Stream kCuda{DeviceType::kCUDA, 0, nullptr};
 
-/// Runs body under every schedule of the emulator.
+/// Runs body under every schedule of the emulator; those that are random are other in every run.
 inline void for_each_schedule(const std::function<void()>& body) {
-  for (const simt::Order& order : simt::kSchedules) {
+  for (simt::Order order : simt::kSchedules) {
+    if (order.kind == simt::Order::kRandom) order.seed += fresh_seed();
     simt::set_order(order);
     SCOPED_TRACE(testing::Message() << "schedule " << order.kind << " seed " << order.seed);
     body();
