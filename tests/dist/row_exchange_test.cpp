@@ -50,7 +50,7 @@ TEST(RowExchange, MostRowsTravelWhole) {
 
 TEST(RowExchange, TakesAndPutsRows) {
   const int64_t count = 513, width = 131;
-  Generator generator(std::random_device{}());
+  Generator generator(fresh_seed());
   const Tensor from = randn({count, width}, generator), to = randn({count, width}, generator);
   const std::vector<float> before = to.to_vector<float>(), source = from.to_vector<float>();
   std::vector<int64_t> rows;

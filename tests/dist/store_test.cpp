@@ -7,11 +7,11 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <random>
 #include <thread>
 
 #include "tern/dist/session.h"
 #include "tern/tests/dist/tcp_stranger.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::dist {
 namespace {
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(Stores, AnyStore, testing::Values("tcp", "file"), [](co
 TEST(TcpStore, SurvivesStrangers) {
   const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
   const auto store = connect_tcp_store({"localhost"}, server.port(), {0, 2, "job"}, 10);
-  std::mt19937 random(7);
+  std::mt19937_64 random = fresh_random();
   std::vector<std::unique_ptr<Stranger>> silent;
   for (int i = 0; i < 200; ++i) {
     auto stranger = std::make_unique<Stranger>(server.port());
@@ -190,7 +190,7 @@ TEST(TcpStore, SurvivesStrangers) {
 TEST(TcpStore, AMemberThatSpeaksNonsenseIsDropped) {
   const TcpStoreServer server(kLoopback, 0, {0, 2, "j"});
   const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "j"}, 10);
-  std::mt19937 random(8);
+  std::mt19937_64 random = fresh_random();
   for (int i = 0; i < 300; ++i) {
     Stranger member(server.port());
     EXPECT_EQ(member.join({1, 2, "j"}), "\1");

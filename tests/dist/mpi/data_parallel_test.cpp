@@ -48,6 +48,10 @@ Batch batch_of(uint64_t test, int64_t step, int r) {
   return {values_of(r, number, {3, 13}, float32), values_of(r, number + 500'000, {3, 5}, float32)};
 }
 
+/// eps is so large that the step is a smooth function of the gradient: with 1e-8 an element whose gradient is near zero
+/// takes a step of lr in the direction that rounding gives it, and no bound holds for all inputs.
+constexpr optim::AdamWOptions kAdamW = {.lr = 1e-3, .eps = 1e-3};
+
 StateView copy_of(const nn::Module& module) {
   StateView copy;
   for (const NamedTensor& entry : module.state_dict()) copy.push_back({entry.name, entry.tensor.detach().clone()});
@@ -62,11 +66,11 @@ void expect_equal_on_all_ranks(const nn::Module& module) {
 
 /// Trains on this rank's batches; every rank begins with other weights, so that the broadcast counts.
 StateView train(uint64_t test, const Setting& setting, bool adam) {
-  Net net(nn::Scope({.generator = Generator(100 + static_cast<uint64_t>(rank()))}), false);
+  Net net(nn::Scope({.generator = Generator(shared_seed() + 100 + static_cast<uint64_t>(rank()))}), false);
   DataParallel parallel(net, world->group(), setting.options);
   std::unique_ptr<optim::Optimizer> optimizer;
   if (adam)
-    optimizer = std::make_unique<optim::AdamW>(net.parameters(), optim::AdamWOptions{.lr = 1e-3});
+    optimizer = std::make_unique<optim::AdamW>(net.parameters(), kAdamW);
   else
     optimizer = std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = 1e-2});
   for (int64_t step = 0; step < setting.steps; ++step) {
@@ -81,10 +85,10 @@ StateView train(uint64_t test, const Setting& setting, bool adam) {
 
 /// The same on all batches at once, in this process alone, from rank 0's weights.
 StateView train_joined(uint64_t test, int64_t steps, bool adam) {
-  Net net(nn::Scope({.generator = Generator(100)}), false);
+  Net net(nn::Scope({.generator = Generator(shared_seed() + 100)}), false);
   std::unique_ptr<optim::Optimizer> optimizer;
   if (adam)
-    optimizer = std::make_unique<optim::AdamW>(net.parameters(), optim::AdamWOptions{.lr = 1e-3});
+    optimizer = std::make_unique<optim::AdamW>(net.parameters(), kAdamW);
   else
     optimizer = std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = 1e-2});
   for (int64_t step = 0; step < steps; ++step) {
@@ -108,6 +112,16 @@ void expect_near(const StateView& got, const StateView& want, double tolerance) 
   }
 }
 
+/// In norm; NaN stays.
+double distance(const StateView& a, const StateView& b) {
+  double squares = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const std::vector<double> x = a[i].tensor.to_vector<double>(), y = b[i].tensor.to_vector<double>();
+    for (size_t k = 0; k < x.size(); ++k) squares += (x[k] - y[k]) * (x[k] - y[k]);
+  }
+  return std::sqrt(squares);
+}
+
 void expect_near_gradients(const nn::Module& got, const nn::Module& want, double tolerance) {
   StateView a, b;
   for (const NamedTensor& p : got.parameters()) a.push_back({p.name, p.tensor.grad()});
@@ -115,9 +129,12 @@ void expect_near_gradients(const nn::Module& got, const nn::Module& want, double
   expect_near(a, b, tolerance);
 }
 
+/// Gradients of size 0.1 differ by a few 1e-8 from sums in another order, and a step of SGD or AdamW passes on at most
+/// that (lr / eps = 1): 1e-5 after a hundred steps. What the weights' difference does to later gradients is less: the
+/// loss is nearly flat over such distances.
 TEST(DataParallel, AHundredStepsAsOnTheJoinedBatch) {
   expect_near(train(1, {}, false), train_joined(1, 100, false), 1e-5);
-  expect_near(train(2, {}, true), train_joined(2, 100, true), 1e-4);
+  expect_near(train(2, {}, true), train_joined(2, 100, true), 1e-5);
 }
 
 TEST(DataParallel, TheSizeOfBucketsAndRecomputationChangeNoBit) {
@@ -150,7 +167,7 @@ class Fork final : public nn::Module {
 
 TEST(DataParallel, BucketsFollowTheOrderOfBackwardOnRank0) {
   if (size() == 1) return;
-  Fork net(nn::Scope({.generator = Generator(1)}));
+  Fork net(nn::Scope({.generator = Generator(shared_seed() + 1)}));
   DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
   constexpr int64_t kLeft = (13 * 5 * 4 + 63) / 64 * 64, kRight = (9 * 5 * 4 + 63) / 64 * 64, kBias = 64;
   // What is registered last is expected first.
@@ -166,7 +183,8 @@ TEST(DataParallel, BucketsFollowTheOrderOfBackwardOnRank0) {
 }
 
 TEST(DataParallel, AnotherOrderOnEveryRank) {
-  Fork net(nn::Scope({.generator = Generator(1)})), whole(nn::Scope({.generator = Generator(1)}));
+  Fork net(nn::Scope({.generator = Generator(shared_seed() + 1)})),
+      whole(nn::Scope({.generator = Generator(shared_seed() + 1)}));
   DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
   for (int64_t step = 0; step < 6; ++step) {
     net.zero_grad();
@@ -184,7 +202,8 @@ TEST(DataParallel, AnotherOrderOnEveryRank) {
 /// The rule: each gradient is rounded to the type, summed in float32 in rank order, and the mean is rounded again.
 TEST(DataParallel, SixteenBitReduction) {
   for (const DType dtype : {bfloat16, float16}) {
-    Net net(nn::Scope({.generator = Generator(1)}), false), alone(nn::Scope({.generator = Generator(1)}), false);
+    Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), false),
+        alone(nn::Scope({.generator = Generator(shared_seed() + 1)}), false);
     DataParallel parallel(net, world->group(), {.bucket_bytes = 500, .first_bucket_bytes = 1, .reduce_dtype = dtype});
     const Batch batch = batch_of(5, 0, rank());
     mse_loss(net.forward(batch.x), batch.y).backward();
@@ -200,17 +219,23 @@ TEST(DataParallel, SixteenBitReduction) {
       for (const Tensor& g : group().all_gather(own[i].tensor.grad().to(dtype))) sum.add_(g.to(float32));
       expect_bits(got[i].tensor.grad(), (sum / size()).to(dtype).to(float32), got[i].name);
     }
-    // Rounding is no drift.
-    expect_near(train(5, {.options = {.reduce_dtype = dtype}, .steps = 20}, false), train_joined(5, 20, false),
-                dtype == bfloat16 ? 5e-3 : 5e-4);
+    // Rounding is no drift. Each rank's gradient is rounded, and their mean; a rank's is larger than the mean, by
+    // sqrt(8) where they are independent: no more than 4 units of the mean, in norm, and each new weight is rounded.
+    const StateView start = copy_of(Net(nn::Scope({.generator = Generator(shared_seed() + 100)}), false));
+    const StateView joined = train_joined(5, 20, false);
+    const StateView reduced = train(5, {.options = {.reduce_dtype = dtype}, .steps = 20}, false);
+    const double unit = dtype == bfloat16 ? 0x1p-8 : 0x1p-11, weights = 13 * 37 + 3 * 37 + 38 * 5;
+    EXPECT_LE(distance(reduced, joined), 4 * unit * distance(joined, start) + 20 * 0x1p-24 * std::sqrt(weights));
   }
 }
 
 TEST(DataParallel, SixteenBitWeightsAndFrozenOnes) {
-  Net net(nn::Scope({.dtype = bfloat16, .generator = Generator(100 + static_cast<uint64_t>(rank()))}), false);
+  Net net(nn::Scope({.dtype = bfloat16, .generator = Generator(shared_seed() + 100 + static_cast<uint64_t>(rank()))}),
+          false);
   find(net.state_dict(), "first.bias").set_requires_grad(false);
   const Tensor frozen = find(net.state_dict(), "first.bias");
   DataParallel parallel(net, world->group(), {.bucket_bytes = 700, .first_bucket_bytes = 1});
+  const StateView before = copy_of(net);  // rank 0's
   optim::SGD optimizer(net.parameters(), {.lr = 1e-2});
   for (int64_t step = 0; step < 5; ++step) {
     const Batch batch = batch_of(9, step, rank());
@@ -220,10 +245,15 @@ TEST(DataParallel, SixteenBitWeightsAndFrozenOnes) {
   }
   expect_equal_on_all_ranks(net);
   EXPECT_FALSE(frozen.grad().defined());
+  for (const NamedTensor& entry : before) {
+    if (entry.name == "norm.weight") continue;  // ones: their neighbours in bf16 may be further than these steps
+    const bool same = find(net.state_dict(), entry.name).to_vector<double>() == entry.tensor.to_vector<double>();
+    EXPECT_EQ(same, entry.name == "first.bias") << entry.name;
+  }
 }
 
 TEST(DataParallel, NotANumberOnOneRankIsOnAll) {
-  Net net(nn::Scope({.generator = Generator(1)}), false);
+  Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), false);
   DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
   const StateView before = copy_of(net);
   optim::SGD optimizer(net.parameters(), {.lr = 1e-2});
@@ -274,7 +304,8 @@ TEST(DataParallel, BackwardWaitsForTheLastPiece) {
 }
 
 TEST(DataParallel, NoSyncAccumulates) {
-  Net net(nn::Scope({.generator = Generator(1)}), true), whole(nn::Scope({.generator = Generator(1)}), true);
+  Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), true),
+      whole(nn::Scope({.generator = Generator(shared_seed() + 1)}), true);
   DataParallel parallel(net, world->group(), {.bucket_bytes = 600, .first_bucket_bytes = 1});
   for (int64_t round = 0; round < 3; ++round) {
     const Batch a = batch_of(6, 2 * round, rank()), b = batch_of(6, 2 * round + 1, rank());
@@ -296,101 +327,10 @@ TEST(DataParallel, NoSyncAccumulates) {
   }
 }
 
-/// An embedding whose gradient is exchanged by rows, of an odd width, and something behind it.
-class Words final : public nn::Module {
- public:
-  static constexpr int64_t kCount = 4001, kWidth = 67;
-  explicit Words(const nn::Scope& s) : Module(s), table_(sub("table"), kCount, kWidth), out_(sub("out"), kWidth, 3) {}
-  Tensor forward(const std::vector<int64_t>& ids) const {
-    return out_.forward(table_.forward(from_vector(ids, {static_cast<int64_t>(ids.size())})));
-  }
-  const Parameter& table() const { return table_.weight(); }
-
- private:
-  nn::Embedding table_;
-  nn::Linear out_;
-};
-
-std::vector<int64_t> random_ids(uint64_t test, int64_t count, int64_t below) {
-  std::mt19937_64 random(shared_seed() + 1000 * test + static_cast<uint64_t>(rank()));
-  std::vector<int64_t> ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(below)));
-  return ids;
-}
-
-/// The gradient of the table against that of this rank alone, which all ranks' groups reduce whole.
-void expect_as_reduced_whole(const std::vector<std::vector<int64_t>>& passes, const DataParallelOptions& options,
-                             bool by_rows, const std::string& what) {
-  Words words(nn::Scope({.generator = Generator(7)})), alone(nn::Scope({.generator = Generator(7)}));
-  DataParallel parallel(words, world->group(), options);
-  for (int step = 0; step < 2; ++step) {  // the buckets are made anew after the first
-    for (size_t i = 0; i < passes.size(); ++i) {
-      std::optional<DataParallel::NoSync> local;
-      if (i + 1 < passes.size()) local.emplace(parallel);
-      sum(square(words.forward(passes[i]))).backward();
-      sum(square(alone.forward(passes[i]))).backward();
-    }
-    NoGrad off;
-    const DType travels = size() > 1 ? options.reduce_dtype : float32;
-    Tensor expected = alone.table().grad().detach().to(travels);
-    group().all_reduce(expected, ReduceOp::kMean);
-    expect_bits(words.table().grad().detach(), expected.to(float32), what);
-    if (size() > 1) {
-      const int64_t all = words.table().tensor().numel() * size_of(options.reduce_dtype);
-      EXPECT_EQ(parallel.exchanged_bytes() < all / 2 + 4096, by_rows) << what << " " << parallel.exchanged_bytes();
-    }
-    words.zero_grad();
-    alone.zero_grad();
-  }
-}
-
-TEST(DataParallel, EmbeddingsAreExchangedByRows) {
-  const std::vector<int64_t> few = random_ids(20, 50, Words::kCount), more = random_ids(21, 33, Words::kCount);
-  expect_as_reduced_whole({few}, {}, true, "rows");
-  expect_as_reduced_whole({few}, {.overlap = false}, true, "rows after backward");
-  expect_as_reduced_whole({few, more}, {}, true, "rows of two passes");
-  expect_as_reduced_whole({few}, {.reduce_dtype = bfloat16}, true, "rows in bf16");
-  expect_as_reduced_whole({{rank(), 4000 - rank()}}, {}, true, "each rank its own");
-  expect_as_reduced_whole({random_ids(22, 9000, Words::kCount)}, {}, false, "most rows");
-  expect_as_reduced_whole({random_ids(23, 9000, Words::kCount)}, {.reduce_dtype = float16}, false, "most rows, fp16");
-}
-
-TEST(DataParallel, RowsOfAnEmbeddingThatFewOrNoRanksUse) {
-  for (const int users : {0, 1}) {
-    Words words(nn::Scope({.generator = Generator(7)}));
-    DataParallel parallel(words, world->group(), {.find_unused = true});
-    // The others' loss reaches the layer behind the table alone.
-    if (rank() < users)
-      sum(words.forward({5, 5, 9})).backward();
-    else
-      sum(words.parameters().back().tensor).backward();
-    const Tensor gradient = words.table().grad();
-    ASSERT_EQ(gradient.defined(), users > 0);
-    if (users == 0) continue;
-    const std::vector<float> values = gradient.detach().to_vector<float>();
-    for (int64_t i = 0; i < gradient.numel(); ++i) {
-      const int64_t row = i / Words::kWidth;
-      ASSERT_EQ(values[static_cast<size_t>(i)] != 0, row == 5 || row == 9) << row;
-    }
-    if (size() > 1) {
-      EXPECT_LT(parallel.exchanged_bytes(), 8192);
-    }
-  }
-}
-
-TEST(DataParallel, ANotANumberInARowIsOnAllRanks) {
-  Words words(nn::Scope({.generator = Generator(7)}));
-  DataParallel parallel(words, world->group());
-  const bool bad = rank() == size() - 1;
-  sum(words.forward({17}) * (bad ? std::numeric_limits<double>::quiet_NaN() : 1.0)).backward();
-  const Tensor row = words.table().grad().detach().slice(0, 17, 18);
-  for (const float v : row.to_vector<float>()) ASSERT_TRUE(std::isnan(v));
-}
-
 TEST(DataParallel, UnusedParameters) {
   const Batch batch = batch_of(7, 0, rank());
   if (size() > 1) {
-    Net net(nn::Scope({.generator = Generator(1)}), true);
+    Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), true);
     DataParallel parallel(net, world->group());
     const auto error_with = [&](bool use_spare) {
       net.zero_grad();
@@ -404,7 +344,8 @@ TEST(DataParallel, UnusedParameters) {
       EXPECT_EQ(error_with(true), "no error");
     }
   }
-  Net net(nn::Scope({.generator = Generator(1)}), true), whole(nn::Scope({.generator = Generator(1)}), true);
+  Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), true),
+      whole(nn::Scope({.generator = Generator(shared_seed() + 1)}), true);
   DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1, .find_unused = true});
   const auto spare_gradient = [&] { return find(net.state_dict(), "spare.weight").grad(); };
   for (int time = 0; time < 2; ++time) {

@@ -73,7 +73,8 @@ class Training {
  public:
   Training(std::shared_ptr<Communicator> group, const Setting& setting, bool shard)
       : setting_(setting),
-        net_(nn::Scope({.dtype = setting.weights, .generator = Generator(100 + static_cast<uint64_t>(group->rank()))})),
+        net_(nn::Scope({.dtype = setting.weights,
+                        .generator = Generator(shared_seed() + 100 + static_cast<uint64_t>(group->rank()))})),
         parallel_(net_, group,
                   {.bucket_bytes = setting.bucket_bytes,
                    .first_bucket_bytes = setting.bucket_bytes / 2 + 1,
