@@ -6,9 +6,9 @@
 
 namespace tern::kernels {
 
-/// Runs body(context, block) for every block in [0, blocks), each once, on up to num_threads() threads; returns when
-/// all are done. Nested calls run on the calling thread. Any number of threads may call at once. The caller takes
-/// blocks too, and waits only for those that another thread has begun. body must not throw (the process would end).
+/// Runs body(context, block) for every block in [0, blocks), each once, on up to num_threads() threads, also on the
+/// caller; returns when all are done. Nested calls run on their thread. Any number of threads may call at once. What a
+/// block throws comes out of the call, once, when the blocks that had begun are done; the others are left out.
 __attribute__((visibility("default"))) void run_blocks(void (*body)(void* context, int64_t block), void* context,
                                                        int64_t blocks);
 

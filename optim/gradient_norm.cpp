@@ -17,7 +17,7 @@ Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device, const 
   }
   const kernels::Stream stream = current_stream(device);
   const int64_t count = static_cast<int64_t>(views.size());
-  const Workspace workspace(kernels::gradient_norm_workspace(stream, elements, count), device);
+  const Workspace workspace(device, [&] { return kernels::gradient_norm_workspace(stream, elements, count); });
   const Tensor norm = empty({static_cast<int64_t>(sizeof(kernels::GradientNorm))}, {.dtype = uint8, .device = device});
   const bool counted = device.is_cuda() && (count > 1 || elements > kernels::kGradientNormBlock);
   const Tensor own = counted && !ticket.defined() ? zeros({}, {.dtype = int32, .device = device}) : ticket;

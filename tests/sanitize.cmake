@@ -3,7 +3,9 @@
 set(TERN_SANITIZE_TESTS
     kernels_copy_test
     kernels_embedding_test
+    kernels_fixed_threads_test
     kernels_norm_test
+    kernels_parallel_errors_test
     kernels_parallel_test
     kernels_reduce_test
     core_allocator_random_test
@@ -11,6 +13,7 @@ set(TERN_SANITIZE_TESTS
     core_op_inputs_test
     core_pickle_test
     core_tensor_test
+    core_threads_test
     core_torch_file_test
     data_archive_test
     data_delimited_test

@@ -81,7 +81,7 @@ void count_flops(const Call& call, Device device, kernels::ConstView q, kernels:
 void forward_kernel(const Call& call, Device device, kernels::ConstView q, kernels::ConstView k, kernels::ConstView v,
                     const Tensor& out, const Tensor& log_sum_exp) {
   const kernels::Stream stream = current_stream(device);
-  const Workspace workspace(kernels::attention_forward_workspace(stream, call.params, q.dtype), device);
+  const Workspace workspace(device, [&] { return kernels::attention_forward_workspace(stream, call.params, q.dtype); });
   count_flops(call, device, q, k, 2);
   kernels::attention_forward(stream, call.params, q, k, v, out.view(), log_sum_exp.view(), workspace.data());
 }
@@ -90,7 +90,8 @@ void backward_kernel(const Call& call, Device device, kernels::ConstView q, kern
                      const Tensor& out, const Tensor& dout, const Tensor& log_sum_exp, kernels::View dq,
                      kernels::View dk, kernels::View dv, kernels::View dbias) {
   const kernels::Stream stream = current_stream(device);
-  const Workspace workspace(kernels::attention_backward_workspace(stream, call.params, q.dtype), device);
+  const Workspace workspace(device,
+                            [&] { return kernels::attention_backward_workspace(stream, call.params, q.dtype); });
   count_flops(call, device, q, k, 5);
   kernels::attention_backward(stream, call.params, q, k, v, out.view(), dout.view(), log_sum_exp.view(), dq, dk, dv,
                               dbias, workspace.data());
@@ -215,8 +216,8 @@ struct ProjectedSelfAttention final : Function<ProjectedSelfAttention> {
     const Tensor used = detail::autocast_copy(weight, x.dtype());
     const Tensor out = empty({x.size(0), call.params.heads, call.params.head_dim}, x.options());
     const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(kernels::self_attention_workspace(stream, call.params, x.view(), used.view()),
-                              x.device());
+    const Workspace workspace(
+        x.device(), [&] { return kernels::self_attention_workspace(stream, call.params, x.view(), used.view()); });
     count_flops(call, x.device(), out.view(), out.view(), 2);
     detail::count_product(x.size(0), weight.size(0), x.size(1), x.dtype());
     kernels::self_attention_forward(stream, call.params, x.view(), used.view(),

@@ -43,7 +43,7 @@ Tensor read_mask(const AttentionCall& call, int64_t query_tokens, int64_t key_to
       for (int64_t i = 0; i < kKeysPerRun && offsets[s] + first + i < offsets[s + 1]; ++i)
         chosen.data<float>()[(offsets[s] + first + i) * kKeysPerRun + i] = 1;
     const Tensor v = chosen.to(device), out = empty(q.shape(), options);
-    const Workspace workspace(kernels::attention_forward_workspace(stream, params, float32), device);
+    const Workspace workspace(device, [&] { return kernels::attention_forward_workspace(stream, params, float32); });
     kernels::attention_forward(stream, params, q.view(), k.view(), v.view(), out.view(), log_sum_exp.view(),
                                workspace.data());
     runs.push_back(gt(out, zeros({}, options)));

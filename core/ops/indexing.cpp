@@ -37,8 +37,8 @@ std::string describe_fault(const kernels::IndexFault& fault, const Tensor& x, co
 Tensor add_up_rows(const Tensor& dy, const Tensor& ids, const Shape& shape, DType dtype, int64_t padding_index) {
   const kernels::Stream stream = current_stream(dy.device());
   const Tensor dweight = empty(shape, {dtype, dy.device()});
-  const Workspace workspace(kernels::embedding_backward_workspace(stream, ids.numel(), shape[0], shape[1]),
-                            dy.device());
+  const Workspace workspace(
+      dy.device(), [&] { return kernels::embedding_backward_workspace(stream, ids.numel(), shape[0], shape[1]); });
   kernels::embedding_backward(stream, dy.view(), ids.view(), padding_index, workspace.data(), dweight.view());
   return dweight;
 }

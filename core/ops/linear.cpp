@@ -24,8 +24,9 @@ Tensor input_gradient(const Tensor& dpre, const Tensor& weight, const Tensor& su
   const Tensor dx = sum.defined() ? sum : empty({dpre.size(0), weight.size(1)}, dpre.options());
   count_product(dx.size(0), dx.size(1), dpre.size(1), dpre.dtype());
   const kernels::Stream stream = current_stream(dpre.device());
-  const Workspace workspace(kernels::gemm_workspace(stream, false, false, dpre.view(), weight.view(), dx.view()),
-                            dpre.device());
+  const Workspace workspace(dpre.device(), [&] {
+    return kernels::gemm_workspace(stream, false, false, dpre.view(), weight.view(), dx.view());
+  });
   kernels::gemm(stream, false, false, 1, dpre.view(), weight.view(), sum.defined() ? 1 : 0, dx.view(),
                 workspace.data());
   return dx;
@@ -35,8 +36,9 @@ Tensor input_gradient(const Tensor& dpre, const Tensor& weight, const Tensor& su
 void weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight, const Tensor& dbias) {
   count_product(dweight.size(0), dweight.size(1), dpre.size(0), dpre.dtype());
   const kernels::Stream stream = current_stream(dpre.device());
-  const Workspace workspace(kernels::linear_weight_backward_workspace(stream, dpre.view(), x.view(), dweight.view()),
-                            dpre.device());
+  const Workspace workspace(dpre.device(), [&] {
+    return kernels::linear_weight_backward_workspace(stream, dpre.view(), x.view(), dweight.view());
+  });
   kernels::linear_weight_backward(stream, dpre.view(), x.view(), dweight.view(), dbias.view(), workspace.data());
 }
 
@@ -64,7 +66,8 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const Tensor& pre) {
   const Tensor y = empty({x.size(0), weight.size(0)}, x.options());
   const kernels::Stream stream = current_stream(x.device());
-  const Workspace workspace(kernels::linear_workspace(stream, x.view(), weight.view(), y.view()), x.device());
+  const Workspace workspace(x.device(),
+                            [&] { return kernels::linear_workspace(stream, x.view(), weight.view(), y.view()); });
   kernels::linear_forward(stream, x.view(), weight.view(), bias.view(), activation, pre.view(), y.view(),
                           workspace.data());
   count_product(x.size(0), weight.size(0), x.size(1), x.dtype());
@@ -137,7 +140,8 @@ struct Linear final : Function<Linear> {
     // The bias gradient comes with the weight's product; on the CPU an activation's pass over dy is the better place.
     const bool with_weight = needs_grad(1) && (!active || dy.device().is_cuda());
     if (active || (needs_grad(2) && !with_weight)) {
-      const Workspace workspace(kernels::linear_activation_backward_workspace(stream, dy.view()), dy.device());
+      const Workspace workspace(dy.device(),
+                                [&] { return kernels::linear_activation_backward_workspace(stream, dy.view()); });
       kernels::linear_activation_backward(stream, dy.view(), active ? pre_.get().view() : kernels::View(), activation_,
                                           active ? dpre.view() : kernels::View(),
                                           with_weight ? kernels::View() : grads[2].view(), workspace.data());
@@ -230,7 +234,8 @@ struct LinearPair final : Function<LinearPair> {
         weight_gradients(dy, (i == 0 ? first_ : second_).get(), dweight, dbias);
       } else if (dbias.defined()) {
         const kernels::Stream stream = current_stream(device_);
-        const Workspace workspace(kernels::linear_activation_backward_workspace(stream, dy.view()), device_);
+        const Workspace workspace(device_,
+                                  [&] { return kernels::linear_activation_backward_workspace(stream, dy.view()); });
         kernels::linear_activation_backward(stream, dy.view(), {}, Activation::kNone, {}, dbias.view(),
                                             workspace.data());
       }
@@ -249,8 +254,9 @@ struct FeedForward final : Function<FeedForward> {
     const Tensor first = detail::autocast_copy(weight1, x.dtype()), second = detail::autocast_copy(weight2, x.dtype());
     const Tensor y = empty({x.size(0), weight2.size(0)}, x.options());
     const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(kernels::feed_forward_workspace(stream, x.view(), first.view(), second.view(), y.view()),
-                              x.device());
+    const Workspace workspace(x.device(), [&] {
+      return kernels::feed_forward_workspace(stream, x.view(), first.view(), second.view(), y.view());
+    });
     kernels::feed_forward(stream, x.view(), first.view(), bias_for(x, weight1, bias1).view(), activation, second.view(),
                           bias_for(x, weight2, bias2).view(), y.view(), workspace.data());
     for (const Tensor& weight : {weight1, weight2}) count_product(x.size(0), weight.size(0), weight.size(1), x.dtype());

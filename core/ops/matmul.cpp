@@ -40,9 +40,10 @@ struct Matmul final : Function<Matmul> {
     const Operand left = as_operand(a), right = as_operand(b);
     const Tensor c = empty(a.shape().with(-1, b.size(-1)), a.options());
     const kernels::Stream stream = current_stream(a.device());
-    const Workspace workspace(kernels::gemm_workspace(stream, left.transposed, right.transposed, left.tensor.view(),
-                                                      right.tensor.view(), c.view()),
-                              a.device());
+    const Workspace workspace(a.device(), [&] {
+      return kernels::gemm_workspace(stream, left.transposed, right.transposed, left.tensor.view(), right.tensor.view(),
+                                     c.view());
+    });
     kernels::gemm(stream, left.transposed, right.transposed, 1, left.tensor.view(), right.tensor.view(), 0, c.view(),
                   workspace.data());
     if (profiling()) profile_flops(2.0 * static_cast<double>(c.numel()) * static_cast<double>(a.size(-1)), c.dtype());

@@ -91,8 +91,9 @@ struct LayerNorm final : Function<LayerNorm> {
     const Tensor dx = masked ? empty(dy.shape(), dy.options()) : Tensor();
     if (needs_grad(2)) grads[2] = empty({dy.size(-1)}, {weight_dtype_, dy.device()});
     if (needs_grad(3)) grads[3] = empty({dy.size(-1)}, {bias_dtype_, dy.device()});
-    const Workspace workspace(kernels::layer_norm_backward_workspace(stream, dy.view().rows(), dy.size(-1), dy.dtype()),
-                              dy.device());
+    const Workspace workspace(dy.device(), [&] {
+      return kernels::layer_norm_backward_workspace(stream, dy.view().rows(), dy.size(-1), dy.dtype());
+    });
     kernels::layer_norm_backward(stream, dy.view(), dsum.view(), z.view(), weight.view(), mean.view(), rstd.view(),
                                  dropout_, row_keys.view(), workspace.data(), tickets_.view().data, dz.view(),
                                  dx.view(), grads[2].view(), grads[3].view());

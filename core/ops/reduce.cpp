@@ -37,7 +37,7 @@ Shape reduced_shape(const Shape& shape, uint32_t bits, bool keepdim) {
 Tensor run_reduction(Reduction reduction, const Tensor& x, uint32_t bits, DType dtype) {
   const Tensor y = empty(reduced_shape(x.shape(), bits, true), {dtype, x.device()});
   const kernels::Stream stream = current_stream(x.device());
-  const Workspace workspace(kernels::reduce_workspace(stream, x.view(), bits, y.view()), x.device());
+  const Workspace workspace(x.device(), [&] { return kernels::reduce_workspace(stream, x.view(), bits, y.view()); });
   kernels::reduce(stream, reduction, x.view(), bits, workspace.data(), y.view());
   return y;
 }
@@ -125,7 +125,8 @@ Tensor arg_extreme(const char* name, const Tensor& x, int d, bool keepdim, bool 
   TERN_CHECK(x.shape()[i] > 0, name, ": dimension ", d, " of ", x.shape(), " is empty");
   const Tensor index = empty(x.shape().with(i, 1), {DType::kInt64, x.device()});
   const kernels::Stream stream = current_stream(x.device());
-  const Workspace workspace(kernels::arg_extreme_workspace(stream, x.view(), i, index.view()), x.device());
+  const Workspace workspace(x.device(),
+                            [&] { return kernels::arg_extreme_workspace(stream, x.view(), i, index.view()); });
   kernels::arg_extreme(stream, largest, x.view(), i, workspace.data(), index.view());
   return keepdim ? index : index.reshape(x.shape().without(i));
 }

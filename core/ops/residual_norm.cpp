@@ -39,7 +39,8 @@ struct LinearResidualNorm final : Function<LinearResidualNorm> {
     const Tensor used = detail::autocast_copy(weight, x.dtype());
     const End end(residual, gamma, beta, eps, gives_sum);
     const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(kernels::linear_norm_workspace(stream, x.view(), used.view()), x.device());
+    const Workspace workspace(x.device(),
+                              [&] { return kernels::linear_norm_workspace(stream, x.view(), used.view()); });
     kernels::linear_norm(stream, x.view(), used.view(), bias_for(x, weight, bias).view(), end.view, workspace.data());
     detail::count_product(x.size(0), weight.size(0), x.size(1), x.dtype());
     return end.results();
@@ -55,8 +56,9 @@ struct FeedForwardResidualNorm final : Function<FeedForwardResidualNorm> {
     const Tensor first = detail::autocast_copy(weight1, x.dtype()), second = detail::autocast_copy(weight2, x.dtype());
     const End end(residual, gamma, beta, eps, gives_sum);
     const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(kernels::feed_forward_norm_workspace(stream, x.view(), first.view(), second.view()),
-                              x.device());
+    const Workspace workspace(x.device(), [&] {
+      return kernels::feed_forward_norm_workspace(stream, x.view(), first.view(), second.view());
+    });
     kernels::feed_forward_norm(stream, x.view(), first.view(), bias_for(x, weight1, bias1).view(), activation,
                                second.view(), bias_for(x, weight2, bias2).view(), end.view, workspace.data());
     for (const Tensor& weight : {weight1, weight2})

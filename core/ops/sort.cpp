@@ -68,7 +68,8 @@ struct Sort final : Function<Sort> {
   std::vector<Tensor> forward(const Tensor& x, bool descending) {
     const Tensor values = empty(x.shape(), x.options()), index = empty(x.shape(), {DType::kInt64, x.device()});
     const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(kernels::sort_rows_workspace(stream, rows_of(x), cols_of(x), x.dtype()), x.device());
+    const Workspace workspace(x.device(),
+                              [&] { return kernels::sort_rows_workspace(stream, rows_of(x), cols_of(x), x.dtype()); });
     kernels::sort_rows(stream, x.view(), descending, workspace.data(), values.view(), index.view());
     index_ = index;
     return {values, index};
@@ -86,7 +87,8 @@ struct TopK final : Function<TopK> {
     const Shape shape = x.shape().with(-1, k);
     const Tensor values = empty(shape, x.options()), index = empty(shape, {DType::kInt64, x.device()});
     const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(kernels::top_k_rows_workspace(stream, rows_of(x), cols_, k, x.dtype()), x.device());
+    const Workspace workspace(x.device(),
+                              [&] { return kernels::top_k_rows_workspace(stream, rows_of(x), cols_, k, x.dtype()); });
     kernels::top_k_rows(stream, x.view(), largest, sorted, workspace.data(), values.view(), index.view());
     index_ = index;
     return {values, index};
@@ -103,7 +105,8 @@ struct CumulativeSum final : Function<CumulativeSum> {
     reverse_ = reverse;
     const Tensor y = empty(x.shape(), {is_floating(x.dtype()) ? x.dtype() : DType::kInt64, x.device()});
     const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(kernels::cumulative_sum_workspace(stream, rows_of(x), cols_of(x), x.dtype()), x.device());
+    const Workspace workspace(
+        x.device(), [&] { return kernels::cumulative_sum_workspace(stream, rows_of(x), cols_of(x), x.dtype()); });
     kernels::cumulative_sum(stream, x.view(), reverse, workspace.data(), y.view());
     return y;
   }
@@ -142,7 +145,7 @@ Tensor positions_of(const char* op, const Tensor& mask) {
   const int64_t count = sum(flags).item<int64_t>();
   const Tensor positions = empty({count}, {DType::kInt64, mask.device()});
   const kernels::Stream stream = current_stream(mask.device());
-  const Workspace workspace(kernels::select_positions_workspace(stream, flags.numel()), mask.device());
+  const Workspace workspace(mask.device(), [&] { return kernels::select_positions_workspace(stream, flags.numel()); });
   kernels::select_positions(stream, flags.view(), workspace.data(), positions.view());
   return positions;
 }

@@ -1,41 +1,24 @@
 #include "tern/kernels/parallel.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <string>
 
 #include "tern/core/check.h"
+#include "tern/kernels/base/cores.h"
 #include "tern/kernels/base/thread_pool.h"
+#include "tern/kernels/fixed_threads.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::kernels {
 namespace {
 
-/// Cores this process may use: its affinity mask, cut down to the cgroup's CPU quota (containers).
-int available_cores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (quota_file >> quota >> period && quota != "max" && period > 0) {
-    cores = std::min(cores, static_cast<int>(std::ceil(std::strtod(quota.c_str(), nullptr) / period)));
-  }
-  return std::max(cores, 1);
-}
-
 int initial_threads() {
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
-    const int count = std::atoi(text);
-    if (count > 0) return count;
+    const long count = std::strtol(text, nullptr, 10);
+    if (count > 0) return static_cast<int>(std::min<long>(count, ThreadPool::kMostThreads));
   }
-  return available_cores();
+  return std::min(available_cores(), ThreadPool::kMostThreads);
 }
 
 std::atomic<int>& thread_count() {
@@ -43,18 +26,31 @@ std::atomic<int>& thread_count() {
   return count;
 }
 
+thread_local int fixed = 0;  // 0: no FixedThreads lives
+
 }  // namespace
 
-int num_threads() { return thread_count().load(std::memory_order_relaxed); }
+int num_threads() { return fixed != 0 ? fixed : current_threads(); }
+
+int current_threads() { return thread_count().load(std::memory_order_relaxed); }
 
 void set_num_threads(int count) {
-  TERN_CHECK(count >= 1, "threads: expected at least 1, got ", count);
+  TERN_CHECK(count >= 1 && count <= ThreadPool::kMostThreads, "threads: expected 1 to ", ThreadPool::kMostThreads,
+             ", got ", count);
   const int before = thread_count().exchange(count);
   if (before != count) ThreadPool::end_surplus_workers();
 }
 
+FixedThreads::FixedThreads() : outermost_(fixed == 0) {
+  if (outermost_) fixed = current_threads();
+}
+
+FixedThreads::~FixedThreads() {
+  if (outermost_) fixed = 0;
+}
+
 void run_blocks(void (*body)(void*, int64_t), void* context, int64_t blocks) {
-  const int threads = num_threads();
+  const int threads = current_threads();
   if (threads > 1 && blocks > 1 && !ThreadPool::is_inside())
     return ThreadPool::instance().run(body, context, blocks, threads);
   for (int64_t b = 0; b < blocks; ++b) body(context, b);

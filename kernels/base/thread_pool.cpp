@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <exception>
+#include <new>
 #include <string>
-
-#include "tern/kernels/kernel.h"
 
 namespace tern::kernels {
 namespace {
@@ -25,6 +25,7 @@ constexpr int64_t kMostDebt = 1'000'000;    // of a worker, before it pauses
 constexpr int64_t kMostCredit = 4'000'000;  // a time slice: two programs of equal priority take turns
 constexpr int64_t kPauseForDebt = 16;       // a pause is so many times as long as the debt
 constexpr int64_t kLongestPause = 1'000'000'000;
+constexpr int64_t kRefusal = 1'000'000'000;      // after the system refused a thread, none is asked for for so long
 constexpr int kWakesOfOne = 2;                   // workers that one thread wakes at a time
 constexpr size_t kStackBytes = size_t{8} << 20;  // like a main thread's, whatever the limit of the shell
 
@@ -61,6 +62,24 @@ bool spin(int64_t limit, bool& interrupted, const Done& done) {
     last = time;
   }
 }
+
+/// A caller's blocks, and what the first of them threw.
+struct Blocks {
+  BlockFunction body;
+  void* context;
+  std::atomic<bool> failed = false;
+  std::exception_ptr error = nullptr;
+
+  static void run(void* raw, int64_t block) noexcept {
+    Blocks& blocks = *static_cast<Blocks*>(raw);
+    if (blocks.failed.load(std::memory_order_relaxed)) return;
+    try {
+      blocks.body(blocks.context, block);
+    } catch (...) {
+      if (!blocks.failed.exchange(true)) blocks.error = std::current_exception();
+    }
+  }
+};
 
 }  // namespace
 
@@ -209,7 +228,7 @@ void ThreadPool::Worker::loop() noexcept {
     const uint32_t seen = pool_.published_.load(std::memory_order_seq_cst);
     if (woken) pool_.wake_more();
     const int64_t done = run_jobs();
-    if (index_ >= num_threads() - 1 && end()) return;
+    if (index_ >= current_threads() - 1 && end()) return;
     if (done == 0 && woken) debt_ += kWakeCost;
     woken = false;
     if (debt_ > kMostDebt)
@@ -222,7 +241,7 @@ void ThreadPool::Worker::loop() noexcept {
 /// Whether the thread, which is one too many, ends.
 bool ThreadPool::Worker::end() {
   std::lock_guard<std::mutex> lock(pool_.starting_);
-  if (index_ < num_threads() - 1) return false;
+  if (index_ < current_threads() - 1) return false;
   has_thread = false;
   pool_.ready_.store(std::min(pool_.ready_.load(), index_));
   return true;
@@ -236,7 +255,7 @@ int64_t ThreadPool::Worker::run_jobs() {
     // No more workers than could get a share: they would only delay each other.
     if (index_ >= 2 * job.left()) continue;
     int64_t begin = now();
-    done += job.work([&] { return debt_ <= kMostDebt && index_ < num_threads() - 1; },
+    done += job.work([&] { return debt_ <= kMostDebt && index_ < current_threads() - 1; },
                      [&] {
                        begin = settle(job, begin);
                        const uint32_t value = job.finished.fetch_add(1, std::memory_order_acq_rel);
@@ -342,13 +361,14 @@ ThreadPool::Job* ThreadPool::claim_job() noexcept {
   return nullptr;
 }
 
-void ThreadPool::run(BlockFunction body, void* context, int64_t blocks, int threads) noexcept {
+void ThreadPool::run(BlockFunction body, void* context, int64_t blocks, int threads) {
+  Blocks all{body, context};
   Job* const job = claim_job();
   inside = true;
   if (!job) {
-    for (int64_t b = 0; b < blocks; ++b) body(context, b);
+    for (int64_t b = 0; b < blocks; ++b) Blocks::run(&all, b);
   } else {
-    job->open(body, context, blocks);
+    job->open(Blocks::run, &all, blocks);
     const uint32_t shares = job->shares.load(std::memory_order_relaxed);
     publish(shares, threads);
     const int64_t begin = now();
@@ -357,25 +377,30 @@ void ThreadPool::run(BlockFunction body, void* context, int64_t blocks, int thre
     job->claimed.store(false, std::memory_order_release);
   }
   inside = false;
+  if (all.error) std::rethrow_exception(all.error);
 }
 
 void ThreadPool::publish(uint32_t shares, int threads) noexcept {
   const int wanted = static_cast<int>(std::min<int64_t>(threads - 1, shares - int64_t{1}));
-  const int possible = std::min(wanted, refused_.load(std::memory_order_relaxed));
-  if (ready_.load(std::memory_order_acquire) < possible) start_workers(possible);
+  if (ready_.load(std::memory_order_acquire) < wanted) {
+    const int64_t until = refused_until_.load(std::memory_order_relaxed);
+    if (until == 0 || now() >= until) start_workers(wanted);
+  }
   published_.fetch_add(1, std::memory_order_seq_cst);
   if (asleep_.load(std::memory_order_seq_cst) == 0) return;
   wake_workers(0, threads - 1, std::min(kWakesOfOne, wanted - spinning_.load(std::memory_order_relaxed)));
 }
 
 void ThreadPool::start_workers(int count) noexcept {
-  std::lock_guard<std::mutex> lock(starting_);
+  // Another caller may have begun this and been interrupted: then this call goes on without.
+  const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
+  if (!lock) return;
   std::atomic<Worker*>* link = &first_;
   for (int i = 0; i < count; ++i) {
     Worker* worker = link->load();
-    if (!worker) link->store(worker = new Worker(*this, i), std::memory_order_release);
-    if (!worker->has_thread) worker->has_thread = worker->start();
-    if (!worker->has_thread) return refused_.store(i);
+    if (!worker && (worker = new (std::nothrow) Worker(*this, i))) link->store(worker, std::memory_order_release);
+    if (worker && !worker->has_thread) worker->has_thread = worker->start();
+    if (!worker || !worker->has_thread) return refused_until_.store(now() + kRefusal);
     if (ready_.load() == i) ready_.store(i + 1, std::memory_order_release);
     link = &worker->next;
   }
@@ -386,7 +411,7 @@ void ThreadPool::wake_more() noexcept {
   if (asleep_.load(std::memory_order_relaxed) == 0) return;
   int64_t left = 0;
   for (int i = 0; i < jobs_used_.load(std::memory_order_acquire); ++i) left += jobs_[i].left();
-  wake_workers(0, num_threads() - 1, static_cast<int>(std::min<int64_t>(kWakesOfOne, left - 1)));
+  wake_workers(0, current_threads() - 1, static_cast<int>(std::min<int64_t>(kWakesOfOne, left - 1)));
 }
 
 /// Wakes at most `most` of the workers [begin, end) that are asleep.
@@ -401,9 +426,9 @@ void ThreadPool::wake_workers(int begin, int end, int most) noexcept {
 void ThreadPool::end_surplus_workers() {
   ThreadPool* const pool = pool_of_process.load(std::memory_order_acquire);
   if (!pool) return;
-  pool->refused_.store(1 << 30);
+  pool->refused_until_.store(0);
   pool->published_.fetch_add(1, std::memory_order_seq_cst);  // those that are about to sleep look again
-  pool->wake_workers(num_threads() - 1, 1 << 30, 1 << 30);
+  pool->wake_workers(current_threads() - 1, 1 << 30, 1 << 30);
 }
 
 }  // namespace tern::kernels

@@ -24,8 +24,8 @@ inline constexpr double kLn2 = 0.6931471805599453;
 
 constexpr int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-/// The slots of scratch memory: at most one per thread, so num_threads() must be the same when the workspace is sized
-/// and when it is used. Which slot a task gets has no influence on its result.
+/// The slots of scratch memory: at most one per thread (see FixedThreads, which keeps their number). Which slot a task
+/// gets has no influence on its result.
 inline int64_t slot_count(int64_t tasks) { return std::max<int64_t>(1, std::min<int64_t>(tasks, num_threads())); }
 
 /// Hands out blocks of floats that begin at cache lines; with a null base it only counts.

@@ -31,6 +31,13 @@ struct Plan {
     group = best_group(std::min(rows / length, p.sequences / (kBlocksOfThread * num_threads())));
   }
 
+  /// Of a call that paid when it was asked: there may be more threads since.
+  static Plan of_call(const AttentionParams& p, const ConstView& x, const ConstView& weight) {
+    Plan plan(p, x, weight);
+    plan.group = std::max<int64_t>(plan.group, 1);
+    return plan;
+  }
+
   /// Of at most `most` and at least half as many sequences in a block, what keeps the busiest thread the shortest.
   int64_t best_group(int64_t most) const {
     const int64_t threads = num_threads();
@@ -112,13 +119,13 @@ bool self_attention_pays(Stream, const AttentionParams& params, ConstView x, Con
 }
 
 int64_t self_attention_workspace(Stream, const AttentionParams& params, ConstView x, ConstView weight) {
-  const Plan plan(params, x, weight);
+  const Plan plan = Plan::of_call(params, x, weight);
   return 64 + plan.bias_bytes() + plan.row_blocks().workspace_bytes();
 }
 
 void self_attention_forward(Stream, const AttentionParams& params, ConstView x, ConstView weight, ConstView bias,
                             View out, void* workspace) {
-  const Plan plan(params, x, weight);
+  const Plan plan = Plan::of_call(params, x, weight);
   char* const memory = align_up(workspace);
   dispatch_blocks(plan.dtype, [&]<class T>() {
     float* const bias_buffer = reinterpret_cast<float*>(memory);

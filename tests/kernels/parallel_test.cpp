@@ -1,26 +1,13 @@
 // The threads behind run_blocks(): every block once, from many callers at once, whatever happens to the threads.
-#include "tern/kernels/parallel.h"
-
 #include <dlfcn.h>
-#include <gtest/gtest.h>
 #include <link.h>
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
+#include <mutex>
 #include <random>
-#include <set>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include "tern/kernels/kernel.h"
-#include "tern/tests/support/sanitizer.h"
+#include "tern/tests/kernels/parallel_blocks.h"
 
 // A child of fork() makes threads in these tests; ThreadSanitizer ends such a process unless told otherwise.
 extern "C" const char* __tsan_default_options();
@@ -28,37 +15,6 @@ const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace tern::kernels {
 namespace {
-
-class Parallel : public testing::Test {
- protected:
-  void SetUp() override { set_num_threads(4); }
-  void TearDown() override { set_num_threads(before_); }
-  const int before_ = num_threads();
-};
-
-/// Runs `blocks` blocks and expects that each ran once, and that what they wrote is there on return.
-void check_blocks(int64_t blocks) {
-  std::vector<int> runs(static_cast<size_t>(blocks));  // not atomic: a missing synchronisation is a data race
-  struct Context {
-    std::vector<int>& runs;
-    std::atomic<int64_t> calls;
-  } context{runs, 0};
-  run_blocks(
-      [](void* raw, int64_t block) {
-        Context& c = *static_cast<Context*>(raw);
-        ++c.runs.at(static_cast<size_t>(block));
-        c.calls.fetch_add(1, std::memory_order_relaxed);
-      },
-      &context, blocks);
-  ASSERT_EQ(context.calls.load(), blocks);
-  for (const int r : runs) ASSERT_EQ(r, 1);
-}
-
-void work_for(std::chrono::nanoseconds time) {
-  const auto end = std::chrono::steady_clock::now() + time;
-  while (std::chrono::steady_clock::now() < end) {
-  }
-}
 
 TEST_F(Parallel, EveryBlockRunsOnce) {
   std::mt19937_64 random(std::random_device{}());
@@ -189,26 +145,6 @@ TEST_F(Parallel, NoMoreThreadsThanWanted) {
   }
 }
 
-/// The names of this process's threads.
-std::multiset<std::string> thread_names() {
-  std::multiset<std::string> names;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm"), name);
-    names.insert(name);
-  }
-  return names;
-}
-
-/// Threads begin and end some time after the call that wanted it: waits, at most a minute. Returns whether it came.
-bool comes(const std::string& thread, size_t count) {
-  for (int i = 0; i < 60'000; ++i) {
-    if (thread_names().count(thread) == count) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
-
 TEST_F(Parallel, WorkersHaveNamesAndEndWhenTheyAreTooMany) {
   set_num_threads(6);
   check_blocks(1000);
@@ -216,7 +152,7 @@ TEST_F(Parallel, WorkersHaveNamesAndEndWhenTheyAreTooMany) {
   set_num_threads(2);
   for (int i = 1; i < 5; ++i) EXPECT_TRUE(comes("tern worker " + std::to_string(i), 0)) << i;
   check_blocks(1000);
-  EXPECT_EQ(thread_names().count("tern worker 0"), 1u);
+  EXPECT_EQ(threads_named("tern worker 0").size(), 1u);
   set_num_threads(4);
   check_blocks(1000);
   EXPECT_TRUE(comes("tern worker 2", 1));
@@ -247,44 +183,6 @@ TEST_F(Parallel, ABlockMayChangeTheNumberOfThreads) {
     });
     ASSERT_EQ(runs, 20);
   }
-}
-
-/// Runs `body` in a child and expects that it exits with 0.
-template <class Body>
-void expect_in_child(const Body& body) {
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    body();
-    _exit(testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-}
-
-TEST_F(Parallel, AChildOfForkHasThreadsToo) {
-  check_blocks(100);
-  for (int i = 0; i < 5; ++i) {
-    expect_in_child([] {
-      for (int64_t blocks = 0; blocks < 50; ++blocks) check_blocks(blocks);
-      EXPECT_TRUE(comes("tern worker 0", 1));
-      expect_in_child([] { check_blocks(50); });
-    });
-    check_blocks(100);
-  }
-}
-
-TEST_F(Parallel, AChildOfForkWhileOthersCall) {
-  std::atomic<bool> stop = false;
-  std::vector<std::thread> callers;
-  for (int t = 0; t < 3; ++t)
-    callers.emplace_back([&] {
-      while (!stop) check_blocks(16);
-    });
-  for (int i = 0; i < 10; ++i) expect_in_child([] { check_blocks(100); });
-  stop = true;
-  for (std::thread& caller : callers) caller.join();
 }
 
 TEST_F(Parallel, WorkersTakeNoSignals) {
@@ -327,32 +225,6 @@ TEST_F(Parallel, StacksAreLargeWhateverTheDefault) {
       });
     }
   });
-}
-
-TEST_F(Parallel, WithoutThreadsTheCallerWorksAlone) {
-  if (test::kSanitized) GTEST_SKIP() << "sanitizer: it needs address space without limit";
-  expect_in_child([] {
-    uint64_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    const rlim_t bytes = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + (100 << 20);
-    const rlimit limit{bytes, bytes};
-    ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
-    set_num_threads(64);  // 63 stacks of 8 MiB do not fit
-    for (int64_t blocks = 0; blocks < 200; ++blocks) check_blocks(blocks);
-    EXPECT_EQ(thread_names().count("tern worker 60"), 0u);
-  });
-}
-
-TEST(ParallelDeath, ABlockThatThrowsEndsTheProcess) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_DEATH(
-      {
-        set_num_threads(2);
-        parallel_for(4, 1, [](int64_t block, int64_t) {
-          if (block == 0) throw std::runtime_error("thrown by a block");
-        });
-      },
-      "thrown by a block");
 }
 
 TEST(ParallelLibrary, IsNeverUnloaded) {  // its threads would run code that is gone

@@ -1,0 +1,100 @@
+// Ops while another thread changes the number of threads without end: no workspace is too small, and results have the
+// same bits.
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/tests/core/core_test.h"
+#include "tern/tests/support/levels.h"
+#include "tern/tests/support/seed.h"
+
+namespace tern {
+namespace {
+
+/// Sets 1 to 9 threads in turn as long as it lives.
+class Changer {
+ public:
+  Changer()
+      : thread_([this] {
+          std::mt19937_64 random = fresh_random(1);
+          while (!stop_) kernels::set_num_threads(1 + static_cast<int>(random() % 9));
+        }) {}
+  ~Changer() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+/// Every op that has a workspace for each thread, forward and backward.
+class Ops {
+ public:
+  Ops(DType dtype, Generator& generator) : dtype_(dtype), generator_(generator) {}
+
+  std::vector<Tensor> run() const {
+    std::vector<Tensor> results;
+    const auto with_gradients = [&](const std::vector<Tensor>& leaves, const auto& op) {
+      std::vector<Tensor> inputs;
+      for (const Tensor& leaf : leaves) inputs.push_back(leaf.detach().clone().set_requires_grad(true));
+      const Tensor y = op(inputs);
+      results.push_back(y.detach());
+      y.backward(dy_of(y));
+      for (const Tensor& input : inputs) results.push_back(input.grad());
+    };
+    using Inputs = const std::vector<Tensor>&;
+    with_gradients({wide_, square_}, [](Inputs t) { return matmul(t[0].t(), t[1]); });
+    with_gradients({x_, weight1_, bias1_}, [](Inputs t) { return linear(t[0], t[1], t[2], Activation::kGelu); });
+    with_gradients({qkv_}, [&](Inputs t) { return self_attention(t[0], layout_); });
+    const NoGrad off;
+    results.push_back(feed_forward(x_, weight1_, bias1_, Activation::kRelu, weight2_, bias2_));
+    results.push_back(self_attention(x_, projection_, {}, kHeads, layout_));
+    return results;
+  }
+
+ private:
+  static constexpr int64_t kSequences = 40, kLength = 30, kHeads = 2, kHeadDim = 16, kIn = 40, kHidden = 50;
+
+  Tensor random(const Shape& shape) const { return (randn(shape, generator_) * 0.3).to(dtype_); }
+  static Tensor dy_of(const Tensor& y) { return full(y.shape(), 0.5, y.options()); }
+
+  DType dtype_;
+  Generator& generator_;
+  Tensor wide_ = random({520, 1024}), square_ = random({520, 70});
+  Tensor x_ = random({kSequences * kLength, kIn}), weight1_ = random({kHidden, kIn}), bias1_ = random({kHidden}),
+         weight2_ = random({kIn, kHidden}), bias2_ = random({kIn});
+  Tensor qkv_ = random({kSequences * kLength, 3, kHeads, kHeadDim}), projection_ = random({3 * kHeads * kHeadDim, kIn});
+  SequenceLayout layout_ = padded_layout(kSequences, kLength);
+};
+
+TEST(Threads, TheirNumberChangesWhileOpsRun) {
+  const test::RestoreKernels restore;
+  Generator generator(fresh_seed());
+  for (const kernels::CpuLevel level : {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4}) {
+    if (!can_test_level(level)) continue;
+    kernels::set_cpu_level(level);
+    for (const DType dtype : {float32, bfloat16, float16, float64}) {
+      SCOPED_TRACE(std::string(name_of(level)) + " " + std::string(name_of(dtype)));
+      const Ops ops(dtype, generator);
+      kernels::set_num_threads(1);
+      const std::vector<Tensor> want = ops.run();
+      const Changer changer;
+      for (int i = 0; i < 4; ++i) {
+        const std::vector<Tensor> got = ops.run();
+        ASSERT_EQ(got.size(), want.size());
+        for (size_t j = 0; j < want.size(); ++j) {
+          SCOPED_TRACE("result " + std::to_string(j));
+          test::expect_equal(got[j], want[j]);
+        }
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tern

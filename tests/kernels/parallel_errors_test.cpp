@@ -1,0 +1,269 @@
+// What blocks throw, numbers of threads that change while blocks run, and workers that come late.
+
+#include <pthread.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <csignal>
+#include <memory>
+#include <random>
+#include <stdexcept>
+
+#include "tern/core/check.h"
+#include "tern/tests/kernels/parallel_blocks.h"
+#include "tern/tests/support/seed.h"
+
+namespace tern::kernels {
+namespace {
+
+struct Thrown : std::runtime_error {
+  explicit Thrown(int64_t block) : std::runtime_error("block " + std::to_string(block)), block_(block) {}
+  int64_t block_;
+};
+
+/// Counts the blocks that run now, however they end.
+class Running {
+ public:
+  explicit Running(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Running() { --count_; }
+  Running(const Running&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
+/// Runs blocks, of which body(block) may throw, until one threw; at most a minute. Expects that it comes out once, when
+/// no block runs and none begins, and that the threads work as before.
+template <class Body>
+void expect_thrown(int64_t blocks, const Body& body) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  bool throws = false;
+  while (!throws && std::chrono::steady_clock::now() < end) {
+    // On the heap: blocks that came late would find it freed.
+    const auto running = std::make_unique<std::atomic<int>>(0), begun = std::make_unique<std::atomic<int>>(0),
+               thrown = std::make_unique<std::atomic<int>>(0);
+    int caught = 0;
+    try {
+      parallel_for(blocks, 1, [&](int64_t block, int64_t) {
+        const Running counted(*running);
+        ++*begun;
+        try {
+          body(block);
+        } catch (const Thrown&) {
+          ++*thrown;
+          throw;
+        }
+      });
+    } catch (const Thrown& error) {
+      ++caught;
+      EXPECT_EQ(error.what(), "block " + std::to_string(error.block_));
+    }
+    throws = *thrown > 0;
+    ASSERT_EQ(caught, throws ? 1 : 0);
+    ASSERT_EQ(*running, 0);
+    const int before = *begun;
+    check_blocks(50);
+    ASSERT_EQ(*begun, before) << "a block began when the call was over";
+  }
+  ASSERT_TRUE(throws) << "no block threw in a minute";
+}
+
+TEST_F(Parallel, WhatTheCallerThrowsComesOut) {
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int i = 0; i < 20; ++i) {
+    expect_thrown(40, [&](int64_t block) {
+      if (std::this_thread::get_id() == caller) throw Thrown(block);
+      work_for(std::chrono::microseconds(100));
+    });
+  }
+}
+
+TEST_F(Parallel, WhatAWorkerThrowsComesOut) {
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int i = 0; i < 20; ++i) {
+    expect_thrown(40, [&](int64_t block) {
+      if (std::this_thread::get_id() != caller) throw Thrown(block);
+      work_for(std::chrono::microseconds(100));
+    });
+  }
+}
+
+TEST_F(Parallel, ACallThrowsOnceWhenAllBlocksThrow) {
+  for (int i = 0; i < 200; ++i) expect_thrown(20, [](int64_t block) { throw Thrown(block); });
+}
+
+TEST_F(Parallel, OnOneThreadBlocksThrowToo) {
+  set_num_threads(1);
+  expect_thrown(20, [](int64_t block) {
+    if (block == 3) throw Thrown(block);
+    EXPECT_LT(block, 3);
+  });
+}
+
+TEST_F(Parallel, BlocksAfterOneThatThrewAreLeftOut) {
+  for (int i = 0; i < 10; ++i) {  // the thread that throws may be interrupted before it has thrown
+    std::atomic<bool> throws = false;
+    std::atomic<int64_t> begun = 0;
+    try {
+      parallel_for(5000, 1, [&](int64_t block, int64_t) {
+        ++begun;
+        if (block == 0) {
+          throws = true;
+          throw Thrown(block);
+        }
+        while (!throws) std::this_thread::yield();
+        work_for(std::chrono::microseconds(20));
+      });
+      ADD_FAILURE() << "nothing came out";
+    } catch (const Thrown&) {
+    }
+    if (begun < 5000) return;
+  }
+  ADD_FAILURE() << "all blocks ran, 10 times";
+}
+
+TEST_F(Parallel, WhatNestedBlocksThrowComesOut) {
+  for (int i = 0; i < 100; ++i) {
+    std::atomic<int> caught = 0;
+    try {
+      parallel_for(16, 1, [&](int64_t outer, int64_t) {
+        try {
+          parallel_for(8, 1, [&](int64_t inner, int64_t) {
+            if (inner == 5) throw Thrown(outer);
+          });
+        } catch (const Thrown& error) {
+          EXPECT_EQ(error.block_, outer);
+          ++caught;
+          if (outer % 4 == 3) throw;
+        }
+      });
+      ADD_FAILURE() << "nothing came out";
+    } catch (const Thrown& error) {
+      EXPECT_EQ(error.block_ % 4, 3);
+    }
+    EXPECT_GE(caught, 1);
+    check_blocks(20);
+  }
+}
+
+TEST_F(Parallel, EachCallerGetsItsOwnError) {
+  std::vector<std::thread> callers;
+  for (int64_t t = 0; t < 24; ++t) {  // more than the pool serves at a time
+    callers.emplace_back([t] {
+      for (int i = 0; i < 100; ++i) {
+        try {
+          parallel_for(10, 1, [&](int64_t block, int64_t) {
+            if (block % 3 == t % 3) throw Thrown(100 * t + i);
+          });
+          ADD_FAILURE() << "nothing came out";
+        } catch (const Thrown& error) {
+          EXPECT_EQ(error.block_, 100 * t + i);
+        }
+        check_blocks(5);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(Parallel, NumbersOfThreadsThatAreNoneAreErrors) {
+  for (const int count : {0, -1, INT32_MIN, 1025, 100'000, INT32_MAX}) {
+    try {
+      set_num_threads(count);
+      ADD_FAILURE() << count;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("expected 1 to 1024, got " + std::to_string(count)), std::string::npos)
+          << error.what();
+    }
+    EXPECT_EQ(num_threads(), 4);
+  }
+  check_blocks(100);
+}
+
+TEST_F(Parallel, FewerThreadsWhileBlocksRun) {
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int i = 0; i < 5; ++i) {
+    set_num_threads(4);
+    std::atomic<bool> changed = false;
+    std::atomic<int64_t> helped = 0, after = 0;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!changed && std::chrono::steady_clock::now() < end) {
+      parallel_for(2000, 1, [&](int64_t, int64_t) {
+        if (std::this_thread::get_id() != caller) {
+          ++helped;
+          if (changed) ++after;
+        } else if (helped > 3 && !changed) {
+          set_num_threads(1);
+          changed = true;
+        }
+        work_for(std::chrono::microseconds(20));
+      });
+    }
+    ASSERT_TRUE(changed) << "no worker took part in a minute";
+    EXPECT_LE(after, 3) << "a worker takes no block but the one that it was about to begin";
+    const int64_t before = helped;
+    parallel_for(50, 1, [&](int64_t, int64_t) { helped += std::this_thread::get_id() != caller; });
+    EXPECT_EQ(helped, before);
+  }
+}
+
+TEST_F(Parallel, MoreThreadsWhileBlocksRun) {
+  set_num_threads(2);
+  parallel_for(50, 1, [&](int64_t block, int64_t) {
+    if (block == 10) set_num_threads(5);
+  });
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(comes("tern worker " + std::to_string(i), 1)) << i;
+}
+
+/// A worker that was interrupted between reading a job and taking a share of it, while the caller ended that job and
+/// began others, must take nothing by what it read, also when as many blocks are left. A signal from a block of the
+/// caller's stops the worker wherever it is, for a while.
+TEST_F(Parallel, AWorkerThatComesLateTakesNoPartInAnotherJob) {
+  struct sigaction stop = {}, before = {};
+  stop.sa_handler = [](int) {
+    const timespec time{0, 50'000};
+    nanosleep(&time, nullptr);
+  };
+  stop.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGPROF, &stop, &before), 0);
+  set_num_threads(2);
+  ASSERT_TRUE(comes("tern worker 0", 1));
+  constexpr int64_t kMostBlocks = 8;
+  struct Job {
+    std::array<std::atomic<int>, kMostBlocks> runs = {};
+    pid_t caller, worker;
+    int64_t signals_at;  // the block whose run by the caller stops the worker
+  };
+  std::vector<Job> jobs(64);  // they live on, so that a block of another job finds memory to count in
+  for (Job& job : jobs) {
+    job.caller = gettid();
+    job.worker = threads_named("tern worker 0").at(0);
+  }
+  std::mt19937_64 random = fresh_random();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
+  int wrong = 0;
+  for (size_t i = 0; wrong == 0 && std::chrono::steady_clock::now() < end; ++i) {
+    Job& job = jobs[i % jobs.size()];
+    const int64_t blocks = 2 + static_cast<int64_t>(random() % (kMostBlocks - 1));
+    job.signals_at = static_cast<int64_t>(random() % 50);
+    run_blocks(
+        [](void* raw, int64_t block) {
+          Job& own = *static_cast<Job*>(raw);
+          own.runs[static_cast<size_t>(block)].fetch_add(1, std::memory_order_relaxed);
+          if (gettid() != own.caller) return;
+          if (block == own.signals_at) syscall(SYS_tgkill, getpid(), own.worker, SIGPROF);
+          work_for(std::chrono::nanoseconds(200));  // so that a job has each number of blocks left for a while
+        },
+        &job, blocks);
+    for (int64_t b = 0; b < kMostBlocks; ++b) wrong += job.runs[static_cast<size_t>(b)].exchange(0) != (b < blocks);
+  }
+  for (Job& job : jobs)
+    for (std::atomic<int>& runs : job.runs) wrong += runs != 0;
+  EXPECT_EQ(wrong, 0) << "blocks that ran for another job than theirs";
+  set_num_threads(1);
+  EXPECT_TRUE(comes("tern worker 0", 0));
+  sigaction(SIGPROF, &before, nullptr);
+}
+
+}  // namespace
+}  // namespace tern::kernels
