@@ -6,6 +6,7 @@ set(TERN_SANITIZE_TESTS
     kernels_fixed_threads_test
     kernels_norm_test
     kernels_parallel_errors_test
+    kernels_parallel_process_test
     kernels_parallel_test
     kernels_reduce_test
     core_allocator_random_test

@@ -19,7 +19,7 @@ struct Problem {
   enum class Path : uint8_t {
     kNothing,  // no elements in c, or nothing to add
     kDouble,   // Eigen
-    kTiny,     // fp32, loops on one thread
+    kTiny,     // fp32, loops on one thread; those behind it call oneDNN
     kSgemm,    // fp32, any alpha and beta, in Tiles
     kSwapped,  // fp32, c^T = b^T a into the workspace, then transposed: the faster order for some strides
     kBlocks,   // RowBlocks
@@ -108,11 +108,8 @@ Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const Con
     p.batch = 1;
   }
   p.path = choose(p, is_regular(a) && is_regular(b) && is_regular(c));
+  if (p.path > Problem::Path::kTiny) check_not_ending();
   return p;
-}
-
-[[noreturn]] void fail_onednn(const Problem& p) {
-  fail("gemm [", p.m, ", ", p.k, "] x [", p.k, ", ", p.n, "] ", name_of(p.input), ": oneDNN failed");
 }
 
 // ---- fp32 result to c ----
@@ -169,12 +166,11 @@ void gemm_widened(const Problem& p, const T* a, const T* b, char* c, float* work
       widen_matrix(b + i, p.n, depth, p.ldb, wide_b);
     else
       widen_matrix(b + i * p.ldb, depth, p.n, p.ldb, wide_b);
-    const bool done = Tiles(p.m, p.n, depth).run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t) {
-      return sgemm(p.transpose_a, p.transpose_b, rows, cols, depth, 1.0f, wide_a + (p.transpose_a ? row : row * depth),
-                   p.transpose_a ? p.m : depth, wide_b + (p.transpose_b ? col * depth : col),
-                   p.transpose_b ? depth : p.n, i == 0 ? 0.0f : 1.0f, product + row * p.n + col, p.n);
+    Tiles(p.m, p.n, depth).run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t) {
+      sgemm(p.transpose_a, p.transpose_b, rows, cols, depth, 1.0f, wide_a + (p.transpose_a ? row : row * depth),
+            p.transpose_a ? p.m : depth, wide_b + (p.transpose_b ? col * depth : col), p.transpose_b ? depth : p.n,
+            i == 0 ? 0.0f : 1.0f, product + row * p.n + col, p.n);
     });
-    if (!done) fail_onednn(p);
   }
   parallel_for(p.m, 16, [&](int64_t begin, int64_t end) {
     write_part(p, end - begin, p.n, product + begin * p.n, p.n, 1, c + begin * p.ldc * size_of(p.output));
@@ -213,17 +209,16 @@ class NativeTiles {
 
   int64_t workspace_bytes() const { return 64 + tiles_.slots() * slot_bytes(); }
 
-  bool run(const char* a, const char* b, char* c, char* memory) const {
+  void run(const char* a, const char* b, char* c, char* memory) const {
     const int64_t input = size_of(p_.input);
-    return tiles_.run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t slot) {
+    tiles_.run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t slot) {
       char* const scratch = memory + slot * slot_bytes();
       char* const to = c + (row * p_.ldc + col) * size_of(p_.output);
       void* const result = p_.plain() ? to : scratch + scratch_;
       const Matmul& product = *products_[rows != tiles_.rows()][cols != tiles_.cols()];
-      const bool done = product.run(a + (p_.transpose_a ? row : row * p_.lda) * input,
-                                    b + (p_.transpose_b ? col * p_.ldb : col) * input, nullptr, result, scratch);
+      product.run(a + (p_.transpose_a ? row : row * p_.lda) * input, b + (p_.transpose_b ? col * p_.ldb : col) * input,
+                  nullptr, result, scratch);
       if (!p_.plain()) write_part(p_, rows, cols, static_cast<const float*>(result), cols, 1, to);
-      return done;
     });
   }
 
@@ -243,13 +238,12 @@ class SwappedTiles {
 
   int64_t workspace_bytes() const { return 64 + tiles_.slots() * slot_bytes(); }
 
-  bool run(const char* a, const char* b, char* c, char* memory) const {
-    return tiles_.run([&](int64_t col, int64_t cols, int64_t row, int64_t rows, int64_t slot) {
+  void run(const char* a, const char* b, char* c, char* memory) const {
+    tiles_.run([&](int64_t col, int64_t cols, int64_t row, int64_t rows, int64_t slot) {
       float* const product = reinterpret_cast<float*>(memory + slot * slot_bytes());
-      const bool done = sgemm(true, false, cols, rows, p_.k, 1.0f, reinterpret_cast<const float*>(b) + col, p_.ldb,
-                              reinterpret_cast<const float*>(a) + row, p_.lda, 0.0f, product, rows);
+      sgemm(true, false, cols, rows, p_.k, 1.0f, reinterpret_cast<const float*>(b) + col, p_.ldb,
+            reinterpret_cast<const float*>(a) + row, p_.lda, 0.0f, product, rows);
       write_part(p_, rows, cols, product, 1, rows, c + (row * p_.ldc + col) * 4);
-      return done;
     });
   }
 
@@ -280,12 +274,12 @@ int64_t workspace_of(const Problem& p) {
 }
 
 /// One tile of an fp32 product.
-bool sgemm_tile(const Problem& p, const char* a, const char* b, char* c, int64_t row, int64_t rows, int64_t col,
+void sgemm_tile(const Problem& p, const char* a, const char* b, char* c, int64_t row, int64_t rows, int64_t col,
                 int64_t cols) {
-  return sgemm(p.transpose_a, p.transpose_b, rows, cols, p.k, static_cast<float>(p.alpha),
-               reinterpret_cast<const float*>(a) + (p.transpose_a ? row : row * p.lda), p.lda,
-               reinterpret_cast<const float*>(b) + (p.transpose_b ? col * p.ldb : col), p.ldb,
-               static_cast<float>(p.beta), reinterpret_cast<float*>(c) + row * p.ldc + col, p.ldc);
+  sgemm(p.transpose_a, p.transpose_b, rows, cols, p.k, static_cast<float>(p.alpha),
+        reinterpret_cast<const float*>(a) + (p.transpose_a ? row : row * p.lda), p.lda,
+        reinterpret_cast<const float*>(b) + (p.transpose_b ? col * p.ldb : col), p.ldb, static_cast<float>(p.beta),
+        reinterpret_cast<float*>(c) + row * p.ldc + col, p.ldc);
 }
 
 void gemm_direct(const Problem& p, const char* a, const char* b, char* c) {
@@ -294,9 +288,9 @@ void gemm_direct(const Problem& p, const char* a, const char* b, char* c) {
              static_cast<float>(p.beta), reinterpret_cast<float*>(c), p.ldc});
 }
 
-bool gemm_sgemm(const Problem& p, const char* a, const char* b, char* c) {
-  return Tiles(p.m, p.n, p.k).run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t) {
-    return sgemm_tile(p, a, b, c, row, rows, col, cols);
+void gemm_sgemm(const Problem& p, const char* a, const char* b, char* c) {
+  Tiles(p.m, p.n, p.k).run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t) {
+    sgemm_tile(p, a, b, c, row, rows, col, cols);
   });
 }
 
@@ -311,11 +305,9 @@ void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* wor
     case Problem::Path::kTiny:
       return gemm_direct(p, a, b, c);
     case Problem::Path::kSgemm:
-      if (!gemm_sgemm(p, a, b, c)) fail_onednn(p);
-      return;
+      return gemm_sgemm(p, a, b, c);
     case Problem::Path::kSwapped:
-      if (!SwappedTiles(p).run(a, b, c, aligned)) fail_onednn(p);
-      return;
+      return SwappedTiles(p).run(a, b, c, aligned);
     case Problem::Path::kBlocks:
       return make_blocks(p).run(a, b, nullptr, c, workspace, [&](const ResultBlock& block) {
         if (p.plain()) return;
@@ -323,8 +315,7 @@ void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* wor
                    c + block.begin * p.ldc * size_of(p.output));
       });
     case Problem::Path::kNative:
-      if (!NativeTiles(p).run(a, b, c, aligned)) fail_onednn(p);
-      return;
+      return NativeTiles(p).run(a, b, c, aligned);
     case Problem::Path::kWidened:
       return dispatch_float(p.input, [&]<class T>() {
         if constexpr (!std::is_same_v<T, double>) {
@@ -362,14 +353,9 @@ void gemm(Stream, bool transpose_a, bool transpose_b, double alpha, ConstView a,
   }
   // Many small products: a thread for each. Large ones are shared out one after the other.
   if (p.path == Problem::Path::kSgemm && p.batch > 1 && p.m * p.n * p.k <= int64_t{1} << 22) {
-    std::atomic<bool> failed = false;
-    parallel_for(p.batch, 1, [&](int64_t i, int64_t) {
-      run(i, [&](const char* a_i, const char* b_i, char* c_i) {
-        if (!sgemm_tile(p, a_i, b_i, c_i, 0, p.m, 0, p.n)) failed = true;
-      });
+    return parallel_for(p.batch, 1, [&](int64_t i, int64_t) {
+      run(i, [&](const char* a_i, const char* b_i, char* c_i) { sgemm_tile(p, a_i, b_i, c_i, 0, p.m, 0, p.n); });
     });
-    if (failed) fail_onednn(p);
-    return;
   }
   for (int64_t i = 0; i < p.batch; ++i)
     run(i, [&](const char* a_i, const char* b_i, char* c_i) { gemm_one(p, a_i, b_i, c_i, workspace); });

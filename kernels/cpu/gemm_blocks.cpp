@@ -36,6 +36,7 @@ RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, i
       ldc_(direct ? ldc : n),
       rows_(options.rows ? options.rows : rows_per_block(m)),
       epilogue_bytes_(align_up(options.epilogue_bytes)) {
+  check_not_ending();
   // As many full blocks for each thread; what is left is shared out anew, unless blocks of given rows are asked for.
   // (Of sgemm nobody says that a row's sums do not depend on how many rows there are; of packed products a test does.)
   const int64_t threads = options.rows || !has_packed_matmul(input) ? 1 : num_threads();
@@ -73,22 +74,21 @@ std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
 void* RowBlocks::compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, char* memory,
                          char* scratch) const {
   if (!to) to = scratch + matmul_scratch_;
-  bool done;
   if (!main_) {
-    done = sgemm(false, transpose_b_, rows, n_, k_, 1.0f, static_cast<const float*>(from), lda_,
-                 static_cast<const float*>(b), ldb_, 0.0f, static_cast<float*>(to), ldc_);
+    sgemm(false, transpose_b_, rows, n_, k_, 1.0f, static_cast<const float*>(from), lda_, static_cast<const float*>(b),
+          ldb_, 0.0f, static_cast<float*>(to), ldc_);
   } else if (rows == rows_) {
-    done = main_->run(from, memory, bias, to, scratch);
+    main_->run(from, memory, bias, to, scratch);
   } else if (last_ && rows == last_rows_) {
-    done = last_->run(from, memory, bias, to, scratch);
+    last_->run(from, memory, bias, to, scratch);
   } else {
-    done = run_padded(last_ ? *last_ : *main_, last_ ? last_rows_ : rows_, rows, static_cast<const char*>(from), bias,
-                      static_cast<char*>(to), memory, scratch);
+    run_padded(last_ ? *last_ : *main_, last_ ? last_rows_ : rows_, rows, static_cast<const char*>(from), bias,
+               static_cast<char*>(to), memory, scratch);
   }
-  return done ? to : nullptr;
+  return to;
 }
 
-bool RowBlocks::run_padded(const Matmul& product, int64_t product_rows, int64_t rows, const char* from,
+void RowBlocks::run_padded(const Matmul& product, int64_t product_rows, int64_t rows, const char* from,
                            const float* bias, char* to, char* memory, char* scratch) const {
   // The copies keep the row strides, so that the same products serve; what comes out of the padding is not used.
   char* padded_a = scratch + slot_bytes_ - epilogue_bytes_ - padding_bytes_;
@@ -96,9 +96,8 @@ bool RowBlocks::run_padded(const Matmul& product, int64_t product_rows, int64_t 
   const int64_t a_row = lda_ * size_of(input_), c_row = ldc_ * size_of(output_);
   std::memset(padded_a, 0, product_rows * a_row);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(padded_a + r * a_row, from + r * a_row, k_ * size_of(input_));
-  const bool done = product.run(padded_a, memory, bias, padded_c, scratch);
+  product.run(padded_a, memory, bias, padded_c, scratch);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * c_row, padded_c + r * c_row, n_ * size_of(output_));
-  return done;
 }
 
 }  // namespace tern::kernels::TERN_CPU

@@ -48,8 +48,7 @@ class RowBlocks {
   /// Whether run() adds the bias, as the product's last step; otherwise it is left to the epilogue.
   bool adds_bias() const { return bias_; }
 
-  /// epilogue(ResultBlock) runs on each block while it is in cache. It must not throw. bias: fp32 [n], read only with
-  /// adds_bias().
+  /// epilogue(ResultBlock) runs on each block while it is in cache. bias: fp32 [n], read only with adds_bias().
   template <class Epilogue>
   void run(const void* a, const void* b, const float* bias, void* c, void* workspace, const Epilogue& epilogue) const {
     char* const memory = align_up(workspace);
@@ -57,8 +56,7 @@ class RowBlocks {
     for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
       char* const scratch = memory + packed_bytes_ + slot * slot_bytes_;
       void* const result = compute(rows, input_row(a, begin), b, bias, output_row(c, begin), memory, scratch);
-      if (result) epilogue(ResultBlock{begin, rows, result, ldc_, scratch + slot_bytes_ - epilogue_bytes_});
-      return result != nullptr;
+      epilogue(ResultBlock{begin, rows, result, ldc_, scratch + slot_bytes_ - epilogue_bytes_});
     });
   }
 
@@ -78,11 +76,9 @@ class RowBlocks {
       char* const hidden = scratch2 + second.slot_bytes_;
       void* const to = first.direct_ ? hidden : nullptr;
       void* const result = first.compute(rows, first.input_row(a, begin), b, bias, to, memory, scratch);
-      if (!result) return false;
       middle(rows, result, first.ldc_, hidden);
       void* const result2 = second.compute(rows, hidden, b2, bias2, second.output_row(c, begin), memory2, scratch2);
-      if (result2) epilogue(ResultBlock{begin, rows, result2, second.ldc_, hidden - second.epilogue_bytes_});
-      return result2 != nullptr;
+      epilogue(ResultBlock{begin, rows, result2, second.ldc_, hidden - second.epilogue_bytes_});
     });
   }
   static int64_t both_workspace_bytes(const RowBlocks& first, const RowBlocks& second) {
@@ -102,29 +98,27 @@ class RowBlocks {
     return direct_ ? static_cast<char*>(c) + row * ldc_ * size_of(output_) : nullptr;
   }
 
-  /// body(slot, first_row, rows) for all blocks; false: oneDNN failed.
+  /// body(slot, first_row, rows) for all blocks.
   template <class Body>
   void for_blocks(const Body& body) const {
     std::atomic<int64_t> next = 0;
-    std::atomic<bool> failed = false;
     // One task per slot of scratch memory; tasks draw blocks from a counter.
     parallel_for(slots_, 1, [&](int64_t slot, int64_t) {
       for (int64_t block = next++; block < blocks_; block = next++) {
         const bool full = block < full_;
         const int64_t begin = full ? block * rows_ : full_ * rows_ + (block - full_) * last_rows_;
-        if (!body(slot, begin, std::min(full ? rows_ : last_rows_, m_ - begin))) failed = true;
+        body(slot, begin, std::min(full ? rows_ : last_rows_, m_ - begin));
       }
     });
-    TERN_CHECK(!failed, "gemm [", m_, ", ", k_, "] x [", k_, ", ", n_, "] ", name_of(input_), ": oneDNN failed");
   }
 
   void pack(const void* b, char* memory) const {
     if (main_) main_->pack(b, memory);
   }
-  /// One block: from its rows of a to `to` or, without, to scratch memory. Returns where it is; null: oneDNN failed.
+  /// One block: from its rows of a to `to` or, without, to scratch memory. Returns where it is.
   void* compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, char* memory,
                 char* scratch) const;
-  bool run_padded(const Matmul& product, int64_t product_rows, int64_t rows, const char* from, const float* bias,
+  void run_padded(const Matmul& product, int64_t product_rows, int64_t rows, const char* from, const float* bias,
                   char* to, char* memory, char* scratch) const;
   int64_t padded_a_bytes() const { return align_up(rows_ * lda_ * size_of(input_)); }
   std::shared_ptr<const Matmul> product_of(int64_t rows) const;

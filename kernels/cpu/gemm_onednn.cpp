@@ -2,6 +2,7 @@
 
 #include <dnnl.h>
 #include <omp.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -81,9 +83,14 @@ dnnl::matmul::primitive_desc describe(const dnnl::memory::desc& a, const dnnl::m
 #endif
 }
 
+[[noreturn]] void fail_product(const MatmulKey& key, const char* why) {
+  fail("gemm [", key.m, ", ", key.k, "] x [", key.k, ", ", key.n, "] ", name_of(key.input), ": oneDNN: ", why);
+}
+
 }  // namespace
 
 struct Matmul::State {
+  MatmulKey key;
   dnnl::memory::desc a, b, bias, packed, c, scratch;
   dnnl::matmul product;
   std::vector<dnnl::reorder> packing;                          // of some columns each
@@ -118,6 +125,7 @@ void Matmul::State::prepare_packing(int64_t k, int64_t n) {
 
 Matmul::Matmul(const MatmulKey& key) try : state_(std::make_unique<State>()) {
   State& s = *state_;
+  s.key = key;
   s.a = matrix(key.m, key.k, key.input, key.transpose_a, key.lda);
   s.b = matrix(key.k, key.n, key.input, key.transpose_b, key.ldb);
   s.c = matrix(key.m, key.n, key.output, false, key.ldc);
@@ -130,7 +138,7 @@ Matmul::Matmul(const MatmulKey& key) try : state_(std::make_unique<State>()) {
   s.product = dnnl::matmul(chosen);
   if (key.pack_b) s.prepare_packing(key.k, key.n);
 } catch (const dnnl::error& error) {
-  fail("gemm [", key.m, ", ", key.k, "] x [", key.k, ", ", key.n, "] ", name_of(key.input), ": oneDNN: ", error.what());
+  fail_product(key, error.what());
 }
 
 Matmul::~Matmul() = default;
@@ -140,7 +148,6 @@ int64_t Matmul::scratch_bytes() const { return static_cast<int64_t>(state_->scra
 bool Matmul::same_packing(const Matmul& other) const { return state_->packed == other.state_->packed; }
 
 void Matmul::pack(const void* b, void* packed) const {
-  std::atomic<bool> failed = false;
   parallel_for(static_cast<int64_t>(state_->packing.size()), 1, [&](int64_t part, int64_t) {
     const auto i = static_cast<size_t>(part);
     try {
@@ -150,14 +157,13 @@ void Matmul::pack(const void* b, void* packed) const {
       dnnl::stream stream(engine());
       dnnl::reorder(state_->packing[i]).execute(stream, from, to);
       stream.wait();
-    } catch (...) {
-      failed = true;
+    } catch (const dnnl::error& error) {
+      fail_product(state_->key, error.what());
     }
   });
-  TERN_CHECK(!failed, "gemm: oneDNN cannot rearrange a matrix");
 }
 
-bool Matmul::run(const void* a, const void* b, const void* bias, void* c, void* scratch) const noexcept try {
+void Matmul::run(const void* a, const void* b, const void* bias, void* c, void* scratch) const try {
   const State& s = *state_;
   const OneThread guard;
   dnnl::stream stream(engine());
@@ -169,23 +175,42 @@ bool Matmul::run(const void* a, const void* b, const void* bias, void* c, void* 
   if (s.bias) arguments.emplace(DNNL_ARG_BIAS, dnnl::memory(s.bias, engine(), const_cast<void*>(bias)));
   s.product.execute(stream, arguments);
   stream.wait();
-  return true;
-} catch (...) {
-  return false;
+} catch (const dnnl::error& error) {
+  fail_product(state_->key, error.what());
 }
 
-std::shared_ptr<const Matmul> find_matmul(const MatmulKey& key) {
+namespace {
+
+struct Products {
   struct Entry {
     std::shared_ptr<const Matmul> product;
     uint64_t used;
   };
+  std::mutex mutex;
+  std::map<MatmulKey, Entry> cache;
+  uint64_t clock = 0;
+};
+
+Products& products() {
+  static Products* const instance = [] {
+    // A product is made under the mutex: a child of fork() finds neither it nor oneDNN's locks held by a thread that it
+    // does not have.
+    pthread_atfork([] { products().mutex.lock(); }, [] { products().mutex.unlock(); },
+                   [] { products().mutex.unlock(); });
+    return new Products;  // never destroyed: worker threads may outlive main
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+std::shared_ptr<const Matmul> find_matmul(const MatmulKey& key) {
   constexpr size_t kCapacity = 256;
-  static std::mutex mutex;
-  static auto& cache = *new std::map<MatmulKey, Entry>;
-  static uint64_t clock = 0;
-  std::lock_guard<std::mutex> lock(mutex);
+  Products& all = products();
+  auto& cache = all.cache;
+  std::lock_guard<std::mutex> lock(all.mutex);
   if (const auto found = cache.find(key); found != cache.end()) {
-    found->second.used = ++clock;
+    found->second.used = ++all.clock;
     return found->second.product;
   }
   if (cache.size() >= kCapacity) {
@@ -194,7 +219,7 @@ std::shared_ptr<const Matmul> find_matmul(const MatmulKey& key) {
       if (it->second.used < oldest->second.used) oldest = it;
     cache.erase(oldest);
   }
-  return cache.emplace(key, Entry{std::make_shared<const Matmul>(key), ++clock}).first->second.product;
+  return cache.emplace(key, Products::Entry{std::make_shared<const Matmul>(key), ++all.clock}).first->second.product;
 }
 
 bool has_packed_matmul(DType dtype) {
@@ -204,12 +229,24 @@ bool has_packed_matmul(DType dtype) {
   return (dtype == DType::kFloat32 && fp32) || (dtype == DType::kBFloat16 && bf16);
 }
 
-bool sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
-           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept {
+void check_not_ending() {
+  static std::atomic<std::thread::id> ending = std::thread::id();  // the thread that runs exit()
+  static const int registered = std::atexit([] { ending = std::this_thread::get_id(); });
+  static_cast<void>(registered);
+  TERN_CHECK(
+      ending.load(std::memory_order_relaxed) != std::this_thread::get_id(),
+      "gemm: the process ends, and what oneDNN needs is destroyed: compute products before main returns or exit() "
+      "is called, not in a static object's destructor or a function given to atexit()");
+}
+
+void sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   limit_instruction_set();
   const OneThread guard;
-  return dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) ==
-         dnnl_success;
+  const dnnl_status_t status =
+      dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  if (status == dnnl_success) return;
+  fail_product({.m = m, .n = n, .k = k}, status == dnnl_out_of_memory ? "out of memory" : "it cannot multiply these");
 }
 
 }  // namespace tern::kernels::TERN_CPU

@@ -1,6 +1,7 @@
 #pragma once
 // The one place that talks to oneDNN about matrix products. Compiles with oneDNN 2.6 and 3. All its calls run on the
-// calling thread alone: libgomp's threads, oneDNN's own, wait for each other even when one of them does not run.
+// calling thread alone: libgomp's threads, oneDNN's own, wait for each other even when one of them does not run. What
+// oneDNN cannot do is an Error.
 
 #include <compare>
 #include <memory>
@@ -8,6 +9,10 @@
 #include "tern/kernels/types.h"
 
 namespace tern::kernels::TERN_CPU {
+
+/// Throws when exit() runs on this thread: the code of oneDNN's products lies in static variables, which it destroys.
+/// Called before products are shared out.
+void check_not_ending();
 
 /// What a cached product is found by. Row-major; a is [m, k] (transposed: stored [k, m]) with row stride lda, and so
 /// on. pack_b: b is first rewritten by pack() into the layout the product likes best. bias: fp32 [n], added to each
@@ -28,8 +33,7 @@ class Matmul {
   int64_t scratch_bytes() const;  // memory that one run() needs, 64-byte aligned
   bool same_packing(const Matmul& other) const;
   void pack(const void* b, void* packed) const;  // shared out among threads
-  /// False when oneDNN reports a failure; never throws, so it may run inside parallel_for.
-  bool run(const void* a, const void* b, const void* bias, void* c, void* scratch) const noexcept;
+  void run(const void* a, const void* b, const void* bias, void* c, void* scratch) const;
 
  private:
   struct State;
@@ -42,8 +46,8 @@ std::shared_ptr<const Matmul> find_matmul(const MatmulKey& key);
 /// True when oneDNN has fast packed products of this dtype here: fp32 with AVX-512, bf16 with AVX512-BF16 or AMX.
 bool has_packed_matmul(DType dtype);
 
-/// c = alpha op(a) op(b) + beta c, row-major fp32. False when oneDNN reports a failure.
-bool sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
-           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) noexcept;
+/// c = alpha op(a) op(b) + beta c, row-major fp32.
+void sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
 
 }  // namespace tern::kernels::TERN_CPU

@@ -36,23 +36,20 @@ class Tiles {
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   int64_t count() const { return divide(m_, rows_) * divide(n_, cols_); }
-  /// Threads that can take part, so pieces of memory for each: num_threads() must be the same when memory is sized.
+  /// Threads that can take part, so pieces of memory for each (see FixedThreads).
   int64_t slots() const { return std::min<int64_t>(count(), num_threads()); }
 
-  /// body(row, rows, col, cols, slot) for every tile, on all threads. Returns whether all calls returned true. body
-  /// must not throw.
+  /// body(row, rows, col, cols, slot) for every tile, on all threads.
   template <class Body>
-  bool run(const Body& body) const {
+  void run(const Body& body) const {
     std::atomic<int64_t> next = 0;
-    std::atomic<bool> done = true;
     const int64_t all = count(), across = divide(n_, cols_);
     parallel_for(slots(), 1, [&](int64_t slot, int64_t) {
       for (int64_t tile = next++; tile < all; tile = next++) {
         const int64_t row = tile / across * rows_, col = tile % across * cols_;
-        if (!body(row, std::min(rows_, m_ - row), col, std::min(cols_, n_ - col), slot)) done = false;
+        body(row, std::min(rows_, m_ - row), col, std::min(cols_, n_ - col), slot);
       }
     });
-    return done;
   }
 
  private:
