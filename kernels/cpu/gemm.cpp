@@ -14,6 +14,10 @@ namespace {
 /// Tokens (or other inner elements) that 16-bit operands without native products are widened for at a time.
 constexpr int64_t kWidenDepth = 1024;
 
+/// A c of at most so many elements has too few tiles for all threads; products of more multiplications than this are
+/// worth cutting along the inner dimension.
+constexpr int64_t kSplitSize = int64_t{1} << 14, kSplitLeast = int64_t{1} << 22;
+
 /// One matrix of each operand, and how the product is computed. See choose() for the rule.
 struct Problem {
   enum class Path : uint8_t {
@@ -23,6 +27,7 @@ struct Problem {
     kSgemm,    // fp32, any alpha and beta, in Tiles
     kSwapped,  // fp32, c^T = b^T a into the workspace, then transposed: the faster order for some strides
     kBlocks,   // RowBlocks
+    kSplit,    // c is small and the inner dimension long: SplitProduct
     kNative,   // bf16, in Tiles
     kWidened,  // converted to fp32 in slices of the inner dimension
   };
@@ -55,6 +60,7 @@ bool is_regular(const ConstView& view) {
 //   large b; then sgemm is 1.03 to 1.1 x as fast, except over a long inner dimension with b transposed (0.85 x);
 // * both stored with the inner dimension first (weight gradient): sgemm, except that columns of a 4 KiB apart fall into
 //   the same cache sets while it packs them: then b takes a's place (1.1 x);
+// * a small c of a long inner dimension (weight gradients of narrow layers): parts of that dimension (SplitProduct);
 // * bf16 otherwise: products of oneDNN's without packing.
 // * fp32 of a few thousand multiplications: loops (gemm_tiny.h), because oneDNN's call alone takes longer.
 bool packing_pays(const Problem& p) {
@@ -70,6 +76,7 @@ Problem::Path choose(const Problem& p, bool regular) {
   if (is_low_precision(p.input) && !has_packed_matmul(p.input)) return Path::kWidened;
   const bool blocks = !p.transpose_a && has_packed_matmul(p.input) && RowBlocks::suits(p.input, p.m, p.n, p.k);
   if (blocks && (p.input == DType::kBFloat16 || (p.plain() && packing_pays(p)))) return Path::kBlocks;
+  if (p.m * p.n <= kSplitSize && p.m * p.n * p.k > kSplitLeast) return Path::kSplit;
   if (p.input == DType::kBFloat16) return Path::kNative;
   if (p.transpose_a && !p.transpose_b && p.k >= 512 && p.m >= 128 && p.n >= 64 && p.lda % 1024 == 0 &&
       p.ldb % 1024 != 0) {
@@ -254,6 +261,64 @@ class SwappedTiles {
   const Tiles tiles_;
 };
 
+/// A product cut along the inner dimension, by its shape alone: parts are multiplied at the same time, each into its
+/// memory, and added up in order.
+class SplitProduct {
+ public:
+  explicit SplitProduct(const Problem& p) : p_(p) {
+    constexpr int64_t kPart = int64_t{1} << 20, kMostParts = 8;
+    const int64_t parts = std::clamp<int64_t>(p.m * p.n * p.k / kPart, 1, kMostParts);
+    depth_ = ((p.k + parts - 1) / parts + 15) / 16 * 16;
+    parts_ = (p.k + depth_ - 1) / depth_;
+    if (p.input != DType::kBFloat16) return;
+    for (const bool last : {false, true}) {
+      products_[last] = native_product(part(last ? parts_ - 1 : 0), p.m, p.n);
+      scratch_ = std::max(scratch_, align_up(products_[last]->scratch_bytes()));
+    }
+  }
+
+  int64_t workspace_bytes() const { return 64 + parts_ * part_bytes(); }
+
+  void run(const char* a, const char* b, char* c, char* memory) const {
+    const int64_t input = size_of(p_.input);
+    const auto result = [&](int64_t i) { return reinterpret_cast<float*>(memory + i * part_bytes()); };
+    parallel_for(parts_, 1, [&](int64_t i, int64_t) {
+      const char* const part_a = a + i * depth_ * (p_.transpose_a ? p_.lda : 1) * input;
+      const char* const part_b = b + i * depth_ * (p_.transpose_b ? 1 : p_.ldb) * input;
+      if (p_.input == DType::kBFloat16) {
+        char* const scratch = memory + (i + 1) * part_bytes() - scratch_;
+        products_[i + 1 == parts_]->run(part_a, part_b, nullptr, result(i), scratch);
+      } else {
+        sgemm(p_.transpose_a, p_.transpose_b, p_.m, p_.n, part(i).k, 1.0f, reinterpret_cast<const float*>(part_a),
+              p_.lda, reinterpret_cast<const float*>(part_b), p_.ldb, 0.0f, result(i), p_.n);
+      }
+    });
+    parallel_for(p_.m, std::max<int64_t>(1, 4096 / p_.n), [&](int64_t begin, int64_t end) {
+      const int64_t from = begin * p_.n, count = (end - begin) * p_.n;
+      for (int64_t i = 1; i < parts_; ++i) add_to(result(0) + from, result(i) + from, count);
+      write_part(p_, end - begin, p_.n, result(0) + from, p_.n, 1, c + begin * p_.ldc * size_of(p_.output));
+    });
+  }
+
+ private:
+  int64_t part_bytes() const { return align_up(p_.m * p_.n * 4) + scratch_; }
+
+  /// The product of a part alone, into fp32.
+  Problem part(int64_t i) const {
+    Problem result = p_;
+    result.k = std::min(depth_, p_.k - i * depth_);
+    result.alpha = 1;
+    result.beta = 0;
+    result.output = DType::kFloat32;
+    result.ldc = p_.n;
+    return result;
+  }
+
+  const Problem& p_;
+  int64_t depth_, parts_, scratch_ = 0;
+  std::shared_ptr<const Matmul> products_[2];  // the last part may be smaller
+};
+
 RowBlocks make_blocks(const Problem& p) {
   return RowBlocks(p.input, p.output, p.plain(), p.transpose_b, p.m, p.n, p.k, p.lda, p.ldb, p.ldc);
 }
@@ -264,6 +329,8 @@ int64_t workspace_of(const Problem& p) {
       return SwappedTiles(p).workspace_bytes();
     case Problem::Path::kBlocks:
       return make_blocks(p).workspace_bytes();
+    case Problem::Path::kSplit:
+      return SplitProduct(p).workspace_bytes();
     case Problem::Path::kWidened:
       return 64 + widened_floats(p) * 4;
     case Problem::Path::kNative:
@@ -314,6 +381,8 @@ void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* wor
         write_part(p, block.rows, p.n, static_cast<const float*>(block.result), block.stride, 1,
                    c + block.begin * p.ldc * size_of(p.output));
       });
+    case Problem::Path::kSplit:
+      return SplitProduct(p).run(a, b, c, aligned);
     case Problem::Path::kNative:
       return NativeTiles(p).run(a, b, c, aligned);
     case Problem::Path::kWidened:

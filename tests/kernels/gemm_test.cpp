@@ -85,6 +85,7 @@ TEST(Gemm, ResultsDoNotDependOnTheNumberOfThreads) {
         Case t{1 + below(3), 1 + below(300), 1 + below(1100), 1 + below(100), below(2) == 0, below(2) == 0};
         if (i % 3 == 0) t = {1, 1024, 64 + below(40), 512 + below(100), true, false};  // the swapped order
         if (i % 4 == 1) t = {1, 1 + below(130), 1 + below(130), 1000 + below(1000), true, false};
+        if (i == 2) t = {1 + below(2), 30 + below(60), 30 + below(60), 5000 + below(3000), below(2) == 0, false};
         if (below(2)) t.alpha = 0.5;
         SCOPED_TRACE(describe(t, dtype, dtype));
         Matrices a(dtype, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, 0);
