@@ -15,6 +15,7 @@
 #include "tern/tests/kernels/gemm_reference.h"
 #include "tern/tests/kernels/parallel_blocks.h"
 #include "tern/tests/support/results.h"
+#include "tern/tests/support/sanitizer.h"
 
 // A child of fork() makes threads in these tests; ThreadSanitizer ends such a process unless told otherwise.
 extern "C" const char* __tsan_default_options();
@@ -177,8 +178,8 @@ TEST_F(Parallel, ManyThreadsOnOneCore) {
   });
 }
 
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they need address space without limit
 TEST_F(Parallel, WithoutThreadsTheCallerWorksAlone) {
+  if (test::kSanitized) GTEST_SKIP() << "sanitizer: it needs address space without limit";
   expect_in_child([] {
     uint64_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
@@ -190,7 +191,6 @@ TEST_F(Parallel, WithoutThreadsTheCallerWorksAlone) {
     EXPECT_EQ(threads_named("tern worker 60").size(), 0u);
   });
 }
-#endif
 
 /// A user may have so many processes and threads (ulimit -u), which does not bind root.
 TEST_F(Parallel, WhereNoThreadCanBeMade) {
@@ -220,8 +220,10 @@ TEST_F(Parallel, WhereNoThreadCanBeMade) {
   });
 }
 
-#if !defined(__SANITIZE_THREAD__)  // libgomp's threads wait by means that it does not know
 TEST_F(Parallel, BesideOpenMP) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "sanitizer: libgomp's threads wait by means that ThreadSanitizer does not know";
+#endif
   using Region = void (*)(void*);
   using Run = void (*)(Region, void*, unsigned threads, unsigned flags);
   const auto run = reinterpret_cast<Run>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
@@ -246,7 +248,6 @@ TEST_F(Parallel, BesideOpenMP) {
     check_products(random, 10);
   });
 }
-#endif
 
 // ---- control groups ------------------------------------------------------------------------------------------------
 
