@@ -4,6 +4,7 @@
 #include <bit>
 #include <new>
 
+#include "tern/core/address_sanitizer.h"
 #include "tern/core/check.h"
 
 namespace tern {
@@ -147,6 +148,10 @@ void* CachingAllocator::allocate(int64_t bytes, void* stream) {
   if (!block) out_of_memory(rounded);
   block->state = detail::Block::State::kLive;
   block->tag = AllocationTag::current();
+  if (source_.watched) {
+    detail::allow_access(block->data, static_cast<size_t>(bytes));
+    detail::forbid_access(block->data + bytes, static_cast<size_t>(block->bytes - bytes));
+  }
   ++statistics_.allocations;
   statistics_.live_bytes += block->bytes;
   statistics_.peak_live_bytes = std::max(statistics_.peak_live_bytes, statistics_.live_bytes);
@@ -178,6 +183,7 @@ void CachingAllocator::cache(detail::Block* block) noexcept {
     block = merge(block->before, block);
   }
   block->state = detail::Block::State::kCached;
+  if (source_.watched) detail::forbid_access(block->data, static_cast<size_t>(block->bytes));
   block->home->insert(*block);
 }
 
@@ -283,6 +289,7 @@ void CachingAllocator::give_back_cached() {
       if (!waited && !source_.used_by_host) wait_for(list->stream);
       waited = true;
       list->remove(*block);
+      if (source_.watched) detail::allow_access(block->data, static_cast<size_t>(block->bytes));
       source_.release(block->data, block->bytes);
       statistics_.reserved_bytes -= block->bytes;
       blocks_.erase(block->data);

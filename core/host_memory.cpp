@@ -63,7 +63,8 @@ detail::MemorySource system_memory_source() {
   return {.allocate = allocate_system,
           .release = [](void* pointer, int64_t) { std::free(pointer); },
           .available = detail::available_system_memory,
-          .overcommits = true};
+          .overcommits = true,
+          .watched = true};
 }
 
 detail::MemorySource pinned_source() {

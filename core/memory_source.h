@@ -34,6 +34,9 @@ struct MemorySource {
   /// The host reads and writes the memory, and it is ordered after no stream: then no stream may reuse a block at once,
   /// record_stream() counts for every stream, the default one included, and the stream given to allocate() does not.
   bool used_by_host = false;
+  /// Nobody but the host touches the memory, and nobody after release(): AddressSanitizer then reports an access to a
+  /// cached block, or to what rounding added to a live one.
+  bool watched = false;
   /// For messages: "out of <name> on cpu".
   const char* name = "memory";
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "tern/core/address_sanitizer.h"
 #include "tern/core/allocator.h"
 #include "tern/tests/core/core_test.h"
 
@@ -182,6 +183,22 @@ TEST(Allocator, ServesThreads) {
   EXPECT_EQ(bad, std::vector<int>(4, 0));
   EXPECT_EQ(a.statistics().live_bytes, before);
 }
+
+#ifdef TERN_ADDRESS_SANITIZER
+TEST(Allocator, AddressSanitizerKnowsWhatIsNoTensors) {
+  Tensor x = empty({13});
+  const char* const data = reinterpret_cast<const char*>(x.data<float>());
+  EXPECT_FALSE(__asan_address_is_poisoned(data));
+  EXPECT_FALSE(__asan_address_is_poisoned(data + 51));
+  for (int byte = 52; byte < 64; ++byte) EXPECT_TRUE(__asan_address_is_poisoned(data + byte)) << byte;
+  x = Tensor();
+  for (int byte = 0; byte < 64; ++byte) EXPECT_TRUE(__asan_address_is_poisoned(data + byte)) << byte;
+  x = empty({15});
+  ASSERT_EQ(reinterpret_cast<const char*>(x.data<float>()), data);  // from the cache
+  EXPECT_FALSE(__asan_address_is_poisoned(data + 59));
+  EXPECT_TRUE(__asan_address_is_poisoned(data + 60));
+}
+#endif
 
 }  // namespace
 }  // namespace tern

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tern/kernels/attention.h"
+#include "tern/tests/kernels/workspace.h"
 
 namespace tern::kernels::attention_test {
 
@@ -169,14 +170,11 @@ struct Trial {
       std::fill(store->begin(), store->end(), T(kSentinel));
     std::fill(lse.begin(), lse.end(), kSentinel);
     std::fill(dbias.begin(), dbias.end(), kSentinel);
-    std::vector<char> work(attention_forward_workspace({}, params, dtype_of<T>()) + 1);
-    work.back() = 42;
-    attention_forward({}, params, q.view(), k.view(), v.view(), out.view(), lse_view(), work.data());
-    EXPECT_EQ(work.back(), 42) << "wrote behind the workspace";
-    work.assign(attention_backward_workspace({}, params, dtype_of<T>()) + 1, 42);
+    MarkedWorkspace forward(attention_forward_workspace({}, params, dtype_of<T>()));
+    attention_forward({}, params, q.view(), k.view(), v.view(), out.view(), lse_view(), forward.data());
+    MarkedWorkspace backward(attention_backward_workspace({}, params, dtype_of<T>()));
     attention_backward({}, params, q.view(), k.view(), v.view(), out.view(), dout.view(), lse_view(), dq.view(),
-                       dk.view(), dv.view(), dbias_view(), work.data());
-    EXPECT_EQ(work.back(), 42) << "wrote behind the workspace";
+                       dk.view(), dv.view(), dbias_view(), backward.data());
   }
 };
 

@@ -62,7 +62,7 @@ TEST(Embedding, Backward) {
             Array ids = random_ids(random, id_type, {rows}, count);
             if (rows > 100)
               ids.set(50, static_cast<double>(count)), ids.set(51, -7);  // reported in forward, ignored here
-            std::vector<int64_t> workspace(embedding_backward_workspace({}, rows, count, cols) / 8 + 1);
+            MarkedWorkspace workspace(embedding_backward_workspace({}, rows, count, cols));
             expect_same_for_any_threads(dweight, [&] {
               fill_with_random(dweight, random, 5, 6);  // must be overwritten
               embedding_backward({}, dy.cview(), ids.cview(), padding, workspace.data(), dweight.view());

@@ -15,7 +15,7 @@ void check_gemm(DType input, DType output, const Case& t, std::mt19937_64& rando
   fill_with_random(b.memory, random, -1, 1);
   fill_before(t, c);
   const std::vector<double> before = values_of(c.view()), whole_before = c.memory.values();
-  std::vector<char> workspace(gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
+  MarkedWorkspace workspace(gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
   gemm(Stream{}, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), t.beta, c.view(), workspace.data());
   expect_product(t, input, a, b, c, before, whole_before);
 }
@@ -94,7 +94,7 @@ TEST(Gemm, ResultsDoNotDependOnTheNumberOfThreads) {
         fill_with_random(a.memory, random, -1, 1);
         fill_with_random(b.memory, random, -1, 1);
         expect_same_for_any_threads(c.memory, [&] {
-          std::vector<char> workspace(
+          MarkedWorkspace workspace(
               gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
           gemm(Stream{}, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), 0, c.view(), workspace.data());
         });
@@ -127,7 +127,7 @@ TEST(Gemm, BroadcastsAndFoldsTheBatch) {
       View b_view = b.view();
       b_view.shape[0] = 5;
       b_view.strides[0] = 0;
-      std::vector<char> workspace(gemm_workspace(Stream{}, false, false, a.view(), b_view, c.view()));
+      MarkedWorkspace workspace(gemm_workspace(Stream{}, false, false, a.view(), b_view, c.view()));
       gemm(Stream{}, false, false, 1, a.view(), b_view, 0, c.view(), workspace.data());
       for (int64_t i = 0; i < 5 * 40 * 18; ++i) {
         double sum = 0, magnitude = 0;
@@ -148,7 +148,7 @@ TEST(Gemm, RowsOfStrideZero) {
     for (int64_t i = 0; i < 3; ++i) row.set(i, 1.0 + static_cast<double>(i));
     for (int64_t i = 0; i < 6; ++i) b.set(i, static_cast<double>(i));
     const ConstView a = row.expand({4, 3});
-    std::vector<char> workspace(gemm_workspace(Stream{}, false, false, a, b.cview(), c.view()));
+    MarkedWorkspace workspace(gemm_workspace(Stream{}, false, false, a, b.cview(), c.view()));
     gemm(Stream{}, false, false, 1, a, b.cview(), 0, c.view(), workspace.data());
     for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(c.at(i), i % 2 == 0 ? 16 : 22);
   }
@@ -161,7 +161,7 @@ TEST(Gemm, PropagatesNan) {
       for (int64_t i = 0; i < a.numel(); ++i) a.set(i, 1);
       for (int64_t i = 0; i < b.numel(); ++i) b.set(i, 1);
       a.set(199 * 32 + 5, NAN);
-      std::vector<char> workspace(gemm_workspace(Stream{}, false, true, a.cview(), b.cview(), c.view()));
+      MarkedWorkspace workspace(gemm_workspace(Stream{}, false, true, a.cview(), b.cview(), c.view()));
       gemm(Stream{}, false, true, 1, a.cview(), b.cview(), 0, c.view(), workspace.data());
       EXPECT_TRUE(std::isnan(c.at(199 * 32)));
       EXPECT_EQ(c.at(198 * 32), 32);
@@ -193,7 +193,7 @@ void check_linear(DType dtype, DType bias_dtype, int64_t rows, int64_t in, int64
   fill_with_random(bias, random, -1, 1);
   const std::vector<double> xv = x.values(), wv = weight.values(), bv = bias.values();
   const auto run = [&] {
-    std::vector<char> workspace(linear_workspace(Stream{}, x.cview(), weight.cview(), y.view()));
+    MarkedWorkspace workspace(linear_workspace(Stream{}, x.cview(), weight.cview(), y.view()));
     linear_forward(Stream{}, x.cview(), weight.cview(), with_bias ? bias.cview() : ConstView(), activation,
                    with_pre ? pre.view() : View(), y.view(), workspace.data());
   };
@@ -261,7 +261,7 @@ TEST(Linear, RowsDoNotDependOnTheirBlock) {
         Array y(dtype, {n, out});
         ConstView some = x.cview();
         some.shape[0] = n;
-        std::vector<char> workspace(linear_workspace(Stream{}, some, weight.cview(), y.view()));
+        MarkedWorkspace workspace(linear_workspace(Stream{}, some, weight.cview(), y.view()));
         linear_forward(Stream{}, some, weight.cview(), bias.cview(), Activation::kNone, View(), y.view(),
                        workspace.data());
         set_num_threads(threads_before);
@@ -288,7 +288,7 @@ TEST(Linear, ActivationBackwardAgreesWithDouble) {
           fill_with_random(dy, random, -1, 1);
           fill_with_random(pre, random, -6, 6);
           const bool none = activation == Activation::kNone;
-          std::vector<char> workspace(linear_activation_backward_workspace(Stream{}, dy.cview()));
+          MarkedWorkspace workspace(linear_activation_backward_workspace(Stream{}, dy.cview()));
           expect_same_for_any_threads(dbias, [&] {
             linear_activation_backward(Stream{}, dy.cview(), none ? ConstView() : pre.cview(), activation,
                                        none ? View() : dpre.view(), dbias.view(), workspace.data());
@@ -322,7 +322,7 @@ TEST(Linear, WeightBackwardAgreesWithDouble) {
         Array dbias(wide, {out});
         fill_with_random(dy, random, -1, 1);
         fill_with_random(x, random, -1, 1);
-        std::vector<char> workspace(linear_weight_backward_workspace(Stream{}, dy.cview(), x.cview(), dweight.view()));
+        MarkedWorkspace workspace(linear_weight_backward_workspace(Stream{}, dy.cview(), x.cview(), dweight.view()));
         linear_weight_backward(Stream{}, dy.cview(), x.cview(), dweight.view(), dbias.view(), workspace.data());
         const double slack = (dtype == float64 ? 0x1p-53 : 0x1p-24) * (10.0 * static_cast<double>(rows) + 10);
         for (int64_t o = 0; o < out; ++o) {
@@ -346,8 +346,8 @@ TEST(Linear, ExtremeInputsOfTheActivations) {
     const double inputs[] = {1e30, -1e30, 0, -0.0, NAN, 200};
     for (int64_t i = 0; i < 6; ++i) x.set(i, inputs[i]), dy.set(i, 1);
     weight.set(0, 1);
-    std::vector<char> workspace(linear_workspace(Stream{}, x.cview(), weight.cview(), y.view()) +
-                                linear_activation_backward_workspace(Stream{}, dy.cview()));
+    MarkedWorkspace workspace(linear_workspace(Stream{}, x.cview(), weight.cview(), y.view()) +
+                              linear_activation_backward_workspace(Stream{}, dy.cview()));
     for (const Activation activation : {Activation::kGelu, Activation::kRelu}) {
       linear_forward(Stream{}, x.cview(), weight.cview(), ConstView(), activation, View(), y.view(), workspace.data());
       linear_activation_backward(Stream{}, dy.cview(), x.cview(), activation, dpre.view(), View(), workspace.data());

@@ -16,6 +16,7 @@
 
 #include "tern/kernels/kernel.h"
 #include "tern/kernels/random.h"
+#include "tern/tests/kernels/workspace.h"
 #include "tern/tests/support/levels.h"
 #include "tern/tests/support/seed.h"
 

@@ -14,7 +14,7 @@ void check(const Case& s, std::mt19937_64& random) {
                        nullptr);
   });
   if (s.has_backward()) {
-    std::vector<char> workspace(layer_norm_backward_workspace(Stream{}, s.rows, s.cols, s.dtype) + 64);
+    MarkedWorkspace workspace(layer_norm_backward_workspace(Stream{}, s.rows, s.cols, s.dtype));
     expect_same_for_any_threads(t.dgamma, [&] {
       layer_norm_backward(Stream{}, t.dy.cview(), t.has_dsum ? t.dsum.cview() : ConstView(), t.stored_z(s).cview(),
                           gamma, t.mean.cview(), t.rstd.cview(), t.dropout, keys, workspace.data(), nullptr,

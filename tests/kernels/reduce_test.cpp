@@ -169,7 +169,7 @@ TEST(Reduce, ColumnSum) {
            std::vector<Shape>{{1, 1}, {0, 7}, {1000, 3}, {700, 128}, {33, 1025}, {3, 5000}, {40, 0}}) {
         Array x(dtype, shape, Order::kMisaligned), y(dtype, {shape[1]});
         fill_with_random(x, random, -1, 1);
-        std::vector<char> workspace(column_sum_workspace({}, shape[0], shape[1], dtype) + 1);
+        MarkedWorkspace workspace(column_sum_workspace({}, shape[0], shape[1], dtype));
         expect_same_for_any_threads(y, [&] { column_sum({}, x.cview(), false, workspace.data(), y.view()); });
         for (bool accumulate : {false, true}) {
           const std::vector<double> before = y.values();
@@ -207,7 +207,7 @@ TEST(Reduce, GradientNorm) {
         for (double v : a.values()) exact += v * v;
       }
       const int64_t count = static_cast<int64_t>(views.size());
-      std::vector<double> workspace(gradient_norm_workspace({}, elements, count) / sizeof(double) + 1);
+      MarkedWorkspace workspace(gradient_norm_workspace({}, elements, count));
       GradientNorm one, two;
       set_num_threads(1);
       gradient_norm({}, views.data(), count, workspace.data(), nullptr, &one);

@@ -22,7 +22,7 @@ TEST(CumulativeSum, Floats) {
           Array x(dtype, shape, Order::kMisaligned), y(dtype, shape);
           fill_with_random(x, random, -1, 1);
           check_float_sums(kKernels, x, reverse);
-          std::vector<int64_t> workspace(cumulative_sum_workspace({}, shape[0], shape[1], dtype) / 8 + 1);
+          MarkedWorkspace workspace(cumulative_sum_workspace({}, shape[0], shape[1], dtype));
           expect_same_for_any_threads(y, [&] { cumulative_sum({}, x.cview(), reverse, workspace.data(), y.view()); });
         }
   });

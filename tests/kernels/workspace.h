@@ -1,26 +1,43 @@
 #pragma once
 // Workspace behind which a kernel's writes are seen.
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "tern/core/address_sanitizer.h"
+
 namespace tern::kernels {
 
-/// `bytes` bytes of garbage, aligned to 8, with a mark behind the last.
+/// `bytes` bytes of garbage, aligned to 16 and to no more: a kernel that aligns them further has little to spare. At
+/// its end it expects that nothing behind them was written; with AddressSanitizer nothing there may be touched, be it
+/// read.
 class MarkedWorkspace {
  public:
-  explicit MarkedWorkspace(int64_t bytes) : bytes_(bytes), memory_(bytes / 8 + 3, 0x5a5a5a5a5a5a5a5a) {}
-  void* data() { return memory_.data(); }
-  bool mark_is_there() const {
-    const auto* const begin = reinterpret_cast<const unsigned char*>(memory_.data());
-    const auto* const end = reinterpret_cast<const unsigned char*>(memory_.data() + memory_.size());
-    return std::all_of(begin + bytes_, end, [](unsigned char byte) { return byte == 0x5a; });
+  explicit MarkedWorkspace(int64_t bytes) : memory_(static_cast<size_t>(bytes) + 128, 0x5a) {
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    data_ = memory_.data() + (64 + 16 - address % 64) % 64;
+    behind_ = data_ + bytes;
+    detail::forbid_access(behind_, end() - behind_);
   }
+  ~MarkedWorkspace() {
+    detail::allow_access(behind_, end() - behind_);
+    EXPECT_TRUE(std::all_of(behind_, end(), [](unsigned char byte) { return byte == 0x5a; }))
+        << "memory behind a workspace was written";
+  }
+  MarkedWorkspace(const MarkedWorkspace&) = delete;
+  MarkedWorkspace& operator=(const MarkedWorkspace&) = delete;
+
+  void* data() { return data_; }
 
  private:
-  int64_t bytes_;
-  std::vector<uint64_t> memory_;
+  const unsigned char* end() const { return memory_.data() + memory_.size(); }
+
+  std::vector<unsigned char> memory_;
+  unsigned char* data_;
+  const unsigned char* behind_;
 };
 
 }  // namespace tern::kernels
