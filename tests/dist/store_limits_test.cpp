@@ -13,6 +13,7 @@
 #include "tern/dist/addresses.h"
 #include "tern/dist/tcp_service.h"
 #include "tern/tests/dist/tcp_stranger.h"
+#include "tern/tests/errors.h"
 
 namespace {
 std::atomic<size_t> smallest_refused = 0;  // allocations of this size or more fail; 0: none does
@@ -38,14 +39,7 @@ using tcp::Clock;
 const std::vector<std::string> kLoopback = {"127.0.0.1"};
 const std::string kMegabyte(Store::kMaxBytes - 1, 'x');
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 void expect_in(const std::string& part, const std::string& text) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }

@@ -11,6 +11,7 @@
 
 #include "tern/dist/session.h"
 #include "tern/tests/dist/tcp_stranger.h"
+#include "tern/tests/errors.h"
 #include "tern/tests/support/seed.h"
 
 namespace tern::dist {
@@ -20,14 +21,7 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kLoopback = {"127.0.0.1"};
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 void expect_in(const std::string& part, const std::string& text) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }

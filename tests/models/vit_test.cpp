@@ -18,6 +18,7 @@
 #include "tern/models/vit/checkpoint_names.h"
 #include "tern/models/vit/positions.h"
 #include "tern/tests/core/fresh.h"
+#include "tern/tests/errors.h"
 #include "tern/tests/places.h"
 
 namespace tern::models {
@@ -243,15 +244,7 @@ TEST(ViT, KeyedMasksDoNotDependOnTheBatch) {
   EXPECT_NE(model.forward(images, arange(20, 25)).to_vector<float>(), logits(0, 5).to_vector<float>());
 }
 
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 TEST(ViT, RefusesWhatDoesNotFit) {
   auto model = load("vit_hf");

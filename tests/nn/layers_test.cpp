@@ -8,6 +8,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/rounding.h"
+#include "tern/tests/errors.h"
 
 namespace tern {
 namespace {
@@ -16,15 +17,7 @@ using test::expect_within;
 using test::Rounded;
 using test::RoundedNorm;
 
-template <class F>
-std::string error_of(F&& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 // Equal salts give equal numbers, others differ; in another run all are other ones.
 

@@ -11,6 +11,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/fresh.h"
+#include "tern/tests/errors.h"
 
 namespace tern {
 namespace {
@@ -21,15 +22,7 @@ std::vector<std::string> names_of_all(const std::vector<NamedTensor>& tensors) {
   return names;
 }
 
-template <class F>
-std::string error_of(F&& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;

@@ -11,21 +11,14 @@
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/fresh.h"
+#include "tern/tests/errors.h"
 
 namespace tern {
 namespace {
 
 nn::Scope fresh() { return nn::Scope({.generator = test::fresh_generator()}); }
 
-template <class F>
-std::string error_of(F&& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 /// Every way to ask says which class the member is of, and what to do.
 template <class M>

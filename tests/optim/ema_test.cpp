@@ -12,19 +12,12 @@
 #include "tern/optim/gradient_norm.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/core/fresh.h"
+#include "tern/tests/errors.h"
 
 namespace tern {
 namespace {
 
-template <class F>
-std::string error_of(F&& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 std::string bits(const Tensor& tensor) {
   const Tensor whole = tensor.detach().contiguous();

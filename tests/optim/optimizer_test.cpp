@@ -12,20 +12,13 @@
 #include "tern/core/ops/ops.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/core/fresh.h"
+#include "tern/tests/errors.h"
 #include "tern/tests/places.h"
 
 namespace tern {
 namespace {
 
-template <class F>
-std::string error_of(F&& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;
