@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/models/hf_config.h"
 
@@ -16,7 +17,9 @@ std::vector<std::string> chosen_labels(const std::vector<std::string>& own, cons
 }
 
 bool sees_images(const std::string& path) {
-  if (fs::exists(path) && !fs::is_directory(path)) return true;  // text models need a vocabulary beside their weights
+  std::error_code error;
+  if (tern::detail::name_exists(path) && !fs::is_directory(path, error))
+    return true;  // text models need a vocabulary beside their weights
   const nlohmann::json json =
       parse_json_object(read_model_text(path, "config.json"), (fs::path(path) / "config.json").string());
   const auto type = json.find("model_type");

@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 
 #include "tern/core/check.h"
 
@@ -29,6 +31,19 @@ int descriptor_named(std::string_view path) {
     if (error == std::errc() && stop == end && number >= 0) return number;
   }
   return -1;
+}
+
+bool name_exists(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+void require_folder(const std::string& path, const std::string& advice) {
+  struct stat status {};
+  const int reason = ::stat(path.c_str(), &status) == 0 ? 0 : errno;
+  TERN_CHECK(reason != ENOENT, path, ": no such folder; ", advice);
+  TERN_CHECK(reason == 0, path, ": ", std::strerror(reason), "; ", advice);
+  TERN_CHECK(S_ISDIR(status.st_mode), path, ": not a folder; ", advice);
 }
 
 void refuse_to_write_other_kinds(const std::string& path) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/mapped_file.h"
 #include "tern/core/io/safetensors.h"
@@ -281,9 +282,7 @@ StateFile load_state_folder(const std::string& folder) {
                                    "pytorch_model.bin.index.json"};
   for (const char* name : names) {
     const fs::path path = fs::path(folder) / name;
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    if (status.type() == fs::file_type::not_found) continue;
+    if (!detail::name_exists(path.string())) continue;
     StateFile file = path.extension() == ".json" ? load_parts(path.string()) : load_state_file(path.string());
     TERN_CHECK(file.unreadable.empty(), file.path, ": tensor '", detail::printable(file.unreadable[0].name), "' is ",
                file.unreadable[0].reason);

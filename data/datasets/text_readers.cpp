@@ -106,7 +106,8 @@ TextDataset read_jsonl(const std::string& path, const LoadTextOptions& options) 
 void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadTextOptions& options, TextDataset& set) {
   std::string text;
   for (const fs::path& label : sorted_entries(folder)) {
-    if (!fs::is_directory(label)) continue;
+    std::error_code error;
+    if (!fs::is_directory(label, error)) continue;
     const std::string name = label.filename().string();
     if (name == "unsup") {
       if (options.log) options.log(label.string() + " is skipped: reviews without a label");
@@ -129,7 +130,8 @@ TextDataset read_folder(const std::string& path, const LoadTextOptions& options)
   bool parted = false;
   for (const auto& [name, part] : kPartFolders) {
     const fs::path folder = fs::path(path) / name;
-    if (!fs::is_directory(folder)) continue;
+    std::error_code error;
+    if (!fs::is_directory(folder, error)) continue;
     parted = true;
     add_label_folders(folder, index, options, set);
     set.parts.resize(static_cast<size_t>(set.size()), part);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tern/core/check.h"
+#include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
 #include "tern/data/datasets/files.h"
@@ -44,11 +45,6 @@ std::optional<bool> read_flag(const json& object, const char* key, const fs::pat
   if (found == object.end() || found->is_null()) return std::nullopt;
   TERN_CHECK(found->is_boolean(), path.string(), ": ", key, " must be true or false, got ", shortened(*found));
   return found->get<bool>();
-}
-
-bool file_exists(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 /// The vocabulary object {"token": id} as tokens by id; the views point into it.
@@ -125,8 +121,9 @@ WordPiece WordPiece::from_embedded(const WordPieceOptions& options) {
 
 WordPiece WordPiece::from_folder(const std::string& dir) {
   const fs::path vocab = fs::path(dir) / "vocab.txt", model = fs::path(dir) / "tokenizer.json";
-  const bool has_vocab = file_exists(vocab);
-  TERN_CHECK(has_vocab || file_exists(model), dir, ": no tokenizer here; expected vocab.txt or tokenizer.json");
+  const bool has_vocab = detail::name_exists(vocab.string());
+  TERN_CHECK(has_vocab || detail::name_exists(model.string()), dir,
+             ": no tokenizer here; expected vocab.txt or tokenizer.json");
   WordPieceOptions options;
   const auto apply = [&options](const json& from, const char* lowercase, const char* cjk, const fs::path& path) {
     options.lowercase = read_flag(from, lowercase, path).value_or(options.lowercase);
@@ -145,7 +142,8 @@ WordPiece WordPiece::from_folder(const std::string& dir) {
     if (most) options.max_word_chars = static_cast<std::size_t>(*most);
   }
   const fs::path config = fs::path(dir) / "tokenizer_config.json";
-  if (file_exists(config)) apply(read_json_object(config.string()), "do_lower_case", "tokenize_chinese_chars", config);
+  if (detail::name_exists(config.string()))
+    apply(read_json_object(config.string()), "do_lower_case", "tokenize_chinese_chars", config);
   if (has_vocab) return from_file(vocab.string(), options);
   return WordPiece(build(tokens_by_id(root["model"]["vocab"], model.string()), model.string()), options);
 }

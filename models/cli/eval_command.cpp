@@ -3,6 +3,7 @@
 #include <iostream>
 #include <numeric>
 
+#include "tern/core/io/file_kind.h"
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/image_data.h"
@@ -31,8 +32,7 @@ struct EvalArguments {
 /// Fills in what the run was trained with, where nothing else is said: the same data, split and length.
 void complete_from_record(EvalArguments& a) {
   const std::filesystem::path path = std::filesystem::path(a.dir) / "run.json";
-  std::error_code ignored;
-  const Json record = std::filesystem::exists(path, ignored) ? RunFolder::read_record(a.dir) : Json::object();
+  const Json record = tern::detail::name_exists(path.string()) ? RunFolder::read_record(a.dir) : Json::object();
   const TrainArguments trained =
       record.contains("options") ? from_record(record["options"], path.string()) : TrainArguments();
   if (a.data.empty()) {

@@ -98,7 +98,9 @@ class Predictor {
   fs::path free_name(const std::string& image) const {
     const std::string stem = fs::path(image).stem().string();
     fs::path path = fs::path(a_.attention) / (stem + ".png");
-    for (int i = 2; fs::exists(path); ++i) path = fs::path(a_.attention) / (stem + "-" + std::to_string(i) + ".png");
+    std::error_code error;
+    for (int i = 2; fs::exists(path, error); ++i)
+      path = fs::path(a_.attention) / (stem + "-" + std::to_string(i) + ".png");
     return path;
   }
 

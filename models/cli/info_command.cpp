@@ -132,11 +132,12 @@ int describe_job(const dist::Launch& launch, Device device) {
 
 int info(const InfoArguments& a) {
   const Device device = apply_common(a.common);
+  std::error_code error;
   if (a.path.empty()) {
     const dist::Launch launch = dist::detect_launch();
     describe_machine(launch.is_parallel(), device);
     if (launch.is_parallel()) return describe_job(launch, device);
-  } else if (std::filesystem::is_directory(a.path)) {
+  } else if (std::filesystem::is_directory(a.path, error)) {
     if (models::sees_images(a.path)) {
       const auto model = models::ViT::from_pretrained(a.path);
       std::cout << model->config().to_json() << nn::summary(*model);

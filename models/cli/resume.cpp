@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tern/core/check.h"
+#include "tern/core/io/file_kind.h"
 #include "tern/models/trainer/checkpoint.h"
 
 namespace tern::cli {
@@ -43,13 +44,14 @@ ResumePlan plan_resume(const TrainArguments& a, const std::string& fallback) {
     return {a.out, holds_files(a.out) ? Mode::kResume : Mode::kNew, ""};
   }
   ResumePlan plan{a.resume, Mode::kResume, ""};
-  if (fs::exists(fs::path(a.resume) / "state.json")) {
+  std::error_code error;
+  if (fs::exists(fs::path(a.resume) / "state.json", error)) {
     // RUN/checkpoints/step-00000120
     const fs::path checkpoint = fs::weakly_canonical(a.resume);
     plan.checkpoint = checkpoint.string();
     plan.run_folder = checkpoint.parent_path().parent_path().string();
   }
-  TERN_CHECK(fs::is_directory(plan.run_folder), a.resume, ": no such folder; --resume takes the folder of a run");
+  tern::detail::require_folder(plan.run_folder, "--resume takes the folder of a run");
   if (!a.out.empty() && fs::weakly_canonical(a.out) != fs::weakly_canonical(plan.run_folder))
     throw UsageError("--resume " + a.resume + " goes on in that run's folder; leave --out away");
   return plan;

@@ -31,7 +31,8 @@ std::string default_run_folder(const std::string& name) {
   std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
   const std::string base = "runs/" + name + "-" + date;
   std::string path = base;
-  for (int i = 2; fs::exists(path); ++i) path = base + "-" + std::to_string(i);
+  std::error_code error;
+  for (int i = 2; fs::exists(path, error); ++i) path = base + "-" + std::to_string(i);
   return path;
 }
 

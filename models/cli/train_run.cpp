@@ -389,8 +389,10 @@ TrainArguments recorded_arguments(const std::string& run_folder, int64_t process
   a.accumulate = accumulate_for(a.accumulate * record["options"].value("processes", int64_t{1}), processes);
   // Relative paths were given as seen from where the run was started.
   const fs::path then = record.value("folder", "");
+  std::error_code error;
   for (std::string* path : {&a.data, &a.init})
-    if (!path->empty() && fs::path(*path).is_relative() && fs::exists(then / *path)) *path = (then / *path).string();
+    if (!path->empty() && fs::path(*path).is_relative() && fs::exists(then / *path, error))
+      *path = (then / *path).string();
   return a;
 }
 

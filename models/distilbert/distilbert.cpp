@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/file_kind.h"
 #include "tern/core/io/folders.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
@@ -143,8 +144,8 @@ double DistilBert::forward_flops(const std::vector<int64_t>& lengths) const {
 
 std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, const FromPretrainedOptions& options) {
   namespace fs = std::filesystem;
-  TERN_CHECK(fs::is_directory(dir), dir,
-             ": no such folder; expected a model folder with config.json and model.safetensors or pytorch_model.bin");
+  tern::detail::require_folder(dir,
+                               "expected a model folder with config.json and model.safetensors or pytorch_model.bin");
   const std::string config_path = (fs::path(dir) / "config.json").string();
   DistilBertConfig config = DistilBertConfig::from_json(read_model_text(dir, "config.json"), config_path);
   config.labels = chosen_labels(config.labels, options.labels);

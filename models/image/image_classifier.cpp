@@ -7,6 +7,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/file_kind.h"
 #include "tern/core/io/folders.h"
 #include "tern/core/ops/ops.h"
 #include "tern/models/hf_config.h"
@@ -38,7 +39,7 @@ ImageClassifier ImageClassifier::load(const std::string& path, const FromPretrai
   ImagePreprocessing preprocessing = ImagePreprocessing::from_json("{}", path);
   preprocessing.size = model->config().image_size;
   const std::string config = (fs::path(path) / kPreprocessing).string();
-  if (fs::exists(config)) {
+  if (tern::detail::name_exists(config)) {
     preprocessing = ImagePreprocessing::from_json(read_model_text(path, kPreprocessing), config);
     if (file.image_size > 0) preprocessing.size = file.image_size;
   }

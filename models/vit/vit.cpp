@@ -5,6 +5,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/file_kind.h"
 #include "tern/core/io/folders.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/safetensors.h"
@@ -59,13 +60,15 @@ struct Source {
 
 /// A folder of transformers or timm, or a file of weights.
 Source find_source(const std::string& path) {
-  if (fs::exists(path) && !fs::is_directory(path)) {
+  std::error_code error;
+  if (tern::detail::name_exists(path) && !fs::is_directory(path, error)) {
     Source source{load_state_file(path), {}, ""};
     for (const UnreadableTensor& tensor : source.weights.unreadable)
       fail(path, ": the tensor '", tensor.name, "' cannot be read: ", tensor.reason);
     return source;
   }
-  TERN_CHECK(fs::is_directory(path), path, ": no such folder or file; expected a model folder with config.json and ",
+  TERN_CHECK(fs::is_directory(path, error), path,
+             ": no such folder or file; expected a model folder with config.json and ",
              "model.safetensors or pytorch_model.bin, or a file of weights");
   Source source{{}, read_model_text(path, "config.json"), (fs::path(path) / "config.json").string()};
   const nlohmann::json json = parse_json_object(*source.config, source.config_path);

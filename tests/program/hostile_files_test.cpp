@@ -49,6 +49,23 @@ TEST_F(HostileTest, FilesThatAreNotRegular) {
     expect_error(tern({"tokenize", name}), 1, {name, std::string("not a regular file but ") + kind});
 }
 
+/// A link that leads nowhere, as in a cache of models of which a file is missing, is not taken for an absent file.
+TEST_F(HostileTest, LinksThatLeadNowhere) {
+  fs::create_symlink("loop", file("loop"));
+  const std::string why = "Too many levels of symbolic links";
+  for (const char* command : {"info", "predict", "resume"}) expect_error(tern({command, "loop"}), 1, {"loop: " + why});
+  expect_error(tern({"eval", "loop"}), 1, {"loop/run.json: " + why});
+  expect_error(tern({"train", "vit", "--data", "digits", "--init", "loop", "--out", "other"}), 1, {"loop: " + why});
+  for (const std::string name : {"model.safetensors", "tokenizer_config.json", "vocab.txt"}) {
+    fs::remove(file("run/" + name));
+    fs::create_symlink("../blobs/0123", file("run/" + name));
+    expect_error(tern({"predict", "run"}), 1, {"run/" + name + ": No such file or directory"});
+    fs::remove(file("run/" + name));
+    fs::copy(trained_ / "run" / name, file("run/" + name));
+  }
+  expect_error(tern({"resume", "data.csv"}), 1, {"data.csv: not a folder; --resume takes the folder of a run"});
+}
+
 /// What the program is given open stays readable, by any of its names.
 TEST_F(HostileTest, PipesThatAreGivenOpen) {
   const std::string text = "A great film.\nawful\n";
