@@ -20,10 +20,10 @@ class MarkedWorkspace {
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
     data_ = memory_.data() + (64 + 16 - address % 64) % 64;
     behind_ = data_ + bytes;
-    detail::forbid_access(behind_, end() - behind_);
+    tern::detail::forbid_access(behind_, end() - behind_);
   }
   ~MarkedWorkspace() {
-    detail::allow_access(behind_, end() - behind_);
+    tern::detail::allow_access(behind_, end() - behind_);
     EXPECT_TRUE(std::all_of(behind_, end(), [](unsigned char byte) { return byte == 0x5a; }))
         << "memory behind a workspace was written";
   }
