@@ -176,9 +176,10 @@ Engine::~Engine() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-  // Messages on their way may be written by MPI until the process ends.
-  for (Active& active : active_) abandoned_.push_back(std::move(active.machine));
-  for (auto& machine : abandoned_) machine.release();
+  // MPI may write to messages that it still sends or receives until the process ends: they are kept, and no leak.
+  static auto* const kept = new std::vector<std::unique_ptr<Machine>>;
+  for (auto& machine : abandoned_) kept->push_back(std::move(machine));
+  for (Active& active : active_) kept->push_back(std::move(active.machine));
 }
 
 void Engine::set_session(std::shared_ptr<Session> session) {
