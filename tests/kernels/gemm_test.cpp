@@ -56,7 +56,7 @@ TEST(Gemm, WeightGradientShapes) {
 
 /// c is cut into tiles, the last of which are smaller.
 TEST(Gemm, SeveralTiles) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
   for_each_level([&] {
     for (const DType dtype : kFloatTypes) {
@@ -77,7 +77,7 @@ TEST(Gemm, SeveralTiles) {
 }
 
 TEST(Gemm, ResultsDoNotDependOnTheNumberOfThreads) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
   for_each_level([&] {
     for (const DType dtype : kFloatTypes) {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tern/tests/kernels/parallel_blocks.h"
+#include "tern/tests/support/seed.h"
 
 // A child of fork() makes threads in these tests; ThreadSanitizer ends such a process unless told otherwise.
 extern "C" const char* __tsan_default_options();
@@ -17,13 +18,13 @@ namespace tern::kernels {
 namespace {
 
 TEST_F(Parallel, EveryBlockRunsOnce) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (const int64_t blocks : {0, 1, 2, 3, 4, 5, 1000}) check_blocks(blocks);
   for (int i = 0; i < 2000; ++i) check_blocks(static_cast<int64_t>(random() % 40));
 }
 
 TEST_F(Parallel, ManyBlocks) {  // which are given out in groups
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   check_blocks((1 << 16) + 1);
   check_blocks((3 << 16) + static_cast<int64_t>(random() % 1000));
 }
@@ -31,8 +32,8 @@ TEST_F(Parallel, ManyBlocks) {  // which are given out in groups
 TEST_F(Parallel, ManyCallersAtOnce) {
   std::vector<std::thread> callers;
   for (int t = 0; t < 24; ++t) {  // more than the pool serves at a time
-    callers.emplace_back([] {
-      std::mt19937_64 random(std::random_device{}());
+    callers.emplace_back([t] {
+      std::mt19937_64 random = fresh_random(static_cast<uint64_t>(t));
       for (int i = 0; i < 300; ++i) check_blocks(static_cast<int64_t>(random() % 20));
     });
   }
@@ -161,7 +162,7 @@ TEST_F(Parallel, WorkersHaveNamesAndEndWhenTheyAreTooMany) {
 TEST_F(Parallel, TheNumberOfThreadsChangesWhileCallersRun) {
   std::atomic<bool> stop = false;
   std::thread changer([&] {
-    std::mt19937_64 random(std::random_device{}());
+    std::mt19937_64 random = fresh_random();
     while (!stop) set_num_threads(1 + static_cast<int>(random() % 6));
   });
   std::vector<std::thread> callers;
