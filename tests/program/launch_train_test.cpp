@@ -1,10 +1,9 @@
 // `tern train` in several processes: the losses of one process with the joined batch, one run folder, and what happens
 // when a rank is stopped, killed or fails.
 
-#include <random>
-
 #include "tern/core/io/safetensors.h"
 #include "tern/tests/program/program.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::program {
 namespace {
@@ -26,7 +25,9 @@ class LaunchTrainTest : public ProgramTest {
     write("data.csv", read_text(kModel + "/data.csv"));
   }
 
-  /// `more`: flags with a value each, which take the place of those here.
+  /// `more`: flags with a value each, which take the place of those here. The seed is fixed: AdamW makes steps of lr of
+  /// gradients that are nothing but rounding, so that for some seeds one process and several differ by more than
+  /// rounding.
   static Words texts(const std::string& out, const Words& more = {}) {
     Words all = {"train", "distilbert", "--out", out};
     const std::vector<std::pair<std::string, std::string>> common = {
@@ -129,7 +130,7 @@ TEST_F(LaunchTrainTest, IsOneProcessWithTheJoinedBatch) {
   expect_near("five", "packed", 1e-5);
 }
 
-TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {
+TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {  // with a fixed seed, for the same reason
   const auto images = [](const std::string& out, const std::string& batch) {
     return Words{"train",  "vit", "--data",    "digits", "--max-steps", "12", "--mixup",      "0",  "--dtype", "fp16",
                  "--seed", "7",   "--threads", "1",      "--out",       out,  "--batch-size", batch};
@@ -143,7 +144,7 @@ TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {
 TEST_F(LaunchTrainTest, ARankThatIsKilledAndTheRunAgain) {
   const Words arguments = {"--batch-size", "2", "--ema", "0.9"}, again = arguments + Words{"--resume", "auto"};
   ASSERT_EQ(launch(2, texts("whole", arguments)).status, 0);
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   int kills = 0;
   for (int attempt = 0; attempt < 3; ++attempt) {
     Process job(launched(2, texts("killed", again)), folder_);

@@ -1,10 +1,9 @@
 #pragma once
 // What the tests of interrupted runs share: a short run, disks that fail in it, and what is compared in the end.
 
-#include <random>
-
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/tests/program/program.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::program {
 
@@ -12,7 +11,8 @@ class InterruptedRuns : public ProgramTest {
  protected:
   const std::string kModel = kGolden + "train_curve";
 
-  /// Of texts: about a hundred steps with dropout, shuffled, with a checkpoint after every ten.
+  /// Of texts: about a hundred steps with dropout, shuffled, with a checkpoint after every ten. The seed is fixed: on
+  /// it depends which epoch is the best, whose checkpoint is kept.
   std::vector<std::string> arguments(const std::string& out, std::vector<std::string> more = {}) const {
     std::vector<std::string> all = {"train", "distilbert"};
     for (const auto& [flag, value] : std::vector<std::pair<std::string, std::string>>{{"--init", kModel},
@@ -86,7 +86,7 @@ class InterruptedRuns : public ProgramTest {
   }
 #endif
 
-  std::mt19937 random_{std::random_device{}()};
+  std::mt19937_64 random_ = fresh_random();
 };
 
 }  // namespace tern::program

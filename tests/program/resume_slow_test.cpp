@@ -17,8 +17,9 @@ class ResumeSlowTest : public InterruptedRuns {
     return all;
   }
   static std::vector<std::string> image_run(const std::string& out) {
+    const std::string seed = std::to_string(fresh_seed());
     return {"train",    "vit",  "--data", "digits", "--max-steps", "40", "--batch-size",       "16",
-            "--epochs", "2",    "--seed", "3",      "--threads",   "1",  "--checkpoint-every", "5",
+            "--epochs", "2",    "--seed", seed,     "--threads",   "1",  "--checkpoint-every", "5",
             "--resume", "auto", "--out",  out};
   }
 };
