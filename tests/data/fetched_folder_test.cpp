@@ -152,11 +152,14 @@ TEST_F(FetchedFolderTest, OneProcessFetchesTheOthersWait) {
   const Environment to("XDG_CACHE_HOME", (root() / "cache").string()), none("TERN_DATA", std::nullopt);
   std::promise<std::string> waits;
   fs::path found;
+  std::string failure;
   std::thread other([&] {
     bool told = false;
-    found = fetch_folder(set, [&](const std::string& line) {
-      if (!told) waits.set_value(line);
-      told = true;
+    failure = error_of([&] {
+      found = fetch_folder(set, [&](const std::string& line) {
+        if (!told) waits.set_value(line);
+        told = true;
+      });
     });
   });
   EXPECT_EQ(waits.get_future().get(), "waiting for another process that fetches to " + cache.string());
@@ -165,6 +168,7 @@ TEST_F(FetchedFolderTest, OneProcessFetchesTheOthersWait) {
   fs::copy(root() / "from/letters", cache / "letters", fs::copy_options::recursive);
   close(lock);
   other.join();
+  EXPECT_EQ(failure, "");
   EXPECT_EQ(found, cache / "letters");
 }
 

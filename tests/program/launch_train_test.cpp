@@ -216,6 +216,20 @@ TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
   }
 }
 
+/// Also when the signals are seconds apart: a rank that waits for another cannot save sooner.
+TEST_F(LaunchTrainTest, ARankSavesHoweverOftenASignalComes) {
+  Process job(launched(2, texts("run", {"--batch-size", "2", "--epochs", "5000"})), folder_);
+  ASSERT_TRUE(job.wait_for("step "));
+  const pid_t first = process_of(0), second = process_of(1);
+  kill(first, SIGSTOP);
+  for (int i = 0; i < 16; ++i, usleep(100'000)) kill(second, SIGTERM);
+  kill(first, SIGCONT);
+  const Result stopped = job.finish();
+  EXPECT_EQ(stopped.status, 143) << stopped.err;
+  EXPECT_EQ(stopped.err.find("tern: error"), std::string::npos) << stopped.err;
+  EXPECT_TRUE(fs::exists(file("run/model.safetensors")));
+}
+
 TEST_F(LaunchTrainTest, GoesOnWithAnotherNumberOfRanks) {
   ASSERT_EQ(launch(2, texts("run", {"--batch-size", "2", "--accumulate", "2", "--keep", "9"})).status, 0);
   fs::copy(file("run"), file("one"), fs::copy_options::recursive);
