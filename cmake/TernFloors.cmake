@@ -1,5 +1,6 @@
 # One library per floor of the house: tern_<name> from <name>/**/*.cpp, except dist/mpi/library, a shared object of its
-# own, and the folders named cuda and no_cuda. The floors are compiled without knowing of CUDA; a program is linked with
+# own, models/cli, which is the program's, and the folders named cuda and no_cuda. The floors are compiled without knowing
+# of CUDA; a program is linked with
 #   tern_cuda     core/cuda, dist/cuda and the kernels, where TERN_CUDA is on
 #   tern_no_cuda  core/no_cuda, dist/no_cuda, where it is off: nothing of CUDA can be used
 #   tern_cuda     and the emulated kernels and the stand-in runtime of the tests, where the program's property
@@ -9,7 +10,7 @@
 
 function(tern_floor_sources name variable)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$|/mpi/library/|/cuda/|/no_cuda/")
+  list(FILTER sources EXCLUDE REGEX "/mpi/library/|/models/cli/|/cuda/|/no_cuda/")
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
