@@ -17,7 +17,7 @@ if(TERN_SANITIZE)
   if(TERN_SANITIZE MATCHES "address.*undefined")
     # Together these checks take the compiler four times as long: -O1 halves that, and so does leaving out those of
     # UBSan that are half of its work and tell of what AddressSanitizer sees at the access.
-    target_compile_options(tern_options INTERFACE -O1 -fno-sanitize=null,object-size,vptr,pointer-overflow)
+    target_compile_options(tern_options INTERFACE -O1 -fno-sanitize=null,object-size,vptr)
   endif()
 endif()
 if(TERN_BUILD_FUZZ)

@@ -1,18 +1,22 @@
 # The tests that .ci/run also runs with sanitizers: what touches memory by hand, parses files, or uses threads; and every
-# CUDA kernel in the emulator, where ThreadSanitizer sees races between CUDA threads.
+# CUDA kernel in the emulator, where ThreadSanitizer sees races between CUDA threads. `./tern test --sanitize --full` runs
+# all tests with both.
 set(TERN_SANITIZE_TESTS
     kernels_copy_test
     kernels_embedding_test
     kernels_fixed_threads_test
+    kernels_gemm_test
     kernels_norm_test
     kernels_parallel_errors_test
     kernels_parallel_process_test
     kernels_parallel_test
     kernels_reduce_test
     core_allocator_random_test
+    core_allocator_test
     core_json_test
     core_op_inputs_test
     core_pickle_test
+    core_safetensors_test
     core_tensor_test
     core_threads_test
     core_torch_file_test
@@ -23,8 +27,19 @@ set(TERN_SANITIZE_TESTS
     data_text_dataset_test
     data_token_loader_test
     data_tokenizer_files_test
+    data_token_set_test
     data_tokenizer_test
+    dist_rendezvous_test
+    dist_row_exchange_test
+    dist_session_test
+    dist_store_limits_test
+    dist_store_test
+    models_config_test
+    models_trainer_test
     nn_layers_test
+    optim_ema_test
+    optim_grad_scaler_test
+    optim_optimizer_test
     simt_attention_ragged_test
     simt_attention_test
     simt_copy_test
@@ -48,5 +63,7 @@ set(TERN_SANITIZE_TESTS
     simt_softmax_test
     simt_sort_test)
 if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a second
-  list(REMOVE_ITEM TERN_SANITIZE_TESTS core_op_inputs_test core_pickle_test core_torch_file_test data_archive_test data_delimited_test)
+  list(REMOVE_ITEM TERN_SANITIZE_TESTS kernels_copy_test kernels_embedding_test core_allocator_test core_op_inputs_test
+       core_pickle_test core_safetensors_test core_torch_file_test data_archive_test data_delimited_test dist_rendezvous_test
+       dist_row_exchange_test models_config_test models_trainer_test optim_ema_test optim_grad_scaler_test optim_optimizer_test)
 endif()

@@ -195,7 +195,7 @@ TEST(SimtPointwise, LargeMatricesWithPitch) {
            {6, 8}, {12, 16}, {16, 18}, {16, 20}, {24, 24}, {10, 10}, {64, 72}, {8, 8}, {1000, 1000}})
     for (DType dtype : {float32, bfloat16, float64}) {
       SCOPED_TRACE(testing::Message() << name_of(dtype) << " columns " << cols << " pitch " << pitch);
-      const int64_t rows = (kFewCases ? 3000 : 9000) / cols;
+      const int64_t rows = (kFewCases ? 1500 : 9000) / cols;
       const Shape shape = {rows, cols};
       Array a(dtype, {rows, pitch}), row(dtype, {cols}), column(dtype, {rows, 1}), one(dtype, {1});
       for (Array* array : {&a, &row, &column, &one}) fill_with_random(*array, random, -4, 4);
