@@ -159,7 +159,7 @@ double device_seconds(const std::function<Call()>& make) {
 
 void measure(benchmark::State& state, const Work& work, const std::function<Call()>& make) {
   try {
-    if (work.check && checks_results()) check_first(make);
+    if (checks_results()) check_first(make);
     const double seconds = device().is_cuda() ? on_gpu(state, make) : on_cpu(state, make());
     report(state, work, seconds);
   } catch (const std::exception& error) {

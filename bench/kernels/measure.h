@@ -19,7 +19,6 @@ struct Work {
   // On a GPU, by docs/performance.md; 0: none.
   double share_budget = 0;  // of the time that the device needs at least
   double rate_budget = 0;   // operations per second
-  bool check = true;        // false: the kernels that run depend on the device
 };
 
 /// Queues one call of a kernel on stream().

@@ -17,7 +17,8 @@ int64_t tensor_size() { return scaled(660000, 40); }
 struct Parameters {
   std::vector<Buffer> weights, gradients, memory;
   std::vector<kernels::OptimizerTensor> tensors;
-  Scratch step{sizeof(int64_t)}, norm{sizeof(kernels::GradientNorm)};
+  Scratch step{sizeof(int64_t)};
+  Buffer norm{float64, {sizeof(kernels::GradientNorm) / sizeof(double)}};  // compared like any result
 
   Parameters(DType dtype, int states) {
     const int64_t n = tensor_size();
