@@ -32,7 +32,8 @@ class FixedThreadsTest : public testing::Test {
   /// A call whose workspace is sized with `few` threads and used when `many` are set, and the other way round, leaves
   /// `result` as without a change, and what is behind the workspace as it was.
   void check(Array& result, const std::function<int64_t()>& bytes, const std::function<void(void*)>& run) {
-    for (const auto& [first, second] : {std::pair{1, 7}, {2, 9}, {7, 1}, {3, 2}}) {
+    for (const auto& [first, second] : {std::pair{2, 9}, {7, 1}, {1, 7}, {3, 2}}) {
+      if (kFewCases && first <= 3 && second != 9) continue;
       SCOPED_TRACE(std::to_string(first) + " threads, then " + std::to_string(second));
       set_num_threads(first);
       {

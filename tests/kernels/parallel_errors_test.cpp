@@ -1,17 +1,10 @@
-// What blocks throw, numbers of threads that change while blocks run, and workers that come late.
+// What blocks throw, and numbers of threads that change while blocks run.
 
-#include <pthread.h>
-#include <sys/syscall.h>
-
-#include <array>
-#include <csignal>
 #include <memory>
-#include <random>
 #include <stdexcept>
 
 #include "tern/core/check.h"
 #include "tern/tests/kernels/parallel_blocks.h"
-#include "tern/tests/support/seed.h"
 
 namespace tern::kernels {
 namespace {
@@ -213,56 +206,6 @@ TEST_F(Parallel, MoreThreadsWhileBlocksRun) {
     if (block == 10) set_num_threads(5);
   });
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(comes("tern worker " + std::to_string(i), 1)) << i;
-}
-
-/// A worker that was interrupted between reading a job and taking a share of it, while the caller ended that job and
-/// began others, must take nothing by what it read, also when as many blocks are left. A signal from a block of the
-/// caller's stops the worker wherever it is, for a while.
-TEST_F(Parallel, AWorkerThatComesLateTakesNoPartInAnotherJob) {
-  struct sigaction stop = {}, before = {};
-  stop.sa_handler = [](int) {
-    const timespec time{0, 50'000};
-    nanosleep(&time, nullptr);
-  };
-  stop.sa_flags = SA_RESTART;
-  ASSERT_EQ(sigaction(SIGPROF, &stop, &before), 0);
-  set_num_threads(2);
-  ASSERT_TRUE(comes("tern worker 0", 1));
-  constexpr int64_t kMostBlocks = 8;
-  struct Job {
-    std::array<std::atomic<int>, kMostBlocks> runs = {};
-    pid_t caller, worker;
-    int64_t signals_at;  // the block whose run by the caller stops the worker
-  };
-  std::vector<Job> jobs(64);  // they live on, so that a block of another job finds memory to count in
-  for (Job& job : jobs) {
-    job.caller = gettid();
-    job.worker = threads_named("tern worker 0").at(0);
-  }
-  std::mt19937_64 random = fresh_random();
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
-  int wrong = 0;
-  for (size_t i = 0; wrong == 0 && std::chrono::steady_clock::now() < end; ++i) {
-    Job& job = jobs[i % jobs.size()];
-    const int64_t blocks = 2 + static_cast<int64_t>(random() % (kMostBlocks - 1));
-    job.signals_at = static_cast<int64_t>(random() % 50);
-    run_blocks(
-        [](void* raw, int64_t block) {
-          Job& own = *static_cast<Job*>(raw);
-          own.runs[static_cast<size_t>(block)].fetch_add(1, std::memory_order_relaxed);
-          if (gettid() != own.caller) return;
-          if (block == own.signals_at) syscall(SYS_tgkill, getpid(), own.worker, SIGPROF);
-          work_for(std::chrono::nanoseconds(200));  // so that a job has each number of blocks left for a while
-        },
-        &job, blocks);
-    for (int64_t b = 0; b < kMostBlocks; ++b) wrong += job.runs[static_cast<size_t>(b)].exchange(0) != (b < blocks);
-  }
-  for (Job& job : jobs)
-    for (std::atomic<int>& runs : job.runs) wrong += runs != 0;
-  EXPECT_EQ(wrong, 0) << "blocks that ran for another job than theirs";
-  set_num_threads(1);
-  EXPECT_TRUE(comes("tern worker 0", 0));
-  sigaction(SIGPROF, &before, nullptr);
 }
 
 }  // namespace
