@@ -75,11 +75,10 @@ for ((i = 0; i + 1 < ${#arguments[@]}; ++i)); do
 done
 
 # A build with sanitizers says so in its cache.
-sanitizers=$(sed -n 's/^TERN_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt" 2>/dev/null)
-if [[ -n $sanitizers ]]; then
+if grep -qs '^TERN_SANITIZE:[A-Z]*=.' "$build/CMakeCache.txt"; then
   here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
   source "$here/sanitizer_options.sh"
-  sanitizer_options "$sanitizers" "$(dirname "$here")"
+  sanitizer_options "$(dirname "$here")"
 fi
 
 # --- the run ----------------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ case $sanitize in
 esac
 if [[ -n $sanitize ]]; then
   source "$here/../sanitizer_options.sh"
-  sanitizer_options "$sanitize" "$copy"
+  sanitizer_options "$copy"
 fi
 cmake -S "$copy" --preset release -B "$build" "${options[@]}" >"$log" 2>&1 || { cat "$log" >&2; die "cmake failed"; }
 
