@@ -9,7 +9,7 @@ namespace {
 
 class Augment : public DeviceTest {
  protected:
-  std::mt19937_64 random{std::random_device{}()};
+  std::mt19937_64 random = fresh_random();
 
   ImageBatch batch(int64_t n, int64_t height, int64_t width) {
     ImageBatch batch;
@@ -76,7 +76,7 @@ TEST_F(Augment, ResizedBytesAreTheCpus) {
 TEST_F(Augment, BatchOnTheDeviceStays) {
   const ImageBatch images = batch(3, 8, 8), there = images.to(kCuda);
   EXPECT_EQ(there.images.device(), kCuda);
-  const BatchAugment augment({.padding = 1, .mixup = 1}, 3);
+  const BatchAugment augment({.padding = 1, .mixup = 1}, random());
   expect_equal(augment(images, cpu).images, augment(there, kCuda).images, "images");
 }
 

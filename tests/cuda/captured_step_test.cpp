@@ -21,7 +21,7 @@ struct Outcome {
 
 /// Twelve steps with a changing learning rate; `dtype` is what autocast computes in.
 Outcome train(bool capture, DType dtype, bool use_adam, double overflow_at = -1) {
-  SmallNet net(nn::Scope({.device = kCuda, .generator = Generator(3)}), 24, 48);
+  SmallNet net(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), 24, 48);
   std::unique_ptr<optim::Optimizer> optimizer;
   if (use_adam)
     optimizer = std::make_unique<optim::AdamW>(net.parameters(), optim::AdamWOptions{.lr = 1e-2, .capturable = true});
@@ -47,7 +47,7 @@ Outcome train(bool capture, DType dtype, bool use_adam, double overflow_at = -1)
       },
       {.warmup = 2, .enabled = capture});
   Outcome run;
-  Generator data(5);
+  Generator data(fresh_seed() + 1);
   std::vector<HostCopy> losses;
   std::vector<optim::StepResult> results;
   for (int i = 0; i < 12; ++i) {
@@ -93,7 +93,7 @@ TEST_F(Captured, AnOverflowIsSkippedOnTheDevice) {
 }
 
 TEST_F(Captured, TwoReplaysDrawDifferentMasks) {
-  Generator generator(17);
+  Generator generator(fresh_seed());
   CapturedStep step([&](const Tensors& in) { return Tensors{dropout(in[0], {.p = 0.5, .generator = &generator})}; },
                     {.warmup = 1});
   const Tensor x = full({4000}, 1, {.device = kCuda});
@@ -101,7 +101,7 @@ TEST_F(Captured, TwoReplaysDrawDifferentMasks) {
   for (int i = 0; i < 5; ++i) masks.push_back(step({x})[0].to(cpu));
   EXPECT_TRUE(step.captured());
   EXPECT_EQ(generator.offset(), 5u);
-  Generator again(17);
+  Generator again(fresh_seed());
   for (int i = 0; i < 5; ++i) {
     const Tensor expected = dropout(full({4000}, 1), {.p = 0.5, .generator = &again});
     EXPECT_EQ(masks[static_cast<size_t>(i)].to_vector<double>(), expected.to_vector<double>()) << i;
@@ -150,7 +150,7 @@ TEST_F(Captured, MemoryStaysTheSame) {
   std::vector<Tensor> others;
   for (int i = 0; i < 20; ++i) {
     others.push_back(full({100000}, -1, {.device = kCuda}));  // must not get the graph's memory
-    EXPECT_NEAR(step({x})[0].item<double>(), 100000 * std::exp(2.0), 20);
+    EXPECT_NEAR(step({x})[0].item<double>(), 100000 * std::exp(2.0), 4);  // less than one element, 7.4
   }
   for (const Tensor& other : others) EXPECT_EQ(sum(other).item<double>(), -100000);
   EXPECT_LE(allocator(kCuda).statistics().system_allocations, before + 20);
@@ -180,7 +180,7 @@ TEST_F(Captured, WhatCannotBeCapturedIsNamed) {
 }
 
 TEST_F(Captured, AGeneratorThatDidNotDrawBeforeIsRefused) {
-  Generator generator(4);
+  Generator generator(fresh_seed());
   int calls = 0;
   CapturedStep step(
       [&](const Tensors& in) {

@@ -49,7 +49,7 @@ void train(World& world) {
   require_contexts(own, "after the start");
   use_from_other_threads(device);
   require_contexts(own, "after other threads");
-  SmallNet net(nn::Scope({.device = device, .generator = Generator(5)}), 7, 19);
+  SmallNet net(nn::Scope({.device = device, .generator = Generator(shared_seed())}), 7, 19);
   DataParallel parallel(net, world.group(), {.bucket_bytes = 300, .first_bucket_bytes = 1});
   optim::AdamW optimizer(net.parameters(), {.lr = 1e-2, .capturable = true});
   CapturedStep step(
@@ -62,7 +62,7 @@ void train(World& world) {
       },
       {.warmup = 2});
   for (int i = 0; i < 4; ++i) {
-    Generator generator(static_cast<uint64_t>(10 * i + group.rank()));
+    Generator generator(shared_seed() + static_cast<uint64_t>(1 + 10 * i + group.rank()));
     step({randn({6, 7}, generator).to(device), randn({6, 5}, generator).to(device)})[0].to_vector<double>();
   }
   require_contexts(own, "after the training");

@@ -12,7 +12,7 @@ namespace {
 
 /// A model in training, and all that it is made of.
 struct Job {
-  Generator generator{3};
+  Generator generator{fresh_seed() + 1};
   SmallNet net;
   optim::AdamW optimizer;
   optim::GradScaler scaler;

@@ -42,7 +42,7 @@ models::DistilBert small_model() {
   config.heads = 2;
   config.hidden = 128;
   config.max_positions = 16;
-  return models::DistilBert(nn::Scope({.device = kCuda, .generator = Generator(21)}), config);
+  return models::DistilBert(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), config);
 }
 
 TEST_F(DeviceProfile, ATrainingStepHasDeviceTimes) {
