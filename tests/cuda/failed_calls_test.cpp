@@ -37,8 +37,8 @@ Outcome train_once() {
   config.heads = 1;
   config.hidden = 24;
   config.max_positions = 16;
-  const DistilBert made(nn::Scope({.generator = Generator(21)}), config);
-  DistilBert model(nn::Scope({.device = kCuda, .generator = Generator(21)}), config);
+  const DistilBert made(nn::Scope({.generator = Generator(fresh_seed())}), config);
+  DistilBert model(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), config);
   model.load_state_dict(made.state_dict());
   std::vector<int32_t> labels, rows;
   auto tokens = std::make_shared<data::TokenSet>();

@@ -28,7 +28,7 @@ std::string read(const std::filesystem::path& path) {
 void train(World& world, bool shard) {
   Communicator& group = *world.group();
   const Device device = group.device();
-  SmallNet net(nn::Scope({.device = device, .generator = Generator(5)}), 7, 19);
+  SmallNet net(nn::Scope({.device = device, .generator = Generator(shared_seed())}), 7, 19);
   DataParallel parallel(net, world.group(), {.bucket_bytes = 300, .first_bucket_bytes = 1, .shard = shard});
   ShardedOptimizer optimizer(parallel, {{net.parameters()}}, [](const std::vector<optim::ParameterGroup>& groups) {
     return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 1e-2, .capturable = true});
@@ -44,7 +44,7 @@ void train(World& world, bool shard) {
       {.warmup = 2});
   std::ofstream weights(notes() / rank_name(group.rank()));
   for (int i = 0; i < 4; ++i) {
-    Generator generator(static_cast<uint64_t>(10 * i + group.rank()));
+    Generator generator(shared_seed() + static_cast<uint64_t>(1 + 10 * i + group.rank()));
     const Tensor x = randn({6, 7}, generator), y = randn({6, 5}, generator);
     const double loss = step({x.to(device), y.to(device)})[0].to_vector<double>()[0];
     weights << std::hexfloat << loss << "\n";
