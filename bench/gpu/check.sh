@@ -487,7 +487,7 @@ save() {  # the stages so far; whoever stops this script loses no more than the 
     printf '"tern": %s},\n"stages": [\n' "$(quoted "$(cat "$work/info" 2>/dev/null)")"
     for name in ${names[@]+"${names[@]}"}; do printf '%s' "$separator" && cat "$work/$name.json" && separator=$',\n'; done
     printf '\n]}\n'
-  } >"$out.part" && mv "$out.part" "$out" || { echo "check.sh: $out cannot be written" >&2; exit 1; }
+  } >"$out.part" && mv "$out.part" "$out" || { echo "check.sh: $out cannot be written; --out FILE names another place" >&2; exit 1; }
 }
 
 save  # says before the first stage whether it can be written
