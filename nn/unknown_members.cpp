@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -143,17 +142,15 @@ void MemberCheck::check(const Module& module, const Module& root) {
         same_gone_scope(other->origin_, module.origin_))
       candidates.push_back(other);
   if (candidates.empty()) return;
-  // A pointer to a base class that is not the first has another value than one to the whole object.
-  const auto addresses = [](const Module& other) {
-    return std::array{reinterpret_cast<uintptr_t>(&other), reinterpret_cast<uintptr_t>(whole_object(other))};
-  };
+  const auto address = [](const void* at) { return reinterpret_cast<uintptr_t>(at); };
   std::set<uintptr_t> known;
-  for (const Module* other : modules.all)
-    for (const uintptr_t address : addresses(*other)) known.insert(address);
+  for (const Module* other : modules.all) known.insert(address(other));
+  // A pointer to another base class has another value. Only candidates are complete for certain, so only they are
+  // asked.
+  for (const Module* other : candidates) known.insert(address(whole_object(*other)));
   const std::set<uintptr_t> held = pointers_of(object, known);
   for (const Module* other : candidates)
-    for (const uintptr_t address : addresses(*other))
-      if (held.contains(address)) fail_unknown(module, *other);
+    if (held.contains(address(other)) || held.contains(address(whole_object(*other)))) fail_unknown(module, *other);
 }
 
 void MemberCheck::check_tree(const Module& module, const Module& root, uint64_t now) {
