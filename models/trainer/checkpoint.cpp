@@ -192,7 +192,7 @@ TrainCheckpoint from_json(const Json& json, const fs::path& source) {
             field<int64_t>(best, "examples", source)};
   p.seed = field<uint64_t>(generator, "seed", source);
   p.offset = field<uint64_t>(generator, "offset", source);
-  TERN_CHECK(p.step_in_epoch <= p.step && p.best_epoch <= p.epoch + 1, source.string(),
+  TERN_CHECK(p.step_in_epoch <= p.step, source.string(),
              ": its numbers contradict each other; the checkpoint is damaged");
   return checkpoint;
 }

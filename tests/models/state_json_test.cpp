@@ -101,12 +101,12 @@ TEST_F(StateJson, WholeNumbersOfARun) {
 }
 
 TEST_F(StateJson, NumbersThatContradictEachOther) {
-  for (const auto& [path, value] : {std::pair("/step_in_epoch", 13), {"/step", 2}, {"/best_epoch", 4}}) {
+  for (const auto& [path, value] : {std::pair("/step_in_epoch", 13), {"/step", 2}}) {
     Json state = state_;
     state[Json::json_pointer(path)] = value;
     EXPECT_NE(read(state.dump()).find("its numbers contradict each other"), std::string::npos) << path;
   }
-  for (const auto& [path, value] : {std::pair("/step_in_epoch", 12), {"/step", 3}, {"/best_epoch", 3}}) {
+  for (const auto& [path, value] : {std::pair("/step_in_epoch", 12), {"/step", 3}}) {
     Json state = state_;
     state[Json::json_pointer(path)] = value;
     EXPECT_EQ(read(state.dump()), "") << path;
