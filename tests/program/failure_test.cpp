@@ -234,6 +234,7 @@ TEST_F(FailureTest, SignalDuringTokenization) {
   for (int i = 0; i < 1500; ++i) csv += (i % 2 ? "a," : "b,") + words + "\n";
   write("data.csv", csv);
   Process process(train({"--out", "run", "--max-length", "8", "--split", "all"}), folder_);
+  ASSERT_TRUE(process.wait_until_it_handles(SIGINT));
   usleep(700'000);
   process.send(SIGINT);
   const Result result = process.finish();
@@ -253,6 +254,7 @@ TEST_F(FailureTest, SignalsOfCommandsThatReadInput) {
     ASSERT_EQ(pipe(in), 0);
     waiting.in_child = [&] { dup2(in[0], 0); };  // never written to, never closed
     Process process(arguments, folder_, waiting);
+    ASSERT_TRUE(process.wait_until_it_handles(SIGINT));
     usleep(300'000);
     process.send(SIGINT);
     EXPECT_EQ(process.finish().status, 130) << command;

@@ -111,6 +111,16 @@ class Process {
 
   void send(int number) { kill(pid_, number); }
   pid_t id() const { return pid_; }
+  /// Until the program handles the signal, which ends it before; false when it takes too long.
+  bool wait_until_it_handles(int number) const {
+    for (; Clock::now() < end_ && !has_ended(); usleep(5000)) {
+      std::ifstream file("/proc/" + std::to_string(pid_) + "/status");
+      for (std::string line; std::getline(file, line);)
+        if (line.starts_with("SigCgt:") && (std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1) != 0)
+          return true;
+    }
+    return false;
+  }
   bool has_ended() const {
     siginfo_t ended{};
     return waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOWAIT | WNOHANG) != 0 || ended.si_pid != 0;
