@@ -17,8 +17,13 @@ namespace fs = std::filesystem;
 
 class Training : public DeviceTest {};
 
+/// Of the tests whose outcome depends on the numbers: a loss that must fall, a loss scale that must fall and not too
+/// far, losses of two devices, which AdamW drives apart where a gradient is nothing but rounding.
+constexpr uint64_t kFixedSeed = 99;
+
 struct RunOptions {
   Device device = kCuda;
+  uint64_t seed = fresh_seed();
   DType dtype = float32;
   bool capture = true;
   int64_t recompute = 0;
@@ -48,8 +53,8 @@ struct Outcome {
 };
 
 /// Random sequences whose label is the parity of their first token.
-std::shared_ptr<data::TokenSet> random_tokens(int64_t count, std::vector<int32_t>& labels) {
-  std::mt19937_64 random(99);
+std::shared_ptr<data::TokenSet> random_tokens(uint64_t seed, int64_t count, std::vector<int32_t>& labels) {
+  std::mt19937_64 random(seed);
   auto tokens = std::make_shared<data::TokenSet>();
   for (int64_t i = 0; i < count; ++i) {
     const int64_t length = 3 + static_cast<int64_t>(random() % 14);
@@ -69,10 +74,10 @@ Outcome run(const RunOptions& o) {
   config.hidden = 128;
   config.max_positions = 20;
   config.initializer_range = o.initializer_range;
-  DistilBert model(nn::Scope({.device = o.device, .generator = Generator(21)}), config);
+  DistilBert model(nn::Scope({.device = o.device, .generator = Generator(o.seed + 1)}), config);
   model.set_recompute(o.recompute);
   std::vector<int32_t> labels, rows;
-  const auto tokens = random_tokens(60, labels);
+  const auto tokens = random_tokens(o.seed, 60, labels);
   for (int32_t i = 0; i < 60; ++i) rows.push_back(i);
   TextTaskOptions task_options;
   task_options.epochs = 100;
@@ -107,20 +112,23 @@ Outcome run(const RunOptions& o) {
 double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());
   double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::isfinite(b[i]) ? std::abs(a[i] - b[i]) : INFINITY);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]);
+    if (!(difference <= most)) most = std::isfinite(difference) ? difference : INFINITY;
+  }
   return most;
 }
 
 TEST_F(Training, FollowsTheCpuForFiftySteps) {
-  const Outcome reference = run({.device = cpu}), device = run({});
+  const Outcome reference = run({.device = cpu, .seed = kFixedSeed}), device = run({.seed = kFixedSeed});
   ASSERT_EQ(device.curve.losses.size(), 50u);
   EXPECT_LT(greatest_difference(reference.curve.losses, device.curve.losses), 1e-4);
   EXPECT_LT(device.curve.losses.back(), device.curve.losses.front());
-  const Outcome start = run({.device = cpu});
   for (const DType dtype : {bfloat16, float16}) {
-    const Outcome low_reference = run({.device = cpu, .dtype = dtype}), low = run({.dtype = dtype});
+    const Outcome low_reference = run({.device = cpu, .seed = kFixedSeed, .dtype = dtype});
+    const Outcome low = run({.seed = kFixedSeed, .dtype = dtype});
     // Both round every activation, in other orders: as far from each other as from fp32.
-    const double own = greatest_difference(start.curve.losses, low_reference.curve.losses);
+    const double own = greatest_difference(reference.curve.losses, low_reference.curve.losses);
     EXPECT_LT(greatest_difference(low_reference.curve.losses, low.curve.losses), 2 * own + 1e-3) << name_of(dtype);
   }
 }
@@ -144,7 +152,7 @@ TEST_F(Training, CapturedRecomputedAndRepeatedRunsAreTheSameBits) {
 TEST_F(Training, ResumedRunsAreTheSameBits) {
   const fs::path dir = fs::temp_directory_path() / ("tern-device-" + std::to_string(getpid()));
   // Weights so large that the first scales of the loss are too: steps before and after the stops are skipped.
-  const RunOptions half{.dtype = float16, .steps = 11, .ema = 0.9, .initializer_range = 0.5};
+  const RunOptions half{.seed = kFixedSeed, .dtype = float16, .steps = 11, .ema = 0.9, .initializer_range = 0.5};
   RunOptions eager = half;
   eager.capture = false;
   for (const auto& [options, stops] :
@@ -175,8 +183,8 @@ TEST_F(Training, ResumedRunsAreTheSameBits) {
 }
 
 TEST_F(Training, PaddedBatches) {
-  const Outcome reference = run({.device = cpu, .steps = 10, .batch_size = 6}),
-                device = run({.steps = 10, .batch_size = 6});
+  const Outcome reference = run({.device = cpu, .seed = kFixedSeed, .steps = 10, .batch_size = 6}),
+                device = run({.seed = kFixedSeed, .steps = 10, .batch_size = 6});
   EXPECT_LT(greatest_difference(reference.curve.losses, device.curve.losses), 1e-4);
 }
 
