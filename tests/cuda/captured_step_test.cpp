@@ -149,7 +149,7 @@ TEST_F(Captured, MemoryStaysTheSame) {
   const int64_t before = allocator(kCuda).statistics().system_allocations;
   std::vector<Tensor> others;
   for (int i = 0; i < 20; ++i) {
-    others.push_back(full({100000}, -1, {.device = kCuda}));  // must not get the graph's memory
+    others.push_back(full({100000}, -1, {.device = kCuda}));              // must not get the graph's memory
     EXPECT_NEAR(step({x})[0].item<double>(), 100000 * std::exp(2.0), 4);  // less than one element, 7.4
   }
   for (const Tensor& other : others) EXPECT_EQ(sum(other).item<double>(), -100000);
