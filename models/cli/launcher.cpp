@@ -100,6 +100,16 @@ int rank_of(pid_t process, const std::string& logs) {
   return of_job ? rank : -1;
 }
 
+/// Kills the ranks of the job with these logs, whoever their parent is by now, and what they have started.
+void kill_processes_of(const std::string& logs) {
+  std::error_code error;
+  for (fs::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.find_first_not_of("0123456789") == std::string::npos && rank_of(std::stoi(name), logs) >= 0)
+      kill(std::stoi(name), SIGKILL);
+  }
+}
+
 /// What is appended to a file goes to a stream, line by line but for the rest at the end.
 class Follower {
  public:
@@ -147,10 +157,8 @@ class Job {
       end_after_failure();
       std::this_thread::sleep_for(kPause);
     }
-    // There are none left, if mpirun did what it should. When it was killed they have another parent by now.
-    end_children(SIGKILL);
-    for (const auto& [process, rank] : ranks_)
-      if (rank_of(process, plan_.logs) == rank) kill(process, SIGKILL);
+    end_children(SIGKILL);  // there are none, if mpirun did what it should
+    if (WIFSIGNALED(status)) kill_processes_of(plan_.logs);
     out_.pump(true);
     log_.pump(true);
     return conclude(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));

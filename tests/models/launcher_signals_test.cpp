@@ -111,7 +111,7 @@ TEST_F(LauncherTest, NoProcessIsLeftBehind) {
                                   wait_for("ready-0"), wait_for("ready-1");
                                   const std::vector<pid_t> mpirun = children_of(launcher);
                                   ASSERT_EQ(mpirun.size(), 1u);
-                                  EXPECT_EQ(ranks().size(), 2u);
+                                  EXPECT_GE(ranks().size(), 2u);  // and shells that are to become `sleep`
                                   kill(kill_launcher ? launcher : mpirun[0], SIGKILL);
                                 });
     EXPECT_EQ(outcome.status, kill_launcher ? 1000 + SIGKILL : 1) << outcome.err;
