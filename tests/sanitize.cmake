@@ -8,7 +8,6 @@ set(TERN_SANITIZE_TESTS
     kernels_gemm_test
     kernels_norm_test
     kernels_parallel_errors_test
-    kernels_parallel_process_test
     kernels_parallel_test
     kernels_reduce_test
     core_allocator_random_test
