@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <latch>
 #include <thread>
 
 #include "tern/tests/support/sanitizer.h"
@@ -64,8 +65,10 @@ TEST(Session, ARankThatEndsIsFoundByTheOthers) {
 }
 
 TEST(Session, TheFirstFailureStays) {
-  in_sessions([](int, Session& session) {
+  std::latch all_failed(kRanks);  // a rank that ends earlier is a failure of the others
+  in_sessions([&](int, Session& session) {
     session.set_failure("the first");
+    all_failed.arrive_and_wait();
     session.set_failure("the second");
     EXPECT_EQ(session.failure(), "the first");
   });
