@@ -112,7 +112,7 @@ tern=$build/bin/tern$suffix kernels=$build/bin/tern-bench-kernels$suffix train=$
 work=$(mktemp -d) || exit 1
 clean_up() {
   local running
-  # A program of limited(), which is in a process group of its own: timeout ends all of it.
+  # A program of limited() leads a process group: timeout ends all of the group.
   if running=$(cat "$work/running" 2>/dev/null) && [[ -n $running ]]; then kill "$running" 2>/dev/null && wait; fi
   rm -rf "$work"
 }

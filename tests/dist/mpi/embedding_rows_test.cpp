@@ -39,7 +39,7 @@ void expect_as_reduced_whole(const std::vector<std::vector<int64_t>>& passes, co
   Words words(nn::Scope({.generator = Generator(shared_seed() + 7)})),
       alone(nn::Scope({.generator = Generator(shared_seed() + 7)}));
   DataParallel parallel(words, world->group(), options);
-  for (int step = 0; step < 2; ++step) {  // the buckets are made anew after the first
+  for (int step = 0; step < 2; ++step) {  // the second step makes other buckets
     for (size_t i = 0; i < passes.size(); ++i) {
       std::optional<DataParallel::NoSync> local;
       if (i + 1 < passes.size()) local.emplace(parallel);
