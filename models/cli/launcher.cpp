@@ -207,8 +207,8 @@ class Job {
     for (const pid_t child : children_of(mpirun_).alive) kill(child, number);
   }
 
-  /// Sends the first signal to every rank, once. A rank that has not yet installed its handlers would end unsaved, so
-  /// the signal is sent after the rank's log exists, which the rank makes after its handlers.
+  /// Sends the first signal to every rank, once. Before a rank has installed its handlers, a signal would end it
+  /// without a save. A rank makes its log after its handlers, so the signal is sent when the log exists.
   void pass_signals() {
     passed_ = requests.first();
     if (requests.again() != 0) return kill_ranks();

@@ -4,6 +4,7 @@
 
 #include "tern/kernels/gemm.h"
 #include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/kernels/workspace.h"
 
 namespace tern::kernels {
 
@@ -104,6 +105,29 @@ inline std::string describe(const Case& t, DType input, DType output) {
       << ", " << t.n << "] ta " << t.transpose_a << " tb " << t.transpose_b << " alpha " << t.alpha << " beta "
       << t.beta << " gap " << t.gap;
   return out.str();
+}
+
+/// A product of random numbers against the reference; any_threads: and the same bits with every number of threads.
+inline void check_cpu_gemm(DType input, DType output, const Case& t, std::mt19937_64& random,
+                           bool any_threads = false) {
+  SCOPED_TRACE(describe(t, input, output));
+  Matrices a(input, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap);
+  Matrices b(input, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap);
+  Matrices c(output, t.batch, t.m, t.n, t.gap);
+  fill_with_random(a.memory, random, -1, 1);
+  fill_with_random(b.memory, random, -1, 1);
+  fill_before(t, c);
+  const std::vector<double> before = values_of(c.view()), whole_before = c.memory.values();
+  const auto run = [&] {
+    for (int64_t i = 0; i < c.memory.numel(); ++i) c.memory.set(i, whole_before[i]);
+    MarkedWorkspace workspace(gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
+    gemm(Stream{}, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), t.beta, c.view(), workspace.data());
+  };
+  if (any_threads)
+    expect_same_for_any_threads(c.memory, run);
+  else
+    run();
+  expect_product(t, input, a, b, c, before, whole_before);
 }
 
 }  // namespace tern::kernels

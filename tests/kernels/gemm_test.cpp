@@ -6,20 +6,6 @@
 namespace tern::kernels {
 namespace {
 
-void check_gemm(DType input, DType output, const Case& t, std::mt19937_64& random) {
-  SCOPED_TRACE(describe(t, input, output));
-  Matrices a(input, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap);
-  Matrices b(input, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap);
-  Matrices c(output, t.batch, t.m, t.n, t.gap);
-  fill_with_random(a.memory, random, -1, 1);
-  fill_with_random(b.memory, random, -1, 1);
-  fill_before(t, c);
-  const std::vector<double> before = values_of(c.view()), whole_before = c.memory.values();
-  MarkedWorkspace workspace(gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
-  gemm(Stream{}, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), t.beta, c.view(), workspace.data());
-  expect_product(t, input, a, b, c, before, whole_before);
-}
-
 void check_all_layouts(DType input, DType output, std::mt19937_64& random) {
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
@@ -27,7 +13,7 @@ void check_all_layouts(DType input, DType output, std::mt19937_64& random) {
                             Case{1, 65, 1, 17, ta, tb}, Case{1, 130, 48, 64, ta, tb},
                             Case{1, 301, 65, 100, ta, tb, 1, 0, 3}, Case{1, 141, 20, 40, ta, tb, 0.5, 1, 5},
                             Case{3, 9, 11, 6, ta, tb, 1, 0, 2}, Case{2, 130, 17, 32, ta, tb, -2, 1}}) {
-        check_gemm(input, output, t, random);
+        check_cpu_gemm(input, output, t, random);
       }
     }
   }
@@ -46,11 +32,12 @@ TEST(Gemm, WeightGradientShapes) {
   std::mt19937_64 random = fresh_random();
   for_each_level([&] {
     // Rows 4 KiB apart take the swapped order; a long inner dimension is widened in slices.
-    check_gemm(float32, float32, {1, 1024, 64, 520, true, false}, random);
-    check_gemm(float32, float32, {1, 1024, 70, 515, true, false, 0.5, 1}, random);
-    check_gemm(bfloat16, float32, {1, 96, 40, 1100, true, false, 1, 1}, random);
-    check_gemm(float16, float16, {1, 40, 24, 2100, true, false}, random);
-    for (const DType dtype : {float32, bfloat16}) check_gemm(dtype, float32, {1, 130, 203, 1100, false, false}, random);
+    check_cpu_gemm(float32, float32, {1, 1024, 64, 520, true, false}, random);
+    check_cpu_gemm(float32, float32, {1, 1024, 70, 515, true, false, 0.5, 1}, random);
+    check_cpu_gemm(bfloat16, float32, {1, 96, 40, 1100, true, false, 1, 1}, random);
+    check_cpu_gemm(float16, float16, {1, 40, 24, 2100, true, false}, random);
+    for (const DType dtype : {float32, bfloat16})
+      check_cpu_gemm(dtype, float32, {1, 130, 203, 1100, false, false}, random);
   });
 }
 
@@ -63,11 +50,11 @@ TEST(Gemm, SeveralTiles) {
       for (int i = 0; i < 2; ++i) {
         const double alpha = below(2) ? 1 : -0.5, beta = static_cast<double>(below(2));
         const DType output = is_low_precision(dtype) && below(2) ? float32 : dtype;
-        check_gemm(
+        check_cpu_gemm(
             dtype, output,
             {1, 200 + below(100), 1030 + below(90), 1 + below(12), below(2) == 0, below(2) == 0, alpha, beta, below(4)},
             random);
-        check_gemm(
+        check_cpu_gemm(
             dtype, output,
             {1, 40 + below(90), 260 + below(300), 90 + below(30), below(2) == 0, below(2) == 0, alpha, beta, below(4)},
             random);
@@ -110,7 +97,7 @@ TEST(Gemm, EmptyDimensions) {
       for (const Case& t :
            {Case{1, 0, 4, 3, false, false}, Case{1, 4, 0, 3, false, true}, Case{0, 2, 2, 2, false, false},
             Case{1, 4, 3, 0, false, false}, Case{2, 4, 3, 0, true, true, 1, 1}}) {
-        check_gemm(dtype, dtype, t, random);
+        check_cpu_gemm(dtype, dtype, t, random);
       }
     }
   });

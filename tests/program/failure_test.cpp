@@ -167,7 +167,7 @@ TEST_P(SignalTest, SavesAndEnds) {
 INSTANTIATE_TEST_SUITE_P(Failure, SignalTest, ::testing::Values(SIGINT, SIGTERM));
 
 /// SIGUSR1 means "save": batch systems send it to several processes of a job, which pass it on, and again when the run
-/// has not ended. The run is saved however often it comes, and if one other signal follows.
+/// still goes on. The run is saved however often it comes, and also when one other signal follows.
 TEST_F(FailureTest, RepeatedSignalsSaveAndEnd) {
   // Signals that wait together come in any order: the status is that of the first.
   const std::vector<std::pair<std::vector<int>, std::set<int>>> cases = {
