@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tern/core/device.h"
@@ -100,8 +101,9 @@ class ProfileReport {
   ProfileReport(std::vector<detail::ProfileThread> threads, detail::DeviceTimeline device, bool has_device,
                 const detail::Roofline& roofline, int64_t begin_ns, int64_t end_ns, int64_t dropped);
 
-  /// Most self time first.
-  const std::vector<ProfileRow>& rows() const { return rows_; }
+  /// Most self time first. Of a temporary report, as in `for (const ProfileRow& row : profiler.stop().rows())`, a copy.
+  const std::vector<ProfileRow>& rows() const& { return rows_; }
+  std::vector<ProfileRow> rows() && { return std::move(rows_); }
   /// The row of this name; an empty one when there is none.
   ProfileRow row(const std::string& name) const;
   /// From start to stop.
