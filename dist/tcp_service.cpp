@@ -262,16 +262,16 @@ bool Service::start_waiting(Connection& c, Reader& reader, Clock::time_point now
 
 /// Answers a client that waits if all its keys are there or its time is over.
 void Service::try_answer(Connection& c, Clock::time_point now) {
-  size_t bytes = 0;
+  size_t bytes = sizeof(uint32_t) + sizeof(Answer);  // of the answer, as it is written below
   bool all = true;
   for (const std::string& key : c.keys_) {
     const auto found = values_.find(key);
     all = all && found != values_.end();
-    if (found != values_.end()) bytes += found->second.size();
+    bytes += 1 + (found != values_.end() ? sizeof(uint32_t) + found->second.size() : 0);
   }
   if (!all && now < c.deadline_) return;
   if (bytes > limits_.answer) {
-    refuse(c, detail::concatenate("a request for ", c.keys_.size(), " keys, whose values have ", bytes,
+    refuse(c, detail::concatenate("a request for ", c.keys_.size(), " keys, whose answer has ", bytes,
                                   " bytes; the store gives ", limits_.answer, " at a time: ask for fewer keys"));
     c.keys_.clear();
     return;

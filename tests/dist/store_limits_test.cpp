@@ -260,6 +260,20 @@ TEST_F(ServiceTest, AnswersWaitUntilThereIsRoom) {
   EXPECT_EQ(served, members.size());
 }
 
+/// Of a key that is not there the answer has a byte.
+TEST_F(ServiceTest, AnswersWithoutValuesCount) {
+  std::vector<tcp::Connection*> members;
+  for (int rank = 1; rank < 7; ++rank) {
+    members.push_back(&join(rank));
+    EXPECT_EQ(take(*members.back()), "\1");
+  }
+  expect_in("a request for 65000 keys, whose answer has 65005 bytes", ask(*members[0], wait(65'000, "absent")));
+  for (tcp::Connection* c : members) service_.receive(*c, wait(60'000, "absent").framed(), now_);
+  size_t unsent = 0;
+  for (const tcp::Connection* c : members) unsent += c->out().size();
+  EXPECT_EQ(unsent, 4u * 60'005);
+}
+
 TEST_F(ServiceTest, ARankHasSoManyConnections) {
   for (int i = 0; i < tcp::kMaxConnectionsOfRank; ++i) EXPECT_EQ(take(join(1)), "\1");
   expect_in("rank 1 has 32 connections already", take(join(1)));
