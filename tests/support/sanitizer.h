@@ -12,14 +12,14 @@
 namespace tern::test {
 
 #if defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
+inline constexpr bool kSanitized = true, kThreadSanitized = true;
 /// How many times as long a test waits: bounds of time are multiplied with it.
 inline constexpr int kPatience = 20;
 #elif defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
+inline constexpr bool kSanitized = true, kThreadSanitized = false;
 inline constexpr int kPatience = 10;
 #else
-inline constexpr bool kSanitized = false;
+inline constexpr bool kSanitized = false, kThreadSanitized = false;
 inline constexpr int kPatience = 1;
 #endif
 
