@@ -34,8 +34,8 @@ std::string random_secret();
 
 /// Safe for use by several threads, which then wait for each other; another() is a connection of its own. Keys are
 /// any text of at most kMaxKeyBytes; a key and its value take at most kMaxBytes together. Throws Error when they take
-/// more, when the store is full (a TcpStore holds 2^20 keys and 256 MiB), and for a request whose answer exceeds 64.5 MiB;
-/// PeerError when the store cannot be reached any more or has failed.
+/// more, when the store is full (a TcpStore holds 2^20 keys and 256 MiB), and for a request whose answer exceeds 64.5
+/// MiB; PeerError when the store cannot be reached any more or has failed.
 class Store {
  public:
   static constexpr size_t kMaxBytes = size_t{1} << 20;
