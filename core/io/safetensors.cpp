@@ -133,7 +133,7 @@ SafetensorsFile load_safetensors(const std::string& path) {
     const auto address = reinterpret_cast<uintptr_t>(begin);
     if (address % static_cast<uintptr_t>(size_of(entry.dtype)) != 0) {
       tensor = empty(entry.shape, {.dtype = entry.dtype});
-      std::memcpy(tensor.raw_data(), begin, static_cast<size_t>(tensor.nbytes()));
+      if (tensor.nbytes() > 0) std::memcpy(tensor.raw_data(), begin, static_cast<size_t>(tensor.nbytes()));
     }
     file.tensors.push_back({entry.name, tensor});
   }

@@ -105,6 +105,16 @@ TEST_F(Safetensors, UnalignedDataIsCopied) {
   EXPECT_EQ(x[0].item<float>(), x[1].item<float>());
 }
 
+/// UBSan reports a copy from or to a null pointer, also of no bytes.
+TEST_F(Safetensors, UnalignedEmptyTensors) {
+  for (const char* padding : {"", " ", "  ", "   "}) {
+    const std::string header = R"({"x":{"dtype":"I64","shape":[0,5],"data_offsets":[0,0]} })";
+    const Tensor x = load_safetensors(file_of(header + padding)).tensors[0].tensor;
+    EXPECT_EQ(x.shape(), (Shape{0, 5}));
+    EXPECT_EQ(x.dtype(), int64);
+  }
+}
+
 TEST_F(Safetensors, BoolsThatAreNeitherZeroNorOne) {
   const std::string header = R"({"x":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})";
   const std::string file = file_of(header);
