@@ -23,9 +23,10 @@
 #include "tern/nn/unknown_members.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC takes Module's operator delete for one of the heap's and warns of every class with another base before Module,
-// where that class stands.
+// GCC takes Module's operator delete for one that frees memory. It warns, where the derived class stands, of every
+// class with another base before Module, and with -O2 of modules that come from new.
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif
 
 namespace tern::nn {
