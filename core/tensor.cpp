@@ -246,7 +246,10 @@ Tensor& Tensor::copy_(const Tensor& source) {
 
 Tensor& Tensor::fill_(double value) {
   forget("fill_", *this);
-  kernels::fill(current_stream(device()), value, view());
+  kernels::View elements = view();
+  for (int d = 0; d < elements.dims; ++d)  // several threads must not write one element, which expand() repeats
+    if (elements.strides[d] == 0) elements.shape[d] = std::min<int64_t>(elements.shape[d], 1);
+  kernels::fill(current_stream(device()), value, elements);
   written(*this);
   return *this;
 }

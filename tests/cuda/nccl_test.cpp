@@ -7,6 +7,7 @@
 
 #include "tern/core/captured_step.h"
 #include "tern/tests/cuda/ranks.h"
+#include "tern/tests/support/sanitizer.h"
 
 namespace tern::dist {
 namespace {
@@ -151,12 +152,14 @@ void unordered(World& world) {
 #endif
 }
 
+constexpr int kLimit = test::kThreadSanitized ? 10 : 1;  // seconds, longer than a call takes
+
 void late(World& world) {
   Communicator& group = *world.group();
   Tensor x = ones({10}, {.device = group.device()});
   group.all_reduce(x);
   group.barrier();
-  if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(4));
+  if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(4 * kLimit));
   group.broadcast(x);
   group.barrier();
 }
@@ -207,8 +210,10 @@ TEST_F(Nccl, MeetsInAFolderBesideTorchrunAndInCheckMode) {
 }
 
 TEST_F(Nccl, ARankThatDoesNotComeIsNamed) {
-  const std::vector<std::string> words = run("late", 2, {{"TERN_DIST_TIMEOUT", "1"}});
-  expect_in("peer: group world, call 3, broadcast of float32 [10], root 0: rank 1 has not come within 1 s", words[0]);
+  const std::vector<std::string> words = run("late", 2, {{"TERN_DIST_TIMEOUT", std::to_string(kLimit)}});
+  expect_in("peer: group world, call 3, broadcast of float32 [10], root 0: rank 1 has not come within " +
+                std::to_string(kLimit) + " s",
+            words[0]);
 }
 
 TEST_F(Nccl, ARankThatDiesIsNamed) {
