@@ -25,7 +25,8 @@ inline constexpr size_t kMaxStrangers = 128;  // connections that have not shown
 
 /// What members can make a server keep, in bytes but for the keys.
 struct Limits {
-  size_t answer = size_t{129} << 19;  // to one request: 64 of the largest values, and 5 bytes around each of kMaxKeys
+  // To one request: 64 of the largest values, and 5 bytes around each of kMaxKeys.
+  size_t answer = (size_t{64} << 20) + (size_t{512} << 10);
   size_t unsent = size_t{256} << 20;  // answers that wait to be sent, of all connections
   size_t stored = size_t{256} << 20;  // keys and values
   size_t keys = size_t{1} << 20;

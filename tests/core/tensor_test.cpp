@@ -319,11 +319,11 @@ TEST(InPlace, ConvertsAndBroadcasts) {
   EXPECT_EQ(h.to_vector<double>(), (std::vector<double>{0.25, 0.5}));
   Tensor s = zeros({3, 4});
   s.t()[1].fill_(7);
+  s.select(0, 2).slice(0, 0, 4, 3).add_(1);
+  EXPECT_EQ(s.to_vector<double>(), (std::vector<double>{0, 7, 0, 0, 0, 7, 0, 0, 1, 7, 0, 1}));
   Tensor repeated = ones({2});  // so often that threads share it out
   repeated.expand({1 << 20, 2}).fill_(5);
   EXPECT_EQ(repeated.to_vector<double>(), (std::vector<double>{5, 5}));
-  s.select(0, 2).slice(0, 0, 4, 3).add_(1);
-  EXPECT_EQ(s.to_vector<double>(), (std::vector<double>{0, 7, 0, 0, 0, 7, 0, 0, 1, 7, 0, 1}));
   Tensor e = zeros({0, 3});
   e.add_(1).mul_(2).copy_(ones({3}));
   EXPECT_EQ(e.numel(), 0);

@@ -93,11 +93,8 @@ class GemmFailure : public testing::Test {
 
   void check_gemm(DType dtype, const Case& t) {
     SCOPED_TRACE(describe(t, dtype, dtype));
-    Matrices a(dtype, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap);
-    Matrices b(dtype, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap);
-    Matrices c(dtype, t.batch, t.m, t.n, t.gap);
-    fill_with_random(a.memory, random_, -1, 1);
-    fill_with_random(b.memory, random_, -1, 1);
+    Operands operands(dtype, dtype, t, random_);
+    Matrices &a = operands.a, &b = operands.b, &c = operands.c;
     check(c.memory, [&] {
       std::vector<char> workspace(gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
       gemm(Stream{}, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), 0, c.view(), workspace.data());

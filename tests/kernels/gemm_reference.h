@@ -99,6 +99,19 @@ inline void fill_before(const Case& t, Matrices& c) {
   for (int64_t i = 0; i < c.memory.numel(); ++i) c.memory.set(i, t.beta == 0 ? NAN : 0.25 * static_cast<double>(i % 9));
 }
 
+/// The matrices of a case: random numbers in a and b, fill_before() in c.
+struct Operands {
+  Matrices a, b, c;
+  Operands(DType input, DType output, const Case& t, std::mt19937_64& random)
+      : a(input, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap),
+        b(input, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap),
+        c(output, t.batch, t.m, t.n, t.gap) {
+    fill_with_random(a.memory, random, -1, 1);
+    fill_with_random(b.memory, random, -1, 1);
+    fill_before(t, c);
+  }
+};
+
 inline std::string describe(const Case& t, DType input, DType output) {
   std::ostringstream out;
   out << name_of(input) << " to " << name_of(output) << " " << t.batch << " x [" << t.m << ", " << t.k << "] x [" << t.k
@@ -111,12 +124,8 @@ inline std::string describe(const Case& t, DType input, DType output) {
 inline void check_cpu_gemm(DType input, DType output, const Case& t, std::mt19937_64& random,
                            bool any_threads = false) {
   SCOPED_TRACE(describe(t, input, output));
-  Matrices a(input, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap);
-  Matrices b(input, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap);
-  Matrices c(output, t.batch, t.m, t.n, t.gap);
-  fill_with_random(a.memory, random, -1, 1);
-  fill_with_random(b.memory, random, -1, 1);
-  fill_before(t, c);
+  Operands operands(input, output, t, random);
+  Matrices &a = operands.a, &b = operands.b, &c = operands.c;
   const std::vector<double> before = values_of(c.view()), whole_before = c.memory.values();
   const auto run = [&] {
     for (int64_t i = 0; i < c.memory.numel(); ++i) c.memory.set(i, whole_before[i]);

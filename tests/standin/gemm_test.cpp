@@ -31,12 +31,8 @@ void run_gemm(bool transpose_a, bool transpose_b, double alpha, ConstView a, Con
 
 void check_gemm(DType input, DType output, const Case& t, std::mt19937_64& random) {
   SCOPED_TRACE(describe(t, input, output));
-  Matrices a(input, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap);
-  Matrices b(input, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap);
-  Matrices c(output, t.batch, t.m, t.n, t.gap);
-  fill_with_random(a.memory, random, -1, 1);
-  fill_with_random(b.memory, random, -1, 1);
-  fill_before(t, c);
+  Operands operands(input, output, t, random);
+  Matrices &a = operands.a, &b = operands.b, &c = operands.c;
   const std::vector<double> before = values_of(c.view()), whole_before = c.memory.values();
   OnDevice da(a.memory), db(b.memory), dc(c.memory);
   run_gemm(t.transpose_a, t.transpose_b, t.alpha, da.moved(a.view()), db.moved(b.view()), t.beta, dc.moved(c.view()));
