@@ -1,6 +1,7 @@
 #include "tern/data/datasets/cifar10.h"
 
 #include <array>
+#include <filesystem>
 #include <tuple>
 
 #include "tern/core/check.h"
@@ -101,14 +102,16 @@ std::vector<std::string> class_names(const fs::path& path) {
 
 }  // namespace
 
-std::optional<fs::path> find_cifar10() {
+std::optional<std::string> find_cifar10() {
   const auto binary = find_folder(kCifar10);
   return binary ? binary : find_folder(kCifar10Python);
 }
 
-fs::path fetch_cifar10(const std::function<void(const std::string&)>& log) { return fetch_folder(kCifar10, log); }
+std::string fetch_cifar10(const std::function<void(const std::string&)>& log) { return fetch_folder(kCifar10, log); }
 
-bool is_cifar10(const fs::path& folder) { return holds_first_batch(folder, kBinary) || holds_first_batch(folder, ""); }
+bool is_cifar10(const std::string& folder) {
+  return holds_first_batch(folder, kBinary) || holds_first_batch(folder, "");
+}
 
 void read_cifar10_records(std::string_view bytes, const std::string& name, int64_t records, uint8_t* pixels,
                           int32_t* labels) {
@@ -163,10 +166,11 @@ std::string cifar10_difference(const ImageDataset& set) {
   return difference;
 }
 
-ImageDataset read_cifar10(const fs::path& folder) {
+ImageDataset read_cifar10(const std::string& name) {
+  const fs::path folder(name);
   const bool binary = holds_first_batch(folder, kBinary);
   ImageDataset set;
-  set.name = folder.string();
+  set.name = name;
   set.label_names = class_names(folder / (binary ? "batches.meta.txt" : "batches.meta"));
   const int64_t rows = static_cast<int64_t>(kFiles.size()) * kFileRecords;
   set.pixels = empty({rows, kSide, kSide, 3}, {.dtype = DType::kUInt8});
@@ -174,8 +178,8 @@ ImageDataset read_cifar10(const fs::path& folder) {
   uint8_t* pixels = set.pixels.data<uint8_t>();
   int32_t* labels = set.labels.data();
   std::string bytes;
-  for (const auto& [name, part] : kFiles) {
-    const std::string path = (folder / (name + std::string(binary ? kBinary : ""))).string();
+  for (const auto& [file, part] : kFiles) {
+    const std::string path = (folder / (file + std::string(binary ? kBinary : ""))).string();
     if (binary) {
       bytes.clear();
       read_file(path, bytes);

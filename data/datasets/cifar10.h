@@ -3,7 +3,6 @@
 // 2009. 50,000 images of 32 x 32 pixels for training and 10,000 for testing, ten classes.
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -15,20 +14,20 @@ namespace tern::data {
 
 /// The folder of CIFAR-10 on this machine: cifar-10-batches-bin in $TERN_DATA, otherwise the cache's, and if there is
 /// neither cifar-10-batches-py in these places. Nothing is fetched.
-std::optional<std::filesystem::path> find_cifar10();
+std::optional<std::string> find_cifar10();
 
 /// find_cifar10(), or the official archive (170 MB) fetched to the cache, checked by its SHA-256 and unpacked. Throws
 /// Error in one line when it cannot be had.
-std::filesystem::path fetch_cifar10(const std::function<void(const std::string&)>& log = {});
+std::string fetch_cifar10(const std::function<void(const std::string&)>& log = {});
 
 /// True when it holds data_batch_1.bin (the binary version) or data_batch_1 (the Python version).
-bool is_cifar10(const std::filesystem::path& folder);
+bool is_cifar10(const std::string& folder);
 
 /// data_batch_1.bin .. data_batch_5.bin (Part::kTrain), then test_batch.bin (Part::kTest), in the order of their
 /// records, with the class names of batches.meta.txt (the official ones where it is missing). Without data_batch_1.bin
 /// the Python version's pickles: data_batch_1 .. data_batch_5, test_batch, batches.meta. Throws Error with file and
 /// byte: a file that is missing or has not exactly 10,000 images, a label above 9; also the errors of load_pickle.
-ImageDataset read_cifar10(const std::filesystem::path& folder);
+ImageDataset read_cifar10(const std::string& folder);
 
 /// How a set of read_cifar10 differs from the published one, which has 5,000 images of each class for training and
 /// 1,000 for testing, in one line. Empty where it does not.

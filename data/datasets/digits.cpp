@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tern/core/check.h"
-#include "tern/data/datasets/archive.h"
+#include "tern/data/datasets/gzip.h"
 #include "tern/data/samplers/split.h"
 
 namespace tern::embedded {
@@ -26,7 +26,7 @@ struct Digits {
 };
 
 Digits parse_digits() {
-  const std::string text = decompress(embedded::digits_csv_gz(), kMostBytes);
+  const std::string text = gunzip(embedded::digits_csv_gz(), "digits", kMostBytes);
   Digits digits;
   const char* at = text.data();
   const char* end = at + text.size();

@@ -10,17 +10,18 @@
 
 #include "tern/core/check.h"
 #include "tern/core/io/folders.h"
+#include "tern/data/datasets/archive.h"
 #include "tern/data/datasets/files.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;
 
-std::optional<fs::path> find_folder(const FetchedFolder& set) {
+std::optional<std::string> find_folder(const FetchedFolder& set) {
   const char* root = std::getenv("TERN_DATA");
   if (root != nullptr && root[0] != 0 && set.is_complete(fs::path(root) / set.folder))
-    return fs::path(root) / set.folder;
+    return (fs::path(root) / set.folder).string();
   const fs::path cache = cache_directory();
-  if (!cache.empty() && set.is_complete(cache / set.folder)) return cache / set.folder;
+  if (!cache.empty() && set.is_complete(cache / set.folder)) return (cache / set.folder).string();
   return std::nullopt;
 }
 
@@ -64,13 +65,14 @@ void remove_leftovers(const fs::path& cache, const std::string& prefix) {
 
 }  // namespace
 
-fs::path fetch_folder(const FetchedFolder& set, const std::function<void(const std::string&)>& log) {
+std::string fetch_folder(const FetchedFolder& set, const std::function<void(const std::string&)>& log) {
   if (const auto found = find_folder(set)) return *found;
   const std::string advice = "; to use a copy, set TERN_DATA to the folder that holds " + set.folder;
   const fs::path cache = cache_directory();
   TERN_CHECK(!cache.empty(), set.name,
              ": not found, and no folder to fetch it to (neither XDG_CACHE_HOME nor HOME is set)", advice);
   try {
+    require_archives(set.archive.url);  // before it is fetched
     create_folders(cache);
     const FetchLock lock(cache / ("." + set.folder + ".lock"), log);
     if (const auto found = find_folder(set)) return *found;
@@ -94,7 +96,7 @@ fs::path fetch_folder(const FetchedFolder& set, const std::function<void(const s
   } catch (const Error& error) {
     fail(set.name, ": ", error.what(), advice);
   }
-  return cache / set.folder;
+  return (cache / set.folder).string();
 }
 
 }  // namespace tern::data

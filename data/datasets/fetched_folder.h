@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "tern/data/datasets/archive.h"
+#include "tern/data/datasets/download.h"
 
 namespace tern::data {
 
@@ -20,12 +20,12 @@ struct FetchedFolder {
 };
 
 /// $TERN_DATA/FOLDER, otherwise the cache's; it counts when is_complete() says so. Nothing is fetched.
-std::optional<std::filesystem::path> find_folder(const FetchedFolder& set);
+std::optional<std::string> find_folder(const FetchedFolder& set);
 
 /// find_folder(), or the archive fetched to the cache, checked by its SHA-256 and unpacked; the folder gets its name
 /// when all its files are on the disk. One process at a time fetches a set to a cache, the others wait for it; what a
 /// process left that was killed meanwhile ("FOLDER.tern-fetch.XXXXXX") the next one removes. Throws Error in one line
 /// when it cannot be had.
-std::filesystem::path fetch_folder(const FetchedFolder& set, const std::function<void(const std::string&)>& log);
+std::string fetch_folder(const FetchedFolder& set, const std::function<void(const std::string&)>& log);
 
 }  // namespace tern::data

@@ -48,6 +48,12 @@ void write_file_atomically(const fs::path& path, const std::vector<std::string_v
   });
 }
 
+File create_file(const fs::path& path) {
+  File file(std::fopen(path.c_str(), "wbxe"));
+  TERN_CHECK(file, "cannot create ", path.string(), ": ", std::strerror(errno));
+  return file;
+}
+
 TemporaryDirectory::TemporaryDirectory(const fs::path& parent, const std::string& prefix) {
   create_folders(parent);
   std::string name = (parent / (prefix + ".XXXXXX")).string();

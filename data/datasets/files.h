@@ -1,7 +1,9 @@
 #pragma once
 // Small helpers around files that the data floor shares.
 
+#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +22,14 @@ std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& f
 
 /// core's write_atomically of the pieces one after another; creates the folder.
 void write_file_atomically(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
+
+struct FileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, FileCloser>;
+
+/// A new file to write; an existing one (or a link) is an error. Error: the path and the system's reason.
+File create_file(const std::filesystem::path& path);
 
 /// A folder of its own under `parent`, removed with its contents when this object goes.
 class TemporaryDirectory {

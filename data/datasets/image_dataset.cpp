@@ -104,10 +104,10 @@ ImageDataset with_known_labels(ImageDataset set, const std::vector<std::string>&
   return set;
 }
 
-ImageDataset read_checked_cifar10(const fs::path& folder, const LoadImagesOptions& options) {
+ImageDataset read_checked_cifar10(const std::string& folder, const LoadImagesOptions& options) {
   ImageDataset set = read_cifar10(folder);
   if (const std::string difference = cifar10_difference(set); !difference.empty() && options.log)
-    options.log(folder.string() + ": not the published CIFAR-10: " + difference);
+    options.log(folder + ": not the published CIFAR-10: " + difference);
   return with_known_labels(std::move(set), options.known_labels);
 }
 

@@ -31,7 +31,7 @@ const FetchedFolder kImdb = {
 
 }  // namespace
 
-std::optional<fs::path> find_imdb() { return find_folder(kImdb); }
+std::optional<std::string> find_imdb() { return find_folder(kImdb); }
 
 std::string imdb_difference(const TextDataset& set) {
   constexpr int64_t kTexts = 12'500;  // of each part and label
@@ -56,6 +56,6 @@ std::string imdb_difference(const TextDataset& set) {
   return difference;
 }
 
-fs::path fetch_imdb(const std::function<void(const std::string&)>& log) { return fetch_folder(kImdb, log); }
+std::string fetch_imdb(const std::function<void(const std::string&)>& log) { return fetch_folder(kImdb, log); }
 
 }  // namespace tern::data

@@ -1,7 +1,6 @@
 #pragma once
 // Labelled texts in memory, and where they come from.
 
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>

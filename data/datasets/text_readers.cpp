@@ -174,7 +174,7 @@ TextDataset read_imdb(const LoadTextOptions& options) {
   TERN_CHECK(found || options.allow_download, "imdb: not found; set TERN_DATA to the folder that holds aclImdb");
   LoadTextOptions quiet = options;
   quiet.log = {};
-  TextDataset set = read_folder((found ? *found : fetch_imdb(options.log)).string(), quiet);
+  TextDataset set = read_folder(found ? *found : fetch_imdb(options.log), quiet);
   set.name = "imdb";
   return set;
 }

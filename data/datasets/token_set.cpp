@@ -192,8 +192,8 @@ std::vector<int32_t> TokenSet::lengths() const {
   return lengths;
 }
 
-fs::path token_cache_path(const TextDataset& set, const TokenizeOptions& options) {
-  return options.tokenizer_key.empty() ? fs::path() : cache_path(cache_key(set, options));
+std::string token_cache_path(const TextDataset& set, const TokenizeOptions& options) {
+  return options.tokenizer_key.empty() ? "" : cache_path(cache_key(set, options)).string();
 }
 
 TokenSet tokenize(const TextDataset& set, const Encode& encode, const TokenizeOptions& options) {

@@ -2,7 +2,6 @@
 // Token ids of a text set, and their cache on disk.
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -55,6 +54,6 @@ TokenSet tokenize(const TextDataset& set, const WordPiece& tokenizer, int64_t ma
                   const std::function<void(const std::string&)>& log = {});
 
 /// The cache file of tokenize(); empty without a tokenizer key or cache folder.
-std::filesystem::path token_cache_path(const TextDataset& set, const TokenizeOptions& options);
+std::string token_cache_path(const TextDataset& set, const TokenizeOptions& options);
 
 }  // namespace tern::data

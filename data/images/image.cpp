@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "tern/core/check.h"
 #include "tern/data/datasets/files.h"
@@ -93,19 +94,19 @@ Image decode_image(std::string_view bytes, const std::string& name, const Decode
   fail(name, ": not a PNG or JPEG image: ", other_format(bytes));
 }
 
-Image read_image(const std::filesystem::path& path, const DecodeOptions& options) {
+Image read_image(const std::string& path, const DecodeOptions& options) {
   std::string bytes;
   read_file(path, bytes);
-  return decode_image(bytes, path.string(), options);
+  return decode_image(bytes, path, options);
 }
 
-void write_png(const std::filesystem::path& path, const Image& image) {
+void write_png(const std::string& path, const Image& image) {
   const std::string bytes = encode_png(image);
   write_file_atomically(path, {bytes});
 }
 
-bool has_image_extension(const std::filesystem::path& path) {
-  const std::string extension = lower_ascii(path.extension().string());
+bool has_image_extension(const std::string& path) {
+  const std::string extension = lower_ascii(std::filesystem::path(path).extension().string());
   return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
 }
 

@@ -2,7 +2,6 @@
 // Images in memory, read from PNG and JPEG files and written as PNG.
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,15 +41,15 @@ struct DecodeOptions {
 Image decode_image(std::string_view bytes, const std::string& name, const DecodeOptions& options = {});
 
 /// decode_image of a file's contents. Also throws Error when it cannot be read.
-Image read_image(const std::filesystem::path& path, const DecodeOptions& options = {});
+Image read_image(const std::string& path, const DecodeOptions& options = {});
 
 /// A PNG file of 8 bits a channel. Throws Error unless the image has 1 to 4 channels, a pixel or more, and matching
 /// sizes.
 std::string encode_png(const Image& image);
 /// encode_png to a file, which appears complete or not at all. Creates the folder.
-void write_png(const std::filesystem::path& path, const Image& image);
+void write_png(const std::string& path, const Image& image);
 
 /// True when a file's name ends in .png, .jpg or .jpeg, in any case.
-bool has_image_extension(const std::filesystem::path& path);
+bool has_image_extension(const std::string& path);
 
 }  // namespace tern::data

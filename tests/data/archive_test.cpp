@@ -1,4 +1,4 @@
-// Fetching with checks, safe unpacking.
+// Safe unpacking.
 
 #include "tern/data/datasets/archive.h"
 
@@ -7,7 +7,6 @@
 
 #include <random>
 
-#include "tern/data/datasets/sha256.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 
@@ -113,49 +112,6 @@ TEST_F(ArchiveTest, DamagedArchives) {
   }
   EXPECT_TRUE(
       contains(error_of([&] { extract_archive(root() / "none", root() / "out", 1); }), {"cannot open", "none"}));
-}
-
-TEST_F(ArchiveTest, Decompress) {
-  const std::string packed = contents(make_archive({{"a", "hello"}}));
-  EXPECT_EQ(decompress(packed, 1 << 20).substr(0, 1), "a");  // a tar inside
-  EXPECT_EQ(decompress("", 10), "");
-  EXPECT_EQ(decompress("plain", 10), "plain");
-  EXPECT_TRUE(contains(error_of([&] { decompress(packed, 10); }), {"more than expected"}));
-  EXPECT_TRUE(contains(error_of([&] { decompress(packed.substr(0, packed.size() / 2), 1 << 20); }), {"truncated"}));
-}
-
-class DownloadTest : public ArchiveTest {
- protected:
-  std::string download_error(const Download& source) const {
-    return error_of([&] { download(source, root() / "got"); });
-  }
-};
-
-TEST_F(DownloadTest, ChecksSizeAndDigest) {
-  const std::string bytes(300'000, 'q');
-  const std::string url = "file://" + write("source", bytes);
-  const Download good{url, 300'000, sha256(bytes)};
-  std::vector<std::string> lines;
-  download(good, root() / "got", [&](const std::string& line) { lines.push_back(line); });
-  EXPECT_EQ(contents(root() / "got"), bytes);
-  ASSERT_FALSE(lines.empty());
-  EXPECT_TRUE(contains(lines.back(), {"100 %"}));
-  EXPECT_TRUE(contains(download_error(good), {"cannot create", "got", "File exists"}));
-  fs::remove(root() / "got");
-  EXPECT_TRUE(contains(download_error({url, 300'000, sha256("other")}), {"cannot fetch", "sha256", sha256(bytes)}));
-  EXPECT_TRUE(contains(download_error({url, 300'001, sha256(bytes)}), {"got 300000 of 300001 bytes"}));
-  EXPECT_TRUE(contains(download_error({url, 299'999, sha256(bytes)}), {"more than the expected 299999"}));
-  EXPECT_FALSE(fs::exists(root() / "got"));
-}
-
-TEST_F(DownloadTest, ErrorsAreOneLine) {
-  for (const std::string url :
-       {"file:///does/not/exist", "https://127.0.0.1:9/x", "ftp://localhost/x", "nonsense://"}) {
-    const std::string error = download_error({url, 10, ""});
-    EXPECT_TRUE(contains(error, {"cannot fetch " + url}));
-    EXPECT_EQ(error.find('\n'), error.npos);
-    EXPECT_FALSE(fs::exists(root() / "got"));
-  }
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST_F(Cifar10FolderTest, IsReadInTheOrderOfItsFiles) {
   put("data_batch_3.bin", 7 * kRecord, records({5}, random));
   put("test_batch.bin", 9999 * kRecord, "\x09" + std::string(3072, '\xff'));
   write("cifar-10-batches-bin/batches.meta.txt", "a0\na1\na2\na3\na4\na5\na6\na7\na8\na9\n\n");
-  EXPECT_EQ(find_cifar10(), folder());
+  EXPECT_EQ(find_cifar10(), folder().string());
   const ImageDataset set = load_images("cifar10");
   EXPECT_EQ(set.name, "cifar10");
   EXPECT_EQ(set.size(), 60000);
@@ -297,7 +297,7 @@ TEST_F(FolderTest, Cifar10OfPython) {
     out.seekp(static_cast<std::streamoff>(batch.head.size()) + 30720000);
     out << batch.tail;
   }
-  EXPECT_EQ(find_cifar10(), folder);
+  EXPECT_EQ(find_cifar10(), folder.string());
   EXPECT_TRUE(is_cifar10(folder));
   const std::string names =
       "\x80\x02}U\x0blabel_names](U\x01"

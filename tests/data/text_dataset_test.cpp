@@ -278,7 +278,7 @@ TEST_F(Folder, ImdbIsFoundByEnvironmentThenCache) {
     }
     write(place + "/aclImdb/train/unsup/0_0.txt", "no label");
     const Environment data("TERN_DATA", (root() / "data").string());
-    EXPECT_EQ(find_imdb(), root() / place / "aclImdb");
+    EXPECT_EQ(find_imdb(), (root() / place / "aclImdb").string());
     const TextDataset set = load_text("imdb");
     EXPECT_EQ(texts(set), (Strings{"train/neg", "train/pos", "test/neg", "test/pos"}));
     EXPECT_EQ(set.name, "imdb");

@@ -179,7 +179,7 @@ TEST_F(Tokens, WithoutAWritableFolderThereIsNoCache) {
   EXPECT_TRUE(contains(lines_[1], {"not cached", "HOME"}));
   // A folder stands where the file should go.
   const Environment again("XDG_CACHE_HOME", (root() / "cache").string());
-  fs::create_directories(token_cache_path(set, options()) / "x");
+  fs::create_directories(fs::path(token_cache_path(set, options())) / "x");
   expect_equal(tokenize(set, encode(), options()), expected);
   EXPECT_EQ(lines_.size(), 3u);
   EXPECT_EQ(std::distance(fs::directory_iterator(root() / "cache/tern/tokens"), {}), 1);

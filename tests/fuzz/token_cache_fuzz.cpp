@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::filesystem::path path = [] {
     setenv("XDG_CACHE_HOME", fuzz::folder().c_str(), 1);
     const auto found = data::token_cache_path(set, options);
-    std::filesystem::create_directories(found.parent_path());
+    std::filesystem::create_directories(std::filesystem::path(found).parent_path());
     return found;
   }();
   std::string bytes(fuzz::text_of(data + 1, size - 1));

@@ -1,0 +1,66 @@
+// gzip in memory, against what zlib's own compressor writes.
+
+#include "tern/data/datasets/gzip.h"
+
+#include <zlib.h>
+
+#include <random>
+
+#include "tern/tests/data/support.h"
+#include "tern/tests/support/seed.h"
+
+namespace tern::data {
+namespace {
+
+std::string gzip(const std::string& bytes) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, bytes.size()), ' ');
+  stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+/// Bytes of few values, so that they shrink.
+std::string random_bytes(size_t size, std::mt19937_64& random) {
+  std::string bytes(size, ' ');
+  for (char& c : bytes) c = static_cast<char>(random() % 5);
+  return bytes;
+}
+
+std::string gunzip_error(const std::string& bytes, int64_t most = 1 << 20) {
+  return error_of([&] { gunzip(bytes, "input", most); });
+}
+
+TEST(Gzip, GivesWhatWasCompressed) {
+  std::mt19937_64 random = fresh_random();
+  const size_t block = 1 << 16;  // what is unpacked at a time
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{777}, block - 1, block, block + 1, 3 * block + 5}) {
+    const std::string bytes = random_bytes(size, random);
+    const int64_t most = static_cast<int64_t>(size);
+    EXPECT_EQ(gunzip(gzip(bytes), "input", most), bytes) << size;
+    if (size > 0) {
+      EXPECT_TRUE(contains(gunzip_error(gzip(bytes), most - 1), {"input: refused", "more than expected"})) << size;
+    }
+  }
+}
+
+TEST(Gzip, RefusesWhatIsDamaged) {
+  std::mt19937_64 random = fresh_random();
+  const std::string good = gzip(random_bytes(5000, random));
+  for (size_t size = 0; size < good.size(); size += 1 + random() % 50)
+    EXPECT_TRUE(contains(gunzip_error(good.substr(0, size)), {"input: truncated"})) << size;
+  EXPECT_TRUE(contains(gunzip_error("plain text"), {"input: damaged"}));
+  EXPECT_TRUE(contains(gunzip_error(good + "xyz"), {"input: damaged", "3 bytes follow"}));
+  std::string sum = good;
+  sum[sum.size() - 8] = static_cast<char>(sum[sum.size() - 8] ^ 1);  // of CRC-32, which precedes the length
+  EXPECT_TRUE(contains(gunzip_error(sum), {"input: damaged"}));
+}
+
+}  // namespace
+}  // namespace tern::data
