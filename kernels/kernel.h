@@ -33,7 +33,8 @@ struct Stream {
 enum class CpuLevel : uint8_t { kV2, kV3, kV4 };
 
 /// The level in use: the highest that this CPU and this build have, or TERN_CPU_LEVEL=v2|v3|v4 from the environment.
-/// Throws Error when TERN_CPU_LEVEL names an unknown level or one that the CPU or the build lacks.
+/// Throws Error when TERN_CPU_LEVEL names an unknown level or one that the CPU or the build lacks, and where the CPU
+/// has none of the build's levels.
 CpuLevel cpu_level();
 /// Changes the level for all later calls (tests run every level). Not while kernels run. Throws like cpu_level().
 void set_cpu_level(CpuLevel level);
@@ -68,7 +69,13 @@ class Kernel<Result(Stream, Args...)> {
 }  // namespace tern
 
 #define TERN_ENTRY_POINT __attribute__((visibility("default")))
-// A build for development may leave levels out (CMake option TERN_CPU_LEVELS); has_cpu_level() keeps them from use.
+// A build may leave levels out (CMake's TERN_CPU_LEVELS), and then CMake defines these; has_cpu_level() keeps them from
+// use.
+#ifndef TERN_CPU_HAS_V2
+#define TERN_CPU_HAS_V2 1
+#define TERN_CPU_HAS_V3 1
+#define TERN_CPU_HAS_V4 1
+#endif
 #if TERN_CPU_HAS_V2
 #define TERN_CPU_V2(name) cpu_v2::name
 #else

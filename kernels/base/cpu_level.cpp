@@ -9,6 +9,7 @@ namespace tern::kernels {
 namespace {
 
 constexpr bool kBuilt[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_HAS_V4 != 0};
+constexpr CpuLevel kHighestFirst[] = {CpuLevel::kV4, CpuLevel::kV3, CpuLevel::kV2};
 
 bool cpu_supports(CpuLevel level) {
 #if defined(__clang__) && __clang_major__ < 18  // does not know the levels by name
@@ -45,15 +46,27 @@ void require(CpuLevel level) {
              name_of(level));
 }
 
+[[noreturn]] void fail_without_level() {
+  std::string built;
+  const char* here = nullptr;
+  for (CpuLevel level : kHighestFirst) {
+    if (kBuilt[static_cast<int>(level)]) built = std::string(name_of(level)) + (built.empty() ? "" : ", " + built);
+    if (here == nullptr && cpu_supports(level)) here = name_of(level);
+  }
+  TERN_CHECK(here != nullptr, "this processor does not have x86-64-v2 (SSE4.2), the least that Tern runs on");
+  fail("this build of Tern has CPU kernels for x86-64-", built, " alone, and this processor has x86-64-", here,
+       ": configure and build Tern again on this machine, or for all machines with -DTERN_CPU_LEVELS=\"v2;v3;v4\"");
+}
+
 CpuLevel initial_level() {
   if (const char* text = std::getenv("TERN_CPU_LEVEL")) {
     const CpuLevel level = parse_level(text);
     require(level);
     return level;
   }
-  for (CpuLevel level : {CpuLevel::kV4, CpuLevel::kV3, CpuLevel::kV2})
+  for (CpuLevel level : kHighestFirst)
     if (has_cpu_level(level)) return level;
-  fail("this build holds no kernels for this processor: x86-64-v2 (SSE4.2) is the least that Tern runs on");
+  fail_without_level();
 }
 
 std::atomic<CpuLevel>& current() {

@@ -14,6 +14,7 @@
 #include "tern/core/check.h"
 #include "tern/core/io/pickle.h"
 #include "tern/dist/store.h"
+#include "tern/kernels/kernel.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/end_requests.h"
 #include "tern/models/cli/rank_process.h"
@@ -112,6 +113,7 @@ int run(const std::vector<std::string>& arguments) {
       return words.empty() ? 2 : 0;
     }
     reject_unknown(*chosen[0]);
+    kernels::cpu_level();  // throws where the processor has none of this build's levels
     return commands.at(chosen[0]->get_name())();
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help and --version
