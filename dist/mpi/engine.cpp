@@ -17,11 +17,15 @@ constexpr const char* kLibraryFile = "libtern_mpi.so";
 
 std::vector<std::string> library_candidates() {
   if (const char* named = std::getenv("TERN_MPI_LIBRARY"); named && *named) return {named};
+  std::vector<std::string> candidates;
+  Dl_info here;  // of libtern.so, where this function is in it
+  if (dladdr(reinterpret_cast<const void*>(&load_functions), &here) != 0 && here.dli_fname != nullptr)
+    candidates.push_back((fs::path(here.dli_fname).parent_path() / kLibraryFile).string());
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return {kLibraryFile};
-  const fs::path folder = program.parent_path();
-  return {(folder / kLibraryFile).string(), (folder / ".." / "lib" / kLibraryFile).string(), kLibraryFile};
+  if (!error) candidates.push_back((program.parent_path() / ".." / "lib" / kLibraryFile).string());
+  candidates.emplace_back(kLibraryFile);
+  return candidates;
 }
 
 /// The thread asks MPI without a pause for as long as a message between two cores takes, then with pauses of an eighth
@@ -58,7 +62,7 @@ const Functions& load_functions() {
     }
     fail("MPI is needed to train with several processes on the CPU, and ", kLibraryFile,
          " could not be loaded: install OpenMPI (Debian: apt-get install libopenmpi-dev openmpi-bin) and build Tern "
-         "again (",
+         "again, with TERN_MPI=ON (",
          reasons, ")");
   }();
   return *functions;

@@ -16,8 +16,9 @@
 
 namespace tern::dist::mpi {
 
-/// Loads libtern_mpi.so: the file that TERN_MPI_LIBRARY names, else beside the program or in ../lib of it. Throws Error
-/// when it is missing (it is only built where MPI is installed) or MPI's own libraries are.
+/// Loads libtern_mpi.so: the file that TERN_MPI_LIBRARY names, else from the folder of libtern.so, or from ../lib of
+/// the program's, or where the dynamic linker looks. Throws Error when it is missing (it is only built where MPI is
+/// installed and TERN_MPI is on) or MPI's own libraries are.
 const Functions& load_functions();
 
 /// Messages that belong together. Their data must stay while they are on their way.
