@@ -1,12 +1,9 @@
 # tern_embed(target file symbol): the bytes of a file inside a library, at no compile cost.
 # The library then defines `std::string_view tern::embedded::<symbol>()`; whoever uses it declares that one line:
 #   namespace tern::embedded { std::string_view bert_base_uncased_vocab(); }
-# The file's path is relative to the source root.
+# The file's path is relative to the source root. Without TERN_EMBEDDED_DATA the function throws.
 
-function(tern_embed target file symbol)
-  set(path ${CMAKE_SOURCE_DIR}/${file})
-  set(generated ${CMAKE_BINARY_DIR}/embedded/${symbol}.cpp)
-  file(CONFIGURE OUTPUT ${generated} @ONLY CONTENT [=[
+set(TERN_EMBED_BYTES [=[
 #include <cstddef>
 #include <string_view>
 
@@ -31,6 +28,34 @@ std::string_view @symbol@() {
 }
 }  // namespace tern::embedded
 ]=])
+
+set(TERN_EMBED_NOTHING [=[
+#include <string_view>
+
+#include "tern/data/without/part.h"
+
+namespace tern::embedded {
+std::string_view @symbol@();
+std::string_view @symbol@() {
+  data::fail_without("the embedded file @file@", "embedded data", "TERN_EMBEDDED_DATA");
+}
+}  // namespace tern::embedded
+]=])
+
+function(tern_embed_nothing target file symbol)
+  set(generated ${CMAKE_CURRENT_BINARY_DIR}/embedded/no_${symbol}.cpp)
+  file(CONFIGURE OUTPUT ${generated} @ONLY CONTENT "${TERN_EMBED_NOTHING}")
+  target_sources(${target} PRIVATE ${generated})
+endfunction()
+
+function(tern_embed target file symbol)
+  if(NOT TERN_EMBEDDED_DATA)
+    tern_embed_nothing(${target} ${file} ${symbol})
+    return()
+  endif()
+  set(path ${PROJECT_SOURCE_DIR}/${file})
+  set(generated ${PROJECT_BINARY_DIR}/embedded/${symbol}.cpp)
+  file(CONFIGURE OUTPUT ${generated} @ONLY CONTENT "${TERN_EMBED_BYTES}")
   set_source_files_properties(${generated} PROPERTIES OBJECT_DEPENDS ${path})
   target_sources(${target} PRIVATE ${generated})
 endfunction()

@@ -1,77 +1,147 @@
-# One library per floor of the house: tern_<name> from <name>/**/*.cpp, except dist/mpi/library, a shared object of its
-# own, models/cli, which is the program's, and the folders named cuda and no_cuda. The floors are compiled without knowing
-# of CUDA; a program is linked with
+# One library per floor of the house: tern_<name> from <name>/**/*.cpp, except dist/mpi/library (a shared object that is
+# loaded when needed), models/cli, which is the program's, and the folders named cuda, no_cuda and without. The floors are
+# compiled without knowing of CUDA; a program is linked with
 #   tern_cuda     core/cuda, dist/cuda and the kernels, where TERN_CUDA is on
 #   tern_no_cuda  core/no_cuda, dist/no_cuda, where it is off: nothing of CUDA can be used
 #   tern_cuda     and the emulated kernels and the stand-in runtime of the tests, where the program's property
 #                 TERN_EMULATED_CUDA is on
-# With TERN_SHARED (which needs TERN_CUDA) the floors are shared libraries, and so is tern_cuda with all that it consists
-# of and CUDA's runtime: a folder of many programs holds them once. A floor then calls what the program is linked with.
+# The library for other projects, Tern::tern, is one shared object of all floors and what is linked with them. With
+# TERN_SHARED the programs of this build are linked with it as well, by the same names: a folder of many programs then
+# holds it once.
+
+# Files of the floor `data` that an option leaves out, and what takes their place.
+set(tern_parts TERN_CURL TERN_ARCHIVES TERN_IMAGES)
+set(tern_sources_TERN_CURL data/datasets/download.cpp)
+set(tern_sources_TERN_ARCHIVES data/datasets/archive.cpp)
+set(tern_sources_TERN_IMAGES data/images/jpeg.cpp data/images/png.cpp)
+set(tern_without_TERN_CURL data/without/download.cpp)
+set(tern_without_TERN_ARCHIVES data/without/archive.cpp)
+set(tern_without_TERN_IMAGES data/without/images.cpp)
 
 function(tern_floor_sources name variable)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/mpi/library/|/models/cli/|/cuda/|/no_cuda/")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/mpi/library/|/models/cli/|/cuda/|/no_cuda/|/data/without/")
+  if(name STREQUAL "data")
+    foreach(part ${tern_parts})
+      if(NOT ${part})
+        list(TRANSFORM tern_sources_${part} PREPEND ${PROJECT_SOURCE_DIR}/)
+        list(REMOVE_ITEM sources ${tern_sources_${part}})
+        list(APPEND sources ${PROJECT_SOURCE_DIR}/${tern_without_${part}})
+      endif()
+    endforeach()
+  endif()
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
+# With TERN_PCH the headers of the standard library that most files include are compiled once, with the floor core.
+# Where it is off (CI) every file is seen to include what it needs.
+set(TERN_PCH_HEADERS algorithm array atomic chrono cmath condition_variable cstdint cstring deque filesystem functional
+    limits map memory mutex numeric optional set span sstream stdexcept string string_view thread unordered_map utility
+    vector)
+list(TRANSFORM TERN_PCH_HEADERS REPLACE "(.+)" "<\\1>")
+
+function(tern_precompile target)
+  if(NOT TERN_PCH)
+    return()
+  endif()
+  if(TERN_OBJECTS_core)
+    target_precompile_headers(${target} REUSE_FROM ${TERN_OBJECTS_core})
+    return()
+  endif()
+  target_precompile_headers(${target} PRIVATE ${TERN_PCH_HEADERS})
+endfunction()
+
+# Sets TERN_OBJECTS_<name> to the target that compiles the floor.
 function(tern_floor name)
   cmake_parse_arguments(FLOOR "" "" "DEPENDS;LIBRARIES" ${ARGN})
   tern_floor_sources(${name} sources)
-  set(kind PUBLIC)
-  if(sources AND TERN_SHARED)
-    add_library(tern_${name} SHARED ${sources})
-    set_target_properties(tern_${name} PROPERTIES DEFINE_SYMBOL "")  # objects as of a static library: ccache has them
-  elseif(sources)
-    add_library(tern_${name} STATIC ${sources})
-  else()
+  set(below ${FLOOR_DEPENDS})
+  if(TERN_SHARED)
+    set(objects tern_${name}_objects)
+    add_library(${objects} OBJECT ${sources})
     add_library(tern_${name} INTERFACE)
-    set(kind INTERFACE)
+    target_link_libraries(tern_${name} INTERFACE tern tern_options ${FLOOR_LIBRARIES})
+    foreach(floor ${FLOOR_DEPENDS})
+      target_link_libraries(tern_${name} INTERFACE tern_${floor})
+    endforeach()
+    list(TRANSFORM below REPLACE "(.+)" "tern_\\1_objects")
+  else()
+    set(objects tern_${name})
+    add_library(${objects} STATIC ${sources})
+    list(TRANSFORM below PREPEND tern_)
+    if(NOT FLOOR_DEPENDS)
+      list(APPEND below tern_kernels)
+    endif()
+    list(APPEND below tern_device)
   endif()
-  target_link_libraries(tern_${name} ${kind} tern_options)
-  foreach(floor ${FLOOR_DEPENDS})
-    target_link_libraries(tern_${name} ${kind} tern_${floor})
-  endforeach()
-  target_link_libraries(tern_${name} ${kind} tern_device)
-  target_link_libraries(tern_${name} ${kind} ${FLOOR_LIBRARIES})
+  target_link_libraries(${objects} PUBLIC tern_options ${below} ${FLOOR_LIBRARIES})
+  tern_precompile(${objects})
+  set(TERN_OBJECTS_${name} ${objects} PARENT_SCOPE)
+  set_property(GLOBAL APPEND PROPERTY TERN_FLOOR_OBJECTS ${objects})
+  set_property(GLOBAL APPEND PROPERTY TERN_FLOOR_LIBRARIES ${FLOOR_LIBRARIES})
 endfunction()
 
-# After the floors: what they ask of CUDA, as tern_device.
-function(tern_device_libraries)
-  file(GLOB no_cuda CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/no_cuda/*.cpp ${CMAKE_SOURCE_DIR}/dist/no_cuda/*.cpp)
+# What the floors ask of CUDA: tern_no_cuda, and tern_cuda where NVIDIA's headers are.
+function(tern_cuda_floor)
+  file(GLOB no_cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/no_cuda/*.cpp ${PROJECT_SOURCE_DIR}/dist/no_cuda/*.cpp)
   add_library(tern_no_cuda STATIC ${no_cuda})
   target_link_libraries(tern_no_cuda PRIVATE tern_options)
-  if(TERN_CUDA_HEADERS)
-    file(GLOB cuda CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/cuda/*.cpp ${CMAKE_SOURCE_DIR}/dist/cuda/*.cpp)
-    set(architectures 80-real,90a-real)  # what the emulated device is told
-    if(TERN_CUDA)
-      string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")
-    endif()
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/core/cuda/device.cpp PROPERTIES COMPILE_DEFINITIONS
-                                "TERN_CUDA_ARCHITECTURES=\"${architectures}\"")
-    if(TERN_SHARED)
-      # Programs that stop at core have no dist: what of it is for CUDA goes there.
-      set(dist_cuda ${cuda})
-      list(FILTER dist_cuda INCLUDE REGEX "/dist/")
-      list(FILTER cuda EXCLUDE REGEX "/dist/")
-      target_sources(tern_dist PRIVATE ${dist_cuda})
-      target_include_directories(tern_dist SYSTEM PRIVATE ${TERN_CUDA_HEADERS})
-      add_library(tern_cuda SHARED ${cuda} $<TARGET_OBJECTS:tern_cuda_host> $<TARGET_OBJECTS:tern_cuda_kernels>)
-      set_target_properties(tern_cuda PROPERTIES DEFINE_SYMBOL "" LINKER_LANGUAGE CXX)
-      target_include_directories(tern_cuda SYSTEM PRIVATE ${TERN_CUDA_HEADERS})
-      target_link_libraries(tern_cuda PRIVATE tern_options tern_base ${TERN_CUDA_LIBRARIES} ${CMAKE_DL_LIBS})
-    else()
-      add_library(tern_cuda STATIC ${cuda})
-      target_link_libraries(tern_cuda PRIVATE tern_options tern_cuda_host tern_dist)
-    endif()
+  if(NOT TERN_CUDA_HEADERS)
+    return()
   endif()
+  file(GLOB cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/cuda/*.cpp ${PROJECT_SOURCE_DIR}/dist/cuda/*.cpp)
+  set(architectures 80-real,90a-real)  # what the emulated device is told
+  if(TERN_CUDA)
+    string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")
+  endif()
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/core/cuda/device.cpp PROPERTIES COMPILE_DEFINITIONS
+                              "TERN_CUDA_ARCHITECTURES=\"${architectures}\"")
+  add_library(tern_cuda STATIC ${cuda})
+  target_link_libraries(tern_cuda PRIVATE tern_options tern_cuda_host)
+  if(TERN_CUDA)
+    target_link_libraries(tern_cuda PRIVATE tern_cuda_kernels ${TERN_CUDA_LIBRARIES})
+  else()  # for tests alone
+    set_target_properties(tern_cuda tern_cuda_host PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+  if(NOT TERN_SHARED)
+    target_link_libraries(tern_cuda PRIVATE tern_dist)
+  endif()
+endfunction()
+
+# After the floors: tern_device, with which the programs of this build are linked, and the library for other projects.
+function(tern_library)
+  tern_cuda_floor()
+  get_property(parts GLOBAL PROPERTY TERN_FLOOR_OBJECTS)
+  get_property(libraries GLOBAL PROPERTY TERN_FLOOR_LIBRARIES)
+  set(definitions ${TERN_DEFINITIONS})
   add_library(tern_device INTERFACE)
   if(TERN_CUDA)
-    if(NOT TERN_SHARED)
-      target_link_libraries(tern_cuda PRIVATE tern_cuda_kernels ${TERN_CUDA_LIBRARIES})
-    endif()
-    target_link_libraries(tern_device INTERFACE tern_cuda)
+    list(APPEND parts tern_cuda tern_cuda_host tern_cuda_kernels)
+    list(APPEND libraries ${TERN_CUDA_LIBRARIES})
+    # For the files that use Tern: the kernels of their ops are compiled (kernels/cuda/pointwise_kernel.h).
+    list(APPEND definitions TERN_CUDA)
+    target_compile_definitions(tern_models INTERFACE TERN_CUDA)
+    set(device tern_cuda)
   else()
-    target_link_libraries(tern_device INTERFACE
-                          $<IF:$<BOOL:$<TARGET_PROPERTY:TERN_EMULATED_CUDA>>,tern_emulated_cuda,tern_no_cuda>)
+    list(APPEND parts tern_no_cuda)
+    set(device $<IF:$<BOOL:$<TARGET_PROPERTY:TERN_EMULATED_CUDA>>,tern_emulated_cuda,tern_no_cuda>)
   endif()
+  if(TERN_SHARED)
+    set(device tern)
+  endif()
+  target_link_libraries(tern_device INTERFACE ${device})
+
+  list(TRANSFORM parts REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+  list(REMOVE_DUPLICATES libraries)
+  add_library(tern SHARED ${objects})
+  add_library(Tern::tern ALIAS tern)
+  set_target_properties(tern PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION}
+                        SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  target_include_directories(tern SYSTEM INTERFACE $<BUILD_INTERFACE:${TERN_INCLUDE_DIR}>)
+  target_compile_features(tern INTERFACE cxx_std_20)
+  target_compile_definitions(tern INTERFACE ${definitions})
+  # Calls within the library stay there: a program's copy of an inline function may be compiled without optimisation, or
+  # for another processor.
+  target_link_options(tern PRIVATE -Wl,-Bsymbolic-functions $<$<NOT:$<BOOL:${TERN_SANITIZE}>>:-Wl,-z,defs>)
+  target_link_libraries(tern PUBLIC ${TERN_KERNEL_LIBRARIES} PRIVATE tern_options ${libraries} ${CMAKE_DL_LIBS})
 endfunction()

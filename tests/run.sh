@@ -6,7 +6,7 @@
 # command that brings them. A case is one of GoogleTest's, or a ctest test that is no program of GoogleTest.
 #
 # --strict   what was skipped or not built for want of something that can be installed fails the run
-# --without  NAMEs for which --strict makes an exception: cuda, mpi, data, levels, other
+# --without  NAMEs for which --strict makes an exception: cuda, mpi, data, levels, options, other
 #
 # Exit status: 0 when cases passed and none failed; 1 otherwise; 2 wrong usage; 128 + signal when interrupted.
 #
@@ -28,6 +28,7 @@ way_of() {
     mpi) echo "apt-get install -y libopenmpi-dev openmpi-bin && ./tern test" ;;
     data) echo "TERN_DATA=FOLDER ./tern test, where FOLDER holds the data sets (CONTRIBUTING.md)" ;;
     levels) echo "cmake -B $build -DTERN_CPU_LEVELS='v2;v3;v4' && ./tern test" ;;
+    options) echo "cmake -B $build -DOPTION=ON, with the option that is named, then: ./tern test" ;;
     gpu) echo "./tern --cuda test, on a machine with an NVIDIA GPU and its driver" ;;
     cpu) echo "./tern test, on a machine whose processor has it" ;;
     memory) echo "./tern test, on a machine with more free memory" ;;
@@ -46,7 +47,8 @@ while (($#)); do
     --without)
       (($# > 1)) || usage "--without needs a value"
       for name in ${2//,/ }; do
-        [[ " cuda mpi data levels other " == *" $name "* ]] || usage "--without: expected cuda, mpi, data, levels or other, got '$name'"
+        [[ " cuda mpi data levels options other " == *" $name "* ]] ||
+          usage "--without: expected cuda, mpi, data, levels, options or other, got '$name'"
         allowed+="$name "
       done
       shift

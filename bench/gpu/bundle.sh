@@ -69,7 +69,7 @@ if ((!ready)); then
   # Flags as of .ci/run, whose objects ccache may have.
   cmake -S "$root" -B "$build" -G Ninja ${launcher[@]+"${launcher[@]}"} -DCMAKE_BUILD_TYPE=Release -DTERN_WERROR=ON \
     -DTERN_CUDA=ON -DTERN_SHARED=ON "-DCMAKE_CUDA_ARCHITECTURES=$architectures" -DTERN_BUILD_TESTS=ON \
-    -DTERN_BUILD_BENCH=ON >&2 &&
+    -DTERN_BUILD_BENCH=ON "-DTERN_CPU_LEVELS=v2;v3;v4" -DTERN_INSTALL=OFF >&2 &&
     cmake --build "$build" --target tern_program tern_cuda_tests tern_golden_tests tern_bench_kernels tern_bench_train \
       >&2 || die "the build failed; ./tern test and ./tern bench install the packages that it needs, CUDA's compiler apart"
 fi

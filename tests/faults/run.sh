@@ -90,6 +90,10 @@ copy_sources() {
   local path
   (cd "$root" && git ls-files --cached --others --exclude-standard) | sort >"$work/wanted"
   while IFS= read -r path; do
+    if [[ -L $root/$path ]]; then
+      { mkdir -p "$(dirname "$copy/$path")" && ln -sfn "$(readlink "$root/$path")" "$copy/$path"; } || return 1
+      continue
+    fi
     [[ -f $root/$path ]] || continue
     cmp -s "$root/$path" "$copy/$path" && continue
     mkdir -p "$(dirname "$copy/$path")"
@@ -127,7 +131,7 @@ fi
 copy=$work/tern build=$work/tern/build/faults
 { mkdir -p "$build" && copy_sources; } || die "the sources cannot be copied to $work"
 copy=$(cd "$copy" && pwd) build=$copy/build/faults log=$copy/build/log
-export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=1
+export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 
 # Two CPU levels are enough: every machine has the first, and only the second has packed products (tests that need it
 # pass without it).

@@ -155,6 +155,13 @@ expect "a failed build runs nothing" equal "$out" ""
 tern info
 expect "a failed build is tried again" has "$called" "tern_program"
 
+echo "1 2" >"$house/build/release/.tern-processor"
+tern info
+expect "a build folder of another processor is configured again" has "$called" "cmake -S $house"
+expect "a build folder of another processor keeps its objects" lacks "$called" "-t clean"
+tern info
+expect "the same processor does not configure again" equal "$called" ""
+
 COMPILER_VERSION=13.1.0 NINJA_SECONDS=0 tern info
 expect "another compiler alone does not slow a fresh start" equal "$called" ""
 touch "$house/core/z.h"

@@ -1,0 +1,49 @@
+# TERN_LEVELS: the x86-64 levels that TERN_CPU_LEVELS stands for. `machine` is looked up whenever CMake runs, because a
+# build folder may be used on another machine.
+
+set(tern_all_levels v2 v3 v4)
+
+# What /proc/cpuinfo lists for a processor that has the level (and those before it). kernels/base/cpu_level.cpp asks the
+# processor itself when a program starts.
+set(tern_flags_v2 cx16 popcnt sse4_1 sse4_2 ssse3)
+set(tern_flags_v3 abm avx avx2 bmi1 bmi2 f16c fma movbe)
+set(tern_flags_v4 avx512bw avx512cd avx512dq avx512f avx512vl)
+
+function(tern_machine_level variable)
+  set(info "")
+  if(EXISTS /proc/cpuinfo)
+    file(READ /proc/cpuinfo info LIMIT 16384)
+  endif()
+  string(REGEX MATCH "\nflags[ \t]*:([^\n]*)" line "${info}")
+  string(REPLACE " " ";" flags "${CMAKE_MATCH_1}")
+  set(found "")
+  foreach(level ${tern_all_levels})
+    foreach(flag ${tern_flags_${level}})
+      if(NOT flag IN_LIST flags)
+        set(${variable} "${found}" PARENT_SCOPE)
+        return()
+      endif()
+    endforeach()
+    set(found ${level})
+  endforeach()
+  set(${variable} ${found} PARENT_SCOPE)
+endfunction()
+
+if(TERN_CPU_LEVELS STREQUAL "machine")
+  tern_machine_level(TERN_LEVELS)
+  if(NOT TERN_LEVELS)
+    message(FATAL_ERROR "TERN_CPU_LEVELS=machine: /proc/cpuinfo shows no processor with x86-64-v2 (SSE4.2), the least "
+                        "that Tern runs on; for another machine name the levels: -DTERN_CPU_LEVELS=\"v2;v3;v4\"")
+  endif()
+  message(STATUS "CPU kernels: ${TERN_LEVELS}, the level of this machine (for other machines -DTERN_CPU_LEVELS=\"v2;v3;v4\")")
+else()
+  set(TERN_LEVELS ${TERN_CPU_LEVELS})
+  foreach(level ${TERN_LEVELS})
+    if(NOT level IN_LIST tern_all_levels)
+      message(FATAL_ERROR "TERN_CPU_LEVELS: expected machine or a list of v2, v3 and v4, got \"${TERN_CPU_LEVELS}\"")
+    endif()
+  endforeach()
+  if(NOT TERN_LEVELS)
+    message(FATAL_ERROR "TERN_CPU_LEVELS is empty: expected machine or a list of v2, v3 and v4")
+  endif()
+endif()

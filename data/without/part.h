@@ -1,0 +1,17 @@
+#pragma once
+// What the functions of a part say that this build leaves out: CMake's options TERN_CURL, TERN_ARCHIVES, TERN_IMAGES
+// and TERN_EMBEDDED_DATA. The files of this folder take the place of the part's.
+
+#include <string>
+
+#include "tern/core/check.h"
+
+namespace tern::data {
+
+/// Throws Error: "cat.png: cannot decode a PNG image: this build of Tern has no libpng; configure Tern with
+/// -DTERN_IMAGES=ON".
+[[noreturn]] inline void fail_without(const std::string& what, const char* part, const char* option) {
+  fail(what, ": this build of Tern has no ", part, "; configure Tern with -D", option, "=ON");
+}
+
+}  // namespace tern::data

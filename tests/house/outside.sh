@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# outside.sh installed|subdirectory BUILD ROOT CMAKE: a project outside of the tree (outside/CMakeLists.txt) builds and
+# runs the program of README.md and one with ops of its own, against what BUILD installs, or with the tree ROOT as a part.
+set -uo pipefail
+way=$1 build=$2 root=$3 cmake=$4
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+project=$scratch/project
+mkdir -p "$project"
+cp "$root/tests/house/outside/CMakeLists.txt" "$root"/docs/examples/{digits,custom_op}.cpp "$project"
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+options=(-S "$project" -G Ninja "-DCMAKE_CXX_COMPILER=$(cached CMAKE_CXX_COMPILER)"
+  "-DCMAKE_BUILD_TYPE=$(cached CMAKE_BUILD_TYPE)")
+
+run() {  # COMMAND...: sets $status and $said
+  said=$("$@" 2>&1) && status=0 || status=$?
+}
+runs() { run "$@" && ends 0; }
+programs_run() {  # FOLDER
+  expect "the program of README.md runs" runs env -C "$scratch" "$1/digits"
+  expect "it trains" has "$said" "test accuracy 9"
+  expect "the program with ops of its own runs" runs env -C "$scratch" "$1/custom_op"
+  expect "its ops are right" has "$said" "the gradient vanishes: yes"
+}
+
+installed() {
+  local files binaries bytes lines
+  expect "cmake --install succeeds" runs "$cmake" --install "$build" --prefix "$scratch/prefix"
+  ends 0 || return
+  prefix="$scratch/another place"
+  mv "$scratch/prefix" "$prefix"
+  bytes=$(du -sb "$prefix" | cut -f 1)
+  if [[ $(cached CMAKE_BUILD_TYPE) == Release ]]; then
+    said=$(grep -rlF -e "$build/" -e "$root/" -e "$scratch/prefix" "$prefix")
+    expect "nothing installed names a folder of this machine" equal "$said" ""
+    [[ $(cached TERN_CUDA) == ON ]] || expect "at most 30 MB are installed, not $bytes bytes" test "$bytes" -le 30000000
+  fi
+  said=$(grep -rnE '#[ \t]*include[ \t]*<(nlohmann|CLI|Eigen|toml|regex|filesystem|archive|curl|openssl|png|jpeg|zlib|dnnl)' \
+    "$prefix/include")
+  expect "public headers need no header of another project, nor <regex> and <filesystem>" equal "$said" ""
+  echo '#include <tern/tern.h>' >"$scratch/empty.cpp"
+  lines=$("$(cached CMAKE_CXX_COMPILER)" -std=c++20 -E -I "$prefix/include" "$scratch/empty.cpp" |
+    awk '/^# [0-9]+ "/ { tern = index($3, "\"/usr/") != 1; next } tern { ++n } END { print n + 0 }')
+  expect "tern.h brings at most 25000 lines of its own, not $lines" test "$lines" -gt 1000 -a "$lines" -le 25000
+
+  expect "the installed program runs" runs env -i PATH=/usr/bin:/bin "HOME=$scratch" "$prefix/bin/tern" info
+  expect "it says what it is" has "$said" "tern 0."
+  options+=(-DTERN_WAY=package "-DCMAKE_PREFIX_PATH=$prefix" -B "$scratch/build")
+  run "$cmake" "${options[@]}" -DTERN_WANTED=99
+  expect "another version is refused" has "$said" "TernConfig.cmake, version: 0."
+  expect "the project finds Tern" runs "$cmake" "${options[@]}" -DTERN_WANTED=0.1
+  expect "the project builds" runs "$cmake" --build "$scratch/build"
+  ends 0 || return
+  run ldd "$scratch/build/digits"
+  expect "the program takes the installed library" has "$said" "=> $prefix/lib"
+  expect "the program takes no library from the build folder" lacks "$said" "$build"
+  programs_run "$scratch/build"
+}
+
+subdirectory() {
+  local name before folder=$build/outside
+  # Where relative paths are as those of the tests' build folder, ccache has the objects.
+  [[ $(dirname "$build") != "$root/build" ]] || folder=$root/build/$(basename "$build")-outside
+  for name in CMAKE_CXX_COMPILER_LAUNCHER TERN_WERROR TERN_PCH TERN_CPU_LEVELS TERN_MPI TERN_CURL TERN_ARCHIVES TERN_IMAGES \
+    TERN_EMBEDDED_DATA; do
+    options+=("-D$name=$(cached $name)")
+  done
+  export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
+  export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
+  before=$(cd "$project" && find . | sort)
+  expect "FetchContent takes Tern in" \
+    runs "$cmake" "${options[@]}" -B "$scratch/build" -DTERN_WAY=fetch "-DFETCHCONTENT_SOURCE_DIR_TERN=$root"
+  rm -rf "$folder"
+  expect "add_subdirectory takes Tern in" \
+    runs "$cmake" "${options[@]}" -B "$folder" -DTERN_WAY=subdirectory "-DTERN_ROOT=$root"
+  expect "the project builds" runs "$cmake" --build "$folder" --target digits custom_op
+  ends 0 || return
+  programs_run "$folder"
+  expect "the project's tree is as before" equal "$(cd "$project" && find . | sort)" "$before"
+  rm -rf "$folder"
+}
+
+"$way"
+exit "$failed"

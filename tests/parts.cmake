@@ -1,0 +1,54 @@
+# Which tests cannot be built without a part that an option leaves out: TERN_TESTS_OF_<option>. A name that no test has is
+# an error. Most tests of the program tokenize with the embedded vocabulary or train on an embedded data set.
+
+set(TERN_PARTS TERN_CURL TERN_ARCHIVES TERN_IMAGES TERN_EMBEDDED_DATA)
+set(TERN_TESTS_OF_TERN_CURL data_download_test data_fetched_folder_test)
+set(TERN_TESTS_OF_TERN_ARCHIVES data_archive_test data_fetched_folder_test)
+set(TERN_TESTS_OF_TERN_IMAGES
+    data_image_dataset_test
+    data_image_test
+    program_hostile_files_test
+    program_image_files_test
+    program_vit_test)
+set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
+    data_augment_test
+    data_image_dataset_test
+    data_loader_test
+    data_text_dataset_test
+    data_token_set_test
+    data_tokenizer_files_test
+    data_tokenizer_test
+    models_text_classifier_test
+    program_data_test
+    program_failure_test
+    program_history_test
+    program_hostile_files_test
+    program_hostile_test
+    program_image_files_test
+    program_launch_test
+    program_launch_train_test
+    program_model_folder_test
+    program_power_cut_test
+    program_predict_test
+    program_resume_slow_test
+    program_resume_test
+    program_run_folder_test
+    program_train_test
+    program_usage_test
+    program_vit_test
+    example_custom_model
+    example_data_parallel
+    example_digits
+    example_train_text
+    house_outside_installed
+    house_outside_subdirectory)
+
+# Sets `variable` to why this build cannot have the test, or to nothing.
+function(tern_left_out test variable)
+  set(${variable} "" PARENT_SCOPE)
+  foreach(part ${TERN_PARTS})
+    if(NOT ${part} AND test IN_LIST TERN_TESTS_OF_${part})
+      set(${variable} "options: this build is configured with ${part}=OFF" PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
