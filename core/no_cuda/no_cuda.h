@@ -7,7 +7,7 @@
 namespace tern::cuda {
 
 inline constexpr const char* kNoCuda =
-    "this build of Tern has no CUDA; build it with ./tern --cuda, or use --device cpu";
+    "this build of Tern has no CUDA; configure Tern with -DTERN_CUDA=ON (./tern --cuda does), or use --device cpu";
 
 [[noreturn]] inline void fail_without_cuda(const char* what) { fail(what, ": ", kNoCuda); }
 

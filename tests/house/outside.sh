@@ -60,12 +60,11 @@ subdirectory() {
   local name before folder=$build/outside
   # Where relative paths are as those of the tests' build folder, ccache has the objects.
   [[ $(dirname "$build") != "$root/build" ]] || folder=$root/build/$(basename "$build")-outside
-  for name in CMAKE_CXX_COMPILER_LAUNCHER TERN_WERROR TERN_PCH TERN_CPU_LEVELS TERN_MPI TERN_CURL TERN_ARCHIVES TERN_IMAGES \
+  for name in CMAKE_CXX_COMPILER_LAUNCHER TERN_WERROR TERN_CPU_LEVELS TERN_MPI TERN_CURL TERN_ARCHIVES TERN_IMAGES \
     TERN_EMBEDDED_DATA; do
     options+=("-D$name=$(cached $name)")
   done
   export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
-  export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
   before=$(cd "$project" && find . | sort)
   expect "FetchContent takes Tern in" \
     runs "$cmake" "${options[@]}" -B "$scratch/build" -DTERN_WAY=fetch "-DFETCHCONTENT_SOURCE_DIR_TERN=$root"
