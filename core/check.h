@@ -2,6 +2,7 @@
 // Errors. Every failure a caller can cause is a tern::Error whose message says what was wrong, what was expected,
 // what was given and, where known, what to do. Input never reaches exit, abort or assert.
 
+#include <cstddef>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -28,11 +29,37 @@ class DeviceError : public Error {
 };
 
 namespace detail {
+/// A part of a message: where it lies and how it is written. What is compiled for each message is a list of these; the
+/// work is compiled once.
+struct MessagePart {
+  const void* value;
+  void (*write)(std::ostream& out, const void* value);
+};
+template <class T>
+void write_part(std::ostream& out, const void* value) {
+  out << *static_cast<const T*>(value);
+}
+inline void write_text(std::ostream& out, const void* text) { out << static_cast<const char*>(text); }
+template <class T>
+MessagePart message_part(const T& value) {
+  return {&value, write_part<T>};
+}
+template <size_t kSize>
+MessagePart message_part(const char (&text)[kSize]) {  // not a function for each length of a literal
+  return {text, write_text};
+}
+inline std::string join_parts(const MessagePart* parts, size_t count) {
+  std::ostringstream out;
+  for (size_t i = 0; i < count; ++i) parts[i].write(out, parts[i].value);
+  return out.str();
+}
+[[noreturn]] inline void fail_with(const MessagePart* parts, size_t count) { throw Error(join_parts(parts, count)); }
+
+/// The parts streamed one after another.
 template <class... Parts>
 std::string concatenate(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+  const MessagePart list[] = {message_part(parts)...};
+  return join_parts(list, sizeof...(parts));
 }
 /// The file's own name: messages do not tell where the program was built.
 constexpr std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
@@ -41,7 +68,8 @@ constexpr std::string_view base_name(std::string_view path) { return path.substr
 /// Throws Error with the parts streamed one after another: fail("linear: expected ", n, " columns").
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
-  throw Error(detail::concatenate(parts...));
+  const detail::MessagePart list[] = {detail::message_part(parts)...};
+  detail::fail_with(list, sizeof...(parts));
 }
 
 /// Throws DeviceError: what, what that means and what to do.
