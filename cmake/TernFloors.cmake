@@ -142,6 +142,9 @@ function(tern_library)
   target_compile_definitions(tern INTERFACE ${definitions})
   # Calls within the library stay there: a program's copy of an inline function may be compiled without optimisation, or
   # for another processor.
-  target_link_options(tern PRIVATE -Wl,-Bsymbolic-functions $<$<NOT:$<BOOL:${TERN_SANITIZE}>>:-Wl,-z,defs>)
+  target_link_options(tern PRIVATE -Wl,-Bsymbolic-functions)
+  if(NOT TERN_SANITIZE)  # whose functions the program has
+    target_link_options(tern PRIVATE -Wl,-z,defs)
+  endif()
   target_link_libraries(tern PUBLIC ${TERN_KERNEL_LIBRARIES} PRIVATE tern_options ${libraries} ${CMAKE_DL_LIBS})
 endfunction()
