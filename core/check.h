@@ -22,15 +22,15 @@ class OutOfMemoryError : public Error {
   using Error::Error;
 };
 
-/// A device failed in a way that ends its use by this process; what lay in its memory is lost.
+/// A device failed so that this process can no longer use it; the contents of its memory are lost.
 class DeviceError : public Error {
  public:
   using Error::Error;
 };
 
 namespace detail {
-/// A part of a message: where it lies and how it is written. What is compiled for each message is a list of these; the
-/// work is compiled once.
+/// One value of a message and the function that prints it. Each message compiles to a list of these; the code that
+/// prints the list is compiled once.
 struct MessagePart {
   const void* value;
   void (*write)(std::ostream& out, const void* value);
@@ -45,7 +45,7 @@ MessagePart message_part(const T& value) {
   return {&value, write_part<T>};
 }
 template <size_t kSize>
-MessagePart message_part(const char (&text)[kSize]) {  // not a function for each length of a literal
+MessagePart message_part(const char (&text)[kSize]) {  // one function for literals of every length
   return {text, write_text};
 }
 inline std::string join_parts(const MessagePart* parts, size_t count) {
@@ -61,7 +61,7 @@ std::string concatenate(const Parts&... parts) {
   const MessagePart list[] = {message_part(parts)...};
   return join_parts(list, sizeof...(parts));
 }
-/// The file's own name: messages do not tell where the program was built.
+/// The file name without its folder: messages do not show where the program was built.
 constexpr std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 }  // namespace detail
 

@@ -5,10 +5,10 @@
 //
 // declares one function per CPU level (cpu_v2, cpu_v3, cpu_v4: the x86-64 micro-architecture levels), one for CUDA with
 // the same signature, and the callable `kernels::layer_norm_forward` that chooses by the stream's device and, on the
-// CPU, by the level found at start. kernels/cpu/*.cpp is compiled once per level into a shared object of its own. What
-// is compiled above does not know whether there are CUDA kernels: the program is linked with kernels/cuda or, without
-// CUDA, with core/no_cuda, whose functions throw.
-// A kernel never allocates, knows nothing of autograd and checks nothing that its caller could have checked.
+// CPU, by the level found at start. kernels/cpu/*.cpp is compiled once per level, into one shared object for each
+// level. The floors above are compiled the same way with and without CUDA: a program is linked with kernels/cuda or,
+// without CUDA, with core/no_cuda, whose functions throw.
+// A kernel does not allocate, does not depend on autograd and does not check what its caller can check.
 
 #include <utility>
 
@@ -69,8 +69,8 @@ class Kernel<Result(Stream, Args...)> {
 }  // namespace tern
 
 #define TERN_ENTRY_POINT __attribute__((visibility("default")))
-// A build may leave levels out (CMake's TERN_CPU_LEVELS), and then CMake defines these; has_cpu_level() keeps them from
-// use.
+// CMake defines these as 0 for levels that a build leaves out (TERN_CPU_LEVELS); cpu_level() never returns such a
+// level.
 #ifndef TERN_CPU_HAS_V2
 #define TERN_CPU_HAS_V2 1
 #define TERN_CPU_HAS_V3 1

@@ -12,12 +12,12 @@
 
 namespace tern::data {
 
-/// The folder of CIFAR-10 on this machine: cifar-10-batches-bin in $TERN_DATA, otherwise the cache's, and if there is
-/// neither cifar-10-batches-py in these places. Nothing is fetched.
+/// The folder of CIFAR-10 on this machine: cifar-10-batches-bin in $TERN_DATA or the cache, otherwise
+/// cifar-10-batches-py in $TERN_DATA or the cache. Fetches nothing.
 std::optional<std::string> find_cifar10();
 
-/// find_cifar10(), or the official archive (170 MB) fetched to the cache, checked by its SHA-256 and unpacked. Throws
-/// Error in one line when it cannot be had.
+/// find_cifar10(); otherwise fetches the official archive (170 MB) to the cache, checks its SHA-256 and unpacks it.
+/// Throws Error in one line when that fails.
 std::string fetch_cifar10(const std::function<void(const std::string&)>& log = {});
 
 /// True when it holds data_batch_1.bin (the binary version) or data_batch_1 (the Python version).
@@ -26,11 +26,12 @@ bool is_cifar10(const std::string& folder);
 /// data_batch_1.bin .. data_batch_5.bin (Part::kTrain), then test_batch.bin (Part::kTest), in the order of their
 /// records, with the class names of batches.meta.txt (the official ones where it is missing). Without data_batch_1.bin
 /// the Python version's pickles: data_batch_1 .. data_batch_5, test_batch, batches.meta. Throws Error with file and
-/// byte: a file that is missing or has not exactly 10,000 images, a label above 9; also the errors of load_pickle.
+/// byte: a file that is missing or does not hold exactly 10,000 images, a label above 9; also the errors of
+/// load_pickle.
 ImageDataset read_cifar10(const std::string& folder);
 
 /// How a set of read_cifar10 differs from the published one, which has 5,000 images of each class for training and
-/// 1,000 for testing, in one line. Empty where it does not.
+/// 1,000 for testing, in one line. Empty when it does not differ.
 std::string cifar10_difference(const ImageDataset& set);
 
 /// Records of 3,073 bytes: the label, then 1,024 bytes each of red, green and blue, rows from the top. `bytes` must
@@ -40,7 +41,7 @@ void read_cifar10_records(std::string_view bytes, const std::string& name, int64
                           int32_t* labels);
 
 /// A pickled dict of "data", a numpy array of uint8 [images, 3072] whose rows are as above without the label, and
-/// "labels", a list. Other entries are left alone. Writes and throws as read_cifar10_records.
+/// "labels", a list. Other entries are ignored. Writes and throws like read_cifar10_records.
 void read_cifar10_batch(const std::string& path, int64_t images, uint8_t* pixels, int32_t* labels);
 
 }  // namespace tern::data

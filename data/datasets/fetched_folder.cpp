@@ -27,7 +27,8 @@ std::optional<std::string> find_folder(const FetchedFolder& set) {
 
 namespace {
 
-/// Lets one process at a time fetch a set: others wait, and then find it. Held until the process ends, however it ends.
+/// Lets one process at a time fetch a set: the others wait and then find it. The system releases the lock of a process
+/// that is killed.
 class FetchLock {
  public:
   FetchLock(const fs::path& path, const std::function<void(const std::string&)>& log) {
@@ -52,7 +53,7 @@ class FetchLock {
   bool held_ = false;
 };
 
-/// Removes what fetches of the set left that did not end in order. Only for who holds the lock.
+/// Removes the temporary folders of fetches that were interrupted. The caller holds the lock.
 void remove_leftovers(const fs::path& cache, const std::string& prefix) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(cache, error)) {
@@ -85,7 +86,7 @@ std::string fetch_folder(const FetchedFolder& set, const std::function<void(cons
     download(set.archive, archive, log);
     extract_archive(archive, work.path(), set.most_unpacked_bytes);
     TERN_CHECK(set.is_complete(work.path() / set.folder), "the archive holds no ", set.contents);
-    // Before the name, which says that the folder is complete: at once, for there may be many thousand files.
+    // Before the rename, which marks the folder as complete. One call for all files: there may be many thousand.
     sync_file_system(work.path());
     std::error_code error;
     fs::rename(work.path() / set.folder, cache / set.folder, error);

@@ -1,5 +1,5 @@
 #pragma once
-// Public data sets that are an archive of one folder: found on this machine, or fetched.
+// Public data sets that are published as an archive of one folder.
 
 #include <filesystem>
 #include <functional>
@@ -19,13 +19,13 @@ struct FetchedFolder {
   bool (*is_complete)(const std::filesystem::path& folder) = nullptr;
 };
 
-/// $TERN_DATA/FOLDER, otherwise the cache's; it counts when is_complete() says so. Nothing is fetched.
+/// The folder in $TERN_DATA, otherwise in the cache, when is_complete() accepts it. Fetches nothing.
 std::optional<std::string> find_folder(const FetchedFolder& set);
 
-/// find_folder(), or the archive fetched to the cache, checked by its SHA-256 and unpacked; the folder gets its name
-/// when all its files are on the disk. One process at a time fetches a set to a cache, the others wait for it; what a
-/// process left that was killed meanwhile ("FOLDER.tern-fetch.XXXXXX") the next one removes. Throws Error in one line
-/// when it cannot be had.
+/// find_folder(); otherwise fetches the archive to the cache, checks its SHA-256 and unpacks it. The folder gets its
+/// name when all its files are on the disk. One process at a time fetches a set to a cache, the others wait for it. The
+/// next fetch removes the temporary folders ("FOLDER.tern-fetch.XXXXXX") of processes that were killed. Throws Error in
+/// one line when that fails.
 std::string fetch_folder(const FetchedFolder& set, const std::function<void(const std::string&)>& log);
 
 }  // namespace tern::data

@@ -20,7 +20,7 @@ void read_file(const std::filesystem::path& path, std::string& out);
 /// reason.
 std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& folder);
 
-/// core's write_atomically of the pieces one after another; creates the folder.
+/// Writes the pieces one after another by core's write_atomically; creates the folder.
 void write_file_atomically(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
 
 struct FileCloser {
@@ -31,7 +31,7 @@ using File = std::unique_ptr<std::FILE, FileCloser>;
 /// A new file to write; an existing one (or a link) is an error. Error: the path and the system's reason.
 File create_file(const std::filesystem::path& path);
 
-/// A folder of its own under `parent`, removed with its contents when this object goes.
+/// A new folder under `parent`; the destructor removes it with its contents.
 class TemporaryDirectory {
  public:
   /// Creates `parent` as needed. Error: the path and the system's reason.

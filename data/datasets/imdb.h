@@ -10,16 +10,16 @@
 
 namespace tern::data {
 
-/// The aclImdb folder on this machine: $TERN_DATA/aclImdb, otherwise the cache's. Nothing is fetched. A folder counts
-/// when it holds {train,test}/{neg,pos}.
+/// The aclImdb folder on this machine: in $TERN_DATA, otherwise in the cache. A folder counts when it holds
+/// {train,test}/{neg,pos}. Fetches nothing.
 std::optional<std::string> find_imdb();
 
-/// find_imdb(), or the official archive (84 MB) fetched to the cache, checked by its
-/// SHA-256 and unpacked. Throws Error in one line when it cannot be had.
+/// find_imdb(); otherwise fetches the official archive (84 MB) to the cache, checks its SHA-256 and unpacks it. Throws
+/// Error in one line when that fails.
 std::string fetch_imdb(const std::function<void(const std::string&)>& log = {});
 
 /// How a set read from such a folder differs from the published one, in one line: "train/neg has 3 texts instead of
-/// 12500, ...; 2 texts are empty". Empty where it does not.
+/// 12500, ...; 2 texts are empty". Empty when it does not differ.
 std::string imdb_difference(const TextDataset& set);
 
 }  // namespace tern::data

@@ -11,8 +11,8 @@
 
 namespace tern::data {
 
-/// Labelled texts, kept once: the bytes of all texts one after another, and where each begins. Every text is
-/// well-formed UTF-8 and may be empty or contain NUL.
+/// Labelled texts: the bytes of all texts one after another, and the offset of each. Every text is well-formed UTF-8
+/// and may be empty or contain NUL.
 struct TextDataset {
   std::string name;  // "imdb", "sentences" or the path
   std::string bytes;
@@ -30,8 +30,8 @@ struct TextDataset {
   int64_t empty_texts() const;
   /// Appends a row; ill-formed UTF-8 is replaced and counted. Error at 2^31 rows.
   void add(std::string_view text, int32_t label);
-  /// SHA-256 over the number of texts, their lengths and bytes (not the labels): the key of what depends on texts
-  /// alone.
+  /// SHA-256 over the number of texts, their lengths and bytes (not the labels): the key of results
+  /// that depend on the texts alone.
   std::string content_hash() const;
 };
 
@@ -54,8 +54,7 @@ struct LoadTextOptions {
 /// Columns and keys are found by name, in any order and case: label or sentiment; text, sentence or review. Labels are
 /// integers or strings; without known_labels their ids follow the sorted names (integers in numeric order). Rows keep
 /// the order of their file; folders are read as train, val, test, each sorted by path. Throws Error with file and line;
-/// also when every text is empty. Some empty texts, and how imdb differs from the published set, are said through
-/// `log`.
+/// also when every text is empty. `log` gets the number of empty texts, and how imdb differs from the published set.
 TextDataset load_text(const std::string& source, const LoadTextOptions& options = {});
 
 }  // namespace tern::data

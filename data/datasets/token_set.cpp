@@ -16,12 +16,12 @@ namespace tern::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kChunkRows = 256;  // what a thread takes at a time
+constexpr int64_t kChunkRows = 256;  // rows that a thread takes at a time
 
 /// The start of a cache file; offsets [rows + 1] int64 and ids [ids] int32 follow, little-endian.
 struct Header {
   char magic[8];
-  char key[64];      // SHA-256 of texts, tokenizer and options, which is the file's name too
+  char key[64];      // SHA-256 of texts, tokenizer and options; also the file's name
   char payload[64];  // SHA-256 of what follows the header
   int64_t rows;
   int64_t ids;
@@ -68,7 +68,7 @@ std::string cache_key(const TextDataset& set, const TokenizeOptions& options) {
   return digest.hex();
 }
 
-/// False when the file ends before.
+/// False when the file ends too early.
 bool read_exactly(InputFile& file, void* out, size_t bytes) {
   for (size_t done = 0, got = 1; done < bytes; done += got) {
     got = file.read(static_cast<char*>(out) + done, bytes - done);
@@ -77,7 +77,7 @@ bool read_exactly(InputFile& file, void* out, size_t bytes) {
   return true;
 }
 
-/// The cached ids, or nothing where the file is damaged or of something else. Throws Error when it cannot be read.
+/// The cached ids, or nothing when the file is damaged or has another key. Throws Error when it cannot be read.
 std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key, int64_t rows, int64_t max_length) {
   InputFile file(path.string());
   const uintmax_t size = file.bytes();
@@ -142,7 +142,7 @@ void for_chunks(int64_t chunks, int threads, const Work& work) {
         work(chunk);
       } catch (...) {
         errors[chunk] = std::current_exception();
-        stop = true;  // chunks are taken in order: every lower one is done or under way
+        stop = true;  // chunks are taken in order: every lower one has been taken
       }
     }
   };
@@ -208,7 +208,7 @@ TokenSet tokenize(const TextDataset& set, const Encode& encode, const TokenizeOp
   }
   try {
     if (auto cached = read_cache(path, key, set.size(), options.max_length)) return std::move(*cached);
-  } catch (const Error&) {  // mostly: there is none yet
+  } catch (const Error&) {  // usually the file does not exist yet
   }
   TokenSet tokens = encode_all(set, encode, options);
   try {

@@ -43,13 +43,13 @@ struct TokenizeOptions {
   std::function<void(const std::string&)> log = {};
 };
 
-/// [first, ids..., last] of every text, truncated to max_length: from the cache, or encoded by `threads` threads and
-/// put there. The result does not depend on the number of threads. The cache is a file in cache_directory()/tokens,
-/// named by a SHA-256 of texts, tokenizer key and options; a damaged one is rewritten, and where it cannot be written
-/// there is none, which `log` hears in one line. Throws what `encode` throws (of the first failing row).
+/// [first, ids..., last] of every text, truncated to max_length: read from the cache, or encoded by `threads` threads
+/// and cached. The result does not depend on the number of threads. The cache is a file in cache_directory()/tokens,
+/// named by a SHA-256 of texts, tokenizer key and options. A damaged file is rewritten; when it cannot be written,
+/// `log` gets one line and nothing is cached. Throws what `encode` throws (of the first failing row).
 TokenSet tokenize(const TextDataset& set, const Encode& encode, const TokenizeOptions& options);
 
-/// The same by a WordPiece tokenizer, with its [CLS], [SEP] and key.
+/// The same with a WordPiece tokenizer, its [CLS], [SEP] and key.
 TokenSet tokenize(const TextDataset& set, const WordPiece& tokenizer, int64_t max_length,
                   const std::function<void(const std::string&)>& log = {});
 

@@ -15,7 +15,7 @@ struct Image {
   std::vector<uint8_t> pixels;
 
   Image() = default;
-  /// Zeros. The caller has made sure that no size is negative.
+  /// Zeros. No size may be negative.
   Image(int64_t h, int64_t w, int64_t c)
       : height(h), width(w), channels(c), pixels(static_cast<size_t>(h) * static_cast<size_t>(w * c)) {}
 
@@ -25,18 +25,18 @@ struct Image {
 };
 
 struct DecodeOptions {
-  /// Turns and mirrors the image as its EXIF data says, so that it is upright (PIL's ImageOps.exif_transpose). Without
-  /// it pixels are as torchvision's ImageFolder gives them: as they are stored.
+  /// Rotates and mirrors the image by its EXIF orientation (PIL's ImageOps.exif_transpose). Without it the pixels stay
+  /// as they are stored, as in torchvision's ImageFolder.
   bool apply_orientation = true;
-  /// Larger images are refused before they are decoded: where PIL says DecompressionBombError.
+  /// Larger images are refused before they are decoded (PIL: DecompressionBombError).
   int64_t most_pixels = 178956970;
 };
 
-/// A PNG or JPEG image (told by its first bytes) as 3 channels, red, green, blue: the pixels of PIL's
+/// A PNG or JPEG image (recognised by its first bytes) as 3 channels, red, green, blue: the pixels of PIL's
 /// `Image.open(...).convert("RGB")`. Grey is repeated, a palette looked up, alpha dropped (not blended), 16 bits are
-/// cut to the upper 8 (PIL does so too, but for grey, where it makes everything above 255 white), CMYK and YCCK are
-/// taken as inverted, as Adobe writes them. Of an animation the first picture. Colour profiles and gamma are ignored.
-/// Throws Error that begins with `name`: neither format, damaged, ends early, too large. A JPEG image whose decoder
+/// cut to the upper 8 (as PIL does, except for grey, where it makes everything above 255 white), CMYK and YCCK are
+/// read as inverted, as Adobe writes them. An animation gives its first picture. Colour profiles and gamma are ignored.
+/// Throws Error that begins with `name`: neither format, damaged, truncated, too large. A JPEG image whose decoder
 /// lost pixel data counts as damaged (PIL shows it with a part in grey).
 Image decode_image(std::string_view bytes, const std::string& name, const DecodeOptions& options = {});
 

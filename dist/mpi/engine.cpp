@@ -28,10 +28,10 @@ std::vector<std::string> library_candidates() {
   return candidates;
 }
 
-/// The thread asks MPI without a pause for as long as a message between two cores takes, then with pauses of an eighth
-/// of the time that it has waited: a message is noticed soon for its own length, and waiting for a slow link or for a
-/// rank that computes takes little from those who compute. It never yields instead of sleeping: on a machine with other
-/// work every yield costs a time slice of that.
+/// The thread polls MPI without a pause for as long as a message between two cores takes, then with pauses of an eighth
+/// of the time that it has waited: the delay is small compared with the message's own time, and waiting for a slow link
+/// or for a rank that computes uses little processor time. It sleeps and never yields: on a loaded machine every yield
+/// costs a time slice of another program.
 constexpr auto kBusyTime = std::chrono::microseconds(30);
 constexpr Clock::duration kShortestPause = std::chrono::microseconds(10),
                           kLongestPause = std::chrono::microseconds(250);
@@ -77,7 +77,7 @@ constexpr uint32_t kAskedForAll = 64;
 }  // namespace
 
 void Transfers::send(const void* data, int64_t bytes, int to, int tag) {
-  do {  // a message without bytes is one too
+  do {  // an empty message is sent too
     const int64_t part = std::min(bytes, kMaxMessage);
     waiting_.push_back({{}, part, to, false});
     check_mpi(functions_.send(data, part, to, tag, &waiting_.back().request));
@@ -97,8 +97,8 @@ void Transfers::receive(void* data, int64_t bytes, int from, int tag) {
 }
 
 bool Transfers::done() {
-  // Every question lets MPI look after all messages, which costs more than it tells. So the first that is not done ends
-  // them, but for a few times that find a failure behind it.
+  // Every poll makes MPI progress all messages, which is expensive. So the loop stops at the first message that is not
+  // done, except for a few polls of all of them, which find a failure behind it.
   const bool all = ++asked_ % kAskedForAll == 0;
   for (size_t i = waiting_.size(); i-- > 0;) {
     Message& message = waiting_[i];
@@ -180,7 +180,7 @@ Engine::~Engine() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-  // MPI may write to messages that it still sends or receives until the process ends: they are kept, and no leak.
+  // MPI may write to unfinished messages until the process ends: they are kept on purpose.
   static auto* const kept = new std::vector<std::unique_ptr<Machine>>;
   for (auto& machine : abandoned_) kept->push_back(std::move(machine));
   for (Active& active : active_) kept->push_back(std::move(active.machine));
@@ -254,7 +254,7 @@ void Engine::finish(double seconds) {
 }
 
 void Engine::run() {
-  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds: pauses as short as they say
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds: makes short pauses exact
   auto last_event = Clock::now(), time_checked = last_event;
   for (;;) {
     {
@@ -293,7 +293,7 @@ void Engine::run() {
   }
 }
 
-/// Moves machines from the lanes to those on the way, as far as the lanes allow. True when there were any.
+/// Starts waiting machines as far as their lanes allow. True when any was started.
 bool Engine::start_waiting() {
   for (bool any = false;; any = true) {
     Active next;
@@ -321,7 +321,7 @@ bool Engine::start_waiting() {
   }
 }
 
-/// True when something came to its end.
+/// True when a machine ended.
 bool Engine::advance_all() {
   bool any = false;
   for (size_t i = 0; i < active_.size();) {
@@ -351,7 +351,7 @@ void Engine::finish_operation(size_t index) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     --lanes_[number].on_the_way;
-    has_work_ = true;  // the lane may have another that may start now
+    has_work_ = true;  // the lane may start its next machine now
   }
   machine->call().operation_done();
 }
@@ -378,7 +378,7 @@ void Engine::check_time() {
   }
 }
 
-/// Nothing that is on its way or waits can succeed any more.
+/// Fails all started and waiting machines.
 void Engine::fail_all(const std::string& message) {
   std::vector<std::unique_ptr<Machine>> all;
   {

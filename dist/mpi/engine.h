@@ -1,7 +1,7 @@
 #pragma once
-// The thread that makes all calls of MPI, and the operations that it moves forward. An operation is a small machine:
-// begin() posts messages, advance() looks how far they are and posts the next. All that were started move side by side,
-// so no order of calls among groups can make ranks wait for each other.
+// The thread that makes all calls of MPI, and the operations that it runs. An operation is a small state machine:
+// begin() posts messages, advance() polls them and posts the next. All started operations run concurrently, so no order
+// of calls among groups can make ranks wait for each other.
 
 #include <chrono>
 #include <condition_variable>
@@ -21,7 +21,7 @@ namespace tern::dist::mpi {
 /// installed and TERN_MPI is on) or MPI's own libraries are.
 const Functions& load_functions();
 
-/// Messages that belong together. Their data must stay while they are on their way.
+/// Messages that belong together. Their buffers must stay valid until done() is true.
 class Transfers {
  public:
   explicit Transfers(const Functions& functions) : functions_(functions) {}
@@ -42,10 +42,10 @@ class Transfers {
   uint32_t asked_ = 0;
 };
 
-/// How a call gets told of the end of its operations.
+/// The state of a call: counts its operations that have ended and wakes the thread that waits for it.
 class CallState final : public Work::State {
  public:
-  /// `operations`: of which it consists.
+  /// `operations`: how many it consists of.
   CallState(Call call, std::string group, std::vector<int> ranks, int operations);
   void wait() override;
   bool done() override;
@@ -53,7 +53,7 @@ class CallState final : public Work::State {
   void operation_done();
   void fail(const std::string& message);
 
-  const Call call;  // its tensors live as long as their messages
+  const Call call;  // keeps its tensors alive as long as their messages
   const std::string group;
   const std::vector<int> ranks;  // of the group, in the world
 
@@ -80,7 +80,7 @@ class Machine {
 /// Starts MPI and its thread; one in a process, once.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// Throws Error when MPI is missing or does not start, PeerError when not all ranks have come after `seconds`.
+  /// Throws Error when MPI is missing or does not start, PeerError when not all ranks have started after `seconds`.
   static std::shared_ptr<Engine> start(double seconds);
   /// Ends the thread without waiting for other ranks, unless finish() was called.
   ~Engine();
@@ -91,12 +91,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   int size() const { return size_; }
   const Functions& functions() const { return functions_; }
 
-  /// From here on calls are watched: timeouts, and ranks that end.
+  /// From then on calls fail at their timeout and when a rank ends.
   void set_session(std::shared_ptr<Session> session);
-  /// Machines of one lane start in the order given, and at most `together` of them are on their way. All ranks submit
-  /// to a lane in the same order.
+  /// Machines of one lane start in the order given, at most `together` of them at a time. All ranks submit to a lane in
+  /// the same order.
   void submit(int64_t lane, int together, std::vector<std::unique_ptr<Machine>> machines);
-  /// Before there is a store: rank 0's text on every rank. Throws PeerError after `seconds`.
+  /// Rank 0's text on every rank, for the time before there is a store. Throws PeerError after `seconds`.
   std::string broadcast_text(const std::string& text, double seconds);
   /// Ends MPI in order: returns when all ranks have called it. Throws PeerError after `seconds`.
   void finish(double seconds);
@@ -118,8 +118,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void check_time();
   void fail_all(const std::string& message);
   void finish_operation(size_t index);
-  /// Runs f on MPI's thread and returns when it is done; throws what it throws. False after `seconds`: the thread waits
-  /// in MPI, and both it and this engine stay until the process ends.
+  /// Runs f on MPI's thread and returns when f has returned; throws what f throws. False after `seconds`: then the
+  /// thread is blocked in MPI, and it and this engine stay until the process ends.
   bool on_thread(const std::function<void()>& f, double seconds);
 
   const Functions& functions_;
@@ -132,9 +132,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool task_done_ = false, stopping_ = false, has_work_ = false;
   std::shared_ptr<Session> session_;
 
-  // Of the thread alone.
+  // Used by the thread alone.
   std::vector<Active> active_;
-  std::vector<std::unique_ptr<Machine>> abandoned_;  // failed with messages on their way, which may still write
+  std::vector<std::unique_ptr<Machine>> abandoned_;  // failed with unfinished messages, which may still write
 
   std::thread thread_;
 };
