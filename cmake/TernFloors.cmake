@@ -1,13 +1,13 @@
-# One library per floor of the house: tern_<name> from <name>/**/*.cpp, except dist/mpi/library (a shared object that is
-# loaded when needed), models/cli, which is the program's, and the folders named cuda, no_cuda and without. The floors are
-# compiled without knowing of CUDA; a program is linked with
+# One library per floor: tern_<name> from <name>/**/*.cpp, except dist/mpi/library (a shared object that is loaded when
+# needed), models/cli (the program) and the folders named cuda, no_cuda and without. The floors are compiled the same
+# way with and without CUDA; a program is linked with
 #   tern_cuda     core/cuda, dist/cuda and the kernels, where TERN_CUDA is on
-#   tern_no_cuda  core/no_cuda, dist/no_cuda, where it is off: nothing of CUDA can be used
-#   tern_cuda     and the emulated kernels and the stand-in runtime of the tests, where the program's property
+#   tern_no_cuda  core/no_cuda, dist/no_cuda, where it is off: no CUDA device can be used
+#   tern_cuda     with the emulated kernels and the stand-in runtime of the tests, where the program's property
 #                 TERN_EMULATED_CUDA is on
-# The library for other projects, Tern::tern, is one shared object of all floors and what is linked with them. With
-# TERN_SHARED the programs of this build are linked with it as well, by the same names: a folder of many programs then
-# holds it once.
+# The library for other projects, Tern::tern, is one shared object of all floors and of tern_cuda or tern_no_cuda. With
+# TERN_SHARED the programs of this build are linked with it too, under the same target names, so that a folder of many
+# programs holds it once.
 
 # Files of the floor `data` that an option leaves out, and what takes their place.
 set(tern_parts TERN_CURL TERN_ARCHIVES TERN_IMAGES)
@@ -33,8 +33,8 @@ function(tern_floor_sources name variable)
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
-# With TERN_PCH the headers of the standard library that most files include are compiled once, with the floor core.
-# Where it is off (CI) every file is seen to include what it needs.
+# With TERN_PCH the headers of the standard library that most files include are compiled once, with the floor core. CI
+# builds without it, which shows that every file includes what it needs.
 set(TERN_PCH_HEADERS algorithm array atomic chrono cmath condition_variable cstdint cstring deque filesystem functional
     limits map memory mutex numeric optional set span sstream stdexcept string string_view thread unordered_map utility
     vector)
@@ -81,7 +81,7 @@ function(tern_floor name)
   set_property(GLOBAL APPEND PROPERTY TERN_FLOOR_LIBRARIES ${FLOOR_LIBRARIES})
 endfunction()
 
-# What the floors ask of CUDA: tern_no_cuda, and tern_cuda where NVIDIA's headers are.
+# The floors' CUDA functions: tern_no_cuda, and tern_cuda where NVIDIA's headers are installed.
 function(tern_cuda_floor)
   file(GLOB no_cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/no_cuda/*.cpp ${PROJECT_SOURCE_DIR}/dist/no_cuda/*.cpp)
   add_library(tern_no_cuda STATIC ${no_cuda})
@@ -90,7 +90,7 @@ function(tern_cuda_floor)
     return()
   endif()
   file(GLOB cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/cuda/*.cpp ${PROJECT_SOURCE_DIR}/dist/cuda/*.cpp)
-  set(architectures 80-real,90a-real)  # what the emulated device is told
+  set(architectures 80-real,90a-real)  # reported by the emulated device
   if(TERN_CUDA)
     string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")
   endif()
@@ -118,7 +118,7 @@ function(tern_library)
   if(TERN_CUDA)
     list(APPEND parts tern_cuda tern_cuda_host tern_cuda_kernels)
     list(APPEND libraries ${TERN_CUDA_LIBRARIES})
-    # For the files that use Tern: the kernels of their ops are compiled (kernels/cuda/pointwise_kernel.h).
+    # Files that use Tern may have kernels for their ops (kernels/cuda/pointwise_kernel.h).
     list(APPEND definitions TERN_CUDA)
     target_compile_definitions(tern_models INTERFACE TERN_CUDA)
     set(device tern_cuda)
@@ -140,10 +140,10 @@ function(tern_library)
   target_include_directories(tern SYSTEM INTERFACE $<BUILD_INTERFACE:${TERN_INCLUDE_DIR}>)
   target_compile_features(tern INTERFACE cxx_std_20)
   target_compile_definitions(tern INTERFACE ${definitions})
-  # Calls within the library stay there: a program's copy of an inline function may be compiled without optimisation, or
-  # for another processor.
+  # Calls within the library never use a program's copy of an inline function, which may be compiled without
+  # optimisation or for another processor.
   target_link_options(tern PRIVATE -Wl,-Bsymbolic-functions)
-  if(NOT TERN_SANITIZE)  # whose functions the program has
+  if(NOT TERN_SANITIZE)  # the program defines the sanitizer's functions
     target_link_options(tern PRIVATE -Wl,-z,defs)
   endif()
   target_link_libraries(tern PUBLIC ${TERN_KERNEL_LIBRARIES} PRIVATE tern_options ${libraries} ${CMAKE_DL_LIBS})

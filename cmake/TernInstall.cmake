@@ -13,7 +13,7 @@ foreach(library ${TERN_KERNEL_LIBRARIES})
 endforeach()
 install(TARGETS ${libraries} EXPORT TernTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 target_include_directories(tern INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-if(TARGET tern_mpi)  # loaded by its name, from the folder of the library that asks for it
+if(TARGET tern_mpi)  # loaded at run time, from the folder of libtern.so
   install(TARGETS tern_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   list(APPEND libraries tern_mpi)
 endif()

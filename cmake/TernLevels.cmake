@@ -1,10 +1,10 @@
-# TERN_LEVELS: the x86-64 levels that TERN_CPU_LEVELS stands for. `machine` is looked up whenever CMake runs, because a
-# build folder may be used on another machine.
+# TERN_LEVELS: the x86-64 levels that TERN_CPU_LEVELS stands for. `machine` is resolved whenever CMake runs, because a
+# build folder may move to another machine.
 
 set(tern_all_levels v2 v3 v4)
 
-# What /proc/cpuinfo lists for a processor that has the level (and those before it). kernels/base/cpu_level.cpp asks the
-# processor itself when a program starts.
+# Flags in /proc/cpuinfo of a processor that has the level, besides those of the levels before it. When a program
+# starts, kernels/base/cpu_level.cpp reads cpuid.
 set(tern_flags_v2 cx16 popcnt sse4_1 sse4_2 ssse3)
 set(tern_flags_v3 abm avx avx2 bmi1 bmi2 f16c fma movbe)
 set(tern_flags_v4 avx512bw avx512cd avx512dq avx512f avx512vl)
@@ -35,7 +35,7 @@ if(TERN_CPU_LEVELS STREQUAL "machine")
     message(FATAL_ERROR "TERN_CPU_LEVELS=machine: /proc/cpuinfo shows no processor with x86-64-v2 (SSE4.2), the least "
                         "that Tern runs on; for another machine name the levels: -DTERN_CPU_LEVELS=\"v2;v3;v4\"")
   endif()
-  message(STATUS "CPU kernels: ${TERN_LEVELS}, the level of this machine (for other machines -DTERN_CPU_LEVELS=\"v2;v3;v4\")")
+  message(STATUS "CPU kernels: ${TERN_LEVELS}, the level of this machine; all levels: -DTERN_CPU_LEVELS=\"v2;v3;v4\"")
 else()
   set(TERN_LEVELS ${TERN_CPU_LEVELS})
   foreach(level ${TERN_LEVELS})

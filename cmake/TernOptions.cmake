@@ -32,8 +32,8 @@ if(TERN_SANITIZE)
                          -fno-omit-frame-pointer -g1)
   target_link_options(tern_options INTERFACE -fsanitize=${TERN_SANITIZE})
   if(TERN_SANITIZE MATCHES "address.*undefined")
-    # Together these checks take the compiler four times as long: -O1 halves that, and so does leaving out those of
-    # UBSan that are half of its work and tell of what AddressSanitizer sees at the access.
+    # Together these checks make compiling take four times as long. -O1 halves that, and so does leaving out checks of
+    # UBSan that are half of its work and find what AddressSanitizer finds at the access.
     target_compile_options(tern_options INTERFACE -O1 -fno-sanitize=null,object-size,vptr)
   endif()
 endif()

@@ -1,4 +1,4 @@
-# Which tests cannot be built without a part that an option leaves out: TERN_TESTS_OF_<option>. A name that no test has is
+# TERN_TESTS_OF_<option>: the tests that cannot be built when the option leaves its part out. A name that no test has is
 # an error. Most tests of the program tokenize with the embedded vocabulary or train on an embedded data set.
 
 set(TERN_PARTS TERN_CURL TERN_ARCHIVES TERN_IMAGES TERN_EMBEDDED_DATA)
@@ -43,7 +43,7 @@ set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     house_outside_installed
     house_outside_subdirectory)
 
-# Sets `variable` to why this build cannot have the test, or to nothing.
+# Sets `variable` to the reason why this build cannot have the test, or to nothing.
 function(tern_left_out test variable)
   set(${variable} "" PARENT_SCOPE)
   foreach(part ${TERN_PARTS})

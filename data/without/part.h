@@ -1,6 +1,6 @@
 #pragma once
-// What the functions of a part say that this build leaves out: CMake's options TERN_CURL, TERN_ARCHIVES, TERN_IMAGES
-// and TERN_EMBEDDED_DATA. The files of this folder take the place of the part's.
+// The error of a part that this build leaves out (CMake's options TERN_CURL, TERN_ARCHIVES, TERN_IMAGES and
+// TERN_EMBEDDED_DATA). The files of this folder replace the part's files.
 
 #include <string>
 

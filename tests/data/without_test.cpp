@@ -1,6 +1,6 @@
-// A build that leaves parts out (TERN_CURL, TERN_ARCHIVES, TERN_IMAGES, TERN_EMBEDDED_DATA): what needs one throws an
-// error in one line that names the part and the option, and leaves nothing behind. This program is linked with the
-// files that stand for all of them.
+// A build that leaves parts out (TERN_CURL, TERN_ARCHIVES, TERN_IMAGES, TERN_EMBEDDED_DATA): a function that needs one
+// throws an error in one line that names the part and the option, and writes no file. This program is linked with the
+// files that replace the parts.
 
 #include "tern/data/datasets/digits.h"
 #include "tern/data/datasets/fetched_folder.h"

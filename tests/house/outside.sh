@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # outside.sh installed|subdirectory BUILD ROOT CMAKE: a project outside of the tree (outside/CMakeLists.txt) builds and
-# runs the program of README.md and one with ops of its own, against what BUILD installs, or with the tree ROOT as a part.
+# runs the program of README.md and one with custom ops, with what BUILD installs, or with ROOT as a subdirectory.
 set -uo pipefail
 way=$1 build=$2 root=$3 cmake=$4
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
@@ -18,12 +18,12 @@ runs() { run "$@" && ends 0; }
 programs_run() {  # FOLDER
   expect "the program of README.md runs" runs env -C "$scratch" "$1/digits"
   expect "it trains" has "$said" "test accuracy 9"
-  expect "the program with ops of its own runs" runs env -C "$scratch" "$1/custom_op"
+  expect "the program with custom ops runs" runs env -C "$scratch" "$1/custom_op"
   expect "its ops are right" has "$said" "the gradient vanishes: yes"
 }
 
 installed() {
-  local files binaries bytes lines
+  local prefix others bytes lines
   expect "cmake --install succeeds" runs "$cmake" --install "$build" --prefix "$scratch/prefix"
   ends 0 || return
   prefix="$scratch/another place"
@@ -34,13 +34,14 @@ installed() {
     expect "nothing installed names a folder of this machine" equal "$said" ""
     [[ $(cached TERN_CUDA) == ON ]] || expect "at most 30 MB are installed, not $bytes bytes" test "$bytes" -le 30000000
   fi
-  said=$(grep -rnE '#[ \t]*include[ \t]*<(nlohmann|CLI|Eigen|toml|regex|filesystem|archive|curl|openssl|png|jpeg|zlib|dnnl)' \
-    "$prefix/include")
+  others='nlohmann|CLI|Eigen|toml|regex|filesystem|archive|curl|openssl|png|jpeg|zlib|dnnl'
+  said=$(grep -rnE "#[ \t]*include[ \t]*<($others)" "$prefix/include")
   expect "public headers need no header of another project, nor <regex> and <filesystem>" equal "$said" ""
   echo '#include <tern/tern.h>' >"$scratch/empty.cpp"
   lines=$("$(cached CMAKE_CXX_COMPILER)" -std=c++20 -E -I "$prefix/include" "$scratch/empty.cpp" |
     awk '/^# [0-9]+ "/ { tern = index($3, "\"/usr/") != 1; next } tern { ++n } END { print n + 0 }')
-  expect "tern.h brings at most 25000 lines of its own, not $lines" test "$lines" -gt 1000 -a "$lines" -le 25000
+  expect "tern.h adds at most 25000 lines to those of the system, not $lines" \
+    test "$lines" -gt 1000 -a "$lines" -le 25000
 
   expect "the installed program runs" runs env -i PATH=/usr/bin:/bin "HOME=$scratch" "$prefix/bin/tern" info
   expect "it says what it is" has "$said" "tern 0."
@@ -58,7 +59,7 @@ installed() {
 
 subdirectory() {
   local name before folder=$build/outside
-  # Where relative paths are as those of the tests' build folder, ccache has the objects.
+  # ccache has the objects when the paths relative to this folder are those of the tests' build folder.
   [[ $(dirname "$build") != "$root/build" ]] || folder=$root/build/$(basename "$build")-outside
   for name in CMAKE_CXX_COMPILER_LAUNCHER TERN_WERROR TERN_CPU_LEVELS TERN_MPI TERN_CURL TERN_ARCHIVES TERN_IMAGES \
     TERN_EMBEDDED_DATA; do

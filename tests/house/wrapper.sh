@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # wrapper.sh TERN: the wrapper script against stand-ins for cmake, ninja and the package manager, in a folder whose name
-# has spaces. The stand-ins write what they were asked to "$calls".
+# has spaces. The stand-ins append their arguments to "$calls".
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 house="$scratch/a house" bin="$scratch/bin"
@@ -77,7 +77,7 @@ expect "the first start succeeds" equal "$status" 0
 
 tern info
 expect "a second start calls neither cmake nor ninja" equal "$called" ""
-expect "a second start says nothing of its own" equal "$err" ""
+expect "a second start prints nothing" equal "$err" ""
 PROGRAM_STATUS=75 tern info
 expect "the program's exit status is the wrapper's" equal "$status" 75
 

@@ -1,5 +1,5 @@
-// What a program says that is built for other processors: kernels/base/cpu_level.cpp, compiled for v3 and v4 alone,
-// with a processor that this test invents.
+// The error of a program that is built for other processors: kernels/base/cpu_level.cpp, compiled for v3 and v4 alone,
+// with a simulated processor.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ std::set<std::string> v3() {
   return names;
 }
 
-// One test: what cpu_level() has found it keeps.
+// One test, because cpu_level() keeps its first result.
 TEST(LevelMessage, SaysWhatTheBuildAndTheProcessorHave) {
   unsetenv("TERN_CPU_LEVEL");
   processor_has = {};
