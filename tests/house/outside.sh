@@ -43,6 +43,8 @@ installed() {
   expect "tern.h adds at most 25000 lines to those of the system, not $lines" \
     test "$lines" -gt 1000 -a "$lines" -le 25000
 
+  said=$(ldd "$prefix"/lib*/*.so 2>&1 | grep 'not found')
+  expect "the installed libraries find each other" equal "$said" ""
   expect "the installed program runs" runs env -i PATH=/usr/bin:/bin "HOME=$scratch" "$prefix/bin/tern" info
   expect "it says what it is" has "$said" "tern 0."
   options+=(-DTERN_WAY=package "-DCMAKE_PREFIX_PATH=$prefix" -B "$scratch/build")
