@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <random>
+#include <sstream>
+
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/ops.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern {
 namespace {
@@ -18,6 +23,32 @@ void expect_contains(const std::string& text, const std::vector<std::string>& pa
 }
 void expect_without(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) EXPECT_EQ(text.find(part), std::string::npos) << part << "\nin: " << text;
+}
+
+// A message is what a stream gives for its parts one after another, whatever their types.
+TEST(Messages, PartsAreStreamedInOrder) {
+  std::mt19937_64 random = fresh_random();
+  const auto streamed = [](const auto&... parts) {
+    std::ostringstream out;
+    (out << ... << parts);
+    return out.str();
+  };
+  const auto compare = [&](const auto&... parts) {
+    EXPECT_EQ(error_of([&] { fail(parts...); }), streamed(parts...));
+    EXPECT_EQ(error_of([&] { TERN_CHECK(false, parts...); }), streamed(parts...));
+    EXPECT_EQ(detail::concatenate(parts...), streamed(parts...));
+  };
+  for (int i = 0; i < 50; ++i) {
+    const auto bits = static_cast<int64_t>(random());
+    const std::string name = std::to_string(random());
+    char shorter[32] = {};  // text that ends before its array does
+    std::memcpy(shorter, name.data(), std::min<size_t>(name.size(), 7));
+    compare(name);
+    compare("x: ", bits, ' ', static_cast<int32_t>(bits), static_cast<uint64_t>(bits), " ",
+            static_cast<double>(bits) / 3);
+    compare(shorter, name.c_str(), std::string_view(name).substr(1), (bits & 1) != 0, static_cast<float>(bits) / 7);
+    compare(Shape{bits & 255, 3}, float16, cpu, std::vector<std::string>{name}.front(), "", static_cast<uint8_t>('A'));
+  }
 }
 
 TEST(Messages, Float64InAutocastIsNotPromisedAConversion) {
