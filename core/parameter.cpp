@@ -4,6 +4,7 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/autograd/node.h"
 #include "tern/core/file_fault.h"
 
 namespace tern {
@@ -26,6 +27,11 @@ Parameter::Parameter(ParameterOwner* owner, const std::string& name, const Shape
 Parameter::Parameter(ParameterOwner* owner, const std::string& name, const Shared& shared)
     : name_(owner->qualified_name(name)), tensor_(shared.source.tensor()), shared_(true) {
   owner->add_parameter(*this);
+}
+
+void Parameter::set_few_gradient_rows() {
+  TERN_CHECK(tensor_.dim() > 0, name_, ": a parameter without dimensions has no rows");
+  tensor_.impl()->meta().few_gradient_rows = true;
 }
 
 void Parameter::copy_(const Tensor& source) {

@@ -51,6 +51,10 @@ class Parameter {
   const Shape& shape() const { return tensor_.shape(); }
   Tensor grad() const { return tensor_.grad(); }
   bool is_shared() const { return shared_; }
+  /// Says that the gradient of a step is zero in all but a few rows, as that of an embedding is. It holds for every
+  /// handle on the tensor; data-parallel ranks on the CPU then exchange those rows alone. Wrong, it costs time and no
+  /// bit.
+  void set_few_gradient_rows();
   /// Replaces the values; shapes must be equal, dtype and device are converted.
   void copy_(const Tensor& source);
 

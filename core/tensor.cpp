@@ -271,6 +271,10 @@ bool Tensor::requires_grad() const {
 
 bool Tensor::is_leaf() const { return shape(), !impl_->autograd || !impl_->autograd->grad_fn; }
 
+bool Tensor::has_few_gradient_rows() const {
+  return defined() && impl_->autograd && impl_->autograd->few_gradient_rows;
+}
+
 Tensor& Tensor::set_requires_grad(bool value) {
   TERN_CHECK(is_leaf(), "set_requires_grad: only leaves can be switched; this tensor was made by ", grad_fn()->name(),
              " (use detach())");

@@ -128,6 +128,8 @@ class Tensor {
   /// For leaves of floating dtype. Returns the tensor, so that it can be chained.
   Tensor& set_requires_grad(bool value);
   bool is_leaf() const;
+  /// Whether the gradient is zero in all but a few rows (Parameter::set_few_gradient_rows).
+  bool has_few_gradient_rows() const;
   /// The gradient accumulated by backward(); undefined before. Meaningful on leaves and after retain_grad().
   Tensor grad() const;
   void set_grad(const Tensor& grad);

@@ -3,33 +3,20 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
-#include <set>
 #include <sstream>
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
-#include "tern/dist/row_exchange.h"
-#include "tern/nn/layers/embedding.h"
+#include "tern/dist/all_reduce_exchange.h"
 
 namespace tern::dist {
 namespace {
-
-// Every gradient begins at a multiple of this many bytes, for kernels that read 16 at a time.
-constexpr int64_t kAlignment = 64;
 
 /// FNV-1a: names of parameters are compared by it.
 int64_t hash_of(const std::string& text) {
   uint64_t hash = 14695981039346656037ull;
   for (const unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
   return static_cast<int64_t>(hash >> 1);
-}
-
-/// Where the embeddings' weights begin, of this module and all below.
-void collect_embeddings(const nn::Module& module, std::set<const void*>& weights) {
-  if (const auto* embedding = dynamic_cast<const nn::Embedding*>(&module))
-    weights.insert(embedding->weight().tensor().raw_data());
-  for (const nn::Module* child : module.children()) collect_embeddings(*child, weights);
 }
 
 }  // namespace
@@ -42,18 +29,12 @@ DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> gro
              options.first_bucket_bytes);
   TERN_CHECK(options.reduce_dtype == float32 || is_low_precision(options.reduce_dtype),
              "DataParallel: reduce_dtype must be float32, bfloat16 or float16, got ", options.reduce_dtype);
-  std::set<const void*> embeddings;
-  if (group_->device().is_cpu() && !options.shard) collect_embeddings(module, embeddings);
-  for (const NamedTensor& p : module.parameters())
-    if (p.tensor.requires_grad())
-      members_.push_back(
-          {.name = p.name,
-           .parameter = p.tensor,
-           .by_rows = p.tensor.nbytes() >= kLeastRowExchangeBytes && embeddings.count(p.tensor.raw_data()) > 0});
   if (group_->size() > 1) check_equal_facts();
-  TERN_CHECK(!members_.empty(), "DataParallel: no parameter requires a gradient");
+  std::vector<NamedTensor> trained;
+  for (const NamedTensor& p : module.parameters())
+    if (p.tensor.requires_grad()) trained.push_back(p);
+  TERN_CHECK(!trained.empty(), "DataParallel: no parameter requires a gradient");
   if (group_->size() == 1) return;
-  bucket_bytes_ = options.bucket_bytes > 0 ? options.bucket_bytes : default_bucket_bytes();
   {
     NoGrad off;
     for (const NamedTensor& entry : module.state_dict()) {
@@ -61,27 +42,25 @@ DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> gro
       group_->broadcast(value);
     }
   }
-  // Backward reaches the last parameters first.
-  std::vector<size_t> order(members_.size());
-  std::iota(order.rbegin(), order.rend(), size_t{0});
-  make_buckets(order);
-  for (size_t i = 0; i < members_.size(); ++i)
-    members_[i].hook =
-        members_[i].parameter.register_post_accumulate_hook([this, i](const Tensor&) { on_gradient(i); });
+  make_exchange(trained);
+  for (size_t i = 0; i < trained.size(); ++i)
+    hooks_.push_back(
+        Tensor(trained[i].tensor).register_post_accumulate_hook([this, i](const Tensor&) { on_gradient(i); }));
 }
 
 DataParallel::~DataParallel() {
-  if (group_->size() == 1) return;
-  for (Member& member : members_) member.parameter.remove_hook(member.hook);
+  for (size_t i = 0; i < hooks_.size(); ++i) Tensor(exchange_->members()[i].parameter).remove_hook(hooks_[i]);
 }
 
-int64_t DataParallel::default_bucket_bytes() const {
-  int64_t all = 0;
-  for (const Member& member : members_)
-    if (!member.by_rows) all += member.parameter.nbytes();
-  constexpr int64_t kMiB = 1 << 20;
-  const int64_t least = options_.shard ? std::min<int64_t>(group_->size(), 25) : 1;
-  return std::clamp<int64_t>(all / 16, least * kMiB, 25 * kMiB);
+void DataParallel::make_exchange(const std::vector<NamedTensor>& trained) {
+  const ExchangeOptions options = {options_.bucket_bytes, options_.first_bucket_bytes, options_.reduce_dtype};
+  if (options_.shard) {
+    auto sharded = std::make_unique<ShardedExchange>(group_, trained, options);
+    sharded_ = sharded.get();
+    exchange_ = std::move(sharded);
+  } else {
+    exchange_ = std::make_unique<AllReduceExchange>(group_, trained, options);
+  }
 }
 
 std::vector<std::string> DataParallel::facts() const {
@@ -92,9 +71,7 @@ std::vector<std::string> DataParallel::facts() const {
       text("shard = ", options_.shard ? "true" : "false")};
   for (const NamedTensor& p : module_.parameters())
     lines.push_back(text(p.tensor.requires_grad() ? "" : "frozen ", "parameter '", p.name, "', ", p.tensor.dtype(), " ",
-                         p.tensor.shape()));
-  for (const Member& member : members_)
-    if (member.by_rows) lines.push_back(text("the embedding '", member.name, "'"));
+                         p.tensor.shape(), p.tensor.has_few_gradient_rows() ? ", few gradient rows" : ""));
   for (const NamedTensor& b : module_.buffers())
     lines.push_back(text("buffer '", b.name, "', ", b.tensor.dtype(), " ", b.tensor.shape()));
   return lines;
@@ -141,62 +118,36 @@ void DataParallel::broadcast_buffers() {
 
 std::vector<int64_t> DataParallel::bucket_sizes() const {
   std::vector<int64_t> sizes;
-  for (const size_t i : exchange_) sizes.push_back(buckets_[i].flat.nbytes());
+  if (exchange_)
+    for (const size_t bucket : exchange_->order()) sizes.push_back(exchange_->bytes_of(bucket));
   return sizes;
 }
 
-void DataParallel::make_buckets(const std::vector<size_t>& order) {
-  buckets_.clear();
-  int64_t elements = 0;
-  const auto close = [&] {
-    if (buckets_.empty() || elements == 0) return;
-    Bucket& bucket = buckets_.back();
-    const Tensor& first = members_[bucket.members.front()].parameter;
-    if (options_.shard) elements = lay_out(bucket);
-    bucket.flat = zeros({elements}, {.dtype = first.dtype(), .device = first.device()});
-    if (bucket.members.size() == 1 && members_[bucket.members.front()].by_rows)
-      bucket.touched = empty({first.size(0)}, {.dtype = boolean});
-    else
-      bucket.sent = travels_narrow(bucket)
-                        ? empty({elements}, {.dtype = options_.reduce_dtype, .device = first.device()})
-                        : bucket.flat;
-    if (options_.shard) move_weights(bucket);
-  };
-  for (const size_t i : order) {
-    Member& member = members_[i];
-    const int64_t bytes = size_of(member.parameter.dtype()), step = kAlignment / bytes;
-    const int64_t room = (buckets_.size() <= 1 ? options_.first_bucket_bytes : bucket_bytes_) / bytes;
-    const bool fits = !buckets_.empty() && elements + member.parameter.numel() <= room &&
-                      members_[buckets_.back().members.front()].parameter.dtype() == member.parameter.dtype();
-    if (!fits) {
-      close();
-      buckets_.emplace_back();
-      elements = 0;
-    }
-    member.bucket = static_cast<int64_t>(buckets_.size()) - 1;
-    member.begin = elements;
-    buckets_.back().members.push_back(i);
-    elements += (member.parameter.numel() + step - 1) / step * step;
-  }
-  close();
-  exchange_.resize(buckets_.size());
-  std::iota(exchange_.begin(), exchange_.end(), size_t{0});
+int64_t DataParallel::gradient_bytes() const {
+  const std::vector<int64_t> sizes = bucket_sizes();
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
 void DataParallel::on_gradient(size_t index) {
   if (!synchronizes_) return;
   if (!in_pass_) begin_pass();
-  Member& member = members_[index];
-  Bucket& bucket = buckets_[static_cast<size_t>(member.bucket)];
-  // A parameter that recomputed stretches share comes once for each of them.
-  TERN_CHECK(!member.ready || !bucket.launched, "DataParallel: the gradient of '", member.name,
+  const GradientExchange::Member& member = exchange_->members()[index];
+  // A parameter that several recomputed parts of the graph use comes once for each of them.
+  TERN_CHECK(!ready_[index] || !sent_[member.bucket], "DataParallel: the gradient of '", member.name,
              "' grew after it had been sent: the parameter is used in several stretches of recomputation; recompute "
              "only what uses it once");
-  if (member.ready) return;
-  member.ready = true;
-  if (!ordered_) order_.push_back(index);
-  --bucket.pending;
-  launch_ready();
+  if (ready_[index]) return;
+  ready_[index] = true;
+  if (!ordered_) new_order_.push_back(index);
+  --pending_[member.bucket];
+  const std::vector<size_t>& order = exchange_->order();
+  while (options_.overlap && next_bucket_ < order.size() && pending_[order[next_bucket_]] == 0) send_next();
+}
+
+void DataParallel::send_next() {
+  const size_t bucket = exchange_->order()[next_bucket_++];
+  sent_[bucket] = true;
+  exchange_->send(bucket);
 }
 
 void DataParallel::begin_pass() {
@@ -205,16 +156,12 @@ void DataParallel::begin_pass() {
              "do not agree any more; start the job again");
   in_pass_ = true;
   next_bucket_ = 0;
-  order_.clear();
-  for (Member& member : members_) {
-    member.ready = false;
-    // The exchange will overwrite it.
-    if (options_.shard) member.earlier = member.shard.grad().defined() ? member.shard.grad().clone() : Tensor();
-  }
-  for (Bucket& bucket : buckets_) {
-    bucket.pending = static_cast<int64_t>(bucket.members.size());
-    bucket.launched = false;
-  }
+  new_order_.clear();
+  ready_.assign(exchange_->members().size(), false);
+  sent_.assign(exchange_->bucket_count(), false);
+  pending_.clear();
+  for (size_t b = 0; b < exchange_->bucket_count(); ++b) pending_.push_back(exchange_->member_count(b));
+  exchange_->begin_pass();
   after_backward([this](bool completed) {
     in_pass_ = false;
     if (completed)
@@ -224,70 +171,23 @@ void DataParallel::begin_pass() {
   });
 }
 
-void DataParallel::launch_ready() {
-  while (options_.overlap && next_bucket_ < exchange_.size() && buckets_[exchange_[next_bucket_]].pending == 0)
-    launch(buckets_[exchange_[next_bucket_++]]);
-}
-
-/// Gathers the bucket's gradients, also those that earlier passes without exchange have left, and sends them.
-void DataParallel::launch(Bucket& bucket) {
-  NoGrad off;
-  for (const size_t i : bucket.members) {
-    Member& member = members_[i];
-    Tensor place = bucket.flat.slice(0, member.begin, member.begin + member.parameter.numel());
-    const Tensor gradient = member.parameter.grad();
-    if (!gradient.defined())
-      place.zero_();
-    else if (gradient.raw_data() != place.raw_data())
-      place.copy_(gradient.detach().reshape({-1}));
-    member.has_gradient = gradient.defined();
-    if (options_.shard) member.parameter.set_grad({});
-  }
-  bucket.launched = true;
-  if (bucket.touched.defined()) {
-    bucket.touched = touched_rows(rows_of(bucket));
-    bucket.work = group_->all_reduce_async(bucket.touched, ReduceOp::kMax);
-    return;
-  }
-  if (!same(bucket.sent, bucket.flat)) bucket.sent.copy_(bucket.flat);
-  bucket.work = options_.shard ? group_->reduce_scatter_async(part_of(bucket.sent), bucket.sent, ReduceOp::kMean)
-                               : group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
-}
-
-bool DataParallel::travels_narrow(const Bucket& bucket) const {
-  return is_low_precision(options_.reduce_dtype) && !is_low_precision(bucket.flat.dtype());
-}
-
-Tensor DataParallel::rows_of(const Bucket& bucket) const {
-  const Tensor& parameter = members_[bucket.members.front()].parameter;
-  return bucket.flat.slice(0, 0, parameter.numel()).reshape({parameter.size(0), -1});
-}
-
-void DataParallel::launch_rows(Bucket& bucket) {
-  NoGrad off;
-  bucket.work.wait();
-  bucket.rows = rows_to_exchange(bucket.touched);
-  bucket.sent = bucket.rows ? take_rows(rows_of(bucket), *bucket.rows) : bucket.flat;
-  if (travels_narrow(bucket)) bucket.sent = bucket.sent.to(options_.reduce_dtype);
-  bucket.work = group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
-}
-
 std::vector<int32_t> DataParallel::count_missing() {
   if (group_->device().is_cuda() && ordered_ && !options_.find_unused) return {};
   std::vector<int32_t> missing;
-  for (const Member& member : members_) missing.push_back(!member.has_gradient);
+  for (const GradientExchange::Member& member : exchange_->members()) missing.push_back(!member.has_gradient);
   Tensor all = from_vector(missing, {static_cast<int64_t>(missing.size())}).to(group_->device());
   group_->all_reduce(all);
   return all.to_vector<int32_t>();
 }
 
 void DataParallel::check_missing(const std::vector<int32_t>& missing) const {
+  const std::vector<GradientExchange::Member>& members = exchange_->members();
   std::string names;
   int32_t most = 0;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const bool lacks = missing.empty() ? !members_[i].has_gradient : missing[i] > 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const bool lacks = missing.empty() ? !members[i].has_gradient : missing[i] > 0;
     if (!lacks) continue;
-    names += (names.empty() ? "" : ", ") + members_[i].name;
+    names += (names.empty() ? "" : ", ") + members[i].name;
     most = std::max(most, missing.empty() ? 1 : missing[i]);
   }
   TERN_CHECK(names.empty(), "DataParallel: no gradient for ", names, " on ", most, " of ", group_->size(),
@@ -296,54 +196,30 @@ void DataParallel::check_missing(const std::vector<int32_t>& missing) const {
 
 void DataParallel::end_pass() {
   // What has no gradient counts as zeros, so that no other rank waits for it.
-  while (next_bucket_ < exchange_.size()) launch(buckets_[exchange_[next_bucket_++]]);
+  while (next_bucket_ < exchange_->order().size()) send_next();
   const auto started = std::chrono::steady_clock::now();
-  for (const size_t i : exchange_)
-    if (buckets_[i].touched.defined()) launch_rows(buckets_[i]);
+  exchange_->send_rest();
   const std::vector<int32_t> missing = count_missing();
-  exchanged_bytes_ = 0;
-  for (Bucket& bucket : buckets_) {
-    bucket.work.wait();
-    exchanged_bytes_ += bucket.sent.nbytes();
-  }
+  exchanged_bytes_ = exchange_->wait();
   waited_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (!options_.find_unused) check_missing(missing);
   NoGrad off;
-  for (Bucket& bucket : buckets_) {
-    if (options_.shard) {
-      hand_out(bucket, missing);
-      continue;
-    }
-    if (bucket.rows)
-      put_rows(bucket.sent.to(bucket.flat.dtype()), *bucket.rows, rows_of(bucket));
-    else if (!same(bucket.sent, bucket.flat))
-      bucket.flat.copy_(bucket.sent);
-    for (const size_t i : bucket.members) {
-      Member& member = members_[i];
-      if (!missing.empty() && missing[i] == group_->size()) continue;
-      Tensor place = bucket.flat.slice(0, member.begin, member.begin + member.parameter.numel());
-      member.parameter.set_grad(place.reshape(member.parameter.shape()));
-    }
-  }
+  std::vector<bool> unused(ready_.size(), false);
+  for (size_t i = 0; i < missing.size(); ++i) unused[i] = missing[i] == group_->size();
+  exchange_->deliver(unused);
   if (!ordered_) adopt_order();
 }
 
 /// The order of rank 0 becomes everyone's.
 void DataParallel::adopt_order() {
   ordered_ = true;
-  std::vector<int64_t> order(order_.begin(), order_.end());
-  for (size_t i = 0; i < members_.size(); ++i)
-    if (!members_[i].ready) order.push_back(static_cast<int64_t>(i));
+  std::vector<int64_t> order(new_order_.begin(), new_order_.end());
+  for (size_t i = 0; i < ready_.size(); ++i)
+    if (!ready_[i]) order.push_back(static_cast<int64_t>(i));
   Tensor agreed = from_vector(order, {static_cast<int64_t>(order.size())}).to(group_->device());
   group_->broadcast(agreed);
-  order_.clear();
-  for (const int64_t i : agreed.to_vector<int64_t>()) order_.push_back(static_cast<size_t>(i));
-  // The gradients of this pass are views of the old buckets, which they keep alive.
-  if (options_.shard)
-    order_buckets(order_);
-  else
-    make_buckets(order_);
-  order_.clear();
+  const std::vector<int64_t> all = agreed.to_vector<int64_t>();
+  exchange_->adopt_order({all.begin(), all.end()});
 }
 
 }  // namespace tern::dist

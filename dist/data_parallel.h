@@ -8,12 +8,10 @@
 //   optimizer.step();         // the same step everywhere, so the weights stay equal
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "tern/dist/communicator.h"
-#include "tern/dist/shard_layout.h"
+#include "tern/dist/sharded_exchange.h"
 #include "tern/nn/module.h"
 
 namespace tern::dist {
@@ -43,8 +41,8 @@ struct DataParallelOptions {
 ///
 /// Buckets are filled in the order in which gradients become ready, as the first backward pass saw it on rank 0, and
 /// exchanged in this order on every rank, whatever is ready first there. On the CPU each element is summed in rank
-/// order: weights are bit-equal on all ranks. There, of an embedding of 1 MiB or more only the rows travel that some
-/// rank has a gradient for (row_exchange.h; not with `shard`).
+/// order: weights are bit-equal on all ranks. There, of an embedding of 1 MiB or more only the rows are exchanged that
+/// some rank has a gradient for (all_reduce_exchange.h; not with `shard`).
 class DataParallel {
  public:
   /// Copies rank 0's parameters and buffers to all. Throws Error, the same on all ranks, when modules or options
@@ -60,22 +58,9 @@ class DataParallel {
   /// Sizes of the buckets in bytes, in the order of their exchange.
   std::vector<int64_t> bucket_sizes() const;
 
-  /// With DataParallelOptions::shard, and several processes.
-  bool is_sharded() const { return options_.shard && group_->size() > 1; }
-  /// What this rank has of a parameter.
-  struct Shard {
-    std::string name;
-    Tensor parameter;
-    Tensor weight;  // [n]: a view of the rank's elements, n = 0 when it has none; its grad() is their mean gradient
-    int64_t bucket = 0, begin = 0;  // of the parameter in the bucket, in elements
-    int64_t part = 0;               // elements of the bucket that each rank has
-  };
-  /// One for each parameter that requires a gradient; none unless is_sharded().
-  std::vector<Shard> shards() const;
-  /// Every rank's part of a bucket's weights goes to all.
-  Work gather_weights(int64_t bucket);
-  /// Of the parts, and what NoSync has gathered.
-  void drop_gradients();
+  /// Where this rank's parts of weights and gradients are; null without DataParallelOptions::shard, and in one process.
+  ShardedExchange* sharded() const { return sharded_; }
+  bool is_sharded() const { return sharded_ != nullptr; }
   /// Bytes of the gradients' buckets.
   int64_t gradient_bytes() const;
   /// Seconds that the last backward() waited for the exchange when its own work was done. On a CUDA device the streams
@@ -100,71 +85,31 @@ class DataParallel {
   };
 
  private:
-  struct Member {
-    std::string name;
-    Tensor parameter;
-    bool by_rows = false;  // its gradient may be exchanged by rows
-    int64_t hook = 0;
-    int64_t bucket = 0, begin = 0;    // elements in the bucket
-    bool ready = false;               // in this backward pass
-    bool has_gradient = false;        // when its bucket was sent
-    Tensor shard = {}, earlier = {};  // Shard::weight, and its gradient of earlier passes that no step has used yet
-  };
-  struct Bucket {
-    std::vector<size_t> members;
-    Tensor flat, sent;    // the gradients, and what travels: the same tensor unless reduce_dtype is another
-    Tensor weights;       // with shard: the parameters, as they lie in flat
-    int64_t pending = 0;  // members that are not ready
-    bool launched = false;
-    Work work;
-    // Of a bucket with one member, exchanged by rows: first this, then `rows` of the gradient as `sent`.
-    Tensor touched;
-    std::optional<std::vector<int64_t>> rows;
-  };
-
   /// One line for each thing that must be equal on all ranks.
   std::vector<std::string> facts() const;
   void check_equal_facts() const;
-  int64_t default_bucket_bytes() const;
-  /// Buckets of parameters in this order.
-  void make_buckets(const std::vector<size_t>& order);
+  void make_exchange(const std::vector<NamedTensor>& trained);
   void on_gradient(size_t member);
   void begin_pass();
-  void launch_ready();
-  void launch(Bucket& bucket);
-  /// Whether it travels in reduce_dtype.
-  bool travels_narrow(const Bucket& bucket) const;
-  /// The gradient of a bucket that is exchanged by rows, [rows, width].
-  Tensor rows_of(const Bucket& bucket) const;
-  /// When all ranks' rows are known.
-  void launch_rows(Bucket& bucket);
+  void send_next();
   void end_pass();
-  /// On how many ranks each member is without a gradient; empty: not asked, on none.
+  /// On how many ranks each member is without a gradient; empty when that was not counted.
   std::vector<int32_t> count_missing();
   void check_missing(const std::vector<int32_t>& missing) const;
   void adopt_order();
 
-  // With shard, in data_parallel_shards.cpp.
-  /// Lays the bucket's members out and returns its elements; then moves them there.
-  int64_t lay_out(Bucket& bucket);
-  void move_weights(Bucket& bucket);
-  /// This rank's part of a bucket.
-  Tensor part_of(const Tensor& bucket) const;
-  ShardRange range_of(const Member& member) const;
-  /// Gives the shards the gradients that have arrived.
-  void hand_out(Bucket& bucket, const std::vector<int32_t>& missing);
-  /// Buckets are exchanged in the order in which they are complete, when members are ready in this order.
-  void order_buckets(const std::vector<size_t>& order);
-
   nn::Module& module_;
   std::shared_ptr<Communicator> group_;
   const DataParallelOptions options_;
-  int64_t bucket_bytes_ = 0;
-  std::vector<Member> members_;
-  std::vector<Bucket> buckets_;
-  std::vector<size_t> exchange_;  // buckets in the order of their exchange
-  size_t next_bucket_ = 0;        // to be launched, in exchange_
-  std::vector<size_t> order_;     // in which gradients became ready in the first pass
+  std::unique_ptr<GradientExchange> exchange_;  // null in one process
+  ShardedExchange* sharded_ = nullptr;          // exchange_, if it is one
+  std::vector<int64_t> hooks_;                  // by member of the exchange
+  // Of a backward pass.
+  std::vector<bool> ready_;        // by member
+  std::vector<int64_t> pending_;   // by bucket: members that are not ready
+  std::vector<bool> sent_;         // by bucket
+  size_t next_bucket_ = 0;         // to be sent, in the exchange's order
+  std::vector<size_t> new_order_;  // in which gradients became ready, in the first pass
   bool ordered_ = false, in_pass_ = false, synchronizes_ = true;
   bool torn_ = false;  // a pass failed after it had sent something
   double waited_seconds_ = 0;

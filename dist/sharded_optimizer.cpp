@@ -21,18 +21,13 @@ int64_t blocks_of(int64_t elements, Device device) {
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const std::vector<optim::ParameterGroup>& groups,
-                                   const Make& make)
-    : parallel_(parallel) {
-  if (!parallel.is_sharded()) {
-    optimizer_ = make(groups);
-    return;
-  }
-  std::map<const tern::detail::TensorImpl*, DataParallel::Shard> shards;
-  for (DataParallel::Shard& shard : parallel.shards()) shards[shard.parameter.impl()] = shard;
-  std::vector<optim::ParameterGroup> of_parts = groups;
-  std::vector<int32_t> trained;
-  for (optim::ParameterGroup& group : of_parts)
+ShardedOptimizer::Divided ShardedOptimizer::divide(const DataParallel& parallel,
+                                                   const std::vector<optim::ParameterGroup>& groups) {
+  Divided divided{groups, {}};
+  if (!parallel.is_sharded()) return divided;
+  std::map<const tern::detail::TensorImpl*, ShardedExchange::Shard> shards;
+  for (const ShardedExchange::Shard& shard : parallel.sharded()->shards()) shards[shard.parameter.impl()] = shard;
+  for (optim::ParameterGroup& group : divided.groups)
     for (NamedTensor& parameter : group.parameters) {
       TERN_CHECK(parameter.tensor.defined(), "ShardedOptimizer: parameter '", parameter.name,
                  "' is an undefined tensor");
@@ -43,25 +38,32 @@ ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const std::vector<opt
                  "then");
       Part part;
       if (found == shards.end()) {
-        part.shard = {.name = parameter.name, .parameter = parameter.tensor, .weight = parameter.tensor};
+        part.shard.parameter = part.shard.weight = parameter.tensor;
       } else {
         part.shard = found->second;
-        part.shard.name = parameter.name;
-        trained.push_back(static_cast<int32_t>(parts_.size()));
       }
+      part.shard.name = parameter.name;
       parameter.tensor = part.shard.weight;
-      parts_.push_back(std::move(part));
+      divided.parts.push_back(std::move(part));
     }
-  optimizer_ = make(of_parts);
-  optimizer_->set_shards(this);
+  return divided;
+}
+
+ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const Divided& divided, const optim::Algorithm& algorithm)
+    : Optimizer(divided.groups, algorithm),
+      group_(*parallel.group()),
+      shards_(parallel.sharded()),
+      parts_(divided.parts) {
+  if (!shards_) return;
+  std::vector<int32_t> trained;
+  for (size_t p = 0; p < parts_.size(); ++p)
+    if (parts_[p].bucket() >= 0) trained.push_back(static_cast<int32_t>(p));
   order_blocks(trained);
 }
 
-ShardedOptimizer::~ShardedOptimizer() = default;
-
 void ShardedOptimizer::order_blocks(const std::vector<int32_t>& parameters) {
-  const Device device = parallel_.group()->device();
-  const int ranks = parallel_.group()->size();
+  const Device device = group_.device();
+  const int ranks = group_.size();
   std::vector<std::vector<int64_t>> first(static_cast<size_t>(ranks));  // by rank and parameter
   int64_t most = 1;
   for (int r = 0; r < ranks; ++r) {
@@ -81,19 +83,20 @@ void ShardedOptimizer::order_blocks(const std::vector<int32_t>& parameters) {
   const auto bytes = static_cast<int64_t>(sizeof(kernels::GradientBlock)) * most;
   order_ = from_vector(order, {static_cast<int64_t>(order.size())}).to(device);
   all_blocks_ = zeros({bytes * ranks}, {.dtype = uint8, .device = device});
-  own_blocks_ = all_blocks_.slice(0, bytes * parallel_.group()->rank(), bytes * (parallel_.group()->rank() + 1));
+  own_blocks_ = all_blocks_.slice(0, bytes * group_.rank(), bytes * (group_.rank() + 1));
   ordered_ = parameters;
 }
 
-Tensor ShardedOptimizer::gradient_norm(const std::vector<Tensor>& parts, const std::vector<int32_t>& parameters) {
+Tensor ShardedOptimizer::norm_of(const std::vector<Tensor>& gradients, const std::vector<int32_t>& parameters) {
+  if (!shards_) return Optimizer::norm_of(gradients, parameters);
   if (parameters != ordered_) order_blocks(parameters);
-  const Device device = parallel_.group()->device();
+  const Device device = group_.device();
   std::vector<kernels::ConstView> views;
-  for (const Tensor& part : parts) views.push_back(part.const_view());
+  for (const Tensor& gradient : gradients) views.push_back(gradient.const_view());
   const kernels::Stream stream = current_stream(device);
   kernels::gradient_norm_blocks(stream, views.data(), static_cast<int64_t>(views.size()),
                                 static_cast<kernels::GradientBlock*>(own_blocks_.raw_data()));
-  parallel_.group()->all_gather_async(all_blocks_, own_blocks_).wait();
+  group_.all_gather_async(all_blocks_, own_blocks_).wait();
   const Tensor norm = empty({static_cast<int64_t>(sizeof(kernels::GradientNorm))}, {.dtype = uint8, .device = device});
   kernels::gradient_norm_fold(stream, static_cast<const kernels::GradientBlock*>(all_blocks_.raw_data()),
                               static_cast<const int64_t*>(order_.raw_data()), order_.numel(),
@@ -101,12 +104,23 @@ Tensor ShardedOptimizer::gradient_norm(const std::vector<Tensor>& parts, const s
   return norm;
 }
 
-void ShardedOptimizer::on_updated(int64_t bucket) { gathering_.push_back(parallel_.gather_weights(bucket)); }
+int64_t ShardedOptimizer::bucket_of(int32_t parameter) const {
+  return shards_ ? parts_[static_cast<size_t>(parameter)].bucket() : 0;
+}
+
+void ShardedOptimizer::on_updated(int64_t bucket) {
+  if (shards_) gathering_.push_back(shards_->gather_weights(bucket));
+}
 
 void ShardedOptimizer::on_step_end() {
   for (const Work& work : gathering_) work.wait();
   gathering_.clear();
-  parallel_.drop_gradients();
+  if (shards_) shards_->drop_gradients();
+}
+
+void ShardedOptimizer::zero_grad() {
+  Optimizer::zero_grad();
+  if (shards_) shards_->drop_gradients();
 }
 
 const ShardedOptimizer::Part* ShardedOptimizer::find_part(const std::string& entry) const {
@@ -117,36 +131,35 @@ const ShardedOptimizer::Part* ShardedOptimizer::find_part(const std::string& ent
 }
 
 Tensor ShardedOptimizer::gather(const Part& part, const Tensor& own) const {
-  Communicator& group = *parallel_.group();
-  const bool is_first = group.rank() == 0;
+  const bool is_first = group_.rank() == 0;
   if (part.bucket() < 0) return is_first ? own.to(cpu).clone() : Tensor();
-  if (!is_first && part.range(group.rank()).size() > 0) group.send(own, 0);
+  if (!is_first && part.range(group_.rank()).size() > 0) group_.send(own, 0);
   if (!is_first) return {};
   Tensor whole = empty({part.shard.parameter.numel()}, {.dtype = own.dtype()});
-  for (int r = 0; r < group.size(); ++r) {
+  for (int r = 0; r < group_.size(); ++r) {
     const ShardRange range = part.range(r);
     if (range.size() == 0) continue;
     Tensor theirs = r == 0 ? own : empty({range.size()}, own.options());
-    if (r > 0) group.receive(theirs, r);
+    if (r > 0) group_.receive(theirs, r);
     whole.slice(0, range.begin, range.end).copy_(theirs);
   }
   return whole.reshape(part.shard.parameter.shape());
 }
 
 StateView ShardedOptimizer::state_dict() const {
-  if (!parallel_.is_sharded()) return optimizer_->state_dict();
+  if (!shards_) return Optimizer::state_dict();
   NoGrad off;
   StateView whole;
-  for (const NamedTensor& entry : optimizer_->state_dict()) {
+  for (const NamedTensor& entry : Optimizer::state_dict()) {
     const bool is_count = entry.name.starts_with(kStep);
     const Tensor gathered = is_count ? entry.tensor.to(cpu).clone() : gather(*find_part(entry.name), entry.tensor);
-    if (parallel_.group()->rank() == 0) whole.push_back({entry.name, gathered});
+    if (group_.rank() == 0) whole.push_back({entry.name, gathered});
   }
   return whole;
 }
 
 void ShardedOptimizer::load_state_dict(const StateView& state) {
-  if (!parallel_.is_sharded()) return optimizer_->load_state_dict(state);
+  if (!shards_) return Optimizer::load_state_dict(state);
   NoGrad off;
   StateView own;
   std::string shapes;
@@ -158,7 +171,7 @@ void ShardedOptimizer::load_state_dict(const StateView& state) {
     }
     const Shape& expected = part->shard.parameter.shape();
     if (entry.tensor.shape() == expected) {
-      const ShardRange range = part->range(parallel_.group()->rank());
+      const ShardRange range = part->range(group_.rank());
       own.push_back({entry.name, entry.tensor.detach().reshape({-1}).slice(0, range.begin, range.end)});
     } else {
       shapes += (shapes.empty() ? "" : ", ") + entry.name + " is " + entry.tensor.shape().str() + ", expected " +
@@ -166,7 +179,7 @@ void ShardedOptimizer::load_state_dict(const StateView& state) {
     }
   }
   TERN_CHECK(shapes.empty(), "load_state: the given tensors do not fit; wrong shape: ", shapes);
-  optimizer_->load_state_dict(own);
+  Optimizer::load_state_dict(own);
 }
 
 ModelStateMemory model_state_memory(const nn::Module& module, const optim::Optimizer& optimizer,

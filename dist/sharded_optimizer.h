@@ -3,20 +3,16 @@
 // arXiv:1910.02054). Each rank updates its part of every bucket of weights, then all get all parts.
 //
 //   dist::DataParallel parallel(model, world.group(), {.shard = true});
-//   dist::ShardedOptimizer optimizer(parallel, {{model.parameters()}}, [](const auto& groups) {
-//     return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 3e-4});
-//   });
+//   dist::ShardedOptimizer optimizer(parallel, {{model.parameters()}}, optim::AdamWOptions{.lr = 3e-4});
 //   ...
 //   loss.backward();          // each rank has the mean gradients of its part
 //   optimizer.step({.max_norm = 1.0});
 //   optimizer.zero_grad();
 
-#include <functional>
-#include <memory>
 #include <vector>
 
 #include "tern/dist/data_parallel.h"
-#include "tern/optim/optimizer.h"
+#include "tern/optim/rule_optimizer.h"
 
 namespace tern::dist {
 
@@ -28,45 +24,46 @@ namespace tern::dist {
 /// A step uses the gradients up: several backward passes before one add up, but what is left from before a step does
 /// not count again. Passes under DataParallel::NoSync gather whole gradients on each rank, and the next one without it
 /// exchanges their sum once.
-class ShardedOptimizer final : private optim::Shards {
+///
+/// The parameters in param_groups() are this rank's parts. Unless parallel.is_sharded() nothing is divided, and it is
+/// the optimizer of whole parameters.
+class ShardedOptimizer final : public optim::Optimizer {
  public:
-  /// Makes an optimizer of these groups: their parameters stand for this rank's parts.
-  using Make = std::function<std::unique_ptr<optim::Optimizer>(const std::vector<optim::ParameterGroup>&)>;
+  /// `parallel` must outlive it. Throws Error when a parameter that requires a gradient is not one of `parallel`'s
+  /// module, and like Optimizer's constructor. All ranks call step(), which returns when all weights are there (CUDA:
+  /// before what is queued on the current stream later).
+  ShardedOptimizer(DataParallel& parallel, const std::vector<optim::ParameterGroup>& groups,
+                   const optim::Algorithm& algorithm)
+      : ShardedOptimizer(parallel, divide(parallel, groups), algorithm) {}
+  template <class Options>
+  ShardedOptimizer(DataParallel& parallel, const std::vector<optim::ParameterGroup>& groups, const Options& options)
+      : ShardedOptimizer(parallel, groups, optim::algorithm_of(options)) {}
 
-  /// `parallel` must outlive it. Unless parallel.is_sharded() (one process) nothing is divided and this is the plain
-  /// optimizer. Throws Error when a parameter that requires a gradient is not one of `parallel`'s module.
-  ShardedOptimizer(DataParallel& parallel, const std::vector<optim::ParameterGroup>& groups, const Make& make);
-  ~ShardedOptimizer() override;
-  ShardedOptimizer(const ShardedOptimizer&) = delete;
-  ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
-
-  /// The optimizer of the parts: for schedules and optim::GradScaler, whose step() is a step of all ranks too. Its
-  /// state_dict() is of the parts.
-  optim::Optimizer& parts() { return *optimizer_; }
-  const optim::Optimizer& parts() const { return *optimizer_; }
-
-  /// Called by all ranks. Returns when all weights are there (CUDA: before what is queued on the current stream later).
-  optim::StepResult step(const optim::StepOptions& options = {}) { return optimizer_->step(options); }
-  void zero_grad() { optimizer_->zero_grad(); }
-
+  void zero_grad() override;
   /// What the optimizer of whole parameters would give, on the CPU of rank 0; empty on the others. Called by all ranks.
-  StateView state_dict() const;
+  StateView state_dict() const override;
   /// Takes this rank's parts of what any number of ranks, or one process, has written. Each rank gives the whole state.
   /// Throws Error as Optimizer::load_state_dict().
-  void load_state_dict(const StateView& state);
+  void load_state_dict(const StateView& state) override;
 
  private:
   struct Part {
-    DataParallel::Shard shard;  // of a parameter that is not trained: no bucket, and the parameter itself
+    ShardedExchange::Shard shard;  // of a parameter that is not trained: no bucket, and the parameter itself
     int64_t bucket() const { return shard.part > 0 ? shard.bucket : -1; }
     ShardRange range(int rank) const { return shard_of(shard.begin, shard.parameter.numel(), shard.part, rank); }
   };
+  /// Groups of this rank's parts, and the parts in their order; without shards the groups as they are.
+  struct Divided {
+    std::vector<optim::ParameterGroup> groups;
+    std::vector<Part> parts;
+  };
+  static Divided divide(const DataParallel& parallel, const std::vector<optim::ParameterGroup>& groups);
+  ShardedOptimizer(DataParallel& parallel, const Divided& divided, const optim::Algorithm& algorithm);
 
-  Tensor gradient_norm(const std::vector<Tensor>& parts, const std::vector<int32_t>& parameters) override;
-  int64_t bucket_of(int32_t parameter) const override { return parts_[static_cast<size_t>(parameter)].bucket(); }
+  Tensor norm_of(const std::vector<Tensor>& gradients, const std::vector<int32_t>& parameters) override;
+  int64_t bucket_of(int32_t parameter) const override;
   void on_updated(int64_t bucket) override;
   void on_step_end() override;
-  void on_zero_grad() override { parallel_.drop_gradients(); }
 
   /// Where the blocks of these parameters' gradients lie among those of all ranks, in the order of whole gradients.
   void order_blocks(const std::vector<int32_t>& parameters);
@@ -74,9 +71,9 @@ class ShardedOptimizer final : private optim::Shards {
   Tensor gather(const Part& part, const Tensor& own) const;
   const Part* find_part(const std::string& entry) const;
 
-  DataParallel& parallel_;
-  std::vector<Part> parts_;  // in the order of the groups
-  std::unique_ptr<optim::Optimizer> optimizer_;
+  Communicator& group_;
+  ShardedExchange* const shards_;  // null: nothing is divided
+  const std::vector<Part> parts_;
   std::vector<Work> gathering_;
   // The norm's: of which parameters, this rank's blocks, all ranks', and their order.
   std::vector<int32_t> ordered_;

@@ -7,6 +7,15 @@
 
 namespace tern::kernels {
 
+/// States that a rule keeps of each weight, at most: CUDA's kernel parameters hold no more for 400 tensors.
+inline constexpr int kMaxOptimizerStates = 3;
+
+/// min(1, max_norm / (norm + 1e-6)) as clip_grad_norm_; NaN stays NaN.
+TERN_HD inline double clip_factor(double norm, double max_norm) {
+  const double ratio = max_norm / (norm + 1e-6);
+  return ratio >= 1 ? 1 : ratio;
+}
+
 /// One parameter tensor; all members contiguous with `size` elements. Dtypes: weight and gradient any floating type
 /// (they may differ), states and master fp32 (fp64 for fp64 weights). master is null unless the weight is 16-bit with a
 /// master copy: then the update is computed on master and rounded into weight. compensation (bf16, for bf16 weights
@@ -16,29 +25,13 @@ namespace tern::kernels {
 struct OptimizerTensor {
   void* weight = nullptr;
   const void* gradient = nullptr;
-  void* state1 = nullptr;  // Adam: exponential average of gradients; SGD: momentum buffer (null without momentum)
-  void* state2 = nullptr;  // Adam: exponential average of squared gradients
-  void* state3 = nullptr;  // Adam with amsgrad: largest second moment so far
+  void* states[kMaxOptimizerStates] = {};  // as the rule's state_names; those that it does not keep are not read
   void* master = nullptr;
   void* compensation = nullptr;
   int64_t size = 0;
   DType weight_dtype = DType::kFloat32;
   DType gradient_dtype = DType::kFloat32;
   int32_t group = 0;  // index into the groups
-};
-
-/// Hyper-parameters of one group. Adam and AdamW: PyTorch's formulas and order of operations (torch.optim.AdamW,
-/// fused).
-struct AdamGroup {
-  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  bool decoupled = true;  // AdamW: w *= 1 - lr * decay; otherwise decay is added to the gradient (Adam, L2)
-  bool amsgrad = false;
-  bool maximize = false;
-};
-struct SgdGroup {
-  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
-  bool nesterov = false;
-  bool maximize = false;
 };
 
 /// What holds for the whole update. Everything that a captured step changes lives in device memory.
@@ -51,17 +44,59 @@ struct OptimizerStep {
   const GradientNorm* earlier = nullptr;  // device; its non_finite counts as norm's (a check of an earlier pass)
   const double* lr = nullptr;             // device; a learning rate for each group, null: the groups' own
 
-  /// In a kernel: whether the update is left out.
+  // In a kernel:
+  /// Whether the update is left out.
   TERN_HD bool is_skipped() const {
     return skip_non_finite && ((norm && norm->non_finite) || (earlier && earlier->non_finite));
   }
+  TERN_HD int64_t& count() const { return *step; }
+  /// What gradients are multiplied by: 1 / loss scale and the clipping factor. The norm was taken of gradients as they
+  /// lie in memory, that is, times the loss scale.
+  TERN_HD double gradient_factor() const {
+    const double unscale = inverse_scale ? static_cast<double>(*inverse_scale) : 1;
+    if (!norm || max_norm <= 0) return unscale;
+    return unscale * clip_factor(math::sqrt(norm->sum_of_squares) * unscale, max_norm);
+  }
 };
 
-/// Update all tensors. SGD sets the momentum buffer to the gradient when *step is 0, as PyTorch does.
-TERN_KERNEL(void, adam, Stream stream, const OptimizerTensor* tensors, int64_t count, const AdamGroup* groups,
-            int64_t group_count, OptimizerStep step);
-TERN_KERNEL(void, sgd, Stream stream, const OptimizerTensor* tensors, int64_t count, const SgdGroup* groups,
-            int64_t group_count, OptimizerStep step);
+/// Updates n weights held in contiguous arrays of F. step: the rule's Step<F>.
+template <class F>
+using RuleTile = void (*)(const void* step, F* weight, const F* gradient, F* const* states, int64_t n);
+
+/// A group's rule in one update, computed in F.
+template <class F>
+struct PreparedRule {
+  alignas(16) unsigned char step[128];  // the rule's Step<F>
+  RuleTile<F> tile = nullptr;           // its loop for the cases that hold
+  F factor = 1;                         // of the gradients
+};
+template <class F>
+using PrepareRule = void (*)(const void* groups, int32_t group, const OptimizerStep& step, PreparedRule<F>& prepared);
+
+/// A rule for the loops of the CPU.
+struct RuleFunctions {
+  PrepareRule<float> f32 = nullptr;
+  PrepareRule<double> f64 = nullptr;
+};
+
+struct OptimizerRules;
+/// The type of `update_weights` below.
+using OptimizerFunction = void(Stream stream, const OptimizerRules& rules, const OptimizerTensor* tensors,
+                               int64_t count, const OptimizerStep& step);
+
+/// The rule of every group; make_rules() in optimizer_tiles.h makes one. `builtin` is its index in BuiltinRules
+/// (optimizer_rules.h), or -1 for a rule that a user defined: then `custom` holds its loops and `on_cuda` its kernels,
+/// if it has any (cuda/optimizer_kernel.h).
+struct OptimizerRules {
+  int builtin = -1;
+  const void* groups = nullptr;  // an array of the rule's struct
+  RuleFunctions custom;
+  OptimizerFunction* on_cuda = nullptr;
+};
+
+/// Updates all tensors by the rules of their groups.
+TERN_KERNEL(void, update_weights, Stream stream, const OptimizerRules& rules, const OptimizerTensor* tensors,
+            int64_t count, const OptimizerStep& step);
 
 /// One parameter and its running average, both contiguous with `size` elements.
 struct AverageTensor {
@@ -80,6 +115,7 @@ struct AverageStep {
   const GradientNorm* earlier = nullptr;
 
   TERN_HD bool is_skipped() const { return (norm && norm->non_finite) || (earlier && earlier->non_finite); }
+  TERN_HD int64_t& count() const { return *updates; }
   /// How far update n, from 1, takes the averages to the weights: timm's ModelEmaV3.get_decay, 1 minus it. The first
   /// copies them.
   TERN_HD double share(int64_t n) const {

@@ -15,24 +15,14 @@
 
 #include "tern/kernels/pointwise_binary.h"
 #include "tern/kernels/pointwise_unary.h"
+#include "tern/kernels/type_list.h"
 
 namespace tern::kernels {
 
-/// A list of types.
-template <class... Ops>
-struct OpList {
-  static constexpr int size = sizeof...(Ops);
-  /// Calls f.template operator()<Op>() for each op in order.
-  template <class F>
-  static constexpr void for_each(F&& f) {
-    (f.template operator()<Ops>(), ...);
-  }
-};
-
 using BuiltinOps =
-    OpList<Neg, Abs, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Sigmoid, Tanh, Relu, LeakyRelu, Gelu,
-           GeluTanh, Silu, Softplus, Erf, Sin, Cos, Floor, PowScalar, AddScalar, MulScalar, Clamp, LogicalNot, IsNan,
-           IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual,
-           LogicalAnd, LogicalOr, Where, Lerp, Addcmul>;
+    TypeList<Neg, Abs, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Sigmoid, Tanh, Relu, LeakyRelu, Gelu,
+             GeluTanh, Silu, Softplus, Erf, Sin, Cos, Floor, PowScalar, AddScalar, MulScalar, Clamp, LogicalNot, IsNan,
+             IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Equal, NotEqual, Less, LessEqual, Greater,
+             GreaterEqual, LogicalAnd, LogicalOr, Where, Lerp, Addcmul>;
 
 }  // namespace tern::kernels

@@ -244,13 +244,6 @@ TileFunctions derivative_functions(PointwisePass pass) {
   }
 }
 
-template <class Op, class... Ops>
-constexpr int index_in(OpList<Ops...>) {
-  int index = 0;
-  const bool found = ((std::is_same_v<Op, Ops> || (++index, false)) || ...);
-  return found ? index : -1;
-}
-
 }  // namespace detail
 
 /// The loops of an op's pass; all null when the op lacks that derivative.
@@ -265,7 +258,7 @@ TileFunctions tile_functions(PointwisePass pass) {
 /// The op's index in BuiltinOps, or -1.
 template <class Op>
 constexpr int index_of() {
-  return detail::index_in<Op>(BuiltinOps());
+  return index_in<Op>(BuiltinOps());
 }
 
 /// Number of tensors that a pass takes.

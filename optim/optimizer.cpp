@@ -72,45 +72,45 @@ std::string StepResult::first_non_finite() const {
   return index < 0 ? "" : names_->at(static_cast<size_t>(parameters_.at(static_cast<size_t>(index))));
 }
 
-Optimizer::Optimizer(const Settings& settings, const std::vector<ParameterGroup>& groups) : settings_(settings) {
-  detail::check_not_negative(settings.name, "lr", settings.lr);
-  detail::check_not_negative(settings.name, "weight_decay", settings.weight_decay);
-  TERN_CHECK(!settings.kahan || !settings.master_weights, settings.name,
+Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const Algorithm& algorithm) : algorithm_(algorithm) {
+  const char* const name = algorithm.name;
+  detail::check_not_negative(name, "lr", algorithm.lr);
+  detail::check_not_negative(name, "weight_decay", algorithm.weight_decay);
+  TERN_CHECK(!algorithm.kahan || !algorithm.master_weights, name,
              ": kahan takes the place of fp32 master copies; give master_weights = false with it");
   for (const ParameterGroup& group : groups) add_group(group);
-  TERN_CHECK(!slots_.empty(), settings.name, ": there are no parameters");
+  TERN_CHECK(!slots_.empty(), name, ": there are no parameters");
 
   std::unordered_set<const tern::detail::TensorImpl*> tensors;
   auto names = std::make_shared<std::vector<std::string>>();
   std::unordered_set<std::string> unique_names;
   const Device device = slots_.front().weight.device();
   for (const Slot& slot : slots_) {
-    TERN_CHECK(tensors.insert(slot.weight.impl()).second, settings.name, ": parameter '", slot.name,
-               "' is given twice");
+    TERN_CHECK(tensors.insert(slot.weight.impl()).second, name, ": parameter '", slot.name, "' is given twice");
     TERN_CHECK(
-        unique_names.insert(slot.name).second, settings.name, ": the name '", slot.name,
+        unique_names.insert(slot.name).second, name, ": the name '", slot.name,
         "' is given twice, for two different parameters, and state is kept by name. Parameters of several models "
         "need names of their own: for (NamedTensor& p : parameters) p.name = \"generator.\" + p.name");
-    TERN_CHECK(slot.weight.device() == device, settings.name, ": all parameters must be on one device, but '",
-               slot.name, "' is on ", slot.weight.device(), " and the first on ", device);
+    TERN_CHECK(slot.weight.device() == device, name, ": all parameters must be on one device, but '", slot.name,
+               "' is on ", slot.weight.device(), " and the first on ", device);
     names->push_back(slot.name);
   }
   names_ = names;
   if (device.is_cuda()) norm_ticket_ = zeros({}, {.dtype = int32, .device = device});
-  if (!settings.capturable) return;
+  if (!algorithm.capturable) return;
   rates_ = empty({static_cast<int64_t>(groups_.size())}, {.dtype = float64, .device = device});
   send_rates();
 }
 
 void Optimizer::add_group(const ParameterGroup& group) {
-  const double lr = group.lr.value_or(settings_.lr), decay = group.weight_decay.value_or(settings_.weight_decay);
-  detail::check_not_negative(settings_.name, "a group's lr", lr);
-  detail::check_not_negative(settings_.name, "a group's weight_decay", decay);
+  const double lr = group.lr.value_or(algorithm_.lr), decay = group.weight_decay.value_or(algorithm_.weight_decay);
+  detail::check_not_negative(algorithm_.name, "a group's lr", lr);
+  detail::check_not_negative(algorithm_.name, "a group's weight_decay", decay);
   for (const auto& [name, tensor] : group.parameters) {
-    TERN_CHECK(tensor.defined(), settings_.name, ": parameter '", name, "' is an undefined tensor");
-    TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_leaf() && tensor.is_contiguous(), settings_.name,
+    TERN_CHECK(tensor.defined(), algorithm_.name, ": parameter '", name, "' is an undefined tensor");
+    TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_leaf() && tensor.is_contiguous(), algorithm_.name,
                ": parameter '", name, "' must be a contiguous floating leaf tensor, got ", tensor.describe());
-    TERN_CHECK(!settings_.kahan || tensor.dtype() == bfloat16, settings_.name,
+    TERN_CHECK(!algorithm_.kahan || tensor.dtype() == bfloat16, algorithm_.name,
                ": kahan is for bfloat16 weights, but parameter '", name, "' is ", tensor.dtype(),
                "; use master_weights for 16-bit weights of other types");
     Slot slot;
@@ -123,19 +123,19 @@ void Optimizer::add_group(const ParameterGroup& group) {
 }
 
 void Optimizer::set_lr(double lr) {
-  detail::check_not_negative(settings_.name, "lr", lr);
+  detail::check_not_negative(algorithm_.name, "lr", lr);
   for (GroupState& group : groups_) group.base_lr = group.lr = lr;
   send_rates();
 }
 
 void Optimizer::set_lr_factor(double factor) {
-  detail::check_not_negative(settings_.name, "the learning rate's factor", factor);
+  detail::check_not_negative(algorithm_.name, "the learning rate's factor", factor);
   for (GroupState& group : groups_) group.lr = group.base_lr * factor;
   send_rates();
 }
 
 void Optimizer::send_rates() {
-  if (!settings_.capturable) return;
+  if (!algorithm_.capturable) return;
   NoGrad off;
   std::vector<double> rates;
   for (const GroupState& group : groups_) rates.push_back(group.lr);
@@ -144,11 +144,10 @@ void Optimizer::send_rates() {
 
 void Optimizer::zero_grad() {
   for (Slot& slot : slots_) slot.weight.set_grad({});
-  if (shards_) shards_->on_zero_grad();
 }
 
 bool Optimizer::wants_master(const Tensor& weight) const {
-  return settings_.master_weights && is_low_precision(weight.dtype());
+  return algorithm_.master_weights && is_low_precision(weight.dtype());
 }
 
 int64_t Optimizer::state_bytes() const {
@@ -163,9 +162,9 @@ int64_t Optimizer::state_bytes() const {
 
 int64_t Optimizer::state_bytes_of(const Tensor& parameter) const {
   const int64_t of_state = is_low_precision(parameter.dtype()) ? size_of(float32) : size_of(parameter.dtype());
-  int64_t bytes = static_cast<int64_t>(settings_.state_names.size()) * of_state;
+  int64_t bytes = static_cast<int64_t>(algorithm_.states.size()) * of_state;
   if (wants_master(parameter)) bytes += size_of(float32);
-  if (settings_.kahan) bytes += size_of(parameter.dtype());
+  if (algorithm_.kahan) bytes += size_of(parameter.dtype());
   return bytes * parameter.numel();
 }
 
@@ -180,14 +179,14 @@ Optimizer::Gradients Optimizer::gradients() const {
   return found;
 }
 
-Tensor Optimizer::norm_of(const Gradients& gradients) const {
-  if (shards_) return shards_->gradient_norm(gradients.tensors, gradients.parameters);
-  return optim::gradient_norm(gradients.tensors, slots_.front().weight.device(), norm_ticket_);
+Tensor Optimizer::norm_of(const std::vector<Tensor>& gradients, const std::vector<int32_t>&) {
+  return optim::gradient_norm(gradients, slots_.front().weight.device(), norm_ticket_);
 }
 
-Tensor Optimizer::gradient_norm() const {
+Tensor Optimizer::gradient_norm() {
   NoGrad off;
-  return norm_of(gradients());
+  const Gradients found = gradients();
+  return norm_of(found.tensors, found.parameters);
 }
 
 Optimizer::Slot Optimizer::completed(const Slot& slot) const {
@@ -197,9 +196,9 @@ Optimizer::Slot Optimizer::completed(const Slot& slot) const {
   TensorOptions options = slot.weight.options();
   full.step = zeros({1}, {.dtype = int64, .device = options.device});
   if (is_low_precision(options.dtype)) options.dtype = float32;
-  for (size_t i = 0; i < settings_.state_names.size(); ++i) full.states.push_back(zeros(slot.weight.shape(), options));
+  for (size_t i = 0; i < algorithm_.states.size(); ++i) full.states.push_back(zeros(slot.weight.shape(), options));
   if (wants_master(slot.weight)) full.master = slot.weight.detach().to(float32);
-  if (settings_.kahan) full.compensation = zeros(slot.weight.shape(), slot.weight.options());
+  if (algorithm_.kahan) full.compensation = zeros(slot.weight.shape(), slot.weight.options());
   return full;
 }
 
@@ -213,7 +212,7 @@ void Optimizer::prepare(const std::vector<int32_t>& active) {
     is_active[static_cast<size_t>(i)] = true;
     if (slot.started()) continue;
     slot = completed(slot);
-    Tensor& fresh = fresh_of[bucket_of(static_cast<size_t>(i))];
+    Tensor& fresh = fresh_of[bucket_of(i)];
     if (fresh.defined()) slot.step = fresh;
     fresh = slot.step;
   }
@@ -230,7 +229,8 @@ void Optimizer::prepare(const std::vector<int32_t>& active) {
 }
 
 StepResult Optimizer::step(const StepOptions& options) {
-  TERN_CHECK(options.max_norm >= 0, settings_.name, ": max_norm must be >= 0 (0: no clipping), got ", options.max_norm);
+  TERN_CHECK(options.max_norm >= 0, algorithm_.name, ": max_norm must be >= 0 (0: no clipping), got ",
+             options.max_norm);
   NoGrad off;
   StepResult result;
   result.names_ = names_;
@@ -243,7 +243,7 @@ StepResult Optimizer::step(const StepOptions& options) {
     const Device device = slots_.front().weight.device();
     TERN_CHECK(options.inverse_scale.dtype() == float32 && options.inverse_scale.numel() == 1 &&
                    options.inverse_scale.device() == device,
-               settings_.name, ": inverse_scale must be one float32 on ", device, ", where the parameters are, got ",
+               algorithm_.name, ": inverse_scale must be one float32 on ", device, ", where the parameters are, got ",
                options.inverse_scale.describe());
     result.inverse_scale_ = options.inverse_scale.clone();
     step.inverse_scale = static_cast<const float*>(result.inverse_scale_.raw_data());
@@ -256,7 +256,7 @@ StepResult Optimizer::step(const StepOptions& options) {
   step.max_norm = std::isfinite(options.max_norm) ? options.max_norm : 0;
   step.skip_non_finite = options.skip_non_finite;
   if (options.max_norm > 0 || options.skip_non_finite) {
-    result.norm_ = norm_of(gradients);
+    result.norm_ = norm_of(gradients.tensors, gradients.parameters);
     result.skips_ = options.skip_non_finite;
     step.norm = static_cast<const kernels::GradientNorm*>(result.norm_.raw_data());
   }
@@ -269,8 +269,7 @@ kernels::OptimizerTensor Optimizer::describe(const Slot& slot, const Tensor& gra
   kernels::OptimizerTensor tensor;
   tensor.weight = slot.weight.raw_data();
   tensor.gradient = gradient.raw_data();
-  void** const states[] = {&tensor.state1, &tensor.state2, &tensor.state3};
-  for (size_t i = 0; i < slot.states.size(); ++i) *states[i] = slot.states[i].raw_data();
+  for (size_t i = 0; i < slot.states.size(); ++i) tensor.states[algorithm_.states[i].index] = slot.states[i].raw_data();
   if (slot.master.defined()) tensor.master = slot.master.raw_data();
   if (slot.compensation.defined()) tensor.compensation = slot.compensation.raw_data();
   tensor.size = slot.weight.numel();
@@ -283,7 +282,7 @@ kernels::OptimizerTensor Optimizer::describe(const Slot& slot, const Tensor& gra
 /// One kernel call for all parameters that share a counter: a single one, or one a bucket, unless some had no gradient
 /// at times.
 void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep step) {
-  const ProfileRange range(settings_.name, RangeKind::kOp);
+  const ProfileRange range(algorithm_.name, RangeKind::kOp);
   struct Batch {
     Tensor counter;
     int64_t bucket;
@@ -299,7 +298,7 @@ void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep s
     for (const Tensor& state : slot.states) bytes += 2 * state.nbytes();
     if (slot.master.defined()) bytes += 2 * slot.master.nbytes();
     const auto [entry, is_new] = batch_of.try_emplace(slot.step.impl(), batches.size());
-    if (is_new) batches.push_back({slot.step, bucket_of(index), {}});
+    if (is_new) batches.push_back({slot.step, bucket_of(gradients.parameters[k]), {}});
     batches[entry->second].tensors.push_back(describe(slot, gradients.tensors[k]));
     slot.weight.bump_version();
   }
@@ -307,18 +306,18 @@ void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep s
   const kernels::Stream stream = current_stream(slots_.front().weight.device());
   for (size_t i = 0; i < batches.size(); ++i) {
     step.step = static_cast<int64_t*>(batches[i].counter.raw_data());
-    update(stream, batches[i].tensors, step);
+    algorithm_.update(stream, groups_, batches[i].tensors, step);
     const bool is_last = i + 1 == batches.size() || batches[i + 1].bucket != batches[i].bucket;
-    if (shards_ && is_last) shards_->on_updated(batches[i].bucket);
+    if (is_last) on_updated(batches[i].bucket);
   }
-  if (shards_) shards_->on_step_end();
+  on_step_end();
   if (range.recording()) profile_bytes(static_cast<double>(bytes));
 }
 
 void Optimizer::append_state(const Slot& slot, StateView& state) const {
   state.push_back({"step." + slot.name, slot.step});
   for (size_t i = 0; i < slot.states.size(); ++i) {
-    state.push_back({settings_.state_names[i] + "." + slot.name, slot.states[i]});
+    state.push_back({algorithm_.states[i].name + "." + slot.name, slot.states[i]});
   }
   if (slot.master.defined()) state.push_back({"master." + slot.name, slot.master});
   if (slot.compensation.defined()) state.push_back({"compensation." + slot.name, slot.compensation});
@@ -334,7 +333,7 @@ void Optimizer::check_steps(const StateView& state) const {
   for (const NamedTensor& entry : state) {
     if (entry.name.rfind("step.", 0) != 0 || entry.tensor.numel() != 1) continue;
     const int64_t count = entry.tensor.item<int64_t>();
-    TERN_CHECK(count >= 0, settings_.name, ": the state's ", entry.name, " must be >= 0, got ", count);
+    TERN_CHECK(count >= 0, algorithm_.name, ": the state's ", entry.name, " must be >= 0, got ", count);
   }
 }
 
@@ -357,7 +356,7 @@ void Optimizer::share_steps() {
   std::map<std::pair<int64_t, int64_t>, Tensor> counters;
   for (size_t i = 0; i < slots_.size(); ++i) {
     Tensor& step = slots_[i].step;
-    step = counters.try_emplace({bucket_of(i), step.item<int64_t>()}, step).first->second;
+    step = counters.try_emplace({bucket_of(static_cast<int32_t>(i)), step.item<int64_t>()}, step).first->second;
   }
 }
 

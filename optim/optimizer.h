@@ -1,11 +1,13 @@
 #pragma once
-// The base of all optimizers: parameter groups, state, the step with clipping and the non-finite check folded in.
+// What all optimizers have in common: parameter groups, state, the step with clipping and the non-finite check folded
+// in. What differs is an Algorithm.
 //
 //   optim::AdamW optimizer(net.parameters(), {.lr = 3e-4});
 //   loss.backward();
 //   const optim::StepResult result = optimizer.step({.max_norm = 1.0, .skip_non_finite = true});
 //   optimizer.zero_grad();
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +19,7 @@
 
 namespace tern::optim {
 
-/// Parameters with hyper-parameters of their own; what is not given is the optimizer's.
+/// Parameters that share hyper-parameters; what is not given is the optimizer's.
 struct ParameterGroup {
   std::vector<NamedTensor> parameters = {};
   std::optional<double> lr = {};
@@ -75,26 +77,29 @@ struct GroupState {
   double weight_decay = 0;
 };
 
-/// The rest of the parameters, for an optimizer that holds parts of them only: other processes hold the others and take
-/// the same steps. dist/sharded_optimizer.h has one.
-class Shards {
- public:
-  virtual ~Shards() = default;
-  /// gradient_norm() of whole gradients from this process's parts. `parameters`: whose they are, by their place in
-  /// param_groups(), counted through.
-  virtual Tensor gradient_norm(const std::vector<Tensor>& parts, const std::vector<int32_t>& parameters) = 0;
-  /// Parameters of equal number are updated together, smaller numbers first.
-  virtual int64_t bucket_of(int32_t parameter) const = 0;
-  /// The update of all parameters with this number is queued.
-  virtual void on_updated(int64_t bucket) = 0;
-  /// That of all parameters is.
-  virtual void on_step_end() = 0;
-  /// Optimizer::zero_grad() was called.
-  virtual void on_zero_grad() = 0;
+/// What an optimizer does with its parameters: algorithm_of() in optim/rule_optimizer.h makes one of an options struct.
+struct Algorithm {
+  const char* name = "";  // for messages; a literal
+  double lr = 0, weight_decay = 0;
+  bool master_weights = true;  // 16-bit weights are updated through fp32 copies, made at their first update
+  bool kahan = false;          // bf16 weights with a bf16 compensation each instead
+  bool capturable = false;     // learning rates on the device
+  struct State {
+    std::string name;
+    int index = 0;  // in kernels::OptimizerTensor::states
+  };
+  std::vector<State> states;  // of each parameter
+  /// Calls the kernel. A tensor's `group` indexes the groups.
+  std::function<void(kernels::Stream stream, const std::vector<GroupState>& groups,
+                     const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step)>
+      update;
 };
 
 class Optimizer {
  public:
+  /// Throws Error when there are no parameters, when one is given twice, is not a contiguous floating leaf or is on
+  /// another device than the first, and for kahan with master_weights or with a parameter that is not bf16.
+  Optimizer(const std::vector<ParameterGroup>& groups, const Algorithm& algorithm);
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -102,12 +107,9 @@ class Optimizer {
   /// One update of every parameter that has a gradient. The others, and their state, stay as they are.
   StepResult step(const StepOptions& options = {});
   /// Drops all gradients.
-  void zero_grad();
-  /// Makes the parameters parts of larger ones; before the first step and load_state_dict(). Must live as long as steps
-  /// are taken.
-  void set_shards(Shards* shards) { shards_ = shards; }
+  virtual void zero_grad();
   /// A kernels::GradientNorm of the gradients as they are now, on the device.
-  Tensor gradient_norm() const;
+  Tensor gradient_norm();
 
   const std::vector<GroupState>& param_groups() const { return groups_; }
   /// The learning rate of the first group.
@@ -121,26 +123,26 @@ class Optimizer {
   /// For every parameter: "step.<name>" (int64, updates done) and what the algorithm keeps: "exp_avg.<name>", ...,
   /// "master.<name>", "compensation.<name>". The same names at any time; handles on live tensors, to be used before the
   /// next step.
-  StateView state_dict() const;
+  virtual StateView state_dict() const;
   /// Missing, unexpected and mis-shaped entries are listed in one Error, and nothing is written then.
-  void load_state_dict(const StateView& state);
+  virtual void load_state_dict(const StateView& state);
   /// Bytes of the state that there is now: master copies and compensation too, and zero before the first step.
   int64_t state_bytes() const;
   /// Bytes of the state that a parameter like this one gets.
   int64_t state_bytes_of(const Tensor& parameter) const;
 
  protected:
-  struct Settings {
-    const char* name;  // for messages
-    double lr, weight_decay;
-    bool master_weights, kahan, capturable;
-    std::vector<std::string> state_names;  // of the kernel's state1, state2, ...; at most three
-  };
-  Optimizer(const Settings& settings, const std::vector<ParameterGroup>& groups);
-
-  /// Calls the kernel. `tensors[i].group` indexes param_groups().
-  virtual void update(kernels::Stream stream, const std::vector<kernels::OptimizerTensor>& tensors,
-                      const kernels::OptimizerStep& step) const = 0;
+  // What differs for an optimizer whose parameters are parts of larger ones, of which other processes hold the rest and
+  // take the same steps (dist/sharded_optimizer.h).
+  /// A kernels::GradientNorm of these gradients. `parameters`: whose they are, by their place in param_groups(),
+  /// counted through.
+  virtual Tensor norm_of(const std::vector<Tensor>& gradients, const std::vector<int32_t>& parameters);
+  /// Parameters of equal number are updated together, smaller numbers first.
+  virtual int64_t bucket_of(int32_t /*parameter*/) const { return 0; }
+  /// The update of all parameters with this number is queued.
+  virtual void on_updated(int64_t /*bucket*/) {}
+  /// That of all parameters is.
+  virtual void on_step_end() {}
 
  private:
   /// One parameter and its state.
@@ -148,12 +150,12 @@ class Optimizer {
     std::string name;
     Tensor weight;
     int32_t group = 0;
-    std::vector<Tensor> states;  // empty until the first gradient
+    std::vector<Tensor> states;  // as Algorithm::states; empty until the first gradient
     Tensor master;               // 16-bit weights with master_weights only
     Tensor compensation;         // with kahan only
     bool started() const { return step.defined(); }
-    Tensor
-        step;  // updates done: int64 [1], one tensor for all parameters of a bucket that were always updated together
+    // Updates done: int64 [1], one tensor for all parameters of a bucket that were always updated together.
+    Tensor step;
   };
 
   /// What there is of them, contiguous, and whose.
@@ -164,8 +166,6 @@ class Optimizer {
 
   void add_group(const ParameterGroup& group);
   Gradients gradients() const;
-  Tensor norm_of(const Gradients& gradients) const;
-  int64_t bucket_of(size_t slot) const { return shards_ ? shards_->bucket_of(static_cast<int32_t>(slot)) : 0; }
   bool wants_master(const Tensor& weight) const;
   /// The slot with zeros where it has no state yet.
   Slot completed(const Slot& slot) const;
@@ -175,15 +175,13 @@ class Optimizer {
   void append_state(const Slot& slot, StateView& state) const;
   void check_steps(const StateView& state) const;
   void share_steps();
-
   void send_rates();
 
-  Settings settings_;
+  const Algorithm algorithm_;
   std::vector<GroupState> groups_;
   Tensor rates_;        // capturable: of each group, float64 on the device
   Tensor norm_ticket_;  // gradient_norm's
   std::vector<Slot> slots_;
-  Shards* shards_ = nullptr;
   std::shared_ptr<const std::vector<std::string>> names_;
 };
 

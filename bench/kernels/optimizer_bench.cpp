@@ -6,6 +6,7 @@
 
 #include "tern/bench/kernels/measure.h"
 #include "tern/bench/kernels/tensors.h"
+#include "tern/kernels/optimizer_tiles.h"
 
 namespace tern::bench {
 namespace {
@@ -29,9 +30,9 @@ struct Parameters {
       kernels::OptimizerTensor tensor;
       tensor.weight = weights.back().data();
       tensor.gradient = gradients.back().data();
-      if (states > 0) tensor.state1 = state();
+      if (states > 0) tensor.states[0] = state();
       if (states > 1) {
-        tensor.state2 = state();
+        tensor.states[1] = state();
         kernels::fill_uniform(stream(), {2, static_cast<uint64_t>(t)}, 0, 1e-6, memory.back().view());  // squares
       }
       if (dtype != float32) tensor.master = state();
@@ -67,8 +68,8 @@ void adamw(benchmark::State& state, DType dtype) {
     const Parameters p(dtype, 2);
     p.measure_norm();
     return [=] {
-      const kernels::AdamGroup group{.weight_decay = 0.01};
-      kernels::adam(stream(), p.tensors.data(), kTensors, &group, 1, p.options());
+      const kernels::AdamRule rule{.weight_decay = 0.01};
+      kernels::update_weights(stream(), kernels::make_rules(&rule), p.tensors.data(), kTensors, p.options());
     };
   });
 }
@@ -78,8 +79,8 @@ void sgd(benchmark::State& state, double momentum) {
     const Parameters p(float32, momentum == 0 ? 0 : 1);
     p.measure_norm();
     return [=] {
-      const kernels::SgdGroup group{.momentum = momentum, .weight_decay = 0.01};
-      kernels::sgd(stream(), p.tensors.data(), kTensors, &group, 1, p.options());
+      const kernels::SgdRule rule{.momentum = momentum, .weight_decay = 0.01};
+      kernels::update_weights(stream(), kernels::make_rules(&rule), p.tensors.data(), kTensors, p.options());
     };
   });
 }

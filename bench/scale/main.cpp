@@ -53,13 +53,11 @@ class Way {
       : module_(module),
         parallel_(module, group, options(a, mode)),
         // Nothing is divided unless the gradients are.
-        optimizer_(parallel_, {{module.parameters()}}, [](const std::vector<optim::ParameterGroup>& groups) {
-          return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 5e-5, .weight_decay = 0.01});
-        }) {}
+        optimizer_(parallel_, {{module.parameters()}}, optim::AdamWOptions{.lr = 5e-5, .weight_decay = 0.01}) {}
 
   dist::DataParallel& parallel() { return parallel_; }
   dist::ShardedOptimizer& optimizer() { return optimizer_; }
-  dist::ModelStateMemory memory() { return dist::model_state_memory(module_, optimizer_.parts(), &parallel_); }
+  dist::ModelStateMemory memory() { return dist::model_state_memory(module_, optimizer_, &parallel_); }
 
  private:
   static dist::DataParallelOptions options(const Arguments& a, Mode mode) {

@@ -108,8 +108,9 @@ void release_node(std::shared_ptr<Node>&& node) noexcept;
 
 /// What a tensor knows of autograd; made when it is first needed.
 struct AutogradMeta {
-  bool requires_grad = false;  // leaves: asked for by the user
-  int64_t retain_hook = 0;     // the hook that fills grad on a tensor that is not a leaf
+  bool requires_grad = false;      // leaves: asked for by the user
+  bool few_gradient_rows = false;  // Parameter::set_few_gradient_rows
+  int64_t retain_hook = 0;         // the hook that fills grad on a tensor that is not a leaf
   Tensor grad;
   std::shared_ptr<Node> grad_fn;
   int output_index = 0;

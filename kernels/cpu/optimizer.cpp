@@ -1,8 +1,7 @@
 #include "tern/kernels/optimizer.h"
 
-#include <cmath>
-
 #include "tern/kernels/cpu/rows.h"
+#include "tern/kernels/optimizer_tiles.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -28,35 +27,6 @@ void for_each_piece(int64_t count, const Size& size, const Piece& piece) {
   });
 }
 
-/// min(1, max_norm / (norm + 1e-6)) as clip_grad_norm_; NaN stays NaN.
-double clip_factor(double norm, double max_norm) {
-  const double ratio = max_norm / (norm + 1e-6);
-  return ratio >= 1 ? 1 : ratio;
-}
-
-/// What gradients are multiplied by: 1 / loss scale and the clipping factor. The norm was taken of gradients as they
-/// lie in memory, that is, times the loss scale.
-double gradient_factor(const OptimizerStep& step) {
-  const double unscale = step.inverse_scale ? static_cast<double>(*step.inverse_scale) : 1;
-  if (!step.norm || step.max_norm <= 0) return unscale;
-  return unscale * clip_factor(std::sqrt(step.norm->sum_of_squares) * unscale, step.max_norm);
-}
-
-/// True when the update is left out; otherwise counts it.
-bool is_skipped(const OptimizerStep& step) {
-  if (step.is_skipped()) return true;
-  ++*step.step;
-  return false;
-}
-
-/// A group with the rate that this step has for it.
-template <class Group>
-Group group_of_step(const Group* groups, int32_t index, const OptimizerStep& step) {
-  Group group = groups[index];
-  if (step.lr) group.lr = step.lr[index];
-  return group;
-}
-
 /// values = weight + compensation, and back: the weight rounded, and what that took.
 inline void load_compensated(const BFloat16* weight, const BFloat16* compensation, float* values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(weight[i]) + static_cast<float>(compensation[i]);
@@ -70,7 +40,7 @@ inline void store_compensated(const float* values, BFloat16* weight, BFloat16* c
 
 /// Updates `size` <= kTile elements of a tensor at `at`: update(weights) gets them in compute type.
 template <class F, class W, class Update>
-void update_weights(const OptimizerTensor& tensor, int64_t at, int64_t size, const Update& update) {
+void update_stored(const OptimizerTensor& tensor, int64_t at, int64_t size, const Update& update) {
   W* stored = static_cast<W*>(tensor.weight) + at;
   if constexpr (std::is_same_v<W, F>) {
     update(stored);
@@ -94,148 +64,65 @@ void update_weights(const OptimizerTensor& tensor, int64_t at, int64_t size, con
   }
 }
 
-/// Updates n elements of one tensor, tile by tile: update(weights, gradients, begin, n) gets them in compute type, the
-/// gradients multiplied by `factor`.
-template <class F, class G, class W, class Update>
-void update_piece(const OptimizerTensor& tensor, int64_t begin, int64_t n, F factor, const Update& update) {
+/// Updates n elements of one tensor, tile by tile.
+template <class F, class G, class W>
+void update_piece(const OptimizerTensor& tensor, const PreparedRule<F>& rule, int64_t begin, int64_t n) {
+  const F factor = rule.factor;
   F gradients[kTile];
   for (const int64_t end = begin + n; begin < end; begin += kTile) {
     const int64_t size = std::min(kTile, end - begin);
     const G* from = static_cast<const G*>(tensor.gradient) + begin;
     for (int64_t i = 0; i < size; ++i) gradients[i] = factor * static_cast<F>(static_cast<ComputeType<G>>(from[i]));
-    update_weights<F, W>(tensor, begin, size, [&](F* weights) { update(weights, gradients, begin, size); });
+    F* states[kMaxOptimizerStates] = {};
+    for (int k = 0; k < kMaxOptimizerStates; ++k)
+      if (tensor.states[k]) states[k] = static_cast<F*>(tensor.states[k]) + begin;
+    update_stored<F, W>(tensor, begin, size,
+                        [&](F* weights) { rule.tile(rule.step, weights, gradients, states, size); });
   }
 }
 
-template <class F, class Update>
-void update_piece(const OptimizerTensor& tensor, int64_t begin, int64_t n, F factor, const Update& update) {
+template <class F>
+void update_piece(const OptimizerTensor& tensor, const PreparedRule<F>& rule, int64_t begin, int64_t n) {
   dispatch_float(tensor.gradient_dtype, [&]<class G>() {
     dispatch_float(tensor.weight_dtype, [&]<class W>() {
       // fp64 weights are the ones computed in double.
       if constexpr (std::is_same_v<W, double> == std::is_same_v<F, double>)
-        update_piece<F, G, W>(tensor, begin, n, factor, update);
+        update_piece<F, G, W>(tensor, rule, begin, n);
     });
   });
 }
 
-/// Calls f.operator()<F>() with the type a tensor's update is computed in.
-template <class Function>
-void dispatch_compute(const OptimizerTensor& tensor, const Function& f) {
-  if (tensor.weight_dtype == DType::kFloat64)
-    f.template operator()<double>();
-  else
-    f.template operator()<float>();
-}
-
-// ---- Adam ----
-
-/// A group's constants for one step, computed in double as PyTorch does.
-struct AdamConstants {
-  AdamConstants(const AdamGroup& group, int64_t step)
-      : g(group),
-        step_size(group.lr / (1 - std::pow(group.beta1, static_cast<double>(step)))),
-        root_correction(std::sqrt(1 - std::pow(group.beta2, static_cast<double>(step)))) {}
-  AdamGroup g;
-  double step_size, root_correction;
-};
-
-template <bool kAmsgrad, class F>
-void adam_tile(const AdamConstants& c, F* weight, F* gradient, F* average, F* square, F* largest, int64_t n) {
-  const F sign = c.g.maximize ? F(-1) : F(1);
-  const F coupled = c.g.decoupled ? F(0) : static_cast<F>(c.g.weight_decay);
-  const F keep = c.g.decoupled ? static_cast<F>(1 - c.g.lr * c.g.weight_decay) : F(1);
-  const F first = static_cast<F>(1 - c.g.beta1), beta2 = static_cast<F>(c.g.beta2),
-          second = static_cast<F>(1 - c.g.beta2);
-  const F correction = static_cast<F>(c.root_correction), eps = static_cast<F>(c.g.eps);
-  const F rate = static_cast<F>(c.step_size);
-  if (coupled != F(0))
-    for (int64_t i = 0; i < n; ++i) gradient[i] += sign * coupled * weight[i];
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    const F g = sign * gradient[i];
-    const F m = average[i] + first * (g - average[i]);
-    const F v = square[i] * beta2 + second * g * g;
-    average[i] = m;
-    square[i] = v;
-    F root = v;
-    if constexpr (kAmsgrad) {
-      root = math::max(largest[i], v);
-      largest[i] = root;
-    }
-    weight[i] = weight[i] * keep - rate * m / (std::sqrt(root) / correction + eps);
-  }
-}
-
-template <class F>
-void adam_piece(const OptimizerTensor& tensor, const AdamConstants& constants, F factor, int64_t begin, int64_t n) {
-  update_piece<F>(tensor, begin, n, factor, [&](F* weight, F* gradient, int64_t at, int64_t size) {
-    F* average = static_cast<F*>(tensor.state1) + at;
-    F* square = static_cast<F*>(tensor.state2) + at;
-    if (constants.g.amsgrad)
-      adam_tile<true>(constants, weight, gradient, average, square, static_cast<F*>(tensor.state3) + at, size);
-    else
-      adam_tile<false, F>(constants, weight, gradient, average, square, nullptr, size);
-  });
-}
-
-// ---- SGD ----
-
-template <class F>
-void sgd_tile(const SgdGroup& group, bool first_step, F* weight, F* gradient, F* momentum, int64_t n) {
-  const F sign = group.maximize ? F(-1) : F(1);
-  const F decay = static_cast<F>(group.weight_decay), rate = static_cast<F>(group.lr);
-  const F keep = static_cast<F>(group.momentum), add = static_cast<F>(1 - group.dampening);
-  for (int64_t i = 0; i < n; ++i) gradient[i] *= sign;
-  if (decay != F(0))
-    for (int64_t i = 0; i < n; ++i) gradient[i] += decay * weight[i];
-  if (momentum) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) momentum[i] = first_step ? gradient[i] : keep * momentum[i] + add * gradient[i];
-    if (group.nesterov)
-      for (int64_t i = 0; i < n; ++i) gradient[i] += keep * momentum[i];
-    else
-      std::copy_n(momentum, n, gradient);
-  }
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) weight[i] -= rate * gradient[i];
+template <class... Rules>
+RuleFunctions builtin_functions(int index, TypeList<Rules...>) {
+  static constexpr RuleFunctions kFunctions[] = {rule_functions<Rules>()...};
+  return kFunctions[index];
 }
 
 }  // namespace
 
-void adam(Stream, const OptimizerTensor* tensors, int64_t count, const AdamGroup* groups, int64_t, OptimizerStep step) {
-  if (is_skipped(step)) return;
-  const double factor = gradient_factor(step);
+void update_weights(Stream, const OptimizerRules& rules, const OptimizerTensor* tensors, int64_t count,
+                    const OptimizerStep& step) {
+  if (step.is_skipped()) return;
+  ++step.count();
+  const RuleFunctions functions = rules.builtin >= 0 ? builtin_functions(rules.builtin, BuiltinRules()) : rules.custom;
   for_each_piece(
       count, [=](int64_t t) { return tensors[t].size; },
       [&](int64_t t, int64_t begin, int64_t n) {
-        const AdamConstants constants(group_of_step(groups, tensors[t].group, step), *step.step);
-        dispatch_compute(tensors[t],
-                         [&]<class F>() { adam_piece(tensors[t], constants, static_cast<F>(factor), begin, n); });
-      });
-}
-
-void sgd(Stream, const OptimizerTensor* tensors, int64_t count, const SgdGroup* groups, int64_t, OptimizerStep step) {
-  if (is_skipped(step)) return;
-  const double factor = gradient_factor(step);
-  const bool first_step = *step.step == 1;
-  for_each_piece(
-      count, [=](int64_t t) { return tensors[t].size; },
-      [&](int64_t t, int64_t begin, int64_t n) {
-        const OptimizerTensor& tensor = tensors[t];
-        const SgdGroup group = group_of_step(groups, tensor.group, step);
-        dispatch_compute(tensor, [&]<class F>() {
-          update_piece<F>(
-              tensor, begin, n, static_cast<F>(factor), [&](F* weight, F* gradient, int64_t at, int64_t size) {
-                F* momentum = group.momentum != 0 && tensor.state1 ? static_cast<F*>(tensor.state1) + at : nullptr;
-                sgd_tile(group, first_step, weight, gradient, momentum, size);
-              });
-        });
+        const auto update = [&]<class F>(PrepareRule<F> prepare) {
+          PreparedRule<F> rule;
+          prepare(rules.groups, tensors[t].group, step, rule);
+          update_piece<F>(tensors[t], rule, begin, n);
+        };
+        if (tensors[t].weight_dtype == DType::kFloat64)
+          update(functions.f64);
+        else
+          update(functions.f32);
       });
 }
 
 void average_weights(Stream, const AverageTensor* tensors, int64_t count, AverageStep step) {
   if (step.is_skipped()) return;
-  const double share = step.share(++*step.updates);
+  const double share = step.share(++step.count());
   for_each_piece(
       count, [=](int64_t t) { return tensors[t].size; },
       [&](int64_t t, int64_t begin, int64_t n) {
@@ -256,7 +143,7 @@ void average_weights(Stream, const AverageTensor* tensors, int64_t count, Averag
 }
 
 void scale_by_norm(Stream, const View* tensors, int64_t count, const GradientNorm* norm, double max_norm) {
-  const double factor = clip_factor(std::sqrt(norm->sum_of_squares), max_norm);
+  const double factor = clip_factor(math::sqrt(norm->sum_of_squares), max_norm);
   if (factor == 1) return;
   for_each_piece(
       count, [=](int64_t t) { return tensors[t].numel(); },

@@ -17,7 +17,7 @@ constexpr int64_t kDirectTile = 8192;
 constexpr int64_t kBlock = 32768;  // elements per parallel block
 
 template <class... Ops>
-TileFunctions builtin_functions(int index, PointwisePass pass, OpList<Ops...>) {
+TileFunctions builtin_functions(int index, PointwisePass pass, TypeList<Ops...>) {
   using Getter = TileFunctions (*)(PointwisePass);
   static constexpr Getter kGetters[] = {&tile_functions<Ops>...};
   return kGetters[index](pass);

@@ -19,7 +19,7 @@ constexpr PointwiseFunction* function_in_group() {
     return nullptr;
 }
 template <class F, PointwiseGroup kGroup, class... Ops>
-PointwiseFunction* find_builtin(int index, OpList<Ops...>) {
+PointwiseFunction* find_builtin(int index, TypeList<Ops...>) {
   static constexpr PointwiseFunction* kFunctions[] = {function_in_group<F, kGroup, Ops>()...};
   return kFunctions[index];
 }

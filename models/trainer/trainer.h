@@ -153,7 +153,6 @@ std::vector<int32_t> share(const std::vector<int32_t>& rows, int rank, int ranks
 Evaluation joined(const Evaluation& own, dist::Communicator& group);
 
 /// The optimizer that the options name. Throws Error naming the known ones.
-std::unique_ptr<optim::Optimizer> make_optimizer(const std::vector<optim::ParameterGroup>& groups,
-                                                 const TrainOptions& options);
+optim::Algorithm algorithm_of(const TrainOptions& options);
 
 }  // namespace tern::models

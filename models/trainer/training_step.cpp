@@ -33,14 +33,10 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
       captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
                 {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes()}) {
   const auto groups = optim::no_decay_groups(task.module().parameters(), options.weight_decay);
-  const auto make = [&](const std::vector<optim::ParameterGroup>& of) { return make_optimizer(of, options); };
-  if (options.parallel && options.parallel->is_sharded()) {
-    sharded_ = std::make_unique<dist::ShardedOptimizer>(*options.parallel, groups, make);
-    optimizer_ = &sharded_->parts();
-  } else {
-    whole_ = make(groups);
-    optimizer_ = whole_.get();
-  }
+  if (options.parallel)
+    optimizer_ = std::make_unique<dist::ShardedOptimizer>(*options.parallel, groups, algorithm_of(options));
+  else
+    optimizer_ = std::make_unique<optim::Optimizer>(groups, algorithm_of(options));
   if (options.ema > 0) ema_.emplace(task.module().parameters(), optim::EmaOptions{.decay = options.ema});
 }
 
@@ -140,7 +136,7 @@ StepMetrics TrainingStep::finish(Pending& pending) {
 }
 
 StateView TrainingStep::state() const {
-  StateView state = sharded_ ? sharded_->state_dict() : whole_->state_dict();
+  StateView state = optimizer_->state_dict();
   for (const NamedTensor& entry : scaler_.state_dict()) state.push_back({kScaler + entry.name, entry.tensor});
   if (ema_)
     for (const NamedTensor& entry : ema_->state_dict()) state.push_back({kEma + entry.name, entry.tensor});
@@ -163,10 +159,7 @@ void TrainingStep::load_state(const StateView& state) {
   TERN_CHECK(ema.empty() != ema_.has_value(), "resume: the checkpoint ", ema.empty() ? "has no" : "has",
              " averages of the weights, this run ", ema_ ? "needs them" : "has none",
              ": it was made with another --ema");
-  if (sharded_)
-    sharded_->load_state_dict(optimizer);
-  else
-    whole_->load_state_dict(optimizer);
+  optimizer_->load_state_dict(optimizer);
   if (ema_) ema_->load_state_dict(ema);
   if (scaler_.enabled()) scaler_.load_state_dict(scaler);
 }
@@ -205,23 +198,17 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
   fail(step, reason, "; try a lower --lr, a longer --warmup or --dtype fp32");
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const std::vector<optim::ParameterGroup>& groups,
-                                                 const TrainOptions& options) {
-  const bool copies = !options.kahan, on_device = options.device.is_cuda();
-  if (options.optimizer == "adamw")
-    return std::make_unique<optim::AdamW>(
-        groups, optim::AdamWOptions{
-                    .lr = options.lr, .master_weights = copies, .kahan = options.kahan, .capturable = on_device});
-  if (options.optimizer == "adam")
-    return std::make_unique<optim::Adam>(
-        groups, optim::AdamOptions{
-                    .lr = options.lr, .master_weights = copies, .kahan = options.kahan, .capturable = on_device});
-  if (options.optimizer == "sgd")
-    return std::make_unique<optim::SGD>(groups, optim::SGDOptions{.lr = options.lr,
-                                                                  .momentum = 0.9,
-                                                                  .master_weights = copies,
-                                                                  .kahan = options.kahan,
-                                                                  .capturable = on_device});
+optim::Algorithm algorithm_of(const TrainOptions& options) {
+  const auto of = [&](auto chosen) {
+    chosen.lr = options.lr;
+    chosen.master_weights = !options.kahan;
+    chosen.kahan = options.kahan;
+    chosen.capturable = options.device.is_cuda();
+    return optim::algorithm_of(chosen);
+  };
+  if (options.optimizer == "adamw") return of(optim::AdamWOptions{});
+  if (options.optimizer == "adam") return of(optim::AdamOptions{});
+  if (options.optimizer == "sgd") return of(optim::SGDOptions{.momentum = 0.9});
   fail("optimizer: expected adamw, adam or sgd, got '", options.optimizer, "'");
 }
 

@@ -63,9 +63,7 @@ class TrainingStep {
   TrainingTask& task_;
   const TrainOptions& options_;
   const int64_t total_steps_;
-  std::unique_ptr<optim::Optimizer> whole_;          // either this
-  std::unique_ptr<dist::ShardedOptimizer> sharded_;  // or this
-  optim::Optimizer* optimizer_;                      // it, or its parts
+  std::unique_ptr<optim::Optimizer> optimizer_;
   optim::GradScaler scaler_;
   optim::Schedule schedule_;
   std::optional<optim::EMA> ema_;

@@ -28,7 +28,9 @@ Shape checked_shape(int64_t count, int64_t width, int64_t padding_index) {
 Embedding::Embedding(const Scope& s, int64_t count, int64_t width, const EmbeddingOptions& options)
     : Module(s),
       padding_index_(options.padding_index),
-      weight_(this, "weight", checked_shape(count, width, options.padding_index), with_padding(options)) {}
+      weight_(this, "weight", checked_shape(count, width, options.padding_index), with_padding(options)) {
+  weight_.set_few_gradient_rows();
+}
 
 Tensor Embedding::forward(const Tensor& ids) const {
   const ProfileRange range(name());

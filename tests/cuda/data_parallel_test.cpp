@@ -98,10 +98,9 @@ class Costs {
 
 /// eps is so large that AdamW's step is a smooth function of the gradient: with 1e-8 an element whose gradient is near
 /// zero takes a step of lr in the direction that rounding gives it, and no bound holds for all inputs.
-std::unique_ptr<optim::Optimizer> make_optimizer(bool adam, const std::vector<optim::ParameterGroup>& groups) {
-  if (adam)
-    return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 1e-3, .eps = 1e-3, .capturable = true});
-  return std::make_unique<optim::SGD>(groups, optim::SGDOptions{.lr = 1e-2, .momentum = 0.9, .capturable = true});
+optim::Algorithm algorithm_of(bool adam) {
+  if (adam) return optim::algorithm_of(optim::AdamWOptions{.lr = 1e-3, .eps = 1e-3, .capturable = true});
+  return optim::algorithm_of(optim::SGDOptions{.lr = 1e-2, .momentum = 0.9, .capturable = true});
 }
 
 std::vector<double> weights_of(const nn::Module& module) {
@@ -121,8 +120,7 @@ Outcome train(const std::shared_ptr<Communicator>& group, Device device, int ran
   DataParallel parallel(net, group, s.options);
   require(alone || parallel.bucket_sizes().size() >= 3, "there are several buckets");
   const std::vector<double> start = weights_of(net);
-  ShardedOptimizer optimizer(parallel, {{net.parameters()}},
-                             [&](const auto& groups) { return make_optimizer(s.adam, groups); });
+  ShardedOptimizer optimizer(parallel, {{net.parameters()}}, algorithm_of(s.adam));
   optim::GradScaler scaler({.enabled = s.dtype == float16, .init_scale = 1024, .growth_interval = 3});
   optim::StepResult result;
   Tensor mask;
@@ -144,8 +142,8 @@ Outcome train(const std::shared_ptr<Communicator>& group, Device device, int ran
           loss = backward(batch, pass);
         }
         if (scaler.enabled()) {
-          scaler.clip_grad_norm(optimizer.parts(), 0.5);
-          result = scaler.step(optimizer.parts());
+          scaler.clip_grad_norm(optimizer, 0.5);
+          result = scaler.step(optimizer);
           scaler.update();
         } else {
           result = optimizer.step({.max_norm = 0.5, .skip_non_finite = true});
@@ -157,7 +155,7 @@ Outcome train(const std::shared_ptr<Communicator>& group, Device device, int ran
   std::vector<HostCopy> losses;
   std::vector<optim::StepResult> results;
   for (int i = 0; i < s.steps; ++i) {
-    optimizer.parts().set_lr_factor(1.0 / (1 + i));
+    optimizer.set_lr_factor(1.0 / (1 + i));
     const Batch batch = batch_of(i, alone ? -1 : group->rank(), ranks, s.accumulate);
     const bool overflows = i == s.overflow_at && (alone || group->rank() == ranks - 1);
     const Tensors inputs = {batch.x.to(device), batch.y.to(device), full({1}, overflows ? INFINITY : 1).to(device)};
@@ -334,9 +332,8 @@ void own_order(World& world) {
       Fork net(nn::Scope({.device = group.device(), .generator = Generator(shared_seed() + 1)})),
           joined(nn::Scope({.generator = Generator(shared_seed() + 1)}));
       DataParallel parallel(net, world.group(), {.bucket_bytes = 1, .first_bucket_bytes = 1, .shard = shard});
-      ShardedOptimizer optimizer(parallel, {{net.parameters()}},
-                                 [](const auto& groups) { return make_optimizer(false, groups); });
-      const auto alone = make_optimizer(false, {{joined.parameters()}});
+      ShardedOptimizer optimizer(parallel, {{net.parameters()}}, algorithm_of(false));
+      optim::Optimizer alone({{joined.parameters()}}, algorithm_of(false));
       for (int i = 0; i < 4; ++i) {
         const Batch own = batch_of(i, group.rank(), group.size(), 1), all = batch_of(i, -1, group.size(), 1);
         const auto backward = [&](const Fork& model, const Batch& batch, bool left_first) {
@@ -350,8 +347,8 @@ void own_order(World& world) {
         optimizer.step();
         optimizer.zero_grad();
         backward(joined, all, true);
-        alone->step();
-        alone->zero_grad();
+        alone.step();
+        alone.zero_grad();
       }
       const auto got = net.parameters(), want = joined.parameters();
       for (size_t i = 0; i < got.size(); ++i)

@@ -30,9 +30,7 @@ void train(World& world, bool shard) {
   const Device device = group.device();
   SmallNet net(nn::Scope({.device = device, .generator = Generator(shared_seed())}), 7, 19);
   DataParallel parallel(net, world.group(), {.bucket_bytes = 300, .first_bucket_bytes = 1, .shard = shard});
-  ShardedOptimizer optimizer(parallel, {{net.parameters()}}, [](const std::vector<optim::ParameterGroup>& groups) {
-    return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{.lr = 1e-2, .capturable = true});
-  });
+  ShardedOptimizer optimizer(parallel, {{net.parameters()}}, optim::AdamWOptions{.lr = 1e-2, .capturable = true});
   CapturedStep step(
       [&](const Tensors& batch) {
         const Tensor loss = mean(mul(net.forward(batch[0]), batch[1]));

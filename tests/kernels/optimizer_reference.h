@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "tern/kernels/optimizer.h"
+#include "tern/kernels/optimizer_tiles.h"
 #include "tern/tests/kernels/kernel_test.h"
 
 namespace tern::kernels {
@@ -50,9 +50,9 @@ struct Parameter {
     OptimizerTensor t;
     t.weight = weight.view().data;
     t.gradient = gradient.view().data;
-    t.state1 = state1.view().data;
-    t.state2 = state2.view().data;
-    t.state3 = state3.view().data;
+    t.states[0] = state1.view().data;
+    t.states[1] = state2.view().data;
+    t.states[2] = state3.view().data;
     t.master = kind.master ? master.view().data : nullptr;
     t.compensation = kind.kahan ? compensation.view().data : nullptr;
     t.size = weight.numel();
@@ -145,7 +145,7 @@ inline Expected kept_weight(const Parameter& p, long double value, long double e
 
 /// One step of torch.optim.Adam / AdamW, single tensor, from what the parameter holds; before the kernel runs. The
 /// bounds are those of the rounding of each operation.
-inline void reference_adam(Parameter& p, const AdamGroup& g, int64_t step, double factor) {
+inline void reference_adam(Parameter& p, const AdamRule& g, int64_t step, double factor) {
   using Real = long double;
   const Real unit = p.unit(), beta1 = g.beta1, beta2 = g.beta2, lr = g.lr;
   const Real left1 = 1 - std::pow(beta1, static_cast<Real>(step)), left2 = 1 - std::pow(beta2, static_cast<Real>(step));
@@ -185,7 +185,7 @@ inline void reference_adam(Parameter& p, const AdamGroup& g, int64_t step, doubl
 }
 
 /// One step of torch.optim.SGD, likewise.
-inline void reference_sgd(Parameter& p, const SgdGroup& g, int64_t step, double factor) {
+inline void reference_sgd(Parameter& p, const SgdRule& g, int64_t step, double factor) {
   using Real = long double;
   const Real unit = p.unit(), momentum = g.momentum, lr = g.lr;
   const auto size = static_cast<size_t>(p.weight.numel());
@@ -242,7 +242,7 @@ void check_kahan_bits(int64_t size, int steps, Order order, std::mt19937_64& ran
     weight[i] = p.weight.at(i);
   }
   const OptimizerTensor tensor = p.tensor(0);
-  const SgdGroup group{.lr = 0x1p-15};
+  const SgdRule group{.lr = 0x1p-15};
   int64_t count = 0, rounded = 0;
   for (int step = 0; step < steps; ++step) {
     for (int64_t i = 0; i < size; ++i) draw(p.gradient, i, 0x1p-5);
@@ -273,7 +273,7 @@ void check_tiny_updates(int steps, std::mt19937_64& random, const Run& run) {
     }
     tensors.push_back(p->tensor(0));
   }
-  const AdamGroup group{.lr = 5e-4, .weight_decay = 0.01};
+  const AdamRule group{.lr = 5e-4, .weight_decay = 0.01};
   int64_t count = 0;
   for (int step = 0; step < steps; ++step) run(tensors, group, count);
   for (int64_t i = 0; i < 37; ++i) {
@@ -352,7 +352,7 @@ void check_averages(int64_t largest, Order order, bool warmup, std::mt19937_64& 
   EXPECT_EQ(count, 10);
 }
 
-inline const std::vector<AdamGroup> kAdamGroups = {
+inline const std::vector<AdamRule> kAdamGroups = {
     {.lr = 1e-3, .weight_decay = 0.01},
     {.lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .weight_decay = 0.1, .decoupled = false},
     {.lr = 2e-3, .amsgrad = true},
@@ -364,8 +364,8 @@ inline const std::vector<AdamGroup> kAdamGroups = {
      .amsgrad = true,
      .maximize = true},
     {.lr = 1e-3, .weight_decay = 0.02, .maximize = true}};
-inline const std::vector<SgdGroup> kSgdGroups = {{.lr = 1e-2},
-                                                 {.lr = 1e-2, .momentum = 0.9, .dampening = 0.1, .weight_decay = 0.01},
-                                                 {.lr = 5e-3, .momentum = 0.8, .nesterov = true, .maximize = true}};
+inline const std::vector<SgdRule> kSgdGroups = {{.lr = 1e-2},
+                                                {.lr = 1e-2, .momentum = 0.9, .dampening = 0.1, .weight_decay = 0.01},
+                                                {.lr = 5e-3, .momentum = 0.8, .nesterov = true, .maximize = true}};
 
 }  // namespace tern::kernels

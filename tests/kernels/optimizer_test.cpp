@@ -1,6 +1,7 @@
 // Optimizer updates against PyTorch's formulas in double.
 
 #include "tern/tests/kernels/optimizer_reference.h"
+#include "tern/tests/kernels/user_rule.h"
 
 namespace tern::kernels {
 namespace {
@@ -20,12 +21,12 @@ TEST(Optimizer, AdamFiftyStepsAgainstDouble) {
       const double factor = clips ? 0.125 * std::min(1.0, 4 / (16 + 1e-6)) : 1;
       for (size_t t = 0; t < model.tensors.size(); ++t)
         reference_adam(*model.parameters[t], kAdamGroups[model.tensors[t].group], step, factor);
-      adam(Stream{}, model.tensors.data(), static_cast<int64_t>(model.tensors.size()), kAdamGroups.data(),
-           static_cast<int64_t>(kAdamGroups.size()),
-           {.step = &count,
-            .norm = clips ? &norm : nullptr,
-            .max_norm = 4,
-            .inverse_scale = clips ? &inverse : nullptr});
+      update_weights(Stream{}, make_rules(kAdamGroups.data()), model.tensors.data(),
+                     static_cast<int64_t>(model.tensors.size()),
+                     {.step = &count,
+                      .norm = clips ? &norm : nullptr,
+                      .max_norm = 4,
+                      .inverse_scale = clips ? &inverse : nullptr});
       ASSERT_NO_FATAL_FAILURE(model.compare()) << "step " << step;
     }
     EXPECT_EQ(count, 50);
@@ -43,8 +44,8 @@ TEST(Optimizer, SgdFiftyStepsAgainstDouble) {
       model.draw_gradients(random);
       for (size_t t = 0; t < model.tensors.size(); ++t)
         reference_sgd(*model.parameters[t], kSgdGroups[model.tensors[t].group], step, 1);
-      sgd(Stream{}, model.tensors.data(), static_cast<int64_t>(model.tensors.size()), kSgdGroups.data(),
-          static_cast<int64_t>(kSgdGroups.size()), {.step = &count});
+      update_weights(Stream{}, make_rules(kSgdGroups.data()), model.tensors.data(),
+                     static_cast<int64_t>(model.tensors.size()), {.step = &count});
       ASSERT_NO_FATAL_FAILURE(model.compare()) << "step " << step;
     }
     EXPECT_EQ(count, 50);
@@ -57,8 +58,8 @@ TEST(Optimizer, KahanHasTheBitsOfItsDefinition) {
     std::mt19937_64 random = fresh_random();
     for (const int64_t size : {1, 7, 257, 5003})
       check_kahan_bits(size, 60, Order::kMisaligned, random,
-                       [](const OptimizerTensor& tensor, const SgdGroup& group, int64_t& count) {
-                         sgd(Stream{}, &tensor, 1, &group, 1, {.step = &count});
+                       [](const OptimizerTensor& tensor, const SgdRule& group, int64_t& count) {
+                         update_weights(Stream{}, make_rules(&group), &tensor, 1, {.step = &count});
                        });
   });
 }
@@ -67,8 +68,8 @@ TEST(Optimizer, KahanFollowsFp32WherePlainBf16Stalls) {
   for_each_level([] {
     std::mt19937_64 random = fresh_random();
     check_tiny_updates(1000, random,
-                       [](const std::vector<OptimizerTensor>& tensors, const AdamGroup& group, int64_t& count) {
-                         adam(Stream{}, tensors.data(), 3, &group, 1, {.step = &count});
+                       [](const std::vector<OptimizerTensor>& tensors, const AdamRule& group, int64_t& count) {
+                         update_weights(Stream{}, make_rules(&group), tensors.data(), 3, {.step = &count});
                        });
   });
 }
@@ -80,8 +81,8 @@ TEST(Optimizer, RatesFromDeviceMemory) {
       std::mt19937_64 random = fresh_random();
       const auto groups = static_cast<int32_t>(kAdamGroups.size());
       Model model(groups, random, false);
-      std::vector<AdamGroup> adam_groups = kAdamGroups;
-      std::vector<SgdGroup> sgd_groups(adam_groups.size(), kSgdGroups[1]);
+      std::vector<AdamRule> adam_groups = kAdamGroups;
+      std::vector<SgdRule> sgd_groups(adam_groups.size(), kSgdGroups[1]);
       std::vector<double> rates;
       for (int32_t g = 0; g < groups; ++g) {
         rates.push_back(adam_groups[g].lr = sgd_groups[g].lr = 1e-3 * (g + 1));
@@ -93,9 +94,9 @@ TEST(Optimizer, RatesFromDeviceMemory) {
         const OptimizerStep call{.step = &count, .lr = from_memory ? rates.data() : nullptr};
         const auto size = static_cast<int64_t>(model.tensors.size());
         if (step < 2)
-          adam(Stream{}, model.tensors.data(), size, adam_groups.data(), groups, call);
+          update_weights(Stream{}, make_rules(adam_groups.data()), model.tensors.data(), size, call);
         else
-          sgd(Stream{}, model.tensors.data(), size, sgd_groups.data(), groups, call);
+          update_weights(Stream{}, make_rules(sgd_groups.data()), model.tensors.data(), size, call);
       }
       std::vector<std::vector<double>> weights;
       for (auto& p : model.parameters) weights.push_back(p->weight.values());
@@ -115,9 +116,10 @@ TEST(Optimizer, ThreadsAndBlocksDoNotChangeTheBits) {
       Model model(1, random, true);
       model.draw_gradients(random);
       int64_t count = 0;
-      const AdamGroup group;
+      const AdamRule group;
       for (auto& p : model.parameters) reference_adam(*p, group, 1, 1);
-      adam(Stream{}, model.tensors.data(), static_cast<int64_t>(model.tensors.size()), &group, 1, {.step = &count});
+      update_weights(Stream{}, make_rules(&group), model.tensors.data(), static_cast<int64_t>(model.tensors.size()),
+                     {.step = &count});
       results[threads - 1] = model.weights();
       model.compare();
       set_num_threads(before);
@@ -134,19 +136,22 @@ TEST(Optimizer, NonFiniteGradientsSkipTheStep) {
   for (auto& p : model.parameters)
     for (Array* a : p->arrays()) before.push_back(a->bytes());
   const GradientNorm norm{INFINITY, 1, 3};
-  const AdamGroup adam_group{.weight_decay = 0.1};
-  const SgdGroup sgd_group{.momentum = 0.9};
+  const AdamRule adam_group{.weight_decay = 0.1};
+  const SgdRule sgd_group{.momentum = 0.9};
   int64_t count = 6;
   const auto size = static_cast<int64_t>(model.tensors.size());
-  adam(Stream{}, model.tensors.data(), size, &adam_group, 1, {.step = &count, .norm = &norm, .max_norm = 1});
-  sgd(Stream{}, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &norm});
+  update_weights(Stream{}, make_rules(&adam_group), model.tensors.data(), size,
+                 {.step = &count, .norm = &norm, .max_norm = 1});
+  update_weights(Stream{}, make_rules(&sgd_group), model.tensors.data(), size, {.step = &count, .norm = &norm});
   const GradientNorm sound{1, 0, -1};
-  sgd(Stream{}, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &sound, .earlier = &norm});
+  update_weights(Stream{}, make_rules(&sgd_group), model.tensors.data(), size,
+                 {.step = &count, .norm = &sound, .earlier = &norm});
   EXPECT_EQ(count, 6);
   size_t index = 0;
   for (auto& p : model.parameters)
     for (Array* a : p->arrays()) EXPECT_TRUE(before[index++] == a->bytes());
-  sgd(Stream{}, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &norm, .skip_non_finite = false});
+  update_weights(Stream{}, make_rules(&sgd_group), model.tensors.data(), size,
+                 {.step = &count, .norm = &norm, .skip_non_finite = false});
   EXPECT_EQ(count, 7);
 }
 
@@ -157,13 +162,26 @@ TEST(Optimizer, ZeroGradientsGiveNoNan) {
     OptimizerTensor tensor;
     tensor.weight = weight.view().data;
     tensor.gradient = gradient.view().data;
-    tensor.state1 = m.view().data;
-    tensor.state2 = v.view().data;
+    tensor.states[0] = m.view().data;
+    tensor.states[1] = v.view().data;
     tensor.size = 40;
-    const AdamGroup group;
+    const AdamRule group;
     int64_t count = 0;
-    adam(Stream{}, &tensor, 1, &group, 1, {.step = &count});
+    update_weights(Stream{}, make_rules(&group), &tensor, 1, {.step = &count});
     for (int64_t i = 0; i < 40; ++i) EXPECT_EQ(weight.at(i), 1);
+  });
+}
+
+TEST(Optimizer, ARuleFromOutside) {
+  static_assert(index_in<RmspropRule>(BuiltinRules()) == -1);
+  for_each_level([] {
+    std::mt19937_64 random = fresh_random();
+    check_user_rule(
+        Order::kMisaligned, random,
+        [](const std::vector<OptimizerTensor>& tensors, const std::vector<RmspropRule>& groups, int64_t& count) {
+          update_weights(Stream{}, make_rules(groups.data()), tensors.data(), static_cast<int64_t>(tensors.size()),
+                         {.step = &count});
+        });
   });
 }
 

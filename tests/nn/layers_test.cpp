@@ -76,6 +76,8 @@ TEST(Embedding, RowsAndPadding) {
   const auto grad = embedding.weight().grad().to_vector<float>();
   EXPECT_EQ(grad, (std::vector<float>{0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 2, 2, 2}));
   EXPECT_NE(error_of([] { nn::Embedding(scope(), 5, 3, {.padding_index = 5}); }).find("below 5"), std::string::npos);
+  EXPECT_TRUE(embedding.weight().tensor().has_few_gradient_rows());
+  EXPECT_FALSE(nn::Linear(scope(), 5, 3).weight().tensor().has_few_gradient_rows());
   EXPECT_THROW(embedding.forward(from_vector<int64_t>({5}, {1})), Error);
 }
 

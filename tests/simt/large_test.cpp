@@ -11,7 +11,7 @@
 #include "tern/kernels/cuda/reduce_plan.h"
 #include "tern/kernels/embedding.h"
 #include "tern/kernels/norm.h"
-#include "tern/kernels/optimizer.h"
+#include "tern/kernels/optimizer_tiles.h"
 #include "tern/kernels/pointwise_tiles.h"
 #include "tern/kernels/reduce.h"
 #include "tern/kernels/softmax.h"
@@ -57,14 +57,14 @@ struct LaunchCase {
 
 const OptimizerTensor& imagined_parameter(int64_t n) {
   static OptimizerTensor t;
-  t.weight = t.state1 = t.state2 = imagined(float32, {n}).data;
+  t.weight = t.states[0] = t.states[1] = imagined(float32, {n}).data;
   t.gradient = t.weight;
   t.size = n;
   return t;
 }
 
 const std::vector<LaunchCase>& launch_cases() {
-  static const AdamGroup adam_group;
+  static const AdamRule adam;
   static const std::vector<LaunchCase> cases = {
       {"add",
        [](int64_t n) {
@@ -118,7 +118,7 @@ const std::vector<LaunchCase>& launch_cases() {
        [](int64_t n) {
          OptimizerStep step;
          step.step = imagined(int64, {1}).as<int64_t>();
-         cuda::adam(kCuda, &imagined_parameter(n), 1, &adam_group, 1, step);
+         cuda::update_weights(kCuda, make_rules(&adam), &imagined_parameter(n), 1, step);
        },
        int64_t{1} << 46},
   };

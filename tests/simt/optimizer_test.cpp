@@ -1,6 +1,9 @@
 // CUDA optimizer updates in the emulator against PyTorch's formulas in double.
 
+#include "tern/core/check.h"
+#include "tern/kernels/cuda/optimizer_kernel.h"
 #include "tern/tests/kernels/optimizer_reference.h"
+#include "tern/tests/kernels/user_rule.h"
 #include "tern/tests/simt/schedules.h"
 
 namespace tern::kernels {
@@ -11,9 +14,9 @@ int64_t size_of_list(const Model& model) { return static_cast<int64_t>(model.ten
 /// Two steps, the second with clipping by a factor of 0.25 and a loss scale of 8 whose inverse is applied here.
 /// Learning rates of the groups, or from device memory.
 void check_adam(Order order, uint64_t salt, bool rates_from_memory) {
-  std::vector<AdamGroup> groups = kAdamGroups;
+  std::vector<AdamRule> groups = kAdamGroups;
   std::vector<double> rates;
-  for (AdamGroup& group : groups) rates.push_back(rates_from_memory ? std::exchange(group.lr, 99) : group.lr);
+  for (AdamRule& group : groups) rates.push_back(rates_from_memory ? std::exchange(group.lr, 99) : group.lr);
   std::mt19937_64 random = fresh_random(salt);
   Model model(static_cast<int32_t>(kAdamGroups.size()), random, false, order);
   int64_t count = 0;
@@ -25,12 +28,12 @@ void check_adam(Order order, uint64_t salt, bool rates_from_memory) {
     const double factor = clips ? 0.125 * std::min(1.0, 4 / (16 + 1e-6)) : 1;
     for (size_t t = 0; t < model.tensors.size(); ++t)
       reference_adam(*model.parameters[t], kAdamGroups[model.tensors[t].group], step, factor);
-    cuda::adam(kCuda, model.tensors.data(), size_of_list(model), groups.data(), static_cast<int64_t>(groups.size()),
-               {.step = &count,
-                .norm = clips ? &norm : nullptr,
-                .max_norm = 4,
-                .inverse_scale = clips ? &inverse : nullptr,
-                .lr = rates_from_memory ? rates.data() : nullptr});
+    cuda::update_weights(kCuda, make_rules(groups.data()), model.tensors.data(), size_of_list(model),
+                         {.step = &count,
+                          .norm = clips ? &norm : nullptr,
+                          .max_norm = 4,
+                          .inverse_scale = clips ? &inverse : nullptr,
+                          .lr = rates_from_memory ? rates.data() : nullptr});
     ASSERT_NO_FATAL_FAILURE(model.compare()) << "step " << step;
   }
   EXPECT_EQ(count, 2);
@@ -53,8 +56,8 @@ TEST(SimtOptimizer, SgdAgainstDouble) {
         model.draw_gradients(random);
         for (size_t t = 0; t < model.tensors.size(); ++t)
           reference_sgd(*model.parameters[t], kSgdGroups[model.tensors[t].group], step, 1);
-        cuda::sgd(kCuda, model.tensors.data(), size_of_list(model), kSgdGroups.data(),
-                  static_cast<int64_t>(kSgdGroups.size()), {.step = &count});
+        cuda::update_weights(kCuda, make_rules(kSgdGroups.data()), model.tensors.data(), size_of_list(model),
+                             {.step = &count});
         ASSERT_NO_FATAL_FAILURE(model.compare()) << "step " << step;
       }
       EXPECT_EQ(count, 3);
@@ -68,8 +71,8 @@ TEST(SimtOptimizer, KahanHasTheBitsOfItsDefinition) {
     for (const Order order : {Order::kMisaligned, Order::kContiguous})
       for (const int64_t size : {1, 7, 257, 1003})
         check_kahan_bits(size, 12, order, random,
-                         [](const OptimizerTensor& tensor, const SgdGroup& group, int64_t& count) {
-                           cuda::sgd(kCuda, &tensor, 1, &group, 1, {.step = &count});
+                         [](const OptimizerTensor& tensor, const SgdRule& group, int64_t& count) {
+                           cuda::update_weights(kCuda, make_rules(&group), &tensor, 1, {.step = &count});
                          });
   });
 }
@@ -77,15 +80,15 @@ TEST(SimtOptimizer, KahanHasTheBitsOfItsDefinition) {
 TEST(SimtOptimizer, KahanFollowsFp32WherePlainBf16Stalls) {
   std::mt19937_64 random = fresh_random();
   check_tiny_updates(kFewCases ? 40 : 300, random,
-                     [](const std::vector<OptimizerTensor>& tensors, const AdamGroup& group, int64_t& count) {
-                       cuda::adam(kCuda, tensors.data(), 3, &group, 1, {.step = &count});
+                     [](const std::vector<OptimizerTensor>& tensors, const AdamRule& group, int64_t& count) {
+                       cuda::update_weights(kCuda, make_rules(&group), tensors.data(), 3, {.step = &count});
                      });
 }
 
 /// One pointer alone that is not aligned to 16 bytes: the same bits, in narrow accesses.
 TEST(SimtOptimizer, AnyPointerMayBeMisaligned) {
   const int64_t size = 521;
-  const AdamGroup group{.weight_decay = 0.1, .amsgrad = true};
+  const AdamRule group{.weight_decay = 0.1, .amsgrad = true};
   for (const Kind& kind : {Kind{bfloat16, bfloat16, true}, Kind{bfloat16, bfloat16, false, true}}) {
     std::vector<std::vector<double>> expected;
     for (int which = -1; which < 7; ++which) {
@@ -96,8 +99,8 @@ TEST(SimtOptimizer, AnyPointerMayBeMisaligned) {
       OptimizerTensor tensor = p.tensor(0);
       std::vector<Array*> arrays = p.arrays();
       arrays.push_back(&p.gradient);
-      void** const pointers[] = {&tensor.weight, &tensor.state1, &tensor.state2,
-                                 &tensor.state3, &tensor.master, &tensor.compensation};
+      void** const pointers[] = {&tensor.weight,    &tensor.states[0], &tensor.states[1],
+                                 &tensor.states[2], &tensor.master,    &tensor.compensation};
       std::vector<Array> moved;
       if (which >= 0 && (which == 6 || *pointers[which])) {
         moved.emplace_back(arrays[which]->dtype(), Shape{size}, Order::kMisaligned);
@@ -109,7 +112,7 @@ TEST(SimtOptimizer, AnyPointerMayBeMisaligned) {
         arrays[which] = &moved[0];
       }
       int64_t count = 0;
-      cuda::adam(kCuda, &tensor, 1, &group, 1, {.step = &count});
+      cuda::update_weights(kCuda, make_rules(&group), &tensor, 1, {.step = &count});
       std::vector<std::vector<double>> got;
       for (const Array* array : arrays) got.push_back(array->values());
       if (which < 0) expected = got;
@@ -124,9 +127,9 @@ TEST(SimtOptimizer, LargeTensors) {
   Model model(1, random, true, Order::kContiguous);
   model.draw_gradients(random);
   int64_t count = 0;
-  const AdamGroup group{.weight_decay = 0.01};
+  const AdamRule group{.weight_decay = 0.01};
   for (auto& p : model.parameters) reference_adam(*p, group, 1, 1);
-  cuda::adam(kCuda, model.tensors.data(), size_of_list(model), &group, 1, {.step = &count});
+  cuda::update_weights(kCuda, make_rules(&group), model.tensors.data(), size_of_list(model), {.step = &count});
   model.compare();
 }
 
@@ -135,7 +138,7 @@ void check_many(bool rates_from_memory) {
   std::mt19937_64 random = fresh_random();
   std::vector<std::unique_ptr<Parameter>> parameters;
   std::vector<OptimizerTensor> tensors;
-  std::vector<SgdGroup> groups;
+  std::vector<SgdRule> groups;
   std::vector<double> rates;
   for (int i = 0; i < 70; ++i) {
     rates.push_back(0.01 * (i + 1));
@@ -150,8 +153,8 @@ void check_many(bool rates_from_memory) {
   int64_t count = 0;
   for (size_t t = 0; t < tensors.size(); ++t)
     reference_sgd(*parameters[t], {.lr = rates[static_cast<size_t>(tensors[t].group)]}, 1, 1);
-  cuda::sgd(kCuda, tensors.data(), static_cast<int64_t>(tensors.size()), groups.data(), 70,
-            {.step = &count, .lr = rates_from_memory ? rates.data() : nullptr});
+  cuda::update_weights(kCuda, make_rules(groups.data()), tensors.data(), static_cast<int64_t>(tensors.size()),
+                       {.step = &count, .lr = rates_from_memory ? rates.data() : nullptr});
   EXPECT_EQ(count, 1);
   for (size_t t = 0; t < tensors.size(); ++t) ASSERT_NO_FATAL_FAILURE(parameters[t]->compare()) << "tensor " << t;
 }
@@ -175,11 +178,11 @@ TEST(SimtOptimizer, MovesNoMoreThanItMust) {
         Bytes{{bfloat16, bfloat16, false, true}, 14, 12}}) {
     Parameter p(kind, size, random, Order::kContiguous);
     fill_with_random(p.gradient, random, -1, 1);
-    const AdamGroup group;
+    const AdamRule group;
     const OptimizerTensor tensor = p.tensor(0);
     int64_t count = 0;
     simt::reset_stats();
-    cuda::adam(kCuda, &tensor, 1, &group, 1, {.step = &count});
+    cuda::update_weights(kCuda, make_rules(&group), &tensor, 1, {.step = &count});
     const simt::Stats stats = simt::stats();
     EXPECT_EQ(stats.launches, 2u);
     const auto elements = static_cast<uint64_t>(size);
@@ -199,20 +202,22 @@ TEST(SimtOptimizer, NonFiniteGradientsSkipTheStep) {
     for (auto& p : model.parameters)
       for (Array* a : p->arrays()) before.push_back(a->bytes());
     const GradientNorm norm{INFINITY, 1, 3};
-    const AdamGroup adam_group{.weight_decay = 0.1};
-    const SgdGroup sgd_group{.momentum = 0.9};
+    const AdamRule adam_group{.weight_decay = 0.1};
+    const SgdRule sgd_group{.momentum = 0.9};
     int64_t count = 6;
     const int64_t size = size_of_list(model);
-    cuda::adam(kCuda, model.tensors.data(), size, &adam_group, 1, {.step = &count, .norm = &norm, .max_norm = 1});
-    cuda::sgd(kCuda, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &norm});
+    cuda::update_weights(kCuda, make_rules(&adam_group), model.tensors.data(), size,
+                         {.step = &count, .norm = &norm, .max_norm = 1});
+    cuda::update_weights(kCuda, make_rules(&sgd_group), model.tensors.data(), size, {.step = &count, .norm = &norm});
     const GradientNorm sound{1, 0, -1};
-    cuda::sgd(kCuda, model.tensors.data(), size, &sgd_group, 1, {.step = &count, .norm = &sound, .earlier = &norm});
+    cuda::update_weights(kCuda, make_rules(&sgd_group), model.tensors.data(), size,
+                         {.step = &count, .norm = &sound, .earlier = &norm});
     EXPECT_EQ(count, 6);
     size_t index = 0;
     for (auto& p : model.parameters)
       for (Array* a : p->arrays()) EXPECT_TRUE(before[index++] == a->bytes());
-    cuda::sgd(kCuda, model.tensors.data(), size, &sgd_group, 1,
-              {.step = &count, .norm = &norm, .skip_non_finite = false});
+    cuda::update_weights(kCuda, make_rules(&sgd_group), model.tensors.data(), size,
+                         {.step = &count, .norm = &norm, .skip_non_finite = false});
     EXPECT_EQ(count, 7);
   });
 }
@@ -224,8 +229,8 @@ TEST(SimtOptimizer, NeighboursStayUntouched) {
     Model model(1, random, false, order);
     model.draw_gradients(random);
     int64_t count = 0;
-    const AdamGroup group{.amsgrad = true};
-    cuda::adam(kCuda, model.tensors.data(), size_of_list(model), &group, 1, {.step = &count});
+    const AdamRule group{.amsgrad = true};
+    cuda::update_weights(kCuda, make_rules(&group), model.tensors.data(), size_of_list(model), {.step = &count});
     for (auto& p : model.parameters) {
       for (Array* a : p->arrays()) {
         const char* begin = static_cast<const char*>(a->view().data);
@@ -237,6 +242,27 @@ TEST(SimtOptimizer, NeighboursStayUntouched) {
         }
       }
     }
+  }
+}
+
+TEST(SimtOptimizer, ARuleFromOutside) {
+  const auto run = [](bool with_kernels) {
+    return [=](const std::vector<OptimizerTensor>& tensors, const std::vector<RmspropRule>& groups, int64_t& count) {
+      OptimizerRules rules = make_rules(groups.data());
+      rules.on_cuda = with_kernels ? &cuda::update_by_rule<RmspropRule> : nullptr;
+      cuda::update_weights(kCuda, rules, tensors.data(), static_cast<int64_t>(tensors.size()), {.step = &count});
+    };
+  };
+  for_each_schedule([&] {
+    std::mt19937_64 random = fresh_random();
+    for (const Order order : {Order::kMisaligned, Order::kContiguous}) check_user_rule(order, random, run(true));
+  });
+  try {
+    int64_t count = 0;
+    run(false)({}, kUserGroups, count);
+    FAIL() << "a rule without kernels ran";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("on_cuda"), std::string::npos) << error.what();
   }
 }
 

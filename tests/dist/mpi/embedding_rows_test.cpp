@@ -94,6 +94,36 @@ TEST(EmbeddingRows, RowsOfAnEmbeddingThatFewOrNoRanksUse) {
   }
 }
 
+/// A module that is no nn::Embedding; its parameter says that its gradient has few rows, or does not.
+class Table final : public nn::Module {
+ public:
+  Table(const nn::Scope& s, bool says_so)
+      : Module(s), weight_(this, "weight", {Words::kCount, Words::kWidth}, nn::init::normal()) {
+    if (says_so) weight_.set_few_gradient_rows();
+  }
+  const Parameter& weight() const { return weight_; }
+
+ private:
+  Parameter weight_;
+};
+
+TEST(EmbeddingRows, AnyParameterMaySayThatItsGradientHasFewRows) {
+  const std::vector<int64_t> ids = random_ids(24, 50, Words::kCount);
+  std::vector<Tensor> gradients;
+  for (const bool says_so : {false, true}) {
+    Table table(nn::Scope({.generator = Generator(shared_seed() + 7)}), says_so);
+    EXPECT_EQ(table.parameters()[0].tensor.has_few_gradient_rows(), says_so);
+    DataParallel parallel(table, world->group());
+    sum(square(embedding(table.weight(), from_vector(ids, {static_cast<int64_t>(ids.size())})))).backward();
+    if (size() > 1) {
+      const int64_t all = table.weight().tensor().nbytes();
+      EXPECT_EQ(parallel.exchanged_bytes() < all / 2, says_so) << parallel.exchanged_bytes();
+    }
+    gradients.push_back(table.weight().grad().detach());
+  }
+  expect_bits(gradients[1], gradients[0], "by rows and whole");
+}
+
 TEST(EmbeddingRows, ANotANumberInARowIsOnAllRanks) {
   Words words(nn::Scope({.generator = Generator(shared_seed() + 7)}));
   DataParallel parallel(words, world->group());

@@ -12,6 +12,7 @@
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/dist/mpi/world_test.h"
+#include "tern/tests/optim/rmsprop.h"
 
 namespace tern::dist {
 namespace {
@@ -81,24 +82,23 @@ class Training {
                    .reduce_dtype = setting.reduce_dtype,
                    .find_unused = setting.find_unused,
                    .shard = shard}),
-        optimizer_(parallel_, optim::no_decay_groups(net_.parameters(), 0.1),
-                   [&](const auto& groups) { return make(groups); }),
+        optimizer_(parallel_, optim::no_decay_groups(net_.parameters(), 0.1), algorithm_of(setting)),
         scaler_({.enabled = setting.init_scale > 0,
                  .init_scale = std::max(setting.init_scale, 1.0),
                  .growth_interval = 3}) {}
 
   void steps(uint64_t test, int64_t begin, int64_t end) {
     for (int64_t step = begin; step < end; ++step) {
-      optimizer_.parts().set_lr_factor(1.0 / static_cast<double>(step + 1));
+      optimizer_.set_lr_factor(1.0 / static_cast<double>(step + 1));
       for (int64_t part = 0; part < setting_.accumulate; ++part) {
         std::optional<DataParallel::NoSync> local;
         if (part + 1 < setting_.accumulate) local.emplace(parallel_);
         backward(test, step * setting_.accumulate + part);
       }
-      if (setting_.unscale) scaler_.unscale(optimizer_.parts());
-      if (setting_.max_norm > 0) scaler_.clip_grad_norm(optimizer_.parts(), setting_.max_norm);
+      if (setting_.unscale) scaler_.unscale(optimizer_);
+      if (setting_.max_norm > 0) scaler_.clip_grad_norm(optimizer_, setting_.max_norm);
       const optim::StepResult result = scaler_.enabled()
-                                           ? scaler_.step(optimizer_.parts())
+                                           ? scaler_.step(optimizer_)
                                            : optimizer_.step({.max_norm = setting_.max_norm, .skip_non_finite = true});
       if (scaler_.enabled()) scaler_.update();
       optimizer_.zero_grad();
@@ -116,7 +116,7 @@ class Training {
     for (const NamedTensor& entry : net_.state_dict())
       found.weights.push_back({entry.name, entry.tensor.detach().clone()});
     for (const NamedTensor& entry : optimizer_.state_dict()) found.state.push_back({entry.name, entry.tensor.clone()});
-    found.memory = model_state_memory(net_, optimizer_.parts(), &parallel_);
+    found.memory = model_state_memory(net_, optimizer_, &parallel_);
     return found;
   }
 
@@ -131,16 +131,16 @@ class Training {
   const std::string& first_non_finite() const { return bad_; }
 
  private:
-  std::unique_ptr<optim::Optimizer> make(const std::vector<optim::ParameterGroup>& groups) const {
-    const bool master = !setting_.kahan;
-    if (setting_.optimizer == "sgd")
-      return std::make_unique<optim::SGD>(
-          groups, optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .master_weights = master, .kahan = setting_.kahan});
-    if (setting_.optimizer == "adam")
-      return std::make_unique<optim::Adam>(
-          groups, optim::AdamOptions{.lr = 0.01, .amsgrad = setting_.amsgrad, .master_weights = master});
-    return std::make_unique<optim::AdamW>(
-        groups, optim::AdamWOptions{.lr = 0.01, .master_weights = master, .kahan = setting_.kahan});
+  static optim::Algorithm algorithm_of(const Setting& setting) {
+    const bool master = !setting.kahan;
+    if (setting.optimizer == "sgd")
+      return optim::algorithm_of(
+          optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .master_weights = master, .kahan = setting.kahan});
+    if (setting.optimizer == "rmsprop")
+      return optim::algorithm_of(test::RmspropOptions{.momentum = 0.8, .centered = true});
+    if (setting.optimizer == "adam")
+      return optim::algorithm_of(optim::AdamOptions{.lr = 0.01, .amsgrad = setting.amsgrad, .master_weights = master});
+    return optim::algorithm_of(optim::AdamWOptions{.lr = 0.01, .master_weights = master, .kahan = setting.kahan});
   }
 
   void backward(uint64_t test, int64_t pass) {
@@ -212,6 +212,7 @@ TEST(ShardedOptimizer, AdamWAsUnsharded) {
 TEST(ShardedOptimizer, OtherOptimizersAsUnsharded) {
   expect_as_unsharded(4, {.optimizer = "sgd", .bucket_bytes = 20'000}, 25, "sgd");
   expect_as_unsharded(5, {.optimizer = "adam", .bucket_bytes = 50'000, .amsgrad = true}, 10, "amsgrad");
+  expect_as_unsharded(17, {.optimizer = "rmsprop", .bucket_bytes = 20'000}, 10, "an optimizer from outside");
   expect_as_unsharded(6, {.max_norm = std::numeric_limits<double>::infinity()}, 10, "no clipping");
 }
 
@@ -308,7 +309,8 @@ TEST(ShardedOptimizer, PassesAddUpUntilAStep) {
   if (size() == 1) return;
   const auto gradients = [&] {
     std::vector<Tensor> all;
-    for (const DataParallel::Shard& shard : training.parallel().shards()) all.push_back(shard.weight.grad());
+    for (const ShardedExchange::Shard& shard : training.parallel().sharded()->shards())
+      all.push_back(shard.weight.grad());
     return all;
   };
   const auto backward = [&](uint64_t number) {
@@ -344,9 +346,7 @@ TEST(ShardedOptimizer, MistakesAreErrors) {
   EXPECT_NE(error.find("no gradient for spare"), std::string::npos) << error;
   nn::Linear other(nn::Scope(), 3, 3);
   const std::string stranger = error_of([&] {
-    ShardedOptimizer optimizer(training.parallel(), {{other.parameters(), {}, {}}}, [](const auto& groups) {
-      return std::make_unique<optim::SGD>(groups, optim::SGDOptions{});
-    });
+    ShardedOptimizer optimizer(training.parallel(), {{other.parameters(), {}, {}}}, optim::SGDOptions{});
   });
   EXPECT_NE(stranger.find("parameter 'weight' is none of the module"), std::string::npos) << stranger;
 }
@@ -361,9 +361,7 @@ TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {
     const double before = live();
     nn::Linear model(nn::Scope({.dtype = dtype}), 1000, 2000);
     DataParallel parallel(model, world->group(), {.shard = true});
-    ShardedOptimizer optimizer(parallel, {{model.parameters(), {}, {}}}, [](const auto& groups) {
-      return std::make_unique<optim::AdamW>(groups, optim::AdamWOptions{});
-    });
+    ShardedOptimizer optimizer(parallel, {{model.parameters(), {}, {}}}, optim::AdamWOptions{});
     const auto step = [&] {
       sum(model.forward(values_of(rank(), 50, {2, 1000}, dtype))).backward();
       optimizer.step({.max_norm = 1});
@@ -373,7 +371,7 @@ TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {
     step();
     const double elements = 1000 * 2000 + 2000, width = master ? 2 : 4, state = master ? 12 : 8;
     const double formula = elements * (2 * width + state / size());
-    const ModelStateMemory memory = model_state_memory(model, optimizer.parts(), &parallel);
+    const ModelStateMemory memory = model_state_memory(model, optimizer, &parallel);
     EXPECT_NEAR(static_cast<double>(memory.expected), formula, 1);
     EXPECT_NEAR(static_cast<double>(memory.total()), formula, 0.05 * formula);
     EXPECT_NEAR(static_cast<double>(memory.weights), elements * width, 0.05 * elements * width);
