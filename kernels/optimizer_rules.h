@@ -8,15 +8,16 @@
 //   state_names           what it may keep of each weight, at most kMaxOptimizerStates
 //   lr, weight_decay      of every rule, as each group may have its own
 //   maximize              of every rule; the loops negate the gradients, update() does not look at it
-//   kCoupled, ...         conditions that are the same for all weights: a bit each; kCaseCount: their combinations
-//   cases(count)          the conditions that hold in update `count`, from 1; the CPU has a loop for each combination
-//   states(cases)         which of the states are kept: a bit each, the same for every count
 //   Step<F>               the numbers that update() takes, in the type F of the arithmetic
-//   prepare<F>(count)     those numbers, computed in double, once for many weights
+//   prepare<F>(count)     those numbers for update `count`, from 1; computed in double, once for many weights
 //   update(step, is, weight, gradient, states...)
 //                         one weight. is(kCoupled) says whether that condition holds. The gradient has been multiplied
 //                         by all factors (clipping, loss scale, sign). A state that is not kept reads as 0. There are
 //                         no branches but on is(...), so that the CPU's loops are vectorised.
+// and where they say more than the default:
+//   kCoupled, ...         conditions that are the same for all weights: a bit each; kCaseCount: their combinations
+//   cases(count)          the conditions that hold in update `count`; the CPU has a loop for each combination
+//   states(cases)         which of the states are kept: a bit each, the same for every count; default: all of them
 
 #include <array>
 

@@ -13,6 +13,31 @@ namespace tern::kernels {
 template <class Rule>
 inline constexpr size_t kStateCount = std::tuple_size_v<decltype(Rule::state_names)>;
 
+/// Combinations of a rule's conditions.
+template <class Rule>
+constexpr unsigned case_count() {
+  if constexpr (requires { Rule::kCaseCount; })
+    return Rule::kCaseCount;
+  else
+    return 1;
+}
+/// The conditions that hold in update `count`.
+template <class Rule>
+TERN_HD constexpr unsigned cases_of(const Rule& rule, int64_t count) {
+  if constexpr (requires { rule.cases(count); })
+    return rule.cases(count);
+  else
+    return 0;
+}
+/// The states that a rule keeps in these cases, a bit each.
+template <class Rule>
+TERN_HD constexpr unsigned kept_states(unsigned cases) {
+  if constexpr (requires { Rule::states(cases); })
+    return Rule::states(cases);
+  else
+    return ~(~0u << kStateCount<Rule>);
+}
+
 namespace detail {
 
 /// is() of an update whose cases are known when it is compiled.
@@ -26,7 +51,7 @@ template <class Rule, unsigned kCases, class F, size_t... k>
 void update_loop(const void* raw, F* weight, const F* gradient, F* const* states, int64_t n,
                  std::index_sequence<k...>) {
   const auto step = *static_cast<const typename Rule::template Step<F>*>(raw);
-  constexpr unsigned kKept = Rule::states(kCases);
+  constexpr unsigned kKept = kept_states<Rule>(kCases);
   F* const state[] = {states[k]..., nullptr};
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
@@ -53,7 +78,8 @@ void prepare_rule(const void* groups, int32_t group, const OptimizerStep& step, 
   Rule rule = static_cast<const Rule*>(groups)[group];
   if (step.lr) rule.lr = step.lr[group];
   new (prepared.step) Step(rule.template prepare<F>(step.count()));
-  prepared.tile = tile_of<Rule, F>(rule.cases(step.count()), std::make_integer_sequence<unsigned, Rule::kCaseCount>());
+  prepared.tile =
+      tile_of<Rule, F>(cases_of(rule, step.count()), std::make_integer_sequence<unsigned, case_count<Rule>()>());
   const double factor = step.gradient_factor();
   prepared.factor = static_cast<F>(rule.maximize ? -factor : factor);
 }

@@ -1,14 +1,6 @@
 #pragma once
-// An optimizer of a rule (kernels/optimizer_rules.h) and an options struct:
-//
-//   struct LionOptions {
-//     static constexpr const char* kName = "lion";
-//     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
-//     bool maximize = false;
-//     bool master_weights = true, kahan = false, capturable = false;  // as in AdamWOptions
-//     LionRule rule() const;  // throws Error on what is out of range
-//   };
-//   using Lion = optim::RuleOptimizer<LionOptions>;
+// An optimizer of a rule (kernels/optimizer_rules.h) and an options struct, which has kName, lr, weight_decay,
+// maximize, master_weights, kahan, capturable and rule(). docs/examples/custom_optimizer.cpp is one.
 
 #include "tern/kernels/optimizer_tiles.h"
 #include "tern/optim/optimizer.h"
@@ -27,7 +19,7 @@ Algorithm algorithm_of(const Options& options) {
   algorithm.master_weights = options.master_weights;
   algorithm.kahan = options.kahan;
   algorithm.capturable = options.capturable;
-  const unsigned kept = Rule::states(rule.cases(1));
+  const unsigned kept = kernels::kept_states<Rule>(kernels::cases_of(rule, 1));
   for (size_t k = 0; k < kernels::kStateCount<Rule>; ++k)
     if ((kept >> k & 1) != 0) algorithm.states.push_back({Rule::state_names[k], static_cast<int>(k)});
   algorithm.update = [rule](kernels::Stream stream, const std::vector<GroupState>& groups,

@@ -61,7 +61,7 @@ struct RuntimeCases {
 template <class Rule>
 TERN_HD constexpr unsigned always_kept() {
   unsigned kept = ~0u;
-  for (unsigned cases = 0; cases < Rule::kCaseCount; ++cases) kept &= Rule::states(cases);
+  for (unsigned cases = 0; cases < case_count<Rule>(); ++cases) kept &= kept_states<Rule>(cases);
   return kept;
 }
 
@@ -79,7 +79,7 @@ __device__ BlockRule<Rule, F> prepare_block(const Update<Rule>& update, int grou
   if (rates) rule.lr = rates[update.group_index[group]];
   const double factor = update.step.gradient_factor();
   const int64_t count = update.step.count();
-  return {rule.template prepare<F>(count), static_cast<F>(rule.maximize ? -factor : factor), rule.cases(count)};
+  return {rule.template prepare<F>(count), static_cast<F>(rule.maximize ? -factor : factor), cases_of(rule, count)};
 }
 
 /// The weight itself, its fp32 copy, or its sum with what earlier roundings took from it.
@@ -114,7 +114,7 @@ __device__ void store_weight(const Entry& t, int64_t at, const F (&weight)[kCoun
 template <class Rule, class W, class G, int kCount, class F, size_t... k>
 __device__ void update_elements(const Entry& t, int64_t at, const BlockRule<Rule, F>& rule, std::index_sequence<k...>) {
   constexpr unsigned kAlways = always_kept<Rule>();
-  const unsigned kept = Rule::states(rule.cases);
+  const unsigned kept = kept_states<Rule>(rule.cases);
   F gradient[kCount], weight[kCount], state[sizeof...(k) + 1][kCount] = {};
   load_values(static_cast<const G*>(t.gradient) + at, gradient);
   load_weight<W>(t, at, weight);
