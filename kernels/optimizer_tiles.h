@@ -55,7 +55,7 @@ void update_loop(const void* raw, F* weight, const F* gradient, F* const* states
   F* const state[] = {states[k]..., nullptr};
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    F value[] = {((kKept >> k & 1) != 0 ? state[k][i] : F(0))..., F(0)};
+    [[maybe_unused]] F value[] = {((kKept >> k & 1) != 0 ? state[k][i] : F(0))..., F(0)};
     Rule::update(step, FixedCases<kCases>(), weight[i], gradient[i], value[k]...);
     (((kKept >> k & 1) != 0 ? void(state[k][i] = value[k]) : void()), ...);
   }

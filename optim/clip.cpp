@@ -58,8 +58,8 @@ double clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_nor
   TERN_CHECK(!options.error_if_non_finite || std::isfinite(norm), "clip_grad_norm: the total norm of the gradients is ",
              norm, "; they were left as they are");
 
-  const double factor = max_norm / (norm + 1e-6);
-  if (factor >= 1) return norm;
+  const double factor = kernels::clip_factor(norm, max_norm);
+  if (factor == 1) return norm;
   if (!euclidean) {
     for (Tensor& gradient : gradients) {
       // As a tensor: a plain number would be rounded to 16 bits first.

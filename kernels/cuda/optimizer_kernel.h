@@ -54,7 +54,7 @@ struct Update {
 /// is() of an update whose cases are known when it runs: a kernel for each combination would take nvcc minutes.
 struct RuntimeCases {
   unsigned cases;
-  __device__ bool operator()(unsigned condition) const { return (cases & condition) != 0; }
+  TERN_HD bool operator()(unsigned condition) const { return (cases & condition) != 0; }
 };
 
 /// The states that a rule keeps in all cases.
@@ -114,7 +114,7 @@ __device__ void store_weight(const Entry& t, int64_t at, const F (&weight)[kCoun
 template <class Rule, class W, class G, int kCount, class F, size_t... k>
 __device__ void update_elements(const Entry& t, int64_t at, const BlockRule<Rule, F>& rule, std::index_sequence<k...>) {
   constexpr unsigned kAlways = always_kept<Rule>();
-  const unsigned kept = kept_states<Rule>(rule.cases);
+  [[maybe_unused]] const unsigned kept = kept_states<Rule>(rule.cases);
   F gradient[kCount], weight[kCount], state[sizeof...(k) + 1][kCount] = {};
   load_values(static_cast<const G*>(t.gradient) + at, gradient);
   load_weight<W>(t, at, weight);
