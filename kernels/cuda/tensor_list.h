@@ -2,6 +2,7 @@
 // Kernels that do many tensors in one launch. The list of tensors is in the kernel's parameters, so a captured step
 // needs no copy. A block works on kListChunk elements of one tensor; the blocks of all tensors are numbered through.
 
+#include <algorithm>
 #include <limits>
 
 #include "tern/kernels/cuda/support/launch.h"
