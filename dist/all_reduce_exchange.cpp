@@ -1,7 +1,5 @@
 #include "tern/dist/all_reduce_exchange.h"
 
-#include <numeric>
-
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/dist/row_exchange.h"
 
@@ -13,23 +11,12 @@ bool goes_by_rows(const Tensor& parameter) {
          parameter.nbytes() >= kLeastRowExchangeBytes;
 }
 
-/// Of the gradients that are sent whole.
-int64_t whole_bytes(const std::vector<NamedTensor>& parameters) {
-  int64_t bytes = 0;
-  for (const NamedTensor& p : parameters)
-    if (!goes_by_rows(p.tensor)) bytes += p.tensor.nbytes();
-  return bytes;
-}
-
 }  // namespace
 
 AllReduceExchange::AllReduceExchange(const std::shared_ptr<Communicator>& group,
                                      const std::vector<NamedTensor>& parameters, const ExchangeOptions& options)
-    : GradientExchange(group, parameters, with_bucket_bytes(options, whole_bytes(parameters), 1 << 20)) {
-  // Backward reaches the last parameters first.
-  std::vector<size_t> order(members_.size());
-  std::iota(order.rbegin(), order.rend(), size_t{0});
-  make_buckets(order);
+    : GradientExchange(group, parameters, options, 1 << 20, goes_by_rows) {
+  make_buckets();
 }
 
 void AllReduceExchange::complete(size_t index) {

@@ -8,17 +8,21 @@
 namespace tern::dist {
 
 GradientExchange::GradientExchange(std::shared_ptr<Communicator> group, const std::vector<NamedTensor>& parameters,
-                                   const ExchangeOptions& options)
+                                   const ExchangeOptions& options, int64_t least, bool (*is_left_out)(const Tensor&))
     : group_(std::move(group)), options_(options) {
-  for (const NamedTensor& p : parameters) members_.push_back({.name = p.name, .parameter = p.tensor});
+  int64_t bytes = 0;
+  for (const NamedTensor& p : parameters) {
+    members_.push_back({.name = p.name, .parameter = p.tensor});
+    if (!is_left_out || !is_left_out(p.tensor)) bytes += p.tensor.nbytes();
+  }
+  if (options.bucket_bytes == 0) options_.bucket_bytes = std::clamp<int64_t>(bytes / 16, least, 25 << 20);
 }
 
-ExchangeOptions GradientExchange::with_bucket_bytes(ExchangeOptions options, int64_t gradient_bytes, int64_t least) {
-  if (options.bucket_bytes == 0) options.bucket_bytes = std::clamp<int64_t>(gradient_bytes / 16, least, 25 << 20);
-  return options;
-}
-
-void GradientExchange::make_buckets(const std::vector<size_t>& order) {
+void GradientExchange::make_buckets(std::vector<size_t> order) {
+  if (order.empty()) {
+    order.resize(members_.size());
+    std::iota(order.rbegin(), order.rend(), size_t{0});
+  }
   buckets_.clear();
   int64_t elements = 0;
   const auto close = [&] {

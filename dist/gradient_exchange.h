@@ -11,6 +11,10 @@
 
 namespace tern::dist {
 
+/// Every gradient, and every part of a bucket, begins at a multiple of this many bytes, for kernels that read 16 at a
+/// time.
+inline constexpr int64_t kBucketAlignment = 64;
+
 struct ExchangeOptions {
   // As in DataParallelOptions.
   int64_t bucket_bytes = 0;
@@ -65,14 +69,15 @@ class GradientExchange {
     Work work;
   };
 
-  /// Members are the parameters in their order. Derived constructors call make_buckets().
+  /// Members are the parameters in their order. Unless bucket_bytes are given they are a sixteenth of all gradients',
+  /// but for those that is_left_out, in [least, 25 MiB]. Derived constructors call make_buckets().
   GradientExchange(std::shared_ptr<Communicator> group, const std::vector<NamedTensor>& parameters,
-                   const ExchangeOptions& options);
-  /// bucket_bytes unless they are given: a sixteenth of `gradient_bytes`, in [least, 25 MiB].
-  static ExchangeOptions with_bucket_bytes(ExchangeOptions options, int64_t gradient_bytes, int64_t least);
+                   const ExchangeOptions& options, int64_t least,
+                   bool (*is_left_out)(const Tensor& parameter) = nullptr);
 
-  /// Puts the members into buckets in this order; only equal dtypes share one.
-  void make_buckets(const std::vector<size_t>& order);
+  /// Puts the members into buckets in this order; only equal dtypes share one. Empty: the last member first, as
+  /// backward reaches them.
+  void make_buckets(std::vector<size_t> order = {});
   /// The elements of a bucket whose members lie one after the other and take `packed`. May move the members.
   virtual int64_t lay_out(const Bucket& /*bucket*/, int64_t packed) { return packed; }
   /// bucket.flat has just been made.
@@ -88,14 +93,10 @@ class GradientExchange {
   Communicator& group() const { return *group_; }
 
   const std::shared_ptr<Communicator> group_;
-  const ExchangeOptions options_;
+  ExchangeOptions options_;
   std::vector<Member> members_;
   std::vector<Bucket> buckets_;
   std::vector<size_t> order_;
 };
-
-/// Every gradient, and every part of a bucket, begins at a multiple of this many bytes, for kernels that read 16 at a
-/// time.
-inline constexpr int64_t kBucketAlignment = 64;
 
 }  // namespace tern::dist

@@ -1,7 +1,6 @@
 #include "tern/dist/sharded_exchange.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
@@ -24,12 +23,6 @@ void reseat(const Tensor& parameter, const Tensor& place) {
   impl.contiguous = true;
 }
 
-int64_t total_bytes(const std::vector<NamedTensor>& parameters) {
-  int64_t bytes = 0;
-  for (const NamedTensor& p : parameters) bytes += p.tensor.nbytes();
-  return bytes;
-}
-
 /// 1 MiB for each rank, since parts are rounded up.
 int64_t least_bucket_bytes(const Communicator& group) { return std::min<int64_t>(group.size(), 25) << 20; }
 
@@ -37,13 +30,9 @@ int64_t least_bucket_bytes(const Communicator& group) { return std::min<int64_t>
 
 ShardedExchange::ShardedExchange(const std::shared_ptr<Communicator>& group, const std::vector<NamedTensor>& parameters,
                                  const ExchangeOptions& options)
-    : GradientExchange(group, parameters,
-                       with_bucket_bytes(options, total_bytes(parameters), least_bucket_bytes(*group))) {
+    : GradientExchange(group, parameters, options, least_bucket_bytes(*group)) {
   parts_.resize(members_.size());
-  // Backward reaches the last parameters first.
-  std::vector<size_t> order(members_.size());
-  std::iota(order.rbegin(), order.rend(), size_t{0});
-  make_buckets(order);
+  make_buckets();
 }
 
 int64_t ShardedExchange::lay_out(const Bucket& bucket, int64_t) {
