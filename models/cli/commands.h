@@ -1,25 +1,32 @@
 #pragma once
-// The subcommands of the program. Each adds itself to the parser and returns what runs it after parsing.
+// The commands of the program.
 
 #include <csignal>
 #include <functional>
+#include <memory>
+#include <string>
+#include <vector>
 
-#include "tern/models/cli/arguments.h"
+#include "tern/models/cli/options.h"
 
 namespace tern::cli {
 
-/// Runs a parsed subcommand; the result is the exit status.
-using Command = std::function<int()>;
+struct Command {
+  std::string name, description;
+  std::string epilog;                // what --help ends with
+  std::shared_ptr<Options> options;  // set from the command line before run() is called
+  std::function<int()> run;          // the result is the exit status
+};
 
 /// `arguments`: the command line, for the record of the run.
-Command add_train(CLI::App& app, const std::vector<std::string>& arguments);
-Command add_resume(CLI::App& app, const std::vector<std::string>& arguments);
-Command add_eval(CLI::App& app);
-Command add_predict(CLI::App& app);
-Command add_tokenize(CLI::App& app);
-Command add_info(CLI::App& app);
+Command train_command(const std::vector<std::string>& arguments);
+Command resume_command(const std::vector<std::string>& arguments);
+Command eval_command();
+Command predict_command();
+Command tokenize_command();
+Command info_command();
 /// `launched`: the command line of the processes to start.
-Command add_launch(CLI::App& app, const std::vector<std::string>& launched);
+Command launch_command(const std::vector<std::string>& launched);
 /// Takes what follows "--" off the command line.
 std::vector<std::string> cut_launched(std::vector<std::string>& words);
 

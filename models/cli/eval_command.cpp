@@ -8,8 +8,8 @@
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/image_data.h"
 #include "tern/models/cli/matmul_options.h"
+#include "tern/models/cli/option_record.h"
 #include "tern/models/cli/run_folder.h"
-#include "tern/models/cli/subcommand.h"
 #include "tern/models/cli/text_data.h"
 #include "tern/models/cli/train_arguments.h"
 #include "tern/models/cli/version.h"
@@ -21,31 +21,46 @@
 namespace tern::cli {
 namespace {
 
-struct EvalArguments {
-  std::string dir, data, split, fold, dtype = "fp32";
-  int64_t max_length = 0, batch_tokens = 16384;
-  bool json = false, seed_given = false;
-  MatmulOptions matmul;
-  CommonOptions common;
+struct EvalOptions : ModelOptions {
+  using Self = EvalOptions;
+  std::string dir = option(&Self::dir, "", "dir", "model folder", Required{}, Compared::kNowhere);
+  std::string data =
+      option(&Self::data, "", "--data",
+             "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run",
+             Compared::kNowhere);  // the rows are compared: own_share()
+  std::string split = option(&Self::split, "", "--split", "evaluate the test part of this split, as in train",
+                             Form{kSplitForm, is_split});
+  std::string fold =
+      option(&Self::fold, "", "--fold", "i/k: evaluate the i-th of k stratified parts", Form{kFoldForm, is_fold});
+  int64_t max_length = option(&Self::max_length, 0, "--max-length",
+                              "tokens a text is cut to; default: as in training, else the model's most",
+                              Bounds{2, 1 << 24}, For::kTexts);
+  int64_t batch_tokens =
+      option(&Self::batch_tokens, 16384, "--batch-tokens", "tokens a batch", Bounds{1, int64_t{1} << 40}, For::kTexts);
+  std::string dtype =
+      option(&Self::dtype, "fp32", "--dtype", "of matrix products:", Words{"fp32", "bf16", "fp16", "auto"});
+  bool json = option(&Self::json, false, "--json", "print one JSON object", Compared::kNowhere);
 };
 
-/// Fills in what the run was trained with, where nothing else is said: the same data, split and length.
-void complete_from_record(EvalArguments& a) {
-  const std::filesystem::path path = std::filesystem::path(a.dir) / "run.json";
-  const Json record = tern::detail::name_exists(path.string()) ? RunFolder::read_record(a.dir) : Json::object();
-  const TrainArguments trained =
-      record.contains("options") ? from_record(record["options"], path.string()) : TrainArguments();
-  if (a.data.empty()) {
-    a.data = trained.data;
-    if (a.data.empty())
+/// What was given, with what the run was trained with where nothing else is said: the same data, split and length.
+EvalOptions with_record(const EvalOptions& given) {
+  const std::filesystem::path path = std::filesystem::path(given.dir) / "run.json";
+  const Json record = tern::detail::name_exists(path.string()) ? RunFolder::read_record(given.dir) : Json::object();
+  TrainArguments trained;
+  if (record.contains("options")) from_record(trained, record["options"], path.string());
+  EvalOptions options = given;
+  if (given.data.empty()) {
+    if (trained.data.empty())
       throw UsageError("eval: --data is needed: " + path.string() + " does not say what was trained on");
-    if (a.split.empty() && a.fold.empty()) {
-      a.split = trained.split;
-      a.fold = trained.fold;
+    options.data = trained.data;
+    if (given.split.empty() && given.fold.empty()) {
+      options.split = trained.split;
+      options.fold = trained.fold;
     }
-    if (!a.seed_given) a.common.seed = trained.common.seed;
+    if (!given.given("--seed")) options.seed = trained.seed;
   }
-  if (a.max_length == 0) a.max_length = trained.max_length;
+  if (given.max_length == 0) options.max_length = trained.max_length;
+  return options;
 }
 
 DType dtype_of(const std::string& name, Device device) {
@@ -56,13 +71,13 @@ bool interrupted() { return pending_signal() != 0; }
 
 /// A file or folder given by hand is evaluated whole; a set with a split of its own, or a named split, on its test
 /// part.
-std::vector<int32_t> rows_to_evaluate(const EvalArguments& a, bool other_data, const data::SplitSource& set) {
+std::vector<int32_t> rows_to_evaluate(const EvalOptions& a, bool other_data, const data::SplitSource& set) {
   if (other_data && a.split.empty() && a.fold.empty() && set.parts.empty()) {
     std::vector<int32_t> rows(set.labels.size());
     std::iota(rows.begin(), rows.end(), 0);
     return rows;
   }
-  const data::Split split = data::make_split(set, a.split, a.fold, a.common.seed);
+  const data::Split split = data::make_split(set, a.split, a.fold, a.seed);
   TERN_CHECK(!split.test.empty(), "eval: the split '", a.split, "' of ", set.name,
              " has no test rows; give --split or --data");
   return split.test;
@@ -78,7 +93,7 @@ std::vector<int32_t> own_share(const std::vector<int32_t>& rows, const std::func
   return models::share(rows, group.rank(), group.size());
 }
 
-models::Evaluation evaluate_texts(const EvalArguments& a, bool other_data, dist::World& world, const Log& log) {
+models::Evaluation evaluate_texts(const EvalOptions& a, bool other_data, dist::World& world, const Log& log) {
   const Device device = world.group()->device();
   const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
   const models::DistilBertConfig& config = classifier.model().config();
@@ -92,7 +107,7 @@ models::Evaluation evaluate_texts(const EvalArguments& a, bool other_data, dist:
                           classifier.tokenizer().pad_id(), dtype_of(a.dtype, device), interrupted);
 }
 
-models::Evaluation evaluate_images(const EvalArguments& a, bool other_data, dist::World& world, const Log& log) {
+models::Evaluation evaluate_images(const EvalOptions& a, bool other_data, dist::World& world, const Log& log) {
   const Device device = world.group()->device();
   const models::ImageClassifier classifier = models::ImageClassifier::load(a.dir, {.device = device});
   const auto set =
@@ -101,12 +116,6 @@ models::Evaluation evaluate_images(const EvalArguments& a, bool other_data, dist
       rows_to_evaluate(a, other_data, {set->name, set->labels, set->parts}), [&] { return content_hash(*set); }, world);
   return models::evaluate(classifier, set, rows,
                           {.dtype = dtype_of(a.dtype, device), .should_stop = interrupted, .log = log});
-}
-
-/// What must be the same on all ranks, a line each.
-std::string facts(const EvalArguments& a) {
-  return detail::concatenate(version_text(), "\n--split ", a.split, "\n--fold ", a.fold, "\n--dtype ", a.dtype,
-                             "\n--max-length ", a.max_length, "\n--seed ", a.common.seed);
 }
 
 void print(const models::Evaluation& result, bool json) {
@@ -120,25 +129,27 @@ void print(const models::Evaluation& result, bool json) {
   }
 }
 
-int evaluate(EvalArguments a) {
-  check_split(a.split, a.fold);
+int evaluate(const EvalOptions& given) {
+  check_one_of_split_and_fold(given.split, given.fold);
   end_in_order_on_signals();
-  const Device device = apply_common(a.common);
-  const bool other_data = !a.data.empty();
-  dist::World world(dist::detect_launch(), device, {.group = dist::with_environment({}), .facts = facts(a)});
+  const Device device = apply_common(given);
+  dist::World world(dist::detect_launch(), device,
+                    {.group = dist::with_environment({}), .facts = version_text() + "\n" + lines_to_compare(given)});
   try {
     const auto log = [&](const std::string& line) {
-      if (!a.common.quiet && world.group()->rank() == 0) std::cerr << line << "\n";
+      if (!given.quiet && world.group()->rank() == 0) std::cerr << line << "\n";
     };
-    apply_matmul_options(a.matmul, device, log);
-    restore_autotune(a.dir, device, log);
-    const bool images = models::sees_images(a.dir);
-    complete_from_record(a);
+    apply_matmul_options({.tf32 = given.tf32}, device, log);
+    restore_autotune(given.dir, device, log);
+    const bool images = models::sees_images(given.dir);
+    check_options_are_for(images ? For::kImages : For::kTexts, given);
+    const EvalOptions options = with_record(given);
+    const bool other_data = !given.data.empty();
     models::Evaluation result =
-        images ? evaluate_images(a, other_data, world, log) : evaluate_texts(a, other_data, world, log);
+        images ? evaluate_images(options, other_data, world, log) : evaluate_texts(options, other_data, world, log);
     check_interrupted();
     if (world.group()->size() > 1) result = models::joined(result, *world.group());
-    print(result, a.json);
+    print(result, given.json);
     world.finish();
     return 0;
   } catch (...) {
@@ -148,29 +159,11 @@ int evaluate(EvalArguments a) {
 
 }  // namespace
 
-Command add_eval(CLI::App& app) {
-  Subcommand c(app, "eval", "accuracy and loss of a trained folder");
-  auto a = std::make_shared<EvalArguments>();
-  c.add_option("dir", &a->dir, "model folder").required();
-  c.add_option("--data", &a->data,
-               "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run");
-  c.add_option("--split", &a->split, "evaluate the test part of this split, as in train");
-  c.add_option("--fold", &a->fold, "i/k: evaluate the i-th of k stratified parts");
-  c.add_option("--max-length", &a->max_length,
-               "tokens a text is cut to; default: as in training, else the model's most")
-      .whole_in(2, int64_t{1} << 24);
-  c.add_option("--batch-tokens", &a->batch_tokens, "tokens a batch").show_default().whole_in(1, int64_t{1} << 40);
-  c.add_option("--dtype", &a->dtype, "of matrix products: fp32, bf16, fp16 or auto")
-      .show_default()
-      .one_of({"fp32", "bf16", "fp16", "auto"});
-  c.add_flag("--json", &a->json, "print one JSON object");
-  add_matmul_options(c, a->matmul, false);
-  add_common(c, a->common);
-  c.footer("Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv");
-  return [a, c] {
-    a->seed_given = c.has("--seed");
-    return evaluate(*a);
-  };
+Command eval_command() {
+  const auto options = std::make_shared<EvalOptions>();
+  return {"eval", "accuracy and loss of a trained folder",
+          "Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv", options,
+          [options] { return evaluate(*options); }};
 }
 
 }  // namespace tern::cli

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 
 #include "tern/data/datasets/cifar10.h"
@@ -7,6 +6,7 @@
 #include "tern/data/samplers/split.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/image_data.h"
+#include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/workload.h"
 #include "tern/models/image/image_classifier.h"
 
@@ -16,18 +16,18 @@ namespace {
 /// The Vision Transformer on images.
 class ImageWorkload final : public Workload {
  public:
-  void prepare(TrainArguments& arguments, const RunSetting& setting) override {
-    a_ = &arguments;
+  void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
-    set_ = std::make_shared<data::ImageDataset>(load_image_set(a_->data, {}, setting.log));
-    a_->data = set_->name;
+    set_ = std::make_shared<data::ImageDataset>(load_image_set(given.data, {}, setting.log));
     TERN_CHECK(set_->label_names.size() > 1, set_->name, ": every image has the label '", set_->label_names.front(),
                "'; a classifier needs two or more");
-    split_ = data::make_split({set_->name, set_->labels, set_->parts}, a_->split, a_->fold, a_->common.seed);
+    options_ = with_defaults(given, ImageFacts{set_->name});
+    split_ = data::make_split({set_->name, set_->labels, set_->parts}, options_.split, options_.fold, options_.seed);
     make_classifier();
-    choose_schedule();
     task_.emplace(*classifier_, set_, split_.train, setting.share(split_.validation), task_options());
   }
+
+  const TrainArguments& options() const override { return options_; }
 
   Json model_record() const override {
     const models::ViTConfig& config = classifier_->model().config();
@@ -58,8 +58,8 @@ class ImageWorkload final : public Workload {
     out << "train: " << split_.train.size() << " images, validate " << split_.validation.size() << ", test "
         << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters, "
         << classifier_->preprocessing().size << " x " << classifier_->preprocessing().size << " pixels; " << total_steps
-        << " steps of " << times(a_->accumulate * setting_.ranks) << a_->batch_size << " images, " << a_->epochs
-        << " epochs";
+        << " steps of " << times(options_.accumulate * setting_.ranks) << options_.batch_size << " images, "
+        << options_.epochs << " epochs";
     return out.str();
   }
 
@@ -73,24 +73,24 @@ class ImageWorkload final : public Workload {
   double training_flops_per_item() const override { return 3 * classifier_->model().forward_flops(); }
 
  private:
-  bool from_scratch() const { return a_->init.empty(); }
+  bool from_scratch() const { return options_.init.empty(); }
   bool digits() const { return set_->name == "digits"; }
 
   models::ImageTaskOptions task_options() const {
-    models::ImageTaskOptions options{.epochs = planned_epochs_,
-                                     .batch_size = a_->batch_size,
-                                     .shuffle = a_->shuffle,
-                                     .workers = a_->workers,
-                                     .seed = a_->common.seed,
+    models::ImageTaskOptions options{.epochs = planned_epochs(options_),
+                                     .batch_size = options_.batch_size,
+                                     .shuffle = options_.shuffle,
+                                     .workers = options_.workers,
+                                     .seed = options_.seed,
                                      .dtype = setting_.precision.autocast,
                                      .should_stop = [] { return pending_signal() != 0; },
                                      .log = setting_.log};
     data::BatchAugmentOptions& augmentation = options.augmentation;
-    augmentation.mixup = a_->mixup;
-    augmentation.cutmix = a_->cutmix;
-    options.label_smoothing = a_->label_smoothing;
-    // A digit fills its 8 x 8 pixels: moved it loses a part, and mirrored it is none.
-    if (a_->augment == "none" || digits()) return options;
+    augmentation.mixup = options_.mixup.value();
+    augmentation.cutmix = options_.cutmix;
+    options.label_smoothing = options_.label_smoothing;
+    // A digit fills its 8 x 8 pixels: a shift cuts a part off, and its mirror image is no digit.
+    if (options_.augment == "none" || digits()) return options;
     augmentation.flip = {.probability = 0.5};
     // A shift of an eighth of the image's side.
     const int64_t stored = set_->in_memory() ? set_->pixels.size(1) : 0;
@@ -99,15 +99,14 @@ class ImageWorkload final : public Workload {
   }
 
   void make_classifier() {
-    Generator generator(a_->common.seed);
+    Generator generator(options_.seed);
     const bool resumed = !setting_.checkpoint.empty();
-    if (from_scratch() && a_->preset.empty()) a_->preset = "tiny";
     if (from_scratch() && !resumed) {
-      models::ViTConfig config = models::ViTConfig::preset(a_->preset);
-      if (digits() && a_->preset == "tiny") shrink_for_digits(config);
-      if (a_->image_size > 0) config.image_size = a_->image_size;
+      models::ViTConfig config = models::ViTConfig::preset(options_.preset);
+      if (digits() && options_.preset == "tiny") shrink_for_digits(config);
+      if (options_.image_size > 0) config.image_size = options_.image_size;
       config.labels = set_->label_names;
-      if (!std::isnan(a_->dropout)) config.dropout = config.attention_dropout = a_->dropout;
+      if (options_.dropout) config.dropout = config.attention_dropout = *options_.dropout;
       auto model = std::make_unique<models::ViT>(
           nn::Scope({.device = setting_.device, .dtype = setting_.precision.weights, .generator = generator}), config);
       models::ImagePreprocessing preprocessing = models::ImagePreprocessing::from_json("{}", "");
@@ -115,15 +114,15 @@ class ImageWorkload final : public Workload {
       classifier_.emplace(std::move(model), preprocessing);
       return;
     }
-    models::FromPretrainedOptions options{.device = setting_.device,
-                                          .dtype = setting_.precision.weights,
-                                          .generator = generator,
-                                          .labels = set_->label_names,
-                                          .allow_new_head = !resumed,
-                                          .log = setting_.log};
-    if (!std::isnan(a_->dropout) && !resumed) options.dropout = a_->dropout;
-    classifier_.emplace(models::ImageClassifier::load(resumed ? setting_.checkpoint : a_->init, options,
-                                                      {.image_size = resumed ? 0 : a_->image_size}));
+    const models::FromPretrainedOptions options{.device = setting_.device,
+                                                .dtype = setting_.precision.weights,
+                                                .generator = generator,
+                                                .labels = set_->label_names,
+                                                .dropout = resumed ? std::nullopt : options_.dropout,
+                                                .allow_new_head = !resumed,
+                                                .log = setting_.log};
+    classifier_.emplace(models::ImageClassifier::load(resumed ? setting_.checkpoint : options_.init, options,
+                                                      {.image_size = resumed ? 0 : options_.image_size}));
     take_label_order();
   }
 
@@ -148,17 +147,8 @@ class ImageWorkload final : public Workload {
     set_->label_names = order;
   }
 
-  void choose_schedule() {
-    if (a_->batch_size == 0) a_->batch_size = from_scratch() ? 64 : 16;
-    if (a_->epochs == 0) a_->epochs = digits() ? 40 : from_scratch() ? 10 : 3;
-    if (std::isnan(a_->mixup)) a_->mixup = digits() && from_scratch() ? 0.3 : 0;
-    if (std::isnan(a_->lr)) a_->lr = digits() ? 2e-3 : from_scratch() ? 1e-3 : 5e-5;
-    planned_epochs_ = a_->max_steps > 0 ? std::min(a_->epochs, a_->max_steps) : a_->epochs;  // each has a step at least
-  }
-
-  TrainArguments* a_ = nullptr;
+  TrainArguments options_;
   RunSetting setting_;
-  int64_t planned_epochs_ = 0;  // --epochs, or fewer when --max-steps ends the run before
   std::shared_ptr<data::ImageDataset> set_;
   data::Split split_;
   std::optional<models::ImageClassifier> classifier_;

@@ -11,8 +11,8 @@
 #include "tern/dist/world.h"
 #include "tern/kernels/gemm.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/common_options.h"
 #include "tern/models/cli/run_folder.h"
-#include "tern/models/cli/subcommand.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/pretrained.h"
 #include "tern/models/text/text_classifier.h"
@@ -21,9 +21,9 @@
 namespace tern::cli {
 namespace {
 
-struct InfoArguments {
-  std::string path;
-  CommonOptions common;
+struct InfoOptions : CommonOptions {
+  using Self = InfoOptions;
+  std::string path = option(&Self::path, "", "path", "model folder or file; none: this machine");
 };
 
 std::string gib(int64_t bytes) {
@@ -130,8 +130,8 @@ int describe_job(const dist::Launch& launch, Device device) {
   }
 }
 
-int info(const InfoArguments& a) {
-  const Device device = apply_common(a.common);
+int info(const InfoOptions& a) {
+  const Device device = apply_common(a);
   std::error_code error;
   if (a.path.empty()) {
     const dist::Launch launch = dist::detect_launch();
@@ -153,13 +153,10 @@ int info(const InfoArguments& a) {
 
 }  // namespace
 
-Command add_info(CLI::App& app) {
-  Subcommand c(app, "info", "this machine, a model folder, or a file of weights (safetensors or PyTorch's)");
-  auto a = std::make_shared<InfoArguments>();
-  c.add_option("path", &a->path, "model folder or file; none: this machine");
-  add_common(c, a->common);
-  c.footer("Example: tern info runs/distilbert-20250131-120000");
-  return [a] { return info(*a); };
+Command info_command() {
+  const auto options = std::make_shared<InfoOptions>();
+  return {"info", "this machine, a model folder, or a file of weights (safetensors or PyTorch's)",
+          "Example: tern info runs/distilbert-20250131-120000", options, [options] { return info(*options); }};
 }
 
 }  // namespace tern::cli

@@ -7,21 +7,23 @@
 #include "tern/dist/mpi/engine.h"
 #include "tern/dist/rendezvous.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/common_options.h"
 #include "tern/models/cli/launcher.h"
 #include "tern/models/cli/run_folder.h"
-#include "tern/models/cli/subcommand.h"
 
 namespace tern::cli {
 namespace {
 
-struct LaunchArguments {
-  int64_t processes = 0;
-  int64_t threads = 0;
-  std::string logs;
-  bool quiet = false;
+struct LaunchOptions : Options {
+  using Self = LaunchOptions;
+  int processes = option(&Self::processes, 0, "--nproc", "processes", Bounds{1, 4096}, Required{});
+  int threads = option(&Self::threads, 0, "--threads", "CPU threads of each; 0: the cores are shared out",
+                       Bounds{0, kMostThreads});
+  std::string logs = option(&Self::logs, "", "--logs", "folder of the ranks' logs (default: runs/launch-DATE)");
+  bool quiet = option(&Self::quiet, false, "--quiet", "do not say how the processes are started");
 };
 
-int launch(const LaunchArguments& a, const std::vector<std::string>& command) {
+int launch(const LaunchOptions& a, const std::vector<std::string>& command) {
   if (command.empty()) throw UsageError("nothing to start: tern launch --nproc 2 -- train distilbert ...");
   if (command[0] == "launch") throw UsageError("what is started cannot itself be 'launch'");
   if (command[0] == "predict" || command[0] == "tokenize")
@@ -33,10 +35,10 @@ int launch(const LaunchArguments& a, const std::vector<std::string>& command) {
   LaunchPlan plan;
   plan.program = std::filesystem::read_symlink("/proc/self/exe").string();
   plan.arguments = command;
-  plan.processes = static_cast<int>(a.processes);
+  plan.processes = a.processes;
   plan.quiet = a.quiet;
   const int cores = kernels::num_threads();
-  plan.threads = a.threads > 0 ? static_cast<int>(a.threads) : dist::threads_per_process(cores, plan.processes);
+  plan.threads = a.threads > 0 ? a.threads : dist::threads_per_process(cores, plan.processes);
   plan.logs = std::filesystem::absolute(a.logs.empty() ? default_run_folder("launch") : a.logs).string();
   if (!a.quiet) {
     std::cerr << "launch: " << plan.processes << " processes of " << plan.threads
@@ -59,21 +61,14 @@ std::vector<std::string> cut_launched(std::vector<std::string>& words) {
   return launched;
 }
 
-Command add_launch(CLI::App& app, const std::vector<std::string>& launched) {
-  Subcommand c(app, "launch", "several processes of train, resume, eval or info on this machine");
-  auto a = std::make_shared<LaunchArguments>();
-  c.add_option("--nproc", &a->processes, "processes").required().whole_in(1, 4096);
-  c.add_option("--threads", &a->threads, "CPU threads of each; 0: the cores are shared out")
-      .show_default()
-      .whole_in(0, 4096);
-  c.add_option("--logs", &a->logs, "folder of the ranks' logs (default: runs/launch-DATE)");
-  c.add_flag("--quiet", &a->quiet, "do not say how the processes are started");
-  c.footer(
+Command launch_command(const std::vector<std::string>& launched) {
+  const auto options = std::make_shared<LaunchOptions>();
+  return {
+      "launch", "several processes of train, resume, eval or info on this machine",
       "Each process trains on batches of its own, as large as --batch-size or --batch-tokens says; a step is that of "
-      "all "
-      "of them joined.\n"
-      "Example: tern launch --nproc 2 -- train distilbert --max-steps 100");
-  return [a, launched] { return launch(*a, launched); };
+      "all of them joined.\n"
+      "Example: tern launch --nproc 2 -- train distilbert --max-steps 100",
+      options, [options, launched] { return launch(*options, launched); }};
 }
 
 }  // namespace tern::cli

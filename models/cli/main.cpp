@@ -4,21 +4,17 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <map>
 
 #include "tern/core/check.h"
 #include "tern/core/io/pickle.h"
 #include "tern/dist/store.h"
-#include "tern/kernels/kernel.h"
-#include "tern/models/cli/commands.h"
+#include "tern/models/cli/command_line.h"
 #include "tern/models/cli/end_requests.h"
 #include "tern/models/cli/rank_process.h"
-#include "tern/models/cli/version.h"
 
 namespace tern::cli {
 namespace {
@@ -69,55 +65,13 @@ int report(const std::string& message, int status, bool of_peer = false) {
   return status;
 }
 
-constexpr const char* kFooter =
-    "Example: tern train distilbert\n"
-    "See 'tern COMMAND --help' for the options of a command.";
-
 int run(const std::vector<std::string>& arguments) {
-  CLI::App app("Tern: train transformers from C++", "tern");
-  app.require_subcommand(0, 1);
-  app.set_version_flag("--version", version_text());
-  app.footer(kFooter);
-  std::map<std::string, Command> commands;
-  commands["train"] = add_train(app, arguments);
-  commands["resume"] = add_resume(app, arguments);
-  commands["eval"] = add_eval(app);
-  commands["predict"] = add_predict(app);
-  commands["tokenize"] = add_tokenize(app);
-  commands["info"] = add_info(app);
-
   std::vector<std::string> words = arguments, launched;
   if (!words.empty() && words[0] == "launch") launched = cut_launched(words);
-  commands["launch"] = add_launch(app, launched);
-  try {
-    if (!words.empty() && !words[0].starts_with("-")) {
-      if (!commands.count(words[0])) {
-        std::vector<std::string> known;
-        for (const auto& [name, ignored] : commands) known.push_back(name);
-        const std::string near = nearest(words[0], known);
-        throw UsageError("unknown command '" + words[0] + "'" +
-                         (near.empty() ? "; see 'tern --help'" : "; did you mean '" + near + "'?"));
-      }
-      CLI::App* command = app.get_subcommand(words[0]);
-      command->allow_extras();
-      std::vector<std::string> rest(words.begin() + 1, words.end());
-      rest = merge_option_file(*command, rest);
-      words.assign(1, words[0]);
-      words.insert(words.end(), rest.begin(), rest.end());
-    }
-    std::vector<std::string> reversed(words.rbegin(), words.rend());
-    app.parse(reversed);
-    const auto chosen = app.get_subcommands();
-    if (chosen.empty()) {
-      std::cout << app.help();
-      return words.empty() ? 2 : 0;
-    }
-    reject_unknown(*chosen[0]);
-    kernels::cpu_level();  // throws where the processor has none of this build's levels
-    return commands.at(chosen[0]->get_name())();
-  } catch (const CLI::Success& done) {
-    return app.exit(done);  // --help and --version
-  }
+  const std::vector<Command> commands = {train_command(arguments), resume_command(arguments), eval_command(),
+                                         predict_command(),        tokenize_command(),        info_command(),
+                                         launch_command(launched)};
+  return run_command_line(commands, words);
 }
 
 }  // namespace
@@ -129,8 +83,6 @@ int report_failure() {
     const int status = signal_status(pending_signal());
     end_rank(status, "", false);
     return status;
-  } catch (const CLI::ParseError& error) {
-    return report(error.what(), 2);
   } catch (const UsageError& error) {
     return report(error.what(), 2);
   } catch (const dist::PeerError& error) {

@@ -8,7 +8,6 @@
 #include "tern/core/io/input_file.h"
 #include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/gemm_settings.h"
-#include "tern/models/cli/subcommand.h"
 
 namespace tern::cli {
 namespace {
@@ -19,18 +18,6 @@ constexpr const char* kAttention = "attention choices, ";
 std::string file_in(const std::string& folder) { return (std::filesystem::path(folder) / kFile).string(); }
 
 }  // namespace
-
-void add_matmul_options(Subcommand& command, MatmulOptions& options, bool with_autotune) {
-  command.add_flag("--tf32", &options.tf32,
-                   "on CUDA: fp32 matrix products may round their inputs to TF32 (10 bits of mantissa), which is "
-                   "faster; on the CPU they stay fp32");
-  if (with_autotune)
-    command.add_flag(
-        "--autotune", &options.autotune,
-        "on CUDA: time the candidates for each kind of matrix product, and cuDNN's attention against Tern's, "
-        "once and keep the choice in the run folder (autotune.txt), where --init, eval and predict find it; default: a "
-        "fixed rule");
-}
 
 void apply_matmul_options(const MatmulOptions& options, Device device,
                           const std::function<void(const std::string& line)>& log) {

@@ -8,14 +8,10 @@
 
 namespace tern::cli {
 
-class Subcommand;
-
 struct MatmulOptions {
-  bool tf32 = false, autotune = false;
+  bool tf32 = false;
+  bool autotune = false;  // for commands that leave a run folder, where the choices are kept
 };
-
-/// `with_autotune`: commands that leave a run folder, where the choices are kept.
-void add_matmul_options(Subcommand& command, MatmulOptions& options, bool with_autotune);
 
 /// Applies the options to the process; says through `log` which of them the device has no use for.
 void apply_matmul_options(const MatmulOptions& options, Device device,

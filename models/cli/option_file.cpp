@@ -1,12 +1,14 @@
 #include "tern/models/cli/option_file.h"
 
+#include <toml++/toml.h>
 #include <algorithm>
+#include <iomanip>
 #include <sstream>
 #include <string_view>
 
 #include "tern/core/check.h"
 #include "tern/core/io/input_file.h"
-#include "tern/models/cli/arguments.h"
+#include "tern/core/io/pickle.h"
 
 namespace tern::cli {
 namespace {
@@ -73,8 +75,8 @@ class NestingCheck {
   int depth_ = 0, dots_ = 0;
 };
 
-}  // namespace
-
+/// The table of the file, which may be one that the program was given open (InputKind::kStream). Throws UsageError with
+/// file and line: it cannot be read, is not TOML, or is nested deeper than a few levels.
 toml::table read_option_file(const std::string& path) {
   std::string text;
   try {
@@ -88,6 +90,67 @@ toml::table read_option_file(const std::string& path) {
   } catch (const toml::parse_error& error) {
     throw UsageError(detail::concatenate(path, ":", error.source().begin.line, ": ", error.description()));
   }
+}
+
+/// The value of --config FILE or --config=FILE, or empty.
+std::string config_path(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) return arguments[i + 1];
+    if (arguments[i].starts_with("--config=")) return arguments[i].substr(9);
+  }
+  return {};
+}
+
+bool is_among(const std::vector<std::string>& arguments, const std::string& flag) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [&](const std::string& a) { return a == flag || a.starts_with(flag + "="); });
+}
+
+std::string scalar_text(const toml::node& node, const std::string& where) {
+  if (const auto* text = node.as_string()) return text->get();
+  std::ostringstream out;
+  if (const auto* integer = node.as_integer())
+    out << integer->get();
+  else if (const auto* number = node.as_floating_point())
+    out << std::setprecision(17) << number->get();
+  else
+    throw UsageError(where + ": expected a string, a number or true / false");
+  return out.str();
+}
+
+/// The words of the command line that stand for an entry of the file.
+std::vector<std::string> words_for(const OptionRow& row, const toml::node& node, const std::string& where) {
+  const auto* const boolean = node.as_boolean();
+  if (row.is_flag() != (boolean != nullptr))
+    throw UsageError(where + (row.is_flag() ? " is true or false" : " takes a value, not true or false"));
+  if (!boolean) return {row.spec.name + "=" + scalar_text(node, where)};
+  return boolean->get() ? std::vector{row.spec.name} : std::vector<std::string>{};
+}
+
+}  // namespace
+
+std::vector<std::string> merge_option_file(const Options& options, const std::string& command,
+                                           const std::vector<std::string>& arguments) {
+  const std::string path = config_path(arguments);
+  if (path.empty()) return arguments;
+  std::vector<std::string> merged;
+  for (const auto& [raw_key, node] : read_option_file(path)) {
+    std::string key(raw_key.str());
+    std::replace(key.begin(), key.end(), '_', '-');
+    const std::string where = path + ": '" + tern::detail::printable(key) + "'";
+    if (key == "config")
+      throw UsageError(where + " names another file of options; give it on the command line instead");
+    const OptionRow* const row = options.find("--" + key);
+    if (!row) {
+      const std::string near = nearest("--" + key, options.flags());
+      throw UsageError(where + " is not an option of 'tern " + command + "'" +
+                       (near.empty() ? "" : "; did you mean '" + near.substr(2) + "'?"));
+    }
+    if (is_among(arguments, row->spec.name)) continue;
+    for (const std::string& word : words_for(*row, node, where)) merged.push_back(word);
+  }
+  merged.insert(merged.end(), arguments.begin(), arguments.end());
+  return merged;
 }
 
 }  // namespace tern::cli

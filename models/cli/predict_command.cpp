@@ -1,24 +1,31 @@
 #include <iostream>
 
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/common_options.h"
 #include "tern/models/cli/image_predict.h"
 #include "tern/models/cli/line_input.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/run_folder.h"
-#include "tern/models/cli/subcommand.h"
 #include "tern/models/pretrained.h"
 #include "tern/models/text/text_classifier.h"
 
 namespace tern::cli {
 namespace {
 
-struct PredictArguments {
-  std::string dir, attention;
-  std::vector<std::string> files;
-  bool jsonl = false;
-  int64_t max_length = 0;
-  MatmulOptions matmul;
-  CommonOptions common;
+struct PredictOptions : ModelOptions {
+  using Self = PredictOptions;
+  std::string dir = option(&Self::dir, "", "dir", "model folder", Required{});
+  std::vector<std::string> files =
+      option(&Self::files, {}, "files",
+             "texts: files of lines, - or none: stdin; images: PNG and JPEG files, none: their names on stdin");
+  bool jsonl = option(&Self::jsonl, false, "--jsonl",
+                      "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}");
+  int64_t max_length = option(&Self::max_length, 0, "--max-length",
+                              "tokens a text is cut to; default: the model's most", Bounds{2, 1 << 24}, For::kTexts);
+  std::string attention =
+      option(&Self::attention, "", "--attention",
+             "images: write into this folder, as PNG, each image lit by what the model looked at (attention rollout)",
+             For::kImages);
 };
 
 // Lines are predicted in groups, so that endless input needs bounded memory and answers keep coming.
@@ -27,7 +34,7 @@ constexpr size_t kBytes = size_t{1} << 20;
 
 class Predictor {
  public:
-  Predictor(const PredictArguments& arguments, const models::TextClassifier& classifier)
+  Predictor(const PredictOptions& arguments, const models::TextClassifier& classifier)
       : a_(arguments), classifier_(classifier) {}
 
   void read(const std::string& file) {
@@ -75,14 +82,13 @@ class Predictor {
     }
   }
 
-  const PredictArguments& a_;
+  const PredictOptions& a_;
   const models::TextClassifier& classifier_;
   std::vector<std::string> texts_;
   size_t bytes_ = 0;
 };
 
-int predict_texts(const PredictArguments& a, Device device) {
-  if (!a.attention.empty()) throw UsageError("predict: --attention is for models that see images");
+int predict_texts(const PredictOptions& a, Device device) {
   const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
   classifier.model().eval();
   Predictor predictor(a, classifier);
@@ -91,38 +97,26 @@ int predict_texts(const PredictArguments& a, Device device) {
   return 0;
 }
 
-int predict(const PredictArguments& a) {
-  const Device device = apply_common(a.common);
+int predict(const PredictOptions& a) {
+  const Device device = apply_common(a);
   std::ios::sync_with_stdio(false);
   const auto log = [&](const std::string& line) {
-    if (!a.common.quiet) std::cerr << line << "\n";
+    if (!a.quiet) std::cerr << line << "\n";
   };
-  apply_matmul_options(a.matmul, device, log);
+  apply_matmul_options({.tf32 = a.tf32}, device, log);
   restore_autotune(a.dir, device, log);
-  if (!models::sees_images(a.dir)) return predict_texts(a, device);
-  if (a.max_length > 0) throw UsageError("predict: --max-length is for models that read texts");
-  return predict_images({a.dir, a.files, a.attention, a.jsonl}, device);
+  const bool images = models::sees_images(a.dir);
+  check_options_are_for(images ? For::kImages : For::kTexts, a);
+  return images ? predict_images({a.dir, a.files, a.attention, a.jsonl}, device) : predict_texts(a, device);
 }
 
 }  // namespace
 
-Command add_predict(CLI::App& app) {
-  Subcommand c(app, "predict", "label lines of text, or image files, by a trained folder");
-  auto a = std::make_shared<PredictArguments>();
-  c.add_option("dir", &a->dir, "model folder").required();
-  c.add_option("files", &a->files,
-               "texts: files of lines, - or none: stdin; images: PNG and JPEG files, none: their names on stdin");
-  c.add_flag("--jsonl", &a->jsonl,
-             "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}");
-  c.add_option("--max-length", &a->max_length, "tokens a text is cut to; default: the model's most")
-      .whole_in(2, int64_t{1} << 24);
-  c.add_option(
-      "--attention", &a->attention,
-      "images: write into this folder, as PNG, each image lit by what the model looked at (attention rollout)");
-  add_matmul_options(c, a->matmul, false);
-  add_common(c, a->common);
-  c.footer("Example: echo 'A wonderful film.' | tern predict runs/distilbert-20250131-120000");
-  return [a] { return predict(*a); };
+Command predict_command() {
+  const auto options = std::make_shared<PredictOptions>();
+  return {"predict", "label lines of text, or image files, by a trained folder",
+          "Example: echo 'A wonderful film.' | tern predict runs/distilbert-20250131-120000", options,
+          [options] { return predict(*options); }};
 }
 
 }  // namespace tern::cli

@@ -1,33 +1,16 @@
 #include "tern/models/cli/resume.h"
 
-#include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "tern/core/check.h"
 #include "tern/core/io/file_kind.h"
+#include "tern/models/cli/option_record.h"
 #include "tern/models/trainer/checkpoint.h"
 
 namespace tern::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Options that change no bit of what is trained, or whose content is compared.
-const std::set<std::string> kFree = {"out",    "data",    "init",          "config",    "threads",          "workers",
-                                     "quiet",  "profile", "profile_steps", "recompute", "checkpoint_every", "keep",
-                                     "resume", "strategy"};
-
-/// Names of files may hold any bytes.
-std::string shown(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-/// "--checkpoint-every", "the data's train".
-std::string named(const std::string& prefix, std::string name) {
-  if (prefix == "--") std::replace(name.begin(), name.end(), '_', '-');
-  return prefix + name;
-}
 
 bool holds_files(const std::string& path) {
   std::error_code error;
@@ -36,24 +19,24 @@ bool holds_files(const std::string& path) {
 
 }  // namespace
 
-ResumePlan plan_resume(const TrainArguments& a, const std::string& fallback) {
+ResumePlan plan_resume(const std::string& resume, const std::string& out, const std::string& fallback) {
   using Mode = RunFolder::Mode;
-  if (a.resume.empty()) return {a.out.empty() ? fallback : a.out, Mode::kNew, ""};
-  if (a.resume == "auto") {
-    if (a.out.empty()) throw UsageError("--resume auto: give the folder of the run with --out");
-    return {a.out, holds_files(a.out) ? Mode::kResume : Mode::kNew, ""};
+  if (resume.empty()) return {out.empty() ? fallback : out, Mode::kNew, ""};
+  if (resume == "auto") {
+    if (out.empty()) throw UsageError("--resume auto: give the folder of the run with --out");
+    return {out, holds_files(out) ? Mode::kResume : Mode::kNew, ""};
   }
-  ResumePlan plan{a.resume, Mode::kResume, ""};
+  ResumePlan plan{resume, Mode::kResume, ""};
   std::error_code error;
-  if (fs::exists(fs::path(a.resume) / "state.json", error)) {
+  if (fs::exists(fs::path(resume) / "state.json", error)) {
     // RUN/checkpoints/step-00000120
-    const fs::path checkpoint = fs::weakly_canonical(a.resume);
+    const fs::path checkpoint = fs::weakly_canonical(resume);
     plan.checkpoint = checkpoint.string();
     plan.run_folder = checkpoint.parent_path().parent_path().string();
   }
   tern::detail::require_folder(plan.run_folder, "--resume takes the folder of a run");
-  if (!a.out.empty() && fs::weakly_canonical(a.out) != fs::weakly_canonical(plan.run_folder))
-    throw UsageError("--resume " + a.resume + " goes on in that run's folder; leave --out away");
+  if (!out.empty() && fs::weakly_canonical(out) != fs::weakly_canonical(plan.run_folder))
+    throw UsageError("--resume " + resume + " goes on in that run's folder; leave --out away");
   return plan;
 }
 
@@ -85,15 +68,8 @@ std::vector<std::string> describe_cut(int64_t step, const std::vector<std::strin
 
 std::string as_lines(const Json& record, const std::string& prefix) {
   std::string lines;
-  for (const auto& [name, value] : record.items()) lines += named(prefix, name) + " " + shown(value) + "\n";
+  for (const auto& [name, value] : record.items()) lines += prefix + name + " " + json_text(value) + "\n";
   return lines;
-}
-
-std::string deciding_options(const TrainArguments& arguments) {
-  Json options = to_record(arguments);
-  for (const std::string& name : kFree)
-    if (name != "data" && name != "init" && name != "strategy") options.erase(name);
-  return as_lines(options, "--");
 }
 
 int64_t accumulate_for(int64_t batches_a_step, int64_t processes) {
@@ -105,29 +81,35 @@ int64_t accumulate_for(int64_t batches_a_step, int64_t processes) {
   return batches_a_step / processes;
 }
 
+namespace {
+
+/// Throws Error unless a step has as many batches, of all processes, as before.
+void check_same_batches(const Json& before, const Json& now) {
+  const auto batches = [](const Json& options) {
+    return options.value("accumulate", int64_t{1}) * options.value("processes", int64_t{1});
+  };
+  const int64_t then = batches(before), today = batches(now);
+  if (then == today) return;
+  const int64_t processes = now.value("processes", int64_t{1});
+  fail("resume: a step of the run had ", then, then == 1 ? " batch" : " batches",
+       " (processes x --accumulate) and would have ", today, "; with ", processes,
+       processes == 1 ? " process" : " processes", " give --accumulate ", accumulate_for(then, processes));
+}
+
+}  // namespace
+
 void check_same_run(const Json& before, const Json& now) {
-  std::string differences;
+  check_same_batches(before.at("options"), now.at("options"));
+  std::string differences = record_differences(TrainArguments(), before.at("options"), now.at("options"));
   const auto compare = [&](const char* part, const std::string& prefix) {
     const Json old = before.contains(part) && before[part].is_object() ? before[part] : Json::object();
     for (const auto& [name, value] : now.at(part).items()) {
-      if (kFree.count(name) || name == "accumulate" || name == "processes") continue;
       const Json earlier = old.contains(name) ? old[name] : Json(nullptr);
       if (earlier == value) continue;
-      differences += (differences.empty() ? "" : "; ") + named(prefix, name) + " was " + shown(earlier) + " and is " +
-                     shown(value);
+      differences += (differences.empty() ? "" : "; ") + prefix + name + " was " + json_text(earlier) + " and is " +
+                     json_text(value);
     }
   };
-  const auto batches = [](const Json& record) {
-    const Json& options = record.at("options");
-    return options.value("accumulate", int64_t{1}) * options.value("processes", int64_t{1});
-  };
-  if (const int64_t then = batches(before), today = batches(now); then != today) {
-    const int64_t processes = now.at("options").value("processes", int64_t{1});
-    fail("resume: a step of the run had ", then, then == 1 ? " batch" : " batches",
-         " (processes x --accumulate) and would have ", today, "; with ", processes,
-         processes == 1 ? " process" : " processes", " give --accumulate ", accumulate_for(then, processes));
-  }
-  compare("options", "--");
   compare("model", "the model's ");
   compare("rows", "the data's ");
   TERN_CHECK(differences.empty(), "resume: the run was started otherwise: ", differences,

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "tern/models/cli/run_folder.h"
-#include "tern/models/cli/train_arguments.h"
 #include "tern/models/cli/workload.h"
 
 namespace tern::cli {
@@ -17,9 +16,9 @@ struct ResumePlan {
   std::string checkpoint;  // a certain one; empty: the newest whole one of the run folder
 };
 
-/// By --resume and --out. `fallback`: the run folder where neither names one. Throws UsageError when they contradict
-/// each other.
-ResumePlan plan_resume(const TrainArguments& arguments, const std::string& fallback);
+/// By --resume and --out, each "" where it is not given. `fallback`: the run folder where neither names one. Throws
+/// UsageError when they contradict each other.
+ResumePlan plan_resume(const std::string& resume, const std::string& out, const std::string& fallback);
 
 /// The folder of the checkpoint to go on from; empty: there is none, the run starts anew. Call it with the run folder
 /// locked. Throws Error when all are damaged.
@@ -30,8 +29,6 @@ std::string find_checkpoint(const ResumePlan& plan, const Log& log);
 std::vector<std::string> describe_cut(int64_t step, const std::vector<std::string>& checkpoints,
                                       const RunFolder::Cut& metrics);
 
-/// The options that decide a bit of the result: lines "--lr 0.001".
-std::string deciding_options(const TrainArguments& arguments);
 /// The entries of a record: lines "PREFIXname value".
 std::string as_lines(const Json& record, const std::string& prefix);
 /// --accumulate of a run that goes on with another number of processes, so that a step has as many batches. Throws

@@ -19,9 +19,6 @@ using Log = std::function<void(const std::string&)>;
 /// `source`, or without one IMDB where it is on this machine and otherwise the embedded sentences, said through `log`.
 data::TextDataset load_texts(const std::string& source, const std::vector<std::string>& known_labels, const Log& log);
 
-/// Throws UsageError unless both have a form that data::make_split takes, and at most one is given.
-void check_split(const std::string& split, const std::string& fold);
-
 /// [CLS] ids [SEP] of every text, at most max_length tokens each; from the cache where it can be.
 std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextDataset& texts, const data::WordPiece& tokenizer,
                                                      int64_t max_length, const Log& log);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <iomanip>
 #include <sstream>
 
@@ -7,6 +6,7 @@
 #include "tern/data/datasets/sha256.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/text_data.h"
+#include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/workload.h"
 #include "tern/models/text/text_classifier.h"
 
@@ -16,31 +16,34 @@ namespace {
 /// DistilBERT on texts.
 class TextWorkload final : public Workload {
  public:
-  void prepare(TrainArguments& arguments, const RunSetting& setting) override {
-    a_ = &arguments;
+  void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
-    texts_ = load_texts(a_->data, {}, setting.log);
-    a_->data = texts_.name;
-    if (a_->init.empty() && a_->preset.empty()) a_->preset = "tiny";
+    texts_ = load_texts(given.data, {}, setting.log);
     TERN_CHECK(texts_.label_names.size() > 1, texts_.name, ": every row has the label '", texts_.label_names.front(),
                "'; a classifier needs two or more");
-    split_ = data::make_split(texts_, a_->split, a_->fold, a_->common.seed);
-    make_classifier();
-    tokens_ = tokenize_texts(texts_, classifier_->tokenizer(), max_length(), setting.log);
-    a_->max_length = max_length();
-    choose_schedule();
+    split_ = data::make_split(texts_, given.split, given.fold, given.seed);
+    make_classifier(given);
+    const int64_t max_positions = classifier_->model().config().max_positions;
+    tokens_ = tokenize_texts(texts_, classifier_->tokenizer(), max_length_of(given, max_positions), setting.log);
+    options_ = with_defaults(given, TextFacts{.data = texts_.name,
+                                              .max_positions = max_positions,
+                                              .train_tokens = train_tokens(),
+                                              .longest_row = std::ranges::max(tokens_->lengths())});
+    check_plan();
     task_.emplace(classifier_->model(), tokens_, texts_.labels, split_.train, setting.share(split_.validation),
                   classifier_->tokenizer().pad_id(),
-                  models::TextTaskOptions{.epochs = planned_epochs_,
-                                          .batch_size = a_->batch_size,
-                                          .batch_tokens = a_->batch_tokens,
-                                          .shuffle = a_->shuffle,
-                                          .group_by_length = a_->group_by_length,
-                                          .workers = a_->workers,
-                                          .seed = a_->common.seed,
+                  models::TextTaskOptions{.epochs = planned_epochs(options_),
+                                          .batch_size = options_.batch_size,
+                                          .batch_tokens = options_.batch_tokens,
+                                          .shuffle = options_.shuffle,
+                                          .group_by_length = options_.group_by_length,
+                                          .workers = options_.workers,
+                                          .seed = options_.seed,
                                           .dtype = setting.precision.autocast,
                                           .should_stop = [] { return pending_signal() != 0; }});
   }
+
+  const TrainArguments& options() const override { return options_; }
 
   Json model_record() const override {
     const models::DistilBertConfig& config = classifier_->model().config();
@@ -71,10 +74,10 @@ class TextWorkload final : public Workload {
     std::ostringstream out;
     out << "train: " << split_.train.size() << " rows, validate " << split_.validation.size() << ", test "
         << split_.test.size() << "; " << classifier_->model().num_parameters() << " parameters; " << total_steps
-        << " steps of " << times(a_->accumulate * setting_.ranks)
-        << (a_->batch_size > 0 ? std::to_string(a_->batch_size) + " sequences"
-                               : std::to_string(a_->batch_tokens) + " tokens")
-        << " (" << std::fixed << std::setprecision(1) << 100 * task_->plan().fill() << " % filled), " << a_->epochs
+        << " steps of " << times(options_.accumulate * setting_.ranks)
+        << (options_.batch_size > 0 ? std::to_string(options_.batch_size) + " sequences"
+                                    : std::to_string(options_.batch_tokens) + " tokens")
+        << " (" << std::fixed << std::setprecision(1) << 100 * task_->plan().fill() << " % filled), " << options_.epochs
         << " epochs";
     return out.str();
   }
@@ -82,53 +85,44 @@ class TextWorkload final : public Workload {
   std::optional<models::Evaluation> test() override {
     if (split_.test.empty()) return std::nullopt;
     return models::evaluate(classifier_->model(), tokens_, texts_.labels, setting_.share(split_.test),
-                            models::evaluation_tokens(a_->batch_tokens), classifier_->tokenizer().pad_id(), float32,
-                            [] { return pending_signal() != 0; });
+                            models::evaluation_tokens(options_.batch_tokens), classifier_->tokenizer().pad_id(),
+                            float32, [] { return pending_signal() != 0; });
   }
 
   double training_flops_per_item() const override {
     std::vector<int64_t> lengths;
-    int64_t tokens = 0;
-    for (const int32_t row : split_.train) {
-      lengths.push_back(static_cast<int64_t>(tokens_->row(row).size()));
-      tokens += lengths.back();
-    }
-    return 3 * classifier_->model().forward_flops(lengths) / static_cast<double>(std::max<int64_t>(tokens, 1));
+    for (const int32_t row : split_.train) lengths.push_back(static_cast<int64_t>(tokens_->row(row).size()));
+    return 3 * classifier_->model().forward_flops(lengths) / static_cast<double>(std::max<int64_t>(train_tokens(), 1));
   }
 
  private:
-  int64_t max_length() const {
-    const int64_t most = classifier_->model().config().max_positions;
-    if (a_->max_length > 0) return std::min(a_->max_length, most);
-    return std::min<int64_t>(512, most);
-  }
-  bool from_scratch_small() const { return a_->init.empty() && a_->preset != "base"; }
-
-  void make_classifier() {
-    Generator generator(a_->common.seed);
+  void make_classifier(const TrainArguments& given) {
+    Generator generator(given.seed);
     const bool resumed = !setting_.checkpoint.empty();
-    if (a_->init.empty() && !resumed) {
+    if (given.init.empty() && !resumed) {
       data::WordPiece tokenizer = data::WordPiece::from_embedded();
-      models::DistilBertConfig config = models::DistilBertConfig::preset(a_->preset);
+      models::DistilBertConfig config = models::DistilBertConfig::preset(preset_of(given));
       config.labels = texts_.label_names;
-      config.max_positions = std::max<int64_t>(config.max_positions, a_->max_length);
-      set_dropout(config);
+      config.max_positions = std::max<int64_t>(config.max_positions, given.max_length);
+      if (const std::optional<double> p = text_dropout_of(given, texts_.bytes.size()))
+        config.dropout = config.attention_dropout = config.classifier_dropout = *p;
       auto model = std::make_unique<models::DistilBert>(
           nn::Scope({.device = setting_.device, .dtype = setting_.precision.weights, .generator = generator}), config);
       classifier_.emplace(std::move(model), std::move(tokenizer));
       return;
     }
-    models::FromPretrainedOptions options{.device = setting_.device,
-                                          .dtype = setting_.precision.weights,
-                                          .generator = generator,
-                                          .labels = texts_.label_names,
-                                          .allow_new_head = !resumed,
-                                          .log = setting_.log};
-    if (!std::isnan(a_->dropout) && !resumed) options.dropout = a_->dropout;
-    classifier_.emplace(models::TextClassifier::load(resumed ? setting_.checkpoint : a_->init, options));
+    const models::FromPretrainedOptions options{.device = setting_.device,
+                                                .dtype = setting_.precision.weights,
+                                                .generator = generator,
+                                                .labels = texts_.label_names,
+                                                .dropout = resumed ? std::nullopt : given.dropout,
+                                                .allow_new_head = !resumed,
+                                                .log = setting_.log};
+    classifier_.emplace(models::TextClassifier::load(resumed ? setting_.checkpoint : given.init, options));
     take_label_order();
-    if (a_->max_length > max_length() && !resumed)
-      setting_.log("--max-length: " + a_->init + " takes at most " + std::to_string(max_length()) +
+    const int64_t most = classifier_->model().config().max_positions;
+    if (given.max_length > most && !resumed)
+      setting_.log("--max-length: " + given.init + " takes at most " + std::to_string(most) +
                    " tokens; texts are cut to that");
   }
 
@@ -142,38 +136,22 @@ class TextWorkload final : public Workload {
     texts_.label_names = order;
   }
 
-  /// A small model from scratch on few texts memorises them: much dropout is what keeps it from that.
-  void set_dropout(models::DistilBertConfig& config) const {
-    double p = a_->dropout;
-    if (std::isnan(p) && from_scratch_small()) p = texts_.bytes.size() >= (size_t{4} << 20) ? 0.3 : 0.5;
-    if (!std::isnan(p)) config.dropout = config.attention_dropout = config.classifier_dropout = p;
+  int64_t train_tokens() const {
+    int64_t tokens = 0;
+    for (const int32_t row : split_.train) tokens += static_cast<int64_t>(tokens_->row(row).size());
+    return tokens;
   }
 
-  /// Defaults that depend on the size of the set: small sets get smaller steps and more passes.
-  void choose_schedule() {
-    int64_t train_tokens = 0;
-    for (const int32_t row : split_.train) train_tokens += static_cast<int64_t>(tokens_->row(row).size());
-    int64_t longest = 1;
-    for (const int32_t length : tokens_->lengths()) longest = std::max<int64_t>(longest, length);
-    if (a_->batch_size == 0 && a_->batch_tokens == 0) {
-      int64_t tokens = 1024;
-      while (tokens < 8192 && train_tokens / (2 * tokens) >= 64) tokens *= 2;
-      while (tokens < longest) tokens *= 2;
-      a_->batch_tokens = tokens;
-    }
-    if (a_->epochs == 0)
-      a_->epochs = !from_scratch_small() ? 3 : train_tokens >= 4'000'000 ? 2 : train_tokens >= 500'000 ? 4 : 10;
-    planned_epochs_ = a_->max_steps > 0 ? std::min(a_->epochs, a_->max_steps) : a_->epochs;  // each has a step at least
-    const int64_t plan_bytes = planned_epochs_ * static_cast<int64_t>(split_.train.size() * sizeof(int32_t));
-    TERN_CHECK(plan_bytes <= tern::detail::available_system_memory() / 2, "--epochs: the plan of ", planned_epochs_,
+  void check_plan() const {
+    const int64_t epochs = planned_epochs(options_);
+    const int64_t plan_bytes = epochs * static_cast<int64_t>(split_.train.size() * sizeof(int32_t));
+    TERN_CHECK(plan_bytes <= tern::detail::available_system_memory() / 2, "--epochs: the plan of ", epochs,
                " epochs takes ", plan_bytes >> 20,
                " MiB, more than half of the memory left; give fewer, or --max-steps");
-    if (std::isnan(a_->lr)) a_->lr = from_scratch_small() ? 5e-4 : 5e-5;
   }
 
-  TrainArguments* a_ = nullptr;
+  TrainArguments options_;
   RunSetting setting_;
-  int64_t planned_epochs_ = 0;  // --epochs, or fewer when --max-steps ends the run before
   data::TextDataset texts_;
   data::Split split_;
   std::optional<models::TextClassifier> classifier_;

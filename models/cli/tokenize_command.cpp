@@ -2,24 +2,28 @@
 
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/common_options.h"
 #include "tern/models/cli/line_input.h"
 #include "tern/models/cli/run_folder.h"
-#include "tern/models/cli/subcommand.h"
 
 namespace tern::cli {
 namespace {
 
-struct TokenizeArguments {
-  std::string vocab;
-  std::vector<std::string> files;
-  bool tokens = false, special = false, cased = false, jsonl = false;
-  int64_t max_length = 0;
-  CommonOptions common;
+struct TokenizeOptions : CommonOptions {
+  using Self = TokenizeOptions;
+  std::vector<std::string> files = option(&Self::files, {}, "files", "files of lines; - or none: stdin");
+  std::string vocab = option(&Self::vocab, "", "--vocab", "vocab.txt; default: bert-base-uncased's, which is built in");
+  bool tokens = option(&Self::tokens, false, "--tokens", "print the pieces instead of their ids");
+  bool special = option(&Self::special, false, "--special", "with [CLS] and [SEP]");
+  bool cased = option(&Self::cased, false, "--cased", "keep case and accents");
+  bool jsonl = option(&Self::jsonl, false, "--jsonl", "lines are {\"text\": ...}; answers {\"ids\": [...]}");
+  int64_t max_length = option(&Self::max_length, 0, "--max-length", "cut to this many tokens, special ones included",
+                              Bounds{2, int64_t{1} << 40});
 };
 
 class LineTokenizer {
  public:
-  LineTokenizer(const TokenizeArguments& arguments, const data::WordPiece& tokenizer)
+  LineTokenizer(const TokenizeOptions& arguments, const data::WordPiece& tokenizer)
       : a_(arguments), tokenizer_(tokenizer) {}
 
   void read(const std::string& file) {
@@ -62,11 +66,11 @@ class LineTokenizer {
     std::cout << line << '\n';
   }
 
-  const TokenizeArguments& a_;
+  const TokenizeOptions& a_;
   const data::WordPiece& tokenizer_;
 };
 
-int tokenize(const TokenizeArguments& a) {
+int tokenize(const TokenizeOptions& a) {
   std::ios::sync_with_stdio(false);
   const data::WordPieceOptions options{.lowercase = !a.cased};
   const data::WordPiece tokenizer =
@@ -79,20 +83,10 @@ int tokenize(const TokenizeArguments& a) {
 
 }  // namespace
 
-Command add_tokenize(CLI::App& app) {
-  Subcommand c(app, "tokenize", "lines of text to WordPiece ids");
-  auto a = std::make_shared<TokenizeArguments>();
-  c.add_option("files", &a->files, "files of lines; - or none: stdin");
-  c.add_option("--vocab", &a->vocab, "vocab.txt; default: bert-base-uncased's, which is built in");
-  c.add_flag("--tokens", &a->tokens, "print the pieces instead of their ids");
-  c.add_flag("--special", &a->special, "with [CLS] and [SEP]");
-  c.add_flag("--cased", &a->cased, "keep case and accents");
-  c.add_flag("--jsonl", &a->jsonl, "lines are {\"text\": ...}; answers {\"ids\": [...]}");
-  c.add_option("--max-length", &a->max_length, "cut to this many tokens, special ones included")
-      .whole_in(2, int64_t{1} << 40);
-  add_common(c, a->common);
-  c.footer("Example: echo 'Hello, world' | tern tokenize --special");
-  return [a] { return tokenize(*a); };
+Command tokenize_command() {
+  const auto options = std::make_shared<TokenizeOptions>();
+  return {"tokenize", "lines of text to WordPiece ids", "Example: echo 'Hello, world' | tern tokenize --special",
+          options, [options] { return tokenize(*options); }};
 }
 
 }  // namespace tern::cli

@@ -1,51 +1,175 @@
 #pragma once
-// The options of `tern train`: their names, defaults and what they exclude.
+// The options of `tern train`.
 
-#include <cmath>
-#include <functional>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "tern/models/cli/arguments.h"
-#include "tern/models/cli/matmul_options.h"
+#include "tern/models/cli/common_options.h"
+#include "tern/models/cli/split_options.h"
 
 namespace tern::cli {
 
-/// The command's options. NaN, 0 or "" mean "by the rule that --help gives".
-struct TrainArguments {
-  std::string model, data, out, preset, init, optimizer = "adamw", schedule = "linear", dtype = "auto", split, fold,
-                                              recompute = "none", profile, resume, checkpoint_every,
-                                              augment = "default", strategy = "ddp";
-  int64_t accumulate = 1, keep = 2, profile_steps = 20, epochs = 0, max_steps = 0, max_length = 0, batch_size = 0,
-          batch_tokens = 0, image_size = 0;
-  double lr = NAN, weight_decay = 0.01, warmup = 0.1, clip = 1, ema = 0, dropout = NAN, mixup = NAN, cutmix = 0,
-         label_smoothing = 0;
-  int workers = 2;
-  bool shuffle = true, group_by_length = false, kahan = false;
-  MatmulOptions matmul;
-  CommonOptions common;
+inline constexpr double kMostReal = 1e30;  // of numbers that have no other bound
+
+/// --recompute: blocks per group that is recomputed, 0 for "none". Nothing when the text is of another form.
+std::optional<int64_t> parse_recompute(const std::string& text);
+/// --checkpoint-every: steps, seconds, of which one is 0: "100" (steps), "30s", "5m", "2h". Nothing when the text is of
+/// another form.
+std::optional<std::pair<int64_t, double>> parse_checkpoint_every(const std::string& text);
+
+/// What the user gave, or what a run makes of it (train_defaults.h). "", 0 and nothing, where they are a default that
+/// the option does not accept, mean "by the rule that --help gives".
+struct TrainArguments : ModelOptions {
+  using Self = TrainArguments;
+
+  std::string model = option(&Self::model, "", "model", "the model: distilbert (texts) or vit (images)", Required{});
+  // The rows themselves are compared.
+  std::string data =
+      option(&Self::data, "", "--data",
+             "texts: imdb, sentences (embedded), a .csv, .tsv or .jsonl file with a label and a text column, or a "
+             "folder train/LABEL/*.txt; images: cifar10, digits (embedded) or a folder train/LABEL/*.{png,jpg}; "
+             "default: imdb or cifar10 where it is on this machine, otherwise the embedded set",
+             Compared::kBetweenRanks);
+  std::string split =
+      option(&Self::split, "", "--split",
+             "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's own, or 80/10/10",
+             Form{kSplitForm, is_split});
+  std::string fold = option(&Self::fold, "", "--fold", "i/k: the i-th of k stratified parts is the test set",
+                            Form{kFoldForm, is_fold});
+  std::string out =
+      option(&Self::out, "", "--out", "folder of the run, new or empty; default: runs/MODEL-DATE", Compared::kNowhere);
+  std::string preset =
+      option(&Self::preset, "", "--preset",
+             "distilbert: tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); vit: tiny (192 x 9, patch 4 at 32 "
+             "x 32), small (384 x 12), base (768 x 12) or large (1024 x 24), these with patch 16 at 224 x 224; "
+             "default: tiny (for digits a smaller one)");
+  // A run that is resumed starts from its checkpoint.
+  std::string init =
+      option(&Self::init, "", "--init",
+             "model folder to start from (config.json, model.safetensors or pytorch_model.bin); for vit also a file of "
+             "weights with torchvision's or timm's names",
+             Compared::kBetweenRanks);
+  int64_t image_size = option(&Self::image_size, 0, "--image-size",
+                              "pixels a side that vit sees; position embeddings are interpolated; default: the model's",
+                              Bounds{1, 1 << 14}, For::kImages);
+  std::string augment =
+      option(&Self::augment, "default", "--augment", "vit: default (shifts and mirror images) or none",
+             Words{"default", "none"}, For::kImages);
+  std::optional<double> mixup =
+      option(&Self::mixup, std::nullopt, "--mixup", "vit: alpha of MixUp; 0: none; default: 0, for digits 0.3",
+             Bounds{0, 1000}, For::kImages);
+  double cutmix = option(&Self::cutmix, 0, "--cutmix", "vit: alpha of CutMix; 0: none", Bounds{0, 1000}, For::kImages);
+  double label_smoothing =
+      option(&Self::label_smoothing, 0, "--label-smoothing", "vit: share of the target that is spread over all labels",
+             Bounds{0, 1}, For::kImages);
+  int64_t epochs =
+      option(&Self::epochs, 0, "--epochs",
+             "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "
+             "size of the set, 2 to 10 for texts, 10 for images, 40 for digits",
+             Bounds{1, 1000000});
+  int64_t max_steps =
+      option(&Self::max_steps, 0, "--max-steps", "stop after this many steps", Bounds{1, int64_t{1} << 40});
+  std::optional<double> lr =
+      option(&Self::lr, std::nullopt, "--lr",
+             "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts, 1e-3 "
+             "for images, 2e-3 for digits",
+             Bounds{0, kMostReal});
+  std::string optimizer =
+      option(&Self::optimizer, "adamw", "--optimizer", "of the weights:", Words{"adamw", "adam", "sgd"});
+  double weight_decay =
+      option(&Self::weight_decay, 0.01, "--weight-decay", "of matrices, not of biases and norms", Bounds{0, kMostReal});
+  std::string schedule =
+      option(&Self::schedule, "linear", "--schedule", "of the learning rate:", Words{"linear", "cosine", "constant"});
+  double warmup =
+      option(&Self::warmup, 0.1, "--warmup", "steps (1 or more) or a fraction of all steps", Bounds{0, 1e15});
+  double clip =
+      option(&Self::clip, 1, "--clip", "greatest norm of the gradients; 0: no clipping", Bounds{0, kMostReal});
+  double ema = option(&Self::ema, 0, "--ema",
+                      "decay (0.999) of exponential moving averages of the weights, which are validated and "
+                      "saved instead of them; 0: none",
+                      Bounds{0, 0x1.fffffffffffffp-1});  // the number before 1
+  std::optional<double> dropout =
+      option(&Self::dropout, std::nullopt, "--dropout",
+             "of everything; default: the model's own, but for distilbert from scratch 0.5, and 0.3 from 4 MB of text "
+             "on",
+             Bounds{0, 1});
+  std::string dtype =
+      option(&Self::dtype, "auto", "--dtype",
+             "fp32; bf16 or fp16: mixed precision, fp32 weights and 16-bit matrix products; bf16-true or fp16-true: "
+             "16-bit weights, gradients and activations with fp32 master copies in the optimizer; fp16 of both kinds "
+             "with a loss scaler; auto: bf16 where that is the faster one, else fp32",
+             Words{"auto", "fp32", "bf16", "fp16", "bf16-true", "fp16-true"});
+  bool kahan =
+      option(&Self::kahan, false, "--kahan",
+             "with --dtype bf16-true: no master copies; Kahan's summation keeps 16 bits a weight of what rounding "
+             "took");
+  std::string recompute = option(
+      &Self::recompute, "none", "--recompute",
+      "none, block or every-N: keep only the inputs of each block (of every N blocks) and compute the rest again "
+      "in backward; less memory, more time, the same bits",
+      Form{"none, block or every-N (such as every-2)",
+           [](const std::string& text) { return parse_recompute(text).has_value(); }},
+      Compared::kNowhere);
+  int64_t max_length =
+      option(&Self::max_length, 0, "--max-length",
+             "tokens a text is cut to; default: 512, at most what the model takes", Bounds{2, 1 << 24}, For::kTexts);
+  int64_t batch_tokens =
+      option(&Self::batch_tokens, 0, "--batch-tokens",
+             "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192",
+             Bounds{2, int64_t{1} << 40}, For::kTexts);
+  int64_t batch_size = option(&Self::batch_size, 0, "--batch-size",
+                              "texts: sequences a step, padded to the longest, instead of packing; images a "
+                              "step; default: 64, with --init 16",
+                              Bounds{1, 1000000});
+  // At resume the batches of a step are compared, of all processes: check_same_run().
+  int64_t accumulate =
+      option(&Self::accumulate, 1, "--accumulate",
+             "batches a step: their gradients are added up, weighted by their examples, before the weights change",
+             Bounds{1, 1000000}, Compared::kBetweenRanks);
+  std::string strategy =
+      option(&Self::strategy, "ddp", "--strategy",
+             "of several processes: ddp (each has all of the optimizer's state) or zero1 (each has its part; the same "
+             "bits on the CPU)",
+             Words{"ddp", "zero1"}, Compared::kBetweenRanks);
+  std::string checkpoint_every =
+      option(&Self::checkpoint_every, "", "--checkpoint-every",
+             "write a checkpoint after every so many steps (100) or so much time (30s, 5m, 2h); one is also written on "
+             "SIGINT, SIGTERM and SIGUSR1",
+             Form{"a number of steps (100) or a time (30s, 5m, 2h)",
+                  [](const std::string& text) { return parse_checkpoint_every(text).has_value(); }},
+             Compared::kNowhere);
+  int64_t keep = option(&Self::keep, 2, "--keep", "checkpoints kept, not counting that of the best epoch",
+                        Bounds{1, 1000000}, Compared::kNowhere);
+  std::string resume =
+      option(&Self::resume, "", "--resume",
+             "go on with a run: its folder or one of its checkpoints, or auto: with what --out holds, if anything",
+             Compared::kNowhere);
+  bool group_by_length = option(&Self::group_by_length, false, "--group-by-length",
+                                "with --batch-size: sequences of similar lengths, less padding", For::kTexts);
+  bool shuffle = option(&Self::shuffle, true, "--no-shuffle", "keep the rows in their order");
+  int workers = option(&Self::workers, 2, "--workers", "threads that make batches; the batches do not depend on it",
+                       Bounds{0, 256}, Compared::kNowhere);
+  std::string profile = option(
+      &Self::profile, "", "--profile",
+      "write where the time goes: a table and a trace for ui.perfetto.dev, into the run folder (on, or no value) "
+      "or into VALUE.profile.txt and VALUE.trace.json",
+      Compared::kNowhere, Bare{"on"});
+  int64_t profile_steps =
+      option(&Self::profile_steps, 20, "--profile-steps", "steps that --profile looks at, after two to warm up",
+             Bounds{1, 10000}, Compared::kNowhere);
+  bool autotune =
+      option(&Self::autotune, false, "--autotune",
+             "on CUDA: time the candidates for each kind of matrix product, and cuDNN's attention against Tern's, once "
+             "and keep the choice in the run folder (autotune.txt), where --init, eval and predict find it; default: a "
+             "fixed rule");
 };
 
-/// True for the models that see images.
-inline bool trains_images(const TrainArguments& arguments) { return arguments.model == "vit"; }
+/// The models that the named one is one of.
+inline For kind_of(const TrainArguments& arguments) { return arguments.model == "vit" ? For::kImages : For::kTexts; }
 
-void add_train_options(Subcommand& command, TrainArguments& arguments);
-/// Throws UsageError when a value is unknown, options exclude each other or belong to another model. `given`: whether a
-/// flag is on the command line.
-void check_train_arguments(const TrainArguments& arguments, const std::function<bool(const std::string& flag)>& given);
-
-/// The arguments as run.json's "options" holds them, under their flags' names with '_'; "shuffle" instead of
-/// --no-shuffle, and null for NaN.
-nlohmann::ordered_json to_record(const TrainArguments& arguments);
-/// The inverse: what is not in the record keeps its default. Throws Error, naming the entry, where a type is wrong.
-TrainArguments from_record(const nlohmann::ordered_json& options, const std::string& source);
-
-/// --checkpoint-every: steps, seconds; both 0: none. "100" (steps), "30s", "5m", "2h". Throws UsageError.
-std::pair<int64_t, double> parse_checkpoint_every(const std::string& text);
-
-/// --recompute: blocks per stretch that is recomputed; 0: none. Throws UsageError.
-int64_t parse_recompute(const std::string& text);
+/// Throws UsageError when options exclude each other, or are for other models than the one that is named.
+void check_train_arguments(const TrainArguments& arguments);
 
 /// How a run computes.
 struct Precision {
@@ -55,7 +179,7 @@ struct Precision {
   /// What matrix products are computed in.
   DType products() const { return autocast != float32 ? autocast : weights; }
 };
-/// --dtype, already checked.
+/// Of a value that --dtype accepts.
 Precision parse_dtype(const std::string& text, Device device);
 
 }  // namespace tern::cli

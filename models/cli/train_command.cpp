@@ -1,48 +1,54 @@
 #include "tern/dist/rendezvous.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/resume.h"
-#include "tern/models/cli/subcommand.h"
 #include "tern/models/cli/train_arguments.h"
 #include "tern/models/cli/train_run.h"
 
 namespace tern::cli {
+namespace {
 
-Command add_train(CLI::App& app, const std::vector<std::string>& arguments) {
-  Subcommand command(app, "train", "train a model and leave a run folder");
-  auto options = std::make_shared<TrainArguments>();
-  add_train_options(command, *options);
-  return [command, options, arguments] {
-    if (command.has("--profile") && options->profile.empty()) options->profile = "on";
-    check_train_arguments(*options, [&](const std::string& flag) { return command.has(flag); });
-    return train_run(*options, arguments);
-  };
+constexpr const char* kExamples = R"(Examples:
+  tern train distilbert                                  the data at hand, the tiny model
+  tern train distilbert --data reviews.csv --epochs 5    a file with the columns label and text
+  tern train distilbert --init DIR --lr 5e-5             fine-tune a folder that transformers saved
+  tern train vit --data photos --preset tiny             images photos/train/LABEL/*.jpg)";
+
+struct ResumeOptions : CommonOptions {
+  using Self = ResumeOptions;
+  std::string run = option(&Self::run, "", "run", "the folder of the run, or one of its checkpoints", Required{});
+};
+
+/// The options of the run, with those that decide no bit as they are given now.
+TrainArguments options_of_run(const ResumeOptions& given) {
+  const std::string folder = plan_resume(given.run, "", "").run_folder;
+  TrainArguments options = recorded_arguments(folder, dist::detect_launch().size);
+  options.resume = given.run;
+  if (given.given("--device")) options.device = given.device;
+  options.threads = given.threads;
+  options.quiet = given.quiet;
+  return options;
 }
 
-Command add_resume(CLI::App& app, const std::vector<std::string>& arguments) {
-  Subcommand command(app, "resume", "go on with a run that was stopped, with the options it was started with");
-  struct Options {
-    std::string run;
-    CommonOptions common;
-  };
-  auto options = std::make_shared<Options>();
-  command.add_option("run", &options->run, "the folder of the run, or one of its checkpoints").required();
-  add_common(command, options->common);
-  command.footer("Example: tern resume runs/distilbert-20250131-120000");
-  return [command, options, arguments] {
-    if (command.has("--seed"))
-      throw UsageError("resume: --seed belongs to the run; it goes on with the one it was started with");
-    TrainArguments train;
-    train.resume = options->run;
-    const std::string folder = plan_resume(train, "").run_folder;
-    train = recorded_arguments(folder, dist::detect_launch().size);
-    train.resume = options->run;
-    // What decides no bit is today's.
-    if (command.has("--device")) train.common.device = options->common.device;
-    train.common.threads = options->common.threads;
-    train.common.quiet = options->common.quiet;
-    check_train_arguments(train, [](const std::string&) { return false; });
-    return train_run(train, arguments);
-  };
+}  // namespace
+
+Command train_command(const std::vector<std::string>& arguments) {
+  const auto options = std::make_shared<TrainArguments>();
+  return {"train", "train a model and leave a run folder", kExamples, options, [options, arguments] {
+            check_train_arguments(*options);
+            return train_run(*options, arguments);
+          }};
+}
+
+Command resume_command(const std::vector<std::string>& arguments) {
+  const auto options = std::make_shared<ResumeOptions>();
+  return {"resume", "go on with a run that was stopped, with the options it was started with",
+          "Example: tern resume runs/distilbert-20250131-120000", options, [options, arguments] {
+            if (options->given("--seed"))
+              throw UsageError("resume: --seed belongs to the run; it goes on with the one it was started with");
+            const TrainArguments train = options_of_run(*options);
+            check_train_arguments(train);
+            return train_run(train, arguments);
+          }};
 }
 
 }  // namespace tern::cli

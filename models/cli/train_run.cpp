@@ -1,7 +1,6 @@
 #include "tern/models/cli/train_run.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -10,9 +9,12 @@
 #include "tern/core/allocator.h"
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/matmul_options.h"
+#include "tern/models/cli/option_record.h"
 #include "tern/models/cli/progress.h"
 #include "tern/models/cli/resume.h"
 #include "tern/models/cli/step_profile.h"
+#include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/cli/workload.h"
 #include "tern/models/trainer/recompute_cost.h"
@@ -78,41 +80,41 @@ class RunObserver final : public models::TrainObserver {
 
 class TrainRun {
  public:
-  TrainRun(TrainArguments arguments, std::vector<std::string> command)
-      : a_(std::move(arguments)),
+  TrainRun(const TrainArguments& given, std::vector<std::string> command)
+      : given_(given),
         command_(std::move(command)),
-        workload_(trains_images(a_) ? make_image_workload() : make_text_workload()),
-        progress_(a_.common.quiet, workload_->unit()) {}
+        workload_(kind_of(given_) == For::kImages ? make_image_workload() : make_text_workload()),
+        progress_(given_.quiet, workload_->unit()) {}
 
   int run() {
     end_in_order_on_signals();
     const dist::Launch launch = dist::detect_launch();
-    device_ = apply_common(a_.common);
-    precision_ = parse_dtype(a_.dtype, device_);
-    a_.dtype = precision_.name;
+    device_ = apply_common(given_);
+    precision_ = parse_dtype(given_.dtype, device_);
     const Log log = [this](const std::string& line) { progress_.log(line); };
-    apply_matmul_options(a_.matmul, device_, log);
-    world_.emplace(
-        launch, device_,
-        dist::WorldOptions{.group = dist::with_environment({}), .facts = version_text() + "\n" + deciding_options(a_)});
+    apply_matmul_options({.tf32 = given_.tf32, .autotune = given_.autotune}, device_, log);
+    const TrainArguments options = with_setting(given_, device_, precision_);
+    world_.emplace(launch, device_,
+                   dist::WorldOptions{.group = dist::with_environment({}),
+                                      .facts = version_text() + "\n" + lines_to_compare(options)});
     try {
-      return run_in_world(log);
+      return run_in_world(options, log);
     } catch (...) {
       return report_failure();
     }
   }
 
  private:
-  int run_in_world(const Log& log) {
+  int run_in_world(const TrainArguments& options, const Log& log) {
     const std::string from = open_folder(log);
-    if (!a_.init.empty()) restore_autotune(a_.init, device_, log);
-    workload_->prepare(a_, {device_, precision_, from, log, group().rank(), group().size()});
+    if (!given_.init.empty()) restore_autotune(given_.init, device_, log);
+    workload_->prepare(options, {device_, precision_, from, log, group().rank(), group().size()});
     if (world_->store())
       world_->store()->compare(
           "the data and the model", group().world_ranks(), group().rank(),
           as_lines(workload_->data_record(), "the data's ") + as_lines(workload_->model_record(), "the model's "),
           kStartSeconds);
-    const bool shard = a_.strategy == "zero1";
+    const bool shard = given_.strategy == "zero1";
     if (group().size() > 1)
       parallel_.emplace(workload_->module(), world_->group(), dist::DataParallelOptions{.shard = shard});
     else if (shard)
@@ -133,7 +135,7 @@ class TrainRun {
     if (!is_first()) return world_->store()->get("the checkpoint", kStartSeconds);
     // First, so that a folder that cannot be used is known before any work.
     if (profiled()) check_profile_prefix(profile_prefix());
-    const ResumePlan plan = plan_resume(a_, default_run_folder(a_.model));
+    const ResumePlan plan = plan_resume(given_.resume, given_.out, default_run_folder(given_.model));
     folder_.emplace(plan.run_folder, plan.mode, log);
     resumes_ = plan.mode == RunFolder::Mode::kResume;
     const std::string from = find_checkpoint(plan, log);
@@ -148,52 +150,51 @@ class TrainRun {
     folder_->write_record(now);
   }
 
-  bool profiled() const { return is_first() && !a_.profile.empty(); }
+  bool profiled() const { return is_first() && !given_.profile.empty(); }
   /// Empty: the run folder.
-  std::string profile_prefix() const { return a_.profile == "on" ? "" : a_.profile; }
+  std::string profile_prefix() const { return given_.profile == "on" ? "" : given_.profile; }
+  /// What was given, with every default filled in.
+  const TrainArguments& resolved() const { return workload_->options(); }
 
   Json record(const std::string& out) const {
-    Json options = to_record(a_);
+    Json options = to_record(resolved());
     options["out"] = out;
-    options["device"] = device_.str();
-    options["threads"] = kernels::num_threads();
     options["processes"] = group().size();
     return {{"command", command_},
             {"folder", std::filesystem::current_path().string()},
             {"version", version()},
             {"commit", commit()},
             {"machine", machine_record()},
-            {"seed", a_.common.seed},
+            {"seed", given_.seed},
             {"options", options},
             {"model", workload_->model_record()},
             {"rows", workload_->data_record()}};
   }
 
   models::TrainOptions train_options() {
-    models::TrainOptions options;
-    options.optimizer = a_.optimizer;
-    options.lr = a_.lr;
-    options.weight_decay = a_.weight_decay;
-    options.schedule = a_.schedule;
-    options.warmup = a_.warmup;
-    options.clip = a_.clip;
-    options.ema = a_.ema;
-    options.dtype = precision_.autocast;
-    options.kahan = a_.kahan;
-    options.device = device_;
-    options.capture = !profiled();  // a replay is one launch: its ops have no ranges
-    options.max_steps = a_.max_steps;
-    options.accumulate = a_.accumulate;
-    options.parallel = parallel_ ? &*parallel_ : nullptr;
-    options.should_stop = [] { return pending_signal() != 0; };
-    return options;
+    const TrainArguments& a = resolved();
+    return {.optimizer = a.optimizer,
+            .lr = a.lr.value(),
+            .weight_decay = a.weight_decay,
+            .schedule = a.schedule,
+            .warmup = a.warmup,
+            .clip = a.clip,
+            .dtype = precision_.autocast,
+            .ema = a.ema,
+            .kahan = a.kahan,
+            .device = device_,
+            .capture = !profiled(),  // a replay is one launch: its ops have no ranges
+            .max_steps = a.max_steps,
+            .accumulate = a.accumulate,
+            .parallel = parallel_ ? &*parallel_ : nullptr,
+            .should_stop = [] { return pending_signal() != 0; }};
   }
 
   int64_t total_steps() const {
     int64_t steps = 0;
     for (int64_t epoch = 0; epoch < workload_->task().epochs(); ++epoch)
-      steps += models::steps_per_epoch(workload_->task(), epoch, a_.accumulate * group().size());
-    return a_.max_steps > 0 ? std::min(steps, a_.max_steps) : steps;
+      steps += models::steps_per_epoch(workload_->task(), epoch, given_.accumulate * group().size());
+    return given_.max_steps > 0 ? std::min(steps, given_.max_steps) : steps;
   }
 
   int train(const std::string& from) {
@@ -202,13 +203,13 @@ class TrainRun {
     models::TrainingTask& task = workload_->task();
     std::ostringstream about;
     about << workload_->describe(total_steps()) << "; " << precision_.name
-          << (a_.kahan ? " with Kahan's summation" : "") << " on " << device_ << ", " << kernels::num_threads()
+          << (given_.kahan ? " with Kahan's summation" : "") << " on " << device_ << ", " << kernels::num_threads()
           << " threads";
     if (parallel_) about << " in each of " << group().size() << " processes, over " << world_->transport();
     if (parallel_ && parallel_->is_sharded()) about << ", each with a part of the optimizer's state (zero1)";
     progress_.log(about.str());
     if (const std::string notice = world_->notice(); !notice.empty()) progress_.log(notice);
-    const int64_t blocks = parse_recompute(a_.recompute);
+    const int64_t blocks = parse_recompute(given_.recompute).value();
     if (blocks > 0) recompute(task, blocks);
     std::optional<StepProfile> profile;
     if (profiled()) profile.emplace(profile_options());
@@ -216,9 +217,10 @@ class TrainRun {
     models::TrainOptions options = train_options();
     std::optional<models::CheckpointFolder> checkpoints;
     // Not rank 0's alone: every rank must know that there are checkpoints, and when.
-    checkpoints.emplace(is_first() ? folder_->checkpoints() : "", a_.keep);
+    checkpoints.emplace(is_first() ? folder_->checkpoints() : "", given_.keep);
     options.checkpoints = &*checkpoints;
-    std::tie(options.checkpoint_steps, options.checkpoint_seconds) = parse_checkpoint_every(a_.checkpoint_every);
+    std::tie(options.checkpoint_steps, options.checkpoint_seconds) =
+        parse_checkpoint_every(given_.checkpoint_every).value_or(std::pair<int64_t, double>());
     options.save_model = [&](const std::string& dir) { workload_->save(dir); };
     std::optional<models::TrainCheckpoint> checkpoint;
     if (!from.empty()) {
@@ -278,8 +280,8 @@ class TrainRun {
     const auto set = [&](bool on) { workload_->set_recompute(on ? blocks : 0); };
     set(true);
     if (parallel_) return;  // the comparison's passes would exchange gradients
-    progress_.log("recompute " + a_.recompute + ": " + models::measure_recompute(task, train_options(), set).text() +
-                  ", measured on the first batch");
+    progress_.log("recompute " + given_.recompute + ": " +
+                  models::measure_recompute(task, train_options(), set).text() + ", measured on the first batch");
   }
 
   /// Of all ranks together.
@@ -293,7 +295,7 @@ class TrainRun {
     const auto [table, trace] = profile_files(profile_prefix(), folder_->path());
     return {.table = table,
             .trace = trace,
-            .steps = a_.profile_steps,
+            .steps = given_.profile_steps,
             .total_steps = total_steps(),
             .device = device_,
             .dtype = precision_.products(),
@@ -365,7 +367,7 @@ class TrainRun {
            (tern::detail::measure_matrix_rate(device_, precision_.products()) * group().size());
   }
 
-  TrainArguments a_;
+  const TrainArguments given_;
   std::vector<std::string> command_;
   std::unique_ptr<Workload> workload_;
   Progress progress_;
@@ -382,10 +384,10 @@ class TrainRun {
 TrainArguments recorded_arguments(const std::string& run_folder, int64_t processes) {
   namespace fs = std::filesystem;
   const Json record = RunFolder::read_record(run_folder);
-  TrainArguments a = from_record(record["options"], (fs::path(run_folder) / "run.json").string());
+  TrainArguments a;
+  from_record(a, record["options"], (fs::path(run_folder) / "run.json").string());
   a.out.clear();
-  a.common.config.clear();  // its options are in the record
-  a.common.device = record["options"].value("device", "auto");
+  a.config.clear();  // its options are in the record
   a.accumulate = accumulate_for(a.accumulate * record["options"].value("processes", int64_t{1}), processes);
   // Relative paths were given as seen from where the run was started.
   const fs::path then = record.value("folder", "");
@@ -396,8 +398,8 @@ TrainArguments recorded_arguments(const std::string& run_folder, int64_t process
   return a;
 }
 
-int train_run(TrainArguments arguments, std::vector<std::string> command) {
-  return TrainRun(std::move(arguments), std::move(command)).run();
+int train_run(const TrainArguments& given, std::vector<std::string> command) {
+  return TrainRun(given, std::move(command)).run();
 }
 
 }  // namespace tern::cli

@@ -9,7 +9,7 @@
 namespace tern::cli {
 
 /// Runs to the end and returns the exit status. `command`: the command line, for the record.
-int train_run(TrainArguments arguments, std::vector<std::string> command);
+int train_run(const TrainArguments& given, std::vector<std::string> command);
 
 /// The arguments with which the run in a folder was started, its defaults filled in; paths as seen from here, and
 /// --accumulate for so many processes. Throws Error when run.json cannot be read, or they cannot share its steps.

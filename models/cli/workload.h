@@ -29,9 +29,11 @@ struct RunSetting {
 class Workload {
  public:
   virtual ~Workload() = default;
-  /// Loads the data and the model, and fills in the arguments whose defaults depend on them.
-  virtual void prepare(TrainArguments& arguments, const RunSetting& setting) = 0;
-  /// What is trained, where the arguments leave it to defaults and files.
+  /// Loads the data and the model.
+  virtual void prepare(const TrainArguments& given, const RunSetting& setting) = 0;
+  /// After prepare(): what was given, with the defaults that depend on the data and the model filled in.
+  virtual const TrainArguments& options() const = 0;
+  /// What is trained, where the options leave it to defaults and files.
   virtual Json model_record() const = 0;
   /// Rows of each part, and a hash of the content: a run is resumed on the same data only.
   virtual Json data_record() const = 0;
