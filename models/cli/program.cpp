@@ -1,0 +1,115 @@
+#include "tern/models/cli/program.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include "tern/core/check.h"
+#include "tern/core/io/pickle.h"
+#include "tern/dist/store.h"
+#include "tern/models/cli/command_line.h"
+#include "tern/models/cli/end_requests.h"
+#include "tern/models/cli/rank_process.h"
+
+namespace tern::cli {
+namespace {
+
+volatile std::sig_atomic_t in_order = 0;
+volatile std::sig_atomic_t one_of_several = 0;  // who started the ranks kills them when they shall not save
+EndRequests requests;
+
+void on_signal(int number) {
+  requests.note(number);
+  if (!in_order || (!one_of_several && requests.again() != 0)) _exit(signal_status(number));
+}
+
+void install_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  sigset_t taken;  // who started this process may have blocked them
+  sigemptyset(&taken);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
+    sigaction(number, &action, nullptr);
+    sigaddset(&taken, number);
+  }
+  sigprocmask(SIG_UNBLOCK, &taken, nullptr);
+  // A closed pipe or a file size limit is an error of the write, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+/// One line, in which a word that was given (100,000 digits) does not hide the others.
+std::string one_line(const std::string& message) {
+  constexpr size_t kMostWord = 1000;
+  std::string line;
+  size_t word = 0;
+  for (const char c : message) {
+    word = c == ' ' || c == '\n' ? 0 : word + 1;
+    if (word <= kMostWord) line += c == '\n' ? ' ' : c;
+    if (word == kMostWord + 1) line += "...";
+  }
+  return line;
+}
+
+int report(const std::string& message, int status, bool of_peer = false) {
+  std::string line = one_line(message);
+  line = tern::detail::printable(line, line.size());  // names of files may hold any bytes
+  report_error(line);
+  end_rank(status, line, of_peer);
+  return status;
+}
+
+}  // namespace
+
+int report_failure() {
+  try {
+    throw;
+  } catch (const Interrupted&) {
+    const int status = signal_status(pending_signal());
+    end_rank(status, "", false);
+    return status;
+  } catch (const UsageError& error) {
+    return report(error.what(), 2);
+  } catch (const dist::PeerError& error) {
+    return report(error.what(), 1, true);
+  } catch (const OutOfMemoryError& error) {
+    return report(std::string(error.what()) + "; tern train does that with --recompute block", 1);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory; try a smaller batch or sequence length", 1);
+  } catch (const std::exception& error) {
+    return report(error.what(), 1);
+  }
+}
+
+int pending_signal() { return requests.first(); }
+void end_in_order_on_signals() { in_order = 1; }
+void check_interrupted() {
+  if (pending_signal() != 0) throw Interrupted();
+}
+
+std::vector<Command> all_commands(const std::vector<std::string>& arguments, const std::vector<std::string>& launched) {
+  return {train_command(arguments), resume_command(arguments), eval_command(), predict_command(), tokenize_command(),
+          info_command(),           launch_command(launched)};
+}
+
+int run_program(const std::vector<std::string>& arguments) {
+  install_signals();
+  try {
+    one_of_several = begin_rank();
+    std::vector<std::string> words = arguments, launched;
+    if (!words.empty() && words[0] == "launch") launched = cut_launched(words);
+    const int status = run_command_line(all_commands(arguments, launched), words);
+    std::cout.flush();
+    if (status == 0 && !std::cout) return report("stdout: cannot be written (closed or full)", 1);
+    end_rank(status, "", false);
+    return status;
+  } catch (...) {
+    return report_failure();
+  }
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,227 @@
+// Every option in the table, given to the program: --help, both ends of its bounds, words, and the models it is for.
+
+#include <cmath>
+#include <set>
+
+#include "tern/models/cli/program.h"
+#include "tern/models/cli/train_arguments.h"
+#include "tern/tests/models/option_values.h"
+#include "tern/tests/program/program.h"
+#include "tern/tests/support/seed.h"
+
+namespace tern::program {
+namespace {
+
+using cli::For;
+using cli::OptionRow;
+using Arguments = std::vector<std::string>;
+
+class OptionsProgramTest : public ProgramTest {
+ protected:
+  /// A command line that fails after its options were parsed and accepted.
+  static Arguments failing(const std::string& command, const OptionRow& row) {
+    if (command == "train")
+      return {"train", row.spec.models == For::kImages ? "vit" : "distilbert", "--split", "1/1/1", "--fold", "1/5"};
+    if (command != "launch") return {command, "missing"};
+    return row.spec.name == "--nproc" ? Arguments{"launch"} : Arguments{"launch", "--nproc", "1"};
+  }
+  /// How it fails.
+  static std::string failure(const std::string& command, const OptionRow& row) {
+    if (command == "resume" && row.spec.name == "--seed") return "belongs to the run";
+    return command == "train" ? "exclude each other" : command == "launch" ? "nothing to start" : "missing";
+  }
+  Result give(const std::string& command, const OptionRow& row, const std::string& text) {
+    Arguments arguments = failing(command, row);
+    if (row.is_flag())
+      arguments.push_back(row.spec.name);
+    else if (!text.empty() && random_() % 2 == 0)
+      arguments.push_back(row.spec.name + "=" + text);
+    else
+      arguments.insert(arguments.end(), {row.spec.name, text});
+    return tern(arguments);
+  }
+  void expect_accepted(const std::string& command, const OptionRow& row, const std::string& text) {
+    SCOPED_TRACE(command + " " + row.spec.name + " " + text);
+    const Result result = give(command, row, text);
+    EXPECT_NE(result.status, 0);
+    EXPECT_NE(result.err.find(failure(command, row)), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find(row.spec.name + ":"), std::string::npos) << result.err;
+  }
+  void expect_refused(const std::string& command, const OptionRow& row, const std::string& text,
+                      std::vector<std::string> parts) {
+    SCOPED_TRACE(command + " " + row.spec.name + " " + text);
+    parts.push_back("tern: error: " + row.spec.name + ": ");
+    parts.push_back("'" + text + "'");
+    expect_error(give(command, row, text), 2, parts);
+  }
+
+  std::mt19937_64 random_ = fresh_random();
+};
+
+/// The text without line breaks and with single spaces.
+std::string unfolded(const std::string& text) {
+  std::istringstream words(text);
+  std::string all;
+  for (std::string word; words >> word;) all += (all.empty() ? "" : " ") + word;
+  return all;
+}
+
+TEST_F(OptionsProgramTest, HelpShowsEveryOption) {
+  for (const cli::Command& command : cli::all_commands({}, {})) {
+    const Result result = tern({command.name, "--help"});
+    EXPECT_EQ(result.status, 0);
+    const std::string help = unfolded(result.out);
+    for (const OptionRow& row : command.options->rows()) {
+      const std::string shown = row.shown_default();
+      size_t at = help.find(" " + row.spec.name + " ");
+      if (at == std::string::npos) at = help.find(" " + row.spec.name + "=");
+      ASSERT_NE(at, std::string::npos) << command.name << " " << row.spec.name;
+      EXPECT_NE(help.find(unfolded(row.help()), at), std::string::npos) << command.name << " " << row.spec.name;
+      if (!shown.empty()) {
+        EXPECT_LT(help.find("=" + shown, at), help.find(unfolded(row.help()), at)) << row.spec.name;
+      }
+    }
+  }
+}
+
+TEST_F(OptionsProgramTest, BothEndsOfEveryNumber) {
+  int numbers = 0;
+  for (const cli::Command& command : cli::all_commands({}, {})) {
+    for (const OptionRow& row : command.options->rows()) {
+      if (!cli::is_whole(row) && !cli::is_real(row)) continue;
+      ++numbers;
+      const cli::Ends ends = cli::ends_of(row);
+      expect_accepted(command.name, row, ends.least);
+      expect_accepted(command.name, row, ends.most);
+      for (const std::string& text : {ends.below, ends.above}) {
+        if (cli::is_whole(row))
+          expect_refused(command.name, row, text, {"must be a whole number from " + ends.least + " to " + ends.most});
+        else
+          expect_refused(command.name, row, text, {"must be a number from "});
+      }
+      for (const char* text : {"nan", "1x", ""}) expect_refused(command.name, row, text, {"must be a "});
+    }
+  }
+  EXPECT_GE(numbers, 30);
+}
+
+/// The bounds in the message are the bounds.
+TEST_F(OptionsProgramTest, TheMessageNamesBothBoundsOfARealNumber) {
+  const cli::TrainArguments table;
+  for (const OptionRow& row : table.rows()) {
+    if (!cli::is_real(row)) continue;
+    const std::string error = give("train", row, "-1").err;
+    double least = NAN, most = NAN;
+    const size_t at = error.find(" from ");
+    ASSERT_NE(at, std::string::npos) << error;
+    ASSERT_EQ(std::sscanf(error.c_str() + at, " from %lf to %lf, got '-1'", &least, &most), 2) << error;
+    EXPECT_EQ(least, row.spec.bounds.least) << error;
+    EXPECT_EQ(most, row.spec.bounds.most) << error;
+  }
+}
+
+TEST_F(OptionsProgramTest, WordsAndForms) {
+  for (const cli::Command& command : cli::all_commands({}, {})) {
+    for (const OptionRow& row : command.options->rows()) {
+      if (!row.spec.words.empty()) {
+        for (const std::string& word : row.spec.words) expect_accepted(command.name, row, word);
+        std::string known;
+        for (const std::string& word : row.spec.words) known += (known.empty() ? "known: " : ", ") + word;
+        const std::string& near = row.spec.words[random_() % row.spec.words.size()];
+        expect_refused(command.name, row, near + "x", {"unknown", "did you mean '", known});
+        expect_refused(command.name, row, "", {known});
+      }
+      const bool twice = command.name == "train" && (row.spec.name == "--split" || row.spec.name == "--fold");
+      if (row.spec.form.accepts && !twice)
+        expect_refused(command.name, row, "1y/", {"must be " + row.spec.form.description + ", got "});
+    }
+  }
+}
+
+TEST_F(OptionsProgramTest, OptionsOfOtherModelsAreRefused) {
+  const cli::TrainArguments table;
+  int refused = 0;
+  for (const OptionRow& row : table.rows()) {
+    if (row.spec.models == For::kAllModels) continue;
+    ++refused;
+    const bool images = row.spec.models == For::kImages;
+    Arguments arguments = {"train", images ? "distilbert" : "vit", row.spec.name};
+    if (!row.is_flag()) arguments.push_back(cli::random_text(row, random_));
+    SCOPED_TRACE(row.spec.name);
+    expect_error(tern(arguments), 2,
+                 {row.spec.name + (images ? " is for models that see images" : " is for models that read texts")});
+    // From the option file too.
+    std::string key = row.spec.name.substr(2);
+    write("options.toml", key + " = " +
+                              (row.is_flag()                             ? "true"
+                               : cli::is_whole(row) || cli::is_real(row) ? "1000"
+                                                                         : "\"none\""));
+    expect_error(tern({"train", images ? "distilbert" : "vit", "--config", "options.toml"}), 2, {row.spec.name});
+    write("options.toml", "");
+  }
+  EXPECT_GE(refused, 8);
+  EXPECT_EQ(listing("."), "options.toml");
+}
+
+class ResumedOptionsTest : public OptionsProgramTest {
+ protected:
+  const std::string kModel = kGolden + "train_curve";
+
+  Arguments run(const Arguments& more) const {
+    Arguments all = {
+        "train", "distilbert", "--init", kModel,        "--data", kModel + "/data.csv", "--quiet", "--threads",
+        "1",     "--out",      "run",    "--max-steps", "2",      "--resume",           "auto",    "--checkpoint-every",
+        "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+/// A run goes on with the values it was started with: each number that decides a bit is named when it is another.
+TEST_F(ResumedOptionsTest, AnotherValueIsRefused) {
+  const Result first = tern(run({}));
+  ASSERT_EQ(first.status, 0) << first.err;
+  const Json options = Json::parse(read_text(file("run/run.json")))["options"];
+  const cli::TrainArguments table;
+  EXPECT_EQ(options.size(), table.rows().size() + 1);  // and "processes"
+  int compared = 0;
+  for (const OptionRow& row : table.rows()) {
+    EXPECT_TRUE(options.contains(row.recorded_name())) << row.spec.name;
+    const bool number = cli::is_whole(row) || cli::is_real(row);
+    if (!number || row.spec.models == For::kImages || row.spec.compared != cli::Compared::kEverywhere) continue;
+    // In the command line already, or cut to what the data and the model are.
+    if (std::set<std::string>{"--max-steps", "--max-length", "--batch-tokens"}.contains(row.spec.name)) continue;
+    const std::string text = cli::random_text(row, random_);
+    if (Json::parse(text) == options[row.recorded_name()]) continue;
+    SCOPED_TRACE(row.spec.name + " " + text);
+    expect_error(tern(run({row.spec.name, text})), 1, {"the run was started otherwise: ", row.spec.name + " was "});
+    ++compared;
+  }
+  EXPECT_GE(compared, 5);
+  // The same run, and values that decide no bit.
+  const Result again = tern(run({"--workers", "0", "--keep", "7", "--recompute", "block"}));
+  EXPECT_EQ(again.status, 0) << again.err;
+}
+
+/// run.json of a program that had fewer options, and of one that had more.
+TEST_F(ResumedOptionsTest, RecordsOfOtherPrograms) {
+  ASSERT_EQ(tern(run({})).status, 0);
+  const Json record = Json::parse(read_text(file("run/run.json")));
+  const std::string weights = read_text(file("run/model.safetensors"));
+  Json older = record;
+  for (const char* name : {"ema", "shuffle", "strategy", "kahan"}) older["options"].erase(name);
+  write("run/run.json", older.dump());
+  const Result resumed = tern({"resume", "run/checkpoints/step-00000001", "--quiet", "--threads", "1"});
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_TRUE(read_text(file("run/model.safetensors")) == weights);
+  Json options = Json::parse(read_text(file("run/run.json")))["options"];
+  options["resume"] = record["options"]["resume"];
+  EXPECT_EQ(options, record["options"]);
+  Json later = record;
+  later["options"]["sharpness"] = 0.5;
+  write("run/run.json", later.dump());
+  expect_error(tern({"resume", "run"}), 1, {"\"sharpness\" was 0.5 and is no option of this program"});
+}
+
+}  // namespace
+}  // namespace tern::program
