@@ -38,7 +38,7 @@ void declare(CLI::App& parser, Options& options, const OptionRow& row) {
     option = parser.add_flag_callback(
         name, [&options, name] { options.take(name, {}); }, row.help());
   } else {
-    const auto take = [&options, name](const CLI::results_t& texts) {
+    const CLI::callback_t take = [&options, name](const CLI::results_t& texts) {
       options.take(name, texts);
       return true;
     };

@@ -30,9 +30,9 @@ Command launch_command(const std::vector<std::string>& launched);
 /// Takes what follows "--" off the command line.
 std::vector<std::string> cut_launched(std::vector<std::string>& words);
 
-/// Tells of the exception that is being handled, and returns the exit status. A command that is connected with other
-/// ranks calls it before the connection ends: they take that end for the news, and all may be ended before the error is
-/// told.
+/// Reports the exception that is being handled, and returns the exit status. A command that is connected with other
+/// ranks calls it before it closes the connection: the others end when the connection does, and this process may be
+/// ended with them before it has reported.
 int report_failure();
 
 /// The number of the first SIGINT, SIGTERM or SIGUSR1 that came, or 0. Always 0 until end_in_order_on_signals().
@@ -44,7 +44,7 @@ void end_in_order_on_signals();
 /// The exit status that says which signal came: 128 + its number, for SIGUSR1 75 (EX_TEMPFAIL: to be started again),
 /// and 0 for none.
 inline int signal_status(int number) { return number == SIGUSR1 ? 75 : number == 0 ? 0 : 128 + number; }
-/// Ends the command where there is nothing to save: main makes it signal_status().
+/// Ends the command where there is nothing to save; the exit status is signal_status().
 struct Interrupted {};
 /// Throws Interrupted when a signal is pending.
 void check_interrupted();

@@ -20,8 +20,8 @@ struct ResumePlan {
 /// UsageError when they contradict each other.
 ResumePlan plan_resume(const std::string& resume, const std::string& out, const std::string& fallback);
 
-/// The folder of the checkpoint to go on from; empty: there is none, the run starts anew. Call it with the run folder
-/// locked. Throws Error when all are damaged.
+/// The folder of the checkpoint to go on from; empty: there is none, and the run starts from the beginning. Call it
+/// with the run folder locked. Throws Error when all are damaged.
 std::string find_checkpoint(const ResumePlan& plan, const Log& log);
 
 /// Lines for the log: what was removed because it lay ahead of the step that a run goes on from, and what of the steps
@@ -31,12 +31,12 @@ std::vector<std::string> describe_cut(int64_t step, const std::vector<std::strin
 
 /// The entries of a record: lines "PREFIXname value".
 std::string as_lines(const Json& record, const std::string& prefix);
-/// --accumulate of a run that goes on with another number of processes, so that a step has as many batches. Throws
-/// Error when there is none.
+/// --accumulate with which so many processes make steps of so many batches. Throws Error when there is none.
 int64_t accumulate_for(int64_t batches_a_step, int64_t processes);
 
-/// Throws Error unless both records are of one run: the same data and the same value of every option that decides a
-/// bit of the result. Processes may be others when a step has as many batches: results then differ by rounding.
+/// Throws Error unless both records are of one run: the same data, the same model and the same value of every option
+/// that is compared (Compared). The number of processes may differ when a step has as many batches: the results then
+/// differ by rounding.
 void check_same_run(const Json& before, const Json& now);
 
 }  // namespace tern::cli

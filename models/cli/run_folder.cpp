@@ -178,7 +178,6 @@ Json RunFolder::read_record(const std::string& path) {
     const int64_t count = options.contains(field) ? integer_in(options[field]).value_or(0) : 1;
     check(options, field, count >= 1 && count <= 1'000'000);
   }
-  check(options, "device", options.contains("device") && options["device"].is_string());
   check(record, "folder", record.contains("folder") && record["folder"].is_string());
   return record;
 }

@@ -1,6 +1,8 @@
 // config.json and preprocessor_config.json of models, and run.json of a run.
 
+#include "tern/models/cli/option_record.h"
 #include "tern/models/cli/run_folder.h"
+#include "tern/models/cli/train_arguments.h"
 #include "tern/models/distilbert/config.h"
 #include "tern/models/image/image_classifier.h"
 #include "tern/models/vit/config.h"
@@ -19,6 +21,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   });
   fuzz::read([&] { models::ImagePreprocessing::from_json(text, "preprocessor_config.json"); });
   fuzz::write_file("run.json", text);
-  fuzz::read([&] { cli::RunFolder::read_record(fuzz::folder().string()); });
+  fuzz::read([&] {
+    const cli::Json record = cli::RunFolder::read_record(fuzz::folder().string());
+    cli::TrainArguments options;
+    cli::from_record(options, record["options"], "run.json");
+    cli::from_record(options, cli::to_record(options), "run.json");
+  });
   return 0;
 }
