@@ -4,11 +4,10 @@
 #include <string>
 
 #include "tern/core/device.h"
+#include "tern/kernels/base/thread_pool.h"
 #include "tern/models/cli/options.h"
 
 namespace tern::cli {
-
-inline constexpr int64_t kMostThreads = 4096;
 
 inline constexpr const char* kCommon = "Common options";  // the heading of --help
 
@@ -21,7 +20,7 @@ struct CommonOptions : Options {
       option(&Self::device, "auto", "--device", "where to compute:", Form{"auto, cpu or cuda[:N]", is_device_option},
              Compared::kAtResume, Heading{kCommon});
   int threads = option(&Self::threads, 0, "--threads", "CPU threads; 0: all cores this process may use",
-                       Bounds{0, kMostThreads}, Compared::kNowhere, Heading{kCommon});
+                       Bounds{0, kernels::ThreadPool::kMostThreads}, Compared::kNowhere, Heading{kCommon});
   uint64_t seed = option(&Self::seed, 42, "--seed", "seed of everything random", Heading{kCommon});
   // Read by merge_option_file(): the parser only has to know the flag.
   std::string config = option(&Self::config, "", "--config", "TOML file of options, named like the flags; flags win",

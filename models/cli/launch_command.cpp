@@ -18,7 +18,7 @@ struct LaunchOptions : Options {
   using Self = LaunchOptions;
   int processes = option(&Self::processes, 0, "--nproc", "processes", Bounds{1, 4096}, Required{});
   int threads = option(&Self::threads, 0, "--threads", "CPU threads of each; 0: the cores are shared out",
-                       Bounds{0, kMostThreads});
+                       Bounds{0, kernels::ThreadPool::kMostThreads});
   std::string logs = option(&Self::logs, "", "--logs", "folder of the ranks' logs (default: runs/launch-DATE)");
   bool quiet = option(&Self::quiet, false, "--quiet", "do not say how the processes are started");
 };
