@@ -197,17 +197,22 @@ class TrainRun {
     return given_.max_steps > 0 ? std::min(steps, given_.max_steps) : steps;
   }
 
-  int train(const std::string& from) {
-    if (is_first()) write_record(from);
-    group().barrier();  // what is wrong with the folder is rank 0's to say, before others stumble on it
-    models::TrainingTask& task = workload_->task();
+  /// Data, model and setting, for one line of the log.
+  std::string description() const {
     std::ostringstream about;
     about << workload_->describe(total_steps()) << "; " << precision_.name
           << (given_.kahan ? " with Kahan's summation" : "") << " on " << device_ << ", " << kernels::num_threads()
           << " threads";
     if (parallel_) about << " in each of " << group().size() << " processes, over " << world_->transport();
     if (parallel_ && parallel_->is_sharded()) about << ", each with a part of the optimizer's state (zero1)";
-    progress_.log(about.str());
+    return about.str();
+  }
+
+  int train(const std::string& from) {
+    if (is_first()) write_record(from);
+    group().barrier();  // what is wrong with the folder is rank 0's to say, before others stumble on it
+    models::TrainingTask& task = workload_->task();
+    progress_.log(description());
     if (const std::string notice = world_->notice(); !notice.empty()) progress_.log(notice);
     const int64_t blocks = parse_recompute(given_.recompute).value();
     if (blocks > 0) recompute(task, blocks);
