@@ -215,7 +215,7 @@ TEST_F(ResumedOptionsTest, RecordsOfOtherPrograms) {
   ASSERT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_TRUE(read_text(file("run/model.safetensors")) == weights);
   Json options = Json::parse(read_text(file("run/run.json")))["options"];
-  options["resume"] = record["options"]["resume"];
+  for (const char* name : {"resume", "out"}) options[name] = record["options"][name];
   EXPECT_EQ(options, record["options"]);
   Json later = record;
   later["options"]["sharpness"] = 0.5;
