@@ -18,7 +18,7 @@ namespace tern::cli {
 namespace {
 
 volatile std::sig_atomic_t in_order = 0;
-volatile std::sig_atomic_t one_of_several = 0;  // who started the ranks kills them when they shall not save
+volatile std::sig_atomic_t one_of_several = 0;  // the launcher kills the ranks when they must not save
 EndRequests requests;
 
 void on_signal(int number) {
@@ -30,19 +30,19 @@ void install_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
-  sigset_t taken;  // who started this process may have blocked them
+  sigset_t taken;  // the parent process may have blocked them
   sigemptyset(&taken);
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
     sigaction(number, &action, nullptr);
     sigaddset(&taken, number);
   }
   sigprocmask(SIG_UNBLOCK, &taken, nullptr);
-  // A closed pipe or a file size limit is an error of the write, not the end of the process.
+  // A closed pipe or a file size limit makes the write fail and does not end the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-/// One line, in which a word that was given (100,000 digits) does not hide the others.
+/// One line in which a long argument (100,000 digits) does not hide the other words.
 std::string one_line(const std::string& message) {
   constexpr size_t kMostWord = 1000;
   std::string line;
