@@ -35,18 +35,6 @@ TERN_KERNEL(int64_t, attention_forward_workspace, Stream stream, const Attention
 TERN_KERNEL(void, attention_forward, Stream stream, const AttentionParams& params, ConstView q, ConstView k,
             ConstView v, View out, View log_sum_exp, void* workspace);
 
-/// Self-attention with the projection that gives queries, keys and values, the three parts of x weight^T + bias: the
-/// bits of linear_forward and attention_forward, but the projection of a few sequences at a time stays in cache. x:
-/// [tokens, in], weight: [3 * heads * head_dim, in], bias: [3 * heads * head_dim] or absent; all contiguous, dtypes as
-/// for linear_forward. params: both offsets are the same, kv_heads = heads. out: [tokens, heads, head_dim], contiguous.
-/// Keeps nothing for backward. Only for calls for which self_attention_pays() is true: on a CPU with packed products
-/// (AVX-512), for sequences of one length that a cache holds some of, without dropout and bias of the scores.
-TERN_KERNEL(bool, self_attention_pays, Stream stream, const AttentionParams& params, ConstView x, ConstView weight);
-TERN_KERNEL(int64_t, self_attention_workspace, Stream stream, const AttentionParams& params, ConstView x,
-            ConstView weight);
-TERN_KERNEL(void, self_attention_forward, Stream stream, const AttentionParams& params, ConstView x, ConstView weight,
-            ConstView bias, View out, void* workspace);
-
 /// Gradients, written (not accumulated) with free token and head strides: they may be slices of one fused gradient.
 /// dbias may be absent; it has bias's shape, contiguous, fp32 (fp64). Tokens outside all sequences
 /// get 0. Deterministic: each output element has one writer.

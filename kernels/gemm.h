@@ -27,35 +27,6 @@ TERN_KERNEL(int64_t, linear_workspace, Stream stream, ConstView x, ConstView wei
 TERN_KERNEL(void, linear_forward, Stream stream, ConstView x, ConstView weight, ConstView bias, Activation activation,
             View pre, View y, void* workspace);
 
-/// y = activation(x weight1^T + bias1) weight2^T + bias2: the bits that two calls of linear_forward give, but on the
-/// CPU the hidden rows are never in memory; each block of rows goes through both products while it is in cache. x:
-/// [rows, in], weight1: [hidden, in], bias1: [hidden] or absent, weight2: [out, hidden], bias2: [out] or absent, y:
-/// [rows, out]; layout and dtypes as for linear_forward. Keeps nothing for backward.
-TERN_KERNEL(int64_t, feed_forward_workspace, Stream stream, ConstView x, ConstView weight1, ConstView weight2, View y);
-TERN_KERNEL(void, feed_forward, Stream stream, ConstView x, ConstView weight1, ConstView bias1, Activation activation,
-            ConstView weight2, ConstView bias2, View y, void* workspace);
-
-/// The end of a transformer's sub-layer: sum = residual + y, norm = layer norm of sum, y being a layer's result (see
-/// layer_norm_forward in kernels/norm.h). residual, sum, norm: contiguous, of y's shape and dtype; sum may be absent.
-/// gamma, beta: [out] of y's dtype or fp32, either may be absent.
-struct ResidualNorm {
-  ConstView residual, gamma, beta;
-  double eps = 0;
-  View sum, norm;
-};
-
-/// linear_forward or feed_forward and then layer_norm_forward, with the bits of the two calls: each block of rows is
-/// normalised while it is in cache, and y is never in memory. Only for calls for which ..._pays() is true: on the CPU,
-/// where products go by blocks. Keep nothing for backward.
-TERN_KERNEL(bool, linear_norm_pays, Stream stream, ConstView x, ConstView weight);
-TERN_KERNEL(int64_t, linear_norm_workspace, Stream stream, ConstView x, ConstView weight);
-TERN_KERNEL(void, linear_norm, Stream stream, ConstView x, ConstView weight, ConstView bias, const ResidualNorm& end,
-            void* workspace);
-TERN_KERNEL(bool, feed_forward_norm_pays, Stream stream, ConstView x, ConstView weight1, ConstView weight2);
-TERN_KERNEL(int64_t, feed_forward_norm_workspace, Stream stream, ConstView x, ConstView weight1, ConstView weight2);
-TERN_KERNEL(void, feed_forward_norm, Stream stream, ConstView x, ConstView weight1, ConstView bias1,
-            Activation activation, ConstView weight2, ConstView bias2, const ResidualNorm& end, void* workspace);
-
 /// Gradients of linear_forward's activation: dpre = dy * activation'(pre), dbias = column sums of dpre (fixed order).
 /// With kNone, pre and dpre are absent and only dbias is computed from dy. dbias may be absent.
 /// The gradient of the input is a gemm call: dx = dpre weight.

@@ -4,12 +4,13 @@
 #include "tern/kernels/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
 #include "tern/bench/kernels/measure.h"
 #include "tern/bench/kernels/tensors.h"
-#include "tern/kernels/gemm.h"
+#include "tern/kernels/row_chain.h"
 
 namespace tern::bench {
 namespace {
@@ -56,11 +57,10 @@ struct Problem {
     const int64_t shape[] = {tokens, heads, head_dim}, strides[] = {3 * heads * head_dim, head_dim, 1};
     return {static_cast<char*>(all.data) + part * heads * head_dim * size_of(all.dtype), all.dtype, 3, shape, strides};
   }
-  void forward(const Buffer& fused) const {
-    kernels::attention_forward(stream(), params, slice(fused, 0), slice(fused, 1), slice(fused, 2), out.view(),
+  void forward() const {
+    kernels::attention_forward(stream(), params, slice(qkv, 0), slice(qkv, 1), slice(qkv, 2), out.view(),
                                log_sum_exp.view(), workspace.data());
   }
-  void forward() const { forward(qkv); }
   void backward() const {
     kernels::attention_backward(stream(), params, slice(qkv, 0), slice(qkv, 1), slice(qkv, 2), out.view(), dout.view(),
                                 log_sum_exp.view(), slice(dqkv, 0), slice(dqkv, 1), slice(dqkv, 2), {},
@@ -77,22 +77,11 @@ void projected_attention(benchmark::State& state, DType dtype) {
   measure(state, {.flops = product + scores, .dtype = dtype}, [&]() -> Call {
     const Problem p(batch, heads, length, head_dim, 0, dtype);
     const Buffer x(dtype, {tokens, width}), weight(dtype, {3 * width, width}), bias(dtype, {3 * width});
-    const Buffer projection(dtype, {tokens, 3 * width});
-    // The CPU, where it is the reference for a GPU, fills the same buffers.
-    const bool is_reference = place() != device();
-    if (is_reference || !kernels::self_attention_pays(stream(), p.params, x.view(), weight.view())) {
-      const Scratch workspace(kernels::linear_workspace(stream(), x.view(), weight.view(), projection.view()));
-      return [=] {
-        kernels::linear_forward(stream(), x.view(), weight.view(), bias.view(), kernels::Activation::kNone, {},
-                                projection.view(), workspace.data());
-        p.forward(projection);
-      };
-    }
-    const Scratch workspace(kernels::self_attention_workspace(stream(), p.params, x.view(), weight.view()));
-    return [=] {
-      kernels::self_attention_forward(stream(), p.params, x.view(), weight.view(), bias.view(), p.out.view(),
-                                      workspace.data());
+    const auto steps = [=]() -> std::array<kernels::RowStep, 2> {
+      return {kernels::LinearStep{weight.view(), bias.view()}, kernels::SelfAttentionStep{p.params}};
     };
+    const Scratch workspace(kernels::row_chain_workspace(stream(), x.view(), steps()));
+    return [=] { kernels::row_chain(stream(), x.view(), steps(), p.out.view(), workspace.data()); };
   });
 }
 

@@ -3,11 +3,13 @@
 #include "tern/kernels/gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
 #include "tern/bench/kernels/measure.h"
 #include "tern/bench/kernels/tensors.h"
+#include "tern/kernels/row_chain.h"
 
 namespace tern::bench {
 namespace {
@@ -67,12 +69,12 @@ void feed_forward(benchmark::State& state, DType dtype) {
   measure(state, work, [&]() -> Call {
     const Buffer x(dtype, {tokens, width}), weight1(dtype, {hidden, width}), bias1(dtype, {hidden}),
         weight2(dtype, {width, hidden}), bias2(dtype, {width}), y(dtype, {tokens, width});
-    const Scratch workspace(
-        kernels::feed_forward_workspace(stream(), x.view(), weight1.view(), weight2.view(), y.view()));
-    return [=] {
-      kernels::feed_forward(stream(), x.view(), weight1.view(), bias1.view(), kernels::Activation::kGelu,
-                            weight2.view(), bias2.view(), y.view(), workspace.data());
+    const auto steps = [=]() -> std::array<kernels::RowStep, 2> {
+      return {kernels::LinearStep{weight1.view(), bias1.view(), kernels::Activation::kGelu},
+              kernels::LinearStep{weight2.view(), bias2.view()}};
     };
+    const Scratch workspace(kernels::row_chain_workspace(stream(), x.view(), steps()));
+    return [=] { kernels::row_chain(stream(), x.view(), steps(), y.view(), workspace.data()); };
   });
 }
 

@@ -7,8 +7,6 @@
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/attention_call.h"
 #include "tern/core/ops/indexing.h"
-#include "tern/core/ops/linear.h"
-#include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler.h"
 
@@ -34,13 +32,44 @@ struct SavedLayouts {
   Tensor bias() const { return tensors[4].defined() ? tensors[4].get() : Tensor(); }
 };
 
-/// Slices of one fused tensor [tokens, 3, heads, head_dim].
-kernels::View part(const Tensor& qkv, int64_t index) {
-  const int64_t shape[] = {qkv.size(0), qkv.size(2), qkv.size(3)};
-  const int64_t strides[] = {qkv.strides()[0], qkv.strides()[2], qkv.strides()[3]};
-  char* data = static_cast<char*>(qkv.raw_data()) + index * qkv.strides()[1] * size_of(qkv.dtype());
-  return {data, qkv.dtype(), 3, shape, strides};
-}
+/// q, k and v of a call: three tensors [tokens, heads, head_dim], or q and one tensor [tokens, 2, heads, head_dim], or
+/// one tensor [tokens, 3, heads, head_dim]; what is not there is undefined. Their gradients come in the same form.
+struct Projections {
+  Tensor first, second, third;
+
+  kernels::View q() const { return second.defined() ? first.view() : part(first, 0); }
+  kernels::View k() const {
+    return third.defined() ? second.view() : second.defined() ? part(second, 0) : part(first, 1);
+  }
+  kernels::View v() const {
+    return third.defined() ? third.view() : second.defined() ? part(second, 1) : part(first, 2);
+  }
+
+  /// The same as tensors, for ops.
+  std::array<Tensor, 3> separate() const {
+    if (third.defined()) return {first, second, third};
+    if (second.defined()) return {first, second.select(1, 0), second.select(1, 1)};
+    return {first.select(1, 0), first.select(1, 1), first.select(1, 2)};
+  }
+  /// Tensors of q's, k's and v's shapes in the form of this.
+  Projections joined(const Tensor& q, const Tensor& k, const Tensor& v) const {
+    if (third.defined()) return {q, k, v};
+    if (second.defined()) return {q, stack({k, v}, 1), {}};
+    return {stack({q, k, v}, 1), {}, {}};
+  }
+  Projections empty_like_this() const {
+    const auto like = [](const Tensor& t) { return t.defined() ? empty(t.shape(), t.options()) : t; };
+    return {like(first), like(second), like(third)};
+  }
+
+ private:
+  static kernels::View part(const Tensor& fused, int64_t index) {
+    const int64_t shape[] = {fused.size(0), fused.size(2), fused.size(3)};
+    const int64_t strides[] = {fused.strides()[0], fused.strides()[2], fused.strides()[3]};
+    char* data = static_cast<char*>(fused.raw_data()) + index * fused.strides()[1] * size_of(fused.dtype());
+    return {data, fused.dtype(), 3, shape, strides};
+  }
+};
 
 Tensor empty_log_sum_exp(const Call& call, int64_t tokens, DType dtype, Device device) {
   return empty({call.params.heads, tokens}, {dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, device});
@@ -63,57 +92,31 @@ double visible_pairs(const kernels::AttentionParams& p, int64_t queries, int64_t
   return pairs;
 }
 
-/// Two products of every pair in forward; in backward the scores again and four products. Where the offsets are not to
-/// be had without waiting, the pairs are those of sequences of equal length: the least there can be in self-attention.
-void count_flops(const Call& call, Device device, kernels::ConstView q, kernels::ConstView k, int products) {
-  if (!profiling()) return;
-  const kernels::AttentionParams& p = call.params;
-  double pairs = 0;
-  if (device.is_cpu()) {
-    for (int64_t s = 0; s < p.sequences; ++s)
-      pairs += visible_pairs(p, p.query_offsets[s + 1] - p.query_offsets[s], p.key_offsets[s + 1] - p.key_offsets[s]);
-  } else if (p.sequences > 0) {
-    pairs = static_cast<double>(p.sequences) * visible_pairs(p, q.shape[0] / p.sequences, k.shape[0] / p.sequences);
-  }
-  profile_flops(2.0 * products * pairs * static_cast<double>(p.heads * p.head_dim), q.dtype);
-}
-
-void forward_kernel(const Call& call, Device device, kernels::ConstView q, kernels::ConstView k, kernels::ConstView v,
-                    const Tensor& out, const Tensor& log_sum_exp) {
-  const kernels::Stream stream = current_stream(device);
-  const Workspace workspace(device, [&] { return kernels::attention_forward_workspace(stream, call.params, q.dtype); });
-  count_flops(call, device, q, k, 2);
-  kernels::attention_forward(stream, call.params, q, k, v, out.view(), log_sum_exp.view(), workspace.data());
-}
-
-void backward_kernel(const Call& call, Device device, kernels::ConstView q, kernels::ConstView k, kernels::ConstView v,
-                     const Tensor& out, const Tensor& dout, const Tensor& log_sum_exp, kernels::View dq,
-                     kernels::View dk, kernels::View dv, kernels::View dbias) {
-  const kernels::Stream stream = current_stream(device);
-  const Workspace workspace(device,
-                            [&] { return kernels::attention_backward_workspace(stream, call.params, q.dtype); });
-  count_flops(call, device, q, k, 5);
-  kernels::attention_backward(stream, call.params, q, k, v, out.view(), dout.view(), log_sum_exp.view(), dq, dk, dv,
-                              dbias, workspace.data());
-}
-
 struct Attention final : Function<Attention> {
   static constexpr const char* kName = "attention";
   static constexpr bool kTwiceDifferentiable = true;
-  Saved q_, k_, v_, log_sum_exp_;
+  Saved first_, second_, third_, log_sum_exp_;
   SavedOutput out_;
   SavedLayouts layouts_;
   Call call_;
 
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, const Call& call) {
+  /// The first three as in Projections. Result: [query tokens, heads, head_dim].
+  Tensor forward(const Tensor& first, const Tensor& second, const Tensor& third, const Tensor& bias, const Call& call) {
     call_ = call;
     layouts_.save(call);
-    const Tensor out = empty(q.shape(), q.options());
-    const Tensor log_sum_exp = empty_log_sum_exp(call, q.size(0), q.dtype(), q.device());
-    forward_kernel(call, q.device(), q.view(), k.view(), v.view(), out, log_sum_exp);
-    q_ = q;
-    k_ = k;
-    v_ = v;
+    const Projections in{first, second, third};
+    const kernels::View q = in.q();
+    const Tensor out = empty({q.shape[0], q.shape[1], q.shape[2]}, first.options());
+    const Tensor log_sum_exp = empty_log_sum_exp(call, q.shape[0], q.dtype, first.device());
+    const kernels::Stream stream = current_stream(first.device());
+    const Workspace workspace(first.device(),
+                              [&] { return kernels::attention_forward_workspace(stream, call.params, q.dtype); });
+    detail::count_attention_flops(call.params, first.device(), q.shape[0], in.k().shape[0], q.dtype, 2);
+    kernels::attention_forward(stream, call.params, q, in.k(), in.v(), out.view(), log_sum_exp.view(),
+                               workspace.data());
+    first_ = first;
+    second_ = second;
+    third_ = third;
     log_sum_exp_ = log_sum_exp;
     out_ = out;
     return out;
@@ -121,108 +124,25 @@ struct Attention final : Function<Attention> {
 
   Grads backward(const Tensor& gradient) override {
     layouts_.check();
-    const Tensor dout = gradient.contiguous(), q = q_.get(), k = k_.get(), v = v_.get();
+    const auto saved = [](const Saved& s) { return s.defined() ? s.get() : Tensor(); };
+    const Projections in{first_.get(), saved(second_), saved(third_)};
+    const Tensor dout = gradient.contiguous();
     if (grad_enabled()) {
+      const auto [q, k, v] = in.separate();
       const detail::AttentionGradients made = detail::attention_gradients(call_, q, k, v, layouts_.bias(), dout);
-      return {made.q, made.k, made.v, made.bias};
+      const Projections grads = in.joined(made.q, made.k, made.v);
+      return {grads.first, grads.second, grads.third, made.bias};
     }
-    Grads grads = {empty(q.shape(), q.options()), empty(k.shape(), k.options()), empty(v.shape(), v.options()), {}};
-    if (needs_grad(3)) grads[3] = empty_bias_gradient(call_, q);
-    backward_kernel(call_, q.device(), q.view(), k.view(), v.view(), out_.get(), dout, log_sum_exp_.get(),
-                    grads[0].view(), grads[1].view(), grads[2].view(), grads[3].view());
-    return grads;
-  }
-};
-
-struct CrossAttention final : Function<CrossAttention> {
-  static constexpr const char* kName = "attention";
-  static constexpr bool kTwiceDifferentiable = true;
-  Saved q_, kv_, log_sum_exp_;
-  SavedOutput out_;
-  SavedLayouts layouts_;
-  Call call_;
-
-  Tensor forward(const Tensor& q, const Tensor& kv, const Tensor& bias, const Call& call) {
-    call_ = call;
-    layouts_.save(call);
-    const Tensor out = empty(q.shape(), q.options());
-    const Tensor log_sum_exp = empty_log_sum_exp(call, q.size(0), q.dtype(), q.device());
-    forward_kernel(call, q.device(), q.view(), part(kv, 0), part(kv, 1), out, log_sum_exp);
-    q_ = q;
-    kv_ = kv;
-    log_sum_exp_ = log_sum_exp;
-    out_ = out;
-    return out;
-  }
-
-  Grads backward(const Tensor& gradient) override {
-    layouts_.check();
-    const Tensor dout = gradient.contiguous(), q = q_.get(), kv = kv_.get();
-    if (grad_enabled()) {
-      const detail::AttentionGradients made =
-          detail::attention_gradients(call_, q, kv.select(1, 0), kv.select(1, 1), layouts_.bias(), dout);
-      return {made.q, stack({made.k, made.v}, 1), made.bias};
-    }
-    Grads grads = {empty(q.shape(), q.options()), empty(kv.shape(), kv.options()), {}};
-    if (needs_grad(2)) grads[2] = empty_bias_gradient(call_, q);
-    backward_kernel(call_, q.device(), q.view(), part(kv, 0), part(kv, 1), out_.get(), dout, log_sum_exp_.get(),
-                    grads[0].view(), part(grads[1], 0), part(grads[1], 1), grads[2].view());
-    return grads;
-  }
-};
-
-struct SelfAttention final : Function<SelfAttention> {
-  static constexpr const char* kName = "attention";
-  static constexpr bool kTwiceDifferentiable = true;
-  Saved qkv_, log_sum_exp_;
-  SavedOutput out_;
-  SavedLayouts layouts_;
-  Call call_;
-
-  Tensor forward(const Tensor& qkv, const Tensor& bias, const Call& call) {
-    call_ = call;
-    layouts_.save(call);
-    const Tensor out = empty({qkv.size(0), qkv.size(2), qkv.size(3)}, qkv.options());
-    const Tensor log_sum_exp = empty_log_sum_exp(call, qkv.size(0), qkv.dtype(), qkv.device());
-    forward_kernel(call, qkv.device(), part(qkv, 0), part(qkv, 1), part(qkv, 2), out, log_sum_exp);
-    qkv_ = qkv;
-    log_sum_exp_ = log_sum_exp;
-    out_ = out;
-    return out;
-  }
-
-  Grads backward(const Tensor& gradient) override {
-    layouts_.check();
-    const Tensor dout = gradient.contiguous(), qkv = qkv_.get();
-    if (grad_enabled()) {
-      const detail::AttentionGradients made = detail::attention_gradients(call_, qkv.select(1, 0), qkv.select(1, 1),
-                                                                          qkv.select(1, 2), layouts_.bias(), dout);
-      return {stack({made.q, made.k, made.v}, 1), made.bias};
-    }
-    Grads grads = {empty(qkv.shape(), qkv.options()), {}};
-    if (needs_grad(1)) grads[1] = empty_bias_gradient(call_, qkv);
-    backward_kernel(call_, qkv.device(), part(qkv, 0), part(qkv, 1), part(qkv, 2), out_.get(), dout, log_sum_exp_.get(),
-                    part(grads[0], 0), part(grads[0], 1), part(grads[0], 2), grads[1].view());
-    return grads;
-  }
-};
-
-/// Where nothing is recorded: backward would need queries, keys and values.
-struct ProjectedSelfAttention final : Function<ProjectedSelfAttention> {
-  static constexpr const char* kName = "self_attention";
-
-  /// x: [rows, in], contiguous like weight.
-  Tensor forward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Call& call) {
-    const Tensor used = detail::autocast_copy(weight, x.dtype());
-    const Tensor out = empty({x.size(0), call.params.heads, call.params.head_dim}, x.options());
-    const kernels::Stream stream = current_stream(x.device());
+    const Projections grads = in.empty_like_this();
+    const Tensor dbias = needs_grad(3) ? empty_bias_gradient(call_, in.first) : Tensor();
+    const kernels::Stream stream = current_stream(dout.device());
     const Workspace workspace(
-        x.device(), [&] { return kernels::self_attention_workspace(stream, call.params, x.view(), used.view()); });
-    count_flops(call, x.device(), out.view(), out.view(), 2);
-    detail::count_product(x.size(0), weight.size(0), x.size(1), x.dtype());
-    kernels::self_attention_forward(stream, call.params, x.view(), used.view(),
-                                    detail::bias_for(x, weight, bias).view(), out.view(), workspace.data());
-    return out;
+        dout.device(), [&] { return kernels::attention_backward_workspace(stream, call_.params, dout.dtype()); });
+    detail::count_attention_flops(call_.params, dout.device(), in.q().shape[0], in.k().shape[0], dout.dtype(), 5);
+    kernels::attention_backward(stream, call_.params, in.q(), in.k(), in.v(), out_.get().view(), dout.view(),
+                                log_sum_exp_.get().view(), grads.q(), grads.k(), grads.v(), dbias.view(),
+                                workspace.data());
+    return {grads.first, grads.second, grads.third, dbias};
   }
 };
 
@@ -308,6 +228,30 @@ Call make_call(const SequenceLayout& query, const SequenceLayout& key, const Att
 
 }  // namespace
 
+namespace detail {
+
+void count_attention_flops(const kernels::AttentionParams& p, Device device, int64_t queries, int64_t keys, DType dtype,
+                           int products) {
+  if (!profiling()) return;
+  double pairs = 0;
+  if (device.is_cpu()) {
+    for (int64_t s = 0; s < p.sequences; ++s)
+      pairs += visible_pairs(p, p.query_offsets[s + 1] - p.query_offsets[s], p.key_offsets[s + 1] - p.key_offsets[s]);
+  } else if (p.sequences > 0) {
+    pairs = static_cast<double>(p.sequences) * visible_pairs(p, queries / p.sequences, keys / p.sequences);
+  }
+  profile_flops(2.0 * products * pairs * static_cast<double>(p.heads * p.head_dim), dtype);
+}
+
+AttentionCall self_attention_call(const SequenceLayout& layout, const AttentionOptions& options, int64_t heads,
+                                  int64_t head_dim, int64_t tokens, Device device) {
+  check_layout("query", layout, tokens, device);
+  const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
+  return make_call(layout, layout, options, heads, heads, head_dim, bias);
+}
+
+}  // namespace detail
+
 Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const SequenceLayout& query_layout,
                  const SequenceLayout& key_layout, const AttentionOptions& options) {
   Tensor q = q_in, k = k_in, v = v_in;
@@ -342,7 +286,8 @@ Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLa
   check_layout("key", key_layout, kv.size(0), kv.device());
   const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
   const Call call = make_call(query_layout, key_layout, options, q.size(1), kv.size(2), q.size(2), bias);
-  return CrossAttention::apply(q.contiguous(), kv.contiguous(), bias, call).reshape({q.size(0), q.size(1) * q.size(2)});
+  return Attention::apply(q.contiguous(), kv.contiguous(), Tensor(), bias, call)
+      .reshape({q.size(0), q.size(1) * q.size(2)});
 }
 
 Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const AttentionOptions& options) {
@@ -351,31 +296,9 @@ Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const 
   detail::autocast_inputs("attention", {&qkv});
   TERN_CHECK(qkv.dim() == 4 && qkv.size(1) == 3 && is_floating(qkv.dtype()),
              "attention: qkv must be a floating tensor [tokens, 3, heads, head_dim], got ", qkv.describe());
-  check_layout("query", layout, qkv.size(0), qkv.device());
-  const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
-  const Call call = make_call(layout, layout, options, qkv.size(2), qkv.size(2), qkv.size(3), bias);
-  return SelfAttention::apply(qkv.contiguous(), bias, call).reshape({qkv.size(0), qkv.size(2) * qkv.size(3)});
-}
-
-Tensor self_attention(const Tensor& input, const Tensor& weight_in, const Tensor& bias_in, int64_t heads,
-                      const SequenceLayout& layout, const AttentionOptions& options) {
-  TERN_CHECK(input.dim() == 2 && heads > 0 && weight_in.dim() == 2 && weight_in.size(0) % (3 * heads) == 0,
-             "attention: expected x [tokens, in] and weight [3 * heads * head_dim, in], got ", input.shape(), ", ",
-             weight_in.shape(), " and ", heads, " heads");
-  const int64_t tokens = input.size(0), head_dim = weight_in.size(0) / (3 * heads);
-  const auto in_two = [&] {
-    return self_attention(linear(input, weight_in, bias_in).reshape({tokens, 3, heads, head_dim}), layout, options);
-  };
-  const Tensor* const inputs[] = {&input, &weight_in, &bias_in};
-  if (options.dropout > 0 || options.bias.defined() || detail::wants_record(inputs, 3)) return in_two();
-  Tensor x = input, weight = weight_in, bias = bias_in;
-  detail::autocast_linear(x, weight, bias);
-  detail::check_linear(x, weight, bias);
-  check_layout("query", layout, tokens, x.device());
-  const Call call = make_call(layout, layout, options, heads, heads, head_dim, {});
-  if (!kernels::self_attention_pays(current_stream(x.device()), call.params, x.view(), weight.view())) return in_two();
-  return ProjectedSelfAttention::apply(x.contiguous(), weight.contiguous(), detail::contiguous_or_none(bias), call)
-      .reshape({tokens, heads * head_dim});
+  const Call call = detail::self_attention_call(layout, options, qkv.size(2), qkv.size(3), qkv.size(0), qkv.device());
+  return Attention::apply(qkv.contiguous(), Tensor(), Tensor(), call.bias, call)
+      .reshape({qkv.size(0), qkv.size(2) * qkv.size(3)});
 }
 
 SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask, Device device) {

@@ -44,13 +44,6 @@ Tensor cross_attention(const Tensor& q, const Tensor& kv, const SequenceLayout& 
 /// as one tensor. Result [tokens, heads * head_dim].
 Tensor self_attention(const Tensor& qkv, const SequenceLayout& layout, const AttentionOptions& options = {});
 
-/// self_attention(linear(x, weight, bias), layout, options), with the same bits: the layer's rows are the queries, then
-/// keys, then values of `heads` heads. x: [tokens, in], weight: [3 * heads * head_dim, in], bias: [3 * heads *
-/// head_dim] or undefined. Where nothing is recorded, queries, keys and values are not stored on the CPU if sequences
-/// are of one length. Result [tokens, heads * head_dim].
-Tensor self_attention(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t heads,
-                      const SequenceLayout& layout, const AttentionOptions& options = {});
-
 /// The layout of `batch` sequences of `length` tokens each, with an optional mask [batch, length] of bool or integers,
 /// 0 where a token is padding. Throws Error on a floating mask.
 SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask = {}, Device device = {});

@@ -13,6 +13,16 @@ struct AttentionCall {
   kernels::AttentionParams params;
 };
 
+/// Self-attention of `tokens` rows of queries, keys and values on `device`. Throws Error on what does not fit.
+AttentionCall self_attention_call(const SequenceLayout& layout, const AttentionOptions& options, int64_t heads,
+                                  int64_t head_dim, int64_t tokens, Device device);
+
+/// For a profile: the operations of `products` products of all pairs of a query and a key that see each other. Two in
+/// forward; in backward the scores again and four. Where the offsets are not to be had without waiting, the pairs are
+/// those of sequences of equal length: the least there can be in self-attention.
+void count_attention_flops(const kernels::AttentionParams& params, Device device, int64_t queries, int64_t keys,
+                           DType dtype, int products);
+
 /// Undefined: not wanted.
 struct AttentionGradients {
   Tensor q, k, v, bias;

@@ -14,8 +14,8 @@
 
 namespace tern {
 
-using detail::as_rows, detail::autocast_linear, detail::bias_for, detail::check_feed_forward, detail::check_linear,
-    detail::contiguous_or_none, detail::count_product, detail::linear_shape;
+using detail::as_rows, detail::autocast_linear, detail::bias_for, detail::check_linear, detail::contiguous_or_none,
+    detail::count_product, detail::linear_shape;
 
 namespace {
 
@@ -244,26 +244,6 @@ struct LinearPair final : Function<LinearPair> {
   }
 };
 
-/// Where nothing is recorded: backward would need the hidden rows.
-struct FeedForward final : Function<FeedForward> {
-  static constexpr const char* kName = "feed_forward";
-
-  /// x: [rows, in], contiguous like the weights.
-  Tensor forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1, Activation activation,
-                 const Tensor& weight2, const Tensor& bias2) {
-    const Tensor first = detail::autocast_copy(weight1, x.dtype()), second = detail::autocast_copy(weight2, x.dtype());
-    const Tensor y = empty({x.size(0), weight2.size(0)}, x.options());
-    const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(x.device(), [&] {
-      return kernels::feed_forward_workspace(stream, x.view(), first.view(), second.view(), y.view());
-    });
-    kernels::feed_forward(stream, x.view(), first.view(), bias_for(x, weight1, bias1).view(), activation, second.view(),
-                          bias_for(x, weight2, bias2).view(), y.view(), workspace.data());
-    for (const Tensor& weight : {weight1, weight2}) count_product(x.size(0), weight.size(0), weight.size(1), x.dtype());
-    return y;
-  }
-};
-
 }  // namespace
 
 Tensor linear(const Tensor& input, const Tensor& weight_in, const Tensor& bias_in, Activation activation) {
@@ -272,18 +252,6 @@ Tensor linear(const Tensor& input, const Tensor& weight_in, const Tensor& bias_i
   check_linear(x, weight, bias);
   return Linear::apply(as_rows(x), weight.contiguous(), contiguous_or_none(bias), activation)
       .reshape(linear_shape(x, weight));
-}
-
-Tensor feed_forward(const Tensor& input, const Tensor& weight1_in, const Tensor& bias1_in, Activation activation,
-                    const Tensor& weight2_in, const Tensor& bias2_in) {
-  const Tensor* const inputs[] = {&input, &weight1_in, &bias1_in, &weight2_in, &bias2_in};
-  if (detail::wants_record(inputs, 5))
-    return linear(linear(input, weight1_in, bias1_in, activation), weight2_in, bias2_in);
-  Tensor x = input, weight1 = weight1_in, bias1 = bias1_in, weight2 = weight2_in, bias2 = bias2_in;
-  check_feed_forward(x, weight1, bias1, weight2, bias2);
-  return FeedForward::apply(as_rows(x), weight1.contiguous(), contiguous_or_none(bias1), activation,
-                            weight2.contiguous(), contiguous_or_none(bias2))
-      .reshape(linear_shape(x, weight2));
 }
 
 std::pair<Tensor, Tensor> linear_pair(const Tensor& first, const Tensor& second, const Tensor& weight_in,

@@ -53,14 +53,6 @@ inline Tensor as_rows(const Tensor& x) {
 
 inline Shape linear_shape(const Tensor& x, const Tensor& weight) { return x.shape().with(x.dim() - 1, weight.size(0)); }
 
-/// Both layers of a feed-forward network, cast and checked.
-inline void check_feed_forward(Tensor& x, Tensor& weight1, Tensor& bias1, Tensor& weight2, Tensor& bias2) {
-  autocast_linear(x, weight1, bias1);
-  check_linear(x, weight1, bias1);
-  autocast_linear(x, weight2, bias2);
-  check_linear(x, linear_shape(x, weight1), weight2, bias2);
-}
-
 inline Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
 
 }  // namespace tern::detail

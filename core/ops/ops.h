@@ -10,6 +10,6 @@
 #include "tern/core/ops/norm.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
-#include "tern/core/ops/residual_norm.h"
+#include "tern/core/ops/row_chain.h"
 #include "tern/core/ops/softmax.h"
 #include "tern/core/ops/sort.h"

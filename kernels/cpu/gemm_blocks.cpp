@@ -52,7 +52,7 @@ RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, i
     if (!last_->same_packing(*main_)) last_ = nullptr;
     packed_bytes_ = align_up(main_->packed_bytes());
     matmul_scratch_ = align_up(std::max(main_->scratch_bytes(), last_ ? last_->scratch_bytes() : 0));
-    if (!last_ || left % last_rows_ != 0) padding_bytes_ = padded_a_bytes() + align_up(rows_ * ldc_ * size_of(output_));
+    if (!last_ || left % last_rows_ != 0) padding_bytes_ = input_bytes() + align_up(rows_ * ldc_ * size_of(output_));
   }
   slot_bytes_ += matmul_scratch_ + padding_bytes_ + epilogue_bytes_;
 }
@@ -69,6 +69,19 @@ std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
                       .lda = lda_,
                       .ldb = ldb_,
                       .ldc = ldc_});
+}
+
+int64_t RowBlocks::chain_slot_bytes(std::span<const BlockProduct> products) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < products.size(); ++i)
+    bytes += products[i].blocks.slot_bytes_ + (i > 0 ? products[i].blocks.input_bytes() : 0);
+  return bytes;
+}
+
+int64_t RowBlocks::chain_workspace_bytes(std::span<const BlockProduct> products) {
+  int64_t bytes = 64 + products.front().blocks.slots_ * chain_slot_bytes(products);
+  for (const BlockProduct& product : products) bytes += product.blocks.packed_bytes_;
+  return bytes;
 }
 
 void* RowBlocks::compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, char* memory,
@@ -92,7 +105,7 @@ void RowBlocks::run_padded(const Matmul& product, int64_t product_rows, int64_t 
                            const float* bias, char* to, char* memory, char* scratch) const {
   // The copies keep the row strides, so that the same products serve; what comes out of the padding is not used.
   char* padded_a = scratch + slot_bytes_ - epilogue_bytes_ - padding_bytes_;
-  char* padded_c = padded_a + padded_a_bytes();
+  char* padded_c = padded_a + input_bytes();
   const int64_t a_row = lda_ * size_of(input_), c_row = ldc_ * size_of(output_);
   std::memset(padded_a, 0, product_rows * a_row);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(padded_a + r * a_row, from + r * a_row, k_ * size_of(input_));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <span>
 
 #include "tern/core/check.h"
 #include "tern/kernels/cpu/gemm_onednn.h"
@@ -31,6 +32,15 @@ struct RowBlocksOptions {
   int64_t epilogue_bytes = 0;  // of memory that each epilogue has to itself
 };
 
+class RowBlocks;
+
+/// One product of a chain and what it reads beside its rows. bias: fp32 [n], read only with blocks.adds_bias().
+struct BlockProduct {
+  const RowBlocks& blocks;
+  const void* b;
+  const float* bias;
+};
+
 /// c[m, n] = a[m, k] op(b). With packed products (see has_packed_matmul) b is packed once per call and each thread
 /// takes blocks of rows; otherwise (fp32 only) each block is one sgemm. In which order an element is summed does not
 /// depend on the number of threads; with packed products not on its block either.
@@ -44,6 +54,7 @@ class RowBlocks {
   RowBlocks(DType input, DType output, bool direct, bool transpose_b, int64_t m, int64_t n, int64_t k, int64_t lda,
             int64_t ldb, int64_t ldc, RowBlocksOptions options = {});
 
+  /// Of run().
   int64_t workspace_bytes() const { return 64 + packed_bytes_ + slots_ * slot_bytes_; }
   /// Whether run() adds the bias, as the product's last step; otherwise it is left to the epilogue.
   bool adds_bias() const { return bias_; }
@@ -51,44 +62,22 @@ class RowBlocks {
   /// epilogue(ResultBlock) runs on each block while it is in cache. bias: fp32 [n], read only with adds_bias().
   template <class Epilogue>
   void run(const void* a, const void* b, const float* bias, void* c, void* workspace, const Epilogue& epilogue) const {
-    char* const memory = align_up(workspace);
-    pack(b, memory);
-    for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
-      char* const scratch = memory + packed_bytes_ + slot * slot_bytes_;
-      void* const result = compute(rows, input_row(a, begin), b, bias, output_row(c, begin), memory, scratch);
-      epilogue(ResultBlock{begin, rows, result, ldc_, scratch + slot_bytes_ - epilogue_bytes_});
-    });
+    const BlockProduct product{*this, b, bias};
+    run_chain({&product, 1}, a, c, workspace, [&](size_t, const ResultBlock& block, void*) { epilogue(block); });
   }
 
-  /// Two products on the same rows; what is between them stays in cache. middle(rows, result, row_stride, hidden) makes
-  /// of the first's block the second's input, `hidden`, which is `result` when the first is direct.
-  template <class Middle, class Epilogue>
-  static void run_both(const RowBlocks& first, const RowBlocks& second, const void* a, const void* b, const float* bias,
-                       const void* b2, const float* bias2, void* c, void* workspace, const Middle& middle,
-                       const Epilogue& epilogue) {
-    char* const memory = align_up(workspace);
-    char* const memory2 = memory + first.packed_bytes_;
-    first.pack(b, memory);
-    second.pack(b2, memory2);
-    first.for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
-      char* const scratch = memory2 + second.packed_bytes_ + slot * both_slot_bytes(first, second);
-      char* const scratch2 = scratch + first.slot_bytes_;
-      char* const hidden = scratch2 + second.slot_bytes_;
-      void* const to = first.direct_ ? hidden : nullptr;
-      void* const result = first.compute(rows, first.input_row(a, begin), b, bias, to, memory, scratch);
-      middle(rows, result, first.ldc_, hidden);
-      void* const result2 = second.compute(rows, hidden, b2, bias2, second.output_row(c, begin), memory2, scratch2);
-      epilogue(ResultBlock{begin, rows, result2, second.ldc_, hidden - second.epilogue_bytes_});
-    });
-  }
-  static int64_t both_workspace_bytes(const RowBlocks& first, const RowBlocks& second) {
-    return 64 + first.packed_bytes_ + second.packed_bytes_ + first.slots_ * both_slot_bytes(first, second);
-  }
+  /// Products one after another on the same rows; what is between them stays in cache. after(i, ResultBlock, next) is
+  /// the epilogue of product i: of all but the last it makes the next product's input, `next`, which is the result
+  /// itself where product i is direct. a: the first one's, c: the last one's.
+  template <class After>
+  static void run_chain(std::span<const BlockProduct> products, const void* a, void* c, void* workspace,
+                        const After& after);
+  static int64_t chain_workspace_bytes(std::span<const BlockProduct> products);
 
  private:
-  static int64_t both_slot_bytes(const RowBlocks& first, const RowBlocks& second) {
-    return first.slot_bytes_ + second.slot_bytes_ + align_up(second.rows_ * second.lda_ * size_of(second.input_));
-  }
+  /// Memory of one slot: for each product what it needs itself, and its input unless that is the chain's.
+  static int64_t chain_slot_bytes(std::span<const BlockProduct> products);
+  int64_t input_bytes() const { return align_up(rows_ * lda_ * size_of(input_)); }
 
   const void* input_row(const void* a, int64_t row) const {
     return static_cast<const char*>(a) + row * lda_ * size_of(input_);
@@ -120,7 +109,6 @@ class RowBlocks {
                 char* scratch) const;
   void run_padded(const Matmul& product, int64_t product_rows, int64_t rows, const char* from, const float* bias,
                   char* to, char* memory, char* scratch) const;
-  int64_t padded_a_bytes() const { return align_up(rows_ * lda_ * size_of(input_)); }
   std::shared_ptr<const Matmul> product_of(int64_t rows) const;
 
   DType input_, output_;
@@ -131,5 +119,34 @@ class RowBlocks {
   int64_t slots_ = 0, packed_bytes_ = 0, padding_bytes_ = 0, slot_bytes_ = 0, matmul_scratch_ = 0, epilogue_bytes_ = 0;
   std::shared_ptr<const Matmul> main_, last_;  // null without packed products
 };
+
+template <class After>
+void RowBlocks::run_chain(std::span<const BlockProduct> products, const void* a, void* c, void* workspace,
+                          const After& after) {
+  char* const packed = align_up(workspace);
+  char* slots = packed;
+  for (const BlockProduct& p : products) {
+    p.blocks.pack(p.b, slots);
+    slots += p.blocks.packed_bytes_;
+  }
+  const RowBlocks& first = products.front().blocks;
+  const int64_t slot_bytes = chain_slot_bytes(products);
+  first.for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
+    char *scratch = slots + slot * slot_bytes, *matrix = packed;
+    const void* input = first.input_row(a, begin);
+    for (size_t i = 0; i < products.size(); ++i) {
+      const auto& [blocks, b, bias] = products[i];
+      const bool last = i + 1 == products.size();
+      char* const end = scratch + blocks.slot_bytes_;
+      void* const to = last ? blocks.output_row(c, begin) : blocks.direct_ ? end : nullptr;
+      void* const result = blocks.compute(rows, input, b, bias, to, matrix, scratch);
+      after(i, ResultBlock{begin, rows, result, blocks.ldc_, end - blocks.epilogue_bytes_}, end);
+      if (last) break;
+      input = end;
+      scratch = end + products[i + 1].blocks.input_bytes();
+      matrix += blocks.packed_bytes_;
+    }
+  });
+}
 
 }  // namespace tern::kernels::TERN_CPU

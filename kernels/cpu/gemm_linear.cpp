@@ -83,36 +83,6 @@ void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias
   });
 }
 
-int64_t feed_forward_workspace(Stream stream, ConstView x, ConstView weight1, ConstView weight2, View y) {
-  const FeedForwardPlan plan(x, weight1, weight2);
-  if (plan.blocks()) return plan.blocks_bytes(plan.second.row_blocks());
-  const View hidden = plan.hidden(nullptr);
-  return 64 + plan.hidden_bytes() +
-         std::max(linear_workspace(stream, x, weight1, hidden), linear_workspace(stream, hidden, weight2, y));
-}
-
-void feed_forward(Stream stream, ConstView x, ConstView weight1, ConstView bias1, Activation activation,
-                  ConstView weight2, ConstView bias2, View y, void* workspace) {
-  const FeedForwardPlan plan(x, weight1, weight2);
-  if (!plan.blocks()) {
-    char* const memory = align_up(workspace);
-    const View hidden = plan.hidden(memory);
-    linear_forward(stream, x, weight1, bias1, activation, {}, hidden, memory + plan.hidden_bytes());
-    return linear_forward(stream, hidden, weight2, bias2, Activation::kNone, {}, y, memory + plan.hidden_bytes());
-  }
-  dispatch_blocks(plan.first.dtype, [&]<class T>() {
-    const auto make_epilogue = [&](const float* left_bias) {
-      return [&plan, &y, left_bias](const ResultBlock& block) {
-        if (!left_bias && !plan.second.wide) return;
-        finish_rows<T, float>(block.rows, plan.second.out, static_cast<const float*>(block.result), block.stride,
-                              left_bias, Activation::kNone, nullptr, y.as<T>() + block.begin * plan.second.out);
-      };
-    };
-    run_feed_forward<T>(plan, plan.second.row_blocks(), x, weight1, bias1, activation, weight2, bias2, y.data,
-                        workspace, make_epilogue);
-  });
-}
-
 int64_t linear_activation_backward_workspace(Stream, ConstView dy) {
   return backward_blocks(dy.rows()) * dy.cols() * 8 + 64;
 }

@@ -106,11 +106,6 @@ View as_matrix(const View& v) { return matrix_view(v.data, v.dtype, v.rows(), v.
 ConstView as_matrix(const ConstView& v) {
   return matrix_view(const_cast<void*>(v.data), v.dtype, v.rows(), v.cols(), v.cols());
 }
-/// What lies between the two products of a feed-forward network.
-View hidden_rows(const ConstView& x, const ConstView& weight, void* data) {
-  return matrix_view(data, x.dtype, x.rows(), weight.shape[0], weight.shape[0]);
-}
-int64_t bytes_of(const View& v) { return align_up(v.numel() * size_of(v.dtype)); }
 
 template <class Op>
 void apply(Stream stream, const ConstView& x, const View& y) {
@@ -189,20 +184,6 @@ void linear_forward(Stream stream, ConstView x, ConstView weight, ConstView bias
     apply<Relu>(stream, target, result);
   else if (pre)
     copy(stream, result, as_matrix(pre));
-}
-
-int64_t feed_forward_workspace(Stream stream, ConstView x, ConstView weight1, ConstView weight2, View y) {
-  const View hidden = hidden_rows(x, weight1, nullptr);
-  return bytes_of(hidden) + kMatmulAlignment +
-         std::max(linear_workspace(stream, x, weight1, hidden), linear_workspace(stream, hidden, weight2, y));
-}
-
-void feed_forward(Stream stream, ConstView x, ConstView weight1, ConstView bias1, Activation activation,
-                  ConstView weight2, ConstView bias2, View y, void* workspace) {
-  const View hidden = hidden_rows(x, weight1, align_up(workspace));
-  void* const rest = static_cast<char*>(hidden.data) + bytes_of(hidden);
-  linear_forward(stream, x, weight1, bias1, activation, {}, hidden, rest);
-  linear_forward(stream, hidden, weight2, bias2, Activation::kNone, {}, y, rest);
 }
 
 int64_t linear_weight_backward_workspace(Stream stream, ConstView dy, ConstView x, View dweight) {

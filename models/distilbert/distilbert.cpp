@@ -77,12 +77,12 @@ const KeyMap& distilbert_key_map() {
     KeyMap rules;
     for (const std::string part : {".weight", ".bias"}) {
       rules.push_back(
-          {own + "qkv" + part,
+          {own + "attention.qkv" + part,
            {other + "attention.q_lin" + part, other + "attention.k_lin" + part, other + "attention.v_lin" + part}});
-      rules.push_back({own + "out" + part, {other + "attention.out_lin" + part}});
+      rules.push_back({own + "attention.out" + part, {other + "attention.out_lin" + part}});
       rules.push_back({own + "attention_norm" + part, {other + "sa_layer_norm" + part}});
-      rules.push_back({own + "lin1" + part, {other + "ffn.lin1" + part}});
-      rules.push_back({own + "lin2" + part, {other + "ffn.lin2" + part}});
+      rules.push_back({own + "feed_forward.lin1" + part, {other + "ffn.lin1" + part}});
+      rules.push_back({own + "feed_forward.lin2" + part, {other + "ffn.lin2" + part}});
       rules.push_back({own + "output_norm" + part, {other + "output_layer_norm" + part}});
       rules.push_back({"embedding_norm" + part, {"distilbert.embeddings.LayerNorm" + part}});
       rules.push_back({"pre_classifier" + part, {"pre_classifier" + part}});

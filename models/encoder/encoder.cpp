@@ -1,7 +1,7 @@
 #include "tern/models/encoder/encoder.h"
 
 #include <algorithm>
-#include <cmath>
+#include <memory>
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
@@ -11,12 +11,17 @@
 namespace tern::models {
 namespace {
 
-nn::LinearOptions linear_options(const EncoderOptions& options, bool bias = true) {
+nn::LinearOptions linear_options(const EncoderOptions& options) {
   nn::LinearOptions result;
-  result.bias = bias;
   result.weight_init = nn::init::normal(0, options.initializer_range);
   result.bias_init = nn::init::zeros();
   return result;
+}
+
+nn::MultiHeadAttentionOptions attention_options(const EncoderOptions& options) {
+  return {.qkv_bias = options.qkv_bias,
+          .dropout = options.attention_dropout,
+          .weight_init = nn::init::normal(0, options.initializer_range)};
 }
 
 /// Rows of x by int64 index; undefined stays undefined.
@@ -42,76 +47,56 @@ SequenceLayout first_row_layout(const EncoderInput& input) {
 EncoderLayer::EncoderLayer(const nn::Scope& s, const EncoderOptions& options)
     : Module(s),
       options_(options),
-      qkv_(sub("qkv"), options.width, 3 * options.width, linear_options(options, options.qkv_bias)),
-      out_(sub("out"), options.width, options.width, linear_options(options)),
+      attention_(sub("attention"), options.width, options.heads, attention_options(options)),
       attention_norm_(sub("attention_norm"), options.width, {.eps = options.norm_eps}),
-      lin1_(sub("lin1"), options.width, options.hidden, linear_options(options)),
-      lin2_(sub("lin2"), options.hidden, options.width, linear_options(options)),
+      feed_forward_(sub("feed_forward"), options.width, options.hidden,
+                    {.activation = options.activation, .linear = linear_options(options)}),
       output_norm_(sub("output_norm"), options.width, {.eps = options.norm_eps}) {}
 
-DropoutOptions EncoderLayer::output_dropout(const Tensor& row_keys) const {
+void EncoderLayer::forward(ResidualStream& x, const SequenceLayout& layout) const {
+  const ProfileRange range(name());
+  x.add(attention_.chain(begin(x, attention_norm_), layout), attention_output_dropout(layout.row_keys));
+  end(x, attention_norm_);
+  x.add(feed_forward_.chain(begin(x, output_norm_)), dropout(layout.row_keys));
+  end(x, output_norm_);
+}
+
+void EncoderLayer::forward_first(ResidualStream& x, const EncoderInput& input) const {
+  const ProfileRange range(name());
+  const SequenceLayout layout = first_row_layout(input);
+  const Tensor all = begin(x, attention_norm_);
+  x = ResidualStream(rows_of(x.value(), input.first_rows));
+  x.add(attention_.chain(rows_of(all, input.first_rows), layout, all, input.layout),
+        attention_output_dropout(layout.row_keys));
+  end(x, attention_norm_);
+  x.add(feed_forward_.chain(begin(x, output_norm_)), dropout(layout.row_keys));
+  end(x, output_norm_);
+}
+
+Tensor EncoderLayer::attention_map(ResidualStream& x, const SequenceLayout& layout) const {
+  return attention_.probabilities(begin(x, attention_norm_), layout);
+}
+
+Tensor EncoderLayer::begin(ResidualStream& x, const nn::LayerNorm& norm) const {
+  return options_.norm_first ? x.norm(norm) : x.value();
+}
+
+void EncoderLayer::end(ResidualStream& x, const nn::LayerNorm& norm) const {
+  if (!options_.norm_first) x.normalize(norm);
+}
+
+DropoutOptions EncoderLayer::dropout(const Tensor& row_keys) const {
   return {.p = is_training() ? options_.dropout : 0, .generator = &generator(), .row_keys = row_keys};
 }
 
-Tensor EncoderLayer::attend(const State& state, const SequenceLayout& layout) const {
-  return nn::self_attention(state.input, qkv_, options_.heads, layout,
-                            {.dropout = attention_dropout(), .generator = &generator()});
-}
-
-SumAndNorm EncoderLayer::end_attention(const Tensor& attended, const Tensor& x, const Tensor& row_keys) const {
-  DropoutOptions drop = output_dropout(row_keys);
-  if (!options_.attention_output_dropout) drop.p = 0;
-  const nn::LayerNorm& norm = options_.norm_first ? output_norm_ : attention_norm_;
-  SumAndNorm result = nn::linear_residual_norm(
-      attended, out_, {.norm = norm, .residual = x, .dropout = drop, .gives_sum = options_.norm_first});
-  if (!options_.norm_first) result.sum = result.norm;
-  return result;
-}
-
-EncoderLayer::Residual EncoderLayer::feed_forward(const SumAndNorm& middle, const Tensor& row_keys) const {
-  return {nn::feed_forward(middle.norm, lin1_, options_.activation, lin2_), middle.sum, row_keys};
-}
-
-EncoderLayer::Residual EncoderLayer::forward(const State& state, const SequenceLayout& layout) const {
-  const ProfileRange range(name());
-  return feed_forward(end_attention(attend(state, layout), state.x, layout.row_keys), layout.row_keys);
-}
-
-EncoderLayer::State EncoderLayer::forward(const State& state, const SequenceLayout& layout,
-                                          const nn::LayerNorm& next) const {
-  const ProfileRange range(name());
-  const SumAndNorm middle = end_attention(attend(state, layout), state.x, layout.row_keys);
-  const SumAndNorm end = nn::feed_forward_residual_norm(middle.norm, lin1_, options_.activation, lin2_,
-                                                        {.norm = next,
-                                                         .residual = middle.sum,
-                                                         .dropout = output_dropout(layout.row_keys),
-                                                         .gives_sum = options_.norm_first});
-  return {options_.norm_first ? end.sum : end.norm, end.norm};
-}
-
-EncoderLayer::Residual EncoderLayer::forward_first(const State& state, const EncoderInput& input) const {
-  const ProfileRange range(name());
-  const int64_t width = options_.width, n = input.sequences();
-  const auto [asked, known] =
-      linear_pair(rows_of(state.input, input.first_rows), state.input, qkv_.weight(), qkv_.bias_or_none(), width);
-  const Tensor q = asked.reshape({n, options_.heads, -1});
-  const Tensor kv = known.reshape({state.input.size(0), 2, options_.heads, -1});
-  const SequenceLayout layout = first_row_layout(input);
-  const Tensor context =
-      cross_attention(q, kv, layout, input.layout, {.dropout = attention_dropout(), .generator = &generator()});
-  const SumAndNorm middle = end_attention(context, rows_of(state.x, input.first_rows), layout.row_keys);
-  return feed_forward(middle, layout.row_keys);
-}
-
-Tensor EncoderLayer::attention_map(const State& state, const SequenceLayout& layout) const {
-  const int64_t n = layout.sequences(), head = options_.width / options_.heads;
-  const Tensor qkv = qkv_.forward(state.input).reshape({n, layout.max_length, 3, options_.heads, head});
-  const auto part = [&](int64_t i) { return qkv.slice(2, i, i + 1).squeeze(2).transpose(1, 2); };
-  return softmax(matmul(part(0), part(1).transpose(-2, -1)) / std::sqrt(static_cast<double>(head)));
+DropoutOptions EncoderLayer::attention_output_dropout(const Tensor& row_keys) const {
+  DropoutOptions options = dropout(row_keys);
+  if (!options_.attention_output_dropout) options.p = 0;
+  return options;
 }
 
 Encoder::Encoder(const nn::Scope& s, const EncoderOptions& options)
-    : Module(s), norm_first_(options.norm_first), layer_(sub("layer"), options.layers, options) {
+    : Module(s), layer_(sub("layer"), options.layers, options) {
   if (options.norm_first && options.final_norm)
     norm_.emplace(sub("norm"), options.width, nn::LayerNormOptions{.eps = options.norm_eps});
 }
@@ -120,39 +105,13 @@ Tensor Encoder::forward(const Tensor& x, const EncoderInput& input) const { retu
 
 Tensor Encoder::forward_first(const Tensor& x, const EncoderInput& input) const { return run(x, input, true); }
 
-EncoderLayer::State Encoder::begin(const Tensor& x) const {
-  if (layer_.size() == 0) {
-    const Tensor result = norm_ ? norm_->forward(x) : x;
-    return {result, result};
-  }
-  return {x, norm_first_ ? layer_[0].attention_norm().forward(x) : x};
-}
-
-EncoderLayer::State Encoder::boundary(int64_t i, const EncoderLayer::Residual& residual) const {
-  const auto& [branch, x, row_keys] = residual;
-  const DropoutOptions drop = layer_[i - 1].output_dropout(row_keys);
-  Tensor result;
-  if (!norm_first_) {
-    result = norm_after(i - 1).forward(branch, x, drop);
-  } else if (i < layer_.size()) {
-    const SumAndNorm next = norm_after(i - 1).forward_with_sum(branch, x, drop);
-    return {next.sum, next.norm};
-  } else {
-    result = norm_ ? norm_->forward(branch, x, drop) : x + dropout(branch, drop);
-  }
-  return {result, result};
-}
-
-const nn::LayerNorm& Encoder::norm_after(int64_t i) const {
-  return norm_first_ ? layer_[i + 1].attention_norm() : layer_[i].output_norm();
-}
-
 std::vector<Tensor> Encoder::attention_maps(const Tensor& x, const EncoderInput& input) const {
   std::vector<Tensor> maps;
-  EncoderLayer::State state = begin(x);
-  for (int64_t i = 0; i < layer_.size(); ++i) {
-    maps.push_back(layer_[i].attention_map(state, input.layout));
-    state = boundary(i + 1, layer_[i].forward(state, input.layout));
+  ResidualStream stream(x);
+  for (const EncoderLayer& layer : layer_) {
+    stream = ResidualStream(stream.value());
+    maps.push_back(layer.attention_map(stream, input.layout));
+    layer.forward(stream, input.layout);
   }
   return maps;
 }
@@ -165,27 +124,40 @@ void Encoder::set_recompute(int64_t layers) {
 Tensor Encoder::run(const Tensor& x, const EncoderInput& input, bool first_rows) const {
   const int64_t layers = layer_.size();
   // Under autocast all activations have 16 bits, also what passes by the products: cast once instead of in every layer.
-  EncoderLayer::State state =
-      begin(autocast_enabled(x.device()) && x.dtype() == float32 ? x.to(autocast_active_dtype(x.device())) : x);
-  const int64_t stretch = recompute_ > 0 ? recompute_ : std::max<int64_t>(layers, 1);
-  for (int64_t first = 0; first < layers; first += stretch) {
-    const int64_t end = std::min(first + stretch, layers);
-    const auto run = [=, this](const Tensor& stream, const Tensor& read) {
-      const EncoderLayer::Residual got = run_layers(first, end, {stream, read}, input, first_rows);
-      return std::vector<Tensor>{got.branch, got.x, got.row_keys};
-    };
-    const std::vector<Tensor> parts =
-        recompute_ > 0 ? checkpoint(run, state.x, state.input) : run(state.x, state.input);
-    state = boundary(end, {parts[0], parts[1], parts[2]});
+  ResidualStream stream(autocast_enabled(x.device()) && x.dtype() == float32 ? x.to(autocast_active_dtype(x.device()))
+                                                                             : x);
+  const int64_t group = recompute_ > 0 ? recompute_ : 1;
+  for (int64_t first = 0; first < layers; first += group) {
+    if (recompute_ > 0)
+      run_again_in_backward(first, std::min(first + group, layers), stream, input, first_rows);
+    else
+      run_layer(first, stream, input, first_rows);
   }
-  return first_rows && layers == 0 ? rows_of(state.x, input.first_rows) : state.x;
+  const Tensor result = norm_ ? stream.norm(*norm_) : stream.value();
+  return first_rows && layers == 0 ? rows_of(result, input.first_rows) : result;
 }
 
-EncoderLayer::Residual Encoder::run_layers(int64_t begin, int64_t end, EncoderLayer::State state,
-                                           const EncoderInput& input, bool first_rows) const {
-  for (int64_t i = begin; i + 1 < end; ++i) state = layer_[i].forward(state, input.layout, norm_after(i));
-  const EncoderLayer& last = layer_[end - 1];
-  return first_rows && end == layer_.size() ? last.forward_first(state, input) : last.forward(state, input.layout);
+void Encoder::run_layer(int64_t i, ResidualStream& x, const EncoderInput& input, bool first_rows) const {
+  if (first_rows && i + 1 == layer_.size())
+    layer_[i].forward_first(x, input);
+  else
+    layer_[i].forward(x, input.layout);
+}
+
+void Encoder::run_again_in_backward(int64_t begin, int64_t end, ResidualStream& x, const EncoderInput& input,
+                                    bool first_rows) const {
+  const ResidualStream::Parts before = x.parts();
+  const auto after = std::make_shared<ResidualStream::Parts>();
+  const auto group = [=, this](const Tensor& value, const Tensor& branch) {
+    ResidualStream stream({value, branch, before.dropout, before.norm});
+    for (int64_t i = begin; i < end; ++i) run_layer(i, stream, input, first_rows);
+    const ResidualStream::Parts parts = stream.parts();
+    after->dropout = parts.dropout;
+    after->norm = parts.norm;
+    return std::vector<Tensor>{parts.value, parts.branch};
+  };
+  const std::vector<Tensor> result = checkpoint(group, before.value, before.branch);
+  x = ResidualStream({result[0], result[1], after->dropout, after->norm});
 }
 
 }  // namespace tern::models

@@ -63,16 +63,16 @@ KeyMap make_map(ViTNames names) {
     map.push_back({"patch" + std::string(part == ".weight" ? "_weight" : "_bias"), {n.patch + part}});
     if (names == ViTNames::kHuggingFace) {
       const std::string attention = n.block + "attention.attention.";
-      map.push_back(
-          {own + "qkv" + part, {attention + "query" + part, attention + "key" + part, attention + "value" + part}});
+      map.push_back({own + "attention.qkv" + part,
+                     {attention + "query" + part, attention + "key" + part, attention + "value" + part}});
     } else {
-      map.push_back({own + "qkv" + part, {n.block + (part == ".weight" ? n.qkv_weight : n.qkv_bias)}});
+      map.push_back({own + "attention.qkv" + part, {n.block + (part == ".weight" ? n.qkv_weight : n.qkv_bias)}});
     }
-    map.push_back({own + "out" + part, {n.block + n.out + part}});
+    map.push_back({own + "attention.out" + part, {n.block + n.out + part}});
     map.push_back({own + "attention_norm" + part, {n.block + n.attention_norm + part}});
     map.push_back({own + "output_norm" + part, {n.block + n.output_norm + part}});
-    map.push_back({own + "lin1" + part, {n.block + n.lin1 + part}});
-    map.push_back({own + "lin2" + part, {n.block + n.lin2 + part}});
+    map.push_back({own + "feed_forward.lin1" + part, {n.block + n.lin1 + part}});
+    map.push_back({own + "feed_forward.lin2" + part, {n.block + n.lin2 + part}});
     map.push_back({"encoder.norm" + part, {n.norm + part}});
     map.push_back({"pool_norm" + part, {"fc_norm" + part}});
     map.push_back({"classifier" + part, {n.classifier + part}});

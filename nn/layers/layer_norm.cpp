@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler.h"
 #include "tern/nn/init.h"
 
@@ -34,10 +35,21 @@ Tensor LayerNorm::forward(const Tensor& x, const Tensor& residual, const Dropout
   return dropout_residual_layer_norm(x, residual, weight(), bias(), eps_, dropout);
 }
 
-SumAndNorm LayerNorm::forward_with_sum(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout) const {
-  const ProfileRange range(name());
-  check_width(x);
-  return dropout_residual_sum_layer_norm(x, residual, weight(), bias(), eps_, dropout);
+SumAndNorm LayerNorm::end(RowChain& chain, const Tensor& residual, const DropoutOptions& dropout,
+                          bool gives_sum) const {
+  if (grad_enabled()) {  // each layer has a range of the profile
+    const Tensor rows = chain.result();
+    if (!gives_sum) return {{}, forward(rows, residual, dropout)};
+    const ProfileRange range(name());
+    check_width(rows);
+    return dropout_residual_sum_layer_norm(rows, residual, weight(), bias(), eps_, dropout);
+  }
+  return chain.add_norm({.residual = residual,
+                         .weight = weight(),
+                         .bias = bias(),
+                         .eps = eps_,
+                         .dropout = dropout,
+                         .gives_sum = gives_sum});
 }
 
 }  // namespace tern::nn

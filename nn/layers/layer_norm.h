@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "tern/core/ops/norm.h"
+#include "tern/core/ops/row_chain.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {
@@ -20,17 +20,15 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   /// layer_norm(residual + dropout(x)), fused: the end of a transformer's sub-layer.
   Tensor forward(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout = {}) const;
-
-  /// The same with the sum: the step between two sub-layers of a pre-norm transformer.
-  SumAndNorm forward_with_sum(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout = {}) const;
-
-  double eps() const { return eps_; }
-  /// Undefined without `affine`.
-  Tensor weight() const { return weight_ ? weight_->tensor() : Tensor(); }
-  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
+  /// The rows of `chain` added to the residual, and the norm of that sum, which comes back undefined unless it is
+  /// wanted.
+  SumAndNorm end(RowChain& chain, const Tensor& residual, const DropoutOptions& dropout, bool gives_sum) const;
 
  private:
   void check_width(const Tensor& x) const;
+  // Undefined without `affine`.
+  Tensor weight() const { return weight_ ? weight_->tensor() : Tensor(); }
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
 
   int64_t width_;
   double eps_;

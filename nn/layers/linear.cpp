@@ -36,13 +36,19 @@ Linear::Linear(const Scope& s, int64_t in, int64_t out, const LinearOptions& opt
 
 Tensor Linear::forward(const Tensor& x, Activation activation) const {
   const ProfileRange range(name());
+  if (adapter_) return adapter_->forward(*this, x, activation);
   return linear(x, weight_, bias_or_none(), activation);
 }
 
-Tensor feed_forward(const Tensor& x, const Linear& first, Activation activation, const Linear& second) {
-  if (grad_enabled()) return second.forward(first.forward(x, activation));  // each with its own place in a profile
-  return tern::feed_forward(x, first.weight(), first.bias_or_none(), activation, second.weight(),
-                            second.bias_or_none());
+void Linear::append_to(RowChain& chain, Activation activation) const {
+  // With gradients each layer has a range of the profile.
+  if (adapter_ || grad_enabled()) return chain.apply([&](const Tensor& x) { return forward(x, activation); });
+  chain.linear(weight_, bias_or_none(), activation);
+}
+
+std::pair<Tensor, Tensor> Linear::forward_parts(const Tensor& first, const Tensor& second, int64_t cut) const {
+  if (!adapter_) return linear_pair(first, second, weight_, bias_or_none(), cut);
+  return {forward(first).slice(-1, 0, cut), forward(second).slice(-1, cut, weight_.tensor().size(0))};
 }
 
 }  // namespace tern::nn

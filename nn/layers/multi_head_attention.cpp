@@ -1,6 +1,8 @@
 #include "tern/nn/layers/multi_head_attention.h"
 
-#include "tern/core/autograd/grad_mode.h"
+#include <cmath>
+
+#include "tern/core/ops/ops.h"
 #include "tern/core/profiler.h"
 #include "tern/nn/init.h"
 
@@ -15,8 +17,8 @@ int64_t checked_width(int64_t width, int64_t heads) {
 }
 
 /// torch.nn.MultiheadAttention: Xavier over the fused matrix, torch.nn.Linear's default for the output, zero biases.
-LinearOptions projection(const MultiHeadAttentionOptions& options, const Initializer& weight_init) {
-  return {.bias = options.bias,
+LinearOptions projection(const MultiHeadAttentionOptions& options, bool bias, const Initializer& weight_init) {
+  return {.bias = options.bias && bias,
           .weight_init = options.weight_init ? options.weight_init : weight_init,
           .bias_init = init::zeros(),
           .weight = {}};
@@ -32,8 +34,8 @@ MultiHeadAttention::MultiHeadAttention(const Scope& s, int64_t width, int64_t he
       dropout_(options.dropout),
       causal_(options.causal),
       window_(options.window),
-      qkv_(sub("qkv"), width, 3 * width, projection(options, init::xavier_uniform())),
-      out_(sub("out"), width, width, projection(options, {})) {
+      qkv_(sub("qkv"), width, 3 * width, projection(options, options.qkv_bias, init::xavier_uniform())),
+      out_(sub("out"), width, width, projection(options, true, {})) {
   TERN_CHECK(dropout_ >= 0 && dropout_ <= 1, "nn::MultiHeadAttention: dropout must lie in [0, 1], got ", dropout_);
   TERN_CHECK(window_ >= -1, "nn::MultiHeadAttention: window must be -1 (none) or >= 0, got ", window_);
 }
@@ -52,17 +54,18 @@ void MultiHeadAttention::check_tokens(const Tensor& x, const char* what) const {
              "], got ", x.shape());
 }
 
-Tensor self_attention(const Tensor& x, const Linear& qkv, int64_t heads, const SequenceLayout& layout,
-                      const AttentionOptions& options) {
-  if (grad_enabled())  // each with its own place in a profile
-    return tern::self_attention(qkv.forward(x).reshape({x.size(0), 3, heads, -1}), layout, options);
-  return tern::self_attention(x, qkv.weight(), qkv.bias_or_none(), heads, layout, options);
+RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout) const {
+  const ProfileRange range(name());
+  check_tokens(x, "x");
+  RowChain chain(x);
+  qkv_.append_to(chain);
+  chain.self_attention(heads_, layout, attention_options());
+  out_.append_to(chain);
+  return chain;
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout) const {
-  const ProfileRange range(name());
-  check_tokens(x, "x");
-  return out_.forward(self_attention(x, qkv_, heads_, layout, attention_options()));
+  return chain(x, layout).result();
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& key_mask) const {
@@ -74,22 +77,29 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& key_mask) cons
   return forward(x.reshape({batch * length, width_}), layout).reshape(x.shape());
 }
 
-Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
+RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
                                    const SequenceLayout& memory_layout) const {
   const ProfileRange range(name());
   check_tokens(x, "x");
   check_tokens(memory, "memory");
-  const auto rows = [&](int64_t begin, int64_t end) {
-    return std::pair(qkv_.weight().tensor().slice(0, begin, end),
-                     qkv_.bias() ? qkv_.bias()->tensor().slice(0, begin, end) : Tensor());
-  };
-  const auto [query_weight, query_bias] = rows(0, width_);
-  const auto [memory_weight, memory_bias] = rows(width_, 3 * width_);
-  const int64_t size = width_ / heads_;
-  const Tensor q = linear(x, query_weight, query_bias).reshape({x.size(0), heads_, size});
-  const Tensor kv = linear(memory, memory_weight, memory_bias).reshape({memory.size(0), 2, heads_, size});
-  const Tensor mixed = attention(q, kv.select(1, 0), kv.select(1, 1), layout, memory_layout, attention_options());
-  return out_.forward(mixed.reshape({x.size(0), width_}));
+  const auto [query, key_value] = qkv_.forward_parts(x, memory, width_);
+  const Tensor q = query.reshape({x.size(0), heads_, -1}), kv = key_value.reshape({memory.size(0), 2, heads_, -1});
+  RowChain chain(cross_attention(q, kv, layout, memory_layout, attention_options()));
+  out_.append_to(chain);
+  return chain;
+}
+
+Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
+                                   const SequenceLayout& memory_layout) const {
+  return chain(x, layout, memory, memory_layout).result();
+}
+
+Tensor MultiHeadAttention::probabilities(const Tensor& x, const SequenceLayout& layout) const {
+  check_tokens(x, "x");
+  const int64_t n = layout.sequences(), size = width_ / heads_;
+  const Tensor qkv = qkv_.forward(x).reshape({n, layout.max_length, 3, heads_, size});
+  const auto part = [&](int64_t i) { return qkv.select(2, i).transpose(1, 2); };
+  return softmax(matmul(part(0), part(1).transpose(-2, -1)) / std::sqrt(static_cast<double>(size)));
 }
 
 }  // namespace tern::nn

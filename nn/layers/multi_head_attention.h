@@ -6,17 +6,13 @@
 namespace tern::nn {
 
 struct MultiHeadAttentionOptions {
-  bool bias = true;    // of the projections
-  double dropout = 0;  // of the probabilities, in training
+  bool bias = true;      // of the projections
+  bool qkv_bias = true;  // false: the output's projection alone has one
+  double dropout = 0;    // of the probabilities, in training
   bool causal = false;
   int64_t window = -1;           // sliding window, see AttentionOptions
   Initializer weight_init = {};  // of all projections; torch.nn.MultiheadAttention's unless given
 };
-
-/// tern::self_attention of qkv.forward(x), with the same bits; without gradients in one pass where that pays. x:
-/// [tokens, in], qkv: a layer with 3 * heads * head_dim outputs; result [tokens, heads * head_dim].
-Tensor self_attention(const Tensor& x, const Linear& qkv, int64_t heads, const SequenceLayout& layout,
-                      const AttentionOptions& options);
 
 /// Multi-head attention (Vaswani et al., arXiv:1706.03762). Parameters: "qkv" [3 * width, width], whose rows are the
 /// query's, the key's and the value's projection (torch's in_proj_weight), and "out" [width, width].
@@ -33,6 +29,15 @@ class MultiHeadAttention final : public Module {
   /// Cross-attention: queries from x [tokens, width], keys and values from memory [memory tokens, width].
   Tensor forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
                  const SequenceLayout& memory_layout) const;
+
+  // The same, for more steps.
+  RowChain chain(const Tensor& x, const SequenceLayout& layout) const;
+  RowChain chain(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
+                 const SequenceLayout& memory_layout) const;
+
+  /// The probabilities without dropout, of sequences of one length: [sequences, heads, length, length]. x: [tokens,
+  /// width].
+  Tensor probabilities(const Tensor& x, const SequenceLayout& layout) const;
 
  private:
   AttentionOptions attention_options() const;

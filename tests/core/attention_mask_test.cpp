@@ -20,7 +20,9 @@ TEST(AttentionMask, FloatingOnesAreRefusedEverywhere) {
         [&] { cross_attention(x, kv, plain, masked); },
         [&] { self_attention(qkv, masked); },
         [&] {
-          self_attention(ones({6, 5}), weight, {}, 2, masked);
+          RowChain chain(ones({6, 5}));
+          chain.linear(weight);
+          chain.self_attention(2, masked);
         },
     };
     for (const auto& use : uses)

@@ -172,7 +172,7 @@ inline DropoutOptions dropout_options(Inputs& in) {
           .generator = &in.generator(),
           .row_keys = in.one_in(3) ? in.like({5}, int64) : Tensor()};
 }
-inline ResidualNorm residual_norm(Inputs& in) {
+inline AddNormOptions add_norm_options(Inputs& in) {
   const Tensor residual = in.like({4, 2, 9}), weight = in.one_in(2) ? in.like({9}) : Tensor(), bias = in.like({9});
   return {.residual = residual,
           .weight = weight,
@@ -232,12 +232,6 @@ inline const std::vector<std::pair<const char*, Call>>& calls() {
          constexpr Activation kActivations[] = {Activation::kNone, Activation::kGelu, Activation::kRelu};
          return linear(in.like({4, 2, 17}), in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
                        kActivations[in.below(3)]);
-       }},
-      {"feed_forward",
-       [](Inputs& in) {
-         return feed_forward(in.like({4, 2, 17}), in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
-                             in.one_in(2) ? Activation::kGelu : Activation::kRelu, in.like({6, 9}),
-                             in.one_in(2) ? in.like({6}) : Tensor());
        }},
       {"sum", [](Inputs& in) { return sum(in.any(), dims(in), in.one_in(2)); }},
       {"mean", [](Inputs& in) { return mean(in.any(), dims(in), in.one_in(2)); }},
@@ -310,22 +304,32 @@ inline const std::vector<std::pair<const char*, Call>>& calls() {
        [](Inputs& in) {
          return self_attention(in.like({4, 3, 2, 8}), layout(in), attention_options(in));
        }},
-      {"projected self_attention",
+      {"chain of layers",
+       [](Inputs& in) {
+         RowChain chain(in.like({4, 2, 17}));
+         chain.linear(in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
+                      in.one_in(2) ? Activation::kGelu : Activation::kRelu);
+         chain.linear(in.like({6, 9}), in.one_in(2) ? in.like({6}) : Tensor());
+         return chain.result();
+       }},
+      {"chain with attention",
        [](Inputs& in) {
          // Small: projections of numbers up to 1 would make scores so large that rounding shows in the gradients.
-         return self_attention(in.like({4, 17}) * 0.05, in.like({48, 17}), in.one_in(2) ? in.like({48}) : Tensor(), 2,
-                               layout(in), attention_options(in));
+         RowChain chain(in.like({4, 17}) * 0.05);
+         chain.linear(in.like({48, 17}), in.one_in(2) ? in.like({48}) : Tensor());
+         chain.self_attention(2, layout(in), attention_options(in));
+         return chain.result();
        }},
-      {"linear_residual_norm",
+      {"chain to a norm",
        [](Inputs& in) {
-         const Tensor x = in.like({4, 2, 17}), weight = in.like({9, 17}), bias = in.one_in(2) ? in.like({9}) : Tensor();
-         return linear_residual_norm(x, weight, bias, residual_norm(in)).norm;
-       }},
-      {"feed_forward_residual_norm",
-       [](Inputs& in) {
-         const Tensor x = in.like({4, 2, 17}), weight1 = in.like({12, 17}), bias1 = in.like({12});
-         const SumAndNorm result = feed_forward_residual_norm(x, weight1, bias1, Activation::kGelu, in.like({9, 12}),
-                                                              in.like({9}), residual_norm(in));
+         RowChain chain(in.like({4, 2, 17}));
+         if (in.one_in(2)) {
+           chain.linear(in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor());
+         } else {
+           chain.linear(in.like({12, 17}), in.like({12}), Activation::kGelu);
+           chain.linear(in.like({9, 12}), in.like({9}));
+         }
+         const SumAndNorm result = chain.add_norm(add_norm_options(in));
          return result.sum.defined() && in.one_in(2) ? result.sum : result.norm;
        }},
       {"reshape",

@@ -312,12 +312,15 @@ TEST(ProfilerCounts, Linear) {
                 4.0 * rows * in * out);
 }
 
-TEST(ProfilerCounts, FeedForward) {
+TEST(ProfilerCounts, RowChain) {
   const int64_t rows = 6, in = 5, hidden = 9, out = 4;
   const ProfileReport report = profiled([&] {
-    feed_forward(ones({rows, in}), ones({hidden, in}), ones({hidden}), Activation::kGelu, ones({out, hidden}), {});
+    RowChain chain(ones({rows, in}));
+    chain.linear(ones({hidden, in}), ones({hidden}), Activation::kGelu);
+    chain.linear(ones({out, hidden}));
+    chain.result();
   });
-  expect_counts(report, "feed_forward", 1, 4.0 * (rows * in + hidden * in + hidden + out * hidden + rows * out),
+  expect_counts(report, "row_chain", 1, 4.0 * (rows * in + hidden * in + hidden + out * hidden + rows * out),
                 2.0 * rows * hidden * (in + out));  // the hidden rows are not in memory
 }
 

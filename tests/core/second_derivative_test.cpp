@@ -213,12 +213,17 @@ Tensor block_loss(const Inputs& in, const SequenceLayout& layout, double dropout
   Generator g = test::fresh_generator(11);
   const int64_t width = in[0].size(1), heads = 2;
   const DropoutOptions drop{.p = dropout, .generator = &g};
-  const Tensor attended = self_attention(in[0], in[1], in[2], heads, layout, {.dropout = dropout, .generator = &g});
-  const SumAndNorm middle = linear_residual_norm(
-      attended, in[3], {}, {.residual = in[0], .weight = in[4], .bias = in[5], .eps = 0.1, .dropout = drop});
+  RowChain attention(in[0]);
+  attention.linear(in[1], in[2]);
+  attention.self_attention(heads, layout, {.dropout = dropout, .generator = &g});
+  attention.linear(in[3]);
+  const SumAndNorm middle =
+      attention.add_norm({.residual = in[0], .weight = in[4], .bias = in[5], .eps = 0.1, .dropout = drop});
+  RowChain feed_forward(middle.norm);
+  feed_forward.linear(in[6], in[7], Activation::kGelu);
+  feed_forward.linear(in[8]);
   const SumAndNorm end =
-      feed_forward_residual_norm(middle.norm, in[6], in[7], Activation::kGelu, in[8], {},
-                                 {.residual = middle.sum, .weight = in[4], .bias = {}, .eps = 0.1, .dropout = drop});
+      feed_forward.add_norm({.residual = middle.sum, .weight = in[4], .bias = {}, .eps = 0.1, .dropout = drop});
   std::vector<int64_t> targets;
   for (int64_t i = 0; i < in[0].size(0); ++i) targets.push_back(i == 2 ? -100 : i % width);
   return cross_entropy(end.norm + end.sum, from_vector(targets, {in[0].size(0)}), {.label_smoothing = 0.1});

@@ -51,8 +51,13 @@ class Ops {
     with_gradients({x_, weight1_, bias1_}, [](Inputs t) { return linear(t[0], t[1], t[2], Activation::kGelu); });
     with_gradients({qkv_}, [&](Inputs t) { return self_attention(t[0], layout_); });
     const NoGrad off;
-    results.push_back(feed_forward(x_, weight1_, bias1_, Activation::kRelu, weight2_, bias2_));
-    results.push_back(self_attention(x_, projection_, {}, kHeads, layout_));
+    RowChain layers(x_), attention(x_);
+    layers.linear(weight1_, bias1_, Activation::kRelu);
+    layers.linear(weight2_, bias2_);
+    results.push_back(layers.result());
+    attention.linear(projection_);
+    attention.self_attention(kHeads, layout_);
+    results.push_back(attention.result());
     return results;
   }
 

@@ -6,6 +6,7 @@
 #include "tern/kernels/attention.h"
 #include "tern/kernels/gemm.h"
 #include "tern/kernels/parallel.h"
+#include "tern/kernels/row_chain.h"
 #include "tern/tests/kernels/kernel_test.h"
 #include "tern/tests/kernels/workspace.h"
 
@@ -70,20 +71,16 @@ class FixedThreadsTest : public testing::Test {
         [&](void* workspace) {
           linear_forward(Stream{}, x.cview(), weight.cview(), bias.cview(), Activation::kGelu, {}, y.view(), workspace);
         });
+    check_chain(
+        z, x,
+        {LinearStep{weight.cview(), bias.cview(), Activation::kRelu}, LinearStep{weight2.cview(), bias2.cview()}});
+    check_chain(norm, x, {LinearStep{weight.cview(), bias.cview()}, AddNormStep{y.cview(), {}, {}, 1e-5, {}}});
+  }
+
+  void check_chain(Array& result, const Array& x, const std::vector<RowStep>& steps) {
     check(
-        z, [&] { return feed_forward_workspace(Stream{}, x.cview(), weight.cview(), weight2.cview(), z.view()); },
-        [&](void* workspace) {
-          feed_forward(Stream{}, x.cview(), weight.cview(), bias.cview(), Activation::kRelu, weight2.cview(),
-                       bias2.cview(), z.view(), workspace);
-        });
-    if (!linear_norm_pays(Stream{}, x.cview(), weight.cview())) return;
-    ResidualNorm end;
-    end.residual = y.cview();
-    end.eps = 1e-5;
-    end.norm = norm.view();
-    check(
-        norm, [&] { return linear_norm_workspace(Stream{}, x.cview(), weight.cview()); },
-        [&](void* workspace) { linear_norm(Stream{}, x.cview(), weight.cview(), bias.cview(), end, workspace); });
+        result, [&] { return row_chain_workspace(Stream{}, x.cview(), steps); },
+        [&](void* workspace) { row_chain(Stream{}, x.cview(), steps, result.view(), workspace); });
   }
 
   void check_attention(DType dtype, int64_t sequences, int64_t length, int64_t heads, int64_t head_dim);
@@ -121,13 +118,7 @@ void FixedThreadsTest::check_attention(DType dtype, int64_t sequences, int64_t l
   const int64_t width = heads * head_dim, in = 20;
   const Array x = filled(dtype, {tokens, in}), weight = filled(dtype, {3 * width, in}),
               bias = filled(dtype, {3 * width});
-  set_num_threads(1);
-  if (!self_attention_pays(Stream{}, params, x.cview(), weight.cview())) return;
-  check(
-      out, [&] { return self_attention_workspace(Stream{}, params, x.cview(), weight.cview()); },
-      [&](void* workspace) {
-        self_attention_forward(Stream{}, params, x.cview(), weight.cview(), bias.cview(), out.view(), workspace);
-      });
+  check_chain(out, x, {LinearStep{weight.cview(), bias.cview()}, SelfAttentionStep{params}});
 }
 
 TEST_F(FixedThreadsTest, Products) {
@@ -153,8 +144,8 @@ TEST_F(FixedThreadsTest, Attention) {
   });
 }
 
-/// It paid with few threads, and there are many when it is called.
-TEST_F(FixedThreadsTest, ACallThatPaidBefore) {
+/// With one thread attention takes blocks of sequences, with many it does not.
+TEST_F(FixedThreadsTest, BlocksForFewThreadsAlone) {
   const int64_t length = 8, sequences = 32, width = 16;
   for_each_level([&] {
     std::vector<int32_t> offsets;
@@ -167,14 +158,13 @@ TEST_F(FixedThreadsTest, ACallThatPaidBefore) {
     params.head_dim = width;
     const Array x = filled(float32, {sequences * length, 20}), weight = filled(float32, {3 * width, 20});
     Array out(float32, {sequences * length, 1, width});
-    set_num_threads(1);
-    if (!self_attention_pays(Stream{}, params, x.cview(), weight.cview())) return;
+    const std::vector<RowStep> steps = {LinearStep{weight.cview(), {}}, SelfAttentionStep{params}};
     std::vector<std::vector<char>> results;
     for (const int threads : {1, 1000}) {
       set_num_threads(threads);
       const FixedThreads fixed;
-      MarkedWorkspace workspace(self_attention_workspace(Stream{}, params, x.cview(), weight.cview()));
-      self_attention_forward(Stream{}, params, x.cview(), weight.cview(), {}, out.view(), workspace.data());
+      MarkedWorkspace workspace(row_chain_workspace(Stream{}, x.cview(), steps));
+      row_chain(Stream{}, x.cview(), steps, out.view(), workspace.data());
       results.push_back(out.bytes());
     }
     EXPECT_TRUE(results[0] == results[1]);

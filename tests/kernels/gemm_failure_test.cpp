@@ -7,6 +7,7 @@
 
 #include "tern/core/check.h"
 #include "tern/kernels/parallel.h"
+#include "tern/kernels/row_chain.h"
 #include "tern/tests/kernels/gemm_reference.h"
 #include "tern/tests/kernels/workspace.h"
 
@@ -131,21 +132,15 @@ TEST_F(GemmFailure, LayersThrow) {
         linear_forward(Stream{}, x.cview(), weight1.cview(), bias1.cview(), Activation::kGelu, {}, y.view(),
                        workspace.data());
       });
-      check(z, [&] {
-        std::vector<char> workspace(
-            feed_forward_workspace(Stream{}, x.cview(), weight1.cview(), weight2.cview(), z.view()));
-        feed_forward(Stream{}, x.cview(), weight1.cview(), bias1.cview(), Activation::kRelu, weight2.cview(),
-                     bias2.cview(), z.view(), workspace.data());
-      });
-      if (!linear_norm_pays(Stream{}, x.cview(), weight1.cview())) continue;
-      ResidualNorm end;
-      end.residual = y.cview();
-      end.eps = 1e-5;
-      end.norm = norm.view();
-      check(norm, [&] {
-        std::vector<char> workspace(linear_norm_workspace(Stream{}, x.cview(), weight1.cview()));
-        linear_norm(Stream{}, x.cview(), weight1.cview(), bias1.cview(), end, workspace.data());
-      });
+      const auto check_chain = [&](Array& out, const std::vector<RowStep>& steps) {
+        check(out, [&] {
+          std::vector<char> workspace(row_chain_workspace(Stream{}, x.cview(), steps));
+          row_chain(Stream{}, x.cview(), steps, out.view(), workspace.data());
+        });
+      };
+      check_chain(z, {LinearStep{weight1.cview(), bias1.cview(), Activation::kRelu},
+                      LinearStep{weight2.cview(), bias2.cview()}});
+      check_chain(norm, {LinearStep{weight1.cview(), bias1.cview()}, AddNormStep{y.cview(), {}, {}, 1e-5, {}}});
     }
   });
 }

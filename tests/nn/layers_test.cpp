@@ -106,14 +106,15 @@ TEST(LayerNorm, GivesTheSumThatItNormalisesToo) {
   Generator g = test::fresh_generator();
   const nn::LayerNorm norm(nn::Scope({.dtype = float64, .generator = g}), 9);
   const Tensor x = randn({4, 9}, g, {.dtype = float64}), residual = randn({4, 9}, g, {.dtype = float64});
-  const SumAndNorm both = norm.forward_with_sum(x, residual, {});
+  RowChain chain(x);
+  const SumAndNorm both = norm.end(chain, residual, {}, true);
+  EXPECT_FALSE(norm.end(chain, residual, {}, false).sum.defined());
   const Rounded sum = Rounded(x) + Rounded(residual);
   expect_within(both.sum, sum);
   expect_within(both.norm, RoundedNorm(sum, 1e-5).result({}, {}), 2);  // what is wanted is fp64 too
 }
 
 TEST(LayerNorm, OptionsAndErrors) {
-  EXPECT_EQ(nn::LayerNorm(scope(), 4).eps(), 1e-5);
   const nn::LayerNorm plain(scope(), 4, {.affine = false});
   EXPECT_TRUE(plain.parameters().empty());
   EXPECT_EQ(plain.forward(random({2, 4}, 1)).to_vector<float>(),

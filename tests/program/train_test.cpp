@@ -168,7 +168,7 @@ TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
   EXPECT_TRUE(table.starts_with("steps 3 to 7 of 12, ")) << table;
   for (const char* op : {"\nlinear ", "\nlinear backward ", "\nattention ", "\nattention backward ", "\nlayer_norm ",
                          "\nadamw ", "\ngradient_norm ", "\noutside ops ", "\nforward ", "\nbackward ", "\noptimizer ",
-                         "\ndata ", "\nencoder.layer.0.qkv ", "roofline: "})
+                         "\ndata ", "\nencoder.layer.0.attention.qkv ", "roofline: "})
     EXPECT_NE(table.find(op), std::string::npos) << op << " not in: " << table;
   EXPECT_NE(shown.err.find("\nlinear backward "), std::string::npos) << shown.err;  // a table, line by line
   std::map<std::string, int> events;

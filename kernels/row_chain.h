@@ -1,0 +1,41 @@
+#pragma once
+// Layers applied one after another to the rows of one matrix: the inference pass of a transformer's sub-layer. The CPU
+// takes a block of rows through several layers while it is in cache; CUDA runs the layers in turn.
+
+#include <span>
+#include <variant>
+
+#include "tern/kernels/attention.h"
+#include "tern/kernels/gemm.h"
+
+namespace tern::kernels {
+
+/// rows [n, in] -> activation(rows weight^T + bias) [n, out], see linear_forward. weight and bias may be fp32 with
+/// 16-bit rows only as they may be there.
+struct LinearStep {
+  ConstView weight, bias;
+  Activation activation = Activation::kNone;
+};
+
+/// Queries, keys and values [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim], see attention_forward.
+/// params: self-attention, so both offsets are the same and kv_heads = heads.
+struct SelfAttentionStep {
+  AttentionParams params;
+};
+
+/// rows -> layer norm of residual + rows, see layer_norm_forward. residual, sum: contiguous, of the rows' shape and
+/// dtype. sum: where residual + rows is stored, or absent.
+struct AddNormStep {
+  ConstView residual, gamma, beta;
+  double eps = 0;
+  View sum;
+};
+
+using RowStep = std::variant<LinearStep, SelfAttentionStep, AddNormStep>;
+
+/// out = the last step's rows. The bits are those of the steps' kernels called in turn. x: [n, in], out: [n, width of
+/// the last step], contiguous and of one dtype. At least one step. Keeps nothing for backward.
+TERN_KERNEL(int64_t, row_chain_workspace, Stream stream, ConstView x, std::span<const RowStep> steps);
+TERN_KERNEL(void, row_chain, Stream stream, ConstView x, std::span<const RowStep> steps, View out, void* workspace);
+
+}  // namespace tern::kernels
