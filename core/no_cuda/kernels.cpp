@@ -14,8 +14,6 @@
 
 #include "tern/kernels/attention.h"
 #include "tern/kernels/copy.h"
-#include "tern/kernels/cuda/cudnn_attention.h"
-#include "tern/kernels/cuda/gemm_settings.h"
 #include "tern/kernels/embedding.h"
 #include "tern/kernels/gemm.h"
 #include "tern/kernels/image.h"
@@ -28,15 +26,3 @@
 #include "tern/kernels/scan.h"
 #include "tern/kernels/softmax.h"
 #include "tern/kernels/sort.h"
-
-namespace tern::kernels::cuda {
-
-void set_tf32(bool) { ::tern::cuda::fail_without_cuda(__func__); }
-void set_autotune(bool) { ::tern::cuda::fail_without_cuda(__func__); }
-std::string gemm_choices() { return ""; }
-void restore_gemm_choices(const std::string&) { ::tern::cuda::fail_without_cuda(__func__); }
-void set_attention_autotune(bool) { ::tern::cuda::fail_without_cuda(__func__); }
-std::string attention_choices() { return ""; }
-void restore_attention_choices(const std::string&) { ::tern::cuda::fail_without_cuda(__func__); }
-
-}  // namespace tern::kernels::cuda

@@ -1,0 +1,30 @@
+#pragma once
+// How CUDA computes where there is a choice: settings of the whole process. On the CPU, and in a program without CUDA,
+// they change nothing.
+
+#include <string>
+
+namespace tern {
+
+struct ComputeSettings {
+  /// fp32 matrix products may round their inputs to TF32 (10 bits of mantissa) for the tensor cores.
+  bool tf32 = false;
+  /// Each kind of matrix product that has not been seen yet is computed by all of cuBLASLt's candidates and each kind
+  /// of attention by cuDNN and by Tern's kernels, once and outside of captured steps; the fastest is used from then on.
+  /// Waits for the stream, and allocates memory for results that are added to. false: cuBLASLt's heuristic, and Tern's
+  /// attention.
+  bool autotune = false;
+};
+
+void set_compute_settings(const ComputeSettings& settings);
+ComputeSettings compute_settings();
+
+/// What autotune has chosen, and what restore_autotune_choices() took in, as text that another process can restore;
+/// empty when nothing was.
+std::string autotune_choices();
+/// Uses these choices from now on for kinds that have not been seen yet, also with autotune off, on devices of the same
+/// kind. Throws Error when the text is malformed or was made with another version of cuBLASLt or cuDNN, and in a
+/// program without CUDA; what the other library takes is used all the same.
+void restore_autotune_choices(const std::string& text);
+
+}  // namespace tern

@@ -1,0 +1,42 @@
+#include "tern/core/compute_settings.h"
+
+#include <algorithm>
+
+#include "tern/core/check.h"
+#include "tern/kernels/cuda/cudnn_attention.h"
+#include "tern/kernels/cuda/gemm_settings.h"
+
+namespace tern {
+namespace {
+
+// The products' choices come first, then attention's.
+constexpr const char* kAttention = "attention choices, ";
+
+}  // namespace
+
+void set_compute_settings(const ComputeSettings& settings) {
+  kernels::cuda::set_tf32(settings.tf32);
+  kernels::cuda::set_autotune(settings.autotune);
+  kernels::cuda::set_attention_autotune(settings.autotune);
+}
+
+ComputeSettings compute_settings() { return {.tf32 = kernels::cuda::tf32(), .autotune = kernels::cuda::autotune()}; }
+
+std::string autotune_choices() { return kernels::cuda::gemm_choices() + kernels::cuda::attention_choices(); }
+
+void restore_autotune_choices(const std::string& text) {
+  const size_t attention = std::min(text.find(kAttention), text.size());
+  std::string problems;
+  const auto restore = [&](void (*take)(const std::string&), const std::string& part) {
+    try {
+      take(part);
+    } catch (const Error& error) {
+      problems += (problems.empty() ? "" : "; ") + std::string(error.what());
+    }
+  };
+  restore(kernels::cuda::restore_gemm_choices, text.substr(0, attention));
+  restore(kernels::cuda::restore_attention_choices, text.substr(attention));
+  if (!problems.empty()) throw Error(problems);
+}
+
+}  // namespace tern
