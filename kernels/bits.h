@@ -1,12 +1,12 @@
 #pragma once
-// For kernels that move elements without looking at them.
+// Dispatch for kernels that move elements without interpreting them.
 
 #include <cstdint>
 #include <utility>
 
 namespace tern::kernels {
 
-/// Calls body.operator()<Word>() with the unsigned integer type of the size of an element: 1, 2, 4 or 8 bytes.
+/// Calls body.operator()<Word>() with the unsigned integer type that has an element's size: 1, 2, 4 or 8 bytes.
 template <class Body>
 decltype(auto) dispatch_size(int64_t bytes, Body&& body) {
   switch (bytes) {

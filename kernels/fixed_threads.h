@@ -1,11 +1,11 @@
 #pragma once
-// One number of threads for several kernel calls.
+// Keeps the number of threads constant over several kernel calls.
 
 namespace tern::kernels {
 
-/// While one lives, num_threads() on its thread is what it was when the outermost of them began, whatever another
-/// thread sets. A workspace has a piece of memory for each thread that can take part: who asks a kernel's
-/// ..._workspace() and then calls it holds one over both.
+/// Fixes num_threads() on the constructing thread until destruction, whatever other threads set; nested objects have no
+/// effect. The size of a workspace depends on the number of threads: code that calls a kernel's ..._workspace() and
+/// then the kernel keeps one object alive over both calls.
 class FixedThreads {
  public:
   FixedThreads();

@@ -1,6 +1,6 @@
 #pragma once
-// Indices that lie outside their range (token ids, class targets): kernels count them and go on, so that nothing reads
-// wild memory and no step waits for the host; the caller looks at the record when it is there.
+// Records of indices outside their range (token ids, class targets). A kernel counts such an index and continues, so
+// that it never reads outside its memory and no step waits for the host; the caller checks the record later.
 
 #include <atomic>
 
@@ -8,14 +8,14 @@
 
 namespace tern::kernels {
 
-/// Lies where the kernel's device can write: on CUDA in memory that the host reads as well. Kernels add to it.
+/// In memory that the kernel's device can write and, on CUDA, the host can read. Kernels only add to it.
 struct IndexFault {
   int64_t count = 0;
-  int64_t first = -1;  // the smallest position that a kernel named; -1: none
+  int64_t first = -1;  // the smallest reported position; -1: none
 
-  /// May be called from many threads.
+  /// May be called from several threads at once.
   TERN_HD void report(int64_t position) {
-    // Unsigned, the -1 of "none" is the largest number.
+    // As an unsigned number, the initial -1 is greater than every position.
 #if defined(__CUDA_ARCH__) || defined(TERN_SIMT)
     atomicAdd(reinterpret_cast<unsigned long long*>(&count), 1ull);
     atomicMin(reinterpret_cast<unsigned long long*>(&first), static_cast<unsigned long long>(position));

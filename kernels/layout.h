@@ -7,8 +7,8 @@
 
 namespace tern::kernels {
 
-/// Dimensions of size 1 dropped, the rest in order of the first operand's strides (largest first), and neighbours
-/// merged where every operand allows it. There is always at least one dimension.
+/// Drops dimensions of size 1, sorts the others by the first operand's strides (largest first) and merges neighbours
+/// where every operand allows it. At least one dimension remains.
 template <int kOperands>
 struct Layout {
   int dims = 0;
@@ -22,9 +22,9 @@ struct Layout {
   }
   int64_t inner() const { return shape[dims - 1]; }
   int64_t inner_stride(int operand) const { return strides[operand][dims - 1]; }
-  /// True when the operand's elements lie in iteration order without gaps.
+  /// True when the operand's elements are contiguous in iteration order.
   bool is_linear(int operand) const { return dims == 1 && (strides[operand][0] == 1 || shape[0] == 1); }
-  /// Offset of an operand's element at the start of row `row`: a row is the last dimension.
+  /// Offset of the operand's first element of row `row`. A row is the last dimension.
   int64_t row_offset(int operand, int64_t row) const {
     int64_t offset = 0;
     for (int d = dims - 2; d >= 0; --d) {
@@ -43,7 +43,7 @@ struct Layout {
     std::swap(shape[a], shape[b]);
     for (int k = 0; k < kOperands; ++k) std::swap(strides[k][a], strides[k][b]);
   }
-  /// Stable: dimensions of equal stride (broadcast ones) keep their order.
+  /// Stable sort: dimensions of equal stride (broadcast ones) keep their order.
   void sort() {
     for (int i = 1; i < dims; ++i)
       for (int j = i; j > 0 && strides[0][j - 1] < strides[0][j]; --j) swap_dims(j - 1, j);
@@ -69,7 +69,7 @@ struct Layout {
   }
 };
 
-/// `strides[k]` points at operand k's strides.
+/// `strides[k]` points to operand k's strides.
 template <int kOperands>
 Layout<kOperands> make_layout(int dims, const int64_t* shape, const int64_t* const (&strides)[kOperands]) {
   Layout<kOperands> layout;

@@ -1,15 +1,16 @@
 #pragma once
 // Dynamic loss scaling for fp16 (Micikevicius et al., "Mixed precision training", arXiv:1710.03740). The scale and its
-// counters live in device memory, so that a step decides to skip and to change the scale without asking the host.
+// counters are in device memory, so that a step can skip and change the scale without waiting for the host.
 
 #include "tern/kernels/kernel.h"
 #include "tern/kernels/reduce.h"
 
 namespace tern::kernels {
 
-/// growth_interval updates in a row without overflow multiply the scale by growth_factor, unless that is infinite. An
-/// overflow multiplies it by backoff_factor, not below min_scale: with hysteresis h only the h-th since the last growth
-/// (torch.amp.GradScaler: h = 1; DeepSpeed's default: 2), counted afresh after every sound update if consecutive.
+/// After growth_interval consecutive updates without overflow the scale is multiplied by growth_factor, unless the
+/// product is infinite. An overflow multiplies it by backoff_factor, but not below min_scale. With hysteresis h only
+/// the h-th overflow since the last growth does so (torch.amp.GradScaler: h = 1; DeepSpeed's default: 2); with
+/// consecutive_hysteresis every update without overflow restarts that count.
 struct LossScalePolicy {
   double growth_factor = 2;
   double backoff_factor = 0.5;
@@ -21,13 +22,13 @@ struct LossScalePolicy {
 
 struct LossScale {
   float scale = 1;
-  float inverse = 1;                 // of scale, rounded from fp64
-  int32_t growth_tracker = 0;        // sound updates since the last overflow or growth
-  int32_t tolerated = 0;             // overflows that leave the scale as it is
-  int32_t found_non_finite = 0;      // since the last update
-  int32_t skipped_in_row = 0;        // updates that found an overflow, without a sound one between
-  int32_t overflows_at_minimum = 0;  // that found the scale at min_scale > 0 and could not lower it
-  int64_t skipped = 0;               // updates left out in all
+  float inverse = 1;                 // 1 / scale, rounded from fp64
+  int32_t growth_tracker = 0;        // updates without overflow since the last overflow or growth
+  int32_t tolerated = 0;             // number of further overflows that will not lower the scale
+  int32_t found_non_finite = 0;      // 1: an overflow was found since the last update
+  int32_t skipped_in_row = 0;        // consecutive updates with an overflow
+  int32_t overflows_at_minimum = 0;  // overflows that found the scale already at min_scale > 0
+  int64_t skipped = 0;               // all updates skipped so far
 
   TERN_HD void set_scale(float value) {
     scale = value;
@@ -59,7 +60,7 @@ struct LossScale {
   }
 };
 
-/// Remembers in *scale whether the norm saw an infinity or NaN. Both in device memory.
+/// Sets scale->found_non_finite if the norm found an infinity or NaN. Both are in device memory.
 TERN_KERNEL(void, note_non_finite, Stream stream, const GradientNorm* norm, LossScale* scale);
 /// Ends an update: LossScale::update.
 TERN_KERNEL(void, update_loss_scale, Stream stream, LossScalePolicy policy, LossScale* scale);

@@ -1,11 +1,11 @@
 #pragma once
-// The vocabulary of pointwise ops and kernels: the same names for float, double, Integer (int64 that wraps) and Dual
-// numbers over them. The float versions of exp, expm1, log, log1p, tanh and erf are branch-free: a loop over them is
-// vectorised at every CPU level. Polynomials are our own minimax fits (Remez exchange in 40 digits on the reduced
-// range, weighted to the relative error of the function). Largest errors against double over every 97th of all 2^32
-// floats, with and without fused multiply-add, in units in the last place: exp 1.01, expm1 1.6, log 0.9, log1p 2.5,
-// tanh 2.6, erf 1.4; infinities, NaN, overflow, subnormals and signed zeros are right. The other functions and those of
-// double are the C library's.
+// The functions that pointwise ops and kernels use, under the same names for float, double, Integer (int64 that wraps)
+// and Dual numbers. The float versions of exp, expm1, log, log1p, tanh and erf are branch-free, so that loops over them
+// vectorise at every CPU level. The polynomials are minimax fits (Remez exchange in 40 digits on the reduced range,
+// weighted for relative error). Largest errors against double over every 97th of all 2^32 floats, with and without
+// fused multiply-add, in units in the last place: exp 1.01, expm1 1.6, log 0.9, log1p 2.5, tanh 2.6, erf 1.4.
+// Infinities, NaN, overflow, subnormals and signed zeros are exact. All other functions and those for double are from
+// the C library.
 
 #include <bit>
 #include <cmath>
@@ -17,13 +17,13 @@
 
 namespace tern::kernels::math {
 
-/// int64 arithmetic modulo 2^64, as tensors compute: overflow is defined.
+/// int64 arithmetic modulo 2^64, as tensors compute it: overflow is defined.
 struct Integer {
   int64_t value = 0;
   Integer() = default;
   template <class T>
   requires std::is_integral_v<T> TERN_HD explicit constexpr Integer(T v) : value(static_cast<int64_t>(v)) {}
-  /// Saturates, so that a bound of infinity is the largest integer; NaN gives 0.
+  /// Saturates, so that an infinite bound becomes the largest integer; NaN gives 0.
   TERN_HD explicit constexpr Integer(double v)
       : value(v >= 0x1p63    ? std::numeric_limits<int64_t>::max()
               : v >= -0x1p63 ? static_cast<int64_t>(v)
@@ -41,7 +41,7 @@ TERN_HD constexpr Integer operator-(Integer a, Integer b) { return Integer::wrap
 TERN_HD constexpr Integer operator*(Integer a, Integer b) { return Integer::wrap(a.bits() * b.bits()); }
 TERN_HD constexpr Integer operator-(Integer a) { return Integer::wrap(0 - a.bits()); }
 
-/// A value and its derivative in one direction (forward-mode differentiation). Comparisons look at the value alone.
+/// A value and its derivative in one direction (forward-mode differentiation). Comparisons use only the value.
 template <class F>
 struct Dual {
   F value = F(0);
@@ -68,7 +68,7 @@ struct Dual {
   }
 };
 
-/// condition ? a : b with both sides evaluated: becomes a blend in vectorised loops.
+/// condition ? a : b with both sides evaluated, so that vectorised loops use a blend.
 template <class F>
 TERN_HD constexpr F select(bool condition, F a, F b) {
   return condition ? a : b;
@@ -134,8 +134,8 @@ TERN_HD inline double tanh(double x) { return std::tanh(x); }
 TERN_HD inline double erf(double x) { return std::erf(x); }
 
 #ifdef __CUDA_ARCH__
-// CUDA's own use the device's special-function unit. Largest errors by the CUDA C++ Programming Guide: 2 units in the
-// last place.
+// CUDA's functions, which use the special-function unit. Their largest errors according to the CUDA C++ Programming
+// Guide: 2 units in the last place.
 TERN_HD inline float exp(float x) { return ::expf(x); }
 TERN_HD inline float expm1(float x) { return ::expm1f(x); }
 TERN_HD inline float log(float x) { return ::logf(x); }
@@ -162,7 +162,7 @@ TERN_HD inline float exp_tail(float x, float n) {
   return p * (r * r) + r;
 }
 
-/// x = n ln2 + r as above; tail = exp(r) - 1. |x| < 2^21. 2^n is split into two halves that always fit.
+/// x = n ln2 + r as above; tail = exp(r) - 1. |x| < 2^21. 2^n is the product of two factors that are both normal.
 struct ExpParts {
   float tail;
   int32_t half, rest;
@@ -171,15 +171,15 @@ TERN_HD inline ExpParts reduce_exp(float x) {
   constexpr float kShift = 0x1.8p23f;  // adding it leaves the rounded integer in the low mantissa bits
   const float shifted = x * 0x1.715476p+0f + kShift;
   const uint32_t bits = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kShift);
-  // A NaN leaves bits without meaning here; masking keeps the sums below defined, the NaN itself lives in tail.
+  // For NaN the bits are meaningless: masking keeps the sums below defined, and tail holds the NaN.
   const int32_t whole = static_cast<int32_t>(bits << 22) >> 22;
   const int32_t half = whole >> 1;
   return {exp_tail(x, shifted - kShift), half, whole - half};
 }
 
-/// exp(x) where it is a normal number, x in [-87, 88]: 2^n is then one shift. The same bits as exp().
+/// exp(x) for a normal result, x in [-87, 88]: 2^n is one shift. Same bits as exp().
 TERN_HD inline float exp_normal(float x) {
-  constexpr float kShift = 0x1.8p23f + 127.0f;  // and the exponent's bias
+  constexpr float kShift = 0x1.8p23f + 127.0f;  // includes the exponent bias
   const float shifted = x * 0x1.715476p+0f + kShift;
   const float tail = exp_tail(x, shifted - kShift);
   return (tail + 1.0f) * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
@@ -187,7 +187,7 @@ TERN_HD inline float exp_normal(float x) {
 
 }  // namespace detail
 
-/// Overflows above 88.7228 to infinity, reaches subnormals below -87.34 and 0 below -103.97.
+/// Infinity above 88.7228, subnormal below -87.34, 0 below -103.97.
 TERN_HD inline float exp(float x) {
   x = select(x > 89.0f, 89.0f, x);
   x = select(x < -104.0f, -104.0f, x);
@@ -204,7 +204,7 @@ TERN_HD inline float expm1(float x) {
   return select(x == 0.0f, x, result);  // keeps the sign of zero
 }
 
-/// -infinity at 0, NaN below. Exponent and mantissa are split so that the mantissa lies in [sqrt(1/2), sqrt(2)).
+/// -infinity at 0, NaN below 0. x is split into exponent and mantissa so that the mantissa is in [sqrt(1/2), sqrt(2)).
 TERN_HD inline float log(float x) {
   constexpr uint32_t kRootHalf = 0x3f3504f3u;
   const bool subnormal = x < 0x1p-126f;
@@ -227,7 +227,7 @@ TERN_HD inline float log(float x) {
   return select(x > 0.0f, select(x == kInfinity, x, result), outside);
 }
 
-/// log(1 + x), accurate near 0: the rounding error of 1 + x is divided out (Kahan).
+/// log(1 + x), accurate near 0: the rounding error of 1 + x is corrected by a division (Kahan).
 TERN_HD inline float log1p(float x) {
   const float u = 1.0f + x;
   const float ratio = log(u) * (x / (u - 1.0f));
@@ -240,7 +240,7 @@ TERN_HD inline float tanh(float x) {
   return detail::copy_sign(e / (e + 2.0f), x);
 }
 
-/// |x| < 0.92: an odd polynomial; beyond: 1 - exp(polynomial), since log(erfc) is smooth. erf(4) rounds to 1.
+/// An odd polynomial for |x| < 0.92, otherwise 1 - exp(polynomial), since log(erfc) is smooth. erf(4) rounds to 1.
 TERN_HD inline float erf(float x) {
   const float square = x * x;
   float p = -0x1.3a8ab0p-11f;
@@ -324,7 +324,7 @@ TERN_HD inline Dual<F> erf(Dual<F> x) {
   constexpr double kTwoOverRootPi = 1.12837916709551257390;
   return {erf(x.value), F(kTwoOverRootPi) * exp(-x.value * x.value) * x.tangent};
 }
-/// A constant exponent (tangent 0) leaves the logarithm out, so negative bases are fine then.
+/// For a constant exponent (tangent 0) the term with the logarithm is skipped, so negative bases are allowed.
 template <class F>
 TERN_HD inline Dual<F> pow(Dual<F> x, Dual<F> y) {
   const F power = pow(x.value, y.value);

@@ -1,18 +1,19 @@
 #pragma once
-// Threads on the CPU. Work is cut into blocks whose size does not depend on the number of threads, so neither do
-// results.
+// CPU threads. Work is divided into blocks whose size does not depend on the number of threads; hence results do not
+// either.
 
 #include <cstdint>
 
 namespace tern::kernels {
 
-/// Runs body(context, block) for every block in [0, blocks), each once, on up to num_threads() threads, also on the
-/// caller; returns when all are done. Nested calls run on their thread. Any number of threads may call at once. What a
-/// block throws comes out of the call, once, when the blocks that had begun are done; the others are left out.
+/// Runs body(context, block) once for every block in [0, blocks), on up to num_threads() threads including the
+/// caller's; returns when all are done. Nested calls run on their calling thread. Several threads may call at once. If
+/// a block throws, the remaining blocks are skipped, and the first exception is rethrown once the running ones are
+/// done.
 __attribute__((visibility("default"))) void run_blocks(void (*body)(void* context, int64_t block), void* context,
                                                        int64_t blocks);
 
-/// body(begin, end) over [0, count) in blocks of `grain`.
+/// Runs body(begin, end) over [0, count) in blocks of `grain`.
 template <class Body>
 void parallel_for(int64_t count, int64_t grain, Body&& body) {
   if (count <= 0) return;

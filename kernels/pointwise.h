@@ -1,5 +1,5 @@
 #pragma once
-// Element-wise kernels. An op is one struct that gives every dtype, both devices and its derivatives:
+// Element-wise kernels. One struct defines an op for every dtype and device, with its derivatives:
 //
 //   struct LeakyRelu {
 //     static constexpr const char* name = "leaky_relu";
@@ -10,19 +10,19 @@
 //   };
 //
 // F is the compute type (float for 16-bit storage, double, math::Integer for integer dtypes when `integral` is true) or
-// a dual number over it: the second derivative is the tangent of derivative(Dual(x, 1)), so no op writes it down. The
-// structs are in pointwise_ops.h, the functions they may use (select, exp, tanh, erf...) in math.h; pointwise_tiles.h
-// makes a call out of an op. Ops work on tiles of the compute type, loaded and stored with conversion: dtypes and
-// strides multiply neither code nor compile time.
+// a dual number over it. No op defines its second derivative: it is the tangent of derivative(Dual(x, 1)). The structs
+// are in pointwise_ops.h and may use the functions of math.h (select, exp, tanh, erf...); pointwise_tiles.h creates the
+// calls. Ops run on tiles of the compute type that are converted when loaded and stored, so neither code size nor
+// compile time grows with the number of dtypes and strides.
 
 #include "tern/kernels/kernel.h"
 
 namespace tern::kernels {
 
-/// What derivative() takes: nothing, the inputs, the output (tanh), or the inputs and then the output.
+/// The arguments of derivative(): none, the inputs, the output (tanh), or the inputs followed by the output.
 enum class Saves : uint8_t { kNone, kInputs, kOutput, kBoth };
 
-/// Which function of the op a call evaluates, and its inputs in order. `input` and `saved` count from 0.
+/// The function of the op that a call evaluates, and its inputs in order. `input` and `saved` are indices from 0.
 ///   kForward:  x_0 .. x_n-1                       -> forward(x...)
 ///   kBackward: dy, saved...                       -> dy * derivative_input(saved...)
 ///   kSecond:   g, dy, saved...                    -> g * dy * d derivative_input / d saved_saved
@@ -36,7 +36,7 @@ struct PointwisePass {
 template <class F>
 using TileFunction = void (*)(const void* op, const F* const* in, F* out, int64_t n);
 
-/// The loops of one op and pass; a member is null when the op does not compute in that type.
+/// The loops of one op and pass; a member is null when the op does not support that compute type.
 struct TileFunctions {
   TileFunction<float> f32 = nullptr;
   TileFunction<double> f64 = nullptr;
@@ -44,24 +44,24 @@ struct TileFunctions {
 };
 
 struct PointwiseCall;
-/// The type of `pointwise` below.
+/// The signature of `pointwise` below.
 using PointwiseFunction = void(Stream stream, const PointwiseCall& call, const ConstView* inputs, int count, View y);
 
-/// One call. `builtin` is the op's index in BuiltinOps (pointwise_ops.h), or -1 for an op that a user defined: then
-/// `custom` holds its loops and `on_cuda` its kernels, if it has any (cuda/pointwise_kernel.h).
+/// One call. `builtin`: the op's index in BuiltinOps (pointwise_ops.h), or -1 for a user-defined op, whose loops are in
+/// `custom` and whose CUDA kernels, if any, are in `on_cuda` (cuda/pointwise_kernel.h).
 struct PointwiseCall {
   int builtin = -1;
   PointwisePass pass;
-  const void* op = nullptr;  // the struct, for its parameters
+  const void* op = nullptr;  // the op's struct, which holds its parameters
   TileFunctions custom;
   PointwiseFunction* on_cuda = nullptr;
-  DType compute = DType::kFloat32;  // float32, float64 or int64: inputs are converted to it, the result from it
+  DType compute = DType::kFloat32;  // float32, float64 or int64; inputs and result are converted
 };
 
 /// y = op(inputs) over y's shape. The inputs have y's number of dimensions; a broadcast dimension has stride 0. Any
-/// dtypes, any strides; y may be identical to an input (same pointer, strides and dtype) but not overlap it otherwise.
-/// A saved tensor that the derivative does not read (needed_saves in pointwise_tiles.h) may be absent. Bool results
-/// hold 0 or 1. count <= 6.
+/// dtypes and strides; y may be identical to an input (same pointer, strides and dtype) but must not overlap it
+/// otherwise. A saved tensor that the derivative does not use (needed_saves in pointwise_tiles.h) may be absent. Bool
+/// results are 0 or 1. count <= 6.
 TERN_KERNEL(void, pointwise, Stream stream, const PointwiseCall& call, const ConstView* inputs, int count, View y);
 
 }  // namespace tern::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// Element-wise ops of two and three inputs. pointwise_ops.h says what the members mean and lists all ops.
+// Element-wise ops of two and three inputs. pointwise_ops.h documents the members and lists all ops.
 
 #include "tern/kernels/math.h"
 #include "tern/kernels/pointwise.h"
@@ -79,7 +79,7 @@ struct Div {
   }
 };
 
-/// NaN when either is NaN; equal inputs share the gradient half and half.
+/// NaN when either input is NaN; equal inputs receive half of the gradient each.
 struct Maximum {
   static constexpr const char* name = "maximum";
   static constexpr Saves saves = Saves::kInputs;
@@ -116,7 +116,7 @@ struct Minimum {
   }
 };
 
-/// The derivative by the exponent is 0 where the base is 0 and the exponent is not negative.
+/// The derivative with respect to the exponent is 0 where the base is 0 and the exponent is not negative.
 struct Pow {
   static constexpr const char* name = "pow";
   static constexpr Saves saves = Saves::kInputs;

@@ -1,5 +1,5 @@
 #pragma once
-// Element-wise ops of one input. pointwise_ops.h says what the members mean and lists all ops.
+// Element-wise ops of one input. pointwise_ops.h documents the members and lists all ops.
 
 #include "tern/kernels/math.h"
 #include "tern/kernels/pointwise.h"
@@ -89,7 +89,7 @@ struct Log1p {
   }
 };
 
-/// Derivative infinite at 0.
+/// The derivative is infinite at 0.
 struct Sqrt {
   static constexpr const char* name = "sqrt";
   static constexpr Saves saves = Saves::kOutput;
@@ -169,7 +169,7 @@ struct Tanh {
   }
 };
 
-/// Derivative 0 at 0; NaN stays NaN.
+/// The derivative is 0 at 0; NaN stays NaN.
 struct Relu {
   static constexpr const char* name = "relu";
   static constexpr Saves saves = Saves::kOutput;
@@ -249,7 +249,7 @@ struct Silu {
   }
 };
 
-/// log(1 + exp(x)), without overflow.
+/// log(1 + exp(x)) without overflow.
 struct Softplus {
   static constexpr const char* name = "softplus";
   static constexpr Saves saves = Saves::kInputs;
@@ -302,7 +302,7 @@ struct Cos {
   }
 };
 
-/// Derivative 0.
+/// The derivative is 0.
 struct Floor {
   static constexpr const char* name = "floor";
   static constexpr Saves saves = Saves::kNone;
@@ -360,7 +360,7 @@ struct MulScalar {
   }
 };
 
-/// The gradient passes where low <= x <= high, bounds included. NaN stays NaN.
+/// The gradient passes where low <= x <= high. NaN stays NaN.
 struct Clamp {
   static constexpr const char* name = "clamp";
   static constexpr Saves saves = Saves::kInputs;

@@ -1,5 +1,5 @@
 #pragma once
-// Random words to uniform and normal numbers: what the fills of copy.h compute on both devices.
+// Conversion of random words to uniform and normal numbers, for copy.h's fills on all devices.
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 
 namespace tern::kernels {
 
-/// The largest value of T below `bound`, in its compute type: rounding must not reach the open end of an interval.
+/// The largest value of T below `bound`, in T's compute type: rounding must not give the open end of an interval.
 template <class T>
 ComputeType<T> largest_below(double bound) {
   using F = ComputeType<T>;
@@ -17,7 +17,7 @@ ComputeType<T> largest_below(double bound) {
   } else {
     T value(static_cast<float>(bound));
     if (static_cast<float>(value) < bound) return static_cast<float>(value);
-    // The neighbour below, in the bits of a sign and a magnitude.
+    // Step to the next lower value in sign-magnitude bits.
     if ((value.bits & 0x7fffu) == 0)
       value.bits = 0x8001u;
     else
@@ -26,12 +26,12 @@ ComputeType<T> largest_below(double bound) {
   }
 }
 
-/// sin and cos of 2 pi u for u in [0, 1): the reduction to half a quarter turn is exact, the polynomials are minimax
+/// sin and cos of 2 pi u for u in [0, 1). The reduction to an eighth of a turn is exact; the polynomials are minimax
 /// fits (Remez exchange; relative error 3.3e-9, absolute 5e-11 before rounding to float).
 TERN_HD inline void sin_cos_turns(float u, float* sine, float* cosine) {
   const float quarter = static_cast<float>(static_cast<int32_t>(u * 4.0f + 0.5f));
   const int32_t quadrant = static_cast<int32_t>(quarter);
-  const float f = u * 4.0f - quarter;  // in [-1/2, 1/2], units of a quarter turn
+  const float f = u * 4.0f - quarter;  // in [-1/2, 1/2], in quarter turns
   const float square = f * f;
   const float s =
       f * (0x1.921fb6p+0f + square * (-0x1.4abbb8p-1f + square * (0x1.465e90p-4f + square * -0x1.2d9278p-8f)));

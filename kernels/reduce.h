@@ -1,18 +1,18 @@
 #pragma once
-// Reductions. Each has one fixed order of summation: results do not depend on the number of threads.
+// Reductions. Each sums in a fixed order, so results do not depend on the number of threads.
 
 #include "tern/kernels/kernel.h"
 
 namespace tern::kernels {
 
-/// kSumOfSquares: sum of x * x. kAll / kAny give bool.
+/// kSumOfSquares: sum of x * x. kAll and kAny give bool.
 enum class Reduction : uint8_t { kSum, kMean, kMax, kMin, kProduct, kSumOfSquares, kAll, kAny };
 
-/// Reduces x over the dimensions whose bit is set in `dims`. y has x's number of dimensions with size 1 where reduced.
+/// Reduces x over the dimensions whose bit is set in `dims`. y has x's number of dimensions, with size 1 where reduced.
 /// 16-bit and fp32 accumulate in fp32 by pairwise blocks, fp64 in fp64, integers and bool in int64 (kSum, kProduct).
-/// Any strides. Empty: sum 0, product 1, mean NaN, all true, any false; max and min of nothing is the caller's error.
-/// max and min return NaN when any element is NaN.
-/// `workspace` is aligned to 16 bytes and may be null where reduce_workspace gives 0.
+/// Any strides. Empty x: sum 0, product 1, mean NaN, all true, any false; the caller must reject max and min.
+/// max and min are NaN when any element is NaN.
+/// `workspace` is aligned to 16 bytes and may be null where reduce_workspace returns 0.
 TERN_KERNEL(void, reduce, Stream stream, Reduction reduction, ConstView x, uint32_t dims, void* workspace, View y);
 /// Bytes of workspace for reduce with the same views.
 TERN_KERNEL(int64_t, reduce_workspace, Stream stream, ConstView x, uint32_t dims, View y);
@@ -26,33 +26,34 @@ TERN_KERNEL(int64_t, arg_extreme_workspace, Stream stream, ConstView x, int dim,
 
 /// Bytes of workspace for column_sum.
 TERN_KERNEL(int64_t, column_sum_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
-/// y[j] (+)= sum over rows of contiguous x[rows, cols]; fp32 accumulation in a fixed order: the bias gradient.
+/// y[j] (+)= sum over the rows of a contiguous x[rows, cols], in fp32 in a fixed order. Used for bias gradients.
 TERN_KERNEL(void, column_sum, Stream stream, ConstView x, bool accumulate, void* workspace, View y);
 
-/// What norm_and_check found, in device memory.
+/// The result of gradient_norm, in device memory.
 struct GradientNorm {
   double sum_of_squares;  // over all tensors, in fp64 from fp32 (or fp64) partial sums of fixed blocks
   int32_t non_finite;     // 1 when any element is infinite or NaN
-  int32_t first_bad;      // index of the first tensor that has one, or -1
+  int32_t first_bad;      // index of the first tensor with such an element, or -1
 };
-/// Elements of a gradient that make one sum: on a GPU, and on the CPU.
+/// Number of gradient elements per partial sum, on a GPU and on the CPU.
 inline constexpr int64_t kGradientNormBlock = 16384, kGradientNormBlockOnCpu = 4096;
 /// Bytes of workspace for gradient_norm over `elements` elements in `count` tensors.
 TERN_KERNEL(int64_t, gradient_norm_workspace, Stream stream, int64_t elements, int64_t count);
-/// One pass over `count` contiguous floating tensors. `*result` is device memory. ticket: an int32 on the device that
-/// is 0 before and after; null will do on the CPU, and for one tensor of kGradientNormBlock elements or fewer.
+/// Reads `count` contiguous floating tensors once. `*result` is in device memory. ticket: an int32 on the device that
+/// is 0 before and after the call; may be null on the CPU and for one tensor of at most kGradientNormBlock elements.
 TERN_KERNEL(void, gradient_norm, Stream stream, const ConstView* tensors, int64_t count, void* workspace, void* ticket,
             GradientNorm* result);
 
-/// What gradient_norm keeps of a block: the sum of its squares, finite exactly when all its elements are.
+/// gradient_norm's result for one block: the sum of squares, which is finite exactly when all its elements are.
 struct alignas(16) GradientBlock {
   double sum;
-  int64_t tensor;  // index
+  int64_t tensor;  // index of the block's tensor
 };
-/// The first half of gradient_norm: the blocks of all tensors, one after the other.
+/// First half of gradient_norm: the results of all tensors' blocks, in order.
 TERN_KERNEL(void, gradient_norm_blocks, Stream stream, const ConstView* tensors, int64_t count, GradientBlock* blocks);
-/// The second: of blocks[order[0]], blocks[order[1]], ... `count` blocks. Processes that hold parts of gradients, cut
-/// between blocks, find the norm of the whole ones so: the same bits, when `order` is that of the whole ones' blocks.
+/// Second half: the norm of the `count` blocks blocks[order[0]], blocks[order[1]], ... Processes that hold parts of
+/// gradients, split between blocks, use it to compute the norm of the whole; with `order` that of the whole tensors'
+/// blocks, the bits equal gradient_norm's.
 TERN_KERNEL(void, gradient_norm_fold, Stream stream, const GradientBlock* blocks, const int64_t* order, int64_t count,
             GradientNorm* result);
 

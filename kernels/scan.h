@@ -1,5 +1,5 @@
 #pragma once
-// Running sums within rows, and the positions of what a mask selects.
+// Running sums within rows, and the positions that a mask selects.
 
 #include "tern/kernels/kernel.h"
 
@@ -7,17 +7,17 @@ namespace tern::kernels {
 
 /// Bytes of workspace for cumulative_sum.
 TERN_KERNEL(int64_t, cumulative_sum_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
-/// y[r, j] = x[r, 0] + ... + x[r, j]; `reverse`, for floats alone: x[r, j] + ... + x[r, cols - 1]. Contiguous
-/// [rows, cols]. Floats are added in fp64, in an order that the shape alone decides, and rounded to y's dtype, which is
-/// x's; integers and bool give int64, which wraps around.
+/// y[r, j] = x[r, 0] + ... + x[r, j], or with `reverse` (floats only) x[r, j] + ... + x[r, cols - 1]. Contiguous
+/// [rows, cols]. Floats are added in fp64, in an order that depends only on the shape, and rounded to y's dtype, which
+/// is x's; integers and bool give int64, which wraps.
 TERN_KERNEL(void, cumulative_sum, Stream stream, ConstView x, bool reverse, void* workspace, View y);
 
 /// Bytes of workspace for select_positions.
 TERN_KERNEL(int64_t, select_positions_workspace, Stream stream, int64_t n);
-/// positions (int64, as many as there are) = where the bytes of the mask (contiguous bool) are not 0, ascending.
+/// positions (int64, one for each nonzero byte) = where the contiguous bool mask is not 0, ascending.
 TERN_KERNEL(void, select_positions, Stream stream, ConstView mask, void* workspace, View positions);
 
-/// y[i, :] (int64, contiguous [n, dims]) = the indices of element positions[i] in a tensor of this shape, row-major.
+/// y[i, :] (int64, contiguous [n, dims]) = the row-major indices of element positions[i] in a tensor of this shape.
 TERN_KERNEL(void, unravel_positions, Stream stream, ConstView positions, int dims, const int64_t* shape, View y);
 
 }  // namespace tern::kernels

@@ -1,6 +1,6 @@
 #pragma once
-// Sorting and selecting within rows. Every result is the only one that its rule allows, so it is the same on every
-// device and level. The order is that of sort_key.h: NaN is greatest, -0 equals 0.
+// Sorting and selecting within rows. The rules determine every result uniquely, so results are the same on every device
+// and level. The order is that of sort_key.h: NaN is greatest, -0 equals 0.
 
 #include "tern/kernels/kernel.h"
 
@@ -8,19 +8,19 @@ namespace tern::kernels {
 
 /// Bytes of workspace for sort_rows; cols < 2^32 - 1 (here and below).
 TERN_KERNEL(int64_t, sort_rows_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
-/// values[r, j] = x[r, index[r, j]] ascending (descending) in j; equal elements keep their order. x and values:
-/// contiguous [rows, cols] of one dtype, any; index: int64, contiguous. x and values may not overlap.
+/// values[r, j] = x[r, index[r, j]], ascending or descending in j; equal elements keep their order. x and values:
+/// contiguous [rows, cols] of one dtype; index: contiguous int64. x and values must not overlap.
 TERN_KERNEL(void, sort_rows, Stream stream, ConstView x, bool descending, void* workspace, View values, View index);
 
 /// Bytes of workspace for top_k_rows.
 TERN_KERNEL(int64_t, top_k_rows_workspace, Stream stream, int64_t rows, int64_t cols, int64_t k, DType dtype);
-/// The k <= cols largest (smallest) elements of every row: of x [rows, cols] as sort_rows' first k columns would be; of
-/// equal elements the first ones are taken. Not sorted: in the order of x. values and index: contiguous [rows, k].
+/// The k <= cols largest (smallest) elements of every row of x [rows, cols]; the first of equal elements are taken.
+/// sorted: as sort_rows' first k columns; otherwise in the order of x. values and index: contiguous [rows, k].
 TERN_KERNEL(void, top_k_rows, Stream stream, ConstView x, bool largest, bool sorted, void* workspace, View values,
             View index);
 
-/// x [rows, cols] = 0 but for x[r, index[r, j]] = y[r, j], where no index of a row repeats. Indices outside [0, cols)
-/// are left out. All contiguous, x and y of one dtype. The gradient of choosing elements of rows.
+/// Sets x [rows, cols] to 0 and then x[r, index[r, j]] = y[r, j]; no index repeats within a row. Indices outside
+/// [0, cols) are skipped. All contiguous, x and y of one dtype. It is the gradient of selecting elements of rows.
 TERN_KERNEL(void, scatter_rows, Stream stream, ConstView y, ConstView index, View x);
 
 }  // namespace tern::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// Values as unsigned integers in the same order: what the sorts of both devices compare.
+// Maps values to unsigned integers of the same order, which the sorts on all devices compare.
 
 #include <bit>
 
@@ -10,12 +10,12 @@ namespace tern::kernels {
 template <class T>
 using SortKey = std::conditional_t<sizeof(Stored<T>) == 8, uint64_t, uint32_t>;
 
-/// Lower bits of the key that are in use; the others are 0.
+/// Number of low bits of the key that are used; the others are 0.
 template <class T>
 inline constexpr int sort_key_bits = std::is_same_v<T, bool> ? 1 : static_cast<int>(8 * sizeof(T));
 
-/// a < b exactly when sort_key(a) < sort_key(b). -0 equals 0; NaN equals NaN and is greater than everything else, as
-/// PyTorch sorts.
+/// a < b exactly when sort_key(a) < sort_key(b). -0 equals 0; NaN equals NaN and is greater than every other value, as
+/// in PyTorch's sort.
 template <class T>
 TERN_HD inline SortKey<T> sort_key(Stored<T> value) {
   using Key = SortKey<T>;
@@ -42,7 +42,7 @@ TERN_HD inline SortKey<T> sort_key(Stored<T> value) {
   }
 }
 
-/// For largest first: xor a key with this.
+/// XOR with this inverts the order of keys, for largest first.
 template <class T>
 constexpr SortKey<T> sort_key_flip(bool descending) {
   constexpr SortKey<T> kSign = SortKey<T>(1) << (sort_key_bits<T> - 1);

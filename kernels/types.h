@@ -1,5 +1,5 @@
 #pragma once
-// Element types: the eight storage types, the two 16-bit floating-point formats, and the types they compute in.
+// Element types: the eight storage types, the two 16-bit floating-point formats, and their compute types.
 
 #include <bit>
 #include <cstddef>
@@ -26,8 +26,8 @@ inline constexpr DType int32 = DType::kInt32;
 inline constexpr DType uint8 = DType::kUInt8;
 inline constexpr DType boolean = DType::kBool;
 
-/// 8 exponent bits, 7 mantissa bits: the upper half of a float. Conversion rounds to nearest even and keeps NaN.
-/// The device converts by instruction: the same values, but every NaN becomes the canonical one.
+/// 8 exponent bits and 7 mantissa bits: the upper half of a float. Conversion rounds to nearest even and keeps NaN.
+/// CUDA converts by an instruction with the same values, except that every NaN becomes the canonical one.
 struct BFloat16 {
   uint16_t bits = 0;
   BFloat16() = default;
@@ -57,7 +57,7 @@ struct Float16 {
     const uint32_t magnitude = u & 0x7fffffffu;
     // Normal result: rebias the exponent from 127 to 15 and round the 13 dropped bits to nearest even.
     const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    // Subnormal result: adding 0.5 aligns the mantissa so that the hardware's own rounding does the work.
+    // Subnormal result: adding 0.5 aligns the mantissa so that the hardware's rounding is correct.
     const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
     const uint32_t subnormal = std::bit_cast<uint32_t>(aligned) - 0x3f000000u;
     uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
@@ -82,7 +82,7 @@ struct Float16 {
   }
 };
 
-/// Bytes of one element.
+/// Size of one element in bytes.
 constexpr int64_t size_of(DType dtype) {
   constexpr int64_t sizes[] = {8, 4, 2, 2, 8, 4, 1, 1};
   return sizes[static_cast<int>(dtype)];
@@ -122,7 +122,7 @@ constexpr DType dtype_of() {
 template <class T>
 using ComputeType = std::conditional_t<std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>, float, T>;
 
-/// Calls f.template operator()<T>() with T the C++ type of a floating dtype. The only dtype switch over floats.
+/// Calls f.template operator()<T>() with T the C++ type of a floating dtype. The only switch over floating dtypes.
 /// The caller has checked that dtype is floating.
 template <class F>
 decltype(auto) dispatch_float(DType dtype, F&& f) {
@@ -138,7 +138,7 @@ decltype(auto) dispatch_float(DType dtype, F&& f) {
   }
 }
 
-/// As dispatch_float, over every storage type.
+/// Like dispatch_float, for every storage type.
 template <class F>
 decltype(auto) dispatch_any(DType dtype, F&& f) {
   switch (dtype) {

@@ -9,8 +9,8 @@ inline constexpr int kMaxDims = 8;
 
 namespace kernels {
 
-/// Pointer, dtype, shape and strides (in elements) of a tensor somebody else owns. Row-major order of dimensions.
-/// `Void` is void or const void. A view with data == nullptr and dims == 0 means "argument absent".
+/// Pointer, dtype, shape and strides (in elements) of a tensor that the view does not own. Dimensions are in row-major
+/// order. `Void` is void or const void. A view with data == nullptr and dims == 0 means "argument absent".
 template <class Void>
 struct BasicView {
   Void* data = nullptr;
@@ -59,7 +59,7 @@ struct BasicView {
     return n;
   }
   int64_t cols() const { return dims == 0 ? 1 : shape[dims - 1]; }
-  /// True when elements lie in row-major order without gaps (dimensions of size 1 may have any stride).
+  /// True when elements are in row-major order without gaps (dimensions of size 1 may have any stride).
   bool is_contiguous() const {
     int64_t expected = 1;
     for (int d = dims - 1; d >= 0; --d) {
@@ -73,7 +73,7 @@ struct BasicView {
 using View = BasicView<void>;
 using ConstView = BasicView<const void>;
 
-/// A contiguous one-dimensional or two-dimensional view, for code that holds plain memory.
+/// A contiguous one-dimensional or two-dimensional view of plain memory.
 template <class T>
 auto make_view(T* data, int64_t rows, int64_t cols) {
   using Void = std::conditional_t<std::is_const_v<T>, const void, void>;

@@ -11,7 +11,7 @@
 namespace tern::kernels {
 namespace {
 
-/// Cores in the calling thread's affinity mask. A kernel for more than 1,024 CPUs refuses masks of the usual size.
+/// The number of cores in the calling thread's affinity mask. Kernels built for more than 1,024 CPUs need larger masks.
 int cores_of_mask() {
   for (size_t sets = 1; sets <= 64; sets *= 2) {
     std::vector<cpu_set_t> mask(sets);
@@ -21,7 +21,7 @@ int cores_of_mask() {
   return 1;
 }
 
-/// `name` is in the comma-separated list.
+/// Returns whether `name` is in the comma-separated list.
 bool lists(const std::string& list, const std::string& name) {
   return ("," + list + ",").find("," + name + ",") != std::string::npos;
 }
@@ -32,7 +32,7 @@ double read_number(const std::string& path) {
   return value;
 }
 
-/// Quota / period of one folder; 0: no limit, or no such folder.
+/// Quota / period of one folder; 0: no limit or no such folder.
 double quota_of(const std::string& folder, bool unified) {
   double quota = -1, period = 0;
   if (unified) {
@@ -46,8 +46,8 @@ double quota_of(const std::string& folder, bool unified) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/// The least of a group's and of those above it. Inside a container the path may be the host's, of which only the root
-/// is there.
+/// The smallest quota of a group and its ancestors. Inside a container the path may be the host's; then only the root
+/// exists.
 double least_quota(const std::string& root, std::string group, bool unified) {
   double least = 0;
   while (true) {
@@ -68,7 +68,7 @@ int quota_cores(const std::string& membership, const std::string& root) {
     if (quota > 0 && (least == 0 || quota < least)) least = quota;
   };
   std::ifstream file(membership);
-  // number:controllers:path; version 2 has one line, "0::path".
+  // Format: number:controllers:path. Version 2 has the single line "0::path".
   for (std::string line; std::getline(file, line);) {
     const size_t first = line.find(':'), second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;

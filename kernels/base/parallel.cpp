@@ -26,7 +26,7 @@ std::atomic<int>& thread_count() {
   return count;
 }
 
-thread_local int fixed = 0;  // 0: no FixedThreads lives
+thread_local int fixed = 0;  // 0: no FixedThreads object exists on this thread
 
 }  // namespace
 

@@ -15,19 +15,19 @@
 namespace tern::kernels {
 namespace {
 
-// In nanoseconds.
-constexpr int64_t kSpin = 50'000;           // before a thread that waits goes to sleep
-constexpr int64_t kShortSpin = 2'000;       // the same where another program uses the core
-constexpr int64_t kInterruption = 100'000;  // a pause of this length: another program used the core
-constexpr int64_t kCaution = 20'000'000;    // after that spins are short for so long
-constexpr int64_t kWakeCost = 5'000;        // what waking a worker takes from the caller
-constexpr int64_t kMostDebt = 1'000'000;    // of a worker, before it pauses
+// Times in nanoseconds.
+constexpr int64_t kSpin = 50'000;           // spinning time of a waiting thread before it sleeps
+constexpr int64_t kShortSpin = 2'000;       // the same while another program uses the core
+constexpr int64_t kInterruption = 100'000;  // a gap this long in spinning: another program used the core
+constexpr int64_t kCaution = 20'000'000;    // time after such a gap during which spins are short
+constexpr int64_t kWakeCost = 5'000;        // the caller's time for waking one worker
+constexpr int64_t kMostDebt = 1'000'000;    // debt at which a worker pauses
 constexpr int64_t kMostCredit = 4'000'000;  // a time slice: two programs of equal priority take turns
-constexpr int64_t kPauseForDebt = 16;       // a pause is so many times as long as the debt
+constexpr int64_t kPauseForDebt = 16;       // length of the pause divided by the debt
 constexpr int64_t kLongestPause = 1'000'000'000;
-constexpr int64_t kRefusal = 1'000'000'000;      // after the system refused a thread, none is asked for for so long
+constexpr int64_t kRefusal = 1'000'000'000;      // time without new attempts after the system refused a thread
 constexpr int kWakesOfOne = 2;                   // workers that one thread wakes at a time
-constexpr size_t kStackBytes = size_t{8} << 20;  // like a main thread's, whatever the limit of the shell
+constexpr size_t kStackBytes = size_t{8} << 20;  // as for a usual main thread, independent of the shell's limit
 
 thread_local bool inside = false;
 
@@ -47,7 +47,7 @@ void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-/// Spins until done() or for about `limit`. Returns done(). interrupted: set when the thread did not run for a while.
+/// Spins until done() or for about `limit`. Returns done(). Sets interrupted if the thread did not run for a while.
 template <class Done>
 bool spin(int64_t limit, bool& interrupted, const Done& done) {
   const int64_t begin = now();
@@ -63,7 +63,7 @@ bool spin(int64_t limit, bool& interrupted, const Done& done) {
   }
 }
 
-/// A caller's blocks, and what the first of them threw.
+/// A caller's blocks, and the first exception that one of them threw.
 struct Blocks {
   BlockFunction body;
   void* context;
@@ -83,20 +83,20 @@ struct Blocks {
 
 }  // namespace
 
-/// What a caller offers. Workers read a job at any time, also while it is another's: what they read counts only if they
-/// then take a share of it.
+/// A caller's work. A worker may read a job after another caller has taken it over: the values are valid only if the
+/// worker then succeeds in taking a share.
 struct alignas(64) ThreadPool::Job {
-  /// Upper half: the number of the job. Lower half: its shares that nobody has taken yet.
+  /// Upper half: the job's number. Lower half: the number of shares that are not yet taken.
   std::atomic<uint64_t> ticket = 0;
   std::atomic<BlockFunction> body = nullptr;
   std::atomic<void*> context = nullptr;
   std::atomic<int64_t> blocks = 0, blocks_per_share = 0;
   std::atomic<uint32_t> shares = 0;
   std::atomic<bool> claimed = false;
-  /// Shares that workers have finished, and kCallerSleeps.
+  /// Number of shares that workers have finished, and the flag kCallerSleeps.
   alignas(64) std::atomic<uint32_t> finished = 0;
   std::atomic<int64_t> waiting_since = 0;    // 0: the caller is not waiting
-  std::atomic<int64_t> share_of_caller = 0;  // the mean time that it took for one of its shares
+  std::atomic<int64_t> share_of_caller = 0;  // the caller's mean time for one of its shares
 
   static constexpr uint32_t kCallerSleeps = uint32_t{1} << 31;
   static constexpr int64_t kMostShares = 1 << 16;
@@ -104,7 +104,7 @@ struct alignas(64) ThreadPool::Job {
   static uint32_t left(uint64_t value) { return static_cast<uint32_t>(value); }
   int64_t left() const { return left(ticket.load(std::memory_order_relaxed)); }
 
-  /// Runs one share after another while there are any. before(): whether to take one; after(): behind each.
+  /// Runs shares while any are left. before() returns whether to take one; after() is called after each.
   template <class Before, class After>
   int64_t work(const Before& before, const After& after);
   void open(BlockFunction new_body, void* new_context, int64_t new_blocks);
@@ -121,7 +121,7 @@ int64_t ThreadPool::Job::work(const Before& before, const After& after) {
     const int64_t count = blocks.load(std::memory_order_relaxed),
                   size = blocks_per_share.load(std::memory_order_relaxed);
     const int64_t all = shares.load(std::memory_order_relaxed);
-    // The number of the job in `value` makes this fail when the job that was read is over.
+    // Fails when the job that was read has ended, since `value` contains its number.
     if (!ticket.compare_exchange_weak(value, value - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
     const int64_t first = (all - left(value)) * size;
     for (int64_t b = first; b < std::min(first + size, count); ++b) run(data, b);
@@ -146,7 +146,7 @@ void ThreadPool::Job::open(BlockFunction new_body, void* new_context, int64_t ne
   ticket.store(number << 32 | all, std::memory_order_release);
 }
 
-/// Until workers have finished the `taken` shares that they took. The caller took `own`, from `begin` on.
+/// Waits until workers have finished their `taken` shares. The caller ran `own` shares, starting at time `begin`.
 void ThreadPool::Job::wait(uint32_t taken, int64_t begin, int64_t own) {
   const auto done = [&] { return finished.load(std::memory_order_acquire) == taken; };
   if (done()) return;
@@ -172,11 +172,11 @@ class alignas(64) ThreadPool::Worker {
   Worker(ThreadPool& pool, int index) : pool_(pool), index_(index) {}
 
   bool start() noexcept;
-  /// Ends its sleep, if it is asleep.
+  /// Ends the worker's sleep; returns false if it does not sleep.
   bool wake() noexcept;
 
   std::atomic<Worker*> next = nullptr;
-  bool has_thread = false;  // under starting_
+  bool has_thread = false;  // guarded by starting_
 
  private:
   enum State : uint32_t { kAwake, kAsleep, kPaused };
@@ -191,7 +191,7 @@ class alignas(64) ThreadPool::Worker {
   ThreadPool& pool_;
   const int index_;
   std::atomic<uint32_t> state_ = kAwake;
-  // Its thread's alone. debt_: how much longer callers waited for it than they would have worked without it.
+  // Used only by the worker's thread. debt_: the time that callers waited for it minus the time that it saved them.
   int64_t debt_ = 0, cautious_until_ = 0;
 };
 
@@ -200,7 +200,7 @@ bool ThreadPool::Worker::start() noexcept {
   if (pthread_attr_init(&attributes) != 0) return false;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, kStackBytes);
-  // Signals go to the program's own threads, except those that a fault of the thread itself raises.
+  // Signals are left to the program's threads, except those that report a fault of the thread itself.
   sigset_t blocked, before;
   sigfillset(&blocked);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF})
@@ -238,7 +238,7 @@ void ThreadPool::Worker::loop() noexcept {
   }
 }
 
-/// Whether the thread, which is one too many, ends.
+/// Ends the thread if it is surplus; returns whether it did.
 bool ThreadPool::Worker::end() {
   std::lock_guard<std::mutex> lock(pool_.starting_);
   if (index_ < current_threads() - 1) return false;
@@ -259,14 +259,14 @@ int64_t ThreadPool::Worker::run_jobs() {
                      [&] {
                        begin = settle(job, begin);
                        const uint32_t value = job.finished.fetch_add(1, std::memory_order_acq_rel);
-                       // Only the last share's end lets the caller go on, but the worker does not know which is last.
+                       // Only the last share's end releases the caller, but the worker does not know which is last.
                        if (value & Job::kCallerSleeps) futex_wake(job.finished);
                      });
   }
   return done;
 }
 
-/// Adds up what the share that began at `begin` cost and saved the caller. Returns the time.
+/// Updates debt_ for the share that began at `begin`. Returns the current time.
 int64_t ThreadPool::Worker::settle(const Job& job, int64_t begin) {
   const int64_t time = now(), waiting = job.waiting_since.load(std::memory_order_relaxed);
   int64_t saved = time - begin, waited = 0;
@@ -278,7 +278,7 @@ int64_t ThreadPool::Worker::settle(const Job& job, int64_t begin) {
   return time;
 }
 
-/// Waits for another job than the `seen`-th. Returns whether a caller had to wake the thread.
+/// Waits for a job after number `seen`. Returns whether a caller had to wake the thread.
 bool ThreadPool::Worker::await(uint32_t seen) {
   bool interrupted = false;
   const int64_t limit = cautious_until_ != 0 && now() < cautious_until_ ? kShortSpin : kSpin;
@@ -288,7 +288,7 @@ bool ThreadPool::Worker::await(uint32_t seen) {
   pool_.spinning_.fetch_sub(1, std::memory_order_relaxed);
   if (interrupted) cautious_until_ = now() + kCaution;
   if (found) return false;
-  // Either publish() sees that the worker is asleep, or the worker sees what was published.
+  // Either publish() sees that the worker is asleep, or the worker sees the new job.
   pool_.asleep_.fetch_add(1, std::memory_order_seq_cst);
   state_.store(kAsleep, std::memory_order_seq_cst);
   if (pool_.published_.load(std::memory_order_seq_cst) != seen) {
@@ -311,7 +311,7 @@ bool ThreadPool::Worker::wake() noexcept {
   return true;
 }
 
-/// Lets callers work without the thread for a time in proportion to what it cost them.
+/// Keeps the worker away from jobs for a time proportional to its debt.
 void ThreadPool::Worker::pause() {
   const int64_t end = now() + std::min(debt_ * kPauseForDebt, kLongestPause);
   debt_ = 0;
@@ -392,7 +392,7 @@ void ThreadPool::publish(uint32_t shares, int threads) noexcept {
 }
 
 void ThreadPool::start_workers(int count) noexcept {
-  // Another caller may have begun this and been interrupted: then this call goes on without.
+  // Another caller may hold the lock and be interrupted: this call then continues without new workers.
   const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
   if (!lock) return;
   std::atomic<Worker*>* link = &first_;
@@ -406,7 +406,7 @@ void ThreadPool::start_workers(int count) noexcept {
   }
 }
 
-/// A woken worker's part in waking the others: one thread would need too long for many.
+/// A woken worker helps to wake the others: one thread would take too long to wake many.
 void ThreadPool::wake_more() noexcept {
   if (asleep_.load(std::memory_order_relaxed) == 0) return;
   int64_t left = 0;
@@ -414,7 +414,7 @@ void ThreadPool::wake_more() noexcept {
   wake_workers(0, current_threads() - 1, static_cast<int>(std::min<int64_t>(kWakesOfOne, left - 1)));
 }
 
-/// Wakes at most `most` of the workers [begin, end) that are asleep.
+/// Wakes at most `most` sleeping workers of [begin, end).
 void ThreadPool::wake_workers(int begin, int end, int most) noexcept {
   int index = 0;
   for (Worker* w = first_.load(std::memory_order_acquire); w && index < end && most > 0;
@@ -427,7 +427,7 @@ void ThreadPool::end_surplus_workers() {
   ThreadPool* const pool = pool_of_process.load(std::memory_order_acquire);
   if (!pool) return;
   pool->refused_until_.store(0);
-  pool->published_.fetch_add(1, std::memory_order_seq_cst);  // those that are about to sleep look again
+  pool->published_.fetch_add(1, std::memory_order_seq_cst);  // workers about to fall asleep check again
   pool->wake_workers(current_threads() - 1, 1 << 30, 1 << 30);
 }
 
