@@ -1,7 +1,7 @@
-// Fused attention, backward (Dao et al., arXiv:2307.08691): scores are recomputed block by block from log_sum_exp.
+// Backward pass of fused attention (Dao et al., arXiv:2307.08691). Scores are recomputed by blocks from log_sum_exp:
 //   P = exp2(S - lse), dP = keep dO V^T, dS = P (dP - rowsum(dO O)), dV = (keep P)^T dO, dK = dS^T Q, dQ = dS K.
-// A task is a chunk of keys of one (sequence, key-value head): the only writer of its dk and dv. When there are few
-// tasks the keys are cut into several chunks, each with a dq of its own that a second pass adds up in order.
+// A task is a chunk of keys of one (sequence, key-value head); only it writes their dk and dv. When there are few tasks
+// the keys are split into several chunks, each with a partial dq; a second pass adds these in order.
 
 #include "tern/kernels/attention.h"
 
@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kKeyBlock = 128;
 constexpr int64_t kFewTasks = 32, kSmallestChunk = 128, kBiasChunk = 512;
 
-/// Keys of a task: from the call alone, never from the number of threads.
+/// Keys of a task. Depends only on the call, never on the number of threads.
 int64_t key_chunk(const AttentionParams& p) {
   const int64_t units = std::max<int64_t>(1, p.sequences * p.kv_heads);
   const int64_t parts = (kFewTasks + units - 1) / units;
@@ -28,7 +28,7 @@ int64_t task_count(const AttentionParams& p) { return p.sequences * p.kv_heads *
 struct Scratch {
   float *keys, *values, *dkeys, *dvalues;  // [key_chunk][padded_dim]
   float *rows, *drows;                     // q and dout of a block, [kQueryBlock][padded_dim]
-  float *queries, *dqueries;               // their transposes; q scaled
+  float *queries, *dqueries;               // their transposes, q scaled
   float *scores, *dscores;                 // [kKeyBlock][kQueryBlock]: keep P and dS
   float* sum;                              // dq of a block, [kQueryBlock][padded_dim]
   float *lse, *delta;                      // [kQueryBlock]; lse in base 2
@@ -61,7 +61,7 @@ float dot(const float* a, const float* b, int64_t size) {
   return total;
 }
 
-/// scores: S to P, dscores: dO V^T to keep dO V^T. A dropped probability is kept as -P for the next pass.
+/// scores: S becomes P; dscores: dO V^T becomes keep dO V^T. A dropped probability is stored as -P for the next pass.
 void probabilities_block(const Call& call, const QueryLanes& lanes, int64_t head, int64_t key, int64_t keys,
                          int64_t cols, const Scratch& t) {
   if (call.drops) {
@@ -83,8 +83,8 @@ void probabilities_block(const Call& call, const QueryLanes& lanes, int64_t head
 
 inline Vec magnitude(Vec x) { return x < splat(0.0f) ? -x : x; }
 
-/// delta = rowsum(P dP) of queries whose keys all lie in this block. Equal to rowsum(dO O), but not spoilt by the
-/// rounding of O to 16 bits, which shows most when there are few keys.
+/// delta = rowsum(P dP) of queries whose keys are all in this block. Equals rowsum(dO O) but without the error of O's
+/// rounding to 16 bits, which is largest when there are few keys.
 void delta_of_block(int64_t keys, int64_t cols, const Scratch& t) {
   for (int64_t n = 0; n < cols; n += kWidth) {
     Vec sum = {};
@@ -95,7 +95,7 @@ void delta_of_block(int64_t keys, int64_t cols, const Scratch& t) {
   }
 }
 
-/// scores: to keep P; dscores: to dS = P (dP - delta).
+/// scores: becomes keep P; dscores: becomes dS = P (dP - delta).
 void differentiate_block(int64_t keys, int64_t cols, const Scratch& t) {
   for (int64_t j = 0; j < keys; ++j) {
     for (int64_t n = 0; n < cols; n += kWidth) {
@@ -151,7 +151,7 @@ class Backward {
     }
   }
 
-  /// dq of one token: the partial results of all chunks of keys, in order.
+  /// dq of one token: adds the partial results of all key chunks in order.
   void reduce_token(int64_t token) const {
     const int64_t row = p_.heads * p_.head_dim, size = p_.query_offsets[p_.sequences] * row;
     for (int64_t h = 0; h < p_.heads; ++h) {
@@ -165,7 +165,7 @@ class Backward {
     }
   }
 
-  /// One block of dbias: kQueryBlock queries by kBiasChunk keys, added up over the sequences and heads that share it.
+  /// One block of dbias, kQueryBlock queries by kBiasChunk keys: the sum over the sequences and heads that share it.
   void bias_task(int64_t task, const View& dbias, const Scratch& t) const {
     const int64_t query_blocks = (dbias.shape[2] + kQueryBlock - 1) / kQueryBlock;
     const int64_t key_blocks = (dbias.shape[3] + kBiasChunk - 1) / kBiasChunk;
@@ -203,13 +203,13 @@ class Backward {
     pack(v_.at(token, kv_head), v_.token_stride, range.size(), p_.head_dim, call_.padded_dim, mask, t.values);
   }
 
-  /// True when all keys that the queries see are one block of scores (of a task over keys as of one over dbias).
+  /// True when all keys that the queries see fit into one block of scores, in tasks over keys and over dbias.
   bool in_one_block(const Sequence& s, int64_t query, int64_t count) const {
     return call_.range_of_queries(s, query, count).size() <= kKeyBlock && s.keys <= kSmallestChunk;
   }
 
-  /// q, dout, their transposes, lse and, unless delta_of_block does it, delta = rowsum(dout * out) of a block of
-  /// queries.
+  /// Packs a block of queries: q, dout, their transposes, lse and, unless delta_of_block computes it, delta =
+  /// rowsum(dout * out).
   void pack_queries(const Sequence& s, int64_t head, int64_t query, int64_t count, bool one_block,
                     const Scratch& t) const {
     const int64_t d = p_.head_dim, dp = call_.padded_dim, token = s.query_begin + query, cols = round_up(count, kWidth);
@@ -220,7 +220,7 @@ class Backward {
     transpose(cols, dp, t.rows, dp, call_.scale_log2, t.queries, kQueryBlock);
     transpose(cols, dp, t.drows, dp, 1, t.dqueries, kQueryBlock);
     for (int64_t i = 0; i < cols; ++i) {
-      t.lse[i] = kInfinity;  // of lanes without a query, and of queries that see no key: P = 0
+      t.lse[i] = kInfinity;  // lanes without a query and queries that see no key: P = 0
       t.delta[i] = 0;
       if (i >= count) continue;
       const float lse = lse_.as<float>()[head * lse_.strides[0] + (token + i) * lse_.strides[1]];
@@ -230,7 +230,7 @@ class Backward {
     }
   }
 
-  /// keep P and dS of one block; the packed keys and values begin at key `packed`.
+  /// Computes keep P and dS of one block; the packed keys and values begin at key `packed`.
   void score_block(const Sequence& s, const BiasTile& bias, int64_t head, int64_t query, int64_t count,
                    const QueryLanes& lanes, int64_t key, int64_t keys, int64_t packed, bool one_block,
                    const Scratch& t) const {
@@ -244,7 +244,7 @@ class Backward {
     differentiate_block(keys, cols, t);
   }
 
-  /// Adds to dkeys and dvalues; leaves the chunk's part of dq in t.sum.
+  /// Adds to dkeys and dvalues and writes the chunk's part of dq to t.sum.
   void query_block(const Sequence& s, int64_t sequence, int64_t head, int64_t query, int64_t count,
                    const QueryLanes& lanes, KeyRange chunk, const Scratch& t) const {
     const int64_t dp = call_.padded_dim;
@@ -301,7 +301,7 @@ class Backward {
   Rows<const T> q_, k_, v_, out_, dout_;
   ConstView lse_;
   Rows<T> dq_, dk_, dv_;
-  float* partial_;  // [chunks][query tokens][heads][head_dim], or null when there is one chunk
+  float* partial_;  // [chunks][query tokens][heads][head_dim], null for a single chunk
   int64_t chunk_, chunks_;
 };
 
@@ -310,7 +310,7 @@ int64_t partial_floats(const AttentionParams& p) {
   return round_up(chunk_count(p) * p.query_offsets[p.sequences] * p.heads * p.head_dim, 16);
 }
 
-/// Slots serve the tasks over keys and those over dbias, of which there may be more: as many as there are threads.
+/// Tasks over keys and over dbias share the slots. With a bias there may be more of the latter: one slot per thread.
 int64_t slots(const AttentionParams& p) {
   return slot_count(p.bias ? std::numeric_limits<int64_t>::max() : task_count(p));
 }

@@ -1,9 +1,10 @@
 #pragma once
-// What the forward and backward attention kernels share: the call in the form the inner loops want, the ranges of keys
-// that queries see, packing, and the element-wise passes over one block of scores.
+// Code shared by the forward and backward attention kernels: the call with derived values, the key ranges that queries
+// see, packing, and the element-wise passes over one block of scores.
 //
-// A block of scores is stored transposed, [keys][kQueryBlock]: registers run along queries. So a softmax needs no
-// horizontal sums, a key mask is a whole row, and one Philox block gives 8 columns of a register of queries in place.
+// A block of scores is stored transposed, [keys][kQueryBlock]: vector registers hold consecutive queries. So a softmax
+// needs no horizontal sums, a key mask affects a whole row, and one Philox block gives 8 columns of a register in
+// place.
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +17,7 @@
 
 namespace tern::kernels::TERN_CPU::attention {
 
-inline constexpr int64_t kQueryBlock = 64;   // queries of a block of scores
+inline constexpr int64_t kQueryBlock = 64;   // queries in a block of scores
 inline constexpr int64_t kDropoutGroup = 8;  // columns of one Philox block; key blocks begin at multiples of it
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kLog2e = 1.4426950408889634f;
@@ -24,11 +25,11 @@ inline constexpr double kLn2 = 0.6931471805599453;
 
 constexpr int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-/// The slots of scratch memory: at most one per thread (see FixedThreads, which keeps their number). Which slot a task
-/// gets has no influence on its result.
+/// Number of scratch slots: at most one per thread (FixedThreads keeps that number constant). A task's result does not
+/// depend on its slot.
 inline int64_t slot_count(int64_t tasks) { return std::max<int64_t>(1, std::min<int64_t>(tasks, num_threads())); }
 
-/// Hands out blocks of floats that begin at cache lines; with a null base it only counts.
+/// Allocates blocks of floats aligned to cache lines; with a null base it only computes the size.
 class Arena {
  public:
   explicit Arena(float* base) : base_(base) {}
@@ -49,12 +50,12 @@ inline float* align(void* workspace) {
 }
 constexpr int64_t bytes_with_alignment(int64_t floats) { return floats * 4 + 64; }
 
-/// True when waking another thread would cost more than the call itself.
+/// True when waking another thread would take longer than the call.
 inline bool is_small(const AttentionParams& p) {
   return p.sequences * p.max_query_length * p.max_key_length * p.heads * p.head_dim < (int64_t{1} << 16);
 }
 
-/// Runs body(task, slot) for every task; slots take the next task when they are done with one.
+/// Runs body(task, slot) for every task; a slot takes the next task when it has finished one.
 template <class Body>
 void run_tasks(const AttentionParams& params, int64_t tasks, Body&& body) {
   if (tasks <= 0) return;
@@ -68,7 +69,7 @@ void run_tasks(const AttentionParams& params, int64_t tasks, Body&& body) {
   });
 }
 
-/// A tensor [tokens, heads, head_dim].
+/// A tensor of shape [tokens, heads, head_dim].
 template <class T>
 struct Rows {
   T* data;
@@ -79,7 +80,7 @@ struct Rows {
   T* at(int64_t token, int64_t head) const { return data + token * token_stride + head * head_stride; }
 };
 
-/// One sequence. Query i stands at key position i + shift: both ends are aligned.
+/// One sequence. Query i has key position i + shift: queries and keys are aligned at their ends.
 struct Sequence {
   int64_t query_begin, queries, key_begin, keys, shift;
   int64_t visible_keys;  // keys without the masked ones at the end
@@ -94,7 +95,7 @@ struct Sequence {
   }
 };
 
-/// Tokens behind the last sequence (a packed batch may have spare room) are not attention's, but must not hold garbage.
+/// Zeroes the tokens after the last sequence (spare room of a packed batch), so that they are never uninitialised.
 template <class T>
 void clear_behind(const Rows<T>& rows, int64_t used, int64_t tokens, int64_t heads, int64_t head_dim) {
   for (int64_t token = used; token < tokens; ++token) {
@@ -117,12 +118,12 @@ struct KeyRange {
   int64_t size() const { return std::max<int64_t>(0, end - begin); }
 };
 
-/// The call, with derived numbers.
+/// The call and values derived from it.
 struct Call {
   const AttentionParams& params;
-  int64_t group;       // query heads of a key-value head
-  int64_t padded_dim;  // row length of packed blocks: whole registers
-  int64_t window;      // as in params, but small enough to add; -1: none
+  int64_t group;       // query heads per key-value head
+  int64_t padded_dim;  // head_dim rounded up to whole registers: the row length of packed blocks
+  int64_t window;      // as in params, but limited so that sums do not overflow; -1: none
   float scale_log2;
   float keep_scale = 1;
   bool drops;
@@ -139,7 +140,7 @@ struct Call {
     if (drops) keep_scale = p.dropout.p < 1 ? static_cast<float>(1 / (1 - p.dropout.p)) : 0.0f;
   }
 
-  /// Keys that a query sees by position alone.
+  /// Keys that a query sees according to its position.
   KeyRange range_of_query(const Sequence& s, int64_t query) const {
     const int64_t position = query + s.shift;
     KeyRange range{0, s.visible_keys};
@@ -147,14 +148,14 @@ struct Call {
     if (params.causal) range.end = std::min(range.end, position + 1);
     return range;
   }
-  /// All keys that some of the queries see; begins at a dropout group.
+  /// The union of the queries' key ranges, extended to begin at a dropout group.
   KeyRange range_of_queries(const Sequence& s, int64_t first, int64_t count) const {
     const KeyRange low = range_of_query(s, first), high = range_of_query(s, first + count - 1);
     return {low.begin / kDropoutGroup * kDropoutGroup, high.end};
   }
 };
 
-/// to[0 .. cols) = from as floats, then zeros up to `padded`, a whole number of registers.
+/// Converts from[0 .. cols) to floats and pads with zeros up to `padded`, a whole number of registers.
 template <class T>
 inline void pack_row(const T* from, int64_t cols, int64_t padded, float* to) {
   int64_t c = 0;
@@ -165,8 +166,8 @@ inline void pack_row(const T* from, int64_t cols, int64_t padded, float* to) {
   for (; c < padded; ++c) to[c] = 0;
 }
 
-/// pack_row for rows `stride` apart. Rows whose mask byte is 0 become zeros: what padding holds, NaN included, must not
-/// reach a product. Short pieces far apart are not foreseen by the hardware: rows to come are prefetched.
+/// pack_row for rows `stride` apart. Rows whose mask byte is 0 become zeros: values of padding, NaN included, must not
+/// enter a product. Later rows are prefetched, because hardware does not predict short rows that are far apart.
 template <class T>
 void pack(const T* from, int64_t stride, int64_t rows, int64_t cols, int64_t padded, const uint8_t* mask, float* to) {
   constexpr int64_t kAhead = 8, kLine = 64 / sizeof(T);
@@ -187,9 +188,9 @@ void unpack(const float* from, float scale, int64_t cols, T* to) {
   for (int64_t c = 0; c < cols; ++c) to[c] = static_cast<T>(from[c] * scale);
 }
 
-/// What the element-wise passes know about a block's queries; lanes behind the last query repeat it.
+/// Per-query values for the element-wise passes over a block; lanes after the last query repeat it.
 struct QueryLanes {
-  alignas(64) int32_t key_begin[kQueryBlock];  // the keys this query sees by position; only with causal or window
+  alignas(64) int32_t key_begin[kQueryBlock];  // range of keys by position; set only for causal or window
   alignas(64) int32_t key_end[kQueryBlock];
   alignas(64) uint64_t even_rows[kQueryBlock / 2];  // dropout row keys of queries 0, 2, 4, ... and of 1, 3, 5, ...
   alignas(64) uint64_t odd_rows[kQueryBlock / 2];
@@ -221,7 +222,7 @@ inline V load_as(const Element* p) {
   return *reinterpret_cast<const V*>(p);
 }
 
-/// Scores of keys that a query may not see become -infinity. `cols` counts queries, in whole registers.
+/// Sets the scores of keys that a query may not see to -infinity. `cols`: number of queries, in whole registers.
 inline void mask_scores(const Call& call, const Sequence& s, const QueryLanes& lanes, int64_t first_key, int64_t keys,
                         int64_t cols, float* scores) {
   const bool by_position = first_key < lanes.common.begin || first_key + keys > lanes.common.end;
@@ -241,7 +242,8 @@ inline void mask_scores(const Call& call, const Sequence& s, const QueryLanes& l
   }
 }
 
-/// Calls use(register of queries n, key j, mask of kept elements) for a block of keys that begins at a dropout group.
+/// Calls use(n, j, mask of kept elements) for each register of queries n and key j of a block that begins at a dropout
+/// group.
 template <class Use>
 inline void for_each_kept(const Call& call, const QueryLanes& lanes, int64_t head, int64_t first_key, int64_t keys,
                           int64_t cols, Use&& use) {
@@ -267,7 +269,7 @@ inline void for_each_kept(const Call& call, const QueryLanes& lanes, int64_t hea
   }
 }
 
-/// The additive bias of one (sequence, head), any floating dtype and strides.
+/// The additive bias of one (sequence, head), of any floating dtype and strides.
 class BiasTile {
  public:
   BiasTile(const Call& call, int64_t sequence, int64_t head) : view_(call.params.bias) {
@@ -275,8 +277,8 @@ class BiasTile {
     offset_ =
         (view_.shape[0] == 1 ? 0 : sequence * view_.strides[0]) + (view_.shape[1] == 1 ? 0 : head * view_.strides[1]);
   }
-  /// scores[key][query] += log2(e) * bias[query][key]; rows, transposed: scratch of kQueryBlock x round_up(keys,
-  /// kWidth).
+  /// scores[key][query] += log2(e) * bias[query][key]. rows and transposed are scratch of kQueryBlock x round_up(keys,
+  /// kWidth) floats.
   void add(int64_t first_query, int64_t queries, int64_t first_key, int64_t keys, float* rows, float* transposed,
            float* scores) const {
     if (!view_) return;
@@ -305,7 +307,7 @@ class BiasTile {
   int64_t offset_ = 0;
 };
 
-// The fp64 path: plain loops (attention_reference.cpp).
+// The fp64 path in plain loops (attention_reference.cpp).
 int64_t reference_workspace(const AttentionParams& params);
 void reference_forward(const AttentionParams& params, ConstView q, ConstView k, ConstView v, View out, View log_sum_exp,
                        void* workspace);

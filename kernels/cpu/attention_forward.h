@@ -1,7 +1,7 @@
 #pragma once
-// Fused attention, forward: online softmax over blocks of keys (Milakov & Gimelshein, arXiv:1805.02867; Dao et al.,
-// arXiv:2205.14135). A task is a chunk of queries of one (sequence, key-value head) with all query heads of its group;
-// it packs the keys and values it sees once.
+// Forward pass of fused attention: online softmax over blocks of keys (Milakov & Gimelshein, arXiv:1805.02867; Dao et
+// al., arXiv:2205.14135). A task is a chunk of queries of one (sequence, key-value head), for all query heads of its
+// group; it packs the keys and values that they see once.
 
 #include "tern/kernels/cpu/attention_block.h"
 
@@ -10,7 +10,7 @@ namespace tern::kernels::TERN_CPU::attention {
 inline constexpr int64_t kKeyBlock = 256;
 inline constexpr int64_t kQueryChunk = 512, kSmallQueryChunk = 128, kFewTasks = 64;
 
-/// Queries of a task: from the call alone, never from the number of threads.
+/// Queries of a task. Depends only on the call, never on the number of threads.
 inline int64_t query_chunk(const AttentionParams& p) {
   return p.sequences * p.kv_heads >= kFewTasks ? kQueryChunk : kSmallQueryChunk;
 }
@@ -45,8 +45,8 @@ struct ForwardScratch {
   }
 };
 
-/// Turns a block of scores into exp2(score - maximum) and brings maximum, total and decay (of what came before) up to
-/// date.
+/// Replaces a block of scores by exp2(score - maximum) and updates maximum, total and decay, the factor for earlier
+/// results.
 inline void softmax_block(int64_t keys, int64_t cols, const ForwardScratch& t) {
   for (int64_t n = 0; n < cols; n += kWidth) {
     float* p = t.scores + n;
@@ -75,7 +75,7 @@ inline void softmax_block(int64_t keys, int64_t cols, const ForwardScratch& t) {
 template <class T>
 class Forward {
  public:
-  /// lse: may be absent. chunk: queries of a task.
+  /// lse may be absent. chunk: queries per task.
   Forward(const Call& call, const ConstView& q, const ConstView& k, const ConstView& v, const View& out,
           const View& lse, int64_t chunk)
       : call_(call), p_(call.params), q_(q), k_(k), v_(v), out_(out), lse_(lse), chunk_(chunk) {}
@@ -106,7 +106,7 @@ class Forward {
     pack(from.at(token, kv_head), from.token_stride, range.size(), p_.head_dim, call_.padded_dim, mask, to);
   }
 
-  /// Leaves the unnormalised output in t.sum, the row sums in t.total and the maxima in t.maximum.
+  /// Writes the unnormalised output to t.sum, the row sums to t.total and the maxima to t.maximum.
   void attend(const Sequence& s, int64_t sequence, int64_t head, int64_t query, int64_t count, const QueryLanes& lanes,
               KeyRange packed, const ForwardScratch& t) const {
     const int64_t d = p_.head_dim, dp = call_.padded_dim, cols = round_up(count, kWidth);

@@ -1,11 +1,11 @@
-// Fused attention in fp64, for gradient checks: one query row at a time, plain loops.
+// Fused attention in fp64, for gradient checks: plain loops, one query row at a time.
 
 #include "tern/kernels/cpu/attention_block.h"
 
 namespace tern::kernels::TERN_CPU::attention {
 namespace {
 
-/// One (sequence, head): its rows of scores and probabilities.
+/// The scores and probabilities of one (sequence, head), row by row.
 class RowOfScores {
  public:
   RowOfScores(const Call& call, const Rows<const double>& q, const Rows<const double>& k, int64_t sequence,
@@ -16,7 +16,7 @@ class RowOfScores {
   KeyRange range(int64_t query) const { return call_.range_of_query(s_, query); }
   bool sees(int64_t key) const { return p_.key_mask == nullptr || p_.key_mask[s_.key_begin + key]; }
 
-  /// row[key] = scale * q k + bias; keys the query does not see get -infinity.
+  /// row[key] = scale * q k + bias, -infinity for keys that the query does not see.
   void scores(int64_t query) const {
     const KeyRange r = range(query);
     const double* left = q_.at(s_.query_begin + query, head_);
@@ -31,7 +31,7 @@ class RowOfScores {
     if (p_.bias) add_bias(query, r);
   }
 
-  /// 0 for a dropped probability, else 1 / (1 - p).
+  /// The dropout factor: 0 for a dropped probability, else 1 / (1 - p).
   double keep(int64_t query, int64_t key) const {
     if (!call_.drops) return 1;
     const int64_t token = s_.query_begin + query;

@@ -1,6 +1,7 @@
 #pragma once
-// Registers, matrix tiles, exponential and random numbers of the attention kernels: GCC vector extensions, so that one
-// source gives SSE, AVX2 and AVX-512 code. Inside the CPU level's own namespace: nothing here may merge across levels.
+// Vector registers, matrix tiles, exponential and random numbers of the attention kernels, in GCC vector extensions:
+// one source gives SSE, AVX2 and AVX-512 code. In the CPU level's namespace, so that the linker merges nothing across
+// levels.
 
 #include <immintrin.h>
 
@@ -19,7 +20,7 @@ inline constexpr int kVectorBytes = 32, kTileRows = 6;
 #else
 inline constexpr int kVectorBytes = 16, kTileRows = 6;
 #endif
-inline constexpr int kWidth = kVectorBytes / 4;  // floats of a register
+inline constexpr int kWidth = kVectorBytes / 4;  // floats in a register
 inline constexpr int kTileVectors = 2;           // a tile is kTileRows x (kTileVectors * kWidth) floats
 
 typedef float Vec __attribute__((vector_size(kVectorBytes), may_alias));
@@ -37,8 +38,8 @@ inline Vec load_unaligned(const float* p) {
 }
 inline void store(float* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
 
-/// 2^x to one unit in the last place, for x <= 0 or not much above. Below 2^-80 the result is 0: beside the 1 of a
-/// row's largest probability it is nothing, and no denormal numbers follow from it. NaN stays NaN.
+/// 2^x with an error of one unit in the last place, for x up to slightly above 0. Below 2^-80 the result is 0, which is
+/// negligible against a row's largest probability of 1 and avoids denormal results. NaN stays NaN.
 inline Vec exp2(Vec x) {
   const float shifter = 0x1.8p23f;  // adding it rounds to an integer in the low bits
   const Vec shifted = x + shifter;
@@ -54,8 +55,8 @@ inline Vec exp2(Vec x) {
 
 // ---- matrix product ----------------------------------------------------------------------------------------------
 
-/// c (+)= a b for a tile of kRows x (kVectors * kWidth) held in registers. Row m of a at step k is a[m * lda + k], or
-/// a[k * lda + m] when kTransposed.
+/// c (+)= a b for a tile of kRows x (kVectors * kWidth) held in registers. Element k of row m of a is a[m * lda + k],
+/// or a[k * lda + m] when kTransposed.
 template <bool kTransposed, bool kAccumulate, int kRows, int kVectors>
 inline void tile(int64_t depth, const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t ldc) {
   Vec sum[kRows][kVectors];
@@ -82,7 +83,7 @@ inline void tile(int64_t depth, const float* a, int64_t lda, const float* b, int
   }
 }
 
-/// The last rows of a panel: `rows` in [1, kTileRows) picks the tile of that height.
+/// The last rows of a panel: selects the tile with `rows` rows, 1 <= rows < kTileRows.
 template <bool kTransposed, bool kAccumulate, int kVectors, int... kHeights>
 inline void last_tile(std::integer_sequence<int, kHeights...>, int64_t rows, int64_t depth, const float* a, int64_t lda,
                       const float* b, int64_t ldb, float* c, int64_t ldc) {
@@ -103,8 +104,8 @@ inline void panel(int64_t rows, int64_t depth, const float* a, int64_t lda, cons
                                                 a + m * step, lda, b, ldb, c + m * ldc, ldc);
 }
 
-/// c[rows, cols] (+)= a[rows, depth] b[depth, cols], or with a stored [depth, rows] when kTransposed. cols is a
-/// multiple of kWidth; rows of b and c begin at register boundaries.
+/// c[rows, cols] (+)= a[rows, depth] b[depth, cols]; a is stored [depth, rows] when kTransposed. cols is a multiple of
+/// kWidth; rows of b and c begin at register boundaries.
 template <bool kTransposed, bool kAccumulate>
 void multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, int64_t lda, const float* b, int64_t ldb,
               float* c, int64_t ldc) {
@@ -117,9 +118,9 @@ void multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, int64_t
 
 // ---- transposition -----------------------------------------------------------------------------------------------
 
-/// Lanes of a and b, which are counted one after the other.
+/// Selects lanes by index from a followed by b.
 inline Vec shuffle(const Vec& a, const Vec& b, const IntVec& index) {
-#ifdef __clang__  // whose shuffle takes constants alone
+#ifdef __clang__  // clang's shuffle requires constant indices
   Vec result = {};
   for (int lane = 0; lane < kWidth; ++lane)
     result[lane] = index[lane] < kWidth ? a[index[lane]] : b[index[lane] - kWidth];
@@ -167,10 +168,10 @@ inline void transpose(int64_t rows, int64_t cols, const float* from, int64_t fro
 
 // ---- random numbers ----------------------------------------------------------------------------------------------
 
-/// Products of the low halves of 64-bit lanes.
+/// Multiplies the low halves of 64-bit lanes.
 inline LongVec multiply_low_halves(LongVec a, LongVec b) {
 #if defined(TERN_CPU_v4)
-  // The masked form: the plain one reads an undefined register in GCC 12, which warns.
+  // The masked form: in GCC 12 the plain one reads an undefined register, which causes a warning.
   return reinterpret_cast<LongVec>(
       _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 #elif defined(TERN_CPU_v3)
@@ -180,7 +181,7 @@ inline LongVec multiply_low_halves(LongVec a, LongVec b) {
 #endif
 }
 
-/// philox() of random.h for kWidth rows at once: which of 8 consecutive columns each row keeps.
+/// philox() of random.h for kWidth rows at once: the mask of kept elements for 8 consecutive columns of each row.
 class DropoutMask {
  public:
   DropoutMask(uint64_t key, uint32_t threshold) : threshold_(static_cast<int32_t>(threshold)) {
@@ -191,7 +192,7 @@ class DropoutMask {
     }
   }
 
-  /// The four words of kWidth rows; lane i of words[w] belongs to row keys even[i / 2] or odd[i / 2].
+  /// The four words of kWidth rows; lane i of words[w] is for row key even[i / 2] or odd[i / 2].
   void draw(LongVec even, LongVec odd, uint32_t lane, uint32_t block, IntVec words[4]) const {
     LongVec e[4], o[4];
     rounds(even, lane, block, e);
@@ -200,7 +201,7 @@ class DropoutMask {
     for (int w = 0; w < 4; ++w) words[w] = reinterpret_cast<IntVec>((e[w] & 0xffffffffull) | (o[w] << 32));
   }
 
-  /// All ones in the lanes that keep column 2 * w (kHigh: 2 * w + 1) of the block whose word w is given.
+  /// All ones in the lanes that keep column 2 * w (kHigh: 2 * w + 1) of the block; `word` is its word w.
   template <bool kHigh>
   IntVec keeps(IntVec word) const {
     const IntVec half = kHigh ? (word >> 16) & 0xffff : word & 0xffff;
@@ -208,7 +209,7 @@ class DropoutMask {
   }
 
  private:
-  /// Ten rounds on 64-bit lanes of which only the low halves count: multiplications ignore the upper ones.
+  /// Ten rounds on 64-bit lanes. Only the low halves are valid: multiplications ignore the high ones.
   void rounds(LongVec row, uint32_t lane, uint32_t block, LongVec c[4]) const {
     const LongVec zero = {};
     const LongVec m0 = 0xd2511f53ull + zero, m1 = 0xcd9e8d57ull + zero;

@@ -13,12 +13,12 @@ namespace tern::kernels::TERN_CPU {
 namespace {
 
 constexpr int64_t kBlock = 65536;  // elements per parallel block
-constexpr int64_t kSquare = 32;    // side of a transposed block: both sides of it stay in the first-level cache
+constexpr int64_t kSquare = 32;    // side of a transposed block; source and result fit into the L1 cache
 constexpr int64_t kRandomTile = 1024;
 
 using CopyLayout = Layout<2>;  // operand 0 is y, operand 1 is x
 
-/// The dimension along which x is contiguous when that is not y's innermost one; -1 when there is none.
+/// The dimension along which x is contiguous if it is not y's innermost one; -1 if there is none.
 int transposed_dim(const CopyLayout& layout) {
   if (layout.inner_stride(1) == 1 || layout.inner_stride(1) == 0) return -1;
   for (int d = layout.dims - 2; d >= 0; --d)
@@ -29,10 +29,10 @@ int transposed_dim(const CopyLayout& layout) {
 /// y[i * y_stride] = x[i * x_stride] for n elements, converted.
 using ConvertFunction = void (*)(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n);
 
-/// One conversion of a copy. The loops around it know no dtypes: there are 64 pairs of them.
+/// The conversion of one copy. A function pointer keeps the 64 pairs of dtypes out of the surrounding loops.
 struct Conversion {
   ConvertFunction convert = nullptr;
-  int64_t x_size = 0, y_size = 0;  // bytes of an element
+  int64_t x_size = 0, y_size = 0;  // bytes per element
   bool same = false;               // elements may be copied as bytes
 };
 
@@ -50,8 +50,8 @@ Conversion conversion_of(DType from, DType to) {
   return conversion;
 }
 
-/// Transposes a kSquare x kSquare block: a perfect shuffle of its elements rotates the bits of (row, column) by one, so
-/// log2(kSquare) of them swap row and column. Each is an interleaving of two arrays, which vectorises for every size.
+/// Transposes a kSquare x kSquare block. A perfect shuffle rotates the bits of the index (row, column) by one, so
+/// log2(kSquare) shuffles swap row and column. Each interleaves two arrays, which vectorises for every element size.
 template <class Bits>
 const Bits* transpose_block(Bits* block, Bits* other) {
   constexpr int64_t kHalf = kSquare * kSquare / 2;
@@ -66,7 +66,7 @@ const Bits* transpose_block(Bits* block, Bits* other) {
   return block;
 }
 
-/// The lines that the next square will touch: their addresses are too far apart for the processor to guess.
+/// Prefetches the lines of the next square: their addresses are too far apart for the hardware prefetcher.
 void prefetch_row(const char* row, int64_t bytes, bool for_writing) {
   for (int64_t line = 0; line < bytes; line += 64) {
     if (for_writing)
@@ -76,9 +76,9 @@ void prefetch_row(const char* row, int64_t bytes, bool for_writing) {
   }
 }
 
-/// One square of a transposition: x is contiguous along `rows`, y along `columns`, the strides are those of the other
-/// dimension. Both are touched in whole lines. Bits: an unsigned integer of the size of y's elements; moving integers
-/// vectorises, moving structs does not.
+/// Transposes one square: x is contiguous along `rows`, y along `columns`; the strides are those of the other
+/// dimension. Both are accessed in whole cache lines. Bits: an unsigned integer of the size of y's elements, because
+/// moves of integers vectorise and moves of structs do not.
 template <class Bits>
 void transpose_square(const Conversion& conversion, const char* x, int64_t x_stride, char* y, int64_t y_stride,
                       int64_t rows, int64_t columns, bool more) {
@@ -121,7 +121,7 @@ void copy_transposed(CopyLayout layout, int dim, const Conversion& conversion, c
   });
 }
 
-/// Goes from row to row of a layout without a division for each.
+/// Iterates over the rows of a layout without a division per row.
 class RowWalk {
  public:
   RowWalk(const CopyLayout& layout, int64_t row) : layout_(layout) {
@@ -170,7 +170,7 @@ void copy_rows(const CopyLayout& layout, const Conversion& conversion, const voi
   });
 }
 
-/// A scalar written everywhere: a copy from a view of stride 0.
+/// Fills y with a scalar: a copy from a view of stride 0.
 template <class T>
 void fill_with(T value, View y) {
   Stored<T> stored = value;
@@ -178,7 +178,7 @@ void fill_with(T value, View y) {
   copy({}, ConstView(&stored, dtype_of<T>(), y.dims, y.shape, zeros), y);
 }
 
-/// The random words of elements [4 * first, 4 * first + kRandomTile), in order.
+/// Computes the random words of elements [4 * first, 4 * first + kRandomTile), in order.
 void random_words(uint64_t key, uint64_t first, uint32_t (&words)[kRandomTile]) {
   constexpr int64_t kBlocks = kRandomTile / 4;
   uint32_t planes[4][kBlocks];
@@ -190,7 +190,7 @@ void random_words(uint64_t key, uint64_t first, uint32_t (&words)[kRandomTile]) 
     for (int j = 0; j < 4; ++j) words[4 * b + j] = planes[j][b];
 }
 
-/// make(words, values) turns the random words of a tile into values of y's compute type.
+/// make(words, values) converts the random words of a tile to values of y's compute type.
 template <class T, class Make>
 void fill_random(RandomKey random, View y, const Make& make) {
   using F = ComputeType<T>;
@@ -258,7 +258,7 @@ void fill_normal(Stream, RandomKey key, double mean, double standard_deviation, 
   dispatch_float(y.dtype, [&]<class T>() {
     using F = ComputeType<T>;
     fill_random<T>(key, y, [=](const uint32_t* words, F* values) {
-      // Planes of sines and cosines, then interleaved: the loops vectorise apart.
+      // Sines and cosines are computed in separate arrays and then interleaved: separate loops vectorise.
       constexpr int64_t kPairs = kRandomTile / 2;
       F radius[kPairs];
       float even[kPairs], odd[kPairs];

@@ -8,7 +8,7 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// Loss of one row; writes its log-sum-exp. Everything is relative to the largest logit, so that 1e30 does no harm.
+/// Returns the loss of one row and writes its log-sum-exp. Logits are taken relative to the largest, so 1e30 is fine.
 template <class T, class F>
 F row_loss(const T* logits, int64_t classes, int64_t target, bool counts, F smoothing, F& log_sum_exp) {
   const RowExponentials<F> row = sum_exponentials<F, T>(logits, classes, nullptr);
@@ -34,7 +34,7 @@ void row_gradient(const T* logits, int64_t classes, int64_t target, F log_sum_ex
 #pragma GCC ivdep
   for (int64_t c = 0; c < classes; ++c)
     dlogits[c] = static_cast<T>(scale * (math::exp(static_cast<F>(logits[c]) - log_sum_exp) - everywhere));
-  // The target's own entry, again from the logit: dlogits may already be rounded to 16 bits.
+  // The target's entry is computed again from its logit, because dlogits may already be rounded to 16 bits.
   const F probability = math::exp(static_cast<F>(logits[target]) - log_sum_exp);
   dlogits[target] = static_cast<T>(scale * (probability - everywhere - (F(1) - smoothing)));
 }
@@ -71,7 +71,7 @@ void cross_entropy_backward(Stream, ConstView logits, ConstView targets, ConstVi
         const int64_t target = targets.as<int64_t>()[r];
         const F factor = scale.as<F>()[r];
         T* out = dlogits.as<T>() + r * classes;
-        // A row that is left out gives 0 even when its logits are not finite.
+        // An ignored row gives 0 even when its logits are not finite.
         if (target < 0 || target >= classes || target == ignore_index || factor == F(0)) {
           std::fill_n(out, classes, static_cast<T>(F(0)));
         } else {

@@ -1,5 +1,5 @@
 #pragma once
-// Dropout masks for rows: the numbering of kernels/random.h, sixteen Philox blocks (128 columns) at a time.
+// Dropout masks for rows, numbered as in kernels/random.h, sixteen Philox blocks (128 columns) at a time.
 
 #include <algorithm>
 #include <cstring>
@@ -22,15 +22,15 @@ class DropoutFactors {
 
   bool active() const { return active_; }
 
-  /// factors[i] is the scale where column begin + i of `row` is kept, 0 elsewhere. begin is a multiple of kColumns;
-  /// factors has room for n rounded up to kColumns.
+  /// factors[i] = scale where column begin + i of `row` is kept, else 0. begin is a multiple of kColumns; factors has
+  /// space for n rounded up to kColumns.
   template <class F>
   void fill(int64_t row, int64_t begin, int64_t n, F* __restrict factors) const {
     const uint64_t row_key = row_keys_ ? static_cast<uint64_t>(row_keys_[row]) : static_cast<uint64_t>(row);
     const F scale = static_cast<F>(scale_);
     const uint32_t threshold = threshold_;
     for (int64_t i = 0; i < n; i += kColumns) {
-      uint16_t numbers[kColumns];  // little endian: the halves of the words lie in the order of the columns
+      uint16_t numbers[kColumns];  // little endian: the halves of the words are in column order
       draw(row_key, static_cast<uint32_t>((begin + i) / 8), numbers);
       for (int64_t j = 0; j < kColumns; ++j) factors[i + j] = numbers[j] >= threshold ? scale : F(0);
     }
@@ -39,7 +39,7 @@ class DropoutFactors {
   static constexpr int64_t kBlocks = 16, kColumns = 8 * kBlocks;
 
  private:
-  /// The words of kBlocks blocks in order. 64-bit lanes, one a block, of which multiplications read the low halves.
+  /// The words of kBlocks blocks in order. One 64-bit lane per block; multiplications use the low halves.
   void draw(uint64_t row, uint32_t first_block, uint16_t* numbers) const {
     using attention::LongVec;
     constexpr int kLanes = sizeof(LongVec) / 8;

@@ -1,5 +1,5 @@
-// Row gathers and their scatters. A scatter gives every output row one writer, so that no atomics are needed and the
-// order of additions is the order of the indices.
+// Row gathers and their scatters. In a scatter each output row has one writer, so no atomics are needed and additions
+// follow the order of the indices.
 
 #include "tern/kernels/embedding.h"
 
@@ -16,13 +16,13 @@ namespace tern::kernels::TERN_CPU {
 namespace {
 
 constexpr int64_t kBlock = 32768;  // elements per parallel block
-constexpr int64_t kColumns = 512;  // columns accumulated side by side
+constexpr int64_t kColumns = 512;  // columns accumulated together
 
 int64_t id_at(ConstView ids, int64_t i) {
   return ids.dtype == DType::kInt32 ? static_cast<int64_t>(ids.as<int32_t>()[i]) : ids.as<int64_t>()[i];
 }
 
-/// The rows of each id, in order: rows[first[v]] .. rows[first[v + 1] - 1] hold id v. Ids out of range are left out.
+/// The rows of each id in order: rows[first[v]] .. rows[first[v + 1] - 1] hold id v. Skips ids out of range.
 struct RowsById {
   int64_t* first;  // [count + 1]
   int64_t* rows;
@@ -35,7 +35,7 @@ RowsById sort_by_id(ConstView ids, int64_t rows, int64_t count, void* workspace)
   for (int64_t i = 0; i < rows; ++i)
     if (const int64_t id = id_at(ids, i); valid(id)) ++first[id + 1];
   for (int64_t v = 0; v < count; ++v) first[v + 1] += first[v];
-  // Filling moves each first[v] to its end, which is the next one's start: shifted back afterwards.
+  // Filling advances each first[v] to the next id's start; the array is shifted back afterwards.
   for (int64_t i = 0; i < rows; ++i)
     if (const int64_t id = id_at(ids, i); valid(id)) result.rows[first[id]++] = i;
   std::copy_backward(first, first + count, first + count + 1);
@@ -43,7 +43,7 @@ RowsById sort_by_id(ConstView ids, int64_t rows, int64_t count, void* workspace)
   return result;
 }
 
-/// dweight rows [begin, end).
+/// Computes rows [begin, end) of dweight.
 template <class T, class Out>
 void add_rows(const T* dy, const RowsById& sorted, int64_t padding_index, int64_t cols, Out* dweight, int64_t begin,
               int64_t end) {
@@ -68,10 +68,10 @@ void add_rows(const T* dy, const RowsById& sorted, int64_t padding_index, int64_
   }
 }
 
-/// The loops shared by gather and its backward: index has `dims` dimensions; operand 0 is the index, operand 1 the
-/// dense tensor of its shape (y or dy), operand 2 the tensor that is indexed along `dim` (x or dx; stride 0 there).
+/// The loops of gather and its backward pass. index has `dims` dimensions; operand 0 is the index, operand 1 the dense
+/// tensor of its shape (y or dy), operand 2 the tensor that is indexed along `dim` (x or dx; stride 0 there).
 struct GatherPlan {
-  Layout<3> outer;  // every dimension but dim and, unless it is dim, the last
+  Layout<3> outer;  // all dimensions except dim and the last one (if that is not dim)
   int64_t length, inner;
   int64_t along[3], across[3];  // strides along dim and along the last dimension
 
@@ -91,7 +91,7 @@ struct GatherPlan {
     }
     outer.merge();
     const int64_t unused[3] = {};
-    outer.append(1, unused);  // row_offset leaves out the last dimension
+    outer.append(1, unused);  // row_offset ignores the last dimension
   }
 };
 
@@ -104,7 +104,7 @@ void embedding_forward(Stream, ConstView weight, ConstView ids, View y, IndexFau
       const int64_t id = id_at(ids, i);
       char* out = y.as<char>() + i * bytes;
       if (id >= 0 && id < count) {
-        std::copy_n(weight.as<char>() + id * bytes, bytes, out);  // rows may have no elements, and no address
+        std::copy_n(weight.as<char>() + id * bytes, bytes, out);  // bytes may be 0 and the pointer null
       } else {
         std::fill_n(out, bytes, char{0});
         fault->report(i);
@@ -156,7 +156,7 @@ void gather_backward(Stream stream, ConstView dy, int dim, ConstView index, View
   fill(stream, 0, dx);
   if (index.numel() == 0) return;
   const GatherPlan plan(index, dy, dx, dim);
-  // A fibre along dim has one writer; fibres are cut into chunks of neighbouring ones.
+  // Each fibre along dim has one writer; a task is a chunk of neighbouring fibres.
   const int64_t chunk = std::min<int64_t>(plan.inner, 64), chunks = (plan.inner + chunk - 1) / chunk;
   dispatch_float(dx.dtype, [&]<class T>() {
     using F = ComputeType<T>;

@@ -11,21 +11,22 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// Tokens (or other inner elements) that 16-bit operands without native products are widened for at a time.
+/// Inner elements (such as tokens) for which 16-bit operands are widened at a time where the CPU has no native
+/// products.
 constexpr int64_t kWidenDepth = 1024;
 
-/// A c of at most so many elements has too few tiles for all threads; products of more multiplications than this are
-/// worth cutting along the inner dimension.
+/// A c of at most kSplitSize elements has too few tiles for all threads; a product of more than kSplitLeast
+/// multiplications is then worth splitting along the inner dimension.
 constexpr int64_t kSplitSize = int64_t{1} << 14, kSplitLeast = int64_t{1} << 22;
 
-/// One matrix of each operand, and how the product is computed. See choose() for the rule.
+/// One matrix of each operand, and the path that computes the product. choose() holds the rule.
 struct Problem {
   enum class Path : uint8_t {
-    kNothing,  // no elements in c, or nothing to add
+    kNothing,  // c is empty or nothing is added to it
     kDouble,   // Eigen
-    kTiny,     // fp32, loops on one thread; those behind it call oneDNN
+    kTiny,     // fp32, loops on one thread; all following paths call oneDNN
     kSgemm,    // fp32, any alpha and beta, in Tiles
-    kSwapped,  // fp32, c^T = b^T a into the workspace, then transposed: the faster order for some strides
+    kSwapped,  // fp32, c^T = b^T a into the workspace, then transposed: faster for some strides
     kBlocks,   // RowBlocks
     kSplit,    // c is small and the inner dimension long: SplitProduct
     kNative,   // bf16, in Tiles
@@ -43,26 +44,26 @@ struct Problem {
   bool plain() const { return alpha == 1 && beta == 0; }
 };
 
-/// Row stride that BLAS accepts: that of a matrix with fewer than two rows is free.
+/// A row stride that BLAS accepts. A matrix with fewer than two rows may have any stride.
 int64_t row_stride(const ConstView& view) {
   const int64_t cols = std::max<int64_t>(view.size(-1), 1);
   return view.size(-2) < 2 ? cols : view.strides[view.dims - 2];
 }
 
-/// True when rows lie in order without overlap, as oneDNN wants them.
+/// True when rows are in order without overlap, as oneDNN requires.
 bool is_regular(const ConstView& view) {
   const bool contiguous_rows = view.size(-1) < 2 || view.strides[view.dims - 1] == 1;
   return contiguous_rows && row_stride(view) >= std::max<int64_t>(view.size(-1), 1);
 }
 
 // The rule, measured on training shapes with AVX-512 (bench/kernels/gemm_bench.cpp):
-// * a not transposed (forward, input gradient): packed blocks of rows, unless rows are too few to pay for packing a
-//   large b; then sgemm is 1.03 to 1.1 x as fast, except over a long inner dimension with b transposed (0.85 x);
-// * both stored with the inner dimension first (weight gradient): sgemm, except that columns of a 4 KiB apart fall into
-//   the same cache sets while it packs them: then b takes a's place (1.1 x);
-// * a small c of a long inner dimension (weight gradients of narrow layers): parts of that dimension (SplitProduct);
-// * bf16 otherwise: products of oneDNN's without packing.
-// * fp32 of a few thousand multiplications: loops (gemm_tiny.h), because oneDNN's call alone takes longer.
+// * a not transposed (forward, input gradient): packed blocks of rows, unless the rows are too few to repay packing a
+//   large b; then sgemm is 1.03 to 1.1 x as fast, except for a long inner dimension with b transposed (0.85 x);
+// * both stored with the inner dimension first (weight gradient): sgemm. If a's columns are multiples of 4 KiB apart,
+//   they share cache sets while sgemm packs them; then a and b are swapped (1.1 x);
+// * a small c with a long inner dimension (weight gradients of narrow layers): split along it (SplitProduct);
+// * other bf16 products: oneDNN without packing;
+// * fp32 with a few thousand multiplications: loops (gemm_tiny.h), because a call of oneDNN alone takes longer.
 bool packing_pays(const Problem& p) {
   return p.m >= 2048 || p.n * p.k <= int64_t{1} << 20 || (p.transpose_b && p.k >= 2048);
 }
@@ -103,12 +104,12 @@ Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const Con
   p.lda = row_stride(a);
   p.ldb = row_stride(b);
   p.ldc = row_stride(c);
-  // A batch dimension of size 1 is broadcast whatever its stride.
+  // A batch dimension of size 1 is broadcast for any stride.
   const auto batch_stride = [](const ConstView& v) { return v.dims == 3 && v.shape[0] > 1 ? v.strides[0] : 0; };
   p.batch_a = batch_stride(a);
   p.batch_b = batch_stride(b);
   p.batch_c = batch_stride(c);
-  // One b for all of a: the batch is just more rows.
+  // With one b for all of a, the batch adds rows.
   if (p.batch > 1 && p.batch_b == 0 && !transpose_a && p.batch_a == p.m * p.lda && p.batch_c == p.m * p.ldc &&
       is_regular(a) && is_regular(c)) {
     p.m *= p.batch;
@@ -119,9 +120,9 @@ Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const Con
   return p;
 }
 
-// ---- fp32 result to c ----
+// ---- writing an fp32 result to c ----
 
-/// c = alpha * product + beta * c for a part [rows, cols] of c. product[i * row + j * col] is element (i, j).
+/// c = alpha * product + beta * c for a part [rows, cols] of c. Element (i, j) is product[i * row + j * col].
 template <class T>
 void write_part(const Problem& p, int64_t rows, int64_t cols, const float* product, int64_t row, int64_t col, T* c) {
   const float alpha = static_cast<float>(p.alpha);
@@ -144,9 +145,9 @@ void write_part(const Problem& p, int64_t rows, int64_t cols, const float* produ
   });
 }
 
-// ---- 16-bit without native products, and strides that oneDNN does not take ----
+// ---- 16-bit without native products, and strides that oneDNN does not support ----
 
-/// rows x cols of a matrix with any row stride, as contiguous fp32.
+/// Copies rows x cols of a matrix with any row stride to contiguous fp32.
 template <class T>
 void widen_matrix(const T* from, int64_t rows, int64_t cols, int64_t stride, float* to) {
   parallel_for(rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1)), [&](int64_t begin, int64_t end) {
@@ -200,7 +201,7 @@ std::shared_ptr<const Matmul> native_product(const Problem& p, int64_t rows, int
                       .ldc = direct ? p.ldc : cols});
 }
 
-/// bf16 products of the tiles of c. The last tiles of a row or column may be smaller, which makes up to four products.
+/// bf16 products of c's tiles. The last tiles of rows and columns may be smaller, so there are up to four products.
 class NativeTiles {
  public:
   explicit NativeTiles(const Problem& p) : p_(p), tiles_(p.m, p.n, p.k) {
@@ -238,7 +239,7 @@ class NativeTiles {
   std::shared_ptr<const Matmul> products_[2][2];  // [smaller rows][smaller columns]
 };
 
-/// fp32, c^T = b^T a in tiles, each of which goes to c through separate memory.
+/// fp32, c^T = b^T a in tiles, each computed in scratch memory and transposed into c.
 class SwappedTiles {
  public:
   explicit SwappedTiles(const Problem& p) : p_(p), tiles_(p.n, p.m, p.k) {}
@@ -261,8 +262,8 @@ class SwappedTiles {
   const Tiles tiles_;
 };
 
-/// A product cut along the inner dimension, by its shape alone: parts are multiplied at the same time, each into its
-/// memory, and added up in order.
+/// A product split along the inner dimension, depending only on its shape. Parts are computed concurrently in separate
+/// memory and added in order.
 class SplitProduct {
  public:
   explicit SplitProduct(const Problem& p) : p_(p) {
@@ -303,7 +304,7 @@ class SplitProduct {
  private:
   int64_t part_bytes() const { return align_up(p_.m * p_.n * 4) + scratch_; }
 
-  /// The product of a part alone, into fp32.
+  /// The product of one part, with an fp32 result.
   Problem part(int64_t i) const {
     Problem result = p_;
     result.k = std::min(depth_, p_.k - i * depth_);
@@ -340,7 +341,7 @@ int64_t workspace_of(const Problem& p) {
   }
 }
 
-/// One tile of an fp32 product.
+/// Computes one tile of an fp32 product.
 void sgemm_tile(const Problem& p, const char* a, const char* b, char* c, int64_t row, int64_t rows, int64_t col,
                 int64_t cols) {
   sgemm(p.transpose_a, p.transpose_b, rows, cols, p.k, static_cast<float>(p.alpha),
@@ -398,7 +399,7 @@ void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* wor
 }  // namespace
 
 int64_t gemm_workspace(Stream, bool transpose_a, bool transpose_b, ConstView a, ConstView b, View c) {
-  // alpha and beta are not known here: room for either case.
+  // alpha and beta are unknown here: the workspace is large enough for all values.
   const Problem problem = make_problem(transpose_a, transpose_b, 1, a, b, 0, c);
   if (problem.path == Problem::Path::kTiny) return 0;
   const int64_t plain = workspace_of(problem);
@@ -420,7 +421,7 @@ void gemm(Stream, bool transpose_a, bool transpose_b, double alpha, ConstView a,
         run(i, [&](const char* a_i, const char* b_i, char* c_i) { gemm_direct(p, a_i, b_i, c_i); });
     });
   }
-  // Many small products: a thread for each. Large ones are shared out one after the other.
+  // Many small products: one thread each. Large ones are computed one after the other by all threads.
   if (p.path == Problem::Path::kSgemm && p.batch > 1 && p.m * p.n * p.k <= int64_t{1} << 22) {
     return parallel_for(p.batch, 1, [&](int64_t i, int64_t) {
       run(i, [&](const char* a_i, const char* b_i, char* c_i) { sgemm_tile(p, a_i, b_i, c_i, 0, p.m, 0, p.n); });

@@ -1,6 +1,6 @@
 #include "tern/kernels/cpu/gemm_double.h"
 
-// GCC 12 sees uninitialised values in its own AVX-512 intrinsics.
+// GCC 12 reports uninitialised values inside its AVX-512 intrinsics.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
@@ -11,7 +11,7 @@ namespace tern::kernels::TERN_CPU {
 
 void gemm_double(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, double alpha, const double* a,
                  int64_t lda, const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
-  // Eigen is fast with unit strides known at compile time: one instance for each of the four layouts.
+  // Eigen is fast when unit strides are known at compile time: one instance per layout.
   using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using ColMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
   using Stride = Eigen::OuterStride<>;

@@ -1,5 +1,5 @@
 #pragma once
-// What follows the product of a linear layer: bias, activation, conversion.
+// The epilogue of a linear layer's product: bias, activation, conversion.
 
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/gemm.h"
@@ -14,7 +14,7 @@ inline F activated(F x) {
   return x;
 }
 
-/// f.template operator()<activation>()
+/// Calls f.template operator()<activation>().
 template <class Function>
 void with_activation(Activation activation, const Function& f) {
   if (activation == Activation::kGelu) return f.template operator()<Activation::kGelu>();
@@ -22,11 +22,11 @@ void with_activation(Activation activation, const Function& f) {
   f.template operator()<Activation::kNone>();
 }
 
-/// What follows the product for n elements: result + bias goes to pre, activation of it to y. bias and pre may be null;
-/// result may be pre or y.
+/// pre = result + bias and y = activation(result + bias) for n elements. bias and pre may be null; result may be pre or
+/// y.
 template <Activation kActivation, class F>
 void finish(const F* result, const F* bias, int64_t n, F* pre, F* y) {
-  // A loop for each case: GCC does not vectorize all of them when it has to tell them apart itself.
+  // One loop per case: GCC does not vectorise all cases of a single loop.
   const auto loop = [&]<bool kBias, bool kPre>() {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) {
@@ -41,7 +41,7 @@ void finish(const F* result, const F* bias, int64_t n, F* pre, F* y) {
   loop.template operator()<false, false>();
 }
 
-/// The same for `rows` rows of results, `stride` apart; pre and y are stored as T.
+/// Like finish, for `rows` rows of results `stride` apart; pre and y are stored as T.
 template <class T, class F>
 void finish_rows(int64_t rows, int64_t cols, const F* result, int64_t stride, const F* bias, Activation activation,
                  T* pre, T* y) {
@@ -62,20 +62,20 @@ void finish_rows(int64_t rows, int64_t cols, const F* result, int64_t stride, co
   });
 }
 
-/// The bias in compute type: itself, or converted into `buffer`; null when absent.
+/// The bias in the compute type: unchanged, or converted into `buffer`; null if absent.
 template <class F>
 const F* wide_bias(const ConstView& bias, F* buffer) {
   if (!bias) return nullptr;
   return dispatch_float(bias.dtype, [&]<class B>() { return widen<F>(bias.as<B>(), buffer, bias.numel()); });
 }
 
-/// For packed products, which have a bias always, so that each shape needs one product: zeros in `buffer`, [n], where
-/// there is none.
+/// Packed products always add a bias, so that each shape needs one product: returns `bias`, or if null n zeros in
+/// `buffer`.
 inline const float* or_zeros(const float* bias, int64_t n, float* buffer) {
   return bias ? bias : std::fill_n(buffer, n, 0.0f) - n;
 }
 
-/// function.template operator()<T>() for the dtypes that RowBlocks take.
+/// Calls function.template operator()<T>() for the dtypes that RowBlocks supports.
 template <class Function>
 void dispatch_blocks(DType dtype, const Function& function) {
   if (dtype == DType::kBFloat16) return function.template operator()<BFloat16>();

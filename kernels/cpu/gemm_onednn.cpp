@@ -21,7 +21,7 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// oneDNN takes its number of threads from OpenMP's setting of the calling thread; this makes it one.
+/// Sets the calling thread's number of OpenMP threads, which oneDNN uses, to one.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) {
@@ -36,8 +36,8 @@ class OneThread {
   int before_;
 };
 
-/// TERN_CPU_LEVEL limits oneDNN's instruction sets too. oneDNN fixes them at its first use, so set_cpu_level() does not
-/// reach it: a test that goes down to v2 runs our code at v2 and keeps oneDNN as the process began.
+/// Limits oneDNN's instruction sets by TERN_CPU_LEVEL. oneDNN fixes them at its first use, so set_cpu_level() has no
+/// effect on it: after set_cpu_level(v2) our code runs at v2 and oneDNN as before.
 void limit_instruction_set() {
   static const bool done = [] {
     const char* text = std::getenv("TERN_CPU_LEVEL");
@@ -60,7 +60,7 @@ dnnl::engine& engine() {
 bool has_instruction_set(dnnl::cpu_isa wanted) {
   engine();
   const unsigned have = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), want = static_cast<unsigned>(wanted);
-  return (have & want) == want;  // oneDNN's values are sets of bits, each containing its predecessors
+  return (have & want) == want;  // oneDNN's values are bit sets that each contain their predecessors
 }
 
 dnnl::memory::data_type data_type(DType dtype) {
@@ -93,15 +93,15 @@ struct Matmul::State {
   MatmulKey key;
   dnnl::memory::desc a, b, bias, packed, c, scratch;
   dnnl::matmul product;
-  std::vector<dnnl::reorder> packing;                          // of some columns each
-  std::vector<dnnl::memory::desc> unpacked_part, packed_part;  // of the same columns: places in the whole matrices
+  std::vector<dnnl::reorder> packing;                          // each for some columns
+  std::vector<dnnl::memory::desc> unpacked_part, packed_part;  // the same columns within the whole matrices
 
   void prepare_packing(int64_t k, int64_t n);
 };
 
-/// Threads share out the columns. Layouts whose columns cannot be told apart are rearranged in one piece.
+/// Splits packing by columns for several threads. Layouts that cannot be split are packed in one piece.
 void Matmul::State::prepare_packing(int64_t k, int64_t n) {
-  constexpr int64_t kStep = 64;  // a multiple of the groups of columns in oneDNN's layouts
+  constexpr int64_t kStep = 64;  // a multiple of the column groups in oneDNN's layouts
   constexpr int64_t kElements = 1 << 16, kMostParts = 16;
   const int64_t wanted = std::max(kElements / std::max<int64_t>(k, 1), n / kMostParts);
   const int64_t cols = (wanted / kStep + 1) * kStep;
@@ -193,8 +193,8 @@ struct Products {
 
 Products& products() {
   static Products* const instance = [] {
-    // A product is made under the mutex: a child of fork() finds neither it nor oneDNN's locks held by a thread that it
-    // does not have.
+    // Products are created under the mutex: fork() waits for it, so that a child finds neither it nor oneDNN's locks
+    // held by a thread that does not exist there.
     pthread_atfork([] { products().mutex.lock(); }, [] { products().mutex.unlock(); },
                    [] { products().mutex.unlock(); });
     return new Products;  // never destroyed: worker threads may outlive main

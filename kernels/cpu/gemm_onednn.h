@@ -1,7 +1,7 @@
 #pragma once
-// The one place that talks to oneDNN about matrix products. Compiles with oneDNN 2.6 and 3. All its calls run on the
-// calling thread alone: libgomp's threads, oneDNN's own, wait for each other even when one of them does not run. What
-// oneDNN cannot do is an Error.
+// The only interface to oneDNN's matrix products. Compiles with oneDNN 2.6 and 3. All oneDNN calls run on the calling
+// thread only: its libgomp threads would wait for each other even when one of them is not running. Products that oneDNN
+// does not support throw an Error.
 
 #include <compare>
 #include <memory>
@@ -10,13 +10,12 @@
 
 namespace tern::kernels::TERN_CPU {
 
-/// Throws when exit() runs on this thread: the code of oneDNN's products lies in static variables, which it destroys.
-/// Called before products are shared out.
+/// Throws while exit() runs on this thread: oneDNN's code of products is in static variables, which exit() destroys.
+/// Called before work is distributed to threads.
 void check_not_ending();
 
-/// What a cached product is found by. Row-major; a is [m, k] (transposed: stored [k, m]) with row stride lda, and so
-/// on. pack_b: b is first rewritten by pack() into the layout the product likes best. bias: fp32 [n], added to each
-/// row.
+/// The key of a cached product. Row-major; a is [m, k] (transposed: stored [k, m]) with row stride lda, and so on.
+/// pack_b: b is first rewritten by pack() into the product's preferred layout. bias: fp32 [n], added to each row.
 struct MatmulKey {
   DType input = DType::kFloat32, output = DType::kFloat32;
   bool transpose_a = false, transpose_b = false, pack_b = false, bias = false;
@@ -24,15 +23,15 @@ struct MatmulKey {
   auto operator<=>(const MatmulKey&) const = default;
 };
 
-/// A product of fixed shape: c = op(a) op(b) + bias. Immutable and usable from several threads at a time.
+/// A product of fixed shape: c = op(a) op(b) + bias. Immutable; several threads may use it at a time.
 class Matmul {
  public:
   explicit Matmul(const MatmulKey& key);
   ~Matmul();
-  int64_t packed_bytes() const;   // memory for pack()'s result
-  int64_t scratch_bytes() const;  // memory that one run() needs, 64-byte aligned
+  int64_t packed_bytes() const;   // size of pack()'s result
+  int64_t scratch_bytes() const;  // memory for one run(), aligned to 64 bytes
   bool same_packing(const Matmul& other) const;
-  void pack(const void* b, void* packed) const;  // shared out among threads
+  void pack(const void* b, void* packed) const;  // runs on all threads
   void run(const void* a, const void* b, const void* bias, void* c, void* scratch) const;
 
  private:
@@ -40,10 +39,11 @@ class Matmul {
   std::unique_ptr<State> state_;
 };
 
-/// Finds or makes a product; keeps the 256 used last. Making one costs about 0.1 ms (some ms when code is generated).
+/// Finds or creates a product and caches the 256 used last. Creation takes about 0.1 ms (some ms with code generation).
 std::shared_ptr<const Matmul> find_matmul(const MatmulKey& key);
 
-/// True when oneDNN has fast packed products of this dtype here: fp32 with AVX-512, bf16 with AVX512-BF16 or AMX.
+/// True when oneDNN has fast packed products of this dtype on this CPU: fp32 with AVX-512, bf16 with AVX512-BF16 or
+/// AMX.
 bool has_packed_matmul(DType dtype);
 
 /// c = alpha op(a) op(b) + beta c, row-major fp32.

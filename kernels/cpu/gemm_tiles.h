@@ -1,5 +1,5 @@
 #pragma once
-// Products cut into tiles that threads take in turn, each one call of the library on one thread.
+// Products divided into tiles, which threads compute in turn by one single-threaded library call each.
 
 #include <algorithm>
 #include <atomic>
@@ -9,15 +9,15 @@
 
 namespace tern::kernels::TERN_CPU {
 
-/// A cut of c[m, n], neither being 0, into tiles, by its shape alone: an element is summed in the same order for any
-/// number of threads. Measured with oneDNN's sgemm: rows are cut down to 64, and rows of 1,024 elements into pieces, at
-/// a cost of at most 5 % of the time of one thread; pieces below 256 elements cost more, except where c has few rows.
+/// Divides c[m, n], m and n > 0, into tiles. Only the shape decides, so each element is summed in the same order for
+/// any number of threads. Measured with oneDNN's sgemm: dividing rows down to 64, and rows of 1,024 elements into
+/// pieces, costs at most 5 % of one thread's time; pieces below 256 elements cost more, except where c has few rows.
 class Tiles {
  public:
   Tiles(int64_t m, int64_t n, int64_t k) : m_(m), n_(n) {
     constexpr int64_t kRows = 192, kCols = 1024, kFewRows = 64;
-    constexpr int64_t kEnough = 8;       // tiles, for threads that other programs slow down
-    constexpr int64_t kLeast = 1 << 19;  // multiplications of a tile: some 5 us
+    constexpr int64_t kEnough = 8;       // tiles, so that a thread slowed by other programs delays little
+    constexpr int64_t kLeast = 1 << 19;  // multiplications per tile: about 5 us
     int64_t down = divide(m, kRows), across = divide(n, kCols);
     const auto cut = [&] {
       rows_ = std::min(m, round_up(divide(m, down)));
@@ -36,10 +36,10 @@ class Tiles {
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   int64_t count() const { return divide(m_, rows_) * divide(n_, cols_); }
-  /// Threads that can take part, so pieces of memory for each (see FixedThreads).
+  /// Number of threads that may take part and thus of scratch slots (see FixedThreads).
   int64_t slots() const { return std::min<int64_t>(count(), num_threads()); }
 
-  /// body(row, rows, col, cols, slot) for every tile, on all threads.
+  /// Runs body(row, rows, col, cols, slot) for every tile, on all threads.
   template <class Body>
   void run(const Body& body) const {
     std::atomic<int64_t> next = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Products of fp32 that are so small that a call of a library takes longer than their arithmetic: loops.
+// Loops for fp32 products so small that a library call takes longer than the arithmetic.
 
 #include <cstdint>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace tern::kernels::TERN_CPU {
 
-/// The rule is of one product's shape alone, so that its bits do not depend on threads, batch or strides.
+/// Depends only on one product's shape, so that its bits do not depend on threads, batch or strides.
 inline bool is_tiny_product(int64_t m, int64_t n, int64_t k) { return k <= 256 && m * n <= 4096 && m * n * k <= 4096; }
 
 /// One row-major product as in sgemm().
@@ -30,8 +30,8 @@ namespace tiny {
 constexpr int64_t kCols = 8;
 typedef float Lanes __attribute__((vector_size(kCols * sizeof(float))));
 
-/// kRows rows of kCols columns, of which `cols` are stored; b: [k, kCols], `stride` apart. Every element is the sum
-/// over k from the first to the last, in one chain.
+/// Computes kRows rows of kCols columns and stores `cols` of them; b: [k, kCols], rows `stride` apart. Every element is
+/// summed over k in ascending order, in one chain.
 template <int kRows>
 void rows_of(const TinyProduct& p, int64_t row, const float* b, int64_t stride, int64_t cols, float* c) {
   const int64_t step = p.transpose_a ? 1 : p.lda, next = p.transpose_a ? p.lda : 1;
@@ -53,7 +53,7 @@ void rows_of(const TinyProduct& p, int64_t row, const float* b, int64_t stride, 
 
 }  // namespace tiny
 
-/// c = alpha op(a) op(b) + beta c where is_tiny_product() holds.
+/// c = alpha op(a) op(b) + beta c; requires is_tiny_product().
 inline void gemm_tiny(const TinyProduct& p) {
   using tiny::kCols;
   float packed[256 * kCols];

@@ -19,9 +19,9 @@ AugmentedImage image_of(ConstView images, const ImageAugment* plans, const Image
       images.as<uint8_t>() + image * size, images.shape[1], images.shape[2], width, plans + image, &normalization, 0};
 }
 
-constexpr int64_t kColumns = 128;  // of a row at a time
+constexpr int64_t kColumns = 128;  // columns of a row per step
 
-/// Pixels side by side, by channel.
+/// Neighbouring pixels, stored by channel.
 struct Row {
   int32_t channel[3][kColumns];
 };
@@ -34,7 +34,7 @@ void change_row(Row& row, int64_t count, const Change& change) {
   }
 }
 
-/// image.colored() of the pixels x .. x + count - 1 of row y. A loop for each kind of change: these vectorise.
+/// image.colored() of pixels x .. x + count - 1 of row y. One loop per kind of change, so that each vectorises.
 void read_row(const AugmentedImage& image, int64_t y, int64_t x, int64_t count, int steps, Row& row) {
   for (int64_t i = 0; i < count; ++i) {
     const Rgb pixel = image.cropped(y, x + i);
@@ -81,7 +81,7 @@ int32_t contrast_of(const AugmentedImage& image, int64_t height) {
   return contrast_offset(image.plan->colors[steps].amount, sum, height * image.width);
 }
 
-/// augment_images into values of type Out.
+/// augment_images with results of type Out.
 template <class Out>
 class Augmentation {
  public:
@@ -124,12 +124,12 @@ class Augmentation {
     return source;
   }
 
-  /// The bytes of a row through the table, and the fill at its sides.
+  /// A row without colour changes: bytes through the lookup table, fill values at both sides.
   void plain_row(int64_t image, int64_t y, Out* const* rows) const {
     const ImageAugment& plan = plans_[image];
     const int64_t image_height = images_.shape[1], image_width = images_.shape[2], row = plan.top + y;
     const bool inside = row >= 0 && row < image_height;
-    // Columns of the source that are shown, and where the first of them goes.
+    // The columns of the source that are visible, and the position of the first in the result.
     const int64_t begin = inside ? std::clamp<int64_t>(plan.left, 0, image_width) : 0;
     const int64_t end = inside ? std::clamp<int64_t>(plan.left + width_, begin, image_width) : 0;
     const int64_t first = std::clamp<int64_t>(begin - plan.left, 0, width_), count = std::min(end - begin, width_);
@@ -206,10 +206,10 @@ class Augmentation {
 
 // ---- Resizing
 
-constexpr int64_t kRows = 4;  // side by side, for one load of the weights
+constexpr int64_t kRows = 4;  // rows resized together: the weights are loaded once for them
 constexpr int64_t kLanes = 4 * kRows;
 
-/// sums += weight * four bytes of each of kRows rows that are `stride` bytes apart.
+/// sums += weight * 4 bytes of each of kRows rows that are `stride` bytes apart.
 inline void add_pixels(const uint8_t* from, int64_t stride, int32_t weight, int32_t* sums) {
   static_assert(kRows == 4);
   using Words = uint32_t __attribute__((vector_size(kLanes)));
@@ -224,8 +224,8 @@ inline void add_pixels(const uint8_t* from, int64_t stride, int32_t weight, int3
   for (int64_t i = 0; i < kLanes; ++i) sums[i] += bytes[i] * weight;
 }
 
-/// kRows rows [in_width, 3], `in_stride` bytes apart (0: the same row again), to [width, 3]. Pixels are loaded with a
-/// byte more, but for each row's last.
+/// Resizes kRows rows [in_width, 3], `in_stride` bytes apart (0: the same row), to [width, 3]. Loads of a pixel read
+/// one byte more, except for each row's last pixel.
 void resize_columns(const uint8_t* in, int64_t in_stride, int64_t in_width, const ResizeAxis& columns, int64_t width,
                     uint8_t* out, int64_t out_stride) {
   uint8_t ends[kLanes] = {};
@@ -239,14 +239,14 @@ void resize_columns(const uint8_t* in, int64_t in_stride, int64_t in_width, cons
     if (before_last < columns.taps) add_pixels(ends, 4, weights[before_last], sums);
     uint8_t bytes[kLanes];
     for (int64_t i = 0; i < kLanes; ++i) bytes[i] = resized_byte(sums[i]);
-    const size_t size = x + 1 < width ? 4 : 3;  // the fourth byte is the next pixel's, written later
+    const size_t size = x + 1 < width ? 4 : 3;  // the fourth byte belongs to the next pixel, which is written later
     for (int64_t r = 0; r < kRows; ++r) std::memcpy(out + r * out_stride + x * 3, bytes + r * 4, size);
   }
 }
 
-constexpr int64_t kBytes = 64;  // of a row at a time: their sums fit into registers
+constexpr int64_t kBytes = 64;  // bytes of a row per step: their sums fit into registers
 
-/// `count` <= kBytes bytes of a row: the weighted sums of `taps` rows that are `stride` bytes apart.
+/// `count` <= kBytes bytes of a row: weighted sums of `taps` rows that are `stride` bytes apart.
 inline void add_rows(const uint8_t* from, int64_t stride, const int32_t* weights, int32_t taps, int64_t count,
                      uint8_t* out) {
   int32_t sums[kBytes] = {};
@@ -255,7 +255,7 @@ inline void add_rows(const uint8_t* from, int64_t stride, const int32_t* weights
   for (int64_t i = 0; i < count; ++i) out[i] = resized_byte(sums[i]);
 }
 
-/// Row y of the result out of rows of `row_bytes`.
+/// Computes row y of the result from rows of `row_bytes` bytes.
 void resize_row(const uint8_t* in, int64_t row_bytes, const ResizeAxis& rows, int64_t y, uint8_t* out) {
   const int32_t* weights = rows.weights + y * rows.taps;
   const uint8_t* from = in + rows.first[y] * row_bytes;
@@ -277,7 +277,7 @@ void image_contrast(Stream, ConstView images, const ImageAugment* plans, const I
 
 void augment_images(Stream, ConstView images, const ImageAugment* plans, const ImageNormalization& normalization,
                     const int32_t* contrast, View result) {
-  constexpr int64_t kPixels = 1 << 13;  // a block's
+  constexpr int64_t kPixels = 1 << 13;  // pixels per block
   const int64_t pixels = std::max<int64_t>(result.shape[2] * result.shape[3], 1);
   dispatch_float(result.dtype, [&]<class Out>() {
     const Augmentation<Out> augmentation(images, plans, normalization, contrast, result);

@@ -6,12 +6,12 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// Rows that a thread takes at a time: about 64 KiB.
+/// Rows per block: about 64 KiB.
 int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1)); }
 
 // ---- backward ----------------------------------------------------------------------------------------------------
 
-/// Rows whose sums for dgamma and dbeta are one partial sum: at most 64 blocks, whatever the number of threads.
+/// Rows per partial sum of dgamma and dbeta: at most 64 blocks, for any number of threads.
 int64_t backward_rows(int64_t rows) { return std::max<int64_t>(16, (rows + 63) / 64); }
 int64_t backward_blocks(int64_t rows) { return (rows + backward_rows(rows) - 1) / backward_rows(rows); }
 
@@ -25,7 +25,7 @@ struct Backward {
   DropoutFactors dropout;
   T *dz, *dx;
 
-  /// One row; adds to the partial sums, either of which may be null.
+  /// Processes one row and adds to the partial sums, either of which may be null.
   void row(int64_t r, F* dgamma, F* dbeta) const {
     const T *dy_row = dy + r * cols, *z_row = z + r * cols;
     const F center = mean[r], scale = rstd[r];
@@ -90,7 +90,7 @@ struct Backward {
   }
 };
 
-/// Second stage: the blocks' partial sums [blocks, 2, cols] in their order.
+/// Second stage: adds the blocks' partial sums [blocks, 2, cols] in order.
 template <class F>
 void add_partial_sums(const F* sums, int64_t blocks, int64_t cols, const View& result) {
   if (!result) return;

@@ -1,5 +1,5 @@
 #pragma once
-// The steps of a layer norm's forward pass, for one row.
+// The steps of layer norm's forward pass for one row.
 
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 
 static_assert(kTile % DropoutFactors::kColumns == 0, "tiles hold whole groups of masks");
 
-/// gamma or beta, which may be absent, fp32 or of the rows' dtype T.
+/// gamma or beta: absent, fp32 or of the rows' dtype T.
 template <class T>
 struct Affine {
   using F = ComputeType<T>;
@@ -25,7 +25,7 @@ struct Affine {
   bool narrow;
 };
 
-/// z = residual + dropout(x) for one row, stored in T so that statistics are those of what backward reads.
+/// z = residual + dropout(x) for one row, rounded to T so that the statistics are those of the values backward reads.
 template <class T>
 void add_row(int64_t row, int64_t cols, const T* x, const T* residual, const DropoutFactors& dropout, T* z) {
   using F = ComputeType<T>;
@@ -47,7 +47,7 @@ void add_row(int64_t row, int64_t cols, const T* x, const T* residual, const Dro
   }
 }
 
-/// Two passes over a row in L1: mean, then 1 / sqrt(variance + eps).
+/// Two passes over a row in the L1 cache: the mean, then 1 / sqrt(variance + eps).
 template <class T, class F>
 void row_statistics(const T* z, int64_t cols, double eps, F& mean, F& rstd) {
   F buffer[kTile];

@@ -1,5 +1,5 @@
-// Reductions. Values are combined in fp32 (fp64, int64) over blocks of at most 4096 elements with 32 lanes each, the
-// blocks' results in fp64 (int64), in an order that depends on the shape alone.
+// Reductions. Values are combined in fp32 (fp64, int64) over blocks of at most 4096 elements with 32 lanes each, and
+// the blocks' results in fp64 (int64), in an order that depends only on the shape.
 
 #include "tern/kernels/reduce.h"
 
@@ -10,20 +10,20 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-constexpr int64_t kTile = 1024;     // elements of a staging copy
-constexpr int64_t kRun = 4096;      // elements combined in the compute type at most
+constexpr int64_t kTile = 1024;     // elements in a staging buffer
+constexpr int64_t kRun = 4096;      // maximum number of elements combined in the compute type
 constexpr int64_t kBlock = 32768;   // elements per parallel block
-constexpr int64_t kMaxParts = 256;  // parts that one long row is cut into at most
-constexpr int64_t kColumns = 1024;  // columns reduced side by side
-constexpr int64_t kRowBlock = 128;  // rows added up in the compute type before they go to fp64
-constexpr int64_t kMaxSplits = 32;  // parts that tall columns are cut into at most
+constexpr int64_t kMaxParts = 256;  // maximum number of parts of one long row
+constexpr int64_t kColumns = 1024;  // columns reduced together
+constexpr int64_t kRowBlock = 128;  // rows added in the compute type before conversion to fp64
+constexpr int64_t kMaxSplits = 32;  // maximum number of parts of tall columns
 
 template <class F>
 using Wide = std::conditional_t<std::is_same_v<F, float>, double, F>;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// The kept and the reduced dimensions of x apart, each coalesced. Operand 0 is x, operand 1 the result.
+/// The kept and the reduced dimensions of x, each coalesced. Operand 0 is x, operand 1 the result.
 struct Split {
   Layout<2> kept, reduced;
   bool inner_reduced = false;  // x's smallest stride belongs to a reduced dimension
@@ -46,12 +46,12 @@ Split split_dims(ConstView x, uint32_t dims, View y) {
   return split;
 }
 
-/// Where x's elements are; loads runs of them in the compute type.
+/// The memory of x; loads elements in the compute type.
 template <class F>
 struct Source {
   const void* data;
   DType dtype;
-  /// A pointer to n elements from `offset` on: x's own memory, or `tile` filled with them (then n <= kTile).
+  /// A pointer to n elements from `offset` on: into x, or to `tile` after filling it with them (then n <= kTile).
   const F* load(int64_t offset, int64_t stride, int64_t n, F* tile) const {
     if (is_direct(stride)) return static_cast<const F*>(data) + offset;
     load_tile(dtype, data, offset, stride, n, tile);
@@ -63,7 +63,7 @@ struct Source {
 /// Writes one result.
 struct Sink {
   View y;
-  int64_t mean_of = 0;  // > 0: divide by it
+  int64_t mean_of = 0;  // > 0: the divisor of a mean
   bool mean = false;
   bool accumulate = false;
 
@@ -80,7 +80,7 @@ struct Sink {
   }
 };
 
-/// Combines elements [begin, end) of the reduced dimensions, counted in order, for the result at x offset `base`.
+/// Combines elements [begin, end) of the reduced dimensions, in order, for the result at x offset `base`.
 template <class Op, class F>
 Wide<F> reduce_range(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t begin, int64_t end) {
   alignas(64) F tile[kTile];
@@ -97,7 +97,7 @@ Wide<F> reduce_range(const Source<F>& x, const Layout<2>& reduced, int64_t base,
   return total;
 }
 
-/// x's smallest stride is reduced: one result at a time, a long one in parts.
+/// The dimension of x's smallest stride is reduced: one result at a time, a long one in parts.
 template <class Op, class F>
 void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
   const int64_t results = split.kept.numel(), length = split.reduced.numel(), inner = split.kept.inner();
@@ -123,7 +123,8 @@ void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
   }
 }
 
-/// totals[c] = rows [begin, end) of the reduced dimensions combined, for `columns` columns from x offset `base` on.
+/// totals[c] = the combination of rows [begin, end) of the reduced dimensions, for `columns` columns from x offset
+/// `base`.
 template <class Op, class F>
 void reduce_rows(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t stride, int64_t columns,
                  int64_t begin, int64_t end, Wide<F>* totals) {
@@ -154,7 +155,7 @@ void reduce_rows(const Source<F>& x, const Layout<2>& reduced, int64_t base, int
   }
 }
 
-/// x's smallest stride is kept: kColumns results side by side; tall columns in parts when there are few of them.
+/// The dimension of x's smallest stride is kept: kColumns results together; tall columns in parts if there are few.
 template <class Op, class F>
 void reduce_outer(const Source<F>& x, const Split& split, const Sink& sink) {
   const int64_t inner = split.kept.inner(), length = split.reduced.numel();
@@ -216,7 +217,7 @@ void dispatch_compute(DType dtype, Body&& body) {
     body.template operator()<int64_t>();
 }
 
-/// True when a beats b as the largest (smallest): a NaN beats everything but a NaN.
+/// True when a precedes b as the largest (smallest): NaN precedes everything except NaN.
 template <class F>
 bool beats(bool largest, F a, F b) {
   return (largest ? a > b : a < b) | ((a != a) & (b == b));
@@ -241,7 +242,7 @@ int64_t extreme_of_row(const Source<F>& x, bool largest, int64_t base, int64_t s
   return position;
 }
 
-/// The same for `columns` neighbouring columns.
+/// Like the function above, for `columns` neighbouring columns.
 template <class F>
 void extreme_of_columns(const Source<F>& x, bool largest, int64_t base, int64_t column_stride, int64_t columns,
                         int64_t stride, int64_t length, int64_t* positions) {
@@ -335,7 +336,7 @@ namespace {
 
 constexpr int64_t kNormBlock = kGradientNormBlockOnCpu;
 
-/// Sum of squares of one block; not finite exactly when an element is not.
+/// The sum of squares of one block: not finite exactly when an element is not.
 template <class F>
 double block_norm(const void* data, DType dtype, int64_t begin, int64_t end) {
   alignas(64) F tile[kTile];
@@ -350,8 +351,7 @@ double block_norm(const void* data, DType dtype, int64_t begin, int64_t end) {
       total += static_cast<double>(sum);
       continue;
     }
-    // Squares of large finite values overflow fp32: once more in fp64, in which only the elements themselves can do
-    // harm.
+    // Squares of large finite values overflow fp32. In fp64 only elements that are not finite give such a sum.
     for (int64_t j = 0; j < n; ++j) {
       const double value = static_cast<double>(values[j]);
       total += math::isfinite(value) ? std::min(value * value, 1e300) : value - value;
@@ -375,7 +375,7 @@ int64_t gradient_norm_workspace(Stream, int64_t elements, int64_t count) {
 void gradient_norm_blocks(Stream, const ConstView* tensors, int64_t count, GradientBlock* blocks) {
   const auto blocks_of = [&](int64_t t) { return ceil_div(tensors[t].numel(), kNormBlock); };
   parallel_for(count_blocks(tensors, count), 16, [&](int64_t begin, int64_t end) {
-    int64_t t = 0, first = 0;  // first: of the tensor's blocks
+    int64_t t = 0, first = 0;  // first: index of the tensor's first block
     for (int64_t b = begin; b < end; ++b) {
       while (b >= first + blocks_of(t)) first += blocks_of(t++);
       const ConstView& x = tensors[t];
@@ -387,7 +387,7 @@ void gradient_norm_blocks(Stream, const ConstView* tensors, int64_t count, Gradi
   });
 }
 
-/// order: null for that of the blocks themselves.
+/// order may be null: the blocks' order.
 void gradient_norm_fold(Stream, const GradientBlock* blocks, const int64_t* order, int64_t count,
                         GradientNorm* result) {
   *result = {0, 0, -1};

@@ -1,6 +1,6 @@
 #pragma once
-// Helpers of the kernels that work row by row: conversion to the compute type, and sums whose order is the same at
-// every CPU level. Included by kernels/cpu/*.cpp alone.
+// Helpers of the row kernels: conversion to the compute type, and sums whose order is the same at every CPU level.
+// Included only by kernels/cpu/*.cpp.
 
 #include <algorithm>
 
@@ -10,10 +10,10 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// Elements that the row kernels hold in a local array at a time.
+/// Elements of a row that kernels hold in a local array at a time.
 inline constexpr int64_t kTile = 256;
 
-/// The elements as compute type: the row itself, or `buffer` filled with n converted elements.
+/// The row in the compute type: the row itself, or `buffer` after filling it with n converted elements.
 template <class F, class T>
 inline const F* widen(const T* __restrict row, F* __restrict buffer, int64_t n) {
   if constexpr (std::is_same_v<T, F>) {
@@ -29,20 +29,20 @@ inline void narrow(const F* __restrict from, T* __restrict to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<ComputeType<T>>(from[i]));
 }
 
-/// sums[i] += x[i]
+/// sums[i] += x[i].
 template <class F>
 inline void add_to(F* __restrict sums, const F* __restrict x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sums[i] += x[i];
 }
 
-/// A sum in 128 bytes of lanes that goes on over several pieces of a row; total() adds the lanes up pairwise. Every
-/// piece but the last has a multiple of kLanes elements.
+/// A sum in 128 bytes of lanes that continues over several pieces of a row; total() adds the lanes pairwise. Every
+/// piece except the last has a multiple of kLanes elements.
 template <class F>
 class LaneSum {
  public:
   static constexpr int kLanes = kLaneBytes / sizeof(F);
 
-  /// Adds map(x[i]...) for i in [0, n). map takes numbers and vectors of them.
+  /// Adds map(x[i]...) for i in [0, n). map accepts numbers and vectors.
   template <class Map, class... X>
   void add(int64_t n, const Map& map, const X*... x) {
     constexpr int kWidth = kVectorBytes / sizeof(F), kVectors = kLaneBytes / kVectorBytes;
@@ -61,7 +61,7 @@ class LaneSum {
 
  private:
   template <int kHalf>
-  void fold() {  // the numbers of turns are constants: no loop is left
+  void fold() {  // constant trip counts: loops are unrolled completely
     for (int l = 0; l < kHalf; ++l) lane_[l] += lane_[l + kHalf];
     if constexpr (kHalf > 1) fold<kHalf / 2>();
   }

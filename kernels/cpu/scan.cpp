@@ -1,5 +1,5 @@
-// Running sums and the positions of set flags: blocks of a fixed size are summed up, their sums added up in order, and
-// then every block is gone through with what comes before it.
+// Running sums and the positions of set flags, in three steps: the sum of each block of fixed size, the sums of all
+// blocks before each block in order, and the scan of each block from that start value.
 
 #include "tern/kernels/scan.h"
 
@@ -12,11 +12,11 @@ namespace tern::kernels::TERN_CPU {
 namespace {
 
 constexpr int64_t kBlock = 32768;  // elements per parallel block
-constexpr int64_t kManyRows = 64;  // rows that give every thread enough to do
+constexpr int64_t kManyRows = 64;  // number of rows that occupies all threads
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// What elements of T are added in, and back.
+/// Conversion from elements of T to the type in which they are added, and back.
 template <class T>
 struct Addition {
   using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
@@ -43,7 +43,7 @@ class RowScan {
 
   RowScan(ConstView x, bool reverse, View y) : x_(x), y_(y), cols_(x.cols()), reverse_(reverse) {}
 
-  /// Element number i of a row in the order in which they are added.
+  /// Index of the i-th element of a row in the order of addition.
   int64_t place(int64_t row, int64_t i) const { return row * cols_ + (reverse_ ? cols_ - 1 - i : i); }
 
   Sum sum(int64_t row, int64_t begin, int64_t end) const {
@@ -62,7 +62,7 @@ class RowScan {
       for (int64_t r = begin; r < end; ++r) scan(r, 0, cols_, 0);
     });
   }
-  /// Each row by many threads; `sums` has one for each block of a row.
+  /// All threads work on one row at a time; `sums` has one element per block of a row.
   void scan_blocks(Sum* sums) const {
     for (int64_t r = 0; r < x_.rows(); ++r) {
       parallel_for(cols_, kBlock, [&](int64_t begin, int64_t end) { sums[begin / kBlock] = sum(r, begin, end); });

@@ -9,7 +9,7 @@ namespace {
 template <class T>
 void softmax_row(const T* x, int64_t cols, T* y) {
   using F = ComputeType<T>;
-  constexpr bool kInPlace = std::is_same_v<T, F>;  // 16-bit y cannot hold the exponentials between the passes
+  constexpr bool kInPlace = std::is_same_v<T, F>;  // a 16-bit y cannot hold the exponentials between the passes
   F* kept = nullptr;
   if constexpr (kInPlace) kept = y;
   const RowExponentials<F> row = sum_exponentials<F>(x, cols, kept);

@@ -1,17 +1,17 @@
 #pragma once
-// What softmax and cross entropy share: the largest element of a row and the sum of exponentials below it.
+// Code shared by softmax and cross entropy: a row's largest element and the sum of exponentials relative to it.
 
 #include "tern/kernels/cpu/rows.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// Rows that a thread takes at a time.
+/// Rows per block.
 inline int64_t softmax_grain(int64_t cols) { return std::max<int64_t>(1, 16384 / cols); }
 
 template <class F>
 struct RowExponentials {
-  F largest;  // of the numbers: a NaN is left to the sum, which it turns into NaN
+  F largest;  // ignores NaN, which makes the sum NaN
   F sum;      // of exp(x - largest)
 };
 
@@ -26,12 +26,12 @@ struct LargestNumber : Sum {
   }
 };
 
-/// Writes the exponentials to `exponentials` too, unless it is null; it may be x itself.
+/// Also writes the exponentials to `exponentials` unless it is null; it may be x.
 template <class F, class T>
 inline RowExponentials<F> sum_exponentials(const T* x, int64_t cols, F* exponentials) {
   F buffer[kTile], powers[kTile];
   F largest = -std::numeric_limits<F>::infinity();
-  const int64_t piece = std::is_same_v<T, F> ? cols : kTile;  // only a conversion needs tiles
+  const int64_t piece = std::is_same_v<T, F> ? cols : kTile;  // tiles are needed only for conversion
   for (int64_t j = 0; j < cols; j += piece) {
     const int64_t n = std::min(piece, cols - j);
     largest = LargestNumber::combine(largest, reduce_contiguous<LargestNumber>(widen(x + j, buffer, n), n));

@@ -1,5 +1,5 @@
-// Sorting and selecting within rows. Elements become pairs of key and position, of which no two are equal: any correct
-// algorithm gives the same order.
+// Sorting and selecting within rows. Elements become pairs of key and position, and no two pairs are equal: every
+// correct algorithm gives the same order.
 
 #include "tern/kernels/sort.h"
 
@@ -13,9 +13,9 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-constexpr int64_t kChunk = 1 << 20;  // elements of rows that are under way together, or one row
+constexpr int64_t kChunk = 1 << 20;  // elements of the rows sorted at the same time, or one longer row
 constexpr int64_t kBlock = 32768;    // elements per parallel block
-constexpr int64_t kShortRow = 256;   // elements that are sorted by comparing
+constexpr int64_t kShortRow = 256;   // rows up to this length are sorted by comparison
 constexpr int kDigits = 256, kDigitBits = 8;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -29,7 +29,7 @@ struct Pair {
 
 int64_t rows_together(int64_t rows, int64_t cols) { return std::clamp<int64_t>(kChunk / cols, 1, rows); }
 
-/// What a row has of the workspace.
+/// One row's part of the workspace.
 template <class Key>
 struct RowSpace {
   Pair<Key>* pairs[2];
@@ -54,7 +54,7 @@ void make_pairs(const Stored<T>* x, int64_t cols, SortKey<T> flip, Pair<SortKey<
   });
 }
 
-/// Moves the pairs in the order of one digit, block by block. False, and nothing is moved, when all have the same.
+/// Sorts the pairs by one digit, block by block. Returns false and moves nothing when all have the same digit.
 template <class Key>
 bool sort_digit(const Pair<Key>* from, Pair<Key>* to, int64_t n, int shift, uint32_t* counts) {
   const auto digit_of = [shift](const Pair<Key>& pair) { return static_cast<int>(pair.key >> shift & (kDigits - 1)); };
@@ -64,7 +64,7 @@ bool sort_digit(const Pair<Key>* from, Pair<Key>* to, int64_t n, int shift, uint
     std::fill_n(count, kDigits, 0u);
     for (int64_t i = begin; i < end; ++i) ++count[digit_of(from[i])];
   });
-  uint32_t next = 0;  // counts become places
+  uint32_t next = 0;  // counts become positions
   for (int d = 0; d < kDigits; ++d) {
     const uint32_t first = next;
     for (int64_t b = 0; b < blocks; ++b) {
@@ -81,7 +81,7 @@ bool sort_digit(const Pair<Key>* from, Pair<Key>* to, int64_t n, int shift, uint
   return true;
 }
 
-/// Sorts the pairs of pairs[0], whose positions ascend; returns where they are.
+/// Sorts the pairs of pairs[0], whose positions ascend; returns the array that holds the result.
 template <class Key>
 const Pair<Key>* sort_pairs(const RowSpace<Key>& space, int64_t n, int bits) {
   Pair<Key>*from = space.pairs[0], *to = space.pairs[1];
@@ -94,7 +94,7 @@ const Pair<Key>* sort_pairs(const RowSpace<Key>& space, int64_t n, int bits) {
   return from;
 }
 
-/// values[j], index[j] = the element of row x that pairs[j] names, and its position.
+/// values[j], index[j] = the element of row x at the position in pairs[j], and that position.
 template <class T>
 void store_pairs(const Stored<T>* x, const Pair<SortKey<T>>* pairs, int64_t n, Stored<T>* values, int64_t* index) {
   parallel_for(n, kBlock, [&](int64_t begin, int64_t end) {
@@ -105,7 +105,7 @@ void store_pairs(const Stored<T>* x, const Pair<SortKey<T>>* pairs, int64_t n, S
   });
 }
 
-/// body(row, row within its chunk), in parallel over the rows of a chunk.
+/// Runs body(row, row within its chunk) in parallel over the rows of a chunk.
 template <class Body>
 void for_each_row(int64_t rows, int64_t cols, const Body& body) {
   const int64_t together = rows_together(rows, cols), grain = std::max<int64_t>(1, kBlock / cols);

@@ -1,5 +1,5 @@
 #pragma once
-// Strided memory of any dtype to and from tiles. Included by kernels/cpu/*.cpp alone.
+// Copies between strided memory of any dtype and tiles. Included only by kernels/cpu/*.cpp.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// y[i * y_stride] = x[i * x_stride], converted.
+/// y[i * y_stride] = x[i * x_stride], converted, for n elements.
 template <class From, class To>
 void convert_strided(const Stored<From>* x, int64_t x_stride, Stored<To>* y, int64_t y_stride, int64_t n) {
   if (x_stride == 1 && y_stride == 1) {
@@ -25,7 +25,7 @@ void convert_strided(const Stored<From>* x, int64_t x_stride, Stored<To>* y, int
   }
 }
 
-/// tile[i] = the n elements from `offset` (in elements) on, `stride` apart.
+/// tile[i] = the i-th of n elements that begin at `offset` and are `stride` apart (both in elements).
 template <class F>
 void load_tile(DType dtype, const void* data, int64_t offset, int64_t stride, int64_t n, F* tile) {
   dispatch_any(dtype, [&]<class T>() {

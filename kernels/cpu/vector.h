@@ -1,6 +1,6 @@
 #pragma once
 // Native vectors of the CPU level (GCC vector extensions: +, *, comparisons and ?: work on them), and reductions over
-// contiguous arrays with a number of lanes that is the same on every level. Included by kernels/cpu/*.cpp alone.
+// contiguous arrays with the same number of lanes on every level. Included only by kernels/cpu/*.cpp.
 
 #include <cstring>
 
@@ -9,8 +9,8 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-// Not 64 bytes with AVX-512: there GCC 12 turns comparisons of generic vectors into masks and back, which costs more
-// than the width brings to loops that are bound by memory.
+// 32 bytes even with AVX-512: GCC 12 converts comparisons of 64-byte generic vectors to masks and back, which costs
+// more than the width gains in memory-bound loops.
 #if defined(__AVX__)
 inline constexpr int kVectorBytes = 32;
 #else
@@ -35,7 +35,7 @@ inline void store_vector(F* x, Vector<F> v) {
   std::memcpy(x, &v, sizeof v);
 }
 
-// How values are combined; V is a number or a vector of them. Sums and products of integers wrap.
+// Operations that combine values; V is a number or a vector. Sums and products of integers wrap.
 struct Sum {
   template <class F>
   static constexpr F identity() {
@@ -68,7 +68,7 @@ struct SumOfSquares : Sum {
     return Product::combine(x, x);
   }
 };
-/// NaN wins, in either operand.
+/// NaN in either operand gives NaN.
 struct Largest : Sum {
   template <class F>
   static constexpr F identity() {
@@ -93,7 +93,7 @@ struct Smallest : Sum {
   }
 };
 
-/// Of truth values: any number but 0 is true, NaN too.
+/// Logical and: every number except 0 is true, including NaN.
 struct All : Smallest {
   template <class F>
   static constexpr F identity() {
@@ -115,10 +115,10 @@ struct Any : Largest {
   }
 };
 
-/// Bytes of accumulators: 32 lanes of float, in as many native vectors as that takes.
+/// Bytes of accumulators: 32 floats, in the number of native vectors that hold them.
 inline constexpr int kLaneBytes = 128;
 
-/// Combines n contiguous values: 128 bytes of lanes, then the lanes pairwise. The order is the same on every CPU level.
+/// Combines n contiguous values in 128 bytes of lanes, then the lanes pairwise: the same order on every CPU level.
 template <class Op, class F>
 F reduce_contiguous(const F* x, int64_t n) {
   constexpr int kWidth = kVectorBytes / sizeof(F), kVectors = kLaneBytes / kVectorBytes, kLanes = kWidth * kVectors;
@@ -139,7 +139,7 @@ F reduce_contiguous(const F* x, int64_t n) {
   return lanes[0];
 }
 
-/// sums[c] = combine(sums[c], x[0][c], ..., x[kRows - 1][c]), in this order, over n columns.
+/// sums[c] = combine(sums[c], x[0][c], ..., x[kRows - 1][c]), in this order, for n columns.
 template <class Op, int kRows, class F>
 void combine_rows(F* sums, const F* const (&x)[kRows], int64_t n) {
   const F* rows[kRows];
