@@ -5,7 +5,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-/// The best element so far; position -1: none.
+/// The extreme element so far; position -1: none.
 template <class F>
 struct Candidate {
   F value;
@@ -20,7 +20,7 @@ struct PositionSink {
   }
 };
 
-/// The first of the largest (smallest) elements; a NaN beats everything but a NaN.
+/// Selects the first of the largest (smallest) elements; NaN precedes everything except NaN.
 template <class F>
 struct ArgExtreme {
   using Value = F;
@@ -31,7 +31,7 @@ struct ArgExtreme {
 
   __device__ static State none() { return {F(0), -1}; }
   __device__ bool beats(F a, F b) const { return (largest ? a > b : a < b) || (a != a && b == b); }
-  /// Elements come in the order of their positions.
+  /// Elements must be passed in ascending order of position.
   __device__ void take(State& state, F value, int64_t position) const {
     if (state.position < 0 || beats(value, state.value)) state = {value, position};
   }
@@ -43,7 +43,7 @@ struct ArgExtreme {
   }
 };
 
-/// What elements are compared in.
+/// The type in which elements are compared.
 template <class T>
 using Compared = std::conditional_t<std::is_integral_v<T> && sizeof(T) <= 4, int32_t, Accumulator<T>>;
 

@@ -1,12 +1,12 @@
 #pragma once
-// A second way to compute attention, which may take calls from Tern's own kernels.
+// An interface for a second implementation of attention, which can replace Tern's kernels for some calls.
 
 #include "tern/kernels/attention.h"
 
 namespace tern::kernels::cuda {
 
-/// `forward` and `backward` return false for calls that they leave to Tern's kernels, having changed nothing. The
-/// workspaces are asked for without tensors, hence for every call that they may take.
+/// `forward` and `backward` return false and change nothing for calls that Tern's kernels must compute. The workspace
+/// sizes are computed without tensors and hence must cover every call that they may accept.
 struct AttentionAlternative {
   int64_t (*forward_workspace)(Stream stream, const AttentionParams& params, DType dtype);
   bool (*forward)(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v, View out,
@@ -16,11 +16,12 @@ struct AttentionAlternative {
                    ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv, void* workspace);
 };
 
-/// From now on asked first; null: nobody is, as at first. It must live as long as the process.
+/// Every later attention call first tries this alternative; null, the default: none. It must exist until the process
+/// ends.
 void set_attention_alternative(const AttentionAlternative* alternative);
 const AttentionAlternative* attention_alternative();
 
-/// Tern's own kernels: what attention_forward() and attention_backward() do without an alternative.
+/// Tern's kernels, which attention_forward() and attention_backward() call when there is no alternative.
 void own_attention_forward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
                            View out, View log_sum_exp);
 void own_attention_backward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,

@@ -1,8 +1,8 @@
-// Flash attention, backward (Dao, arXiv:2307.08691): scores are recomputed tile by tile from log_sum_exp.
+// Backward pass of flash attention (Dao, arXiv:2307.08691). Scores are recomputed by tiles from log_sum_exp:
 //   P = exp(S - lse), dP = keep dO V^T, dS = P (dP - delta), dV = (keep P)^T dO, dK = dS^T Q, dQ = dS K.
-// Two passes, so that each output has one writer and a fixed order of sums: a block of the first takes a tile of
-// queries and goes through the keys for dq; a block of the second takes a tile of keys and goes through the queries of
-// all heads of its group for dk and dv. The first also leaves delta for the second.
+// Two passes, so that each output has one writer and a fixed order of sums. In the first, a block holds a tile of
+// queries and iterates over the keys to compute dq. In the second, a block holds a tile of keys and iterates over the
+// queries of all heads of its group to compute dk and dv. The first also stores delta for the second.
 
 #include "tern/kernels/attention.h"
 
@@ -15,7 +15,7 @@ namespace tern::kernels::cuda {
 namespace attention {
 namespace {
 
-/// A block of either pass holds 64 rows of its own, 16 a warp.
+/// In both passes a block holds 64 rows, 16 per warp.
 template <int kDim>
 struct Shape {
   static constexpr int kThreads = attention::kThreads;
@@ -25,7 +25,7 @@ struct Shape {
   __device__ static void show_copies() {}
 };
 
-/// c += left rows row .. row + 15 times the transpose of all rows of `right`.
+/// c += rows row .. row + 15 of `left` times the transpose of all rows of `right`.
 template <class Left, class Right, class T, int kTiles>
 __device__ void multiply_transposed(const T* left, int row, const T* right, FragmentC (&c)[kTiles]) {
 #pragma unroll
@@ -61,10 +61,10 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
   using typename Base::OwnTile;
   static constexpr int kOther = OtherTile::kRows, kTiles = kOther / 8;
 
-  /// One tile of keys and values, which have arrived.
+  /// Processes one tile of keys and values, whose copies have completed.
   __device__ void step(int first_key, int stage, bool only_tile) {
     const T *keys = stage_of(stage), *values = keys + OtherTile::kElements;
-    // Random numbers come before the scores: there are not registers enough for both.
+    // Random numbers are drawn before the scores are computed: the registers do not hold both.
     [[maybe_unused]] uint32_t kept = 0;
     if constexpr (kDropout) kept = kept_in_rows<kTiles>(call_, s_, head_, rows_.first, first_key);
     FragmentC p[kTiles], ds[kTiles];
@@ -91,9 +91,9 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
   using Base::stage_of;
 };
 
-/// Blocks that a multiprocessor is to hold. Told of three, ptxas finds the few registers that rows of 64 without
-/// dropout take too many. With dropout it would spill registers for three on sm_100, and on sm_120, whose shared memory
-/// holds one block of such rows, for more than one.
+/// Minimum number of blocks per multiprocessor. With a bound of three, ptxas saves the few registers that rows of 64
+/// without dropout would exceed it by. With dropout it would spill registers for three blocks on sm_100; on sm_120,
+/// whose shared memory holds one block of such rows, for more than one.
 template <int kDim, bool kDropout>
 constexpr int query_blocks() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
@@ -123,7 +123,7 @@ class KeyPass : public KeyPassTiles<T, Shape<kDim>> {
   using typename Base::OwnTile;
   static constexpr int kTiles = OtherTile::kRows / 8;
 
-  /// One tile of queries, which have arrived.
+  /// Processes one tile of queries, whose copies have completed.
   __device__ void step(int head, int first_query, int stage) {
     const T *queries = stage_of(stage), *dout = queries + OtherTile::kElements;
     const Columns& columns = columns_[stage];

@@ -1,5 +1,5 @@
-// Flash attention, backward, for sm_90a: the passes of attention_backward.cu with wgmma. A warpgroup's own rows stay in
-// shared memory, where wgmma reads them; the softmax of one product runs while the tensor cores are at the next.
+// Backward pass of flash attention for sm_90a: the passes of attention_backward.cu with wgmma. The rows that a
+// warpgroup holds stay in shared memory, where wgmma reads them; the softmax of one product overlaps the next product.
 
 #include "tern/kernels/cuda/attention_passes.h"
 #include "tern/kernels/cuda/attention_sm90.h"
@@ -7,7 +7,7 @@
 namespace tern::kernels::cuda::attention {
 namespace {
 
-/// A block of either pass holds 128 rows of its own, 64 a warpgroup.
+/// In both passes a block holds 128 rows, 64 per warpgroup.
 template <int kDim>
 struct Shape {
   static constexpr int kWarpgroups = 2, kThreads = kWarpgroups * kWarpgroupSize;
@@ -33,7 +33,7 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
     if (first < s.queries) seen_ = s.keys_of(call, first, min(first + 64, s.queries) - 1);
   }
 
-  /// One tile of keys and values, which have arrived. A warpgroup none of whose queries sees them has nothing to do.
+  /// Processes one tile of keys and values, whose copies have completed. Skipped by a warpgroup whose queries see none.
   __device__ void step(int first_key, int stage, bool only_tile) {
     if (first_key >= seen_.end || first_key + kOther <= seen_.begin) return;
     const T *keys = stage_of(stage), *values = keys + OtherTile::kElements;
@@ -44,7 +44,7 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
     wgmma_wait<0>(p);
     apply_sign(call_, p);
     mask_scores(call_, s_, ValidKeys<kOther>(call_, s_, first_key), rows_.first, first_key, p);
-    start_rows_product<OwnTile, OtherTile>(dout_, group_row_, values, ds);  // no sooner: too many registers
+    start_rows_product<OwnTile, OtherTile>(dout_, group_row_, values, ds);  // not earlier: too many registers
     rows_.probabilities(call_, p);
     wgmma_wait<0>(ds);
     rows_.template score_gradients<kDropout>(call_, kept, p, only_tile, ds);
@@ -64,7 +64,7 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
   using Base::s_;
   using Base::stage_of;
   int group_row_;
-  Range seen_{0, 0};  // by the warpgroup's queries
+  Range seen_{0, 0};  // keys that the warpgroup's queries see
 };
 
 template <class T, int kDim, bool kDropout>
@@ -94,7 +94,7 @@ class KeyPass : public KeyPassTiles<T, Shape<kDim>> {
     if (first < s.keys) seeing_ = s.queries_of(call, first, min(first + 64, s.keys) - 1);
   }
 
-  /// One tile of queries, which have arrived. A warpgroup none of whose keys they see has nothing to do.
+  /// Processes one tile of queries, whose copies have completed. Skipped by a warpgroup whose keys they do not see.
   __device__ void step(int head, int first_query, int stage) {
     if (first_query >= seeing_.end || first_query + kOther <= seeing_.begin) return;
     const T *queries = stage_of(stage), *dout = queries + OtherTile::kElements;
@@ -130,7 +130,7 @@ class KeyPass : public KeyPassTiles<T, Shape<kDim>> {
   using Base::stage_of;
   using Base::values_;
   int group_row_;
-  Range seeing_{0, 0};  // the queries that see some of the warpgroup's keys
+  Range seeing_{0, 0};  // the queries that see any of the warpgroup's keys
 };
 
 template <class T, int kDim, bool kDropout>

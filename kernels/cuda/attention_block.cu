@@ -1,5 +1,5 @@
-// Attention by plain blocks of 32 queries and 32 keys: every dtype, head_dim up to 256, stride and option. Rows pass
-// through shared memory 32 columns at a time; scores live in registers and one 32 x 32 tile of shared memory.
+// Attention by blocks of 32 queries and 32 keys, for every dtype, head_dim up to 256, stride and option. Rows go
+// through shared memory 32 columns at a time; scores are in registers and in one 32 x 32 tile of shared memory.
 //   P = exp(S - lse), dP = keep dO V^T, dS = P (dP - delta), dV = (keep P)^T dO, dK = dS^T Q, dQ = dS K.
 
 #include "tern/kernels/cuda/attention_call.h"
@@ -14,7 +14,7 @@ constexpr int kBlock = 32, kSide = 16, kPer = kBlock / kSide;  // a thread has k
 constexpr int kThreads = kSide * kSide;
 constexpr int kCols = 32;  // columns of rows in shared memory at a time
 
-/// kBlock rows in memory, `stride` apart, of which some are not there or must not be read.
+/// kBlock rows in memory, `stride` apart; rows that do not exist or are masked are not read.
 template <class T>
 struct RowBlock {
   const T* first;
@@ -63,8 +63,8 @@ __device__ void multiply_rows(const RowBlock<T>& left, const RowBlock<T>& right,
   }
 }
 
-/// sum[a][i] += weights times rows: this thread's row thread_row(a), columns thread_col(0) + kSide i. Transposed: the
-/// weights' columns are the rows of the result.
+/// sum[a][i] += weights times rows: the thread's row thread_row(a), columns thread_col(0) + kSide i. kTransposed: the
+/// weights are transposed.
 template <bool kTransposed, int kSteps, class F, class T>
 __device__ void accumulate(const ScoreTile<F>& weights, const RowBlock<T>& rows, int head_dim, F (&sum)[kPer][kSteps]) {
   TERN_SHARED(ColumnTile<F>, tile);
@@ -72,7 +72,7 @@ __device__ void accumulate(const ScoreTile<F>& weights, const RowBlock<T>& rows,
 #pragma unroll
   for (int chunk = 0; chunk < kSteps / kStepsPerTile; ++chunk) {
     if (chunk * kCols >= head_dim) break;
-    block_barrier();  // the weights are written, the tile is no longer read
+    block_barrier();  // the weights are written and no thread reads the tile
     load_columns<F>(rows, chunk * kCols, head_dim, tile);
     block_barrier();
 #pragma unroll 4
@@ -87,7 +87,7 @@ __device__ void accumulate(const ScoreTile<F>& weights, const RowBlock<T>& rows,
   }
 }
 
-/// Writes rows of sums: those of `count`, scaled.
+/// Writes the first `count` rows of sums, each multiplied by its factor.
 template <int kSteps, class F, class T>
 __device__ void store_sums(const F (&sum)[kPer][kSteps], const F (&factor)[kPer], T* to, int64_t stride, int count,
                            int head_dim) {
@@ -108,13 +108,13 @@ struct Larger {
     return b > a ? b : a;
   }
 };
-/// Over the threads that share rows.
+/// Sum over the threads that share rows.
 template <class F>
 __device__ F row_sum(F x) {
   return warp_sum<kSide>(x);
 }
 
-/// One (sequence, head) and what a thread asks about pairs of query and key.
+/// One (sequence, head), with the mask, bias and dropout of its pairs of query and key.
 template <class F, class T>
 struct Head {
   const Call& call;
@@ -124,13 +124,13 @@ struct Head {
   __device__ RowBlock<T> query_rows(const Rows<const T>& x, int first) const {
     return {x.at(s.query_begin + first, head), x.token_stride, s.queries - first};
   }
-  /// Masked keys count as zeros: what they hold must not reach a product.
+  /// Masked keys become zeros: their values must not enter a product.
   __device__ RowBlock<T> key_rows(const Rows<const T>& x, int first) const {
     const uint8_t* mask = call.key_mask == nullptr ? nullptr : call.key_mask + s.key_begin + first;
     return {x.at(s.key_begin + first, head / call.group), x.token_stride, s.keys - first, mask};
   }
 
-  /// Dot products to scores; -infinity where the query does not see the key.
+  /// Converts dot products to scores: -infinity where the query does not see the key.
   __device__ void finish_scores(int first_query, int first_key, F (&score)[kPer][kPer]) const {
 #pragma unroll
     for (int a = 0; a < kPer; ++a) {
@@ -154,7 +154,7 @@ struct Head {
 
 // ---- Forward
 
-/// kSteps * 16 >= head_dim.
+/// Requires kSteps * 16 >= head_dim.
 template <class T, int kSteps>
 __global__ void __launch_bounds__(kThreads, 1)
     block_forward_kernel(TERN_GRID_CONSTANT(Call) call, Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<T> out,
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ---- Backward
 
-/// The tensors that the passes of backward read.
+/// The tensors that the backward passes read.
 template <class T>
 struct Inputs {
   Rows<const T> q, k, v, out, dout;
@@ -224,7 +224,7 @@ struct Inputs {
   Delta<ComputeType<T>> delta;
 };
 
-/// P and keep * dP of one block of queries and one of keys.
+/// Computes P and keep * dP of a block of queries and a block of keys.
 template <class F, class T>
 struct Gradient {
   F p[kPer][kPer], dp[kPer][kPer];
@@ -264,7 +264,7 @@ __device__ F delta_of(const Head<F, T>& head, const Inputs<T>& x, int query) {
   return row_sum(sum);
 }
 
-/// dq of a block of queries; writes delta on the way.
+/// Computes dq of a block of queries and stores delta.
 template <class T, int kSteps>
 __global__ void __launch_bounds__(kThreads, 1)
     block_dq_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x, Rows<T> dq, int tiles) {
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Head<F, T> head{call, s, task.head};
   const Range range = s.keys_of(call, first_query, min(first_query + kBlock, s.queries) - 1);
   const int begin = range.begin / kBlock * kBlock;
-  // With all keys in one block, delta is rowsum(P dP): the same, but not spoilt by the rounding of out to 16 bits.
+  // With all keys in one block delta is rowsum(P dP): the same value without the error of out's rounding to 16 bits.
   const bool one_block = begin + kBlock >= range.end;
   F sum[kPer][kSteps] = {}, delta[kPer] = {}, factor[kPer];
   if (!one_block)
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(kThreads, 1)
              call.head_dim);
 }
 
-/// dk and dv of a block of keys: all queries and all heads of the group, in order.
+/// Computes dk and dv of a block of keys from all queries and all heads of the group, in order.
 template <class T, int kSteps>
 __global__ void __launch_bounds__(kThreads, 1)
     block_dkv_kernel(TERN_GRID_CONSTANT(Call) call, TERN_GRID_CONSTANT(Inputs<T>) x, Rows<T> dk, Rows<T> dv,
@@ -356,8 +356,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   store_sums(dv_sum, dv_factor, dv.at(token, task.head), dv.token_stride, s.keys - first_key, call.head_dim);
 }
 
-/// dbias [shape[0], shape[1], shape[2], shape[3]], contiguous: one block for kBlock x kBlock elements, added up over
-/// the sequences and heads that share them.
+/// dbias [shape[0], shape[1], shape[2], shape[3]], contiguous. A block computes kBlock x kBlock elements as the sum
+/// over the sequences and heads that share them.
 template <class F>
 struct BiasGradient {
   F* data;

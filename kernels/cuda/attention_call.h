@@ -1,10 +1,10 @@
 #pragma once
-// What the attention kernels share: the call in the form they want, sequences, and who sees what.
+// Code shared by the attention kernels: the call with derived values, sequences, and the visibility of keys.
 //
-// Two paths. 16-bit tensors with aligned rows, a head_dim of at most 128 that is a multiple of 8, and no bias go
-// through the tensor cores: with mma.sync (attention_forward.cu, attention_backward.cu), or with wgmma where the device
-// has it and head_dim is above 32 (attention_forward_sm90.cu, attention_backward_sm90.cu). Everything else goes through
-// plain blocks (attention_block.cu). None writes scores to memory, and every output element has one writer.
+// There are two paths. 16-bit tensors with aligned rows, a head_dim that is a multiple of 8 and at most 128, and no
+// bias use the tensor cores: with mma.sync (attention_forward.cu, attention_backward.cu), or with wgmma where the
+// device has it and head_dim is above 32 (attention_forward_sm90.cu, attention_backward_sm90.cu). All other calls use
+// plain blocks (attention_block.cu). No path writes scores to memory, and every output element has one writer.
 
 #include <algorithm>
 #include <limits>
@@ -39,7 +39,7 @@ struct LogSumExp {
   __device__ F& at(int64_t token, int64_t head) const { return data[head * head_stride + token * token_stride]; }
 };
 
-/// The additive bias; strides of dimensions that are shared are 0.
+/// The additive bias; broadcast dimensions have stride 0.
 struct Bias {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -61,16 +61,16 @@ struct Bias {
   }
 };
 
-/// AttentionParams with derived numbers.
+/// AttentionParams and values derived from it.
 struct Call {
   const int32_t *query_offsets, *key_offsets;
   const uint8_t* key_mask;
   const int64_t* row_keys;
   int64_t sequences, max_queries, max_keys;
   int heads, kv_heads, group, head_dim;
-  int window;  // small enough to add; -1: none
+  int window;  // limited so that sums do not overflow; -1: none
   bool causal, drops;
-  uint32_t threshold;  // of dropout; at p = 1 above every 16-bit number
+  uint32_t threshold;  // dropout threshold; at p = 1 above every 16-bit number
   RandomKey random;
   double scale, keep_scale;
   Bias bias;
@@ -106,7 +106,7 @@ struct Range {
   int begin, end;
 };
 
-/// One sequence. Query i stands at key position i + shift: both ends are aligned.
+/// One sequence. Query i has key position i + shift: queries and keys are aligned at their ends.
 struct Sequence {
   int64_t index;
   int query_begin, queries, key_begin, keys, shift;
@@ -118,7 +118,7 @@ struct Sequence {
         keys(call.key_offsets[number + 1] - key_begin),
         shift(keys - queries) {}
 
-  /// Keys that a query sees by position alone.
+  /// Keys that a query sees according to its position.
   __device__ Range keys_of(const Call& call, int query) const {
     const int position = query + shift;
     Range range{0, keys};
@@ -126,11 +126,11 @@ struct Sequence {
     if (call.causal) range.end = min(range.end, position + 1);
     return range;
   }
-  /// All keys that some of the queries first .. last see.
+  /// The union of the keys that the queries first .. last see.
   __device__ Range keys_of(const Call& call, int first, int last) const {
     return {keys_of(call, first).begin, keys_of(call, last).end};
   }
-  /// All queries that see some of the keys first .. last.
+  /// All queries that see any of the keys first .. last.
   __device__ Range queries_of(const Call& call, int first, int last) const {
     Range range{0, queries};
     if (call.window >= 0) range = {max(0, first - call.window - shift), min(queries, last + call.window - shift + 1)};
@@ -141,19 +141,19 @@ struct Sequence {
   __device__ bool all_seen(const Call& call, int first, int last, Range range) const {
     return keys_of(call, last).begin <= range.begin && range.end <= keys_of(call, first).end;
   }
-  /// Whether a key (inside the sequence or not) exists and is not masked.
+  /// True when the key is inside the sequence and not masked.
   __device__ bool is_valid(const Call& call, int key) const {
     return key < keys && (call.key_mask == nullptr || call.key_mask[key_begin + key] != 0);
   }
-  /// The row of dropout's random numbers.
+  /// The row index for dropout's random numbers.
   __device__ uint64_t row_key(const Call& call, int query) const {
     const int64_t token = query_begin + query;
     return static_cast<uint64_t>(call.row_keys != nullptr && query < queries ? call.row_keys[token] : token);
   }
 };
 
-/// A grid has one block for each tile of each head of each sequence, and as many again that clear what lies behind the
-/// last sequence: one launch does both.
+/// A grid has one block for each tile of each head of each sequence, and a further block for each tile of each head to
+/// clear the tokens after the last sequence in the same launch.
 inline int64_t tile_count(int64_t length, int64_t tile) { return std::max<int64_t>(1, (length + tile - 1) / tile); }
 inline dim3 task_grid(const Call& call, int64_t heads, int64_t tiles) {
   return dim3(grid_blocks((call.sequences + 1) * heads * tiles));
@@ -161,14 +161,14 @@ inline dim3 task_grid(const Call& call, int64_t heads, int64_t tiles) {
 struct Task {
   int tile, head;
   int64_t sequence;
-  /// Of the block. The last tiles come first: with causal masks they have most to do.
+  /// The task of this block. The last tiles come first: with causal masks they take longest.
   __device__ Task(int heads, int tiles)
       : tile(tiles - 1 - static_cast<int>(blockIdx.x % tiles)),
         head(static_cast<int>(blockIdx.x / tiles % heads)),
         sequence(blockIdx.x / tiles / heads) {}
 };
 
-/// Zeros for one head of the tokens behind the last sequence, `tiles` blocks taking turns.
+/// Zeroes one head of the tokens after the last sequence; `tiles` blocks take them in turn.
 template <class T>
 __device__ void clear_behind(const Rows<T>& rows, int64_t used, const Task& task, int tiles, int head_dim) {
   for (int64_t token = used + task.tile; token < rows.tokens; token += tiles) {
@@ -176,7 +176,7 @@ __device__ void clear_behind(const Rows<T>& rows, int64_t used, const Task& task
   }
 }
 
-/// rowsum(dout * out), written by the pass for dq and read by the others: [heads][sequences][max_queries].
+/// rowsum(dout * out), [heads][sequences][max_queries]. Written by the pass for dq, read by the others.
 template <class F>
 struct Delta {
   F* data;
@@ -192,17 +192,17 @@ void block_backward(Stream stream, const Call& call, const ConstView& q, const C
                     const ConstView& out, const ConstView& dout, const ConstView& log_sum_exp, const View& dq,
                     const View& dk, const View& dv, const View& dbias, void* workspace);
 
-/// Whether rows may be read and written 16 bytes at a time.
+/// True when rows can be read and written 16 bytes at a time.
 template <class AnyView>
 bool has_aligned_rows(const AnyView& view) {
   return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 && view.strides[0] % 8 == 0 && view.strides[1] % 8 == 0;
 }
-/// Whether the tensor-core path takes the call, given the alignment of all its tensors.
+/// True when the tensor-core path supports the call, provided that all tensors are aligned.
 inline bool takes_tensor_cores(const Call& call, DType dtype) {
   return is_low_precision(dtype) && call.head_dim % 8 == 0 && call.head_dim <= 128 && call.bias.data == nullptr;
 }
 
-/// Calls f.template operator()<T, kDim, kDropout>() with the first of kDims that holds a row.
+/// Calls f.template operator()<T, kDim, kDropout>() with the first of kDims that is at least head_dim.
 template <int... kDims, class F>
 void dispatch_tensor_cores(const Call& call, DType dtype, const F& f) {
   const auto by_dropout = [&]<class T, int kDim>() {

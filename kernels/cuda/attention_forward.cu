@@ -1,5 +1,6 @@
-// Flash attention, forward (Dao, arXiv:2307.08691): online softmax over tiles of keys on the tensor cores. A block
-// takes a tile of queries of one head of one sequence; each warp its own rows, so warps meet only to hand over tiles.
+// Forward pass of flash attention (Dao, arXiv:2307.08691): online softmax over tiles of keys on the tensor cores. A
+// block computes a tile of queries of one head of one sequence. Each warp has separate rows; warps synchronise only for
+// tiles.
 
 #include "tern/kernels/attention.h"
 
@@ -14,8 +15,8 @@ namespace tern::kernels::cuda {
 namespace attention {
 namespace {
 
-/// Sizes for one row length. Two tiles of 16 queries a warp share the right operands they read from shared memory; with
-/// long rows there are no registers for it.
+/// Sizes for one row length. With two tiles of 16 queries, a warp reads each right operand from shared memory once for
+/// both; for long rows there are too few registers.
 template <int kDim>
 struct Shape {
   static constexpr int kThreads = attention::kThreads, kRowTiles = kDim <= 64 ? 2 : 1;
@@ -39,7 +40,7 @@ class Forward : public ForwardTiles<T, Shape<kDim>> {
     for (int m = 0; m < kRowTiles; ++m) set_zero(state_[m].out);
   }
 
-  /// Takes the queries into registers.
+  /// Loads the queries into registers.
   __device__ void start() {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
@@ -48,16 +49,16 @@ class Forward : public ForwardTiles<T, Shape<kDim>> {
     }
   }
 
-  /// One tile of keys and values, which have arrived.
+  /// Processes one tile of keys and values, whose copies have completed.
   __device__ void step(int first_key, int stage) {
     const T *keys = stage_of(stage), *values = keys + KeyTile::kElements;
-    // Random numbers come before the scores: there are not registers enough for both.
+    // Random numbers are drawn before the scores are computed: the registers do not hold both.
     uint32_t kept[kRowTiles];
     if constexpr (kDropout) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
         kept[m] = kept_in_rows<kKeyTiles>(call_, s_, head_, first_query_ + m * 16, first_key);
-        asm volatile("" : "+r"(kept[m]));  // and here: else the compiler mixes them with the products
+        asm volatile("" : "+r"(kept[m]));  // without this the compiler mixes them with the products
       }
     }
     FragmentC scores[kRowTiles][kKeyTiles];
@@ -122,7 +123,7 @@ class Forward : public ForwardTiles<T, Shape<kDim>> {
   using Base::queries_;
   using Base::s_;
   using Base::stage_of;
-  int row_, first_query_;  // of the warp: in the tile, in the sequence
+  int row_, first_query_;  // of the warp: within the tile, within the sequence
   FragmentA query_[kRowTiles][kDim / 16];
   RowState<kDim> state_[kRowTiles];
 };

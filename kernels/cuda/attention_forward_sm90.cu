@@ -1,7 +1,7 @@
-// Flash attention, forward, for sm_90a: as attention_forward.cu, with wgmma (Shah et al., FlashAttention-3,
-// arXiv:2407.08608, without its producer warps: rows of packed sequences are copied with cp.async, which leaves out
-// what is masked or of another sequence). A warpgroup takes 64 queries; while one waits for the tensor cores, the
-// others of the multiprocessor compute their softmax.
+// Forward pass of flash attention for sm_90a: attention_forward.cu with wgmma (Shah et al., FlashAttention-3,
+// arXiv:2407.08608, but without producer warps: cp.async copies rows of packed sequences and skips those that are
+// masked or of another sequence). A warpgroup has 64 queries; while one waits for the tensor cores, the other
+// warpgroups of the multiprocessor compute their softmax.
 
 #include "tern/kernels/cuda/attention_sm90.h"
 #include "tern/kernels/cuda/attention_softmax.h"
@@ -12,7 +12,7 @@ namespace {
 template <int kDim>
 struct Shape {
   static constexpr int kWarpgroups = 2, kThreads = kWarpgroups * kWarpgroupSize;
-  static constexpr int kBlocks = kDim <= 64 ? 2 : 1;  // that share a multiprocessor, by registers
+  static constexpr int kBlocks = kDim <= 64 ? 2 : 1;  // per multiprocessor, limited by registers
   using QueryTile = SwizzledRows<kDim, kWarpgroups * 64>;
   using KeyTile = SwizzledRows<kDim, 64>;
   static constexpr int kElements = QueryTile::kElements + 4 * KeyTile::kElements;
@@ -35,7 +35,7 @@ class Forward : public ForwardTiles<T, Shape<kDim>> {
   }
   __device__ void start() {}
 
-  /// One tile of keys and values, which have arrived. A warpgroup none of whose queries sees them has nothing to do.
+  /// Processes one tile of keys and values, whose copies have completed. Skipped by a warpgroup whose queries see none.
   __device__ void step(int first_key, int stage) {
     if (first_key >= keys_.end || first_key + kKeys <= keys_.begin) return;
     const T *keys = stage_of(stage), *values = keys + KeyTile::kElements;
@@ -69,7 +69,7 @@ class Forward : public ForwardTiles<T, Shape<kDim>> {
   using Base::s_;
   using Base::stage_of;
   int group_row_;
-  Range keys_{0, 0};  // that the warpgroup's queries see
+  Range keys_{0, 0};  // keys that the warpgroup's queries see
   RowState<kDim> state_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// The arithmetic of flash attention's backward kernels between their products (attention_backward.cu says how they go
-// about it). In the pass for dq rows are queries and columns keys; in the pass for dk and dv it is the other way round.
+// The element-wise steps of flash attention's backward kernels (attention_backward.cu describes the method). In the
+// pass for dq rows are queries and columns are keys; in the pass for dk and dv rows are keys and columns are queries.
 
 #include "tern/kernels/cuda/attention_tile.h"
 
@@ -13,7 +13,7 @@ struct Inputs {
   Delta<float> delta;
 };
 
-/// log_sum_exp in base 2; infinity (so that P = 0) for rows that are not there and queries that see no key.
+/// log_sum_exp in base 2; infinity (hence P = 0) for rows outside the sequence and queries that see no key.
 template <class T>
 __device__ float base2_lse(const Inputs<T>& x, const Sequence& s, int head, int query) {
   if (query >= s.queries) return kInfinity;
@@ -23,7 +23,7 @@ __device__ float base2_lse(const Inputs<T>& x, const Sequence& s, int head, int 
 
 // ---- rows are queries
 
-/// A lane's two rows among a warp's 16.
+/// A lane's two rows of a warp's 16.
 template <class T>
 struct QueryRows {
   int first;  // the warp's first query
@@ -35,7 +35,7 @@ struct QueryRows {
   }
   __device__ int query(int half) const { return first + static_cast<int>(threadIdx.x) % kWarpSize / 4 + half * 8; }
 
-  /// delta = rowsum(dout * out); the rows of dout are those of a tile from `row` on.
+  /// delta = rowsum(dout * out); the rows of dout start at row `row` of a tile.
   template <class Tile>
   __device__ void read_delta(const Call& call, const Inputs<T>& x, const Sequence& s, int head, const T* dout_tile,
                              int row) {
@@ -61,7 +61,7 @@ struct QueryRows {
       if (threadIdx.x % 4 == 0 && query(half) < s.queries) x.delta.at(call, head, s.index, query(half)) = delta[half];
   }
 
-  /// Scores become probabilities.
+  /// Converts scores to probabilities.
   template <int kTiles>
   __device__ void probabilities(const Call& call, FragmentC (&p)[kTiles]) const {
     const float scale = positive_scale_log2(call);
@@ -72,8 +72,8 @@ struct QueryRows {
     }
   }
 
-  /// dP becomes dS = P (keep dP - delta). only_tile: there are no other keys, and delta is rowsum(P dP): equal to
-  /// rowsum(dout * out), but not spoilt by the rounding of out to 16 bits.
+  /// Converts dP to dS = P (keep dP - delta). only_tile: there are no other keys; delta is then rowsum(P dP), which
+  /// equals rowsum(dout * out) but without the error of out's rounding to 16 bits.
   template <bool kDropout, int kTiles>
   __device__ void score_gradients(const Call& call, uint32_t kept, const FragmentC (&p)[kTiles], bool only_tile,
                                   FragmentC (&ds)[kTiles]) {
@@ -102,13 +102,13 @@ struct QueryRows {
 
 // ---- rows are keys
 
-/// What is known of a tile of queries beside q and dout, in shared memory.
+/// Values for each query of a tile, other than q and dout, in shared memory.
 template <int kQueries>
 struct QueryColumns {
   float lse[kQueries], delta[kQueries];
   uint64_t row_keys[kQueries];
 
-  /// For the queries from first_query on; all kThreads threads of the block call it.
+  /// Loads them for the queries from first_query on; all kThreads threads of the block call it.
   template <bool kDropout, int kThreads, class T>
   __device__ void load(const Call& call, const Inputs<T>& x, const Sequence& s, int head, int first_query) {
     static_assert(kQueries <= kThreads);
@@ -119,7 +119,7 @@ struct QueryColumns {
     if constexpr (kDropout) row_keys[i] = s.row_key(call, query);
   }
 
-  /// Scores become probabilities.
+  /// Converts scores to probabilities.
   __device__ void probabilities(const Call& call, FragmentC (&p)[kQueries / 8]) const {
     const float scale = positive_scale_log2(call);
 #pragma unroll
@@ -128,7 +128,7 @@ struct QueryColumns {
       for (int i = 0; i < 4; ++i) p[n].r[i] = fast_exp2(p[n].r[i] * scale - lse[column(n, i)]);
     }
   }
-  /// dP becomes dS = P (keep dP - delta).
+  /// Converts dP to dS = P (keep dP - delta).
   template <bool kDropout>
   __device__ void score_gradients(const Call& call, uint32_t kept, const FragmentC (&p)[kQueries / 8],
                                   FragmentC (&ds)[kQueries / 8]) const {
@@ -151,7 +151,7 @@ struct QueryColumns {
 /// A warp's 16 keys.
 struct KeyRows {
   int first;
-  bool valid[2], all_valid;  // of a lane's two rows; of all
+  bool valid[2], all_valid;  // for a lane's two rows; for all rows
 
   __device__ KeyRows(const Call& call, const Sequence& s, int first_key) : first(first_key) {
 #pragma unroll
@@ -160,7 +160,7 @@ struct KeyRows {
   }
   __device__ int key(int half) const { return first + static_cast<int>(threadIdx.x) % kWarpSize / 4 + half * 8; }
 
-  /// Scores become -infinity where a query may not see the key. Columns are the queries from first_query on.
+  /// Sets scores to -infinity where a query may not see the key. Columns are the queries from first_query on.
   template <int kTiles>
   __device__ void mask_scores(const Call& call, const Sequence& s, int first_query, FragmentC (&scores)[kTiles]) const {
     if (all_valid && s.all_seen(call, first_query, first_query + kTiles * 8 - 1, {first, first + 16})) return;
@@ -178,9 +178,9 @@ struct KeyRows {
     }
   }
 
-  /// Which of this lane's values dropout keeps: bit 4 n + i stands for value i of column tile n. A warp's 16 keys are
-  /// two Philox blocks for each query: for 16 queries at a time every lane draws one, a byte of its word, and takes the
-  /// bit of its key out of the words of those that drew for its queries.
+  /// The dropout mask of this lane's values: bit 4 n + i is 1 if value i of column tile n is kept. For each query a
+  /// warp's 16 keys take two Philox blocks. For 16 queries at a time each lane draws one block (a byte of `drawn`) and
+  /// reads the bits of its keys from the lanes that drew for its queries.
   template <int kQueries>
   __device__ uint32_t kept_in_columns(const Call& call, int head, const QueryColumns<kQueries>& columns) const {
     static_assert(kQueries % 16 == 0 && kQueries <= 64);
@@ -202,7 +202,7 @@ struct KeyRows {
   }
 };
 
-/// Two neighbouring column tiles of probabilities, without those that dropout does not keep, as a left operand for dv.
+/// Two neighbouring column tiles of probabilities, with dropped ones set to 0, as a left operand for dv.
 template <bool kDropout, class T, int kTiles>
 __device__ FragmentA kept_left(const FragmentC (&p)[kTiles], int n, [[maybe_unused]] uint32_t kept) {
   if constexpr (!kDropout) {

@@ -1,5 +1,5 @@
 #pragma once
-// Flash attention's operands for mma.sync, out of tiles in shared memory.
+// Flash attention's operands for mma.sync, loaded from tiles in shared memory.
 
 #include "tern/kernels/cuda/attention_tile.h"
 
@@ -7,8 +7,8 @@ namespace tern::kernels::cuda::attention {
 
 inline constexpr int kWarps = 4, kThreads = kWarps * kWarpSize;
 
-/// Rows of kDim values: each takes kDim + 8, an odd number of 16-byte pieces, so that the eight rows of an ldmatrix lie
-/// in different banks.
+/// Rows of kDim values with a pitch of kDim + 8, an odd number of 16-byte pieces, so that the eight rows of an ldmatrix
+/// are in different banks.
 template <int kDim_, int kRows_>
 struct PaddedRows {
   static constexpr int kDim = kDim_, kRows = kRows_;
@@ -16,7 +16,7 @@ struct PaddedRows {
   __device__ static constexpr int at(int row, int col) { return row * (kDim + 8) + col; }
 };
 
-/// Rows row .. row + 15, columns col .. col + 15 of a tile as the left operand.
+/// Rows row .. row + 15 and columns col .. col + 15 of a tile as the left operand.
 template <class Tile, class T>
 __device__ FragmentA load_left(const T* tile, int row, int col) {
   const int lane = threadIdx.x % kWarpSize;
@@ -28,7 +28,7 @@ __device__ FragmentA load_left(const T* tile, int row, int col) {
 struct RightPair {
   FragmentB b[2];
 };
-/// Right operands whose columns are rows `row` .. `row` + 15 of a tile, and whose 16 rows are its columns from col on.
+/// Right operands whose columns are rows `row` .. `row` + 15 of a tile and whose 16 rows are its columns from col on.
 template <class Tile, class T>
 __device__ RightPair load_right_transposed(const T* tile, int row, int col) {
   const int lane = threadIdx.x % kWarpSize;

@@ -1,11 +1,10 @@
 #pragma once
-// The two passes of flash attention's backward kernels (attention_backward.cu says what they compute): what a block
-// copies, and its way through the tiles. The kernels differ in the products, hence in step() and in the layout of
-// tiles.
+// The two passes of flash attention's backward kernels (described in attention_backward.cu): a block's copies and its
+// loop over tiles. The kernels differ in the products, hence in step() and in the layout of tiles.
 //
-// S, the shape of a block, has OwnTile and OtherTile, the types of the tiles of its own rows and of those that it goes
-// through, kThreads, kElements (of two own tiles and two stages of two others), and show_copies(), which makes what a
-// thread has copied visible to the products.
+// S is the shape of a block: OwnTile and OtherTile are the tile types of the rows that it holds and of those that it
+// iterates over; kThreads; kElements (of two own tiles and two stages of two others); show_copies() makes a thread's
+// copies visible to the products.
 
 #include "tern/kernels/cuda/attention_gradient.h"
 
@@ -41,10 +40,10 @@ class QueryPassTiles {
     load_tiles<OtherTile, S::kThreads>(call_, x_.k, x_.v, s_.key_begin + first_key, head_ / call_.group,
                                        stage_of(stage), [&](int row) { return s_.is_valid(call_, first_key + row); });
   }
-  /// From rows of dout that have arrived.
+  /// Requires that the copies of dout's rows have completed.
   __device__ void read_delta() { rows_.template read_delta<OwnTile>(call_, x_, s_, head_, dout_, warp_row()); }
 
-  /// Nobody uses the query tile any more.
+  /// Requires that no thread uses the query tile any more.
   __device__ void store(const Rows<T>& dq) {
     rows_.write_delta(call_, x_, s_, head_);
     const auto scale = static_cast<float>(call_.scale);
@@ -53,7 +52,7 @@ class QueryPassTiles {
   }
 
  protected:
-  /// A tile of keys, and one of values behind it.
+  /// The tile of keys of a stage; the tile of values follows it.
   __device__ T* stage_of(int stage) const { return stages_ + stage * 2 * OtherTile::kElements; }
 
   const Call& call_;
@@ -65,8 +64,8 @@ class QueryPassTiles {
   FragmentC dq_[OwnTile::kDim / 8];
 };
 
-/// A block of the pass for dq. Pass is made of QueryPassTiles; step(key, stage, only_tile) is called when a tile of
-/// keys and values has arrived.
+/// A block of the pass for dq. Pass derives from QueryPassTiles; step(key, stage, only_tile) is called once the copies
+/// of a tile of keys and values have completed.
 template <class Pass, class S, class T>
 __device__ void run_query_pass(const Call& call, const Inputs<T>& x, const Rows<T>& dq, int tiles, T* shared) {
   constexpr int kOwn = S::OwnTile::kRows, kOther = S::OtherTile::kRows;
@@ -89,13 +88,13 @@ __device__ void run_query_pass(const Call& call, const Inputs<T>& x, const Rows<
   for (int key = begin; key < range.end; key += kOther, stage ^= 1) {
     cp_async_wait<0>();
     S::show_copies();
-    block_barrier();  // this tile is there for all, and all are done with the one before
+    block_barrier();  // this tile is complete for all threads, and none uses the previous one
     if (key + kOther < range.end) pass.load_keys(key + kOther, stage ^ 1);
     cp_async_commit();
     if (key == begin && !only_tile) pass.read_delta();
     pass.step(key, stage, only_tile);
   }
-  block_barrier();  // all are done with the queries
+  block_barrier();  // no thread uses the queries any more
   pass.store(dq);
 }
 
@@ -136,7 +135,7 @@ class KeyPassTiles {
     columns_[stage].template load<kDropout, S::kThreads>(call_, x_, s_, head, first_query);
   }
 
-  /// Nobody uses the tiles of keys and values any more.
+  /// Requires that no thread uses the tiles of keys and values any more.
   __device__ void store(const Rows<T>& dk, const Rows<T>& dv) {
     const int64_t token = s_.key_begin + rows_.first;
     const int count = s_.keys - rows_.first;
@@ -148,7 +147,7 @@ class KeyPassTiles {
   }
 
  protected:
-  /// A tile of queries, and one of dout behind it.
+  /// The tile of queries of a stage; the tile of dout follows it.
   __device__ T* stage_of(int stage) const { return stages_ + stage * 2 * OtherTile::kElements; }
 
   const Call& call_;
@@ -157,14 +156,14 @@ class KeyPassTiles {
   int kv_head_, block_key_;
   KeyRows rows_;
   T *keys_, *values_, *stages_;
-  Columns* columns_;  // of the two stages, in shared memory behind the tiles
+  Columns* columns_;  // of the two stages, in shared memory after the tiles
   FragmentC dk_[OwnTile::kDim / 8], dv_[OwnTile::kDim / 8];
 };
 
-/// Where the pass for dk and dv is: the heads of a group one after another, each with the tiles of queries of a range.
+/// Position in the pass for dk and dv: the heads of a group in turn, and for each the query tiles of a range.
 struct QueryTiles {
   int begin, end, tile;  // the range, and the size of a tile
-  int head, query;       // now
+  int head, query;       // current position
 
   __device__ void advance() {
     query += tile;
@@ -174,8 +173,8 @@ struct QueryTiles {
   }
 };
 
-/// A block of the pass for dk and dv. Pass is made of KeyPassTiles; step(head, query, stage) is called when a tile of
-/// queries has arrived.
+/// A block of the pass for dk and dv. Pass derives from KeyPassTiles; step(head, query, stage) is called once the
+/// copies of a tile of queries have completed.
 template <class Pass, class S, bool kDropout, class T>
 __device__ void run_key_pass(const Call& call, const Inputs<T>& x, const Rows<T>& dk, const Rows<T>& dv, int tiles,
                              T* shared) {
@@ -201,20 +200,20 @@ __device__ void run_key_pass(const Call& call, const Inputs<T>& x, const Rows<T>
   for (int stage = 0; at.head < heads_end; stage ^= 1) {
     cp_async_wait<0>();
     S::show_copies();
-    block_barrier();  // this tile is there for all, and all are done with the one before
+    block_barrier();  // this tile is complete for all threads, and none uses the previous one
     const int head = at.head, query = at.query;
     at.advance();
     if (at.head < heads_end) pass.template load_queries<kDropout>(at.head, at.query, stage ^ 1);
     cp_async_commit();
     pass.step(head, query, stage);
   }
-  block_barrier();  // all are done with the keys and values
+  block_barrier();  // no thread uses the keys and values any more
   pass.store(dk, dv);
 }
 
 // ---- the launches
 
-/// Both passes; query_kernel leaves delta for key_kernel in the workspace.
+/// Runs both passes; query_kernel stores delta for key_kernel in the workspace.
 template <class S, class T, class QueryKernel, class KeyKernel>
 void launch_passes(Stream stream, const Call& call, QueryKernel* query_kernel, KeyKernel* key_kernel,
                    const ConstView& q, const ConstView& k, const ConstView& v, const ConstView& out,
@@ -235,7 +234,7 @@ void launch_passes(Stream stream, const Call& call, QueryKernel* query_kernel, K
          call, x, Rows<T>(dk), Rows<T>(dv), key_tiles);
 }
 
-// attention_backward_sm90.cu: as own_attention_backward, for what takes_wgmma().
+// attention_backward_sm90.cu: like own_attention_backward, for calls that takes_wgmma() accepts.
 void backward_sm90(Stream stream, const Call& call, const ConstView& q, const ConstView& k, const ConstView& v,
                    const ConstView& out, const ConstView& dout, const ConstView& log_sum_exp, const View& dq,
                    const View& dk, const View& dv, void* workspace);

@@ -1,4 +1,4 @@
-// Small kernels around a library's attention: offsets before it, the rest of the results behind it.
+// Kernels that prepare the arguments of a library's attention and complete its results.
 
 #include "tern/kernels/cuda/attention_ragged.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Blocks for a loop over `work` elements.
+/// Number of blocks for a loop over `work` elements.
 dim3 blocks_for(int64_t work) {
   return dim3(static_cast<unsigned>(std::clamp<int64_t>((work + kThreads - 1) / kThreads, 1, 4096)));
 }

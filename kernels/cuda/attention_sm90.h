@@ -6,15 +6,15 @@
 
 namespace tern::kernels::cuda::attention {
 
-/// Rows for wgmma are padded to 64 or 128 values; shorter ones than these lose less with mma.sync.
+/// Rows for wgmma are padded to 64 or 128 values; shorter rows than this are faster with mma.sync.
 inline constexpr int kShortestWgmmaRow = 40;
 
-/// Whether the kernels of attention_*_sm90.cu take a call that takes_tensor_cores().
+/// True when the kernels of attention_*_sm90.cu support a call that takes_tensor_cores() accepts.
 inline bool takes_wgmma(Stream stream, const Call& call) {
   return call.head_dim >= kShortestWgmmaRow && has_wgmma(stream);
 }
 
-/// Of the block; to the compiler the same for the whole warp, as operands must be.
+/// Index of the thread's warpgroup. The compiler treats it as uniform in a warp, as operands must be.
 __device__ inline int warpgroup_index() {
   return __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
 }
@@ -30,7 +30,7 @@ __device__ void start_rows_product(const T* left, int row, const T* right, Fragm
   wgmma_commit();
 }
 
-/// Starts c += weights times the rows of `right`. The weights must live until the wait.
+/// Starts c += weights times the rows of `right`. The weights must stay unchanged until the wait.
 template <class Right, class T, int kSteps>
 __device__ void start_weighted_sum(const FragmentA (&weights)[kSteps], const T* right,
                                    FragmentC (&c)[Right::kDim / 8]) {
@@ -41,7 +41,7 @@ __device__ void start_weighted_sum(const FragmentA (&weights)[kSteps], const T* 
   wgmma_commit();
 }
 
-/// A row of results as left operands.
+/// Converts a row of results to left operands.
 template <class T, int kTiles>
 __device__ void to_left_operands(const FragmentC (&from)[kTiles], FragmentA (&to)[kTiles / 2]) {
 #pragma unroll

@@ -1,20 +1,20 @@
 #pragma once
-// What the forward kernels of flash attention share: a block's tiles and its way through the keys, online softmax over
-// a warp's rows, and the way out.
+// Code shared by flash attention's forward kernels: a block's tiles and its loop over keys, online softmax over a
+// warp's rows, and the output.
 
 #include "tern/kernels/cuda/attention_tile.h"
 
 namespace tern::kernels::cuda::attention {
 
-/// The state of one warp's 16 query rows: unnormalised output, and per half (rows 0 to 7, 8 to 15) the largest score so
-/// far and this lane's part of the sum.
+/// The state of one warp's 16 query rows: the unnormalised output and, for each half (rows 0 to 7, 8 to 15), the
+/// largest score so far and this lane's part of the sum.
 template <int kDim>
 struct RowState {
   FragmentC out[kDim / 8];
   float maximum[2] = {-kInfinity, -kInfinity}, total[2] = {0, 0};
 };
 
-/// Turns scores into probabilities relative to the largest score so far, and brings the state up to date.
+/// Converts scores to probabilities relative to the largest score so far, and updates the state.
 template <int kDim, int kTiles>
 __device__ void softmax_step(float scale, FragmentC (&scores)[kTiles], RowState<kDim>& state) {
 #pragma unroll
@@ -48,7 +48,7 @@ __device__ void softmax_step(float scale, FragmentC (&scores)[kTiles], RowState<
   }
 }
 
-/// Probabilities that dropout does not keep become zero; the sums have them already.
+/// Sets dropped probabilities to zero; the sums already include them.
 template <int kTiles>
 __device__ void drop(uint32_t kept, FragmentC (&p)[kTiles]) {
 #pragma unroll
@@ -59,7 +59,7 @@ __device__ void drop(uint32_t kept, FragmentC (&p)[kTiles]) {
   }
 }
 
-/// Writes a warp's 16 rows, those of the queries from `query` on, by way of the tile's rows from `row` on.
+/// Writes a warp's 16 rows, for the queries from `query` on, using the tile's rows from `row` on as a buffer.
 template <class Tile, class T>
 __device__ void store_result(const Call& call, const Sequence& s, int head, int query,
                              const RowState<Tile::kDim>& state, T* tile, int row, const Rows<T>& out,
@@ -80,7 +80,7 @@ __device__ void store_result(const Call& call, const Sequence& s, int head, int 
                    s.queries - query, call.head_dim);
 }
 
-/// One head of the tokens behind the last sequence, `tiles` blocks taking turns: zeros, and no key seen.
+/// Clears one head of the tokens after the last sequence: out is 0, log_sum_exp -infinity. `tiles` blocks take turns.
 template <class T>
 __device__ void clear_result(const Call& call, const Rows<T>& out, const LogSumExp<float>& log_sum_exp,
                              const Task& task, int tiles) {
@@ -91,9 +91,8 @@ __device__ void clear_result(const Call& call, const Rows<T>& out, const LogSumE
     log_sum_exp.at(token, task.head) = -kInfinity;
 }
 
-/// What a block of either kernel copies: S::QueryTile::kRows queries of one head, once, and the tiles of keys and
-/// values that it goes through, in two stages. S has the types of the tiles, kThreads and kElements, what all of them
-/// take.
+/// The copies of a block in either kernel: S::QueryTile::kRows queries of one head once, and the tiles of keys and
+/// values in turn, in two stages. S defines the tile types, kThreads and kElements, the elements of all tiles.
 template <class T, class S>
 class ForwardTiles {
  public:
@@ -126,9 +125,9 @@ class ForwardTiles {
   T *queries_, *stages_;
 };
 
-/// A block of either kernel. Block is made of ForwardTiles; start() is called when the queries have arrived, step(key,
-/// stage) when a tile of keys and values has, store(out, log_sum_exp) when nobody uses the query tile any more.
-/// S::show_copies() makes what a thread has copied visible to the products.
+/// A block of either kernel. Block derives from ForwardTiles. start() is called once the copies of the queries have
+/// completed, step(key, stage) once those of a tile of keys and values have, store(out, log_sum_exp) when no thread
+/// uses the query tile any more. S::show_copies() makes a thread's copies visible to the products.
 template <class Block, class S, class T>
 __device__ void run_forward(const Call& call, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v,
                             const Rows<T>& out, const LogSumExp<float>& log_sum_exp, int tiles, T* shared) {
@@ -157,7 +156,7 @@ __device__ void run_forward(const Call& call, const Rows<const T>& q, const Rows
     block.step(key, stage);
     cp_async_wait<0>();
     S::show_copies();
-    block_barrier();  // the next tile is there for all, and all are done with this one
+    block_barrier();  // the next tile is complete for all threads, and none uses this one
   }
   block.store(out, log_sum_exp);
 }
@@ -170,7 +169,7 @@ void launch_forward(Stream stream, const Call& call, Kernel* kernel, const Const
          Rows<const T>(q), Rows<const T>(k), Rows<const T>(v), Rows<T>(out), LogSumExp<float>(log_sum_exp), tiles);
 }
 
-// attention_forward_sm90.cu: as own_attention_forward, for what takes_wgmma().
+// attention_forward_sm90.cu: like own_attention_forward, for calls that takes_wgmma() accepts.
 void forward_sm90(Stream stream, const Call& call, const ConstView& q, const ConstView& k, const ConstView& v,
                   const View& out, const View& log_sum_exp);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Tiles of 16-bit rows in shared memory, and what flash attention does to a warp's 16 rows of scores in registers:
-// masks, dropout, the way out. The kernels differ in the instruction that multiplies: mma.sync (attention_forward.cu,
+// Tiles of 16-bit rows in shared memory, and flash attention's operations on a warp's 16 rows of scores in registers:
+// masks, dropout, output. The kernels differ in the instruction that multiplies: mma.sync (attention_forward.cu,
 // attention_backward.cu) or, on sm_90a, wgmma (attention_forward_sm90.cu, attention_backward_sm90.cu).
 
 #include "tern/kernels/cuda/attention_call.h"
@@ -23,18 +23,18 @@ __device__ inline float fast_exp2(float x) {
 #endif
 }
 
-/// The scale's magnitude in base 2, never zero, so that it may multiply -infinity.
+/// The scale's magnitude in base 2, never zero, so that it can multiply -infinity.
 __device__ inline float positive_scale_log2(const Call& call) {
   const float scale = fabsf(static_cast<float>(call.scale)) * kLog2e;
   return scale == 0 ? 1e-30f : scale;
 }
 
-/// Of the warp among its block's rows, 16 a warp.
+/// First row of the warp among its block's rows; a warp has 16.
 __device__ inline int warp_row() { return static_cast<int>(threadIdx.x) / kWarpSize * 16; }
 
 /// Starts copying Tile::kRows rows of head_dim values, `stride` apart, to a tile; all kThreads threads of the block
-/// call it. Rows that are not on(row), and columns from head_dim on, become zeros: what padding holds, NaN included,
-/// must not reach a product.
+/// call it. Rows for which on(row) is false, and columns from head_dim on, become zeros: values of padding, NaN
+/// included, must not enter a product.
 template <class Tile, int kThreads, class T, class On>
 __device__ void load_tile(const T* from, int64_t stride, int head_dim, T* tile, const On& on) {
   constexpr int kPieces = Tile::kDim / 8, kOfThread = Tile::kRows * kPieces / kThreads;
@@ -46,7 +46,7 @@ __device__ void load_tile(const T* from, int64_t stride, int head_dim, T* tile, 
     cp_async16(tile + Tile::at(row, col), valid ? from + row * stride + col : from, valid);
   }
 }
-/// The same rows of two tensors to two tiles, one behind the other.
+/// Copies the same rows of two tensors to two consecutive tiles.
 template <class Tile, int kThreads, class T, class On>
 __device__ void load_tiles(const Call& call, const Rows<const T>& first, const Rows<const T>& second, int64_t token,
                            int64_t head, T* tiles, const On& on) {
@@ -54,7 +54,7 @@ __device__ void load_tiles(const Call& call, const Rows<const T>& first, const R
   load_tile<Tile, kThreads>(second.at(token, head), second.token_stride, call.head_dim, tiles + Tile::kElements, on);
 }
 
-/// Two neighbouring 16 x 8 results as one 16 x 16 left operand.
+/// Converts two neighbouring 16 x 8 results to one 16 x 16 left operand.
 template <class T>
 __device__ FragmentA to_left(const FragmentC& first, const FragmentC& second) {
   return {{pack2<T>(first.r[0], first.r[1]), pack2<T>(first.r[2], first.r[3]), pack2<T>(second.r[0], second.r[1]),
@@ -69,14 +69,14 @@ __device__ void set_zero(FragmentC (&c)[kCount]) {
 
 /// The sum of a row's values over the four lanes that hold it.
 __device__ inline float quad_sum(float x) { return warp_sum<4>(x); }
-/// The largest of a row's values; NaN is passed over.
+/// The largest of a row's values, ignoring NaN.
 __device__ inline float quad_max(float x) {
 #pragma unroll
   for (int distance = 2; distance > 0; distance /= 2) x = fmaxf(x, shuffle_xor(x, distance));
   return x;
 }
 
-/// One bit for each of kKeys keys from first_key on: it exists and is not masked. The whole warp calls it.
+/// One bit for each of kKeys keys from first_key on: the key exists and is not masked. The whole warp calls it.
 template <int kKeys>
 struct ValidKeys {
   uint32_t word[kKeys / 32];
@@ -91,12 +91,12 @@ struct ValidKeys {
     for (int w = 0; w < kKeys / 32; ++w) both &= word[w];
     return both == ~0u;
   }
-  /// Of key 8 * n + within.
+  /// The bit of key 8 * n + within.
   __device__ bool has(int n, int within) const { return (word[n / 4] >> (n % 4 * 8 + within) & 1) != 0; }
 };
 
-/// Scores become -infinity where a query may not see the key. `scores` are those of a warp's 16 queries from
-/// first_query on with the keys from first_key on.
+/// Sets scores to -infinity where a query may not see the key. `scores`: those of a warp's 16 queries from first_query
+/// on and the keys from first_key on.
 template <int kTiles>
 __device__ void mask_scores(const Call& call, const Sequence& s, const ValidKeys<kTiles * 8>& valid, int first_query,
                             int first_key, FragmentC (&scores)[kTiles]) {
@@ -117,7 +117,7 @@ __device__ void mask_scores(const Call& call, const Sequence& s, const ValidKeys
   }
 }
 
-/// Scores are multiplied by the scale's magnitude, so that -infinity stays; the sign comes first.
+/// Applies the sign of the scale; its magnitude is applied later, so that -infinity remains.
 template <int kTiles>
 __device__ void apply_sign(const Call& call, FragmentC (&scores)[kTiles]) {
   if (call.scale >= 0) return;
@@ -128,22 +128,22 @@ __device__ void apply_sign(const Call& call, FragmentC (&scores)[kTiles]) {
   }
 }
 
-/// Which of a Philox block's eight numbers dropout keeps, a bit each.
+/// The dropout mask of a Philox block's eight numbers, one bit each.
 __device__ inline uint32_t kept_of_block(const Call& call, const Philox4& words) {
   if (call.threshold > 0xffff) return 0;
   const uint32_t threshold = call.threshold << 16;
   uint32_t kept = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (words.word[i] << 16 >= threshold) kept |= 1u << (2 * i);  // its lower half
+    if (words.word[i] << 16 >= threshold) kept |= 1u << (2 * i);  // the lower half
     if (words.word[i] >= threshold) kept |= 2u << (2 * i);
   }
   return kept;
 }
 
-/// Which of a lane's values dropout keeps in a warp's 16 x (8 kTiles) scores, of queries from first_query on and keys
-/// from first_key (a multiple of 8) on; is_kept reads it. One Philox block covers 8 keys of a query, which four lanes
-/// hold: each draws every fourth block, a byte of its word, and hands the word to the others.
+/// The dropout mask of a lane's values in a warp's 16 x (8 kTiles) scores, of queries from first_query on and keys from
+/// first_key (a multiple of 8) on; read by is_kept. One Philox block covers 8 keys of a query, held by four lanes: each
+/// lane draws every fourth block (a byte of `drawn`) and passes the word to the other three.
 template <int kTiles>
 __device__ uint32_t kept_in_rows(const Call& call, const Sequence& s, int head, int first_query, int first_key) {
   static_assert(kTiles % 4 == 0 && kTiles <= 8);
@@ -163,18 +163,18 @@ __device__ uint32_t kept_in_rows(const Call& call, const Sequence& s, int head, 
 #pragma unroll
   for (int distance = 0; distance < 4; ++distance) {
     const uint32_t word = distance == 0 ? drawn : shuffle_xor(drawn, distance);
-    kept |= (word >> (2 * quarter) & 0x03030303u) << (2 * (quarter ^ distance));  // of each block two numbers
+    kept |= (word >> (2 * quarter) & 0x03030303u) << (2 * (quarter ^ distance));  // two numbers of each block
   }
   return kept;
 }
-/// Of value i of the FragmentC of column tile n.
+/// True when value i of the FragmentC of column tile n is kept.
 template <int kTiles>
 __device__ bool is_kept(uint32_t kept, int n, int i) {
   return (kept >> (i / 2 * 2 * kTiles + 2 * n + i % 2) & 1) != 0;
 }
 
-/// Writes a warp's 16 rows of sums, times factor[0] (rows 0 to 7) and factor[1], to global memory by way of the rows
-/// from `row` on of a tile that nobody else uses any more: whole 16-byte pieces. Rows from `count` on are left out.
+/// Writes a warp's 16 rows of sums, multiplied by factor[0] (rows 0 to 7) and factor[1], to global memory in 16-byte
+/// pieces. The rows from `row` on of a tile that is no longer used serve as a buffer. Rows from `count` on are skipped.
 template <class Tile, class T>
 __device__ void store_rows(const FragmentC (&sum)[Tile::kDim / 8], const float (&factor)[2], T* tile, int row, T* to,
                            int64_t stride, int count, int head_dim) {

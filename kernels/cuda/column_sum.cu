@@ -6,7 +6,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-/// The elements themselves.
+/// Terms that are the matrix's elements.
 template <class Element>
 struct Elements {
   using T = Element;

@@ -26,7 +26,7 @@ struct Constant {
   __device__ F operator()(const F*) const { return value; }
 };
 
-/// f.template operator()<Bits>() with the unsigned type of the dtype's size.
+/// Calls f.template operator()<Bits>() with the unsigned type of the dtype's size.
 template <class Function>
 void with_bits(DType dtype, const Function& f) {
   switch (size_of(dtype)) {
@@ -41,9 +41,9 @@ void with_bits(DType dtype, const Function& f) {
   }
 }
 
-/// The type that carries elements from one dtype to another: unchanged bits between equal dtypes, otherwise a type that
-/// holds every value of `from` and from which conversion to `to` gives what converting directly would. bool is not
-/// moved as bits: it becomes 0 or 1.
+/// Selects the register type of a conversion: an integer for the unchanged bits of equal dtypes, otherwise a type that
+/// holds every value of `from` and converts to `to` with the same result as a direct conversion. bool is never moved as
+/// bits: it becomes 0 or 1.
 template <class Function>
 void with_carrier(DType from, DType to, const Function& f) {
   if (from == to && from != DType::kBool) return with_bits(from, f);
@@ -62,12 +62,12 @@ void with_carrier(DType from, DType to, const Function& f) {
 
 using CopyLayout = Layout<2>;  // operand 0 is y, operand 1 is x
 
-/// Sides of the tiles that go through shared memory: rows of at least 64 bytes on both sides.
+/// Side of the tiles in shared memory: rows are at least 64 bytes in both directions.
 template <class F>
 inline constexpr int kSide = sizeof(F) <= 2 ? 64 : 32;
 inline constexpr int64_t kNarrowest = 8;  // with fewer rows or columns most of a tile would be idle
 
-/// The dimension along which x is contiguous when that is not y's innermost one; -1 when there is none.
+/// The dimension along which x is contiguous if it is not y's innermost one; -1 if there is none.
 int transposed_dim(const CopyLayout& layout) {
   if (layout.inner_stride(0) != 1 || layout.inner_stride(1) <= 1 || layout.inner() < kNarrowest) return -1;
   for (int d = layout.dims - 2; d >= 0; --d)
@@ -77,7 +77,7 @@ int transposed_dim(const CopyLayout& layout) {
 
 struct TransposeCall {
   Operand x, y;                               // strides of the dimensions around the matrices
-  Space outer;                                // one element for each matrix
+  Space outer;                                // one element per matrix
   int64_t rows, columns, x_stride, y_stride;  // x is contiguous along rows, y along columns
   Divider tiles_down, tiles_across;
 };
@@ -85,7 +85,7 @@ struct TransposeCall {
 template <class F>
 __global__ void __launch_bounds__(ew::kThreads) transpose_kernel(TERN_GRID_CONSTANT(TransposeCall) call) {
   constexpr int kTile = kSide<F>, kLines = ew::kThreads / kTile, kPerThread = kTile / kLines;
-  // Padding by a word, or by an element, puts the elements of a column into different banks.
+  // Padding by one word or element puts the elements of a column into different banks.
   constexpr int kPitch = kTile + (sizeof(F) < 4 ? 4 / static_cast<int>(sizeof(F)) : 1);
   TERN_SHARED(F, tile, [kTile][kPitch]);
   const uint32_t tile_row = call.tiles_across.quotient(blockIdx.x), matrix = call.tiles_down.quotient(tile_row);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(ew::kThreads) transpose_kernel(TERN_GRID_CONST
 
   if (row + lane < call.rows) {
     const int64_t from = ew::offset_of(call.outer, call.x, matrix) + row + lane + column * call.x_stride;
-    F values[kPerThread] = {};  // all loads are under way before the first is stored
+    F values[kPerThread] = {};  // all loads are issued before the first store
     ew::with_storage<F>(call.x.dtype, [&]<class T>() {
       const auto* x = static_cast<const Stored<T>*>(call.x.data) + from;
 #pragma unroll
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(ew::kThreads)
 template <class F>
 struct UniformNumbers {
   F offset, width, last;
-  /// Fused, as the CPU's levels with fused multiply-add do: equal bits.
+  /// Uses fused multiply-add, like the CPU levels that have it: equal bits.
   __device__ void operator()(const Philox4& words, F (&values)[4]) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -197,7 +197,7 @@ struct NormalNumbers {
   }
 };
 
-/// A thread makes the four elements of one Philox call.
+/// A thread computes the four elements of one Philox call.
 template <class T, class Make>
 __global__ void __launch_bounds__(ew::kThreads) random_kernel(RandomKey key, T* y, int64_t count, Make make) {
   const int64_t block = static_cast<int64_t>(blockIdx.x) * ew::kThreads + threadIdx.x, first = 4 * block;

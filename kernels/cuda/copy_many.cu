@@ -1,5 +1,5 @@
-// Conversions of many tensors in one launch. The list of tensors travels in the kernel's parameters, so a captured step
-// needs no copy of it.
+// Conversions of many tensors in one launch. The list of tensors is a kernel parameter, so a captured step does not
+// have to copy it.
 
 #include <algorithm>
 
@@ -11,17 +11,17 @@ namespace tern::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWidth = 8;
-constexpr int64_t kChunk = 16384;  // elements of a tensor that one block converts
-// CUDA takes 32,764 bytes of kernel parameters (12.1 and later, sm_70 and later).
+constexpr int64_t kChunk = 16384;  // elements of a tensor per block
+// CUDA allows 32,764 bytes of kernel parameters (12.1 and later, sm_70 and later).
 constexpr int kMaxTensors = 400;
 
 struct CopyEntry {
   const void* x;
   void* y;
   int64_t size;
-  int32_t first_block;  // blocks of all tensors lie end to end
+  int32_t first_block;  // blocks are numbered over all tensors in order
   DType from;
-  bool aligned;  // both pointers to 16 bytes
+  bool aligned;  // both pointers are aligned to 16 bytes
 };
 struct CopyList {
   int32_t count;

@@ -1,4 +1,4 @@
-// Cross entropy over logits that are read once, whatever the number of classes.
+// Cross entropy that reads the logits once, for any number of classes.
 
 #include <cmath>
 
@@ -8,7 +8,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-constexpr int64_t kWarpClasses = 1024;  // classes up to which a warp takes a row
+constexpr int64_t kWarpClasses = 1024;  // classes up to which one warp computes a row
 
 /// Calls f.template operator()<kGroup>().
 template <class F>
@@ -33,8 +33,8 @@ struct Forward {
   IndexFault* fault;
 };
 
-/// Sum of logits - reference over a thread's columns, for label smoothing. The reference is a logit of the thread's
-/// first vector, so that the difference to the row's largest logit loses nothing when all logits are large.
+/// Sum of logits - reference over a thread's columns, for label smoothing. The reference is a logit from the thread's
+/// first vector, so that the difference to the row's largest logit stays accurate when all logits are large.
 template <class F>
 struct ShiftedSum {
   F reference = 0, sum = 0, count = 0;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kRowThreads, blocks_together<T>(kRowThreads)) 
   const bool inside = is_inside(target, a.classes);
   F loss = 0;
   if (inside && target != a.ignore_index) {
-    loss = log_sum - (to_compute(logits[target]) - largest);  // relative to the largest: 1e30 does no harm
+    loss = log_sum - (to_compute(logits[target]) - largest);  // relative to the largest: 1e30 is fine
     if (a.smoothing != F(0))
       loss = (F(1) - a.smoothing) * loss + a.smoothing * (log_sum - below / static_cast<F>(a.classes));
     if (a.row_weights) loss *= a.row_weights[row];
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kRowThreads, blocks_together<T>(kRowThreads))
   const int64_t target = a.targets[row];
   const F scale = a.scale[row];
   if (!is_inside(target, a.classes) || target == a.ignore_index || scale == F(0)) {
-    // A row that is left out gives 0 even when its logits are not finite.
+    // An ignored row gives 0 even when its logits are not finite.
     Vector<T, kWidth> zeros;
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) zeros.v[k] = from_compute<T>(F(0));
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kRowThreads, blocks_together<T>(kRowThreads))
 
 constexpr int kMeanThreads = 1024;
 
-/// One block, so that the order of the sums is one.
+/// Runs as one block, so that the order of summation is fixed.
 template <class F>
 __global__ void __launch_bounds__(kMeanThreads)
     cross_entropy_mean_kernel(const F* losses, const int64_t* targets, const F* row_weights, int64_t rows,
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kMeanThreads)
   store_one(loss, static_cast<F>(total) / divided);
 }
 
-/// dy moves by `step` elements from row to row.
+/// Neighbouring rows of dy are `step` elements apart.
 template <class F>
 __global__ void __launch_bounds__(kRowThreads)
     cross_entropy_scale_kernel(const F* dy, int64_t step, const F* divisor, const int64_t* targets,

@@ -1,4 +1,4 @@
-// The few instances of CUB's algorithms that Tern uses, in one file: they take long to compile.
+// All instances of CUB's algorithms that Tern uses, in one file because they compile slowly.
 
 #include "tern/kernels/cuda/cub.h"
 
@@ -13,7 +13,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-/// Each of these runs CUB's algorithm, or sets `bytes` alone when `space` is null.
+/// Each of these functions runs CUB's algorithm, or only sets `bytes` when `space` is null.
 template <class Key>
 cudaError_t run_sort(void* space, size_t& bytes, cub::DoubleBuffer<Key>& keys, cub::DoubleBuffer<uint32_t>& values,
                      int64_t n, int bits, cudaStream_t stream) {
@@ -80,7 +80,7 @@ void scan_rows(Stream stream, int64_t* values, int64_t rows, int64_t cols, void*
   TERN_CUDA_CHECK(run_scan(workspace, bytes, values, rows, cols, handle_of(stream)));
 }
 
-// The workspace begins with the number of positions, which the caller knows.
+// The workspace begins with CUB's count of positions, which the caller already has.
 int64_t select_flagged_workspace(Stream stream, int64_t n) {
   if (n == 0) return 0;
   size_t bytes = 0;

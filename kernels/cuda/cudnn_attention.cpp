@@ -19,10 +19,10 @@ namespace {
 
 using Tensor = CudnnGraph::Tensor;
 
-constexpr size_t kOldest = 91000;        // before, graphs of packed sequences need other masks
-constexpr size_t kMostPlans = 1024;      // eager training on ragged batches meets ever new shapes
+constexpr size_t kOldest = 91000;        // graphs of packed sequences need other masks before this version
+constexpr size_t kMostPlans = 1024;      // eager training on ragged batches keeps creating new shapes
 constexpr int64_t kPart = 256;           // alignment of the parts of a workspace
-constexpr int64_t kWorkspace = 8 << 20;  // for cuDNN itself, beside what is known to be needed
+constexpr int64_t kWorkspace = 8 << 20;  // for cuDNN, in addition to what is known to be needed
 constexpr float kMinusInfinity = -INFINITY;
 
 std::atomic<bool> autotune_on = false;
@@ -38,7 +38,7 @@ size_t version_number() {
   return number;
 }
 
-/// Whether cuDNN can compute the call, tensors apart.
+/// True when cuDNN supports the call, apart from its tensors.
 bool takes(const AttentionParams& p, DType dtype) {
   return is_low_precision(dtype) && p.sequences > 0 && p.max_query_length > 0 && p.heads > 0 && p.heads == p.kv_heads &&
          p.head_dim % 8 == 0 && p.head_dim > 0 && p.head_dim <= 128 && p.query_offsets == p.key_offsets &&
@@ -85,7 +85,7 @@ std::optional<bool> choice_for(const Kind& kind) {
 
 // --- workspace ---
 
-/// Hands out parts of a workspace; with no memory, only counts.
+/// Allocates parts of a workspace; without memory it only computes the size.
 class Parts {
  public:
   explicit Parts(void* memory) : memory_(static_cast<char*>(memory)) {
@@ -118,7 +118,7 @@ struct Workspace {
     elements = parts.take<int64_t>(TokenStrides::kMost * offsets_pitch(p.sequences));
     by_token = parts.take<float>(tokens * p.heads);
     sums = backward ? parts.take<float>(tokens * p.heads) : nullptr;
-    // Backward without atomic additions keeps the gradient of the scores, in tiles.
+    // Backward without atomic additions stores the gradient of the scores, in tiles.
     const int64_t rows = (p.max_query_length + 127) / 128 * 128;
     cudnn_bytes = kWorkspace + (backward ? p.sequences * p.heads * rows * rows * 2 : 0);
     cudnn = parts.take<char>(cudnn_bytes);
@@ -134,8 +134,8 @@ int64_t workspace_bytes(Stream stream, bool backward, const AttentionParams& p, 
 
 // --- graphs ---
 
-/// What a graph reads and writes, in the order in which it is named to cuDNN. q, k, v, out; backward also dout, dq, dk,
-/// dv.
+/// The tensors that a graph reads and writes, in the order of their declaration: q, k, v, out; for backward also dout,
+/// dq, dk, dv.
 class Outside {
  public:
   Outside(bool backward, const AttentionParams& p, DType dtype, const std::vector<ConstView>& views,
@@ -162,7 +162,7 @@ class Outside {
 
   const std::vector<void*>& pointers() const { return pointers_; }
   const TokenStrides& strides() const { return strides_; }
-  /// What tells plans apart beside the kind of call.
+  /// The key of a plan in addition to the kind of call.
   std::vector<int64_t> layout() const {
     std::vector<int64_t> layout;
     for (const ConstView& v : views_) layout.insert(layout.end(), {v.strides[0], v.strides[1]});
@@ -222,7 +222,7 @@ Tensor subtract(CudnnGraph& g, const Tensor& a, const Tensor& b) {
   return g.pointwise(CUDNN_POINTWISE_SUB, {a, b}, kF, kF);
 }
 
-/// Scores outside the sequence, and above the diagonal of causal calls, become -infinity.
+/// Sets scores outside the sequence and, in causal calls, above the diagonal to -infinity.
 Tensor mask(CudnnGraph& g, const Outside::Tensors& t, Tensor scores) {
   const auto select = [&](const Tensor& keep) {
     return g.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores, t.minus_infinity, keep}, kF, kF);
@@ -270,7 +270,7 @@ class Device {
  public:
   explicit Device(int) { TERN_CUDNN_CHECK(cudnn().Create(&handle_)); }
 
-  /// Runs the plan for the call on the stream, built at first; false when cuDNN has none.
+  /// Runs the call's plan on the stream, after building it on first use; false when cuDNN has none.
   bool run(Stream stream, bool backward, const Kind& kind, const AttentionParams& p, DType dtype,
            const std::vector<ConstView>& views, const Workspace& workspace) {
     const std::lock_guard lock(mutex_);  // the handle has one stream at a time
@@ -298,8 +298,8 @@ class Device {
   std::map<std::vector<int64_t>, std::optional<CudnnPlan>> plans_;
 };
 
-/// Made at the first call on the device, which must be current; never destroyed, for the CUDA runtime may be gone
-/// before static objects are.
+/// Created at the first call on the device, which must be current; never destroyed, since the CUDA runtime may end
+/// before static objects do.
 Device& device(int index) {
   static std::mutex mutex;
   static auto& devices = *new std::map<int, Device>;
@@ -313,7 +313,7 @@ struct DestroyEvent {
   void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
 };
 
-/// Seconds of device time of several runs.
+/// Device time of several runs, in seconds.
 template <class Run>
 float time_of(Stream stream, const Run& run) {
   constexpr int kWarmUp = 2, kRuns = 10;
@@ -341,8 +341,8 @@ bool is_capturing(Stream stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// Computes by the choice, or makes it; false leaves the call to Tern's kernels. `own` and `other` overwrite the same
-/// results, so that each may run many times.
+/// Computes the call by the choice for its kind, which is made first if necessary; false: Tern's kernels must compute
+/// it. `own` and `other` overwrite the same results, so that each can run many times.
 template <class Own, class Other>
 bool choose(Stream stream, const Kind& kind, const Own& own, const Other& other) {
   const std::optional<bool> choice = choice_for(kind);
@@ -406,7 +406,7 @@ void set_attention_autotune(bool on) {
   autotune_on = on;
 }
 
-// A line for each choice: the kind of call, and whether cuDNN computes it.
+// One line per choice: the kind of call, and whether cuDNN computes it.
 std::string attention_choices() {
   std::ostringstream out;
   const std::lock_guard lock(choices().mutex);
@@ -449,7 +449,7 @@ void restore_attention_choices(const std::string& text) {
 
 }  // namespace tern::kernels::cuda
 
-#else  // cuDNN's headers are a package of their own
+#else  // cuDNN's headers are a separate package
 
 #include "tern/core/check.h"
 

@@ -1,11 +1,12 @@
 #pragma once
-// cuDNN's fused attention in place of Tern's own kernels, where --autotune has found it faster. A settings header: no
-// CUDA header is needed, and the functions exist where TERN_CUDA is on.
+// cuDNN's fused attention, which replaces Tern's kernels where --autotune has measured it to be faster. This header
+// needs no CUDA header; the functions exist where TERN_CUDA is on.
 //
-// cuDNN takes: self-attention on packed sequences, bf16 and fp16, head_dim a multiple of 8 up to 128, as many key heads
-// as query heads, causal or not; no dropout (Tern's masks come from its own keyed generator), window, bias or key mask.
-// The rule: Tern's kernels, until autotune has timed both, once for each kind of call; no GPU has measured a better
-// rule yet. Backward is the variant without atomic additions, so that results are the same bits every time.
+// cuDNN supports self-attention on packed sequences in bf16 and fp16, head_dim a multiple of 8 up to 128, as many key
+// heads as query heads, causal or not; no dropout (Tern's masks come from its keyed generator), window, bias or key
+// mask. Tern's kernels are used until autotune has timed both, once for each kind of call: no better rule has been
+// measured yet. Backward is the variant without atomic additions, so that results are always the same bits. rule yet.
+// Backward is the variant without atomic additions, so that results are the same bits every time.
 
 #include <string>
 
@@ -13,17 +14,17 @@
 
 namespace tern::kernels::cuda {
 
-/// Looks for the library if that has not been done; does not throw.
+/// Loads the library if that has not been tried; does not throw.
 const LibraryInfo& cudnn_info();
 
-/// Whether calls of a kind not seen yet are timed by both, outside stream captures; the faster one is used from then
-/// on. Without cuDNN 9.10 or newer nothing is timed. Off at first. Timing waits for the stream.
+/// on: for each new kind of call both implementations are timed, outside stream captures, and the faster one is used
+/// from then on. Without cuDNN 9.10 or newer nothing is timed. Off by default. Timing waits for the stream.
 void set_attention_autotune(bool on);
 
-/// What was chosen, as text that another process can restore; empty when nothing was.
+/// The choices so far as text that another process can restore; empty when there are none.
 std::string attention_choices();
 /// Uses these choices from now on, also with autotune off, on devices of the same kind. Throws Error when the text is
-/// malformed or was made with another version of cuDNN; nothing is taken in then.
+/// malformed or was made with another version of cuDNN, and then changes nothing.
 void restore_attention_choices(const std::string& text);
 
 }  // namespace tern::kernels::cuda

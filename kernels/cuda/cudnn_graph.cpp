@@ -12,7 +12,7 @@ constexpr int64_t kAlignment = 16;
 
 bool is_refusal(cudnnStatus_t status) { return status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000; }
 
-/// Reads descriptors that cuDNN fills in; the number of them.
+/// Reads descriptors that cuDNN fills in; returns their number.
 int64_t get_descriptors(cudnnBackendDescriptor_t from, cudnnBackendAttributeName_t attribute, int64_t most,
                         cudnnBackendDescriptor_t* filled) {
   int64_t count = 0;

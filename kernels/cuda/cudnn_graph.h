@@ -1,6 +1,6 @@
 #pragma once
-// A graph of cuDNN's backend API: tensors, operations and the plan that runs them. Only files that ask
-// __has_include(<cudnn.h>) before include this.
+// A graph of cuDNN's backend API: tensors, operations and the plan that runs them. Include it only after a check of
+// __has_include(<cudnn.h>).
 
 #include <array>
 #include <initializer_list>
@@ -12,7 +12,7 @@
 
 namespace tern::kernels::cuda {
 
-/// Owner of a backend descriptor.
+/// Owns a backend descriptor.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
@@ -27,7 +27,7 @@ class CudnnDescriptor {
     set_bytes(attribute, type, 1, &value);
   }
   void finalize();
-  /// The status, for what cuDNN may refuse.
+  /// Returns the status, for descriptors that cuDNN may reject.
   cudnnStatus_t try_finalize();
 
  private:
@@ -39,11 +39,11 @@ class CudnnDescriptor {
   std::unique_ptr<void, Destroy> handle_;
 };
 
-/// A plan that has been built for a graph. Runs on one thread at a time.
+/// A plan that has been built for a graph. Only one thread may run it at a time.
 class CudnnPlan {
  public:
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  /// `pointers`: in the order of the graph's memory() and scalar() calls; scalars are read from the host at once.
+  /// `pointers`: in the order of the graph's memory() and scalar() calls; scalars are read from the host immediately.
   void run(cudnnHandle_t handle, const std::vector<void*>& pointers, void* workspace) const;
 
  private:
@@ -55,7 +55,7 @@ class CudnnPlan {
 };
 
 /// Builds a graph. All tensors have four dimensions: sequence, head, row, column. Functions that return a tensor add
-/// the operation that makes it.
+/// the operation that computes it.
 class CudnnGraph {
  public:
   using Numbers = std::array<int64_t, 4>;
@@ -66,29 +66,29 @@ class CudnnGraph {
     cudnnBackendDescriptor_t ragged = nullptr;
   };
 
-  /// In the caller's memory, aligned to 16 bytes; `ragged`: where each sequence begins, in elements.
+  /// A tensor in the caller's memory, aligned to 16 bytes; `ragged`: the start of each sequence, in elements.
   Tensor memory(cudnnDataType_t type, const Numbers& dims, const Numbers& strides, const Tensor* ragged = nullptr);
-  /// One number, read on the host.
+  /// One number, read from host memory.
   Tensor scalar(cudnnDataType_t type);
 
-  /// Elementwise; `to` given: written there. Without, the result stays inside, of the largest of the shapes.
+  /// An elementwise operation that writes to `to` if given; otherwise to a virtual tensor of the largest input shape.
   Tensor pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Tensor> inputs, cudnnDataType_t result,
                    cudnnDataType_t compute, const Tensor* to = nullptr);
   /// The index of the elements of `like` along a dimension, int32.
   Tensor index(const Tensor& like, int64_t axis);
-  /// Over the last dimension, fp32.
+  /// Reduction over the last dimension, in fp32.
   Tensor reduce(cudnnReduceTensorOp_t op, const Tensor& x);
-  /// a [.., m, k] times b [.., k, n]. Lengths: how many of m, n, k each sequence has; null: all.
+  /// a [.., m, k] times b [.., k, n]. Lengths: the part of m, n, k that each sequence uses; null: all.
   struct Lengths {
     const Tensor *m = nullptr, *n = nullptr, *k = nullptr;
   };
   Tensor matmul(const Tensor& a, const Tensor& b, const Lengths& lengths, const Tensor* to = nullptr);
-  /// The same memory with rows and columns exchanged, in another type if it is inside the graph.
+  /// The same memory with rows and columns exchanged; a virtual tensor may change its type.
   Tensor transpose(const Tensor& x, cudnnDataType_t type);
-  /// The tensor seen with rows and columns exchanged: another description, no operation.
+  /// Exchanges rows and columns in the description; adds no operation.
   static Numbers exchanged(const Numbers& n) { return {n[0], n[1], n[3], n[2]}; }
 
-  /// The first of cuDNN's suggestions that gives the same bits every time and needs at most so much workspace; none
+  /// The first of cuDNN's suggestions that gives the same bits every time and needs at most this workspace; nullopt
   /// when there is none.
   std::optional<CudnnPlan> plan(cudnnHandle_t handle, int64_t most_workspace);
 
@@ -101,7 +101,7 @@ class CudnnGraph {
 
   std::vector<std::unique_ptr<CudnnDescriptor>> descriptors_;
   std::vector<cudnnBackendDescriptor_t> operations_;
-  std::vector<int64_t> ids_;  // of the tensors outside
+  std::vector<int64_t> ids_;  // ids of the tensors in the caller's memory
   int64_t next_id_ = 1;
 };
 

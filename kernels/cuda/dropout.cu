@@ -1,4 +1,4 @@
-// Dropout over rows: one Philox call for eight columns.
+// Dropout over rows: one Philox call per eight columns.
 
 #include "tern/kernels/cuda/strided.h"
 #include "tern/kernels/cuda/support/row_dropout.h"
@@ -8,20 +8,20 @@ namespace tern::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kColumns = 8;  // of one Philox call
+constexpr int kColumns = 8;  // per Philox call
 
 struct DropoutCall {
   const void* x;
   void* y;
   int64_t rows, cols;
-  int64_t row_blocks;  // Philox calls a row takes
-  Divider divider;     // by row_blocks
+  int64_t row_blocks;  // Philox calls per row
+  Divider divider;     // divides by row_blocks
   bool narrow;         // rows * row_blocks < 2^31
-  bool vectors;        // x, y and their rows start at 16 bytes
+  bool vectors;        // x, y and their rows are aligned to 16 bytes
   RowDropout dropout;
 };
 
-/// Where a thread's eight columns lie.
+/// The position of a thread's eight columns.
 struct Columns {
   int64_t row, first;
   int count;
@@ -68,7 +68,7 @@ __device__ inline void store_columns(T* y, const Columns& columns, bool vectors,
   }
 }
 
-/// A thread handles kBlocks groups of eight columns, kThreads groups apart: all loads are under way before the numbers
+/// A thread computes kBlocks groups of eight columns, kThreads groups apart. All loads are issued before random numbers
 /// are drawn.
 template <class T, int kBlocks>
 __global__ void __launch_bounds__(kThreads) dropout_kernel(const DropoutCall call) {

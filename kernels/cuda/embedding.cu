@@ -1,5 +1,5 @@
 // Row gathers and their scatters. The gradient of an embedding sorts the positions by id, so that every row has one
-// writer which adds in the order of the positions: no atomics on floats.
+// writer, which adds in the order of the positions: no float atomics.
 
 #include "tern/kernels/embedding.h"
 
@@ -19,13 +19,13 @@ namespace tern::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxBlocks = 1 << 16;  // of grids whose threads take several elements
+constexpr int64_t kMaxBlocks = 1 << 16;  // for grids whose threads process several elements
 
 unsigned block_count(int64_t items, int64_t per_block) {
   return static_cast<unsigned>(std::clamp<int64_t>((items + per_block - 1) / per_block, 1, kMaxBlocks));
 }
 
-/// Threads that share one row, as a power of two: about four accesses of each thread.
+/// Threads that share one row, as log2 of a power of two: about four accesses per thread.
 int lanes_log2(int64_t accesses) {
   int log2 = 0;
   while (log2 < 8 && (int64_t{4} << log2) < accesses) ++log2;
@@ -43,7 +43,7 @@ void dispatch_id(DType dtype, const Body& body) {
 
 // ---- Forward
 
-/// A row has `cols` accesses of kWidth words.
+/// Copies rows of `cols` accesses of kWidth words.
 template <class Word, int kWidth, class Id>
 __global__ void __launch_bounds__(kThreads)
     embedding_forward_kernel(const Word* weight, const Id* ids, int64_t rows, int64_t count, int64_t cols, int log2,
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- Backward
 
-/// The pairs to sort: id and position; an id out of range gets the key `count`, behind all.
+/// Writes the pairs to sort, id and position. An id out of range gets the key `count`, so that it comes last.
 template <class Id>
 __global__ void __launch_bounds__(kThreads)
     make_pairs_kernel(const Id* ids, int64_t rows, int64_t count, uint32_t* keys, uint32_t* positions) {
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// first[v] = the first place with a key of v or more, for v in 0 .. count.
+/// first[v] = the first index whose key is at least v, for v in 0 .. count.
 __global__ void __launch_bounds__(kThreads)
     find_segments_kernel(const uint32_t* keys, int64_t rows, int64_t count, uint32_t* first) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
     add_rows_kernel(const T* dy, const uint32_t* first, const uint32_t* positions, int64_t count, int64_t padding_index,
                     int64_t cols, int log2, Out* dweight) {
   using F = ComputeType<T>;
-  constexpr int kAhead = 4;  // rows under way at a time
+  constexpr int kAhead = 4;  // rows loaded at a time
   const int lanes = 1 << log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1), per_block = kThreads >> log2;
   const int64_t step = static_cast<int64_t>(gridDim.x) * per_block;
   for (int64_t v = static_cast<int64_t>(blockIdx.x) * per_block + (threadIdx.x >> log2); v < count; v += step) {
@@ -114,14 +114,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (uint32_t a = 0; a < kAhead; ++a)
 #pragma unroll
-          for (int j = 0; j < kWidth; ++j) sum[j] += row[a][j];  // rows beyond the last are zeros
+          for (int j = 0; j < kWidth; ++j) sum[j] += row[a][j];  // rows after the last are zeros
       }
       store_values(dweight + v * cols + c, sum);
     }
   }
 }
 
-/// Where embedding_backward keeps what, in 32-bit words.
+/// The parts of embedding_backward's workspace, in 32-bit words.
 struct Workspace {
   SortBuffers<uint32_t> pairs;
   uint32_t *first, *sort;
@@ -142,14 +142,14 @@ struct Workspace {
 
 // ---- Gather along a dimension
 
-/// The dimensions of the index, those of size 1 left out, with the strides of index, dense (y or dy) and indexed (x or
+/// The dimensions of the index, without those of size 1, and the strides of index, dense (y or dy) and indexed (x or
 /// dx; 0 along the dimension that is indexed).
 struct GatherPlan {
   int dims = 0;
   int64_t shape[kMaxDims], index[kMaxDims], dense[kMaxDims], indexed[kMaxDims];
   int64_t length, index_step, dense_step, indexed_step;  // along the dimension
-  int64_t limit;                                         // indices lie in [0, limit)
-  int64_t fibres = 1;                                    // elements of the other dimensions
+  int64_t limit;                                         // valid indices are [0, limit)
+  int64_t fibres = 1;                                    // number of elements of the other dimensions
   bool along_last;                                       // the last dimension is indexed
 
   GatherPlan(ConstView ids, ConstView dense_view, ConstView indexed_view, int dim)
@@ -171,7 +171,7 @@ struct GatherPlan {
   }
 };
 
-/// Where a fibre begins in the three tensors.
+/// The start of a fibre in the three tensors.
 struct Fibre {
   int64_t index = 0, dense = 0, indexed = 0;
   __device__ Fibre(const GatherPlan& plan, int64_t number) {
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads)
     gather_kernel(TERN_GRID_CONSTANT(GatherPlan) plan, const T* x, const int64_t* index, T* y, IndexFault* fault) {
   const int64_t n = plan.fibres * plan.length, step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
-    // Neighbouring threads go along the last dimension.
+    // Neighbouring threads access neighbours along the last dimension.
     const int64_t k = plan.along_last ? i % plan.length : i / plan.fibres;
     const Fibre fibre(plan, plan.along_last ? i / plan.length : i % plan.fibres);
     const int64_t id = index[fibre.index + k * plan.index_step];
@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// `parts` (a power of two) threads go through one fibre; each adds to the targets whose number is its own modulo
-/// parts.
+/// `parts` (a power of two) threads process one fibre; each adds only to the targets whose index modulo parts equals
+/// its number.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     gather_backward_kernel(TERN_GRID_CONSTANT(GatherPlan) plan, int parts, const T* dy, const int64_t* index, T* dx) {
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void embedding_forward(Stream stream, ConstView weight, ConstView ids, View y, IndexFault* fault) {
   const int64_t rows = ids.numel(), bytes = weight.cols() * size_of(weight.dtype);
-  if (rows == 0) return;  // rows without elements have ids all the same
+  if (rows == 0) return;  // if rows have no elements, their ids are still checked
   const auto run = [&]<class Word, int kWidth>() {
     dispatch_id(ids.dtype, [&]<class Id>() {
       const int64_t cols = bytes / static_cast<int64_t>(sizeof(Word) * kWidth);
@@ -247,7 +247,7 @@ void embedding_backward(Stream stream, ConstView dy, ConstView ids, int64_t padd
                         View dweight) {
   const int64_t rows = ids.numel(), count = dweight.shape[0], cols = dweight.cols();
   if (count == 0 || cols == 0) return;
-  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max() - 8;  // what counts in 32 bits goes on by a few
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max() - 8;  // 32-bit counters go a few beyond the last value
   TERN_CHECK(rows < kMost && count < kMost, "embedding: expected fewer than ", kMost, " rows, got ", rows, " ids and ",
              count, " rows of the table");
   const Workspace space(stream, rows, count, workspace);

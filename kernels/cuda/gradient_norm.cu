@@ -1,5 +1,5 @@
-// Norm of all gradients and the check for infinities and NaN, in one pass over many tensors: each block leaves a sum,
-// and the last to arrive adds them up.
+// Norm of all gradients and the check for infinities and NaN, in one pass over many tensors: each block writes a sum,
+// and the last block to finish adds the sums.
 
 #include "tern/kernels/cuda/support/last_block.h"
 #include "tern/kernels/cuda/support/rows.h"
@@ -9,7 +9,7 @@ namespace tern::kernels::cuda {
 namespace {
 
 constexpr int64_t kNormBlock = kGradientNormBlock;
-constexpr int kTensors = 400;  // tensors of a launch: their description fits into its arguments
+constexpr int kTensors = 400;  // tensors per launch: their description fits into the arguments
 
 struct Batch {
   const void* data[kTensors];
@@ -18,16 +18,16 @@ struct Batch {
   DType dtype[kTensors];
   int count = 0;
 };
-/// What the blocks of all launches share.
+/// Data shared by the blocks of all launches.
 struct Totals {
   GradientBlock* blocks;
-  const int64_t* order;  // null: as they lie
+  const int64_t* order;  // null: in the order of the blocks
   unsigned count;
   unsigned* ticket;
-  GradientNorm* result;  // null: they are not added up
+  GradientNorm* result;  // null: the sums are not added
 };
 
-/// A sum of squares that overflowed: once more in fp64, in which only the elements themselves can do harm.
+/// Recomputes in fp64 a sum of squares that overflowed: only elements that are not finite make this sum not finite.
 template <class Group, class T>
 __device__ double careful_sum(const T* x, int64_t n) {
   double sum = 0;
@@ -60,7 +60,7 @@ __device__ double sum_of_squares(const void* data, int64_t begin, int64_t numel)
 
 using Words = Vector<uint32_t, 4>;  // a GradientBlock
 
-/// The totals of all blocks, by one of them.
+/// Adds the results of all blocks; one block calls it.
 __device__ void finish(const Totals& totals) {
   using Group = RowGroup<kRowThreads>;
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
@@ -80,11 +80,11 @@ __device__ void finish(const Totals& totals) {
   *totals.result = {sum, bad ? 1 : 0, bad ? static_cast<int32_t>(first_bad) : -1};
 }
 
-/// first_tensor, first_block: of this launch among all.
+/// first_tensor, first_block: the launch's first tensor and block, counted over all launches.
 __global__ void __launch_bounds__(kRowThreads) block_norm_kernel(TERN_GRID_CONSTANT(Batch) batch, int64_t first_tensor,
                                                                  unsigned first_block, const Totals totals) {
   const int block = static_cast<int>(blockIdx.x);
-  int low = 0, high = batch.count - 1;  // the last tensor that starts at this block or before
+  int low = 0, high = batch.count - 1;  // finds the last tensor that starts at or before this block
   while (low < high) {
     const int middle = (low + high + 1) / 2;
     if (batch.first_block[middle] <= block)
@@ -124,10 +124,10 @@ int64_t count_blocks(const ConstView* tensors, int64_t count) {
   return blocks;
 }
 
-/// `total` blocks; when that is none, one of nothing.
+/// Launches `total` blocks, or one empty block when total is 0.
 void launch_blocks(Stream stream, const ConstView* tensors, int64_t count, int64_t total, const Totals& totals) {
   int64_t first = 0;
-  unsigned done = 0;  // tensors and blocks of earlier launches
+  unsigned done = 0;  // blocks of earlier launches
   do {
     Batch batch = {};
     batch.count = static_cast<int>(std::min<int64_t>(kTensors, count - first));
@@ -140,7 +140,7 @@ void launch_blocks(Stream stream, const ConstView* tensors, int64_t count, int64
       batch.first_block[t] = static_cast<int32_t>(blocks);
       blocks += ceil_div(batch.numel[t], kNormBlock);
     }
-    if (total == 0) blocks = 1;  // of nothing
+    if (total == 0) blocks = 1;  // the empty block
     if (blocks > 0) launch(block_norm_kernel, grid_blocks(blocks), kRowThreads, 0, stream, batch, first, done, totals);
     if (total > 0) done += static_cast<unsigned>(blocks);
     first += kTensors;
@@ -169,7 +169,7 @@ void gradient_norm_blocks(Stream stream, const ConstView* tensors, int64_t count
 
 void gradient_norm_fold(Stream stream, const GradientBlock* blocks, const int64_t* order, int64_t count,
                         GradientNorm* result) {
-  // finish() writes nothing into the blocks.
+  // finish() does not write to the blocks.
   const Totals totals{const_cast<GradientBlock*>(blocks), order, static_cast<unsigned>(count), nullptr, result};
   launch(fold_kernel, dim3(1), dim3(kRowThreads), 0, stream, totals);
 }

@@ -1,4 +1,4 @@
-// Batches of 8-bit images: one kernel resizes, one sums greys for contrast, one does all the rest.
+// Batches of 8-bit images: one kernel resizes, one sums grey values for contrast, one does all other steps.
 
 #include "tern/kernels/image.h"
 
@@ -14,8 +14,8 @@ namespace tern::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxImages = 2048;  // of one grid's second dimension; further ones are taken in turn
-constexpr int64_t kItems = 4;         // of each thread, about: the table of values is made once a block
+constexpr int64_t kMaxImages = 2048;  // in a grid's second dimension, which then loops over further images
+constexpr int64_t kItems = 4;         // per thread, about: each block builds the table of values once
 
 struct Images {
   const uint8_t* pixels;
@@ -23,7 +23,7 @@ struct Images {
 };
 Images images_of(ConstView images) { return {images.as<uint8_t>(), images.shape[0], images.shape[1], images.shape[2]}; }
 
-/// Arguments of the kernels that follow plans.
+/// Arguments of the kernels that use plans.
 struct AugmentCall {
   Images images;
   const ImageAugment* plans;
@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kThreads) contrast_kernel(TERN_GRID_CONSTANT(A
   }
 }
 
-/// Blocks that a multiprocessor is to hold at least; 0: ptxas chooses. On sm_120 it chooses five for the wide kernel of
-/// float and spills registers, which it does not where the launch bounds say five.
+/// Minimum number of blocks per multiprocessor; 0: ptxas chooses. On sm_120 ptxas would choose five for the wide kernel
+/// of float and spill registers; with five as a launch bound it does not spill.
 template <int kWidth>
 constexpr int augment_blocks() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
@@ -69,11 +69,11 @@ constexpr int augment_blocks() {
 #endif
 }
 
-/// kWidth neighbouring pixels of a row to a thread.
+/// Each thread computes kWidth neighbouring pixels of a row.
 template <class Out, int kWidth>
 __global__ void __launch_bounds__(kThreads, augment_blocks<kWidth>())
     augment_kernel(TERN_GRID_CONSTANT(AugmentCall) call, Out* out) {
-  // Two divisions for each value would cost more than its memory traffic.
+  // A table, because two divisions per value would take longer than its memory traffic.
   TERN_SHARED(float, values, [3][256]);
   for (int i = static_cast<int>(threadIdx.x); i < 3 * 256; i += kThreads)
     values[i / 256][i % 256] = call.normalization.value(i / 256, i % 256);
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Blocks over the pixels of an image, and over the images.
+/// A grid over the pixels of an image (x) and over the images (y).
 dim3 grid_of(int64_t images, int64_t items) {
   const int64_t blocks = std::max<int64_t>((items + kThreads * kItems - 1) / (kThreads * kItems), 1);
   return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min(images, kMaxImages)));

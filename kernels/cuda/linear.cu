@@ -1,5 +1,5 @@
-// Backward of a linear layer's activation and bias in one pass over memory: the gradient of the pre-activation is
-// stored, and its columns are summed on the way.
+// Backward pass of a linear layer's activation and bias in one pass over memory: stores the gradient of the
+// pre-activation and sums its columns.
 
 #include "tern/kernels/cuda/support/column_parts.h"
 #include "tern/kernels/gemm.h"
@@ -10,8 +10,8 @@
 namespace tern::kernels::cuda {
 namespace {
 
-/// dy * activation'(pre), which goes to dpre; the sums take it before it is rounded. The derivative of ReLU at its
-/// output is that at its input.
+/// Writes dy * activation'(pre) to dpre; the sums use it before rounding. ReLU's derivative is the same at its output
+/// as at its input.
 template <class Op, class Element>
 struct Gradients {
   using T = Element;

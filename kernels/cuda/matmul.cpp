@@ -19,8 +19,8 @@ namespace tern::kernels::cuda {
 namespace {
 
 using Numbers = std::array<int64_t, Matmul::kNumbers>;
-constexpr int kCandidates = 16;      // algorithms that the heuristic is asked for
-constexpr size_t kMostPlans = 4096;  // eager training on ragged batches meets ever new shapes
+constexpr int kCandidates = 16;      // number of algorithms requested from the heuristic
+constexpr size_t kMostPlans = 4096;  // eager training on ragged batches keeps creating new shapes
 
 std::atomic<bool> tf32_on = false, autotune_on = false;
 
@@ -95,8 +95,8 @@ Preference make_preference(const Matmul& p) {
   TERN_CUBLAS_CHECK(cublaslt().MatmulPreferenceCreate(&made));
   Preference preference(made);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMatmulWorkspace));
-  // Partial sums of a cut inner dimension are kept in the compute type and added in one order: not in place, where they
-  // are rounded to the output's type, nor in that type.
+  // Partial sums of a split inner dimension are kept in the compute type and added in a fixed order; excluded are
+  // reductions in place or in the output's type, which round the partial sums to that type.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(p.align_a));
@@ -106,7 +106,7 @@ Preference make_preference(const Matmul& p) {
   return preference;
 }
 
-/// The descriptors of one kind of product and its algorithm; none when cuBLASLt has none.
+/// The descriptors of one kind of product and its algorithm; nullopt when cuBLASLt has none.
 struct Plan {
   Operation operation;
   Layout a, b, d;
@@ -129,7 +129,7 @@ struct Plan {
 
 // --- choices that were measured, or restored from text ---
 
-/// Devices of one kind have the same choices.
+/// Devices of the same kind share choices.
 struct DeviceKind {
   int major = 0, minor = 0, multiprocessors = 0;
   auto operator<=>(const DeviceKind&) const = default;
@@ -167,13 +167,13 @@ struct FreeMemory {
   void operator()(void* memory) const { cudaFree(memory); }
 };
 
-/// Runs each candidate and returns the fastest; none when there is no memory for it.
+/// Runs each candidate and returns the fastest; nullopt when there is not enough memory.
 std::optional<cublasLtMatmulAlgo_t> fastest(const Plan& plan, cublasLtHandle_t handle, Stream stream, const Matmul& p,
                                             MatmulOperands operands,
                                             const std::vector<cublasLtMatmulAlgo_t>& candidates, void* workspace) {
   constexpr int kWarmUp = 2, kRuns = 10;
   std::unique_ptr<void, FreeMemory> scratch;
-  if (operands.beta != 0) {  // D's content is still needed
+  if (operands.beta != 0) {  // D's content must be preserved
     void* memory = nullptr;
     const int64_t elements = (p.batch - 1) * p.batch_d + (p.n - 1) * p.ldd + p.m;
     if (cudaMalloc(&memory, static_cast<size_t>(elements * size_of(p.output))) != cudaSuccess) {
@@ -236,7 +236,7 @@ class Device {
   }
 
   bool run(Stream stream, const Matmul& p, const MatmulOperands& operands, void* workspace) {
-    const std::lock_guard lock(mutex_);  // a plan's bias pointer changes from call to call
+    const std::lock_guard lock(mutex_);  // the plan's bias pointer differs between calls
     const Numbers key = p.key();
     auto found = plans_.find(key);
     if (found == plans_.end()) {
@@ -255,7 +255,7 @@ class Device {
  private:
   Plan make_plan(Stream stream, const Matmul& p, const MatmulOperands& operands, void* workspace) {
     Plan plan(p);
-    // The heuristic looks at the pointer's alignment.
+    // The heuristic uses the pointer's alignment.
     if (p.bias != MatmulBias::kNone) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     const Numbers key = p.key();
     if (const auto chosen = find_choice(kind_, key); chosen && still_valid(plan, *chosen)) {
@@ -275,7 +275,7 @@ class Device {
     return plan;
   }
 
-  /// In the heuristic's order: what it holds for fastest comes first.
+  /// In the heuristic's order, which begins with the algorithm that it expects to be fastest.
   std::vector<cublasLtMatmulAlgo_t> find_candidates(const Plan& plan, const Matmul& p) {
     const Preference preference = make_preference(p);
     cublasLtMatmulHeuristicResult_t results[kCandidates] = {};
@@ -306,8 +306,8 @@ class Device {
   std::map<Numbers, Plan> plans_;
 };
 
-/// Made at the first product on the device, which must be current; never destroyed, for the CUDA runtime may be gone
-/// before static objects are.
+/// Created at the first product on the device, which must be current; never destroyed, since the CUDA runtime may end
+/// before static objects do.
 Device& device(int index) {
   static std::mutex mutex;
   static auto& devices = *new std::map<int, Device>;
@@ -367,7 +367,7 @@ bool tf32() { return tf32_on; }
 void set_autotune(bool on) { autotune_on = on; }
 bool autotune() { return autotune_on; }
 
-// A line for each choice: the kind of device, the product's numbers, the algorithm's words.
+// One line per choice: the kind of device, the product's numbers, the algorithm's words.
 std::string gemm_choices() {
   std::ostringstream out;
   const std::lock_guard lock(choices().mutex);
@@ -383,7 +383,7 @@ std::string gemm_choices() {
 
 void restore_gemm_choices(const std::string& text) {
   if (text.empty()) return;
-  cublaslt();  // throws when there is none
+  cublaslt();  // throws when the library is missing
   std::istringstream in(text);
   std::string line;
   std::getline(in, line);

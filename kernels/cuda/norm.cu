@@ -1,5 +1,5 @@
-// Layer normalisation. A warp (up to 512 columns, 768 of 16 bits) or a block holds a row in registers: every element is
-// read once. gamma and beta wait in shared memory for all rows of a block. Longer rows are read again for each pass.
+// Layer normalisation. A warp (up to 512 columns, 768 of 16 bits) or a block holds a row in registers, so every element
+// is read once. gamma and beta are in shared memory for all rows of a block. Longer rows are read again in each pass.
 
 #include "tern/kernels/norm.h"
 
@@ -12,7 +12,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-/// gamma or beta, which may be absent, fp32 or of the rows' dtype T.
+/// gamma or beta: absent, fp32 or of the rows' dtype T.
 template <class T>
 struct Affine {
   using F = ComputeType<T>;
@@ -23,7 +23,7 @@ struct Affine {
     if (narrow) return to_compute(load_one(static_cast<const T*>(data) + column));
     return static_cast<F>(load_one(static_cast<const float*>(data) + column));
   }
-  /// Columns [0, padded) to shared memory by the whole block; `absent` where there is none.
+  /// The whole block copies columns [0, padded) to shared memory; `absent` replaces missing values.
   __device__ void stage(int cols, int padded, F absent, F* to) const {
     for (int c = static_cast<int>(threadIdx.x); c < padded; c += static_cast<int>(blockDim.x))
       to[c] = c < cols ? at(c, absent) : absent;
@@ -53,8 +53,8 @@ struct Forward {
   unsigned* tickets;  // may be null
   int64_t rows, cols;
 
-  /// z = residual + dropout(x) for a vector of columns, rounded to T so that statistics are those of what backward
-  /// reads.
+  /// z = residual + dropout(x) for a vector of columns, rounded to T so that the statistics are those of the values
+  /// that backward reads.
   template <int kWidth>
   __device__ Vector<T, kWidth> add(RowDropout::Row drawn, int64_t column, const Vector<T, kWidth>& x_values,
                                    const Vector<T, kWidth>& residual_values) const {
@@ -71,7 +71,7 @@ struct Forward {
     }
     return from_compute<T>(sum);
   }
-  /// Called by all threads of the grid.
+  /// All threads of the grid call it.
   __device__ void clear_tickets() const {
     if (tickets && blockIdx.x == 0 && threadIdx.x < kLayerNormTickets) tickets[threadIdx.x] = 0;
   }
@@ -81,7 +81,7 @@ struct Forward {
   }
 };
 
-/// Threads that should share a multiprocessor, by the elements that each holds: they bound its registers.
+/// Threads that should share a multiprocessor, which limits their registers, by the elements that each thread holds.
 template <class T>
 constexpr int forward_threads(int vectors) {
   const int elements = vectors * vector_width<T>;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads, forward_threads<T>
   }
 }
 
-/// A block a row. The sum waits in z, or in y where z is absent; each thread reads back only what it wrote.
+/// One block per row. The sum is stored in z, or in y where z is absent; each thread reads only values that it wrote.
 template <class T>
 __global__ void __launch_bounds__(kRowThreads) layer_norm_long_kernel(TERN_GRID_CONSTANT(Forward<T>) a) {
   using F = ComputeType<T>;
@@ -201,8 +201,8 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_long_kernel(TERN_GRID_
 
 // ---- backward ----------------------------------------------------------------------------------------------------
 
-/// Blocks of the first stage, each of which leaves one partial sum for dgamma and one for dbeta. `threads` and `groups`
-/// are a block's.
+/// Blocks of the first stage; each writes one partial sum for dgamma and one for dbeta. `threads` and `groups`: per
+/// block.
 int64_t backward_parts(int64_t rows, int threads, int groups) {
   return std::min(kMaxParts * (kRowThreads / threads), ceil_div(rows, groups));
 }
@@ -215,7 +215,7 @@ int64_t backward_parts(int64_t rows, int64_t cols) {
   return parts;
 }
 
-/// Longer rows, whose partial sums one multiprocessor would read for longer than a launch takes, get the launch.
+/// Longer rows use a second launch: one multiprocessor would take longer than that to read their partial sums.
 constexpr int64_t kLastBlockColumns = 2048;
 static_assert(PartGroups<float>::groups_for(kMaxParts * kRowThreads / 128) < kLayerNormTickets);
 
@@ -227,14 +227,14 @@ struct Backward {
   const F *mean, *rstd;
   RowDropout dropout;
   T *dz, *dx;  // dx may be null
-  F* parts;    // [blocks, 2, cols]: dgamma's and dbeta's partial sums; null when neither is wanted
+  F* parts;    // [blocks, 2, cols]: partial sums of dgamma and dbeta; null when both are absent
   ColumnResult<F> dgamma, dbeta;
-  PartGroups<F> groups;  // without tickets, the sums are left to another launch
+  PartGroups<F> groups;  // without tickets another launch adds the sums
   int64_t rows, cols;
 
   __device__ F* part(int which) const { return parts + (static_cast<int64_t>(blockIdx.x) * 2 + which) * cols; }
 
-  /// dz and dx of a vector of columns. `gradient` and `product` are the row's means of dy gamma and of dy gamma hat.
+  /// Writes dz and dx of a vector of columns. `gradient`, `product`: the row's means of dy gamma and of dy gamma hat.
   template <int kWidth, class Index>
   __device__ void write(int64_t row, Index column, Index columns, const Vector<F, kWidth>& d,
                         const Vector<F, kWidth>& hat, const Vector<F, kWidth>& weight, F scale, F gradient, F product,
@@ -275,7 +275,7 @@ __device__ Vector<F, kWidth> normalized(const Vector<F, kWidth>& z, F mean, F rs
   return hat;
 }
 
-/// A thread's columns of the sums over this block's rows, to the workspace. Warps that share a block meet in `shared`.
+/// Writes a thread's columns of the sums over this block's rows to the workspace, after adding over warps in `shared`.
 template <int kGroup, class F, int kWidth, int kVectors>
 __device__ void write_part(const Vector<F, kWidth> (&sums)[kVectors], int cols, int padded, F* shared, F* part) {
   using Group = RowGroup<kGroup>;
@@ -362,7 +362,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
     add_parts_last<1>(a.parts, a.groups, a.dgamma, a.dbeta, cols);
 }
 
-/// Partial sums do not fit into registers either: they grow in the workspace, each element by one thread alone.
+/// The partial sums do not fit into registers either: they are accumulated in the workspace, each by a single thread.
 template <class T>
 __global__ void __launch_bounds__(kRowThreads) layer_norm_backward_long_kernel(TERN_GRID_CONSTANT(Backward<T>) a) {
   using F = ComputeType<T>;
@@ -428,7 +428,7 @@ void layer_norm_forward(Stream stream, ConstView x, ConstView residual, ConstVie
                        cols};
     const bool fits = dispatch_row_shape<T>(cols, [&]<int kGroup, int kVectors>() {
       using Group = RowGroup<kGroup>;
-      constexpr int64_t kBlocks = 1024 / Group::kThreads;  // enough for a multiprocessor, few to read gamma and beta
+      constexpr int64_t kBlocks = 1024 / Group::kThreads;  // fills a multiprocessor and reads gamma and beta few times
       const int64_t blocks = std::min(ceil_div(rows, Group::kGroups), kBlocks * sm_count(stream));
       const size_t shared = 2 * padded_columns<T>(static_cast<int>(cols)) * sizeof(F);
       launch(layer_norm_kernel<T, kGroup, kVectors>, static_cast<unsigned>(blocks), Group::kThreads, shared, stream, a);

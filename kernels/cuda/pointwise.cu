@@ -1,4 +1,4 @@
-// Element-wise ops: finds the kernels of the op that a call names.
+// Element-wise ops: calls the kernels of the op that a call selects.
 
 #include "tern/kernels/pointwise.h"
 

@@ -1,6 +1,6 @@
 #pragma once
-// From an op struct to CUDA kernels, for the built-in ops and for those of other projects. Such an op declares one more
-// member and defines it in a file that nvcc compiles:
+// CUDA kernels from an op struct, for the built-in ops and for those of other projects. An op of another project
+// declares one more member and defines it in a file that nvcc compiles:
 //
 //   struct Bump {                                                     // bump.h
 //     ...                                                             // as kernels/pointwise.h says
@@ -35,7 +35,7 @@ struct ForwardBody {
   }
 };
 
-/// dy, saved... -> dy * derivative_kInput(saved...)
+/// Computes dy, saved... -> dy * derivative_kInput(saved...).
 template <class Op, int kInput, class F>
 struct BackwardBody {
   static constexpr int kInputs = 1 + saved_count<Op>();
@@ -49,7 +49,7 @@ struct BackwardBody {
   }
 };
 
-/// g, dy, saved... -> g * dy * d derivative_kInput / d saved_kSaved
+/// Computes g, dy, saved... -> g * dy * d derivative_kInput / d saved_kSaved.
 template <class Op, int kInput, int kSaved, class F>
 struct SecondBody {
   static constexpr int kInputs = 2 + saved_count<Op>();
@@ -65,7 +65,7 @@ struct SecondBody {
   }
 };
 
-/// One pass over one call's arguments.
+/// One pass of an op over the arguments of a call.
 template <class Op, class F>
 class Passes {
  public:
@@ -106,7 +106,7 @@ class Passes {
 
 }  // namespace elementwise
 
-/// kernels::pointwise for one op computed in F: its kernels for every pass are compiled where this is named. F is
+/// kernels::pointwise for one op computed in F. Compiles the op's kernels for every pass where it is instantiated. F is
 /// float, double, or int64_t for an op with `integral`.
 template <class Op, class F>
 void pointwise_in(Stream stream, const PointwiseCall& call, const ConstView* inputs, int, View y) {

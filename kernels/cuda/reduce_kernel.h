@@ -1,7 +1,6 @@
 #pragma once
-// The kernels of reductions over any dimensions and strides: a first one in which the blocks share the elements as
-// ReducePlan says, and where a result has several parts, a second one that combines them. The order of the operations
-// is fixed.
+// The kernels of reductions over any dimensions and strides. In the first, blocks share the elements according to
+// ReducePlan; where a result has several parts, a second one combines them. The order of operations is fixed.
 
 #include <limits>
 
@@ -11,7 +10,7 @@
 
 namespace tern::kernels::cuda {
 
-// --- how values are combined; sums and products of integers wrap ---
+// --- operations that combine values; sums and products of integers wrap ---
 
 struct Add {
   static constexpr bool kSums = true;
@@ -60,7 +59,7 @@ struct Largest : Add {
   }
   template <class F>
   __device__ static F combine(F a, F b) {
-    return math::max(a, b);  // NaN wins
+    return math::max(a, b);  // NaN in either operand gives NaN
   }
 };
 struct Smallest : Add {
@@ -75,7 +74,7 @@ struct Smallest : Add {
     return math::min(a, b);
   }
 };
-/// Of truth values: any number but 0 is true, NaN too.
+/// Logical and: every number except 0 is true, including NaN.
 struct All : Smallest {
   template <class F>
   __device__ static F identity() {
@@ -97,11 +96,11 @@ struct Any : Largest {
   }
 };
 
-/// What values are combined in: float for 16-bit and fp32, int64 for integers and bool.
+/// The type in which values are combined: float for 16-bit and fp32, int64 for integers and bool.
 template <class T>
 using Accumulator = std::conditional_t<std::is_integral_v<T>, int64_t, ComputeType<T>>;
 
-/// Where values go.
+/// The destination of values.
 struct ValueSink {
   void* data;
   DType dtype;
@@ -123,13 +122,14 @@ struct ValueSink {
   }
 };
 
-/// A reduction to values of type F by one of the rules above. State is what a thread, a block and a part have so far.
+/// A reduction to values of type F by one of the operations above. State is the intermediate result of a thread, block
+/// or part.
 template <class Rule, class F>
 struct ValueReduction {
   using Value = F;
   using State = F;
   using Sink = ValueSink;
-  /// Long sums are made of runs, so that rounding errors do not pile up.
+  /// Long sums are divided into runs, so that rounding errors do not accumulate.
   static constexpr bool kRuns = std::is_floating_point_v<F> && Rule::kSums;
 
   __device__ static State none() { return Rule::template identity<F>(); }
@@ -151,7 +151,7 @@ __device__ inline int64_t offset_of(const Layout<2>& layout, const WideDivider* 
   }
   return dims == 0 ? 0 : offset + index * layout.strides[operand][0];
 }
-/// Where x has the first element of the kept dimensions but the inner `without`, and where the result has an element.
+/// Offset in x of the first element of the kept dimensions except the inner `without`; below: the result's offset.
 __device__ inline int64_t kept_offset(const ReducePlan& plan, int64_t index, int without = 0) {
   return offset_of(plan.kept, plan.kept_sizes, 0, index, plan.kept.dims - without);
 }
@@ -162,8 +162,8 @@ __device__ inline int64_t reduced_offset(const ReducePlan& plan, int64_t index, 
   return offset_of(plan.reduced, plan.reduced_sizes, 0, index, plan.reduced.dims - without);
 }
 
-/// Joins the threads of each unit pairwise: what its first thread then has is all of it. A unit has `along` threads,
-/// `apart` places from each other; `element` is the own number among them.
+/// Joins the threads of each unit pairwise into its first thread. A unit has `along` threads, `apart` positions from
+/// each other; `element` is this thread's number among them.
 template <class Op, class State, int kStates>
 __device__ void fold(const Op& op, State (&shared)[kStates][kReduceThreads], int element, int along, int apart) {
   const int own = static_cast<int>(threadIdx.x);
@@ -188,7 +188,7 @@ __device__ State load_state(const State* from) {
 template <class T, ReduceAccess kAccess>
 inline constexpr int kReduceWidth = kAccess == ReduceAccess::kElements ? 1 : vector_width<T>;
 
-/// The elements of one unit, step by step.
+/// Reads the elements of one unit step by step.
 template <class Op, class T, ReduceAccess kAccess>
 struct UnitReader {
   static constexpr int kWidth = kReduceWidth<T, kAccess>;
@@ -196,8 +196,8 @@ struct UnitReader {
 
   const ReducePlan& plan;
   const Stored<T>* x;       // the unit's elements
-  int64_t result;           // the first result
-  int64_t steps, head = 0;  // accesses, and kAlong: elements before the first
+  int64_t result;           // the unit's first result
+  int64_t steps, head = 0;  // number of accesses; kAlong: elements before the first
 
   __device__ UnitReader(const ReducePlan& p, const Stored<T>* data, int64_t unit)
       : plan(p), result(unit * (kAccess == ReduceAccess::kAcross ? kWidth : 1)), steps(p.steps) {
@@ -225,7 +225,7 @@ struct UnitReader {
     }
   }
 
-  /// The step's elements into the states of the unit's results.
+  /// Adds the step's elements to the states of the unit's results.
   template <class State, int kStates>
   __device__ void take(const Op& op, const Raw& raw, int64_t step, State (&states)[kStates]) const {
     using F = typename Op::Value;
@@ -240,7 +240,7 @@ struct UnitReader {
     }
   }
 
-  /// kAlong: the elements off the boundaries, shared by the unit's `along` threads.
+  /// kAlong: adds the elements outside whole vectors, which the unit's `along` threads share.
   template <class State>
   __device__ void take_ends(const Op& op, int element, int along, State& state) const {
     using F = typename Op::Value;
@@ -256,10 +256,10 @@ struct UnitReader {
   }
 };
 
-/// Steps that a thread combines one after another before they join its total.
+/// Number of consecutive steps that a thread combines before adding them to its total.
 inline constexpr int64_t kReduceRun = 64;
 
-/// Results that a thread works on.
+/// Number of results per thread.
 template <class T, ReduceAccess kAccess>
 inline constexpr int kReduceStates = kAccess == ReduceAccess::kAcross ? vector_width<T> : 1;
 
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kReduceThreads, kReduceStates<T, kAccess> * si
       if (part == 0) reader.take_ends(op, element, along, totals[0]);
   }
 
-  // States of as many results as fit are folded together.
+  // As many states as fit into shared memory are folded at a time.
   constexpr int kFit = static_cast<int>(16384 / (kReduceThreads * sizeof(State))),
                 kFold = kStates < kFit ? kStates : kFit;
   TERN_SHARED(State, shared, [kFold][kReduceThreads]);
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(kReduceThreads, kReduceStates<T, kAccess> * si
   }
 }
 
-/// Joins the parts of the results, of which a block has several with `along` threads each.
+/// Joins the parts of the results. A block has several results with `along` threads each.
 template <class Op>
 __global__ void __launch_bounds__(kReduceThreads)
     join_parts_kernel(const typename Op::State* parts, TERN_GRID_CONSTANT(ReducePlan) plan, int along, const Op op,
@@ -379,7 +379,7 @@ void run_reduction(Stream stream, const ReducePlan& plan, const void* x, const O
          parts, plan, along, op, sink);
 }
 
-/// kernels::reduce of x with elements T. Compiled in several files, side by side.
+/// kernels::reduce of x with elements T. Instantiated in several files, which compile in parallel.
 template <class T>
 void reduce_elements(Stream stream, Reduction reduction, const ReducePlan& plan, const void* x, void* workspace,
                      const ValueSink& sink) {

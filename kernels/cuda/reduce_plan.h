@@ -1,5 +1,6 @@
 #pragma once
-// How a reduction is cut into blocks and parts. Shapes, strides and alignment decide, never the device: results repeat.
+// The division of a reduction into blocks and parts. It depends on shapes, strides and alignment, never on the device:
+// results are reproducible.
 
 #include <algorithm>
 
@@ -8,8 +9,8 @@
 
 namespace tern::kernels::cuda {
 
-/// Division of n in [0, 2^63) by a constant in [1, 2^63) as a multiplication (Granlund and Montgomery, PLDI 1994):
-/// without the subroutine that a division of 64 bits is on the device.
+/// Division of n in [0, 2^63) by a constant in [1, 2^63) as a multiplication (Granlund and Montgomery, PLDI 1994). It
+/// avoids the subroutine that 64-bit division is on the device.
 struct WideDivider {
   uint64_t divisor = 1, multiplier = 1;
   int shift = 0;
@@ -31,44 +32,43 @@ struct WideDivider {
 };
 
 inline constexpr int kReduceThreads = 256;
-inline constexpr int kReduceAhead = 4;  // accesses of a thread that are under way together
-/// Blocks that large reductions have: four for each multiprocessor of an H100.
+inline constexpr int kReduceAhead = 4;  // concurrent accesses per thread
+/// Number of blocks of large reductions: four for each multiprocessor of an H100.
 inline constexpr int64_t kReduceBlocks = 528;
 
-/// What one access to x reads.
+/// The elements that one access to x reads.
 enum class ReduceAccess : uint8_t {
-  kElements,  // an element: any strides
-  kAlong,     // 16 bytes of neighbours that belong to one result
-  kAcross,    // 16 bytes of neighbours that belong to neighbouring results
+  kElements,  // one element: any strides
+  kAlong,     // 16 bytes of neighbours of one result
+  kAcross,    // 16 bytes of neighbours of neighbouring results
 };
 
-/// The results are cut into units: a result, or with kAcross a vector of neighbouring ones. A unit takes `steps`
-/// accesses, and `parts` blocks share them; what each part leaves is combined by a second kernel. A block has `across`
-/// units side by side and along() threads for each; neighbouring threads have neighbouring steps of a unit
-/// (neighbours_reduced), or neighbouring units.
+/// The results are divided into units: one result, or with kAcross a vector of neighbouring ones. A unit takes `steps`
+/// accesses, shared by `parts` blocks; a second kernel combines the parts. A block has `across` units and along()
+/// threads for each; neighbouring threads have neighbouring steps of a unit (neighbours_reduced) or neighbouring units.
 struct ReducePlan {
   Layout<2> kept, reduced;  // x's dimensions, each coalesced: operand 0 is x, operand 1 the result
   int64_t results = 0, length = 0;
   ReduceAccess access = ReduceAccess::kElements;
   bool neighbours_reduced = false;
   int across = 1;
-  /// Elements of a run: the innermost reduced dimension (kAlong) or kept one (kAcross). It consists of whole aligned
-  /// vectors, unless it is all of a result: then what lies off the boundaries is read element by element.
+  /// Elements of a run: the innermost reduced dimension (kAlong) or kept one (kAcross). A run consists of whole aligned
+  /// vectors, except when it is a whole result: elements outside aligned vectors are then read one by one.
   int64_t columns = 1;
   int64_t units = 0, steps = 0, parts = 1, part_steps = 0;
   WideDivider kept_sizes[kMaxDims], reduced_sizes[kMaxDims];  // by the layouts' sizes
-  WideDivider by_parts, by_vectors;                           // by the parts, and by the accesses that cover a run
+  WideDivider by_parts, by_vectors;                           // by the parts, and by the accesses per run
 
   TERN_HD int along() const { return kReduceThreads / across; }
   int64_t tiles() const { return ceil_div(units, across); }
   int64_t blocks() const { return tiles() * parts; }
-  /// `state_bytes`: what a part leaves for a result.
+  /// `state_bytes`: size of a part's state for one result.
   int64_t workspace_bytes(int64_t state_bytes) const { return parts == 1 ? 0 : results * parts * state_bytes; }
 };
 
 namespace detail {
 
-/// Fills kept and reduced; true when x's smallest stride belongs to a reduced dimension.
+/// Fills kept and reduced; returns whether x's smallest stride belongs to a reduced dimension.
 inline bool split_dims(const ConstView& x, uint32_t dims, const View& y, ReducePlan& plan) {
   int64_t result_strides[kMaxDims];
   for (int d = 0; d < x.dims; ++d) result_strides[d] = dims >> d & 1 ? 0 : y.strides[d];
@@ -91,7 +91,7 @@ inline bool whole_strides(const Layout<2>& layout, int dims, int64_t width) {
   return std::all_of(layout.strides[0], layout.strides[0] + dims, [=](int64_t s) { return s % width == 0; });
 }
 
-/// The accesses that cover a run.
+/// Chooses the kind of access; returns the number of accesses per run.
 inline int64_t choose_access(const ConstView& x, bool inner_reduced, ReducePlan& plan) {
   const int64_t width = 16 / size_of(x.dtype);
   const Layout<2>&kept = plan.kept, &reduced = plan.reduced;
@@ -103,7 +103,7 @@ inline int64_t choose_access(const ConstView& x, bool inner_reduced, ReducePlan&
   const Layout<2>&inner = along ? reduced : kept, &outer = along ? kept : reduced;
   const bool whole = aligned16(x.data) && inner.inner_stride(0) == 1 && inner.inner() % width == 0 &&
                      whole_strides(inner, inner.dims - 1, width) && whole_strides(outer, outer.dims, width);
-  const bool ragged = along && reduced.dims == 1 && plan.length >= 4 * width;  // shorter rows are not worth it
+  const bool ragged = along && reduced.dims == 1 && plan.length >= 4 * width;  // does not pay for shorter rows
   if (!whole && !ragged) return 1;
   plan.access = along ? ReduceAccess::kAlong : ReduceAccess::kAcross;
   plan.neighbours_reduced = along;
@@ -118,12 +118,12 @@ inline int power_of_two_from(int64_t n, int most) {
   return power;
 }
 
-/// Parts that are worth a block of their own: several accesses for each thread.
+/// Maximum number of parts that leaves each thread several accesses.
 inline int64_t most_parts(const ReducePlan& plan) {
   return std::max<int64_t>(1, plan.steps / std::max<int64_t>(16 * plan.along(), kReduceThreads));
 }
 
-/// `vectors`: accesses that cover a run.
+/// `vectors`: accesses per run.
 inline void choose_tiles(ReducePlan& plan, int64_t vectors) {
   const int64_t run = plan.access == ReduceAccess::kAcross ? vectors : plan.kept.inner();
   int lanes = plan.neighbours_reduced ? 1 : power_of_two_from(run, kWarpSize);
@@ -131,7 +131,7 @@ inline void choose_tiles(ReducePlan& plan, int64_t vectors) {
     plan.across = kReduceThreads / power_of_two_from(ceil_div(plan.steps, kReduceAhead), kReduceThreads / lanes);
   };
   set_lanes();
-  while (lanes > 8 && plan.tiles() * most_parts(plan) < kReduceBlocks / 2) {  // rather more blocks than wide ones
+  while (lanes > 8 && plan.tiles() * most_parts(plan) < kReduceBlocks / 2) {  // more blocks are preferred to wide ones
     lanes /= 2;
     set_lanes();
   }
@@ -146,7 +146,7 @@ inline void choose_parts(ReducePlan& plan) {
 
 }  // namespace detail
 
-/// y has one element or more.
+/// y has at least one element.
 inline ReducePlan plan_reduction(const ConstView& x, uint32_t dims, const View& y) {
   ReducePlan plan;
   const bool inner_reduced = detail::split_dims(x, dims, y, plan);

@@ -1,5 +1,5 @@
-// Running sums of floats in a fixed order: a warp or a block goes along a row and carries the sum so far; a few long
-// rows are cut into parts, whose sums are scanned first. Those of integers, whose order does not matter, are CUB's.
+// Running sums of floats in a fixed order: a warp or a block iterates over a row and carries the sum; a few long rows
+// are divided into parts, whose sums are scanned first. Sums of integers, whose order has no effect, use CUB.
 
 #include "tern/kernels/scan.h"
 
@@ -13,13 +13,13 @@
 namespace tern::kernels::cuda {
 namespace {
 
-constexpr int kItems = 8;           // neighbouring elements of a thread
-constexpr int64_t kShortRow = 512;  // a warp's
+constexpr int kItems = 8;           // neighbouring elements per thread
+constexpr int64_t kShortRow = 512;  // rows up to this length take one warp
 constexpr int64_t kPart = 16384;
-constexpr int64_t kManyRows = 256;  // enough for a device: they are not cut
+constexpr int64_t kManyRows = 256;  // this many rows occupy a device: they are not divided
 
-/// The order in which the columns [begin, end) of a row are added: tile after tile of a group's threads, which have
-/// neighbouring columns each; in reverse, everything from the last column on.
+/// The order in which the columns [begin, end) of a row are added: tile after tile of a group's threads, each with
+/// neighbouring columns; in reverse, from the last column on.
 template <class T, class Group>
 struct Tiles {
   static constexpr int kWidth = vector_width<T>, kVectors = kItems / kWidth, kTile = Group::kSize * kItems;
@@ -33,7 +33,7 @@ struct Tiles {
     const int lane = reverse ? Group::kSize - 1 - Group::lane() : Group::lane();
     return begin + (reverse ? count() - 1 - tile : tile) * kTile + lane * kItems;
   }
-  /// The values of kItems columns in the order of addition; columns beyond the end are 0.
+  /// The values of kItems columns in the order of addition; columns after the end are 0.
   __device__ void load(const T* row, int64_t column, double (&values)[kItems]) const {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -63,7 +63,7 @@ struct Tiles {
   }
 };
 
-/// The sum over the threads of the group before this one, and over all.
+/// The sum over the preceding threads of the group, and in `total` over all.
 template <class Group>
 __device__ double group_sum_before(double value, double& total) {
   if constexpr (Group::kSize == kWarpSize)
@@ -77,14 +77,14 @@ struct Call {
   bool reverse;
 
   int64_t total_parts() const { return rows * parts; }
-  /// Part number `part` of all rows.
+  /// The tiles of part number `part`, counted over all rows.
   template <class T, class Group>
   __device__ Tiles<T, Group> tiles(int64_t part) const {
     if (parts == 1) return {0, cols, reverse};
     const int64_t begin = part % parts * kPart;
     return {begin, begin + kPart < cols ? begin + kPart : cols, reverse};
   }
-  /// The sum of what comes before the part in its row, from the scanned sums of the parts.
+  /// The sum of the parts before this one in its row, from the scanned sums of the parts.
   __device__ double sum_before(const double* sums, int64_t part) const {
     if (parts == 1) return 0;
     if (reverse) return part % parts + 1 < parts ? sums[part + 1] : 0;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if (Group::lane() == 0) store_one(sums + part, sum);
 }
 
-/// x and y may be the same. `sums`: of the parts, scanned; unused when rows are not cut.
+/// x and y may be the same. `sums`: the scanned sums of the parts; unused when rows are not divided.
 template <class T, int kGroup>
 __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads)
     cumulative_sum_kernel(const T* x, TERN_GRID_CONSTANT(Call) call, const double* sums, T* y) {
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads)
   }
 }
 
-/// Parts that a row is cut into.
+/// Number of parts per row.
 int64_t part_count(int64_t rows, int64_t cols) { return rows >= kManyRows ? 1 : ceil_div(cols, kPart); }
 
 template <class T>
@@ -187,7 +187,7 @@ void cumulative_sum(Stream stream, ConstView x, bool reverse, void* workspace, V
     if (call.parts > 1) {
       launch(part_sums_kernel<T>, dim3(grid_blocks(call.total_parts())), dim3(kRowThreads), 0, stream, x.as<T>(), call,
              sums);
-      // As one part: what is left to add is short.
+      // Scanned as rows of one part, since they are short.
       scan_parts<double>(stream, sums, Call{call.rows, call.parts, 1, reverse}, nullptr, sums);
     }
     scan_parts<T>(stream, x.as<T>(), call, sums, y.as<T>());

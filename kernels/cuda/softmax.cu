@@ -7,8 +7,8 @@
 namespace tern::kernels::cuda {
 namespace {
 
-/// As blocks_together(). On sm_120 the long rows of float, of which a thread holds many vectors, would spill registers
-/// for three blocks.
+/// Like blocks_together(). On sm_120, long rows of float, for which a thread holds many vectors, would spill registers
+/// with three blocks.
 template <class T>
 constexpr int softmax_blocks(int threads, int bytes, [[maybe_unused]] bool many) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
@@ -17,7 +17,7 @@ constexpr int softmax_blocks(int threads, int bytes, [[maybe_unused]] bool many)
   return blocks_together<T>(threads, bytes);
 }
 
-/// A row stays in registers between the passes: one read, one write. y may be x.
+/// A row stays in registers between the passes: it is read once and written once. y may be x.
 template <class T, int kGroup, int kVectors>
 __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
                                   softmax_blocks<T>(RowGroup<kGroup>::kThreads, 0, kVectors > 6))
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
   }
 }
 
-/// Rows too long for registers: largest and sum in one pass, the results in a second one.
+/// Rows too long for registers: the first pass computes largest element and sum, the second the results.
 template <class T>
 __global__ void __launch_bounds__(kRowThreads, blocks_together<T>(kRowThreads))
     softmax_long_kernel(bool log, const T* x, T* y, int64_t cols) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kRowThreads, blocks_together<T>(kRowThreads))
   }
 }
 
-/// What a row's dx needs of an element, summed over the row.
+/// An element's contribution to the row sum that dx needs.
 template <class F, int kWidth>
 __device__ F gradient_term(bool log, const Vector<F, kWidth>& y, const Vector<F, kWidth>& dy) {
   F sum = 0;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kRowThreads, blocks_together<T>(kRowThreads))
   }
 }
 
-/// Columns that a row's vectors span at most: a row that does not start on a boundary needs one vector more.
+/// Maximum number of columns that a row's vectors span: an unaligned row needs one vector more.
 template <class T>
 int64_t columns_spanned(const void* data, int64_t cols) {
   const bool aligned = aligned16(data) && cols % vector_width<T> == 0;

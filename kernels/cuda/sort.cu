@@ -1,6 +1,6 @@
-// Sorting and selecting within rows. A sort is CUB's, of the whole matrix: first by value, then, keeping that order, by
-// row. For the largest elements a block finds the key of the k-th of its row digit by digit, and takes what comes
-// before it in the order of the columns, so that no result depends on timing.
+// Sorting and selecting within rows. CUB sorts the whole matrix, first by value and then, stably, by row. For the
+// largest elements, a block finds the key of the k-th of its row digit by digit and selects the preceding ones in the
+// order of the columns, so that no result depends on timing.
 
 #include "tern/kernels/sort.h"
 
@@ -18,21 +18,21 @@ namespace tern::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxBlocks = 1 << 16;  // of grids whose threads take several elements
-// Elements that are sorted together: whole rows, at least one.
+constexpr int64_t kMaxBlocks = 1 << 16;  // for grids whose threads process several elements
+// Maximum number of elements sorted together, in whole rows, but at least one row.
 #ifdef TERN_SIMT
 constexpr int64_t kChunk = 4096;  // so that small tests have several chunks
 #else
 constexpr int64_t kChunk = 1 << 26;
 #endif
 
-constexpr int kSelectItems = 4;  // neighbouring columns of a thread
+constexpr int kSelectItems = 4;  // neighbouring columns per thread
 constexpr int kDigits = 256, kDigitBits = 8;
-constexpr int64_t kShortRow = 512;  // columns that few threads are enough for
+constexpr int64_t kShortRow = 512;  // rows up to this length use small blocks
 
 int64_t rows_together(int64_t rows, int64_t cols) { return std::clamp<int64_t>(kChunk / cols, 1, rows); }
 
-/// Launches a kernel whose threads go through n elements.
+/// Launches a kernel whose threads iterate over n elements.
 template <class... Parameters, class... Args>
 void launch_for(detail::LaunchStream stream, int64_t n, void (*kernel)(Parameters...), const Args&... args) {
   const int64_t blocks = std::min(ceil_div(n, kThreads), kMaxBlocks);
@@ -41,7 +41,7 @@ void launch_for(detail::LaunchStream stream, int64_t n, void (*kernel)(Parameter
 __device__ int64_t first_element() { return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; }
 __device__ int64_t element_step() { return static_cast<int64_t>(gridDim.x) * kThreads; }
 
-/// The element's key and its number among the n.
+/// Writes each element's key and its number among the n.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     make_keys_kernel(const Stored<T>* x, int64_t n, SortKey<T> flip, SortKey<T>* keys, uint32_t* numbers) {
@@ -51,14 +51,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The rows of the elements with these numbers.
+/// Computes the rows of the elements with these numbers.
 __global__ void __launch_bounds__(kThreads)
     find_rows_kernel(const uint32_t* numbers, int64_t n, uint32_t cols, uint32_t* rows) {
   for (int64_t i = first_element(); i < n; i += element_step()) store_one(rows + i, load_one(numbers + i) / cols);
 }
 
 /// values[i], index[i] = element order[i] of [n / cols, cols] and its column. `columns`: the column of every element in
-/// a matrix x with x_cols columns; null: there is no other matrix.
+/// a matrix x with x_cols columns; null: the elements' columns are used.
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
     store_elements_kernel(const Word* x, int64_t x_cols, const uint32_t* columns, const uint32_t* order, int64_t n,
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Memory given out piece by piece, aligned to 16 bytes; from null it is only counted.
+/// Allocates pieces of memory aligned to 16 bytes; with a null base it only computes the size.
 class Pieces {
  public:
   explicit Pieces(void* base) : base_(static_cast<char*>(base)) {}
@@ -89,10 +89,10 @@ class Pieces {
   int64_t bytes_ = 0;
 };
 
-/// Sorts the rows of a [rows, cols] matrix of keys, of at most n elements.
+/// Sorts the rows of a [rows, cols] matrix of keys with at most n elements.
 template <class Key>
 struct RowSorter {
-  SortBuffers<Key> pairs;  // keys and numbers of elements go into buffers 0
+  SortBuffers<Key> pairs;  // the caller writes keys and numbers of elements to buffers 0
   void* space;
 
   RowSorter(Stream stream, int64_t n, Pieces& pieces) {
@@ -103,7 +103,7 @@ struct RowSorter {
     space =
         pieces.take<char>(std::max(sort_pairs_workspace<Key>(stream, n), sort_pairs_workspace<uint32_t>(stream, n)));
   }
-  /// The numbers of the elements, row by row in order of the keys' lower `bits` bits.
+  /// Returns the numbers of the elements, row by row in the order of the keys' lower `bits` bits.
   const uint32_t* sort(Stream stream, int64_t rows, int64_t cols, int bits) const {
     const int64_t n = rows * cols;
     const int sorted = sort_pairs(stream, pairs, n, bits, space);
@@ -119,23 +119,23 @@ struct RowSorter {
   }
 };
 
-/// The k-th smallest key of a row, and how many of those equal to it are among the k.
+/// The k-th smallest key of a row, and how many keys equal to it are among the k smallest.
 template <class Key>
 struct Threshold {
   Key key;
   uint32_t equal;
 };
 
-/// Digit by digit from the highest; all threads of the block call it. key_at(column) gives a key of `bits` bits.
+/// Finds it digit by digit from the highest; all threads of the block call it. key_at(column): a key of `bits` bits.
 template <int kGroup, class KeyAt>
 __device__ auto find_threshold(const KeyAt& key_at, int bits, int64_t cols, int64_t k) {
   using Key = decltype(key_at(0));
   constexpr int kOwnDigits = kGroup < kDigits ? kDigits / kGroup : 1;
   TERN_SHARED(uint32_t, count, [kDigits]);
-  TERN_SHARED(uint32_t, chosen, [2]);  // a digit, and how many keys have a smaller one
+  TERN_SHARED(uint32_t, chosen, [2]);  // a digit, and the number of keys with a smaller one
   const int thread = static_cast<int>(threadIdx.x);
-  Key known = 0;                           // the digits found
-  auto wanted = static_cast<uint32_t>(k);  // the key's place among those with these digits, from 1
+  Key known = 0;                           // the digits found so far
+  auto wanted = static_cast<uint32_t>(k);  // rank, from 1, among keys with these digits
   for (int shift = (bits - 1) / kDigitBits * kDigitBits; shift >= 0; shift -= kDigitBits) {
     for (int d = thread; d < kDigits; d += kGroup) count[d] = 0;
     block_barrier();
@@ -167,8 +167,8 @@ __device__ auto find_threshold(const KeyAt& key_at, int bits, int64_t cols, int6
   return Threshold<Key>{known, wanted};
 }
 
-/// One block a row: the k elements with the smallest keys, of equal ones the first, in the order of the columns: their
-/// columns, keys and (in all rows) numbers from 0.
+/// One block per row. Selects the k elements with the smallest keys, of equal ones the first, in the order of the
+/// columns; writes their columns, keys and numbers (from 0, over all rows).
 template <class T, int kGroup>
 __global__ void __launch_bounds__(kGroup)
     select_kernel(const Stored<T>* x, int64_t rows, int64_t cols, int64_t k, SortKey<T> flip, SortKey<T>* keys,
@@ -177,11 +177,11 @@ __global__ void __launch_bounds__(kGroup)
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const auto key_at = [&](int64_t c) { return sort_key<T>(load_one(x + row * cols + c)) ^ flip; };
     const auto threshold = find_threshold<kGroup>(key_at, sort_key_bits<T>, cols, k);
-    uint32_t less = 0, equal = 0;  // keys before this tile
+    uint32_t less = 0, equal = 0;  // number of keys before this tile
     for (int64_t tile = 0; tile < cols && less + min(equal, threshold.equal) < k; tile += kTile) {
       const int64_t first = tile + static_cast<int>(threadIdx.x) * kSelectItems;
       SortKey<T> key[kSelectItems];
-      uint32_t here = 0, total;  // keys less than the threshold, and from bit 16 on those equal to it
+      uint32_t here = 0, total;  // keys below the threshold; from bit 16 on: keys equal to it
 #pragma unroll
       for (int i = 0; i < kSelectItems; ++i) {
         key[i] = first + i < cols ? key_at(first + i) : 0;
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kGroup)
   }
 }
 
-/// No index of a row repeats, so every element has one writer.
+/// No index repeats within a row, so every element has one writer.
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
     scatter_rows_kernel(const Word* y, const int64_t* index, int64_t n, int64_t k, int64_t cols, Word* x) {
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Where top_k_rows keeps what.
+/// The parts of top_k_rows' workspace.
 template <class Key>
 struct TopSpace {
   Pieces pieces;

@@ -1,6 +1,6 @@
 #pragma once
-// Element-wise kernels over operands of any dtype and any strides: copies, fills and all of pointwise.h are bodies of
-// the one kernel of strided_kernel.h, which run() launches.
+// Element-wise kernels over operands of any dtype and strides: copies, fills and all of pointwise.h are bodies of the
+// one kernel in strided_kernel.h, which run() launches.
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 
 namespace tern::kernels::cuda::elementwise {
 
-/// Elements that one vector access covers.
+/// Number of elements in one vector access.
 template <class F>
 int64_t access_elements(DType dtype) {
   return std::is_same_v<F, float> && size_of(dtype) == 2 ? Shape<F>::kElements : Shape<F>::kWidth;
@@ -20,7 +20,7 @@ template <class F, int kOperands>
 Access choose_access(const Layout<kOperands>& layout, int k, const void* data, DType dtype) {
   if (!converts_words<F>(dtype)) return Access::kStrided;
   const int64_t stride = layout.inner_stride(k), elements = access_elements<F>(dtype);
-  if (stride == 0 && k > 0) return Access::kSplat;  // the output sees to it that no group crosses a row
+  if (stride == 0 && k > 0) return Access::kSplat;  // the output's access ensures that no group crosses a row
   bool whole = reinterpret_cast<uintptr_t>(data) % (elements * size_of(dtype)) == 0;
   whole &= stride == 1 && (layout.dims == 1 || layout.inner() % elements == 0);
   for (int d = 0; d + 1 < layout.dims; ++d) whole &= layout.strides[k][d] % elements == 0;
@@ -60,12 +60,12 @@ BasicView<Void> slice(BasicView<Void> view, int dim, int64_t start, int64_t size
 
 inline constexpr int64_t kLargestCount = std::numeric_limits<int32_t>::max();
 
-/// Starts the kernel of some body, which lies at `body`, with this many blocks.
+/// Launches the kernel of the body at address `body` with this many blocks.
 template <int kInputs>
 using StartElementwise = void (*)(Stream stream, const void* body, const ElementwiseCall<kInputs>& call,
                                   unsigned blocks);
 
-/// What run() does for any body of kInputs inputs; bit k of `reads`: it reads input k.
+/// The part of run() that does not depend on the body; bit k of `reads`: the body reads input k.
 template <class F, int kInputs>
 void run_parts(Stream stream, const ConstView* inputs, unsigned reads, View output, const void* body,
                StartElementwise<kInputs> start, int64_t largest) {
@@ -84,7 +84,7 @@ void run_parts(Stream stream, const ConstView* inputs, unsigned reads, View outp
   const auto is_read = [&](int k) { return (reads >> k & 1) != 0; };
   const int64_t zeros[kMaxDims] = {};
   const int64_t* strides[kInputs + 1];
-  // The output comes first: its strides decide the order of the dimensions.
+  // The output comes first, because its strides determine the order of the dimensions.
   strides[0] = output.strides;
   for (int k = 0; k < kInputs; ++k) strides[k + 1] = is_read(k) ? inputs[k].strides : zeros;
   const auto layout = make_layout(output.dims, output.shape, strides);
@@ -104,7 +104,7 @@ void run_parts(Stream stream, const ConstView* inputs, unsigned reads, View outp
   start(stream, body, call, static_cast<unsigned>((count + call.per_block - 1) / call.per_block));
 }
 
-/// For run_parts().
+/// The `reads` argument of run_parts().
 template <class Body>
 unsigned reads_of(const Body& body) {
   unsigned reads = 0;
@@ -123,14 +123,14 @@ void run_body(Stream stream, const ConstView* inputs, View output, const Body& b
 }
 
 #ifdef TERN_SIMT
-/// Any body of kCount inputs, called through a pointer: in the emulated build one kernel serves the hundreds of bodies,
-/// each of which would take g++ with a sanitizer a third of a second.
+/// Any body of kCount inputs, called through a pointer. The emulated build thus has one kernel for the hundreds of
+/// bodies, each of which would take g++ with a sanitizer a third of a second.
 template <class F, int kCount>
 struct AnyBody {
   static constexpr int kInputs = kCount;
   alignas(16) unsigned char bytes[64] = {};
   F (*call)(const unsigned char* bytes, const F* in) = nullptr;
-  unsigned read = 0;  // bit k: looks at input k
+  unsigned read = 0;  // bit k: reads input k
 
   template <class Body>
   explicit AnyBody(const Body& body) {
@@ -146,8 +146,8 @@ struct AnyBody {
 };
 #endif
 
-/// output = body(inputs) over output's shape; inputs[k] has its shape, or is absent where the body does not read it.
-/// More than `largest` elements take several launches.
+/// output = body(inputs) over output's shape; inputs[k] has its shape, or is absent if the body does not read it. More
+/// than `largest` elements take several launches.
 template <class F, class Body>
 void run(Stream stream, const ConstView* inputs, View output, const Body& body, int64_t largest = kLargestCount) {
 #ifdef TERN_SIMT

@@ -1,10 +1,10 @@
 #pragma once
-// Element-wise kernels over operands of any dtype and any strides: copies, fills and all of pointwise.h are bodies of
-// the one kernel below. A body is compiled once per compute type; dtypes and strides are run-time values that are
-// uniform over the grid, so that a branch on them costs an instruction, not divergence.
+// Element-wise kernels over operands of any dtype and strides: copies, fills and all of pointwise.h are bodies of the
+// one kernel below. A body is compiled once per compute type; dtypes and strides are run-time values that are uniform
+// over the grid, so that a branch on them costs one instruction and no divergence.
 //
-// F, the compute type, is float, double or int64 (operands are converted), or an unsigned type of 8 to 64 bits: then
-// all operands have elements of that size and their bits are moved unchanged.
+// The compute type F is float, double or int64 (operands are converted), or an unsigned type of 8 to 64 bits: then all
+// operands have elements of that size, whose bits are moved unchanged.
 
 #include <algorithm>
 
@@ -30,34 +30,34 @@ struct Divider {
   }
 };
 
-/// The iteration space, dimension 0 innermost. Larger ones are cut on the host: no kernel divides 64-bit numbers.
+/// The iteration space, dimension 0 innermost. The host divides larger ones: no kernel divides 64-bit numbers.
 struct Space {
   uint32_t count = 0;
   int dims = 1;
   Divider sizes[kMaxDims];
 };
 
-/// How the vector path reaches an operand; decided once per call.
+/// How the vector path accesses an operand; chosen once per call.
 enum class Access : uint8_t {
-  kVector,   // in groups of neighbours: the inner stride is 1, and groups are aligned and lie within a row
-  kSplat,    // one element for a group: the inner stride is 0
-  kStrided,  // not at all: the whole call goes element by element
+  kVector,   // groups of neighbours: the inner stride is 1; groups are aligned and do not cross rows
+  kSplat,    // one element per group: the inner stride is 0
+  kStrided,  // no vector access: the whole call is computed element by element
 };
 
 struct Operand {
-  void* data = nullptr;  // null: absent, never read
+  void* data = nullptr;  // null: absent and never read
   DType dtype = DType::kFloat32;
   Access access = Access::kStrided;
-  uint8_t bytes = 0;               // of an element
-  int64_t strides[kMaxDims] = {};  // in elements, dimension 0 innermost; beyond the space's dimensions 0
+  uint8_t bytes = 0;               // per element
+  int64_t strides[kMaxDims] = {};  // in elements, dimension 0 innermost; 0 for dimensions not in the space
 };
 
 template <int kInputs>
 struct ElementwiseCall {
   Space space;
-  bool vectors = true;  // the vector path serves every operand
-  // Of the two groups of a float thread: neighbours (then 16-bit operands are accessed in 16 bytes), or a warp apart
-  // (then 32-bit operands of a warp lie in one run).
+  bool vectors = true;  // true: the vector path supports every operand
+  // The two groups of a float thread are neighbours (16-bit operands are then accessed in 16 bytes), or a warp apart
+  // (the 32-bit operands of a warp are then contiguous).
   bool neighbours = false;
   uint32_t per_block = 0;  // elements
   Operand output;
@@ -86,7 +86,7 @@ constexpr int steps() {
 template <class F>
 inline constexpr bool kMovesBits = std::is_unsigned_v<F>;
 
-/// f.template operator()<T>() with the storage type of an operand; kernels that move bits know no dtypes.
+/// Calls f.template operator()<T>() with an operand's storage type; kernels that move bits do not use dtypes.
 template <class F, class Function>
 __device__ inline void with_storage([[maybe_unused]] DType dtype, const Function& f) {
   if constexpr (kMovesBits<F>) {
@@ -113,7 +113,7 @@ __device__ inline void with_storage([[maybe_unused]] DType dtype, const Function
   }
 }
 
-/// An element's column and the number of its row, all outer dimensions taken as one.
+/// An element's column and its row number, counted over all outer dimensions.
 struct Place {
   uint32_t row, column;
 };
@@ -139,8 +139,8 @@ __device__ inline int64_t offset_of(const Space& space, const Operand& operand, 
   return place.column * operand.strides[0] + row_offset(space, operand, place.row);
 }
 
-/// out[j] = body(in[0][j], in[1][j]...). Doubles go one after another through one copy of the body, for their functions
-/// are long and call subroutines: the values move up instead of being indexed, and so stay in registers.
+/// out[j] = body(in[0][j], in[1][j]...). Doubles use one copy of the body in turn, because their functions are long and
+/// call subroutines; values are shifted instead of indexed, so that they stay in registers.
 template <class F, int kCount, int kSlots, class Body>
 __device__ inline void evaluate(const Body& body, F (&in)[kSlots][kCount], F (&out)[kCount]) {
   constexpr bool kMove = std::is_same_v<F, double>;
@@ -162,9 +162,9 @@ __device__ inline void evaluate(const Body& body, F (&in)[kSlots][kCount], F (&o
   }
 }
 
-// --- element by element: any dtypes and strides, ragged ends ---
+// --- element by element: any dtypes and strides, ends that are no whole tile ---
 
-inline constexpr int kBatch = 4;  // elements of a thread that are under way together, kThreads apart
+inline constexpr int kBatch = 4;  // elements that a thread loads at a time, kThreads apart
 
 template <class F>
 __device__ inline void load_batch(const Operand& operand, const int64_t (&offsets)[kBatch], F (&values)[kBatch]) {
@@ -199,7 +199,7 @@ __device__ inline void run_elements(const ElementwiseCall<Body::kInputs>& call, 
 #pragma unroll
     for (int k = 0; k < kInputs; ++k) {
       if (!body.reads(k)) continue;
-        // Elements beyond the end read the first.
+        // Indices after the end read the first element.
 #pragma unroll
       for (int e = 0; e < kBatch; ++e)
         offsets[e] = offset_of(call.space, call.inputs[k], e < count ? first + e * kThreads : first);
@@ -215,7 +215,7 @@ __device__ inline void run_elements(const ElementwiseCall<Body::kInputs>& call, 
 
 // --- in vectors: whole tiles, every operand's access is kVector or kSplat ---
 
-/// The elements that a thread handles at one step: the starts of its groups, by index in the space.
+/// The elements of a thread in one step: the start indices of its groups in the space.
 template <class F>
 struct Share {
   using S = Shape<F>;
@@ -232,7 +232,7 @@ struct Share {
 
 template <class F>
 using Values = F[Shape<F>::kElements];
-/// What the vector accesses to one operand brought, before conversion.
+/// The words loaded by the vector accesses to one operand, before conversion.
 template <class F>
 struct Words {
   uint32_t v[Shape<F>::kGroups * 4];
@@ -245,8 +245,8 @@ __device__ inline int64_t group_offset(const Space& space, const Operand& operan
   return (operand.access == Access::kVector ? place.column : 0) + row_offset(space, operand, place.row);
 }
 
-/// Calls f(first word, offset of its element) for each vector access to a thread's share: a group of 1-byte elements is
-/// one word, both groups of 16-bit ones (neighbours) are one access, another group is an access of four words.
+/// Calls f(first word, offset of its element) for each vector access of a thread: one word for a group of 1-byte
+/// elements, one access for both groups of 16-bit elements (neighbours), one access of four words for any other group.
 template <class F, class Function>
 __device__ inline void for_each_access(const Space& space, const Operand& operand, const Share<F>& share,
                                        const Function& f) {
@@ -287,7 +287,7 @@ __device__ inline void store_words(const Space& space, const Operand& operand, c
   });
 }
 
-/// True for the dtypes that the vector path converts.
+/// True for the dtypes that the vector path can convert.
 template <class F>
 constexpr bool converts_words(DType dtype) {
   if constexpr (kMovesBits<F>)
@@ -352,7 +352,7 @@ __device__ inline Words<F> to_words([[maybe_unused]] DType dtype, const Values<F
   return words;
 }
 
-/// One element, in the first of the words.
+/// Loads one element into the first of the words.
 template <class F>
 __device__ inline void load_first(const Operand& operand, int64_t offset, Words<F>& words) {
   const char* address = static_cast<const char*>(operand.data) + offset * operand.bytes;
@@ -365,7 +365,7 @@ __device__ inline void load_first(const Operand& operand, int64_t offset, Words<
   }
 }
 
-/// An operand's values for a thread's share. `words` hold them already when the access is a vector one.
+/// An operand's values for a thread. `words` already holds them if the access is a vector access.
 template <class F>
 __device__ inline void fetch(const Space& space, const Operand& operand, const Share<F>& share, const Words<F>& words,
                              Values<F>& values) {
@@ -382,7 +382,7 @@ __device__ inline void fetch(const Space& space, const Operand& operand, const S
   }
 }
 
-/// kSteps tiles from first_tile on. All loads are under way before the first is used.
+/// Computes kSteps tiles from first_tile on. All loads are issued before the first value is used.
 template <class F, class Body>
 __device__ inline void run_vectors(const ElementwiseCall<Body::kInputs>& call, const Body& body, uint32_t first_tile) {
   constexpr int kInputs = Body::kInputs, kSlots = kInputs > 0 ? kInputs : 1, kSteps = steps<F, kInputs>();
@@ -404,7 +404,7 @@ __device__ inline void run_vectors(const ElementwiseCall<Body::kInputs>& call, c
       if (body.reads(k)) fetch<F>(call.space, call.inputs[k], share, words[0][k], in[k]);
     evaluate(body, in, out);
     store_words<F>(call.space, call.output, share, to_words<F>(call.output.dtype, out));
-    // The next step's words move to the front: one copy of the body serves all steps.
+    // The next step's words move to the front, so that all steps use one copy of the body.
 #pragma unroll
     for (int t = 0; t + 1 < kSteps; ++t)
 #pragma unroll
@@ -412,8 +412,8 @@ __device__ inline void run_vectors(const ElementwiseCall<Body::kInputs>& call, c
   }
 }
 
-/// Blocks that a multiprocessor is to hold. For four, ptxas spills registers of bodies with `kManyRegisters`, though
-/// not on sm_90.
+/// Minimum number of blocks per multiprocessor. With four, ptxas spills registers of bodies with `kManyRegisters`,
+/// except on sm_90.
 template <class F, class Body>
 constexpr int blocks() {
   if (!std::is_same_v<F, float>) return 2;
@@ -423,7 +423,7 @@ constexpr int blocks() {
   return 4;
 }
 
-/// output = body(inputs) element by element. Body has `kInputs`, `reads(k)`: whether it looks at input k, and
+/// output = body(inputs) element by element. Body has `kInputs`, `reads(k)` (whether it reads input k) and
 /// `F operator()(const F* inputs)`.
 template <class F, class Body>
 __global__ void __launch_bounds__(kThreads, blocks<F, Body>())

@@ -1,5 +1,5 @@
 #pragma once
-// Runs of values between memory of any floating type and registers in another, in the widest accesses.
+// Copies of consecutive values between memory of any floating type and registers of another, in the widest accesses.
 
 #include "tern/kernels/cuda/support/convert.h"
 #include "tern/kernels/cuda/support/vector.h"
@@ -18,7 +18,7 @@ __device__ inline void load_values(const T* p, F (&values)[kCount]) {
   }
 }
 
-/// As load_values, of memory that nobody writes while the kernel runs.
+/// Like load_values, for memory that is constant while the kernel runs.
 template <int kCount, class F, class T>
 __device__ inline void load_readonly_values(const T* p, F (&values)[kCount]) {
   constexpr int kWidth = kCount < vector_width<T> ? kCount : vector_width<T>;
@@ -30,7 +30,7 @@ __device__ inline void load_readonly_values(const T* p, F (&values)[kCount]) {
   }
 }
 
-/// p[0 .. kCount) = values, rounded to T; p as in load_values.
+/// p[0 .. kCount) = values, rounded to T; p aligned as in load_values.
 template <int kCount, class F, class T>
 __device__ inline void store_values(T* p, const F (&values)[kCount]) {
   using C = ComputeType<T>;

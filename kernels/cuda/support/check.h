@@ -1,5 +1,5 @@
 #pragma once
-// Errors of the CUDA runtime as exceptions. The emulated kernels do not see it: they have no runtime.
+// CUDA runtime errors as exceptions. Not included by emulated kernels, which have no runtime.
 
 #ifndef TERN_SIMT
 #include <cuda_runtime_api.h>
@@ -8,8 +8,8 @@
 
 namespace tern::kernels::cuda::detail {
 
-/// Errors after which every later call fails: the context is lost, and with it all device memory. Those of which CUDA's
-/// header says so, and of memory and links that cannot be corrected.
+/// Errors after which every later call fails, because the context and with it all device memory is lost: those that
+/// CUDA's header describes so, and uncorrectable errors of memory and links.
 inline bool is_sticky(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -34,7 +34,7 @@ inline bool is_sticky(cudaError_t error) {
 }
 
 [[noreturn]] inline void fail_cuda(cudaError_t error, const std::string& what) {
-  cudaGetLastError();  // an error that is not sticky must not show again at the next call
+  cudaGetLastError();  // clears an error that is not sticky, so that the next call does not return it
   const std::string text = what + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
   if (error == cudaErrorMemoryAllocation) throw OutOfMemoryError(text);
   if (is_sticky(error)) fail_device(text);
@@ -43,8 +43,8 @@ inline bool is_sticky(cudaError_t error) {
 
 }  // namespace tern::kernels::cuda::detail
 
-/// Throws with the expression, its place and CUDA's own words when a runtime call fails: OutOfMemoryError, DeviceError
-/// for errors that no later call survives, otherwise Error. A macro because the message quotes the expression.
+/// Throws with the expression, its location and CUDA's message when a runtime call fails: OutOfMemoryError, DeviceError
+/// for errors after which every later call fails, otherwise Error. A macro because the message quotes the expression.
 #define TERN_CUDA_CHECK(expression)                                                                            \
   do {                                                                                                         \
     if (const cudaError_t tern_error = (expression); tern_error != cudaSuccess)                                \

@@ -1,6 +1,6 @@
 #pragma once
-// The first stage of sums of a matrix's columns: partial sums of groups of rows, of whatever the caller makes of an
-// element. The second stage is in column_sums.h.
+// First stage of column sums of a matrix: partial sums over groups of rows of terms that the caller computes from the
+// elements. The second stage is in column_sums.h.
 
 #include <algorithm>
 
@@ -8,10 +8,10 @@
 
 namespace tern::kernels::cuda {
 
-inline constexpr int kRunRows = 64;  // rows that a thread adds up before they join its total
+inline constexpr int kRunRows = 64;  // rows that a thread adds before adding them to its total
 
-/// How a matrix is cut: `lanes` threads (a power of two) lie along the columns, a vector each, the others along the
-/// rows. The shape alone decides.
+/// The division of a matrix: `lanes` threads (a power of two) along the columns, one vector each, and the other threads
+/// along the rows. Depends only on the shape.
 struct ColumnCut {
   int lanes;
   int64_t tiles, rows_of_part, parts;
@@ -22,22 +22,22 @@ struct ColumnCut {
   }
 };
 
-/// `ahead`: rows of which a thread has the loads under way.
+/// `ahead`: number of rows that a thread loads at a time.
 template <class T>
 ColumnCut choose_column_cut(int64_t rows, int64_t cols, int ahead) {
   const int64_t vectors = std::max<int64_t>(1, ceil_div(cols, vector_width<T>));
   ColumnCut cut{1, 0, 0, 0};
   while (cut.lanes < vectors && cut.lanes < kWarpSize) cut.lanes *= 2;
   cut.tiles = ceil_div(vectors, cut.lanes);
-  const int64_t steps = ceil_div(rows, kRowThreads / cut.lanes * ahead);  // of all the rows of a block at once
+  const int64_t steps = ceil_div(rows, kRowThreads / cut.lanes * ahead);  // of all rows that a block loads at a time
   const int64_t parts = std::max<int64_t>(1, std::min(ceil_div(2 * kMaxParts, cut.tiles), steps));
   cut.rows_of_part = std::max<int64_t>(1, ceil_div(rows, parts));
   cut.parts = ceil_div(rows, cut.rows_of_part);
   return cut;
 }
 
-/// Terms: element type T; kAhead; Raw, what a thread loads of a row; load(row, column), and value(raw, row, column),
-/// the vector of terms at that place. Columns of a vector beyond the matrix have no meaning.
+/// Terms has an element type T; kAhead; Raw, the data that a thread loads of a row; load(row, column); and value(raw,
+/// row, column), the vector of terms at that position. Values for columns outside the matrix are unspecified.
 template <class Terms>
 __global__ void __launch_bounds__(kRowThreads)
     column_parts_kernel(const Terms terms, int64_t rows, int64_t cols, const ColumnCut cut,
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kRowThreads)
     if (column + k < cols) store_one(parts + blockIdx.y * cols + column + k, shared[thread][k]);
 }
 
-/// y[j] (+)= sum over rows of the terms in column j; one row or more. workspace: cut.workspace_bytes().
+/// y[j] (+)= sum over rows of the terms in column j; at least one row. workspace: cut.workspace_bytes().
 template <class Terms>
 void sum_columns(Stream stream, const Terms& terms, int64_t rows, int64_t cols, bool accumulate, void* workspace,
                  const View& y) {

@@ -1,5 +1,5 @@
 #pragma once
-// The second stage of sums over rows: partial sums of fixed groups of rows added up in a fixed order.
+// Second stage of column sums: adds the partial sums of fixed groups of rows in a fixed order.
 
 #include "tern/kernels/cuda/strided.h"
 #include "tern/kernels/cuda/support/last_block.h"
@@ -7,12 +7,12 @@
 
 namespace tern::kernels::cuda {
 
-/// Partial sums that a first stage leaves at most: two blocks for each multiprocessor of an H100. A constant, because
-/// the number decides the order of summation and so the bits.
+/// Maximum number of partial sums from a first stage: two blocks for each multiprocessor of an H100. A constant,
+/// because the number determines the order of summation and so the bits.
 inline constexpr int64_t kMaxParts = 264;
 inline constexpr int kMostPartWarps = 32;
 
-/// Where the sums of one set of columns go. data == nullptr: nowhere.
+/// The destination of the sums of one set of columns. data == nullptr: none.
 template <class F>
 struct ColumnResult {
   const F* parts = nullptr;
@@ -20,8 +20,8 @@ struct ColumnResult {
   DType dtype = DType::kFloat32;
 };
 
-/// Parts of one or two results. blockIdx.y chooses the result; a warp adds up 32 columns of every n-th part, n being
-/// the number of warps in the block, a power of two.
+/// The partial sums of one or two results. blockIdx.y selects the result; a warp adds 32 columns of every n-th part, n
+/// being the number of warps in the block, a power of two.
 template <class F>
 __global__ void __launch_bounds__(kMostPartWarps* kWarpSize)
     add_parts_kernel(ColumnResult<F> first, ColumnResult<F> second, int64_t parts, int64_t stride, int64_t cols,
@@ -51,27 +51,27 @@ __global__ void __launch_bounds__(kMostPartWarps* kWarpSize)
   });
 }
 
-/// result[c] (+)= sum of parts[p * stride + c] over the parts; also with no parts, which gives 0.
+/// result[c] (+)= sum of parts[p * stride + c] over the parts; 0 parts give 0.
 template <class F>
 void add_parts(Stream stream, const ColumnResult<F>& first, const ColumnResult<F>& second, int64_t parts,
                int64_t stride, int64_t cols, bool accumulate) {
-  int warps = 1;  // a thread adds up eight parts or so
+  int warps = 1;  // a thread adds about eight parts
   while (warps < kMostPartWarps && warps * 8 < parts) warps *= 2;
   const dim3 grid(grid_blocks(ceil_div(cols, kWarpSize)), second.data ? 2 : 1);
   launch(add_parts_kernel<F>, grid, warps * kWarpSize, 0, stream, first, second, parts, stride, cols, accumulate);
 }
 
-/// The second stage by the blocks of the first: they are cut into groups, the last block of a group to arrive adds up
-/// its parts, and the last of these the groups' sums. Each of the two then has about the square root of all parts to
-/// read, at the speed of one multiprocessor: for few columns, where that takes less than a launch.
+/// The second stage run by the blocks of the first, in groups: the last block of a group to finish adds its group's
+/// parts, and the last of these blocks adds the groups' sums. Each reads about the square root of the number of parts,
+/// at the speed of one multiprocessor: for few columns this takes less time than a launch.
 template <class F>
 struct PartGroups {
   F* sums = nullptr;  // [groups, columns]
   unsigned* tickets = nullptr;
-  unsigned size = 1, groups = 1;  // blocks of a group, all but the last
+  unsigned size = 1, groups = 1;  // blocks in every group except the last
 
   PartGroups() = default;
-  /// `counters`: 1 + groups zeros, of which the first is for all groups. `workspace`: room for the sums.
+  /// `counters`: 1 + groups zeros; the first counts groups. `workspace`: space for the sums.
   PartGroups(int64_t parts, F* workspace, void* counters)
       : sums(workspace), tickets(static_cast<unsigned*>(counters)), size(size_for(parts)), groups(groups_for(parts)) {}
 
@@ -85,7 +85,7 @@ struct PartGroups {
   }
 };
 
-/// Sums of the columns of rows [0, count), `columns` apart and aligned to 16 bytes: store(column, vector of sums).
+/// Sums over rows [0, count), `columns` apart and aligned to 16 bytes: calls store(column, vector of sums).
 template <int kWidth, class F, class Store>
 __device__ void add_rows(const F* rows, unsigned count, int columns, const Store& store) {
   for (int c = static_cast<int>(threadIdx.x) * kWidth; c < columns; c += static_cast<int>(blockDim.x) * kWidth) {
@@ -100,8 +100,8 @@ __device__ void add_rows(const F* rows, unsigned count, int columns, const Store
   }
 }
 
-/// Called by all blocks when each has written its row of parts[blocks, 2, cols]: the sums of the two sets of columns. A
-/// function of its own: inlined it would cost the caller's loop over rows registers.
+/// All blocks call it after writing their row of parts[blocks, 2, cols]; computes the sums of the two sets of columns.
+/// Not inlined, because that would take registers from the caller's loop over rows.
 template <int kWidth, class F>
 __device__ __attribute__((noinline)) void add_parts_last(const F* parts, const PartGroups<F>& groups,
                                                          const ColumnResult<F>& first, const ColumnResult<F>& second,

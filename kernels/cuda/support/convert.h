@@ -1,5 +1,6 @@
 #pragma once
-// Storage types to the types they compute in and back, rounding to nearest even; hardware instructions on the device.
+// Conversion between storage types and their compute types, rounding to nearest even; by hardware instructions on the
+// device.
 
 #include "tern/kernels/cuda/support/vector.h"
 #include "tern/kernels/types.h"
@@ -15,7 +16,7 @@ __device__ inline T from_compute(ComputeType<T> value) {
   return static_cast<T>(value);
 }
 
-/// Two values in one register, `low` in the lower half, as mma fragments hold them. T is Float16 or BFloat16.
+/// Two values in one register, `low` in the lower half, as in mma fragments. T is Float16 or BFloat16.
 template <class T>
 __device__ inline uint32_t pack2(float low, float high) {
   static_assert(std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, "pack2: a 16-bit floating type");
@@ -31,7 +32,7 @@ __device__ inline uint32_t pack2(float low, float high) {
 #endif
 }
 
-/// Whole vectors. Storage of 16 bits is rounded two values an instruction.
+/// Conversion of whole vectors. 16-bit storage is rounded two values per instruction.
 template <class T, int N>
 __device__ inline Vector<ComputeType<T>, N> to_compute(Vector<T, N> values) {
   Vector<ComputeType<T>, N> result;

@@ -3,7 +3,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-// Never destroyed: other static objects may still compute while the program ends.
+// Never destroyed: destructors of other static objects may still compute.
 SharedLibrary& library() {
   static SharedLibrary& instance = *new SharedLibrary(
       {"cuBLASLt",
@@ -40,7 +40,7 @@ CublasLt find_functions() {
 }  // namespace
 
 const CublasLt& cublaslt() {
-  static const CublasLt functions = find_functions();  // tried again after a failure
+  static const CublasLt functions = find_functions();  // retried after a failure
   return functions;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// cuBLASLt's functions, found when first needed, and its errors as exceptions.
+// cuBLASLt's functions, loaded on first use, and its errors as exceptions.
 
 #include <cublasLt.h>
 
@@ -8,7 +8,7 @@
 
 namespace tern::kernels::cuda {
 
-/// The functions that Tern calls, under their names without "cublasLt".
+/// The functions that Tern calls, named without the prefix "cublasLt".
 struct CublasLt {
   decltype(&cublasLtCreate) Create;
   decltype(&cublasLtGetStatusName) GetStatusName;
@@ -37,8 +37,8 @@ namespace detail {
 
 }  // namespace tern::kernels::cuda
 
-/// Throws tern::Error with the expression, its place and the status when a call of cuBLASLt fails. A macro because the
-/// message quotes the expression.
+/// Throws tern::Error with the expression, its location and the status when a call of cuBLASLt fails. A macro because
+/// the message quotes the expression.
 #define TERN_CUBLAS_CHECK(expression)                                                           \
   do {                                                                                          \
     if (const cublasStatus_t tern_status = (expression); tern_status != CUBLAS_STATUS_SUCCESS)  \

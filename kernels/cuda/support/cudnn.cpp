@@ -8,7 +8,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-// Never destroyed: other static objects may still compute while the program ends.
+// Never destroyed: destructors of other static objects may still compute.
 SharedLibrary& library() {
   static SharedLibrary& instance =
       *new SharedLibrary({"cuDNN",
@@ -49,7 +49,7 @@ Cudnn find_functions() {
 }  // namespace
 
 const Cudnn& cudnn() {
-  static const Cudnn functions = find_functions();  // tried again after a failure
+  static const Cudnn functions = find_functions();  // retried after a failure
   return functions;
 }
 

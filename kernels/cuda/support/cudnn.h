@@ -1,6 +1,6 @@
 #pragma once
-// cuDNN's functions, found when first needed, and its errors as exceptions. Only files that ask
-// __has_include(<cudnn.h>) before include this: CUDA's toolkit does not bring that header.
+// cuDNN's functions, loaded on first use, and its errors as exceptions. Include it only after a check of
+// __has_include(<cudnn.h>): the CUDA toolkit does not contain that header.
 
 #include <cudnn.h>
 
@@ -9,7 +9,7 @@
 
 namespace tern::kernels::cuda {
 
-/// The functions that Tern calls, under their names without "cudnn".
+/// The functions that Tern calls, named without the prefix "cudnn".
 struct Cudnn {
   decltype(&cudnnCreate) Create;
   decltype(&cudnnSetStream) SetStream;
@@ -27,14 +27,14 @@ struct Cudnn {
 const Cudnn& cudnn();
 
 namespace detail {
-/// Throws DeviceError when the device is lost, otherwise Error: what, the status and cuDNN's own words.
+/// Throws DeviceError when the device is lost, otherwise Error, with `what`, the status and cuDNN's message.
 [[noreturn]] void fail_cudnn(cudnnStatus_t status, const std::string& what);
 }  // namespace detail
 
 }  // namespace tern::kernels::cuda
 
-/// Throws with the expression, its place and cuDNN's words when a call fails. A macro because the message quotes the
-/// expression.
+/// Throws with the expression, its location and cuDNN's message when a call fails. A macro because the message quotes
+/// the expression.
 #define TERN_CUDNN_CHECK(expression)                                                                           \
   do {                                                                                                         \
     if (const cudnnStatus_t tern_status = (expression); tern_status != CUDNN_STATUS_SUCCESS)                   \

@@ -1,6 +1,6 @@
 #pragma once
-// Starting kernels, shared memory and block barriers: one form for nvcc and for the emulator of tests/simt, which
-// compiles the same .cu files as plain C++ (TERN_SIMT; its header simt.h is then included before everything else).
+// Kernel launches, shared memory and block barriers in one form for nvcc and for the emulator of tests/simt, which
+// compiles the same .cu files as plain C++ (TERN_SIMT; its header simt.h is then included first).
 
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 /// TERN_SHARED(float, tile, [8][33]) declares `float tile[8][33]` in shared memory, TERN_SHARED(int, last) an int;
 /// TERN_DYNAMIC_SHARED(float, p) declares `float* p`, the launch's dynamic shared memory, aligned to 128 bytes.
-/// TERN_ALIGNED_DYNAMIC_SHARED(float, p, 1024) the same, aligned further, for a kernel that declares no other shared
-/// memory. Nothing is initialised. Macros because they declare a variable; raw __shared__ would escape the emulator's
-/// checks and cannot hold the 16-bit types, which have constructors. TERN_GRID_CONSTANT(T) is the type of a kernel
-/// parameter that all threads read in place; in the emulator a reference, where each thread would otherwise copy it.
+/// TERN_ALIGNED_DYNAMIC_SHARED(float, p, 1024) has a larger alignment, for a kernel that declares no other shared
+/// memory. Nothing is initialised. Macros because they declare a variable; the emulator could not check raw __shared__,
+/// which also cannot hold the 16-bit types, since they have constructors. TERN_GRID_CONSTANT(T) is the type of a kernel
+/// parameter that all threads read in place; a reference in the emulator, where otherwise each thread would copy it.
 #ifdef TERN_SIMT
 #define TERN_GRID_CONSTANT(...) const __VA_ARGS__&
 #define TERN_SHARED(T, name, ...) auto& name = simt::shared_variable<T __VA_ARGS__>([] {})
@@ -40,7 +40,7 @@
 
 namespace tern::kernels::cuda {
 
-/// Where a device function was called, for the emulator's messages; empty on the device. Device functions that
+/// The call site of a device function, for the emulator's messages; empty on the device. Device functions that
 /// synchronise take one as their last argument, by default `CallSite::current()`.
 #ifdef TERN_SIMT
 using CallSite = std::source_location;
@@ -53,7 +53,7 @@ struct CallSite {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kFullWarp = 0xffffffffu;
 
-/// All threads of the block; memory written before is seen after.
+/// Waits for all threads of the block; memory that they wrote before is visible after it.
 __device__ inline void block_barrier([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef TERN_SIMT
   __syncthreads(where);
@@ -62,8 +62,8 @@ __device__ inline void block_barrier([[maybe_unused]] CallSite where = CallSite:
 #endif
 }
 
-/// Named barriers 1 to 15, for parts of a block: `threads` (a multiple of 32) threads take part, of which some may only
-/// arrive and go on (producers), the others wait (consumers). Whole warps call them.
+/// Named barriers 1 to 15 for parts of a block. `threads` (a multiple of 32) threads take part: some may only arrive
+/// and continue (producers), the others wait (consumers). Whole warps call them.
 __device__ inline void named_barrier_wait(int id, int threads, [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef TERN_SIMT
   simt::named_barrier(id, threads, true, where);
@@ -82,7 +82,7 @@ __device__ inline void named_barrier_arrive(int id, int threads,
 
 namespace detail {
 
-/// A stream, and where launch() was called: the conversion from Stream happens at the call.
+/// A stream and the location of the launch() call, where the conversion from Stream takes place.
 struct LaunchStream {
   LaunchStream(Stream s, std::source_location place = std::source_location::current())  // NOLINT: converts by intent
       : stream(s), where(place) {}
@@ -99,7 +99,7 @@ inline std::string describe_launch(const LaunchStream& stream, dim3 grid, dim3 b
 }
 
 #ifdef TERN_SIMT
-/// Runs or queues a grid. Here and in start_kernel is what launch() need not repeat for each of some thousand kernels.
+/// Runs or queues a grid. start_grid and start_kernel hold the code that launch()'s many instances share.
 [[gnu::noinline]] inline void start_grid(const LaunchStream& stream, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
                                          std::function<void()> run) {
   simt::Refusal refusal;
@@ -124,10 +124,10 @@ inline std::string describe_launch(const LaunchStream& stream, dim3 grid, dim3 b
   fail(what);
 }
 #else
-/// Queues a kernel, whose arguments lie at `arguments`.
+/// Queues a kernel with the arguments at `arguments`.
 [[gnu::noinline]] inline void start_kernel(const LaunchStream& stream, dim3 grid, dim3 block,
                                            size_t dynamic_shared_bytes, const void* kernel, void** arguments) {
-  constexpr size_t kDefaultLimit = 48 * 1024;  // beyond it a kernel must ask
+  constexpr size_t kDefaultLimit = 48 * 1024;  // more must be requested
   cudaError_t error = cudaSuccess;
   if (dynamic_shared_bytes > kDefaultLimit)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -142,7 +142,7 @@ inline std::string describe_launch(const LaunchStream& stream, dim3 grid, dim3 b
 }
 #endif
 
-/// A kernel argument as the kernel's own parameter type. Converts as a call would, but refuses to lose integer bits.
+/// Converts an argument to the kernel's parameter type like a call, but refuses narrowing of integers.
 template <class Parameter, class Argument>
 Parameter convert_argument(Argument&& argument) {
   using Given = std::remove_cvref_t<Argument>;
@@ -152,7 +152,7 @@ Parameter convert_argument(Argument&& argument) {
 }
 
 #ifdef TERN_SIMT
-/// One CUDA thread. Arguments are constants: ThreadSanitizer need not watch each thread copy them.
+/// Runs one CUDA thread. Arguments are constants, so that ThreadSanitizer need not check a copy by each thread.
 template <class Kernel, class Values, size_t... I>
 SIMT_INTERNAL void run_thread(Kernel kernel, const Values& values, std::index_sequence<I...>) {
   kernel(std::get<I>(values)...);
@@ -161,10 +161,10 @@ SIMT_INTERNAL void run_thread(Kernel kernel, const Values& values, std::index_se
 
 }  // namespace detail
 
-/// Queues kernel<<<grid, block, dynamic_shared_bytes, stream>>>(arguments...). In the emulator the kernel has run on
-/// return, unless a launcher queues it. Throws Error that names the launch, its configuration and the reason,
-/// DeviceError when that is an earlier failure of the device. An empty grid is an error: a caller with nothing to do
-/// returns before.
+/// Queues kernel<<<grid, block, dynamic_shared_bytes, stream>>>(arguments...). In the emulator the kernel has finished
+/// on return, unless a launcher queues it. Throws Error with the launch, its configuration and the reason, or
+/// DeviceError if the reason is an earlier failure of the device. An empty grid is an error: callers return early when
+/// there is no work.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic_shared_bytes,
             detail::LaunchStream stream, Arguments&&... arguments) {
@@ -191,14 +191,14 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic
 #endif
 }
 
-/// A grid's blocks along x: more than CUDA allows is an error, never a smaller grid.
+/// The number of blocks along x: more than CUDA allows is an error, never a smaller grid.
 inline unsigned grid_blocks(int64_t blocks) {
   TERN_CHECK(blocks <= 2147483647, "a kernel would need ", blocks,
              " blocks, and CUDA allows 2147483647: work on a part of the tensor at a time");
   return static_cast<unsigned>(blocks);
 }
 
-/// Multiprocessors of the stream's device, to size grids whose shape does not touch the result.
+/// Multiprocessors of the stream's device, for grids whose size does not affect the result.
 inline int sm_count([[maybe_unused]] Stream stream) {
 #ifdef TERN_SIMT
   return 4;

@@ -23,7 +23,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-/// The entries of a folder in the order of their names; none where it cannot be read.
+/// The entries of a folder, sorted by name; empty if it cannot be read.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -33,8 +33,8 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
-/// Where Pythons may be installed: the environment that is active, what `python3` and `python` of PATH belong to, the
-/// system's and the user's own packages.
+/// Possible prefixes of Python installations: the active environment, those of `python3` and `python` in PATH, and
+/// those of the system's and the user's packages.
 std::vector<fs::path> python_prefixes() {
   std::vector<fs::path> prefixes;
   const auto add = [&](const fs::path& prefix) {
@@ -51,7 +51,7 @@ std::vector<fs::path> python_prefixes() {
       std::error_code error;
       if (folder.empty() || !fs::exists(folder / program, error)) continue;
       add(folder.parent_path());
-      add(fs::canonical(folder / program, error).parent_path().parent_path());  // past the links of an environment
+      add(fs::canonical(folder / program, error).parent_path().parent_path());  // resolves links of an environment
     }
   }
   for (const char* prefix : {"/usr/local", "/usr"}) add(prefix);
@@ -59,7 +59,7 @@ std::vector<fs::path> python_prefixes() {
   return prefixes;
 }
 
-/// NVIDIA's libraries as Python packages bring them: PREFIX/lib/python3.*/site-packages/nvidia/*/lib.
+/// The folders of NVIDIA's libraries from Python packages: PREFIX/lib/python3.*/site-packages/nvidia/*/lib.
 std::vector<std::string> python_folders() {
   std::vector<std::string> folders;
   for (const fs::path& prefix : python_prefixes())
@@ -74,7 +74,7 @@ std::vector<std::string> python_folders() {
   return folders;
 }
 
-/// The folders in which CUDA may be where the loader does not look by itself.
+/// Folders that may contain CUDA but that the loader does not search.
 const std::vector<std::string>& other_folders() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> folders;

@@ -1,5 +1,5 @@
 #pragma once
-// NVIDIA's libraries, loaded when first needed: the program links none of them, starts without them and says what is
+// NVIDIA's libraries, loaded on first use: the program links none of them, starts without them and reports which one is
 // missing. Each library is one SharedLibrary object.
 
 #include <mutex>
@@ -9,31 +9,31 @@
 
 namespace tern::kernels::cuda {
 
-/// What `tern info` shows of a library.
+/// The information that `tern info` shows about a library.
 struct LibraryInfo {
   std::string name;  // "cuBLASLt"
   bool found = false;
-  std::string path;     // of the file in use
+  std::string path;     // of the loaded file
   std::string version;  // "13.1.0"
-  std::string reason;   // why it was not found: what the loader said about each file tried
+  std::string reason;   // why it was not loaded: the loader's message for each file tried
 };
 
-/// What to load and what to say when that fails.
+/// The library to load, and the text of the error when that fails.
 struct LibraryNeed {
   const char* name;                // "cuBLASLt"
   const char* purpose;             // "matrix products on CUDA": completes "cuBLASLt is needed for ..."
   std::vector<const char*> files;  // in order of preference: "libcublasLt.so.13", ...
   const char* packages;            // completes "install it (...)"
-  const char* variable;            // environment variable that names the file to load instead, and no other
-  const char* probe;               // the function that tells the version, and the library from others
+  const char* variable;            // environment variable that names the only file to load instead
+  const char* probe;               // a function that returns the version; also identifies the library
   std::string (*version)(void* probe);
 };
 
-/// A shared library that is opened at first use and never closed. In order: the file that the environment variable
-/// names; a copy that the process has already; the files by name, as the loader searches; the files in lib64 and
-/// extras/CUPTI/lib64 of $CUDA_HOME, $CUDA_PATH and /usr/local/cuda; the files in site-packages/nvidia/*/lib (and
-/// dist-packages) of $VIRTUAL_ENV, $CONDA_PREFIX, the Pythons in PATH, /usr/local, /usr and ~/.local, where NVIDIA's
-/// Python packages put them. Safe for use by several threads.
+/// A shared library that is opened on first use and never closed. Searched in this order: the file that the environment
+/// variable names; a copy that the process has loaded; the files by name in the loader's path; in lib64 and
+/// extras/CUPTI/lib64 of $CUDA_HOME, $CUDA_PATH and /usr/local/cuda; in site-packages/nvidia/*/lib (and dist-packages)
+/// of $VIRTUAL_ENV, $CONDA_PREFIX, the Pythons in PATH, /usr/local, /usr and ~/.local, where NVIDIA's Python packages
+/// install them. Safe for use by several threads.
 class SharedLibrary {
  public:
   explicit SharedLibrary(LibraryNeed need) : need_(std::move(need)) {}
@@ -44,8 +44,8 @@ class SharedLibrary {
   const LibraryInfo& info();
   /// The address of a function; null when the library is missing or lacks it.
   void* find(const char* name);
-  /// The function of that name, `F` being its type: function<decltype(cublasLtCreate)>("cublasLtCreate"). Throws Error
-  /// when the library is missing or lacks it.
+  /// The function of that name with type `F`: function<decltype(cublasLtCreate)>("cublasLtCreate"). Throws Error when
+  /// the library is missing or lacks it.
   template <class F>
   F* function(const char* name) {
     return reinterpret_cast<F*>(address(name));
@@ -63,7 +63,7 @@ class SharedLibrary {
   LibraryInfo info_;
 };
 
-/// "13.1.0" from major * 10000 + minor * 100 + patch, as NVIDIA's libraries count.
+/// "13.1.0" from major * 10000 + minor * 100 + patch, the format of NVIDIA's libraries.
 std::string dotted_version(size_t number);
 
 }  // namespace tern::kernels::cuda

@@ -1,14 +1,14 @@
 #pragma once
-// Tensor-core instructions of sm_80 and later: mma m16n8k16, ldmatrix and asynchronous copies, each as PTX and as its
-// emulated twin. Layouts: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k16 with
+// Tensor-core instructions of sm_80 and later: mma m16n8k16, ldmatrix and asynchronous copies, each in PTX and in an
+// emulated version. Layouts: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k16 with
 // 16-bit floating-point operands, and "ldmatrix".
 
 #include "tern/kernels/cuda/support/convert.h"
 
 namespace tern::kernels::cuda {
 
-/// One warp's operands of c += a b, spread over its lanes. With g = lane / 4 and q = 2 * (lane % 4), two 16-bit values
-/// (lower half first) a register:
+/// One warp's operands of c += a b, distributed over its lanes. With g = lane / 4 and q = 2 * (lane % 4), each register
+/// of a and b holds two 16-bit values (lower half first):
 ///   a [16, 16]: r[0] (g, q..q+1)  r[1] (g + 8, q..)  r[2] (g, q + 8..)  r[3] (g + 8, q + 8..)
 ///   b [16, 8]:  r[0] (q..q+1, g)  r[1] (q + 8.., g)
 ///   c [16, 8]:  r[0], r[1] (g, q..q+1)  r[2], r[3] (g + 8, q..q+1)
@@ -34,8 +34,8 @@ struct MmaLane {
   FragmentB b;
 };
 
-/// The whole warp's product, run once by the emulator when all lanes have arrived. Products of 16-bit values are exact
-/// in float; the sum goes up k.
+/// The whole warp's product, which the emulator computes once when all lanes have arrived. Products of 16-bit values
+/// are exact in float; the sum is in ascending order of k.
 template <class T>
 SIMT_INTERNAL void multiply_fragments(void* const* lanes, unsigned) {
   const auto value = [](uint32_t pair, int half) SIMT_INTERNAL {
@@ -107,9 +107,9 @@ SIMT_INTERNAL void distribute_matrices(void* const* lanes, unsigned) {
 }  // namespace detail
 #endif
 
-/// kCount (1, 2 or 4) matrices of 8 x 8 16-bit values out of shared memory. Lane i gives the address of row i % 8 of
-/// matrix i / 8 (16 bytes, aligned; the addresses of lanes from 8 * kCount on are ignored), and gets values
-/// (g, q..q+1) of each matrix, with g = lane / 4, q = 2 * (lane % 4); transposed: (q..q+1, g).
+/// Loads kCount (1, 2 or 4) matrices of 8 x 8 16-bit values from shared memory. Lane i gives the address of row i % 8
+/// of matrix i / 8 (16 bytes, aligned; addresses of lanes from 8 * kCount on are ignored) and receives values (g,
+/// q..q+1) of each matrix, with g = lane / 4, q = 2 * (lane % 4); transposed: (q..q+1, g).
 template <int kCount, bool kTranspose = false>
 __device__ inline void ldmatrix(uint32_t (&r)[kCount], const void* row,
                                 [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -117,7 +117,7 @@ __device__ inline void ldmatrix(uint32_t (&r)[kCount], const void* row,
 #ifdef TERN_SIMT
   detail::LdmatrixLane lane{};
   if (simt::lane() <
-      8 * kCount) {  // each lane reads its own row, so that sanitizers see the access in the right thread
+      8 * kCount) {  // each lane reads one row, so that sanitizers attribute the access to the right thread
     simt::check_access(row, 16, simt::Access::kShared, where);
     std::memcpy(lane.row, row, 16);
   }
@@ -152,9 +152,9 @@ __device__ inline void ldmatrix(uint32_t (&r)[kCount], const void* row,
 #endif
 }
 
-/// Starts copying 16 bytes (aligned on both sides) from global to shared memory, or 16 zero bytes when `on` is false
-/// (the source is then not read). The bytes are there after cp_async_wait in the same thread, and after a barrier for
-/// the others.
+/// Starts copying 16 bytes (both addresses aligned) from global to shared memory, or 16 zero bytes when `on` is false
+/// (the source is then not read). The bytes are visible to the same thread after cp_async_wait, and to the others after
+/// a subsequent barrier.
 __device__ inline void cp_async16(void* to_shared, const void* from_global, bool on = true,
                                   [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef TERN_SIMT
@@ -165,7 +165,7 @@ __device__ inline void cp_async16(void* to_shared, const void* from_global, bool
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from_global), "r"(bytes) : "memory");
 #endif
 }
-/// Closes a group of this thread's copies.
+/// Ends a group of this thread's copies.
 __device__ inline void cp_async_commit() {
 #ifdef TERN_SIMT
   simt::copy_async_commit();
@@ -173,7 +173,7 @@ __device__ inline void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-/// Waits until at most the kNewest latest groups of this thread are under way.
+/// Waits until at most the kNewest latest groups of this thread are incomplete.
 template <int kNewest>
 __device__ inline void cp_async_wait() {
 #ifdef TERN_SIMT

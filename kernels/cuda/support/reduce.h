@@ -1,6 +1,6 @@
 #pragma once
-// Reductions over a warp and over a block. The order of the operations is fixed, and every thread gets the same bits:
-// the result depends on the number of threads in the block and on nothing else.
+// Reductions over a warp and over a block. The order of operations is fixed and every thread gets the same bits; the
+// result depends only on the values and on the number of threads in the block.
 
 #include "tern/kernels/cuda/support/launch.h"
 #include "tern/kernels/math.h"
@@ -13,7 +13,7 @@ struct Sum {
     return a + b;
   }
 };
-/// NaN when either is NaN, as math::max and math::min.
+/// NaN when either is NaN, like math::max and math::min.
 struct Maximum {
   template <class T>
   __device__ T operator()(T a, T b) const {
@@ -27,7 +27,7 @@ struct Minimum {
   }
 };
 
-/// The value of lane (own lane ^ distance); all 32 lanes call it.
+/// The value of lane (this lane ^ distance); all 32 lanes call it.
 template <class T>
 __device__ inline T shuffle_xor(T value, int distance, [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef TERN_SIMT
@@ -37,7 +37,7 @@ __device__ inline T shuffle_xor(T value, int distance, [[maybe_unused]] CallSite
 #endif
 }
 
-/// Over groups of kLanes neighbouring lanes (a power of two); all 32 lanes call it. `op` must be commutative.
+/// Reduces over groups of kLanes neighbouring lanes (a power of two); all 32 lanes call it. `op` must be commutative.
 template <int kLanes = kWarpSize, class T, class Op>
 __device__ inline T warp_reduce(T value, Op op, CallSite where = CallSite::current()) {
   static_assert(kLanes >= 1 && kLanes <= kWarpSize && (kLanes & (kLanes - 1)) == 0, "warp_reduce: lanes");
@@ -58,8 +58,8 @@ __device__ inline T warp_min(T value, CallSite where = CallSite::current()) {
   return warp_reduce<kLanes>(value, Minimum{}, where);
 }
 
-/// Over a one-dimensional block of kThreads threads, all of which call it. `none` is op's neutral element. Ends with a
-/// barrier, so that it may be called again.
+/// Reduces over a one-dimensional block of kThreads threads, all of which call it. `none` is op's neutral element. Ends
+/// with a barrier, so that it can be called again.
 template <int kThreads, class T, class Op>
 __device__ inline T block_reduce(T value, Op op, T none, CallSite where = CallSite::current()) {
   static_assert(kThreads % kWarpSize == 0 && kThreads <= 1024, "block_reduce: whole warps, 1024 threads at most");
@@ -83,7 +83,7 @@ template <int kThreads, class T>
 __device__ inline T block_sum(T value, CallSite where = CallSite::current()) {
   return block_reduce<kThreads>(value, Sum{}, T(0), where);
 }
-/// For floating types and signed integers.
+/// The largest value; for floating types and signed integers.
 template <int kThreads, class T>
 __device__ inline T block_max(T value, CallSite where = CallSite::current()) {
   using Limits = std::numeric_limits<T>;

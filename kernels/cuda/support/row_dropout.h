@@ -1,5 +1,5 @@
 #pragma once
-// Dropout masks for rows: the numbering of kernels/random.h, a 16-byte vector of columns at a time.
+// Dropout masks for rows, numbered as in kernels/random.h, a 16-byte vector of columns at a time.
 
 #include "tern/kernels/cuda/support/vector.h"
 #include "tern/kernels/random.h"
@@ -7,7 +7,7 @@
 
 namespace tern::kernels::cuda {
 
-/// A Dropout as an argument of kernels over rows.
+/// The form of Dropout that kernels over rows take as an argument.
 struct RowDropout {
   explicit RowDropout(const Dropout& dropout, const ConstView& keys)
       : active(dropout.p > 0),
@@ -16,7 +16,7 @@ struct RowDropout {
         random(dropout.key),
         row_keys(keys ? keys.as<int64_t>() : nullptr) {}
 
-  /// What the numbers of one row are drawn from.
+  /// The keys from which the random numbers of one row are drawn.
   struct Row {
     uint64_t key = 0, row = 0;
   };
@@ -25,13 +25,13 @@ struct RowDropout {
     return {philox_key(random), static_cast<uint64_t>(row_keys ? row_keys[index] : index)};
   }
 
-  /// factors.v[i] is the scale where column + i is kept, 0 elsewhere. kWidth divides 8, and column is a multiple of it.
+  /// factors.v[i] = scale where column + i is kept, else 0. kWidth divides 8, and column is a multiple of kWidth.
   template <class F, int kWidth>
   __device__ Vector<F, kWidth> factors(Row row, int64_t column) const {
     static_assert(8 % kWidth == 0, "RowDropout: a vector lies within one Philox block");
     uint64_t own_key = row.key;
 #ifndef TERN_SIMT
-    asm volatile("" : "+l"(own_key));  // else the compiler keeps all ten rounds' keys in registers
+    asm volatile("" : "+l"(own_key));  // without this the compiler keeps the keys of all ten rounds in registers
 #endif
     const Philox4 words = philox(own_key, row.row, 0, static_cast<uint32_t>(column / 8));
     const F kept = static_cast<F>(scale);

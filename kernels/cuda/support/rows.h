@@ -1,6 +1,6 @@
 #pragma once
-// What the kernels that work row by row share: which threads own a row, how its elements are read 16 bytes at a time
-// and which shape of kernel keeps a whole row in registers.
+// Code shared by the row kernels: the assignment of rows to threads, access to their elements 16 bytes at a time, and
+// the choice of a kernel shape that keeps a whole row in registers.
 
 #include <bit>
 #include <limits>
@@ -12,23 +12,23 @@
 
 namespace tern::kernels::cuda {
 
-inline constexpr int kRowThreads = 256;  // threads of a block in which every warp has a row, and of most other blocks
+inline constexpr int kRowThreads = 256;  // threads per block where every warp has a row, and of most other blocks
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// kGroup threads work on one row: a warp, of which a block has eight, or a whole block. Rows go round the groups of
-/// the grid, so all threads of a group have the same rows and may meet in reduce().
+/// kGroup threads work on one row: a warp, eight of which form a block, or a whole block. Rows are assigned to the
+/// grid's groups in turn, so all threads of a group have the same rows and may call reduce() together.
 template <int kGroup>
 struct RowGroup {
   static constexpr int kSize = kGroup;
   static constexpr int kGroups = kGroup == kWarpSize ? kRowThreads / kWarpSize : 1;
-  static constexpr int kThreads = kGroups * kGroup;  // of a block
+  static constexpr int kThreads = kGroups * kGroup;  // per block
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % kGroup; }
   __device__ static int group() { return static_cast<int>(threadIdx.x) / kGroup; }
   __device__ static int64_t first_row() { return static_cast<int64_t>(blockIdx.x) * kGroups + group(); }
   __device__ static int64_t row_step() { return static_cast<int64_t>(gridDim.x) * kGroups; }
-  /// Blocks that give every row a group of its own.
+  /// A grid with one group per row.
   static dim3 grid(int64_t rows) { return dim3(grid_blocks(ceil_div(rows, kGroups))); }
 
   template <class F, class Op>
@@ -48,7 +48,7 @@ struct RowGroup {
   }
 };
 
-/// One element of global memory, counted by the emulator.
+/// Loads one element of global memory; the emulator counts the access.
 template <class T>
 __device__ T load_one(const T* from, CallSite where = CallSite::current()) {
   return load_vector<1>(from, where).v[0];
@@ -58,22 +58,22 @@ __device__ void store_one(T* to, std::type_identity_t<T> value, CallSite where =
   store_vector(to, Vector<T, 1>{{value}}, where);
 }
 
-/// Blocks of a light kernel that should share a multiprocessor, by the bytes of a row that each thread holds: they
-/// bound its registers. One for double, whose functions take many.
+/// Minimum number of blocks of a light kernel per multiprocessor, which limits registers, by the bytes of a row that
+/// each thread holds. One for double, whose functions need many registers.
 template <class T>
 constexpr int blocks_together(int threads, int bytes = 0) {
   return sizeof(T) == 8 ? 1 : (bytes <= 96 ? 768 : 512) / threads;
 }
 
-/// Elements by which a row's start lies beyond a 16-byte boundary: vectors that start at columns k * width - shift are
-/// aligned, and all but the first and the last lie inside the row.
+/// Number of elements from a 16-byte boundary to the row's start: vectors that start at columns k * width - shift are
+/// aligned, and all of them except the first and the last are inside the row.
 template <class T>
 __device__ int row_shift(const T* row) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(row) / sizeof(T) % vector_width<T>);
 }
 
-/// Elements [first, last) of a vector one by one, the others `outside`. A function of its own: inlined into every
-/// access of a kernel it would take up the registers that hold the row.
+/// Loads elements [first, last) of a vector one by one and sets the others to `outside`. Not inlined, because the
+/// copies in every access would take the registers that hold the row.
 template <class T>
 __device__ __attribute__((noinline)) Vector<uint32_t, 4> load_partial(const T* from, int first, int last, T outside) {
   Vector<T, vector_width<T>> result;
@@ -89,7 +89,7 @@ __device__ __attribute__((noinline)) void store_partial(T* to, int first, int la
     if (i >= first && i < last) store_one(to + i, value.v[i]);
 }
 
-/// Which elements of a vector that starts at `column` lie within the row.
+/// The elements of a vector starting at `column` that are inside the row.
 template <class Index>
 __device__ int first_inside(Index column) {
   return column < 0 ? static_cast<int>(-column) : 0;
@@ -99,7 +99,7 @@ __device__ int last_inside(Index column, Index cols, int width) {
   return cols - column < width ? static_cast<int>(cols - column) : width;
 }
 
-/// Columns [column, column + width) of a row: one access where all of them exist and are aligned. Columns outside
+/// Loads columns [column, column + width) of a row, by one access if all of them exist and are aligned. Columns outside
 /// [0, cols) become `outside`.
 template <class T, class Index>
 __device__ Vector<T, vector_width<T>> load_columns(const T* row, Index column, Index cols, T outside = T()) {
@@ -119,8 +119,8 @@ __device__ void store_columns(T* row, Index column, Index cols, const Vector<T, 
   store_partial(to, first_inside(column), last_inside(column, cols, kWidth), std::bit_cast<Vector<uint32_t, 4>>(value));
 }
 
-/// Calls body(first column, values) for those vectors of a row that this thread owns; four loads are under way at a
-/// time. Columns outside the row are `outside`.
+/// Calls body(first column, values) for this thread's vectors of a row, loading four at a time. Columns outside the row
+/// are `outside`.
 template <class Group, class T, class Body>
 __device__ void for_each_vector(const T* row, int64_t cols, T outside, Body&& body) {
   constexpr int kWidth = vector_width<T>, kAhead = 4;
@@ -136,8 +136,8 @@ __device__ void for_each_vector(const T* row, int64_t cols, T outside, Body&& bo
 }
 
 /// Calls f.template operator()<kGroup, kVectors>() with the smallest kernel shape in which kGroup threads hold
-/// `columns` columns in registers, kVectors vectors each. False, and no call, for a longer row. The shapes keep a
-/// thread below 100 or so registers up to 4096 columns.
+/// `columns` columns in registers, kVectors vectors each. Returns false without a call for a longer row. With these
+/// shapes a thread needs at most about 100 registers up to 4096 columns.
 template <class T, class F>
 bool dispatch_row_shape(int64_t columns, F&& f) {
   constexpr int kWidth = vector_width<T>;

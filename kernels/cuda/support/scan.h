@@ -1,11 +1,11 @@
 #pragma once
-// Running sums over a warp and over a block, in an order that the number of threads alone decides.
+// Running sums over a warp and over a block, in an order that depends only on the number of threads.
 
 #include "tern/kernels/cuda/support/launch.h"
 
 namespace tern::kernels::cuda {
 
-/// The value of the lane `distance` before; the own one where there is none. All 32 lanes call it.
+/// The value of the lane `distance` before this one, or this lane's value if there is none. All 32 lanes call it.
 template <class T>
 __device__ inline T shuffle_up(T value, int distance, [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef TERN_SIMT
@@ -15,11 +15,11 @@ __device__ inline T shuffle_up(T value, int distance, [[maybe_unused]] CallSite 
 #endif
 }
 
-/// The sum over the lanes before this one, and over all of them. All 32 lanes call it.
+/// The sum over the preceding lanes, and in `total` over all lanes. All 32 lanes call it.
 template <class T>
 __device__ inline T warp_sum_before(T value, T& total, CallSite where = CallSite::current()) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  T sum = value;  // of this lane and those before it
+  T sum = value;  // of this lane and the preceding ones
 #pragma unroll
   for (int distance = 1; distance < kWarpSize; distance *= 2) {
     const T other = shuffle_up(sum, distance, where);
@@ -34,8 +34,8 @@ __device__ inline T warp_sum_before(T value, T& total, CallSite where = CallSite
   return lane == 0 ? T(0) : before;
 }
 
-/// The sum over the threads before this one, and over all of the one-dimensional block of kThreads, all of which call
-/// it. Ends with a barrier, so that it may be called again.
+/// The sum over the preceding threads, and in `total` over all threads, of a one-dimensional block of kThreads; all of
+/// them call it. Ends with a barrier, so that it can be called again.
 template <int kThreads, class T>
 __device__ inline T block_sum_before(T value, T& total, CallSite where = CallSite::current()) {
   static_assert(kThreads % kWarpSize == 0 && kThreads <= 1024, "block_sum_before: whole warps, 1024 threads at most");

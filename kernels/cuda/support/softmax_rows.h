@@ -1,6 +1,6 @@
 #pragma once
-// What softmax and cross entropy share: the largest element of a row and the sum of exponentials below it, in one pass
-// over memory (Milakov & Gimelshein, arXiv:1805.02867).
+// Code shared by softmax and cross entropy: a row's largest element and the sum of exponentials relative to it, in one
+// pass over memory (Milakov & Gimelshein, arXiv:1805.02867).
 
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace tern::kernels::cuda {
 template <class F>
 inline constexpr F kInfinity = std::numeric_limits<F>::infinity();
 
-/// The largest of the numbers: a NaN is left to the sum of exponentials, which it turns into NaN.
+/// The largest element, ignoring NaN, which makes the sum of exponentials NaN.
 template <class F, int kWidth>
 __device__ F largest_number(const Vector<F, kWidth>& values, F largest) {
 #pragma unroll
@@ -27,7 +27,7 @@ struct RowExponentials {
   template <int kWidth>
   __device__ void add(const Vector<F, kWidth>& values) {
     const F top = largest_number(values, largest);
-    const F base = top == -kInfinity<F> ? F(0) : top;  // nothing but -infinity so far: adds 0, and a NaN stays one
+    const F base = top == -kInfinity<F> ? F(0) : top;  // only -infinity so far: adds 0, and NaN stays NaN
     F part = 0;
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) part += std::exp(values.v[k] - base);
@@ -36,7 +36,7 @@ struct RowExponentials {
     largest = top;
   }
 
-  /// Joins what the threads of a group have. A row of only -infinity gives NaN, a row without elements 0.
+  /// Combines the threads of a group. A row that contains only -infinity gives NaN, an empty row 0.
   template <class Group>
   __device__ void join(bool empty, CallSite where = CallSite::current()) {
     const F top = Group::max(largest, where);

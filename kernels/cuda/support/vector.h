@@ -1,5 +1,5 @@
 #pragma once
-// Memory accesses of up to 16 bytes: one instruction each, checked for alignment and counted by the emulator.
+// Memory accesses of up to 16 bytes by one instruction each; the emulator checks their alignment and counts them.
 
 #include <bit>
 #include <cstdint>
@@ -10,25 +10,24 @@
 
 namespace tern::kernels::cuda {
 
-/// N values side by side, aligned to their size up to 16 bytes. N is a power of two. Larger ones live in registers
-/// only.
+/// N contiguous values, aligned to their size up to 16 bytes. N is a power of two. Larger ones are only for registers.
 template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector {
   static_assert(N > 0 && (N & (N - 1)) == 0, "Vector: the length must be a power of two");
   T v[N];
 };
 
-/// Elements of T in the widest access.
+/// Number of elements of T in the widest access.
 template <class T>
 inline constexpr int vector_width = static_cast<int>(16 / sizeof(T));
 
-/// True when accesses of 16 bytes may start here. The rows of a matrix also need a stride that is a multiple of 16
-/// bytes.
+/// True when the pointer is aligned for 16-byte accesses. The rows of a matrix also need a stride that is a multiple of
+/// 16 bytes.
 TERN_HD inline bool aligned16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 #ifndef TERN_SIMT
 namespace detail {
-// A struct would be copied member by member, in 4-byte accesses: only the built-in vector types make one access.
+// A struct would be copied member by member in 4-byte accesses: only built-in vector types give a single access.
 template <size_t kBytes>
 struct Word;
 template <>
@@ -71,7 +70,7 @@ __device__ inline Vector<T, N> load_vector(const T* p, [[maybe_unused]] CallSite
 #endif
 }
 
-/// As load_vector, for global memory that nobody writes while the kernel runs (ld.global.nc).
+/// Like load_vector, for global memory that is constant while the kernel runs (ld.global.nc).
 template <int N, class T>
 __device__ inline Vector<T, N> load_readonly(const T* p, [[maybe_unused]] CallSite where = CallSite::current()) {
   using V = Vector<T, N>;
@@ -92,7 +91,7 @@ __device__ inline void store_vector(T* p, Vector<T, N> value, [[maybe_unused]] C
   simt::check_access(p, sizeof(V), simt::Access::kStore, where);
   std::memcpy(static_cast<void*>(p), &value, sizeof(V));
 #else
-  // The optimiser takes wide stores written in C++ apart again. It knows the kind of memory, so no branch is left.
+  // The optimiser splits wide stores written in C++. It knows the kind of memory, so no branch remains.
   using Word = detail::WordOf<V>;
   const Word word = std::bit_cast<Word>(value);
   if constexpr (sizeof(V) == 16) {

@@ -1,11 +1,11 @@
 #pragma once
-// Products of a warpgroup (four warps) on the tensor cores of sm_90a: wgmma, which reads shared memory by itself while
-// the threads go on; each instruction as PTX and as its emulated twin. Layouts: PTX ISA, "Asynchronous warpgroup-level
+// Products of a warpgroup (four warps) on the tensor cores of sm_90a: wgmma reads shared memory asynchronously to the
+// threads. Each instruction is given in PTX and in an emulated version. Layouts: PTX ISA, "Asynchronous warpgroup-level
 // matrix multiply-accumulate instructions", m64nNk16 with 16-bit operands.
 //
-// Order of a product: operands in shared memory, async_proxy_fence() by those who wrote them, a barrier, wgmma_fence(),
-// wgmma() as often as needed, wgmma_commit(), wgmma_wait(). From wgmma() to wgmma_wait() nobody may touch its sums, its
-// left operand in registers (which must live as long) or the shared memory it reads.
+// Order of a product: write operands to shared memory, async_proxy_fence() by the writing threads, a barrier,
+// wgmma_fence(), any number of wgmma(), wgmma_commit(), wgmma_wait(). From wgmma() to wgmma_wait() no thread may access
+// its sums, its left operand in registers (which must remain unchanged) or the shared memory that it reads.
 
 #include "tern/kernels/cuda/support/mma.h"
 
@@ -13,8 +13,8 @@ namespace tern::kernels::cuda {
 
 inline constexpr int kWarpgroupSize = 4 * kWarpSize;
 
-/// Whether a kernel with wgmma runs on the stream's device: it has compute capability 9.0 and this build holds code for
-/// sm_90a, not only for the sm_90 that later devices understand.
+/// True when a kernel with wgmma can run on the stream's device: it has compute capability 9.0 and this build contains
+/// code for sm_90a, not only for sm_90, which later devices also run.
 inline bool has_wgmma([[maybe_unused]] Stream stream) {
 #ifdef TERN_SIMT
   return simt::compute_capability() == 90;
@@ -28,9 +28,9 @@ inline bool has_wgmma([[maybe_unused]] Stream stream) {
 #endif
 }
 
-/// kRows rows of kDim 16-bit values in shared memory, as wgmma reads them with 128-byte swizzle: panels of 64 columns,
-/// one behind the other; in a panel a row takes 128 bytes, and its eight pieces of 16 bytes change places by the row's
-/// number. The first row's address is a multiple of kAlignment.
+/// kRows rows of kDim 16-bit values in shared memory, in wgmma's layout with 128-byte swizzle: consecutive panels of 64
+/// columns; in a panel a row has 128 bytes, and its eight 16-byte pieces are permuted depending on the row's number.
+/// The first row's address is a multiple of kAlignment.
 template <int kDim_, int kRows_>
 struct SwizzledRows {
   static_assert(kDim_ % 64 == 0 && kRows_ % 8 == 0);
@@ -38,18 +38,18 @@ struct SwizzledRows {
   static constexpr int kElements = kDim * kRows;
   static constexpr int kAlignment = 1024;
   static constexpr int kPanel = kRows * 64;
-  /// Where an element is, counted in elements.
+  /// Index of an element, in elements.
   __device__ static constexpr int at(int row, int col) {
     return col / 64 * kPanel + row * 64 + ((col / 8 ^ row) % 8) * 8 + col % 8;
   }
 };
 
-/// An operand in shared memory, as PTX's matrix descriptor. Of a product c = a b over 16 values of k:
-/// rows_operand: the tile's rows are rows of a, or columns of b; k goes along the tile's columns.
+/// An operand in shared memory as PTX's matrix descriptor, for a product c = a b over 16 values of k.
+/// rows_operand: the tile's rows are rows of a, or columns of b; k runs along the tile's columns.
 struct RowsOperand {
   uint64_t descriptor;
 };
-/// columns_operand: the tile's columns, from the first one on, are columns of b; k goes down its rows.
+/// columns_operand: the tile's columns, from the first one on, are columns of b; k runs along its rows.
 struct ColumnsOperand {
   uint64_t descriptor;
 };
@@ -67,23 +67,23 @@ __device__ inline uint64_t wgmma_descriptor(const void* at, int leading_bytes, i
 }
 }  // namespace detail
 
-/// Rows from `row` (a multiple of 8) on, columns col .. col + 15 (col a multiple of 16).
+/// The operand of rows from `row` (a multiple of 8) on, columns col .. col + 15 (col a multiple of 16).
 template <class Tile, class T>
 __device__ inline RowsOperand rows_operand(const T* tile, int row, int col) {
   static_assert(sizeof(T) == 2, "wgmma: 16-bit values");
-  // Swizzling is by the address: within a row, k advances by 32 bytes as if nothing had changed places.
+  // Hardware swizzles addresses: within a row, k advances by 32 bytes as in an unswizzled layout.
   const T* at = tile + col / 64 * Tile::kPanel + row * 64 + col % 64;
   return {detail::wgmma_descriptor(at, 16, 1024)};
 }
-/// Rows row .. row + 15 (row a multiple of 8), all columns.
+/// The operand of rows row .. row + 15 (row a multiple of 8), all columns.
 template <class Tile, class T>
 __device__ inline ColumnsOperand columns_operand(const T* tile, int row) {
   static_assert(sizeof(T) == 2, "wgmma: 16-bit values");
   return {detail::wgmma_descriptor(tile + row * 64, Tile::kPanel * 2, 1024)};
 }
 
-/// What this thread wrote to shared memory (also by cp_async16, once waited for) becomes visible to later wgmma; before
-/// the barrier that hands it over.
+/// Makes this thread's writes to shared memory (also completed cp_async16) visible to later wgmma. To be called before
+/// the barrier that publishes them.
 __device__ inline void async_proxy_fence() {
 #ifdef TERN_SIMT
   simt::async_proxy_fence();
@@ -92,8 +92,8 @@ __device__ inline void async_proxy_fence() {
 #endif
 }
 
-/// Before the first wgmma() and the first after each wgmma_wait(): the registers that it takes are as the program left
-/// them.
+/// To be called before the first wgmma() and the first after each wgmma_wait(): makes earlier writes of its registers
+/// visible to it.
 __device__ inline void wgmma_fence() {
 #ifdef TERN_SIMT
   simt::fence_products();
@@ -101,7 +101,7 @@ __device__ inline void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-/// Closes a group of products.
+/// Ends a group of products.
 __device__ inline void wgmma_commit() {
 #ifdef TERN_SIMT
   simt::commit_products();
@@ -111,7 +111,7 @@ __device__ inline void wgmma_commit() {
 }
 
 namespace detail {
-/// To the compiler the registers change here: nothing that uses them moves before the wait.
+/// Marks the registers as changed here for the compiler, so that no use of them moves before the wait.
 template <int kTiles>
 __device__ void pin(FragmentC (&sums)[kTiles]) {
 #pragma unroll
@@ -122,8 +122,8 @@ __device__ void pin(FragmentC (&sums)[kTiles]) {
 }
 }  // namespace detail
 
-/// Waits until at most the kNewest latest groups are under way. `sums` and `more` are those of groups that are done
-/// then, which the program uses next.
+/// Waits until at most the kNewest latest groups are incomplete. `sums` and `more`: the sums of completed groups that
+/// the program uses next.
 template <int kNewest, int kTiles, int kMore>
 __device__ inline void wgmma_wait(FragmentC (&sums)[kTiles], FragmentC (&more)[kMore],
                                   [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -143,7 +143,7 @@ __device__ inline void wgmma_wait(FragmentC (&sums)[kTiles], [[maybe_unused]] Ca
 
 #ifdef TERN_SIMT
 namespace detail {
-/// 16 bytes of an operand: 8 values, to `to`.
+/// Copies 16 bytes of an operand, 8 values, to `to`.
 template <class T>
 SIMT_INTERNAL void read_piece(uint32_t address, float* to) {
   uint16_t bits[8];
@@ -160,19 +160,19 @@ struct OperandPlace {
       : start(static_cast<uint32_t>(descriptor & 0x3fff) << 4),
         leading(static_cast<uint32_t>(descriptor >> 16 & 0x3fff) << 4),
         stride(static_cast<uint32_t>(descriptor >> 32 & 0x3fff) << 4) {}
-  /// Of row `row`, values 8 * half .. of k.
+  /// Byte address of values 8 * half .. of k in row `row`.
   uint32_t along_rows(int row, int half) const {
     return start + static_cast<uint32_t>(row) / 8 * stride + static_cast<uint32_t>(row) % 8 * 128 +
            static_cast<uint32_t>(half) * 16;
   }
-  /// Of value k, columns 8 * piece .. .
+  /// Byte address of columns 8 * piece .. of value k.
   uint32_t along_columns(int k, int piece) const {
     return start + static_cast<uint32_t>(piece) / 8 * leading + static_cast<uint32_t>(k) / 8 * stride +
            static_cast<uint32_t>(k) % 8 * 128 + static_cast<uint32_t>(piece) % 8 * 16;
   }
 };
 
-/// One warp's 16 rows of sums += a b. Products of 16-bit values are exact in float; the sum goes up k.
+/// One warp's 16 rows of sums += a b. Products of 16-bit values are exact in float; sums are in ascending order of k.
 template <class T, int kTiles, bool kColumns>
 SIMT_INTERNAL void multiply_warpgroup(const simt::WarpProduct& p) {
   float a[16][16], b[16][kTiles * 8];
@@ -226,8 +226,8 @@ void start_product(FragmentC (&sums)[kTiles], const FragmentA* a, uint64_t left,
 }
 }  // namespace detail
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
-// The instruction for both types; macros, because registers are listed one by one. `operands` and `scale` are the
-// numbers that the inputs (...) have behind the outputs.
+// The instruction for both types. Macros, because registers are listed one by one. `operands` and `scale`: the operand
+// numbers of the inputs (...), which follow the outputs.
 #define TERN_WGMMA_TEXT(type, shape, registers, operands, scale, options)                                  \
   "{ .reg .pred p; setp.ne.b32 p, " scale ", 0; wgmma.mma_async.sync.aligned." shape ".f32." type "." type \
   " {" registers "}, " operands ", p, 1, 1, " options "; }"
@@ -248,9 +248,9 @@ void start_product(FragmentC (&sums)[kTiles], const FragmentA* a, uint64_t left,
   "%57,%58,%59,%60,%61,%62,%63"
 #endif
 
-/// sums [64, 8 kTiles] = a b, or += a b if `accumulate`: 16-bit inputs of type T (Float16 or BFloat16), fp32 sums, 16
-/// values of k. Warp w of the warpgroup has rows 16 w .. 16 w + 15, as FragmentC; so has its FragmentA. All four warps
-/// call it with the same operands.
+/// sums [64, 8 kTiles] = a b, or += a b if `accumulate`, over 16 values of k, with 16-bit inputs of type T (Float16 or
+/// BFloat16) and fp32 sums. Warp w of the warpgroup has rows 16 w .. 16 w + 15 as FragmentC, and of a as FragmentA. All
+/// four warps call it with the same operands.
 template <class T, int kTiles>
 __device__ inline void wgmma(FragmentC (&sums)[kTiles], RowsOperand a, RowsOperand b, bool accumulate,
                              [[maybe_unused]] CallSite where = CallSite::current()) {
