@@ -1,4 +1,4 @@
-// The small kernels around a library's attention, in the emulator, against plain loops.
+// The kernels that convert arguments and results of a library's attention, in the emulator, against plain loops.
 
 #include "tern/kernels/cuda/attention_ragged.h"
 
@@ -7,7 +7,7 @@
 namespace tern::kernels {
 namespace {
 
-/// Sequences of some lengths, one of them empty, and tokens behind the last.
+/// Sequences of several lengths, one of them empty, and tokens after the last one.
 struct Packed {
   std::vector<int32_t> offsets;
   int64_t sequences, used, tokens;
@@ -72,7 +72,7 @@ TEST(SimtAttentionRagged, ClearsBehindTheLastSequence) {
     for (const DType dtype : {bfloat16, float16})
       for (const Order order : {Order::kContiguous, Order::kMisaligned})
         for_each_schedule([&] {
-          // Heads 1 and 2 of five, as in rows that hold queries, keys and values.
+          // Heads 1 and 2 of five, as in rows that contain queries, keys and values.
           Array all(dtype, {p.tokens, 5, 24}, order);
           fill_with_random(all, random, 1, 2);
           const std::vector<double> before = all.values();

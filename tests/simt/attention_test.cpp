@@ -23,17 +23,17 @@ void run(Trial<T>& r) {
   EXPECT_EQ(work.back(), 42) << "wrote behind the workspace";
 }
 
-/// Runs body with the tensor-core kernels of either kind of device: those with mma.sync, those with wgmma.
+/// Runs body once per kind of device: with the tensor-core kernels with mma.sync, and with those with wgmma.
 void for_each_device(const std::function<void()>& body) {
   for (const int capability : {80, 90}) {
     simt::set_compute_capability(capability);
     SCOPED_TRACE(testing::Message() << "compute capability " << capability);
     body();
   }
-  ASSERT_EQ(simt::compute_capability(), 90);  // what the others start with
+  ASSERT_EQ(simt::compute_capability(), 90);  // the initial value, which other tests expect
 }
 
-/// What runs where: rows that are padded to 64 or 128 values go to wgmma if the device has it.
+/// Rows that are padded to 64 or 128 values use wgmma if the device has it.
 TEST(SimtAttention, WgmmaIsUsedWhereItIs) {
   for_each_device([] {
     for (const int64_t head_dim : {32, 40, 64, 88, 128}) {
@@ -63,7 +63,7 @@ TEST(SimtAttention, WgmmaIsUsedWhereItIs) {
   });
 }
 
-/// Under every schedule: the same bits, which stay in r.
+/// Runs every schedule and expects the same bits, which remain in r.
 template <class T>
 void run_every_schedule(Trial<T>& r) {
   bool first = true;
@@ -88,7 +88,7 @@ std::vector<int32_t> random_offsets(std::mt19937_64& random, int64_t sequences, 
   return offsets;
 }
 
-/// `tensor_cores`: with rows and options that the tensor-core path takes.
+/// `tensor_cores`: rows and options that the tensor-core path supports.
 Case random_case(uint64_t seed, bool tensor_cores) {
   std::mt19937_64 random(seed * 7919 + 1);
   const auto pick = [&](std::initializer_list<int64_t> options) { return options.begin()[random() % options.size()]; };
@@ -120,7 +120,7 @@ Case random_case(uint64_t seed, bool tensor_cores) {
   return c;
 }
 
-/// `count` seeds of random cases, other in every run.
+/// `count` seeds of random cases, different in every run.
 std::vector<uint64_t> seeds(uint64_t salt, size_t count) {
   std::mt19937_64 random = fresh_random(salt);
   std::vector<uint64_t> result(count);
@@ -169,7 +169,7 @@ TEST(SimtAttention, PlainBlocksMatchReference) {
   check_16_bits<Float16>(6, kFewCases ? 4 : 12, false);
 }
 
-/// With equal scores and an identity for values (or for dout) the results are the mask itself.
+/// With equal scores and the identity as values (or as dout) the results are the dropout mask.
 template <class T>
 void check_mask(int64_t head_dim) {
   Case c;
@@ -209,7 +209,7 @@ TEST(SimtAttention, DropoutMaskIsExactlyThatOfDropoutKeeps) {
 }
 
 /// The same sequences packed, and padded to one length with a key mask and the packed rows' dropout keys: both within
-/// the bounds of the packed case. What padding holds must not matter.
+/// the bounds of the packed case. Values in the padding must have no effect.
 template <class T>
 void check_padded() {
   const std::vector<int32_t> lengths = {37, 1, 0, 70};
@@ -298,7 +298,7 @@ TEST(SimtAttention, DropsEverythingAtProbabilityOne) {
   check_all_dropped<float>();
 }
 
-/// A NaN in one sequence reaches that sequence's output and gradients, and no other's.
+/// A NaN in one sequence affects that sequence's output and gradients, and no others.
 template <class T>
 void check_nan() {
   Case c;
@@ -330,7 +330,7 @@ TEST(SimtAttention, NanStaysInItsSequence) {
   check_nan<float>();
 }
 
-/// Scores hundreds apart: probabilities underflow to zero, and nothing else happens.
+/// Scores that differ by hundreds: probabilities underflow to zero without other effects.
 TEST(SimtAttention, LargeScoresUnderflowCleanly) {
   Case c;
   c.query_offsets = {0, 33};

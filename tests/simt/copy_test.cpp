@@ -1,5 +1,5 @@
 // Copies, casts and fills of CUDA tensors in the emulator: dtypes, strides, transpositions; random fills against the
-// CPU's bits and the formulas of the header.
+// CPU's bits and the formulas in the header.
 
 #include "tern/kernels/copy.h"
 
@@ -57,7 +57,7 @@ TEST(SimtCopy, AnyStrides) {
   });
 }
 
-/// Transpositions of every element size and batch of matrices.
+/// Transpositions for every element size and batches of matrices.
 TEST(SimtCopy, Transposed) {
   for_each_schedule([] {
     std::mt19937_64 random = fresh_random();
@@ -97,7 +97,7 @@ TEST(SimtCopy, Broadcast) {
     }
 }
 
-/// All 2^16 halves to float and back, bit by bit also between equal dtypes; rounding between neighbouring halves.
+/// All 2^16 halves to float and back, bit for bit also between equal dtypes; rounding between neighbouring halves.
 TEST(SimtCopy, SixteenBitConversionsAreExactOrRoundToEven) {
   for (DType half : {float16, bfloat16}) {
     std::vector<uint16_t> bits(65536), back(65536), moved(65536);
@@ -222,8 +222,8 @@ TEST(SimtFill, UniformHasTheCpusBits) {
           ASSERT_TRUE(!same_bits || y.values() == cpu.values()) << name_of(dtype);
           for (int64_t i = 0; i < y.numel(); ++i) {
             const double u = philox(philox_key(key), 0, 0, static_cast<uint32_t>(i / 4)).word[i % 4] / 256 * 0x1p-24;
-            // Both numbers, their product and the sum are rounded, then the result; one that would be high is moved
-            // below.
+            // Both numbers, their product, the sum and then the result are rounded; a result equal to high becomes the
+            // value below it.
             const double unit = dtype == float64 ? 0x1p-53 : 0x1p-24, step = 2 * epsilon_of(dtype) * std::fabs(high);
             const double slack = 4 * unit * (std::fabs(low) + high - low) + (y.at(i) >= high - step ? step : 0);
             ASSERT_TRUE(near(y.at(i), low + (high - low) * u, 1.01 * epsilon_of(dtype), slack)) << y.at(i);
@@ -253,7 +253,8 @@ TEST(SimtFill, NormalIsTheDocumentedFunction) {
         const double u = 1 - (words.word[pair] >> 8) * 0x1p-24,
                      angle = 2 * M_PI * (words.word[pair + 1] >> 8) * 0x1p-24;
         const double normal = std::sqrt(-2 * std::log(u)) * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
-        // Sine and cosine are computed in fp32 for fp64 too: their errors, times at most 2 * sqrt(-2 log 2^-24) = 11.6.
+        // Sine and cosine are in fp32 also for fp64: their errors are multiplied by up to 2 * sqrt(-2 log 2^-24)
+        // = 11.6.
         ASSERT_TRUE(near(y.at(i), 1 + 2 * normal, 1.01 * epsilon_of(dtype), 4e-6)) << y.at(i);
         sum += y.at(i);
         squares += (y.at(i) - 1) * (y.at(i) - 1);
@@ -290,7 +291,7 @@ TEST(SimtCopy, ManyTensorsInOneLaunch) {
         }
       });
     }
-  // More tensors than one launch takes, and none.
+  // More tensors than fit into one launch, and none.
   Array x(float32, {1001}), y(bfloat16, {1001});
   fill_with_random(x, random, -3, 3);
   std::vector<ConstView> from;

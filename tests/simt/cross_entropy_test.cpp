@@ -17,7 +17,7 @@ struct Case {
   double offset = 0;  // added to all logits
 };
 
-/// Everything that one call reads and writes.
+/// All tensors of one call.
 struct Tensors {
   Array logits, targets, weights, losses, log_sum_exp, scale, dlogits;
   int64_t expected_bad = 0;
@@ -61,13 +61,13 @@ void check(const Case& s, std::mt19937_64& random) {
     const auto target = static_cast<int64_t>(t.targets.at(r));
     const bool counts = target >= 0 && target < s.classes;
     double largest = -INFINITY;
-    long double sum = 0, mean = 0;  // with fp64 rows the reference must know better
+    long double sum = 0, mean = 0;  // the reference must be more accurate than fp64
     for (int64_t c = 0; c < s.classes; ++c) largest = std::max(largest, t.logits.at(r * s.classes + c));
     for (int64_t c = 0; c < s.classes; ++c) sum += std::exp(t.logits.at(r * s.classes + c) - largest);
     const double log_sum = static_cast<double>(std::log(sum)), lse = largest + log_sum;
     for (int64_t c = 0; c < s.classes; ++c)
       mean += (log_sum - (t.logits.at(r * s.classes + c) - largest)) / static_cast<double>(s.classes);
-    // log_sum is computed beside the largest logit, and their sum is rounded.
+    // log_sum is computed relative to the largest logit, and their sum is rounded.
     ASSERT_TRUE(near(t.log_sum_exp.at(r), lse, 1.01 * unit, 40 * unit)) << t.log_sum_exp.at(r) << " for " << lse;
     double loss = 0;
     if (counts) {
@@ -77,7 +77,7 @@ void check(const Case& s, std::mt19937_64& random) {
     }
     ASSERT_TRUE(near(t.losses.at(r), loss, 20 * unit, 100 * unit)) << t.losses.at(r) << " for " << loss;
     const double slack = 60 * unit + 6.1e-8 * (s.dtype == float16);
-    const double from_lse = std::expm1(1.01 * unit * std::fabs(lse));  // backward reads it as it was rounded
+    const double from_lse = std::expm1(1.01 * unit * std::fabs(lse));  // backward reads the rounded value
     for (int64_t c = 0; c < s.classes; ++c) {
       const double distribution = (c == target ? 1 - s.smoothing : 0) + s.smoothing / static_cast<double>(s.classes);
       const double probability = std::exp(t.logits.at(r * s.classes + c) - lse);
@@ -102,7 +102,7 @@ TEST(SimtCrossEntropy, AgreesWithDouble) {
     }
     check({dtype, 2, 30001, 0.1, false, Order::kMisaligned}, random);
   }
-  // Large logits that differ by little: everything must be relative to the largest.
+  // Large logits with small differences: all computations must be relative to the largest.
   check({float32, 5, 100, 0.2, false, Order::kContiguous, 1e6}, random);
   check({float32, 3, 2000, 0.2, false, Order::kContiguous, -1e6}, random);
 }
@@ -124,10 +124,10 @@ TEST(SimtCrossEntropy, HugeLogits) {
     EXPECT_NEAR(losses.at(1), std::log(2.0), 1e-6);
     EXPECT_TRUE(std::isnan(losses.at(2)));
     EXPECT_EQ(losses.at(3), INFINITY);
-    // scale 0: a row left out, whatever its logits
+    // scale 0: an ignored row, with any logits
     const double expected[] = {0, 0, 0, 0, -0.5, 0.5, 0, 0, 0, -1, 0.5, 0.5};
     for (int64_t i = 0; i < 12; ++i) EXPECT_NEAR(dlogits.at(i), expected[i], 1e-6) << i;
-    // Smoothing gives every class a share: a masked one makes the loss infinite, wherever it stands.
+    // Smoothing gives every class a weight: a masked class makes the loss infinite at any position.
     for (const int64_t target : {0, 1, 2}) {
       targets.set(1, static_cast<double>(target));
       cuda::cross_entropy_forward(kCuda, logits.cview(), targets.cview(), {}, -1, 0.1, losses.view(), lse.view(), &bad);
@@ -138,7 +138,7 @@ TEST(SimtCrossEntropy, HugeLogits) {
 
 TEST(SimtCrossEntropy, MaskedStretchesAndNoClasses) {
   for_each_schedule([] {
-    // Whole vectors and whole threads see nothing but -infinity before the numbers come, and after.
+    // Whole vectors and whole threads read only -infinity, before the finite values or after them.
     for (const int64_t classes : {100, 4000}) {
       Array logits(float32, {3, classes}), targets(int64, {3}), losses(float32, {3}), lse(float32, {3});
       for (int64_t i = 0; i < logits.numel(); ++i) logits.set(i, -INFINITY);
@@ -180,7 +180,7 @@ TEST(SimtCrossEntropy, ReadsLogitsOnce) {
                   cuda::cross_entropy_forward(kCuda, t.logits.cview(), t.targets.cview(), {}, kIgnore, s.smoothing,
                                               t.losses.view(), t.log_sum_exp.view(), &bad);
                 }),
-                1.06 * bytes);  // few classes: targets, losses and log-sum-exps count too
+                1.06 * bytes);  // few classes: targets, losses and log-sum-exps matter too
       EXPECT_LE(moved_bytes([&] {
                   cuda::cross_entropy_backward(kCuda, t.logits.cview(), t.targets.cview(), t.log_sum_exp.cview(),
                                                t.scale.cview(), kIgnore, s.smoothing, t.dlogits.view());

@@ -1,4 +1,4 @@
-// The emulated build's twin of kernels/cuda/cub.h keeps what that header promises, against the standard library.
+// The emulated build's version of kernels/cuda/cub.h fulfils that header's contract, against the standard library.
 
 #include "tern/kernels/cuda/cub.h"
 
@@ -20,7 +20,7 @@ void check_sort(int64_t n, int bits, std::mt19937_64& random) {
   for (int b = 0; b < 2; ++b) keys[b].assign(n + 1, kMark), values[b].assign(n + 1, 0xdeadbeef);
   const Key used = bits == 0 ? Key(0) : static_cast<Key>(~Key(0)) >> (sizeof(Key) * 8 - bits);
   for (int64_t i = 0; i < n; ++i) {
-    // Half of the keys occur often; what lies above the used bits must not matter.
+    // Half of the keys are frequent; bits above the used ones must have no effect.
     keys[0][i] = static_cast<Key>(random() % 2 ? random() : (random() % 5) * 0x0101010101010101);
     values[0][i] = static_cast<uint32_t>(i);
   }

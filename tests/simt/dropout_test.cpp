@@ -1,4 +1,4 @@
-// Dropout of CUDA tensors in the emulator: the documented mask, which is the CPU's.
+// Dropout of CUDA tensors in the emulator: the documented mask, equal to the CPU's.
 
 #include "tern/kernels/norm.h"
 #include "tern/tests/simt/schedules.h"

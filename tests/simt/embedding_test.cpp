@@ -58,7 +58,7 @@ TEST(SimtEmbedding, BadIdsAreCountedAndGiveZeros) {
   });
 }
 
-/// Sums in the order of the positions, in fp32 (fp64), rounded once: to the last bit.
+/// Sums in the order of the positions, in fp32 (fp64), rounded once: every bit must agree.
 void check_backward(DType dtype, DType out_type, DType id_type, int64_t padding, int64_t rows, int64_t count,
                     int64_t cols, Order order) {
   SCOPED_TRACE(testing::Message() << name_of(dtype) << " into " << name_of(out_type) << ", padding " << padding << ", "
@@ -68,7 +68,7 @@ void check_backward(DType dtype, DType out_type, DType id_type, int64_t padding,
   fill_with_random(dy, random, -1, 1);
   fill_with_random(dweight, random, 5, 6);  // must be overwritten
   Array ids = random_ids(random, id_type, {rows}, count);
-  if (rows > 60) ids.set(50, static_cast<double>(count)), ids.set(51, -7);  // reported in forward, left out here
+  if (rows > 60) ids.set(50, static_cast<double>(count)), ids.set(51, -7);  // reported in forward, skipped here
   std::vector<char> workspace(cuda::embedding_backward_workspace(kCuda, rows, count, cols) + 1, 42);
   cuda::embedding_backward(kCuda, dy.cview(), ids.cview(), padding, workspace.data(), dweight.view());
   EXPECT_EQ(workspace.back(), 42);
@@ -103,7 +103,7 @@ Shape gathered_shape(Shape shape, int dim, int64_t length) {
   return shape;
 }
 
-/// The elements of x and y (or dx and dy) that belong together: use(element of y, element of x).
+/// Calls use(element of y, element of x) for each pair of elements of x and y (or dx and dy) that correspond.
 template <class Use>
 void for_each_gathered(const Array& index, const Shape& x_shape, int dim, const Use& use) {
   for (int64_t i = 0; i < index.numel(); ++i) {

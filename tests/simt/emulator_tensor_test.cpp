@@ -19,7 +19,7 @@ float normal() { return std::normal_distribution<float>()(random_bits); }
 
 // --- mma ---
 
-/// c[16, 8] += a[16, 16] b[16, 8], all row-major; fragments filled element by element from the PTX manual's table.
+/// c[16, 8] += a[16, 16] b[16, 8], all row-major; fragments are filled element by element by the PTX manual's table.
 template <class T>
 __global__ void mma_kernel(const T* a, const T* b, float* c) {
   const int lane = static_cast<int>(threadIdx.x), group = lane >> 2, in_group = lane & 3;
@@ -108,7 +108,7 @@ TEST(EmulatorTensor, MmaNeedsTheWholeWarp) {
 
 template <int kCount, bool kTranspose>
 __global__ void ldmatrix_kernel(uint32_t* out) {
-  TERN_SHARED(uint16_t, tile, [kCount * 8][24]);  // rows apart, as after padding
+  TERN_SHARED(uint16_t, tile, [kCount * 8][24]);  // a gap after each row, as with padding
   const int lane = static_cast<int>(threadIdx.x);
   for (int i = lane; i < kCount * 64; i += 32) tile[i / 8][i % 8] = static_cast<uint16_t>(i);
   __syncwarp();
@@ -160,7 +160,7 @@ TEST(EmulatorTensor, LdmatrixChecksItsAddresses) {
                        "outside shared memory"));
 }
 
-/// c[16, 8] = a[16, 32] b[32, 8] as matrix kernels do it: a through ldmatrix, row-major b through its transposed form.
+/// c[16, 8] = a[16, 32] b[32, 8] as in matrix kernels: a is loaded by ldmatrix, row-major b by its transposed form.
 template <class T>
 __global__ void tile_product_kernel(const T* a, const T* b, float* c) {
   TERN_SHARED(T, tile_a, [16][40]);
@@ -202,7 +202,7 @@ TEST(EmulatorTensor, TileProduct) {
 
 // --- asynchronous copies ---
 
-/// Each thread copies its own 16 bytes, and reads the first word after every step.
+/// Each thread copies 16 bytes and reads their first word after every step.
 __global__ void copy_steps_kernel(const float* in, float* out) {
   TERN_SHARED(float, tile, [2][32][4]);
   const int t = static_cast<int>(threadIdx.x);
@@ -391,7 +391,7 @@ void expect_reduced(const T* in, int n, const T* sum, const T* max, const T* min
   const double bound = std::is_floating_point_v<T> ? 12 * std::numeric_limits<T>::epsilon() * scale : 0;
   for (int i = 0; i < n; ++i) {
     EXPECT_LE(std::abs(static_cast<double>(sum[i]) - exact), bound);
-    EXPECT_EQ(sum[i], sum[0]);  // the same bits in all threads
+    EXPECT_EQ(sum[i], sum[0]);  // same bits in all threads
     EXPECT_EQ(max[i], largest);
     EXPECT_EQ(min[i], smallest);
   }
@@ -418,7 +418,7 @@ void test_reductions() {
       double exact = 0, scale = 0;
       for (int i = t / 8 * 8; i < t / 8 * 8 + 8; ++i)
         exact += static_cast<double>(values[i]), scale += std::abs(static_cast<double>(values[i]));
-      // Each term goes through three additions, each of which rounds.
+      // Each term takes part in three additions, each of which rounds.
       const double bound = std::is_floating_point_v<T> ? 2 * std::numeric_limits<T>::epsilon() * scale : 0;
       EXPECT_LE(std::abs(static_cast<double>(result(6)[t]) - exact), bound);
       EXPECT_EQ(result(7)[t], std::max(values[t], values[t ^ 1]));

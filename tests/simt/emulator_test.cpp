@@ -1,4 +1,4 @@
-// The emulator against CUDA's definitions: indices, barriers, shared memory, schedules, counters, and what is an error.
+// The emulator against CUDA's definitions: indices, barriers, shared memory, schedules, counters, and errors.
 
 #include <gtest/gtest.h>
 
@@ -106,7 +106,7 @@ TEST(Emulator, BarriersThatCount) {
   });
 }
 
-/// The first warp fills two buffers in turn, the second one empties them: barriers 1, 2 say "full", 3, 4 "empty".
+/// The first warp fills two buffers in turn, the second one empties them: barriers 1, 2 mean "full", 3, 4 "empty".
 __global__ void pipeline_kernel(int* out, int rounds) {
   TERN_SHARED(int, buffer, [2][32]);
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -269,7 +269,7 @@ TEST(Emulator, NamedBarriersMisused) {
     };
     for (int id : {-1, 0, 16}) EXPECT_TRUE(contains(message(id, 64, 64), "named barriers are 1 to 15"));
     for (int threads : {0, 33, 96}) EXPECT_TRUE(contains(message(1, threads, threads), "whole warps"));
-    const std::string counts = message(1, 32, 64);  // which error depends on the warp that comes first
+    const std::string counts = message(1, 32, 64);  // the error depends on which warp arrives first
     EXPECT_TRUE(contains(counts, "deadlock") || contains(counts, "different counts")) << counts;
     launch(barrier_call_kernel, 1, 64, 0, kCuda, 15, 64, 64);
     const std::string lonely = error_of([] { launch(lonely_kernel, 1, 64, 0, kCuda); });
@@ -307,7 +307,7 @@ TEST(Emulator, ExceptionsEndTheLaunch) {
     EXPECT_TRUE(contains(message, "thrown by 40")) << message;
     EXPECT_TRUE(contains(message, "thread 40,0,0")) << message;
     EXPECT_TRUE(contains(error_of([] { launch(launching_kernel, 1, 1, 0, kCuda); }), "cannot launch a kernel"));
-    EXPECT_EQ(reversed_wrongly(reverse_kernel<true>, 64), 0);  // the emulator is fit for use
+    EXPECT_EQ(reversed_wrongly(reverse_kernel<true>, 64), 0);  // the emulator still works after the errors
   });
 }
 
@@ -342,7 +342,7 @@ TEST(Emulator, SchedulesDifferAndRepeat) {
   EXPECT_EQ(order_of_threads({simt::Order::kReverse, 0})[0], 3 * 96 - 1);
 }
 
-/// The last block to finish adds up the others' sums.
+/// The last block to finish adds the other blocks' sums.
 __global__ void last_block_kernel(const float* in, float* partial, unsigned* done, float* out) {
   TERN_SHARED(unsigned, last);
   const unsigned t = threadIdx.x;
@@ -398,7 +398,7 @@ __global__ void copy_kernel(const float* in, float* out, BFloat16* half) {
   using Float4 = Vector<float, 4>;
   TERN_SHARED(Float4, tile, [32]);
   const unsigned t = threadIdx.x;
-  store_vector(tile[t].v, load_readonly<4>(in + 4 * t));  // shared memory does not count
+  store_vector(tile[t].v, load_readonly<4>(in + 4 * t));  // shared memory is not counted
   store_vector(out + 4 * t, load_vector<4>(tile[t].v));
   store_vector(half + 2 * t, Vector<BFloat16, 2>{});
 }

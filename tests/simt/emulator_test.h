@@ -1,5 +1,5 @@
 #pragma once
-// What the emulator's own tests share.
+// Helpers of the emulator's tests.
 
 #include <source_location>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tern::kernels::cuda {
 
-/// The message of the Error that f throws, or "" with a failure.
+/// The message of the Error that f throws; "" and a test failure if it throws none.
 template <class F>
 std::string error_of(F&& f) {
   try {
@@ -23,7 +23,7 @@ std::string error_of(F&& f) {
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// "file.cpp:line" of the calling file, as errors name it.
+/// "file.cpp:line" in the calling file, the format of errors.
 inline std::string place(int line, const std::source_location& here = std::source_location::current()) {
   const std::string path = here.file_name();
   return path.substr(path.rfind('/') + 1) + ":" + std::to_string(line);

@@ -39,7 +39,7 @@ __global__ void shuffle_kernel(const T* in, T* out, int argument, int width) {
   out[3 * n + t] = __shfl_xor_sync(kFullWarp, in[t], argument, width);
 }
 
-/// The lanes that the four shuffles read, as the programming guide defines them.
+/// The lanes that the four shuffles read according to the programming guide.
 std::vector<int> shuffle_sources(int lane, int argument, int width) {
   const int start = lane / width * width, in_group = lane % width;
   return {start + argument % width, in_group >= argument ? lane - argument : lane,
@@ -75,7 +75,7 @@ TEST(EmulatorWarp, Shuffles) {
   });
 }
 
-/// Quarters of a warp shuffle on their own, a different number of times.
+/// Each quarter of a warp shuffles separately, a different number of times.
 __global__ void partial_kernel(const float* in, float* out) {
   const unsigned quarter = threadIdx.x / 8, mask = 0xffu << 8 * quarter;
   float value = in[threadIdx.x];
@@ -310,7 +310,7 @@ void test_atomics() {
     want[5] |= v;
     want[6] ^= v;
   }
-  // Every value but the last is somebody's old one.
+  // Each value except the last was returned as an old value.
   old.push_back(out[7]);
   std::vector<T> exchanged = in;
   exchanged.push_back(start[7]);

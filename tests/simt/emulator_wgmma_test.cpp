@@ -1,4 +1,4 @@
-// wgmma in the emulator: layouts against the PTX manual's, and what a program must not do while a product is under way.
+// wgmma in the emulator: layouts against the PTX manual's, and errors of programs while a product is incomplete.
 
 #include <gtest/gtest.h>
 
@@ -16,16 +16,15 @@ namespace {
 std::mt19937_64 random_bits = fresh_random();
 float normal() { return std::normal_distribution<float>()(random_bits); }
 
-/// The manual's 128-byte swizzle: the bits of an address above the 16 bytes of a piece, 4 to 6, are changed by bits 7
-/// to
-/// 9. Rows of 128 bytes; panels of 64 columns.
+/// The manual's 128-byte swizzle: address bits 4 to 6, above the 16 bytes of a piece, are XORed with bits 7 to 9. Rows
+/// of 128 bytes; panels of 64 columns.
 size_t swizzled(int row, int col, int rows) {
   const size_t address = static_cast<size_t>(col / 64 * rows + row) * 128 + static_cast<size_t>(col % 64) * 2;
   return (address ^ (address >> 3 & 0x70)) / 2;
 }
 
-/// c [64 groups, columns] (+)= a b: a [64 groups, K] in shared memory or in registers, b from a tile of [columns, K] or
-/// of [K, columns].
+/// c [64 groups, columns] (+)= a b: a [64 groups, K] in shared memory or in registers; b is read from a tile of
+/// [columns, K] or of [K, columns].
 template <class T, int kTiles, int kDepth, bool kRegisters>
 __global__ void product_kernel(const T* a, const T* b, float* c, int lead, bool accumulate) {
   constexpr int kColumns = kTiles * 8, kGroups = 2;
@@ -124,7 +123,7 @@ TEST(EmulatorWgmma, SwizzledRowsAreTheManuals) {
   }
 }
 
-/// What may go wrong in a kernel whose every thread multiplies a tile of ones by itself.
+/// The mistakes of a kernel that multiplies a tile of ones by itself.
 enum class Mistake {
   kNone,
   kNoProxyFence,
@@ -208,7 +207,7 @@ __global__ void mistaken_kernel(const T* ones, float* out, Mistake mistake) {
     for (const float x : c.r) out[t] += x;
 }
 
-/// The results, or the message of the error.
+/// Returns the message of the error, or "" with the results in out.
 std::string run_mistaken(Mistake mistake, std::vector<float>& out) {
   const std::vector<BFloat16> ones(8, BFloat16(1.0f));
   out.assign(128, -1);
@@ -253,7 +252,7 @@ TEST(EmulatorWgmma, MistakesAreErrors) {
   });
 }
 
-/// What a product reads later, too early changed, is wrong under some schedule.
+/// A change of operands before the product has completed gives a wrong result under some schedule.
 TEST(EmulatorWgmma, ChangedOperandsShow) {
   if (kFewCases) GTEST_SKIP() << "sanitizer: ThreadSanitizer reports these as races";
   for (const Mistake mistake : {Mistake::kLeftChanged, Mistake::kTileChanged}) {

@@ -1,4 +1,4 @@
-// CUDA image kernels in the emulator: the bits of the CPU's.
+// CUDA image kernels in the emulator: the same bits as the CPU kernels.
 
 #include "tern/tests/kernels/image_reference.h"
 #include "tern/tests/simt/results.h"
@@ -56,7 +56,7 @@ TEST(SimtImage, ResizingHasTheBytesOfTheCpu) {
   }
 }
 
-/// More images than a grid has rows of blocks.
+/// More images than the grid's second dimension.
 TEST(SimtImage, ManyImages) {
   std::mt19937_64 random = fresh_random();
   const int64_t n = 2048 + 7;

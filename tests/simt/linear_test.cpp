@@ -54,7 +54,7 @@ void check(const Case& s, std::mt19937_64& random) {
     sums[i % s.cols] += expected;
     magnitudes[i % s.cols] += std::fabs(dy) * 1.13;
     if (s.activation == Activation::kNone) continue;
-    // The derivative is a sum of terms up to 1: an error of 8 units in the last place of 1.
+    // The derivative is a sum of terms up to 1: its error is at most 8 units in the last place of 1.
     ASSERT_LE(std::fabs(t.dpre.at(i) - expected), 1.01 * epsilon_of(s.dtype) * std::fabs(expected) +
                                                       8 * unit * std::fabs(dy) + (s.dtype == float16 ? 6.1e-8 : 0))
         << "dpre at " << i;

@@ -1,4 +1,4 @@
-// The CUDA loss scale makes every decision that the CPU's makes.
+// The CUDA loss scale makes the same decisions as the CPU's.
 
 #include "tern/kernels/loss_scale.h"
 

@@ -9,7 +9,7 @@ namespace {
 /// The tensors of a call on the emulated device.
 struct DeviceTensors : Tensors {
   std::vector<uint32_t> tickets = std::vector<uint32_t>(kLayerNormTickets, 0x5a5a5a5a);
-  bool last_blocks = true;  // sum up the columns; else a second launch
+  bool last_blocks = true;  // true: the last blocks sum the columns; false: a second launch
   using Tensors::Tensors;
   void forward(const Case& s, View z_view) {
     cuda::layer_norm_forward(kCuda, x.cview(), s.residual ? residual.cview() : ConstView(),
@@ -60,7 +60,7 @@ TEST(SimtLayerNorm, EveryKernelShape) {
   std::mt19937_64 random = fresh_random();
   const auto in_turn = [&] { return !kFewCases || random() % 2 == 0; };
   for (const DType dtype : kFloatTypes) {
-    // Both sides of the bounds between register counts, between warp, block and long rows.
+    // Both sides of the bounds between register counts and between warp, block and long rows.
     for (const int64_t cols : {256, 512, 520, 776, 1024}) {
       if (!in_turn()) continue;
       check({dtype, kFewCases ? 5 : 20, cols, true, true, true, cols % 3 == 0, 0.1, dtype, Order::kContiguous}, random);
@@ -72,7 +72,7 @@ TEST(SimtLayerNorm, EveryKernelShape) {
     check({dtype, 2, 9003, true, true, false, false, 0.2, float32}, random);
     check({dtype, 2, 8193, false, true, false, false, 0, dtype}, random);
   }
-  // More rows than groups in either grid, so that every group has several.
+  // More rows than either grid has groups, so that every group processes several.
   check({bfloat16, 2200, 16, true, true, true, true, 0.1, float32, Order::kContiguous}, random);
   check({float32, 268, 1032, true, true, true, false, 0.1, float32, Order::kContiguous}, random);
   if (kFewCases) return;
@@ -169,7 +169,7 @@ TEST(SimtLayerNorm, ConstantAndLargeRowsAndNan) {
       cuda::layer_norm_forward(kCuda, x.cview(), {}, {}, {}, 1e-5, {}, {}, {}, y.view(), mean.view(), rstd.view(),
                                nullptr);
       for (int64_t c = 0; c < cols; ++c) {
-        EXPECT_NEAR(y.at(c), 0, 1);  // not 0 / 0, and no cancellation: the variance is taken around the mean
+        EXPECT_NEAR(y.at(c), 0, 1);  // neither 0 / 0 nor cancellation: the variance is computed around the mean
         EXPECT_NEAR(y.at(cols + c), c % 2 == 0 ? -1 : 1, 1e-2);
         EXPECT_TRUE(std::isnan(y.at(2 * cols + c)));
       }

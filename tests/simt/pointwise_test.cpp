@@ -1,5 +1,5 @@
-// Element-wise CUDA kernels in the emulator: every op and pass against formulas written in the tests, the kernel over
-// dtypes, strides, broadcasts, tails and misaligned memory, and the bytes it moves.
+// Element-wise CUDA kernels in the emulator: every op and pass against formulas written in the tests; the kernel over
+// dtypes, strides, broadcasts, tails and misaligned memory; and the bytes that it moves.
 
 #include "tern/kernels/cuda/pointwise_kernel.h"
 #include "tern/tests/kernels/pointwise_cases.h"
@@ -21,7 +21,7 @@ void check_forward(const TestedOp& op, DType storage, DType compute, const Shape
   const std::vector<Array> inputs = random_inputs(op, random, storage, shape, order);
   Array y(op.bool_result ? boolean : storage, shape, order);
   call(op.call({}, compute), pointers(inputs), y);
-  // What is computed has the compute type's error; it is rounded once.
+  // The result has the compute type's error and is then rounded once.
   const double computed = compute == float32 ? 1e-6 : 1e-14, relative = epsilon_of(y.dtype()) * 1.01 + 2 * computed;
   for (int64_t i = 0; i < y.numel(); ++i) {
     const double exact = op.at(inputs, i), rounded = round_to(y.dtype(), exact);
@@ -46,7 +46,7 @@ TEST(SimtPointwise, ForwardOfEveryOpAndDType) {
   });
 }
 
-/// Several blocks, all steps of a thread; ends that are ragged, just short of a block, and at one.
+/// Several blocks with all steps of a thread; ends that are ragged, just below a block's end, and at it.
 TEST(SimtPointwise, LongArrays) {
   for (const TestedOp& op : tested_ops()) {
     for (DType dtype : {float32, bfloat16, float16}) check_forward(op, dtype, float32, {9013}, Order::kContiguous);
@@ -92,7 +92,7 @@ TEST(SimtPointwise, NarrowDerivativesMatchDouble) {
     }
 }
 
-/// Special values through forward and backward: the CPU's kernels are held to PyTorch's values by their own tests.
+/// Special values in forward and backward. The CPU kernels' own tests compare those with PyTorch's values.
 TEST(SimtPointwise, SpecialValuesAgreeWithTheCpu) {
   const std::vector<double> special = {0,   -0.0, 1,     -1,  2,        -1e-30,    1e-40, 88,
                                        -88, 3e38, -3e38, 200, INFINITY, -INFINITY, NAN};
@@ -188,7 +188,7 @@ TEST(SimtPointwise, Broadcasts) {
           }
 }
 
-/// Matrices of several blocks whose rows may have gaps: what the vector path takes, and what it must leave.
+/// Matrices of several blocks whose rows may have gaps: both those that the vector path supports and others.
 TEST(SimtPointwise, LargeMatricesWithPitch) {
   std::mt19937_64 random = fresh_random();
   for (auto [cols, pitch] : std::vector<std::pair<int64_t, int64_t>>{
@@ -263,10 +263,10 @@ TEST(SimtPointwise, ContiguousCallsMoveEachByteOnce) {
   check(Gelu{}, backward, {bfloat16, bfloat16}, bfloat16, 4);
   check(Add{}, {}, {float32, float32}, float32, 8);
   check(Add{}, {}, {float16, float32}, float16, 6);
-  check(Mul{}, backward, {bfloat16, bfloat16, bfloat16}, bfloat16, 4);  // reads dy and b alone
+  check(Mul{}, backward, {bfloat16, bfloat16, bfloat16}, bfloat16, 4);  // reads only dy and b
   const PointwisePass second{PointwisePass::kSecond};
   check(Gelu{}, second, {float32, float32, float32}, float32, 12);
-  check(Mul{}, second, {bfloat16, bfloat16, bfloat16, bfloat16}, bfloat16, 6);  // reads g, dy and b
+  check(Mul{}, second, {bfloat16, bfloat16, bfloat16, bfloat16}, bfloat16, 6);  // reads only g, dy and b
   check(Where{}, {}, {boolean, float32, float32}, float32, 9);
   check(Where{}, backward1, {float32, boolean, float32, float32}, float32, 5);
   check(Less{}, {}, {float32, float32}, boolean, 8);
@@ -286,7 +286,7 @@ TEST(SimtPointwise, Divider) {
   }
 }
 
-/// Calls of more elements than an index may count are cut into several.
+/// Calls with more elements than an index can count are divided.
 TEST(SimtPointwise, CutsLargeCalls) {
   std::mt19937_64 random = fresh_random();
   for (const Shape& shape : {Shape{5000}, {3, 700, 2}, {40, 128}, {1, 999}})
@@ -303,7 +303,7 @@ TEST(SimtPointwise, CutsLargeCalls) {
     }
 }
 
-/// An op from outside the project: x^2 + 3 when x > 0.
+/// An op that is not part of the library: x^2 + 3 when x > 0.
 struct UserOp {
   static constexpr const char* name = "user";
   static constexpr Saves saves = Saves::kBoth;

@@ -9,7 +9,7 @@
 namespace tern::kernels {
 namespace {
 
-/// Workspace of exactly so many bytes, with something after it that must stay.
+/// Workspace of exactly the given size, followed by bytes that must not change.
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) : bytes_(bytes), words_((bytes + 31) / 16 * 2, kUntouched) {}
@@ -107,7 +107,7 @@ TEST(SimtReduce, VectorsOfEveryDType) {
     Shape shape;
     uint32_t dims;
   };
-  // Runs of elements: one result in parts, several runs a result, runs off a boundary. Runs of results: whole, with a
+  // Runs of elements: one result in parts, several runs per result, unaligned runs. Runs of results: whole, with a
   // ragged end, in parts.
   for (const Case& c : std::vector<Case>{{{140001}, 1},
                                          {{3, 7, 144}, 5},
@@ -131,7 +131,7 @@ TEST(SimtReduce, VectorsOfEveryDType) {
           for (int64_t i = 7; i < x.numel(); i += 1000) x.set(i, 1);
         check_reduce(r, x, c.dims, result_type(r, dtype));
       }
-  // Columns of rows with gaps: vectors end within a row, and what lies behind it stays out.
+  // Columns of rows with gaps: vectors end within a row, and the elements after the row are not included.
   Array wide(bfloat16, {200, 48});
   for (int64_t i = 0; i < wide.numel(); ++i) wide.set(i, i % 48 < 43 ? 1 : NAN);
   ConstView narrow = wide.cview();
@@ -189,7 +189,7 @@ TEST(SimtReduce, DividesByMultiplication) {
   for (int i = 0; i < 200000; ++i) {
     const int64_t d = static_cast<int64_t>(random() >> (1 + random() % 62)) + 1;
     int64_t n = static_cast<int64_t>(random() >> (1 + random() % 62));
-    if (i % 2 == 0) n = n / d * d;  // where an error would show
+    if (i % 2 == 0) n = n / d * d;  // an error would be visible there
     if (i % 4 == 0 && n > 0) --n;
     ASSERT_EQ(cuda::WideDivider(d).quotient(n), n / d) << n << " / " << d;
   }
@@ -210,13 +210,13 @@ TEST(SimtReduce, PlansFillTheDevice) {
       SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << shape[0] << " dims " << dims);
       const cuda::ReducePlan plan = plan_of(dtype, shape, dims);
       EXPECT_GE(plan.blocks(), 2 * 132);  // two for each multiprocessor of an H100
-      // Parts cover all steps, and none is empty.
+      // Parts cover all steps, and no part is empty.
       EXPECT_GE(plan.parts * plan.part_steps, plan.steps);
       EXPECT_LT((plan.parts - 1) * plan.part_steps, plan.steps);
       EXPECT_LE(plan.workspace_bytes(16), plan.results * plan.length * size_of(dtype) / 10);
     }
   }
-  EXPECT_EQ(plan_of(float32, {1000}, 1).parts, 1);  // one launch for little
+  EXPECT_EQ(plan_of(float32, {1000}, 1).parts, 1);  // a small reduction takes one launch
   EXPECT_EQ(plan_of(float32, {100000, 1000}, 2).parts, 1);
 }
 
@@ -275,7 +275,7 @@ TEST(SimtReduce, ManyFloatsWithinOnePartInAMillion) {
   float sum = 0;
   run_reduce(Reduction::kSum, make_view(const_cast<const float*>(values.data()), n), 1, make_view(&sum, 1));
   EXPECT_TRUE(near(sum, exact, 4e-7, 0)) << sum << " " << exact;
-  // Down the columns of a tall matrix.
+  // Columns of a tall matrix.
   float columns[10];
   std::vector<char> workspace(cuda::column_sum_workspace(kCuda, n / 10, 10, float32));
   cuda::column_sum(kCuda, make_view(const_cast<const float*>(values.data()), n / 10, 10), false, workspace.data(),
@@ -285,7 +285,7 @@ TEST(SimtReduce, ManyFloatsWithinOnePartInAMillion) {
   EXPECT_TRUE(near(total, exact - values.back(), 1e-6, 0));
 }
 
-/// Few different values: ties, of which the first must win. Some NaN.
+/// Few distinct values, so that there are ties, of which the first must be selected. Some are NaN.
 void fill_with_ties(Array& x, std::mt19937_64& random) {
   for (int64_t i = 0; i < x.numel(); ++i) x.set(i, static_cast<double>(random() % 40) - 20);
   if (is_floating(x.dtype()))
@@ -331,7 +331,7 @@ TEST(SimtReduce, ArgExtremeInVectorsAndParts) {
         const int dim = shape[0] > shape[1] ? 0 : 1;
         Array x(dtype, shape, order);
         fill_with_ties(x, random);
-        // Equal candidates in several parts, or one NaN that all must give way to.
+        // Equal extreme elements in several parts, or a NaN, which precedes all others.
         if (!is_floating(dtype) && dtype != boolean)
           for (int64_t i = 0; i < x.numel(); i += 7777) x.set(i, random() % 2 == 0 ? 100 : 0);
         check_arg_extreme(random() % 2 == 0, x, dim);
@@ -419,7 +419,7 @@ TEST(SimtReduce, GradientNorm) {
         if (!kFewCases || std::isnan(value)) run(bad, value);
     run(0, 1e30);  // its square overflows fp32: not an error
     arrays[3].set(7, NAN);
-    run(1, INFINITY);  // the first of two bad tensors is named
+    run(1, INFINITY);  // the first of two bad tensors is reported
     arrays[3].set(7, 0);
     const auto blocks = [](const ConstView* x, int64_t n, GradientBlock* to) {
       cuda::gradient_norm_blocks(kCuda, x, n, to);
@@ -432,7 +432,7 @@ TEST(SimtReduce, GradientNorm) {
       cuda::gradient_norm(kCuda, x, n, workspace, &ticket, result);
     };
     expect_norm_of_parts(arrays[0], arrays[1], arrays[3], kGradientNormBlock, blocks, fold, norm);
-    // One block needs no ticket, nor does nothing.
+    // One block or none needs no ticket.
     GradientNorm none;
     Scratch space(cuda::gradient_norm_workspace(kCuda, kGradientNormBlock, 1));
     const ConstView small = arrays[1].cview(), large = arrays[0].cview();
@@ -448,7 +448,7 @@ TEST(SimtReduce, GradientNorm) {
 }
 
 TEST(SimtReduce, GradientNormOfManyTensors) {
-  // More than one launch takes; the misaligned and the empty ones too.
+  // More tensors than fit into one launch, with misaligned and empty ones.
   std::mt19937_64 random = fresh_random();
   std::vector<Array> arrays;
   for (int t = 0; t < 810; ++t)

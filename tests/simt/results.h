@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the row kernels and reductions share: the same results under every schedule, and bytes moved.
+// Helpers of the tests of row kernels and reductions: equality of results under every schedule, and bytes moved.
 
 #include <algorithm>
 
@@ -7,8 +7,8 @@
 
 namespace tern::kernels {
 
-/// run() must leave the same bits in every array under every schedule, and nothing outside a contiguous array's
-/// elements; the last run's results stay.
+/// Expects that run() gives the same bits in every array under every schedule and writes nothing outside a contiguous
+/// array's elements. The arrays keep the last run's results.
 inline void expect_same_for_all_schedules(const std::vector<Array*>& results, const std::function<void()>& run) {
   std::vector<std::vector<char>> first;
   for_each_schedule([&] {
@@ -30,7 +30,7 @@ inline void expect_same_for_all_schedules(const std::vector<Array*>& results, co
   }
 }
 
-/// Bytes that run() moves through global memory.
+/// The number of bytes that run() moves to and from global memory.
 inline double moved_bytes(const std::function<void()>& run) {
   simt::reset_stats();
   run();

@@ -1,5 +1,5 @@
-// What the emulator and a sanitizer see together and neither sees alone: races between CUDA threads whose results are
-// right all the same (ThreadSanitizer), accesses of one byte too many (AddressSanitizer).
+// Errors that only the emulator together with a sanitizer can find: races between CUDA threads whose results are
+// nevertheless right (ThreadSanitizer), and accesses one byte out of bounds (AddressSanitizer).
 
 #include <gtest/gtest.h>
 
@@ -23,9 +23,9 @@ namespace {
 
 // --- races ---
 
-// Each kernel is right with kOrdered, and without it where threads happen to run one after another.
+// Each kernel is correct with kOrdered; without it only when threads happen to run in the right order.
 
-/// Half the block writes what the other half reads: no barrier of the block.
+/// Half of the block writes values that the other half reads, without a block barrier.
 template <bool kOrdered>
 __global__ void halves_kernel(int* out) {
   TERN_SHARED(int, tile, [64]);
@@ -35,7 +35,7 @@ __global__ void halves_kernel(int* out) {
   out[t] = t < 64 ? t : tile[t - 64] + 64;
 }
 
-/// A lane reads what the one before has written: no barrier of the warp.
+/// A lane reads the previous lane's value without a warp barrier.
 template <bool kOrdered>
 __global__ void lanes_kernel(int* out) {
   TERN_SHARED(int, tile, [128]);
@@ -45,7 +45,7 @@ __global__ void lanes_kernel(int* out) {
   out[t] = t % 32 == 0 ? t : tile[t - 1] + 1;
 }
 
-/// What one warp reads another overwrites: no barrier between the two uses of one tile.
+/// One warp overwrites values that another reads, without a barrier between two uses of a tile.
 template <bool kOrdered>
 __global__ void reuse_kernel(int* out) {
   TERN_SHARED(int, tile, [32]);
@@ -57,7 +57,7 @@ __global__ void reuse_kernel(int* out) {
   if (t >= 64 && t < 96) tile[t - 64] = -1;
 }
 
-/// One thread's asynchronous copy, read by another: waited for, but by no barrier.
+/// A thread reads another thread's asynchronous copy, which has completed, without a barrier.
 template <bool kOrdered>
 __global__ void copies_kernel(const int* in, int* out) {
   TERN_SHARED(int, tile, [128]);
@@ -69,7 +69,7 @@ __global__ void copies_kernel(const int* in, int* out) {
   out[t] = tile[t];
 }
 
-/// A named barrier at which one side does not wait.
+/// A named barrier at which one side only arrives.
 template <bool kOrdered>
 __global__ void named_kernel(int* out) {
   TERN_SHARED(int, tile, [64]);
@@ -87,7 +87,7 @@ __global__ void named_kernel(int* out) {
   }
 }
 
-/// All write the same, which is right under every schedule; with atomics it is no race either.
+/// All threads write the same value, which is right under every schedule; with atomics it is not a race.
 template <bool kOrdered>
 __global__ void same_value_kernel(int* out, int* found) {
   const int t = static_cast<int>(threadIdx.x);
@@ -98,7 +98,7 @@ __global__ void same_value_kernel(int* out, int* found) {
     *found = 1;
 }
 
-/// The second block reads what the first has left in global memory.
+/// The second block reads the first block's results from global memory.
 template <bool kOrdered>
 __global__ void blocks_kernel(int* out, int* left) {
   const int t = static_cast<int>(threadIdx.x);
@@ -162,7 +162,7 @@ TEST(Races, AreSeenAlsoWhereTheResultIsRight) {
           << racer.name;
     });
 #else
-    EXPECT_EQ(wrong(racer, false), 0) << racer.name;  // so that nothing but a race detector can tell
+    EXPECT_EQ(wrong(racer, false), 0) << racer.name;  // right results: only a race detector can find the mistake
 #endif
   }
 }
@@ -171,7 +171,7 @@ TEST(Races, AreSeenAlsoWhereTheResultIsRight) {
 
 enum class Way { kLoad, kStore, kLoadVector, kStoreVector, kCopyAsync };
 
-/// Touches 1 or 16 bytes at `bytes + at`.
+/// Accesses 1 or 16 bytes at `bytes + at`.
 __global__ void touch_kernel(Way way, char* bytes, int64_t at, char* sink) {
   using Sixteen = Vector<char, 16>;
   TERN_SHARED(Sixteen, tile);
@@ -199,7 +199,7 @@ __global__ void touch_kernel(Way way, char* bytes, int64_t at, char* sink) {
 TEST(Bounds, OneByteBehindAnAllocationIsAnError) {
   for (const Way way : {Way::kLoad, Way::kStore, Way::kLoadVector, Way::kStoreVector, Way::kCopyAsync}) {
     const int64_t width = way == Way::kLoad || way == Way::kStore ? 1 : 16;
-    // The last access that fits, then one byte less of memory.
+    // The last access that fits, then the same with one byte less of memory.
     for (const int64_t last : {int64_t{0}, int64_t{48}}) {
       char sink = 0;
       const auto touch = [&](int64_t size) {
@@ -218,7 +218,7 @@ TEST(Bounds, OneByteBehindAnAllocationIsAnError) {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-/// The arrays of all kernel tests end where their last element ends.
+/// The arrays of all kernel tests end at the end of their last element.
 TEST(Bounds, OneElementBehindAnArrayIsAnError) {
   std::mt19937_64 random = fresh_random();
   for (const Order order : {Order::kContiguous, Order::kTransposed, Order::kSliced, Order::kMisaligned})

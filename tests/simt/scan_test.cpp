@@ -12,7 +12,7 @@ const ScanKernels kKernels = {[](auto... args) { return cuda::cumulative_sum_wor
                               [](auto... args) { cuda::select_positions(kCuda, args...); },
                               [](auto... args) { cuda::unravel_positions(kCuda, args...); }};
 
-/// Warps and blocks, whole and partial tiles, rows in parts and too many of them for that.
+/// Rows for warps and for blocks, with whole and partial tiles, in parts, and too many of them to be divided.
 const std::vector<Shape> kShapes = {{0, 5},   {5, 0},    {1, 1},     {9, 7},     {3, 256},   {3, 512}, {2, 513},
                                     {2, 515}, {2, 4096}, {1, 16384}, {2, 16385}, {1, 40003}, {300, 3}};
 
@@ -39,7 +39,7 @@ TEST(SimtCumulativeSum, ManyLongRowsAreNotCut) {
   for (const bool reverse : {false, true}) check_float_sums(kKernels, x, reverse);
 }
 
-/// Where the row starts in memory changes the accesses and not the result.
+/// The alignment of rows changes the accesses but not the result.
 TEST(SimtCumulativeSum, DoesNotDependOnTheAlignment) {
   std::mt19937_64 random = fresh_random();
   for (const DType dtype : kFloatTypes)

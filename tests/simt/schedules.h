@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of emulated kernels share.
+// Helpers of the tests of emulated kernels.
 
 #include <algorithm>
 
@@ -8,10 +8,10 @@
 
 namespace tern::kernels {
 
-/// The emulator's stream: memory is the host's.
+/// The emulator's stream; memory is host memory.
 inline constexpr Stream kCuda{DeviceType::kCUDA, 0, nullptr};
 
-/// Runs body under every schedule of the emulator; those that are random are other in every run.
+/// Runs body under every schedule of the emulator; the random ones are different in every run.
 inline void for_each_schedule(const std::function<void()>& body) {
   for (simt::Order order : simt::kSchedules) {
     if (order.kind == simt::Order::kRandom) order.seed += fresh_seed();
@@ -22,7 +22,7 @@ inline void for_each_schedule(const std::function<void()>& body) {
   simt::set_order({});
 }
 
-/// Nothing outside the view was written: what is left when the elements are blotted out is as it was made.
+/// Expects that nothing outside the view was written: without its elements, memory must be as initialised.
 inline void expect_gaps_untouched(Array& y) {
   for (int64_t i = 0; i < y.numel(); ++i)
     std::memset(y.view().as<char>() + Array::offset(y.cview(), i) * size_of(y.dtype()), 0x5a, size_of(y.dtype()));

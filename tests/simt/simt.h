@@ -1,7 +1,7 @@
 #pragma once
 // The part of CUDA C++ that kernels may use, as plain C++: the emulated build includes this file before every .cu file
-// (g++ -x c++ -include simt.h). Semantics follow the CUDA C++ Programming Guide; what it leaves undefined is an error
-// where it can be seen, and otherwise gives values that do not pass for right ones. No float atomics: results must not
+// (g++ -x c++ -include simt.h). Semantics follow the CUDA C++ Programming Guide. Undefined behaviour is an error where
+// it can be detected, and otherwise gives recognisably wrong values. There are no float atomics: results must not
 // depend on an order.
 
 #include <algorithm>
@@ -54,7 +54,7 @@ inline int __syncthreads_or(int predicate, SIMT_WHERE) {
 inline void __syncwarp(unsigned mask = 0xffffffffu, SIMT_WHERE) { simt::warp_barrier(mask, where); }
 inline unsigned __activemask() { return simt::alive_lanes(); }
 inline void __nanosleep(unsigned) { simt::yield(); }
-// Order between threads comes from the atomics around a fence, which are sequentially consistent here.
+// The atomics around a fence, which are sequentially consistent here, order the threads.
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
@@ -69,7 +69,7 @@ T shuffle_value(unsigned mask, T value, unsigned source, Location where) {
   std::memcpy(&value, &bits, sizeof(T));
   return value;
 }
-/// First lane of the own group of `width` lanes.
+/// First lane of the calling lane's group of `width` lanes.
 inline unsigned group_start(int width, Location where) {
   require(width >= 1 && width <= 32 && std::has_single_bit(static_cast<unsigned>(width)),
           "shuffle: the width must be a power of two up to 32", where);
@@ -92,7 +92,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, SIMT_
   const unsigned lane = simt::lane(), end = simt::group_start(width, where) + width;
   return simt::shuffle_value(mask, value, end - lane <= delta ? lane : lane + delta, where);
 }
-/// May read from earlier groups, not from later ones.
+/// May read from earlier groups, but not from later ones.
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, SIMT_WHERE) {
   const unsigned lane = simt::lane(), source = lane ^ static_cast<unsigned>(lane_mask);
@@ -159,7 +159,7 @@ T atomic_update(T* address, F update) {
 
 template <class T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
-  using U = std::make_unsigned_t<T>;  // wraps around, as on the device
+  using U = std::make_unsigned_t<T>;  // wraps, as on the device
   return simt::atomic_update(address,
                              [=](T old) { return static_cast<T>(static_cast<U>(old) + static_cast<U>(value)); });
 }
@@ -189,11 +189,11 @@ template <class T>
 T atomicXor(T* address, std::type_identity_t<T> value) {
   return simt::atomic_update(address, [=](T old) { return static_cast<T>(old ^ value); });
 }
-/// Old value, then 0 when it had reached `limit`, else one more.
+/// Returns the old value and increments, from `limit` to 0.
 inline unsigned atomicInc(unsigned* address, unsigned limit) {
   return simt::atomic_update(address, [=](unsigned old) { return old >= limit ? 0u : old + 1; });
 }
-// These two may be spinning on another thread's work: the others run first.
+// Callers of these two may be waiting in a loop for another thread, so other threads run first.
 template <class T>
 T atomicExch(T* address, std::type_identity_t<T> value) {
   const T old = simt::atomic_update(address, [=](T) { return value; });

@@ -8,7 +8,7 @@ namespace tern::kernels {
 namespace {
 
 double unit_of(DType dtype) { return dtype == float64 ? 0x1p-53 : 0x1p-24; }
-/// Absolute floor: the smallest subnormal of storage, with room for flushing.
+/// Absolute tolerance: the smallest subnormal of storage, with a margin for flushing.
 double floor_of(DType dtype) { return dtype == float16 ? 6.1e-8 : dtype == float64 ? 0 : 1e-37; }
 
 struct Case {
@@ -33,7 +33,7 @@ void check(const Case& s, std::mt19937_64& random) {
   const double unit = unit_of(s.dtype), round = epsilon_of(s.dtype);
   for (int64_t r = 0; r < rows; ++r) {
     double largest = -INFINITY, magnitude = 0;
-    long double sum = 0, product = 0;  // with fp64 rows the reference must know better
+    long double sum = 0, product = 0;  // the reference must be more accurate than fp64
     for (int64_t c = 0; c < cols; ++c) largest = std::max(largest, x.at(r * cols + c));
     for (int64_t c = 0; c < cols; ++c) sum += std::exp(x.at(r * cols + c) - largest);
     for (int64_t c = 0; c < cols; ++c) {
@@ -91,11 +91,11 @@ TEST(SimtSoftmax, InPlace) {
 }
 
 TEST(SimtSoftmax, ExtremeValues) {
-  const double values[] = {1e30,      0,         -1e30,                         // one winner
+  const double values[] = {1e30,      0,         -1e30,                         // one largest value
                            -INFINITY, 0,         0,                             // a masked entry
-                           -INFINITY, -INFINITY, -INFINITY,                     // nothing left: NaN
+                           -INFINITY, -INFINITY, -INFINITY,                     // all masked: NaN
                            NAN,       0,         1,         1e30, 1e30, 1e30};  // NaN; equal huge ones
-  // The three values come last in a row of `cols`, all others are masked: whole vectors and warps see only -infinity.
+  // The three values are at the end of a row of `cols`, all others are masked: whole vectors and warps read -infinity.
   for (const int64_t cols : {3, 40, 3000, 9000})
     for_each_schedule([&] {
       Array x(float32, {5, cols}), y(float32, {5, cols}), log_y(float32, {5, cols});

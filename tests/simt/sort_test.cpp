@@ -24,7 +24,7 @@ TEST(SimtSort, RowsOfEveryDTypeAndSize) {
   });
 }
 
-/// More than are sorted together: several rows at a time, or a long one.
+/// More elements than are sorted together: several rows at a time, or one long row.
 TEST(SimtSort, SeveralChunks) {
   std::mt19937_64 random = fresh_random();
   for (const DType dtype : {float32, float64, bfloat16})
@@ -57,7 +57,7 @@ TEST(SimtTopK, EveryDTypeAndSize) {
   });
 }
 
-/// Which of many equal elements are taken is decided tile after tile.
+/// The selection among many equal elements spans several tiles.
 TEST(SimtTopK, TiesAcrossTiles) {
   for (const int64_t k : {1, 2047, 2049, 4200}) {
     Array x(float16, {1, 4321});

@@ -1,11 +1,11 @@
-// What CUDA threads do together: barriers, warp operations, asynchronous copies; and the functions of runtime.h.
+// Operations of several CUDA threads: barriers, warp operations, asynchronous copies; and the functions of runtime.h.
 
 #include "tern/tests/simt/runtime/scheduler.h"
 
 namespace simt {
 namespace {
 
-/// The lanes of a set, in order.
+/// Calls f for the lanes of a set in ascending order.
 template <class F>
 void for_each_lane(unsigned lanes, F&& f) {
   for (; lanes != 0; lanes &= lanes - 1) f(static_cast<unsigned>(std::countr_zero(lanes)));
@@ -28,7 +28,7 @@ uint64_t combine_votes(Vote vote, uint64_t a, uint64_t b) {
       return a & b;
     case Vote::kXor:
       return a ^ b;
-    default:  // kOr; a ballot ors the lanes' own bits
+    default:  // kOr; also kBallot, for which each lane has one bit
       return a | b;
   }
 }
@@ -185,7 +185,7 @@ void Scheduler::arrive(unsigned mask, WarpKind kind, Vote vote, Combine combine,
 }
 
 void Scheduler::warp_barrier(unsigned mask, Location where) {
-  // Two keys in turn, as at block barriers; the warp's own memory serves as their addresses.
+  // Two keys in turn, as for block barriers; the warp's memory serves as their addresses.
   void* key = &warp().in[thread().warp_barriers++ % 2];
   sanitizer::release(key);
   arrive(mask, WarpKind::kBarrier, Vote::kBallot, nullptr, where);

@@ -4,7 +4,7 @@
 
 #include "tern/tests/simt/runtime/sanitizers.h"
 
-// Saves the callee-saved registers on this stack, takes the other stack, restores and returns there.
+// Saves the callee-saved registers on the current stack, switches to the other stack, restores them and returns there.
 asm(R"(
 .text
 .p2align 4
@@ -54,7 +54,7 @@ void Fiber::prepare(char* low, size_t bytes, int index, void (*entry)()) {
 void Fiber::abandon(Fiber& host) {
   if (tsan_fiber_ != nullptr) {
     __tsan_switch_to_fiber(tsan_fiber_, 1);
-    __tsan_switch_to_fiber(host.tsan_fiber_, 0);  // 0: with the order of a call
+    __tsan_switch_to_fiber(host.tsan_fiber_, 0);  // 0: ordered like a call
     __tsan_destroy_fiber(tsan_fiber_);
   }
   stack_pointer_ = nullptr;
@@ -64,7 +64,7 @@ void Fiber::abandon(Fiber& host) {
 
 void Fiber::switch_to(Fiber& other) {
   if (sanitizer::has_address()) __sanitizer_start_switch_fiber(&fake_stack_, other.low_, other.bytes_);
-  if (sanitizer::has_thread()) __tsan_switch_to_fiber(other.tsan_fiber_, 1);  // 1: a switch orders nothing
+  if (sanitizer::has_thread()) __tsan_switch_to_fiber(other.tsan_fiber_, 1);  // 1: the switch does not order accesses
   simt_switch_stack(&stack_pointer_, other.stack_pointer_);
   if (sanitizer::has_address()) __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
 }

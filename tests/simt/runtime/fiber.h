@@ -7,24 +7,24 @@ namespace simt {
 
 class Fiber {
  public:
-  /// The host thread's own stack.
+  /// Represents the host thread's stack.
   void adopt_host_stack();
-  /// A stack of its own in [low, low + bytes), whose first page is a guard; the fiber begins at `entry`, which never
-  /// returns. `index` staggers the tops, so that a thousand stacks do not fall into the same cache sets.
+  /// Creates a stack in [low, low + bytes), whose first page is a guard; the fiber starts at `entry`, which never
+  /// returns. `index` shifts the top of the stack, so that a thousand stacks do not share the same cache sets.
   void prepare(char* low, size_t bytes, int index, void (*entry)());
   bool is_prepared() const { return stack_pointer_ != nullptr; }
-  /// The next prepare() begins anew: what the fiber was doing is abandoned, and ordered before what `host` does next.
+  /// Discards the fiber's execution, ordered before the following accesses of `host`; prepare() must be called again.
   void abandon(Fiber& host);
 
   void switch_to(Fiber& other);
-  /// To be called first in `entry`; `host` is the fiber that switched to it.
+  /// Must be called first in `entry`; `host` is the fiber that switched to it.
   void begin(Fiber& host);
 
  private:
   void* stack_pointer_ = nullptr;
   const void* low_ = nullptr;
   size_t bytes_ = 0;
-  void* fake_stack_ = nullptr;  // AddressSanitizer's
+  void* fake_stack_ = nullptr;  // used by AddressSanitizer
   void* tsan_fiber_ = nullptr;
 };
 

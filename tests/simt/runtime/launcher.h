@@ -1,6 +1,6 @@
 #pragma once
-// Who runs a launched grid. Without a launcher launch() runs it at once; the stand-in CUDA runtime (tests/standin)
-// sets one and queues the grid on its stream. Needs neither dim3 nor anything else that CUDA's headers also define.
+// The hook that runs launched grids. Without a launcher launch() runs a grid immediately; the stand-in CUDA runtime
+// (tests/standin) sets one that queues it on the stream. Uses neither dim3 nor other names that CUDA's headers define.
 
 #include <cstddef>
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace simt {
 
-/// One kernel launch, with its arguments inside `run`.
+/// One kernel launch; `run` contains its arguments.
 struct Launch {
-  std::source_location where;  // of the call of launch()
+  std::source_location where;  // location of the launch() call
   unsigned grid[3];
   unsigned block[3];
   size_t dynamic_shared_bytes;
@@ -20,26 +20,26 @@ struct Launch {
   std::function<void()> run;  // runs the whole grid; throws simt::Error
 };
 
-/// CUDA's words for why a launch cannot be; empty: it can.
+/// CUDA's reason for refusing a launch; empty: it is accepted.
 struct Refusal {
   std::string reason;
-  bool device_lost = false;  // by an error that stays
+  bool device_lost = false;  // by an error that persists
 };
 /// Queues the launch.
 using Launcher = Refusal (*)(Launch&& launch);
 
-/// For the whole process; nullptr runs grids at once again. To be set before kernels are launched.
+/// Applies to the whole process; nullptr: grids run immediately again. Must be set before kernels are launched.
 void set_launcher(Launcher launcher);
 Launcher launcher();
 
-/// The device that host code finds, where kernels exist for some only: 90 (at first) is compute capability 9.0. For the
-/// whole process.
+/// The compute capability that host code sees, for kernels that exist only on some devices: 90 (the default) is 9.0.
+/// Applies to the whole process.
 void set_compute_capability(int number);
 int compute_capability();
 
-/// Whether the calling host thread runs a kernel just now.
+/// Whether the calling host thread is running a kernel.
 bool in_kernel();
-/// Ends the launch with an Error, from within a signal handler that interrupted a CUDA thread.
+/// Ends the launch with an Error, from a signal handler that interrupted a CUDA thread.
 [[noreturn]] void fail_kernel(const char* message);
 
 }  // namespace simt

@@ -1,11 +1,11 @@
-// Products of a warpgroup (wgmma): when they are computed, and what a program must not do meanwhile.
+// Products of a warpgroup (wgmma): when they are computed, and the checks until they have completed.
 
 #include "tern/tests/simt/runtime/scheduler.h"
 
 namespace simt {
 namespace {
 
-// What a product's registers hold until it has been waited for: a NaN that no arithmetic gives.
+// The content of a product's registers until the program has waited for it: a NaN that no arithmetic produces.
 constexpr uint32_t kUnfinished = 0x7fa5a5a5u;
 
 bool same_product(const Product& a, const Product& b) {
@@ -13,7 +13,7 @@ bool same_product(const Product& a, const Product& b) {
          a.multiply == b.multiply && (a.left == nullptr) == (b.left == nullptr);
 }
 
-/// Whether at most `newest` groups are younger, so that the product is waited for.
+/// Whether a wait that leaves the `newest` latest groups incomplete includes the product.
 bool is_due(const Thread& thread, const PendingProduct& pending, int newest) {
   return static_cast<int>(thread.product_group - pending.group) > newest;
 }
@@ -31,7 +31,7 @@ void Scheduler::start_product(const Product& product, Location where) {
   if (device != 90) fail("wgmma on a device of compute capability ", device / 10, ".", device % 10, ", ", where);
   if (running_ / 128 * 128 + 128 > thread_count_) fail("wgmma in a warpgroup that lacks warps, ", where);
   if (!own.products_fenced) fail("wgmma without wgmma.fence since the kernel's begin or the last wait, ", where);
-  // Bits 46 and up of a descriptor: no base offset, 128-byte swizzle.
+  // Bits 46 and above of a descriptor: no base offset, 128-byte swizzle.
   if (product.right_operand >> 46 != 1 << 16 || (product.left == nullptr && product.left_operand >> 46 != 1 << 16))
     fail(
         "wgmma with an operand that is not stored with 128-byte swizzle from an aligned start: the emulator knows no "
@@ -56,7 +56,7 @@ void Scheduler::start_product(const Product& product, Location where) {
       ~0u, nullptr, [](void* const*, unsigned) { current().start_in_warp(current().running_ / 32); }, where);
 }
 
-/// When all lanes have arrived.
+/// Called when all lanes have arrived.
 void Scheduler::start_in_warp(int warp_index) {
   const Thread& first = threads_[warp_index * 32];
   const Product& product = first.products.back().product;
@@ -77,7 +77,7 @@ void Scheduler::start_in_warp(int warp_index) {
   if (happens_early()) compute_products(warp_index, -1);
 }
 
-/// Those that were not computed yet and are older than the `newest` latest groups; -1: all, also of the open group.
+/// Computes the pending products older than the `newest` latest groups; -1: all, including those of the open group.
 void Scheduler::compute_products(int warp_index, int newest) {
   Thread* const lanes = &threads_[warp_index * 32];
   for (size_t i = 0; i < lanes[0].products.size(); ++i) {
@@ -131,7 +131,7 @@ void Scheduler::wait_for_products(int newest, Location where) {
   std::erase_if(own.sums, is_finished);
 }
 
-/// At a block's end: all warps of a warpgroup took part in every product.
+/// At a block's end, checks that all warps of a warpgroup took part in every product.
 void Scheduler::check_products() {
   for (int w = 0; w + 3 < warp_count_; w += 4) {
     for (int other = w + 1; other < w + 4; ++other) {

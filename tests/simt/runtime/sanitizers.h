@@ -1,6 +1,6 @@
 #pragma once
-// AddressSanitizer and ThreadSanitizer as the emulator's runtime sees them: weak symbols, null when the program is
-// built without. Interfaces: sanitizer/common_interface_defs.h, asan_interface.h, tsan_interface.h.
+// The functions of AddressSanitizer and ThreadSanitizer that the emulator's runtime uses: weak symbols, null when the
+// program is built without. Interfaces: sanitizer/common_interface_defs.h, asan_interface.h, tsan_interface.h.
 
 #include <cstddef>
 
@@ -30,7 +30,7 @@ namespace simt::sanitizer {
 inline bool has_address() { return __sanitizer_start_switch_fiber != nullptr; }
 inline bool has_thread() { return __tsan_create_fiber != nullptr; }
 
-/// What the runtime itself does (through libc functions that ThreadSanitizer intercepts) is no race.
+/// Excludes the runtime's accesses (in libc functions that ThreadSanitizer intercepts) from race detection.
 class Quiet {
  public:
   Quiet() {
@@ -42,7 +42,7 @@ class Quiet {
   Quiet(const Quiet&) = delete;
 };
 
-/// What happened before release(key) in one CUDA thread happens before acquire(key) in another.
+/// Accesses before release(key) in one CUDA thread happen before those after acquire(key) in another.
 inline void release(void* key) {
   if (has_thread()) __tsan_release(key);
 }
@@ -57,7 +57,7 @@ inline void unpoison(void* address, size_t bytes) {
   if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(address, bytes);
 }
 
-/// Reports an access that the runtime makes for a kernel, as if the kernel's own code had made it.
+/// Reports an access of the runtime on behalf of a kernel, as if the kernel's code had made it.
 inline void note_read(const void* address, size_t bytes) {
   void* p = const_cast<void*>(address);
   if (__asan_region_is_poisoned && __asan_region_is_poisoned(p, bytes)) __asan_report_load_n(p, bytes);

@@ -30,7 +30,7 @@ bool same_place(const Location& a, const Location& b) {
 }
 
 Scheduler& Scheduler::current() {
-  static thread_local constinit Scheduler* known = nullptr;  // spares the guard of the owner at every call
+  static thread_local constinit Scheduler* known = nullptr;  // avoids the initialisation check of owner in every call
   if (known == nullptr) {
     const sanitizer::Quiet quiet;
     static thread_local std::unique_ptr<Scheduler> owner;
@@ -40,8 +40,8 @@ Scheduler& Scheduler::current() {
   return *known;
 }
 
-// ThreadSanitizer would take a stack's next owner for its last one: there every thread has its own fiber, and two sets
-// of fibers serve the blocks in turn.
+// ThreadSanitizer would confuse the successive threads of one stack: under it each thread has a separate fiber, and two
+// sets of fibers alternate between blocks.
 Scheduler::Scheduler() : fiber_count_(sanitizer::has_thread() ? 2 * kMaxThreads : kMaxThreads) {
   stacks_ = map_memory(kStackBytes * static_cast<size_t>(fiber_count_));
   arena_ = map_memory(kArenaBytes);
@@ -146,12 +146,12 @@ void Scheduler::run_block(dim3 index) {
   check_red_zones();
 }
 
-/// Every block finds its shared memory full of NaN (and -1): a read before a write shows.
+/// Fills a block's shared memory with NaN (and -1), so that reads before a write are visible.
 void Scheduler::prepare_shared() {
   sanitizer::unpoison(arena_, kArenaBytes);
   {
     const sanitizer::Quiet quiet;
-    // A new mapping makes ThreadSanitizer forget the last block's accesses, without ordering the blocks.
+    // A new mapping makes ThreadSanitizer forget the previous block's accesses without ordering the blocks.
     if (sanitizer::has_thread() && arena_used_ > 0)
       mmap(arena_, round_up(arena_used_, 4096), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     arena_used_ = dynamic_bytes_ + kRedZone;
@@ -196,7 +196,7 @@ void Scheduler::prepare_threads() {
   error_.clear();
 }
 
-/// Runs threads of the warp until none can go on (or, at random, for a while). False when none could.
+/// Runs threads of the warp until none can continue (random order: up to a limit). Returns false when none could run.
 bool Scheduler::run_some_of(int warp_index) {
   Warp& warp = warps_[warp_index];
   bool progress = false;
@@ -255,7 +255,7 @@ void Scheduler::run_threads_on_fiber() {
       if (!error_.empty()) leave();
       thread_done();
     } while (take_fresh());
-    // In the grid's other blocks the fiber's next thread carries on what this one knows.
+    // In earlier blocks the fiber's next thread inherits this thread's order.
     if (last_blocks_) sanitizer::release(&threads_to_host_);
     if (!sanitizer::has_thread()) free_fibers_.push_back(fiber);
     fibers_[fiber].switch_to(host_);
@@ -280,7 +280,7 @@ void Scheduler::thread_done() {
     set_error(concatenate(thread_count_ - live_, " threads left the kernel while the others wait at ", barrier.where));
 }
 
-/// The next thread of the warp that has not begun goes on, on the same stack: no switch.
+/// Continues on the same stack with the warp's next thread that has not started, without a switch.
 bool Scheduler::take_fresh() {
   Warp& own = warp();
   if (sanitizer::has_thread() || order.kind == Order::kRandom || own.fresh == 0 || !error_.empty()) return false;
@@ -311,7 +311,7 @@ void Scheduler::leave() {
   for (;;) fibers_[thread().fiber].switch_to(host_);
 }
 
-/// Throws, and abandons the stacks of the block's threads.
+/// Throws, and discards the stacks of the block's threads.
 void Scheduler::abort_launch(const std::string& message) {
   for (int f = 0; f < fiber_count_; ++f) fibers_[f].abandon(host_);
   in_grid_ = false;
@@ -350,7 +350,7 @@ void* Scheduler::allocate_shared(size_t bytes, size_t alignment) {
   return arena_ + offset;
 }
 
-/// Without AddressSanitizer a write just past a variable is only seen afterwards.
+/// Without AddressSanitizer a write just after a variable is only detected at the end of the block.
 void Scheduler::check_red_zones() {
   sanitizer::unpoison(arena_, kArenaBytes);
   for (size_t zone : red_zones_) {

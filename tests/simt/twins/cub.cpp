@@ -1,5 +1,5 @@
 // kernels/cuda/cub.h for the emulated build: plain loops in a kernel of one thread, which is queued, captured, counted
-// and checked like any other. What CUB leaves undefined is overwritten, so that nobody relies on it.
+// and checked like other kernels. Values that CUB leaves undefined are overwritten, so that no caller can use them.
 
 #include "tern/kernels/cuda/cub.h"
 
@@ -17,7 +17,7 @@ __device__ void spoil(void* memory, int64_t bytes) {
   for (int64_t i = 0; i < bytes; ++i) store_one(static_cast<unsigned char*>(memory) + i, kGarbage);
 }
 
-/// Moves the pairs in the order of one digit of their keys.
+/// Sorts the pairs by one digit of their keys.
 template <class Key>
 __device__ void sort_digit(const SortBuffers<Key>& buffers, int from, int64_t n, int shift, Key mask) {
   const Key* const keys = buffers.keys[from];
@@ -61,7 +61,7 @@ __global__ void select_flagged_kernel(const uint8_t* flags, int64_t n, int64_t* 
     if (load_one(flags + i) != 0) store_one(positions++, i);
 }
 
-/// Something that grows with n, as CUB's does.
+/// A size that grows with n, like CUB's.
 int64_t workspace_for(int64_t n) { return n == 0 ? 0 : 777 + n / 16; }
 
 }  // namespace
