@@ -1,5 +1,5 @@
-// Recording streams into graphs, and what is not allowed meanwhile (CUDA C++ Programming Guide, "Creating a graph using
-// stream capture"; cudaStreamCaptureMode in the reference).
+// Recording of streams into graphs, and the calls that are not allowed during it (CUDA C++ Programming Guide, "Creating
+// a graph using stream capture"; cudaStreamCaptureMode in the reference).
 
 #include <algorithm>
 #include <utility>
@@ -11,14 +11,14 @@ namespace {
 
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
-/// Whether an unsafe call of this thread is forbidden by the capture.
+/// Whether the capture forbids an unsafe call by this thread.
 bool forbids_unsafe(const Capture& capture) {
   if (thread_mode == cudaStreamCaptureModeRelaxed || capture.mode == cudaStreamCaptureModeRelaxed) return false;
   if (capture.thread == std::this_thread::get_id()) return true;
   return thread_mode == cudaStreamCaptureModeGlobal && capture.mode == cudaStreamCaptureModeGlobal;
 }
 
-/// Every node that `tail` comes after, itself included.
+/// Marks the nodes in `tail` and every node that they depend on.
 std::vector<char> reachable(const std::vector<Node>& nodes, const std::vector<int>& tail) {
   std::vector<char> seen(nodes.size());
   std::vector<int> open = tail;
@@ -31,7 +31,7 @@ std::vector<char> reachable(const std::vector<Node>& nodes, const std::vector<in
   return seen;
 }
 
-/// Whether everything that other streams have captured has been joined to the origin.
+/// Whether all nodes that other streams have captured are joined to the origin.
 bool joined(const Capture& capture) {
   const std::vector<char> seen = reachable(capture.graph->nodes, capture.origin->tail);
   for (const CUstream_st* stream : capture.streams) {

@@ -1,5 +1,5 @@
-// Copies and fills. Pinned host memory is read and written when the queue runs, pageable memory as CUDA does: the
-// source at the call, through a staging buffer; into it the host waits.
+// Copies and fills. Pinned host memory is accessed when the queue runs. Pageable memory is handled like in CUDA: a
+// source is read at the call, through a staging buffer; for a destination the host waits.
 
 #include <cstring>
 
@@ -18,7 +18,7 @@ struct Copy {
   Place to_place, from_place;
 };
 
-/// Whether the direction that was asked for is that of the addresses.
+/// Checks that the given direction agrees with the addresses.
 cudaError_t check(const Copy& copy, cudaMemcpyKind kind) {
   if (copy.to_place == Place::kInvalid || copy.from_place == Place::kInvalid) return cudaErrorInvalidValue;
   const bool to = on_device(copy.to_place), from = on_device(copy.from_place);
@@ -53,7 +53,7 @@ void count(State& s, const Copy& copy) {
   }
 }
 
-/// What the queue does. Memory may have been freed since the call.
+/// The queued part of a copy. Memory may have been freed since the call.
 void run_copy(const Copy& copy) {
   if (on_device(copy.to_place)) require_device_memory(copy.to, copy.bytes, "destination");
   if (on_device(copy.from_place)) require_device_memory(copy.from, copy.bytes, "source");
@@ -70,7 +70,7 @@ cudaError_t queue_copy(State& s, CUstream_st* stream, Copy copy) {
   return submit(s, stream, Work{Kind::kCopy, "copy", [copy, staged] { run_copy(copy); }, {}});
 }
 
-/// `blocking`: cudaMemcpy(), whose copies within a device return at once all the same.
+/// `blocking`: cudaMemcpy(), which still does not wait for copies within a device.
 cudaError_t start_copy(State& s, CUstream_st* stream, void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                        bool blocking) {
   if (bytes == 0) return cudaSuccess;

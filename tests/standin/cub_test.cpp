@@ -1,4 +1,4 @@
-// kernels/cuda/cub.h on the stand-in runtime: queued, captured, counted and refused as kernels are.
+// kernels/cuda/cub.h on the stand-in runtime: queued, captured, counted and refused like kernels.
 
 #include "tern/kernels/cuda/cub.h"
 
@@ -13,7 +13,7 @@ using kernels::cuda::SortBuffers;
 
 class Cub : public StandIn {};
 
-/// n pairs in device memory; their keys are n, n - 1, ... 1.
+/// n pairs in device memory with the keys n, n - 1, ... 1.
 struct Pairs {
   int64_t n;
   cudaStream_t stream;
@@ -32,7 +32,7 @@ struct Pairs {
     ok(cudaMemcpy(buffers.values[0], values.data(), n * sizeof(uint32_t), cudaMemcpyHostToDevice));
   }
   int sort() { return kernels::cuda::sort_pairs(on(stream), buffers, n, 8, workspace); }
-  /// After waiting for the stream.
+  /// Waits for the stream and returns the values.
   std::vector<uint32_t> values(int where) {
     std::vector<uint32_t> result(n);
     ok(cudaMemcpyAsync(result.data(), buffers.values[where], n * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
@@ -48,7 +48,7 @@ TEST_F(Cub, RunsInStreamOrderAndCountsAsALaunch) {
       orders_where([] {
         Pairs pairs(5, new_stream());
         reset_counters();
-        // Were it to run at once, it would sort what is there now.
+        // If it ran immediately, it would sort the current content.
         uint32_t* const source = pinned_array<uint32_t>(5);
         for (uint32_t i = 0; i < 5; ++i) source[i] = i;
         ok(cudaMemcpyAsync(pairs.buffers.keys[0], source, 5 * sizeof(uint32_t), cudaMemcpyHostToDevice, pairs.stream));
@@ -114,14 +114,14 @@ TEST_F(Cub, MemoryThatIsNotThereIsADeviceError) {
   EXPECT_TRUE(contains(device_error(), "the freed allocation")) << device_error();
 }
 
-#ifndef __SANITIZE_ADDRESS__  // which stops the program at the write
+#ifndef __SANITIZE_ADDRESS__  // AddressSanitizer stops the program at the write
 TEST_F(Cub, AWorkspaceThatIsTooSmallIsADeviceError) {
   Pairs pairs(5, new_stream());
   const int64_t bytes = kernels::cuda::sort_pairs_workspace<uint32_t>(on(pairs.stream), 5);
   pairs.workspace = device_array<char>(bytes - 256);
   pairs.sort();
   ok(cudaStreamSynchronize(pairs.stream));
-  cudaFree(pairs.workspace);  // which looks at what lies behind
+  cudaFree(pairs.workspace);  // cudaFree checks the bytes after the allocation
   EXPECT_TRUE(contains(device_error(), "a write past the end")) << device_error();
 }
 #endif

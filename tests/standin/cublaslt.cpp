@@ -96,7 +96,7 @@ using tern::standin::lt::Kind;
 using tern::standin::lt::Object;
 namespace lt = tern::standin::lt;
 
-/// Every function may be told to fail.
+/// Every function can have an injected error.
 #define STANDIN_FAULT(name) \
   if (const int fault = injected_fault(#name)) return lt::reject(static_cast<cublasStatus_t>(fault), "injected")
 

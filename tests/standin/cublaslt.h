@@ -1,6 +1,6 @@
 #pragma once
-// The stand-in of cuBLASLt, as tests see it. It takes what NVIDIA's documentation allows and computes it on the host
-// when the stream's turn comes; what the library would reject, or what it is not documented to do, is rejected here.
+// The tests' interface to the stand-in cuBLASLt. It accepts what NVIDIA's documentation allows and computes it on the
+// host when the stream reaches it; calls that the library would reject or does not document are rejected.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,24 +8,24 @@
 
 namespace tern::standin {
 
-/// Why the last call that failed was rejected; "" when none has.
+/// The reason for the last rejected call; "" if there was none.
 std::string cublaslt_message();
-/// Descriptors (of operations, layouts, preferences) and handles that have not been destroyed.
+/// Number of existing descriptors (of operations, layouts, preferences) and handles.
 size_t live_cublaslt_objects();
-/// The algorithms that the heuristic may return, in the order in which it holds them for fast.
+/// The algorithms that the heuristic can return, in the order of their expected speed.
 enum class MatmulAlgorithm : uint64_t {
   kHuge = 1,  // needs 64 MiB of workspace
-  kSplit,     // the inner dimension in four parts, added in fp32; long inner dimensions and small results alone
-  kInPlace,   // the same in D itself, in another order at every call
-  kAligned,   // pointers, leading dimensions and batch strides are multiples of 16 bytes
-  kGeneral,   // everything
+  kSplit,     // the inner dimension in four parts, added in fp32; only for long inner dimensions and small results
+  kInPlace,   // the same, added in D and in a different order at every call
+  kAligned,   // requires pointers, leading dimensions and batch strides that are multiples of 16 bytes
+  kGeneral,   // supports every product
 };
-/// Of the last product that was queued; 0 before the first.
+/// The algorithm of the last queued product; 0 before the first.
 MatmulAlgorithm last_matmul_algorithm();
 /// The last product's epilogue (cublasLtEpilogue_t) and compute type (cublasComputeType_t).
 int last_matmul_epilogue();
 int last_matmul_compute_type();
-/// Makes an algorithm take `milliseconds` longer, for tests of measured choices; 0 undoes it.
+/// Makes an algorithm take `milliseconds` longer, for tests of timed choices; 0 removes the delay.
 void slow_down(MatmulAlgorithm algorithm, int milliseconds);
 
 }  // namespace tern::standin

@@ -56,14 +56,14 @@ float round_to_tf32(float x) {
 
 template <class F>
 struct Tile {
-  static constexpr int kRows = 32 / static_cast<int>(sizeof(F)) * 2, kCols = 6;  // of a block held in registers
+  static constexpr int kRows = 32 / static_cast<int>(sizeof(F)) * 2, kCols = 6;  // size of a block held in registers
 };
 
-/// op(X) in panels of kWidth rows (of A) or columns (of B): [panel][inner][kWidth], filled up with zeros.
+/// op(X) in panels of kWidth rows (of A) or columns (of B): [panel][inner][kWidth], padded with zeros.
 template <class F, int kWidth>
 std::vector<F> pack(const Matrix& matrix, const void* data, bool along_rows, bool transposed, int64_t count,
                     int64_t inner, bool tf32) {
-  // Steps in memory from one member of a panel to the next, and along the inner dimension.
+  // Memory strides between the rows or columns of a panel, and along the inner dimension.
   const bool by_rows = along_rows != transposed;
   const int64_t step = by_rows ? matrix.row_step() : matrix.column_step();
   const int64_t inner_step = by_rows ? matrix.column_step() : matrix.row_step();
@@ -108,7 +108,8 @@ void multiply_tile_plain(const F* a, const F* b, int64_t inner, F* sums) {
   multiply_tile(a, b, inner, sums);
 }
 
-/// result[column * m + row] = op(A) op(B), the inner dimension in `parts` whose sums are added in the order of `order`.
+/// result[column * m + row] = op(A) op(B); the inner dimension is in `parts`, whose sums are added in the order
+/// `order`.
 template <class F>
 void multiply(const Product& p, const void* a, const void* b, const std::vector<int>& order, std::vector<F>& result) {
   constexpr int kRows = Tile<F>::kRows, kCols = Tile<F>::kCols;
@@ -155,11 +156,11 @@ struct Auxiliary {
   }
 };
 
-/// One element of an epilogue other than the default.
+/// Computes one element of a non-default epilogue.
 float finish(const Product& p, Auxiliary& aux, float value, int64_t row, int64_t column) {
   if (p.has(CUBLASLT_EPILOGUE_RELU)) {
     if (p.uses_aux()) aux.set_bit(row, column, value > 0);
-    return value > 0 ? value : 0;  // a NaN is lost, as on the device
+    return value > 0 ? value : 0;  // NaN becomes 0, as on the device
   }
   if (p.has(CUBLASLT_EPILOGUE_GELU)) {
     if (p.uses_aux()) aux.set_value(row, column, value);
@@ -170,7 +171,7 @@ float finish(const Product& p, Auxiliary& aux, float value, int64_t row, int64_t
   return value;
 }
 
-/// Sums over the inner dimension of op(A) or op(B), which need not be computed.
+/// Sums over the inner dimension of op(A) or op(B); the product itself is not needed.
 template <class F>
 void input_bias_gradient(const Product& p, const void* a, const void* b, void* bias) {
   const bool of_a = p.has(CUBLASLT_EPILOGUE_BGRADA);

@@ -1,4 +1,4 @@
-// The stand-in's checks of a product, its heuristic, and the call itself.
+// The stand-in cuBLASLt's checks of a product, its heuristic, and the call.
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@ namespace tern::standin {
 namespace lt {
 namespace {
 
-constexpr uint64_t kMagic = 0x7465726e6c74ull;  // in a valid algorithm's first word
+constexpr uint64_t kMagic = 0x7465726e6c74ull;  // first word of a valid algorithm
 constexpr uint64_t kHugeWorkspace = uint64_t{64} << 20;
 constexpr int64_t kVector = 16;  // bytes
 
@@ -47,7 +47,7 @@ cublasStatus_t read_layout(const Object* object, const char* name, Matrix& matri
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// The table of supported types in NVIDIA's documentation of cublasLtMatmul, as far as Tern's types go.
+/// The table of supported types in NVIDIA's documentation of cublasLtMatmul, restricted to Tern's types.
 cublasStatus_t check_types(const Product& p) {
   const auto is = [&](cudaDataType_t scale, cudaDataType_t inputs, cudaDataType_t result) {
     return p.scale == scale && p.a.type == inputs && p.b.type == inputs && p.c.type == result && p.d.type == result;
@@ -135,7 +135,7 @@ cublasStatus_t read_epilogue(const Object& object, Product& p) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// What Tern does not use must have its initial value.
+/// Attributes that Tern does not use must have their initial values.
 bool is_plain(const Object& object) {
   for (const int attribute :
        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
@@ -151,7 +151,7 @@ bool is_plain(const Object& object) {
 
 // --- algorithms ---
 
-/// What decides whether an algorithm made for one product serves another.
+/// An algorithm can be used for all products with the same signature.
 uint64_t signature(const Product& p) {
   uint64_t hash = 1469598103934665603ull;
   for (const int64_t part :
@@ -167,7 +167,7 @@ uint64_t workspace_of(MatmulAlgorithm algorithm, const Product& p) {
   return algorithm == MatmulAlgorithm::kInPlace ? 4096 : 0;
 }
 
-/// Of a matrix: the pointer's alignment, unless its strides have less.
+/// The alignment of a matrix: that of its pointer and its strides.
 int64_t alignment(const Matrix& matrix, int64_t pointer) {
   int64_t steps = matrix.rows > 1 && matrix.cols > 1 ? matrix.ld : 0;
   if (matrix.batch > 1) steps |= matrix.batch_stride;
@@ -203,7 +203,7 @@ double scalar(const Product& p, const void* pointer) {
   return p.wide() ? *static_cast<const double*>(pointer) : *static_cast<const float*>(pointer);
 }
 
-/// All memory that the call touches is memory of the device.
+/// Checks that all memory accessed by the call is device memory.
 void require_memory(const Product& p, const Arguments& t, const void* workspace, size_t workspace_bytes) {
   const auto whole = [&](const Matrix& matrix, const void* data, const char* name) {
     const int64_t elements = (matrix.batch - 1) * matrix.batch_stride + matrix.elements();
@@ -384,7 +384,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatm
       now.beta_value = lt::scalar(p, t.beta);
     }
     lt::require_memory(p, now, workspace, needed);
-    // What another call left in the workspace must not matter.
+    // Previous content of the workspace must have no effect.
     if (needed > 0) std::memset(workspace, 0xff, needed);
     std::this_thread::sleep_for(std::chrono::milliseconds(lt::delays[static_cast<size_t>(t.algorithm)]));
     lt::compute(p, now);

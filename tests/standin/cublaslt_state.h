@@ -1,6 +1,6 @@
 #pragma once
-// What the files of the stand-in cuBLASLt share: descriptors with the attributes and sizes of NVIDIA's library (13.1),
-// and a product with everything that describes it.
+// Declarations shared by the files of the stand-in cuBLASLt: descriptors with the attributes and sizes of NVIDIA's
+// library (13.1), and the description of a product.
 
 #include <cublasLt.h>
 
@@ -14,14 +14,14 @@ namespace tern::standin::lt {
 
 enum class Kind { kHandle, kOperation, kLayout, kPreference };
 
-/// An object behind one of the library's opaque pointers: its attributes by number, 8 bytes of room for each.
+/// An object behind one of the library's opaque pointers: its attributes by number, 8 bytes each.
 struct Object {
   struct Value {
     size_t bytes = 0;
     char data[8] = {};
   };
   Kind kind;
-  int device = 0;  // of a handle
+  int device = 0;  // device of a handle
   std::map<int, Value> attributes;
 
   template <class T>
@@ -38,12 +38,12 @@ struct Object {
   }
 };
 
-/// The live object behind a pointer; null when it is none or of another kind.
+/// The existing object at a pointer; null if there is none or it is of another kind.
 const Object* find(const void* pointer, Kind kind);
-/// Notes the reason and returns the status.
+/// Stores the reason and returns the status.
 cublasStatus_t reject(cublasStatus_t status, const std::string& reason);
 
-/// A matrix in memory: element (row, column) lies at row * row_step + column * column_step.
+/// A matrix in memory: element (row, column) is at row * row_step + column * column_step.
 struct Matrix {
   cudaDataType_t type = CUDA_R_32F;
   int64_t rows = 0, cols = 0, ld = 0, batch = 1, batch_stride = 0;
@@ -51,19 +51,19 @@ struct Matrix {
 
   int64_t row_step() const { return row_order ? ld : 1; }
   int64_t column_step() const { return row_order ? 1 : ld; }
-  int64_t elements() const {  // from the first to the last, of one matrix
+  int64_t elements() const {  // from the first to the last element of one matrix
     return (rows - 1) * row_step() + (cols - 1) * column_step() + 1;
   }
 };
 
-/// What one call computes: D = epilogue(alpha op(A) op(B) + beta C).
+/// The computation of one call: D = epilogue(alpha op(A) op(B) + beta C).
 struct Product {
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   cudaDataType_t scale = CUDA_R_32F;
   bool transpose_a = false, transpose_b = false, device_scalars = false;
   Matrix a, b, c, d;
   int64_t m = 0, n = 0, k = 0;
-  uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;  // cublasLtEpilogue_t, if it is one
+  uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;  // a cublasLtEpilogue_t if valid
   void *bias = nullptr, *aux = nullptr;
   int64_t bias_stride = 0, aux_ld = 0, aux_stride = 0;
 
@@ -74,16 +74,16 @@ struct Product {
   int64_t bias_size() const { return has(CUBLASLT_EPILOGUE_BGRADB) ? n : m; }
   bool uses_aux() const { return has(128); }
   bool aux_is_mask() const { return has(CUBLASLT_EPILOGUE_RELU) || has(8); }
-  int64_t aux_bytes() const;  // of one matrix of the batch
+  int64_t aux_bytes() const;  // for one matrix of the batch
 };
 
 int64_t bytes_of(cudaDataType_t type);
 
-/// Reads and checks the descriptors. CUBLAS_STATUS_SUCCESS, or what the library would return.
+/// Reads and checks the descriptors. Returns CUBLAS_STATUS_SUCCESS or the library's status.
 cublasStatus_t read_product(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                             cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, Product& product);
 
-/// Pointers and scalars of one call; scalars are pointers until the work runs when they lie on the device.
+/// Pointers and scalars of one call; scalars in device memory are read when the work runs.
 struct Arguments {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
   void* d = nullptr;
@@ -93,7 +93,7 @@ struct Arguments {
   uint64_t call = 0;
 };
 
-/// Computes on the host; the memory has been checked.
+/// Computes the product on the host; the caller has checked the memory.
 void compute(const Product& product, const Arguments& arguments);
 
 }  // namespace tern::standin::lt

@@ -43,7 +43,7 @@ std::shared_ptr<Descriptor> find(const void* pointer) {
   return found == registry().descriptors.end() ? nullptr : found->second;
 }
 
-/// An attribute of a kind of descriptor: its type, how many elements, and whether it must be set.
+/// A rule for one attribute of a kind of descriptor: its type, its number of elements, and whether it must be set.
 struct Rule {
   int attribute;
   cudnnBackendAttributeType_t type;
@@ -133,7 +133,7 @@ const Descriptor* graph_of(const Descriptor* d) {
   return d->type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR ? d->link(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH) : d;
 }
 
-/// Makes `to` the descriptor that the library would fill in.
+/// Fills in `to` as the library would.
 void fill(Descriptor& to, int attribute, const std::shared_ptr<Descriptor>& link, int engine) {
   void* const pointer = link.get();
   Descriptor::Value value{kLink, 1, std::vector<char>(sizeof pointer)};
@@ -296,7 +296,7 @@ int last_cudnn_engine() { return dnn::registry().last_engine; }
 
 namespace dnn = tern::standin::dnn;
 
-/// Every function may be told to fail.
+/// Every function can have an injected error.
 #define STANDIN_FAULT(name)                                   \
   if (const int fault = tern::standin::injected_fault(#name)) \
   return dnn::reject(static_cast<cudnnStatus_t>(fault), "injected")

@@ -1,7 +1,7 @@
 #pragma once
-// The stand-in cuDNN, as tests see it: graphs of attention through the backend API. Every descriptor is checked
-// (attributes, types, counts, finalised before use), the operations are computed one by one in double precision, and
-// what has another form is CUDNN_STATUS_NOT_SUPPORTED.
+// The tests' interface to the stand-in cuDNN: graphs of attention through the backend API. Every descriptor is checked
+// (attributes, types, counts, finalised before use) and the operations are computed one by one in double precision;
+// graphs of another form give CUDNN_STATUS_NOT_SUPPORTED.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace tern::standin {
 
-/// Why the last call failed.
+/// The reason for the last failed call.
 std::string cudnn_message();
-/// Descriptors that live.
+/// Number of existing descriptors.
 size_t live_cudnn_descriptors();
-/// Workspace that plans ask for, and whether the first suggestion says that its bits may differ.
+/// Sets the workspace size of plans, and whether the first suggestion is marked as nondeterministic.
 void set_cudnn_engines(int64_t workspace_bytes, bool first_is_nondeterministic);
-/// Which suggestion the last execution used, from 0.
+/// The index of the suggestion that the last execution used, from 0.
 int last_cudnn_engine();
 
 }  // namespace tern::standin

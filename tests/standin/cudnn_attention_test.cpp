@@ -1,4 +1,4 @@
-// cuDNN's attention on the stand-in: graphs, workspaces and choices against the definition in fp64 and Tern's kernels.
+// cuDNN's attention on the stand-in: graphs, workspaces and choices, against the definition in fp64 and Tern's kernels.
 
 #if __has_include(<cudnn.h>)
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr Stream kStream{DeviceType::kCUDA, 0, nullptr};
 
-/// A trial's memory on the device.
+/// The memory of a trial on the device.
 template <class T>
 class Twin {
  public:
@@ -43,7 +43,7 @@ class Twin {
   DeviceMemory memory_;
 };
 
-/// Forward and backward of a trial on the device.
+/// Runs forward and backward of a trial on the device.
 template <class T>
 void run(Trial<T>& r) {
   for (auto* store : {&r.dq_store, &r.dk_store, &r.dv_store, &r.out_store})
@@ -73,7 +73,7 @@ void run(Trial<T>& r) {
 
 std::string header() { return "attention choices, cuDNN " + cuda::cudnn_info().version + "\n"; }
 
-/// A choice for a case, as a run with --autotune writes it.
+/// The text of a choice for a case, as a run with --autotune writes it.
 std::string choice(const Case& c, DType dtype, bool backward, bool uses_cudnn) {
   std::ostringstream s;
   s << "9 0 132 " << backward << ' ' << static_cast<int64_t>(dtype) << ' ' << c.sequences() << ' ' << c.heads << ' '
@@ -137,7 +137,7 @@ TEST(StandinCudnn, AgreesWithOwnKernelsAndWithItself) {
   expect_within(own, Inner::kStorage, "own, " + describe(c));
 }
 
-/// Whether cuDNN computes both directions of a call for which it is chosen.
+/// Whether cuDNN computes both directions of a call for which it has been chosen.
 template <class T>
 bool runs_on_cudnn(const Case& c) {
   choose_cudnn(c, dtype_of<T>());
@@ -181,7 +181,7 @@ TEST(StandinCudnn, LeavesOtherCallsToOwnKernels) {
 
 TEST(StandinCudnn, TooMuchWorkspaceIsNotTaken) {
   Case c = random_case(fresh_seed() + 4);
-  c.head_dim = 40;  // a plan of its own
+  c.head_dim = 40;  // needs another plan
   choose_cudnn(c, bfloat16);
   standin::set_cudnn_engines(int64_t{1} << 30, true);
   Trial<BFloat16> r(c);
@@ -265,7 +265,7 @@ TEST(StandinCudnn, DamagedChoicesAreErrors) {
   EXPECT_EQ(cuda::attention_choices(), kept);
 }
 
-/// What another process prints: this program with another environment, running the disabled test of that name.
+/// The output of another process: this program with a changed environment, running the disabled test of that name.
 std::string output_of(const std::string& environment, const std::string& test) {
   const std::string command = environment + " '" + std::string(program_invocation_name) +
                               "' --gtest_also_run_disabled_tests --gtest_filter='" + test + "' 2>&1";

@@ -1,5 +1,5 @@
-// The operations of the stand-in cuDNN, one by one in double precision; tensors inside the graph are rounded to their
-// type.
+// The operations of the stand-in cuDNN, computed one by one in double precision; tensors inside the graph are rounded
+// to their type.
 
 #if __has_include(<cudnn.h>)
 
@@ -39,7 +39,7 @@ struct Tensor {
     const auto list = d->list<int64_t>(attribute);
     return {list[0], list[1], list[2], list[3]};
   }
-  /// Of rows and columns, the one along which tokens lie.
+  /// Rows or columns, whichever axis the tokens are on.
   size_t token_axis() const { return strides[2] >= strides[3] ? 2 : 3; }
 };
 
@@ -49,7 +49,7 @@ std::vector<const Descriptor*> operations(const Descriptor& graph) {
   return result;
 }
 
-/// Attributes of an operation that are tensors it reads; the last of the pair is what it writes.
+/// The attributes of an operation for the tensors that it reads, and for the one that it writes.
 std::pair<std::vector<int>, int> ports(cudnnBackendDescriptorType_t type) {
   switch (type) {
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
@@ -70,7 +70,7 @@ std::pair<std::vector<int>, int> ports(cudnnBackendDescriptorType_t type) {
   }
 }
 
-/// "" or what is wrong with the shapes of an operation.
+/// The error in an operation's shapes; "" if there is none.
 std::string check_shapes(const Descriptor& op) {
   const auto [inputs, output] = ports(op.type);
   const Index y = Tensor(op.link(output)).dims, x = Tensor(op.link(inputs[0])).dims;
@@ -215,7 +215,7 @@ class Run {
           for (i[3] = 0; i[3] < t.dims[3]; ++i[3]) f(i);
   }
 
-  /// Of an element in memory; -1 behind the end of a ragged sequence.
+  /// The address of an element in memory; -1 after the end of a ragged sequence.
   int64_t address(const Tensor& t, const Index& i) {
     int64_t start = i[0] * t.strides[0];
     if (t.ragged) {

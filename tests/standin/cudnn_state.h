@@ -1,5 +1,5 @@
 #pragma once
-// What the files of the stand-in cuDNN share: descriptors by their attributes.
+// Declarations shared by the files of the stand-in cuDNN: descriptors and their attributes.
 
 #include <cudnn.h>
 
@@ -21,10 +21,10 @@ struct Descriptor {
   };
   cudnnBackendDescriptorType_t type;
   bool finalized = false;
-  int engine = 0;  // of configurations and plans
+  int engine = 0;  // for configurations and plans
   std::map<int, Value> values;
   std::shared_ptr<std::vector<std::shared_ptr<Descriptor>>> uses =
-      std::make_shared<std::vector<std::shared_ptr<Descriptor>>>();  // that were set as attributes: they live as long
+      std::make_shared<std::vector<std::shared_ptr<Descriptor>>>();  // descriptors set as attributes, kept alive
 
   bool has(int attribute) const { return values.count(attribute) != 0; }
   template <class T>
@@ -40,19 +40,19 @@ struct Descriptor {
     std::memcpy(&value, values.at(attribute).bytes.data(), sizeof(T));
     return value;
   }
-  /// The descriptor in an attribute; null when it is not set.
+  /// The descriptor in an attribute; null if it is not set.
   const Descriptor* link(int attribute) const {
     return has(attribute) ? static_cast<const Descriptor*>(get<void*>(attribute)) : nullptr;
   }
 };
 
-/// The attention graph of a plan: copied values that a queued execution may use.
+/// The attention graph of a plan: values copied for a queued execution.
 using Pointers = std::map<int64_t, void*>;         // by unique id
 using Scalars = std::map<int64_t, float>;          // of tensors by value
-std::string check_graph(const Descriptor& graph);  // "" or why it is not one of ours
-/// Computes the operations in order.
+std::string check_graph(const Descriptor& graph);  // "" or why it is not a supported graph
+/// Runs the operations in order.
 void compute(const Descriptor& graph, const Pointers& pointers, const Scalars& scalars);
-/// Unique ids of the tensors outside that operations use: in memory, and by value.
+/// Unique ids of the graph's external tensors: in memory, and by value.
 void outside(const Descriptor& graph, std::vector<int64_t>& in_memory, std::vector<int64_t>& by_value);
 
 }  // namespace tern::standin::dnn

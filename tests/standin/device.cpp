@@ -1,4 +1,4 @@
-// Devices: how many, which, their properties.
+// Devices: their number, the current one, their properties.
 
 #include <algorithm>
 #include <cstdio>
@@ -114,7 +114,7 @@ std::set<int> contexts() {
 }
 
 void note_context(State& s, std::string_view function) {
-  // What CUDA's manual counts as management of devices and errors starts none; the others take the thread's device.
+  // Functions that CUDA's manual lists as device and error management create none; others create the thread's device's.
   constexpr std::string_view kStartsNone[] = {"cudaGetDevice",           "cudaGetDeviceProperties", "cudaSetDevice",
                                               "cudaDeviceGetAttribute",  "cudaDeviceGetPCIBusId",   "cudaInitDevice",
                                               "cudaDeviceCanAccessPeer", "cudaSetDeviceFlags"};
@@ -221,7 +221,7 @@ cudaError_t cudaProfilerStop() {
   return api("cudaProfilerStop", [](State&) { return cudaSuccess; });
 }
 
-// There is no driver behind this library: no function of it is found.
+// There is no driver behind this library, so no driver function is found.
 cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
   return api(
@@ -263,7 +263,7 @@ cudaError_t cudaDeviceSynchronize() {
   });
 }
 
-// Also after a sticky error, which goes.
+// Works also after a sticky error, which it clears.
 cudaError_t cudaDeviceReset() {
   return api(
       "cudaDeviceReset",

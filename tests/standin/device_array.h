@@ -1,5 +1,5 @@
 #pragma once
-// Arrays of the kernel tests with a twin in the stand-in's device memory.
+// Copies of kernel-test arrays in the stand-in's device memory.
 
 #include <cuda_runtime_api.h>
 
@@ -14,7 +14,7 @@ inline void cuda_call(cudaError_t error) {
   if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorName(error));
 }
 
-/// Device memory, freed at the end.
+/// Device memory, freed by the destructor.
 class DeviceMemory {
  public:
   explicit DeviceMemory(int64_t bytes) { cuda_call(cudaMalloc(&data_, static_cast<size_t>(bytes > 0 ? bytes : 1))); }
@@ -26,8 +26,8 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
-/// Workspace for one call at a time, at whose end no memory follows; 0 bytes: more than enough. One allocation serves a
-/// whole test program: filling tens of MiB at every call would take most of its time.
+/// Workspace for one call at a time, followed by inaccessible memory; 0 bytes: more than any call needs. The whole
+/// program uses one allocation: filling tens of MiB for every call would take most of the time.
 inline void* workspace_of(int64_t bytes) {
   constexpr int64_t kBytes = int64_t{34} << 20;
   static const DeviceMemory& memory = *new DeviceMemory(kBytes);
@@ -35,12 +35,12 @@ inline void* workspace_of(int64_t bytes) {
   return static_cast<char*>(memory.get()) + (bytes > 0 ? kBytes - bytes : 0);
 }
 
-/// A copy of an Array's memory on the device, aligned alike up to 16 bytes. What the array holds when the copy
-/// is made goes there; download() brings it back.
+/// A copy of an Array's memory on the device with the same alignment up to 16 bytes. The constructor copies the array's
+/// content to the device; download() copies it back.
 class OnDevice {
  public:
   explicit OnDevice(Array& array) : array_(array), memory_(static_cast<int64_t>(array.bytes().size()) + 512) {
-    // Where the first element is that of a whole tensor, it lies where an allocation would begin.
+    // The first element of a whole tensor is placed at the start of an allocation.
     const int64_t first = static_cast<const char*>(array.cview().data) - array.bytes().data();
     const auto shift = reinterpret_cast<uintptr_t>(array.cview().data) % 16;
     start_ = static_cast<char*>(memory_.get()) + 256 - first % 256 + shift;
@@ -51,7 +51,7 @@ class OnDevice {
     cuda_call(
         cudaMemcpy(const_cast<char*>(array_.bytes().data()), start_, array_.bytes().size(), cudaMemcpyDeviceToHost));
   }
-  /// A view of the array's memory as one of the device's.
+  /// The device view that corresponds to a view of the array.
   template <class Void>
   BasicView<Void> moved(BasicView<Void> view) const {
     view.data = start_ + (static_cast<const char*>(static_cast<const void*>(view.data)) - array_.bytes().data());
@@ -65,7 +65,7 @@ class OnDevice {
   char* start_ = nullptr;
 };
 
-/// The message of the Error that f throws, or "" with a failure.
+/// The message of the Error that f throws; "" and a test failure if it throws none.
 template <class F>
 std::string error_of(F&& f) {
   try {

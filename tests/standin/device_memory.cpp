@@ -14,21 +14,21 @@ namespace tern::standin {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kAlignment = 512;  // cudaMalloc's, at least 256
+constexpr size_t kAlignment = 512;  // cudaMalloc's alignment is at least 256
 constexpr unsigned char kFill = 0xff;
 constexpr size_t kMostAddresses = size_t{16} << 40;
 
 constexpr size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// Everything here is under the state's lock.
+/// All members are guarded by the state's lock.
 struct Memory {
-  char* base = nullptr;  // of the device addresses
+  char* base = nullptr;  // start of the device addresses
   size_t size = 0;
-  size_t next = 0;  // bytes of addresses that have been given away
+  size_t next = 0;  // bytes of addresses used so far
   std::map<char*, Allocation> live;
   std::map<char*, Allocation> freed;  // for messages
   std::map<char*, HostRange> host;
-  std::map<int, size_t> used;  // bytes by device
+  std::map<int, size_t> used;  // bytes per device
   uint64_t allocations = 0;
   int open = 0;
 };
@@ -39,15 +39,15 @@ Memory& memory() {
 }
 
 thread_local bool illegal_access = false;
-thread_local std::string fault_text;  // not on the CUDA thread's stack, which is left without destructors
+thread_local std::string fault_text;  // not on the CUDA thread's stack, whose destructors do not run
 struct sigaction previous_action;
 
-/// Pages of an allocation: the data ends where they end, but for the padding.
+/// The pages of an allocation: its data ends at their end, except for padding.
 char* first_page(const Allocation& a) { return a.start - reinterpret_cast<uintptr_t>(a.start) % kPage; }
 char* end_of_pages(const Allocation& a) { return a.start + round_up(a.bytes, kAlignment); }
 size_t page_bytes(const Allocation& a) { return end_of_pages(a) - first_page(a); }
 
-/// The entry of the map whose [start, start + bytes) holds the address.
+/// The entry of the map whose range [start, start + bytes) contains the address.
 template <class Range>
 Range* find_range(std::map<char*, Range>& ranges, const void* pointer) {
   char* const p = static_cast<char*>(const_cast<void*>(pointer));
@@ -75,12 +75,12 @@ std::string describe(const char* address) {
   return text;
 }
 
-/// A CUDA thread's bad access ends its kernel with an error; any other one ends the program, with a message first.
+/// An invalid access by a CUDA thread ends its kernel with an error; any other prints a message and ends the program.
 void on_fault(int, siginfo_t* info, void*) {
   const Memory& m = memory();
   const char* const address = static_cast<const char*>(info->si_addr);
   if (address < m.base || address >= m.base + m.size) {
-    sigaction(SIGSEGV, &previous_action, nullptr);  // happens again on return, and is the program's own affair
+    sigaction(SIGSEGV, &previous_action, nullptr);  // repeated on return; the program's handler gets it
     return;
   }
   if (simt::in_kernel()) {
@@ -106,13 +106,13 @@ void reserve_addresses(Memory& m) {
   }
   struct sigaction action {};
   action.sa_sigaction = on_fault;
-  action.sa_flags = SA_SIGINFO | SA_NODEFER;  // on the CUDA thread's own stack, which fail_kernel() leaves for good
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;  // runs on the CUDA thread's stack, which fail_kernel() never returns to
   sigaction(SIGSEGV, &action, &previous_action);
 }
 
 void protect(const Allocation& a, int protection) { mprotect(first_page(a), page_bytes(a), protection); }
 
-/// Closed for good; its pages go back to the system.
+/// Makes the memory inaccessible for good and returns its pages to the system.
 void close(const Allocation& a) {
   simt::sanitizer::unpoison(first_page(a), page_bytes(a));
   madvise(first_page(a), page_bytes(a), MADV_DONTNEED);
@@ -134,7 +134,7 @@ Allocation* allocate(State& s, size_t bytes, CUmemPoolHandle_st* pool) {
   const size_t taken = round_up(std::max<size_t>(bytes, 1), kAlignment);
   if (bytes > s.config.memory_bytes || m.used[device] + taken > s.config.memory_bytes) return nullptr;
   if (!m.base) reserve_addresses(m);
-  const size_t pages = round_up(taken, kPage) + kPage;  // a closed page after each
+  const size_t pages = round_up(taken, kPage) + kPage;  // an inaccessible page follows each allocation
   if (!m.base || m.next + pages > m.size) return nullptr;
   char* const end = m.base + m.next + pages - kPage;
   if (mprotect(m.base + m.next, pages - kPage, PROT_READ | PROT_WRITE) != 0) return nullptr;

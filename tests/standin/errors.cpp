@@ -1,4 +1,4 @@
-// Names and texts of errors, as CUDA's.
+// Names and texts of errors, equal to CUDA's.
 
 #include <cuda_runtime_api.h>
 

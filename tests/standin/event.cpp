@@ -1,4 +1,4 @@
-// The runtime API's functions of events.
+// The event functions of the runtime API.
 
 #include <algorithm>
 
@@ -20,7 +20,7 @@ cudaError_t on_event(const char* function, cudaEvent_t handle, Body&& body) {
 
 bool is_pending(const CUevent_st& event) { return event.record && !event.record->done->done; }
 
-/// For functions that ask whether the event has happened: one that was captured never happens.
+/// For functions that query whether the event has completed: a captured event never does.
 cudaError_t forbid_captured(CUevent_st* event) {
   if (!event->capture) return cudaSuccess;
   if (!event->capture->ended) event->capture->invalidated = true;
@@ -51,7 +51,7 @@ cudaError_t record(const char* function, cudaEvent_t handle, cudaStream_t stream
   });
 }
 
-/// The stream joins the event's capture, or comes after more of its nodes.
+/// The stream joins the event's capture, or depends on more of its nodes.
 cudaError_t wait_in_capture(State& s, CUstream_st* stream, CUevent_st* event) {
   Capture& capture = *event->capture;
   if (capture.ended) return cudaErrorCapturedEvent;
@@ -90,7 +90,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
 
 cudaError_t cudaEventCreate(cudaEvent_t* handle) { return cudaEventCreateWithFlags(handle, cudaEventDefault); }
 
-// Waits for it that are queued stay valid.
+// Queued waits for it remain valid.
 cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   return on_event("cudaEventDestroy", handle, [](State& s, CUevent_st* event) {
     s.events.erase(event);
@@ -136,7 +136,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   });
 }
 
-// Waits for the newest record of the event, as of now.
+// Waits for the newest record of the event at the time of the call.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, unsigned flags) {
   return on_event("cudaStreamWaitEvent", handle, [&](State& s, CUevent_st* event) {
     CUstream_st* const stream = find_stream(s, stream_handle);

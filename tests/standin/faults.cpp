@@ -1,4 +1,4 @@
-// Errors: injected, sticky, of a missing driver; the environment; counters.
+// Errors: injected, sticky, or from a missing driver; the environment; counters.
 
 #include <charconv>
 #include <cstdio>
@@ -19,7 +19,7 @@ thread_local cudaError_t last_error = cudaSuccess;
   std::exit(2);
 }
 
-/// The number at the start of `text`, which loses it.
+/// Parses the number at the start of `text` and removes it from `text`.
 template <class T>
 bool take_number(std::string_view& text, T& number) {
   const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -34,7 +34,7 @@ bool take(std::string_view& text, char c) {
   return true;
 }
 
-/// Calls set(value) when the variable is set; it says whether the value is good.
+/// Calls set(value) if the variable is set; set returns whether the value is valid.
 template <class Set>
 void from_environment(const char* variable, const char* expected, Set&& set) {
   const char* value = std::getenv(variable);
@@ -138,7 +138,7 @@ void clear_devices(State& s) {
 }
 
 State& state() {
-  static State* const s = [] {  // never destroyed: other libraries' destructors may still call
+  static State* const s = [] {  // never destroyed: destructors of other libraries may still call
     auto* fresh = new State;
     start(*fresh, config_from_environment());
     faults_from_environment(*fresh);

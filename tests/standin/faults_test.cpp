@@ -1,4 +1,4 @@
-// Errors of the stand-in CUDA runtime: injected, sticky, of a machine without a working device.
+// Errors of the stand-in CUDA runtime: injected, sticky, and of machines without a working device.
 
 #include <cstdlib>
 #include <set>
@@ -17,7 +17,7 @@ TEST_F(Faults, TheNthCallFails) {
   ok(cudaMalloc(&x, 8));
   ok(cudaMalloc(&x, 8));
   EXPECT_EQ(cudaMalloc(&x, 8), cudaErrorMemoryAllocation);
-  EXPECT_EQ(used_memory(), 1024u);  // it did nothing
+  EXPECT_EQ(used_memory(), 1024u);  // the failed call had no effect
   EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
   ok(cudaMalloc(&x, 8));
   EXPECT_EQ(counters().calls.at("cudaMalloc"), 4u);
@@ -70,7 +70,7 @@ TEST_F(Faults, AKernelThatBreaksARuleGivesAStickyError) {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
   EXPECT_TRUE(contains(device_error(), "kernel diverging (faults_test.cpp:")) << device_error();
   EXPECT_TRUE(contains(device_error(), "left the kernel")) << device_error();
-  // Everything fails from now on, launches too.
+  // All later calls fail, including launches.
   void* pointer = nullptr;
   EXPECT_EQ(cudaMalloc(&pointer, 4), cudaErrorLaunchFailure);
   EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorLaunchFailure);
@@ -160,7 +160,7 @@ TEST_F(Faults, ContextsAreCounted) {
   cudaEvent_t event = nullptr;
   ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   EXPECT_EQ(contexts(), std::set<int>{2});
-  // A thread that chose none has device 0.
+  // A thread that has not chosen a device uses device 0.
   std::thread([&] { EXPECT_EQ(cudaEventQuery(event), cudaSuccess); }).join();
   EXPECT_EQ(contexts(), (std::set<int>{0, 2}));
 }
@@ -184,7 +184,7 @@ TEST_F(Faults, DevicesAreAsConfigured) {
   EXPECT_EQ(cudaGetDeviceProperties(&properties, 2), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
 
-  // Each device has its own streams and memory.
+  // Each device has separate streams and memory.
   const cudaStream_t first = new_stream();
   ok(cudaSetDevice(1));
   float* x = device_array(1);

@@ -1,4 +1,4 @@
-// What goes wrong in matrix products on CUDA, and the settings: clear errors, the choice of algorithms, TF32.
+// Errors in matrix products on CUDA, and their settings: clear messages, the choice of algorithms, TF32.
 
 #include <cublasLt.h>
 
@@ -20,7 +20,7 @@ using standin::MatmulAlgorithm;
 
 constexpr Stream kStream{DeviceType::kCUDA, 0, nullptr};
 
-/// c = a b^T with small integers, which every order of summation gets exactly.
+/// c = a b^T with small integers, for which every order of summation is exact.
 struct Product {
   Array a, b, c;
   OnDevice da, db, dc;
@@ -33,7 +33,7 @@ struct Product {
   void run(double beta = 0, Stream stream = kStream) {
     cuda::gemm(stream, false, true, 1, da.view(), db.view(), beta, dc.view(), workspace_of(0));
   }
-  /// The result is a b^T + times * (what c held at first).
+  /// Expects the result a b^T + times * (initial c).
   void expect(double times) {
     dc.download();
     const int64_t n = b.shape()[0], k = a.shape()[1];
@@ -47,7 +47,7 @@ struct Product {
 
 // ---- errors ------------------------------------------------------------------------------------------------------
 
-// First: the handle is made at the process's first product.
+// Must run first: the process's first product creates the handle.
 TEST(StandinGemmErrors, EveryCallMayFail) {
   const std::pair<const char*, int> calls[] = {{"cublasLtCreate", 1},
                                                {"cublasLtMatmulDescCreate", 1},
@@ -71,7 +71,7 @@ TEST(StandinGemmErrors, EveryCallMayFail) {
     EXPECT_TRUE(contains(message, std::string(name).substr(8))) << message;
     EXPECT_TRUE(contains(message, "CUBLAS_STATUS_INTERNAL_ERROR")) << message;
     standin::clear_faults();
-    const bool made = std::string(name) == "cublasLtMatmul";  // then the plan is complete, and stays
+    const bool made = std::string(name) == "cublasLtMatmul";  // the plan is then complete and is kept
     EXPECT_EQ(standin::live_cublaslt_objects() - before, made ? 4u : std::string(name) == "cublasLtMatmulDescCreate");
   }
   p.run();
@@ -105,7 +105,7 @@ TEST(StandinLinear, WithoutTheEpilogueTheBiasIsThereBefore) {
   }
 }
 
-/// What another process prints: this program with another environment, running the disabled test of that name.
+/// The output of another process: this program with a changed environment, running the disabled test of that name.
 std::string output_of(const std::string& environment, const std::string& test) {
   const std::string command = environment + " '" + std::string(program_invocation_name) +
                               "' --gtest_also_run_disabled_tests --gtest_filter='" + test + "' 2>&1";
@@ -226,7 +226,7 @@ TEST(StandinGemmSettings, AutotuneTakesTheFastestOnce) {
   EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kAligned);
   EXPECT_EQ(cuda::gemm_choices(), "");
   cuda::set_autotune(true);
-  before.run();  // seen before: stays
+  before.run();  // an existing choice stays
   EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kAligned);
   for (const double beta : {0.0, 1.0}) {
     Product p(float32, 8, beta == 0 ? 32 : 40, 16);
@@ -261,7 +261,7 @@ TEST(StandinGemmSettings, AutotuneTakesTheFastestOnce) {
   captured.expect(0);
   EXPECT_EQ(cuda::gemm_choices(), choices);
 
-  // Every step of the measurement may fail.
+  // Every step of the timing may fail.
   for (const char* name :
        {"cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventSynchronize", "cudaEventElapsedTime"}) {
     SCOPED_TRACE(name);
@@ -282,7 +282,7 @@ TEST(StandinGemmSettings, AutotuneTakesTheFastestOnce) {
   standin::slow_down(MatmulAlgorithm::kAligned, 0);
 }
 
-/// The text with number `index` of its second line replaced.
+/// The text with the number at `index` of its second line replaced.
 std::string with_number(const std::string& text, int index, const std::string& number) {
   std::istringstream words(text.substr(text.find('\n') + 1));
   std::string result = text.substr(0, text.find('\n') + 1), word, line;
@@ -300,9 +300,9 @@ TEST(StandinGemmSettings, ChoicesCanBeKept) {
   standin::slow_down(MatmulAlgorithm::kAligned, 0);
   const std::string choices = cuda::gemm_choices();
   constexpr int kM = 3 + 6, kN = 3 + 7;
-  // A choice for another shape, as if another process had made it.
+  // A choice for another shape, as if from another process.
   std::string other = with_number(with_number(choices, kM, "72"), kN, "16");
-  // Its D has rows of 72; the key holds all leading dimensions.
+  // The rows of its D have 72 elements; the key contains all leading dimensions.
   other = with_number(other, 3 + 12, "72");
   cuda::restore_gemm_choices(other);
   Product p(float32, 16, 72, 16);
@@ -312,7 +312,7 @@ TEST(StandinGemmSettings, ChoicesCanBeKept) {
   EXPECT_TRUE(contains(cuda::gemm_choices(), other.substr(other.find('\n') + 1)));
   cuda::restore_gemm_choices("");
 
-  // An algorithm that the library does not take any more is not used.
+  // An algorithm that the library no longer accepts is not used.
   std::string invalid = with_number(with_number(with_number(choices, kM, "80"), kN, "16"), 3 + 12, "80");
   invalid = with_number(invalid, 3 + 20, "12345");
   cuda::restore_gemm_choices(invalid);
@@ -349,9 +349,9 @@ TEST(StandinGemmSettings, SeveralThreads) {
   EXPECT_EQ(done, std::vector<int>(4, 19));
 }
 
-// ---- the stand-in itself -----------------------------------------------------------------------------------------
+// ---- the stand-in -------------------------------------------------------------------------------------------------
 
-/// A product of [4, 6] and [6, 5] matrices in column-major order, with the stand-in's functions themselves.
+/// A product of [4, 6] and [6, 5] matrices in column-major order, using the stand-in's functions directly.
 struct Raw {
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t operation = nullptr;
@@ -405,18 +405,18 @@ TEST(StandinCublasLt, RejectsWhatTheLibraryRejects) {
   EXPECT_EQ(raw.heuristic(result), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
   EXPECT_EQ(raw.run(&result.algo), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
   EXPECT_EQ(raw.run(nullptr), CUBLAS_STATUS_INVALID_VALUE);
-  // The wrong size of an attribute, and one that does not exist.
+  // An attribute of the wrong size, and one that does not exist.
   EXPECT_EQ(raw.set(CUBLASLT_MATMUL_DESC_EPILOGUE, int64_t{1}), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(raw.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, int32_t{0}), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(raw.set(static_cast<cublasLtMatmulDescAttributes_t>(9), int64_t{0}), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(raw.set(raw.a, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int64_t{1}), CUBLAS_STATUS_INVALID_VALUE);
-  // Leading dimensions: of op(A) instead of A.
+  // The leading dimension of op(A) instead of A's.
   raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{5});
   EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_TRUE(contains(standin::cublaslt_message(), "the leading dimension of B is 5, expected at least 6"))
       << standin::cublaslt_message();
   raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{6});
-  // A transposition that the shapes do not fit, another batch count, an epilogue without its pointer.
+  // A transposition that does not fit the shapes, a different batch count, an epilogue without its pointer.
   raw.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   EXPECT_EQ(raw.run(&result.algo), CUBLAS_STATUS_INVALID_VALUE);
   raw.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N);

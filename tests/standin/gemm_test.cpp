@@ -1,4 +1,4 @@
-// Matrix products and linear layers of the CUDA side through the stand-ins of CUDA's runtime and of cuBLASLt, against
+// Matrix products and linear layers on CUDA through the stand-ins of CUDA's runtime and of cuBLASLt, against
 // fp64.
 
 #include "tern/kernels/gemm.h"
@@ -61,7 +61,7 @@ TEST(StandinGemm, LongInnerDimensionsAreCutInFixedParts) {
     check_gemm(input, output, {1, 24, 16, 2056, true, false}, random);
     check_gemm(input, output, {2, 16, 8, 1031, false, true, 0.5, 1}, random);
   }
-  // The heuristic puts the order that is not repeated first: it is masked out.
+  // The heuristic prefers an algorithm with a varying order of sums, which the preference excludes.
   Array a(float32, {16, 4096}), b(float32, {16, 4096}), c(float32, {16, 16});
   fill_with_random(a, random, -1, 1);
   fill_with_random(b, random, -1, 1);
@@ -202,7 +202,7 @@ TEST(StandinGemm, SixteenBitErrorsStayNearTheFormats) {
     double ours = 0, naive = 0;
     for_each_element(t, a.values(), b.values(), [&](int64_t, int64_t r, int64_t s, double sum, double) {
       const double error = std::fabs(c.at(r * t.n + s) - sum);
-      ours = error <= ours ? ours : error;  // a NaN stays
+      ours = error <= ours ? ours : error;  // a NaN is kept
       float rounded = 0;
       for (int64_t p = 0; p < t.k; ++p)
         rounded += static_cast<float>(a.at(r * t.k + p)) * static_cast<float>(b.at(s * t.k + p));
@@ -252,7 +252,7 @@ void check_linear(const LinearCase& t, std::mt19937_64& random) {
       sum += term;
       magnitude += std::fabs(term);
     }
-    // A wider bias is rounded to the dtype first.
+    // A wider bias is first rounded to the dtype.
     const double slack =
         tolerance(t.dtype, t.dtype, sum, magnitude, t.in) + (t.bias_dtype == t.dtype ? 0 : unit * std::fabs(added));
     if (t.with_pre) {

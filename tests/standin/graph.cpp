@@ -1,4 +1,4 @@
-// The runtime API's functions of graphs. A launched graph is one operation of its stream; its nodes run one by one, in
+// The graph functions of the runtime API. A launched graph is one operation of its stream; its nodes run one by one in
 // any order that their dependencies allow.
 
 #include "tern/tests/standin/state.h"
@@ -71,7 +71,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream) {
   });
 }
 
-// Launches that are queued keep what they were launched with.
+// Queued launches keep the graph of their launch.
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
   return api("cudaGraphExecUpdate", [&](State& s) {
     if (!info || !s.executables.contains(executable) || !s.graphs.contains(graph)) return cudaErrorInvalidValue;
@@ -86,7 +86,7 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, c
   });
 }
 
-// Only the number of nodes: their handles are not modelled.
+// Returns only the number of nodes: node handles are not modelled.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
   return api("cudaGraphGetNodes", [&](State& s) {
     if (!count || !s.graphs.contains(graph)) return cudaErrorInvalidValue;

@@ -1,4 +1,4 @@
-// Stream capture and graphs of the stand-in CUDA runtime, and that mistakes show.
+// Stream capture and graphs of the stand-in CUDA runtime, and the effects of mistakes.
 
 #include <cmath>
 #include <thread>
@@ -43,7 +43,7 @@ cudaStreamCaptureStatus status_of(cudaStream_t stream) {
   return status;
 }
 
-/// `after` comes after what `before` holds now.
+/// `after` waits for the work that `before` has now.
 void join(cudaStream_t before, cudaStream_t after) {
   const cudaEvent_t event = new_event();
   ok(cudaEventRecord(event, before));
@@ -64,7 +64,7 @@ TEST_F(Graph, RunsWhatWasCapturedAsOftenAsLaunched) {
               const cudaGraph_t graph = end(s);
               EXPECT_EQ(status_of(s), cudaStreamCaptureStatusNone);
               EXPECT_EQ(node_count(graph), 2u);
-              EXPECT_EQ(read_one(x, s), 0);  // capturing runs nothing
+              EXPECT_EQ(read_one(x, s), 0);  // nothing runs during a capture
               const cudaGraphExec_t executable = instantiate(graph);
               ok(cudaGraphDestroy(graph));
               for (int i = 0; i < 3; ++i) ok(cudaGraphLaunch(executable, s));
@@ -92,7 +92,7 @@ TEST_F(Graph, AGraphRunsLateAndOutlivesItsHandle) {
 }
 
 TEST_F(Graph, LaunchesOfOneGraphDoNotOverlap) {
-  EXPECT_EQ(orders_where([] {  // in two streams without an order between them
+  EXPECT_EQ(orders_where([] {  // in two streams without a dependency
               float* x = device_array(1);
               const cudaStream_t s = new_stream(), t = new_stream();
               ok(cudaMemsetAsync(x, 0, 4, s));
@@ -116,7 +116,7 @@ TEST_F(Graph, EmptyGraphsRun) {
   ok(cudaStreamSynchronize(s));
 }
 
-/// z = (x + 1) + (x + 2) by two branches in two streams. Waits may be left out.
+/// z = (x + 1) + (x + 2) by two branches in two streams. Waits can be omitted.
 bool branches(bool fork, bool join_again) {
   float *x = device_array(1), *a = device_array(1), *z = device_array(1);
   const cudaStream_t s = new_stream(), t = new_stream();
@@ -130,7 +130,7 @@ bool branches(bool fork, bool join_again) {
   add(t, a, x, 1);
   const cudaEvent_t done = new_event();
   if (join_again) ok(cudaEventRecord(done, t));
-  if (!join_again) {  // the other branch is joined, but only behind the reader
+  if (!join_again) {  // the other branch is joined, but only after the reader
     add(s, z, a, 2);
     join(t, s);
   } else {
@@ -163,7 +163,7 @@ TEST_F(Graph, CapturesCopiesAndFills) {
   ok(enqueue(s, "library", [to] { to[1] += 1; }));
   EXPECT_TRUE(is_capturing(s));
   const cudaGraphExec_t executable = instantiate(end(s));
-  for (float value : {3.0f, 4.0f}) {  // the addresses are captured, not the values
+  for (float value : {3.0f, 4.0f}) {  // addresses are captured, not values
     from[0] = value;
     ok(cudaGraphLaunch(executable, s));
     ok(cudaStreamSynchronize(s));
@@ -179,7 +179,7 @@ TEST_F(Graph, ReplayKeepsTheArgumentsOfTheCapture) {
   begin(s);
   set(s, x, value);
   const cudaGraphExec_t executable = instantiate(end(s));
-  value = 2;  // a stale capture: the new value does not reach the kernel
+  value = 2;  // stale capture: the kernel does not get the new value
   set(s, y, value);
   ok(cudaGraphLaunch(executable, s));
   EXPECT_EQ(read_one(x, s), 1);
@@ -234,9 +234,9 @@ TEST_F(Graph, UpdatesKeepTheTopology) {
   EXPECT_EQ(read_one(x, s), 2);
 }
 
-// --- what is not allowed during a capture ---
+// --- calls that are not allowed during a capture ---
 
-/// The error of `call` in the middle of a capture of the stream, which must be invalid then.
+/// The error of `call` during a capture of the stream; expects that it invalidates the capture.
 cudaError_t error_in_capture(cudaStream_t s, const std::function<cudaError_t()>& call,
                              cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
   begin(s, mode);
@@ -354,7 +354,7 @@ TEST_F(Graph, DependenciesDoNotCrossTheBoundary) {
   EXPECT_EQ(cudaStreamWaitEvent(other, inside, 0), cudaErrorStreamCaptureMerge);
   EXPECT_EQ(cudaStreamEndCapture(s, nullptr), cudaErrorStreamCaptureInvalidated);
   EXPECT_EQ(cudaStreamEndCapture(other, nullptr), cudaErrorStreamCaptureInvalidated);
-  EXPECT_EQ(cudaEventSynchronize(inside), cudaErrorCapturedEvent);  // it never happened
+  EXPECT_EQ(cudaEventSynchronize(inside), cudaErrorCapturedEvent);  // it never completed
   ok(cudaEventRecord(inside, s));
   ok(cudaEventSynchronize(inside));
 }

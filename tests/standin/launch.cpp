@@ -1,4 +1,4 @@
-// Kernels that the emulator runs, queued on streams.
+// Queues kernels on streams, to be run by the emulator.
 
 #include <algorithm>
 #include <exception>
@@ -9,7 +9,7 @@
 namespace tern::standin {
 namespace {
 
-constexpr size_t kSharedByDefault = 48 * 1024;  // more: only with cudaFuncSetAttribute()
+constexpr size_t kSharedByDefault = 48 * 1024;  // more requires cudaFuncSetAttribute()
 constexpr size_t kSharedLimit = 227 * 1024;
 
 /// "layer_norm_forward" of "void tern::kernels::cuda::layer_norm_forward(tern::kernels::Stream, ...)".
@@ -32,8 +32,8 @@ struct ThreadEnd {
   ~ThreadEnd() { thread_has_ended = true; }
 };
 
-/// The emulator's state goes with its host thread. Destructors that run later still wait for kernels: those run in a
-/// thread of their own.
+/// The emulator's state is destroyed with its host thread. Later destructors may still wait for kernels, which then run
+/// in another thread.
 void run_kernel(const std::function<void()>& run) {
   static thread_local ThreadEnd end;
   if (!thread_has_ended) return run();
@@ -77,7 +77,7 @@ simt::Refusal launch_kernel(simt::Launch&& launch) {
   return {std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error), is_sticky(error)};
 }
 
-/// Loaded with this library, launch() queues. A malformed environment shows at once.
+/// Loading this library makes launch() queue, and reports a malformed environment immediately.
 [[maybe_unused]] const bool registered = [] {
   state();
   simt::set_launcher(launch_kernel);
@@ -89,7 +89,7 @@ simt::Refusal launch_kernel(simt::Launch&& launch) {
 
 extern "C" {
 
-// Compiled kernels cannot run here: only the emulator's, by launch().
+// Compiled kernels cannot run here, only the emulator's, through launch().
 cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t) {
   return tern::standin::api("cudaLaunchKernel", [](tern::standin::State&) { return cudaErrorNotSupported; });
 }

@@ -1,5 +1,5 @@
-// Where NVIDIA's libraries are looked for. A copy of a library that the process has not takes their place:
-// the C library's mathematics on vectors.
+// The search path of NVIDIA's libraries, tested with a copy of a library that the process has not loaded: the C
+// library's vector mathematics.
 
 #include "tern/kernels/cuda/support/library.h"
 
@@ -40,7 +40,7 @@ class Search : public testing::Test {
     return folder_ / where;
   }
 
-  /// What a fresh process finds: the folders are looked up once in each.
+  /// The file found by a new process: each process reads the folders once.
   std::string found_with(const std::map<std::string, std::string>& variables) const {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
@@ -88,7 +88,7 @@ TEST_F(Search, FindsTheToolkit) {
 TEST_F(Search, FindsPythonsPackages) {
   const std::string path = put("venv/lib/python3.99/site-packages/nvidia/cu13/lib/libsearched.so.1");
   fs::create_directories(folder_ / "venv/lib/python3.99/site-packages/nvidia/empty");
-  put("venv/lib/other3.99/site-packages/nvidia/cu13/lib/libsearched.so.2");  // no Python's
+  put("venv/lib/other3.99/site-packages/nvidia/cu13/lib/libsearched.so.2");  // not a Python folder
   fs::create_directories(folder_ / "venv/bin");
   fs::copy_file("/proc/self/exe", folder_ / "venv/bin/python3");
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})

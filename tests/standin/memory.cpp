@@ -1,4 +1,4 @@
-// The runtime API's functions that allocate, free and describe memory.
+// The functions of the runtime API that allocate, free and describe memory.
 
 #include <sys/mman.h>
 
@@ -8,7 +8,7 @@ using namespace tern::standin;
 
 namespace {
 
-/// api() for a function that allocates or frees: counted, and not allowed during a capture.
+/// api() for a function that allocates or frees: it is counted, and not allowed during a capture.
 template <class Body>
 cudaError_t memory_call(const char* function, Body&& body) {
   return api(function, [&](State& s) {

@@ -1,6 +1,6 @@
 #pragma once
-// Device memory: its own range of addresses, of which every allocation gets new ones, so that an access to freed memory
-// or far past an end always faults. And the host memory that CUDA knows.
+// Device memory in a separate range of addresses. Every allocation gets new addresses, so that an access to freed
+// memory or far beyond an end always faults. Also host memory that is known to CUDA.
 
 #include "tern/tests/standin/state.h"
 
@@ -10,36 +10,36 @@ struct Allocation {
   char* start = nullptr;
   size_t bytes = 0;
   int device = 0;
-  uint64_t serial = 0;  // the how-manieth allocation
+  uint64_t serial = 0;  // counts allocations
   CUmemPoolHandle_st* pool = nullptr;
-  bool being_freed = false;  // cudaFreeAsync() is queued
+  bool being_freed = false;  // a cudaFreeAsync() is queued
 };
 
 struct HostRange {
   char* start = nullptr;
   size_t bytes = 0;
-  bool registered = false;  // the program's own memory
+  bool registered = false;  // the program's memory, registered with CUDA
   unsigned flags = 0;
 };
 
-enum class Place { kDevice, kPinned, kPageable, kInvalid };  // kInvalid: device addresses not allocated
+enum class Place { kDevice, kPinned, kPageable, kInvalid };  // kInvalid: unallocated device addresses
 
-/// Where the whole range lies.
+/// The place of the whole range.
 Place place_of(const void* pointer, size_t bytes);
-/// The live allocation that holds the address; nullptr: none.
+/// The existing allocation that contains the address; nullptr if there is none.
 Allocation* find_allocation(const void* pointer);
 const HostRange* find_host_range(const void* pointer);
 
-/// New memory full of 0xff, or nullptr when the device has too little left.
+/// New memory filled with 0xff; nullptr if the device does not have enough.
 Allocation* allocate(State& s, size_t bytes, CUmemPoolHandle_st* pool);
-/// A write just past the end shows here, as a sticky error.
+/// Frees memory. A write just after its end is detected here and gives a sticky error.
 void release(State& s, Allocation* allocation);
-/// Its allocations have no pool from now on.
+/// Removes the pool from its allocations.
 void forget_pool(CUmemPoolHandle_st* pool);
 std::map<char*, HostRange>& host_ranges();
 size_t used_on(int device);
 
-/// Whether queued work was stopped for a wrong address since the last call.
+/// Whether queued work was stopped for an invalid address since the last call.
 bool take_illegal_access();
 
 }  // namespace tern::standin

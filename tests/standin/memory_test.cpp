@@ -1,4 +1,4 @@
-// Memory and copies of the stand-in CUDA runtime, and that wrong accesses show.
+// Memory and copies of the stand-in CUDA runtime, and the effects of wrong accesses.
 
 #include <cmath>
 #include <cstring>
@@ -60,11 +60,11 @@ TEST_F(Memory, PinnedSourcesAreReadLate) {
     *source = 1;
     ok(cudaMemcpyAsync(x, source, 4, cudaMemcpyHostToDevice, s));
     if (waits) ok(cudaStreamSynchronize(s));
-    *source = 2;  // used again
+    *source = 2;  // reuses the memory
     return read_one(x, s);
   };
   EXPECT_EQ(first_value(true, true), 1);
-  EXPECT_EQ(first_value(true, false), 2);  // the mistake shows
+  EXPECT_EQ(first_value(true, false), 2);  // the mistake has an effect
   EXPECT_EQ(first_value(false, false), 1);
 }
 
@@ -154,7 +154,7 @@ TEST_F(Memory, FreeWaitsForTheWorkThatUsesTheMemory) {
   EXPECT_EQ(read_one(y, nullptr), 5);
 }
 
-// --- accesses that a GPU would refuse, or worse not refuse ---
+// --- accesses that a GPU would reject, or silently allow ---
 
 TEST_F(Memory, AKernelThatUsesFreedMemoryFails) {
   float* x = device_array(100);
@@ -164,7 +164,7 @@ TEST_F(Memory, AKernelThatUsesFreedMemoryFails) {
   EXPECT_TRUE(contains(device_error(), "kernel set (standin_test.h:")) << device_error();
   EXPECT_TRUE(contains(device_error(), "byte 12 of the freed allocation 1 (400 bytes")) << device_error();
   EXPECT_EQ(cudaGetLastError(), cudaErrorIllegalAddress);
-  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaErrorIllegalAddress);  // sticks
+  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaErrorIllegalAddress);  // sticky
 }
 
 TEST_F(Memory, AKernelThatReadsFarPastTheEndFails) {
@@ -174,7 +174,7 @@ TEST_F(Memory, AKernelThatReadsFarPastTheEndFails) {
   EXPECT_TRUE(contains(device_error(), "past its end")) << device_error();
 }
 
-#ifndef __SANITIZE_ADDRESS__  // which stops the program at the write
+#ifndef __SANITIZE_ADDRESS__  // AddressSanitizer stops the program at the write
 TEST_F(Memory, AWriteJustPastTheEndShowsAtTheFree) {
   float* x = device_array(3);
   set(nullptr, x + 3, 1);
@@ -200,7 +200,7 @@ TEST_F(MemoryDeathTest, ProtectedMemoryIsOutOfTheHostsReach) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   set_protection(true);
   float* x = device_array(10);
-  set(nullptr, x, 1);  // kernels and copies reach it
+  set(nullptr, x, 1);  // kernels and copies can access it
   EXPECT_EQ(read_one(x, nullptr), 1);
   EXPECT_EXIT({ std::printf("%f", x[2]); }, testing::KilledBySignal(SIGSEGV),
               "host code accessed device memory: .*byte 8 of the live allocation .*40 bytes");

@@ -1,9 +1,9 @@
-// NCCL's collectives between threads or processes of one machine, through one file in shared memory. Each is two
-// operations of its stream: a rank lays its data down when all have read its last, and takes the result when all have
-// laid theirs down. Sums go up the ranks, rounded to the type at every step. Ranks that call different things at the
-// same time get an error of the device where NCCL would hang. A message is one operation on either side: the sender's
-// ends when the data lies in the file. Unlike NCCL, collectives of one communicator on several
-// streams are not put in order.
+// NCCL's collectives between threads or processes of one machine, through one file in shared memory. Each collective is
+// two operations of its stream: a rank writes its data to the file once all ranks have read the previous data, and
+// computes the result once all have written. Sums are in ascending order of ranks, rounded to the type at every step.
+// Where ranks call different collectives at the same time, they get a device error; NCCL would hang. A message is one
+// operation on each side; the sender's ends when the data is in the file. Unlike NCCL, collectives of one communicator
+// on several streams are not ordered.
 
 #if __has_include(<nccl.h>)
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kMaxRanks = 64;
 constexpr off_t kControlBytes = 1 << 18;
-// Of the file, for each rank's data and for each pair's; only what is used takes memory.
+// Parts of the file for each rank's and for each pair's data; only the parts in use take memory.
 constexpr off_t kRankBytes = off_t{1} << 36, kPairBytes = off_t{1} << 32;
 
 enum class Collective : int { kAllReduce, kReduce, kBroadcast, kReduceScatter, kAllGather };
@@ -41,22 +41,22 @@ struct Call {
 
 struct Slot {
   std::atomic<int> taken;
-  std::atomic<uint64_t> posted, finished;  // collectives
+  std::atomic<uint64_t> posted, finished;  // numbers of collectives
   Call call;
 };
 
-/// Messages from one rank to another: one at a time lies in the file.
+/// Messages from one rank to another; the file holds one at a time.
 struct Pair {
   std::atomic<uint64_t> posted, taken;
   uint64_t count;
   ncclDataType_t type;
 };
 
-/// The start of the file. A fresh file is zero, which is a fresh Control.
+/// The start of the file. A new file contains zeros, which is a valid initial Control.
 struct Control {
   std::atomic<int> joined, aborted;
   Slot slots[kMaxRanks];
-  Pair pairs[kMaxRanks * kMaxRanks];  // from * kMaxRanks + to
+  Pair pairs[kMaxRanks * kMaxRanks];  // index: from * kMaxRanks + to
 };
 static_assert(sizeof(Control) <= kControlBytes);
 
@@ -113,7 +113,7 @@ class Group {
     ++p.taken;
   }
   void finish() { ++own().finished; }
-  /// A rank whose call is another one, or -1.
+  /// A rank that made a different call, or -1.
   int disagreeing(const Call& call) const {
     for (int r = 0; r < ranks_; ++r) {
       if (control_->slots[r].call != call) return r;
@@ -184,7 +184,7 @@ ncclResult_t join(std::shared_ptr<Group>& group, int ranks, const ncclUniqueId& 
   const bool taken = control->slots[rank].taken.exchange(1) != 0;
   group = std::make_shared<Group>(file, control, ranks, rank);
   if (taken) return ncclInvalidUsage;
-  if (++control->joined == ranks) unlink(path.c_str());  // nobody else needs the name
+  if (++control->joined == ranks) unlink(path.c_str());  // all ranks have opened it
   return ncclSuccess;
 }
 
@@ -263,7 +263,7 @@ void with_type(ncclDataType_t type, F&& f) {
   }
 }
 
-/// Elements [first, first + count) of what every rank laid down, reduced.
+/// Reduces elements [first, first + count) of all ranks' data.
 void reduce(const Group& group, const Call& call, size_t first, size_t count, void* result) {
   with_type(call.type, [&]<class T, class Compute>() {
     std::vector<T> values(count);
@@ -313,9 +313,9 @@ void take_result(Group& group, const Call& call, void* to) {
 }
 
 thread_local int group_depth = 0;
-thread_local std::vector<std::function<ncclResult_t()>> group_calls;  // made at ncclGroupEnd()
+thread_local std::vector<std::function<ncclResult_t()>> group_calls;  // run by ncclGroupEnd()
 
-/// Within a group, later.
+/// Runs the call; inside a group, queues it for ncclGroupEnd().
 ncclResult_t now_or_at_group_end(std::function<ncclResult_t()> call) {
   if (group_depth == 0) return call();
   group_calls.push_back(std::move(call));
@@ -362,7 +362,7 @@ ncclResult_t start(ncclComm_t comm, const Call& call, const void* from, void* to
   });
 }
 
-/// send: to `peer`; otherwise from it.
+/// send: a message to `peer`; otherwise from it.
 ncclResult_t start_message(const char* name, bool send, void* data, size_t count, ncclDataType_t type, int peer,
                            ncclComm_t comm, cudaStream_t stream) {
   if (const int fault = injected_fault(name)) return static_cast<ncclResult_t>(fault);

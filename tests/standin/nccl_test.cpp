@@ -45,14 +45,14 @@ std::vector<T> host_copy(const T* x, size_t count, cudaStream_t stream) {
   return values;
 }
 
-/// What a rank has: rank + 1, rank + 2, ...
+/// The data of a rank: rank + 1, rank + 2, ...
 std::vector<float> own_values(int rank, size_t count) {
   std::vector<float> values(count);
   std::iota(values.begin(), values.end(), static_cast<float>(rank + 1));
   return values;
 }
 
-/// Every collective once, for one rank of `ranks`. `stream` may be null.
+/// Runs every collective once, for one rank of `ranks`. `stream` may be null.
 void run_rank(ncclComm_t comm, int rank, int ranks, cudaStream_t s) {
   constexpr size_t kCount = 7;
   float* const x = device_copy(own_values(rank, kCount * ranks));
@@ -127,7 +127,7 @@ TEST_F(Nccl, Processes) {
   EXPECT_EQ(status, 0);
 }
 
-/// All devices by one host thread: an all-reduce in a group. True when right.
+/// An all-reduce of all devices in a group by one host thread. Returns whether the result is right.
 bool reduce_by_one_thread(const Order& order, bool in_group) {
   DeviceConfig config;
   config.devices = 3;
@@ -278,7 +278,7 @@ TEST_F(Nccl, ArgumentsAreChecked) {
   EXPECT_EQ(ncclAllReduce(x, x, 4, ncclFloat, ncclSum, comm, nullptr), ncclSystemError);
   EXPECT_EQ(counters().kernel_launches, 0u);
   ok(cudaDeviceSynchronize());
-  nccl_ok(ncclAllReduce(x, x, 5, ncclFloat, ncclSum, comm, nullptr));  // one more than there are
+  nccl_ok(ncclAllReduce(x, x, 5, ncclFloat, ncclSum, comm, nullptr));  // one element more than allocated
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
   EXPECT_TRUE(contains(device_error(), "ncclAllReduce: data: 20 bytes")) << device_error();
   nccl_ok(ncclCommDestroy(comm));

@@ -1,4 +1,4 @@
-// Stream-ordered allocation. Memory is there from the call on; it goes when the queue reaches the free.
+// Stream-ordered allocation. Memory exists from the call on and is freed when the queue reaches the free.
 
 #include <algorithm>
 
@@ -32,7 +32,7 @@ CUmemPoolHandle_st* pool_in_use(State& s, int device) {
   return pool;
 }
 
-/// nullptr: the pool that cudaMallocAsync() uses.
+/// pool == nullptr: the pool that cudaMallocAsync() uses.
 cudaError_t allocate_async(const char* function, void** pointer, size_t bytes, cudaMemPool_t pool,
                            cudaStream_t handle) {
   return api(function, [&](State& s) {
@@ -45,7 +45,7 @@ cudaError_t allocate_async(const char* function, void** pointer, size_t bytes, c
     if (bytes == 0) return cudaSuccess;
     if (!pool) pool = pool_in_use(s, current_device());
     const Allocation* made = allocate(s, bytes, pool);
-    if (!made && s.captures.empty()) {  // frees that are still queued
+    if (!made && s.captures.empty()) {  // waits for queued frees
       wait_for_device(s, -1);
       made = allocate(s, bytes, pool);
     }
@@ -104,7 +104,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
   return on_pool("cudaMemPoolDestroy", pool, [&](State& s) {
     if (pool->is_default) return cudaErrorInvalidValue;
-    wait_for_device(s, pool->device);  // its memory may still be freed later, without a pool
+    wait_for_device(s, pool->device);  // its memory may be freed later, without a pool
     for (CUmemPoolHandle_st*& used : s.device_pools) {
       if (used == pool) used = nullptr;
     }
@@ -138,7 +138,7 @@ cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
 }
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t) {
-  return on_pool("cudaMemPoolTrimTo", pool, [](State&) { return cudaSuccess; });  // nothing is kept
+  return on_pool("cudaMemPoolTrimTo", pool, [](State&) { return cudaSuccess; });  // no memory is cached
 }
 
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
@@ -153,7 +153,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
         pool->reuse[attribute - cudaMemPoolReuseFollowEventDependencies] = *static_cast<int*>(value);
         return cudaSuccess;
       case cudaMemPoolAttrReservedMemHigh:
-      case cudaMemPoolAttrUsedMemHigh:  // only to be set to 0: back to the present use
+      case cudaMemPoolAttrUsedMemHigh:  // can only be set to 0, which resets it to the current use
         if (*static_cast<uint64_t*>(value) != 0) return cudaErrorInvalidValue;
         pool->used_high = pool->used;
         return cudaSuccess;

@@ -1,4 +1,4 @@
-// Streams as lazy queues: what waits in them, what runs next, and where errors of queued work go.
+// Streams as lazy queues: their waiting work, the choice of the next operation, and errors of queued work.
 
 #include "tern/tests/standin/memory.h"
 
@@ -16,7 +16,7 @@ bool finished(const std::vector<Token>& tokens) {
 
 bool may_start(const Work& work) { return !work.ready || work.ready(); }
 
-/// Runs one piece of work. Host functions run without the lock: they may wait for other host threads.
+/// Runs one piece of work. Host functions run without the lock, because they may wait for other host threads.
 void run_work(State& s, const Work& work) {
   if (s.sticky != cudaSuccess || !work.run) return;
   const bool unlocked = work.kind == Kind::kHostFunction;
@@ -43,7 +43,7 @@ void run_work(State& s, const Work& work) {
   if (error != cudaSuccess) make_sticky(s, error, work.name + ": " + text);
 }
 
-/// A node that may run now, by the order; -1: none.
+/// A node that can run now, chosen by the order; -1 if there is none.
 int ready_node(State& s, const GraphRun& graph) {
   std::vector<int> ready;
   for (size_t n = 0; n < graph.nodes->size(); ++n) {
@@ -60,13 +60,13 @@ int ready_node(State& s, const GraphRun& graph) {
 
 bool can_step(State& s, const CUstream_st& stream) {
   if (stream.running || stream.queue.empty()) return false;
-  if (s.sticky != cudaSuccess) return true;  // everything is dropped
+  if (s.sticky != cudaSuccess) return true;  // all work is dropped
   const Operation& front = stream.queue.front();
   if (!finished(front.after)) return false;
   return front.graph ? front.graph->left == 0 || ready_node(s, *front.graph) >= 0 : may_start(front.work);
 }
 
-/// Runs the front operation, or one node of it when it is a graph. can_step() has said so.
+/// Runs the front operation, or one of its nodes if it is a graph. Requires can_step().
 void step(State& s, CUstream_st& stream) {
   Operation& front = stream.queue.front();
   stream.running = true;
@@ -89,7 +89,7 @@ void step(State& s, CUstream_st& stream) {
   s.changed.notify_all();
 }
 
-/// A stream that can step and that `stream` waits for, itself included; nullptr: none.
+/// A stream that can step and is `stream` or one that it waits for; nullptr if there is none.
 CUstream_st* needed_by(State& s, CUstream_st* stream, std::set<CUstream_st*>& seen) {
   if (!seen.insert(stream).second || stream->queue.empty()) return nullptr;
   if (can_step(s, *stream)) return stream;
@@ -113,13 +113,13 @@ CUstream_st* choose(State& s, CUstream_st* target) {
   }
   std::set<CUstream_st*> seen;
   if (CUstream_st* const needed = needed_by(s, target, seen)) return needed;
-  for (CUstream_st* stream : streams_of(s, -1)) {  // what is needed may wait for another device, by enqueue_when()
+  for (CUstream_st* stream : streams_of(s, -1)) {  // the needed work may wait for another device, by enqueue_when()
     if (can_step(s, *stream)) return stream;
   }
   return nullptr;
 }
 
-/// Nothing can run here: another host thread, or another process, must do something first.
+/// Waits while nothing can run here until another host thread or process acts.
 class Patience {
  public:
   explicit Patience(State& s) : state_(s) { renew(); }

@@ -1,4 +1,4 @@
-// Streams, events and launches of the stand-in CUDA runtime, and that missing waits show.
+// Streams, events and launches of the stand-in CUDA runtime, and the effects of missing waits.
 
 #include <dlfcn.h>
 
@@ -34,7 +34,7 @@ TEST_F(Runtime, AStreamKeepsItsOrder) {
             kAllOrders);
 }
 
-/// y = x + 1 in one stream after x = 41 in another. `wait` tells the second of the first.
+/// y = x + 1 in one stream after x = 41 in another. `wait` makes the second stream wait for the first.
 bool hand_over(const std::function<void(cudaStream_t, cudaStream_t)>& wait) {
   float *x = device_array(1), *y = device_array(1);
   const cudaStream_t first = new_stream(), second = new_stream();
@@ -52,7 +52,7 @@ TEST_F(Runtime, AnEventOrdersTwoStreams) {
                 const cudaEvent_t event = new_event();
                 ok(cudaEventRecord(event, first));
                 ok(cudaStreamWaitEvent(second, event, 0));
-                ok(cudaEventDestroy(event));  // the wait stays
+                ok(cudaEventDestroy(event));  // the wait remains
               });
             }),
             kAllOrders);
@@ -77,7 +77,7 @@ TEST_F(Runtime, AnEventRecordedTooEarlyShows) {
 }
 
 TEST_F(Runtime, AMissingWaitBeforeOverwritingShows) {
-  EXPECT_LT(orders_where([] {  // the second stream overwrites what the first has yet to read
+  EXPECT_LT(orders_where([] {  // the second stream overwrites data that the first has not read yet
               float *x = device_array(1), *y = device_array(1);
               const cudaStream_t first = new_stream(), second = new_stream();
               ok(cudaMemset(x, 0, 4));
@@ -100,7 +100,7 @@ TEST_F(Runtime, AWaitRefersToTheLatestRecordBeforeIt) {
               ok(cudaEventRecord(event, first));
               ok(cudaStreamWaitEvent(second, event, 0));
               add(second, y, x, 10);
-              // A later record, of work that waits for the second stream: were it meant, both would wait for ever.
+              // A later record after work that waits for the second stream: waiting for it would be a deadlock.
               const cudaEvent_t done = new_event();
               ok(cudaEventRecord(done, second));
               ok(cudaStreamWaitEvent(first, done, 0));
@@ -289,7 +289,7 @@ TEST_F(Runtime, HostWaitsAreCounted) {
   EXPECT_EQ(counters().bytes_to_host, 24u);
 }
 
-// --- the seam for other libraries ---
+// --- the interface for other libraries ---
 
 TEST_F(Runtime, OtherLibrariesQueueTheirWork) {
   const cudaStream_t s = new_stream();

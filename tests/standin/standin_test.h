@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the stand-in CUDA runtime share.
+// Helpers of the tests of the stand-in CUDA runtime.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace tern::standin {
 
 using kernels::cuda::launch;
 
-/// Expects success, of calls without which a test has no meaning.
+/// Expects success of calls that the rest of a test depends on.
 inline void ok(cudaError_t error) { ASSERT_EQ(cudaGetErrorName(error), std::string("cudaSuccess")); }
 
 inline kernels::Stream on(cudaStream_t stream) { return {DeviceType::kCUDA, 0, stream}; }
@@ -44,7 +44,7 @@ inline cudaEvent_t new_event(unsigned flags = cudaEventDisableTiming) {
   return event;
 }
 
-/// Waits for nothing but the stream. NaN where nothing was written.
+/// Waits only for the stream. NaN where nothing was written.
 inline std::vector<float> read(const float* device, size_t count, cudaStream_t stream) {
   std::vector<float> values(count);
   ok(cudaMemcpyAsync(values.data(), device, count * sizeof(float), cudaMemcpyDeviceToHost, stream));
@@ -60,19 +60,19 @@ __global__ inline void add_kernel(float* y, const float* x, float value) {
 }
 
 inline void set(cudaStream_t stream, float* y, float value) { launch(set_kernel, 1, 32, 0, on(stream), y, value); }
-/// *y = *x + value
+/// *y = *x + value.
 inline void add(cudaStream_t stream, float* y, const float* x, float value) {
   launch(add_kernel, 1, 32, 0, on(stream), y, x, value);
 }
 
-/// Every test begins in a fresh process, as it were.
+/// Every test begins in the initial state of a process.
 class StandIn : public testing::Test {
  protected:
   void SetUp() override { reset(); }
   void TearDown() override { reset(); }
 };
 
-/// Runs `body` in a fresh process under every order; counts those after which it returned true.
+/// Runs `body` in the initial state under every order; counts the runs that returned true.
 inline int orders_where(const std::function<bool()>& body) {
   int count = 0;
   for (const Order& order : kOrders) {
@@ -85,7 +85,7 @@ inline int orders_where(const std::function<bool()>& body) {
 }
 inline constexpr int kAllOrders = std::size(kOrders);
 
-/// The message of the Error that f throws, or "" with a failure.
+/// The message of the Error that f throws; "" and a test failure if it throws none.
 inline std::string error_of(const std::function<void()>& f) {
   try {
     f();

@@ -1,6 +1,6 @@
 #pragma once
-// What the functions of the stand-in runtime share: the devices' state under one lock, the queues, and the frame that
-// every function of the API runs in.
+// Declarations shared by the functions of the stand-in runtime: the devices' state under one lock, the queues, and the
+// common part of all API functions.
 
 #include <cuda_runtime_api.h>
 
@@ -24,21 +24,21 @@ namespace tern::standin {
 
 struct Capture;
 
-/// The end of one queued operation, for whoever waits for it.
+/// The completion of one queued operation, for those that wait for it.
 struct Completion {
   bool done = false;
-  CUstream_st* stream = nullptr;  // that it is queued on, while not done
+  CUstream_st* stream = nullptr;  // the operation's stream, until it is done
 };
 using Token = std::shared_ptr<Completion>;
 
 enum class Kind { kKernel, kCopy, kMemset, kHostFunction, kEvent, kEmpty, kMemory, kGraph };
 
-/// What an operation does. Also a node of a graph, so `run` may run many times.
+/// The work of an operation. Also a node of a graph, so `run` may be called several times.
 struct Work {
   Kind kind = Kind::kEmpty;
   std::string name;
   std::function<void()> run;
-  std::function<bool()> ready;  // may be empty: at once
+  std::function<bool()> ready;  // empty: ready immediately
 };
 
 struct Node {
@@ -46,7 +46,7 @@ struct Node {
   std::vector<int> after;  // earlier nodes
 };
 
-/// A graph that is on a stream: which nodes are done.
+/// A graph being run on a stream, and which of its nodes are done.
 struct GraphRun {
   std::shared_ptr<const std::vector<Node>> nodes;
   std::vector<char> done;
@@ -74,12 +74,12 @@ struct CUstream_st {
   unsigned flags = cudaStreamDefault;
   int priority = 0;
   bool legacy = false;
-  bool running = false;    // an operation of it is under way in some host thread
-  bool destroyed = false;  // goes when its queue is empty
+  bool running = false;    // a host thread is running an operation of it
+  bool destroyed = false;  // removed when its queue is empty
   std::deque<tern::standin::Operation> queue;
-  tern::standin::Token last;  // the newest operation; null: none yet
+  tern::standin::Token last;  // the newest operation; null if there is none
   std::shared_ptr<tern::standin::Capture> capture;
-  std::vector<int> tail;  // nodes that the next captured one comes after
+  std::vector<int> tail;  // nodes that the next captured node depends on
 
   bool blocking() const { return !legacy && !(flags & cudaStreamNonBlocking); }
 };
@@ -98,7 +98,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
   std::shared_ptr<const std::vector<tern::standin::Node>> nodes;
-  tern::standin::Token last;  // a graph does not run beside itself
+  tern::standin::Token last;  // launches of one graph do not overlap
   unsigned long long flags = 0;
 };
 
@@ -130,7 +130,7 @@ struct Fault {
 
 struct State {
   std::recursive_mutex mutex;
-  std::condition_variable_any changed;  // somebody ran an operation
+  std::condition_variable_any changed;  // notified when an operation has run
 
   DeviceConfig config;
   bool protection = false;
@@ -140,7 +140,7 @@ struct State {
   std::vector<std::unique_ptr<CUstream_st>> streams;  // created ones, oldest first
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
   std::map<CUmemPoolHandle_st*, std::unique_ptr<CUmemPoolHandle_st>> pools;
-  std::vector<CUmemPoolHandle_st*> device_pools;  // in use by cudaMallocAsync(), one for each device; may be empty
+  std::vector<CUmemPoolHandle_st*> device_pools;  // used by cudaMallocAsync(), one per device; may be empty
   std::set<CUgraph_st*> graphs;
   std::set<CUgraphExec_st*> executables;
   std::set<std::shared_ptr<Capture>> captures;
@@ -157,20 +157,20 @@ struct State {
 State& state();
 
 // --- faults.cpp ---
-/// Injected faults and what the state of driver and device forbids. `needs_device`: the function fails without one.
+/// The error from injected faults and the state of driver and device. `needs_device`: the function fails without one.
 cudaError_t refusal(State& s, const char* function, bool needs_device);
-/// A call that needs a device starts the thread's.
+/// Creates the context of the thread's device for a call that needs one.
 void note_context(State& s, std::string_view function);
-/// Remembers the error for cudaGetLastError(). Returns it.
+/// Stores the error for cudaGetLastError() and returns it.
 cudaError_t remember(cudaError_t error);
-/// Whether a GPU's context is lost with the error.
+/// Whether the error destroys a GPU's context.
 bool is_sticky(cudaError_t error);
 void make_sticky(State& s, cudaError_t error, const std::string& text);
-/// Queues, memory, handles and sticky errors go.
+/// Removes queues, memory, handles and sticky errors.
 void clear_devices(State& s);
 
-/// The frame of every function of the API: takes the lock, counts the call, refuses it when it must, runs
-/// body(State&) and remembers its error.
+/// The common part of all API functions: takes the lock, counts the call, refuses it if necessary, runs body(State&)
+/// and stores its error.
 template <class Body>
 cudaError_t api(const char* function, Body&& body, bool needs_device = true) {
   State& s = state();
@@ -181,50 +181,50 @@ cudaError_t api(const char* function, Body&& body, bool needs_device = true) {
   return remember(error);
 }
 
-/// For functions that wait: what ran meanwhile may have failed.
+/// For functions that wait: work that ran during the wait may have failed.
 inline cudaError_t after_wait(State& s) { return s.sticky; }
 
 // --- queue.cpp ---
-/// The stream of a handle (0, cudaStreamLegacy: the legacy default stream of the current device), or nullptr.
+/// The stream of a handle (0, cudaStreamLegacy: the current device's legacy default stream), or nullptr.
 CUstream_st* find_stream(State& s, cudaStream_t handle);
-/// Queues or captures. The stream must be valid.
+/// Queues or captures an operation. The stream must be valid.
 cudaError_t submit(State& s, CUstream_st* stream, Operation operation);
 cudaError_t submit(State& s, CUstream_st* stream, Work work);
-/// Runs operations, by the order, until the one is done.
+/// Runs operations, chosen by the order, until this one is done.
 void wait_for(State& s, const Token& token);
 void wait_for_stream(State& s, CUstream_st* stream);
-/// Everything on one device, or on all (-1).
+/// Waits for all work on one device, or on all devices (-1).
 void wait_for_device(State& s, int device);
-/// Runs at most one operation that `stream` needs. False: nothing could run.
+/// Runs at most one operation that `stream` needs. Returns false when none could run.
 bool step_towards(State& s, CUstream_st* stream);
 /// All streams of a device (-1: all), the legacy one first.
 std::vector<CUstream_st*> streams_of(State& s, int device);
 void forget_finished_streams(State& s);
-/// True in a host thread that runs queued work: it may not call CUDA.
+/// True in a host thread that runs queued work, which may not call CUDA.
 bool in_queued_work();
 
 // --- device.cpp ---
-/// Of the calling thread; checks nothing.
+/// Sets the calling thread's device without checks.
 void set_current_device(int device);
 
 // --- capture.cpp ---
 cudaError_t capture_node(State& s, CUstream_st* stream, Work work);
-/// For a function that waits for the stream, or asks for its state: an error, and the capture is invalid, when
-/// captured.
+/// For functions that wait for the stream or query its state: if it is being captured, invalidates the capture and
+/// returns an error.
 cudaError_t forbid_capture_of(State& s, CUstream_st* stream);
-/// For a function that CUDA calls unsafe during a capture (allocations, waits): by the modes of the captures.
+/// For functions that CUDA calls unsafe during a capture (allocations, waits): depends on the modes of the captures.
 cudaError_t forbid_unsafe_during_capture(State& s);
-/// For a function that waits for a whole device.
+/// For functions that wait for a whole device.
 cudaError_t forbid_any_capture(State& s);
-/// An operation on the legacy stream while a blocking stream is captured.
+/// For an operation on the legacy stream while a blocking stream is being captured.
 cudaError_t forbid_implicit_capture(State& s, CUstream_st* legacy);
 
-/// A stream that goes leaves its capture, or ends it when it is the origin.
+/// Removes a destroyed stream from its capture, or ends the capture if it is the origin.
 void leave_capture(State& s, CUstream_st* stream);
 
 // --- device_memory.cpp ---
 void forget_memory(State& s);
-/// Device memory is open to the host as long as one lives.
+/// While an object exists, the host can access device memory.
 class OpenMemory {
  public:
   explicit OpenMemory(State& s);

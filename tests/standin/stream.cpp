@@ -1,4 +1,4 @@
-// The runtime API's functions of streams.
+// The stream functions of the runtime API.
 
 #include <algorithm>
 
@@ -43,7 +43,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return create("cudaStreamCreateWithPriority", stream, flags, priority);
 }
 
-// What is queued still runs, whenever it may.
+// Queued work still runs later.
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return on_stream("cudaStreamDestroy", handle, [](State& s, CUstream_st* stream) {
     if (stream->legacy) return cudaErrorInvalidResourceHandle;
@@ -63,7 +63,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   });
 }
 
-// Work that was pending at the call counts as pending, though one step of it may have run.
+// Work that was pending at the call counts as pending, even if a step of it runs during the call.
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   return on_stream("cudaStreamQuery", handle, [](State& s, CUstream_st* stream) {
     if (const cudaError_t error = forbid_capture_of(s, stream)) return error;
