@@ -1,21 +1,21 @@
 #pragma once
-// How far attention's results may lie from the exact ones: one rule for every kernel, dtype and input.
+// Error bounds of attention's results: one rule for every kernel, dtype and input.
 
 #include "tern/tests/kernels/attention_reference.h"
 
 namespace tern::kernels::attention_test {
 
-/// What a kernel rounds besides its results, to the dtype of q.
+/// The intermediate values that a kernel rounds to the dtype of q.
 enum class Inner {
-  kCompute,  // nothing: products are those of the compute type
+  kCompute,  // none: products use the compute type
   kStorage   // the factors of products on tensor cores: P, P after dropout, and dS
 };
 
-/// Largest error of each result, element by element, to first order with a tenth more: each rounding in the
-/// definition's steps, carried on to the results by the derivatives of the steps behind it. u is the storage type's
-/// unit, w the compute type's. A sum of n terms loses w sum|terms| times n at most, and that much with probability
-/// below 1e-7 above 6 sqrt(n) (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019). delta
-/// = sum(dO O) has the rounding of the stored O: where a query sees one key, that is all there is in dS.
+/// The largest error of each result, element by element, to first order plus a tenth: the rounding of each step of the
+/// definition, propagated to the results by the derivatives of the later steps. u is the storage type's unit, w the
+/// compute type's. The error of a sum of n terms is at most n w sum|terms|, and exceeds 6 sqrt(n) w sum|terms| with a
+/// probability below 1e-7 (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019). delta =
+/// sum(dO O) contains the rounding of the stored O: where a query sees one key, dS consists of this error alone.
 template <class T>
 class Bounds {
  public:
@@ -53,7 +53,7 @@ class Bounds {
   static constexpr double kStored = !kIs16 ? kUnit : dtype_of<T>() == bfloat16 ? 0x1p-8 : 0x1p-11;
   /// Half of the storage type's smallest step.
   static constexpr double kTiny = dtype_of<T>() == float16 ? 0x1p-25 : sizeof(T) == 8 ? 0x1p-1000 : 0x1p-126;
-  /// A probability below this may be zero.
+  /// Probabilities below this may become zero.
   static constexpr double kFlushed = 0x1p-79;
 
   static double sum_error(int64_t terms) {
@@ -61,7 +61,7 @@ class Bounds {
     return kUnit * std::min(n, 6 * std::sqrt(n));
   }
 
-  /// One query of one head: its row of the results, and its share in those of the keys.
+  /// Adds one query of one head: its row of the results, and its contribution to those of the keys.
   void add_query(int64_t s, int64_t h, int64_t i) {
     const int64_t d = c_.head_dim, kv_row = c_.kv_heads * d, kh = h / (c_.heads / c_.kv_heads);
     const int64_t q0 = c_.query_offsets[s], nq = c_.query_offsets[s + 1] - q0, k0 = c_.key_offsets[s],
@@ -86,7 +86,7 @@ class Bounds {
       p[j] = std::exp(score - lse);
       keep[j] = kept(h, q0 + i, j);
       dp_error[j] = sum_error(d) * dp_terms;
-      // The score, its conversion to base 2, the difference to the greatest one and 2^x.
+      // The score, its conversion to base 2, the difference to the largest one and 2^x.
       relative[j] = sum_error(d) * dot_terms * scale + kUnit * (4 * std::abs(score) + 2 * std::abs(bias)) +
                     kUnit * (2 * std::abs(lse) + 3 * std::abs(score - lse) + 8);
       lse_error += p[j] * relative[j];
@@ -124,7 +124,7 @@ class Bounds {
       ds[j] = std::abs(p[j] * (own - delta));
       ds_error[j] = p[j] * (keep[j] * dp_error[j] + delta_error) + relative[j] * (ds[j] + p[j] * delta_error) +
                     (3 * kUnit * p[j] + kFlushed) * (std::abs(own) + std::abs(delta));
-      // dS itself, and for the factor of a product its rounding.
+      // dS, and its rounding where it is a factor of a product.
       add_bias(s, h, i, j, ds_error[j], ds[j]);
       ds_error[j] += inner_ * (ds[j] + ds_error[j]) + inner_tiny_;
     }
@@ -145,7 +145,7 @@ class Bounds {
     }
   }
 
-  /// What the sums over queries lose, and rounding what is stored.
+  /// Adds the errors of the sums over queries and of rounding the stored results.
   void finish() {
     const int64_t queries = c_.heads / c_.kv_heads * Case::longest(c_.query_offsets);
     for (size_t i = 0; i < bound.dk.size(); ++i) {
@@ -191,7 +191,7 @@ class Bounds {
   std::vector<int64_t> bias_count_;
 };
 
-/// Every element of every result within its bound of the exact one; NaN never is.
+/// Expects every element of every result within its bound of the exact one; NaN fails.
 inline void expect_within(const Results& got, const Results& exact, const Results& bounds, const std::string& what) {
   for (const auto& [name, part] : kParts) {
     const std::vector<double>&a = got.*part, &b = exact.*part, &bound = bounds.*part;

@@ -1,5 +1,5 @@
 #pragma once
-// Attention for the tests: a case, its tensors and the definition in fp64, element by element.
+// Attention for the tests: a case, its tensors and an element-wise definition in fp64.
 
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ inline std::string describe(const Case& c) {
   return s.str();
 }
 
-/// [tokens, heads, head_dim] inside rows of `token_stride`, behind `offset` elements.
+/// A tensor [tokens, heads, head_dim] inside rows of `token_stride`, starting after `offset` elements.
 template <class T>
 struct Tensor {
   std::vector<T>* store;
@@ -79,7 +79,7 @@ struct Trial {
 
   explicit Trial(const Case& config) : c(config) {
     const int64_t d = c.head_dim, qt = c.query_tokens(), kt = c.key_tokens();
-    if (c.fused) {  // one row per token: q of all heads, then k, then v; gradients alike
+    if (c.fused) {  // one row per token: q of all heads, then k, then v; gradients likewise
       const int64_t row = (c.heads + 2 * c.kv_heads) * d;
       q_store.resize(c.misalignment + qt * row);
       dq_store.resize(q_store.size());
@@ -90,7 +90,7 @@ struct Trial {
       k = slice(q_store, c.heads, c.kv_heads), dk = slice(dq_store, c.heads, c.kv_heads);
       v = slice(q_store, c.heads + c.kv_heads, c.kv_heads), dv = slice(dq_store, c.heads + c.kv_heads, c.kv_heads);
     } else {
-      const int64_t gap = c.misalignment;  // rows with a gap, which must stay untouched
+      const int64_t gap = c.misalignment;  // a gap after each row, which must not be written
       const auto make = [&](std::vector<T>& store, int64_t tokens, int64_t heads) {
         store.resize(c.misalignment + tokens * (heads * d + gap));
         return Tensor<T>{&store, c.misalignment, tokens, heads, d, heads * d + gap};
@@ -115,7 +115,7 @@ struct Trial {
     }
     if (c.masked) {
       mask.resize(c.key_tokens());
-      const int style = static_cast<int>(random() % 3);  // scattered, all gone in places, padding at the end
+      const int style = static_cast<int>(random() % 3);  // scattered, whole sequences in places, padding at the end
       for (int64_t s = 0; s < c.sequences(); ++s) {
         const int64_t length = c.key_offsets[s + 1] - c.key_offsets[s],
                       valid = length == 0 ? 0 : random() % (length + 1);
@@ -199,7 +199,7 @@ std::vector<double> values(const std::vector<T>& v) {
   return result;
 }
 
-/// Every result of a call in fp64.
+/// All results of a call in fp64.
 struct Results {
   std::vector<double> out, lse, dq, dk, dv, dbias;
 };
@@ -285,7 +285,7 @@ Results reference(const Trial<T>& r) {
   return z;
 }
 
-/// Largest difference; infinite when one side is NaN or infinite and the other is not the same infinity.
+/// The largest difference; infinite when one side is NaN or infinite and the other is not the same infinity.
 inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return kInf;
   double worst = 0;
@@ -313,7 +313,7 @@ inline bool same_bits(const Results& a, const Results& b) {
   });
 }
 
-/// Gaps between rows and elements before the first stay as they were.
+/// Expects that gaps between rows and elements before the first row are unchanged.
 template <class T>
 void expect_gaps_untouched(const Trial<T>& r) {
   if (r.c.fused) {

@@ -15,7 +15,7 @@ std::vector<CpuLevel> levels() {
   return result;
 }
 
-/// Sets level and threads back at the end of a test.
+/// Restores level and threads at the end of a test.
 class AttentionTest : public ::testing::Test {
  protected:
   void TearDown() override {
@@ -65,7 +65,7 @@ Case random_case(uint64_t seed) {
   return c;
 }
 
-/// `count` seeds of random cases, other in every run.
+/// `count` seeds of random cases, different in every run.
 std::vector<uint64_t> seeds(uint64_t salt, size_t count) {
   std::mt19937_64 random = fresh_random(salt);
   std::vector<uint64_t> result(count);
@@ -118,7 +118,7 @@ void check_16_bits(uint64_t salt) {
 TEST_F(AttentionTest, BFloat16MatchesReference) { check_16_bits<BFloat16>(3); }
 TEST_F(AttentionTest, Float16MatchesReference) { check_16_bits<Float16>(4); }
 
-/// Where a query sees one key the gradients of queries and keys are zero, but for the rounding of the stored output.
+/// Where a query sees one key, the gradients of queries and keys are zero except for the rounding of the stored output.
 TEST_F(AttentionTest, OneKeyForEachQuery) {
   for (const uint64_t seed : seeds(5, 20)) {
     Case c = random_case(seed);
@@ -136,7 +136,7 @@ TEST_F(AttentionTest, OneKeyForEachQuery) {
   }
 }
 
-/// The analytic gradient above against differences of the definition's output.
+/// The reference's analytic gradient against finite differences of its output.
 TEST_F(AttentionTest, ReferenceGradientsAreThoseOfTheDefinition) {
   for (const uint64_t seed : seeds(6, 6)) {
     Case c = random_case(seed);
@@ -172,7 +172,7 @@ TEST_F(AttentionTest, ReferenceGradientsAreThoseOfTheDefinition) {
   }
 }
 
-/// With equal scores and an identity for values (or for dout) the results are the mask itself.
+/// With equal scores and the identity as values (or as dout) the results are the dropout mask.
 TEST_F(AttentionTest, DropoutMaskIsExactlyThatOfDropoutKeeps) {
   Case c;
   c.query_offsets = {0, 61, 150};
@@ -228,7 +228,7 @@ TEST_F(AttentionTest, PackedEqualsPadded) {
   padded.masked = true;
   Trial<float> a(packed), b(padded);
   std::fill(b.dout_store.begin(), b.dout_store.end(), 0.0f);
-  for (float& x : b.k_store) x = std::numeric_limits<float>::quiet_NaN();  // what padding holds must not matter
+  for (float& x : b.k_store) x = std::numeric_limits<float>::quiet_NaN();  // values in the padding must have no effect
   for (float& x : b.v_store) x = std::numeric_limits<float>::infinity();
   for (int64_t s = 0; s < count; ++s) {
     for (int64_t i = 0; i < longest; ++i) {
@@ -283,7 +283,7 @@ TEST_F(AttentionTest, DropsEverythingAtProbabilityOne) {
   }
 }
 
-/// A NaN in one sequence reaches that sequence's output and gradients, and no other's.
+/// A NaN in one sequence affects that sequence's output and gradients, and no others.
 TEST_F(AttentionTest, NanStaysInItsSequence) {
   Case c;
   c.query_offsets = c.key_offsets = {0, 50, 120, 130};
@@ -313,7 +313,7 @@ TEST_F(AttentionTest, NanStaysInItsSequence) {
   }
 }
 
-/// Scores hundreds apart: probabilities underflow to zero, and nothing else happens.
+/// Scores that differ by hundreds: probabilities underflow to zero without other effects.
 TEST_F(AttentionTest, LargeScoresUnderflowCleanly) {
   Case c;
   c.query_offsets = {0, 33};

@@ -1,5 +1,5 @@
 #pragma once
-// Conversions between dtypes by copy.h's rules: what the tests of both devices compare with.
+// Conversions between dtypes by copy.h's rules: the reference for the tests of both devices.
 
 #include "tern/kernels/copy.h"
 #include "tern/tests/kernels/kernel_test.h"
@@ -49,7 +49,7 @@ inline const std::vector<double> kSpecial = {0,
 inline double expected_conversion(DType from, DType to, double stored) {
   const bool integers = !is_floating(from) && !is_floating(to) && to != boolean;
   if (!integers) return round_to(to, stored);
-  // Integer to integer: C++'s conversion, modulo the size.
+  // Integer to integer: C++'s conversion, modulo 2^bits.
   const int64_t value =
       from == int64 && stored >= 0x1p63 ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(stored);
   if (to == int32) return static_cast<double>(static_cast<int32_t>(value));

@@ -1,4 +1,4 @@
-// Copies, casts and fills over dtypes and strides; random fills against the formulas of the header.
+// Copies, casts and fills over dtypes and strides; random fills against the formulas in the header.
 
 #include "tern/kernels/copy.h"
 
@@ -14,14 +14,14 @@ TEST(Copy, EveryPairOfDTypesOverSpecialValues) {
         const int64_t n = static_cast<int64_t>(kSpecial.size());
         Array x(from, {3, n}), y(to, {3, n});
         for (int64_t i = 0; i < 3 * n; ++i) {
-          // A double of 2^63 does not fit int64: the test's own conversion must stay defined.
+          // A double of 2^63 does not fit into int64: the test's conversion must stay defined.
           const double v = kSpecial[i % n];
           x.set(i, from == int64 && v >= 0x1p63 ? 0x1p62 : v);
         }
         copy({}, x.cview(), y.view());
         for (int64_t i = 0; i < 3 * n; ++i) {
           const double expected = expected_conversion(from, to, x.at(i));
-          // The largest int64 is not a double.
+          // A double cannot hold the largest int64.
           const bool same = near(y.at(i), expected, 0, 0);
           ASSERT_TRUE(same) << name_of(from) << " to " << name_of(to) << " of " << x.at(i) << ": got " << y.at(i)
                             << ", expected " << expected;

@@ -39,7 +39,7 @@ void check(DType dtype, int64_t rows, int64_t classes, double smoothing, bool we
   for (int64_t r = 0; r < rows; ++r) {
     const auto target = static_cast<int64_t>(targets.at(r));
     const bool counts = target >= 0 && target < classes;
-    long double largest = -INFINITY, sum = 0, mean = 0;  // the reference must know better than fp64
+    long double largest = -INFINITY, sum = 0, mean = 0;  // the reference must be more accurate than fp64
     for (int64_t c = 0; c < classes; ++c) largest = std::max<long double>(largest, logits.at(r * classes + c));
     for (int64_t c = 0; c < classes; ++c) sum += std::exp(logits.at(r * classes + c) - largest);
     const long double lse = largest + std::log(sum);
@@ -93,7 +93,7 @@ TEST(CrossEntropy, HugeLogits) {
     EXPECT_EQ(losses.at(0), 0);
     EXPECT_NEAR(losses.at(1), std::log(2.0), 1e-6);
     EXPECT_TRUE(std::isnan(losses.at(2)));
-    const double expected[] = {0, 0, 0, 0, -0.5, 0.5, 0, 0, 0};  // scale 0: a row left out, whatever its logits
+    const double expected[] = {0, 0, 0, 0, -0.5, 0.5, 0, 0, 0};  // scale 0: an ignored row, with any logits
     for (int64_t i = 0; i < 9; ++i) EXPECT_NEAR(dlogits.at(i), expected[i], 1e-6) << i;
   });
 }

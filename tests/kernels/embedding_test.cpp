@@ -92,7 +92,7 @@ TEST(Embedding, Backward) {
   });
 }
 
-/// The element of a tensor of x's shape that element i of `index` refers to.
+/// The element of a tensor of x's shape that element i of `index` selects.
 int64_t gathered_position(const Shape& x, const Shape& index, int dim, int64_t i, int64_t id) {
   int64_t position[kMaxDims] = {}, result = 0;
   for (int d = static_cast<int>(index.size()) - 1; d >= 0; --d) {
@@ -118,7 +118,7 @@ TEST(Gather, ForwardAndBackward) {
                                            {{2, 3}, {0, 3}},
                                            {{2, 130, 2, 3}, {2, 100, 1, 3}}})
       for (int dim = 0; dim < static_cast<int>(c.x.size()); ++dim) {
-        // Along dim the index may be longer than x, elsewhere not.
+        // The index may be longer than x only along dim.
         Shape shape = c.index;
         for (size_t d = 0; d < shape.size(); ++d)
           if (static_cast<int>(d) != dim) shape[d] = std::min(shape[d], c.x[d]);

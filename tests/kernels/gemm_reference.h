@@ -1,6 +1,6 @@
 #pragma once
-// Matrices with gaps, the exact product in fp64 and what rounding may cost: what the tests of both devices' products
-// compare with.
+// Matrices with gaps, the exact product in fp64 and bounds of rounding errors: the reference for the tests of products
+// on both devices.
 
 #include "tern/kernels/gemm.h"
 #include "tern/tests/kernels/kernel_test.h"
@@ -8,7 +8,7 @@
 
 namespace tern::kernels {
 
-/// A batch of matrices with a gap after each row and each matrix, from an address aligned to one element alone.
+/// A batch of matrices with a gap after each row and matrix, at an address aligned only to one element.
 struct Matrices {
   Array memory;
   int64_t batch, rows, cols, row_stride, batch_stride;
@@ -35,10 +35,10 @@ inline std::vector<double> values_of(ConstView v) {
   return result;
 }
 
-/// What rounding may cost: of the stored result, and of a sum of k products in the dtype's compute type.
+/// Bound of the rounding of the stored result, and of a sum of k products in the dtype's compute type.
 inline double tolerance(DType stored, DType input, double expected, double magnitude, int64_t k) {
   const double unit = input == float64 ? 0x1p-53 : 0x1p-24;
-  const double subnormal = stored == float16 ? 0x1p-25 : 0;  // half of the distance between the least numbers
+  const double subnormal = stored == float16 ? 0x1p-25 : 0;  // half of the distance between subnormals
   return subnormal + epsilon_of(stored) * std::fabs(expected) * 1.01 +
          unit * magnitude * (8 + std::sqrt(static_cast<double>(k)));
 }
@@ -69,8 +69,8 @@ void for_each_element(const Case& t, const std::vector<double>& a, const std::ve
   }
 }
 
-/// Compares c, whose content was `before` and whose whole memory `whole_before`, with alpha a b + beta c, element by
-/// element; the gaps must have kept what they held.
+/// Compares c, whose content was `before` and whose whole memory was `whole_before`, with alpha a b + beta c, element
+/// by element; expects unchanged gaps.
 inline void expect_product(const Case& t, DType input, Matrices& a, Matrices& b, Matrices& c,
                            const std::vector<double>& before, const std::vector<double>& whole_before,
                            double least_slack = 1e-30) {
@@ -94,7 +94,7 @@ inline void expect_product(const Case& t, DType input, Matrices& a, Matrices& b,
   }
 }
 
-/// c's content before the product: with beta 0 it must not be read.
+/// Sets c's content before the product: with beta 0 it must not be read.
 inline void fill_before(const Case& t, Matrices& c) {
   for (int64_t i = 0; i < c.memory.numel(); ++i) c.memory.set(i, t.beta == 0 ? NAN : 0.25 * static_cast<double>(i % 9));
 }
@@ -120,7 +120,7 @@ inline std::string describe(const Case& t, DType input, DType output) {
   return out.str();
 }
 
-/// A product of random numbers against the reference; any_threads: and the same bits with every number of threads.
+/// A product of random numbers against the reference; any_threads: also the same bits for every number of threads.
 inline void check_cpu_gemm(DType input, DType output, const Case& t, std::mt19937_64& random,
                            bool any_threads = false) {
   SCOPED_TRACE(describe(t, input, output));

@@ -1,4 +1,4 @@
-// Small results of long inner dimensions, which are cut into parts that are multiplied at the same time.
+// Small results with long inner dimensions, which are split into parts that are multiplied at the same time.
 
 #include "tern/kernels/gemm.h"
 #include "tern/tests/kernels/gemm_reference.h"
@@ -13,7 +13,7 @@ TEST(GemmSplit, LongInnerDimensions) {
   for_each_level([&] {
     for (const DType dtype : {float32, bfloat16}) {
       for (int64_t i = 0; i < 2; ++i) {
-        // From the shortest that is cut, and what is not cut just below it.
+        // From the shortest split length, and unsplit ones just below it.
         const int64_t m = 20 + below(50), n = 20 + below(50),
                       k = (int64_t{1} << 22) / (m * n) + below(3) + i * below(999);
         const double alpha = below(2) ? 1 : -0.5, beta = static_cast<double>(below(2));

@@ -31,7 +31,7 @@ TEST(Gemm, AgreesWithDoubleInEveryDtypeLayoutAndLevel) {
 TEST(Gemm, WeightGradientShapes) {
   std::mt19937_64 random = fresh_random();
   for_each_level([&] {
-    // Rows 4 KiB apart take the swapped order; a long inner dimension is widened in slices.
+    // Rows 4 KiB apart use the swapped order; a long inner dimension is widened in slices.
     check_cpu_gemm(float32, float32, {1, 1024, 64, 520, true, false}, random);
     check_cpu_gemm(float32, float32, {1, 1024, 70, 515, true, false, 0.5, 1}, random);
     check_cpu_gemm(bfloat16, float32, {1, 96, 40, 1100, true, false, 1, 1}, random);
@@ -41,7 +41,7 @@ TEST(Gemm, WeightGradientShapes) {
   });
 }
 
-/// c is cut into tiles, the last of which are smaller.
+/// c is divided into tiles, the last of which are smaller.
 TEST(Gemm, SeveralTiles) {
   std::mt19937_64 random = fresh_random();
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
@@ -108,7 +108,7 @@ TEST(Gemm, BroadcastsAndFoldsTheBatch) {
   for_each_level([&] {
     for (const DType dtype : kFloatTypes) {
       Matrices a(dtype, 5, 40, 24, 0), b(dtype, 1, 24, 18, 0), c(dtype, 5, 40, 18, 0);
-      // No gap between the matrices of a and c, so that they fold into one of 200 rows.
+      // No gap between the matrices of a and c, so that they form one of 200 rows.
       fill_with_random(a.memory, random, -1, 1);
       fill_with_random(b.memory, random, -1, 1);
       View b_view = b.view();
@@ -193,7 +193,7 @@ void check_linear(DType dtype, DType bias_dtype, int64_t rows, int64_t in, int64
       magnitude += std::fabs(term);
     }
     const double expected = activate(activation, sum);
-    // |activation'| <= 1.13; erf costs a few units of x.
+    // |activation'| <= 1.13; erf has an error of a few units of x.
     const double slack =
         1.2 * tolerance(dtype, dtype, 0, magnitude, in) + 4 * 0x1p-24 * std::fabs(sum) * (dtype != float64);
     ASSERT_LE(std::fabs(y.at(i) - expected),
@@ -223,9 +223,10 @@ TEST(Linear, ForwardAgreesWithDouble) {
   });
 }
 
-/// With packed products, which threads take blocks of, a row of the result depends on its own row of x alone.
+/// With packed products, whose blocks of rows threads take in turn, each row of the result depends only on its row of
+/// x.
 TEST(Linear, RowsDoNotDependOnTheirBlock) {
-  const char* const limit = std::getenv("TERN_CPU_LEVEL");  // for the whole process
+  const char* const limit = std::getenv("TERN_CPU_LEVEL");  // set for the whole process
   if (!can_test_level(CpuLevel::kV4) || (limit && std::string(limit) != "v4"))
     GTEST_SKIP() << "cpu: only CPU level v4 has packed products";
   const int threads_before = num_threads();

@@ -1,4 +1,5 @@
-// The cut of a product into tiles: by its shape alone, every element in one tile, and enough tiles for threads.
+// The division of a product into tiles: it depends only on the shape, covers each element once, and suffices for
+// threads.
 
 #define TERN_CPU cpu_test
 #include "tern/kernels/cpu/gemm_tiles.h"
@@ -16,7 +17,7 @@ namespace tern::kernels {
 namespace {
 
 using cpu_test::Tiles;
-using Cut = std::map<std::tuple<int64_t, int64_t>, std::tuple<int64_t, int64_t>>;  // place to size
+using Cut = std::map<std::tuple<int64_t, int64_t>, std::tuple<int64_t, int64_t>>;  // position to size
 
 Cut cut_of(int64_t m, int64_t n, int64_t k) {
   Cut cut;

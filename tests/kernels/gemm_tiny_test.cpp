@@ -1,5 +1,5 @@
-// Products that are too small for a library: any layout, and every element one sum in the order of the inner dimension,
-// whatever the threads, the batch and the strides.
+// Products that are too small for a library: every layout, and each element is one sum in the order of the inner
+// dimension, for any threads, batch and strides.
 
 #include <cmath>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace tern::kernels {
 namespace {
 
-/// m * n * k up to a little above the largest that is done by loops (4096), and k up to a little above 256.
+/// m * n * k up to slightly above the largest that loops compute (4096), and k up to slightly above 256.
 Case random_case(std::mt19937_64& random) {
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
   Case t{};

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the image kernels share: random plans and batches, and the same computed plainly.
+// Helpers of the tests of image kernels: random plans and batches, and a simple reference.
 
 #include <algorithm>
 #include <array>
@@ -39,7 +39,7 @@ inline std::vector<ImageAugment> random_plans(std::mt19937_64& random, int64_t n
   for (ImageAugment& plan : plans) {
     plan.top = in_range(random, -height - 1, image_height + 1);
     plan.left = in_range(random, -width - 1, image_width + 1);
-    if (random() % 2 == 0) {  // most of the image is seen
+    if (random() % 2 == 0) {  // most of the image is visible
       plan.top = in_range(random, -2, 2);
       plan.left = in_range(random, -2, 2);
     }
@@ -70,8 +70,8 @@ inline ImageNormalization test_normalization() {
 }
 
 /// Pixels of an augmented image, computed step by step over the whole image in real numbers. The kernels' integers have
-/// some bits after the point: where a step's result lies closer to a whole number than they may err, either of its
-/// neighbours is right, and what the next steps make of either.
+/// a limited number of fraction bits: where a step's result is closer to an integer than their error, both neighbours
+/// are accepted, and so are the results of the next steps from either.
 class PlainImage {
  public:
   using Pixel = std::array<int, 3>;
@@ -94,7 +94,7 @@ class PlainImage {
     for (const ColorStep& step : plan.colors) change(step);
   }
 
-  /// What a channel of a pixel may be: mostly one value.
+  /// The accepted values of a pixel's channel: usually one.
   std::vector<int> at(int64_t y, int64_t x, int64_t c) const {
     std::set<int> values;
     for (const Pixel& pixel : pixels_[static_cast<size_t>(y * width_ + x)])
@@ -103,7 +103,7 @@ class PlainImage {
   }
 
  private:
-  /// The bytes that floor() may give of a number that errs by `error` at most.
+  /// The possible bytes from floor() of a number with an error of at most `error`.
   struct Range {
     int low, high;
     Range(double from, double to, double error)
@@ -111,7 +111,7 @@ class PlainImage {
           high(static_cast<int>(std::floor(std::clamp(to + error, 0.0, 255.0)))) {}
   };
 
-  /// The weights of the colours have 22 bits after the point.
+  /// The weights of the colours have 22 fraction bits.
   static Range grey(const Pixel& p) {
     const double x = 0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2];
     return Range(x, x, 3 * 255 * 0x1p-23);
@@ -138,7 +138,7 @@ class PlainImage {
             for (int other = grey(p).low; other <= grey(p).high; ++other)
               add_all(blended(p, factor, other, other, 0), next);
             break;
-          case ColorOp::kContrast:  // (1 - factor) * mean has 16 bits after the point
+          case ColorOp::kContrast:  // (1 - factor) * mean has 16 fraction bits
             add_all(blended(p, factor, least, most, 0x1p-17 + 1e-9), next);
             break;
           default:
@@ -157,7 +157,7 @@ class PlainImage {
     return {channel(p[0]), channel(p[1]), channel(p[2])};
   }
 
-  /// Through HSV in fractions of 1; `turn` in sixths of the circle.
+  /// Rotates the hue in HSV with fractions of 1; `turn` in sixths of the circle.
   static std::array<Range, 3> turned(const Pixel& p, double turn) {
     const double high = std::max({p[0], p[1], p[2]}), low = std::min({p[0], p[1], p[2]}), range = high - low;
     if (range == 0) return {Range(p[0], p[0], 0), Range(p[1], p[1], 0), Range(p[2], p[2], 0)};
@@ -166,11 +166,12 @@ class PlainImage {
                                 : 4 + (p[0] - p[1]) / range;
     hue = std::fmod(hue + turn + 12, 6.0);
     const auto channel = [&](int c) {
-      // Distance of the hue from the channel's own: 1 within a sixth, 0 beyond two.
+      // Distance of the hue from the channel's hue: full intensity within 1, none beyond 2.
       double distance = std::fabs(hue - 2 * c);
       distance = std::min(distance, 6 - distance);
       const double value = (low + range * std::clamp(2 - distance, 0.0, 1.0)) / 255 * 255.999;
-      // The hue has 16 bits after the point; 255.999 / 255 is 1 + 2^-8 for the kernels, whose half has 16 bits too.
+      // The hue has 16 fraction bits; the kernels use 1 + 2^-8 for 255.999 / 255, in which the 2^-8 part has 16 bits
+      // too.
       return Range(value, value, 2 * range * 0x1p-16 + value * (255.999 / 255 - 1 - 0x1p-8) + 2 * 0x1p-16);
     };
     return {channel(0), channel(1), channel(2)};
@@ -186,7 +187,7 @@ class PlainImage {
   std::vector<std::vector<Pixel>> pixels_;
 };
 
-/// What augment_images may give, [n, 3, height, width]: mostly one value each.
+/// The accepted results of augment_images, [n, 3, height, width]: usually one value each.
 inline std::vector<std::vector<double>> plain_augmentation(const Array& images, const std::vector<ImageAugment>& plans,
                                                            const ImageNormalization& normalization, int64_t height,
                                                            int64_t width) {
@@ -220,7 +221,7 @@ inline std::vector<std::vector<double>> plain_augmentation(const Array& images, 
   return result;
 }
 
-/// Random tables for resizing a dimension; the weights of a place sum to about 1, single ones may be negative.
+/// Random weights for resizing a dimension; the weights of an output sum to about 1, single ones may be negative.
 struct RandomAxis {
   std::vector<int32_t> first, weights;
   int32_t taps = 0;
@@ -238,11 +239,11 @@ inline RandomAxis random_axis(std::mt19937_64& random, int64_t from, int64_t to)
     }
     axis.weights.push_back(rest);
   }
-  std::sort(axis.first.begin(), axis.first.end());  // as in every real table
+  std::sort(axis.first.begin(), axis.first.end());  // as in every real resize
   return axis;
 }
 
-/// What resize_images should give.
+/// The expected result of resize_images.
 inline std::vector<double> plain_resize(const Array& images, const RandomAxis& rows, const RandomAxis& columns) {
   const int64_t n = images.shape()[0], from_height = images.shape()[1], from_width = images.shape()[2];
   const int64_t height = static_cast<int64_t>(rows.first.size()), width = static_cast<int64_t>(columns.first.size());

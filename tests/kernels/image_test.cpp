@@ -12,7 +12,7 @@ const std::vector<Case> kCases = {{0, 4, 4, 4, 4},  {1, 1, 1, 1, 1},   {5, 8, 8,
                                   {3, 7, 5, 9, 11}, {2, 33, 21, 6, 3}, {2, 3, 70, 5, 129}};
 
 TEST(Image, AugmentationEqualsPlainLoops) {
-  int64_t uncertain = 0, compared = 0;  // elements that may have one of several values, and all
+  int64_t uncertain = 0, compared = 0;  // elements with several accepted values, and all elements
   std::mt19937_64 random = fresh_random();
   for (const DType dtype : kFloatTypes)
     for (const Case& size : kCases)
@@ -45,7 +45,7 @@ TEST(Image, AugmentationEqualsPlainLoops) {
           }
         });
       }
-  EXPECT_LE(uncertain, compared / 3);  // else too little is compared
+  EXPECT_LE(uncertain, compared / 3);  // otherwise too few are compared exactly
 }
 
 TEST(Image, ResizingEqualsPlainLoops) {
@@ -68,7 +68,7 @@ TEST(Image, ResizingEqualsPlainLoops) {
   }
 }
 
-// The steps' definitions at their ends.
+// Colour changes at the extremes of their parameters.
 TEST(Image, Colors) {
   constexpr int32_t kOne = 1 << kColorBits;
   const Rgb pixel{{200, 100, 50}};
@@ -87,7 +87,7 @@ TEST(Image, Colors) {
   EXPECT_TRUE(equal(change_color({{255, 0, 255}}, {ColorOp::kSaturation, most}, 0), 255, 0, 255));
   EXPECT_TRUE(
       equal(change_color({{255, 0, 254}}, {ColorOp::kContrast, most}, contrast_offset(most, 254, 1)), 255, 0, 254));
-  // Turning by every angle and back ends near where it began.
+  // A rotation by any angle and back ends near the original.
   std::mt19937_64 random = fresh_random();
   for (int i = 0; i < 20000; ++i) {
     const Rgb from{{in_range(random, 0, 255), in_range(random, 0, 255), in_range(random, 0, 255)}};

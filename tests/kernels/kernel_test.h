@@ -1,6 +1,6 @@
 #pragma once
-// What the kernel tests share: arrays of any dtype, shape and strides whose elements are read and written as double,
-// rounding to storage types written apart from the library, and loops over CPU levels and thread counts.
+// Helpers of the kernel tests: arrays of any dtype, shape and strides whose elements are accessed as double, rounding
+// to storage types that is independent of the library, and loops over CPU levels and thread counts.
 
 #include <gtest/gtest.h>
 
@@ -26,8 +26,8 @@
 
 namespace tern::kernels {
 
-/// ThreadSanitizer makes a case some thirty times as slow: there a test takes fewer of the same cases, of every kernel,
-/// dtype and schedule; what it takes at random is other in every run.
+/// ThreadSanitizer makes a case about thirty times as slow: tests then run fewer cases of every kernel, dtype and
+/// schedule; their random choices are different in every run.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kFewCases = true;
 #else
@@ -48,7 +48,7 @@ inline double round_to_format(double v, int digits, int low, double largest) {
   const double rounded = std::ldexp(std::nearbyint(std::ldexp(v, -unit)), unit);
   return std::fabs(rounded) > largest ? std::copysign(INFINITY, v) : rounded;
 }
-/// What storing v in dtype keeps.
+/// The value that remains when v is stored in dtype.
 inline double round_to(DType dtype, double v) {
   const auto integer = [&](double low, double high) {
     return std::isnan(v) ? 0.0 : std::trunc(std::min(std::max(v, low), high));
@@ -73,7 +73,7 @@ inline double round_to(DType dtype, double v) {
   }
   return NAN;
 }
-/// Half the distance of neighbours, relative: what rounding a result costs.
+/// Half the relative distance of neighbours: the error of rounding a result.
 inline double epsilon_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
@@ -93,9 +93,9 @@ enum class Order { kContiguous, kTransposed, kSliced, kPitched, kMisaligned };
 inline const std::vector<Order> kAllOrders = {Order::kContiguous, Order::kTransposed, Order::kSliced, Order::kPitched,
                                               Order::kMisaligned};
 
-/// An array with its memory. kTransposed: dimensions lie in memory in reverse order; kSliced: every second element of
-/// rows with a gap; kPitched: rows with a gap, of which only the first is aligned; kMisaligned: contiguous from an
-/// address that is aligned to one element alone.
+/// An array and its memory. kTransposed: dimensions are stored in reverse order; kSliced: every second element of rows
+/// with a gap; kPitched: rows with a gap, of which only the first is aligned; kMisaligned: contiguous from an address
+/// that is aligned only to one element.
 class Array {
  public:
   Array(DType dtype, const Shape& shape, Order order = Order::kContiguous) : dtype_(dtype), shape_(shape) {
@@ -109,7 +109,7 @@ class Array {
       if ((order == Order::kSliced || order == Order::kPitched) && i == 0) step += 3;
     }
     const int64_t start = order == Order::kMisaligned ? 1 : 0;
-    // 0x5a everywhere: what a kernel must not touch can be recognised.
+    // 0x5a everywhere, so that writes outside the elements are detected.
     memory_.assign((step + start + 1) * size_of(dtype) + 128, 0x5a);
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
     data_ = memory_.data() + (64 - address % 64) % 64 + start * size_of(dtype);
@@ -117,8 +117,8 @@ class Array {
   }
   Array(const Array&) = delete;
   Array(Array&& other) = default;
-  /// At least 64 bytes behind the elements, and those that their alignment left before them, are as they were made.
-  /// With AddressSanitizer the array ends with its elements instead.
+  /// Expects at least 64 bytes after the elements, and the bytes before them due to alignment, to be unchanged.
+  /// With AddressSanitizer the array ends at its last element instead.
   ~Array() {
     if (memory_.empty()) return;  // moved from
     const auto touched = [](char c) { return c != 0x5a; };
@@ -131,7 +131,7 @@ class Array {
   ConstView cview() const {
     return ConstView(data_, dtype_, static_cast<int>(shape_.size()), shape_.data(), strides_.data());
   }
-  /// Broadcast to `shape` from the right.
+  /// Broadcasts to `shape`, aligned at the right.
   ConstView expand(const Shape& shape) const {
     std::vector<int64_t> strides(shape.size(), 0);
     const size_t shift = shape.size() - shape_.size();
@@ -150,7 +150,7 @@ class Array {
   }
   const std::vector<char>& bytes() const { return memory_; }
 
-  /// Element `index` of a view in row-major order.
+  /// Offset of element `index` of a view, in row-major order.
   static int64_t offset(ConstView v, int64_t index) {
     int64_t offset = 0;
     for (int d = v.dims - 1; d >= 0; --d) {
@@ -185,16 +185,16 @@ class Array {
   }
 
  private:
-  /// With AddressSanitizer nothing may be touched behind the last element, be it read.
+  /// With AddressSanitizer even reads after the last element are errors.
   void end_where_elements_do() {
 #ifdef __SANITIZE_ADDRESS__
     char* const end = data_ + bytes_of_elements();
-    memory_.resize(end - memory_.data());  // the rest stays allocated, until it is freed with the memory
+    memory_.resize(end - memory_.data());  // the rest stays allocated until the memory is freed
     ASAN_POISON_MEMORY_REGION(end, memory_.capacity() - memory_.size());
 #endif
   }
 
-  /// From the first to behind the last.
+  /// From the first element to the end of the last.
   int64_t bytes_of_elements() const {
     const int64_t count = numel();
     return count == 0 ? 0 : (offset(cview(), count - 1) + 1) * size_of(dtype_);
@@ -207,25 +207,25 @@ class Array {
   char* data_ = nullptr;
 };
 
-/// The number that draws with a base count from: `draw_base` lies in memory for as long as the tests run.
+/// The base of draws with a base: `draw_base` exists for as long as the tests run.
 inline const uint64_t draw_base = 1'000'003;
-/// A key of which a part is in memory, as in a captured step.
+/// A key with a part in memory, as in a captured step.
 inline RandomKey key_with_base(uint64_t seed, uint64_t offset) { return {seed, offset, &draw_base}; }
 
-/// Uniform in [low, high), rounded to the array's dtype.
+/// Fills with uniform numbers in [low, high), rounded to the array's dtype.
 inline void fill_with_random(Array& array, std::mt19937_64& random, double low, double high) {
   std::uniform_real_distribution<double> uniform(low, high);
   for (int64_t i = 0; i < array.numel(); ++i) array.set(i, uniform(random));
 }
 
-/// True when equal or both NaN or within the tolerance; false whenever just one is NaN.
+/// True when equal, both NaN, or within the tolerance; false when only one is NaN.
 inline bool near(double got, double expected, double relative, double absolute) {
   if (std::isnan(expected)) return std::isnan(got);
   if (std::isinf(expected)) return got == expected;
   return std::fabs(got - expected) <= absolute + relative * std::fabs(expected);
 }
 
-/// Runs body at every CPU level that this machine and this build have, then puts the level back.
+/// Runs body at every CPU level that this machine and build support, then restores the level.
 inline void for_each_level(const std::function<void()>& body) {
   const CpuLevel before = cpu_level();
   int levels = 0;
@@ -240,7 +240,7 @@ inline void for_each_level(const std::function<void()>& body) {
   EXPECT_GT(levels, 0);
 }
 
-/// run() must leave the same bits in `result` with any number of threads.
+/// Expects that run() gives the same bits in `result` for any number of threads.
 inline void expect_same_for_any_threads(Array& result, const std::function<void()>& run) {
   const int before = num_threads();
   set_num_threads(1);

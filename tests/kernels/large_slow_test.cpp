@@ -1,4 +1,4 @@
-// CPU kernels over tensors of more than 2^31 elements, all of them real: a byte each, at most 6 GiB at a time.
+// CPU kernels over tensors of more than 2^31 elements of one byte, all in memory: at most 6 GiB at a time.
 
 #include <sys/mman.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kCount = (int64_t{1} << 31) + 77;  // odd, and no multiple of any vector
 
-/// Free memory in bytes, as Linux counts it; 0 where nobody says.
+/// Available memory in bytes according to Linux; 0 if unknown.
 int64_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::string word;
@@ -28,7 +28,7 @@ int64_t available_memory() {
   return 0;
 }
 
-/// Zeros.
+/// An array of zeros.
 class Bytes {
  public:
   explicit Bytes(int64_t count) : count_(static_cast<size_t>(count)) {
@@ -50,7 +50,7 @@ class Bytes {
   size_t count_;
 };
 
-/// Below 101, and without a period that a power of two divides: what comes from elsewhere is seen.
+/// Below 101 and not periodic in powers of two, so that a wrong source element is detected.
 uint8_t pattern(int64_t i) { return static_cast<uint8_t>((i + i / 4093) % 101); }
 
 class LargeTensors : public testing::Test {

@@ -1,5 +1,5 @@
-// Each CPU level's shared object exports its own entry points and nothing else, and runs no code when it is loaded:
-// templates compiled for AVX-512 must never replace those of another level, nor be run on a processor without it.
+// Each CPU level's shared object exports only its entry points and runs no code when it is loaded: templates compiled
+// for AVX-512 must never replace those of another level, nor run on a processor without it.
 
 #include <cxxabi.h>
 #include <elf.h>
@@ -19,7 +19,7 @@
 namespace tern::kernels {
 namespace {
 
-/// The sections of a 64-bit ELF file.
+/// The section headers of a 64-bit ELF file.
 class ElfFile {
  public:
   explicit ElfFile(const std::string& path) {
@@ -46,7 +46,7 @@ class ElfFile {
     }
     return names;
   }
-  /// Functions run at load time; the compiler's start file brings one (frame_dummy).
+  /// Number of functions run at load time; the compiler's start file contains one (frame_dummy).
   int initialisers() const {
     int count = 0;
     for (const Elf64_Shdr& section : sections_)

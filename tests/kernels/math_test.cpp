@@ -9,7 +9,7 @@
 namespace tern::kernels {
 namespace {
 
-/// Every stride-th of all 2^32 floats, NaN and infinities among them.
+/// Every stride-th of all 2^32 floats, including NaN and infinities.
 std::vector<float> sampled_floats() {
   std::vector<float> result;
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 16411)
@@ -18,7 +18,7 @@ std::vector<float> sampled_floats() {
                   89.0f, -87.34f, -103.97f, -103.98f,  -104.5f, 0x1p-126f, 0x1p-149f,  -0x1p-149f, 0.92f,
                   3.9f,  4.1f,    9.01f,    10.5f,     3e38f,   -3e38f,    1.0000001f, 0.9999999f})
     result.push_back(v);
-  // More where the functions vary: one float in 64 of [2^-12, 2^7), both signs.
+  // More where the functions change quickly: one float in 64 of [2^-12, 2^7), both signs.
   for (uint32_t bits = std::bit_cast<uint32_t>(0x1p-12f); bits < std::bit_cast<uint32_t>(0x1p7f); bits += 619) {
     result.push_back(std::bit_cast<float>(bits));
     result.push_back(-std::bit_cast<float>(bits));
@@ -26,7 +26,7 @@ std::vector<float> sampled_floats() {
   return result;
 }
 
-/// |got - exact| in units of the last place of exact as a float.
+/// |got - exact| in units in the last place of exact as a float.
 double error_in_ulp(float got, double exact) {
   const float rounded = static_cast<float>(exact);
   if (std::isnan(exact) || std::isnan(got)) return std::isnan(exact) && std::isnan(got) ? 0 : INFINITY;

@@ -1,5 +1,5 @@
 #pragma once
-// Layer normalisation for the tests: a case, its tensors, the definition, and how far results may lie from it.
+// Layer normalisation for the tests: a case, its tensors, the definition, and error bounds of the results.
 
 #include <sstream>
 
@@ -29,7 +29,7 @@ inline std::string describe(const Case& s) {
   return text.str();
 }
 
-/// Everything that one call reads and writes.
+/// All tensors of one call.
 struct Tensors {
   Array x, residual, gamma, beta, keys, z, y, mean, rstd, dy, dsum, dz, dx, dgamma, dbeta;
   Dropout dropout;
@@ -65,11 +65,11 @@ struct Tensors {
   }
 };
 
-/// Compares the results in `t` with the definition in long double. The bounds are those of rounding, step by step, with
-/// a tenth more for what is of second order: `unit` is that of the compute type, `round` that of the rows' dtype. A sum
-/// of n terms loses unit * sum|terms| times the length of its longest chain of additions, which is n at most and n / 16
-/// with what is left of 16 or more partial sums where there are many terms. Backward is compared as a function of what
-/// it reads, the stored z, mean, rstd and, for dx, dz.
+/// Compares the results in `t` with the definition in long double. The bounds are those of rounding, step by step, plus
+/// a tenth for second-order terms: `unit` is that of the compute type, `round` that of the rows' dtype. The error of a
+/// sum of n terms is unit * sum|terms| times the length of its longest chain of additions: at most n, and for many
+/// terms about n / 16, since there are 16 or more partial sums. Backward is compared as a function of its inputs: the
+/// stored z, mean, rstd and, for dx, dz.
 class Comparison {
  public:
   Comparison(const Case& s, const Tensors& t)
@@ -93,7 +93,7 @@ class Comparison {
 
  private:
   using Real = long double;
-  struct Sum {  // a sum, that of the magnitudes, and that of the terms' errors
+  struct Sum {  // a sum, the sum of magnitudes, and the sum of the terms' errors
     Real value = 0, magnitude = 0, error = 0;
     void add(Real term, Real term_error = 0) {
       value += term;
@@ -125,7 +125,7 @@ class Comparison {
         row[c] = t_.z.at(i);
       } else if (s_.z_is_x()) {
         row[c] = t_.x.at(i);
-      } else {  // where the sum lies between two values of the dtype, either may have been taken
+      } else {  // where the sum is between two values of the dtype, either is accepted
         row[c] = round_to(s_.dtype, static_cast<double>(sum));
         for (const Real other : {sum - computed, sum + computed})
           error[c] = std::max(error[c], std::fabs(round_to(s_.dtype, static_cast<double>(other)) - row[c]));
@@ -134,7 +134,7 @@ class Comparison {
     }
     const Real mean = total.value / n, mean_error = error_of(total, s_.cols) / n + unit_ * std::fabs(mean);
     ASSERT_NO_FATAL_FAILURE(expect("mean", r, t_.mean.at(r), mean, mean_error));
-    // An error of the mean is of second order here: deviations add up to nothing.
+    // An error of the mean has a second-order effect here, because deviations sum to zero.
     for (int64_t c = 0; c < s_.cols; ++c) {
       const Real deviation = row[c] - mean;
       squares.add(deviation * deviation, 2 * std::fabs(deviation) * (error[c] + 2 * unit_ * std::fabs(deviation)));

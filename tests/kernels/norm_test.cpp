@@ -63,7 +63,7 @@ TEST(LayerNorm, ConstantAndLargeRowsAndNan) {
     for (int64_t c = 0; c < 50; ++c) x.set(c, 1e4), x.set(50 + c, 1e4 + (c % 2)), x.set(100 + c, c == 7 ? NAN : 1);
     layer_norm_forward(Stream{}, x.cview(), {}, {}, {}, 1e-5, {}, {}, {}, y.view(), mean.view(), rstd.view(), nullptr);
     for (int64_t c = 0; c < 50; ++c) {
-      EXPECT_EQ(y.at(c), 0);  // not 0 / 0, and no cancellation: the variance is taken around the mean
+      EXPECT_EQ(y.at(c), 0);  // neither 0 / 0 nor cancellation: the variance is computed around the mean
       EXPECT_NEAR(y.at(50 + c), c % 2 == 0 ? -1 : 1, 1e-4);
       EXPECT_TRUE(std::isnan(y.at(100 + c)));
     }

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of threads share.
+// Helpers of the tests of threads.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ class Parallel : public testing::Test {
   const int before_ = num_threads();
 };
 
-/// Runs `blocks` blocks and expects that each ran once, and that what they wrote is there on return.
+/// Runs `blocks` blocks; expects that each ran once and that its writes are visible on return.
 inline void check_blocks(int64_t blocks) {
   std::vector<int> runs(static_cast<size_t>(blocks));  // not atomic: a missing synchronisation is a data race
   struct Context {
@@ -50,7 +50,7 @@ inline void work_for(std::chrono::nanoseconds time) {
   }
 }
 
-/// The threads of this process with this name.
+/// The threads of this process that have this name.
 inline std::vector<pid_t> threads_named(const std::string& wanted) {
   std::vector<pid_t> found;
   std::error_code gone;  // a thread may end while its folder is read
@@ -62,8 +62,8 @@ inline std::vector<pid_t> threads_named(const std::string& wanted) {
   return found;
 }
 
-/// Runs blocks until so many threads have this name, at most a minute: threads begin and end some time after the call
-/// that wanted it. Returns whether it came.
+/// Runs blocks until `count` threads have this name, for at most a minute: threads start and end some time after the
+/// call that causes it. Returns whether that happened.
 inline bool comes(const std::string& thread, size_t count) {
   for (int i = 0; i < 60'000; ++i) {
     if (threads_named(thread).size() == count) return true;
@@ -73,13 +73,13 @@ inline bool comes(const std::string& thread, size_t count) {
   return false;
 }
 
-/// Runs `body` in a child and expects that it exits with 0.
+/// Runs `body` in a child process and expects that it exits with 0.
 template <class Body>
 void expect_in_child(const Body& body) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(200);  // ends a child that waits for a thread that it does not have
+    alarm(200);  // ends a child that waits for a thread that does not exist
     body();
     _exit(testing::Test::HasFailure() ? 1 : 0);
   }

@@ -1,4 +1,4 @@
-// What blocks throw, and numbers of threads that change while blocks run.
+// Exceptions from blocks, and changes of the number of threads while blocks run.
 
 #include <memory>
 #include <stdexcept>
@@ -14,7 +14,7 @@ struct Thrown : std::runtime_error {
   int64_t block_;
 };
 
-/// Counts the blocks that run now, however they end.
+/// Counts running blocks, however they end.
 class Running {
  public:
   explicit Running(std::atomic<int>& count) : count_(count) { ++count_; }
@@ -25,14 +25,14 @@ class Running {
   std::atomic<int>& count_;
 };
 
-/// Runs blocks, of which body(block) may throw, until one threw; at most a minute. Expects that it comes out once, when
-/// no block runs and none begins, and that the threads work as before.
+/// Runs blocks whose body(block) may throw until one throws, for at most a minute. Expects that the call throws once,
+/// when no block is running and none begins afterwards, and that the threads still work.
 template <class Body>
 void expect_thrown(int64_t blocks, const Body& body) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   bool throws = false;
   while (!throws && std::chrono::steady_clock::now() < end) {
-    // On the heap: blocks that came late would find it freed.
+    // On the heap: a block that runs too late would access freed memory.
     const auto running = std::make_unique<std::atomic<int>>(0), begun = std::make_unique<std::atomic<int>>(0),
                thrown = std::make_unique<std::atomic<int>>(0);
     int caught = 0;
@@ -94,7 +94,7 @@ TEST_F(Parallel, OnOneThreadBlocksThrowToo) {
 }
 
 TEST_F(Parallel, BlocksAfterOneThatThrewAreLeftOut) {
-  for (int i = 0; i < 10; ++i) {  // the thread that throws may be interrupted before it has thrown
+  for (int i = 0; i < 10; ++i) {  // the thread that throws may be interrupted before it throws
     std::atomic<bool> throws = false;
     std::atomic<int64_t> begun = 0;
     try {

@@ -1,4 +1,4 @@
-// Threads and products in processes of every kind: after fork(), at exit, beside OpenMP, with limits of the system.
+// Threads and products in special processes: after fork(), at exit, together with OpenMP, and with system limits.
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -17,14 +17,14 @@
 #include "tern/tests/support/results.h"
 #include "tern/tests/support/sanitizer.h"
 
-// A child of fork() makes threads in these tests; ThreadSanitizer ends such a process unless told otherwise.
+// In these tests a child of fork() creates threads; by default ThreadSanitizer ends such a process.
 extern "C" const char* __tsan_default_options();
 const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace tern::kernels {
 namespace {
 
-/// A product of ones, with packing where there are packed products; every element of the result is k.
+/// A product of ones, packed where packed products exist; every element of the result is k.
 void check_product(int64_t m, int64_t n, int64_t k) {
   std::vector<float> a(static_cast<size_t>(m * k), 1.0f), b(static_cast<size_t>(k * n), 1.0f),
       c(static_cast<size_t>(m * n), -1.0f);
@@ -39,14 +39,14 @@ void check_product(int64_t m, int64_t n, int64_t k) {
   for (const float value : c) ASSERT_EQ(value, static_cast<float>(k)) << m << " " << n << " " << k;
 }
 
-/// Products of many shapes, most of which no call has made before.
+/// Products of many shapes, most of which are new.
 void check_products(std::mt19937_64& random, int count) {
   for (int i = 0; i < count; ++i)
     check_product(1 + static_cast<int64_t>(random() % 300), 1 + static_cast<int64_t>(random() % 80),
                   1 + static_cast<int64_t>(random() % 80));
 }
 
-/// A child that is made while another thread begins or allocates may find locks held that nobody releases.
+/// A child created while another thread starts or allocates may inherit locks that are never released.
 #ifdef __SANITIZE_ADDRESS__
 constexpr bool kForkIsSafe = false;
 #else
@@ -70,7 +70,7 @@ TEST_F(Parallel, AChildOfForkHasThreadsToo) {
   }
 }
 
-/// Others may be anywhere at the fork: in a block, making a thread, making a product of oneDNN's.
+/// Other threads may be anywhere at the fork: in a block, creating a thread, creating a oneDNN product.
 TEST_F(Parallel, AChildOfForkWhileOthersCall) {
   if (!kForkIsSafe) GTEST_SKIP() << kWhyNoFork;
   check_product(200, 64, 64);
@@ -99,11 +99,11 @@ TEST_F(Parallel, AChildOfForkWhileOthersCall) {
 }
 
 TEST(ParallelExit, WhileTheProcessEnds) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process, in which nothing was used yet
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process in which nothing has been used yet
   EXPECT_EXIT(
       {
         set_num_threads(3);
-        std::atexit([] {  // after the destructors of all that was made later, oneDNN's too
+        std::atexit([] {  // runs after the destructors of all objects created later, including oneDNN's
           check_blocks(200);
           check_product(8, 8, 8);
           for (const int64_t m : {20, 150, 3000}) {
@@ -125,7 +125,7 @@ TEST(ParallelExit, WhileTheProcessEnds) {
       testing::ExitedWithCode(0), "");
 }
 
-/// num_threads() in a new process after prepare().
+/// num_threads() in a new process that first runs prepare().
 template <class Prepare>
 void expect_threads_at_start(int wanted, const Prepare& prepare) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
@@ -140,7 +140,7 @@ void expect_threads_at_start(int wanted, const Prepare& prepare) {
       testing::ExitedWithCode(0), "");
 }
 
-/// From here on the calling thread runs on one core.
+/// Restricts the calling thread to one core from now on.
 void run_on_one_core() {
   cpu_set_t all, one;
   CPU_ZERO(&one);
@@ -202,7 +202,7 @@ TEST_F(Parallel, WithoutThreadsTheCallerWorksAlone) {
   });
 }
 
-/// A user may have so many processes and threads (ulimit -u), which does not bind root.
+/// A limit on a user's processes and threads (ulimit -u), which does not apply to root.
 TEST_F(Parallel, WhereNoThreadCanBeMade) {
   constexpr uid_t kNobody = 65534;
   if (geteuid() == 0) {
@@ -261,7 +261,7 @@ TEST_F(Parallel, BesideOpenMP) {
 
 // ---- control groups ------------------------------------------------------------------------------------------------
 
-/// Files below a folder of this test's.
+/// Files below a folder of this test.
 class Groups : public testing::Test {
  protected:
   void SetUp() override {

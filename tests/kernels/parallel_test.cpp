@@ -1,4 +1,5 @@
-// The threads behind run_blocks(): every block once, from many callers at once, whatever happens to the threads.
+// The threads behind run_blocks(): every block runs once, with many concurrent callers and for any state of the
+// threads.
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -10,7 +11,7 @@
 #include "tern/tests/kernels/parallel_blocks.h"
 #include "tern/tests/support/seed.h"
 
-// A child of fork() makes threads in these tests; ThreadSanitizer ends such a process unless told otherwise.
+// In these tests a child of fork() creates threads; by default ThreadSanitizer ends such a process.
 extern "C" const char* __tsan_default_options();
 const char* __tsan_default_options() { return "die_after_fork=0"; }
 
@@ -23,7 +24,7 @@ TEST_F(Parallel, EveryBlockRunsOnce) {
   for (int i = 0; i < 2000; ++i) check_blocks(static_cast<int64_t>(random() % 40));
 }
 
-TEST_F(Parallel, ManyBlocks) {  // which are given out in groups
+TEST_F(Parallel, ManyBlocks) {  // distributed in groups
   std::mt19937_64 random = fresh_random();
   check_blocks((1 << 16) + 1);
   check_blocks((3 << 16) + static_cast<int64_t>(random() % 1000));
@@ -45,7 +46,7 @@ TEST_F(Parallel, NestedCallsRunOnTheirThread) {
   parallel_for(50, 1, [&](int64_t, int64_t) {
     const std::thread::id self = std::this_thread::get_id();
     parallel_for(20, 1, [&](int64_t, int64_t) {
-      work_for(std::chrono::microseconds(100));  // long enough for others to come
+      work_for(std::chrono::microseconds(100));  // long enough for other threads to take part
       if (std::this_thread::get_id() != self) ++strangers;
       ++runs;
     });
@@ -58,7 +59,7 @@ TEST_F(Parallel, ACallNeedsNoThreadButItsOwn) {
   set_num_threads(2);
   std::atomic<bool> held = false, release = false;
   std::thread other([&] {
-    while (!held) {  // until a job holds the only worker and this thread
+    while (!held) {  // until a job occupies the only worker and this thread
       std::atomic<int> begun = 0;
       parallel_for(2, 1, [&](int64_t, int64_t) {
         ++begun;
@@ -75,7 +76,7 @@ TEST_F(Parallel, ACallNeedsNoThreadButItsOwn) {
   other.join();
 }
 
-/// Blocks of `blocks` that other threads than the caller ran; each takes a millisecond.
+/// Runs `blocks` blocks of a millisecond each; returns how many other threads than the caller ran.
 int64_t blocks_of_workers(int64_t blocks) {
   const std::thread::id caller = std::this_thread::get_id();
   std::atomic<int64_t> count = 0;
@@ -103,9 +104,9 @@ TEST_F(Parallel, AWorkerThatMakesItsCallerWaitPauses) {
     ASSERT_TRUE(slow) << "no worker took part in a minute";
     const Clock::time_point begin = Clock::now();
     const int64_t helped = blocks_of_workers(20);
-    if (Clock::now() - begin > std::chrono::milliseconds(500)) continue;  // long enough for the pause to end: again
+    if (Clock::now() - begin > std::chrono::milliseconds(500)) continue;  // the pause may have ended: retry
     EXPECT_EQ(helped, 0);
-    while (blocks_of_workers(20) == 0) {  // and comes back
+    while (blocks_of_workers(20) == 0) {  // the worker resumes
     }
     return;
   }
@@ -118,7 +119,7 @@ TEST_F(Parallel, BlocksOfAllThreadsAreWaitedFor) {
     std::atomic<int> begun = 0, ended = 0;
     parallel_for(8, 1, [&](int64_t, int64_t) {
       ++begun;
-      work_for(std::chrono::milliseconds(2));  // longer than a caller spins: it sleeps
+      work_for(std::chrono::milliseconds(2));  // longer than a caller spins, so that it sleeps
       std::lock_guard<std::mutex> lock(mutex);
       ids.insert(std::this_thread::get_id());
       ++ended;
@@ -141,7 +142,7 @@ TEST_F(Parallel, NoMoreThreadsThanWanted) {
         ids.insert(std::this_thread::get_id());
       });
     }
-    // A thread that ended in between may have had a successor, but no thread beyond the number may exist for long.
+    // A thread that ended in between may have been replaced, but surplus threads may not exist for long.
     EXPECT_LE(ids.size(), static_cast<size_t>(threads)) << threads;
   }
 }
@@ -201,7 +202,7 @@ TEST_F(Parallel, WorkersTakeNoSignals) {
   }
   sigset_t blocked;
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-  EXPECT_FALSE(sigismember(&blocked, SIGINT));  // the caller's mask is as before
+  EXPECT_FALSE(sigismember(&blocked, SIGINT));  // the caller's mask is unchanged
 }
 
 __attribute__((noinline)) int touch_stack(int kibibytes) {
@@ -211,7 +212,7 @@ __attribute__((noinline)) int touch_stack(int kibibytes) {
 }
 
 TEST_F(Parallel, StacksAreLargeWhateverTheDefault) {
-  expect_in_child([] {  // the default for threads comes from the shell's limit
+  expect_in_child([] {  // the shell's limit is the default stack size of threads
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 256 << 10);
@@ -228,7 +229,7 @@ TEST_F(Parallel, StacksAreLargeWhateverTheDefault) {
   });
 }
 
-TEST(ParallelLibrary, IsNeverUnloaded) {  // its threads would run code that is gone
+TEST(ParallelLibrary, IsNeverUnloaded) {  // its threads would run unloaded code
   void* const library = dlopen("libtern_base.so", RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(library, nullptr) << dlerror();
   link_map* map = nullptr;

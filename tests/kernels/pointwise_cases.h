@@ -1,5 +1,5 @@
 #pragma once
-// What every op of BuiltinOps computes, written here, and inputs on which to try it.
+// The definition of every op of BuiltinOps, independent of the library, and inputs for it.
 
 #include <map>
 
@@ -11,12 +11,12 @@ namespace tern::kernels {
 using Reference = std::function<double(double, double, double)>;
 struct Case {
   Reference forward;
-  double low = -2.5, high = 2.5;  // where it is tried
+  double low = -2.5, high = 2.5;  // range of the inputs
 };
 
 inline double truth(bool b) { return b ? 1 : 0; }
 
-/// What each op computes, with the default parameters of its struct unless make_op says otherwise.
+/// The definition of each op, with the default parameters of its struct unless make_op sets others.
 inline const std::map<std::string, Case>& cases() {
   using D = double;
   static const std::map<std::string, Case> table = {
@@ -90,7 +90,8 @@ Op make_op() {
     return {};
 }
 
-/// An op of BuiltinOps as values: the tests loop over these, and their code is compiled once instead of once an op.
+/// An op of BuiltinOps as a value: the tests loop over these, so that their code is compiled once instead of once per
+/// op.
 struct TestedOp {
   std::string name;
   Case reference;
@@ -98,9 +99,9 @@ struct TestedOp {
   bool integral = false, bool_result = false;
   bool saves_inputs = false, saves_output = false;
   int saved = 0;
-  bool derivable[3] = {};   // by each input
-  uint32_t needed[3] = {};  // needed_saves by each input
-  int inputs[3] = {};       // of each kind of pass
+  bool derivable[3] = {};   // with respect to each input
+  uint32_t needed[3] = {};  // needed_saves with respect to each input
+  int inputs[3] = {};       // number for each kind of pass
   PointwiseCall (*call)(PointwisePass pass, DType compute) = nullptr;
 
   double at(const std::vector<Array>& in, int64_t i) const {
@@ -157,7 +158,7 @@ inline std::vector<Array> random_inputs(const TestedOp& op, std::mt19937_64& ran
     inputs.emplace_back(dtype, shape, order);
     fill_with_random(inputs.back(), random, c.low, c.high);
   }
-  // A third of the elements equal their neighbour input (ties), and some are 0.
+  // A third of the elements equal the next input's (ties), and some are 0.
   for (int64_t i = 0; i < inputs[0].numel(); i += 3)
     if (op.arity > 1) inputs[1].set(i, inputs[0].at(i));
   if (c.low < 0)
@@ -165,7 +166,7 @@ inline std::vector<Array> random_inputs(const TestedOp& op, std::mt19937_64& ran
   return inputs;
 }
 
-/// The tensors that autograd passes to the derivatives: dy and the saved ones.
+/// The tensors that autograd passes to derivatives: dy and the saved ones.
 struct SavedTensors {
   SavedTensors(const TestedOp& op, const Array& dy, const std::vector<Array>& x, const Array& y) {
     append(dy);
@@ -173,7 +174,7 @@ struct SavedTensors {
       for (const Array& a : x) append(a);
     if (op.saves_output) append(y);
   }
-  /// dy and those that the derivative by `input` reads; null for the others.
+  /// dy and the saved tensors that the derivative with respect to `input` reads; null for the others.
   std::vector<const Array*> needed(const TestedOp& op, int input) const {
     std::vector<const Array*> result = pointers(arrays);
     for (int s = 0; s < op.saved; ++s)
@@ -191,8 +192,8 @@ struct SavedTensors {
 
 using CallPointwise = std::function<void(const PointwiseCall& call, const std::vector<const Array*>& inputs, Array& y)>;
 
-/// dy * the derivative by `input` against central differences of the reference, at smooth points; and its derivatives
-/// against central differences of its own.
+/// Compares dy * the derivative with respect to `input` with central differences of the reference, at smooth points;
+/// and its derivatives with its central differences.
 inline void check_derivative(const TestedOp& op, int input, const CallPointwise& call) {
   SCOPED_TRACE(op.name + " by input " + std::to_string(input));
   const Case& c = op.reference;
@@ -218,7 +219,7 @@ inline void check_derivative(const TestedOp& op, int input, const CallPointwise&
     if (std::fabs((up - middle) - (middle - down)) > 1e-8) continue;  // a kink
     ASSERT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7)) << "element " << i << " " << dx.at(i);
   }
-  // Second: the derivative of the backward pass by each saved tensor, with a new factor g.
+  // Second: the derivative of the backward pass with respect to each saved tensor, with a new factor g.
   Array g(float64, {n}), second(float64, {n}), high(float64, {n}), low(float64, {n});
   fill_with_random(g, random, -2, 2);
   for (int s = 0; s < op.saved; ++s) {

@@ -1,4 +1,4 @@
-// Element-wise kernels: every op of BuiltinOps against formulas written here, derivatives against finite differences,
+// Element-wise kernels: every op of BuiltinOps against independent formulas, derivatives against finite differences,
 // and the driver over dtypes, strides and broadcasts.
 
 #include "tern/kernels/pointwise.h"
@@ -68,7 +68,7 @@ void expect_no_derivative() {
   }
 }
 
-/// Where an op has no derivative, the table must not hold one either.
+/// Where an op has no derivative, the table must not contain one.
 TEST(Pointwise, TablesHoldNoOtherDerivatives) {
   BuiltinOps::for_each([]<class Op>() {
     expect_no_derivative<Op, 0>();
@@ -77,7 +77,7 @@ TEST(Pointwise, TablesHoldNoOtherDerivatives) {
   });
 }
 
-/// Backward and second passes in fp32 (vectorised code of its own) against fp64.
+/// Backward and second passes in fp32, which has separate vectorised code, against fp64.
 TEST(Pointwise, Fp32DerivativesMatchFp64) {
   for_each_level([] {
     for (const TestedOp& op : tested_ops()) {
@@ -101,7 +101,7 @@ TEST(Pointwise, Fp32DerivativesMatchFp64) {
   });
 }
 
-/// One element through an op and pass, in fp32.
+/// Applies an op and pass to one element, in fp32.
 template <class Op>
 double one(const Op& op, PointwisePass pass, const std::vector<double>& in) {
   std::vector<Array> arrays;
@@ -257,7 +257,7 @@ TEST(Pointwise, ManyBlocksOnTwoThreads) {
   });
 }
 
-/// An op from outside the project: x^2 + 3 when x > 0.
+/// An op that is not part of the library: x^2 + 3 when x > 0.
 struct UserOp {
   static constexpr const char* name = "user";
   static constexpr Saves saves = Saves::kBoth;

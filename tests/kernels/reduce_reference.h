@@ -1,5 +1,5 @@
 #pragma once
-// Reductions as plain fp64 loops: what the tests of both devices compare with.
+// Reductions as plain fp64 loops: the reference for the tests of both devices.
 
 #include "tern/kernels/reduce.h"
 #include "tern/tests/kernels/kernel_test.h"
@@ -13,7 +13,7 @@ inline Shape reduced_shape(const Shape& shape, uint32_t dims) {
   return result;
 }
 
-/// Which element of the result an element of x belongs to.
+/// The element of the result that includes an element of x.
 inline int64_t target_of(const Shape& shape, uint32_t dims, int64_t index) {
   int64_t position[kMaxDims] = {}, target = 0;
   for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
@@ -58,7 +58,7 @@ inline double combine(Reduction r, double a, double x) {
   return NAN;
 }
 
-/// y is the reduction of x over dims. product_floor: the error that a product may have whatever its size.
+/// Expects that y is the reduction of x over dims. product_floor: an absolute error allowed for products.
 inline void expect_reduced(Reduction r, Array& x, uint32_t dims, Array& y, double product_floor = 0) {
   const DType out = y.dtype();
   std::vector<double> expected(y.numel(), start_of(r)), magnitude(y.numel(), 0);
@@ -96,9 +96,9 @@ inline DType result_type(Reduction r, DType x) {
   return r == Reduction::kMean ? float32 : int64;
 }
 
-/// Gradients cut between blocks and dealt to two processes, of which the second has the end of `a` and all of `c`: the
-/// norm folded from their blocks has the bits of the whole one, with and without a NaN in `c`. The functions are the
-/// device's gradient_norm_blocks, gradient_norm_fold and gradient_norm.
+/// Gradients are split between blocks and distributed to two processes, of which the second has the end of `a` and all
+/// of `c`. The norm folded from their blocks must have the bits of the whole one, with and without a NaN in `c`. The
+/// functions are the device's gradient_norm_blocks, gradient_norm_fold and gradient_norm.
 template <class Blocks, class Fold, class Norm>
 void expect_norm_of_parts(const Array& a, const Array& b, Array& c, int64_t block, Blocks&& find_blocks, Fold&& fold,
                           Norm&& norm) {

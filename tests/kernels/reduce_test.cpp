@@ -120,7 +120,7 @@ TEST(Reduce, TenMillionFloatsWithinOnePartInAMillion) {
     float sum = 0;
     reduce({}, Reduction::kSum, make_view(const_cast<const float*>(values.data()), n), 1, nullptr, make_view(&sum, 1));
     EXPECT_TRUE(near(sum, exact, 1.2e-7, 0)) << sum << " " << exact;
-    // Down the columns of a tall matrix.
+    // Columns of a tall matrix.
     float columns[10];
     column_sum({}, make_view(const_cast<const float*>(values.data()), n / 10, 10), false, nullptr,
                make_view(columns, 10));
@@ -139,7 +139,7 @@ TEST(Reduce, ArgExtreme) {
           for (int dim = 0; dim < 3; ++dim)
             for (bool largest : {true, false}) {
               Array x(dtype, shape, order);
-              // Few different values: ties; the first must win. Some NaN.
+              // Few distinct values, so that there are ties, of which the first must be selected. Some are NaN.
               for (int64_t i = 0; i < x.numel(); ++i) x.set(i, static_cast<double>(random() % 40));
               if (is_floating(dtype))
                 for (int64_t i = 0; i < x.numel(); i += 101) x.set(i, NAN);
@@ -226,7 +226,7 @@ TEST(Reduce, GradientNorm) {
         run(bad, value);
     run(0, 1e30);  // its square overflows fp32: not an error
     arrays[3].set(7, NAN);
-    run(1, INFINITY);  // the first of two bad tensors is named
+    run(1, INFINITY);  // the first of two bad tensors is reported
     arrays[3].set(7, 0);
     const auto blocks = [](const ConstView* x, int64_t n, GradientBlock* to) { gradient_norm_blocks({}, x, n, to); };
     const auto fold = [](const GradientBlock* from, const int64_t* order, int64_t n, GradientNorm* result) {

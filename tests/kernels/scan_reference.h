@@ -1,5 +1,5 @@
 #pragma once
-// Running sums and selections as plain loops: what the tests of both devices compare with.
+// Running sums and selections as plain loops: the reference for the tests of both devices.
 
 #include "tern/kernels/convert.h"
 #include "tern/kernels/scan.h"
@@ -8,7 +8,7 @@
 
 namespace tern::kernels {
 
-/// The family on one device.
+/// The functions of the family on one device.
 struct ScanKernels {
   std::function<int64_t(int64_t rows, int64_t cols, DType)> sum_workspace;
   std::function<void(ConstView, bool reverse, void*, View)> sum;
@@ -24,7 +24,7 @@ inline Array run_cumulative_sum(const ScanKernels& kernels, const Array& x, bool
   return y;
 }
 
-/// Floats to the rounding of the result, and a little for the order of the fp64 additions.
+/// Floats must agree to the rounding of the result and a margin for the order of the fp64 additions.
 inline void check_float_sums(const ScanKernels& kernels, const Array& x, bool reverse) {
   const int64_t rows = x.shape()[0], cols = x.shape()[1];
   SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols << ", reverse " << reverse);
@@ -42,7 +42,7 @@ inline void check_float_sums(const ScanKernels& kernels, const Array& x, bool re
   }
 }
 
-/// Integers wrap around; whatever a bool's byte is but 0 counts as one.
+/// Integers wrap; every nonzero byte of a bool counts as one.
 inline void check_integer_sums(const ScanKernels& kernels, const Array& x) {
   const int64_t rows = x.shape()[0], cols = x.shape()[1];
   SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols);
@@ -68,7 +68,7 @@ inline void fill_with_bits(Array& x, std::mt19937_64& random) {
   }
 }
 
-/// One in `one_in` bytes is not 0.
+/// One in `one_in` bytes is nonzero.
 inline void check_select(const ScanKernels& kernels, int64_t n, unsigned one_in, std::mt19937_64& random) {
   SCOPED_TRACE(testing::Message() << n << " flags, one in " << one_in);
   Array mask(boolean, {n});

@@ -6,7 +6,7 @@ namespace tern::kernels {
 namespace {
 
 double unit_of(DType dtype) { return dtype == float64 ? 0x1p-53 : 0x1p-24; }
-/// Absolute floor: the smallest subnormal of 16-bit and fp32 storage, with room for flushing in exp.
+/// Absolute tolerance: the smallest subnormal of 16-bit and fp32 storage, with a margin for flushing in exp.
 double floor_of(DType dtype) { return dtype == float16 ? 6.1e-8 : dtype == float64 ? 0 : 1e-37; }
 
 void check(DType dtype, int64_t rows, int64_t cols, bool log, std::mt19937_64& random) {
@@ -19,7 +19,7 @@ void check(DType dtype, int64_t rows, int64_t cols, bool log, std::mt19937_64& r
   expect_same_for_any_threads(dx, [&] { softmax_backward(Stream{}, log, y.cview(), dy.cview(), dx.view()); });
   const double unit = unit_of(dtype), round = epsilon_of(dtype);
   for (int64_t r = 0; r < rows; ++r) {
-    long double largest = -INFINITY, sum = 0, product = 0, magnitude = 0;  // the reference must know better than fp64
+    long double largest = -INFINITY, sum = 0, product = 0, magnitude = 0;  // more accurate than fp64
     for (int64_t c = 0; c < cols; ++c) largest = std::max<long double>(largest, x.at(r * cols + c));
     for (int64_t c = 0; c < cols; ++c) sum += std::exp(x.at(r * cols + c) - largest);
     for (int64_t c = 0; c < cols; ++c) {
@@ -74,9 +74,9 @@ TEST(Softmax, InPlace) {
 TEST(Softmax, ExtremeValues) {
   for_each_level([] {
     Array x(float32, {5, 3}), y(float32, {5, 3}), log_y(float32, {5, 3});
-    const double values[] = {1e30,      0,         -1e30,                         // one winner
+    const double values[] = {1e30,      0,         -1e30,                         // one largest value
                              -INFINITY, 0,         0,                             // a masked entry
-                             -INFINITY, -INFINITY, -INFINITY,                     // nothing left: NaN
+                             -INFINITY, -INFINITY, -INFINITY,                     // all masked: NaN
                              NAN,       0,         1,         1e30, 1e30, 1e30};  // NaN; equal huge ones
     for (int64_t i = 0; i < 15; ++i) x.set(i, values[i]);
     softmax_forward(Stream{}, false, x.cview(), y.view());

@@ -1,5 +1,5 @@
 #pragma once
-// Sorting by the standard library: what the tests of both devices compare with.
+// Sorting by the standard library: the reference for the tests of both devices.
 
 #include <numeric>
 
@@ -10,7 +10,7 @@
 
 namespace tern::kernels {
 
-/// The family on one device.
+/// The functions of the family on one device.
 struct SortKernels {
   std::function<int64_t(int64_t rows, int64_t cols, DType)> sort_workspace;
   std::function<void(ConstView, bool descending, void*, View, View)> sort;
@@ -19,7 +19,7 @@ struct SortKernels {
   std::function<void(ConstView, ConstView, View)> scatter;
 };
 
-/// Random bits, which give NaN and infinity of every kind, and many equal values with zeros of both signs among them.
+/// Random bits, which give every kind of NaN and infinity, and many equal values including zeros of both signs.
 inline void fill_for_sort(Array& x, std::mt19937_64& random) {
   const double often[] = {0, -0.0, 1, -1, INFINITY, -INFINITY, NAN, 3, 3, 3};
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -33,7 +33,7 @@ inline void fill_for_sort(Array& x, std::mt19937_64& random) {
   }
 }
 
-/// The columns of a row in order; equal elements keep theirs.
+/// The columns of a row in sorted order; equal elements keep their order.
 inline std::vector<int64_t> sorted_columns(const Array& x, int64_t row, bool descending) {
   const int64_t cols = x.cview().cols();
   std::vector<int64_t> order(cols);
@@ -64,7 +64,7 @@ inline uint64_t bits_at(const Array& x, int64_t index) {
   return bits;
 }
 
-/// `columns` of the row are what values and index hold.
+/// Expects that values and index contain `columns` of the row.
 inline void expect_columns(const Array& x, const Array& values, const Array& index, int64_t row,
                            const std::vector<int64_t>& columns) {
   const int64_t cols = x.cview().cols(), k = index.cview().cols();
@@ -104,7 +104,7 @@ inline void check_top_k(const SortKernels& kernels, Array& x, int64_t k) {
   }
 }
 
-/// k different columns of each row, and one outside.
+/// Uses k different columns of each row, and one outside.
 inline void check_scatter(const SortKernels& kernels, DType dtype, int64_t rows, int64_t cols, int64_t k,
                           std::mt19937_64& random) {
   SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << rows << " x " << cols << ", k " << k);

@@ -10,7 +10,7 @@ const SortKernels kKernels = {
     [](auto... args) { return top_k_rows_workspace({}, args...); }, [](auto... args) { top_k_rows({}, args...); },
     [](auto... args) { scatter_rows({}, args...); }};
 
-/// At every level, with one thread and with two.
+/// Runs body at every level, with one thread and with two.
 void for_each_way(const std::function<void(std::mt19937_64&)>& body) {
   std::mt19937_64 random = fresh_random();
   const int before = num_threads();

@@ -1,5 +1,5 @@
 #pragma once
-// Workspace behind which a kernel's writes are seen.
+// A workspace that detects writes after its end.
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,8 @@
 
 namespace tern::kernels {
 
-/// `bytes` bytes of garbage, aligned to 16 and to no more: a kernel that aligns them further has little to spare. At
-/// its end it expects that nothing behind them was written; with AddressSanitizer nothing there may be touched, be it
-/// read.
+/// `bytes` bytes of garbage, aligned to exactly 16, which leaves little space to a kernel that aligns further. The
+/// destructor expects that nothing after them was written; with AddressSanitizer even reads there are errors.
 class MarkedWorkspace {
  public:
   explicit MarkedWorkspace(int64_t bytes) : memory_(static_cast<size_t>(bytes) + 128, 0x5a) {
