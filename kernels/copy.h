@@ -24,8 +24,7 @@ TERN_KERNEL(void, fill_integer, Stream stream, int64_t value, View y);
 TERN_KERNEL(void, arange, Stream stream, double start, double step, View y);
 
 /// y is contiguous and floating: uniform in [low, high), or normal by Box-Muller. Element i of the flattened y uses
-/// word i % 4 of philox(key, i >> 34, 0, i / 4); normals use pairs of words (even elements the cosine, odd ones the
-/// sine).
+/// word i % 4 of philox(key, i >> 34, 0, i / 4); normals use pairs of words (cosine for the even, sine for the odd).
 TERN_KERNEL(void, fill_uniform, Stream stream, RandomKey key, double low, double high, View y);
 TERN_KERNEL(void, fill_normal, Stream stream, RandomKey key, double mean, double standard_deviation, View y);
 

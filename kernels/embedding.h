@@ -13,8 +13,7 @@ TERN_KERNEL(void, embedding_forward, Stream stream, ConstView weight, ConstView 
 /// Bytes of workspace for embedding_backward.
 TERN_KERNEL(int64_t, embedding_backward_workspace, Stream stream, int64_t rows, int64_t count, int64_t cols);
 /// dweight[v, :] = sum of dy[i, :] over all i with ids[i] == v and v != padding_index, added in order of i in fp32
-/// (fp64 for fp64) without atomics. All of dweight is written; rows without an id are 0. padding_index -1: no padding
-/// row.
+/// (fp64 for fp64) without atomics. All of dweight is written; rows without an id are 0. padding_index -1: none.
 TERN_KERNEL(void, embedding_backward, Stream stream, ConstView dy, ConstView ids, int64_t padding_index,
             void* workspace, View dweight);
 

@@ -1,6 +1,5 @@
 #pragma once
-// CPU threads. Work is divided into blocks whose size does not depend on the number of threads; hence results do not
-// either.
+// CPU threads. Work is divided into blocks whose size does not depend on the number of threads, so neither do results.
 
 #include <cstdint>
 
@@ -8,8 +7,7 @@ namespace tern::kernels {
 
 /// Runs body(context, block) once for every block in [0, blocks), on up to num_threads() threads including the
 /// caller's; returns when all are done. Nested calls run on their calling thread. Several threads may call at once. If
-/// a block throws, the remaining blocks are skipped, and the first exception is rethrown once the running ones are
-/// done.
+/// a block throws, the remaining blocks are skipped; when the running ones are done, the first exception is rethrown.
 __attribute__((visibility("default"))) void run_blocks(void (*body)(void* context, int64_t block), void* context,
                                                        int64_t blocks);
 

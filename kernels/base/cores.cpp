@@ -46,8 +46,7 @@ double quota_of(const std::string& folder, bool unified) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/// The smallest quota of a group and its ancestors. Inside a container the path may be the host's; then only the root
-/// exists.
+/// The smallest quota of a group and its ancestors. A container may see the host's path, of which only the root exists.
 double least_quota(const std::string& root, std::string group, bool unified) {
   double least = 0;
   while (true) {

@@ -208,8 +208,8 @@ class Backward {
     return call_.range_of_queries(s, query, count).size() <= kKeyBlock && s.keys <= kSmallestChunk;
   }
 
-  /// Packs a block of queries: q, dout, their transposes, lse and, unless delta_of_block computes it, delta =
-  /// rowsum(dout * out).
+  /// Packs a block of queries: q, dout, their transposes, lse and, unless delta_of_block computes it, rowsum(dout *
+  /// out).
   void pack_queries(const Sequence& s, int64_t head, int64_t query, int64_t count, bool one_block,
                     const Scratch& t) const {
     const int64_t d = p_.head_dim, dp = call_.padded_dim, token = s.query_begin + query, cols = round_up(count, kWidth);

@@ -2,9 +2,8 @@
 // Code shared by the forward and backward attention kernels: the call with derived values, the key ranges that queries
 // see, packing, and the element-wise passes over one block of scores.
 //
-// A block of scores is stored transposed, [keys][kQueryBlock]: vector registers hold consecutive queries. So a softmax
-// needs no horizontal sums, a key mask affects a whole row, and one Philox block gives 8 columns of a register in
-// place.
+// A block of scores is stored transposed, [keys][kQueryBlock]: registers hold consecutive queries. So a softmax needs
+// no horizontal sums, a key mask affects a whole row, and one Philox block gives 8 columns of a register in place.
 
 #include <algorithm>
 #include <atomic>
@@ -242,8 +241,8 @@ inline void mask_scores(const Call& call, const Sequence& s, const QueryLanes& l
   }
 }
 
-/// Calls use(n, j, mask of kept elements) for each register of queries n and key j of a block that begins at a dropout
-/// group.
+/// Calls use(n, j, mask of kept elements) for each register of queries n and key j of a block aligned to dropout
+/// groups.
 template <class Use>
 inline void for_each_kept(const Call& call, const QueryLanes& lanes, int64_t head, int64_t first_key, int64_t keys,
                           int64_t cols, Use&& use) {

@@ -45,7 +45,7 @@ struct ForwardScratch {
   }
 };
 
-/// Replaces a block of scores by exp2(score - maximum) and updates maximum, total and decay, the factor for earlier
+/// Replaces a block of scores by exp2(score - maximum); updates maximum, total and decay, the factor of earlier
 /// results.
 inline void softmax_block(int64_t keys, int64_t cols, const ForwardScratch& t) {
   for (int64_t n = 0; n < cols; n += kWidth) {

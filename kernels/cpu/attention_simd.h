@@ -1,7 +1,6 @@
 #pragma once
 // Vector registers, matrix tiles, exponential and random numbers of the attention kernels, in GCC vector extensions:
-// one source gives SSE, AVX2 and AVX-512 code. In the CPU level's namespace, so that the linker merges nothing across
-// levels.
+// one source gives SSE, AVX2 and AVX-512 code. The CPU level's namespace prevents merging across levels by the linker.
 
 #include <immintrin.h>
 

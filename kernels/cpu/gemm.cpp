@@ -11,8 +11,7 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// Inner elements (such as tokens) for which 16-bit operands are widened at a time where the CPU has no native
-/// products.
+/// Inner elements (such as tokens) for which 16-bit operands are widened at a time on CPUs without native products.
 constexpr int64_t kWidenDepth = 1024;
 
 /// A c of at most kSplitSize elements has too few tiles for all threads; a product of more than kSplitLeast

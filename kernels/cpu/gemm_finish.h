@@ -22,8 +22,7 @@ void with_activation(Activation activation, const Function& f) {
   f.template operator()<Activation::kNone>();
 }
 
-/// pre = result + bias and y = activation(result + bias) for n elements. bias and pre may be null; result may be pre or
-/// y.
+/// pre = result + bias, y = activation(result + bias) for n elements. bias and pre may be null, result may be pre or y.
 template <Activation kActivation, class F>
 void finish(const F* result, const F* bias, int64_t n, F* pre, F* y) {
   // One loop per case: GCC does not vectorise all cases of a single loop.
@@ -69,8 +68,8 @@ const F* wide_bias(const ConstView& bias, F* buffer) {
   return dispatch_float(bias.dtype, [&]<class B>() { return widen<F>(bias.as<B>(), buffer, bias.numel()); });
 }
 
-/// Packed products always add a bias, so that each shape needs one product: returns `bias`, or if null n zeros in
-/// `buffer`.
+/// Packed products always add a bias, so that each shape needs one product: `bias`, or n zeros in `buffer` if it is
+/// null.
 inline const float* or_zeros(const float* bias, int64_t n, float* buffer) {
   return bias ? bias : std::fill_n(buffer, n, 0.0f) - n;
 }

@@ -123,8 +123,7 @@ void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
   }
 }
 
-/// totals[c] = the combination of rows [begin, end) of the reduced dimensions, for `columns` columns from x offset
-/// `base`.
+/// totals[c] = the combination of rows [begin, end) of the reduced dimensions; `columns` columns from x offset `base`.
 template <class Op, class F>
 void reduce_rows(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t stride, int64_t columns,
                  int64_t begin, int64_t end, Wide<F>* totals) {

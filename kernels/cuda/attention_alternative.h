@@ -16,8 +16,7 @@ struct AttentionAlternative {
                    ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv, void* workspace);
 };
 
-/// Every later attention call first tries this alternative; null, the default: none. It must exist until the process
-/// ends.
+/// Every later attention call first tries this alternative; null, the default: none. It must never be destroyed.
 void set_attention_alternative(const AttentionAlternative* alternative);
 const AttentionAlternative* attention_alternative();
 

@@ -1,5 +1,5 @@
 // Forward pass of flash attention (Dao, arXiv:2307.08691): online softmax over tiles of keys on the tensor cores. A
-// block computes a tile of queries of one head of one sequence. Each warp has separate rows; warps synchronise only for
+// block computes a tile of queries of one head of one sequence. Warps have separate rows and synchronise only for
 // tiles.
 
 #include "tern/kernels/attention.h"

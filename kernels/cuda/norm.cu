@@ -201,8 +201,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_long_kernel(TERN_GRID_
 
 // ---- backward ----------------------------------------------------------------------------------------------------
 
-/// Blocks of the first stage; each writes one partial sum for dgamma and one for dbeta. `threads` and `groups`: per
-/// block.
+/// Blocks of the first stage; each writes a partial sum for dgamma and one for dbeta. `threads`, `groups`: per block.
 int64_t backward_parts(int64_t rows, int threads, int groups) {
   return std::min(kMaxParts * (kRowThreads / threads), ceil_div(rows, groups));
 }

@@ -122,8 +122,8 @@ struct ValueSink {
   }
 };
 
-/// A reduction to values of type F by one of the operations above. State is the intermediate result of a thread, block
-/// or part.
+/// A reduction to values of type F by one of the operations above. State: the partial result of a thread, block or
+/// part.
 template <class Rule, class F>
 struct ValueReduction {
   using Value = F;

@@ -223,8 +223,7 @@ TEST(Linear, ForwardAgreesWithDouble) {
   });
 }
 
-/// With packed products, whose blocks of rows threads take in turn, each row of the result depends only on its row of
-/// x.
+/// With packed products, whose blocks of rows threads take in turn, a row of the result depends only on its row of x.
 TEST(Linear, RowsDoNotDependOnTheirBlock) {
   const char* const limit = std::getenv("TERN_CPU_LEVEL");  // set for the whole process
   if (!can_test_level(CpuLevel::kV4) || (limit && std::string(limit) != "v4"))

@@ -1,4 +1,4 @@
-// The division of a product into tiles: it depends only on the shape, covers each element once, and suffices for
+// The division of a product into tiles: depends only on the shape, covers each element once, has enough tiles for
 // threads.
 
 #define TERN_CPU cpu_test

@@ -170,8 +170,7 @@ class PlainImage {
       double distance = std::fabs(hue - 2 * c);
       distance = std::min(distance, 6 - distance);
       const double value = (low + range * std::clamp(2 - distance, 0.0, 1.0)) / 255 * 255.999;
-      // The hue has 16 fraction bits; the kernels use 1 + 2^-8 for 255.999 / 255, in which the 2^-8 part has 16 bits
-      // too.
+      // The hue has 16 fraction bits; so has the 2^-8 part of the kernels' approximation 1 + 2^-8 of 255.999 / 255.
       return Range(value, value, 2 * range * 0x1p-16 + value * (255.999 / 255 - 1 - 0x1p-8) + 2 * 0x1p-16);
     };
     return {channel(0), channel(1), channel(2)};

@@ -1,5 +1,4 @@
-// The threads behind run_blocks(): every block runs once, with many concurrent callers and for any state of the
-// threads.
+// The threads behind run_blocks(): every block runs once, with many concurrent callers and whatever the threads do.
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>

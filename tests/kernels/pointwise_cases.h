@@ -90,8 +90,7 @@ Op make_op() {
     return {};
 }
 
-/// An op of BuiltinOps as a value: the tests loop over these, so that their code is compiled once instead of once per
-/// op.
+/// An op of BuiltinOps as a value: tests loop over these, so that their code is compiled once instead of once per op.
 struct TestedOp {
   std::string name;
   Case reference;

@@ -253,8 +253,7 @@ TEST(SimtFill, NormalIsTheDocumentedFunction) {
         const double u = 1 - (words.word[pair] >> 8) * 0x1p-24,
                      angle = 2 * M_PI * (words.word[pair + 1] >> 8) * 0x1p-24;
         const double normal = std::sqrt(-2 * std::log(u)) * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
-        // Sine and cosine are in fp32 also for fp64: their errors are multiplied by up to 2 * sqrt(-2 log 2^-24)
-        // = 11.6.
+        // Sine and cosine are in fp32 also for fp64: their errors, times at most 2 * sqrt(-2 log 2^-24) = 11.6.
         ASSERT_TRUE(near(y.at(i), 1 + 2 * normal, 1.01 * epsilon_of(dtype), 4e-6)) << y.at(i);
         sum += y.at(i);
         squares += (y.at(i) - 1) * (y.at(i) - 1);

@@ -108,8 +108,7 @@ void multiply_tile_plain(const F* a, const F* b, int64_t inner, F* sums) {
   multiply_tile(a, b, inner, sums);
 }
 
-/// result[column * m + row] = op(A) op(B); the inner dimension is in `parts`, whose sums are added in the order
-/// `order`.
+/// result[column * m + row] = op(A) op(B); the inner dimension is in `parts`, whose sums are added in `order`.
 template <class F>
 void multiply(const Product& p, const void* a, const void* b, const std::vector<int>& order, std::vector<F>& result) {
   constexpr int kRows = Tile<F>::kRows, kCols = Tile<F>::kCols;

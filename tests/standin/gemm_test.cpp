@@ -1,5 +1,4 @@
-// Matrix products and linear layers on CUDA through the stand-ins of CUDA's runtime and of cuBLASLt, against
-// fp64.
+// Matrix products and linear layers on CUDA through the stand-ins of CUDA's runtime and cuBLASLt, against fp64.
 
 #include "tern/kernels/gemm.h"
 

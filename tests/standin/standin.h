@@ -3,8 +3,7 @@
 // Tern uses, so that host code written for CUDA runs without a GPU: the emulator (tests/simt) runs kernels, this
 // library does the rest. It is stricter than a GPU and runs work as late as possible:
 //   * A stream is a queue; its work runs only when the host waits for it, in an order chosen by set_order(). A missing
-//   wait
-//     gives wrong values.
+//     wait gives wrong values.
 //   * New device memory contains 0xff bytes (NaN); freed memory is not accessible.
 //   * A kernel that breaks a rule or accesses unallocated memory gives a sticky error: device_error().
 //
@@ -97,8 +96,7 @@ Counters counters();
 void reset_counters();
 
 /// Devices on which this process has a context, which takes hundreds of MB of a GPU's memory: those that a thread
-/// selected, and device 0 for a thread that selected none and made a call that needs a device. cudaDeviceReset() ends
-/// one.
+/// selected; device 0 if a thread selected none and made a call that needs a device. cudaDeviceReset() ends one.
 std::set<int> contexts();
 
 /// Device memory in use on all devices, in bytes.

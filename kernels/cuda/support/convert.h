@@ -1,6 +1,5 @@
 #pragma once
-// Conversion between storage types and their compute types, rounding to nearest even; by hardware instructions on the
-// device.
+// Conversion between storage types and compute types, rounding to nearest even; by hardware instructions on the device.
 
 #include "tern/kernels/cuda/support/vector.h"
 #include "tern/kernels/types.h"

@@ -1,5 +1,5 @@
 #pragma once
-// A stack and the registers that belong to it, on x86-64 Linux; the sanitizers are told of every switch.
+// A stack and its registers, for x86-64 Linux. The sanitizers are notified of every switch.
 
 #include <cstddef>
 
