@@ -8,9 +8,9 @@
 namespace tern::kernels {
 
 /// After growth_interval consecutive updates without overflow the scale is multiplied by growth_factor, unless the
-/// product is infinite. An overflow multiplies it by backoff_factor, but not below min_scale. With hysteresis h only
-/// the h-th overflow since the last growth does so (torch.amp.GradScaler: h = 1; DeepSpeed's default: 2); with
-/// consecutive_hysteresis every update without overflow restarts that count.
+/// product is infinite. An overflow multiplies it by backoff_factor, but not below min_scale. With hysteresis h the
+/// first h - 1 overflows since the last growth leave it as it is (torch.amp.GradScaler: h = 1; DeepSpeed's default: 2);
+/// with consecutive_hysteresis every update without overflow restarts that count.
 struct LossScalePolicy {
   double growth_factor = 2;
   double backoff_factor = 0.5;

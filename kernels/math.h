@@ -4,7 +4,7 @@
 // vectorise at every CPU level. The polynomials are minimax fits (Remez exchange in 40 digits on the reduced range,
 // weighted for relative error). Largest errors against double over every 97th of all 2^32 floats, with and without
 // fused multiply-add, in units in the last place: exp 1.01, expm1 1.6, log 0.9, log1p 2.5, tanh 2.6, erf 1.4.
-// Infinities, NaN, overflow, subnormals and signed zeros are exact. All other functions and those for double are from
+// Infinities, NaN, overflow, subnormals and signed zeros are correct. All other functions and those for double are from
 // the C library.
 
 #include <bit>
