@@ -1,6 +1,6 @@
 #pragma once
-// What AddressSanitizer is told of memory that an allocator keeps: memory which the system gave, but which is no
-// tensor's, must not be touched. In other builds these functions do nothing.
+// Marks memory that an allocator keeps but no tensor uses, so that AddressSanitizer reports accesses to it. In other
+// builds these functions do nothing.
 
 #include <cstddef>
 
@@ -17,7 +17,7 @@
 
 namespace tern::detail {
 
-/// Every access is reported from here on, until allow_access().
+/// Every access is reported until allow_access() is called.
 inline void forbid_access([[maybe_unused]] const void* begin, [[maybe_unused]] size_t bytes) {
 #ifdef TERN_ADDRESS_SANITIZER
   ASAN_POISON_MEMORY_REGION(begin, bytes);

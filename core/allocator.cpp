@@ -24,7 +24,7 @@ CachingAllocator::CachingAllocator(Device device, detail::MemorySource source)
   TERN_CHECK(source_.segment_bytes >= 0 && source_.segment_bytes % (2 * source_.alignment) == 0,
              "memory source: segment_bytes must be 0 or a multiple of twice the alignment, got ",
              source_.segment_bytes);
-  blocks_.max_load_factor(0.25f);  // every release looks its block up
+  blocks_.max_load_factor(0.25f);  // every release looks up its block
 }
 
 CachingAllocator::~CachingAllocator() {
@@ -71,7 +71,7 @@ detail::Block* CachingAllocator::take_cached(detail::FreeList& list, int64_t byt
   return block;
 }
 
-/// A new segment, cut to size; null when there is no memory or the limit is reached.
+/// Allocates a new segment and cuts it to size; null when memory is exhausted or the limit is reached.
 detail::Block* CachingAllocator::take_new(detail::FreeList& list, int64_t bytes, int64_t segment) {
   if (limit_ > 0 && statistics_.reserved_bytes + segment > limit_) return nullptr;
   if (source_.overcommits && segment >= kHugePage && segment > source_.available()) return nullptr;
@@ -93,7 +93,7 @@ detail::Block* CachingAllocator::take_new(detail::FreeList& list, int64_t bytes,
   return block;
 }
 
-/// Cuts a block that is in no list down to `bytes` and caches the rest, if that can serve anything.
+/// Cuts a block that is in no list down to `bytes` and caches the rest if it is large enough to be useful.
 void CachingAllocator::split(detail::Block& block, int64_t bytes) {
   if (!uses_segments()) return;
   const int64_t rest = block.bytes - bytes;
@@ -102,7 +102,7 @@ void CachingAllocator::split(detail::Block& block, int64_t bytes) {
   try {
     right = &blocks_[block.data + bytes];
   } catch (const std::bad_alloc&) {
-    return;  // the block stays larger than asked
+    return;  // the block stays larger than the request
   }
   right->data = block.data + bytes;
   right->bytes = rest;
@@ -132,7 +132,7 @@ detail::Block* CachingAllocator::find(detail::FreeList& list, int64_t bytes) {
       }
     }
   }
-  // Where a whole segment is too much the request alone may fit.
+  // When a whole segment does not fit, the request alone may.
   if (!block && bytes < segment) block = take_new(list, bytes, bytes);
   return block;
 }
@@ -172,7 +172,7 @@ void CachingAllocator::release(void* pointer) noexcept {
     defer(block);
 }
 
-/// Puts a block that is in no list into its free list, together with free neighbours.
+/// Merges a block that is in no list with its free neighbours and puts it into its free list.
 void CachingAllocator::cache(detail::Block* block) noexcept {
   if (block->after && block->after->state == detail::Block::State::kCached) {
     block->home->remove(*block->after);
@@ -212,8 +212,8 @@ void CachingAllocator::record_stream(void* pointer, void* stream) {
   block.uses.push_back({stream});
 }
 
-/// Queues a released block until its other streams have passed this point. While a stream is captured an event would
-/// become part of the graph: then it is recorded later.
+/// Queues a released block until its other streams have passed this point. During stream capture an event would become
+/// part of the graph, so it is recorded after the capture.
 void CachingAllocator::defer(detail::Block& block) noexcept {
   block.state = detail::Block::State::kDeferred;
   statistics_.deferred_bytes += block.bytes;
@@ -243,8 +243,8 @@ void CachingAllocator::poll_deferred() {
   }
 }
 
-/// Events of one stream are done in the order in which blocks were released, so after the first that is not, the
-/// stream's others are not asked.
+/// The events of one stream complete in the order of the releases, so after the first event that is not done the later
+/// events of that stream are not queried.
 bool CachingAllocator::is_finished(detail::Block::StreamUse& use) {
   if (!use.recorded) use = {use.stream, source_.record(use.stream), true};
   if (!use.event) return true;
@@ -278,7 +278,7 @@ void CachingAllocator::wait_for(void* stream) {
   source_.drop(event);
 }
 
-/// Whole segments of the common pool only. Queued work may still use what its stream has released.
+/// Frees only whole segments of the common pool. Queued work may still use memory that its stream has released.
 void CachingAllocator::give_back_cached() {
   for (const auto& list : lists_) {
     if (list->pool != 0) continue;

@@ -1,4 +1,4 @@
-// What the caching allocator tells: statistics, snapshots and the out-of-memory message.
+// Reports of the caching allocator: statistics, snapshots and the out-of-memory message.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -147,7 +147,7 @@ void CachingAllocator::out_of_memory(int64_t bytes) const {
   out << "; held by: " << describe_live()
       << "; try a smaller batch or sequence length, or recompute activations with checkpoint()";
   if (!open_pools_.empty()) out << "; a step is being captured: call empty_cache() before the capture";
-  // A CUDA context takes some hundred MiB itself.
+  // A CUDA context alone takes some hundred MiB.
   if (others > (int64_t{1} << 30))
     out << "; " << megabytes(others) << " are held by other processes or libraries: end them or take another device";
   throw OutOfMemoryError(out.str());

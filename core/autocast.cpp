@@ -13,9 +13,9 @@
 namespace tern {
 namespace {
 
-// Every op asks whether autocast is on: plain members, so that the question costs no initialisation of thread storage.
+// Every op checks whether autocast is on. Plain members make thread-local access need no initialisation check.
 struct State {
-  DType dtype[2] = {DType::kFloat32, DType::kFloat32};  // by DeviceType; float32 means off
+  DType dtype[2] = {DType::kFloat32, DType::kFloat32};  // indexed by DeviceType; float32 means off
   int depth = 0;
 };
 constinit thread_local State state;
@@ -24,9 +24,9 @@ struct CastRow {
   detail::CastPolicy policy;
   std::initializer_list<const char*> ops;
 };
-/// The table, the same on every device and for both 16-bit types: PyTorch's (docs/source/amp.rst) but for softmax,
-/// log_softmax, layer_norm and cross_entropy, which keep 16-bit storage and compute in fp32 inside the kernel. What is
-/// not listed takes its inputs as they are; those of several types meet by promotion (add, mul, where, cat...).
+/// PyTorch's table (docs/source/amp.rst), the same on every device and for both 16-bit types, except that softmax,
+/// log_softmax, layer_norm and cross_entropy keep 16-bit storage and compute in fp32 inside the kernel. Ops that are
+/// not listed take their inputs as they are; mixed types are resolved by promotion (add, mul, where, cat...).
 const CastRow kCastTable[] = {
     {detail::CastPolicy::kLow, {"matmul", "linear", "attention"}},
     {detail::CastPolicy::kFp32,
@@ -35,18 +35,18 @@ const CastRow kCastTable[] = {
     {detail::CastPolicy::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
 };
 
-/// A weight's copy in another type.
+/// A copy of a weight in another type.
 struct WeightCopy {
   std::weak_ptr<detail::TensorImpl> weight;
   Tensor copy;
   uint32_t version = 0;  // of the weight when it was copied: an optimizer may step inside the region
   bool current = true;
-  int idle = 0;  // outermost regions that began since it was used
+  int idle = 0;  // outermost regions begun since the last use
 };
 constexpr int kMostIdle = 8;
 thread_local std::unordered_map<detail::TensorImpl*, WeightCopy> copies;
 
-/// Renews all copies of this device and dtype in one kernel, in place, and forgets those no longer of use.
+/// Updates all copies of this device and dtype in place, in one kernel, and erases those that are no longer used.
 void renew_copies(Device device, DType dtype) {
   std::vector<kernels::ConstView> from;
   std::vector<kernels::View> to;
@@ -61,7 +61,7 @@ void renew_copies(Device device, DType dtype) {
       continue;
     }
     if (chosen) {
-      // What was saved for backward is out of date if the weight changed.
+      // Values saved for backward are out of date if the weight changed.
       if (!kept.current || kept.version != weight.version()) kept.copy.bump_version();
       kept.version = weight.version();
       kept.current = true;
@@ -78,12 +78,12 @@ void renew_copies(Device device, DType dtype) {
   kernels::copy_many(current_stream(device), from.data(), to.data(), static_cast<int64_t>(from.size()));
 }
 
-/// A weight's copy with the weight's history.
+/// Returns the copy of a weight, with a backward that leads to the weight.
 struct CastWeight final : Function<CastWeight> {
   static constexpr const char* kName = "to";
   static constexpr bool kTwiceDifferentiable = true;
   Tensor forward(const Tensor& x, DType dtype) { return detail::alias(detail::autocast_copy(x, dtype)); }
-  Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts it
+  Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts the type
 };
 
 Tensor cast(const Tensor& x, DType dtype) {
@@ -163,7 +163,7 @@ Tensor detail::autocast_copy(const Tensor& x, DType dtype) {
     }
   }
   const AllocationTag tag("weights in 16 bits", true);
-  const Tensor copy = x.to(dtype);  // may run out of memory: nothing is kept then
+  const Tensor copy = x.to(dtype);  // may run out of memory: then no copy is stored
   copies.insert_or_assign(x.impl(), WeightCopy{x.shared_impl(), copy, x.version()});
   return copy;
 }

@@ -1,11 +1,11 @@
 #pragma once
-// Mixed precision: in an autocast region matrix products run in 16 bits, everything else in the type its inputs have.
+// Mixed precision: in an autocast region matrix products run in 16 bits, everything else in the type of its inputs.
 //
-// A table (kCastTable in autocast.cpp) says per op: low precision (matmul, linear, attention), fp32 (exp, log, pow,
-// sums, squares), the widest of the inputs' types, or as is. Norms, softmax and losses keep 16-bit storage and compute
-// in fp32 inside their kernels. Never cast: fp64 and integer tensors, what an op in place writes and reads, and
-// to(dtype). Weights (leaves that require a gradient) are cast once per outermost region; their copies stay, and all
-// that earlier regions used are renewed together when the next begins.
+// A table (kCastTable in autocast.cpp) gives the policy of each op: low precision (matmul, linear, attention), fp32
+// (exp, log, pow, sums, squares), the widest of the inputs' types, or unchanged. Norms, softmax and losses keep 16-bit
+// storage and compute in fp32 inside their kernels. Never cast are fp64 and integer tensors, the operands of in-place
+// ops, and the input of to(dtype). Weights (leaves that require a gradient) are cast once per outermost region; the
+// copies are kept, and the next region updates all copies that earlier regions used in one kernel.
 
 #include <initializer_list>
 #include <span>
@@ -18,15 +18,15 @@ namespace tern {
 
 namespace detail {
 enum class CastPolicy { kLow, kFp32, kWidest, kAsIs };
-/// The policy of an op by name; kAsIs for unknown names.
+/// The policy of the op with this name; kAsIs for unknown names.
 CastPolicy cast_policy(const char* op);
 }  // namespace detail
 
-/// True inside an enabled region (on this thread) for the device's kind.
+/// True inside an enabled region of this thread for this type of device.
 bool autocast_enabled(Device device);
 DType autocast_active_dtype(Device device);
 
-/// Enables (or, with float32, disables) autocast for a device in a scope. Regions nest.
+/// Enables autocast for a device in a scope or, with float32, disables it. Regions nest.
 class Autocast {
  public:
   Autocast(Device device, DType dtype);
@@ -47,20 +47,20 @@ decltype(auto) autocast(Device device, DType dtype, F&& fn) {
 }
 
 namespace detail {
-/// For ops: the inputs as the table wants them for `op`. Undefined tensors pass through.
+/// For ops: casts the inputs by the policy of `op`. Undefined tensors stay undefined.
 void autocast_inputs(const char* op, std::span<Tensor* const> inputs);
 inline void autocast_inputs(const char* op, std::initializer_list<Tensor*> inputs) {
   autocast_inputs(op, std::span<Tensor* const>(inputs.begin(), inputs.size()));
 }
 
-/// For ops that compute in another type than their weight's and give its gradient in the weight's type themselves: x in
-/// `dtype`, without history. That of a weight inside a region is the region's one copy.
+/// For ops that compute in another type than their weight's and return its gradient in the weight's type: x in `dtype`,
+/// without history. For a weight inside a region this is the copy that the region keeps.
 Tensor autocast_copy(const Tensor& x, DType dtype);
-/// What to do when an op got tensors of these types that it cannot take together, to end its Error with: autocast
-/// converts neither float64 nor integers.
+/// The advice that ends an op's Error about input types that cannot be mixed: autocast converts neither float64 nor
+/// integers.
 std::string dtype_hint(const std::vector<Tensor>& inputs);
-/// For captured steps, which write weights without passing through the host: the copies that this thread holds, and
-/// the order to take none of them for current.
+/// For captured steps, whose replays change weights without the host: this thread's copies, and a function that marks
+/// all of them as out of date.
 std::vector<Tensor> weight_copies();
 void expire_weight_copies();
 }  // namespace detail

@@ -11,7 +11,7 @@ namespace {
 
 thread_local bool recording = false;
 
-/// The device of the step: that of its first input on a GPU.
+/// The device of the first input on a GPU, otherwise the CPU.
 Device device_of(const std::vector<Tensor>& inputs) {
   for (const Tensor& x : inputs)
     if (x.defined() && x.device().is_cuda()) return x.device();
@@ -32,14 +32,14 @@ void forbid_while_recording(const char* what) {
 
 }  // namespace detail
 
-/// The graph, its memory and what is written before every replay.
+/// The graph, its memory and the tensors that are written before every replay.
 struct CapturedStep::Recording {
   Device device;
   int64_t pool = 0;
   void* graph = nullptr;
   int64_t nodes = 0;
   std::vector<Tensor> inputs;
-  std::vector<Tensor> weight_copies;  // autocast's, which replays write
+  std::vector<Tensor> weight_copies;  // autocast's copies, which replays write
   struct Draws {
     Generator generator;
     Tensor base;  // int64 [1]
@@ -100,7 +100,7 @@ void CapturedStep::record(const std::vector<Tensor>& inputs) {
   detail::expire_weight_copies();
   const auto end = [&]() noexcept {
     recording = false;
-    detail::expire_weight_copies();  // nothing has run yet
+    detail::expire_weight_copies();  // capture executes nothing: the copies hold no new values
     for (Recording::Draws& d : made->draws) {
       d.generator.set_base({});
       d.count = d.generator.offset() - d.first;
@@ -145,7 +145,7 @@ void CapturedStep::replay(const std::vector<Tensor>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].defined()) r.inputs[i].copy_(inputs[i].detach());
   for (Recording::Draws& d : r.draws) {
-    // The recorded draws are numbers first, first + 1, ...; this replay's begin at the generator's offset.
+    // The recorded draws have the numbers first, first + 1, ...; those of this replay begin at the generator's offset.
     const Tensor ahead = empty({1}, {.dtype = int64});
     *ahead.data<int64_t>() = static_cast<int64_t>(d.generator.offset() - d.first);
     d.base.copy_(ahead);

@@ -10,12 +10,12 @@
 //   });
 //   for (...) Tensor loss = step({images, labels})[0];
 //
-// What may differ from replay to replay lies on the device: the inputs, the draws of generators (two replays give
-// different masks, those of the same steps without capture), and what ops update in place (weights, optimizer state and
-// its step count, loss scale). The learning rate does with the optimizers' option `capturable`. Everything else is as
-// it was when the step was recorded: shapes, host numbers, branches. Gradients must be dropped within the step.
+// The values that may change between replays are in device memory: the inputs, the draws of generators (two replays
+// draw different masks, the same as in steps without capture), and tensors that ops update in place (weights, optimizer
+// state and its step count, loss scale). The learning rate may change with the optimizers' option `capturable`.
+// Everything else stays as recorded: shapes, host numbers, branches. Gradients must be dropped within the step.
 //
-// Without an input on a GPU the function simply runs.
+// Without an input on a GPU the function runs without capture.
 
 #include <functional>
 #include <memory>
@@ -26,7 +26,7 @@
 namespace tern {
 
 struct CapturedStepOptions {
-  /// Calls that run as usual before the step is recorded: they make what is made once (optimizer state). At least 1.
+  /// Calls that run without capture before the recording, because they create state (the optimizer's). At least 1.
   int64_t warmup = 2;
   /// False: never record.
   bool enabled = true;
@@ -41,16 +41,17 @@ class CapturedStep {
   CapturedStep(const CapturedStep&) = delete;
   CapturedStep& operator=(const CapturedStep&) = delete;
 
-  /// One step. From the recording on, the results are the same tensors each time, overwritten by the next call; an
-  /// input may then also lie on the CPU. Throws Error when an input's shape or dtype is not the recorded one, and,
-  /// while recording, for whatever cannot be recorded (reading a value, copying from the host), which it names.
+  /// Runs one step. From the recording on, the results are the same tensors each time, overwritten by the next call,
+  /// and inputs may also be on the CPU. Throws Error when an input's shape or dtype differs from the recorded one and,
+  /// while recording, when an operation cannot be recorded (reading a value, copying from the host); the message names
+  /// it.
   const std::vector<Tensor>& operator()(const std::vector<Tensor>& inputs);
 
-  /// True when calls are replays.
+  /// True after the recording: calls are replays.
   bool captured() const;
-  /// Kernels, copies and fills of one replay; 0 before the recording.
+  /// Number of kernels, copies and fills of one replay; 0 before the recording.
   int64_t nodes() const;
-  /// Forgets the recording: the next call records again. For other shapes or a changed model.
+  /// Discards the recording; the next call records again, for other shapes or a changed model.
   void reset();
 
  private:
@@ -62,7 +63,7 @@ class CapturedStep {
   CapturedStepOptions options_;
   int64_t runs_ = 0;
   std::vector<Tensor> results_;
-  std::vector<Generator> generators_;  // that drew in the runs so far
+  std::vector<Generator> generators_;  // that drew numbers in the runs so far
   std::unique_ptr<Recording> recording_;
 };
 

@@ -12,7 +12,7 @@ namespace tern {
 namespace {
 
 bool has_amx_bf16() {
-#if defined(__clang__) && __clang_major__ < 16  // does not know the name
+#if defined(__clang__) && __clang_major__ < 16  // lacks this feature name
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0;
 #else
@@ -50,10 +50,10 @@ Device best_device() {
 
 DType autocast_dtype(Device device) {
   require_available(device);
-  if (device.is_cuda()) return bfloat16;  // every device that the kernels run on has it
-  // oneDNN multiplies bf16 natively with AVX512-BF16 or AMX; without them it is emulated and slower than fp32. AMD's
-  // AVX512-BF16 multiplies at twice the rate of fp32; Intel's has one port where fp32 has two, hence fp32's rate, and
-  // the conversions come on top: a step takes 1.3 times as long (docs/performance.md).
+  if (device.is_cuda()) return bfloat16;  // every device that the kernels support has bfloat16
+  // oneDNN multiplies bf16 natively with AVX512-BF16 or AMX; elsewhere it emulates bf16, slower than fp32. AMD's
+  // AVX512-BF16 has twice the rate of fp32. Intel's has one port where fp32 has two, so the same rate, and conversions
+  // are added: a step takes 1.3 times as long (docs/performance.md).
   const bool native = __builtin_cpu_supports("avx512bf16") && kernels::cpu_level() == kernels::CpuLevel::kV4;
   const bool faster = __builtin_cpu_is("amd") || has_amx_bf16();
   return native && faster ? bfloat16 : float32;

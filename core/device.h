@@ -22,16 +22,16 @@ struct Device {
 
 inline constexpr Device cpu{};
 
-/// Parses "cpu", "cuda" or "cuda:N"; throws Error naming the accepted forms. Does not look whether the device exists.
+/// Parses "cpu", "cuda" or "cuda:N"; does not check that the device exists. Throws Error naming the accepted forms.
 Device parse_device(std::string_view text);
-/// Throws Error unless the device can be used by this build on this machine.
+/// Throws Error unless this build can use the device on this machine.
 void require_available(Device device);
 /// cuda:0 if one works, else cpu.
 Device best_device();
-/// The 16-bit type worth computing in: bfloat16 where the hardware multiplies it faster than float32 (sm_80 on; AMX;
-/// AVX512-BF16 of AMD's), otherwise float32.
+/// bfloat16 where the hardware multiplies it faster than float32 (sm_80 and later; AMX; AMD's AVX512-BF16), otherwise
+/// float32.
 DType autocast_dtype(Device device);
-/// The queue on which this thread's kernels for the device run.
+/// The stream on which this thread's kernels for the device run.
 kernels::Stream current_stream(Device device);
 
 std::ostream& operator<<(std::ostream& out, const Device& device);

@@ -14,12 +14,12 @@
 namespace tern {
 namespace detail {
 
-/// The handler may look at any time, so these are never freed: one that is no longer used has end 0, and is used again.
+/// Never freed, because the handler may read it at any time: an unused one has end 0 and is reused.
 struct WatchedMemory {
   std::atomic<uintptr_t> begin = 0, end = 0;
   std::atomic<bool> lost = false;
-  WatchedMemory* next = nullptr;  // set before the handler can see it
-  // Under the mutex:
+  WatchedMemory* next = nullptr;  // set before the handler can read it
+  // Guarded by the mutex:
   bool used = false;
   std::string path;
   int descriptor = -1;
@@ -35,7 +35,7 @@ namespace {
 using detail::WatchedMemory;
 
 std::atomic<WatchedMemory*> all_memory = nullptr;
-struct sigaction earlier {};  // the handler before ours
+struct sigaction earlier {};  // the previous handler
 uintptr_t page_bytes = 0;
 
 static_assert(std::atomic<uintptr_t>::is_always_lock_free && std::atomic<WatchedMemory*>::is_always_lock_free);
@@ -45,13 +45,13 @@ std::mutex& mutex() {
   return instance;
 }
 
-/// Puts zeros where the file's bytes can no longer be had: from the page of `address` to the mapping's end, so that a
-/// large file does not take a mapping for each page. False when the memory is not a watched file's. Async-signal-safe.
+/// Maps zeros where the file's bytes are lost, from the page of `address` to the end of the mapping, so that a large
+/// file does not need a mapping for each page. False when no watched file is mapped at `address`. Async-signal-safe.
 bool replace_lost_memory(uintptr_t address) {
   for (WatchedMemory* memory = all_memory.load(); memory; memory = memory->next) {
     const uintptr_t end = memory->end.load();
     if (address < memory->begin.load() || address >= end) continue;
-    // Before the memory is replaced: a thread that reads zeros must find the mark set.
+    // Set before the memory is replaced: a thread that reads zeros must find the mark.
     if (!memory->lost.exchange(true)) detail::lost_files.fetch_add(1);
     const uintptr_t page = address / page_bytes * page_bytes;
     void* const place = reinterpret_cast<void*>(page);
@@ -61,15 +61,15 @@ bool replace_lost_memory(uintptr_t address) {
   return false;
 }
 
-/// Does what would have happened without this handler.
+/// Does what would happen without this handler.
 void pass_on(int number, siginfo_t* info, void* context) {
   if (earlier.sa_flags & SA_SIGINFO) {
     earlier.sa_sigaction(number, info, context);
   } else if (earlier.sa_handler != SIG_DFL && earlier.sa_handler != SIG_IGN) {
     earlier.sa_handler(number);
   } else if (info->si_code > 0 || earlier.sa_handler == SIG_DFL) {
-    // An access is repeated on return, and ends the process: the system ignores no fault. A signal that was sent is
-    // sent again.
+    // An access is repeated on return and then ends the process, because the system ignores no fault. A signal from a
+    // process must be raised again.
     std::signal(SIGBUS, SIG_DFL);
     if (info->si_code <= 0) std::raise(SIGBUS);
   }
@@ -77,12 +77,12 @@ void pass_on(int number, siginfo_t* info, void* context) {
 
 void on_bus_error(int number, siginfo_t* info, void* context) {
   const int error = errno;
-  const bool access = info->si_code > 0;  // by this thread; otherwise a process has sent it
+  const bool access = info->si_code > 0;  // a fault of this thread; otherwise a signal from a process
   if (!access || !replace_lost_memory(reinterpret_cast<uintptr_t>(info->si_addr))) pass_on(number, info, context);
   errno = error;
 }
 
-/// Under the mutex.
+/// The caller holds the mutex.
 void install_handler() {
   static bool installed = false;
   if (installed) return;
@@ -96,7 +96,7 @@ void install_handler() {
   installed = true;
 }
 
-/// A place that nobody uses.
+/// Returns an unused entry.
 WatchedMemory* take_memory() {
   for (WatchedMemory* memory = all_memory.load(); memory; memory = memory->next)
     if (!memory->used) return memory;
@@ -106,7 +106,7 @@ WatchedMemory* take_memory() {
   return memory;
 }
 
-/// Empty, or what is wrong.
+/// Returns the problem of the file, or an empty string.
 std::string problem_of(const WatchedMemory& memory) {
   struct stat status {};
   if (memory.lost.load())

@@ -1,9 +1,9 @@
 #pragma once
-// Blocks of memory and the lists that free ones wait in: the bookkeeping of the caching allocator.
+// Blocks of memory and the lists of free blocks: the bookkeeping of the caching allocator.
 //
 // Free blocks are kept by size class (an eighth of a power of two), as in a two-level segregated fit (Masmano et al.,
-// 2004), but the best fit within the first class that has one is taken, so a size that comes back finds its old block.
-// Lists are threaded through the blocks: releasing memory allocates none.
+// 2004), but with the best fit within the first class that has one, so that a repeated size gets the same block again.
+// The lists are linked through the blocks: releasing memory allocates none.
 
 #include <array>
 #include <bit>
@@ -15,13 +15,13 @@ namespace tern::detail {
 
 class FreeList;
 
-/// A piece of a segment. Segments are not objects: a segment is a chain of blocks, each beginning where the one before
-/// ends. A block without neighbours is a whole segment and can be given back to the system.
+/// A part of a segment. A segment is a chain of blocks, each beginning where the previous one ends. A block without
+/// neighbours is a whole segment and can be returned to the system.
 struct Block {
   enum class State : uint8_t { kLive, kCached, kDeferred };
   struct StreamUse {
     void* stream = nullptr;
-    void* event = nullptr;  // null until recorded, at release
+    void* event = nullptr;  // null until recorded at release
     bool recorded = false;
   };
 
@@ -32,21 +32,21 @@ struct Block {
   State state = State::kCached;
   Block* before = nullptr;  // neighbours in the segment
   Block* after = nullptr;
-  Block* previous = nullptr;  // in the list that the block waits in
+  Block* previous = nullptr;  // in the free list
   Block* next = nullptr;
   std::vector<StreamUse> uses;  // by streams other than the one it was allocated for
 
   bool is_whole_segment() const { return !before && !after; }
 };
 
-/// Up to the next eighth of the power of two below: few distinct sizes, little waste; at least 64.
+/// Rounds up to a multiple of an eighth of the power of two below: few distinct sizes, little waste; at least 64.
 inline int64_t round_to_class(int64_t bytes) {
   if (bytes <= 512) return (bytes + 63) / 64 * 64;
   const int64_t step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 8;
   return (bytes + step - 1) / step * step;
 }
 
-/// The number of the class that a multiple of 64 falls in; classes below 512 bytes are 64 bytes wide.
+/// The class of a multiple of 64; classes below 512 bytes are 64 bytes wide.
 inline size_t size_class(int64_t bytes) {
   if (bytes <= 512) return static_cast<size_t>(bytes / 64 - 1);
   const int power = std::bit_width(static_cast<uint64_t>(bytes)) - 1;
@@ -59,15 +59,14 @@ class FreeList {
   FreeList(void* stream, int64_t pool, bool small) : stream(stream), pool(pool), small(small) {}
 
   void* const stream;
-  const int64_t pool;  // 0: common
-  const bool small;    // of small segments: those would be torn by what large ones serve
+  const int64_t pool;  // 0: the common pool
+  const bool small;    // small segments are separate, because large requests would fragment them
 
   void insert(Block& block) noexcept;
   void remove(Block& block) noexcept;
-  /// The smallest block of at least `bytes` and at most `at_most` bytes, the latest released among equals; null when
-  /// there is none.
+  /// The smallest block of `bytes` to `at_most` bytes, among equals the one released last; null when there is none.
   Block* best_fit(int64_t bytes, int64_t at_most) const;
-  /// For walks: the first block for null, then the one after `block`; null at the end.
+  /// For iteration: the first block for null, otherwise the one after `block`; null at the end.
   Block* next_of(const Block* block) const;
 
  private:
@@ -75,7 +74,7 @@ class FreeList {
   size_t next_class(size_t from) const;
 
   std::array<Block*, kClasses> heads_{};
-  std::array<uint64_t, kClasses / 64> filled_{};  // a bit per class
+  std::array<uint64_t, kClasses / 64> filled_{};  // one bit per class: its list is not empty
 };
 
 inline void FreeList::insert(Block& block) noexcept {

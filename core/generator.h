@@ -16,14 +16,14 @@ class Tensor;
 namespace detail {
 class GeneratorTrace;
 extern thread_local constinit GeneratorTrace* generator_trace;
-/// The next key, and its offset advanced; in the second run of a checkpoint() what the first run drew.
+/// Returns the next key and advances its offset; in the second run of a checkpoint() returns the key of the first run.
 kernels::RandomKey draw(kernels::RandomKey& next);
 }  // namespace detail
 
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0) : state_(std::make_shared<State>(State{.next = {seed, 0}})) {}
-  // Moving copies: there is no generator without a state.
+  // A move copies, because a generator without state would be invalid.
   Generator(const Generator&) = default;
   Generator& operator=(const Generator&) = default;
 
@@ -33,15 +33,15 @@ class Generator {
     state_->next.seed = seed;
     state_->next.offset = 0;
   }
-  /// The two integers are the whole state: a checkpoint stores them.
+  /// Seed and offset are the whole state: a checkpoint stores them.
   void set_offset(uint64_t offset) { state_->next.offset = offset; }
-  /// From now on draws count from a number in device memory that kernels read when they run: draw `offset` with a base
-  /// of b is draw offset + b without one. So each replay of a captured step draws anew. base: one int64; an undefined
-  /// tensor ends it. It must live, and keep its value, until backward through the draws is done. Throws Error on
+  /// Later draws add a number in device memory, which kernels read when they run: draw `offset` with a base of b equals
+  /// draw offset + b without one. This gives each replay of a captured step new draws. base: one int64; an undefined
+  /// tensor removes it. It must stay alive and unchanged until backward through the draws is done. Throws Error on
   /// another dtype or size.
   void set_base(const Tensor& base);
 
-  /// The key of the next draw, for kernels on `device`; advances the offset by one. Throws Error when the base lies on
+  /// The key of the next draw, for kernels on `device`; advances the offset by one. Throws Error when the base is on
   /// another device.
   kernels::RandomKey next(Device device = {}) {
     if (state_->next.base) check_base(device);
@@ -54,7 +54,7 @@ class Generator {
  private:
   struct State {
     kernels::RandomKey next;
-    std::shared_ptr<Storage> base = {};  // what next.base points into
+    std::shared_ptr<Storage> base = {};  // owns the memory that next.base points to
     Device base_device = {};
   };
   void check_base(Device device) const;
@@ -64,7 +64,7 @@ class Generator {
 };
 
 namespace detail {
-/// While it lives, every generator that this thread draws from is added to a list, once.
+/// During its lifetime every generator that this thread draws from is added to a list, once.
 class GeneratorTrace {
  public:
   explicit GeneratorTrace(std::vector<Generator>& drawn) : drawn_(drawn), previous_(generator_trace) {

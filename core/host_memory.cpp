@@ -1,4 +1,4 @@
-// Memory of the system, and the allocators of the process.
+// System memory and the allocators of the process.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ void* allocate_system(int64_t bytes) {
   const int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
   void* pointer = nullptr;
   if (posix_memalign(&pointer, static_cast<size_t>(alignment), static_cast<size_t>(bytes)) != 0) return nullptr;
-  // Advice only: fewer page faults and TLB misses where the kernel has huge pages to give.
+  // Only a hint: fewer page faults and TLB misses where huge pages are available.
   if (bytes >= kHugePage) madvise(pointer, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   return pointer;
 }
@@ -32,10 +32,10 @@ void* allocate_system(int64_t bytes) {
 int64_t read_number(const char* path) {
   std::ifstream file(path);
   int64_t value = -1;
-  return file >> value ? value : -1;  // "max" reads as no limit
+  return file >> value ? value : -1;  // "max" means no limit
 }
 
-/// What the cgroup (a container's limit) leaves; page cache is reclaimable and does not count as used.
+/// Bytes left within the limit of the cgroup (a container); page cache is reclaimable and does not count as used.
 int64_t available_in_cgroup() {
   const int64_t limit = read_number("/sys/fs/cgroup/memory.max");
   const int64_t used = read_number("/sys/fs/cgroup/memory.current");
@@ -48,13 +48,13 @@ int64_t available_in_cgroup() {
   return std::max<int64_t>(limit - used + cache, 0);
 }
 
-/// What a limit of the address space (ulimit -v) leaves. Some of it is kept back: oneDNN crashes when it cannot map
+/// Bytes left within the limit of the address space (ulimit -v), less a reserve: oneDNN crashes when it cannot map
 /// pages for the code that it generates.
 int64_t available_addresses() {
   constexpr int64_t kKeptBack = int64_t{64} << 20;
   rlimit limits{};
   if (getrlimit(RLIMIT_AS, &limits) != 0 || limits.rlim_cur == RLIM_INFINITY) return INT64_MAX;
-  const int64_t pages = read_number("/proc/self/statm");  // the first number: the whole address space
+  const int64_t pages = read_number("/proc/self/statm");  // the first number is the whole address space
   if (pages < 0) return INT64_MAX;
   return std::max<int64_t>(static_cast<int64_t>(limits.rlim_cur) - pages * sysconf(_SC_PAGESIZE) - kKeptBack, 0);
 }

@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kMaxOps = 64;
 
-/// The records of one device: one for every op that checks indices, in pinned memory at an address that never changes
-/// (a captured step writes there again and again).
+/// The records of one device, one for every op that checks indices, in pinned memory at a fixed address, because the
+/// kernels of a captured step write to it at every replay.
 class FaultTable {
  public:
   kernels::IndexFault* record(const char* op) {
@@ -54,7 +54,7 @@ class FaultTable {
 };
 
 FaultTable& table(Device device) {
-  static auto* tables = new std::array<FaultTable, kernels::kMaxDevices>;  // tensors in static storage outlive main
+  static auto* tables = new std::array<FaultTable, kernels::kMaxDevices>;  // static tensors may outlive main
   return (*tables)[static_cast<size_t>(device.index)];
 }
 

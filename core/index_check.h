@@ -1,6 +1,6 @@
 #pragma once
-// What ops do about indices outside their range. On the CPU the op itself throws. On a GPU the kernel counts them in
-// memory that the host reads too, and Error is thrown by whatever waits for the device next: no step waits for it.
+// How ops report indices out of range. On the CPU the op throws. On a GPU the kernel counts them in memory that the
+// host can read, and the next call that waits for the device throws Error, so that checking needs no wait.
 
 #include <string>
 
@@ -9,12 +9,12 @@
 
 namespace tern {
 
-/// The record of one call of an op: give data() to the kernel, then look at passed(). `op` must be a literal.
+/// The record of one call of an op: pass data() to the kernel, then check passed(). `op` must be a literal.
 class IndexCheck {
  public:
   IndexCheck(const char* op, Device device);
   kernels::IndexFault* data() { return record_; }
-  /// True on the CPU when there was no bad index or the device will report it later.
+  /// True when no index was bad, and on a GPU always, which reports later.
   bool passed() const { return record_ != &host_ || host_.count == 0; }
   const kernels::IndexFault& found() const { return host_; }
 
@@ -23,8 +23,8 @@ class IndexCheck {
   kernels::IndexFault* record_;
 };
 
-/// Throws Error that names the ops which met bad indices on the device since the last call, and forgets them. The host
-/// must have waited for those ops.
+/// Throws Error naming the ops that found bad indices on the device since the last call, and clears the records. The
+/// host must have waited for those ops.
 void check_index_faults(Device device);
 
 }  // namespace tern

@@ -23,7 +23,7 @@ constinit std::atomic<uint32_t> profile_listeners{kEnvironmentUnread};
 
 namespace {
 
-/// One thread's part of a session. The mutex is the thread's own but for the moment of stop().
+/// The records of one thread in a session. Only stop() locks the mutex from another thread.
 struct ThreadLog {
   uint64_t session = 0;
   size_t number = 0;
@@ -41,14 +41,14 @@ struct ProfileSession {
   int64_t begin_ns = 0;
   CachingAllocator* memory = nullptr;
   std::atomic<int64_t> recorded{0}, dropped{0};
-  std::vector<std::shared_ptr<ThreadLog>> logs;  // grows under session_mutex
+  std::vector<std::shared_ptr<ThreadLog>> logs;  // appended under session_mutex
 };
 
 namespace {
 
 std::mutex session_mutex;
 std::shared_ptr<ProfileSession> running;  // guarded by session_mutex
-std::atomic<uint64_t> running_number{0};  // of `running`; 0: none
+std::atomic<uint64_t> running_number{0};  // number of `running`; 0: none
 thread_local std::shared_ptr<ThreadLog> this_thread_log;
 thread_local std::shared_ptr<ProfileSession> this_thread_session;
 
@@ -57,7 +57,7 @@ int64_t steady_nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
 }
 
-/// Copies of names made at run time, for as long as the program runs.
+/// Stores names made at run time until the program ends.
 const char* interned(const std::string& name) {
   static std::mutex mutex;
   static std::set<std::string> names;
@@ -65,7 +65,7 @@ const char* interned(const std::string& name) {
   return names.insert(name).first->c_str();
 }
 
-/// Whether a tool listens to NVTX; asked once.
+/// Checks once whether an NVTX tool is attached.
 uint32_t read_environment() {
   const char* wanted = std::getenv("TERN_NVTX");
   const bool injected = std::getenv("NVTX_INJECTION64_PATH") != nullptr;
@@ -74,7 +74,7 @@ uint32_t read_environment() {
   return profile_listeners.fetch_and(~kEnvironmentUnread) & ~kEnvironmentUnread;
 }
 
-/// This thread's log in the running session; null when there is none.
+/// This thread's log in the running session; null when no session runs.
 ThreadLog* current_log() {
   const uint64_t number = running_number.load(std::memory_order_acquire);
   if (number == 0) return nullptr;
@@ -97,13 +97,13 @@ template <class Body>
 void on_top(Body&& body) {
   if (!profiling()) return;
   ThreadLog* log = current_log();
-  // Once ranges are left out, the innermost record is no longer the one that counts.
+  // When ranges are dropped, the innermost record is not the innermost range.
   if (!log || this_thread_session->dropped.load(std::memory_order_relaxed) > 0) return;
   const std::lock_guard lock(log->mutex);
   if (!log->stopped && log->top >= 0) body(log->thread.records[static_cast<size_t>(log->top)]);
 }
 
-/// Bytes of the elements behind a tensor, each once.
+/// Bytes of the distinct elements of a tensor.
 double bytes_of(const Tensor& x) {
   double count = static_cast<double>(size_of(x.dtype()));
   for (int d = 0; d < x.dim(); ++d)
@@ -147,7 +147,7 @@ void ProfileRange::open(const char* name, RangeKind kind) {
   session_ = log->session;
   if (session.options.device_profiler)
     session.options.device_profiler->open(detail::profile_range_id(log->number, index_));
-  // Last, so that the profiler's own time goes to the range around this one.
+  // Set last, so that the profiler's overhead counts for the enclosing range.
   log->thread.records.back().begin_ns = session.options.clock();
 }
 
@@ -223,7 +223,7 @@ Profiler::Profiler(const ProfilerOptions& options) : session_(std::make_shared<d
 }
 
 namespace {
-/// Ends the session: no range writes into its logs any more.
+/// Ends the session: no range writes to its logs afterwards.
 void end_session(detail::ProfileSession& session) {
   const std::lock_guard lock(detail::session_mutex);
   detail::profile_listeners.fetch_and(~detail::kProfilerListens);

@@ -1,6 +1,5 @@
 #pragma once
-// Where the time goes: ranges around ops, modules and phases, their bytes and operations, and what a device did in
-// them.
+// Profiling: time ranges of ops, modules and phases, their bytes and operations, and the device's work in them.
 //
 //   Profiler profiler({.roofline = measure_roofline(cpu, {float32})});
 //   ... some steps ...
@@ -8,9 +7,9 @@
 //   std::cout << report.table();
 //   report.write_trace("trace.json");                     // opens in https://ui.perfetto.dev
 //
-// Every op, forward and backward, opens a range of its own; so do layers and the phases of train(). A range costs one
-// relaxed atomic load while nobody listens. Who listens: a Profiler, and NVTX tools such as Nsight Systems in a build
-// with CUDA (TERN_NVTX=1, or a tool that injected itself).
+// Every op opens a range in forward and backward; so do layers and the phases of train(). A range costs one relaxed
+// atomic load when nothing records it. Ranges are recorded by a Profiler and, in a build with CUDA, by NVTX tools such
+// as Nsight Systems (with TERN_NVTX=1, or when the tool injects a library).
 
 #include <atomic>
 #include <cstdint>
@@ -30,19 +29,19 @@ inline constexpr uint32_t kProfilerListens = 1, kNvtxListens = 2, kEnvironmentUn
 extern std::atomic<uint32_t> profile_listeners;
 }  // namespace detail
 
-/// True while a Profiler runs: only then are counts worth computing.
+/// True while a Profiler runs; only then do ops compute their counts.
 inline bool profiling() {
   return (detail::profile_listeners.load(std::memory_order_relaxed) & detail::kProfilerListens) != 0;
 }
 
-/// A stretch of this thread's work, from construction to destruction; ranges of one thread nest.
+/// A time range of this thread, from construction to destruction; ranges of one thread nest.
 class ProfileRange {
  public:
   /// `name` must live as long as the program: a literal.
   explicit ProfileRange(const char* name, RangeKind kind = RangeKind::kPhase) {
     if (detail::profile_listeners.load(std::memory_order_relaxed) != 0) open(name, kind);
   }
-  /// For names made at run time (modules). The name is copied once, when somebody listens.
+  /// For names made at run time (modules). The name is copied once, while ranges are recorded.
   explicit ProfileRange(const std::string& name, RangeKind kind = RangeKind::kModule) {
     if (detail::profile_listeners.load(std::memory_order_relaxed) != 0) open(name, kind);
   }
@@ -54,8 +53,8 @@ class ProfileRange {
 
   /// True when a profiler records this range.
   bool recording() const { return session_ != 0; }
-  /// Counts every input read once and every output written once. An output that shares its input's memory (a view)
-  /// moves nothing; undefined tensors and broadcast repetitions do not count.
+  /// Counts the bytes of every input, read once, and of every output, written once. An output that shares its input's
+  /// memory (a view) moves no bytes; undefined tensors and broadcast repetitions do not count.
   void count_tensors(const Tensor* const* inputs, int input_count, const Tensor* outputs, size_t output_count) const;
 
  private:
@@ -63,26 +62,27 @@ class ProfileRange {
   void open(const std::string& name, RangeKind kind);
   void close();
 
-  uint64_t session_ = 0;  // the profiler that records it; 0: none
+  uint64_t session_ = 0;  // of the profiler that records the range; 0: none
   int64_t index_ = 0;     // in the thread's log
   bool nvtx_ = false;
 };
 
-/// Adds to the innermost open range of this thread. Floating-point operations in the given type: a multiplication and
-/// an addition are two.
+/// Adds floating-point operations in the given type to the innermost open range of this thread. A multiplication and an
+/// addition are two.
 void profile_flops(double flops, DType dtype);
-/// Says what the innermost open range moves, for ops that do not read all of their inputs (a look-up).
+/// Sets the bytes moved by the innermost open range, for ops that do not read all of their inputs (a look-up).
 void profile_bytes(double bytes);
 
 struct ProfilerOptions {
   detail::Roofline roofline = {};
-  Device device = {};                                    // whose live memory is recorded
-  int64_t most_ranges = 2000000;                         // further ones are counted, not recorded
-  std::shared_ptr<DeviceProfiler> device_profiler = {};  // absent: the CPU's time is all there is
-  int64_t (*clock)() = nullptr;                          // nanoseconds; default: the steady clock
+  Device device = {};                                    // its live memory is recorded
+  int64_t most_ranges = 2000000;                         // further ranges are counted, not recorded
+  std::shared_ptr<DeviceProfiler> device_profiler = {};  // null: only the CPU's time is recorded
+  int64_t (*clock)() = nullptr;                          // returns nanoseconds; default: the steady clock
 };
 
-/// Records the ranges of all threads from construction to stop() or destruction. One at a time in a process: Error.
+/// Records the ranges of all threads from construction to stop() or destruction. A second one at the same time throws
+/// Error.
 class Profiler {
  public:
   explicit Profiler(const ProfilerOptions& options = {});
@@ -90,8 +90,8 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// Ends the recording and reads the device's times (waits for it). Ranges still open are left out. Throws Error when
-  /// called again.
+  /// Ends the recording, waits for the device and reads its times. Open ranges are left out. Throws Error on a second
+  /// call.
   ProfileReport stop();
 
  private:

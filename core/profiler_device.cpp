@@ -16,7 +16,7 @@
 namespace tern {
 namespace {
 
-/// Marks of one thread, in the order in which they entered its queue.
+/// The marks of one thread, in stream order.
 struct Track {
   struct Mark {
     uint64_t range;
@@ -31,7 +31,7 @@ class MarkProfiler final : public DeviceProfiler {
   MarkProfiler(const DeviceMarks& marks, int64_t most_pairs) : marks_(marks), most_pairs_(most_pairs) {}
 
   void start(int64_t (*clock)()) override {
-    // The queue is empty here, so that this mark passes now: device times are placed from it.
+    // The stream is empty here, so this mark passes at once and relates device times to the clock.
     marks_.synchronize();
     base_ = marks_.record();
     marks_.synchronize();
@@ -72,7 +72,7 @@ class MarkProfiler final : public DeviceProfiler {
     return true;
   }
 
-  /// From mark to mark: the distance of two far apart has few digits left.
+  /// Adds up the times between successive marks, because the time between distant marks has few exact digits.
   void place(const Track& track, int32_t number, std::vector<detail::DeviceSpan>& spans) const {
     double seconds = 0;
     void* last = base_.get();

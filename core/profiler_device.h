@@ -1,5 +1,5 @@
 #pragma once
-// How a Profiler learns a device's times: from the device's own tools (core/cuda/cupti.h) or from marks on its queue.
+// How a Profiler gets a device's times: from the device's tools (core/cuda/cupti.h) or from marks in its streams.
 
 #include <functional>
 #include <memory>
@@ -10,31 +10,31 @@
 
 namespace tern {
 
-/// Hears the ranges of all threads, each thread's in order; never waits for the device before finish().
+/// Is called for the ranges of all threads, each thread's in order; never waits for the device before finish().
 class DeviceProfiler {
  public:
   virtual ~DeviceProfiler() = default;
-  /// The recording begins; `clock` is the profiler's.
+  /// Begins the recording; `clock` is the profiler's.
   virtual void start(int64_t (*clock)()) = 0;
   virtual void open(uint64_t range) = 0;
   virtual void close(uint64_t range) = 0;
-  /// Waits for the device and says what it did. No open() or close() comes after it.
+  /// Waits for the device and returns its times. open() and close() are not called afterwards.
   virtual detail::DeviceTimeline finish() = 0;
 };
 
-/// Marks on a device's queue. A mark is made on the calling thread's current queue and never waits.
+/// Functions for marks in a device's streams. record() uses the calling thread's current stream and never waits.
 struct DeviceMarks {
   std::string source;                                           // "CUDA events"
-  std::function<std::shared_ptr<void>()> record;                // null: none can be made now (a step is being captured)
-  std::function<void()> synchronize;                            // until all marks have passed
-  std::function<double(void* from, void* to)> seconds_between;  // after synchronize(), of marks of one queue
+  std::function<std::shared_ptr<void>()> record;                // null while a step is captured: no mark is possible
+  std::function<void()> synchronize;                            // waits until all marks have passed
+  std::function<double(void* from, void* to)> seconds_between;  // call after synchronize(), for marks of one stream
 };
 
-/// Times every range by two marks: at most `most_pairs` ranges, the first ones.
+/// Times ranges with two marks each, the first `most_pairs` ranges.
 std::shared_ptr<DeviceProfiler> make_mark_profiler(const DeviceMarks& marks, int64_t most_pairs = 200000);
 
-/// What knows most of this device: CUPTI where it can be used, else events around the ranges; null for the CPU. One at
-/// a time.
+/// The most detailed profiler of this device: CUPTI where available, else events around the ranges; null for the CPU.
+/// Only one may run at a time.
 std::shared_ptr<DeviceProfiler> device_profiler(Device device);
 
 }  // namespace tern

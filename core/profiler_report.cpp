@@ -31,16 +31,16 @@ double least_seconds(const detail::Roofline& roofline, double bytes, double flop
   return least;
 }
 
-/// What one record adds to its row.
+/// The part of a table row that one record adds.
 struct Share {
   double self = 0, bytes = 0, device = 0, device_self = 0;
 };
 
-/// By record, of one thread.
+/// One share per record of a thread.
 std::vector<Share> shares_of(const std::vector<detail::ProfileRecord>& records) {
   std::vector<Share> shares(records.size());
   std::vector<double> inner(records.size());   // bytes of the ranges inside
-  for (size_t i = records.size(); i-- > 0;) {  // a range comes after the one around it
+  for (size_t i = records.size(); i-- > 0;) {  // inner ranges come after outer ones
     const detail::ProfileRecord& record = records[i];
     if (!closed(record)) continue;
     shares[i].self += seconds_of(record.end_ns - record.begin_ns);
@@ -53,7 +53,8 @@ std::vector<Share> shares_of(const std::vector<detail::ProfileRecord>& records) 
   return shares;
 }
 
-/// Adds the device's times: of spans that hold those inside, or of kernels that belong to the innermost range.
+/// Adds the device's times, either from spans that include inner spans or from kernels, assigned to the innermost
+/// range.
 void add_device(const std::vector<detail::ProfileRecord>& records, size_t thread,
                 const std::unordered_map<uint64_t, double>& spans, bool inclusive, std::vector<Share>& shares) {
   for (size_t i = records.size(); i-- > 0;) {
@@ -89,12 +90,12 @@ __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) 
   return buffer;
 }
 
-/// The value with `decimals`, or "-" where there is none.
+/// Formats the value with `decimals`, or "-" for NaN.
 std::string cell(double value, int width, int decimals) {
   return value > 0 && std::isfinite(value) ? text(" %*.*f", width, decimals, value) : text(" %*s", width, "-");
 }
 
-/// Wide names keep their end: "...layer.10.attention_norm".
+/// Long names keep their end: "...layer.10.attention_norm".
 std::string name_cell(const std::string& name, size_t width) {
   const std::string shown = name.size() <= width ? name : "..." + name.substr(name.size() - width + 3);
   return shown + std::string(width - shown.size(), ' ');
@@ -104,7 +105,7 @@ constexpr size_t kNameWidth = 34;
 
 bool is_op(const ProfileRow& row) { return row.kind == RangeKind::kOp || row.kind == RangeKind::kBackward; }
 
-/// Collects text and hands it on in large pieces.
+/// Buffers text and writes it in large pieces.
 class Writer {
  public:
   using Append = std::function<void(const void* data, size_t bytes)>;
@@ -113,7 +114,7 @@ class Writer {
     buffer_ += piece;
     if (buffer_.size() >= size_t{1} << 20) flush();
   }
-  /// An element of the list of events.
+  /// Adds an element to the list of events.
   void event(const std::string& fields) {
     add(first_ ? "\n{" : ",\n{");
     add(fields + "}");
@@ -134,7 +135,7 @@ std::string quoted(const std::string& name) {
   return nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-/// Microseconds to the nanosecond, exactly: rounding would break the nesting.
+/// Exact to the nanosecond: rounding would break the nesting.
 std::string microseconds(int64_t nanoseconds) {
   return text("%lld.%03lld", static_cast<long long>(nanoseconds / 1000), static_cast<long long>(nanoseconds % 1000));
 }
@@ -280,7 +281,7 @@ void ProfileReport::write_trace(const std::string& path) const {
     const Writer::Append sink = append;
     Writer out(sink);
     const long long pid = getpid();
-    // Names of a few hundred ranges serve many events.
+    // Many events share a few hundred names.
     std::unordered_map<std::string, std::string> known;
     const auto json_name = [&](const std::string& name) -> const std::string& {
       std::string& result = known[name];
@@ -319,7 +320,7 @@ void ProfileReport::write_trace(const std::string& path) const {
       out.event("\"ph\":\"C\",\"name\":\"live memory\",\"ts\":" + microseconds(time) +
                 text(",\"pid\":%lld,\"args\":{\"bytes\":%lld}", pid, static_cast<long long>(bytes)));
     }
-    constexpr long long kDeviceTracks = 1LL << 31;  // above every thread's number
+    constexpr long long kDeviceTracks = 1LL << 31;  // above every thread id
     for (size_t t = 0; t < device_.tracks.size(); ++t)
       metadata("thread_name", kDeviceTracks + static_cast<long long>(t), device_.tracks[t]);
     for (const detail::DeviceSpan& s : device_.spans) {

@@ -1,5 +1,5 @@
 #pragma once
-// What a Profiler recorded: a table and a trace.
+// The results of a Profiler: a table and a trace.
 
 #include <cstdint>
 #include <map>
@@ -16,63 +16,63 @@ namespace tern {
 enum class RangeKind : uint8_t { kOp, kBackward, kModule, kPhase };
 
 namespace detail {
-/// What a machine does at best (Williams et al., "Roofline", CACM 2009). An op needs at least the larger of
-/// bytes / bytes_per_second and flops / flops_per_second; that over its time is its share of the roofline.
+/// Peak rates of a machine (Williams et al., "Roofline", CACM 2009). An op needs at least the larger of bytes /
+/// bytes_per_second and flops / flops_per_second; this minimum over its time is its share of the roofline.
 struct Roofline {
   double bytes_per_second = 0;               // read and written; 0: unknown
   std::map<DType, double> flops_per_second;  // of matrix products; absent: unknown
 };
 }  // namespace detail
 
-/// Measures a large copy and a matrix product in each of the dtypes with Tern's own kernels; about a fifth of a second
-/// per number. Throws Error when the device cannot be used.
+/// Measures a large copy and a matrix product in each of the dtypes with Tern's kernels, about a fifth of a second per
+/// number. Throws Error when the device cannot be used.
 detail::Roofline measure_roofline(Device device, const std::vector<DType>& dtypes);
 
 namespace detail {
-/// Operations per second of the product of two square matrices: the best of sizes from 256 up to one that takes a few
-/// milliseconds.
+/// Operations per second of the product of two square matrices: the best of the sizes from 256 up to one that takes a
+/// few milliseconds.
 double measure_matrix_rate(Device device, DType dtype);
 }  // namespace detail
 
-/// All ranges of one name and kind, of all threads.
+/// All ranges of one name and kind, over all threads.
 struct ProfileRow {
   std::string name;  // with " backward"
   RangeKind kind = RangeKind::kOp;
   int64_t calls = 0;
-  double total_seconds = 0;   // a range inside one of the same name does not count again
-  double self_seconds = 0;    // without the ranges inside
-  double device_seconds = 0;  // as total_seconds, on the device; the CPU's own when there is none
+  double total_seconds = 0;   // ranges inside one of the same name are not added again
+  double self_seconds = 0;    // without inner ranges
+  double device_seconds = 0;  // total_seconds on the device, or on the CPU without a device
   double device_self_seconds = 0;
-  double bytes = 0;          // that must move at least, without those of the ranges inside
-  double flops = 0;          // without those of the ranges inside
+  double bytes = 0;          // minimum to be moved, without inner ranges
+  double flops = 0;          // without inner ranges
   double least_seconds = 0;  // by the roofline
-  /// least_seconds over the device's self time; NaN where nothing is known of bytes and operations.
+  /// least_seconds over the device's self time; NaN when bytes and operations are unknown.
   double roofline_share() const;
 };
 
 namespace detail {
 
-/// One stretch of a device's work in the trace.
+/// A time span of device work in the trace.
 struct DeviceSpan {
-  std::string name;                  // empty: that of the range
-  uint64_t range = 0;                // that caused it, from ProfileRecord::id; 0: none
+  std::string name;                  // empty: the name of the range
+  uint64_t range = 0;                // ProfileRecord::id of its range; 0: none
   int64_t begin_ns = 0, end_ns = 0;  // on the profiler's clock
   int32_t track = 0;                 // spans of one track nest or follow one another
 };
 
-/// What a DeviceProfiler found. When `inclusive`, each range has one span that holds those of the ranges inside it
-/// (pairs of events); otherwise the spans are kernels, each for the innermost range that launched it (CUPTI).
+/// The results of a DeviceProfiler. When `inclusive`, each range has one span that includes those of inner ranges
+/// (pairs of events); otherwise the spans are kernels, each with the innermost range that launched it (CUPTI).
 struct DeviceTimeline {
   std::vector<DeviceSpan> spans;
   bool inclusive = false;
   std::string source;               // "CUDA events", "CUPTI"
-  std::vector<std::string> tracks;  // names by DeviceSpan::track
+  std::vector<std::string> tracks;  // indexed by DeviceSpan::track
 };
 
 /// One range.
 struct ProfileRecord {
   const char* name = nullptr;
-  int64_t begin_ns = 0, end_ns = -1;  // end < begin: never closed
+  int64_t begin_ns = 0, end_ns = -1;  // end < begin: still open
   int64_t parent = -1;                // index in the thread's records
   int64_t live_bytes = 0;             // of the device's allocator at the end
   double bytes = 0, flops = 0;
@@ -81,14 +81,14 @@ struct ProfileRecord {
   bool bytes_given = false;
 };
 
-/// The ranges of one thread in the order of their begins.
+/// The ranges of one thread, ordered by begin.
 struct ProfileThread {
-  int64_t id = 0;  // the system's
+  int64_t id = 0;  // the system's thread id
   std::string name;
   std::vector<ProfileRecord> records;
 };
 
-/// Identifies a record to a DeviceProfiler; never 0.
+/// The id of a record for a DeviceProfiler; never 0.
 inline uint64_t profile_range_id(size_t thread, int64_t index) {
   return (static_cast<uint64_t>(thread + 1) << 40) | static_cast<uint64_t>(index);
 }
@@ -97,21 +97,23 @@ inline uint64_t profile_range_id(size_t thread, int64_t index) {
 
 class ProfileReport {
  public:
-  /// For Profiler: threads' records from begin_ns on.
+  /// For Profiler: records of threads from begin_ns on.
   ProfileReport(std::vector<detail::ProfileThread> threads, detail::DeviceTimeline device, bool has_device,
                 const detail::Roofline& roofline, int64_t begin_ns, int64_t end_ns, int64_t dropped);
 
-  /// Most self time first. Of a temporary report, as in `for (const ProfileRow& row : profiler.stop().rows())`, a copy.
+  /// Most self time first. A temporary report, as in `for (const ProfileRow& row : profiler.stop().rows())`, returns a
+  /// copy.
   const std::vector<ProfileRow>& rows() const& { return rows_; }
   std::vector<ProfileRow> rows() && { return std::move(rows_); }
-  /// The row of this name; an empty one when there is none.
+  /// The row of this name; an empty row when there is none.
   ProfileRow row(const std::string& name) const;
   /// From start to stop.
   double seconds() const { return seconds_; }
   int64_t dropped() const { return dropped_; }
   /// The table: ops by self time, at most `most` of them (0: all), then modules and phases by total time.
   std::string table(size_t most = 0) const;
-  /// Writes Chrome's trace event format, whole or not at all. Throws Error naming the path and the reason.
+  /// Writes the file in Chrome's trace event format, completely or not at all. Throws Error with the path and the
+  /// reason.
   void write_trace(const std::string& path) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace tern {
 namespace {
 
-/// Seconds of the fastest call of run(), whose result is waited for: several are timed together where one is short.
+/// Seconds of the fastest call of run() until its result is ready. Short calls are timed several at once.
 template <class Run>
 double best_seconds(double budget, Run&& run) {
   using Clock = std::chrono::steady_clock;
@@ -33,13 +33,13 @@ double best_seconds(double budget, Run&& run) {
     calls *= 2;
     best = timed(calls) / calls;
   }
-  // On a busy machine a call may wait for a core: the best of a few did not.
+  // On a busy machine a call may wait for a core, so the best of a few is taken.
   for (int i = 0; i < 4 || seconds(start) < budget; ++i) best = std::min(best, timed(calls) / calls);
   return best;
 }
 
 double measure_copy_rate(Device device) {
-  // Larger than the caches, but a small part of what memory there is.
+  // Larger than the caches, but a small part of the available memory.
   const int64_t bytes =
       std::clamp<int64_t>(detail::available_system_memory() / 16, int64_t{1} << 20, int64_t{128} << 20);
   const Tensor from = zeros({bytes / 4}, {.device = device}), to = zeros({bytes / 4}, {.device = device});
@@ -62,7 +62,8 @@ double detail::measure_matrix_rate(Device device, DType dtype) {
     const Tensor a = randn({n, n}, generator, on).to(dtype), b = randn({n, n}, generator, on).to(dtype);
     const double seconds = best_seconds(0.03, [&] { return matmul(a, b); });
     rate = std::max(rate, 2.0 * static_cast<double>(n * n * n) / seconds);
-    // The next size takes eight times as long. A busy machine is slow at small sizes, whose threads wait for cores.
+    // The next size takes eight times as long. On a busy machine small sizes are slow, because their threads wait for
+    // cores.
     if (8 * seconds > (n < 1024 ? 0.4 : 0.05)) break;
   }
   return rate;

@@ -22,7 +22,7 @@ class Shape {
 
   int dims() const { return dims_; }
   int64_t operator[](int d) const { return sizes_[d]; }
-  /// Size of dimension d, negative counted from the end; throws Error when there is no such dimension.
+  /// Size of dimension d; a negative d counts from the end. Throws Error when there is no such dimension.
   int64_t size(int d) const { return sizes_[wrap(d)]; }
   int64_t numel() const { return numel_; }
   const int64_t* data() const { return sizes_.data(); }
@@ -30,7 +30,7 @@ class Shape {
   const int64_t* end() const { return sizes_.data() + dims_; }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  /// d as an index from the front; throws Error when there is no such dimension.
+  /// d as an index from the front. Throws Error when there is no such dimension.
   int wrap(int d) const;
   /// Copies with one dimension replaced, removed or inserted (before d).
   Shape with(int d, int64_t size) const;
@@ -46,11 +46,11 @@ class Shape {
   int64_t numel_ = 1;
 };
 
-/// Steps between neighbours along each dimension, in elements.
+/// Distances between neighbours along each dimension, in elements.
 using Strides = std::array<int64_t, kMaxDims>;
 Strides contiguous_strides(const Shape& shape);
 
-/// NumPy's and PyTorch's broadcasting; throws Error naming `op` and both shapes when they do not fit.
+/// Broadcasts as NumPy and PyTorch do. Throws Error naming `op` and both shapes when they do not fit.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 /// True when `from` broadcasts to exactly `to`.
 bool broadcasts_to(const Shape& from, const Shape& to);

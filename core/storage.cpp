@@ -8,7 +8,8 @@ namespace tern {
 
 namespace {
 
-/// Every operation makes a tensor: if an earlier one may have read zeros in place of a file's bytes, it throws here.
+/// Throws if an earlier operation may have read zeros in place of a file's bytes; every operation creates a tensor, so
+/// every operation checks this.
 int64_t checked(int64_t bytes) {
   check_lost_files();
   return bytes;

@@ -1,5 +1,5 @@
 #pragma once
-// The memory behind tensors. Views share one Storage and with it the version counter.
+// The memory of tensors. Views share a Storage and its version counter.
 
 #include <atomic>
 #include <cstdint>
@@ -14,9 +14,9 @@ class Storage {
  public:
   /// Memory from the device's caching allocator, for work on the current stream. Throws OutOfMemoryError.
   Storage(int64_t bytes, Device device);
-  /// Memory somebody else owns; `release` runs when the last tensor lets go (may be empty).
+  /// Memory with another owner; `release` is called when the last tensor is destroyed (may be empty).
   Storage(void* data, int64_t bytes, Device device, std::function<void()> release);
-  /// Host memory that devices copy from and to while the host goes on. Ordinary memory in a build without CUDA.
+  /// Host memory that devices copy from and to while the host continues. Ordinary memory in a build without CUDA.
   static std::shared_ptr<Storage> pinned(int64_t bytes);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -27,9 +27,9 @@ class Storage {
   Device device() const { return device_; }
   bool is_pinned() const { return pinned_; }
 
-  /// The memory is also used by work on this stream, which need not be the current one at construction: the allocator
-  /// will not hand it out again before that work is done. Memory somebody else owns is for its owner to keep. Throws
-  /// Error when the stream is of another device, unless this is pinned memory.
+  /// Work on this stream uses the memory too; it need not be the stream of construction. The allocator does not reuse
+  /// the memory before that work is done. Memory with another owner must be kept alive by that owner. Throws Error when
+  /// the stream is of another device, unless this is pinned memory.
   void record_stream(kernels::Stream stream) const;
 
   /// Counts in-place changes; a tensor saved for backward is checked against it.

@@ -22,7 +22,7 @@ Stream::Stream(Device device) : device_(device) {
                  try {
                    allocator(Device{DeviceType::kCUDA, index}).forget_stream(stream);
                  } catch (const Error&) {
-                   return;  // a step is being recorded, perhaps with this stream: it stays
+                   return;  // a step is being recorded, perhaps on this stream: do not destroy it
                  }
                  cuda::destroy_stream(index, stream);
                }};

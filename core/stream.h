@@ -1,6 +1,6 @@
 #pragma once
-// Streams and events. A device runs the work of one stream in order; different streams run side by side unless an event
-// orders them. On the CPU every kernel is done on return: there these classes hold nothing and never wait.
+// Streams and events. A device runs the work of one stream in order; different streams run concurrently unless an event
+// orders them. On the CPU every kernel is done on return, so these classes are empty there and never wait.
 //
 // Every thread has a current stream for each device, at first one that all threads share. Ops queue their kernels
 // there.
@@ -14,19 +14,19 @@ namespace tern {
 
 class Event;
 
-/// A shared handle to a queue of its own. Memory that one stream allocated and another uses needs
+/// A shared handle to a separate stream. Memory that one stream allocated and another uses needs
 /// Storage::record_stream.
 class Stream {
  public:
   explicit Stream(Device device);
-  // Moving copies: no handle is left without its queue.
+  // A move copies, because a handle without a stream would be invalid.
   Stream(const Stream&) = default;
   Stream& operator=(const Stream&) = default;
   Device device() const { return device_; }
   kernels::Stream handle() const;
-  /// What is queued here later runs after the event.
+  /// Work queued here later runs after the event.
   void wait(const Event& event) const;
-  /// Waits on the host for everything queued so far.
+  /// The host waits for everything queued so far.
   void synchronize() const;
 
  private:
@@ -37,14 +37,14 @@ class Stream {
 /// A mark in a stream.
 class Event {
  public:
-  /// `timing`: seconds_since() can be asked; costs a little.
+  /// `timing` enables seconds_since(), at a small cost.
   explicit Event(Device device, bool timing = false);
-  Event(const Event&) = default;  // moving copies, as with Stream
+  Event(const Event&) = default;  // a move copies, as with Stream
   Event& operator=(const Event&) = default;
-  /// Marks what is queued so far on the stream, or on this thread's current one.
+  /// Marks the work queued so far on the stream, or on this thread's current one.
   void record(kernels::Stream stream);
   void record() { record(current_stream(device_)); }
-  /// What is queued on the stream later runs after the mark.
+  /// Work queued on the stream later runs after the mark.
   void hold_back(kernels::Stream stream) const;
   /// True when never recorded or when the device has passed the mark.
   bool done() const;
@@ -56,7 +56,7 @@ class Event {
   Device device_;
   std::shared_ptr<void> handle_;
   bool recorded_ = false;
-  double host_seconds_ = 0;  // CPU: when it was recorded
+  double host_seconds_ = 0;  // CPU: the time of record()
 };
 
 /// Makes a stream the current one of this thread.
@@ -72,21 +72,21 @@ class StreamGuard {
   kernels::Stream previous_;
 };
 
-/// Waits for everything queued on the device, by any thread. Throws what kernels could not throw: DeviceError, and
-/// Error for indices outside their range that they met.
+/// Waits for everything queued on the device by any thread. Throws errors that kernels could not throw: DeviceError,
+/// and Error for indices out of range.
 void synchronize(Device device);
 
-/// Values on their way to the host: the copy is queued at once and read when it has arrived, so that nothing waits.
+/// An asynchronous copy to the host: it is queued at once and read when it is complete, so that nothing waits.
 class HostCopy {
  public:
-  /// Contiguous copy of the tensor as it is at this point of the current stream.
+  /// Copies the tensor, made contiguous, as of this point of the current stream.
   explicit HostCopy(const Tensor& tensor);
   bool ready() const { return event_.done(); }
-  /// Waits if it must; throws like synchronize().
+  /// Waits until the copy is complete; throws like synchronize().
   void wait() const;
-  /// The copy, on the CPU: its contents are there after wait().
+  /// The copy on the CPU; valid after wait().
   const Tensor& tensor() const { return host_; }
-  /// The values converted to double, in row-major order, after wait().
+  /// The values converted to double, in row-major order; valid after wait().
   std::vector<double> values() const;
 
  private:

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kSummarizeAbove = 1000;
 constexpr int64_t kEdge = 3;
 
-/// How all floating numbers of one tensor are printed.
+/// The format of all floating-point numbers of one tensor.
 class NumberFormat {
  public:
   explicit NumberFormat(const std::vector<double>& values) {
@@ -39,7 +39,7 @@ class NumberFormat {
   bool whole_ = false, scientific_ = false;
 };
 
-/// The positions of dimension d that are printed; -1 stands for the dots.
+/// The printed positions of a dimension of this size; -1 stands for the dots.
 std::vector<int64_t> shown(int64_t size, bool summarize) {
   std::vector<int64_t> positions;
   for (int64_t i = 0; i < size; ++i) {
@@ -62,7 +62,7 @@ void collect(const Tensor& x, bool summarize, std::vector<T>& values) {
     if (i >= 0) collect(x[i], summarize, values);
 }
 
-/// The elements to print as text, of one width, so that columns line up. Integers do not pass through double, which
+/// The printed elements as text of equal width, so that columns line up. Integers are not converted to double, which
 /// holds them only up to 2^53.
 std::vector<std::string> texts_of(const Tensor& x, bool summarize) {
   std::vector<std::string> texts;

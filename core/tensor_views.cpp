@@ -1,4 +1,4 @@
-// Views: tensors that share another's storage.
+// Views: tensors that share the storage of another.
 
 #include <algorithm>
 
@@ -56,10 +56,10 @@ struct Expand final : Function<Expand> {
     for (int d = 0; d < x.dim(); ++d) strides[d + shift] = x.shape()[d] == 1 ? 0 : x.strides()[d];
     return make_view(x, x.storage_offset(), shape, strides);
   }
-  Grads backward(const Tensor& dy) override { return {dy}; }  // the engine sums over what was broadcast
+  Grads backward(const Tensor& dy) override { return {dy}; }  // the engine sums over broadcast dimensions
 };
 
-/// One range of one dimension, already clamped.
+/// A range of one dimension, already clamped.
 struct Range {
   int d = 0;
   int64_t begin = 0, count = 0, step = 1;
@@ -72,7 +72,7 @@ Tensor slice_view(const Tensor& x, const Range& range) {
   return make_view(x, offset, x.shape().with(range.d, range.count), strides);
 }
 
-/// dy written into the range of a tensor of zeros: the backward of a slice. Its own backward is the slice again.
+/// Backward of a slice: writes dy into the range of a tensor of zeros. Its backward is the slice.
 struct SliceBackward final : Function<SliceBackward> {
   static constexpr const char* kName = "slice_backward";
   static constexpr bool kTwiceDifferentiable = true;
@@ -98,7 +98,7 @@ struct Slice final : Function<Slice> {
     range_ = range;
     return slice_view(x, range);
   }
-  /// Slices of one tensor add to one gradient: only the first fills it with zeros.
+  /// Slices of one tensor add to one gradient, and only the first fills it with zeros.
   bool adds_to_gradient() const override { return true; }
   Grads backward(const Tensor& dy) override {
     const Tensor sum = take_sum();
@@ -108,8 +108,8 @@ struct Slice final : Function<Slice> {
   }
 };
 
-/// Neighbouring ranges along a dimension that cover it; with `drops` they are of size 1 and lose the dimension. One
-/// node, whose backward joins the gradients of the pieces.
+/// Consecutive ranges that cover a dimension; with `drops` they have size 1 and lose the dimension. A single node,
+/// whose backward concatenates the gradients of the pieces.
 struct Split final : Function<Split> {
   static constexpr const char* kName = "split";
   static constexpr bool kTwiceDifferentiable = true;
@@ -143,7 +143,7 @@ struct Split final : Function<Split> {
   }
 };
 
-/// The shape with a -1 replaced by what the number of elements leaves for it.
+/// Replaces a -1 in the shape by the size that the number of elements implies.
 Shape infer_shape(const Tensor& x, const std::vector<int64_t>& sizes) {
   std::vector<int64_t> result = sizes;
   int64_t known = 1;
@@ -167,13 +167,13 @@ Shape infer_shape(const Tensor& x, const std::vector<int64_t>& sizes) {
   return shape;
 }
 
-/// Strides with which x's storage shows `shape`, if there are any: each run of x's dimensions that lies evenly in
-/// memory is cut anew.
+/// Computes strides that give x's storage the new shape, if possible: each run of dimensions with uniform strides is
+/// split into dimensions of the new shape.
 bool view_strides(const Tensor& x, const Shape& shape, Strides& strides) {
   strides = contiguous_strides(shape);
   if (x.is_contiguous() || x.numel() == 0) return true;
   int to = shape.dims() - 1;
-  int64_t run = 1;   // elements of the current run of x, from its last dimension
+  int64_t run = 1;   // elements of the current run, from its last dimension
   int64_t base = 1;  // stride of the run's last dimension
   int64_t taken = 1;
   bool open = false;
@@ -269,7 +269,7 @@ Tensor Tensor::slice(int d, int64_t begin, int64_t end, int64_t step) const {
   const int64_t size = shape()[i];
   const auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + size : v, 0, size); };
   const int64_t first = clamp(begin), last = std::max(clamp(end), first);
-  step = std::min(step, std::max<int64_t>(size, 1));  // a longer step takes the first element alone, too
+  step = std::min(step, std::max<int64_t>(size, 1));  // a longer step also selects only the first element
   const Range range{i, first, (last - first + step - 1) / step, step};
   if (range.begin == 0 && range.count == size && step == 1) return *this;
   return Slice::apply(*this, range);

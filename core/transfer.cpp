@@ -30,7 +30,7 @@ void copy_between_devices(const Tensor& from, const Tensor& to) {
     cuda::copy_to_host(source.index, to.raw_data(), from.raw_data(), bytes, stream.handle);
     check_index_faults(source);
   } else {
-    // Each side's stream waits for the other's: the copy reads what was written, and nobody overwrites it meanwhile.
+    // Each stream waits for the other, so that the copy reads finished values and nothing overwrites them meanwhile.
     const kernels::Stream reader = current_stream(source), writer = current_stream(target);
     cuda::order_streams(source.index, reader.handle, target.index, writer.handle);
     cuda::copy_async(target.index, to.raw_data(), from.raw_data(), bytes, writer.handle);
