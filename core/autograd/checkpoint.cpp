@@ -9,12 +9,12 @@
 namespace tern {
 namespace detail {
 
-/// A function being run, for the first time or again; frames nest as calls do.
+/// A running function, in its first or second run; frames nest as calls do.
 struct Recomputation::Frame {
   Recomputation* owner;
   bool again;
   Frame* outer;
-  size_t draws = 0;  // replayed
+  size_t draws = 0;  // number of keys replayed
 };
 
 constinit thread_local Recomputation::Frame* Recomputation::top_ = nullptr;
@@ -94,7 +94,7 @@ void Recomputation::check_leaves() const {
 }
 
 kernels::RandomKey Recomputation::draw(kernels::RandomKey& next) {
-  // A frame that runs again knows the numbers; all frames inside it run for the first time and remember them.
+  // A frame in its second run has the recorded keys; all frames inside it are in their first run and record them.
   Frame* known = top_;
   while (known && !known->again) known = known->outer;
   kernels::RandomKey key;

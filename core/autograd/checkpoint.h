@@ -3,7 +3,7 @@
 //
 //   Tensor y = checkpoint([&](const Tensor& x) { return layer.forward(x); }, x);
 //
-// What the ops in fn would keep for backward is not kept; the first of it that backward asks for runs fn once more.
+// What the ops in fn would save for backward is not saved; the first access in backward runs fn a second time.
 
 #include <functional>
 #include <tuple>
@@ -15,12 +15,12 @@
 
 namespace tern {
 
-/// fn(inputs), recorded as usual, so that everything fn uses gets its gradient; only the memory between forward and
-/// backward differs. The second run draws the same random numbers and has the same autocast regions: gradients are bit
-/// for bit those of a plain call. Calls nest. fn may return several tensors, take inputs without gradient and capture
-/// tensors and modules; what it captures by reference must live until backward, as must not change what it computes.
-/// Throws Error: in backward when fn did something else the second time, or when an input or a parameter that it used
-/// was changed in place since; when a second derivative goes through (create_graph).
+/// Runs fn(inputs) with the usual recording, so that everything fn uses gets its gradient; only the memory held between
+/// forward and backward differs. The second run draws the same random numbers and has the same autocast regions:
+/// gradients are bit-equal to those of a plain call. Calls nest. fn may return several tensors, take inputs without
+/// gradient and capture tensors and modules; references that it captures must stay valid, and their values unchanged,
+/// until backward. Throws Error in backward when the second run of fn differs from the first or when an input or a
+/// parameter that it used was changed in place since; also for a second derivative (create_graph).
 std::vector<Tensor> checkpoint_all(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> fn,
                                    const std::vector<Tensor>& inputs);
 

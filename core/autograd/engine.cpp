@@ -17,8 +17,8 @@
 namespace tern {
 namespace {
 
-/// Stands behind the gradients of an op whose backward calls kernels: differentiating them again is an error. Its edges
-/// are what those gradients depend on.
+/// The node behind the gradients of an op whose backward calls kernels: differentiating them again is an error. Its
+/// edges lead to everything that those gradients depend on.
 class NotDifferentiableAgain final : public detail::Node {
  public:
   NotDifferentiableAgain(const detail::Node& op, const Grads& output_grads) : op_(op.name()) {
@@ -39,7 +39,7 @@ class NotDifferentiableAgain final : public detail::Node {
   std::string op_;
 };
 
-/// What waits for the end of this thread's outermost backward(): a hook may run one within another.
+/// Callbacks for the end of this thread's outermost backward(): a hook may call backward() inside another.
 class Outermost {
  public:
   Outermost() { ++depth; }
@@ -59,7 +59,7 @@ class Outermost {
 
  private:
   static void call(bool completed) {
-    // Taken out first: what a callback throws must not leave the others for another backward().
+    // Emptied first: if a callback throws, the others must not remain for another backward().
     const std::vector<std::function<void(bool)>> all = std::exchange(waiting, {});
     for (const auto& fn : all) fn(completed);
   }
@@ -69,8 +69,8 @@ class Outermost {
 thread_local int Outermost::depth = 0;
 thread_local std::vector<std::function<void(bool)>> Outermost::waiting;
 
-/// One run of backward. Every node that the outputs lead to gets a place in `places_`, and every edge the number of the
-/// place it leads to: the one hash table is only needed to find them.
+/// One run of backward. Every node reachable from the outputs gets an index in `places_`, and every edge stores the
+/// index of its target, so the only hash table is used while these indices are assigned.
 class Run {
  public:
   Run(bool retain_graph, bool create_graph) : retain_graph_(retain_graph), create_graph_(create_graph) {}
@@ -83,7 +83,7 @@ class Run {
     add_gradient(places_[root], edge.index, std::move(gradient), nullptr);
   }
 
-  /// The gradient that arrives at `input` goes to result `slot` too; no leaf accumulates anything.
+  /// Also writes the gradient that arrives at `input` to result `slot`; no leaf accumulates.
   void capture(const Tensor& input, size_t slot) {
     const detail::Edge edge = detail::gradient_edge(input);
     held_.push_back(edge.node);
@@ -94,7 +94,7 @@ class Run {
   void execute(std::vector<Tensor>* captured) {
     discover();
     if (captured) find_needed();
-    // The ops of backward compute in the types that forward recorded, whatever region backward is called in.
+    // The ops of backward compute in the types that forward recorded, regardless of the current autocast region.
     const Autocast off(cpu, DType::kFloat32), off_cuda({DeviceType::kCUDA, 0}, DType::kFloat32);
     GradMode mode(create_graph_);
     for (const uint32_t root : roots_)
@@ -107,11 +107,11 @@ class Run {
   }
 
  private:
-  /// A node of the graph in this run. Its edges' places are targets_[first_edge ...].
+  /// A node of the graph in this run. Its edges' targets start at targets_[first_edge].
   struct Place {
     detail::Node* node;
     size_t first_edge = 0;
-    int64_t dependencies = 0;  // gradients still to come
+    int64_t dependencies = 0;  // gradients that have not arrived yet
     Grads gradients = {};      // of the node's outputs
     bool queued = false;
     bool needed = false;
@@ -134,7 +134,7 @@ class Run {
     return found->second;
   }
 
-  /// Finds all nodes and counts the gradients that each waits for. places_ grows while it is walked.
+  /// Finds all nodes and counts the gradients that each waits for. places_ grows during the loop.
   void discover() {
     for (size_t place = 0; place < places_.size(); ++place) {
       places_[place].first_edge = targets_.size();
@@ -146,8 +146,8 @@ class Run {
     }
   }
 
-  /// With captures, only nodes on a path to a captured one run. Accumulators come first, then older nodes: every node
-  /// is visited after those its edges lead to.
+  /// With captures, only nodes on a path to a captured one run. In the order accumulators first, then older nodes
+  /// first, every node follows the targets of its edges.
   void find_needed() {
     std::vector<uint32_t> order(places_.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -180,13 +180,13 @@ class Run {
       slot = add(slot, gradient);
   }
 
-  /// Nobody else sees the gradient: it may be written.
+  /// True when nothing else refers to the gradient, so that it may be overwritten.
   bool is_exclusive(const Tensor& gradient) const {
     return !create_graph_ && gradient.shared_impl().use_count() == 1 && gradient.storage().use_count() == 1 &&
            gradient.is_contiguous();
   }
 
-  /// The gradient that others gave for the node's input 0, if the node adds to it: that saves a pass over it.
+  /// Passes the gradient accumulated so far for input 0 to a node that can add to it, which saves a pass over memory.
   void offer_sum(const Place& place) {
     detail::Node& node = *place.node;
     if (!node.adds_to_gradient() || targets_[place.first_edge] == kNowhere || anomaly_mode() != Anomaly::kOff) return;
@@ -271,7 +271,7 @@ class Run {
     return results;
   }
 
-  /// Backward reads the gradients of the outputs and what was saved, and writes those of the inputs.
+  /// Backward reads the gradients of the outputs and the saved tensors and writes the gradients of the inputs.
   static void count_bytes(const ProfileRange& range, const detail::Node& node, const Grads& grads,
                           const Grads& results) {
     const std::vector<Tensor> saved = node.saved_tensors();
@@ -291,7 +291,7 @@ class Run {
     }
   }
 
-  /// Un-broadcasts and checks the gradient of tensor input i.
+  /// Sums the gradient of tensor input i over broadcast dimensions and checks it.
   static Tensor checked(const detail::Node& node, size_t i, Tensor gradient) {
     const detail::Node::Meta& want = node.input_meta()[i];
     if (gradient.shape() != want.shape) {
@@ -309,7 +309,7 @@ class Run {
 
   const bool retain_graph_, create_graph_;
   bool restricted_ = false;
-  std::vector<std::shared_ptr<detail::Node>> held_;  // outputs and inputs; all other nodes are held by their edges
+  std::vector<std::shared_ptr<detail::Node>> held_;  // outputs and inputs; edges hold all other nodes
   std::vector<uint32_t> roots_, targets_;
   std::vector<Place> places_;
   std::unordered_map<const detail::Node*, uint32_t> place_by_node_;
@@ -317,7 +317,7 @@ class Run {
   std::priority_queue<Ready> ready_;
 };
 
-/// Checks the outputs and their gradients and makes the roots.
+/// Checks the outputs and their gradients and adds the roots.
 void add_roots(Run& run, const std::vector<Tensor>& outputs, const std::vector<Tensor>& gradients) {
   TERN_CHECK(!outputs.empty(), "backward: no outputs were given");
   TERN_CHECK(gradients.size() <= outputs.size(), "backward: ", gradients.size(), " gradients for ", outputs.size(),

@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// Accumulates the gradients of `outputs` into all leaves. `gradients` may be shorter or hold undefined tensors for
-/// one-element outputs (then 1). Nodes run in the reverse order of their creation, so results repeat.
+/// Accumulates the gradients of `outputs` into all leaves. For one-element outputs `gradients` may be shorter or hold
+/// undefined tensors (then 1). Nodes run in the reverse order of their creation, so results are reproducible.
 void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gradients = {}, bool retain_graph = false,
               bool create_graph = false);
 
@@ -17,15 +17,14 @@ struct GradOptions {
   std::vector<Tensor> gradients = {};  // of the outputs; as in backward()
   bool retain_graph = false;           // implied by create_graph
   bool create_graph = false;           // the result can be differentiated again
-  bool allow_unused = false;           // an input that does not matter gives an undefined tensor instead of an error
+  bool allow_unused = false;           // an input without influence gives an undefined tensor instead of an error
 };
 /// d(sum of outputs)/d(inputs), without touching any grad().
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options = {});
 
-/// For hooks, while backward() runs: `fn` is called once, when the outermost backward() of this thread ends;
-/// `completed` is false when it ends with an exception, which `fn` must then not add to. Throws Error outside of
-/// backward().
+/// For hooks, while backward() runs: `fn` is called once, when the outermost backward() of this thread ends.
+/// `completed` is false when an exception ends it; then `fn` must not throw. Throws Error outside of backward().
 void after_backward(std::function<void(bool completed)> fn);
 
 }  // namespace tern

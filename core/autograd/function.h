@@ -10,12 +10,12 @@
 //   Tensor scale(const Tensor& x, double factor) { return Scale::apply(x, factor); }
 //
 // backward returns one gradient per *tensor* argument of forward, in order (undefined: none). forward runs without
-// recording. needs_grad(i) tells in forward and backward whether the gradient of tensor argument i is wanted. An op
-// with several outputs returns std::vector<Tensor> from forward and overrides backward_all; backward alone, which sees
-// the gradient of the first output, is an Error when another output is floating. An output that backward needs is kept
-// in a SavedOutput; in a Saved it is an Error, for op and output would hold each other and never be freed. apply
-// refuses tensor arguments on different devices; the engine sums a gradient over broadcast dimensions and checks its
-// shape, dtype and device. An op whose backward is made of differentiable ops says `static constexpr bool
+// recording. In both, needs_grad(i) is true when the gradient of tensor argument i is needed. An op with several
+// outputs returns std::vector<Tensor> from forward and overrides backward_all; plain backward, which gets only the
+// gradient of the first output, is an Error when another output is floating. An output that backward needs is a
+// SavedOutput member; a Saved is an Error, because op and output would hold each other and never be freed. apply
+// rejects tensor arguments on different devices; the engine sums a gradient over broadcast dimensions and checks its
+// shape, dtype and device. An op whose backward consists of differentiable ops declares `static constexpr bool
 // kTwiceDifferentiable = true`.
 
 #include <initializer_list>
@@ -32,23 +32,23 @@ namespace detail {
 template <class T>
 inline constexpr bool kIsTensor = std::is_convertible_v<const T&, const Tensor&>;
 
-/// Ends the time in which Saved members attach themselves to the node being constructed.
+/// Ends the period in which Saved members attach themselves to the node under construction.
 void end_construction();
-/// True when any defined input wants a gradient and recording is on.
+/// True when any defined input requires a gradient and recording is on.
 bool wants_record(const Tensor* const* inputs, int count);
-/// The same for the op that is about to begin; a recomputation takes note of it.
+/// The same for the op that begins now; a recomputation records it.
 bool should_record(const Tensor* const* inputs, int count);
-/// Throws when a view's base was changed in place after the view was made.
+/// Throws Error when a view's base was changed in place after the view was made.
 void check_input(const char* op, const Tensor& input);
-/// The output itself, or a new handle on it when forward returned an input or another tensor that somebody else holds.
+/// Returns the output, or a new handle to it when forward returned an input or a tensor that is referenced elsewhere.
 /// Throws Error when one of the node's Saved holds the output.
 Tensor fresh_output(const Node& node, const Tensor* const* inputs, int count, const Tensor& output);
 /// Throws Error when an output after the first is floating: its gradient would be lost.
 void check_one_gradient(const char* op, const Tensor* outputs, size_t count);
-/// No NaN (or, by the anomaly mode, no infinity either).
+/// True when x has no NaN (and, depending on the anomaly mode, no infinity).
 bool is_sound(const Tensor& x);
 void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output);
-/// Throws Error unless the defined tensors are all on one device: a kernel cannot follow an address of another.
+/// Throws Error unless the defined tensors are all on one device: a kernel cannot read the memory of another.
 void check_one_device(const char* op, const Tensor* const* inputs, int count);
 inline void check_one_device(const char* op, std::initializer_list<const Tensor*> inputs) {
   check_one_device(op, inputs.begin(), static_cast<int>(inputs.size()));
@@ -59,8 +59,8 @@ template <class Derived>
 class Function;
 
 namespace detail {
-/// True for an op that overrides backward, which sees the gradient of the first output alone, and not backward_all. It
-/// may have further outputs without gradients: indices.
+/// True for an op that overrides backward, which gets only the gradient of the first output, and not backward_all. Its
+/// further outputs must have no gradients: indices.
 template <class Op>
 inline constexpr bool kSeesFirstGradientOnly = requires {
   requires std::is_same_v<decltype(&Op::backward_all), Grads (Function<Op>::*)(const Grads&)>;

@@ -24,12 +24,12 @@ class NoGrad : public GradMode {
   NoGrad() : GradMode(false) {}
 };
 
-/// What anomaly mode looks for. kNonFinite also reports infinities.
+/// Values that anomaly mode reports; kNonFinite includes infinities.
 enum class Anomaly { kOff, kNaN, kNonFinite };
 Anomaly anomaly_mode();
 
-/// Checks every op's results, forward and backward, in this scope; the first op that makes a NaN (or infinity) from
-/// inputs without one throws Error naming it. Slow: it reads every result once more.
+/// Checks the results of every op, forward and backward, in this scope; the first op that produces a NaN (or infinity)
+/// from inputs without one throws Error naming it. Slow: it reads every result once more.
 class DetectAnomaly {
  public:
   explicit DetectAnomaly(Anomaly mode = Anomaly::kNaN);

@@ -45,14 +45,14 @@ void compare(const char* order, const Objective& objective, const std::vector<Te
       values[e] = original;
       const double expected = (above - below) / (2 * options.eps);
       const double error = std::abs(got[static_cast<size_t>(e)] - expected);
-      // Written so that a NaN on either side fails.
+      // In this form a NaN on either side fails.
       TERN_CHECK(error <= options.atol + options.rtol * std::abs(expected), "gradcheck: ", order, " gradient of input ",
                  i, " at element ", e, " is ", got[static_cast<size_t>(e)], ", finite differences give ", expected);
     }
   }
 }
 
-/// The first gradient must be the same when it can be differentiated again: an op may compute that another way.
+/// The first gradient must be the same with create_graph, for which an op may use another computation.
 void compare_recorded(const std::vector<size_t>& checked, const std::vector<Tensor>& plain,
                       const std::vector<Tensor>& recorded, const GradcheckOptions& options) {
   for (size_t k = 0; k < checked.size(); ++k) {
@@ -97,7 +97,7 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
       grad({projected(leaves)}, pick(leaves), {.create_graph = true, .allow_unused = true});
   compare_recorded(checked, plain, recorded, options);
 
-  // The gradient's own gradient: project the first gradients on random weights as well.
+  // For the second derivative, the first gradients are projected on random weights as well.
   std::vector<Tensor> directions;
   for (size_t i : checked) directions.push_back(rand(inputs[i].shape(), generator, {.dtype = DType::kFloat64}) - 0.5);
   const Objective slope = [&](const std::vector<Tensor>& x) {

@@ -16,10 +16,10 @@ namespace {
 
 std::atomic<uint64_t> next_sequence{1};
 
-/// Node whose members are being constructed on this thread.
+/// The node whose members are being constructed on this thread.
 thread_local detail::Node* under_construction = nullptr;
 
-/// Adds a leaf's gradient to its grad(). The last node of every path.
+/// Adds a leaf's gradient to its grad(); the last node of every path.
 class AccumulateGrad final : public detail::Node {
  public:
   explicit AccumulateGrad(std::shared_ptr<detail::TensorImpl> leaf) : leaf_(std::move(leaf)) {
@@ -45,7 +45,7 @@ class AccumulateGrad final : public detail::Node {
   }
 
  private:
-  /// `handles`: how many handles on grad the engine and this node hold themselves.
+  /// `handles`: the number of handles to grad that the engine and this node hold.
   void accumulate(detail::AutogradMeta& meta, const Tensor& grad, long handles) {
     if (meta.grad.defined()) {
       if (grad_enabled())
@@ -55,7 +55,7 @@ class AccumulateGrad final : public detail::Node {
     } else if (grad_enabled()) {
       meta.grad = grad;
     } else {
-      // A contiguous gradient that nobody else holds is taken over, not copied.
+      // A contiguous gradient without other references is stored without a copy.
       const bool exclusive =
           grad.is_contiguous() && grad.storage().use_count() == 1 && grad.shared_impl().use_count() == handles;
       meta.grad = exclusive ? grad.detach() : grad.detach().clone();
@@ -229,7 +229,7 @@ Tensor SavedOutput::get() const {
   return output;
 }
 
-// Function's parts that need not be templates.
+// The non-template parts of Function.
 
 namespace detail {
 
@@ -267,11 +267,11 @@ Tensor fresh_output(const Node& node, const Tensor* const* inputs, int count, co
   TERN_CHECK(output.defined(), node.name(), ": forward returned an undefined tensor");
   bool known = output.impl()->autograd != nullptr;
   for (int i = 0; i < count; ++i) known = known || same(output, *inputs[i]);
-  // The output will hold the node: a node that holds the output would never be freed.
+  // The output will hold the node; if the node also held the output, neither would be freed.
   TERN_CHECK(known || !is_floating(output.dtype()) || !node.holds(output), node.name(),
              ": forward keeps its own output in a Saved, and neither would ever be freed; make that member a "
              "SavedOutput");
-  const bool held_elsewhere = output.shared_impl().use_count() > 1;  // by a Tensor member, for one
+  const bool held_elsewhere = output.shared_impl().use_count() > 1;  // by a Tensor member, for example
   return known || held_elsewhere ? alias(output) : output;
 }
 

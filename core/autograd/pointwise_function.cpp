@@ -18,7 +18,7 @@ using kernels::Saves;
 constexpr size_t kMaxSaved = 4;                 // three inputs and the output
 constexpr size_t kMaxOperands = kMaxSaved + 2;  // and g, dy in the second derivative
 
-/// Tensors by address, in the order in which a kernel takes them.
+/// Pointers to tensors, in the order of the kernel's operands.
 class Operands {
  public:
   void add(const Tensor& x) { addresses_[count_++] = &x; }
@@ -32,7 +32,7 @@ class Operands {
   size_t count_ = 0;
 };
 
-/// The view of x broadcast to `shape`, with stride 0 where it repeats. An undefined tensor gives the absent view.
+/// The view of x broadcast to `shape`, with stride 0 in broadcast dimensions. An undefined tensor gives an absent view.
 ConstView broadcast_view(const Tensor& x, const Shape& shape) {
   if (!x.defined()) return {};
   int64_t strides[kMaxDims] = {};
@@ -54,10 +54,10 @@ DType compute_type(const detail::PointwiseOp& op, DType dtype) {
   return is_floating(dtype) || !op.integral ? DType::kFloat32 : DType::kInt64;
 }
 
-/// The type in which the inputs meet. The bool condition of a ternary op does not take part.
+/// The type to which the inputs are promoted. The bool condition of a ternary op is ignored.
 DType common_type(const detail::PointwiseOp& op, detail::PointwiseInputs inputs) {
   if (op.arity == 3 && inputs[0]->dtype() == DType::kBool) inputs = inputs.subspan(1);
-  // Tensors with dimensions meet among themselves, and so do those without; then both kinds.
+  // Promotion is within the tensors with dimensions and within those without, then between the two results.
   bool found[2] = {};
   DType dtypes[2] = {};
   for (const Tensor* x : inputs) {
@@ -74,7 +74,7 @@ class PointwiseBackward final : public detail::Node {
  public:
   PointwiseBackward(const detail::PointwiseOp& op, int input) : op_(op), input_(input) { detail::end_construction(); }
   const char* name() const override { return op_.name; }
-  /// A kernel gives the derivative by what was saved; that by dy is this op again.
+  /// The derivative by the saved tensors is a kernel, and the derivative by dy is this op.
   bool twice_differentiable() const override {
     for (size_t s = 0; s < count_; ++s)
       if (needs_grad(static_cast<int>(s) + 1)) return false;
@@ -150,7 +150,7 @@ class PointwiseForward final : public detail::Node {
   }
 
  private:
-  /// What was saved, or an undefined tensor where the wanted derivatives do not read it.
+  /// The saved tensor, or an undefined one where the needed derivatives do not read it.
   template <class AnySaved>
   Tensor kept(const AnySaved& saved) const {
     return saved.defined() || released() ? saved.get() : Tensor();
@@ -161,7 +161,7 @@ class PointwiseForward final : public detail::Node {
   SavedOutput output_;
 };
 
-/// Where the op runs: a number on the CPU (a tensor without dimensions) goes to the others' device.
+/// The device of the op: a number on the CPU (a tensor without dimensions) moves to the device of the others.
 Device op_device(detail::PointwiseInputs inputs) {
   for (const Tensor* x : inputs)
     if (!x->device().is_cpu() || x->dim() > 0) return x->device();
@@ -213,7 +213,7 @@ Tensor apply_in_dtype(const detail::PointwiseOp& op, detail::PointwiseInputs inp
 
 }  // namespace
 
-// Of the saved tensors those are absent (undefined) that the derivative does not read.
+// The saved tensors that the derivative does not read are undefined.
 Tensor detail::pointwise_derivative(const detail::PointwiseOp& op, int input, const Tensor& dy,
                                     std::span<const Tensor> saved) {
   if (op.saves == Saves::kNone) return op.slope[input] == 1 ? dy : mul(dy, op.slope[input]);

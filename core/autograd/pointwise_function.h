@@ -11,16 +11,16 @@ namespace tern {
 
 namespace detail {
 
-/// An op struct with its type erased: what autograd has to know of it, and a copy of its parameters.
+/// A type-erased op struct: the properties that autograd needs and a copy of its parameters.
 struct PointwiseOp {
   const char* name = nullptr;
   int arity = 1;
   kernels::Saves saves = kernels::Saves::kNone;
-  bool integral = false;  // computes in int64 for integer inputs; otherwise they are computed in float32
+  bool integral = false;  // computes in int64 for integer inputs; otherwise integers are computed in float32
   bool bool_result = false;
-  bool differentiable[3] = {};  // by input
-  uint32_t needs[3] = {};       // by input: which saved tensors its derivative reads
-  double slope[3] = {};         // the derivative, when nothing is saved: a constant
+  bool differentiable[3] = {};  // indexed by input
+  uint32_t needs[3] = {};       // by input: bits of the saved tensors that its derivative reads
+  double slope[3] = {};         // by input: the constant derivative, when nothing is saved
   /// dy * the derivative, made of ops, for ops that can be differentiated any number of times; otherwise null.
   Tensor (*derivative_of_ops)(int input, const Tensor& dy, std::span<const Tensor> saved) = nullptr;
   kernels::PointwiseCall (*make_call)(const void* op, kernels::PointwisePass pass, DType compute) = nullptr;
@@ -61,7 +61,7 @@ PointwiseOp describe_pointwise(const Op& op) {
   return result;
 }
 
-/// The inputs of one call, by address: no reference counts, no heap.
+/// Pointers to the inputs of one call: no reference counts, no heap.
 using PointwiseInputs = std::span<const Tensor* const>;
 
 /// op(inputs) with broadcasting and type promotion, recorded when needed.
@@ -69,7 +69,7 @@ Tensor apply_pointwise(const PointwiseOp& op, PointwiseInputs inputs);
 
 }  // namespace detail
 
-/// The same for an op struct, built in or the user's: pointwise(LeakyRelu{0.1}, x).
+/// The same for an op struct, of Tern or of the user: pointwise(LeakyRelu{0.1}, x).
 template <class Op, class... Tensors>
 Tensor pointwise(const Op& op, const Tensors&... inputs) {
   static_assert(sizeof...(Tensors) == kernels::arity_of<Op>(), "the op takes another number of inputs");
@@ -78,12 +78,12 @@ Tensor pointwise(const Op& op, const Tensors&... inputs) {
 }
 
 namespace detail {
-/// dy * the derivative of op by input `input`, at what the op saves (see Saves in kernels/pointwise.h); recorded when
-/// needed.
+/// dy * the derivative of op by input `input`, at the tensors that the op saves (see Saves in kernels/pointwise.h);
+/// recorded when needed.
 Tensor pointwise_derivative(const PointwiseOp& op, int input, const Tensor& dy, std::span<const Tensor> saved);
 
-/// y = op(inputs) written into an existing tensor of the result's shape, unrecorded: the in-place ops. A floating
-/// result does not go into an integer tensor: Error.
+/// For in-place ops: writes op(inputs) to an existing tensor of the result's shape, without recording. Throws Error
+/// when the result is floating and y an integer tensor.
 void pointwise_into(const PointwiseOp& op, PointwiseInputs inputs, const Tensor& y);
 }  // namespace detail
 

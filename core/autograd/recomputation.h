@@ -1,5 +1,5 @@
 #pragma once
-// Behind checkpoint(): one run of a function whose saved tensors can be computed again.
+// The implementation of checkpoint(): a run of a function whose saved tensors can be computed again.
 
 #include <functional>
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace tern::detail {
 
-/// While it runs fn, tensors saved for backward (Kept) become places, numbered in the order of their saving. The first
-/// place that is opened runs fn again, in which tensors are collected in the same order; it ends with the last of them.
+/// While fn runs, each tensor saved for backward (Kept) becomes a place, numbered in the order of saving. The first
+/// access to a place runs fn again and collects the tensors in the same order; that run ends with the last of them.
 class Recomputation : public std::enable_shared_from_this<Recomputation> {
  public:
   using Fn = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
@@ -21,23 +21,23 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
   /// The tensor of a place, for `op`'s backward.
   Tensor value(int64_t place, const char* op);
-  /// The place will not be opened again.
+  /// The tensor of the place is no longer needed.
   void drop(int64_t place);
 
-  /// What Kept asks when a tensor is saved: the place it gets, or null when nothing is being run for the first time.
+  /// Called when a tensor is saved: assigns a place; null when no function is in its first run.
   static std::shared_ptr<Recomputation> save(const Tensor& tensor, int64_t& place);
-  /// Ends the function being run again once all of its places are there: what it would still compute, nobody reads. An
-  /// op may call this between what it saves, if that is filled already, and its work. Throws what run_again() catches.
+  /// Ends the second run once all of its places are filled, because its further results are not used. An op may call
+  /// this after filling its saved tensors and before its remaining work. Throws; run_again() catches it.
   static void end_if_complete();
-  /// Called as an op begins: ends what is complete, and remembers the versions of the leaves that the op will use.
+  /// Called when an op begins: ends a complete run and records the versions of the leaves that the op uses.
   static void begin_op(const Tensor* const* inputs, int count);
-  /// The next draw of a generator, whose offset advances.
+  /// Returns the next key of a generator and advances its offset.
   static kernels::RandomKey draw(kernels::RandomKey& next);
 
  private:
   struct Frame;
   class Scope;
-  struct Complete {};  // thrown; no std::exception, which fn might catch
+  struct Complete {};  // thrown; not derived from std::exception, which fn might catch
   struct Place {
     Shape shape;
     DType dtype;
@@ -53,13 +53,13 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   Fn fn_;
   std::vector<Kept> inputs_;
   std::vector<bool> inputs_require_grad_;
-  DType autocast_[2];  // by DeviceType
+  DType autocast_[2];  // indexed by DeviceType
   std::vector<Place> places_;
   std::vector<kernels::RandomKey> draws_;
   std::vector<Leaf> leaves_;
-  std::vector<Tensor> values_;  // of places; empty until the second run
+  std::vector<Tensor> values_;  // indexed by place; empty until the second run
 
-  static constinit thread_local Frame* top_;  // the innermost function being run on this thread
+  static constinit thread_local Frame* top_;  // the innermost running function of this thread
 };
 
 }  // namespace tern::detail

@@ -1,6 +1,6 @@
 #pragma once
-// Tensors kept for backward: members of a Function. They are checked against in-place changes, and dropped by the
-// engine as soon as the op's backward has run.
+// Tensors saved for backward, as members of a Function. They are checked against in-place changes, and the engine drops
+// them as soon as the op's backward has run.
 
 #include "tern/core/autograd/node.h"
 
@@ -10,16 +10,16 @@ namespace detail {
 
 class Recomputation;
 
-/// A tensor kept for later with its version, or the place of one in a function that checkpoint() will run again.
+/// A saved tensor with its version, or a place in a function that checkpoint() will run again.
 class Kept {
  public:
-  /// Keeps nothing when the tensor is undefined.
+  /// Saves nothing when the tensor is undefined.
   void keep(const Tensor& tensor);
   bool defined() const { return tensor_.defined() || recomputation_; }
-  /// Throws Error naming `op` when nothing is kept or when the tensor was modified in place since.
+  /// Throws Error naming `op` when nothing is saved or when the tensor was modified in place since.
   Tensor get(const char* op) const;
   void drop();
-  /// The tensor itself, unchecked; undefined when there is none or a checkpoint will compute it again.
+  /// The tensor, unchecked; undefined when none is saved or when a checkpoint will compute it again.
   const Tensor& held() const { return tensor_; }
 
  private:
@@ -31,11 +31,11 @@ class Kept {
 
 class SavedBase {
  public:
-  SavedBase();  // attaches itself to the node whose members are being constructed
+  SavedBase();  // attaches itself to the node under construction
   virtual ~SavedBase() = default;
   SavedBase(const SavedBase&) = delete;
   SavedBase& operator=(const SavedBase&) = delete;
-  /// Whether something was saved (an optional input may have been absent).
+  /// True when something was saved (an optional input may have been undefined).
   bool defined() const { return kept_.defined(); }
 
  protected:
@@ -43,14 +43,14 @@ class SavedBase {
   void store(const Tensor& tensor);
   Tensor kept() const;
   Node* node_;
-  SavedBase* next_;  // of the node
+  SavedBase* next_;  // in the node's list
   Kept kept_;
 };
 
 }  // namespace detail
 
-/// An input, or any tensor that is not an output of the op. Assign in forward, where needed; nothing is kept when the
-/// op is not recorded. get() throws Error when the tensor was modified in place or already released.
+/// An input, or any other tensor that is not an output of the op. Assign it in forward, where needed; nothing is saved
+/// when the op is not recorded. get() throws Error when the tensor was modified in place or already released.
 class Saved : public detail::SavedBase {
  public:
   Saved& operator=(const Tensor& tensor) {
@@ -60,7 +60,7 @@ class Saved : public detail::SavedBase {
   Tensor get() const;
 };
 
-/// The op's own output `index`, kept without a reference cycle.
+/// Output `index` of the op, saved without a reference cycle.
 class SavedOutput : public detail::SavedBase {
  public:
   void save(const Tensor& output, int index = 0);

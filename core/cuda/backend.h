@@ -1,7 +1,8 @@
 #pragma once
-// What core asks of CUDA, in plain C++: no CUDA header above this line of the house. Defined in core/cuda/*.cpp; a
-// program without CUDA is linked with core/no_cuda instead, where no device can be used and everything that needs one
-// throws. Errors of the driver are tern::Error, OutOfMemoryError or DeviceError with CUDA's own words.
+// The CUDA functions that core uses, in plain C++, so that no other header of core includes CUDA. Defined in
+// core/cuda/*.cpp; a program without CUDA is linked with core/no_cuda instead, where no device is usable and every
+// function that needs one throws. Errors of the driver become tern::Error, OutOfMemoryError or DeviceError with CUDA's
+// message.
 
 #include <cstdint>
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace tern::cuda {
 
-/// Whether this program has CUDA at all.
+/// True when this program is built with CUDA.
 bool in_this_program();
 
 // --- devices ---
@@ -23,41 +24,40 @@ struct DeviceProperties {
   int64_t total_bytes = 0;
 };
 
-/// Why a device of this number cannot be used, with what to do; empty when it can. Starts the device, and no other:
-/// this process then has a context on it, hundreds of MB of its memory.
+/// Why a device of this number cannot be used, with what to do; empty when it can. Initialises this device only: the
+/// process then has a context on it, hundreds of MB of its memory.
 std::string device_problem(int index);
 DeviceProperties device_properties(int index);
-/// Devices that the driver names, usable or not, and what it said of each; fields that it did not tell are zero. Starts
-/// none.
+/// Devices that the driver lists, usable or not, with their properties; unknown fields are zero. Initialises none.
 int listed_device_count();
-/// Those of them whose properties suit the kernels.
+/// The number of listed devices whose properties suit the kernels.
 int suitable_device_count();
 DeviceProperties listed_device(int index);
-/// Architectures that the kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES has them: "80,90a-real".
+/// Architectures that the kernels are compiled for, in the format of CMAKE_CUDA_ARCHITECTURES: "80,90a-real".
 std::string built_architectures();
-/// Whether kernels compiled for `architectures` run on a device of this compute capability: machine code runs on its
-/// own major version from its minor version on ("80-real"), an architecture with a letter on itself alone ("90a-real"),
+/// True when kernels compiled for `architectures` run on a device of this compute capability: machine code on its major
+/// version from its minor version on ("80-real"), an architecture with a letter only on exactly that one ("90a-real"),
 /// intermediate code on everything newer ("80", "80-virtual"). True when the list has other words.
 bool architectures_serve(const std::string& architectures, int major, int minor);
-/// "13.0" of the driver (the newest CUDA that it runs) and of the runtime built in; "none" without a driver.
+/// For example "13.0": the newest CUDA version of the driver, and that of the runtime; "none" without a driver.
 std::string driver_version();
 std::string runtime_version();
 
-// --- NVIDIA's libraries, all loaded when needed ---
+// --- NVIDIA's libraries, all loaded on first use ---
 
 struct LibraryReport {
   std::string name;           // "cuBLASLt"
-  std::string path, version;  // of what was found
-  std::string reason;         // why it was not; empty when it was
+  std::string path, version;  // of the library found
+  std::string reason;         // why it was not found; empty when it was
 };
-/// Looks for each library that the program can use.
+/// Searches for each library that the program can use.
 std::vector<LibraryReport> libraries();
 
 // --- streams and events; handles are cudaStream_t and cudaEvent_t ---
 
-/// The queue of the calling thread on this device, and the device made current for the thread.
+/// The calling thread's stream on this device; also makes the device current for the thread.
 void* current_stream(int index);
-void set_current_stream(int index, void* stream);  // null: the device's own
+void set_current_stream(int index, void* stream);  // null: the device's default
 void* create_stream(int index);
 void destroy_stream(int index, void* stream) noexcept;
 void synchronize_stream(int index, void* stream);
@@ -70,15 +70,15 @@ bool event_done(void* event);
 void synchronize_event(void* event);
 void wait_event(void* stream, void* event);
 double seconds_between(void* start, void* end);
-/// What is queued on `later` from now on runs after what is queued on `first` now.
+/// Work queued on `later` after this call runs after work queued on `first` before it.
 void order_streams(int first_index, void* first, int later_index, void* later);
 
 // --- graphs; a graph is a cudaGraphExec_t ---
 
 void begin_capture(int index, void* stream);
-/// The graph of what was queued on the stream since begin_capture(), and the number of its nodes.
+/// The graph of the work queued on the stream since begin_capture(), and the number of its nodes.
 void* end_capture(int index, void* stream, int64_t& nodes);
-/// Whether what is queued on the stream is recorded instead.
+/// True when work queued on the stream is recorded instead of run.
 bool is_capturing(void* stream);
 /// Ends a capture that failed.
 void abandon_capture(int index, void* stream) noexcept;
@@ -89,7 +89,7 @@ void destroy_graph(void* graph) noexcept;
 
 /// Queues a copy of device memory, or of pinned host memory, on the stream of `index`.
 void copy_async(int index, void* to, const void* from, int64_t bytes, void* stream);
-/// From pageable host memory: staged through pinned memory, so that `from` may be changed on return.
+/// From pageable host memory, staged through pinned memory: `from` may be changed after the return.
 void copy_from_host(int index, void* to, const void* from, int64_t bytes, void* stream);
 /// To pageable host memory. Waits for the stream.
 void copy_to_host(int index, void* to, const void* from, int64_t bytes, void* stream);

@@ -12,10 +12,10 @@
 namespace tern::cuda {
 namespace {
 
-// Pageable memory goes through pinned pieces of this size; a training batch fits one.
+// Pageable memory is copied through pinned pieces of this size; a training batch fits one.
 constexpr int64_t kPiece = int64_t{32} << 20;
 
-/// Pinned memory that goes back to its pool when the stream has passed.
+/// Pinned memory that returns to its pool after the stream's work with it.
 class Staging {
  public:
   explicit Staging(int64_t bytes) : data_(pinned_allocator().allocate(bytes)) {}

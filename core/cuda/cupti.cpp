@@ -42,12 +42,12 @@ namespace {
 constexpr size_t kBufferBytes = size_t{4} << 20;
 constexpr size_t kMostActivities = 2000000;
 constexpr CUpti_ExternalCorrelationKind kRanges = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
-// Calls are wanted only because CUPTI ties our ranges to them; their own records are dropped.
+// Calls are enabled because CUPTI needs them to connect our ranges; their records are dropped.
 constexpr CUpti_ActivityKind kKinds[] = {
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
     CUPTI_ACTIVITY_KIND_RUNTIME,           CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 
-/// The functions of the library, found at run time.
+/// The library's functions, looked up at run time.
 struct Library {
   decltype(&cuptiGetVersion) get_version = nullptr;
   decltype(&cuptiGetTimestamp) get_timestamp = nullptr;
@@ -87,18 +87,18 @@ const Library& library() {
   return instance;
 }
 
-/// Something that ran on the device.
+/// A kernel, copy or fill on the device.
 struct Activity {
   std::string name;
-  uint64_t begin = 0, end = 0;  // CUPTI's clock
+  uint64_t begin = 0, end = 0;  // in CUPTI's clock
   uint32_t device = 0, stream = 0, correlation = 0;
 };
 
-/// What the buffers held; filled by CUPTI's threads.
+/// The contents of the buffers, written by CUPTI's threads.
 struct Collected {
   std::mutex mutex;
   std::vector<Activity> activities;
-  std::unordered_map<uint32_t, uint64_t> range_of;            // by correlation
+  std::unordered_map<uint32_t, uint64_t> range_of;            // by correlation id
   std::unordered_map<const char*, std::string> kernel_names;  // demangled
 };
 
@@ -156,7 +156,7 @@ void take(Collected& all, const CUpti_Activity* record) {
 void CUPTIAPI buffer_requested(uint8_t** buffer, size_t* size, size_t* most_records) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(64, kBufferBytes));
   *size = *buffer ? kBufferBytes : 0;
-  *most_records = 0;  // as many as fit
+  *most_records = 0;  // no limit
 }
 
 void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
@@ -174,7 +174,7 @@ class CuptiProfiler final : public DeviceProfiler {
   explicit CuptiProfiler(std::function<void()> synchronize) : synchronize_(std::move(synchronize)) {}
   ~CuptiProfiler() override { disable(); }
 
-  /// False when CUPTI refuses.
+  /// False when CUPTI returns an error.
   bool enable() {
     if (library().register_callbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS) return false;
     for (const CUpti_ActivityKind kind : kKinds) {
@@ -191,7 +191,7 @@ class CuptiProfiler final : public DeviceProfiler {
     synchronize_();
     library().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     clear();
-    // CUPTI's time lies between two readings of ours.
+    // CUPTI's clock is read between two readings of ours.
     const int64_t before = clock();
     uint64_t theirs = 0;
     library().get_timestamp(&theirs);
@@ -229,7 +229,7 @@ class CuptiProfiler final : public DeviceProfiler {
   }
 
  private:
-  /// Where a stream's kernels may overlap, each lane holds those that follow one another: end and track of the lanes.
+  /// For each stream, (end, track) of its lanes: kernels of a stream may overlap, those of one lane do not.
   using Lanes = std::map<std::pair<uint32_t, uint32_t>, std::vector<std::pair<uint64_t, int32_t>>>;
 
   static int32_t lane_of(Lanes& lanes, const Activity& a, std::vector<std::string>& tracks) {
@@ -272,7 +272,7 @@ std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()> synchr
 
 }  // namespace tern::cuda
 
-#else  // CUPTI's headers are a package of their own
+#else  // CUPTI's headers are a separate package
 
 namespace tern::cuda {
 std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()>) { return nullptr; }

@@ -1,6 +1,6 @@
 #pragma once
-// Kernels, copies and fills with their names and times, from NVIDIA's CUPTI. The library is looked for when it is
-// needed: a program runs without it.
+// Kernels, copies and fills with their names and times, from NVIDIA's CUPTI. The library is loaded on first use;
+// programs run without it.
 
 #include <functional>
 #include <memory>
@@ -12,9 +12,8 @@ namespace tern::cuda {
 
 kernels::cuda::SharedLibrary& cupti_library();
 
-/// `synchronize` waits for all work on the device. Null when CUPTI is not there, is of another major version than the
-/// headers of the build, or serves another tool already (Nsight Systems): then events are what is left
-/// (make_mark_profiler). One at a time.
+/// `synchronize` waits for all work on the device. Returns null when CUPTI is missing, has another major version than
+/// the headers of the build, or is in use by another tool (Nsight Systems); use make_mark_profiler then. One at a time.
 std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()> synchronize);
 
 }  // namespace tern::cuda

@@ -8,7 +8,7 @@
 namespace tern::cuda {
 namespace {
 
-thread_local int current_device = -1;  // as far as this thread has told the runtime
+thread_local int current_device = -1;  // as last set by this thread; -1: unknown
 std::array<std::atomic<bool>, kernels::kMaxDevices> started = {};
 std::atomic<int> first_started = -1;
 
@@ -16,7 +16,7 @@ bool is_started(int index) {
   return index >= 0 && index < kernels::kMaxDevices && started[static_cast<size_t>(index)].load();
 }
 
-/// As the runtime has it for this thread.
+/// The runtime's current device of this thread.
 int actual_device() {
   int index = -1;
   return cudaGetDevice(&index) == cudaSuccess ? index : -1;

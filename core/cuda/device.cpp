@@ -13,7 +13,7 @@
 namespace tern::cuda {
 namespace {
 
-// The oldest device that the kernels are written for.
+// The lowest major compute capability that the kernels support.
 constexpr int kLeastMajor = 8;
 
 std::string version_text(int version) {
@@ -38,17 +38,17 @@ std::string explain(cudaError_t error) {
   }
 }
 
-/// A device that the driver names.
+/// A device that the driver lists.
 struct Listed {
   DeviceProperties properties;
   bool suitable = false;  // by its properties
-  std::string problem;    // why it is not, or why it does not start
+  std::string problem;    // why it is unsuitable or cannot be initialised
   std::once_flag started;
 };
 
 struct Listing {
   std::deque<Listed> devices;
-  std::string problem;  // why there are none
+  std::string problem;  // why the list is empty
 };
 
 Listed& list(Listing& listing, int index) {
@@ -73,7 +73,7 @@ Listed& list(Listing& listing, int index) {
   return listed;
 }
 
-/// What the driver said when it was first asked. It starts no device.
+/// The driver's list at the first call. Initialises no device.
 Listing& listing() {
   static Listing& result = []() -> Listing& {
     static Listing l;
@@ -93,7 +93,7 @@ Listing& listing() {
 
 int count_of(const Listing& l) { return static_cast<int>(l.devices.size()); }
 
-/// Makes sure, once, that the device can be started at all: this process gets a context on it.
+/// Initialises the device once, which creates a context of this process.
 void start(Listed& listed, int index) {
   std::call_once(listed.started, [&] {
     if (!listed.suitable) return;

@@ -11,7 +11,7 @@ namespace tern::cuda {
 
 void begin_capture(int index, void* stream) {
   TERN_CUDA_CHECK(set_device(index));
-  // Relaxed: the allocator may take memory from the driver meanwhile, and other threads may do as they like.
+  // Relaxed: during the capture the allocator may call the driver, and other threads are not restricted.
   TERN_CUDA_CHECK(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeRelaxed));
 }
 

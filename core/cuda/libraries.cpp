@@ -1,4 +1,4 @@
-// What `tern info` says of NVIDIA's libraries.
+// The output of `tern info` about NVIDIA's libraries.
 
 #include "tern/core/cuda/backend.h"
 #include "tern/core/cuda/cupti.h"

@@ -7,10 +7,10 @@
 namespace tern::cuda {
 namespace {
 
-// None of these may throw. A device that is lost shows at the next call that checks; every other failure must not let
-// memory be reused too early.
+// None of these may throw. The next checked call reports a lost device; after any other failure memory must not be
+// reused too early.
 
-/// Null: there is nothing to wait for any more.
+/// Null when the work is already over.
 void* record(void* stream) {
   adopt_device();
   const auto queue = static_cast<cudaStream_t>(stream);
@@ -27,7 +27,7 @@ void* record(void* stream) {
 bool done(void* event) {
   adopt_device();
   const bool is_done = cudaEventQuery(static_cast<cudaEvent_t>(event)) == cudaSuccess;
-  if (!is_done) cudaGetLastError();  // otherwise it shows at the next kernel's launch
+  if (!is_done) cudaGetLastError();  // otherwise the launch of the next kernel reports it
   return is_done;
 }
 
@@ -74,11 +74,11 @@ detail::MemorySource memory_source(int index) {
   source.check = [index] {
     const DeviceScope scope(index);
     TERN_CUDA_CHECK(scope.error());
-    TERN_CUDA_CHECK(cudaFree(nullptr));  // does nothing, and returns what the device has met
+    TERN_CUDA_CHECK(cudaFree(nullptr));  // frees nothing, but returns a pending error of the device
   };
   source.total = [index] { return device_memory(index, true); };
   source.record = [index](void* stream) {
-    const DeviceScope scope(index);  // an event is of the device that is current when it is made
+    const DeviceScope scope(index);  // an event belongs to the device that is current at its creation
     return record(stream);
   };
   source.segment_bytes = int64_t{2} << 20;

@@ -13,7 +13,7 @@
 namespace tern::cuda::nccl {
 namespace {
 
-// Declared here as the library exports it: what `tern info` tells needs no header.
+// Declared here like the library's symbol, so that `tern info` needs no NCCL header.
 std::string version_of(void* probe) {
   int version = 0;
   if (reinterpret_cast<int (*)(int*)>(probe)(&version) != 0) return "of unknown version";
@@ -40,7 +40,7 @@ std::string version() { return library().info().version; }
 
 namespace {
 
-/// The functions under their names without "nccl".
+/// The library's functions, named without "nccl".
 struct Functions {
   decltype(&ncclGetErrorString) GetErrorString;
   decltype(&ncclGetLastError) GetLastError;
@@ -82,7 +82,7 @@ const Functions& functions() {
 
 void check(ncclResult_t result, const char* what, void* group = nullptr) {
   if (result == ncclSuccess) return;
-  const std::string words = functions().GetErrorString(result);  // some speak of NCCL_DEBUG themselves
+  const std::string words = functions().GetErrorString(result);  // some mention NCCL_DEBUG
   const char* const more = functions().GetLastError(static_cast<ncclComm_t>(group));
   fail("NCCL: ", what, ": ", words, more && *more ? "; " : "", more ? more : "",
        words.find("NCCL_DEBUG") == std::string::npos ? "; NCCL_DEBUG=INFO shows more" : "");
@@ -128,13 +128,13 @@ void* connect(int index, const std::string& id, int ranks, int rank) {
   TERN_CHECK(id.size() == sizeof unique.internal, "NCCL: the identifier has ", id.size(), " bytes instead of ",
              sizeof unique.internal);
   id.copy(unique.internal, id.size());
-  current_stream(index);  // makes the device this thread's current one, on which NCCL works
+  current_stream(index);  // makes the device current, on which NCCL works
   ncclComm_t group = nullptr;
   check(functions().CommInitRank(&group, ranks, unique, rank), "ncclCommInitRank");
   return group;
 }
 
-// NCCL comes back to the device that it found current, which starts it.
+// NCCL restores the device that was current before, and thereby initialises it.
 void destroy(void* group) noexcept {
   adopt_device();
   functions().CommDestroy(as_group(group));

@@ -1,5 +1,5 @@
 #pragma once
-// NVTX ranges on the calling thread, for Nsight Systems and other tools. Without a tool a call does nothing.
+// NVTX ranges of the calling thread, for Nsight Systems and other tools. Without a tool a call does nothing.
 
 namespace tern::cuda {
 

@@ -12,12 +12,12 @@
 namespace tern::cuda {
 namespace {
 
-thread_local std::array<void*, kernels::kMaxDevices> chosen_streams = {};  // null: the device's own
+thread_local std::array<void*, kernels::kMaxDevices> chosen_streams = {};  // null: the device's default
 
 void make_current(int index) { TERN_CUDA_CHECK(set_device(index)); }
 
-/// The stream on which a device works unless a thread chose another: one for the process, so that work queued by
-/// different threads keeps its order. It does not wait for the legacy default stream.
+/// A device's default stream in Tern: one for the process, so that work queued by different threads keeps its order. It
+/// does not wait for the legacy default stream.
 void* own_stream(int index) {
   static std::array<std::atomic<void*>, kernels::kMaxDevices> streams = {};
   static std::mutex mutex;
@@ -107,7 +107,7 @@ void order_streams(int first_index, void* first, int later_index, void* later) {
   record_event(event, first);
   make_current(later_index);
   wait_event(later, event);
-  destroy_event(event);  // the runtime keeps it until it has passed
+  destroy_event(event);  // the runtime keeps it until the stream has passed it
 }
 
 double seconds_between(void* start, void* end) {

@@ -38,7 +38,7 @@ void write_all(int descriptor, const void* data, size_t bytes, const std::string
     // One write takes at most 2 GiB on Linux.
     const ssize_t written = ::write(descriptor, next, std::min<size_t>(bytes, size_t{1} << 30));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {  // a stream that its other users made non-blocking
+    if (written < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {  // another user of the stream made it non-blocking
       pollfd wait{descriptor, POLLOUT, 0};
       ::poll(&wait, 1, -1);
       continue;
@@ -49,13 +49,13 @@ void write_all(int descriptor, const void* data, size_t bytes, const std::string
   }
 }
 
-/// A file descriptor that closes itself, and a temporary file that removes itself unless it was kept.
+/// Closes its file descriptor and removes its temporary file unless that was kept.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& target) : target_(target) {
     do {
       name_ = target + kMark + random_digits();
-      // Not mkostemp, whose files only their owner can read: the mode is what the umask and the folder make of 0666.
+      // Not mkostemp, whose files only their owner can read: the mode follows from 0666, the umask and the folder.
       descriptor_ = open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     } while (descriptor_ < 0 && errno == EEXIST);
     TERN_CHECK(descriptor_ >= 0, target_, ": cannot be written: ", std::strerror(errno));
@@ -84,8 +84,8 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
-/// A descriptor for a path that stays what it is and is written to: what the process was given open, and /dev/null. -1
-/// for a path that is replaced by a regular file. Error: the path is something else that would be lost.
+/// A descriptor for a path that is written to in place: an open descriptor of the process, or /dev/null. -1 for a path
+/// that is replaced by a regular file. Error: the path is of another kind and would be lost.
 int open_stream(const std::string& path) {
   const int given = detail::descriptor_named(path);
   if (given < 0 && path != "/dev/null") {

@@ -45,7 +45,7 @@ std::vector<std::string> create_folders(const std::string& path) {
   for (const fs::path& next : missing) {
     const bool made = fs::create_directory(next, error);
     TERN_CHECK(!error, path, ": cannot be created: ", error.message());
-    if (!made) continue;  // another process was faster
+    if (!made) continue;  // another process created it first
     created.push_back(next.string());
     sync_folder(next.parent_path().string());
   }

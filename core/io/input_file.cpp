@@ -17,7 +17,7 @@ namespace tern {
 namespace {
 
 constexpr size_t kMaxLineBytes = size_t{1} << 28;
-constexpr int kFirstFree = 3;  // a file must not take the place of a standard stream that is closed
+constexpr int kFirstFree = 3;  // a file must not get the descriptor of a closed standard stream
 
 int open_again_on_signal(const char* path, int flags) {
   int descriptor = -1;
@@ -29,9 +29,9 @@ int open_again_on_signal(const char* path, int flags) {
 /// A regular file's descriptor, or -1 with errno.
 int open_regular(const std::string& path) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY;
-  // O_NONBLOCK: should the path be a pipe by now, opening it must not wait for a writer.
+  // O_NONBLOCK: if the path has become a pipe, opening it must not wait for a writer.
   const int descriptor = open_again_on_signal(path.c_str(), kFlags | O_NONBLOCK);
-  // A file server's lease on a regular file has to be waited for.
+  // On a regular file it means a file server's lease, which must be waited for.
   return descriptor < 0 && errno == EWOULDBLOCK ? open_again_on_signal(path.c_str(), kFlags) : descriptor;
 }
 
@@ -45,7 +45,7 @@ class InputBuffer final : public std::streambuf {
     setg(bytes_.data(), bytes_.data(), bytes_.data() + got);
     return got == 0 ? traits_type::eof() : traits_type::to_int_type(bytes_[0]);
   }
-  /// More than 0: reading does not wait.
+  /// A positive number: reading does not wait.
   std::streamsize showmanyc() override { return file_.is_ready() ? 1 : 0; }
 
   InputFile file_;
@@ -58,7 +58,7 @@ InputFile::InputFile(const std::string& path, InputKind kind, const std::string&
     : name_(name.empty() ? path : name) {
   const int given = kind == InputKind::kStream ? detail::descriptor_named(path) : -1;
   struct stat status {};
-  // Looked at before it is opened too: opening a device can do something to it.
+  // Checked before opening too, because opening a device can have side effects.
   TERN_CHECK(given >= 0 || ::stat(path.c_str(), &status) == 0, "cannot open ", name_, ": ", std::strerror(errno));
   const auto refuse_other_kinds = [&] {
     const char* other = detail::other_file_kind(status.st_mode);
@@ -91,7 +91,7 @@ size_t InputFile::read(void* out, size_t bytes) {
     // One read takes at most 2 GiB on Linux.
     const ssize_t got = ::read(descriptor_, out, std::min<size_t>(bytes, size_t{1} << 30));
     if (got >= 0) return static_cast<size_t>(got);
-    if (errno == EAGAIN || errno == EWOULDBLOCK) {  // a stream that its other users made non-blocking
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {  // another user of the stream made it non-blocking
       pollfd wait{descriptor_, POLLIN, 0};
       ::poll(&wait, 1, -1);
     } else if (errno != EINTR) {
@@ -133,7 +133,7 @@ void append_file(const std::string& path, std::string& out, InputKind kind) {
   InputFile file(path, kind);
   size_t end = out.size();
   for (;;) {
-    // One byte more than the file holds, so that one read usually finds its end too.
+    // One byte more than the file's size, so that one read usually reaches its end too.
     out.resize(end + std::max<size_t>(file.bytes() + 1, 4096));
     const size_t got = file.read(out.data() + end, out.size() - end);
     end += got;

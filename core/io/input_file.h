@@ -1,6 +1,6 @@
 #pragma once
-// How files are opened for reading. Every reader of Tern opens its files here, so that a path that is a named pipe, a
-// socket, a device or a folder is refused by name instead of being waited for.
+// Opening files for reading. Every reader of Tern opens its files here, so that a named pipe, a socket, a device or a
+// folder is an Error that names the path instead of an endless wait.
 
 #include <cstdint>
 #include <istream>
@@ -11,26 +11,27 @@ namespace tern {
 
 enum class InputKind {
   kRegular,  // a regular file, or a link to one
-  /// Also what the process was given open: /dev/stdin, /dev/fd/N and /proc/self/fd/N (a shell's `<(command)`) are read
-  /// from the descriptor itself, be it a pipe, a terminal or a socket. A named pipe's own path stays refused: opening
-  /// it would wait for a writer that may never come.
+  /// Also open descriptors of the process: /dev/stdin, /dev/fd/N and /proc/self/fd/N (a shell's `<(command)`) are read
+  /// from the descriptor, which may be a pipe, a terminal or a socket. The path of a named pipe is still an Error:
+  /// opening it would wait for a writer that may never come.
   kStream
 };
 
-/// A file that is open for reading. Errors name the path and the reason: it does not exist, is not readable, or is not
-/// of the kind.
+/// A file open for reading. Errors name the path and the reason: it does not exist, is not readable, or is of another
+/// kind.
 class InputFile {
  public:
-  /// `name`: what messages call it; empty: the path.
+  /// `name` is used in messages; empty: the path.
   explicit InputFile(const std::string& path, InputKind kind = InputKind::kRegular, const std::string& name = {});
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
   int descriptor() const { return descriptor_; }
-  /// Its length when it was opened; 0 for a stream.
+  /// The size when it was opened; 0 for a stream.
   uint64_t bytes() const { return bytes_; }
-  /// Reads up to `bytes`; waits until there are some. 0 at the end. Throws Error when the system cannot read.
+  /// Reads up to `bytes`; waits until at least one is available. Returns 0 at the end. Throws Error when the read
+  /// fails.
   size_t read(void* out, size_t bytes);
   /// False when read() would wait.
   bool is_ready() const;
@@ -45,7 +46,7 @@ class InputFile {
 class InputStream : public std::istream {
  public:
   explicit InputStream(const std::string& path, InputKind kind = InputKind::kRegular, const std::string& name = {});
-  /// Standard input, called "stdin" in messages.
+  /// Standard input, named "stdin" in messages.
   static InputStream standard_input() { return InputStream("/dev/stdin", InputKind::kStream, "stdin"); }
   InputStream(InputStream&& other) noexcept;
   ~InputStream() override;
@@ -55,12 +56,12 @@ class InputStream : public std::istream {
 };
 
 /// Reads the next line without its '\n'; false at the end. `name` and `number` (from 1) are for messages. Errors: a
-/// line of more than 256 MiB, which must not fill the memory; a read that fails.
+/// line of more than 256 MiB, which limits the memory; a failed read.
 bool next_line(std::istream& in, std::string& line, const std::string& name, int64_t number);
 
 /// Appends a file's bytes to `out`. Errors: those of InputFile.
 void append_file(const std::string& path, std::string& out, InputKind kind = InputKind::kRegular);
-/// A whole file.
+/// The contents of a file.
 std::string read_whole_file(const std::string& path, InputKind kind = InputKind::kRegular);
 
 }  // namespace tern

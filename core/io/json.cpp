@@ -13,23 +13,24 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kNumberOverflow = 406;  // nlohmann's number of its error
+constexpr int kNumberOverflow = 406;  // the parser's error number for this
 
-/// Makes the value from the parser's events, with the checks that the library's own builder lacks.
+/// Builds the value from the parser's events, with the checks that the library's builder lacks.
 class Builder {
  public:
   Builder(std::string_view text, const std::string& source) : text_(text), source_(source) {}
 
   Json take() { return std::move(root_); }
 
-  // What the parser calls, by the names that it requires. False would end it without a word: errors are thrown.
+  // The parser's callbacks, by the required names. Returning false would end parsing without a message: errors are
+  // thrown.
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
   bool number_integer(int64_t value) { return add(value); }
   bool number_unsigned(uint64_t value) { return add(value); }
   bool number_float(double value, const std::string&) { return add(value); }
   bool string(std::string& value) { return add(std::move(value)); }
-  bool binary(Json::binary_t&) { return false; }  // not in a text
+  bool binary(Json::binary_t&) { return false; }  // cannot occur in text
   bool start_object(size_t) { return open(Json::object()); }
   bool start_array(size_t) { return open(Json::array()); }
   bool end_object() { return close(); }
@@ -50,7 +51,7 @@ class Builder {
   }
 
  private:
-  /// Where the parser stopped, which has read `position` bytes.
+  /// The location of an error after `position` bytes.
   std::string place_of(size_t position) const {
     const std::string_view before = text_.substr(0, position > 0 ? position - 1 : 0);
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -75,7 +76,7 @@ class Builder {
     return true;
   }
 
-  /// Puts a value where it belongs. Its address holds until the container around it grows, and then it is closed.
+  /// Stores a value. The pointer is valid until the enclosing container grows, and by then the value is closed.
   Json* place(Json value) {
     Json* target = &root_;
     if (!open_.empty() && open_.back()->is_array()) {
@@ -91,8 +92,8 @@ class Builder {
   const std::string_view text_;
   const std::string& source_;
   Json root_;
-  std::vector<Json*> open_;  // the containers around the next value
-  Json* member_ = nullptr;   // of the innermost object: the one whose name was read last
+  std::vector<Json*> open_;  // the containers that enclose the next value
+  Json* member_ = nullptr;   // the member of the innermost object whose name was read last
 };
 
 template <class AnyJson>

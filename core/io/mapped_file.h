@@ -1,15 +1,15 @@
 #pragma once
-// A whole file in memory, mapped and not read: what the readers of weights hand out views of, so that a file of any
-// size costs memory only for what is looked at.
+// A whole file mapped to memory. The readers of weights return views of it, so that a file of any size takes memory
+// only for the parts that are read.
 //
-// A file that is cut shorter while it is mapped (written again in place, say) does not end the process. What can no
-// longer be read reads as zeros, and is an Error that names the file:
-//   * of the readers themselves (load_safetensors, load_torch, load_pickle), which check the file when they are done;
-//   * of what copies weights out of files: load_state() and save_safetensors();
-//   * of every operation on tensors that begins after the loss, and of item() and to_vector(), for as long as the file
-//     is mapped, that is while a tensor of it lives. In any thread: which one reads the file is not known.
-// Code that reads a tensor through its pointer has to call check_lost_files() (core/file_fault.h) afterwards. The
-// handler of SIGBUS behind this, and how it combines with one that the program installs, is described there.
+// A file that is cut shorter while it is mapped (overwritten in place, for example) does not end the process. Lost data
+// reads as zeros, and an Error that names the file is thrown:
+//   * by the readers (load_safetensors, load_torch, load_pickle), which check the file when they are done;
+//   * by functions that copy weights out of files: load_state() and save_safetensors();
+//   * by every operation on tensors that begins after the loss, and by item() and to_vector(), as long as the file is
+//     mapped, that is while a tensor of it exists. In any thread, because it is not known which one reads the file.
+// Code that reads a tensor through its pointer must call check_lost_files() (core/file_fault.h) afterwards. That header
+// also describes the handler of SIGBUS and how it combines with one that the program installs.
 
 #include <cstdint>
 #include <memory>
@@ -20,8 +20,8 @@
 
 namespace tern {
 
-/// A private mapping: in-place changes of what was loaded stay in this process. Errors: cannot be opened or mapped, not
-/// a regular file; they name the file. An empty file has no data.
+/// A private mapping: in-place changes of loaded data stay in this process. Errors, which name the file: cannot be
+/// opened or mapped, not a regular file. An empty file has no data.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -31,7 +31,7 @@ class MappedFile {
 
   char* data() const { return static_cast<char*>(data_); }
   uint64_t bytes() const { return bytes_; }
-  /// Throws Error unless all that was read so far was the file's.
+  /// Throws Error unless all data read so far was the file's.
   void check() const {
     if (watch_) watch_->check();
   }

@@ -154,7 +154,7 @@ std::string detail::printable(std::string_view text, size_t limit) {
     }
     out += "\\x";
     for (const int shift : {4, 0}) out += "0123456789abcdef"[(byte >> shift) & 15];
-    // The second byte of a control character of two must not stay behind alone.
+    // The second byte of a two-byte control character must not remain alone.
     if (second_control && utf8) {
       const auto next = static_cast<uint8_t>(text[++i]);
       out += "\\x";

@@ -4,7 +4,7 @@
 
 #include "tern/core/io/pickle_reader.h"
 
-// The calls that a pickle may make. Those of tensors are PyTorch's torch/_utils.py and numpy's
+// The calls allowed in a pickle. Those for tensors are in PyTorch's torch/_utils.py and numpy's
 // numpy/_core/src/multiarray.
 
 namespace tern::pickle {
@@ -16,7 +16,7 @@ std::string too_many_dimensions(size_t dimensions) {
 
 }  // namespace
 
-/// Every function that a pickle may "call". Nothing is called: each name has its own code here.
+/// Every function that a pickle may "call". Nothing is called: each name has a handler here.
 const std::unordered_map<std::string_view, Reader::Handler>& Reader::handlers() {
   static const std::unordered_map<std::string_view, Handler> table = {
       {"builtins.dict", &Reader::make_dict},
@@ -51,7 +51,7 @@ const std::unordered_map<std::string_view, Reader::Handler>& Reader::handlers() 
   return table;
 }
 
-/// What a pickle may name: the above, and what is only an argument of a call.
+/// True for the names a pickle may mention: the functions above and names that are only arguments of a call.
 bool Reader::is_listed(std::string_view name) {
   constexpr std::string_view names[] = {"builtins.int",  "builtins.float", "builtins.bool", "builtins.str",
                                         "builtins.list", "builtins.tuple", "numpy.ndarray", "torch.Tensor"};
@@ -103,7 +103,7 @@ Id Reader::first_tensor(const Arguments& a) {
   return id;
 }
 
-/// Empty, a copy of a dict, or from pairs.
+/// Empty, a copy of a dict, or built from pairs.
 Id Reader::make_dict(const Arguments& a) {
   const Id result = container(PickleKind::kDict, {});
   if (a.items.empty()) return result;
@@ -119,7 +119,7 @@ Id Reader::make_dict(const Arguments& a) {
   return result;
 }
 
-/// Its function for missing keys is not needed to read it.
+/// Its function for missing keys is not needed.
 Id Reader::make_default_dict(const Arguments&) { return container(PickleKind::kDict, {}); }
 
 Id Reader::make_set(const Arguments& a) {
@@ -139,8 +139,8 @@ Id Reader::make_bytes(const Arguments& a) {
   return tree_[a.items[0]].kind == PickleKind::kBytes ? a.items[0] : encode(a);
 }
 
-/// How Python 3 writes bytes in protocol 2: as text in which each character is a byte. The same text gives the same
-/// value: a call that is repeated takes no memory again.
+/// Python 3 writes bytes in protocol 2 as text in which each character is a byte. Equal text returns the same node, so
+/// that a repeated call takes no more memory.
 Id Reader::encode(const Arguments& a) {
   const Id source = argument(a, 0);
   const std::string_view given = as_text(source, "encoded text"), encoding = as_text(argument(a, 1), "an encoding");
@@ -158,7 +158,7 @@ Id Reader::encode(const Arguments& a) {
   return encoded_[source] = own(PickleKind::kBytes, std::move(bytes));
 }
 
-/// The parts of a path, joined.
+/// Joins the parts of a path.
 Id Reader::make_path(const Arguments& a) {
   std::string path;
   for (const Id part : a.items) {
@@ -176,7 +176,7 @@ Id Reader::make_device(const Arguments& a) {
   return own(PickleKind::kText, std::move(name));
 }
 
-/// Its entries come as its state.
+/// Its entries follow as its state.
 Id Reader::make_namespace(const Arguments&) {
   const Id result = container(PickleKind::kDict, {});
   tree_.nodes[result].integer = 1;
@@ -192,9 +192,9 @@ Id Reader::rebuild_tensor(const Arguments& a) {
   return result;
 }
 
-/// The operation that PyTorch put off, by a tensor's metadata; null: none. Any number of tensors may name one dict,
-/// which may grow between them: every entry is looked at once, or a few bytes a tensor would cost time for the whole
-/// dict.
+/// The operation that PyTorch deferred, from a tensor's metadata; null: none. Any number of tensors may refer to one
+/// dict, which may grow between them, so every entry is read only once; otherwise each tensor, a few bytes, would cost
+/// time for the whole dict.
 const char* Reader::pending_flag(Id metadata) {
   const std::vector<Id>& pairs = tree_.items(metadata);
   PendingFlags& flags = pending_flags_[metadata];
@@ -208,7 +208,7 @@ const char* Reader::pending_flag(Id metadata) {
   return flags.conj != kNoId && as_integer(flags.conj, "conj") != 0 ? "conj" : nullptr;
 }
 
-/// As _rebuild_tensor_v2, with the dtype of what lies in an untyped storage as its seventh argument.
+/// As _rebuild_tensor_v2, with the dtype of the elements of an untyped storage as its seventh argument.
 Id Reader::rebuild_tensor_v3(const Arguments& a) {
   const Node& dtype = tree_[argument(a, 6)];
   const bool named = dtype.kind == PickleKind::kGlobal && dtype.view().starts_with("torch.");
@@ -217,7 +217,7 @@ Id Reader::rebuild_tensor_v3(const Arguments& a) {
   return tensor_of_storage(a, element);
 }
 
-/// `element`: null takes the storage's.
+/// `element`: null means the storage's.
 Id Reader::tensor_of_storage(const Arguments& a, const ElementType* element) {
   const Id storage = argument(a, 0);
   if (tree_[storage].kind != PickleKind::kStorage)
@@ -245,15 +245,15 @@ void Reader::set_layout(TensorSpec& spec, std::span<const Id> sizes, std::span<c
   }
 }
 
-/// _rebuild_from_type_v2(function, class, arguments, state): what the function gives, with Python attributes.
+/// _rebuild_from_type_v2(function, class, arguments, state): the function's result with Python attributes.
 Id Reader::rebuild_subclass(const Arguments& a) {
   const Id function = argument(a, 0);
   const bool named = tree_[function].kind == PickleKind::kGlobal;
-  if (named && tree_[function].view() == a.name) damaged(a.name, " of itself");  // no file decides the stack's depth
+  if (named && tree_[function].view() == a.name) damaged(a.name, " of itself");  // no depth set by a file
   return call_global(function, sequence(argument(a, 2), "the arguments of a call"));
 }
 
-/// numpy.dtype("f4", align, copy); its byte order comes with build().
+/// numpy.dtype("f4", align, copy); build() gives the byte order.
 Id Reader::numpy_type(const Arguments& a) {
   std::string_view code = as_text(argument(a, 0), "a numpy dtype");
   bool swapped = false;
@@ -310,7 +310,7 @@ void Reader::set_array(TensorSpec& spec, Id bytes, Id type, Id shape, bool fortr
   if (!spec.problem.empty()) return;
   uint64_t numel = 1;
   for (int i = 0; i < spec.dims; ++i) {
-    const int d = fortran ? i : spec.dims - 1 - i;  // from the dimension whose elements are neighbours
+    const int d = fortran ? i : spec.dims - 1 - i;  // starting with the contiguous dimension
     const int64_t size = as_integer(sizes[static_cast<size_t>(d)], "an array's size");
     if (size < 0) damaged("a numpy array of a negative size");
     spec.sizes[d] = size;
@@ -345,7 +345,7 @@ Id Reader::numpy_scalar(const Arguments& a) {
     return last();
   }
   if (code == 'b') return integer(PickleKind::kBool, bits != 0);
-  const int unused = 64 - 8 * static_cast<int>(bytes.size());  // the sign's place
+  const int unused = 64 - 8 * static_cast<int>(bytes.size());  // shift for the sign
   if (code == 'i') return integer(PickleKind::kInteger, static_cast<int64_t>(bits << unused) >> unused);
   return bits <= INT64_MAX ? integer(PickleKind::kInteger, static_cast<int64_t>(bits))
                            : own(PickleKind::kBigInteger, std::to_string(bits));

@@ -7,7 +7,7 @@
 namespace tern::pickle {
 namespace {
 
-// Instructions, by the names of Python's pickletools.
+// Instructions, with the names of Python's pickletools.
 constexpr char kMark = '(', kStop = '.', kPop = '0', kPopMark = '1', kDup = '2', kFloat = 'F', kInt = 'I',
                kBinInt = 'J', kBinInt1 = 'K', kLong = 'L', kBinInt2 = 'M', kNone = 'N', kPersId = 'P', kBinPersId = 'Q',
                kReduce = 'R', kString = 'S', kBinString = 'T', kShortBinString = 'U', kUnicode = 'V', kBinUnicode = 'X',
@@ -40,7 +40,7 @@ bool read_digits(std::string_view& text, size_t most, int base, uint32_t& value)
   return error == std::errc() && stop != begin;
 }
 
-/// Python's repr of a byte string, quotes included: 'a\x00\n'. False when it is none.
+/// Parses Python's repr of a byte string, quotes included: 'a\x00\n'. False when the text is something else.
 bool unquote(std::string_view text, std::string& out) {
   if (text.size() < 2 || (text[0] != '\'' && text[0] != '"') || text.back() != text[0]) return false;
   text = text.substr(1, text.size() - 2);
@@ -68,7 +68,7 @@ bool unquote(std::string_view text, std::string& out) {
   return true;
 }
 
-/// Python's raw-unicode-escape: Latin-1 with \uXXXX and \UXXXXXXXX.
+/// Decodes Python's raw-unicode-escape: Latin-1 with \uXXXX and \UXXXXXXXX.
 bool unescape_unicode(std::string_view text, std::string& out) {
   while (!text.empty()) {
     const size_t digits = text.starts_with("\\u") ? 4 : text.starts_with("\\U") ? 8 : 0;
@@ -101,7 +101,7 @@ Id Reader::read() {
     if (op == kProto) {
       if (const uint64_t version = number(1); version > 5) damaged("protocol ", version, "; Tern reads 0 to 5");
     } else if (op == kFrame) {
-      need(number(8));  // says only how much a reader may fetch at once
+      need(number(8));  // only a hint for buffered reading
     } else {
       --at_;
       damaged("no instruction of a pickle that Tern reads (", static_cast<int>(static_cast<uint8_t>(op)), ")");
@@ -127,7 +127,7 @@ bool Reader::constant(char op) {
       push(integer(PickleKind::kInteger, static_cast<int64_t>(number(op == kBinInt1 ? 1 : 2))));
       return true;
     case kBinFloat: {
-      const double value = std::bit_cast<double>(__builtin_bswap64(number(8)));  // the one big-endian number
+      const double value = std::bit_cast<double>(__builtin_bswap64(number(8)));  // the only big-endian number
       add(PickleKind::kFloat).number = value;
       push(last());
       return true;
@@ -160,7 +160,7 @@ bool Reader::counted_text(char op) {
       return read(4, PickleKind::kText);
     case kBinUnicode8:
       return read(8, PickleKind::kText);
-    case kShortBinString:  // Python 2's str may hold anything
+    case kShortBinString:  // Python 2's str may hold any bytes
     case kShortBinBytes:
       return read(1, PickleKind::kBytes);
     case kBinString:
@@ -174,7 +174,7 @@ bool Reader::counted_text(char op) {
   }
 }
 
-/// Instructions of protocol 0, whose argument is a line of text, and globals.
+/// Instructions of protocol 0 with a line of text as argument, and globals.
 bool Reader::line(char op) {
   switch (op) {
     case kInt:
@@ -218,7 +218,7 @@ bool Reader::line(char op) {
   }
 }
 
-/// Containers and what goes into them.
+/// Instructions for containers and their items.
 bool Reader::collect(char op) {
   const auto add_marked = [&](void (Reader::*add)(Id, std::span<const Id>)) {
     const std::vector<Id> items = pop_mark();
@@ -278,7 +278,7 @@ bool Reader::collect(char op) {
   }
 }
 
-/// The stack and the memo.
+/// Instructions for the stack and the memo.
 bool Reader::memoize(char op) {
   const auto put = [&](uint64_t index) {
     if (index == memo_.size())
@@ -333,7 +333,7 @@ bool Reader::memoize(char op) {
   }
 }
 
-/// Whatever in Python would make an object or call a function.
+/// Instructions with which Python creates an object or calls a function.
 bool Reader::call(char op) {
   switch (op) {
     case kReduce: {
@@ -387,7 +387,7 @@ void Reader::need(uint64_t bytes) const {
   if (bytes > left) damaged("truncated: ", bytes, " more bytes are needed, there are ", left);
 }
 
-/// A little-endian number.
+/// Reads a little-endian number.
 uint64_t Reader::number(int bytes) {
   need(static_cast<uint64_t>(bytes));
   uint64_t value = 0;
@@ -412,7 +412,7 @@ std::string_view Reader::take_line() {
   return view;
 }
 
-/// Two's complement of any length; what does not fit 64 bits is kept as its hexadecimal bytes.
+/// Two's complement of any length; a number that does not fit 64 bits is stored as hexadecimal bytes.
 void Reader::long_integer(std::string_view little_endian) {
   const bool negative = !little_endian.empty() && (little_endian.back() & 0x80) != 0;
   while (little_endian.size() > 8 && static_cast<uint8_t>(little_endian.back()) == (negative ? 0xff : 0) &&

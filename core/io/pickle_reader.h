@@ -1,7 +1,7 @@
 #pragma once
-// The stack machine that turns a pickle's instructions into a Tree, and the Tree: nodes in one vector that name each
-// other by number, so that cycles, sharing and nesting of any depth cost no recursion and nothing beyond a multiple of
-// the file's size. Internal to core/io.
+// The stack machine that converts a pickle's instructions to a Tree, and the Tree: nodes in one vector that refer to
+// each other by index, so that cycles, sharing and nesting of any depth need no recursion and no more memory than a
+// multiple of the file's size. Internal to core/io.
 
 #include <deque>
 #include <functional>
@@ -18,18 +18,19 @@ namespace tern::pickle {
 using Id = uint32_t;
 inline constexpr Id kNoId = UINT32_MAX;
 
-/// The element types of PyTorch and numpy. Tern reads small integers as the next type that it has, and lacks some.
+/// The element types of PyTorch and numpy. Tern reads small integers as its next larger type and does not support all
+/// types.
 struct ElementType {
   const char* name;     // PyTorch's: "float32"
-  const char* storage;  // PyTorch's class without "Storage": "Float"; null: only in an untyped storage
+  const char* storage;  // PyTorch's class without "Storage": "Float"; null: only in untyped storages
   const char* numpy;    // numpy's code: "f4"; null: none
   int64_t bytes;
-  bool known;  // Tern reads it, as:
+  bool known;  // supported by Tern, as:
   DType dtype = DType::kFloat32;
 
   bool widened() const { return known && bytes != size_of(dtype); }
 };
-/// Null when there is none of that name, storage class ("Float") or numpy code.
+/// Null when no type has this name, storage class ("Float") or numpy code.
 const ElementType* element_by_name(std::string_view name);
 const ElementType* element_by_storage(std::string_view name);
 const ElementType* element_by_numpy(std::string_view code);
@@ -39,7 +40,7 @@ struct Node {
   uint32_t index = 0;  // list, tuple, set, dict: in containers; tensor: in tensors; storage: in storages; numpy type: 1
                        // when bytes are swapped
   union {
-    int64_t integer = 0;  // bool, integer; dict: 1 for a Namespace, whose entries come as its state
+    int64_t integer = 0;  // bool, integer; dict: 1 for a Namespace, whose entries follow as its state
     double number;
     const char* text;  // text, bytes, global; big integer: its digits; numpy type: its code
   };
@@ -48,7 +49,7 @@ struct Node {
   std::string_view view() const { return {text, length}; }
 };
 
-/// A storage as the pickle names it; its bytes lie elsewhere in the file.
+/// A storage as described in the pickle; its bytes are elsewhere in the file.
 struct StorageSpec {
   const ElementType* element = nullptr;  // null: untyped, counted in bytes
   std::string key;
@@ -58,11 +59,11 @@ struct StorageSpec {
   int64_t element_bytes() const { return element ? element->bytes : 1; }
 };
 
-inline constexpr int kUnbuilt = -1;  // dims of a numpy array whose state has not come yet
+inline constexpr int kUnbuilt = -1;  // dims of a numpy array before its state is read
 
-/// A tensor as the pickle describes it, and the tensor once the bytes are found.
+/// A tensor as described in the pickle, and the tensor once its bytes are found.
 struct TensorSpec {
-  Id source = kNoId;  // a storage, or for numpy's arrays bytes
+  Id source = kNoId;  // a storage, or bytes for a numpy array
   const ElementType* element = nullptr;
   int dims = 0;
   int64_t offset = 0;  // in elements
@@ -79,38 +80,38 @@ struct Tree {
   std::vector<std::vector<Id>> containers;  // of a dict: key, value, key, value, ...
   std::vector<StorageSpec> storages;
   std::vector<TensorSpec> tensors;
-  std::deque<std::string> owned;  // text that is not in the file as it is
+  std::deque<std::string> owned;  // text that is not in the file in this form
   Id root = 0;
 
   const Node& operator[](Id id) const { return nodes[id]; }
   const std::vector<Id>& items(Id id) const { return containers[nodes[id].index]; }
   bool is_text(Id id) const { return nodes[id].kind == PickleKind::kText || nodes[id].kind == PickleKind::kBytes; }
-  /// The value of a dict under this text, the last one; kNoId: none.
+  /// The last value of a dict with this text as key; kNoId: none.
   Id find(Id id, std::string_view key) const;
 };
 
-/// Surrogates pass, as Python's own pickles hold them.
+/// Accepts surrogates, because Python's pickles contain them.
 bool is_utf8(std::string_view text);
 
-/// Makes all tensors: numpy's arrays from bytes of the pickle itself, PyTorch's from what `find` gives for their
+/// Creates all tensors: numpy's arrays from bytes of the pickle, PyTorch's from the bytes that `find` returns for their
 /// storages (null: the pickle can have none). `swapped`: the storages are big-endian. An Error names the tensor by its
-/// place.
+/// path in the tree.
 using FindStorage = std::function<std::string_view(const StorageSpec&)>;
 void build_tensors(Tree& tree, bool swapped = false, const FindStorage& find = nullptr);
 
 inline constexpr size_t kMaxValues = 10'000'000;
 inline constexpr size_t kMaxTensors = 1'000'000;
 
-/// Reads one pickle from [begin, end), which must lie inside the tree's file. A file of several pickles takes one
-/// reader after the other over the same tree.
+/// Reads one pickle from [begin, end), which must be inside the tree's file. A file of several pickles needs one reader
+/// after another with the same tree.
 class Reader {
  public:
-  /// `torch`: persistent ids are PyTorch's storages; otherwise they are refused. `where` begins every message.
+  /// `torch`: persistent ids are PyTorch's storages; otherwise they are an Error. `where` begins every message.
   Reader(Tree& tree, std::string where, const char* begin, const char* end, bool torch);
 
-  /// The pickle's value. Throws Error on anything else than a whole, sound pickle of what is known.
+  /// The pickle's value. Throws Error unless the pickle is complete, valid and uses only supported names.
   Id read();
-  /// Behind the pickle's last byte.
+  /// The byte after the pickle.
   const char* position() const { return at_; }
 
  private:
@@ -131,7 +132,7 @@ class Reader {
     fail(where_, ": at byte ", at_ - begin_, " of the pickle: ", parts...);
   }
 
-  // Instructions (pickle_reader.cpp). Each answers whether the instruction was one of its own.
+  // Instructions (pickle_reader.cpp). Each returns whether it handles the instruction.
   bool constant(char op);
   bool counted_text(char op);
   bool line(char op);
@@ -139,7 +140,7 @@ class Reader {
   bool memoize(char op);
   bool call(char op);
 
-  // The bytes.
+  // Bytes.
   void need(uint64_t bytes) const;
   uint64_t number(int bytes);
   std::string_view take(uint64_t bytes);
@@ -147,7 +148,7 @@ class Reader {
   void long_integer(std::string_view little_endian);
   void decimal(std::string_view digits);
 
-  // The stack. What lies below the last mark is out of reach.
+  // The stack. Items below the last mark are not accessible.
   void push(Id id) { stack_.push_back(id); }
   Id pop();
   Id top() const;
@@ -169,7 +170,7 @@ class Reader {
   Id persistent(Id id);
   Id storage(std::span<const Id> items);
 
-  // Calls (pickle_calls.cpp): what functions of these names would return.
+  // Calls (pickle_calls.cpp): the results of the functions with these names.
   Id call_global(Id function, std::span<const Id> arguments);
   std::span<const Id> sequence(Id id, const char* what) const;
   int64_t as_integer(Id id, const char* what) const;
@@ -208,15 +209,15 @@ class Reader {
   size_t references_ = 0, text_bytes_ = 0;
   std::vector<Id> stack_;
   std::vector<size_t> marks_;
-  std::vector<Id> memo_;                          // for the usual case: numbered in order
-  std::unordered_map<uint32_t, Id> sparse_memo_;  // for any other number
-  /// Of a dict that many tensors may share: the last entries of these names among the first `seen` items.
+  std::vector<Id> memo_;                          // the usual case: numbered in order
+  std::unordered_map<uint32_t, Id> sparse_memo_;  // all other numbers
+  /// For a dict that many tensors may share: the last entries with these names among the first `seen` items.
   struct PendingFlags {
     size_t seen = 0;
     Id conj = kNoId, neg = kNoId;
   };
   std::unordered_map<Id, PendingFlags> pending_flags_;
-  std::unordered_map<Id, Id> encoded_;  // text to its bytes: a call repeated must not take memory again
+  std::unordered_map<Id, Id> encoded_;  // text to its bytes: a repeated call must not take more memory
 };
 
 }  // namespace tern::pickle

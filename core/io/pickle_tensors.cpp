@@ -6,15 +6,16 @@
 
 #include "tern/core/io/pickle_reader.h"
 
-// From what a pickle says about its tensors to tensors over the file's bytes.
+// Converts the tensor descriptions of a pickle to tensors over the file's bytes.
 
 namespace tern::pickle {
 namespace {
 
-/// An expanded tensor (stride 0) takes no bytes of its own; this bounds what its owner may be led to allocate.
+/// An expanded tensor (stride 0) needs no extra bytes in the file; this limits the memory that its user may allocate
+/// for it.
 constexpr int64_t kMaxExpandedBytes = int64_t{1} << 30;
 
-/// Where a node hangs: "model.head.weight", or "" when nothing holds it.
+/// The path of a node: "model.head.weight", or "" when nothing refers to it.
 std::string place_of(const Tree& tree, Id wanted) {
   struct Step {
     Id parent;
@@ -57,7 +58,7 @@ bool needs_conversion(const ElementType& element, bool swapped, std::string_view
          (element.dtype == boolean && !std::all_of(bytes.begin(), bytes.end(), is_bool));
 }
 
-/// So many elements as Tern has them, in memory of their own.
+/// Converts the elements to a supported type, in new memory.
 std::shared_ptr<Storage> converted(const ElementType& element, bool swapped, std::string_view bytes) {
   const auto from = static_cast<size_t>(element.bytes), to = static_cast<size_t>(size_of(element.dtype));
   const size_t numel = bytes.size() / from;
@@ -74,12 +75,12 @@ std::shared_ptr<Storage> converted(const ElementType& element, bool swapped, std
   return storage;
 }
 
-/// Bytes of a file as storages, each made once however many tensors share it.
+/// Storages for bytes of a file, each created once for all tensors that share it.
 class StorageCache {
  public:
   explicit StorageCache(std::shared_ptr<MappedFile> file) : file_(std::move(file)) {}
-  /// The bytes as elements that Tern has: a view of the file, or a copy where they are not aligned to 8, in the other
-  /// byte order, of a narrower type, or a bool that is neither 0 nor 1.
+  /// The bytes as elements of a supported type: a view of the file, or a copy where they are not aligned to 8, in the
+  /// other byte order, of a narrower type, or a bool that is neither 0 nor 1.
   std::shared_ptr<Storage> get(const ElementType& element, bool swapped, std::string_view bytes);
 
  private:
@@ -110,7 +111,7 @@ std::shared_ptr<Storage> StorageCache::unconverted(std::string_view bytes) {
   return storage;
 }
 
-/// The tensor that a spec describes in memory that begins at its offset 0. Errors: it does not lie inside.
+/// The tensor of a spec, in memory that begins at its offset 0. Error: the tensor exceeds the memory.
 Tensor build_tensor(const TensorSpec& spec, const std::shared_ptr<Storage>& storage) {
   const Shape shape(spec.sizes, spec.dims);
   const DType dtype = spec.element->dtype;
@@ -120,12 +121,12 @@ Tensor build_tensor(const TensorSpec& spec, const std::shared_ptr<Storage>& stor
              shape, " of ", dtype, " takes more than 1 GiB from a storage of ", storage->bytes(), " bytes");
   if (shape.numel() == 0) return empty(shape, {.dtype = dtype});
   Strides strides = contiguous_strides(shape);
-  int64_t end = spec.offset;  // the last element's place, then one more
+  int64_t end = spec.offset;  // position of the last element, then plus one
   bool inside = spec.offset >= 0;
   for (int d = 0; d < spec.dims; ++d) {
     int64_t span = 0;
     TERN_CHECK(spec.strides[d] >= 0, "stride ", spec.strides[d], " of dimension ", d, " is negative");
-    if (spec.sizes[d] == 1) continue;  // any stride would do: a huge one is not kept
+    if (spec.sizes[d] == 1) continue;  // a stride without effect, which may be huge, is not stored
     strides[static_cast<size_t>(d)] = spec.strides[d];
     inside = inside && !__builtin_mul_overflow(spec.sizes[d] - 1, spec.strides[d], &span) &&
              !__builtin_add_overflow(end, span, &end);
@@ -136,7 +137,7 @@ Tensor build_tensor(const TensorSpec& spec, const std::shared_ptr<Storage>& stor
   return from_storage(storage, spec.offset, shape, strides, dtype);
 }
 
-/// What lies outside of a view is not the tensor's.
+/// Bytes outside a view do not belong to the tensor.
 std::shared_ptr<Storage> view_of(const StorageSpec& source, const ElementType& element,
                                  const std::shared_ptr<Storage>& storage) {
   const int64_t begin = source.view_offset * source.element_bytes();
@@ -153,7 +154,7 @@ Tensor make_tensor(const Tree& tree, const TensorSpec& spec, bool swapped, const
     return build_tensor(spec, storages.get(*spec.element, spec.swapped, node.view()));
   const StorageSpec& source = tree.storages[node.index];
   const std::string_view bytes = find(source);
-  // As many elements as the pickle says; a rest smaller than an element is the untyped storage's own.
+  // As many elements as the pickle says; a remainder smaller than an element belongs to the untyped storage.
   TERN_CHECK(bytes.size() / static_cast<size_t>(source.element_bytes()) == static_cast<uint64_t>(source.numel),
              "its storage '", detail::printable(source.key), "' must have ", source.numel, " elements of ",
              source.element_bytes(), " bytes, the file holds ", bytes.size(), " bytes");

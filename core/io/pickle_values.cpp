@@ -71,8 +71,8 @@ Id Reader::text(PickleKind kind, std::string_view view) {
   return last();
 }
 
-/// Calls that copy (dict(d), a joined path) may be repeated by a few bytes: they must not take memory that the pickle
-/// does not justify.
+/// A few bytes can repeat calls that copy (dict(d), a joined path), so the memory they take is limited by the pickle's
+/// size.
 void Reader::account(size_t references, size_t text_bytes) {
   const auto allowed = 4 * static_cast<size_t>(end_ - begin_) + 4096;
   references_ += references;
@@ -94,7 +94,7 @@ Id Reader::container(PickleKind kind, std::vector<Id> items) {
   return last();
 }
 
-/// A name as current Python and numpy write it.
+/// The name that current Python and numpy use.
 Id Reader::global(std::string_view module, std::string_view name) {
   if (module.size() + name.size() > 1000) damaged("a class's name of ", module.size() + name.size(), " bytes");
   constexpr std::array<std::pair<std::string_view, std::string_view>, 2> modules = {
@@ -119,7 +119,7 @@ Id Reader::tensor(TensorSpec spec) {
   return last();
 }
 
-/// To a list or a set.
+/// Appends to a list or a set.
 void Reader::append(Id target, std::span<const Id> items) {
   const Node& node = tree_[target];
   if (node.kind != PickleKind::kList && node.kind != PickleKind::kSet)
@@ -138,7 +138,7 @@ void Reader::set_items(Id target, std::span<const Id> pairs) {
   container.insert(container.end(), pairs.begin(), pairs.end());
 }
 
-/// What Python gives to __setstate__ or puts into __dict__.
+/// The state that Python passes to __setstate__ or stores in __dict__.
 void Reader::build(Id target, Id state) {
   Node& node = tree_.nodes[target];
   switch (node.kind) {

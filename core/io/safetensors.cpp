@@ -76,7 +76,7 @@ Entry parse_entry(const std::string& path, const std::string& name, const Json& 
   return entry;
 }
 
-/// The format allows neither overlaps nor holes: sorted by offset, each tensor starts where the one before ends.
+/// The format allows neither overlaps nor holes: sorted by offset, each tensor starts where the previous one ends.
 void check_offsets(const std::string& path, const std::vector<Entry>& entries, uint64_t bytes) {
   uint64_t next = 0;
   for (const Entry& entry : entries) {
@@ -124,12 +124,12 @@ SafetensorsFile load_safetensors(const std::string& path) {
 
   char* data = mapping->data() + 8 + length;
   for (const Entry& entry : entries) {
-    if (entry.dtype == DType::kBool)  // any other value than 0 or 1 would be no bool; the mapping is private
+    if (entry.dtype == DType::kBool)  // values other than 0 and 1 are invalid bools; the mapping is private
       for (char* byte = data + entry.begin; byte < data + entry.end; ++byte)
         if (*byte != 0 && *byte != 1) *byte = 1;
     char* begin = data + entry.begin;
     Tensor tensor = from_blob(begin, entry.shape, entry.dtype, [mapping] {});
-    // The format does not promise alignment; typed access needs it.
+    // The format does not guarantee alignment; typed access needs it.
     const auto address = reinterpret_cast<uintptr_t>(begin);
     if (address % static_cast<uintptr_t>(size_of(entry.dtype)) != 0) {
       tensor = empty(entry.shape, {.dtype = entry.dtype});
@@ -143,7 +143,8 @@ SafetensorsFile load_safetensors(const std::string& path) {
 
 void save_safetensors(const StateView& tensors, const std::string& path,
                       const std::map<std::string, std::string>& metadata) {
-  // Sorted by falling element size and then name, as the reference implementation does: data stays aligned.
+  // Sorted by decreasing element size and then by name, like the reference implementation, which keeps the data
+  // aligned.
   std::vector<NamedTensor> sorted;
   for (const NamedTensor& entry : tensors) {
     TERN_CHECK(entry.tensor.defined(), path, ": tensor '", entry.name, "' is undefined");
@@ -180,7 +181,7 @@ void save_safetensors(const StateView& tensors, const std::string& path,
       for (const NamedTensor& entry : sorted)
         append(entry.tensor.raw_data(), static_cast<size_t>(entry.tensor.nbytes()));
     } catch (const Error&) {
-      verify_files_of(sorted);  // the system cannot write memory that is not there
+      verify_files_of(sorted);  // names a file whose lost memory caused the error
       throw;
     }
     verify_files_of(sorted);

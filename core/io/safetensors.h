@@ -1,7 +1,7 @@
 #pragma once
 // Hugging Face's safetensors format: u64 little-endian header length, a JSON header, then the tensors' bytes.
 // https://github.com/huggingface/safetensors (format section). Files are memory-mapped; every number in the header is
-// checked before it is used, so a truncated or hostile file is an Error that names the file and what is wrong.
+// checked before use, so a truncated or malicious file is an Error that names the file and the problem.
 
 #include <map>
 #include <string>
@@ -17,13 +17,13 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 
-/// Opens a file. The tensors are views of the mapping: private to the process (writing to one does not change the
-/// file). Errors: cannot be opened, truncated, header longer than 100 MB or the file, bad JSON, duplicate names,
-/// unknown dtype, offsets that overlap, leave holes or lie outside, a size that does not fit dtype and shape.
+/// Opens a file. The tensors are views of a private mapping (writing to one does not change the file). Errors: cannot
+/// be opened, truncated, header longer than 100 MB or the file, bad JSON, duplicate names, unknown dtype, offsets that
+/// overlap, leave holes or are outside, a size that does not fit dtype and shape.
 SafetensorsFile load_safetensors(const std::string& path);
 
-/// Writes to a temporary file beside `path`, fsyncs and renames: the old file stays whole until the new one is. Names
-/// must differ. Errors (no space, no permission) leave no temporary file.
+/// Writes to a temporary file in the same folder, fsyncs and renames it: the old file stays until the new one is
+/// complete. Names must be unique. Errors (no space, no permission) leave no temporary file.
 void save_safetensors(const StateView& tensors, const std::string& path,
                       const std::map<std::string, std::string>& metadata = {});
 

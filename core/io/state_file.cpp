@@ -24,8 +24,8 @@ constexpr const char* kContainers[] = {"state_dict",     "model_state_dict", "mo
                                        "state_dict_ema", "ema_state_dict",   "ema",     "teacher",     "student"};
 constexpr const char* kPrefixes[] = {"module.", "_orig_mod."};
 constexpr size_t kMaxDepth = 64, kMaxName = 1000, kMaxNames = 1'000'000, kMaxNameBytes = 64'000'000;
-// Containers may be shared, and a few bytes of sharing are any number of paths: work is counted, looking at a value as
-// 1 and visiting it under a name as 5.
+// Containers may be shared, and a few bytes of sharing give any number of paths, so the work is limited: reading a
+// value counts 1 and visiting it under a name 5.
 constexpr size_t kMaxWork = 12'000'000;
 
 struct Found {
@@ -33,7 +33,7 @@ struct Found {
   PickleValue value;
 };
 
-/// The tensors in a value, and what else is in it.
+/// Collects the tensors in a value, and the other entries.
 class Collector {
  public:
   explicit Collector(const std::string& path) : path_(path) {}
@@ -56,7 +56,7 @@ class Collector {
     return value.is(PickleKind::kDict) || value.is(PickleKind::kList) || value.is(PickleKind::kTuple);
   }
 
-  /// Enough of a list to be gone into, not to be told in one line.
+  /// True for a container that is visited, false for one that is described in one line.
   bool has_parts(const PickleValue& value) {
     if (!is_container(value)) return false;
     count(value.size());
@@ -66,7 +66,7 @@ class Collector {
     return false;
   }
 
-  /// A container inside itself is passed over: it has nothing that is not already there.
+  /// A container inside itself is skipped: it adds nothing new.
   void visit(const PickleValue& value, const std::string& name, size_t depth) {
     count(5);
     if (!has_parts(value)) {
@@ -104,11 +104,11 @@ class Collector {
   }
 
   const std::string& path_;
-  std::vector<uint32_t> open_;  // the containers around the one that is visited
+  std::vector<uint32_t> open_;  // the containers that enclose the visited one
   size_t name_bytes_ = 0, work_ = 0;
 };
 
-/// Scalars beside a container are a checkpoint's epoch or accuracy, integers a generator's state.
+/// Scalars next to a container are a checkpoint's epoch or accuracy, and integers are a generator's state.
 bool has_own_weights(const PickleValue& dict) {
   for (size_t i = 0; i < dict.size(); ++i) {
     const PickleValue item = dict[i];
@@ -135,7 +135,7 @@ bool enter_next(Collector& collector, PickleValue& value, StateFile& file, std::
   return false;
 }
 
-/// Takes prefixes off for as long as every name has the same one; returns what was taken.
+/// Removes prefixes as long as every name has the same one; returns what was removed.
 std::string strip_prefixes(std::vector<Found>& found) {
   const auto is_count = [](const Found& f) { return f.name == "n_averaged"; };
   std::string taken;
@@ -159,7 +159,7 @@ std::string strip_prefixes(std::vector<Found>& found) {
 }
 
 StateFile from_torch(const std::string& path, const StateFileOptions& options) {
-  constexpr int kMaxContainers = 8;  // a dict may be its own "model"
+  constexpr int kMaxContainers = 8;  // a dict may contain itself under "model"
   TorchFile torch = load_torch(path);
   StateFile file;
   file.path = path;
@@ -198,7 +198,7 @@ StateFile from_safetensors(const std::string& path) {
   return file;
 }
 
-/// A header of a length that the format allows, and its brace. No pickle and no archive begins so.
+/// True for a valid header length followed by a brace. No pickle and no archive begins this way.
 bool is_safetensors(std::string_view bytes) {
   uint64_t length = 0;
   if (bytes.size() < 9) return false;
@@ -211,7 +211,7 @@ bool is_torch(std::string_view bytes) {
          (bytes.size() >= 512 && bytes.substr(257, 5) == "ustar");
 }
 
-/// "weight_map" of an index: the names of the files, and which tensors each must have.
+/// "weight_map" of an index: the names of the files, and the tensors that each must contain.
 std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
   const Json index = read_json_object(path);
   TERN_CHECK(index.contains("weight_map") && index["weight_map"].is_object(), path,
@@ -260,10 +260,10 @@ StateFile load_state_file(const std::string& path, const StateFileOptions& optio
   TERN_CHECK(!bytes.empty(), path, ": the file is empty");
   TERN_CHECK(!bytes.starts_with("version https://git-lfs"), path,
              ": a pointer of Git LFS, not the file itself; fetch it with git lfs pull");
-  // Damaged at its beginning: the reader of that format says how.
+  // Damaged at the beginning: the reader of that format reports how.
   const bool named = path.ends_with(".safetensors");
   if (is_safetensors(bytes) || (named && !is_torch(bytes))) return from_safetensors(path);
-  // A pickle of protocol 0 or 1 has no mark; it begins with a mark, an empty container or a global.
+  // A pickle of protocol 0 or 1 has no signature; it begins with a mark, an empty container or a global.
   const bool may_be_pickle = std::string_view("(]}cl").find(bytes[0]) != std::string_view::npos;
   TERN_CHECK(is_torch(bytes) || may_be_pickle, path,
              ": neither a safetensors file nor one that PyTorch writes; it begins with '", detail::printable(bytes, 16),

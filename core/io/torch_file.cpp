@@ -14,7 +14,7 @@ using pickle::Reader;
 using pickle::StorageSpec;
 using pickle::Tree;
 
-/// The archive's one folder, which may have any name, with its slash.
+/// The archive's only top folder, of any name, with its slash.
 std::string_view top_folder(const std::string& path, const ZipDirectory& zip) {
   std::string_view folder;
   for (const ZipEntry& entry : zip.entries()) {
@@ -60,7 +60,7 @@ void read_zip(Tree& tree) {
   });
 }
 
-/// The older format's magic number, 0x1950a86a20f9469cfc6c, as the pickle reader gives it.
+/// The older format's magic number, 0x1950a86a20f9469cfc6c, in the two forms of the pickle reader.
 bool is_magic(const Tree& tree, Id id) {
   return tree[id].kind == PickleKind::kBigInteger &&
          (tree[id].view() == "0x1950a86a20f9469cfc6c" || tree[id].view() == "119547037146038801333356");
@@ -68,8 +68,8 @@ bool is_magic(const Tree& tree, Id id) {
 
 constexpr int64_t kOlderVersion = 1001;
 
-/// Where the raw storages are that follow the pickles: for each key its number of elements, in 64 bits, and the
-/// elements. They are little-endian whatever machine wrote them and whatever the file's record of it says.
+/// Finds the raw storages after the pickles: for each key its number of elements, in 64 bits, and the elements. They
+/// are always little-endian, regardless of the writing machine and of the file's record of it.
 std::unordered_map<std::string, std::string_view> find_older_storages(const Tree& tree, Id keys, const char* at) {
   const std::string& path = tree.path;
   std::unordered_map<std::string_view, const StorageSpec*> specs;
@@ -89,7 +89,7 @@ std::unordered_map<std::string, std::string_view> find_older_storages(const Tree
     at += 8;
     TERN_CHECK(numel == spec->second->numel, path, ": storage '", detail::printable(key), "' must have ",
                spec->second->numel, " elements, has ", numel);
-    const auto bytes = numel * spec->second->element_bytes();  // cannot overflow: checked when the storage was named
+    const auto bytes = numel * spec->second->element_bytes();  // cannot overflow: checked when the storage was read
     TERN_CHECK(bytes <= end - at, path, ": truncated in storage '", detail::printable(key), "': ", bytes,
                " bytes are needed, there are ", end - at);
     TERN_CHECK(found.try_emplace(key, std::string_view(at, static_cast<size_t>(bytes))).second, path, ": storage '",
@@ -99,8 +99,8 @@ std::unordered_map<std::string, std::string_view> find_older_storages(const Tree
   return found;
 }
 
-/// Magic number, protocol version, a record of the machine, the value, the storages' keys: five pickles.
-/// Answers false, with the first pickle's value as the root, when the file is none of PyTorch's.
+/// Reads magic number, protocol version, a record of the machine, the value, the storages' keys: five pickles. Returns
+/// false, with the first pickle's value as the root, when the file is not PyTorch's.
 bool read_older(Tree& tree) {
   const std::string& path = tree.path;
   const char* at = tree.file->data();

@@ -1,6 +1,6 @@
 #pragma once
-// Files written by torch.save: .pt, .pth, .bin. Both formats: the zip archive (since PyTorch 1.6) and the older stream
-// of pickles and raw storages. Nothing in a file is run: see pickle.h for what is built and what is refused.
+// Files written by torch.save: .pt, .pth, .bin. Both formats: the zip archive (since PyTorch 1.6) and the older
+// sequence of pickles and raw storages. No code in a file is run: pickle.h describes what is supported.
 // https://github.com/pytorch/pytorch/blob/main/torch/serialization.py
 
 #include <string>
@@ -11,14 +11,14 @@ namespace tern {
 
 struct TorchFile {
   std::string format;    // "PyTorch (zip)", "PyTorch (older format)" or "pickle"
-  PickleValue contents;  // what torch.load would return, as a tree of plain values
+  PickleValue contents;  // the result of torch.load as a tree of plain values
 };
 
-/// Opens a file by its contents, whatever its name. Tensors are views of the file's mapping (private: writing to one
-/// does not change the file) where the bytes are aligned and little-endian, else of one copy per storage; those that
+/// Opens a file by its contents, regardless of its name. Tensors are views of a private mapping (writing to one does
+/// not change the file) where the bytes are aligned and little-endian, otherwise of one copy per storage; tensors that
 /// share a storage in the file share it here, with their strides. int8, int16 and uint16 become int32, uint32 becomes
-/// int64; see PickleValue::tensor_problem for types that Tern has not. A plain pickle of numpy arrays is read as well.
-/// For a model's weights by name use load_state_file (state_file.h).
+/// int64; PickleValue::tensor_problem describes unsupported types. A plain pickle of numpy arrays is read as well. To
+/// get a model's weights by name use load_state_file (state_file.h).
 ///
 /// Errors, which name the file and the place in it: truncated or damaged anywhere (zip directory, checksums, pickle,
 /// storages that are missing, of another size or too small for a tensor), a class or function that pickle.h does not

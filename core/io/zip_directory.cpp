@@ -20,7 +20,7 @@ constexpr uint64_t kIn64 = 0xffffffff;  // "the number is in the zip64 field"
 ZipDirectory::ZipDirectory(std::string path, const char* data, uint64_t bytes)
     : path_(std::move(path)), data_(data), bytes_(bytes) {
   const End end = read_end();
-  // A hostile count must not reserve memory: every entry takes its share of the directory.
+  // Checked before memory is reserved: every entry needs this many bytes of the directory.
   TERN_CHECK(end.entries <= end.bytes / kCentralBytes, path_, ": the zip directory claims ", end.entries,
              " entries in ", end.bytes, " bytes");
   std::vector<uint64_t> headers;
@@ -34,14 +34,14 @@ ZipDirectory::ZipDirectory(std::string path, const char* data, uint64_t bytes)
                entries_[i].name, "'");
 }
 
-/// A little-endian number that the caller knows to lie inside the file.
+/// Reads a little-endian number that the caller has checked to be inside the file.
 uint64_t ZipDirectory::number(uint64_t at, int width) const {
   uint64_t value = 0;
   for (int i = width - 1; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(data_[at + static_cast<uint64_t>(i)]);
   return value;
 }
 
-/// The end record is followed by nothing but its own comment of at most 65,535 bytes.
+/// Only a comment of at most 65,535 bytes follows the end record.
 uint64_t ZipDirectory::find_end() const {
   for (uint64_t comment = 0; comment <= 0xffff && comment + kEndBytes <= bytes_; ++comment) {
     const uint64_t at = bytes_ - kEndBytes - comment;
@@ -75,7 +75,8 @@ ZipDirectory::End ZipDirectory::read_end64(uint64_t locator, End end) const {
   return end;
 }
 
-/// Appends the entry whose directory record is at `at` and where its local header is; returns the next record's place.
+/// Appends the entry of the directory record at `at` and the offset of its local header; returns the next record's
+/// offset.
 uint64_t ZipDirectory::read_entry(uint64_t at, uint64_t end, std::vector<uint64_t>& headers) {
   TERN_CHECK(end - at >= kCentralBytes && number(at, 4) == kCentralMark, path_,
              ": the zip directory is damaged at byte ", at);
@@ -109,7 +110,7 @@ uint64_t ZipDirectory::read_entry(uint64_t at, uint64_t end, std::vector<uint64_
   return next;
 }
 
-/// Finds the entry's bytes behind its local header, all before the directory.
+/// Sets the entry's bytes, which follow its local header and must end before the directory.
 void ZipDirectory::place(ZipEntry& entry, uint64_t header, uint64_t directory) const {
   TERN_CHECK(directory >= kLocalBytes && header <= directory - kLocalBytes && number(header, 4) == kLocalMark, path_,
              ": entry '", entry.name, "' has no header at byte ", header);
@@ -122,7 +123,7 @@ void ZipDirectory::place(ZipEntry& entry, uint64_t header, uint64_t directory) c
   entry.data = data_ + begin;
 }
 
-/// Entries that share bytes would let a small file claim any amount of data.
+/// Overlapping entries would let a small file claim any amount of data.
 void ZipDirectory::check_overlaps(const std::vector<uint64_t>& headers) const {
   std::vector<size_t> order(entries_.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -1,5 +1,5 @@
 #pragma once
-// The table of contents of a zip archive that lies in memory (PKWARE APPNOTE 6.3.10, with zip64). Nothing is unpacked.
+// The directory of a zip archive in memory (PKWARE APPNOTE 6.3.10, with zip64). Nothing is unpacked.
 
 #include <cstdint>
 #include <string>
@@ -20,16 +20,15 @@ struct ZipEntry {
 class ZipDirectory {
  public:
   /// `data` must outlive the directory; `path` is for messages. Errors, which name the file: no directory at the end (a
-  /// truncated file), several disks, entries outside the file or over one another, headers that contradict each other,
-  /// a name that comes twice.
+  /// truncated file), several disks, entries outside the file or overlapping, contradictory headers, a repeated name.
   ZipDirectory(std::string path, const char* data, uint64_t bytes);
 
   /// Sorted by name.
   const std::vector<ZipEntry>& entries() const { return entries_; }
-  /// Null when there is none of that name.
+  /// Null when no entry has this name.
   const ZipEntry* find(std::string_view name) const;
-  /// The entry's bytes. Errors: compressed or encrypted, or its checksum is another (0 counts as not recorded: PyTorch
-  /// can be told to leave it out).
+  /// The entry's bytes. Errors: compressed or encrypted, or a wrong checksum (0 counts as not recorded, because PyTorch
+  /// has an option to omit it).
   std::string_view contents(const ZipEntry& entry) const;
 
  private:

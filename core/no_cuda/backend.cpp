@@ -1,4 +1,4 @@
-// The functions of core/cuda in a program without CUDA: no device can be used, the rest is not reached.
+// The functions of core/cuda in a program without CUDA: no device can be used, so most of them are never called.
 
 #include "tern/core/cuda/backend.h"
 

@@ -1,4 +1,4 @@
-// Attention's gradients made of ops, for a second derivative.
+// Attention's gradients as compositions of ops, for second derivatives.
 
 #include <limits>
 
@@ -14,14 +14,14 @@
 namespace tern::detail {
 namespace {
 
-/// Keys whose mask one run of read_mask() gives.
+/// Keys per run of read_mask().
 constexpr int64_t kKeysPerRun = 64;
 
 std::vector<int64_t> on_host(const Tensor& offsets) { return offsets.to_vector<int64_t>(); }
 
-/// Which keys (by position in their sequence) a query's result is made of: bool [query tokens, heads, max_key_length].
-/// With scores of 0 and values that are 1 in one position each, the kernel's own results tell, so that this cannot
-/// differ from it: causal, window, masks of keys, and the elements that dropout keeps.
+/// The keys (by position in their sequence) that contribute to each query: bool [query tokens, heads, max_key_length].
+/// It comes from the kernel's results for scores of 0 and values that are 1 in one position each, so it agrees with the
+/// kernel: causal, window, masks of keys, and the elements that dropout keeps.
 Tensor read_mask(const AttentionCall& call, int64_t query_tokens, int64_t key_tokens, bool with_dropout) {
   const NoGrad off;
   const Device device = call.query.offsets.device();
@@ -51,17 +51,17 @@ Tensor read_mask(const AttentionCall& call, int64_t query_tokens, int64_t key_to
   return runs.empty() ? empty({query_tokens, params.heads, 0}, {.dtype = boolean, .device = device}) : cat(runs, 2);
 }
 
-/// What one sequence has to do with the whole.
+/// The rows of one sequence in the whole tensors.
 struct Span {
   int64_t query_begin, queries, key_begin, keys;
 };
 
-/// Rows begin .. begin + count, heads first: [heads, rows, head_dim].
+/// Rows begin .. begin + count with heads as the first dimension: [heads, rows, head_dim].
 Tensor heads_first(const Tensor& x, int64_t begin, int64_t count) {
   return x.slice(0, begin, begin + count).transpose(0, 1);
 }
 
-/// x with zeros behind it in dimension d, so that its size is `size`.
+/// Pads x with zeros at the end of dimension d to `size`.
 Tensor filled_up(const Tensor& x, int d, int64_t size) {
   return x.size(d) == size ? x : cat({x, zeros(x.shape().with(d, size - x.size(d)), x.options())}, d);
 }
@@ -95,13 +95,13 @@ class Gradients {
   }
 
  private:
-  /// Rows of a gradient in the order of their tokens.
+  /// The rows of a gradient in token order.
   struct Rows {
     std::vector<Tensor> parts;
     int64_t end = 0;
   };
 
-  /// Tokens outside all sequences have a gradient of 0.
+  /// Adds rows of zeros up to `token`, for tokens outside all sequences.
   void skip_to(Rows& rows, const Tensor& x, int64_t token) {
     if (token > rows.end || (rows.parts.empty() && x.size(0) == 0))
       rows.parts.push_back(zeros(x.shape().with(0, token - rows.end), x.options()));
@@ -112,7 +112,7 @@ class Gradients {
     rows.end += heads_first_gradient.size(1);
   }
 
-  /// [heads, queries, n] as [kv_heads, queries of its heads, n], and back.
+  /// Reshapes [heads, queries, n] to [kv_heads, queries of its heads, n], and back.
   Tensor grouped(const Tensor& x) const {
     return x.reshape({p_.kv_heads, p_.heads / p_.kv_heads * x.size(1), x.size(2)});
   }
@@ -154,7 +154,7 @@ class Gradients {
     if (bias_.defined()) add_bias_gradient(ds);
   }
 
-  /// [heads, queries, keys]; a query that sees no key has zeros.
+  /// [heads, queries, keys]; zeros for a query without visible keys.
   Tensor probabilities_of(int64_t s, const Span& span, const Tensor& q, const Tensor& k) const {
     Tensor scores = by_head(mul(matmul(q, k.transpose(1, 2)), p_.scale), span), visible = mask_of(visible_, span);
     const TensorOptions options = scores.options();
@@ -167,7 +167,7 @@ class Gradients {
     return mul(softmax(where(visible, scores, least)), visible.to(wide_));
   }
 
-  /// ds [heads, queries, keys] in the place of its sequence.
+  /// Adds ds [heads, queries, keys] to the bias gradient of its sequence.
   void add_bias_gradient(const Tensor& ds) {
     const Tensor per_head = bias_.size(1) == 1 ? sum(ds, {0}, true) : ds;
     const Tensor whole = filled_up(filled_up(per_head, 1, bias_.size(2)), 2, bias_.size(3)).unsqueeze(0);

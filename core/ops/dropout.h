@@ -7,14 +7,14 @@ namespace tern {
 
 /// Dropout as an argument of an op. p in [0, 1]; 0 means none and draws nothing. Without a generator the thread's
 /// default is used. row_keys: undefined, or int64 with one entry per row (all dimensions but the last): rows with equal
-/// keys get equal masks, which makes a packed batch draw the masks of the padded one (kernels/random.h).
+/// keys get equal masks, so that a packed batch draws the masks of the padded one (kernels/random.h).
 struct DropoutOptions {
   double p = 0;
   Generator* generator = nullptr;
   Tensor row_keys = {};
 };
 
-/// Zeroes each element with probability p and scales the rest by 1 / (1 - p) (Srivastava et al., JMLR 2014).
+/// Zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et al., JMLR 2014).
 Tensor dropout(const Tensor& x, const DropoutOptions& options);
 
 namespace detail {
@@ -23,8 +23,8 @@ kernels::Dropout draw(const DropoutOptions& options, const char* op, Device devi
 }  // namespace detail
 
 namespace detail {
-/// The dropout of this draw: the op's gradient is the same call on the gradient. x is contiguous; row_keys as in
-/// DropoutOptions.
+/// Applies the dropout of this draw; the op's gradient is the same call with the gradient. x is contiguous; row_keys as
+/// in DropoutOptions.
 Tensor dropout_of(const Tensor& x, const kernels::Dropout& dropout, const Tensor& row_keys);
 }  // namespace detail
 

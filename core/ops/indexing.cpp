@@ -12,12 +12,12 @@
 namespace tern {
 namespace {
 
-/// A look-up reads the elements that it writes, and where they lie: not all of its first input.
+/// A look-up reads the elements that it writes and their indices, not all of its first input.
 void count_bytes(const Tensor& y, const Tensor& index) {
   if (profiling()) profile_bytes(static_cast<double>(2 * y.nbytes() + index.nbytes()));
 }
 
-/// What a bad index is, and where. Of an index that was expanded along the other dimensions each counts once.
+/// Describes a bad index and its position. An index expanded along other dimensions counts once.
 std::string describe_fault(const kernels::IndexFault& fault, const Tensor& x, const Tensor& index, int d) {
   bool expanded = index.dim() > 1;
   int64_t inner = 1, copies = 1;
@@ -33,7 +33,7 @@ std::string describe_fault(const kernels::IndexFault& fault, const Tensor& x, co
                              expanded ? fault.count / copies : fault.count, " in all)");
 }
 
-/// The sums of dy's rows by id: weight [shape] as the embedding's gradient.
+/// Sums dy's rows by id into the embedding's gradient, weight [shape].
 Tensor add_up_rows(const Tensor& dy, const Tensor& ids, const Shape& shape, DType dtype, int64_t padding_index) {
   const kernels::Stream stream = current_stream(dy.device());
   const Tensor dweight = empty(shape, {dtype, dy.device()});
@@ -43,7 +43,7 @@ Tensor add_up_rows(const Tensor& dy, const Tensor& ids, const Shape& shape, DTyp
   return dweight;
 }
 
-/// The embedding's gradient as an op; its gradient is the look-up, 0 at the padding.
+/// The embedding's gradient as an op; the gradient of this op is the look-up, 0 at the padding.
 struct EmbeddingGradient final : Function<EmbeddingGradient> {
   static constexpr const char* kName = "embedding_gradient";
   static constexpr bool kTwiceDifferentiable = true;
@@ -63,7 +63,7 @@ struct EmbeddingGradient final : Function<EmbeddingGradient> {
   }
 };
 
-/// Rows of weight; ids one-dimensional.
+/// Rows of weight; ids are one-dimensional.
 struct Embedding final : Function<Embedding> {
   static constexpr const char* kName = "embedding";
   static constexpr bool kTwiceDifferentiable = true;
@@ -72,7 +72,7 @@ struct Embedding final : Function<Embedding> {
   DType dtype_ = DType::kFloat32;
   int64_t padding_index_ = -1;
 
-  /// `op` and `what` name the call in errors: "embedding" and "id".
+  /// `op` and `what` are used in errors: "embedding" and "id".
   Tensor forward(const Tensor& weight, const Tensor& ids, int64_t padding_index, const char* op, const char* what) {
     ids_ = ids;
     shape_ = weight.shape();
@@ -101,7 +101,7 @@ Tensor scatter_add(const Tensor& dy, const Tensor& index, int d, const Shape& sh
   return dx;
 }
 
-/// gather's gradient as an op, whose gradient is gather again.
+/// The gradient of gather as an op; the gradient of this op is gather.
 struct GatherGradient final : Function<GatherGradient> {
   static constexpr const char* kName = "gather_gradient";
   static constexpr bool kTwiceDifferentiable = true;
@@ -138,7 +138,7 @@ struct Gather final : Function<Gather> {
   }
 };
 
-/// Tensors of one dtype one after another along a dimension: a node of any number of inputs.
+/// Concatenates tensors of one dtype along a dimension: a node with any number of inputs.
 class Concatenation final : public detail::Node {
  public:
   Concatenation(int d, std::vector<int64_t> sizes) : d_(d), sizes_(std::move(sizes)) { detail::end_construction(); }
@@ -215,7 +215,7 @@ Tensor index_select(const Tensor& x, int d, const Tensor& index) {
              "index_select: index must be int64 or int32 with one dimension, got ", index.describe());
   detail::check_one_device("index_select", {&x, &index});
   if (i == 0 && x.dim() >= 2) {
-    // Rows: the embedding kernels.
+    // Rows are selected by the embedding kernels.
     std::vector<int64_t> sizes = x.shape().vec();
     sizes[0] = index.numel();
     const Tensor flat = x.contiguous().reshape({x.size(0), x.numel() / std::max<int64_t>(x.size(0), 1)});

@@ -7,12 +7,12 @@
 namespace tern {
 
 /// Rows of weight [count, width] by ids (int64 or int32, any shape): result ids.shape + [width]. Ids outside [0, count)
-/// throw Error with the first bad id and its position. padding_index: that row gets no gradient (-1: none).
+/// throw Error with the first bad id and its position. The row padding_index gets no gradient (-1: none).
 Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding_index = -1);
 
 /// Elements of x at index (int64 [n]) along dimension d.
 Tensor index_select(const Tensor& x, int d, const Tensor& index);
-/// PyTorch's gather: index has x's number of dimensions.
+/// As PyTorch's gather: index has x's number of dimensions.
 Tensor gather(const Tensor& x, int d, const Tensor& index);
 Tensor cat(const std::vector<Tensor>& tensors, int d = 0);
 Tensor stack(const std::vector<Tensor>& tensors, int d = 0);

@@ -11,7 +11,7 @@
 namespace tern {
 namespace {
 
-/// Per-row losses, or their mean.
+/// Losses per row, or their mean.
 struct CrossEntropy final : Function<CrossEntropy> {
   static constexpr const char* kName = "cross_entropy";
   static constexpr bool kTwiceDifferentiable = true;
@@ -47,7 +47,7 @@ struct CrossEntropy final : Function<CrossEntropy> {
 
   Grads backward(const Tensor& dy) override { return grad_enabled() ? made_of_ops(dy) : by_kernel(dy); }
 
-  /// What each row's gradient is multiplied by: 0 where it is ignored.
+  /// The factor of each row's gradient: 0 for ignored rows.
   Tensor row_scale(const Tensor& dy, const Tensor& targets) {
     const Tensor scale = empty({targets.size(0)}, dy.options());
     const kernels::View divisor = divisor_.defined() ? divisor_.get().view() : kernels::View();
@@ -60,7 +60,7 @@ struct CrossEntropy final : Function<CrossEntropy> {
   Grads made_of_ops(const Tensor& dy) {
     const Tensor logits = logits_.get(), targets = targets_.get(), zero = zeros({}, dy.options());
     const Tensor scale = row_scale(ones(dy.shape(), dy.options()), targets);
-    // A row that is left out gives 0 even when its logits are not finite.
+    // An ignored row gives 0 even when its logits are not finite.
     const Tensor rows = where(ne(scale, zero).unsqueeze(1), logits.to(dy.dtype()), zero);
     const Tensor classes = arange(0, static_cast<double>(logits.size(1)), 1, {DType::kInt64, logits.device()});
     const Tensor own = eq(classes, targets.unsqueeze(1)).to(dy.dtype());

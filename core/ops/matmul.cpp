@@ -11,10 +11,10 @@
 namespace tern {
 namespace {
 
-/// A matrix as the gemm kernel takes it: the last dimension contiguous, with or without transposition; a copy
-/// otherwise.
+/// A matrix in the gemm kernel's layout: the last dimension contiguous, with or without transposition; otherwise a
+/// copy.
 struct Operand {
-  Tensor tensor;  // [batch, rows, cols] or [rows, cols] after the transposition named by `transposed` is undone
+  Tensor tensor;  // [batch, rows, cols] or [rows, cols], after undoing the transposition given by `transposed`
   bool transposed = false;
 };
 
@@ -29,7 +29,7 @@ Operand as_operand(const Tensor& x) {
   return {x.contiguous(), false};
 }
 
-/// c[batch, m, n] = a[batch, m, k] b[batch, k, n]; or of single matrices, without a batch.
+/// c[batch, m, n] = a[batch, m, k] b[batch, k, n], or the same for single matrices.
 struct Matmul final : Function<Matmul> {
   static constexpr const char* kName = "matmul";
   static constexpr bool kTwiceDifferentiable = true;
@@ -96,7 +96,7 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
     if (!row && !column) return c;
     return c.reshape(row && column ? Shape{} : Shape{c.numel()});
   }
-  // A stack of matrices against one matrix is one product of a taller matrix.
+  // A stack of matrices times one matrix is one product with a taller matrix.
   if (b.dim() == 2 && a.dim() > 2) {
     std::vector<int64_t> sizes = a.shape().vec();
     sizes.back() = b.size(1);

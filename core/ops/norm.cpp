@@ -10,14 +10,14 @@
 namespace tern {
 namespace {
 
-/// Outputs: the norm, and what was normalised unless that is x: with `gives_sum` for the caller, otherwise for the
-/// second derivative alone.
+/// Outputs: the norm and, unless it equals x, the normalised tensor: with `gives_sum` for the caller, otherwise only
+/// for the second derivative.
 struct LayerNorm final : Function<LayerNorm> {
   static constexpr const char* kName = "layer_norm";
   static constexpr bool kTwiceDifferentiable = true;
   Saved x_, weight_, mean_, rstd_, row_keys_;
   SavedOutput sum_;
-  Tensor tickets_;  // of the device's backward kernel: zeros between its runs
+  Tensor tickets_;  // for the CUDA backward kernel: zeros between its runs
   kernels::Dropout dropout_;
   double eps_ = 0;
   DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
@@ -33,7 +33,7 @@ struct LayerNorm final : Function<LayerNorm> {
     const TensorOptions statistics{x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, x.device()};
     const int64_t rows = x.view().rows();
     const Tensor y = empty(x.shape(), x.options()), mean = empty({rows}, statistics), rstd = empty({rows}, statistics);
-    // Without residual and dropout the normalised tensor is x itself.
+    // Without residual and dropout the normalised tensor is x.
     const bool separate = residual.defined() || dropout.p > 0;
     const Tensor z = gives_sum || (separate && recorded()) ? empty(x.shape(), x.options()) : Tensor();
     if (recorded() && x.device().is_cuda())

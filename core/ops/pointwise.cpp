@@ -9,7 +9,7 @@ namespace tern {
 namespace op = kernels;
 
 namespace {
-/// An op that can be differentiated any number of times, because its derivative is made of such ops.
+/// Applies an op that can be differentiated any number of times, because its derivative is made of such ops.
 template <class Op, class... Tensors>
 Tensor any_order(const Op& op, decltype(detail::PointwiseOp::derivative_of_ops) derivative, const Tensors&... inputs) {
   detail::PointwiseOp described = detail::describe_pointwise(op);
@@ -81,7 +81,8 @@ Tensor logical_and(const Tensor& a, const Tensor& b) { return pointwise(op::Logi
 Tensor logical_or(const Tensor& a, const Tensor& b) { return pointwise(op::LogicalOr{}, a, b); }
 
 namespace {
-/// As in PyTorch, bool meets a C++ scalar in int64, and an integer tensor one that no int64 holds in float32.
+/// As in PyTorch, bool and a C++ scalar promote to int64; an integer tensor and a scalar beyond int64 promote to
+/// float32.
 Tensor for_scalar(const Tensor& a, double value) {
   if (is_floating(a.dtype())) return a;
   if (value != std::floor(value) || std::abs(value) > 0x1p62) return a.to(float32);
@@ -112,7 +113,7 @@ DType promote(DType a, DType b) {
 }
 
 DType promote_dimensioned(DType dimensioned, DType scalar) {
-  // A 0-dimensional tensor only changes the kind of number: bool to integer to float.
+  // A 0-dimensional tensor changes only the kind of number: bool to integer to float.
   const bool higher =
       (is_floating(scalar) && !is_floating(dimensioned)) || (scalar != DType::kBool && dimensioned == DType::kBool);
   return higher ? scalar : dimensioned;

@@ -1,8 +1,8 @@
 #pragma once
-// Element-wise ops with broadcasting and PyTorch's type promotion. All are twice differentiable;
-// add, sub, mul, neg, square, exp, rsqrt and where any number of times.
+// Element-wise ops with broadcasting and PyTorch's type promotion. All are twice differentiable; add, sub, mul, neg,
+// square, exp, rsqrt and where any number of times.
 //
-// A user's own op is one struct (see kernels/pointwise.h): Tensor y = pointwise(LeakyRelu{0.1}, x).
+// A user-defined op is one struct (see kernels/pointwise.h): Tensor y = pointwise(LeakyRelu{0.1}, x).
 
 #include "tern/core/autograd/pointwise_function.h"
 #include "tern/core/tensor.h"
@@ -28,9 +28,9 @@ Tensor erf(const Tensor& x);
 Tensor floor(const Tensor& x);
 Tensor relu(const Tensor& x);
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);
-/// x * Phi(x), the erf form (Hendrycks & Gimpel, arXiv:1606.08415); what BERT and ViT use.
+/// x * Phi(x), the erf form (Hendrycks & Gimpel, arXiv:1606.08415), as in BERT and ViT.
 Tensor gelu(const Tensor& x);
-/// The tanh approximation.
+/// The tanh approximation of gelu.
 Tensor gelu_tanh(const Tensor& x);
 Tensor silu(const Tensor& x);
 Tensor softplus(const Tensor& x);
@@ -63,7 +63,7 @@ Tensor sub(const Tensor& a, double b);
 Tensor mul(const Tensor& a, double b);
 Tensor div(const Tensor& a, double b);
 
-/// a where condition (bool) holds, b elsewhere.
+/// a where condition (bool) is true, b elsewhere.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
@@ -80,11 +80,12 @@ inline Tensor operator-(double a, const Tensor& b) { return add(neg(b), a); }
 inline Tensor operator/(double a, const Tensor& b) { return mul(reciprocal(b), a); }
 inline Tensor operator-(const Tensor& a) { return neg(a); }
 
-/// The dtype in which a and b meet: tensors with dimensions count before 0-dimensional ones, fp16 with bf16 gives fp32.
+/// The promoted dtype of a and b: tensors with dimensions take precedence over 0-dimensional ones; fp16 with bf16 gives
+/// fp32.
 DType promote(const Tensor& a, const Tensor& b);
 DType promote(DType a, DType b);
-/// The dtype of a tensor with dimensions and a 0-dimensional one: the latter counts only when it is of a higher kind
-/// (bool, integer, float).
+/// The promoted dtype of a tensor with dimensions and a 0-dimensional one, which counts only when it is of a higher
+/// kind (bool, integer, float).
 DType promote_dimensioned(DType dimensioned, DType scalar);
 
 }  // namespace tern

@@ -11,7 +11,7 @@ namespace {
 
 using kernels::Reduction;
 
-/// Bits of the dimensions to reduce; all when none is named.
+/// Bits of the dimensions to reduce; all when `dims` is empty.
 uint32_t dimension_bits(const char* op, const Tensor& x, const std::vector<int>& dims) {
   if (dims.empty()) return (1u << x.dim()) - 1;
   uint32_t bits = 0;
@@ -61,7 +61,7 @@ struct Sum final : Function<Sum> {
   }
 };
 
-/// The gradient is x / y, and 0 where y is 0, by the definition of a subgradient: so are those that follow from it.
+/// The gradient is x / y, and 0 (a subgradient) where y is 0; higher derivatives are 0 there as well.
 struct Norm final : Function<Norm> {
   static constexpr const char* kName = "norm";
   static constexpr bool kTwiceDifferentiable = true;
@@ -79,12 +79,12 @@ struct Norm final : Function<Norm> {
   Grads backward(const Tensor& dy) override {
     const Tensor y = y_.get().reshape(kept_), is_zero = eq(y, zeros_like(y.detach()));
     const Tensor one = ones({}, y.options()), zero = zeros({}, y.options());
-    // Divided by 1 where the result is not used: 0 / 0 would come back as NaN in a second derivative.
+    // Divides by 1 where the result is not used: 0 / 0 would give NaN in a second derivative.
     return {mul(x_.get(), where(is_zero, zero, div(dy.reshape(kept_), where(is_zero, one, y))))};
   }
 };
 
-/// max and min: equal extremes share the gradient.
+/// max and min: equal extremes share the gradient equally.
 struct Extreme final : Function<Extreme> {
   static constexpr const char* kName = "max_min";
   static constexpr bool kTwiceDifferentiable = true;

@@ -24,7 +24,7 @@ struct Softmax final : Function<Softmax> {
   Grads backward(const Tensor& dy) override {
     const Tensor y = y_.get();
     if (grad_enabled()) {
-      // Made of ops, so that it can be differentiated again.
+      // Composed of ops, so that it can be differentiated again.
       if (log_) return {sub(dy, mul(exp(y), sum(dy, {-1}, true)))};
       return {mul(y, sub(dy, sum(mul(dy, y), {-1}, true)))};
     }

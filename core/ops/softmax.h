@@ -4,7 +4,7 @@
 
 namespace tern {
 
-/// Over dimension d; 16-bit inputs are computed in fp32 and keep their storage type.
+/// Softmax over dimension d; 16-bit inputs are computed in fp32 and keep their storage type.
 Tensor softmax(const Tensor& x, int d = -1);
 Tensor log_softmax(const Tensor& x, int d = -1);
 

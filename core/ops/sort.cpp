@@ -19,7 +19,7 @@ constexpr int64_t kMostColumns = (int64_t{1} << 32) - 2;
 int64_t rows_of(const Tensor& x) { return x.const_view().rows(); }
 int64_t cols_of(const Tensor& x) { return x.const_view().cols(); }
 
-// Both work along the last dimension, in which no index repeats; each is the other's gradient.
+// Both work along the last dimension, in which no index repeats; each is the gradient of the other.
 
 Tensor take(const Tensor& x, const Tensor& index);
 Tensor scatter(const Tensor& y, const Tensor& index, int64_t cols);
@@ -43,7 +43,7 @@ struct Take final : Function<Take> {
   Grads backward(const Tensor& dy) override { return {scatter(dy, index_.get(), cols_), {}}; }
 };
 
-/// x[..., index[..., j]] = y[..., j], the others 0; `cols` of them.
+/// x[..., index[..., j]] = y[..., j], other elements 0; `cols` elements per row.
 struct Scatter final : Function<Scatter> {
   static constexpr const char* kName = "scatter";
   static constexpr bool kTwiceDifferentiable = true;
@@ -60,7 +60,7 @@ struct Scatter final : Function<Scatter> {
 Tensor take(const Tensor& x, const Tensor& index) { return Take::apply(x, index); }
 Tensor scatter(const Tensor& y, const Tensor& index, int64_t cols) { return Scatter::apply(y, index, cols); }
 
-/// Of contiguous x along its last dimension; values and indices.
+/// Sorts contiguous x along its last dimension; returns values and indices.
 struct Sort final : Function<Sort> {
   static constexpr const char* kName = "sort";
   static constexpr bool kTwiceDifferentiable = true;
@@ -96,7 +96,7 @@ struct TopK final : Function<TopK> {
   Grads backward(const Tensor& dy) override { return {scatter(dy, index_.get(), cols_)}; }
 };
 
-/// Of contiguous x along its last dimension.
+/// Cumulative sums of contiguous x along its last dimension.
 struct CumulativeSum final : Function<CumulativeSum> {
   static constexpr const char* kName = "cumsum";
   static constexpr bool kTwiceDifferentiable = true;
@@ -113,7 +113,7 @@ struct CumulativeSum final : Function<CumulativeSum> {
   Grads backward(const Tensor& dy) override { return {CumulativeSum::apply(dy.contiguous(), !reverse_)}; }
 };
 
-/// x with dimension d last, contiguous, and results back to where d was.
+/// Moves dimension d of x to the end, contiguous, and moves it back in results.
 class Along {
  public:
   Along(const Tensor& x, int d) : scalar_(x.dim() == 0) {
@@ -122,7 +122,7 @@ class Along {
     last_ = whole.transpose(d_, -1).contiguous();
   }
   const Tensor& last() const { return last_; }
-  /// A scalar's result keeps its one dimension when that has another size than 1.
+  /// For a scalar x a result with other than one element keeps its dimension.
   Tensor back(const Tensor& y) const { return scalar_ && y.numel() == 1 ? y.reshape(Shape{}) : y.transpose(d_, -1); }
   SortResult back(const std::vector<Tensor>& y) const { return {back(y[0]), back(y[1])}; }
 
@@ -137,7 +137,7 @@ void check_columns(const char* op, const Tensor& x) {
              cols_of(x));
 }
 
-/// Where the mask is set, in row-major order: int64 [count].
+/// The positions of the set elements of a mask, in row-major order: int64 [count].
 Tensor positions_of(const char* op, const Tensor& mask) {
   if (mask.device().is_cuda()) detail::forbid_while_recording(op);
   const NoGrad off;

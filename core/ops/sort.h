@@ -1,13 +1,13 @@
 #pragma once
-// Sorting, selecting and running sums. Everything is differentiable in the values as in PyTorch, any number of times.
+// Sorting, selecting and cumulative sums. The values are differentiable as in PyTorch, any number of times.
 
 #include "tern/core/tensor.h"
 
 namespace tern {
 
-// d: a dimension, negative from the end; a tensor without dimensions counts as one of one element. It may have up to
-// 2^32 - 2 elements in d (cumsum: any number). NaN is greater than everything else and equals NaN, -0 equals 0. Every
-// result is the only right one, hence the same on every device.
+// d: a dimension, negative from the end; a tensor without dimensions counts as one of one element. x may have up to
+// 2^32 - 2 elements along d (cumsum: any number). NaN is greater than everything else and equals NaN; -0 equals 0.
+// Every result is uniquely defined, hence the same on every device.
 
 /// values[..., j, ...] = x[..., indices[..., j, ...], ...]; indices are int64.
 struct SortResult {
@@ -18,19 +18,20 @@ SortResult sort(const Tensor& x, int d = -1, bool descending = false);
 /// sort's indices; not differentiable.
 Tensor argsort(const Tensor& x, int d = -1, bool descending = false);
 /// The k largest (smallest) elements along d, whose size becomes k: the first k of sort(x, d, largest), so that of
-/// equal elements the first are taken. Not sorted: in the order of x. Any dtype. Throws Error unless 0 <= k <=
-/// x.size(d).
+/// equal elements the first are taken. When not sorted they are in the order of x. Any dtype. Throws Error unless 0 <=
+/// k <= x.size(d).
 SortResult topk(const Tensor& x, int64_t k, int d = -1, bool largest = true, bool sorted = true);
 
-/// Sums of the elements up to each along d, in x's shape. Floats add up in fp64 in a fixed order and are rounded to x's
-/// dtype; integers and bool give int64, which wraps around.
+/// Cumulative sums along d, in x's shape. Floats are added in fp64 in a fixed order and rounded to x's dtype; integers
+/// and bool give int64, which wraps around.
 Tensor cumsum(const Tensor& x, int d);
 
-// Their result's size depends on values: on a GPU the host waits for the device, and a captured step cannot hold them.
+// The size of these results depends on values: on a GPU the host waits for the device, and captured steps cannot record
+// them.
 
-/// The indices of the elements that are not 0 (NaN is not), in row-major order: int64 [count, x.dim()].
+/// The indices of the nonzero elements (NaN is nonzero), in row-major order: int64 [count, x.dim()].
 Tensor nonzero(const Tensor& x);
-/// The elements of x where the bool mask is set, in row-major order of the shape to which both broadcast: [count].
+/// The elements of x where the bool mask is set, in row-major order of their common broadcast shape: [count].
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 
 }  // namespace tern

@@ -5,8 +5,8 @@
 
 namespace tern {
 
-/// Scratch memory for one kernel call, from the caching allocator. bytes() says how much: what it and the kernel see
-/// of num_threads() is one number as long as the workspace lives.
+/// Scratch memory for one kernel call, from the caching allocator. bytes() returns its size; num_threads() is fixed
+/// while the workspace exists, so that bytes() and the kernel use the same number.
 class Workspace {
  public:
   template <class Bytes>
