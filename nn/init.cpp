@@ -45,15 +45,15 @@ void fill_truncated_normal(Tensor& target, Generator& generator, double mean, do
   const double first = normal_cdf((low - mean) / std), last = normal_cdf((high - mean) / std);
   std::vector<float> values = rand(target.shape(), generator).to_vector<float>();
   for (float& value : values) {
-    const double u = value + 0x1p-25;  // the middle of rand's cell: never 0 or 1
+    const double u = value + 0x1p-25;  // the centre of rand's interval: never 0 or 1
     const double z = std::numbers::sqrt2 * inverse_erf(2 * (first + u * (last - first)) - 1);
     value = static_cast<float>(std::clamp(mean + std * z, low, high));
   }
   target.copy_(from_vector(values, target.shape()).to(target.device()));
 }
 
-/// Makes the rows of a [rows, cols] matrix orthonormal, rows <= cols. Gram-Schmidt run twice over each row loses
-/// nothing to rounding (Giraud et al., 2005).
+/// Makes the rows of a [rows, cols] matrix orthonormal, rows <= cols. Gram-Schmidt with two passes per row keeps full
+/// precision (Giraud et al., 2005).
 void orthonormalize_rows(std::vector<double>& matrix, int64_t rows, int64_t cols) {
   const auto dot = [&](const double* a, const double* b) {
     double sum = 0;
@@ -98,7 +98,7 @@ double kaiming_std(const Shape& shape, const KaimingOptions& options) {
   return gain(options.nonlinearity, options.slope) / std::sqrt(static_cast<double>(units));
 }
 
-/// A uniform distribution on [-bound, bound) has this bound for a standard deviation.
+/// The uniform distribution on [-bound, bound) has this bound for a given standard deviation.
 double uniform_bound(double std) { return std::sqrt(3.0) * std; }
 
 }  // namespace

@@ -23,7 +23,7 @@ void visit(const Module& module, const std::string& prefix, const Visitor& visit
   for (const Module* child : module.children()) visit(*child, prefix + child->local_name() + ".", visitor);
 }
 
-/// The wanted members below a module, each tensor once.
+/// Collects the members below a module that satisfy the predicate, each tensor once.
 template <class Predicate>
 std::vector<NamedTensor> collect(const Module& module, Predicate wanted) {
   detail::MemberCheck::run(module);
@@ -68,7 +68,8 @@ Module::Module(const Scope& scope) : options_(scope.options_), parent_(scope.par
 }
 
 Module::~Module() {
-  // Only an operator delete of a derived class leads here. The object is lost: this ends the program with the message.
+  // Only an operator delete of a derived class leads here. The object is destroyed, so the program ends with this
+  // message.
   if (asks_for_size) fail("nn: a class derived from Module must not declare operator delete; name '", name_, "'");
   detail::MemberCheck::leave(*this);
   for (Module* child : children_) child->parent_ = nullptr;  // a child on the heap may outlive its parent
@@ -82,8 +83,8 @@ void Module::operator delete(Module* module, std::destroying_delete_t, std::size
   delete_module(module, size, alignment);
 }
 
-/// Only the compiler knows the size of the class that the object is of, and says it where the object is deleted. With a
-/// destroying operator delete, `delete` destroys nothing itself, so that it can be used as a question.
+/// Only the compiler knows the size of the object's class and passes it where the object is deleted. With a destroying
+/// operator delete, `delete` itself destroys nothing, so that it can be used to get the size.
 std::size_t Module::object_size() const {
   asks_for_size = true;
   delete this;
@@ -127,7 +128,7 @@ void Module::check_new_name(const std::string& name) const {
 }
 
 void Module::add_parameter(Parameter& parameter) {
-  const std::string name = parameter.name().substr(name_.empty() ? 0 : name_.size() + 1);  // it holds the full name
+  const std::string name = parameter.name().substr(name_.empty() ? 0 : name_.size() + 1);  // name() is the full name
   check_new_name(name);
   members_.push_back({name, parameter.tensor(), true, true});
 }
@@ -152,7 +153,7 @@ StateView Module::state_dict() const {
 
 void Module::load_state_dict(const StateView& state, const LoadOptions& options) {
   std::unordered_map<const tern::detail::TensorImpl*, std::string> first_names;
-  std::unordered_map<std::string, std::string> aliases;  // further name of a shared tensor -> its first name
+  std::unordered_map<std::string, std::string> aliases;  // maps further names of a shared tensor to its first name
   visit(*this, "", [&](const std::string& name, const Member& member) {
     const auto [entry, is_new] = first_names.emplace(member.tensor.impl(), name);
     if (member.persistent && !is_new) aliases.emplace(name, entry->second);

@@ -11,8 +11,8 @@
 //     nn::Linear lin1_, lin2_;
 //   };
 //
-// Modules neither copy nor move: addresses and names stay true. A member made from another scope than sub("name") is an
-// error once the module is asked for its parameters or its state, or switched by train().
+// Modules cannot be copied or moved, so that addresses and names stay valid. A member made from another scope than
+// sub("name") is an error when the parameters or the state of the module are requested, and in train().
 
 #include <atomic>
 #include <new>
@@ -33,17 +33,17 @@ namespace tern::nn {
 
 class Module;
 
-/// Where new modules put their parameters, in which type, and what draws their initial values and dropout masks.
+/// Device and dtype of the parameters of new modules, and the generator of initial values and dropout masks.
 struct ScopeOptions {
   Device device = {};
   DType dtype = DType::kFloat32;
   Generator generator = default_generator();
 };
 
-/// The place of a new module in the tree: the first argument of every module's constructor. A user makes the root's,
-/// nn::Scope({.device = device, .generator = Generator(42)}); a module makes its members' with sub("name"). Several
-/// roots may be made from one scope; one that another of them points to is made before that one, or from another scope
-/// (nn/unknown_members.h).
+/// The place of a new module in the tree: the first argument of every module's constructor. The user creates the scope
+/// of the root, nn::Scope({.device = device, .generator = Generator(42)}); a module creates those of its members with
+/// sub("name"). One scope may serve several roots; a root that another one points to must be made before that one, or
+/// from another scope (nn/unknown_members.h).
 class Scope {
  public:
   Scope() : Scope(ScopeOptions{}) {}
@@ -60,7 +60,7 @@ class Scope {
 
 class Module : public ParameterOwner {
  public:
-  /// A parameter or buffer of this module itself.
+  /// A parameter or buffer of this module, without those of its children.
   struct Member {
     std::string name;
     Tensor tensor;
@@ -68,12 +68,12 @@ class Module : public ParameterOwner {
     bool persistent = true;
   };
 
-  /// Throws Error when the parent already has a member of that name.
+  /// Throws Error when the parent already has a member with this name.
   explicit Module(const Scope& scope);
   ~Module() override;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
-  /// What `delete` calls for a module of any class, with the size of that class: so object_size() finds it out. Derived
+  /// Called by `delete` for a module of any class, with the size of that class, which object_size() needs. Derived
   /// classes must not declare operator delete.
   static void operator delete(Module* module, std::destroying_delete_t, std::size_t size);
   static void operator delete(Module* module, std::destroying_delete_t, std::size_t size, std::align_val_t alignment);
@@ -86,24 +86,24 @@ class Module : public ParameterOwner {
   std::string type_name() const;
   const std::vector<Module*>& children() const { return children_; }
   const std::vector<Member>& members() const { return members_; }
-  /// The module that this one is a member of; null for a root.
+  /// The module that has this one as a member; null for a root.
   const Module* parent() const { return parent_; }
 
-  // Names in these lists are relative to this module; own members come before the children's. A tensor that several
-  // modules share is listed once, under its first name. These, and train(), throw Error when a member of this module or
-  // of one below it was not made with sub("name").
+  // Names in these lists are relative to this module; its direct members come before those of its children. A tensor
+  // that several modules share is listed once, under its first name. These functions and train() throw Error when a
+  // member of this module or of a descendant was not made with sub("name").
   std::vector<NamedTensor> parameters() const;
   std::vector<NamedTensor> buffers() const;
-  /// Parameters and persistent buffers: handles on the live tensors, no copies.
+  /// Parameters and persistent buffers: handles to the live tensors, no copies.
   StateView state_dict() const;
   /// Copies `state` into the parameters and buffers; dtypes are converted. A shared tensor is accepted under any of its
-  /// names (the first one wins when several are there). Missing, unexpected and mis-shaped entries are listed in one
-  /// Error, and nothing is written then.
+  /// names (the first is used when several are present). Missing, unexpected and mis-shaped entries are listed in one
+  /// Error, and then nothing is written.
   void load_state_dict(const StateView& state, const LoadOptions& options = {});
-  /// Elements of parameters(), frozen ones included.
+  /// The number of elements of parameters(), frozen ones included.
   int64_t num_parameters() const;
 
-  /// Switches this module and all below between training (the default) and evaluation.
+  /// Switches this module and all its descendants between training (the default) and evaluation.
   void train(bool mode = true);
   void eval() { train(false); }
   bool is_training() const { return training_; }
@@ -140,11 +140,11 @@ class Module : public ParameterOwner {
   std::vector<Module*> children_;
   bool training_ = true;
   detail::ModuleOrigin origin_;
-  mutable std::atomic<uint64_t> checked_ = 0;  // the last module made when members were looked for
+  mutable std::atomic<uint64_t> checked_ = 0;  // the number of modules at the last check
 };
 
 /// A registered tensor that is not trained (positions, running statistics), on its module's device. It is saved with
-/// the state unless not persistent. Written through copy_, never re-seated.
+/// the state unless not persistent. Assign values with copy_; the tensor cannot be replaced.
 class Buffer {
  public:
   Buffer(Module* owner, const std::string& name, const Tensor& value, bool persistent = true);
@@ -160,9 +160,9 @@ class Buffer {
 };
 
 struct SummaryOptions {
-  int depth = 3;  // levels of modules below the root that get a line of their own
+  int depth = 3;  // levels of modules below the root that get a separate line
 };
-/// A table of modules, parameters and buffers with types, shapes and counts, and the totals below.
+/// A table of modules, parameters and buffers with types, shapes and counts, followed by the totals.
 std::string summary(const Module& module, const SummaryOptions& options = {});
 
 }  // namespace tern::nn

@@ -21,10 +21,10 @@ namespace {
 struct LiveModules {
   std::mutex mutex;
   std::set<const Module*, std::less<>> all;
-  std::set<const Module*, std::less<>> roots;  // made as roots
+  std::set<const Module*, std::less<>> roots;  // modules without a parent at construction
 };
 LiveModules& live() {
-  static auto* modules = new LiveModules;  // modules in static storage may be destroyed later than any other
+  static auto* modules = new LiveModules;  // never destroyed, because static modules may be destroyed late
   return *modules;
 }
 std::atomic<uint64_t> modules_made{0};
@@ -42,8 +42,8 @@ const void* whole_object(const Module& module) { return dynamic_cast<const void*
 
 using Words = std::vector<uintptr_t>;
 
-/// The words of an object. Its members may be written by other threads under locks that are not known here: what the
-/// read finds then does not matter, and sanitizers leave it out.
+/// The words of an object. Other threads may write its members under locks unknown here; the values read are then
+/// irrelevant, and sanitizers must ignore the access.
 __attribute__((no_sanitize("thread", "address"))) Words words_of(const Memory& object) {
   Words words;
   for (const char* at = object.begin; at + sizeof(uintptr_t) <= object.end; at += sizeof(uintptr_t))
@@ -51,9 +51,9 @@ __attribute__((no_sanitize("thread", "address"))) Words words_of(const Memory& o
   return words;
 }
 
-/// The words in the memory that a std::vector of three words (its begin, its end, the end of its memory) holds; none
-/// where they cannot be those. They may be numbers that only look like it, so the system reads what they point to,
-/// which cannot fault.
+/// The elements of a std::vector whose three words (begin, end, end of the memory) start at word i; empty when the
+/// words cannot be a vector. They may be numbers that only look like pointers, so the system reads the memory, which
+/// cannot fault.
 Words elements_at(const Words& words, size_t i) {
   constexpr uintptr_t kMost = uintptr_t{1} << 16;
   if (i + 2 >= words.size()) return {};
@@ -67,7 +67,7 @@ Words elements_at(const Words& words, size_t i) {
   return elements;
 }
 
-/// What of the module addresses `known` the object holds, itself and in vectors of std::unique_ptr or plain pointers
+/// The module addresses in `known` that the object holds directly or in vectors of std::unique_ptr or plain pointers
 /// (each word is such an address or null) and of std::shared_ptr (every second word is).
 std::set<uintptr_t> pointers_of(const Memory& object, const std::set<uintptr_t>& known) {
   std::set<uintptr_t> found;
@@ -88,7 +88,7 @@ std::set<uintptr_t> pointers_of(const Memory& object, const std::set<uintptr_t>&
   return found;
 }
 
-/// Whether both were made from one Scope object, which is gone.
+/// True when both were made from one Scope object that no longer exists.
 bool same_gone_scope(const ModuleOrigin& a, const ModuleOrigin& b) {
   return a.scope.expired() && !a.scope.owner_before(b.scope) && !b.scope.owner_before(a.scope);
 }
@@ -145,8 +145,8 @@ void MemberCheck::check(const Module& module, const Module& root) {
   const auto address = [](const void* at) { return reinterpret_cast<uintptr_t>(at); };
   std::set<uintptr_t> known;
   for (const Module* other : modules.all) known.insert(address(other));
-  // A pointer to another base class has another value. Only candidates are complete for certain, so only they are
-  // asked.
+  // A pointer to another base class has another value. Only candidates are certainly complete, so only for them is the
+  // address of the whole object computed.
   for (const Module* other : candidates) known.insert(address(whole_object(*other)));
   const std::set<uintptr_t> held = pointers_of(object, known);
   for (const Module* other : candidates)
@@ -154,7 +154,7 @@ void MemberCheck::check(const Module& module, const Module& root) {
 }
 
 void MemberCheck::check_tree(const Module& module, const Module& root, uint64_t now) {
-  // Children first: what lies in a child lies in this module too, and the child is the one to name.
+  // Children first: an object in a child is also in this module, and the error must name the child.
   for (const Module* child : module.children()) check_tree(*child, root, now);
   check(module, root);
   module.checked_.store(now);

@@ -1,5 +1,5 @@
 #pragma once
-// Finds modules that belong to another module but are not in its tree: they would silently never be trained.
+// Finds modules that are members of another module but not in its tree: they would silently never be trained.
 
 #include <cstdint>
 #include <memory>
@@ -10,7 +10,7 @@ class Module;
 
 namespace tern::detail {
 
-/// Which Scope object a module was made from, and whether that object is gone. A copy of a Scope is another one.
+/// Identifies the Scope object of a module and whether that object still exists. A copy of a Scope is another object.
 class ScopeIdentity {
  public:
   ScopeIdentity() : token_(std::make_shared<char>()) {}
@@ -25,26 +25,26 @@ class ScopeIdentity {
 /// When and from which scope a module was made.
 struct ModuleOrigin {
   explicit ModuleOrigin(const ScopeIdentity& identity) : scope(identity.token()) {}
-  uint64_t number = 0;  // counts all modules
+  uint64_t number = 0;  // position in the order in which all modules were made
   std::weak_ptr<const char> scope;
 };
 
 class MemberCheck {
  public:
-  /// Enters a new module in the list of those that live, and gives it a number.
+  /// Adds a new module to the list of live modules and assigns its number.
   static void enter(nn::Module& module);
   static void leave(const nn::Module& module);
 
-  /// Throws Error when `module`, or a module below it, has a member that is no part of the tree. Found are
-  ///   - modules in the object's memory: members, also of base classes, in std::optional and in std::array, whatever
-  ///     scope they were made from;
-  ///   - modules elsewhere that the object points to, from itself (std::unique_ptr, std::shared_ptr) or from a
-  ///     std::vector of such pointers in it, when they were made after it from the very Scope object that it was made
-  ///     from, and that object is gone. That is a model made from a temporary, M model(nn::Scope(...)), whose
-  ///     constructor hands that scope on.
-  /// A pointer by itself means nothing: any model may refer to any other. Hence nothing is said of a pointer to a
-  /// module from another scope, or while the scope, a variable, lives on and may have served for a model of its own.
-  /// Does nothing when no module was made since the last time.
+  /// Throws Error when `module` or a descendant has a member that is not in the tree. It finds
+  ///   - modules in the object's memory: members, also of base classes, in std::optional and in std::array, from any
+  ///     scope;
+  ///   - modules elsewhere to which the object holds a pointer, directly (std::unique_ptr, std::shared_ptr) or in a
+  ///     std::vector of such pointers, if they were made later, from the same Scope object, and that object no longer
+  ///     exists. This is a model made from a temporary, M model(nn::Scope(...)), whose constructor passes that scope
+  ///     on.
+  /// Other pointers are allowed, because any model may refer to another: those to a module from another scope, and
+  /// those to a module from a scope that still exists and may have been used for a separate model.
+  /// Does nothing when no module was made since the last call.
   static void run(const nn::Module& module);
 
  private:

@@ -21,7 +21,7 @@ template <std::derived_from<Module> T>
 class ModuleList final : public Module {
  public:
   explicit ModuleList(const Scope& s) : Module(s) {}
-  /// `count` modules, each T(scope, args...).
+  /// Constructs `count` modules, each T(scope, args...).
   template <class... Args>
   ModuleList(const Scope& s, int64_t count, const Args&... args) : Module(s) {
     TERN_CHECK(count >= 0, "nn::ModuleList: the number of modules must be >= 0, got ", count);
@@ -50,7 +50,7 @@ class ModuleList final : public Module {
   std::deque<T> items_;  // never moves its elements
 };
 
-/// A module to be made later, when its scope is known: make<Linear>(64, 256).
+/// Describes a module to be constructed when its scope is known: make<Linear>(64, 256).
 template <class T, class... Args>
 struct Factory {
   std::tuple<Args...> args;
@@ -62,8 +62,8 @@ Factory<T, std::decay_t<Args>...> make(Args&&... args) {
 
 /// A chain of modules and functions from a tensor to a tensor:
 ///   Sequential(sub("body"), make<Linear>(64, 256), gelu, make<Linear>(256, 10))
-/// Functions count in the numbering, as torch.nn.Sequential's activation modules do: the parameters above are
-/// "0.weight", "2.weight", ...
+/// Functions are counted, like torch.nn.Sequential's activation modules: the parameters above are "0.weight",
+/// "2.weight", ...
 class Sequential final : public Module {
  public:
   template <class... Steps>

@@ -5,7 +5,7 @@
 
 namespace tern::nn {
 
-/// Zeroes elements with probability p in training and scales the rest by 1 / (1 - p); passes x through in evaluation.
+/// In training zeroes elements with probability p and scales the others by 1 / (1 - p); in evaluation returns x.
 class Dropout final : public Module {
  public:
   Dropout(const Scope& s, double p);
