@@ -72,7 +72,7 @@ EMA::InPlace::~InPlace() {
   try {
     NoGrad off;
     for (size_t i = 0; i < weights_.size(); ++i) Tensor(ema_.parameters_[i].tensor).copy_(weights_[i]);
-  } catch (const Error&) {  // a device that has failed holds no weights any more, and its error is on its way
+  } catch (const Error&) {  // after a device failure the weights are lost, and other calls throw its error
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Exponential moving averages of the weights, to validate and to save instead of the weights themselves: the averages
-// of torch.optim.swa_utils (get_ema_multi_avg_fn) and, with warmup, of timm's ModelEmaV3.
+// Exponential moving averages of the weights, for validation and saving: the averages of torch.optim.swa_utils
+// (get_ema_multi_avg_fn) and, with warmup, of timm's ModelEmaV3.
 //
 //   optim::EMA ema(net.parameters(), {.decay = 0.999});
 //   ...
@@ -19,24 +19,25 @@ namespace tern::optim {
 
 struct EmaOptions {
   double decay = 0.999;  // in [0, 1): average += (1 - decay) * (weight - average)
-  /// Update n, from 1, takes min(decay, 1 - (1 + (n - 1) / warmup_gamma) ^ -warmup_power) instead: averages follow
-  /// closely at first. Without it the decay holds from the second update on. The first one copies the weights, always.
+  /// Update n, from 1, uses min(decay, 1 - (1 + (n - 1) / warmup_gamma) ^ -warmup_power) instead, so that the averages
+  /// follow the weights closely at first. Without warmup the decay applies from the second update on. The first update
+  /// always copies the weights.
   bool warmup = false;
   double warmup_gamma = 1, warmup_power = 2.0 / 3;
 };
 
 class EMA {
  public:
-  /// The averages begin as the weights are: fp32 for 16-bit weights, otherwise of their type, on their device. Throws
-  /// Error on options that cannot work and when there are no parameters.
+  /// The averages start as copies of the weights on their device, in fp32 for 16-bit weights, otherwise in the same
+  /// type. Throws Error on invalid options and when there are no parameters.
   explicit EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options = {});
 
-  /// After every optimizer step. With its result: averages stay as they are where that step was skipped, which is
-  /// decided on the device; nothing waits for it.
+  /// Call it after every optimizer step. With the step's result, a skipped step leaves the averages unchanged; this is
+  /// decided on the device without waiting.
   void update();
   void update(const StepResult& step);
 
-  /// While it lives, the parameters hold the averages; its end gives them their weights back, bit for bit.
+  /// During its lifetime the parameters hold the averages; the destructor restores the weights bit for bit.
   class [[nodiscard]] InPlace {
    public:
     explicit InPlace(const EMA& ema);
@@ -49,12 +50,12 @@ class EMA {
     std::vector<Tensor> weights_;
   };
   InPlace in_place() const { return InPlace(*this); }
-  /// For good.
+  /// Overwrites the weights permanently.
   void copy_to_parameters() const;
 
-  /// "updates" (int64 [1], those that were not skipped) and "average.<name>". Handles on live tensors.
+  /// "updates" (int64 [1], without skipped ones) and "average.<name>". Handles to live tensors.
   StateView state_dict() const;
-  /// Missing, unexpected and mis-shaped entries are listed in one Error, and nothing is written then.
+  /// Missing, unexpected and mis-shaped entries are listed in one Error, and then nothing is written.
   void load_state_dict(const StateView& state);
 
  private:

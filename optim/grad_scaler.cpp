@@ -184,7 +184,7 @@ void GradScaler::load_state_dict(const StateView& state) {
   options.backoff_factor = value(2);
   options.growth_interval = loaded[3].tensor.item<int64_t>();
   options.init_scale = value(0);
-  options.min_scale = std::min(options.min_scale, value(0));  // a stored scale may lie below this scaler's own
+  options.min_scale = std::min(options.min_scale, value(0));  // a stored scale may be below this scaler's minimum
   check_options(options);
   for (size_t i = 4; i < loaded.size(); ++i)
     TERN_CHECK(value(i) >= 0 && (i == 7 || value(i) <= static_cast<double>(kMostCount)), "grad scaler: the state's ",

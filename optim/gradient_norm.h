@@ -7,10 +7,10 @@
 
 namespace tern::optim {
 
-/// A kernels::GradientNorm on the device, found in one pass over contiguous gradients that all lie there. `ticket`: an
-/// int32 0 on the device that the caller keeps for later calls, which saves the launch that makes one.
+/// Computes a kernels::GradientNorm on the device, in one pass over contiguous gradients of that device. `ticket`: an
+/// int32 0 on the device that the caller keeps for later calls, which saves the launch that creates one.
 Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device, const Tensor& ticket = {});
-/// Copies one to the host (waits for the device).
+/// Copies the result to the host (waits for the device).
 kernels::GradientNorm read_norm(const Tensor& norm);
 
 }  // namespace tern::optim
