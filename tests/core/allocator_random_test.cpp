@@ -1,4 +1,4 @@
-// Random use of the caching allocator over segments and streams, alone and by several threads.
+// Random use of the caching allocator with segments and streams, from one thread and from several.
 
 #include <atomic>
 #include <cstdlib>
@@ -19,7 +19,7 @@ using test::kKiB;
 using test::kMiB;
 using test::stream;
 
-/// Random sequences of everything, against the fake device's notes and a map of what is live.
+/// Random sequences of all calls, checked against the fake device's records and a map of the live blocks.
 class RandomUse {
  public:
   explicit RandomUse(uint64_t seed) : random_(seed), device_(300 * kMiB), a_(kDevice, device_.source()) {}
@@ -141,7 +141,7 @@ class RandomUse {
 
 TEST(AllocatorRandom, RandomUse) {
   int64_t errors = 0, reuses = 0;
-#if defined(__SANITIZE_THREAD__)  // fifty times as slow, and there is one thread
+#if defined(__SANITIZE_THREAD__)  // fifty times as slow, and there is only one thread
   constexpr int kRuns = 5;
 #elif defined(__SANITIZE_ADDRESS__)
   constexpr int kRuns = 10;
@@ -171,7 +171,7 @@ void empty_cache_if_allowed(CachingAllocator& a) {
 TEST(AllocatorRandom, ServesThreads) {
   FakeDevice device;
   std::atomic<int64_t> now = 0;
-  // Real memory, so that the same bytes in two threads show; an event is done two ticks later.
+  // Real memory, so that a test can see the same bytes in two threads; an event is done two ticks later.
   detail::MemorySource source = device.source();
   source.segment_bytes = 64 * kKiB;
   source.allocate = [](int64_t bytes) { return std::aligned_alloc(512, static_cast<size_t>(bytes)); };

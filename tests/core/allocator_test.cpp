@@ -13,7 +13,7 @@ namespace {
 
 using test::expect_error;
 
-/// A source of memory that counts.
+/// A memory source that counts its calls.
 struct Source {
   int64_t held = 0, blocks = 0, room = INT64_MAX;
   detail::MemorySource source() {
@@ -43,7 +43,7 @@ TEST(Allocator, RoundsToEighths) {
       EXPECT_EQ(a.statistics().live_bytes, got) << asked;
       a.release(p);
     }
-    // At most an eighth is lost above 512 bytes.
+    // Above 512 bytes at most an eighth is lost.
     for (int64_t bytes = 513; bytes < 4'000'000; bytes = bytes * 9 / 8 + 7) {
       void* p = a.allocate(bytes);
       EXPECT_GE(a.statistics().live_bytes, bytes);
@@ -61,7 +61,7 @@ TEST(Allocator, RoundsToEighths) {
     a.release(&stranger);
     EXPECT_EQ(a.statistics().live_bytes, 0);
   }
-  EXPECT_EQ(memory.blocks, 0);  // the destructor gives everything back
+  EXPECT_EQ(memory.blocks, 0);  // the destructor frees everything
 }
 
 TEST(Allocator, ReusesBlocksAtMostAQuarterLarger) {
@@ -69,7 +69,7 @@ TEST(Allocator, ReusesBlocksAtMostAQuarterLarger) {
   CachingAllocator a(cpu, memory.source());
   void* p = a.allocate(1280);
   a.release(p);
-  EXPECT_EQ(a.allocate(1024), p);  // 1280 is a quarter more
+  EXPECT_EQ(a.allocate(1024), p);  // 1280 is a quarter larger
   a.release(p);
   void* q = a.allocate(960);
   EXPECT_NE(q, p);
@@ -121,7 +121,7 @@ TEST(Allocator, AFullLimitEmptiesTheCacheFirst) {
   CachingAllocator a(cpu, memory.source());
   a.set_limit(1 << 20);
   a.release(a.allocate(700 << 10));
-  void* p = a.allocate(500 << 10);  // only fits when the cached block goes back
+  void* p = a.allocate(500 << 10);  // fits only when the cached block is freed
   EXPECT_NE(p, nullptr);
   EXPECT_LE(a.statistics().reserved_bytes, 1 << 20);
   EXPECT_THROW(a.allocate(600 << 10), OutOfMemoryError);
@@ -186,7 +186,7 @@ TEST(Allocator, ServesThreads) {
 
 #ifdef TERN_ADDRESS_SANITIZER
 TEST(Allocator, AddressSanitizerKnowsWhatIsNoTensors) {
-  allocator(cpu).empty_cache();  // the first block comes from the system, and nothing of it was forbidden
+  allocator(cpu).empty_cache();  // the first block then comes from the system, unpoisoned
   Tensor x = empty({13});
   const char* const data = reinterpret_cast<const char*>(x.data<float>());
   EXPECT_FALSE(__asan_address_is_poisoned(data));

@@ -122,7 +122,7 @@ TEST(Hooks, OnIntermediateTensorsAndFromHooks) {
   int64_t handle = 0;
   handle = y.register_hook([&](const Tensor& g) {
     ++calls;
-    y.remove_hook(handle);  // removing itself while it runs is allowed
+    y.remove_hook(handle);  // a hook may remove itself while it runs
     y.register_hook([](const Tensor&) { return Tensor(); });
     return g * 5.0;
   });
@@ -148,7 +148,7 @@ TEST(Hooks, BadReplacementsAndExceptionsAreErrors) {
   expect_error([&] { sum(y).backward(); }, {"planted"});
   y.remove_hook(thrower);
   EXPECT_TRUE(grad_enabled());
-  sum(y).backward();  // nothing was freed or accumulated by the failed run
+  sum(y).backward();  // the failed run freed and accumulated nothing
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 4}));
   expect_error([&] { constant({1}).register_hook([](const Tensor& g) { return g; }); }, {"register_hook"});
   expect_error([&] { y.register_post_accumulate_hook([](const Tensor&) {}); }, {"only leaves"});
@@ -187,7 +187,7 @@ TEST(InPlace, OnLeavesAndViews) {
   Tensor y = x * 1.0, view = y.slice(0, 0, 1);
   expect_error([&] { view.mul_(2); }, {"mul_", "view"});
   Tensor buffer = zeros({2, 2}, {.dtype = float64});
-  expect_error([&] { buffer[0].copy_(x); }, {"copy_", "view"});  // the base would not learn of it
+  expect_error([&] { buffer[0].copy_(x); }, {"copy_", "view"});  // the base's history would lack the copy
   y.mul_(2);
   expect_error([&] { view * 2.0; }, {"mul", "view whose base was modified"});
   expect_error([&] { view.backward(); }, {"view whose base was modified"});
@@ -196,7 +196,7 @@ TEST(InPlace, OnLeavesAndViews) {
 TEST(InPlace, IsDifferentiable) {
   const Tensor x = leaf({1, 2}), w = leaf({5, 7});
   Tensor y = x * 3.0;
-  y.mul_(w);  // needs the old y
+  y.mul_(w);  // y.mul_ needs the old y
   y.add_(x, 0.5);
   y.mul_(y);
   y.sub_(w).div_(constant({2, 4}));
@@ -260,7 +260,7 @@ TEST(Grad, OfInputsOnly) {
   expect_error([&] { grad({out}, {unused}, {.retain_graph = true}); }, {"input 0", "allow_unused"});
   EXPECT_FALSE(grad({out}, {unused}, {.retain_graph = true, .allow_unused = true})[0].defined());
   expect_error([&] { grad({out}, {constant({1})}); }, {"does not require"});
-  // What did not run is not freed: x * y lies beyond the input asked for.
+  // Nodes that did not run are not freed: x * y comes before the given input.
   const Tensor other = x * y, sum_of = sum(other * other);
   grad({sum_of}, {other});
   sum(other).backward();
@@ -277,10 +277,10 @@ TEST(Grad, OfGradients) {
   sum(x * x * x).backward({}, false, true);
   EXPECT_TRUE(x.grad().requires_grad());
   EXPECT_NEAR(grad({x.grad()}, {x})[0].item<double>(), 12, 1e-12);
-  Tensor(x).set_grad({});  // x.grad() holds a graph that holds x
+  Tensor(x).set_grad({});  // x.grad() has a graph that holds x
 }
 
-/// A map whose backward calls no differentiable op.
+/// A function whose backward calls no differentiable op.
 struct Opaque final : Function<Opaque> {
   static constexpr const char* kName = "opaque";
   Saved w_;
@@ -298,7 +298,7 @@ TEST(Grad, SecondDerivativeThroughAKernelNamesTheOp) {
   expect_error([&] { sum(first[0]).backward(); }, {"opaque", "differentiated again"});
   expect_error([&] { grad({sum(first[1])}, {w}); }, {"opaque", "differentiated again"});
   expect_error([&] { grad({sum(first[1])}, {x}); }, {"opaque", "differentiated again"});
-  // The error is for those who need that derivative.
+  // The error occurs only when that derivative is needed.
   const Tensor other = sum(first[0] * elsewhere);
   EXPECT_EQ(grad({other}, {elsewhere})[0].to_vector<double>(), sum(first[0], {0}).to_vector<double>());
 }
@@ -319,7 +319,7 @@ TEST(Chains, ThroughSavedTensors) {
   const Tensor x = leaf({1});
   {
     Tensor y = x;
-    for (int i = 0; i < 200'000; ++i) y = y * x;  // every node keeps the tensor before it
+    for (int i = 0; i < 200'000; ++i) y = y * x;  // every node holds the previous tensor
     EXPECT_EQ(y.item<double>(), 1);
   }
   Tensor y = x;
@@ -361,7 +361,7 @@ TEST(Memory, GraphsAreFreed) {
   EXPECT_EQ(allocator(cpu).statistics().live_bytes, before);
 }
 
-/// What a hook asks for comes at the end of the outermost backward, once, although another one ran within.
+/// A callback of a hook runs once, at the end of the outermost backward, although another backward ran inside.
 TEST(Autograd, WhatWaitsForTheEndComesAtTheOutermost) {
   Tensor x = full({3}, 2), z = full({3}, 5);
   x.set_requires_grad(true);

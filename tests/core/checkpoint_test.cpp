@@ -1,4 +1,4 @@
-// checkpoint(): the bits of a plain call with less memory in between, and its errors.
+// checkpoint(): bit-equal to a plain call, with less memory in between, and its errors.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what)
   EXPECT_EQ(a.to_vector<double>(), b.to_vector<double>()) << what;
 }
 
-/// A block with what backward can keep: inputs, outputs, statistics, masks.
+/// A block with everything that can be saved for backward: inputs, outputs, statistics, masks.
 struct Block {
   explicit Block(Generator& generator)
       : w1(leaf({33, 17}, generator)),
@@ -49,7 +49,7 @@ template <class Forward>
 Outcome run(const Block& block, const Tensor& x, DType dtype, const Forward& forward) {
   for (Tensor t : block.parameters()) t.set_grad(Tensor());
   Tensor(x).set_grad(Tensor());
-  Generator random = test::fresh_generator(5);  // the same dropout in each run
+  Generator random = test::fresh_generator(5);  // draws the same dropout in each run
   const int64_t before = allocator(cpu).statistics().live_bytes;
   Tensor y = autocast(cpu, dtype, [&] { return forward(random); });
   const int64_t kept = allocator(cpu).statistics().live_bytes - before;
@@ -129,7 +129,7 @@ TEST(CheckpointTest, SeveralInputsAndOutputs) {
   ASSERT_EQ(outputs.size(), 3u);
   const std::vector<Tensor> recomputed = grad({total(outputs)}, {a, b, captured});
   for (size_t i = 0; i < 3; ++i) expect_same_bits(recomputed[i], plain[i], std::to_string(i));
-  // One output alone, and backward twice.
+  // With one output only, and backward twice.
   const std::vector<Tensor> again = checkpoint(fn, a, b, index);
   const GradOptions keep{.retain_graph = true};
   const std::vector<Tensor> first = grad({sum(again[0])}, {a}, keep), second = grad({sum(again[0])}, {a}, keep);
@@ -154,10 +154,10 @@ TEST(CheckpointTest, NothingToRecord) {
   const Tensor y = checkpoint(fn, x);
   EXPECT_EQ(calls, 2);
   sum(y).backward();
-  EXPECT_EQ(calls, 3);  // once more, whatever the number of tensors that backward asks for
+  EXPECT_EQ(calls, 3);  // one more run, regardless of the number of saved tensors
 }
 
-/// Counts its own runs; keeps a buffer that it fills only afterwards, as the ops with an activation do.
+/// Counts its runs; saves a buffer before filling it, like the ops with an activation.
 struct Doubled final : Function<Doubled> {
   static constexpr const char* kName = "doubled";
   Saved factor_;
@@ -187,13 +187,13 @@ TEST(CheckpointTest, TheSecondRunEndsWithTheLastSavedTensor) {
   const std::vector<Tensor> recomputed = grad({sum(y)}, {x, w, b});
   for (size_t i = 0; i < 3; ++i) expect_same_bits(recomputed[i], plain[i], std::to_string(i));
   EXPECT_EQ(runs, 3);
-  EXPECT_EQ(rest, 5);  // the op that saves last runs to its end, what follows does not
-  // An op with an activation fills what it has saved only after saving it.
+  EXPECT_EQ(rest, 5);  // the op that saves last runs to its end; later code does not
+  // An op with an activation fills its saved tensor after saving it.
   const auto last = [&](const Tensor& in) { return linear(in, w, b, Activation::kGelu); };
   const std::vector<Tensor> want = grad({sum(mul(last(x), 3.0))}, {x, w, b});
   const std::vector<Tensor> got = grad({sum(mul(checkpoint(last, x), 3.0))}, {x, w, b});
   for (size_t i = 0; i < 3; ++i) expect_same_bits(got[i], want[i], std::to_string(i));
-  // A product at the end is not repeated, whoever catches what on the way.
+  // A product at the end is not repeated, even if fn catches exceptions.
   const auto guarded = [&](const Tensor& in) {
     try {
       return linear(tanh(in), w, b);
@@ -257,7 +257,7 @@ TEST(CheckpointTest, Errors) {
   expect_error("random", [&] { sum(y).backward(); });
   const auto throwing = [&](const Tensor&) -> Tensor { fail("the function's own error"); };
   expect_error("own error", [&] { checkpoint(throwing, x); });
-  // After all these errors the thread's state is clean.
+  // After these errors the thread's state is valid.
   sum(tanh(x)).backward();
 
   y = checkpoint([](const Tensor& in) { return mul(in, mul(in, in)); }, x);

@@ -1,5 +1,5 @@
 #pragma once
-// Helpers of the core tests.
+// Helper functions of the core tests.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 
 namespace tern::test {
 
-/// The message of the Error that fn throws; a test failure and "" when it throws none.
+/// The message of the Error that fn throws; without an Error "" and a test failure.
 inline std::string error_of(const std::function<void()>& fn) {
   try {
     fn();
@@ -34,7 +34,7 @@ inline void expect_error(const std::function<void()>& fn, const std::vector<std:
     EXPECT_NE(message.find(part), std::string::npos) << "message '" << message << "' lacks '" << part << "'";
 }
 
-/// Equal shape and values; a NaN equals nothing.
+/// Equal shape and values; NaN equals nothing.
 inline void expect_equal(const Tensor& got, const Tensor& want) {
   ASSERT_EQ(got.shape(), want.shape());
   EXPECT_EQ(got.to_vector<double>(), want.to_vector<double>());
@@ -56,8 +56,8 @@ inline void expect_near(const Tensor& got, const Tensor& want, double tolerance)
 inline Tensor leaf(const Shape& shape, Generator& generator) {
   return randn(shape, generator, {.dtype = float64, .requires_grad = true});
 }
-/// Float64 leaves in [-2, 2] of which no two elements, of one or of several, lie closer than 2 / their number: for ops
-/// that compare, where finite differences must not cross from one element to another.
+/// Float64 leaves in [-2, 2]; over all leaves, no two elements are closer than 2 / their number: for ops that compare,
+/// where finite differences must not change the order of elements.
 inline std::vector<Tensor> distinct_leaves(const std::vector<Shape>& shapes, Generator& generator) {
   int64_t count = 0;
   for (const Shape& shape : shapes) count += shape.numel();
@@ -86,7 +86,7 @@ inline double relative_error(const std::vector<double>& got, const std::vector<d
   return std::sqrt(difference / std::max(size, 1e-300));
 }
 
-/// The CPU level and the number of threads as before, however a test ends.
+/// Restores the CPU level and the number of threads at the end of a test.
 class RestoreKernels {
  public:
   ~RestoreKernels() {

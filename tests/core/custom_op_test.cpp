@@ -1,4 +1,4 @@
-// Ops that a user writes: Function<>, element-wise structs; what the engine checks of them; anomaly mode.
+// User-defined ops: Function<>, element-wise structs; the engine's checks of them; anomaly mode.
 
 #include "tern/core/autograd/function.h"
 #include "tern/tests/core/core_test.h"
@@ -55,7 +55,7 @@ struct Faulty final : Function<Faulty> {
     fault_ = fault;
     x_ = x;
     if (fault == Fault::kUndefined) return {};
-    return x;  // the input itself: the result must still be a tensor of its own
+    return x;  // the input: the result must still be a separate tensor
   }
   Grads backward(const Tensor& dy) override {
     x_.get();
@@ -76,7 +76,7 @@ struct Faulty final : Function<Faulty> {
   }
 };
 
-/// No built-in: its loops are compiled here.
+/// Not a built-in op: its loops are compiled here.
 struct Bump {
   static constexpr const char* name = "bump";
   static constexpr kernels::Saves saves = kernels::Saves::kInputs;
@@ -91,7 +91,7 @@ struct Bump {
   }
 };
 
-/// Two inputs, saves its output as well; no derivative by the second.
+/// Two inputs, saves its output as well; no derivative with respect to the second.
 struct ScaledExp {
   static constexpr const char* name = "scaled_exp";
   static constexpr kernels::Saves saves = kernels::Saves::kOutput;
@@ -137,7 +137,7 @@ TEST(Custom, ElementWiseStructs) {
     const Tensor low = x.detach().to(dtype);
     const std::vector<double> got = pointwise(Bump{0.7}, low).to_vector<double>(), in = low.to_vector<double>();
     for (size_t i = 0; i < in.size(); ++i) {
-      // Three roundings of the exponent, two units of exp, and what is stored.
+      // Three roundings of the exponent, two units of exp, and the rounding to dtype.
       const double exponent = 0.7 * in[i] * in[i], want = std::exp(-exponent);
       const double relative = (3 * exponent + 4) * 0x1p-24 + test::storage_unit(dtype);
       EXPECT_NEAR(got[i], want, 1.1 * relative * want + (dtype == float16 ? 0x1p-25 : 0)) << dtype;
@@ -165,7 +165,7 @@ TEST(Custom, AnInputReturnedAsOutputStaysALeaf) {
   EXPECT_EQ(y.storage(), x.storage());
 }
 
-/// Two floating outputs, and a backward for one.
+/// Two floating outputs, but a backward for one.
 struct HalfBackward final : Function<HalfBackward> {
   static constexpr const char* kName = "half_backward";
   std::vector<Tensor> forward(const Tensor& x) { return {mul(x, 2), mul(x, 3)}; }
@@ -179,14 +179,14 @@ struct WithIndex final : Function<WithIndex> {
   Grads backward(const Tensor& dy) override { return {mul(dy, 2)}; }
 };
 
-/// A list of one.
+/// Returns a list of one tensor.
 struct OneOfMany final : Function<OneOfMany> {
   static constexpr const char* kName = "one_of_many";
   std::vector<Tensor> forward(const Tensor& x) { return {mul(x, 2)}; }
   Grads backward(const Tensor& dy) override { return {mul(dy, 2)}; }
 };
 
-/// backward_all comes from a base class, and is not public.
+/// backward_all is inherited and not public.
 template <class Op>
 struct DoublesTwice : Function<Op> {
  protected:
@@ -237,7 +237,7 @@ TEST(Custom, NeedsGradOfAnInputThatIsNotThere) {
   EXPECT_NO_THROW(sum(Asks::apply(x, y, 1, 1)).backward());
 }
 
-/// Keeps its output where `where` says.
+/// Saves its output in the given kind of member.
 enum class Place { kSaved, kSavedOutput, kMember, kView };
 struct KeepsOutput final : Function<KeepsOutput> {
   static constexpr const char* kName = "keeps_output";
@@ -272,7 +272,7 @@ TEST(Custom, AnOutputKeptInSavedIsAnError) {
   const Tensor x = tensor({1, 2}, {.requires_grad = true});
   expect_error([&] { KeepsOutput::apply(x, Place::kSaved); }, {"keeps_output", "SavedOutput"});
   expect_error([&] { KeepsSecondOutput::apply(x); }, {"keeps_second_output", "SavedOutput"});
-  EXPECT_NO_THROW(KeepsOutput::apply(x.detach(), Place::kSaved));  // keeps nothing
+  EXPECT_NO_THROW(KeepsOutput::apply(x.detach(), Place::kSaved));  // without a gradient nothing is saved
   const auto bytes = [] { return allocator(cpu).statistics().live_bytes; };
   const Tensor large = ones({100000}, {.requires_grad = true});
   for (const Place place : {Place::kSaved, Place::kSavedOutput, Place::kMember, Place::kView}) {
@@ -302,8 +302,8 @@ TEST(Anomaly, NamesTheForwardOp) {
   const Tensor x = tensor({-1, 1}, {.requires_grad = true});
   const DetectAnomaly on;
   expect_error([&] { mul(sqrt(x), 2.0); }, {"anomaly", "sqrt", "NaN"});
-  EXPECT_NO_THROW(mul(tensor({NAN}), 2.0));  // not the first
-  EXPECT_NO_THROW(log(tensor({0.})));        // an infinity is none of kNaN's business
+  EXPECT_NO_THROW(mul(tensor({NAN}), 2.0));  // not the first op to produce NaN
+  EXPECT_NO_THROW(log(tensor({0.})));        // kNaN does not report an infinity
   const DetectAnomaly strict(Anomaly::kNonFinite);
   expect_error([] { log(tensor({0.})); }, {"anomaly", "log", "non-finite"});
 }

@@ -1,4 +1,4 @@
-// 16-bit storage against float64, within what rounding may cost, and autocast.
+// 16-bit storage against float64, within rounding bounds, and autocast.
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ using test::RoundedNorm;
 using Op = std::function<Tensor(const std::vector<Tensor>&)>;
 using Reference = std::function<Rounded(const std::vector<Rounded>&)>;
 
-/// 16-bit inputs give what the exact result is, rounded once, within the rounding of a computation in fp32.
+/// Results for 16-bit inputs are the exact result, rounded once, within the rounding errors of fp32 computation.
 void check_16_bits(const char* name, const Op& op, const Reference& reference, const std::vector<Tensor>& inputs) {
   for (const DType dtype : {bfloat16, float16}) {
     SCOPED_TRACE(testing::Message() << name << " " << dtype);
@@ -97,7 +97,7 @@ TEST(SixteenBits, AgreeWithFloat64) {
       {normal({52, 3, 2, 16})});
 }
 
-/// The gradients of the inputs for a 16-bit dy, each with what rounding the saved tensors and the result may cost.
+/// The gradients of the inputs for a 16-bit dy, within the error of rounding the saved tensors and the result.
 void check_gradients(const char* name, const Op& op,
                      const std::function<std::vector<Rounded>(const std::vector<Tensor>&, const Rounded&, DType)>& want,
                      const std::vector<Tensor>& inputs, const Tensor& gradient) {
@@ -116,7 +116,7 @@ void check_gradients(const char* name, const Op& op,
   }
 }
 
-/// Of x, weight and bias, from the gradient of the pre-activation.
+/// The gradients of x, weight and bias, from the gradient of the pre-activation.
 std::vector<Rounded> gradients_of_product(const std::vector<Tensor>& in, const Rounded& dpre) {
   const Rounded turned = dpre.map([](const Tensor& t) { return t.t(); });
   return {matmul(dpre, Rounded(in[1])), matmul(turned, Rounded(in[0])), sum(dpre, 0)};
@@ -202,7 +202,7 @@ TEST(Autocast, FollowsTheTable) {
   EXPECT_EQ(detail::cast_policy("nobody"), detail::CastPolicy::kAsIs);
 }
 
-/// The policy of every op by name, written down once more: a changed line must be a decision.
+/// The policy of every op by name, repeated here so that a change of the table is deliberate.
 TEST(Autocast, TheWholeTable) {
   using P = detail::CastPolicy;
   const std::vector<std::pair<P, std::vector<const char*>>> expected = {
@@ -220,7 +220,7 @@ TEST(Autocast, TheWholeTable) {
     for (const char* op : ops) EXPECT_EQ(detail::cast_policy(op), policy) << op;
 }
 
-/// What each op gives for 16-bit inputs, with both types of region.
+/// The result dtype of each op for 16-bit inputs, in both types of region.
 TEST(Autocast, ResultsByTheTable) {
   Generator g = test::fresh_generator();
   const Tensor x = rand({6, 8}, g) + 0.5;
@@ -250,7 +250,7 @@ TEST(Autocast, ResultsByTheTable) {
   }
 }
 
-/// fp64, integers, explicit types and ops in place are left alone, and so is everything in a disabled region.
+/// fp64, integers, explicit types and in-place ops are not cast, and nothing is in a disabled region.
 TEST(Autocast, WhatIsNeverCast) {
   Generator g = test::fresh_generator();
   const Tensor d = rand({4, 4}, g, {.dtype = float64}), i = full({4, 4}, 3, {.dtype = int64}), f = rand({4, 4}, g);
@@ -279,13 +279,13 @@ TEST(Autocast, WhatIsNeverCast) {
     EXPECT_EQ(matmul(h, h).dtype(), low);
     EXPECT_EQ(matmul(f, f).dtype(), float32);
   }
-  // A region for one kind of device does not touch the other.
+  // A region for one device type does not affect the other.
   const Autocast other({DeviceType::kCUDA, 0}, bfloat16);
   EXPECT_EQ(matmul(f, f).dtype(), float32);
   EXPECT_TRUE(autocast_enabled({DeviceType::kCUDA, 0}));
 }
 
-/// The cached cast of a weight serves two backward passes of one region, and a region inside keeps it.
+/// The cached copy of a weight serves two backward passes of one region, and an inner region keeps it.
 TEST(Autocast, ACachedWeightServesTwoBackwardPasses) {
   Generator g = test::fresh_generator();
   const Tensor x = randn({3, 4}, g), start = randn({4, 4}, g);
@@ -362,22 +362,22 @@ TEST(Autocast, GradientsHaveTheParametersDtype) {
                               full = gradients(float32, false);
     for (size_t i = 0; i < full.size(); ++i) {
       EXPECT_EQ(outside[i].dtype(), float32);
-      expect_equal(inside[i], outside[i]);  // the region of the caller does not matter to backward
+      expect_equal(inside[i], outside[i]);  // the caller's region has no effect on backward
       EXPECT_NE(outside[i].to_vector<double>(), full[i].to_vector<double>());
       const double error = test::relative_error(outside[i].to_vector<double>(), full[i].to_vector<double>());
       ASSERT_TRUE(std::isfinite(error)) << i;
       errors[i].push_back(error);
     }
   }
-  // Eight roundings to bf16 in a row, of 2^-8 at most, add up to 0.004 of the gradient's norm. One draw in fifty has a
-  // gradient so small that they make 0.015; the median has less in all but one run of 10^9.
+  // Eight successive roundings to bf16, of at most 2^-8 each, give 0.004 of the gradient's norm. One draw in fifty has
+  // a gradient so small that they give 0.015; the median is smaller except in one run of 10^9.
   for (std::vector<double>& of_input : errors) {
     std::sort(of_input.begin(), of_input.end());
     EXPECT_LE(of_input[7], 0.015);
   }
 }
 
-/// Each outermost region sees the weights as they are when it begins, however they were changed.
+/// Each outermost region uses the weights' values at its begin, however they were changed.
 TEST(Autocast, CopiesOfWeightsAreRenewedByTheNextRegion) {
   Tensor w = ones({3, 4}, {.requires_grad = true}), b = zeros({3}, {.requires_grad = true});
   const Tensor x = ones({2, 4});
@@ -386,7 +386,7 @@ TEST(Autocast, CopiesOfWeightsAreRenewedByTheNextRegion) {
   const auto copied = [&] { return detail::weight_copies().size(); };
   const size_t kept = copied();
   EXPECT_GE(kept, 2u);
-  w.data<float>()[0] = 5;  // nothing counts this
+  w.data<float>()[0] = 5;  // does not change the version
   EXPECT_EQ(run()[0][0].item<double>(), 8);
   {
     NoGrad off;
@@ -396,7 +396,7 @@ TEST(Autocast, CopiesOfWeightsAreRenewedByTheNextRegion) {
   EXPECT_EQ(run()[0][0].item<double>(), 9);
   EXPECT_EQ(autocast(cpu, float16, [&] { return linear(x, w, b); })[0][0].item<double>(), 9);
   EXPECT_EQ(copied(), kept);
-  // Two regions before one backward: the first one's copy is still good, unless the weight changed.
+  // Two regions before one backward: the first region's copy is still valid unless the weight changed.
   const Tensor first = sum(run()), second = sum(run());
   first.backward();
   second.backward();
@@ -410,7 +410,7 @@ TEST(Autocast, CopiesOfWeightsAreRenewedByTheNextRegion) {
   expect_error([&] { y.backward(); }, {"linear", "modified"});
 }
 
-/// The gradient of an fp32 weight is not rounded to 16 bits on the way.
+/// The gradient of an fp32 weight is never rounded to 16 bits.
 TEST(Autocast, TheWeightsGradientIsFp32) {
   Tensor w = ones({1, 1}, {.requires_grad = true}), b = ones({1}, {.requires_grad = true});
   const Autocast region(cpu, bfloat16);

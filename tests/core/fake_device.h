@@ -1,6 +1,6 @@
 #pragma once
-// A device made of numbers: streams that run only when told to, events, and a memory of addresses that nobody touches.
-// It notes every use of memory by queued work, and so sees when memory changes hands too early.
+// A simulated device: streams that run on request, events, and addresses without memory. It records every use of memory
+// by queued work, and so detects memory that is reused too early.
 
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ class FakeDevice {
     for (const auto& [stream, position] : queued) finished[stream] = position;
   }
 
-  /// To be called for every block that the allocator hands out for `stream`.
+  /// Must be called for every block that the allocator returns for `stream`.
   void note_handed_out(void* pointer, int64_t bytes, void* stream) {
     const auto begin = reinterpret_cast<int64_t>(pointer);
     check(begin % 512 == 0, "misaligned");
@@ -69,14 +69,14 @@ class FakeDevice {
     if (inside) check(segment->second.pool == pool, "handed out memory of another pool");
     check_unused(begin, begin + bytes, stream, "handed out");
   }
-  /// The pool of segments allocated from now on; a closed pool's become common with pool_released().
+  /// `pool` is that of segments allocated from now on; pool_released() makes a closed pool's segments common.
   void pool_released(int64_t released) {
     for (auto& [begin, segment] : segments_)
       if (segment.pool == released) segment.pool = 0;
   }
 
   int64_t room, held = 0, others = 0, events = 0, queries = 0, waits = 0, calls = 0;
-  int64_t fail_from = INT64_MAX, fail_until = INT64_MAX;  // allocate() fails in these calls
+  int64_t fail_from = INT64_MAX, fail_until = INT64_MAX;  // allocate() fails in this range of calls
   int64_t pool = 0;
   bool capturing = false, lost = false;
   std::map<void*, int64_t> queued, finished;
@@ -111,7 +111,7 @@ class FakeDevice {
     const int64_t call = calls++;
     if (held + bytes > room || (call >= fail_from && call < fail_until)) return nullptr;
     const int64_t begin = next_;
-    next_ += (bytes + 511) / 512 * 512 + (next_ / 512 % 3) * 512;  // some segments touch, some do not
+    next_ += (bytes + 511) / 512 * 512 + (next_ / 512 % 3) * 512;  // some segments are adjacent
     segments_[begin] = {bytes, pool};
     held += bytes;
     return reinterpret_cast<void*>(begin);
@@ -148,7 +148,7 @@ inline void expect_faultless(const FakeDevice& device) {
   for (const std::string& fault : device.faults) ADD_FAILURE() << fault;
 }
 
-/// Segments hold their blocks without gaps, free neighbours are merged, and the sums are the statistics'.
+/// The blocks cover each segment without gaps, free neighbours are merged, and the sums equal the statistics.
 inline void expect_sound(const CachingAllocator& a, const FakeDevice& device) {
   const MemoryStatistics s = a.statistics();
   ASSERT_EQ(s.reserved_bytes, device.held);

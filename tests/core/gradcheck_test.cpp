@@ -1,4 +1,4 @@
-// The gradient checker itself: it must fail where a gradient is wrong.
+// The gradient checker must fail where a gradient is wrong.
 
 #include "tern/core/autograd/function.h"
 #include "tern/tests/core/core_test.h"
@@ -8,7 +8,7 @@ namespace {
 
 using test::expect_error;
 
-/// sin whose gradient is off by `error` at one element.
+/// sin with a gradient that is wrong by `error` at one element.
 struct WrongSin final : Function<WrongSin> {
   static constexpr const char* kName = "wrong_sin";
   static constexpr bool kTwiceDifferentiable = true;
@@ -26,7 +26,7 @@ struct WrongSin final : Function<WrongSin> {
   }
 };
 
-/// Right at first order, wrong at second: the gradient's dependence on x is cut.
+/// Correct at first order, wrong at second: the gradient's dependence on x is dropped.
 struct CutSin final : Function<CutSin> {
   static constexpr const char* kName = "cut_sin";
   static constexpr bool kTwiceDifferentiable = true;
@@ -53,7 +53,7 @@ TEST(Gradcheck, PassesAndFailsWhereItShould) {
   expect_error([&] { gradcheck(cut, x, {.second = true}); }, {"second gradient"});
 }
 
-/// Its gradient is another one when it can be differentiated again.
+/// Its gradient differs when it can be differentiated again.
 struct TwoWays final : Function<TwoWays> {
   static constexpr const char* kName = "two_ways";
   static constexpr bool kTwiceDifferentiable = true;

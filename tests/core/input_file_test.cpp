@@ -1,4 +1,4 @@
-// What is opened for reading, and what is refused.
+// Which paths can be opened for reading, and which are errors.
 
 #include "tern/core/io/input_file.h"
 
@@ -78,7 +78,7 @@ TEST_F(InputFiles, RegularFilesOfAnySize) {
   }
   fs::create_symlink(path("file"), path("link"));
   EXPECT_EQ(read_whole_file(path("link")).size(), 1000003u);
-  // A file whose length the system does not tell.
+  // A file of unknown length.
   EXPECT_FALSE(read_whole_file("/proc/self/status").empty());
 }
 
@@ -129,14 +129,14 @@ TEST_F(InputFiles, WhatIsGivenOpenCanBeRead) {
   ASSERT_TRUE(next_line(in, line, "pipe", 3));
   EXPECT_EQ(line, "");
   EXPECT_FALSE(next_line(in, line, "pipe", 4));
-  // Not a descriptor of this process, nor a number.
+  // Not open descriptors of this process, or not numbers.
   for (const char* name : {"/dev/fd/987654", "/dev/fd/", "/dev/fd/-1", "/dev/fd/1x", "/dev/fd/99999999999999999999"})
     expect_error([&] { InputFile(name, InputKind::kStream); }, {"cannot ", name});
 }
 
 TEST_F(InputFiles, ReadyMeansThatReadingDoesNotWait) {
   Pipe pipe;
-  fcntl(pipe.out, F_SETFL, O_NONBLOCK);  // as another program may have left it: reading waits all the same
+  fcntl(pipe.out, F_SETFL, O_NONBLOCK);  // set as another program might; reading must still wait
   InputFile file(pipe.path(), InputKind::kStream);
   EXPECT_FALSE(file.is_ready());
   std::jthread writer([&] {
@@ -161,7 +161,7 @@ TEST_F(InputFiles, Lines) {
   EXPECT_EQ(lines, (std::vector<std::string>{"a\r", "", "b", std::string(70'000, 'x'), "last"}));
 }
 
-/// Endless zeros, without taking their memory in the file.
+/// Endless zeros in a sparse file.
 TEST_F(InputFiles, ALineHasABound) {
   const std::string file = write("long", "short\n");
   fs::resize_file(file, (size_t{1} << 28) + 100);

@@ -1,4 +1,4 @@
-// The one parser of JSON: its bounds, and what its errors say.
+// The JSON parser: its limits and its error messages.
 
 #include "tern/core/io/json.h"
 
@@ -30,7 +30,7 @@ TEST(Json, IsWhatTheLibraryReads) {
         "7", "\"\"", "[]", "[[], [[]], {\"a\": {\"b\": []}}, 3]", "\xef\xbb\xbf{\"bom\": 1}", " {\n} \n",
         "{\"a\": {\"x\": 1}, \"b\": {\"x\": 2}, \"c\": [{\"x\": 3}, {\"x\": 4}]}"})
     EXPECT_EQ(parse_json(text, "x"), json::parse(text)) << text;
-  // Lists grow while values of theirs are read.
+  // Lists grow after values inside them were stored.
   std::string list = "[";
   for (int i = 0; i < 1000; ++i) list += "{\"k\": [" + std::to_string(i) + ", [" + std::to_string(i) + "]]},";
   list.back() = ']';
@@ -49,7 +49,7 @@ TEST(Json, Depth) {
                    {"x: nested more than 128"});
     }
   }
-  // Many values side by side are not deep.
+  // Many values at one level are not nesting.
   EXPECT_EQ(parse_json("[" + nested(0, "", "") + "[],[],[]," + nested(100, "[", "]") + "]", "x").size(), 4u);
   std::string wide = "[";
   for (int i = 0; i < 100'000; ++i) wide += "[{}],";

@@ -1,4 +1,4 @@
-// A file that is cut shorter while it is mapped is an error, not the end of the process.
+// A mapped file that is cut shorter causes an error and does not end the process.
 
 #include "tern/core/io/mapped_file.h"
 
@@ -33,7 +33,7 @@ constexpr int64_t kMany = 100'003;  // fp32: about a hundred pages
 
 constexpr const char* kFolder = "TERN_TEST_MAPPED_FILES";
 
-/// A folder for one test, removed after it. The child of a death test ends before it could remove one: it uses its
+/// A folder for one test, removed after it. The child process of a death test ends without removing one, so it uses its
 /// parent's.
 class MappedFiles : public testing::Test {
  protected:
@@ -93,11 +93,11 @@ TEST_F(MappedFiles, WholeFiles) {
     EXPECT_NO_THROW(file.check());
     if (bytes > 0) verify_mapped_memory(file.data() + bytes - 1);
   }
-  // Longer than it was is no loss: what is mapped stays.
+  // A longer file is no loss: the mapped part stays.
   const MappedFile file(write("file", 5000));
   fs::resize_file(path("file"), 9000);
   EXPECT_NO_THROW(file.check());
-  // Another file of that name does not matter to the one that is mapped.
+  // Another file with the same name does not affect the mapped one.
   fs::rename(write("other", 10), path("file"));
   EXPECT_EQ(sum_of_bytes(file), expected_sum(5000));
   EXPECT_NO_THROW(file.check());
@@ -116,7 +116,7 @@ TEST_F(MappedFiles, WhatIsCutOffReadsAsZeros) {
       expect_error(check_lost_files, {name + ": it was cut shorter"});
     else
       EXPECT_NO_THROW(check_lost_files());
-    std::fill_n(file.data(), bytes, 'x');  // and can be written, as any private mapping
+    std::fill_n(file.data(), bytes, 'x');  // writable, like any private mapping
     expect_error([&] { file.check(); }, {name + ": ", "it was cut"});
     expect_error([&] { verify_mapped_memory(file.data() + bytes / 2); }, {name + ": "});
     int local = 0;
@@ -125,7 +125,7 @@ TEST_F(MappedFiles, WhatIsCutOffReadsAsZeros) {
   EXPECT_NO_THROW(check_lost_files());
 }
 
-/// Less than a page gives no signal: the length of the file alone shows it.
+/// The loss of less than a page gives no signal: only the length of the file shows it.
 TEST_F(MappedFiles, ThePartOfAPage) {
   const std::string name = write("file", 1000);
   const MappedFile file(name);
@@ -158,7 +158,7 @@ TEST_F(MappedFiles, TensorsOfACutFile) {
     }
     write_tensors("cut.safetensors");
   }
-  // With the last tensor of the file its loss is over.
+  // When the file's last tensor is gone, its loss is no longer reported.
   EXPECT_EQ(sum(other.tensors[0].tensor).item<double>(), kMany);
 }
 
@@ -223,7 +223,7 @@ TEST_F(MappedFiles, ManyThreadsOfOneFile) {
   expect_error([&] { file.check(); }, {name});
 }
 
-/// Memory of another file, cut, that no MappedFile knows.
+/// Memory of another cut file, mapped without MappedFile.
 volatile char* foreign_memory(const std::string& name) {
   const InputFile file(name);
   void* const memory = mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
@@ -243,11 +243,11 @@ void count_call(int, siginfo_t* info, void*) {
 
 class BusErrors : public MappedFiles {
  protected:
-  // Each statement runs in a separate process, in which no handler has been installed yet.
+  // Each statement runs in a separate process without an installed handler.
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-/// Without a handler the signal ends the process; a sanitizer has one, which reports and exits.
+/// Without a handler the signal ends the process; a sanitizer's handler reports and exits.
 bool ended_as_before(int status) {
   if (test::kSanitized) return WIFEXITED(status) && WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 3;
   return testing::KilledBySignal(SIGBUS)(status);
@@ -285,7 +285,7 @@ TEST_F(BusErrors, OfOthersDoWhatTheyDidBefore) {
 TEST_F(BusErrors, GoToAnEarlierHandler) {
   EXPECT_EXIT(
       {
-        alarm(300);  // a fault that nobody handles would be repeated without end
+        alarm(300);  // an unhandled fault would repeat endlessly
         signal(SIGBUS, jump_back);
         const MappedFile file(write("file", 9000));
         fs::resize_file(path("file"), 0);

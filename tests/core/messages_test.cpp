@@ -1,4 +1,4 @@
-// What errors tell a user to do, where the first idea would mislead.
+// Advice in error messages where the obvious advice would be wrong.
 
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ TEST(Messages, Float64InAutocastIsNotPromisedAConversion) {
   const Tensor kv = ones({3, 2, 1, 2}, {.dtype = float64});
   expect_contains(in_autocast([&] { return cross_attention(q, kv, layout, layout); }),
                   {"autocast never converts float64"});
-  // Outside there is nothing to say about autocast when it would not help, and something when it would.
+  // Outside a region the message mentions autocast only when it would help.
   expect_without(error_of([&] { linear(wide, narrow); }), {"autocast"});
   expect_contains(error_of([&] { matmul(ones({2, 3}, {.dtype = bfloat16}), ones({3, 2})); }), {"autocast region"});
   expect_contains(error_of([&] { matmul(ones({2, 3}, {.dtype = int64}), ones({3, 2})); }), {"int64", "to(float32)"});

@@ -1,4 +1,4 @@
-// Objects that were moved from, and null pointers: an Error or a handle like before, never a crash.
+// Moved-from objects and null pointers: an Error or a valid handle, never a crash.
 
 #include <gtest/gtest.h>
 

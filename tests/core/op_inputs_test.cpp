@@ -1,5 +1,5 @@
-// Every op with whatever tensors: each call gives a result or an Error, and what it gave can be differentiated. What a
-// kernel reads or writes beyond its tensors shows under AddressSanitizer.
+// Every op with random tensors: each call gives a result or an Error, and results can be differentiated.
+// AddressSanitizer detects accesses outside the tensors.
 
 #include "tern/tests/core/op_inputs.h"
 
@@ -36,7 +36,7 @@ TEST(OpInputs, GiveAResultOrAnError) {
   for (const auto& [name, call] : test::calls()) EXPECT_GT(results[name], 0) << name << " never got what it takes";
 }
 
-/// An input that is changed in place between forward and backward: an error, or the gradients without the change.
+/// When an input is changed in place between forward and backward: an error, or the gradients without the change.
 TEST(OpInputs, ChangedInPlaceAreNoticed) {
   std::mt19937_64 random = fresh_random();
   int noticed = 0, harmless = 0;
@@ -68,7 +68,7 @@ TEST(OpInputs, ChangedInPlaceAreNoticed) {
   EXPECT_GT(harmless, 100);
 }
 
-/// Through a graph that is kept, the second backward adds the same bits: the first has left what was saved as it was.
+/// A second backward through a retained graph adds the same bits: the first did not change the saved tensors.
 TEST(OpInputs, GiveTheSameGradientsAgain) {
   std::mt19937_64 random = fresh_random();
   for (int round = 0; round < 100; ++round) {
@@ -79,10 +79,10 @@ TEST(OpInputs, GiveTheSameGradientsAgain) {
       const test::Outcome expected = test::run(call, once, float32, true);
       if (expected.gradients.empty()) continue;
       twice.begin();
-      // y is used twice, so that its gradients meet.
+      // y is used twice, so that its gradients are added.
       const Tensor y = call(twice), loss = sum(y.to(float64)) + sum(y.to(float64) * 3.0);
       loss.backward({}, true);
-      // A factor of four rounds nothing, but where fp16's numbers become subnormal.
+      // A factor of four is exact, except that fp16 numbers may become subnormal.
       const std::vector<Tensor>& used = twice.used();
       const bool has_fp16 = std::any_of(used.begin(), used.end(), [](const Tensor& t) { return t.dtype() == float16; });
       const double rounding = has_fp16 ? 16 * device_tolerance(float16) : 0;
@@ -103,7 +103,7 @@ TEST(OpInputs, GiveTheSameGradientsAgain) {
   }
 }
 
-/// Gradients of the sum against differences of it, in fp64.
+/// Gradients of the sum against finite differences, in fp64.
 TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
   std::mt19937_64 random = fresh_random();
   constexpr double kMove = 1e-6;
@@ -137,7 +137,7 @@ TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
   EXPECT_GT(compared, 100);
 }
 
-/// At most some twenty terms are added in another order, and a 16-bit result is rounded to a neighbour.
+/// At most about twenty terms are added in another order, and a 16-bit result may round to a neighbour.
 TEST(OpInputs, OfAnyStridesGiveWhatCopiesGive) {
   test::expect_same_outcomes(fresh_seed(), {.contiguous = true, .in_place = false}, {.in_place = false}, 200, false, 1);
 }

@@ -21,7 +21,7 @@ Tensor optional(const Tensors& tensors, const std::string& name) {
   return found == tensors.end() ? Tensor() : found->second;
 }
 
-/// [batch, sequence, heads, size] tensors as the packed layout that the op takes.
+/// Converts [batch, sequence, heads, size] tensors to the packed layout of the op.
 Tensor run_attention(const Json& params, const Tensors& in) {
   const Tensor &q = in.at("q"), &k = in.at("k"), &v = in.at("v");
   const auto rows = [](const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); };
@@ -83,8 +83,8 @@ void check_file(const char* group, DType dtype) {
   int compared = 0;
   for (const Json& test_case : index[group]["cases"]) {
     const std::string name = test_case["name"];
-    // Four times as far as PyTorch's own float32, and eight units: a result of few roundings may have come out exactly.
-    // In float64 as many roundings make so much less; the reference has them too.
+    // Four times the error of PyTorch's float32, and eight units, because a result with few roundings may be exact
+    // there. In float64 the same number of roundings, scaled, and twice, because the reference has them too.
     const double single = 4 * test_case["float32_error"].get<double>() + 8 * 0x1p-24;
     const double tolerance = dtype == float64 ? 2 * single * 0x1p-29 : single;
     const Tensors results = results_of(test_case, file, dtype);

@@ -1,5 +1,5 @@
-// Every differentiable op against finite differences in float64: odd sizes, non-contiguous and one-element inputs; the
-// gradient of the gradient for all of them.
+// Every differentiable op against finite differences in float64: odd sizes, non-contiguous and one-element inputs, and
+// second derivatives of all ops.
 
 #include <algorithm>
 #include <random>
@@ -15,7 +15,7 @@ using Op = std::function<Tensor(const Inputs&)>;
 
 class OpsGradcheck : public testing::Test {
  protected:
-  /// Small tensors gain nothing from threads, and a loaded machine loses much by them.
+  /// Threads do not speed up small tensors, and slow them on a loaded machine.
   void SetUp() override { kernels::set_num_threads(1); }
 
   Tensor normal(const Shape& shape) { return test::leaf(shape, generator_); }
@@ -33,9 +33,9 @@ class OpsGradcheck : public testing::Test {
     }
     return x.set_requires_grad(true);
   }
-  /// Elements of which no two are so close that a finite difference would change their order.
+  /// Elements so far apart that finite differences do not change their order.
   Tensor distinct(const Shape& shape) { return test::distinct_leaf(shape, generator_); }
-  /// Draws until op(inputs) has no element so close to 0 that a finite difference would cross it.
+  /// Draws until no element of op(inputs) is so close to 0 that a finite difference would cross it.
   static Inputs away_from_zero(const Op& op, const std::function<Inputs()>& draw) {
     Inputs inputs = draw();
     while (!(min(abs(op(inputs))).item<double>() > 1e-3)) inputs = draw();
@@ -256,7 +256,7 @@ TEST_F(OpsGradcheck, Indexing) {
   EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return embedding(in[0], ids); }, {normal({4, 3})}, kTwice));
   EXPECT_NO_THROW(
       gradcheck([&](const Inputs& in) { return embedding(in[0].t(), ids.to(int32).t()); }, {normal({3, 4})}, kTwice));
-  // The gradient of the gradient by the look-up's own gradient, which the padding has none of.
+  // The second derivative by the gradient of the look-up, which the padding row does not have.
   const Op padded = [&](const Inputs& in) {
     const Tensor y = embedding(in[0], ids, 2);
     const GradMode on(true);

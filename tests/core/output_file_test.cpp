@@ -1,4 +1,4 @@
-// What files are written over, and what is refused.
+// Which existing paths are written to, and which are errors.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST_F(OutputFiles, WhatIsGivenOpenIsWrittenTo) {
   EXPECT_EQ(read(ends[0], got, 8), 8);
   EXPECT_STREQ(got, "texttext");
   close(ends[0]), close(ends[1]);
-  // Standard output in a file: what it holds already stays.
+  // When standard output is a file, its contents are kept.
   const int file = open(path("out").c_str(), O_WRONLY | O_CREAT, 0600), before = dup(STDOUT_FILENO);
   fflush(stdout);
   ASSERT_EQ(write(file, "head ", 5), 5);

@@ -1,4 +1,4 @@
-// Pickles as data: what is built, what is refused, and that no bytes do anything else.
+// Pickles as data: the supported values, the errors, and that no bytes have any other effect.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -80,9 +80,9 @@ TEST_F(Pickle, Containers) {
   EXPECT_EQ(load("K\x01K\x02\x86.").describe(), "tuple of 2");
   EXPECT_EQ(load("\x8f(K\x01\x90.").describe(), "set of 1");
   EXPECT_EQ(load("(K\x01K\x02\x91.").describe(), "set of 2");
-  const PickleValue self = load("]q\x00h\x00\x61."s);  // a list that holds itself
+  const PickleValue self = load("]q\x00h\x00\x61."s);  // a list that contains itself
   EXPECT_EQ(self[0][0][0].id(), self.id());
-  EXPECT_EQ(load("K\x01(K\x02K\x03\x31\x30K\x04."s).as_integer(), 4);  // what is popped is gone
+  EXPECT_EQ(load("K\x01(K\x02K\x03\x31\x30K\x04."s).as_integer(), 4);  // popped items are gone
   EXPECT_EQ(load("ccollections\nOrderedDict\n)R}U\x09_metadata}sb.").size(), 0u);
   EXPECT_EQ(load("cargparse\nNamespace\n)\x81}U\x02lrK\x03sb.").find("lr").as_integer(), 3);
   EXPECT_EQ(load("ccollections\ndefaultdict\nc__builtin__\nint\n\x85R.").size(), 0u);
@@ -118,7 +118,7 @@ TEST_F(Pickle, OnlyWhatIsListedIsNamed) {
   expect_named("ctorch.storage\n_load_from_bytes\n.", "torch.storage._load_from_bytes");
   expect_named("cnumpy.core.multiarray\nfromfile\n.", "numpy.core.multiarray.fromfile");
   expect_named("ctorch.nn.modules.linear\nLinear\n)\x81.", "torch.nn.modules.linear.Linear");
-  expect_named("c\x1b[2J\nx\n.", "\\x1b[2J.x");  // nothing of it reaches a terminal
+  expect_named("c\x1b[2J\nx\n.", "\\x1b[2J.x");  // control characters must not reach a terminal
   expect_refused("ctorch\nfloat32\n)R.", {"a call of torch.float32"});
   expect_refused("K\x01)R.", {"a call of integer"});
   expect_refused("cc\n"s + std::string(5000, 'x') + "\n.", {"a class's name of 5001 bytes"});
@@ -201,7 +201,7 @@ TEST_F(Pickle, ABatchOfCifarAsPython2WroteIt) {
   EXPECT_EQ(batch.find("filenames")[3].as_text(), "image_3.png");
 }
 
-/// A few bytes may not stand for much memory, however calls are repeated.
+/// A few bytes must not cause large memory use, however often calls are repeated.
 TEST_F(Pickle, MemoryIsBoundedByTheFile) {
   std::string copies = "}(";
   for (int i = 0; i < 20'000; ++i) copies += "K\x01N";

@@ -1,4 +1,4 @@
-// Random numbers: Philox's published answers, generators, masks, and independence of layout, threads and CPU level.
+// Random numbers: Philox's published results, generators, masks, and independence of layout, threads and CPU level.
 
 #include "tern/kernels/kernel.h"
 #include "tern/tests/core/core_test.h"
@@ -91,8 +91,8 @@ TEST(Distributions, HaveTheirMoments) {
   EXPECT_NEAR(moments(randn({n}, g, {.dtype = bfloat16}).to_vector<double>()).variance, 1, 0.02);
 }
 
-/// The rule of dropout written once more, over Philox's words, which the known answers check: the number of a column is
-/// one of the eight halves of its block, the low one of a word where the column is even.
+/// An independent version of dropout's rule over Philox's words, which KnownAnswers checks: a column uses one of the
+/// eight halves of its block's words, the low half when the column is even.
 bool is_kept(uint64_t seed, uint64_t offset, int64_t row, int64_t column, double p) {
   uint64_t key = seed + 0x9e3779b97f4a7c15 * (offset + 1);  // SplitMix64
   key = (key ^ key >> 30) * 0xbf58476d1ce4e5b9;
@@ -119,12 +119,12 @@ TEST(Dropout, IsTheMaskOfItsKey) {
   }
 }
 
-/// A draw `offset` with a base of b is draw offset + b, and what backward draws again too.
+/// Draw `offset` with a base of b is draw offset + b; backward draws the same.
 TEST(Generators, DrawsCountFromANumberInMemory) {
   Tensor base = zeros({1}, {.dtype = int64});
   Generator plain = test::fresh_generator(5), based = test::fresh_generator(5);
   based.set_base(base);
-  Generator handle = based;  // another handle on the same state
+  Generator handle = based;  // a second handle to the same state
   for (const int64_t b : {0, 1, 41, 1'000'000'007}) {
     base.fill_(static_cast<double>(b));
     plain.set_offset(static_cast<uint64_t>(b) + 3);

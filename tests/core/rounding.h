@@ -1,5 +1,5 @@
 #pragma once
-// Bounds of rounding for chains of ops: what a result should be, and how far it may lie from that, element by element.
+// Rounding bounds for chains of ops: the exact result and its maximum error, element by element.
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace tern::test {
 
-/// Half the distance of neighbours, relative: what storing a result in dtype costs.
+/// Half the relative distance between neighbours: the rounding error of storing a result in dtype.
 inline double storage_unit(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
@@ -24,37 +24,37 @@ inline double storage_unit(DType dtype) {
       return 0;
   }
 }
-/// That of the type in which an op on dtype computes.
+/// storage_unit() of the type in which an op on dtype computes.
 inline double compute_unit(DType dtype) { return dtype == float64 ? 0x1p-53 : 0x1p-24; }
 
-/// Largest error of a sum of n products, relative to the sum of their magnitudes: n roundings at most, and above
-/// 6 sqrt(n) with probability below 1e-7 (Higham and Mary, "A new approach to probabilistic rounding error analysis",
+/// Maximum error of a sum of n products, relative to the sum of their magnitudes: at most n roundings, and above 6
+/// sqrt(n) with probability below 1e-7 (Higham and Mary, "A new approach to probabilistic rounding error analysis",
 /// 2019).
 inline double sum_error(int64_t terms, double unit) {
   const auto n = static_cast<double>(terms + 3);
   return unit * std::min(n, 6 * std::sqrt(n));
 }
 
-/// An fp64 value, and a bound of the error of a computation with this unit. The functions below carry the errors of
-/// their inputs on and add their own.
+/// An fp64 value, and an error bound of a computation with this unit. The functions below propagate the errors of their
+/// inputs and add the rounding errors of the operation.
 struct Rounded {
   Tensor value, error;
   double unit = 0x1p-24;
 
-  /// Of a tensor that the computation has exactly.
+  /// A tensor without error.
   explicit Rounded(const Tensor& x)
       : Rounded(x.detach().to(float64), zeros(x.shape(), {.dtype = float64}), compute_unit(x.dtype())) {}
   Rounded(const Tensor& value, const Tensor& error, double unit) : value(value), error(error), unit(unit) {}
 
-  /// A view of both.
+  /// Applies a view to both.
   template <class View>
   Rounded map(const View& view) const {
     return {view(value), view(error), unit};
   }
-  /// Kept in memory as dtype.
+  /// The value after storing it as dtype.
   Rounded stored(DType dtype) const {
     if (!is_low_precision(dtype)) return *this;
-    const double least = dtype == float16 ? 0x1p-25 : 0x1p-134;  // half of the distance between the least numbers
+    const double least = dtype == float16 ? 0x1p-25 : 0x1p-134;  // half the distance between subnormals
     return {value, error + (abs(value) + error) * storage_unit(dtype) + least, unit};
   }
 };
@@ -75,13 +75,13 @@ inline Rounded operator*(const Rounded& a, double factor) {
   const Tensor product = a.value * factor;
   return {product, a.error * std::abs(factor) + abs(product) * (2 * a.unit), a.unit};
 }
-/// `values` = f(a), where |f'| <= slope and the function itself is off by at most `units` units of its result and of
+/// `values` = f(a), where |f'| <= slope and the implementation is wrong by at most `units` units of its result and of
 /// its argument.
 inline Rounded function_of(const Rounded& a, const Tensor& values, double slope, double units) {
   return {values, a.error * slope + (abs(values) + abs(a.value)) * (units * a.unit), a.unit};
 }
 inline Rounded gelu(const Rounded& x) { return function_of(x, gelu(x.value), 1.13, 4); }
-/// The derivative of gelu, whose own is at most 2 phi(0).
+/// The derivative of gelu; the second derivative is at most 2 phi(0).
 inline Rounded gelu_slope(const Rounded& x) {
   const Tensor v = x.value, density = exp(square(v) * -0.5) * (1 / std::sqrt(2 * M_PI));
   return function_of(x, (erf(v * std::sqrt(0.5)) + 1.0) * 0.5 + v * density, 0.8, 8);
@@ -92,7 +92,7 @@ inline Rounded sum(const Rounded& x, int dim, bool keepdim = false) {
   return {sum(x.value, {dim}, keepdim), sum(x.error, {dim}, keepdim) + magnitude * sum_error(x.value.size(dim), x.unit),
           x.unit};
 }
-/// Over the last dimension, which stays.
+/// Over the last dimension, which is kept.
 inline Rounded mean(const Rounded& x) { return sum(x, -1, true) * (1 / static_cast<double>(x.value.size(-1))); }
 inline Rounded matmul(const Rounded& a, const Rounded& b) {
   const Tensor x = abs(a.value), y = abs(b.value);
@@ -107,7 +107,7 @@ inline Rounded linear(const Rounded& x, const Tensor& weight, const Tensor& bias
 /// Over the last dimension.
 inline Rounded softmax(const Rounded& x) {
   const Tensor p = softmax(x.value), shifted = abs(x.value - max(x.value, {-1}, true));
-  // Of each exponential: its argument's error, that of the difference to the greatest one, and a few units of exp.
+  // Errors of each exponential: its argument's, that of the difference to the maximum, and a few units of exp.
   const Tensor relative = x.error + (shifted * 2 + 4) * x.unit;
   const Tensor total = relative + sum(p * relative, {-1}, true) + sum_error(p.size(-1), x.unit);
   return {p, p * expm1(total) + 0x1p-126, x.unit};
@@ -131,8 +131,8 @@ struct RoundedNorm {
   }
 };
 
-/// Every element within its bound and a tenth for what is of second order; NaN never is. `parts`: how many times the
-/// bound, where both sides were rounded.
+/// Every element is within its bound, plus a tenth for second-order terms; NaN never is. `parts`: a factor of the
+/// bound, when both sides were rounded.
 inline void expect_within(const Tensor& got, const Rounded& want, double parts = 1) {
   ASSERT_EQ(got.shape(), want.value.shape());
   const std::vector<double> x = got.to_vector<double>(), y = want.value.to_vector<double>(),

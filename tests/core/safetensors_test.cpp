@@ -1,4 +1,4 @@
-// safetensors files: round trips, and every kind of damage that must be an Error.
+// safetensors files: round trips, and an Error for every kind of damage.
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -33,7 +33,7 @@ class Safetensors : public testing::Test {
     std::ofstream(path("raw"), std::ios::binary) << bytes;
     return path("raw");
   }
-  /// A file of this header and so many bytes of data.
+  /// A file with this header and `data_bytes` bytes of data.
   std::string file_of(const std::string& header, size_t data_bytes = 0) const {
     const uint64_t length = header.size();
     return write(std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(data_bytes, '\1'));
@@ -142,7 +142,7 @@ TEST_F(Safetensors, FlippedBytesNeverCrash) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     return static_cast<size_t>((state >> 33) % n);
   };
-  // A file in memory: 20,000 on a disk take long on a busy machine.
+  // A file in memory, because 20,000 writes to a disk take long on a busy machine.
   const int memory = memfd_create("damaged", MFD_CLOEXEC);
   ASSERT_GE(memory, 0);
   const std::string file = "/proc/self/fd/" + std::to_string(memory);
@@ -161,7 +161,7 @@ TEST_F(Safetensors, FlippedBytesNeverCrash) {
     }
   }
   close(memory);
-  EXPECT_GT(loaded, 0);  // flips inside the data or a name are no damage that shows
+  EXPECT_GT(loaded, 0);  // flips in the data or in a name are not detectable
   EXPECT_LT(loaded, 20'000);
 }
 

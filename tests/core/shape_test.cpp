@@ -1,4 +1,4 @@
-// Shapes, strides, broadcasting and the dtypes in which tensors meet.
+// Shapes, strides, broadcasting and type promotion.
 
 #include "tern/tests/core/core_test.h"
 
@@ -65,7 +65,7 @@ TEST(Broadcast, ValuesAgreeWithIndexing) {
       for (int k = 0; k < 3; ++k) EXPECT_EQ(c[i][j][k].item<float>(), a[i][0][k].item<float>() * b[j][0].item<float>());
 }
 
-/// PyTorch's table for tensors of equal rank kind.
+/// PyTorch's table for two tensors with dimensions.
 TEST(Promotion, OfTwoDtypes) {
   EXPECT_EQ(promote(float16, bfloat16), float32);
   EXPECT_EQ(promote(float16, float32), float32);

@@ -1,4 +1,4 @@
-// sort, argsort, topk, cumsum, nonzero and masked_select: values, dimensions, dtypes, gradients by hand, errors.
+// sort, argsort, topk, cumsum, nonzero and masked_select: values, dimensions, dtypes, hand-written gradients, errors.
 
 #include <algorithm>
 #include <numeric>
@@ -17,7 +17,7 @@ using test::expect_error;
 
 std::vector<double> values_of(const Tensor& x) { return x.to_vector<double>(); }
 
-/// Small integers, so that there are ties, and some NaN.
+/// Small integers, which give ties, and some NaN.
 Tensor with_ties(const Shape& shape, std::mt19937_64& random) {
   Tensor x = empty(shape, {.dtype = float64});
   for (int64_t i = 0; i < x.numel(); ++i)
@@ -45,7 +45,7 @@ std::vector<double> order_of(const std::vector<double>& x, bool descending) {
   return order;
 }
 
-/// The elements that the indices name, NaN and all.
+/// The elements at the indices, including NaN.
 void expect_chosen(const std::vector<double>& x, const std::vector<double>& indices,
                    const std::vector<double>& values) {
   ASSERT_EQ(indices.size(), values.size());
@@ -86,7 +86,7 @@ TEST(Sort, ViewsAndDTypes) {
   }
   const Tensor flags = from_vector<bool>({true, false, true, false}, {4});
   EXPECT_EQ(values_of(argsort(flags)), (std::vector<double>{1, 3, 0, 2}));
-  const int64_t big = int64_t{1} << 60;  // differ beyond a double's digits
+  const int64_t big = int64_t{1} << 60;  // differ beyond a double's precision
   EXPECT_EQ(argsort(from_vector<int64_t>({big + 1, big, -big - 1, -big}, {4})).to_vector<int64_t>(),
             (std::vector<int64_t>{2, 3, 1, 0}));
 }
@@ -182,7 +182,7 @@ TEST(CumSum, ValuesAndDTypes) {
   }
   EXPECT_EQ(values_of(cumsum(full({300}, 255, {.dtype = uint8}), 0).slice(0, 299)), (std::vector<double>{76500}));
   EXPECT_EQ(values_of(cumsum(from_vector<bool>({true, false, true}, {3}), 0)), (std::vector<double>{1, 1, 2}));
-  // Small numbers are not lost beside a large sum, as they would be in 16 bits or fp32.
+  // Small numbers are not lost in a large sum, as in 16 bits or fp32.
   EXPECT_EQ(cumsum(full({100000}, 1, {.dtype = float16}).slice(0, 0, 2049), 0)[2048].item<double>(), 2048);
   EXPECT_EQ(cumsum(full({1 << 22}, 0.1), 0)[-1].item<double>(), 0.1f * (1 << 22));
   const Autocast region(cpu, bfloat16);

@@ -15,7 +15,7 @@ using Inputs = std::vector<Tensor>;
 
 const GradcheckOptions kTwice{.second = true, .seed = fresh_seed()};
 
-/// How often fn ran an op of this name, forward or inside a backward.
+/// Number of calls of the op with this name in fn, in forward and in backward.
 int64_t calls_of(const std::string& op, const std::function<void()>& fn) {
   Profiler profiler;
   fn();
@@ -122,7 +122,7 @@ TEST(Split, SlicesDoNotWriteWhatOthersHold) {
   const Tensor x = ones({4}).set_requires_grad(true);
   const Tensor y = x * 1.0;
   Tensor seen;
-  // A hook holds the gradient of y + 0; the slice's gradient must not be added into it.
+  // A hook holds the gradient of y + 0; the slice's gradient must not be added to it.
   const Tensor same_as_y = y + 0.0;
   Tensor(same_as_y).register_hook([&](const Tensor& g) { return seen = g, Tensor(); });
   (sum(y.slice(0, 0, 2) * 10.0) + sum(same_as_y * 3.0)).backward();
@@ -130,7 +130,7 @@ TEST(Split, SlicesDoNotWriteWhatOthersHold) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{13, 13, 3, 3}));
 }
 
-/// An LSTM written by hand; x: [steps, batch, in].
+/// A hand-written LSTM; x: [steps, batch, in].
 Tensor lstm(const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& b) {
   const int64_t batch = x.size(1), width = u.size(1);
   Tensor h = zeros({batch, width}), c = h;

@@ -1,4 +1,4 @@
-// The caching allocator over segments and streams, on a device made of numbers.
+// The caching allocator with segments and streams, on a simulated device.
 
 #include <array>
 #include <thread>
@@ -30,7 +30,7 @@ TEST(StreamAllocator, SegmentSizes) {
                                            {kMiB, kMiB, 2 * kMiB},
                                            {kMiB + 1, kMiB + 512, 20 * kMiB},
                                            {10 * kMiB, 10 * kMiB, 20 * kMiB},
-                                           // What is left is not worth a block.
+                                           // The rest is too small for a block.
                                            {10 * kMiB + 1, 10 * kMiB + 512, 12 * kMiB},
                                            {11 * kMiB, 12 * kMiB, 12 * kMiB},
                                            {100 * kMiB, 100 * kMiB, 100 * kMiB}}) {
@@ -56,10 +56,10 @@ TEST(StreamAllocator, SplitsAndMerges) {
   EXPECT_EQ(a.statistics().splits, 3);
   EXPECT_EQ(a.statistics().inactive_split_bytes, 2 * kMiB - 1024 - 3072 - 512);
   a.release(q);
-  a.release(q);  // a second time, or inside of a block: ignored
+  a.release(q);  // a second release, or inside a block: ignored
   a.release(at(p, 512));
   EXPECT_EQ(a.statistics().merges, 0);
-  EXPECT_EQ(a.allocate(2049), at(p, 1024));  // the smallest hole that fits, and 512 of it stay
+  EXPECT_EQ(a.allocate(2049), at(p, 1024));  // the smallest hole that fits; 512 bytes of it remain
   EXPECT_EQ(a.allocate(512), at(p, 1024 + 2560));
   a.release(at(p, 1024));
   a.release(at(p, 1024 + 2560));
@@ -68,7 +68,7 @@ TEST(StreamAllocator, SplitsAndMerges) {
   EXPECT_EQ(a.statistics().merges, a.statistics().splits);
   EXPECT_EQ(a.statistics().largest_cached_block, 2 * kMiB);
   EXPECT_EQ(a.allocate(kMiB), p);
-  // Large requests do not take from small segments.
+  // Large requests do not use small segments.
   void* large = a.allocate(3 * kMiB);
   EXPECT_EQ(device.held, 22 * kMiB);
   EXPECT_EQ(a.allocate(kMiB), at(p, kMiB));
@@ -87,7 +87,7 @@ TEST(StreamAllocator, TakesTheBestFitOfASizeClass) {
   void* wide = a.allocate(8192 + 512);
   a.allocate(512);
   a.release(tight);
-  a.release(wide);  // the latest of its class
+  a.release(wide);  // the last released of its class
   EXPECT_EQ(a.allocate(8000), tight);
   EXPECT_EQ(a.allocate(8000), wide);
   a.release(wide);
@@ -100,7 +100,7 @@ TEST(StreamAllocator, BlocksStayWithTheirStream) {
   void* p = a.allocate(4000, stream(1));
   device.use(p, 4000, stream(1));
   a.release(p);
-  EXPECT_EQ(a.allocate(4000, stream(1)), p);  // ordered after what the stream still has to do
+  EXPECT_EQ(a.allocate(4000, stream(1)), p);  // runs after the stream's remaining work
   a.release(p);
   void* q = a.allocate(4000, stream(2));
   EXPECT_GT(q, at(p, kMiB));
@@ -152,7 +152,7 @@ TEST(StreamAllocator, AsksOncePerBusyStream) {
   p = a.allocate(512);
   EXPECT_EQ(device.queries, 2 + 11 + 1);
   EXPECT_EQ(a.statistics().deferred_bytes, 90 * 512);
-  device.lost = true;  // no more events: nothing is queued that could be waited for
+  device.lost = true;  // no more events: no work remains to wait for
   a.record_stream(p, stream(1));
   a.release(p);
   device.finish_all();
@@ -169,7 +169,7 @@ TEST(StreamAllocator, MemoryThatTheHostWritesWaitsForEveryCopy) {
   CachingAllocator a(cpu, source);
   for (const int64_t s : {0, 1}) {
     void* p = a.allocate(4096, stream(s));
-    device.use(p, 4096, stream(s));  // a copy; the host writes the next batch without asking the stream
+    device.use(p, 4096, stream(s));  // a copy; the host writes the next batch without stream order
     a.record_stream(p, stream(s));
     a.release(p);
     EXPECT_NE(a.allocate(4096, stream(s)), p);
@@ -230,7 +230,7 @@ TEST(StreamAllocator, PrivatePools) {
   EXPECT_EQ(a.allocate(4096), p);  // reused within the pool
   device.use(other, 4096, stream(1));
   a.record_stream(other, stream(1));
-  a.release(other);  // the event has to wait for the end of the capture
+  a.release(other);  // its event must wait for the end of the capture
   a.release(before);
   void* kept = a.allocate(4096);
   EXPECT_EQ(device.held, 4 * kMiB);
@@ -240,7 +240,7 @@ TEST(StreamAllocator, PrivatePools) {
   expect_error([&] { a.end_private_pool(pool + 1); }, {"end_private_pool", "not open"});
   expect_error([&] { a.release_private_pool(pool); }, {"release_private_pool", "open"});
   std::thread([&] {
-    EXPECT_EQ(a.allocate(4096), before);  // another thread is served as ever
+    EXPECT_EQ(a.allocate(4096), before);  // another thread is served as usual
     expect_error([&] { a.end_private_pool(pool); }, {"not open in this thread"});
   }).join();
   device.capturing = false;
@@ -249,7 +249,7 @@ TEST(StreamAllocator, PrivatePools) {
   a.release(p);
   a.empty_cache();
   EXPECT_EQ(device.held, 4 * kMiB);
-  EXPECT_NE(a.allocate(4096), p);  // its address is the graph's
+  EXPECT_NE(a.allocate(4096), p);  // the address belongs to the graph
   a.release_private_pool(pool);
   device.pool_released(pool);
   expect_error([&] { a.release_private_pool(pool); }, {"released already"});
@@ -270,7 +270,7 @@ TEST(StreamAllocator, OutOfMemoryWaitsBeforeItGivesUp) {
   void* q = a.allocate(30 * kMiB);
   device.note_handed_out(q, 30 * kMiB, nullptr);
   EXPECT_EQ(device.held, 30 * kMiB);
-  // 5 MiB would take a segment of 20; the request alone fits.
+  // 5 MiB would need a segment of 20 MiB; the request alone fits.
   void* small = a.allocate(5 * kMiB);
   EXPECT_EQ(device.held, 35 * kMiB);
   a.release(q);
@@ -352,7 +352,7 @@ TEST(StreamAllocator, EveryAllocationMayFail) {
       if (once) device.fail_until = n + 1;
       CachingAllocator a(kDevice, device.source());
       const int64_t errors = run(device, a);
-      EXPECT_LE(errors, once ? 0 : 1) << n;  // giving the cache back may be enough
+      EXPECT_LE(errors, once ? 0 : 1) << n;  // freeing the cache may be enough
       all_errors += errors;
     }
   EXPECT_GT(all_errors, calls / 2);

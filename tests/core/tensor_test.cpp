@@ -24,7 +24,7 @@ struct Model {
     for (size_t d = 0; d < shape.size(); ++d) offset = offset * shape[d] + index[d];
     return values[static_cast<size_t>(offset)];
   }
-  /// The model of the given shape whose element at an index is this model's at source(index).
+  /// The model of the given shape whose element at each index is this model's element at source(index).
   Model rearranged(const std::vector<int64_t>& new_shape,
                    const std::function<std::vector<int64_t>(const std::vector<int64_t>&)>& source) const {
     Model result{{}, new_shape};
@@ -56,7 +56,7 @@ struct Random {
   }
 };
 
-/// A random chain of view ops, followed on the model.
+/// A random chain of view ops, applied to the model too.
 void random_views(uint64_t seed) {
   Random r{seed};
   std::vector<int64_t> shape;
@@ -105,7 +105,7 @@ void random_views(uint64_t seed) {
         break;
       }
       case 3: {
-        // Merge everything and cut off a factor: often not a view of the permuted memory.
+        // Flattens everything and splits off a factor: often not a view of the permuted memory.
         int64_t n = 1;
         for (int64_t s : m.shape) n *= s;
         std::vector<int64_t> to = n > 0 && n % 2 == 0 ? std::vector<int64_t>{2, n / 2} : std::vector<int64_t>{n, 1};
@@ -151,7 +151,7 @@ TEST(Views, ReshapeCopiesOnlyWhenItMust) {
   EXPECT_EQ(x.reshape({6, 4}).storage(), x.storage());
   EXPECT_EQ(x.permute({1, 2, 0}).reshape({12, 2}).storage(), x.storage());  // dimensions 1, 2 are still neighbours
   EXPECT_NE(x.permute({2, 0, 1}).reshape({24}).storage(), x.storage());
-  EXPECT_EQ(x.slice(1, 0, 2).reshape({2, 8}).storage(), x.storage());  // rows of 8 neighbours, 12 apart
+  EXPECT_EQ(x.slice(1, 0, 2).reshape({2, 8}).storage(), x.storage());  // rows of 8 adjacent elements, 12 apart
   EXPECT_NE(x.slice(1, 0, 2).reshape({16}).storage(), x.storage());
   EXPECT_EQ(x.slice(2, 0, 4, 2).reshape({6, 2}).storage(), x.storage());
   expect_equal(x.slice(1, 0, 2).reshape({16}), cat({x[0].slice(0, 0, 2).flatten(), x[1].slice(0, 0, 2).flatten()}));

@@ -1,12 +1,12 @@
 #pragma once
-// For tests with random inputs: the seed, and how far results may lie apart.
+// For tests with random inputs: the seed and the tolerance of results.
 
 #include "tern/core/tensor.h"
 #include "tern/tests/support/seed.h"
 
 namespace tern {
 
-/// Greatest difference in norm, relative to the reference's, by which the devices may differ: they add in other orders.
+/// Maximum norm of the devices' difference, relative to the reference's: devices add in different orders.
 inline double device_tolerance(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:

@@ -1,4 +1,4 @@
-// Files of PyTorch: what torch.save wrote is read exactly, and every kind of damage is an Error or changes nothing.
+// PyTorch's files: torch.save's output is read exactly, and damage causes an Error or changes nothing.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -31,14 +31,14 @@ std::string read(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Equal bytes: NaN, -0 and the type included.
+/// Equal bytes, including NaN, -0 and the type.
 bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
   const Tensor x = a.contiguous(), y = b.contiguous();
   return a.numel() == 0 || std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
 
-/// Reads all elements, of an expanded tensor that damage made large only some.
+/// Reads all elements, but only some of an expanded tensor that damage made large.
 void touch_all(const StateView& state) {
   for (const NamedTensor& entry : state) {
     Tensor t = entry.tensor;
@@ -173,7 +173,7 @@ TEST_F(TorchFiles, FilesOfAnotherKind) {
   expect_error([&] { load_state_file(kGolden + "compressed.pt"); }, {"compressed.pt", "is compressed (method 8)"});
 }
 
-// Archives made here.
+// Archives created here.
 
 std::string little(uint64_t value, int bytes) {
   return {reinterpret_cast<const char*>(&value), static_cast<size_t>(bytes)};
@@ -182,7 +182,7 @@ std::string little(uint64_t value, int bytes) {
 struct Member {
   std::string name, data;
   uint16_t method = 0, flags = 0;
-  int64_t header = -1;  // where the directory says it is; -1: where it is
+  int64_t header = -1;  // offset in the directory; -1: the true one
 };
 
 std::string zip(const std::vector<Member>& members) {
@@ -223,7 +223,7 @@ TEST_F(TorchFiles, TensorsThatDoNotFitTheirStorage) {
   };
   constexpr int64_t kHuge = INT64_MAX;
   EXPECT_EQ(load(tensor_pickle(6, 0, {2, 3}, {3, 1})).shape(), Shape({2, 3}));
-  EXPECT_EQ(load(tensor_pickle(6, 5, {1}, {kHuge})).strides()[0], 1);  // a stride that is never taken is not kept
+  EXPECT_EQ(load(tensor_pickle(6, 5, {1}, {kHuge})).strides()[0], 1);  // a stride without effect is not stored
   EXPECT_EQ(load(tensor_pickle(6, 9, {0, 4}, {4, 1})).numel(), 0);
   EXPECT_EQ(load(tensor_pickle(6, 0, {1000, 2}, {0, 5})).numel(), 2000);
   const std::string outside = "does not lie inside its storage of 24 bytes";
@@ -280,9 +280,9 @@ TEST_F(TorchFiles, ArchivesThatAreNotSound) {
   expect_refused(zip({pickle, changed}), {"'a/data/0' has no header at byte 5"});
   changed.header = 1 << 30;
   expect_refused(zip({pickle, changed}), {"'a/data/0' has no header at byte 1073741824"});
-  changed.header = 0;  // on the pickle's header
+  changed.header = 0;  // the pickle's header
   expect_refused(zip({pickle, changed}), {"'a/data/0' has another name in its header"});
-  // The same entry twice by two directories' records would be two names; an entry over the next one:
+  // Two directory records with one entry would be two names; here an entry overlaps the next one:
   std::string bytes = zip({pickle, storage});
   const size_t directory = bytes.find("PK\1\2"s);
   for (const size_t field : {20u, 24u}) bytes.replace(directory + field, 4, little(pickle.data.size() + 1, 4));
@@ -305,16 +305,15 @@ TEST_F(TorchFiles, NamesAndNesting) {
   const std::string deep = "\x80\x02"s + std::string(100, ']') + "cnumpy.core.multiarray\n_reconstruct\n)R";
   expect_refused(deep + std::string(100, 'a') + ".", {"nested in more than 64 containers"});
   expect_refused("\x80\x02}X"s + little(2000, 4) + std::string(2000, 'n') + "K\1s.", {"longer than 1000 bytes"});
-  // 2^30 ways to one value.
+  // 2^30 paths to one value.
   std::string shared = "\x80\x02K\x01\x85\x85";
   for (int i = 0; i < 30; ++i) shared += "2\x86";
   expect_refused(shared + ".", {"too many ways"});
   EXPECT_TRUE(load_state_file(file("\x80\x02]q\x01h\x01\x61.")).tensors.empty());
 }
 
-/// Whatever is damaged: the right values or an Error. The archive's checksums leave nothing else.
-/// A list of tensors of one element in PyTorch's older format, all with one dict as their metadata, to which `entries`
-/// (instructions that push keys and values) are added before each of the calls.
+/// A list of tensors of one element in PyTorch's older format. One dict is the metadata of all tensors; before each of
+/// the calls `entries` (instructions that push keys and values) are added to it.
 std::string with_shared_metadata(const std::vector<std::string>& entries) {
   const std::string magic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s,
                     version = "\x80\x02M\xe9\x03."s, system = "\x80\x02N."s, keys = "\x80\x02]X\x01\0\0\0"s + "0a.",
@@ -341,7 +340,7 @@ TEST_F(TorchFiles, MetadataThatTensorsShare) {
   expect_refused(with_shared_metadata({"", neg + "N"}), {"neg must be an integer"});
 }
 
-/// Some 6 MB; looking at all of the metadata for each tensor would take 3.5 * 10^11 steps.
+/// About 6 MB; reading all of the metadata for each tensor would take 3.5 * 10^11 steps.
 TEST_F(TorchFiles, ManyTensorsThatShareALargeDict) {
   std::string entries;
   for (int i = 0; i < 500'000; ++i) entries += "K\x01K\x00"s;
@@ -350,6 +349,7 @@ TEST_F(TorchFiles, ManyTensorsThatShareALargeDict) {
   EXPECT_EQ(load_state_file(file(with_shared_metadata(calls))).tensors.size(), 700'000u);
 }
 
+/// Damage anywhere gives the right values or an Error, because the archive has checksums.
 TEST_F(TorchFiles, EveryDamagedByteOfAnArchive) {
   const std::string whole = read(kGolden + "protocol2.pt");
   const StateView right = load_state_file(kGolden + "protocol2.pt").tensors;
@@ -371,11 +371,11 @@ TEST_F(TorchFiles, EveryDamagedByteOfAnArchive) {
         ++refused;
       }
     }
-  EXPECT_GT(loaded, 1000);  // padding, dates, entries that are not read
+  EXPECT_GT(loaded, 1000);  // damage in padding, dates and unused entries has no effect
   EXPECT_GT(refused, 1000);
 }
 
-/// The older format and plain pickles have no checksums: damage may be another number, never a crash.
+/// The older format and plain pickles have no checksums: damage may give another number, but never a crash.
 TEST_F(TorchFiles, EveryDamagedByteWithoutChecksums) {
   for (const char* name :
        {"older_protocol2.pt", "older_protocol4.pt", "older_views.pt", "older_numpy_in.pt", "numpy4.pkl"}) {

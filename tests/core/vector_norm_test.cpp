@@ -25,7 +25,7 @@ TEST(VectorNorm, OverAllAndOverDimensions) {
   const std::vector<double> v = x.to_vector<double>();
   double all = 0;
   for (const double value : v) all += value * value;
-  // Half the relative error of a sum of 30 squares, and that of the root, on both sides.
+  // Half the relative error of a sum of 30 squares, and the error of the root, on both sides.
   EXPECT_NEAR(norm(x).item<double>(), std::sqrt(all), 34 * 0x1p-53 * std::sqrt(all));
   const std::vector<double> rows = norm(x, {1}).to_vector<double>();
   ASSERT_EQ(norm(x, {1}).shape(), Shape({3, 2}));
@@ -81,12 +81,12 @@ TEST(VectorNorm, TheSecondDerivativeAtZeroIsFinite) {
   EXPECT_NEAR(second[1], (9 - 12) / 125.0, 1e-15);
   EXPECT_EQ(second[2], 0);
   EXPECT_EQ(second[3], 0);
-  // The gradient that arrives has a history too: of w, d/dw of the sum of w x / |x|.
+  // The incoming gradient has a history too: of w, d/dw of the sum of w x / |x|.
   const Tensor w = leaf(from_vector(std::vector<double>{2, 5}, {2}));
   sum(grad({sum(norm(rows, {1}) * w)}, {rows}, {.create_graph = true})[0]).backward();
   EXPECT_NEAR(w.grad().to_vector<double>()[0], 1.4, 1e-15);
   EXPECT_EQ(w.grad().to_vector<double>()[1], 0);
-  // A gradient penalty whose gradient is zero.
+  // A gradient penalty with a zero gradient.
   const Tensor x = leaf(zeros({4}, {.dtype = float64}));
   const Tensor inner = grad({sum(square(x))}, {x}, {.create_graph = true})[0];
   square(norm(inner) - 1.0).backward();
