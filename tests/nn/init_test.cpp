@@ -13,7 +13,7 @@
 namespace tern {
 namespace {
 
-/// Equal salts give equal numbers, others differ; in another run all are other ones.
+/// Equal salts give equal numbers, different salts different ones; every run draws new numbers.
 std::vector<double> draw(const Initializer& init, const Shape& shape, uint64_t salt = 7, DType dtype = float32) {
   Tensor tensor = full(shape, 99, {.dtype = dtype});
   Generator generator = test::fresh_generator(salt);
@@ -40,8 +40,8 @@ Moments moments(const std::vector<double>& values) {
   return m;
 }
 
-// 120,000 values: a mean is known to std / 346. Limits of moments are about six standard errors or more, which two runs
-// in 10^9 exceed.
+// With 120,000 values the standard error of a mean is std / 346. Limits of moments are about six standard errors or
+// more, which two runs in 10^9 exceed.
 const Shape kShape{300, 400};
 
 void expect_uniform(const std::vector<double>& values, double low, double high) {
@@ -49,7 +49,7 @@ void expect_uniform(const std::vector<double>& values, double low, double high) 
   const double width = high - low;
   EXPECT_NEAR(m.mean, (low + high) / 2, 0.005 * width);
   EXPECT_NEAR(m.std, width / std::sqrt(12), 0.0023 * width);
-  // No value in the first or last 1/4000 of the interval: one run in 10^13.
+  // Fails when no value is in the first or last 1/4000 of the interval: one run in 10^13.
   EXPECT_LE(m.low, low + 2.5e-4 * width);
   EXPECT_GE(m.high, high - 2.5e-4 * width);
   const double rounding = 0x1p-23 * std::max(std::abs(low), std::abs(high));
@@ -155,7 +155,7 @@ TEST(Init, Orthogonal) {
         for (size_t k = 0; k < many; ++k) {
           dot += by_rows ? w[a * cols + k] * w[b * cols + k] : w[k * cols + a] * w[k * cols + b];
         }
-        // Rounded once, to fp32: an error of 2^-24 in each factor, of rows of length 3.
+        // Rounded once to fp32: an error of 2^-24 in each factor, for rows of length 3.
         EXPECT_NEAR(dot, a == b ? 9 : 0, 9 * 2.1 * 0x1p-24) << shape.str();
       }
     }

@@ -68,7 +68,7 @@ class Tied final : public nn::Module {
   nn::Linear head_;
 };
 
-/// Equal salts give equal numbers, others differ; in another run all are other ones.
+/// Equal salts give equal numbers, different salts different ones; every run draws new numbers.
 nn::Scope scope(uint64_t salt = 1) { return nn::Scope({.generator = test::fresh_generator(salt)}); }
 
 static_assert(!std::is_copy_constructible_v<Net> && !std::is_move_constructible_v<Net>);
@@ -164,7 +164,7 @@ TEST(Module, ZeroGradDropsGradients) {
 TEST(Module, StateRoundTrip) {
   const Net from(scope(1));
   Net to(scope(2));
-  const Tensor head = to.head_.weight();  // a handle taken before stays true
+  const Tensor head = to.head_.weight();  // an earlier handle stays valid
   to.load_state_dict(from.state_dict());
   const Tensor x = from_vector<float>({1, 2, 3, -1, 0, 0.5f}, {2, 3});
   EXPECT_EQ(to.forward(x).to_vector<float>(), from.forward(x).to_vector<float>());
@@ -191,7 +191,7 @@ TEST(Module, LoadListsEveryProblemAndWritesNothing) {
   }
   state.push_back({"surprise", ones({1})});
   state.push_back({"layer.2.linear.weight", ones({1})});
-  state.push_back({"layer.0.scratch", zeros({2})});  // not persistent, so not expected
+  state.push_back({"layer.0.scratch", zeros({2})});  // not persistent, so unexpected
 
   std::vector<std::vector<double>> before;
   for (const NamedTensor& entry : net.state_dict()) before.push_back(entry.tensor.to_vector<double>());
@@ -249,7 +249,7 @@ TEST(Module, TiedWeightsAddTheirGradients) {
       }
       const double first = 2 * w[static_cast<size_t>(3 + j)], second = w[static_cast<size_t>(12 + j)];
       magnitude += std::abs(first) + std::abs(second);
-      // As many roundings as there are terms: 3 and at most 2 * 7.
+      // As many roundings as terms: 3 and at most 2 * 7.
       EXPECT_NEAR(grad[static_cast<size_t>(3 * row + j)], first + second + uses * column_sum, 17 * 0x1p-24 * magnitude);
     }
   }

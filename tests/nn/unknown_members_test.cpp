@@ -1,4 +1,4 @@
-// Members that their parent does not know, in every form; and what must not be taken for one.
+// Members that are not in their parent's tree, in every form; and cases that must not be errors.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ nn::Scope fresh() { return nn::Scope({.generator = test::fresh_generator()}); }
 
 using test::error_of;
 
-/// Every way to ask says which class the member is of, and what to do.
+/// Every function that uses the tree reports the member's class and the remedy.
 template <class M>
 void expect_unknown(M& model, const std::string& owner, const std::string& member) {
   const auto expect = [&](const std::string& message) {
@@ -56,7 +56,7 @@ void expect_unknown(const std::string& owner, const std::string& member) {
   expect_unknown(*model, owner, member);
 }
 
-/// Members in the object are found while the scope, a variable, lives on too.
+/// Members in the object are found even while the scope, a variable, exists.
 template <class M>
 void expect_unknown_within(const std::string& owner, const std::string& member) {
   expect_unknown<M>(owner, member);
@@ -182,7 +182,7 @@ TEST(UnknownMembers, BelowTheModuleAsked) {
   OuterOfUnknown model(fresh());
   expect_unknown(model, "OtherScope 'inner'", "Linear");
   expect_unknown(model.inner, "OtherScope 'inner'", "Linear");
-  EXPECT_EQ(model.inner.a.parameters().size(), 2u);  // by itself a model like any other
+  EXPECT_EQ(model.inner.a.parameters().size(), 2u);  // alone a model like any other
 }
 
 TEST(UnknownMembers, OfAnotherTree) {
@@ -198,7 +198,7 @@ TEST(UnknownMembers, OfAnotherTree) {
   Guest guest(fresh(), host.place("a"));
   expect_unknown(guest, "Guest", "Linear");
   EXPECT_EQ(host.parameters().size(), 2u);
-  Guest known(host.place("guest"), host.place("b"));  // in the same tree, if under another name
+  Guest known(host.place("guest"), host.place("b"));  // in the same tree, under another name
   EXPECT_EQ(host.parameters().size(), 4u);
   EXPECT_EQ(known.parameters().size(), 0u);
 }
@@ -255,7 +255,7 @@ TEST(UnknownMembers, AThrowingConstructorLeavesNothing) {
   EXPECT_EQ(after.parameters().size(), 2u);
 }
 
-// What must stay legal.
+// Cases that must stay legal.
 
 TEST(UnknownMembers, RootsBesideEachOther) {
   const nn::Scope scope = fresh();
@@ -271,7 +271,7 @@ TEST(UnknownMembers, RootsBesideEachOther) {
   }
 }
 
-struct Pair {  // no module: two models
+struct Pair {  // not a module: two models
   nn::Linear generator, discriminator;
   std::optional<nn::LayerNorm> norm;
   explicit Pair(const nn::Scope& s) : generator(s, 2, 3), discriminator(s, 3, 1) { norm.emplace(s, 3); }
@@ -352,7 +352,7 @@ TEST(UnknownMembers, ReferencesToModelsMadeLater) {
       EXPECT_NO_THROW(student->eval());
       EXPECT_EQ(student->body.parameters().size(), 2u);
     }
-    scope.reset();  // what was no member is none now
+    scope.reset();  // a pointer that was no member stays none
     const nn::Linear another(fresh(), 2, 3);
   }
 }
@@ -377,7 +377,7 @@ TEST(UnknownMembers, LinkedModelsOfAFactory) {
   }
 }
 
-/// Two models side by side, one of them on the heap, from one scope that is gone.
+/// Two neighbouring models, one of them on the heap, from one scope that no longer exists.
 TEST(UnknownMembers, NeighboursOnTheStackAndTheHeap) {
   struct Models {
     nn::Linear first;
@@ -411,7 +411,7 @@ TEST(UnknownMembers, KnownMembersOfEveryKind) {
           known(sub("known")) {
       optional.emplace(sub("optional"), 2, 3);
       for (int i = 0; i < 3; ++i) vector.push_back(std::make_unique<nn::Linear>(sub(std::to_string(i)), 2, 3));
-      const nn::Linear temporary(s, 2, 3);  // gone before anybody asks
+      const nn::Linear temporary(s, 2, 3);  // destroyed before the first check
       const nn::Linear other(fresh(), 2, 3);
       EXPECT_EQ(temporary.parameters().size(), 2u);
     }
@@ -426,7 +426,7 @@ TEST(UnknownMembers, KnownMembersOfEveryKind) {
     All short_lived(fresh());
     survivor = std::move(short_lived.unique);
   }
-  EXPECT_EQ(survivor->parameters().size(), 2u);  // outlives its parent
+  EXPECT_EQ(survivor->parameters().size(), 2u);  // it outlives its parent
 }
 
 TEST(UnknownMembers, ASubclassHandsOnItsScope) {
