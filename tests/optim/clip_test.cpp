@@ -50,8 +50,8 @@ TEST(ClipGradNorm, AgainstLoops) {
         double norm = 0;
         for (const double g : before) norm = type == 2 ? norm + g * g : std::max(norm, std::abs(g));
         if (type == 2) norm = std::sqrt(norm);
-        // A maximum is exact. The sum of squares is of the type of computation, in at least 16 parts; the root halves
-        // its relative error.
+        // A maximum is exact. The sum of squares has the type of computation and at least 16 parts; the root halves its
+        // relative error.
         const auto terms = static_cast<int64_t>(before.size());
         const double of_norm = type == 2 ? test::sum_error(terms / 16 + 16, test::compute_unit(dtype)) / 2 : 0;
         EXPECT_NEAR(optim::clip_grad_norm(parameters, max_norm, {.norm_type = type}), norm, of_norm * norm);

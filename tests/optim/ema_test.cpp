@@ -1,4 +1,4 @@
-// Moving averages of the weights against a loop in double, skipped steps, exchange with the weights, state.
+// Moving averages of the weights against a loop in double; skipped steps, swapping with the weights, state.
 
 #include "tern/optim/ema.h"
 
@@ -30,7 +30,7 @@ std::vector<std::string> bits(const StateView& state) {
   return all;
 }
 
-/// Parameters of every type with random gradients, an optimizer and the averages.
+/// Parameters of every dtype with random gradients, an optimizer and the averages.
 class Training {
  public:
   explicit Training(const optim::EmaOptions& options = {.decay = 0.8}, uint64_t salt = 0)
@@ -83,7 +83,7 @@ TEST(Ema, FollowsTheWeights) {
         expected[p].resize(weight.size());
         bound[p].resize(weight.size());
         for (size_t i = 0; i < weight.size(); ++i) {
-          // An update keeps `decay` of the error before it and rounds the decay, the difference and the sum.
+          // An update multiplies the previous error by `decay` and rounds the decay, the difference and the sum.
           const double size = std::abs(expected[p][i]) + std::abs(weight[i]);
           bound[p][i] = decay * bound[p][i] + (decay == 0 ? 0 : 5 * unit * size);
           expected[p][i] = decay * expected[p][i] + (1 - decay) * weight[i];
@@ -104,7 +104,7 @@ TEST(Ema, ASkippedStepChangesNothing) {
   EXPECT_TRUE(skipped.skipped());
   EXPECT_EQ(training.weights(), weights);
   EXPECT_EQ(training.averages(), before);
-  // By gradients of an earlier pass.
+  // Skipped because of the norm of an earlier pass.
   const Tensor nan = full({3}, std::nan(""));
   training.ema->update(
       training.step(1, {.skip_non_finite = true, .earlier_norm = optim::gradient_norm({nan}, nan.device())}));
@@ -112,7 +112,7 @@ TEST(Ema, ASkippedStepChangesNothing) {
   EXPECT_EQ(training.averages(), before);
   training.ema->update(training.step());
   EXPECT_NE(training.averages(), before);
-  // A step that only measures is made, whatever it finds, and so is the update.
+  // Without skip_non_finite neither the step nor the update is skipped.
   const auto moved = training.averages();
   training.ema->update(training.step(std::numeric_limits<double>::infinity(), {.max_norm = 1}));
   EXPECT_NE(training.averages(), moved);

@@ -1,4 +1,4 @@
-// GradScaler against torch.amp.GradScaler's rule (and DeepSpeed's), written here once more as plain numbers.
+// GradScaler against an independent version of the rules of torch.amp.GradScaler and DeepSpeed, in plain numbers.
 
 #include "tern/optim/grad_scaler.h"
 
@@ -40,7 +40,7 @@ void expect_error(const std::string& part, const std::function<void()>& fn) {
   EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
-/// The rules, by their definition: torch/amp/grad_scaler.py's update; DeepSpeed's DynamicLossScaler.update_scale.
+/// The rules of torch/amp/grad_scaler.py's update and of DeepSpeed's DynamicLossScaler.update_scale.
 struct TorchRule {
   double scale, growth, backoff;
   int64_t interval, good = 0;
@@ -108,7 +108,7 @@ TEST(GradScalerTest, FollowsPyTorch) {
     follow(scaler, rule, probability, 200);
     GradScaler other({.init_scale = 64, .growth_factor = 4, .backoff_factor = 0.25, .growth_interval = 1});
     TorchRule other_rule{64, 4, 0.25, 1};
-    follow(other, other_rule, probability, 30);  // beyond, the scaled gradients themselves overflow
+    follow(other, other_rule, probability, 30);  // with more steps the scaled gradients overflow
   }
 }
 
@@ -141,13 +141,13 @@ TEST(GradScalerTest, UnscalesAndClipsAsWithoutScale) {
         scaler.unscale(a);
         EXPECT_EQ(scaled.w.grad().to_vector<double>()[0], 3);
       }
-      const bool clips = way > 0 && i != 3;  // a limit is for one step
+      const bool clips = way > 0 && i != 3;  // a limit applies to one step
       if (clips) scaler.clip_grad_norm(a, 1.5);
       const StepResult result = scaler.step(a);
       scaler.update();
       plain.loss(c).backward();
       const StepResult expected = b.step({.max_norm = clips ? 1.5 : 0, .skip_non_finite = true});
-      EXPECT_EQ(result.grad_norm(), expected.grad_norm());  // a scale that is a power of two rounds nothing
+      EXPECT_EQ(result.grad_norm(), expected.grad_norm());  // a scale that is a power of two causes no rounding
       a.zero_grad();
       b.zero_grad();
       EXPECT_EQ(scaled.w.to_vector<double>(), plain.w.to_vector<double>()) << way << " " << i;
@@ -167,8 +167,8 @@ TEST(GradScalerTest, SixteenBitWeightsWithMasterCopies) {
     scaler.update();
     optimizer.zero_grad();
   }
-  // Each update is below half a unit of fp16 at 3: only the master copies can have summed them.
-  // The copy is off by at most half a unit of fp32 for each step, the weight by half a unit of fp16, 2^-10, as well.
+  // Each update is below half a unit of fp16 at 3, so only the master copies can have accumulated them. The copy is
+  // wrong by at most half a unit of fp32 for each step, and the weight by half a unit of fp16, 2^-10.
   EXPECT_NEAR(w.to_vector<double>()[2], 3 - 64e-4, 0x1p-10 + 64 * 0x1p-23);
   EXPECT_LT(w.to_vector<double>()[2], 3);
 }
@@ -230,7 +230,7 @@ TEST(GradScalerTest, TwoOptimizersShareOneScale) {
   EXPECT_EQ(two.w.to_vector<double>()[0], 1);
 }
 
-/// Gradients of several losses, each scaled, add up.
+/// Gradients of several scaled losses add up.
 TEST(GradScalerTest, SeveralLosses) {
   Model model;
   SGD optimizer(model.parameters(), {.lr = 1});
@@ -270,7 +270,7 @@ TEST(GradScalerTest, StateDict) {
   EXPECT_THROW(off.load_state_dict(state), Error);
 }
 
-/// DeepSpeed ends the run when an overflow finds the scale at its minimum, hysteresis used up.
+/// DeepSpeed ends the run at an overflow with the minimum scale and no hysteresis left.
 TEST(GradScalerTest, AnOverflowAtTheLeastScaleIsAnError) {
   Model model;
   SGD optimizer(model.parameters(), {.lr = 1});
@@ -291,8 +291,7 @@ TEST(GradScalerTest, AnOverflowAtTheLeastScaleIsAnError) {
   expect_error("try bf16 or fp32", [&] { scaler.check(); });
 }
 
-/// What unscale() found decides, also when the caller then makes the gradient finite (torch's found_inf is of
-/// unscale_).
+/// unscale()'s finding decides, even if the caller then makes the gradient finite (torch's found_inf is from unscale_).
 TEST(GradScalerTest, UnscaleRemembersOverflows) {
   Model model, other;
   SGD a(model.parameters(), {.lr = 1}), b(other.parameters(), {.lr = 1});
@@ -338,7 +337,7 @@ TEST(GradScalerTest, DisabledChangesNothing) {
   for (int i = 0; i < 3; ++i) {
     scaler.scale(with.loss({1, 2, 3})).backward();
     scaler.unscale(a);
-    if (i == 1) scaler.clip_grad_norm(a, 1);  // for this step
+    if (i == 1) scaler.clip_grad_norm(a, 1);  // for this step only
     scaler.step(a);
     scaler.update();
     without.loss({1, 2, 3}).backward();

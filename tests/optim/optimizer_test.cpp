@@ -1,4 +1,5 @@
-// Optimizers against PyTorch's numbers and against loops: golden runs, groups, late starters, skips, state.
+// Optimizers against PyTorch's results and against loops: golden runs, groups, parameters that start late, skips,
+// state.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ Tensor leaf(const Tensor& values) {
   return tensor;
 }
 
-/// Equal salts give equal numbers, others differ; in another run all are other ones.
+/// Equal salts give equal numbers, different salts different ones; every run draws new numbers.
 Tensor random(const Shape& shape, uint64_t salt, DType dtype = float32) {
   Generator generator = test::fresh_generator(salt);
   return randn(shape, generator, {.dtype = dtype});
@@ -94,7 +95,7 @@ TEST(Optimizer, FiftyStepsAsPyTorch) {
         const Tensor expected = find(golden, c.name + "/step" + std::to_string(step));
         if (!expected.defined()) continue;
         ++compared;
-        // Fifty steps of ten roundings in fp64; in fp32 four times what PyTorch's own rounding makes.
+        // Fifty steps of ten roundings in fp64; in fp32 four times PyTorch's rounding error.
         const double bound = dtype == float64 ? 500 * 0x1p-53 : 4 * own_error.at(c.name);
         EXPECT_LE(relative_error(weight, expected), bound)
             << c.name << " " << name_of(dtype) << " step " << step << ": " << relative_error(weight, expected);
@@ -190,7 +191,7 @@ TEST(Optimizer, NoDecayGroupsSplitOffVectors) {
   EXPECT_EQ(parameters[1].tensor.to_vector<float>()[0], 1);
 }
 
-/// Adam for one element, in double: what each parameter must see whatever the others do.
+/// Adam for one element, in double: the expected result of each parameter, independent of the others.
 struct ScalarAdam {
   double w, m = 0, v = 0;
   int t = 0;
@@ -224,7 +225,7 @@ TEST(Optimizer, ParametersCountTheirOwnUpdates) {
     for (size_t p = 0; p < 4; ++p) {
       EXPECT_NEAR(parameters[p].tensor.item<double>(), expected[p].w, 1e-12) << "p" << p << " step " << step;
     }
-    if (step == 6) {  // the counts survive a round trip in the middle
+    if (step == 6) {  // save and load the counts in the middle
       StateView copy;
       for (const NamedTensor& entry : optimizer.state_dict()) copy.push_back({entry.name, entry.tensor.clone()});
       optimizer.load_state_dict(copy);
@@ -302,11 +303,11 @@ TEST(Optimizer, ClippingInTheStepIsClippingBeforeIt) {
         const optim::StepResult result = a->step({.max_norm = max_norm, .skip_non_finite = true});
         const double norm = optim::clip_grad_norm(before, max_norm);
         b->step();
-        EXPECT_NEAR(result.grad_norm(), norm, 40 * 0x1p-53 * norm);  // of 36 numbers, in fp64
+        EXPECT_NEAR(result.grad_norm(), norm, 40 * 0x1p-53 * norm);  // sum of 36 numbers, in fp64
         EXPECT_FALSE(result.skipped());
         EXPECT_EQ(result.first_non_finite(), "");
         for (size_t i = 0; i < 3; ++i) {
-          // A factor of another rounding changes an update, of at most 0.1 for a weight of 1, by some 2^-50.
+          // The different rounding of the factor changes an update, at most 0.1 for a weight of 1, by about 2^-50.
           EXPECT_LE(relative_error(inside[i].tensor, before[i].tensor), 1e-14) << c.name;
         }
       }
@@ -375,7 +376,7 @@ TEST(Optimizer, ResultsNotAskedForAreErrors) {
   EXPECT_FALSE(plain.skipped());
   expect_contains(error_of([&] { plain.grad_norm(); }), {"max_norm", "skip_non_finite"});
   EXPECT_THROW(plain.first_non_finite(), Error);
-  const optim::StepResult clipped = optimizer.step({.max_norm = 1});  // not asked to skip: NaN spreads, as in PyTorch
+  const optim::StepResult clipped = optimizer.step({.max_norm = 1});  // skipping is off: NaN spreads, as in PyTorch
   EXPECT_FALSE(clipped.skipped());
   EXPECT_EQ(clipped.first_non_finite(), "w");
   EXPECT_TRUE(std::isnan(w.to_vector<double>()[0]));
@@ -414,7 +415,7 @@ TEST(Optimizer, StateRoundTripContinuesBitForBit) {
   }
 }
 
-/// The same with a compensation, which is part of the state; a resumed run without it would part from the first.
+/// The same with compensation, which is part of the state; a resumed run without it would differ.
 TEST(Optimizer, KahanResumesBitForBit) {
   Tensor one = leaf(random({1037}, 1).to(bfloat16));
   const optim::AdamWOptions options{.lr = 1e-3, .master_weights = false, .kahan = true};
@@ -454,7 +455,7 @@ TEST(Optimizer, KahanIsForBf16WithoutCopies) {
                       optim::SGD({{"w", w}, {"head", other}}, {.master_weights = false, .kahan = true});
                     }),
                     {"sgd", "bfloat16", "'head'", name_of(other.dtype())});
-  // A step that is left out leaves the compensation too.
+  // A skipped step leaves the compensation unchanged too.
   optim::Adam optimizer({{"w", w}}, {.master_weights = false, .kahan = true});
   w.set_grad(full({3}, 0.37).to(bfloat16));
   optimizer.step();
@@ -464,7 +465,7 @@ TEST(Optimizer, KahanIsForBf16WithoutCopies) {
   EXPECT_EQ(find(optimizer.state_dict(), "compensation.w").to_vector<float>(), before);
 }
 
-/// Rates that live on the device follow every change of the rate; the results are the same bits.
+/// Rates in device memory follow every change of the rate; the results are bit-equal.
 TEST(Optimizer, CapturableIsTheSame) {
   const auto run = [](bool capturable) {
     Tensor a = leaf(random({41}, 1)), b = leaf(random({7}, 2));
@@ -560,7 +561,7 @@ TEST(Optimizer, GradientsMayHaveAnotherType) {
   w.set_grad(gradient);
   optimizer.step();
   const auto g = gradient.to_vector<double>(), end = w.to_vector<double>();
-  // The product is exact, the difference rounded once.
+  // The product is exact; the difference is rounded once.
   for (size_t i = 0; i < g.size(); ++i)
     EXPECT_EQ(end[i], static_cast<double>(static_cast<float>(start[i] - 0.5 * g[i]))) << i;
 }

@@ -47,7 +47,7 @@ TEST(Schedule, MinimumRatioAndCycles) {
   EXPECT_EQ(linear.factor(10), 0.2);
   EXPECT_EQ(linear.factor(1000), 0.2);
   const auto cosine = optim::cosine_schedule({.total_steps = 12, .warmup = 2, .min_ratio = 0.1, .cycles = 1});
-  EXPECT_EQ(cosine.factor(1), 0.5);  // the warmup starts from 0
+  EXPECT_EQ(cosine.factor(1), 0.5);  // the warmup starts at 0
   for (int64_t step = 2; step <= 12; ++step) {
     const double expected = 0.1 + 0.9 * 0.5 * (1 + std::cos(2 * M_PI * static_cast<double>(step - 2) / 10));
     EXPECT_NEAR(cosine.factor(step), expected, 1e-14);
@@ -81,7 +81,7 @@ TEST(Schedule, NothingToDecayOverIsAnError) {
   EXPECT_THROW(optim::linear_schedule({}), Error);
   EXPECT_THROW(optim::cosine_schedule({}), Error);
   EXPECT_THROW(optim::constant_schedule({.total_steps = -1}), Error);
-  EXPECT_THROW(optim::constant_schedule({.warmup = 0.1}), Error);  // a tenth of what?
+  EXPECT_THROW(optim::constant_schedule({.warmup = 0.1}), Error);  // a fraction needs total_steps
   EXPECT_EQ(optim::constant_schedule({.warmup = 4}).factor(1), 0.25);
   for (const auto& schedule : {optim::linear_schedule({.total_steps = 1}), optim::cosine_schedule({.total_steps = 1})})
     EXPECT_EQ(schedule.factor(0), 1);
@@ -115,7 +115,7 @@ TEST(Schedule, PastTheEnd) {
   const auto cosine = optim::cosine_schedule({.total_steps = 12, .warmup = 2, .min_ratio = 0.25});
   EXPECT_EQ(cosine.factor(12), 0.25);
   for (const int64_t step : {12, 13, 22, 1000}) EXPECT_EQ(linear.factor(step), 0.25);
-  EXPECT_NEAR(cosine.factor(17), 0.625, 1e-12);  // half way up again
+  EXPECT_NEAR(cosine.factor(17), 0.625, 1e-12);  // half of the second rise
   EXPECT_NEAR(cosine.factor(22), 1, 1e-12);
   EXPECT_NEAR(cosine.factor(32), 0.25, 1e-12);
 }
