@@ -1,4 +1,4 @@
-// Batches of images on the CUDA device: the bits of the CPU.
+// Image batches on the CUDA device are bit-equal to those of the CPU.
 
 #include "tern/data/transforms/augment.h"
 
@@ -28,7 +28,7 @@ class Augment : public DeviceTest {
   }
 };
 
-/// Every element to the last bit.
+/// Bit-equal elements.
 void expect_equal(const Tensor& cpu_result, const Tensor& cuda_result, const char* what) {
   ASSERT_EQ(cuda_result.device(), kCuda) << what;
   ASSERT_EQ(cpu_result.shape(), cuda_result.shape()) << what;

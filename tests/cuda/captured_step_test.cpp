@@ -1,4 +1,5 @@
-// Captured steps: the same bits as without, new masks at every replay, and clear errors for what cannot be captured.
+// Captured steps: bit-equal to steps without capture, new masks at every replay, and clear errors for operations that
+// cannot be captured.
 
 #include "tern/core/captured_step.h"
 #include "tern/core/allocator.h"
@@ -19,7 +20,7 @@ struct Outcome {
   int64_t nodes = 0;
 };
 
-/// Twelve steps with a changing learning rate; `dtype` is what autocast computes in.
+/// Twelve steps with a changing learning rate; `dtype` is the dtype of autocast.
 Outcome train(bool capture, DType dtype, bool use_adam, double overflow_at = -1) {
   SmallNet net(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), 24, 48);
   std::unique_ptr<optim::Optimizer> optimizer;
@@ -150,7 +151,7 @@ TEST_F(Captured, MemoryStaysTheSame) {
   std::vector<Tensor> others;
   for (int i = 0; i < 20; ++i) {
     others.push_back(full({100000}, -1, {.device = kCuda}));              // must not get the graph's memory
-    EXPECT_NEAR(step({x})[0].item<double>(), 100000 * std::exp(2.0), 4);  // less than one element, 7.4
+    EXPECT_NEAR(step({x})[0].item<double>(), 100000 * std::exp(2.0), 4);  // tolerance below one element, 7.4
   }
   for (const Tensor& other : others) EXPECT_EQ(sum(other).item<double>(), -100000);
   EXPECT_LE(allocator(kCuda).statistics().system_allocations, before + 20);
@@ -175,7 +176,7 @@ TEST_F(Captured, WhatCannotBeCapturedIsNamed) {
   EXPECT_NE(capture([](const Tensor& a) { return nonzero(a); }).find("nonzero is not possible"), std::string::npos);
   EXPECT_NE(capture([](const Tensor& a) { return masked_select(a, gt(a, a)); }).find("masked_select is not possible"),
             std::string::npos);
-  // The device works on after each of these.
+  // The device still works after each of these.
   EXPECT_EQ(sum(add(x, 1)).item<double>(), 6);
 }
 

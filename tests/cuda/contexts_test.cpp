@@ -1,5 +1,5 @@
-// What a rank takes of the machine: a context (hundreds of MB of a GPU's memory) on its own GPU alone, and a port at
-// the address alone that the others need.
+// Resources of a rank: a context (hundreds of MB of GPU memory) only on the rank's GPU, and a listening port only at
+// the address that the other ranks need.
 
 #ifdef TERN_STANDIN
 
@@ -22,7 +22,7 @@ void require_contexts(const std::set<int>& expected, const std::string& when) {
   require(standin::contexts() == expected, when + ": contexts on " + testing::PrintToString(standin::contexts()));
 }
 
-/// What threads do that never chose a device: pinned memory, events, and the end of tensors that other streams used.
+/// Work of threads that never chose a device: pinned memory, events, and releasing tensors that other streams used.
 void use_from_other_threads(Device device) {
   std::thread([&] {
     Tensor x = ones({1000}, {.dtype = float32}).to(device);
@@ -68,7 +68,7 @@ void train(World& world) {
   require_contexts(own, "after the training");
 }
 
-/// Naming devices and asking what suits starts none; asking whether one works starts that.
+/// Listing devices and checking their properties initialises none; device_problem() initialises one.
 void ask(World& world) {
   const int own = world.group()->device().index;
   for (int i = 0; i < cuda::listed_device_count(); ++i) require(!cuda::listed_device(i).name.empty(), "name");
@@ -78,7 +78,7 @@ void ask(World& world) {
   require_contexts({own, 2}, "after device 2");
 }
 
-/// All of this process's sockets that listen are the loopback's when all ranks are on this machine.
+/// When all ranks are on this machine, all listening sockets of this process are at the loopback address.
 void listens(World& world) {
   int sockets = 0;
   for (const Listening& listening : listening_sockets()) {
@@ -102,7 +102,7 @@ TEST_F(Contexts, AListOfDevicesStartsNone) {
 }
 
 TEST_F(Contexts, RanksOnOneMachineMeetAtTheLoopback) {
-  const std::string local_size = "2", anywhere = "192.0.2.1";  // the second is no address of this machine
+  const std::string local_size = "2", anywhere = "192.0.2.1";  // anywhere is not an address of this machine
   expect_done(run("listens", 2, {}));
   expect_done(run("listens", 2, {{"MASTER_ADDR", "localhost"}, {"LOCAL_WORLD_SIZE", local_size}}));
   expect_done(run("listens", 2, {{"MASTER_ADDR", anywhere}, {"LOCAL_WORLD_SIZE", local_size}}));

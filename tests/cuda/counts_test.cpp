@@ -1,4 +1,4 @@
-// What a training step costs the host: launches, waits and calls that take memory, counted by the stand-in runtime.
+// Costs of a training step on the host: launches, waits and memory calls, counted by the stand-in runtime.
 
 #ifdef TERN_STANDIN
 
@@ -9,7 +9,7 @@
 namespace tern::models {
 namespace {
 
-/// Counts what happens between the queueing of two steps.
+/// Counts the calls from the queueing of one step to the next.
 class StepCounts final : public TrainObserver {
  public:
   void on_step_begin(int64_t step) override {
@@ -19,7 +19,7 @@ class StepCounts final : public TrainObserver {
   std::vector<standin::Counters> counts;
 };
 
-/// DistilBERT-base's layers at a small width: the width changes no count.
+/// DistilBERT-base's layers at a small width, which does not change the counts.
 std::vector<standin::Counters> count_steps(bool capture, DType dtype) {
   DistilBertConfig config;
   config.vocab_size = 50;
@@ -56,7 +56,7 @@ TEST(Counts, StepsAreNotWaitedForAndTakeNoMemory) {
     for (size_t i = 0; i < plain.size(); ++i) {
       SCOPED_TRACE(name_of(dtype));
       expect_quiet(plain[i], i);
-      // The first step also makes the optimizer's state.
+      // The first step also creates the optimizer's state.
       if (i > 0) {
         EXPECT_LE(plain[i].kernel_launches, 200u);
       }
@@ -70,7 +70,7 @@ TEST(Counts, StepsAreNotWaitedForAndTakeNoMemory) {
       SCOPED_TRACE(name_of(dtype));
       expect_quiet(captured[i], i);
       EXPECT_EQ(captured[i].graph_launches, 1u);
-      EXPECT_LE(captured[i].kernel_launches, 7u);  // a copy for each input
+      EXPECT_LE(captured[i].kernel_launches, 7u);  // one copy for each input
     }
   }
 }

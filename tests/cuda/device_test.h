@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the engine on a CUDA device share.
+// Common code of the engine's tests on a CUDA device.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace tern {
 
 inline constexpr Device kCuda{DeviceType::kCUDA, 0};
 
-/// Skips where no CUDA device works (a build for real devices on a machine without one).
+/// Skips the tests when no CUDA device works (a build for real devices on a machine without one).
 class DeviceTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -28,8 +28,8 @@ class DeviceTest : public testing::Test {
   }
 };
 
-/// Compares shapes, dtypes and values: the difference's norm against the reference's, or `scale` where that is more. A
-/// NaN equals a NaN alone.
+/// Compares shapes, dtypes and values: the norm of the difference relative to the reference's norm, or to `scale` if
+/// that is larger. NaN equals only NaN.
 inline void expect_same(const Tensor& cpu_result, const Tensor& cuda_result, double tolerance, const std::string& what,
                         double scale = 0) {
   ASSERT_EQ(cpu_result.shape(), cuda_result.shape()) << what;
@@ -52,7 +52,7 @@ inline void expect_same(const Tensor& cpu_result, const Tensor& cuda_result, dou
 using Tensors = std::vector<Tensor>;
 using Op = std::function<Tensor(const Tensors&)>;
 
-/// Runs the op on both devices, forwards and backwards from a random gradient, and compares.
+/// Runs the op on both devices, forward and backward from a random gradient, and compares.
 inline void expect_parity(const std::string& name, const Tensors& inputs, const Op& op, double slack = 1) {
   SCOPED_TRACE(name);
   Tensors results, gradients[2];
@@ -77,7 +77,7 @@ inline void expect_parity(const std::string& name, const Tensors& inputs, const 
   const double tolerance = slack * device_tolerance(results[0].dtype());
   expect_same(results[0], results[1], tolerance, name);
   ASSERT_EQ(gradients[0].size(), gradients[1].size());
-  // Where a derivative is near its root, what remains of a few elements is the rounding of larger terms.
+  // Near a root of a derivative, the values of a few elements are the rounding errors of larger terms.
   double scale = 0;
   if (seed.defined())
     for (const double v : seed.to_vector<double>()) scale += v * v;
@@ -85,7 +85,7 @@ inline void expect_parity(const std::string& name, const Tensors& inputs, const 
   for (size_t i = 0; i < gradients[0].size(); ++i) {
     ASSERT_EQ(gradients[0][i].defined(), gradients[1][i].defined()) << name << ", gradient " << i;
     if (gradients[0][i].defined())
-      // An fp32 weight's gradient is made of what the op's dtype rounded.
+      // An fp32 weight's gradient is computed from values rounded to the op's dtype.
       expect_same(gradients[0][i], gradients[1][i],
                   slack * std::max(device_tolerance(gradients[0][i].dtype()), device_tolerance(results[0].dtype())),
                   name + ", gradient " + std::to_string(i), scale);

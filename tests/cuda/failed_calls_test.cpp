@@ -1,6 +1,6 @@
-// Every function of CUDA and its libraries that a training calls fails: one call, early, late or in between, or each.
-// Either the training ends with an error, or its numbers are those of a training without. Afterwards the next one is as
-// ever.
+// Failures of every function of CUDA and its libraries that a training calls: one call, the first, the last or one in
+// between, or all calls. The training ends with an error, or its results equal those without failures. The next
+// training is not affected.
 
 #ifdef TERN_STANDIN
 
@@ -28,7 +28,7 @@ class Losses final : public TrainObserver {
   std::vector<double>& to_;
 };
 
-/// Four steps of a tiny DistilBERT, of which the last two are replayed.
+/// Four steps of a tiny DistilBERT; the last two are replays.
 Outcome train_once() {
   DistilBertConfig config;
   config.vocab_size = 50;
@@ -58,7 +58,7 @@ Outcome train_once() {
 }
 
 TEST(FailedCalls, EndTheTrainingOrChangeNothing) {
-  train_once();  // makes what a process makes once
+  train_once();  // creates the state that a process creates once
   standin::reset_counters();
   const Outcome expected = train_once();
   const auto calls = standin::counters().calls;
@@ -69,7 +69,7 @@ TEST(FailedCalls, EndTheTrainingOrChangeNothing) {
   const auto fail = [&](const std::string& function, const std::set<uint64_t>& turns) {
     SCOPED_TRACE(testing::Message() << function << ", calls " << *turns.begin() << " to " << *turns.rbegin());
     for (const uint64_t n : turns)
-      standin::fail_call(function, static_cast<int>(n), 1);  // an invalid value; of a library: not initialised
+      standin::fail_call(function, static_cast<int>(n), 1);  // an invalid value; for a library: not initialised
     std::string message;
     try {
       ASSERT_TRUE(train_once() == expected) << "no error, and other numbers";
@@ -84,9 +84,9 @@ TEST(FailedCalls, EndTheTrainingOrChangeNothing) {
     ASSERT_EQ(allocator(kCuda).statistics().live_bytes, live) << "after " << message;
   };
   for (const auto& [function, count] : calls) {
-    if (function.find("Synchronize") != std::string::npos) continue;  // fails with the device alone
+    if (function.find("Synchronize") != std::string::npos) continue;  // fails only with the device
     for (const uint64_t n : std::set<uint64_t>{1, 1 + random() % count, count}) fail(function, {n});
-    if (!ended.contains(function)) {  // what does without the call does without each
+    if (!ended.contains(function)) {  // if one failed call has no effect, fail all calls
       std::set<uint64_t> each;
       for (uint64_t n = 1; n <= 4 * count; ++n) each.insert(n);
       fail(function, each);

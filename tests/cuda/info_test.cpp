@@ -1,5 +1,5 @@
-// The emulated program on machines that lack something of CUDA: what `tern info` says, and that training ends with one
-// line and status 1, or goes to the CPU.
+// The emulated program on machines where a part of CUDA is missing: the output of `tern info`, and that training ends
+// with one line and status 1, or uses the CPU.
 
 #include <cstdlib>
 #include <map>
@@ -36,13 +36,13 @@ std::string line_of(const std::string& text, const std::string& start) {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// A machine, and words that must be in what the program says about it.
+/// A machine, and words that the program must print about it.
 struct Machine {
   std::string name;
   Environment environment;
-  std::string info_line;    // begins like this
-  std::string info_words;   // and has these words
-  std::string error_words;  // of training with --device cuda
+  std::string info_line;    // the beginning of a line
+  std::string info_words;   // words in that line
+  std::string error_words;  // words in the error of training with --device cuda
 };
 
 const Machine kMachines[] = {
@@ -112,7 +112,7 @@ TEST_P(OnMachine, InfoSaysWhyThereIsNoDevice) {
   const std::string line = line_of(r.out, machine.info_line);
   EXPECT_TRUE(contains(line, machine.info_words)) << line;
   EXPECT_EQ(line_of(r.out, "device: "), "device: cpu");
-  line_of(r.out, "cuBLASLt: ");  // libraries are told all the same
+  line_of(r.out, "cuBLASLt: ");  // libraries are listed all the same
 }
 
 TEST_P(OnMachine, TrainingOnTheDeviceIsRefused) {
@@ -196,7 +196,7 @@ TEST_F(Program, AFailedDeviceEndsTheTrainingAndKeepsTheBestWeights) {
   const std::vector<std::string> train = {"train",    "distilbert",     "--data", "rows.csv", "--max-length",
                                           "16",       "--batch-tokens", "256",    "--epochs", "100",
                                           "--device", "cuda",           "--out",  "run"};
-  // An epoch is one step, and the third step is the first that is replayed.
+  // An epoch is one step, and the third step is the first replay.
   for (const char* failure : {"cudaGraphLaunch:2:700", "cudaLaunchKernel:500:700", "cudaMemcpyAsync:120:700"}) {
     SCOPED_TRACE(failure);
     fs::remove_all(folder_ / "run");
@@ -214,7 +214,7 @@ TEST_F(Program, AFailedDeviceEndsTheTrainingAndKeepsTheBestWeights) {
   }
 }
 
-// --- which devices a build serves ---
+// --- devices that a build supports ---
 
 TEST(Architectures, MachineCodeServesItsMajorVersion) {
   EXPECT_TRUE(cuda::architectures_serve("80-real", 8, 0));

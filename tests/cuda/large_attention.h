@@ -1,5 +1,5 @@
 #pragma once
-// Attention in float64, written out, with bounds for results in 16 bits of kernels that keep no score matrix.
+// Attention in float64, step by step, with error bounds for 16-bit results of kernels that store no score matrix.
 
 #include <array>
 
@@ -14,14 +14,14 @@ struct AttentionCase {
   int64_t window = -1;
   double dropout = 0;
   bool masked = false;
-  bool first_rows = false;            // one query of each sequence, the first; not with causal or window
+  bool first_rows = false;            // only the first query of each sequence; not with causal or window
   bool fused = false;                 // q, k and v (or k and v) are slices of one tensor; not with grouped heads
   std::vector<int64_t> lengths = {};  // of the keys
 
   std::vector<int64_t> query_lengths() const { return first_rows ? std::vector<int64_t>(lengths.size(), 1) : lengths; }
 };
 
-/// A result and how far a kernel's may be from it, both float64 [tokens, heads, head_dim].
+/// A result and the maximum error of a kernel's result, both float64 [tokens, heads, head_dim].
 struct Bounded {
   Tensor value, bound;
 };
@@ -35,7 +35,7 @@ struct Head {
   DType dtype;
 };
 
-/// out, dq, and what this head adds to dk and dv.
+/// out, dq, and this head's terms of dk and dv.
 inline std::array<Bounded, 4> evaluate(const Head& x) {
   const double u = unit_of(x.dtype), tiny = smallest_of(x.dtype);
   const auto n = static_cast<double>(x.k.size(0)), d = static_cast<double>(x.q.size(1));
@@ -44,14 +44,14 @@ inline std::array<Bounded, 4> evaluate(const Head& x) {
   const Tensor kt = x.k.t().contiguous(), vt = x.v.t().contiguous();
   const Tensor aq = abs(x.q), ak = abs(x.k), av = abs(x.v), ado = abs(x.dout);
 
-  // P and its relative error r: of scores (numerator and denominator), exponentials, sums.
+  // P and its relative error r, from scores (numerator and denominator), exponentials, sums.
   const Tensor scores = x.scale * times(x.q, kt) + (x.seen - 1.0) * 1e30;
   const Tensor e = exp(scores - max(scores, {1}, true)) * x.seen;
   const Tensor p = e / maximum(row_sum(e), full({}, 1e-300, {.dtype = float64}));
   const Tensor score_error = (x.scale * d * kSum) * times(aq, ak.t().contiguous()) * x.seen;
   const Tensor r = max(score_error, {1}, true) * 2.0 + (n + 64) * kSum;
 
-  // out: P is rounded before its product with V, then the result.
+  // out: P is rounded before its product with V, then the result is rounded.
   const Tensor pd = p * x.keep, out = times(pd, x.v);
   const Tensor out_error =
       u * abs(out) + (1 + u) * (r + (u + n * kSum)) * times(pd, av) + tiny * times(x.seen * x.keep, av) + tiny;
@@ -73,13 +73,13 @@ inline std::array<Bounded, 4> evaluate(const Head& x) {
           Bounded{times(turned(pd), x.dout), times(turned(g), ado)}};
 }
 
-/// Of sums that are then rounded to dtype.
+/// The bound of sums that are then rounded to dtype.
 inline Tensor rounded_bound(const Bounded& x, DType dtype, double additions) {
   const double u = unit_of(dtype);
   return (1 + u) * (1 + additions * kSum) * x.bound + u * abs(x.value) + smallest_of(dtype);
 }
 
-/// Which query of a sequence sees which key, 1 or 0. valid: of the sequence's keys.
+/// 1 where a query of the sequence sees a key, otherwise 0. valid: 1 or 0 for each key of the sequence.
 inline Tensor seen_of(const AttentionCase& c, const std::vector<double>& valid) {
   const auto n = static_cast<int64_t>(valid.size()), queries = c.first_rows ? 1 : n;
   std::vector<double> seen(static_cast<size_t>(queries * n));
@@ -90,8 +90,8 @@ inline Tensor seen_of(const AttentionCase& c, const std::vector<double>& valid) 
   return from_vector(seen, {queries, n}, {.dtype = float64});
 }
 
-/// The factors that dropout gives to probabilities, [heads, queries, keys] for each sequence: what attention makes of
-/// uniform weights and values that are unit vectors.
+/// The factors of dropout on probabilities, [heads, queries, keys] for each sequence, from attention's results for
+/// uniform weights and unit vectors as values.
 inline std::vector<Tensor> keep_of(const AttentionCase& c, uint64_t seed) {
   const std::vector<int64_t> query_lengths = c.query_lengths();
   if (c.dropout == 0) {
@@ -100,7 +100,7 @@ inline std::vector<Tensor> keep_of(const AttentionCase& c, uint64_t seed) {
       ones_of.push_back(ones({c.heads, query_lengths[s], c.lengths[s]}, {.dtype = float64}));
     return ones_of;
   }
-  std::vector<std::vector<Tensor>> parts(c.lengths.size());  // columns
+  std::vector<std::vector<Tensor>> parts(c.lengths.size());  // parts of columns for each sequence
   int64_t tokens = 0, queries = 0, longest = 0;
   for (const int64_t n : c.lengths) tokens += n, longest = std::max(longest, n);
   for (const int64_t n : query_lengths) queries += n;
@@ -137,14 +137,14 @@ inline std::vector<Tensor> keep_of(const AttentionCase& c, uint64_t seed) {
 
 }  // namespace large_attention
 
-/// out, dq, dk, dv. Inputs are float64; valid: 1 or 0 for each token, as a key.
+/// out, dq, dk, dv. Inputs are float64; valid: 1 or 0 for each token as a key.
 inline std::array<Bounded, 4> attention_reference(const AttentionCase& c, const Tensor& q, const Tensor& k,
                                                   const Tensor& v, const Tensor& dout, const std::vector<double>& valid,
                                                   uint64_t seed) {
   using namespace large_attention;
   const std::vector<Tensor> keep = keep_of(c, seed);
   const int64_t group = c.heads / c.kv_heads;
-  std::vector<std::vector<Tensor>> values(4), bounds(4);  // of each sequence, [rows, heads or kv_heads, head_dim]
+  std::vector<std::vector<Tensor>> values(4), bounds(4);  // for each sequence, [rows, heads or kv_heads, head_dim]
   const std::vector<int64_t> query_lengths = c.query_lengths();
   int64_t begin = 0, begin_queries = 0;
   for (size_t s = 0; s < c.lengths.size(); ++s) {

@@ -1,5 +1,5 @@
-// The shapes that training has, where tiles, warpgroups and partial sums are many: 16 bits against float64 on the CPU.
-// On the emulated device a cut of them, chosen at random in every run, that still takes every path through the kernels.
+// Shapes of real training, with many tiles, warpgroups and partial sums: 16-bit results against float64 on the CPU. The
+// emulated device runs a subset, chosen at random in every run, that still uses every path through the kernels.
 
 #include "tern/core/autocast.h"
 #include "tern/optim/adam.h"
@@ -9,8 +9,7 @@
 namespace tern {
 namespace {
 
-// ---- attention
-// -------------------------------------------------------------------------------------------------------
+// --- attention ---
 
 class LargeAttention : public LargeParity {
  protected:
@@ -71,7 +70,7 @@ class LargeAttention : public LargeParity {
       expect_within(expected[i].value, expected[i].bound, i == 0 ? out : gradients[i - 1], names[i]);
   }
 
-  /// All of them; or three in random order, of which one has a second warpgroup and one a third tile of keys.
+  /// All lengths; or three in random order, one with a second warpgroup and one with a third tile of keys.
   std::vector<int64_t> lengths() {
     if (kWhole) return {1, 63, 65, 127, 129, 197, 512, 600};
     std::vector<int64_t> some = {one_of<int64_t>({1, 63, 65}), one_of<int64_t>({127, 129}),
@@ -92,7 +91,7 @@ const Variant kVariants[] = {
     {"window", [](AttentionCase& c) { c.window = 70; }},
     {"grouped", [](AttentionCase& c) { c.heads = 4, c.kv_heads = 2; }},
     {"mask", [](AttentionCase& c) { c.masked = true; }},
-    {"dropout", [](AttentionCase& c) { c.dropout = 0.125; }},       // of 1 / 65536 a whole multiple
+    {"dropout", [](AttentionCase& c) { c.dropout = 0.125; }},       // a multiple of 1 / 65536
     {"first rows", [](AttentionCase& c) { c.first_rows = true; }},  // the last layer of a classifier
 };
 
@@ -100,7 +99,7 @@ TEST_F(LargeAttention, EveryVariant) {
   for (const Variant& variant : kVariants)
     for (const DType dtype : kHalves)
       for (const int64_t head_dim : {64, 96, 128}) {
-        if (!kWhole && whole_in(0, 2) > 0) continue;  // a third of them
+        if (!kWhole && whole_in(0, 2) > 0) continue;  // run a third of them
         AttentionCase c{.dtype = dtype, .head_dim = head_dim};
         variant.set(c);
         c.lengths = lengths();
@@ -108,7 +107,7 @@ TEST_F(LargeAttention, EveryVariant) {
       }
 }
 
-/// Any variants together.
+/// Random combinations of variants.
 TEST_F(LargeAttention, VariantsTogether) {
   for (int i = 0; i < (kWhole ? 6 : 1); ++i) {
     AttentionCase c{.dtype = one_of(kHalves), .head_dim = one_of<int64_t>({64, 96, 128})};
@@ -122,10 +121,9 @@ TEST_F(LargeAttention, VariantsTogether) {
   }
 }
 
-// ---- products: whole numbers
-// -----------------------------------------------------------------------------------------
+// --- products: whole numbers ---
 
-/// One layer of a training step: rows, inputs, outputs. ReLU, also in the place of GELU, which is not exact.
+/// One layer of a training step: rows, inputs, outputs. ReLU also replaces GELU, which is not exact.
 struct Layer {
   const char* name;
   int64_t rows, in, out;
@@ -134,8 +132,8 @@ struct Layer {
 
 class LargeProducts : public LargeParity {
  protected:
-  /// Forward in 16 bits by weights in fp32, whose gradients are fp32, and the bias's too: with the product for the
-  /// weights, and by sums of columns where they are not trained.
+  /// Forward in 16 bits with fp32 weights, whose gradients are fp32, like the bias's. The bias gradient is computed by
+  /// the product of the weight gradient or, for frozen weights, by column sums.
   void check(const Layer& layer, DType dtype, Activation activation) {
     SCOPED_TRACE(std::string(layer.name) + " " + name_of(dtype) + (activation == Activation::kRelu ? ", relu" : ""));
     const Tensor x = integers({layer.rows, layer.in}, 2, dtype), w = integers({layer.out, layer.in}, 2, float32);
@@ -185,10 +183,10 @@ TEST_F(LargeProducts, OfViT) {
              {"attention's projection", 64 * 197, 768, 768},
              {"first feed-forward", 64 * 197, 768, 3072, true},
              {"second feed-forward", 64 * 197, 3072, 768},
-             {"head", 64, 768, 10}});  // the last layer's rows: as many as DistilBERT's
+             {"head", 64, 768, 10}});  // as many rows as in DistilBERT's last layer
 }
 
-/// The last layer of a classifier: queries of one row a sequence, keys and values of all, by the rows of one weight.
+/// The last layer of a classifier: one query row per sequence, keys and values of all rows, with one weight's rows.
 TEST_F(LargeProducts, OfTheLastLayersQueries) {
   for (const DType dtype : kHalves)
     for (const int64_t tokens : {int64_t{16384}, int64_t{64 * 197}}) {
@@ -218,8 +216,8 @@ TEST_F(LargeProducts, OfTheLastLayersQueries) {
     }
 }
 
-/// The first feed-forward layer with its GELU. Pre-activations are multiples of 1/64, exact in float32, of which one in
-/// 16 bits is stored; inputs and gradients are not negative, so that the sums of columns stay far from 0.
+/// The first feed-forward layer with GELU. Pre-activations are multiples of 1/64, exact in float32, and are stored
+/// rounded to 16 bits; inputs and gradients are not negative, so that column sums are far from 0.
 TEST_F(LargeProducts, WithGelu) {
   for (const DType dtype : kHalves)
     for (const bool frozen : {false, true}) {
@@ -237,7 +235,7 @@ TEST_F(LargeProducts, WithGelu) {
 
       const double u = unit_of(dtype), tiny = smallest_of(dtype);
       const Tensor z = add(matmul(x.to(float32), w.t()), b).to(dtype).to(float64);
-      // exp and erf in float32: a few units of 2^-24 of numbers up to 1.
+      // exp and erf in float32: errors of a few 2^-24 for results up to 1.
       const Tensor phi = 0.5 * (erf(z * std::sqrt(0.5)) + 1.0), value = z * phi;
       expect_within(value, u * abs(value) + 16 * kSum * abs(z) + tiny, y, "y");
       const Tensor slope = phi + z * exp(square(z) * -0.5) * (1 / std::sqrt(2 * M_PI));
@@ -260,15 +258,14 @@ TEST_F(LargeProducts, WithGelu) {
     }
 }
 
-// ---- norms, softmax, loss
-// --------------------------------------------------------------------------------------------
+// --- norms, softmax, loss ---
 
 class LargeRows : public LargeParity {
  protected:
   void check_layer_norm(DType dtype, int64_t rows, int64_t cols, bool residual);
 };
 
-/// Of x, or of a residual and what dropout leaves of x, which are multiples of 1/16 here, so that their sum is exact.
+/// The norm of x, or of residual + dropout(x) with multiples of 1/16, so that the sum is exact.
 void LargeRows::check_layer_norm(DType dtype, int64_t rows, int64_t cols, bool residual) {
   SCOPED_TRACE(std::string(name_of(dtype)) + " of " + std::to_string(rows) + " x " + std::to_string(cols) +
                (residual ? ", residual and dropout" : ""));
@@ -293,7 +290,7 @@ void LargeRows::check_layer_norm(DType dtype, int64_t rows, int64_t cols, bool r
   const Tensor dy64 = dy.to(float64), centred = x64 - mean(x64, {1}, true);
   const Tensor rstd = rsqrt(mean(square(centred), {1}, true) + kEps), xhat = centred * rstd;
   const double u = unit_of(dtype), tiny = smallest_of(dtype);
-  // Means over a row are sums of at most 32 numbers a thread and a tree over threads.
+  // Means over a row are sums of at most 32 numbers per thread and a tree over threads.
   constexpr double kMean = 64 * kSum;
   const Tensor value = xhat * g64 + beta.to(float64);
   const Tensor size_of_terms = g64 * (abs(xhat) + 1.0) + abs(beta).to(float64);
@@ -311,7 +308,7 @@ void LargeRows::check_layer_norm(DType dtype, int64_t rows, int64_t cols, bool r
     expect_within(dz, dz_bound, leaves[0].grad(), "dx");
   }
 
-  // Down a column: runs of at most 64 rows that join totals, and those of blocks. With whole numbers none is inexact.
+  // Column sums: at most 64 rows in a run, totals of runs, and totals of blocks. With whole numbers all are exact.
   const double joins = 64 + 64 + static_cast<double>(rows) / 64;
   const Tensor dgamma = sum(dy64 * xhat, {0}), sizes = sum(abs(dy64) * (abs(xhat) + 1.0), {0});
   expect_within(dgamma, (joins * kSum + kMean) * sizes, leaves[1].grad(), "dgamma");
@@ -337,7 +334,7 @@ TEST_F(LargeRows, SoftmaxOfAVocabulary) {
     y.backward(dy.to(kCuda));
 
     const double u = unit_of(dtype), tiny = smallest_of(dtype);
-    const double e = (64 + static_cast<double>(classes) / 128) * kSum;  // exponentials, and the sum of their row
+    const double e = (64 + static_cast<double>(classes) / 128) * kSum;  // exponentials and their row sum
     const Tensor p = softmax(x.to(float64)), dy64 = dy.to(float64);
     const Tensor p_error = (u + e) * p + tiny;
     expect_within(p, p_error, y, "y");
@@ -374,18 +371,17 @@ TEST_F(LargeRows, CrossEntropyOfAVocabulary) {
     const Tensor top = max(x64, {1}), lse = top + log(sum(exp(x64 - top.unsqueeze(1)), {1}));
     expect_within(lse - chosen, e * (abs(lse) + abs(chosen) + abs(top) + 1.0), loss, "loss");
     const Tensor g = seed.to(float64).unsqueeze(1), dx = (p - one) * g;
-    // The probability comes from exp(x - lse), lse in fp32.
+    // The probability is exp(x - lse), with lse in fp32.
     const Tensor before = abs(g) * (p * (2 * e + (abs(x64) + abs(lse).unsqueeze(1)) * kSum) + 4 * kSum * one);
     expect_within(dx, u * abs(dx) + (1 + u) * before + tiny, leaf.grad(), "dx");
   }
 }
 
-// ---- look-ups, reductions, copies, updates
-// ---------------------------------------------------------------------------
+// --- look-ups, reductions, copies, updates ---
 
 class LargeMemory : public LargeParity {};
 
-/// One id is a twentieth of all, as a common word is: its row's gradient is a sum of many.
+/// One id is a twentieth of all, like a common word: its row's gradient is a sum of many.
 TEST_F(LargeMemory, EmbeddingWithACommonId) {
   for (const DType dtype : {float32, bfloat16, float16}) {
     const int64_t ids = size(16384, 500, 900), count = kWhole ? 30522 : 97, width = size(768, 20, 90);
@@ -419,7 +415,7 @@ TEST_F(LargeMemory, Reductions) {
     Tensor x = integers({outer, inner}, 1, dtype);
     const int64_t row = whole_in(0, outer - 1), col = whole_in(0, inner - 1);
     x.select(0, row).slice(0, col, col + 1).fill_(3);
-    x.select(0, outer - 1).slice(0, inner - 1).fill_(-2);  // the very last
+    x.select(0, outer - 1).slice(0, inner - 1).fill_(-2);  // the last element
     const bool replaced = row == outer - 1 && col == inner - 1;
     const Tensor device = x.to(kCuda), x64 = x.to(float64);
     expect_equal(sum(x64).to(dtype), sum(device), "sum");
@@ -435,12 +431,12 @@ TEST_F(LargeMemory, Reductions) {
   }
 }
 
-/// Offsets beyond 2^31 bytes and 2^31 elements, on both ways over the bus and between strides.
+/// Offsets beyond 2^31 bytes and 2^31 elements, in both directions of transfer and between strides.
 TEST_F(LargeMemory, Copies) {
   const int64_t rows = kWhole ? (int64_t{1} << 16) + 3 : whole_in(200, 300),
                 cols = kWhole ? (1 << 15) + 5 : whole_in(100, 200);
   const Tensor row = integers({rows, 1}, 60, float32).to(uint8), col = integers({1, cols}, 60, float32).to(uint8);
-  const Tensor x = add(row, col);  // wraps at 256: the sum of a row's and a column's number
+  const Tensor x = add(row, col);  // sum of row and column number, which wraps at 256
   const Tensor there = x.to(kCuda);
   ASSERT_TRUE(!kWhole || there.nbytes() > int64_t{1} << 31);
   EXPECT_TRUE(all(eq(there.to(cpu), x)).item<bool>()) << "to the device and back";
@@ -464,7 +460,7 @@ std::vector<Shape> parameters_of_distilbert(int64_t words, int64_t width) {
   return shapes;
 }
 
-/// In fp32, as autocast trains, and bf16 weights by fp32 copies.
+/// In fp32, as in autocast training, and for bf16 weights with fp32 copies.
 TEST_F(LargeMemory, AdamWOfDistilBert) {
   const std::vector<Shape> shapes = parameters_of_distilbert(kWhole ? 30522 : 61, size(768, 20, 50));
   constexpr double kLr = 1e-2, kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8, kDecay = 0.1;
@@ -497,8 +493,8 @@ TEST_F(LargeMemory, AdamWOfDistilBert) {
       }
       optimizer.step();
     }
-    // A step rounds the fp32 weight three times, and its update by a few units of what m may hold: sums of gradients of
-    // either sign, of which none is above the largest of all steps. What is stored of it has been rounded to dtype.
+    // A step rounds the fp32 weight three times, and its update by a few units of the maximum of m: sums of gradients
+    // of either sign, at most the largest gradient of all steps. The stored weight is rounded to dtype.
     for (size_t i = 0; i < shapes.size(); ++i) {
       Tensor bound = kSteps * (3 * unit_of(float32) * (abs(expected[i]) + 3 * kLr * 4) +
                                full(shapes[i], kLr * 128 * 0x1p-24, {.dtype = float64}));

@@ -1,7 +1,7 @@
 #pragma once
-// For tests at the shapes that training has. Results are compared element by element with float64 results of the same
-// 16-bit inputs, within bounds that follow from how results are rounded; or, where inputs are small integers and every
-// sum of products of them is exact in float32 in any order, to the last bit.
+// For tests with shapes of real training. Results are compared element by element with float64 results of the same
+// 16-bit inputs, within bounds derived from the rounding of results. Where inputs are small integers and every sum of
+// products is exact in float32 in any order, results must be bit-equal.
 
 #include <cmath>
 #include <random>
@@ -11,20 +11,20 @@
 namespace tern {
 
 #ifdef TERN_STANDIN
-inline constexpr bool kWhole = false;  // the emulated device takes a cut of the shapes
+inline constexpr bool kWhole = false;  // the emulated device runs a subset of the shapes
 #else
 inline constexpr bool kWhole = true;
 #endif
 
 inline const std::vector<DType> kHalves = {bfloat16, float16};
 
-/// The largest relative error of rounding to a dtype, to the nearest.
+/// The maximum relative error of rounding to nearest.
 inline double unit_of(DType dtype) {
   return dtype == bfloat16 ? 0x1p-8 : dtype == float16 ? 0x1p-11 : dtype == float32 ? 0x1p-24 : 0;
 }
-/// The largest error of rounding a small number to a dtype: float16 is subnormal below 2^-14.
+/// The maximum error of rounding a small number to a dtype: float16 is subnormal below 2^-14.
 inline double smallest_of(DType dtype) { return dtype == float16 ? 0x1p-25 : 0; }
-/// Of one addition in float32, tensor cores that cut off included.
+/// The relative error of one addition in float32, including tensor cores that truncate.
 inline constexpr double kSum = 0x1p-22;
 
 class LargeParity : public DeviceTest {
@@ -37,7 +37,7 @@ class LargeParity : public DeviceTest {
   T one_of(const std::vector<T>& values) {
     return values[static_cast<size_t>(whole_in(0, static_cast<int64_t>(values.size()) - 1))];
   }
-  /// The size itself, on the emulated device a random one between low and high.
+  /// `whole`, or on the emulated device a random size between low and high.
   int64_t size(int64_t whole, int64_t low, int64_t high) { return kWhole ? whole : whole_in(low, high); }
 
   Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
@@ -48,7 +48,7 @@ class LargeParity : public DeviceTest {
   }
 };
 
-/// Every element equal; a NaN is equal to none.
+/// Every element is equal; NaN is never equal.
 inline void expect_equal(const Tensor& expected, const Tensor& actual, const std::string& what) {
   ASSERT_EQ(expected.shape(), actual.shape()) << what;
   ASSERT_EQ(expected.dtype(), actual.dtype()) << what;
@@ -63,7 +63,7 @@ inline void expect_equal(const Tensor& expected, const Tensor& actual, const std
                 << first << ": expected " << a[first] << ", got " << b[first];
 }
 
-/// Every element within its bound; a NaN is within none. expected and bound: float64 on the CPU.
+/// Every element is within its bound; NaN never is. expected and bound: float64 on the CPU.
 inline void expect_within(const Tensor& expected, const Tensor& bound, const Tensor& actual, const std::string& what) {
   ASSERT_EQ(expected.shape(), actual.shape()) << what;
   ASSERT_EQ(actual.device(), kCuda) << what;

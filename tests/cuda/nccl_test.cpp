@@ -1,4 +1,4 @@
-// Groups over NCCL, of two and four processes.
+// NCCL groups of two and four processes.
 
 #include <signal.h>
 
@@ -31,7 +31,7 @@ void collectives(World& world) {
     for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{33}, int64_t{1000}}) {
       const Tensor own = own_values(rank, count, dtype, device);
       const std::string what = own.describe();
-      // The work before a collective is queued, and so is what follows: no order of the streams may matter.
+      // The work before and after a collective is queued: the order of the streams must not matter.
       Tensor sum = add(own, own);
       group.all_reduce(sum);
       const Tensor twice = add(sum, sum);
@@ -65,7 +65,7 @@ void collectives(World& world) {
 
   Tensor message = zeros({100}, {.device = device});
   const int to = (rank + 1) % n, before = (rank + n - 1) % n;
-  // One stream: of the ranks in a ring one receives first.
+  // All calls use one stream, so one rank of the ring must receive first.
   if (rank != 0) group.receive(message, before);
   group.send(own_values(rank, 100, float32, device), to);
   if (rank == 0) group.receive(message, before);
@@ -98,7 +98,7 @@ void asynchronous(World& world) {
     require(next.to_vector<double>() == std::vector<double>(1000, n * (n + 1) * static_cast<double>(i)), "async sum");
     require(works[i].done(), "done");
   }
-  // A tensor that its owner drops at once: its memory may not serve another while NCCL reads it.
+  // The owner drops the tensor at once; its memory must not be reused while NCCL reads it.
   Tensor kept = full({5000}, rank + 1, {.device = device});
   Work work = group.all_reduce_async(kept);
   if (rank == 0) {
@@ -134,7 +134,7 @@ void captured(World& world) {
   require(step.captured(), "captured");
 }
 
-/// What a missing wait() gives: on the stand-in the value from before, in some order at least.
+/// Without wait() the stand-in returns the previous value in at least one order.
 void unordered(World& world) {
 #ifdef TERN_STANDIN
   Communicator& group = *world.group();
@@ -142,7 +142,7 @@ void unordered(World& world) {
   in_all_orders([&] {
     Tensor x = full({10}, 1, {.device = group.device()});
     Work work = group.all_reduce_async(x);
-    const Tensor early = add(x, x);  // not after the work
+    const Tensor early = add(x, x);  // not ordered after the collective
     right += early.to_vector<double>() == std::vector<double>(10, 2.0 * group.size());
     ++orders;
     work.wait();

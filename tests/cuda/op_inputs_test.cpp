@@ -1,4 +1,4 @@
-// Every op with whatever tensors on both devices: equal results and gradients, or an error on both.
+// Every op with random tensors on both devices: equal results and gradients, or an error on both.
 
 #include "tern/tests/core/op_inputs.h"
 #include "tern/tests/cuda/device_test.h"

@@ -1,4 +1,4 @@
-// A step that runs out of memory, wherever that is: one clear error, nothing has changed, and the step can be repeated.
+// A step that runs out of memory at any point gives one clear error and changes nothing, and it can be repeated.
 
 #include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
@@ -10,7 +10,7 @@
 namespace tern {
 namespace {
 
-/// A model in training, and all that it is made of.
+/// A model in training with its generator, optimizer, scaler and step.
 struct Job {
   Generator generator{fresh_seed() + 1};
   SmallNet net;
@@ -45,7 +45,7 @@ struct Job {
 
 class OutOfMemory : public DeviceTest {
  protected:
-  /// Takes what is free in segments that hold live tensors, where a step's own tensors are small.
+  /// Fills the free space in segments with live tensors, where a step would allocate its small tensors.
   Tensors fill(Device device) {
     Tensors filler;
     CachingAllocator& memory = allocator(device);
@@ -61,7 +61,7 @@ class OutOfMemory : public DeviceTest {
     return filler;
   }
 
-  /// Trains twice: with plenty of memory, and with too little for most attempts at a step, by ever other amounts.
+  /// Trains twice: with enough memory, and with varying limits that are too low for most attempts at a step.
   void expect_nothing_lost(Device device, DType dtype, bool capture) {
     for (const int64_t rows : {3, 30, 300}) expect_nothing_lost(device, dtype, capture, rows);
   }
@@ -76,7 +76,7 @@ class OutOfMemory : public DeviceTest {
     Job plenty(device, dtype, capture), scarce(device, dtype, capture);
     CachingAllocator& memory = allocator(device);
     constexpr int kSteps = 4, kAttempts = 25;
-    // The workspace of matrix products is far larger than all else: kept cached, beside a tensor that stays.
+    // The workspace of matrix products is far larger than all else: it stays cached, next to a live tensor.
     if (device.is_cuda()) empty({int64_t{40} << 20}, {.dtype = uint8, .device = device});
     const Tensor beside = empty({int64_t{3} << 20}, {.dtype = uint8, .device = device});
     memory.empty_cache();
@@ -91,7 +91,7 @@ class OutOfMemory : public DeviceTest {
         const auto before = scarce.state();
         const uint64_t offset = scarce.generator.offset();
         memory.empty_cache();
-        // From next to nothing to enough, in steps that grow.
+        // From almost no memory to enough, in growing steps.
         const double share = (attempt + std::uniform_real_distribution<double>(0, 1)(random)) / kAttempts;
         const auto more = static_cast<int64_t>(512 * std::pow(static_cast<double>(most) / 512, share));
         if (attempt < kAttempts) memory.set_limit(memory.statistics().reserved_bytes + more + 1);

@@ -1,4 +1,4 @@
-// Device times of a training step: events around each op, or CUPTI's kernels where a real device has it.
+// Device times of a training step: events around each op, or CUPTI's kernels on a real device with CUPTI.
 
 #include <unistd.h>
 
@@ -96,7 +96,7 @@ TEST_F(DeviceProfile, CopiesAreRanges) {
   }
 }
 
-/// No mark can be made while a step is being recorded; what runs before and after has its times.
+/// Marks are impossible while a step is recorded; ranges before and after it have times.
 TEST_F(DeviceProfile, RecordedStepsAreLeftAlone) {
   const Tensor x = ones({64, 64}, {.device = kCuda});
   CapturedStep step([](const std::vector<Tensor>& in) { return std::vector<Tensor>{gelu(in[0])}; }, {.warmup = 1});

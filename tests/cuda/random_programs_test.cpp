@@ -1,5 +1,5 @@
-// Random programs of ops, trained three steps: with parts of them recomputed, nested in one another, and captured, they
-// give the bits of the plain run; the two devices agree.
+// Random programs of ops, trained for three steps. Recomputed parts (also nested) and capture give the same bits as the
+// plain run; the two devices agree.
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
@@ -14,7 +14,7 @@ using RandomPrograms = DeviceTest;
 
 constexpr int64_t kRows = 11, kWidth = 24;
 
-/// One stage: [rows, width] to the same shape.
+/// One stage: maps [rows, width] to the same shape.
 struct Stage {
   int op = 0;
   Tensor weight, bias, gamma, rows;
@@ -78,7 +78,7 @@ struct Program {
   std::vector<Stage> stages;
   Part root;
 
-  /// Whatever a recomputed part captures lives until backward.
+  /// The variables that a recomputed part captures by reference live until backward.
   Tensor forward(const Part& part, const Tensor& x, const Tensor& first, Generator& draws, bool recompute) const {
     const auto body = [this, &part, &draws, recompute](const Tensor& y, const Tensor& start) {
       if (part.stage >= 0) return stages[static_cast<size_t>(part.stage)].forward(y, start, draws);

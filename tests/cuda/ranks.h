@@ -1,6 +1,6 @@
 #pragma once
 // For tests with several processes: the program starts itself once for each rank, with torchrun's variables. Each rank
-// runs a scenario and writes what it met into a file.
+// runs a scenario and writes its result to a file.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace tern::dist {
 
 inline void require(bool holds, const std::string& what) { TERN_CHECK(holds, "wrong: ", what); }
 
-/// Repeats f with every order in which a stand-in device may run what is queued.
+/// Repeats f with every order in which a stand-in device may run queued work.
 inline void in_all_orders(const std::function<void()>& f) {
 #ifdef TERN_STANDIN
   for (const standin::Order& order : standin::kOrders) {
@@ -33,7 +33,7 @@ inline void in_all_orders(const std::function<void()>& f) {
 #endif
 }
 
-/// The same number in all ranks, fresh for every run of the program; TERN_TEST_SEED repeats one.
+/// The same number in all ranks, new in every run of the program; TERN_TEST_SEED repeats one.
 inline uint64_t shared_seed() { return std::strtoull(std::getenv("TERN_TEST_SEED"), nullptr, 10); }
 
 using Scenarios = std::map<std::string, std::function<void(World&)>>;
@@ -62,7 +62,7 @@ inline int run_rank(const std::string& scenario, const Scenarios& scenarios) {
   }
 }
 
-/// What each rank wrote.
+/// Starts the ranks; returns the result of each.
 inline std::vector<std::string> run(const std::string& scenario, int ranks,
                                     std::map<std::string, std::string> environment = {}) {
   std::string folder = (std::filesystem::temp_directory_path() / "tern-ranks-XXXXXX").string();
@@ -116,7 +116,7 @@ class RanksTest : public testing::Test {
   }
 };
 
-/// main() of such a program.
+/// The main() of these programs.
 inline int run_program(int argc, char** argv, const Scenarios& scenarios) {
   if (const char* scenario = std::getenv("TERN_TEST_SCENARIO")) return run_rank(scenario, scenarios);
   testing::InitGoogleTest(&argc, argv);

@@ -1,4 +1,4 @@
-// Which errors of CUDA no later call survives.
+// The CUDA errors after which every later call fails.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace tern {
 namespace {
 
-/// The errors of which CUDA's header says that the process has to be started again, by number.
+/// The errors that, according to CUDA's header, require a new process, by number.
 std::set<int> errors_that_stay() {
   std::ifstream header(TERN_CUDA_HEADERS "/driver_types.h");
   std::set<int> found;
@@ -29,7 +29,7 @@ std::set<int> errors_that_stay() {
 TEST(StickyErrors, AreThoseOfTheHeader) {
   std::set<int> expected = errors_that_stay();
   ASSERT_GE(expected.size(), 10u);
-  // The header does not say so of memory and links that cannot be corrected.
+  // The header does not say so about uncorrectable errors of memory and links.
   expected.insert({cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable});
   for (int error = 1; error < 1000; ++error)
     EXPECT_EQ(kernels::cuda::detail::is_sticky(static_cast<cudaError_t>(error)), expected.contains(error)) << error;

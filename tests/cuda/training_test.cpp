@@ -1,4 +1,4 @@
-// Training of DistilBERT on the device: the CPU's loss curve; captured, recomputed and repeated runs to the bit.
+// Training of DistilBERT on the device: the CPU's loss curve; captured, recomputed and repeated runs are bit-equal.
 
 #include <unistd.h>
 
@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 class Training : public DeviceTest {};
 
-/// Of the tests whose outcome depends on the numbers: a loss that must fall, a loss scale that must fall and not too
-/// far, losses of two devices, which AdamW drives apart where a gradient is nothing but rounding.
+/// For tests whose outcome depends on the numbers: a loss that must fall, a loss scale that must fall but not too far,
+/// losses of two devices, which AdamW drives apart where a gradient is only rounding error.
 constexpr uint64_t kFixedSeed = 99;
 
 struct RunOptions {
@@ -30,8 +30,8 @@ struct RunOptions {
   int64_t steps = 50;
   int64_t batch_size = 0;
   double ema = 0, initializer_range = 0.02;
-  int64_t stop = 0;                         // after so many steps, with a checkpoint
-  CheckpointFolder* checkpoints = nullptr;  // where it is written, or what the run goes on from
+  int64_t stop = 0;                         // stop after this many steps, with a checkpoint
+  CheckpointFolder* checkpoints = nullptr;  // where it is written, or where the run resumes
   bool resume = false;
 };
 
@@ -127,7 +127,7 @@ TEST_F(Training, FollowsTheCpuForFiftySteps) {
   for (const DType dtype : {bfloat16, float16}) {
     const Outcome low_reference = run({.device = cpu, .seed = kFixedSeed, .dtype = dtype});
     const Outcome low = run({.seed = kFixedSeed, .dtype = dtype});
-    // Both round every activation, in other orders: as far from each other as from fp32.
+    // Both devices round every activation, in different orders: they differ as much as each differs from fp32.
     const double own = greatest_difference(reference.curve.losses, low_reference.curve.losses);
     EXPECT_LT(greatest_difference(low_reference.curve.losses, low.curve.losses), 2 * own + 1e-3) << name_of(dtype);
   }
@@ -148,10 +148,10 @@ TEST_F(Training, CapturedRecomputedAndRepeatedRunsAreTheSameBits) {
   }
 }
 
-/// Stopped at the step that is captured or later, on with loss scale and averages.
+/// Stopped at the captured step or later, and resumed with loss scale and averages.
 TEST_F(Training, ResumedRunsAreTheSameBits) {
   const fs::path dir = fs::temp_directory_path() / ("tern-device-" + std::to_string(getpid()));
-  // Weights so large that the first scales of the loss are too: steps before and after the stops are skipped.
+  // Weights so large that the first loss scales are too large: steps before and after the stops are skipped.
   const RunOptions half{.seed = kFixedSeed, .dtype = float16, .steps = 11, .ema = 0.9, .initializer_range = 0.5};
   RunOptions eager = half;
   eager.capture = false;
@@ -191,7 +191,7 @@ TEST_F(Training, PaddedBatches) {
 TEST_F(Training, OutOfMemoryLeavesTheModelAsItWas) {
   run({.steps = 3});
   allocator(kCuda).empty_cache();
-  // Limits from too little for anything to enough: every failure is clear, and what follows trains on.
+  // Limits from no memory to enough: every failure is clear, and training works afterwards.
   const int64_t base = allocator(kCuda).statistics().reserved_bytes;
   int failures = 0;
   for (int64_t extra = int64_t{2} << 20; extra <= int64_t{64} << 20; extra += int64_t{6} << 20) {

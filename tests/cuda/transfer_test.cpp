@@ -1,4 +1,4 @@
-// Copies between host and device, streams and events, and what a device reports late.
+// Copies between host and device, streams and events, and errors that a device reports late.
 
 #include "tern/core/allocator.h"
 #include "tern/optim/adam.h"
@@ -56,7 +56,7 @@ TEST_F(Transfer, GradientsCrossDevices) {
 }
 
 TEST_F(Transfer, PinnedMemoryIsNotReusedUnderACopy) {
-  // The copies are still queued when the pinned tensors are gone; their memory must not serve the next ones.
+  // The copies are still queued when the pinned tensors are destroyed; their memory must not be reused by later ones.
   Tensors on_device;
   for (int i = 0; i < 20; ++i) {
     Tensor host = empty_pinned({4096}, DType::kFloat32);
@@ -128,7 +128,7 @@ TEST_F(Transfer, ValuesOnTheDeviceAreNotReadByTheHost) {
   EXPECT_THROW(full({1}, 1, {.device = {DeviceType::kCUDA, 63}}), Error);
 }
 
-/// Each op with each of its inputs alone on the other device: an error that names the op and both devices.
+/// Each op with each input in turn on the other device: an error that names the op and both devices.
 TEST_F(Transfer, TensorsOnTwoDevicesAreRefused) {
   struct Case {
     const char* name;
