@@ -8,7 +8,7 @@
 
 namespace tern {
 
-/// Whether this build and this processor have the level; where not, the report of the tests says so of this case.
+/// True when this build and this processor have the level; otherwise reports the case as partly left out.
 inline bool can_test_level(kernels::CpuLevel level) {
   if (kernels::has_cpu_level(level)) return true;
   constexpr bool kBuilt[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_HAS_V4 != 0};

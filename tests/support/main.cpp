@@ -1,4 +1,4 @@
-// main() of the test programs that have none of their own.
+// The default main() of the test programs.
 
 #include <errno.h>
 #include <gtest/gtest.h>

@@ -22,7 +22,7 @@ std::string one_line(std::string text) {
 
 std::string name_of(const testing::TestInfo& test) { return std::string(test.test_suite_name()) + "." + test.name(); }
 
-/// Each line is one write() to a file opened for appending: what was written stays when the program is killed.
+/// Writes each line with one write() to a file opened for appending, so that lines remain when the program is killed.
 class Recorder final : public testing::EmptyTestEventListener {
  public:
   explicit Recorder(const std::string& path)
@@ -66,7 +66,7 @@ class Recorder final : public testing::EmptyTestEventListener {
   int file_;
 };
 
-/// Says with each failure how to draw the same numbers again.
+/// Prints with each failure how to draw the same numbers again.
 class SeedPrinter final : public testing::EmptyTestEventListener {
  public:
   void OnTestEnd(const testing::TestInfo& test) override {
@@ -94,7 +94,7 @@ int run_all_tests(const std::string& name) {
     else
       delete recorder;
   }
-  unsetenv("TERN_TEST_RESULTS");  // a program that a test starts has its own cases
+  unsetenv("TERN_TEST_RESULTS");  // programs that a test starts must not record cases
   all.listeners().Append(new SeedPrinter);
   std::printf("TERN_TEST_SEED=%llu\n", static_cast<unsigned long long>(fresh_seed()));
   std::fflush(stdout);

@@ -1,6 +1,6 @@
 #pragma once
-// What a sanitizer changes for a test: programs take longer and more memory, limits of the address space do not hold,
-// and its library must be loaded before others.
+// Effects of a sanitizer on tests: programs take longer and more memory, limits of the address space do not apply, and
+// its library must be loaded before others.
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace tern::test {
 
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true, kThreadSanitized = true;
-/// How many times as long a test waits: bounds of time are multiplied with it.
+/// Factor of the time limits of tests.
 inline constexpr int kPatience = 20;
 #elif defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kSanitized = true, kThreadSanitized = false;
@@ -23,7 +23,7 @@ inline constexpr bool kSanitized = false, kThreadSanitized = false;
 inline constexpr int kPatience = 1;
 #endif
 
-/// Expects that a program's peak of memory is below the bound; left out with a sanitizer, whose own memory counts.
+/// Expects that a program's peak memory is below the bound; left out with a sanitizer, which needs memory itself.
 inline void expect_peak_below(long peak_kib, long bound_kib, const std::string& why = "") {
   if (kSanitized)
     left_out("sanitizer: its own memory hides what the program takes");
@@ -31,7 +31,8 @@ inline void expect_peak_below(long peak_kib, long bound_kib, const std::string& 
     EXPECT_LT(peak_kib, bound_kib) << why;
 }
 
-/// The value of LD_PRELOAD for a library and a program that is built as this one is: the sanitizer's library comes
+/// The value of LD_PRELOAD for a library and a program with the options of this build: the sanitizer's library must
+/// come first.
 /// first.
 inline std::string preload(const std::string& library) {
 #if defined(__SANITIZE_THREAD__)
