@@ -73,9 +73,8 @@ class CachingAllocator {
   int64_t begin_private_pool();
   /// Throws Error when `pool` is not this thread's open pool.
   void end_private_pool(int64_t pool);
-  /// After the graph is destroyed: the pool's memory joins the common cache of its streams, so replays must be finished
-  /// or ordered before later work on those streams. Live blocks stay live. Throws Error when the pool is open or
-  /// unknown.
+  /// After the graph's destruction the pool's memory joins the common cache of its streams, so replays must be finished
+  /// or ordered before later work there. Live blocks stay live. Throws Error when the pool is open or unknown.
   void release_private_pool(int64_t pool);
 
   MemoryStatistics statistics() const;

@@ -43,8 +43,7 @@ class CapturedStep {
 
   /// Runs one step. From the recording on, the results are the same tensors each time, overwritten by the next call,
   /// and inputs may also be on the CPU. Throws Error when an input's shape or dtype differs from the recorded one and,
-  /// while recording, when an operation cannot be recorded (reading a value, copying from the host); the message names
-  /// it.
+  /// while recording, for operations that cannot be recorded (reading a value, copying from the host), by name.
   const std::vector<Tensor>& operator()(const std::vector<Tensor>& inputs);
 
   /// True after the recording: calls are replays.

@@ -25,8 +25,7 @@ struct MemorySource {
   /// from segments of this size, requests up to five times this from segments of ten times this, larger requests from a
   /// separate segment, rounded up to a multiple of this.
   int64_t segment_bytes = 0;
-  /// Alignment of addresses and sizes in segments, a power of two of at least 64; allocate() must return aligned
-  /// addresses.
+  /// Alignment of addresses and sizes in segments, a power of two of at least 64; allocate() must respect it.
   int64_t alignment = 64;
   /// allocate() succeeds beyond the available memory (the system provides pages at first access). Large requests first
   /// check available(), because otherwise the system would kill the process.
@@ -56,8 +55,7 @@ struct MemorySource {
 
 /// The source of allocator(device).
 MemorySource memory_source(Device device);
-/// Bytes this process may still allocate: the minimum of MemAvailable and the limits of the cgroup and the address
-/// space.
+/// Bytes this process may still allocate, by MemAvailable and the limits of the cgroup and the address space.
 int64_t available_system_memory();
 
 }  // namespace detail

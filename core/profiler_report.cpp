@@ -53,8 +53,7 @@ std::vector<Share> shares_of(const std::vector<detail::ProfileRecord>& records) 
   return shares;
 }
 
-/// Adds the device's times, either from spans that include inner spans or from kernels, assigned to the innermost
-/// range.
+/// Adds the device's times, from spans that include inner ones or from kernels of the innermost range.
 void add_device(const std::vector<detail::ProfileRecord>& records, size_t thread,
                 const std::unordered_map<uint64_t, double>& spans, bool inclusive, std::vector<Share>& shares) {
   for (size_t i = records.size(); i-- > 0;) {

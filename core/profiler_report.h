@@ -101,8 +101,7 @@ class ProfileReport {
   ProfileReport(std::vector<detail::ProfileThread> threads, detail::DeviceTimeline device, bool has_device,
                 const detail::Roofline& roofline, int64_t begin_ns, int64_t end_ns, int64_t dropped);
 
-  /// Most self time first. A temporary report, as in `for (const ProfileRow& row : profiler.stop().rows())`, returns a
-  /// copy.
+  /// Most self time first. A temporary, as in `for (const ProfileRow& row : profiler.stop().rows())`, returns a copy.
   const std::vector<ProfileRow>& rows() const& { return rows_; }
   std::vector<ProfileRow> rows() && { return std::move(rows_); }
   /// The row of this name; an empty row when there is none.
@@ -112,8 +111,7 @@ class ProfileReport {
   int64_t dropped() const { return dropped_; }
   /// The table: ops by self time, at most `most` of them (0: all), then modules and phases by total time.
   std::string table(size_t most = 0) const;
-  /// Writes the file in Chrome's trace event format, completely or not at all. Throws Error with the path and the
-  /// reason.
+  /// Writes the file in Chrome's trace event format, completely or not at all. Throws Error with path and reason.
   void write_trace(const std::string& path) const;
 
  private:

@@ -62,8 +62,7 @@ double detail::measure_matrix_rate(Device device, DType dtype) {
     const Tensor a = randn({n, n}, generator, on).to(dtype), b = randn({n, n}, generator, on).to(dtype);
     const double seconds = best_seconds(0.03, [&] { return matmul(a, b); });
     rate = std::max(rate, 2.0 * static_cast<double>(n * n * n) / seconds);
-    // The next size takes eight times as long. On a busy machine small sizes are slow, because their threads wait for
-    // cores.
+    // The next size takes eight times as long. On a busy machine small sizes are slow, as threads wait for cores.
     if (8 * seconds > (n < 1024 ? 0.4 : 0.05)) break;
   }
   return rate;

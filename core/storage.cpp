@@ -8,8 +8,7 @@ namespace tern {
 
 namespace {
 
-/// Throws if an earlier operation may have read zeros in place of a file's bytes; every operation creates a tensor, so
-/// every operation checks this.
+/// Throws if an earlier operation may have read zeros in place of a file's bytes. Every operation comes here.
 int64_t checked(int64_t bytes) {
   check_lost_files();
   return bytes;

@@ -68,8 +68,7 @@ Module::Module(const Scope& scope) : options_(scope.options_), parent_(scope.par
 }
 
 Module::~Module() {
-  // Only an operator delete of a derived class leads here. The object is destroyed, so the program ends with this
-  // message.
+  // Only an operator delete of a derived class leads here. The object is lost: the program ends with this message.
   if (asks_for_size) fail("nn: a class derived from Module must not declare operator delete; name '", name_, "'");
   detail::MemberCheck::leave(*this);
   for (Module* child : children_) child->parent_ = nullptr;  // a child on the heap may outlive its parent

@@ -25,8 +25,7 @@ void check_total(const char* name, const ScheduleOptions& options) {
              options.total_steps);
 }
 
-/// Warmup, then decay(done, left): the steps since the warmup and until total_steps, as fractions of the decay's
-/// length.
+/// Warmup, then decay(done, left): the steps since the warmup and until total_steps, in units of its length.
 template <class Decay>
 Schedule with_warmup(const ScheduleOptions& options, Decay decay) {
   TERN_CHECK(options.min_ratio >= 0 && options.min_ratio <= 1, "schedule: min_ratio must lie in [0, 1], got ",

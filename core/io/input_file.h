@@ -17,8 +17,7 @@ enum class InputKind {
   kStream
 };
 
-/// A file open for reading. Errors name the path and the reason: it does not exist, is not readable, or is of another
-/// kind.
+/// A file open for reading. Errors name the path and the reason: missing, unreadable, or of another kind.
 class InputFile {
  public:
   /// `name` is used in messages; empty: the path.
@@ -30,8 +29,7 @@ class InputFile {
   int descriptor() const { return descriptor_; }
   /// The size when it was opened; 0 for a stream.
   uint64_t bytes() const { return bytes_; }
-  /// Reads up to `bytes`; waits until at least one is available. Returns 0 at the end. Throws Error when the read
-  /// fails.
+  /// Reads up to `bytes`; waits for at least one. Returns 0 at the end. Throws Error when the read fails.
   size_t read(void* out, size_t bytes);
   /// False when read() would wait.
   bool is_ready() const;

@@ -22,8 +22,7 @@ class Builder {
 
   Json take() { return std::move(root_); }
 
-  // The parser's callbacks, by the required names. Returning false would end parsing without a message: errors are
-  // thrown.
+  // The parser's callbacks, by the required names. False would end parsing without a message: errors are thrown.
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
   bool number_integer(int64_t value) { return add(value); }

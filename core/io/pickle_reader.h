@@ -18,8 +18,7 @@ namespace tern::pickle {
 using Id = uint32_t;
 inline constexpr Id kNoId = UINT32_MAX;
 
-/// The element types of PyTorch and numpy. Tern reads small integers as its next larger type and does not support all
-/// types.
+/// The element types of PyTorch and numpy. Tern reads small integers as its next larger type and does not support all.
 struct ElementType {
   const char* name;     // PyTorch's: "float32"
   const char* storage;  // PyTorch's class without "Storage": "Float"; null: only in untyped storages

@@ -11,8 +11,7 @@
 namespace tern::pickle {
 namespace {
 
-/// An expanded tensor (stride 0) needs no extra bytes in the file; this limits the memory that its user may allocate
-/// for it.
+/// An expanded tensor (stride 0) needs no extra bytes in the file; this limits the memory of a copy of it.
 constexpr int64_t kMaxExpandedBytes = int64_t{1} << 30;
 
 /// The path of a node: "model.head.weight", or "" when nothing refers to it.

@@ -143,8 +143,7 @@ SafetensorsFile load_safetensors(const std::string& path) {
 
 void save_safetensors(const StateView& tensors, const std::string& path,
                       const std::map<std::string, std::string>& metadata) {
-  // Sorted by decreasing element size and then by name, like the reference implementation, which keeps the data
-  // aligned.
+  // Sorted by decreasing element size, then name, like the reference implementation: data stays aligned.
   std::vector<NamedTensor> sorted;
   for (const NamedTensor& entry : tensors) {
     TERN_CHECK(entry.tensor.defined(), path, ": tensor '", entry.name, "' is undefined");

@@ -75,8 +75,7 @@ ZipDirectory::End ZipDirectory::read_end64(uint64_t locator, End end) const {
   return end;
 }
 
-/// Appends the entry of the directory record at `at` and the offset of its local header; returns the next record's
-/// offset.
+/// Appends the entry of the directory record at `at` and its local header's offset; returns the next record's offset.
 uint64_t ZipDirectory::read_entry(uint64_t at, uint64_t end, std::vector<uint64_t>& headers) {
   TERN_CHECK(end - at >= kCentralBytes && number(at, 4) == kCentralMark, path_,
              ": the zip directory is damaged at byte ", at);

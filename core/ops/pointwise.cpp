@@ -81,8 +81,7 @@ Tensor logical_and(const Tensor& a, const Tensor& b) { return pointwise(op::Logi
 Tensor logical_or(const Tensor& a, const Tensor& b) { return pointwise(op::LogicalOr{}, a, b); }
 
 namespace {
-/// As in PyTorch, bool and a C++ scalar promote to int64; an integer tensor and a scalar beyond int64 promote to
-/// float32.
+/// As in PyTorch, bool and a C++ scalar promote to int64, an integer tensor and a scalar beyond int64 to float32.
 Tensor for_scalar(const Tensor& a, double value) {
   if (is_floating(a.dtype())) return a;
   if (value != std::floor(value) || std::abs(value) > 0x1p62) return a.to(float32);

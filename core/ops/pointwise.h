@@ -80,8 +80,7 @@ inline Tensor operator-(double a, const Tensor& b) { return add(neg(b), a); }
 inline Tensor operator/(double a, const Tensor& b) { return mul(reciprocal(b), a); }
 inline Tensor operator-(const Tensor& a) { return neg(a); }
 
-/// The promoted dtype of a and b: tensors with dimensions take precedence over 0-dimensional ones; fp16 with bf16 gives
-/// fp32.
+/// The promoted dtype of a and b: tensors with dimensions override 0-dimensional ones; fp16 and bf16 give fp32.
 DType promote(const Tensor& a, const Tensor& b);
 DType promote(DType a, DType b);
 /// The promoted dtype of a tensor with dimensions and a 0-dimensional one, which counts only when it is of a higher

@@ -6,9 +6,8 @@
 
 namespace tern {
 
-// dims: the dimensions to reduce, negative from the end; empty means all. With keepdim they remain with size 1.
-// Integers sum to int64. Sums run in a fixed order with fp32 (fp64) accumulation. sum and mean are twice
-// differentiable.
+// dims: the dimensions to reduce, negative from the end; empty means all. keepdim keeps them with size 1. Integers sum
+// to int64. Sums run in a fixed order with fp32 (fp64) accumulation. sum and mean are twice differentiable.
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 /// Equal extremes share the gradient equally (as PyTorch's amax and amin). An empty set throws Error.
@@ -17,8 +16,7 @@ Tensor min(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = fa
 /// Index of the first largest (smallest) element along d; int64.
 Tensor argmax(const Tensor& x, int d = -1, bool keepdim = false);
 Tensor argmin(const Tensor& x, int d = -1, bool keepdim = false);
-/// Euclidean norm of all elements, or over dimensions. Its gradient is 0 where the norm is 0, as in PyTorch. Twice
-/// differentiable.
+/// Euclidean norm of all elements or over dimensions. The gradient at norm 0 is 0, as in PyTorch. Twice differentiable.
 Tensor norm(const Tensor& x);
 Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim = false);
 Tensor all(const Tensor& x);

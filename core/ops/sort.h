@@ -18,16 +18,15 @@ SortResult sort(const Tensor& x, int d = -1, bool descending = false);
 /// sort's indices; not differentiable.
 Tensor argsort(const Tensor& x, int d = -1, bool descending = false);
 /// The k largest (smallest) elements along d, whose size becomes k: the first k of sort(x, d, largest), so that of
-/// equal elements the first are taken. When not sorted they are in the order of x. Any dtype. Throws Error unless 0 <=
-/// k <= x.size(d).
+/// equal elements the first are taken. Unless sorted, in the order of x. Any dtype. Throws Error unless 0 <= k <=
+/// x.size(d).
 SortResult topk(const Tensor& x, int64_t k, int d = -1, bool largest = true, bool sorted = true);
 
 /// Cumulative sums along d, in x's shape. Floats are added in fp64 in a fixed order and rounded to x's dtype; integers
 /// and bool give int64, which wraps around.
 Tensor cumsum(const Tensor& x, int d);
 
-// The size of these results depends on values: on a GPU the host waits for the device, and captured steps cannot record
-// them.
+// The size of these results depends on values: on a GPU the host waits for the device, and a captured step fails.
 
 /// The indices of the nonzero elements (NaN is nonzero), in row-major order: int64 [count, x.dim()].
 Tensor nonzero(const Tensor& x);

@@ -1,5 +1,4 @@
-// Optimizers against PyTorch's results and against loops: golden runs, groups, parameters that start late, skips,
-// state.
+// Optimizers against PyTorch's results and against loops: golden runs, groups, late parameters, skips, state.
 
 #include <gtest/gtest.h>
 

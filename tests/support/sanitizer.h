@@ -31,9 +31,7 @@ inline void expect_peak_below(long peak_kib, long bound_kib, const std::string& 
     EXPECT_LT(peak_kib, bound_kib) << why;
 }
 
-/// The value of LD_PRELOAD for a library and a program with the options of this build: the sanitizer's library must
-/// come first.
-/// first.
+/// The value of LD_PRELOAD for a library and a program built like this one: the sanitizer's library comes first.
 inline std::string preload(const std::string& library) {
 #if defined(__SANITIZE_THREAD__)
   constexpr const char* kSymbol = "__tsan_init";
