@@ -9,8 +9,9 @@
 namespace tern {
 namespace detail {
 
-/// The functions that a CachingAllocator calls. They are called only under its lock and never with a null pointer,
-/// except for streams (null is the device's default stream). None may call the allocator, and only check() may throw.
+/// The functions that a CachingAllocator calls, only under its lock and never with a null pointer, except for streams
+/// (null is the device's default stream). None may call the allocator, and only check() may throw. The allocator never
+/// accesses the memory.
 struct MemorySource {
   /// Returns null when memory is exhausted.
   std::function<void*(int64_t bytes)> allocate;

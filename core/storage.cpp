@@ -8,7 +8,7 @@ namespace tern {
 
 namespace {
 
-/// Throws if an earlier operation may have read zeros in place of a file's bytes. Every operation comes here.
+/// Every operation creates a tensor, so this throws if an earlier one may have read zeros in place of a file's bytes.
 int64_t checked(int64_t bytes) {
   check_lost_files();
   return bytes;

@@ -22,7 +22,7 @@ void* connect(int index, const std::string& id, int ranks, int rank);
 void destroy(void* group) noexcept;
 /// Queued work ends without a result.
 void abort(void* group) noexcept;
-/// The error since the last call, or "".
+/// The group's asynchronous error, or "".
 std::string asynchronous_error(void* group);
 
 enum class Reduction { kSum, kMean, kMax, kMin };

@@ -1,4 +1,4 @@
-// Random programs of ops, trained for three steps. Recomputed parts (also nested) and capture give the same bits as the
+// Random programs of ops, trained for four steps. Recomputed parts (also nested) and capture give the same bits as the
 // plain run; the two devices agree.
 
 #include "tern/core/autocast.h"
