@@ -1,5 +1,5 @@
 #pragma once
-// The CUDA functions that core uses, in plain C++, so that no other header of core includes CUDA. Defined in
+// The CUDA functions that core uses, in plain C++: code outside core/cuda needs no CUDA header. Defined in
 // core/cuda/*.cpp; a program without CUDA is linked with core/no_cuda instead, where no device is usable and every
 // function that needs one throws. Errors of the driver become tern::Error, OutOfMemoryError or DeviceError with CUDA's
 // message.
