@@ -21,7 +21,7 @@ std::string name_of_sample(std::span<const int32_t> indices, size_t place) {
   return detail::concatenate("sample ", indices[place], " of the data set (place ", place, " of its batch)");
 }
 
-/// Copies sample tensors, all like the first, one after another.
+/// Stacks sample tensors of equal shape and dtype along a new first dimension.
 Tensor stack_samples(const std::vector<std::vector<Tensor>>& samples, size_t part, std::span<const int32_t> indices) {
   const Tensor& first = samples[0][part];
   for (size_t i = 0; i < samples.size(); ++i)

@@ -1,5 +1,5 @@
 #pragma once
-// Batches of a map-style data set, shuffled by seed and epoch and made ahead by worker threads.
+// Batches of a map-style data set, shuffled by seed and epoch, prepared ahead by worker threads.
 
 #include <concepts>
 #include <cstdint>
@@ -14,16 +14,15 @@
 
 namespace tern::data {
 
-/// Samples by index. get() and get_batch() are called from several threads at a time and must depend on the index
-/// alone.
+/// Samples by index. get() and get_batch() are called from several threads and must depend on the index alone.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;
   /// The tensors of one sample, without a batch dimension: {image, label}.
   virtual std::vector<Tensor> get(int64_t index) const = 0;
-  /// The tensors of a batch. By default get() of every index, stacked along a new first dimension; all samples must
-  /// have as many tensors, of the same shapes and dtypes, contiguous on the CPU.
+  /// The tensors of a batch. Default: get() of each index, stacked along a new first dimension. All samples must have
+  /// the same number of tensors, with the same shapes and dtypes, contiguous on the CPU.
   virtual std::vector<Tensor> get_batch(std::span<const int32_t> indices) const;
 };
 
@@ -31,8 +30,8 @@ class Dataset {
 class TensorDataset final : public Dataset {
  public:
   explicit TensorDataset(std::vector<Tensor> tensors);
-  int64_t size() const override { return tensors_.empty() ? 0 : tensors_[0].size(0); }  // empty: moved from
-  /// Views, no copies.
+  int64_t size() const override { return tensors_.empty() ? 0 : tensors_[0].size(0); }  // no tensors: moved from
+  /// Views; nothing is copied.
   std::vector<Tensor> get(int64_t index) const override;
   std::vector<Tensor> get_batch(std::span<const int32_t> indices) const override;
   const std::vector<Tensor>& tensors() const { return tensors_; }
@@ -44,14 +43,14 @@ class TensorDataset final : public Dataset {
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
-  bool drop_last = false;  // leave out a last batch that is not full
-  int workers = 2;         // 0: in the consumer's thread
-  int64_t prefetch = 0;    // batches ahead; 0: two for each worker
+  bool drop_last = false;  // skip a last batch that is not full
+  int workers = 2;         // 0: batches are made in the consumer's thread
+  int64_t prefetch = 0;    // batches made ahead; 0: two per worker
   uint64_t seed = 0;
 };
 
 /// for (const auto& batch : loader.epoch(e)) uses batch[0], batch[1], ... Content and order depend on the data, the
-/// batch size, seed and epoch, never on the number of workers. What a data set throws reaches the loop at that batch.
+/// batch size, seed and epoch, not on the number of workers. An exception of the data set is rethrown at that batch.
 class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options = {});
@@ -61,14 +60,14 @@ class Loader {
   explicit Loader(D&& dataset, const LoaderOptions& options = {})
       : Loader(std::make_shared<const std::remove_cvref_t<D>>(std::forward<D>(dataset)), options) {}
 
-  Loader(const Loader&) = default;  // moving copies: no loader is left without its data set
+  Loader(const Loader&) = default;  // a move copies, so the source stays usable
   Loader& operator=(const Loader&) = default;
 
   int64_t size() const { return dataset_->size(); }
-  /// Batches an epoch.
+  /// Batches per epoch.
   int64_t steps() const;
-  /// The batches of an epoch >= 0: all, those from one on, or every n-th (for one of n processes). The stream may
-  /// outlive the loader.
+  /// The batches of an epoch >= 0: all, those from a given one on, or every n-th (for one of n processes). The stream
+  /// may outlive the loader.
   BatchStream<std::vector<Tensor>> epoch(int64_t epoch, const BatchStripe& stripe = {}) const;
 
  private:

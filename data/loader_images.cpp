@@ -12,10 +12,10 @@
 namespace tern::data {
 namespace {
 
-/// The files that could not be read, counted once each.
+/// The files that could not be read, each counted once.
 class Unreadable {
  public:
-  /// Throws Error when there are more than allowed.
+  /// Throws Error if there are more than allowed.
   void add(const ImageDataset& set, int32_t row, const Error& error, const ImageLoaderOptions& options) {
     const std::lock_guard lock(mutex_);
     if (!rows_.insert(row).second) return;
@@ -48,7 +48,7 @@ struct ImageLoader::State {
   Image readable(int64_t epoch) const;
 };
 
-/// An image without pixels stands for one that cannot be read.
+/// Returns an image without pixels if the file cannot be read.
 Image ImageLoader::State::read(int64_t epoch, int32_t row) const {
   Image image;
   try {
@@ -70,7 +70,7 @@ Image ImageLoader::State::read(int64_t epoch, int32_t row) const {
   }
 }
 
-/// Any image that can be read, for the size of a batch of which none can.
+/// The first readable image: gives the size of a batch without a readable image.
 Image ImageLoader::State::readable(int64_t epoch) const {
   for (int32_t row = 0; row < set->size(); ++row) {
     if (Image image = read(epoch, row); !image.pixels.empty()) return image;

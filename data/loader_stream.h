@@ -1,5 +1,5 @@
 #pragma once
-// Batches made ahead by worker threads and handed out in order.
+// Batches that worker threads prepare ahead and that are returned in order.
 
 #include <algorithm>
 #include <condition_variable>
@@ -18,12 +18,12 @@
 
 namespace tern::data {
 
-/// Which batches of an epoch: first, first + stride, ...; `count` of them, where those past the end begin again at the
-/// epoch's first (so that every process of a job gets as many), or with a negative count all up to the end.
+/// The batches first, first + stride, ... of an epoch. count >= 0: that many, continuing at the epoch's first batch
+/// after its last (so that every process of a job gets the same number); negative: all up to the end.
 struct BatchStripe {
   int64_t first = 0, stride = 1, count = -1;
 
-  /// Of an epoch of `steps` batches. Throws Error that begins with `what` when they are outside.
+  /// Number of batches, of an epoch of `steps`. Throws Error that begins with `what` if the stripe is out of range.
   int64_t size(const char* what, int64_t steps) const {
     TERN_CHECK(stride >= 1 && first >= 0 && (count >= 0 || first <= steps), what, ": batch ", first, " of ", steps);
     TERN_CHECK(count <= 0 || steps > 0, what, ": there are no batches");
@@ -33,14 +33,14 @@ struct BatchStripe {
 };
 
 struct StreamOptions {
-  int workers = 2;       // 0: batches are made in the consumer's thread, one when it is asked for
-  int64_t prefetch = 0;  // batches finished or in work ahead of the consumer; 0: two for each worker
+  int workers = 2;       // 0: the consumer's thread makes each batch in next()
+  int64_t prefetch = 0;  // batches finished or being made ahead of the consumer; 0: two per worker
 };
 
-/// The batches make(begin) .. make(end - 1), in this order whatever the number of workers. `make` runs on several
-/// threads at a time, so it must depend on its argument alone. At most `prefetch` batches are held beside the one in
-/// use. What make(i) throws is thrown to the consumer when it asks for batch i. A stream can be left at any time: its
-/// destructor lets the batches in work finish and joins.
+/// The batches make(begin) .. make(end - 1), in this order for any number of workers. `make` runs on several threads,
+/// so it must depend on its argument alone. At most `prefetch` batches are held in addition to the current one. An
+/// exception of make(i) is rethrown by the next() that returns batch i. A stream may be destroyed at any time: its
+/// destructor waits for the batches being made.
 template <class Batch>
 class BatchStream {
  public:
@@ -61,7 +61,7 @@ class BatchStream {
     for (int64_t i = 0; i < workers; ++i) shared_->workers.emplace_back([shared] { shared->work(); });
   }
 
-  /// The stripe's batches of an epoch of `steps`: make(step) for each. `what` begins the Error of a stripe outside.
+  /// The stripe's batches of an epoch of `steps`: make(step) for each. An Error for a bad stripe begins with `what`.
   static BatchStream striped(const char* what, int64_t steps, const BatchStripe& stripe, Make make,
                              const StreamOptions& options) {
     return BatchStream(
@@ -71,8 +71,7 @@ class BatchStream {
 
   int64_t size() const { return end_ - begin_; }
 
-  /// The next batch, or nothing at the end. Throws Error on a stream that was moved from, also when a loop over it goes
-  /// on.
+  /// The next batch, or nothing at the end. Throws Error if the stream was moved from, also within a loop over it.
   std::optional<Batch> next() {
     TERN_CHECK(shared_, "loader: this stream of batches was moved from; use the one that it was moved to");
     if (consumed_ >= end_) return std::nullopt;
@@ -89,7 +88,7 @@ class BatchStream {
     }
     Batch* operator->() const { return &**this; }
     Iterator& operator++() {
-      stream_->current_.reset();  // its memory serves the next
+      stream_->current_.reset();  // frees its memory for the next batch
       stream_->current_ = stream_->next();
       return *this;
     }
@@ -107,12 +106,12 @@ class BatchStream {
     std::exception_ptr error;
   };
 
-  /// What workers and consumer share; at a fixed address, so that the stream can be moved.
+  /// State shared by workers and consumer. Its address is fixed, so the stream can be moved.
   struct Shared {
     Make make;
     std::mutex mutex;
     std::condition_variable room, ready;
-    int64_t next = 0;     // the next batch no worker has taken
+    int64_t next = 0;     // first batch that no worker has taken
     int64_t allowed = 0;  // workers may take batches below this
     int64_t end = 0;
     bool stop = false;

@@ -17,18 +17,18 @@ struct TokenLoader::State {
 
 namespace {
 
-/// How many rows and sequences a batch gets.
+/// Numbers of rows and sequences of a batch.
 struct Layout {
   int64_t rows = 0;
   int64_t sequences = 0;
-  int64_t stride = 0;  // padded: rows of every sequence; packed: 0
+  int64_t stride = 0;  // padded: rows per sequence; packed: 0
 };
 
 int64_t row_key(int64_t data_row, int64_t position) {
   return static_cast<int64_t>((static_cast<uint64_t>(data_row) << 32) | static_cast<uint64_t>(position));
 }
 
-/// Writes a batch's rows from the front.
+/// Writes the rows of a batch from first to last.
 class RowWriter {
  public:
   RowWriter(const TokenBatch& batch, int32_t pad_id)
@@ -40,7 +40,7 @@ class RowWriter {
 
   int64_t rows() const { return rows_; }
 
-  /// A sequence in `room` rows.
+  /// Writes a sequence into `room` rows.
   void sequence(std::span<const int32_t> ids, int64_t room, int64_t data_row) {
     for (int64_t position = 0; position < room; ++position) {
       const bool real = position < static_cast<int64_t>(ids.size());
@@ -48,7 +48,7 @@ class RowWriter {
     }
   }
 
-  /// Rows up to `end` that belong to no row of the data set; positions restart after `stride` rows (0: all are 0).
+  /// Fills rows up to `end` that belong to no sequence; positions restart after `stride` rows (0: all are 0).
   void filler(int64_t end, int64_t stride) {
     const int64_t begin = rows_;
     while (rows_ < end) add(pad_id_, stride > 0 ? (rows_ - begin) % stride : 0, row_key(-1, rows_), false);

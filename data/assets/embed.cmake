@@ -1,4 +1,4 @@
-# The data sets that are built into the library.
+# The data sets and the vocabulary that are built into the library.
 include(TernEmbed)
 
 function(tern_embed_assets target)
@@ -6,6 +6,5 @@ function(tern_embed_assets target)
   tern_embed(${target} data/assets/imdb_labelled.txt imdb_labelled)
   tern_embed(${target} data/assets/yelp_labelled.txt yelp_labelled)
   tern_embed(${target} data/assets/digits.csv.gz digits_csv_gz)
-  # BERT's vocabulary.
   tern_embed(${target} data/assets/bert-base-uncased-vocab.txt bert_base_uncased_vocab)
 endfunction()

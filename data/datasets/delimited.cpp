@@ -8,7 +8,7 @@ namespace tern::data {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 16;
-// A quote that is never closed must not read a whole disk into memory.
+// Without this limit a quote that is never closed would read the rest of the file into one field.
 constexpr size_t kMostFieldBytes = size_t{1} << 28;
 
 }  // namespace

@@ -7,10 +7,11 @@
 
 namespace tern::data {
 
-/// Reads records one at a time, with bounded memory beside the record itself. A field in double quotes may contain the
-/// delimiter, line ends and doubled quotes; a quote inside an unquoted field is an ordinary character. Records end at
-/// LF or CRLF, the last one also at the end of the file. Empty lines are skipped, and so is a UTF-8 byte order mark.
-/// Errors name file and line: a quoted field that is never closed, text after a closing quote, UTF-16, a failed read.
+/// Reads records one at a time; memory is bounded by one record and a fixed buffer. A field in double quotes may
+/// contain the delimiter, line ends and doubled quotes; a quote inside an unquoted field is an ordinary character.
+/// Records end at LF or CRLF, the last one also at the end of the file. Empty lines and a UTF-8 byte order mark are
+/// skipped. Errors name file and line: a quoted field that is never closed, text after a closing quote, UTF-16, a
+/// failed read.
 class DelimitedReader {
  public:
   /// `name` appears in messages. The stream must outlive the reader.
@@ -19,7 +20,7 @@ class DelimitedReader {
   /// The next record's fields; false at the end.
   bool next(std::vector<std::string>& fields);
 
-  /// The line, from 1, in which the last record began.
+  /// Line number, from 1, at which the last record began.
   int64_t line() const { return record_line_; }
 
  private:

@@ -10,7 +10,7 @@
 namespace tern::data {
 namespace {
 
-/// What makes two names the same label: case does not, nor the usual short forms of sentiment.
+/// Two names with the same key are the same label: letter case is ignored, and "neg" and "pos" are expanded.
 std::string label_key(std::string_view name) {
   std::string key = lower_ascii(name);
   if (key == "neg") return "negative";
@@ -119,7 +119,7 @@ std::vector<std::string> LabelIndex::finish(std::string_view source, std::vector
   std::vector<std::string> sorted;
   std::vector<int64_t> rank(names_.size());
   for (size_t i = 0; i < order.size(); ++i) {
-    // Outputs without names: an integer label is the output's index.
+    // The outputs have no names, so an integer label is the output's index.
     rank[order[i]] = placeholders_ && numeric ? number(order[i]) : static_cast<int64_t>(i);
     sorted.push_back(names_[order[i]]);
   }

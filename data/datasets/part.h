@@ -1,5 +1,5 @@
 #pragma once
-// The parts of a data set's own split.
+// The parts of a data set's official split.
 
 #include <array>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tern::data {
 
-/// The part of its own official split that a row belongs to.
+/// The part of the official split that a row belongs to.
 enum class Part : uint8_t { kTrain, kValidation, kTest };
 
 /// The names of the parts' folders, in the order in which they are read.

@@ -14,7 +14,7 @@ class Sha256 {
  public:
   Sha256();
   void update(std::string_view bytes);
-  /// A 64-bit number as eight little-endian bytes: lengths and options keep neighbouring fields apart.
+  /// Adds a 64-bit number as eight little-endian bytes. Hashing lengths this way keeps adjacent fields distinct.
   void update(uint64_t number);
   /// 64 lower-case hexadecimal digits.
   std::string hex();

@@ -7,11 +7,11 @@ namespace tern::data {
 namespace {
 
 struct Sequence {
-  size_t bytes;  // length of the well-formed character, or of the maximal ill-formed part
+  size_t bytes;  // length of the well-formed character, or of the maximal ill-formed subpart
   bool valid;
 };
 
-/// Classifies what starts at in[at], whose byte is not ASCII.
+/// Classifies the sequence that starts at in[at], which is not an ASCII byte.
 Sequence classify(std::string_view in, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(in[i]); };
   const unsigned lead = byte(at);

@@ -7,8 +7,8 @@
 
 namespace tern::data {
 
-/// Appends `in` to `out`; every maximal ill-formed part (Unicode 15, section 3.9: the practice of W3C decoders and
-/// Python) becomes one U+FFFD. Returns the number of replacements.
+/// Appends `in` to `out`; each maximal ill-formed subpart (Unicode 15, section 3.9, as W3C decoders and Python do it)
+/// becomes one U+FFFD. Returns the number of replacements.
 int64_t append_valid_utf8(std::string_view in, std::string& out);
 
 }  // namespace tern::data

@@ -1,6 +1,6 @@
 #pragma once
-// What the decoders of the formats share. libpng and libjpeg report errors by longjmp, which must not pass over objects
-// with a destructor: all state lives in an object outside of attempt(), and what runs inside has trivial locals alone.
+// Shared by the image decoders. libpng and libjpeg report errors by longjmp, which must not skip destructors: all state
+// lives in an object outside attempt(), and the code inside attempt() has only trivial local variables.
 
 #include <csetjmp>
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace tern::data {
 
-/// Where a library's error goes.
+/// The target of a library's error longjmp.
 struct CodecFailure {
   jmp_buf back;
   char message[256] = {};
 };
 
-/// False when `step` ended by longjmp to failure.back. An exception passes through, but must not come from inside the
-/// library's own code.
+/// Returns false if `step` ended by longjmp to failure.back. Exceptions propagate, but must not be thrown through the
+/// library's C frames.
 template <class Step>
 bool attempt(CodecFailure& failure, Step&& step) {
   if (setjmp(failure.back) != 0) return false;
@@ -29,12 +29,12 @@ bool attempt(CodecFailure& failure, Step&& step) {
 Image decode_png(std::string_view bytes, const std::string& name, const DecodeOptions& options);
 Image decode_jpeg(std::string_view bytes, const std::string& name, const DecodeOptions& options);
 
-/// Throws Error when an image has no pixels or more than the options allow.
+/// Throws Error if an image has no pixels or exceeds the limits of the options.
 void check_size(const std::string& name, int64_t width, int64_t height, const DecodeOptions& options);
 
-/// EXIF's tag 274 in a TIFF structure: 1 (upright) to 8. 1 where it is missing or damaged.
+/// EXIF tag 274 (orientation) of a TIFF structure: 1 (upright) to 8. 1 if it is missing or damaged.
 int exif_orientation(std::string_view tiff);
-/// The upright image of one stored with an orientation of 1 to 8.
+/// Turns an image stored with orientation 1 to 8 upright.
 Image upright(Image image, int orientation);
 
 }  // namespace tern::data

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
-// These two in this order, after the two above.
+// These two in this order, after <cstddef> and <cstdio>.
 #include <jpeglib.h>
 //
 #include <jerror.h>
@@ -14,8 +14,8 @@
 namespace tern::data {
 namespace {
 
-constexpr uint64_t kAlwaysAllowed = uint64_t{1} << 18;  // blocks: 16 million samples
-constexpr int kMostScans = 500;                         // a small progressive file of many scans would take minutes
+constexpr uint64_t kAlwaysAllowed = uint64_t{1} << 18;  // 8 x 8 blocks: 16 million samples
+constexpr int kMostScans = 500;                         // a small progressive file with many scans would take minutes
 
 struct JpegErrors : jpeg_error_mgr {
   CodecFailure failure;
@@ -29,7 +29,7 @@ struct JpegErrors : jpeg_error_mgr {
   std::longjmp(failure.back, 1);
 }
 
-/// Warnings after which pixels are missing end decoding; the others (odd markers) do no harm.
+/// Fails on warnings that mean missing pixels; other warnings (odd markers) are ignored.
 void take_message(j_common_ptr info, int level) {
   if (level >= 0) return;
   switch (info->err->msg_code) {
@@ -51,7 +51,7 @@ void watch_scans(j_common_ptr info) {
   std::longjmp(failure.back, 1);
 }
 
-/// One image; the object's place must not change, since the library points into it.
+/// Decodes one image. The object must not move: the library keeps pointers into it.
 class JpegReader {
  public:
   JpegReader(std::string_view bytes, const std::string& name) : name_(name), file_bytes_(bytes.size()) {
@@ -66,7 +66,7 @@ class JpegReader {
       jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
     });
   }
-  ~JpegReader() { jpeg_destroy_decompress(&info_); }  // may be repeated
+  ~JpegReader() { jpeg_destroy_decompress(&info_); }  // safe to call twice
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
@@ -97,18 +97,18 @@ class JpegReader {
   template <class Step>
   void require(Step&& step) {
     if (attempt(errors_.failure, step)) return;
-    jpeg_destroy_decompress(&info_);  // a constructor that throws has no destructor
+    jpeg_destroy_decompress(&info_);  // the destructor does not run if a constructor throws
     fail(name_, ": damaged JPEG image: ", errors_.failure.message);
   }
 
-  /// Before memory is taken for the pixels: a file must have the bytes that so many blocks of coefficients need.
+  /// Before the pixels are allocated: checks that the file has enough bytes for the number of blocks it declares.
   void check_claims() const {
     uint64_t blocks = 0;  // of 8 x 8 samples, of all components
     for (int i = 0; i < info_.num_components; ++i)
       blocks += uint64_t{info_.comp_info[i].width_in_blocks} * info_.comp_info[i].height_in_blocks;
-    // Huffman's shortest code is a bit: a block takes one for its first coefficient and, where scans are not
-    // progressive, one that says that there are no others. Arithmetic coding has no such bound: there a file may claim
-    // kAlwaysAllowed blocks, and beyond them as many as deflate could make pixels of (PNG).
+    // Lower bound on the coded size. The shortest Huffman code is one bit: a block needs one for its first coefficient
+    // and, unless scans are progressive, one for the end of block. Arithmetic coding has no such bound: a file may
+    // declare kAlwaysAllowed blocks, and beyond those as many per byte as deflate could produce (PNG).
     const uint64_t coded = info_.arith_code ? blocks - std::min(blocks, kAlwaysAllowed) : blocks;
     const uint64_t blocks_a_byte = info_.arith_code ? 1024 : info_.progressive_mode ? 8 : 4;
     TERN_CHECK(coded / blocks_a_byte <= file_bytes_, name_, ": damaged JPEG image: ", info_.image_width, " x ",
@@ -127,7 +127,7 @@ class JpegReader {
     });
   }
 
-  /// Cyan, magenta, yellow and black, stored inverted.
+  /// CMYK samples, stored inverted.
   void read_inks(Image& image) {
     std::vector<uint8_t> inks(static_cast<size_t>(image.width) * 4);
     require([&] {
@@ -137,7 +137,7 @@ class JpegReader {
         jpeg_read_scanlines(&info_, &row, 1);
         for (int64_t x = 0; x < image.width; ++x) {
           for (int64_t c = 0; c < 3; ++c) {
-            const int black = inks[x * 4 + 3];  // 255: none
+            const int black = inks[x * 4 + 3];  // 255: no black ink
             const int product = (255 - inks[x * 4 + c]) * black + 128;
             out[x * 3 + c] = static_cast<uint8_t>(std::max(0, black - (((product >> 8) + product) >> 8)));
           }

@@ -34,7 +34,7 @@ class PngReader {
         rest.remove_prefix(count);
       });
       png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_size() decides
-      // What is not needed for the pixels is not even unpacked.
+      // Skips chunks that do not affect the pixels.
       static const png_byte kSkipped[] = "gAMA\0cHRM\0sRGB\0iCCP\0sBIT\0bKGD\0hIST\0tEXt\0zTXt\0iTXt\0pHYs\0sPLT\0tIME";
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kSkipped, static_cast<int>(sizeof kSkipped / 5));
     });
@@ -51,7 +51,7 @@ class PngReader {
     require([&] { png_read_info(png_, info_); });
     const int64_t width = png_get_image_width(png_, info_), height = png_get_image_height(png_, info_);
     check_size(name_, width, height, options);
-    // Before memory is taken for them: deflate makes at most 1,032 bytes of one.
+    // Checked before the pixels are allocated: deflate expands one byte to at most 1,032.
     const auto raw_bytes = static_cast<uint64_t>(height) * png_get_rowbytes(png_, info_);
     TERN_CHECK(raw_bytes / 1032 <= file_bytes_, name_, ": damaged PNG image: ", width, " x ", height,
                " pixels cannot lie in ", file_bytes_, " bytes");
@@ -74,7 +74,7 @@ class PngReader {
   template <class Step>
   void require(Step&& step) {
     if (attempt(failure_, step)) return;
-    close();  // a constructor that throws has no destructor
+    close();  // the destructor does not run if a constructor throws
     fail(name_, ": damaged PNG image: ", failure_.message);
   }
 
@@ -86,7 +86,7 @@ class PngReader {
     if (kind == PNG_COLOR_TYPE_GRAY && bits < 8) png_set_expand_gray_1_2_4_to_8(png_);
     if (bits == 16) png_set_strip_16(png_);
     if ((kind & PNG_COLOR_MASK_COLOR) == 0) png_set_gray_to_rgb(png_);
-    png_set_strip_alpha(png_);  // a palette's too
+    png_set_strip_alpha(png_);  // also for palettes
   }
 
   int orientation() {
@@ -120,7 +120,7 @@ struct PngWriter {
     try {
       static_cast<PngWriter*>(png_get_io_ptr(png))->bytes.append(reinterpret_cast<const char*>(data), count);
     } catch (const std::bad_alloc&) {
-      stored = false;  // an exception must not pass through the library
+      stored = false;  // an exception must not propagate through the C library
     }
     if (!stored) png_error(png, "no memory");
   }

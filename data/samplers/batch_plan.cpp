@@ -42,7 +42,7 @@ void plan_padded(std::vector<int32_t> order, std::span<const int32_t> lengths, c
   if (options.drop_last && n % options.batch_size != 0) begins.pop_back();
   if (options.group_by_length && options.shuffle && !begins.empty()) {
     shuffle(std::span(begins), RandomStream(options.seed, Draw::kBatchOrder, static_cast<uint64_t>(epoch)));
-    // Rows are sorted inside a stretch, so a batch's first row is its longest.
+    // Rows are sorted within a chunk, so the first row of a batch is its longest.
     const auto longest = std::max_element(begins.begin(), begins.end(),
                                           [&](int64_t a, int64_t b) { return lengths[order[a]] < lengths[order[b]]; });
     std::iter_swap(begins.begin(), longest);
@@ -56,7 +56,7 @@ void plan_padded(std::vector<int32_t> order, std::span<const int32_t> lengths, c
 
 void plan_packed(const std::vector<int32_t>& order, std::span<const int32_t> lengths, const BatchPlanOptions& options,
                  EpochPlan& plan) {
-  // `line` holds the rows that wait, at most `window` of them, in shuffled order.
+  // `line` holds at most `window` pending rows, in shuffled order.
   std::vector<int32_t> line;
   size_t next = 0;
   while (next < order.size() || !line.empty()) {
@@ -67,7 +67,7 @@ void plan_packed(const std::vector<int32_t>& order, std::span<const int32_t> len
       if (line.empty() || (options.max_sequences > 0 && sequences == options.max_sequences)) break;
       size_t chosen = 0;
       if (lengths[line[0]] > room) {
-        // The longest that fits; the first of equals.
+        // The longest that fits; the first of several.
         chosen = line.size();
         for (size_t i = 0; i < line.size(); ++i) {
           const bool better = chosen == line.size() || lengths[line[i]] > lengths[line[chosen]];
@@ -109,7 +109,7 @@ BatchPlan::BatchPlan(std::span<const int32_t> rows, std::span<const int32_t> len
   TERN_CHECK(epochs >= 0, "batch plan: the number of epochs must not be negative, got ", epochs);
   int64_t tokens = 0, computed = 0;
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    // Without a shuffle every epoch is the first.
+    // Without shuffling all epochs have the same plan.
     epochs_.push_back(epoch > 0 && !options.shuffle ? epochs_.front() : plan_epoch(rows, lengths, options, epoch));
     const EpochPlan& plan = epochs_.back();
     for (int64_t step = 0; step < plan.steps(); ++step) {

@@ -1,5 +1,5 @@
 #pragma once
-// Reproducible shuffles: the same on every machine (std::shuffle's result depends on the standard library).
+// Reproducible shuffles, equal on every machine (the result of std::shuffle depends on the standard library).
 
 #include <cstdint>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace tern::data {
 
-/// What random numbers are drawn for: each use of one seed has a stream of its own, apart from dropout's too.
+/// Purpose of random numbers: under one seed every purpose has a separate stream, also separate from dropout's.
 enum class Draw : uint32_t { kSplit = 0x64617461, kHoldOut, kFold, kEpoch, kBatchOrder, kImage, kImageBatch, kMixing };
 
 /// 64-bit numbers of Philox (kernels/random.h) at counters 0, 1, 2, ... under (seed, draw, index).
@@ -43,7 +43,7 @@ class RandomStream {
   uint64_t counter_ = 0;
 };
 
-/// Fisher-Yates from the end: every order is equally likely.
+/// Fisher-Yates, from the end; uniform over all orders.
 template <class T>
 void shuffle(std::span<T> items, RandomStream stream) {
   for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[stream.below(i)]);

@@ -24,8 +24,8 @@ std::vector<int32_t> range(int64_t begin, int64_t end) {
   return rows;
 }
 
-/// The rows in shuffled order, class after class, dealt like cards into `hands` piles: each pile has every class's
-/// share up to one row, and the piles' sizes differ by at most one.
+/// Shuffles the rows, orders them by class and deals them round-robin to `hands` piles: each pile has every class's
+/// share up to one row, and pile sizes differ by at most one.
 std::vector<int32_t> stratified_deal(const std::vector<int32_t>& rows, const std::vector<int32_t>& labels,
                                      int64_t hands, RandomStream stream) {
   std::vector<int32_t> order = range(0, static_cast<int64_t>(rows.size()));
@@ -41,7 +41,7 @@ struct Numbers {
   bool decimal = false;
 };
 
-/// "a/b/c", three numbers that are not negative.
+/// Parses "a/b/c", three non-negative numbers.
 bool parse_three(const std::string& spec, Numbers& numbers) {
   std::string_view rest = spec;
   for (int i = 0; i < 3; ++i) {
@@ -56,7 +56,7 @@ bool parse_three(const std::string& spec, Numbers& numbers) {
   return true;
 }
 
-/// Rows of train, validation and test out of n.
+/// Numbers of train, validation and test rows out of n.
 std::array<int64_t, 3> part_sizes(const SplitSource& source, const std::string& spec, int64_t n) {
   Numbers numbers;
   TERN_CHECK(parse_three(spec, numbers), "split \"", detail::printable(spec), "\" is not understood", kForms);
@@ -146,7 +146,7 @@ Split all_rows(const SplitSource& source) {
 std::pair<std::vector<int32_t>, std::vector<int32_t>> hold_out(const std::vector<int32_t>& rows,
                                                                const std::vector<int32_t>& labels, int64_t count,
                                                                uint64_t seed, uint64_t index) {
-  // Class after class in shuffled order, every (rows / count)-th row is taken: the quantiles of that order.
+  // Every (rows / count)-th row in shuffled order, sorted by class: the quantiles of that order.
   std::vector<int32_t> order = rows;
   shuffle(std::span(order), RandomStream(seed, Draw::kHoldOut, index));
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return labels[a] < labels[b]; });

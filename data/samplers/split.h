@@ -1,5 +1,5 @@
 #pragma once
-// Which rows train, validate and test.
+// Splits rows into train, validation and test.
 
 #include <cstdint>
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace tern::data {
 
-/// Row numbers, each ascending. No row is in two parts; a part may be empty, but not train.
+/// Row numbers, each ascending. No row is in two parts; only validation and test may be empty.
 struct Split {
   std::vector<int32_t> train, validation, test;
 };
 
-/// What a split needs to know of a data set. `labels` [n]; `parts` [n], or empty without an official split.
+/// The properties of a data set that a split depends on. `labels` [n]; `parts` [n], or empty without an official split.
 struct SplitSource {
   std::string name;
   const std::vector<int32_t>& labels;
@@ -23,17 +23,15 @@ struct SplitSource {
 };
 
 /// `spec` is one of
-///   ""                  official where the set has a split of its own, otherwise 80/10/10
-///   "official"          the set's own parts. Without a validation part, a tenth of the training part is held out for
-///   it:
-///                       stratified, by seed
-///   "80/10/10"          train / validation / test in percent (integers whose sum is 100) or as fractions with a
-///   decimal
-///                       point (0.8/0.1/0.1): of all rows, by seed
-///   "35000/5000/10000"  the same in rows; their sum may be less than the set has
-///   "all"               every row trains
-/// `fold` is "" or "i/k", 1 <= i <= k (then spec must be ""): the rows are dealt, stratified and by seed, into k parts
-/// that depend on seed and k only; part i tests, a tenth of the rest is held out for validation. Stratified: each
+///   ""                  the official split if the set has one, otherwise 80/10/10
+///   "official"          the official parts. Without a validation part, a tenth of the training part is held out for
+///                       it, stratified, by seed
+///   "80/10/10"          train / validation / test of all rows, by seed: percent (integers whose sum is 100) or
+///                       fractions with a decimal point (0.8/0.1/0.1)
+///   "35000/5000/10000"  the same in rows; their sum may be less than the size of the set
+///   "all"               all rows are training rows
+/// `fold` is "" or "i/k", 1 <= i <= k (then spec must be ""): the rows are dealt, stratified, into k parts that depend
+/// on seed and k only; part i is the test part, a tenth of the rest is held out for validation. Stratified: each
 /// class's share is kept up to one row. Throws Error that lists the accepted forms.
 Split make_split(const SplitSource& source, const std::string& spec, const std::string& fold, uint64_t seed);
 
@@ -45,7 +43,7 @@ inline Split make_split(const ImageDataset& set, const std::string& spec, const 
   return make_split({set.name, set.labels, set.parts}, spec, fold, seed);
 }
 
-/// Takes `count` of the rows, stratified by label, into the first result; the others into the second; both ascending.
+/// `count` of the rows, stratified by label, go to the first result, the others to the second; both ascending.
 std::pair<std::vector<int32_t>, std::vector<int32_t>> hold_out(const std::vector<int32_t>& rows,
                                                                const std::vector<int32_t>& labels, int64_t count,
                                                                uint64_t seed, uint64_t index);

@@ -10,7 +10,7 @@ constexpr std::size_t kMaxUnits = std::size_t{1} << 24;
 
 }  // namespace
 
-// The first block stays free: it is the base of nodes without children, where no label can match.
+// The first block stays free: nodes without children use it as base, where no label matches.
 PieceTrie::PieceTrie() : units_(kBlock), base_used_(kBlock), first_free_(kBlock) {}
 
 std::uint32_t PieceTrie::add(const std::vector<std::pair<std::string_view, std::int32_t>>& pieces) {
@@ -22,7 +22,7 @@ std::uint32_t PieceTrie::add(const std::vector<std::pair<std::string_view, std::
   if (!pieces.empty()) queue.push_back({0, pieces.size(), 0, 0});
   std::vector<std::uint8_t> labels;
   std::vector<std::size_t> starts;
-  for (std::size_t next = 0; next < queue.size(); ++next) {  // breadth first: depth costs no stack
+  for (std::size_t next = 0; next < queue.size(); ++next) {  // breadth first: no recursion
     const Range node = queue[next];
     labels.clear();
     starts.clear();
@@ -75,7 +75,7 @@ std::uint32_t PieceTrie::place(const std::vector<std::uint8_t>& labels) {
     if (!fits(base, labels)) continue;
     base_used_[base] = true;
     for (const std::uint8_t label : labels) units_[base ^ label].base_and_label = label;
-    // A stretch that is nearly full is not searched again.
+    // A nearly full range is not searched again.
     if (taken * 20 >= (position - first_free_ + 1) * 19) first_free_ = position;
     return base;
   }

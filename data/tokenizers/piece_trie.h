@@ -1,5 +1,5 @@
 #pragma once
-// The vocabulary as a double-array trie over UTF-8 bytes (Aoe 1989; XOR form as in darts-clone): one lookup a byte.
+// The vocabulary as a double-array trie over UTF-8 bytes (Aoe 1989; XOR form as in darts-clone): one lookup per byte.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace tern::data {
 
 class PieceTrie {
  public:
-  /// One node. Its child by byte b is units[base ^ b] if the label there is b; label 0 marks a free unit.
+  /// One node. Its child for byte b is units[base ^ b] if that unit's label is b; label 0 marks a free unit.
   struct Unit {
     std::uint32_t base_and_label = 0;
     std::int32_t id = -1;  ///< the piece that ends here, -1 for none
@@ -21,8 +21,8 @@ class PieceTrie {
 
   PieceTrie();
 
-  /// Adds pieces, sorted by bytes, all different, not empty and without the byte 0; returns the root to search from.
-  /// Fails when the trie would pass 2^24 nodes.
+  /// Adds pieces (sorted by bytes, distinct, not empty, without byte 0) and returns the root to search from. Fails if
+  /// the trie would exceed 2^24 nodes.
   std::uint32_t add(const std::vector<std::pair<std::string_view, std::int32_t>>& pieces);
 
   const Unit* units() const { return units_.data(); }

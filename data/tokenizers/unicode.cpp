@@ -20,7 +20,7 @@ char32_t decode_utf8(const char*& p, const char* end) {
   if (lead < 0x80) return lead;
   if (lead < 0xC2 || lead > 0xF4) return kInvalid;
   const int more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-  // The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and code points above U+10FFFF.
   unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   char32_t c = lead & (0x3F >> more);

@@ -1,6 +1,6 @@
 #pragma once
-// What BERT's normalizer and pre-tokenizer do with each code point. The table is measured from Hugging Face
-// tokenizers 0.23 (unicode/generate_table.py): its Unicode tables are of several ages and equal no one version.
+// How BERT's normalizer and pre-tokenizer treat each code point. The table is measured from Hugging Face tokenizers
+// 0.23 (unicode/generate_table.py), whose tables mix several Unicode versions and match no single one.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,21 +10,21 @@
 namespace tern::data::unicode {
 
 enum CodePointFlag : std::uint8_t {
-  kRemoved = 1,       ///< dropped by the cleaner: controls, formats, private use, U+FFFD
-  kSpace = 2,         ///< parts words
-  kPunctuation = 4,   ///< a word of its own
-  kCjk = 8,           ///< an ideograph: spaces are put around it
-  kMark = 16,         ///< an accent that stripping drops
-  kStarterMark = 32,  ///< such a mark that still parts the marks before it from those after it
-  kExpands = 64,      ///< stripping gives several code points
+  kRemoved = 1,       ///< dropped by the cleaner: control, format and private-use characters, U+FFFD
+  kSpace = 2,         ///< separates words
+  kPunctuation = 4,   ///< is a word by itself
+  kCjk = 8,           ///< ideograph: surrounded by spaces
+  kMark = 16,         ///< accent, dropped by stripping
+  kStarterMark = 32,  ///< such a mark that also separates preceding from following marks in reordering
+  kExpands = 64,      ///< stripping yields several code points
 };
 
 /// Properties of one code point.
 struct CodePoint {
   std::int32_t strip;            ///< added to the code point when accents are stripped; if kExpands, see expansion()
-  std::int32_t lower;            ///< added to the code point when lower-cased (U+0130 alone becomes two: "i" U+0307)
-  std::uint8_t flags;            ///< of CodePointFlag
-  std::uint8_t combining_class;  ///< of kept marks, for canonical order; 0 for all others
+  std::int32_t lower;            ///< added to the code point when lower-cased (only U+0130 becomes two: "i" U+0307)
+  std::uint8_t flags;            ///< a set of CodePointFlag
+  std::uint8_t combining_class;  ///< canonical combining class of kept marks; 0 for all others
 };
 
 constexpr char32_t kLastCodePoint = 0x10FFFF;
@@ -33,11 +33,11 @@ constexpr char32_t kInvalid = 0xFFFFFFFF;
 /// The properties of a code point up to kLastCodePoint.
 const CodePoint& properties(char32_t c);
 
-/// The code points left of an expanding one when it is decomposed and its accents are dropped.
+/// The code points that remain of an expanding one after decomposition without its accents.
 std::u32string_view expansion(const CodePoint& entry);
 
-/// Decodes one code point and moves p behind it. A malformed sequence gives kInvalid once for each maximal
-/// part (Unicode 15, 3.9, "substitution of maximal subparts"), as Python's errors="replace" does. Needs p < end.
+/// Decodes one code point and moves p past it. Each maximal ill-formed subpart yields one kInvalid (Unicode 15, 3.9,
+/// "substitution of maximal subparts"), as with Python's errors="replace". Requires p < end.
 char32_t decode_utf8(const char*& p, const char* end);
 
 /// Appends the UTF-8 form of a code point.

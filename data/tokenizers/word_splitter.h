@@ -1,6 +1,6 @@
 #pragma once
-// BERT's normalizer and pre-tokenizer in one pass: clean, space out ideographs, strip accents, lower-case, split at
-// white space and punctuation. Equal to Hugging Face tokenizers 0.23 (BertNormalizer, BertPreTokenizer).
+// BERT's normalizer and pre-tokenizer in one pass: clean, put spaces around ideographs, strip accents, lower-case,
+// split at white space and punctuation. Equal to Hugging Face tokenizers 0.23 (BertNormalizer, BertPreTokenizer).
 
 #include <algorithm>
 #include <array>
@@ -15,10 +15,10 @@
 
 namespace tern::data {
 
-/// What an ASCII byte means to the splitter; every other byte is kOther.
+/// Classes of ASCII bytes; every other byte is kOther.
 enum class ByteKind : std::uint8_t { kOther, kRemoved, kSpace, kPunctuation, kWord };
 
-/// The steps that can be chosen, and the tables of the ASCII bytes that follow from them.
+/// The optional steps, and the ASCII tables derived from them.
 struct SplitRules {
   bool lowercase;
   bool strip_accents;
@@ -39,15 +39,15 @@ struct SplitRules {
   }
 };
 
-/// Gives words to sink(std::string_view word, bool too_long). Of a word of more than max_chars code points only
-/// the first ones are kept, so memory stays bounded for text without spaces.
+/// Calls sink(std::string_view word, bool too_long) for each word. Of a word of more than max_chars code points only
+/// the first max_chars are kept, so memory is bounded for text without spaces.
 template <class Sink>
 class WordSplitter {
  public:
   WordSplitter(const SplitRules& rules, std::size_t max_chars, Sink sink)
       : rules_(rules), max_chars_(max_chars), sink_(std::move(sink)) {}
 
-  /// Gives all words up to the next ASCII space or punctuation mark, or the end; returns where it stopped.
+  /// Emits all words up to the next ASCII space or punctuation mark, or the end; returns where it stopped.
   const char* scan(const char* p, const char* end) {
     while (p < end) {
       const auto byte = static_cast<unsigned char>(*p);
@@ -77,7 +77,7 @@ class WordSplitter {
     return p;
   }
 
-  /// How many malformed UTF-8 sequences were met.
+  /// Number of malformed UTF-8 sequences so far.
   std::size_t replaced() const { return replaced_; }
 
  private:
@@ -140,10 +140,10 @@ class WordSplitter {
     if (room()) unicode::append_utf8(word_, c);
   }
 
-  /// Counts one more code point; false once the word has too many.
+  /// Counts one more code point; false if the word then exceeds max_chars_.
   bool room() { return ++chars_ <= max_chars_; }
 
-  /// Appends the marks kept back since the last starter in canonical order.
+  /// Appends the marks collected since the last starter, in canonical order.
   void flush_marks() {
     std::stable_sort(marks_.begin(), marks_.end(), [](auto a, auto b) { return a >> 24 < b >> 24; });
     for (const std::uint32_t mark : marks_) unicode::append_utf8(word_, mark & 0xFFFFFF);

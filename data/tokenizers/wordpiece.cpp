@@ -63,10 +63,10 @@ void WordPiece::build_trie(Vocabulary& vocabulary) {
   std::vector<std::pair<std::string_view, std::int32_t>> words, tails;
   for (std::size_t i = 0; i < order.size(); ++i) {
     auto [piece, id] = order[i];
-    if (i + 1 < order.size() && order[i + 1].first == piece) continue;  // the last of equal lines counts
+    if (i + 1 < order.size() && order[i + 1].first == piece) continue;  // of equal lines the last one counts
     vocabulary.sorted.push_back(id);
-    if (piece.find('\0') != std::string_view::npos) continue;  // the cleaner drops NUL: it matches nothing
-    // A word never holds a '#' beside another character, so pieces with "##" cannot begin one.
+    if (piece.find('\0') != std::string_view::npos) continue;  // the cleaner drops NUL, so the piece can never match
+    // '#' always is a word by itself, so a piece with "##" cannot begin a word.
     const bool tail = piece.starts_with(kTail);
     if (tail) piece.remove_prefix(kTail.size());
     if (!piece.empty()) (tail ? tails : words).emplace_back(piece, id);
@@ -97,7 +97,7 @@ std::vector<std::int32_t> WordPiece::encode_special(std::string_view text, std::
   return ids;
 }
 
-// Appends ids until the text ends or ids.size() has reached the limit (it may pass it by some).
+// Appends ids until the text ends or ids.size() reaches the limit (which it may exceed by a few).
 std::size_t WordPiece::encode_some(std::string_view text, std::size_t limit, std::vector<std::int32_t>& ids) const {
   const char* p = text.data();
   const char* const end = p + text.size();
@@ -138,7 +138,7 @@ std::size_t WordPiece::encode_some(std::string_view text, std::size_t limit, std
   return splitter.replaced();
 }
 
-// The fast path: an ASCII word that is one piece of the vocabulary. Returns its end, or null if it is anything else.
+// Fast path for an ASCII word that is one piece of the vocabulary. Returns the end of the word, otherwise null.
 const char* WordPiece::encode_known_word(const char* p, const char* end, std::vector<std::int32_t>& ids) const {
   const PieceTrie::Unit* const units = vocabulary_->trie.units();
   const char* const begin = p;
@@ -160,7 +160,7 @@ const char* WordPiece::encode_known_word(const char* p, const char* end, std::ve
   return p;
 }
 
-// Greedy longest match first; a word that cannot be covered is one [UNK].
+// Greedy longest match first; a word without a full match becomes one [UNK].
 void WordPiece::encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {
   const PieceTrie::Unit* const units = vocabulary_->trie.units();
   const std::size_t first = ids.size();

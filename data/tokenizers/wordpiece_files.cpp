@@ -1,4 +1,4 @@
-// Reading and writing the files that Hugging Face keeps beside a BERT model.
+// Reads and writes the tokenizer files that Hugging Face stores with a BERT model.
 
 #include <algorithm>
 #include <filesystem>
@@ -24,14 +24,14 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using namespace nlohmann::literals;
 
-/// The text without the white space at its end, as Unicode defines white space.
+/// Removes trailing white space as Unicode defines it.
 std::string_view trim_end(std::string_view line) {
   while (!line.empty()) {
     std::size_t at = line.size() - 1;
     while (at > 0 && (static_cast<unsigned char>(line[at]) & 0xC0) == 0x80) --at;
     const char* p = line.data() + at;
     const char32_t c = unicode::decode_utf8(p, line.data() + line.size());
-    // The cleaner drops these, so the table does not have them as white space.
+    // The cleaner drops these, so the table does not mark them as white space.
     const bool other_space = c == 0x0B || c == 0x0C || c == 0x85;
     if (!other_space && !(unicode::properties(c).flags & unicode::kSpace)) break;
     line = line.substr(0, at);
@@ -39,7 +39,7 @@ std::string_view trim_end(std::string_view line) {
   return line;
 }
 
-/// The value of a key that is true, false, or absent (also null).
+/// The value of a key that is true, false, or absent (or null).
 std::optional<bool> read_flag(const json& object, const char* key, const fs::path& path) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<bool> read_flag(const json& object, const char* key, const fs::pat
   return found->get<bool>();
 }
 
-/// The vocabulary object {"token": id} as tokens by id; the views point into it.
+/// The vocabulary object {"token": id} as tokens indexed by id; the views point into the object.
 std::vector<std::string_view> tokens_by_id(const json& vocabulary, const std::string& name) {
   TERN_CHECK(vocabulary.is_object(), name, ": model.vocab must be an object of tokens and ids");
   std::vector<std::string_view> tokens(vocabulary.size());
@@ -73,7 +73,7 @@ void check_model(const json& root, const std::string& name) {
     const json given = root.contains(pointer) ? root[pointer] : json();
     TERN_CHECK(given == expected, name, ": ", path, " must be ", expected.dump(), ", got ", shortened(given));
   };
-  // Early files name no type; their "##" says the same.
+  // Early files have no type; their "##" prefix implies WordPiece.
   if (root.contains("/model/type"_json_pointer)) expect("/model/type", "WordPiece");
   expect("/model/unk_token", "[UNK]");
   expect("/model/continuing_subword_prefix", "##");
@@ -135,7 +135,7 @@ WordPiece WordPiece::from_folder(const std::string& dir) {
     root = read_json_object(model.string());
     check_model(root, model.string());
     apply(root["normalizer"], "lowercase", "handle_chinese_chars", model);
-    const json& limit = root["model"]["max_input_chars_per_word"];  // null where it is absent
+    const json& limit = root["model"]["max_input_chars_per_word"];  // null if absent
     const std::optional<std::int64_t> most = integer_in(limit);
     TERN_CHECK(limit.is_null() || (most && *most >= 0), model.string(),
                ": /model/max_input_chars_per_word must be a whole number, got ", shortened(limit));
@@ -163,7 +163,7 @@ void WordPiece::save(const std::string& dir, std::int64_t model_max_length) cons
   config["tokenize_chinese_chars"] = options_.split_cjk;
   config["model_max_length"] = model_max_length;
   for (const auto& [token, id] : vocabulary_->special) {
-    std::string key = token.substr(1, token.size() - 2) + "_token";  // "[CLS]": "CLS_token", in lower case below
+    std::string key = token.substr(1, token.size() - 2) + "_token";  // "[CLS]" becomes "cls_token" below
     for (char& c : key) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     config[key] = token;
   }

@@ -28,7 +28,7 @@ void append(std::vector<int32_t>& all, const std::vector<T>& part) {
   all.insert(all.end(), part.begin(), part.end());
 }
 
-/// Which label an image shares, and how much it keeps of its own.
+/// The weight of an image's label after mixing.
 float kept_share(const ImageAugment& plan, int64_t height, int64_t width) {
   const kernels::ImageBox& box = plan.pasted;
   const double area = static_cast<double>(box.bottom - box.top) * (box.right - box.left);
@@ -44,7 +44,7 @@ Tensor resize_images(const Tensor& images, int64_t height, int64_t width, const 
   if (in.size(0) == 0) return result;
   const ResizeTable<int32_t> rows = resize_table<int32_t>(in.size(1), height, options);
   const ResizeTable<int32_t> columns = resize_table<int32_t>(in.size(2), width, options);
-  // One tensor, so that one copy brings it to the device.
+  // One tensor, so that one copy moves it to the device.
   std::vector<int32_t> all = rows.first;
   for (const auto* part : {&rows.weights, &columns.first, &columns.weights}) append(all, *part);
   const Tensor tables = from_vector(all, {static_cast<int64_t>(all.size())}).to(in.device());

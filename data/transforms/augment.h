@@ -1,5 +1,5 @@
 #pragma once
-// Batches of images on either device: resized, augmented and normalised, in one or two kernels.
+// Batches of images, resized, augmented and normalised in one or two kernels, on CPU or GPU.
 
 #include <cstdint>
 #include <span>
@@ -13,23 +13,24 @@
 
 namespace tern::data {
 
-/// uint8 [n, H, W, 3] to [n, height, width, 3] on the same device: the bytes of resize() of each image on either.
+/// uint8 [n, H, W, 3] to [n, height, width, 3] on the same device; on both devices the bytes equal resize() of each
+/// image.
 Tensor resize_images(const Tensor& images, int64_t height, int64_t width, const ResizeOptions& options = {});
 
 /// uint8 [n, H, W, 3] to [n, 3, height, width] of a floating dtype on the same device, image i by plans[i]. Throws
-/// Error when a size, a partner or a dtype does not fit.
+/// Error if a size, a partner or a dtype does not match.
 Tensor augment_images(const Tensor& images, std::span<const kernels::ImageAugment> plans,
                       const kernels::ImageNormalization& normalization, int64_t height, int64_t width,
                       DType dtype = DType::kFloat32);
 
 struct BatchAugmentOptions {
-  int64_t height = 0, width = 0;  // the images are resized to this size first; 0: they keep theirs
+  int64_t height = 0, width = 0;  // images are first resized to this size; 0: no resizing
   ResizeOptions resampling = {};
-  int64_t padding = 0;  // of a random crop, back to the same size
+  int64_t padding = 0;  // of a random crop back to the same size
   RandomFlip flip = {.probability = 0};
   ColorJitter jitter = {};
   RandomErasing erasing = {.probability = 0};
-  double mixup = 0, cutmix = 0;  // alpha of their Beta distributions; 0: not done; both: one of them for each batch
+  double mixup = 0, cutmix = 0;  // alpha of their Beta distributions; 0: off; both set: one of them per batch
   kernels::ImageNormalization normalization = {};
   DType dtype = DType::kFloat32;
 };
@@ -37,20 +38,20 @@ struct BatchAugmentOptions {
 struct AugmentedBatch {
   Tensor images;  // [n, 3, height, width]
   Tensor labels;  // int64 [n]
-  /// With MixUp or CutMix, else undefined: image i counts label_weights[i] (float32 [n]) for labels[i] and the rest for
-  /// partner_labels[i]. An image without a label (-100) is mixed with none.
+  /// With MixUp or CutMix, otherwise undefined: image i has weight label_weights[i] (float32 [n]) for labels[i] and the
+  /// rest for partner_labels[i]. An image without a label (-100) is not mixed.
   Tensor partner_labels, label_weights;
 };
 
 /// Random augmentation of whole batches. The plan of an image depends on (seed, epoch, row), mixing on (seed, epoch,
-/// step); with default options nothing is random (validation). An image's partner in mixing is the one before it.
+/// step); default options have no randomness (validation). An image's partner in mixing is the preceding image.
 class BatchAugment {
  public:
   BatchAugment(const BatchAugmentOptions& options, uint64_t seed) : options_(options), seed_(seed) {}
 
-  /// The plans of a batch whose images have (after resizing) height x width pixels.
+  /// The plans of a batch whose images have height x width pixels after resizing.
   std::vector<kernels::ImageAugment> plan(const ImageBatch& batch, int64_t height, int64_t width) const;
-  /// The batch on a device, where all is computed.
+  /// Moves the batch to a device and computes there.
   AugmentedBatch operator()(const ImageBatch& batch, Device device) const;
 
  private:

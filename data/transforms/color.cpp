@@ -25,7 +25,7 @@ int64_t sum_of_grey(const Image& image) {
   return sum;
 }
 
-/// Replaces the values of every channel by its table.
+/// Maps the values of each channel by its table.
 Image look_up(Image image, const std::array<std::array<uint8_t, 256>, 3>& tables) {
   for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = tables[i % 3][image.pixels[i]];
   return image;
@@ -67,7 +67,7 @@ Image adjust_sharpness(const Image& image, double factor) {
   for (int64_t y = 1; y + 1 < image.height; ++y) {
     const uint8_t *above = image.row(y - 1), *here = image.row(y), *below = image.row(y + 1);
     for (int64_t i = 3; i + 3 < image.row_bytes(); ++i) {
-      int32_t sum = 4 * here[i];  // 1 around, 5 in the middle
+      int32_t sum = 4 * here[i];  // weights: 1 around, 5 in the centre
       for (const int64_t place : {i - 3, i, i + 3}) sum += above[place] + here[place] + below[place];
       const int32_t blurred = (2 * sum + 13) / 26;
       const int32_t value = here[i] * (1 << kernels::kColorBits) + rest * (blurred - here[i]);

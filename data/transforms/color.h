@@ -1,13 +1,13 @@
 #pragma once
-// Colours of images of 3 channels, with torchvision's semantics on bytes: within 1 of its values.
+// Colour transforms of images of 3 channels, with torchvision's semantics on bytes: within 1 of its values.
 
 #include "tern/data/images/image.h"
 #include "tern/kernels/image.h"
 
 namespace tern::data {
 
-/// One change of colours for change_color() or an augmentation plan. Brightness, contrast and saturation: a factor of 0
-/// to kernels::kMaxColorFactor, 1 changes nothing; hue: -0.5 to 0.5 of a circle. Throws Error outside.
+/// One colour change for change_color() or an augmentation plan. Brightness, contrast and saturation: a factor from 0
+/// to kernels::kMaxColorFactor, 1 changes nothing; hue: -0.5 to 0.5 of the colour circle. Throws Error if out of range.
 kernels::ColorStep color_step(kernels::ColorOp op, double amount);
 Image change_color(Image image, const kernels::ColorStep& step);
 
@@ -26,15 +26,15 @@ inline Image adjust_hue(Image image, double turn) {
   return change_color(std::move(image), color_step(kernels::ColorOp::kHue, turn));
 }
 
-/// Relative to a 3 x 3 blur; the outermost pixels stay.
+/// Blends with a 3 x 3 blur; border pixels are unchanged.
 Image adjust_sharpness(const Image& image, double factor);
-/// Keeps the upper `bits` (0 to 8) of each value.
+/// Keeps the upper `bits` (0 to 8) bits of each value.
 Image posterize(Image image, int bits);
-/// Inverts the values that are `threshold` or more.
+/// Inverts values >= `threshold`.
 Image solarize(Image image, double threshold);
-/// Each channel's values stretched to 0 .. 255.
+/// Rescales each channel's values to 0 .. 255.
 Image autocontrast(Image image);
-/// Each channel's histogram made flat.
+/// Equalizes each channel's histogram.
 Image equalize(Image image);
 
 }  // namespace tern::data

@@ -29,7 +29,7 @@ Image crop(const Image& image, int64_t top, int64_t left, int64_t height, int64_
 }
 
 Image center_crop(const Image& image, int64_t height, int64_t width) {
-  // Python's round(): half to even.
+  // Rounds as Python's round(): half to even.
   const auto start = [](int64_t size, int64_t wanted) {
     return size >= wanted ? std::lrint(static_cast<double>(size - wanted) / 2) : -((wanted - size) / 2);
   };
@@ -51,7 +51,7 @@ AffineMatrix inverse_affine(const AffineOptions& options) {
   const double rotation = radians(options.angle), shear_x = radians(options.shear_x),
                shear_y = radians(options.shear_y);
   const double moved_x = options.center_x + options.translate_x, moved_y = options.center_y + options.translate_y;
-  // Rotation and shear, of determinant 1.
+  // Rotation and shear, determinant 1.
   const double a = std::cos(rotation - shear_y) / std::cos(shear_y);
   const double b = -(a * std::tan(shear_x) + std::sin(rotation));
   const double c = std::sin(rotation - shear_y) / std::cos(shear_y);
@@ -62,7 +62,7 @@ AffineMatrix inverse_affine(const AffineOptions& options) {
 Image affine(const Image& image, const AffineMatrix& matrix) {
   Image result(image.height, image.width, image.channels);
   const auto width = static_cast<float>(image.width), height = static_cast<float>(image.height);
-  // In the steps of torchvision's grid: places from -1 to 1.
+  // Same rounding as torchvision's grid, whose coordinates are -1 to 1.
   float theta[6];
   for (size_t i = 0; i < 6; ++i) theta[i] = static_cast<float>(matrix[i]) / (0.5f * (i < 3 ? width : height));
   for (int64_t y = 0; y < image.height; ++y) {

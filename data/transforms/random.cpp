@@ -16,7 +16,7 @@ using kernels::ImageBox;
 
 constexpr int kTries = 10;
 
-/// Python's round(): half to even.
+/// Rounds as Python's round(): half to even.
 int64_t rounded(double value) { return std::lrint(value); }
 
 int64_t place(int64_t room, RandomStream& random) {
@@ -37,8 +37,8 @@ double draw_normal(RandomStream& random) {
   return radius * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
-/// Logarithm of a Gamma(shape) number (Marsaglia and Tsang, ACM TOMS 26, 2000); logarithms, since those of small shapes
-/// are often too small for a double.
+/// Logarithm of a Gamma(shape) variate (Marsaglia and Tsang, ACM TOMS 26, 2000); logarithms, because variates of small
+/// shapes often underflow a double.
 double draw_log_gamma(double shape, RandomStream& random) {
   if (shape < 1) return draw_log_gamma(shape + 1, random) + std::log(1 - random.uniform()) / shape;
   const double d = shape - 1.0 / 3.0, c = 1 / std::sqrt(9 * d);
@@ -86,7 +86,7 @@ ImageBox RandomResizedCrop::choose(int64_t image_height, int64_t image_width, Ra
     const int64_t top = place(image_height - h, random);
     return box_at(top, place(image_width - w, random), h, w);
   }
-  // The middle, as large as the ratios allow.
+  // Fallback: a centre crop, as large as the ratios allow.
   const double ratio = static_cast<double>(image_width) / static_cast<double>(image_height);
   int64_t w = image_width, h = image_height;
   if (ratio < narrowest) h = rounded(static_cast<double>(w) / narrowest);
@@ -158,7 +158,7 @@ double augment_magnitude(AugmentOp op, int bin, int bins, int64_t height, int64_
 
 Image apply_augment(const Image& image, AugmentOp op, double magnitude) {
   const auto degrees = [](double slope) { return std::atan(slope) * (180 / std::numbers::pi); };
-  // Shears keep the upper left corner where it is.
+  // Shears keep the upper left corner fixed.
   const double corner_x = -0.5 * static_cast<double>(image.width), corner_y = -0.5 * static_cast<double>(image.height);
   const auto moved = [&](const AffineOptions& options) { return affine(image, inverse_affine(options)); };
   switch (op) {

@@ -1,7 +1,6 @@
 #pragma once
-// Random transforms of single images, as torchvision's v2 draws them. What is drawn depends on (seed, epoch, row) of
-// the image alone, never on the worker or the batch. Every transform has choose(), the draw, apart from its
-// application.
+// Random transforms of single images, drawn as torchvision's v2 does. A draw depends only on (seed, epoch, row) of the
+// image, not on the worker or the batch. Every transform has choose(), the draw, separate from its application.
 
 #include <array>
 #include <cstdint>
@@ -17,27 +16,27 @@
 
 namespace tern::data {
 
-/// One step of a pipeline; it draws from the stream as much as it likes.
+/// One step of a pipeline; it may draw any number of values from the stream.
 using ImageStep = std::function<Image(Image image, RandomStream& random)>;
 
-/// The steps one after another, as ImageLoaderOptions::transform.
+/// Applies the steps in order; for ImageLoaderOptions::transform.
 ImageTransform compose(std::vector<ImageStep> steps);
 /// The random numbers of an image.
 RandomStream image_random(const ItemKey& key);
 
-/// Pads all sides with black, then cuts a part at a random place. Error when the image is too small.
+/// Pads all sides with black, then crops at a random place. Throws Error if the image is too small.
 struct RandomCrop {
   int64_t height = 0, width = 0;
   int64_t padding = 0;
 
   struct Place {
-    int64_t top = 0, left = 0;  // in the image without padding: may be negative
+    int64_t top = 0, left = 0;  // in the image without padding; may be negative
   };
   Place choose(int64_t image_height, int64_t image_width, RandomStream& random) const;
   Image operator()(const Image& image, RandomStream& random) const;
 };
 
-/// A part of random area and shape, resized (Inception's crop).
+/// A crop of random area and aspect ratio, resized (Inception's crop).
 struct RandomResizedCrop {
   int64_t height = 0, width = 0;
   double smallest = 0.08, largest = 1;               // share of the area
@@ -55,7 +54,7 @@ struct RandomFlip {
   Image operator()(Image image, RandomStream& random) const;
 };
 
-/// Factors from [max(0, 1 - x), 1 + x], the hue's turn from [-hue, hue], in random order. 0 leaves a part out.
+/// Factors from [max(0, 1 - x), 1 + x], the hue shift from [-hue, hue], in random order. 0 omits an operation.
 struct ColorJitter {
   double brightness = 0, contrast = 0, saturation = 0, hue = 0;
 
@@ -82,7 +81,7 @@ enum class AugmentOp : uint8_t {
   kEqualize
 };
 inline constexpr int kAugmentOps = 14;
-/// Strength `bin` of 0 .. bins - 1 for an image of this size: what torchvision's table holds.
+/// Magnitude of `bin` (0 .. bins - 1) for an image of this size, as in torchvision's table.
 double augment_magnitude(AugmentOp op, int bin, int bins, int64_t height, int64_t width);
 bool has_sign(AugmentOp op);
 Image apply_augment(const Image& image, AugmentOp op, double magnitude);
@@ -99,21 +98,21 @@ struct RandAugment {
   Image operator()(Image image, RandomStream& random) const;
 };
 
-/// A box of random area and shape that is erased after normalisation (Zhong et al., arXiv:1708.04896).
+/// A box of random area and aspect ratio that is erased after normalisation (Zhong et al., arXiv:1708.04896).
 struct RandomErasing {
   double probability = 0.5;
   double smallest = 0.02, largest = 0.33;
   double narrowest = 0.3, widest = 3.3;  // height / width
 
-  /// Empty when nothing is erased.
+  /// The box is empty if nothing is erased.
   kernels::ImageBox choose(int64_t height, int64_t width, RandomStream& random) const;
 };
 
 /// Beta(alpha, alpha), for the weights of MixUp and CutMix.
 double draw_beta(double alpha, RandomStream& random);
 
-/// CutMix's box for a weight: the share 1 - weight of the area around a random place, cut off at the borders (Yun et
-/// al., arXiv:1905.04899).
+/// CutMix's box for a weight: 1 - weight of the area around a random centre, clipped at the borders (Yun et al.,
+/// arXiv:1905.04899).
 kernels::ImageBox choose_cutmix_box(double weight, int64_t height, int64_t width, RandomStream& random);
 
 }  // namespace tern::data

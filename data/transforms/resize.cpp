@@ -8,7 +8,7 @@
 namespace tern::data {
 namespace {
 
-/// Keys' cubic convolution (IEEE Trans. ASSP 29, 1981), with the roundings of PyTorch's.
+/// Keys' cubic convolution (IEEE Trans. ASSP 29, 1981), with PyTorch's rounding.
 template <class F>
 F cubic(F x, F a) {
   x = std::abs(x);
@@ -17,7 +17,7 @@ F cubic(F x, F a) {
   return 0;
 }
 
-/// Places and weights before they are brought into a table.
+/// Indices and weights before they are written to a table.
 template <class F>
 struct Taps {
   int64_t first = 0;
@@ -82,7 +82,7 @@ ResizeTable<F> resize_table(int64_t from, int64_t to, const ResizeOptions& optio
   table.weights.resize(static_cast<size_t>(to * table.taps));
   for (int64_t i = 0; i < to; ++i) {
     const Taps<Exact>& taps = all[static_cast<size_t>(i)];
-    // Near the end unused weights come first, so that no place lies outside.
+    // Near the end the unused weights come first, so that all indices are inside the image.
     const int64_t first = std::min(taps.first, from - table.taps);
     table.first.push_back(static_cast<int32_t>(first));
     for (size_t k = 0; k < taps.weights.size(); ++k) {

@@ -14,12 +14,12 @@ enum class Interpolation : uint8_t { kBilinear, kBicubic };
 
 struct ResizeOptions {
   Interpolation interpolation = Interpolation::kBilinear;
-  bool antialias = true;  // widens the filter where the image shrinks
+  bool antialias = true;  // widens the filter when downscaling
 };
 
-/// The filter's weights for every place of a resized dimension, in one table of `taps` weights a place; unused ones are
-/// 0. F: int32_t (kernels/image.h) or float. As in PyTorch: with antialias the filters of Pillow (bicubic with a =
-/// -0.5), cut off and normalised at the borders; without, bicubic has a = -0.75, and the border is repeated.
+/// Filter weights of every output index of a resized dimension, `taps` weights each; unused ones are 0. F: int32_t
+/// (kernels/image.h) or float. As in PyTorch: with antialias the filters of Pillow (bicubic with a = -0.5), clipped and
+/// renormalised at the borders; without, bicubic has a = -0.75, and the border is repeated.
 template <class F>
 struct ResizeTable {
   std::vector<int32_t> first;  // [to]
@@ -29,12 +29,12 @@ struct ResizeTable {
 template <class F>
 ResizeTable<F> resize_table(int64_t from, int64_t to, const ResizeOptions& options);
 
-/// To height x width. 3 channels, computed in bytes as PyTorch does on the CPU: within 1 of it. Throws Error when a
-/// size is not positive.
+/// To height x width. 3 channels, computed in bytes as PyTorch does on the CPU: within 1 of it. Throws Error if a size
+/// is not positive.
 Image resize(const Image& image, int64_t height, int64_t width, const ResizeOptions& options = {});
-/// The shorter side to `size`, the other in proportion (rounded down).
+/// Resizes the shorter side to `size`, the other in proportion (rounded down).
 Image resize_shorter(const Image& image, int64_t size, const ResizeOptions& options = {});
-/// What resize_shorter gives: {height, width}.
+/// The size that resize_shorter gives: {height, width}.
 std::pair<int64_t, int64_t> shorter_size(int64_t height, int64_t width, int64_t size);
 
 /// float32 [..., H, W] on the CPU to [..., height, width]; within 1e-6 of PyTorch for values in 0..1.

@@ -35,7 +35,7 @@ def swaps(a, b):
     return nfd(a + b) == b + a and a != b
 
 
-examples = {}  # combining class -> a code point that the reference, too, gives that class
+examples = {}  # combining class -> a code point that the reference puts in that class
 for c in code_points:
     value, s = unicodedata.combining(chr(c)), chr(c)
     if value and nfd(s) == s and (swaps(s, "\u0334") or swaps("\u0345", s)):  # classes 1 and 240, the extremes
@@ -50,7 +50,7 @@ def combining_class(c):
     if nfd(s) != s:
         return 0  # never seen after decomposition
     if not swaps(s, "\u0334") and not swaps("\u0345", s):
-        return 0  # a starter moves past nothing
+        return 0  # a starter is never reordered
     same = [v for v in classes if not swaps(s, examples[v]) and not swaps(examples[v], s)]
     assert len(same) == 1, (hex(c), same)
     return same[0]
@@ -78,17 +78,17 @@ def record(c):
         flags |= CJK
     lower = lowered(s)
     if c == 0x130:
-        assert lower == "i\u0307"  # the one expansion; unicode.cpp knows it
+        assert lower == "i\u0307"  # the only expansion; unicode.cpp special-cases it
         lower = s
     assert len(lower) == 1, hex(c)
     decomposed = nfd(s)
     strip = stripped(s)
     if strip == "":
         flags |= MARK
-        if any(class_of[ord(d)] == 0 for d in decomposed):  # it still parts the marks before it from those after it
+        if any(class_of[ord(d)] == 0 for d in decomposed):  # it still separates the marks before and after it
             flags |= STARTER_MARK
         return (flags, class_of[c], 0, ord(lower) - c)
-    # Marks that vanish out of a decomposition must not hide a starter between two kept marks.
+    # Marks dropped from a decomposition must not hide a starter between two kept marks.
     kept = [d for d in decomposed if stripped(d) != ""]
     assert "".join(kept) == strip, hex(c)
     dropped_are_marks = all(class_of[ord(d)] != 0 for d in decomposed if d not in kept)
