@@ -17,7 +17,7 @@ std::string digits(const sockaddr* address, socklen_t size) {
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
-/// What a name or an address stands for, in digits, each once; none when it stands for nothing.
+/// The numeric addresses of a host name or address, without duplicates; empty if it cannot be resolved.
 std::vector<std::string> resolve(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -54,7 +54,7 @@ std::vector<std::string> listening_addresses(const std::string& master, bool one
   std::erase_if(meant, [&](const std::string& a) { return !is_loopback(a) && std::ranges::find(own, a) == own.end(); });
   const bool says_loopback = master == "localhost" || is_loopback(master);
   if (!meant.empty() && (says_loopback || !are_loopback(meant))) return meant;
-  // Ranks on this machine may take the master's name for the loopback.
+  // On the ranks' machine the master's name may resolve to the loopback.
   if (meant.empty()) meant = {"127.0.0.1"};
   own.insert(own.end(), meant.begin(), meant.end());
   return own;

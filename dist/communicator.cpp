@@ -15,7 +15,7 @@ void check_reduction(const char* operation, DType dtype, ReduceOp op) {
              ": bool has no sum; use kMax (any) or kMin (all), or convert");
 }
 
-/// `many` has `times` as many elements as `one`.
+/// Checks that `many` has `times` as many elements as `one`.
 void check_parts(const char* operation, const Tensor& one, const Tensor& many, int times, const char* one_name,
                  const char* many_name) {
   TERN_CHECK(many.dtype() == one.dtype(), operation, ": ", many_name, " is ", many.dtype(), " and ", one_name, " ",
@@ -24,7 +24,7 @@ void check_parts(const char* operation, const Tensor& one, const Tensor& many, i
              " times as many elements as ", one_name, ", got ", many.shape(), " and ", one.shape());
 }
 
-/// Runs the async function on a contiguous tensor whose values end up in `tensor`.
+/// Runs the async function on a contiguous tensor and stores the result in `tensor`.
 template <class Start>
 void run_in_place(Tensor& tensor, Start&& start) {
   if (!tensor.defined() || tensor.is_contiguous()) {

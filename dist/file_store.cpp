@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Letters, digits and a few others as they are, everything else as %41; long names are cut, with a hash of the rest.
+/// Keeps letters, digits and a few others, escapes everything else as %41; long names are truncated and get a hash.
 std::string file_name(const std::string& key) {
   constexpr size_t kLongest = 200;
   std::string name = "=";
@@ -90,7 +90,7 @@ class FileStore final : public Store {
  private:
   fs::path path(const std::string& key) const { return folder_ / file_name(key); }
 
-  /// Readers see the whole value or none.
+  /// Atomic: readers see the whole value or none.
   static void write(const fs::path& path, const std::string& value) {
     std::string temporary = path.string() + "%XXXXXX";
     const int file = mkostemp(temporary.data(), O_CLOEXEC);

@@ -7,18 +7,18 @@
 namespace tern::dist {
 namespace {
 
-constexpr int64_t kBlock = 2048;  // elements: the sums stay in the first cache
+constexpr int64_t kBlock = 2048;  // elements, so that the sums stay in the L1 cache
 
 template <class T>
 T greater(T a, T b) {
-  return b > a || b != b ? b : a;  // a NaN stays, whoever has it
+  return b > a || b != b ? b : a;  // NaN of any rank is kept
 }
 template <class T>
 T less(T a, T b) {
   return b < a || b != b ? b : a;
 }
 
-/// Integers wrap as unsigned ones do.
+/// Integers wrap like unsigned ones.
 template <class T>
 T sum(T a, T b) {
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {

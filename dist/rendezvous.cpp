@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 
-/// The environment with conversions that name the variable.
+/// The environment, with conversions whose errors name the variable.
 class Variables {
  public:
   explicit Variables(const Environment& environment) : environment_(environment) {}
@@ -36,7 +36,7 @@ class Variables {
     return number(name, least, most).value_or(otherwise);
   }
 
-  /// Both of rank and size, or nothing. One without the other is an error.
+  /// Rank and size, or nothing if neither is set. Throws Error if only one is.
   std::optional<std::pair<int, int>> place(const char* rank_name, const char* size_name) const {
     if (!has(rank_name) && !has(size_name)) return std::nullopt;
     TERN_CHECK(has(rank_name) && has(size_name), has(rank_name) ? rank_name : size_name, " is set and ",
@@ -91,7 +91,7 @@ Launch from_open_mpi(const Variables& v, int rank, int size) {
   return launch;
 }
 
-/// "4" of "4(x3),2": tasks per node, of the first.
+/// Tasks on the first node: 4 for "4(x3),2".
 int first_number(const std::string& text) { return std::max(1, std::atoi(text.c_str())); }
 
 Launch from_slurm(const Variables& v, int rank, int size) {
@@ -121,11 +121,11 @@ Launch from_slurm(const Variables& v, int rank, int size) {
   return launch;
 }
 
-/// A shell on the nodes of a job has its variables too, but is one process.
+/// A shell on the nodes of a job has the same variables, but is one process.
 bool in_slurm_step(const Variables& v) {
   const std::string name = v.text("SLURM_JOB_NAME"), step = v.text("SLURM_STEP_ID");
   if (name == "bash" || name == "interactive") return false;
-  // Steps that are no srun have numbers next to 2^32: the batch script, an interactive shell.
+  // Step ids close to 2^32 are not srun steps: the batch script, an interactive shell.
   return !(step.size() == 10 && step >= "4294967280");
 }
 

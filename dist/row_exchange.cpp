@@ -19,12 +19,12 @@ bool any_bit(const char* bytes, int64_t count) {
   return bits != 0;
 }
 
-/// Rows that one task works on: about 64 KiB.
+/// Rows per task: about 64 KiB.
 int64_t rows_at_a_time(int64_t row_bytes) { return std::max<int64_t>(1, 65536 / std::max<int64_t>(1, row_bytes)); }
 
 int64_t row_bytes_of(const Tensor& x) { return x.size(1) * size_of(x.dtype()); }
 
-/// move(packed[i], all[rows[i]], bytes of a row), for every i.
+/// Calls move(packed[i], all[rows[i]], bytes of a row) for every i.
 template <class Move>
 void for_each_row(const Tensor& packed, const std::vector<int64_t>& rows, const Tensor& all, Move move) {
   const int64_t bytes = row_bytes_of(all);

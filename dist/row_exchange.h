@@ -1,8 +1,8 @@
 #pragma once
-// Which rows of an embedding's gradient travel, on the CPU. A step's gradient is zero in all rows but those of its own
-// words, a small part of a vocabulary: ranks agree on the rows that any of them has, and exchange these alone (as
-// TensorFlow's IndexedSlices and PyTorch's sparse gradients do). The sums are the same bits as of all rows: what is
-// left out is +0 on every rank.
+// Exchange of a part of an embedding's gradient, on the CPU. A step's gradient is zero except in the rows of the words
+// that occur, a small part of a vocabulary: ranks agree on the rows that any of them has, and exchange only these (as
+// TensorFlow's IndexedSlices and PyTorch's sparse gradients do). The sums are bit-equal to those of all rows: the rows
+// left out are +0 on every rank.
 
 #include <cstdint>
 #include <optional>
@@ -12,12 +12,13 @@
 
 namespace tern::dist {
 
-/// Gradients of fewer bytes travel whole.
+/// Smaller gradients are exchanged whole.
 inline constexpr int64_t kLeastRowExchangeBytes = 1 << 20;
 
-/// bool [rows]: whether a row of gradient [rows, width], contiguous, has a bit set (-0 and NaN have).
+/// bool [rows]: whether a row of the contiguous gradient [rows, width] has a bit set (true for -0 and NaN).
 Tensor touched_rows(const Tensor& gradient);
-/// Where `touched` is true, ascending; nothing when that is so for more than half of the rows: then all should travel.
+/// The ascending row numbers where `touched` is true; nothing if more than half are, since all should be exchanged
+/// then.
 std::optional<std::vector<int64_t>> rows_to_exchange(const Tensor& touched);
 /// packed[i] = from[rows[i]]: [rows.size(), width] of contiguous [count, width].
 Tensor take_rows(const Tensor& from, const std::vector<int64_t>& rows);

@@ -18,7 +18,7 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-/// "" when no rank is gone.
+/// Message about the ranks that are gone; "" if there are none.
 std::string told_of(const std::vector<int>& gone) {
   if (gone.empty()) return "";
   return rank_list(gone) + (gone.size() == 1 ? " has" : " have") +
@@ -99,7 +99,7 @@ void Session::compare(const std::string& group, const std::vector<int>& ranks, c
     return detail::concatenate("group ", group, call.is_pairwise() ? ", message " : ", call ", number, between);
   };
   store_->compare(key(call.number), members, member_.rank, text, options_.timeout_seconds, failed);
-  // All have come to this call, so all have read the values of the one before.
+  // All ranks have started this call, so all have read the values of the previous one.
   store_->erase(key(call.number - 1) + "/" + std::to_string(member_.rank));
 }
 
@@ -111,8 +111,8 @@ std::string Session::describe_missing(const std::string& group, const std::vecto
   for (const int rank : ranks) keys.push_back(place_key(rank));
   std::vector<std::optional<std::string>> places(ranks.size());
   try {
-    std::unique_ptr<Store> own = store_->another(3);  // store_ may be waiting
-    std::this_thread::sleep_for(kInterval);           // what others called just now is told by then
+    std::unique_ptr<Store> own = store_->another(3);  // store_ may be blocked in a wait
+    std::this_thread::sleep_for(kInterval);           // time for others to publish their latest calls
     places = own->wait(keys, 0);
   } catch (const Error&) {
     return out.str() + "it is not complete within " + detail::concatenate(options_.timeout_seconds) +

@@ -1,6 +1,6 @@
 #pragma once
-// What all groups of a process share: the store, the options, and the watch over the other ranks. A thread tells the
-// store twice a second what this rank calls, and asks who has ended.
+// State shared by all groups of a process: the store, the options, and the failure watch. Twice a second a thread
+// publishes this rank's current call in the store and queries which ranks have ended.
 
 #include <atomic>
 #include <condition_variable>
@@ -14,8 +14,8 @@ namespace tern::dist {
 
 class Session {
  public:
-  /// Returns when all ranks have come. Throws PeerError naming those that have not within `start_seconds`, those that
-  /// have ended meanwhile, and those whose `facts` (what must be the same everywhere) differ.
+  /// Returns when all ranks have joined. Throws PeerError that names ranks that have not joined within `start_seconds`,
+  /// have ended, or have different `facts` (text that must be equal in all ranks).
   Session(std::unique_ptr<Store> store, const Member& member, const GroupOptions& options, const std::string& facts,
           double start_seconds);
   ~Session();
@@ -25,22 +25,22 @@ class Session {
   const GroupOptions& options() const { return options_; }
   const Member& member() const { return member_; }
   Store& store() { return *store_; }
-  /// Ends the session in order: returns when all ranks have called it. Throws PeerError as exchange() does.
+  /// Ends the session normally: returns when all ranks have called it. Throws PeerError as exchange() does.
   void finish();
 
-  /// What each of the world's `ranks`, this one among them, brings under the key, which is used once. Throws PeerError
-  /// after the timeout, and as soon as a rank has failed.
+  /// The values that the given world `ranks`, which include this one, submit under the key. A key is used once. Throws
+  /// PeerError after the timeout, and as soon as a rank has failed.
   std::vector<std::string> exchange(const std::string& key, const std::vector<int>& ranks, const std::string& value);
-  /// This rank is about to make the call.
+  /// Records that this rank is about to make the call.
   void note(const std::string& group, int64_t number, const std::string& text);
   /// check mode: compares the call with those of the other ranks.
   void compare(const std::string& group, const std::vector<int>& ranks, const Call& call, int other_world_rank);
-  /// What to say when a call of this group has waited too long: which ranks have not made it, and what they last did.
+  /// The message for a call of this group that timed out: the ranks that have not made it, and their last calls.
   std::string describe_missing(const std::string& group, const std::vector<int>& ranks, int64_t number,
                                const std::string& text);
-  /// Why no operation can succeed any more, or "".
+  /// The reason why all further operations fail, or "".
   std::string failure() const;
-  /// The first reason stays.
+  /// Keeps the first reason.
   void set_failure(const std::string& reason);
   bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
 

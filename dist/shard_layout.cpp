@@ -8,11 +8,11 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/// The first place from `begin` on where every cut through a tensor lies between blocks; beyond `end` when there is
-/// none before it.
+/// The first offset from `begin` on at which every part boundary within the tensor lies between blocks; a value beyond
+/// `end` if none precedes it.
 int64_t place(int64_t begin, int64_t size, int64_t part, int64_t end, int64_t block) {
   while (begin < end) {
-    const int64_t cut = (begin / part + 1) * part;  // the first that can go through it
+    const int64_t cut = (begin / part + 1) * part;  // the first boundary that can cut the tensor
     if (begin + size <= cut) return begin;
     const int64_t moved = cut - (cut - begin) / block * block;
     if (moved < cut && (part % block == 0 || moved + size <= cut + part)) return moved;

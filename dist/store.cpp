@@ -42,7 +42,7 @@ std::vector<std::string> Store::exchange(const std::string& key, const std::vect
   for (double left = seconds - kLookEvery; failure && left > 0 && !complete(found); left -= kLookEvery) {
     const std::string why = failure();
     found = wait(keys, why.empty() ? std::min(left, kLookEvery) : 0);
-    if (!why.empty() && !complete(found)) throw PeerError(why);  // it may have come, and failed for what it found
+    if (!why.empty() && !complete(found)) throw PeerError(why);  // a rank may fail after it set its value
   }
   std::vector<std::string> values;
   std::vector<int> missing;

@@ -1,7 +1,7 @@
 #pragma once
-// A small key-value store that all ranks of a job share: they find each other through it, compare what they call, and
-// tell that they live. Tensors never pass through it. Rank 0 serves a TcpStore from its process; a FileStore is a
-// folder that all ranks see.
+// A small key-value store shared by all ranks of a job: they find each other through it, compare calls and report that
+// they are alive. It never carries tensors. Rank 0's process serves a TcpStore; a FileStore is a folder that all ranks
+// can access.
 
 #include <cstdint>
 #include <functional>
@@ -14,28 +14,28 @@
 
 namespace tern::dist {
 
-/// Another rank is missing, has failed or does something else: the message names it. A launcher that has the error of
-/// that rank shows it instead.
+/// Another rank is missing, has failed or calls something else; the message names it. If a launcher also has the error
+/// of that rank, it shows that one instead.
 class PeerError : public Error {
  public:
   using Error::Error;
 };
 
-/// Who asks for a store. A server refuses another job's ranks, who does not know the secret, and a second process of
-/// the same rank.
+/// Identity of a store's client. A server refuses ranks of other jobs, clients without the secret, and a second process
+/// of the same rank.
 struct Member {
   int rank = 0, size = 1;
-  std::string job;          // the same word in all ranks of a job, and in no other job
-  std::string secret = {};  // the same in all ranks of a job, and known to nobody else; never sent; "": none
+  std::string job;          // equal in all ranks of a job, unique to the job
+  std::string secret = {};  // shared by the ranks of a job only; never sent; "": none
 };
 
 /// 128 random bits, in hexadecimal digits.
 std::string random_secret();
 
-/// Safe for use by several threads, which then wait for each other; another() is a connection of its own. Keys are
-/// any text of at most kMaxKeyBytes; a key and its value take at most kMaxBytes together. Throws Error when they take
-/// more, when the store is full (a TcpStore holds 2^20 keys and 256 MiB), and for a request whose answer exceeds 64.5
-/// MiB; PeerError when the store cannot be reached any more or has failed.
+/// May be used by several threads, which then wait for each other; another() opens a separate connection. Keys are any
+/// text of at most kMaxKeyBytes; a key and its value together take at most kMaxBytes. Throws Error if they take more,
+/// if the store is full (a TcpStore holds 2^20 keys and 256 MiB), and for a request whose answer exceeds 64.5 MiB;
+/// PeerError if the store is unreachable or has failed.
 class Store {
  public:
   static constexpr size_t kMaxBytes = size_t{1} << 20;
@@ -43,53 +43,54 @@ class Store {
 
   virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
-  /// The values, as soon as every key has one; after `seconds` those that are there. 0 seconds: what is there now.
+  /// Returns when every key has a value; after `seconds`, with the values that exist. 0 seconds: does not wait.
   virtual std::vector<std::optional<std::string>> wait(const std::vector<std::string>& keys, double seconds) = 0;
-  /// Adds to the number under the key (0 when there is none) and returns the sum; no two callers see the same one.
+  /// Atomically adds to the number under the key (0 if absent) and returns the sum; no two callers get the same sum.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
   virtual void erase(const std::string& key) = 0;
-  /// Another connection to the same store. Throws PeerError when there is none within `seconds`.
+  /// Another connection to the same store. Throws PeerError if it cannot connect within `seconds`.
   virtual std::unique_ptr<Store> another(double seconds = 60) = 0;
-  /// Calls of other threads that wait for the store return with an error, and later ones too.
+  /// Makes waiting calls of other threads, and all later calls, fail with an error.
   virtual void interrupt() {}
-  /// This rank has finished in order. A rank whose connections end without it is told to the others by gone().
+  /// Marks this rank as finished normally. If its connections end without this call, gone() of the others lists the
+  /// rank.
   virtual void finish() {}
   /// Ranks whose process ended without finish(). Always empty in a FileStore, which cannot know.
   virtual std::vector<int> gone() { return {}; }
 
-  /// The value of one key. Throws PeerError when nobody has set it in time.
+  /// The value of one key. Throws PeerError if it is not set in time.
   std::string get(const std::string& key, double seconds);
-  /// Every one of `ranks` brings a value; the result is all of them in that order. `rank` is the caller's. `key` is
-  /// used once. Throws PeerError "<key>: ranks 2, 3 have not come within 60 s", or sooner with what failure() says,
-  /// which is "" as long as they may still come.
+  /// Every one of `ranks` submits a value; returns all of them in that order. `rank` is the caller's. `key` is used
+  /// once. Throws PeerError "<key>: ranks 2, 3 have not come within 60 s", or earlier with the text of failure(), which
+  /// is "" as long as they may still join.
   std::vector<std::string> exchange(const std::string& key, const std::vector<int>& ranks, int rank,
                                     const std::string& value, double seconds,
                                     const std::function<std::string()>& failure = {});
-  /// exchange(), and throws PeerError on every rank when the values are not all the same, with the first line in which
-  /// one differs from the first rank's.
+  /// exchange(), and throws PeerError on every rank if the values are not all equal, with the first line in which one
+  /// differs from the first rank's.
   void compare(const std::string& key, const std::vector<int>& ranks, int rank, const std::string& value,
                double seconds, const std::function<std::string()>& failure = {});
 };
 
-/// Throws Error when a store does not take such a key or value.
+/// Throws Error if the key or value exceeds a store's limits.
 void check_entry(const std::string& key, const std::string& value);
 
 /// "rank 3" or "ranks 1, 3 and 4".
 std::string rank_list(const std::vector<int>& ranks);
 
-/// Serves a store from a thread. Whatever connects and does not speak the protocol is dropped, and so is who does not
-/// show within 5 s that it belongs to the job, or sooner when many such connect.
+/// Serves a store from a thread. Drops connections that do not speak the protocol or do not prove within 5 s that they
+/// belong to the job; earlier if there are many of them.
 class TcpStoreServer {
  public:
-  /// Listens at these addresses, in digits (addresses.h), those of them that this machine has; port 0: any that is
-  /// free. Throws Error when the port is in use.
+  /// Listens at those of the numeric addresses (addresses.h) that this machine has; port 0: any free one. Throws Error
+  /// if the port is in use.
   TcpStoreServer(const std::vector<std::string>& addresses, int port, const Member& owner);
-  /// Answers those who are connected for a little longer, until they go: they may not have read the last word yet.
+  /// Keeps answering connected clients for a short time, since they may not have read the last answer yet.
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
   int port() const;
-  /// Where it listens.
+  /// The addresses at which it listens.
   const std::vector<std::string>& addresses() const;
 
  private:
@@ -97,14 +98,14 @@ class TcpStoreServer {
   std::unique_ptr<Loop> loop_;
 };
 
-/// A connection to a TcpStoreServer. Tries until `seconds` are over while nobody listens. Throws PeerError when the
-/// master does not answer, Error when what answers is no store, or that of another job, or says that this rank is there
-/// already. `hosts` are tried in turn: names or addresses of the same server.
+/// A connection to a TcpStoreServer. Retries for `seconds` while nothing listens. Throws PeerError if the master does
+/// not answer, Error if the other side is not a store, belongs to another job, or already has this rank. `hosts` are
+/// names or addresses of the same server, tried in turn.
 std::unique_ptr<Store> connect_tcp_store(const std::vector<std::string>& hosts, int port, const Member& member,
                                          double seconds);
 
-/// A store in a folder on a file system that all ranks share. Throws Error when the folder cannot be written, or holds
-/// this rank of the same job already.
+/// A store in a folder on a file system shared by all ranks. Throws Error if the folder cannot be written, or already
+/// has this rank of the same job.
 std::unique_ptr<Store> open_file_store(const std::string& folder, const Member& member);
 
 }  // namespace tern::dist

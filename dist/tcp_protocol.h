@@ -1,12 +1,12 @@
 #pragma once
-// What a TcpStore and its server say to each other. Every message is a length (4 bytes, little-endian) and as many
-// bytes. A connection begins so, with proofs that both sides know the job's secret, which itself is never sent:
+// The protocol between a TcpStore and its server. Every message is a length (4 bytes, little-endian) and that many
+// bytes. A connection begins with proofs that both sides know the job's secret, which itself is never sent:
 //   client  magic, job, rank, size, process, nonce
 //   server  kOk, magic, nonce, proof         or kRefused, reason
 //   client  proof
 //   server  kOk                              or kRefused, reason
-// From then on the client sends one request and waits for its answer: kOk with values, kRefused with the reason why
-// this request is not served, or kFailed with the reason why the store serves nobody any more.
+// Then the client sends one request at a time and waits for the answer: kOk with values, kRefused with the reason why
+// this request is not served, or kFailed with the reason why the store has failed for all.
 
 #include <cstdint>
 #include <cstring>
@@ -17,13 +17,13 @@ namespace tern::dist::tcp {
 
 inline constexpr char kMagic[] = "tern store 2";
 inline constexpr size_t kMaxMessage = (size_t{1} << 20) + (size_t{1} << 12);
-inline constexpr size_t kMaxHello = 4096;  // of those who have not shown who they are
+inline constexpr size_t kMaxHello = 4096;  // maximum size before the client has proved its identity
 inline constexpr size_t kNonceBytes = 16;
-inline constexpr uint32_t kMaxKeys = 1 << 16;  // of one request
+inline constexpr uint32_t kMaxKeys = 1 << 16;  // per request
 inline constexpr int kMaxConnectionsOfRank = 32;
-inline constexpr size_t kMaxStrangers = 128;  // connections that have not shown who they are
+inline constexpr size_t kMaxStrangers = 128;  // connections that have not proved their identity
 
-/// What members can make a server keep, in bytes but for the keys.
+/// Limits on the memory that clients can make a server use; in bytes, except keys.
 struct Limits {
   // To one request: 64 of the largest values, and 5 bytes around each of kMaxKeys.
   size_t answer = (size_t{64} << 20) + (size_t{512} << 10);
@@ -35,7 +35,7 @@ struct Limits {
 enum class Request : uint8_t { kSet = 1, kWait, kAdd, kErase, kGone, kFinish };
 enum class Answer : uint8_t { kOk = 1, kRefused, kFailed };
 
-/// Appends numbers and strings.
+/// Serializes numbers and strings.
 class Writer {
  public:
   template <class T>
@@ -51,14 +51,14 @@ class Writer {
     return *this;
   }
   const std::string& text() const { return text_; }
-  /// The message with its length before it.
+  /// The message, prefixed with its length.
   std::string framed() const { return Writer().number(static_cast<uint32_t>(text_.size())).text_ + text_; }
 
  private:
   std::string text_;
 };
 
-/// Takes them off again. After the first that is not there, good() is false and the rest is empty.
+/// Parses them in the same order. After the first missing one, good() is false and all further values are empty.
 class Reader {
  public:
   explicit Reader(const std::string& text) : text_(text) {}
@@ -73,7 +73,7 @@ class Reader {
     return take(size) ? text_.substr(at_ - size, size) : std::string();
   }
   bool good() const { return good_; }
-  /// Nothing is left, and nothing was missing.
+  /// True if everything was read and nothing was missing.
   bool complete() const { return good_ && at_ == text_.size(); }
 
  private:
@@ -90,9 +90,9 @@ class Reader {
 enum class Side : uint8_t { kServer = 1, kClient };
 /// Random bytes.
 std::string nonce();
-/// Shows that `side` knows the secret: a keyed hash (HMAC-SHA-256) of the hello and the server's nonce.
+/// Proves that `side` knows the secret: HMAC-SHA-256 of the hello and the server's nonce.
 std::string proof(const std::string& secret, Side side, const std::string& hello, const std::string& server_nonce);
-/// Takes the same time wherever they differ.
+/// Constant-time comparison.
 bool equal_proofs(const std::string& a, const std::string& b);
 
 }  // namespace tern::dist::tcp

@@ -20,14 +20,14 @@ namespace {
 using tcp::Clock;
 using tcp::Connection;
 constexpr auto kLingering = std::chrono::seconds(2);
-/// When there are no descriptors left and nobody to close: how long until the next try.
+/// Time until the next accept() if no descriptors are left and no stranger can be closed.
 constexpr auto kAcceptPause = std::chrono::milliseconds(200);
-/// Taken at a time, so that those who are there are served too. Fewer than kMaxStrangers: a rank's hello is read before
-/// others who connect take its place.
+/// Connections accepted per round, so that existing ones are served in between. Fewer than kMaxStrangers: a rank's
+/// hello is read before later connections can evict it.
 constexpr int kAcceptedAtOnce = 32;
 constexpr int kPortTries = 16;
 
-/// A socket that listens, or -1 and errno.
+/// A listening socket, or -1 and errno.
 int listen_at(const std::string& address, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -58,7 +58,7 @@ int port_of(int socket) {
                                            : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
-/// Each rank has two connections, and a few more while it looks for what is missing.
+/// Each rank has two connections, and a few more while it searches for missing ranks.
 void allow_descriptors(int ranks) {
   rlimit limit{};
   const auto wanted = static_cast<rlim_t>(4) * static_cast<rlim_t>(ranks) + tcp::kMaxStrangers + 256;
@@ -97,7 +97,7 @@ class TcpStoreServer::Loop {
   const std::vector<std::string>& addresses() const { return addresses_; }
 
  private:
-  /// The same port at every address; those that this machine does not have any more are left out. Returns errno.
+  /// Uses the same port at every address; addresses that this machine no longer has are skipped. Returns errno.
   int listen_at_all(const std::vector<std::string>& addresses, int port) {
     close_listeners();
     port_ = port;
@@ -123,8 +123,8 @@ class TcpStoreServer::Loop {
     addresses_.clear();
   }
 
-  /// The thread. What cannot be helped, such as memory that is not there, becomes an error of all ranks: they are
-  /// answered that the store has failed, and when not even that is possible their connections end.
+  /// The thread's main function. An unrecoverable error, such as lack of memory, becomes an error of all ranks: they
+  /// are answered that the store has failed; if even that is impossible, their connections are closed.
   void run() noexcept {
     try {
       serve();
@@ -173,7 +173,8 @@ class TcpStoreServer::Loop {
       if (accepted < 0) {
         const bool lacks_something = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
         if (!lacks_something) return;
-        // A stranger's descriptor serves whoever waits here, who may be a rank. Without one the others go on.
+        // Frees a stranger's descriptor for the next pending connection, which may be a rank. Without one, existing
+        // clients are still served.
         if (!service_.drop_stranger()) accepts_from_ = Clock::now() + kAcceptPause;
         return flush_all();
       }
@@ -209,7 +210,7 @@ class TcpStoreServer::Loop {
     }
   }
 
-  /// And closes those who are to be closed: what is said to them last goes out now or never.
+  /// Also closes the connections marked as closing, after one last attempt to send their output.
   void flush_all() {
     auto& connections = service_.connections();
     for (auto c = connections.begin(); c != connections.end();) {
@@ -229,7 +230,7 @@ class TcpStoreServer::Loop {
   int port_ = 0;
   int wake_[2] = {-1, -1};
   Clock::time_point accepts_from_;
-  std::optional<Clock::time_point> leaving_;  // when it ends at the latest
+  std::optional<Clock::time_point> leaving_;  // deadline of the shutdown
   std::thread thread_;
 };
 

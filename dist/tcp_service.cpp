@@ -7,9 +7,9 @@ namespace tern::dist::tcp {
 namespace {
 
 constexpr auto kHelloTime = std::chrono::seconds(5);
-/// For a member that takes nothing of its answer: as long as a client waits for one.
+/// Time for a member to read its answer: as long as a client waits for one.
 constexpr auto kSendTime = std::chrono::seconds(60);
-/// What keeping a key costs besides its bytes and its value's.
+/// Memory overhead of a key in addition to the bytes of key and value.
 constexpr size_t kKeyCost = 128;
 
 size_t cost(const std::string& key, const std::string& value) { return key.size() + value.size() + kKeyCost; }
@@ -76,11 +76,11 @@ void Service::sent(Connection& c, size_t bytes, Clock::time_point now) {
 }
 
 void Service::handle_messages(Connection& c, Clock::time_point now) {
-  // The next message is looked at when the answer to the last is sent: what waits to be sent is one answer.
+  // The next message is parsed after the answer to the previous one is sent: at most one answer is pending.
   while (!c.closing_ && c.out_.empty() && c.in_.size() >= 4) {
     uint32_t size = 0;
     std::memcpy(&size, c.in_.data(), 4);
-    // A client that speaks while it waits does not know the protocol either.
+    // A client that sends while it waits violates the protocol.
     if (size > (c.is_member() ? kMaxMessage : kMaxHello) || !c.keys_.empty()) return close(c);
     if (c.in_.size() < 4 + size_t{size}) return;
     const std::string message = c.in_.substr(4, size);
@@ -164,7 +164,7 @@ bool Service::admit(Connection& c, const std::string& message) {
   Rank& rank = ranks_[c.rank_];
   rank.process = c.process_;
   ++rank.connections;
-  gone_.erase(c.rank_);  // the same process: its first try to connect was cut short
+  gone_.erase(c.rank_);  // the same process again: its first attempt to connect was interrupted
   c.state_ = Connection::State::kMember;
   --strangers_;
   answer_ok(c);
@@ -198,7 +198,7 @@ void Service::erase(const std::string& key) {
   values_.erase(found);
 }
 
-/// False: not understood.
+/// False if the message is malformed.
 bool Service::serve(Connection& c, const std::string& message, Clock::time_point now) {
   Reader reader(message);
   switch (static_cast<Request>(reader.number<uint8_t>())) {
@@ -260,9 +260,9 @@ bool Service::start_waiting(Connection& c, Reader& reader, Clock::time_point now
   return true;
 }
 
-/// Answers a client that waits if all its keys are there or its time is over.
+/// Answers a waiting client if all its keys have values or its time is over.
 void Service::try_answer(Connection& c, Clock::time_point now) {
-  size_t bytes = sizeof(uint32_t) + sizeof(Answer);  // of the answer, as it is written below
+  size_t bytes = sizeof(uint32_t) + sizeof(Answer);  // size of the answer written below
   bool all = true;
   for (const std::string& key : c.keys_) {
     const auto found = values_.find(key);
@@ -314,7 +314,7 @@ void Service::fail(const std::string& reason) {
   failure_ = reason;
   for (Connection& c : connections_) {
     c.keys_ = {}, c.in_ = {};
-    // Also for who waits for nothing: it then is the answer to the next request. A client asks no more after it.
+    // Also for members without a pending request: it then answers their next one. Clients send no more after it.
     if (c.is_member() && !c.closing_) answer(c, Writer().number(Answer::kFailed).string(failure_));
   }
 }

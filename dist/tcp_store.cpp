@@ -21,7 +21,7 @@ namespace tern::dist {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-/// For an answer that takes the server no time: it may be short of a core, but not for ever.
+/// For answers that take the server no waiting; generous, because it may lack a free core.
 constexpr auto kAnswerTime = std::chrono::seconds(60);
 constexpr auto kGreetingTime = std::chrono::seconds(5), kLeastGreetingTime = std::chrono::seconds(1);
 
@@ -29,7 +29,7 @@ Clock::duration as_duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
 }
 
-/// A number that tells this process from all others.
+/// A random id of this process.
 uint64_t process_number() {
   static const uint64_t number = [] {
     std::random_device random;
@@ -38,7 +38,7 @@ uint64_t process_number() {
   return number;
 }
 
-/// A connected socket with deadlines.
+/// A connected socket whose operations have deadlines.
 class Socket {
  public:
   explicit Socket(int fd) : fd_(fd) {}
@@ -46,7 +46,7 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  /// False when the other side is gone or the time is over; problem() then tells which.
+  /// False if the other side has disconnected or the deadline has passed; problem() then says which.
   bool send_all(const std::string& bytes, Clock::time_point deadline) {
     for (size_t done = 0; done < bytes.size();) {
       const ssize_t n = send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
@@ -69,7 +69,7 @@ class Socket {
     return true;
   }
   const std::string& problem() const { return problem_; }
-  /// Whoever waits for it returns.
+  /// Wakes up threads that wait for it.
   void shut_down() const { shutdown(fd_, SHUT_RDWR); }
 
  private:
@@ -96,7 +96,7 @@ class Socket {
   std::string problem_;
 };
 
-/// Connects to one address; -1 and errno when that fails.
+/// Connects to one address; returns -1 and sets errno on failure.
 int connect_socket(const addrinfo& address, Clock::time_point deadline) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
@@ -206,7 +206,7 @@ class TcpStore final : public Store {
   }
   void check(bool understood) const { TERN_CHECK(understood, "store: ", where(), " gave an answer that is no answer"); }
 
-  /// Sets socket_, or the problem when it is worth another try. Throws Error when it is not.
+  /// Sets socket_, or the problem if a retry may help. Throws Error otherwise.
   void try_host(const std::string& host, Clock::time_point end, std::string& problem) {
     addrinfo hints{}, *found = nullptr;
     hints.ai_family = AF_UNSPEC;
@@ -215,7 +215,7 @@ class TcpStore final : public Store {
       problem = host + ": " + gai_strerror(error);
       return;
     }
-    // With several hosts one that swallows packets must not use up the time of the others.
+    // With several hosts, one that drops packets must not use up the time of the others.
     const auto deadline = hosts_.size() > 1 ? std::min(end, Clock::now() + std::chrono::seconds(3)) : end;
     for (const addrinfo* address = found; address && !socket_; address = address->ai_next) {
       const int fd = connect_socket(*address, deadline);
@@ -237,8 +237,8 @@ class TcpStore final : public Store {
 
   enum class Greeting { kDone, kRefused, kNoAnswer };
 
-  /// Shows the server that this is a rank of the job, and has it show the same. No answer: it had no place for another
-  /// connection, or is no store; it may have one later.
+  /// Proves to the server that this is a rank of the job, and checks the server's proof. No answer means that it had no
+  /// room for another connection, or is not a store; a retry may help.
   Greeting greet(Socket& socket, Clock::time_point end, std::string& problem) const {
     const auto deadline = std::min(Clock::now() + kGreetingTime, std::max(end, Clock::now() + kLeastGreetingTime));
     const std::string hello = tcp::Writer()
@@ -262,7 +262,7 @@ class TcpStore final : public Store {
       problem = stranger;
       return size <= most && socket.receive(size, text, deadline) ? Greeting::kDone : Greeting::kRefused;
     };
-    const auto refused = [&](tcp::Reader& reader) {  // after the word that it is
+    const auto refused = [&](tcp::Reader& reader) {  // parses the reason after kRefused
       const std::string why = reader.string();
       problem = reader.complete() ? why : stranger;
       return Greeting::kRefused;
@@ -296,13 +296,13 @@ class TcpStore final : public Store {
     bool good = socket_ && socket_->send_all(request.framed(), deadline) && socket_->receive(4, text, deadline);
     if (good) {
       std::memcpy(&size, text.data(), 4);
-      // The values of many keys at once may be more than one message to the server.
+      // The values of many keys may exceed the limit of one message to the server.
       good = size <= tcp::Limits{}.answer + tcp::kMaxMessage && socket_->receive(size, text, deadline);
     }
     if (!good) {
       const std::string problem = socket_ ? socket_->problem() : "the connection is lost";
       std::lock_guard<std::mutex> replacing(socket_mutex_);
-      socket_.reset();  // what it still sends would answer another question
+      socket_.reset();  // a late answer must not be taken for that of another request
       throw PeerError("store: rank 0, at " + where() + ", does not answer any more: " + problem);
     }
     tcp::Reader reader(text);
@@ -321,9 +321,9 @@ class TcpStore final : public Store {
   std::vector<std::string> hosts_;
   int port_;
   Member member_;
-  std::mutex mutex_;         // one question at a time
-  std::string failure_;      // the server's, after which it answers no more
-  std::mutex socket_mutex_;  // while the socket is replaced or shut down
+  std::mutex mutex_;         // one request at a time
+  std::string failure_;      // the server's; it answers nothing after it
+  std::mutex socket_mutex_;  // held while the socket is replaced or shut down
   std::unique_ptr<Socket> socket_;
   bool interrupted_ = false;
 };

@@ -11,7 +11,7 @@
 namespace tern::dist {
 namespace {
 
-/// What rank 0 tells the others through MPI: the secret, the port, the addresses.
+/// Rank 0 broadcasts it through MPI: the secret, the port, the addresses.
 struct Meeting {
   std::string secret;
   int port = 0;
@@ -34,7 +34,7 @@ struct Meeting {
 }  // namespace
 
 struct World::Parts {
-  std::unique_ptr<TcpStoreServer> server;  // in rank 0; goes last
+  std::unique_ptr<TcpStoreServer> server;  // in rank 0; destroyed last
   std::shared_ptr<mpi::Engine> engine;
   std::shared_ptr<Session> session;
 
@@ -46,7 +46,7 @@ struct World::Parts {
                ": the processes were not started by this MPI; use its own mpirun, or srun --mpi=pmix");
   }
 
-  /// Where there is MPI, it carries rank 0's address and the secret.
+  /// With MPI: MPI distributes rank 0's addresses and the secret.
   std::unique_ptr<Store> meet_by_mpi(const Launch& launch, Member& member, double seconds) {
     Meeting meeting;
     member.job = "mpi";
@@ -61,7 +61,7 @@ struct World::Parts {
     return connect_tcp_store(meeting.hosts, meeting.port, member, seconds);
   }
 
-  /// At the address that the launcher tells.
+  /// Connects at the address that the launcher gives.
   std::unique_ptr<Store> meet_at_master(const Launch& launch, const Member& member, double seconds) {
     const std::vector<std::string> hosts = {launch.one_host ? "127.0.0.1" : launch.master_host};
     const auto serve = [&](int port) {
@@ -71,7 +71,7 @@ struct World::Parts {
       if (member.rank == 0) serve(launch.master_port);
       return connect_tcp_store(server ? server->addresses() : hosts, launch.master_port, member, seconds);
     }
-    // Rank 0 takes the first of the next ports that is free; the others find it by its word for the job.
+    // Rank 0 takes the first free one of the next ports; the others recognise it by the job's id.
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     std::string problem;
     do {
@@ -149,7 +149,7 @@ Store* World::store() const { return parts_->session ? &parts_->session->store()
 
 void World::finish() {
   if (!parts_->session) return;
-  group_->barrier();  // on CUDA everything that is queued has then run
+  group_->barrier();  // on CUDA all queued work has run after it
   parts_->session->finish();
   if (parts_->engine) parts_->engine->finish(parts_->session->options().timeout_seconds);
 }

@@ -17,9 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kWatchInterval = std::chrono::milliseconds(100);
-constexpr size_t kMostWatched = 4096;  // calls without a deadline check among them
+constexpr size_t kMostWatched = 4096;  // beyond this many, finished calls are dropped before their deadline
 
-/// A call that is queued: done when the device has passed the event.
+/// A queued call; done when the device has passed the event.
 class QueuedCall final : public Work::State {
  public:
   QueuedCall(std::shared_ptr<Session> session, Device device)
@@ -41,7 +41,7 @@ class QueuedCall final : public Work::State {
   bool captured_ = false;
 };
 
-/// NCCL's handle of one group, and a thread that ends it when a rank does not come: NCCL's kernels would spin for ever.
+/// A group's NCCL communicator, and a thread that aborts it on a timeout: NCCL's kernels would spin without end.
 class Handle {
  public:
   Handle(std::shared_ptr<Session> session, std::string name, std::vector<int> ranks, void* comm)
@@ -55,13 +55,13 @@ class Handle {
     }
     wake_.notify_all();
     thread_.join();
-    // Destroying waits for what is queued; with ranks that failed it would not come back.
+    // Destroying waits for queued work, which never completes after a rank has failed.
     if (comm_) (session_->has_failed() ? cuda::nccl::abort : cuda::nccl::destroy)(comm_);
   }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
 
-  /// Runs f(comm) unless the group was ended, and watches the call from now on if it is to be watched.
+  /// Runs f(comm) unless the group was aborted, and watches the call for a timeout if `watched`.
   template <class F>
   void queue(const Call& call, const std::shared_ptr<QueuedCall>& state, bool watched, F&& f) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -77,7 +77,7 @@ class Handle {
     while (watched_.size() > kMostWatched && watched_.front().state->done()) watched_.pop_front();
   }
 
-  /// Throws PeerError when the group has failed, as far as the host can know: results may be missing then.
+  /// Throws PeerError if the host knows that the group has failed: results may be missing then.
   void check_now() {
     std::lock_guard<std::mutex> lock(mutex_);
     check();
@@ -117,14 +117,14 @@ class Handle {
 
   void look(std::unique_lock<std::mutex>& lock) {
     note_asynchronous_error();
-    // Events are asked at their deadline only: that is when it matters.
+    // An event is queried only at its deadline.
     while (!watched_.empty() && Clock::now() > watched_.front().deadline) {
       const Watched first = watched_.front();
       if (first.state->done()) {
         watched_.pop_front();
         continue;
       }
-      lock.unlock();  // others may queue meanwhile
+      lock.unlock();  // other threads may queue meanwhile
       session_->set_failure(first.pairwise ? detail::concatenate("group ", name_, ": ", first.text, ", message ",
                                                                  first.number, " is not complete within ",
                                                                  session_->options().timeout_seconds, " s")
@@ -145,8 +145,8 @@ class Handle {
   std::thread thread_;
 };
 
-/// cuda::nccl::connect(), which waits without end for a rank that has failed meanwhile: hence in a thread, which is
-/// left to itself then.
+/// cuda::nccl::connect() never returns if another rank has failed. It therefore runs in a thread, which is detached in
+/// that case.
 void* join(const Session& session, const std::string& name, int index, const std::string& id, int size, int rank) {
   struct Joining {
     std::mutex mutex;
@@ -204,7 +204,7 @@ class NcclCommunicator final : public Communicator {
     try {
       current_stream_synchronize();
     } catch (const DeviceError&) {
-      handle_->check_now();  // a rank that failed says more
+      handle_->check_now();  // throws the more specific error of a failed rank
       throw;
     }
     handle_->check_now();
@@ -242,7 +242,7 @@ class NcclCommunicator final : public Communicator {
 
  private:
   void* connect() {
-    settle();  // others may wait for what is queued here before they come
+    settle();  // other ranks may wait for work queued here before they call make_group
     const std::string id = rank() == 0 ? cuda::nccl::unique_id() : "";
     const auto all = session()->exchange("group " + name(), world_ranks(), id);
     return join(*session(), name(), device().index, all[0], size(), rank());

@@ -9,15 +9,15 @@
 namespace tern::dist::mpi {
 namespace {
 
-// Tags: 10 bits of the group, 11 of a ticket that all ranks count alike, one of the phase. Ticket 0 is for send and
+// Tag bits: 10 for the group, 11 for a ticket that all ranks count alike, 1 for the phase. Ticket 0 is for send and
 // receive, whose messages MPI keeps in order for each pair.
 constexpr int kMaxGroups = 1 << 10, kTickets = 1 << 11;
 
-constexpr int64_t kSmallBytes = 4096;              // up to here every rank sends all it has to all others
-constexpr int64_t kPieceBytes = int64_t{1} << 20;  // that one rank sums at a time
-constexpr int kTogether = 4;                       // machines of a group on their way
+constexpr int64_t kSmallBytes = 4096;              // up to this size every rank sends its whole tensor to all others
+constexpr int64_t kPieceBytes = int64_t{1} << 20;  // summed by one rank at a time
+constexpr int kTogether = 4;                       // maximum of machines of a group in progress
 
-/// What machines of a group share.
+/// State shared by the machines of a group.
 struct Group {
   const Functions* functions;
   std::vector<int> world_ranks;
@@ -36,7 +36,7 @@ struct Piece {
   int64_t begin, count;  // elements
 };
 
-/// Common to all: the group, messages by rank of the group.
+/// Base of all machines: the group, and messages addressed by rank in the group.
 class GroupMachine : public Machine {
  public:
   GroupMachine(std::shared_ptr<CallState> call, std::shared_ptr<const Group> group, int64_t ticket)
@@ -58,14 +58,14 @@ class GroupMachine : public Machine {
   Transfers transfers_;
 };
 
-/// Reduces pieces of the input: pieces[r] is summed by rank r, which gets the others' for it. Then all send what they
-/// have summed to all (`gathers`), or not (reduce_scatter). With `direct` there is one piece that every rank sums by
-/// itself.
+/// Reduces pieces of the input: rank r receives piece r from all others and sums it. With `gathers` every rank then
+/// sends its sum to all others (all_reduce), otherwise not (reduce_scatter). With `direct` there is one piece, which
+/// every rank sums itself.
 class Reduction final : public GroupMachine {
  public:
   struct Plan {
     std::vector<Piece> pieces = {};
-    int64_t result = 0;  // of the own piece, in elements of the output
+    int64_t result = 0;  // start of this rank's piece, in elements of the output
     bool gathers = false, direct = false;
   };
 
@@ -139,8 +139,8 @@ class AllGather final : public GroupMachine {
   bool advance() override { return transfers_.done(); }
 };
 
-/// A small tensor goes from the root to all. Of a large one every rank gets a piece and sends it on to the others, so
-/// that the root's link carries it once.
+/// The root sends a small tensor to all. Of a large one it sends each rank a piece, which that rank forwards to the
+/// others, so that the root's link carries the tensor once.
 class Broadcast final : public GroupMachine {
  public:
   Broadcast(std::shared_ptr<CallState> state, std::shared_ptr<const Group> group, int64_t ticket,
@@ -173,7 +173,7 @@ class Broadcast final : public GroupMachine {
   }
 
  private:
-  /// The piece of rank `owner` to or from `other`; its begin and count are bytes.
+  /// Sends or receives the piece of rank `owner` to or from `other`; begin and count of its Piece are bytes.
   void pass(int owner, bool sends, int other, int phase) {
     const Piece& piece = pieces_[pieces_.size() == 1 ? 0 : static_cast<size_t>(owner)];
     if (piece.count == 0) return;
@@ -218,7 +218,7 @@ class Pairwise final : public GroupMachine {
   bool advance() override { return transfers_.done(); }
 };
 
-/// [begin, begin + count) in equal parts, as far as they can be.
+/// Cuts [begin, begin + count) into parts that differ by at most one element.
 std::vector<Piece> cut(int64_t begin, int64_t count, int parts) {
   std::vector<Piece> pieces;
   for (int64_t r = 0; r < parts; ++r) {
@@ -276,7 +276,7 @@ class MpiCommunicator final : public Communicator {
  protected:
   Work start(const Call& call) override {
     std::vector<std::unique_ptr<Machine>> machines;
-    // The state must know how many there are before the first is done.
+    // The state must know the number of machines before the first one is done.
     const auto submit = [&](int64_t lane, int together, int count, auto&& make) {
       auto state = std::make_shared<CallState>(call, name(), world_ranks(), count);
       for (int i = 0; i < count; ++i) machines.push_back(make(state, i));
@@ -305,7 +305,7 @@ class MpiCommunicator final : public Communicator {
         return submit(lane, kTogether, 1,
                       [&](const auto& state, int) { return std::make_unique<Barrier>(state, group_, ticket_++); });
       default: {
-        // Every pair and direction has a lane of its own: messages of one are in order, and wait for no other.
+        // Each pair and direction has a separate lane: its messages are in order and wait for no others.
         const int direction = call.operation == Operation::kSend ? 1 : 2;
         return submit(group_->lane(2 * call.peer + direction), INT_MAX, 1,
                       [&](const auto& state, int) { return std::make_unique<Pairwise>(state, group_, 0); });
@@ -325,7 +325,7 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
-  /// A number that no other group has; the first member asks for it.
+  /// A number unique to this group; the first member draws it from the store.
   int shared_number(const std::string& name, bool first) {
     Store& store = session()->store();
     if (first) store.set("group/" + name, std::to_string(store.add("groups", 1)));

@@ -1,4 +1,4 @@
-// dist/cuda in a program without CUDA.
+// Replaces dist/cuda in a build without CUDA.
 
 #include "tern/dist/cuda/nccl.h"
 

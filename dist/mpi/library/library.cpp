@@ -13,7 +13,7 @@ namespace {
 
 static_assert(sizeof(MPI_Request) <= sizeof(Request));
 
-MPI_Comm messages = MPI_COMM_NULL;  // those of other code in this process do not meet ours
+MPI_Comm messages = MPI_COMM_NULL;  // private: other code's messages in this process do not match ours
 
 const char* text_of(int error) {
   if (error == MPI_SUCCESS) return nullptr;
@@ -43,9 +43,9 @@ const char* initialize(int* rank, int* size) {
   int flag = 0, provided = 0;
   if (const char* error = text_of(MPI_Initialized(&flag))) return error;
   if (flag) return "MPI is in use already by other code of this process";
-  // Open MPI yields the processor whenever it finds nothing to do on a busy machine; the caller sleeps instead.
+  // Without this Open MPI yields the processor when idle on a busy machine; here the caller sleeps instead.
   setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
-  // One thread makes all calls, and it is not the one that runs main: SERIALIZED is what that is called.
+  // One thread makes all calls, but not the one that runs main: this needs SERIALIZED.
   if (const char* error = text_of(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided))) return error;
   if (provided < MPI_THREAD_SERIALIZED) return "this MPI was built without support for threads";
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
