@@ -14,7 +14,7 @@ namespace {
 
 using Json = ConfigFields::Json;
 
-/// Fields of Hugging Face's configuration files that do not change what the model computes.
+/// Fields of Hugging Face's configuration files that do not change the model's output.
 const std::set<std::string> kNeutral = {"architectures",
                                         "transformers_version",
                                         "torch_dtype",
@@ -143,7 +143,7 @@ std::vector<std::string> ConfigFields::read_labels() {
     labels.resize(names->size());
     for (const auto& [key, name] : names->items()) {
       const bool digits = !key.empty() && key.size() <= 7 && key.find_first_not_of("0123456789") == std::string::npos;
-      // "01" is another key than "1".
+      // "01" and "1" are different keys.
       const bool good = digits && std::to_string(std::stoul(key)) == key && std::stoul(key) < labels.size();
       TERN_CHECK(good && name.is_string(), source_, ": \"id2label\" must name the numbers 0 to ", labels.size() - 1,
                  ", got the key '", key.substr(0, 40), "'");
@@ -182,7 +182,7 @@ std::vector<std::string> ConfigFields::read_labels() {
 }
 
 void write_labels(Json& json, const std::vector<std::string>& labels) {
-  // Appended: to look for each name among the others first would take minutes for a million labels.
+  // Appended without a search: searching for each name first would take minutes for a million labels.
   Json names = Json::object(), numbers = Json::object();
   for (size_t i = 0; i < labels.size(); ++i) {
     names.get_ref<Json::object_t&>().emplace_back(std::to_string(i), labels[i]);

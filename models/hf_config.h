@@ -1,5 +1,5 @@
 #pragma once
-// Reading and writing a config.json as Hugging Face's transformers keeps it beside the weights.
+// Reads and writes config.json files of Hugging Face's transformers.
 
 #include <nlohmann/json.hpp>
 #include <set>
@@ -8,30 +8,30 @@
 
 namespace tern::models {
 
-/// Typed access to the fields of a config.json; remembers which were read. A field that is JSON's null counts as
-/// absent. Every error names the source and the field.
+/// Typed access to the fields of a config.json; records which were read. A null field counts as absent. Every error
+/// names the source and the field.
 class ConfigFields {
  public:
-  using Json = nlohmann::ordered_json;  // what is written, in the order of its fields
+  using Json = nlohmann::ordered_json;  // for output, keeps the order of fields
 
   /// Throws Error unless `text` is a JSON object (parse_json_object). `source` names it in errors.
   ConfigFields(const std::string& text, const std::string& source);
 
-  // Each leaves `value` as it is where the field is absent, and throws Error where its type is another.
+  // Each leaves `value` unchanged if the field is absent, and throws Error if its type is wrong.
   void read(const char* name, int64_t& value);
   void read(const char* name, double& value);
   void read(const char* name, bool& value);
   void read(const char* name, std::string& value);
-  /// The field, or null when it is absent.
+  /// The field, or null if absent.
   const nlohmann::json* take(const char* name);
   bool is_null(const char* name) const;
-  /// The label names in the order of their numbers, from id2label, label2id or num_labels; LABEL_0 and LABEL_1 where
-  /// there are none of them. Throws Error where they contradict each other.
+  /// The label names in the order of their ids, from id2label, label2id or num_labels; LABEL_0 and LABEL_1 if all are
+  /// absent. Throws Error if they contradict each other.
   std::vector<std::string> read_labels();
-  /// Throws Error unless problem_type, where given, is single_label_classification.
+  /// Throws Error unless problem_type is absent or single_label_classification.
   void require_single_label();
-  /// Throws Error for a field that was not read, unless it is one that does not change what any model computes.
-  /// `family` names the configuration in the message.
+  /// Throws Error for a field that was not read, except those that never change a model's output. `family` names the
+  /// configuration in the message.
   void reject_unknown(const std::string& family) const;
 
  private:
@@ -40,21 +40,21 @@ class ConfigFields {
   std::set<std::string> known_;
 };
 
-/// id2label and label2id.
+/// Writes id2label and label2id.
 void write_labels(ConfigFields::Json& json, const std::vector<std::string>& labels);
 
-/// Rules for values of a configuration, whose names are those of the model's own config.json. All throw Error, which
-/// begins with `source`.
+/// Checks of configuration values, under the field names of the model's config.json. All throw Error that begins with
+/// `source`.
 class ConfigRules {
  public:
   explicit ConfigRules(std::string source) : source_(std::move(source)) {}
-  /// In [1, most].
+  /// Requires a value in [1, most].
   void positive(const char* name, int64_t value, int64_t most) const;
-  /// In [0, 1].
+  /// Requires a value in [0, 1].
   void fraction(const char* name, double value) const;
-  /// Divide the width into as many dimensions as attention takes.
+  /// Requires that the heads divide the width into a head size that attention supports.
   void heads(const char* width_name, int64_t width, const char* name, int64_t heads) const;
-  /// gelu or relu.
+  /// Requires gelu or relu.
   void activation(const char* name, const std::string& value) const;
   void initializer_range(double value) const;
 
@@ -65,7 +65,8 @@ class ConfigRules {
 /// Throws Error unless there are labels, all distinct.
 void check_labels(const std::vector<std::string>& labels, const std::string& source);
 
-/// The whole text file `name` of a model folder. Throws Error when it is missing, unreadable, empty or no regular file.
+/// The content of text file `name` in a model folder. Throws Error if it is missing, unreadable, empty or not a regular
+/// file.
 std::string read_model_text(const std::string& dir, const std::string& name);
 
 }  // namespace tern::models

@@ -9,7 +9,7 @@
 namespace tern::models {
 namespace {
 
-/// What '*' stands for when `name` matches `pattern`; nothing when it does not. A pattern without '*' gives "".
+/// The text that '*' matches if `name` matches `pattern`, otherwise nothing. A pattern without '*' gives "".
 std::optional<std::string> match(const std::string& pattern, const std::string& name) {
   const size_t star = pattern.find('*');
   if (star == std::string::npos) return pattern == name ? std::optional<std::string>("") : std::nullopt;
@@ -43,7 +43,7 @@ bool has_prefix(const std::vector<std::string>& prefixes, const std::string& nam
   return false;
 }
 
-/// Collects everything that does not fit, for one message.
+/// Collects all mismatches for one message.
 class Problems {
  public:
   void missing(const std::string& name) { append(missing_, name); }

@@ -1,6 +1,6 @@
 #pragma once
-// Key maps: how a public family of checkpoints names and lays out the tensors that Tern's models keep in a layout of
-// their own. A map is data, not code; one table serves loading and saving.
+// Key maps: translate names and layouts of tensors between Tern's models and a public family of checkpoints. A map is
+// data, not code; one table serves loading and saving.
 
 #include <string>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace tern::models {
 
-/// One of Tern's tensors and its public counterparts. A '*' stands for the same number on both sides. Several public
-/// names are concatenated along the first dimension when loading and split, evenly, when saving.
+/// One of Tern's tensors and its public counterparts. '*' matches the same number on both sides. Several public names
+/// are concatenated along the first dimension on loading and split evenly on saving.
 struct KeyRule {
   std::string own;
   std::vector<std::string> others;
@@ -18,18 +18,18 @@ struct KeyRule {
 
 using KeyMap = std::vector<KeyRule>;
 
-/// Tensors under public names (views where a tensor is split), for saving. Throws Error for a tensor without a rule.
+/// Tensors under public names for saving (views where a tensor is split). Throws Error for a tensor without a rule.
 StateView to_public(const KeyMap& map, const StateView& own);
 
 struct FromPublicOptions {
-  /// Own names that may be missing from the file, because the model starts them anew (a new head).
+  /// Prefixes of Tern's names that may be missing from the file, because the model initializes them (a new head).
   std::vector<std::string> optional_prefixes;
-  /// Public names that are passed over: heads of other tasks.
+  /// Prefixes of public names that are ignored: heads of other tasks.
   std::vector<std::string> ignored_prefixes;
 };
 
-/// The tensors of a public file under Tern's names. `own` tells which are wanted and their shapes. All missing,
-/// unexpected and mis-shaped tensors are listed in one Error, under their public names.
+/// The tensors of a public file under Tern's names. `own` gives the required names and shapes. One Error lists all
+/// missing, unexpected and mis-shaped tensors, under their public names.
 StateView from_public(const KeyMap& map, const StateView& own, const StateView& given, const std::string& source,
                       const FromPublicOptions& options = {});
 

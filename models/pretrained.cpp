@@ -19,7 +19,7 @@ std::vector<std::string> chosen_labels(const std::vector<std::string>& own, cons
 bool sees_images(const std::string& path) {
   std::error_code error;
   if (tern::detail::name_exists(path) && !fs::is_directory(path, error))
-    return true;  // text models need a vocabulary beside their weights
+    return true;  // text models need a vocabulary file as well
   const nlohmann::json json =
       parse_json_object(read_model_text(path, "config.json"), (fs::path(path) / "config.json").string());
   const auto type = json.find("model_type");

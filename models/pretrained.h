@@ -1,5 +1,5 @@
 #pragma once
-// What loading a public checkpoint can be asked for: the same for every model.
+// Options for loading a public checkpoint, common to all models.
 
 #include <functional>
 #include <optional>
@@ -13,24 +13,24 @@ namespace tern::models {
 
 struct FromPretrainedOptions {
   Device device = {};
-  DType dtype = DType::kFloat32;              // of the weights, whatever the file's
-  Generator generator = default_generator();  // of dropout, and of what is not in the folder
-  /// Replaces the configuration's labels, unless they are the same in another order: then the folder's order stays and
-  /// the head keeps its meaning. Where their number differs, the head starts anew.
+  DType dtype = DType::kFloat32;              // of the loaded weights, independent of the file's
+  Generator generator = default_generator();  // for dropout and for parameters missing in the folder
+  /// Replaces the configuration's labels. If they are the same in another order, the folder's order and head are kept;
+  /// if their number differs, the head is initialized anew.
   std::vector<std::string> labels = {};
   /// Replaces all dropout probabilities.
   std::optional<double> dropout = std::nullopt;
-  /// Start a missing classification head anew instead of failing: for fine-tuning a bare encoder.
+  /// Initializes a missing classification head instead of failing: for fine-tuning a bare encoder.
   bool allow_new_head = false;
-  /// Hears in one line that the head, or a part of it, starts anew.
+  /// Called with one line if the head, or a part of it, is newly initialized.
   std::function<void(const std::string&)> log = {};
 };
 
-/// The labels of a model that is loaded with the options' labels in place of `own`.
+/// The labels of a loaded model: `asked`, the options' labels, in place of `own`, the folder's.
 std::vector<std::string> chosen_labels(const std::vector<std::string>& own, const std::vector<std::string>& asked);
 
-/// True for the folder, or the file of weights, of a model that sees images: by config.json's model_type, and timm's
-/// and torchvision's files. Throws Error when config.json cannot be read.
+/// Whether the folder or weights file is an image model: by config.json's model_type, or if the file is timm's or
+/// torchvision's. Throws Error if config.json cannot be read.
 bool sees_images(const std::string& path);
 
 }  // namespace tern::models

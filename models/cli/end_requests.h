@@ -1,5 +1,5 @@
 #pragma once
-// SIGINT, SIGTERM and SIGUSR1 as requests to save and end.
+// Handles SIGINT, SIGTERM and SIGUSR1 as requests to save and end.
 
 #include <atomic>
 #include <csignal>
@@ -8,32 +8,32 @@
 
 namespace tern::cli {
 
-/// Counts these signals; for use in signal handlers. One request may arrive as several signals: `timeout` sends SIGTERM
-/// to a process and to its group, batch systems and service managers send it to every process of a job, and those pass
-/// it on. What comes within kSeconds of the first SIGINT or SIGTERM therefore belongs to it.
+/// Counts these signals; async-signal-safe. One request may arrive as several signals: `timeout` sends SIGTERM to a
+/// process and to its group, batch systems and service managers send it to every process of a job, and those forward
+/// it. Signals within kSeconds of the first SIGINT or SIGTERM therefore belong to the same request.
 class EndRequests {
  public:
   static constexpr int64_t kSeconds = 1;
 
-  /// Nanoseconds on a clock that only moves on.
+  /// Nanoseconds of a monotonic clock.
   static int64_t now() {
     timespec time{};
     clock_gettime(CLOCK_MONOTONIC, &time);
     return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
   }
-  /// A signal has come, `at` nanoseconds.
+  /// Records a signal that arrived at `at` nanoseconds.
   void note(int number, int64_t at = now()) {
     int none = 0;
     first_.compare_exchange_strong(none, number);
-    if (number == SIGUSR1) return;  // it wants a run to be saved, however often it comes
+    if (number == SIGUSR1) return;  // requests a save; further ones change nothing
     int64_t ending_at = kNever;
     if (ending_at_.compare_exchange_strong(ending_at, at) || at - ending_at <= kSeconds * 1'000'000'000) return;
     none = 0;
     again_.compare_exchange_strong(none, number);
   }
-  /// The first signal; 0: none has come.
+  /// The first signal; 0: none so far.
   int first() const { return first_; }
-  /// The SIGINT or SIGTERM that came after those of the first request; 0: none has.
+  /// The first SIGINT or SIGTERM after the first request; 0: none.
   int again() const { return again_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Choosing and loading an image set for train and eval.
+// Selects and loads an image set for train and eval.
 
 #include <string>
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace tern::cli {
 
-/// `source`, or without one CIFAR-10 where it is on this machine and otherwise the embedded digits, said through `log`.
-/// Throws Interrupted when a signal comes.
+/// Loads `source`. If it is empty: CIFAR-10 if this machine has it, otherwise the embedded digits, reported through
+/// `log`. Throws Interrupted on a signal.
 data::ImageDataset load_image_set(const std::string& source, const std::vector<std::string>& known_labels,
                                   const Log& log);
 
-/// SHA-256 over labels and pixels, or over the names and sizes of files: a run is resumed on the same set only.
+/// SHA-256 of labels and pixels, or of file names and sizes: a run may only be resumed on the same set.
 std::string content_hash(const data::ImageDataset& set);
 
 }  // namespace tern::cli

@@ -14,10 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Images are predicted in groups, so that endless input needs bounded memory and answers keep coming.
+// Images are predicted in groups, so that memory is bounded and results appear continuously for endless input.
 constexpr size_t kImages = 64;
-constexpr size_t kBytes = size_t{64} << 20;  // of pixels as they are in the files
-// Where the model did not look at all, this much of the light remains.
+constexpr size_t kBytes = size_t{64} << 20;  // of decoded pixels
+// Brightness factor of regions without attention.
 constexpr float kLeastLight = 0.15f;
 
 class Predictor {
@@ -30,10 +30,10 @@ class Predictor {
     try {
       image = data::read_image(name);
     } catch (const Error&) {
-      flush();  // what came before is answered first
+      flush();  // writes the results of earlier images first
       throw;
     }
-    if (bytes_ + image.pixels.size() > kBytes) flush();  // a large image does not wait for the next, nor with others
+    if (bytes_ + image.pixels.size() > kBytes) flush();  // bounds memory
     names_.push_back(name);
     bytes_ += image.pixels.size();
     images_.push_back(std::move(image));
@@ -94,7 +94,7 @@ class Predictor {
     }
   }
 
-  /// FOLDER/NAME.png; a number is added where two images have one name.
+  /// FOLDER/NAME.png, with a number added if another image has the same name.
   fs::path free_name(const std::string& image) const {
     const std::string stem = fs::path(image).stem().string();
     fs::path path = fs::path(a_.attention) / (stem + ".png");

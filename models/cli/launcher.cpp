@@ -34,14 +34,14 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = std::chrono::milliseconds(30), kWatchPause = std::chrono::milliseconds(60);
-/// mpirun ends the others when one fails; after this long they are ended without it, and then it is itself.
+/// After a rank fails, mpirun ends the others. Ranks still alive after kEndingTime are killed, mpirun kGraceTime later.
 constexpr auto kEndingTime = std::chrono::seconds(6), kGraceTime = std::chrono::seconds(1);
-/// mpirun waits for a child that has ended at once, unless it hangs: it may when a rank dies while it starts.
+/// mpirun reaps ended children at once unless it hangs, as it may if a rank dies while starting.
 constexpr auto kZombieTime = std::chrono::seconds(2);
 
-/// The launcher alone takes them and passes them on: mpirun would kill the ranks before they have saved.
+/// Only the launcher receives these and forwards them: mpirun would kill the ranks before they have saved.
 constexpr int kRequests[] = {SIGINT, SIGTERM, SIGUSR1};
-/// What makes mpirun end its processes and then itself.
+/// The signal on which mpirun ends its processes and then itself.
 constexpr int kEndsMpirun = SIGHUP;
 
 EndRequests requests;
@@ -61,9 +61,9 @@ std::string find_program(const std::string& name) {
 
 struct Children {
   std::vector<pid_t> alive;
-  bool zombies = false;  // ended, and not waited for
+  bool zombies = false;  // some have ended and are not reaped
 };
-/// The processes that `parent` has started.
+/// The child processes of `parent`.
 Children children_of(pid_t parent) {
   Children found;
   std::error_code error;
@@ -73,7 +73,7 @@ Children children_of(pid_t parent) {
     std::ifstream file(entry.path() / "stat");
     std::string text;
     std::getline(file, text);
-    const size_t name_end = text.rfind(')');  // the program's name may hold anything
+    const size_t name_end = text.rfind(')');  // the program's name may contain anything
     if (name_end == std::string::npos) continue;
     std::istringstream fields(text.substr(name_end + 1));
     char state = 0;
@@ -87,7 +87,7 @@ Children children_of(pid_t parent) {
   return found;
 }
 
-/// The rank that mpirun gave a process of the job with these logs, or -1.
+/// The rank that mpirun assigned to a process of the job with these logs, or -1.
 int rank_of(pid_t process, const std::string& logs) {
   std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
   constexpr std::string_view kName = "OMPI_COMM_WORLD_RANK=";
@@ -100,7 +100,7 @@ int rank_of(pid_t process, const std::string& logs) {
   return of_job ? rank : -1;
 }
 
-/// Kills the ranks of the job with these logs, whoever their parent is by now, and what they have started.
+/// Kills the ranks of the job with these logs, even if reparented, and their descendants.
 void kill_processes_of(const std::string& logs) {
   std::error_code error;
   for (fs::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
@@ -110,7 +110,7 @@ void kill_processes_of(const std::string& logs) {
   }
 }
 
-/// What is appended to a file goes to a stream, line by line but for the rest at the end.
+/// Copies text appended to a file to a stream, in whole lines until the end.
 class Follower {
  public:
   Follower(std::string path, std::ostream& to, bool hides_errors)
@@ -134,7 +134,7 @@ class Follower {
   }
   std::string path_;
   std::ostream& to_;
-  bool hides_errors_;  // the launcher chooses which rank's it shows
+  bool hides_errors_;  // the launcher chooses which rank's error it shows
   size_t read_ = 0;
   std::string rest_;
 };
@@ -157,7 +157,7 @@ class Job {
       end_after_failure();
       std::this_thread::sleep_for(kPause);
     }
-    end_children(SIGKILL);  // there are none, if mpirun did what it should
+    end_children(SIGKILL);  // there are none unless mpirun failed to end them
     if (WIFSIGNALED(status)) kill_processes_of(plan_.logs);
     out_.pump(true);
     log_.pump(true);
@@ -185,11 +185,11 @@ class Job {
     mpirun_ = fork();
     TERN_CHECK(mpirun_ >= 0, "launch: no process: ", std::strerror(errno));
     if (mpirun_ == 0) {
-      setpgid(0, 0);  // Ctrl-C comes to the launcher alone, which passes it to the ranks
+      setpgid(0, 0);  // so that Ctrl-C reaches only the launcher, which forwards it to the ranks
       prctl(PR_SET_PDEATHSIG, kEndsMpirun);
       if (getppid() != parent) _exit(1);
       for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);
-      sigset_t blocked;  // mpirun unblocks them again for the processes that it starts
+      sigset_t blocked;  // mpirun unblocks them in the processes that it starts
       sigemptyset(&blocked);
       for (const int number : kRequests) sigaddset(&blocked, number);
       sigprocmask(SIG_BLOCK, &blocked, nullptr);
@@ -207,8 +207,8 @@ class Job {
     for (const pid_t child : children_of(mpirun_).alive) kill(child, number);
   }
 
-  /// Sends the first signal to every rank, once. Before a rank has installed its handlers, a signal would end it
-  /// without a save. A rank makes its log after its handlers, so the signal is sent when the log exists.
+  /// Sends the first signal to every rank, once. A rank without installed handlers would end without saving. It creates
+  /// its log after installing them, so the signal is sent when the log exists.
   void pass_signals() {
     passed_ = requests.first();
     if (requests.again() != 0) return kill_ranks();
@@ -221,7 +221,7 @@ class Job {
     }
   }
 
-  /// The ranks at once, and mpirun after a moment if it does not end by that.
+  /// Kills the ranks at once, and mpirun after kGraceTime if it has not ended by then.
   void kill_ranks() {
     if (!killed_at_) {
       killed_at_ = Clock::now();
@@ -233,7 +233,7 @@ class Job {
     }
   }
 
-  /// Notes which rank is the first to be no more there: mpirun tells of signals, but not always of whom they hit.
+  /// Records which rank disappeared first: mpirun reports signals, but not always which rank received them.
   void watch_ranks() {
     const auto now = Clock::now();
     if (now < watched_at_ + kWatchPause) return;
@@ -262,7 +262,7 @@ class Job {
     }
   }
 
-  /// The text of mpirun.log, on one line.
+  /// The text of mpirun.log, joined to one line.
   std::string words_of_mpirun() const {
     std::ifstream file(mpirun_log(plan_.logs));
     std::string text, line;
@@ -286,7 +286,8 @@ class Job {
         std::all_of(ends.begin(), ends.end(), [](const RankEnd& e) { return e.known && e.status == 0; });
     if (all_well && mpirun_status == 0) return 0;
 
-    // The first error of a rank's own, else a rank that a signal ended, else the first that tells of another.
+    // Priority: the first error of a rank itself, then a rank killed by a signal, then the first error about another
+    // rank.
     std::sort(ends.begin(), ends.end(),
               [](const RankEnd& a, const RankEnd& b) { return a.nanoseconds < b.nanoseconds; });
     const auto first = [&](bool of_peer) {
@@ -302,9 +303,9 @@ class Job {
     }
     if (requests.again() != 0) return signal_status(requests.again());
     if (passed_ == SIGINT || passed_ == SIGTERM) return signal_status(passed_);
-    for (const RankEnd& end : ends)  // ended in order, with a status that says something (saved, to be started again)
+    for (const RankEnd& end : ends)  // ended normally, with a specific status (saved, to be restarted)
       if (end.known && end.status != 0 && !end.of_peer) return end.status;
-    // Ranks that had not begun anything: they end without a note.
+    // Ranks that had not started any work write no end file.
     if (passed_ == SIGUSR1 && (mpirun_status == signal_status(passed_) || mpirun_status == 128 + SIGUSR1))
       return signal_status(passed_);
     const std::string words = words_of_mpirun();
@@ -320,7 +321,7 @@ class Job {
                      1);
   }
 
-  /// The rank that a signal ended, or -1: what mpirun says, and where it does not, who was gone first.
+  /// The rank killed by a signal, or -1: from mpirun's message, otherwise the one that disappeared first.
   int killed_rank(const std::string& words) const {
     constexpr std::string_view kBefore = "noticed that process rank ";
     if (const size_t at = words.find(kBefore); at != std::string::npos)
@@ -343,7 +344,7 @@ class Job {
   std::map<pid_t, int> ranks_;
   int first_ended_ = -1;
   Clock::time_point watched_at_;
-  int passed_ = 0;  // the signal that goes to the ranks
+  int passed_ = 0;  // the signal forwarded to the ranks
   std::set<pid_t> signalled_;
   std::optional<Clock::time_point> failed_at_, killed_at_, zombies_at_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Several processes of a program on this machine, started by mpirun and watched.
+// Starts several processes of a program on this machine through mpirun and supervises them.
 
 #include <string>
 #include <vector>
@@ -10,18 +10,18 @@ struct LaunchPlan {
   std::string program;                 // path
   std::vector<std::string> arguments;  // of the program
   int processes = 2;
-  int threads = 1;        // of each
-  std::string logs = "";  // folder, is made; see rank_process.h
+  int threads = 1;        // per process
+  std::string logs = "";  // folder, created; see rank_process.h
   bool quiet = false;
 };
 
-/// Runs the processes; their rank 0's stdout and stderr become this one's. The first SIGINT, SIGTERM or SIGUSR1 is
-/// passed on to all, once and not before they can end in order; a SIGINT or SIGTERM more than a second after it kills
-/// them. So signals may go to this process, to its process group, or to every process of the job. When this process is
-/// killed, the others are ended. When a rank fails the others are ended within 10 s. Returns the exit status: 0 when
-/// all returned 0; 128 + signal when they ended on one that was passed on; otherwise that of the rank that failed
-/// first, whose error has then been written to stderr, once. Throws Error when mpirun is missing, or the folder cannot
-/// be written, holds the logs of another job, or has something else than a file where a log belongs.
+/// Runs the processes; the stdout and stderr of rank 0 become this process's. The first SIGINT, SIGTERM or SIGUSR1 is
+/// forwarded to all, once and not before they can end normally; a SIGINT or SIGTERM more than a second later kills
+/// them. So signals may be sent to this process, its process group, or every process of the job. If this process is
+/// killed, or a rank fails, the others are ended (after a failure within 10 s). Returns the exit status: 0 if all
+/// returned 0; 128 + signal if they ended on a forwarded signal; otherwise that of the rank that failed first, whose
+/// error has then been written to stderr, once. Throws Error if mpirun is missing, or if the folder cannot be written,
+/// has logs of another job, or has something other than a file in place of a log.
 int launch_processes(const LaunchPlan& plan);
 
 }  // namespace tern::cli

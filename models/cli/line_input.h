@@ -1,5 +1,5 @@
 #pragma once
-// The lines that predict and tokenize read.
+// Line input for predict and tokenize.
 
 #include <cstdint>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace tern::cli {
 
-/// A file's lines, or those of standard input; a '\r' at their end is taken off. A file is a regular one, or one that
-/// the program was given open (InputKind::kStream). Errors name the file.
+/// The lines of a file or of standard input, without a trailing '\r'. The file must be a regular one, or one that the
+/// program inherited open (InputKind::kStream). Errors name the file.
 class LineInput {
  public:
   /// "-": standard input.
@@ -17,7 +17,7 @@ class LineInput {
 
   /// False at the end.
   bool next(std::string& line);
-  /// Nothing more is there at this moment: someone types, or a pipe pauses. What was read so far is to be answered.
+  /// True if no more input is available at the moment (terminal or pipe): results for the lines so far are due.
   bool pauses() { return in_.rdbuf()->in_avail() <= 0; }
   /// "FILE:LINE" of the last line.
   std::string place() const { return name_ + ":" + std::to_string(number_); }

@@ -33,11 +33,11 @@ void Progress::log(const std::string& line) {
   if (quiet_) return;
   clear_bar();
   std::fprintf(stderr, "%s\n",
-               tern::detail::printable(line, line.size()).c_str());  // names of files may hold any bytes
+               tern::detail::printable(line, line.size()).c_str());  // file names may contain arbitrary bytes
 }
 
 void Progress::on_step(const models::StepMetrics& m) {
-  // Averages over about the last twenty steps: what is shown should not flicker.
+  // Averages over about the last twenty steps, to smooth the display.
   const double weight = std::max(0.05, 1.0 / static_cast<double>(m.step - first_step_ + 1));
   loss_ += weight * (m.loss - loss_);
   step_seconds_ += weight * (m.seconds - step_seconds_);

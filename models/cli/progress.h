@@ -1,5 +1,5 @@
 #pragma once
-// What a training run shows on stderr: a bar on a terminal, a few lines elsewhere.
+// Progress of a training run on stderr: a bar on a terminal, a few lines elsewhere.
 
 #include <chrono>
 #include <string>
@@ -10,15 +10,15 @@ namespace tern::cli {
 
 class Progress final : public models::TrainObserver {
  public:
-  /// unit: of StepMetrics::items.
+  /// `unit` names what StepMetrics::items counts.
   Progress(bool quiet, std::string unit);
 
   void on_step(const models::StepMetrics& metrics) override;
   void on_validation_begin(int64_t epoch) override;
   void on_epoch(const models::EpochMetrics& metrics) override;
-  /// The next step is number step + 1.
+  /// The next step has number step + 1.
   void on_resume(int64_t step) { first_step_ = step + 1; }
-  /// A line of its own, above the bar.
+  /// Prints a separate line above the bar.
   void log(const std::string& line);
 
  private:

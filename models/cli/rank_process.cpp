@@ -23,9 +23,9 @@ namespace tern::cli {
 namespace {
 
 struct Rank {
-  int number = -1;  // one process: none
+  int number = -1;  // -1: the only process
   std::string folder;
-  int error_output = STDERR_FILENO;  // where ranks without a folder tell of their last error
+  int error_output = STDERR_FILENO;  // where ranks without a log folder report their fatal error
 };
 Rank self;
 
@@ -34,7 +34,7 @@ void redirect(int file, int to) {
   close(file);
 }
 
-/// Processes on one machine share its cores, unless the launcher gave each its own or somebody chose a number.
+/// Divides the machine's cores among its processes, unless the launcher bound them or OMP_NUM_THREADS is set.
 void share_cores(const dist::Launch& launch) {
   if (const char* chosen = std::getenv("OMP_NUM_THREADS"); chosen && *chosen) return;
   cpu_set_t own;
@@ -47,7 +47,7 @@ void share_cores(const dist::Launch& launch) {
 
 int open_log(const std::string& path) {
   detail::refuse_to_write_other_kinds(path);
-  // O_NONBLOCK: should the path be a pipe by now, opening it must not wait for a reader.
+  // O_NONBLOCK: if the path has become a pipe, open() must not wait for a reader.
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
   TERN_CHECK(file >= 0, path, ": cannot be written: ", std::strerror(errno));
   return file;
@@ -62,7 +62,7 @@ bool begin_rank() {
   try {
     launch = dist::detect_launch();
   } catch (const Error&) {
-    return false;  // commands that need to know say so
+    return false;  // commands that need the launch information report the error
   }
   if (!launch.is_parallel()) return false;
   self.number = launch.rank;
@@ -88,7 +88,7 @@ void end_rank(int status, const std::string& error, bool of_peer) {
   static bool noted = false;
   if (self.folder.empty() || std::exchange(noted, true)) return;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  try {  // the launcher reads it whole; without it, the log tells the same
+  try {  // atomic, since the launcher reads it; if this fails, the log has the same error
     write_atomically(
         rank_file(self.folder, self.number, ".end"),
         detail::concatenate(status, ' ', of_peer, ' ',

@@ -1,5 +1,5 @@
 #pragma once
-// The folder a training run leaves: model files, metrics.jsonl, run.json.
+// The folder of a training run: model files, metrics.jsonl, run.json.
 
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -18,39 +18,37 @@ std::string default_run_folder(const std::string& name);
 class RunFolder {
  public:
   enum class Mode { kNew, kResume };
-  /// kNew creates the folder and throws Error when it holds anything already. kResume opens the folder of an earlier
-  /// run and removes the temporary files that it left; it throws Error, and has touched nothing, when the folder is not
-  /// a run's. Both throw Error when the folder cannot be created or written, or another process trains in it. Where the
-  /// file system has no locks, `log` is called with a line that says so: whether another process trains in the folder
-  /// is then unknown.
+  /// kNew creates the folder and throws Error if it has any content. kResume opens the folder of an earlier run and
+  /// removes leftover temporary files; it throws Error, without changes, if the folder is not a run's. Both throw Error
+  /// if the folder cannot be created or written, or if another process trains in it. On a file system without locks the
+  /// latter is unknown, and `log` is called with a line that says so.
   RunFolder(const std::string& path, Mode mode, const std::function<void(const std::string&)>& log);
-  /// Removes what this object made unless there was something to keep: metrics, or whatever keep() is called for.
+  /// Removes what this object created unless metrics were written or keep() was called.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const;
-  /// True when the earlier run ended before it wrote anything: there is nothing to go on with.
+  /// True if the earlier run ended before it wrote anything: there is nothing to resume.
   bool is_blank() const { return blank_; }
-  /// Writes run.json whole.
+  /// Writes run.json atomically.
   void write_record(const Json& record) const;
-  /// run.json of an earlier run. Throws Error when it cannot be read.
+  /// Reads run.json of an earlier run. Throws Error if it cannot be read.
   static Json read_record(const std::string& path);
   std::string checkpoints() const { return file("checkpoints"); }
-  /// Appends one line to metrics.jsonl, at once and whole or not at all; a number that is not finite becomes null.
-  /// Throws Error when it cannot.
+  /// Appends one line to metrics.jsonl atomically; a number that is not finite becomes null. Throws Error on failure.
   void append_metrics(const Json& line);
   void keep() { kept_ = true; }
-  /// Returns when metrics.jsonl is on the disk as it is.
+  /// Returns when the current metrics.jsonl is on disk.
   void sync_metrics() const;
 
   struct Cut {
     int64_t removed_lines = 0;
-    int64_t last_step = 0;  // of the lines that stay; 0: there is none
+    int64_t last_step = 0;  // of the remaining lines; 0: none
   };
-  /// Removes the lines of metrics.jsonl that lie ahead of the position: of later steps and epochs, the results, and a
-  /// last line that a crash cut short. Throws Error when the file cannot be read or written.
+  /// Removes the lines of metrics.jsonl that are ahead of the position: those of later steps and epochs, the results,
+  /// and a last line truncated by a crash. Throws Error if the file cannot be read or written.
   Cut cut_metrics(const models::TrainPosition& position);
 
  private:
@@ -65,7 +63,7 @@ class RunFolder {
   int64_t metrics_bytes_ = 0;
 };
 
-/// What describes this machine in run.json.
+/// The description of this machine in run.json.
 Json machine_record();
 
 }  // namespace tern::cli

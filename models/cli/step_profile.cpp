@@ -19,13 +19,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kWarmUpSteps = 2;
-constexpr size_t kShownOps = 12;  // on the terminal
+constexpr size_t kShownOps = 12;  // limit on the terminal
 
 tern::detail::Roofline measured(const StepProfileOptions& options) {
   std::vector<DType> dtypes = {float32};
   if (options.dtype != float32) dtypes.push_back(options.dtype);
   tern::detail::Roofline roofline = measure_roofline(options.device, dtypes);
-  allocator(options.device).empty_cache();  // the run must not be seen to reserve what was measured with
+  allocator(options.device).empty_cache();  // so that the measurement's memory does not count as the run's
   return roofline;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// --profile: records some steps of a training run and writes them as a table and a trace.
+// --profile: records some steps of a training run and writes them as a table and as a trace.
 
 #include <functional>
 #include <optional>
@@ -10,15 +10,15 @@
 
 namespace tern::cli {
 
-/// Table and trace: RUN/profile.txt and RUN/trace.json for an empty prefix, else PREFIX.profile.txt and
+/// Paths of table and trace: RUN/profile.txt and RUN/trace.json for an empty prefix, otherwise PREFIX.profile.txt and
 /// PREFIX.trace.json.
 std::pair<std::string, std::string> profile_files(const std::string& prefix, const std::string& run_folder);
-/// Throws Error when the files of a prefix that is not empty cannot be made, or exist.
+/// Throws Error if the prefix is not empty and its files cannot be created or exist.
 void check_profile_prefix(const std::string& prefix);
 
 struct StepProfileOptions {
   std::string table, trace;  // paths
-  int64_t steps = 20;        // recorded, after two to warm up (one where the run has only two)
+  int64_t steps = 20;        // to record, after two warm-up steps (one if the run has only two)
   int64_t total_steps = 0;   // of the run
   Device device = {};
   DType dtype = DType::kFloat32;
@@ -27,23 +27,23 @@ struct StepProfileOptions {
 
 class StepProfile {
  public:
-  /// Measures the machine's rates.
+  /// Measures the machine's memory and compute rates.
   explicit StepProfile(const StepProfileOptions& options);
 
   void on_step_begin(int64_t step);
-  /// Writes the files after the last recorded step. What cannot be written is logged: it does not end the run.
+  /// Writes the files after the last recorded step. A failure to write is logged and does not end the run.
   void on_step_end(int64_t step);
-  /// The run is over, perhaps before the last recorded step.
+  /// Called when the run is over, possibly before the last recorded step.
   void end();
-  /// Throws the Error that kept the files from being written, if any.
+  /// Throws the Error that prevented writing the files, if any.
   void throw_failure() const;
 
  private:
   void write(const ProfileReport& report);
 
   const StepProfileOptions options_;
-  const int64_t first_;  // recorded step, from 1
-  int64_t last_ = 0;     // recorded so far
+  const int64_t first_;  // first recorded step, from 1
+  int64_t last_ = 0;     // last step recorded so far
   tern::detail::Roofline roofline_;
   std::optional<Profiler> profiler_;
   std::string failure_;

@@ -54,7 +54,7 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
   fields.read("chunk_size_feed_forward", chunk);
   if (const auto* pruned = fields.take("pruned_heads"))
     TERN_CHECK(pruned->empty(), source, ": pruned heads are not implemented");
-  // Other families' names for the same things: they may be there, but must agree.
+  // Other model families' names for the same values may be present, but must agree.
   const auto agree = [&](const char* name, int64_t expected) {
     int64_t value = expected;
     fields.read(name, value);

@@ -20,19 +20,19 @@ struct DistilBertConfig {
   double attention_dropout = 0.1;
   double classifier_dropout = 0.2;  // "seq_classif_dropout"
   double initializer_range = 0.02;
-  bool sinusoidal_positions = false;  // start the position embeddings as sines; they are trained like learned ones
+  bool sinusoidal_positions = false;  // initialize position embeddings as sines; they are trained in either case
   int64_t padding_id = 0;             // this row of the embedding gets no gradient; -1: none
   std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
 
-  /// "tiny" (128 x 2 layers, 2 heads), "small" (256 x 4, 4 heads), "base" (768 x 6, 12 heads: the published one).
-  /// Throws Error naming them otherwise.
+  /// "tiny" (128 x 2 layers, 2 heads), "small" (256 x 4, 4 heads), "base" (768 x 6, 12 heads: as published). Throws
+  /// Error that lists them for another name.
   static DistilBertConfig preset(const std::string& name);
-  /// Parses a config.json as Hugging Face writes it; `source` names it in errors. Throws Error on unknown fields, wrong
-  /// types, values that contradict each other and settings that Tern does not implement.
+  /// Parses a config.json as written by Hugging Face; `source` names it in errors. Throws Error on unknown fields,
+  /// wrong types, contradictory values and settings that Tern does not implement.
   static DistilBertConfig from_json(const std::string& text, const std::string& source);
-  /// A config.json that transformers' from_pretrained reads, for weights stored in `dtype`.
+  /// A config.json for transformers' from_pretrained and weights stored in `dtype`.
   std::string to_json(DType dtype = DType::kFloat32) const;
-  /// Throws Error unless all values are usable together.
+  /// Throws Error unless all values are valid and consistent.
   void validate(const std::string& source) const;
 
   int64_t num_labels() const { return static_cast<int64_t>(labels.size()); }

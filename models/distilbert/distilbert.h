@@ -1,6 +1,6 @@
 #pragma once
-// DistilBERT with a sequence-classification head (Sanh et al., arXiv:1910.01108), equal in every number to Hugging
-// Face's DistilBertForSequenceClassification.
+// DistilBERT with a sequence-classification head (Sanh et al., arXiv:1910.01108), numerically equal to Hugging Face's
+// DistilBertForSequenceClassification.
 //
 //   auto model = DistilBert::from_pretrained("distilbert-imdb");
 //   model->eval();
@@ -20,20 +20,20 @@ class DistilBert final : public nn::Module {
  public:
   DistilBert(const nn::Scope& s, const DistilBertConfig& config);
 
-  /// Reads DIR/config.json and the weights beside it (see load_state_folder: safetensors or PyTorch's, in one file or
-  /// several) as transformers writes them. Throws Error on anything missing, unexpected, mis-shaped or contradictory.
+  /// Reads DIR/config.json and the weights next to it (see load_state_folder: safetensors or PyTorch format, one file
+  /// or several) as written by transformers. Throws Error on missing, unexpected, mis-shaped or contradictory entries.
   static std::unique_ptr<DistilBert> from_pretrained(const std::string& dir, const FromPretrainedOptions& options = {});
-  /// Writes both files, each whole or not at all; the weights in the model's dtype. Creates the folder.
+  /// Writes both files atomically, the weights in the model's dtype. Creates the folder.
   void save_pretrained(const std::string& dir) const;
 
   /// Logits [sequences, labels].
   Tensor forward(const EncoderInput& input) const;
-  /// The last hidden state of every row: [rows, width].
+  /// The last hidden states of all rows: [rows, width].
   Tensor hidden_states(const EncoderInput& input) const;
   /// Logits from the last hidden state of each sequence's first token, [sequences, width].
   Tensor classify(const Tensor& first, const EncoderInput& input) const;
 
-  /// Recomputes activations in backward, in stretches of this many layers; 0: none (see Encoder::set_recompute).
+  /// Recomputes activations in backward, in segments of this many layers; 0: off (see Encoder::set_recompute).
   void set_recompute(int64_t layers) { encoder_.set_recompute(layers); }
 
   const DistilBertConfig& config() const { return config_; }
@@ -51,7 +51,7 @@ class DistilBert final : public nn::Module {
   nn::Linear pre_classifier_, classifier_;
 };
 
-/// Hugging Face's names.
+/// Maps to Hugging Face's names.
 const KeyMap& distilbert_key_map();
 
 }  // namespace tern::models

@@ -5,17 +5,17 @@
 
 namespace tern::models {
 
-/// What a text encoder reads: sequences one after another, packed or padded (see data::TokenBatch).
+/// Input of a text encoder: sequences one after another, packed or padded (see data::TokenBatch).
 struct EncoderInput {
   Tensor tokens;      // int32 or int64 [rows]
   Tensor positions;   // int32 or int64 [rows], within each sequence
-  Tensor first_rows;  // int64 [sequences]: where each sequence's first token is
+  Tensor first_rows;  // int64 [sequences]: row of each sequence's first token
   SequenceLayout layout;
 
   int64_t sequences() const { return layout.sequences(); }
 };
 
-/// The input of a loader's batch; shares its tensors.
+/// The encoder input of a loader's batch; shares its tensors.
 EncoderInput encoder_input(const data::TokenBatch& batch);
 
 /// A padded batch: ids [batch, length] of int64 or int32, mask [batch, length] (0 where padded) or undefined.

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPreprocessing = "preprocessor_config.json";
 
-// Images predicted together, and the values of their pixels.
+// Limits of a prediction batch: images, and pixel values.
 constexpr int64_t kBatch = 64;
 constexpr int64_t kBatchValues = int64_t{1} << 26;
 
@@ -91,10 +91,10 @@ std::vector<Tensor> ImageClassifier::attention_rollout(const std::vector<data::I
   NoGrad off;
   const ViTConfig& config = model().config();
   const int64_t grid = preprocessing_.size / config.patch_size, first = config.class_token ? 1 : 0;
-  Tensor rollout;  // [n, tokens, tokens]: what each token's state is made of
+  Tensor rollout;  // [n, tokens, tokens]: contributions of all tokens to each token's state
   for (const Tensor& map : model().attention_maps(prepare(images))) {
     const Tensor mixed = mean(map.to(DType::kFloat32), {1});
-    // Half of a token's state comes past the attention, by the residual connection.
+    // The residual connection contributes the other half of a token's state.
     const Tensor all = arange(0, static_cast<double>(mixed.size(1)), 1, {.dtype = int64, .device = mixed.device()});
     const Tensor identity = eq(all.unsqueeze(0), all.unsqueeze(1)).to(DType::kFloat32);
     const Tensor step = mixed * 0.5 + identity * 0.5;

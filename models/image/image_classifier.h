@@ -1,6 +1,5 @@
 #pragma once
-// An image classifier as a user meets it: model, preprocessing and label names of one folder; its training and its
-// evaluation.
+// Image classifier API: model, preprocessing and label names in one folder; its training and evaluation.
 
 #include <memory>
 #include <optional>
@@ -16,32 +15,32 @@
 
 namespace tern::models {
 
-/// How pixels become the model's input: Hugging Face's preprocessor_config.json.
+/// Conversion of pixels to the model's input: Hugging Face's preprocessor_config.json.
 struct ImagePreprocessing {
-  int64_t size = 224;  // height and width that the model gets
+  int64_t size = 224;  // height and width of the model's input
   data::Interpolation interpolation = data::Interpolation::kBilinear;
   kernels::ImageNormalization normalization = {};
 
-  /// Parses a preprocessor_config.json. Throws Error on what Tern does not do (padding, other sizes than squares, ...).
+  /// Parses a preprocessor_config.json. Throws Error on unsupported settings (padding, sizes that are not square, ...).
   static ImagePreprocessing from_json(const std::string& text, const std::string& source);
   std::string to_json() const;
 };
 
 struct ImagePrediction {
-  int64_t label = 0;  // of the largest logit
+  int64_t label = 0;  // index of the largest logit
   double score = 0;   // its softmax probability
   std::vector<double> logits;
 };
 
-/// A Vision Transformer with its preprocessing: a folder with config.json, model.safetensors and
+/// A Vision Transformer with its preprocessing, stored as a folder with config.json, model.safetensors and
 /// preprocessor_config.json.
 class ImageClassifier {
  public:
   ImageClassifier(std::unique_ptr<ViT> model, const ImagePreprocessing& preprocessing);
-  /// As ViT::from_pretrained. Without a preprocessor_config.json: mean and deviation 0.5, as Google's ViTs have them.
+  /// As ViT::from_pretrained. Without a preprocessor_config.json: mean and deviation 0.5, as for Google's ViTs.
   static ImageClassifier load(const std::string& path, const FromPretrainedOptions& options = {},
                               const ViTFileOptions& file = {});
-  /// Writes everything that load() and transformers' from_pretrained need.
+  /// Writes all files that load() and transformers' from_pretrained need.
   void save(const std::string& dir) const;
 
   ViT& model() const {
@@ -49,12 +48,12 @@ class ImageClassifier {
     return *model_;
   }
   const ImagePreprocessing& preprocessing() const { return preprocessing_; }
-  /// Images of any sizes, 3 channels, resized and normalised: [n, 3, size, size] on the model's device.
+  /// Resizes and normalises images of any sizes, 3 channels: [n, 3, size, size] on the model's device.
   Tensor prepare(const std::vector<data::Image>& images) const;
-  /// Predictions of the images, in their order.
+  /// Predictions in the order of the images.
   std::vector<ImagePrediction> predict(const std::vector<data::Image>& images) const;
-  /// How much each patch adds to the class token's state, or to the mean, over all layers: attention rollout (Abnar &
-  /// Zuidema, arXiv:2005.00928), [grid, grid] for each image, the largest value 1.
+  /// Attention rollout over all layers (Abnar & Zuidema, arXiv:2005.00928): the contribution of each patch to the class
+  /// token's state, or to the mean; [grid, grid] per image, the largest value is 1.
   std::vector<Tensor> attention_rollout(const std::vector<data::Image>& images) const;
 
  private:
@@ -64,27 +63,27 @@ class ImageClassifier {
   ImagePreprocessing preprocessing_;
 };
 
-/// How images are batched and augmented for training.
+/// Batching and augmentation of images for training.
 struct ImageTaskOptions {
   int64_t epochs = 10;
   int64_t batch_size = 64;
   bool shuffle = true;
   int workers = 2;
   uint64_t seed = 42;
-  data::BatchAugmentOptions augmentation = {};  // its sizes, normalisation and resampling are the classifier's
+  data::BatchAugmentOptions augmentation = {};  // sizes, normalisation and resampling are set by the classifier
   double label_smoothing = 0;
-  DType dtype = DType::kFloat32;           // of validation
-  std::function<bool()> should_stop = {};  // ends a validation early
+  DType dtype = DType::kFloat32;           // for validation
+  std::function<bool()> should_stop = {};  // checked to end a validation early
   std::function<void(const std::string&)> log = {};
 };
 
-/// Loss and accuracy over the given rows, without augmentation. Runs without recording; puts the model into evaluation
-/// mode and back. Rows that cannot be read are left out of both, and out of `examples`. Ends early, with numbers to
-/// throw away, when should_stop, asked after every batch, says so.
+/// Loss and accuracy over the given rows, without augmentation. Records no gradients; sets evaluation mode and restores
+/// the mode afterwards. Unreadable rows are left out of both, and of `examples`. should_stop is called after every
+/// batch; if it returns true, evaluation ends early with meaningless numbers.
 Evaluation evaluate(const ImageClassifier& classifier, const std::shared_ptr<const data::ImageDataset>& set,
                     const std::vector<int32_t>& rows, const ImageTaskOptions& options);
 
-/// Training of an image classifier on rows of a set.
+/// Trains an image classifier on rows of a set.
 class ImageTask final : public TrainingTask {
  public:
   ImageTask(const ImageClassifier& classifier, std::shared_ptr<const data::ImageDataset> set,
@@ -108,10 +107,10 @@ class ImageTask final : public TrainingTask {
   Evaluation validate() override;
 
  private:
-  /// A batch on its way to the model's device.
+  /// A batch that is being copied to the model's device.
   struct Travelling {
     data::AugmentedBatch batch;
-    Tensor keys;  // int64 [n], of the dropout masks
+    Tensor keys;  // int64 [n], keys of the dropout masks
     std::vector<int32_t> rows;
     Event arrival;
   };
@@ -125,7 +124,7 @@ class ImageTask final : public TrainingTask {
   data::ImageLoader loader_;
   data::BatchAugment augment_;
   std::optional<data::BatchStream<data::ImageBatch>> stream_;
-  std::optional<Stream> copies_;  // CUDA: batches travel, and are augmented, beside the steps
+  std::optional<Stream> copies_;  // CUDA: copies and augmentation overlap with the steps
   std::optional<Travelling> current_, ahead_;
 };
 

@@ -12,7 +12,7 @@
 namespace tern::models {
 namespace {
 
-/// Files have any size: they are resized one by one, by the workers. Images in memory are resized on the device.
+/// Files may have any size: workers resize each one. Images in memory are resized on the device.
 data::ImageTransform file_transform(const ImageClassifier& classifier, const data::ImageDataset& set) {
   if (set.in_memory()) return {};
   const int64_t size = classifier.preprocessing().size;
@@ -34,7 +34,7 @@ data::ImageLoader make_loader(const ImageClassifier& classifier, const std::shar
                                    .log = options.log}};
 }
 
-/// Says each line once: validation makes its loader anew every time, and a file that cannot be read stays so.
+/// Logs each line only once: every validation makes a new loader, which would log unreadable files again.
 std::function<void(const std::string&)> once(const std::function<void(const std::string&)>& log) {
   if (!log) return {};
   struct Said {
@@ -52,7 +52,7 @@ ImageTaskOptions with_log_once(ImageTaskOptions options) {
   return options;
 }
 
-/// What is random is the task's; how the pixels become numbers is the classifier's.
+/// Takes the random part from the task's options and the pixel conversion from the classifier.
 data::BatchAugmentOptions with_preprocessing(data::BatchAugmentOptions options, const ImageClassifier& classifier) {
   const ImagePreprocessing& p = classifier.preprocessing();
   options.height = options.width = p.size;
@@ -112,7 +112,7 @@ void ImageTask::begin_epoch(int64_t epoch, const data::BatchStripe& stripe) {
   fetch_ahead();
 }
 
-/// Sends the next batch to the device, and augments it there, while the current one is worked on.
+/// Starts the next batch's copy to the device and its augmentation, which overlap with the current step.
 void ImageTask::fetch_ahead() {
   ahead_.reset();
   const std::optional<data::ImageBatch> host = stream_->next();
@@ -130,7 +130,7 @@ void ImageTask::fetch_ahead() {
 }
 
 bool ImageTask::next_batch() {
-  current_.reset();  // its memory serves the next
+  current_.reset();  // frees its memory for the next batch
   if (!ahead_) return false;
   current_ = std::move(ahead_);
   if (copies_) {
@@ -154,7 +154,7 @@ Tensor ImageTask::loss(const TrainingBatch& batch) {
   const Tensor &labels = t[1], &partners = t[3], &weights = t[4];
   CrossEntropyOptions options{.label_smoothing = options_.label_smoothing};
   if (!partners.defined()) return cross_entropy(logits, labels, options);
-  // MixUp and CutMix: each image counts for two labels.
+  // MixUp and CutMix: each image has two weighted labels.
   options.reduction = LossReduction::kSum;
   options.row_weights = weights;
   const Tensor own = cross_entropy(logits, labels, options);

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// PIL's numbers.
+// PIL's resampling codes.
 constexpr int64_t kBilinear = 2, kBicubic = 3;
 
 void read_channels(ConfigFields& fields, const char* name, const std::string& source, float (&values)[3]) {

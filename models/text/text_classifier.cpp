@@ -12,7 +12,7 @@
 namespace tern::models {
 namespace {
 
-/// Longest sequences first, so that batches hold equal lengths and a lack of memory shows at once.
+/// Longest sequences first: batches have similar lengths, and a lack of memory shows in the first batch.
 std::vector<int32_t> by_length(std::vector<int32_t> rows, const std::vector<int32_t>& lengths) {
   std::stable_sort(rows.begin(), rows.end(), [&](int32_t a, int32_t b) {
     return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)];
@@ -146,7 +146,7 @@ void TextTask::begin_epoch(int64_t epoch, const data::BatchStripe& stripe) {
   fetch_ahead();
 }
 
-/// Sends the next batch to the device while the current one is worked on.
+/// Starts the next batch's copy to the device, which overlaps with the current step.
 void TextTask::fetch_ahead() {
   ahead_.reset();
   std::optional<data::TokenBatch> host = stream_->next();
@@ -163,7 +163,7 @@ void TextTask::fetch_ahead() {
 }
 
 bool TextTask::next_batch() {
-  current_.reset();  // its memory serves the next
+  current_.reset();  // frees its memory for the next batch
   if (!ahead_) return false;
   current_ = std::move(ahead_);
   if (copies_) {

@@ -1,5 +1,5 @@
 #pragma once
-// A text classifier as a user meets it: model, tokenizer and label names of one folder.
+// Text classifier API: model, tokenizer and label names in one folder.
 
 #include <memory>
 #include <string>
@@ -14,19 +14,19 @@
 namespace tern::models {
 
 struct TextPrediction {
-  int64_t label = 0;  // of the largest logit
+  int64_t label = 0;  // index of the largest logit
   double score = 0;   // its softmax probability
   std::vector<double> logits;
 };
 
-/// DistilBERT with its tokenizer: a folder with config.json, model.safetensors (or pytorch_model.bin),
+/// DistilBERT with its tokenizer, stored as a folder with config.json, model.safetensors (or pytorch_model.bin) and
 /// vocab.txt (or tokenizer.json).
 class TextClassifier {
  public:
   TextClassifier(std::unique_ptr<DistilBert> model, data::WordPiece tokenizer);
-  /// Throws Error when the vocabulary has more tokens than the model has rows.
+  /// Throws Error if the vocabulary has more tokens than the model's embedding has rows.
   static TextClassifier load(const std::string& dir, const FromPretrainedOptions& options = {});
-  /// Writes everything that load() and transformers' from_pretrained need.
+  /// Writes all files that load() and transformers' from_pretrained need.
   void save(const std::string& dir) const;
 
   DistilBert& model() const {
@@ -35,8 +35,8 @@ class TextClassifier {
   }
   const data::WordPiece& tokenizer() const { return tokenizer_; }
 
-  /// Predictions of the texts, in their order. Packed by length into batches of about batch_tokens tokens; texts are
-  /// cut to max_length tokens (0: what the model takes).
+  /// Predictions in the order of the texts. Texts are sorted by length and packed into batches of about batch_tokens
+  /// tokens, and truncated to max_length tokens (0: the model's maximum).
   std::vector<TextPrediction> predict(const std::vector<std::string>& texts, int64_t max_length = 0,
                                       int64_t batch_tokens = 16384) const;
 
@@ -45,30 +45,30 @@ class TextClassifier {
   data::WordPiece tokenizer_;
 };
 
-/// Loss and accuracy over the given rows. Runs without recording, in batches of about batch_tokens tokens, longest
-/// sequences together; puts the model into evaluation mode and back. Ends early, with numbers to throw away, when
-/// `should_stop`, asked after every batch, says so.
+/// Loss and accuracy over the given rows. Records no gradients; batches of about batch_tokens tokens, longest sequences
+/// first; sets evaluation mode and restores the mode afterwards. `should_stop` is called after every batch; if it
+/// returns true, evaluation ends early with meaningless numbers.
 Evaluation evaluate(DistilBert& model, const std::shared_ptr<const data::TokenSet>& tokens,
                     const std::vector<int32_t>& labels, const std::vector<int32_t>& rows, int64_t batch_tokens,
                     int32_t pad_id, DType dtype = DType::kFloat32, const std::function<bool()>& should_stop = {});
 
-/// The tokens of a batch when what was trained in batches of batch_tokens is evaluated.
+/// Tokens per evaluation batch for training batches of batch_tokens.
 int64_t evaluation_tokens(int64_t batch_tokens);
 
-/// How the texts are batched for training.
+/// Batching of texts for training.
 struct TextTaskOptions {
   int64_t epochs = 3;
-  int64_t batch_size = 0;       // sequences, padded to the longest; or
-  int64_t batch_tokens = 8192;  // packed
+  int64_t batch_size = 0;       // sequences per batch, padded to the longest; or
+  int64_t batch_tokens = 8192;  // tokens per batch, packed
   bool shuffle = true;
   bool group_by_length = false;  // with batch_size: batches of similar lengths, less padding
   int workers = 2;
   uint64_t seed = 42;
-  DType dtype = DType::kFloat32;           // of validation
-  std::function<bool()> should_stop = {};  // ends a validation early
+  DType dtype = DType::kFloat32;           // for validation
+  std::function<bool()> should_stop = {};  // checked to end a validation early
 };
 
-/// Training of a text classifier on rows of a tokenized set.
+/// Trains a text classifier on rows of a tokenized set.
 class TextTask final : public TrainingTask {
  public:
   TextTask(DistilBert& model, std::shared_ptr<const data::TokenSet> tokens, std::vector<int32_t> labels,
@@ -93,7 +93,7 @@ class TextTask final : public TrainingTask {
   const data::BatchPlan& plan() const { return loader_.plan(); }
 
  private:
-  /// A batch on its way to the model's device.
+  /// A batch that is being copied to the model's device.
   struct Travelling {
     data::TokenBatch batch;
     Event arrival;
@@ -108,7 +108,7 @@ class TextTask final : public TrainingTask {
   TextTaskOptions options_;
   data::TokenLoader loader_;
   std::optional<data::BatchStream<data::TokenBatch>> stream_;
-  std::optional<Stream> copies_;  // CUDA: batches travel beside the steps
+  std::optional<Stream> copies_;  // CUDA: copies overlap with the steps
   std::optional<Travelling> current_, ahead_;
 };
 

@@ -25,11 +25,11 @@ constexpr const char* kFormat = "tern-checkpoint";
 constexpr int kVersion = 1;
 constexpr const char* kPrefix = "step-";
 constexpr const char* kValidated = "-validated";
-// Folders that are being written and removed: a process that ends meanwhile leaves them.
+// Prefixes of folders being written or removed; a process that ends meanwhile leaves them behind.
 constexpr const char* kUnfinished = ".tern-unfinished-";
 constexpr const char* kRemoved = ".tern-removed-";
 
-/// "step-00000120", and "step-00000120-validated" when the epoch that ends there has been validated: in the order of
+/// "step-00000120", or "step-00000120-validated" if its epoch ends there and has been validated: sorts in the order of
 /// the run.
 std::string name_of_checkpoint(int64_t step, bool validated) {
   char text[64];
@@ -37,7 +37,7 @@ std::string name_of_checkpoint(int64_t step, bool validated) {
   return text;
 }
 
-/// The step in such a name; -1 for other names.
+/// The step in a checkpoint's name; -1 for other names.
 int64_t step_of(const std::string& name) {
   if (!name.starts_with(kPrefix)) return -1;
   int64_t step = 0;
@@ -46,7 +46,7 @@ int64_t step_of(const std::string& name) {
   return name == name_of_checkpoint(step, name.ends_with(kValidated)) ? step : -1;
 }
 
-/// A checkpoint's place in the run. Of two of the same step, the one that has been validated is the later.
+/// Order of a checkpoint in the run. Of two with the same step, the validated one is later.
 std::pair<int64_t, bool> place_of(const TrainPosition& position) { return {position.step, position.validated}; }
 std::pair<int64_t, bool> place_of(const fs::path& dir) {
   const std::string name = dir.filename().string();
@@ -114,7 +114,7 @@ Json read_json(const fs::path& path) {
   }
 }
 
-/// Throws Error unless every file is there with the bytes it was written with.
+/// Throws Error unless all files exist with their original bytes.
 void check_files(const fs::path& dir) {
   const Json json = read_json(dir / "checksums.json");
   TERN_CHECK(!json.empty(), (dir / "checksums.json").string(), ": is empty; the checkpoint is damaged");
@@ -148,7 +148,7 @@ Json to_json(const TrainCheckpoint& checkpoint) {
           {"generator", {{"seed", p.seed}, {"offset", p.offset}}}};
 }
 
-/// A field of state.json; every one is needed. An int64_t is a count.
+/// A required field of state.json. An int64_t is a count.
 template <class T>
 T field(const Json& json, const char* name, const fs::path& source) {
   const auto found = json.find(name);
@@ -156,12 +156,12 @@ T field(const Json& json, const char* name, const fs::path& source) {
   if constexpr (std::is_floating_point_v<T>) {
     if (found->is_null()) return std::numeric_limits<T>::quiet_NaN();  // JSON has no NaN
   }
-  constexpr int64_t kMostCount = int64_t{1} << 53;  // beyond any run, and sums of two do not overflow
+  constexpr int64_t kMostCount = int64_t{1} << 53;  // more than any run needs; sums of two do not overflow
   const auto is_count = [&] {
     const int64_t count = integer_in(*found).value_or(-1);
     return count >= 0 && count <= kMostCount;
   };
-  // The library's own conversions wrap, and round fractions to integers.
+  // The library's conversions wrap, and round fractions to integers.
   const bool good = std::is_same_v<T, uint64_t>      ? found->is_number_unsigned()
                     : std::is_same_v<T, int64_t>     ? is_count()
                     : std::is_same_v<T, bool>        ? found->is_boolean()
@@ -197,9 +197,9 @@ TrainCheckpoint from_json(const Json& json, const fs::path& source) {
   return checkpoint;
 }
 
-/// Removes checkpoints of one folder, in this order. What is half removed must not be taken for a checkpoint: they are
-/// renamed first, and what they hold is removed when the new names are on the disk. Throws Error at the first that
-/// cannot be renamed.
+/// Removes checkpoints of one folder, in this order. A partly removed one must not be taken for a checkpoint: all are
+/// renamed first, and their content is removed when the new names are on disk. Throws Error at the first that cannot be
+/// renamed.
 void remove_safely(const std::vector<fs::path>& all) {
   if (all.empty()) return;
   std::vector<fs::path> removed;
@@ -212,11 +212,11 @@ void remove_safely(const std::vector<fs::path>& all) {
     removed.push_back(name);
   }
   sync_folder(all.front().parent_path().string());
-  for (const fs::path& dir : removed) fs::remove_all(dir, ignored);  // what is left the next run removes
+  for (const fs::path& dir : removed) fs::remove_all(dir, ignored);  // the next run removes leftovers
   TERN_CHECK(!error, all[removed.size()].string(), ": cannot be removed: ", error.message());
 }
 
-/// The epoch, from 1, after whose validation the checkpoint was made; 0 for others, and for damaged ones.
+/// The epoch, from 1, whose validation preceded the checkpoint; 0 for other or damaged checkpoints.
 int64_t epoch_validated_by(const fs::path& dir) {
   try {
     const TrainPosition position = load_checkpoint_position(dir.string());
@@ -226,7 +226,7 @@ int64_t epoch_validated_by(const fs::path& dir) {
   }
 }
 
-/// True when `dir` is a whole checkpoint of that very state: one that was resumed elsewhere may have the same step.
+/// True if `dir` is a complete checkpoint of exactly this state: a run resumed elsewhere may have one of the same step.
 bool holds(const fs::path& dir, const TrainPosition& p) {
   try {
     check_files(dir);
@@ -254,7 +254,7 @@ void CheckpointFolder::save(const TrainCheckpoint& checkpoint,
   std::error_code error;
   try {
     const bool exists = fs::is_directory(target, error);
-    if (exists && holds(target, checkpoint.position)) return;  // the same step makes the same bits
+    if (exists && holds(target, checkpoint.position)) return;  // the same step has the same bits
     create_folders(path_);
     fs::remove_all(temporary, error);
     fs::create_directory(temporary, error);
@@ -264,7 +264,7 @@ void CheckpointFolder::save(const TrainCheckpoint& checkpoint,
     if (!checkpoint.best_weights.empty())
       save_safetensors(checkpoint.best_weights, (temporary / "best.safetensors").string());
     write_atomically((temporary / "state.json").string(), to_json(checkpoint).dump(2) + "\n");
-    write_checksums(temporary);  // the last file: with its name those of all are on the disk
+    write_checksums(temporary);  // last: syncs the names of all files
     if (exists) remove_safely({target});
     fs::rename(temporary, target, error);
     TERN_CHECK(!error, target.string(), ": cannot be created: ", error.message());
@@ -281,7 +281,7 @@ std::vector<std::string> CheckpointFolder::remove_after(const TrainPosition& pos
   std::erase_if(later, [&](const fs::path& dir) { return place_of(dir) <= place_of(position); });
   std::vector<std::string> names;
   for (const fs::path& dir : later) names.push_back(dir.filename().string());
-  // The latest first: what is left when this is cut short is the beginning of the run.
+  // Latest first: if this is interrupted, the remaining checkpoints are a prefix of the run.
   std::reverse(later.begin(), later.end());
   remove_safely(later);
   return names;
@@ -295,7 +295,7 @@ void CheckpointFolder::prune(const TrainPosition& newest) const {
   try {
     remove_safely(old);
   } catch (const Error&) {
-    return;  // the checkpoint is written; the next one tries again
+    return;  // the new checkpoint is written; the next prune tries again
   }
 }
 

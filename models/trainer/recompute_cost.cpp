@@ -24,7 +24,7 @@ PassCost run_pass(TrainingTask& task, const TrainOptions& options) {
   return {memory.statistics().peak_live_bytes - before, seconds.count()};
 }
 
-/// The newer pass with the shorter time of both.
+/// The newer pass, with the shorter of the two times.
 PassCost better(const PassCost& old, const PassCost& now) { return {now.bytes, std::min(old.seconds, now.seconds)}; }
 
 }  // namespace
@@ -54,8 +54,8 @@ RecomputeCost measure_recompute(TrainingTask& task, const TrainOptions& options,
   task.begin_epoch(0);
   TERN_CHECK(task.next_batch(), "recompute: there is no batch to measure on");
   RecomputeCost cost;
-  // The two in turn, each at its best: in the first passes gradients and memory are still new, and another program may
-  // slow down any of them.
+  // Alternates the two and takes the best of each: in the first passes gradients and memory are new, and other programs
+  // may slow down any pass.
   for (int round = 0; round < 3; ++round) {
     set_recompute(true);
     cost.recomputed = better(cost.recomputed, run_pass(task, options));

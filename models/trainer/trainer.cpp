@@ -15,11 +15,11 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// A copy of all weights, to come back to.
+/// A copy of all weights that can be restored.
 class Snapshot {
  public:
   bool taken() const { return !state_.empty(); }
-  /// As if taken from a module of that class when it had these weights.
+  /// Sets the copy to `weights` of a module of the same class.
   void load(const nn::Module& module, const StateView& weights) {
     take(module);
     NoGrad off;
@@ -53,7 +53,7 @@ class Loop {
   TrainResult run() {
     if (options_.resume) resume(*options_.resume);
     start_ = last_checkpoint_ = Clock::now();
-    // A rank's share of the rows may be empty where others have some.
+    // All ranks must agree: one rank's share of the rows may be empty.
     can_validate_ = agreed(task_.can_validate(), false, total_steps_).first;
     while (position_.epoch < task_.epochs() && !finished()) {
       if (!position_.validated) run_epoch();
@@ -95,7 +95,7 @@ class Loop {
   }
 
   bool finished() const { return result_.stopped || (position_.step >= total_steps_ && !must_validate()); }
-  /// The steps are done, but a checkpoint was made before the last epoch's validation.
+  /// True if the epoch's steps are done, but the checkpoint was made before its validation.
   bool must_validate() const { return position_.step_in_epoch > 0 && !position_.validated && can_validate_; }
 
   double seconds() const { return earlier_seconds_ + seconds_since(start_); }
@@ -115,10 +115,10 @@ class Loop {
     report_resumed();
   }
 
-  /// Removes the checkpoints ahead of the position and shows the observer the weights that a run leaves there.
+  /// Removes the checkpoints ahead of the position and reports the current weights to the observer.
   void report_resumed() {
     std::vector<std::string> removed;
-    if (group()) group()->barrier();  // every rank has read the checkpoint: the run does go on from it
+    if (group()) group()->barrier();  // all ranks have read the checkpoint, so the run resumes from it
     if (options_.checkpoints && rank() == 0) removed = options_.checkpoints->remove_after(position_);
     Snapshot now;
     std::optional<optim::EMA::InPlace> averaged;
@@ -156,8 +156,8 @@ class Loop {
   void begin_batches() {
     const int64_t done = position_.step_in_epoch * options_.accumulate, each = options_.accumulate * ranks();
     data::BatchStripe stripe{.first = done * ranks() + rank(), .stride = ranks()};
-    // Every rank makes every step, with batches that count for nothing where the epoch has no more. One alone leaves
-    // them out, so that the epoch's last step may have had fewer.
+    // Every rank runs every step, with zero-weight batches after the epoch's last batch. A single rank skips those, so
+    // the epoch's last step may have fewer batches.
     if (ranks() == 1) stripe.first = std::min(stripe.first, task_.steps(position_.epoch));
     if (ranks() > 1) stripe.count = (steps_of(position_.epoch) - position_.step_in_epoch) * options_.accumulate;
     task_.begin_epoch(position_.epoch, stripe);
@@ -165,7 +165,8 @@ class Loop {
     step_begin_ = position_.step_in_epoch * each;
   }
 
-  /// What one rank wishes all do, at the same step. On a GPU the answer must be waited for: asked now and then.
+  /// Any rank's request applies to all ranks, at the same step. On a GPU this waits for the device, so only every 16
+  /// steps.
   std::pair<bool, bool> agreed(bool stop, bool checkpoint_due, int64_t step) {
     if (ranks() == 1) return {stop, checkpoint_due};
     constexpr int64_t kStepsBetween = 16;
@@ -183,7 +184,7 @@ class Loop {
     return {all[0] != 0, all[1] != 0};
   }
 
-  /// Steps that may be queued and not yet done: the host does not wait, but a bad step is still seen soon.
+  /// Steps that may be queued: the host need not wait for each, but a failed step is still noticed soon.
   size_t steps_ahead() const { return options_.device.is_cuda() ? 32 : 0; }
 
   void finish_all() {
@@ -214,7 +215,7 @@ class Loop {
     const ProfileRange range("data");
     batches_.clear();
     const int64_t epoch = position_.epoch, batches = task_.steps(epoch);
-    int64_t examples = 0;  // of all ranks in this step
+    int64_t examples = 0;  // in this step, over all ranks
     items_ = 0;
     const int64_t step_end = std::min(step_begin_ + options_.accumulate * ranks(), batches);
     for (int64_t batch = step_begin_; batch < step_end; ++batch) {
@@ -226,7 +227,7 @@ class Loop {
       const double share = counts ? static_cast<double>(task_.examples(epoch, next_)) /
                                         static_cast<double>(std::max<int64_t>(examples, 1))
                                   : 0;
-      // The ranks' gradients are averaged, not added up.
+      // The ranks' gradients are averaged, so the share is scaled by the number of ranks.
       batches_.push_back({task_.batch(), share * static_cast<double>(ranks())});
       next_ += ranks();
     }
@@ -262,7 +263,7 @@ class Loop {
     } catch (const DeviceError&) {
       throw;
     } catch (const Error& error) {
-      if (result_.stopped) throw;  // nothing comes after it
+      if (result_.stopped) throw;  // no later checkpoint would follow
       observer_.on_checkpoint_failed(error.what());
     }
     last_checkpoint_ = Clock::now();
@@ -275,7 +276,7 @@ class Loop {
     if (improved && by_rule) checkpoint();
   }
 
-  /// True when they are the best so far.
+  /// Returns whether these weights are the best so far.
   bool validate_weights() {
     std::optional<optim::EMA::InPlace> averaged;
     if (step_.ema()) averaged.emplace(*step_.ema());
@@ -311,15 +312,15 @@ class Loop {
   TrainResult result_;
   const int64_t total_steps_;
   TrainingStep step_;
-  TrainPosition position_;  // of the steps that are finished
+  TrainPosition position_;  // after the last finished step
   std::vector<TrainingStep::Part> batches_;
-  int64_t next_ = 0, step_begin_ = 0;  // batches of the epoch: this rank's next, and the next step's first
-  int64_t items_ = 0;                  // of the step in batches_
+  int64_t next_ = 0, step_begin_ = 0;  // batch indices in the epoch: this rank's next, and the next step's first
+  int64_t items_ = 0;                  // in batches_
   bool stop_wished_ = false, checkpoint_wished_ = false, can_validate_ = false;
   std::deque<TrainingStep::Pending> queued_;
   Snapshot best_;
   Clock::time_point start_, last_checkpoint_;
-  double earlier_seconds_ = 0;  // before the run was resumed
+  double earlier_seconds_ = 0;  // of the run before it was resumed
 };
 
 }  // namespace

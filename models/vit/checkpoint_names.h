@@ -1,5 +1,5 @@
 #pragma once
-// How public checkpoints of the Vision Transformer name their tensors, and what their shapes say.
+// Tensor names of public Vision Transformer checkpoints, and the configuration implied by their shapes.
 
 #include <string>
 
@@ -10,18 +10,19 @@ namespace tern::models {
 
 enum class ViTNames { kHuggingFace, kTorchvision, kTimm };
 
-/// The key map of a family; one table serves loading and saving. Mean pooling's norm is "fc_norm" (timm's name) in all.
+/// The key map of a family; one table serves loading and saving. The norm of mean pooling is "fc_norm" (timm's name) in
+/// all.
 const KeyMap& vit_key_map(ViTNames names);
 
-/// Which family's names these are. Throws Error when they are none's.
+/// The family that uses these names. Throws Error if there is none.
 ViTNames vit_names(const StateView& state, const std::string& source);
 
-/// The tensors under the family's names as its current files have them: a prefix that bare encoders lack is added, the
-/// names that models have in memory become those of files, and packed old ones are renamed.
+/// Renames tensors to the family's current file format: adds the prefix that bare encoders lack, converts names of
+/// in-memory models to those of files, and renames old packed tensors.
 StateView vit_modernised(ViTNames names, StateView state);
 
-/// The configuration that weights without a config.json have (see ViTFileOptions::heads): everything else follows from
-/// the shapes. Labels are LABEL_0, ... Throws Error naming the tensor that is missing or contradicts the others.
+/// The configuration of weights without a config.json, derived from the shapes and `heads` (see ViTFileOptions::heads).
+/// Labels are LABEL_0, ... Throws Error naming the tensor that is missing or contradicts the others.
 ViTConfig vit_config_from_shapes(ViTNames names, const StateView& state, int64_t heads, const std::string& source);
 
 }  // namespace tern::models

@@ -6,7 +6,7 @@ namespace tern::models {
 namespace {
 
 constexpr const char* kPlainType = "vit";
-constexpr const char* kOwnType = "tern_vit";  // not one that transformers knows
+constexpr const char* kOwnType = "tern_vit";  // unknown to transformers
 
 }  // namespace
 
@@ -60,7 +60,7 @@ ViTConfig ViTConfig::from_json(const std::string& text, const std::string& sourc
   }
   config.labels = fields.read_labels();
   fields.require_single_label();
-  // Of parts that a classifier has not: the masked-image decoder and the pooler.
+  // Fields of parts that a classifier lacks: the masked-image decoder and the pooler.
   for (const char* part : {"encoder_stride", "pooler_output_size", "pooler_act"}) fields.take(part);
   int64_t chunk = 0;
   fields.read("chunk_size_feed_forward", chunk);

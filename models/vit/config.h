@@ -8,9 +8,9 @@
 namespace tern::models {
 
 /// The configuration of a Vision Transformer classifier (Dosovitskiy et al., arXiv:2010.11929): Hugging Face's
-/// ViTConfig, and what torchvision's and timm's models have beside it.
+/// ViTConfig plus the options of torchvision's and timm's models.
 struct ViTConfig {
-  int64_t image_size = 224;  // pixels a side; other sizes are taken too, see ViT::forward
+  int64_t image_size = 224;  // pixels per side; the model accepts other sizes too, see ViT::forward
   int64_t patch_size = 16;
   int64_t channels = 3;  // "num_channels"
   int64_t width = 768;   // "hidden_size"
@@ -23,29 +23,29 @@ struct ViTConfig {
   double norm_eps = 1e-12;
   double initializer_range = 0.02;
   bool qkv_bias = true;
-  bool norm_first = true;    // false: each norm follows its residual sum, and there is none at the end
+  bool norm_first = true;    // false: each norm follows its residual sum, and there is no final norm
   std::string pool = "cls";  // the class token's state after the last norm; "mean": the norm of the patches' mean
-  bool class_token = true;   // may be absent where pool is "mean"
+  bool class_token = true;   // may be absent if pool is "mean"
   std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
 
   /// "tiny" (192 x 9 layers, 3 heads, patch 4 at 32 x 32), "small" (384 x 12, 6 heads), "base" (768 x 12, 12 heads:
-  /// ViT-B) or "large" (1024 x 24, 16 heads: ViT-L), these with patch 16 at 224 x 224. Throws Error naming them
-  /// otherwise.
+  /// ViT-B) or "large" (1024 x 24, 16 heads: ViT-L); the last three with patch 16 at 224 x 224. Throws Error that lists
+  /// them for another name.
   static ViTConfig preset(const std::string& name);
-  /// Parses a config.json as Hugging Face or to_json() writes it; `source` names it in errors. Throws Error on unknown
-  /// fields, wrong types, values that contradict each other and settings that Tern does not implement.
+  /// Parses a config.json as written by Hugging Face or to_json(); `source` names it in errors. Throws Error on unknown
+  /// fields, wrong types, contradictory values and settings that Tern does not implement.
   static ViTConfig from_json(const std::string& text, const std::string& source);
-  /// A config.json for weights stored in `dtype`. transformers' from_pretrained reads it unless the model has what
-  /// ViTForImageClassification does not (mean pooling, norms after the sums, no class token): such a file names another
-  /// model type, so that nothing loads it as what it is not.
+  /// A config.json for weights stored in `dtype`. transformers' from_pretrained reads it unless the model has features
+  /// that ViTForImageClassification lacks (mean pooling, norms after the sums, no class token): such a file has another
+  /// model type, so that transformers does not load it as the wrong model.
   std::string to_json(DType dtype = DType::kFloat32) const;
-  /// Throws Error unless all values are usable together.
+  /// Throws Error unless all values are valid and consistent.
   void validate(const std::string& source) const;
 
   int64_t num_labels() const { return static_cast<int64_t>(labels.size()); }
-  int64_t grid() const { return image_size / patch_size; }  // patches a side
+  int64_t grid() const { return image_size / patch_size; }  // patches per side
   bool mean_pool() const { return pool == "mean"; }
-  /// True for what Hugging Face's ViTForImageClassification computes.
+  /// True if Hugging Face's ViTForImageClassification computes the same.
   bool plain() const { return norm_first && class_token && !mean_pool(); }
   EncoderOptions encoder() const;
 };

@@ -7,7 +7,7 @@
 namespace tern::models {
 namespace {
 
-/// Keys, "Cubic convolution interpolation for digital image processing", 1981.
+/// Cubic convolution kernel (Keys, "Cubic convolution interpolation for digital image processing", 1981).
 double cubic(double distance) {
   constexpr double kA = -0.75;
   const double x = std::abs(distance);
@@ -16,7 +16,7 @@ double cubic(double distance) {
   return 0;
 }
 
-/// [to, from], row by row.
+/// Interpolation weights of one dimension: [to, from], row-major.
 std::vector<double> line_interpolation(int64_t from, int64_t to) {
   std::vector<double> weights(static_cast<size_t>(from * to), 0);
   for (int64_t i = 0; i < to; ++i) {

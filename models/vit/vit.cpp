@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// More tokens than any image has: keys of rows are image * kMostTokens + token.
+// Exceeds the tokens of any image: row keys are image * kMostTokens + token.
 constexpr double kMostTokens = 1 << 24;
 
 int64_t tokens_of(const ViTConfig& config) { return config.grid() * config.grid() + (config.class_token ? 1 : 0); }
@@ -33,7 +33,7 @@ nn::LinearOptions head_options(const ViTConfig& config) {
   return options;
 }
 
-/// Position embeddings [1, tokens, width] for another grid; the class token's stays.
+/// Interpolates position embeddings [1, tokens, width] to another grid; the class token's is unchanged.
 Tensor resized_positions(const Tensor& position, const ViTConfig& config, int64_t height, int64_t width) {
   const int64_t first = config.class_token ? 1 : 0;
   const Tensor matrix = grid_interpolation(config.grid(), height, width).to(position.dtype()).to(position.device());
@@ -42,7 +42,7 @@ Tensor resized_positions(const Tensor& position, const ViTConfig& config, int64_
   return first == 1 ? cat({position.slice(1, 0, 1), patches}, 1) : patches;
 }
 
-/// The same in a file's state, where the model's grid is not the file's. `config` is the file's.
+/// The same for a file's state, if the model's grid differs from the file's. `config` is the file's.
 void resize_in_file(StateView& state, const KeyMap& map, const ViTConfig& config, int64_t grid) {
   NoGrad off;
   const std::string name =
@@ -58,7 +58,7 @@ struct Source {
   std::string config_path;
 };
 
-/// A folder of transformers or timm, or a file of weights.
+/// Finds the weights and configuration: a folder of transformers or timm, or a weights file.
 Source find_source(const std::string& path) {
   std::error_code error;
   if (tern::detail::name_exists(path) && !fs::is_directory(path, error)) {
@@ -72,7 +72,7 @@ Source find_source(const std::string& path) {
              "model.safetensors or pytorch_model.bin, or a file of weights");
   Source source{{}, read_model_text(path, "config.json"), (fs::path(path) / "config.json").string()};
   const nlohmann::json json = parse_json_object(*source.config, source.config_path);
-  // timm's config.json names an architecture of its own and says nothing that the shapes do not.
+  // timm's config.json names its architecture and adds nothing to what the shapes give.
   if (json.contains("architecture") && !json.contains("model_type")) source.config.reset();
   source.weights = load_state_folder(path);
   return source;
@@ -126,7 +126,7 @@ Tensor ViT::embed(const Tensor& images, const EncoderInput& input) const {
   const ProfileRange range("embeddings", RangeKind::kModule);
   const int64_t n = images.size(0), c = config_.channels, p = config_.patch_size;
   const int64_t height = images.size(2) / p, width = images.size(3) / p;
-  // A convolution whose stride is its size is a product of the patches with the kernel.
+  // A convolution whose stride equals its kernel size is a matrix product of the patches with the kernel.
   const Tensor patches = images.reshape({n, c, height, p, width, p}).permute({0, 2, 4, 1, 3, 5});
   Tensor x = linear(patches.reshape({n, height * width, c * p * p}),
                     patch_weight_.tensor().reshape({config_.width, c * p * p}), patch_bias_);
@@ -206,7 +206,7 @@ std::unique_ptr<ViT> ViT::from_pretrained(const std::string& path, const FromPre
 
 void ViT::save_pretrained(const std::string& dir) const {
   create_folders(dir);
-  // The weights first: a folder with a config.json is complete.
+  // Weights first, so that a folder with a config.json is complete.
   save_safetensors(to_public(vit_key_map(ViTNames::kHuggingFace), state_dict()),
                    (fs::path(dir) / "model.safetensors").string(), {{"format", "pt"}});
   write_atomically((fs::path(dir) / "config.json").string(), config_.to_json(dtype()));

@@ -1,5 +1,5 @@
 #pragma once
-// The Vision Transformer with a classification head (Dosovitskiy et al., arXiv:2010.11929), equal in every number to
+// The Vision Transformer with a classification head (Dosovitskiy et al., arXiv:2010.11929), numerically equal to
 // Hugging Face's ViTForImageClassification, torchvision's VisionTransformer and timm's.
 //
 //   auto model = ViT::from_pretrained("vit-base-patch16-224");
@@ -16,41 +16,40 @@
 
 namespace tern::models {
 
-/// What a file of weights does not say, or is to be changed.
+/// Settings that a weights file lacks or that are to be changed.
 struct ViTFileOptions {
-  int64_t image_size = 0;  // position embeddings are interpolated to this; 0: what the model was trained at
-  int64_t heads = 0;       // of weights without a config.json; 0: heads of 64 dimensions, as all published ones have
+  int64_t image_size = 0;  // position embeddings are interpolated to this; 0: the image size in training
+  int64_t heads = 0;       // for weights without a config.json; 0: heads of 64 dimensions, as in all published ones
 };
 
 class ViT final : public nn::Module {
  public:
   ViT(const nn::Scope& s, const ViTConfig& config);
 
-  /// Reads a folder with config.json and model.safetensors (or pytorch_model.bin) as transformers writes them, or as
-  /// timm publishes them, or a file of weights (.safetensors, .pth, .pt, .bin: see core/io/state_file.h) with
-  /// torchvision's, timm's or Hugging Face's names, whose shapes give the configuration. Throws Error on anything
-  /// missing, unexpected, mis-shaped or contradictory.
+  /// Reads a folder with config.json and model.safetensors (or pytorch_model.bin) as written by transformers or
+  /// published by timm, or a weights file (.safetensors, .pth, .pt, .bin: see core/io/state_file.h) with torchvision's,
+  /// timm's or Hugging Face's names, whose shapes give the configuration. Throws Error on missing, unexpected,
+  /// mis-shaped or contradictory entries.
   static std::unique_ptr<ViT> from_pretrained(const std::string& path, const FromPretrainedOptions& options = {},
                                               const ViTFileOptions& file = {});
-  /// Writes config.json and model.safetensors under Hugging Face's names, each whole or not at all; the weights in the
-  /// model's dtype. Creates the folder.
+  /// Writes config.json and model.safetensors under Hugging Face's names, atomically, the weights in the model's dtype.
+  /// Creates the folder.
   void save_pretrained(const std::string& dir) const;
 
-  /// images: floating [n, channels, height, width], normalised as the model was trained. Sides other than image_size
+  /// images: floating [n, channels, height, width], normalised as in the model's training. Sides other than image_size
   /// must be multiples of the patch size: the position embeddings are then interpolated (bicubic, as Hugging Face's
-  /// interpolate_pos_encoding). image_keys: int64 [n] or undefined, keys of the dropout masks of each image
-  /// (DropoutOptions::row_keys): masks then do not depend on which images share the batch. Logits [n, labels].
+  /// interpolate_pos_encoding). image_keys: int64 [n] or undefined, keys of each image's dropout masks
+  /// (DropoutOptions::row_keys), which make the masks independent of the other images in the batch. Logits [n, labels].
   Tensor forward(const Tensor& images, const Tensor& image_keys = {}) const;
-  /// The state of every token after the last norm (where pool is "mean": before it), the class token first:
-  /// [n, tokens, width].
+  /// The states of all tokens after the last norm (before it if pool is "mean"), class token first: [n, tokens, width].
   Tensor hidden_states(const Tensor& images) const;
-  /// Logits [n, labels] of pooled states [n, width]: after forward()'s pooling, for instance the class token's state
+  /// Logits [n, labels] of pooled states [n, width] as from forward()'s pooling, for instance the class token's state
   /// after the last norm.
   Tensor classify(const Tensor& pooled) const;
-  /// The probabilities with which each token attends to each, for every layer: [n, heads, tokens, tokens].
+  /// The attention probabilities of each layer: [n, heads, tokens, tokens].
   std::vector<Tensor> attention_maps(const Tensor& images) const;
 
-  /// Recomputes activations in backward, in stretches of this many layers; 0: none (see Encoder::set_recompute).
+  /// Recomputes activations in backward, in segments of this many layers; 0: off (see Encoder::set_recompute).
   void set_recompute(int64_t layers) { encoder_.set_recompute(layers); }
 
   const ViTConfig& config() const { return config_; }
@@ -59,7 +58,7 @@ class ViT final : public nn::Module {
   double forward_flops() const;
 
  private:
-  /// Patches as rows, the class token, positions and dropout: [n * tokens, width].
+  /// Patches as rows, with class token, positions and dropout: [n * tokens, width].
   Tensor embed(const Tensor& images, const EncoderInput& input) const;
   Tensor positions(int64_t grid_height, int64_t grid_width) const;
   EncoderInput layout(const Tensor& images, const Tensor& image_keys) const;
