@@ -23,7 +23,7 @@
 namespace tern::bench {
 namespace {
 
-/// Seconds of the fastest call out of as many as fit into a third of a second, at least three.
+/// Fastest time in seconds over at least three calls and about a third of a second.
 template <class Body>
 double best_seconds(Body&& body) {
   using Clock = std::chrono::steady_clock;
@@ -38,8 +38,8 @@ double best_seconds(Body&& body) {
   return best;
 }
 
-/// The exclusive or with a value known at run time alone keeps the compiler from calling memcpy, whose stores go past
-/// the caches and would make a bandwidth that no kernel with a use for its result can have.
+/// The XOR with a value unknown at compile time prevents a replacement by memcpy, whose non-temporal stores give a
+/// bandwidth that no kernel with a consumer for its result can reach.
 __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512"))) void copy_words(const uint64_t* x,
                                                                                                  uint64_t* y, int64_t n,
                                                                                                  uint64_t key) {
@@ -50,7 +50,7 @@ double measure_copy(int64_t words) {
   std::vector<uint64_t> x(static_cast<size_t>(words), 1), y(static_cast<size_t>(words), 2);
   uint64_t key = 0;
   benchmark::DoNotOptimize(key);
-  const int64_t repeats = std::max<int64_t>(1, (1 << 20) / words);  // long enough for the clock
+  const int64_t repeats = std::max<int64_t>(1, (1 << 20) / words);  // long enough for the clock's resolution
   const double seconds = best_seconds([&] {
     for (int64_t r = 0; r < repeats; ++r) {
       kernels::parallel_for(words, 1 << 13, [&](int64_t begin, int64_t end) {
@@ -67,7 +67,7 @@ double measure_matrix(dnnl::memory::data_type type) {
   constexpr memory::dim kSize = 2048;
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
-  omp_set_num_threads(kernels::num_threads());  // oneDNN's threads are OpenMP's
+  omp_set_num_threads(kernels::num_threads());  // oneDNN uses OpenMP threads
   const memory::desc plain({kSize, kSize}, memory::data_type::f32, memory::format_tag::ab);
   const memory::desc any({kSize, kSize}, type, memory::format_tag::any);
 #if DNNL_VERSION_MAJOR >= 3
@@ -121,7 +121,7 @@ double measure_host_matrix(DType dtype) {
   using Type = dnnl::memory::data_type;
   try {
     return measure_matrix(dtype == float32 ? Type::f32 : Type::bf16);
-  } catch (const dnnl::error&) {  // no bfloat16 on this machine
+  } catch (const dnnl::error&) {  // this machine does not support bfloat16
     return 0;
   }
 }

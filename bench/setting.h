@@ -1,17 +1,17 @@
 #pragma once
-// Where the kernel benchmarks run and how large they are. From the environment, because Google Benchmark's programs
-// choose their shapes before main():
+// Device and size of the kernel benchmarks. They come from the environment, because Google Benchmark's programs choose
+// their shapes before main():
 //   TERN_BENCH_DEVICE=cuda   the first CUDA device (CUDA_VISIBLE_DEVICES chooses another); default: cpu
-//   TERN_BENCH_TINY=1        shapes of a few elements: shows that everything runs, measures nothing
+//   TERN_BENCH_TINY=1        shapes of a few elements: a smoke test, not a measurement
 //   TERN_BENCH_CHECK=0       on CUDA: the first results of each kernel are not compared with the CPU's
 
 #include "tern/core/device.h"
 
 namespace tern::bench {
 
-/// The device asked for. Does not look whether it works.
+/// The requested device; not checked for availability.
 Device device();
-/// Where buffers are made and kernels are queued: device(), or the CPU as long as an OnCpu lives.
+/// The device for buffers and kernels: device(), or the CPU while an OnCpu object exists.
 Device place();
 class OnCpu {
  public:
@@ -21,13 +21,13 @@ class OnCpu {
   OnCpu& operator=(const OnCpu&) = delete;
 };
 bool is_tiny();
-/// Whether results are to be compared with the CPU's.
+/// Whether results are compared with the CPU's.
 bool checks_results();
-/// The size itself, or at most `tiny` in a tiny run.
+/// The size, or at most `tiny` in a tiny run.
 inline int64_t scaled(int64_t size, int64_t tiny = 32) { return is_tiny() && size > tiny ? tiny : size; }
-/// Throws Error when the environment asks for a device that is unknown or does not work.
+/// Throws Error if the environment requests an unknown or unavailable device.
 void check_setting();
-/// The stream that the benchmarked kernels are queued on.
+/// The stream on which benchmarked kernels are queued.
 inline kernels::Stream stream() { return current_stream(place()); }
 
 }  // namespace tern::bench

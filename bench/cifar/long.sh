@@ -1,6 +1,6 @@
 #!/bin/sh
-# A longer training of Tern alone: the Vision Transformer "tiny" from scratch on all 50,000 images of CIFAR-10, as many
-# epochs as fit into the given minutes, then its accuracy on the 10,000 test images. The lines go to build/long/.
+# A longer training of Tern only: the Vision Transformer "tiny" from scratch on all 50,000 images of CIFAR-10, with as
+# many epochs as fit into the given minutes, then its accuracy on the 10,000 test images. Output goes to build/long/.
 #   TERN_DATA=/path/to/data bench/cifar/long.sh [MINUTES]
 # TERN_LONG_PROGRAM names a tern-bench-cifar already built.
 set -eu
@@ -17,7 +17,7 @@ if [ -z "$program" ]; then
   program=$root/build/release/bin/tern-bench-cifar
 fi
 
-# The pace: 40 steps and the test images.
+# Measures the speed: 40 steps and the test images.
 "$program" --data "$data" --images 2560 --epochs 1 --dtype auto >"$out/pace.jsonl"
 epochs=$(sed -n 's/.*"test_seconds":\([0-9.]*\).*"train_seconds":\([0-9.]*\).*/\1 \2/p' "$out/pace.jsonl" |
   awk -v seconds=$((60 * minutes)) '{ n = int((0.97 * seconds - $1) / ($2 * 50000 / 2560)); print n < 1 ? 1 : n }')

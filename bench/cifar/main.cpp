@@ -38,7 +38,7 @@ std::vector<int32_t> rows(int64_t begin, int64_t end) {
   return result;
 }
 
-/// Prints each epoch's mean loss and what it took.
+/// Prints each epoch's mean loss and times.
 class EpochLines final : public models::TrainObserver {
  public:
   EpochLines(uint64_t seed, int64_t steps_per_epoch) : seed_(seed), steps_per_epoch_(steps_per_epoch) {}

@@ -16,8 +16,8 @@ import sys
 
 import compare
 
-LEAST_TIME = 1.4  # PyTorch's time over Tern's
-MOST_POINTS = 1.0  # between the mean accuracies
+LEAST_TIME = 1.4  # PyTorch's time / Tern's
+MOST_POINTS = 1.0  # difference of the mean accuracies
 RECIPE = ("--images", "10000", "--epochs", "3", "--batch-size", "64", "--lr", "0.0003", "--dropout", "0")
 
 

@@ -17,7 +17,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-GOALS = {  # row: (goal, at least), as ratios Tern / PyTorch in the same run
+GOALS = {  # row: (goal, minimum), ratios Tern / PyTorch in the same run
     "train-base-8x128": (1.05, 1.0), "train-base-4x512": (1.4, 1.2), "train-small-16x256": (1.8, 1.4),
     "train-tiny-32x256": (2.5, 1.8), "infer-base-8x128": (1.2, 1.2), "infer-tiny-32x256": (1.5, 1.5),
     "train-vit-64": (1.8, 1.4), "infer-vit-64": (1.5, 1.5), "imdb-tiny": (2.0, 2.0), "imdb-small": (2.0, 2.0),
@@ -25,7 +25,7 @@ GOALS = {  # row: (goal, at least), as ratios Tern / PyTorch in the same run
 NO_MODEL = ("tokenizer", "jpeg-folder", "cifar-augment")
 RATES = {"wall": "per_second", "cpu": "per_cpu_second"}
 GPU_ROWS = ("train-base-32x512", "train-base-12x512", "infer-base-128x128", "imdb-base")  # for --device cuda: no goals
-WHOLE = "tern_full_last_layer"  # Tern without leaving out the rows of the last layer that the classifier does not read
+WHOLE = "tern_full_last_layer"  # Tern with all rows of the last layer, also those that the classifier does not read
 
 
 def run_child(command, threads, cores, timeout, value="per_second"):

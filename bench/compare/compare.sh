@@ -2,9 +2,8 @@
 # Compares Tern with PyTorch on this machine: prepares both sides, then runs compare.py with the given options.
 #   TERN_DATA=/path/to/data bench/compare/compare.sh [--rounds 3] [--seconds 10] [--threads N] [--rows a,b]
 #   TERN_DATA=/path/to/data bench/compare/compare.sh cifar [--seeds 1,2,3] [--threads N]      whole trainings: cifar.py
-# TERN_COMPARE_PYTHON names a Python that already has the packages, TERN_COMPARE_PROGRAM a tern-bench-train (for cifar
-# a tern-bench-cifar) already built, TERN_BENCH_JPEGS a folder of images train/LABEL/*.jpg instead of those that are
-# made from CIFAR-10.
+# TERN_COMPARE_PYTHON names a Python that has the packages, TERN_COMPARE_PROGRAM a built tern-bench-train (for cifar a
+# tern-bench-cifar), TERN_BENCH_JPEGS a folder of images train/LABEL/*.jpg to use instead of images made from CIFAR-10.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/bench/compare

@@ -37,9 +37,9 @@ ROWS = {
     "tokenizer": ("tokenizer", None, 0, 0),
     "jpeg-folder": ("jpegs", None, 32, 224),   # batches of images of 224 x 224
     "cifar-augment": ("augment", None, 128, 32),
-    "gemm": ("gemm", None, 0, 2048),           # the machine's matrix rate as PyTorch reaches it; on CUDA 8192
+    "gemm": ("gemm", None, 0, 2048),           # PyTorch's matrix rate on this machine; on CUDA 8192
 }
-SETTING = argparse.Namespace(device="cpu", dtype="fp32", compile=False)  # the command line's, see main()
+SETTING = argparse.Namespace(device="cpu", dtype="fp32", compile=False)  # set from the command line, see main()
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 REVIEWS = 1000  # evenly spread over the sorted paths of the training set
 
@@ -373,7 +373,7 @@ def main():
         parser.error("a row is missing")
     SETTING.device, SETTING.dtype, SETTING.compile = options.device, options.dtype, options.compile
     kind, size, batch, length = ROWS[options.row]
-    # Read by the libraries when they start.
+    # The libraries read these when they start.
     os.environ |= {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads),
                    "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if kind != "tokenizer":

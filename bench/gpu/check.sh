@@ -1,33 +1,33 @@
 #!/usr/bin/env bash
-# check.sh: everything that wants a GPU, in one command. Prints a short table and leaves one JSON file.
+# check.sh: all checks that need a GPU, in one command. Prints a short table and writes one JSON file.
 #
 #   bench/gpu/check.sh --make              builds with CUDA for this machine's GPU in build/cuda, then checks
 #   bench/gpu/check.sh --build DIR         checks a finished build
-#   bench/gpu/check.sh --bundle            checks the folder that it lies in, unpacked from what bundle.sh made
+#   bench/gpu/check.sh --bundle            checks the folder that contains it, unpacked from a bundle of bundle.sh
 #     --stages LIST      of tests,large,kernels,sanitizer,job,compare,profile,ctest (default: all but ctest)
 #     --budget SECONDS   for each stage, instead of the default limits
 #     --quick            less of each stage: all of them in 10 minutes
 #     --out FILE         the JSON file (default: bench/gpu/results/DATE-GPU[-STAGES].json, in a bundle results/...)
-#     --emulated         on no GPU: runs the emulated device of a build without CUDA on tiny shapes, to try this script
+#     --emulated         without a GPU: runs a CUDA-less build's emulated device on tiny shapes, to test this script
 #
 #   tests      every cuda_* test on the device; in a bundle also the tests that read the golden files
 #   large      cuda_large_parity_test: production shapes against the CPU
-#   kernels    every kernel's time, rate and share of what the device can do, beside its budget
+#   kernels    every kernel's time, rate and share of the device's peak, with its budget
 #   sanitizer  compute-sanitizer: memcheck and racecheck on every kernel at tiny shapes and on attention at large ones,
-#              memcheck on the tests, and what time is left for racecheck, synccheck and initcheck
-#   job        tern train distilbert (DistilBERT base on IMDB where TERN_DATA has it, in a bundle on texts of its lengths,
+#              memcheck on the tests, and in the remaining time racecheck, synccheck and initcheck
+#   job        tern train distilbert (DistilBERT base on IMDB if TERN_DATA has it, in a bundle on texts of its lengths,
 #              otherwise on sentences) and tern train vit (ViT-B/16 on CIFAR-10)
-#   compare    training steps in turn with PyTorch and transformers (TERN_COMPARE_PYTHON: a Python that has them)
-#   profile    the kernels of a training step by time, from Nsight Systems, or where that is missing from CUPTI
+#   compare    training steps, alternating with PyTorch and transformers (TERN_COMPARE_PYTHON: a Python that has them)
+#   profile    the kernels of a training step by time, from Nsight Systems, or if that is missing from CUPTI
 #   ctest      all tests of the build folder
 #
 # Three calls of less than ten minutes each cover everything: --stages tests,large,kernels; --stages sanitizer;
 # --stages job,compare,profile.
 #
-# Each stage ends when its time is over and is then "incomplete", with what it has so far; the JSON file is written
-# after every stage. A stage that fails, or whose tool is missing, is reported and the others go on.
-# Exit status: 0 all stages are ok or were skipped for want of a tool, 1 one failed or there is no GPU, 2 wrong usage,
-# 3 none failed, but one is incomplete.
+# A stage whose time is over ends as "incomplete", with the results so far; the JSON file is written after every stage.
+# A stage that fails, or whose tool is missing, is reported, and the others still run.
+# Exit status: 0 all stages are ok or were skipped because a tool is missing, 1 one failed or there is no GPU, 2 wrong
+# usage, 3 none failed, but one is incomplete.
 set -uo pipefail
 exec </dev/null
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
@@ -65,7 +65,7 @@ done
 
 # --- the GPU and the build --------------------------------------------------------------------------------------------
 
-# NVIDIA's tools, where a toolkit is installed and not in PATH.
+# NVIDIA's tools, if a toolkit is installed but not in PATH.
 PATH+=:${CUDA_HOME:-/usr/local/cuda}/bin
 
 query() { timeout 30 nvidia-smi --query-gpu="$1" --format=csv,noheader --id=0 2>/dev/null | head -n 1; }
@@ -100,7 +100,7 @@ if ((bundle)); then
 fi
 [[ -d $build/bin ]] || { echo "check.sh: $build/bin: no such folder" >&2; exit 1; }
 build=$(cd "$build" && pwd) suffix=""
-# Libraries that came with the build, for its programs alone: other tools have their own.
+# Libraries that came with the build, only for its programs: other tools have other versions.
 libraries=$build/lib
 if ((emulated)); then
   suffix=-emulated libraries=$build/lib/standin:$libraries
@@ -112,7 +112,7 @@ tern=$build/bin/tern$suffix kernels=$build/bin/tern-bench-kernels$suffix train=$
 work=$(mktemp -d) || exit 1
 clean_up() {
   local running
-  # A program of limited() leads a process group: timeout ends all of the group.
+  # A program started by limited() leads a process group: timeout ends the whole group.
   if running=$(cat "$work/running" 2>/dev/null) && [[ -n $running ]]; then kill "$running" 2>/dev/null && wait; fi
   rm -rf "$work"
 }
@@ -128,7 +128,7 @@ fi
 
 # --- JSON and stages --------------------------------------------------------------------------------------------------
 
-utf8() {  # what is valid of stdin; without iconv the ASCII in it
+utf8() {  # the valid UTF-8 of stdin; without iconv only its ASCII
   if command -v iconv >/dev/null; then iconv -c -f UTF-8 -t UTF-8 2>/dev/null; else LC_ALL=C tr -d '\200-\377'; fi
 }
 quoted() {  # TEXT: as a JSON string
@@ -137,13 +137,13 @@ quoted() {  # TEXT: as a JSON string
   text=${text//\\/\\\\} text=${text//\"/\\\"} text=${text//$'\t'/\\t} text=${text//$'\r'/} text=${text//$'\n'/\\n}
   printf '"%s"' "$text"
 }
-list() { printf '[\n%s\n]' "$(sed '$!s/$/,/' "$1")"; }  # FILE of one JSON value a line
+list() { printf '[\n%s\n]' "$(sed '$!s/$/,/' "$1")"; }  # FILE of one JSON value per line
 last_line() { tail -n 1 "$1" 2>/dev/null | cut -c 1-300; }
 
 deadline=0
 left() { echo $((deadline - SECONDS)); }
-# COMMAND...: within what is left of the stage's time, or of $most seconds where that is less; 124 when they are over. In
-# the background, since the shell looks at signals to itself only between commands, and in wait.
+# COMMAND...: runs it within the rest of the stage's time, or $most seconds if that is less; 124 on timeout. It runs in
+# the background, since the shell handles signals only between commands and in wait.
 limited() {
   local seconds code started=$SECONDS
   seconds=$(left)
@@ -154,15 +154,16 @@ limited() {
   wait $!
   code=$?
   rm -f "$work/running"
-  # Killed: by timeout, or by somebody else, as where memory runs out.
+  # Killed by timeout, or otherwise, such as for lack of memory.
   ((code != 137 || SECONDS - started < seconds)) || code=124
   return $code
 }
 ours() { limited env LD_LIBRARY_PATH="$libraries" "$@"; }  # PROGRAM...: one of the build's
-# A run that ends in this way ran into its time limit: nothing is wrong with it yet.
+# Whether a run ended by its time limit, which is not a failure.
 late() { (($1 == 124)); }  # STATUS
 
-# A stage sets `status` (ok, failed, incomplete, skipped) and `note`, and writes JSON values to "$work/STAGE", one a line.
+# A stage sets `status` (ok, failed, incomplete, skipped) and `note`, and writes JSON values to "$work/STAGE", one per
+# line.
 names=() lines=()
 run_stage() {  # NAME SECONDS
   local name=$1 seconds=${budget:-$2} started=$SECONDS
@@ -177,11 +178,11 @@ run_stage() {  # NAME SECONDS
 }
 skip() { status=skipped note=$1; }
 fail() { status=failed note=$1; }
-incomplete() {  # NOTE: unless it has failed
+incomplete() {  # NOTE: unless the stage has failed
   [[ $status == failed ]] || status=incomplete
   note=$1
 }
-ended() {  # STATUS NOTE: of the one program of a stage
+ended() {  # STATUS NOTE: of the stage's only program
   if late "$1"; then
     incomplete "$2; out of time"
   elif (($1 != 0)); then
@@ -204,7 +205,7 @@ run_test() {  # STAGE PROGRAM ARGUMENTS...: adds its line to the stage's results
   code=$?
   passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$work/log")
   skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$work/log")
-  # One that was stopped has no totals.
+  # A stopped program prints no totals.
   passed=${passed:-$(grep -c '^\[       OK \] .*(.* ms)$' "$work/log")} skipped=${skipped:-0}
   failed=$(grep -c '^\[  FAILED  \] .*(.* ms)$' "$work/log")
   failures=$(grep -m 20 '^\[  FAILED  \] .*(.* ms)$' "$work/log")
@@ -213,7 +214,7 @@ run_test() {  # STAGE PROGRAM ARGUMENTS...: adds its line to the stage's results
     "$(late $code && echo "; out of time in ${last:-its start}")"
   printf '{"name": "%s", "status": %d, "passed": %d, "failed": %d, "skipped": %d, "failures": %s, "last": %s}\n' \
     "$name" "$code" "$passed" "$failed" "$skipped" "$(quoted "$failures")" "$(quoted "$last")" >>"$work/$stage"
-  # A test that failed before the time was over has failed.
+  # A test that failed before the time limit counts as failed.
   if late $code && ((failed > 0)); then code=1; fi
   ((code == 0)) || late $code || tail -n 15 "$work/log"
 }
@@ -227,7 +228,7 @@ run_tests() {  # STAGE PROGRAM...
       waiting+=("$name")
       continue
     fi
-    # One that hangs must leave time for the others.
+    # A hanging program must leave time for the others.
     count=$((count - 1)) most=""
     ((count == 0)) || most=$((($(left) + 1) / 2))
     run_test "$stage" "$program"
@@ -266,8 +267,7 @@ stage_ctest() {
   ended $code "$note"
 }
 
-# compute-sanitizer is no program of the build. Where a program cannot start without the build's libraries, env gives it
-# their place.
+# compute-sanitizer is not part of the build. If a program needs the build's libraries to start, env sets their path.
 sanitize() {  # TOOL NAME PROGRAM ARGUMENTS...: sets $code
   local tool=$1 name=$2 summary first start=()
   shift 2
@@ -277,7 +277,7 @@ sanitize() {  # TOOL NAME PROGRAM ARGUMENTS...: sets $code
   code=$?
   summary=$(grep -o '\(ERROR\|RACECHECK\) SUMMARY: .*' "$work/log" | tail -n 1)
   first=$(grep -m 8 -A 6 '=========.*\(Invalid\|Error\|hazard\|Uninit\|Barrier\)' "$work/log")
-  late $code && [[ -n $first ]] && code=99  # what it found before the time was over, it found
+  late $code && [[ -n $first ]] && code=99  # errors found before the time limit count
   late $code && summary="out of time"
   printf '%-10s %-32s %s\n' "$tool" "$name" "${summary:-status $code}"
   printf '{"tool": "%s", "name": "%s", "status": %d, "summary": %s, "first": %s}\n' "$tool" "$name" "$code" \
@@ -327,7 +327,7 @@ stage_kernels() {
   TERN_BENCH_DEVICE=cuda TERN_BENCH_LINES=$work/kernels ours "$kernels" \
     --benchmark_filter="${TERN_CHECK_KERNELS:--wordpiece}" 2>"$work/log"
   code=$?
-  sed -i '/}$/!d' "$work/kernels"  # a line cut short by the time limit
+  sed -i '/}$/!d' "$work/kernels"  # removes a line truncated by the time limit
   note="$(grep -c seconds "$work/kernels") measured, $(grep -c '"met":false' "$work/kernels") below their budget"
   ended $code "$note"
 }
@@ -339,7 +339,7 @@ train_job() {  # MODEL UNIT OPTIONS...: adds to $jobs, and to $bad or $waiting
   ours "$tern" train "$model" --device cuda "$@" --out "$run" >"$work/log" 2>&1
   code=$?
   tail -n 4 "$work/log"
-  # Whole lines only, since a run that was stopped may leave half of one: the end, otherwise the last numbers of a step.
+  # Only complete lines, since a stopped run may leave a partial one: the final line, otherwise the last step's numbers.
   grep '"train_seconds".*}$' "$run/metrics.jsonl" 2>/dev/null >"$work/metrics" ||
     grep "\"${unit}_per_second\".*}\$" "$run/metrics.jsonl" 2>/dev/null | tail -n 1 >"$work/metrics"
   cat "$work/metrics" >>"$work/job"
@@ -395,7 +395,7 @@ stage_compare() {
   if [[ -d ${TERN_DATA:-}/aclImdb && -d ${TERN_DATA:-}/bert-base-uncased ]]; then rows+=(imdb-base); fi
   rows+=(train-vit-64)
   printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$train" >"$started" && chmod +x "$started"
-  # A round of a row is three programs of 5 seconds, and as long again until they have started.
+  # A round of a row is three programs of 5 seconds, and their start takes about as long.
   rounds=$(($(left) / (${#rows[@]} * 45)))
   rounds=$((quick || rounds < 1 ? 1 : rounds > 3 ? 3 : rounds))
   for row in "${rows[@]}"; do
@@ -421,7 +421,7 @@ stage_compare() {
   if ((${#bad[@]})); then fail "$note; $(joined "${bad[@]}")"; fi
 }
 
-nsys_profile() {  # whether there is a table, as CSV lines
+nsys_profile() {  # whether there is a table; prints it as CSV lines
   command -v nsys >/dev/null || { nsys_said="nsys is not installed"; return 1; }
   [[ -x $train ]] || { nsys_said="the build has no ${train##*/}"; return 1; }
   local started=$work/start-bench-train
@@ -457,7 +457,7 @@ stage_profile() {
   while IFS= read -r line; do quoted "$line" && echo; done <"$work/table" >"$work/profile"
 }
 
-# --- all of it --------------------------------------------------------------------------------------------------------
+# --- run the stages ---------------------------------------------------------------------------------------------------
 
 commit=$(git -C "$root" rev-parse HEAD 2>/dev/null) changed=false
 [[ -z $(git -C "$root" status --porcelain 2>/dev/null) ]] || changed=true
@@ -475,7 +475,7 @@ fi
 
 memory=$(query memory.total) state=$(query clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu)
 
-save() {  # the stages so far; whoever stops this script loses no more than the stage that is under way
+save() {  # writes the stages so far; after an interruption only the current stage is lost
   local name separator=""
   mkdir -p "$(dirname "$out")" && {
     printf '{"about": {"date": "%s", "commit": "%s", "uncommitted": %s,\n' "$now" "$commit" $changed
@@ -490,9 +490,9 @@ save() {  # the stages so far; whoever stops this script loses no more than the 
   } >"$out.part" && mv "$out.part" "$out" || { echo "check.sh: $out cannot be written; --out FILE names another place" >&2; exit 1; }
 }
 
-save  # says before the first stage whether it can be written
+save  # fails before the first stage if the file cannot be written
 for stage in ${stages//,/ }; do
-  case $stage in  # seconds, and those of --quick, which add up to less than 10 minutes
+  case $stage in  # seconds, and those of --quick, which sum to less than 10 minutes
     tests) run_stage tests $((quick ? 90 : 150)) ;;
     large) run_stage large $((quick ? 60 : 90)) ;;
     kernels) run_stage kernels $((quick ? 110 : 300)) ;;

@@ -16,8 +16,8 @@ import argparse
 import pathlib
 import random
 
-# The lengths of IMDB's 50,000 reviews in WordPieces with [CLS] and [SEP], cut at 512: the i-th of 128 equal parts begins
-# here. Mean 273.3.
+# Lengths of IMDB's 50,000 reviews in WordPieces with [CLS] and [SEP], truncated at 512: lower bounds of 128 equal
+# parts. Mean 273.3.
 QUANTILES = [
     10, 53, 60, 67, 72, 77, 82, 87, 93, 98, 104, 110, 116, 122, 128, 133, 137, 141, 143, 146, 148, 150, 152, 153, 155,
     156, 158, 159, 161, 162, 164, 165, 167, 168, 170, 171, 173, 174, 176, 178, 179, 181, 183, 185, 186, 188, 190, 192,
@@ -25,7 +25,7 @@ QUANTILES = [
     253, 257, 260, 264, 267, 271, 275, 279, 283, 287, 291, 296, 301, 305, 310, 315, 321, 326, 332, 339, 345, 351, 357,
     364, 370, 377, 385, 393, 401, 409, 419, 427, 436, 447, 457, 469, 481, 493, 506, 512, 512, 512, 512, 512, 512, 512,
     512, 512, 512, 512, 512, 512, 512, 512, 512, 512, 512, 512]
-FIRST_WORD = 1996  # of BERT's vocabulary: "the"; from here on by frequency
+FIRST_WORD = 1996  # of BERT's vocabulary: "the"; the ids after it are ordered by frequency
 PASSAGES = 256
 MOST_WORDS = 510
 OPINIONS = (["bad", "worst", "boring", "waste", "poor"], ["great", "best", "wonderful", "loved", "perfect"])

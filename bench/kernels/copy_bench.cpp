@@ -1,4 +1,4 @@
-// Copies: the same dtype (the machine's copy itself), casts, transposes, fills and random numbers.
+// Copies: within a dtype (the machine's copy), casts, transposes, fills and random numbers.
 
 #include "tern/bench/kernels/measure.h"
 #include "tern/bench/kernels/tensors.h"
@@ -6,7 +6,7 @@
 namespace tern::bench {
 namespace {
 
-// On a GPU as many as DistilBERT's hidden layer has for 16,384 tokens.
+// On a GPU: the size of DistilBERT's hidden layer for 16,384 tokens.
 int64_t rows() { return scaled(device().is_cuda() ? 16384 : 4096); }
 int64_t cols() { return scaled(device().is_cuda() ? 3072 : 1024); }
 double elements() { return static_cast<double>(rows() * cols()); }
@@ -36,7 +36,7 @@ void copy_transposed(benchmark::State& state) {
 }
 BENCHMARK(copy_transposed)->Apply(timed);
 
-/// Kernels that only write.
+/// Measures kernels that only write.
 template <class Fill>
 void fill_with(benchmark::State& state, const Fill& fill) {
   measure(state, {.bytes = 4 * elements()}, [&]() -> Call {

@@ -1,4 +1,4 @@
-// The token embedding of BERT: 30,522 rows, and the tokens of a batch. Backward writes the whole gradient.
+// BERT's token embedding: 30,522 rows, and the tokens of a batch. Backward writes the whole gradient.
 
 #include "tern/kernels/embedding.h"
 

@@ -1,5 +1,5 @@
-// tern-bench-kernels: Google Benchmark's program, and on a GPU a table of its own and, where TERN_BENCH_LINES names a
-// file, one JSON line for every benchmark as soon as it is done.
+// tern-bench-kernels: Google Benchmark's main program. On a GPU it prints a separate table and, if TERN_BENCH_LINES
+// names a file, writes one JSON line per benchmark as soon as it is done.
 
 #include <benchmark/benchmark.h>
 
@@ -60,7 +60,7 @@ class LineReporter final : public benchmark::BenchmarkReporter {
     std::snprintf(text, sizeof(text), format, line[key].get<double>() * scale);
     return text;
   }
-  /// The budget is a share or a rate; a rate is shown in TFLOP/s.
+  /// The budget is a share of the roofline or a rate; rates are printed in TFLOP/s.
   static void show(const std::string& name, Json& line) {
     std::string budget = number(line, "share_budget", 100, "%.0f %%");
     if (line.contains("FLOP/s_budget")) budget = number(line, "FLOP/s_budget", 1e-12, "%.0f T");

@@ -16,15 +16,15 @@
 namespace tern::bench {
 namespace {
 
-constexpr double kRotatedBytes = 256e6;  // four times the largest L2 cache of today
+constexpr double kRotatedBytes = 256e6;  // four times the largest current L2 cache
 constexpr size_t kMostSets = 64;
-constexpr size_t kLeastCalls = 32;  // in a graph: the gap between two replays must not count
+constexpr size_t kLeastCalls = 32;  // per graph, so that the gap between two replays is negligible
 constexpr int kSamples = 30;
-constexpr double kSampleSeconds = 0.3;  // enough of them
+constexpr double kSampleSeconds = 0.3;  // limit on the time of all samples
 
 std::string last_error;
 
-/// Enough sets of buffers to leave nothing in the cache between two uses.
+/// Makes enough sets of buffers that the cache holds no data of a set when it is used again.
 std::vector<Call> make_calls(const std::function<Call()>& make) {
   CachingAllocator& memory = allocator(device());
   const int64_t before = memory.statistics().live_bytes;
@@ -40,8 +40,8 @@ double median(std::vector<double> values) {
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
-/// Of the difference's norm to the result's: sums in another order, in 16 bits also what is rounded in between. Normal
-/// random numbers, of any dtype, agree to 2e-6 among devices.
+/// Bound on the norm of the difference relative to the result's norm, for sums in another order and, in 16 bits, for
+/// intermediate rounding. Normal random numbers of any dtype agree to 2e-6 between devices.
 double tolerance_of(DType dtype) {
   if (dtype == bfloat16) return 4e-2;
   if (dtype == float16) return 6e-3;
@@ -57,14 +57,14 @@ void compare(const Tensor& on_cpu, const Tensor& on_gpu, size_t index) {
     return;
   }
   const Tensor a = on_cpu.to(float64), b = on_gpu.to(float64), zero = zeros({}, {.dtype = float64});
-  const Tensor same = logical_or(eq(a, b), logical_and(isnan(a), isnan(b)));  // infinities are
+  const Tensor same = logical_or(eq(a, b), logical_and(isnan(a), isnan(b)));  // equal infinities and NaNs
   const double difference = norm(where(same, zero, sub(a, b))).item<double>();
   const double size = norm(where(isfinite(a), a, zero)).item<double>();
   TERN_CHECK(difference <= tolerance_of(on_cpu.dtype()) * size, what(), "the GPU's result differs from the CPU's by ",
              difference, ", whose norm is ", size);
 }
 
-/// Runs one call on either device, on the same numbers.
+/// Runs one call on both devices with the same numbers and compares the buffers.
 void check_first(const std::function<Call()>& make) {
   const uint64_t made = Buffer::made;
   std::vector<Tensor> results[2];
@@ -99,7 +99,7 @@ double on_cpu(benchmark::State& state, const Call& call) {
 
 double on_gpu(benchmark::State& state, const std::function<Call()>& make) {
   double seconds = 0;
-  for (auto _ : state) {  // once: see timed()
+  for (auto _ : state) {  // one iteration: see timed()
     seconds = device_seconds(make);
     state.SetIterationTime(seconds);
   }
@@ -140,8 +140,8 @@ double device_seconds(const std::function<Call()>& make) {
         return std::vector<Tensor>();
       },
       {.warmup = 1});
-  step({});  // as usual
-  step({});  // records
+  step({});  // eager
+  step({});  // captures
   synchronize(device());
   Event begin(device(), true), end(device(), true);
   std::vector<double> samples;
@@ -153,7 +153,7 @@ double device_seconds(const std::function<Call()>& make) {
     samples.push_back(std::max(1e-12, end.seconds_since(begin)) / static_cast<double>(turns * calls.size()));
     spent += end.seconds_since(begin);
   }
-  synchronize(device());  // throws what the kernels met
+  synchronize(device());  // throws asynchronous errors of the kernels
   return median(samples);
 }
 

@@ -1,4 +1,4 @@
-// Layer normalisation with dropout and residual, and dropout, in bytes that must move.
+// Layer normalisation with dropout and residual, and dropout, measured by the bytes that must be moved.
 
 #include "tern/kernels/norm.h"
 

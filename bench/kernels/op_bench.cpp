@@ -1,5 +1,5 @@
-// What an op costs besides its arithmetic, with recording, on the CPU: tiny products, item(), views, and an LSTM
-// written by hand. The time of one is nanoseconds, so the mean of many is what is shown.
+// Overhead of ops with recording, on the CPU: tiny products, item(), views, and an LSTM written by hand. One op takes
+// nanoseconds, so the mean over many is reported.
 
 #include <benchmark/benchmark.h>
 
@@ -61,7 +61,7 @@ void item_as_double(benchmark::State& state) {
   repeat(state, [&] { benchmark::DoNotOptimize(x.item<double>()); });
 }
 
-/// A training step of an LSTM written by hand: steps, batch, width of input and state.
+/// A training step of a hand-written LSTM. Arguments: steps, batch, width of input and state.
 void lstm(benchmark::State& state) {
   const int64_t steps = scaled(state.range(0), 3), batch = scaled(state.range(1), 2), width = scaled(state.range(2), 4);
   const Tensor x = random({steps, batch, width}, false);
@@ -79,7 +79,7 @@ void lstm(benchmark::State& state) {
   });
 }
 
-/// A GPU's table has kernels alone.
+// CPU only: the GPU's table contains only kernels.
 const bool registered = [] {
   if (!device().is_cpu()) return false;
   using Benchmark = benchmark::internal::Benchmark;

@@ -1,4 +1,4 @@
-// Element-wise ops: forward, and backward where the op has one.
+// Element-wise ops: forward, and backward if the op has one.
 
 #include <type_traits>
 
@@ -11,7 +11,7 @@ namespace {
 
 using kernels::PointwisePass;
 
-// On a GPU as many as DistilBERT's hidden layer has for 16,384 tokens.
+// On a GPU: the size of DistilBERT's hidden layer for 16,384 tokens.
 Shape matrix() { return {scaled(device().is_cuda() ? 16384 : 4096), scaled(device().is_cuda() ? 3072 : 1024)}; }
 
 template <class Op>
@@ -27,7 +27,7 @@ kernels::PointwiseCall call_of(const Op& op, PointwisePass::Kind kind) {
   return call;
 }
 
-/// `inputs` tensors in, one out: x... forward; dy and what the op saved backward.
+/// Reads `inputs` tensors and writes one. Forward: x...; backward: dy and the saved tensors.
 template <class Op>
 void pointwise(benchmark::State& state, Op op, PointwisePass::Kind kind, int inputs, DType dtype) {
   const double bytes = static_cast<double>(matrix().numel() * size_of(dtype) * (inputs + 1));

@@ -1,4 +1,4 @@
-// Reductions of a matrix: all of it, along rows, along columns. The gradient norm is in optimizer_bench.cpp.
+// Reductions of a matrix: over all elements, along rows, along columns. optimizer_bench.cpp has the gradient norm.
 
 #include "tern/kernels/reduce.h"
 

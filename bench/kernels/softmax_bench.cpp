@@ -1,4 +1,4 @@
-// Softmax and cross entropy, in bytes that must move.
+// Softmax and cross entropy, measured by the bytes that must be moved.
 
 #include "tern/kernels/softmax.h"
 

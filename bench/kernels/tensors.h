@@ -1,5 +1,5 @@
 #pragma once
-// Memory for the kernel benchmarks on their device, filled with random numbers: zeros would run faster.
+// Device buffers for the kernel benchmarks, filled with random numbers: zeros would run faster.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +13,10 @@
 namespace tern::bench {
 
 /// A contiguous tensor; copies share its memory. Floating values are normal with the given deviation, integers uniform
-/// in [0, high). No two buffers hold the same numbers; the n-th holds the same ones on every device.
+/// in [0, high). Each buffer has different numbers; the n-th buffer has the same numbers on every device.
 class Buffer {
  public:
-  /// How many were made, and where those that are made from now on are noted too, if anywhere.
+  /// Number of buffers made so far, and a list to which new ones are appended, if not null.
   static inline uint64_t made = 0;
   static inline std::vector<Tensor>* noted = nullptr;
 
@@ -49,7 +49,7 @@ class Buffer {
   Tensor tensor_;
 };
 
-/// Scratch memory of so many bytes, zeros at first.
+/// Scratch memory of the given number of bytes, initially zero.
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) : tensor_(zeros({(bytes + 7) / 8}, {.dtype = int64, .device = place()})) {}

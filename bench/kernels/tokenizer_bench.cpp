@@ -1,4 +1,4 @@
-// WordPiece throughput on one thread, in bytes of text a second.
+// WordPiece throughput on one thread, in bytes of text per second.
 
 #include <benchmark/benchmark.h>
 

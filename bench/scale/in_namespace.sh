@@ -1,5 +1,5 @@
 #!/bin/sh
-# What mpirun takes for ssh in scale.py: ADDRESS COMMAND... runs the command in the second namespace, as a machine with
+# Replaces ssh for mpirun in scale.py: ADDRESS COMMAND... runs the command in the second namespace, as a machine with
 # another name.
 address=$1
 shift

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Builds tern-bench-scale and runs scale.py with the given options.
 #   bench/scale/scale.sh                       1, 2 and 4 processes
-#   bench/scale/scale.sh --link 1gbit          over a narrowed link (root)
+#   bench/scale/scale.sh --link 1gbit          over a rate-limited link (root)
 #   TERN_COMPARE_PYTHON=... bench/scale/scale.sh --pytorch
-# TERN_COMPARE_PYTHON names a Python with the packages of bench/compare/requirements.txt; bench/compare/compare.sh makes
-# one in build/compare/venv.
+# TERN_COMPARE_PYTHON names a Python with the packages of bench/compare/requirements.txt; bench/compare/compare.sh
+# creates one in build/compare/venv.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 program=${TERN_SCALE_PROGRAM:-}

@@ -10,7 +10,7 @@
 namespace tern::bench {
 namespace {
 
-constexpr int64_t kBatches = 4;  // in turn
+constexpr int64_t kBatches = 4;  // used in turn
 
 Tensor random_integers(int64_t count, int64_t below, Generator& generator) {
   std::vector<int64_t> values;
@@ -19,7 +19,7 @@ Tensor random_integers(int64_t count, int64_t below, Generator& generator) {
   return from_vector(values, {count});
 }
 
-/// As often as in natural language: id i with a probability that falls as 1 / (i + 1) (Zipf's law).
+/// Ids as frequent as words in natural language: the probability of id i is proportional to 1 / (i + 1) (Zipf's law).
 Tensor random_words(int64_t count, int64_t vocabulary, Generator& generator) {
   std::vector<int64_t> values;
   for (const float u : rand({count}, generator).to_vector<float>())

@@ -1,5 +1,5 @@
 #pragma once
-// What each process of the scaling benchmark computes: a model and random batches of full length.
+// The work of each process in the scaling benchmark: a model and random batches of full length.
 
 #include <cstdint>
 #include <functional>
@@ -14,11 +14,11 @@ namespace tern::bench {
 class Workload {
  public:
   /// model: "text" (DistilBERT 256 wide, 4 layers, 4 heads, batch x length tokens) or "vit" (192 wide, 9 layers, 3
-  /// heads, patches of 4 x 4 in `batch` images of 32 x 32). Equal weights on every rank, batches of its own.
+  /// heads, patches of 4 x 4 in `batch` images of 32 x 32). All ranks have equal weights and different batches.
   Workload(const std::string& model, int64_t batch, int64_t length, int rank);
 
   nn::Module& module() { return *module_; }
-  /// Of the next batch, recorded for backward.
+  /// The loss of the next batch, recorded for backward.
   Tensor loss(DType dtype) { return loss_(dtype); }
 
  private:

@@ -16,7 +16,7 @@ ROWS = ["train-base-8x128", "train-base-4x512", "train-small-16x256", "train-tin
         "infer-base-8x128", "infer-tiny-32x256", "train-vit-64", "infer-vit-64", "imdb-tiny", "imdb-small", "tokenizer",
         "jpeg-folder", "cifar-augment"]
 NEED_DATA = ("imdb-tiny", "imdb-small", "tokenizer", "jpeg-folder", "cifar-augment")
-# Name: (busy loops, nice value of the program, the most that a step may take of its quiet time).
+# Name: (busy loops, nice value of the program, maximum of a step's time relative to "quiet").
 SETTINGS = {"quiet": (0, 0, None), "one": (1, 0, 2.0), "two": (2, 0, 2.5), "nice": (1, 10, 2.5)}
 HEADINGS = {"quiet": "quiet", "one": "beside one busy loop", "two": "beside two", "nice": "at nice 10 beside one"}
 CONTROLS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
@@ -53,7 +53,7 @@ def measure(command, setting, cores, timeout):
     if done.returncode != 0:
         return (done.stderr.strip().splitlines() or ["no result"])[-1]
     result = json.loads(done.stdout)
-    # Steps of equal work: their median. Others: all seconds over all steps.
+    # Equal steps: their median. Others: total seconds per step.
     return result["seconds"] / result["steps"] if result["row"] in NEED_DATA else result["median_step_seconds"]
 
 

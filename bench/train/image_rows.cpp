@@ -13,7 +13,7 @@
 namespace tern::bench {
 namespace {
 
-constexpr int64_t kEpochs = 1000;  // of different order; more than are measured
+constexpr int64_t kEpochs = 1000;  // more than a measurement uses, each in another order
 constexpr uint64_t kSeed = 1;
 const kernels::ImageNormalization kNormalization = {{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
 

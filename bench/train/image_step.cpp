@@ -30,7 +30,7 @@ Tensor ImageStep::logits(const std::vector<Tensor>& batch) {
 double ImageStep::flops_per_image() const {
   const models::ViTConfig& c = config();
   double flops = model_.forward_flops();
-  if (!options().full_last_layer) {  // keys and values of all tokens, the rest of the class token alone
+  if (!options().full_last_layer) {  // keys and values of all tokens, the rest only of the class token
     const double d = static_cast<double>(c.width), h = static_cast<double>(c.hidden);
     const double rest = static_cast<double>(c.grid() * c.grid());
     flops -= rest * (2 * (2 * d * d + 2 * d * h) + 4 * (rest + 1) * d);

@@ -1,5 +1,5 @@
 #pragma once
-// The Vision Transformer's steps.
+// A step of the Vision Transformer.
 
 #include <vector>
 
@@ -14,7 +14,7 @@ class ImageStep final : public ModelStep {
   /// images: float32 [n, 3, size, size]; labels: int64 [n].
   void run(const Tensor& images, const Tensor& labels);
   const models::ViTConfig& config() const { return model_.config(); }
-  /// Floating-point operations of a step's matrix products for one image, attention included: what is computed.
+  /// Floating-point operations of a step's matrix products for one image, attention included, as computed.
   double flops_per_image() const;
 
  private:

@@ -1,12 +1,12 @@
 #pragma once
-// An LSTM written by hand: many small kernels one after another.
+// A hand-written LSTM: a sequence of many small kernels.
 
 #include "tern/bench/train/model_step.h"
 #include "tern/nn/layers/linear.h"
 
 namespace tern::bench {
 
-/// One layer of `width` units over inputs of `input` numbers, and a classifier on the last state.
+/// One LSTM layer of `width` units over inputs of size `input`, and a classifier on the last state.
 class Lstm final : public nn::Module {
  public:
   Lstm(const nn::Scope& s, int64_t input, int64_t width, int64_t classes);
@@ -24,7 +24,7 @@ class LstmStep final : public ModelStep {
 
   explicit LstmStep(const ModelOptions& options);
   void run(const Tensor& sequences, const Tensor& labels);
-  /// Of one time step of one sequence, in matrix products.
+  /// Floating-point operations in matrix products of one time step of one sequence, forward and backward.
   static double flops() { return 3.0 * 2 * 4 * kWidth * (kInput + kWidth); }
 
  private:

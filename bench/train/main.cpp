@@ -29,7 +29,7 @@ struct Row {
   const char* name;
   Kind kind;
   const char* preset;
-  int64_t batch, length;  // kImdb: tokens of a packed batch, and where reviews are cut; images: pixels a side
+  int64_t batch, length;  // kImdb: tokens of a packed batch, maximum review length; images: pixels per side
 };
 
 constexpr Row kRows[] = {{"train-base-8x128", Kind::kTrain, "base", 8, 128},
@@ -76,7 +76,7 @@ ModelOptions model_options(const Row& row, const Arguments& a) {
 
 constexpr int kProfiledSteps = 10;
 
-/// Where further steps spend their time: the profiler's rows, and its table on stderr.
+/// Profiles additional steps: returns the profiler's rows and prints its table to stderr.
 template <class Step>
 Json profile(const Arguments& a, DType dtype, Step&& step) {
   std::vector<DType> dtypes = {DType::kFloat32};
@@ -107,7 +107,7 @@ Json profile(const Arguments& a, DType dtype, Step&& step) {
   return result;
 }
 
-/// Measures a step, which returns its items, and adds its memory and, if wanted, its profile.
+/// Measures a step, which returns its number of items, and adds memory use and, if requested, its profile.
 template <class Step>
 Json measure_model(const ModelStep& model, const Arguments& a, bool equal_steps, Step&& step) {
   CachingAllocator& memory = allocator(model.options().device);
@@ -130,7 +130,7 @@ struct FullBatch {
   Tensor labels;
 };
 
-/// Random ids of full length; the label is the first id modulo 2, as on the other side.
+/// Random ids of full length; the label is the first id modulo 2, as in pytorch_side.py.
 FullBatch full_batch(int64_t batch, int64_t length, int64_t vocabulary, Generator& generator) {
   const std::vector<float> uniform = rand({batch * length}, generator).to_vector<float>();
   std::vector<int64_t> ids, labels;
@@ -158,7 +158,7 @@ Json full_length(const Row& row, const Arguments& a) {
   return result;
 }
 
-/// Random sequences; labels in turn.
+/// Random sequences with alternating labels.
 Json lstm(const Row& row, const Arguments& a) {
   LstmStep model(model_options(row, a));
   Generator generator(2);
@@ -175,7 +175,7 @@ Json lstm(const Row& row, const Arguments& a) {
   return result;
 }
 
-/// Random pixels as normalised ones are; labels in turn.
+/// Random pixels distributed like normalised ones, with alternating labels.
 Json images(const Row& row, const Arguments& a) {
   ImageStep model(model_options(row, a));
   Generator generator(2);
@@ -194,7 +194,7 @@ Json images(const Row& row, const Arguments& a) {
   return result;
 }
 
-/// Epoch after epoch of shuffled, packed reviews.
+/// Shuffled, packed reviews, epoch after epoch.
 class ReviewBatches {
  public:
   /// fixed_capacity: batches of equal shapes.
@@ -208,7 +208,7 @@ class ReviewBatches {
       stream_.emplace(loader_.epoch(epoch_++ % loader_.epochs()));
     }
   }
-  /// Of all reviews.
+  /// Lengths of all reviews.
   std::vector<int64_t> lengths() const {
     const std::vector<int32_t> all = tokens_->lengths();
     return {all.begin(), all.end()};
@@ -216,7 +216,7 @@ class ReviewBatches {
 
  private:
   data::TokenLoader make_loader(int64_t batch_tokens, int64_t longest, bool fixed_capacity) {
-    constexpr int64_t kEpochs = 16;  // of different order
+    constexpr int64_t kEpochs = 16;  // each in another order
     const Reviews reviews = read_reviews();
     const data::WordPiece tokenizer = read_tokenizer();
     auto tokens = std::make_shared<data::TokenSet>();

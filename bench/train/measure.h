@@ -1,5 +1,5 @@
 #pragma once
-// Timing of steps, and the numbers that both sides of the comparison report.
+// Timing of steps, and the numbers reported by both sides of the comparison.
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 class Stopwatch {
  public:
-  /// Seconds since the last lap, or the start.
+  /// Seconds since the last lap or, at first, the start.
   double lap() {
     const Clock::time_point now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - last_).count();
@@ -28,28 +28,27 @@ class Stopwatch {
   Clock::time_point last_ = Clock::now();
 };
 
-/// Seconds of processor time that all threads of the process have taken: what a step costs while others want the same
-/// cores too.
+/// Processor seconds of all threads of the process: the cost of a step even if other programs use the same cores.
 inline double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 inline constexpr int kWarmUpSteps = 2;
 
-/// Items (tokens, images) and seconds of every step that was measured.
+/// Items (tokens, images) and seconds of every measured step.
 struct Measurement {
   std::vector<double> items, seconds, cpu_seconds;
   double all_items() const { return std::accumulate(items.begin(), items.end(), 0.0); }
   double all_seconds() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
 };
 
-/// Python's: the mean of the middle two where there are two.
+/// The mean of the middle two for an even count, as in Python.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t n = values.size();
   return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-/// Calls step(), which returns its items, for about `seconds` and at least three times, after the warm-up;
-/// warm() is called between the two.
+/// Calls step(), which returns its number of items, for the warm-up, then warm(), then step() for about `seconds` and
+/// at least three times.
 template <class Step, class Warm>
 Measurement measure(double seconds, Step&& step, Warm&& warm) {
   for (int i = 0; i < kWarmUpSteps; ++i) step();
@@ -68,7 +67,7 @@ Measurement measure(double seconds, Step&& step, Warm&& warm) {
   return result;
 }
 
-/// equal_steps: the medians over steps; otherwise all items over all seconds.
+/// equal_steps: reports medians over steps; otherwise total items over total seconds.
 inline Json summary(const Measurement& m, bool equal_steps) {
   std::vector<double> rates, cpu_rates;
   for (size_t i = 0; i < m.items.size(); ++i) {

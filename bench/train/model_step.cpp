@@ -22,7 +22,7 @@ void ModelStep::prepare(nn::Module& module) {
       step, CapturedStepOptions{.enabled = options_.capture && options_.device.is_cuda()});
 }
 
-/// The loss.
+/// Returns the loss.
 Tensor ModelStep::train(const std::vector<Tensor>& batch, const Tensor& labels) {
   Tensor loss;
   {
@@ -39,7 +39,7 @@ Tensor ModelStep::train(const std::vector<Tensor>& batch, const Tensor& labels) 
   return loss.detach();
 }
 
-/// The sum of the logits.
+/// Returns the sum of the logits.
 Tensor ModelStep::infer(const std::vector<Tensor>& batch) {
   const ProfileRange range("forward");
   NoGrad off;

@@ -1,5 +1,5 @@
 #pragma once
-// One step of the comparison's model rows: what a user's training loop or prediction does. The profiler sees its parts
+// One step of the comparison's model rows, equal to a user's training loop or prediction. The profiler shows its parts
 // as "forward", "backward" and "optimizer".
 
 #include <memory>
@@ -16,25 +16,25 @@ struct ModelOptions {
   std::string preset;  // of the row's model
   bool train = true;   // otherwise logits without gradients
   bool full_last_layer =
-      false;  // all rows of the last layer, as PyTorch does, where the classifier reads one a sequence
+      false;  // compute all rows of the last layer, as PyTorch does, though the classifier reads one per sequence
   DType dtype = DType::kFloat32;  // bfloat16: autocast
   Device device = {};
-  bool capture = true;  // CUDA: replay steps as one graph; their batches must have equal shapes
+  bool capture = true;  // CUDA: replay steps as one graph; all batches must have the same shapes
 };
 
 class ModelStep {
  public:
   virtual ~ModelStep() = default;
   const ModelOptions& options() const { return options_; }
-  /// Kernels, copies and fills of a captured step; 0 where steps are not captured.
+  /// Number of kernels, copies and fills of a captured step; 0 if steps are not captured.
   int64_t launches() const { return captured_->nodes(); }
 
  protected:
   explicit ModelStep(const ModelOptions& options) : options_(options) {}
-  /// Puts the model into its mode and makes the optimizer; to be called once, before run().
+  /// Sets the module's mode and creates the optimizer; must be called once before run().
   void prepare(nn::Module& module);
-  /// Forward, backward, clipping to norm 1 and AdamW over all parameters; or the logits. The tensors may lie on the
-  /// CPU; some may be undefined.
+  /// Forward, backward, clipping to norm 1 and AdamW over all parameters; or the logits. The tensors may be on the CPU;
+  /// some may be undefined.
   void run(std::vector<Tensor> batch, const Tensor& labels);
   /// Logits [n, labels] of a batch on the model's device.
   virtual Tensor logits(const std::vector<Tensor>& batch) = 0;

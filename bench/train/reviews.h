@@ -1,5 +1,5 @@
 #pragma once
-// The reviews that the rows imdb-* and tokenizer read.
+// The reviews for the rows imdb-* and tokenizer.
 
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ struct Reviews {
   std::vector<int32_t> labels;  // 1: positive
 };
 
-/// The first of every 25 of the 25,000 sorted paths aclImdb/train/{neg,pos}/*.txt in $TERN_DATA. Throws Error.
+/// Every 25th of the 25,000 sorted paths aclImdb/train/{neg,pos}/*.txt in $TERN_DATA, from the first. Throws Error.
 Reviews read_reviews();
 /// $TERN_DATA/bert-base-uncased.
 data::WordPiece read_tokenizer();

@@ -9,14 +9,14 @@ namespace {
 
 models::DistilBertConfig config_of(const ModelOptions& options) {
   models::DistilBertConfig config = models::DistilBertConfig::preset(options.preset);
-  config.classifier_dropout = 0.1;  // like the others
+  config.classifier_dropout = 0.1;  // same as the other dropout probabilities
   return config;
 }
 
 /// A linear layer's matrix product in the forward pass: x [rows, in] times weight [out, in].
 struct Product {
   int64_t rows, in, out;
-  int64_t layers;  // how many like it
+  int64_t layers;  // number of equal products
   double flops() const { return 2.0 * static_cast<double>(rows * in * out * layers); }
 };
 
@@ -27,7 +27,7 @@ std::vector<Product> products(const models::DistilBertConfig& config, const std:
   const int64_t rows = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const int64_t whole = full_last_layer ? config.layers : config.layers - 1;
   std::vector<Product> list = {{rows, d, 3 * d, whole}, {rows, d, d, whole}, {rows, d, h, whole}, {rows, h, d, whole}};
-  if (!full_last_layer)  // keys and values of all rows, the rest of the first rows alone
+  if (!full_last_layer)  // keys and values of all rows, the rest only of the first rows
     list.insert(list.end(), {{rows, d, 2 * d, 1}, {sequences, d, d, 2}, {sequences, d, h, 1}, {sequences, h, d, 1}});
   list.insert(list.end(), {{sequences, d, d, 1}, {sequences, d, config.num_labels(), 1}});
   return list;

@@ -1,5 +1,5 @@
 #pragma once
-// DistilBERT's steps.
+// A step of DistilBERT.
 
 #include <memory>
 #include <vector>
@@ -19,11 +19,11 @@ class TextStep final : public ModelStep {
   Tensor logits(const std::vector<Tensor>& batch) override;
 
   models::DistilBert model_;
-  int64_t longest_ = 0;  // sequence of the batch
+  int64_t longest_ = 0;  // longest sequence of the batch
 };
 
-/// Floating-point operations of a step's matrix products over sequences of these lengths, attention included: what is
-/// computed, not what is saved.
+/// Floating-point operations of a step's matrix products over sequences of these lengths, attention included. Skipped
+/// rows of the last layer do not count.
 double step_flops(const models::DistilBertConfig& config, const std::vector<int64_t>& lengths,
                   const ModelOptions& options);
 
