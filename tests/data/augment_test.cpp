@@ -1,6 +1,6 @@
-// Batches resized, augmented and normalised: against torchvision (tests/golden/transforms.safetensors, `batch/...`: the
-// plans below by pad, crop, horizontal_flip, adjust_..., normalize and erase, then MixUp with weight 0.3125 and CutMix
-// of a box with the image before), and what is drawn.
+// Batches resized, augmented and normalised, compared with torchvision (tests/golden/transforms.safetensors,
+// `batch/...`: the plans below as pad, crop, horizontal_flip, adjust_..., normalize and erase, then MixUp with weight
+// 0.3125 and CutMix of a box, both with the preceding image), and the distribution of the plans.
 
 #include "tern/data/transforms/augment.h"
 
@@ -30,7 +30,7 @@ Tensor golden(const std::string& name) {
   fail("no ", name);
 }
 
-/// The largest difference; NaN counts as infinite.
+/// The largest absolute difference; infinite for NaN.
 double difference(const Tensor& a, const Tensor& b) {
   const std::vector<float> x = a.to(DType::kFloat32).to_vector<float>(), y = b.to_vector<float>();
   if (a.shape() != b.shape()) return INFINITY;
@@ -73,7 +73,7 @@ TEST(AugmentImages, EqualsTorchvision) {
   EXPECT_LE(difference(augment_images(images, plans, kCifar10, 10, 12), golden("batch/mixup")), 1.001 * level);
   for (ImageAugment& plan : plans) plan.weight = 1, plan.pasted = {2, 4, 7, 12};
   EXPECT_LE(difference(augment_images(images, plans, kCifar10, 10, 12), golden("batch/cutmix")), 1.001 * level);
-  // Without colours to the last bit but one.
+  // Without colour steps the results agree within one ulp.
   for (ImageAugment& plan : plans) {
     plan.pasted = {};
     for (kernels::ColorStep& step : plan.colors) step = {};
@@ -154,7 +154,7 @@ TEST(BatchAugment, WithoutOptionsNormalisesAlone) {
             (Shape{3, 3, 20, 24}));
 }
 
-// An image's plan is the same wherever and with whatever it is batched.
+// An image's plan does not depend on its batch or its position in it.
 TEST(BatchAugment, PlansDependOnTheImageAlone) {
   const BatchAugment augment({.padding = 2, .flip = {}, .jitter = {.4, .4, .4, .1}, .erasing = {.probability = 0.5}},
                              fresh_seed());
@@ -182,7 +182,7 @@ TEST(BatchAugment, MixesLabels) {
     const std::vector<int64_t> labels = result.labels.to_vector<int64_t>();
     const std::vector<int64_t> partners = result.partner_labels.to_vector<int64_t>();
     const std::vector<float> weights = result.label_weights.to_vector<float>();
-    for (const size_t i : {2, 3}) {  // one without a label, and the one after it
+    for (const size_t i : {2, 3}) {  // the image without a label, and the next one
       EXPECT_FALSE(plans[i].mixes());
       EXPECT_EQ(weights[i], 1);
       EXPECT_EQ(partners[i], labels[i]);
@@ -195,7 +195,7 @@ TEST(BatchAugment, MixesLabels) {
     EXPECT_NEAR(weights[0], area > 0 ? 1 - area / 64.0 : plans[0].weight, 1e-6);
     if (plans[0].mixes()) kinds.push_back(area > 0);
   }
-  // Each is drawn half of the time: three of 80 or fewer come once in 10^19 times.
+  // Each is drawn with probability 1/2: three or fewer of 80 have a probability of 1e-19.
   EXPECT_GT(std::count(kinds.begin(), kinds.end(), true), 3);
   EXPECT_GT(std::count(kinds.begin(), kinds.end(), false), 3);
 }

@@ -1,4 +1,4 @@
-// Batch plans: every row once, budgets kept, little waste, fixed by seed and epoch.
+// Batch plans: each row occurs once, budgets are kept, little capacity is unused, seed and epoch determine the plan.
 
 #include "tern/data/samplers/batch_plan.h"
 
@@ -21,7 +21,7 @@ Rows iota(int32_t n) {
   return rows;
 }
 
-/// Lengths like IMDB's in WordPieces, truncated: log-normal around a median of 225.
+/// Lengths distributed like IMDB's in WordPieces, truncated: log-normal with median 225.
 Rows review_lengths(int32_t n, int32_t most) {
   std::mt19937_64 random = fresh_random();
   std::lognormal_distribution<double> length(std::log(225.0), 0.75);
@@ -63,7 +63,7 @@ TEST(PackedPlan, KeepsBudgetWithLittleWaste) {
 }
 
 TEST(PackedPlan, OrderStaysRandom) {
-  // Long and short rows are spread over the epoch: no tenth of the steps has another mean length than the whole.
+  // Long and short rows are spread over the epoch: the mean length of each tenth of the steps is that of the whole.
   const Rows lengths = review_lengths(20'000, 512);
   const BatchPlan plan(iota(20'000), lengths, {.batch_tokens = 2048, .seed = fresh_seed()}, 1);
   const EpochPlan& epoch = plan.epoch(0);
@@ -72,7 +72,7 @@ TEST(PackedPlan, OrderStaysRandom) {
     const auto part = std::span(epoch.rows).subspan(static_cast<size_t>(tenth) * 2000, 2000);
     EXPECT_NEAR(static_cast<double>(tokens(part, lengths)) / 2000, mean, 0.1 * mean) << tenth;
   }
-  double low_rows = 0;  // the first half of the rows of the set is half of the first half of the epoch
+  double low_rows = 0;  // half of the rows in the first half of the epoch are from the first half of the set
   for (size_t i = 0; i < 10'000; ++i) low_rows += epoch.rows[i] < 10'000;
   EXPECT_NEAR(low_rows, 5000, 250);
 }
@@ -112,7 +112,7 @@ TEST(PackedPlan, WithoutShuffleKeepsTheOrder) {
   const EpochPlan plan = plan_epoch(iota(5), lengths, {.batch_tokens = 7, .shuffle = false}, 0);
   EXPECT_EQ(plan.rows, iota(5));
   EXPECT_EQ(plan.starts, (std::vector<int64_t>{0, 2, 4, 5}));
-  // A row that does not fit waits at the front; the longest of the others that fits is taken instead.
+  // A row that does not fit stays first in line; the longest of the others that fits is taken instead.
   const EpochPlan filled = plan_epoch(iota(5), Rows{5, 6, 1, 3, 2}, {.batch_tokens = 8, .shuffle = false}, 0);
   EXPECT_EQ(filled.rows, (Rows{0, 3, 1, 2, 4}));
   EXPECT_EQ(filled.starts, (std::vector<int64_t>{0, 2, 4, 5}));

@@ -1,4 +1,4 @@
-// RFC 4180: every rule, errors, and agreement with a plain reference parser on random bytes.
+// RFC 4180: every rule, errors, and comparison with a simple reference parser on random bytes.
 
 #include "tern/data/datasets/delimited.h"
 
@@ -91,7 +91,7 @@ TEST(Delimited, Errors) {
                        {"UTF-16"}));
 }
 
-/// RFC 4180 by a table over the whole text; false for an error.
+/// RFC 4180 as a state machine over the whole text; false for an error.
 bool reference_parse(const std::string& text, Records& records) {
   enum { kStart, kPlain, kQuoted, kClosed, kReturn } state = kStart;
   std::vector<std::string> record(1);

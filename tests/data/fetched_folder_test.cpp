@@ -1,4 +1,4 @@
-// A data set that is fetched: what a power cut leaves of it is whole or nothing.
+// Fetched data sets: after a power cut a set is complete or absent.
 
 #include "tern/data/datasets/fetched_folder.h"
 
@@ -59,7 +59,7 @@ class FetchedFolderTest : public FolderTest {
       EXPECT_TRUE(read == text) << name << " has " << read.size() << " of " << text.size() << " bytes";
     }
   }
-  /// This program again, fetching to XDG_CACHE_HOME under a disk that fails: its status.
+  /// Runs this program again to fetch to XDG_CACHE_HOME with disk faults; returns its status.
   int fetch_elsewhere(const std::string& fault) const {
     const std::string preload = test::preload(TERN_DISK_FAULTS);
     const pid_t child = fork();
@@ -78,7 +78,7 @@ class FetchedFolderTest : public FolderTest {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   }
 
-  /// The number of the call that gives the fetched folder its name; the cache is then removed again.
+  /// The number of the call that renames the fetched folder to its final name; the cache is removed afterwards.
   std::ptrdiff_t call_that_names() const {
     EXPECT_EQ(fetch_elsewhere("count:" + (root() / "calls").string()), 0);
     std::string calls;
@@ -102,7 +102,7 @@ TEST_F(FetchedFolderTest, IsOnTheDiskWhenItIsFetched) {
 TEST_F(FetchedFolderTest, APowerCutLeavesAllOrNothing) {
   const auto number = call_that_names();
   const Environment cache("XDG_CACHE_HOME", (root() / "cache").string()), none("TERN_DATA", std::nullopt);
-  // The folder's name is on the disk or lost, and in the other case what lies in it.
+  // The power cut loses all unsynced names, or only those inside the folder.
   for (const std::string lost : {"", ":train", ":letters"}) {
     SCOPED_TRACE(lost);
     fs::remove_all(root() / "cache");
@@ -123,7 +123,7 @@ TEST_F(FetchedFolderTest, TheNextFetchRemovesWhatAKilledOneLeft) {
   EXPECT_TRUE(std::any_of(left.begin(), left.end(), [](const std::string& name) {
     return TemporaryDirectory::is_name(name, "letters.tern-fetch");
   })) << testing::PrintToString(left);
-  // What others put there stays.
+  // Files of other programs stay.
   std::set<std::string> others = {"letters.abcdef",
                                   "letters.backup",
                                   "letters.tern-fetch",
@@ -142,7 +142,7 @@ TEST_F(FetchedFolderTest, TheNextFetchRemovesWhatAKilledOneLeft) {
   expect_whole(root() / "from/letters");
 }
 
-/// A process that fetches keeps what it has written, and the others wait for it.
+/// A fetching process keeps its partial files, and other processes wait for it.
 TEST_F(FetchedFolderTest, OneProcessFetchesTheOthersWait) {
   const fs::path cache = root() / "cache/tern", work = cache / "letters.tern-fetch.abc123";
   const FetchedFolder set = fetched(archive_);
@@ -164,7 +164,7 @@ TEST_F(FetchedFolderTest, OneProcessFetchesTheOthersWait) {
   });
   EXPECT_EQ(waits.get_future().get(), "waiting for another process that fetches to " + cache.string());
   EXPECT_TRUE(fs::exists(work / "part"));
-  fs::remove(archive_);  // it is not fetched again
+  fs::remove(archive_);  // so that fetching again would fail
   fs::copy(root() / "from/letters", cache / "letters", fs::copy_options::recursive);
   close(lock);
   other.join();
@@ -194,7 +194,7 @@ TEST_F(FetchedFolderTest, SeveralAtOnce) {
   EXPECT_EQ(std::distance(fs::directory_iterator(root() / "cache/tern"), fs::directory_iterator()), 2);
 }
 
-/// A file system without locks: the set is fetched all the same, and nothing is removed that may be in use.
+/// On a file system without locks the set is still fetched, and files that may be in use are not removed.
 TEST_F(FetchedFolderTest, WithoutLocks) {
   write("cache/tern/letters.tern-fetch.abc123/part", "of a download");
   ASSERT_EQ(fetch_elsewhere("lock:" + std::to_string(ENOLCK)), 0);
@@ -204,7 +204,7 @@ TEST_F(FetchedFolderTest, WithoutLocks) {
 
 }  // namespace
 
-/// What the other process does.
+/// The main function of the second process.
 void fetch_here(const char* archive) { fetch_folder(fetched(archive), {}); }
 
 }  // namespace tern::data

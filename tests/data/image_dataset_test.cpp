@@ -37,7 +37,7 @@ TEST(DigitImages, AreTheEmbeddedOnes) {
   EXPECT_NEAR(static_cast<double>(split.test.size()), 1797 / 5.0, 1);
 }
 
-/// Folders of small images whose first byte tells them apart.
+/// Writes folders of small images whose first byte identifies them.
 class ImageFolderTest : public FolderTest {
  protected:
   void add(const std::string& name, uint8_t value, int64_t height = 2, int64_t width = 3) const {
@@ -51,7 +51,7 @@ class ImageFolderTest : public FolderTest {
 TEST_F(ImageFolderTest, PartsLabelsAndDepth) {
   add("train/b/2.PNG", 1);
   add("train/b/10.png", 2);
-  add("train/a c/deep/er/x.Jpeg", 3);  // told by its bytes
+  add("train/a c/deep/er/x.Jpeg", 3);  // the format is detected from the bytes
   add("train/a c/y.jpg", 4);
   add("train/.hidden/z.png", 5);
   add("train/b/.z.png", 6);
@@ -72,7 +72,7 @@ TEST_F(ImageFolderTest, PartsLabelsAndDepth) {
 TEST_F(ImageFolderTest, WithoutPartsAndWithKnownLabels) {
   for (const char* label : {"10", "9", "2"}) add(std::string(label) + "/x.png", 1);
   const ImageDataset set = load_images(source());
-  EXPECT_EQ(set.label_names, (Names{"10", "2", "9"}));  // by bytes
+  EXPECT_EQ(set.label_names, (Names{"10", "2", "9"}));  // sorted by bytes
   EXPECT_EQ(set.labels, (Labels{0, 1, 2}));
   EXPECT_TRUE(set.parts.empty());
   EXPECT_EQ(load_images(source(), {.known_labels = {"9", "x", "2", "10"}}).labels, (Labels{3, 2, 0}));
@@ -169,7 +169,7 @@ TEST_F(ImageFolderTest, UnreadableImagesAreSkippedUpToALimit) {
       EXPECT_EQ(labels, (std::vector<int>{0, -100, -100, 0, -100, 0}));
     }
     EXPECT_EQ(loader.unreadable(), 3);
-    ASSERT_EQ(log.size(), 3u);  // once each
+    ASSERT_EQ(log.size(), 3u);  // one line per file
     std::sort(log.begin(), log.end());
     EXPECT_TRUE(contains(log[1], {"skipped: ", "c/2.png: not a PNG or JPEG image"}));
   }

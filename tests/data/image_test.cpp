@@ -1,6 +1,6 @@
-// Decoding of PNG and JPEG against Pillow's pixels, and of damaged files. tests/golden/images.safetensors (written by
-// make_images.py beside it) holds, for every kind of file, NAME/file (its bytes), NAME/rgb (the pixels) and, where EXIF
-// data turns the image, NAME/upright.
+// Decoding of PNG and JPEG compared with Pillow's pixels, and of damaged files. tests/golden/images.safetensors
+// (written by make_images.py) has for every kind of file NAME/file (its bytes), NAME/rgb (the pixels) and, if EXIF data
+// rotates the image, NAME/upright.
 
 #include "tern/data/images/image.h"
 
@@ -30,7 +30,7 @@ std::string bytes_of(const Tensor& tensor) {
   return {static_cast<const char*>(tensor.raw_data()), static_cast<size_t>(tensor.nbytes())};
 }
 
-/// Cases by name: "file", "rgb" and perhaps "upright".
+/// Cases by name: "file", "rgb" and, for some, "upright".
 std::map<std::string, std::map<std::string, Tensor>> golden() {
   std::map<std::string, std::map<std::string, Tensor>> cases;
   const std::string path = test::source_dir() + "/tests/golden/images.safetensors";
@@ -43,7 +43,7 @@ std::map<std::string, std::map<std::string, Tensor>> golden() {
 
 std::string golden_file(const std::string& name) { return bytes_of(golden().at(name).at("file")); }
 
-/// The largest difference of any byte, or 1000 when the sizes differ.
+/// The largest difference of any byte, or 1000 if the sizes differ.
 int difference(const Image& image, const Tensor& expected) {
   const std::string pixels = bytes_of(expected);
   if (expected.shape() != Shape({image.height, image.width, image.channels})) return 1000;
@@ -79,7 +79,7 @@ TEST(Decode, EqualsPillow) {
   EXPECT_EQ(cases.size(), 34u);
   for (const auto& [name, tensors] : cases) {
     const Image image = decode_image(bytes_of(tensors.at("file")), name, kAsStored);
-    // Other versions of libjpeg-turbo may round otherwise.
+    // Other versions of libjpeg-turbo may round differently.
     EXPECT_LE(difference(image, tensors.at("rgb")), name.starts_with("jpeg") ? 1 : 0) << name;
     const Image upright = decode_image(bytes_of(tensors.at("file")), name);
     const bool turned = tensors.contains("upright");
@@ -88,7 +88,7 @@ TEST(Decode, EqualsPillow) {
   }
 }
 
-/// Inks, inverted as Adobe writes them, in a JPEG file of the given colour space.
+/// Encodes CMYK samples, inverted as Adobe writes them, as a JPEG file of the given colour space.
 std::string encode_inks(const std::vector<uint8_t>& inks, int width, int height, J_COLOR_SPACE space) {
   jpeg_compress_struct info{};
   jpeg_error_mgr errors{};
@@ -120,7 +120,7 @@ std::string encode_inks(const std::vector<uint8_t>& inks, int width, int height,
 TEST(Decode, InksAreInvertedAndMultiplied) {
   constexpr int kWidth = 17, kHeight = 5;
   std::vector<uint8_t> inks(kWidth * kHeight * 4);
-  for (size_t i = 0; i < inks.size(); ++i)  // slow waves, so that the file holds them
+  for (size_t i = 0; i < inks.size(); ++i)  // low frequencies, which JPEG preserves
     inks[i] = static_cast<uint8_t>(128 + 120 * std::sin(0.02 * static_cast<double>(i) + static_cast<double>(i % 4)));
   for (const J_COLOR_SPACE space : {JCS_CMYK, JCS_YCCK}) {
     const Image image = decode_image(encode_inks(inks, kWidth, kHeight, space), "inks.jpg");
@@ -150,7 +150,7 @@ TEST(Decode, SizeIsCheckedFirst) {
 
 enum class Coding { kBaseline, kProgressive, kArithmetic };
 
-/// An image of one colour in as few bytes as the coding can make of it.
+/// An image of one colour, encoded in as few bytes as possible.
 std::string smallest_jpeg(int width, int height, Coding coding, int sampling) {
   jpeg_compress_struct info{};
   jpeg_error_mgr errors{};
@@ -186,7 +186,7 @@ TEST(Decode, WhatAJpegHeaderClaimsIsCheckedAgainstTheFile) {
       const Image image = decode_image(bytes, "plain.jpg");
       EXPECT_EQ(image.width, 2500);
       EXPECT_EQ(image.pixels[image.pixels.size() / 2], 128);
-      // The same header with the largest size that is allowed at all.
+      // The same header with the largest size allowed.
       std::string claim = bytes;
       const size_t frame = claim.find(coding == Coding::kBaseline      ? "\xff\xc0"
                                       : coding == Coding::kProgressive ? "\xff\xc2"
@@ -224,7 +224,7 @@ TEST(Decode, CutFilesAreErrors) {
   }
 }
 
-// Whatever the bytes are: an image of the stated size, or an Error that begins with the name.
+// Any bytes give an image of the stated size, or an Error that begins with the name.
 TEST(Decode, RandomDamageIsHarmless) {
   std::mt19937_64 random = fresh_random();
   int64_t errors = 0;
@@ -248,7 +248,7 @@ TEST(Decode, RandomDamageIsHarmless) {
 }
 
 TEST(Decode, ManyScansAreRefused) {
-  // The first scan of a progressive file, again and again.
+  // Repeats the first scan of a progressive file many times.
   std::string bytes = golden_file("jpeg_progressive");
   const size_t scan = bytes.find("\xff\xda"), next = bytes.find("\xff\xc4", scan);
   const std::string first = bytes.substr(scan, next - scan);

@@ -18,7 +18,7 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-/// Takes a time that differs from batch to batch, so that workers finish out of order.
+/// Takes a different time for each batch, so that workers finish out of order.
 int64_t slow_square(int64_t step) {
   RandomStream random(fresh_seed(), Draw::kSplit, static_cast<uint64_t>(step));
   std::this_thread::sleep_for(std::chrono::microseconds(random.below(500)));
@@ -200,7 +200,7 @@ TEST(Loader, EveryNthBatchForOneOfNProcesses) {
       equal.push_back(batch[1].to_vector<int64_t>());
     for (size_t i = static_cast<size_t>(rank); i < whole.size(); i += 3) expected.push_back(whole[i]);
     EXPECT_EQ(got, expected);
-    if (rank == 2) expected.push_back(whole[0]);  // what is past the end begins again
+    if (rank == 2) expected.push_back(whole[0]);  // continues at the epoch's first batch
     EXPECT_EQ(equal, expected);
   }
 }
@@ -235,11 +235,11 @@ TEST(Loader, Errors) {
       contains(error_of([] { Loader(Ragged(), {.batch_size = 2}).epoch(0).next(); }), {"sample 1", "[2]", "[1]"}));
 }
 
-/// Sample `bad` is unlike the others, in one of four ways.
+/// Sample `bad` differs from the others in one of four ways.
 class OneOdd final : public Dataset {
  public:
   OneOdd(int64_t bad, int kind) : bad_(bad), kind_(kind) {}
-  int64_t size() const override { return 96; }  // whole batches: one alone is unlike no other
+  int64_t size() const override { return 96; }  // full batches: a batch of one has nothing to differ from
   std::vector<Tensor> get(int64_t index) const override {
     if (index != bad_) return {zeros({2, 2}), zeros({})};
     if (kind_ == 0) return {zeros({2, 3}), zeros({})};
@@ -262,7 +262,7 @@ TEST(Loader, ASampleUnlikeTheOthersIsNamedByItsRow) {
       const std::string error = error_of([&] {
         for (const auto& batch : loader.epoch(0)) EXPECT_EQ(batch.size(), 2u);
       });
-      // Only the sample itself or, where it is its batch's first, one that is compared with it.
+      // Names the sample or, if it is the first of its batch, a sample compared with it.
       const std::string name = "sample " + std::to_string(bad);
       EXPECT_TRUE(error.find(name + " ") != error.npos || error.find(name + ":") != error.npos) << error;
       EXPECT_TRUE(contains(error, {"of the data set", "of its batch"}));

@@ -41,7 +41,7 @@ int64_t count(const Rows& rows, const Source& source, int32_t label) {
   return std::count_if(rows.begin(), rows.end(), [&](int32_t row) { return source.labels[row] == label; });
 }
 
-/// Every part ascending, all together distinct.
+/// Checks that each part is ascending and all rows are distinct.
 void expect_partition(const Split& split, size_t total, int32_t n) {
   std::set<int32_t> seen;
   size_t rows = 0;
@@ -165,7 +165,7 @@ TEST(Split, Folds) {
         const double all = static_cast<double>(std::count(source.labels.begin(), source.labels.end(), label));
         EXPECT_NEAR(static_cast<double>(count(split.test, source, label)), all / k, 1.0);
         const double rest = all - static_cast<double>(count(split.test, source, label));
-        // Of each label its share of what is held out, rounded up or down.
+        // Of the held-out rows each label has its share, rounded up or down.
         const double share = static_cast<double>(split.validation.size()) * rest / (431.0 - split.test.size());
         EXPECT_LT(std::abs(static_cast<double>(count(split.validation, source, label)) - share), 1.0);
       }

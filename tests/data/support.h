@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the data floor share.
+// Shared by the tests of data.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ std::string error_of(const Action& action) {
   return "";
 }
 
-/// True when every part occurs in the text; otherwise shows it.
+/// Succeeds if every part occurs in the text; otherwise prints the text.
 inline testing::AssertionResult contains(const std::string& text, std::initializer_list<std::string> parts) {
   for (const std::string& part : parts) {
     if (text.find(part) == text.npos)
@@ -40,7 +40,7 @@ inline std::string read_bytes(const std::filesystem::path& path) {
   return bytes;
 }
 
-/// A fresh folder for each test, removed after it; files are written below it.
+/// Creates a new folder for each test, with helpers to write files in it, and removes it afterwards.
 class FolderTest : public testing::Test {
  protected:
   std::filesystem::path root() const { return folder_.path(); }
@@ -55,7 +55,7 @@ class FolderTest : public testing::Test {
   TemporaryDirectory folder_{std::filesystem::temp_directory_path(), "tern-data-test"};
 };
 
-/// Sets or (with nothing) unsets an environment variable until the end of the scope.
+/// Sets an environment variable, or unsets it without a value, until the end of the scope.
 class Environment {
  public:
   Environment(const char* name, const std::optional<std::string>& value) : name_(name) {

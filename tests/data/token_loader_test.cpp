@@ -39,7 +39,7 @@ TokenLoader token_loader(int32_t n, BatchPlanOptions plan, TokenLoaderOptions op
   return TokenLoader(tokens, label_rows(n), BatchPlan(rows, tokens->lengths(), plan, epochs), options);
 }
 
-/// What the documentation of TokenBatch says of every row that is part of a real sequence.
+/// Checks the properties documented at TokenBatch for every row of a real sequence.
 void expect_real_rows(const TokenBatch& batch, const TokenSet& set) {
   const auto tokens = batch.tokens.to_vector<int32_t>(), offsets = batch.offsets.to_vector<int32_t>();
   const auto positions = batch.positions.to_vector<int32_t>();

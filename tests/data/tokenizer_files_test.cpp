@@ -16,7 +16,7 @@ using WordPieceFiles = FolderTest;
 TEST_F(WordPieceFiles, VocabularyFiles) {
   const WordPiece crlf = WordPiece::from_file(write("crlf.txt", "[UNK]\r\nab\r\n##c \r\n\xE2\x80\x83\r\n\r\nab\r\nd"));
   EXPECT_EQ(crlf.vocab_size(), 7);
-  EXPECT_EQ(crlf.id("ab"), 5);  // of two equal lines the last
+  EXPECT_EQ(crlf.id("ab"), 5);  // of two equal lines the last one counts
   EXPECT_EQ(crlf.id("##c"), 2);
   EXPECT_EQ(crlf.id(""), 4);
   EXPECT_EQ(crlf.encode("abc d e ab"), (Ids{5, 2, 6, 0, 5}));

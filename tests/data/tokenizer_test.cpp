@@ -1,5 +1,6 @@
-// The WordPiece tokenizer against Hugging Face: committed hashes of its ids and words over every code point and over
-// random strings (tests/golden/tokenizer), literal ids, and a slow second implementation for other vocabularies.
+// The WordPiece tokenizer compared with Hugging Face: committed hashes of its ids and words over every code point and
+// over random strings (tests/golden/tokenizer), literal ids, and a slow reference implementation for other
+// vocabularies.
 
 #include "tern/data/tokenizers/wordpiece.h"
 
@@ -56,7 +57,7 @@ class Hashes {
     }
   }
 
-  /// Compares the block of a set that begins with string `start`; true if the file has it.
+  /// Compares the block of a set that begins with string `start`; true if the hash file has this block.
   bool check(const std::string& set, std::size_t start, const std::vector<std::string>& texts) const {
     const auto found = expected_.find(set + " " + std::to_string(start));
     EXPECT_TRUE(found != expected_.end()) << set << " " << start << " is not in hashes.txt";
@@ -96,10 +97,10 @@ class Hashes {
   std::map<std::string, std::string> expected_;
 };
 
-// ThreadSanitizer takes ten times as long, and here there is one thread; AddressSanitizer four times: they get samples.
+// ThreadSanitizer is ten times slower, for a single thread, and AddressSanitizer four times: both run samples.
 #if defined(__SANITIZE_THREAD__)
 constexpr std::size_t kRandomTexts = 5000;
-constexpr int kEvery = 16;  // of the blocks of code points
+constexpr int kEvery = 16;  // one of this many blocks of code points
 #elif defined(__SANITIZE_ADDRESS__)
 constexpr std::size_t kRandomTexts = 30000;
 constexpr int kEvery = 3;
@@ -125,7 +126,7 @@ void check_every_code_point(const std::string& set, const std::string& before, c
 TEST(WordPiece, EveryCodePointAlone) { check_every_code_point("alone", "", ""); }
 TEST(WordPiece, EveryCodePointBetweenLetters) { check_every_code_point("between", "a", "b"); }
 
-/// The generator of make_hashes.py; with its seed, the strings of hashes.txt.
+/// The generator of make_hashes.py; with its seed it gives the strings of hashes.txt.
 class RandomStrings {
  public:
   explicit RandomStrings(std::uint64_t seed = 20180810) : state_(seed) {}
@@ -245,7 +246,7 @@ TEST(WordPiece, EncodeAppends) {
 TEST(WordPiece, InvalidUtf8IsDroppedAndCounted) {
   const WordPiece tokenizer = WordPiece::from_embedded();
   const std::vector<std::tuple<std::string, std::size_t, Words>> cases = {
-      // counts as Python's errors="replace"
+      // malformed bytes as in Python's errors="replace"
       {"the\xFF"
        "m",
        1,
@@ -295,7 +296,7 @@ TEST(WordPiece, MarksThatStayAreOrdered) {
   const WordPiece keeping = WordPiece::from_embedded(mode(false));
   EXPECT_EQ(stripping.words("a\U0001D16D\U0001D165"), (Words{"a\U0001D165\U0001D16D"}));
   EXPECT_EQ(stripping.words("a\U0001D16D\u0301\U0001D165"), (Words{"a\U0001D165\U0001D16D"}));
-  EXPECT_EQ(stripping.words("a\U0001D16D\u0C46\U0001D165"), (Words{"a\U0001D16D\U0001D165"}));  // a starter between
+  EXPECT_EQ(stripping.words("a\U0001D16D\u0C46\U0001D165"), (Words{"a\U0001D16D\U0001D165"}));  // split by a starter
   EXPECT_EQ(keeping.words("a\U0001D16D\U0001D165"), (Words{"a\U0001D16D\U0001D165"}));
   EXPECT_EQ(WordPiece::from_embedded(mode(true, false)).words("\u0130"), (Words{"i\u0307"}));
   EXPECT_EQ(stripping.words("\u0130"), (Words{"i"}));
@@ -318,7 +319,7 @@ TEST(WordPiece, LongTextWithoutSpaces) {
   EXPECT_EQ(tokenizer.encode_special(ideographs, 16).size(), 16u);
 }
 
-/// Greedy longest match, written down as in the paper, for words of ASCII letters.
+/// Greedy longest match, as described in the paper, for words of ASCII letters.
 Ids slow_encode(const std::map<std::string, std::int32_t>& vocabulary, const std::string& text, std::size_t max_chars) {
   Ids ids;
   std::istringstream in(text);
@@ -354,7 +355,7 @@ TEST(WordPiece, RandomVocabulariesAgainstASlowImplementation) {
     const int letters = 1 + below(5);
     std::string file = "[UNK]\n";
     std::map<std::string, std::int32_t> vocabulary{{"[UNK]", 0}};
-    for (int id = 1, size = below(300); id < size; ++id) {  // duplicates happen: the last line counts
+    for (int id = 1, size = below(300); id < size; ++id) {  // in case of duplicates the last line counts
       const std::string token = (below(2) ? "##" : "") + random_word(letters, 6);
       file += token + "\n";
       vocabulary[token] = id;

@@ -1,8 +1,8 @@
-// Transforms against torchvision 0.29 (transforms.v2.functional on tensors, PyTorch 2.15), and how they are drawn.
-// tests/golden/transforms.safetensors holds two images of 13 x 17 pixels ("waves": smooth with noise, "noise": random
-// with a grey part; "flat" is it with a channel of one and one of two values), a float image and a batch; every other
-// tensor IMAGE/OPERATION/PARAMETER is what the operation made of it. The geometric operations and those that begin with
-// a capital are RandAugment's at bin |PARAMETER| of 31 with its sign.
+// Transforms compared with torchvision 0.29 (transforms.v2.functional on tensors, PyTorch 2.15), and their random
+// draws. tests/golden/transforms.safetensors has two images of 13 x 17 pixels ("waves": smooth with noise, "noise":
+// random with a grey part; "flat" is "noise" with a channel of one value and one of two values), a float image and a
+// batch; every other tensor IMAGE/OPERATION/PARAMETER is the operation's result. The geometric operations and those
+// that begin with a capital are RandAugment's at bin |PARAMETER| of 31 with the parameter's sign.
 
 #include <cmath>
 #include <functional>
@@ -49,7 +49,7 @@ int difference(const Image& a, const Image& b) {
   return largest;
 }
 
-/// "5x8" to {5, 8}.
+/// Parses "5x8" as {5, 8}.
 std::pair<int64_t, int64_t> size_of(const std::string& text) {
   return {std::stoll(text), std::stoll(text.substr(text.find('x') + 1))};
 }
@@ -98,7 +98,7 @@ const std::map<std::string, Operation>& operations() {
 }
 
 TEST(Transforms, BytesEqualTorchvision) {
-  // Those that move pixels, count or look up must be exact.
+  // Operations that move pixels, count or use tables must be exact.
   const std::set<std::string> exact = {"center",   "flip",      "posterize", "solarize",   "equalize",
                                        "Identity", "ShearX",    "ShearY",    "TranslateX", "TranslateY",
                                        "Rotate",   "Posterize", "Solarize",  "Equalize"};
@@ -131,8 +131,7 @@ TEST(Transforms, FloatsEqualTorchvision) {
   EXPECT_EQ(compared, 8);
 }
 
-// What is drawn. Where something is counted or averaged the bound is 7 standard deviations, which by chance is passed
-// once in 10^11 times.
+// Random draws. Bounds on counts and means are 7 standard deviations, which are exceeded with probability 1e-11.
 
 RandomStream stream_of(int32_t row) { return image_random({fresh_seed(), 3, row}); }
 double deviations(double variance, int draws) { return 7 * std::sqrt(variance / draws); }
@@ -185,8 +184,8 @@ TEST(Draws, ResizedCropsHaveTheAreaAndTheShape) {
     ASSERT_TRUE(width / height > 0.73 && width / height < 1.36) << width << "x" << height;
     area += height * width / 120000;
   }
-  // torchvision's mean is 0.4351: large ones often do not fit. Shares from 0.08 to 1 have a variance below that of a
-  // uniform number.
+  // torchvision's mean is 0.4351: large crops often do not fit. Area shares from 0.08 to 1 have a smaller variance than
+  // uniform numbers.
   EXPECT_NEAR(area / kDraws, 0.4351, deviations(0.92 * 0.92 / 12, kDraws) + 5e-4);
   RandomStream random = stream_of(1);
   const ImageBox strip = RandomResizedCrop{8, 8}.choose(10, 900, random);
@@ -277,10 +276,10 @@ TEST(Draws, BetaAndCutMix) {
     }
     const double expected = 1 / (4 * (2 * alpha + 1));
     EXPECT_NEAR(mean, 0.5, deviations(expected, kDraws)) << alpha;
-    // A square lies between 0 and 1/4: its variance is no more than that of those two in this proportion.
+    // A squared deviation is between 0 and 1/4: its variance is at most that of these two values with the same mean.
     EXPECT_NEAR(variance, expected, deviations(expected * (0.25 - expected), kDraws)) << alpha;
   }
-  for (const double alpha : {1e-3, 1e-5}) {  // all but 0 or 1, never NaN
+  for (const double alpha : {1e-3, 1e-5}) {  // nearly always 0 or 1, never NaN
     RandomStream random = stream_of(1);
     EXPECT_TRUE(std::isfinite(draw_beta(alpha, random)));
   }
