@@ -27,7 +27,7 @@ TEST(SingleProcess, ReducingAndBroadcastingKeepEveryValue) {
     EXPECT_EQ(x.to_vector<double>(), kValues);
     group.broadcast(x);
     EXPECT_EQ(x.to_vector<double>(), kValues);
-    // A view that is not contiguous, and one without elements.
+    // A non-contiguous view, and an empty one.
     Tensor view = x.t();
     group.all_reduce(view, op);
     EXPECT_EQ(x.to_vector<double>(), kValues);

@@ -73,7 +73,7 @@ TEST(Rendezvous, Torchrun) {
   EXPECT_EQ(launch.master_host, "head");
   EXPECT_EQ(launch.master_port, 29500);
   EXPECT_TRUE(launch.master_port_taken);
-  // Another attempt of the same run is another job.
+  // A restart of the same run is another job.
   EXPECT_NE(launch.job, detect(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "3"}})).job);
   EXPECT_EQ(launch.job, detect(with(kTorchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).job);
   // torchrun on the nodes of a Slurm job, or started by mpirun.
@@ -97,10 +97,10 @@ TEST(Rendezvous, OpenMpi) {
   EXPECT_EQ(launch.size, 4);
   EXPECT_EQ(launch.local_rank, 1);
   EXPECT_EQ(launch.local_size, 2);
-  // In a Slurm job the batch script's variables are there too, and say nothing of the processes of mpirun.
+  // In a Slurm job the batch script's variables are also set, but do not describe mpirun's processes.
   EXPECT_EQ(detect(with(kSlurm, kOpenMpi)).rank, 3);
   EXPECT_EQ(detect(with(kSlurm, kOpenMpi)).launcher, Launcher::kMpi);
-  // A script that sets torchrun's variables from mpirun's.
+  // A script that derives torchrun's variables from mpirun's.
   const Launch both =
       detect(with(kOpenMpi, {{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}}));
   EXPECT_EQ(both.launcher, Launcher::kMpi);
@@ -185,7 +185,7 @@ TEST(Rendezvous, OneHostIsWhatTheLauncherSays) {
   EXPECT_FALSE(detect(with(kSlurm, {{"SLURM_TASKS_PER_NODE", ""}})).one_host);
   EXPECT_FALSE(detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}).one_host);
   EXPECT_TRUE(detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}, {"MPI_LOCALNRANKS", "3"}}).one_host);
-  // What is guessed is not said.
+  // Without a statement of the launcher one_host stays false.
   EXPECT_FALSE(
       detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}}).one_host);
 }

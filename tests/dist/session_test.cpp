@@ -1,4 +1,4 @@
-// Ranks of one process, each a thread with a session: what they exchange, and what their watching threads find.
+// Sessions of several ranks in one process, one thread each: their exchanges, and failures found by the watch threads.
 
 #include "tern/dist/session.h"
 
@@ -16,7 +16,7 @@ namespace {
 constexpr int kRanks = 3;
 constexpr double kSeconds = 60 * test::kPatience;
 
-/// body(rank, session) for every rank at once; returns what each threw, or "".
+/// Runs body(rank, session) for all ranks at once; returns the error text of each, or "".
 std::vector<std::string> in_sessions(
     const std::function<void(int, Session&)>& body,
     const std::function<std::string(int)>& facts = [](int) { return "same"; }) {
@@ -65,7 +65,7 @@ TEST(Session, ARankThatEndsIsFoundByTheOthers) {
 }
 
 TEST(Session, TheFirstFailureStays) {
-  std::latch all_failed(kRanks);  // a rank that ends earlier is a failure of the others
+  std::latch all_failed(kRanks);  // ranks that end early are failures for the others
   in_sessions([&](int, Session& session) {
     session.set_failure("the first");
     all_failed.arrive_and_wait();
@@ -80,7 +80,7 @@ TEST(Session, WhereARankStands) {
     if (rank != 2) session.note("world", 2, "barrier");
     session.exchange("noted", {0, 1, 2}, "");
     if (rank == 0) {
-      // The watching threads tell the store twice a second.
+      // The watch threads publish calls twice a second.
       const std::string wanted = "; rank 2 made call 1 last, all_reduce";
       std::string text;
       for (int i = 0; i < 100 * test::kPatience && !text.ends_with(wanted); ++i)

@@ -1,4 +1,4 @@
-// Where tensors lie in buckets that are cut into parts.
+// Placement of tensors in buckets that are cut into parts.
 
 #include "tern/dist/shard_layout.h"
 #include "tern/tests/support/seed.h"
@@ -25,7 +25,7 @@ TEST(ShardLayout, EveryElementOnceAndCutsBetweenBlocks) {
     const ShardLayout layout = lay_out_shards(sizes, ranks, alignment, block);
     ASSERT_EQ(layout.part % alignment, 0);
     ASSERT_TRUE(total == 0 || layout.part > 0);
-    // No more is lost than the parts' rounding, and a gap before each tensor that is cut.
+    // At most the rounding of the parts is unused, and one gap before each tensor that is cut.
     const auto tensors = static_cast<int64_t>(sizes.size());
     ASSERT_LE(layout.part * ranks, total + (2 * ranks + 1) * block + alignment * tensors);
     int64_t end = 0;
@@ -57,10 +57,10 @@ TEST(ShardLayout, EqualPartsWithoutBlocks) {
 }
 
 TEST(ShardLayout, LittleIsLost) {
-  // Fewer elements than a block of each rank: no more than the tensor itself, which cannot be cut.
+  // Fewer elements than one block per rank: the part is the tensor itself, which cannot be cut.
   EXPECT_EQ(lay_out_shards({400}, 4, 16, 4096).part, 400);
   EXPECT_EQ(lay_out_shards({64, 64, 64, 64}, 4, 16, 4096).part, 64);
-  // One cut: the tensor begins so that the cut is between blocks. Several: parts of whole blocks.
+  // One cut: the tensor begins so that the cut is between blocks. Several cuts: parts of whole blocks.
   EXPECT_EQ(lay_out_shards({400'000}, 2, 16, 4096).part, 200'704);
   EXPECT_EQ(lay_out_shards({400'000}, 4, 16, 4096).part, 102'400);
 }

@@ -1,4 +1,4 @@
-// What a store's server keeps out, and what those who are in can make it keep.
+// Limits of a store's server: connections that it rejects, and memory that members can use.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -16,11 +16,11 @@
 #include "tern/tests/errors.h"
 
 namespace {
-std::atomic<size_t> smallest_refused = 0;  // allocations of this size or more fail; 0: none does
-thread_local bool may_allocate = false;    // in this thread all succeed
+std::atomic<size_t> smallest_refused = 0;  // allocations of at least this size fail; 0: none
+thread_local bool may_allocate = false;    // allocations of this thread never fail
 }  // namespace
 
-// Not inlined: the compiler would see malloc() and free() instead of a pair that matches.
+// Not inlined: otherwise the compiler sees malloc() and free() instead of a matching pair.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   const size_t refused = smallest_refused.load(std::memory_order_relaxed);
   void* memory = refused > 0 && bytes >= refused && !may_allocate ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
@@ -44,7 +44,7 @@ void expect_in(const std::string& part, const std::string& text) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
 
-// --- where it listens, and for whom ---
+// --- listening addresses and admission ---
 
 TEST(Addresses, AreTheLeastThatServe) {
   const std::vector<std::string> own = own_addresses();
@@ -55,7 +55,7 @@ TEST(Addresses, AreTheLeastThatServe) {
   EXPECT_TRUE(are_loopback(listening_addresses("localhost", false)));
   EXPECT_FALSE(listening_addresses("localhost", false).empty());
   for (const std::string& address : own) EXPECT_EQ(listening_addresses(address, false), std::vector{address});
-  // An address that a network translates to this machine, a name that nobody knows, and none: anywhere.
+  // A translated address, an unknown name, and no name: all addresses.
   std::vector<std::string> all = own;
   all.push_back("127.0.0.1");
   EXPECT_EQ(listening_addresses("192.0.2.1", false), all);
@@ -81,7 +81,7 @@ TEST(TcpStore, ListensWhereItIsTold) {
 }
 
 TEST(TcpStore, ListensAtSeveralAddressesWithOnePort) {
-  const TcpStoreServer server({"127.0.0.1", "192.0.2.1", "127.0.0.2"}, 0, {0, 2, "job"});  // the second is not here
+  const TcpStoreServer server({"127.0.0.1", "192.0.2.1", "127.0.0.2"}, 0, {0, 2, "job"});  // the second is foreign
   EXPECT_EQ(server.addresses(), (std::vector<std::string>{"127.0.0.1", "127.0.0.2"}));
   for (const std::string& address : server.addresses())
     connect_tcp_store({address}, server.port(), {1, 2, "job"}, 10)->set("a", "b");
@@ -99,7 +99,7 @@ TEST(TcpStore, WithoutTheSecretNobodyJoins) {
     expect_in("its secret is another", error);
     expect_in("TERN_DIST_SECRET", error);
     EXPECT_EQ(error.find(secret), std::string::npos);
-    // One that does not mind what the server knows.
+    // A client that ignores whether the server knows the secret.
     const Stranger stranger(server.port());
     expect_in("its secret is another", stranger.join({1, 2, "job", wrong}));
     EXPECT_EQ(stranger.hear(), "");
@@ -126,7 +126,7 @@ TEST(TcpStore, AProofServesOneConnection) {
   }
 }
 
-// --- what members can ask for ---
+// --- limits on requests of members ---
 
 TEST(TcpStore, ARequestForTooMuchIsRefused) {
   const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
@@ -151,18 +151,18 @@ TEST(TcpStore, WhatIsStoredIsBounded) {
     const std::string e = error_of([&] { store->set(std::to_string(stored), value); });
     if (e != "no error") error = e;
   }
-  EXPECT_EQ(stored, 257);  // the last of them was refused
+  EXPECT_EQ(stored, 257);  // the last one was refused
   expect_in("the store is full", error);
-  store->set("0", value);  // the same again takes no more
+  store->set("0", value);  // the same value again needs no more memory
   store->erase("0");
-  EXPECT_EQ(store->add("1", 1), 1);  // replaces a large value by a small one
+  EXPECT_EQ(store->add("1", 1), 1);  // replaces a large value with a small one
   store->set("0", value);
   store->set("another", value);
   expect_in("the store is full", error_of([&] { store->set("more", value); }));
   expect_in("no error", error_of([&] { store->set("small", "1"); }));
 }
 
-/// A member of a service without sockets.
+/// Members of a service without sockets.
 class ServiceTest : public testing::Test {
  protected:
   tcp::Connection& join(int rank, uint64_t process = 77) {
@@ -173,7 +173,7 @@ class ServiceTest : public testing::Test {
     service_.receive(c, framed(proof_for(member, hello, take(c))), now_);
     return c;
   }
-  /// What waits to be sent, as one message.
+  /// The pending output, as one message.
   std::string take(tcp::Connection& c) {
     const std::string out(c.out());
     service_.sent(c, out.size(), now_);
@@ -198,7 +198,7 @@ class ServiceTest : public testing::Test {
     return count;
   }
 
-  /// Smaller than usual, and as far apart: 60 values are an answer, four answers wait.
+  /// Smaller than the defaults, in similar proportions: 60 values fit in an answer, four answers may be pending.
   static constexpr tcp::Limits kLimits{.answer = 64'000, .unsent = 256'000, .stored = 256'000, .keys = 1000};
   const std::string thousand_ = std::string(1000, 'x');
   tcp::Service service_{{0, 8, "job"}, kLimits};
@@ -221,14 +221,14 @@ TEST_F(ServiceTest, OneAnswerWaitsToBeSent) {
   tcp::Connection& c = join(1);
   EXPECT_EQ(take(c), "\1");
   EXPECT_EQ(ask(c, set("k", thousand_)), "\1");
-  for (int i = 0; i < 50; ++i) {  // without reading what is answered
+  for (int i = 0; i < 50; ++i) {  // without reading the answers
     if (c.may_speak()) service_.receive(c, wait(1, "k").framed() + wait(2, "k").framed(), now_);
     service_.advance(now_);
     EXPECT_LT(c.out().size(), 2 * thousand_.size());
   }
   EXPECT_GT(take(c).size(), thousand_.size());
-  EXPECT_GT(c.out().size(), 2 * thousand_.size());  // the second request's
-  // Not to one who takes nothing at all.
+  EXPECT_GT(c.out().size(), 2 * thousand_.size());  // the second request's answer
+  // A member that reads nothing at all is closed.
   now_ += 61s;
   service_.advance(now_);
   EXPECT_TRUE(c.closing());
@@ -254,13 +254,13 @@ TEST_F(ServiceTest, AnswersWaitUntilThereIsRoom) {
     for (tcp::Connection* c : members) served += take(*c).size() > 60 * thousand_.size();
     service_.advance(now_);
     EXPECT_LE(unsent(), kLimits.unsent);
-    EXPECT_GT(service_.next_deadline(now_ + 1h), now_);  // who waits for room does not keep the loop awake
+    EXPECT_GT(service_.next_deadline(now_ + 1h), now_);  // a member that waits for room does not keep the loop busy
   }
   for (tcp::Connection* c : members) EXPECT_FALSE(c->closing());
   EXPECT_EQ(served, members.size());
 }
 
-/// Of a key that is not there the answer has a byte.
+/// In an answer each missing key takes one byte.
 TEST_F(ServiceTest, AnswersWithoutValuesCount) {
   std::vector<tcp::Connection*> members;
   for (int rank = 1; rank < 7; ++rank) {
@@ -297,7 +297,7 @@ TEST_F(ServiceTest, StrangersGiveWayTheSilentFirst) {
   const std::string answer = take(speaking);
   service_.receive(speaking, framed(proof_for({1, 8, "job"}, hello, answer)), now_);
   EXPECT_TRUE(speaking.is_member());
-  // A member stays; the others have 5 s.
+  // A member stays connected; the others have 5 s.
   now_ += 5001ms;
   service_.advance(now_);
   EXPECT_EQ(open_connections(), 1u);
@@ -312,7 +312,7 @@ TEST_F(ServiceTest, AFailureIsToldToAll) {
   service_.fail("std::bad_alloc");
   for (tcp::Connection* c : {&waiting, &idle}) {
     expect_in("std::bad_alloc", take(*c));
-    EXPECT_EQ(ask(*c, set("a", "b")), "");  // a client asks no more
+    EXPECT_EQ(ask(*c, set("a", "b")), "");  // the client gets no more answers
   }
   expect_in("std::bad_alloc", take(join(3)));
 }
@@ -337,7 +337,7 @@ TEST(TcpStore, SilentConnectionsDoNotKeepRanksOut) {
   EXPECT_TRUE(early->gone().empty());
 }
 
-/// A server in a separate process that has few descriptors left.
+/// A server in a separate process with few free descriptors.
 [[noreturn]] void serve_without_descriptors(int port_pipe, int end_pipe) {
   {
     const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
@@ -366,7 +366,7 @@ TEST(TcpStore, WithoutDescriptorsStrangersGiveWayAndNothingSpins) {
     for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<Stranger>(port));
     const auto store = connect_tcp_store(kLoopback, port, {1, 2, "job"}, 60);
     store->set("a", "b");
-    // Members alone now, more than there are descriptors: those who are there are served, the others wait.
+    // Only members now, more than there are descriptors: connected ones are served, the others wait.
     std::vector<std::unique_ptr<Store>> more;
     for (int i = 0; i < 5; ++i) more.push_back(store->another());
     for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<Stranger>(port));

@@ -26,7 +26,7 @@ void expect_in(const std::string& part, const std::string& text) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
 
-/// A store of either kind, opened by rank.
+/// A store of either kind, one connection per rank.
 class AnyStore : public testing::TestWithParam<std::string> {
  protected:
   AnyStore() {
@@ -158,7 +158,7 @@ TEST_P(AnyStore, RanksThatDoNotComeAreNamed) {
 
 INSTANTIATE_TEST_SUITE_P(Stores, AnyStore, testing::Values("tcp", "file"), [](const auto& info) { return info.param; });
 
-// --- TCP alone ---
+// --- TCP only ---
 
 TEST(TcpStore, SurvivesStrangers) {
   const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
@@ -244,7 +244,7 @@ TEST(TcpStore, TheWrongMaster) {
   expect_in("a job of 2 ranks, and rank 1 says that there are 3", refusal({1, 3, "job"}));
   expect_in("rank 2 is not in [0, 2)", refusal({2, 2, "job"}));
 
-  // Something else that listens: it answers with a page, or not at all.
+  // A server of another kind: it answers with a page, or not at all.
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -339,7 +339,7 @@ TEST(TcpStore, AServerThatGoesIsAnError) {
 
 TEST(TcpStore, ASecondProcessOfARankIsRefused) {
   const TcpStoreServer server(kLoopback, 0, {0, 2, "j"});
-  const Stranger first(server.port());  // a process that drew another number than this one
+  const Stranger first(server.port());  // a process with another random id
   EXPECT_EQ(first.join({1, 2, "j"}), "\1");
   expect_in("rank 1 is there already: two processes say that they are rank 1", error_of([&] {
               connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "j"}, 5);
@@ -361,7 +361,7 @@ TEST(FileStore, AFolderThatCannotBeMade) {
   expect_in("/proc/none", error_of([] { open_file_store("/proc/none", {0, 2, "job"}); }));
 }
 
-/// In check mode every call and message is compared in the store; a long run must not fill it.
+/// In check mode every call and message is compared through the store; a long run must not fill it.
 TEST(Session, CheckModeKeepsNoFinishedCalls) {
   std::string folder = (fs::temp_directory_path() / "tern-store-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
@@ -392,7 +392,7 @@ TEST(Session, CheckModeKeepsNoFinishedCalls) {
   rank(0);
   one.join();
   EXPECT_GT(after_one, 6);
-  EXPECT_LE(after_many, after_one + 8);  // the looks' own values
+  EXPECT_LE(after_many, after_one + 8);  // values of the listings themselves
   fs::remove_all(folder);
 }
 

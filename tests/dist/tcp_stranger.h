@@ -1,5 +1,5 @@
 #pragma once
-// A connection to a store's server that says what it likes, for tests of the server.
+// A connection that sends arbitrary bytes to a store's server, for tests of the server.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -27,7 +27,7 @@ inline std::string hello_of(const Member& member, uint64_t process = 77) {
       .text();
 }
 
-/// The second: the answer to the server's answer to `hello`.
+/// The second message: the reply to the server's answer to `hello`.
 inline std::string proof_for(const Member& member, const std::string& hello, const std::string& answer) {
   tcp::Reader reader(answer);
   reader.number<tcp::Answer>();
@@ -60,7 +60,7 @@ class Stranger {
       done += static_cast<size_t>(n);
     }
   }
-  /// One message; "" when the connection ends.
+  /// Receives one message; "" if the connection ends.
   std::string hear() const {
     uint32_t size = 0;
     std::string length = take(4);
@@ -68,7 +68,7 @@ class Stranger {
     std::memcpy(&size, length.data(), 4);
     return size > (uint32_t{1} << 27) ? "" : take(size);
   }
-  /// The server's last word on this member: "\1" when it is one from now on.
+  /// The server's final answer to this member: "\1" if it was admitted.
   std::string join(const Member& member, uint64_t process = 77) const {
     const std::string hello = hello_of(member, process);
     say(framed(hello));
@@ -98,7 +98,7 @@ struct Listening {
   std::string address;
   int port;
 };
-/// Where this process listens.
+/// The listening sockets of this process.
 inline std::vector<Listening> listening_sockets() {
   std::vector<Listening> found;
   for (int fd = 0; fd < 4096; ++fd) {

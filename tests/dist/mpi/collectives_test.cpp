@@ -1,4 +1,4 @@
-// Every operation of a communicator, against loops over what all ranks had.
+// Every operation of a communicator, compared with loops over the inputs of all ranks.
 
 #include <cmath>
 #include <cstring>
@@ -12,7 +12,7 @@ constexpr DType kAll[] = {float64, float32, bfloat16, float16, int64, int32, uin
 const std::vector<int64_t> kSizes = {0, 1, 2, 3, 5, 64, 1023, 2049, 4097, 70'001};
 uint64_t next_test = 1;
 
-/// The reduction as it must be bit for bit: in rank order, 16-bit in float, rounded once.
+/// The reduction, required bit for bit: in rank order, 16-bit types in float, rounded once.
 Tensor reference(const std::vector<Tensor>& values, ReduceOp op) {
   return dispatch_any(values[0].dtype(), [&]<class T>() {
     using Compute = ComputeType<T>;
@@ -207,7 +207,7 @@ TEST(Collectives, VersionsAreCounted) {
 }
 
 TEST(Collectives, GroupsOfSomeRanks) {
-  // By colour: even and odd ranks, in the opposite order.
+  // Even and odd ranks by colour, in reverse order.
   const auto half = group().split(rank() % 2, -rank());
   ASSERT_TRUE(half);
   std::vector<int> members;
@@ -223,7 +223,7 @@ TEST(Collectives, GroupsOfSomeRanks) {
   expect_bits(x, reference(theirs, ReduceOp::kSum), "half");
   half->barrier();
 
-  // Both groups at a time, in another order on odd ranks.
+  // Both groups at the same time, in another order on odd ranks.
   Tensor y = values[static_cast<size_t>(rank())].clone(), z = y.clone();
   Work a, b;
   if (rank() % 2 == 0) a = group().all_reduce_async(y);
@@ -249,7 +249,7 @@ TEST(Collectives, GroupsOfSomeRanks) {
     Tensor w = tensor({static_cast<double>(rank())});
     ends->broadcast(w, 0);
     EXPECT_EQ(w.item<double>(), size() - 1);
-    // A group of a group.
+    // A subgroup of a subgroup.
     const auto alone = ends->split(ends->rank());
     ASSERT_TRUE(alone);
     EXPECT_EQ(alone->size(), 1);

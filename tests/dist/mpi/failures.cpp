@@ -1,4 +1,4 @@
-// Processes that do not do what the others do: starts scenario.cpp with three of them and reads what each met.
+// Processes that diverge from the others: starts scenario.cpp with three ranks and reads the errors of each.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 struct Outcome {
   int status = -1;
   double seconds = 0;
-  std::string words[3];  // by rank; lines
+  std::string words[3];  // lines, by rank
 };
 
 Outcome run(const std::string& scenario, const std::map<std::string, std::string>& environment = {},

@@ -1,5 +1,5 @@
-// One of several processes in which something goes wrong. Started by failures.cpp through mpirun: SCENARIO FOLDER. Each
-// rank writes what it met into FOLDER/<rank>.
+// One of several processes in which something fails. failures.cpp starts it through mpirun: SCENARIO FOLDER. Each rank
+// writes its errors to FOLDER/<rank>.
 
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ void together(Communicator& group) {
   group.all_reduce(x);
 }
 
-/// Check mode: in each of these rank 2 makes another call. All ranks meet an error, and go on with the next.
+/// Check mode: each time rank 2 makes a different call. All ranks get an error and continue with the next call.
 void disagree(Communicator& group, std::ostream& words) {
   Tensor x = ones({4}), square = ones({2, 2}), half = ones({4}, {.dtype = float16});
   using Calls = std::function<void()>;
@@ -49,7 +49,7 @@ void disagree(Communicator& group, std::ostream& words) {
 
 Scenario find(const std::string& name) {
   if (name == "fine") return together;
-  if (name == "late")  // rank 1 does not come
+  if (name == "late")  // rank 1 does not join
     return [](Communicator& group) {
       together(group);
       Tensor x = ones({4});
@@ -76,7 +76,7 @@ Scenario find(const std::string& name) {
       if (group.rank() == 0) group.send(x, 2);
       if (group.rank() == 2) group.receive(y, 0);
     };
-  if (name == "length")  // without check mode
+  if (name == "length")  // length mismatch without check mode
     return [](Communicator& group) {
       Tensor x = ones({4}), y = ones({5});
       group.all_reduce(group.rank() == 2 ? y : x);
@@ -93,17 +93,17 @@ Scenario find(const std::string& name) {
       if (group.rank() == 1) fail("the disk is full");
       together(group);
     };
-  if (name == "stopped")  // by a debugger, or a machine that hangs
+  if (name == "stopped")  // stopped like a process in a debugger or on a hanging machine
     return [](Communicator& group) {
       together(group);
       if (group.rank() == 0) std::raise(SIGSTOP);
       together(group);
     };
-  if (name == "listens")  // ranks of one machine need no other address than the loopback
+  if (name == "listens")  // ranks of one machine listen only on the loopback
     return [](Communicator& group) {
       int stores = 0;
       for (const Listening& listening : listening_sockets()) {
-        if (listening.address != "127.0.0.1") continue;  // MPI's
+        if (listening.address != "127.0.0.1") continue;  // a socket of MPI
         const Stranger stranger(listening.port);
         stranger.say(framed(hello_of({1, group.size(), "mpi"})));
         stores += stranger.hear().find(tcp::kMagic) != std::string::npos;
@@ -114,7 +114,7 @@ Scenario find(const std::string& name) {
   return nullptr;
 }
 
-/// Until every rank has written something, a few seconds at most: one may be killed or stopped.
+/// Waits a few seconds until every rank has written something; a rank may be killed or stopped.
 void wait_for_words(const std::string& folder, int ranks) {
   const auto written = [&](int rank) {
     std::error_code error;
@@ -147,7 +147,7 @@ int run(const std::string& name, const std::string& folder) {
     return 0;
   } catch (const PeerError& error) {
     file << "peer: " << error.what() << std::endl;
-    wait_for_words(folder, launch.size);  // mpirun ends all when one does
+    wait_for_words(folder, launch.size);  // mpirun ends all ranks when one ends
     return 3;
   } catch (const std::exception& error) {
     file << "error: " << error.what() << std::endl;

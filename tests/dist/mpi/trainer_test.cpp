@@ -1,4 +1,4 @@
-// The training loop in several processes: what each finds counts for all, and none goes on alone.
+// The training loop in several processes: metrics are global, and all ranks stop together.
 
 #include "tern/models/trainer/trainer.h"
 
@@ -64,7 +64,7 @@ struct Recorder final : TrainObserver {
 
 TrainOptions options_for(dist::DataParallel* parallel) {
   TrainOptions options;
-  options.optimizer = "sgd";  // AdamW would turn a gradient that is nothing but rounding into a step of lr
+  options.optimizer = "sgd";  // AdamW would turn a gradient of pure rounding error into a step of lr
   options.lr = 1e-2;
   options.parallel = parallel;
   return options;
@@ -160,7 +160,7 @@ TEST(Trainer, TheRankToBlameTellsTheOp) {
 TEST(Trainer, AnOverflowOnOneRankIsSkippedByAll) {
   RowsTask task;
   task.change = [&](int64_t number, const Tensor& loss) {
-    return loss * (rank() == 0 && number == 2 ? 1e37 : 1e-2);  // small: 2^16 times it still fits
+    return loss * (rank() == 0 && number == 2 ? 1e37 : 1e-2);  // small, so that 2^16 times it does not overflow
   };
   dist::DataParallel parallel(task.module(), world->group());
   TrainOptions options = options_for(&parallel);

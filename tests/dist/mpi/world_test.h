@@ -1,5 +1,5 @@
 #pragma once
-// What the tests that run in several processes share. Every process runs every test.
+// Shared by the tests that run in several processes. Every process runs every test.
 
 #include <gtest/gtest.h>
 
@@ -19,10 +19,10 @@ inline Communicator& group() { return *world->group(); }
 inline int rank() { return group().rank(); }
 inline int size() { return group().size(); }
 
-/// The same number on all ranks, fresh for every run; TERN_TEST_SEED repeats one.
+/// The same number on all ranks, new in every run; TERN_TEST_SEED repeats one.
 inline uint64_t shared_seed() { return fresh_seed(); }
 
-/// What rank r has in test number `test`: every rank can tell. Whole numbers for integers, 0 and 1 for bool.
+/// The values of rank r in test number `test`, which every rank can compute. Integers have whole numbers, bool 0 and 1.
 inline Tensor values_of(int r, uint64_t test, const Shape& shape, DType dtype) {
   Generator generator(shared_seed() + 1000 * test + static_cast<uint64_t>(r));
   if (is_floating(dtype)) return randn(shape, generator).to(dtype);
@@ -56,11 +56,11 @@ std::string error_of(F f) {
   return "no error";
 }
 
-/// The exit status: 0 when no test of this rank failed.
+/// Returns the exit status: 0 if no test failed on this rank.
 inline int run_tests(int argc, char** argv, const WorldOptions& options) {
   testing::InitGoogleTest(&argc, argv);
   const Launch launch = detect_launch();
-  if (launch.rank != 0) {  // one of them tells what goes well
+  if (launch.rank != 0) {  // only rank 0 prints successes
     testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
     struct Failures final : testing::EmptyTestEventListener {
@@ -74,12 +74,12 @@ inline int run_tests(int argc, char** argv, const WorldOptions& options) {
   }
   World all(launch, cpu, options);
   world = &all;
-  if (size() > 1) {  // rank 0's seed for all
+  if (size() > 1) {  // all ranks use rank 0's seed
     Tensor seed = from_vector<int64_t>({rank() == 0 ? static_cast<int64_t>(fresh_seed()) : 0}, {1});
     group().broadcast(seed);
     if (rank() != 0) set_test_seed(static_cast<uint64_t>(seed.item<int64_t>()));
   }
-  // Rank 0 counts the cases. One that fails on another rank alone makes the program fail.
+  // Rank 0 counts the cases. A case that fails only on another rank makes the program fail.
   std::string name = program_invocation_short_name;  // dist_mpi_NAME_test; its ctest test is dist_mpi_NAME_PROCESSES
   name = name.substr(0, name.rfind("_test")) + "_" + std::to_string(size());
   const int status = rank() == 0 ? run_all_tests(name) : RUN_ALL_TESTS();
