@@ -1,4 +1,4 @@
-// DistilBERT against transformers' numbers (tests/golden): logits, hidden states, gradients, a training run.
+// DistilBERT compared with transformers (tests/golden): logits, hidden states, gradients, a training run.
 
 #include "tern/models/distilbert/distilbert.h"
 
@@ -25,11 +25,11 @@ const nlohmann::json& golden_index() {
   static const nlohmann::json index = nlohmann::json::parse(std::ifstream(kGolden + "index.json"));
   return index;
 }
-/// How far results may lie from the reference numbers, as tests/golden says: PyTorch's own float32 uses half at most.
+/// Tolerances from tests/golden: PyTorch's float32 uses at most half of them.
 double tolerance(const char* part, const char* name) {
   return golden_index().at("tolerances").at(part).at(name).get<double>();
 }
-/// The same for a model's gradients: four times as far as PyTorch's own float32 lies from them.
+/// Tolerance of a model's gradients: four times the error of PyTorch's float32.
 double tolerance(const std::string& folder) {
   for (const auto& model : golden_index().at("models"))
     if (model.at("folder") == folder) return 4 * model.at("float32_error").get<double>();
@@ -50,7 +50,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return l2(difference);
 }
 
-/// The padded batch as packed sequences, without the padding.
+/// Packs the sequences of a padded batch without the padding.
 EncoderInput packed(const Tensor& ids, const Tensor& mask) {
   std::vector<int64_t> lengths, tokens, positions, first;
   const std::vector<int64_t> all = ids.to_vector<int64_t>(), keep = mask.to_vector<int64_t>();
@@ -204,7 +204,7 @@ TEST(DistilBert, DropoutIsTheSamePackedAndPadded) {
     input.layout.row_keys = from_vector(keys, {static_cast<int64_t>(keys.size())});
     logits.push_back(model->forward(input).to_vector<double>());
   }
-  EXPECT_LE(distance(logits[0], logits[1]), 20 * 0x1p-24 * l2(logits[0]));  // roundings of another order
+  EXPECT_LE(distance(logits[0], logits[1]), 20 * 0x1p-24 * l2(logits[0]));  // rounding in another order
   auto plain = DistilBert::from_pretrained(kGolden + "distilbert_gelu");
   plain->eval();
   EXPECT_GT(distance(logits[0], plain->forward(encoder_input(ids, mask)).to_vector<double>()), 1e-2 * l2(logits[0]));

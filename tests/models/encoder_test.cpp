@@ -1,4 +1,4 @@
-// Without gradients the encoder takes other ways through memory, with the same bits.
+// Inference uses other memory layouts than training in the encoder, with equal bits.
 
 #include "tern/models/encoder/encoder.h"
 
@@ -15,7 +15,7 @@ EncoderInput input_of(const SequenceLayout& layout, const std::vector<int64_t>& 
   return {{}, {}, from_vector(first_rows, {static_cast<int64_t>(first_rows.size())}), layout};
 }
 
-/// Sequences of one length, which attention takes a block at a time, and of several.
+/// Equal lengths, for which attention uses blocks, and different ones.
 std::vector<EncoderInput> inputs() {
   std::vector<int64_t> equal, unequal, lengths;
   for (int64_t i = 0, at = 0; i < 60; ++i, at += lengths.back()) {
@@ -46,7 +46,7 @@ TEST(Encoder, HasTheSameBitsWithoutGradients) {
             encoder.train(training);
             const Autocast region(cpu, dtype);
             const auto both = [&] {
-              generator.set_offset(100);  // the same dropout each time
+              generator.set_offset(100);  // same dropout masks in each run
               const Tensor all = encoder.forward(x, input);
               return std::pair(all, encoder.forward_first(x, input));
             };

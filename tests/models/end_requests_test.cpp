@@ -1,4 +1,4 @@
-// Which signals are one request to save and end, and which are another.
+// Which signals count as one request to save and end, and which as another.
 
 #include "tern/models/cli/end_requests.h"
 
@@ -30,7 +30,7 @@ TEST(EndRequests, OneRequestMayBeManySignals) {
 TEST(EndRequests, SIGUSR1NeverEndsAtOnce) {
   EndRequests requests;
   for (int i = 0; i < 10; ++i) requests.note(SIGUSR1, i * 3 * kSecond);
-  requests.note(SIGTERM, 40 * kSecond);  // the first that ends
+  requests.note(SIGTERM, 40 * kSecond);  // the first request to end
   for (int i = 0; i < 10; ++i) requests.note(SIGUSR1, (50 + i) * kSecond);
   EXPECT_EQ(requests.first(), SIGUSR1);
   EXPECT_EQ(requests.again(), 0);

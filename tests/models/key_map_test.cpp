@@ -56,7 +56,7 @@ TEST(KeyMap, StarsAreNumbersAndTheSameOnBothSides) {
 TEST(KeyMap, ListsEverythingThatDoesNotFit) {
   StateView given = to_public(kMap, own_state());
   given[0].name = "h.0.query";      // one missing, one unexpected
-  given[4].tensor = zeros({3, 2});  // another shape
+  given[4].tensor = zeros({3, 2});  // wrong shape
   given[6].tensor = zeros({3}, {.dtype = DType::kInt64});
   const std::string error = error_of(given);
   for (const char* part : {"file: ", "missing: h.0.q;", "unexpected: h.0.query;", "h.11.k is [3, 2], expected [2, 2]",
@@ -72,7 +72,7 @@ TEST(KeyMap, OptionalAndIgnoredNames) {
   options.optional_prefixes = {"head."};
   EXPECT_EQ(error_of(given, options), "");
   EXPECT_EQ(from_public(kMap, own_state(), given, "file", options).size(), 2u);
-  given.push_back({"classifier.weight", zeros({7})});  // of another number of labels
+  given.push_back({"classifier.weight", zeros({7})});  // other number of labels
   EXPECT_EQ(from_public(kMap, own_state(), given, "file", options).size(), 2u);
   EXPECT_NE(error_of(given), "");
   given.push_back({"vocab.weight", zeros({1})});

@@ -1,4 +1,4 @@
-// What becomes of signals, and of processes when one of them is killed.
+// Forwarding of signals, and cleanup when a process is killed.
 
 #include "tern/tests/models/launcher_test.h"
 
@@ -44,7 +44,7 @@ TEST_F(LauncherTest, ARepeatedSIGUSR1IsPassedOnOnce) {
   EXPECT_EQ(read("logs/signals-0") + read("logs/signals-1"), "1\n1\n");
 }
 
-/// A signal that comes before the ranks are there, or before they could do anything but die of it.
+/// A signal before the ranks exist, or before they have installed handlers.
 TEST_F(LauncherTest, AnEarlySignalWaitsForTheRanks) {
   setenv("TERN_TEST_SLOW_START", "1", 1);
   const Outcome outcome = run(2, R"(
@@ -70,7 +70,7 @@ TEST_F(LauncherTest, ASecondSignalEndsAtOnce) {
       while :; do sleep 0.1; done)",
           [&](pid_t launcher) {
             wait_for("ready-0"), wait_for("ready-1");
-            // Until it has ended: what comes within a second of the first belongs to it.
+            // Keep sending until it has ended: signals within a second of the first belong to it.
             siginfo_t ended{};
             while (waitid(P_PID, launcher, &ended, WEXITED | WNOWAIT | WNOHANG) == 0 && ended.si_pid == 0) {
               kill(launcher, SIGTERM);
@@ -81,7 +81,7 @@ TEST_F(LauncherTest, ASecondSignalEndsAtOnce) {
   EXPECT_TRUE(fs::exists(folder_ / "logs/seen"));
 }
 
-/// As batch systems, service managers and container runtimes send it: mpirun kills its processes a second after it.
+/// Batch systems, service managers and container runtimes send it like this: mpirun kills its processes a second later.
 TEST_F(LauncherTest, SignalsToMpirunAreLeftToTheLauncher) {
   const Outcome outcome = run(2, R"(
       trap 'sleep 2; echo saved; end 143 0 ""' TERM
@@ -99,7 +99,7 @@ TEST_F(LauncherTest, SignalsToMpirunAreLeftToTheLauncher) {
   EXPECT_EQ(outcome.err, "");
 }
 
-/// Nobody who is killed leaves processes behind: not the launcher, not mpirun.
+/// Neither a killed launcher nor a killed mpirun leaves processes behind.
 TEST_F(LauncherTest, NoProcessIsLeftBehind) {
   for (const bool kill_launcher : {true, false}) {
     fs::remove_all(folder_ / "logs");
@@ -111,7 +111,7 @@ TEST_F(LauncherTest, NoProcessIsLeftBehind) {
                                   wait_for("ready-0"), wait_for("ready-1");
                                   const std::vector<pid_t> mpirun = children_of(launcher);
                                   ASSERT_EQ(mpirun.size(), 1u);
-                                  EXPECT_GE(ranks().size(), 2u);  // and shells that are to become `sleep`
+                                  EXPECT_GE(ranks().size(), 2u);  // includes shells that have not yet become `sleep`
                                   kill(kill_launcher ? launcher : mpirun[0], SIGKILL);
                                 });
     EXPECT_EQ(outcome.status, kill_launcher ? 1000 + SIGKILL : 1) << outcome.err;

@@ -1,4 +1,4 @@
-// What the launcher shows and returns.
+// Output and exit status of the launcher.
 
 #include "tern/tests/models/launcher_test.h"
 

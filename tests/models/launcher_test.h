@@ -1,5 +1,5 @@
 #pragma once
-// Processes started by mpirun: shell scripts that do what ranks of Tern do, and what they should not.
+// Processes started by mpirun: shell scripts that imitate correct and faulty ranks.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ struct Outcome {
   double seconds = 0;
 };
 
-/// Before each script: its rank, and what a rank of Tern writes at its end.
+/// Precedes each script: the rank number, and functions that write a rank's end file.
 inline constexpr const char* kPreamble = R"(
 [ -z "$TERN_TEST_SLOW_START" ] || sleep 0.7
 trap 'usr1=1' USR1
@@ -56,13 +56,13 @@ class LauncherTest : public testing::Test {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 
-  /// `meanwhile` is called with the launcher's process number.
+  /// Calls `meanwhile` with the launcher's process id.
   Outcome run(int processes, const std::string& script, const std::function<void(pid_t)>& meanwhile = {}) {
     std::ofstream(folder_ / "script") << kPreamble << script;
     const auto start = std::chrono::steady_clock::now();
     const pid_t child = fork();
     if (child == 0) {
-      alarm(120);  // a launcher that hangs
+      alarm(120);  // in case the launcher hangs
       if (!freopen((folder_ / "out").c_str(), "w", stdout) || !freopen((folder_ / "err").c_str(), "w", stderr))
         _exit(126);
       int status = 1;
@@ -88,7 +88,7 @@ class LauncherTest : public testing::Test {
     return outcome;
   }
 
-  /// Until the file of the logs exists.
+  /// Waits until the log file exists.
   void wait_for(const std::string& name) const {
     for (int i = 0; i < 2000 * test::kPatience && !fs::exists(folder_ / "logs" / name); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -1,4 +1,4 @@
-// state.json of a checkpoint, with every number replaced by what is none, or none of a run.
+// state.json of a checkpoint, with every number replaced by an invalid or implausible value.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ class StateJson : public testing::Test {
   }
   ~StateJson() override { fs::remove_all(folder_); }
 
-  /// What is said of this state.json; "" when it is accepted.
+  /// The error for this state.json; "" if it is accepted.
   std::string read(const std::string& text) const {
     std::ofstream(dir_ + "/state.json") << text;
     try {

@@ -1,4 +1,4 @@
-// TextClassifier: predictions do not depend on what they are batched with; evaluation agrees with them.
+// TextClassifier: predictions do not depend on the rest of the batch; evaluation agrees with them.
 
 #include "tern/models/text/text_classifier.h"
 
@@ -37,7 +37,7 @@ TEST(TextClassifier, PredictionsAreOfTheirTextAlone) {
     ASSERT_EQ(alone.logits.size(), 3u);
     double sum = 0;
     for (size_t k = 0; k < 3; ++k) {
-      // Some twenty roundings of numbers below 1.
+      // About twenty roundings of numbers below 1.
       EXPECT_NEAR(one[i].logits[k], alone.logits[k], 20 * 0x1p-24);
       EXPECT_NEAR(small[i].logits[k], alone.logits[k], 20 * 0x1p-24);
       EXPECT_LE(alone.logits[k], alone.logits[static_cast<size_t>(alone.label)]);
@@ -46,7 +46,7 @@ TEST(TextClassifier, PredictionsAreOfTheirTextAlone) {
     EXPECT_NEAR(alone.score, 1 / sum, 1e-6);
   }
   EXPECT_TRUE(classifier.predict({}).empty());
-  // Cut to the model's 32 positions, and to fewer on demand.
+  // Truncated to the model's 32 positions, and to fewer on request.
   EXPECT_EQ(classifier.predict({texts(8)[7] + " great"})[0].logits,
             classifier.predict({texts(8)[7] + " plot"})[0].logits);
   EXPECT_EQ(classifier.predict({"movie great"}, 3)[0].logits, classifier.predict({"movie plot"}, 3)[0].logits);
@@ -97,7 +97,7 @@ TEST(TextClassifier, EvaluateAgreesWithPredict) {
     EXPECT_EQ(result.examples, static_cast<int64_t>(rows.size()));
     EXPECT_NEAR(result.loss, loss / static_cast<double>(rows.size()), 40 * 0x1p-24);
     EXPECT_EQ(result.accuracy, correct / static_cast<double>(rows.size()));
-    EXPECT_TRUE(classifier.model().is_training());  // as before, and without dropout in between
+    EXPECT_TRUE(classifier.model().is_training());  // restored; evaluation ran without dropout
   }
   const Evaluation none = evaluate(classifier.model(), tokens, labels, {}, 64, 0);
   EXPECT_EQ(none.examples, 0);

@@ -1,4 +1,4 @@
-// The training loop on a model that can be followed by hand: y = w x, loss (w x - t)^2.
+// The training loop on a model simple enough to compute by hand: y = w x, loss (w x - t)^2.
 
 #include "tern/models/trainer/trainer.h"
 
@@ -32,7 +32,7 @@ class Line final : public nn::Module {
 struct Script {
   std::vector<std::vector<double>> targets;  // by epoch and step
   std::vector<double> validation = {};       // loss by epoch; accuracy is 1 - loss
-  bool noise = false;                        // of targets, drawn from the module's generator
+  bool noise = false;                        // added to the targets, drawn from the module's generator
 };
 
 class LineTask final : public TrainingTask {
@@ -88,7 +88,7 @@ class Recorder final : public TrainObserver {
     validated.push_back(task_.weight());
   }
   std::vector<StepMetrics> steps;
-  std::vector<double> weights, validated;  // after steps, and as they were validated
+  std::vector<double> weights, validated;  // after each step, and at each validation
   std::vector<EpochMetrics> epochs;
 
  private:
@@ -172,7 +172,7 @@ TEST(Trainer, AveragesAreValidatedAndLeft) {
   Recorder reference(plain);
   train(plain, options, reference);
   options.ema = 0.6;
-  std::vector<double> averages;  // the weights of SGD do not know of them
+  std::vector<double> averages;  // of SGD's weights, which they do not affect
   for (const double w : reference.weights) averages.push_back(averages.empty() ? w : 0.6 * averages.back() + 0.4 * w);
   for (const std::vector<double>& validation : {std::vector<double>{}, {0.5, 0.2, 0.3}}) {
     LineTask task({.targets = targets, .validation = validation});
@@ -182,9 +182,9 @@ TEST(Trainer, AveragesAreValidatedAndLeft) {
     for (size_t epoch = 0; epoch < seen.validated.size(); ++epoch)
       EXPECT_NEAR(seen.validated[epoch], averages[2 * epoch + 1], 1e-6);
     EXPECT_EQ(seen.validated.size(), validation.size());
-    EXPECT_NEAR(task.weight(), averages[validation.empty() ? 5 : 3], 1e-6);  // the last, or the best epoch's
+    EXPECT_NEAR(task.weight(), averages[validation.empty() ? 5 : 3], 1e-6);  // the last one, or that of the best epoch
   }
-  // Stopped: what is left are averages too.
+  // A stopped run also ends with averaged weights.
   LineTask stopped({.targets = targets});
   Recorder seen(stopped);
   int asked = 0;
@@ -206,7 +206,7 @@ TEST(Trainer, StopsAfterAStepOrAValidation) {
   LineTask again({.targets = {{0, 0}, {0, 0}}, .validation = {0.5, 0.2}});
   Recorder heard(again);
   asked = 0;
-  options.should_stop = [&] { return ++asked == 3; };  // the third question is that after the first validation
+  options.should_stop = [&] { return ++asked == 3; };  // the third call follows the first validation
   const TrainResult result = train(again, options, heard);
   EXPECT_TRUE(result.stopped);
   EXPECT_EQ(result.steps, 2);
@@ -227,7 +227,7 @@ TEST(Trainer, NonFiniteLossNamesTheStepAndChangesNothing) {
     ASSERT_EQ(seen.steps.size(), 1u);
     EXPECT_EQ(task.weight(), seen.weights[0]);
   }
-  // With a best epoch its weights come back.
+  // With a best epoch its weights are restored.
   LineTask task({.targets = {{0}, {0}, {std::nan("")}}, .validation = {0.1, 0.3, 0}});
   Recorder seen(task);
   EXPECT_THROW(train(task, plain_sgd(0.1), seen), Error);
@@ -235,12 +235,12 @@ TEST(Trainer, NonFiniteLossNamesTheStepAndChangesNothing) {
 }
 
 TEST(Trainer, AccumulatedBatchesAreWeightedByTheirExamples) {
-  LineTask task({.targets = {{0, 3, -1, 2, 5}}});  // of 1, 2, 3, 4 and 5 examples
+  LineTask task({.targets = {{0, 3, -1, 2, 5}}});  // batches of 1, 2, 3, 4 and 5 examples
   Recorder seen(task);
   TrainOptions options = plain_sgd(0.1);
   options.accumulate = 2;
   const TrainResult result = train(task, options, seen);
-  ASSERT_EQ(result.steps, 3);  // the last one has a single batch left
+  ASSERT_EQ(result.steps, 3);  // the last step has one remaining batch
   EXPECT_EQ(result.items, 50);
   double w = 1, velocity = 0;
   const std::vector<std::vector<std::pair<double, double>>> steps = {{{0, 1}, {3, 2}}, {{-1, 3}, {2, 4}}, {{5, 5}}};
@@ -260,7 +260,7 @@ TEST(Trainer, AccumulatedBatchesAreWeightedByTheirExamples) {
   }
 }
 
-/// A run that is stopped after each possible question and resumed from what it left ends as the one that was not.
+/// A run that is stopped at any possible point and resumed ends with the result of an uninterrupted run.
 TEST(Trainer, ResumedAnywhereItEndsTheSame) {
   const Script script{.targets = {{0, 3, 1}, {-1, 2}, {4, 4, 4}}, .validation = {0.5, 0.2, 0.3}, .noise = true};
   TrainOptions options = plain_sgd(0.1);
@@ -357,7 +357,7 @@ TEST_F(CheckpointTest, KeepsTheNewestAndTheBest) {
   EXPECT_TRUE(newest_checkpoint(folder_.path(), {})->ends_with("step-100000000"));
 }
 
-/// A checkpoint of a later step, damaged or of another history, neither fails a save nor counts as one of the newest.
+/// A later checkpoint, damaged or of another history, does not make a save fail or count as one of the newest.
 TEST_F(CheckpointTest, LaterOnesCountForNothing) {
   save(3);
   save(5);
@@ -386,7 +386,7 @@ TEST_F(CheckpointTest, LaterOnesCountForNothing) {
   EXPECT_EQ(listing(), "step-00000902.old step-00000903 step-900 ");
 }
 
-/// Of another history: the same step, but not the same state.
+/// A checkpoint of another history: same step, different state.
 TEST_F(CheckpointTest, OneOfTheSameStepIsReplaced) {
   save(3);
   save(5);
@@ -397,7 +397,7 @@ TEST_F(CheckpointTest, OneOfTheSameStepIsReplaced) {
   EXPECT_EQ(error_of(newest), "no error");
   const auto written = fs::last_write_time(newest + "/state.json");
   save(5, 2);
-  EXPECT_EQ(fs::last_write_time(newest + "/state.json"), written);  // the same one is left alone
+  EXPECT_EQ(fs::last_write_time(newest + "/state.json"), written);  // an identical checkpoint is not rewritten
   EXPECT_EQ(listing(), "step-00000003 step-00000005 ");
 }
 
@@ -427,7 +427,7 @@ TEST_F(CheckpointTest, DamageIsNoticedAndTheOneBeforeIsUsed) {
       } else {
         fs::remove(file);
       }
-      // A blank more at a JSON file's end changes nothing.
+      // One more or less white-space character at the end of a JSON file changes nothing.
       const bool harmless = file.filename() == "checksums.json" && (how == "longer" || how == "cut");
       std::string said;
       const auto found = newest_checkpoint(folder_.path(), [&](const std::string& line) { said = line; });
@@ -443,7 +443,7 @@ TEST_F(CheckpointTest, DamageIsNoticedAndTheOneBeforeIsUsed) {
   fs::remove(fs::path(folder_.path()) / "step-00000003" / "model");
   fs::remove(newest / "model");
   EXPECT_THROW(newest_checkpoint(folder_.path(), {}), Error);
-  save(5, 1);  // a damaged one is written anew
+  save(5, 1);  // a damaged checkpoint is rewritten
   EXPECT_EQ(error_of(newest), "no error");
 }
 
@@ -460,7 +460,7 @@ TEST_F(CheckpointTest, AFailedWriteLeavesWhatWasThere) {
               std::string::npos);
   }
   EXPECT_EQ(listing(), "step-00000003 ");
-  // What a killed process leaves is no checkpoint, and is removed.
+  // A folder left by a killed process is not a checkpoint, and is removed.
   fs::create_directories(fs::path(folder_.path()) / ".tern-unfinished-step-00000009");
   EXPECT_TRUE(newest_checkpoint(folder_.path(), {})->ends_with("step-00000003"));
   CheckpointFolder again(folder_.path(), 2);

@@ -1,5 +1,5 @@
-// A program that says `using namespace tern` may have types of these names: what the library alone uses is in
-// tern::detail. It would not compile otherwise.
+// A program with `using namespace tern` may define types of these names, because internal names are in tern::detail.
+// This file would not compile otherwise.
 
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ TEST(UserNames, AreFree) {
             57);
   EXPECT_EQ(alias(ones({1})) + draw({}, "", cpu) + size_class(1) + printable("", 0), 58);
   const Tensor x = Tensor(ones({2})).set_requires_grad(true);
-  EXPECT_STREQ((x * 2.0).grad_fn()->name(), "mul_scalar");  // what the library gives is used without its type's name
+  EXPECT_STREQ((x * 2.0).grad_fn()->name(), "mul_scalar");  // results need no type names of the library
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The Vision Transformer against transformers', torchvision's and timm's numbers (tests/golden): logits, gradients,
-// attention maps, interpolated positions; and what must not change the numbers: recomputation, pooling's short cut.
+// The Vision Transformer compared with transformers, torchvision and timm (tests/golden): logits, gradients, attention
+// maps, interpolated positions; recomputation and early pooling must not change the results.
 
 #include "tern/models/vit/vit.h"
 
@@ -32,13 +32,13 @@ const nlohmann::json& golden_index() {
   static const nlohmann::json index = nlohmann::json::parse(std::ifstream(kGolden + "index.json"));
   return index;
 }
-/// How far gradients may lie from the reference numbers: four times as far as PyTorch's own float32 does.
+/// Tolerance of gradients: four times the error of PyTorch's float32.
 double tolerance(const std::string& name) {
   for (const auto& model : golden_index().at("models"))
     if (model.at("folder") == name) return 4 * model.at("float32_error").get<double>();
   fail("tests/golden/index.json has no model ", name);
 }
-// Some twenty roundings of numbers below 4, and of probabilities below 1.
+// About twenty roundings of numbers below 4, and of probabilities below 1.
 constexpr double kClose = 20 * 4 * 0x1p-24, kCloseProbability = 20 * 0x1p-24;
 
 double l2(const std::vector<double>& v) {
@@ -52,7 +52,7 @@ void expect_near(const Tensor& got, const Tensor& want, double tolerance) {
   const std::vector<double> a = got.to_vector<double>(), b = want.to_vector<double>();
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
 }
-/// Of one computation in two ways: some forty roundings of the largest number.
+/// For one computation in two ways: about forty roundings of the largest number.
 void expect_close(const Tensor& got, const Tensor& want) {
   expect_near(got, want, 40 * 0x1p-24 * max(abs(want)).item<double>());
 }
@@ -156,7 +156,7 @@ TEST(ViT, InterpolationKeepsConstantsAndTheSameGrid) {
     const std::vector<double> sums = sum(grid_interpolation(from, height, width), {1}).to_vector<double>();
     EXPECT_EQ(sums.size(), static_cast<size_t>(height * width));
     for (const double s : sums)
-      EXPECT_NEAR(s, 1, 32 * 0x1p-24);  // at most 16 weights, the sum of whose sizes is below 2
+      EXPECT_NEAR(s, 1, 32 * 0x1p-24);  // at most 16 weights, the sum of whose absolute values is below 2
   }
   const std::vector<double> same = grid_interpolation(4, 4, 4).to_vector<double>();
   for (size_t i = 0; i < same.size(); ++i) EXPECT_EQ(same[i], i % 17 == 0 ? 1 : 0);
@@ -173,12 +173,12 @@ ViTConfig odd_config() {
   config.hidden = 40;
   config.dropout = 0.2;
   config.attention_dropout = 0.1;
-  config.initializer_range = 0.2;  // attention and layers of some effect
+  config.initializer_range = 0.2;  // large enough that attention and layers have an effect
   config.labels = {"a", "b", "c"};
   return config;
 }
 
-/// Logits and all gradients of one training pass, and what it keeps for backward.
+/// Logits and all gradients of one training pass, and the memory it keeps for backward.
 struct Pass {
   std::vector<std::vector<float>> values;
   int64_t kept_bytes = 0;
@@ -257,7 +257,7 @@ TEST(ViT, RefusesWhatDoesNotFit) {
             }).find("images must be floating"),
             std::string::npos);
   EXPECT_NE(error_of([&] { model->forward(zeros({2, 3, 24, 24}), zeros({2})); }).find("image_keys"), std::string::npos);
-  // Three heads of 12 dimensions cannot be guessed.
+  // Three heads of 12 dimensions cannot be inferred from shapes.
   EXPECT_NE(error_of([&] { ViT::from_pretrained(kGolden + "vit_timm/model.safetensors"); }).find("heads"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
@@ -304,7 +304,7 @@ TEST(ViTConfig, PresetsAndJson) {
   const ViTConfig again = ViTConfig::from_json(config.to_json(), "here");
   EXPECT_EQ(again.to_json(), config.to_json());
   EXPECT_FALSE(again.class_token);
-  EXPECT_NE(config.to_json().find("\"tern_vit\""), std::string::npos);  // not loaded as what it is not
+  EXPECT_NE(config.to_json().find("\"tern_vit\""), std::string::npos);  // transformers must not load it as ViT
   for (const auto& [text, part] :
        std::vector<std::pair<std::string, std::string>>{{"[]", "not a JSON object"},
                                                         {R"({"model_type": "bert"})", "'bert'"},
