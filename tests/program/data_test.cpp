@@ -1,4 +1,4 @@
-// Data sets as users have them: damaged files are errors with file and line and leave no folder; odd texts are not.
+// Data sets as users provide them: a damaged file gives an error with file and line and no folder; unusual texts work.
 
 #include "tern/tests/program/program.h"
 
@@ -59,7 +59,7 @@ TEST_F(DataTest, SplitsThatDoNotFit) {
   expect_rejected("a.csv", csv, {"split"}, {"--split", "0.5/0.1/0.1"});
   expect_rejected("a.csv", csv, {"official"}, {"--split", "official"});
   expect_rejected("a.csv", csv, {"--batch-tokens", "--max-length"}, {"--batch-tokens", "4"});
-  // No test rows, no validation rows: trains, and says so.
+  // Without test and validation rows it trains and reports that.
   const Result result = train("a.csv", {"--split", "8/0/0"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_TRUE(result.out.starts_with("test accuracy: none")) << result.out;

@@ -1,5 +1,5 @@
-// What goes wrong during a run: folders and disks that cannot be written, numbers that overflow, memory that is not
-// there, signals. Never half a file, a leftover or a kill.
+// Failures during a run: folders and disks that cannot be written, numeric overflow, lack of memory, signals. No
+// partial or leftover file remains, and the program never crashes.
 
 #include <cmath>
 #include <limits>
@@ -28,7 +28,7 @@ class FailureTest : public ProgramTest {
       setrlimit(what, &limits);
     };
   }
-  /// The folder's model can be loaded and answers.
+  /// Checks that the folder's model can be loaded and used.
   void expect_loadable(const std::string& run) const {
     const Result result = tern({"predict", run}, "a great film\n");
     EXPECT_EQ(result.status, 0) << result.err;
@@ -51,11 +51,11 @@ TEST_F(FailureTest, OutputFolders) {
   fs::create_directories(file("empty"));
   EXPECT_EQ(tern(train({"--out", "empty", "--max-steps", "1"})).status, 0);
   EXPECT_EQ(listing("empty"), kRunFiles);
-  // A failure later on removes what it made, and only that.
+  // A later failure removes what the run created, and only that.
   fs::create_directories(file("mine"));
   expect_error(tern(train({"--out", "mine", "--batch-tokens", "3"})), 1, {"--batch-tokens"});
   EXPECT_EQ(listing("mine"), "");
-  // The default is a new folder below runs/.
+  // By default the run uses a new folder below runs/.
   const Result first = tern(train({"--max-steps", "1"})), second = tern(train({"--max-steps", "1"}));
   EXPECT_EQ(first.status + second.status, 0) << first.err << second.err;
   EXPECT_EQ(std::distance(fs::directory_iterator(file("runs")), fs::directory_iterator()), 2);
@@ -77,10 +77,10 @@ TEST_F(FailureTest, FolderWithoutPermission) {
   EXPECT_FALSE(fs::exists(file("run")));
 }
 
-/// A limit on the size of files fails writes as a full disk does, at any point of the run.
+/// A limit on file size makes writes fail as on a full disk, at any point of the run.
 TEST_F(FailureTest, FullDisk) {
   for (const rlim_t bytes : {0, 700, 3000, 100'000, 1'000'000}) {
-    if (bytes == 0 && test::kThreadSanitized) continue;  // it writes a file before main() says what the signal means
+    if (bytes == 0 && test::kThreadSanitized) continue;  // TSan writes a file before main() sets the signal's action
     SCOPED_TRACE(bytes);
     fs::remove_all(file("run"));
     const Result result =
@@ -92,7 +92,7 @@ TEST_F(FailureTest, FullDisk) {
     for (const Json& line : json_lines(read_text(file("run/metrics.jsonl")))) EXPECT_TRUE(line.is_object());
     EXPECT_TRUE(Json::parse(read_text(file("run/run.json"))).is_object());
   }
-  EXPECT_TRUE(fs::exists(file("run/metrics.jsonl")));  // the last limit let the steps through
+  EXPECT_TRUE(fs::exists(file("run/metrics.jsonl")));  // with the last limit the steps succeeded
 }
 
 TEST_F(FailureTest, DivergenceNamesStepAndOp) {
@@ -121,7 +121,7 @@ TEST_F(FailureTest, WeightsThatAreNotFinite) {
     const Result result =
         tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run"});
     expect_error(result, 1, {"step 1", "loss"});
-    EXPECT_FALSE(fs::exists(file("run")));  // no step was made: there is nothing to keep
+    EXPECT_FALSE(fs::exists(file("run")));  // no step was completed, so nothing is kept
     EXPECT_EQ(tern({"predict", "model", "--jsonl"}, "{\"text\": \"x\"}\n").status, 0);
   }
 }
@@ -167,10 +167,10 @@ TEST_P(SignalTest, SavesAndEnds) {
 
 INSTANTIATE_TEST_SUITE_P(Failure, SignalTest, ::testing::Values(SIGINT, SIGTERM));
 
-/// SIGUSR1 means "save": batch systems send it to several processes of a job, which pass it on, and again when the run
-/// still goes on. The run is saved however often it comes, and also when one other signal follows.
+/// SIGUSR1 requests a save: batch systems send it to several processes of a job, which forward it, and send it again if
+/// the run continues. The run is saved for any number of them, and also if one other signal follows.
 TEST_F(FailureTest, RepeatedSignalsSaveAndEnd) {
-  // Signals that wait together come in any order: the status is that of the first.
+  // Signals that are pending together arrive in any order: the status is that of the first.
   const std::vector<std::pair<std::vector<int>, std::set<int>>> cases = {
       {std::vector<int>(50, SIGUSR1), {75}},
       {{SIGUSR1, SIGTERM, SIGUSR1}, {75, 143}},
@@ -193,7 +193,7 @@ TEST_F(FailureTest, RepeatedSignalsSaveAndEnd) {
   }
 }
 
-/// `timeout` sends its signal to the process and to the group that the process is in; so do Ctrl-C and its like.
+/// `timeout` signals the process and also its process group; Ctrl-C and others do the same.
 TEST_F(FailureTest, OneRequestThatComesTwiceSavesAndEnds) {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     for (bool in_time = false; !in_time;) {
@@ -205,7 +205,7 @@ TEST_F(FailureTest, OneRequestThatComesTwiceSavesAndEnds) {
       process.send(number);
       usleep(1000);  // so that both are delivered
       kill(-process.id(), number);
-      // On a machine that let this process wait for longer they are two requests.
+      // If the machine delayed this process by more, they are two requests.
       in_time = std::chrono::steady_clock::now() - start < std::chrono::milliseconds(900);
       const Result result = process.finish();
       if (!in_time) continue;
@@ -218,16 +218,16 @@ TEST_F(FailureTest, OneRequestThatComesTwiceSavesAndEnds) {
 }
 
 TEST_F(FailureTest, SecondSignalEndsAtOnce) {
-  // Steps of many seconds: only the second signal can end the program in time.
+  // Steps take many seconds: only the second signal can end the program in time.
   write("data.csv", easy_csv(3000));
-  const auto threads_may_run = [] {  // when ThreadSanitizer's report is made
+  const auto threads_may_run = [] {  // while ThreadSanitizer reports at exit
     const char* const options = std::getenv("TSAN_OPTIONS");
     setenv("TSAN_OPTIONS", ((options ? options : "") + std::string(":report_thread_leaks=0")).c_str(), 1);
   };
   Process process(train({"--out", "run", "--preset", "base", "--batch-size", "1000", "--epochs", "9"}), folder_,
                   Setting{.in_child = threads_may_run});
   ASSERT_TRUE(process.wait_for("parameters"));
-  for (; !process.has_ended(); usleep(100'000)) process.send(SIGINT);  // more than a second after the first is another
+  for (; !process.has_ended(); usleep(100'000)) process.send(SIGINT);  // after more than a second it is another request
   const Result result = process.finish();
   EXPECT_EQ(result.status, 130) << result.err;
   EXPECT_EQ(result.err.find("the weights are in"), std::string::npos);
@@ -255,7 +255,7 @@ TEST_F(FailureTest, SignalsOfCommandsThatReadInput) {
     std::vector<std::string> arguments = {command};
     if (command == "predict") arguments.push_back(kModel);
     Setting waiting;
-    waiting.input = std::string(1, 'x');  // no line end: the program waits for more
+    waiting.input = std::string(1, 'x');  // no line end: the program waits for more input
     int in[2];
     ASSERT_EQ(pipe(in), 0);
     waiting.in_child = [&] { dup2(in[0], 0); };  // never written to, never closed

@@ -1,5 +1,5 @@
-// Runs that go on from an older checkpoint: whatever lay ahead of it, the folder holds one history afterwards, that of
-// a run that was left alone.
+// Runs resumed from an older checkpoint: whatever was ahead of it, the folder then has one history, equal to that of an
+// uninterrupted run.
 
 #include "tern/core/io/safetensors.h"
 #include "tern/tests/program/resume.h"
@@ -9,7 +9,7 @@ namespace {
 
 class HistoryTest : public InterruptedRuns {
  protected:
-  /// A finished run with a checkpoint after every ten steps.
+  /// Makes a finished run with a checkpoint every ten steps.
   void make_run(const std::string& out, std::vector<std::string> more = {}) const {
     const Result result = tern(arguments(out, std::move(more)));
     ASSERT_EQ(result.status, 0) << result.err;
@@ -19,7 +19,7 @@ class HistoryTest : public InterruptedRuns {
     fs::copy(file(from), file(to), fs::copy_options::recursive);
   }
   Result resume(const std::string& what) const { return tern({"resume", what, "--threads", "1"}); }
-  /// The run goes on from the checkpoint and is killed at its first line of metrics.jsonl.
+  /// Resumes from the checkpoint and kills the run at its first line of metrics.jsonl.
   void resume_without_a_step(const std::string& checkpoint) const {
     const std::string run = checkpoint.substr(0, checkpoint.find('/'));
     copy(run, "rehearsal");
@@ -32,7 +32,7 @@ class HistoryTest : public InterruptedRuns {
     const Result killed = tern(words, failing(run, "kill:" + std::to_string(line - calls.begin() + 1)));
     EXPECT_EQ(killed.status, 1000 + SIGKILL) << killed.err;
   }
-  /// Steps and epochs come once and in order, and the results last.
+  /// Checks that steps and epochs occur once and in order, and the results last.
   void expect_one_history(const std::string& run) const {
     int64_t step = 0, epoch = 0;
     bool over = false;
@@ -93,15 +93,15 @@ TEST_F(HistoryTest, ARunThatStopsAgain) {
   EXPECT_EQ(metrics("run"), metrics("whole"));
 }
 
-/// The best epoch lies ahead of the step that the run goes on from: until it comes again, the folder's model is that of
-/// the best epoch so far, and before any validation that of the checkpoint.
+/// The best epoch is ahead of the step from which the run resumes: until it is reached again, the folder's model is
+/// that of the best epoch so far, or before any validation that of the checkpoint.
 TEST_F(HistoryTest, TheModelIsThatOfTheCheckpoint) {
   make_run("whole", {"--keep", "20"});
   const std::vector<std::string> names = checkpoints("whole");
   const auto validated =
       std::find_if(names.begin(), names.end(), [](const auto& n) { return n.ends_with("validated"); });
   ASSERT_LT(validated + 1, names.end());
-  // Of the first checkpoint, which no validation came before, and of the one after the first validation.
+  // From the first checkpoint, before any validation, and from the one after the first validation.
   for (const auto& [from, model] : {std::pair(names.front(), names.front()), {*(validated + 1), *validated}}) {
     copy("whole", "run");
     resume_without_a_step("run/checkpoints/" + from);
@@ -138,7 +138,7 @@ TEST_F(HistoryTest, LinesThatACrashCutShort) {
     EXPECT_NE(resumed.err.find("of metrics.jsonl"), std::string::npos) << resumed.err;
     expect_same_run("torn", "whole");
   }
-  // Lines that are missing stay missing, which is said.
+  // Missing lines stay missing, which is reported.
   const size_t half = text.find('\n', text.size() / 2);
   copy("whole", "short");
   write("short/metrics.jsonl", text.substr(0, half - 3));
@@ -152,7 +152,7 @@ TEST_F(HistoryTest, LinesThatACrashCutShort) {
   EXPECT_EQ(resume("short").status, 0);
 }
 
-/// A damaged checkpoint of a later step, which is there or comes while the run trains, is in nobody's way.
+/// A damaged checkpoint of a later step, which exists before or appears during training, does no harm.
 TEST_F(HistoryTest, ADamagedLaterCheckpoint) {
   std::vector<std::string> endless = arguments("run", {"--keep", "2"});
   *(std::find(endless.begin(), endless.end(), "--epochs") + 1) = "100000";
@@ -162,14 +162,14 @@ TEST_F(HistoryTest, ADamagedLaterCheckpoint) {
   for (int i = 0; i < 6000 && newest().empty(); ++i) usleep(10'000);
   write("run/checkpoints/step-99999999/state.json", "{\"step\": ");
   write("run/checkpoints/step-99999999/checksums.json", "{}");
-  // The run has saved again, twice, when the first one is gone.
+  // When the first one is gone, the run has saved twice more.
   const std::string first = checkpoints("run").front();
   for (int i = 0; i < 6000 && checkpoints("run").front() == first; ++i) usleep(10'000);
   process.send(SIGUSR1);
   const Result stopped = process.finish();
   EXPECT_EQ(stopped.status, 75) << stopped.err;
   EXPECT_EQ(stopped.err.find("training goes on"), std::string::npos) << stopped.err;
-  EXPECT_LE(checkpoints("run").size(), 4u);  // two, the best epoch's and the damaged one
+  EXPECT_LE(checkpoints("run").size(), 4u);  // two newest, the best epoch's and the damaged one
 
   Process again({"resume", "run", "--threads", "1"}, folder_);
   ASSERT_TRUE(again.wait_for("removed what lay after step"));
@@ -182,7 +182,7 @@ TEST_F(HistoryTest, ADamagedLaterCheckpoint) {
   expect_all_are_whole("run");
 }
 
-/// What is not Tern's stays, whatever its name.
+/// Files of other programs stay, whatever their names.
 TEST_F(HistoryTest, FilesOfOthersInTheFolder) {
   make_run("run", {"--keep", "20"});
   const std::vector<std::string> theirs = {"run/x.tmp-abc123",

@@ -1,5 +1,5 @@
 #pragma once
-// A trained run and what is made to break it: the fixture of the tests of hostile input.
+// Fixture of the tests of hostile input: a trained run and malicious data.
 
 #include <sys/stat.h>
 
@@ -13,7 +13,7 @@ inline std::string repeated(int times, const std::string& text) {
   return all;
 }
 
-/// 200,000 levels.
+/// 200,000 nesting levels.
 inline const std::string& deep() {
   static const std::string text = repeated(200'000, "[") + repeated(200'000, "]");
   return text;
@@ -21,7 +21,7 @@ inline const std::string& deep() {
 
 class HostileTest : public ProgramTest {
  protected:
-  /// A run of one step, once for all tests of this program.
+  /// A run of one step, created once for all tests of this program.
   static void SetUpTestSuite() {
     std::string name = (fs::temp_directory_path() / "tern-hostile-XXXXXX").string();
     ASSERT_NE(mkdtemp(name.data()), nullptr);

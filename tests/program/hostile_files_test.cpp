@@ -1,4 +1,4 @@
-// Files that are made to break the program: each ends with one line that names the file, in little time and memory.
+// Malicious files: each gives one line that names the file, in bounded time and memory.
 
 #include <thread>
 
@@ -49,7 +49,7 @@ TEST_F(HostileTest, FilesThatAreNotRegular) {
     expect_error(tern({"tokenize", name}), 1, {name, std::string("not a regular file but ") + kind});
 }
 
-/// A link that leads nowhere, as in a cache of models of which a file is missing, is not taken for an absent file.
+/// A dangling link, as in a model cache with a missing file, does not count as an absent file.
 TEST_F(HostileTest, LinksThatLeadNowhere) {
   fs::create_symlink("loop", file("loop"));
   const std::string why = "Too many levels of symbolic links";
@@ -66,7 +66,7 @@ TEST_F(HostileTest, LinksThatLeadNowhere) {
   expect_error(tern({"resume", "data.csv"}), 1, {"data.csv: not a folder; --resume takes the folder of a run"});
 }
 
-/// What the program is given open stays readable, by any of its names.
+/// Files that the program inherits open can be read under any of their names.
 TEST_F(HostileTest, PipesThatAreGivenOpen) {
   const std::string text = "A great film.\nawful\n";
   const Result expected = tern({"predict", "run"}, text);
@@ -80,7 +80,7 @@ TEST_F(HostileTest, PipesThatAreGivenOpen) {
   const Result config = tern({"train", "distilbert", "--config", "/dev/stdin", "--out", "other"},
                              "data = 'data.csv'\nmax-steps = 1\nquiet = true\n");
   EXPECT_EQ(config.status, 0) << config.err;
-  // A shell's <(...) is a pipe that the program finds open.
+  // A shell's <(...) is a pipe that the program inherits open.
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
@@ -107,7 +107,7 @@ TEST_F(HostileTest, OfficialSetsThatAreNot) {
       << result.err;
 }
 
-/// Large images are answered one after the other: those of a whole group must not wait in memory.
+/// Large images are processed one at a time: a whole group must not be held in memory.
 TEST_F(HostileTest, ManyLargeImagesTakeTheMemoryOfFew) {
   constexpr int64_t kSide = 2500;  // 19 MB of pixels
   const Result trained = tern({"train", "vit", "--data", "digits", "--max-steps", "1", "--out", "vit", "--quiet"});
@@ -142,7 +142,8 @@ TEST_F(HostileTest, AJpegHeaderThatClaimsMuch) {
   test::expect_peak_below(result.peak_kib, 400 << 10);
 }
 
-/// A model's file is cut while the program runs: the program waits for input with the file loaded or being loaded.
+/// A model file is truncated while the program runs: the file is loaded or being loaded, and the program waits for
+/// input.
 TEST_F(HostileTest, AFileThatIsCutWhileItIsRead) {
   for (int repetition = 0; repetition < 8; ++repetition) {
     fs::copy(trained_ / "run/model.safetensors", file("run/model.safetensors"), fs::copy_options::overwrite_existing);

@@ -1,4 +1,4 @@
-// Texts that are made to break the program: each ends with one line that names the file, in little time and memory.
+// Malicious texts: each gives one line that names the file, in bounded time and memory.
 
 #include "tern/tests/program/hostile.h"
 
@@ -88,7 +88,7 @@ TEST_F(HostileTest, WrongTypesInARecord) {
   }
 }
 
-/// Options whose values Tern parses itself, given numbers of 100,000 digits.
+/// Options whose values Tern parses itself, with numbers of 100,000 digits.
 TEST_F(HostileTest, LongNumbers) {
   const std::string digits(100'000, '1'), half(50'000, '1'), zeros(100'000, '0');
   const std::vector<std::string> train = {"train", "distilbert", "--data", "data.csv", "--max-steps", "1"};
@@ -111,7 +111,7 @@ TEST_F(HostileTest, LongNumbers) {
                            "--accumulate", "--weight-decay", "--preset", "--dtype"})
     fails(flag, digits);
   for (const std::string& value : {"-" + digits, digits + "x"}) fails("--epochs", value);
-  for (const char* flag : {"--checkpoint-every", "--warmup", "--recompute"})  // with words and units
+  for (const char* flag : {"--checkpoint-every", "--warmup", "--recompute"})  // options that also take words and units
     for (const std::string& value : {digits, "-" + digits, digits + "h", "every-" + digits}) fails(flag, value);
   Json record = Json::parse(read_text(file("run/run.json")));
   record["options"]["split"] = digits + "/1/1";
@@ -146,7 +146,7 @@ TEST_F(HostileTest, OptionFiles) {
   fails("lr = 1\nlr = 2\n", "deep.toml:2");
   fails("epochs = " + std::string(100'000, '9') + "\n", "deep.toml:1");
   fails(std::string(100'000, 'a') + " = 1\n", "deep.toml: 'aaa");
-  // Brackets and dots that do not nest.
+  // Brackets and dots without nesting.
   write("flat.toml", "# " + deep_key + arrays +
                          "\nout = 'a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t[[[[[[[[[[[[[[[[[[[['\n"
                          "data = \"data.csv\" # '\nmax-steps = 1\nquiet = true\n");

@@ -1,4 +1,4 @@
-// Folders of images as people have them: every kind of PNG and JPEG, and what only looks like one.
+// Folders of images as users have them: all kinds of PNG and JPEG, and files that only have their names.
 
 #include <sys/stat.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 class ImageFilesTest : public ProgramTest {
  protected:
-  /// A class of images in one colour each.
+  /// Writes a class of single-colour images.
   void write_class(const std::string& name, int count, int side = 12) const {
     for (int i = 0; i < count; ++i) {
       data::Image image(side, side, 3);
@@ -36,7 +36,7 @@ class ImageFilesTest : public ProgramTest {
                                                  static_cast<size_t>(tensor.nbytes())};
     return files;
   }
-  /// A PNG file of no pixels whose header claims some.
+  /// A PNG file without pixels whose header declares some.
   static std::string claim(uint32_t width, uint32_t height) {
     std::string bytes = golden().at("png_rgb");
     for (int i = 0; i < 4; ++i) {
@@ -83,14 +83,14 @@ TEST_F(ImageFilesTest, WhatIsNoImageIsNamedOnceAndSkipped) {
   write("photos/cat/empty.png", "");
   write("photos/cat/gif.png", "GIF89a....");
   write("photos/cat/huge.png", claim(30000, 30000));
-  write("photos/dog/bomb.png", claim(13000, 13000));  // within the limit, and nothing behind it
-  write("photos/dog/name\xff\n\x1b[31m.png", "");     // no UTF-8, and nothing for a terminal
+  write("photos/dog/bomb.png", claim(13000, 13000));  // within the limit, but without data
+  write("photos/dog/name\xff\n\x1b[31m.png", "");     // invalid UTF-8 and control characters
   fs::create_symlink("nowhere.png", file("photos/dog/dangling.png"));
   fs::create_symlink("loop.png", file("photos/dog/loop.png"));
   ASSERT_EQ(mkfifo(file("photos/dog/pipe.png").c_str(), 0600), 0);
   fs::create_directories(file("photos/dog/folder.png"));
   fs::copy(file("photos/dog/0.png"), file("photos/dog/folder.png/inside.png"));
-  // The seed is fixed, so that either half has sound images of both classes.
+  // Fixed seed, so that both halves have valid images of both classes.
   const Result trained = tern({"train", "vit", "--data", "photos", "--out", "run", "--image-size", "8", "--epochs", "3",
                                "--batch-size", "8", "--threads", "1", "--split", "50/50/0", "--seed", "1"});
   ASSERT_EQ(trained.status, 0) << trained.err;
@@ -157,7 +157,7 @@ TEST_F(ImageFilesTest, AFileThatMayNotBeRead) {
   EXPECT_EQ(count_of(trained.err, "skipped: cannot open photos/cat/3.png: Permission denied"), 1) << trained.err;
 }
 
-/// CIFAR-10's Python version, truncated or with a class that is none: tests/data reads whole ones.
+/// CIFAR-10's Python version, truncated or with an invalid class; tests/data reads complete ones.
 TEST_F(ImageFilesTest, DamagedCifar10) {
   fs::create_directories(file("bin"));
   for (const char* name :

@@ -1,4 +1,4 @@
-// tern launch, and the program as one of several processes. tests/models/launcher_test.cpp has what ranks do wrong.
+// tern launch, and the program as one of several processes. tests/models/launcher_test.cpp tests faulty ranks.
 
 #include "tern/tests/program/program.h"
 
@@ -41,7 +41,7 @@ TEST_F(LaunchTest, WithoutMpirun) {
 
 TEST_F(LaunchTest, AnMpirunThatDoesNotNoticeADeadRankIsEnded) {
   if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
-  // A child that has ended and is never waited for: Open MPI's hangs like this when a rank is killed as it starts.
+  // A child that is never reaped: Open MPI's mpirun hangs like this if a rank is killed while starting.
   write("fake/mpirun", "#!/bin/sh\nsleep 0.1 &\nexec sleep 100\n");
   fs::permissions(file("fake/mpirun"), fs::perms(0755));
   const std::string path = file("fake").string() + ":" + std::getenv("PATH");

@@ -1,5 +1,5 @@
-// `tern train` in several processes: the losses of one process with the joined batch, one run folder, and what happens
-// when a rank is stopped, killed or fails.
+// `tern train` in several processes: equal losses to one process with the joined batch, one run folder, and the results
+// of stopping, killing or failing ranks.
 
 #include "tern/core/io/safetensors.h"
 #include "tern/tests/program/program.h"
@@ -25,9 +25,8 @@ class LaunchTrainTest : public ProgramTest {
     write("data.csv", read_text(kModel + "/data.csv"));
   }
 
-  /// `more`: flags with a value each, which take the place of those here. The seed is fixed: AdamW makes steps of lr of
-  /// gradients that are nothing but rounding, so that for some seeds one process and several differ by more than
-  /// rounding.
+  /// `more`: flags with one value each, which replace those below. Fixed seed: AdamW turns gradients of pure rounding
+  /// error into steps of lr, so for some seeds one process and several differ by more than rounding.
   static Words texts(const std::string& out, const Words& more = {}) {
     Words all = {"train", "distilbert", "--out", out};
     const std::vector<std::pair<std::string, std::string>> common = {
@@ -58,7 +57,7 @@ class LaunchTrainTest : public ProgramTest {
     EXPECT_TRUE(read_text(file(run + "/model.safetensors")) == read_text(file(reference + "/model.safetensors")));
     EXPECT_EQ(metrics(run), metrics(reference));
   }
-  /// Every number of metrics.jsonl, and every weight.
+  /// Compares all numbers of metrics.jsonl, and all weights.
   void expect_near(const std::string& run, const std::string& reference, double tolerance) const {
     const std::vector<Json> got = metrics(run), want = metrics(reference);
     ASSERT_EQ(got.size(), want.size());
@@ -83,7 +82,7 @@ class LaunchTrainTest : public ProgramTest {
     }
   }
 
-  /// Those that run in this test's folder: the launcher, mpirun, the ranks.
+  /// The processes that run in this test's folder: launcher, mpirun, ranks.
   std::vector<pid_t> processes() const {
     std::vector<pid_t> found;
     std::error_code error;
@@ -92,7 +91,7 @@ class LaunchTrainTest : public ProgramTest {
         found.push_back(std::stoi(entry.path().filename().string()));
     return found;
   }
-  /// The process of a rank that runs in this test's folder; waits for it.
+  /// Waits for the process of a rank in this test's folder and returns it.
   pid_t process_of(int rank) const {
     const std::string wanted = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30 * test::kPatience);
@@ -113,7 +112,7 @@ class LaunchTrainTest : public ProgramTest {
 };
 
 TEST_F(LaunchTrainTest, IsOneProcessWithTheJoinedBatch) {
-  // 36 rows make 18 batches of 2: the last step of an epoch has fewer than there are ranks.
+  // 36 rows make 18 batches of 2: the last step of an epoch has fewer batches than ranks.
   ASSERT_EQ(tern(texts("joined", {"--batch-size", "2", "--accumulate", "4"})).status, 0);
   const Result four = launch(4, texts("four", {"--batch-size", "2"}));
   ASSERT_EQ(four.status, 0) << four.err;
@@ -122,7 +121,7 @@ TEST_F(LaunchTrainTest, IsOneProcessWithTheJoinedBatch) {
   EXPECT_NE(four.err.find("in each of 4 processes, over MPI"), std::string::npos) << four.err;
   EXPECT_EQ(listing("four"), listing("joined"));
   EXPECT_EQ(listing("four/checkpoints"), listing("joined/checkpoints"));
-  // Packed batches have unequal numbers of sequences; validation and test rows are fewer than ranks.
+  // Packed batches have different numbers of sequences; there are fewer validation and test rows than ranks.
   const Words packed = {"--batch-tokens", "40", "--optimizer", "sgd", "--ema", "0.9"};
   ASSERT_EQ(tern(texts("packed", packed + Words{"--accumulate", "5"})).status, 0);
   const Result five = launch(5, texts("five", packed));
@@ -130,7 +129,7 @@ TEST_F(LaunchTrainTest, IsOneProcessWithTheJoinedBatch) {
   expect_near("five", "packed", 1e-5);
 }
 
-TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {  // with a fixed seed, for the same reason
+TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {  // fixed seed, for the same reason
   const auto images = [](const std::string& out, const std::string& batch) {
     return Words{"train",  "vit", "--data",    "digits", "--max-steps", "12", "--mixup",      "0",  "--dtype", "fp16",
                  "--seed", "7",   "--threads", "1",      "--out",       out,  "--batch-size", batch};
@@ -176,12 +175,12 @@ TEST_F(LaunchTrainTest, ASignalToOneRankStopsAll) {
     Process job(launched(2, texts(out, {"--batch-size", "2"})), folder_);
     ASSERT_TRUE(job.wait_for("step "));
     if (to_all) {
-      for (int i = 0; i < 20; ++i, usleep(5000)) job.send(number);  // more than one SIGUSR1 is one
+      for (int i = 0; i < 20; ++i, usleep(5000)) job.send(number);  // several SIGUSR1 count as one
     } else {
       kill(process_of(1), number);
     }
     const Result stopped = job.finish();
-    if (stopped.status == 0) continue;  // it was over already
+    if (stopped.status == 0) continue;  // it had already ended
     EXPECT_EQ(stopped.status, status) << stopped.err;
     EXPECT_EQ(stopped.err.find("tern: error"), std::string::npos) << stopped.err;
     EXPECT_NE(stopped.err.find("tern resume " + out), std::string::npos) << stopped.err;
@@ -191,7 +190,7 @@ TEST_F(LaunchTrainTest, ASignalToOneRankStopsAll) {
   }
 }
 
-/// As batch systems, service managers and container runtimes do.
+/// As sent by batch systems, service managers and container runtimes.
 TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
   std::mt19937 random(std::random_device{}());
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
@@ -201,7 +200,7 @@ TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
     std::vector<pid_t> all = processes();
     EXPECT_EQ(all.size(), 4u);
     std::erase(all, job.id());
-    for (int i = 0; i < 2; ++i) {  // the launcher alone counts
+    for (int i = 0; i < 2; ++i) {  // only the launcher counts signals
       std::shuffle(all.begin(), all.end(), random);
       for (const pid_t process : all) kill(process, number);
       if (i == 0) job.send(number);
@@ -216,7 +215,7 @@ TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
   }
 }
 
-/// Also when the signals are seconds apart: a rank that waits for another cannot save sooner.
+/// Also for signals seconds apart: a rank that waits for another cannot save earlier.
 TEST_F(LaunchTrainTest, ARankSavesHoweverOftenASignalComes) {
   Process job(launched(2, texts("run", {"--batch-size", "2", "--epochs", "5000"})), folder_);
   ASSERT_TRUE(job.wait_for("step "));
@@ -240,7 +239,7 @@ TEST_F(LaunchTrainTest, GoesOnWithAnotherNumberOfRanks) {
   const Result four = launch(4, {"resume", "four/checkpoints/step-00000010", "--threads", "1"});
   ASSERT_EQ(four.status, 0) << four.err;
   expect_near("four", "run", 1e-5);
-  // And back again, by another number, from the run and from the middle of what the last one has written.
+  // Then again with other numbers of processes, from the run and from the middle of the previous continuation.
   for (const auto& [ranks, from] : {std::pair(2, "one"), {4, "one/checkpoints/step-00000015"}, {1, "one"}}) {
     const Result again =
         ranks == 1 ? tern({"resume", from, "--threads", "1"}) : launch(ranks, {"resume", from, "--threads", "1"});
@@ -256,7 +255,7 @@ TEST_F(LaunchTrainTest, GoesOnWithAnotherNumberOfRanks) {
 TEST_F(LaunchTrainTest, AnErrorOfARankIsShownOnce) {
   expect_error(launch(2, texts("diverged", {"--batch-size", "2", "--lr", "1e30", "--optimizer", "sgd"})), 1,
                {"the loss is nan", "try a lower --lr"});
-  // Rank 0 finds the disk full.
+  // Rank 0's disk is full.
   Process job(launched(2, texts("full", {"--batch-size", "2", "--epochs", "5000"})), folder_);
   ASSERT_TRUE(job.wait_for("train: "));
   const rlimit limit{2000, 2000};
@@ -305,9 +304,9 @@ TEST_F(LaunchTrainTest, EvaluationIsSharedOut) {
     EXPECT_NEAR(lines[0].at("accuracy").get<double>(), alone.at("accuracy").get<double>(), 1e-12);
     EXPECT_NEAR(lines[0].at("loss").get<double>(), alone.at("loss").get<double>(), 1e-6);
   }
-  // Ranks that see other rows.
+  // Ranks that have different rows.
   fs::create_directories(file("b"));
-  std::string other = read_text(file("data.csv"));  // as many rows
+  std::string other = read_text(file("data.csv"));  // same number of rows
   other[other.find('\n') + 3] = 'x';
   write("b/data.csv", other);
   const std::string eval = kProgram + " eval " + file("run").string() + " --data data.csv --threads 1";
@@ -337,7 +336,7 @@ TEST_F(LaunchTrainTest, TheOptimizersStateDivided) {
   EXPECT_LT(bytes("zero1", "model_state_bytes_expected"), 0.55 * bytes("ddp", "model_state_bytes_expected"));
   EXPECT_LT(bytes("zero1", "model_state_bytes"), bytes("ddp", "model_state_bytes"));
 
-  // The newest checkpoint is the same file, and either strategy goes on from the other's.
+  // The newest checkpoint is the same file, and either strategy resumes from the other's.
   fs::copy(file("zero1"), file("again"), fs::copy_options::recursive);
   fs::copy(file("zero1"), file("as_ddp"), fs::copy_options::recursive);
   const auto optimizer = [&](const std::string& run, const std::string& name) {

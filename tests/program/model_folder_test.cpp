@@ -11,7 +11,7 @@ const std::string kModel = kGolden + "train_curve";
 
 class ModelFolderTest : public ProgramTest {
  protected:
-  /// A fresh copy of the golden folder as "model".
+  /// Makes a new copy of the golden folder as "model".
   void restore() const {
     fs::remove_all(file("model"));
     fs::create_directories(file("model"));
@@ -190,7 +190,7 @@ TEST_F(ModelFolderTest, HalfPrecisionFilesAreWidened) {
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(a["logits"][i], b["logits"][i], 1e-2);
 }
 
-/// --init of an encoder without its head, as a pretrained checkpoint comes.
+/// --init from an encoder without a head, like a pretrained checkpoint.
 TEST_F(ModelFolderTest, BareEncoderStartsANewHead) {
   StateView bare;
   for (const NamedTensor& entry : weights())
@@ -206,7 +206,7 @@ TEST_F(ModelFolderTest, BareEncoderStartsANewHead) {
   EXPECT_EQ(load_safetensors(file("run/model.safetensors").string()).tensors.size(), weights().size());
 }
 
-/// The folder's labels are those of the data in another order than sorted: the head keeps its meaning.
+/// The folder has the labels of the data in unsorted order: order and head are kept.
 TEST_F(ModelFolderTest, LabelOrderOfTheFolderStays) {
   restore();
   const Result result = tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run",

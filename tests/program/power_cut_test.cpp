@@ -1,5 +1,5 @@
-// A power cut takes bytes and names that were not fsynced. What a run has finished writing stays, and nothing half
-// written is ever taken for whole. Each test cuts the power where one particular fsync must have been made before.
+// A power cut loses bytes and names that were not fsynced. Completed writes of a run survive, and partial files are
+// never taken for complete ones. Each test cuts the power at a point before which one particular fsync is required.
 
 #include "tern/tests/program/resume.h"
 
@@ -8,13 +8,13 @@ namespace {
 
 class PowerCutTest : public InterruptedRuns {
  protected:
-  /// Thirty steps, with a checkpoint after every five.
+  /// Thirty steps, with a checkpoint every five.
   std::vector<std::string> run(const std::string& out, const std::string& keep = "2") const {
     std::vector<std::string> all = arguments(out, {"--max-steps", "30", "--keep", keep});
     *(std::find(all.begin(), all.end(), "--checkpoint-every") + 1) = "5";
     return all;
   }
-  /// The number, from 1, of the first call after `from` that is this one.
+  /// The number, from 1, of the first such call after `from`.
   static int64_t find(const std::vector<std::string>& calls, const std::string& call, int64_t from = 0) {
     const auto found = std::find(calls.begin() + from, calls.end(), call);
     EXPECT_NE(found, calls.end()) << call;
@@ -30,8 +30,8 @@ class PowerCutTest : public InterruptedRuns {
   }
 };
 
-/// When the process has ended, everything that it left is on the disk: the folder itself, in folders that it made too,
-/// the record, the metrics to the last line, the model, and every checkpoint.
+/// After the process has ended, all its files are on disk: the folder itself, also in parents that it created, the
+/// record, the metrics to the last line, the model, and every checkpoint.
 TEST_F(PowerCutTest, AfterTheEnd) {
   ASSERT_EQ(tern(run("whole")).status, 0);
   ASSERT_EQ(tern(run("a/b/cut"), failing("a", "crash:1000000")).status, 0);
@@ -40,7 +40,7 @@ TEST_F(PowerCutTest, AfterTheEnd) {
   EXPECT_EQ(checkpoints("a/b/cut"), checkpoints("whole"));
   expect_all_are_whole("a/b/cut");
   EXPECT_TRUE(Json::accept(read_text(file("a/b/cut/run.json"))));
-  // And a run that a signal has stopped.
+  // Also for a run stopped by a signal.
   Process stopped(arguments("stopped"), folder_, failing("stopped", "crash:1000000"));
   ASSERT_TRUE(stopped.wait_for("step "));
   stopped.send(SIGUSR1);
@@ -52,8 +52,8 @@ TEST_F(PowerCutTest, AfterTheEnd) {
   EXPECT_EQ(resumed.err.find("was changed"), std::string::npos) << resumed.err;
 }
 
-/// A checkpoint is found again as soon as it has its name for good, with the metrics up to it, and those that are
-/// removed after it are whole or gone.
+/// A checkpoint is found as soon as it has its final name, with the metrics up to it; checkpoints removed afterwards
+/// are complete or gone.
 TEST_F(PowerCutTest, AroundACheckpoint) {
   const std::vector<std::string> calls = calls_of(run("whole"), "whole");
   const std::string name = "step-00000020";
@@ -72,7 +72,7 @@ TEST_F(PowerCutTest, AroundACheckpoint) {
   }
 }
 
-/// Going on from an older checkpoint: what is removed for it is whole or gone, and the history stays one.
+/// Resuming from an older checkpoint: those removed for it are complete or gone, and the history stays consistent.
 TEST_F(PowerCutTest, WhileWhatLiesAheadIsRemoved) {
   ASSERT_EQ(tern(run("whole", "9")).status, 0);
   const std::vector<std::string> names = checkpoints("whole");

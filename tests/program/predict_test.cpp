@@ -17,7 +17,7 @@ std::vector<std::string> words() {
   return found;
 }
 
-/// Each text alone gives what it gives among others of other lengths.
+/// A text's prediction does not depend on the other texts and their lengths.
 TEST_F(PredictTest, KeepsTheOrder) {
   const std::vector<std::string> vocabulary = words();
   std::string input;
@@ -41,7 +41,7 @@ TEST_F(PredictTest, KeepsTheOrder) {
     for (size_t k = 0; k < 3; ++k) sum += std::exp(alone["logits"][k].get<double>() - largest);
     EXPECT_NEAR(alone["score"], 1 / sum, 1e-6);
   }
-  // The same as plain lines, from a file and from stdin.
+  // The same texts as plain lines, from a file and from stdin.
   std::string plain;
   for (const std::string& text : texts) plain += text + "\n";
   write("texts.txt", plain);

@@ -1,5 +1,5 @@
 #pragma once
-// Runs the built program as a user would: another process, its streams and its exit status.
+// Runs the built program like a user: as a process, with its streams and exit status.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -57,15 +57,15 @@ inline std::vector<Json> json_lines(const std::string& text) {
 }
 
 struct Result {
-  int status = -1;  // of exit; 1000 + n when signal n killed it, 2000 when it ran too long
+  int status = -1;  // exit status; 1000 + n if killed by signal n, 2000 on timeout
   std::string out, err;
   long peak_kib = 0;
 };
 
 struct Setting {
   std::string input = {};
-  std::function<void()> in_child = {};  // limits, another user
-  double seconds = 60;                  // times test::kPatience
+  std::function<void()> in_child = {};  // sets limits or another user
+  double seconds = 60;                  // multiplied by test::kPatience
 };
 
 /// A started program; the destructor kills it.
@@ -111,7 +111,7 @@ class Process {
 
   void send(int number) { kill(pid_, number); }
   pid_t id() const { return pid_; }
-  /// Until the program handles the signal, which ends it before; false when it takes too long.
+  /// Waits until the program has a handler for the signal, without which the signal would end it; false on timeout.
   bool wait_until_it_handles(int number) const {
     for (; Clock::now() < end_ && !has_ended(); usleep(5000)) {
       std::ifstream file("/proc/" + std::to_string(pid_) + "/status");
@@ -133,7 +133,7 @@ class Process {
     close(out_);
     out_ = -1;
   }
-  /// Until stderr holds `text`; false when the program ends or takes too long before.
+  /// Waits until stderr contains `text`; false if the program ends before, or on timeout.
   bool wait_for(const std::string& text) {
     while (result_.err.find(text) == std::string::npos)
       if (!exchange()) return false;
@@ -155,7 +155,7 @@ class Process {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// Moves what the pipes have; false when both outputs are closed or the time is over.
+  /// Transfers available pipe data; false if both outputs are closed or on timeout.
   bool exchange() {
     if ((out_ < 0 && err_ < 0) || Clock::now() >= end_) return false;
     pollfd fds[3] = {{in_, POLLOUT, 0}, {out_, POLLIN, 0}, {err_, POLLIN, 0}};
@@ -188,7 +188,7 @@ class Process {
   int in_ = -1, out_ = -1, err_ = -1;
 };
 
-/// A folder of its own for each test, in which the programs run.
+/// Creates a new folder for each test, in which the programs run.
 class ProgramTest : public ::testing::Test {
  protected:
   ProgramTest() {
@@ -207,7 +207,7 @@ class ProgramTest : public ::testing::Test {
   Result tern(const std::vector<std::string>& arguments, const std::string& input) const {
     return tern(arguments, Setting{.input = input});
   }
-  /// Names in a folder, sorted, joined by spaces.
+  /// Sorted names in a folder, joined by spaces.
   std::string listing(const std::string& name) const {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(file(name))) names.push_back(entry.path().filename().string());
@@ -223,7 +223,7 @@ class ProgramTest : public ::testing::Test {
 inline constexpr const char* kRunFiles =
     "config.json metrics.jsonl model.safetensors run.json tokenizer_config.json vocab.txt";
 
-/// Exit status, exactly one line "tern: error: ...", the last, that holds all of `parts`, and nothing on stdout.
+/// Expects the exit status, exactly one line "tern: error: ..." (the last) with all of `parts`, and an empty stdout.
 inline void expect_error(const Result& result, int status, const std::vector<std::string>& parts) {
   EXPECT_EQ(result.status, status) << result.err;
   EXPECT_EQ(result.out, "");
@@ -237,7 +237,7 @@ inline void expect_error(const Result& result, int status, const std::vector<std
     EXPECT_NE(lines.back().find(part), std::string::npos) << part << " not in: " << lines.back();
 }
 
-/// `rows` texts of two labels; the label follows from one word.
+/// `rows` texts with two labels; one word determines the label.
 inline std::string easy_csv(int rows) {
   const char* filler[] = {"the movie", "a film with a plot", "acting", "story of the year",
                           "it was",    "scene after scene"};

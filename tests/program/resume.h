@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of interrupted runs share: a short run, disks that fail in it, and what is compared in the end.
+// Shared by the tests of interrupted runs: a short run, disk faults during it, and the comparison of results.
 
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/tests/program/program.h"
@@ -11,8 +11,8 @@ class InterruptedRuns : public ProgramTest {
  protected:
   const std::string kModel = kGolden + "train_curve";
 
-  /// Of texts: about a hundred steps with dropout, shuffled, with a checkpoint after every ten. The seed is fixed: on
-  /// it depends which epoch is the best, whose checkpoint is kept.
+  /// A text run: about a hundred steps with dropout, shuffled, with a checkpoint every ten. Fixed seed, since it
+  /// determines the best epoch, whose checkpoint is kept.
   std::vector<std::string> arguments(const std::string& out, std::vector<std::string> more = {}) const {
     std::vector<std::string> all = {"train", "distilbert"};
     for (const auto& [flag, value] : std::vector<std::pair<std::string, std::string>>{{"--init", kModel},
@@ -33,7 +33,7 @@ class InterruptedRuns : public ProgramTest {
   void SetUp() override { write("data.csv", read_text(kModel + "/data.csv")); }
 
   std::string weights(const std::string& run) const { return read_text(file(run + "/model.safetensors")); }
-  /// Everything of metrics.jsonl that does not measure time.
+  /// All fields of metrics.jsonl except times.
   std::vector<Json> metrics(const std::string& run) const {
     std::vector<Json> lines = json_lines(read_text(file(run + "/metrics.jsonl")));
     for (Json& line : lines)
@@ -42,13 +42,13 @@ class InterruptedRuns : public ProgramTest {
         line.erase(name);
     return lines;
   }
-  /// Weights and losses to the bit, and nothing half written beside them.
+  /// Compares weights and losses bit for bit, and checks that there are no partial files.
   void expect_same(const std::string& run, const std::string& reference) const {
     EXPECT_TRUE(weights(run) == weights(reference)) << run;
     EXPECT_EQ(metrics(run), metrics(reference)) << run;
     EXPECT_EQ(listing(run), listing(reference)) << run;
   }
-  /// Names of the checkpoints, in order.
+  /// Sorted names of the checkpoints.
   std::vector<std::string> checkpoints(const std::string& run) const {
     std::vector<std::string> names;
     if (!fs::exists(file(run + "/checkpoints"))) return names;
@@ -59,14 +59,14 @@ class InterruptedRuns : public ProgramTest {
     std::sort(names.begin(), names.end());
     return names;
   }
-  /// No folder that bears a checkpoint's name is damaged.
+  /// Checks that no folder with a checkpoint's name is damaged.
   void expect_all_are_whole(const std::string& run) const {
     for (const std::string& name : checkpoints(run))
       EXPECT_NO_THROW(models::load_checkpoint(file(run + "/checkpoints/" + name).string())) << name;
   }
 
 #ifdef TERN_DISK_FAULTS
-  /// The disk of a run in the folder `out` fails: tests/program/disk/faults.cpp.
+  /// Disk faults for a run in the folder `out`: tests/program/disk/faults.cpp.
   Setting failing(const std::string& out, const std::string& fault) const {
     Setting setting;
     const std::string folder = fs::canonical(folder_) / out;
@@ -77,7 +77,7 @@ class InterruptedRuns : public ProgramTest {
     };
     return setting;
   }
-  /// The calls by which an undisturbed run changes its folder: "rename /checkpoints/step-00000010".
+  /// The calls with which an undisturbed run changes its folder: "rename /checkpoints/step-00000010".
   std::vector<std::string> calls_of(const std::vector<std::string>& run, const std::string& out) const {
     const std::string calls = file("calls").string();
     const Result result = tern(run, failing(out, "count:" + calls));

@@ -1,6 +1,5 @@
-// Many kills, in training and inside a checkpoint's writing, machines that die and disks that are full, one after
-// another in one run: it ends with the weights and losses of a run that was left alone, and what lies newest in its
-// folder is always a whole checkpoint.
+// One run with many kills (in training and while writing a checkpoint), machine crashes and full disks: it ends with
+// the weights and losses of an uninterrupted run, and the newest checkpoint in its folder is always complete.
 
 #include <sys/mount.h>
 
@@ -38,7 +37,7 @@ TEST_F(ResumeSlowTest, ThirtyKillsAtRandomMoments) {
       const Result result = process.finish();
       if (result.status == 1000 + SIGKILL) ++kills;
       went_on += result.err.find("resume: " + cut + "/checkpoints/step-") != std::string::npos;
-      if (result.status == 0) {  // over: once more from the beginning
+      if (result.status == 0) {  // it has finished: start again
         expect_same(cut, whole);
         fs::remove_all(file(cut));
       }
@@ -61,7 +60,7 @@ TEST_F(ResumeSlowTest, InsideACheckpointsWriting) {
     const std::string cut = fault == "kill:" ? "killed" : "crashed";
     int kills = 0;
     for (int start = 0; start < 40; ++start) {
-      // Not too early, or the run would not get on.
+      // Not too early, so that the run makes progress.
       const int64_t at = 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(calls / 4));
       const Result result = tern(text_run(cut), failing(cut, fault + std::to_string(at)));
       if (result.status == 1000 + SIGKILL)
@@ -118,7 +117,7 @@ TEST_F(ResumeSlowTest, FullDisks) {
   std::printf("%d runs on full disks, %d of them lost a checkpoint and went on\n", failures, went_on);
 }
 
-/// A file system of its own, too small for what the run writes, and larger later.
+/// A separate file system that is at first too small for the run's files and is enlarged later.
 TEST_F(ResumeSlowTest, SmallFileSystems) {
   ASSERT_EQ(tern(text_run("whole")).status, 0);
   int64_t bytes = 0;

@@ -1,4 +1,4 @@
-// Runs that are killed, stopped and damaged, and go on: the weights and losses are those of a run that was left alone.
+// Killed, stopped and damaged runs that are resumed: weights and losses equal those of an uninterrupted run.
 
 #include "tern/tests/program/resume.h"
 #include "tern/data/datasets/sha256.h"
@@ -27,8 +27,8 @@ TEST_F(ResumeTest, KilledAtRandomMoments) {
   expect_same("killed", "whole");
 }
 
-/// The machine dies in a call that changes the run's folder: most of them are a checkpoint's, and bytes that were not
-/// yet fsynced are lost.
+/// The machine crashes in a call that changes the run's folder, mostly while a checkpoint is written; bytes not yet
+/// fsynced are lost.
 TEST_F(ResumeTest, AMachineThatDies) {
   const int64_t calls = static_cast<int64_t>(calls_of(arguments("whole"), "whole").size());
   for (int i = 0; i < 4; ++i) {
@@ -52,7 +52,7 @@ TEST_F(ResumeTest, SignalsSaveAndTheStatusSaysWhich) {
     ASSERT_TRUE(process.wait_for("step "));
     process.send(number);
     const Result stopped = process.finish();
-    if (stopped.status == 0) continue;  // it was over already
+    if (stopped.status == 0) continue;  // it had already ended
     EXPECT_EQ(stopped.status, status) << stopped.err;
     EXPECT_NE(stopped.err.find("tern resume " + out), std::string::npos) << stopped.err;
     const Result resumed = tern({"resume", out, "--threads", "1"});
@@ -71,10 +71,10 @@ TEST_F(ResumeTest, HalfPrecisionWithALossScaleAndAccumulation) {
   };
   ASSERT_EQ(tern(half("whole")).status, 0);
   bool killed = false;
-  for (int attempt = 0; attempt < 10 && !killed; ++attempt) {  // a run may be over before the signal comes
+  for (int attempt = 0; attempt < 10 && !killed; ++attempt) {  // a run may end before the signal arrives
     fs::remove_all(file("cut"));
     Process process(half("cut"), folder_);
-    ASSERT_TRUE(process.wait_for("validation loss"));  // of the first epoch, each of whose steps left a checkpoint
+    ASSERT_TRUE(process.wait_for("validation loss"));  // of the first epoch, each step of which wrote a checkpoint
     process.send(SIGKILL);
     killed = process.finish().status == 1000 + SIGKILL;
   }
@@ -82,7 +82,7 @@ TEST_F(ResumeTest, HalfPrecisionWithALossScaleAndAccumulation) {
   const Result resumed = tern(half("cut"));
   ASSERT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("resume: "), std::string::npos) << resumed.err;
-  EXPECT_NE(resumed.err.find(", step "), std::string::npos) << resumed.err;  // that of the checkpoint
+  EXPECT_NE(resumed.err.find(", step "), std::string::npos) << resumed.err;  // the checkpoint's step
   expect_same("cut", "whole");
 }
 
@@ -118,7 +118,7 @@ TEST_F(ResumeTest, ADamagedNewestCheckpoint) {
   ASSERT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("the one before it is used"), std::string::npos) << resumed.err;
   expect_same("damaged", "whole");
-  // A certain checkpoint, older than the newest.
+  // A given checkpoint, older than the newest.
   const Result older = tern({"resume", "whole/checkpoints/" + all.front().filename().string(), "--threads", "1"});
   EXPECT_EQ(older.status, 0) << older.err;
   expect_same("whole", "damaged");
@@ -127,7 +127,7 @@ TEST_F(ResumeTest, ADamagedNewestCheckpoint) {
 TEST_F(ResumeTest, AFullDiskKeepsWhatWasThere) {
   ASSERT_EQ(tern(arguments("whole")).status, 0);
   Setting full;
-  full.in_child = [] {  // the optimizer's file does not fit, everything else does
+  full.in_child = [] {  // only the optimizer's file exceeds the limit
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{80u << 10, 80u << 10};
     setrlimit(RLIMIT_FSIZE, &limit);
@@ -151,11 +151,11 @@ TEST_F(ResumeTest, WhatCannotBeResumed) {
   expect_error(tern({"resume", "run", "--seed", "1"}), 2, {"--seed"});
   expect_error(tern({"train", "distilbert", "--resume", "auto"}), 2, {"--out"});
   expect_error(tern({"train", "distilbert", "--checkpoint-every", "5x"}), 2, {"--checkpoint-every", "'5x'"});
-  // Other rows under the same name.
+  // Other rows under the same file name.
   write("data.csv", read_text(kModel + "/data.csv") + "one more,mixed feelings\n");
   expect_error(tern({"resume", "run"}), 1, {"the data's"});
   write("data.csv", read_text(kModel + "/data.csv"));
-  // The folder of another model.
+  // A checkpoint with another model.
   std::vector<fs::path> all;
   for (const auto& entry : fs::directory_iterator(file("run/checkpoints"))) {
     write_text(entry.path() / "config.json", R"({"model_type": "vit"})");
@@ -164,7 +164,7 @@ TEST_F(ResumeTest, WhatCannotBeResumed) {
   expect_error(tern({"resume", "run"}), 1, {"no checkpoint is whole"});
 }
 
-/// Whole checkpoints, with good checksums, in a run's folder where they do not belong.
+/// Complete checkpoints with valid checksums, in a folder of another run.
 TEST_F(ResumeTest, CheckpointsOfOthers) {
   const auto digits = [](const std::string& out, const std::vector<std::string>& more) {
     std::vector<std::string> all = {"train",   "vit", "--data", "digits", "--max-steps", "2", "--checkpoint-every", "2",
@@ -209,7 +209,7 @@ TEST_F(ResumeTest, KilledBeforeTheFirstWordWasWritten) {
   ASSERT_EQ(anew.status, 0) << anew.err;
   expect_same("killed", "whole");
   EXPECT_EQ(listing("killed"), listing("whole"));
-  // What belongs to somebody else is not taken for it.
+  // Files of others do not count as a run.
   write("other/metrics.jsonl", "");
   write("other/letter.txt", "Dear");
   expect_error(tern(arguments("other", {"--resume", "auto"})), 1, {"other/run.json", "the folder of a run?"});

@@ -1,4 +1,4 @@
-// What a run does with a folder before it trains: it takes its own, and leaves everything else as it was.
+// Checks of a folder before training: a run uses its folder and leaves all other folders unchanged.
 
 #include <sys/stat.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 class RunFolderTest : public InterruptedRuns {
  protected:
-  /// Paths, sizes and contents of all that lies in a folder.
+  /// Paths, sizes and contents of all files in a folder.
   std::string contents(const std::string& folder) const {
     std::vector<std::string> entries;
     for (const auto& entry : fs::recursive_directory_iterator(file(folder)))
@@ -22,7 +22,7 @@ class RunFolderTest : public InterruptedRuns {
   static fs::perms mode(const fs::path& path) { return fs::status(path).permissions(); }
 };
 
-/// Nothing is created, removed or changed in a folder that is not a run's, or whose run.json is not a run's.
+/// Nothing is created, removed or changed in a folder that is not a run's, or that has a foreign run.json.
 TEST_F(RunFolderTest, FoldersOfOthersStayAsTheyAre) {
   const std::vector<std::pair<std::string, std::string>> files[] = {
       {{"a", ""}, {"keep.tmp-backup", "mine"}, {"x.tmp-abc123", "mine"}, {"model.tern-tmp-0123456789abcdef", "mine"}},
@@ -62,7 +62,7 @@ TEST_F(RunFolderTest, ParentsThatWereMadeAreRemovedWhenNothingIsKept) {
   EXPECT_EQ(listing("a"), "");
 }
 
-/// Files and folders have the modes that the umask leaves.
+/// Files and folders get the modes that the umask allows.
 TEST_F(RunFolderTest, TheUmaskIsHonoured) {
   for (const mode_t mask : {0077u, 0002u, 0027u}) {
     fs::remove_all(file("run"));
@@ -80,7 +80,7 @@ TEST_F(RunFolderTest, TheUmaskIsHonoured) {
 }
 
 #ifdef TERN_DISK_FAULTS
-/// A file system without locks is no other process.
+/// A file system without locks does not count as use by another process.
 TEST_F(RunFolderTest, FileSystemsWithoutLocks) {
   for (const int error : {ENOLCK, ENOSYS, EOPNOTSUPP}) {
     fs::remove_all(file("run"));

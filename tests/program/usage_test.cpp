@@ -1,4 +1,4 @@
-// Wrong usage: status 2, one line that names what is known, and no files.
+// Wrong usage: status 2, one line that lists the valid choices, and no files.
 
 #include "tern/tests/program/program.h"
 
@@ -120,7 +120,7 @@ TEST_F(UsageTest, OptionFile) {
   EXPECT_EQ(good.status, 0) << good.err;
   EXPECT_EQ(good.err, "");
   const Json options = Json::parse(read_text(file("run/run.json")))["options"];
-  EXPECT_EQ(options["lr"], 1e-3);  // flags win
+  EXPECT_EQ(options["lr"], 1e-3);  // command-line flags take precedence
   EXPECT_EQ(options["max_steps"], 1);
   EXPECT_EQ(options["epochs"], 3);
   EXPECT_EQ(options["batch_size"], 4);

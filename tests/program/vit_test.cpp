@@ -1,5 +1,5 @@
-// The Vision Transformer from outside: training on the embedded digits and on a folder of images, resumed runs, eval,
-// predict and attention maps.
+// The Vision Transformer through the program: training on the embedded digits and on a folder of images, resumed runs,
+// eval, predict and attention maps.
 
 #include "tern/data/images/image.h"
 #include "tern/tests/program/program.h"
@@ -10,7 +10,7 @@ namespace {
 
 class VitTest : public ProgramTest {
  protected:
-  /// Images of two kinds, which a small model tells apart: bright on the left, or on the right.
+  /// Writes images of two classes that a small model can separate: bright on the left, or on the right.
   void write_images(const std::string& folder, int count) const {
     for (int i = 0; i < count; ++i) {
       const bool right = i % 2 == 1;
@@ -65,7 +65,7 @@ TEST_F(VitTest, AFolderOfImages) {
   ASSERT_EQ(trained.status, 0) << trained.err;
   EXPECT_EQ(Json::parse(read_text(file("run/config.json")))["image_size"], 16);
 
-  // The same answers for files named as arguments, on stdin and in JSON.
+  // Equal predictions for files given as arguments, on stdin and in JSON.
   const std::vector<std::string> files = {"photos/test/left/0.png", "photos/test/right/1.png"};
   const Result predicted = tern({"predict", "run", files[0], files[1], "--attention", "maps"});
   ASSERT_EQ(predicted.status, 0) << predicted.err;
@@ -80,7 +80,7 @@ TEST_F(VitTest, AFolderOfImages) {
   EXPECT_EQ(Json::parse(json.out)["logits"].size(), 2u);
   EXPECT_TRUE(predicted.out.starts_with(std::string(Json::parse(json.out)["label"]) + "\t"));
 
-  // Fine-tuned at another size, from that folder.
+  // Fine-tuning at another size, from that folder.
   const Result tuned = tern({"train", "vit", "--data", "photos", "--init", "run", "--out", "tuned", "--image-size",
                              "24", "--epochs", "1", "--batch-size", "8", "--mixup", "0.2", "--cutmix", "1"});
   ASSERT_EQ(tuned.status, 0) << tuned.err;

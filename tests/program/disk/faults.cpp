@@ -1,13 +1,13 @@
-// Preloaded into the program under test: its disk fails at a chosen moment. Calls that change or sync what lies at and
-// below $TERN_FAULT_FOLDER are counted from 1; at call number N $TERN_FAULT says
+// Preloaded into the program under test to make its disk fail at a chosen moment. Calls that change or sync files in or
+// below $TERN_FAULT_FOLDER are counted from 1. $TERN_FAULT selects the fault at call number N:
 //
-//   count:FILE      nothing fails; at the end FILE holds a line for each call: what it does, and the path in the folder
+//   count:FILE      no fault; at the end FILE has a line per call: its kind, and the path in the folder
 //   kill:N          the process dies as by SIGKILL, in a write after half of its bytes
-//   crash:N         the machine dies: as kill, and what was not fsynced is lost (journal.h). With fewer calls than N it
-//                   dies when the process has ended
+//   crash:N         the machine dies: as kill, and everything not fsynced is lost (journal.h). With fewer calls than N
+//                   it dies when the process has ended
 //   crash:N:NAME    the same, but of names only those in folders called NAME are lost
 //   full:N          from here on the disk is full: ENOSPC for bytes and new names
-//   lock:ERROR      flock fails with this number
+//   lock:ERROR      flock fails with this errno
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -27,13 +27,13 @@
 
 namespace {
 
-/// The C library's function of that name.
+/// The C library's function of this name.
 template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-/// True while the calls are this library's own.
+/// True during calls made by this library itself.
 thread_local bool own_calls = false;
 struct OwnCalls {
   OwnCalls() { own_calls = true; }
@@ -42,20 +42,20 @@ struct OwnCalls {
 
 class Disk {
  public:
-  /// What becomes of a call.
+  /// The outcome of a call.
   enum class Fate { kPasses, kFull, kLast };
 
   static Disk& get() {
-    static Disk* disk = new Disk;  // used until the very end
+    static Disk* disk = new Disk;  // never destroyed: used until the process ends
     return *disk;
   }
 
-  /// True for the folder, and for what is at the path if that lies in it.
+  /// True for the folder and for paths below it.
   bool holds(const std::string& path) const {
     if (own_calls || folder_.empty()) return false;
     return path == folder_ || path.starts_with(folder_ + "/");
   }
-  /// The folder that holds the name of the folder.
+  /// True for the parent of the folder.
   bool is_parent(const std::string& path) const {
     return !own_calls && !folder_.empty() && path == folder_.substr(0, folder_.rfind('/'));
   }
@@ -66,7 +66,7 @@ class Disk {
     if (mode_ == "full") return needs_space && calls_ >= at_ ? Fate::kFull : Fate::kPasses;
     return (mode_ == "kill" || mode_ == "crash") && calls_ == at_ ? Fate::kLast : Fate::kPasses;
   }
-  /// The error of flock; 0: none.
+  /// The errno of flock; 0: no fault.
   int lock_error() const { return mode_ == "lock" ? static_cast<int>(at_) : 0; }
 
   [[noreturn]] void die() {
@@ -123,14 +123,14 @@ std::string absolute(const char* path) {
   return getcwd(here, sizeof here) != nullptr ? std::string(here) + "/" + path : path;
 }
 
-/// A call that changes or syncs: passes, fails or is the last. `note` is called first when it passes.
+/// A call that changes or syncs: it passes, fails or is the last one. Before it passes, `note` is called.
 template <class Call, class Note>
 int change(const char* what, const std::string& path, bool needs_space, const Call& call, const Note& note) {
   Disk& disk = Disk::get();
   const bool held = disk.holds(path);
   if (!held && !disk.is_parent(path)) return call();
   const std::lock_guard lock(disk.mutex);
-  // Other files than the folder's may lie in its parent: a call there is not counted.
+  // The folder's parent may have other files: calls on them are not counted.
   switch (held ? disk.next_call(what, path, needs_space) : Disk::Fate::kPasses) {
     case Disk::Fate::kLast:
       disk.die();

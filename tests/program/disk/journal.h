@@ -1,6 +1,6 @@
 #pragma once
-// What a program has written that a power cut takes away again: bytes of files that were not fsynced, and names that
-// were created, renamed or removed in a folder that was not fsynced after that.
+// Records what a power cut would undo: bytes of files that were not fsynced, and names that were created, renamed or
+// removed in a folder that was not fsynced afterwards.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,10 +15,10 @@ namespace tern::program {
 
 class Journal {
  public:
-  /// Files that were removed or replaced are kept in this folder, which must be on the same file system.
+  /// Keeps removed and replaced files in this folder, which must be on the same file system.
   void keep_in(const std::string& folder) { kept_folder_ = folder; }
 
-  // Before the call that does it.
+  // Called before the operation.
   void writes(const std::string& path) { unsynced_.try_emplace(path, size_of(path)); }
   void creates_file(const std::string& path) {
     unsynced_[path] = 0;
@@ -35,9 +35,9 @@ class Journal {
     changes_.push_back({Kind::kRename, to, from, replaced, false});
   }
 
-  /// Changes of names that are not yet on the disk.
+  /// Number of name changes that are not yet on disk.
   size_t count() const { return changes_.size(); }
-  /// Forgets the changes after that many: the call has failed.
+  /// Forgets the changes after the first `count`: the call has failed.
   void drop(size_t count) {
     if (changes_.size() > count) changes_.resize(count);
   }
@@ -52,7 +52,7 @@ class Journal {
     changes_.clear();
   }
 
-  /// Takes away what was not synced; of names, where `folder` is not empty, those in folders of that name alone.
+  /// Undoes everything not synced; if `folder` is not empty, of names only those in folders of that name.
   void lose(const std::string& folder) {
     namespace fs = std::filesystem;
     std::error_code ignored;
@@ -88,9 +88,9 @@ class Journal {
   enum class Kind { kCreate, kRename, kRemove };
   struct Change {
     Kind kind;
-    std::string path;  // as it is called now
-    std::string from;  // before it was renamed
-    std::string kept;  // the file that was removed or replaced; empty: none
+    std::string path;  // current name
+    std::string from;  // name before a rename
+    std::string kept;  // copy of the removed or replaced file; empty: none
     bool is_folder;
   };
 
@@ -100,7 +100,7 @@ class Journal {
     return stat(path.c_str(), &status) == 0 ? status.st_size : 0;
   }
 
-  /// A second name of a file, or "" when there is none or it is a folder.
+  /// A second name for a file, or "" if it does not exist or is a folder.
   std::string keep(const std::string& path) {
     if (kept_folder_.empty() || !std::filesystem::is_regular_file(path)) return "";
     std::filesystem::create_directories(kept_folder_);
@@ -108,7 +108,7 @@ class Journal {
     return link(path.c_str(), kept.c_str()) == 0 ? kept : "";
   }
 
-  /// What is called `from` or lies below it is now called `to`.
+  /// Replaces `from` by `to` in all recorded paths.
   void move_names(const std::string& from, const std::string& to) {
     const auto moved = [&](const std::string& path) {
       return path == from || path.starts_with(from + "/") ? to + path.substr(from.size()) : path;
@@ -124,8 +124,8 @@ class Journal {
 
   std::string kept_folder_;
   int kept_count_ = 0;
-  std::vector<Change> changes_;            // of names, in the order in which they were made
-  std::map<std::string, off_t> unsynced_;  // files, and how many of their bytes are on the disk for certain
+  std::vector<Change> changes_;            // of names, in order
+  std::map<std::string, off_t> unsynced_;  // files, and the number of their bytes known to be on disk
 };
 
 }  // namespace tern::program
