@@ -1,4 +1,4 @@
-// EXIF's orientation, alone and applied to an image.
+// EXIF orientation, parsed and applied to an image.
 
 #include <cstring>
 
@@ -6,7 +6,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tern;
-  // A copy in memory of exactly this size: AddressSanitizer then reports reads beyond the end.
+  // A copy of exactly this size, so that AddressSanitizer reports reads beyond the end.
   const std::string tiff(fuzz::text_of(data, size));
   const int orientation = data::exif_orientation(tiff);
   fuzz::require(orientation >= 1 && orientation <= 8);

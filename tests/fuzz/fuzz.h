@@ -1,6 +1,6 @@
 #pragma once
-// What the fuzz targets share. A target hands an input to a reader. A tern::Error is how a reader refuses one; any
-// other exception, a signal, a sanitizer's finding, more memory or more time than run.sh allows ends the program, and
+// Shared by the fuzz targets. A target passes its input to a reader. A reader rejects an input by a tern::Error; any
+// other exception, a signal, a sanitizer report, or more memory or time than run.sh allows ends the program, and
 // libFuzzer keeps the input.
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-/// Runs the reader; what it refuses is well.
+/// Runs the reader; a tern::Error is a valid result.
 template <class Reader>
 void read(Reader&& reader) {
   try {
@@ -29,12 +29,12 @@ void read(Reader&& reader) {
   }
 }
 
-/// Ends the program unless a property of what was read holds.
+/// Aborts unless the property holds.
 inline void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// A folder of this process, in memory where that is possible.
+/// A folder of this process, in memory if possible.
 inline const std::filesystem::path& folder() {
   static const auto* const path = [] {
     const bool memory = access("/dev/shm", W_OK) == 0;
@@ -49,7 +49,7 @@ inline const std::filesystem::path& folder() {
   return *path;
 }
 
-/// A file of folder() with these bytes; its path.
+/// Writes a file with these bytes to folder() and returns its path.
 inline std::string write_file(const std::string& name, std::string_view bytes) {
   const std::filesystem::path path = folder() / name;
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

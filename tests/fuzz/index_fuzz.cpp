@@ -1,4 +1,4 @@
-// The index of weights in several files, *.index.json.
+// The index of weights split over several files, *.index.json.
 
 #include "tern/core/io/safetensors.h"
 #include "tern/tests/fuzz/state_file.h"

@@ -1,4 +1,4 @@
-// JPEG images, and whatever decode_image takes for one format or the other.
+// JPEG images, and anything that decode_image recognises as an image.
 
 #include "tern/tests/fuzz/images.h"
 

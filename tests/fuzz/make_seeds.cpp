@@ -1,8 +1,8 @@
-// make_seeds FOLDER: writes the seeds of the fuzz targets that Tern itself can write, FOLDER/<target>/<name>. Others
-// are files of other tools under tests/golden (run.sh names them).
+// make_seeds FOLDER: writes the fuzz seeds that Tern itself can produce to FOLDER/<target>/<name>. Other seeds are
+// files of other tools in tests/golden (listed in run.sh).
 
 #include <cstdio>
-// Not sorted: it needs the one above.
+// Not sorted: requires <cstdio>.
 #include <jpeglib.h>
 
 #include <cstring>
@@ -36,7 +36,7 @@ data::Image image_of(int64_t channels) {
   return image;
 }
 
-/// `tag274`: EXIF's orientation.
+/// `tag274`: the EXIF orientation.
 std::string tiff(bool big_endian, int tag274) {
   const auto number = [&](unsigned value, int bytes) {
     std::string text;
@@ -142,7 +142,7 @@ void configurations() {
       R"({"checksums.json": {"bytes": 2, "sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}})");
 }
 
-/// Steps of store_fuzz.cpp.
+/// Steps for store_fuzz.cpp.
 void store() {
   using dist::tcp::Request;
   using dist::tcp::Writer;

@@ -1,5 +1,5 @@
-// Pickles alone, and inside of a zip file as torch.save writes it, whose checksums are right: without them no changed
-// pickle would pass.
+// Pickles alone, and inside a zip file as written by torch.save, with valid checksums: otherwise no mutated pickle
+// would be accepted.
 
 #include <zlib.h>
 

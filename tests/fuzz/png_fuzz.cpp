@@ -1,4 +1,4 @@
-// PNG images. libpng's checksums of chunks are made right, so that changed chunks get further than that.
+// PNG images. Chunk checksums are corrected, so that mutated chunks are parsed further.
 
 #include <zlib.h>
 

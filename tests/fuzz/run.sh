@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# run.sh [--seconds N] [--runs N] [TARGET...]: runs the fuzz targets one after another, each for N seconds (60 unless said
-# otherwise) or N inputs, whichever ends first. Without names all of them. Prints a line for each: inputs, seconds, and
-# what was found. Ends with 1 when something was found; the input is then in BUILD/findings, and
+# run.sh [--seconds N] [--runs N] [TARGET...]: runs the fuzz targets one after another, each for N seconds (default 60)
+# or N inputs, whichever ends first. Default: all targets. Prints one line per target: inputs, seconds, and findings.
+# Exits with 1 if there are findings; their inputs are in BUILD/findings, and
 #   BUILD/bin/fuzz_TARGET FILE
-# repeats it. What it has learnt stays in BUILD/corpus. `./tern fuzz` builds the targets and calls this.
+# repeats one. The corpus is kept in BUILD/corpus. `./tern fuzz` builds the targets and calls this script.
 #
 # TERN_BUILD_DIR   the build folder (default: build/fuzz)
 set -uo pipefail
@@ -43,8 +43,8 @@ for target in "${targets[@]}"; do
   [[ -x $build/bin/fuzz_$target ]] || die "$build/bin/fuzz_$target is not built: ./tern fuzz $target"
 done
 
-# Files of other tools that serve as seeds too.
-golden_seeds() {  # TARGET: names, with commas between
+# Files of other tools that are also used as seeds.
+golden_seeds() {  # TARGET: comma-separated names
   case $1 in
     torch_file | pickle | cifar) find "$root/tests/golden/torch" -maxdepth 1 -type f -size -16k ! -name '*.safetensors' ;;
     vocab) echo "$root/tests/golden/train_curve/vocab.txt" ;;
@@ -61,7 +61,7 @@ export OMP_NUM_THREADS=1
 run_target() {
   local target=$1 log=$build/fuzz-$1.log options found inputs spent
   mkdir -p "$build/corpus/$target" "$build/findings" "$here/seeds/$target"
-  # An input of a few KB may take 256 MB for one piece of memory and 2.5 GB in all, and 25 s.
+  # An input of a few KB may use 256 MB per allocation, 2.5 GB in all, and 25 s.
   options=(-timeout=25 -rss_limit_mb=2560 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1
     "-artifact_prefix=$build/findings/$target-")
   [[ -z $seconds ]] || options+=("-max_total_time=$seconds")

@@ -1,4 +1,4 @@
-// Safetensors files. The first byte chooses whether the length before the header is made right.
+// Safetensors files. The first byte selects whether the length before the header is corrected.
 
 #include <cstring>
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Each fuzz target for a minute. Builds them by the project's own script; 77: clang, or a library of it, is not there and
-# cannot be installed by this user.
+# Runs each fuzz target for a minute. Builds them with the project's script; 77: clang or one of its libraries is
+# missing and this user cannot install it.
 set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 unset TERN_BUILD_DIR TERN_PRESET

@@ -4,7 +4,7 @@
 
 namespace tern::fuzz {
 
-/// Touches every element of a tensor that is not too large to.
+/// Reads every element of a tensor of at most 2^16 elements.
 inline void touch(const Tensor& tensor) {
   if (tensor.numel() > 1 << 16) return;
   const std::vector<double> values = tensor.to_vector<double>();

@@ -1,4 +1,4 @@
-// A checkpoint's state.json, and as its checksums.json.
+// A checkpoint's state.json; the same input is also its checksums.json.
 
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/tests/fuzz/fuzz.h"

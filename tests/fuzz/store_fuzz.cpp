@@ -1,5 +1,5 @@
-// What a store's server makes of bytes: of strangers, and of members that know the secret. The input is a list of
-// steps: a byte that says what happens and to which connection, a byte with the length of what follows, and that.
+// Input of a store's server from strangers and from members that know the secret. The fuzz input is a list of steps: a
+// byte for the action and connection, a byte with the length of the payload, and the payload.
 
 #include "tern/dist/tcp_service.h"
 #include "tern/tests/fuzz/fuzz.h"
@@ -9,7 +9,7 @@ namespace {
 
 const Member kOwner{0, 4, "job", "0123456789abcdef0123456789abcdef"};
 
-// So small that an input reaches them.
+// So small that an input can reach them.
 constexpr Limits kLimits{.answer = 4000, .unsent = 9000, .stored = 5000, .keys = 20};
 
 class Session {
@@ -23,13 +23,13 @@ class Session {
       case 1:
         join(static_cast<int>(which % 4));
         break;
-      case 2:  // bytes as they are
+      case 2:  // raw bytes
         if (Connection* c = at(which)) receive(*c, bytes);
         break;
-      case 3:  // a message
+      case 3:  // a framed message
         if (Connection* c = at(which)) receive(*c, Writer().string(std::string(bytes)).text());
         break;
-      case 4:  // a request for one key, many times
+      case 4:  // a request that repeats one key
         if (Connection* c = at(which)) {
           Writer writer;
           const uint32_t count = bytes.empty() ? 1 : 1 + 256u * static_cast<uint8_t>(bytes[0]);

@@ -1,4 +1,4 @@
-// Labelled texts: CSV, TSV and JSONL files. The first byte chooses the format and whether labels are known.
+// Labelled texts: CSV, TSV and JSONL files. The first byte selects the format and whether labels are known.
 
 #include <sstream>
 

@@ -1,4 +1,4 @@
-// tokenizer.json and tokenizer_config.json. A line "=====" ends the first.
+// tokenizer.json and tokenizer_config.json, separated by a line "=====".
 
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/tests/fuzz/fuzz.h"

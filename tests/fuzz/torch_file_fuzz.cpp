@@ -1,4 +1,4 @@
-// PyTorch's files, zip and older format, as `tern` loads weights from them.
+// PyTorch files, zip and legacy format, as `tern` loads weights from them.
 
 #include "tern/tests/fuzz/state_file.h"
 

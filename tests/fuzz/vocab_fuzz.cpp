@@ -1,4 +1,4 @@
-// vocab.txt, and texts that its tokenizer cuts. A line "=====" begins the text.
+// vocab.txt, and a text that its tokenizer encodes, separated by a line "=====".
 
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/tests/fuzz/fuzz.h"
