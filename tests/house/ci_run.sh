@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ci_run.sh RUN: what .ci/run does where something cannot be checked, with stand-ins for all that it calls.
+# ci_run.sh RUN: tests .ci/run where checks cannot run, with stand-ins for all programs that it calls.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 house="$scratch/a house" bin=$scratch/bin
@@ -7,7 +7,7 @@ export calls=$scratch/calls
 mkdir -p "$house/.ci" "$house/cmake" "$house/build/ci-cuda/bin" "$scratch/shared/data" "$bin"
 unset TERN_DATA CUDA_HOME
 export TMPDIR=$scratch
-# As if CUDA were not installed, but where the test puts it.
+# Pretends that CUDA is installed only where the test puts it.
 sed "s|/usr/local/cuda|$scratch/cuda|g" "$1" >"$house/.ci/run"
 
 for file in "$house/cmake/check_ptx.sh" "$house/cmake/check_includes.sh" "$bin/xz" "$bin/readelf" "$bin/find" "$bin/xargs"; do

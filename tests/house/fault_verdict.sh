@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fault_verdict.sh RUN: what tests/faults/run.sh makes of faults that are caught, missed, skipped and stale, with stand-ins
-# for cmake, ninja and ctest. The stand-in for ctest knows one_test, and fails it where the file says "broken".
+# fault_verdict.sh RUN: tests/faults/run.sh with faults that are caught, missed, skipped and stale, and stand-ins for
+# cmake, ninja and ctest. The stand-in for ctest has one_test, which fails if the file contains "broken".
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 house="$scratch/a house" bin=$scratch/bin

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpu_bundle.sh BUNDLE COMPILER: bench/gpu/bundle.sh with small programs in the place of a build's.
+# gpu_bundle.sh BUNDLE COMPILER: tests bench/gpu/bundle.sh with small programs in place of a build's.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 bundle=$1 compiler=$2
@@ -10,7 +10,7 @@ run() {  # ARGUMENTS...: sets $status and $said
   said=$(bash "$bundle" "$@" 2>&1)
   status=$?
 }
-compile() {  # RPATH: the programs, which take their words from a library
+compile() {  # RPATH: builds the programs, which get their output text from a library
   local program
   for program in tern tern-bench-kernels tern-bench-train cuda_one_test; do
     "$compiler" "$scratch/main.cpp" -o "$build/bin/$program" -L"$build/lib" -lwords "-Wl,-rpath,$1" || exit 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpu_check.sh CHECK CMAKE: bench/gpu/check.sh against stand-ins for the programs of a build and for NVIDIA's tools.
+# gpu_check.sh CHECK CMAKE: tests bench/gpu/check.sh with stand-ins for a build's programs and for NVIDIA's tools.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 check=$1 cmake=$2 here=$(cd "$(dirname "$0")" && pwd)
@@ -40,7 +40,7 @@ stand_in "$tools/nvidia-smi" <<'END'
 [[ $* == *driver_version* ]] && echo 1.2.3
 exit 0
 END
-export LIBRARY_PATHS=$scratch/library_paths  # what each program was given as LD_LIBRARY_PATH
+export LIBRARY_PATHS=$scratch/library_paths  # the LD_LIBRARY_PATH given to each program
 note_path='echo "${0##*/}=${LD_LIBRARY_PATH:-}" >>"$LIBRARY_PATHS"'
 stand_in "$tools/nsys" <<END
 $note_path
@@ -115,7 +115,7 @@ run --build "$scratch/a build" --quick --stages job --out "$scratch/out.json"
 expect "stages that are ok give status 0" equal "$status" 0
 expect "only the stages asked for are run" equal "$(member stages 0 stage)" job
 
-# Without nsys the program profiles itself.
+# Without nsys the program's own profiler is used.
 mv "$tools/nsys" "$scratch/nsys"
 stand_in "$bin/tern" <<'END'
 [[ $1 == info ]] && { echo "device: cuda:0"; exit 0; }
@@ -162,14 +162,14 @@ run --build "$scratch/a build" --stages kernels --budget 4 --out "$scratch/out.j
 expect "kernels measured before the time was over are kept" equal "$(member stages 0 results 0 name)" a
 expect "their stage is incomplete" equal "$(member stages 0 status)" incomplete
 
-# As long as there is time, a program that was killed has failed, as where memory ran out.
+# A program killed before the time limit has failed, for instance for lack of memory.
 stand_in "$bin/cuda_one_test" <<<'echo "[ RUN      ] A.Eats"; kill -KILL $$'
 run --build "$scratch/a build" --stages tests --budget 500 --out "$scratch/out.json"
 expect "a program that was killed has failed" equal "$(member stages 0 status)" failed
 expect "its status is shown" has "$(member stages 0 note)" "cuda_one_test: status 137"
 rm "$bin/cuda_one_test"
 
-# A second is too short for everything, which makes nothing wrong.
+# A second is too short for every stage, which is not a failure.
 stand_in "$tools/python3" <<<'exec sleep 1000'
 stand_in "$bin/tern" <<'END'
 [[ $1 == info ]] && { echo "device: cuda:0"; exit 0; }
@@ -187,7 +187,7 @@ done
 rm "$bin/cuda_one_test"
 mv "$scratch/cuda_large_parity_test" "$bin"
 
-# A signal ends the check and what it runs, at once.
+# A signal ends the check and its programs at once.
 gone() {  # PROCESS: waits until it has ended
   local i
   for ((i = 0; i < 600; ++i)); do
@@ -218,7 +218,7 @@ expect "where nothing can be written nothing is run" equal "$status" 1
 expect "it says so" has "$said" "$scratch/file/out.json cannot be written"
 expect "no stage was begun" test "${said/===/}" = "$said"
 
-# A run that is killed has the stages before.
+# A killed run keeps the completed stages.
 rm -f "$KERNELS_PID"
 bash "$check" --build "$scratch/a build" --stages large,kernels --budget 500 --out "$scratch/out.json" >/dev/null 2>&1 &
 killed=$!

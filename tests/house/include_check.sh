@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# include_check.sh CHECK: the include check accepts a good house and finds every kind of violation.
+# include_check.sh CHECK: the include check accepts a correct tree and finds every kind of violation.
 set -euo pipefail
 check=$1
 scratch=$(mktemp -d)
@@ -64,7 +64,7 @@ rejects headers core/tensor.h 'inline std::vector<int> sizes;' 'does not compile
 rejects headers nn/module.h 'struct Module {};' 'does not compile alone'  # the header has no #pragma once
 rejects headers data/loader.h 'inline int loader() { int unused; return 0; }' 'does not compile alone'
 
-# The first include of a source file compiles with that, and is not compiled again; benchmarks are not built in CI.
+# A first include of a source file is checked when that file compiles; benchmarks are not built in CI.
 new_house
 printf '%s\n' '#pragma once' 'std::vector<int> sizes();' >"$house/core/sizes.h"
 echo '#include "tern/core/sizes.h"' >"$house/core/other.cpp"

@@ -1,4 +1,4 @@
-// A program whose cases end in every way: for test_counts.sh, which picks some of them. It is no test itself.
+// A program whose cases end in all possible ways; test_counts.sh selects some of them. Not a test itself.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-# What the shell tests share; they source it. A scratch folder that is removed at the end, stand-ins for programs, and
+# Shared by the shell tests, which source it: a scratch folder that is removed at the end, stand-ins for programs, and
 # expectations. A test ends with: exit "$failed"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -8,7 +8,7 @@ stand_in() {  # FILE, the script on stdin
   { echo '#!/usr/bin/env bash'; cat; } >"$1"
   chmod +x "$1"
 }
-expect() {  # WHAT CONDITION...: shows what the test noted of its last run if the condition does not hold
+expect() {  # WHAT CONDITION...: if the condition does not hold, prints the values noted from the last run
   local what=$1 noted
   shift
   if "$@"; then return; fi

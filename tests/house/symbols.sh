@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# symbols.sh LIBRARY NAMESPACE: a library of kernels exports nothing but its entry points. A template of Eigen or std
-# that left it could be merged with another level's copy and run instructions that the machine does not have.
+# symbols.sh LIBRARY NAMESPACE: a library of kernels exports only its entry points. An exported template of Eigen or std
+# could be merged with another level's copy and run instructions that the machine lacks.
 set -euo pipefail
 library=$1 namespace=$2
 

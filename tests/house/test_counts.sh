@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_counts.sh RUN SAMPLE: tests/run.sh counts what becomes of the cases of programs that end in every way.
+# test_counts.sh RUN SAMPLE: tests/run.sh counts the cases of programs that end in all possible ways.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 run=$1 sample=$(readlink -f "$2")
@@ -18,7 +18,7 @@ script() {  # NAME, the script on stdin
   add "$1" "\"bash\" \"$build/$1.sh\""
 }
 set_property() { printf 'set_tests_properties(%s PROPERTIES %s)\n' "$1" "$2" >>"$build/CTestTestfile.cmake"; }
-cases() {  # NAME FILTER: the sample under the name, with some of its cases
+cases() {  # NAME FILTER: the sample under this name, with some of its cases
   ln -sf "$sample" "$build/$1"
   add "$1" "\"$build/$1\" \"--gtest_filter=$2\""
 }
@@ -155,7 +155,7 @@ expect "a script's skip is counted" last "1 passed, 0 failed, 2 skipped, 0 not b
 expect "a script gives its reason" has "1 for want of cuda: some faults (scripted)"
 expect "slow tests that are left out are said" has "1 slow tests were left out: ./tern test --full"
 
-# A build with a sanitizer gives its programs their options; those of the environment come last.
+# A build with a sanitizer sets its options for the programs; options from the environment come last.
 tests
 echo 'TERN_SANITIZE:STRING=thread' >"$build/CMakeCache.txt"
 script script <<'END'
@@ -170,7 +170,7 @@ script script <<<'[[ -z ${TSAN_OPTIONS:-} ]]'
 counts
 expect "a build without has none" ends 0
 
-# Interrupted, while a case hangs. (What a shell starts in the background ignores SIGINT, which the script treats alike.)
+# Interrupted while a case hangs. (A shell's background jobs ignore SIGINT, which the script handles in the same way.)
 for signal in TERM:143 HUP:129; do
   tests
   cases one 'Good.*:End.Hangs:Last.*'
@@ -192,7 +192,7 @@ for signal in TERM:143 HUP:129; do
   expect "an interrupted run ends what it started" test -z "$(pgrep -f "$build/one")"
 done
 
-# The seed: fresh, printed, repeatable.
+# The seed: new in each run, printed, repeatable.
 drawn() { "$sample" --gtest_filter=Seed.Print | sed -n 's/^drawn //p'; }
 seeds=$(for _ in 1 2 3; do "$sample" --gtest_filter=Seed.Print | sed -n 's/^TERN_TEST_SEED=//p'; done | sort -u | wc -l)
 status=$seeds out=""
