@@ -1,5 +1,5 @@
-# oneDNN, as the target DNNL::dnnl. oneDNN's own package file also demands the headers of its GPU runtime (OpenCL), which
-# Tern does not use, so a machine with nothing but the library could not build. Set dnnl_ROOT for a copy of your own.
+# oneDNN, as the target DNNL::dnnl. oneDNN's package file also requires the headers of its GPU runtime (OpenCL), which
+# Tern does not use, so a machine with only the library could not build. Set dnnl_ROOT to use another copy.
 
 find_path(dnnl_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
 find_library(dnnl_LIBRARY dnnl)

@@ -1,13 +1,13 @@
-# nvcc, the architectures and the flags of the CUDA kernels.
+# nvcc, the architectures and the flags for the CUDA kernels.
 
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin REQUIRED)
 endif()
-# Machine code for sm_80 and sm_90a, and intermediate code that the drivers of newer GPUs compile when they load it.
+# Machine code for sm_80 and sm_90a, and PTX that drivers of newer GPUs compile when loading it.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80;90a-real" CACHE STRING "Architectures of the CUDA kernels" FORCE)
 endif()
-# Instructions that sm_90 alone has (wgmma) are in code for 90a; code for plain 90 does without.
+# Instructions that only sm_90 has (wgmma) are in code for 90a; code for plain 90 does not use them.
 if(CMAKE_CUDA_ARCHITECTURES MATCHES "90a")
   set(TERN_CUDA_DEFINITIONS TERN_CUDA_SM90A)
 elseif(CMAKE_CUDA_ARCHITECTURES MATCHES "90|native|all|all-major")
@@ -18,7 +18,7 @@ if(NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 enable_language(CUDA)
-if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc has C++20
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 lacks nvcc's C++20 option
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 endif()
 set(CMAKE_CUDA_STANDARD 20)
@@ -32,7 +32,7 @@ else()
   list(APPEND TERN_CUDA_FLAGS --compress-mode=size)
 endif()
 find_package(CUDAToolkit REQUIRED)
-# The runtime is built in and finds the driver when it is there; cuBLASLt and the like are loaded when they are needed.
+# The runtime is linked statically and searches for the driver; cuBLASLt and others are loaded on demand.
 set(TERN_CUDA_LIBRARIES CUDA::cudart_static)
 if(TERN_WERROR)
   list(APPEND TERN_CUDA_FLAGS --Werror all-warnings)

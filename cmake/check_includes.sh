@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # check_includes.sh floors|headers [ROOT]
-#   floors   every include names a file that exists, is written "tern/...", and points to no higher floor
-#   headers  every header compiles alone, and when included twice (CXX, default g++). One with a #pragma once that is the
-#            first include of a source file compiles there, with the rest of the program and its tests
-# Prints one line per violation and exits with 1 when there is one.
+#   floors   every include names an existing file, is written "tern/...", and does not point to a higher floor
+#   headers  every header compiles alone, and when included twice (CXX, default g++). A header with #pragma once that is
+#            the first include of a source file is checked when that file is compiled, with the program and its tests
+# Prints one line per violation and exits with 1 if there is any.
 set -euo pipefail
 
 mode=${1:-}
@@ -14,7 +14,7 @@ floors=()
 for floor in kernels core nn optim data dist models tests bench; do
   [[ ! -d $floor ]] || floors+=("$floor")
 done
-sources() {  # the files whose names end in one of the given endings, each name ended by a NUL
+sources() {  # files with the given name endings, separated by NUL
   local names=() ending
   for ending in "$@"; do names+=(-o -name "*.$ending"); done
   find "${floors[@]}" -type f \( "${names[@]:1}" \) -print0 | sort -z
@@ -81,11 +81,11 @@ check_headers() {
   scratch=$(mktemp -d)
   ln -s "$root" "$scratch/tern"
   export TERN_HEADER_SCRATCH=$scratch
-  # Benchmarks are not built where the tests are.
+  # Benchmarks may not be built together with the tests.
   find "${floors[@]}" -path bench -prune -o \( -name '*.cpp' -o -name '*.cu' \) -print0 |
     xargs -0 -r awk '/^#include/ { if (match($0, /"tern\/[^"]*"/)) print substr($0, RSTART + 6, RLENGTH - 7); nextfile }' \
       >"$scratch/first"
-  # kernels/cpu is compiled once per level and knows its level by name; kernels/cuda is compiled for the emulator.
+  # kernels/cpu is compiled once per level, whose name is a macro; kernels/cuda is compiled for the emulator.
   sources h | xargs -0 -r -n 1 -P "$(nproc)" bash -c '
     if grep -q "^#pragma once" "$0" && grep -qxF "$0" "$TERN_HEADER_SCRATCH/first"; then
       exit 0

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# check_ptx.sh [--update] [--all] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and looks at each
-# kernel's PTX and at what ptxas made of it; then the attention kernels, or with --all all kernels, for sm_80, sm_100 and
-# sm_120, where they may not spill registers either (--all takes about twice the time: it must pass before a release).
-# check_ptx.sh --only PATTERN [ROOT]: the second part alone, for the files whose names match.
+# check_ptx.sh [--update] [--all] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and checks each kernel's
+# PTX and ptxas report; then the attention kernels, or with --all all kernels, for sm_80, sm_100 and sm_120, where they
+# must not spill registers either (--all takes about twice the time; it must pass before a release).
+# check_ptx.sh --only PATTERN [ROOT]: only the second part, for the files whose names match.
 #
-# Fails when a kernel spills registers, when one that promises 16-byte accesses has none, when ptxas puts waits between a
-# kernel's wgmma instructions ("serialized": it sees their registers used), or when the tables in
-# kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy; the forms of the instructions
-# that the emulator has twins of) are out of date; --update writes them. The kernels of CUB, of which cub.cu has
-# instances, are NVIDIA's and are left out. Fails without nvcc (CUDA_HOME, PATH or /usr/local/cuda).
+# Fails if a kernel spills registers, if one that requires 16-byte accesses has none, if ptxas inserts waits between a
+# kernel's wgmma instructions ("serialized": it sees uses of their registers), or if the tables in
+# kernels/cuda/resources.md (registers, shared memory, stack, 16-byte accesses, occupancy; the forms of instructions
+# that the emulator reimplements) are out of date; --update writes them. The kernels of CUB, instantiated in cub.cu, are
+# NVIDIA's and are left out. Fails without nvcc (CUDA_HOME, PATH or /usr/local/cuda).
 set -euo pipefail
 
 update=0 only="" others_alone=0 others_of=attention
@@ -25,11 +25,11 @@ root=$(cd "${1:-$(dirname "$0")/..}" && pwd)
 cd "$root"
 table=kernels/cuda/resources.md
 
-# Kernels that promise 16-byte accesses: patterns of "FILE KERNEL" and what each instance must have.
+# Kernels that require 16-byte accesses: patterns of "FILE KERNEL" and the accesses that each instance must have.
 vectorised=(
   'both ^pointwise_(float|double) (Forward|Backward)Body'
   'stores ^pointwise_(float|double) SecondBody'
-  'both ^pointwise_(float|double) SecondBody<(A|Co|[DEGLPST]|Mu|Rec|Rs)'  # the others are 0 everywhere and read nothing
+  'both ^pointwise_(float|double) SecondBody<(A|Co|[DEGLPST]|Mu|Rec|Rs)'  # the others are constant 0 and read nothing
   'both ^copy.cu elementwise_kernel<.*Identity'
   'both ^softmax.cu softmax_'
   'both ^norm.cu layer_norm_'
@@ -52,8 +52,8 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# The commands are those of the preset ci-cuda, which has ptxas report and the PTX in plain text, and so are the paths
-# that ccache sees: what that build has compiled costs a second here, and the other way round.
+# The commands are those of the preset ci-cuda, which makes ptxas report and keeps the PTX as text, with the same paths,
+# so that ccache shares results: a file compiled by that build takes a second here, and vice versa.
 build=$root/build/ci-cuda
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
 if ! cmake --preset ci-cuda >"$scratch/configured" 2>&1; then
@@ -63,7 +63,7 @@ fi
 ninja -C "$build" -t commands kernels/libtern_cuda_kernels.a | grep ' -x cu -c ' >"$scratch/commands"
 mkdir -p "$build/kernels/CMakeFiles/tern_cuda_kernels.dir/cuda"
 
-compile() {  # COMMAND: the object with its PTX in plain text, and the ptxas report, in the scratch folder
+compile() {  # COMMAND: writes the object with its PTX as text, and the ptxas report, to the scratch folder
   local name
   name=$(sed 's|.*/\([a-z_0-9]*\)\.cu -o .*|\1|' <<<"$1")
   if ! (cd "$BUILD" && eval "$(sed "s| -o [^ ]*| -o '$SCRATCH/$name.o'|" <<<"$1")") >"$SCRATCH/$name.log" 2>&1; then
@@ -76,7 +76,7 @@ compile() {  # COMMAND: the object with its PTX in plain text, and the ptxas rep
 export -f compile
 export BUILD=$build SCRATCH=$scratch
 
-# The other architectures that the kernels are built for, or that drivers compile them for.
+# The other architectures that the kernels are compiled for, by the build or by drivers.
 others="80 100 120"
 compile_others() {  # COMMAND: prints the kernels that spill there
   local name target targets=""
@@ -167,10 +167,10 @@ report() {
     LC_ALL=C sort
 }
 
-# Blocks that fit on one multiprocessor of sm_90 by threads (2048), registers (65536, by 256 a warp), shared memory (228
-# KB, of which each block takes 1 KB more) and number (32), and the share of its 64 warps that they are. The flash
-# kernels' dynamic shared memory follows from the head dimension (Shape::kElements, 2 bytes each, and QueryColumns);
-# layer norm's is taken at 768 columns.
+# Blocks per multiprocessor of sm_90, limited by threads (2048), registers (65536, allocated by 256 per warp), shared
+# memory (228 KB; each block takes 1 KB more than it uses) and number (32), and the resulting share of its 64 warps. The
+# flash kernels' dynamic shared memory follows from the head dimension (Shape::kElements, 2 bytes each, and
+# QueryColumns); layer norm's is computed for 768 columns.
 add_occupancy() {
   awk -F '\t' -v OFS='\t' '
     function least(a, b) { return a < b ? a : b }
@@ -202,8 +202,9 @@ add_occupancy() {
 }
 report | add_occupancy >"$scratch/report"
 
-# The instructions that support/ writes as PTX, one line for each form in a file: numbers of registers and offsets left
-# out, lists of registers counted. The emulator runs twins of these, so that nothing else sees what the text says.
+# The instructions that support/ writes as PTX, one line per form in a file: register numbers and offsets are removed,
+# lists of registers are counted. The emulator reimplements them and does not execute this text, so this check is the
+# only one.
 instructions() {
   local ptx
   for ptx in "$scratch"/*.ptx; do
