@@ -54,7 +54,7 @@ std::vector<std::string> listening_addresses(const std::string& master, bool one
   std::erase_if(meant, [&](const std::string& a) { return !is_loopback(a) && std::ranges::find(own, a) == own.end(); });
   const bool says_loopback = master == "localhost" || is_loopback(master);
   if (!meant.empty() && (says_loopback || !are_loopback(meant))) return meant;
-  // On the ranks' machine the master's name may resolve to the loopback.
+  // Ranks on this machine may resolve the master's name to the loopback.
   if (meant.empty()) meant = {"127.0.0.1"};
   own.insert(own.end(), meant.begin(), meant.end());
   return own;

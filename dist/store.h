@@ -55,7 +55,7 @@ class Store {
   /// Marks this rank as finished normally. If its connections end without this call, gone() of the others lists the
   /// rank.
   virtual void finish() {}
-  /// Ranks whose process ended without finish(). Always empty in a FileStore, which cannot know.
+  /// Ranks whose process ended without finish(). Always empty in a FileStore, which cannot detect it.
   virtual std::vector<int> gone() { return {}; }
 
   /// The value of one key. Throws PeerError if it is not set in time.

@@ -21,7 +21,7 @@ namespace tern::dist {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-/// For answers that take the server no waiting; generous, because it may lack a free core.
+/// For answers that need no waiting; long, because the server may lack a free core.
 constexpr auto kAnswerTime = std::chrono::seconds(60);
 constexpr auto kGreetingTime = std::chrono::seconds(5), kLeastGreetingTime = std::chrono::seconds(1);
 

@@ -16,7 +16,7 @@ struct FromPretrainedOptions {
   DType dtype = DType::kFloat32;              // of the loaded weights, independent of the file's
   Generator generator = default_generator();  // for dropout and for parameters missing in the folder
   /// Replaces the configuration's labels. If they are the same in another order, the folder's order and head are kept;
-  /// if their number differs, the head is initialized anew.
+  /// if their number differs, the head is newly initialized.
   std::vector<std::string> labels = {};
   /// Replaces all dropout probabilities.
   std::optional<double> dropout = std::nullopt;

@@ -62,7 +62,7 @@ std::array<int64_t, 3> part_sizes(const SplitSource& source, const std::string& 
   TERN_CHECK(parse_three(spec, numbers), "split \"", detail::printable(spec), "\" is not understood", kForms);
   const auto& [train, validation, test] = numbers.value;
   const double sum = train + validation + test;
-  double whole = 0;  // the sum that stands for all rows
+  double whole = 0;  // the total that corresponds to all rows
   if (numbers.decimal) {
     TERN_CHECK(std::abs(sum - 1) < 1e-6, "split \"", detail::printable(spec), "\": the fractions must sum to 1, not ",
                sum, kForms);

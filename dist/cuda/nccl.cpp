@@ -41,7 +41,7 @@ class QueuedCall final : public Work::State {
   bool captured_ = false;
 };
 
-/// A group's NCCL communicator, and a thread that aborts it on a timeout: NCCL's kernels would spin without end.
+/// A group's NCCL communicator, and a thread that aborts it on a failure or timeout: NCCL's kernels would spin forever.
 class Handle {
  public:
   Handle(std::shared_ptr<Session> session, std::string name, std::vector<int> ranks, void* comm)
@@ -77,7 +77,7 @@ class Handle {
     while (watched_.size() > kMostWatched && watched_.front().state->done()) watched_.pop_front();
   }
 
-  /// Throws PeerError if the host knows that the group has failed: results may be missing then.
+  /// Throws PeerError if a failure of the group has been detected: results may be missing then.
   void check_now() {
     std::lock_guard<std::mutex> lock(mutex_);
     check();

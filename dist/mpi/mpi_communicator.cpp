@@ -276,7 +276,7 @@ class MpiCommunicator final : public Communicator {
  protected:
   Work start(const Call& call) override {
     std::vector<std::unique_ptr<Machine>> machines;
-    // The state must know the number of machines before the first one is done.
+    // The state needs the number of machines before the first one is done.
     const auto submit = [&](int64_t lane, int together, int count, auto&& make) {
       auto state = std::make_shared<CallState>(call, name(), world_ranks(), count);
       for (int i = 0; i < count; ++i) machines.push_back(make(state, i));

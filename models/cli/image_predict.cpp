@@ -33,7 +33,7 @@ class Predictor {
       flush();  // writes the results of earlier images first
       throw;
     }
-    if (bytes_ + image.pixels.size() > kBytes) flush();  // bounds memory
+    if (bytes_ + image.pixels.size() > kBytes) flush();  // limits the pixels held at once
     names_.push_back(name);
     bytes_ += image.pixels.size();
     images_.push_back(std::move(image));

@@ -115,7 +115,7 @@ class Loop {
     report_resumed();
   }
 
-  /// Removes the checkpoints ahead of the position and reports the current weights to the observer.
+  /// Removes checkpoints ahead of the position. The observer sees the best weights so far or the averages, if any.
   void report_resumed() {
     std::vector<std::string> removed;
     if (group()) group()->barrier();  // all ranks have read the checkpoint, so the run resumes from it

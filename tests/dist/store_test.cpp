@@ -392,7 +392,7 @@ TEST(Session, CheckModeKeepsNoFinishedCalls) {
   rank(0);
   one.join();
   EXPECT_GT(after_one, 6);
-  EXPECT_LE(after_many, after_one + 8);  // values of the listings themselves
+  EXPECT_LE(after_many, after_one + 8);  // values of the "look" exchanges
   fs::remove_all(folder);
 }
 
