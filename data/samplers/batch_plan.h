@@ -17,7 +17,7 @@ struct BatchPlanOptions {
   int64_t batch_tokens = 0;
   int64_t max_sequences = 0;     // packed: maximum of sequences per batch; 0: no limit
   bool shuffle = true;           // by (seed, epoch); if false, rows keep their order (packed: up to `window`)
-  bool group_by_length = false;  // padded: batches of similar lengths (see plan_padded)
+  bool group_by_length = false;  // padded: batches of similar lengths (see plan_epoch)
   bool drop_last = false;        // padded: skip a last batch that is not full
   int64_t window = 1024;         // packed: how many rows ahead to search for a sequence that fills a batch
   uint64_t seed = 0;
