@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "tern-checkpoint";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // 1: other names of an encoder layer's parameters
 constexpr const char* kPrefix = "step-";
 constexpr const char* kValidated = "-validated";
 // Prefixes of folders being written or removed; a process that ends meanwhile leaves them behind.
@@ -176,7 +176,8 @@ TrainCheckpoint from_json(const Json& json, const fs::path& source) {
   TERN_CHECK(json.contains("format") && json["format"] == kFormat, source.string(),
              ": is not of a training checkpoint");
   TERN_CHECK(field<int64_t>(json, "version", source) == kVersion, source.string(), ": is of version ",
-             field<int64_t>(json, "version", source), ", this program reads version ", kVersion);
+             field<int64_t>(json, "version", source), ", this program reads version ", kVersion,
+             ": end the run with the program that began it, or begin a new one from its model with --init");
   TrainCheckpoint checkpoint;
   TrainPosition& p = checkpoint.position;
   p.step = field<int64_t>(json, "step", source);

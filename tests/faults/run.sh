@@ -126,6 +126,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 if ((!keep)); then
   work=$(mktemp -d "${TMPDIR:-/tmp}/tern-faults-XXXXXX") || die "no temporary folder"
+  chmod 755 "$work"  # some tests start the program as another user
   trap 'rm -rf "$work"' EXIT
 fi
 copy=$work/tern build=$work/tern/build/faults

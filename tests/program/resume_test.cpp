@@ -189,16 +189,19 @@ TEST_F(ResumeTest, CheckpointsOfOthers) {
   swap("texts", "patch2");
   expect_error(tern({"resume", "texts"}), 1, {"texts/checkpoints/" + name, "distilbert"});
 
-  // A later version of the format.
+  // An earlier and a later version of the format.
   swap("mixed", "patch2");
   const fs::path checkpoint = file("mixed/checkpoints/" + name);
   Json state = Json::parse(read_text(checkpoint / "state.json")),
        checksums = Json::parse(read_text(checkpoint / "checksums.json"));
-  state["version"] = 2;
-  write_text(checkpoint / "state.json", state.dump());
-  checksums["state.json"] = {{"bytes", state.dump().size()}, {"sha256", data::sha256(state.dump())}};
-  write_text(checkpoint / "checksums.json", checksums.dump());
-  expect_error(tern({"resume", "mixed"}), 1, {"state.json: is of version 2, this program reads version 1"});
+  for (const char* version : {"1", "3"}) {
+    state["version"] = std::stoi(version);
+    write_text(checkpoint / "state.json", state.dump());
+    checksums["state.json"] = {{"bytes", state.dump().size()}, {"sha256", data::sha256(state.dump())}};
+    write_text(checkpoint / "checksums.json", checksums.dump());
+    expect_error(tern({"resume", "mixed"}), 1,
+                 {std::string("state.json: is of version ") + version + ", this program reads version 2", "--init"});
+  }
 }
 
 TEST_F(ResumeTest, KilledBeforeTheFirstWordWasWritten) {
