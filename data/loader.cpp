@@ -92,34 +92,26 @@ std::vector<Tensor> TensorDataset::get_batch(std::span<const int32_t> indices) c
 }
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
-    : dataset_(std::move(dataset)), options_(options) {
-  TERN_CHECK(dataset_ != nullptr, "loader: no data set");
-  TERN_CHECK(options_.batch_size >= 1, "loader: batch_size must be at least 1, got ", options_.batch_size);
-  TERN_CHECK(options_.workers >= 0 && options_.prefetch >= 0, "loader: workers and prefetch must be >= 0, got ",
-             options_.workers, " and ", options_.prefetch);
-  TERN_CHECK(dataset_->size() >= 0 && dataset_->size() <= std::numeric_limits<int32_t>::max(),
-             "loader: a data set has 0 to 2^31 - 1 samples, got ", dataset_->size());
-}
-
-int64_t Loader::steps() const {
-  const int64_t whole = size() / options_.batch_size;
-  return whole + (!options_.drop_last && size() % options_.batch_size != 0 ? 1 : 0);
-}
-
-BatchStream<std::vector<Tensor>> Loader::epoch(int64_t epoch, const BatchStripe& stripe) const {
-  TERN_CHECK(epoch >= 0, "loader: the epoch must not be negative, got ", epoch);
-  std::vector<int32_t> rows(static_cast<size_t>(size()));
-  std::iota(rows.begin(), rows.end(), 0);
-  BatchPlanOptions options;
-  options.batch_size = options_.batch_size;
-  options.shuffle = options_.shuffle;
-  options.drop_last = options_.drop_last;
-  options.seed = options_.seed;
-  const auto plan = std::make_shared<const EpochPlan>(plan_epoch(rows, {}, options, epoch));
-  return BatchStream<std::vector<Tensor>>::striped(
-      "loader", plan->steps(), stripe,
-      [dataset = dataset_, plan](int64_t step) { return dataset->get_batch(plan->batch(step)); },
-      {.workers = options_.workers, .prefetch = options_.prefetch});
+    : BatchLoader(
+          "loader",
+          [options, dataset](int64_t epoch) {
+            TERN_CHECK(epoch >= 0, "loader: the epoch must not be negative, got ", epoch);
+            std::vector<int32_t> rows(static_cast<size_t>(dataset->size()));
+            std::iota(rows.begin(), rows.end(), 0);
+            const BatchPlanOptions plan{.batch_size = options.batch_size,
+                                        .shuffle = options.shuffle,
+                                        .drop_last = options.drop_last,
+                                        .seed = options.seed};
+            return std::make_shared<const EpochPlan>(plan_epoch(rows, {}, plan, epoch));
+          },
+          [dataset](std::span<const int32_t> rows, int64_t, int64_t) { return dataset->get_batch(rows); },
+          {.workers = options.workers, .prefetch = options.prefetch}) {
+  TERN_CHECK(dataset != nullptr, "loader: no data set");
+  TERN_CHECK(options.batch_size >= 1, "loader: batch_size must be at least 1, got ", options.batch_size);
+  size_ = dataset->size();
+  TERN_CHECK(size_ >= 0 && size_ <= std::numeric_limits<int32_t>::max(),
+             "loader: a data set has 0 to 2^31 - 1 samples, got ", size_);
+  steps_ = size_ / options.batch_size + (!options.drop_last && size_ % options.batch_size != 0 ? 1 : 0);
 }
 
 }  // namespace tern::data

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "tern/core/tensor.h"
-#include "tern/data/loader_stream.h"
-#include "tern/data/samplers/batch_plan.h"
+#include "tern/data/batch_loader.h"
 
 namespace tern::data {
 
@@ -51,7 +50,7 @@ struct LoaderOptions {
 
 /// for (const auto& batch : loader.epoch(e)) uses batch[0], batch[1], ... Content and order depend on the data, the
 /// batch size, seed and epoch, not on the number of workers. An exception of the data set is rethrown at that batch.
-class Loader {
+class Loader : public BatchLoader<std::vector<Tensor>> {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options = {});
   /// Takes a data set by value.
@@ -60,19 +59,12 @@ class Loader {
   explicit Loader(D&& dataset, const LoaderOptions& options = {})
       : Loader(std::make_shared<const std::remove_cvref_t<D>>(std::forward<D>(dataset)), options) {}
 
-  Loader(const Loader&) = default;  // a move copies, so the source stays usable
-  Loader& operator=(const Loader&) = default;
-
-  int64_t size() const { return dataset_->size(); }
+  int64_t size() const { return size_; }
   /// Batches per epoch.
-  int64_t steps() const;
-  /// The batches of an epoch >= 0: all, those from a given one on, or every n-th (for one of n processes). The stream
-  /// may outlive the loader.
-  BatchStream<std::vector<Tensor>> epoch(int64_t epoch, const BatchStripe& stripe = {}) const;
+  int64_t steps() const { return steps_; }
 
  private:
-  std::shared_ptr<const Dataset> dataset_;
-  LoaderOptions options_;
+  int64_t size_, steps_;
 };
 
 }  // namespace tern::data

@@ -16,7 +16,7 @@ namespace {
 class Unreadable {
  public:
   /// Throws Error if there are more than allowed.
-  void add(const ImageDataset& set, int32_t row, const Error& error, const ImageLoaderOptions& options) {
+  void add(const ImageSet& set, int32_t row, const Error& error, const ImageLoaderOptions& options) {
     const std::lock_guard lock(mutex_);
     if (!rows_.insert(row).second) return;
     TERN_CHECK(count() <= options.most_unreadable, set.name, ": more than ", options.most_unreadable,
@@ -38,12 +38,15 @@ class Unreadable {
 }  // namespace
 
 struct ImageLoader::State {
-  std::shared_ptr<const ImageDataset> set;
-  BatchPlan plan;
-  ImageLoaderOptions options;
-  mutable Unreadable unreadable;
+  static std::shared_ptr<const State> checked(std::shared_ptr<const ImageSet> set, BatchPlan plan,
+                                              const ImageLoaderOptions& options);
 
-  ImageBatch make(int64_t epoch, int64_t step) const;
+  std::shared_ptr<const ImageSet> set;
+  std::shared_ptr<const BatchPlan> plan;
+  ImageLoaderOptions options;
+  mutable Unreadable unreadable = {};
+
+  ImageBatch make(std::span<const int32_t> rows, int64_t epoch, int64_t step) const;
   Image read(int64_t epoch, int32_t row) const;
   Image readable(int64_t epoch) const;
 };
@@ -78,8 +81,7 @@ Image ImageLoader::State::readable(int64_t epoch) const {
   fail(set->name, ": none of its ", set->size(), " images can be read");
 }
 
-ImageBatch ImageLoader::State::make(int64_t epoch, int64_t step) const {
-  const std::span<const int32_t> rows = plan.epoch(epoch).batch(step);
+ImageBatch ImageLoader::State::make(std::span<const int32_t> rows, int64_t epoch, int64_t step) const {
   ImageBatch batch;
   batch.rows.assign(rows.begin(), rows.end());
   batch.epoch = epoch;
@@ -99,7 +101,7 @@ ImageBatch ImageLoader::State::make(int64_t epoch, int64_t step) const {
   }
   const Image other = first == nullptr ? readable(epoch) : Image();
   if (first == nullptr) first = &other;
-  const int64_t n = options.fixed_capacity ? plan.options().batch_size : static_cast<int64_t>(rows.size());
+  const int64_t n = options.fixed_capacity ? plan->options().batch_size : static_cast<int64_t>(rows.size());
   const size_t bytes = first->pixels.size();
   batch.images = empty({n, first->height, first->width, first->channels}, {.dtype = DType::kUInt8});
   batch.labels = empty({n}, {.dtype = DType::kInt64});
@@ -115,44 +117,27 @@ ImageBatch ImageLoader::State::make(int64_t epoch, int64_t step) const {
   return batch;
 }
 
-ImageLoader::ImageLoader(std::shared_ptr<const ImageDataset> set, BatchPlan plan, const ImageLoaderOptions& options) {
+std::shared_ptr<const ImageLoader::State> ImageLoader::State::checked(std::shared_ptr<const ImageSet> set,
+                                                                      BatchPlan plan,
+                                                                      const ImageLoaderOptions& options) {
   TERN_CHECK(set != nullptr, "image loader: no data set");
   TERN_CHECK(plan.epochs() == 0 || plan.options().batch_size > 0, "image loader: the plan must have a batch_size");
-  TERN_CHECK(options.workers >= 0 && options.prefetch >= 0 && options.most_unreadable >= 0,
-             "image loader: workers, prefetch and most_unreadable must be >= 0, got ", options.workers, ", ",
-             options.prefetch, " and ", options.most_unreadable);
-  for (int64_t epoch = 0; epoch < plan.epochs(); ++epoch) {
-    for (const int32_t row : plan.epoch(epoch).rows)
-      TERN_CHECK(row >= 0 && row < set->size(), "image loader: the plan names row ", row, " of ", set->size());
-  }
-  auto state = std::make_shared<State>();
-  state->set = std::move(set);
-  state->plan = std::move(plan);
-  state->options = options;
-  state_ = std::move(state);
+  TERN_CHECK(options.most_unreadable >= 0, "image loader: most_unreadable must be >= 0, got ", options.most_unreadable);
+  auto rows = PlannedLoader::checked("image loader", std::move(plan), set->size());
+  return std::shared_ptr<const State>(new State{std::move(set), std::move(rows), options});
 }
 
-const BatchPlan& ImageLoader::plan() const { return state_->plan; }
+ImageLoader::ImageLoader(std::shared_ptr<const ImageSet> set, BatchPlan plan, const ImageLoaderOptions& options)
+    : ImageLoader(State::checked(std::move(set), std::move(plan), options)) {}
+
+ImageLoader::ImageLoader(std::shared_ptr<const State> state)
+    : PlannedLoader("image loader", state->plan,
+                    [state](std::span<const int32_t> rows, int64_t epoch, int64_t step) {
+                      return state->make(rows, epoch, step);
+                    },
+                    {.workers = state->options.workers, .prefetch = state->options.prefetch}),
+      state_(state) {}
 
 int64_t ImageLoader::unreadable() const { return state_->unreadable.size(); }
-
-BatchStream<ImageBatch> ImageLoader::epoch(int64_t epoch, const BatchStripe& stripe) const {
-  return BatchStream<ImageBatch>::striped("image loader", state_->plan.steps(epoch), stripe,
-                                          [state = state_, epoch](int64_t step) { return state->make(epoch, step); },
-                                          {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
-}
-
-ImageBatch ImageLoader::batch(int64_t epoch, int64_t step) const {
-  TERN_CHECK(step >= 0 && step < state_->plan.steps(epoch), "image loader: step ", step, " of ",
-             state_->plan.steps(epoch));
-  return state_->make(epoch, step);
-}
-
-ImageBatch ImageBatch::to(Device device) const {
-  ImageBatch moved = *this;
-  moved.images = images.to(device);
-  moved.labels = labels.to(device);
-  return moved;
-}
 
 }  // namespace tern::data

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "tern/core/tensor.h"
-#include "tern/data/datasets/image_dataset.h"
-#include "tern/data/loader_stream.h"
-#include "tern/data/samplers/batch_plan.h"
+#include "tern/data/batch_loader.h"
+#include "tern/data/datasets/image_set.h"
 
 namespace tern::data {
 
@@ -22,8 +21,9 @@ struct ImageBatch {
   int64_t step = 0;  // within the epoch
 
   int64_t size() const { return labels.size(0); }
+  std::vector<Tensor*> tensors() { return {&images, &labels}; }
   /// Copies the batch to another device.
-  ImageBatch to(Device device) const;
+  ImageBatch to(Device device) const { return to_device(*this, device); }
 };
 
 /// Identifies the image that is transformed. Its random choices depend on nothing else.
@@ -50,29 +50,18 @@ struct ImageLoaderOptions {
 };
 
 /// Yields the batches of a plan (BatchPlanOptions::batch_size). Batches depend only on data, plan, transform and seed,
-/// not on the workers.
-class ImageLoader {
+/// not on the workers. A batch is an Error if too many files are unreadable, if sizes differ or if the transform fails.
+class ImageLoader : public PlannedLoader<ImageBatch> {
  public:
   /// Throws Error if the plan has packed batches, or rows that do not exist.
-  ImageLoader(std::shared_ptr<const ImageDataset> set, BatchPlan plan, const ImageLoaderOptions& options = {});
-  ImageLoader(const ImageLoader&) = default;  // a move copies, so the source stays usable
-  ImageLoader& operator=(const ImageLoader&) = default;
+  ImageLoader(std::shared_ptr<const ImageSet> set, BatchPlan plan, const ImageLoaderOptions& options = {});
 
-  const BatchPlan& plan() const;
-  int64_t epochs() const { return plan().epochs(); }
-  int64_t steps(int64_t epoch) const { return plan().steps(epoch); }
   /// Number of unreadable files so far.
   int64_t unreadable() const;
 
-  /// The batches of an epoch: all, those from a given one on (to resume), or every n-th (for one of n processes). The
-  /// stream may outlive the loader. Its next() throws Error if too many files are unreadable, if sizes differ or if the
-  /// transform fails.
-  BatchStream<ImageBatch> epoch(int64_t epoch, const BatchStripe& stripe = {}) const;
-  /// One batch of an epoch.
-  ImageBatch batch(int64_t epoch, int64_t step) const;
-
  private:
   struct State;
+  explicit ImageLoader(std::shared_ptr<const State> state);
   std::shared_ptr<const State> state_;
 };
 

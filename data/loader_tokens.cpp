@@ -7,12 +7,15 @@
 namespace tern::data {
 
 struct TokenLoader::State {
+  static std::shared_ptr<const State> checked(std::shared_ptr<const TokenSet> tokens, std::vector<int32_t> labels,
+                                              BatchPlan plan, const TokenLoaderOptions& options);
+
   std::shared_ptr<const TokenSet> tokens;
   std::vector<int32_t> labels;
-  BatchPlan plan;
+  std::shared_ptr<const BatchPlan> plan;
   TokenLoaderOptions options;
 
-  TokenBatch make(int64_t epoch, int64_t step) const;
+  TokenBatch make(std::span<const int32_t> rows, int64_t epoch, int64_t step) const;
 };
 
 namespace {
@@ -73,9 +76,8 @@ class RowWriter {
 
 }  // namespace
 
-TokenBatch TokenLoader::State::make(int64_t epoch, int64_t step) const {
-  const std::span<const int32_t> rows = plan.epoch(epoch).batch(step);
-  const BatchPlanOptions& planned = plan.options();
+TokenBatch TokenLoader::State::make(std::span<const int32_t> rows, int64_t epoch, int64_t step) const {
+  const BatchPlanOptions& planned = plan->options();
   const bool packed = planned.batch_tokens > 0;
   TokenBatch batch;
   batch.rows.assign(rows.begin(), rows.end());
@@ -88,8 +90,8 @@ TokenBatch TokenLoader::State::make(int64_t epoch, int64_t step) const {
   }
   Layout layout{batch.real_tokens, static_cast<int64_t>(rows.size()), 0};
   if (options.fixed_capacity) {
-    batch.max_length = plan.longest();
-    layout.sequences = packed ? plan.most_sequences() : planned.batch_size;
+    batch.max_length = plan->longest();
+    layout.sequences = packed ? plan->most_sequences() : planned.batch_size;
     layout.rows = planned.batch_tokens;
   }
   if (!packed) layout.stride = batch.max_length;
@@ -122,50 +124,36 @@ TokenBatch TokenLoader::State::make(int64_t epoch, int64_t step) const {
     offsets[s + 1] = static_cast<int32_t>(writer.rows());
   }
   writer.filler(layout.rows, 0);
+  if (options.transform) options.transform(batch);
   return batch;
 }
 
-TokenLoader::TokenLoader(std::shared_ptr<const TokenSet> tokens, std::vector<int32_t> labels, BatchPlan plan,
-                         const TokenLoaderOptions& options) {
+std::shared_ptr<const TokenLoader::State> TokenLoader::State::checked(std::shared_ptr<const TokenSet> tokens,
+                                                                      std::vector<int32_t> labels, BatchPlan plan,
+                                                                      const TokenLoaderOptions& options) {
   TERN_CHECK(tokens != nullptr, "token loader: no tokens");
   TERN_CHECK(static_cast<int64_t>(labels.size()) == tokens->size(), "token loader: ", tokens->size(),
              " token rows, but ", labels.size(), " labels");
-  TERN_CHECK(options.workers >= 0 && options.prefetch >= 0, "token loader: workers and prefetch must be >= 0, got ",
-             options.workers, " and ", options.prefetch);
   const BatchPlanOptions& planned = plan.options();
   const int64_t most_rows = planned.batch_tokens > 0 ? planned.batch_tokens : planned.batch_size * plan.longest();
   TERN_CHECK(most_rows <= INT32_MAX, "token loader: a batch of ", most_rows, " token rows is beyond 2^31 - 1");
-  for (int64_t epoch = 0; epoch < plan.epochs(); ++epoch) {
-    for (const int32_t row : plan.epoch(epoch).rows) {
-      TERN_CHECK(row >= 0 && row < tokens->size(), "token loader: the plan names row ", row, " of ", tokens->size());
-      TERN_CHECK(static_cast<int64_t>(tokens->row(row).size()) <= plan.longest(),
+  auto rows = PlannedLoader::checked("token loader", std::move(plan), tokens->size());
+  for (int64_t epoch = 0; epoch < rows->epochs(); ++epoch)
+    for (const int32_t row : rows->epoch(epoch).rows)
+      TERN_CHECK(static_cast<int64_t>(tokens->row(row).size()) <= rows->longest(),
                  "token loader: the plan was made for other lengths (row ", row, ")");
-    }
-  }
-  state_ = std::make_shared<const State>(State{std::move(tokens), std::move(labels), std::move(plan), options});
+  return std::make_shared<const State>(State{std::move(tokens), std::move(labels), std::move(rows), options});
 }
 
-const BatchPlan& TokenLoader::plan() const { return state_->plan; }
+TokenLoader::TokenLoader(std::shared_ptr<const TokenSet> tokens, std::vector<int32_t> labels, BatchPlan plan,
+                         const TokenLoaderOptions& options)
+    : TokenLoader(State::checked(std::move(tokens), std::move(labels), std::move(plan), options)) {}
 
-BatchStream<TokenBatch> TokenLoader::epoch(int64_t epoch, const BatchStripe& stripe) const {
-  return BatchStream<TokenBatch>::striped("token loader", state_->plan.steps(epoch), stripe,
-                                          [state = state_, epoch](int64_t step) { return state->make(epoch, step); },
-                                          {.workers = state_->options.workers, .prefetch = state_->options.prefetch});
-}
-
-TokenBatch TokenLoader::batch(int64_t epoch, int64_t step) const {
-  TERN_CHECK(step >= 0 && step < state_->plan.steps(epoch), "token loader: step ", step, " of ",
-             state_->plan.steps(epoch));
-  return state_->make(epoch, step);
-}
-
-TokenBatch TokenBatch::to(Device device) const {
-  TokenBatch moved = *this;
-  for (Tensor* tensor : {&moved.tokens, &moved.offsets, &moved.first_rows, &moved.positions, &moved.row_keys,
-                         &moved.labels, &moved.key_mask}) {
-    if (tensor->defined()) *tensor = tensor->to(device);
-  }
-  return moved;
-}
+TokenLoader::TokenLoader(const std::shared_ptr<const State>& state)
+    : PlannedLoader("token loader", state->plan,
+                    [state](std::span<const int32_t> rows, int64_t epoch, int64_t step) {
+                      return state->make(rows, epoch, step);
+                    },
+                    {.workers = state->options.workers, .prefetch = state->options.prefetch}) {}
 
 }  // namespace tern::data

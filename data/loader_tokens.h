@@ -2,13 +2,13 @@
 // Batches of token sequences for the text models.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "tern/core/tensor.h"
+#include "tern/data/batch_loader.h"
 #include "tern/data/datasets/token_set.h"
-#include "tern/data/loader_stream.h"
-#include "tern/data/samplers/batch_plan.h"
 
 namespace tern::data {
 
@@ -35,7 +35,7 @@ struct TokenBatch {
   Tensor first_rows;          // int64 [sequences]: the row of each sequence's first token; 0 for an empty sequence
   Tensor positions;           // int32 [rows]: 0, 1, 2, ... in each sequence
   Tensor row_keys;            // int64 [rows]
-  Tensor labels;              // int64 [sequences]
+  Tensor labels;              // int64 [sequences], or what TokenLoaderOptions::transform puts here
   Tensor key_mask;            // uint8 [rows] when padded, undefined when packed
   std::vector<int32_t> rows;  // data set row of each real sequence
   int64_t max_length = 0;     // longest sequence, padding included; attention may use it as a bound
@@ -43,10 +43,11 @@ struct TokenBatch {
   int64_t epoch = 0;
   int64_t step = 0;  // within the epoch
 
-  int64_t sequences() const { return labels.size(0); }
+  int64_t sequences() const { return first_rows.size(0); }
   bool padded() const { return key_mask.defined(); }
+  std::vector<Tensor*> tensors() { return {&tokens, &positions, &first_rows, &offsets, &key_mask, &row_keys, &labels}; }
   /// Copies the batch to another device.
-  TokenBatch to(Device device) const;
+  TokenBatch to(Device device) const { return to_device(*this, device); }
 };
 
 struct TokenLoaderOptions {
@@ -54,30 +55,22 @@ struct TokenLoaderOptions {
   bool fixed_capacity = false;  // see TokenBatch; off on the CPU, where it only adds work
   int workers = 2;              // 0: batches are made in the consumer's thread
   int64_t prefetch = 0;         // batches made ahead; 0: two per worker
+  /// For targets other than a label of each sequence, and for masked words: changes each batch on the CPU. It may
+  /// replace `labels` by any tensor and write into `tokens`. Called from several threads, so it must depend on the
+  /// batch alone; with fixed_capacity all batches must get labels of one shape.
+  std::function<void(TokenBatch& batch)> transform = {};
 };
 
-/// Yields the batches of a plan. Batches depend only on tokens, labels, plan and pad_id, not on the workers.
-class TokenLoader {
+/// Yields the batches of a plan. Batches depend only on tokens, labels, plan, pad_id and transform, not on the workers.
+class TokenLoader : public PlannedLoader<TokenBatch> {
  public:
   /// labels: [tokens.size()]. Throws Error if sizes do not match or the plan has rows that do not exist.
   TokenLoader(std::shared_ptr<const TokenSet> tokens, std::vector<int32_t> labels, BatchPlan plan,
               const TokenLoaderOptions& options = {});
-  TokenLoader(const TokenLoader&) = default;  // a move copies, so the source stays usable
-  TokenLoader& operator=(const TokenLoader&) = default;
-
-  const BatchPlan& plan() const;
-  int64_t epochs() const { return plan().epochs(); }
-  int64_t steps(int64_t epoch) const { return plan().steps(epoch); }
-
-  /// The batches of an epoch: all, those from a given one on (to resume), or every n-th (for one of n processes). The
-  /// stream may outlive the loader.
-  BatchStream<TokenBatch> epoch(int64_t epoch, const BatchStripe& stripe = {}) const;
-  /// One batch of an epoch.
-  TokenBatch batch(int64_t epoch, int64_t step) const;
 
  private:
   struct State;
-  std::shared_ptr<const State> state_;
+  explicit TokenLoader(const std::shared_ptr<const State>& state);
 };
 
 }  // namespace tern::data

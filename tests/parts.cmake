@@ -5,16 +5,16 @@ set(TERN_PARTS TERN_CURL TERN_ARCHIVES TERN_IMAGES TERN_EMBEDDED_DATA)
 set(TERN_TESTS_OF_TERN_CURL data_download_test data_fetched_folder_test)
 set(TERN_TESTS_OF_TERN_ARCHIVES data_archive_test data_fetched_folder_test)
 set(TERN_TESTS_OF_TERN_IMAGES
-    data_image_dataset_test
+    data_image_set_test
     data_image_test
     program_hostile_files_test
     program_image_files_test
     program_vit_test)
 set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     data_augment_test
-    data_image_dataset_test
+    data_image_set_test
     data_loader_test
-    data_text_dataset_test
+    data_text_set_test
     data_token_set_test
     data_tokenizer_files_test
     data_tokenizer_test

@@ -25,7 +25,7 @@ set(TERN_SANITIZE_TESTS
     data_gzip_test
     data_image_test
     data_loader_test
-    data_text_dataset_test
+    data_text_set_test
     data_token_loader_test
     data_tokenizer_files_test
     data_token_set_test

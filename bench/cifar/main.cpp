@@ -66,7 +66,7 @@ class EpochLines final : public models::TrainObserver {
   Stopwatch watch_;
 };
 
-models::ImageClassifier make_classifier(const Arguments& a, const data::ImageDataset& set) {
+models::ImageClassifier make_classifier(const Arguments& a, const data::ImageSet& set) {
   models::ViTConfig config = models::ViTConfig::preset("tiny");
   config.dropout = config.attention_dropout = a.dropout;
   config.labels = set.label_names;
@@ -84,7 +84,7 @@ models::ImageTaskOptions task_options(const Arguments& a) {
 }
 
 Json train_and_test(const Arguments& a) {
-  const auto set = std::make_shared<const data::ImageDataset>(data::read_cifar10(a.data));
+  const auto set = std::make_shared<const data::ImageSet>(data::read_cifar10(a.data));
   const auto first_test = std::find(set->parts.begin(), set->parts.end(), data::Part::kTest) - set->parts.begin();
   TERN_CHECK(a.images <= first_test, a.data, ": there are ", first_test, " images for training, --images is ",
              a.images);

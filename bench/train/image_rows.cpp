@@ -17,13 +17,12 @@ constexpr int64_t kEpochs = 1000;  // more than a measurement uses, each in anot
 constexpr uint64_t kSeed = 1;
 const kernels::ImageNormalization kNormalization = {{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
 
-data::ImageLoader make_loader(data::ImageDataset set, int64_t images, int64_t batch_size,
+data::ImageLoader make_loader(data::ImageSet set, int64_t images, int64_t batch_size,
                               const data::ImageLoaderOptions& options) {
   std::vector<int32_t> rows(static_cast<size_t>(images));
   std::iota(rows.begin(), rows.end(), 0);
   const data::BatchPlanOptions plan{.batch_size = batch_size, .shuffle = true, .seed = kSeed};
-  return {std::make_shared<const data::ImageDataset>(std::move(set)), data::BatchPlan(rows, {}, plan, kEpochs),
-          options};
+  return {std::make_shared<const data::ImageSet>(std::move(set)), data::BatchPlan(rows, {}, plan, kEpochs), options};
 }
 
 ImagePass passes(data::ImageLoader loader, const data::BatchAugmentOptions& options) {
@@ -40,7 +39,7 @@ ImagePass jpeg_folder(int workers) {
   const char* folder = std::getenv("TERN_BENCH_JPEGS");
   TERN_CHECK(folder != nullptr, "TERN_BENCH_JPEGS is not set: name a folder train/LABEL/*.jpg, such as ",
              "bench/compare/pytorch_side.py --make-jpegs writes");
-  data::ImageDataset set = data::load_images(folder);
+  data::ImageSet set = data::load_images(folder);
   const int64_t images = set.size();
   return passes(make_loader(std::move(set), images, 32,
                             {.transform = data::compose({data::RandomResizedCrop{224, 224}, data::RandomFlip{}}),

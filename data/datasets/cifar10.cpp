@@ -148,7 +148,7 @@ void read_cifar10_batch(const std::string& path, int64_t images, uint8_t* pixels
   verify_mapped_memory(planes.raw_data());
 }
 
-std::string cifar10_difference(const ImageDataset& set) {
+std::string cifar10_difference(const ImageSet& set) {
   std::string difference;
   const auto add = [&](const std::string& part) { difference += (difference.empty() ? "" : ", ") + part; };
   if (set.label_names != kClassNames) add("its classes are " + join(set.label_names, ", "));
@@ -166,10 +166,10 @@ std::string cifar10_difference(const ImageDataset& set) {
   return difference;
 }
 
-ImageDataset read_cifar10(const std::string& name) {
+ImageSet read_cifar10(const std::string& name) {
   const fs::path folder(name);
   const bool binary = holds_first_batch(folder, kBinary);
-  ImageDataset set;
+  ImageSet set;
   set.name = name;
   set.label_names = class_names(folder / (binary ? "batches.meta.txt" : "batches.meta"));
   const int64_t rows = static_cast<int64_t>(kFiles.size()) * kFileRecords;

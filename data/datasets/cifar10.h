@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "tern/data/datasets/image_dataset.h"
+#include "tern/data/datasets/image_set.h"
 
 namespace tern::data {
 
@@ -28,11 +28,11 @@ bool is_cifar10(const std::string& folder);
 /// the Python version's pickles: data_batch_1 .. data_batch_5, test_batch, batches.meta. Throws Error with file and
 /// byte: a file that is missing or does not hold exactly 10,000 images, a label above 9; also the errors of
 /// load_pickle.
-ImageDataset read_cifar10(const std::string& folder);
+ImageSet read_cifar10(const std::string& folder);
 
 /// How a set of read_cifar10 differs from the published one, which has 5,000 images of each class for training and
 /// 1,000 for testing, in one line. Empty when it does not differ.
-std::string cifar10_difference(const ImageDataset& set);
+std::string cifar10_difference(const ImageSet& set);
 
 /// Records of 3,073 bytes: the label, then 1,024 bytes each of red, green and blue, rows from the top. `bytes` must
 /// hold exactly `records` of them. Writes pixels [records, 32, 32, 3] and labels [records]. Throws Error that begins

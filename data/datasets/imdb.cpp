@@ -33,7 +33,7 @@ const FetchedFolder kImdb = {
 
 std::optional<std::string> find_imdb() { return find_folder(kImdb); }
 
-std::string imdb_difference(const TextDataset& set) {
+std::string imdb_difference(const TextSet& set) {
   constexpr int64_t kTexts = 12'500;  // of each part and label
   std::string difference;
   const auto add = [&](const std::string& part) { difference += (difference.empty() ? "" : ", ") + part; };

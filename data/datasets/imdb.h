@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/datasets/text_set.h"
 
 namespace tern::data {
 
@@ -20,6 +20,6 @@ std::string fetch_imdb(const std::function<void(const std::string&)>& log = {});
 
 /// How a set read from such a folder differs from the published one, in one line: "train/neg has 3 texts instead of
 /// 12500, ...; 2 texts are empty". Empty when it does not differ.
-std::string imdb_difference(const TextDataset& set);
+std::string imdb_difference(const TextSet& set);
 
 }  // namespace tern::data

@@ -20,7 +20,7 @@ std::ostream& operator<<(std::ostream& out, const Location& location);
 /// The order of a data set's label names: by bytes, or by value if all are integers.
 enum class LabelOrder : uint8_t { kByName, kIntegersByValue };
 
-/// Assigns ids to labels by the rules of load_text (text_dataset.h).
+/// Assigns ids to labels by the rules of load_text (text_set.h).
 class LabelIndex {
  public:
   explicit LabelIndex(std::vector<std::string> known);

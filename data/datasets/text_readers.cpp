@@ -10,7 +10,7 @@
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/imdb.h"
 #include "tern/data/datasets/label_index.h"
-#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/datasets/text_set.h"
 #include "tern/data/datasets/utf8.h"
 
 namespace tern::embedded {
@@ -44,8 +44,8 @@ size_t find_column(const ColumnKind& kind, const std::vector<std::string>& found
   return matches[0];
 }
 
-TextDataset read_delimited(const std::string& path, char delimiter, const LoadTextOptions& options) {
-  TextDataset set;
+TextSet read_delimited(const std::string& path, char delimiter, const LoadOptions& options) {
+  TextSet set;
   set.name = path;
   InputStream in(path);
   DelimitedReader reader(in, delimiter, path);
@@ -68,7 +68,7 @@ TextDataset read_delimited(const std::string& path, char delimiter, const LoadTe
 }
 
 /// The label and text of one JSON object.
-void add_object(const nlohmann::json& object, const Location& where, LabelIndex& index, TextDataset& set) {
+void add_object(const nlohmann::json& object, const Location& where, LabelIndex& index, TextSet& set) {
   TERN_CHECK(object.is_object(), where, ": expected a JSON object with a label and a text, got ", object.type_name());
   std::vector<std::string> keys;
   for (const auto& item : object.items()) keys.push_back(item.key());
@@ -81,8 +81,8 @@ void add_object(const nlohmann::json& object, const Location& where, LabelIndex&
   set.add(text.get_ref<const std::string&>(), index.id(name, where));
 }
 
-TextDataset read_jsonl(const std::string& path, const LoadTextOptions& options) {
-  TextDataset set;
+TextSet read_jsonl(const std::string& path, const LoadOptions& options) {
+  TextSet set;
   set.name = path;
   InputStream in(path);
   LabelIndex index(options.known_labels);
@@ -103,7 +103,7 @@ TextDataset read_jsonl(const std::string& path, const LoadTextOptions& options) 
 }
 
 /// Adds folder/LABEL/*.txt. Labels without a single text file do not exist.
-void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadTextOptions& options, TextDataset& set) {
+void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOptions& options, TextSet& set) {
   std::string text;
   for (const fs::path& label : sorted_entries(folder)) {
     std::error_code error;
@@ -123,8 +123,8 @@ void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadText
   }
 }
 
-TextDataset read_folder(const std::string& path, const LoadTextOptions& options) {
-  TextDataset set;
+TextSet read_folder(const std::string& path, const LoadOptions& options) {
+  TextSet set;
   set.name = path;
   LabelIndex index(options.known_labels);
   bool parted = false;
@@ -145,8 +145,8 @@ TextDataset read_folder(const std::string& path, const LoadTextOptions& options)
   return set;
 }
 
-TextDataset read_sentences(const LoadTextOptions& options) {
-  TextDataset set;
+TextSet read_sentences(const LoadOptions& options) {
+  TextSet set;
   set.name = "sentences";
   LabelIndex index(options.known_labels);
   const std::pair<const char*, std::string_view> files[] = {
@@ -169,33 +169,39 @@ TextDataset read_sentences(const LoadTextOptions& options) {
   return set;
 }
 
-TextDataset read_imdb(const LoadTextOptions& options) {
+TextSet read_imdb(const LoadOptions& options) {
   const auto found = find_imdb();
   TERN_CHECK(found || options.allow_download, "imdb: not found; set TERN_DATA to the folder that holds aclImdb");
-  LoadTextOptions quiet = options;
+  LoadOptions quiet = options;
   quiet.log = {};
-  TextDataset set = read_folder(found ? *found : fetch_imdb(options.log), quiet);
+  TextSet set = read_folder(found ? *found : fetch_imdb(options.log), quiet);
   set.name = "imdb";
   return set;
 }
 
-TextDataset read_source(const std::string& source, const LoadTextOptions& options) {
-  if (source == "imdb") return read_imdb(options);
-  if (source == "sentences") return read_sentences(options);
+TextSet read_source(const std::string& source, const LoadOptions& options) {
+  for (const NamedSet<TextSet>& set : named_text_sets())
+    if (set.name == source) return set.read(options);
   std::error_code error;
   if (fs::is_directory(source, error)) return read_folder(source, options);
   const std::string extension = lower_ascii(fs::path(source).extension().string());
   if (extension == ".csv") return read_delimited(source, ',', options);
   if (extension == ".tsv") return read_delimited(source, '\t', options);
   if (extension == ".jsonl") return read_jsonl(source, options);
-  fail("unknown text data \"", source, "\": expected imdb, sentences, a .csv, .tsv or .jsonl file, or a folder of ",
-       "train/LABEL/*.txt");
+  fail("unknown text data \"", source, "\": expected ", names_of(named_text_sets()),
+       ", a .csv, .tsv or .jsonl file, or a folder of train/LABEL/*.txt");
 }
 
 }  // namespace
 
-TextDataset load_text(const std::string& source, const LoadTextOptions& options) {
-  TextDataset set = read_source(source, options);
+const std::vector<NamedSet<TextSet>>& named_text_sets() {
+  static const std::vector<NamedSet<TextSet>> sets = {{"imdb", "", read_imdb},
+                                                      {"sentences", " (embedded)", read_sentences}};
+  return sets;
+}
+
+TextSet load_text(const std::string& source, const LoadOptions& options) {
+  TextSet set = read_source(source, options);
   const int64_t empty = set.empty_texts();
   TERN_CHECK(empty < set.size(), set.name, ": all ", set.size(), " texts are empty");
   if (!options.log) return set;

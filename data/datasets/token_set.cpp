@@ -57,7 +57,7 @@ std::string tokenizer_key(const WordPiece& tokenizer) {
   return digest.hex();
 }
 
-std::string cache_key(const TextDataset& set, const TokenizeOptions& options) {
+std::string cache_key(const TextSet& set, const TokenizeOptions& options) {
   Sha256 digest;
   digest.update(std::string_view(kMagic));
   digest.update(set.content_hash());
@@ -116,7 +116,7 @@ void write_cache(const fs::path& path, const std::string& key, const TokenSet& t
 }
 
 /// Rows [begin, end) encoded, framed and truncated.
-TokenSet encode_rows(const TextDataset& set, const Encode& encode, const TokenizeOptions& options, int64_t begin,
+TokenSet encode_rows(const TextSet& set, const Encode& encode, const TokenizeOptions& options, int64_t begin,
                      int64_t end) {
   TokenSet tokens;
   for (int64_t row = begin; row < end; ++row) {
@@ -156,7 +156,7 @@ void for_chunks(int64_t chunks, int threads, const Work& work) {
   }
 }
 
-TokenSet encode_all(const TextDataset& set, const Encode& encode, const TokenizeOptions& options) {
+TokenSet encode_all(const TextSet& set, const Encode& encode, const TokenizeOptions& options) {
   const int64_t chunks = (set.size() + kChunkRows - 1) / kChunkRows;
   std::vector<TokenSet> parts(static_cast<size_t>(chunks));
   const int threads =
@@ -192,11 +192,11 @@ std::vector<int32_t> TokenSet::lengths() const {
   return lengths;
 }
 
-std::string token_cache_path(const TextDataset& set, const TokenizeOptions& options) {
+std::string token_cache_path(const TextSet& set, const TokenizeOptions& options) {
   return options.tokenizer_key.empty() ? "" : cache_path(cache_key(set, options)).string();
 }
 
-TokenSet tokenize(const TextDataset& set, const Encode& encode, const TokenizeOptions& options) {
+TokenSet tokenize(const TextSet& set, const Encode& encode, const TokenizeOptions& options) {
   TERN_CHECK(options.max_length >= 2, "tokenize: max_length must be at least 2 (both special tokens), got ",
              options.max_length);
   if (options.tokenizer_key.empty()) return encode_all(set, encode, options);
@@ -219,7 +219,7 @@ TokenSet tokenize(const TextDataset& set, const Encode& encode, const TokenizeOp
   return tokens;
 }
 
-TokenSet tokenize(const TextDataset& set, const WordPiece& tokenizer, int64_t max_length,
+TokenSet tokenize(const TextSet& set, const WordPiece& tokenizer, int64_t max_length,
                   const std::function<void(const std::string&)>& log) {
   TokenizeOptions options;
   options.max_length = max_length;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tern/core/check.h"
-#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/datasets/text_set.h"
 #include "tern/data/tokenizers/wordpiece.h"
 
 namespace tern::data {
@@ -47,13 +47,13 @@ struct TokenizeOptions {
 /// and cached. The result does not depend on the number of threads. The cache is a file in cache_directory()/tokens,
 /// named by a SHA-256 of texts, tokenizer key and options. A damaged file is rewritten; when it cannot be written,
 /// `log` gets one line and nothing is cached. Throws what `encode` throws (of the first failing row).
-TokenSet tokenize(const TextDataset& set, const Encode& encode, const TokenizeOptions& options);
+TokenSet tokenize(const TextSet& set, const Encode& encode, const TokenizeOptions& options);
 
 /// The same with a WordPiece tokenizer, its [CLS], [SEP] and key.
-TokenSet tokenize(const TextDataset& set, const WordPiece& tokenizer, int64_t max_length,
+TokenSet tokenize(const TextSet& set, const WordPiece& tokenizer, int64_t max_length,
                   const std::function<void(const std::string&)>& log = {});
 
 /// The cache file of tokenize(); empty without a tokenizer key or cache folder.
-std::string token_cache_path(const TextDataset& set, const TokenizeOptions& options);
+std::string token_cache_path(const TextSet& set, const TokenizeOptions& options);
 
 }  // namespace tern::data

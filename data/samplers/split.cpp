@@ -57,7 +57,7 @@ bool parse_three(const std::string& spec, Numbers& numbers) {
 }
 
 /// Numbers of train, validation and test rows out of n.
-std::array<int64_t, 3> part_sizes(const SplitSource& source, const std::string& spec, int64_t n) {
+std::array<int64_t, 3> part_sizes(const LabelledSet& set, const std::string& spec, int64_t n) {
   Numbers numbers;
   TERN_CHECK(parse_three(spec, numbers), "split \"", detail::printable(spec), "\" is not understood", kForms);
   const auto& [train, validation, test] = numbers.value;
@@ -72,7 +72,7 @@ std::array<int64_t, 3> part_sizes(const SplitSource& source, const std::string& 
   }
   if (whole == 0) {
     TERN_CHECK(sum <= static_cast<double>(n), "split \"", detail::printable(spec), "\": needs ",
-               static_cast<int64_t>(std::min(sum, 1e18)), " rows, but ", source.name, " has ", n);
+               static_cast<int64_t>(std::min(sum, 1e18)), " rows, but ", set.name, " has ", n);
     return {static_cast<int64_t>(train), static_cast<int64_t>(validation), static_cast<int64_t>(test)};
   }
   const int64_t validation_rows = std::min<int64_t>(n, std::llround(static_cast<double>(n) * validation / whole));
@@ -80,9 +80,9 @@ std::array<int64_t, 3> part_sizes(const SplitSource& source, const std::string& 
   return {n - validation_rows - test_rows, validation_rows, test_rows};
 }
 
-Split random_split(const SplitSource& source, const std::string& spec, uint64_t seed) {
-  const int64_t n = static_cast<int64_t>(source.labels.size());
-  const auto [train, validation, test] = part_sizes(source, spec, n);
+Split random_split(const LabelledSet& set, const std::string& spec, uint64_t seed) {
+  const int64_t n = static_cast<int64_t>(set.labels.size());
+  const auto [train, validation, test] = part_sizes(set, spec, n);
   std::vector<int32_t> order = range(0, n);
   shuffle(std::span(order), RandomStream(seed, Draw::kSplit, 0));
   auto take = [at = order.begin()](int64_t count) mutable {
@@ -100,23 +100,23 @@ Split random_split(const SplitSource& source, const std::string& spec, uint64_t 
 
 int64_t tenth(const std::vector<int32_t>& rows) { return std::llround(static_cast<double>(rows.size()) / 10); }
 
-bool has_official(const SplitSource& source) { return !source.parts.empty(); }
+bool has_official(const LabelledSet& set) { return !set.parts.empty(); }
 
-Split official_split(const SplitSource& source, uint64_t seed) {
-  TERN_CHECK(has_official(source), "split \"official\": ", source.name, " has no split of its own", kForms);
+Split official_split(const LabelledSet& set, uint64_t seed) {
+  TERN_CHECK(has_official(set), "split \"official\": ", set.name, " has no split of its own", kForms);
   Split split;
-  for (size_t row = 0; row < source.parts.size(); ++row) {
-    const Part part = source.parts[row];
+  for (size_t row = 0; row < set.parts.size(); ++row) {
+    const Part part = set.parts[row];
     auto& rows = part == Part::kTrain ? split.train : part == Part::kValidation ? split.validation : split.test;
     rows.push_back(static_cast<int32_t>(row));
   }
   if (!split.validation.empty()) return split;
-  std::tie(split.validation, split.train) = hold_out(split.train, source.labels, tenth(split.train), seed, 0);
+  std::tie(split.validation, split.train) = hold_out(split.train, set.labels, tenth(split.train), seed, 0);
   return split;
 }
 
-Split fold_split(const SplitSource& source, const std::string& fold, uint64_t seed) {
-  const int64_t n = static_cast<int64_t>(source.labels.size());
+Split fold_split(const LabelledSet& set, const std::string& fold, uint64_t seed) {
+  const int64_t n = static_cast<int64_t>(set.labels.size());
   int64_t i = 0, k = 0;
   const char* end = fold.data() + fold.size();
   const auto first = std::from_chars(fold.data(), end, i);
@@ -125,19 +125,19 @@ Split fold_split(const SplitSource& source, const std::string& fold, uint64_t se
   TERN_CHECK(slash && second.ec == std::errc() && second.ptr == end && k >= 2 && i >= 1 && i <= k, "fold \"",
              detail::printable(fold),
              "\" is not understood; accepted: i/k with 2 <= k and 1 <= i <= k, for example 1/5");
-  TERN_CHECK(k <= n, "fold \"", detail::printable(fold), "\": ", source.name, " has only ", n, " rows");
+  TERN_CHECK(k <= n, "fold \"", detail::printable(fold), "\": ", set.name, " has only ", n, " rows");
   const std::vector<int32_t> hand =
-      stratified_deal(range(0, n), source.labels, k, RandomStream(seed, Draw::kFold, static_cast<uint64_t>(k)));
+      stratified_deal(range(0, n), set.labels, k, RandomStream(seed, Draw::kFold, static_cast<uint64_t>(k)));
   Split split;
   for (int32_t row = 0; row < n; ++row) (hand[row] == i - 1 ? split.test : split.train).push_back(row);
   std::tie(split.validation, split.train) =
-      hold_out(split.train, source.labels, tenth(split.train), seed, static_cast<uint64_t>(i));
+      hold_out(split.train, set.labels, tenth(split.train), seed, static_cast<uint64_t>(i));
   return split;
 }
 
-Split all_rows(const SplitSource& source) {
+Split all_rows(const LabelledSet& set) {
   Split split;
-  split.train = range(0, static_cast<int64_t>(source.labels.size()));
+  split.train = range(0, static_cast<int64_t>(set.labels.size()));
   return split;
 }
 
@@ -162,22 +162,22 @@ std::pair<std::vector<int32_t>, std::vector<int32_t>> hold_out(const std::vector
   return parts;
 }
 
-Split make_split(const SplitSource& source, const std::string& spec, const std::string& fold, uint64_t seed) {
-  TERN_CHECK(source.parts.empty() || source.parts.size() == source.labels.size(), source.name, ": ",
-             source.labels.size(), " labels but ", source.parts.size(), " official parts");
+Split make_split(const LabelledSet& set, const std::string& spec, const std::string& fold, uint64_t seed) {
+  TERN_CHECK(set.parts.empty() || set.parts.size() == set.labels.size(), set.name, ": ", set.labels.size(),
+             " labels but ", set.parts.size(), " official parts");
   TERN_CHECK(fold.empty() || spec.empty(), "split \"", detail::printable(spec), "\" and fold \"", fold,
              "\" exclude each other: give one");
   Split split;
   if (!fold.empty()) {
-    split = fold_split(source, fold, seed);
+    split = fold_split(set, fold, seed);
   } else if (spec == "all") {
-    split = all_rows(source);
-  } else if (spec == "official" || (spec.empty() && has_official(source))) {
-    split = official_split(source, seed);
+    split = all_rows(set);
+  } else if (spec == "official" || (spec.empty() && has_official(set))) {
+    split = official_split(set, seed);
   } else {
-    split = random_split(source, spec.empty() ? "80/10/10" : spec, seed);
+    split = random_split(set, spec.empty() ? "80/10/10" : spec, seed);
   }
-  TERN_CHECK(!split.train.empty(), source.name, ": the split leaves no row to train on (", source.labels.size(),
+  TERN_CHECK(!split.train.empty(), set.name, ": the split leaves no row to train on (", set.labels.size(),
              " rows, split \"", detail::printable(spec.empty() ? fold : spec), "\")");
   return split;
 }

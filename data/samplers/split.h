@@ -5,21 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/datasets/image_dataset.h"
-#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/datasets/labelled_set.h"
 
 namespace tern::data {
 
 /// Row numbers, each ascending. No row is in two parts; only validation and test may be empty.
 struct Split {
   std::vector<int32_t> train, validation, test;
-};
-
-/// The properties of a data set that a split depends on. `labels` [n]; `parts` [n], or empty without an official split.
-struct SplitSource {
-  std::string name;
-  const std::vector<int32_t>& labels;
-  const std::vector<Part>& parts;
 };
 
 /// `spec` is one of
@@ -33,15 +25,7 @@ struct SplitSource {
 /// `fold` is "" or "i/k", 1 <= i <= k (then spec must be ""): the rows are dealt, stratified, into k parts that depend
 /// on seed and k only; part i is the test part, a tenth of the rest is held out for validation. Stratified: each
 /// class's share is kept up to one row. Throws Error that lists the accepted forms.
-Split make_split(const SplitSource& source, const std::string& spec, const std::string& fold, uint64_t seed);
-
-inline Split make_split(const TextDataset& set, const std::string& spec, const std::string& fold, uint64_t seed) {
-  return make_split({set.name, set.labels, set.parts}, spec, fold, seed);
-}
-
-inline Split make_split(const ImageDataset& set, const std::string& spec, const std::string& fold, uint64_t seed) {
-  return make_split({set.name, set.labels, set.parts}, spec, fold, seed);
-}
+Split make_split(const LabelledSet& set, const std::string& spec, const std::string& fold, uint64_t seed);
 
 /// `count` of the rows, stratified by label, go to the first result, the others to the second; both ascending.
 std::pair<std::vector<int32_t>, std::vector<int32_t>> hold_out(const std::vector<int32_t>& rows,

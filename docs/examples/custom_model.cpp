@@ -32,7 +32,7 @@ class Sentiment final : public nn::Module {
 };
 
 int main() {
-  const data::TextDataset texts = data::load_text("sentences");
+  const data::TextSet texts = data::load_text("sentences");
   const data::Split split = data::make_split(texts, "", "", 42);
   const auto tokenizer = data::WordPiece::from_embedded();
   const auto tokens = std::make_shared<const data::TokenSet>(data::tokenize(texts, tokenizer, 64));

@@ -13,7 +13,7 @@ struct PrintEpochs final : models::TrainObserver {
 
 int main(int argc, char** argv) {
   const std::string folder = argc > 1 ? argv[1] : "sentiment";
-  const data::TextDataset texts = data::load_text("sentences");  // or "reviews.csv"
+  const data::TextSet texts = data::load_text("sentences");  // or "reviews.csv"
   const data::Split split = data::make_split(texts, "80/10/10", "", /*seed=*/42);
   const auto tokenizer = data::WordPiece::from_embedded();
   const auto tokens = std::make_shared<const data::TokenSet>(data::tokenize(texts, tokenizer, /*max_length=*/64));

@@ -71,7 +71,7 @@ bool interrupted() { return pending_signal() != 0; }
 
 /// A file or folder given by hand is evaluated whole; a set with a split of its own, or a named split, on its test
 /// part.
-std::vector<int32_t> rows_to_evaluate(const EvalOptions& a, bool other_data, const data::SplitSource& set) {
+std::vector<int32_t> rows_to_evaluate(const EvalOptions& a, bool other_data, const data::LabelledSet& set) {
   if (other_data && a.split.empty() && a.fold.empty() && set.parts.empty()) {
     std::vector<int32_t> rows(set.labels.size());
     std::iota(rows.begin(), rows.end(), 0);
@@ -97,10 +97,9 @@ models::Evaluation evaluate_texts(const EvalOptions& a, bool other_data, dist::W
   const Device device = world.group()->device();
   const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
   const models::DistilBertConfig& config = classifier.model().config();
-  const data::TextDataset texts = load_texts(a.data, config.labels, log);
+  const data::TextSet texts = load_texts(a.data, config.labels, log);
   const std::vector<int32_t> rows = own_share(
-      rows_to_evaluate(a, other_data, {texts.name, texts.labels, texts.parts}), [&] { return texts.content_hash(); },
-      world);
+      rows_to_evaluate(a, other_data, texts), [&] { return texts.content_hash(); }, world);
   const int64_t length = a.max_length > 0 ? std::min(a.max_length, config.max_positions) : config.max_positions;
   const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
   return models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens,
@@ -111,9 +110,9 @@ models::Evaluation evaluate_images(const EvalOptions& a, bool other_data, dist::
   const Device device = world.group()->device();
   const models::ImageClassifier classifier = models::ImageClassifier::load(a.dir, {.device = device});
   const auto set =
-      std::make_shared<const data::ImageDataset>(load_image_set(a.data, classifier.model().config().labels, log));
+      std::make_shared<const data::ImageSet>(load_image_set(a.data, classifier.model().config().labels, log));
   const std::vector<int32_t> rows = own_share(
-      rows_to_evaluate(a, other_data, {set->name, set->labels, set->parts}), [&] { return content_hash(*set); }, world);
+      rows_to_evaluate(a, other_data, *set), [&] { return set->content_hash(); }, world);
   return models::evaluate(classifier, set, rows,
                           {.dtype = dtype_of(a.dtype, device), .should_stop = interrupted, .log = log});
 }

@@ -4,17 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/datasets/image_dataset.h"
+#include "tern/data/datasets/image_set.h"
 #include "tern/models/cli/workload.h"
 
 namespace tern::cli {
 
 /// Loads `source`. If it is empty: CIFAR-10 if this machine has it, otherwise the embedded digits, reported through
 /// `log`. Throws Interrupted on a signal.
-data::ImageDataset load_image_set(const std::string& source, const std::vector<std::string>& known_labels,
-                                  const Log& log);
-
-/// SHA-256 of labels and pixels, or of file names and sizes: a run may only be resumed on the same set.
-std::string content_hash(const data::ImageDataset& set);
+data::ImageSet load_image_set(const std::string& source, const std::vector<std::string>& known_labels, const Log& log);
 
 }  // namespace tern::cli

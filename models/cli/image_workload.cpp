@@ -18,11 +18,11 @@ class ImageWorkload final : public Workload {
  public:
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
-    set_ = std::make_shared<data::ImageDataset>(load_image_set(given.data, {}, setting.log));
+    set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
     TERN_CHECK(set_->label_names.size() > 1, set_->name, ": every image has the label '", set_->label_names.front(),
                "'; a classifier needs two or more");
     options_ = with_defaults(given, ImageFacts{set_->name});
-    split_ = data::make_split({set_->name, set_->labels, set_->parts}, options_.split, options_.fold, options_.seed);
+    split_ = data::make_split(*set_, options_.split, options_.fold, options_.seed);
     make_classifier();
     task_.emplace(*classifier_, set_, split_.train, setting.share(split_.validation), task_options());
   }
@@ -44,7 +44,7 @@ class ImageWorkload final : public Workload {
     return {{"train", split_.train.size()},
             {"validation", split_.validation.size()},
             {"test", split_.test.size()},
-            {"images_sha256", content_hash(*set_)}};
+            {"images_sha256", set_->content_hash()}};
   }
 
   models::TrainingTask& task() override { return *task_; }
@@ -123,7 +123,7 @@ class ImageWorkload final : public Workload {
                                                 .log = setting_.log};
     classifier_.emplace(models::ImageClassifier::load(resumed ? setting_.checkpoint : options_.init, options,
                                                       {.image_size = resumed ? 0 : options_.image_size}));
-    take_label_order();
+    set_->order_labels(classifier_->model().config().labels);  // the folder's order of the labels
   }
 
   /// 8 x 8 pixels: patches of 2 x 2, and a model that fits 1,800 images.
@@ -137,19 +137,9 @@ class ImageWorkload final : public Workload {
     config.initializer_range = 0.1;  // about 1 / sqrt(width): 0.02 is for wide models
   }
 
-  /// The folder's order of the labels becomes the data's.
-  void take_label_order() {
-    const std::vector<std::string>& order = classifier_->model().config().labels;
-    std::vector<int32_t> number;
-    for (const std::string& name : set_->label_names)
-      number.push_back(static_cast<int32_t>(std::find(order.begin(), order.end(), name) - order.begin()));
-    for (int32_t& label : set_->labels) label = number[static_cast<size_t>(label)];
-    set_->label_names = order;
-  }
-
   TrainArguments options_;
   RunSetting setting_;
-  std::shared_ptr<data::ImageDataset> set_;
+  std::shared_ptr<data::ImageSet> set_;
   data::Split split_;
   std::optional<models::ImageClassifier> classifier_;
   std::optional<models::ImageTask> task_;

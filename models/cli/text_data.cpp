@@ -9,7 +9,7 @@
 
 namespace tern::cli {
 
-data::TextDataset load_texts(const std::string& source, const std::vector<std::string>& known_labels, const Log& log) {
+data::TextSet load_texts(const std::string& source, const std::vector<std::string>& known_labels, const Log& log) {
   std::string chosen = source;
   if (chosen.empty()) {
     chosen = data::find_imdb() ? "imdb" : "sentences";
@@ -22,7 +22,7 @@ data::TextDataset load_texts(const std::string& source, const std::vector<std::s
     check_interrupted();
     log(line);
   };
-  data::TextDataset texts =
+  data::TextSet texts =
       data::load_text(chosen, {.known_labels = known_labels, .allow_download = true, .log = log_or_end});
   check_interrupted();
   if (texts.invalid_utf8 > 0)
@@ -30,7 +30,7 @@ data::TextDataset load_texts(const std::string& source, const std::vector<std::s
   return texts;
 }
 
-std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextDataset& texts, const data::WordPiece& tokenizer,
+std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const data::WordPiece& tokenizer,
                                                      int64_t max_length, const Log& log) {
   data::TokenizeOptions options;
   options.max_length = max_length;

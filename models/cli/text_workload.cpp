@@ -119,21 +119,11 @@ class TextWorkload final : public Workload {
                                                 .allow_new_head = !resumed,
                                                 .log = setting_.log};
     classifier_.emplace(models::TextClassifier::load(resumed ? setting_.checkpoint : given.init, options));
-    take_label_order();
+    texts_.order_labels(classifier_->model().config().labels);  // the folder's order of the labels
     const int64_t most = classifier_->model().config().max_positions;
     if (given.max_length > most && !resumed)
       setting_.log("--max-length: " + given.init + " takes at most " + std::to_string(most) +
                    " tokens; texts are cut to that");
-  }
-
-  /// The folder's order of the labels becomes the data's.
-  void take_label_order() {
-    const std::vector<std::string>& order = classifier_->model().config().labels;
-    std::vector<int32_t> number;
-    for (const std::string& name : texts_.label_names)
-      number.push_back(static_cast<int32_t>(std::find(order.begin(), order.end(), name) - order.begin()));
-    for (int32_t& label : texts_.labels) label = number[static_cast<size_t>(label)];
-    texts_.label_names = order;
   }
 
   int64_t train_tokens() const {
@@ -152,7 +142,7 @@ class TextWorkload final : public Workload {
 
   TrainArguments options_;
   RunSetting setting_;
-  data::TextDataset texts_;
+  data::TextSet texts_;
   data::Split split_;
   std::optional<models::TextClassifier> classifier_;
   std::shared_ptr<const data::TokenSet> tokens_;

@@ -80,13 +80,13 @@ struct ImageTaskOptions {
 /// Loss and accuracy over the given rows, without augmentation. Records no gradients; sets evaluation mode and restores
 /// the mode afterwards. Unreadable rows are left out of both, and of `examples`. should_stop is called after every
 /// batch; if it returns true, evaluation ends early with meaningless numbers.
-Evaluation evaluate(const ImageClassifier& classifier, const std::shared_ptr<const data::ImageDataset>& set,
+Evaluation evaluate(const ImageClassifier& classifier, const std::shared_ptr<const data::ImageSet>& set,
                     const std::vector<int32_t>& rows, const ImageTaskOptions& options);
 
 /// Trains an image classifier on rows of a set.
 class ImageTask final : public TrainingTask {
  public:
-  ImageTask(const ImageClassifier& classifier, std::shared_ptr<const data::ImageDataset> set,
+  ImageTask(const ImageClassifier& classifier, std::shared_ptr<const data::ImageSet> set,
             const std::vector<int32_t>& train_rows, std::vector<int32_t> validation_rows,
             const ImageTaskOptions& options);
 
@@ -118,7 +118,7 @@ class ImageTask final : public TrainingTask {
 
   const ImageClassifier& classifier_;
   const bool fixed_;
-  std::shared_ptr<const data::ImageDataset> set_;
+  std::shared_ptr<const data::ImageSet> set_;
   std::vector<int32_t> validation_rows_;
   ImageTaskOptions options_;
   data::ImageLoader loader_;

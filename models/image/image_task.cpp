@@ -13,7 +13,7 @@ namespace tern::models {
 namespace {
 
 /// Files may have any size: workers resize each one. Images in memory are resized on the device.
-data::ImageTransform file_transform(const ImageClassifier& classifier, const data::ImageDataset& set) {
+data::ImageTransform file_transform(const ImageClassifier& classifier, const data::ImageSet& set) {
   if (set.in_memory()) return {};
   const int64_t size = classifier.preprocessing().size;
   const data::ResizeOptions resampling{.interpolation = classifier.preprocessing().interpolation};
@@ -22,7 +22,7 @@ data::ImageTransform file_transform(const ImageClassifier& classifier, const dat
   };
 }
 
-data::ImageLoader make_loader(const ImageClassifier& classifier, const std::shared_ptr<const data::ImageDataset>& set,
+data::ImageLoader make_loader(const ImageClassifier& classifier, const std::shared_ptr<const data::ImageSet>& set,
                               const std::vector<int32_t>& rows, int64_t epochs, bool shuffle, bool fixed,
                               const ImageTaskOptions& options) {
   const data::BatchPlanOptions plan{.batch_size = options.batch_size, .shuffle = shuffle, .seed = options.seed};
@@ -64,7 +64,7 @@ data::BatchAugmentOptions with_preprocessing(data::BatchAugmentOptions options, 
 
 }  // namespace
 
-Evaluation evaluate(const ImageClassifier& classifier, const std::shared_ptr<const data::ImageDataset>& set,
+Evaluation evaluate(const ImageClassifier& classifier, const std::shared_ptr<const data::ImageSet>& set,
                     const std::vector<int32_t>& rows, const ImageTaskOptions& options) {
   Evaluation result;
   if (rows.empty()) {
@@ -93,7 +93,7 @@ Evaluation evaluate(const ImageClassifier& classifier, const std::shared_ptr<con
   return result;
 }
 
-ImageTask::ImageTask(const ImageClassifier& classifier, std::shared_ptr<const data::ImageDataset> set,
+ImageTask::ImageTask(const ImageClassifier& classifier, std::shared_ptr<const data::ImageSet> set,
                      const std::vector<int32_t>& train_rows, std::vector<int32_t> validation_rows,
                      const ImageTaskOptions& options)
     : classifier_(classifier),

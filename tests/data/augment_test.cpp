@@ -122,7 +122,7 @@ TEST(AugmentImages, Errors) {
 }
 
 ImageBatch digits_batch(std::vector<int32_t> rows, int64_t epoch, int64_t step) {
-  const ImageDataset set = load_images("digits");
+  const ImageSet set = load_images("digits");
   ImageBatch batch;
   batch.rows = rows;
   batch.epoch = epoch;

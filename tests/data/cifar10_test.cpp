@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "tern/data/datasets/image_dataset.h"
+#include "tern/data/datasets/image_set.h"
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/samplers/split.h"
 #include "tern/tests/data/support.h"
@@ -21,7 +21,7 @@ using Labels = std::vector<int32_t>;
 
 constexpr int64_t kRecord = 3073, kFile = 10000 * kRecord;
 
-std::string load_error(const std::string& source, const LoadImagesOptions& options = {}) {
+std::string load_error(const std::string& source, const LoadOptions& options = {}) {
   return error_of([&] { load_images(source, options); });
 }
 
@@ -84,7 +84,7 @@ TEST_F(Cifar10FolderTest, IsReadInTheOrderOfItsFiles) {
   put("test_batch.bin", 9999 * kRecord, "\x09" + std::string(3072, '\xff'));
   write("cifar-10-batches-bin/batches.meta.txt", "a0\na1\na2\na3\na4\na5\na6\na7\na8\na9\n\n");
   EXPECT_EQ(find_cifar10(), folder().string());
-  const ImageDataset set = load_images("cifar10");
+  const ImageSet set = load_images("cifar10");
   EXPECT_EQ(set.name, "cifar10");
   EXPECT_EQ(set.size(), 60000);
   EXPECT_EQ(set.pixels.shape(), (Shape{60000, 32, 32, 3}));
@@ -100,7 +100,7 @@ TEST_F(Cifar10FolderTest, IsReadInTheOrderOfItsFiles) {
   EXPECT_TRUE(contains(error_of([&] { set.image(60000); }), {"image 60000 of 60000"}));
   EXPECT_TRUE(contains(load_error("cifar10", {.known_labels = {"a0", "a1"}}), {"\"a2\"", "a0, a1"}));
 
-  const ImageDataset reversed =
+  const ImageSet reversed =
       load_images(folder().string(), {.known_labels = {"A9", "a8", "a7", "a6", "a5", "a4", "a3", "a2", "a1", "a0"}});
   EXPECT_EQ(reversed.labels[20007], 4);
   EXPECT_EQ(reversed.labels[0], 9);
@@ -109,7 +109,7 @@ TEST_F(Cifar10FolderTest, IsReadInTheOrderOfItsFiles) {
 
 TEST_F(Cifar10FolderTest, IsComparedWithWhatWasPublished) {
   std::vector<std::string> lines;
-  const LoadImagesOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
+  const LoadOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
   std::string bytes(static_cast<size_t>(kFile), '\0');
   for (int64_t row = 0; row < 10000; ++row) bytes[static_cast<size_t>(row * kRecord)] = static_cast<char>(row % 10);
   for (const char* name :
@@ -312,7 +312,7 @@ TEST_F(FolderTest, Cifar10OfPython) {
       "i";
   EXPECT_EQ(load_images(folder.string()).label_names[4], "deer");
   write("cifar-10-batches-py/batches.meta", names + "U\x01jes.");
-  const ImageDataset set = load_images("cifar10", {.allow_download = false});
+  const ImageSet set = load_images("cifar10", {.allow_download = false});
   EXPECT_EQ(set.size(), 60000);
   EXPECT_EQ(set.label_names, (Names{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}));
   EXPECT_EQ(set.labels[0], 4);
@@ -336,7 +336,7 @@ TEST_F(FolderTest, Cifar10OfPython) {
 TEST(Cifar10, TheRealSet) {
   if (std::getenv("TERN_DATA") == nullptr || !find_cifar10())
     GTEST_SKIP() << "data: TERN_DATA names no folder with cifar-10-batches-bin";
-  const ImageDataset set = load_images("cifar10", {.allow_download = false});
+  const ImageSet set = load_images("cifar10", {.allow_download = false});
   for (const auto& [part, first, count] : {std::tuple("train", 0, 50000), {"test", 50000, 10000}}) {
     for (int label = 0; label < 10; ++label) {
       EXPECT_EQ(std::count(set.labels.begin() + first, set.labels.begin() + first + count, label), count / 10)

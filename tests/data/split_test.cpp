@@ -21,7 +21,7 @@ using Rows = std::vector<int32_t>;
 struct Source {
   Rows labels;
   std::vector<Part> parts;
-  operator SplitSource() const { return {"set", labels, parts}; }
+  operator LabelledSet() const { return {"set", labels, {}, parts}; }
 };
 
 /// Class c appears about c + 1 times as often as class 0, in a fixed mixed order.

@@ -148,6 +148,37 @@ TEST(TokenLoader, SameBatchesForAnyNumberOfWorkersAndFromAnyStep) {
   }
 }
 
+/// A transform sees the whole batch: it replaces labels by numbers of each row, and masks tokens.
+TEST(TokenLoader, TransformMakesOtherTargets) {
+  const int32_t masked = 5;
+  const auto transform = [&](TokenBatch& batch) {
+    batch.labels = full({batch.tokens.size(0)}, static_cast<double>(kIgnoredLabel), {.dtype = DType::kInt64});
+    for (int64_t row = 0; row < batch.tokens.size(0); ++row) {
+      int32_t& token = batch.tokens.data<int32_t>()[row];
+      if (token % 3 != 0 || batch.row_keys.data<int64_t>()[row] < 0) continue;
+      batch.labels.data<int64_t>()[row] = token;
+      token = masked;
+    }
+  };
+  for (const bool fixed : {false, true}) {
+    const TokenLoader plain = token_loader(23, {.batch_tokens = 40}, {.fixed_capacity = fixed}),
+                      loader =
+                          token_loader(23, {.batch_tokens = 40}, {.fixed_capacity = fixed, .transform = transform});
+    for (int64_t step = 0; step < plain.steps(1); ++step) {
+      const TokenBatch before = plain.batch(1, step), after = loader.batch(1, step);
+      EXPECT_EQ(after.sequences(), before.sequences());
+      const auto was = before.tokens.to_vector<int32_t>(), is = after.tokens.to_vector<int32_t>();
+      const auto keys = before.row_keys.to_vector<int64_t>(), targets = after.labels.to_vector<int64_t>();
+      ASSERT_EQ(targets.size(), was.size());
+      for (size_t row = 0; row < was.size(); ++row) {
+        const bool chosen = was[row] % 3 == 0 && keys[row] >= 0;
+        EXPECT_EQ(is[row], chosen ? masked : was[row]);
+        EXPECT_EQ(targets[row], chosen ? was[row] : kIgnoredLabel);
+      }
+    }
+  }
+}
+
 TEST(TokenLoader, Errors) {
   const auto tokens = token_rows(5);
   const std::vector<int32_t> rows = {0, 1, 2, 3, 4};

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 class Tokens : public FolderTest {
  protected:
   /// Row r has r % 13 letters.
-  static TextDataset letters(int32_t n) {
-    TextDataset set;
+  static TextSet letters(int32_t n) {
+    TextSet set;
     for (int32_t row = 0; row < n; ++row)
       set.add(std::string(static_cast<size_t>(row % 13), static_cast<char>('a' + row % 26)), 0);
     return set;
@@ -58,7 +58,7 @@ void expect_equal(const TokenSet& a, const TokenSet& b) {
 }
 
 TEST_F(Tokens, FramedAndTruncated) {
-  TextDataset set;
+  TextSet set;
   for (const char* text : {"", "ab", "abcdef", "abcdefg", "abcdefghij"}) set.add(text, 0);
   const TokenSet tokens = tokenize(set, encode(), options(""));
   const std::vector<std::vector<int32_t>> expected = {{101, 102},
@@ -80,7 +80,7 @@ TEST_F(Tokens, FramedAndTruncated) {
 }
 
 TEST_F(Tokens, AnyNumberOfThreads) {
-  const TextDataset set = letters(3000);
+  const TextSet set = letters(3000);
   TokenizeOptions one = options("");
   one.threads = 1;
   const TokenSet expected = tokenize(set, encode(), one);
@@ -94,7 +94,7 @@ TEST_F(Tokens, AnyNumberOfThreads) {
 }
 
 TEST_F(Tokens, ErrorOfTheFirstFailingRow) {
-  const TextDataset set = letters(3000);
+  const TextSet set = letters(3000);
   const Encode failing = [&](std::string_view text, std::vector<int32_t>&) {
     const int64_t row = std::upper_bound(set.offsets.begin(), set.offsets.end(), text.data() - set.bytes.data()) -
                         set.offsets.begin() - 1;
@@ -111,7 +111,7 @@ TEST_F(Tokens, ErrorOfTheFirstFailingRow) {
 }
 
 TEST_F(Tokens, SecondRunReadsTheCache) {
-  const TextDataset set = letters(1000);
+  const TextSet set = letters(1000);
   const TokenSet first = tokenize(set, encode(), options());
   EXPECT_EQ(calls(), 1000);
   EXPECT_TRUE(fs::is_regular_file(token_cache_path(set, options())));
@@ -122,7 +122,7 @@ TEST_F(Tokens, SecondRunReadsTheCache) {
 }
 
 TEST_F(Tokens, KeyedByContentAndOptions) {
-  const TextDataset set = letters(100);
+  const TextSet set = letters(100);
   std::set<fs::path> paths = {token_cache_path(set, options())};
   paths.insert(token_cache_path(letters(101), options()));
   paths.insert(token_cache_path(set, options("other vocabulary")));
@@ -139,7 +139,7 @@ TEST_F(Tokens, KeyedByContentAndOptions) {
 }
 
 TEST_F(Tokens, DamagedCachesAreRewritten) {
-  const TextDataset set = letters(50);
+  const TextSet set = letters(50);
   const TokenSet expected = tokenize(set, encode(), options());
   const fs::path path = token_cache_path(set, options());
   std::string good;
@@ -163,7 +163,7 @@ TEST_F(Tokens, DamagedCachesAreRewritten) {
 }
 
 TEST_F(Tokens, WithoutAWritableFolderThereIsNoCache) {
-  const TextDataset set = letters(50);
+  const TextSet set = letters(50);
   const TokenSet expected = tokenize(set, encode(), options(""));
   write("file", "not a folder");
   {
@@ -186,7 +186,7 @@ TEST_F(Tokens, WithoutAWritableFolderThereIsNoCache) {
 }
 
 TEST_F(Tokens, FullDisk) {
-  const TextDataset set = letters(50'000);
+  const TextSet set = letters(50'000);
   const TokenSet expected = tokenize(set, encode(), options(""));
   // A limit on the size of files makes write() fail as a full disk does.
   rlimit before{};
@@ -202,7 +202,7 @@ TEST_F(Tokens, FullDisk) {
 }
 
 TEST_F(Tokens, SeveralWritersAtOnce) {
-  const TextDataset set = letters(2000);
+  const TextSet set = letters(2000);
   const TokenSet expected = tokenize(set, encode(), options(""));
   TokenizeOptions quiet = options();
   quiet.log = {};
@@ -217,7 +217,7 @@ TEST_F(Tokens, SeveralWritersAtOnce) {
 }
 
 TEST_F(Tokens, ByWordPiece) {
-  TextDataset set;
+  TextSet set;
   for (const char* text : {"", "Hello world", "hello hello hello hello"}) set.add(text, 0);
   const WordPiece tokenizer = WordPiece::from_embedded();
   const TokenSet tokens = tokenize(set, tokenizer, 4);

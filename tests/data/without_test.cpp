@@ -4,7 +4,7 @@
 
 #include "tern/data/datasets/digits.h"
 #include "tern/data/datasets/fetched_folder.h"
-#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/datasets/text_set.h"
 #include "tern/data/images/image.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/tests/data/support.h"

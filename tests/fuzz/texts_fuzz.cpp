@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "tern/data/datasets/delimited.h"
-#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/datasets/text_set.h"
 #include "tern/tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -12,10 +12,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = fuzz::text_of(data + 1, size - 1);
   const std::string extension = data[0] % 3 == 0 ? ".csv" : data[0] % 3 == 1 ? ".tsv" : ".jsonl";
   const std::string path = fuzz::write_file("input" + extension, text);
-  data::LoadTextOptions options;
+  data::LoadOptions options;
   if (data[0] & 16) options.known_labels = {"negative", "positive", "7"};
   fuzz::read([&] {
-    const data::TextDataset set = data::load_text(path, options);
+    const data::TextSet set = data::load_text(path, options);
     fuzz::require(set.offsets.size() == static_cast<size_t>(set.size()) + 1 && set.offsets.back() == set.bytes.size());
     for (const int32_t label : set.labels)
       fuzz::require(label >= 0 && label < static_cast<int32_t>(set.label_names.size()));

@@ -19,8 +19,8 @@ struct Header {
   int64_t rows, ids;
 };
 
-data::TextDataset two_rows() {
-  data::TextDataset set;
+data::TextSet two_rows() {
+  data::TextSet set;
   set.label_names = {"a"};
   set.add("one", 0);
   set.add("another", 0);
@@ -31,7 +31,7 @@ data::TextDataset two_rows() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
-  static const data::TextDataset set = two_rows();
+  static const data::TextSet set = two_rows();
   static const data::TokenizeOptions options{
       .max_length = 6, .first_id = 1, .last_id = 2, .threads = 1, .tokenizer_key = "key"};
   static const std::filesystem::path path = [] {

@@ -1,4 +1,4 @@
-#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/datasets/text_set.h"
 
 #include <limits>
 
@@ -9,20 +9,20 @@
 
 namespace tern::data {
 
-void TextDataset::add(std::string_view text, int32_t label) {
+void TextSet::add(std::string_view text, int32_t label) {
   TERN_CHECK(size() < std::numeric_limits<int32_t>::max(), name, ": more than 2^31 - 1 rows");
   invalid_utf8 += append_valid_utf8(text, bytes);
   offsets.push_back(bytes.size());
   labels.push_back(label);
 }
 
-int64_t TextDataset::empty_texts() const {
+int64_t TextSet::empty_texts() const {
   int64_t count = 0;
   for (int64_t row = 0; row < size(); ++row) count += trim(text(row)).empty();
   return count;
 }
 
-std::string TextDataset::content_hash() const {
+std::string TextSet::content_hash() const {
   Sha256 digest;
   digest.update(static_cast<uint64_t>(size()));
   for (int64_t row = 0; row < size(); ++row) digest.update(static_cast<uint64_t>(text(row).size()));

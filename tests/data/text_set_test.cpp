@@ -1,6 +1,6 @@
 // Text sets: UTF-8 repair, labels, CSV, TSV, JSONL, folders, the embedded sentences and IMDB.
 
-#include "tern/data/datasets/text_dataset.h"
+#include "tern/data/datasets/text_set.h"
 
 #include <sys/stat.h>
 
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using Strings = std::vector<std::string>;
 using Labels = std::vector<int32_t>;
 
-Strings texts(const TextDataset& set) {
+Strings texts(const TextSet& set) {
   Strings all;
   for (int64_t row = 0; row < set.size(); ++row) all.emplace_back(set.text(row));
   return all;
@@ -67,7 +67,7 @@ TEST(Utf8, ReplacesMaximalParts) {
 
 class Csv : public FolderTest {
  protected:
-  TextDataset load(const std::string& contents, const Strings& known = {}) const {
+  TextSet load(const std::string& contents, const Strings& known = {}) const {
     return load_text(write("x.csv", contents), {.known_labels = known});
   }
   std::string fails(const std::string& contents, const Strings& known = {}) const {
@@ -77,29 +77,29 @@ class Csv : public FolderTest {
 
 TEST_F(Csv, ColumnsByNameInAnyOrderAndCase) {
   for (const std::string header : {"text,label", "Sentence,SENTIMENT", " review , Label ", "\"text\",\"sentiment\""}) {
-    const TextDataset set = load(header + "\nsome words,1\n,0\n");
+    const TextSet set = load(header + "\nsome words,1\n,0\n");
     EXPECT_EQ(texts(set), (Strings{"some words", ""}));
     EXPECT_EQ(set.labels, (Labels{1, 0}));
     EXPECT_EQ(set.label_names, (Strings{"0", "1"}));
     EXPECT_TRUE(set.parts.empty());
   }
-  const TextDataset set = load("id,sentiment,url,review\r\n7,b,http,\"x, \"\"y\"\"\r\nz\"\r\n8,a,,w");
+  const TextSet set = load("id,sentiment,url,review\r\n7,b,http,\"x, \"\"y\"\"\r\nz\"\r\n8,a,,w");
   EXPECT_EQ(texts(set), (Strings{"x, \"y\"\r\nz", "w"}));
   EXPECT_EQ(set.labels, (Labels{1, 0}));
   EXPECT_EQ(set.label_names, (Strings{"a", "b"}));
 }
 
 TEST_F(Csv, TabSeparated) {
-  const TextDataset set = load_text(write("y.TSV", "label\ttext\n2\ta, b\n10\tc\n"));
+  const TextSet set = load_text(write("y.TSV", "label\ttext\n2\ta, b\n10\tc\n"));
   EXPECT_EQ(texts(set), (Strings{"a, b", "c"}));
   EXPECT_EQ(set.label_names, (Strings{"2", "10"}));  // numbers by value, not by spelling
 }
 
 TEST_F(Csv, LabelsAreSortedNames) {
-  const TextDataset strings = load("label,text\nten,a\nTwo,b\nten,c\n01,d\n");
+  const TextSet strings = load("label,text\nten,a\nTwo,b\nten,c\n01,d\n");
   EXPECT_EQ(strings.label_names, (Strings{"01", "Two", "ten"}));
   EXPECT_EQ(strings.labels, (Labels{2, 1, 2, 0}));
-  const TextDataset integers = load("label,text\n3,a\n-1,b\n 0 ,c\n10,d\n");
+  const TextSet integers = load("label,text\n3,a\n-1,b\n 0 ,c\n10,d\n");
   EXPECT_EQ(integers.label_names, (Strings{"-1", "0", "3", "10"}));
   EXPECT_EQ(integers.labels, (Labels{2, 0, 1, 3}));
 }
@@ -143,7 +143,7 @@ TEST_F(Csv, Errors) {
 
 TEST_F(Csv, OddTexts) {
   const std::string nul("a\0b", 3), big(10'000'000, 'w');
-  const TextDataset set = load("text,label\n\xff\xfe,0\n" + nul + ",0\n" + big + ",1\n\xef\xbb\xbf,1\n");
+  const TextSet set = load("text,label\n\xff\xfe,0\n" + nul + ",0\n" + big + ",1\n\xef\xbb\xbf,1\n");
   EXPECT_EQ(texts(set), (Strings{"\xef\xbf\xbd\xef\xbf\xbd", nul, big, "\xef\xbb\xbf"}));
   EXPECT_EQ(set.invalid_utf8, 2);
 }
@@ -161,7 +161,7 @@ class Jsonl : public Csv {
 };
 
 TEST_F(Jsonl, ObjectsPerLine) {
-  const TextDataset set = load_text(write(
+  const TextSet set = load_text(write(
       "x.jsonl",
       "\xef\xbb\xbf{\"text\":\"a\\nb\",\"label\":1}\n\n \t\r\n{\"Sentiment\":\"0\",\"x\":[{}],\"review\":\"\"}\r\n"
       "{\"sentence\":\"\xff\\u00e9\",\"label\":1}"));
@@ -202,7 +202,7 @@ TEST_F(Folder, LabelsWithoutParts) {
   write("neg/notes.md", "ignored");
   write("neg/.hidden.txt", "ignored");
   write("readme.txt", "ignored");
-  const TextDataset set = load_text(root().string());
+  const TextSet set = load_text(root().string());
   EXPECT_EQ(texts(set), (Strings{"", "one", "two"}));
   EXPECT_EQ(set.labels, (Labels{0, 1, 1}));
   EXPECT_EQ(set.label_names, (Strings{"neg", "pos"}));
@@ -216,7 +216,7 @@ TEST_F(Folder, OfficialParts) {
   write("train/unsup/2.txt", "no label");
   write("val/a/1.txt", "v");
   std::string logged;
-  const TextDataset set = load_text(root().string(), {.log = [&](const std::string& line) { logged += line; }});
+  const TextSet set = load_text(root().string(), {.log = [&](const std::string& line) { logged += line; }});
   EXPECT_EQ(texts(set), (Strings{"s", "r\xef\xbf\xbd", "v", "t"}));
   EXPECT_EQ(set.labels, (Labels{0, 1, 0, 1}));
   EXPECT_EQ(set.parts, (std::vector<Part>{Part::kTrain, Part::kTrain, Part::kValidation, Part::kTest}));
@@ -253,7 +253,7 @@ TEST_F(Folder, UnknownSources) {
 }
 
 TEST(Sentences, AreWhatWasPublished) {
-  const TextDataset set = load_text("sentences");
+  const TextSet set = load_text("sentences");
   ASSERT_EQ(set.size(), 3000);
   EXPECT_EQ(set.label_names, (Strings{"neg", "pos"}));
   EXPECT_EQ(std::count(set.labels.begin(), set.labels.end(), 1), 1500);
@@ -279,7 +279,7 @@ TEST_F(Folder, ImdbIsFoundByEnvironmentThenCache) {
     write(place + "/aclImdb/train/unsup/0_0.txt", "no label");
     const Environment data("TERN_DATA", (root() / "data").string());
     EXPECT_EQ(find_imdb(), (root() / place / "aclImdb").string());
-    const TextDataset set = load_text("imdb");
+    const TextSet set = load_text("imdb");
     EXPECT_EQ(texts(set), (Strings{"train/neg", "train/pos", "test/neg", "test/pos"}));
     EXPECT_EQ(set.name, "imdb");
     EXPECT_EQ(set.labels, (Labels{0, 1, 0, 1}));
@@ -290,7 +290,7 @@ TEST_F(Folder, ImdbIsComparedWithWhatWasPublished) {
   const Environment cache("XDG_CACHE_HOME", (root() / "cache").string());
   const Environment data("TERN_DATA", root().string());
   std::vector<std::string> lines;
-  const LoadTextOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
+  const LoadOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
   for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"})
     write(std::string("aclImdb/") + part + "/0_1.txt", "");
   for (const std::string& source : {std::string("imdb"), (root() / "aclImdb").string()})
@@ -314,7 +314,7 @@ TEST_F(Folder, ImdbIsComparedWithWhatWasPublished) {
 
 /// Sizes and labels alone decide; the texts are "x".
 TEST(Imdb, DifferenceOfSetsNearTheFullSize) {
-  TextDataset set;
+  TextSet set;
   set.label_names = {"neg", "pos"};
   for (const Part part : {Part::kTrain, Part::kTest})
     for (int32_t label = 0; label < 2; ++label)
@@ -323,7 +323,7 @@ TEST(Imdb, DifferenceOfSetsNearTheFullSize) {
         set.parts.push_back(part);
       }
   EXPECT_EQ(imdb_difference(set), "");
-  TextDataset other = set;
+  TextSet other = set;
   other.labels.back() = 0;
   EXPECT_EQ(imdb_difference(other),
             "test/neg has 12501 texts instead of 12500, test/pos has 12499 texts instead of 12500");
@@ -340,7 +340,7 @@ TEST(Imdb, DifferenceOfSetsNearTheFullSize) {
 
 TEST_F(Folder, EmptyTexts) {
   std::vector<std::string> lines;
-  const LoadTextOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
+  const LoadOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
   const std::string some = write("some.csv", "label,text\n0,a\n1,\n0,  \n1,b\n");
   EXPECT_EQ(load_text(some, options).size(), 4);
   EXPECT_EQ(lines, Strings{some + ": 2 of 4 texts are empty"});
@@ -361,7 +361,7 @@ TEST_F(Folder, EmptyTexts) {
 TEST(Imdb, RealTree) {
   if (std::getenv("TERN_DATA") == nullptr || !find_imdb())
     GTEST_SKIP() << "data: TERN_DATA names no folder with aclImdb";
-  const TextDataset set = load_text("imdb");
+  const TextSet set = load_text("imdb");
   ASSERT_EQ(set.size(), 50'000);
   std::map<std::pair<Part, int32_t>, int> counts;
   for (int64_t row = 0; row < set.size(); ++row) ++counts[{set.parts[row], set.labels[row]}];

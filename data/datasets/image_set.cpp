@@ -1,6 +1,6 @@
-// ImageDataset, load_images and its readers.
+// ImageSet, load_images and its readers.
 
-#include "tern/data/datasets/image_dataset.h"
+#include "tern/data/datasets/image_set.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,7 @@
 #include "tern/data/datasets/digits.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/label_index.h"
+#include "tern/data/datasets/sha256.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;
@@ -35,7 +36,7 @@ void add_files(const fs::path& folder, std::vector<fs::path>& above, std::vector
 }
 
 /// Adds folder/LABEL/**.
-void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadImagesOptions& options, ImageDataset& set) {
+void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOptions& options, ImageSet& set) {
   std::vector<fs::path> above;
   int64_t unlabelled = 0;
   for (const fs::path& label : sorted_entries(folder)) {
@@ -57,8 +58,8 @@ void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadImag
                 " images outside of a label's folder are skipped");
 }
 
-ImageDataset read_folder(const std::string& path, const LoadImagesOptions& options) {
-  ImageDataset set;
+ImageSet read_folder(const std::string& path, const LoadOptions& options) {
+  ImageSet set;
   set.name = path;
   LabelIndex index(options.known_labels);
   bool parted = false;
@@ -79,50 +80,50 @@ ImageDataset read_folder(const std::string& path, const LoadImagesOptions& optio
   return set;
 }
 
-ImageDataset read_digits() {
+/// Gives the labels of a set of fixed classes the ids that a model knows them by.
+ImageSet with_known_labels(ImageSet set, const std::vector<std::string>& known) {
+  if (known.empty()) return set;
+  LabelIndex index(known);
+  std::vector<int32_t> ids;
+  for (const std::string& name : set.label_names) ids.push_back(index.id(name, {set.name}));
+  const std::vector<std::string> names = index.finish(set.name, ids, LabelOrder::kByName);
+  set.renumber(ids, names);
+  return set;
+}
+
+ImageSet read_digits(const LoadOptions& options) {
   constexpr int64_t kSide = 8, kPixels = kSide * kSide;
   const TensorDataset digits = data::digits();
   const Tensor &grey = digits.tensors()[0], &labels = digits.tensors()[1];
-  ImageDataset set;
+  ImageSet set;
   set.name = "digits";
   set.pixels = empty({digits.size(), kSide, kSide, 3}, {.dtype = DType::kUInt8});
   for (int64_t i = 0; i < digits.size() * kPixels; ++i)
     std::fill_n(set.pixels.data<uint8_t>() + i * 3, 3, static_cast<uint8_t>(std::lround(255 * grey.data<float>()[i])));
   set.labels.assign(labels.data<int64_t>(), labels.data<int64_t>() + digits.size());
   for (int digit = 0; digit < 10; ++digit) set.label_names.push_back(std::to_string(digit));
-  return set;
+  return with_known_labels(std::move(set), options.known_labels);
 }
 
-/// Gives the labels of a set of fixed classes the ids that a model knows them by.
-ImageDataset with_known_labels(ImageDataset set, const std::vector<std::string>& known) {
-  if (known.empty()) return set;
-  LabelIndex index(known);
-  std::vector<int32_t> ids;
-  for (const std::string& name : set.label_names) ids.push_back(index.id(name, {set.name}));
-  set.label_names = index.finish(set.name, ids, LabelOrder::kByName);
-  for (int32_t& label : set.labels) label = ids[static_cast<size_t>(label)];
-  return set;
-}
-
-ImageDataset read_checked_cifar10(const std::string& folder, const LoadImagesOptions& options) {
-  ImageDataset set = read_cifar10(folder);
+ImageSet read_checked_cifar10(const std::string& folder, const LoadOptions& options) {
+  ImageSet set = read_cifar10(folder);
   if (const std::string difference = cifar10_difference(set); !difference.empty() && options.log)
     options.log(folder + ": not the published CIFAR-10: " + difference);
   return with_known_labels(std::move(set), options.known_labels);
 }
 
-ImageDataset load_cifar10(const LoadImagesOptions& options) {
+ImageSet load_cifar10(const LoadOptions& options) {
   const auto found = find_cifar10();
   TERN_CHECK(found || options.allow_download,
              "cifar10: not found; set TERN_DATA to the folder that holds cifar-10-batches-bin or cifar-10-batches-py");
-  ImageDataset set = read_checked_cifar10(found ? *found : fetch_cifar10(options.log), options);
+  ImageSet set = read_checked_cifar10(found ? *found : fetch_cifar10(options.log), options);
   set.name = "cifar10";
   return set;
 }
 
 }  // namespace
 
-Image ImageDataset::image(int64_t row, const DecodeOptions& options) const {
+Image ImageSet::image(int64_t row, const DecodeOptions& options) const {
   TERN_CHECK(row >= 0 && row < size(), name, ": image ", row, " of ", size());
   if (!in_memory()) return read_image(files[static_cast<size_t>(row)], options);
   Image image(pixels.size(1), pixels.size(2), pixels.size(3));
@@ -132,12 +133,34 @@ Image ImageDataset::image(int64_t row, const DecodeOptions& options) const {
   return image;
 }
 
-ImageDataset load_images(const std::string& source, const LoadImagesOptions& options) {
-  if (source == "cifar10") return load_cifar10(options);
-  if (source == "digits") return with_known_labels(read_digits(), options.known_labels);
+std::string ImageSet::content_hash() const {
+  Sha256 hash;
+  const auto add = [&](const void* data, size_t bytes) {
+    hash.update(static_cast<uint64_t>(bytes));
+    hash.update(std::string_view(static_cast<const char*>(data), bytes));
+  };
+  add(labels.data(), labels.size() * sizeof(labels[0]));
+  if (in_memory()) add(pixels.raw_data(), static_cast<size_t>(pixels.nbytes()));
+  for (const std::string& file : files) {
+    add(file.data(), file.size());
+    std::error_code ignored;
+    hash.update(static_cast<uint64_t>(fs::file_size(file, ignored)));
+  }
+  return hash.hex();
+}
+
+const std::vector<NamedSet<ImageSet>>& named_image_sets() {
+  static const std::vector<NamedSet<ImageSet>> sets = {{"cifar10", "", load_cifar10},
+                                                       {"digits", " (embedded)", read_digits}};
+  return sets;
+}
+
+ImageSet load_images(const std::string& source, const LoadOptions& options) {
+  for (const NamedSet<ImageSet>& set : named_image_sets())
+    if (set.name == source) return set.read(options);
   std::error_code ignored;
-  TERN_CHECK(fs::is_directory(source, ignored), "unknown image data \"", source,
-             "\": expected cifar10, digits, or a folder of train/LABEL/*.{png,jpg,jpeg}");
+  TERN_CHECK(fs::is_directory(source, ignored), "unknown image data \"", source, "\": expected ",
+             names_of(named_image_sets()), ", or a folder of train/LABEL/*.{png,jpg,jpeg}");
   if (is_cifar10(source)) return read_checked_cifar10(source, options);
   return read_folder(source, options);
 }

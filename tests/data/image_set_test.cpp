@@ -1,6 +1,6 @@
 // Image sets (digits, folders) and their batches.
 
-#include "tern/data/datasets/image_dataset.h"
+#include "tern/data/datasets/image_set.h"
 
 #include <algorithm>
 #include <set>
@@ -19,12 +19,12 @@ namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 using Labels = std::vector<int32_t>;
 
-std::string load_error(const std::string& source, const LoadImagesOptions& options = {}) {
+std::string load_error(const std::string& source, const LoadOptions& options = {}) {
   return error_of([&] { load_images(source, options); });
 }
 
 TEST(DigitImages, AreTheEmbeddedOnes) {
-  const ImageDataset set = load_images("digits");
+  const ImageSet set = load_images("digits");
   ASSERT_EQ(set.size(), 1797);
   EXPECT_EQ(set.pixels.shape(), (Shape{1797, 8, 8, 3}));
   EXPECT_EQ(set.label_names, (Names{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}));
@@ -59,7 +59,7 @@ TEST_F(ImageFolderTest, PartsLabelsAndDepth) {
   add("test/b/t.png", 7);
   std::string log;
   add("train/loose.png", 8);
-  const ImageDataset set = load_images(source(), {.log = [&](const std::string& line) { log += line; }});
+  const ImageSet set = load_images(source(), {.log = [&](const std::string& line) { log += line; }});
   EXPECT_EQ(set.label_names, (Names{"a c", "b"}));
   EXPECT_EQ(set.labels, (Labels{0, 0, 1, 1, 1}));
   EXPECT_EQ(set.parts, (std::vector<Part>{Part::kTrain, Part::kTrain, Part::kTrain, Part::kTrain, Part::kTest}));
@@ -71,7 +71,7 @@ TEST_F(ImageFolderTest, PartsLabelsAndDepth) {
 
 TEST_F(ImageFolderTest, WithoutPartsAndWithKnownLabels) {
   for (const char* label : {"10", "9", "2"}) add(std::string(label) + "/x.png", 1);
-  const ImageDataset set = load_images(source());
+  const ImageSet set = load_images(source());
   EXPECT_EQ(set.label_names, (Names{"10", "2", "9"}));  // sorted by bytes
   EXPECT_EQ(set.labels, (Labels{0, 1, 2}));
   EXPECT_TRUE(set.parts.empty());
@@ -94,9 +94,7 @@ TEST_F(ImageFolderTest, Errors) {
   EXPECT_TRUE(contains(load_error("cifar"), {"unknown image data \"cifar\"", "cifar10, digits"}));
 }
 
-std::shared_ptr<const ImageDataset> shared(ImageDataset set) {
-  return std::make_shared<const ImageDataset>(std::move(set));
-}
+std::shared_ptr<const ImageSet> shared(ImageSet set) { return std::make_shared<const ImageSet>(std::move(set)); }
 
 BatchPlan plan_of(int64_t rows, const BatchPlanOptions& options, int64_t epochs = 1) {
   std::vector<int32_t> all(static_cast<size_t>(rows));

@@ -1,0 +1,94 @@
+#pragma once
+// What all loaders have in common: batches of planned rows, made ahead by worker threads.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tern/core/tensor.h"
+#include "tern/data/loader_stream.h"
+#include "tern/data/samplers/batch_plan.h"
+
+namespace tern::data {
+
+/// Batches by epoch and step. A copy shares what the batches are made of.
+template <class Batch>
+class BatchLoader {
+ public:
+  BatchLoader(const BatchLoader&) = default;  // a move copies, so the source stays usable
+  BatchLoader& operator=(const BatchLoader&) = default;
+
+  /// The batches of an epoch: all, those from a given one on (to resume), or every n-th (for one of n processes). The
+  /// stream may outlive the loader. What makes a batch fail is thrown by the stream's next() at that batch.
+  BatchStream<Batch> epoch(int64_t epoch, const BatchStripe& stripe = {}) const {
+    const std::shared_ptr<const EpochPlan> plan = plans_(epoch);
+    return BatchStream<Batch>::striped(
+        name_, plan->steps(), stripe,
+        [make = make_, plan, epoch](int64_t step) { return make(plan->batch(step), epoch, step); }, stream_);
+  }
+  /// One batch of an epoch.
+  Batch batch(int64_t epoch, int64_t step) const {
+    const std::shared_ptr<const EpochPlan> plan = plans_(epoch);
+    TERN_CHECK(step >= 0 && step < plan->steps(), name_, ": step ", step, " of ", plan->steps());
+    return make_(plan->batch(step), epoch, step);
+  }
+
+ protected:
+  using Plans = std::function<std::shared_ptr<const EpochPlan>(int64_t epoch)>;
+  /// Makes a batch of these rows. Called from several threads, so it must depend on its arguments alone.
+  using Make = std::function<Batch(std::span<const int32_t> rows, int64_t epoch, int64_t step)>;
+
+  /// `name` begins the messages of errors.
+  BatchLoader(const char* name, Plans plans, Make make, const StreamOptions& stream)
+      : name_(name), plans_(std::move(plans)), make_(std::move(make)), stream_(stream) {
+    TERN_CHECK(stream.workers >= 0 && stream.prefetch >= 0, name, ": workers and prefetch must be >= 0, got ",
+               stream.workers, " and ", stream.prefetch);
+  }
+
+ private:
+  const char* name_;
+  Plans plans_;
+  Make make_;
+  StreamOptions stream_;
+};
+
+/// Batches of a plan that was made for all epochs.
+template <class Batch>
+class PlannedLoader : public BatchLoader<Batch> {
+ public:
+  const BatchPlan& plan() const { return *plan_; }
+  int64_t epochs() const { return plan().epochs(); }
+  int64_t steps(int64_t epoch) const { return plan().steps(epoch); }
+
+ protected:
+  PlannedLoader(const char* name, std::shared_ptr<const BatchPlan> plan, typename BatchLoader<Batch>::Make make,
+                const StreamOptions& stream)
+      : BatchLoader<Batch>(
+            name, [plan](int64_t epoch) { return std::shared_ptr<const EpochPlan>(plan, &plan->epoch(epoch)); },
+            std::move(make), stream),
+        plan_(std::move(plan)) {}
+
+  /// The plan, for a set of so many rows. Throws Error for a row that does not exist.
+  static std::shared_ptr<const BatchPlan> checked(const char* name, BatchPlan plan, int64_t rows) {
+    for (int64_t epoch = 0; epoch < plan.epochs(); ++epoch)
+      for (const int32_t row : plan.epoch(epoch).rows)
+        TERN_CHECK(row >= 0 && row < rows, name, ": the plan names row ", row, " of ", rows);
+    return std::make_shared<const BatchPlan>(std::move(plan));
+  }
+
+ private:
+  std::shared_ptr<const BatchPlan> plan_;
+};
+
+/// The batch with its tensors on another device. A batch lists them: std::vector<Tensor*> tensors().
+template <class Batch>
+Batch to_device(Batch batch, Device device) {
+  for (Tensor* tensor : batch.tensors())
+    if (tensor->defined()) *tensor = tensor->to(device);
+  return batch;
+}
+
+}  // namespace tern::data

@@ -1,0 +1,66 @@
+#pragma once
+// What every set of labelled rows has, whatever a row is, and the names under which load_text and load_images find one.
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tern/core/check.h"
+#include "tern/data/datasets/part.h"
+
+namespace tern::data {
+
+struct LabelledSet {
+  std::string name;             // "imdb", "digits" or the path
+  std::vector<int32_t> labels;  // [size()], 0 .. label_names.size() - 1
+  std::vector<std::string> label_names;
+  std::vector<Part> parts = {};  // [size()] where the set has an official split, otherwise empty
+
+  int64_t size() const { return static_cast<int64_t>(labels.size()); }
+  /// Gives each label name a new id. `ids`: of every name in label_names; `names`: the names in the new order.
+  void renumber(const std::vector<int32_t>& ids, const std::vector<std::string>& names) {
+    for (int32_t& label : labels) label = ids[static_cast<size_t>(label)];
+    label_names = names;
+  }
+  /// Puts the label names into the order that a model has them in. Throws Error if it lacks one.
+  void order_labels(const std::vector<std::string>& order) {
+    std::vector<int32_t> ids;
+    for (const std::string& label : label_names) {
+      const auto found = std::find(order.begin(), order.end(), label);
+      TERN_CHECK(found != order.end(), name, ": the model has no label '", label, "'");
+      ids.push_back(static_cast<int32_t>(found - order.begin()));
+    }
+    renumber(ids, order);
+  }
+};
+
+struct LoadOptions {
+  /// The labels of a trained model, in the order of its outputs: rows get these ids, and any other label is an error
+  /// that names the place and the known labels. Names are compared without case, and neg / pos equal negative /
+  /// positive; an integer label is an index where no known name is an integer. Names LABEL_0, LABEL_1, ... (a model
+  /// that was saved without names) bind the number of labels only.
+  std::vector<std::string> known_labels = {};
+  bool allow_download = true;                        // of a named set that is not found on this machine
+  std::function<void(const std::string&)> log = {};  // one line each: what is fetched, skipped, or not as published
+};
+
+/// A set with a name of its own: a row in the list of text_readers.cpp or image_set.cpp.
+template <class Set>
+struct NamedSet {
+  std::string name;
+  std::string note;  // for --help: " (embedded)"
+  Set (*read)(const LoadOptions& options) = nullptr;
+};
+
+/// "imdb, sentences"; notes: with them.
+template <class Set>
+std::string names_of(const std::vector<NamedSet<Set>>& sets, bool notes = false) {
+  std::string names;
+  for (const NamedSet<Set>& set : sets)
+    names += (names.empty() ? "" : ", ") + set.name + (notes ? set.note : std::string());
+  return names;
+}
+
+}  // namespace tern::data
