@@ -115,7 +115,7 @@ TokenBatch TokenLoader::State::make(std::span<const int32_t> rows, int64_t epoch
     if (s < static_cast<int64_t>(rows.size())) {
       const std::span<const int32_t> ids = tokens->row(rows[s]);
       writer.sequence(ids, packed ? static_cast<int64_t>(ids.size()) : layout.stride, rows[s]);
-      sequence_labels[s] = labels[rows[s]];
+      sequence_labels[s] = labels.empty() ? kIgnoredLabel : labels[rows[s]];
     } else {
       writer.filler(writer.rows() + layout.stride, layout.stride);
       if (packed) first_rows[s] = 0;
@@ -132,7 +132,7 @@ std::shared_ptr<const TokenLoader::State> TokenLoader::State::checked(std::share
                                                                       std::vector<int32_t> labels, BatchPlan plan,
                                                                       const TokenLoaderOptions& options) {
   TERN_CHECK(tokens != nullptr, "token loader: no tokens");
-  TERN_CHECK(static_cast<int64_t>(labels.size()) == tokens->size(), "token loader: ", tokens->size(),
+  TERN_CHECK(labels.empty() || static_cast<int64_t>(labels.size()) == tokens->size(), "token loader: ", tokens->size(),
              " token rows, but ", labels.size(), " labels");
   const BatchPlanOptions& planned = plan.options();
   const int64_t most_rows = planned.batch_tokens > 0 ? planned.batch_tokens : planned.batch_size * plan.longest();

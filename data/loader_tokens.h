@@ -64,7 +64,8 @@ struct TokenLoaderOptions {
 /// Yields the batches of a plan. Batches depend only on tokens, labels, plan, pad_id and transform, not on the workers.
 class TokenLoader : public PlannedLoader<TokenBatch> {
  public:
-  /// labels: [tokens.size()]. Throws Error if sizes do not match or the plan has rows that do not exist.
+  /// labels: [tokens.size()]; or empty, then all are kIgnoredLabel. Throws Error if sizes do not match or the plan has
+  /// rows that do not exist.
   TokenLoader(std::shared_ptr<const TokenSet> tokens, std::vector<int32_t> labels, BatchPlan plan,
               const TokenLoaderOptions& options = {});
 

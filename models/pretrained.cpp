@@ -3,28 +3,37 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "tern/core/io/file_kind.h"
-#include "tern/core/io/json.h"
-#include "tern/models/hf_config.h"
+#include "tern/core/io/atomic_file.h"
+#include "tern/core/io/folders.h"
+#include "tern/core/io/safetensors.h"
 
 namespace tern::models {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> chosen_labels(const std::vector<std::string>& own, const std::vector<std::string>& asked) {
-  const bool same = asked.empty() || std::is_permutation(asked.begin(), asked.end(), own.begin(), own.end());
-  return same ? own : asked;
+std::vector<std::string> chosen_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted) {
+  const bool same = wanted.empty() || std::is_permutation(wanted.begin(), wanted.end(), stored.begin(), stored.end());
+  return same ? stored : wanted;
 }
 
-bool sees_images(const std::string& path) {
-  std::error_code error;
-  if (tern::detail::name_exists(path) && !fs::is_directory(path, error))
-    return true;  // text models need a vocabulary file as well
-  const nlohmann::json json =
-      parse_json_object(read_model_text(path, "config.json"), (fs::path(path) / "config.json").string());
-  const auto type = json.find("model_type");
-  if (type == json.end()) return json.contains("architecture");
-  return *type == "vit" || *type == "tern_vit";
+void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options) {
+  FromPublicOptions rules{.optional_prefixes = {}, .ignored_prefixes = weights.ignored_prefixes};
+  if (options.allow_new_head) rules.optional_prefixes = weights.head_prefixes;
+  const StateView all = model.state_dict();
+  const StateView found = from_public(*weights.names, all, weights.tensors, weights.file.path, rules);
+  model.load_state_dict(found, {.strict = false});
+  verify_files_of(weights.file.tensors);
+  if (options.log && found.size() < all.size())
+    options.log(path + ": has no classification head for " + std::to_string(model.labels().size()) +
+                " labels, or only a part of it; what is missing starts anew");
+}
+
+void save_public(const Model& model, const KeyMap& names, const std::string& dir) {
+  create_folders(dir);
+  // The weights first: a folder with a config.json is complete.
+  save_safetensors(to_public(names, model.state_dict()), (fs::path(dir) / "model.safetensors").string(),
+                   {{"format", "pt"}});
+  write_atomically((fs::path(dir) / "config.json").string(), model.config_json());
 }
 
 }  // namespace tern::models

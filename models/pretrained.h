@@ -1,36 +1,91 @@
 #pragma once
-// Options for loading a public checkpoint, common to all models.
+// Loading and saving of public checkpoints: what is the same for every family.
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tern/core/generator.h"
-#include "tern/core/tensor.h"
+#include "tern/core/io/state_file.h"
+#include "tern/models/key_map.h"
+#include "tern/models/model.h"
 
 namespace tern::models {
 
-struct FromPretrainedOptions {
+/// How a model is built, from a checkpoint or from a preset.
+struct BuildOptions {
   Device device = {};
-  DType dtype = DType::kFloat32;              // of the loaded weights, independent of the file's
-  Generator generator = default_generator();  // for dropout and for parameters missing in the folder
+  DType dtype = DType::kFloat32;              // of the weights, independent of the file's
+  Generator generator = default_generator();  // for initial values, dropout, and parameters missing in the checkpoint
   /// Replaces the configuration's labels. If they are the same in another order, the folder's order and head are kept;
   /// if their number differs, the head is newly initialized.
   std::vector<std::string> labels = {};
   /// Replaces all dropout probabilities.
   std::optional<double> dropout = std::nullopt;
+  int64_t max_length = 0;  // preset of a text model: it takes sequences of so many tokens at least
+  int64_t image_size = 0;  // image model: pixels a side; 0: as in the checkpoint or the preset
+
+  // Of checkpoints alone:
+  int64_t heads = 0;  // of weights without a config.json; 0: heads of 64 dimensions, as in all published ones
   /// Initializes a missing classification head instead of failing: for fine-tuning a bare encoder.
   bool allow_new_head = false;
   /// Called with one line if the head, or a part of it, is newly initialized.
   std::function<void(const std::string&)> log = {};
+
+  nn::Scope scope() const { return nn::Scope({.device = device, .dtype = dtype, .generator = generator}); }
 };
 
-/// The labels of a loaded model: `asked`, the options' labels, in place of `own`, the folder's.
-std::vector<std::string> chosen_labels(const std::vector<std::string>& own, const std::vector<std::string>& asked);
+/// Tensors under a family's public names, and what to make of them.
+struct PublicWeights {
+  StateFile file;
+  StateView tensors;  // of the file, under the names that `names` maps
+  const KeyMap* names = nullptr;
+  std::vector<std::string> ignored_prefixes = {};  // public names: heads of other tasks
+  std::vector<std::string> head_prefixes = {};     // Tern's names: what BuildOptions::allow_new_head leaves out
+};
 
-/// Whether the folder or weights file is an image model: by config.json's model_type, or if the file is timm's or
-/// torchvision's. Throws Error if config.json cannot be read.
-bool sees_images(const std::string& path);
+/// A checkpoint as its family reads it.
+template <class Config>
+struct PublicCheckpoint {
+  Config config;
+  PublicWeights weights;
+};
+
+/// The labels of a loaded model: `wanted`, the options' labels, in place of `stored`, the folder's.
+std::vector<std::string> chosen_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted);
+/// Copies the weights into the model. Throws Error on missing, unexpected or mis-shaped tensors.
+void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options);
+/// Writes config.json and model.safetensors under public names.
+void save_public(const Model& model, const KeyMap& names, const std::string& dir);
+
+/// The model in a folder or file of weights, by the family that reads it (families.h).
+std::unique_ptr<Model> load_by_family(const std::string& path, const BuildOptions& options);
+/// The model as an M. Throws Error that begins with `what` if it is none.
+template <class M>
+std::unique_ptr<M> model_as(std::unique_ptr<Model> model, const std::string& what) {
+  M* const wanted = dynamic_cast<M*>(model.get());
+  TERN_CHECK(wanted, what, ": the model, a ", model->type_name(), ", is of another kind than the one that is wanted");
+  model.release();
+  return std::unique_ptr<M>(wanted);
+}
+
+/// M: a model class, which says by
+///   static PublicCheckpoint<Config> read_checkpoint(const std::string& path, const BuildOptions& options)
+/// how its family's files are read; or Model, SequenceClassifier or ImageClassifier, for the family that the path is
+/// of.
+template <class M>
+std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& options = {}) {
+  if constexpr (requires { &M::read_checkpoint; }) {
+    auto [config, weights] = M::read_checkpoint(path, options);
+    config.labels = chosen_labels(config.labels, options.labels);
+    if (options.dropout) config.set_dropout(*options.dropout);
+    auto model = std::make_unique<M>(options.scope(), config);
+    load_weights(*model, path, weights, options);
+    return model;
+  } else {
+    return model_as<M>(load_by_family(path, options), path);
+  }
+}
 
 }  // namespace tern::models

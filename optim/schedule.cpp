@@ -72,11 +72,26 @@ Schedule cosine_schedule(const ScheduleOptions& options) {
   });
 }
 
+namespace {
+
+const std::pair<const char*, Schedule (*)(const ScheduleOptions&)> kSchedules[] = {
+    {"linear", linear_schedule}, {"cosine", cosine_schedule}, {"constant", constant_schedule}};
+
+}  // namespace
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : kSchedules) names.push_back(name);
+  return names;
+}
+
 Schedule schedule_by_name(const std::string& name, const ScheduleOptions& options) {
-  if (name == "constant") return constant_schedule(options);
-  if (name == "linear") return linear_schedule(options);
-  if (name == "cosine") return cosine_schedule(options);
-  fail("schedule: unknown name '", name, "'; known are constant, linear and cosine");
+  std::string known;
+  for (const auto& [of, make] : kSchedules) {
+    if (name == of) return make(options);
+    known += std::string(known.empty() ? "" : ", ") + of;
+  }
+  fail("schedule: unknown name '", name, "'; known: ", known);
 }
 
 }  // namespace tern::optim

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tern/optim/optimizer.h"
 
@@ -40,7 +41,8 @@ Schedule linear_schedule(const ScheduleOptions& options);
 /// After total_steps the cosine continues: with the default half wave it rises again, to 1 after as many steps as the
 /// decay had, and so on, as in Hugging Face and PyTorch (CosineAnnealingLR).
 Schedule cosine_schedule(const ScheduleOptions& options);
-/// "constant", "linear" or "cosine"; throws Error naming them otherwise.
+std::vector<std::string> schedule_names();
+/// The schedule of that name; throws Error that lists the names otherwise.
 Schedule schedule_by_name(const std::string& name, const ScheduleOptions& options);
 
 }  // namespace tern::optim

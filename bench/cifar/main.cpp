@@ -12,7 +12,8 @@
 #include "tern/bench/train/measure.h"
 #include "tern/data/datasets/cifar10.h"
 #include "tern/kernels/kernel.h"
-#include "tern/models/image/image_classifier.h"
+#include "tern/models/image/image_task.h"
+#include "tern/models/vit/vit.h"
 
 namespace tern::bench {
 namespace {
@@ -66,7 +67,7 @@ class EpochLines final : public models::TrainObserver {
   Stopwatch watch_;
 };
 
-models::ImageClassifier make_classifier(const Arguments& a, const data::ImageSet& set) {
+models::ImagePipeline make_pipeline(const Arguments& a, const data::ImageSet& set) {
   models::ViTConfig config = models::ViTConfig::preset("tiny");
   config.dropout = config.attention_dropout = a.dropout;
   config.labels = set.label_names;
@@ -88,16 +89,16 @@ Json train_and_test(const Arguments& a) {
   const auto first_test = std::find(set->parts.begin(), set->parts.end(), data::Part::kTest) - set->parts.begin();
   TERN_CHECK(a.images <= first_test, a.data, ": there are ", first_test, " images for training, --images is ",
              a.images);
-  const models::ImageClassifier classifier = make_classifier(a, *set);
-  models::ImageTask task(classifier, set, rows(0, a.images), {}, task_options(a));
+  const models::ImagePipeline pipeline = make_pipeline(a, *set);
+  models::ImageTask task(pipeline, set, rows(0, a.images), {}, task_options(a));
   EpochLines lines(a.seed, task.steps(0));
   const double cpu_begin = cpu_seconds();
   const models::TrainResult trained = models::train(task, {.lr = a.lr, .warmup = 0.1, .dtype = a.autocast()}, lines);
   const double cpu_trained = cpu_seconds();
   Stopwatch test_watch;
   const models::Evaluation test =
-      models::evaluate(classifier, set, rows(first_test, set->size()), {.batch_size = 256, .workers = a.workers});
-  return {{"test_accuracy", test.accuracy},   {"test_loss", test.loss},
+      models::evaluate(pipeline, set, rows(first_test, set->size()), {.batch_size = 256, .workers = a.workers});
+  return {{"test_accuracy", test.metric},     {"test_loss", test.loss},
           {"test_images", test.examples},     {"steps", trained.steps},
           {"train_seconds", trained.seconds}, {"train_cpu_seconds", cpu_trained - cpu_begin},
           {"test_seconds", test_watch.lap()}, {"test_cpu_seconds", cpu_seconds() - cpu_trained}};

@@ -130,6 +130,9 @@ AugmentedBatch BatchAugment::operator()(const ImageBatch& batch, Device device) 
   AugmentedBatch result;
   result.images = augment_images(images, plans, options_.normalization, height, width, options_.dtype);
   result.labels = batch.labels.to(device);
+  std::vector<int64_t> keys(batch.rows.begin(), batch.rows.end());
+  keys.resize(static_cast<size_t>(batch.size()), 0);
+  result.row_keys = from_vector(keys, {batch.size()}).to(device);
   if (options_.mixup == 0 && options_.cutmix == 0) return result;
   const std::vector<int64_t> labels = batch.labels.to_vector<int64_t>();
   std::vector<int64_t> partners;

@@ -38,9 +38,13 @@ struct BatchAugmentOptions {
 struct AugmentedBatch {
   Tensor images;  // [n, 3, height, width]
   Tensor labels;  // int64 [n]
+  /// int64 [n]: the data set row of each image, 0 for one that only fills the batch. Keys of dropout masks.
+  Tensor row_keys;
   /// With MixUp or CutMix, otherwise undefined: image i has weight label_weights[i] (float32 [n]) for labels[i] and the
   /// rest for partner_labels[i]. An image without a label (-100) is not mixed.
   Tensor partner_labels, label_weights;
+
+  std::vector<Tensor*> tensors() { return {&images, &labels, &row_keys, &partner_labels, &label_weights}; }
 };
 
 /// Random augmentation of whole batches. The plan of an image depends on (seed, epoch, row), mixing on (seed, epoch,

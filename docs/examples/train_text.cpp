@@ -7,7 +7,7 @@ using namespace tern;
 
 struct PrintEpochs final : models::TrainObserver {
   void on_epoch(const models::EpochMetrics& m) override {
-    std::printf("epoch %d: validation accuracy %.3f\n", static_cast<int>(m.epoch), m.validation.accuracy);
+    std::printf("epoch %d: validation accuracy %.3f\n", static_cast<int>(m.epoch), m.validation.metric);
   }
 };
 
@@ -34,11 +34,11 @@ int main(int argc, char** argv) {
 
   const models::Evaluation test =
       models::evaluate(*model, tokens, texts.labels, split.test, /*batch_tokens=*/4096, tokenizer.pad_id());
-  models::TextClassifier(std::move(model), tokenizer).save(folder);
+  models::TextPipeline(std::move(model), tokenizer).save(folder);
 
-  const auto classifier = models::TextClassifier::load(folder);
-  classifier.model().eval();
-  for (const models::TextPrediction& p : classifier.predict({"A wonderful film.", "Do not waste your money."}))
-    std::printf("%s\n", classifier.model().config().labels[p.label].c_str());
-  return test.accuracy > 0.7 ? 0 : 1;
+  const auto pipeline = models::TextPipeline::load(folder);
+  pipeline.model().eval();
+  for (const models::Prediction& p : pipeline.predict({"A wonderful film.", "Do not waste your money."}))
+    std::printf("%s\n", pipeline.model().labels()[p.label].c_str());
+  return test.metric > 0.7 ? 0 : 1;
 }

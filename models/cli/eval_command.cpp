@@ -13,9 +13,10 @@
 #include "tern/models/cli/text_data.h"
 #include "tern/models/cli/train_arguments.h"
 #include "tern/models/cli/version.h"
-#include "tern/models/image/image_classifier.h"
-#include "tern/models/pretrained.h"
-#include "tern/models/text/text_classifier.h"
+#include "tern/models/families.h"
+#include "tern/models/image/image_task.h"
+#include "tern/models/text/text_pipeline.h"
+#include "tern/models/text/text_task.h"
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
@@ -67,8 +68,6 @@ DType dtype_of(const std::string& name, Device device) {
   return name == "bf16" ? bfloat16 : name == "fp16" ? float16 : name == "auto" ? autocast_dtype(device) : float32;
 }
 
-bool interrupted() { return pending_signal() != 0; }
-
 /// A file or folder given by hand is evaluated whole; a set with a split of its own, or a named split, on its test
 /// part.
 std::vector<int32_t> rows_to_evaluate(const EvalOptions& a, bool other_data, const data::LabelledSet& set) {
@@ -93,36 +92,33 @@ std::vector<int32_t> own_share(const std::vector<int32_t>& rows, const std::func
   return models::share(rows, group.rank(), group.size());
 }
 
-models::Evaluation evaluate_texts(const EvalOptions& a, bool other_data, dist::World& world, const Log& log) {
-  const Device device = world.group()->device();
-  const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
-  const models::DistilBertConfig& config = classifier.model().config();
-  const data::TextSet texts = load_texts(a.data, config.labels, log);
+models::Evaluation evaluate_texts(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
+                                  const models::EvaluateOptions& options) {
+  const auto pipeline = models::TextPipeline::load(a.dir, {.device = world.group()->device()});
+  models::SequenceClassifier& model = pipeline.model();
+  const data::TextSet texts = load_texts(a.data, model.labels(), log);
   const std::vector<int32_t> rows = own_share(
       rows_to_evaluate(a, other_data, texts), [&] { return texts.content_hash(); }, world);
-  const int64_t length = a.max_length > 0 ? std::min(a.max_length, config.max_positions) : config.max_positions;
-  const auto tokens = tokenize_texts(texts, classifier.tokenizer(), length, log);
-  return models::evaluate(classifier.model(), tokens, texts.labels, rows, a.batch_tokens,
-                          classifier.tokenizer().pad_id(), dtype_of(a.dtype, device), interrupted);
+  const int64_t length = a.max_length > 0 ? std::min(a.max_length, model.max_positions()) : model.max_positions();
+  const auto tokens = tokenize_texts(texts, pipeline.tokenizer(), length, log);
+  return models::evaluate(model, tokens, texts.labels, rows, a.batch_tokens, pipeline.tokenizer().pad_id(), options);
 }
 
-models::Evaluation evaluate_images(const EvalOptions& a, bool other_data, dist::World& world, const Log& log) {
-  const Device device = world.group()->device();
-  const models::ImageClassifier classifier = models::ImageClassifier::load(a.dir, {.device = device});
-  const auto set =
-      std::make_shared<const data::ImageSet>(load_image_set(a.data, classifier.model().config().labels, log));
+models::Evaluation evaluate_images(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
+                                   const models::EvaluateOptions& options) {
+  const auto pipeline = models::ImagePipeline::load(a.dir, {.device = world.group()->device()});
+  const auto set = std::make_shared<const data::ImageSet>(load_image_set(a.data, pipeline.model().labels(), log));
   const std::vector<int32_t> rows = own_share(
       rows_to_evaluate(a, other_data, *set), [&] { return set->content_hash(); }, world);
-  return models::evaluate(classifier, set, rows,
-                          {.dtype = dtype_of(a.dtype, device), .should_stop = interrupted, .log = log});
+  return models::evaluate(pipeline, set, rows, {.log = log, .validation = options});
 }
 
 void print(const models::Evaluation& result, bool json) {
   if (json) {
-    std::cout << Json({{"accuracy", result.accuracy}, {"loss", result.loss}, {"examples", result.examples}}).dump()
+    std::cout << Json({{"accuracy", result.metric}, {"loss", result.loss}, {"examples", result.examples}}).dump()
               << "\n";
   } else {
-    std::printf("accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * result.accuracy,
+    std::printf("accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * result.metric,
                 static_cast<long long>(result.examples), result.loss);
     std::fflush(stdout);
   }
@@ -140,12 +136,13 @@ int evaluate(const EvalOptions& given) {
     };
     apply_matmul_options({.tf32 = given.tf32}, device, log);
     restore_autotune(given.dir, device, log);
-    const bool images = models::sees_images(given.dir);
+    const bool images = models::family_of(given.dir).kind == models::ModelKind::kImages;
     check_options_are_for(images ? For::kImages : For::kTexts, given);
     const EvalOptions options = with_record(given);
     const bool other_data = !given.data.empty();
-    models::Evaluation result =
-        images ? evaluate_images(options, other_data, world, log) : evaluate_texts(options, other_data, world, log);
+    models::Evaluation result = (images ? evaluate_images : evaluate_texts)(
+        options, other_data, world, log,
+        {.dtype = dtype_of(options.dtype, device), .should_stop = [] { return pending_signal() != 0; }});
     check_interrupted();
     if (world.group()->size() > 1) result = models::joined(result, *world.group());
     print(result, given.json);

@@ -1,13 +1,11 @@
 #include "tern/models/cli/image_predict.h"
 
 #include <filesystem>
-#include <iomanip>
-#include <iostream>
 
 #include "tern/core/check.h"
 #include "tern/models/cli/line_input.h"
-#include "tern/models/cli/run_folder.h"
-#include "tern/models/image/image_classifier.h"
+#include "tern/models/cli/predictions.h"
+#include "tern/models/image/image_pipeline.h"
 
 namespace tern::cli {
 namespace {
@@ -22,8 +20,8 @@ constexpr float kLeastLight = 0.15f;
 
 class Predictor {
  public:
-  Predictor(const ImagePredictArguments& arguments, const models::ImageClassifier& classifier)
-      : a_(arguments), classifier_(classifier) {}
+  Predictor(const ImagePredictArguments& arguments, const models::ImagePipeline& pipeline)
+      : a_(arguments), pipeline_(pipeline) {}
 
   void add(const std::string& name) {
     data::Image image;
@@ -51,17 +49,7 @@ class Predictor {
 
   void flush() {
     if (images_.empty()) return;
-    for (const models::ImagePrediction& p : classifier_.predict(images_)) {
-      const std::string& label = classifier_.model().config().labels[static_cast<size_t>(p.label)];
-      if (a_.jsonl)
-        std::cout << Json({{"label", label}, {"score", p.score}, {"logits", p.logits}})
-                         .dump(-1, ' ', false, Json::error_handler_t::replace)
-                  << "\n";
-      else
-        std::cout << label << "\t" << std::fixed << std::setprecision(6) << p.score << "\n";
-    }
-    std::cout.flush();
-    TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
+    print_predictions(pipeline_.predict(images_), pipeline_.model().labels(), a_.jsonl);
     if (!a_.attention.empty()) write_attention();
     names_.clear();
     images_.clear();
@@ -79,7 +67,7 @@ class Predictor {
   }
 
   void write_attention() {
-    const std::vector<Tensor> maps = classifier_.attention_rollout(images_);
+    const std::vector<Tensor> maps = pipeline_.model().attention_rollout(pipeline_.prepare(images_));
     for (size_t i = 0; i < maps.size(); ++i) {
       data::Image& image = images_[i];
       const Tensor light = data::resize(maps[i], image.height, image.width, {.antialias = false});
@@ -105,7 +93,7 @@ class Predictor {
   }
 
   const ImagePredictArguments& a_;
-  const models::ImageClassifier& classifier_;
+  const models::ImagePipeline& pipeline_;
   std::vector<std::string> names_;
   std::vector<data::Image> images_;
   size_t bytes_ = 0;
@@ -114,9 +102,9 @@ class Predictor {
 }  // namespace
 
 int predict_images(const ImagePredictArguments& a, Device device) {
-  const models::ImageClassifier classifier = models::ImageClassifier::load(a.dir, {.device = device});
-  classifier.model().eval();
-  Predictor predictor(a, classifier);
+  const models::ImagePipeline pipeline = models::ImagePipeline::load(a.dir, {.device = device});
+  pipeline.model().eval();
+  Predictor predictor(a, pipeline);
   for (const std::string& name : a.files) predictor.add(name);
   if (a.files.empty()) predictor.read_names();
   predictor.flush();

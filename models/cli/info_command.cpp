@@ -15,8 +15,7 @@
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/pretrained.h"
-#include "tern/models/text/text_classifier.h"
-#include "tern/models/vit/vit.h"
+#include "tern/nn/nn.h"
 
 namespace tern::cli {
 namespace {
@@ -138,13 +137,8 @@ int info(const InfoOptions& a) {
     describe_machine(launch.is_parallel(), device);
     if (launch.is_parallel()) return describe_job(launch, device);
   } else if (std::filesystem::is_directory(a.path, error)) {
-    if (models::sees_images(a.path)) {
-      const auto model = models::ViT::from_pretrained(a.path);
-      std::cout << model->config().to_json() << nn::summary(*model);
-    } else {
-      const auto model = models::DistilBert::from_pretrained(a.path);
-      std::cout << model->config().to_json() << nn::summary(*model);
-    }
+    const auto model = models::load_pretrained<models::Model>(a.path);
+    std::cout << model->config_json() << nn::summary(*model);
   } else {
     describe_file(a.path);
   }

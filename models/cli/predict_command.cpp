@@ -5,9 +5,9 @@
 #include "tern/models/cli/image_predict.h"
 #include "tern/models/cli/line_input.h"
 #include "tern/models/cli/matmul_options.h"
-#include "tern/models/cli/run_folder.h"
-#include "tern/models/pretrained.h"
-#include "tern/models/text/text_classifier.h"
+#include "tern/models/cli/predictions.h"
+#include "tern/models/families.h"
+#include "tern/models/text/text_pipeline.h"
 
 namespace tern::cli {
 namespace {
@@ -34,8 +34,8 @@ constexpr size_t kBytes = size_t{1} << 20;
 
 class Predictor {
  public:
-  Predictor(const PredictOptions& arguments, const models::TextClassifier& classifier)
-      : a_(arguments), classifier_(classifier) {}
+  Predictor(const PredictOptions& arguments, const models::TextPipeline& pipeline)
+      : a_(arguments), pipeline_(pipeline) {}
 
   void read(const std::string& file) {
     LineInput input(file);
@@ -49,19 +49,7 @@ class Predictor {
 
   void flush() {
     if (texts_.empty()) return;
-    const std::vector<models::TextPrediction> predictions = classifier_.predict(texts_, a_.max_length);
-    for (const models::TextPrediction& p : predictions) {
-      const std::string& label = classifier_.model().config().labels[static_cast<size_t>(p.label)];
-      if (a_.jsonl) {
-        std::cout << Json({{"label", label}, {"score", p.score}, {"logits", p.logits}})
-                         .dump(-1, ' ', false, Json::error_handler_t::replace)
-                  << "\n";
-      } else {
-        std::cout << label << "\t" << std::fixed << std::setprecision(6) << p.score << "\n";
-      }
-    }
-    std::cout.flush();
-    TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
+    print_predictions(pipeline_.predict(texts_, a_.max_length), pipeline_.model().labels(), a_.jsonl);
     texts_.clear();
     bytes_ = 0;
   }
@@ -83,15 +71,15 @@ class Predictor {
   }
 
   const PredictOptions& a_;
-  const models::TextClassifier& classifier_;
+  const models::TextPipeline& pipeline_;
   std::vector<std::string> texts_;
   size_t bytes_ = 0;
 };
 
 int predict_texts(const PredictOptions& a, Device device) {
-  const models::TextClassifier classifier = models::TextClassifier::load(a.dir, {.device = device});
-  classifier.model().eval();
-  Predictor predictor(a, classifier);
+  const models::TextPipeline pipeline = models::TextPipeline::load(a.dir, {.device = device});
+  pipeline.model().eval();
+  Predictor predictor(a, pipeline);
   if (a.files.empty()) predictor.read("-");
   for (const std::string& name : a.files) predictor.read(name);
   return 0;
@@ -105,7 +93,7 @@ int predict(const PredictOptions& a) {
   };
   apply_matmul_options({.tf32 = a.tf32}, device, log);
   restore_autotune(a.dir, device, log);
-  const bool images = models::sees_images(a.dir);
+  const bool images = models::family_of(a.dir).kind == models::ModelKind::kImages;
   check_options_are_for(images ? For::kImages : For::kTexts, a);
   return images ? predict_images({a.dir, a.files, a.attention, a.jsonl}, device) : predict_texts(a, device);
 }

@@ -79,7 +79,7 @@ void Progress::on_validation_begin(int64_t) {
 void Progress::on_epoch(const models::EpochMetrics& m) {
   char text[120];
   std::snprintf(text, sizeof text, "epoch %lld: validation loss %.4f, accuracy %.2f %%%s",
-                static_cast<long long>(m.epoch), m.validation.loss, 100 * m.validation.accuracy,
+                static_cast<long long>(m.epoch), m.validation.loss, 100 * m.validation.metric,
                 m.best ? "  (best so far)" : "");
   log(text);
 }

@@ -1,6 +1,11 @@
 #include "tern/models/cli/train_arguments.h"
 
+#include <algorithm>
 #include <charconv>
+
+#include "tern/data/datasets/image_set.h"
+#include "tern/data/datasets/text_set.h"
+#include "tern/models/families.h"
 
 namespace tern::cli {
 namespace {
@@ -10,10 +15,11 @@ void check(bool condition, const std::string& message) {
 }
 
 void check_model(const std::string& model) {
-  if (model == "distilbert" || model == "vit") return;
+  const std::vector<std::string> known = models::family_names();
+  if (std::find(known.begin(), known.end(), model) != known.end()) return;
   const bool planned = model == "bert" || model == "cnn";
   throw UsageError("train: " + (planned ? "'" + model + "' is not in this version" : "unknown model '" + model + "'") +
-                   "; this version trains distilbert and vit");
+                   "; this version trains " + models::in_words(known, " and "));
 }
 
 }  // namespace
@@ -41,6 +47,36 @@ std::optional<int64_t> parse_recompute(const std::string& text) {
   return blocks;
 }
 
+std::string models_help() {
+  std::vector<std::string> models;
+  for (const models::ModelFamily& family : models::model_families())
+    models.push_back(family.name + (family.kind == models::ModelKind::kImages ? " (images)" : " (texts)"));
+  return "the model: " + models::in_words(models);
+}
+
+std::string data_help() {
+  return "texts: " + data::names_of(data::named_text_sets(), true) +
+         ", a .csv, .tsv or .jsonl file with a label and a text column, or a folder train/LABEL/*.txt; images: " +
+         data::names_of(data::named_image_sets(), true) +
+         " or a folder train/LABEL/*.{png,jpg}; default: imdb or cifar10 where it is on this machine, otherwise the "
+         "embedded set";
+}
+
+std::string presets_help() {
+  std::string help;
+  for (const models::ModelFamily& family : models::model_families()) {
+    std::vector<std::string> sizes;
+    for (const models::ModelPreset& preset : family.presets)
+      if (*preset.size != 0) sizes.push_back(std::string(preset.name) + " (" + preset.size + ")");
+    help += family.name + ": " + models::in_words(sizes) + family.presets_note + "; ";
+  }
+  return help + "default: tiny (for digits a smaller one)";
+}
+
+For kind_of(const TrainArguments& arguments) {
+  return models::family_named(arguments.model).kind == models::ModelKind::kImages ? For::kImages : For::kTexts;
+}
+
 void check_train_arguments(const TrainArguments& a) {
   check_model(a.model);
   check_options_are_for(kind_of(a), a);
@@ -49,9 +85,7 @@ void check_train_arguments(const TrainArguments& a) {
   check(!a.group_by_length || a.batch_size > 0,
         "--group-by-length goes with --batch-size: packed batches hold no padding");
   check_one_of_split_and_fold(a.split, a.fold);
-  if (!a.preset.empty() && kind_of(a) == For::kTexts) check_word("--preset", a.preset, {"tiny", "small", "base"});
-  if (!a.preset.empty() && kind_of(a) == For::kImages)
-    check_word("--preset", a.preset, {"tiny", "small", "base", "large"});
+  if (!a.preset.empty()) check_word("--preset", a.preset, models::offered(models::family_named(a.model).presets));
   check(!a.kahan || a.dtype == "bf16-true",
         "--kahan goes with --dtype bf16-true: it takes the place of fp32 master copies of bf16 weights");
 }

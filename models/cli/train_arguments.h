@@ -7,6 +7,7 @@
 
 #include "tern/models/cli/common_options.h"
 #include "tern/models/cli/split_options.h"
+#include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
 
@@ -18,19 +19,19 @@ std::optional<int64_t> parse_recompute(const std::string& text);
 /// another form.
 std::optional<std::pair<int64_t, double>> parse_checkpoint_every(const std::string& text);
 
+// Help that names the model families, their sizes and the data sets.
+std::string models_help();
+std::string data_help();
+std::string presets_help();
+
 /// What the user gave, or what a run makes of it (train_defaults.h). "", 0 and nothing, where they are a default that
 /// the option does not accept, mean "by the rule that --help gives".
 struct TrainArguments : ModelOptions {
   using Self = TrainArguments;
 
-  std::string model = option(&Self::model, "", "model", "the model: distilbert (texts) or vit (images)", Required{});
+  std::string model = option(&Self::model, "", "model", models_help(), Required{});
   // The rows themselves are compared.
-  std::string data =
-      option(&Self::data, "", "--data",
-             "texts: imdb, sentences (embedded), a .csv, .tsv or .jsonl file with a label and a text column, or a "
-             "folder train/LABEL/*.txt; images: cifar10, digits (embedded) or a folder train/LABEL/*.{png,jpg}; "
-             "default: imdb or cifar10 where it is on this machine, otherwise the embedded set",
-             Compared::kBetweenRanks);
+  std::string data = option(&Self::data, "", "--data", data_help(), Compared::kBetweenRanks);
   std::string split =
       option(&Self::split, "", "--split",
              "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's own, or 80/10/10",
@@ -39,11 +40,7 @@ struct TrainArguments : ModelOptions {
                             Form{kFoldForm, is_fold});
   std::string out =
       option(&Self::out, "", "--out", "folder of the run, new or empty; default: runs/MODEL-DATE", Compared::kNowhere);
-  std::string preset =
-      option(&Self::preset, "", "--preset",
-             "distilbert: tiny (128 x 2 layers), small (256 x 4) or base (768 x 6); vit: tiny (192 x 9, patch 4 at 32 "
-             "x 32), small (384 x 12), base (768 x 12) or large (1024 x 24), these with patch 16 at 224 x 224; "
-             "default: tiny (for digits a smaller one)");
+  std::string preset = option(&Self::preset, "", "--preset", presets_help());
   // A run that is resumed starts from its checkpoint.
   std::string init =
       option(&Self::init, "", "--init",
@@ -76,11 +73,11 @@ struct TrainArguments : ModelOptions {
              "for images, 2e-3 for digits",
              Bounds{0, kMostReal});
   std::string optimizer =
-      option(&Self::optimizer, "adamw", "--optimizer", "of the weights:", Words{"adamw", "adam", "sgd"});
+      option(&Self::optimizer, "adamw", "--optimizer", "of the weights:", Words{models::optimizer_names()});
   double weight_decay =
       option(&Self::weight_decay, 0.01, "--weight-decay", "of matrices, not of biases and norms", Bounds{0, kMostReal});
   std::string schedule =
-      option(&Self::schedule, "linear", "--schedule", "of the learning rate:", Words{"linear", "cosine", "constant"});
+      option(&Self::schedule, "linear", "--schedule", "of the learning rate:", Words{optim::schedule_names()});
   double warmup =
       option(&Self::warmup, 0.1, "--warmup", "steps (1 or more) or a fraction of all steps", Bounds{0, 1e15});
   double clip =
@@ -165,8 +162,8 @@ struct TrainArguments : ModelOptions {
              "fixed rule");
 };
 
-/// The models that the named one is one of.
-inline For kind_of(const TrainArguments& arguments) { return arguments.model == "vit" ? For::kImages : For::kTexts; }
+/// What the named model reads. Throws Error when there is no such model.
+For kind_of(const TrainArguments& arguments);
 
 /// Throws UsageError when options exclude each other, or are for other models than the one that is named.
 void check_train_arguments(const TrainArguments& arguments);

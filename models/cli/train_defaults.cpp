@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tern/kernels/kernel.h"
+#include "tern/models/families.h"
 
 namespace tern::cli {
 namespace {
@@ -58,7 +59,8 @@ TrainArguments with_defaults(const TrainArguments& given, const ImageFacts& fact
 }
 
 std::string preset_of(const TrainArguments& given) {
-  return given.init.empty() && given.preset.empty() ? "tiny" : given.preset;
+  return given.init.empty() && given.preset.empty() ? models::family_named(given.model).presets.front().name
+                                                    : given.preset;
 }
 
 int64_t max_length_of(const TrainArguments& given, int64_t max_positions) {

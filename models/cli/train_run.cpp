@@ -51,7 +51,7 @@ class RunObserver final : public models::TrainObserver {
   void on_validation_begin(int64_t epoch) override { progress_.on_validation_begin(epoch); }
   void on_epoch(const models::EpochMetrics& m) override {
     folder_.append_metrics(
-        {{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_accuracy", m.validation.accuracy}});
+        {{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_accuracy", m.validation.metric}});
     if (m.best) {
       workload_.save(folder_.path());
       saved_epoch_ = m.epoch;
@@ -116,7 +116,7 @@ class TrainRun {
           kStartSeconds);
     const bool shard = given_.strategy == "zero1";
     if (group().size() > 1)
-      parallel_.emplace(workload_->module(), world_->group(), dist::DataParallelOptions{.shard = shard});
+      parallel_.emplace(workload_->model(), world_->group(), dist::DataParallelOptions{.shard = shard});
     else if (shard)
       progress_.log("--strategy zero1: there is one process, so nothing is divided");
     const int status = train(from);
@@ -282,7 +282,7 @@ class TrainRun {
   }
 
   void recompute(models::TrainingTask& task, int64_t blocks) {
-    const auto set = [&](bool on) { workload_->set_recompute(on ? blocks : 0); };
+    const auto set = [&](bool on) { workload_->model().set_recompute(on ? blocks : 0); };
     set(true);
     if (parallel_) return;  // the comparison's passes would exchange gradients
     progress_.log("recompute " + given_.recompute + ": " +
@@ -323,7 +323,7 @@ class TrainRun {
     Json last = {{"test_accuracy", nullptr},
                  {"test_loss", nullptr},
                  {"best_epoch", result.best_epoch},
-                 {"best_val_accuracy", result.best_epoch > 0 ? Json(result.best.accuracy) : Json(nullptr)},
+                 {"best_val_accuracy", result.best_epoch > 0 ? Json(result.best.metric) : Json(nullptr)},
                  {"train_seconds", result.seconds},
                  {"steps", result.steps},
                  {std::string(workload_->unit()) + "_per_second", rate},
@@ -335,7 +335,7 @@ class TrainRun {
     const std::optional<models::Evaluation> test = this->test();
     if (const int signal = agreed_signal()) return signal_status(signal);
     if (test) {
-      last["test_accuracy"] = test->accuracy;
+      last["test_accuracy"] = test->metric;
       last["test_loss"] = test->loss;
     }
     folder_->append_metrics(last);
@@ -349,7 +349,7 @@ class TrainRun {
     if (!test)
       std::cout << "test accuracy: none, every row was trained on\n";
     else
-      std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test->accuracy,
+      std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test->metric,
                   static_cast<long long>(test->examples), test->loss);
     std::fflush(stdout);
     return 0;

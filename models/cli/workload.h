@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "tern/data/samplers/split.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/train_arguments.h"
+#include "tern/models/families.h"
+#include "tern/models/trainer/objective.h"
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
@@ -32,26 +35,40 @@ class Workload {
   /// Loads the data and the model.
   virtual void prepare(const TrainArguments& given, const RunSetting& setting) = 0;
   /// After prepare(): what was given, with the defaults that depend on the data and the model filled in.
-  virtual const TrainArguments& options() const = 0;
+  const TrainArguments& options() const { return options_; }
   /// What is trained, where the options leave it to defaults and files.
-  virtual Json model_record() const = 0;
+  virtual Json model_record() const;
   /// Rows of each part, and a hash of the content: a run is resumed on the same data only.
-  virtual Json data_record() const = 0;
+  virtual Json data_record() const;
   /// After prepare().
   virtual models::TrainingTask& task() = 0;
-  virtual nn::Module& module() = 0;
-  virtual void set_recompute(int64_t layers) = 0;
+  virtual models::Model& model() const = 0;
   /// Writes what from_pretrained() and `tern eval` need.
   virtual void save(const std::string& dir) const = 0;
   /// Sizes, for one line of the log: "train: 8000 rows, ...; 3,000 steps of 64 images".
   virtual std::string describe(int64_t total_steps) const = 0;
   /// On this process's share of the test part; nothing where there is none at all. Ends early, with numbers to throw
   /// away, on a signal.
-  virtual std::optional<models::Evaluation> test() = 0;
+  std::optional<models::Evaluation> test();
   /// What the task's items are: "tokens" or "images".
   virtual const char* unit() const = 0;
   /// Floating-point operations of a training step for each item, on average.
   virtual double training_flops_per_item() const = 0;
+
+ protected:
+  virtual models::Evaluation evaluate(const std::vector<int32_t>& rows) const = 0;
+  bool resumed() const { return !setting_.checkpoint.empty(); }
+  /// The folder or file that the model is read from; empty: it begins from a preset.
+  std::string model_path(const TrainArguments& given) const { return resumed() ? setting_.checkpoint : given.init; }
+  /// The model, with these labels, from model_path() or the preset. Sets what the run decides in `options`.
+  std::unique_ptr<models::Model> build(const TrainArguments& given, const std::string& preset,
+                                       models::BuildOptions& options) const;
+  /// Validation while training, and the test after it.
+  models::EvaluateOptions evaluation(DType dtype) const;
+
+  TrainArguments options_;
+  RunSetting setting_;
+  data::Split split_;
 };
 
 /// "4 x ", and nothing for 1.

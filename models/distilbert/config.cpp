@@ -4,30 +4,35 @@
 
 namespace tern::models {
 
+namespace {
+
+constexpr const char* kType = "distilbert";
+
+constexpr struct {
+  ModelPreset preset;
+  int64_t width, layers, heads;
+} kPresets[] = {
+    {{"tiny", "128 x 2 layers"}, 128, 2, 2}, {{"small", "256 x 4"}, 256, 4, 4}, {{"base", "768 x 6"}, 768, 6, 12}};
+
+}  // namespace
+
 DistilBertConfig DistilBertConfig::preset(const std::string& name) {
+  const auto& preset = find_preset(kPresets, name);
   DistilBertConfig config;
-  const auto set = [&](int64_t width, int64_t layers, int64_t heads) {
-    config.width = width;
-    config.layers = layers;
-    config.heads = heads;
-    config.hidden = 4 * width;
-  };
-  if (name == "tiny")
-    set(128, 2, 2);
-  else if (name == "small")
-    set(256, 4, 4);
-  else if (name == "base")
-    set(768, 6, 12);
-  else
-    fail("preset: expected tiny, small or base, got '", name, "'");
+  config.width = preset.width;
+  config.layers = preset.layers;
+  config.heads = preset.heads;
+  config.hidden = 4 * preset.width;
   return config;
 }
 
+std::vector<ModelPreset> DistilBertConfig::presets() { return presets_of(kPresets); }
+
 DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std::string& source) {
   ConfigFields fields(text, source);
-  std::string type = "distilbert";
+  std::string type = kType;
   fields.read("model_type", type);
-  TERN_CHECK(type == "distilbert", source, ": the model type is '", type, "'; Tern reads distilbert here");
+  TERN_CHECK(type == kType, source, ": the model type is '", type, "'; Tern reads distilbert here");
   DistilBertConfig config;
   fields.read("vocab_size", config.vocab_size);
   fields.read("max_position_embeddings", config.max_positions);
@@ -103,7 +108,7 @@ EncoderOptions DistilBertConfig::encoder() const {
 std::string DistilBertConfig::to_json(DType dtype) const {
   ConfigFields::Json json;
   json["architectures"] = {"DistilBertForSequenceClassification"};
-  json["model_type"] = "distilbert";
+  json["model_type"] = kType;
   json["activation"] = activation;
   json["attention_dropout"] = attention_dropout;
   json["dim"] = width;

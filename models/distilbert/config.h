@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tern/models/encoder/encoder.h"
+#include "tern/models/families.h"
 
 namespace tern::models {
 
@@ -27,6 +28,7 @@ struct DistilBertConfig {
   /// "tiny" (128 x 2 layers, 2 heads), "small" (256 x 4, 4 heads), "base" (768 x 6, 12 heads: as published). Throws
   /// Error that lists them for another name.
   static DistilBertConfig preset(const std::string& name);
+  static std::vector<ModelPreset> presets();
   /// Parses a config.json as written by Hugging Face; `source` names it in errors. Throws Error on unknown fields,
   /// wrong types, contradictory values and settings that Tern does not implement.
   static DistilBertConfig from_json(const std::string& text, const std::string& source);
@@ -35,6 +37,8 @@ struct DistilBertConfig {
   /// Throws Error unless all values are valid and consistent.
   void validate(const std::string& source) const;
 
+  /// Replaces all dropout probabilities.
+  void set_dropout(double p) { dropout = attention_dropout = classifier_dropout = p; }
   int64_t num_labels() const { return static_cast<int64_t>(labels.size()); }
   EncoderOptions encoder() const;
 };

@@ -1,12 +1,10 @@
 #include "tern/models/distilbert/distilbert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
-#include "tern/core/io/atomic_file.h"
 #include "tern/core/io/file_kind.h"
-#include "tern/core/io/folders.h"
-#include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler.h"
@@ -96,7 +94,7 @@ const KeyMap& distilbert_key_map() {
 }
 
 DistilBert::DistilBert(const nn::Scope& s, const DistilBertConfig& config)
-    : Module(s),
+    : SequenceClassifier(s),
       config_((config.validate("DistilBERT"), config)),
       word_(sub("word"), config.vocab_size, config.width, embedding_options(config, config.padding_id)),
       position_(sub("position"), config.max_positions, config.width, position_options(config)),
@@ -142,38 +140,43 @@ double DistilBert::forward_flops(const std::vector<int64_t>& lengths) const {
   return flops;
 }
 
-std::unique_ptr<DistilBert> DistilBert::from_pretrained(const std::string& dir, const FromPretrainedOptions& options) {
-  namespace fs = std::filesystem;
-  tern::detail::require_folder(dir,
-                               "expected a model folder with config.json and model.safetensors or pytorch_model.bin");
-  const std::string config_path = (fs::path(dir) / "config.json").string();
-  DistilBertConfig config = DistilBertConfig::from_json(read_model_text(dir, "config.json"), config_path);
-  config.labels = chosen_labels(config.labels, options.labels);
-  if (options.dropout) config.dropout = config.attention_dropout = config.classifier_dropout = *options.dropout;
-
-  const StateFile file = load_state_folder(dir);
-  auto model = std::make_unique<DistilBert>(
-      nn::Scope({.device = options.device, .dtype = options.dtype, .generator = options.generator}), config);
-  FromPublicOptions rules;
-  rules.ignored_prefixes = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "qa_outputs."};
-  if (options.allow_new_head) rules.optional_prefixes = {"pre_classifier.", "classifier."};
-  const StateView state =
-      from_public(distilbert_key_map(), model->state_dict(), modernised(file.tensors), file.path, rules);
-  model->load_state_dict(state, {.strict = false});
-  verify_files_of(file.tensors);
-  if (options.log && state.size() < model->state_dict().size())
-    options.log(dir + ": has no classification head for " + std::to_string(config.num_labels()) +
-                " labels, or only a part of it; what is missing starts anew");
-  return model;
+std::string DistilBert::record() const {
+  const nlohmann::ordered_json record = {{"dropout", config_.dropout},
+                                         {"attention_dropout", config_.attention_dropout},
+                                         {"classifier_dropout", config_.classifier_dropout}};
+  return record.dump();
 }
 
-void DistilBert::save_pretrained(const std::string& dir) const {
-  namespace fs = std::filesystem;
-  create_folders(dir);
-  // The weights first: a folder with a config.json is complete.
-  save_safetensors(to_public(distilbert_key_map(), state_dict()), (fs::path(dir) / "model.safetensors").string(),
-                   {{"format", "pt"}});
-  write_atomically((fs::path(dir) / "config.json").string(), config_.to_json(dtype()));
+PublicCheckpoint<DistilBertConfig> DistilBert::read_checkpoint(const std::string& dir, const BuildOptions&) {
+  tern::detail::require_folder(dir,
+                               "expected a model folder with config.json and model.safetensors or pytorch_model.bin");
+  const std::string path = (std::filesystem::path(dir) / "config.json").string();
+  DistilBertConfig config = DistilBertConfig::from_json(read_model_text(dir, "config.json"), path);
+  const StateFile file = load_state_folder(dir);
+  return {config,
+          {.file = file,
+           .tensors = modernised(file.tensors),
+           .names = &distilbert_key_map(),
+           .ignored_prefixes = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "qa_outputs."},
+           .head_prefixes = {"pre_classifier.", "classifier."}}};
+}
+
+void DistilBert::save_pretrained(const std::string& dir) const { save_public(*this, distilbert_key_map(), dir); }
+
+ModelFamily distilbert_family() {
+  const auto make = [](const std::string& preset, const BuildOptions& options) -> std::unique_ptr<Model> {
+    DistilBertConfig config = DistilBertConfig::preset(preset);
+    config.labels = options.labels;
+    config.max_positions = std::max(config.max_positions, options.max_length);
+    if (options.dropout) config.set_dropout(*options.dropout);
+    return std::make_unique<DistilBert>(options.scope(), config);
+  };
+  return {.name = "distilbert",
+          .kind = ModelKind::kTexts,
+          .model_types = {"distilbert"},
+          .presets = DistilBertConfig::presets(),
+          .load = load_model<DistilBert>,
+          .make = make};
 }
 
 }  // namespace tern::models

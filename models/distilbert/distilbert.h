@@ -11,35 +11,38 @@
 
 #include "tern/models/distilbert/config.h"
 #include "tern/models/encoder/encoder.h"
-#include "tern/models/key_map.h"
-#include "tern/models/pretrained.h"
+#include "tern/models/families.h"
 
 namespace tern::models {
 
-class DistilBert final : public nn::Module {
+class DistilBert final : public SequenceClassifier {
  public:
   DistilBert(const nn::Scope& s, const DistilBertConfig& config);
 
   /// Reads DIR/config.json and the weights next to it (see load_state_folder: safetensors or PyTorch format, one file
   /// or several) as written by transformers. Throws Error on missing, unexpected, mis-shaped or contradictory entries.
-  static std::unique_ptr<DistilBert> from_pretrained(const std::string& dir, const FromPretrainedOptions& options = {});
-  /// Writes both files atomically, the weights in the model's dtype. Creates the folder.
-  void save_pretrained(const std::string& dir) const;
+  static std::unique_ptr<DistilBert> from_pretrained(const std::string& dir, const BuildOptions& options = {}) {
+    return load_pretrained<DistilBert>(dir, options);
+  }
+  static PublicCheckpoint<DistilBertConfig> read_checkpoint(const std::string& dir, const BuildOptions& options);
+  void save_pretrained(const std::string& dir) const override;
 
-  /// Logits [sequences, labels].
-  Tensor forward(const EncoderInput& input) const;
+  Tensor forward(const EncoderInput& input) const override;
   /// The last hidden states of all rows: [rows, width].
   Tensor hidden_states(const EncoderInput& input) const;
   /// Logits from the last hidden state of each sequence's first token, [sequences, width].
   Tensor classify(const Tensor& first, const EncoderInput& input) const;
 
-  /// Recomputes activations in backward, in segments of this many layers; 0: off (see Encoder::set_recompute).
-  void set_recompute(int64_t layers) { encoder_.set_recompute(layers); }
+  void set_recompute(int64_t layers) override { encoder_.set_recompute(layers); }
 
   const DistilBertConfig& config() const { return config_; }
-  /// Floating-point operations of one forward pass over sequences of these lengths (two per multiply-add); training
-  /// takes three times as many. What forward() skips in the last layer is not counted.
-  double forward_flops(const std::vector<int64_t>& lengths) const;
+  const std::vector<std::string>& labels() const override { return config_.labels; }
+  std::string config_json() const override { return config_.to_json(dtype()); }
+  std::string record() const override;
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t max_positions() const override { return config_.max_positions; }
+  /// What forward() skips in the last layer is not counted.
+  double forward_flops(const std::vector<int64_t>& lengths) const override;
 
  private:
   Tensor embed(const EncoderInput& input) const;
@@ -53,5 +56,8 @@ class DistilBert final : public nn::Module {
 
 /// Maps to Hugging Face's names.
 const KeyMap& distilbert_key_map();
+
+/// The row of model_families().
+ModelFamily distilbert_family();
 
 }  // namespace tern::models

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "tern/models/hf_config.h"
-#include "tern/models/image/image_classifier.h"
+#include "tern/models/image/image_pipeline.h"
 
 namespace tern::models {
 namespace {

@@ -144,7 +144,7 @@ Json to_json(const TrainCheckpoint& checkpoint) {
           {"seconds", p.seconds},
           {"step_seconds", p.step_seconds},
           {"best_epoch", p.best_epoch},
-          {"best", {{"loss", p.best.loss}, {"accuracy", p.best.accuracy}, {"examples", p.best.examples}}},
+          {"best", {{"loss", p.best.loss}, {"accuracy", p.best.metric}, {"examples", p.best.examples}}},
           {"generator", {{"seed", p.seed}, {"offset", p.offset}}}};
 }
 
@@ -233,7 +233,7 @@ bool holds(const fs::path& dir, const TrainPosition& p) {
     check_files(dir);
     const TrainPosition saved = load_checkpoint_position(dir.string());
     return place_of(saved) == place_of(p) && saved.epoch == p.epoch && saved.items == p.items && saved.seed == p.seed &&
-           saved.offset == p.offset && saved.best_epoch == p.best_epoch && saved.best.accuracy == p.best.accuracy;
+           saved.offset == p.offset && saved.best_epoch == p.best_epoch && saved.best.metric == p.best.metric;
   } catch (const Error&) {
     return false;
   }

@@ -22,8 +22,8 @@
 namespace tern::models {
 
 struct Evaluation {
-  double loss = 0;      // mean over the examples; NaN if there are none
-  double accuracy = 0;  // in [0, 1]
+  double loss = 0;    // mean over the examples; NaN if there are none
+  double metric = 0;  // likewise, and greater is better: of single labels the accuracy, in [0, 1]
   int64_t examples = 0;
 };
 

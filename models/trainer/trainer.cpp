@@ -294,8 +294,8 @@ class Loop {
     result_.stopped = agreed(options_.should_stop && options_.should_stop(), false, total_steps_).first;
     if (result_.stopped) return false;
     const Evaluation& now = metrics.validation;
-    metrics.best = position_.best_epoch == 0 || now.accuracy > position_.best.accuracy ||
-                   (now.accuracy == position_.best.accuracy && now.loss < position_.best.loss);
+    metrics.best = position_.best_epoch == 0 || now.metric > position_.best.metric ||
+                   (now.metric == position_.best.metric && now.loss < position_.best.loss);
     if (metrics.best) {
       position_.best_epoch = metrics.epoch;
       position_.best = now;
@@ -339,11 +339,11 @@ Evaluation joined(const Evaluation& own, dist::Communicator& group) {
   NoGrad off;
   const double n = static_cast<double>(own.examples);
   const std::vector<double> sums =
-      n > 0 ? std::vector<double>{own.loss * n, own.accuracy * n, n} : std::vector<double>(3, 0);
+      n > 0 ? std::vector<double>{own.loss * n, own.metric * n, n} : std::vector<double>(3, 0);
   Tensor all = from_vector(sums, {3}, {.dtype = float64}).to(group.device());
   group.all_reduce(all);
   const std::vector<double> values = all.to_vector<double>();
-  return {.loss = values[0] / values[2], .accuracy = values[1] / values[2], .examples = std::llround(values[2])};
+  return {.loss = values[0] / values[2], .metric = values[1] / values[2], .examples = std::llround(values[2])};
 }
 
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer) {

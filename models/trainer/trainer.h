@@ -8,17 +8,12 @@
 
 #include "tern/data/loader_stream.h"
 #include "tern/dist/sharded_optimizer.h"
+#include "tern/models/trainer/batch.h"
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/nn/module.h"
 #include "tern/optim/optim.h"
 
 namespace tern::models {
-
-/// A batch as the loss sees it.
-struct TrainingBatch {
-  std::vector<Tensor> tensors;  // on the model's device
-  int64_t longest = 0;          // longest sequence, where there are any: a number on which shapes depend
-};
 
 /// What is trained: a model, its batches and how it is validated. One batch is current at a time.
 class TrainingTask {
@@ -32,11 +27,11 @@ class TrainingTask {
   virtual void begin_epoch(int64_t epoch, const data::BatchStripe& stripe = {}) = 0;
   /// Makes the next batch of the epoch the current one; false at the end.
   virtual bool next_batch() = 0;
-  /// The current one.
-  virtual TrainingBatch batch() const { return {}; }
+  /// The current one, on the model's device.
+  virtual AnyBatch batch() const = 0;
   /// The loss of a batch, recorded for backward. May be called again for the same batch, or for a copy of it.
-  virtual Tensor loss(const TrainingBatch& batch) = 0;
-  /// True when all batches have the same shapes and `longest`: then steps can be captured.
+  virtual Tensor loss(const AnyBatch& batch) = 0;
+  /// True when all batches have the same shapes and longest(): then steps can be captured.
   virtual bool fixed_shapes() const { return false; }
   /// Tokens or images in a batch of an epoch: what speed is counted in.
   virtual int64_t items(int64_t epoch, int64_t batch) const = 0;
@@ -50,10 +45,10 @@ class TrainingTask {
 };
 
 struct TrainOptions {
-  std::string optimizer = "adamw";  // adamw, adam or sgd
+  std::string optimizer = "adamw";  // of optimizer_names()
   double lr = 5e-5;
   double weight_decay = 0.01;       // not of biases and norms
-  std::string schedule = "linear";  // linear, cosine or constant
+  std::string schedule = "linear";  // of optim::schedule_names()
   double warmup = 0;                // steps when >= 1, else a fraction of all steps
   double clip = 1;                  // greatest gradient norm; 0: no clipping
   // bfloat16 or float16: autocast. float32: the model computes in the type of its weights. With float16, here or as
@@ -138,7 +133,7 @@ struct TrainResult {
 /// validation's numbers are those of all of them together. Rank 0 writes the checkpoints; a wish to stop is followed by
 /// all.
 ///
-/// Trains, validates after every epoch and leaves the weights of the best epoch (highest accuracy, then lowest loss) in
+/// Trains, validates after every epoch and leaves the weights of the best epoch (highest metric, then lowest loss) in
 /// the module; the last ones when stopped or when there is nothing to validate on (of TrainOptions::ema, the averages).
 /// A loss or gradient that is not finite changes no weight: the step is repeated in anomaly mode and Error names step
 /// and op; the module then holds the best epoch's weights, or the last ones before that step.
@@ -152,6 +147,7 @@ std::vector<int32_t> share(const std::vector<int32_t>& rows, int rank, int ranks
 /// The evaluation of all ranks' rows, of which each has evaluated its own. Called by all of them.
 Evaluation joined(const Evaluation& own, dist::Communicator& group);
 
+std::vector<std::string> optimizer_names();
 /// The optimizer that the options name. Throws Error naming the known ones.
 optim::Algorithm algorithm_of(const TrainOptions& options);
 

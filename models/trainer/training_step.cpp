@@ -40,7 +40,7 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
   if (options.ema > 0) ema_.emplace(task.module().parameters(), optim::EmaOptions{.decay = options.ema});
 }
 
-Tensor TrainingStep::forward(const TrainingBatch& batch) {
+Tensor TrainingStep::forward(const AnyBatch& batch) {
   const ProfileRange range("forward");
   return autocast(options_.device, options_.dtype, [&] { return task_.loss(batch); });
 }
@@ -50,12 +50,16 @@ std::vector<Tensor> TrainingStep::run(const std::vector<Tensor>& inputs) {
   const size_t tensors = inputs.size() / static_cast<size_t>(parts_);
   Generator& generator = task_.module().generator();
   const uint64_t offset = generator.offset();
+  // Shapes depend on the longest sequence: all parts run with the same.
+  int64_t longest = 0;
+  for (const Part& part : *work_) longest = std::max(longest, part.batch.longest());
   Tensor loss;
   for (int64_t i = 0; i < parts_; ++i) {
     // Masks keyed by the data are those of the joined batch, whatever part a row is in.
     if (task_.keyed_dropout()) generator.set_offset(offset);
-    const auto first = inputs.begin() + static_cast<int64_t>(tensors) * i;
-    Tensor part = forward({std::vector<Tensor>(first, first + static_cast<int64_t>(tensors)), longest_});
+    const size_t part_number = static_cast<size_t>(i);
+    Tensor part =
+        forward((*work_)[part_number].batch.with(std::span(inputs).subspan(tensors * part_number, tensors), longest));
     if (is_weighted()) part = part * inputs.back().slice(0, i, i + 1).reshape({});
     const ProfileRange range("backward");
     std::optional<dist::DataParallel::NoSync> local;  // gradients travel once, with the last part's
@@ -96,11 +100,11 @@ TrainingStep::Pending TrainingStep::queue(int64_t number, int64_t epoch, std::ve
   StepMetrics& metrics = pending.metrics;
   std::vector<Tensor> inputs;
   std::vector<float> weights;
-  longest_ = 0;
+  work_ = &pending.parts;
   parts_ = static_cast<int64_t>(pending.parts.size());
   for (const Part& part : pending.parts) {
-    inputs.insert(inputs.end(), part.batch.tensors.begin(), part.batch.tensors.end());
-    longest_ = std::max(longest_, part.batch.longest);
+    const std::vector<Tensor> tensors = part.batch.tensors();
+    inputs.insert(inputs.end(), tensors.begin(), tensors.end());
     weights.push_back(static_cast<float>(part.weight));
   }
   if (is_weighted()) inputs.push_back(from_vector(weights, {parts_}).to(options_.device));
@@ -198,18 +202,41 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
   fail(step, reason, "; try a lower --lr, a longer --warmup or --dtype fp32");
 }
 
+namespace {
+
+template <class Options>
+optim::Algorithm with_options(Options chosen, const TrainOptions& options) {
+  chosen.lr = options.lr;
+  chosen.master_weights = !options.kahan;
+  chosen.kahan = options.kahan;
+  chosen.capturable = options.device.is_cuda();
+  return optim::algorithm_of(chosen);
+}
+
+const struct {
+  const char* name;
+  optim::Algorithm (*make)(const TrainOptions& options);
+} kOptimizers[] = {
+    {"adamw", [](const TrainOptions& o) { return with_options(optim::AdamWOptions{}, o); }},
+    {"adam", [](const TrainOptions& o) { return with_options(optim::AdamOptions{}, o); }},
+    {"sgd", [](const TrainOptions& o) { return with_options(optim::SGDOptions{.momentum = 0.9}, o); }},
+};
+
+}  // namespace
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const auto& optimizer : kOptimizers) names.push_back(optimizer.name);
+  return names;
+}
+
 optim::Algorithm algorithm_of(const TrainOptions& options) {
-  const auto of = [&](auto chosen) {
-    chosen.lr = options.lr;
-    chosen.master_weights = !options.kahan;
-    chosen.kahan = options.kahan;
-    chosen.capturable = options.device.is_cuda();
-    return optim::algorithm_of(chosen);
-  };
-  if (options.optimizer == "adamw") return of(optim::AdamWOptions{});
-  if (options.optimizer == "adam") return of(optim::AdamOptions{});
-  if (options.optimizer == "sgd") return of(optim::SGDOptions{.momentum = 0.9});
-  fail("optimizer: expected adamw, adam or sgd, got '", options.optimizer, "'");
+  std::string known;
+  for (const auto& optimizer : kOptimizers) {
+    if (options.optimizer == optimizer.name) return optimizer.make(options);
+    known += std::string(known.empty() ? "" : ", ") + optimizer.name;
+  }
+  fail("optimizer: expected one of ", known, ", got '", options.optimizer, "'");
 }
 
 }  // namespace tern::models

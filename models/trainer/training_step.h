@@ -18,7 +18,7 @@ class TrainingStep {
 
   /// One of the batches that make up a step.
   struct Part {
-    TrainingBatch batch;
+    AnyBatch batch;
     double weight = 1;  // of the part's loss in the step's; ignored in a step of one part in one process
   };
 
@@ -52,7 +52,7 @@ class TrainingStep {
   }
 
  private:
-  Tensor forward(const TrainingBatch& batch);
+  Tensor forward(const AnyBatch& batch);
   bool is_parallel() const { return options_.parallel && options_.parallel->group()->size() > 1; }
   bool is_weighted() const { return parts_ > 1 || is_parallel(); }
   /// inputs: the tensors of every part, and if is_weighted() their weights, float32 [parts].
@@ -67,8 +67,8 @@ class TrainingStep {
   optim::GradScaler scaler_;
   optim::Schedule schedule_;
   std::optional<optim::EMA> ema_;
-  // Of the step in work, or recorded: parts, and the longest sequence in any.
-  int64_t parts_ = 1, recorded_parts_ = 0, longest_ = 0;
+  const std::vector<Part>* work_ = nullptr;  // the parts of the step that is run or recorded
+  int64_t parts_ = 1, recorded_parts_ = 0;
   optim::StepResult update_;
   CapturedStep captured_;
 };

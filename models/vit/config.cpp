@@ -8,31 +8,35 @@ namespace {
 constexpr const char* kPlainType = "vit";
 constexpr const char* kOwnType = "tern_vit";  // unknown to transformers
 
+constexpr struct {
+  ModelPreset preset;
+  int64_t width, layers, heads, image_size, patch_size;
+} kPresets[] = {{{"tiny", "192 x 9, patch 4 at 32 x 32"}, 192, 9, 3, 32, 4},
+                {{"small", "384 x 12"}, 384, 12, 6, 224, 16},
+                {{"base", "768 x 12"}, 768, 12, 12, 224, 16},
+                {{"large", "1024 x 24"}, 1024, 24, 16, 224, 16},
+                {{"digits"}, 96, 4, 3, 8, 2}};
+
 }  // namespace
 
 ViTConfig ViTConfig::preset(const std::string& name) {
+  const auto& preset = find_preset(kPresets, name);
   ViTConfig config;
-  const auto set = [&](int64_t width, int64_t layers, int64_t heads) {
-    config.width = width;
-    config.layers = layers;
-    config.heads = heads;
-    config.hidden = 4 * width;
-  };
-  if (name == "tiny") {
-    set(192, 9, 3);
-    config.image_size = 32;
-    config.patch_size = 4;
-  } else if (name == "small") {
-    set(384, 12, 6);
-  } else if (name == "base") {
-    set(768, 12, 12);
-  } else if (name == "large") {
-    set(1024, 24, 16);
-  } else {
-    fail("preset: expected tiny, small, base or large, got '", name, "'");
+  config.image_size = preset.image_size;
+  config.patch_size = preset.patch_size;
+  config.width = preset.width;
+  config.layers = preset.layers;
+  config.heads = preset.heads;
+  config.hidden = 4 * preset.width;
+  if (name == "digits") {  // 1,800 images: a model that fits few of them
+    config.hidden = 192;
+    config.set_dropout(0.1);
+    config.initializer_range = 0.1;  // about 1 / sqrt(width): 0.02 is for wide models
   }
   return config;
 }
+
+std::vector<ModelPreset> ViTConfig::presets() { return presets_of(kPresets); }
 
 ViTConfig ViTConfig::from_json(const std::string& text, const std::string& source) {
   ConfigFields fields(text, source);

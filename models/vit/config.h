@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tern/models/encoder/encoder.h"
+#include "tern/models/families.h"
 
 namespace tern::models {
 
@@ -29,9 +30,10 @@ struct ViTConfig {
   std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
 
   /// "tiny" (192 x 9 layers, 3 heads, patch 4 at 32 x 32), "small" (384 x 12, 6 heads), "base" (768 x 12, 12 heads:
-  /// ViT-B) or "large" (1024 x 24, 16 heads: ViT-L); the last three with patch 16 at 224 x 224. Throws Error that lists
-  /// them for another name.
+  /// ViT-B) or "large" (1024 x 24, 16 heads: ViT-L); the last three with patch 16 at 224 x 224. "digits" is for the
+  /// embedded digits (96 x 4, 3 heads, patch 2 at 8 x 8). Throws Error that lists them for another name.
   static ViTConfig preset(const std::string& name);
+  static std::vector<ModelPreset> presets();
   /// Parses a config.json as written by Hugging Face or to_json(); `source` names it in errors. Throws Error on unknown
   /// fields, wrong types, contradictory values and settings that Tern does not implement.
   static ViTConfig from_json(const std::string& text, const std::string& source);
@@ -42,6 +44,8 @@ struct ViTConfig {
   /// Throws Error unless all values are valid and consistent.
   void validate(const std::string& source) const;
 
+  /// Replaces all dropout probabilities.
+  void set_dropout(double p) { dropout = attention_dropout = p; }
   int64_t num_labels() const { return static_cast<int64_t>(labels.size()); }
   int64_t grid() const { return image_size / patch_size; }  // patches per side
   bool mean_pool() const { return pool == "mean"; }

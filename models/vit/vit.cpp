@@ -4,11 +4,8 @@
 #include <filesystem>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/io/atomic_file.h"
 #include "tern/core/io/file_kind.h"
-#include "tern/core/io/folders.h"
 #include "tern/core/io/json.h"
-#include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler.h"
@@ -23,6 +20,8 @@ namespace fs = std::filesystem;
 
 // Exceeds the tokens of any image: row keys are image * kMostTokens + token.
 constexpr double kMostTokens = 1 << 24;
+
+constexpr const char* kTimmField = "architecture";  // of timm's config.json
 
 int64_t tokens_of(const ViTConfig& config) { return config.grid() * config.grid() + (config.class_token ? 1 : 0); }
 
@@ -54,15 +53,15 @@ void resize_in_file(StateView& state, const KeyMap& map, const ViTConfig& config
 
 struct Source {
   StateFile weights;
-  std::optional<std::string> config;  // text of a config.json that describes the model
-  std::string config_path;
+  std::optional<std::string> config = {};  // text of a config.json that describes the model
+  std::string config_path = {};
 };
 
 /// Finds the weights and configuration: a folder of transformers or timm, or a weights file.
 Source find_source(const std::string& path) {
   std::error_code error;
   if (tern::detail::name_exists(path) && !fs::is_directory(path, error)) {
-    Source source{load_state_file(path), {}, ""};
+    Source source{load_state_file(path)};
     for (const UnreadableTensor& tensor : source.weights.unreadable)
       fail(path, ": the tensor '", tensor.name, "' cannot be read: ", tensor.reason);
     return source;
@@ -73,7 +72,7 @@ Source find_source(const std::string& path) {
   Source source{{}, read_model_text(path, "config.json"), (fs::path(path) / "config.json").string()};
   const nlohmann::json json = parse_json_object(*source.config, source.config_path);
   // timm's config.json names its architecture and adds nothing to what the shapes give.
-  if (json.contains("architecture") && !json.contains("model_type")) source.config.reset();
+  if (json.contains(kTimmField) && !json.contains("model_type")) source.config.reset();
   source.weights = load_state_folder(path);
   return source;
 }
@@ -81,7 +80,7 @@ Source find_source(const std::string& path) {
 }  // namespace
 
 ViT::ViT(const nn::Scope& s, const ViTConfig& config)
-    : Module(s),
+    : ImageClassifier(s),
       config_((config.validate("ViT"), config)),
       position_(this, "position", Shape{1, tokens_of(config), config.width},
                 nn::init::normal(0, config.initializer_range)),
@@ -173,43 +172,80 @@ double ViT::forward_flops() const {
          2 * d * static_cast<double>(config_.num_labels());
 }
 
-std::unique_ptr<ViT> ViT::from_pretrained(const std::string& path, const FromPretrainedOptions& options,
-                                          const ViTFileOptions& file) {
-  const Source source = find_source(path);
-  StateView given = source.weights.tensors;
-  const ViTNames names = vit_names(given, source.weights.path);
-  given = vit_modernised(names, given);
-  ViTConfig config = source.config ? ViTConfig::from_json(*source.config, source.config_path)
-                                   : vit_config_from_shapes(names, given, file.heads, source.weights.path);
-  config.labels = chosen_labels(config.labels, options.labels);
-  if (options.dropout) config.dropout = config.attention_dropout = *options.dropout;
-  const KeyMap& map = vit_key_map(names);
-  if (file.image_size > 0 && file.image_size != config.image_size) {
-    const ViTConfig trained = config;
-    config.image_size = file.image_size;
-    config.validate(path);
-    resize_in_file(given, map, trained, config.grid());
+std::vector<Tensor> ViT::attention_rollout(const Tensor& images) const {
+  NoGrad off;
+  const int64_t first = config_.class_token ? 1 : 0;
+  Tensor rollout;  // [n, tokens, tokens]: contributions of all tokens to each token's state
+  for (const Tensor& map : attention_maps(images)) {
+    const Tensor mixed = mean(map.to(DType::kFloat32), {1});
+    // The residual connection contributes the other half of a token's state.
+    const Tensor all = arange(0, static_cast<double>(mixed.size(1)), 1, {.dtype = int64, .device = mixed.device()});
+    const Tensor identity = eq(all.unsqueeze(0), all.unsqueeze(1)).to(DType::kFloat32);
+    const Tensor step = mixed * 0.5 + identity * 0.5;
+    rollout = rollout.defined() ? matmul(step, rollout) : step;
   }
-  auto model = std::make_unique<ViT>(
-      nn::Scope({.device = options.device, .dtype = options.dtype, .generator = options.generator}), config);
-  FromPublicOptions rules;
-  rules.ignored_prefixes = {"vit.pooler."};
-  if (options.allow_new_head) rules.optional_prefixes = {"classifier."};
-  const StateView state = from_public(map, model->state_dict(), given, source.weights.path, rules);
-  model->load_state_dict(state, {.strict = false});
-  verify_files_of(source.weights.tensors);
-  if (options.log && state.size() < model->state_dict().size())
-    options.log(path + ": has no classification head for " + std::to_string(config.num_labels()) +
-                " labels, or only a part of it; what is missing starts anew");
-  return model;
+  const Tensor read = config_.mean_pool() ? mean(rollout.slice(1, first), {1}) : rollout.slice(1, 0, 1).squeeze(1);
+  const Tensor patches = read.slice(1, first).to(Device());
+  std::vector<Tensor> maps;
+  for (int64_t i = 0; i < patches.size(0); ++i) {
+    const Tensor map =
+        patches.slice(0, i, i + 1).reshape({images.size(2) / config_.patch_size, images.size(3) / config_.patch_size});
+    maps.push_back(map / std::max(max(map).item<double>(), 1e-12));
+  }
+  return maps;
+}
+
+std::string ViT::record() const {
+  const nlohmann::ordered_json record = {{"patch_size", config_.patch_size},
+                                         {"width", config_.width},
+                                         {"layers", config_.layers},
+                                         {"dropout", config_.dropout},
+                                         {"attention_dropout", config_.attention_dropout}};
+  return record.dump();
+}
+
+PublicCheckpoint<ViTConfig> ViT::read_checkpoint(const std::string& path, const BuildOptions& options) {
+  const Source source = find_source(path);
+  const ViTNames names = vit_names(source.weights.tensors, source.weights.path);
+  StateView tensors = vit_modernised(names, source.weights.tensors);
+  ViTConfig config = source.config ? ViTConfig::from_json(*source.config, source.config_path)
+                                   : vit_config_from_shapes(names, tensors, options.heads, source.weights.path);
+  const KeyMap& map = vit_key_map(names);
+  if (options.image_size > 0 && options.image_size != config.image_size) {
+    const ViTConfig trained = config;
+    config.image_size = options.image_size;
+    config.validate(path);
+    resize_in_file(tensors, map, trained, config.grid());
+  }
+  return {config,
+          {.file = source.weights,
+           .tensors = tensors,
+           .names = &map,
+           .ignored_prefixes = {"vit.pooler."},
+           .head_prefixes = {"classifier."}}};
 }
 
 void ViT::save_pretrained(const std::string& dir) const {
-  create_folders(dir);
-  // Weights first, so that a folder with a config.json is complete.
-  save_safetensors(to_public(vit_key_map(ViTNames::kHuggingFace), state_dict()),
-                   (fs::path(dir) / "model.safetensors").string(), {{"format", "pt"}});
-  write_atomically((fs::path(dir) / "config.json").string(), config_.to_json(dtype()));
+  save_public(*this, vit_key_map(ViTNames::kHuggingFace), dir);
+}
+
+ModelFamily vit_family() {
+  const auto make = [](const std::string& preset, const BuildOptions& options) -> std::unique_ptr<Model> {
+    ViTConfig config = ViTConfig::preset(preset);
+    config.labels = options.labels;
+    if (options.image_size > 0) config.image_size = options.image_size;
+    if (options.dropout) config.set_dropout(*options.dropout);
+    return std::make_unique<ViT>(options.scope(), config);
+  };
+  return {.name = "vit",
+          .kind = ModelKind::kImages,
+          .model_types = {"vit", "tern_vit"},
+          .presets = ViTConfig::presets(),
+          .load = load_model<ViT>,
+          .make = make,
+          .presets_note = ", these with patch 16 at 224 x 224",
+          .foreign_field = kTimmField,
+          .reads_files = true};
 }
 
 }  // namespace tern::models

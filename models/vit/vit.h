@@ -10,37 +10,30 @@
 #include <string>
 
 #include "tern/models/encoder/encoder.h"
-#include "tern/models/key_map.h"
-#include "tern/models/pretrained.h"
+#include "tern/models/families.h"
 #include "tern/models/vit/config.h"
 
 namespace tern::models {
 
-/// Settings that a weights file lacks or that are to be changed.
-struct ViTFileOptions {
-  int64_t image_size = 0;  // position embeddings are interpolated to this; 0: the image size in training
-  int64_t heads = 0;       // for weights without a config.json; 0: heads of 64 dimensions, as in all published ones
-};
-
-class ViT final : public nn::Module {
+class ViT final : public ImageClassifier {
  public:
   ViT(const nn::Scope& s, const ViTConfig& config);
 
   /// Reads a folder with config.json and model.safetensors (or pytorch_model.bin) as written by transformers or
   /// published by timm, or a weights file (.safetensors, .pth, .pt, .bin: see core/io/state_file.h) with torchvision's,
-  /// timm's or Hugging Face's names, whose shapes give the configuration. Throws Error on missing, unexpected,
-  /// mis-shaped or contradictory entries.
-  static std::unique_ptr<ViT> from_pretrained(const std::string& path, const FromPretrainedOptions& options = {},
-                                              const ViTFileOptions& file = {});
-  /// Writes config.json and model.safetensors under Hugging Face's names, atomically, the weights in the model's dtype.
-  /// Creates the folder.
-  void save_pretrained(const std::string& dir) const;
+  /// timm's or Hugging Face's names, whose shapes give the configuration. Position embeddings are interpolated to
+  /// BuildOptions::image_size. Throws Error on missing, unexpected, mis-shaped or contradictory entries.
+  static std::unique_ptr<ViT> from_pretrained(const std::string& path, const BuildOptions& options = {}) {
+    return load_pretrained<ViT>(path, options);
+  }
+  static PublicCheckpoint<ViTConfig> read_checkpoint(const std::string& path, const BuildOptions& options);
+  /// Under Hugging Face's names.
+  void save_pretrained(const std::string& dir) const override;
 
-  /// images: floating [n, channels, height, width], normalised as in the model's training. Sides other than image_size
-  /// must be multiples of the patch size: the position embeddings are then interpolated (bicubic, as Hugging Face's
-  /// interpolate_pos_encoding). image_keys: int64 [n] or undefined, keys of each image's dropout masks
-  /// (DropoutOptions::row_keys), which make the masks independent of the other images in the batch. Logits [n, labels].
-  Tensor forward(const Tensor& images, const Tensor& image_keys = {}) const;
+  /// Sides other than image_size must be multiples of the patch size: the position embeddings are then interpolated
+  /// (bicubic, as Hugging Face's interpolate_pos_encoding). image_keys (DropoutOptions::row_keys) make the dropout
+  /// masks independent of the other images in the batch.
+  Tensor forward(const Tensor& images, const Tensor& image_keys = {}) const override;
   /// The states of all tokens after the last norm (before it if pool is "mean"), class token first: [n, tokens, width].
   Tensor hidden_states(const Tensor& images) const;
   /// Logits [n, labels] of pooled states [n, width] as from forward()'s pooling, for instance the class token's state
@@ -48,14 +41,19 @@ class ViT final : public nn::Module {
   Tensor classify(const Tensor& pooled) const;
   /// The attention probabilities of each layer: [n, heads, tokens, tokens].
   std::vector<Tensor> attention_maps(const Tensor& images) const;
+  /// Over all layers (Abnar & Zuidema, arXiv:2005.00928): the contribution of each patch to the class token's state, or
+  /// to the mean.
+  std::vector<Tensor> attention_rollout(const Tensor& images) const override;
 
-  /// Recomputes activations in backward, in segments of this many layers; 0: off (see Encoder::set_recompute).
-  void set_recompute(int64_t layers) { encoder_.set_recompute(layers); }
+  void set_recompute(int64_t layers) override { encoder_.set_recompute(layers); }
 
   const ViTConfig& config() const { return config_; }
-  /// Floating-point operations of one forward pass over one image of image_size (two per multiply-add); training takes
-  /// three times as many. What forward() skips in the last layer is not counted.
-  double forward_flops() const;
+  const std::vector<std::string>& labels() const override { return config_.labels; }
+  std::string config_json() const override { return config_.to_json(dtype()); }
+  std::string record() const override;
+  Input input() const override { return {config_.image_size, config_.channels, config_.patch_size}; }
+  /// What forward() skips in the last layer is not counted.
+  double forward_flops() const override;
 
  private:
   /// Patches as rows, with class token, positions and dropout: [n * tokens, width].
@@ -72,5 +70,8 @@ class ViT final : public nn::Module {
   std::optional<nn::LayerNorm> pool_norm_;
   nn::Linear classifier_;
 };
+
+/// The row of model_families().
+ModelFamily vit_family();
 
 }  // namespace tern::models

@@ -2,7 +2,8 @@
 
 #ifdef TERN_STANDIN
 
-#include "tern/models/text/text_classifier.h"
+#include "tern/models/distilbert/distilbert.h"
+#include "tern/models/text/text_task.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/standin/standin.h"
 

@@ -9,7 +9,8 @@
 #include "tern/core/captured_step.h"
 #include "tern/core/profiler.h"
 #include "tern/core/profiler_device.h"
-#include "tern/models/text/text_classifier.h"
+#include "tern/models/distilbert/distilbert.h"
+#include "tern/models/text/text_task.h"
 #include "tern/tests/cuda/device_test.h"
 
 namespace tern {

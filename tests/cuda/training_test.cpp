@@ -7,7 +7,8 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/io/safetensors.h"
-#include "tern/models/text/text_classifier.h"
+#include "tern/models/distilbert/distilbert.h"
+#include "tern/models/text/text_task.h"
 #include "tern/tests/cuda/device_test.h"
 
 namespace tern::models {

@@ -4,7 +4,7 @@
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/train_arguments.h"
 #include "tern/models/distilbert/config.h"
-#include "tern/models/image/image_classifier.h"
+#include "tern/models/image/image_pipeline.h"
 #include "tern/models/vit/config.h"
 #include "tern/tests/fuzz/fuzz.h"
 

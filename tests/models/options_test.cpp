@@ -254,6 +254,7 @@ TEST(OptionsTest, DefaultsOfARunOnTexts) {
   for (const auto& c : cases) {
     SCOPED_TRACE(std::string(c.preset) + c.init + " " + std::to_string(c.tokens));
     TrainArguments given;
+    given.model = "distilbert";
     given.preset = c.preset;
     given.init = c.init;
     const Json before = to_record(given);
@@ -314,6 +315,7 @@ TEST(OptionsTest, DefaultsReplaceNothingThatWasGiven) {
     TrainArguments given;
     for (const OptionRow& row : kTable.rows())
       if (random() % 2 == 0) change(given, row, random);
+    given.model = round % 2 == 0 ? "distilbert" : "vit";
     const TrainArguments of_texts =
         with_defaults(given, TextFacts{.data = "set", .max_positions = 1 << 24, .train_tokens = 9, .longest_row = 9});
     const TrainArguments of_images = with_defaults(given, ImageFacts{"set"});

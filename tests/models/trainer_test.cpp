@@ -31,8 +31,13 @@ class Line final : public nn::Module {
 
 struct Script {
   std::vector<std::vector<double>> targets;  // by epoch and step
-  std::vector<double> validation = {};       // loss by epoch; accuracy is 1 - loss
+  std::vector<double> validation = {};       // loss by epoch; the metric is 1 - loss
   bool noise = false;                        // added to the targets, drawn from the module's generator
+};
+
+struct Target {
+  Tensor value;
+  std::vector<Tensor*> tensors() { return {&value}; }
 };
 
 class LineTask final : public TrainingTask {
@@ -48,13 +53,13 @@ class LineTask final : public TrainingTask {
     epoch_ = epoch, step_ = stripe.first - 1;
   }
   bool next_batch() override { return ++step_ < steps(epoch_); }
-  TrainingBatch batch() const override {
-    return {{full({1}, script_.targets[static_cast<size_t>(epoch_)][static_cast<size_t>(step_)])}, 0};
+  AnyBatch batch() const override {
+    return Target{full({1}, script_.targets[static_cast<size_t>(epoch_)][static_cast<size_t>(step_)])};
   }
-  Tensor loss(const TrainingBatch& batch) override {
+  Tensor loss(const AnyBatch& batch) override {
     ++losses;
     EXPECT_TRUE(line_.is_training());
-    Tensor target = batch.tensors[0];
+    Tensor target = batch.as<Target>().value;
     if (script_.noise) target = target + randn({1}, line_.generator());
     const Tensor difference = line_.weight.tensor() - target;
     return mean(difference * difference);
@@ -65,7 +70,7 @@ class LineTask final : public TrainingTask {
   Evaluation validate() override {
     EXPECT_FALSE(line_.is_training());
     const double loss = script_.validation[static_cast<size_t>(epoch_)];
-    return {.loss = loss, .accuracy = 1 - loss, .examples = 5};
+    return {.loss = loss, .metric = 1 - loss, .examples = 5};
   }
   double weight() const { return line_.weight.tensor().to_vector<double>()[0]; }
   int losses = 0;

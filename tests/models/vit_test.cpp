@@ -65,8 +65,7 @@ ViTNames names_of(const std::string& name) {
 
 std::unique_ptr<ViT> load(const std::string& name) {
   const bool folder = name.starts_with("vit_hf");
-  auto model =
-      ViT::from_pretrained(kGolden + name + (folder ? "" : "/model.safetensors"), {}, {.heads = folder ? 0 : 3});
+  auto model = ViT::from_pretrained(kGolden + name + (folder ? "" : "/model.safetensors"), {.heads = folder ? 0 : 3});
   model->eval();
   return model;
 }
@@ -135,7 +134,7 @@ TEST(ViT, LoadedForAnotherImageSizeItComputesTheSame) {
   Generator generator = test::fresh_generator(5);
   const Tensor images = randn({3, 3, 36, 36}, generator);
   NoGrad off;
-  auto at_once = ViT::from_pretrained(kGolden + "vit_hf", {}, {.image_size = 36});
+  auto at_once = ViT::from_pretrained(kGolden + "vit_hf", {.image_size = 36});
   at_once->eval();
   EXPECT_EQ(at_once->config().grid(), 6);
   expect_close(at_once->forward(images), load("vit_hf")->forward(images));
@@ -273,7 +272,7 @@ TEST(ViT, RefusesWhatDoesNotFit) {
             }).find("classifier"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
-              ViT::from_pretrained(kGolden + "vit_hf", {}, {.image_size = 25});
+              ViT::from_pretrained(kGolden + "vit_hf", {.image_size = 25});
             }).find("not a multiple of \"patch_size\" 6"),
             std::string::npos);
 }
@@ -282,8 +281,7 @@ TEST(ViT, ANewHeadForOtherLabels) {
   std::string said;
   auto model = ViT::from_pretrained(
       kGolden + "vit_torchvision/model.safetensors",
-      {.labels = {"x", "y"}, .allow_new_head = true, .log = [&](const std::string& line) { said = line; }},
-      {.heads = 3});
+      {.labels = {"x", "y"}, .heads = 3, .allow_new_head = true, .log = [&](const std::string& line) { said = line; }});
   EXPECT_EQ(model->forward(zeros({4, 3, 24, 24})).shape(), Shape({4, 2}));
   EXPECT_NE(said.find("starts anew"), std::string::npos);
 }

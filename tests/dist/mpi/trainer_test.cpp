@@ -17,6 +17,11 @@ using dist::world;
 
 constexpr int64_t kBatches = 11, kEpochs = 3;
 
+struct Rows {
+  Tensor x, y;
+  std::vector<Tensor*> tensors() { return {&x, &y}; }
+};
+
 /// Batch k of an epoch has k % 3 + 1 rows; its loss is their mean.
 class RowsTask final : public TrainingTask {
  public:
@@ -32,19 +37,19 @@ class RowsTask final : public TrainingTask {
     batch_ = stripe_.batch(next_++, kBatches);
     return true;
   }
-  TrainingBatch batch() const override {
+  AnyBatch batch() const override {
     Generator generator(dist::shared_seed() + static_cast<uint64_t>(1 + 1000 * epoch_ + batch_));
     const int64_t rows = examples(epoch_, batch_);
-    return {{randn({rows, 4}, generator), randn({rows, 2}, generator)}, 0};
+    return Rows{randn({rows, 4}, generator), randn({rows, 2}, generator)};
   }
-  Tensor loss(const TrainingBatch& batch) override {
-    const Tensor loss = mse_loss(net_.forward(batch.tensors[0]), batch.tensors[1]);
+  Tensor loss(const AnyBatch& batch) override {
+    const Tensor loss = mse_loss(net_.forward(batch.as<Rows>().x), batch.as<Rows>().y);
     return change ? change(++losses_, loss) : loss;
   }
   int64_t items(int64_t, int64_t) const override { return 10; }
   int64_t examples(int64_t, int64_t batch) const override { return batch % 3 + 1; }
   bool can_validate() const override { return own_rows > 0; }
-  Evaluation validate() override { return {.loss = 1.0 + rank(), .accuracy = 0.5, .examples = own_rows}; }
+  Evaluation validate() override { return {.loss = 1.0 + rank(), .metric = 0.5, .examples = own_rows}; }
 
   std::function<Tensor(int64_t number, const Tensor& loss)> change = {};
   int64_t own_rows = 0;
@@ -112,7 +117,7 @@ TEST(Trainer, ValidationIsOfAllRows) {
   for (int r = size() > 1 ? 1 : 0; r < size(); ++r) rows += r + 2, sum += (r + 2) * (1.0 + r);
   ASSERT_EQ(recorder.validations.size(), static_cast<size_t>(kEpochs));
   EXPECT_NEAR(recorder.validations[0].loss, sum / rows, 1e-12);
-  EXPECT_NEAR(recorder.validations[0].accuracy, 0.5, 1e-12);
+  EXPECT_NEAR(recorder.validations[0].metric, 0.5, 1e-12);
   EXPECT_EQ(recorder.validations[0].examples, static_cast<int64_t>(rows));
   EXPECT_EQ(result.best_epoch, 1);
 }

@@ -1,6 +1,6 @@
-// TextClassifier: predictions do not depend on the rest of the batch; evaluation agrees with them.
+// TextPipeline: predictions do not depend on the rest of the batch; evaluation agrees with them.
 
-#include "tern/models/text/text_classifier.h"
+#include "tern/models/text/text_pipeline.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,6 +9,8 @@
 #include <filesystem>
 
 #include "tern/core/check.h"
+#include "tern/models/distilbert/distilbert.h"
+#include "tern/models/text/text_task.h"
 #include "tern/tests/places.h"
 
 namespace tern::models {
@@ -26,14 +28,14 @@ std::vector<std::string> texts(size_t n) {
   return result;
 }
 
-TEST(TextClassifier, PredictionsAreOfTheirTextAlone) {
-  const TextClassifier classifier = TextClassifier::load(kModel);
-  classifier.model().eval();
+TEST(TextPipeline, PredictionsAreOfTheirTextAlone) {
+  const TextPipeline pipeline = TextPipeline::load(kModel);
+  pipeline.model().eval();
   const std::vector<std::string> all = texts(50);
-  const std::vector<TextPrediction> one = classifier.predict(all), small = classifier.predict(all, 0, 16);
+  const std::vector<Prediction> one = pipeline.predict(all), small = pipeline.predict(all, 0, 16);
   ASSERT_EQ(one.size(), 50u);
   for (size_t i = 0; i < all.size(); ++i) {
-    const TextPrediction alone = classifier.predict({all[i]})[0];
+    const Prediction alone = pipeline.predict({all[i]})[0];
     ASSERT_EQ(alone.logits.size(), 3u);
     double sum = 0;
     for (size_t k = 0; k < 3; ++k) {
@@ -45,71 +47,70 @@ TEST(TextClassifier, PredictionsAreOfTheirTextAlone) {
     }
     EXPECT_NEAR(alone.score, 1 / sum, 1e-6);
   }
-  EXPECT_TRUE(classifier.predict({}).empty());
+  EXPECT_TRUE(pipeline.predict({}).empty());
   // Truncated to the model's 32 positions, and to fewer on request.
-  EXPECT_EQ(classifier.predict({texts(8)[7] + " great"})[0].logits,
-            classifier.predict({texts(8)[7] + " plot"})[0].logits);
-  EXPECT_EQ(classifier.predict({"movie great"}, 3)[0].logits, classifier.predict({"movie plot"}, 3)[0].logits);
-  EXPECT_NE(classifier.predict({"movie great"})[0].logits, classifier.predict({"movie plot"})[0].logits);
+  EXPECT_EQ(pipeline.predict({texts(8)[7] + " great"})[0].logits, pipeline.predict({texts(8)[7] + " plot"})[0].logits);
+  EXPECT_EQ(pipeline.predict({"movie great"}, 3)[0].logits, pipeline.predict({"movie plot"}, 3)[0].logits);
+  EXPECT_NE(pipeline.predict({"movie great"})[0].logits, pipeline.predict({"movie plot"})[0].logits);
 }
 
-TEST(TextClassifier, SaveAndLoad) {
-  std::string folder = (std::filesystem::temp_directory_path() / "tern-classifier-XXXXXX").string();
+TEST(TextPipeline, SaveAndLoad) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tern-pipeline-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const TextClassifier first = TextClassifier::load(kModel);
+  const TextPipeline first = TextPipeline::load(kModel);
   first.model().eval();
   first.save(folder + "/new");
-  const TextClassifier second = TextClassifier::load(folder + "/new");
+  const TextPipeline second = TextPipeline::load(folder + "/new");
   second.model().eval();
-  EXPECT_EQ(second.model().config().to_json(), first.model().config().to_json());
+  EXPECT_EQ(second.model().config_json(), first.model().config_json());
   EXPECT_EQ(second.tokenizer().content_hash(), first.tokenizer().content_hash());
   const auto a = first.predict(texts(9)), b = second.predict(texts(9));
   for (size_t i = 0; i < 9; ++i) EXPECT_EQ(a[i].logits, b[i].logits);
   std::filesystem::remove_all(folder);
 }
 
-TEST(TextClassifier, EvaluateAgreesWithPredict) {
-  const TextClassifier classifier = TextClassifier::load(kModel);
+TEST(TextPipeline, EvaluateAgreesWithPredict) {
+  const TextPipeline pipeline = TextPipeline::load(kModel);
   const std::vector<std::string> all = texts(31);
   auto tokens = std::make_shared<data::TokenSet>();
   std::vector<int32_t> labels, rows;
   for (size_t i = 0; i < all.size(); ++i) {
-    const auto ids = classifier.tokenizer().encode_special(all[i], 32);
+    const auto ids = pipeline.tokenizer().encode_special(all[i], 32);
     tokens->ids.insert(tokens->ids.end(), ids.begin(), ids.end());
     tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
     labels.push_back(static_cast<int32_t>(i % 3));
     if (i % 4 != 0) rows.push_back(static_cast<int32_t>(i));
   }
-  classifier.model().eval();
-  const auto predictions = classifier.predict(all);
+  pipeline.model().eval();
+  const auto predictions = pipeline.predict(all);
   double loss = 0;
   int correct = 0;
   for (const int32_t row : rows) {
-    const TextPrediction& p = predictions[static_cast<size_t>(row)];
+    const Prediction& p = predictions[static_cast<size_t>(row)];
     double sum = 0;
     for (const double logit : p.logits) sum += std::exp(logit);
     loss += std::log(sum) - p.logits[static_cast<size_t>(labels[static_cast<size_t>(row)])];
     correct += p.label == labels[static_cast<size_t>(row)];
   }
-  classifier.model().train();
+  pipeline.model().train();
   for (const int64_t batch : {1, 64, 100000}) {
-    const Evaluation result = evaluate(classifier.model(), tokens, labels, rows, batch, 0);
+    const Evaluation result = evaluate(pipeline.model(), tokens, labels, rows, batch, 0);
     EXPECT_EQ(result.examples, static_cast<int64_t>(rows.size()));
     EXPECT_NEAR(result.loss, loss / static_cast<double>(rows.size()), 40 * 0x1p-24);
-    EXPECT_EQ(result.accuracy, correct / static_cast<double>(rows.size()));
-    EXPECT_TRUE(classifier.model().is_training());  // restored; evaluation ran without dropout
+    EXPECT_EQ(result.metric, correct / static_cast<double>(rows.size()));
+    EXPECT_TRUE(pipeline.model().is_training());  // restored; evaluation ran without dropout
   }
-  const Evaluation none = evaluate(classifier.model(), tokens, labels, {}, 64, 0);
+  const Evaluation none = evaluate(pipeline.model(), tokens, labels, {}, 64, 0);
   EXPECT_EQ(none.examples, 0);
-  EXPECT_TRUE(std::isnan(none.loss) && std::isnan(none.accuracy));
+  EXPECT_TRUE(std::isnan(none.loss) && std::isnan(none.metric));
   int asked = 0;
-  evaluate(classifier.model(), tokens, labels, rows, 1, 0, DType::kFloat32, [&] { return ++asked == 2; });
+  evaluate(pipeline.model(), tokens, labels, rows, 1, 0, {.should_stop = [&] { return ++asked == 2; }});
   EXPECT_EQ(asked, 2);
 }
 
-TEST(TextClassifier, VocabularyMustFitTheEmbedding) {
+TEST(TextPipeline, VocabularyMustFitTheEmbedding) {
   auto model = DistilBert::from_pretrained(kModel);
-  EXPECT_THROW(TextClassifier(std::move(model), data::WordPiece::from_embedded()), Error);
+  EXPECT_THROW(TextPipeline(std::move(model), data::WordPiece::from_embedded()), Error);
 }
 
 }  // namespace

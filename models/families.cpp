@@ -1,0 +1,84 @@
+#include "tern/models/families.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tern/core/io/file_kind.h"
+#include "tern/core/io/json.h"
+#include "tern/models/distilbert/distilbert.h"
+#include "tern/models/hf_config.h"
+#include "tern/models/vit/vit.h"
+
+namespace tern::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<ModelFamily>& table() {
+  static std::vector<ModelFamily> families = {distilbert_family(), vit_family()};
+  return families;
+}
+
+/// The first family with that property, or the first of all.
+template <class Property>
+const ModelFamily& first_family(const Property& property) {
+  const auto found = std::find_if(table().begin(), table().end(), property);
+  return found == table().end() ? table().front() : *found;
+}
+
+}  // namespace
+
+const std::vector<ModelFamily>& model_families() { return table(); }
+
+void add_model_family(ModelFamily family) {
+  for (const ModelFamily& other : table())
+    TERN_CHECK(other.name != family.name, "add_model_family: there is a family '", family.name, "' already");
+  TERN_CHECK(family.load && family.make && !family.presets.empty(), "add_model_family: ", family.name,
+             " must have load, make and a preset");
+  table().push_back(std::move(family));
+}
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const ModelFamily& family : table()) names.push_back(family.name);
+  return names;
+}
+
+const ModelFamily& family_named(const std::string& name) {
+  for (const ModelFamily& family : table())
+    if (family.name == name) return family;
+  fail("model: expected ", in_words(family_names()), ", got '", name, "'");
+}
+
+const ModelFamily& family_of(const std::string& path) {
+  std::error_code error;
+  if (tern::detail::name_exists(path) && !fs::is_directory(path, error))
+    return first_family([](const ModelFamily& family) { return family.reads_files; });
+  const nlohmann::json json =
+      parse_json_object(read_model_text(path, "config.json"), (fs::path(path) / "config.json").string());
+  const auto type = json.find("model_type");
+  return first_family([&](const ModelFamily& family) {
+    if (type == json.end()) return !family.foreign_field.empty() && json.contains(family.foreign_field);
+    return std::any_of(family.model_types.begin(), family.model_types.end(),
+                       [&](const std::string& name) { return *type == name; });
+  });
+}
+
+std::unique_ptr<Model> load_by_family(const std::string& path, const BuildOptions& options) {
+  return family_of(path).load(path, options);
+}
+
+std::vector<std::string> offered(const std::vector<ModelPreset>& presets) {
+  std::vector<std::string> names;
+  for (const ModelPreset& preset : presets)
+    if (*preset.size != 0) names.push_back(preset.name);
+  return names;
+}
+
+std::string in_words(const std::vector<std::string>& names, const std::string& last) {
+  std::string words;
+  for (size_t i = 0; i < names.size(); ++i) words += (i == 0 ? "" : i + 1 < names.size() ? ", " : last) + names[i];
+  return words;
+}
+
+}  // namespace tern::models

@@ -1,0 +1,71 @@
+#pragma once
+// The table of model families. A family is a folder of models/ (or of another project) and a row here.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tern/models/pretrained.h"
+
+namespace tern::models {
+
+/// What a family's models read.
+enum class ModelKind : uint8_t { kTexts, kImages };
+
+/// A size that a model is made in.
+struct ModelPreset {
+  const char* name = "";
+  const char* size = "";  // for --help: "128 x 2 layers"; empty: not offered on the command line
+};
+
+struct ModelFamily {
+  std::string name;  // `tern train NAME`
+  ModelKind kind = ModelKind::kTexts;
+  std::vector<std::string> model_types;  // of its config.json files
+  std::vector<ModelPreset> presets;      // the first is the default
+  std::unique_ptr<Model> (*load)(const std::string& path, const BuildOptions& options) = nullptr;
+  std::unique_ptr<Model> (*make)(const std::string& preset, const BuildOptions& options) = nullptr;
+  std::string presets_note = {};   // what --help says after the sizes
+  std::string foreign_field = {};  // which another library's config.json has in the place of model_type
+  bool reads_files = false;        // of weights, without a folder around them
+};
+
+/// For ModelFamily::load.
+template <class M>
+std::unique_ptr<Model> load_model(const std::string& path, const BuildOptions& options) {
+  return load_pretrained<M>(path, options);
+}
+
+/// All families; the first reads a config.json whose model_type no other has.
+const std::vector<ModelFamily>& model_families();
+/// Adds a row, for families outside of Tern. Call it at the beginning of main(), before other threads read the table.
+/// Throws Error if the name is taken.
+void add_model_family(ModelFamily family);
+
+std::vector<std::string> family_names();
+/// Throws Error that lists the names.
+const ModelFamily& family_named(const std::string& name);
+/// The family of a model folder or file of weights. Throws Error if config.json cannot be read.
+const ModelFamily& family_of(const std::string& path);
+
+/// The names of the offered presets.
+std::vector<std::string> offered(const std::vector<ModelPreset>& presets);
+/// "tiny, small or base".
+std::string in_words(const std::vector<std::string>& names, const std::string& last = " or ");
+
+template <class Entry, size_t n>
+std::vector<ModelPreset> presets_of(const Entry (&entries)[n]) {
+  std::vector<ModelPreset> presets;
+  for (const Entry& entry : entries) presets.push_back(entry.preset);
+  return presets;
+}
+/// The entry of that preset, in a list of a struct with a member `preset`. Throws Error that lists the offered ones.
+template <class Entry, size_t n>
+const Entry& find_preset(const Entry (&entries)[n], const std::string& name) {
+  for (const Entry& entry : entries)
+    if (name == entry.preset.name) return entry;
+  fail("preset: expected ", in_words(offered(presets_of(entries))), ", got '", name, "'");
+}
+
+}  // namespace tern::models

@@ -1,0 +1,84 @@
+#include "tern/models/image/image_pipeline.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/io/atomic_file.h"
+#include "tern/core/io/file_kind.h"
+#include "tern/core/io/folders.h"
+#include "tern/models/hf_config.h"
+
+namespace tern::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPreprocessing = "preprocessor_config.json";
+
+// Limits of a prediction batch: images, and pixel values.
+constexpr int64_t kBatch = 64;
+constexpr int64_t kBatchValues = int64_t{1} << 26;
+
+}  // namespace
+
+ImagePreprocessing ImagePreprocessing::from_folder(const std::string& path, int64_t size) {
+  const std::string config = (fs::path(path) / kPreprocessing).string();
+  if (!path.empty() && tern::detail::name_exists(config)) return from_json(read_model_text(path, kPreprocessing), config);
+  ImagePreprocessing preprocessing = from_json("{}", path);
+  preprocessing.size = size;
+  return preprocessing;
+}
+
+ImagePipeline::ImagePipeline(std::unique_ptr<ImageClassifier> model, const ImagePreprocessing& preprocessing)
+    : model_(std::move(model)), preprocessing_(preprocessing) {
+  const ImageClassifier::Input input = this->model().input();
+  TERN_CHECK(input.channels == 3, "the model takes images of ", input.channels, " channels; images have 3");
+  TERN_CHECK(preprocessing_.size % input.multiple == 0, "images of ", preprocessing_.size,
+             " pixels a side are not a multiple of the model's patches of ", input.multiple);
+}
+
+ImagePipeline ImagePipeline::load(const std::string& path, const BuildOptions& options) {
+  auto model = load_pretrained<ImageClassifier>(path, options);
+  const ImagePreprocessing preprocessing = preprocessing_of(*model, path, options);
+  return {std::move(model), preprocessing};
+}
+
+ImagePreprocessing ImagePipeline::preprocessing_of(const ImageClassifier& model, const std::string& path,
+                                                   const BuildOptions& options) {
+  ImagePreprocessing preprocessing = ImagePreprocessing::from_folder(path, model.input().size);
+  if (options.image_size > 0) preprocessing.size = options.image_size;
+  return preprocessing;
+}
+
+void ImagePipeline::save(const std::string& dir) const {
+  create_folders(dir);
+  write_atomically((fs::path(dir) / kPreprocessing).string(), preprocessing_.to_json());
+  model().save_pretrained(dir);
+}
+
+Tensor ImagePipeline::prepare(std::span<const data::Image> images) const {
+  const int64_t size = preprocessing_.size, n = static_cast<int64_t>(images.size());
+  Tensor pixels = empty({n, size, size, 3}, {.dtype = DType::kUInt8});
+  for (int64_t i = 0; i < n; ++i) {
+    const data::Image resized =
+        data::resize(images[static_cast<size_t>(i)], size, size, {.interpolation = preprocessing_.interpolation});
+    std::copy(resized.pixels.begin(), resized.pixels.end(), pixels.data<uint8_t>() + i * size * size * 3);
+  }
+  const std::vector<kernels::ImageAugment> plans(images.size());
+  return data::augment_images(pixels.to(model().device()), plans, preprocessing_.normalization, size, size,
+                              model().dtype());
+}
+
+std::vector<Prediction> ImagePipeline::predict(const std::vector<data::Image>& images) const {
+  NoGrad off;
+  std::vector<Prediction> predictions;
+  const int64_t values_an_image = 3 * preprocessing_.size * preprocessing_.size;
+  const auto batch = static_cast<size_t>(std::clamp<int64_t>(kBatchValues / values_an_image, 1, kBatch));
+  for (std::span<const data::Image> rest = images; !rest.empty(); rest = rest.subspan(std::min(batch, rest.size())))
+    for (Prediction& p : predictions_of(model().forward(prepare(rest.first(std::min(batch, rest.size()))))))
+      predictions.push_back(std::move(p));
+  return predictions;
+}
+
+}  // namespace tern::models

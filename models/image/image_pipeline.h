@@ -1,0 +1,55 @@
+#pragma once
+// An image classifier as it is used: model, preprocessing and label names in one folder.
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tern/data/transforms/augment.h"
+#include "tern/models/prediction.h"
+#include "tern/models/pretrained.h"
+
+namespace tern::models {
+
+/// Conversion of pixels to the model's input: Hugging Face's preprocessor_config.json.
+struct ImagePreprocessing {
+  int64_t size = 224;  // height and width of the model's input
+  data::Interpolation interpolation = data::Interpolation::kBilinear;
+  kernels::ImageNormalization normalization = {};
+
+  /// Parses a preprocessor_config.json. Throws Error on unsupported settings (padding, sizes that are not square, ...).
+  static ImagePreprocessing from_json(const std::string& text, const std::string& source);
+  /// The folder's preprocessor_config.json; without one, or with an empty path: mean and deviation 0.5, as for Google's ViTs, and `size`.
+  static ImagePreprocessing from_folder(const std::string& path, int64_t size);
+  std::string to_json() const;
+};
+
+/// A model of an image family with its preprocessing, stored as a folder with config.json, model.safetensors and
+/// preprocessor_config.json.
+class ImagePipeline {
+ public:
+  ImagePipeline(std::unique_ptr<ImageClassifier> model, const ImagePreprocessing& preprocessing);
+  static ImagePipeline load(const std::string& path, const BuildOptions& options = {});
+  /// The preprocessing of a loaded model.
+  static ImagePreprocessing preprocessing_of(const ImageClassifier& model, const std::string& path,
+                                             const BuildOptions& options);
+  /// Writes all files that load() and transformers' from_pretrained need.
+  void save(const std::string& dir) const;
+
+  ImageClassifier& model() const {
+    TERN_CHECK(model_, "ImagePipeline: there is no model: a null pointer was given, or this object was moved from");
+    return *model_;
+  }
+  const ImagePreprocessing& preprocessing() const { return preprocessing_; }
+  /// Resizes and normalises images of any sizes, 3 channels: [n, 3, size, size] on the model's device.
+  Tensor prepare(std::span<const data::Image> images) const;
+  /// Predictions in the order of the images.
+  std::vector<Prediction> predict(const std::vector<data::Image>& images) const;
+
+ private:
+  std::unique_ptr<ImageClassifier> model_;
+  ImagePreprocessing preprocessing_;
+};
+
+}  // namespace tern::models

@@ -1,0 +1,64 @@
+#pragma once
+// What the trainer, the pipelines and the program know of a model, whatever its family.
+
+#include <string>
+#include <vector>
+
+#include "tern/models/encoder/input.h"
+#include "tern/nn/module.h"
+
+namespace tern::models {
+
+class Model : public nn::Module {
+ public:
+  using Module::Module;
+  /// The names of the outputs, in their order.
+  virtual const std::vector<std::string>& labels() const = 0;
+  /// The content of config.json, for weights stored in the model's dtype.
+  virtual std::string config_json() const = 0;
+  /// A JSON object: what run.json says of the configuration and a resumed run must have as well.
+  virtual std::string record() const = 0;
+  /// Writes config.json and the weights, atomically. Creates the folder. A folder with a config.json is complete.
+  virtual void save_pretrained(const std::string& dir) const = 0;
+  /// Recomputes activations in backward, in segments of this many layers; 0: off.
+  virtual void set_recompute(int64_t layers) = 0;
+};
+
+/// Logits of sequences of tokens.
+class SequenceClassifier : public Model {
+ public:
+  using Model::Model;
+  /// Logits [sequences, labels].
+  virtual Tensor forward(const EncoderInput& input) const = 0;
+  virtual int64_t vocab_size() const = 0;
+  /// The longest sequence that the model takes.
+  virtual int64_t max_positions() const = 0;
+  /// Floating-point operations of one forward pass over sequences of these lengths (two per multiply-add); training
+  /// takes three times as many.
+  virtual double forward_flops(const std::vector<int64_t>& lengths) const = 0;
+};
+
+/// Logits of images.
+class ImageClassifier : public Model {
+ public:
+  struct Input {
+    int64_t size = 0;  // pixels a side, in training
+    int64_t channels = 3;
+    int64_t multiple = 1;  // sides must be multiples of it
+  };
+
+  using Model::Model;
+  /// images: floating [n, channels, height, width], normalised as in training. image_keys: int64 [n] or undefined, keys
+  /// of each image's dropout masks. Logits [n, labels].
+  virtual Tensor forward(const Tensor& images, const Tensor& image_keys = {}) const = 0;
+  virtual Input input() const = 0;
+  /// Floating-point operations of one forward pass over one image of input().size.
+  virtual double forward_flops() const = 0;
+  /// What the model looked at in each image, [height, width] of any size with the greatest value 1, on the CPU. Throws
+  /// Error if the model cannot say.
+  virtual std::vector<Tensor> attention_rollout(const Tensor& /*images*/) const {
+    fail(type_name(), ": this model has no attention to show");
+  }
+};
+
+}  // namespace tern::models

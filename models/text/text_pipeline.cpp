@@ -1,0 +1,49 @@
+#include "tern/models/text/text_pipeline.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/models/text/text_task.h"
+
+namespace tern::models {
+
+TextPipeline::TextPipeline(std::unique_ptr<SequenceClassifier> model, data::WordPiece tokenizer)
+    : model_(std::move(model)), tokenizer_(std::move(tokenizer)) {
+  TERN_CHECK(tokenizer_.vocab_size() <= this->model().vocab_size(), "the vocabulary has ", tokenizer_.vocab_size(),
+             " tokens, the model's embedding ", this->model().vocab_size(), ": they do not belong together");
+}
+
+TextPipeline TextPipeline::load(const std::string& dir, const BuildOptions& options) {
+  auto model = load_pretrained<SequenceClassifier>(dir, options);
+  return {std::move(model), data::WordPiece::from_folder(dir)};
+}
+
+void TextPipeline::save(const std::string& dir) const {
+  tokenizer_.save(dir, model().max_positions());
+  model().save_pretrained(dir);
+}
+
+std::vector<Prediction> TextPipeline::predict(const std::vector<std::string>& texts, int64_t max_length,
+                                              int64_t batch_tokens) const {
+  NoGrad off;
+  const int64_t limit = max_length > 0 ? std::min(max_length, model().max_positions()) : model().max_positions();
+  auto tokens = std::make_shared<data::TokenSet>();
+  for (const std::string& text : texts) {
+    const std::vector<int32_t> ids = tokenizer_.encode_special(text, static_cast<size_t>(limit));
+    tokens->ids.insert(tokens->ids.end(), ids.begin(), ids.end());
+    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
+  }
+  std::vector<Prediction> predictions(texts.size());
+  if (texts.empty()) return predictions;
+  std::vector<int32_t> rows(texts.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const data::TokenLoader loader = evaluation_loader(tokens, {}, rows, batch_tokens, tokenizer_.pad_id());
+  for (const data::TokenBatch& batch : loader.epoch(0)) {
+    std::vector<Prediction> found = predictions_of(model().forward(encoder_input(batch.to(model().device()))));
+    for (size_t i = 0; i < found.size(); ++i) predictions[static_cast<size_t>(batch.rows[i])] = std::move(found[i]);
+  }
+  return predictions;
+}
+
+}  // namespace tern::models

@@ -1,0 +1,69 @@
+#pragma once
+// Training and evaluation on rows of a tokenized set.
+
+#include <memory>
+#include <vector>
+
+#include "tern/data/loader_tokens.h"
+#include "tern/models/model.h"
+#include "tern/models/trainer/planned_task.h"
+
+namespace tern::models {
+
+using TextObjective = Objective<data::TokenBatch>;
+/// Changes a batch on the CPU, in training and evaluation: TokenLoaderOptions::transform.
+using TextTransform = std::function<void(data::TokenBatch& batch)>;
+
+/// Packed batches for evaluation and prediction, longest sequences first, of about batch_tokens tokens.
+data::TokenLoader evaluation_loader(const std::shared_ptr<const data::TokenSet>& tokens,
+                                    const std::vector<int32_t>& labels, const std::vector<int32_t>& rows,
+                                    int64_t batch_tokens, int32_t pad_id, const TextTransform& transform = {});
+
+/// Loss and accuracy over the given rows, in batches of about batch_tokens tokens.
+Evaluation evaluate(SequenceClassifier& model, const std::shared_ptr<const data::TokenSet>& tokens,
+                    const std::vector<int32_t>& labels, const std::vector<int32_t>& rows, int64_t batch_tokens,
+                    int32_t pad_id, const EvaluateOptions& options = {});
+
+/// Tokens per evaluation batch for training batches of batch_tokens.
+int64_t evaluation_tokens(int64_t batch_tokens);
+
+/// Batching of texts for training.
+struct TextTaskOptions {
+  int64_t epochs = 3;
+  int64_t batch_size = 0;       // sequences per batch, padded to the longest; or
+  int64_t batch_tokens = 8192;  // tokens per batch, packed
+  bool shuffle = true;
+  bool group_by_length = false;  // with batch_size: batches of similar lengths, less padding
+  int workers = 2;
+  uint64_t seed = 42;
+  TextTransform transform = {};
+  EvaluateOptions validation = {};
+};
+
+class TextTask final : public PlannedTask<data::TokenBatch> {
+ public:
+  /// One label for each text.
+  TextTask(SequenceClassifier& model, const std::shared_ptr<const data::TokenSet>& tokens,
+           const std::vector<int32_t>& labels, const std::vector<int32_t>& train_rows,
+           std::vector<int32_t> validation_rows, int32_t pad_id, const TextTaskOptions& options);
+  /// Anything else: the objective reads what options.transform puts into a batch. labels may be empty.
+  TextTask(nn::Module& model, TextObjective objective, const std::shared_ptr<const data::TokenSet>& tokens,
+           const std::vector<int32_t>& labels, const std::vector<int32_t>& train_rows,
+           std::vector<int32_t> validation_rows, int32_t pad_id, const TextTaskOptions& options);
+
+  /// Tokens.
+  int64_t items(int64_t epoch, int64_t batch) const override;
+  const data::BatchPlan& plan() const override { return loader_.plan(); }
+
+ private:
+  BatchSource<data::TokenBatch> training_batches(int64_t epoch, const data::BatchStripe& stripe) override;
+  BatchSource<data::TokenBatch> evaluation_batches(const std::vector<int32_t>& rows) const override;
+
+  std::shared_ptr<const data::TokenSet> tokens_;
+  std::vector<int32_t> labels_;
+  int32_t pad_id_;
+  TextTaskOptions options_;
+  data::TokenLoader loader_;
+};
+
+}  // namespace tern::models

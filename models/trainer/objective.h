@@ -1,0 +1,77 @@
+#pragma once
+// What is learnt: a model's output for a batch, the loss, and what validation counts. One struct serves labels,
+// numbers, labels of tokens and masked words.
+
+#include <functional>
+
+#include "tern/core/autocast.h"
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/loss.h"
+#include "tern/models/trainer/batch.h"
+#include "tern/models/trainer/checkpoint.h"
+#include "tern/nn/module.h"
+
+namespace tern::models {
+
+/// Sums over the examples of a batch.
+struct Score {
+  double loss = 0, metric = 0;
+  int64_t examples = 0;
+};
+
+template <class Batch>
+struct Objective {
+  /// The model's output, of any shape.
+  std::function<Tensor(const Batch& batch)> forward;
+  /// The mean over the batch's examples, recorded for backward.
+  std::function<Tensor(const Tensor& output, const Batch& batch)> loss;
+  /// Of a float32 output, for validation. The epoch with the greatest mean metric is the best.
+  std::function<Score(const Tensor& output, const Batch& batch)> score;
+  /// The examples that the loss of a batch of these rows is the mean of; empty: one for each row. Batches of one step
+  /// are weighted by it.
+  std::function<int64_t(std::span<const int32_t> rows)> examples = {};
+};
+
+/// Cross entropy and the number of right answers. logits: float32 [n, labels]; labels: int64 [n], where kIgnoredLabel
+/// (data/loader_tokens.h) is no example.
+Score score_labels(const Tensor& logits, const Tensor& labels);
+
+/// One label for each example, in the batch's member `labels`.
+template <class Batch>
+Objective<Batch> single_label(std::function<Tensor(const Batch& batch)> forward) {
+  return {.forward = std::move(forward),
+          .loss = [](const Tensor& logits, const Batch& batch) { return cross_entropy(logits, batch.labels); },
+          .score = [](const Tensor& logits, const Batch& batch) { return score_labels(logits, batch.labels); }};
+}
+
+struct EvaluateOptions {
+  DType dtype = DType::kFloat32;           // of autocast; float32: none
+  std::function<bool()> should_stop = {};  // called after every batch; true ends it early with meaningless numbers
+};
+
+/// The mean of sums; NaN without examples.
+Evaluation mean_of(const Score& sums);
+
+/// Loss and metric over the batches of a source. Records no gradients; sets evaluation mode and restores the mode
+/// afterwards.
+template <class Batch>
+Evaluation evaluate(nn::Module& model, const Objective<Batch>& objective, const BatchSource<Batch>& next,
+                    const EvaluateOptions& options = {}) {
+  const NoGrad off;
+  const bool training = model.is_training();
+  model.eval();
+  Score sums;
+  while (const std::optional<Batch> batch = next()) {
+    const Tensor output =
+        autocast(model.device(), options.dtype, [&] { return objective.forward(*batch); }).to(DType::kFloat32);
+    const Score score = objective.score(output, *batch);
+    sums.loss += score.loss;
+    sums.metric += score.metric;
+    sums.examples += score.examples;
+    if (options.should_stop && options.should_stop()) break;
+  }
+  model.train(training);
+  return mean_of(sums);
+}
+
+}  // namespace tern::models
