@@ -22,8 +22,8 @@ struct ModelPreset {
 struct ModelFamily {
   std::string name;  // `tern train NAME`
   ModelKind kind = ModelKind::kTexts;
-  std::vector<std::string> model_types;  // of its config.json files
-  std::vector<ModelPreset> presets;      // the first is the default
+  std::vector<std::string> model_types = {};  // of its config.json files
+  std::vector<ModelPreset> presets = {};      // the first is the default
   std::unique_ptr<Model> (*load)(const std::string& path, const BuildOptions& options) = nullptr;
   std::unique_ptr<Model> (*make)(const std::string& preset, const BuildOptions& options) = nullptr;
   std::string presets_note = {};   // what --help says after the sizes

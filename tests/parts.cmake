@@ -18,6 +18,7 @@ set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     data_token_set_test
     data_tokenizer_files_test
     data_tokenizer_test
+    models_families_test
     models_text_pipeline_test
     program_data_test
     program_failure_test

@@ -1,0 +1,184 @@
+// A family of models that is not Tern's: this file is its folder, and one row makes the program train, evaluate and
+// describe it and predict with it.
+
+#include "tern/models/families.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tern/core/io/file_kind.h"
+#include "tern/core/ops/ops.h"
+#include "tern/models/cli/program.h"
+#include "tern/models/distilbert/distilbert.h"
+#include "tern/models/hf_config.h"
+#include "tern/models/text/text_pipeline.h"
+#include "tern/models/vit/vit.h"
+#include "tern/nn/nn.h"
+#include "tern/tests/core/fresh.h"
+#include "tern/tests/errors.h"
+#include "tern/tests/places.h"
+
+namespace tern::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct BagConfig {
+  int64_t vocab_size = 30522, width = 8;
+  double dropout_p = 0;
+  std::vector<std::string> labels;
+  void set_dropout(double p) { dropout_p = p; }
+};
+
+/// Logits of a text are those of the mean of its words.
+class Bag final : public SequenceClassifier {
+ public:
+  Bag(const nn::Scope& s, const BagConfig& config)
+      : SequenceClassifier(s),
+        config_(config),
+        word_(sub("word"), config.vocab_size, config.width),
+        head_(sub("head"), config.width, static_cast<int64_t>(config.labels.size())) {}
+
+  static const KeyMap& names() {
+    static const KeyMap map = {{"word.weight", {"embedding"}}, {"head.weight", {"w"}}, {"head.bias", {"b"}}};
+    return map;
+  }
+  static PublicCheckpoint<BagConfig> read_checkpoint(const std::string& dir, const BuildOptions&) {
+    ConfigFields fields(read_model_text(dir, "config.json"), dir);
+    BagConfig config;
+    fields.read("vocab_size", config.vocab_size);
+    fields.read("width", config.width);
+    config.labels = fields.read_labels();
+    const StateFile file = load_state_folder(dir);
+    return {config, {.file = file, .tensors = file.tensors, .names = &names()}};
+  }
+
+  Tensor forward(const EncoderInput& input) const override {
+    const Tensor x = word_.forward(input.tokens);
+    const std::vector<int32_t> offsets = input.layout.offsets.to_vector<int32_t>();
+    std::vector<Tensor> means;
+    for (size_t s = 0; s + 1 < offsets.size(); ++s) means.push_back(mean(x.slice(0, offsets[s], offsets[s + 1]), {0}));
+    return head_.forward(stack(means, 0));
+  }
+  const std::vector<std::string>& labels() const override { return config_.labels; }
+  std::string config_json() const override {
+    ConfigFields::Json json = {{"model_type", "bag"}, {"vocab_size", config_.vocab_size}, {"width", config_.width}};
+    write_labels(json, config_.labels);
+    return json.dump();
+  }
+  std::string record() const override { return "{\"width\": " + std::to_string(config_.width) + "}"; }
+  void save_pretrained(const std::string& dir) const override { save_public(*this, names(), dir); }
+  void set_recompute(int64_t) override {}
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t max_positions() const override { return 64; }
+  double forward_flops(const std::vector<int64_t>&) const override { return 1; }
+
+ private:
+  BagConfig config_;
+  nn::Embedding word_;
+  nn::Linear head_;
+};
+
+std::unique_ptr<Model> make_bag(const std::string& preset, const BuildOptions& options) {
+  return std::make_unique<Bag>(options.scope(),
+                               BagConfig{.width = preset == "wide" ? 32 : 8, .labels = options.labels});
+}
+
+void add_bag() {
+  static const bool added = [] {
+    add_model_family({.name = "bag",
+                      .kind = ModelKind::kTexts,
+                      .model_types = {"bag"},
+                      .presets = {{"narrow", "8"}, {"wide", "32"}},
+                      .load = load_model<Bag>,
+                      .make = make_bag});
+    return true;
+  }();
+  EXPECT_TRUE(added);
+}
+
+class Families : public ::testing::Test {
+ protected:
+  Families() {
+    add_bag();
+    dir_ = (fs::temp_directory_path() / ("tern-families-" + std::to_string(getpid()))).string();
+    fs::create_directories(dir_);
+    std::ofstream rows(file("rows.csv"));
+    rows << "label,text\n";
+    for (int i = 0; i < 60; ++i) {
+      rows << (i % 2 == 0 ? "good," : "bad,");
+      for (int word = 0; word <= i % 3; ++word) rows << (i % 2 == 0 ? "fine " : "poor ");
+      rows << "\n";
+    }
+  }
+  ~Families() override { fs::remove_all(dir_); }
+  std::string file(const std::string& name) const { return dir_ + "/" + name; }
+  /// What a command writes to stdout.
+  std::string output_of(const std::vector<std::string>& command) {
+    testing::internal::CaptureStdout();
+    const int status = cli::run_program(command);
+    const std::string output = testing::internal::GetCapturedStdout();
+    EXPECT_EQ(status, 0) << command[0];
+    return output;
+  }
+
+  std::string dir_;
+};
+
+TEST_F(Families, TheProgramTrainsEvaluatesAndPredicts) {
+  const std::string run = file("run");
+  const std::string trained =
+      output_of({"train", "bag", "--preset", "wide", "--data", file("rows.csv"), "--out", run, "--epochs", "8", "--lr",
+                 "0.05", "--batch-tokens", "64", "--dtype", "fp32", "--threads", "1", "--quiet"});
+  EXPECT_NE(trained.find("test accuracy 100.00 %"), std::string::npos) << trained;
+  EXPECT_NE(output_of({"eval", run, "--threads", "1", "--quiet"}).find("accuracy 100.00 %"), std::string::npos);
+  EXPECT_NE(output_of({"info", run}).find("\"model_type\":\"bag\""), std::string::npos);
+  std::ofstream(file("lines.txt")) << "fine fine\npoor\n";
+  const std::string answers = output_of({"predict", run, file("lines.txt"), "--quiet"});
+  EXPECT_EQ(answers.substr(0, 4), "good");
+  EXPECT_NE(answers.find("\nbad"), std::string::npos) << answers;
+  EXPECT_NE(output_of({"train", "--help"}).find("bag: narrow (8) or wide (32)"), std::string::npos);
+
+  const auto pipeline = TextPipeline::load(run);
+  EXPECT_EQ(pipeline.model().labels(), (std::vector<std::string>{"bad", "good"}));
+  EXPECT_EQ(dynamic_cast<Bag&>(pipeline.model()).record(), "{\"width\": 32}");
+}
+
+TEST_F(Families, AreFoundByTheirFiles) {
+  const auto bag = make_bag("narrow", {.generator = test::fresh_generator(), .labels = {"a", "b"}});
+  bag->save_pretrained(file("bag"));
+  EXPECT_EQ(family_of(file("bag")).name, "bag");
+  EXPECT_EQ(family_of(test::source_dir() + "/tests/golden/train_curve").name, "distilbert");
+  EXPECT_EQ(family_of(test::source_dir() + "/tests/golden/vit_hf").name, "vit");
+  EXPECT_EQ(family_of(file("rows.csv")).name, "vit");  // the one that reads files of weights
+
+  const auto loaded = load_pretrained<SequenceClassifier>(file("bag"));
+  for (const NamedTensor& entry : bag->state_dict())
+    EXPECT_EQ(find(loaded->state_dict(), entry.name).to_vector<double>(), entry.tensor.to_vector<double>());
+  EXPECT_NE(test::error_of([&] { load_pretrained<ImageClassifier>(file("bag")); }).find("another kind"),
+            std::string::npos);
+  EXPECT_NE(
+      test::error_of([&] { load_pretrained<Bag>(test::source_dir() + "/tests/golden/vit_hf"); }).find("embedding"),
+      std::string::npos);
+}
+
+TEST_F(Families, NamesAndPresetsAreThoseOfTheTable) {
+  EXPECT_EQ(family_named("bag").presets.size(), 2u);
+  EXPECT_EQ(offered(family_named("vit").presets), (std::vector<std::string>{"tiny", "small", "base", "large"}));
+  EXPECT_EQ(offered(family_named("distilbert").presets), (std::vector<std::string>{"tiny", "small", "base"}));
+  const auto input = [](const std::string& preset, const BuildOptions& options) {
+    return dynamic_cast<ViT&>(*family_named("vit").make(preset, options)).config();
+  };
+  EXPECT_EQ(input("digits", {.labels = {"a", "b"}}).grid(), 4);
+  EXPECT_EQ(input("digits", {.labels = {"a", "b"}, .dropout = 0.25, .image_size = 12}).image_size, 12);
+  EXPECT_EQ(input("digits", {.labels = {"a", "b"}, .dropout = 0.25}).attention_dropout, 0.25);
+  EXPECT_NE(test::error_of([] { family_named("bert"); }).find("distilbert, vit or bag"), std::string::npos);
+  EXPECT_NE(test::error_of([] { add_model_family(vit_family()); }).find("'vit'"), std::string::npos);
+  EXPECT_NE(test::error_of([] { add_model_family({.name = "x"}); }).find("must have"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tern::models

@@ -1,0 +1,233 @@
+// Learning problems other than one label for each text: numbers, and a label for each token. Everything about them is
+// in this file: a module with its head, the targets, the loss, the metric.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "tern/core/ops/ops.h"
+#include "tern/models/text/text_task.h"
+#include "tern/nn/nn.h"
+#include "tern/tests/core/fresh.h"
+
+namespace tern::models {
+namespace {
+
+constexpr int64_t kVocabulary = 31, kWidth = 5;
+constexpr int32_t kRows = 40;
+
+/// Outputs for every token: a row of a table, through a linear head.
+class Words final : public nn::Module {
+ public:
+  Words(const nn::Scope& s, int64_t outputs)
+      : Module(s), word(sub("word"), kVocabulary, kWidth), head(sub("head"), kWidth, outputs) {}
+  Tensor forward(const Tensor& tokens) const { return head.forward(word.forward(tokens)); }
+
+  /// The same for one token, in double precision.
+  std::vector<double> by_hand(int64_t token) const {
+    const auto table = find(state_dict(), "word.weight").to_vector<double>();
+    const auto weight = find(state_dict(), "head.weight").to_vector<double>();
+    std::vector<double> outputs = find(state_dict(), "head.bias").to_vector<double>();
+    for (size_t out = 0; out < outputs.size(); ++out)
+      for (size_t k = 0; k < kWidth; ++k)
+        outputs[out] += weight[out * kWidth + k] * table[static_cast<size_t>(token) * kWidth + k];
+    return outputs;
+  }
+
+  nn::Embedding word;
+  nn::Linear head;
+};
+
+/// Rows of 1 to 9 random tokens.
+std::shared_ptr<const data::TokenSet> random_rows() {
+  std::mt19937_64 random = fresh_random(1);
+  auto tokens = std::make_shared<data::TokenSet>();
+  for (int32_t row = 0; row < kRows; ++row) {
+    for (uint64_t i = 0; i <= random() % 9; ++i) tokens->ids.push_back(static_cast<int32_t>(random() % kVocabulary));
+    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
+  }
+  return tokens;
+}
+
+std::vector<int32_t> rows(int32_t begin, int32_t end) {
+  std::vector<int32_t> result(static_cast<size_t>(end - begin));
+  std::iota(result.begin(), result.end(), begin);
+  return result;
+}
+
+/// The mean loss that training reports for each epoch.
+class Losses final : public TrainObserver {
+ public:
+  void on_step(const StepMetrics& m) override {
+    by_epoch.resize(static_cast<size_t>(m.epoch), 0);
+    by_epoch.back() += m.loss;
+  }
+  std::vector<double> by_epoch;
+};
+
+// --- Regression: a number for each text, read from its first token.
+
+double target_of(const data::TokenSet& tokens, int32_t row) { return 0.1 * tokens.row(row)[0] - 1; }
+
+TextTask regression(Words& model, const std::shared_ptr<const data::TokenSet>& tokens, TextTaskOptions options) {
+  options.transform = [tokens](data::TokenBatch& batch) {
+    std::vector<float> targets(static_cast<size_t>(batch.sequences()));
+    for (size_t i = 0; i < batch.rows.size(); ++i) targets[i] = static_cast<float>(target_of(*tokens, batch.rows[i]));
+    batch.labels = from_vector(targets, {batch.sequences()});
+  };
+  TextObjective objective;
+  objective.forward = [&model](const data::TokenBatch& batch) {
+    return index_select(model.forward(batch.tokens), 0, batch.first_rows).squeeze(1);
+  };
+  objective.loss = [](const Tensor& output, const data::TokenBatch& batch) { return mse_loss(output, batch.labels); };
+  objective.score = [](const Tensor& output, const data::TokenBatch& batch) -> Score {
+    const Tensor error = output - batch.labels;
+    return {.loss = sum(error * error).item<double>(),
+            .metric = -sum(abs(error)).item<double>(),
+            .examples = batch.sequences()};
+  };
+  return {model, objective, tokens, {}, rows(0, 30), rows(30, kRows), 0, options};
+}
+
+TEST(Tasks, RegressionIsByHand) {
+  Words model(nn::Scope({.generator = test::fresh_generator(2)}), 1);
+  const auto tokens = random_rows();
+  for (const int64_t batch_size : {0, 7}) {
+    TextTask task = regression(model, tokens, {.epochs = 2, .batch_size = batch_size, .batch_tokens = 23});
+    task.begin_epoch(1);
+    for (int64_t step = 0; step < task.steps(1); ++step) {
+      ASSERT_TRUE(task.next_batch());
+      const std::span<const int32_t> batch = task.plan().epoch(1).batch(step);
+      double loss = 0;
+      for (const int32_t row : batch) {
+        const double error = model.by_hand(tokens->row(row)[0])[0] - target_of(*tokens, row);
+        loss += error * error / static_cast<double>(batch.size());
+      }
+      EXPECT_NEAR(task.loss(task.batch()).item<double>(), loss, 1e-5 * (1 + loss));
+    }
+    EXPECT_FALSE(task.next_batch());
+    double squares = 0, distances = 0;
+    for (const int32_t row : rows(30, kRows)) {
+      const double error = model.by_hand(tokens->row(row)[0])[0] - target_of(*tokens, row);
+      squares += error * error / 10;
+      distances += std::abs(error) / 10;
+    }
+    const Evaluation found = task.validate();
+    EXPECT_EQ(found.examples, 10);
+    EXPECT_NEAR(found.loss, squares, 1e-5 * (1 + squares));
+    EXPECT_NEAR(found.metric, -distances, 1e-5 * (1 + distances));
+  }
+}
+
+TEST(Tasks, RegressionIsLearnt) {
+  Words model(nn::Scope({.generator = Generator(3)}), 1);  // a fixed seed: the loss must fall so far
+  TextTask task = regression(model, random_rows(), {.epochs = 60, .batch_tokens = 40});
+  Losses losses;
+  const TrainResult result = train(task, {.lr = 0.05}, losses);
+  EXPECT_LT(losses.by_epoch.back(), 0.1 * losses.by_epoch.front());
+  EXPECT_EQ(result.best.metric, task.validate().metric);  // the best epoch's weights are left
+}
+
+// --- Token labels: the kind of every token, but none for token 0.
+
+int64_t kind_of(int64_t token) { return token == 0 ? data::kIgnoredLabel : token % 3; }
+
+TextTask token_labels(Words& model, const std::shared_ptr<const data::TokenSet>& tokens, TextTaskOptions options) {
+  options.transform = [](data::TokenBatch& batch) {
+    std::vector<int64_t> kinds;
+    const std::vector<int64_t> ids = batch.tokens.to_vector<int64_t>(), keys = batch.row_keys.to_vector<int64_t>();
+    const int64_t rows = batch.offsets.to_vector<int64_t>().back();
+    const auto mask = batch.padded() ? batch.key_mask.to_vector<int64_t>() : std::vector<int64_t>(ids.size(), 1);
+    for (size_t i = 0; i < ids.size(); ++i)
+      kinds.push_back(static_cast<int64_t>(i) < rows && keys[i] >= 0 && mask[i] ? kind_of(ids[i])
+                                                                                : data::kIgnoredLabel);
+    batch.labels = from_vector(kinds, {batch.tokens.size(0)});
+  };
+  auto objective =
+      single_label<data::TokenBatch>([&model](const data::TokenBatch& batch) { return model.forward(batch.tokens); });
+  objective.examples = [tokens](std::span<const int32_t> batch) {
+    int64_t labelled = 0;
+    for (const int32_t row : batch)
+      for (const int32_t token : tokens->row(row)) labelled += token != 0;
+    return labelled;
+  };
+  return {model, objective, tokens, {}, rows(0, 30), rows(30, kRows), 0, options};
+}
+
+double cross_entropy_by_hand(const Words& model, int64_t token) {
+  const std::vector<double> logits = model.by_hand(token);
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit);
+  return std::log(sum) - logits[static_cast<size_t>(kind_of(token))];
+}
+
+TEST(Tasks, TokenLabelsAreByHand) {
+  Words model(nn::Scope({.generator = test::fresh_generator(4)}), 3);
+  const auto tokens = random_rows();
+  for (const int64_t batch_size : {0, 7}) {
+    TextTask task = token_labels(model, tokens, {.epochs = 1, .batch_size = batch_size, .batch_tokens = 23});
+    task.begin_epoch(0);
+    for (int64_t step = 0; task.next_batch(); ++step) {
+      double loss = 0;
+      int64_t labelled = 0;
+      for (const int32_t row : task.plan().epoch(0).batch(step))
+        for (const int32_t token : tokens->row(row)) {
+          if (token == 0) continue;
+          loss += cross_entropy_by_hand(model, token);
+          ++labelled;
+        }
+      EXPECT_EQ(task.examples(0, step), labelled);
+      if (labelled == 0) continue;
+      EXPECT_NEAR(task.loss(task.batch()).item<double>(), loss / static_cast<double>(labelled), 1e-5);
+    }
+    double loss = 0, right = 0, labelled = 0;
+    for (const int32_t row : rows(30, kRows))
+      for (const int32_t token : tokens->row(row)) {
+        if (token == 0) continue;
+        const std::vector<double> logits = model.by_hand(token);
+        loss += cross_entropy_by_hand(model, token);
+        right += std::max_element(logits.begin(), logits.end()) - logits.begin() == kind_of(token);
+        ++labelled;
+      }
+    const Evaluation found = task.validate();
+    EXPECT_EQ(found.examples, static_cast<int64_t>(labelled));
+    EXPECT_NEAR(found.loss, loss / labelled, 1e-5);
+    EXPECT_NEAR(found.metric, right / labelled, 1e-12);
+  }
+}
+
+/// A step of several batches is that of their tokens together, however many each has.
+TEST(Tasks, TokenLabelsAreWeightedByTheirTokens) {
+  const auto tokens = random_rows();
+  Losses whole, in_parts;
+  for (Losses* losses : {&whole, &in_parts}) {
+    Words model(nn::Scope({.generator = test::fresh_generator(5)}), 3);
+    const bool parts = losses == &in_parts;
+    TextTask task = token_labels(model, tokens, {.epochs = 1, .batch_size = parts ? 5 : 15, .shuffle = false});
+    train(task, {.optimizer = "sgd", .lr = 0.1, .accumulate = parts ? 3 : 1}, *losses);
+  }
+  ASSERT_EQ(whole.by_epoch.size(), 1u);
+  EXPECT_NEAR(in_parts.by_epoch[0], whole.by_epoch[0], 1e-5);
+}
+
+TEST(Tasks, TokenLabelsAreLearnt) {
+  Words model(nn::Scope({.generator = Generator(6)}), 3);  // a fixed seed: the loss must fall so far
+  TextTask task = token_labels(model, random_rows(), {.epochs = 60, .batch_tokens = 40});
+  Losses losses;
+  train(task, {.lr = 0.05}, losses);
+  EXPECT_LT(losses.by_epoch.back(), 0.1 * losses.by_epoch.front());
+}
+
+TEST(Tasks, ABatchOfAnotherTypeIsAnError) {
+  struct Other {
+    std::vector<Tensor*> tensors() { return {}; }
+  };
+  Words model(nn::Scope(), 1);
+  TextTask task = regression(model, random_rows(), {});
+  EXPECT_THROW(task.loss(Other()), Error);
+  EXPECT_THROW(task.loss(AnyBatch()), Error);
+}
+
+}  // namespace
+}  // namespace tern::models
