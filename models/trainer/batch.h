@@ -62,8 +62,8 @@ class AnyBatch {
 template <class Batch>
 using BatchSource = std::function<std::optional<Batch>()>;
 
-/// Batches of a source, each fetched while the step on the one before it runs. On CUDA its copies, and what else the
-/// source computes, are on a stream of their own.
+/// Batches of a source, each fetched while the step on the one before it runs. On CUDA the copies, and what else the
+/// source computes, are queued on a separate stream.
 template <ListsTensors Batch>
 class Prefetch {
  public:
