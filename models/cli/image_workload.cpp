@@ -94,7 +94,7 @@ class ImageWorkload final : public Workload {
         .labels = set_->label_names, .dropout = options_.dropout, .image_size = options_.image_size};
     const std::string path = model_path(options_);
     auto model = models::model_as<models::ImageClassifier>(build(options_, preset(), options), options_.model);
-    const models::ImagePreprocessing preprocessing = models::ImagePipeline::preprocessing_of(*model, path, options);
+    const auto preprocessing = models::ImagePreprocessing::from_folder(path, model->input().size, options.image_size);
     pipeline_.emplace(std::move(model), preprocessing);
     set_->order_labels(pipeline_->model().labels());
   }

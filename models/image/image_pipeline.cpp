@@ -22,11 +22,12 @@ constexpr int64_t kBatchValues = int64_t{1} << 26;
 
 }  // namespace
 
-ImagePreprocessing ImagePreprocessing::from_folder(const std::string& path, int64_t size) {
-  const std::string config = (fs::path(path) / kPreprocessing).string();
-  if (!path.empty() && tern::detail::name_exists(config)) return from_json(read_model_text(path, kPreprocessing), config);
-  ImagePreprocessing preprocessing = from_json("{}", path);
-  preprocessing.size = size;
+ImagePreprocessing ImagePreprocessing::from_folder(const std::string& path, int64_t trained_size, int64_t image_size) {
+  const std::string file = (fs::path(path) / kPreprocessing).string();
+  const bool exists = !path.empty() && tern::detail::name_exists(file);
+  ImagePreprocessing preprocessing = from_json(exists ? read_model_text(path, kPreprocessing) : "{}", file);
+  if (!exists) preprocessing.size = trained_size;
+  if (image_size > 0) preprocessing.size = image_size;
   return preprocessing;
 }
 
@@ -40,15 +41,8 @@ ImagePipeline::ImagePipeline(std::unique_ptr<ImageClassifier> model, const Image
 
 ImagePipeline ImagePipeline::load(const std::string& path, const BuildOptions& options) {
   auto model = load_pretrained<ImageClassifier>(path, options);
-  const ImagePreprocessing preprocessing = preprocessing_of(*model, path, options);
+  const auto preprocessing = ImagePreprocessing::from_folder(path, model->input().size, options.image_size);
   return {std::move(model), preprocessing};
-}
-
-ImagePreprocessing ImagePipeline::preprocessing_of(const ImageClassifier& model, const std::string& path,
-                                                   const BuildOptions& options) {
-  ImagePreprocessing preprocessing = ImagePreprocessing::from_folder(path, model.input().size);
-  if (options.image_size > 0) preprocessing.size = options.image_size;
-  return preprocessing;
 }
 
 void ImagePipeline::save(const std::string& dir) const {

@@ -20,8 +20,9 @@ struct ImagePreprocessing {
 
   /// Parses a preprocessor_config.json. Throws Error on unsupported settings (padding, sizes that are not square, ...).
   static ImagePreprocessing from_json(const std::string& text, const std::string& source);
-  /// The folder's preprocessor_config.json; without one, or with an empty path: mean and deviation 0.5, as for Google's ViTs, and `size`.
-  static ImagePreprocessing from_folder(const std::string& path, int64_t size);
+  /// The folder's preprocessor_config.json; without one, or with an empty path: mean and deviation 0.5, as for Google's
+  /// ViTs, and the size that the model was trained with. image_size > 0 replaces either's.
+  static ImagePreprocessing from_folder(const std::string& path, int64_t trained_size, int64_t image_size = 0);
   std::string to_json() const;
 };
 
@@ -31,9 +32,6 @@ class ImagePipeline {
  public:
   ImagePipeline(std::unique_ptr<ImageClassifier> model, const ImagePreprocessing& preprocessing);
   static ImagePipeline load(const std::string& path, const BuildOptions& options = {});
-  /// The preprocessing of a loaded model.
-  static ImagePreprocessing preprocessing_of(const ImageClassifier& model, const std::string& path,
-                                             const BuildOptions& options);
   /// Writes all files that load() and transformers' from_pretrained need.
   void save(const std::string& dir) const;
 

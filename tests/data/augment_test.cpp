@@ -144,6 +144,7 @@ TEST(BatchAugment, WithoutOptionsNormalisesAlone) {
   const AugmentedBatch result = BatchAugment({.normalization = kCifar10}, fresh_seed())(batch, Device());
   EXPECT_EQ(result.images.shape(), (Shape{3, 3, 8, 8}));
   EXPECT_EQ(result.labels.to_vector<int64_t>(), batch.labels.to_vector<int64_t>());
+  EXPECT_EQ(result.row_keys.to_vector<int64_t>(), (std::vector<int64_t>{5, 9, 2}));
   EXPECT_FALSE(result.partner_labels.defined());
   for (int64_t i = 0; i < 3; ++i)
     for (int64_t p = 0; p < 64; ++p)

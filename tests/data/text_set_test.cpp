@@ -374,5 +374,20 @@ TEST(Imdb, RealTree) {
   EXPECT_EQ(imdb_difference(set), "");
 }
 
+TEST(LabelledSet, LabelsInTheOrderOfAModel) {
+  LabelledSet set{"here", {2, 0, 1, 1}, {"a", "b", "c"}};
+  set.order_labels({"b", "c", "x", "a"});
+  EXPECT_EQ(set.labels, (std::vector<int32_t>{1, 3, 0, 0}));
+  EXPECT_EQ(set.label_names[3], "a");
+  EXPECT_TRUE(contains(error_of([&] { set.order_labels({"b", "c", "a"}); }), {"here", "'x'"}));
+}
+
+TEST(NamedSets, AreListedWithTheirNotes) {
+  const std::string plain = names_of(named_text_sets()), noted = names_of(named_text_sets(), true);
+  EXPECT_TRUE(contains(plain, {"imdb, ", "sentences"}));
+  EXPECT_FALSE(contains(plain, {"embedded"}));
+  EXPECT_TRUE(contains(noted, {"imdb, ", "sentences (embedded)"}));
+}
+
 }  // namespace
 }  // namespace tern::data

@@ -175,7 +175,7 @@ TEST_F(Families, NamesAndPresetsAreThoseOfTheTable) {
   EXPECT_EQ(input("digits", {.labels = {"a", "b"}}).grid(), 4);
   EXPECT_EQ(input("digits", {.labels = {"a", "b"}, .dropout = 0.25, .image_size = 12}).image_size, 12);
   EXPECT_EQ(input("digits", {.labels = {"a", "b"}, .dropout = 0.25}).attention_dropout, 0.25);
-  EXPECT_NE(test::error_of([] { family_named("bert"); }).find("distilbert, vit or bag"), std::string::npos);
+  EXPECT_NE(test::error_of([] { family_named("bert"); }).find(" or bag"), std::string::npos);
   EXPECT_NE(test::error_of([] { add_model_family(vit_family()); }).find("'vit'"), std::string::npos);
   EXPECT_NE(test::error_of([] { add_model_family({.name = "x"}); }).find("must have"), std::string::npos);
 }
