@@ -48,10 +48,10 @@ std::optional<int64_t> parse_recompute(const std::string& text) {
 }
 
 std::string models_help() {
-  std::vector<std::string> models;
+  std::vector<std::string> names;
   for (const models::ModelFamily& family : models::model_families())
-    models.push_back(family.name + (family.kind == models::ModelKind::kImages ? " (images)" : " (texts)"));
-  return "the model: " + models::in_words(models);
+    names.push_back(family.name + (family.kind == models::ModelKind::kImages ? " (images)" : " (texts)"));
+  return "the model: " + models::in_words(names);
 }
 
 std::string data_help() {

@@ -13,13 +13,6 @@
 namespace tern::models {
 namespace {
 
-nn::LinearOptions head_options(const DistilBertConfig& config) {
-  nn::LinearOptions options;
-  options.weight_init = nn::init::normal(0, config.initializer_range);
-  options.bias_init = nn::init::zeros();
-  return options;
-}
-
 nn::EmbeddingOptions embedding_options(const DistilBertConfig& config, int64_t padding_index) {
   nn::EmbeddingOptions options;
   options.padding_index = padding_index;
@@ -100,8 +93,8 @@ DistilBert::DistilBert(const nn::Scope& s, const DistilBertConfig& config)
       position_(sub("position"), config.max_positions, config.width, position_options(config)),
       embedding_norm_(sub("embedding_norm"), config.width, {.eps = 1e-12}),
       encoder_(sub("encoder"), config.encoder()),
-      pre_classifier_(sub("pre_classifier"), config.width, config.width, head_options(config)),
-      classifier_(sub("classifier"), config.width, config.num_labels(), head_options(config)) {}
+      pre_classifier_(sub("pre_classifier"), config.width, config.width, normal_linear(config.initializer_range)),
+      classifier_(sub("classifier"), config.width, config.num_labels(), normal_linear(config.initializer_range)) {}
 
 Tensor DistilBert::embed(const EncoderInput& input) const {
   const ProfileRange range("embeddings", RangeKind::kModule);

@@ -11,13 +11,6 @@
 namespace tern::models {
 namespace {
 
-nn::LinearOptions linear_options(const EncoderOptions& options) {
-  nn::LinearOptions result;
-  result.weight_init = nn::init::normal(0, options.initializer_range);
-  result.bias_init = nn::init::zeros();
-  return result;
-}
-
 nn::MultiHeadAttentionOptions attention_options(const EncoderOptions& options) {
   return {.qkv_bias = options.qkv_bias,
           .dropout = options.attention_dropout,
@@ -44,13 +37,20 @@ SequenceLayout first_row_layout(const EncoderInput& input) {
 
 }  // namespace
 
+nn::LinearOptions normal_linear(double deviation) {
+  nn::LinearOptions options;
+  options.weight_init = nn::init::normal(0, deviation);
+  options.bias_init = nn::init::zeros();
+  return options;
+}
+
 EncoderLayer::EncoderLayer(const nn::Scope& s, const EncoderOptions& options)
     : Module(s),
       options_(options),
       attention_(sub("attention"), options.width, options.heads, attention_options(options)),
       attention_norm_(sub("attention_norm"), options.width, {.eps = options.norm_eps}),
       feed_forward_(sub("feed_forward"), options.width, options.hidden,
-                    {.activation = options.activation, .linear = linear_options(options)}),
+                    {.activation = options.activation, .linear = normal_linear(options.initializer_range)}),
       output_norm_(sub("output_norm"), options.width, {.eps = options.norm_eps}) {}
 
 void EncoderLayer::forward(ResidualStream& x, const SequenceLayout& layout) const {

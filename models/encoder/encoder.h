@@ -27,6 +27,9 @@ struct EncoderOptions {
   bool final_norm = true;   // with norm_first: of what the last layer leaves
 };
 
+/// Weights from a normal distribution around 0, biases 0.
+nn::LinearOptions normal_linear(double deviation);
+
 /// Self-attention and feed-forward, each with a residual connection and a norm.
 class EncoderLayer final : public nn::Module {
  public:

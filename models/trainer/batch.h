@@ -67,7 +67,7 @@ using BatchSource = std::function<std::optional<Batch>()>;
 template <ListsTensors Batch>
 class Prefetch {
  public:
-  explicit Prefetch(Device device) : device_(device) {
+  explicit Prefetch(Device device) : device_(device), arrival_(device) {
     if (device.is_cuda()) copies_.emplace(device);
   }
 
@@ -82,7 +82,7 @@ class Prefetch {
     current_ = std::move(ahead_);
     if (copies_) {
       const kernels::Stream stream = current_stream(device_);
-      arrival_->hold_back(stream);
+      arrival_.hold_back(stream);
       for (const Tensor* tensor : current_->tensors())
         if (tensor->defined()) tensor->storage()->record_stream(stream);
     }
@@ -98,13 +98,13 @@ class Prefetch {
     std::optional<StreamGuard> guard;
     if (copies_) guard.emplace(*copies_);
     ahead_ = source_();
-    if (copies_ && ahead_) arrival_.emplace(device_).record();
+    if (copies_ && ahead_) arrival_.record();
   }
 
   const Device device_;
   BatchSource<Batch> source_;
   std::optional<Stream> copies_;
-  std::optional<Event> arrival_;  // of ahead_
+  Event arrival_;  // of ahead_
   std::optional<Batch> current_, ahead_;
 };
 

@@ -25,13 +25,6 @@ constexpr const char* kTimmField = "architecture";  // of timm's config.json
 
 int64_t tokens_of(const ViTConfig& config) { return config.grid() * config.grid() + (config.class_token ? 1 : 0); }
 
-nn::LinearOptions head_options(const ViTConfig& config) {
-  nn::LinearOptions options;
-  options.weight_init = nn::init::normal(0, config.initializer_range);
-  options.bias_init = nn::init::zeros();
-  return options;
-}
-
 /// Interpolates position embeddings [1, tokens, width] to another grid; the class token's is unchanged.
 Tensor resized_positions(const Tensor& position, const ViTConfig& config, int64_t height, int64_t width) {
   const int64_t first = config.class_token ? 1 : 0;
@@ -88,7 +81,7 @@ ViT::ViT(const nn::Scope& s, const ViTConfig& config)
                     nn::init::normal(0, config.initializer_range)),
       patch_bias_(this, "patch_bias", Shape{config.width}),
       encoder_(sub("encoder"), config.encoder()),
-      classifier_(sub("classifier"), config.width, config.num_labels(), head_options(config)) {
+      classifier_(sub("classifier"), config.width, config.num_labels(), normal_linear(config.initializer_range)) {
   if (config.class_token)
     class_token_.emplace(this, "class_token", Shape{1, 1, config.width}, nn::init::normal(0, config.initializer_range));
   if (config.mean_pool() && config.norm_first)
