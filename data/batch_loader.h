@@ -59,6 +59,9 @@ class BatchLoader {
 template <class Batch>
 class PlannedLoader : public BatchLoader<Batch> {
  public:
+  PlannedLoader(const PlannedLoader&) = default;  // likewise
+  PlannedLoader& operator=(const PlannedLoader&) = default;
+
   const BatchPlan& plan() const { return *plan_; }
   int64_t epochs() const { return plan().epochs(); }
   int64_t steps(int64_t epoch) const { return plan().steps(epoch); }

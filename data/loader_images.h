@@ -55,6 +55,8 @@ class ImageLoader : public PlannedLoader<ImageBatch> {
  public:
   /// Throws Error if the plan has packed batches, or rows that do not exist.
   ImageLoader(std::shared_ptr<const ImageSet> set, BatchPlan plan, const ImageLoaderOptions& options = {});
+  ImageLoader(const ImageLoader&) = default;  // a move copies, so the source stays usable
+  ImageLoader& operator=(const ImageLoader&) = default;
 
   /// Number of unreadable files so far.
   int64_t unreadable() const;

@@ -196,6 +196,13 @@ TEST(TokenLoader, Errors) {
   EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 3); }), {"step 3 of 3"}));
 }
 
+TEST(TokenLoader, AMoveLeavesTheSourceUsable) {
+  TokenLoader loader = token_loader(5, {.batch_tokens = 31}, {});
+  const TokenLoader other = std::move(loader);
+  EXPECT_EQ(loader.steps(1), other.steps(1));
+  EXPECT_EQ(loader.batch(1, 0).tokens.to_vector<int32_t>(), other.batch(1, 0).tokens.to_vector<int32_t>());
+}
+
 TEST(TokenLoader, OtherDevices) {
   const TokenBatch batch = token_loader(5, {.batch_tokens = 31}, {}).batch(0, 0);
   const TokenBatch same_place = batch.to(cpu);
