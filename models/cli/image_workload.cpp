@@ -22,7 +22,8 @@ class ImageWorkload final : public Workload {
   }
 
   Json model_record() const override {
-    Json record = {{"image_size", pipeline_->preprocessing().size}};
+    Json record;
+    record["image_size"] = pipeline_->preprocessing().size;
     record.update(Workload::model_record());
     return record;
   }

@@ -12,6 +12,7 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/core/ops/ops.h"
 #include "tern/models/cli/program.h"
+#include "tern/models/cli/train_arguments.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/hf_config.h"
 #include "tern/models/text/text_pipeline.h"
@@ -140,7 +141,8 @@ TEST_F(Families, TheProgramTrainsEvaluatesAndPredicts) {
   const std::string answers = output_of({"predict", run, file("lines.txt"), "--quiet"});
   EXPECT_EQ(answers.substr(0, 4), "good");
   EXPECT_NE(answers.find("\nbad"), std::string::npos) << answers;
-  EXPECT_NE(output_of({"train", "--help"}).find("bag: narrow (8) or wide (32)"), std::string::npos);
+  EXPECT_NE(cli::presets_help().find("bag: narrow (8) or wide (32)"), std::string::npos);
+  EXPECT_NE(cli::models_help().find("bag (texts)"), std::string::npos);
 
   const auto pipeline = TextPipeline::load(run);
   EXPECT_EQ(pipeline.model().labels(), (std::vector<std::string>{"bad", "good"}));
