@@ -88,8 +88,10 @@ Tensor mixed_cross_entropy(const Tensor& logits, const data::AugmentedBatch& bat
 }
 
 ImageObjective label_of_each_image(const ImageClassifier& model, double label_smoothing) {
-  auto objective = single_label<data::AugmentedBatch>(
-      [&model](const data::AugmentedBatch& batch) { return model.forward(batch.images, batch.row_keys); });
+  auto objective = single_label<data::AugmentedBatch>([&model](const data::AugmentedBatch& batch) {
+    // Keys are for dropout; without them evaluation can compute several layers in one pass.
+    return model.forward(batch.images, model.is_training() ? batch.row_keys : Tensor());
+  });
   objective.loss = [label_smoothing](const Tensor& logits, const data::AugmentedBatch& batch) {
     return mixed_cross_entropy(logits, batch, label_smoothing);
   };
