@@ -99,12 +99,12 @@ if ((bundle)); then
   export TERN_DATA=${TERN_DATA:-$root/datasets} XDG_CACHE_HOME=$root/datasets/cache
 fi
 [[ -d $build/bin ]] || { echo "check.sh: $build/bin: no such folder" >&2; exit 1; }
-build=$(cd "$build" && pwd) suffix=""
+build=$(cd "$build" && pwd) suffix="" tiny=()
 # Libraries that came with the build, only for its programs: other tools have other versions.
 libraries=$build/lib
 if ((emulated)); then
   suffix=-emulated libraries=$build/lib/standin:$libraries
-  export TERN_BENCH_TINY=1
+  tiny=(--tiny)
 fi
 libraries+=${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 tern=$build/bin/tern$suffix kernels=$build/bin/tern-bench-kernels$suffix train=$build/bin/tern-bench-train$suffix
@@ -306,7 +306,7 @@ stage_sanitizer() {
     fi
     most=$((($(left) + 1) / 2))
     case $program in
-      kernels*) TERN_BENCH_DEVICE=cuda TERN_BENCH_TINY=1 sanitize "$tool" "$program" "$kernels" --benchmark_filter=-wordpiece ;;
+      kernels*) sanitize "$tool" "$program" "$kernels" --device cuda --tiny ;;
       attention*) sanitize "$tool" "$program" "$large" '--gtest_filter=*Attention*' ;;
       *) sanitize "$tool" "$program" "$build/bin/$program" ;;
     esac
@@ -324,11 +324,11 @@ stage_sanitizer() {
 stage_kernels() {
   [[ -x $kernels ]] || { skip "the build has no ${kernels##*/}"; return; }
   local code
-  TERN_BENCH_DEVICE=cuda TERN_BENCH_LINES=$work/kernels ours "$kernels" \
-    --benchmark_filter="${TERN_CHECK_KERNELS:--wordpiece}" 2>"$work/log"
+  ours "$kernels" --device cuda ${tiny[@]+"${tiny[@]}"} --json "$work/kernels" --rows "${TERN_CHECK_KERNELS:-}" \
+    2>"$work/log"
   code=$?
   sed -i '/}$/!d' "$work/kernels"  # removes a line truncated by the time limit
-  note="$(grep -c seconds "$work/kernels") measured, $(grep -c '"met":false' "$work/kernels") below their budget"
+  note="$(grep -c '"seconds"' "$work/kernels") measured, $(grep -c '"met":false' "$work/kernels") below their budget"
   ended $code "$note"
 }
 
