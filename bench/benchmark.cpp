@@ -67,7 +67,7 @@ void add(std::string name, const Work& work, std::function<Call()> make) {
   all_rows().push_back({std::move(name), work, [make = std::move(make)](Work&) { return make(); }, "", nullptr});
 }
 
-void add_steps(std::string name, std::string unit, std::function<Step()> make) {
+void add_steps(std::string name, std::string unit, std::function<Steps()> make) {
   all_rows().push_back({std::move(name), {}, nullptr, std::move(unit), std::move(make)});
 }
 

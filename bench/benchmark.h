@@ -41,12 +41,24 @@ using Call = std::function<void()>;
 /// Runs one step, waits for its end and returns the number of items (tokens, images) that it processed.
 using Step = std::function<int64_t()>;
 
+/// A prepared row of steps.
+struct Steps {
+  template <std::convertible_to<Step> Function>
+  Steps(Function step) : step(std::move(step)) {}
+  Steps(Step step, double flops_per_item, std::function<std::string()> facts)
+      : step(std::move(step)), flops_per_item(flops_per_item), facts(std::move(facts)) {}
+
+  Step step;
+  double flops_per_item = 0;           // 0: unknown
+  std::function<std::string()> facts;  // more for the row's line of JSON, an object; called when the row was timed
+};
+
 struct Row {
   std::string name;
   Work work;
   std::function<Call(Work&)> make_call;  // null for steps; may complete `work`
   std::string unit;                      // of a step's items
-  std::function<Step()> make_step;       // null for kernels and ops
+  std::function<Steps()> make_steps;     // null for kernels and ops
 };
 
 /// Registers a row. make() prepares buffers with random contents and returns a call that owns them; it runs when the
@@ -64,7 +76,7 @@ struct Row {
 void add(std::string name, const Work& work, std::function<Call()> make);
 /// Registers a row of steps, timed by the clock of the host. The row's time is that of one item: all seconds over all
 /// items, since steps may differ.
-void add_steps(std::string name, std::string unit, std::function<Step()> make);
+void add_steps(std::string name, std::string unit, std::function<Steps()> make);
 
 /// A random input of an op: normal, or integers uniform in [0, high).
 struct Input {

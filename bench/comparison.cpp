@@ -93,7 +93,7 @@ class Run {
     const std::vector<std::string> known = names_in(other.hello());
     for (const Row& row : rows) {
       if (std::find(known.begin(), known.end(), row.name) != known.end())
-        compared_.emplace_back(row.name, row.make_step != nullptr);
+        compared_.emplace_back(row.name, row.make_steps != nullptr);
       else
         std::printf("%s: the baseline has no such row\n", row.name.c_str());
     }

@@ -11,6 +11,7 @@
 #include "tern/bench/roofline.h"
 #include "tern/bench/side.h"
 #include "tern/core/check.h"
+#include "tern/core/io/json.h"
 
 namespace tern::bench {
 namespace {
@@ -41,26 +42,28 @@ std::string number(const Json& line, const char* key, double scale, const char* 
 }
 
 Json measure_row(const Row& row, double seconds) {
-  if (!row.make_step && device().is_cuda() && setting().check_results) {
+  if (!row.make_steps && device().is_cuda() && setting().check_results) {
     Work unused = row.work;
     check_results([&] { return row.make_call(unused); });
   }
   Timer timer(row);
   const std::vector<Sample> samples = take_samples(timer, seconds);
-  const double time = seconds_per_item(samples, row.make_step != nullptr);
+  const double time = seconds_per_item(samples, row.make_steps != nullptr);
   std::vector<double> times;
   for (const Sample& sample : samples) times.push_back(sample.per_item());
   const auto [fastest, slowest] = std::minmax_element(times.begin(), times.end());
   Json line = {
       {"seconds", time}, {"fastest_seconds", *fastest}, {"slowest_seconds", *slowest}, {"samples", samples.size()}};
   const Work& work = timer.work();
-  if (row.make_step) {
-    line["unit"] = row.unit;
-    line["per_second"] = 1 / time;
+  if (row.make_steps) {
+    double items = 0, cpu = 0;
+    for (const Sample& sample : samples) items += sample.items, cpu += sample.cpu_seconds;
+    line.update({{"unit", row.unit}, {"per_second", 1 / time}, {"cpu_seconds", cpu / items}});
+    line.update(parse_json_object(timer.facts(), row.name));
   }
   if (work.bytes > 0) line["bytes/s"] = work.bytes / time;
   if (work.flops > 0) line["FLOP/s"] = work.flops / time;
-  if (const double least = least_seconds(work); least > 0) line["share"] = least / time;
+  if (const double least = row.make_steps ? 0 : least_seconds(work); least > 0) line["share"] = least / time;
   if (device().is_cpu() || is_tiny()) return line;
   if (work.share_budget > 0) line["share_budget"] = work.share_budget;
   if (work.rate_budget > 0) line["FLOP/s_budget"] = work.rate_budget;

@@ -19,7 +19,7 @@ constexpr double kRateSeconds = 0.3;  // for each rate
 
 /// Seconds of the fastest sample's call.
 double best_seconds(const std::function<Call()>& make) {
-  const Row row{.name = "copy", .work = {}, .make_call = [&](Work&) { return make(); }, .unit = "", .make_step = {}};
+  const Row row{.name = "copy", .work = {}, .make_call = [&](Work&) { return make(); }, .unit = "", .make_steps = {}};
   Timer timer(row);
   double best = INFINITY;
   for (const Sample& sample : take_samples(timer, kRateSeconds)) best = std::min(best, sample.per_item());

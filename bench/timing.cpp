@@ -89,8 +89,11 @@ struct Timer::Graph {
 };
 
 Timer::Timer(const Row& row) : work_(row.work) {
-  if (row.make_step) {
-    step_ = row.make_step();
+  if (row.make_steps) {
+    Steps steps = row.make_steps();
+    step_ = std::move(steps.step);
+    facts_ = std::move(steps.facts);
+    work_.flops = steps.flops_per_item;
     for (int i = 0; i < kWarmUpSteps; ++i) step_();
   } else {
     const auto make = [&] { return row.make_call(work_); };
@@ -108,6 +111,8 @@ Timer::Timer(const Row& row) : work_(row.work) {
 }
 
 Timer::~Timer() = default;
+
+std::string Timer::facts() const { return facts_ ? facts_() : "{}"; }
 
 Sample Timer::sample() {
   if (!graph_) return time_steps(step_, steps_per_sample_);

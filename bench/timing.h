@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <ctime>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tern/bench/benchmark.h"
@@ -48,8 +50,10 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
 
   Sample sample();
-  /// The row's work, completed by make_call.
+  /// The row's work, completed by make_call; of steps the operations of an item.
   const Work& work() const { return work_; }
+  /// A JSON object: what the row's steps add to its line.
+  std::string facts() const;
 
  private:
   struct Graph;
@@ -57,6 +61,7 @@ class Timer {
   Work work_;
   Step step_;  // runs one call or step; null when graph_ is set
   int64_t steps_per_sample_ = 1;
+  std::function<std::string()> facts_;
   std::unique_ptr<Graph> graph_;
 };
 
