@@ -56,11 +56,13 @@ bool equal_files(const std::string& a, const std::string& b) {
 
 /// Throws Error when the times of the two programs could not be compared; prints what a reader must know.
 void check_sides(const Json& mine, const Json& other, const std::string& path) {
+  // A side that is not Tern (bench/compare) has neither CPU levels nor a build.
   for (const auto& [name, value] : mine["setting"].items())
-    TERN_CHECK(
-        other["setting"].value(name, Json()) == value, "--baseline: ", path, " runs with ", name, " = ",
-        other["setting"].value(name, Json()).dump(), ", this program with ", value.dump(),
-        name == "cpu_level" ? ": set TERN_CPU_LEVEL to a level that both builds have" : ": build both in the same way");
+    if (const Json found = other["setting"].value(name, value); found != value)
+      throw Error(tern::detail::concatenate(
+          "--baseline: ", path, " runs with ", name, " = ", found.dump(), ", this program with ", value.dump(),
+          name == "cpu_level" ? ": set TERN_CPU_LEVEL to a level that both builds have"
+                              : ": build and run both in the same way"));
   const std::string here = mine.value("program", ""), there = other.value("program", "");
   if (here == there) {
     std::fprintf(stderr, "--baseline: %s is this program: a difference can only be noise\n", path.c_str());
