@@ -54,7 +54,7 @@ bool equal_files(const std::string& a, const std::string& b) {
   return one && other && std::equal(std::istreambuf_iterator<char>(one), {}, std::istreambuf_iterator<char>(other), {});
 }
 
-/// Throws Error when the times of the two programs could not be compared; prints what a reader must know.
+/// Throws Error when the times of the two programs could not be compared; prints what limits the comparison.
 void check_sides(const Json& mine, const Json& other, const std::string& path) {
   // A side that is not Tern (bench/compare) has neither CPU levels nor a build.
   for (const auto& [name, value] : mine["setting"].items())

@@ -1,5 +1,5 @@
 #pragma once
-// The processes of a comparison. One process, which does not time, starts the others with --serve and tells them line
+// The processes of a comparison. One process, which does not time, starts the others with --serve and sends them line
 // by line what to do. They answer with one line of JSON each:
 //   (start)       {"setting": {...}, "program": ..., "libraries": [...], "rows": [...]}
 //   prepare NAME  {"work": {...}} when the row is ready to be timed
@@ -35,7 +35,7 @@ class RowError : public Error {
 class Side {
  public:
   /// Starts the program and reads its first line. Throws Error when it is no benchmark program. The process and those
-  /// that it starts are stopped while nothing is asked of it, so that their threads disturb no other side.
+  /// that it starts are stopped while it has nothing to do, so that their threads disturb no other side.
   Side(std::string program, const std::vector<std::string>& arguments, Clock clock = Clock::kWall);
   ~Side();
   Side(const Side&) = delete;
