@@ -1,7 +1,7 @@
 #pragma once
 // Peak rates of this machine's processor or GPU, measured in the same process as the benchmark.
 
-#include "tern/bench/setting.h"
+#include "tern/bench/benchmark.h"
 
 namespace tern::bench {
 
@@ -11,9 +11,12 @@ namespace tern::bench {
 /// size.
 double copy_rate(double bytes, DType dtype);
 
-/// Floating-point operations per second of the product of two random square matrices: on the CPU oneDNN's at 2048 x
-/// 2048 (float32, bfloat16), on a GPU kernels::gemm's at 8192 x 8192 (16-bit types too). Measured once; 0 for other
-/// dtypes and those that this machine does not support.
+/// Floating-point operations per second of a product of square matrices, Tern's best (detail::measure_matrix_rate).
+/// Measured once; 0 for float64 and integers.
 double matrix_rate(DType dtype);
+
+/// The least time of a call on this device: the larger of bytes / copy_rate and flops / matrix_rate; 0: unknown, as in
+/// a tiny run.
+double least_seconds(const Work& work);
 
 }  // namespace tern::bench

@@ -1,4 +1,5 @@
-# cmake --install: the library and its headers, so that find_package(Tern) gives Tern::tern, and the program. Nothing in
+# cmake --install: the libraries and their headers, so that find_package(Tern) gives Tern::tern and Tern::bench, and the
+# program. Nothing in
 # what is installed names a folder of this machine: libraries are found relative to each other, headers relative to the
 # package file, so that the folder may be moved.
 
@@ -13,6 +14,9 @@ foreach(library ${TERN_KERNEL_LIBRARIES})
 endforeach()
 install(TARGETS ${libraries} EXPORT TernTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 target_include_directories(tern INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+set_target_properties(tern_benchmarks PROPERTIES EXPORT_NAME bench)
+install(TARGETS tern_benchmarks EXPORT TernTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+list(APPEND libraries tern_benchmarks)
 if(TARGET tern_mpi)  # loaded at run time, from the folder of libtern.so
   install(TARGETS tern_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   list(APPEND libraries tern_mpi)
@@ -35,8 +39,8 @@ install(FILES ${PROJECT_BINARY_DIR}/TernConfig.cmake ${PROJECT_BINARY_DIR}/TernC
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/data/assets/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME EMBEDDED_DATA.md)
 
-# The public headers are those that tern.h reaches; with CUDA also those of a file with the kernels of an op.
-set(TERN_PUBLIC_HEADERS tern.h)
+# The public headers are those that tern.h and bench/benchmark.h reach; with CUDA also those of a file with the kernels of an op.
+set(TERN_PUBLIC_HEADERS tern.h bench/benchmark.h)
 if(TERN_CUDA)
   list(APPEND TERN_PUBLIC_HEADERS kernels/cuda/pointwise_kernel.h)
 endif()

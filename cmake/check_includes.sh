@@ -31,7 +31,7 @@ check_floors() {
       below["data"] = "data core kernels"
       below["dist"] = "dist nn optim data core kernels"
       below["models"] = "models dist nn optim data core kernels"
-      below["tests"] = "tests models dist nn optim data core kernels"
+      below["tests"] = "tests bench models dist nn optim data core kernels"
       below["bench"] = "bench models dist nn optim data core kernels"
       below["tern.h"] = "models dist nn optim data core kernels"
     }
@@ -81,8 +81,8 @@ check_headers() {
   scratch=$(mktemp -d)
   ln -s "$root" "$scratch/tern"
   export TERN_HEADER_SCRATCH=$scratch
-  # Benchmarks may not be built together with the tests.
-  find "${floors[@]}" -path bench -prune -o \( -name '*.cpp' -o -name '*.cu' \) -print0 |
+  # Programs of benchmarks may not be built together with the tests.
+  find "${floors[@]}" -path "bench/*/*" -prune -o \( -name '*.cpp' -o -name '*.cu' \) -print0 |
     xargs -0 -r awk '/^#include/ { if (match($0, /"tern\/[^"]*"/)) print substr($0, RSTART + 6, RLENGTH - 7); nextfile }' \
       >"$scratch/first"
   # kernels/cpu is compiled once per level, whose name is a macro; kernels/cuda is compiled for the emulator.

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "tern/bench/train/measure.h"
+#include "tern/bench/timing.h"
 #include "tern/data/datasets/cifar10.h"
 #include "tern/kernels/kernel.h"
 #include "tern/models/image/image_task.h"
@@ -17,6 +17,8 @@
 
 namespace tern::bench {
 namespace {
+
+using Json = nlohmann::json;
 
 struct Arguments {
   std::string data;
@@ -104,7 +106,7 @@ Json train_and_test(const Arguments& a) {
           {"test_seconds", test_watch.lap()}, {"test_cpu_seconds", cpu_seconds() - cpu_trained}};
 }
 
-int run(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   Arguments a;
   CLI::App app("Trains the Vision Transformer on a part of CIFAR-10 (bench/compare/README.md).", "tern-bench-cifar");
   app.add_option("--data", a.data, "the folder cifar-10-batches-bin")->required();
@@ -132,7 +134,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return tern::bench::run(argc, argv);
+    return tern::bench::run_program(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tern-bench-cifar: %s\n", error.what());
     return 1;

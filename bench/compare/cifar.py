@@ -6,16 +6,19 @@ compare.sh prepares both sides and calls this. --join makes the table from the l
 several seeds on a core each. See README.md. Standard library only.
 """
 import argparse
+import datetime
 import json
 import math
 import os
 import pathlib
+import platform
+import re
 import statistics
 import subprocess
 import sys
 
-import compare
-
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 LEAST_TIME = 1.4  # PyTorch's time / Tern's
 MOST_POINTS = 1.0  # difference of the mean accuracies
 RECIPE = ("--images", "10000", "--epochs", "3", "--batch-size", "64", "--lr", "0.0003", "--dropout", "0")
@@ -71,11 +74,39 @@ def table(lines):
     return "\n".join(text) + "\n", met
 
 
+def processor():
+    info = pathlib.Path("/proc/cpuinfo").read_text()
+
+    def field(name):
+        found = re.search(rf"^{name}\s*:\s*(.*)$", info, re.MULTILINE)
+        return found.group(1).strip() if found else ""
+
+    flags = set(field("flags").split())
+    kept = [f for f in ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16") if f in flags]
+    return {"name": field("model name"), "family": field("cpu family"), "model": field("model"), "features": kept,
+            "visible_cores": len(os.sched_getaffinity(0))}
+
+
+def git(*arguments):
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def about_machine():
+    return {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "commit": git("rev-parse", "--short", "HEAD") or "none", "uncommitted": bool(git("status", "--porcelain")),
+            "cpu": processor(), "system": platform.platform()}
+
+
+def file_word(name):
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
 def save(folder, lines, text, options, load):
     folder.mkdir(parents=True, exist_ok=True)
-    about = compare.about_machine() | {"threads": options.threads, "recipe": " ".join(RECIPE), "load_before": load,
+    about = about_machine() | {"threads": options.threads, "recipe": " ".join(RECIPE), "load_before": load,
                                        "note": options.note}
-    stem = folder / f"{about['date'][:10]}-{compare.file_word(about['cpu']['name'])}-cifar"
+    stem = folder / f"{about['date'][:10]}-{file_word(about['cpu']['name'])}-cifar"
     stem.with_suffix(".jsonl").write_text("".join(json.dumps(line) + "\n" for line in [about, *lines]))
     stem.with_suffix(".md").write_text(
         f"# CIFAR-10, three epochs over 10,000 images: Tern and PyTorch, {about['date'][:10]}\n\n"
@@ -96,7 +127,7 @@ def main():
     parser.add_argument("--join", type=pathlib.Path, nargs="+", metavar="FILE",
                         help="lines of earlier runs: run nothing")
     parser.add_argument("--note", default="", help="what else ran, for the record")
-    parser.add_argument("--results", type=pathlib.Path, default=compare.HERE / "results")
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     options = parser.parse_args()
     load = os.getloadavg()[0]
     if options.join:
@@ -104,7 +135,7 @@ def main():
     else:
         data = options.data or os.path.join(os.environ.get("TERN_DATA", "data"), "cifar-10-batches-bin")
         cores = sorted(os.sched_getaffinity(0))[:options.threads]
-        sides = ([options.tern], [options.python, str(compare.HERE / "cifar_pytorch.py")])
+        sides = ([options.tern], [options.python, str(HERE / "cifar_pytorch.py")])
         lines = [line for seed in options.seeds.split(",") for side in sides
                  for line in run([*side, "--data", data, "--seed", seed, "--threads", str(options.threads), *RECIPE],
                                  options.threads, cores)]

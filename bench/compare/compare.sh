@@ -1,16 +1,18 @@
 #!/bin/sh
-# Compares Tern with PyTorch on this machine: prepares both sides, then runs compare.py with the given options.
-#   TERN_DATA=/path/to/data bench/compare/compare.sh [--rounds 3] [--seconds 10] [--threads N] [--rows a,b]
+# Compares Tern with PyTorch on this machine: prepares both sides, then runs tern-bench-train with PyTorch as the baseline.
+#   TERN_DATA=/path/to/data bench/compare/compare.sh [--rows a,b] [--rounds 10] [--threads N] [--clock cpu] ...
 #   TERN_DATA=/path/to/data bench/compare/compare.sh cifar [--seeds 1,2,3] [--threads N]      whole trainings: cifar.py
+# The options are those of tern-bench-train. Its table and lines of JSON go to results/DATE-PROCESSOR.{md,jsonl}.
 # TERN_COMPARE_PYTHON names a Python that has the packages, TERN_COMPARE_PROGRAM a built tern-bench-train (for cifar a
-# tern-bench-cifar), TERN_BENCH_JPEGS a folder of images train/LABEL/*.jpg to use instead of images made from CIFAR-10.
+# tern-bench-cifar), TERN_BENCH_JPEGS a folder of images train/LABEL/*.jpg to use instead of images made from CIFAR-10;
+# with TERN_COMPARE_COMPILE=1 PyTorch's models go through torch.compile.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/bench/compare
 work=$root/build/compare
-driver=compare.py target=train
+target=train
 if [ "${1:-}" = cifar ]; then
-  driver=cifar.py target=cifar
+  target=cifar
   shift
 fi
 
@@ -32,8 +34,9 @@ if [ -z "$program" ]; then
     cmake --build --preset release --target "tern_bench_$target") >&2
   program=$root/build/release/bin/tern-bench-$target
 fi
+[ $target = train ] || exec python3 "$here/cifar.py" --tern "$program" --python "$python" "$@"
 
-if [ $target = train ] && [ -z "${TERN_BENCH_JPEGS:-}" ]; then
+if [ -z "${TERN_BENCH_JPEGS:-}" ]; then
   TERN_BENCH_JPEGS=$work/jpegs
   if [ ! -d "$TERN_BENCH_JPEGS" ] && [ -d "${TERN_DATA:-data}/cifar-10-batches-bin" ]; then
     rm -rf "$TERN_BENCH_JPEGS.part"
@@ -43,4 +46,23 @@ if [ $target = train ] && [ -z "${TERN_BENCH_JPEGS:-}" ]; then
   export TERN_BENCH_JPEGS
 fi
 
-exec python3 "$here/$driver" --tern "$program" --python "$python" "$@"
+mkdir -p "$work" "$here/results"
+# The baseline is a program that takes the options of every benchmark program.
+printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$python" "$here/pytorch_side.py" >"$work/pytorch"
+chmod +x "$work/pytorch"
+processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1 | tr 'A-Z' 'a-z' | tr -cs 'a-z0-9\n' '-')
+stem=$here/results/$(date -u +%Y-%m-%d)-$processor
+status=0
+"$program" --baseline "$work/pytorch" --json "$stem.jsonl" "$@" >"$stem.table" || status=$?
+{
+  printf '# Tern and PyTorch, %s\n\n' "$(date -u +%Y-%m-%d)"
+  printf 'Commit %s; options: %s. Time of a token or image, Tern / PyTorch.\n\n' \
+    "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo none)" "${*:-none}"
+  sed 's/^/    /' "$stem.table"
+} >"$stem.md"
+cat "$stem.table"
+rm "$stem.table"
+echo "saved: $stem.md and .jsonl" >&2
+# Rows that are slower than PyTorch's are a result, not a failure.
+[ $status = 1 ] && ! grep -q FAILED "$stem.md" && status=0
+exit $status

@@ -1,45 +1,26 @@
 #!/usr/bin/env python3
-"""PyTorch's half of the comparison: measures one row and prints one JSON line.
+"""PyTorch's half of the comparison: the baseline of tern-bench-train, which it answers as a benchmark program does.
 
-  pytorch_side.py ROW --seconds 10 --threads 2
-  pytorch_side.py ROW --device cuda --dtype bf16 [--compile]
+  pytorch_side.py --serve --threads 2            started by tern-bench-train --baseline (protocol: bench/side.h)
+  pytorch_side.py --rows ROW,... --seconds 10    measures alone, a line of JSON for each row; gemm: the matrix rate
 Hugging Face's DistilBertForSequenceClassification with its default attention (sdpa), or timm's VisionTransformer (which
 is faster than Hugging Face's), with random weights; fp32 and eager unless asked for more: bf16 is autocast, fp16
 autocast with a GradScaler. A training step is forward, backward, clipping to norm 1 and fused AdamW, with dropout 0.1.
-`per_second` counts tokens or images: the median over steps; where steps differ (imdb, tokenizer, images from files) all
-of them over all seconds. Only real tokens count, never padding. `per_cpu_second` is the same over processor time.
+A row is a function that returns a step, which returns its number of items: tokens or images, never padding.
 """
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import pathlib
 import random
 import statistics
+import sys
 import time
 
 SIZES = {"base": (768, 6, 12), "small": (256, 4, 4), "tiny": (128, 2, 2)}  # width, layers, heads
-ROWS = {
-    "train-base-8x128": ("train", "base", 8, 128),
-    "train-base-4x512": ("train", "base", 4, 512),
-    "train-base-12x512": ("train", "base", 12, 512),
-    "train-base-32x512": ("train", "base", 32, 512),
-    "train-small-16x256": ("train", "small", 16, 256),
-    "train-tiny-32x256": ("train", "tiny", 32, 256),
-    "infer-base-8x128": ("infer", "base", 8, 128),
-    "infer-base-128x128": ("infer", "base", 128, 128),
-    "infer-tiny-32x256": ("infer", "tiny", 32, 256),
-    "imdb-tiny": ("imdb", "tiny", 32, 512),    # real lengths, padded to the longest of a shuffled batch of 32
-    "imdb-small": ("imdb", "small", 16, 512),
-    "imdb-base": ("imdb", "base", 64, 512),
-    "train-vit-64": ("train-images", "vit", 64, 32),  # images of 32 x 32
-    "infer-vit-64": ("infer-images", "vit", 64, 32),
-    "tokenizer": ("tokenizer", None, 0, 0),
-    "jpeg-folder": ("jpegs", None, 32, 224),   # batches of images of 224 x 224
-    "cifar-augment": ("augment", None, 128, 32),
-    "gemm": ("gemm", None, 0, 2048),           # PyTorch's matrix rate on this machine; on CUDA 8192
-}
-SETTING = argparse.Namespace(device="cpu", dtype="fp32", compile=False)  # set from the command line, see main()
+SETTING = argparse.Namespace(device="cpu", dtype="fp32", compile=False, threads=1)  # from the command line
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 REVIEWS = 1000  # evenly spread over the sorted paths of the training set
 
@@ -66,12 +47,6 @@ def on_device(batch):
     return {name: tensor.to(SETTING.device, non_blocking=True) for name, tensor in batch.items()}
 
 
-def matrix_flops(size, lengths, passes):
-    """Floating-point operations of the matrix products of one step; backward counts twice the forward."""
-    dim, layers, _ = SIZES[size]
-    return passes * sum(layers * (24 * dim * dim * n + 4 * dim * n * n) for n in lengths)
-
-
 def cpu_time():
     """Processor seconds of this process and its living children, the loaders' workers."""
     ticks = 0
@@ -81,27 +56,30 @@ def cpu_time():
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measure(step, seconds, warmup=2, least=3):
-    """Calls step() -> items for about that long. Returns the items, seconds and processor seconds of every call."""
-    for _ in range(warmup):
-        step()
-    items, times, cpu_times = [], [], []
-    while sum(times) < seconds or len(times) < least:
+class Timed:
+    """A step, warmed up; a sample takes at least 10 ms, like Tern's (bench/timing.cpp)."""
+
+    def __init__(self, step):
+        self.step, self.steps = step, 1
+        for _ in range(2):
+            step()
+        while (seconds := self.sample()["seconds"]) < 0.01:
+            self.steps = math.ceil(self.steps * min(max(0.012 / max(seconds, 1e-9), 1.2), 10))
+
+    def sample(self):
         cpu_start, start = cpu_time(), time.perf_counter()
-        items.append(step())
-        times.append(time.perf_counter() - start)
-        cpu_times.append(cpu_time() - cpu_start)
-    return items, times, cpu_times
+        items = sum(self.step() for _ in range(self.steps))
+        return {"items": items, "seconds": time.perf_counter() - start, "cpu_seconds": cpu_time() - cpu_start}
 
 
-def summary(items, times, cpu_times, equal_steps):
-    rates = [count / taken for count, taken in zip(items, times)]
-    cpu_rates = [count / taken for count, taken in zip(items, cpu_times)]
-    mean = sum(items) / sum(times)
-    return {"per_second": statistics.median(rates) if equal_steps else mean,
-            "per_cpu_second": statistics.median(cpu_rates) if equal_steps else sum(items) / sum(cpu_times),
-            "best_per_second": max(rates) if equal_steps else mean, "mean_per_second": mean,
-            "steps": len(times), "seconds": sum(times), "median_step_seconds": statistics.median(times)}
+def measure(step, seconds):
+    timed, samples = Timed(step), []
+    while sum(sample["seconds"] for sample in samples) < seconds or len(samples) < 3:
+        samples.append(timed.sample())
+    items = sum(sample["items"] for sample in samples)
+    return {"seconds": sum(sample["seconds"] for sample in samples) / items,
+            "cpu_seconds": sum(sample["cpu_seconds"] for sample in samples) / items,
+            "per_second": items / sum(sample["seconds"] for sample in samples), "samples": len(samples)}
 
 
 def training_step(model, loss_of=lambda model, batch: model(**batch).loss):
@@ -123,7 +101,7 @@ def training_step(model, loss_of=lambda model, batch: model(**batch).loss):
     return step
 
 
-def full_length(kind, size, batch, length, seconds):
+def full_length(kind, size, batch, length):
     """Batches without padding, so no mask is given: PyTorch's fastest path."""
     import torch
     model = make_model(size, train=kind == "train")
@@ -140,10 +118,7 @@ def full_length(kind, size, batch, length, seconds):
                 model(**on_device(ids)).logits.sum().item()
         return batch * length
 
-    result = summary(*measure(step, seconds), equal_steps=True)
-    flops = matrix_flops(size, [length] * batch, 3 if kind == "train" else 1)
-    return result | {"flops_per_item": flops / (batch * length),
-                     "gflops": flops / (batch * length) * result["per_second"] / 1e9}
+    return step
 
 
 def make_vit(train):
@@ -157,7 +132,7 @@ def make_vit(train):
     return torch.compile(model) if SETTING.compile else model
 
 
-def images(kind, batch, size, seconds):
+def images(kind, _, batch, size):
     import torch
     model = make_vit(train=kind == "train-images")
     batches = [torch.randn(batch, 3, size, size) for _ in range(8)]
@@ -174,11 +149,7 @@ def images(kind, batch, size, seconds):
                 model(x.to(SETTING.device)).sum().item()
         return batch
 
-    result = summary(*measure(step, seconds), equal_steps=True)
-    tokens = (size // 4) ** 2 + 1
-    forward = 9 * (24 * 192 * 192 * tokens + 4 * 192 * tokens**2) + 2 * 192 * (48 * (tokens - 1) + 10)
-    flops = forward * (3 if kind == "train-images" else 1)
-    return result | {"flops_per_item": flops, "gflops": flops * result["per_second"] / 1e9}
+    return step
 
 
 def data_folder():
@@ -207,14 +178,14 @@ def make_tokenizer():
     return tokenizer
 
 
-def imdb(size, batch, longest, seconds):
+def imdb(_, size, batch, longest):
     import torch
     texts, labels = read_reviews()
     tokenizer = make_tokenizer()
     tokenizer.enable_truncation(longest)
     rows = [torch.tensor(encoding.ids) for encoding in tokenizer.encode_batch(texts)]
     train = training_step(make_model(size, train=True))
-    order, rng, done = [], random.Random(0), []
+    order, rng = [], random.Random(0)
 
     def step():
         if len(order) < batch:
@@ -224,31 +195,22 @@ def imdb(size, batch, longest, seconds):
         lengths = torch.tensor([len(rows[i]) for i in chosen])
         mask = (torch.arange(ids.shape[1])[None, :] < lengths[:, None]).long()
         train(input_ids=ids, attention_mask=mask, labels=torch.tensor([labels[i] for i in chosen]))
-        done.append((int(lengths.sum()), ids.numel()))
-        return done[-1][0]
+        return int(lengths.sum())
 
-    result = summary(*measure(step, seconds), equal_steps=False)
-    flops = matrix_flops(size, [len(row) for row in rows], 3) / sum(map(len, rows))
-    return result | {"padding": 1 - sum(real for real, _ in done) / sum(full for _, full in done),
-                     "flops_per_item": flops, "gflops": flops * result["per_second"] / 1e9}
+    return step
 
 
-def tokenizer_row(seconds):
+def whole_reviews(*_):
     """One thread, whole reviews without truncation, no offsets (the fastest call the library has)."""
     texts, _ = read_reviews()
     tokenizer = make_tokenizer()
     parts = [texts[i:i + 50] for i in range(0, len(texts), 50)]
-    sizes = [sum(len(text.encode()) for text in part) for part in parts]
-    count, read = iter(range(1 << 62)), []
+    count = iter(range(1 << 62))
 
     def step():
-        index = next(count) % len(parts)
-        read.append(sizes[index])
-        return sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(parts[index]))
+        return sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(parts[next(count) % len(parts)]))
 
-    tokens, times, cpu_times = measure(step, seconds)
-    return summary(tokens, times, cpu_times, equal_steps=False) | {
-        "megabytes_per_second": sum(read[-len(times):]) / sum(times) / 1e6}
+    return step
 
 
 def read_cifar(name):
@@ -278,18 +240,20 @@ def make_jpegs(folder):
         Image.fromarray(noisy.clip(0, 255).astype(numpy.uint8)).save(target / f"{i:04}.jpg", quality=88)
 
 
-def fastest(loaders, seconds):
-    """Measures passes over each of the loaders; the result of the one with the highest rate."""
-    results = {}
-    for name, loader in loaders.items():
-        def step(loader=loader):
-            return sum(len(labels) for _, labels in loader)
-        results[name] = summary(*measure(step, seconds / len(loaders)), equal_steps=False)
-    name = max(results, key=lambda key: results[key]["per_cpu_second"])
-    return results[name] | {"way": name, "others": {key: results[key] for key in results if key != name}}
+def fastest(loaders):
+    """A step is a pass over the loader whose second pass takes the least processor time."""
+    steps = [lambda loader=loader: sum(len(labels) for _, labels in loader) for loader in loaders]
+
+    def seconds_of(step):
+        step()
+        start = cpu_time()
+        step()
+        return cpu_time() - start
+
+    return min(steps, key=seconds_of)
 
 
-def jpegs(batch, size, seconds, workers):
+def jpegs(_, __, batch, size):
     """torchvision's ImageFolder in its two ways: PIL, and the library's own decoder with transforms of tensors."""
     import torch
     from torchvision import datasets, io
@@ -297,15 +261,14 @@ def jpegs(batch, size, seconds, workers):
     folder = pathlib.Path(os.environ["TERN_BENCH_JPEGS"]) / "train"
     random = [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip()]
     last = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    sets = {"PIL": datasets.ImageFolder(folder, v2.Compose([*random, v2.ToImage(), *last])),
-            "tensors": datasets.ImageFolder(folder, v2.Compose([*random, *last]), loader=io.decode_image)}
+    sets = [datasets.ImageFolder(folder, v2.Compose([*random, v2.ToImage(), *last])),
+            datasets.ImageFolder(folder, v2.Compose([*random, *last]), loader=io.decode_image)]
     torch.set_num_threads(1)
-    return fastest({name: torch.utils.data.DataLoader(chosen, batch, shuffle=True, num_workers=workers,
-                                                      persistent_workers=workers > 0)
-                    for name, chosen in sets.items()}, seconds)
+    return fastest([torch.utils.data.DataLoader(chosen, batch, shuffle=True, num_workers=SETTING.threads,
+                                                persistent_workers=True) for chosen in sets])
 
 
-def augment(batch, size, seconds):
+def augment(_, __, batch, size):
     """The transforms of each image in a DataLoader: of PIL images, and of tensors."""
     import torch
     from PIL import Image
@@ -326,29 +289,90 @@ def augment(batch, size, seconds):
         def __getitem__(self, row):
             return self.item(row), labels[row]
 
-    sets = {"PIL": Rows(lambda row: pillow(Image.fromarray(arrays[row]))),
-            "tensors": Rows(lambda row: tensors(stack[row]))}
+    sets = [Rows(lambda row: pillow(Image.fromarray(arrays[row]))), Rows(lambda row: tensors(stack[row]))]
     torch.set_num_threads(1)
-    return fastest({name: torch.utils.data.DataLoader(chosen, batch, shuffle=True) for name, chosen in sets.items()},
-                   seconds)
+    return fastest([torch.utils.data.DataLoader(chosen, batch, shuffle=True) for chosen in sets])
 
 
-def gemm(size, seconds):
+def gemm(_, __, ___, size):
+    """An item is an operation."""
     import torch
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[SETTING.dtype]
     size = size if SETTING.device == "cpu" else 4 * size
     a, b = (torch.randn(size, size, device=SETTING.device).to(dtype) for _ in range(2))
 
-    def product():
-        result = torch.mm(a, b)
+    def step():
+        torch.mm(a, b)
         if SETTING.device != "cpu":
             torch.cuda.synchronize()
-        return len(result)
+        return 2 * size**3
 
-    _, times, cpu_times = measure(product, seconds)
-    return {"gflops": 2 * size**3 / statistics.median(times) / 1e9,
-            "cpu_gflops": 2 * size**3 / statistics.median(cpu_times) / 1e9,
-            "best_gflops": 2 * size**3 / min(times) / 1e9, "steps": len(times), "seconds": sum(times)}
+    return step
+
+
+ROWS = {  # the function of the row, then its arguments: kind, size of the model, batch, length
+    "train-base-8x128": (full_length, "train", "base", 8, 128),
+    "train-base-4x512": (full_length, "train", "base", 4, 512),
+    "train-base-12x512": (full_length, "train", "base", 12, 512),
+    "train-base-32x512": (full_length, "train", "base", 32, 512),
+    "train-small-16x256": (full_length, "train", "small", 16, 256),
+    "train-tiny-32x256": (full_length, "train", "tiny", 32, 256),
+    "infer-base-8x128": (full_length, "infer", "base", 8, 128),
+    "infer-base-128x128": (full_length, "infer", "base", 128, 128),
+    "infer-tiny-32x256": (full_length, "infer", "tiny", 32, 256),
+    "imdb-tiny": (imdb, "train", "tiny", 32, 512),    # real lengths, padded to the longest of a shuffled batch of 32
+    "imdb-small": (imdb, "train", "small", 16, 512),
+    "imdb-base": (imdb, "train", "base", 64, 512),
+    "train-vit-64": (images, "train-images", "vit", 64, 32),  # images of 32 x 32
+    "infer-vit-64": (images, "infer-images", "vit", 64, 32),
+    "tokenizer": (whole_reviews, None, None, 0, 0),
+    "jpeg-folder": (jpegs, None, None, 32, 224),   # batches of images of 224 x 224
+    "cifar-augment": (augment, None, None, 128, 32),
+    "gemm": (gemm, None, None, 0, 2048),           # PyTorch's matrix rate on this machine; on CUDA 8192
+}
+GPU_ROWS = ("train-base-32x512", "train-base-12x512", "infer-base-128x128", "imdb-base")
+
+
+def unit_of(row):
+    function = ROWS[row][0]
+    return "images" if function in (images, jpegs, augment) else "FLOP" if function is gemm else "tokens"
+
+
+def prepare(row):
+    """The row's step. The libraries import each other for seconds, so each row imports what it needs."""
+    if row not in ROWS:
+        raise KeyError(f"there is no row {row}")
+    function, *arguments = ROWS[row]
+    if function is not whole_reviews:
+        import torch
+        torch.set_num_threads(SETTING.threads)
+    return function(*arguments)
+
+
+def serve():
+    """Answers line by line what tern-bench-train asks (bench/side.h)."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def say(line):
+        print(json.dumps(line), file=answers, flush=True)
+
+    say({"setting": {"device": "cuda:0" if SETTING.device == "cuda" else "cpu", "threads": SETTING.threads,
+                     "tiny": False}, "program": str(pathlib.Path(__file__).resolve()), "libraries": [],
+         "rows": [row for row in ROWS if row != "gemm" and (SETTING.device == "cuda" or row not in GPU_ROWS)],
+         "versions": versions()})
+    timed = None
+    for line in sys.stdin:
+        word, _, row = line.strip().partition(" ")
+        try:
+            if word == "sample":
+                say(timed.sample())
+            else:
+                timed = None
+                timed = Timed(prepare(row))
+                say({"work": {"unit": unit_of(row)}})
+        except (Exception, SystemExit) as problem:
+            say({"error": f"{type(problem).__name__}: {problem}"})
 
 
 def versions():
@@ -358,7 +382,8 @@ def versions():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("row", choices=ROWS, nargs="?")
+    parser.add_argument("--serve", action="store_true", help="answer tern-bench-train on standard input")
+    parser.add_argument("--rows", default="", help=f"comma-separated, of {', '.join(ROWS)}")
     parser.add_argument("--make-jpegs", type=pathlib.Path, metavar="FOLDER",
                         help="write the files that row jpeg-folder reads, measure nothing")
     parser.add_argument("--seconds", type=float, default=10, help="measured, after two steps of warm-up")
@@ -366,40 +391,29 @@ def main():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), default="fp32")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--full-last-layer", action="store_true", help="as PyTorch always does")
+    parser.add_argument("--no-capture", action="store_true", help="as PyTorch always does")
     options = parser.parse_args()
     if options.make_jpegs:
         return make_jpegs(options.make_jpegs)
-    if options.row is None:
-        parser.error("a row is missing")
-    SETTING.device, SETTING.dtype, SETTING.compile = options.device, options.dtype, options.compile
-    kind, size, batch, length = ROWS[options.row]
+    SETTING.device, SETTING.dtype, SETTING.threads = options.device, options.dtype, options.threads
+    SETTING.compile = options.compile or os.environ.get("TERN_COMPARE_COMPILE") == "1"
     # The libraries read these when they start.
     os.environ |= {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads),
                    "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if kind != "tokenizer":
-        import torch
-        torch.set_num_threads(options.threads)
-    if kind == "imdb":
-        result = imdb(size, batch, length, options.seconds)
-    elif kind == "jpegs":
-        result = jpegs(batch, length, options.seconds, options.threads)
-    elif kind == "augment":
-        result = augment(batch, length, options.seconds)
-    elif kind == "tokenizer":
-        result = tokenizer_row(options.seconds)
-    elif kind.endswith("-images"):
-        result = images(kind, batch, length, options.seconds)
-    elif kind == "gemm":
-        result = gemm(length, options.seconds)
-    else:
-        result = full_length(kind, size, batch, length, options.seconds)
-    if options.device == "cuda" and kind != "tokenizer":
-        result["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
-    result |= {"device": options.device, "dtype": options.dtype, "compile": options.compile}
-    threads = 1 if kind in ("tokenizer", "augment") else options.threads
-    unit = "images" if kind.endswith("-images") or kind in ("jpegs", "augment") else "tokens"
-    print(json.dumps({"row": options.row, "side": "pytorch", "unit": unit, "threads": threads} | result
-                     | {"versions": versions()}))
+    if options.serve:
+        return serve()
+    rows = options.rows.split(",") if options.rows else list(ROWS)
+    unknown = [row for row in rows if row not in ROWS]
+    if unknown:
+        parser.error(f"unknown row {unknown[0]}")
+    for row in rows:
+        try:
+            result = measure(prepare(row), options.seconds) | {"unit": unit_of(row)}
+        except (Exception, SystemExit) as problem:
+            result = {"error": f"{type(problem).__name__}: {problem}"}
+        print(json.dumps({"name": row, "threads": options.threads, "device": options.device,
+                          "dtype": options.dtype} | result | {"versions": versions()}), flush=True)
 
 
 if __name__ == "__main__":

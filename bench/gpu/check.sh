@@ -17,7 +17,7 @@
 #              memcheck on the tests, and in the remaining time racecheck, synccheck and initcheck
 #   job        tern train distilbert (DistilBERT base on IMDB if TERN_DATA has it, in a bundle on texts of its lengths,
 #              otherwise on sentences) and tern train vit (ViT-B/16 on CIFAR-10)
-#   compare    training steps, alternating with PyTorch and transformers (TERN_COMPARE_PYTHON: a Python that has them)
+#   compare    training steps, in turn with PyTorch and transformers (TERN_COMPARE_PYTHON: a Python that has them)
 #   profile    the kernels of a training step by time, from Nsight Systems, or if that is missing from CUPTI
 #   ctest      all tests of the build folder
 #
@@ -99,12 +99,12 @@ if ((bundle)); then
   export TERN_DATA=${TERN_DATA:-$root/datasets} XDG_CACHE_HOME=$root/datasets/cache
 fi
 [[ -d $build/bin ]] || { echo "check.sh: $build/bin: no such folder" >&2; exit 1; }
-build=$(cd "$build" && pwd) suffix=""
+build=$(cd "$build" && pwd) suffix="" tiny=()
 # Libraries that came with the build, only for its programs: other tools have other versions.
 libraries=$build/lib
 if ((emulated)); then
   suffix=-emulated libraries=$build/lib/standin:$libraries
-  export TERN_BENCH_TINY=1
+  tiny=(--tiny)
 fi
 libraries+=${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 tern=$build/bin/tern$suffix kernels=$build/bin/tern-bench-kernels$suffix train=$build/bin/tern-bench-train$suffix
@@ -306,7 +306,7 @@ stage_sanitizer() {
     fi
     most=$((($(left) + 1) / 2))
     case $program in
-      kernels*) TERN_BENCH_DEVICE=cuda TERN_BENCH_TINY=1 sanitize "$tool" "$program" "$kernels" --benchmark_filter=-wordpiece ;;
+      kernels*) sanitize "$tool" "$program" "$kernels" --device cuda --tiny ;;
       attention*) sanitize "$tool" "$program" "$large" '--gtest_filter=*Attention*' ;;
       *) sanitize "$tool" "$program" "$build/bin/$program" ;;
     esac
@@ -324,11 +324,11 @@ stage_sanitizer() {
 stage_kernels() {
   [[ -x $kernels ]] || { skip "the build has no ${kernels##*/}"; return; }
   local code
-  TERN_BENCH_DEVICE=cuda TERN_BENCH_LINES=$work/kernels ours "$kernels" \
-    --benchmark_filter="${TERN_CHECK_KERNELS:--wordpiece}" 2>"$work/log"
+  ours "$kernels" --device cuda ${tiny[@]+"${tiny[@]}"} --json "$work/kernels" --rows "${TERN_CHECK_KERNELS:-}" \
+    2>"$work/log"
   code=$?
   sed -i '/}$/!d' "$work/kernels"  # removes a line truncated by the time limit
-  note="$(grep -c seconds "$work/kernels") measured, $(grep -c '"met":false' "$work/kernels") below their budget"
+  note="$(grep -c '"seconds"' "$work/kernels") measured, $(grep -c '"met":false' "$work/kernels") below their budget"
   ended $code "$note"
 }
 
@@ -386,37 +386,35 @@ stage_job() {
 
 stage_compare() {
   [[ -x $train ]] || { skip "the build has no ${train##*/}"; return; }
-  local python=${TERN_COMPARE_PYTHON:-python3} row rows=(train-base-32x512 train-base-12x512 infer-base-128x128) code
-  local rounds most="" bad=() waiting=() started=$work/start-bench-train
+  local python=${TERN_COMPARE_PYTHON:-python3} rows=train-base-32x512,train-base-12x512,infer-base-128x128 code
+  local round rounds=2 side options=(--device cuda --dtype bf16 --seconds 5) bad=() waiting=()
   limited "$python" -c 'import torch, transformers; assert torch.cuda.is_available()' 2>"$work/log"
   code=$?
   late $code && { incomplete "out of time: $python has not imported PyTorch and transformers"; return; }
   ((code == 0)) || { skip "$python has no PyTorch with CUDA and transformers: $(last_line "$work/log")"; return; }
-  if [[ -d ${TERN_DATA:-}/aclImdb && -d ${TERN_DATA:-}/bert-base-uncased ]]; then rows+=(imdb-base); fi
-  rows+=(train-vit-64)
-  printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$train" >"$started" && chmod +x "$started"
-  # A round of a row is three programs of 5 seconds, and their start takes about as long.
-  rounds=$(($(left) / (${#rows[@]} * 45)))
-  rounds=$((quick || rounds < 1 ? 1 : rounds > 3 ? 3 : rounds))
-  for row in "${rows[@]}"; do
-    if (($(left) <= 0)); then
-      waiting+=("$row")
-      continue
-    fi
-    rm -rf "$work/results"
-    limited "$python" "$root/bench/compare/compare.py" --tern "$started" --python "$python" --device cuda --dtype bf16 \
-      --rows "$row" --rounds "$rounds" --seconds 5 --no-gemm --results "$work/results" 2>"$work/log"
-    code=$?
-    if cat "$work"/results/*.json >"$work/row" 2>/dev/null; then
-      tr -d '\n' <"$work/row" >>"$work/compare" && echo >>"$work/compare"
-    fi
-    if late $code; then
-      waiting+=("$row")
-    elif ((code != 0)); then
-      bad+=("$row: status $code: $(last_line "$work/log")")
-    fi
+  if [[ -d ${TERN_DATA:-}/aclImdb && -d ${TERN_DATA:-}/bert-base-uncased ]]; then rows+=,imdb-base; fi
+  rows+=,train-vit-64
+  ((!quick)) || rounds=1
+  for ((round = 1; round <= rounds; ++round)); do
+    for side in tern pytorch; do
+      (($(left) > 0)) || { waiting+=("$side, round $round"); continue; }
+      if [[ $side == tern ]]; then
+        ours "$train" --rows "$rows" "${options[@]}" --json - >"$work/said" 2>"$work/log"
+      else
+        limited "$python" "$root/bench/compare/pytorch_side.py" --rows "$rows" "${options[@]}" >"$work/said" 2>"$work/log"
+      fi
+      code=$?
+      sed -n "s/^{\(.*\"name\".*}\)\$/{\"side\": \"$side\", \1/p" "$work/said" | tee -a "$work/compare" | cut -c 1-150
+      if late $code; then
+        waiting+=("$side, round $round")
+      elif ((code != 0)); then
+        bad+=("$side, round $round: status $code: $(last_line "$work/log")")
+      elif grep -q '"error"' "$work/said"; then
+        bad+=("$side, round $round: $(grep -m 1 -o '"error": *"[^"]*"' "$work/said")")
+      fi
+    done
   done
-  note="$(($(wc -l <"$work/compare"))) rows of $rounds rounds"
+  note="$(($(wc -l <"$work/compare"))) measurements"
   if ((${#waiting[@]})); then incomplete "$note; out of time: $(joined "${waiting[@]}")"; fi
   if ((${#bad[@]})); then fail "$note; $(joined "${bad[@]}")"; fi
 }
@@ -427,7 +425,7 @@ nsys_profile() {  # whether there is a table; prints it as CSV lines
   local started=$work/start-bench-train
   printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$train" >"$started" && chmod +x "$started"
   TERN_NVTX=1 limited nsys profile --trace=cuda,nvtx --cuda-graph-trace=node -o "$work/step" --force-overwrite true \
-    "$started" train-base-32x512 --device cuda --dtype bf16 --seconds 1 >"$work/log" 2>&1 &&
+    "$started" --rows train-base-32x512 --device cuda --dtype bf16 --seconds 1 >"$work/log" 2>&1 &&
     limited nsys stats --report cuda_gpu_kern_sum --format csv "$work/step.nsys-rep" 2>>"$work/log" |
     grep -v '^$' | grep ',' | head -n 31 >"$work/table"
   [[ -s $work/table ]] && return

@@ -1,5 +1,5 @@
-// Self-attention, q, k and v slices of one fused projection. Arguments: batch, heads, length, head_dim, dropout in
-// percent. FLOP/s counts 4 (forward) and 10 (backward) length^2 head_dim per head. Threads: OMP_NUM_THREADS.
+// Self-attention, q, k and v slices of one fused projection. A name ends with batch, heads, length, head_dim and
+// dropout in percent. FLOP/s counts 4 (forward) and 10 (backward) length^2 head_dim per head.
 
 #include "tern/kernels/attention.h"
 
@@ -8,8 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tern/bench/kernels/measure.h"
-#include "tern/bench/kernels/tensors.h"
+#include "tern/bench/benchmark.h"
 #include "tern/kernels/row_chain.h"
 
 namespace tern::bench {
@@ -68,14 +67,18 @@ struct Problem {
   }
 };
 
+struct Sizes {
+  int64_t batch, heads, length, head_dim;
+};
+
 /// Self-attention with its projection: [heads * head_dim] to three times that, then attention.
-void projected_attention(benchmark::State& state, DType dtype) {
-  const int64_t batch = state.range(0), heads = state.range(1), length = state.range(2), head_dim = state.range(3);
-  const int64_t width = heads * head_dim, tokens = batch * length;
+void add_projected(DType dtype, const Sizes& s) {
+  const int64_t width = s.heads * s.head_dim, tokens = s.batch * s.length;
   const double product = 6.0 * static_cast<double>(tokens * width * width);
-  const double scores = 4.0 * static_cast<double>(batch * length * length * width);
-  measure(state, {.flops = product + scores, .dtype = dtype}, [&]() -> Call {
-    const Problem p(batch, heads, length, head_dim, 0, dtype);
+  const double scores = 4.0 * static_cast<double>(s.batch * s.length * s.length * width);
+  const std::string name = name_of_row("projected_attention", dtype, s.batch, s.heads, s.length, s.head_dim);
+  add(name, {.flops = product + scores, .dtype = dtype}, [=]() -> Call {
+    const Problem p(s.batch, s.heads, s.length, s.head_dim, 0, dtype);
     const Buffer x(dtype, {tokens, width}), weight(dtype, {3 * width, width}), bias(dtype, {3 * width});
     const auto steps = [=]() -> std::array<kernels::RowStep, 2> {
       return {kernels::LinearStep{weight.view(), bias.view()}, kernels::SelfAttentionStep{p.params}};
@@ -85,57 +88,45 @@ void projected_attention(benchmark::State& state, DType dtype) {
   });
 }
 
-void attention(benchmark::State& state, DType dtype, bool backward) {
-  const int64_t batch = state.range(0), heads = state.range(1), length = state.range(2), head_dim = state.range(3);
-  const double per_head = static_cast<double>(length * length * head_dim);
-  const bool budgeted = length >= 512 && head_dim == 64 && dtype == bfloat16;
-  const Work work{.flops = (backward ? 10.0 : 4.0) * per_head * static_cast<double>(batch * heads),
+void add_attention(DType dtype, bool backward, const Sizes& s, int64_t dropout_percent) {
+  const double per_head = static_cast<double>(s.length * s.length * s.head_dim);
+  const bool budgeted = s.length >= 512 && s.head_dim == 64 && dtype == bfloat16;
+  const Work work{.flops = (backward ? 10.0 : 4.0) * per_head * static_cast<double>(s.batch * s.heads),
                   .dtype = dtype,
                   .rate_budget = !budgeted  ? 0
                                  : backward ? 150e12
                                             : 220e12};
-  measure(state, work, [&]() -> Call {
-    const Problem p(batch, heads, length, head_dim, static_cast<double>(state.range(4)) / 100, dtype);
+  const std::string name = name_of_row("attention", backward ? "backward" : "forward", dtype, s.batch, s.heads,
+                                       s.length, s.head_dim, dropout_percent);
+  add(name, work, [=]() -> Call {
+    const Problem p(s.batch, s.heads, s.length, s.head_dim, static_cast<double>(dropout_percent) / 100, dtype);
     p.forward();
     return [=] { backward ? p.backward() : p.forward(); };
   });
 }
 
-void shapes(benchmark::internal::Benchmark* bench) {
-  for (const int64_t dropout : {0, 10}) {
-    if (is_tiny()) {
-      bench->Args({1, 2, 24, 64, dropout});
-    } else if (device().is_cuda()) {
-      bench->Args({32, 12, 512, 64, dropout})->Args({8, 12, 2048, 64, dropout})->Args({128, 12, 128, 64, dropout});
-      bench->Args({83, 12, 197, 64, dropout})->Args({32, 8, 512, 128, dropout});
-    } else {
-      bench->Args({4, 12, 512, 64, dropout})->Args({32, 2, 256, 64, dropout})->Args({32, 2, 128, 64, dropout});
-      bench->Args({32, 2, 64, 64, dropout})->Args({64, 2, 16, 64, dropout})->Args({8, 12, 197, 64, dropout});
-      bench->Args({4, 4, 256, 32, dropout})->Args({4, 4, 256, 96, dropout})->Args({4, 4, 256, 128, dropout});
-      bench->Args({4, 4, 256, 80, dropout});
-    }
+std::vector<Sizes> sizes() {
+  if (is_tiny()) return {{1, 2, 24, 64}};
+  if (device().is_cuda())
+    return {{32, 12, 512, 64}, {8, 12, 2048, 64}, {128, 12, 128, 64}, {83, 12, 197, 64}, {32, 8, 512, 128}};
+  return {{4, 12, 512, 64}, {32, 2, 256, 64}, {32, 2, 128, 64}, {32, 2, 64, 64},  {64, 2, 16, 64},
+          {8, 12, 197, 64}, {4, 4, 256, 32},  {4, 4, 256, 96},  {4, 4, 256, 128}, {4, 4, 256, 80}};
+}
+
+std::vector<Sizes> projected_sizes() {
+  if (is_tiny()) return {{50, 2, 24, 32}};
+  if (device().is_cuda()) return {{83, 12, 197, 64}};
+  return {{64, 3, 65, 64}, {32, 2, 256, 64}, {64, 4, 64, 64}, {64, 12, 32, 64}};
+}
+
+const Rows rows([] {
+  for (const DType dtype : {float32, bfloat16}) {
+    for (const Sizes& s : projected_sizes()) add_projected(dtype, s);
+    for (const bool backward : {false, true})
+      for (const int64_t dropout_percent : {0, 10})
+        for (const Sizes& s : sizes()) add_attention(dtype, backward, s, dropout_percent);
   }
-  timed(bench);
-  bench->Unit(benchmark::kMicrosecond);
-}
-
-void projected_shapes(benchmark::internal::Benchmark* bench) {
-  if (is_tiny())
-    bench->Args({50, 2, 24, 32});
-  else if (device().is_cuda())
-    bench->Args({83, 12, 197, 64});
-  else
-    bench->Args({64, 3, 65, 64})->Args({32, 2, 256, 64})->Args({64, 4, 64, 64})->Args({64, 12, 32, 64});
-  timed(bench);
-  bench->Unit(benchmark::kMicrosecond);
-}
-
-BENCHMARK_CAPTURE(projected_attention, float32, float32)->Apply(projected_shapes);
-BENCHMARK_CAPTURE(projected_attention, bfloat16, bfloat16)->Apply(projected_shapes);
-BENCHMARK_CAPTURE(attention, forward_float32, float32, false)->Apply(shapes);
-BENCHMARK_CAPTURE(attention, backward_float32, float32, true)->Apply(shapes);
-BENCHMARK_CAPTURE(attention, forward_bfloat16, bfloat16, false)->Apply(shapes);
-BENCHMARK_CAPTURE(attention, backward_bfloat16, bfloat16, true)->Apply(shapes);
+});
 
 }  // namespace
 }  // namespace tern::bench

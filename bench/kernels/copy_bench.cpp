@@ -1,7 +1,6 @@
 // Copies: within a dtype (the machine's copy), casts, transposes, fills and random numbers.
 
-#include "tern/bench/kernels/measure.h"
-#include "tern/bench/kernels/tensors.h"
+#include "tern/bench/benchmark.h"
 
 namespace tern::bench {
 namespace {
@@ -11,22 +10,16 @@ int64_t rows() { return scaled(device().is_cuda() ? 16384 : 4096); }
 int64_t cols() { return scaled(device().is_cuda() ? 3072 : 1024); }
 double elements() { return static_cast<double>(rows() * cols()); }
 
-void copy(benchmark::State& state, DType from, DType to) {
+void add_copy(DType from, DType to) {
   const double bytes = elements() * static_cast<double>(size_of(from) + size_of(to));
-  measure(state, {.bytes = bytes, .dtype = to, .share_budget = 0.85}, [&]() -> Call {
+  add(name_of_row("copy", from, "to", to), {.bytes = bytes, .dtype = to, .share_budget = 0.85}, [=]() -> Call {
     const Buffer x(from, {rows(), cols()}, 1000), y(to, {rows(), cols()});
     return [=] { kernels::copy(stream(), x.view(), y.view()); };
   });
 }
-BENCHMARK_CAPTURE(copy, float32_to_float32, float32, float32)->Apply(timed);
-BENCHMARK_CAPTURE(copy, bfloat16_to_bfloat16, bfloat16, bfloat16)->Apply(timed);
-BENCHMARK_CAPTURE(copy, float32_to_bfloat16, float32, bfloat16)->Apply(timed);
-BENCHMARK_CAPTURE(copy, bfloat16_to_float32, bfloat16, float32)->Apply(timed);
-BENCHMARK_CAPTURE(copy, float32_to_float16, float32, float16)->Apply(timed);
-BENCHMARK_CAPTURE(copy, int64_to_float32, int64, float32)->Apply(timed);
 
-void copy_transposed(benchmark::State& state) {
-  measure(state, {.bytes = 8 * elements()}, [&]() -> Call {
+void add_transposed() {
+  add("copy/transposed", {.bytes = 8 * elements()}, []() -> Call {
     const Buffer x(float32, {cols(), rows()}), y(float32, {rows(), cols()});
     return [=] {
       const int64_t shape[] = {rows(), cols()}, strides[] = {1, rows()};
@@ -34,27 +27,26 @@ void copy_transposed(benchmark::State& state) {
     };
   });
 }
-BENCHMARK(copy_transposed)->Apply(timed);
 
-/// Measures kernels that only write.
-template <class Fill>
-void fill_with(benchmark::State& state, const Fill& fill) {
-  measure(state, {.bytes = 4 * elements()}, [&]() -> Call {
+/// A kernel that only writes.
+void add_fill(const char* name, void (*fill)(kernels::View)) {
+  add(name, {.bytes = 4 * elements()}, [=]() -> Call {
     return [fill, y = Buffer(float32, {rows(), cols()})] { fill(y.view()); };
   });
 }
-void fill(benchmark::State& state) {
-  fill_with(state, [](kernels::View y) { kernels::fill(stream(), 0.0, y); });
-}
-void fill_uniform(benchmark::State& state) {
-  fill_with(state, [](kernels::View y) { kernels::fill_uniform(stream(), {1, 2}, 0.0, 1.0, y); });
-}
-void fill_normal(benchmark::State& state) {
-  fill_with(state, [](kernels::View y) { kernels::fill_normal(stream(), {1, 2}, 0.0, 1.0, y); });
-}
-BENCHMARK(fill)->Apply(timed);
-BENCHMARK(fill_uniform)->Apply(timed);
-BENCHMARK(fill_normal)->Apply(timed);
+
+const Rows registered([] {
+  add_copy(float32, float32);
+  add_copy(bfloat16, bfloat16);
+  add_copy(float32, bfloat16);
+  add_copy(bfloat16, float32);
+  add_copy(float32, float16);
+  add_copy(int64, float32);
+  add_transposed();
+  add_fill("fill", [](kernels::View y) { kernels::fill(stream(), 0.0, y); });
+  add_fill("fill_uniform", [](kernels::View y) { kernels::fill_uniform(stream(), {1, 2}, 0.0, 1.0, y); });
+  add_fill("fill_normal", [](kernels::View y) { kernels::fill_normal(stream(), {1, 2}, 0.0, 1.0, y); });
+});
 
 }  // namespace
 }  // namespace tern::bench

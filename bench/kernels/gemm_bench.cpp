@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tern/bench/kernels/measure.h"
-#include "tern/bench/kernels/tensors.h"
+#include "tern/bench/benchmark.h"
 #include "tern/kernels/row_chain.h"
 
 namespace tern::bench {
@@ -51,24 +50,26 @@ struct Product {
   }
 };
 
-void gemm(benchmark::State& state, DType dtype, Pass pass) {
-  const int64_t tokens = state.range(0), in = state.range(1), out = state.range(2);
-  Work work{.flops = 2.0 * static_cast<double>(tokens * in * out), .dtype = dtype};
+struct Sizes {
+  int64_t tokens, in, out;
+};
+
+void add_product(const char* pass_name, Pass pass, DType dtype, const Sizes& s) {
+  Work work{.flops = 2.0 * static_cast<double>(s.tokens * s.in * s.out), .dtype = dtype};
   if (pass == Pass::kGeluBackward)
-    work = {.bytes = static_cast<double>(3 * tokens * out * size_of(dtype)), .dtype = dtype, .share_budget = 0.85};
-  measure(state, work, [&]() -> Call {
-    const Product product(tokens, in, out, dtype);
+    work = {.bytes = static_cast<double>(3 * s.tokens * s.out * size_of(dtype)), .dtype = dtype, .share_budget = 0.85};
+  add(name_of_row("gemm", pass_name, dtype, s.tokens, s.in, s.out), work, [=]() -> Call {
+    const Product product(s.tokens, s.in, s.out, dtype);
     return [=] { product.run(pass); };
   });
 }
 
-/// Both layers of a feed-forward network, as inference runs them.
-void feed_forward(benchmark::State& state, DType dtype) {
-  const int64_t tokens = state.range(0), width = state.range(1), hidden = state.range(2);
-  const Work work{.flops = 4.0 * static_cast<double>(tokens * width * hidden), .dtype = dtype};
-  measure(state, work, [&]() -> Call {
-    const Buffer x(dtype, {tokens, width}), weight1(dtype, {hidden, width}), bias1(dtype, {hidden}),
-        weight2(dtype, {width, hidden}), bias2(dtype, {width}), y(dtype, {tokens, width});
+/// Both layers of a feed-forward network, as inference runs them: out is the hidden width.
+void add_feed_forward(DType dtype, const Sizes& s) {
+  const Work work{.flops = 4.0 * static_cast<double>(s.tokens * s.in * s.out), .dtype = dtype};
+  add(name_of_row("feed_forward", dtype, s.tokens, s.in, s.out), work, [=]() -> Call {
+    const Buffer x(dtype, {s.tokens, s.in}), weight1(dtype, {s.out, s.in}), bias1(dtype, {s.out}),
+        weight2(dtype, {s.in, s.out}), bias2(dtype, {s.in}), y(dtype, {s.tokens, s.in});
     const auto steps = [=]() -> std::array<kernels::RowStep, 2> {
       return {kernels::LinearStep{weight1.view(), bias1.view(), kernels::Activation::kGelu},
               kernels::LinearStep{weight2.view(), bias2.view()}};
@@ -78,50 +79,36 @@ void feed_forward(benchmark::State& state, DType dtype) {
   });
 }
 
-void shapes(benchmark::internal::Benchmark* bench) {
-  using Sizes = std::vector<std::pair<int64_t, int64_t>>;
-  const Sizes base = {{768, 768}, {768, 2304}, {768, 3072}, {3072, 768}};
-  const Sizes small = {{256, 768}, {256, 1024}, {128, 384}, {128, 512}, {512, 128}};
-  if (is_tiny()) {
-    bench->Args({32, 64, 96});
-  } else {
-    const bool on_gpu = device().is_cuda();
-    for (const int64_t tokens : on_gpu ? std::vector<int64_t>{8192, 16384} : std::vector<int64_t>{1024, 4096}) {
-      for (const auto& [in, out] : base) bench->Args({tokens, in, out});
-      if (!on_gpu)
-        for (const auto& [in, out] : small) bench->Args({tokens, in, out});
-    }
+std::vector<Sizes> sizes() {
+  if (is_tiny()) return {{32, 64, 96}};
+  const bool on_gpu = device().is_cuda();
+  std::vector<Sizes> list;
+  for (const int64_t tokens : on_gpu ? std::vector<int64_t>{8192, 16384} : std::vector<int64_t>{1024, 4096}) {
+    list.insert(list.end(), {{tokens, 768, 768}, {tokens, 768, 2304}, {tokens, 768, 3072}, {tokens, 3072, 768}});
+    if (!on_gpu)
+      list.insert(
+          list.end(),
+          {{tokens, 256, 768}, {tokens, 256, 1024}, {tokens, 128, 384}, {tokens, 128, 512}, {tokens, 512, 128}});
   }
-  timed(bench);
+  return list;
 }
 
-void networks(benchmark::internal::Benchmark* bench) {
-  bench->Args({scaled(4160), scaled(192, 48), scaled(768, 96)});
-  bench->Args({scaled(device().is_cuda() ? 16384 : 4096), scaled(768, 64), scaled(3072, 96)});
-  timed(bench);
-}
-
-/// The widest layer alone: what follows it is bound by memory.
-void hidden_layer(benchmark::internal::Benchmark* bench) {
-  bench->Args({scaled(device().is_cuda() ? 16384 : 4096), scaled(768), scaled(3072, 96)});
-  timed(bench);
-}
-
-BENCHMARK_CAPTURE(gemm, forward_float32, float32, Pass::kForward)->Apply(shapes);
-BENCHMARK_CAPTURE(gemm, input_gradient_float32, float32, Pass::kInputGradient)->Apply(shapes);
-BENCHMARK_CAPTURE(gemm, weight_gradient_float32, float32, Pass::kWeightGradient)->Apply(shapes);
-BENCHMARK_CAPTURE(gemm, linear_gelu_float32, float32, Pass::kLinearGelu)->Apply(shapes);
-BENCHMARK_CAPTURE(gemm, forward_bfloat16, bfloat16, Pass::kForward)->Apply(shapes);
-BENCHMARK_CAPTURE(gemm, input_gradient_bfloat16, bfloat16, Pass::kInputGradient)->Apply(shapes);
-BENCHMARK_CAPTURE(gemm, weight_gradient_bfloat16, bfloat16, Pass::kWeightGradient)->Apply(shapes);
-BENCHMARK_CAPTURE(gemm, linear_gelu_bfloat16, bfloat16, Pass::kLinearGelu)->Apply(shapes);
-BENCHMARK_CAPTURE(gemm, gelu_backward_bfloat16, bfloat16, Pass::kGeluBackward)->Apply(hidden_layer);
-BENCHMARK_CAPTURE(gemm, gelu_backward_float32, float32, Pass::kGeluBackward)->Apply(hidden_layer);
-BENCHMARK_CAPTURE(feed_forward, float32, float32)->Apply(networks);
-BENCHMARK_CAPTURE(feed_forward, bfloat16, bfloat16)->Apply(networks);
-BENCHMARK_CAPTURE(gemm, forward_float64, float64, Pass::kForward)
-    ->Args({scaled(1024), scaled(256), scaled(768)})
-    ->Apply(timed);
+const Rows rows([] {
+  const int64_t tokens = scaled(device().is_cuda() ? 16384 : 4096);
+  for (const DType dtype : {float32, bfloat16}) {
+    for (const Sizes& s : sizes()) {
+      add_product("forward", Pass::kForward, dtype, s);
+      add_product("input_gradient", Pass::kInputGradient, dtype, s);
+      add_product("weight_gradient", Pass::kWeightGradient, dtype, s);
+      add_product("linear_gelu", Pass::kLinearGelu, dtype, s);
+    }
+    // The widest layer alone: what follows it is bound by memory.
+    add_product("gelu_backward", Pass::kGeluBackward, dtype, {tokens, scaled(768), scaled(3072, 96)});
+    add_feed_forward(dtype, {scaled(4160), scaled(192, 48), scaled(768, 96)});
+    add_feed_forward(dtype, {tokens, scaled(768, 64), scaled(3072, 96)});
+  }
+  add_product("forward", Pass::kForward, float64, {scaled(1024), scaled(256), scaled(768)});
+});
 
 }  // namespace
 }  // namespace tern::bench

@@ -2,8 +2,11 @@
 
 #include "tern/kernels/norm.h"
 
-#include "tern/bench/kernels/measure.h"
-#include "tern/bench/kernels/tensors.h"
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tern/bench/benchmark.h"
 
 namespace tern::bench {
 namespace {
@@ -42,46 +45,43 @@ struct Norm {
   }
 };
 
-void layer_norm(benchmark::State& state, DType dtype, bool backward, double p) {
-  const int64_t rows = state.range(0), cols = state.range(1), tensors = backward && p == 0 ? 3 : 4;
+void add_layer_norm(DType dtype, bool backward, double p, int64_t rows, int64_t cols) {
+  const int64_t tensors = backward && p == 0 ? 3 : 4;
   const Work work{.bytes = static_cast<double>(tensors * rows * cols * size_of(dtype)),
                   .dtype = dtype,
                   .share_budget = backward ? 0.70 : 0.75};
-  measure(state, work, [&]() -> Call {
+  const char* pass = backward ? "backward" : "forward";
+  add(name_of_row("layer_norm", p > 0 ? std::string(pass) + "_dropout" : pass, dtype, rows, cols), work, [=]() -> Call {
     const Norm norm(rows, cols, dtype, p);
     norm.forward();
     return [=] { backward ? norm.backward() : norm.forward(); };
   });
 }
 
-void dropout(benchmark::State& state, DType dtype) {
-  const Shape shape{state.range(0), state.range(1)};
-  const Work work{
-      .bytes = static_cast<double>(2 * shape.numel() * size_of(dtype)), .dtype = dtype, .share_budget = 0.85};
-  measure(state, work, [&]() -> Call {
-    const Buffer x(dtype, shape), y(dtype, shape);
+void add_dropout(DType dtype, int64_t rows, int64_t cols) {
+  const double bytes = static_cast<double>(2 * rows * cols * size_of(dtype));
+  add(name_of_row("dropout", dtype, rows, cols), {.bytes = bytes, .dtype = dtype, .share_budget = 0.85}, [=]() -> Call {
+    const Buffer x(dtype, {rows, cols}), y(dtype, {rows, cols});
     return [=] { kernels::dropout(stream(), x.view(), {0.1, {1, 2}}, {}, y.view()); };
   });
 }
 
-void shapes(benchmark::internal::Benchmark* bench) {
-  bench->Args({scaled(16384), scaled(768)});
-  if (device().is_cpu()) bench->Args({scaled(4096), scaled(768)})->Args({scaled(8192), scaled(128)});
-  if (device().is_cuda() && !is_tiny()) bench->Args({6144, 768})->Args({16384, 1024});
-  timed(bench);
+std::vector<std::pair<int64_t, int64_t>> sizes() {
+  if (is_tiny()) return {{32, 32}};
+  if (device().is_cuda()) return {{16384, 768}, {6144, 768}, {16384, 1024}};
+  return {{16384, 768}, {4096, 768}, {8192, 128}};
 }
 
-BENCHMARK_CAPTURE(layer_norm, forward_float32, float32, false, 0.0)->Apply(shapes);
-BENCHMARK_CAPTURE(layer_norm, forward_dropout_float32, float32, false, 0.1)->Apply(shapes);
-BENCHMARK_CAPTURE(layer_norm, backward_float32, float32, true, 0.0)->Apply(shapes);
-BENCHMARK_CAPTURE(layer_norm, backward_dropout_float32, float32, true, 0.1)->Apply(shapes);
-BENCHMARK_CAPTURE(dropout, float32, float32)->Apply(shapes);
-BENCHMARK_CAPTURE(layer_norm, forward_bfloat16, bfloat16, false, 0.0)->Apply(shapes);
-BENCHMARK_CAPTURE(layer_norm, forward_dropout_bfloat16, bfloat16, false, 0.1)->Apply(shapes);
-BENCHMARK_CAPTURE(layer_norm, backward_bfloat16, bfloat16, true, 0.0)->Apply(shapes);
-BENCHMARK_CAPTURE(layer_norm, backward_dropout_bfloat16, bfloat16, true, 0.1)->Apply(shapes);
-BENCHMARK_CAPTURE(layer_norm, forward_dropout_float16, float16, false, 0.1)->Apply(shapes);
-BENCHMARK_CAPTURE(dropout, bfloat16, bfloat16)->Apply(shapes);
+const Rows registered([] {
+  for (const auto& [rows, cols] : sizes()) {
+    for (const DType dtype : {float32, bfloat16}) {
+      for (const bool backward : {false, true})
+        for (const double p : {0.0, 0.1}) add_layer_norm(dtype, backward, p, rows, cols);
+      add_dropout(dtype, rows, cols);
+    }
+    add_layer_norm(float16, false, 0.1, rows, cols);
+  }
+});
 
 }  // namespace
 }  // namespace tern::bench

@@ -4,8 +4,7 @@
 
 #include <vector>
 
-#include "tern/bench/kernels/measure.h"
-#include "tern/bench/kernels/tensors.h"
+#include "tern/bench/benchmark.h"
 #include "tern/kernels/optimizer_tiles.h"
 
 namespace tern::bench {
@@ -61,10 +60,10 @@ Work work_of(int64_t bytes_per_element) {
   return {.bytes = static_cast<double>(kTensors * tensor_size() * bytes_per_element), .share_budget = 0.80};
 }
 
-void adamw(benchmark::State& state, DType dtype) {
+void add_adamw(DType dtype) {
   // Weight (and master), two states read and written, gradient read.
   const int64_t bytes = 16 + 3 * size_of(dtype) + (dtype == float32 ? 0 : 8 - size_of(dtype));
-  measure(state, work_of(bytes), [&]() -> Call {
+  add(name_of_row("adamw", dtype), work_of(bytes), [=]() -> Call {
     const Parameters p(dtype, 2);
     p.measure_norm();
     return [=] {
@@ -74,8 +73,8 @@ void adamw(benchmark::State& state, DType dtype) {
   });
 }
 
-void sgd(benchmark::State& state, double momentum) {
-  measure(state, work_of(momentum == 0 ? 12 : 20), [&]() -> Call {
+void add_sgd(double momentum) {
+  add(name_of_row("sgd", momentum == 0 ? "plain" : "momentum"), work_of(momentum == 0 ? 12 : 20), [=]() -> Call {
     const Parameters p(float32, momentum == 0 ? 0 : 1);
     p.measure_norm();
     return [=] {
@@ -85,8 +84,8 @@ void sgd(benchmark::State& state, double momentum) {
   });
 }
 
-void scale_by_norm(benchmark::State& state) {
-  measure(state, work_of(8), [&]() -> Call {
+void add_scale_by_norm() {
+  add("scale_by_norm", work_of(8), []() -> Call {
     const Parameters p(float32, 0);
     p.measure_norm();
     std::vector<kernels::View> views;
@@ -95,8 +94,8 @@ void scale_by_norm(benchmark::State& state) {
   });
 }
 
-void gradient_norm(benchmark::State& state) {
-  measure(state, work_of(4), [&]() -> Call {
+void add_gradient_norm() {
+  add("gradient_norm", work_of(4), []() -> Call {
     const Parameters p(float32, 0);
     const Scratch workspace(kernels::gradient_norm_workspace(stream(), kTensors * tensor_size(), kTensors)), ticket(4);
     return [=, views = p.gradient_views()] {
@@ -105,12 +104,14 @@ void gradient_norm(benchmark::State& state) {
   });
 }
 
-BENCHMARK_CAPTURE(adamw, float32, float32)->Apply(timed);
-BENCHMARK_CAPTURE(adamw, bfloat16_with_master, bfloat16)->Apply(timed);
-BENCHMARK_CAPTURE(sgd, plain, 0.0)->Apply(timed);
-BENCHMARK_CAPTURE(sgd, momentum, 0.9)->Apply(timed);
-BENCHMARK(scale_by_norm)->Apply(timed);
-BENCHMARK(gradient_norm)->Apply(timed);
+const Rows rows([] {
+  add_adamw(float32);
+  add_adamw(bfloat16);
+  add_sgd(0.0);
+  add_sgd(0.9);
+  add_scale_by_norm();
+  add_gradient_norm();
+});
 
 }  // namespace
 }  // namespace tern::bench

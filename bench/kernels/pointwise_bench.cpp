@@ -1,15 +1,17 @@
 // Element-wise ops: forward, and backward if the op has one.
 
+#include <string>
 #include <type_traits>
+#include <vector>
 
-#include "tern/bench/kernels/measure.h"
-#include "tern/bench/kernels/tensors.h"
+#include "tern/bench/benchmark.h"
 #include "tern/kernels/pointwise_ops.h"
 
 namespace tern::bench {
 namespace {
 
 using kernels::PointwisePass;
+constexpr auto kForward = PointwisePass::kForward, kBackward = PointwisePass::kBackward;
 
 // On a GPU: the size of DistilBERT's hidden layer for 16,384 tokens.
 Shape matrix() { return {scaled(device().is_cuda() ? 16384 : 4096), scaled(device().is_cuda() ? 3072 : 1024)}; }
@@ -29,9 +31,10 @@ kernels::PointwiseCall call_of(const Op& op, PointwisePass::Kind kind) {
 
 /// Reads `inputs` tensors and writes one. Forward: x...; backward: dy and the saved tensors.
 template <class Op>
-void pointwise(benchmark::State& state, Op op, PointwisePass::Kind kind, int inputs, DType dtype) {
+void add_pointwise(Op op, PointwisePass::Kind kind, int inputs, DType dtype = float32) {
   const double bytes = static_cast<double>(matrix().numel() * size_of(dtype) * (inputs + 1));
-  measure(state, {.bytes = bytes, .dtype = dtype, .share_budget = 0.85}, [&]() -> Call {
+  const std::string name = name_of_row("pointwise", Op::name, kind == kForward ? "forward" : "backward", dtype);
+  add(name, {.bytes = bytes, .dtype = dtype, .share_budget = 0.85}, [=]() -> Call {
     std::vector<Buffer> x;
     for (int i = 0; i < inputs; ++i) x.emplace_back(dtype, matrix());
     return [=, y = Buffer(dtype, matrix())] {
@@ -41,25 +44,10 @@ void pointwise(benchmark::State& state, Op op, PointwisePass::Kind kind, int inp
     };
   });
 }
-constexpr auto kForward = PointwisePass::kForward, kBackward = PointwisePass::kBackward;
 
-BENCHMARK_CAPTURE(pointwise, relu, kernels::Relu{}, kForward, 1, float32)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, gelu, kernels::Gelu{}, kForward, 1, float32)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, gelu_bfloat16, kernels::Gelu{}, kForward, 1, bfloat16)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, gelu_backward, kernels::Gelu{}, kBackward, 2, float32)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, gelu_backward_bfloat16, kernels::Gelu{}, kBackward, 2, bfloat16)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, gelu_tanh, kernels::GeluTanh{}, kForward, 1, float32)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, tanh, kernels::Tanh{}, kForward, 1, float32)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, exp, kernels::Exp{}, kForward, 1, float32)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, silu, kernels::Silu{}, kForward, 1, float32)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, add, kernels::Add{}, kForward, 2, float32)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, add_bfloat16, kernels::Add{}, kForward, 2, bfloat16)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, mul, kernels::Mul{}, kForward, 2, float32)->Apply(timed);
-BENCHMARK_CAPTURE(pointwise, addcmul, kernels::Addcmul{}, kForward, 3, float32)->Apply(timed);
-
-void add_row(benchmark::State& state) {  // a bias: broadcast over the rows
+void add_row() {  // a bias: broadcast over the rows
   const double bytes = static_cast<double>(2 * matrix().numel() * size_of(float32));
-  measure(state, {.bytes = bytes, .share_budget = 0.85}, [&]() -> Call {
+  add("pointwise/add_row/forward/float32", {.bytes = bytes, .share_budget = 0.85}, []() -> Call {
     const Buffer x(float32, matrix()), bias(float32, {matrix()[1]}), y(float32, matrix());
     return [=] {
       const kernels::Add op{};
@@ -69,7 +57,22 @@ void add_row(benchmark::State& state) {  // a bias: broadcast over the rows
     };
   });
 }
-BENCHMARK(add_row)->Apply(timed);
+
+const Rows rows([] {
+  for (const DType dtype : {float32, bfloat16}) {
+    add_pointwise(kernels::Gelu{}, kForward, 1, dtype);
+    add_pointwise(kernels::Gelu{}, kBackward, 2, dtype);
+    add_pointwise(kernels::Add{}, kForward, 2, dtype);
+  }
+  add_pointwise(kernels::Relu{}, kForward, 1);
+  add_pointwise(kernels::GeluTanh{}, kForward, 1);
+  add_pointwise(kernels::Tanh{}, kForward, 1);
+  add_pointwise(kernels::Exp{}, kForward, 1);
+  add_pointwise(kernels::Silu{}, kForward, 1);
+  add_pointwise(kernels::Mul{}, kForward, 2);
+  add_pointwise(kernels::Addcmul{}, kForward, 3);
+  add_row();
+});
 
 }  // namespace
 }  // namespace tern::bench

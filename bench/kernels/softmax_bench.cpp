@@ -3,21 +3,24 @@
 #include "tern/kernels/softmax.h"
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "tern/bench/kernels/measure.h"
-#include "tern/bench/kernels/tensors.h"
+#include "tern/bench/benchmark.h"
 #include "tern/core/index_check.h"
 
 namespace tern::bench {
 namespace {
 
-void softmax(benchmark::State& state, DType dtype, bool log, bool backward) {
-  const Shape shape{state.range(0), state.range(1)};
-  const Work work{.bytes = static_cast<double>(shape.numel() * size_of(dtype) * (backward ? 3 : 2)),
+void add_softmax(DType dtype, bool log, bool backward, int64_t rows, int64_t cols) {
+  const Work work{.bytes = static_cast<double>(rows * cols * size_of(dtype) * (backward ? 3 : 2)),
                   .dtype = dtype,
                   .share_budget = 0.85};
-  measure(state, work, [&]() -> Call {
-    const Buffer x(dtype, shape), y(dtype, shape), dx(dtype, shape);
+  const std::string name =
+      name_of_row(log ? "log_softmax" : "softmax", backward ? "backward" : "forward", dtype, rows, cols);
+  add(name, work, [=]() -> Call {
+    const Buffer x(dtype, {rows, cols}), y(dtype, {rows, cols}), dx(dtype, {rows, cols});
     kernels::softmax_forward(stream(), log, x.view(), y.view());
     return [=] {
       if (backward)
@@ -28,12 +31,11 @@ void softmax(benchmark::State& state, DType dtype, bool log, bool backward) {
   });
 }
 
-void cross_entropy(benchmark::State& state, DType dtype, bool backward) {
-  const int64_t rows = state.range(0), classes = state.range(1);
+void add_cross_entropy(DType dtype, bool backward, int64_t rows, int64_t classes) {
   const Work work{.bytes = static_cast<double>(rows * classes * size_of(dtype) * (backward ? 2 : 1)),
                   .dtype = dtype,
                   .share_budget = 0.85};
-  measure(state, work, [&]() -> Call {
+  add(name_of_row("cross_entropy", backward ? "backward" : "forward", dtype, rows, classes), work, [=]() -> Call {
     const Buffer logits(dtype, {rows, classes}), dlogits(dtype, {backward ? rows : 0, classes});
     const Buffer targets(int64, {rows}, classes), losses(float32, {rows}), log_sum_exp(float32, {rows});
     const Buffer scale(float32, {rows});
@@ -51,24 +53,21 @@ void cross_entropy(benchmark::State& state, DType dtype, bool backward) {
   });
 }
 
-void shapes(benchmark::internal::Benchmark* bench) {
-  if (device().is_cuda())
-    bench->Args({scaled(98304), scaled(512)})->Args({scaled(8192, 8), scaled(30522, 1000)});
-  else
-    bench->Args({scaled(65536), 2})->Args({scaled(16384), scaled(512)})->Args({scaled(256, 8), scaled(30522, 1000)});
-  timed(bench);
+std::vector<std::pair<int64_t, int64_t>> sizes() {
+  const std::pair<int64_t, int64_t> words{scaled(device().is_cuda() ? 8192 : 256, 8), scaled(30522, 1000)};
+  if (device().is_cuda()) return {{scaled(98304), scaled(512)}, words};
+  return {{scaled(65536), 2}, {scaled(16384), scaled(512)}, words};
 }
 
-BENCHMARK_CAPTURE(softmax, forward_float32, float32, false, false)->Apply(shapes);
-BENCHMARK_CAPTURE(softmax, backward_float32, float32, false, true)->Apply(shapes);
-BENCHMARK_CAPTURE(softmax, log_forward_float32, float32, true, false)->Apply(shapes);
-BENCHMARK_CAPTURE(softmax, log_backward_float32, float32, true, true)->Apply(shapes);
-BENCHMARK_CAPTURE(softmax, forward_bfloat16, bfloat16, false, false)->Apply(shapes);
-BENCHMARK_CAPTURE(softmax, backward_bfloat16, bfloat16, false, true)->Apply(shapes);
-BENCHMARK_CAPTURE(cross_entropy, forward_float32, float32, false)->Apply(shapes);
-BENCHMARK_CAPTURE(cross_entropy, backward_float32, float32, true)->Apply(shapes);
-BENCHMARK_CAPTURE(cross_entropy, forward_bfloat16, bfloat16, false)->Apply(shapes);
-BENCHMARK_CAPTURE(cross_entropy, backward_bfloat16, bfloat16, true)->Apply(shapes);
+const Rows registered([] {
+  for (const DType dtype : {float32, bfloat16})
+    for (const bool backward : {false, true})
+      for (const auto& [rows, cols] : sizes()) {
+        add_softmax(dtype, false, backward, rows, cols);
+        if (dtype == float32) add_softmax(dtype, true, backward, rows, cols);
+        add_cross_entropy(dtype, backward, rows, cols);
+      }
+});
 
 }  // namespace
 }  // namespace tern::bench

@@ -8,10 +8,12 @@
 #include <cstdio>
 #include <exception>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tern/bench/scale/workload.h"
-#include "tern/bench/train/measure.h"
+#include "tern/bench/statistics.h"
+#include "tern/bench/timing.h"
 #include "tern/core/allocator.h"
 #include "tern/core/ops/ops.h"
 #include "tern/dist/data_parallel.h"
@@ -23,6 +25,8 @@
 
 namespace tern::bench {
 namespace {
+
+using Json = nlohmann::json;
 
 struct Arguments {
   std::string model = "text";
@@ -160,7 +164,7 @@ class Run {
   std::map<Mode, dist::ModelStateMemory> memory_;
 };
 
-int run(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   Arguments a;
   CLI::App app("A data-parallel training step, timed (bench/scale/README.md). Start it by mpirun.", "tern-bench-scale");
   app.add_option("--model", a.model, "text: DistilBERT 256 x 4; vit: 192 x 9, patch 4 of 32 x 32")
@@ -201,7 +205,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return tern::bench::run(argc, argv);
+    return tern::bench::run_program(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tern-bench-scale: %s\n", error.what());
     std::fflush(nullptr);

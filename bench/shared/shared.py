@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much longer a training step takes beside other programs than on a quiet machine. See README.md.
+"""How much longer a token or an image takes beside other programs than on a quiet machine. See README.md.
 
 Runs tern-bench-train quiet, beside one and two busy loops, and at nice 10 beside one, in turn. Standard library only.
 """
@@ -32,7 +32,7 @@ def before_others():
 
 
 def measure(command, setting, cores, timeout):
-    """Seconds of a step, or a text that says what went wrong."""
+    """Seconds of an item (token, image), or a text that says what went wrong."""
     loops, nice, _ = SETTINGS[setting]
     environment = {k: v for k, v in os.environ.items() if k not in CONTROLS}
 
@@ -51,10 +51,8 @@ def measure(command, setting, cores, timeout):
             loop.kill()
             loop.wait()
     if done.returncode != 0:
-        return (done.stderr.strip().splitlines() or ["no result"])[-1]
-    result = json.loads(done.stdout)
-    # Equal steps: their median. Others: total seconds per step.
-    return result["seconds"] / result["steps"] if result["row"] in NEED_DATA else result["median_step_seconds"]
+        return ((done.stderr or done.stdout).strip().splitlines() or ["no result"])[-1]
+    return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])["seconds"]
 
 
 def table(times, settings):
@@ -76,7 +74,7 @@ def table(times, settings):
             ratio = middle / quiet if quiet and limit else None
             over = ratio is not None and ratio > limit
             failed |= over
-            cells.append(f"{1e3 * middle:,.1f} ms" + (f", {ratio:.2f}" if ratio else "") + (" (too long)" if over else ""))
+            cells.append(f"{1e6 * middle:,.3f} us{f', {ratio:.2f}' if ratio else ''}{' (too long)' if over else ''}")
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     return "\n".join(lines), failed
 
@@ -95,7 +93,9 @@ def main():
                         help="measure on a machine that is not quiet (root; the kernel's autogroups)")
     parser.add_argument("--json", type=pathlib.Path, help="where all measurements go")
     options = parser.parse_args()
-    rows = options.rows.split(",") if options.rows else [r for r in ROWS if "TERN_DATA" in os.environ or r not in NEED_DATA]
+    rows = [row for row in ROWS if "TERN_DATA" in os.environ or row not in NEED_DATA]
+    if options.rows:
+        rows = options.rows.split(",")
     settings = options.settings.split(",")
     unknown = [r for r in rows if r not in ROWS] + [s for s in settings if s not in SETTINGS]
     if unknown:
@@ -109,10 +109,11 @@ def main():
         for turn in range(options.rounds):
             for setting in settings:
                 for program in options.tern:
-                    command = [program, row, "--seconds", str(options.seconds), "--threads", str(options.threads)]
+                    command = [program, "--rows", row, "--seconds", str(options.seconds), "--threads",
+                               str(options.threads), "--json", "-"]
                     result = measure(command, setting, cores, timeout)
                     times[program][row][setting].append(result)
-                    shown = result if isinstance(result, str) else f"{1e3 * result:,.1f} ms"
+                    shown = result if isinstance(result, str) else f"{1e6 * result:,.3f} us"
                     print(f"{row}  {turn + 1}/{options.rounds}  {setting}: {shown}", file=sys.stderr, flush=True)
     if options.json:
         options.json.write_text(json.dumps(times, indent=1) + "\n")

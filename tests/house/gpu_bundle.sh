@@ -69,7 +69,7 @@ mv "$build" "$scratch/moved away"
 said=$(cd "$scratch/elsewhere" && tar xJf "$out" && env -i tern-gpu/bin/tern)
 status=$?
 expect "it runs elsewhere, without the build" equal "$said" "CUDA: runtime 1, kernels for 90a"
-for file in bin/cuda_one_test lib/libwords.so tests/golden/README.md bench/gpu/check.sh bench/compare/compare.py COMMIT; do
+for file in bin/cuda_one_test lib/libwords.so tests/golden/README.md bench/gpu/check.sh bench/compare/pytorch_side.py COMMIT; do
   expect "it holds $file" test -s "$scratch/elsewhere/tern-gpu/$file"
 done
 expect "it holds no library of the system" test -z "$(ls "$scratch/elsewhere/tern-gpu/lib" | grep -E '^lib(c|stdc\+\+|gcc_s)\.')"

@@ -74,8 +74,9 @@ exit 1
 END
 stand_in "$bin/core_one_test" <<<'echo "[  PASSED  ] 20 tests."'
 stand_in "$bin/tern-bench-kernels" <<'END'
+while [[ $1 != --json ]]; do shift; done
 printf '%s\n' '{"name":"a","seconds":1e-6,"share":0.9,"met":true}' '{"name":"b","seconds":1e-6,"met":false}' \
-  '{"name":"cut' >"$TERN_BENCH_LINES"
+  '{"name":"cut' >"$2"
 echo 'the "device" is lost\' >&2
 exit 1
 END
@@ -154,7 +155,8 @@ mv "$scratch/cuda_large_parity_test" "$bin"
 
 stand_in "$bin/tern-bench-kernels" <<'END'
 echo $$ >"$KERNELS_PID"
-echo '{"name":"a","seconds":1e-6}' >"$TERN_BENCH_LINES"
+while [[ $1 != --json ]]; do shift; done
+echo '{"name":"a","seconds":1e-6}' >"$2"
 exec sleep 1000
 END
 export KERNELS_PID=$scratch/kernels_pid

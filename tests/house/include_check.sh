@@ -64,12 +64,13 @@ rejects headers core/tensor.h 'inline std::vector<int> sizes;' 'does not compile
 rejects headers nn/module.h 'struct Module {};' 'does not compile alone'  # the header has no #pragma once
 rejects headers data/loader.h 'inline int loader() { int unused; return 0; }' 'does not compile alone'
 
-# A first include of a source file is checked when that file compiles; benchmarks are not built in CI.
+# A first include of a source file is checked when that file compiles; programs of benchmarks are not built in CI.
 new_house
 printf '%s\n' '#pragma once' 'std::vector<int> sizes();' >"$house/core/sizes.h"
 echo '#include "tern/core/sizes.h"' >"$house/core/other.cpp"
 accepts headers "a header that a source file compiles first"
-mv "$house/core/other.cpp" "$house/bench/other.cpp"
+mkdir "$house/bench/kernels"
+mv "$house/core/other.cpp" "$house/bench/kernels/other.cpp"
 if bash "$check" headers "$house" >"$scratch/out" 2>&1; then
   echo "FAILED: headers takes a benchmark's word for core/sizes.h"
   failed=1

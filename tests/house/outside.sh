@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # outside.sh installed|subdirectory BUILD ROOT CMAKE: a project outside of the tree (outside/CMakeLists.txt) builds and
-# runs the program of README.md and one with custom ops, with what BUILD installs, or with ROOT as a subdirectory.
+# runs the program of README.md, one with custom ops and one with benchmarks, with what BUILD installs, or with ROOT as a subdirectory.
 set -uo pipefail
 way=$1 build=$2 root=$3 cmake=$4
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 project=$scratch/project
 mkdir -p "$project"
-cp "$root/tests/house/outside/CMakeLists.txt" "$root"/docs/examples/{digits,custom_op}.cpp "$project"
+cp "$root/tests/house/outside/CMakeLists.txt" "$root"/docs/examples/{digits,custom_op,benchmark}.cpp "$project"
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 options=(-S "$project" -G Ninja "-DCMAKE_CXX_COMPILER=$(cached CMAKE_CXX_COMPILER)"
   "-DCMAKE_BUILD_TYPE=$(cached CMAKE_BUILD_TYPE)")
@@ -20,6 +20,8 @@ programs_run() {  # FOLDER
   expect "it trains" has "$said" "test accuracy 9"
   expect "the program with custom ops runs" runs env -C "$scratch" "$1/custom_op"
   expect "its ops are right" has "$said" "the gradient vanishes: yes"
+  expect "the program with benchmarks runs" runs "$1/benchmark" --seconds 0
+  expect "it has the row of the op" has "$said" "mish/backward"
 }
 
 installed() {
@@ -74,7 +76,7 @@ subdirectory() {
   rm -rf "$folder"
   expect "add_subdirectory takes Tern in" \
     runs "$cmake" "${options[@]}" -B "$folder" -DTERN_WAY=subdirectory "-DTERN_ROOT=$root"
-  expect "the project builds" runs "$cmake" --build "$folder" --target digits custom_op
+  expect "the project builds" runs "$cmake" --build "$folder" --target digits custom_op benchmark
   ends 0 || return
   programs_run "$folder"
   expect "the project's tree is as before" equal "$(cd "$project" && find . | sort)" "$before"

@@ -1,5 +1,5 @@
 #pragma once
-// Device buffers for the kernel benchmarks, filled with random numbers: zeros would run faster.
+// Device buffers for benchmarks of kernels, filled with random numbers: zeros would run faster.
 
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +39,7 @@ class Buffer {
       : tensor_(from_vector(values, {static_cast<int64_t>(values.size())}, {.dtype = int32, .device = place()})) {}
 
   double bytes() const { return static_cast<double>(tensor_.numel() * size_of(tensor_.dtype())); }
+  const Tensor& tensor() const { return tensor_; }
   kernels::View view() const { return tensor_.view(); }
   void* data() const { return tensor_.view().data; }
 

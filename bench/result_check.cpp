@@ -1,0 +1,57 @@
+#include "tern/bench/result_check.h"
+
+#include "tern/core/check.h"
+#include "tern/core/ops/ops.h"
+#include "tern/core/stream.h"
+
+namespace tern::bench {
+namespace {
+
+/// Bound on the norm of the difference relative to the result's norm, for sums in another order and, in 16 bits, for
+/// intermediate rounding. Normal random numbers of any dtype agree to 2e-6 between devices.
+double tolerance_of(DType dtype) {
+  if (dtype == bfloat16) return 4e-2;
+  if (dtype == float16) return 6e-3;
+  return dtype == float64 ? 1e-5 : 2e-4;
+}
+
+void compare(const Tensor& on_cpu, const Tensor& on_gpu, size_t index) {
+  const auto what = [&] {
+    return tern::detail::concatenate("buffer ", index, ", ", on_cpu.dtype(), " ", on_cpu.shape(), ": ");
+  };
+  if (!is_floating(on_cpu.dtype())) {
+    TERN_CHECK(all(eq(on_cpu, on_gpu)).item<bool>(), what(), "the GPU's result is not the CPU's");
+    return;
+  }
+  const Tensor a = on_cpu.to(float64), b = on_gpu.to(float64), zero = zeros({}, {.dtype = float64});
+  const Tensor same = logical_or(eq(a, b), logical_and(isnan(a), isnan(b)));  // equal infinities and NaNs
+  const double difference = norm(where(same, zero, sub(a, b))).item<double>();
+  const double size = norm(where(isfinite(a), a, zero)).item<double>();
+  TERN_CHECK(difference <= tolerance_of(on_cpu.dtype()) * size, what(), "the GPU's result differs from the CPU's by ",
+             difference, ", whose norm is ", size);
+}
+
+}  // namespace
+
+void check_results(const std::function<Call()>& make) {
+  const uint64_t made = Buffer::made;
+  std::vector<Tensor> results[2];
+  const auto run = [&](std::vector<Tensor>& buffers) {
+    Buffer::made = made;
+    Buffer::noted = &buffers;
+    const Call call = make();
+    Buffer::noted = nullptr;
+    call();
+    synchronize(place());
+  };
+  {
+    const OnCpu on_cpu;
+    run(results[0]);
+  }
+  run(results[1]);
+  TERN_CHECK(results[0].size() == results[1].size(), "the devices' calls have ", results[0].size(), " and ",
+             results[1].size(), " buffers");
+  for (size_t i = 0; i < results[0].size(); ++i) compare(results[0][i], results[1][i].to(cpu), i);
+}
+
+}  // namespace tern::bench
