@@ -313,7 +313,8 @@ void Service::fail(const std::string& reason) {
   stored_ = 0;
   failure_ = reason;
   for (Connection& c : connections_) {
-    c.keys_ = {}, c.in_ = {};
+    c.keys_ = {};
+    c.in_ = {};
     // Also for members without a pending request: it then answers their next one. Clients send no more after it.
     if (c.is_member() && !c.closing_) answer(c, Writer().number(Answer::kFailed).string(failure_));
   }

@@ -71,7 +71,10 @@ class Gradients {
   Gradients(const AttentionCall& call, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias,
             const Tensor& dout)
       : p_(call.params), wide_(q.dtype() == float64 ? float64 : float32) {
-    q_ = q.to(wide_), k_ = k.to(wide_), v_ = v.to(wide_), dout_ = dout.to(wide_);
+    q_ = q.to(wide_);
+    k_ = k.to(wide_);
+    v_ = v.to(wide_);
+    dout_ = dout.to(wide_);
     if (bias.defined()) bias_ = bias.to(wide_);
     visible_ = read_mask(call, q.size(0), k.size(0), false);
     if (p_.dropout.p > 0) kept_ = read_mask(call, q.size(0), k.size(0), true);

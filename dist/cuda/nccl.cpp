@@ -165,7 +165,9 @@ void* join(const Session& session, const std::string& name, int index, const std
       error = std::current_exception();
     }
     std::lock_guard<std::mutex> lock(joining->mutex);
-    joining->ended = true, joining->comm = comm, joining->error = error;
+    joining->ended = true;
+    joining->comm = comm;
+    joining->error = error;
     if (joining->abandoned && comm) cuda::nccl::abort(comm);
     joining->changed.notify_all();
   }).detach();

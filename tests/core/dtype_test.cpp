@@ -357,7 +357,9 @@ TEST(Autocast, GradientsHaveTheParametersDtype) {
   };
   std::vector<std::vector<double>> errors(3);
   for (int draw = 0; draw < 15; ++draw) {
-    x = randn({6, 8}, g), w = randn({5, 8}, g), b = randn({5}, g);
+    x = randn({6, 8}, g);
+    w = randn({5, 8}, g);
+    b = randn({5}, g);
     const std::vector<Tensor> outside = gradients(bfloat16, false), inside = gradients(bfloat16, true),
                               full = gradients(float32, false);
     for (size_t i = 0; i < full.size(); ++i) {

@@ -47,7 +47,8 @@ struct Pipe {
   Pipe() {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
-    out = ends[0], in = ends[1];
+    out = ends[0];
+    in = ends[1];
   }
   ~Pipe() {
     close(out);

@@ -78,7 +78,8 @@ TEST_F(OutputFiles, WhatIsGivenOpenIsWrittenTo) {
   char got[9] = "";
   EXPECT_EQ(read(ends[0], got, 8), 8);
   EXPECT_STREQ(got, "texttext");
-  close(ends[0]), close(ends[1]);
+  close(ends[0]);
+  close(ends[1]);
   // When standard output is a file, its contents are kept.
   const int file = open(path("out").c_str(), O_WRONLY | O_CREAT, 0600), before = dup(STDOUT_FILENO);
   fflush(stdout);
@@ -86,7 +87,8 @@ TEST_F(OutputFiles, WhatIsGivenOpenIsWrittenTo) {
   dup2(file, STDOUT_FILENO);
   write_atomically("/dev/stdout", "tail");
   dup2(before, STDOUT_FILENO);
-  close(file), close(before);
+  close(file);
+  close(before);
   EXPECT_EQ(read_whole_file(path("out")), "head tail");
   write_atomically("/dev/null", "nothing");
   struct stat status {};

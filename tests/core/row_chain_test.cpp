@@ -377,7 +377,10 @@ TEST_F(RowChainTest, OtherLayouts) {
   const Tensor x = randn({24, 1300}, generator_).t();
   // Sequences of several lengths, empty ones, and tokens behind the last one.
   std::vector<int64_t> mixed(100, 13);  // as many tokens as if all were like the first
-  for (size_t i = 10; i < 90; i += 2) --mixed[i], ++mixed[i + 1];
+  for (size_t i = 10; i < 90; i += 2) {
+    --mixed[i];
+    ++mixed[i + 1];
+  }
   for (const std::vector<int64_t>& lengths :
        {std::vector<int64_t>(100, 13), std::vector<int64_t>(99, 13), mixed, {1000, 300}, {0, 1300}, {}, {0, 0}}) {
     steps.layout = packed_layout(lengths);

@@ -92,7 +92,8 @@ TEST_P(FailedRanks, AllEndAndNoNumberIsWrong) {
   std::set<std::string> ended;
   for (const auto& [function, turn] : faults) {
     auto faulty = environment;
-    faulty["TERN_TEST_FUNCTION"] = function, faulty["TERN_TEST_TURN"] = std::to_string(turn);
+    faulty["TERN_TEST_FUNCTION"] = function;
+    faulty["TERN_TEST_TURN"] = std::to_string(turn);
     const std::vector<std::string> words = run(GetParam(), 2, faulty);
     SCOPED_TRACE(function + ", call " + std::to_string(turn) + "; rank 0: " + words[0] + "; rank 1: " + words[1]);
     for (int rank = 0; rank < 2; ++rank) {

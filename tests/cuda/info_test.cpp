@@ -134,7 +134,9 @@ TEST_F(Program, InfoDescribesDevicesAndLibraries) {
     EXPECT_EQ(line_of(r.out, device),
               device + std::string("stand-in, compute capability 9.0, 132 multiprocessors, 3.0 GiB"));
   EXPECT_TRUE(contains(line_of(r.out, "cuBLASLt: "), "libtern_standin.so")) << r.out;
-  line_of(r.out, "cuDNN: "), line_of(r.out, "NCCL: "), line_of(r.out, "CUPTI: ");
+  line_of(r.out, "cuDNN: ");
+  line_of(r.out, "NCCL: ");
+  line_of(r.out, "CUPTI: ");
   EXPECT_EQ(line_of(r.out, "device: "), "device: cuda:0");
 }
 

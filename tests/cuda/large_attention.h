@@ -102,7 +102,10 @@ inline std::vector<Tensor> keep_of(const AttentionCase& c, uint64_t seed) {
   }
   std::vector<std::vector<Tensor>> parts(c.lengths.size());  // parts of columns for each sequence
   int64_t tokens = 0, queries = 0, longest = 0;
-  for (const int64_t n : c.lengths) tokens += n, longest = std::max(longest, n);
+  for (const int64_t n : c.lengths) {
+    tokens += n;
+    longest = std::max(longest, n);
+  }
   for (const int64_t n : query_lengths) queries += n;
   const Tensor q = zeros({queries, c.heads, c.head_dim});
   for (int64_t first = 0; first < longest; first += c.head_dim) {

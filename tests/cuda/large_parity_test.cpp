@@ -89,7 +89,11 @@ const Variant kVariants[] = {
     {"plain", [](AttentionCase&) {}},
     {"causal", [](AttentionCase& c) { c.causal = true; }},
     {"window", [](AttentionCase& c) { c.window = 70; }},
-    {"grouped", [](AttentionCase& c) { c.heads = 4, c.kv_heads = 2; }},
+    {"grouped",
+     [](AttentionCase& c) {
+       c.heads = 4;
+       c.kv_heads = 2;
+     }},
     {"mask", [](AttentionCase& c) { c.masked = true; }},
     {"dropout", [](AttentionCase& c) { c.dropout = 0.125; }},       // a multiple of 1 / 65536
     {"first rows", [](AttentionCase& c) { c.first_rows = true; }},  // the last layer of a classifier
@@ -113,8 +117,14 @@ TEST_F(LargeAttention, VariantsTogether) {
     AttentionCase c{.dtype = one_of(kHalves), .head_dim = one_of<int64_t>({64, 96, 128})};
     for (const Variant& variant : kVariants)
       if (whole_in(0, 1)) variant.set(c);
-    if (!kWhole && c.heads > 2) c.heads = 2, c.kv_heads = 1;
-    if (c.first_rows) c.causal = false, c.window = -1;
+    if (!kWhole && c.heads > 2) {
+      c.heads = 2;
+      c.kv_heads = 1;
+    }
+    if (c.first_rows) {
+      c.causal = false;
+      c.window = -1;
+    }
     if (c.window >= 0) c.window = whole_in(1, 200);
     c.lengths = lengths();
     check(c);
@@ -156,9 +166,11 @@ class LargeProducts : public LargeParity {
   void check_all(const std::vector<Layer>& layers) {
     for (Layer layer : layers)
       for (const DType dtype : kHalves) {
-        if (!kWhole)
-          layer.rows = whole_in(1, 200), layer.in = 8 * whole_in(1, 20),
+        if (!kWhole) {
+          layer.rows = whole_in(1, 200);
+          layer.in = 8 * whole_in(1, 20);
           layer.out = std::min<int64_t>(layer.out, whole_in(1, 150));
+        }
         check(layer, dtype, Activation::kNone);
         if (layer.relu) check(layer, dtype, Activation::kRelu);
       }

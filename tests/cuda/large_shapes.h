@@ -58,7 +58,10 @@ inline void expect_equal(const Tensor& expected, const Tensor& actual, const std
   const std::vector<double> a = expected.to_vector<double>(), b = host.to_vector<double>();
   size_t wrong = 0, first = a.size();
   for (size_t i = a.size(); i-- > 0;)
-    if (!(a[i] == b[i])) ++wrong, first = i;
+    if (!(a[i] == b[i])) {
+      ++wrong;
+      first = i;
+    }
   ADD_FAILURE() << what << " " << expected.shape() << ": " << wrong << " of " << a.size() << " differ, first at "
                 << first << ": expected " << a[first] << ", got " << b[first];
 }
@@ -76,7 +79,10 @@ inline void expect_within(const Tensor& expected, const Tensor& bound, const Ten
     if (e[i] <= b[i]) continue;
     ++wrong;
     const double r = std::isfinite(e[i]) ? e[i] / b[i] : INFINITY;
-    if (r > ratio) ratio = r, worst = i;
+    if (r > ratio) {
+      ratio = r;
+      worst = i;
+    }
   }
   ADD_FAILURE() << what << " " << expected.shape() << ": " << wrong << " of " << e.size()
                 << " beyond their bounds, worst at " << worst << ": expected "

@@ -78,11 +78,14 @@ inline std::vector<std::string> run(const std::string& scenario, int ranks,
   for (int r = 0; r < ranks; ++r) {
     const pid_t child = fork();
     if (child == 0) {
-      setenv("RANK", std::to_string(r).c_str(), 1), setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
-      setenv("MASTER_ADDR", "127.0.0.1", 1), setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+      setenv("RANK", std::to_string(r).c_str(), 1);
+      setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+      setenv("MASTER_ADDR", "127.0.0.1", 1);
+      setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
       setenv("OMP_NUM_THREADS", "1", 1);
       for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-      setenv("TERN_TEST_SCENARIO", scenario.c_str(), 1), setenv("TERN_TEST_FOLDER", folder.c_str(), 1);
+      setenv("TERN_TEST_SCENARIO", scenario.c_str(), 1);
+      setenv("TERN_TEST_FOLDER", folder.c_str(), 1);
       execl("/proc/self/exe", "rank", nullptr);
       _exit(127);
     }

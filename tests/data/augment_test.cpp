@@ -44,14 +44,18 @@ double difference(const Tensor& a, const Tensor& b) {
 
 std::vector<ImageAugment> golden_plans() {
   std::vector<ImageAugment> plans(4);
-  plans[0].top = -2, plans[0].left = 3;
-  plans[1].top = 1, plans[1].left = -4, plans[1].mirrored = 1;
+  plans[0].top = -2;
+  plans[0].left = 3;
+  plans[1].top = 1;
+  plans[1].left = -4;
+  plans[1].mirrored = 1;
   plans[1].colors[0] = color_step(ColorOp::kBrightness, 0.8);
   plans[1].colors[1] = color_step(ColorOp::kContrast, 1.3);
   plans[1].colors[3] = color_step(ColorOp::kSaturation, 0.6);
   plans[2].mirrored = 1;
   plans[2].erased = {2, 3, 7, 7};
-  plans[3].top = 3, plans[3].left = 5;
+  plans[3].top = 3;
+  plans[3].left = 5;
   plans[3].colors[1] = color_step(ColorOp::kHue, 0.1);
   plans[3].colors[2] = color_step(ColorOp::kContrast, 0.7);
   for (int i = 0; i < 4; ++i) plans[i].partner = (i + 3) % 4;
@@ -71,7 +75,10 @@ TEST(AugmentImages, EqualsTorchvision) {
 
   for (ImageAugment& plan : plans) plan.weight = 0.3125f;
   EXPECT_LE(difference(augment_images(images, plans, kCifar10, 10, 12), golden("batch/mixup")), 1.001 * level);
-  for (ImageAugment& plan : plans) plan.weight = 1, plan.pasted = {2, 4, 7, 12};
+  for (ImageAugment& plan : plans) {
+    plan.weight = 1;
+    plan.pasted = {2, 4, 7, 12};
+  }
   EXPECT_LE(difference(augment_images(images, plans, kCifar10, 10, 12), golden("batch/cutmix")), 1.001 * level);
   // Without colour steps the results agree within one ulp.
   for (ImageAugment& plan : plans) {

@@ -134,9 +134,11 @@ bool reference_parse(const std::string& text, Records& records) {
       case kClosed:
         if (c == '"')
           record.back() += c, state = kQuoted;
-        else if (c == ',')
-          record.emplace_back(), state = kStart, quoted = false;
-        else if (c == '\n')
+        else if (c == ',') {
+          record.emplace_back();
+          state = kStart;
+          quoted = false;
+        } else if (c == '\n')
           end_record();
         else if (c == '\r')
           state = kReturn;

@@ -15,8 +15,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto check = [&] {
       for (const int32_t label : labels) fuzz::require(label >= 0 && label < 10);
     };
-    fuzz::read([&] { data::read_cifar10_batch(path, images, pixels.data(), labels.data()), check(); });
-    fuzz::read([&] { data::read_cifar10_records(bytes, "input", images, pixels.data(), labels.data()), check(); });
+    fuzz::read([&] {
+      data::read_cifar10_batch(path, images, pixels.data(), labels.data());
+      check();
+    });
+    fuzz::read([&] {
+      data::read_cifar10_records(bytes, "input", images, pixels.data(), labels.data());
+      check();
+    });
   }
   return 0;
 }

@@ -56,7 +56,9 @@ std::string jpeg(int channels, bool progressive, int restart, const std::string&
   unsigned long size = 0;
   jpeg_mem_dest(&c, &memory, &size);
   data::Image image = image_of(channels);
-  c.image_width = 9, c.image_height = 6, c.input_components = channels;
+  c.image_width = 9;
+  c.image_height = 6;
+  c.input_components = channels;
   c.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&c);
   c.restart_interval = static_cast<unsigned>(restart);
@@ -174,6 +176,10 @@ int main(int argc, char** argv) {
   }
   using namespace tern::fuzz;
   folder = argv[1];
-  images(), weights(), texts(), configurations(), store();
+  images();
+  weights();
+  texts();
+  configurations();
+  store();
   return 0;
 }

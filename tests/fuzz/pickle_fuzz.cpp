@@ -32,24 +32,35 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& entri
   for (const auto& [name, bytes] : entries) {
     const auto at = static_cast<uint32_t>(zip.size()), size = static_cast<uint32_t>(bytes.size());
     std::string common;
-    put<uint16_t>(common, 20), put<uint16_t>(common, 0), put<uint16_t>(common, 0), put<uint32_t>(common, 0);
+    put<uint16_t>(common, 20);
+    put<uint16_t>(common, 0);
+    put<uint16_t>(common, 0);
+    put<uint32_t>(common, 0);
     put<uint32_t>(common, static_cast<uint32_t>(
                               crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size()))));
-    put<uint32_t>(common, size), put<uint32_t>(common, size), put<uint16_t>(common, static_cast<uint16_t>(name.size()));
+    put<uint32_t>(common, size);
+    put<uint32_t>(common, size);
+    put<uint16_t>(common, static_cast<uint16_t>(name.size()));
     put<uint16_t>(common, 0);
     zip += "PK\3\4" + common + name + bytes;
     directory += "PK\1\2";
     put<uint16_t>(directory, 20);
     directory += common;
-    put<uint16_t>(directory, 0), put<uint16_t>(directory, 0), put<uint16_t>(directory, 0), put<uint32_t>(directory, 0);
+    put<uint16_t>(directory, 0);
+    put<uint16_t>(directory, 0);
+    put<uint16_t>(directory, 0);
+    put<uint32_t>(directory, 0);
     put<uint32_t>(directory, at);
     directory += name;
   }
   const auto at = static_cast<uint32_t>(zip.size()), count = static_cast<uint32_t>(entries.size());
   zip += directory + "PK\5\6";
-  put<uint32_t>(zip, 0), put<uint16_t>(zip, static_cast<uint16_t>(count)),
-      put<uint16_t>(zip, static_cast<uint16_t>(count));
-  put<uint32_t>(zip, static_cast<uint32_t>(directory.size())), put<uint32_t>(zip, at), put<uint16_t>(zip, 0);
+  put<uint32_t>(zip, 0);
+  put<uint16_t>(zip, static_cast<uint16_t>(count));
+  put<uint16_t>(zip, static_cast<uint16_t>(count));
+  put<uint32_t>(zip, static_cast<uint32_t>(directory.size()));
+  put<uint32_t>(zip, at);
+  put<uint16_t>(zip, 0);
   return zip;
 }
 

@@ -94,7 +94,10 @@ class Session {
 
   void check() {
     size_t unsent = 0, strangers = 0;
-    for (const Connection& c : service_.connections()) unsent += c.out().size(), strangers += !c.is_member();
+    for (const Connection& c : service_.connections()) {
+      unsent += c.out().size();
+      strangers += !c.is_member();
+    }
     fuzz::require(unsent <= kLimits.unsent + kLimits.answer && strangers <= kMaxStrangers);
   }
 

@@ -52,7 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     digest.update(std::string_view(bytes));
     const std::string payload = digest.hex();
     std::memcpy(header.payload, payload.data(), sizeof header.payload);
-    header.rows = 2, header.ids = static_cast<int64_t>(bytes.size() - 24) / 4;
+    header.rows = 2;
+    header.ids = static_cast<int64_t>(bytes.size() - 24) / 4;
     bytes.insert(0, reinterpret_cast<const char*>(&header), sizeof header);
   }
   fuzz::write_file((std::filesystem::path("tern") / "tokens" / path.filename()).string(), bytes);

@@ -157,12 +157,18 @@ TEST(Ema, StateGoesOnWhereItWas) {
   for (const bool warmup : {false, true}) {
     const optim::EmaOptions options{.decay = 0.9, .warmup = warmup};
     Training whole(options, 5), cut(options, 5);
-    for (int i = 0; i < 3; ++i) whole.ema->update(whole.step()), cut.ema->update(cut.step());
+    for (int i = 0; i < 3; ++i) {
+      whole.ema->update(whole.step());
+      cut.ema->update(cut.step());
+    }
     StateView saved;
     for (const NamedTensor& entry : cut.ema->state_dict()) saved.push_back({entry.name, entry.tensor.clone()});
     cut.ema.emplace(cut.parameters, options);
     cut.ema->load_state_dict(saved);
-    for (int i = 0; i < 3; ++i) whole.ema->update(whole.step()), cut.ema->update(cut.step());
+    for (int i = 0; i < 3; ++i) {
+      whole.ema->update(whole.step());
+      cut.ema->update(cut.step());
+    }
     EXPECT_EQ(whole.averages(), cut.averages());
   }
 }

@@ -264,7 +264,8 @@ TEST_F(FailureTest, SignalsOfCommandsThatReadInput) {
     usleep(300'000);
     process.send(SIGINT);
     EXPECT_EQ(process.finish().status, 130) << command;
-    close(in[0]), close(in[1]);
+    close(in[0]);
+    close(in[1]);
   }
 }
 

@@ -59,8 +59,10 @@ TEST_F(LaunchTest, TheLibraryIsMissing) {
 
 TEST_F(LaunchTest, TorchrunIsForGpus) {
   const Setting torchrun{.in_child = [] {
-    setenv("RANK", "0", 1), setenv("WORLD_SIZE", "2", 1);
-    setenv("MASTER_ADDR", "localhost", 1), setenv("MASTER_PORT", "29500", 1);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "localhost", 1);
+    setenv("MASTER_PORT", "29500", 1);
   }};
   const Result result = tern({"info", "--device", "cpu"}, torchrun);
   EXPECT_EQ(result.status, 1);

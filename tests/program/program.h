@@ -84,7 +84,9 @@ class Process {
     const std::string where = folder.string(), cache = (folder / "cache").string();
     pid_ = fork();
     if (pid_ == 0) {
-      dup2(in[0], 0), dup2(out[1], 1), dup2(err[1], 2);
+      dup2(in[0], 0);
+      dup2(out[1], 1);
+      dup2(err[1], 2);
       signal(SIGPIPE, SIG_DFL);
       unsetenv("TERN_DATA");
       setenv("XDG_CACHE_HOME", cache.c_str(), 1);
@@ -93,8 +95,12 @@ class Process {
       execv(kProgram.c_str(), argv.data());
       _exit(127);
     }
-    close(in[0]), close(out[1]), close(err[1]);
-    in_ = in[1], out_ = out[0], err_ = err[0];
+    close(in[0]);
+    close(out[1]);
+    close(err[1]);
+    in_ = in[1];
+    out_ = out[0];
+    err_ = err[0];
     for (int fd : {in_, out_, err_}) fcntl(fd, F_SETFL, O_NONBLOCK);
     if (input_.empty()) close_input();
   }

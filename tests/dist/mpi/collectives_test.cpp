@@ -57,7 +57,10 @@ TEST(Collectives, AllReduceAgreesWithDoubles) {
   const std::vector<double> got = x.to_vector<double>();
   for (size_t i = 0; i < got.size(); ++i) {
     double sum = 0, magnitude = 0;
-    for (const Tensor& v : values) sum += v.data<float>()[i], magnitude += std::abs(v.data<float>()[i]);
+    for (const Tensor& v : values) {
+      sum += v.data<float>()[i];
+      magnitude += std::abs(v.data<float>()[i]);
+    }
     // Each addition rounds a partial sum.
     ASSERT_TRUE(std::abs(got[i] - sum) <= (size() - 1) * 0x1p-24 * magnitude) << i << ": " << got[i] << " for " << sum;
   }
@@ -229,10 +232,13 @@ TEST(Collectives, GroupsOfSomeRanks) {
   if (rank() % 2 == 0) a = group().all_reduce_async(y);
   b = half->all_reduce_async(z);
   if (rank() % 2 == 1) a = group().all_reduce_async(y);
-  if (rank() % 2 == 0)
-    b.wait(), a.wait();
-  else
-    a.wait(), b.wait();
+  if (rank() % 2 == 0) {
+    b.wait();
+    a.wait();
+  } else {
+    a.wait();
+    b.wait();
+  }
   expect_bits(y, reference(values, ReduceOp::kSum), "world");
   expect_bits(z, x, "half again");
 

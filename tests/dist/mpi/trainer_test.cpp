@@ -30,7 +30,9 @@ class RowsTask final : public TrainingTask {
   int64_t epochs() const override { return kEpochs; }
   int64_t steps(int64_t) const override { return kBatches; }
   void begin_epoch(int64_t epoch, const data::BatchStripe& stripe) override {
-    epoch_ = epoch, stripe_ = stripe, next_ = 0;
+    epoch_ = epoch;
+    stripe_ = stripe;
+    next_ = 0;
   }
   bool next_batch() override {
     if (next_ >= stripe_.size("rows", kBatches)) return false;
@@ -114,7 +116,10 @@ TEST(Trainer, ValidationIsOfAllRows) {
   Recorder recorder;
   const TrainResult result = train(task, options_for(&parallel), recorder);
   double rows = 0, sum = 0;
-  for (int r = size() > 1 ? 1 : 0; r < size(); ++r) rows += r + 2, sum += (r + 2) * (1.0 + r);
+  for (int r = size() > 1 ? 1 : 0; r < size(); ++r) {
+    rows += r + 2;
+    sum += (r + 2) * (1.0 + r);
+  }
   ASSERT_EQ(recorder.validations.size(), static_cast<size_t>(kEpochs));
   EXPECT_NEAR(recorder.validations[0].loss, sum / rows, 1e-12);
   EXPECT_NEAR(recorder.validations[0].metric, 0.5, 1e-12);
