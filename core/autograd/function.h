@@ -9,13 +9,14 @@
 //   };
 //   Tensor scale(const Tensor& x, double factor) { return Scale::apply(x, factor); }
 //
-// backward returns one gradient per *tensor* argument of forward, in order (undefined: none). forward runs without
-// recording. In both, needs_grad(i) is true when the gradient of tensor argument i is needed. An op with several
-// outputs returns std::vector<Tensor> from forward and overrides backward_all; plain backward, which gets only the
-// gradient of the first output, is an Error when another output is floating. An output that backward needs is a
-// SavedOutput member; a Saved is an Error, because op and output would hold each other and never be freed. apply
-// rejects tensor arguments on different devices; the engine sums a gradient over broadcast dimensions and checks its
-// shape, dtype and device. An op whose backward consists of differentiable ops declares `static constexpr bool
+// backward returns one gradient per *tensor* argument of forward, in order (undefined: none). A tensor argument that
+// never has a gradient may be passed as Constant{x}: forward takes a Constant, and backward returns nothing for it.
+// forward runs without recording. In both, needs_grad(i) is true when the gradient of tensor argument i is needed. An
+// op with several outputs returns std::vector<Tensor> from forward and overrides backward_all; plain backward, which
+// gets only the gradient of the first output, is an Error when another output is floating. An output that backward
+// needs is a SavedOutput member; a Saved is an Error, because op and output would hold each other and never be freed.
+// apply rejects tensor arguments on different devices; the engine sums a gradient over broadcast dimensions and checks
+// its shape, dtype and device. An op whose backward consists of differentiable ops declares `static constexpr bool
 // kTwiceDifferentiable = true`.
 
 #include <initializer_list>
@@ -55,6 +56,11 @@ inline void check_one_device(const char* op, std::initializer_list<const Tensor*
 }
 }  // namespace detail
 
+/// An argument of Function::apply that has no gradient, whether or not its tensor requires one. It may be undefined.
+struct Constant {
+  Tensor tensor;
+};
+
 template <class Derived>
 class Function;
 
@@ -77,16 +83,18 @@ class Function : public detail::Node {
   static auto apply(const Args&... args) {
     static_assert((detail::kIsTensor<Args> || ...), "a differentiable op takes at least one tensor");
     const Tensor* inputs[sizeof...(Args)];
-    int count = 0;
-    (
-        (void)[&](const auto& arg) {
-          if constexpr (detail::kIsTensor<std::decay_t<decltype(arg)>>) {
-            inputs[count++] = &static_cast<const Tensor&>(arg);
-          }
-        }(args),
-        ...);
+    const Tensor* tensors[sizeof...(Args)];  // inputs and constants
+    int count = 0, tensor_count = 0;
+    const auto collect = [&](const auto& arg) {
+      using Arg = std::decay_t<decltype(arg)>;
+      if constexpr (detail::kIsTensor<Arg>)
+        tensors[tensor_count++] = inputs[count++] = &static_cast<const Tensor&>(arg);
+      else if constexpr (std::is_same_v<Arg, Constant>)
+        tensors[tensor_count++] = &arg.tensor;
+    };
+    (collect(args), ...);
 
-    detail::check_one_device(Derived::kName, inputs, count);
+    detail::check_one_device(Derived::kName, tensors, tensor_count);
     const ProfileRange range(Derived::kName, RangeKind::kOp);
     AllocationTag tag(Derived::kName);
     auto node = std::make_shared<Derived>();

@@ -12,12 +12,12 @@ struct DropoutOp final : Function<DropoutOp> {
   kernels::Dropout dropout_;
   Saved row_keys_;
   bool by_row_ = false;
-  Tensor forward(const Tensor& x, const kernels::Dropout& dropout, const std::vector<Tensor>& row_keys) {
+  Tensor forward(const Tensor& x, const kernels::Dropout& dropout, const Constant& row_keys) {
     dropout_ = dropout;
-    row_keys_ = row_keys[0];
-    by_row_ = row_keys[0].defined();
+    row_keys_ = row_keys.tensor;
+    by_row_ = row_keys.tensor.defined();
     const Tensor y = empty(x.shape(), x.options());
-    kernels::dropout(current_stream(x.device()), x.view(), dropout, row_keys[0].view(), y.view());
+    kernels::dropout(current_stream(x.device()), x.view(), dropout, row_keys.tensor.view(), y.view());
     return y;
   }
   Grads backward(const Tensor& dy) override {
@@ -29,7 +29,7 @@ struct DropoutOp final : Function<DropoutOp> {
 }  // namespace
 
 Tensor detail::dropout_of(const Tensor& x, const kernels::Dropout& dropout, const Tensor& row_keys) {
-  return DropoutOp::apply(x, dropout, std::vector<Tensor>{row_keys});
+  return DropoutOp::apply(x, dropout, Constant{row_keys});
 }
 
 kernels::Dropout detail::draw(const DropoutOptions& options, const char* op, Device device) {

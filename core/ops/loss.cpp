@@ -19,11 +19,10 @@ struct CrossEntropy final : Function<CrossEntropy> {
   int64_t ignore_index_ = -100;
   double smoothing_ = 0;
 
-  Tensor forward(const Tensor& logits, const std::vector<Tensor>& targets_and_weights, int64_t ignore_index,
-                 double smoothing, bool mean) {
+  Tensor forward(const Tensor& logits, const Constant& target_classes, const Constant& row_weights,
+                 int64_t ignore_index, double smoothing, bool mean) {
+    const Tensor &targets = target_classes.tensor, &weights = row_weights.tensor;
     logits_ = logits;
-    const Tensor& targets = targets_and_weights[0];
-    const Tensor& weights = targets_and_weights[1];
     targets_ = targets;
     weights_ = weights;
     ignore_index_ = ignore_index;
@@ -91,14 +90,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
              "cross_entropy: label_smoothing must be in [0, 1], got ", options.label_smoothing);
   const DType dtype = logits.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   Tensor weights = options.row_weights;
-  detail::check_one_device("cross_entropy", {&logits, &targets, &weights});
   if (weights.defined()) {
     TERN_CHECK(weights.dim() == 1 && weights.size(0) == logits.size(0), "cross_entropy: row_weights must be [",
                logits.size(0), "], got ", weights.shape());
     weights = weights.detach().to(dtype).contiguous();
   }
   const Tensor losses =
-      CrossEntropy::apply(logits.contiguous(), std::vector<Tensor>{targets.contiguous(), weights}, options.ignore_index,
+      CrossEntropy::apply(logits.contiguous(), Constant{targets.contiguous()}, Constant{weights}, options.ignore_index,
                           options.label_smoothing, options.reduction == LossReduction::kMean);
   return options.reduction == LossReduction::kSum ? sum(losses) : losses;
 }

@@ -211,6 +211,26 @@ TEST(Custom, SeveralOutputsNeedABackwardForAll) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{9, 9, 9}));
 }
 
+/// x * factor, where the factor has no gradient.
+struct TimesConstant final : Function<TimesConstant> {
+  static constexpr const char* kName = "times_constant";
+  Saved factor_;
+  Tensor forward(const Tensor& x, const Constant& factor) {
+    factor_ = factor.tensor;
+    return factor.tensor.defined() ? mul(x, factor.tensor) : x.clone();
+  }
+  Grads backward(const Tensor& dy) override { return {mul(dy, factor_.get())}; }
+};
+
+TEST(Custom, AConstantArgumentHasNoGradient) {
+  const Tensor x = tensor({1, 2}, {.requires_grad = true}), factor = tensor({3, 4}, {.requires_grad = true});
+  sum(TimesConstant::apply(x, Constant{factor})).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{3, 4}));
+  EXPECT_FALSE(factor.grad().defined());
+  EXPECT_FALSE(TimesConstant::apply(x.detach(), Constant{factor}).requires_grad());
+  EXPECT_EQ(TimesConstant::apply(x.detach(), Constant{}).to_vector<double>(), (std::vector<double>{1, 2}));
+}
+
 struct Asks final : Function<Asks> {
   static constexpr const char* kName = "asks";
   int wanted_ = 0;
