@@ -26,28 +26,28 @@ Shape::Shape(const int64_t* sizes, int dims) : dims_(dims) {
   numel_ *= product;
 }
 
-int Shape::wrap(int d) const {
-  const int i = d < 0 ? d + dims_ : d;
-  TERN_CHECK(i >= 0 && i < dims_, "dimension ", d, " is out of range for shape ", str(), " with ", dims_,
+int Shape::wrap(int dim) const {
+  const int i = dim < 0 ? dim + dims_ : dim;
+  TERN_CHECK(i >= 0 && i < dims_, "dimension ", dim, " is out of range for shape ", str(), " with ", dims_,
              " dimensions");
   return i;
 }
 
-Shape Shape::with(int d, int64_t size) const {
+Shape Shape::with(int dim, int64_t size) const {
   std::vector<int64_t> sizes = vec();
-  sizes[static_cast<size_t>(wrap(d))] = size;
+  sizes[static_cast<size_t>(wrap(dim))] = size;
   return Shape(sizes);
 }
 
-Shape Shape::without(int d) const {
+Shape Shape::without(int dim) const {
   std::vector<int64_t> sizes = vec();
-  sizes.erase(sizes.begin() + wrap(d));
+  sizes.erase(sizes.begin() + wrap(dim));
   return Shape(sizes);
 }
 
-Shape Shape::inserted(int d, int64_t size) const {
-  const int i = d < 0 ? d + dims_ + 1 : d;
-  TERN_CHECK(i >= 0 && i <= dims_, "dimension ", d, " cannot be inserted into shape ", str());
+Shape Shape::inserted(int dim, int64_t size) const {
+  const int i = dim < 0 ? dim + dims_ + 1 : dim;
+  TERN_CHECK(i >= 0 && i <= dims_, "dimension ", dim, " cannot be inserted into shape ", str());
   std::vector<int64_t> sizes = vec();
   sizes.insert(sizes.begin() + i, size);
   return Shape(sizes);

@@ -21,21 +21,21 @@ class Shape {
   Shape(const int64_t* sizes, int dims);
 
   int dims() const { return dims_; }
-  int64_t operator[](int d) const { return sizes_[d]; }
-  /// Size of dimension d; a negative d counts from the end. Throws Error when there is no such dimension.
-  int64_t size(int d) const { return sizes_[wrap(d)]; }
+  int64_t operator[](int dim) const { return sizes_[dim]; }
+  /// Size of dimension dim; a negative dim counts from the end. Throws Error when there is no such dimension.
+  int64_t size(int dim) const { return sizes_[wrap(dim)]; }
   int64_t numel() const { return numel_; }
   const int64_t* data() const { return sizes_.data(); }
   const int64_t* begin() const { return sizes_.data(); }
   const int64_t* end() const { return sizes_.data() + dims_; }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  /// d as an index from the front. Throws Error when there is no such dimension.
-  int wrap(int d) const;
-  /// Copies with one dimension replaced, removed or inserted (before d).
-  Shape with(int d, int64_t size) const;
-  Shape without(int d) const;
-  Shape inserted(int d, int64_t size) const;
+  /// dim as an index from the front. Throws Error when there is no such dimension.
+  int wrap(int dim) const;
+  /// Copies with one dimension replaced, removed or inserted (before dim).
+  Shape with(int dim, int64_t size) const;
+  Shape without(int dim) const;
+  Shape inserted(int dim, int64_t size) const;
   std::string str() const;
 
   friend bool operator==(const Shape& a, const Shape& b);

@@ -46,7 +46,7 @@ class Tensor {
   const Shape& shape() const;
   const Strides& strides() const;
   int dim() const { return shape().dims(); }
-  int64_t size(int d) const { return shape().size(d); }
+  int64_t size(int dim) const { return shape().size(dim); }
   int64_t numel() const { return shape().numel(); }
   int64_t nbytes() const { return numel() * size_of(dtype()); }
   DType dtype() const;
@@ -90,24 +90,24 @@ class Tensor {
   Tensor transpose(int a, int b) const;
   Tensor t() const { return transpose(-2, -1); }
   Tensor permute(const std::vector<int>& order) const;
-  Tensor squeeze(int d) const;
-  Tensor unsqueeze(int d) const;
+  Tensor squeeze(int dim) const;
+  Tensor unsqueeze(int dim) const;
   /// Broadcasts without a copy; -1 keeps a size.
   Tensor expand(const std::vector<int64_t>& sizes) const;
   Tensor expand(std::initializer_list<int64_t> sizes) const { return expand(std::vector<int64_t>(sizes)); }
   Tensor expand(const Shape& shape) const { return expand(shape.vec()); }
-  /// Elements begin, begin + step, ... < end of dimension d; begin and end may be negative and are clamped (Python).
-  Tensor slice(int d, int64_t begin, int64_t end = INT64_MAX, int64_t step = 1) const;
-  /// Element `index` of dimension d, which disappears.
-  Tensor select(int d, int64_t index) const;
+  /// Elements begin, begin + step, ... < end of dimension dim; begin and end may be negative and are clamped (Python).
+  Tensor slice(int dim, int64_t begin, int64_t end = INT64_MAX, int64_t step = 1) const;
+  /// Element `index` of dimension dim, which disappears.
+  Tensor select(int dim, int64_t index) const;
   Tensor operator[](int64_t index) const { return select(0, index); }
   // One op for all pieces, whose backward joins their gradients (a piece that is not used counts as zeros): cheaper
   // than a slice for each.
-  /// Views of sizes[i] along d, whose sum must be the dimension; or equal pieces.
-  std::vector<Tensor> split(const std::vector<int64_t>& sizes, int d = 0) const;
-  std::vector<Tensor> chunk(int64_t pieces, int d = 0) const;
-  /// The elements along d, which disappears.
-  std::vector<Tensor> unbind(int d = 0) const;
+  /// Views of sizes[i] along dim, whose sum must be the dimension; or equal pieces.
+  std::vector<Tensor> split(const std::vector<int64_t>& sizes, int dim = 0) const;
+  std::vector<Tensor> chunk(int64_t pieces, int dim = 0) const;
+  /// The elements along dim, which disappears.
+  std::vector<Tensor> unbind(int dim = 0) const;
 
   // In place: the result replaces the contents and bumps the version. Differentiable on a tensor that is neither a view
   // nor a leaf; a leaf that needs a gradient may only be changed under NoGrad.

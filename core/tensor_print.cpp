@@ -84,29 +84,29 @@ std::vector<std::string> texts_of(const Tensor& x, bool summarize) {
   return texts;
 }
 
-void print(std::ostream& out, const Shape& shape, int d, bool summarize, std::vector<std::string>::const_iterator& text,
-           int indent) {
-  if (d == shape.dims()) {
+void print(std::ostream& out, const Shape& shape, int dim, bool summarize,
+           std::vector<std::string>::const_iterator& text, int indent) {
+  if (dim == shape.dims()) {
     out << *text++;
     return;
   }
   out << '[';
   bool first = true;
-  for (int64_t i : shown(shape[d], summarize)) {
-    const bool last_dimension = d + 1 == shape.dims();
+  for (int64_t i : shown(shape[dim], summarize)) {
+    const bool last_dimension = dim + 1 == shape.dims();
     if (!first) {
       out << ',';
       if (last_dimension)
         out << ' ';
       else
-        out << std::string(static_cast<size_t>(shape.dims() - d - 1), '\n')
+        out << std::string(static_cast<size_t>(shape.dims() - dim - 1), '\n')
             << std::string(static_cast<size_t>(indent + 1), ' ');
     }
     first = false;
     if (i < 0)
       out << "...";
     else
-      print(out, shape, d + 1, summarize, text, indent + 1);
+      print(out, shape, dim + 1, summarize, text, indent + 1);
   }
   out << ']';
 }

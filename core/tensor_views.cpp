@@ -113,23 +113,23 @@ struct Slice final : Function<Slice> {
 struct Split final : Function<Split> {
   static constexpr const char* kName = "split";
   static constexpr bool kTwiceDifferentiable = true;
-  int d_ = 0;
+  int dim_ = 0;
   bool drops_ = false;
-  std::vector<Tensor> forward(const Tensor& x, const std::vector<int64_t>& sizes, int d, bool drops) {
-    d_ = d;
+  std::vector<Tensor> forward(const Tensor& x, const std::vector<int64_t>& sizes, int dim, bool drops) {
+    dim_ = dim;
     drops_ = drops;
     std::vector<Tensor> pieces;
     int64_t begin = 0;
     for (const int64_t size : sizes) {
-      const Tensor piece = slice_view(x, {d, begin, size, 1});
+      const Tensor piece = slice_view(x, {dim, begin, size, 1});
       begin += size;
       if (!drops) {
         pieces.push_back(piece);
         continue;
       }
       Strides strides = piece.strides();
-      std::copy(strides.begin() + d + 1, strides.end(), strides.begin() + d);
-      pieces.push_back(make_view(x, piece.storage_offset(), piece.shape().without(d), strides));
+      std::copy(strides.begin() + dim + 1, strides.end(), strides.begin() + dim);
+      pieces.push_back(make_view(x, piece.storage_offset(), piece.shape().without(dim), strides));
     }
     return pieces;
   }
@@ -139,7 +139,7 @@ struct Split final : Function<Split> {
       const Meta& meta = output_meta()[i];
       if (!pieces[i].defined()) pieces[i] = zeros({}, {meta.dtype, meta.device}).expand(meta.shape);
     }
-    return {drops_ ? stack(pieces, d_) : cat(pieces, d_)};
+    return {drops_ ? stack(pieces, dim_) : cat(pieces, dim_)};
   }
 };
 
@@ -241,12 +241,12 @@ Tensor Tensor::transpose(int a, int b) const {
   return permute(order);
 }
 
-Tensor Tensor::squeeze(int d) const {
-  const int i = shape().wrap(d);
+Tensor Tensor::squeeze(int dim) const {
+  const int i = shape().wrap(dim);
   return shape()[i] == 1 ? reshape(shape().without(i)) : *this;
 }
 
-Tensor Tensor::unsqueeze(int d) const { return reshape(shape().inserted(d, 1)); }
+Tensor Tensor::unsqueeze(int dim) const { return reshape(shape().inserted(dim, 1)); }
 
 Tensor Tensor::expand(const std::vector<int64_t>& sizes) const {
   std::vector<int64_t> result = sizes;
@@ -263,9 +263,9 @@ Tensor Tensor::expand(const std::vector<int64_t>& sizes) const {
   return Expand::apply(*this, target);
 }
 
-Tensor Tensor::slice(int d, int64_t begin, int64_t end, int64_t step) const {
+Tensor Tensor::slice(int dim, int64_t begin, int64_t end, int64_t step) const {
   TERN_CHECK(step >= 1, "slice: step must be at least 1, got ", step);
-  const int i = shape().wrap(d);
+  const int i = shape().wrap(dim);
   const int64_t size = shape()[i];
   const auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + size : v, 0, size); };
   const int64_t first = clamp(begin), last = std::max(clamp(end), first);
@@ -275,38 +275,38 @@ Tensor Tensor::slice(int d, int64_t begin, int64_t end, int64_t step) const {
   return Slice::apply(*this, range);
 }
 
-Tensor Tensor::select(int d, int64_t index) const {
-  const int i = shape().wrap(d);
+Tensor Tensor::select(int dim, int64_t index) const {
+  const int i = shape().wrap(dim);
   const int64_t at = index < 0 ? index + shape()[i] : index;
-  TERN_CHECK(at >= 0 && at < shape()[i], "select: index ", index, " is out of range for dimension ", d, " of ",
+  TERN_CHECK(at >= 0 && at < shape()[i], "select: index ", index, " is out of range for dimension ", dim, " of ",
              shape());
   return slice(i, at, at + 1).reshape(shape().without(i));
 }
 
-std::vector<Tensor> Tensor::split(const std::vector<int64_t>& sizes, int d) const {
-  const int i = shape().wrap(d);
+std::vector<Tensor> Tensor::split(const std::vector<int64_t>& sizes, int dim) const {
+  const int i = shape().wrap(dim);
   int64_t end = 0;
   for (int64_t size : sizes) {
-    TERN_CHECK(size >= 0 && size <= shape()[i] - end, "split: the sizes do not add up to dimension ", d, " of ",
+    TERN_CHECK(size >= 0 && size <= shape()[i] - end, "split: the sizes do not add up to dimension ", dim, " of ",
                shape());
     end += size;
   }
-  TERN_CHECK(end == shape()[i], "split: the sizes add up to ", end, ", dimension ", d, " of ", shape(), " has ",
+  TERN_CHECK(end == shape()[i], "split: the sizes add up to ", end, ", dimension ", dim, " of ", shape(), " has ",
              shape()[i]);
   if (sizes.empty()) return {};
   return sizes.size() == 1 ? std::vector<Tensor>{*this} : Split::apply(*this, sizes, i, false);
 }
 
-std::vector<Tensor> Tensor::unbind(int d) const {
-  const int i = shape().wrap(d);
+std::vector<Tensor> Tensor::unbind(int dim) const {
+  const int i = shape().wrap(dim);
   const auto count = static_cast<size_t>(shape()[i]);
   return count == 0 ? std::vector<Tensor>() : Split::apply(*this, std::vector<int64_t>(count, 1), i, true);
 }
 
-std::vector<Tensor> Tensor::chunk(int64_t pieces, int d) const {
-  TERN_CHECK(pieces >= 1 && shape().size(d) % pieces == 0, "chunk: dimension ", d, " of ", shape(),
+std::vector<Tensor> Tensor::chunk(int64_t pieces, int dim) const {
+  TERN_CHECK(pieces >= 1 && shape().size(dim) % pieces == 0, "chunk: dimension ", dim, " of ", shape(),
              " does not divide into ", pieces, " equal pieces");
-  return split(std::vector<int64_t>(static_cast<size_t>(pieces), shape().size(d) / pieces), d);
+  return split(std::vector<int64_t>(static_cast<size_t>(pieces), shape().size(dim) / pieces), dim);
 }
 
 }  // namespace tern

@@ -62,8 +62,8 @@ Tensor heads_first(const Tensor& x, int64_t begin, int64_t count) {
 }
 
 /// Pads x with zeros at the end of dimension d to `size`.
-Tensor filled_up(const Tensor& x, int d, int64_t size) {
-  return x.size(d) == size ? x : cat({x, zeros(x.shape().with(d, size - x.size(d)), x.options())}, d);
+Tensor filled_up(const Tensor& x, int dim, int64_t size) {
+  return x.size(dim) == size ? x : cat({x, zeros(x.shape().with(dim, size - x.size(dim)), x.options())}, dim);
 }
 
 class Gradients {

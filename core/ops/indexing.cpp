@@ -18,18 +18,18 @@ void count_bytes(const Tensor& y, const Tensor& index) {
 }
 
 /// Describes a bad index and its position. An index expanded along other dimensions counts once.
-std::string describe_fault(const kernels::IndexFault& fault, const Tensor& x, const Tensor& index, int d) {
+std::string describe_fault(const kernels::IndexFault& fault, const Tensor& x, const Tensor& index, int dim) {
   bool expanded = index.dim() > 1;
   int64_t inner = 1, copies = 1;
   for (int e = 0; e < index.dim(); ++e) {
-    if (e == d) continue;
+    if (e == dim) continue;
     expanded = expanded && (index.strides()[e] == 0 || index.size(e) == 1);
     copies *= index.size(e);
-    if (e > d) inner *= index.size(e);
+    if (e > dim) inner *= index.size(e);
   }
-  const int64_t position = expanded ? fault.first / inner % index.size(d) : fault.first;
+  const int64_t position = expanded ? fault.first / inner % index.size(dim) : fault.first;
   const int64_t value = index.contiguous().reshape({-1})[fault.first].item<int64_t>();
-  return detail::concatenate("index ", value, " at position ", position, " lies outside [0, ", x.size(d), ") (",
+  return detail::concatenate("index ", value, " at position ", position, " lies outside [0, ", x.size(dim), ") (",
                              expanded ? fault.count / copies : fault.count, " in all)");
 }
 
@@ -95,9 +95,9 @@ struct Embedding final : Function<Embedding> {
   }
 };
 
-Tensor scatter_add(const Tensor& dy, const Tensor& index, int d, const Shape& shape) {
+Tensor scatter_add(const Tensor& dy, const Tensor& index, int dim, const Shape& shape) {
   const Tensor dx = empty(shape, dy.options());
-  kernels::gather_backward(current_stream(dy.device()), dy.view(), d, index.view(), dx.view());
+  kernels::gather_backward(current_stream(dy.device()), dy.view(), dim, index.view(), dx.view());
   return dx;
 }
 
@@ -106,13 +106,13 @@ struct GatherGradient final : Function<GatherGradient> {
   static constexpr const char* kName = "gather_gradient";
   static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
-  int d_ = 0;
-  Tensor forward(const Tensor& dy, const Tensor& index, int d, const Shape& shape) {
+  int dim_ = 0;
+  Tensor forward(const Tensor& dy, const Tensor& index, int dim, const Shape& shape) {
     index_ = index;
-    d_ = d;
-    return scatter_add(dy, index, d, shape);
+    dim_ = dim;
+    return scatter_add(dy, index, dim, shape);
   }
-  Grads backward(const Tensor& g) override { return {gather(g, d_, index_.get()), {}}; }
+  Grads backward(const Tensor& g) override { return {gather(g, dim_, index_.get()), {}}; }
 };
 
 struct Gather final : Function<Gather> {
@@ -120,63 +120,65 @@ struct Gather final : Function<Gather> {
   static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   Shape shape_;
-  int d_ = 0;
-  Tensor forward(const Tensor& x, const Tensor& index, int d, const char* op) {
+  int dim_ = 0;
+  Tensor forward(const Tensor& x, const Tensor& index, int dim, const char* op) {
     index_ = index;
     shape_ = x.shape();
-    d_ = d;
+    dim_ = dim;
     const Tensor y = empty(index.shape(), x.options());
     IndexCheck check(op, x.device());
-    kernels::gather(current_stream(x.device()), x.view(), d, index.view(), y.view(), check.data());
-    TERN_CHECK(check.passed(), op, ": ", describe_fault(check.found(), x, index, d));
+    kernels::gather(current_stream(x.device()), x.view(), dim, index.view(), y.view(), check.data());
+    TERN_CHECK(check.passed(), op, ": ", describe_fault(check.found(), x, index, dim));
     count_bytes(y, index);
     return y;
   }
   Grads backward(const Tensor& dy) override {
-    if (grad_enabled()) return {GatherGradient::apply(dy, index_.get(), d_, shape_), {}};
-    return {scatter_add(dy, index_.get(), d_, shape_), {}};
+    if (grad_enabled()) return {GatherGradient::apply(dy, index_.get(), dim_, shape_), {}};
+    return {scatter_add(dy, index_.get(), dim_, shape_), {}};
   }
 };
 
 /// Concatenates tensors of one dtype along a dimension: a node with any number of inputs.
 class Concatenation final : public detail::Node {
  public:
-  Concatenation(int d, std::vector<int64_t> sizes) : d_(d), sizes_(std::move(sizes)) { detail::end_construction(); }
+  Concatenation(int dim, std::vector<int64_t> sizes) : dim_(dim), sizes_(std::move(sizes)) {
+    detail::end_construction();
+  }
   const char* name() const override { return "cat"; }
   bool twice_differentiable() const override { return true; }
-  Grads run(const Grads& output_grads) override { return output_grads[0].split(sizes_, d_); }
+  Grads run(const Grads& output_grads) override { return output_grads[0].split(sizes_, dim_); }
 
  private:
-  int d_;
+  int dim_;
   std::vector<int64_t> sizes_;
 };
 
-Tensor concatenate(const std::vector<Tensor>& tensors, int d) {
+Tensor concatenate(const std::vector<Tensor>& tensors, int dim) {
   constexpr const char* kName = "cat";
   std::vector<const Tensor*> inputs;
   std::vector<int64_t> sizes;
   int64_t total = 0;
   for (const Tensor& x : tensors) {
     inputs.push_back(&x);
-    sizes.push_back(x.size(d));
-    total += x.size(d);
+    sizes.push_back(x.size(dim));
+    total += x.size(dim);
   }
   const int count = static_cast<int>(inputs.size());
   detail::check_one_device(kName, inputs.data(), count);
   const ProfileRange range(kName, RangeKind::kOp);
   AllocationTag tag(kName);
   const bool record = detail::should_record(inputs.data(), count);
-  const Tensor y = empty(tensors[0].shape().with(d, total), tensors[0].options());
+  const Tensor y = empty(tensors[0].shape().with(dim, total), tensors[0].options());
   int64_t begin = 0;
   for (const Tensor& x : tensors) {
     if (record) detail::check_input(kName, x);
-    kernels::copy(current_stream(y.device()), x.view(), y.slice(d, begin, begin + x.size(d)).view());
-    begin += x.size(d);
+    kernels::copy(current_stream(y.device()), x.view(), y.slice(dim, begin, begin + x.size(dim)).view());
+    begin += x.size(dim);
   }
   if (range.recording()) range.count_tensors(inputs.data(), count, &y, 1);
   if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(kName, inputs.data(), count, y);
   if (record && is_floating(y.dtype())) {
-    auto node = std::make_shared<Concatenation>(d, std::move(sizes));
+    auto node = std::make_shared<Concatenation>(dim, std::move(sizes));
     node->set_recorded(true);
     node->reserve_inputs(count);
     for (const Tensor& x : tensors) node->add_input(x, true);
@@ -199,8 +201,8 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding_index)
       .reshape(sizes);
 }
 
-Tensor gather(const Tensor& x, int d, const Tensor& index) {
-  const int i = x.shape().wrap(d);
+Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+  const int i = x.shape().wrap(dim);
   TERN_CHECK(index.dtype() == DType::kInt64 && index.dim() == x.dim(), "gather: index must be int64 with ", x.dim(),
              " dimensions, got ", index.describe());
   for (int e = 0; e < x.dim(); ++e)
@@ -209,8 +211,8 @@ Tensor gather(const Tensor& x, int d, const Tensor& index) {
   return Gather::apply(x, index, i, "gather");
 }
 
-Tensor index_select(const Tensor& x, int d, const Tensor& index) {
-  const int i = x.shape().wrap(d);
+Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
+  const int i = x.shape().wrap(dim);
   TERN_CHECK(index.dim() == 1 && (index.dtype() == DType::kInt64 || index.dtype() == DType::kInt32),
              "index_select: index must be int64 or int32 with one dimension, got ", index.describe());
   detail::check_one_device("index_select", {&x, &index});
@@ -227,13 +229,13 @@ Tensor index_select(const Tensor& x, int d, const Tensor& index) {
                        "index_select");
 }
 
-Tensor cat(const std::vector<Tensor>& tensors, int d) {
+Tensor cat(const std::vector<Tensor>& tensors, int dim) {
   TERN_CHECK(!tensors.empty(), "cat: expected at least one tensor");
-  const int i = tensors[0].shape().wrap(d);
+  const int i = tensors[0].shape().wrap(dim);
   DType dtype = tensors[0].dtype();
   for (const Tensor& x : tensors) {
     TERN_CHECK(x.dim() == tensors[0].dim() && x.shape().with(i, 0) == tensors[0].shape().with(i, 0),
-               "cat: ", tensors[0].shape(), " and ", x.shape(), " differ outside dimension ", d);
+               "cat: ", tensors[0].shape(), " and ", x.shape(), " differ outside dimension ", dim);
     dtype = promote(dtype, x.dtype());
   }
   std::vector<Tensor> converted;
@@ -241,10 +243,10 @@ Tensor cat(const std::vector<Tensor>& tensors, int d) {
   return converted.size() == 1 ? converted[0] : concatenate(converted, i);
 }
 
-Tensor stack(const std::vector<Tensor>& tensors, int d) {
+Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   TERN_CHECK(!tensors.empty(), "stack: expected at least one tensor");
-  const int most = tensors[0].dim(), i = d < 0 ? d + most + 1 : d;
-  TERN_CHECK(i >= 0 && i <= most, "stack: dimension ", d, " lies outside [", -most - 1, ", ", most, "]");
+  const int most = tensors[0].dim(), i = dim < 0 ? dim + most + 1 : dim;
+  TERN_CHECK(i >= 0 && i <= most, "stack: dimension ", dim, " lies outside [", -most - 1, ", ", most, "]");
   std::vector<Tensor> rows;
   for (const Tensor& x : tensors) {
     TERN_CHECK(x.shape() == tensors[0].shape(), "stack: shapes ", tensors[0].shape(), " and ", x.shape(), " differ");

@@ -10,11 +10,11 @@ namespace tern {
 /// throw Error with the first bad id and its position. The row padding_index gets no gradient (-1: none).
 Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding_index = -1);
 
-/// Elements of x at index (int64 [n]) along dimension d.
-Tensor index_select(const Tensor& x, int d, const Tensor& index);
+/// Elements of x at index (int64 [n]) along dimension dim.
+Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 /// As PyTorch's gather: index has x's number of dimensions.
-Tensor gather(const Tensor& x, int d, const Tensor& index);
-Tensor cat(const std::vector<Tensor>& tensors, int d = 0);
-Tensor stack(const std::vector<Tensor>& tensors, int d = 0);
+Tensor gather(const Tensor& x, int dim, const Tensor& index);
+Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
+Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
 
 }  // namespace tern

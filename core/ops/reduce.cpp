@@ -120,9 +120,9 @@ Tensor extreme(const char* name, const Tensor& x, const std::vector<int>& dims, 
   return Extreme::apply(x, bits, keepdim, largest);
 }
 
-Tensor arg_extreme(const char* name, const Tensor& x, int d, bool keepdim, bool largest) {
-  const int i = x.shape().wrap(d);
-  TERN_CHECK(x.shape()[i] > 0, name, ": dimension ", d, " of ", x.shape(), " is empty");
+Tensor arg_extreme(const char* name, const Tensor& x, int dim, bool keepdim, bool largest) {
+  const int i = x.shape().wrap(dim);
+  TERN_CHECK(x.shape()[i] > 0, name, ": dimension ", dim, " of ", x.shape(), " is empty");
   const Tensor index = empty(x.shape().with(i, 1), {DType::kInt64, x.device()});
   const kernels::Stream stream = current_stream(x.device());
   const Workspace workspace(x.device(),
@@ -150,8 +150,8 @@ Tensor max(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 Tensor min(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   return extreme("min", x, dims, keepdim, false);
 }
-Tensor argmax(const Tensor& x, int d, bool keepdim) { return arg_extreme("argmax", x, d, keepdim, true); }
-Tensor argmin(const Tensor& x, int d, bool keepdim) { return arg_extreme("argmin", x, d, keepdim, false); }
+Tensor argmax(const Tensor& x, int dim, bool keepdim) { return arg_extreme("argmax", x, dim, keepdim, true); }
+Tensor argmin(const Tensor& x, int dim, bool keepdim) { return arg_extreme("argmin", x, dim, keepdim, false); }
 
 Tensor norm(const Tensor& x) { return norm(x, {}); }
 Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim) {

@@ -13,9 +13,9 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = f
 /// Equal extremes share the gradient equally (as PyTorch's amax and amin). An empty set throws Error.
 Tensor max(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
-/// Index of the first largest (smallest) element along d; int64.
-Tensor argmax(const Tensor& x, int d = -1, bool keepdim = false);
-Tensor argmin(const Tensor& x, int d = -1, bool keepdim = false);
+/// Index of the first largest (smallest) element along dim; int64.
+Tensor argmax(const Tensor& x, int dim = -1, bool keepdim = false);
+Tensor argmin(const Tensor& x, int dim = -1, bool keepdim = false);
 /// Euclidean norm of all elements or over dimensions. The gradient at norm 0 is 0, as in PyTorch. Twice differentiable.
 Tensor norm(const Tensor& x);
 Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim = false);

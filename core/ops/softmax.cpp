@@ -34,17 +34,17 @@ struct Softmax final : Function<Softmax> {
   }
 };
 
-Tensor over_dimension(const Tensor& x, int d, bool log) {
+Tensor over_dimension(const Tensor& x, int dim, bool log) {
   TERN_CHECK(is_floating(x.dtype()), "softmax: expected a floating tensor, got ", x.dtype());
   if (x.dim() == 0) return Softmax::apply(x.reshape({1}), log).reshape(Shape{});
-  const int i = x.shape().wrap(d);
+  const int i = x.shape().wrap(dim);
   if (i == x.dim() - 1) return Softmax::apply(x.contiguous(), log);
   return Softmax::apply(x.transpose(i, -1).contiguous(), log).transpose(i, -1);
 }
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int d) { return over_dimension(x, d, false); }
-Tensor log_softmax(const Tensor& x, int d) { return over_dimension(x, d, true); }
+Tensor softmax(const Tensor& x, int dim) { return over_dimension(x, dim, false); }
+Tensor log_softmax(const Tensor& x, int dim) { return over_dimension(x, dim, true); }
 
 }  // namespace tern

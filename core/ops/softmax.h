@@ -4,8 +4,8 @@
 
 namespace tern {
 
-/// Softmax over dimension d; 16-bit inputs are computed in fp32 and keep their storage type.
-Tensor softmax(const Tensor& x, int d = -1);
-Tensor log_softmax(const Tensor& x, int d = -1);
+/// Softmax over dimension dim; 16-bit inputs are computed in fp32 and keep their storage type.
+Tensor softmax(const Tensor& x, int dim = -1);
+Tensor log_softmax(const Tensor& x, int dim = -1);
 
 }  // namespace tern

@@ -116,19 +116,19 @@ struct CumulativeSum final : Function<CumulativeSum> {
 /// Moves dimension d of x to the end, contiguous, and moves it back in results.
 class Along {
  public:
-  Along(const Tensor& x, int d) : scalar_(x.dim() == 0) {
+  Along(const Tensor& x, int dim) : scalar_(x.dim() == 0) {
     const Tensor whole = scalar_ ? x.reshape({1}) : x;
-    d_ = whole.shape().wrap(d);
-    last_ = whole.transpose(d_, -1).contiguous();
+    dim_ = whole.shape().wrap(dim);
+    last_ = whole.transpose(dim_, -1).contiguous();
   }
   const Tensor& last() const { return last_; }
   /// For a scalar x a result with other than one element keeps its dimension.
-  Tensor back(const Tensor& y) const { return scalar_ && y.numel() == 1 ? y.reshape(Shape{}) : y.transpose(d_, -1); }
+  Tensor back(const Tensor& y) const { return scalar_ && y.numel() == 1 ? y.reshape(Shape{}) : y.transpose(dim_, -1); }
   SortResult back(const std::vector<Tensor>& y) const { return {back(y[0]), back(y[1])}; }
 
  private:
   bool scalar_;
-  int d_ = 0;
+  int dim_ = 0;
   Tensor last_;
 };
 
@@ -152,26 +152,26 @@ Tensor positions_of(const char* op, const Tensor& mask) {
 
 }  // namespace
 
-SortResult sort(const Tensor& x, int d, bool descending) {
-  const Along along(x, d);
+SortResult sort(const Tensor& x, int dim, bool descending) {
+  const Along along(x, dim);
   check_columns("sort", along.last());
   return along.back(Sort::apply(along.last(), descending));
 }
 
-Tensor argsort(const Tensor& x, int d, bool descending) { return sort(x.detach(), d, descending).indices; }
+Tensor argsort(const Tensor& x, int dim, bool descending) { return sort(x.detach(), dim, descending).indices; }
 
-SortResult topk(const Tensor& x, int64_t k, int d, bool largest, bool sorted) {
-  const Along along(x, d);
+SortResult topk(const Tensor& x, int64_t k, int dim, bool largest, bool sorted) {
+  const Along along(x, dim);
   check_columns("topk", along.last());
   TERN_CHECK(k >= 0 && k <= cols_of(along.last()), "topk: k must lie in [0, ", cols_of(along.last()),
-             "], the size of dimension ", d, " of ", x.shape(), ", got ", k);
+             "], the size of dimension ", dim, " of ", x.shape(), ", got ", k);
   return along.back(TopK::apply(along.last(), k, largest, sorted));
 }
 
-Tensor cumsum(const Tensor& input, int d) {
+Tensor cumsum(const Tensor& input, int dim) {
   Tensor x = input;
   detail::autocast_inputs("cumsum", {&x});
-  const Along along(x, d);
+  const Along along(x, dim);
   return along.back(CumulativeSum::apply(along.last(), false));
 }
 

@@ -5,8 +5,8 @@
 
 namespace tern {
 
-// d: a dimension, negative from the end; a tensor without dimensions counts as one of one element. x may have up to
-// 2^32 - 2 elements along d (cumsum: any number). NaN is greater than everything else and equals NaN; -0 equals 0.
+// dim: a dimension, negative from the end; a tensor without dimensions counts as one of one element. x may have up to
+// 2^32 - 2 elements along dim (cumsum: any number). NaN is greater than everything else and equals NaN; -0 equals 0.
 // Every result is uniquely defined, hence the same on every device.
 
 /// values[..., j, ...] = x[..., indices[..., j, ...], ...]; indices are int64.
@@ -14,17 +14,17 @@ struct SortResult {
   Tensor values, indices;
 };
 /// Any dtype; both results have x's shape. Stable: equal elements keep their order, also when descending.
-SortResult sort(const Tensor& x, int d = -1, bool descending = false);
+SortResult sort(const Tensor& x, int dim = -1, bool descending = false);
 /// sort's indices; not differentiable.
-Tensor argsort(const Tensor& x, int d = -1, bool descending = false);
-/// The k largest (smallest) elements along d, whose size becomes k: the first k of sort(x, d, largest), so that of
+Tensor argsort(const Tensor& x, int dim = -1, bool descending = false);
+/// The k largest (smallest) elements along dim, whose size becomes k: the first k of sort(x, dim, largest), so that of
 /// equal elements the first are taken. Unless sorted, in the order of x. Any dtype. Throws Error unless 0 <= k <=
-/// x.size(d).
-SortResult topk(const Tensor& x, int64_t k, int d = -1, bool largest = true, bool sorted = true);
+/// x.size(dim).
+SortResult topk(const Tensor& x, int64_t k, int dim = -1, bool largest = true, bool sorted = true);
 
-/// Cumulative sums along d, in x's shape. Floats are added in fp64 in a fixed order and rounded to x's dtype; integers
-/// and bool give int64, which wraps around.
-Tensor cumsum(const Tensor& x, int d);
+/// Cumulative sums along dim, in x's shape. Floats are added in fp64 in a fixed order and rounded to x's dtype;
+/// integers and bool give int64, which wraps around.
+Tensor cumsum(const Tensor& x, int dim);
 
 // The size of these results depends on values: on a GPU the host waits for the device, and a captured step fails.
 
