@@ -25,7 +25,7 @@ struct StateFile {
   StateView tensors;      // in the file's order
   std::map<std::string, std::string> widened;  // tensors of a narrower type in the file: name to "int16"
   std::vector<UnreadableTensor> unreadable;
-  std::vector<std::pair<std::string, std::string>> others;  // all other entries: {"epoch", "7"}; safetensors' metadata
+  std::vector<std::pair<std::string, std::string>> others;  // {"epoch", "7"}; safetensors' metadata
   PickleValue contents;                                     // the whole value; undefined for safetensors
 };
 
