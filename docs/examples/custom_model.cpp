@@ -15,7 +15,7 @@ class Sentiment final : public nn::Module {
         dropout_(sub("dropout"), 0.1),
         head_(sub("head"), width, 2) {}
 
-  // Rows are the tokens of all sequences, one after another; the layout tells where each begins.
+  // Rows are the tokens of all sequences, one after another; the layout says where each begins.
   Tensor forward(const models::EncoderInput& input) const {
     const Tensor x = word_.forward(input.tokens);  // [rows, width]
     const Tensor attended = attention_.forward(x, input.layout);
