@@ -118,7 +118,7 @@ std::string CachingAllocator::snapshot_json() const {
 void CachingAllocator::out_of_memory(int64_t bytes) const {
   if (source_.check) source_.check();
   std::ostringstream out;
-  out << "out of " << source_.name << " on " << device_ << ": asked for " << megabytes(bytes) << " for " << current_tag
+  out << "out of " << source_.name << " on " << device_ << ": requested " << megabytes(bytes) << " for " << current_tag
       << "; live " << megabytes(statistics_.live_bytes);
   const int64_t available = source_.available();
   int64_t others = 0;
@@ -149,7 +149,7 @@ void CachingAllocator::out_of_memory(int64_t bytes) const {
   if (!open_pools_.empty()) out << "; a step is being captured: call empty_cache() before the capture";
   // A CUDA context alone takes some hundred MiB.
   if (others > (int64_t{1} << 30))
-    out << "; " << megabytes(others) << " are held by other processes or libraries: end them or take another device";
+    out << "; " << megabytes(others) << " are held by other processes or libraries: end them or use another device";
   throw OutOfMemoryError(out.str());
 }
 

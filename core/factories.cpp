@@ -20,7 +20,7 @@ Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shap
   }
   inside = inside && first >= 0 && last < INT64_MAX && !__builtin_mul_overflow(last + 1, size_of(dtype), &end);
   TERN_CHECK(shape.numel() == 0 || (inside && end <= storage->bytes()), "from_storage: shape ", shape, " at offset ",
-             offset, " does not lie inside ", storage->bytes(), " bytes");
+             offset, " is not inside ", storage->bytes(), " bytes");
   auto impl = std::make_shared<detail::TensorImpl>();
   impl->storage = std::move(storage);
   impl->offset = offset;

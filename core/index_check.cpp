@@ -33,7 +33,7 @@ class FaultTable {
     for (size_t i = 0; i < count_; ++i) {
       if (records_[i].count == 0) continue;
       text += detail::concatenate(text.empty() ? "" : "; ", ops_[i], ": ", records_[i].count,
-                                  " indices lie outside their range (the first at position ", records_[i].first, ")");
+                                  " indices are outside their range (the first at position ", records_[i].first, ")");
       records_[i] = {};
     }
     TERN_CHECK(text.empty(), text, "; found on ", device, " after the op had been queued, its results are not valid");

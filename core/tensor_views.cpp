@@ -150,7 +150,8 @@ Shape infer_shape(const Tensor& x, const std::vector<int64_t>& sizes) {
   int unknown = -1;
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] != -1) {
-      TERN_CHECK(!__builtin_mul_overflow(known, sizes[d], &known), "reshape: the sizes asked for do not fit 64 bits");
+      TERN_CHECK(!__builtin_mul_overflow(known, sizes[d], &known),
+                 "reshape: the requested sizes do not fit into 64 bits");
       continue;
     }
     TERN_CHECK(unknown < 0, "reshape: only one size may be -1");
@@ -251,7 +252,7 @@ Tensor Tensor::unsqueeze(int dim) const { return reshape(shape().inserted(dim, 1
 Tensor Tensor::expand(const std::vector<int64_t>& sizes) const {
   std::vector<int64_t> result = sizes;
   const int shift = static_cast<int>(sizes.size()) - dim();
-  TERN_CHECK(shift >= 0, "expand: ", shape(), " has more dimensions than the ", sizes.size(), " asked for");
+  TERN_CHECK(shift >= 0, "expand: ", shape(), " has more dimensions than the ", sizes.size(), " requested");
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] != -1) continue;
     TERN_CHECK(static_cast<int>(d) >= shift, "expand: a new dimension ", d, " cannot be -1");

@@ -62,7 +62,7 @@ TensorDataset::TensorDataset(std::vector<Tensor> tensors) : tensors_(std::move(t
     TERN_CHECK(tensor.defined() && tensor.dim() >= 1 && tensor.device().is_cpu(),
                "TensorDataset: every tensor must be on the CPU with a first dimension of samples, got ",
                tensor.defined() ? tensor.describe() : "an undefined one");
-    TERN_CHECK(tensor.size(0) == tensors_[0].size(0), "TensorDataset: ", tensor.describe(), " beside ",
+    TERN_CHECK(tensor.size(0) == tensors_[0].size(0), "TensorDataset: ", tensor.describe(), " and ",
                tensors_[0].describe(), ": the first dimensions differ");
     tensor = tensor.detach().contiguous();
   }

@@ -132,7 +132,7 @@ std::unique_ptr<Store> open_file_store(const std::string& folder, const Member& 
   const int file = open(mark.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   TERN_CHECK(file >= 0 || errno != EEXIST, "store: ", path.string(), " has rank ", member.rank,
              " already: either two processes have this rank, or the folder is left from an earlier job; give every job "
-             "a folder of its own");
+             "a separate folder");
   TERN_CHECK(file >= 0, "store: ", mark.string(), " cannot be made: ", std::strerror(errno));
   close(file);
   return std::make_unique<FileStore>(path);

@@ -40,7 +40,8 @@ class Variables {
   std::optional<std::pair<int, int>> place(const char* rank_name, const char* size_name) const {
     if (!has(rank_name) && !has(size_name)) return std::nullopt;
     TERN_CHECK(has(rank_name) && has(size_name), has(rank_name) ? rank_name : size_name, " is set and ",
-               has(rank_name) ? size_name : rank_name, " is not: a launcher sets both; unset it to train alone");
+               has(rank_name) ? size_name : rank_name,
+               " is not: a launcher sets both; unset it to train in one process");
     const int size = *number(size_name, 1, kMostRanks);
     const int rank = *number(rank_name, 0, kMostRanks);
     TERN_CHECK(rank < size, rank_name, " is ", rank, " and ", size_name, " ", size, ": ranks are counted from 0");

@@ -22,7 +22,7 @@ std::vector<int> all_ranks(int size) {
 std::string told_of(const std::vector<int>& gone) {
   if (gone.empty()) return "";
   return rank_list(gone) + (gone.size() == 1 ? " has" : " have") +
-         " ended before the job was done; its own output says why";
+         " ended before the job was done; see its output for the reason";
 }
 
 }  // namespace
@@ -142,7 +142,7 @@ std::string Session::describe_missing(const std::string& group, const std::vecto
     out << "all ranks have made it, but it is not complete within " << options_.timeout_seconds
         << " s: the network is slow or broken; TERN_DIST_TIMEOUT sets the seconds";
   } else {
-    out << rank_list(missing) << (missing.size() == 1 ? " has" : " have") << " not come within "
+    out << rank_list(missing) << (missing.size() == 1 ? " has" : " have") << " not arrived within "
         << options_.timeout_seconds << " s" << last;
   }
   return out.str();

@@ -26,7 +26,7 @@ std::string rank_list(const std::vector<int>& ranks) {
 
 std::string Store::get(const std::string& key, double seconds) {
   const std::optional<std::string> value = wait({key}, seconds)[0];
-  if (!value) throw PeerError(detail::concatenate("store: nobody has set '", key, "' within ", seconds, " s"));
+  if (!value) throw PeerError(detail::concatenate("store: no rank has set '", key, "' within ", seconds, " s"));
   return *value;
 }
 
@@ -54,7 +54,7 @@ std::vector<std::string> Store::exchange(const std::string& key, const std::vect
   }
   if (!missing.empty())
     throw PeerError(detail::concatenate(key, ": ", rank_list(missing), missing.size() == 1 ? " has" : " have",
-                                        " not come within ", seconds, " s"));
+                                        " not arrived within ", seconds, " s"));
   return values;
 }
 

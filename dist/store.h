@@ -61,8 +61,8 @@ class Store {
   /// The value of one key. Throws PeerError if it is not set in time.
   std::string get(const std::string& key, double seconds);
   /// Every one of `ranks` submits a value; returns all of them in that order. `rank` is the caller's. `key` is used
-  /// once. Throws PeerError "<key>: ranks 2, 3 have not come within 60 s", or earlier with the text of failure(), which
-  /// is "" as long as they may still join.
+  /// once. Throws PeerError "<key>: ranks 2, 3 have not arrived within 60 s", or earlier with the text of failure(),
+  /// which is "" as long as they may still join.
   std::vector<std::string> exchange(const std::string& key, const std::vector<int>& ranks, int rank,
                                     const std::string& value, double seconds,
                                     const std::function<std::string()>& failure = {});

@@ -153,7 +153,7 @@ bool Service::admit(Connection& c, const std::string& message) {
   const auto known = ranks_.find(c.rank_);
   if (known != ranks_.end() && known->second.process != c.process_) {
     refuse_and_close(
-        c, detail::concatenate("rank ", c.rank_, " is there already: two processes say that they are rank ", c.rank_));
+        c, detail::concatenate("rank ", c.rank_, " is connected already: two processes claim to be rank ", c.rank_));
     return true;
   }
   if (known != ranks_.end() && known->second.connections >= kMaxConnectionsOfRank) {

@@ -43,7 +43,7 @@ struct World::Parts {
     TERN_CHECK(engine->size() == launch.size && engine->rank() == launch.rank, launch.name, " says that this is rank ",
                launch.rank, " of ", launch.size, ", and MPI (", engine->functions().library(), ") that it is rank ",
                engine->rank(), " of ", engine->size(),
-               ": the processes were not started by this MPI; use its own mpirun, or srun --mpi=pmix");
+               ": the processes were not started by this MPI; use its mpirun, or srun --mpi=pmix");
   }
 
   /// With MPI: MPI distributes rank 0's addresses and the secret.

@@ -126,7 +126,7 @@ Initializer truncated_normal(double mean, double std, double low, double high) {
              "nn::init::truncated_normal: needs a finite mean, std > 0 and low < high, got mean ", mean, ", std ", std,
              ", low ", low, ", high ", high);
   TERN_CHECK(mean > low - 6 * std && mean < high + 6 * std, "nn::init::truncated_normal: [", low, ", ", high,
-             "] lies more than 6 std from the mean ", mean, ", where no values can be drawn");
+             "] is more than 6 std from the mean ", mean, ", where no values can be drawn");
   return [=](Tensor& target, Generator& generator) { fill_truncated_normal(target, generator, mean, std, low, high); };
 }
 

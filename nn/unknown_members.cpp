@@ -106,7 +106,7 @@ const Module* root_of(const Module* module) {
        "train(): it was made from another scope than ",
        type,
        "'s sub(\"name\"). Make it with sub(\"name\"); a model "
-       "that shall not be a part of ",
+       "that is not to be a part of ",
        type, " is made outside of it, from another Scope, and held by reference");
 }
 

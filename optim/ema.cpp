@@ -12,7 +12,7 @@ namespace tern::optim {
 
 EMA::EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options)
     : options_(options), parameters_(parameters) {
-  TERN_CHECK(options.decay >= 0 && options.decay < 1, "ema: decay must lie in [0, 1), got ", options.decay);
+  TERN_CHECK(options.decay >= 0 && options.decay < 1, "ema: decay must be in [0, 1), got ", options.decay);
   TERN_CHECK(options.warmup_gamma > 0 && std::isfinite(options.warmup_gamma) && options.warmup_power > 0 &&
                  std::isfinite(options.warmup_power),
              "ema: warmup_gamma and warmup_power must be finite numbers > 0, got ", options.warmup_gamma, " and ",
@@ -25,7 +25,7 @@ EMA::EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options)
   for (const auto& [name, tensor] : parameters) {
     TERN_CHECK(tensor.defined(), "ema: parameter '", name, "' is an undefined tensor");
     TERN_CHECK(names.insert(name).second, "ema: the name '", name, "' is given twice, and averages are kept by name. ",
-               "Parameters of several models need names of their own: for (NamedTensor& p : parameters) p.name = "
+               "Parameters of several models need distinct names: for (NamedTensor& p : parameters) p.name = "
                "\"generator.\" + p.name");
     TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_contiguous() && tensor.device() == device, "ema: parameter '",
                name, "' must be a contiguous floating tensor on ", device, ", got ", tensor.describe());

@@ -19,12 +19,12 @@ void check_options(const GradScalerOptions& o) {
   TERN_CHECK(positive(o.init_scale), "grad scaler: init_scale must be a positive number, got ", o.init_scale);
   TERN_CHECK(o.growth_factor > 1 && std::isfinite(o.growth_factor), "grad scaler: growth_factor must be > 1, got ",
              o.growth_factor);
-  TERN_CHECK(o.backoff_factor > 0 && o.backoff_factor < 1, "grad scaler: backoff_factor must lie in (0, 1), got ",
+  TERN_CHECK(o.backoff_factor > 0 && o.backoff_factor < 1, "grad scaler: backoff_factor must be in (0, 1), got ",
              o.backoff_factor);
   TERN_CHECK(count(o.growth_interval), "grad scaler: growth_interval must be 1 or more, got ", o.growth_interval);
   TERN_CHECK(count(o.hysteresis), "grad scaler: hysteresis must be 1 or more, got ", o.hysteresis);
   TERN_CHECK(o.min_scale >= 0 && o.min_scale <= o.init_scale,
-             "grad scaler: min_scale must lie between 0 and init_scale, got ", o.min_scale);
+             "grad scaler: min_scale must be between 0 and init_scale, got ", o.min_scale);
   TERN_CHECK(count(o.max_skipped_in_row), "grad scaler: max_skipped_in_row must be 1 or more, got ",
              o.max_skipped_in_row);
 }

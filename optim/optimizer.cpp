@@ -18,7 +18,7 @@ void check_not_negative(const char* optimizer, const char* option, double value)
 }
 
 void check_fraction(const char* optimizer, const char* option, double value) {
-  TERN_CHECK(value >= 0 && value < 1, optimizer, ": ", option, " must lie in [0, 1), got ", value);
+  TERN_CHECK(value >= 0 && value < 1, optimizer, ": ", option, " must be in [0, 1), got ", value);
 }
 
 }  // namespace detail
@@ -77,7 +77,7 @@ Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const Algorithm&
   detail::check_not_negative(name, "lr", algorithm.lr);
   detail::check_not_negative(name, "weight_decay", algorithm.weight_decay);
   TERN_CHECK(!algorithm.kahan || !algorithm.master_weights, name,
-             ": kahan takes the place of fp32 master copies; give master_weights = false with it");
+             ": kahan replaces fp32 master copies; set master_weights = false");
   for (const ParameterGroup& group : groups) add_group(group);
   TERN_CHECK(!slots_.empty(), name, ": there are no parameters");
 
@@ -90,7 +90,7 @@ Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const Algorithm&
     TERN_CHECK(
         unique_names.insert(slot.name).second, name, ": the name '", slot.name,
         "' is given twice, for two different parameters, and state is kept by name. Parameters of several models "
-        "need names of their own: for (NamedTensor& p : parameters) p.name = \"generator.\" + p.name");
+        "need distinct names: for (NamedTensor& p : parameters) p.name = \"generator.\" + p.name");
     TERN_CHECK(slot.weight.device() == device, name, ": all parameters must be on one device, but '", slot.name,
                "' is on ", slot.weight.device(), " and the first on ", device);
     names->push_back(slot.name);

@@ -28,7 +28,7 @@ void check_total(const char* name, const ScheduleOptions& options) {
 /// Warmup, then decay(done, left): the steps since the warmup and until total_steps, in units of its length.
 template <class Decay>
 Schedule with_warmup(const ScheduleOptions& options, Decay decay) {
-  TERN_CHECK(options.min_ratio >= 0 && options.min_ratio <= 1, "schedule: min_ratio must lie in [0, 1], got ",
+  TERN_CHECK(options.min_ratio >= 0 && options.min_ratio <= 1, "schedule: min_ratio must be in [0, 1], got ",
              options.min_ratio);
   TERN_CHECK(options.cycles >= 0 && std::isfinite(options.cycles), "schedule: cycles must be finite and >= 0, got ",
              options.cycles);

@@ -5,7 +5,7 @@
 # `, N test programs not run`. The lines before it say what failed, and why cases were skipped or not built with the
 # command that brings them. A case is one of GoogleTest's, or a ctest test that is no program of GoogleTest.
 #
-# --strict   what was skipped or not built for want of something that can be installed fails the run
+# --strict   what was skipped or not built for lack of something that can be installed fails the run
 # --without  NAMEs for which --strict makes an exception: cuda, mpi, data, levels, options, other
 #
 # Exit status: 0 when cases passed and none failed; 1 otherwise; 2 wrong usage; 128 + signal when interrupted.
@@ -163,7 +163,7 @@ awk -v results="$work/results/" -v table="$build/tests/not_built" '
       else if (!ended) add("failed", 1, name, verdict, name)
     } else if (ended < total) {
       add("failed", total - ended, name, "ended (" verdict ")" (open == "" ? "" : " in " open) \
-        "; cases that did not come to their end count as failed", "")
+        "; cases that did not finish count as failed", "")
     } else if (!ok && !bad) {
       add("failed", 1, name, total ? verdict ", outside of its cases" : "has no cases", "")
     }
@@ -229,7 +229,7 @@ show() {  # KIND TITLE
     if [[ $kind == failed ]]; then
       printf '  %s%s%s\n' "$name" "${reason:+: $reason}" "${cases:+: $cases}"
     else
-      printf '  %d for want of %s: %s (%s)\n' "$count" "$name" "$reason" "$cases"
+      printf '  %d for lack of %s: %s (%s)\n' "$count" "$name" "$reason" "$cases"
       printf '    to have them: %s\n' "$(way_of "$name")"
     fi
     last=$name

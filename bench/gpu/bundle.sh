@@ -131,7 +131,7 @@ for program in "$bundle"/bin/*; do
   [[ ! -s $work/outside ]] || die "${program##*/} takes libraries that are not in the bundle: $(tr '\n' ' ' <"$work/outside")"
 done
 told=$(clean HOME="$work" "$bundle/bin/tern" info) || die "tern info does not run: $told"
-grep -q '^CUDA: runtime .* kernels for ' <<<"$told" || die "tern info does not tell of CUDA: $told"
+grep -q '^CUDA: runtime .* kernels for ' <<<"$told" || die "tern info does not describe CUDA: $told"
 glibc=$(cat "$bundle"/bin/* "$bundle"/lib/* | grep -aoE 'GLIBC_2\.[0-9]+' | sort -uV | tail -n 1)
 gcc=$(cat "$bundle"/bin/* "$bundle"/lib/* | grep -aoE 'GLIBCXX_3\.4\.[0-9]+' | sort -uV | tail -n 1)
 

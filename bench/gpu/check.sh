@@ -83,7 +83,7 @@ if [[ -z $gpu && ! -e /dev/nvidia0 ]]; then
 fi
 
 if ((make)); then
-  [[ -n $capability ]] || { echo "check.sh: nvidia-smi does not tell the GPU's architecture" >&2; exit 1; }
+  [[ -n $capability ]] || { echo "check.sh: nvidia-smi does not report the GPU's architecture" >&2; exit 1; }
   architecture=${capability/./}
   [[ $architecture != 90 ]] || architecture=90a
   build=$root/build/cuda

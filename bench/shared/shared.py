@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much longer a token or an image takes beside other programs than on a quiet machine. See README.md.
 
-Runs tern-bench-train quiet, beside one and two busy loops, and at nice 10 beside one, in turn. Standard library only.
+Runs tern-bench-train quiet, beside one and two busy loops, and at nice 10 next to one, in turn. Standard library only.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ ROWS = ["train-base-8x128", "train-base-4x512", "train-small-16x256", "train-tin
 NEED_DATA = ("imdb-tiny", "imdb-small", "tokenizer", "jpeg-folder", "cifar-augment")
 # Name: (busy loops, nice value of the program, maximum of a step's time relative to "quiet").
 SETTINGS = {"quiet": (0, 0, None), "one": (1, 0, 2.0), "two": (2, 0, 2.5), "nice": (1, 10, 2.5)}
-HEADINGS = {"quiet": "quiet", "one": "beside one busy loop", "two": "beside two", "nice": "at nice 10 beside one"}
+HEADINGS = {"quiet": "quiet", "one": "next to one busy loop", "two": "next to two", "nice": "at nice 10 next to one"}
 CONTROLS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
 
 

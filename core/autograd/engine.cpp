@@ -32,7 +32,7 @@ class NotDifferentiableAgain final : public detail::Node {
   Grads run(const Grads&) override {
     fail(op_,
          ": its backward cannot be differentiated again; use ops that have a second derivative (a Function whose "
-         "backward is made of such ops says so: static constexpr bool kTwiceDifferentiable = true)");
+         "backward consists of such ops declares: static constexpr bool kTwiceDifferentiable = true)");
   }
 
  private:

@@ -269,7 +269,7 @@ Tensor fresh_output(const Node& node, const Tensor* const* inputs, int count, co
   for (int i = 0; i < count; ++i) known = known || same(output, *inputs[i]);
   // The output will hold the node; if the node also held the output, neither would be freed.
   TERN_CHECK(known || !is_floating(output.dtype()) || !node.holds(output), node.name(),
-             ": forward keeps its own output in a Saved, and neither would ever be freed; make that member a "
+             ": forward keeps its output in a Saved, and neither would ever be freed; make that member a "
              "SavedOutput");
   const bool held_elsewhere = output.shared_impl().use_count() > 1;  // by a Tensor member, for example
   return known || held_elsewhere ? alias(output) : output;

@@ -37,7 +37,7 @@ class Builder {
 
   bool key(std::string& name) {
     const auto [place, added] = open_.back()->get_ref<Json::object_t&>().emplace(name, nullptr);
-    TERN_CHECK(added, source_, ": the name '", detail::printable(name), "' comes twice in an object");
+    TERN_CHECK(added, source_, ": the name '", detail::printable(name), "' occurs twice in an object");
     member_ = &place->second;
     return true;
   }

@@ -69,7 +69,7 @@ Id Reader::call_global(Id function, std::span<const Id> arguments) {
   std::string name(tree_[function].view());
   const auto handler = handlers().find(name);
   if (handler == handlers().end())
-    damaged("a call of ", detail::printable(name), ", which is no function that Tern knows");
+    damaged("a call of ", detail::printable(name), ", which is not a function that Tern supports");
   return (this->*handler->second)({std::move(name), arguments});
 }
 
@@ -213,7 +213,8 @@ Id Reader::rebuild_tensor_v3(const Arguments& a) {
   const Node& dtype = tree_[argument(a, 6)];
   const bool named = dtype.kind == PickleKind::kGlobal && dtype.view().starts_with("torch.");
   const ElementType* element = named ? element_by_name(dtype.view().substr(6)) : nullptr;
-  if (!element) damaged("no dtype that Tern knows: ", named ? detail::printable(dtype.view()) : name_of(dtype.kind));
+  if (!element)
+    damaged("not a dtype that Tern supports: ", named ? detail::printable(dtype.view()) : name_of(dtype.kind));
   return tensor_of_storage(a, element);
 }
 

@@ -132,7 +132,7 @@ Tensor build_tensor(const TensorSpec& spec, const std::shared_ptr<Storage>& stor
   }
   inside = inside && end < INT64_MAX && !__builtin_mul_overflow(end + 1, size_of(dtype), &end);
   TERN_CHECK(inside && end <= storage->bytes(), shape, " of ", dtype, " at element ", spec.offset,
-             " does not lie inside its storage of ", storage->bytes(), " bytes");
+             " is not inside its storage of ", storage->bytes(), " bytes");
   return from_storage(storage, spec.offset, shape, strides, dtype);
 }
 

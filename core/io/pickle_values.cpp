@@ -107,8 +107,8 @@ Id Reader::global(std::string_view module, std::string_view name) {
   full += name;
   if (!is_listed(full))
     damaged("it names ", detail::printable(full),
-            "; Tern reads tensors and plain containers and never runs code (have the weights"
-            " alone written: torch.save(model.state_dict(), file))");
+            "; Tern reads tensors and plain containers and never runs code (save only"
+            " the weights: torch.save(model.state_dict(), file))");
   return own(PickleKind::kGlobal, std::move(full));
 }
 

@@ -221,7 +221,7 @@ std::map<std::string, std::set<std::string>> read_index(const std::string& path)
     TERN_CHECK(file.is_string(), path, ": the file of '", detail::printable(name), "' is no text");
     const std::string text = file.get<std::string>();
     TERN_CHECK(!text.empty() && text.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && text != "..",
-               path, ": '", detail::printable(text), "' is not the name of a file beside the index");
+               path, ": '", detail::printable(text), "' is not the name of a file next to the index");
     files[text].insert(name);
   }
   return files;

@@ -40,10 +40,9 @@ void read_zip(Tree& tree) {
   const std::string& path = tree.path;
   const ZipDirectory zip(path, tree.file->data(), tree.file->bytes());
   const std::string folder(top_folder(path, zip));
-  TERN_CHECK(
-      !zip.find(folder + "constants.pkl"), path,
-      ": a TorchScript archive, which holds code; have the weights alone written: torch.save(model.state_dict(), "
-      "file)");
+  TERN_CHECK(!zip.find(folder + "constants.pkl"), path,
+             ": a TorchScript archive, which holds code; save only the weights: torch.save(model.state_dict(), "
+             "file)");
   const bool swapped = is_big_endian(path, zip, folder);
   const std::string_view text = zip.contents(*zip.find(folder + "data.pkl"));
   tree.root = Reader(tree, path + ": data.pkl", text.data(), text.data() + text.size(), true).read();
@@ -93,7 +92,7 @@ std::unordered_map<std::string, std::string_view> find_older_storages(const Tree
     TERN_CHECK(bytes <= end - at, path, ": truncated in storage '", detail::printable(key), "': ", bytes,
                " bytes are needed, there are ", end - at);
     TERN_CHECK(found.try_emplace(key, std::string_view(at, static_cast<size_t>(bytes))).second, path, ": storage '",
-               detail::printable(key), "' comes twice");
+               detail::printable(key), "' occurs twice");
     at += bytes;
   }
   return found;

@@ -61,7 +61,7 @@ ZipDirectory::End ZipDirectory::read_end() const {
     end = read_end64(limit, end);
   }
   TERN_CHECK(end.begin <= limit && end.bytes <= limit - end.begin, path_, ": the zip directory of ", end.bytes,
-             " bytes at byte ", end.begin, " does not lie inside the file of ", bytes_, " bytes");
+             " bytes at byte ", end.begin, " is not inside the file of ", bytes_, " bytes");
   return end;
 }
 
@@ -118,7 +118,7 @@ void ZipDirectory::place(ZipEntry& entry, uint64_t header, uint64_t directory) c
   TERN_CHECK(begin <= directory && std::string_view(data_ + header + kLocalBytes, name) == entry.name, path_,
              ": entry '", entry.name, "' has another name in its header at byte ", header);
   TERN_CHECK(entry.bytes <= directory - begin, path_, ": entry '", entry.name, "' of ", entry.bytes, " bytes at byte ",
-             begin, " does not lie before the directory at byte ", directory);
+             begin, " is not before the directory at byte ", directory);
   entry.data = data_ + begin;
 }
 

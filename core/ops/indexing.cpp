@@ -29,7 +29,7 @@ std::string describe_fault(const kernels::IndexFault& fault, const Tensor& x, co
   }
   const int64_t position = expanded ? fault.first / inner % index.size(dim) : fault.first;
   const int64_t value = index.contiguous().reshape({-1})[fault.first].item<int64_t>();
-  return detail::concatenate("index ", value, " at position ", position, " lies outside [0, ", x.size(dim), ") (",
+  return detail::concatenate("index ", value, " at position ", position, " is outside [0, ", x.size(dim), ") (",
                              expanded ? fault.count / copies : fault.count, " in all)");
 }
 
@@ -83,7 +83,7 @@ struct Embedding final : Function<Embedding> {
     kernels::embedding_forward(current_stream(weight.device()), weight.view(), ids.view(), y.view(), check.data());
     const int64_t first = check.found().first;
     TERN_CHECK(check.passed(), op, ": ", what, " ", ids[first].item<int64_t>(), " at position ", first,
-               " lies outside [0, ", weight.size(0), ") (", check.found().count, " in all)");
+               " is outside [0, ", weight.size(0), ") (", check.found().count, " in all)");
     count_bytes(y, ids);
     return y;
   }
@@ -194,7 +194,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding_index)
   TERN_CHECK(ids.dtype() == DType::kInt64 || ids.dtype() == DType::kInt32,
              "embedding: ids must be int64 or int32, got ", ids.dtype());
   TERN_CHECK(padding_index >= -1 && padding_index < weight.size(0), "embedding: padding_index ", padding_index,
-             " lies outside [0, ", weight.size(0), ")");
+             " is outside [0, ", weight.size(0), ")");
   std::vector<int64_t> sizes = ids.shape().vec();
   sizes.push_back(weight.size(1));
   return Embedding::apply(weight.contiguous(), ids.contiguous().reshape({-1}), padding_index, "embedding", "id")
@@ -246,7 +246,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
 Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   TERN_CHECK(!tensors.empty(), "stack: expected at least one tensor");
   const int most = tensors[0].dim(), i = dim < 0 ? dim + most + 1 : dim;
-  TERN_CHECK(i >= 0 && i <= most, "stack: dimension ", dim, " lies outside [", -most - 1, ", ", most, "]");
+  TERN_CHECK(i >= 0 && i <= most, "stack: dimension ", dim, " is outside [", -most - 1, ", ", most, "]");
   std::vector<Tensor> rows;
   for (const Tensor& x : tensors) {
     TERN_CHECK(x.shape() == tensors[0].shape(), "stack: shapes ", tensors[0].shape(), " and ", x.shape(), " differ");

@@ -35,7 +35,7 @@ struct CrossEntropy final : Function<CrossEntropy> {
     kernels::cross_entropy_forward(current_stream(logits.device()), logits.view(), targets.view(), weights.view(),
                                    ignore_index, smoothing, losses.view(), log_sum_exp.view(), check.data());
     TERN_CHECK(check.passed(), "cross_entropy: ", check.found().count, " of ", logits.size(0),
-               " targets lie outside [0, ", logits.size(1), ") and are not the ignored index ", ignore_index);
+               " targets are outside [0, ", logits.size(1), ") and are not the ignored index ", ignore_index);
     if (!mean) return losses;
     const Tensor loss = empty({}, options), divisor = empty({}, options);
     divisor_ = divisor;

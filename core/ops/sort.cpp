@@ -36,7 +36,7 @@ struct Take final : Function<Take> {
     const Tensor y = empty(index.shape(), x.options());
     IndexCheck check(kName, x.device());
     kernels::gather(current_stream(x.device()), x.view(), x.dim() - 1, index.view(), y.view(), check.data());
-    TERN_CHECK(check.passed(), kName, ": ", check.found().count, " indices lie outside [0, ", cols_, ")");
+    TERN_CHECK(check.passed(), kName, ": ", check.found().count, " indices are outside [0, ", cols_, ")");
     if (profiling()) profile_bytes(static_cast<double>(2 * y.nbytes() + index.nbytes()));  // not all of x
     return y;
   }
@@ -163,7 +163,7 @@ Tensor argsort(const Tensor& x, int dim, bool descending) { return sort(x.detach
 SortResult topk(const Tensor& x, int64_t k, int dim, bool largest, bool sorted) {
   const Along along(x, dim);
   check_columns("topk", along.last());
-  TERN_CHECK(k >= 0 && k <= cols_of(along.last()), "topk: k must lie in [0, ", cols_of(along.last()),
+  TERN_CHECK(k >= 0 && k <= cols_of(along.last()), "topk: k must be in [0, ", cols_of(along.last()),
              "], the size of dimension ", dim, " of ", x.shape(), ", got ", k);
   return along.back(TopK::apply(along.last(), k, largest, sorted));
 }

@@ -85,7 +85,7 @@ int32_t LabelIndex::known_id(const std::string& label, const Location& where) co
   }
   int64_t value = 0;
   const bool index = !known_integers_ && parse_integer(label, value) && value >= 0 && value < count;
-  TERN_CHECK(index, where, ": unknown label \"", label, "\"; the model knows: ", shown(known_));
+  TERN_CHECK(index, where, ": unknown label \"", label, "\"; the model has: ", shown(known_));
   return static_cast<int32_t>(value);
 }
 

@@ -112,7 +112,7 @@ class JpegReader {
     const uint64_t coded = info_.arith_code ? blocks - std::min(blocks, kAlwaysAllowed) : blocks;
     const uint64_t blocks_a_byte = info_.arith_code ? 1024 : info_.progressive_mode ? 8 : 4;
     TERN_CHECK(coded / blocks_a_byte <= file_bytes_, name_, ": damaged JPEG image: ", info_.image_width, " x ",
-               info_.image_height, " pixels cannot lie in ", file_bytes_, " bytes");
+               info_.image_height, " pixels do not fit into ", file_bytes_, " bytes");
   }
 
   void read_rows(Image& image) {

@@ -54,7 +54,7 @@ class PngReader {
     // Checked before the pixels are allocated: deflate expands one byte to at most 1,032.
     const auto raw_bytes = static_cast<uint64_t>(height) * png_get_rowbytes(png_, info_);
     TERN_CHECK(raw_bytes / 1032 <= file_bytes_, name_, ": damaged PNG image: ", width, " x ", height,
-               " pixels cannot lie in ", file_bytes_, " bytes");
+               " pixels do not fit into ", file_bytes_, " bytes");
     Image image(height, width, 3);
     require([&] {
       convert_to_rgb();

@@ -168,8 +168,8 @@ std::shared_ptr<Engine> Engine::start(double seconds) {
     TERN_CHECK(!error, "MPI does not start: ", error);
   };
   if (!engine->on_thread(initialize, seconds))
-    throw PeerError(detail::concatenate("MPI: not all ranks have come to its start within ", seconds,
-                                        " s; what those that are missing do, their own output says"));
+    throw PeerError(detail::concatenate("MPI: not all ranks have reached its start within ", seconds,
+                                        " s; see the output of the missing ranks"));
   return engine;
 }
 
@@ -250,7 +250,7 @@ void Engine::finish(double seconds) {
     TERN_CHECK(!error, "MPI does not end: ", error);
   };
   if (!on_thread(finalize, seconds))
-    throw PeerError(detail::concatenate("MPI: not all ranks have come to its end within ", seconds, " s"));
+    throw PeerError(detail::concatenate("MPI: not all ranks have reached its end within ", seconds, " s"));
 }
 
 void Engine::run() {
@@ -374,7 +374,7 @@ void Engine::check_time() {
                                         c.operation == Operation::kSend ? "send to rank " : "receive from rank ",
                                         c.peer, ", message ", c.number, ", ", c.text(), ": rank ", c.peer,
                                         " (of the world: ", call.ranks[static_cast<size_t>(c.peer)],
-                                        ") has not come within ", session->options().timeout_seconds, " s"));
+                                        ") has not arrived within ", session->options().timeout_seconds, " s"));
   }
 }
 

@@ -34,7 +34,7 @@ struct EvalOptions : ModelOptions {
   std::string fold =
       option(&Self::fold, "", "--fold", "i/k: evaluate the i-th of k stratified parts", Form{kFoldForm, is_fold});
   int64_t max_length = option(&Self::max_length, 0, "--max-length",
-                              "tokens a text is cut to; default: as in training, else the model's most",
+                              "tokens a text is cut to; default: as in training, else the model's maximum",
                               Bounds{2, 1 << 24}, For::kTexts);
   int64_t batch_tokens =
       option(&Self::batch_tokens, 16384, "--batch-tokens", "tokens a batch", Bounds{1, int64_t{1} << 40}, For::kTexts);
@@ -52,7 +52,7 @@ EvalOptions with_record(const EvalOptions& given) {
   EvalOptions options = given;
   if (given.data.empty()) {
     if (trained.data.empty())
-      throw UsageError("eval: --data is needed: " + path.string() + " does not say what was trained on");
+      throw UsageError("eval: --data is needed: " + path.string() + " does not record the training data");
     options.data = trained.data;
     if (given.split.empty() && given.fold.empty()) {
       options.split = trained.split;

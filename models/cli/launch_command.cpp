@@ -17,17 +17,18 @@ namespace {
 struct LaunchOptions : Options {
   using Self = LaunchOptions;
   int processes = option(&Self::processes, 0, "--nproc", "processes", Bounds{1, 4096}, Required{});
-  int threads = option(&Self::threads, 0, "--threads", "CPU threads of each; 0: the cores are shared out",
+  int threads = option(&Self::threads, 0, "--threads", "CPU threads of each; 0: an equal share of the cores",
                        Bounds{0, kernels::ThreadPool::kMostThreads});
   std::string logs = option(&Self::logs, "", "--logs", "folder of the ranks' logs (default: runs/launch-DATE)");
-  bool quiet = option(&Self::quiet, false, "--quiet", "do not say how the processes are started");
+  bool quiet = option(&Self::quiet, false, "--quiet", "do not print how the processes are started");
 };
 
 int launch(const LaunchOptions& a, const std::vector<std::string>& command) {
   if (command.empty()) throw UsageError("nothing to start: tern launch --nproc 2 -- train distilbert ...");
-  if (command[0] == "launch") throw UsageError("what is started cannot itself be 'launch'");
+  if (command[0] == "launch") throw UsageError("the command to start cannot be 'launch'");
   if (command[0] == "predict" || command[0] == "tokenize")
-    throw UsageError("'" + command[0] + "' answers in the order of its input, in one process: start it without launch");
+    throw UsageError("'" + command[0] +
+                     "' prints results in the order of its input, in one process: start it without launch");
   const dist::Launch self = dist::detect_launch();
   TERN_CHECK(!self.is_parallel(), "this process was itself started as one of ", self.size, " by ", self.name,
              "; 'tern launch' starts the processes itself");
@@ -65,8 +66,8 @@ Command launch_command(const std::vector<std::string>& launched) {
   const auto options = std::make_shared<LaunchOptions>();
   return {
       "launch", "several processes of train, resume, eval or info on this machine",
-      "Each process trains on batches of its own, as large as --batch-size or --batch-tokens says; a step is that of "
-      "all of them joined.\n"
+      "Each process trains on different batches, of the size that --batch-size or --batch-tokens gives; a step uses "
+      "all of them together.\n"
       "Example: tern launch --nproc 2 -- train distilbert --max-steps 100",
       options, [options, launched] { return launch(*options, launched); }};
 }

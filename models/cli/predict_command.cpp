@@ -21,10 +21,10 @@ struct PredictOptions : ModelOptions {
   bool jsonl = option(&Self::jsonl, false, "--jsonl",
                       "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}");
   int64_t max_length = option(&Self::max_length, 0, "--max-length",
-                              "tokens a text is cut to; default: the model's most", Bounds{2, 1 << 24}, For::kTexts);
+                              "tokens a text is cut to; default: the model's maximum", Bounds{2, 1 << 24}, For::kTexts);
   std::string attention =
       option(&Self::attention, "", "--attention",
-             "images: write into this folder, as PNG, each image lit by what the model looked at (attention rollout)",
+             "images: write into this folder, as PNG, each image lit by the model's attention (attention rollout)",
              For::kImages);
 };
 

@@ -36,7 +36,7 @@ ResumePlan plan_resume(const std::string& resume, const std::string& out, const 
   }
   tern::detail::require_folder(plan.run_folder, "--resume takes the folder of a run");
   if (!out.empty() && fs::weakly_canonical(out) != fs::weakly_canonical(plan.run_folder))
-    throw UsageError("--resume " + resume + " goes on in that run's folder; leave --out away");
+    throw UsageError("--resume " + resume + " continues in that run's folder; omit --out");
   return plan;
 }
 
@@ -45,7 +45,7 @@ std::string find_checkpoint(const ResumePlan& plan, const Log& log) {
   if (!plan.checkpoint.empty()) return plan.checkpoint;
   const std::string folder = (fs::path(plan.run_folder) / "checkpoints").string();
   const auto found = models::newest_checkpoint(folder, log);
-  if (!found) log("resume: " + plan.run_folder + " has no checkpoint yet; the run starts anew");
+  if (!found) log("resume: " + plan.run_folder + " has no checkpoint yet; the run starts from the beginning");
   return found.value_or("");
 }
 
@@ -59,7 +59,7 @@ std::vector<std::string> describe_cut(int64_t step, const std::vector<std::strin
   if (metrics.removed_lines > 0)
     removed += (removed.empty() ? "" : ", and ") + std::to_string(metrics.removed_lines) +
                (metrics.removed_lines == 1 ? " line" : " lines") + " of metrics.jsonl";
-  if (!removed.empty()) lines.push_back("removed what lay after step " + std::to_string(step) + ": " + removed);
+  if (!removed.empty()) lines.push_back("removed what followed step " + std::to_string(step) + ": " + removed);
   if (metrics.last_step < step)
     lines.push_back("metrics.jsonl was changed: it ends with step " + std::to_string(metrics.last_step) +
                     "; the lines up to step " + std::to_string(step) + " are missing");

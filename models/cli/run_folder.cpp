@@ -61,7 +61,7 @@ void check_folder(const std::string& path, RunFolder::Mode mode) {
   if (!used) return;
   TERN_CHECK(
       mode == RunFolder::Mode::kResume, path,
-      ": already holds files; choose another --out, nothing is overwritten (--resume auto goes on with the run that is "
+      ": already holds files; choose another --out, nothing is overwritten (--resume auto continues the run that is "
       "in it)");
   if (!holds_nothing(path)) RunFolder::read_record(path);
 }
@@ -120,7 +120,8 @@ void RunFolder::lock(const std::function<void(const std::string&)>& log) const {
     if (errno == EINTR) continue;
     TERN_CHECK(errno != EWOULDBLOCK, path_,
                ": another process is training in this folder; wait for it, or choose another --out");
-    // NFS without its lock service, some FUSE file systems. A lock is only a guard against a mistake: training goes on.
+    // NFS without its lock service, some FUSE file systems. A lock is only a guard against a mistake: training
+    // continues.
     const bool unsupported = errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP || errno == EINVAL;
     TERN_CHECK(unsupported, file("metrics.jsonl"), ": cannot be locked: ", std::strerror(errno));
     log(path_ + ": its file system has no locks (" + std::strerror(errno) +

@@ -80,7 +80,7 @@ For kind_of(const TrainArguments& arguments) {
 void check_train_arguments(const TrainArguments& a) {
   check_model(a.model);
   check_options_are_for(kind_of(a), a);
-  check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init brings its configuration");
+  check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init includes a configuration");
   check(a.batch_size == 0 || a.batch_tokens == 0, "--batch-size and --batch-tokens exclude each other");
   check(!a.group_by_length || a.batch_size > 0,
         "--group-by-length goes with --batch-size: packed batches hold no padding");

@@ -34,7 +34,7 @@ struct TrainArguments : ModelOptions {
   std::string data = option(&Self::data, "", "--data", data_help(), Compared::kBetweenRanks);
   std::string split =
       option(&Self::split, "", "--split",
-             "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's own, or 80/10/10",
+             "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's split, or 80/10/10",
              Form{kSplitForm, is_split});
   std::string fold = option(&Self::fold, "", "--fold", "i/k: the i-th of k stratified parts is the test set",
                             Form{kFoldForm, is_fold});
@@ -47,9 +47,10 @@ struct TrainArguments : ModelOptions {
              "model folder to start from (config.json, model.safetensors or pytorch_model.bin); for vit also a file of "
              "weights with torchvision's or timm's names",
              Compared::kBetweenRanks);
-  int64_t image_size = option(&Self::image_size, 0, "--image-size",
-                              "pixels a side that vit sees; position embeddings are interpolated; default: the model's",
-                              Bounds{1, 1 << 14}, For::kImages);
+  int64_t image_size =
+      option(&Self::image_size, 0, "--image-size",
+             "pixels of a side of vit's input; position embeddings are interpolated; default: the model's",
+             Bounds{1, 1 << 14}, For::kImages);
   std::string augment =
       option(&Self::augment, "default", "--augment", "vit: default (shifts and mirror images) or none",
              Words{"default", "none"}, For::kImages);
@@ -58,8 +59,8 @@ struct TrainArguments : ModelOptions {
              Bounds{0, 1000}, For::kImages);
   double cutmix = option(&Self::cutmix, 0, "--cutmix", "vit: alpha of CutMix; 0: none", Bounds{0, 1000}, For::kImages);
   double label_smoothing =
-      option(&Self::label_smoothing, 0, "--label-smoothing", "vit: share of the target that is spread over all labels",
-             Bounds{0, 1}, For::kImages);
+      option(&Self::label_smoothing, 0, "--label-smoothing",
+             "vit: share of the target that is distributed over all labels", Bounds{0, 1}, For::kImages);
   int64_t epochs =
       option(&Self::epochs, 0, "--epochs",
              "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "
@@ -80,15 +81,14 @@ struct TrainArguments : ModelOptions {
       option(&Self::schedule, "linear", "--schedule", "of the learning rate:", Words{optim::schedule_names()});
   double warmup =
       option(&Self::warmup, 0.1, "--warmup", "steps (1 or more) or a fraction of all steps", Bounds{0, 1e15});
-  double clip =
-      option(&Self::clip, 1, "--clip", "greatest norm of the gradients; 0: no clipping", Bounds{0, kMostReal});
+  double clip = option(&Self::clip, 1, "--clip", "maximum norm of the gradients; 0: no clipping", Bounds{0, kMostReal});
   double ema = option(&Self::ema, 0, "--ema",
                       "decay (0.999) of exponential moving averages of the weights, which are validated and "
                       "saved instead of them; 0: none",
                       Bounds{0, 0x1.fffffffffffffp-1});  // the number before 1
   std::optional<double> dropout =
       option(&Self::dropout, std::nullopt, "--dropout",
-             "of everything; default: the model's own, but for distilbert from scratch 0.5, and 0.3 from 4 MB of text "
+             "everywhere; default: the model's, except for distilbert from scratch 0.5, and 0.3 from 4 MB of text "
              "on",
              Bounds{0, 1});
   std::string dtype =
@@ -97,20 +97,19 @@ struct TrainArguments : ModelOptions {
              "16-bit weights, gradients and activations with fp32 master copies in the optimizer; fp16 of both kinds "
              "with a loss scaler; auto: bf16 where that is the faster one, else fp32",
              Words{"auto", "fp32", "bf16", "fp16", "bf16-true", "fp16-true"});
-  bool kahan =
-      option(&Self::kahan, false, "--kahan",
-             "with --dtype bf16-true: no master copies; Kahan's summation keeps 16 bits a weight of what rounding "
-             "took");
-  std::string recompute = option(
-      &Self::recompute, "none", "--recompute",
-      "none, block or every-N: keep only the inputs of each block (of every N blocks) and compute the rest again "
-      "in backward; less memory, more time, the same bits",
-      Form{"none, block or every-N (such as every-2)",
-           [](const std::string& text) { return parse_recompute(text).has_value(); }},
-      Compared::kNowhere);
-  int64_t max_length =
-      option(&Self::max_length, 0, "--max-length",
-             "tokens a text is cut to; default: 512, at most what the model takes", Bounds{2, 1 << 24}, For::kTexts);
+  bool kahan = option(&Self::kahan, false, "--kahan",
+                      "with --dtype bf16-true: no master copies; Kahan's summation keeps 16 bits of the rounding error "
+                      "of each weight");
+  std::string recompute =
+      option(&Self::recompute, "none", "--recompute",
+             "none, block or every-N: keep only the inputs of each block (of every N blocks) and recompute the rest "
+             "in backward; less memory, more time, the same bits",
+             Form{"none, block or every-N (such as every-2)",
+                  [](const std::string& text) { return parse_recompute(text).has_value(); }},
+             Compared::kNowhere);
+  int64_t max_length = option(&Self::max_length, 0, "--max-length",
+                              "tokens a text is cut to; default: 512, or the model's maximum if that is less",
+                              Bounds{2, 1 << 24}, For::kTexts);
   int64_t batch_tokens =
       option(&Self::batch_tokens, 0, "--batch-tokens",
              "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192",
@@ -140,20 +139,20 @@ struct TrainArguments : ModelOptions {
                         Bounds{1, 1000000}, Compared::kNowhere);
   std::string resume =
       option(&Self::resume, "", "--resume",
-             "go on with a run: its folder or one of its checkpoints, or auto: with what --out holds, if anything",
+             "continue a run: its folder or one of its checkpoints, or auto: the run in --out, if there is one",
              Compared::kNowhere);
   bool group_by_length = option(&Self::group_by_length, false, "--group-by-length",
                                 "with --batch-size: sequences of similar lengths, less padding", For::kTexts);
   bool shuffle = option(&Self::shuffle, true, "--no-shuffle", "keep the rows in their order");
-  int workers = option(&Self::workers, 2, "--workers", "threads that make batches; the batches do not depend on it",
+  int workers = option(&Self::workers, 2, "--workers", "threads that make batches; batches do not depend on it",
                        Bounds{0, 256}, Compared::kNowhere);
   std::string profile = option(
       &Self::profile, "", "--profile",
-      "write where the time goes: a table and a trace for ui.perfetto.dev, into the run folder (on, or no value) "
+      "write where the time is spent: a table and a trace for ui.perfetto.dev, into the run folder (on, or no value) "
       "or into VALUE.profile.txt and VALUE.trace.json",
       Compared::kNowhere, Bare{"on"});
   int64_t profile_steps =
-      option(&Self::profile_steps, 20, "--profile-steps", "steps that --profile looks at, after two to warm up",
+      option(&Self::profile_steps, 20, "--profile-steps", "steps that --profile records, after two to warm up",
              Bounds{1, 10000}, Compared::kNowhere);
   bool autotune =
       option(&Self::autotune, false, "--autotune",

@@ -41,10 +41,10 @@ Command train_command(const std::vector<std::string>& arguments) {
 
 Command resume_command(const std::vector<std::string>& arguments) {
   const auto options = std::make_shared<ResumeOptions>();
-  return {"resume", "go on with a run that was stopped, with the options it was started with",
+  return {"resume", "continue a stopped run, with the options it was started with",
           "Example: tern resume runs/distilbert-20250131-120000", options, [options, arguments] {
             if (options->given("--seed"))
-              throw UsageError("resume: --seed belongs to the run; it goes on with the one it was started with");
+              throw UsageError("resume: --seed belongs to the run; it continues with the one it was started with");
             const TrainArguments train = options_of_run(*options);
             check_train_arguments(train);
             return train_run(train, arguments);

@@ -67,7 +67,7 @@ class RunObserver final : public models::TrainObserver {
     workload_.save(folder_.path());
     progress_.on_resume(position.step);
   }
-  void on_checkpoint_failed(const std::string& reason) override { progress_.log(reason + "; training goes on"); }
+  void on_checkpoint_failed(const std::string& reason) override { progress_.log(reason + "; training continues"); }
 
  private:
   RunFolder& folder_;
@@ -257,7 +257,7 @@ class TrainRun {
     if (profile) profile->end();
     if (result.stopped) {
       progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " +
-                    folder_->path() + ", and 'tern resume " + folder_->path() + "' goes on");
+                    folder_->path() + ", and 'tern resume " + folder_->path() + "' continues");
       return signal_status(agreed_signal());
     }
     const int status = finish(result);

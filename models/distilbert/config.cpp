@@ -63,7 +63,7 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
   const auto agree = [&](const char* name, int64_t expected) {
     int64_t value = expected;
     fields.read(name, value);
-    TERN_CHECK(value == expected, source, ": \"", name, "\" is ", value, " but DistilBERT's own field says ", expected);
+    TERN_CHECK(value == expected, source, ": \"", name, "\" is ", value, " but DistilBERT's field says ", expected);
   };
   agree("hidden_size", config.width);
   agree("num_hidden_layers", config.layers);
@@ -88,7 +88,7 @@ void DistilBertConfig::validate(const std::string& source) const {
   rules.fraction("seq_classif_dropout", classifier_dropout);
   rules.initializer_range(initializer_range);
   TERN_CHECK(padding_id >= -1 && padding_id < vocab_size, source, ": \"pad_token_id\" ", padding_id,
-             " lies outside the vocabulary of ", vocab_size);
+             " is outside the vocabulary of ", vocab_size);
   check_labels(labels, source);
 }
 

@@ -114,7 +114,7 @@ class TrainObserver {
   /// would leave: the weights of the best epoch, or before any validation those of the checkpoint (TrainOptions::ema:
   /// their averages).
   virtual void on_resume(const TrainPosition&, const std::vector<std::string>& /*removed*/) {}
-  /// A checkpoint that was due could not be written; training goes on.
+  /// A checkpoint that was due could not be written; training continues.
   virtual void on_checkpoint_failed(const std::string& /*reason*/) {}
 };
 

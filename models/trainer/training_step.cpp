@@ -198,7 +198,7 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
   optimizer_->zero_grad();
   const std::string step = "step " + std::to_string(pending.metrics.step) + ": " + what + "; ";
   const bool elsewhere = is_parallel() && found_on_any_rank(found);
-  if (!found && elsewhere) throw dist::PeerError(step + "another rank's error tells the op");
+  if (!found && elsewhere) throw dist::PeerError(step + "another rank's error names the op");
   fail(step, reason, "; try a lower --lr, a longer --warmup or --dtype fp32");
 }
 

@@ -3,7 +3,7 @@
 namespace tern::nn {
 
 Dropout::Dropout(const Scope& s, double p) : Module(s), p_(p) {
-  TERN_CHECK(p >= 0 && p <= 1, "nn::Dropout: p must lie in [0, 1], got ", p);
+  TERN_CHECK(p >= 0 && p <= 1, "nn::Dropout: p must be in [0, 1], got ", p);
 }
 
 Tensor Dropout::forward(const Tensor& x, const Tensor& row_keys) const {

@@ -36,7 +36,7 @@ MultiHeadAttention::MultiHeadAttention(const Scope& s, int64_t width, int64_t he
       window_(options.window),
       qkv_(sub("qkv"), width, 3 * width, projection(options, options.qkv_bias, init::xavier_uniform())),
       out_(sub("out"), width, width, projection(options, true, {})) {
-  TERN_CHECK(dropout_ >= 0 && dropout_ <= 1, "nn::MultiHeadAttention: dropout must lie in [0, 1], got ", dropout_);
+  TERN_CHECK(dropout_ >= 0 && dropout_ <= 1, "nn::MultiHeadAttention: dropout must be in [0, 1], got ", dropout_);
   TERN_CHECK(window_ >= -1, "nn::MultiHeadAttention: window must be -1 (none) or >= 0, got ", window_);
 }
 

@@ -147,7 +147,7 @@ TEST(Allocator, TheErrorListsWhoHoldsTheMemory) {
   const std::string message = test::error_of([&] { tanh(x); });
   a.set_limit(0);
   for (const char* part :
-       {"out of memory on cpu", "asked for 4.0 MiB for tanh", "of a limit of", "held by:", "gelu 4.0 MiB in 1",
+       {"out of memory on cpu", "requested 4.0 MiB for tanh", "of a limit of", "held by:", "gelu 4.0 MiB in 1",
         "softmax 4.0 MiB in 1", "a purpose 4.0 MiB in 1", "try a smaller batch"})
     EXPECT_NE(message.find(part), std::string::npos) << message;
   EXPECT_NE(a.snapshot().find("gelu 4.0 MiB"), std::string::npos);

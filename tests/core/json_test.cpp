@@ -64,8 +64,8 @@ TEST(Json, Errors) {
   expect_error([] { parse_json("[" + std::string(100'000, '9') + "]", "f"); }, {"f: the number 999", "..."});
   EXPECT_EQ(parse_json("[99999999999999999999]", "f")[0].get<double>(), 1e20);
   EXPECT_EQ(error_of([] { parse_json("{\"a\": 1, \"b\": {\"a\": 2, \"c\": 3, \"a\": 4}}", "f"); }),
-            "f: the name 'a' comes twice in an object");
-  expect_error([] { parse_json("{\"a\": 1, \"a\": 1}", "f"); }, {"'a' comes twice"});
+            "f: the name 'a' occurs twice in an object");
+  expect_error([] { parse_json("{\"a\": 1, \"a\": 1}", "f"); }, {"'a' occurs twice"});
   for (const std::string text :
        {"", " ", "{", "[1,", "[1 2]", "{\"a\"}", "{'a': 1}", "nul", "\"\\ud800\"", "{}x", "01", "[NaN]", "[Infinity]",
         "\"\xff\"", "{\"\xc3\": 1}", "\xff\xfe{\0}\0", "// a\n{}", "\"a"})

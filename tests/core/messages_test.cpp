@@ -99,7 +99,7 @@ TEST(Messages, IndexSelectNamesItself) {
   for (int d = 0; d < 3; ++d) {
     const int64_t size = x.size(d);
     const std::string message = select(d, {0, 1, size + 7, -3});
-    expect_contains(message, {"index_select: index " + std::to_string(size + 7) + " at position 2 lies outside [0, " +
+    expect_contains(message, {"index_select: index " + std::to_string(size + 7) + " at position 2 is outside [0, " +
                                   std::to_string(size) + ")",
                               "(2 in all)"});
     expect_without(message, {"embedding", "gather", "id "});
@@ -108,7 +108,7 @@ TEST(Messages, IndexSelectNamesItself) {
   expect_contains(error_of([&] {
                     index_select(arange(0, 5), 0, from_vector(std::vector<int64_t>{4, 5}, {2}));
                   }),
-                  {"index_select: index 5 at position 1 lies outside [0, 5)", "(1 in all)"});
+                  {"index_select: index 5 at position 1 is outside [0, 5)", "(1 in all)"});
   expect_contains(error_of([&] {
                     embedding(ones({5, 2}), from_vector(std::vector<int64_t>{4, 5}, {2}));
                   }),
@@ -116,11 +116,11 @@ TEST(Messages, IndexSelectNamesItself) {
   expect_contains(error_of([&] {
                     gather(ones({2, 3}), 1, from_vector(std::vector<int64_t>{0, 1, 2, 3}, {2, 2}));
                   }),
-                  {"gather: index 3 at position 3 lies outside [0, 3)", "(1 in all)"});
+                  {"gather: index 3 at position 3 is outside [0, 3)", "(1 in all)"});
   expect_contains(error_of([&] {
                     gather(ones({3}), 0, from_vector(std::vector<int64_t>{0, 4}, {2}));
                   }),
-                  {"gather: index 4 at position 1 lies outside [0, 3)"});
+                  {"gather: index 4 at position 1 is outside [0, 3)"});
 }
 
 TEST(Messages, MatmulShowsBothShapesWhole) {

@@ -296,7 +296,7 @@ TEST(StreamAllocator, TheErrorTellsWhatHoldsTheMemory) {
   a.release(gone);
   const AllocationTag tag("gelu");
   expect_error([&] { a.allocate(9 * kMiB); },
-               {"out of memory on cuda:0: asked for 9.0 MiB for gelu; live 6.0 MiB, the device has 4.0 MiB left of "
+               {"out of memory on cuda:0: requested 9.0 MiB for gelu; live 6.0 MiB, the device has 4.0 MiB left of "
                 "8216.0 MiB; cached 14.0 MiB",
                 "the largest piece 8.0 MiB", "held by: softmax 6.0 MiB in 1", "smaller batch", "checkpoint()",
                 "8192.0 MiB are held by other processes"});

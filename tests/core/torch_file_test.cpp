@@ -226,7 +226,7 @@ TEST_F(TorchFiles, TensorsThatDoNotFitTheirStorage) {
   EXPECT_EQ(load(tensor_pickle(6, 5, {1}, {kHuge})).strides()[0], 1);  // a stride without effect is not stored
   EXPECT_EQ(load(tensor_pickle(6, 9, {0, 4}, {4, 1})).numel(), 0);
   EXPECT_EQ(load(tensor_pickle(6, 0, {1000, 2}, {0, 5})).numel(), 2000);
-  const std::string outside = "does not lie inside its storage of 24 bytes";
+  const std::string outside = "is not inside its storage of 24 bytes";
   refused(tensor_pickle(6, 1, {2, 3}, {3, 1}), {"tensor 'x'", outside});
   refused(tensor_pickle(6, 6, {}, {}), {outside});
   refused(tensor_pickle(6, -1, {2}, {1}), {outside});
@@ -474,7 +474,7 @@ TEST_F(WeightFolder, Parts) {
   expect_error([&] { load(); }, {"part3", "'c'", "another"});
   for (const char* name : {"../part2", "/etc/passwd", "", ".."}) {
     index("{\"c\": \""s + name + "\"}");
-    expect_error([&] { load(); }, {"not the name of a file beside the index"});
+    expect_error([&] { load(); }, {"not the name of a file next to the index"});
   }
   index("{\"c\": 1}");
   expect_error([&] { load(); }, {"the file of 'c'"});

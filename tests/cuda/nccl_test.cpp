@@ -211,7 +211,7 @@ TEST_F(Nccl, MeetsInAFolderBesideTorchrunAndInCheckMode) {
 
 TEST_F(Nccl, ARankThatDoesNotComeIsNamed) {
   const std::vector<std::string> words = run("late", 2, {{"TERN_DIST_TIMEOUT", std::to_string(kLimit)}});
-  expect_in("peer: group world, call 3, broadcast of float32 [10], root 0: rank 1 has not come within " +
+  expect_in("peer: group world, call 3, broadcast of float32 [10], root 0: rank 1 has not arrived within " +
                 std::to_string(kLimit) + " s",
             words[0]);
 }

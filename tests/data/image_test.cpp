@@ -196,9 +196,9 @@ TEST(Decode, WhatAJpegHeaderClaimsIsCheckedAgainstTheFile) {
       put_number(claim, frame + 7, 65500, 2);
       claim.resize(600);
       EXPECT_EQ(error_of([&] { decode_image(claim, "claim.jpg"); }),
-                "claim.jpg: damaged JPEG image: 65500 x 2732 pixels cannot lie in 600 bytes");
+                "claim.jpg: damaged JPEG image: 65500 x 2732 pixels do not fit into 600 bytes");
     }
-  EXPECT_TRUE(contains(error_of([&] { decode_image(jpeg_of_size(1000, 1000), "x"); }), {"cannot lie in "}));
+  EXPECT_TRUE(contains(error_of([&] { decode_image(jpeg_of_size(1000, 1000), "x"); }), {"do not fit into "}));
 }
 
 TEST(Decode, OtherFormatsAreNamed) {

@@ -196,7 +196,7 @@ TEST(Split, Errors) {
   EXPECT_TRUE(contains(split_error(source, "80/10/11"), {"needs 101 rows", "has 100"}));
   EXPECT_TRUE(contains(split_error(source, "99999999999999999999999999/1/1"), {"rows", "has 100"}));
   EXPECT_TRUE(contains(split_error(source, "0/50/50"), {"no row to train on"}));
-  EXPECT_TRUE(contains(split_error(source, "official"), {"no split of its own"}));
+  EXPECT_TRUE(contains(split_error(source, "official"), {"no official split"}));
   for (const std::string fold :
        {"0/5", "6/5", "1/1", "1", "1/", "/5", "a/5", "1/5x", "-1/5", "1/99999999999999999999"}) {
     EXPECT_TRUE(contains(split_error(source, "", fold), {"\"" + fold + "\"", "i/k"})) << fold;

@@ -56,7 +56,7 @@ TEST(Session, ARankThatEndsIsFoundByTheOthers) {
     session.exchange("all are here", {0, 1, 2}, "");
     if (rank == 1) return;  // without finish()
     for (int64_t call = 1; !session.has_failed(); ++call) session.note("world", call, "a call");
-    EXPECT_EQ(session.failure(), "rank 1 has ended before the job was done; its own output says why");
+    EXPECT_EQ(session.failure(), "rank 1 has ended before the job was done; see its output for the reason");
     session.exchange("the next", {0, 1, 2}, "");
   });
   EXPECT_EQ(errors[1], "");
@@ -85,7 +85,7 @@ TEST(Session, WhereARankStands) {
       std::string text;
       for (int i = 0; i < 100 * test::kPatience && !text.ends_with(wanted); ++i)
         text = session.describe_missing("world", {0, 1, 2}, 2, "barrier");
-      EXPECT_TRUE(text.starts_with("group world, call 2, barrier: rank 2 has not come within ")) << text;
+      EXPECT_TRUE(text.starts_with("group world, call 2, barrier: rank 2 has not arrived within ")) << text;
       EXPECT_TRUE(text.ends_with(wanted)) << text;
     }
     session.finish();

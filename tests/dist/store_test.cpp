@@ -80,7 +80,7 @@ TEST_P(AnyStore, WaitsForAllKeysAndNotLonger) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(a->wait({"x"}, 0.2), std::vector<std::optional<std::string>>{std::nullopt});
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(200));
-  expect_in("nobody has set 'x'", error_of([&] { a->get("x", 0.01); }));
+  expect_in("no rank has set 'x'", error_of([&] { a->get("x", 0.01); }));
   std::thread other([b = a->another()] {
     b->set("x", "1");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -152,8 +152,11 @@ TEST_P(AnyStore, RanksThatDoNotComeAreNamed) {
   EXPECT_EQ(error_of([&] {
               store->exchange("start", {0, 2, 5, 7}, 2, "", 0.1);
             }),
-            "start: ranks 0 and 7 have not come within 0.1 s");
-  EXPECT_EQ(error_of([&] { store->exchange("more", {2, 3}, 2, "", 0.1); }), "more: rank 3 has not come within 0.1 s");
+            "start: ranks 0 and 7 have not arrived within 0.1 s");
+  EXPECT_EQ(error_of([&] {
+              store->exchange("more", {2, 3}, 2, "", 0.1);
+            }),
+            "more: rank 3 has not arrived within 0.1 s");
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, AnyStore, testing::Values("tcp", "file"), [](const auto& info) { return info.param; });
@@ -306,7 +309,7 @@ TEST(TcpStore, ARankThatEndsBeforeAllHaveComeIsTold) {
   EXPECT_EQ(error_of([&] {
               Session(connect(0), {0, 3, "job"}, {}, "", 60);
             }),
-            "rank 2 has ended before the job was done; its own output says why");
+            "rank 2 has ended before the job was done; see its output for the reason");
 }
 
 TEST(TcpStore, WhatARankBroughtBeforeItFailedCounts) {
@@ -341,7 +344,7 @@ TEST(TcpStore, ASecondProcessOfARankIsRefused) {
   const TcpStoreServer server(kLoopback, 0, {0, 2, "j"});
   const Stranger first(server.port());  // a process with another random id
   EXPECT_EQ(first.join({1, 2, "j"}), "\1");
-  expect_in("rank 1 is there already: two processes say that they are rank 1", error_of([&] {
+  expect_in("rank 1 is connected already: two processes claim to be rank 1", error_of([&] {
               connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "j"}, 5);
             }));
 }

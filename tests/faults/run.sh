@@ -44,7 +44,7 @@ while (($#)); do
     --list) list=1 ;;
     --allow-skipped) allow_skipped=1 ;;
     --only | --sanitize | --work)
-      (($# > 1)) || die "$1 wants a value"
+      (($# > 1)) || die "$1 needs a value"
       case $1 in
         --only) only=$2 ;;
         --sanitize) sanitize=$2 ;;

@@ -54,7 +54,7 @@ expect "a folder that is compiled in is refused" has "$said" "folders of this ma
 
 library "no word of it"
 run "$out" "${small[@]}"
-expect "a program without CUDA is refused" has "$said" "tern info does not tell of CUDA"
+expect "a program without CUDA is refused" has "$said" "tern info does not describe CUDA"
 
 library "CUDA: runtime 1, kernels for 90a"
 run "$out" "${small[@]}" --most-mib 1

@@ -34,7 +34,7 @@ script script <<<'exit 0'
 counts -j 2
 expect "cases are counted, and a script is one" last "6 passed, 0 failed, 0 skipped, 0 not built"
 expect "a run that passes ends with 0" ends 0
-expect "a part that was left out is said" has "1 for want of cpu: this processor has no CPU level v9 (Good.Two)"
+expect "a part that was left out is said" has "1 for lack of cpu: this processor has no CPU level v9 (Good.Two)"
 expect "nothing that did not happen is named" lacks "not built:"
 counts -R one
 expect "only what is selected is counted" last "2 passed, 0 failed, 0 skipped, 0 not built"
@@ -63,7 +63,7 @@ cases two 'Missing.Data:Good.One'
 counts
 expect "a skip is no pass" last "2 passed, 0 failed, 3 skipped, 0 not built"
 expect "a run with skips passes" ends 0
-expect "skips with one reason are said together" has "2 for want of data: there is none (Missing.Data, Missing.Data)"
+expect "skips with one reason are said together" has "2 for lack of data: there is none (Missing.Data, Missing.Data)"
 expect "what brings them is said" has "TERN_DATA=FOLDER ./tern test"
 expect "what brings the others is said too" has "apt-get install -y libopenmpi-dev openmpi-bin"
 counts --strict
@@ -80,7 +80,7 @@ tests
 cases one 'Good.One:Missing.Unnamed'
 counts --strict --without data
 expect "a skip without a name fails a strict run" ends 1
-expect "a skip without a name is said" has "1 for want of other: no name before a colon"
+expect "a skip without a name is said" has "1 for lack of other: no name before a colon"
 tests
 cases one 'Good.One:Missing.Gpu'
 counts --strict
@@ -130,7 +130,7 @@ printf '%s\t%s\t%s\n' absent_test "$scratch/absent_test.cpp" "cuda: there are no
 counts
 expect "cases that were not built are counted by their source" last "1 passed, 0 failed, 0 skipped, 4 not built"
 expect "a run without them passes" ends 0
-expect "why they were not built is said" has "3 for want of cuda: there are no headers (absent_test)"
+expect "why they were not built is said" has "3 for lack of cuda: there are no headers (absent_test)"
 expect "what brings them is said" has "install NVIDIA's package cuda-toolkit"
 counts --strict --without levels
 expect "a strict run fails for what was not built" ends 1
@@ -152,7 +152,7 @@ cases slow_one 'Good.*'
 set_property slow_one 'LABELS slow'
 counts -LE slow
 expect "a script's skip is counted" last "1 passed, 0 failed, 2 skipped, 0 not built"
-expect "a script gives its reason" has "1 for want of cuda: some faults (scripted)"
+expect "a script gives its reason" has "1 for lack of cuda: some faults (scripted)"
 expect "slow tests that are left out are said" has "1 slow tests were left out: ./tern test --full"
 
 # A build with a sanitizer sets its options for the programs; options from the environment come last.

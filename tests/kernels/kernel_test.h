@@ -124,7 +124,7 @@ class Array {
     const auto touched = [](char c) { return c != 0x5a; };
     EXPECT_TRUE(std::none_of(memory_.data(), data_, touched)) << "memory before an array was written";
     EXPECT_TRUE(std::none_of(data_ + bytes_of_elements(), memory_.data() + memory_.size(), touched))
-        << "memory behind an array was written";
+        << "memory after an array was written";
   }
 
   View view() { return View(data_, dtype_, static_cast<int>(shape_.size()), shape_.data(), strides_.data()); }

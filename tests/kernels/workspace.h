@@ -24,7 +24,7 @@ class MarkedWorkspace {
   ~MarkedWorkspace() {
     tern::detail::allow_access(behind_, end() - behind_);
     EXPECT_TRUE(std::all_of(behind_, end(), [](unsigned char byte) { return byte == 0x5a; }))
-        << "memory behind a workspace was written";
+        << "memory after a workspace was written";
   }
   MarkedWorkspace(const MarkedWorkspace&) = delete;
   MarkedWorkspace& operator=(const MarkedWorkspace&) = delete;

@@ -176,7 +176,7 @@ TEST(Ema, StateGoesOnWhereItWas) {
 TEST(Ema, Errors) {
   Training training;
   for (const double decay : {1.0, -0.1, std::nan("")})
-    EXPECT_NE(error_of([&] { optim::EMA(training.parameters, {.decay = decay}); }).find("decay must lie in [0, 1)"),
+    EXPECT_NE(error_of([&] { optim::EMA(training.parameters, {.decay = decay}); }).find("decay must be in [0, 1)"),
               std::string::npos);
   EXPECT_NE(error_of([&] { optim::EMA(training.parameters, {.warmup_gamma = 0}); }).find("warmup_gamma"),
             std::string::npos);

@@ -118,7 +118,7 @@ TEST(UserOptimizer, KeepsTheStatesOfItsOptions) {
 
 TEST(UserOptimizer, MistakesAreErrorsOfItsName) {
   const std::vector<NamedTensor> p = {{"w", leaf(ones({2}))}};
-  EXPECT_NE(error_of([&] { Rmsprop(p, {.alpha = 1}); }).find("rmsprop: alpha must lie in [0, 1), got 1"),
+  EXPECT_NE(error_of([&] { Rmsprop(p, {.alpha = 1}); }).find("rmsprop: alpha must be in [0, 1), got 1"),
             std::string::npos);
   EXPECT_NE(error_of([&] { Rmsprop(p, {.lr = -1}); }).find("rmsprop: lr must be"), std::string::npos);
 }

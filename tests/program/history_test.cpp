@@ -79,7 +79,7 @@ TEST_F(HistoryTest, ARunThatStopsAgain) {
   copy("whole", "run");
   const std::vector<std::string> names = checkpoints("run");
   Process again({"resume", "run/checkpoints/" + names[1], "--threads", "1"}, folder_);
-  ASSERT_TRUE(again.wait_for("removed what lay after step"));
+  ASSERT_TRUE(again.wait_for("removed what followed step"));
   again.send(SIGTERM);
   const Result stopped = again.finish();
   if (stopped.status != 0) {
@@ -168,11 +168,11 @@ TEST_F(HistoryTest, ADamagedLaterCheckpoint) {
   process.send(SIGUSR1);
   const Result stopped = process.finish();
   EXPECT_EQ(stopped.status, 75) << stopped.err;
-  EXPECT_EQ(stopped.err.find("training goes on"), std::string::npos) << stopped.err;
+  EXPECT_EQ(stopped.err.find("training continues"), std::string::npos) << stopped.err;
   EXPECT_LE(checkpoints("run").size(), 4u);  // two newest, the best epoch's and the damaged one
 
   Process again({"resume", "run", "--threads", "1"}, folder_);
-  ASSERT_TRUE(again.wait_for("removed what lay after step"));
+  ASSERT_TRUE(again.wait_for("removed what followed step"));
   again.send(SIGUSR1);
   const Result resumed = again.finish();
   EXPECT_EQ(resumed.status, 75) << resumed.err;

@@ -49,7 +49,7 @@ TEST_F(HostileTest, DeepLinesOfJson) {
     }
     for (const auto& [line, reason] : std::vector<std::pair<std::string, std::string>>{
              {"{\"text\": \"a\", \"n\": 1e999}", "stdin:1: the number 1e999"},
-             {"{\"text\": \"a\", \"text\": \"b\"}", "stdin:1: the name 'text' comes twice"},
+             {"{\"text\": \"a\", \"text\": \"b\"}", "stdin:1: the name 'text' occurs twice"},
              {"{\"text\": \"\xff\"}", "stdin:1: not valid JSON"},
              {"{\"text\": 5}", "stdin:1: expected an object with a string \"text\""},
              {"[\"text\"]", "stdin:1: expected an object with a string \"text\""}})

@@ -107,7 +107,7 @@ TEST_F(ResumeSlowTest, FullDisks) {
     EXPECT_EQ(full.status, 1) << at << full.err;
     EXPECT_NE(full.err.find("No space left on device"), std::string::npos) << full.err;
     failures += full.status == 1;
-    went_on += full.err.find("training goes on") != std::string::npos;
+    went_on += full.err.find("training continues") != std::string::npos;
     expect_all_are_whole(out);
     const Result resumed = tern(text_run(out));
     ASSERT_EQ(resumed.status, 0) << at << ": " << resumed.err;

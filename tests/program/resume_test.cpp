@@ -134,7 +134,7 @@ TEST_F(ResumeTest, AFullDiskKeepsWhatWasThere) {
   };
   const Result limited = tern(arguments("limited"), full);
   EXPECT_EQ(limited.status, 0) << limited.err;
-  EXPECT_NE(limited.err.find("training goes on"), std::string::npos) << limited.err;
+  EXPECT_NE(limited.err.find("training continues"), std::string::npos) << limited.err;
   EXPECT_TRUE(fs::is_empty(file("limited/checkpoints")));
   EXPECT_TRUE(weights("limited") == weights("whole"));
 }

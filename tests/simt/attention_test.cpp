@@ -16,11 +16,11 @@ void run(Trial<T>& r) {
   const DType dtype = dtype_of<T>();
   std::vector<char> work(cuda::attention_forward_workspace(kCuda, r.params, dtype) + 1, 42);
   cuda::attention_forward(kCuda, r.params, r.q.view(), r.k.view(), r.v.view(), r.out.view(), r.lse_view(), work.data());
-  EXPECT_EQ(work.back(), 42) << "wrote behind the workspace";
+  EXPECT_EQ(work.back(), 42) << "wrote past the workspace";
   work.assign(cuda::attention_backward_workspace(kCuda, r.params, dtype) + 1, 42);
   cuda::attention_backward(kCuda, r.params, r.q.view(), r.k.view(), r.v.view(), r.out.view(), r.dout.view(),
                            r.lse_view(), r.dq.view(), r.dk.view(), r.dv.view(), r.dbias_view(), work.data());
-  EXPECT_EQ(work.back(), 42) << "wrote behind the workspace";
+  EXPECT_EQ(work.back(), 42) << "wrote past the workspace";
 }
 
 /// Runs body once per kind of device: with the tensor-core kernels with mma.sync, and with those with wgmma.

@@ -229,7 +229,7 @@ TEST(EmulatorWgmma, MistakesAreErrors) {
       {Mistake::kNoFence, "wgmma without wgmma.fence"},
       {Mistake::kNoFenceAfterWait, "wgmma without wgmma.fence"},
       {Mistake::kSumsWritten, "the sums of a wgmma were written before it was waited for"},
-      {Mistake::kNoWait, "leaves the kernel before its product is waited for"},
+      {Mistake::kNoWait, "exits the kernel before waiting for its product"},
       {Mistake::kLaneDiffers, "lanes of one warp give different operands to wgmma"},
       {Mistake::kWarpDiffers, "warps of one warpgroup give different operands to wgmma"},
       {Mistake::kWarpAbsent, "warp 0 took part in 2 products (wgmma), warp 3 of the same warpgroup in 0"},

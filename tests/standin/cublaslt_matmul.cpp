@@ -249,7 +249,7 @@ cublasStatus_t read_product(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout
   const int32_t mode = object->get<int32_t>(CUBLASLT_MATMUL_DESC_POINTER_MODE);
   if (mode != CUBLASLT_POINTER_MODE_HOST && mode != CUBLASLT_POINTER_MODE_DEVICE) return unsupported("scalar vectors");
   p.device_scalars = mode == CUBLASLT_POINTER_MODE_DEVICE;
-  if (!is_plain(*object)) return unsupported("an attribute of the operation that the stand-in does not know");
+  if (!is_plain(*object)) return unsupported("an attribute of the operation that the stand-in does not support");
   for (const auto& [layout, name, matrix] :
        {std::tuple{a, "A", &p.a}, std::tuple{b, "B", &p.b}, std::tuple{c, "C", &p.c}, std::tuple{d, "D", &p.d}}) {
     const cublasStatus_t status = read_layout(find(layout, Kind::kLayout), name, *matrix);

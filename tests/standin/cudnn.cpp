@@ -236,7 +236,7 @@ cudnnStatus_t get(void* pointer, int attribute, cudnnBackendAttributeType_t type
     *count = 1;
     return CUDNN_STATUS_SUCCESS;
   }
-  return bad("reads attribute " + std::to_string(attribute) + ", which the stand-in does not tell");
+  return bad("reads attribute " + std::to_string(attribute) + ", which the stand-in does not return");
 }
 
 cudnnStatus_t execute(cudnnHandle_t handle, void* plan_pointer, void* pack_pointer) {
@@ -246,7 +246,7 @@ cudnnStatus_t execute(cudnnHandle_t handle, void* plan_pointer, void* pack_point
     return bad("executes what is not a finalized plan with a finalized pack");
   const auto ids = pack->list<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto data = pack->list<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
-  if (ids.size() != data.size()) return bad("the pack has not as many pointers as ids");
+  if (ids.size() != data.size()) return bad("the pack has another number of pointers than of ids");
   Pointers given;
   for (size_t i = 0; i < ids.size(); ++i) given[ids[i]] = data[i];
   const Descriptor& graph = *graph_of(plan.get());

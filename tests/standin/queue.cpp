@@ -130,7 +130,7 @@ class Patience {
       return;
     }
     const std::string text =
-        "queued work waited " + std::to_string(state_.config.patience_ms) + " ms for something that did not come";
+        "queued work waited " + std::to_string(state_.config.patience_ms) + " ms for an event that did not occur";
     make_sticky(state_, cudaErrorLaunchTimeout, text);
   }
 

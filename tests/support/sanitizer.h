@@ -26,7 +26,7 @@ inline constexpr int kPatience = 1;
 /// Expects that a program's peak memory is below the bound; left out with a sanitizer, which needs memory itself.
 inline void expect_peak_below(long peak_kib, long bound_kib, const std::string& why = "") {
   if (kSanitized)
-    left_out("sanitizer: its own memory hides what the program takes");
+    left_out("sanitizer: its memory hides the program's use");
   else
     EXPECT_LT(peak_kib, bound_kib) << why;
 }

@@ -28,7 +28,7 @@ struct RowDropout {
   /// factors.v[i] = scale where column + i is kept, else 0. kWidth divides 8, and column is a multiple of kWidth.
   template <class F, int kWidth>
   __device__ Vector<F, kWidth> factors(Row row, int64_t column) const {
-    static_assert(8 % kWidth == 0, "RowDropout: a vector lies within one Philox block");
+    static_assert(8 % kWidth == 0, "RowDropout: a vector is within one Philox block");
     uint64_t own_key = row.key;
 #ifndef TERN_SIMT
     asm volatile("" : "+l"(own_key));  // without this the compiler keeps the keys of all ten rounds in registers

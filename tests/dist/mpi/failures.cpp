@@ -121,11 +121,11 @@ TEST(Failures, ARankThatDoesNotComeIsNamed) {
   const Outcome outcome = first.get(), asynchronous = second.get(), checked = third.get();
   EXPECT_NE(outcome.status, 0);
   for (const int rank : {0, 2}) {
-    expect_in("group world, call 2, all_reduce of float32 [4], max: rank 1 has not come within 1 s",
+    expect_in("group world, call 2, all_reduce of float32 [4], max: rank 1 has not arrived within 1 s",
               outcome.words[rank]);
     expect_in("rank 1 made call 1 last, all_reduce of float32 [3], sum", outcome.words[rank]);
-    expect_in("rank 1 has not come within 1 s", asynchronous.words[rank]);
-    expect_in("call 2: rank 1 has not come within 1 s", checked.words[rank]);
+    expect_in("rank 1 has not arrived within 1 s", asynchronous.words[rank]);
+    expect_in("call 2: rank 1 has not arrived within 1 s", checked.words[rank]);
   }
 }
 
@@ -162,7 +162,7 @@ TEST(Failures, AStoppedRankIsATimeout) {
 TEST(Failures, ARankThatDoesNotComeToTheStart) {
   const Outcome outcome = run("absent");
   for (const int rank : {0, 2})
-    expect_in("peer: MPI: not all ranks have come to its start within 1 s", outcome.words[rank]);
+    expect_in("peer: MPI: not all ranks have reached its start within 1 s", outcome.words[rank]);
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ TEST(Trainer, TheRankToBlameTellsTheOp) {
     EXPECT_NE(own.find("step 3: the loss is nan"), std::string::npos) << own << of_peer;
     EXPECT_NE(own.find("anomaly: log"), std::string::npos) << own;
   } else {
-    EXPECT_NE(of_peer.find("step 3: the loss is nan; another rank's error tells the op"), std::string::npos)
+    EXPECT_NE(of_peer.find("step 3: the loss is nan; another rank's error names the op"), std::string::npos)
         << own << of_peer;
   }
   EXPECT_EQ(recorder.steps.size(), 2u);

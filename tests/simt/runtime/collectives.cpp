@@ -109,7 +109,7 @@ int Scheduler::block_barrier(BarrierKind kind, bool predicate, Location where) {
     barrier.expected = thread_count_;
     barrier.where = where;
   } else if (barrier.kind != kind || !same_place(barrier.where, where)) {
-    fail("threads of one block meet at different barriers: ", barrier.where, " and ", where);
+    fail("threads of one block wait at different barriers: ", barrier.where, " and ", where);
   }
   pass_barrier(0, predicate, true, where);
   return barrier.result;
@@ -175,7 +175,7 @@ void Scheduler::arrive(unsigned mask, WarpKind kind, Vote vote, Combine combine,
     ++own.pending;
   } else if (operation.mask != mask || operation.kind != kind || operation.vote != vote ||
              operation.combine != combine || !same_place(operation.where, where)) {
-    fail("lanes of one warp meet at different warp operations: ", operation.where, " and ", where);
+    fail("lanes of one warp execute different warp operations: ", operation.where, " and ", where);
   }
   operation.arrived |= me;
   if (operation.arrived == (mask & own.alive))
@@ -266,7 +266,7 @@ void copy_async(void* to_shared, const void* from_global, bool on, Location wher
   check_access(to_shared, kBytes, Access::kShared, where);
   PendingCopy copy{to_shared, scheduler.thread().copy_group, {}};
   if (on) {
-    if (scheduler.is_shared(from_global, kBytes)) fail("the source lies in shared memory", where);
+    if (scheduler.is_shared(from_global, kBytes)) fail("the source is in shared memory", where);
     check_access(from_global, kBytes, Access::kLoad, where);
     sanitizer::note_read(from_global, kBytes);
     const sanitizer::Quiet quiet;

@@ -34,7 +34,7 @@ void Scheduler::start_product(const Product& product, Location where) {
   // Bits 46 and above of a descriptor: no base offset, 128-byte swizzle.
   if (product.right_operand >> 46 != 1 << 16 || (product.left == nullptr && product.left_operand >> 46 != 1 << 16))
     fail(
-        "wgmma with an operand that is not stored with 128-byte swizzle from an aligned start: the emulator knows no "
+        "wgmma with an operand that is not stored with 128-byte swizzle from an aligned start: the emulator has no "
         "other, ",
         where);
   bool known = false;

@@ -264,7 +264,7 @@ void Scheduler::run_threads_on_fiber() {
 
 void Scheduler::thread_done() {
   if (!thread().products.empty())
-    set_error(concatenate("a thread leaves the kernel before its product is waited for, ", thread().products[0].where));
+    set_error(concatenate("a thread exits the kernel before waiting for its product, ", thread().products[0].where));
   thread().state = State::kDone;
   --live_;
   Warp& own = warp();
