@@ -300,7 +300,7 @@ void CachingAllocator::give_back_cached() {
 void CachingAllocator::empty_cache() {
   std::lock_guard<std::mutex> lock(mutex_);
   TERN_CHECK(open_pools_.empty(), "empty_cache: a step is being captured on ", device_,
-             ", memory cannot be given back meanwhile; call it before or after");
+             ", memory cannot be released during it; call it before or after");
   wait_for_deferred();
   give_back_cached();
 }
@@ -320,7 +320,7 @@ void CachingAllocator::forget_stream(void* stream) {
   if (!stream) return;
   std::lock_guard<std::mutex> lock(mutex_);
   TERN_CHECK(open_pools_.empty(), "forget_stream: a step is being captured on ", device_,
-             ", streams cannot be waited for meanwhile; destroy the stream before or after");
+             ", streams cannot be waited for during it; destroy the stream before or after");
   wait_for(stream);
   for (auto& [pointer, block] : blocks_)
     std::erase_if(block.uses, [&](const detail::Block::StreamUse& use) {

@@ -118,7 +118,7 @@ void CapturedStep::record(const std::vector<Tensor>& inputs) {
     }
     for (const Generator& g : drawn)
       TERN_CHECK(std::find(generators_.begin(), generators_.end(), g) != generators_.end(),
-                 "captured step: a generator draws that did not in the calls before; make the calls alike");
+                 "captured step: a generator draws numbers that drew none in the earlier calls; make all calls alike");
     made->weight_copies = detail::weight_copies();
     made->graph = cuda::end_capture(made->device.index, stream.handle, made->nodes);
   } catch (...) {

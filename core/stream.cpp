@@ -58,7 +58,7 @@ void Event::hold_back(kernels::Stream stream) const {
 
 bool Event::done() const {
   if (!handle_ || !recorded_) return true;
-  detail::forbid_while_recording("asking an event");
+  detail::forbid_while_recording("querying an event");
   return cuda::event_done(handle_.get());
   return true;
 }

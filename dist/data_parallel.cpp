@@ -134,7 +134,7 @@ void DataParallel::on_gradient(size_t index) {
   const GradientExchange::Member& member = exchange_->members()[index];
   // A parameter that several recomputed parts of the graph use comes once for each of them.
   TERN_CHECK(!ready_[index] || !sent_[member.bucket], "DataParallel: the gradient of '", member.name,
-             "' grew after it had been sent: the parameter is used in several stretches of recomputation; recompute "
+             "' grew after it had been sent: the parameter is used in several recomputed segments; recompute "
              "only what uses it once");
   if (ready_[index]) return;
   ready_[index] = true;

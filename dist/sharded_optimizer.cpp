@@ -34,7 +34,7 @@ ShardedOptimizer::Divided ShardedOptimizer::divide(const DataParallel& parallel,
       const auto found = shards.find(parameter.tensor.impl());
       TERN_CHECK(found != shards.end() || !parameter.tensor.requires_grad(), "ShardedOptimizer: parameter '",
                  parameter.name,
-                 "' is none of the module that DataParallel was made for, or did not require a gradient "
+                 "' is not of the module that DataParallel was made for, or did not require a gradient "
                  "then");
       Part part;
       if (found == shards.end()) {

@@ -204,7 +204,7 @@ class TcpStore final : public Store {
     for (const std::string& host : hosts_) text += (text.empty() ? "" : " or ") + host;
     return text + " port " + std::to_string(port_);
   }
-  void check(bool understood) const { TERN_CHECK(understood, "store: ", where(), " gave an answer that is no answer"); }
+  void check(bool understood) const { TERN_CHECK(understood, "store: ", where(), " sent an invalid answer"); }
 
   /// Sets socket_, or the problem if a retry may help. Throws Error otherwise.
   void try_host(const std::string& host, Clock::time_point end, std::string& problem) {
@@ -250,7 +250,7 @@ class TcpStore final : public Store {
                                   .string(tcp::nonce())
                                   .text();
     const char* const stranger =
-        "what answers there is no store of Tern: another program has the port; check MASTER_ADDR and MASTER_PORT";
+        "the service there is not a store of Tern: another program has the port; check MASTER_ADDR and MASTER_PORT";
     std::string text;
     const auto received = [&](size_t most, const std::string& sent) {
       uint32_t size = 0;

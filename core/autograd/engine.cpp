@@ -287,7 +287,7 @@ class Run {
       for (const Tensor& gradient : grads)
         if (gradient.defined() && !detail::is_sound(gradient)) return;
       fail("anomaly: the backward of ", node.name(), " made the first ",
-           anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value", " from sound gradients");
+           anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value", " from finite gradients");
     }
   }
 

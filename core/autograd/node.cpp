@@ -287,7 +287,7 @@ void check_anomaly_forward(const char* op, const Tensor* const* inputs, int coun
   for (int i = 0; i < count; ++i)
     if (inputs[i]->defined() && is_floating(inputs[i]->dtype()) && !is_sound(*inputs[i])) return;
   fail("anomaly: ", op, " made the first ", anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value",
-       " from sound inputs; its result is ", output.describe());
+       " from inputs without one; its result is ", output.describe());
 }
 
 bool is_sound(const Tensor& x) {

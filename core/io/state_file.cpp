@@ -49,7 +49,7 @@ class Collector {
  private:
   void count(size_t work) {
     work_ += work;
-    TERN_CHECK(work_ <= kMaxWork, path_, ": too many values, or too many ways to those that are shared");
+    TERN_CHECK(work_ <= kMaxWork, path_, ": too many values, or too many paths to shared ones");
   }
 
   static bool is_container(const PickleValue& value) {
@@ -218,7 +218,7 @@ std::map<std::string, std::set<std::string>> read_index(const std::string& path)
              ": expected a JSON object with \"weight_map\", an object of tensors' names and file names");
   std::map<std::string, std::set<std::string>> files;
   for (const auto& [name, file] : index["weight_map"].items()) {
-    TERN_CHECK(file.is_string(), path, ": the file of '", detail::printable(name), "' is no text");
+    TERN_CHECK(file.is_string(), path, ": the file of '", detail::printable(name), "' is not a string");
     const std::string text = file.get<std::string>();
     TERN_CHECK(!text.empty() && text.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && text != "..",
                path, ": '", detail::printable(text), "' is not the name of a file next to the index");

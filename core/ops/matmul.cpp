@@ -79,8 +79,8 @@ Shape common_batch(const Tensor& first, const Tensor& second, const Shape& a, co
 
 Tensor matmul(const Tensor& first, const Tensor& second) {
   Tensor a = first, b = second;
-  TERN_CHECK(a.dim() >= 1 && b.dim() >= 1, "matmul: 0-dimensional inputs have no product of matrices: ", a.shape(),
-             " and ", b.shape());
+  TERN_CHECK(a.dim() >= 1 && b.dim() >= 1, "matmul: inputs must have at least one dimension, got ", a.shape(), " and ",
+             b.shape());
   detail::check_one_device("matmul", {&a, &b});
   detail::autocast_inputs("matmul", {&a, &b});
   TERN_CHECK(a.dtype() == b.dtype() && is_floating(a.dtype()),

@@ -115,7 +115,7 @@ struct Extreme final : Function<Extreme> {
 Tensor extreme(const char* name, const Tensor& x, const std::vector<int>& dims, bool keepdim, bool largest) {
   const uint32_t bits = dimension_bits(name, x, dims);
   const Shape result = reduced_shape(x.shape(), bits, false);
-  TERN_CHECK(x.numel() > 0 || result.numel() == 0, name, ": there is no largest or smallest of nothing: shape ",
+  TERN_CHECK(x.numel() > 0 || result.numel() == 0, name, ": an empty tensor has no largest or smallest element: shape ",
              x.shape());
   return Extreme::apply(x, bits, keepdim, largest);
 }

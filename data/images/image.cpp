@@ -22,7 +22,7 @@ const char* other_format(std::string_view bytes) {
   if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return "it is a WebP image";
   if (bytes.substr(0, 12).substr(std::min<size_t>(4, bytes.size())).starts_with("ftyp"))
     return "it is an AVIF or HEIF image";
-  return bytes.empty() ? "it is empty" : "its first bytes are neither's";
+  return bytes.empty() ? "it is empty" : "its first bytes are those of neither";
 }
 
 /// Bytes of a TIFF structure in its own byte order; nothing past its end is read.

@@ -53,7 +53,7 @@ void require(CpuLevel level) {
     if (kBuilt[static_cast<int>(level)]) built = std::string(name_of(level)) + (built.empty() ? "" : ", " + built);
     if (here == nullptr && cpu_supports(level)) here = name_of(level);
   }
-  TERN_CHECK(here != nullptr, "this processor does not have x86-64-v2 (SSE4.2), the least that Tern runs on");
+  TERN_CHECK(here != nullptr, "this processor does not have x86-64-v2 (SSE4.2), the minimum for Tern");
   fail("this build of Tern has CPU kernels for x86-64-", built, " alone, and this processor has x86-64-", here,
        ": configure and build Tern again on this machine, or for all machines with -DTERN_CPU_LEVELS=\"v2;v3;v4\"");
 }

@@ -186,8 +186,8 @@ void Options::take(std::string_view name, const std::vector<std::string>& texts)
 void check_options_are_for(For model, const Options& options) {
   for (const OptionRow& row : options.rows()) {
     if (!row.given || row.spec.models == For::kAllModels || row.spec.models == model) continue;
-    throw UsageError(row.spec.name + (row.spec.models == For::kTexts ? " is for models that read texts"
-                                                                     : " is for models that see images"));
+    throw UsageError(row.spec.name + (row.spec.models == For::kTexts ? " is for models that take texts"
+                                                                     : " is for models that take images"));
   }
 }
 

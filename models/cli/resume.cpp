@@ -112,7 +112,7 @@ void check_same_run(const Json& before, const Json& now) {
   };
   compare("model", "the model's ");
   compare("rows", "the data's ");
-  TERN_CHECK(differences.empty(), "resume: the run was started otherwise: ", differences,
+  TERN_CHECK(differences.empty(), "resume: the run was started with other values: ", differences,
              "; 'tern resume RUN' takes the options it was started with");
 }
 

@@ -125,7 +125,7 @@ void RunFolder::lock(const std::function<void(const std::string&)>& log) const {
     const bool unsupported = errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP || errno == EINVAL;
     TERN_CHECK(unsupported, file("metrics.jsonl"), ": cannot be locked: ", std::strerror(errno));
     log(path_ + ": its file system has no locks (" + std::strerror(errno) +
-        "); see to it that no other process trains in this folder");
+        "); make sure that no other process trains in this folder");
     return;
   }
 }

@@ -83,11 +83,11 @@ void check_train_arguments(const TrainArguments& a) {
   check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init includes a configuration");
   check(a.batch_size == 0 || a.batch_tokens == 0, "--batch-size and --batch-tokens exclude each other");
   check(!a.group_by_length || a.batch_size > 0,
-        "--group-by-length goes with --batch-size: packed batches hold no padding");
+        "--group-by-length requires --batch-size: packed batches have no padding");
   check_one_of_split_and_fold(a.split, a.fold);
   if (!a.preset.empty()) check_word("--preset", a.preset, models::offered(models::family_named(a.model).presets));
   check(!a.kahan || a.dtype == "bf16-true",
-        "--kahan goes with --dtype bf16-true: it takes the place of fp32 master copies of bf16 weights");
+        "--kahan requires --dtype bf16-true: it replaces fp32 master copies of bf16 weights");
 }
 
 Precision parse_dtype(const std::string& text, Device device) {

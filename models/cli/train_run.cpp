@@ -347,7 +347,7 @@ class TrainRun {
     progress_.log(log.str());
     if (parallel_) progress_.log(memory_text(result.memory));
     if (!test)
-      std::cout << "test accuracy: none, every row was trained on\n";
+      std::cout << "test accuracy: none, all rows were used for training\n";
     else
       std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test->metric,
                   static_cast<long long>(test->examples), test->loss);

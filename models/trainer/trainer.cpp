@@ -104,7 +104,7 @@ class Loop {
     const TrainPosition& p = from.position;
     TERN_CHECK(p.step <= total_steps_ && p.epoch < task_.epochs() && p.step_in_epoch <= steps_of(p.epoch),
                "resume: the checkpoint stands at step ", p.step, ", epoch ", p.epoch + 1, ", but this run has ",
-               total_steps_, " steps in ", task_.epochs(), " epochs: its data or options are others");
+               total_steps_, " steps in ", task_.epochs(), " epochs: its data or options differ");
     Generator& generator = task_.module().generator();
     generator.set_seed(p.seed);
     generator.set_offset(p.offset);

@@ -181,7 +181,7 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
   optimizer_->zero_grad();
   Generator& generator = task_.module().generator();
   generator.set_offset(pending.offset);
-  std::string reason = "repeating the step found no single op to blame";
+  std::string reason = "repeating the step found no single op as the cause";
   bool found = false;
   try {
     DetectAnomaly anomaly(Anomaly::kNonFinite);

@@ -308,7 +308,7 @@ TEST_F(TorchFiles, NamesAndNesting) {
   // 2^30 paths to one value.
   std::string shared = "\x80\x02K\x01\x85\x85";
   for (int i = 0; i < 30; ++i) shared += "2\x86";
-  expect_refused(shared + ".", {"too many ways"});
+  expect_refused(shared + ".", {"too many paths"});
   EXPECT_TRUE(load_state_file(file("\x80\x02]q\x01h\x01\x61.")).tensors.empty());
 }
 

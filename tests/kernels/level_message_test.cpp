@@ -36,7 +36,7 @@ std::set<std::string> v3() {
 TEST(LevelMessage, SaysWhatTheBuildAndTheProcessorHave) {
   unsetenv("TERN_CPU_LEVEL");
   processor_has = {};
-  EXPECT_EQ(test::error_of(cpu_level), "this processor does not have x86-64-v2 (SSE4.2), the least that Tern runs on");
+  EXPECT_EQ(test::error_of(cpu_level), "this processor does not have x86-64-v2 (SSE4.2), the minimum for Tern");
   processor_has = kV2;
   EXPECT_EQ(
       test::error_of(cpu_level),

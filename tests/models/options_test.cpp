@@ -81,7 +81,7 @@ TEST(OptionsTest, ADeclarationIsAllThatAnOptionNeeds) {
   EXPECT_TRUE(contains(lines_to_compare(options), "--probe-rate 2.0\n"));
   EXPECT_FALSE(contains(lines_to_compare(options), "lively"));
   EXPECT_EQ(usage_error_of([&] { check_options_are_for(For::kTexts, options); }),
-            "--probe-rate is for models that see images");
+            "--probe-rate is for models that take images");
   EXPECT_EQ(usage_error_of([&] { check_options_are_for(For::kImages, options); }), "");
 
   // A copy has its own values.

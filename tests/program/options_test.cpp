@@ -149,7 +149,7 @@ TEST_F(OptionsProgramTest, OptionsOfOtherModelsAreRefused) {
     if (!row.is_flag()) arguments.push_back(cli::random_text(row, random_));
     SCOPED_TRACE(row.spec.name);
     expect_error(tern(arguments), 2,
-                 {row.spec.name + (images ? " is for models that see images" : " is for models that read texts")});
+                 {row.spec.name + (images ? " is for models that take images" : " is for models that take texts")});
     // From the option file too.
     std::string key = row.spec.name.substr(2);
     write("options.toml", key + " = " +
@@ -194,7 +194,8 @@ TEST_F(ResumedOptionsTest, AnotherValueIsRefused) {
     const std::string text = cli::random_text(row, random_);
     if (Json::parse(text) == options[row.recorded_name()]) continue;
     SCOPED_TRACE(row.spec.name + " " + text);
-    expect_error(tern(run({row.spec.name, text})), 1, {"the run was started otherwise: ", row.spec.name + " was "});
+    expect_error(tern(run({row.spec.name, text})), 1,
+                 {"the run was started with other values: ", row.spec.name + " was "});
     ++compared;
   }
   EXPECT_GE(compared, 5);

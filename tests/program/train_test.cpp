@@ -41,7 +41,7 @@ TEST_F(TrainTest, FiftyStepsAsTransformers) {
                                            "--clip",    "1",           "--weight-decay",
                                            "0.01",      "--epochs",    "9"};
   const Result result = train("run", common);
-  EXPECT_EQ(result.out, "test accuracy: none, every row was trained on\n");
+  EXPECT_EQ(result.out, "test accuracy: none, all rows were used for training\n");
   const std::vector<Json> expected = json_lines(read_text(kModel + "/losses.jsonl")), got = steps("run");
   ASSERT_EQ(expected.size(), 50u);
   ASSERT_EQ(got.size(), 50u);

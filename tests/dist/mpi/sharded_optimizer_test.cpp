@@ -348,7 +348,7 @@ TEST(ShardedOptimizer, MistakesAreErrors) {
   const std::string stranger = error_of([&] {
     ShardedOptimizer optimizer(training.parallel(), {{other.parameters(), {}, {}}}, optim::SGDOptions{});
   });
-  EXPECT_NE(stranger.find("parameter 'weight' is none of the module"), std::string::npos) << stranger;
+  EXPECT_NE(stranger.find("parameter 'weight' is not of the module"), std::string::npos) << stranger;
 }
 
 TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {
