@@ -253,8 +253,8 @@ def fastest(loaders):
     return min(steps, key=seconds_of)
 
 
-def jpegs(_, __, batch, size):
-    """torchvision's ImageFolder in its two ways: PIL, and the library's own decoder with transforms of tensors."""
+def jpegs(batch, size, seconds, workers):
+    """torchvision's ImageFolder with its two decoders: PIL, and the library's decoder with transforms of tensors."""
     import torch
     from torchvision import datasets, io
     from torchvision.transforms import v2

@@ -80,7 +80,7 @@ def write_reviews(folder, words, rows, rng):
 
 
 def write_images(folder, rows, rng):
-    """Noise around a colour of the label's own."""
+    """Noise around a colour that depends on the label."""
     folder.mkdir(parents=True, exist_ok=True)
     base = []
     for index in range(BASE_IMAGES):

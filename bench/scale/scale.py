@@ -16,7 +16,7 @@ MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"] + (["--allow-run-as-
 
 
 def run(command, environment=None, timeout=1800):
-    """The last JSON line that the command prints; ends the program with what it said when there is none."""
+    """The last JSON line that the command prints; ends the program with its output when there is none."""
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | (environment or {}),
                           timeout=timeout)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -87,14 +87,14 @@ class Namespaces:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
 
     def mpirun_words(self):
-        """The second process starts in the other namespace, under another host name: MPI then takes the network."""
+        """The second process starts in the other namespace, under another host name: MPI then uses the network."""
         return ["--host", ",".join(a + ":1" for a in self.ADDRESSES), "--mca", "plm_rsh_agent", str(HERE / "in_namespace.sh"),
                 "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "10.199.77.0/24", "--mca",
                 "oob_tcp_if_include", "10.199.77.0/24"]
 
 
 def link(options):
-    """Two processes over a link of --link: what the exchange costs beside backward and after it."""
+    """Two processes over a link of --link: what the exchange costs during backward and after it."""
     with Namespaces(options.link) as net:
         global MPIRUN
         MPIRUN = ["ip", "netns", "exec", net.NAMES[0], "unshare", "--uts", "sh", "-c",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How much longer a token or an image takes beside other programs than on a quiet machine. See README.md.
+"""How much longer a training step takes next to other programs than on a quiet machine. See README.md.
 
-Runs tern-bench-train quiet, beside one and two busy loops, and at nice 10 next to one, in turn. Standard library only.
+Runs tern-bench-train quiet, next to one and two busy loops, and at nice 10 next to one, in turn. Standard library only.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ CONTROLS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
 
 
 def before_others():
-    """Goes on in a session whose programs have nearly all of the processors' time."""
+    """Continues in a session whose programs get nearly all of the processors' time."""
     child = os.fork()
     if child:
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
