@@ -52,8 +52,7 @@ class Store {
   virtual std::unique_ptr<Store> another(double seconds = 60) = 0;
   /// Makes waiting calls of other threads, and all later calls, fail with an error.
   virtual void interrupt() {}
-  /// Marks this rank as finished normally. If its connections end without this call, gone() of the others lists the
-  /// rank.
+  /// Marks this rank as finished normally. If its connections end without this call, the others count it as failed.
   virtual void finish() {}
   /// Ranks whose process ended without finish(). Always empty in a FileStore, which cannot detect it.
   virtual std::vector<int> gone() { return {}; }
