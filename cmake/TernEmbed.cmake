@@ -1,5 +1,5 @@
 # tern_embed(target file symbol): the bytes of a file inside a library, at no compile cost.
-# The library then defines `std::string_view tern::embedded::<symbol>()`; whoever uses it declares that one line:
+# The library then defines `std::string_view tern::embedded::<symbol>()`; its users declare that one line:
 #   namespace tern::embedded { std::string_view bert_base_uncased_vocab(); }
 # The file's path is relative to the source root. Without TERN_EMBEDDED_DATA the function throws.
 

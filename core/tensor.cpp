@@ -139,7 +139,7 @@ Tensor Tensor::clone() const { return Clone::apply(*this); }
 
 namespace {
 
-/// Checks that x may be written, and tells whether the write must be recorded.
+/// Checks that x may be written, and returns whether the write must be recorded.
 bool check_in_place(const char* op, const Tensor& x, const Tensor& other) {
   if (!grad_enabled()) return false;
   const bool needs = is_floating(x.dtype()) && (x.requires_grad() || (other.defined() && other.requires_grad()));

@@ -1,5 +1,5 @@
 #pragma once
-// Data-parallel training: every process runs the same model on its own part of the batch, and gradients are averaged
+// Data-parallel training: every process runs the same model on its part of the batch, and gradients are averaged
 // while backward still runs (Li et al., "PyTorch Distributed", arXiv:2006.15704).
 //
 //   dist::DataParallel parallel(model, world.group());

@@ -26,7 +26,7 @@ struct ExchangeOptions {
 /// All ranks make the same calls; order() is the same on all of them.
 class GradientExchange {
  public:
-  /// A parameter and where its gradient lies.
+  /// A parameter and the place of its gradient.
   struct Member {
     std::string name;
     Tensor parameter;

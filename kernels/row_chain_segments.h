@@ -36,7 +36,7 @@ inline View matrix_view(void* data, DType dtype, int64_t rows, int64_t cols) {
 }
 
 /// Calls segment(steps, x, result, memory) for one segment after another, with memory == nullptr and views without
-/// data when only sizes are asked for. The matrices between segments lie in two buffers in turn.
+/// data when only sizes are computed. The matrices between segments use two buffers in turn.
 class ChainSegments {
  public:
   /// count(x, steps): the steps of the first segment, at least 1.

@@ -61,7 +61,7 @@ class StepResult {
   friend class GradScaler;
   void wait() const;
   Tensor inverse_scale_;                     // as it was at the step
-  Tensor norm_;                              // a kernels::GradientNorm; undefined when it was not asked for
+  Tensor norm_;                              // a kernels::GradientNorm; undefined when it was not requested
   Tensor earlier_;                           // StepOptions::earlier_norm
   std::shared_ptr<const HostCopy> arrival_;  // of fetched numbers
   bool skips_ = false;
@@ -188,7 +188,7 @@ class Optimizer {
 namespace detail {
 /// Throws Error "adamw: lr must be ..., got ..." unless value is finite and >= 0.
 void check_not_negative(const char* optimizer, const char* option, double value);
-/// ... unless value lies in [0, 1).
+/// ... unless value is in [0, 1).
 void check_fraction(const char* optimizer, const char* option, double value);
 }  // namespace detail
 

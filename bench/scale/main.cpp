@@ -50,7 +50,7 @@ std::vector<T> of_all_ranks(dist::Communicator& group, T value) {
   return all;
 }
 
-/// A model wrapped for one of the ways, with an optimizer of its own.
+/// A model wrapped for one of the ways, with a separate optimizer.
 class Way {
  public:
   Way(const Arguments& a, Mode mode, nn::Module& module, const std::shared_ptr<dist::Communicator>& group)

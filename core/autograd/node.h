@@ -87,7 +87,8 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<std::pair<int, std::shared_ptr<GradHooks>>>& output_hooks() { return output_hooks_; }
 
  protected:
-  /// What was handed over, contiguous and nobody else's, or undefined. Returned in place of the gradient of input 0.
+  /// The gradient that was passed on, contiguous and not shared, or undefined. Returned in place of the gradient of
+  /// input 0.
   Tensor take_sum() { return std::exchange(begun_, {}); }
   uint64_t sequence_;
 
@@ -106,9 +107,9 @@ class Node : public std::enable_shared_from_this<Node> {
 /// Frees a graph without recursion: a chain of a million ops must not overflow the stack.
 void release_node(std::shared_ptr<Node>&& node) noexcept;
 
-/// What a tensor knows of autograd; made when it is first needed.
+/// A tensor's autograd record; made when it is first needed.
 struct AutogradMeta {
-  bool requires_grad = false;      // leaves: asked for by the user
+  bool requires_grad = false;      // leaves: set by the user
   bool few_gradient_rows = false;  // Parameter::set_few_gradient_rows
   int64_t retain_hook = 0;         // the hook that fills grad on a tensor that is not a leaf
   Tensor grad;

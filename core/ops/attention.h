@@ -16,7 +16,7 @@ struct SequenceLayout {
   int64_t max_length = 0;
   Tensor key_mask;
   Tensor row_keys;      // int64 [tokens] or undefined, see DropoutOptions
-  int64_t tokens = -1;  // the last offset where the host knows it: on a GPU nobody else sees that offsets reach too far
+  int64_t tokens = -1;  // the last offset, if the host has it: on a GPU nothing else detects offsets that are too large
   int64_t sequences() const { return offsets.numel() - 1; }
 };
 

@@ -74,7 +74,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
   return y;
 }
 
-/// Output 0 is the result. What goes into the activation is output 1, which nobody sees but the second derivative.
+/// Output 0 is the result. What goes into the activation is output 1, which only the second derivative uses.
 struct Linear final : Function<Linear> {
   static constexpr const char* kName = "linear";
   static constexpr bool kTwiceDifferentiable = true;

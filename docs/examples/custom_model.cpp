@@ -1,4 +1,4 @@
-// A model of one's own on packed text, with its own training loop.
+// A custom model on packed text, with a custom training loop.
 #include <tern/tern.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Two ops of one's own, checked and used: a pointwise one and a structured one.
+// Two custom ops, checked and used: a pointwise one and a structured one.
 #include <tern/tern.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Data-parallel training with a loop of one's own. Alone it is one process;
+// Data-parallel training with a custom loop. Without a launcher it is one process;
 //   mpirun -n 4 build/release/bin/example_data_parallel
 // trains the same model on the same batches in four.
 

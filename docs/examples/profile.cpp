@@ -1,4 +1,4 @@
-// Where the time of ten steps goes: the profiler around a loop of one's own.
+// Where the time of ten steps goes: the profiler around a custom loop.
 
 #include <tern/tern.h>
 

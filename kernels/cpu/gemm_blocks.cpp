@@ -37,8 +37,9 @@ RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, i
       rows_(options.rows ? options.rows : rows_per_block(m)),
       epilogue_bytes_(align_up(options.epilogue_bytes)) {
   check_not_ending();
-  // As many full blocks for each thread; what is left is shared out anew, unless blocks of given rows are asked for.
-  // (Of sgemm nobody says that a row's sums do not depend on how many rows there are; of packed products a test does.)
+  // As many full blocks for each thread; the rest is divided among all threads, unless blocks of given rows are
+  // required. (sgemm does not guarantee that a row's sums do not depend on the number of rows; for packed products a
+  // test does.)
   const int64_t threads = options.rows || !has_packed_matmul(input) ? 1 : num_threads();
   full_ = m / rows_ / threads * threads;
   const int64_t left = m - full_ * rows_, share = (left + threads - 1) / threads;

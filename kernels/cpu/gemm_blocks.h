@@ -34,7 +34,7 @@ struct RowBlocksOptions {
 
 class RowBlocks;
 
-/// One product of a chain and what it reads beside its rows. bias: fp32 [n], read only with blocks.adds_bias().
+/// One product of a chain and what it reads besides its rows. bias: fp32 [n], read only with blocks.adds_bias().
 struct BlockProduct {
   const RowBlocks& blocks;
   const void* b;

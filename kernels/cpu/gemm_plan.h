@@ -12,7 +12,7 @@ struct LinearPlan {
   bool blocks;
   int64_t rows, in, out;
   DType dtype;
-  bool wide;  // products need fp32 memory of their own
+  bool wide;  // products need separate fp32 memory
 
   LinearPlan(const ConstView& x, const ConstView& weight)
       : rows(x.rows()), in(x.cols()), out(weight.shape[0]), dtype(x.dtype), wide(is_low_precision(x.dtype)) {

@@ -57,7 +57,7 @@ class Driver {
     Operand operand{data, dtype, false, true};
     const int64_t stride = layout_.inner_stride(k);
     const bool row_contiguous = stride == 1 || layout_.inner() == 1;
-    const bool wide = layout_.inner() >= kStagedTile / 4;  // then a tile lies within one row
+    const bool wide = layout_.inner() >= kStagedTile / 4;  // then a tile is within one row
     operand.direct = dtype == dtype_of<F>() && (layout_.is_linear(k) || (wide && row_contiguous));
     for (int d = 0; d < layout_.dims; ++d) operand.constant &= layout_.strides[k][d] == 0;
     if (operand.constant && layout_.numel() > 1) operand.direct = false;

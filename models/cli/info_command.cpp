@@ -117,8 +117,8 @@ void describe_world(dist::World& world, const dist::Launch& launch, Device devic
   world.finish();
 }
 
-/// Started as one of several: connects them, lets them reduce something, and tells over what and how fast. The result
-/// is the exit status.
+/// Started as one of several: connects them, lets them reduce a tensor, and prints the transport and the speed. The
+/// result is the exit status.
 int describe_job(const dist::Launch& launch, Device device) {
   dist::World world(launch, device, {.group = dist::with_environment({}), .facts = version_text()});
   try {

@@ -95,7 +95,7 @@ RunFolder::RunFolder(const std::string& path, Mode mode, const std::function<voi
     remove_created();
     throw;
   }
-  // Again, now that nobody else can write here.
+  // Again, now that no other process can write here.
   blank_ = holds_nothing(path);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(path, ignored))

@@ -221,7 +221,7 @@ class TrainRun {
 
     models::TrainOptions options = train_options();
     std::optional<models::CheckpointFolder> checkpoints;
-    // Not rank 0's alone: every rank must know that there are checkpoints, and when.
+    // Not only rank 0's: every rank must know that there are checkpoints, and when.
     checkpoints.emplace(is_first() ? folder_->checkpoints() : "", given_.keep);
     options.checkpoints = &*checkpoints;
     std::tie(options.checkpoint_steps, options.checkpoint_seconds) =

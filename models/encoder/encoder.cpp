@@ -22,7 +22,7 @@ Tensor rows_of(const Tensor& x, const Tensor& rows) {
   return x.defined() ? index_select(x.reshape({x.size(0), -1}), 0, rows) : Tensor();
 }
 
-/// The layout in which each sequence asks with one row only; an empty sequence asks with none but keeps its place, so
+/// The layout in which each sequence has one query row; an empty sequence has none but keeps its place, so
 /// its row sees no key and gives 0.
 SequenceLayout first_row_layout(const EncoderInput& input) {
   const int64_t n = input.sequences();

@@ -67,7 +67,7 @@ struct TrainOptions {
   // Of several processes each takes every n-th batch: a step is that of all their batches, joined. Null: this one
   // alone. With DataParallelOptions::shard the optimizer's state is divided among them.
   dist::DataParallel* parallel = nullptr;
-  std::function<bool()> should_stop = {};  // asked after every step and validation; true ends the run in order
+  std::function<bool()> should_stop = {};  // called after every step and validation; true ends the run in order
 
   // Checkpoints; null: none. With one, the run writes them by these rules and when it is stopped; save_model writes the
   // model's files into a folder.
@@ -144,7 +144,7 @@ int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches
 
 /// A rank's part of rows that several processes evaluate: every row falls to one of them.
 std::vector<int32_t> share(const std::vector<int32_t>& rows, int rank, int ranks);
-/// The evaluation of all ranks' rows, of which each has evaluated its own. Called by all of them.
+/// The evaluation of all ranks' rows, of which each has evaluated a part. Called by all of them.
 Evaluation joined(const Evaluation& own, dist::Communicator& group);
 
 std::vector<std::string> optimizer_names();

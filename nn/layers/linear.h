@@ -39,7 +39,7 @@ class Linear final : public Module {
   /// The columns before `cut` of forward(first), and those from `cut` of forward(second). first, second: [rows, in].
   std::pair<Tensor, Tensor> forward_parts(const Tensor& first, const Tensor& second, int64_t cut) const;
 
-  /// Makes Adapter(scope, *this, args...) this layer's member `name` and lets it compute what the layer is asked for.
+  /// Makes Adapter(scope, *this, args...) this layer's member `name` and lets it compute the layer's results.
   /// Throws Error when the layer has an adapter.
   template <std::derived_from<LinearAdapter> Adapter, class... Args>
   Adapter& adapt(const std::string& name, Args&&... args) {

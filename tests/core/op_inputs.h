@@ -24,7 +24,7 @@ struct InputOptions {
   bool in_place = true;     // also ops that write what later calls may be given
   int moved_leaf = -1;      // moved by `move` times random numbers in (-1, 1), if it is float64 and in general position
   double move = 0;
-  bool hostile = false;  // also layouts of sequences that lie, which on a GPU nobody can check
+  bool hostile = false;  // also wrong layouts of sequences, which cannot be checked on a GPU
 };
 
 /// A source of tensors: for one seed the same, whatever the options `device` and `contiguous`.

@@ -40,7 +40,7 @@ Json trace_of(const ProfileReport& report) {
   return Json::parse(text.str());
 }
 
-/// Every event has what the format asks for, and the events of each thread nest. Returns the number of "X" events.
+/// Every event has the fields of the format, and the events of each thread nest. Returns the number of "X" events.
 int check_trace(const Json& trace) {
   std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>> spans;  // nanoseconds
   int count = 0;
@@ -181,7 +181,7 @@ TEST(Profiler, RecordsNothingWhenOff) {
     EXPECT_EQ(check_trace(trace_of(report)), 0);
     test::expect_error([&] { profiler.stop(); }, {"stop() was already called"});
   }
-  profile_flops(1, float32);  // nobody listens
+  profile_flops(1, float32);  // no profiler runs
   profile_bytes(1);
   { Profiler dropped(with_test_clock()); }  // ends without stop()
   EXPECT_FALSE(profiling());

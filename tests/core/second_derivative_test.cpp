@@ -244,7 +244,7 @@ TEST_F(SecondDerivative, GradientPenaltyOfATransformerBlock) {
 }
 
 TEST_F(SecondDerivative, Attention) {
-  // One token lies behind the queries' sequences, one behind the keys'.
+  // One token follows the queries' sequences, one the keys'.
   SequenceLayout queries = packed_layout({3, 0, 2}), keys = packed_layout({2, 4, 3});
   queries.tokens = keys.tokens = -1;
   keys.key_mask = from_vector<uint8_t>({0, 0, 1, 1, 1, 1, 1, 1, 1, 0}, {10});  // the first sequence sees nothing

@@ -41,7 +41,7 @@ class Net final : public nn::Module {
   std::optional<nn::Linear> spare_;
 };
 
-/// Several buckets: each of the larger parameters has its own.
+/// Several buckets: one for each of the larger parameters.
 DataParallelOptions options_of(bool shard) { return {.bucket_bytes = 300, .first_bucket_bytes = 1, .shard = shard}; }
 
 struct Setting {
@@ -308,7 +308,7 @@ void unused(World& world) {
   }
 }
 
-/// Two layers of equal size beside each other; each rank chooses which of them backward reaches first.
+/// Two parallel layers of equal size; each rank chooses which of them backward reaches first.
 class Fork final : public nn::Module {
  public:
   explicit Fork(const nn::Scope& s) : Module(s), left_(sub("left"), 13, 5), right_(sub("right"), 13, 5) {}
@@ -356,7 +356,7 @@ void own_order(World& world) {
     });
 }
 
-/// The exchange has a stream of its own: what the current stream has done at the end of backward does not include it.
+/// The exchange has a separate stream: what the current stream has done at the end of backward does not include it.
 void beside(World& world) {
 #ifdef TERN_STANDIN
   Communicator& group = *world.group();

@@ -5,7 +5,7 @@
 #
 # --list      names the faults and why each is one
 # --only      only faults whose name matches the pattern, as a shell reads it ('norm_*')
-# --sanitize  the faults that a build with this sanitizer must tell of by itself, instead of those that the results show
+# --sanitize  the faults that a build with this sanitizer must report itself, instead of those that results show
 # --work      where the copy and its build go; kept, so that the next run starts warm (default: a temporary folder)
 # --allow-skipped  passes although faults were skipped
 #

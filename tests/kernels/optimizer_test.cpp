@@ -15,7 +15,7 @@ TEST(Optimizer, AdamFiftyStepsAgainstDouble) {
     for (int step = 1; step <= 50; ++step) {
       model.draw_gradients(random);
       // Clipping by a factor of 0.25 on some steps, and a loss scale of 8 whose inverse is applied here.
-      const GradientNorm norm{64.0 * 64.0 * 4.0, 0, -1};  // norm 128 as it lies in memory, 16 unscaled
+      const GradientNorm norm{64.0 * 64.0 * 4.0, 0, -1};  // norm 128 as stored, 16 unscaled
       const float inverse = 0.125f;
       const bool clips = step % 3 == 0;
       const double factor = clips ? 0.125 * std::min(1.0, 4 / (16 + 1e-6)) : 1;

@@ -1,5 +1,5 @@
 #pragma once
-// An optimizer of which the library knows nothing, and one update of it written out.
+// An optimizer that is not in the library, and one update of it written out.
 
 #include "tern/tests/kernels/optimizer_reference.h"
 #include "tern/tests/kernels/rmsprop_rule.h"

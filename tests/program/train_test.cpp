@@ -206,7 +206,7 @@ TEST_F(TrainTest, SettingsOfCudaOnTheCpu) {
   const Json options = Json::parse(read_text(file("set/run.json")))["options"];
   EXPECT_EQ(options["tf32"], true);
   EXPECT_EQ(options["autotune"], true);
-  write("set/autotune.txt", "damaged");  // of no use here, so that nobody reads it
+  write("set/autotune.txt", "damaged");  // of no use here, so it is not read
   const Result evaluation = tern({"eval", "set", "--device", "cpu", "--tf32"});
   EXPECT_EQ(evaluation.status, 0);
   EXPECT_NE(evaluation.err.find("--tf32 has no effect on cpu"), std::string::npos) << evaluation.err;

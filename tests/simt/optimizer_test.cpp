@@ -22,7 +22,7 @@ void check_adam(Order order, uint64_t salt, bool rates_from_memory) {
   int64_t count = 0;
   for (int step = 1; step <= 2; ++step) {
     model.draw_gradients(random);
-    const GradientNorm norm{64.0 * 64.0 * 4.0, 0, -1};  // norm 128 as it lies in memory, 16 unscaled
+    const GradientNorm norm{64.0 * 64.0 * 4.0, 0, -1};  // norm 128 as stored, 16 unscaled
     const float inverse = 0.125f;
     const bool clips = step == 2;
     const double factor = clips ? 0.125 * std::min(1.0, 4 / (16 + 1e-6)) : 1;
@@ -165,7 +165,7 @@ TEST(SimtOptimizer, ManyTensorsAndGroups) {
 }
 
 /// The least possible: weight (or its copy, or also its compensation), gradient and two states read, all but the
-/// gradient written; one launch beside the count.
+/// gradient written; one launch besides the count.
 TEST(SimtOptimizer, MovesNoMoreThanItMust) {
   std::mt19937_64 random = fresh_random();
   const int64_t size = 20000;
@@ -222,7 +222,7 @@ TEST(SimtOptimizer, NonFiniteGradientsSkipTheStep) {
   });
 }
 
-/// A kernel must not touch what lies beside a tensor.
+/// A kernel must not touch memory next to a tensor.
 TEST(SimtOptimizer, NeighboursStayUntouched) {
   for (const Order order : {Order::kMisaligned, Order::kContiguous}) {
     std::mt19937_64 random = fresh_random();

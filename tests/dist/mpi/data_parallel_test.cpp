@@ -147,7 +147,7 @@ TEST(DataParallel, TheSizeOfBucketsAndRecomputationChangeNoBit) {
     }
 }
 
-/// Two layers beside each other; which of them backward reaches first is chosen by each rank.
+/// Two parallel layers; which of them backward reaches first is chosen by each rank.
 class Fork final : public nn::Module {
  public:
   explicit Fork(const nn::Scope& s) : Module(s), left_(sub("left"), 13, 5), right_(sub("right"), 9, 5) {}
