@@ -16,7 +16,7 @@ class Error : public std::runtime_error {
   explicit Error(const std::string& message) : std::runtime_error(message) {}
 };
 
-/// Memory could not be had. The message lists what holds the memory and what to try.
+/// Memory could not be allocated. The message lists what holds the memory and what to try.
 class OutOfMemoryError : public Error {
  public:
   using Error::Error;
@@ -72,7 +72,7 @@ template <class... Parts>
   detail::fail_with(list, sizeof...(parts));
 }
 
-/// Throws DeviceError: what, what that means and what to do.
+/// Throws DeviceError with `what`, its meaning and what to do.
 [[noreturn]] inline void fail_device(const std::string& what) {
   throw DeviceError(what +
                     "; the GPU can no longer be used by this process and what it computed since the last copy to the "

@@ -77,7 +77,7 @@ std::vector<std::string> DataParallel::facts() const {
   return lines;
 }
 
-/// Every rank sees what all have, so that all throw or none.
+/// Every rank gets the values of all, so that either all throw or none.
 void DataParallel::check_equal_facts() const {
   const std::vector<std::string> mine = facts();
   std::string text;

@@ -17,7 +17,7 @@
 namespace tern::dist {
 
 struct DataParallelOptions {
-  /// Gradients that are reduced together. 0: a sixteenth of all that travel whole, in [1, 25] MiB: what is ready last
+  /// Gradients that are reduced together. 0: a sixteenth of all that are sent whole, in [1, 25] MiB: what is ready last
   /// has no backward left to hide behind. With `shard` at least 1 MiB for each rank, since parts are rounded up.
   int64_t bucket_bytes = 0;
   int64_t first_bucket_bytes = 1 << 20;  // the first to be ready: small, so that the exchange starts early

@@ -21,7 +21,7 @@ namespace tern::dist {
 /// the norm is added up in the order of the parts: equal from run to run for one number of ranks. Nothing waits for the
 /// device; steps can be captured.
 ///
-/// A step uses the gradients up: several backward passes before one add up, but what is left from before a step does
+/// A step consumes the gradients: several backward passes before one add up, but what is left from before a step does
 /// not count again. Passes under DataParallel::NoSync gather whole gradients on each rank, and the next one without it
 /// exchanges their sum once.
 ///

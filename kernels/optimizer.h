@@ -19,7 +19,7 @@ TERN_HD inline double clip_factor(double norm, double max_norm) {
 /// One parameter tensor; all members contiguous with `size` elements. Dtypes: weight and gradient any floating type
 /// (they may differ), states and master fp32 (fp64 for fp64 weights). master is null unless the weight is 16-bit with a
 /// master copy: then the update is computed on master and rounded into weight. compensation (bf16, for bf16 weights
-/// without a master copy; else null) is what rounding took from the weight: the update is computed on their fp32 sum,
+/// without a master copy; else null) is the weight's rounding error: the update is computed on their fp32 sum,
 /// which is split again into its bf16 rounding and the bf16 rounding of the rest. That is Kahan's summation with an
 /// fp32 register (Zamirai et al., "Revisiting BFloat16 Training", arXiv:2010.06192, algorithm 2).
 struct OptimizerTensor {

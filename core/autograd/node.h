@@ -15,7 +15,7 @@ using Grads = std::vector<Tensor>;
 
 namespace detail {
 
-/// Where a gradient goes: output `index` of `node`. A null node means that no gradient is wanted.
+/// Where a gradient goes: output `index` of `node`. A null node means that no gradient is needed.
 struct Edge {
   std::shared_ptr<Node> node;
   int index = 0;

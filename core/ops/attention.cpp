@@ -146,7 +146,7 @@ struct Attention final : Function<Attention> {
   }
 };
 
-/// A floating mask would be read as its opposite by who has PyTorch's convention in mind.
+/// A floating mask in PyTorch's convention means the opposite.
 void check_key_mask(const char* op, const Tensor& mask) {
   TERN_CHECK(!mask.defined() || !is_floating(mask.dtype()), op, ": key_mask is ", mask.dtype(),
              "; a floating mask is PyTorch's additive one, where 0 lets a key through and -inf does not, and here 0 is "

@@ -53,7 +53,7 @@ Tensor recorded_weight_gradient(const Tensor& dpre, const Tensor& x, DType dtype
 }
 Tensor recorded_bias_gradient(const Tensor& dpre, DType dtype) { return sum(dpre.to(dtype), {0}); }
 
-/// dy * activation'(pre). relu's derivative takes its result, of which it reads the sign alone, as pre has it.
+/// dy * activation'(pre). relu's derivative reads only the sign of relu's result, which pre has too.
 Tensor recorded_activation_gradient(const Tensor& dy, const Tensor& pre, Activation activation) {
   const Tensor saved[] = {pre};
   if (activation == Activation::kRelu)

@@ -19,7 +19,7 @@ struct AddNormOptions {
   Tensor weight, bias;  // of the norm, see layer_norm; each may be undefined
   double eps = 1e-5;
   DropoutOptions dropout = {};
-  bool gives_sum = true;  // false: the sum is not wanted and comes back undefined
+  bool gives_sum = true;  // false: the sum is not computed and stays undefined
 };
 
 class RowChain {

@@ -90,7 +90,7 @@ std::string fetch_folder(const FetchedFolder& set, const std::function<void(cons
     sync_file_system(work.path());
     std::error_code error;
     fs::rename(work.path() / set.folder, cache / set.folder, error);
-    // Another process may have put it there meanwhile.
+    // Another process may have created it in the meantime.
     TERN_CHECK(!error || set.is_complete(cache / set.folder), "cannot rename to ", (cache / set.folder).string(), ": ",
                error.message());
     sync_folder(cache);

@@ -74,7 +74,7 @@ ImageSet read_folder(const std::string& path, const LoadOptions& options) {
   if (!parted) add_label_folders(path, index, options, set);
   TERN_CHECK(set.size() > 0, path, ": no images found; expected train/LABEL/*.{png,jpg,jpeg} (and optionally ",
              "test/LABEL, val/LABEL) or LABEL/*.{png,jpg,jpeg}");
-  // Training rows alone are no split.
+  // Training rows only are not a split.
   if (std::count(set.parts.begin(), set.parts.end(), Part::kTrain) == set.size()) set.parts.clear();
   set.label_names = index.finish(path, set.labels, LabelOrder::kByName);
   return set;

@@ -37,7 +37,7 @@ std::string imdb_difference(const TextSet& set) {
   constexpr int64_t kTexts = 12'500;  // of each part and label
   std::string difference;
   const auto add = [&](const std::string& part) { difference += (difference.empty() ? "" : ", ") + part; };
-  // Training texts alone are no split.
+  // Training texts only are not a split.
   const auto part_of = [&](size_t row) { return set.parts.empty() ? Part::kTrain : set.parts[row]; };
   if (set.label_names != std::vector<std::string>{"neg", "pos"})
     add("its labels are " + join(set.label_names, ", ") + " instead of neg, pos");

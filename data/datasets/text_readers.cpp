@@ -139,7 +139,7 @@ TextSet read_folder(const std::string& path, const LoadOptions& options) {
   if (!parted) add_label_folders(path, index, options, set);
   TERN_CHECK(set.size() > 0, path,
              ": no texts found; expected train/LABEL/*.txt (and optionally test/LABEL, val/LABEL) ", "or LABEL/*.txt");
-  // Training rows alone are no split.
+  // Training rows only are not a split.
   if (std::count(set.parts.begin(), set.parts.end(), Part::kTrain) == set.size()) set.parts.clear();
   set.label_names = index.finish(path, set.labels);
   return set;
@@ -157,7 +157,7 @@ TextSet read_sentences(const LoadOptions& options) {
   for (const auto& [file, contents] : files) {
     std::string_view rest = contents;
     for (int64_t number = 1; !rest.empty(); ++number) {
-      // LF alone ends a line: two lines hold U+0085.
+      // Only LF ends a line: two lines contain U+0085.
       const std::string_view line = rest.substr(0, rest.find('\n'));
       rest.remove_prefix(std::min(line.size() + 1, rest.size()));
       const Location where{file, number};

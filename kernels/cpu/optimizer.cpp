@@ -27,7 +27,7 @@ void for_each_piece(int64_t count, const Size& size, const Piece& piece) {
   });
 }
 
-/// values = weight + compensation, and back: the weight rounded, and what that took.
+/// values = weight + compensation, and back: the rounded weight, and the rounding error.
 inline void load_compensated(const BFloat16* weight, const BFloat16* compensation, float* values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(weight[i]) + static_cast<float>(compensation[i]);
 }

@@ -15,10 +15,10 @@ namespace {
 constexpr StepKernels kKernels = {linear_workspace, linear_forward, attention_forward_workspace, attention_forward,
                                   layer_norm_forward};
 
-/// Steps that a block of rows goes through: linear layers, and at most one other step behind them.
+/// Steps that a block of rows goes through: linear layers, and at most one other step after them.
 class BlockSegment {
  public:
-  /// Takes as many of `steps` as go together; x: the rows before them, of which no data is read.
+  /// Takes as many of `steps` as go together; x: the rows before them, whose data is not read.
   BlockSegment(const ConstView& x, std::span<const RowStep> steps) : dtype_(x.dtype) {
     ConstView rows = x;
     for (const RowStep& step : steps) {

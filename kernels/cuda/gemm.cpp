@@ -48,7 +48,7 @@ struct Matrix {
     const int64_t shape[] = {stored_batch(), rows, cols}, strides[] = {rows * cols, cols, 1};
     return View(memory, dtype, 3, shape, strides);
   }
-  /// Copies itself to `memory` if needed, and is that copy from then on; the end of what it took.
+  /// Copies the matrix to `memory` if needed, and refers to the copy then. Returns the end of the used memory.
   char* pack(Stream stream, char* memory) {
     if (!needs_packing()) return memory;
     const int64_t shape[] = {stored_batch(), rows, cols}, strides[] = {batch_stride, row_stride, 1};

@@ -29,7 +29,7 @@ namespace updates {
 
 inline constexpr int kMaxGroups = 64;
 
-/// One tensor as the kernels want it.
+/// One tensor as the kernels take it.
 struct Entry {
   void* weight;
   const void* gradient;
@@ -82,7 +82,7 @@ __device__ BlockRule<Rule, F> prepare_block(const Update<Rule>& update, int grou
   return {rule.template prepare<F>(count), static_cast<F>(rule.maximize ? -factor : factor), cases_of(rule, count)};
 }
 
-/// The weight itself, its fp32 copy, or its sum with what earlier roundings took from it.
+/// The weight itself, its fp32 copy, or its sum with its earlier rounding errors.
 template <class W, class F, int kCount>
 __device__ void load_weight(const Entry& t, int64_t at, F (&weight)[kCount]) {
   if (t.master)

@@ -22,7 +22,7 @@ inline bool is_list_full(int tensors, int64_t blocks, int64_t size) {
   return tensors == kListTensors || blocks > std::numeric_limits<int32_t>::max() - list_blocks(size);
 }
 
-/// The tensor that a block works on: the last whose first_block is not behind it.
+/// The tensor that a block works on: the last whose first_block is not after it.
 template <class Entry>
 __device__ const Entry& find_tensor(const Entry* tensors, int count, int block) {
   int low = 0, high = count;  // tensors[low].first_block <= block < tensors[high].first_block
