@@ -9,7 +9,7 @@
 #include "tern/core/allocator.h"
 #include "tern/models/text/text_classifier.h"
 #include "tern/tests/cuda/device_test.h"
-#include "tern/tests/standin/standin.h"
+#include "tern/tests/emulator/runtime/standin.h"
 
 namespace tern::models {
 namespace {

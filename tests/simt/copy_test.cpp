@@ -3,8 +3,8 @@
 
 #include "tern/kernels/copy.h"
 
+#include "tern/tests/emulator/simt/schedules.h"
 #include "tern/tests/kernels/copy_reference.h"
-#include "tern/tests/simt/schedules.h"
 
 namespace tern::kernels {
 namespace {

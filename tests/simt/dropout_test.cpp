@@ -1,7 +1,7 @@
 // Dropout of CUDA tensors in the emulator: the documented mask, equal to the CPU's.
 
 #include "tern/kernels/norm.h"
-#include "tern/tests/simt/schedules.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "tern/tests/simt/schedules.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels {
 namespace {

@@ -2,9 +2,9 @@
 
 #include "tern/core/check.h"
 #include "tern/kernels/cuda/optimizer_kernel.h"
+#include "tern/tests/emulator/simt/schedules.h"
 #include "tern/tests/kernels/optimizer_reference.h"
 #include "tern/tests/kernels/user_rule.h"
-#include "tern/tests/simt/schedules.h"
 
 namespace tern::kernels {
 namespace {

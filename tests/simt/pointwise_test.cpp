@@ -2,8 +2,8 @@
 // dtypes, strides, broadcasts, tails and misaligned memory; and the bytes that it moves.
 
 #include "tern/kernels/cuda/pointwise_kernel.h"
+#include "tern/tests/emulator/simt/schedules.h"
 #include "tern/tests/kernels/pointwise_cases.h"
-#include "tern/tests/simt/schedules.h"
 
 namespace tern::kernels {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tern/tests/simt/schedules.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels {
 
