@@ -51,7 +51,6 @@ set(TERN_SANITIZE_TESTS
     simt_image_test
     simt_linear_test
     simt_loss_scale_test
-    simt_norm_test
     simt_optimizer_test
     simt_pointwise_test
     simt_reduce_test

@@ -1,10 +1,10 @@
 #pragma once
-// Layer normalisation for the tests: a case, its tensors, the definition, and error bounds of the results.
+// The contract of layer normalisation: cases, the definition, and error bounds of the results.
 
 #include <sstream>
 
 #include "tern/kernels/norm.h"
-#include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels::norm_test {
 
@@ -29,11 +29,50 @@ inline std::string describe(const Case& s) {
   return text.str();
 }
 
+/// Every kind of argument, in every dtype, and both sides of the bounds between the shapes of CUDA's kernels: numbers
+/// of columns in a thread's registers, and rows of a warp, of a block, and longer ones.
+inline std::vector<Case> cases() {
+  std::vector<Case> cases;
+  for (const DType dtype : kFloatTypes) {
+    const DType wide = is_low_precision(dtype) ? float32 : dtype;
+    const Order aligned = Order::kContiguous;
+    cases.push_back({dtype, 5, 768, false, true, false, false, 0, wide});
+    cases.push_back({dtype, 37, 129, true, true, true, true, 0.1, dtype});
+    cases.push_back({dtype, 9, 300, true, true, true, false, 0.5, wide});
+    cases.push_back({dtype, 3, 64, true, false, false, false, 0, dtype});
+    cases.push_back({dtype, 150, 64, true, false, false, false, 0, dtype});
+    cases.push_back({dtype, 3, 40, false, true, false, true, 0.25, dtype});
+    cases.push_back({dtype, 1, 1, false, true, false, false, 0, dtype});
+    cases.push_back({dtype, 0, 16, true, true, true, false, 0.1, dtype});
+    cases.push_back({dtype, 4, 17, true, true, true, false, 1, dtype});
+    cases.push_back({dtype, 70, 5, true, true, true, false, 0.3, wide});
+    cases.push_back({dtype, 200, 8, true, true, true, true, 0.3, dtype, aligned});
+    for (const int64_t cols : {256, 512, 520, 776, 1024})
+      cases.push_back({dtype, kFewCases ? 5 : 20, cols, true, true, true, cols % 3 == 0, 0.1, dtype, aligned});
+    for (const int64_t cols : {1025, 2056, 4096, 6144, 8192})
+      cases.push_back({dtype, 3, cols, true, true, true, false, 0.2, float32, aligned});
+    cases.push_back({dtype, 2, 5001, true, true, true, true, 0.2, dtype});
+    cases.push_back({dtype, 3, 8200, true, true, true, true, 0.2, dtype, aligned});
+    cases.push_back({dtype, 2, 9003, true, true, false, false, 0.2, float32});
+    cases.push_back({dtype, 2, 8193, false, true, false, false, 0, dtype});
+  }
+  if (target().is_cpu()) return cases;
+  // More rows than either grid of CUDA's kernels has groups, so that every group processes several.
+  cases.push_back({bfloat16, 2200, 16, true, true, true, true, 0.1, float32, Order::kContiguous});
+  cases.push_back({float32, 268, 1032, true, true, true, false, 0.1, float32, Order::kContiguous});
+  if (kFewCases) return cases;
+  cases.push_back({bfloat16, 700, 1100, true, true, true, false, 0, float32, Order::kContiguous});
+  cases.push_back({float64, 266, 4098, true, true, true, false, 0, float64, Order::kContiguous});
+  return cases;
+}
+
 /// All tensors of one call.
 struct Tensors {
   Array x, residual, gamma, beta, keys, z, y, mean, rstd, dy, dsum, dz, dx, dgamma, dbeta;
+  std::vector<uint32_t> tickets = std::vector<uint32_t>(kLayerNormTickets, 0x5a5a5a5a);
   Dropout dropout;
   bool has_dsum;
+  bool last_blocks;  // of CUDA's kernel sum the columns; otherwise a second launch does
   Tensors(const Case& s, std::mt19937_64& random)
       : x(s.dtype, {s.rows, s.cols}, s.order),
         residual(s.dtype, {s.rows, s.cols}),
@@ -51,9 +90,24 @@ struct Tensors {
         dgamma(s.affine_dtype, {s.cols}),
         dbeta(s.affine_dtype, {s.cols}),
         dropout{s.p, key_with_base(random(), 45)},
-        has_dsum(random() % 2 == 0) {
+        has_dsum(random() % 2 == 0),
+        last_blocks(random() % 4 != 0) {
     for (Array* a : {&x, &residual, &gamma, &beta, &dy, &dsum}) fill_with_random(*a, random, -2, 3);
     for (int64_t r = 0; r < s.rows; ++r) keys.set(r, static_cast<double>((r * 77 + 5) << 33));
+  }
+  Dropout dropout_on(Call& on) const { return {dropout.p, on.key(dropout.key)}; }
+  void forward(Call& on, const Case& s, bool with_z) {
+    layer_norm_forward(on.stream(), on(x), on.when(s.residual, residual), on.when(s.affine, gamma),
+                       on.when(s.affine, beta), kEps, dropout_on(on), on.when(s.keys, keys), on.when(with_z, z), on(y),
+                       on(mean), on(rstd), on.memory(tickets.data(), kLayerNormTickets));
+  }
+  void forward(Call& on, const Case& s) { forward(on, s, s.keep_z); }
+  void backward(Call& on, const Case& s, bool with_dx = true, bool with_dgamma = true, bool with_dbeta = true) {
+    void* const workspace = on.workspace(layer_norm_backward_workspace(on.stream(), s.rows, s.cols, s.dtype));
+    layer_norm_backward(on.stream(), on(dy), on.when(has_dsum, dsum), on(s.keep_z ? z : x), on.when(s.affine, gamma),
+                        on(mean), on(rstd), dropout_on(on), on.when(s.keys, keys), workspace,
+                        last_blocks ? on.memory(tickets.data(), kLayerNormTickets) : nullptr, on(dz),
+                        on.when(with_dx, dx), on.when(with_dgamma, dgamma), on.when(with_dbeta, dbeta));
   }
   const Array& stored_z(const Case& s) const { return s.keep_z ? z : x; }
   double factor(const Case& s, int64_t r, int64_t c) const {
