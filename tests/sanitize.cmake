@@ -44,9 +44,9 @@ set(TERN_SANITIZE_TESTS
     simt_attention_ragged_test
     simt_attention_test
     simt_copy_test
-    simt_cross_entropy_test
+    kernels_cross_entropy_test
     simt_cub_test
-    simt_dropout_test
+    kernels_dropout_test
     simt_embedding_test
     simt_image_test
     simt_linear_test
@@ -55,7 +55,7 @@ set(TERN_SANITIZE_TESTS
     simt_pointwise_test
     simt_reduce_test
     simt_scan_test
-    simt_softmax_test
+    kernels_softmax_test
     simt_sort_test)
 if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a second
   list(REMOVE_ITEM TERN_SANITIZE_TESTS kernels_copy_test kernels_embedding_test core_allocator_test core_op_inputs_test
