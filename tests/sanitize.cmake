@@ -50,13 +50,13 @@ set(TERN_SANITIZE_TESTS
     simt_embedding_test
     simt_image_test
     simt_linear_test
-    simt_loss_scale_test
+    kernels_loss_scale_test
     simt_optimizer_test
     simt_pointwise_test
     simt_reduce_test
-    simt_scan_test
+    kernels_scan_test
     kernels_softmax_test
-    simt_sort_test)
+    kernels_sort_test)
 if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a second
   list(REMOVE_ITEM TERN_SANITIZE_TESTS kernels_copy_test kernels_embedding_test core_allocator_test core_op_inputs_test
        core_pickle_test core_safetensors_test core_torch_file_test data_archive_test data_delimited_test

@@ -1,16 +1,16 @@
-// The CUDA loss scale makes the same decisions as the CPU's.
+// The loss scale's decisions are the CPU's on every target. What they must be: tests/optim/grad_scaler_test.cpp.
 
 #include "tern/kernels/loss_scale.h"
 
-#include <gtest/gtest.h>
-
-#include "tern/tests/support/seed.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
 namespace {
 
-TEST(LossScaleTest, DecidesAsTheCpu) {
-  const Stream device{DeviceType::kCUDA, 0, nullptr}, host{};
+class LossScaleKernel : public OnTarget {};
+INSTANTIATE_TEST_SUITE_P(, LossScaleKernel, testing::ValuesIn(cuda_targets()), name_of_target);
+
+TEST_P(LossScaleKernel, DecidesAsTheCpu) {
   std::mt19937_64 random = fresh_random();
   for (const LossScalePolicy policy :
        {LossScalePolicy{.growth_interval = 3}, LossScalePolicy{.min_scale = 1, .growth_interval = 5, .hysteresis = 2},
@@ -21,13 +21,14 @@ TEST(LossScaleTest, DecidesAsTheCpu) {
     int falls = 0, rises = 0;
     for (int step = 0; step < 600; ++step) {
       const float before = on_host.scale;
-      for (int optimizer = 0; optimizer < 2; ++optimizer) {
-        const GradientNorm norm{1, random() % 6 == 0, 0};
-        cuda::note_non_finite(device, &norm, &on_device);
-        note_non_finite(host, &norm, &on_host);
-      }
-      cuda::update_loss_scale(device, policy, &on_device);
-      update_loss_scale(host, policy, &on_host);
+      GradientNorm norms[] = {{1, random() % 6 == 0, 0}, {1, random() % 6 == 0, 0}};
+      for (const GradientNorm& norm : norms) note_non_finite(Stream{}, &norm, &on_host);
+      update_loss_scale(Stream{}, policy, &on_host);
+      run_kernel([&](Call& on) {
+        LossScale* const scale = on.memory(&on_device);
+        for (GradientNorm& norm : norms) note_non_finite(on.stream(), on.memory(&norm), scale);
+        update_loss_scale(on.stream(), policy, scale);
+      });
       ASSERT_EQ(on_device.scale, on_host.scale) << step;
       ASSERT_EQ(on_device.inverse, on_host.inverse);
       ASSERT_EQ(on_device.growth_tracker, on_host.growth_tracker);

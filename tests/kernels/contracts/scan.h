@@ -1,34 +1,33 @@
 #pragma once
-// Running sums and selections as plain loops: the reference for the tests of both devices.
+// The contract of running sums and selections: cases, and plain loops as the reference.
 
 #include "tern/kernels/convert.h"
 #include "tern/kernels/scan.h"
-#include "tern/tests/kernels/kernel_test.h"
-#include "tern/tests/kernels/workspace.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
 
-/// The functions of the family on one device.
-struct ScanKernels {
-  std::function<int64_t(int64_t rows, int64_t cols, DType)> sum_workspace;
-  std::function<void(ConstView, bool reverse, void*, View)> sum;
-  std::function<int64_t(int64_t)> select_workspace;
-  std::function<void(ConstView, void*, View)> select;
-  std::function<void(ConstView, int, const int64_t*, View)> unravel;
-};
+/// Rows for warps and for blocks of CUDA's kernels and for the CPU's parts, whole and partial tiles, and too many rows
+/// to be divided.
+inline const std::vector<Shape> kScanShapes = {{0, 5},     {5, 0},     {1, 1},   {3, 7},    {9, 7},     {3, 256},
+                                               {3, 512},   {2, 513},   {2, 515}, {2, 4096}, {1, 16384}, {2, 16385},
+                                               {1, 40003}, {2, 70001}, {300, 3}, {70, 33},  {65, 3}};
 
-inline Array run_cumulative_sum(const ScanKernels& kernels, const Array& x, bool reverse) {
+inline void run_cumulative_sum(Call& on, const Array& x, bool reverse, Array& y) {
+  const int64_t bytes = cumulative_sum_workspace(on.stream(), x.shape()[0], x.shape()[1], x.dtype());
+  cumulative_sum(on.stream(), on(x), reverse, on.workspace(bytes), on(y));
+}
+inline Array cumulative_sum_of(const Array& x, bool reverse) {
   Array y(is_floating(x.dtype()) ? x.dtype() : int64, x.shape(), Order::kMisaligned);
-  MarkedWorkspace workspace(kernels.sum_workspace(x.shape()[0], x.shape()[1], x.dtype()));
-  kernels.sum(x.cview(), reverse, workspace.data(), y.view());
+  expect_same_in_every_run({&y}, [&](Call& on) { run_cumulative_sum(on, x, reverse, y); });
   return y;
 }
 
 /// Floats must agree to the rounding of the result and a margin for the order of the fp64 additions.
-inline void check_float_sums(const ScanKernels& kernels, const Array& x, bool reverse) {
+inline void check_float_sums(const Array& x, bool reverse) {
   const int64_t rows = x.shape()[0], cols = x.shape()[1];
   SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols << ", reverse " << reverse);
-  const Array y = run_cumulative_sum(kernels, x, reverse);
+  const Array y = cumulative_sum_of(x, reverse);
   for (int64_t r = 0; r < rows; ++r) {
     double sum = 0, size = 0;
     for (int64_t j = 0; j < cols; ++j) {
@@ -43,10 +42,10 @@ inline void check_float_sums(const ScanKernels& kernels, const Array& x, bool re
 }
 
 /// Integers wrap; every nonzero byte of a bool counts as one.
-inline void check_integer_sums(const ScanKernels& kernels, const Array& x) {
+inline void check_integer_sums(const Array& x) {
   const int64_t rows = x.shape()[0], cols = x.shape()[1];
   SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols);
-  const Array y = run_cumulative_sum(kernels, x, false);
+  const Array y = cumulative_sum_of(x, false);
   dispatch_any(x.dtype(), [&]<class T>() {
     if constexpr (std::is_integral_v<T>) {
       for (int64_t r = 0; r < rows; ++r) {
@@ -69,7 +68,7 @@ inline void fill_with_bits(Array& x, std::mt19937_64& random) {
 }
 
 /// One in `one_in` bytes is nonzero.
-inline void check_select(const ScanKernels& kernels, int64_t n, unsigned one_in, std::mt19937_64& random) {
+inline void check_select(int64_t n, unsigned one_in, std::mt19937_64& random) {
   SCOPED_TRACE(testing::Message() << n << " flags, one in " << one_in);
   Array mask(boolean, {n});
   std::vector<int64_t> expected;
@@ -80,19 +79,24 @@ inline void check_select(const ScanKernels& kernels, int64_t n, unsigned one_in,
   }
   const auto count = static_cast<int64_t>(expected.size());
   std::vector<int64_t> positions(count + 1, -7);
-  MarkedWorkspace workspace(kernels.select_workspace(n));
-  kernels.select(mask.cview(), workspace.data(), make_view(positions.data(), count));
+  run_kernel([&](Call& on) {
+    void* const workspace = on.workspace(select_positions_workspace(on.stream(), n));
+    select_positions(on.stream(), on(mask), workspace, make_view(on.memory(positions.data(), count + 1), count));
+  });
   expected.push_back(-7);
   EXPECT_EQ(positions, expected);
 }
 
-inline void check_unravel(const ScanKernels& kernels, const Shape& shape, int64_t n, std::mt19937_64& random) {
+inline void check_unravel(const Shape& shape, int64_t n, std::mt19937_64& random) {
   const auto dims = static_cast<int64_t>(shape.size());
   const int64_t all = ConstView(nullptr, int64, static_cast<int>(dims), shape.data(), shape.data()).numel();
   std::vector<int64_t> positions(n), indices(n * dims + 1, -7), back(n, 0);
   for (int64_t& p : positions) p = static_cast<int64_t>(random() % all);
-  kernels.unravel(make_view(const_cast<const int64_t*>(positions.data()), n), static_cast<int>(dims), shape.data(),
-                  make_view(indices.data(), n, dims));
+  run_kernel([&](Call& on) {
+    const int64_t* const from = on.memory(positions.data(), n);
+    unravel_positions(on.stream(), make_view(from, n), static_cast<int>(dims), shape.data(),
+                      make_view(on.memory(indices.data(), n * dims + 1), n, dims));
+  });
   for (int64_t i = 0; i < n; ++i)
     for (int64_t d = 0; d < dims; ++d) {
       ASSERT_LT(static_cast<uint64_t>(indices[i * dims + d]), static_cast<uint64_t>(shape[d]));

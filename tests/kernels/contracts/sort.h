@@ -1,23 +1,13 @@
 #pragma once
-// Sorting by the standard library: the reference for the tests of both devices.
+// The contract of sorting and selecting within rows: the standard library is the reference.
 
 #include <numeric>
 
 #include "tern/kernels/convert.h"
 #include "tern/kernels/sort.h"
-#include "tern/tests/kernels/kernel_test.h"
-#include "tern/tests/kernels/workspace.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
-
-/// The functions of the family on one device.
-struct SortKernels {
-  std::function<int64_t(int64_t rows, int64_t cols, DType)> sort_workspace;
-  std::function<void(ConstView, bool descending, void*, View, View)> sort;
-  std::function<int64_t(int64_t rows, int64_t cols, int64_t k, DType)> top_k_workspace;
-  std::function<void(ConstView, bool largest, bool sorted, void*, View, View)> top_k;
-  std::function<void(ConstView, ConstView, View)> scatter;
-};
 
 /// Random bits, which give every kind of NaN and infinity, and many equal values including zeros of both signs.
 inline void fill_for_sort(Array& x, std::mt19937_64& random) {
@@ -75,25 +65,29 @@ inline void expect_columns(const Array& x, const Array& values, const Array& ind
   }
 }
 
-inline void check_sort(const SortKernels& kernels, Array& x) {
+inline void check_sort(Array& x) {
   const int64_t rows = x.shape()[0], cols = x.shape()[1];
   SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols);
   for (const bool descending : {false, true}) {
     Array values(x.dtype(), x.shape()), index(int64, x.shape());
-    MarkedWorkspace workspace(kernels.sort_workspace(rows, cols, x.dtype()));
-    kernels.sort(x.cview(), descending, workspace.data(), values.view(), index.view());
+    run_kernel([&](Call& on) {
+      void* const workspace = on.workspace(sort_rows_workspace(on.stream(), rows, cols, x.dtype()));
+      sort_rows(on.stream(), on(x), descending, workspace, on(values), on(index));
+    });
     for (int64_t r = 0; r < rows; ++r) expect_columns(x, values, index, r, sorted_columns(x, r, descending));
   }
 }
 
-inline void check_top_k(const SortKernels& kernels, Array& x, int64_t k) {
+inline void check_top_k(Array& x, int64_t k) {
   const int64_t rows = x.shape()[0], cols = x.shape()[1];
   SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols << ", k " << k);
   for (const bool largest : {false, true}) {
     for (const bool sorted : {false, true}) {
       Array values(x.dtype(), {rows, k}), index(int64, {rows, k});
-      MarkedWorkspace workspace(kernels.top_k_workspace(rows, cols, k, x.dtype()));
-      kernels.top_k(x.cview(), largest, sorted, workspace.data(), values.view(), index.view());
+      run_kernel([&](Call& on) {
+        void* const workspace = on.workspace(top_k_rows_workspace(on.stream(), rows, cols, k, x.dtype()));
+        top_k_rows(on.stream(), on(x), largest, sorted, workspace, on(values), on(index));
+      });
       for (int64_t r = 0; r < rows; ++r) {
         std::vector<int64_t> columns = sorted_columns(x, r, largest);
         columns.resize(k);
@@ -105,8 +99,7 @@ inline void check_top_k(const SortKernels& kernels, Array& x, int64_t k) {
 }
 
 /// Uses k different columns of each row, and one outside.
-inline void check_scatter(const SortKernels& kernels, DType dtype, int64_t rows, int64_t cols, int64_t k,
-                          std::mt19937_64& random) {
+inline void check_scatter(DType dtype, int64_t rows, int64_t cols, int64_t k, std::mt19937_64& random) {
   SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << rows << " x " << cols << ", k " << k);
   Array y(dtype, {rows, k}), index(int64, {rows, k}), x(dtype, {rows, cols});
   fill_for_sort(y, random);
@@ -122,7 +115,7 @@ inline void check_scatter(const SortKernels& kernels, DType dtype, int64_t rows,
       if (!outside) expected[r * cols + columns[j]] = bits_at(y, r * k + j);
     }
   }
-  kernels.scatter(y.cview(), index.cview(), x.view());
+  run_kernel([&](Call& on) { scatter_rows(on.stream(), on(y), on(index), on(x)); });
   for (int64_t i = 0; i < rows * cols; ++i) ASSERT_EQ(bits_at(x, i), expected[i]) << i;
 }
 
