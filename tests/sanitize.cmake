@@ -48,7 +48,7 @@ set(TERN_SANITIZE_TESTS
     simt_cub_test
     kernels_dropout_test
     simt_embedding_test
-    simt_image_test
+    kernels_image_test
     simt_linear_test
     kernels_loss_scale_test
     simt_optimizer_test

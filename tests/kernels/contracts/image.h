@@ -1,5 +1,5 @@
 #pragma once
-// Helpers of the tests of image kernels: random plans and batches, and a simple reference.
+// The contract of the image kernels: cases, random plans and batches, and a simple reference.
 
 #include <algorithm>
 #include <array>
@@ -8,9 +8,21 @@
 #include <vector>
 
 #include "tern/kernels/image.h"
-#include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
+
+struct ImageCase {
+  int64_t n, image_height, image_width, height, width;
+};
+inline const std::vector<ImageCase> kImageCases = {
+    {0, 4, 4, 4, 4},  {1, 1, 1, 1, 1},   {5, 8, 8, 8, 8},    {3, 8, 8, 12, 8},    {3, 8, 8, 12, 20}, {3, 7, 5, 9, 11},
+    {2, 9, 5, 7, 11}, {2, 33, 21, 6, 3}, {2, 3, 70, 5, 129}, {2, 40, 36, 36, 40}, {2, 40, 36, 11, 7}};
+inline std::string describe(const ImageCase& size) {
+  return (testing::Message() << size.n << " of " << size.image_height << "x" << size.image_width << " to "
+                             << size.height << "x" << size.width)
+      .GetString();
+}
 
 inline Array random_images(std::mt19937_64& random, int64_t n, int64_t height, int64_t width) {
   Array images(uint8, {n, height, width, 3});
@@ -224,7 +236,10 @@ inline std::vector<std::vector<double>> plain_augmentation(const Array& images, 
 struct RandomAxis {
   std::vector<int32_t> first, weights;
   int32_t taps = 0;
-  ResizeAxis axis() const { return {first.data(), weights.data(), taps}; }
+  ResizeAxis axis(Call& on) {
+    return {on.memory(first.data(), static_cast<int64_t>(first.size())),
+            on.memory(weights.data(), static_cast<int64_t>(weights.size())), taps};
+  }
 };
 inline RandomAxis random_axis(std::mt19937_64& random, int64_t from, int64_t to) {
   RandomAxis axis;
