@@ -47,7 +47,6 @@ set(TERN_SANITIZE_TESTS
     kernels_cross_entropy_test
     simt_cub_test
     kernels_dropout_test
-    simt_embedding_test
     kernels_image_test
     simt_linear_test
     kernels_loss_scale_test

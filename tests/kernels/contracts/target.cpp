@@ -94,7 +94,7 @@ class DeviceTarget : public Target {
   int runs() const override { return 2; }
 #if TERN_TARGET_EMULATED
   int64_t max_elements() const override { return int64_t{1} << 17; }
-  int one_in() const override { return kFewCases ? 8 : 4; }
+  int one_in() const override { return kFewCases ? 32 : 16; }  // each array is an allocation
   void choose_run(int run) override {
     standin::set_order(run == 0 ? standin::Order{} : standin::Order{standin::Order::kRandom, fresh_seed()});
     choose_schedule(simt::kSchedules[run == 0 ? 0 : 2]);
