@@ -3,13 +3,20 @@
 # in emulator/CMakeLists.txt. `./tern test --sanitize --full` runs all tests with both.
 set(TERN_SANITIZE_TESTS
     kernels_copy_test
+    kernels_cross_entropy_test
+    kernels_dropout_test
     kernels_embedding_test
     kernels_fixed_threads_test
     kernels_gemm_test
+    kernels_image_test
+    kernels_loss_scale_test
     kernels_norm_test
     kernels_parallel_errors_test
     kernels_parallel_test
     kernels_reduce_test
+    kernels_scan_test
+    kernels_softmax_test
+    kernels_sort_test
     core_allocator_random_test
     core_allocator_test
     core_json_test
@@ -27,8 +34,8 @@ set(TERN_SANITIZE_TESTS
     data_loader_test
     data_text_dataset_test
     data_token_loader_test
-    data_tokenizer_files_test
     data_token_set_test
+    data_tokenizer_files_test
     data_tokenizer_test
     dist_rendezvous_test
     dist_row_exchange_test
@@ -44,20 +51,12 @@ set(TERN_SANITIZE_TESTS
     simt_attention_ragged_test
     simt_attention_test
     simt_copy_test
-    kernels_cross_entropy_test
     simt_cub_test
-    kernels_dropout_test
-    kernels_image_test
     simt_linear_test
-    kernels_loss_scale_test
     simt_optimizer_test
-    simt_pointwise_test
-    simt_reduce_test
-    kernels_scan_test
-    kernels_softmax_test
-    kernels_sort_test)
+    simt_pointwise_test)
 if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a second
-  list(REMOVE_ITEM TERN_SANITIZE_TESTS kernels_copy_test kernels_embedding_test core_allocator_test core_op_inputs_test
+  list(REMOVE_ITEM TERN_SANITIZE_TESTS kernels_copy_test core_allocator_test core_op_inputs_test
        core_pickle_test core_safetensors_test core_torch_file_test data_archive_test data_delimited_test
        data_download_test data_gzip_test dist_rendezvous_test dist_row_exchange_test models_config_test
        models_trainer_test optim_ema_test optim_grad_scaler_test optim_optimizer_test)

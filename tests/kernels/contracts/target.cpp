@@ -107,9 +107,13 @@ class DeviceTarget : public Target {
   void* allocate(int64_t bytes) override {
     void* memory = nullptr;
     check(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))));
+    if (++allocations_ > kProtected) protect(false);
     return memory;
   }
-  void release(void* memory) override { check(cudaFree(memory)); }
+  void release(void* memory) override {
+    check(cudaFree(memory));
+    if (--allocations_ == kProtected) protect(true);
+  }
   /// One allocation serves all: filling tens of MiB for every call would take most of the time.
   void* workspace(int64_t bytes) override {
     constexpr int64_t kBytes = int64_t{34} << 20;
@@ -140,8 +144,10 @@ class DeviceTarget : public Target {
 #endif
   }
 
+  static constexpr int kProtected = 64;  // each call of the runtime changes the protection of every allocation
   cudaStream_t stream_ = nullptr;
   char* workspace_ = nullptr;
+  int allocations_ = 0;
 };
 #endif
 
