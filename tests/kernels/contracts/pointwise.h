@@ -1,10 +1,12 @@
 #pragma once
-// The definition of every op of BuiltinOps, independent of the library, and inputs for it.
+// The contract of pointwise ops: the definition of every op of BuiltinOps, independent of the library, inputs for it,
+// and bounds.
 
 #include <map>
 
+#include "tern/kernels/pointwise.h"
 #include "tern/kernels/pointwise_tiles.h"
-#include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
 
@@ -17,7 +19,7 @@ struct Case {
 inline double truth(bool b) { return b ? 1 : 0; }
 
 /// The definition of each op, with the default parameters of its struct unless make_op sets others.
-inline const std::map<std::string, Case>& cases() {
+inline const std::map<std::string, Case>& definitions() {
   using D = double;
   static const std::map<std::string, Case> table = {
       {"neg", {[](D x, D, D) { return -x; }}},
@@ -114,7 +116,7 @@ TestedOp tested_op() {
   constexpr int n = arity_of<Op>();
   TestedOp op;
   op.name = Op::name;
-  op.reference = cases().at(Op::name);
+  op.reference = definitions().at(Op::name);
   op.arity = n;
   op.integral = is_integral_op<Op>();
   op.bool_result = has_bool_result<Op>();
@@ -189,11 +191,39 @@ struct SavedTensors {
   }
 };
 
-using CallPointwise = std::function<void(const PointwiseCall& call, const std::vector<const Array*>& inputs, Array& y)>;
+/// Calls the kernel; `inputs` are broadcast to y's shape.
+inline void call(Call& on, const PointwiseCall& call, const std::vector<const Array*>& inputs, Array& y) {
+  std::vector<ConstView> views;
+  for (const Array* input : inputs)
+    views.push_back(input ? on(const_cast<Array&>(*input), input->expand(y.shape())) : ConstView());
+  pointwise(on.stream(), call, views.data(), static_cast<int>(views.size()), on(y));
+}
+inline void call(const PointwiseCall& what, const std::vector<const Array*>& inputs, Array& y) {
+  run_kernel([&](Call& on) { call(on, what, inputs, y); });
+}
+
+/// The result has the compute type's error and is then rounded once.
+inline void check_forward(const TestedOp& op, DType storage, DType compute, const Shape& shape, Order order,
+                          std::mt19937_64& random) {
+  int64_t elements = 1;
+  for (const int64_t n : shape) elements *= n;
+  if (!takes_case(elements, random)) return;
+  SCOPED_TRACE(op.name + " " + name_of(storage) + " computed in " + name_of(compute));
+  const std::vector<Array> inputs = random_inputs(op, random, storage, shape, order);
+  Array y(op.bool_result ? boolean : storage, shape, order);
+  expect_same_in_every_run({&y}, [&](Call& on) { call(on, op.call({}, compute), pointers(inputs), y); });
+  const double computed = compute == float32 ? 1e-6 : 1e-14, relative = epsilon_of(y.dtype()) * 1.01 + 2 * computed;
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    const double exact = op.at(inputs, i), rounded = round_to(y.dtype(), exact);
+    const bool right = is_floating(y.dtype()) && std::isfinite(rounded) ? near(y.at(i), exact, relative, computed)
+                                                                        : near(y.at(i), rounded, 0, 0);
+    ASSERT_TRUE(right) << "element " << i << ": got " << y.at(i) << ", expected " << exact;
+  }
+}
 
 /// Compares dy * the derivative with respect to `input` with central differences of the reference, at smooth points;
 /// and its derivatives with its central differences.
-inline void check_derivative(const TestedOp& op, int input, const CallPointwise& call) {
+inline void check_derivative(const TestedOp& op, int input) {
   SCOPED_TRACE(op.name + " by input " + std::to_string(input));
   const Case& c = op.reference;
   constexpr int64_t n = 211;
