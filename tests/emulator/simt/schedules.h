@@ -22,12 +22,4 @@ inline void for_each_schedule(const std::function<void()>& body) {
   simt::set_order({});
 }
 
-/// Expects that nothing outside the view was written: without its elements, memory must be as initialised.
-inline void expect_gaps_untouched(Array& y) {
-  for (int64_t i = 0; i < y.numel(); ++i)
-    std::memset(y.view().as<char>() + Array::offset(y.cview(), i) * size_of(y.dtype()), 0x5a, size_of(y.dtype()));
-  const auto other = std::find_if(y.bytes().begin(), y.bytes().end(), [](char c) { return c != 0x5a; });
-  ASSERT_TRUE(other == y.bytes().end()) << "memory outside the view was written";
-}
-
 }  // namespace tern::kernels
