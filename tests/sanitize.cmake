@@ -11,6 +11,7 @@ set(TERN_SANITIZE_TESTS
     kernels_image_test
     kernels_loss_scale_test
     kernels_norm_test
+    kernels_optimizer_test
     kernels_parallel_errors_test
     kernels_parallel_test
     kernels_pointwise_test
@@ -53,7 +54,7 @@ set(TERN_SANITIZE_TESTS
     simt_attention_test
     simt_cub_test
     simt_linear_test
-    simt_optimizer_test)
+    simt_optimizer_kernel_test)
 if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a second
   list(REMOVE_ITEM TERN_SANITIZE_TESTS core_allocator_test core_op_inputs_test
        core_pickle_test core_safetensors_test core_torch_file_test data_archive_test data_delimited_test

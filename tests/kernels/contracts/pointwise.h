@@ -194,8 +194,7 @@ struct SavedTensors {
 /// Calls the kernel; `inputs` are broadcast to y's shape.
 inline void call(Call& on, const PointwiseCall& call, const std::vector<const Array*>& inputs, Array& y) {
   std::vector<ConstView> views;
-  for (const Array* input : inputs)
-    views.push_back(input ? on(const_cast<Array&>(*input), input->expand(y.shape())) : ConstView());
+  for (const Array* input : inputs) views.push_back(input ? on(*input, input->expand(y.shape())) : ConstView());
   pointwise(on.stream(), call, views.data(), static_cast<int>(views.size()), on(y));
 }
 inline void call(const PointwiseCall& what, const std::vector<const Array*>& inputs, Array& y) {

@@ -205,24 +205,26 @@ Call::~Call() {
   for (const auto& [host, copy] : copies_) target_.release(copy.memory);
 }
 
-void* Call::map(Array& array, void* data) {
+void* Call::map(const Array& array, void* data, bool result) {
   auto& bytes = const_cast<std::vector<char>&>(array.bytes());
   const int64_t first = static_cast<const char*>(array.cview().data) - bytes.data();
-  return map(bytes.data(), static_cast<int64_t>(bytes.size()), first, data);
+  return map(bytes.data(), static_cast<int64_t>(bytes.size()), first, data, result);
 }
 
-void* Call::map(void* host, int64_t bytes, int64_t first, void* address) {
+void* Call::map(void* host, int64_t bytes, int64_t first, void* address, bool result) {
   if (target_.shares_memory()) return address;
   auto [at, is_new] = copies_.try_emplace(host);
   Copy& copy = at->second;
   if (is_new) {
     constexpr int64_t kStart = 256;
     copy.bytes = bytes;
+    copy.result = false;
     copy.memory = target_.allocate(bytes + 2 * kStart);
     const auto alignment = reinterpret_cast<uintptr_t>(host) + static_cast<uintptr_t>(first);
     copy.device = static_cast<char*>(copy.memory) + kStart - first % kStart + static_cast<int64_t>(alignment % 16);
     target_.upload(copy.device, host, bytes);
   }
+  copy.result |= result;
   return copy.device + (static_cast<char*>(address) - static_cast<char*>(host));
 }
 
@@ -238,7 +240,8 @@ RandomKey Call::key(RandomKey key) {
 
 void Call::finish() {
   target_.wait();
-  for (const auto& [host, copy] : copies_) target_.download(host, copy.device, copy.bytes);
+  for (const auto& [host, copy] : copies_)
+    if (copy.result) target_.download(host, copy.device, copy.bytes);
 }
 
 void run_kernel(const std::function<void(Call&)>& body) {

@@ -101,20 +101,25 @@ class Call {
 
   Stream stream() const { return target_.stream(); }
   View operator()(Array& array) { return (*this)(array, array.view()); }
-  ConstView operator()(const Array& array) { return (*this)(const_cast<Array&>(array)); }
+  ConstView operator()(const Array& array) { return (*this)(array, array.cview()); }
   /// Absent unless `present`.
   View when(bool present, Array& array) { return present ? (*this)(array) : View(); }
   ConstView when(bool present, const Array& array) { return present ? (*this)(array) : ConstView(); }
   /// A view of the array, e.g. array.expand(shape).
-  template <class Void>
-  BasicView<Void> operator()(Array& array, BasicView<Void> view) {
-    view.data = map(array, const_cast<void*>(static_cast<const void*>(view.data)));
+  View operator()(Array& array, View view) {
+    view.data = map(array, view.data, true);
     return view;
   }
-  /// `count` values of the test's memory.
+  ConstView operator()(const Array& array, ConstView view) {
+    view.data = map(array, const_cast<void*>(view.data), false);
+    return view;
+  }
+  /// `count` values of the test's memory; null stays null.
   template <class T>
   T* memory(T* values, int64_t count = 1) {
-    return static_cast<T*>(map(values, count * static_cast<int64_t>(sizeof(T)), 0, values));
+    auto* const host = const_cast<std::remove_const_t<T>*>(values);
+    return values ? static_cast<T*>(map(host, count * static_cast<int64_t>(sizeof(T)), 0, host, !std::is_const_v<T>))
+                  : nullptr;
   }
   /// `bytes` bytes of garbage, aligned to 16; an access after them is found where the target can find it.
   void* workspace(int64_t bytes);
@@ -129,11 +134,12 @@ class Call {
     int64_t bytes;
     char* device;  // corresponds to the start of the test's memory
     void* memory;  // what was allocated
+    bool result;   // may be written by a kernel
   };
-  void* map(Array& array, void* data);
+  void* map(const Array& array, void* data, bool result);
   /// The target's address for that of the test, which is one of `bytes` bytes from `host`. The address at `first` has
   /// the test's alignment up to 16 bytes and is, if that is more, at the start of an allocation.
-  void* map(void* host, int64_t bytes, int64_t first, void* address);
+  void* map(void* host, int64_t bytes, int64_t first, void* address, bool result);
 
   Target& target_;
   std::map<void*, Copy> copies_;  // by the test's address

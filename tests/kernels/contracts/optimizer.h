@@ -1,10 +1,10 @@
 #pragma once
-// Optimizers for the tests: parameters of every kind of dtypes, and the updates in double.
+// The contract of optimizer updates: parameters of every kind of dtypes, and PyTorch's formulas in long double.
 
 #include <memory>
 
 #include "tern/kernels/optimizer_tiles.h"
-#include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
 
@@ -26,6 +26,7 @@ struct Expected {
 /// One parameter for the kernel, and what the next step should make of it.
 struct Parameter {
   Kind kind;
+  int32_t group = 0;
   DType state_type;
   Array weight, gradient, state1, state2, state3, master, compensation;
   std::vector<Expected> next_weight, next_state1, next_state2, next_state3;  // empty: not written
@@ -46,15 +47,15 @@ struct Parameter {
       compensation.set(i, 0);
     }
   }
-  OptimizerTensor tensor(int32_t group) {
+  OptimizerTensor tensor(Call& on) {
     OptimizerTensor t;
-    t.weight = weight.view().data;
-    t.gradient = gradient.view().data;
-    t.states[0] = state1.view().data;
-    t.states[1] = state2.view().data;
-    t.states[2] = state3.view().data;
-    t.master = kind.master ? master.view().data : nullptr;
-    t.compensation = kind.kahan ? compensation.view().data : nullptr;
+    t.weight = on(weight).data;
+    t.gradient = on(std::as_const(gradient)).data;
+    t.states[0] = on(state1).data;
+    t.states[1] = on(state2).data;
+    t.states[2] = on(state3).data;
+    t.master = on.when(kind.master, master).data;
+    t.compensation = on.when(kind.kahan, compensation).data;
     t.size = weight.numel();
     t.weight_dtype = kind.weight;
     t.gradient_dtype = kind.gradient;
@@ -100,18 +101,45 @@ struct Parameter {
   }
 };
 
+inline OptimizerStep step_on(Call& on, OptimizerStep step, int64_t groups) {
+  step.step = on.memory(step.step);
+  step.norm = on.memory(step.norm);
+  step.inverse_scale = on.memory(step.inverse_scale);
+  step.earlier = on.memory(step.earlier);
+  step.lr = on.memory(step.lr, groups);
+  return step;
+}
+/// One update of all parameters; the pointers of `step` are the test's.
+inline void update(Call& on, const OptimizerRules& rules, const std::vector<Parameter*>& parameters,
+                   const OptimizerStep& step) {
+  std::vector<OptimizerTensor> tensors;
+  int32_t groups = 0;
+  for (Parameter* p : parameters) {
+    tensors.push_back(p->tensor(on));
+    groups = std::max(groups, p->group + 1);
+  }
+  update_weights(on.stream(), rules, tensors.data(), static_cast<int64_t>(tensors.size()), step_on(on, step, groups));
+}
+inline void update(const OptimizerRules& rules, const std::vector<Parameter*>& parameters, const OptimizerStep& step) {
+  run_kernel([&](Call& on) { update(on, rules, parameters, step); });
+}
+
 struct Model {
   std::vector<std::unique_ptr<Parameter>> parameters;
-  std::vector<OptimizerTensor> tensors;
   /// Sizes: nothing, one element, odd, and more than one block of work.
   Model(int32_t groups, std::mt19937_64& random, bool large, Order order = Order::kMisaligned) {
     int32_t group = 0;
     for (const Kind& kind : kKinds) {
       for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{1037}, int64_t{large ? 70001 : 300}}) {
         parameters.push_back(std::make_unique<Parameter>(kind, size, random, order));
-        tensors.push_back(parameters.back()->tensor(group++ % groups));
+        parameters.back()->group = group++ % groups;
       }
     }
+  }
+  std::vector<Parameter*> all() const {
+    std::vector<Parameter*> result;
+    for (const auto& p : parameters) result.push_back(p.get());
+    return result;
   }
   void draw_gradients(std::mt19937_64& random) {
     for (auto& p : parameters) fill_with_random(p->gradient, random, -1, 1);
@@ -229,9 +257,8 @@ inline void expect_plain_weights_moved(const Model& model, const std::vector<std
 
 /// Kahan's summation of SGD steps, where fp32 computes without rounding: weights on a grid of 2^-8, gradients of 2^-5
 /// and a rate of 2^-15 give numbers on a grid of 2^-20. The bits of weight and compensation must then be those of bf16
-/// rounding as the tests define it. run(tensor, group, count) is the kernel.
-template <class Run>
-void check_kahan_bits(int64_t size, int steps, Order order, std::mt19937_64& random, const Run& run) {
+/// rounding as the tests define it.
+inline void check_kahan_bits(int64_t size, int steps, Order order, std::mt19937_64& random) {
   Parameter p(Kind{bfloat16, bfloat16, false, true}, size, random, order);
   const auto draw = [&](Array& array, int64_t i, double unit) {
     array.set(i, unit * static_cast<double>(static_cast<int64_t>(random() % 511) - 255));
@@ -241,12 +268,11 @@ void check_kahan_bits(int64_t size, int steps, Order order, std::mt19937_64& ran
     draw(p.weight, i, 0x1p-8);
     weight[i] = p.weight.at(i);
   }
-  const OptimizerTensor tensor = p.tensor(0);
   const SgdRule group{.lr = 0x1p-15};
   int64_t count = 0, rounded = 0;
   for (int step = 0; step < steps; ++step) {
     for (int64_t i = 0; i < size; ++i) draw(p.gradient, i, 0x1p-5);
-    run(tensor, group, count);
+    update(make_rules(&group), {&p}, {.step = &count});
     for (int64_t i = 0; i < size; ++i) {
       const double updated = weight[i] + rest[i] - group.lr * p.gradient.at(i);
       weight[i] = round_to(bfloat16, updated);
@@ -261,21 +287,17 @@ void check_kahan_bits(int64_t size, int steps, Order order, std::mt19937_64& ran
 
 /// Many updates of 5e-4, less than half a unit of bf16 at 1: a plain bf16 weight stays where it is; with a compensation
 /// it goes where fp32 goes, up to half a unit of the compensation (2^-17 of the weight) a step.
-template <class Run>
-void check_tiny_updates(int steps, std::mt19937_64& random, const Run& run) {
+inline void check_tiny_updates(int steps, std::mt19937_64& random) {
   Parameter plain(Kind{bfloat16, float32, false}, 37, random), kahan(Kind{bfloat16, float32, false, true}, 37, random),
       full(Kind{float32, float32, false}, 37, random);
-  std::vector<OptimizerTensor> tensors;
-  for (Parameter* p : {&plain, &kahan, &full}) {
+  for (Parameter* p : {&plain, &kahan, &full})
     for (int64_t i = 0; i < 37; ++i) {
       p->weight.set(i, 1);
       p->gradient.set(i, i % 2 ? 0.3 : -0.7);
     }
-    tensors.push_back(p->tensor(0));
-  }
   const AdamRule group{.lr = 5e-4, .weight_decay = 0.01};
   int64_t count = 0;
-  for (int step = 0; step < steps; ++step) run(tensors, group, count);
+  for (int step = 0; step < steps; ++step) update(make_rules(&group), {&plain, &kahan, &full}, {.step = &count});
   for (int64_t i = 0; i < 37; ++i) {
     const double expected = full.weight.at(i), travelled = std::fabs(expected - 1);
     EXPECT_EQ(plain.weight.at(i), 1);
@@ -289,7 +311,6 @@ void check_tiny_updates(int steps, std::mt19937_64& random, const Run& run) {
 struct Averages {
   std::vector<std::unique_ptr<Array>> weights, averages;
   std::vector<std::vector<double>> expected;
-  std::vector<AverageTensor> tensors;
   Averages(std::mt19937_64& random, int64_t largest, Order order) {
     for (const DType dtype : {float32, float64, bfloat16, float16}) {
       for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{257}, largest}) {
@@ -298,12 +319,25 @@ struct Averages {
         fill_with_random(*averages.back(), random, -1, 1);
         expected.emplace_back();
         for (int64_t i = 0; i < size; ++i) expected.back().push_back(averages.back()->at(i));
-        tensors.push_back({averages.back()->view().data, weights.back()->view().data, size, dtype});
       }
     }
   }
   void draw_weights(std::mt19937_64& random) {
     for (auto& weight : weights) fill_with_random(*weight, random, -1, 1);
+  }
+  /// The pointers of `step` are the test's.
+  void update(AverageStep step) {
+    run_kernel([&](Call& on) {
+      std::vector<AverageTensor> tensors;
+      for (size_t t = 0; t < weights.size(); ++t) {
+        const Array& weight = *weights[t];
+        tensors.push_back({on(*averages[t]).data, on(weight).data, weight.numel(), weight.dtype()});
+      }
+      step.updates = on.memory(step.updates);
+      step.norm = on.memory(step.norm);
+      step.earlier = on.memory(step.earlier);
+      average_weights(on.stream(), tensors.data(), static_cast<int64_t>(tensors.size()), step);
+    });
   }
   /// torch.lerp(average, weight, 1 - decay), in double.
   void follow(double decay) {
@@ -321,22 +355,20 @@ struct Averages {
   }
 };
 
-/// Twelve updates, of which the fourth and the fifth are skipped, by its own norm and by an earlier one. run(tensors,
-/// step) is the kernel.
-template <class Run>
-void check_averages(int64_t largest, Order order, bool warmup, std::mt19937_64& random, const Run& run) {
+/// Twelve updates, of which the fourth and the fifth are skipped, by its own norm and by an earlier one.
+inline void check_averages(int64_t largest, Order order, bool warmup, std::mt19937_64& random) {
   Averages averages(random, largest, order);
   int64_t count = 0;
   double done = 0;
   for (int update = 1; update <= 12; ++update) {
     averages.draw_weights(random);
     const GradientNorm norm{1, update == 4, -1}, earlier{1, update == 5, -1};
-    run(averages.tensors, AverageStep{.updates = &count,
-                                      .decay = 0.75,
-                                      .warmup_gamma = warmup ? 2.0 : 0.0,
-                                      .warmup_power = 0.7,
-                                      .norm = &norm,
-                                      .earlier = update % 2 ? &earlier : nullptr});
+    averages.update({.updates = &count,
+                     .decay = 0.75,
+                     .warmup_gamma = warmup ? 2.0 : 0.0,
+                     .warmup_power = 0.7,
+                     .norm = &norm,
+                     .earlier = update % 2 ? &earlier : nullptr});
     if (update == 4 || update == 5) continue;
     ++done;
     // ModelEmaV3.get_decay(step): step = max(0, step - 1) and 0 before that.
@@ -344,8 +376,8 @@ void check_averages(int64_t largest, Order order, bool warmup, std::mt19937_64& 
     averages.follow(done == 1 ? 0 : warmup ? std::min(0.75, slow) : 0.75);
     averages.compare(done);
     if (done == 1) {  // the first copies, to the bit
-      for (size_t t = 0; t < averages.tensors.size(); ++t)
-        for (int64_t i = 0; i < averages.tensors[t].size; ++i)
+      for (size_t t = 0; t < averages.weights.size(); ++t)
+        for (int64_t i = 0; i < averages.weights[t]->numel(); ++i)
           ASSERT_EQ(averages.averages[t]->at(i), averages.weights[t]->at(i)) << t << " " << i;
     }
   }
