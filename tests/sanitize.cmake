@@ -9,6 +9,7 @@ set(TERN_SANITIZE_TESTS
     kernels_fixed_threads_test
     kernels_gemm_test
     kernels_image_test
+    kernels_linear_activation_test
     kernels_loss_scale_test
     kernels_norm_test
     kernels_optimizer_test
@@ -53,7 +54,6 @@ set(TERN_SANITIZE_TESTS
     simt_attention_ragged_test
     simt_attention_test
     simt_cub_test
-    simt_linear_test
     simt_optimizer_kernel_test)
 if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a second
   list(REMOVE_ITEM TERN_SANITIZE_TESTS core_allocator_test core_op_inputs_test

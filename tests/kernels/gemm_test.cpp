@@ -162,12 +162,6 @@ double activate(Activation activation, double x) {
   if (activation == Activation::kGelu) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
   return activation == Activation::kRelu ? std::max(x, 0.0) : x;
 }
-double derivative(Activation activation, double x) {
-  if (activation == Activation::kGelu)
-    return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI);
-  return activation == Activation::kRelu ? (x > 0 ? 1 : 0) : 1;
-}
-
 void check_linear(DType dtype, DType bias_dtype, int64_t rows, int64_t in, int64_t out, Activation activation,
                   bool with_bias, bool with_pre, std::mt19937_64& random) {
   SCOPED_TRACE(testing::Message() << name_of(dtype) << " rows " << rows << " in " << in << " out " << out
@@ -262,40 +256,6 @@ TEST(Linear, RowsDoNotDependOnTheirBlock) {
         }
     }
   }
-}
-
-TEST(Linear, ActivationBackwardAgreesWithDouble) {
-  std::mt19937_64 random = fresh_random();
-  for_each_level([&] {
-    for (const DType dtype : kFloatTypes) {
-      for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu}) {
-        for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{0, 3}, {1, 1}, {37, 300}, {1500, 7}}) {
-          Array dy(dtype, {rows, cols}, Order::kMisaligned), pre(dtype, {rows, cols}), dpre(dtype, {rows, cols});
-          Array dbias(is_low_precision(dtype) ? float32 : dtype, {cols});
-          fill_with_random(dy, random, -1, 1);
-          fill_with_random(pre, random, -6, 6);
-          const bool none = activation == Activation::kNone;
-          MarkedWorkspace workspace(linear_activation_backward_workspace(Stream{}, dy.cview()));
-          expect_same_for_any_threads(dbias, [&] {
-            linear_activation_backward(Stream{}, dy.cview(), none ? ConstView() : pre.cview(), activation,
-                                       none ? View() : dpre.view(), dbias.view(), workspace.data());
-          });
-          const double unit = dtype == float64 ? 0x1p-53 : 0x1p-24;
-          std::vector<double> sums(cols, 0);
-          for (int64_t i = 0; i < rows * cols; ++i) {
-            const double expected = dy.at(i) * derivative(activation, pre.at(i));
-            sums[i % cols] += expected;
-            if (none) continue;
-            const double slack = epsilon_of(dtype) * std::fabs(expected) * 1.01 + 8 * unit + 3e-8 * (dtype == float16);
-            ASSERT_LE(std::fabs(dpre.at(i) - expected), slack);
-          }
-          for (int64_t j = 0; j < cols; ++j)
-            ASSERT_LE(std::fabs(dbias.at(j) - sums[j]), unit * (10.0 * static_cast<double>(rows) + 10))
-                << "column " << j;
-        }
-      }
-    }
-  });
 }
 
 TEST(Linear, WeightBackwardAgreesWithDouble) {

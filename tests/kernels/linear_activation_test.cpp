@@ -1,7 +1,7 @@
-// Backward of a linear layer's activation and bias on the emulated device, against fp64.
+// Backward of a linear layer's activation and bias, against fp64.
 
 #include "tern/kernels/gemm.h"
-#include "tern/tests/simt/results.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
 namespace {
@@ -31,22 +31,28 @@ struct Tensors {
     fill_with_random(pre, random, -4, 4);
     if (pre.numel() > 3) pre.set(3, 0);
   }
-  void run(const Case& s) {
+  void run(Call& on, const Case& s) {
     const bool active = s.activation != Activation::kNone;
-    std::vector<char> workspace(cuda::linear_activation_backward_workspace(kCuda, dy.cview()), 0x5a);
-    cuda::linear_activation_backward(kCuda, dy.cview(), active ? pre.cview() : ConstView(), s.activation,
-                                     active ? dpre.view() : View(), s.with_bias ? dbias.view() : View(),
-                                     workspace.data());
+    void* const workspace = on.workspace(linear_activation_backward_workspace(on.stream(), dy.cview()));
+    linear_activation_backward(on.stream(), on(std::as_const(dy)), active ? ConstView(on(pre)) : ConstView(),
+                               s.activation, on.when(active, dpre), on.when(s.with_bias, dbias), workspace);
   }
 };
 
+class LinearActivation : public OnTarget {
+ protected:
+  std::mt19937_64 random = fresh_random();
+};
+INSTANTIATE_TEST_SUITE_P(, LinearActivation, testing::ValuesIn(all_targets()), name_of_target);
+
 void check(const Case& s, std::mt19937_64& random) {
+  if (!takes_case(s.rows * s.cols, random)) return;
   SCOPED_TRACE(testing::Message() << name_of(s.dtype) << " [" << s.rows << ", " << s.cols << "] bias "
                                   << name_of(s.bias_dtype) << " " << s.with_bias << " activation "
                                   << static_cast<int>(s.activation));
   Tensors t(s, random);
   const std::vector<char> untouched_dpre = t.dpre.bytes(), untouched_dbias = t.dbias.bytes();
-  expect_same_for_all_schedules({&t.dpre, &t.dbias}, [&] { t.run(s); });
+  expect_same_in_every_run({&t.dpre, &t.dbias}, [&](Call& on) { t.run(on, s); });
   const double unit = s.dtype == float64 ? 0x1p-53 : 0x1p-24;
   std::vector<double> sums(s.cols, 0), magnitudes(s.cols, 0);
   for (int64_t i = 0; i < s.rows * s.cols; ++i) {
@@ -74,8 +80,7 @@ void check(const Case& s, std::mt19937_64& random) {
         << "dbias at " << c;
 }
 
-TEST(SimtLinear, AgreesWithDouble) {
-  std::mt19937_64 random = fresh_random();
+TEST_P(LinearActivation, AgreesWithDouble) {
   for (const DType dtype : kFloatTypes)
     for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu}) {
       const DType wide = is_low_precision(dtype) ? float32 : dtype;
@@ -87,37 +92,41 @@ TEST(SimtLinear, AgreesWithDouble) {
       check({dtype, wide, 700, 64, activation, true, Order::kContiguous}, random);
       check({dtype, dtype, 0, 40, activation}, random);
       check({dtype, dtype, 40, 0, activation}, random);
+      check({dtype, wide, 0, 3, activation}, random);
+      check({dtype, wide, 37, 300, activation}, random);
+      check({dtype, wide, 1500, 7, activation}, random);
     }
 }
 
-TEST(SimtLinear, ManyRowsAndManyColumns) {
-  std::mt19937_64 random = fresh_random();
+TEST_P(LinearActivation, ManyRowsAndManyColumns) {
   check({bfloat16, float32, 20000, 8, Activation::kGelu, true, Order::kContiguous}, random);
   check({bfloat16, bfloat16, 3, 9000, Activation::kGelu, true, Order::kContiguous}, random);
   check({float32, float32, 1100, 100, Activation::kRelu}, random);
 }
 
-TEST(SimtLinear, ReluStopsWhateverTheGradientIs) {
-  for_each_schedule([] {
+TEST_P(LinearActivation, ReluStopsWhateverTheGradientIs) {
+  for_each_run([] {
     Array dy(float32, {1, 4}), pre(float32, {1, 4}), dpre(float32, {1, 4}), dbias(float32, {4});
     for (int64_t i = 0; i < 4; ++i) dy.set(i, i % 2 == 0 ? INFINITY : 2), pre.set(i, i < 2 ? -1 : 1);
-    std::vector<char> workspace(cuda::linear_activation_backward_workspace(kCuda, dy.cview()));
-    cuda::linear_activation_backward(kCuda, dy.cview(), pre.cview(), Activation::kRelu, dpre.view(), dbias.view(),
-                                     workspace.data());
+    run_kernel([&](Call& on) {
+      void* const workspace = on.workspace(linear_activation_backward_workspace(on.stream(), dy.cview()));
+      linear_activation_backward(on.stream(), on(dy), on(pre), Activation::kRelu, on(dpre), on(dbias), workspace);
+    });
     EXPECT_EQ(dpre.values(), (std::vector<double>{0, 0, INFINITY, 2}));
     EXPECT_EQ(dbias.values(), (std::vector<double>{0, 0, INFINITY, 2}));
   });
 }
 
-TEST(SimtLinear, NanOfThePreActivationIsSeen) {
+TEST_P(LinearActivation, NanOfThePreActivationIsSeen) {
   for (const Activation activation : {Activation::kGelu, Activation::kRelu})
-    for_each_schedule([&] {
+    for_each_run([&] {
       Array dy(bfloat16, {3, 8}), pre(bfloat16, {3, 8}), dpre(bfloat16, {3, 8}), dbias(float32, {8});
       for (int64_t i = 0; i < 24; ++i)
         dy.set(i, i == 20 ? NAN : 1), pre.set(i, i == 10 && activation == Activation::kGelu ? NAN : 1);
-      std::vector<char> workspace(cuda::linear_activation_backward_workspace(kCuda, dy.cview()));
-      cuda::linear_activation_backward(kCuda, dy.cview(), pre.cview(), activation, dpre.view(), dbias.view(),
-                                       workspace.data());
+      run_kernel([&](Call& on) {
+        void* const workspace = on.workspace(linear_activation_backward_workspace(on.stream(), dy.cview()));
+        linear_activation_backward(on.stream(), on(dy), on(pre), activation, on(dpre), on(dbias), workspace);
+      });
       for (int64_t i = 0; i < 24; ++i)
         EXPECT_EQ(std::isnan(dpre.at(i)), i == 20 || (i == 10 && activation == Activation::kGelu)) << i;
       for (int64_t c = 0; c < 8; ++c)
@@ -125,13 +134,16 @@ TEST(SimtLinear, NanOfThePreActivationIsSeen) {
     });
 }
 
-TEST(SimtLinear, MovesEachByteOnce) {
+class LinearActivationTraffic : public LinearActivation {};
+INSTANTIATE_TEST_SUITE_P(, LinearActivationTraffic, testing::ValuesIn(counting_targets()), name_of_target);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LinearActivationTraffic);
+
+TEST_P(LinearActivationTraffic, MovesEachByteOnce) {
   if (kFewCases) GTEST_SKIP() << "sanitizer: counts bytes, which are the same without a sanitizer";
-  std::mt19937_64 random = fresh_random();
   for (const DType dtype : {bfloat16, float32}) {
     const Case s{dtype, float32, 4096, 256, Activation::kGelu, true, Order::kContiguous};
     Tensors t(s, random);
-    EXPECT_LE(moved_bytes([&] { t.run(s); }), 1.1 * 3 * bytes_of(t.dy));
+    EXPECT_LE(traffic_of([&](Call& on) { t.run(on, s); }).bytes, 1.1 * 3 * bytes_of(t.dy));
   }
 }
 
