@@ -88,7 +88,7 @@ class DeviceTarget : public Target {
   }
   void begin() override {
     if (!stream_) check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    protect(true);
+    protect(!large_);
   }
   void end() override { protect(false); }
   int runs() const override { return 2; }
@@ -112,14 +112,19 @@ class DeviceTarget : public Target {
   }
   void release(void* memory) override {
     check(cudaFree(memory));
-    if (--allocations_ == kProtected) protect(true);
+    if (--allocations_ == kProtected) protect(!large_);
   }
-  /// One allocation serves all: filling tens of MiB for every call would take most of the time.
+  /// One allocation serves all small ones and another the others: filling tens of MiB for every call would take most of
+  /// the time, and so would protecting them.
   void* workspace(int64_t bytes) override {
-    constexpr int64_t kBytes = int64_t{34} << 20;
-    if (!workspace_) workspace_ = static_cast<char*>(allocate(kBytes));
-    EXPECT_LE(bytes, kBytes);
-    return workspace_ + (kBytes - (bytes + 15) / 16 * 16);
+    constexpr int64_t kSmall = int64_t{1} << 20, kLarge = int64_t{34} << 20;
+    EXPECT_LE(bytes, kLarge);
+    const bool small = bytes <= kSmall;
+    char*& memory = small ? small_ : large_;
+    const int64_t size = small ? kSmall : kLarge;
+    if (!memory) memory = static_cast<char*>(allocate(size));
+    if (large_) protect(false);
+    return memory + (size - (bytes + 15) / 16 * 16);
   }
   void upload(void* to, const void* from, int64_t bytes) override {
     check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
@@ -146,7 +151,7 @@ class DeviceTarget : public Target {
 
   static constexpr int kProtected = 64;  // each call of the runtime changes the protection of every allocation
   cudaStream_t stream_ = nullptr;
-  char* workspace_ = nullptr;
+  char *small_ = nullptr, *large_ = nullptr;
   int allocations_ = 0;
 };
 #endif

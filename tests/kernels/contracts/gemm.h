@@ -1,10 +1,9 @@
 #pragma once
-// Matrices with gaps, the exact product in fp64 and bounds of rounding errors: the reference for the tests of products
-// on both devices.
+// The contract of matrix products and linear layers: matrices with gaps, exact products in fp64, and bounds of rounding
+// errors.
 
 #include "tern/kernels/gemm.h"
-#include "tern/tests/kernels/kernel_test.h"
-#include "tern/tests/kernels/workspace.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
 
@@ -120,23 +119,25 @@ inline std::string describe(const Case& t, DType input, DType output) {
   return out.str();
 }
 
-/// A product of random numbers against the reference; any_threads: also the same bits for every number of threads.
-inline void check_cpu_gemm(DType input, DType output, const Case& t, std::mt19937_64& random,
-                           bool any_threads = false) {
+inline void run_gemm(Call& on, bool transpose_a, bool transpose_b, double alpha, ConstView a, ConstView b, double beta,
+                     View c) {
+  void* const workspace = on.workspace(gemm_workspace(on.stream(), transpose_a, transpose_b, a, b, c));
+  gemm(on.stream(), transpose_a, transpose_b, alpha, a, b, beta, c, workspace);
+}
+
+/// A product of random numbers against the reference; in every run the same bits.
+inline void check_gemm(DType input, DType output, const Case& t, std::mt19937_64& random) {
+  if (t.batch * t.m * t.n * t.k / 32 > target().max_elements()) return;
   SCOPED_TRACE(describe(t, input, output));
   Operands operands(input, output, t, random);
   Matrices &a = operands.a, &b = operands.b, &c = operands.c;
   const std::vector<double> before = values_of(c.view()), whole_before = c.memory.values();
-  const auto run = [&] {
+  expect_same_in_every_run({&c.memory}, [&](Call& on) {
     for (int64_t i = 0; i < c.memory.numel(); ++i) c.memory.set(i, whole_before[i]);
-    MarkedWorkspace workspace(gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
-    gemm(Stream{}, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), t.beta, c.view(), workspace.data());
-  };
-  if (any_threads)
-    expect_same_for_any_threads(c.memory, run);
-  else
-    run();
-  expect_product(t, input, a, b, c, before, whole_before);
+    const ConstView a_view = on(std::as_const(a.memory), a.view()), b_view = on(std::as_const(b.memory), b.view());
+    run_gemm(on, t.transpose_a, t.transpose_b, t.alpha, a_view, b_view, t.beta, on(c.memory, c.view()));
+  });
+  expect_product(t, input, a, b, c, before, whole_before, output == float16 && !target().is_cpu() ? 6e-8 : 1e-30);
 }
 
 }  // namespace tern::kernels
