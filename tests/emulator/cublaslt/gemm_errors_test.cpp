@@ -11,7 +11,7 @@
 #include "tern/tests/emulator/cublaslt/cublaslt.h"
 #include "tern/tests/emulator/runtime/device_array.h"
 #include "tern/tests/emulator/runtime/standin.h"
-#include "tern/tests/simt/results.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels {
 namespace {
