@@ -93,12 +93,12 @@ check_headers() {
     flags=()
     [[ $0 != kernels/cpu/* ]] || flags=(-DTERN_CPU=cpu_v3 -DTERN_CPU_v3 -march=x86-64-v3)
     [[ $0 != tests/* ]] || flags=(-DTERN_SOURCE_DIR=\"\" -DTERN_PROGRAM=\"\")
-    if [[ $0 == tests/standin/* || $0 == */cublaslt.h || $0 == kernels/cuda/*cudnn*.h ]]; then  # needs NVIDIA'"'"'s headers, which not every machine has
+    if [[ $0 == tests/emulator/* && $0 != tests/emulator/simt/* || $0 == */cublaslt.h || $0 == kernels/cuda/*cudnn*.h ]]; then  # needs NVIDIA'"'"'s headers, which not every machine has
       cuda=${CUDA_PATH:-/usr/local/cuda}/include
       [[ -e $cuda/cuda_runtime_api.h ]] || exit 0
-      flags=(-isystem "$cuda" -DTERN_SIMT=1 -DSIMT_WITH_CUDA_HEADERS -include tests/simt/simt.h)
+      flags=(-isystem "$cuda" -DTERN_SIMT=1 -DSIMT_WITH_CUDA_HEADERS -include tests/emulator/simt/simt.h)
     fi
-    [[ $0 != kernels/cuda/* ]] || flags+=(-DTERN_SIMT=1 -Wno-unknown-pragmas -include tests/simt/simt.h)
+    [[ $0 != kernels/cuda/* ]] || flags+=(-DTERN_SIMT=1 -Wno-unknown-pragmas -include tests/emulator/simt/simt.h)
     if ! printf "#include \"tern/%s\"\n" "$0" "$0" |
         "${CXX:-g++}" -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-parameter -Werror "${flags[@]}" \
           -DTERN_CPU_HAS_V2=1 -DTERN_CPU_HAS_V3=1 -DTERN_CPU_HAS_V4=1 \

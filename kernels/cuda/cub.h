@@ -1,8 +1,8 @@
 #pragma once
 // Algorithms over whole arrays of device memory, by CUB (https://nvidia.github.io/cccl/cub), which is part of the CUDA
 // toolkit. The emulated build has a host implementation of the same functions, queued on the stream as a kernel of one
-// thread (tests/simt/twins). They neither allocate nor wait, so all can be captured in a graph. A workspace is aligned
-// to 8 bytes; its content afterwards is undefined.
+// thread (tests/emulator/twins). They neither allocate nor wait, so all can be captured in a graph. A workspace is
+// aligned to 8 bytes; its content afterwards is undefined.
 //
 // CUB's device-wide sums of floats differ from run to run (blocks look back at the results that are ready), so only
 // integers are scanned here. CUB has no top-k with a fixed order of equal keys; sort.cu has a kernel for it.

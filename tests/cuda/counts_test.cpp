@@ -5,7 +5,7 @@
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/text/text_task.h"
 #include "tern/tests/cuda/device_test.h"
-#include "tern/tests/standin/standin.h"
+#include "tern/tests/emulator/runtime/standin.h"
 
 namespace tern::models {
 namespace {

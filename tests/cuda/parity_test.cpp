@@ -4,6 +4,7 @@
 
 #include "tern/core/autocast.h"
 #include "tern/tests/cuda/device_test.h"
+#include "tern/tests/kernels/contracts/pointwise.h"
 
 namespace tern {
 namespace {
@@ -23,85 +24,68 @@ class Parity : public DeviceTest {
 
 const std::vector<DType> kFloats = {float64, float32, bfloat16, float16};
 
-struct Unary {
-  const char* name;
-  std::function<Tensor(const Tensor&)> op;
+/// The ops of BuiltinOps, with the parameters and ranges of inputs of their contract.
+struct PointwiseParity {
+  detail::PointwiseOp op;
   double low, high;
+  Tensor operator()(const Tensors& in) const {
+    const Tensor* addresses[3] = {};
+    for (size_t k = 0; k < in.size(); ++k) addresses[k] = &in[k];
+    return detail::apply_pointwise(op, {addresses, in.size()});
+  }
 };
-
-TEST_F(Parity, Unary) {
-  const std::vector<Unary> ops = {
-      {"neg", neg, -3, 3},
-      {"abs", abs, -3, 3},
-      {"exp", [](const Tensor& x) { return exp(x); }, -3, 3},
-      {"expm1", expm1, -1, 1},
-      {"log", [](const Tensor& x) { return log(x); }, 0.1, 4},
-      {"log1p", log1p, -0.5, 3},
-      {"sqrt", [](const Tensor& x) { return sqrt(x); }, 0.1, 4},
-      {"rsqrt", rsqrt, 0.1, 4},
-      {"square", square, -3, 3},
-      {"reciprocal", reciprocal, 0.3, 3},
-      {"sigmoid", sigmoid, -6, 6},
-      {"tanh", [](const Tensor& x) { return tanh(x); }, -3, 3},
-      {"sin", [](const Tensor& x) { return sin(x); }, -6, 6},
-      {"cos", [](const Tensor& x) { return cos(x); }, -6, 6},
-      {"erf", [](const Tensor& x) { return erf(x); }, -3, 3},
-      {"floor", [](const Tensor& x) { return floor(x); }, -3, 3},
-      {"relu", relu, -3, 3},
-      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }, -3, 3},
-      {"gelu", gelu, -4, 4},
-      {"gelu_tanh", gelu_tanh, -4, 4},
-      {"silu", silu, -6, 6},
-      {"softplus", softplus, -6, 6},
-      {"pow", [](const Tensor& x) { return pow(x, 2.5); }, 0.1, 3},
-      {"clamp", [](const Tensor& x) { return clamp(x, -1, 0.5); }, -3, 3},
-      {"isnan", [](const Tensor& x) { return isnan(log(x)); }, -1, 1},
-      {"isfinite", [](const Tensor& x) { return isfinite(reciprocal(floor(x))); }, -1, 2},
-      {"logical_not", [](const Tensor& x) { return logical_not(floor(x)); }, -1, 2},
-      {"to float32", [](const Tensor& x) { return x.to(float32); }, -3, 3},
-      {"to int32", [](const Tensor& x) { return x.to(int32); }, -300, 300},
-      {"to uint8", [](const Tensor& x) { return x.to(uint8); }, 0, 255},
-      {"add a number", [](const Tensor& x) { return 1.5 - x / 3.0; }, -3, 3},
-  };
-  for (const DType dtype : kFloats)
-    for (const Unary& u : ops)
-      for (const Shape& shape : {Shape{7}, Shape{3, 37}, Shape{0}, Shape{}})
-        expect_parity(std::string(u.name) + " " + name_of(dtype), {uniform(shape, dtype, u.low, u.high)},
-                      [&](const Tensors& in) { return u.op(in[0]); });
+std::vector<PointwiseParity> builtin_ops() {
+  std::vector<PointwiseParity> ops;
+  kernels::BuiltinOps::for_each([&]<class Op>() {
+    const kernels::Case& c = kernels::definitions().at(Op::name);
+    ops.push_back({detail::describe_pointwise(kernels::make_op<Op>()), c.low, c.high});
+  });
+  return ops;
 }
 
-TEST_F(Parity, BinaryWithBroadcastingAndStrides) {
-  using Function = Tensor (*)(const Tensor&, const Tensor&);
-  const std::vector<std::pair<const char*, Function>> ops = {{"add", add},
-                                                             {"sub", sub},
-                                                             {"mul", mul},
-                                                             {"div", div},
-                                                             {"maximum", maximum},
-                                                             {"minimum", minimum},
-                                                             {"pow", pow},
-                                                             {"eq", eq},
-                                                             {"ne", ne},
-                                                             {"lt", lt},
-                                                             {"le", le},
-                                                             {"gt", gt},
-                                                             {"ge", ge},
-                                                             {"logical_and", logical_and},
-                                                             {"logical_or", logical_or}};
-  for (const DType dtype : kFloats)
-    for (const auto& [name, op] : ops)
+TEST_F(Parity, BuiltinOps) {
+  for (const PointwiseParity& p : builtin_ops())
+    for (const DType dtype : kFloats) {
+      const auto input = [&](const Shape& shape) { return uniform(shape, dtype, p.low, p.high); };
+      const std::string name = std::string(p.op.name) + " " + name_of(dtype);
+      if (p.op.arity == 1)
+        for (const Shape& shape : {Shape{7}, Shape{3, 37}, Shape{0}, Shape{}}) expect_parity(name, {input(shape)}, p);
+      if (p.op.arity == 3) expect_parity(name, {input({5, 9}), input({5, 9}), input({9})}, p);
+      if (p.op.arity != 2) continue;
       for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{5, 17}, {5, 17}},
                                                                      {{5, 17}, {17}},
                                                                      {{5, 1}, {1, 33}},
                                                                      {{4, 3, 9}, {3, 1}},
                                                                      {{}, {13}},
                                                                      {{0, 3}, {3}}}) {
-        const Tensor x = uniform(a, dtype, 0.2, 3), y = uniform(b, dtype, 0.2, 3);
-        expect_parity(name, {x, y}, [op = op](const Tensors& in) { return op(in[0], in[1]); });
+        const Tensor x = input(a), y = input(b);
+        expect_parity(name, {x, y}, p);
         if (a.dims() == 2)
-          expect_parity(std::string(name) + " transposed", {x, y}, [op = op](const Tensors& in) {
-            return op(in[0].t(), in[1].dim() == 2 ? in[1].t() : in[1].unsqueeze(1));
+          expect_parity(name + " transposed", {x, y}, [&](const Tensors& in) {
+            return p({in[0].t(), in[1].dim() == 2 ? in[1].t() : in[1].unsqueeze(1)});
           });
       }
+    }
+}
+
+TEST_F(Parity, PointwiseOpsInARow) {
+  const std::vector<std::tuple<const char*, std::function<Tensor(const Tensor&)>, double, double>> ops = {
+      {"isnan", [](const Tensor& x) { return isnan(log(x)); }, -1, 1},
+      {"isfinite", [](const Tensor& x) { return isfinite(reciprocal(floor(x))); }, -1, 2},
+      {"logical_not", [](const Tensor& x) { return logical_not(floor(x)); }, -1, 2},
+      {"to float32", [](const Tensor& x) { return x.to(float32); }, -3, 3},
+      {"to int32", [](const Tensor& x) { return x.to(int32); }, -300, 300},
+      {"to uint8", [](const Tensor& x) { return x.to(uint8); }, 0, 255},
+      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }, -3, 3},
+      {"clamp", [](const Tensor& x) { return clamp(x, -1, 0.5); }, -3, 3},
+      {"pow", [](const Tensor& x) { return pow(x, 2.5); }, 0.1, 3},
+      {"add a number", [](const Tensor& x) { return 1.5 - x / 3.0; }, -3, 3},
+  };
+  for (const DType dtype : kFloats)
+    for (const auto& [name, op, low, high] : ops)
+      for (const Shape& shape : {Shape{7}, Shape{3, 37}, Shape{0}, Shape{}})
+        expect_parity(std::string(name) + " " + name_of(dtype), {uniform(shape, dtype, low, high)},
+                      [op = op](const Tensors& in) { return op(in[0]); });
   expect_parity("where", {uniform({5, 9}, float32, -1, 1), normal({5, 9}, float32), normal({9}, float32)},
                 [](const Tensors& in) { return where(gt(in[0].detach(), mul(in[0].detach(), 0.0)), in[1], in[2]); });
 }

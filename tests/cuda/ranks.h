@@ -14,7 +14,7 @@
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/support/results.h"
 #ifdef TERN_STANDIN
-#include "tern/tests/standin/standin.h"
+#include "tern/tests/emulator/runtime/standin.h"
 #endif
 
 namespace tern::dist {

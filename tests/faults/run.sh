@@ -9,16 +9,20 @@
 # --work      where the copy and its build go; kept, so that the next run starts warm (default: a temporary folder)
 # --allow-skipped  passes although faults were skipped
 #
-# A fault is a file faults/NAME.fault: `why:`, `file:`, `tests:` (ctest names, of which at least one must fail), perhaps
-# `sanitize:` (which of the runs take it: none, thread, address; default: none), perhaps `cpu:` (a flag of /proc/cpuinfo,
-# on a machine without which no test can see the fault, so that it is left out there), then the text that must occur
-# exactly once in the file and what replaces it:
+# The file faults/TEST.fault has the faults that the ctest test TEST must catch, each up to an empty line:
 #
-#   <<<<
-#   original
-#   ====
-#   replacement
-#   >>>>
+#   NAME: why it is a fault
+#   also: OTHER_TEST ...       further tests; at least one of all must fail
+#   in: norm.cu                see below
+#   sanitize: thread           which of the runs take it: none, thread, address; default: none
+#   cpu: avx512f               a flag of /proc/cpuinfo, on a machine without which no test can see the fault
+#   -text that is replaced
+#   +what replaces it
+#    text that stays
+#
+# All but the name and the text may be left out. The text must occur exactly once in the C++ and CUDA sources, wherever
+# that is; where it occurs in several files `in` names one, by its last name or its path. A line of '-' alone is an
+# empty line. Code may so be moved and files renamed without a change here.
 #
 # A fault that does not fit the sources any more (stale) or does not compile fails the run, and so does a test that
 # fails without a fault. Of the others at least 58 in 60 must be caught. Tests that this machine cannot build (those of
@@ -61,25 +65,54 @@ case $sanitize in
   *) die "--sanitize: expected thread or address, got $sanitize" ;;
 esac
 
-field() { sed -n "/^<<<<\$/q; s/^$2: *//p" "$1"; }  # FAULT NAME
-
+declare -A why tests_of file_of sanitize_of cpu_of original replacement
 faults=()
-for fault in "$here"/faults/*.fault; do
-  name=$(basename "$fault" .fault)
+read_faults() {  # FILE
+  local line key value name="" number=0
+  while IFS= read -r line || [[ -n $line ]]; do
+    number=$((number + 1)) key=${line%%: *} value=${line#*: }
+    case $line in
+      '') name="" ;;
+      [-+' ']*)
+        [[ -n $name ]] || die "$1:$number: text of a fault without a name"
+        [[ $line == +* ]] || original[$name]+=${line:1}$'\n'
+        [[ $line == -* ]] || replacement[$name]+=${line:1}$'\n'
+        ;;
+      *': '*)
+        if [[ -z $name ]]; then
+          name=$key
+          [[ -z ${why[$name]:-} ]] || die "$1:$number: there are two faults '$name'"
+          why[$name]=$value tests_of[$name]=$(basename "$1" .fault) faults+=("$name")
+          continue
+        fi
+        case $key in
+          also) tests_of[$name]+=" $value" ;;
+          in) file_of[$name]=$value ;;
+          sanitize) sanitize_of[$name]=$value ;;
+          cpu) cpu_of[$name]=$value ;;
+          *) die "$1:$number: expected also, in, sanitize or cpu, got '$key'" ;;
+        esac
+        ;;
+      *) die "$1:$number: expected 'NAME: why', a setting, or text after '-', '+' or ' ', got '$line'" ;;
+    esac
+  done <"$1"
+}
+for file in "$here"/faults/*.fault; do read_faults "$file"; done
+
+wanted() {  # NAME: whether this run takes it
   # shellcheck disable=SC2053
-  [[ $name == $only ]] || continue
-  wanted=$(field "$fault" sanitize)
-  [[ " ${wanted:-none} " == *" ${sanitize:-none} "* ]] || continue
-  wanted=$(field "$fault" cpu)
-  [[ -z $wanted ]] || grep -qw "$wanted" /proc/cpuinfo || continue
-  for wanted in why file tests; do
-    [[ -n $(field "$fault" $wanted) ]] || die "$fault has no '$wanted:'"
-  done
-  faults+=("$fault")
+  [[ $1 == $only && " ${sanitize_of[$1]:-none} " == *" ${sanitize:-none} "* ]] || return 1
+  [[ -z ${cpu_of[$1]:-} ]] || grep -qw "${cpu_of[$1]}" /proc/cpuinfo
+}
+chosen=()
+for name in ${faults[@]+"${faults[@]}"}; do
+  [[ -n ${original[$name]:-} ]] || die "the fault '$name' has no text to replace"
+  ! wanted "$name" || chosen+=("$name")
 done
+faults=(${chosen[@]+"${chosen[@]}"})
 ((${#faults[@]})) || die "no fault matches '$only'"
 if ((list)); then
-  for fault in "${faults[@]}"; do printf '%-44s %s\n' "$(basename "$fault" .fault)" "$(field "$fault" why)"; done
+  for name in "${faults[@]}"; do printf '%-44s %s\n' "$name" "${why[$name]}"; done
   exit 0
 fi
 
@@ -103,23 +136,31 @@ copy_sources() {
     while IFS= read -r path; do rm -f "$copy/$path"; done
 }
 
-# plant FAULT FROM TO: TO is FROM with the fault in it; fails unless the original text occurs exactly once.
-plant() {
-  awk -v RS='\001' '
-    FNR == NR {
-      start = index($0, "\n<<<<\n"); middle = index($0, "\n====\n"); end = index($0, "\n>>>>\n")
-      if (!start || middle < start || end < middle) exit 1
-      original = substr($0, start + 6, middle - start - 6)
-      replacement = substr($0, middle + 6, end > middle + 5 ? end - middle - 6 : 0)
-      next
-    }
-    {
-      at = index($0, original)
-      if (!at || original == "") exit 1
-      rest = substr($0, at + length(original))
-      if (index(rest, original)) exit 1
-      printf "%s%s%s", substr($0, 1, at - 1), replacement, rest
-    }' "$1" "$2" >"$3"
+# place NAME: prints the file of the copy that has the fault's text; fails unless it has it once, and no other has it.
+place() {
+  local text=${original[$1]%$'\n'} line longest="" file found=""
+  while IFS= read -r line; do ((${#line} <= ${#longest})) || longest=$line; done <<<"$text"
+  while IFS= read -r file; do
+    [[ -z ${file_of[$1]:-} || /$file == */"${file_of[$1]}" ]] || continue
+    case $(TEXT=$text awk -v RS='\001' '{
+        at = index($0, ENVIRON["TEXT"])
+        print !at ? "none" : index(substr($0, at + 1), ENVIRON["TEXT"]) ? "several" : "one"
+      }' "$copy/$file") in
+      none) ;;
+      one) [[ -z $found ]] && found=$file || return 1 ;;
+      *) return 1 ;;
+    esac
+  done < <(cd "$copy" && grep -E '\.(h|cpp|cu)$' "$work/wanted" | tr '\n' '\0' | xargs -0 -r grep -lsF -e "$longest")
+  [[ -n $found ]] && printf '%s\n' "$found"
+}
+
+plant() {  # NAME FROM TO: TO is FROM with the fault in it
+  TEXT=${original[$1]%$'\n'} NEW=${replacement[$1]-} awk -v RS='\001' '{
+    at = index($0, ENVIRON["TEXT"])
+    new = ENVIRON["NEW"]
+    sub(/\n$/, "", new)
+    printf "%s%s%s", substr($0, 1, at - 1), new, substr($0, at + length(ENVIRON["TEXT"]))
+  }' "$2" >"$3"
 }
 
 trap 'exit 130' INT
@@ -161,14 +202,14 @@ told() {  # by the sanitizer, not by a wrong result
 }
 
 known=" $(ctest --test-dir "$build" -N | sed -n '/(Disabled)$/d; s/^ *Test *#[0-9]*: //p' | paste -sd' ') "
-tests_of() {  # FAULT: those of its tests that are here
+known_tests() {  # NAME: those of the fault's tests that are here
   local test
-  for test in $(field "$1" tests); do [[ $known != *" $test "* ]] || printf '%s ' "$test"; done
+  for test in ${tests_of[$1]}; do [[ $known != *" $test "* ]] || printf '%s ' "$test"; done
 }
 
 # --- without a fault --------------------------------------------------------------------------------------------------
 
-read -ra tests < <(for fault in "${faults[@]}"; do tests_of "$fault"; done | tr ' ' '\n' | sort -u | paste -sd' ')
+read -ra tests < <(for name in "${faults[@]}"; do known_tests "$name"; done | tr ' ' '\n' | sort -u | paste -sd' ')
 if ((${#tests[@]})); then
   build_tests "${tests[@]}" || { tail -n 40 "$log" >&2; die "the tests do not build"; }
   run_tests "${tests[@]}" || { tail -n 60 "$log" >&2; die "the tests fail without a fault"; }
@@ -177,14 +218,15 @@ fi
 # --- with each --------------------------------------------------------------------------------------------------------
 
 declare -A count=([caught]=0 [missed]=0 [stale]=0 ["does not build"]=0 [skipped]=0)
-for fault in "${faults[@]}"; do
-  name=$(basename "$fault" .fault) file=$(field "$fault" file) started=$SECONDS by=""
-  read -ra tests < <(tests_of "$fault")
+for name in "${faults[@]}"; do
+  started=$SECONDS by=""
+  read -ra tests < <(known_tests "$name")
   if ((${#tests[@]} == 0)); then
     verdict=skipped
-  elif ! plant "$fault" "$copy/$file" "$work/planted"; then
+  elif ! file=$(place "$name"); then
     verdict=stale
   else
+    plant "$name" "$copy/$file" "$work/planted"
     mv "$copy/$file" "$work/original"
     mv "$work/planted" "$copy/$file"
     if ! build_tests "${tests[@]}"; then
@@ -198,7 +240,7 @@ for fault in "${faults[@]}"; do
     cp "$work/original" "$copy/$file"
   fi
   count[$verdict]=$((count[$verdict] + 1))
-  printf '%-44s %-14s %4d s  %s\n' "$name" "$verdict" $((SECONDS - started)) "${by:-$(field "$fault" why)}"
+  printf '%-44s %-14s %4d s  %s\n' "$name" "$verdict" $((SECONDS - started)) "${by:-${why[$name]}}"
 done
 
 valid=$((count[caught] + count[missed]))

@@ -10,7 +10,7 @@ unset TERN_TEST_RESULTS
 
 stand_in "$bin/cmake" </dev/null
 stand_in "$bin/ninja" </dev/null
-stand_in "$bin/git" <<<'printf "%s\n" file.cpp'
+stand_in "$bin/git" <<<'printf "%s\n" file.cpp moved/other.cpp'
 stand_in "$bin/ctest" <<'END'
 [[ -z ${TERN_TEST_RESULTS:-} ]] || touch "$TERN_TEST_RESULTS/one_test"
 if [[ $* == *-N* ]]; then
@@ -22,9 +22,10 @@ fi
 END
 export PATH="$bin:$PATH"
 printf 'good\nother\n' >"$house/file.cpp"
+mkdir "$house/moved"
+printf 'elsewhere\n' >"$house/moved/other.cpp"
 fault() {  # NAME TESTS ORIGINAL REPLACEMENT
-  printf 'why: a reason\nfile: file.cpp\ntests: %s\n<<<<\n%s\n====\n%s\n>>>>\n' "$2" "$3" "$4" \
-    >"$house/tests/faults/faults/$1.fault"
+  printf '%s: a reason\n-%s\n+%s\n' "$1" "$3" "$4" >"$house/tests/faults/faults/$2.fault"
 }
 run() { out=$(bash "$house/tests/faults/run.sh" --work "$scratch/work" "$@" 2>&1) && status=0 || status=$?; }
 expect() {  # WHAT STATUS TEXT
@@ -37,7 +38,8 @@ expect() {  # WHAT STATUS TEXT
 fault caught one_test good broken
 run
 expect "a fault that is caught passes" 0 "1 of 1 faults caught, 0 missed, 0 stale, 0 do not build, 0 skipped"
-fault skipped "absent_test unknown_test" good broken
+fault skipped absent_test good broken
+sed -i 's/^-/also: unknown_test\n&/' "$house/tests/faults/faults/absent_test.fault"
 run
 expect "a fault whose tests cannot be built is no success" 77 "1 of 1 faults caught, 0 missed, 0 stale, 0 do not build, 1 skipped"
 expect "how to pass without it is said" 77 "--allow-skipped"
@@ -51,15 +53,37 @@ out=$(<"$scratch/results/faults_planted")
 expect "the report has the reason" 77 $'skipped\tfaults_planted\tcuda: 1 faults were skipped'
 out=$(ls "$scratch/results")
 [[ $out == faults_planted ]] || { echo "FAILED: tests in the copy wrote $out"; failed=1; }
-fault missed one_test other another
+
+# Several faults of one test.
+faults() { printf '%s\n' 'caught: a reason' '-good' '+broken' '' "$@" >"$house/tests/faults/faults/one_test.fault"; }
+faults 'missed: a reason' '-other' '+another'
 run --allow-skipped
 expect "a fault that is missed fails" 1 "1 of 2 faults caught, 1 missed"
-sed -i 's/^why:/cpu: no_such_flag\n&/' "$house/tests/faults/faults/missed.fault"
+faults 'missed: a reason' 'cpu: no_such_flag' '-other' '+another'
 run --allow-skipped
 expect "a fault that this processor cannot show is left out" 0 "1 of 1 faults caught, 0 missed"
-fault missed one_test nowhere another
+faults 'second: a reason' '-good' ' other' '+broken'
+run --allow-skipped
+expect "text of several lines is replaced, and lines that stay are found" 0 "2 of 2 faults caught"
+faults 'lost: a reason' '-nowhere' '+another'
 run --allow-skipped
 expect "a stale fault fails" 1 "1 stale"
+faults 'moved: a reason' '-elsewhere' '+broken'
+run --only moved
+expect "the text is found in whatever file it is" 1 "0 of 1 faults caught, 1 missed, 0 stale"
+printf 'elsewhere\ngood\n' >"$house/moved/other.cpp"
+run --only caught
+expect "text in two files is stale" 1 "1 stale"
+faults 'named: a reason' 'in: file.cpp' '-good' '+broken'
+run --only named
+expect "unless the fault names the file" 0 "1 of 1 faults caught"
+faults 'named: a reason' 'at: file.cpp' '-good' '+broken'
+run
+expect "a setting that there is not is an error" 2 "one_test.fault:6: expected also, in, sanitize or cpu, got 'at'"
+faults 'caught: a reason' '-good' '+broken'
+run
+expect "two faults of one name are an error" 2 "there are two faults 'caught'"
+rm "$house/tests/faults/faults/one_test.fault"
 run --unknown
 expect "an unknown option is wrong usage" 2 "unknown option --unknown"
 

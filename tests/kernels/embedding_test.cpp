@@ -1,169 +1,129 @@
 // Row gathers and scatters against plain loops.
 
-#include "tern/kernels/embedding.h"
-
-#include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/kernels/contracts/embedding.h"
 
 namespace tern::kernels {
 namespace {
 
-Array random_ids(std::mt19937_64& random, DType dtype, const Shape& shape, int64_t count,
-                 Order order = Order::kContiguous) {
-  Array ids(dtype, shape, order);
-  for (int64_t i = 0; i < ids.numel(); ++i) ids.set(i, static_cast<double>(random() % count));
-  return ids;
-}
+class Embedding : public OnTarget {
+ protected:
+  std::mt19937_64 random = fresh_random();
+};
+INSTANTIATE_TEST_SUITE_P(, Embedding, testing::ValuesIn(all_targets()), name_of_target);
 
-TEST(Embedding, Forward) {
-  for_each_level([] {
-    std::mt19937_64 random = fresh_random();
-    for (DType dtype : kAllTypes)
-      for (DType id_type : {int64, int32})
-        for (auto [rows, count, cols] :
-             std::vector<std::array<int64_t, 3>>{{0, 3, 4}, {1, 1, 1}, {513, 17, 33}, {3000, 100, 128}}) {
-          Array weight(dtype, {count, cols}), y(dtype, {rows, cols});
-          fill_with_random(weight, random, 0, 9);
-          Array ids = random_ids(random, id_type, {rows}, count);
-          IndexFault bad;
-          expect_same_for_any_threads(y, [&] {
-            bad = {};
-            embedding_forward({}, weight.cview(), ids.cview(), y.view(), &bad);
-          });
-          EXPECT_EQ(bad.count, 0);
-          for (int64_t i = 0; i < y.numel(); ++i)
-            ASSERT_EQ(y.at(i), weight.at(static_cast<int64_t>(ids.at(i / cols)) * cols + i % cols));
-        }
-    Array weight(float32, {5, 3}), y(float32, {3000, 3});
-    fill_with_random(weight, random, 1, 2);
-    Array ids = random_ids(random, int64, {3000}, 5);
-    for (int64_t i : {2900, 700, 1500}) ids.set(i, i == 700 ? -1 : 5);
-    IndexFault bad;
-    expect_same_for_any_threads(y, [&] {
-      bad = {};
-      embedding_forward({}, weight.cview(), ids.cview(), y.view(), &bad);
-    });
-    EXPECT_EQ(bad.count, 3);
-    EXPECT_EQ(bad.first, 700);
-    EXPECT_EQ(y.at(2100), 0);
-    EXPECT_NE(y.at(2103), 0);
-  });
-}
-
-TEST(Embedding, Backward) {
-  for_each_level([] {
-    std::mt19937_64 random = fresh_random();
-    for (DType dtype : kFloatTypes)
-      for (DType id_type : {int64, int32})
-        for (int64_t padding : {-1, 0, 3})
-          for (auto [rows, count, cols] :
-               std::vector<std::array<int64_t, 3>>{{0, 7, 4}, {1, 4, 1}, {300, 11, 600}, {2000, 5000, 16}}) {
-            Array dy(dtype, {rows, cols}), dweight(dtype, {count, cols});
-            fill_with_random(dy, random, -1, 1);
-            Array ids = random_ids(random, id_type, {rows}, count);
-            if (rows > 100)
-              ids.set(50, static_cast<double>(count)), ids.set(51, -7);  // reported in forward, ignored here
-            MarkedWorkspace workspace(embedding_backward_workspace({}, rows, count, cols));
-            expect_same_for_any_threads(dweight, [&] {
-              fill_with_random(dweight, random, 5, 6);  // must be overwritten
-              embedding_backward({}, dy.cview(), ids.cview(), padding, workspace.data(), dweight.view());
-            });
-            std::vector<double> expected(count * cols, 0), size(count * cols, 0);
-            for (int64_t i = 0; i < rows; ++i) {
-              const int64_t id = static_cast<int64_t>(ids.at(i));
-              if (id < 0 || id >= count || id == padding) continue;
-              for (int64_t c = 0; c < cols; ++c) {
-                expected[id * cols + c] += dy.at(i * cols + c);
-                size[id * cols + c] += std::fabs(dy.at(i * cols + c));
-              }
-            }
-            for (int64_t i = 0; i < count * cols; ++i)
-              ASSERT_TRUE(near(dweight.at(i), expected[i], 1.01 * epsilon_of(dtype),
-                               size[i] * (dtype == float64 ? 1e-14 : 1e-6)));
-          }
-    // 16-bit gradients into an fp32 table.
-    Array dy(bfloat16, {2, 3}), ids(int64, {2}), dweight(float32, {2, 3});
-    for (int64_t i = 0; i < 6; ++i) dy.set(i, i == 0 ? 256 : 1);
-    ids.set(0, 1);
-    ids.set(1, 1);
-    int64_t workspace[16];
-    embedding_backward({}, dy.cview(), ids.cview(), -1, workspace, dweight.view());
-    EXPECT_EQ(dweight.at(3), 257);
-    EXPECT_EQ(dweight.at(0), 0);
-  });
-}
-
-/// The element of a tensor of x's shape that element i of `index` selects.
-int64_t gathered_position(const Shape& x, const Shape& index, int dim, int64_t i, int64_t id) {
-  int64_t position[kMaxDims] = {}, result = 0;
-  for (int d = static_cast<int>(index.size()) - 1; d >= 0; --d) {
-    position[d] = i % index[d];
-    i /= index[d];
-  }
-  position[dim] = id;
-  for (size_t d = 0; d < x.size(); ++d) result = result * x[d] + position[d];
-  return result;
-}
-
-TEST(Gather, ForwardAndBackward) {
-  struct Case {
-    Shape x, index;
-  };
-  for_each_level([] {
-    std::mt19937_64 random = fresh_random();
-    for (const Case& c : std::vector<Case>{{{6}, {9}},
-                                           {{5, 7}, {5, 7}},
-                                           {{40, 300}, {33, 200}},
-                                           {{3, 4, 5}, {2, 6, 5}},
-                                           {{3, 4, 5}, {3, 4, 1}},
-                                           {{2, 3}, {0, 3}},
-                                           {{2, 130, 2, 3}, {2, 100, 1, 3}}})
-      for (int dim = 0; dim < static_cast<int>(c.x.size()); ++dim) {
-        // The index may be longer than x only along dim.
-        Shape shape = c.index;
-        for (size_t d = 0; d < shape.size(); ++d)
-          if (static_cast<int>(d) != dim) shape[d] = std::min(shape[d], c.x[d]);
-        for (Order order : kAllOrders)
-          for (DType dtype : {float32, bfloat16, float64, uint8}) {
-            Array x(dtype, c.x, order), y(dtype, shape, order);
-            fill_with_random(x, random, 0, 9);
-            Array index = random_ids(random, int64, shape, c.x[dim], order);
-            IndexFault fault;
-            expect_same_for_any_threads(y, [&] { gather({}, x.cview(), dim, index.cview(), y.view(), &fault); });
-            ASSERT_EQ(fault.count, 0);
-            std::vector<double> expected(x.numel(), 0);
-            for (int64_t i = 0; i < y.numel(); ++i) {
-              const int64_t from = gathered_position(c.x, shape, dim, i, static_cast<int64_t>(index.at(i)));
-              ASSERT_EQ(y.at(i), x.at(from));
-              if (is_floating(dtype)) expected[from] = round_to(dtype, expected[from] + y.at(i));
-            }
-            if (!is_floating(dtype)) continue;
-            Array dx(dtype, c.x, order);
-            expect_same_for_any_threads(dx, [&] { gather_backward({}, y.cview(), dim, index.cview(), dx.view()); });
-            for (int64_t i = 0; i < dx.numel(); ++i) ASSERT_TRUE(near(dx.at(i), expected[i], 1e-12, 0)) << dx.at(i);
-          }
+TEST_P(Embedding, Forward) {
+  for (const DType dtype : kAllTypes)
+    for (const DType id_type : {int64, int32})
+      for (const Order order : {Order::kContiguous, Order::kMisaligned}) {
+        for (const auto& size : Sizes{{0, 3, 4}, {1, 1, 1}, {93, 17, 33}, {60, 10, 144}, {3, 2, 5000}})
+          if (takes_case(size[0] * size[2], random)) check_embedding_forward(dtype, id_type, order, size, random);
+        if (!target().is_cpu()) continue;
+        for (const auto& size : Sizes{{513, 17, 33}, {3000, 100, 128}})
+          check_embedding_forward(dtype, id_type, order, size, random);
       }
+}
+
+TEST_P(Embedding, BadIdsAreCountedAndGiveZeros) {
+  for_each_run([&] {
+    for (const int64_t cols : {3, 8}) {
+      Array weight(float32, {5, cols}), y(float32, {3000, cols});
+      fill_with_random(weight, random, 1, 2);
+      fill_with_random(y, random, 1, 2);
+      Array ids = random_ids(random, int64, {3000}, 5);
+      for (const int64_t i : {2900, 700, 1500}) ids.set(i, i == 700 ? -1 : 5);
+      IndexFault bad;
+      run_kernel([&](Call& on) { embedding_forward(on.stream(), on(weight), on(ids), on(y), on.memory(&bad)); });
+      EXPECT_EQ(bad.count, 3);
+      EXPECT_EQ(bad.first, 700);
+      for (int64_t i = 0; i < 3000; ++i)
+        for (int64_t c = 0; c < cols; ++c)
+          ASSERT_EQ(y.at(i * cols + c) == 0, i == 700 || i == 1500 || i == 2900) << "row " << i;
+    }
   });
 }
 
-TEST(Gather, IndicesOutsideTheDimensionAreCountedAndLeftOut) {
-  for_each_level([] {
-    Array x(float32, {4, 3}), y(float32, {5, 3}), dx(float32, {4, 3});
-    std::mt19937_64 random = fresh_random();
+TEST_P(Embedding, BackwardIsTheSumInOrder) {
+  for (const DType dtype : kFloatTypes)
+    for (const DType id_type : {int64, int32})
+      for (const int64_t padding : {-1, 0, 3}) {
+        Sizes sizes = {{0, 7, 4}, {1, 4, 1}, {200, 11, 70}, {300, 600, 16}, {70, 2, 264}};
+        if (target().is_cpu()) sizes.insert(sizes.end(), {{300, 11, 600}, {2000, 5000, 16}});
+        for (const auto& [rows, count, cols] : sizes)
+          if (takes_case(rows * cols, random))
+            check_embedding_backward({dtype, dtype, id_type, padding, rows, count, cols}, random);
+      }
+  check_embedding_backward({bfloat16, float32, int64, -1, 90, 5, 24}, random);
+  check_embedding_backward({float32, float16, int64, 2, 90, 5, 24, Order::kMisaligned}, random);
+  check_embedding_backward({float64, float32, int32, 2, 90, 5, 6, Order::kMisaligned}, random);
+}
+
+TEST_P(Embedding, BackwardOf16BitGradientsIntoAnFp32Table) {
+  Array dy(bfloat16, {2, 3}), ids(int64, {2}), dweight(float32, {2, 3});
+  for (int64_t i = 0; i < 6; ++i) dy.set(i, i == 0 ? 256 : 1);
+  ids.set(0, 1), ids.set(1, 1);
+  run_kernel([&](Call& on) {
+    void* const workspace = on.workspace(embedding_backward_workspace(on.stream(), 2, 2, 3));
+    embedding_backward(on.stream(), on(dy), on(ids), -1, workspace, on(dweight));
+  });
+  EXPECT_EQ(dweight.at(3), 257);
+  EXPECT_EQ(dweight.at(0), 0);
+}
+
+TEST_P(Embedding, GatherForwardAndBackward) {
+  for (const Shape& shape : {Shape{50}, Shape{6, 9}, Shape{3, 5, 8}, Shape{2, 1, 4, 3}})
+    for (int dim = 0; dim < static_cast<int>(shape.size()); ++dim)
+      for (const int64_t length : {0, 1, 7, 70})
+        for (const Order order : kAllOrders) {
+          Shape dense = shape;
+          dense[dim] = length;
+          const Array index = random_ids(random, int64, dense, shape[dim], order);
+          for (const DType dtype : kAllTypes)
+            if (takes_case(0, random)) check_gather(dtype, shape, dim, index, order, random);
+        }
+}
+
+/// The index may be shorter than x in every dimension, and longer along dim.
+TEST_P(Embedding, GatherOfOtherShapes) {
+  for (const auto& [x, index_shape] : std::vector<std::pair<Shape, Shape>>{{{6}, {9}},
+                                                                           {{5, 7}, {5, 7}},
+                                                                           {{40, 300}, {33, 200}},
+                                                                           {{3, 4, 5}, {2, 6, 5}},
+                                                                           {{3, 4, 5}, {3, 4, 1}},
+                                                                           {{2, 3}, {0, 3}},
+                                                                           {{2, 130, 2, 3}, {2, 100, 1, 3}}})
+    for (int dim = 0; dim < static_cast<int>(x.size()); ++dim) {
+      Shape shape = index_shape;
+      for (size_t d = 0; d < shape.size(); ++d)
+        if (static_cast<int>(d) != dim) shape[d] = std::min(shape[d], x[d]);
+      for (const Order order : kAllOrders) {
+        const Array index = random_ids(random, int64, shape, x[dim], order);
+        for (const DType dtype : {float32, bfloat16, float64, uint8})
+          if (takes_case(0, random)) check_gather(dtype, x, dim, index, order, random);
+      }
+    }
+}
+
+TEST_P(Embedding, GatherIndicesOutsideTheDimensionAreCountedAndLeftOut) {
+  for_each_run([&] {
+    Array x(float32, {4, 3}), y(float32, {5, 3}), dx(float32, {4, 3}), dy(float32, {5, 3});
     fill_with_random(x, random, 1, 2);
+    fill_with_random(dy, random, 1, 2);
     Array index = random_ids(random, int64, {5, 3}, 4, Order::kContiguous);
     for (const auto& [i, bad] : {std::pair<int64_t, double>{1, 4}, {7, -1}, {14, 9e15}}) index.set(i, bad);
     IndexFault fault;
-    gather({}, x.cview(), 0, index.cview(), y.view(), &fault);
+    run_kernel([&](Call& on) {
+      gather(on.stream(), on(x), 0, on(index), on(y), on.memory(&fault));
+      gather_backward(on.stream(), on(dy), 0, on(index), on(dx));
+    });
     EXPECT_EQ(fault.count, 3);
-    for (const int64_t i : {1, 7, 14}) EXPECT_EQ(y.at(i), 0);
-    EXPECT_NE(y.at(0), 0);
-    Array dy(float32, {5, 3});
-    fill_with_random(dy, random, 1, 2);
-    double expected = 0, sum = 0;
-    for (int64_t i = 0; i < 15; ++i) expected += i == 1 || i == 7 || i == 14 ? 0 : dy.at(i);
-    gather_backward({}, dy.cview(), 0, index.cview(), dx.view());
-    for (int64_t i = 0; i < 12; ++i) sum += dx.at(i);
-    EXPECT_NEAR(sum, expected, 1e-5);
+    std::vector<double> expected(12, 0);
+    for (int64_t i = 0; i < 15; ++i) {
+      const bool bad = i == 1 || i == 7 || i == 14;
+      const int64_t element = bad ? 0 : static_cast<int64_t>(index.at(i)) * 3 + i % 3;
+      EXPECT_EQ(y.at(i), bad ? 0 : x.at(element)) << i;
+      if (!bad) expected[element] = round_to(float32, expected[element] + dy.at(i));
+    }
+    EXPECT_EQ(dx.values(), expected);
   });
 }
 

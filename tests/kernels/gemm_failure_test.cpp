@@ -8,7 +8,7 @@
 #include "tern/core/check.h"
 #include "tern/kernels/parallel.h"
 #include "tern/kernels/row_chain.h"
-#include "tern/tests/kernels/gemm_reference.h"
+#include "tern/tests/kernels/contracts/gemm.h"
 #include "tern/tests/kernels/workspace.h"
 
 namespace {

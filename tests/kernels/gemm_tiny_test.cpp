@@ -6,7 +6,7 @@
 
 #include "tern/kernels/gemm.h"
 #include "tern/tests/core/tolerance.h"
-#include "tern/tests/kernels/gemm_reference.h"
+#include "tern/tests/kernels/contracts/gemm.h"
 
 namespace tern::kernels {
 namespace {

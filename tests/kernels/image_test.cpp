@@ -1,75 +1,103 @@
-// Image kernels on the CPU against plain loops.
+// Image kernels against plain loops, and with the CPU's bits on every target.
 
-#include "tern/tests/kernels/image_reference.h"
+#include "tern/tests/kernels/contracts/image.h"
 
 namespace tern::kernels {
 namespace {
 
-struct Case {
-  int64_t n, image_height, image_width, height, width;
-};
-const std::vector<Case> kCases = {{0, 4, 4, 4, 4},  {1, 1, 1, 1, 1},   {5, 8, 8, 8, 8},
-                                  {3, 7, 5, 9, 11}, {2, 33, 21, 6, 3}, {2, 3, 70, 5, 129}};
-
-TEST(Image, AugmentationEqualsPlainLoops) {
-  int64_t uncertain = 0, compared = 0;  // elements with several accepted values, and all elements
+class Image : public OnTarget {
+ protected:
   std::mt19937_64 random = fresh_random();
+};
+INSTANTIATE_TEST_SUITE_P(, Image, testing::ValuesIn(all_targets()), name_of_target);
+
+/// A batch and what is done with it.
+struct Augmentation {
+  Array images;
+  std::vector<ImageAugment> plans;
+  bool contrast;
+
+  void run(Call& on, std::vector<int32_t>& offsets, Array& result) {
+    const int64_t height = result.shape()[2], width = result.shape()[3];
+    int32_t* const places = on.memory(offsets.data(), static_cast<int64_t>(offsets.size()));
+    const ImageAugment* const todo = on.memory(plans.data(), static_cast<int64_t>(plans.size()));
+    image_contrast(on.stream(), on(images), todo, test_normalization(), height, width, places);
+    augment_images(on.stream(), on(images), todo, test_normalization(), contrast ? places : nullptr, on(result));
+  }
+};
+
+TEST_P(Image, AugmentationEqualsPlainLoops) {
+  int64_t uncertain = 0, compared = 0;  // elements with several accepted values, and all elements
   for (const DType dtype : kFloatTypes)
-    for (const Case& size : kCases)
+    for (const ImageCase& size : kImageCases)
       for (const PlanKinds kinds : {PlanKinds{}, {.colors = true}, {.mixing = true}, {true, true, true}}) {
-        SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << size.n << " of " << size.image_height << "x"
-                                        << size.image_width << " to " << size.height << "x" << size.width << ", "
-                                        << kinds.colors << kinds.contrast << kinds.mixing);
-        const Array images = random_images(random, size.n, size.image_height, size.image_width);
-        const std::vector<ImageAugment> plans =
-            random_plans(random, size.n, size.image_height, size.image_width, size.height, size.width, kinds);
-        const ImageNormalization normalization = test_normalization();
+        if (!takes_case(size.n * size.height * size.width, random)) continue;
+        SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << describe(size) << ", " << kinds.colors
+                                        << kinds.contrast << kinds.mixing);
+        Augmentation all{
+            random_images(random, size.n, size.image_height, size.image_width),
+            random_plans(random, size.n, size.image_height, size.image_width, size.height, size.width, kinds),
+            kinds.contrast};
+        const Shape shape = {size.n, 3, size.height, size.width};
+        Array result(dtype, shape, random() % 2 ? Order::kContiguous : Order::kMisaligned), cpu(dtype, shape);
+        std::vector<int32_t> offsets(static_cast<size_t>(size.n) + 1, 77), cpu_offsets = offsets;
+        expect_same_in_every_run({&result}, [&](Call& on) { all.run(on, offsets, result); });
+        image_contrast({}, all.images.cview(), all.plans.data(), test_normalization(), size.height, size.width,
+                       cpu_offsets.data());
+        augment_images({}, all.images.cview(), all.plans.data(), test_normalization(),
+                       kinds.contrast ? cpu_offsets.data() : nullptr, cpu.view());
+        EXPECT_EQ(offsets, cpu_offsets);
+        EXPECT_EQ(offsets.back(), 77);
+        EXPECT_EQ(result.values(), cpu.values());
         const std::vector<std::vector<double>> expected =
-            plain_augmentation(images, plans, normalization, size.height, size.width);
-        for_each_level([&] {
-          Array result(dtype, {size.n, 3, size.height, size.width});
-          std::vector<int32_t> contrast(static_cast<size_t>(size.n) + 1, 77);
-          expect_same_for_any_threads(result, [&] {
-            image_contrast({}, images.cview(), plans.data(), normalization, size.height, size.width, contrast.data());
-            augment_images({}, images.cview(), plans.data(), normalization, kinds.contrast ? contrast.data() : nullptr,
-                           result.view());
-          });
-          EXPECT_EQ(contrast.back(), 77);
-          for (int64_t i = 0; i < result.numel(); ++i) {
-            const std::vector<double>& all = expected[static_cast<size_t>(i)];
-            uncertain += all.size() > 1, ++compared;
-            // Three operations in fp32 on numbers below 4, and the result's rounding.
-            ASSERT_TRUE(std::any_of(all.begin(), all.end(),
-                                    [&](double value) { return near(result.at(i), value, epsilon_of(dtype), 1e-6); }))
-                << i << ": " << result.at(i) << " for " << all[0] << " and " << all.size() - 1 << " more";
-          }
-        });
+            plain_augmentation(all.images, all.plans, test_normalization(), size.height, size.width);
+        for (int64_t i = 0; i < result.numel(); ++i) {
+          const std::vector<double>& accepted = expected[static_cast<size_t>(i)];
+          uncertain += accepted.size() > 1, ++compared;
+          // Three operations in fp32 on numbers below 4, and the result's rounding.
+          ASSERT_TRUE(std::any_of(accepted.begin(), accepted.end(),
+                                  [&](double value) { return near(result.at(i), value, epsilon_of(dtype), 1e-6); }))
+              << i << ": " << result.at(i) << " for " << accepted[0] << " and " << accepted.size() - 1 << " more";
+        }
       }
-  EXPECT_LE(uncertain, compared / 3);  // otherwise too few are compared exactly
+  if (target().one_in() == 1) {
+    EXPECT_LE(uncertain, compared / 3);  // otherwise too few are compared exactly
+  }
 }
 
-TEST(Image, ResizingEqualsPlainLoops) {
-  std::mt19937_64 random = fresh_random();
-  for (const Case& size : kCases) {
-    SCOPED_TRACE(testing::Message() << size.n << " of " << size.image_height << "x" << size.image_width << " to "
-                                    << size.height << "x" << size.width);
+TEST_P(Image, ResizingEqualsPlainLoops) {
+  for (const ImageCase& size : kImageCases) {
+    SCOPED_TRACE(describe(size));
     const Array images = random_images(random, size.n, size.image_height, size.image_width);
-    const RandomAxis rows = random_axis(random, size.image_height, size.height);
-    const RandomAxis columns = random_axis(random, size.image_width, size.width);
-    const std::vector<double> expected = plain_resize(images, rows, columns);
-    for_each_level([&] {
-      Array result(uint8, {size.n, size.height, size.width, 3});
-      MarkedWorkspace workspace(resize_images_workspace({}, images.cview(), size.width));
-      expect_same_for_any_threads(result, [&] {
-        resize_images({}, images.cview(), rows.axis(), columns.axis(), workspace.data(), result.view());
-      });
-      EXPECT_EQ(result.values(), expected);
+    RandomAxis rows = random_axis(random, size.image_height, size.height);
+    RandomAxis columns = random_axis(random, size.image_width, size.width);
+    Array result(uint8, {size.n, size.height, size.width, 3});
+    expect_same_in_every_run({&result}, [&](Call& on) {
+      const int64_t bytes = resize_images_workspace(on.stream(), on(images), size.width);
+      EXPECT_TRUE(target().is_cpu() || bytes == 0);
+      resize_images(on.stream(), on(images), rows.axis(on), columns.axis(on), on.workspace(bytes), on(result));
     });
+    EXPECT_EQ(result.values(), plain_resize(images, rows, columns));
+  }
+}
+
+/// More images than the second dimension of CUDA's grid.
+TEST_P(Image, ManyImages) {
+  const int64_t n = 2048 + 7;
+  Augmentation all{random_images(random, n, 1, 1), std::vector<ImageAugment>(static_cast<size_t>(n)), true};
+  for (ImageAugment& plan : all.plans) plan.colors[1] = {ColorOp::kContrast, 0};
+  Array result(float32, {n, 3, 1, 1});
+  std::vector<int32_t> offsets(static_cast<size_t>(n));
+  run_kernel([&](Call& on) { all.run(on, offsets, result); });
+  for (const int64_t i : {int64_t{0}, int64_t{2047}, int64_t{2048}, n - 1}) {
+    const Rgb pixel{{static_cast<int>(all.images.at(i * 3)), static_cast<int>(all.images.at(i * 3 + 1)),
+                     static_cast<int>(all.images.at(i * 3 + 2))}};
+    for (int c = 0; c < 3; ++c) EXPECT_EQ(result.at(i * 3 + c), test_normalization().value(c, grey_of(pixel))) << i;
   }
 }
 
 // Colour changes at the extremes of their parameters.
-TEST(Image, Colors) {
+TEST(ImageColors, AtTheExtremesOfTheirParameters) {
   constexpr int32_t kOne = 1 << kColorBits;
   const Rgb pixel{{200, 100, 50}};
   const auto equal = [](const Rgb& a, int r, int g, int b) {

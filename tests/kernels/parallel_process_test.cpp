@@ -12,7 +12,7 @@
 #include "tern/kernels/base/cores.h"
 #include "tern/kernels/fixed_threads.h"
 #include "tern/kernels/gemm.h"
-#include "tern/tests/kernels/gemm_reference.h"
+#include "tern/tests/kernels/contracts/gemm.h"
 #include "tern/tests/kernels/parallel_blocks.h"
 #include "tern/tests/support/results.h"
 #include "tern/tests/support/sanitizer.h"

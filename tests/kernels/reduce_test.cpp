@@ -1,101 +1,121 @@
 // Reductions against plain fp64 loops.
 
-#include "tern/kernels/reduce.h"
+#include "tern/tests/kernels/contracts/reduce.h"
 
-#include "tern/tests/kernels/reduce_reference.h"
+#include "tern/core/check.h"
 
 namespace tern::kernels {
 namespace {
 
-void check_reduce(Reduction r, Array& x, uint32_t dims, DType out, Order out_order = Order::kContiguous) {
-  Array y(out, reduced_shape(x.shape(), dims), out_order);
-  expect_same_for_any_threads(y, [&] { reduce({}, r, x.cview(), dims, nullptr, y.view()); });
-  expect_reduced(r, x, dims, y, out == float16 ? 6.1e-8 : 1e-37);  // products may be subnormal
-}
+class Reduce : public OnTarget {
+ protected:
+  std::mt19937_64 random = fresh_random();
+};
+INSTANTIATE_TEST_SUITE_P(, Reduce, testing::ValuesIn(all_targets()), name_of_target);
 
-TEST(Reduce, EveryReductionDTypeOrderAndDims) {
-  for_each_level([] {
-    std::mt19937_64 random = fresh_random();
-    for (DType dtype : kAllTypes)
-      for (Order order : kAllOrders) {
-        Array x(dtype, {3, 5, 37}, order);
-        fill_with_random(x, random, is_floating(dtype) ? -1.3 : 0, is_floating(dtype) ? 1.3 : 4);
-        for (Reduction r : kAllReductions)
-          for (uint32_t dims = 0; dims < 8; ++dims) {
-            if (r == Reduction::kProduct && !is_floating(dtype) && dims != 2) continue;  // overflows
-            check_reduce(r, x, dims, result_type(r, dtype), order);
-          }
-      }
-  });
-}
-
-TEST(Reduce, ShapesThatTakeEveryPath) {
-  for_each_level([] {
-    std::mt19937_64 random = fresh_random();
-    struct Case {
-      Shape shape;
-      uint32_t dims;
-    };
-    for (const Case& c : std::vector<Case>{{{1}, 1},
-                                           {{}, 0},
-                                           {{200001}, 1},
-                                           {{2, 70001}, 2},
-                                           {{100, 1031}, 2},
-                                           {{70001, 2}, 1},
-                                           {{3001, 130}, 1},
-                                           {{257, 1500}, 1},
-                                           {{130, 17000}, 1},
-                                           {{9, 4, 50, 3}, 5},
-                                           {{9, 4, 50, 3}, 10},
-                                           {{2, 2, 2, 2, 2, 2, 2, 3}, 0xa5},
-                                           {{20, 1, 300}, 2}})
-      for (DType dtype : {float32, bfloat16, float64})
-        for (Reduction r : {Reduction::kSum, Reduction::kMax}) {
-          if (kFewCases && random() % 3 != 0) continue;
-          Array x(dtype, c.shape);
-          fill_with_random(x, random, -1, 1);
-          check_reduce(r, x, c.dims, dtype);
+TEST_P(Reduce, EveryReductionDTypeOrderAndDims) {
+  for (DType dtype : kAllTypes)
+    for (Order order : kAllOrders) {
+      Array x(dtype, {3, 5, 37}, order);
+      fill_with_random(x, random, is_floating(dtype) ? -1.3 : 0, is_floating(dtype) ? 1.3 : 4);
+      for (Reduction r : kAllReductions)
+        for (uint32_t dims = 0; dims < 8; ++dims) {
+          if (r == Reduction::kProduct && !is_floating(dtype) && dims != 2) continue;  // overflows
+          if (takes_case(x.numel(), random)) check_reduce(r, x, dims, result_type(r, dtype), order);
         }
-    Array row(float32, {1, 40});
-    fill_with_random(row, random, -1, 1);
-    Array y(float32, {1, 1});
-    reduce({}, Reduction::kSum, row.expand({30, 40}), 3, nullptr, y.view());  // stride 0
-    double sum = 0;
-    for (double v : row.values()) sum += 30 * v;
-    EXPECT_NEAR(y.at(0), sum, 1e-4);
-  });
+    }
 }
 
-TEST(Reduce, Empty) {
-  for_each_level([] {
+TEST_P(Reduce, ShapesThatTakeEveryPath) {
+  constexpr Order kOrders[] = {Order::kContiguous, Order::kPitched, Order::kMisaligned};
+  std::vector<ReduceCase> cases = kReduceCases;
+  if (target().is_cpu()) cases.push_back({{130, 17000}, 1});
+  for (const ReduceCase& c : cases)
+    for (DType dtype : {float32, bfloat16, float64})
+      for (Reduction r : {Reduction::kSum, Reduction::kMax}) {
+        Array x(dtype, c.shape, kOrders[random() % 3]);
+        if (!takes_case(x.numel(), random)) continue;
+        fill_with_random(x, random, -1, 1);
+        check_reduce(r, x, c.dims, dtype);
+      }
+  for (Reduction r : {Reduction::kMean, Reduction::kMin, Reduction::kSumOfSquares})
+    for (const int64_t cols : {130, 3000}) {
+      Array x(float16, {3, cols}, Order::kMisaligned);
+      fill_with_random(x, random, -1, 1);
+      check_reduce(r, x, 2, r == Reduction::kSumOfSquares ? float32 : float16);
+    }
+  Array row(float32, {1, 40}), y(float32, {1, 1});
+  for (int64_t i = 0; i < 40; ++i) row.set(i, static_cast<double>(random() % 1000));  // whole numbers: exact sums
+  run_kernel([&](Call& on) {
+    run_reduce(on, Reduction::kSum, on(row, row.expand({30, 40})), 3, on(y));  // stride 0
+  });
+  double sum = 0;
+  for (double v : row.values()) sum += 30 * v;
+  EXPECT_EQ(y.at(0), sum);
+}
+
+TEST_P(Reduce, VectorsOfEveryDType) {
+  constexpr Order kOrders[] = {Order::kContiguous, Order::kContiguous, Order::kPitched, Order::kMisaligned};
+  for (const ReduceCase& c : kVectorCases)
+    for (DType dtype : kAllTypes)
+      for (Reduction r : kAllReductions) {
+        const bool product = r == Reduction::kProduct, large = c.shape[0] > 1000;
+        if (large && r != Reduction::kSum && random() % 4 != 0) continue;
+        Array x(dtype, c.shape, kOrders[random() % 4]);
+        if (!takes_case(x.numel(), random)) continue;
+        if (!product)
+          fill_with_random(x, random, is_floating(dtype) ? -1.3 : 0, is_floating(dtype) ? 1.3 : 4);
+        else  // within every type's range
+          for (int64_t i = 0; i < x.numel(); ++i) x.set(i, i % (x.numel() / 7) == 3 ? 2 : i % 1000 == 7 ? -1 : 1);
+        if (product && dtype == uint8)
+          for (int64_t i = 7; i < x.numel(); i += 1000) x.set(i, 1);
+        check_reduce(r, x, c.dims, result_type(r, dtype));
+      }
+  // Columns of rows with gaps: vectors end within a row, and the elements after the row are not included.
+  Array wide(bfloat16, {200, 48});
+  for (int64_t i = 0; i < wide.numel(); ++i) wide.set(i, i % 48 < 43 ? 1 : NAN);
+  for (const uint32_t dims : {1u, 2u, 3u}) {
+    Array y(float32, reduced_shape({200, 43}, dims));
+    run_kernel([&](Call& on) {
+      ConstView narrow = on(wide);
+      narrow.shape[1] = 43;
+      run_reduce(on, Reduction::kSum, narrow, dims, on(y));
+    });
+    for (const double sum : y.values()) ASSERT_EQ(sum, 200.0 * 43 / static_cast<double>(y.numel()));
+  }
+}
+
+TEST_P(Reduce, Empty) {
+  for_each_run([] {
     Array x(float32, {3, 0}), y(float32, {3, 1}), flags(boolean, {3, 1}), none(float32, {1, 0});
     const auto value = [&](Reduction r) {
-      reduce({}, r, x.cview(), 2, nullptr, y.view());
+      run_reduce(r, x, 2, y);
       return y.at(2);
     };
     EXPECT_EQ(value(Reduction::kSum), 0);
     EXPECT_EQ(value(Reduction::kProduct), 1);
     EXPECT_TRUE(std::isnan(value(Reduction::kMean)));
-    reduce({}, Reduction::kAll, x.cview(), 2, nullptr, flags.view());
+    run_reduce(Reduction::kAll, x, 2, flags);
     EXPECT_EQ(flags.at(0), 1);
-    reduce({}, Reduction::kAny, x.cview(), 2, nullptr, flags.view());
+    run_reduce(Reduction::kAny, x, 2, flags);
     EXPECT_EQ(flags.at(0), 0);
-    reduce({}, Reduction::kSum, x.cview(), 1, nullptr, none.view());
+    run_reduce(Reduction::kSum, x, 1, none);
     Array tall(float32, {0, 3}), sums(float32, {1, 3});
-    reduce({}, Reduction::kSum, tall.cview(), 1, nullptr, sums.view());
+    run_reduce(Reduction::kSum, tall, 1, sums);
     EXPECT_EQ(sums.at(1), 0);
   });
 }
 
-TEST(Reduce, NanAndInfinity) {
-  for_each_level([] {
-    for (int64_t n : {5, 100, 5000, 100000})
+TEST_P(Reduce, NanAndInfinity) {
+  for_each_run([&] {
+    for (int64_t n : {5, 100, 5000, 40000, 100000})
       for (int64_t at : {int64_t{0}, n / 2, n - 1})
         for (Reduction r : {Reduction::kMax, Reduction::kMin, Reduction::kSum}) {
+          if (!takes_case(n, random)) continue;
           Array x(float32, {n, 1}), y(float32, {1, 1});
           for (int64_t i = 0; i < n; ++i) x.set(i, i % 3);
           x.set(at, NAN);
-          reduce({}, r, x.cview(), 1, nullptr, y.view());
+          run_reduce(r, x, 1, y);
           ASSERT_TRUE(std::isnan(y.at(0))) << n << " " << at;
         }
     // Columns, with NaN first and last.
@@ -103,145 +123,230 @@ TEST(Reduce, NanAndInfinity) {
     for (int64_t i = 0; i < 120; ++i) x.set(i, -INFINITY);
     x.set(5, NAN);
     x.set(86, NAN);
-    reduce({}, Reduction::kMax, x.cview(), 1, nullptr, y.view());
+    run_reduce(Reduction::kMax, x, 1, y);
     EXPECT_EQ(y.at(0), -INFINITY);
     EXPECT_TRUE(std::isnan(y.at(5)));
     EXPECT_TRUE(std::isnan(y.at(6)));
   });
 }
 
-TEST(Reduce, TenMillionFloatsWithinOnePartInAMillion) {
-  std::vector<float> values(10000001);
-  std::mt19937_64 random = fresh_random();
+TEST_P(Reduce, ManyFloatsWithinOnePartInAMillion) {
+  if (kFewCases && !target().is_cpu()) GTEST_SKIP() << "sanitizer: large numbers of the same cases";
+  const int64_t n = target().is_cpu() ? 10'000'001 : 1'000'001;
+  std::vector<float> values(n), columns(10);
   double exact = 0;
   for (float& v : values) exact += v = static_cast<float>(random() % 1000003) * 1e-6f;
-  for_each_level([&] {
-    const int64_t n = static_cast<int64_t>(values.size());
-    float sum = 0;
-    reduce({}, Reduction::kSum, make_view(const_cast<const float*>(values.data()), n), 1, nullptr, make_view(&sum, 1));
-    EXPECT_TRUE(near(sum, exact, 1.2e-7, 0)) << sum << " " << exact;
-    // Columns of a tall matrix.
-    float columns[10];
-    column_sum({}, make_view(const_cast<const float*>(values.data()), n / 10, 10), false, nullptr,
-               make_view(columns, 10));
-    double total = 0;
-    for (float c : columns) total += c;
-    EXPECT_TRUE(near(total, exact - values.back(), 1e-6, 0));
+  float sum = 0;
+  run_kernel([&](Call& on) {
+    const float* const x = on.memory(values.data(), n);
+    run_reduce(on, Reduction::kSum, make_view(x, n), 1, make_view(on.memory(&sum), 1));
+    column_sum(on.stream(), make_view(x, n / 10, 10), false,  // of a tall matrix
+               on.workspace(column_sum_workspace(on.stream(), n / 10, 10, float32)),
+               make_view(on.memory(columns.data(), 10), 10));
   });
+  // The CPU has more partial sums for the same rounding.
+  EXPECT_TRUE(near(sum, exact, target().is_cpu() ? 1.2e-7 : 4e-7, 0)) << sum << " " << exact;
+  double total = 0;
+  for (float c : columns) total += c;
+  EXPECT_TRUE(near(total, exact - values.back(), 1e-6, 0));
 }
 
-TEST(Reduce, ArgExtreme) {
-  for_each_level([] {
-    std::mt19937_64 random = fresh_random();
-    for (DType dtype : kAllTypes)
-      for (Order order : kAllOrders)
-        for (const Shape& shape : std::vector<Shape>{{3, 5, 37}, {2, 2100, 3}, {1, 1, 1}, {4, 1, 2050}})
-          for (int dim = 0; dim < 3; ++dim)
-            for (bool largest : {true, false}) {
-              Array x(dtype, shape, order);
-              // Few distinct values, so that there are ties, of which the first must be selected. Some are NaN.
-              for (int64_t i = 0; i < x.numel(); ++i) x.set(i, static_cast<double>(random() % 40));
-              if (is_floating(dtype))
-                for (int64_t i = 0; i < x.numel(); i += 101) x.set(i, NAN);
-              Array index(int64, reduced_shape(shape, 1u << dim), order);
-              expect_same_for_any_threads(index,
-                                          [&] { arg_extreme({}, largest, x.cview(), dim, nullptr, index.view()); });
-              int64_t below = 1;
-              for (int d = dim + 1; d < 3; ++d) below *= shape[d];
-              for (int64_t o = 0; o < index.numel(); ++o) {
-                const int64_t first = o / below * below * shape[dim] + o % below;
-                int64_t best = 0;
-                for (int64_t k = 1; k < shape[dim]; ++k) {
-                  const double a = x.at(first + k * below), b = x.at(first + best * below);
-                  if ((largest ? a > b : a < b) || (std::isnan(a) && !std::isnan(b))) best = k;
-                }
-                ASSERT_EQ(index.at(o), best) << name_of(dtype) << " dim " << dim;
-              }
-            }
-  });
-}
-
-TEST(Reduce, ColumnSum) {
-  for_each_level([] {
-    std::mt19937_64 random = fresh_random();
-    for (DType dtype : kFloatTypes)
+TEST_P(Reduce, ArgExtreme) {
+  for (DType dtype : kAllTypes)
+    for (Order order : kAllOrders)
       for (const Shape& shape :
-           std::vector<Shape>{{1, 1}, {0, 7}, {1000, 3}, {700, 128}, {33, 1025}, {3, 5000}, {40, 0}}) {
-        Array x(dtype, shape, Order::kMisaligned), y(dtype, {shape[1]});
+           std::vector<Shape>{{3, 5, 37}, {2, 700, 3}, {1, 1, 1}, {4, 1, 2050}, {1, 5000, 1}, {2, 2100, 3}})
+        for (int dim = 0; dim < 3; ++dim)
+          for (const bool largest : {true, false}) {
+            Array x(dtype, shape, order);
+            if (!takes_case(x.numel(), random)) continue;
+            if (!target().is_cpu() && random() % 2) continue;
+            fill_with_ties(x, random);
+            check_arg_extreme(largest, x, dim, order);
+          }
+}
+
+TEST_P(Reduce, ArgExtremeInVectorsAndParts) {
+  for (DType dtype : kAllTypes)
+    for (const Shape& shape : std::vector<Shape>{{3, 131}, {2, 140001}, {9000, 32}, {70, 40}})
+      for (Order order : {Order::kContiguous, Order::kMisaligned}) {
+        const int dim = shape[0] > shape[1] ? 0 : 1;
+        Array x(dtype, shape, order);
+        if (!takes_case(x.numel(), random)) continue;
+        fill_with_ties(x, random);
+        // Equal extreme elements in several parts, or a NaN, which precedes all others.
+        if (!is_floating(dtype) && dtype != boolean)
+          for (int64_t i = 0; i < x.numel(); i += 7777) x.set(i, random() % 2 == 0 ? 100 : 0);
+        check_arg_extreme(random() % 2 == 0, x, dim);
+      }
+}
+
+TEST_P(Reduce, ColumnSum) {
+  for (DType dtype : kFloatTypes)
+    for (const Shape& shape :
+         std::vector<Shape>{{1, 1}, {0, 7}, {1000, 3}, {700, 128}, {33, 1025}, {3, 5000}, {40, 0}, {5000, 24}})
+      for (const Order order : {Order::kContiguous, Order::kMisaligned}) {
+        Array x(dtype, shape, order), y(dtype, {shape[1]}), sums(float32, {shape[1]});
+        if (!takes_case(x.numel(), random)) continue;
         fill_with_random(x, random, -1, 1);
-        MarkedWorkspace workspace(column_sum_workspace({}, shape[0], shape[1], dtype));
-        expect_same_for_any_threads(y, [&] { column_sum({}, x.cview(), false, workspace.data(), y.view()); });
+        const auto sum_into = [&](Call& on, bool accumulate, Array& to) {
+          void* const workspace = on.workspace(column_sum_workspace(on.stream(), shape[0], shape[1], dtype));
+          column_sum(on.stream(), on(x), accumulate, workspace, on(to));
+        };
+        expect_same_in_every_run({&y, &sums}, [&](Call& on) {
+          sum_into(on, false, y);
+          sum_into(on, false, sums);
+        });
         for (bool accumulate : {false, true}) {
           const std::vector<double> before = y.values();
-          column_sum({}, x.cview(), accumulate, workspace.data(), y.view());
+          run_kernel([&](Call& on) { sum_into(on, accumulate, y); });
           for (int64_t c = 0; c < shape[1]; ++c) {
-            double sum = accumulate ? before[c] : 0, size = 0;
+            double sum = 0, size = 0;
             for (int64_t r = 0; r < shape[0]; ++r) {
               sum += x.at(r * shape[1] + c);
               size += std::fabs(x.at(r * shape[1] + c));
             }
+            ASSERT_TRUE(near(sums.at(c), sum, 1e-7, size * 3e-7));
+            if (accumulate) sum += before[c];
             ASSERT_TRUE(near(y.at(c), sum, 1.01 * epsilon_of(dtype), size * (dtype == float64 ? 1e-14 : 3e-7)));
           }
         }
       }
-  });
 }
 
-TEST(Reduce, GradientNorm) {
-  for_each_level([] {
-    std::mt19937_64 random = fresh_random();
-    std::vector<Array> arrays;
-    for (auto [dtype, n] : std::vector<std::pair<DType, int64_t>>{
-             {float32, 50000}, {bfloat16, 16384}, {float32, 0}, {float16, 16385}, {float64, 40000}, {float32, 1}})
-      fill_with_random(arrays.emplace_back(dtype, Shape{n}), random, -1, 1);
-    const auto run = [&](int bad, double value) {
-      std::vector<ConstView> views;
-      int64_t elements = 0;
-      double exact = 0;
-      const int64_t middle = bad >= 0 ? arrays[bad].numel() / 2 : 0;
-      const double before = bad >= 0 ? arrays[bad].at(middle) : 0;
-      if (bad >= 0) arrays[bad].set(middle, value);
-      for (Array& a : arrays) {
-        views.push_back(a.cview());
-        elements += a.numel();
-        for (double v : a.values()) exact += v * v;
-      }
-      const int64_t count = static_cast<int64_t>(views.size());
-      MarkedWorkspace workspace(gradient_norm_workspace({}, elements, count));
-      GradientNorm one, two;
-      set_num_threads(1);
-      gradient_norm({}, views.data(), count, workspace.data(), nullptr, &one);
-      set_num_threads(2);
-      gradient_norm({}, views.data(), count, workspace.data(), nullptr, &two);
-      EXPECT_EQ(std::memcmp(&one, &two, sizeof one), 0);
-      const bool finite = bad < 0 || std::isfinite(value);
-      EXPECT_EQ(one.non_finite, finite ? 0 : 1);
-      EXPECT_EQ(one.first_bad, finite ? -1 : bad);
-      EXPECT_TRUE(!finite || near(one.sum_of_squares, exact, 1e-6, 0)) << one.sum_of_squares << " " << exact;
-      if (bad >= 0) arrays[bad].set(middle, before);
-    };
-    run(-1, 0);
-    for (int bad : {0, 1, 3, 4, 5})
-      for (double value : {static_cast<double>(NAN), static_cast<double>(INFINITY), -static_cast<double>(INFINITY)})
-        run(bad, value);
-    run(0, 1e30);  // its square overflows fp32: not an error
-    arrays[3].set(7, NAN);
-    run(1, INFINITY);  // the first of two bad tensors is reported
-    arrays[3].set(7, 0);
-    const auto blocks = [](const ConstView* x, int64_t n, GradientBlock* to) { gradient_norm_blocks({}, x, n, to); };
-    const auto fold = [](const GradientBlock* from, const int64_t* order, int64_t n, GradientNorm* result) {
-      gradient_norm_fold({}, from, order, n, result);
-    };
-    const auto norm = [](const ConstView* x, int64_t n, void* workspace, GradientNorm* result) {
-      gradient_norm({}, x, n, workspace, nullptr, result);
-    };
-    expect_norm_of_parts(arrays[0], arrays[1], arrays[3], kGradientNormBlockOnCpu, blocks, fold, norm);
-    GradientNorm none;
-    double space = 0;
-    gradient_norm({}, nullptr, 0, &space, nullptr, &none);
-    EXPECT_EQ(none.sum_of_squares, 0);
-    EXPECT_EQ(none.first_bad, -1);
+TEST_P(Reduce, GradientNorm) {
+  std::vector<Array> arrays;
+  for (auto [dtype, n] : std::vector<std::pair<DType, int64_t>>{
+           {float32, 50000}, {bfloat16, 16384}, {float32, 0}, {float16, 16385}, {float64, 40000}, {float32, 1}})
+    fill_with_random(arrays.emplace_back(dtype, Shape{n}, n == 1 ? Order::kMisaligned : Order::kContiguous), random, -1,
+                     1);
+  const auto check = [&](int bad, double value) {
+    const int64_t middle = bad >= 0 ? arrays[bad].numel() / 2 : 0;
+    const double before = bad >= 0 ? arrays[bad].at(middle) : 0;
+    if (bad >= 0) arrays[bad].set(middle, value);
+    const bool finite = bad < 0 || std::isfinite(value);
+    const double exact = sum_of_squares(arrays);
+    GradientNorm first;
+    for (int run = 0; run < target().runs(); ++run) {
+      target().choose_run(run);
+      const GradientNorm norm = gradient_norm_of(arrays);
+      if (run == 0) first = norm;
+      EXPECT_EQ(std::memcmp(&norm, &first, sizeof norm), 0);
+      EXPECT_EQ(norm.non_finite, finite ? 0 : 1);
+      EXPECT_EQ(norm.first_bad, finite ? -1 : bad);
+      EXPECT_TRUE(!finite || near(norm.sum_of_squares, exact, 1e-6, 0)) << norm.sum_of_squares << " " << exact;
+    }
+    if (bad >= 0) arrays[bad].set(middle, before);
+  };
+  check(-1, 0);
+  for (int bad : {0, 1, 3, 4, 5})
+    for (double value : {static_cast<double>(NAN), static_cast<double>(INFINITY), -static_cast<double>(INFINITY)})
+      if (takes_case(0, random) || std::isnan(value)) check(bad, value);
+  check(0, 1e30);  // its square overflows fp32: not an error
+  arrays[3].set(7, NAN);
+  check(1, INFINITY);  // the first of two bad tensors is reported
+  arrays[3].set(7, 0);
+  for_each_run([&] { expect_norm_of_parts(arrays[0], arrays[1], arrays[3]); });
+  const GradientNorm none = gradient_norm_of({});
+  EXPECT_EQ(none.sum_of_squares, 0);
+  EXPECT_EQ(none.first_bad, -1);
+}
+
+TEST_P(Reduce, GradientNormOfOneBlockNeedsNoTicket) {
+  if (target().is_cpu()) return;  // it never takes one
+  Array small(bfloat16, {kGradientNormBlock}), large(float32, {50000});
+  fill_with_random(small, random, -1, 1);
+  GradientNorm norm;
+  run_kernel([&](Call& on) {
+    void* const space = on.workspace(gradient_norm_workspace(on.stream(), kGradientNormBlock, 1));
+    const ConstView one = on(small), several = on(large);
+    gradient_norm(on.stream(), &one, 1, space, nullptr, on.memory(&norm));
+    EXPECT_THROW(gradient_norm(on.stream(), &several, 1, space, nullptr, on.memory(&norm)), Error);
   });
+  double exact = 0;
+  for (double v : small.values()) exact += v * v;
+  EXPECT_TRUE(near(norm.sum_of_squares, exact, 1e-6, 0));
+}
+
+/// More tensors than fit into one of CUDA's launches, with misaligned and empty ones.
+TEST_P(Reduce, GradientNormOfManyTensors) {
+  std::vector<Array> arrays;
+  for (int t = 0; t < 810; ++t)
+    fill_with_random(arrays.emplace_back(kFloatTypes[t % 4], Shape{t % 37 == 0 ? 0 : t % 300},
+                                         t % 3 == 0 ? Order::kMisaligned : Order::kContiguous),
+                     random, -1, 1);
+  for (const int bad : {-1, 809, 400, 1}) {
+    if (bad >= 0) arrays[bad].set(0, NAN);
+    if (bad != 809 && !takes_case(0, random)) continue;
+    const double exact = sum_of_squares(arrays);
+    for_each_run([&] {
+      const GradientNorm norm = gradient_norm_of(arrays);
+      EXPECT_EQ(norm.first_bad, bad);
+      EXPECT_EQ(norm.non_finite, bad >= 0);
+      EXPECT_TRUE(bad >= 0 || near(norm.sum_of_squares, exact, 1e-6, 0)) << norm.sum_of_squares << " " << exact;
+    });
+  }
+}
+
+// --- counted on the emulator ---
+
+class ReduceTraffic : public Reduce {};
+INSTANTIATE_TEST_SUITE_P(, ReduceTraffic, testing::ValuesIn(counting_targets()), name_of_target);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ReduceTraffic);
+
+TEST_P(ReduceTraffic, MovesLittleMoreThanTheElements) {
+  if (kFewCases) GTEST_SKIP() << "sanitizer: counts bytes, which are the same without a sanitizer";
+  struct Case {
+    DType dtype;
+    Shape shape;
+    uint32_t dims;
+  };
+  for (const Case& c : std::vector<Case>{{float32, {1000001}, 1},
+                                         {bfloat16, {1000001}, 1},
+                                         {boolean, {1000001}, 1},
+                                         {float64, {300000}, 1},
+                                         {float32, {20, 33001}, 2},
+                                         {bfloat16, {2000, 768}, 2},
+                                         {bfloat16, {4000, 256}, 1},
+                                         {float32, {4000, 101}, 1},
+                                         {int32, {12, 600, 64}, 5},
+                                         {uint8, {12, 600, 160}, 2}}) {
+    Array x(c.dtype, c.shape), y(result_type(Reduction::kSum, c.dtype), reduced_shape(c.shape, c.dims));
+    fill_with_random(x, random, 0, 3);
+    const double least = bytes_of(x) + bytes_of(y);
+    EXPECT_LE(traffic_of([&](Call& on) { run_reduce(on, Reduction::kSum, on(x), c.dims, on(y)); }).bytes, 1.1 * least)
+        << name_of(c.dtype) << " dims " << c.dims;
+    if (c.dims == 5) continue;
+    const int dim = c.dims == 1 ? 0 : 1;
+    Array index(int64, reduced_shape(c.shape, c.dims));
+    EXPECT_LE(traffic_of([&](Call& on) { run_arg_extreme(on, true, on(x), dim, on(index)); }).bytes,
+              1.1 * (bytes_of(x) + bytes_of(index)))
+        << "position, " << name_of(c.dtype) << " dims " << c.dims;
+  }
+}
+
+TEST_P(ReduceTraffic, ColumnSumMovesLittleMoreThanTheMatrix) {
+  if (kFewCases) GTEST_SKIP() << "sanitizer: counts bytes, which are the same without a sanitizer";
+  Array x(bfloat16, {4000, 256}), y(bfloat16, {256});
+  fill_with_random(x, random, -1, 1);
+  const auto sum = [&](Call& on) {
+    void* const workspace = on.workspace(column_sum_workspace(on.stream(), 4000, 256, bfloat16));
+    column_sum(on.stream(), on(x), false, workspace, on(y));
+  };
+  EXPECT_LE(traffic_of(sum).bytes, 1.15 * bytes_of(x));
+}
+
+TEST_P(ReduceTraffic, LaunchesOfTheGradientNorm) {
+  std::vector<Array> arrays;
+  const auto launches = [&] {
+    const uint64_t before = target().traffic().launches;
+    gradient_norm_of(arrays);
+    return target().traffic().launches - before;
+  };
+  for (const int64_t n : {50000, 16384, 0, 16385, 1}) arrays.emplace_back(float32, Shape{n});
+  EXPECT_EQ(launches(), 1u);
+  while (arrays.size() < 810) arrays.emplace_back(float16, Shape{7});
+  EXPECT_EQ(launches(), 3u);
 }
 
 }  // namespace

@@ -1,96 +1,97 @@
-#include "tern/kernels/softmax.h"
+#include "tern/tests/kernels/contracts/softmax.h"
 
-#include "tern/tests/kernels/kernel_test.h"
-
-namespace tern::kernels {
+namespace tern::kernels::softmax_test {
 namespace {
 
-double unit_of(DType dtype) { return dtype == float64 ? 0x1p-53 : 0x1p-24; }
-/// Absolute tolerance: the smallest subnormal of 16-bit and fp32 storage, with a margin for flushing in exp.
-double floor_of(DType dtype) { return dtype == float16 ? 6.1e-8 : dtype == float64 ? 0 : 1e-37; }
+class Softmax : public OnTarget {
+ protected:
+  std::mt19937_64 random = fresh_random();
+};
+INSTANTIATE_TEST_SUITE_P(, Softmax, testing::ValuesIn(all_targets()), name_of_target);
 
-void check(DType dtype, int64_t rows, int64_t cols, bool log, std::mt19937_64& random) {
-  SCOPED_TRACE(testing::Message() << name_of(dtype) << " [" << rows << ", " << cols << "] log " << log);
-  Array x(dtype, {rows, cols}, Order::kMisaligned), y(dtype, {rows, cols}), dy(dtype, {rows, cols}),
-      dx(dtype, {rows, cols});
-  fill_with_random(x, random, -8, 8);
-  fill_with_random(dy, random, -1, 1);
-  expect_same_for_any_threads(y, [&] { softmax_forward(Stream{}, log, x.cview(), y.view()); });
-  expect_same_for_any_threads(dx, [&] { softmax_backward(Stream{}, log, y.cview(), dy.cview(), dx.view()); });
-  const double unit = unit_of(dtype), round = epsilon_of(dtype);
-  for (int64_t r = 0; r < rows; ++r) {
-    long double largest = -INFINITY, sum = 0, product = 0, magnitude = 0;  // more accurate than fp64
-    for (int64_t c = 0; c < cols; ++c) largest = std::max<long double>(largest, x.at(r * cols + c));
-    for (int64_t c = 0; c < cols; ++c) sum += std::exp(x.at(r * cols + c) - largest);
-    for (int64_t c = 0; c < cols; ++c) {
-      const int64_t i = r * cols + c;
-      const long double term = log ? dy.at(i) : static_cast<long double>(dy.at(i)) * y.at(i);
-      product += term;
-      magnitude += std::fabs(term);
-      const long double logarithm = x.at(i) - largest - std::log(sum);
-      const auto expected = static_cast<double>(log ? logarithm : std::exp(logarithm));
-      const double relative = 1.01 * round + unit * (log ? 40 : 60);
-      ASSERT_TRUE(near(y.at(i), expected, relative, log ? 60 * unit : floor_of(dtype))) << "at " << r << ", " << c;
-    }
-    for (int64_t c = 0; c < cols; ++c) {
-      const int64_t i = r * cols + c;
-      const long double factor = log ? std::exp(static_cast<long double>(y.at(i))) : y.at(i);
-      const auto expected = static_cast<double>(log ? dy.at(i) - factor * product : factor * (dy.at(i) - product));
-      const auto slack =
-          static_cast<double>(unit * 40 * (factor * (std::fabs(dy.at(i)) + magnitude) + std::fabs(dy.at(i))));
-      ASSERT_TRUE(near(dx.at(i), expected, 1.01 * round, slack + floor_of(dtype))) << "dx at " << r << ", " << c;
-    }
+TEST_P(Softmax, AgreesWithDouble) {
+  for (const Case& s : cases()) {
+    if (!takes_case(s.rows * s.cols, random)) continue;
+    SCOPED_TRACE(testing::Message() << name_of(s.dtype) << " [" << s.rows << ", " << s.cols << "] log " << s.log
+                                    << " orders " << static_cast<int>(s.x_order) << static_cast<int>(s.y_order));
+    const Shape shape = {s.rows, s.cols};
+    Array x(s.dtype, shape, s.x_order), y(s.dtype, shape, s.y_order), dy(s.dtype, shape, s.x_order),
+        dx(s.dtype, shape, s.y_order);
+    fill_with_random(x, random, -8, 8);
+    fill_with_random(dy, random, -1, 1);
+    expect_same_in_every_run({&y, &dx}, [&](Call& on) {
+      softmax_forward(on.stream(), s.log, on(x), on(y));
+      softmax_backward(on.stream(), s.log, on(y), on(dy), on(dx));
+    });
+    ASSERT_NO_FATAL_FAILURE(expect_softmax(s, x, y, dy, dx));
   }
 }
 
-TEST(Softmax, AgreesWithDouble) {
-  std::mt19937_64 random = fresh_random();
-  for_each_level([&] {
-    for (const DType dtype : kFloatTypes) {
-      for (const bool log : {false, true}) {
-        check(dtype, 3, 1, log, random);
-        check(dtype, 70, 2, log, random);
-        check(dtype, 5, 257, log, random);
-        check(dtype, 2, 5000, log, random);
-        check(dtype, 0, 4, log, random);
-      }
-    }
-  });
+TEST_P(Softmax, InPlace) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t cols : {33, 400, 1500, 9001})
+      for_each_run([&] {
+        Array x(dtype, {3, cols}), y(dtype, {3, cols}), dy(dtype, {3, cols}), dx(dtype, {3, cols});
+        fill_with_random(x, random, -3, 3);
+        fill_with_random(dy, random, -1, 1);
+        run_kernel([&](Call& on) {
+          softmax_forward(on.stream(), false, on(x), on(y));
+          softmax_forward(on.stream(), false, on(x), on(x));
+          softmax_backward(on.stream(), false, on(y), on(dy), on(dx));
+          softmax_backward(on.stream(), false, on(y), on(dy), on(dy));
+        });
+        EXPECT_EQ(x.values(), y.values());
+        EXPECT_EQ(dy.values(), dx.values());
+      });
 }
 
-TEST(Softmax, InPlace) {
-  std::mt19937_64 random = fresh_random();
-  for_each_level([&] {
-    for (const DType dtype : kFloatTypes) {
-      Array x(dtype, {3, 400}), y(dtype, {3, 400});
+TEST_P(Softmax, ExtremeValues) {
+  const double values[] = {1e30,      0,         -1e30,                         // one largest value
+                           -INFINITY, 0,         0,                             // a masked entry
+                           -INFINITY, -INFINITY, -INFINITY,                     // all masked: NaN
+                           NAN,       0,         1,         1e30, 1e30, 1e30};  // NaN; equal huge ones
+  const double expected[] = {1, 0, 0, 0, 0.5, 0.5, NAN, NAN, NAN, NAN, NAN, NAN, 1.0 / 3, 1.0 / 3, 1.0 / 3};
+  // The three values are at the end of a row of `cols`, all others are masked: whole vectors and warps read -infinity.
+  for (const int64_t cols : {3, 40, 3000, 9000})
+    for_each_run([&] {
+      Array x(float32, {5, cols}), y(float32, {5, cols}), log_y(float32, {5, cols});
+      for (int64_t i = 0; i < x.numel(); ++i) x.set(i, -INFINITY);
+      const auto place = [&](int64_t i) { return (i / 3 + 1) * cols - 3 + i % 3; };
+      for (int64_t i = 0; i < 15; ++i) x.set(place(i), values[i]);
+      run_kernel([&](Call& on) {
+        softmax_forward(on.stream(), false, on(x), on(y));
+        softmax_forward(on.stream(), true, on(x), on(log_y));
+      });
+      for (int64_t i = 0; i < 15; ++i) {
+        EXPECT_TRUE(near(y.at(place(i)), expected[i], 1e-6, 0)) << cols << " " << i << ": " << y.at(place(i));
+        if (values[i] == 1e30 || expected[i] == 0.5) {
+          EXPECT_TRUE(near(log_y.at(place(i)), std::log(expected[i]), 1e-6, 0)) << i << ": " << log_y.at(place(i));
+        }
+      }
+      EXPECT_EQ(log_y.at(place(3)), -INFINITY);
+      if (cols > 3) {
+        EXPECT_EQ(y.at(0), 0);
+        EXPECT_TRUE(std::isnan(y.at(2 * cols)));
+      }
+    });
+}
+
+class SoftmaxTraffic : public Softmax {};
+INSTANTIATE_TEST_SUITE_P(, SoftmaxTraffic, testing::ValuesIn(counting_targets()), name_of_target);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SoftmaxTraffic);
+
+TEST_P(SoftmaxTraffic, MovesEachByteOnce) {
+  for (const DType dtype : {bfloat16, float32})
+    for (const int64_t cols : {128, 1000, 1001, 5000}) {
+      Array x(dtype, {16, cols}), y(dtype, {16, cols}), dy(dtype, {16, cols}), dx(dtype, {16, cols});
       fill_with_random(x, random, -3, 3);
-      softmax_forward(Stream{}, false, x.cview(), y.view());
-      softmax_forward(Stream{}, false, x.cview(), x.view());
-      for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(x.at(i), y.at(i));
+      fill_with_random(dy, random, -3, 3);
+      const auto forward = [&](Call& on) { softmax_forward(on.stream(), false, on(x), on(y)); };
+      const auto backward = [&](Call& on) { softmax_backward(on.stream(), false, on(y), on(dy), on(dx)); };
+      EXPECT_LE(traffic_of(forward).bytes, 2.001 * bytes_of(x));
+      EXPECT_LE(traffic_of(backward).bytes, 3.001 * bytes_of(x));
     }
-  });
-}
-
-TEST(Softmax, ExtremeValues) {
-  for_each_level([] {
-    Array x(float32, {5, 3}), y(float32, {5, 3}), log_y(float32, {5, 3});
-    const double values[] = {1e30,      0,         -1e30,                         // one largest value
-                             -INFINITY, 0,         0,                             // a masked entry
-                             -INFINITY, -INFINITY, -INFINITY,                     // all masked: NaN
-                             NAN,       0,         1,         1e30, 1e30, 1e30};  // NaN; equal huge ones
-    for (int64_t i = 0; i < 15; ++i) x.set(i, values[i]);
-    softmax_forward(Stream{}, false, x.cview(), y.view());
-    softmax_forward(Stream{}, true, x.cview(), log_y.view());
-    const double expected[] = {1, 0, 0, 0, 0.5, 0.5, NAN, NAN, NAN, NAN, NAN, NAN, 1.0 / 3, 1.0 / 3, 1.0 / 3};
-    for (int64_t i = 0; i < 15; ++i) {
-      EXPECT_TRUE(near(y.at(i), expected[i], 1e-6, 0)) << i << ": " << y.at(i);
-      if (values[i] == 1e30 || expected[i] == 0.5) {
-        EXPECT_TRUE(near(log_y.at(i), std::log(expected[i]), 1e-6, 0)) << i << ": " << log_y.at(i);
-      }
-    }
-    EXPECT_EQ(log_y.at(3), -INFINITY);
-  });
 }
 
 }  // namespace
-}  // namespace tern::kernels
+}  // namespace tern::kernels::softmax_test

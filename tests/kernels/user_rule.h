@@ -1,7 +1,7 @@
 #pragma once
 // An optimizer that is not in the library, and one update of it written out.
 
-#include "tern/tests/kernels/optimizer_reference.h"
+#include "tern/tests/kernels/contracts/optimizer.h"
 #include "tern/tests/kernels/rmsprop_rule.h"
 
 namespace tern::kernels {
@@ -31,19 +31,20 @@ std::array<F, 4> user_update(const RmspropRule& rule, F w, F gradient, F square,
 }
 
 /// Three updates of parameters of several dtypes by all groups. The loops are compiled in the test's own file, like
-/// user_update, so the bits must be equal. A state that a group does not keep stays as it was. run(tensors, rules,
+/// user_update, so the bits must be equal. A state that a group does not keep stays as it was. run(parameters, rules,
 /// count) is the kernel.
 template <class Run>
 void check_user_rule(Order order, std::mt19937_64& random, const Run& run) {
   std::vector<std::unique_ptr<Parameter>> parameters;
-  std::vector<OptimizerTensor> tensors;
+  std::vector<Parameter*> all;
   const auto groups = static_cast<int32_t>(kUserGroups.size());
   for (const Kind& kind : {Kind{float32, float32, false}, Kind{float64, float64, false}, Kind{float32, bfloat16, false},
                            Kind{bfloat16, float32, true}})
     for (const int64_t size : {1, 257, 1037})
       for (int32_t group = 0; group < groups; ++group) {
         parameters.push_back(std::make_unique<Parameter>(kind, size, random, order));
-        tensors.push_back(parameters.back()->tensor(group));
+        parameters.back()->group = group;
+        all.push_back(parameters.back().get());
       }
   int64_t count = 0;
   for (int step = 0; step < 3; ++step) {
@@ -53,14 +54,14 @@ void check_user_rule(Order order, std::mt19937_64& random, const Run& run) {
       fill_with_random(p.gradient, random, -1, 1);
       expected.emplace_back();
       const auto update = [&]<class F>(int64_t i) {
-        const std::array<F, 4> next = user_update<F>(kUserGroups[tensors[t].group], F(p.value(i)), F(p.gradient.at(i)),
+        const std::array<F, 4> next = user_update<F>(kUserGroups[p.group], F(p.value(i)), F(p.gradient.at(i)),
                                                      F(p.state1.at(i)), F(p.state2.at(i)), F(p.state3.at(i)));
         expected.back().push_back({next[0], next[1], next[2], next[3]});
       };
       for (int64_t i = 0; i < p.weight.numel(); ++i)
         p.kind.weight == float64 ? update.template operator()<double>(i) : update.template operator()<float>(i);
     }
-    run(tensors, kUserGroups, count);
+    run(all, kUserGroups, count);
     for (size_t t = 0; t < parameters.size(); ++t) {
       const Parameter& p = *parameters[t];
       for (int64_t i = 0; i < p.weight.numel(); ++i) {

@@ -2,7 +2,7 @@
 
 #include "tern/kernels/cuda/attention_ragged.h"
 
-#include "tern/tests/simt/schedules.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels {
 namespace {

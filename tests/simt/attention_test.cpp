@@ -1,7 +1,7 @@
 // CUDA attention kernels in the emulator against an fp64 reference, over random shapes, layouts and options.
 
+#include "tern/tests/emulator/simt/schedules.h"
 #include "tern/tests/kernels/attention_bounds.h"
-#include "tern/tests/simt/schedules.h"
 #include "tern/tests/support/seed.h"
 
 namespace tern::kernels::attention_test {

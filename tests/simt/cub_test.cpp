@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tern/tests/emulator/simt/schedules.h"
 #include "tern/tests/kernels/workspace.h"
-#include "tern/tests/simt/results.h"
 
 namespace tern::kernels {
 namespace {

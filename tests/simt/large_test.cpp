@@ -15,7 +15,7 @@
 #include "tern/kernels/pointwise_tiles.h"
 #include "tern/kernels/reduce.h"
 #include "tern/kernels/softmax.h"
-#include "tern/tests/simt/schedules.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels {
 namespace {

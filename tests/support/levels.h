@@ -8,14 +8,20 @@
 
 namespace tern {
 
-/// True when this build and this processor have the level; otherwise reports the case as partly left out.
-inline bool can_test_level(kernels::CpuLevel level) {
-  if (kernels::has_cpu_level(level)) return true;
+/// Why the level cannot be tested, as GTEST_SKIP() wants it: the build or this processor lacks it. "": it can.
+inline std::string missing_level(kernels::CpuLevel level) {
+  if (kernels::has_cpu_level(level)) return "";
   constexpr bool kBuilt[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_HAS_V4 != 0};
-  left_out(kBuilt[static_cast<int>(level)]
-               ? std::string("cpu: this processor has no CPU level ") + kernels::name_of(level)
-               : std::string("levels: this build leaves CPU level ") + kernels::name_of(level) + " out");
-  return false;
+  return kBuilt[static_cast<int>(level)]
+             ? std::string("cpu: this processor has no CPU level ") + kernels::name_of(level)
+             : std::string("levels: this build leaves CPU level ") + kernels::name_of(level) + " out";
+}
+
+/// True when the level can be tested; otherwise reports the case as partly left out.
+inline bool can_test_level(kernels::CpuLevel level) {
+  const std::string reason = missing_level(level);
+  if (!reason.empty()) left_out(reason);
+  return reason.empty();
 }
 
 }  // namespace tern

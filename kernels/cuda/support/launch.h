@@ -1,5 +1,5 @@
 #pragma once
-// Kernel launches, shared memory and block barriers in one form for nvcc and for the emulator of tests/simt, which
+// Kernel launches, shared memory and block barriers in one form for nvcc and for the emulator (tests/emulator), which
 // compiles the same .cu files as plain C++ (TERN_SIMT; its header simt.h is then included first).
 
 #include <cstddef>
@@ -23,8 +23,8 @@
 /// parameter that all threads read in place; a reference in the emulator, where otherwise each thread would copy it.
 #ifdef TERN_SIMT
 #define TERN_GRID_CONSTANT(...) const __VA_ARGS__&
-#define TERN_SHARED(T, name, ...) auto& name = simt::shared_variable<T __VA_ARGS__>([] {})
-#define TERN_DYNAMIC_SHARED(T, name) T* const name = static_cast<T*>(simt::dynamic_shared())
+#define TERN_SHARED SIMT_SHARED
+#define TERN_DYNAMIC_SHARED SIMT_DYNAMIC_SHARED
 #define TERN_ALIGNED_DYNAMIC_SHARED(T, name, alignment) TERN_DYNAMIC_SHARED(T, name)
 #else
 #define TERN_GRID_CONSTANT(...) const __grid_constant__ __VA_ARGS__
@@ -102,21 +102,13 @@ inline std::string describe_launch(const LaunchStream& stream, dim3 grid, dim3 b
 /// Runs or queues a grid. start_grid and start_kernel hold the code that launch()'s many instances share.
 [[gnu::noinline]] inline void start_grid(const LaunchStream& stream, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
                                          std::function<void()> run) {
-  simt::Refusal refusal;
-  try {
-    if (const simt::Launcher launcher = simt::launcher())
-      refusal = launcher({stream.where,
-                          {grid.x, grid.y, grid.z},
-                          {block.x, block.y, block.z},
-                          dynamic_shared_bytes,
-                          stream.stream.index,
-                          stream.stream.handle,
-                          std::move(run)});
-    else
-      run();
-  } catch (const simt::Error& error) {
-    refusal.reason = error.what();
-  }
+  const simt::Refusal refusal = simt::start({stream.where,
+                                             {grid.x, grid.y, grid.z},
+                                             {block.x, block.y, block.z},
+                                             dynamic_shared_bytes,
+                                             stream.stream.index,
+                                             stream.stream.handle,
+                                             std::move(run)});
   if (refusal.reason.empty()) return;
   const std::string what =
       describe_launch(stream, grid, block, dynamic_shared_bytes, stream.where.function_name()) + ": " + refusal.reason;
@@ -151,14 +143,6 @@ Parameter convert_argument(Argument&& argument) {
   return static_cast<Parameter>(std::forward<Argument>(argument));
 }
 
-#ifdef TERN_SIMT
-/// Runs one CUDA thread. Arguments are constants, so that ThreadSanitizer need not check a copy by each thread.
-template <class Kernel, class Values, size_t... I>
-SIMT_INTERNAL void run_thread(Kernel kernel, const Values& values, std::index_sequence<I...>) {
-  kernel(std::get<I>(values)...);
-}
-#endif
-
 }  // namespace detail
 
 /// Queues kernel<<<grid, block, dynamic_shared_bytes, stream>>>(arguments...). In the emulator the kernel has finished
@@ -175,11 +159,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic
   std::tuple<std::remove_cvref_t<Parameters>...> values{
       detail::convert_argument<std::remove_cvref_t<Parameters>>(std::forward<Arguments>(arguments))...};
 #ifdef TERN_SIMT
-  detail::start_grid(stream, grid, block, dynamic_shared_bytes, [=] {
-    auto thread = [&] { detail::run_thread(kernel, values, std::index_sequence_for<Parameters...>()); };
-    simt::run_grid(
-        grid, block, dynamic_shared_bytes, [](void* t) { (*static_cast<decltype(thread)*>(t))(); }, &thread);
-  });
+  detail::start_grid(stream, grid, block, dynamic_shared_bytes,
+                     simt::grid_of(grid, block, dynamic_shared_bytes, kernel, values));
 #else
   std::apply(
       [&](auto&... value) {

@@ -1,0 +1,235 @@
+// The arithmetic of the stand-in cuBLASLt: a blocked product in fp32 or fp64 on one core, then the epilogue.
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "tern/kernels/types.h"
+#include "tern/tests/emulator/cublaslt/state.h"
+
+namespace tern::standin::lt {
+namespace {
+
+template <class F>
+F load(cudaDataType_t type, const void* data, int64_t index) {
+  switch (type) {
+    case CUDA_R_64F:
+      return static_cast<F>(static_cast<const double*>(data)[index]);
+    case CUDA_R_16BF:
+      return static_cast<F>(static_cast<float>(static_cast<const BFloat16*>(data)[index]));
+    case CUDA_R_16F:
+      return static_cast<F>(static_cast<float>(static_cast<const Float16*>(data)[index]));
+    default:
+      return static_cast<F>(static_cast<const float*>(data)[index]);
+  }
+}
+template <class F>
+void store(cudaDataType_t type, void* data, int64_t index, F value) {
+  switch (type) {
+    case CUDA_R_64F:
+      static_cast<double*>(data)[index] = static_cast<double>(value);
+      return;
+    case CUDA_R_16BF:
+      static_cast<BFloat16*>(data)[index] = BFloat16(static_cast<float>(value));
+      return;
+    case CUDA_R_16F:
+      static_cast<Float16*>(data)[index] = Float16(static_cast<float>(value));
+      return;
+    default:
+      static_cast<float*>(data)[index] = static_cast<float>(value);
+  }
+}
+
+const void* matrix_at(const Matrix& matrix, const void* data, int64_t index) {
+  return static_cast<const char*>(data) + index * matrix.batch_stride * bytes_of(matrix.type);
+}
+
+/// TF32 keeps 10 bits of the mantissa, rounded to nearest even.
+float round_to_tf32(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return x;
+  return std::bit_cast<float>((bits + 0xfffu + ((bits >> 13) & 1u)) & ~0x1fffu);
+}
+
+// --- the product ---
+
+template <class F>
+struct Tile {
+  static constexpr int kRows = 32 / static_cast<int>(sizeof(F)) * 2, kCols = 6;  // size of a block held in registers
+};
+
+/// op(X) in panels of kWidth rows (of A) or columns (of B): [panel][inner][kWidth], padded with zeros.
+template <class F, int kWidth>
+std::vector<F> pack(const Matrix& matrix, const void* data, bool along_rows, bool transposed, int64_t count,
+                    int64_t inner, bool tf32) {
+  // Memory strides between the rows or columns of a panel, and along the inner dimension.
+  const bool by_rows = along_rows != transposed;
+  const int64_t step = by_rows ? matrix.row_step() : matrix.column_step();
+  const int64_t inner_step = by_rows ? matrix.column_step() : matrix.row_step();
+  const int64_t panels = (count + kWidth - 1) / kWidth;
+  std::vector<F> packed(static_cast<size_t>(panels * inner * kWidth), F(0));
+  for (int64_t panel = 0; panel < panels; ++panel)
+    for (int64_t p = 0; p < inner; ++p)
+      for (int64_t i = 0; i < std::min<int64_t>(kWidth, count - panel * kWidth); ++i) {
+        F value = load<F>(matrix.type, data, (panel * kWidth + i) * step + p * inner_step);
+        if constexpr (std::is_same_v<F, float>)
+          if (tf32) value = round_to_tf32(value);
+        packed[static_cast<size_t>((panel * inner + p) * kWidth + i)] = value;
+      }
+  return packed;
+}
+
+/// sums[column][row] = a panel of A times a panel of B over [0, inner).
+template <class F>
+inline __attribute__((always_inline)) void multiply_tile(const F* a, const F* b, int64_t inner, F* sums) {
+  constexpr int kRows = Tile<F>::kRows, kCols = Tile<F>::kCols, kLanes = kRows / 2;
+  typedef F Lanes __attribute__((vector_size(sizeof(F) * kLanes), aligned(sizeof(F)), may_alias));
+  Lanes low[kCols] = {}, high[kCols] = {};
+  for (int64_t p = 0; p < inner; ++p, a += kRows, b += kCols) {
+    const Lanes a_low = *reinterpret_cast<const Lanes*>(a), a_high = *reinterpret_cast<const Lanes*>(a + kLanes);
+#pragma GCC unroll 6
+    for (int j = 0; j < kCols; ++j) {
+      low[j] += a_low * b[j];
+      high[j] += a_high * b[j];
+    }
+  }
+  for (int j = 0; j < kCols; ++j) {
+    *reinterpret_cast<Lanes*>(sums + j * kRows) = low[j];
+    *reinterpret_cast<Lanes*>(sums + j * kRows + kLanes) = high[j];
+  }
+}
+template <class F>
+__attribute__((target("avx2,fma"))) void multiply_tile_avx2(const F* a, const F* b, int64_t inner, F* sums) {
+  multiply_tile(a, b, inner, sums);
+}
+template <class F>
+void multiply_tile_plain(const F* a, const F* b, int64_t inner, F* sums) {
+  multiply_tile(a, b, inner, sums);
+}
+
+/// result[column * m + row] = op(A) op(B); the inner dimension is in `parts`, whose sums are added in `order`.
+template <class F>
+void multiply(const Product& p, const void* a, const void* b, const std::vector<int>& order, std::vector<F>& result) {
+  constexpr int kRows = Tile<F>::kRows, kCols = Tile<F>::kCols;
+  const bool tf32 = p.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const std::vector<F> left = pack<F, kRows>(p.a, a, true, p.transpose_a, p.m, p.k, tf32);
+  const std::vector<F> right = pack<F, kCols>(p.b, b, false, p.transpose_b, p.n, p.k, tf32);
+  const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const auto tile = fast ? multiply_tile_avx2<F> : multiply_tile_plain<F>;
+  const auto parts = static_cast<int64_t>(order.size());
+  result.assign(static_cast<size_t>(p.m * p.n), F(0));
+  F sums[kRows * kCols];
+  for (int64_t column = 0; column < p.n; column += kCols)
+    for (int64_t row = 0; row < p.m; row += kRows)
+      for (const int part : order) {
+        const int64_t begin = p.k * part / parts, end = p.k * (part + 1) / parts;
+        tile(left.data() + row * p.k + begin * kRows, right.data() + column * p.k + begin * kCols, end - begin, sums);
+        for (int64_t j = 0; j < std::min<int64_t>(kCols, p.n - column); ++j)
+          for (int64_t i = 0; i < std::min<int64_t>(kRows, p.m - row); ++i)
+            result[static_cast<size_t>((column + j) * p.m + row + i)] += sums[j * kRows + i];
+      }
+}
+
+// --- the epilogue ---
+
+float gelu(float x) { return 0.5f * x * (1 + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x))); }
+float gelu_derivative(float x) {
+  const float t = std::tanh(0.7978845608f * (x + 0.044715f * x * x * x));
+  return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * 0.7978845608f * (1 + 3 * 0.044715f * x * x);
+}
+
+struct Auxiliary {
+  const Product& p;
+  char* data;
+
+  float value(int64_t row, int64_t column) const { return load<float>(p.d.type, data, column * p.aux_ld + row); }
+  void set_value(int64_t row, int64_t column, float value) { store(p.d.type, data, column * p.aux_ld + row, value); }
+  bool bit(int64_t row, int64_t column) const {
+    const int64_t index = column * p.aux_ld + row;
+    return (data[index / 8] >> (index % 8) & 1) != 0;
+  }
+  void set_bit(int64_t row, int64_t column, bool value) {
+    const int64_t index = column * p.aux_ld + row;
+    data[index / 8] = static_cast<char>((data[index / 8] & ~(1 << (index % 8))) | (value ? 1 << (index % 8) : 0));
+  }
+};
+
+/// Computes one element of a non-default epilogue.
+float finish(const Product& p, Auxiliary& aux, float value, int64_t row, int64_t column) {
+  if (p.has(CUBLASLT_EPILOGUE_RELU)) {
+    if (p.uses_aux()) aux.set_bit(row, column, value > 0);
+    return value > 0 ? value : 0;  // NaN becomes 0, as on the device
+  }
+  if (p.has(CUBLASLT_EPILOGUE_GELU)) {
+    if (p.uses_aux()) aux.set_value(row, column, value);
+    return gelu(value);
+  }
+  if (p.has(CUBLASLT_EPILOGUE_DRELU)) return aux.bit(row, column) ? value : 0;
+  if (p.has(CUBLASLT_EPILOGUE_DGELU)) return value * gelu_derivative(aux.value(row, column));
+  return value;
+}
+
+/// Sums over the inner dimension of op(A) or op(B); the product itself is not needed.
+template <class F>
+void input_bias_gradient(const Product& p, const void* a, const void* b, void* bias) {
+  const bool of_a = p.has(CUBLASLT_EPILOGUE_BGRADA);
+  const Matrix& matrix = of_a ? p.a : p.b;
+  const bool by_rows = of_a != (of_a ? p.transpose_a : p.transpose_b);
+  const int64_t step = by_rows ? matrix.row_step() : matrix.column_step();
+  const int64_t inner_step = by_rows ? matrix.column_step() : matrix.row_step();
+  for (int64_t i = 0; i < p.bias_size(); ++i) {
+    F sum = 0;
+    for (int64_t q = 0; q < p.k; ++q) sum += load<F>(matrix.type, of_a ? a : b, i * step + q * inner_step);
+    store(p.d.type, bias, i, sum);
+  }
+}
+
+std::vector<int> order_of_parts(const Arguments& t) {
+  if (t.algorithm == MatmulAlgorithm::kSplit) return {0, 1, 2, 3};
+  if (t.algorithm == MatmulAlgorithm::kInPlace)
+    return t.call % 2 == 0 ? std::vector<int>{3, 1, 2, 0} : std::vector<int>{0, 2, 3, 1};
+  return {0};
+}
+
+template <class F>
+void compute_in(const Product& p, const Arguments& t) {
+  const auto alpha = static_cast<F>(t.alpha_value), beta = static_cast<F>(t.beta_value);
+  const std::vector<int> order = order_of_parts(t);
+  std::vector<F> result, column_sums;
+  for (int64_t index = 0; index < p.d.batch; ++index) {
+    const void *a = matrix_at(p.a, t.a, index), *b = matrix_at(p.b, t.b, index), *c = matrix_at(p.c, t.c, index);
+    void* d = const_cast<void*>(matrix_at(p.d, t.d, index));
+    char* bias = static_cast<char*>(p.bias) + index * p.bias_stride * bytes_of(p.d.type);
+    const int64_t aux_step = p.aux_is_mask() ? p.aux_stride / 8 : p.aux_stride * bytes_of(p.d.type);
+    Auxiliary aux{p, static_cast<char*>(p.aux) + index * aux_step};
+    multiply(p, a, b, order, result);
+    column_sums.assign(static_cast<size_t>(p.m), F(0));
+    for (int64_t column = 0; column < p.n; ++column)
+      for (int64_t row = 0; row < p.m; ++row) {
+        F value = alpha * result[static_cast<size_t>(column * p.m + row)];
+        const int64_t at_c = row * p.c.row_step() + column * p.c.column_step();
+        if (beta != 0) value += beta * load<F>(p.c.type, c, at_c);
+        if (p.reads_bias()) value += load<F>(p.d.type, bias, row);
+        if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+          value = static_cast<F>(finish(p, aux, static_cast<float>(value), row, column));
+        column_sums[static_cast<size_t>(row)] += value;
+        store(p.d.type, d, row * p.d.row_step() + column * p.d.column_step(), value);
+      }
+    if (p.has(16))
+      for (int64_t row = 0; row < p.m; ++row) store(p.d.type, bias, row, column_sums[static_cast<size_t>(row)]);
+    else if (p.writes_bias())
+      input_bias_gradient<F>(p, a, b, bias);
+  }
+}
+
+}  // namespace
+
+void compute(const Product& product, const Arguments& arguments) {
+  if (product.wide())
+    compute_in<double>(product, arguments);
+  else
+    compute_in<float>(product, arguments);
+}
+
+}  // namespace tern::standin::lt

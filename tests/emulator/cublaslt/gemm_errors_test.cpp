@@ -1,0 +1,476 @@
+// Errors in matrix products on CUDA, and their settings: clear messages, the choice of algorithms, TF32.
+
+#include <cublasLt.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/kernels/cuda/support/cublaslt.h"
+#include "tern/kernels/gemm.h"
+#include "tern/tests/emulator/cublaslt/cublaslt.h"
+#include "tern/tests/emulator/runtime/device_array.h"
+#include "tern/tests/emulator/runtime/standin.h"
+#include "tern/tests/emulator/simt/schedules.h"
+
+namespace tern::kernels {
+namespace {
+
+using standin::MatmulAlgorithm;
+
+constexpr Stream kStream{DeviceType::kCUDA, 0, nullptr};
+
+/// c = a b^T with small integers, for which every order of summation is exact.
+struct Product {
+  Array a, b, c;
+  OnDevice da, db, dc;
+  Product(DType dtype, int64_t m, int64_t n, int64_t k)
+      : a(dtype, {m, k}), b(dtype, {n, k}), c(dtype, {m, n}), da(fill(a, 5)), db(fill(b, 3)), dc(fill(c, 4)) {}
+  static Array& fill(Array& array, int64_t period) {
+    for (int64_t i = 0; i < array.numel(); ++i) array.set(i, static_cast<double>(i % period) - 1);
+    return array;
+  }
+  void run(double beta = 0, Stream stream = kStream) {
+    cuda::gemm(stream, false, true, 1, da.view(), db.view(), beta, dc.view(), workspace_of(0));
+  }
+  /// Expects the result a b^T + times * (initial c).
+  void expect(double times) {
+    dc.download();
+    const int64_t n = b.shape()[0], k = a.shape()[1];
+    for (int64_t i = 0; i < c.numel(); ++i) {
+      double sum = times * (static_cast<double>(i % 4) - 1);
+      for (int64_t p = 0; p < k; ++p) sum += a.at(i / n * k + p) * b.at(i % n * k + p);
+      ASSERT_EQ(c.at(i), sum) << i;
+    }
+  }
+};
+
+// ---- errors ------------------------------------------------------------------------------------------------------
+
+// Must run first: the process's first product creates the handle.
+TEST(StandinGemmErrors, EveryCallMayFail) {
+  const std::pair<const char*, int> calls[] = {{"cublasLtCreate", 1},
+                                               {"cublasLtMatmulDescCreate", 1},
+                                               {"cublasLtMatmulDescSetAttribute", 1},
+                                               {"cublasLtMatmulDescSetAttribute", 2},
+                                               {"cublasLtMatrixLayoutCreate", 1},
+                                               {"cublasLtMatrixLayoutCreate", 3},
+                                               {"cublasLtMatrixLayoutSetAttribute", 1},
+                                               {"cublasLtMatrixLayoutSetAttribute", 6},
+                                               {"cublasLtMatmulPreferenceCreate", 1},
+                                               {"cublasLtMatmulPreferenceSetAttribute", 1},
+                                               {"cublasLtMatmulPreferenceSetAttribute", 6},
+                                               {"cublasLtMatmulAlgoGetHeuristic", 1},
+                                               {"cublasLtMatmul", 1}};
+  Product p(float32, 4, 5, 6);
+  for (const auto& [name, n] : calls) {
+    SCOPED_TRACE(testing::Message() << name << " " << n);
+    const size_t before = standin::live_cublaslt_objects();
+    standin::fail_call(name, n, CUBLAS_STATUS_INTERNAL_ERROR);
+    const std::string message = error_of([&] { p.run(); });
+    EXPECT_TRUE(contains(message, std::string(name).substr(8))) << message;
+    EXPECT_TRUE(contains(message, "CUBLAS_STATUS_INTERNAL_ERROR")) << message;
+    standin::clear_faults();
+    const bool made = std::string(name) == "cublasLtMatmul";  // the plan is then complete and is kept
+    EXPECT_EQ(standin::live_cublaslt_objects() - before, made ? 4u : std::string(name) == "cublasLtMatmulDescCreate");
+  }
+  p.run();
+  p.expect(0);
+}
+
+TEST(StandinGemmErrors, NoAlgorithm) {
+  Product p(float32, 4, 7, 6);
+  standin::fail_call("cublasLtMatmulAlgoGetHeuristic", 1, CUBLAS_STATUS_NOT_SUPPORTED);
+  const std::string message = error_of([&] { p.run(); });
+  EXPECT_TRUE(contains(message, "has no algorithm for a product of float32 matrices to float32, m 7, n 4, k 6"))
+      << message;
+}
+
+TEST(StandinLinear, WithoutTheEpilogueTheBiasIsThereBefore) {
+  for (const DType dtype : {float32, bfloat16}) {
+    Product p(dtype, 4, 9, 6);
+    Array bias(float32, {9});
+    for (int64_t i = 0; i < 9; ++i) bias.set(i, static_cast<double>(i));
+    OnDevice dbias(bias);
+    standin::fail_call("cublasLtMatmulAlgoGetHeuristic", 1, CUBLAS_STATUS_NOT_SUPPORTED);
+    cuda::linear_forward(kStream, p.da.view(), p.db.view(), dbias.view(), Activation::kNone, {}, p.dc.view(),
+                         workspace_of(0));
+    EXPECT_EQ(standin::last_matmul_epilogue(), CUBLASLT_EPILOGUE_DEFAULT);
+    p.dc.download();
+    for (int64_t i = 0; i < 36; ++i) {
+      double sum = static_cast<double>(i % 9);
+      for (int64_t q = 0; q < 6; ++q) sum += p.a.at(i / 9 * 6 + q) * p.b.at(i % 9 * 6 + q);
+      EXPECT_EQ(p.c.at(i), sum);
+    }
+  }
+}
+
+/// The output of another process: this program with a changed environment, running the disabled test of that name.
+std::string output_of(const std::string& environment, const std::string& test) {
+  const std::string command = environment + " '" + std::string(program_invocation_name) +
+                              "' --gtest_also_run_disabled_tests --gtest_filter='" + test + "' 2>&1";
+  std::string text;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[256];
+  while (pipe && std::fgets(buffer, sizeof buffer, pipe)) text += buffer;
+  if (pipe) pclose(pipe);
+  return text;
+}
+
+TEST(InAnotherProcess, DISABLED_PrintsTheErrorOfAProduct) {
+  std::vector<float> memory(64);
+  const View v = make_view(memory.data(), 4, 4);
+  std::printf("library: %s\n", cuda::gemm_library(kStream));
+  std::printf("error: %s\n", error_of([&] { cuda::gemm(kStream, false, false, 1, v, v, 0, v, nullptr); }).c_str());
+}
+
+TEST(InAnotherProcess, DISABLED_MultipliesHostMemory) {
+  Product p(float32, 4, 5, 6);
+  cuda::gemm(kStream, false, true, 1, p.a.cview(), p.db.view(), 0, p.dc.view(), workspace_of(0));
+  EXPECT_NE(cudaStreamSynchronize(nullptr), cudaSuccess);
+  std::printf("error: %s\n", standin::device_error().c_str());
+}
+
+TEST(InAnotherProcess, DISABLED_MultipliesOnALostDevice) {
+  Product p(float32, 4, 5, 6);
+  p.run();
+  p.expect(0);
+  standin::set_device_error(cudaErrorLaunchFailure, "lost");
+  EXPECT_THROW(p.run(), DeviceError);
+  std::printf("error: %s\n", error_of([&] { p.run(); }).c_str());
+}
+
+TEST(StandinGemmErrors, ALostDeviceIsSaidToBeLost) {
+  const std::string text = output_of("", "InAnotherProcess.DISABLED_MultipliesOnALostDevice");
+  EXPECT_TRUE(contains(text, "[  PASSED  ] 1 test")) << text;
+  EXPECT_TRUE(contains(text, "error: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED for a product of float32")) << text;
+  EXPECT_TRUE(contains(text, "cudaErrorLaunchFailure")) << text;
+}
+
+TEST(StandinGemmErrors, HostMemoryIsFound) {  // a is the library's B
+  const std::string text = output_of("", "InAnotherProcess.DISABLED_MultipliesHostMemory");
+  EXPECT_TRUE(contains(text, "cublasLtMatmul: B: 96 bytes are not device memory")) << text;
+}
+
+TEST(StandinGemmErrors, TheLibraryIsMissing) {
+  const std::string text =
+      output_of("TERN_CUBLASLT=/nowhere/libcublasLt.so.13", "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
+  EXPECT_TRUE(contains(text, "library: cuBLASLt (not found)")) << text;
+  EXPECT_TRUE(contains(text,
+                       "error: cuBLASLt is needed for matrix products on CUDA and was not found "
+                       "(/nowhere/libcublasLt.so.13: cannot open shared object file"))
+      << text;
+  EXPECT_TRUE(contains(text, "or use --device cpu")) << text;
+  const std::string other = output_of("TERN_CUBLASLT=libm.so.6", "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
+  EXPECT_TRUE(contains(other, "undefined symbol: cublasLtGetVersion")) << other;
+}
+
+TEST(StandinGemmErrors, NoDeviceAndNoDriver) {
+  for (const char* environment : {"TERN_STANDIN_DEVICES=0", "TERN_STANDIN_STATE=no-driver"}) {
+    const std::string text = output_of(environment, "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
+    EXPECT_TRUE(contains(text, "error: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED on CUDA device 0")) << text;
+  }
+}
+
+TEST(StandinGemm, NamesTheLibrary) {
+  EXPECT_EQ(std::string(cuda::gemm_library(kStream)), "cuBLASLt " + cuda::cublaslt_info().version);
+  EXPECT_TRUE(cuda::cublaslt_info().found);
+  EXPECT_TRUE(contains(cuda::cublaslt_info().path, "libtern_standin")) << cuda::cublaslt_info().path;
+}
+
+TEST(SharedLibrary, SaysWhatWasTried) {
+  cuda::SharedLibrary missing({"cuNothing",
+                               "nothing",
+                               {"libcunothing.so.3", "libcunothing.so"},
+                               "package cunothing",
+                               "TERN_CUNOTHING",
+                               "cuNothingGetVersion",
+                               [](void*) { return std::string("?"); }});
+  EXPECT_FALSE(missing.info().found);
+  EXPECT_TRUE(contains(missing.info().reason, "libcunothing.so.3: cannot open")) << missing.info().reason;
+  const std::string message = error_of([&] { missing.function<void()>("cuNothing"); });
+  EXPECT_TRUE(contains(message, "cuNothing is needed for nothing")) << message;
+  EXPECT_TRUE(contains(message, "package cunothing")) << message;
+
+  cuda::SharedLibrary math({"libm", "mathematics", {"libm.so.6"}, "libc6", "TERN_LIBM", "fdim", [](void*) {
+                              return cuda::dotted_version(130102);
+                            }});
+  EXPECT_TRUE(math.info().found);
+  EXPECT_EQ(math.info().version, "13.1.2");
+  EXPECT_TRUE(contains(math.info().path, "libm.so.6")) << math.info().path;
+  EXPECT_EQ(math.function<double(double)>("cos")(0), 1);
+  const std::string old = error_of([&] { math.function<void()>("cosinus"); });
+  EXPECT_TRUE(contains(old, "libm 13.1.2") && contains(old, "has no function cosinus")) << old;
+}
+
+// ---- settings ----------------------------------------------------------------------------------------------------
+
+TEST(StandinGemmSettings, Tf32OnlyWhenAskedFor) {
+  Array a(float32, {8, 8}), b(float32, {8, 8}), c(float32, {8, 8});
+  for (int64_t i = 0; i < 64; ++i) a.set(i, 1 + 0x1p-20), b.set(i, i % 9 == 0 ? 1 : 0);
+  OnDevice da(a), db(b), dc(c);
+  for (const bool on : {false, true, false}) {
+    cuda::set_tf32(on);
+    EXPECT_EQ(cuda::tf32(), on);
+    cuda::gemm(kStream, false, false, 1, da.view(), db.view(), 0, dc.view(), workspace_of(0));
+    EXPECT_EQ(standin::last_matmul_compute_type(), on ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+    dc.download();
+    EXPECT_EQ(c.at(0), on ? 1 : 1 + 0x1p-20);
+  }
+}
+
+TEST(StandinGemmSettings, AutotuneTakesTheFastestOnce) {
+  standin::slow_down(MatmulAlgorithm::kAligned, 2);
+  Product before(float32, 8, 24, 16);
+  before.run();
+  EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kAligned);
+  EXPECT_EQ(cuda::gemm_choices(), "");
+  cuda::set_autotune(true);
+  before.run();  // an existing choice stays
+  EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kAligned);
+  for (const double beta : {0.0, 1.0}) {
+    Product p(float32, 8, beta == 0 ? 32 : 40, 16);
+    const size_t used = standin::used_memory();
+    p.run(beta);
+    EXPECT_EQ(standin::used_memory(), used);
+    EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kGeneral);
+    p.expect(beta);
+    standin::reset_counters();
+    p.run();
+    EXPECT_EQ(standin::counters().kernels_by_name["cublasLtMatmul"], 1u);
+    EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kGeneral);
+  }
+  const std::string choices = cuda::gemm_choices();
+  EXPECT_EQ(std::count(choices.begin(), choices.end(), '\n'), 3) << choices;
+
+  // Not inside a capture.
+  cudaStream_t stream = nullptr;
+  cuda_call(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Product captured(float32, 8, 48, 16);
+  workspace_of(0);
+  cuda_call(cudaStreamSynchronize(nullptr));
+  cuda_call(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  captured.run(0, {DeviceType::kCUDA, 0, stream});
+  cudaGraph_t graph = nullptr;
+  cuda_call(cudaStreamEndCapture(stream, &graph));
+  EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kAligned);
+  cudaGraphExec_t executable = nullptr;
+  cuda_call(cudaGraphInstantiate(&executable, graph, 0));
+  cuda_call(cudaGraphLaunch(executable, stream));
+  cuda_call(cudaStreamSynchronize(stream));
+  captured.expect(0);
+  EXPECT_EQ(cuda::gemm_choices(), choices);
+
+  // Every step of the timing may fail.
+  for (const char* name :
+       {"cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventSynchronize", "cudaEventElapsedTime"}) {
+    SCOPED_TRACE(name);
+    Product p(float32, 8, 56, 16);
+    const size_t objects = standin::live_cublaslt_objects();
+    standin::fail_call(name, 1, cudaErrorUnknown);
+    const std::string message = error_of([&] { p.run(); });
+    EXPECT_TRUE(contains(message, name)) << message;
+    EXPECT_EQ(standin::live_cublaslt_objects(), objects);
+    standin::clear_faults();
+  }
+  Product no_memory(float32, 8, 56, 16);
+  standin::fail_call("cudaMalloc", 1, cudaErrorMemoryAllocation);
+  no_memory.run(1);
+  no_memory.expect(1);
+  standin::clear_faults();
+  cuda::set_autotune(false);
+  standin::slow_down(MatmulAlgorithm::kAligned, 0);
+}
+
+/// The text with the number at `index` of its second line replaced.
+std::string with_number(const std::string& text, int index, const std::string& number) {
+  std::istringstream words(text.substr(text.find('\n') + 1));
+  std::string result = text.substr(0, text.find('\n') + 1), word, line;
+  std::getline(words, line);
+  std::istringstream numbers(line);
+  for (int i = 0; numbers >> word; ++i) result += (i > 0 ? " " : "") + (i == index ? number : word);
+  return result + "\n";
+}
+
+TEST(StandinGemmSettings, ChoicesCanBeKept) {
+  standin::slow_down(MatmulAlgorithm::kAligned, 2);
+  cuda::set_autotune(true);
+  Product(float32, 16, 64, 16).run();
+  cuda::set_autotune(false);
+  standin::slow_down(MatmulAlgorithm::kAligned, 0);
+  const std::string choices = cuda::gemm_choices();
+  constexpr int kM = 3 + 6, kN = 3 + 7;
+  // A choice for another shape, as if from another process.
+  std::string other = with_number(with_number(choices, kM, "72"), kN, "16");
+  // The rows of its D have 72 elements; the key contains all leading dimensions.
+  other = with_number(other, 3 + 12, "72");
+  cuda::restore_gemm_choices(other);
+  Product p(float32, 16, 72, 16);
+  p.run();
+  EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kGeneral);
+  p.expect(0);
+  EXPECT_TRUE(contains(cuda::gemm_choices(), other.substr(other.find('\n') + 1)));
+  cuda::restore_gemm_choices("");
+
+  // An algorithm that the library no longer accepts is not used.
+  std::string invalid = with_number(with_number(with_number(choices, kM, "80"), kN, "16"), 3 + 12, "80");
+  invalid = with_number(invalid, 3 + 20, "12345");
+  cuda::restore_gemm_choices(invalid);
+  Product q(float32, 16, 80, 16);
+  q.run();
+  EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kAligned);
+  q.expect(0);
+
+  const std::string kept = cuda::gemm_choices();
+  const std::string first = choices.substr(0, choices.find('\n') + 1);
+  for (const std::string& text :
+       {std::string("rubbish"), "gemm choices, cuBLASLt 9.9.9\n" + choices.substr(first.size()), first + "1 2 3\n",
+        first + "x\n", with_number(choices, 4, "ten"), choices.substr(0, choices.size() - 1) + " 7\n"}) {
+    const std::string message = error_of([&] { cuda::restore_gemm_choices(text); });
+    EXPECT_TRUE(contains(message, "the recorded choices of matrix algorithms")) << message;
+  }
+  EXPECT_EQ(cuda::gemm_choices(), kept);
+}
+
+TEST(StandinGemmSettings, SeveralThreads) {
+  std::vector<std::thread> threads;
+  std::vector<int> done(4, 0);
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([i, &done] {
+      const DeviceMemory workspace(int64_t{34} << 20);
+      for (int64_t n = 1; n < 20; ++n) {
+        Product p(i % 2 == 0 ? float32 : float64, 3, n, 4);
+        cuda::gemm(kStream, false, true, 1, p.da.view(), p.db.view(), 0, p.dc.view(), workspace.get());
+        p.expect(0);
+        ++done[i];
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, std::vector<int>(4, 19));
+}
+
+// ---- the stand-in -------------------------------------------------------------------------------------------------
+
+/// A product of [4, 6] and [6, 5] matrices in column-major order, using the stand-in's functions directly.
+struct Raw {
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
+  cublasLtMatmulPreference_t preference = nullptr;
+  DeviceMemory memory{65536};
+
+  Raw() {
+    cublasLtCreate(&handle);
+    cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatrixLayoutCreate(&a, CUDA_R_32F, 4, 6, 4);
+    cublasLtMatrixLayoutCreate(&b, CUDA_R_32F, 6, 5, 6);
+    cublasLtMatrixLayoutCreate(&d, CUDA_R_32F, 4, 5, 4);
+    cublasLtMatmulPreferenceCreate(&preference);
+  }
+  ~Raw() {
+    EXPECT_EQ(cublasLtMatmulPreferenceDestroy(preference), CUBLAS_STATUS_SUCCESS);
+    for (cublasLtMatrixLayout_t layout : {a, b, d})
+      EXPECT_EQ(cublasLtMatrixLayoutDestroy(layout), CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(cublasLtMatmulDescDestroy(operation), CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(cublasLtDestroy(handle), CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(cublasLtDestroy(handle), CUBLAS_STATUS_INVALID_VALUE);
+  }
+  template <class T>
+  cublasStatus_t set(cublasLtMatmulDescAttributes_t attribute, T value) {
+    return cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value));
+  }
+  template <class T>
+  cublasStatus_t set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
+    return cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof(value));
+  }
+  cublasStatus_t heuristic(cublasLtMatmulHeuristicResult_t& result) {
+    int count = 0;
+    return cublasLtMatmulAlgoGetHeuristic(handle, operation, a, b, d, d, preference, 1, &result, &count);
+  }
+  cublasStatus_t heuristic() {
+    cublasLtMatmulHeuristicResult_t result;
+    return heuristic(result);
+  }
+  cublasStatus_t run(const cublasLtMatmulAlgo_t* algo, int shift = 0, size_t workspace_bytes = 0) {
+    const float one = 1, zero = 0;
+    char* at = static_cast<char*>(memory.get());
+    return cublasLtMatmul(handle, operation, &one, at + shift, a, at + 512, b, &zero, at + 1024, d, at + 1024, d, algo,
+                          at + 32768, workspace_bytes, nullptr);
+  }
+};
+
+TEST(StandinCublasLt, RejectsWhatTheLibraryRejects) {
+  Raw raw;
+  cublasLtMatmulHeuristicResult_t result;
+  EXPECT_EQ(raw.heuristic(result), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
+  EXPECT_EQ(raw.run(&result.algo), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
+  EXPECT_EQ(raw.run(nullptr), CUBLAS_STATUS_INVALID_VALUE);
+  // An attribute of the wrong size, and one that does not exist.
+  EXPECT_EQ(raw.set(CUBLASLT_MATMUL_DESC_EPILOGUE, int64_t{1}), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(raw.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, int32_t{0}), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(raw.set(static_cast<cublasLtMatmulDescAttributes_t>(9), int64_t{0}), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(raw.set(raw.a, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int64_t{1}), CUBLAS_STATUS_INVALID_VALUE);
+  // The leading dimension of op(A) instead of A's.
+  raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{5});
+  EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_TRUE(contains(standin::cublaslt_message(), "the leading dimension of B is 5, expected at least 6"))
+      << standin::cublaslt_message();
+  raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{6});
+  // A transposition that does not fit the shapes, a different batch count, an epilogue without its pointer.
+  raw.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  EXPECT_EQ(raw.run(&result.algo), CUBLAS_STATUS_INVALID_VALUE);
+  raw.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N);
+  raw.set(raw.d, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t{2});
+  EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_INVALID_VALUE);
+  raw.set(raw.d, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t{1});
+  raw.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_INVALID_VALUE);
+  raw.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<char*>(raw.memory.get()) + 2048);
+  EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_SUCCESS);
+  raw.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(CUDA_R_16BF));
+  EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_INVALID_VALUE);
+  raw.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{12345});
+  EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_INVALID_VALUE);
+  raw.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+  // Types.
+  raw.set(raw.a, CUBLASLT_MATRIX_LAYOUT_TYPE, static_cast<uint32_t>(CUDA_R_16F));
+  EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_NOT_SUPPORTED);
+  raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_TYPE, static_cast<uint32_t>(CUDA_R_16F));
+  EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(raw.run(&result.algo), CUBLAS_STATUS_INVALID_VALUE);  // the algorithm was for fp32
+  raw.set(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, static_cast<int32_t>(CUBLAS_COMPUTE_64F));
+  EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_NOT_SUPPORTED);
+}
+
+TEST(StandinCublasLt, AlgorithmsNeedTheirWorkspace) {
+  Raw raw;
+  cublasLtMatmulHeuristicResult_t result;
+  raw.set(raw.a, CUBLASLT_MATRIX_LAYOUT_COLS, uint64_t{512});
+  raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_ROWS, uint64_t{512});
+  raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{512});
+  const uint64_t limit = 32768;
+  cublasLtMatmulPreferenceSetAttribute(raw.preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof(limit));
+  ASSERT_EQ(raw.heuristic(result), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
+  ASSERT_GT(result.workspaceSize, 0u);
+  EXPECT_EQ(raw.run(&result.algo, 0, 0), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(raw.run(&result.algo, 0, result.workspaceSize - 1), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(raw.run(&result.algo, 0, result.workspaceSize), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
+}
+
+TEST(StandinCublasLt, AlgorithmsNeedTheirAlignment) {
+  Raw raw;
+  cublasLtMatmulHeuristicResult_t result;
+  raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{8});
+  ASSERT_EQ(raw.heuristic(result), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(raw.run(&result.algo), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
+  EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kAligned);
+  EXPECT_EQ(raw.run(&result.algo, 4), CUBLAS_STATUS_INVALID_VALUE);
+  const uint32_t four = 4;
+  cublasLtMatmulPreferenceSetAttribute(raw.preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &four, sizeof(four));
+  ASSERT_EQ(raw.heuristic(result), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(raw.run(&result.algo, 4), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
+  EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kGeneral);
+}
+
+}  // namespace
+}  // namespace tern::kernels

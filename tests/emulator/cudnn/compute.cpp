@@ -1,0 +1,313 @@
+// The operations of the stand-in cuDNN, computed one by one in double precision; tensors inside the graph are rounded
+// to their type.
+
+#if __has_include(<cudnn.h>)
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "tern/kernels/types.h"
+#include "tern/tests/emulator/cudnn/state.h"
+#include "tern/tests/emulator/runtime/queue.h"
+
+namespace tern::standin::dnn {
+namespace {
+
+using Index = std::array<int64_t, 4>;
+
+struct Tensor {
+  const Descriptor* descriptor;
+  Index dims, strides;
+  cudnnDataType_t type;
+  int64_t id;
+  bool inside, by_value;
+  const Descriptor* ragged;
+
+  explicit Tensor(const Descriptor* d)
+      : descriptor(d),
+        dims(numbers(d, CUDNN_ATTR_TENSOR_DIMENSIONS)),
+        strides(numbers(d, CUDNN_ATTR_TENSOR_STRIDES)),
+        type(d->get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE)),
+        id(d->get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID)),
+        inside(d->has(CUDNN_ATTR_TENSOR_IS_VIRTUAL) && d->get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL)),
+        by_value(d->has(CUDNN_ATTR_TENSOR_IS_BY_VALUE) && d->get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE)),
+        ragged(d->link(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC)) {}
+  static Index numbers(const Descriptor* d, int attribute) {
+    const auto list = d->list<int64_t>(attribute);
+    return {list[0], list[1], list[2], list[3]};
+  }
+  /// Rows or columns, whichever axis the tokens are on.
+  size_t token_axis() const { return strides[2] >= strides[3] ? 2 : 3; }
+};
+
+std::vector<const Descriptor*> operations(const Descriptor& graph) {
+  std::vector<const Descriptor*> result;
+  for (void* p : graph.list<void*>(CUDNN_ATTR_OPERATIONGRAPH_OPS)) result.push_back(static_cast<Descriptor*>(p));
+  return result;
+}
+
+/// The attributes of an operation for the tensors that it reads, and for the one that it writes.
+std::pair<std::vector<int>, int> ports(cudnnBackendDescriptorType_t type) {
+  switch (type) {
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+      return {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+               CUDNN_ATTR_OPERATION_POINTWISE_TDESC},
+              CUDNN_ATTR_OPERATION_POINTWISE_YDESC};
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+      return {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC,
+               CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
+               CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC},
+              CUDNN_ATTR_OPERATION_MATMUL_CDESC};
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+      return {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC}, CUDNN_ATTR_OPERATION_REDUCTION_YDESC};
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+      return {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC}, CUDNN_ATTR_OPERATION_RESHAPE_YDESC};
+    default:
+      return {{}, -1};
+  }
+}
+
+/// The error in an operation's shapes; "" if there is none.
+std::string check_shapes(const Descriptor& op) {
+  const auto [inputs, output] = ports(op.type);
+  const Index y = Tensor(op.link(output)).dims, x = Tensor(op.link(inputs[0])).dims;
+  if (op.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
+    const Index b = Tensor(op.link(inputs[1])).dims;
+    const bool good =
+        x[0] == y[0] && b[0] == y[0] && x[1] == y[1] && b[1] == y[1] && x[2] == y[2] && b[3] == y[3] && x[3] == b[2];
+    return good ? "" : "matmul: the shapes do not fit";
+  }
+  if (op.type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
+    return x == Index{y[0], y[1], y[3], y[2]} ? "" : "reshape: not a transposition";
+  for (const int input : inputs) {
+    if (!op.has(input)) continue;
+    const Index in = Tensor(op.link(input)).dims;
+    for (size_t i = 0; i < 4; ++i) {
+      const bool reduced = op.type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR && y[i] == 1;
+      if (in[i] != y[i] && in[i] != 1 && !reduced) return "an input is not broadcast to the result";
+    }
+  }
+  return "";
+}
+
+double load(const void* memory, cudnnDataType_t type, int64_t i) {
+  switch (type) {
+    case CUDNN_DATA_BFLOAT16:
+      return static_cast<float>(static_cast<const BFloat16*>(memory)[i]);
+    case CUDNN_DATA_HALF:
+      return static_cast<float>(static_cast<const Float16*>(memory)[i]);
+    case CUDNN_DATA_INT32:
+      return static_cast<const int32_t*>(memory)[i];
+    case CUDNN_DATA_INT64:
+      return static_cast<double>(static_cast<const int64_t*>(memory)[i]);
+    default:
+      return static_cast<const float*>(memory)[i];
+  }
+}
+double rounded(double x, cudnnDataType_t type) {
+  if (type == CUDNN_DATA_BFLOAT16) return static_cast<float>(BFloat16(static_cast<float>(x)));
+  if (type == CUDNN_DATA_HALF) return static_cast<float>(Float16(static_cast<float>(x)));
+  return type == CUDNN_DATA_FLOAT ? static_cast<float>(x) : x;
+}
+void store(void* memory, cudnnDataType_t type, int64_t i, double x) {
+  if (type == CUDNN_DATA_BFLOAT16)
+    static_cast<BFloat16*>(memory)[i] = BFloat16(static_cast<float>(x));
+  else if (type == CUDNN_DATA_HALF)
+    static_cast<Float16*>(memory)[i] = Float16(static_cast<float>(x));
+  else
+    static_cast<float*>(memory)[i] = static_cast<float>(x);
+}
+size_t bytes_of(cudnnDataType_t type) {
+  return type == CUDNN_DATA_INT64 ? 8 : type == CUDNN_DATA_BFLOAT16 || type == CUDNN_DATA_HALF ? 2 : 4;
+}
+
+class Run {
+ public:
+  Run(const Pointers& pointers, const Scalars& scalars) : pointers_(pointers), scalars_(scalars) {}
+
+  void operation(const Descriptor& op) {
+    const auto [inputs, output] = ports(op.type);
+    const Tensor y(op.link(output));
+    if (op.type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR) {
+      reshaped_[y.descriptor] = op.link(inputs[0]);
+      return;
+    }
+    std::vector<Tensor> x;
+    for (const int input : inputs)
+      if (op.has(input)) x.emplace_back(op.link(input));
+    if (op.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) return matmul(op, x[0], x[1], y);
+    if (op.type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) return reduce(op, x[0], y);
+    const Descriptor& kind = *op.link(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+    const auto mode = kind.get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+    const int64_t axis = kind.has(CUDNN_ATTR_POINTWISE_AXIS) ? kind.get<int64_t>(CUDNN_ATTR_POINTWISE_AXIS) : 0;
+    each(y, [&](const Index& i) {
+      if (mode == CUDNN_POINTWISE_GEN_INDEX) return write(y, i, static_cast<double>(i[static_cast<size_t>(axis)]));
+      const double a = read(x[0], i), b = x.size() > 1 ? read(x[1], i) : 0, t = x.size() > 2 ? read(x[2], i) : 0;
+      write(y, i, pointwise(mode, a, b, t));
+    });
+  }
+
+ private:
+  static double pointwise(cudnnPointwiseMode_t mode, double a, double b, double t) {
+    switch (mode) {
+      case CUDNN_POINTWISE_ADD:
+        return a + b;
+      case CUDNN_POINTWISE_SUB:
+        return a - b;
+      case CUDNN_POINTWISE_MUL:
+        return a * b;
+      case CUDNN_POINTWISE_DIV:
+        return a / b;
+      case CUDNN_POINTWISE_EXP:
+        return std::exp(a);
+      case CUDNN_POINTWISE_LOG:
+        return std::log(a);
+      case CUDNN_POINTWISE_CMP_LT:
+        return a < b;
+      case CUDNN_POINTWISE_CMP_GE:
+        return a >= b;
+      case CUDNN_POINTWISE_LOGICAL_AND:
+        return a != 0 && b != 0;
+      case CUDNN_POINTWISE_BINARY_SELECT:
+        return t != 0 ? a : b;
+      default:
+        throw DeviceError(cudaErrorLaunchFailure, "cudnnBackendExecute: a pointwise mode that the stand-in lacks");
+    }
+  }
+
+  void matmul(const Descriptor& op, const Tensor& a, const Tensor& b, const Tensor& c) {
+    const auto length = [&](int attribute, int64_t sequence, int64_t all) {
+      return op.has(attribute) ? static_cast<int64_t>(read(Tensor(op.link(attribute)), {sequence, 0, 0, 0})) : all;
+    };
+    each(c, [&](const Index& i) {
+      const bool computed = i[2] < length(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, i[0], c.dims[2]) &&
+                            i[3] < length(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, i[0], c.dims[3]);
+      const int64_t k = length(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, i[0], a.dims[3]);
+      double sum = 0;
+      for (int64_t p = 0; computed && p < k; ++p)
+        sum += rounded(read(a, {i[0], i[1], i[2], p}), b.type) * read(b, {i[0], i[1], p, i[3]});
+      write(c, i, sum);
+    });
+  }
+
+  void reduce(const Descriptor& op, const Tensor& x, const Tensor& y) {
+    const bool most =
+        op.link(CUDNN_ATTR_OPERATION_REDUCTION_DESC)->get<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) ==
+        CUDNN_REDUCE_TENSOR_MAX;
+    each(y, [&](const Index& i) {
+      double result = most ? -INFINITY : 0;
+      for (int64_t p = 0; p < x.dims[3]; ++p) {
+        const double value = read(x, {i[0], i[1], i[2], p});
+        result = most ? std::max(result, value) : result + value;
+      }
+      write(y, i, result);
+    });
+  }
+
+  static void each(const Tensor& t, const std::function<void(const Index&)>& f) {
+    Index i;
+    for (i[0] = 0; i[0] < t.dims[0]; ++i[0])
+      for (i[1] = 0; i[1] < t.dims[1]; ++i[1])
+        for (i[2] = 0; i[2] < t.dims[2]; ++i[2])
+          for (i[3] = 0; i[3] < t.dims[3]; ++i[3]) f(i);
+  }
+
+  /// The address of an element in memory; -1 after the end of a ragged sequence.
+  int64_t address(const Tensor& t, const Index& i) {
+    int64_t start = i[0] * t.strides[0];
+    if (t.ragged) {
+      const Tensor offsets(t.ragged);
+      start = static_cast<int64_t>(read(offsets, {i[0], 0, 0, 0}));
+      const size_t axis = t.token_axis();
+      if (start + i[axis] * t.strides[axis] >= static_cast<int64_t>(read(offsets, {i[0] + 1, 0, 0, 0}))) return -1;
+    }
+    return start + i[1] * t.strides[1] + i[2] * t.strides[2] + i[3] * t.strides[3];
+  }
+
+  void* memory_of(const Tensor& t, int64_t address) {
+    char* const memory = static_cast<char*>(pointers_.at(t.id));
+    const size_t bytes = bytes_of(t.type);
+    if (address > checked_[t.id]) {
+      require_device_memory(memory, static_cast<size_t>(address + 1) * bytes, "cudnnBackendExecute: a tensor");
+      checked_[t.id] = address;
+    }
+    return memory;
+  }
+
+  double read(const Tensor& t, Index i) {
+    for (size_t d = 0; d < 4; ++d)
+      if (t.dims[d] == 1) i[d] = 0;
+    if (t.by_value) return scalars_.at(t.id);
+    if (const auto found = reshaped_.find(t.descriptor); found != reshaped_.end())
+      return rounded(read(Tensor(found->second), {i[0], i[1], i[3], i[2]}), t.type);
+    if (t.inside) return inside_.at(t.descriptor).at(flat(t, i));
+    const int64_t at = address(t, i);
+    return at < 0 ? 0 : load(memory_of(t, at), t.type, at);
+  }
+
+  void write(const Tensor& t, const Index& i, double x) {
+    if (t.inside) {
+      std::vector<double>& values = inside_[t.descriptor];
+      if (values.empty()) values.resize(static_cast<size_t>(t.dims[0] * t.dims[1] * t.dims[2] * t.dims[3]), NAN);
+      values[flat(t, i)] = rounded(x, t.type);
+      return;
+    }
+    const int64_t at = address(t, i);
+    if (at >= 0) store(memory_of(t, at), t.type, at, x);
+  }
+  static size_t flat(const Tensor& t, const Index& i) {
+    return static_cast<size_t>(((i[0] * t.dims[1] + i[1]) * t.dims[2] + i[2]) * t.dims[3] + i[3]);
+  }
+
+  const Pointers& pointers_;
+  const Scalars& scalars_;
+  std::map<const Descriptor*, std::vector<double>> inside_;
+  std::map<const Descriptor*, const Descriptor*> reshaped_;
+  std::map<int64_t, int64_t> checked_;
+};
+
+}  // namespace
+
+std::string check_graph(const Descriptor& graph) {
+  int products = 0;
+  std::set<const Descriptor*> made;
+  for (const Descriptor* op : operations(graph)) {
+    const auto [inputs, output] = ports(op->type);
+    if (output < 0) return "an operation that the stand-in lacks";
+    products += op->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
+    for (const int input : inputs)
+      if (op->has(input) && Tensor(op->link(input)).inside && made.count(op->link(input)) == 0)
+        return "an operation reads what none before it has made";
+    const std::string reason = check_shapes(*op);
+    if (!reason.empty()) return reason;
+    if (!made.insert(op->link(output)).second) return "a tensor is made twice";
+  }
+  return products == 2 || products == 5 ? "" : "neither forward nor backward of attention";
+}
+
+void outside(const Descriptor& graph, std::vector<int64_t>& in_memory, std::vector<int64_t>& by_value) {
+  std::set<int64_t> seen;
+  const std::function<void(const Descriptor*)> add = [&](const Descriptor* descriptor) {
+    const Tensor t(descriptor);
+    if (t.ragged) add(t.ragged);
+    if (!t.inside && seen.insert(t.id).second) (t.by_value ? by_value : in_memory).push_back(t.id);
+  };
+  for (const Descriptor* op : operations(graph)) {
+    const auto [inputs, output] = ports(op->type);
+    for (const int input : inputs)
+      if (op->has(input)) add(op->link(input));
+    add(op->link(output));
+  }
+}
+
+void compute(const Descriptor& graph, const Pointers& pointers, const Scalars& scalars) {
+  Run run(pointers, scalars);
+  for (const Descriptor* op : operations(graph)) run.operation(*op);
+}
+
+}  // namespace tern::standin::dnn
+
+#endif

@@ -1,0 +1,425 @@
+// Stream capture and graphs of the stand-in CUDA runtime, and the effects of mistakes.
+
+#include <cmath>
+#include <thread>
+
+#include "tern/tests/emulator/runtime/standin_test.h"
+
+namespace tern::standin {
+namespace {
+
+float* somewhere = nullptr;  // memory that captured kernels may write
+
+class Graph : public StandIn {
+ protected:
+  void SetUp() override {
+    StandIn::SetUp();
+    somewhere = device_array(1);
+    reset_counters();
+  }
+};
+
+void begin(cudaStream_t stream, cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
+  ok(cudaStreamBeginCapture(stream, mode));
+}
+cudaGraph_t end(cudaStream_t stream) {
+  cudaGraph_t graph = nullptr;
+  ok(cudaStreamEndCapture(stream, &graph));
+  return graph;
+}
+cudaGraphExec_t instantiate(cudaGraph_t graph) {
+  cudaGraphExec_t executable = nullptr;
+  ok(cudaGraphInstantiate(&executable, graph, 0));
+  return executable;
+}
+size_t node_count(cudaGraph_t graph) {
+  size_t count = 0;
+  ok(cudaGraphGetNodes(graph, nullptr, &count));
+  return count;
+}
+cudaStreamCaptureStatus status_of(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  ok(cudaStreamIsCapturing(stream, &status));
+  return status;
+}
+
+/// `after` waits for the work that `before` has now.
+void join(cudaStream_t before, cudaStream_t after) {
+  const cudaEvent_t event = new_event();
+  ok(cudaEventRecord(event, before));
+  ok(cudaStreamWaitEvent(after, event, 0));
+  ok(cudaEventDestroy(event));
+}
+
+TEST_F(Graph, RunsWhatWasCapturedAsOftenAsLaunched) {
+  EXPECT_EQ(orders_where([] {
+              float* x = device_array(1);
+              const cudaStream_t s = new_stream();
+              set(s, x, 0);
+              ok(cudaStreamSynchronize(s));
+              begin(s);
+              EXPECT_EQ(status_of(s), cudaStreamCaptureStatusActive);
+              add(s, x, x, 1);
+              add(s, x, x, 10);
+              const cudaGraph_t graph = end(s);
+              EXPECT_EQ(status_of(s), cudaStreamCaptureStatusNone);
+              EXPECT_EQ(node_count(graph), 2u);
+              EXPECT_EQ(read_one(x, s), 0);  // nothing runs during a capture
+              const cudaGraphExec_t executable = instantiate(graph);
+              ok(cudaGraphDestroy(graph));
+              for (int i = 0; i < 3; ++i) ok(cudaGraphLaunch(executable, s));
+              EXPECT_EQ(counters().graph_launches, 3u);
+              EXPECT_EQ(counters().kernel_launches, 3u);
+              const bool right = read_one(x, s) == 33;
+              ok(cudaGraphExecDestroy(executable));
+              return right;
+            }),
+            kAllOrders);
+}
+
+TEST_F(Graph, AGraphRunsLateAndOutlivesItsHandle) {
+  float* x = device_array(1);
+  const cudaStream_t s = new_stream();
+  begin(s);
+  set(s, x, 1);
+  const cudaGraph_t graph = end(s);
+  const cudaGraphExec_t executable = instantiate(graph);
+  ok(cudaGraphLaunch(executable, s));
+  ok(cudaGraphExecDestroy(executable));
+  EXPECT_EQ(cudaGraphLaunch(executable, s), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaStreamQuery(s), cudaErrorNotReady);
+  EXPECT_EQ(read_one(x, s), 1);
+}
+
+TEST_F(Graph, LaunchesOfOneGraphDoNotOverlap) {
+  EXPECT_EQ(orders_where([] {  // in two streams without a dependency
+              float* x = device_array(1);
+              const cudaStream_t s = new_stream(), t = new_stream();
+              ok(cudaMemsetAsync(x, 0, 4, s));
+              ok(cudaStreamSynchronize(s));
+              begin(s);
+              add(s, x, x, 1);
+              const cudaGraphExec_t executable = instantiate(end(s));
+              ok(cudaGraphLaunch(executable, s));
+              ok(cudaGraphLaunch(executable, t));
+              return read_one(x, t) == 2;
+            }),
+            kAllOrders);
+}
+
+TEST_F(Graph, EmptyGraphsRun) {
+  const cudaStream_t s = new_stream();
+  begin(s);
+  const cudaGraph_t graph = end(s);
+  EXPECT_EQ(node_count(graph), 0u);
+  ok(cudaGraphLaunch(instantiate(graph), s));
+  ok(cudaStreamSynchronize(s));
+}
+
+/// z = (x + 1) + (x + 2) by two branches in two streams. Waits can be omitted.
+bool branches(bool fork, bool join_again) {
+  float *x = device_array(1), *a = device_array(1), *z = device_array(1);
+  const cudaStream_t s = new_stream(), t = new_stream();
+  begin(s);
+  const cudaEvent_t start = new_event();
+  if (!fork) ok(cudaEventRecord(start, s));  // too early
+  set(s, x, 10);
+  if (fork) ok(cudaEventRecord(start, s));
+  ok(cudaStreamWaitEvent(t, start, 0));
+  EXPECT_EQ(status_of(t), cudaStreamCaptureStatusActive);
+  add(t, a, x, 1);
+  const cudaEvent_t done = new_event();
+  if (join_again) ok(cudaEventRecord(done, t));
+  if (!join_again) {  // the other branch is joined, but only after the reader
+    add(s, z, a, 2);
+    join(t, s);
+  } else {
+    ok(cudaStreamWaitEvent(s, done, 0));
+    add(s, z, a, 2);
+  }
+  const cudaGraph_t graph = end(s);
+  EXPECT_EQ(node_count(graph), 3u);
+  EXPECT_EQ(status_of(t), cudaStreamCaptureStatusNone);
+  ok(cudaGraphLaunch(instantiate(graph), s));
+  return read_one(z, s) == 13;
+}
+
+TEST_F(Graph, CaptureSpreadsByEvents) {
+  EXPECT_EQ(orders_where([] { return branches(true, true); }), kAllOrders);
+}
+
+TEST_F(Graph, MissingDependenciesInAGraphShow) {
+  EXPECT_LT(orders_where([] { return branches(false, true); }), kAllOrders);
+  EXPECT_LT(orders_where([] { return branches(true, false); }), kAllOrders);
+}
+
+TEST_F(Graph, CapturesCopiesAndFills) {
+  float *x = device_array(2), *from = pinned_array(2), *to = pinned_array(2);
+  const cudaStream_t s = new_stream();
+  begin(s);
+  ok(cudaMemsetAsync(x, 0, 8, s));
+  ok(cudaMemcpyAsync(x, from, 4, cudaMemcpyHostToDevice, s));
+  ok(cudaMemcpyAsync(to, x, 8, cudaMemcpyDeviceToHost, s));
+  ok(enqueue(s, "library", [to] { to[1] += 1; }));
+  EXPECT_TRUE(is_capturing(s));
+  const cudaGraphExec_t executable = instantiate(end(s));
+  for (float value : {3.0f, 4.0f}) {  // addresses are captured, not values
+    from[0] = value;
+    ok(cudaGraphLaunch(executable, s));
+    ok(cudaStreamSynchronize(s));
+    EXPECT_EQ(to[0], value);
+    EXPECT_EQ(to[1], 1);
+  }
+}
+
+TEST_F(Graph, ReplayKeepsTheArgumentsOfTheCapture) {
+  float *x = device_array(1), *y = device_array(1);
+  const cudaStream_t s = new_stream();
+  float value = 1;
+  begin(s);
+  set(s, x, value);
+  const cudaGraphExec_t executable = instantiate(end(s));
+  value = 2;  // stale capture: the kernel does not get the new value
+  set(s, y, value);
+  ok(cudaGraphLaunch(executable, s));
+  EXPECT_EQ(read_one(x, s), 1);
+  EXPECT_EQ(read_one(y, s), 2);
+}
+
+TEST_F(Graph, FreedMemoryInAReplayFails) {
+  float* x = device_array(1);
+  const cudaStream_t s = new_stream();
+  begin(s);
+  set(s, x, 1);
+  const cudaGraphExec_t executable = instantiate(end(s));
+  ok(cudaGraphLaunch(executable, s));
+  ok(cudaStreamSynchronize(s));
+  ok(cudaFree(x));
+  ok(cudaGraphLaunch(executable, s));
+  EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
+  EXPECT_TRUE(contains(device_error(), "freed allocation")) << device_error();
+}
+
+TEST_F(Graph, FreedMemoryInAReplayedCopyFails) {
+  float *x = device_array(1), *to = pinned_array(1);
+  const cudaStream_t s = new_stream();
+  begin(s);
+  ok(cudaMemcpyAsync(to, x, 4, cudaMemcpyDeviceToHost, s));
+  const cudaGraphExec_t executable = instantiate(end(s));
+  ok(cudaFree(x));
+  ok(cudaGraphLaunch(executable, s));
+  EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
+}
+
+// --- updates ---
+
+TEST_F(Graph, UpdatesKeepTheTopology) {
+  float* x = device_array(1);
+  const cudaStream_t s = new_stream();
+  const auto capture = [&](float value, int extra) {
+    begin(s);
+    set(s, x, value);
+    for (int i = 0; i < extra; ++i) add(s, x, x, 1);
+    return end(s);
+  };
+  const cudaGraphExec_t executable = instantiate(capture(1, 0));
+  cudaGraphExecUpdateResultInfo info;
+  ok(cudaGraphExecUpdate(executable, capture(2, 0), &info));
+  EXPECT_EQ(info.result, cudaGraphExecUpdateSuccess);
+  ok(cudaGraphLaunch(executable, s));
+  EXPECT_EQ(read_one(x, s), 2);
+  EXPECT_EQ(cudaGraphExecUpdate(executable, capture(3, 1), &info), cudaErrorGraphExecUpdateFailure);
+  EXPECT_EQ(info.result, cudaGraphExecUpdateErrorTopologyChanged);
+  ok(cudaGraphLaunch(executable, s));
+  EXPECT_EQ(read_one(x, s), 2);
+}
+
+// --- calls that are not allowed during a capture ---
+
+/// The error of `call` during a capture of the stream; expects that it invalidates the capture.
+cudaError_t error_in_capture(cudaStream_t s, const std::function<cudaError_t()>& call,
+                             cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
+  begin(s, mode);
+  set(s, somewhere, 1);
+  const cudaError_t error = call();
+  EXPECT_EQ(cudaGetLastError(), error);
+  EXPECT_EQ(status_of(s), cudaStreamCaptureStatusInvalidated);
+  EXPECT_EQ(cudaMemsetAsync(somewhere, 0, 4, s), cudaErrorStreamCaptureInvalidated);
+  cudaGraph_t graph = reinterpret_cast<cudaGraph_t>(1);
+  EXPECT_EQ(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(graph, nullptr);
+  EXPECT_EQ(status_of(s), cudaStreamCaptureStatusNone);
+  cudaGetLastError();
+  return error;
+}
+
+TEST_F(Graph, WaitsAreNotAllowedDuringCapture) {
+  const cudaStream_t s = new_stream(), other = new_stream();
+  const cudaEvent_t event = new_event();
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaStreamSynchronize(s); }), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaStreamQuery(s); }), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaDeviceSynchronize(); }), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(error_in_capture(
+                s, [&] { return cudaDeviceSynchronize(); }, cudaStreamCaptureModeRelaxed),
+            cudaErrorStreamCaptureUnsupported);
+  const auto record_and = [&](cudaError_t (*wait)(cudaEvent_t)) {
+    return [=] {
+      ok(cudaEventRecord(event, s));
+      return wait(event);
+    };
+  };
+  EXPECT_EQ(error_in_capture(s, record_and(cudaEventSynchronize)), cudaErrorCapturedEvent);
+  EXPECT_EQ(error_in_capture(s, record_and(cudaEventQuery), cudaStreamCaptureModeRelaxed), cudaErrorCapturedEvent);
+  const cudaEvent_t elsewhere = new_event();
+  ok(cudaEventRecord(elsewhere, other));
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaEventQuery(elsewhere); }), cudaErrorStreamCaptureUnsupported);
+}
+
+TEST_F(Graph, AllocationsAreNotAllowedDuringCapture) {
+  const cudaStream_t s = new_stream();
+  void* x = nullptr;
+  float* y = device_array(1);
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaMalloc(&x, 4); }), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaFree(y); }), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaMallocHost(&x, 4); }), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(error_in_capture(
+                s, [&] { return cudaMalloc(&x, 4); }, cudaStreamCaptureModeThreadLocal),
+            cudaErrorStreamCaptureUnsupported);
+  begin(s, cudaStreamCaptureModeRelaxed);
+  ok(cudaMalloc(&x, 4));
+  end(s);
+  begin(s);
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  ok(cudaThreadExchangeStreamCaptureMode(&mode));
+  ok(cudaMalloc(&x, 4));
+  ok(cudaThreadExchangeStreamCaptureMode(&mode));
+  EXPECT_EQ(mode, cudaStreamCaptureModeRelaxed);
+  end(s);
+}
+
+TEST_F(Graph, OtherThreadsAreForbiddenByGlobalCaptures) {
+  const cudaStream_t s = new_stream();
+  const auto elsewhere = [] {
+    cudaError_t error = cudaSuccess;
+    std::thread([&] {
+      void* x = nullptr;
+      error = cudaMalloc(&x, 4);
+    }).join();
+    return error;
+  };
+  begin(s, cudaStreamCaptureModeThreadLocal);
+  ok(elsewhere());
+  end(s);
+  begin(s);
+  EXPECT_EQ(elsewhere(), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(cudaStreamEndCapture(s, nullptr), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(Graph, TheLegacyStreamIsNotAllowedBesideABlockingCapture) {
+  float* x = device_array(1);
+  const cudaStream_t s = new_stream(cudaStreamDefault), free = new_stream();
+  float host = 0;
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaMemset(x, 0, 4); }), cudaErrorStreamCaptureImplicit);
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaMemcpy(x, &host, 4, cudaMemcpyHostToDevice); }),
+            cudaErrorStreamCaptureImplicit);
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaStreamSynchronize(nullptr); }), cudaErrorStreamCaptureImplicit);
+  EXPECT_EQ(error_in_capture(free, [&] { return cudaMemcpy(x, &host, 4, cudaMemcpyHostToDevice); }),
+            cudaErrorStreamCaptureUnsupported);
+  begin(free);
+  ok(cudaMemset(x, 0, 4));
+  end(free);
+  EXPECT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeGlobal), cudaErrorStreamCaptureUnsupported);
+}
+
+TEST_F(Graph, PageableCopiesAreNotAllowedDuringCapture) {
+  float *x = device_array(1), host = 0;
+  const cudaStream_t s = new_stream();
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaMemcpyAsync(x, &host, 4, cudaMemcpyHostToDevice, s); }),
+            cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaMemcpyAsync(&host, x, 4, cudaMemcpyDeviceToHost, s); }),
+            cudaErrorStreamCaptureUnsupported);
+}
+
+TEST_F(Graph, DependenciesDoNotCrossTheBoundary) {
+  const cudaStream_t s = new_stream(), other = new_stream();
+  const cudaEvent_t outside = new_event();
+  set(other, device_array(1), 1);
+  ok(cudaEventRecord(outside, other));
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaStreamWaitEvent(s, outside, 0); }), cudaErrorStreamCaptureIsolation);
+
+  begin(s);
+  begin(other);
+  const cudaEvent_t inside = new_event();
+  ok(cudaEventRecord(inside, s));
+  EXPECT_EQ(cudaStreamWaitEvent(other, inside, 0), cudaErrorStreamCaptureMerge);
+  EXPECT_EQ(cudaStreamEndCapture(s, nullptr), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(cudaStreamEndCapture(other, nullptr), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(cudaEventSynchronize(inside), cudaErrorCapturedEvent);  // it never completed
+  ok(cudaEventRecord(inside, s));
+  ok(cudaEventSynchronize(inside));
+}
+
+TEST_F(Graph, CapturesMustBeJoinedAndEndedWhereTheyBegan) {
+  float* x = device_array(1);
+  const cudaStream_t s = new_stream(), t = new_stream();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(s, &graph), cudaErrorIllegalState);
+  begin(s);
+  EXPECT_EQ(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), cudaErrorIllegalState);
+  join(s, t);
+  set(t, x, 1);
+  EXPECT_EQ(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureUnjoined);
+  EXPECT_EQ(graph, nullptr);
+  EXPECT_EQ(status_of(t), cudaStreamCaptureStatusNone);
+
+  begin(s);
+  join(s, t);
+  EXPECT_EQ(cudaStreamEndCapture(t, &graph), cudaErrorStreamCaptureUnmatched);
+  EXPECT_EQ(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated);
+
+  const auto end_elsewhere = [&] {
+    cudaError_t error = cudaSuccess;
+    std::thread([&] { error = cudaStreamEndCapture(s, &graph); }).join();
+    return error;
+  };
+  begin(s, cudaStreamCaptureModeThreadLocal);
+  EXPECT_EQ(end_elsewhere(), cudaErrorStreamCaptureWrongThread);
+  ok(cudaStreamEndCapture(s, &graph));
+  begin(s, cudaStreamCaptureModeRelaxed);
+  ok(end_elsewhere());
+}
+
+TEST_F(Graph, CapturesHaveNumbers) {
+  const cudaStream_t s = new_stream(), t = new_stream();
+  cudaStreamCaptureStatus status;
+  unsigned long long id = 0, other = 0, none = 77;
+  size_t dependencies = 0;
+  ok(cudaStreamGetCaptureInfo(s, &status, &none, nullptr, nullptr, nullptr, nullptr));
+  EXPECT_EQ(status, cudaStreamCaptureStatusNone);
+  begin(s);
+  set(s, somewhere, 1);
+  join(s, t);
+  ok(cudaStreamGetCaptureInfo(s, &status, &id, nullptr, nullptr, nullptr, &dependencies));
+  ok(cudaStreamGetCaptureInfo(t, &status, &other, nullptr, nullptr, nullptr, nullptr));
+  EXPECT_EQ(status, cudaStreamCaptureStatusActive);
+  EXPECT_EQ(dependencies, 1u);
+  EXPECT_NE(id, 0u);
+  EXPECT_EQ(id, other);
+  end(s);
+  begin(s);
+  ok(cudaStreamGetCaptureInfo(s, &status, &other, nullptr, nullptr, nullptr, nullptr));
+  EXPECT_NE(id, other);
+  end(s);
+}
+
+TEST_F(Graph, ADestroyedStreamEndsItsCapture) {
+  const cudaStream_t s = new_stream(), t = new_stream();
+  begin(s);
+  join(s, t);
+  ok(cudaStreamDestroy(s));
+  EXPECT_EQ(status_of(t), cudaStreamCaptureStatusNone);
+  ok(cudaDeviceSynchronize());
+}
+
+}  // namespace
+}  // namespace tern::standin

@@ -1,0 +1,249 @@
+// Streams as lazy queues: their waiting work, the choice of the next operation, and errors of queued work.
+
+#include "tern/tests/emulator/runtime/memory.h"
+
+namespace tern::standin {
+namespace {
+
+thread_local bool running_work = false;
+
+bool finished(const std::vector<Token>& tokens) {
+  for (const Token& token : tokens) {
+    if (!token->done) return false;
+  }
+  return true;
+}
+
+bool may_start(const Work& work) { return !work.ready || work.ready(); }
+
+/// Runs one piece of work. Host functions run without the lock, because they may wait for other host threads.
+void run_work(State& s, const Work& work) {
+  if (s.sticky != cudaSuccess || !work.run) return;
+  const bool unlocked = work.kind == Kind::kHostFunction;
+  if (unlocked) s.mutex.unlock();
+  running_work = true;
+  cudaError_t error = cudaSuccess;
+  std::string text;
+  try {
+    if (unlocked) {
+      work.run();
+    } else {
+      const OpenMemory open(s);
+      work.run();
+    }
+  } catch (const DeviceError& failure) {
+    error = failure.code;
+    text = failure.what();
+  } catch (const std::exception& failure) {
+    error = take_illegal_access() ? cudaErrorIllegalAddress : cudaErrorLaunchFailure;
+    text = failure.what();
+  }
+  running_work = false;
+  if (unlocked) s.mutex.lock();
+  if (error != cudaSuccess) make_sticky(s, error, work.name + ": " + text);
+}
+
+/// A node that can run now, chosen by the order; -1 if there is none.
+int ready_node(State& s, const GraphRun& graph) {
+  std::vector<int> ready;
+  for (size_t n = 0; n < graph.nodes->size(); ++n) {
+    const Node& node = (*graph.nodes)[n];
+    bool free = !graph.done[n];
+    for (int before : node.after) free = free && graph.done[before];
+    if (free && may_start(node.work)) ready.push_back(static_cast<int>(n));
+  }
+  if (ready.empty()) return -1;
+  if (s.order.kind == Order::kForward) return ready.front();
+  if (s.order.kind == Order::kReverse) return ready.back();
+  return ready[s.random() % ready.size()];
+}
+
+bool can_step(State& s, const CUstream_st& stream) {
+  if (stream.running || stream.queue.empty()) return false;
+  if (s.sticky != cudaSuccess) return true;  // all work is dropped
+  const Operation& front = stream.queue.front();
+  if (!finished(front.after)) return false;
+  return front.graph ? front.graph->left == 0 || ready_node(s, *front.graph) >= 0 : may_start(front.work);
+}
+
+/// Runs the front operation, or one of its nodes if it is a graph. Requires can_step().
+void step(State& s, CUstream_st& stream) {
+  Operation& front = stream.queue.front();
+  stream.running = true;
+  if (front.graph && s.sticky == cudaSuccess && front.graph->left > 0) {
+    const int node = ready_node(s, *front.graph);
+    run_work(s, (*front.graph->nodes)[node].work);
+    front.graph->done[node] = 1;
+    if (--front.graph->left > 0) {
+      stream.running = false;
+      s.changed.notify_all();
+      return;
+    }
+  } else {
+    run_work(s, front.work);
+  }
+  stream.running = false;
+  front.done->done = true;
+  front.done->stream = nullptr;
+  stream.queue.pop_front();
+  s.changed.notify_all();
+}
+
+/// A stream that can step and is `stream` or one that it waits for; nullptr if there is none.
+CUstream_st* needed_by(State& s, CUstream_st* stream, std::set<CUstream_st*>& seen) {
+  if (!seen.insert(stream).second || stream->queue.empty()) return nullptr;
+  if (can_step(s, *stream)) return stream;
+  for (const Token& token : stream->queue.front().after) {
+    if (token->done) continue;
+    if (CUstream_st* found = needed_by(s, token->stream, seen)) return found;
+  }
+  return nullptr;
+}
+
+CUstream_st* choose(State& s, CUstream_st* target) {
+  if (s.order.kind != Order::kForward) {
+    std::vector<CUstream_st*> ready;
+    for (CUstream_st* stream : streams_of(s, -1)) {
+      if (can_step(s, *stream)) ready.push_back(stream);
+    }
+    if (s.order.kind == Order::kRandom) return ready.empty() ? nullptr : ready[s.random() % ready.size()];
+    for (auto stream = ready.rbegin(); stream != ready.rend(); ++stream) {
+      if (*stream != target) return *stream;
+    }
+  }
+  std::set<CUstream_st*> seen;
+  if (CUstream_st* const needed = needed_by(s, target, seen)) return needed;
+  for (CUstream_st* stream : streams_of(s, -1)) {  // the needed work may wait for another device, by enqueue_when()
+    if (can_step(s, *stream)) return stream;
+  }
+  return nullptr;
+}
+
+/// Waits while nothing can run here until another host thread or process acts.
+class Patience {
+ public:
+  explicit Patience(State& s) : state_(s) { renew(); }
+  void renew() { end_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(state_.config.patience_ms); }
+  void wait() {
+    if (std::chrono::steady_clock::now() < end_) {
+      state_.changed.wait_for(state_.mutex, std::chrono::microseconds(200));
+      return;
+    }
+    const std::string text =
+        "queued work waited " + std::to_string(state_.config.patience_ms) + " ms for an event that did not occur";
+    make_sticky(state_, cudaErrorLaunchTimeout, text);
+  }
+
+ private:
+  State& state_;
+  std::chrono::steady_clock::time_point end_;
+};
+
+}  // namespace
+
+bool in_queued_work() { return running_work; }
+
+std::vector<CUstream_st*> streams_of(State& s, int device) {
+  std::vector<CUstream_st*> found;
+  for (const auto& stream : s.legacy) {
+    if (device < 0 || stream->device == device) found.push_back(stream.get());
+  }
+  for (const auto& stream : s.streams) {
+    if (device < 0 || stream->device == device) found.push_back(stream.get());
+  }
+  return found;
+}
+
+CUstream_st* find_stream(State& s, cudaStream_t handle) {
+  if (handle == nullptr || handle == cudaStreamLegacy) return s.legacy[current_device()].get();
+  for (const auto& stream : s.streams) {
+    if (stream.get() == handle && !stream->destroyed) return handle;
+  }
+  return nullptr;
+}
+
+cudaError_t submit(State& s, CUstream_st* stream, Work work) {
+  Operation operation;
+  operation.work = std::move(work);
+  return submit(s, stream, std::move(operation));
+}
+
+cudaError_t submit(State& s, CUstream_st* stream, Operation operation) {
+  if (stream->legacy) {
+    if (const cudaError_t error = forbid_implicit_capture(s, stream)) return error;
+  }
+  if (stream->capture) return capture_node(s, stream, std::move(operation.work));
+  // The legacy stream and the blocking streams of a device wait for each other at every operation.
+  const auto come_after = [&](const CUstream_st& other) {
+    if (other.last && !other.last->done) operation.after.push_back(other.last);
+  };
+  if (stream->legacy) {
+    for (const auto& other : s.streams) {
+      if (other->device == stream->device && other->blocking()) come_after(*other);
+    }
+  } else if (stream->blocking()) {
+    come_after(*s.legacy[stream->device]);
+  }
+  operation.done->stream = stream;
+  stream->last = operation.done;
+  stream->queue.push_back(std::move(operation));
+  return cudaSuccess;
+}
+
+bool step_towards(State& s, CUstream_st* stream) {
+  CUstream_st* const next = choose(s, stream);
+  if (next) step(s, *next);
+  return next != nullptr;
+}
+
+void wait_for(State& s, const Token& token) {
+  Patience patience(s);
+  while (token && !token->done) {
+    if (step_towards(s, token->stream))
+      patience.renew();
+    else
+      patience.wait();
+  }
+  forget_finished_streams(s);
+}
+
+void wait_for_stream(State& s, CUstream_st* stream) { wait_for(s, Token(stream->last)); }
+
+void wait_for_device(State& s, int device) {
+  std::vector<Token> tokens;
+  for (CUstream_st* stream : streams_of(s, device)) {
+    if (stream->last) tokens.push_back(stream->last);
+  }
+  if (s.order.kind == Order::kReverse) std::reverse(tokens.begin(), tokens.end());
+  for (const Token& token : tokens) wait_for(s, token);
+}
+
+void forget_finished_streams(State& s) {
+  std::erase_if(s.streams, [](const auto& stream) { return stream->destroyed && stream->queue.empty(); });
+}
+
+bool is_capturing(cudaStream_t handle) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  CUstream_st* const stream = find_stream(s, handle);
+  return stream && stream->capture;
+}
+
+cudaError_t enqueue(cudaStream_t stream, const char* name, std::function<void()> work, bool counts_as_kernel) {
+  return enqueue_when(stream, name, nullptr, std::move(work), counts_as_kernel);
+}
+
+cudaError_t enqueue_when(cudaStream_t handle, const char* name, std::function<bool()> ready, std::function<void()> work,
+                         bool counts_as_kernel) {
+  return api("enqueue", [&](State& s) {
+    CUstream_st* const stream = find_stream(s, handle);
+    if (!stream) return cudaErrorInvalidResourceHandle;
+    if (counts_as_kernel) {
+      ++s.counters.kernel_launches;
+      ++s.counters.kernels_by_name[name];
+    }
+    return submit(s, stream, Work{Kind::kKernel, name, std::move(work), std::move(ready)});
+  });
+}
+
+}  // namespace tern::standin

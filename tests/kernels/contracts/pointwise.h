@@ -1,0 +1,276 @@
+#pragma once
+// The contract of pointwise ops: the definition of every op of BuiltinOps, independent of the library, inputs for it,
+// and bounds.
+
+#include <map>
+
+#include "tern/kernels/pointwise.h"
+#include "tern/kernels/pointwise_tiles.h"
+#include "tern/tests/kernels/contracts/target.h"
+
+namespace tern::kernels {
+
+using Reference = std::function<double(double, double, double)>;
+struct Case {
+  Reference forward;
+  double low = -2.5, high = 2.5;  // range of the inputs
+};
+
+inline double truth(bool b) { return b ? 1 : 0; }
+
+/// The definition of each op, with the default parameters of its struct unless make_op sets others.
+inline const std::map<std::string, Case>& definitions() {
+  using D = double;
+  static const std::map<std::string, Case> table = {
+      {"neg", {[](D x, D, D) { return -x; }}},
+      {"abs", {[](D x, D, D) { return std::fabs(x); }}},
+      {"exp", {[](D x, D, D) { return std::exp(x); }}},
+      {"expm1", {[](D x, D, D) { return std::expm1(x); }}},
+      {"log", {[](D x, D, D) { return std::log(x); }, 0.2, 4}},
+      {"log1p", {[](D x, D, D) { return std::log1p(x); }, -0.8, 4}},
+      {"sqrt", {[](D x, D, D) { return std::sqrt(x); }, 0.2, 4}},
+      {"rsqrt", {[](D x, D, D) { return 1 / std::sqrt(x); }, 0.2, 4}},
+      {"square", {[](D x, D, D) { return x * x; }}},
+      {"reciprocal", {[](D x, D, D) { return 1 / x; }, 0.3, 3}},
+      {"sigmoid", {[](D x, D, D) { return 1 / (1 + std::exp(-x)); }}},
+      {"tanh", {[](D x, D, D) { return std::tanh(x); }}},
+      {"relu", {[](D x, D, D) { return x > 0 ? x : 0; }}},
+      {"leaky_relu", {[](D x, D, D) { return x > 0 ? x : 0.01 * x; }}},
+      {"gelu", {[](D x, D, D) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }}},
+      {"gelu_tanh",
+       {[](D x, D, D) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * std::pow(x, 3)))); }}},
+      {"silu", {[](D x, D, D) { return x / (1 + std::exp(-x)); }}},
+      {"softplus", {[](D x, D, D) { return std::log(1 + std::exp(x)); }}},
+      {"erf", {[](D x, D, D) { return std::erf(x); }}},
+      {"sin", {[](D x, D, D) { return std::sin(x); }}},
+      {"cos", {[](D x, D, D) { return std::cos(x); }}},
+      {"floor", {[](D x, D, D) { return std::floor(x); }}},
+      {"pow_scalar", {[](D x, D, D) { return std::pow(x, 2.7); }, 0.3, 3}},
+      {"add_scalar", {[](D x, D, D) { return x + 3; }}},
+      {"mul_scalar", {[](D x, D, D) { return x * -2; }}},
+      {"clamp", {[](D x, D, D) { return x < -1  ? -1
+                                        : x > 2 ? 2
+                                                : x; }}},
+      {"logical_not", {[](D x, D, D) { return truth(x == 0); }}},
+      {"isnan", {[](D x, D, D) { return truth(std::isnan(x)); }}},
+      {"isfinite", {[](D x, D, D) { return truth(std::isfinite(x)); }}},
+      {"add", {[](D a, D b, D) { return a + b; }}},
+      {"sub", {[](D a, D b, D) { return a - b; }}},
+      {"mul", {[](D a, D b, D) { return a * b; }}},
+      {"div", {[](D a, D b, D) { return a / b; }, 0.3, 3}},
+      {"maximum", {[](D a, D b, D) { return a > b ? a : b; }}},
+      {"minimum", {[](D a, D b, D) { return a < b ? a : b; }}},
+      {"pow", {[](D a, D b, D) { return std::pow(a, b); }, 0.3, 3}},
+      {"eq", {[](D a, D b, D) { return truth(a == b); }}},
+      {"ne", {[](D a, D b, D) { return truth(a != b); }}},
+      {"lt", {[](D a, D b, D) { return truth(a < b); }}},
+      {"le", {[](D a, D b, D) { return truth(a <= b); }}},
+      {"gt", {[](D a, D b, D) { return truth(a > b); }}},
+      {"ge", {[](D a, D b, D) { return truth(a >= b); }}},
+      {"logical_and", {[](D a, D b, D) { return truth(a != 0 && b != 0); }}},
+      {"logical_or", {[](D a, D b, D) { return truth(a != 0 || b != 0); }}},
+      {"where", {[](D c, D a, D b) { return c != 0 ? a : b; }}},
+      {"lerp", {[](D a, D b, D w) { return a * (1 - w) + b * w; }}},
+      {"addcmul", {[](D a, D b, D c) { return a + 0.5 * b * c; }}},
+  };
+  return table;
+}
+
+template <class Op>
+Op make_op() {
+  if constexpr (std::is_same_v<Op, PowScalar>)
+    return {2.7};
+  else if constexpr (std::is_same_v<Op, AddScalar>)
+    return {3};
+  else if constexpr (std::is_same_v<Op, MulScalar>)
+    return {-2};
+  else if constexpr (std::is_same_v<Op, Clamp>)
+    return {-1, 2};
+  else if constexpr (std::is_same_v<Op, Addcmul>)
+    return {0.5};
+  else
+    return {};
+}
+
+/// An op of BuiltinOps as a value: tests loop over these, so that their code is compiled once instead of once per op.
+struct TestedOp {
+  std::string name;
+  Case reference;
+  int arity = 0;
+  bool integral = false, bool_result = false;
+  bool saves_inputs = false, saves_output = false;
+  int saved = 0;
+  bool derivable[3] = {};   // with respect to each input
+  uint32_t needed[3] = {};  // needed_saves with respect to each input
+  int inputs[3] = {};       // number for each kind of pass
+  PointwiseCall (*call)(PointwisePass pass, DType compute) = nullptr;
+
+  double at(const std::vector<Array>& in, int64_t i) const {
+    const auto value = [&](size_t k) { return k < in.size() ? in[k].at(i) : 0.0; };
+    return reference.forward(value(0), value(1), value(2));
+  }
+};
+
+template <class Op>
+TestedOp tested_op() {
+  constexpr int n = arity_of<Op>();
+  TestedOp op;
+  op.name = Op::name;
+  op.reference = definitions().at(Op::name);
+  op.arity = n;
+  op.integral = is_integral_op<Op>();
+  op.bool_result = has_bool_result<Op>();
+  op.saves_inputs = Op::saves == Saves::kInputs || Op::saves == Saves::kBoth;
+  op.saves_output = Op::saves == Saves::kOutput || Op::saves == Saves::kBoth;
+  op.saved = saved_count<Op>();
+  [&]<int... k>(std::integer_sequence<int, k...>) {
+    ((op.derivable[k] = has_derivative<Op, k>(), op.needed[k] = needed_saves<Op>(k)), ...);
+  }
+  (std::make_integer_sequence<int, n>());
+  for (PointwisePass::Kind kind : {PointwisePass::kForward, PointwisePass::kBackward, PointwisePass::kSecond})
+    op.inputs[kind] = input_count<Op>(kind);
+  op.call = [](PointwisePass pass, DType compute) {
+    static const Op instance = make_op<Op>();
+    return make_call(instance, pass, compute);
+  };
+  return op;
+}
+
+inline const std::vector<TestedOp>& tested_ops() {
+  static const std::vector<TestedOp> ops = [] {
+    std::vector<TestedOp> all;
+    BuiltinOps::for_each([&]<class Op>() { all.push_back(tested_op<Op>()); });
+    return all;
+  }();
+  return ops;
+}
+
+inline std::vector<const Array*> pointers(const std::vector<Array>& arrays) {
+  std::vector<const Array*> result;
+  for (const Array& a : arrays) result.push_back(&a);
+  return result;
+}
+
+inline std::vector<Array> random_inputs(const TestedOp& op, std::mt19937_64& random, DType dtype, const Shape& shape,
+                                        Order order) {
+  const Case& c = op.reference;
+  std::vector<Array> inputs;
+  for (int k = 0; k < op.arity; ++k) {
+    inputs.emplace_back(dtype, shape, order);
+    fill_with_random(inputs.back(), random, c.low, c.high);
+  }
+  // A third of the elements equal the next input's (ties), and some are 0.
+  for (int64_t i = 0; i < inputs[0].numel(); i += 3)
+    if (op.arity > 1) inputs[1].set(i, inputs[0].at(i));
+  if (c.low < 0)
+    for (int64_t i = 1; i < inputs[0].numel(); i += 7) inputs[0].set(i, 0);
+  return inputs;
+}
+
+/// The tensors that autograd passes to derivatives: dy and the saved ones.
+struct SavedTensors {
+  SavedTensors(const TestedOp& op, const Array& dy, const std::vector<Array>& x, const Array& y) {
+    append(dy);
+    if (op.saves_inputs)
+      for (const Array& a : x) append(a);
+    if (op.saves_output) append(y);
+  }
+  /// dy and the saved tensors that the derivative with respect to `input` reads; null for the others.
+  std::vector<const Array*> needed(const TestedOp& op, int input) const {
+    std::vector<const Array*> result = pointers(arrays);
+    for (int s = 0; s < op.saved; ++s)
+      if (!(op.needed[input] >> s & 1)) result[1 + s] = nullptr;
+    return result;
+  }
+  std::vector<Array> arrays;
+
+ private:
+  void append(const Array& a) {
+    Array& copy = arrays.emplace_back(a.dtype(), a.shape());
+    for (int64_t i = 0; i < a.numel(); ++i) copy.set(i, a.at(i));
+  }
+};
+
+/// Calls the kernel; `inputs` are broadcast to y's shape.
+inline void call(Call& on, const PointwiseCall& call, const std::vector<const Array*>& inputs, Array& y) {
+  std::vector<ConstView> views;
+  for (const Array* input : inputs) views.push_back(input ? on(*input, input->expand(y.shape())) : ConstView());
+  pointwise(on.stream(), call, views.data(), static_cast<int>(views.size()), on(y));
+}
+inline void call(const PointwiseCall& what, const std::vector<const Array*>& inputs, Array& y) {
+  run_kernel([&](Call& on) { call(on, what, inputs, y); });
+}
+
+/// The result has the compute type's error and is then rounded once.
+inline void check_forward(const TestedOp& op, DType storage, DType compute, const Shape& shape, Order order,
+                          std::mt19937_64& random) {
+  int64_t elements = 1;
+  for (const int64_t n : shape) elements *= n;
+  if (!takes_case(elements, random)) return;
+  SCOPED_TRACE(op.name + " " + name_of(storage) + " computed in " + name_of(compute));
+  const std::vector<Array> inputs = random_inputs(op, random, storage, shape, order);
+  Array y(op.bool_result ? boolean : storage, shape, order);
+  expect_same_in_every_run({&y}, [&](Call& on) { call(on, op.call({}, compute), pointers(inputs), y); });
+  const double computed = compute == float32 ? 1e-6 : 1e-14, relative = epsilon_of(y.dtype()) * 1.01 + 2 * computed;
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    const double exact = op.at(inputs, i), rounded = round_to(y.dtype(), exact);
+    const bool right = is_floating(y.dtype()) && std::isfinite(rounded) ? near(y.at(i), exact, relative, computed)
+                                                                        : near(y.at(i), rounded, 0, 0);
+    ASSERT_TRUE(right) << "element " << i << ": got " << y.at(i) << ", expected " << exact;
+  }
+}
+
+/// Compares dy * the derivative with respect to `input` with central differences of the reference, at smooth points;
+/// and its derivatives with its central differences.
+inline void check_derivative(const TestedOp& op, int input) {
+  SCOPED_TRACE(op.name + " by input " + std::to_string(input));
+  const Case& c = op.reference;
+  constexpr int64_t n = 211;
+  std::mt19937_64 random = fresh_random();
+  std::vector<Array> x;
+  for (int k = 0; k < op.arity; ++k) fill_with_random(x.emplace_back(float64, Shape{n}), random, c.low, c.high);
+  Array y(float64, {n}), dy(float64, {n}), dx(float64, {n});
+  fill_with_random(dy, random, -2, 2);
+  for (int64_t i = 0; i < n; ++i) y.set(i, op.at(x, i));
+  const SavedTensors saved(op, dy, x, y);
+  ASSERT_EQ(static_cast<int>(saved.arrays.size()), op.inputs[PointwisePass::kBackward]);
+  call(op.call({PointwisePass::kBackward, input}, float64), saved.needed(op, input), dx);
+  const double h = 1e-5;
+  for (int64_t i = 0; i < n; ++i) {
+    double at[3] = {};
+    for (int k = 0; k < op.arity; ++k) at[k] = x[k].at(i);
+    const double middle = c.forward(at[0], at[1], at[2]);
+    at[input] += h;
+    const double up = c.forward(at[0], at[1], at[2]);
+    at[input] -= 2 * h;
+    const double down = c.forward(at[0], at[1], at[2]);
+    if (std::fabs((up - middle) - (middle - down)) > 1e-8) continue;  // a kink
+    ASSERT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7)) << "element " << i << " " << dx.at(i);
+  }
+  // Second: the derivative of the backward pass with respect to each saved tensor, with a new factor g.
+  Array g(float64, {n}), second(float64, {n}), high(float64, {n}), low(float64, {n});
+  fill_with_random(g, random, -2, 2);
+  for (int s = 0; s < op.saved; ++s) {
+    const auto shifted = [&](double by, Array& out) {
+      Array moved(float64, {n});
+      for (int64_t i = 0; i < n; ++i) moved.set(i, saved.arrays[1 + s].at(i) + by);
+      std::vector<const Array*> arguments = saved.needed(op, input);
+      if (arguments[1 + s]) arguments[1 + s] = &moved;
+      call(op.call({PointwisePass::kBackward, input}, float64), arguments, out);
+    };
+    shifted(h, high);
+    shifted(-h, low);
+    std::vector<const Array*> list = saved.needed(op, input);
+    list.insert(list.begin(), &g);
+    call(op.call({PointwisePass::kSecond, input, s}, float64), list, second);
+    for (int64_t i = 0; i < n; ++i) {
+      const double middle = dx.at(i);
+      if (std::fabs((high.at(i) - middle) - (middle - low.at(i))) > 1e-8) continue;  // a jump
+      const double expected = g.at(i) * (high.at(i) - low.at(i)) / (2 * h);
+      ASSERT_TRUE(near(second.at(i), expected, 1e-6, 1e-7))
+          << "by saved " << s << " element " << i << " got " << second.at(i) << " expected " << expected;
+    }
+  }
+}
+
+}  // namespace tern::kernels

@@ -1,0 +1,45 @@
+// An optimizer that is not part of the library, on CUDA: its kernel, in the emulator.
+
+#include "tern/kernels/cuda/optimizer_kernel.h"
+#include "tern/core/check.h"
+#include "tern/tests/emulator/simt/schedules.h"
+#include "tern/tests/kernels/user_rule.h"
+
+namespace tern::kernels {
+namespace {
+
+class UserRule : public OnTarget {
+ protected:
+  std::mt19937_64 random = fresh_random();
+};
+INSTANTIATE_TEST_SUITE_P(, UserRule, testing::ValuesIn(counting_targets()), name_of_target);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(UserRule);
+
+void run(bool with_kernels, const std::vector<Parameter*>& all, int64_t& count) {
+  OptimizerRules rules = make_rules(kUserGroups.data());
+  rules.on_cuda = with_kernels ? &cuda::update_by_rule<RmspropRule> : nullptr;
+  update(rules, all, {.step = &count});
+}
+
+TEST_P(UserRule, HasTheBitsOfItsDefinition) {
+  for_each_run([&] {
+    for (const Order order : {Order::kMisaligned, Order::kContiguous})
+      check_user_rule(order, random,
+                      [](const std::vector<Parameter*>& all, const std::vector<RmspropRule>&, int64_t& count) {
+                        run(true, all, count);
+                      });
+  });
+}
+
+TEST_P(UserRule, WithoutAKernelItIsAnError) {
+  try {
+    int64_t count = 0;
+    run(false, {}, count);
+    FAIL() << "a rule without kernels ran";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("on_cuda"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tern::kernels
