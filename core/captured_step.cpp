@@ -4,12 +4,11 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
+#include "tern/core/capture_state.h"
 #include "tern/core/cuda/backend.h"
 
 namespace tern {
 namespace {
-
-thread_local bool recording = false;
 
 /// The device of the first input on a GPU, otherwise the CPU.
 Device device_of(const std::vector<Tensor>& inputs) {
@@ -19,18 +18,6 @@ Device device_of(const std::vector<Tensor>& inputs) {
 }
 
 }  // namespace
-
-namespace detail {
-
-bool is_recording() { return recording; }
-
-void forbid_while_recording(const char* what) {
-  TERN_CHECK(!recording, what,
-             " is not possible in a captured step: replays do not pass through the host. Return the tensor from the "
-             "step and read it outside, or pass what comes from the host as an input");
-}
-
-}  // namespace detail
 
 /// The graph, its memory and the tensors that are written before every replay.
 struct CapturedStep::Recording {
@@ -81,7 +68,7 @@ const std::vector<Tensor>& CapturedStep::operator()(const std::vector<Tensor>& i
 }
 
 void CapturedStep::record(const std::vector<Tensor>& inputs) {
-  TERN_CHECK(!recording, "captured step: one is being recorded by this thread already");
+  TERN_CHECK(!detail::is_recording(), "captured step: one is being recorded by this thread already");
   auto made = std::make_unique<Recording>();
   made->device = device_of(inputs);
   for (const Tensor& x : inputs) {
@@ -99,7 +86,7 @@ void CapturedStep::record(const std::vector<Tensor>& inputs) {
   std::vector<Generator> drawn;
   detail::expire_weight_copies();
   const auto end = [&]() noexcept {
-    recording = false;
+    detail::set_recording(false);
     detail::expire_weight_copies();  // capture executes nothing: the copies hold no new values
     for (Recording::Draws& d : made->draws) {
       d.generator.set_base({});
@@ -111,7 +98,7 @@ void CapturedStep::record(const std::vector<Tensor>& inputs) {
   try {
     for (Recording::Draws& d : made->draws) d.generator.set_base(d.base);
     cuda::begin_capture(made->device.index, stream.handle);
-    recording = true;
+    detail::set_recording(true);
     {
       const detail::GeneratorTrace trace(drawn);
       results_ = function_(made->inputs);

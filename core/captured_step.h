@@ -66,11 +66,4 @@ class CapturedStep {
   std::unique_ptr<Recording> recording_;
 };
 
-namespace detail {
-/// Throws Error "<what> is not possible in a captured step: ..." while this thread records one.
-void forbid_while_recording(const char* what);
-/// True while this thread records a step.
-bool is_recording();
-}  // namespace detail
-
 }  // namespace tern

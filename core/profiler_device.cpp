@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tern/core/captured_step.h"
+#include "tern/core/capture_state.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/core/cuda/cupti.h"
 #include "tern/core/stream.h"

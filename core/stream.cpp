@@ -4,7 +4,7 @@
 
 #include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/captured_step.h"
+#include "tern/core/capture_state.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/core/index_check.h"
 

@@ -5,7 +5,7 @@
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/captured_step.h"
+#include "tern/core/capture_state.h"
 #include "tern/core/file_fault.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/transfer.h"

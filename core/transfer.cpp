@@ -1,7 +1,7 @@
 #include "tern/core/transfer.h"
 
 #include "tern/core/allocator.h"
-#include "tern/core/captured_step.h"
+#include "tern/core/capture_state.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/core/index_check.h"
 #include "tern/core/profiler.h"

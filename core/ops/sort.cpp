@@ -2,7 +2,7 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/captured_step.h"
+#include "tern/core/capture_state.h"
 #include "tern/core/index_check.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
