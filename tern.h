@@ -23,6 +23,7 @@
 #include "tern/core/profiler.h"
 #include "tern/core/stream.h"
 #include "tern/core/tensor.h"
+#include "tern/core/transfer.h"
 #include "tern/data/datasets/cifar10.h"
 #include "tern/data/datasets/digits.h"
 #include "tern/data/datasets/image_set.h"

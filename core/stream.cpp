@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "tern/core/allocator.h"
-#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/capture_state.h"
+#include "tern/core/check.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/core/index_check.h"
 
@@ -60,7 +60,6 @@ bool Event::done() const {
   if (!handle_ || !recorded_) return true;
   detail::forbid_while_recording("querying an event");
   return cuda::event_done(handle_.get());
-  return true;
 }
 
 void Event::synchronize() const {
@@ -89,31 +88,6 @@ void synchronize(Device device) {
   detail::forbid_while_recording("synchronize");
   cuda::synchronize_device(device.index);
   check_index_faults(device);
-}
-
-HostCopy::HostCopy(const Tensor& tensor) : device_(tensor.device()), event_(tensor.device()) {
-  NoGrad off;
-  const Tensor source = tensor.detach().contiguous();
-  if (device_.is_cpu()) {
-    host_ = source.clone();
-    return;
-  }
-  detail::forbid_while_recording("a copy to the host");
-  host_ = empty_pinned(source.shape(), source.dtype());
-  const kernels::Stream stream = current_stream(device_);
-  cuda::copy_async(device_.index, host_.raw_data(), source.raw_data(), source.nbytes(), stream.handle);
-  host_.storage()->record_stream(stream);
-  event_.record(stream);
-}
-
-void HostCopy::wait() const {
-  if (!event_.done()) event_.synchronize();
-  check_index_faults(device_);
-}
-
-std::vector<double> HostCopy::values() const {
-  wait();
-  return host_.to_vector<double>();
 }
 
 }  // namespace tern

@@ -6,9 +6,8 @@
 // there.
 
 #include <memory>
-#include <vector>
 
-#include "tern/core/tensor.h"
+#include "tern/core/device.h"
 
 namespace tern {
 
@@ -75,24 +74,5 @@ class StreamGuard {
 /// Waits for everything queued on the device by any thread. Throws errors that kernels could not throw: DeviceError,
 /// and Error for indices out of range.
 void synchronize(Device device);
-
-/// An asynchronous copy to the host: it is queued at once and read when it is complete, so that nothing waits.
-class HostCopy {
- public:
-  /// Copies the tensor, made contiguous, as of this point of the current stream.
-  explicit HostCopy(const Tensor& tensor);
-  bool ready() const { return event_.done(); }
-  /// Waits until the copy is complete; throws like synchronize().
-  void wait() const;
-  /// The copy on the CPU; valid after wait().
-  const Tensor& tensor() const { return host_; }
-  /// The values converted to double, in row-major order; valid after wait().
-  std::vector<double> values() const;
-
- private:
-  Tensor host_;  // pinned memory when the tensor is on a GPU
-  Device device_;
-  Event event_;
-};
 
 }  // namespace tern

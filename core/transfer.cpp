@@ -6,12 +6,36 @@
 #include "tern/core/index_check.h"
 #include "tern/core/profiler.h"
 
-namespace tern::detail {
+namespace tern {
 
-void copy_between_devices(const Tensor& from, const Tensor& to) {
+HostCopy::HostCopy(const Tensor& tensor) : device_(tensor.device()), event_(tensor.device()) {
+  const Tensor source = tensor.detach().contiguous();
+  if (device_.is_cpu()) {
+    host_ = source.clone();
+    return;
+  }
+  detail::forbid_while_recording("a copy to the host");
+  host_ = empty_pinned(source.shape(), source.dtype());
+  const kernels::Stream stream = current_stream(device_);
+  cuda::copy_async(device_.index, host_.raw_data(), source.raw_data(), source.nbytes(), stream.handle);
+  host_.storage()->record_stream(stream);
+  event_.record(stream);
+}
+
+void HostCopy::wait() const {
+  if (!event_.done()) event_.synchronize();
+  check_index_faults(device_);
+}
+
+std::vector<double> HostCopy::values() const {
+  wait();
+  return host_.to_vector<double>();
+}
+
+void detail::copy_between_devices(const Tensor& from, const Tensor& to) {
   const Device source = from.device(), target = to.device();
   const int64_t bytes = from.nbytes();
-  if (source.is_cpu() || target.is_cpu()) forbid_while_recording("a copy between host and device");
+  if (source.is_cpu() || target.is_cpu()) detail::forbid_while_recording("a copy between host and device");
   if (bytes == 0) return;
   const ProfileRange range(source.is_cpu()   ? "copy host to device"
                            : target.is_cpu() ? "copy device to host"
@@ -38,4 +62,4 @@ void copy_between_devices(const Tensor& from, const Tensor& to) {
   }
 }
 
-}  // namespace tern::detail
+}  // namespace tern

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tern/core/parameter.h"
-#include "tern/core/stream.h"
+#include "tern/core/transfer.h"
 #include "tern/kernels/optimizer.h"
 
 namespace tern::optim {

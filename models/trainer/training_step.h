@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "tern/core/captured_step.h"
-#include "tern/core/stream.h"
+#include "tern/core/transfer.h"
 #include "tern/dist/sharded_optimizer.h"
 #include "tern/models/trainer/trainer.h"
 

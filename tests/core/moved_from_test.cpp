@@ -7,6 +7,7 @@
 #include "tern/core/generator.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/stream.h"
+#include "tern/core/transfer.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern {

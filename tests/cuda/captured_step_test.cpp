@@ -4,6 +4,7 @@
 #include "tern/core/captured_step.h"
 #include "tern/core/allocator.h"
 #include "tern/core/autocast.h"
+#include "tern/core/transfer.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/cuda/small_net.h"

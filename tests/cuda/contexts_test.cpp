@@ -9,6 +9,7 @@
 #include "tern/core/captured_step.h"
 #include "tern/core/cuda/backend.h"
 #include "tern/core/stream.h"
+#include "tern/core/transfer.h"
 #include "tern/dist/sharded_optimizer.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/ranks.h"

@@ -5,6 +5,7 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/captured_step.h"
+#include "tern/core/transfer.h"
 #include "tern/dist/sharded_optimizer.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
