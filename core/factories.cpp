@@ -1,7 +1,6 @@
 #include <cmath>
 
-#include "tern/core/autograd/node.h"
-#include "tern/core/tensor.h"
+#include "tern/core/tensor_impl.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {

@@ -76,6 +76,8 @@ detail::Node::~Node() {
 
 detail::AutogradMeta::~AutogradMeta() { detail::release_node(std::move(grad_fn)); }
 
+void detail::DeleteAutogradMeta::operator()(detail::AutogradMeta* meta) const noexcept { delete meta; }
+
 void detail::release_node(std::shared_ptr<detail::Node>&& node) noexcept {
   thread_local std::vector<std::shared_ptr<detail::Node>>* pending = nullptr;
   if (!node) return;
@@ -165,19 +167,6 @@ Tensor detail::apply_hooks(const char* owner, const detail::GradHooks& hooks, Te
     gradient = replaced.to(gradient.dtype());
   }
   return gradient;
-}
-
-Tensor detail::alias(const Tensor& tensor) {
-  const detail::TensorImpl& from = *tensor.impl();
-  auto impl = std::make_shared<detail::TensorImpl>();
-  impl->storage = from.storage;
-  impl->offset = from.offset;
-  impl->shape = from.shape;
-  impl->strides = from.strides;
-  impl->dtype = from.dtype;
-  impl->contiguous = from.contiguous;
-  impl->is_view = from.is_view;
-  return Tensor(std::move(impl));
 }
 
 detail::Edge detail::gradient_edge(const Tensor& tensor) {

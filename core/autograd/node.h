@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tern/core/tensor.h"
+#include "tern/core/tensor_impl.h"
 
 namespace tern {
 
@@ -121,29 +121,16 @@ struct AutogradMeta {
   ~AutogradMeta();
 };
 
-struct TensorImpl {
-  std::shared_ptr<Storage> storage;
-  int64_t offset = 0;  // in elements
-  Shape shape;
-  Strides strides{};
-  DType dtype = DType::kFloat32;
-  bool contiguous = true;
-  bool is_view = false;  // made by a view op: in-place changes around it need care
-  std::unique_ptr<AutogradMeta> autograd;
-
-  AutogradMeta& meta() {
-    if (!autograd) autograd = std::make_unique<AutogradMeta>();
-    return *autograd;
-  }
-};
+inline AutogradMeta& TensorImpl::meta() {
+  if (!autograd) autograd.reset(new AutogradMeta);
+  return *autograd;
+}
 
 /// Makes `output`, fresh from an op, the result `index` of `node`.
 void set_history(const Tensor& output, const std::shared_ptr<Node>& node, int index);
 /// Gives x, just overwritten in place with `result`'s values, result's history. Hooks registered before stay with the
 /// old value, as in PyTorch.
 void replace_history(const Tensor& x, const Tensor& result);
-/// A new handle on the same elements without autograd record.
-Tensor alias(const Tensor& tensor);
 /// The edge along which a gradient of `tensor` flows: its grad_fn, or a leaf's accumulator.
 Edge gradient_edge(const Tensor& tensor);
 

@@ -1,0 +1,135 @@
+// Tensor's ops that write its elements.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tern/core/autograd/function.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/transfer.h"
+#include "tern/kernels/copy.h"
+
+namespace tern {
+namespace {
+
+/// Checks that x may be written; true when the write must be recorded.
+bool check_in_place(const char* op, const Tensor& x, const Tensor& other) {
+  if (!grad_enabled()) return false;
+  const bool needs = is_floating(x.dtype()) && (x.requires_grad() || (other.defined() && other.requires_grad()));
+  if (!needs) return false;
+  TERN_CHECK(!(x.requires_grad() && x.is_leaf()), op,
+             ": a leaf that requires a gradient may only be changed in place under NoGrad");
+  TERN_CHECK(
+      !x.impl()->is_view, op,
+      ": in-place changes of a view are not differentiable; change its base or use the op that returns a tensor");
+  return true;
+}
+
+/// Replaces x's contents by `result`, a recorded function of the old contents.
+void rebase(Tensor& x, const Tensor& result) {
+  kernels::copy(current_stream(x.device()), result.view(), x.view());
+  x.bump_version();
+  detail::replace_history(x, result);
+}
+
+void check_fits(const char* op, const Tensor& x, const Tensor& other) {
+  TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());
+  for (int d = 0; d < x.dim(); ++d)
+    TERN_CHECK(x.strides()[d] != 0 || x.shape()[d] <= 1 || x.numel() == 0, op, ": several elements of ", x.describe(),
+               " lie at the same address (expand); use contiguous() first");
+}
+
+/// `other`, copied when it shares x's memory in another arrangement: writing x would change it while it is read.
+Tensor apart(const Tensor& x, const Tensor& other) {
+  const bool identical = x.shape() == other.shape() && x.strides() == other.strides() && x.dtype() == other.dtype() &&
+                         x.storage_offset() == other.storage_offset();
+  if (other.device() != x.device()) return other.to(x.device());
+  return other.storage() == x.storage() && !identical ? other.clone() : other;
+}
+
+/// x = op(x, other).
+template <class Op>
+Tensor& in_place(const char* name, Tensor& x, const Tensor& other, const Op& op) {
+  check_fits(name, x, other);
+  TERN_CHECK(other.device() == x.device() || (other.device().is_cpu() && other.dim() == 0), name, ": tensors are on ",
+             x.device(), " and ", other.device());
+  if (check_in_place(name, x, other)) {
+    // The old contents are cloned: backward may need them after they are overwritten.
+    const Tensor old = x.clone();
+    const Tensor operand = same(other, x) ? old : other.storage() == x.storage() ? other.clone() : other;
+    rebase(x, pointwise(op, old, operand).to(x.dtype()));
+    return x;
+  }
+  NoGrad off;
+  const Tensor source = apart(x, other);
+  const Tensor* const inputs[] = {&x, &source};
+  detail::pointwise_into(detail::describe_pointwise(op), inputs, x);
+  x.bump_version();
+  return x;
+}
+
+/// x will be overwritten by constants: as a function of its old contents it gets a gradient of zero.
+void forget(const char* op, Tensor& x) {
+  if (check_in_place(op, x, {})) rebase(x, mul(x, 0.0));
+}
+
+/// To be called after x was written by a kernel.
+void written(Tensor& x) {
+  x.bump_version();
+  detail::AutogradMeta* meta = x.impl()->autograd.get();
+  if (meta && meta->grad_fn && grad_enabled()) meta->history_version = x.version();
+}
+
+/// A scalar as a tensor that add_ and mul_ take.
+Tensor scalar_for(const char* op, const Tensor& x, double value) {
+  TERN_CHECK(is_floating(x.dtype()) || (value == std::floor(value) && std::abs(value) < 0x1p63), op, ": ", value,
+             " cannot be used in place on a tensor of ", x.dtype(), "; use the op that returns a new tensor");
+  // 16 bits would round the number before it is used.
+  const DType dtype = is_low_precision(x.dtype()) ? DType::kFloat32 : x.dtype();
+  return full({}, value, {dtype, x.device()});
+}
+
+}  // namespace
+
+Tensor& Tensor::copy_(const Tensor& source) {
+  check_fits("copy_", *this, source);
+  if (source.requires_grad() && check_in_place("copy_", *this, source)) {
+    rebase(*this, source.to(device()).to(dtype()).expand(shape()).clone());
+    return *this;
+  }
+  const Tensor same_device = source.detach().device() == device() ? source.detach() : Tensor();
+  if (same_device.defined()) {
+    const Tensor values = apart(*this, same_device.expand(shape()));
+    forget("copy_", *this);
+    kernels::copy(current_stream(device()), values.view(), view());
+  } else {
+    const Tensor values = source.detach().to(dtype()).expand(shape()).contiguous();
+    forget("copy_", *this);
+    if (is_contiguous())
+      detail::copy_between_devices(values, *this);
+    else
+      kernels::copy(current_stream(device()), values.to(device()).view(), view());
+  }
+  written(*this);
+  return *this;
+}
+
+Tensor& Tensor::fill_(double value) {
+  forget("fill_", *this);
+  kernels::View elements = view();
+  for (int d = 0; d < elements.dims; ++d)  // several threads must not write one element, which expand() repeats
+    if (elements.strides[d] == 0) elements.shape[d] = std::min<int64_t>(elements.shape[d], 1);
+  kernels::fill(current_stream(device()), value, elements);
+  written(*this);
+  return *this;
+}
+
+Tensor& Tensor::add_(double value) { return in_place("add_", *this, scalar_for("add_", *this, value), kernels::Add{}); }
+Tensor& Tensor::mul_(double value) { return in_place("mul_", *this, scalar_for("mul_", *this, value), kernels::Mul{}); }
+Tensor& Tensor::sub_(const Tensor& other) { return in_place("sub_", *this, other, kernels::Sub{}); }
+Tensor& Tensor::mul_(const Tensor& other) { return in_place("mul_", *this, other, kernels::Mul{}); }
+Tensor& Tensor::div_(const Tensor& other) { return in_place("div_", *this, other, kernels::Div{}); }
+Tensor& Tensor::add_(const Tensor& other, double alpha) {
+  return in_place("add_", *this, alpha == 1 ? other : mul(other, alpha), kernels::Add{});
+}
+
+}  // namespace tern

@@ -1,0 +1,31 @@
+#pragma once
+// What a Tensor is a handle to. The autograd record, its destruction too, is defined in core/autograd.
+
+#include <memory>
+
+#include "tern/core/tensor.h"
+
+namespace tern::detail {
+
+struct DeleteAutogradMeta {
+  void operator()(AutogradMeta* meta) const noexcept;
+};
+
+struct TensorImpl {
+  std::shared_ptr<Storage> storage;
+  int64_t offset = 0;  // in elements
+  Shape shape;
+  Strides strides{};
+  DType dtype = DType::kFloat32;
+  bool contiguous = true;
+  bool is_view = false;  // made by a view op: in-place changes around it need care
+  std::unique_ptr<AutogradMeta, DeleteAutogradMeta> autograd;
+
+  /// Makes the autograd record when there is none (core/autograd/node.h).
+  AutogradMeta& meta();
+};
+
+/// A new handle on the same elements without autograd record.
+Tensor alias(const Tensor& tensor);
+
+}  // namespace tern::detail
