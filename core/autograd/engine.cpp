@@ -10,8 +10,7 @@
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
-#include "tern/core/ops/reduce.h"
+#include "tern/core/autograd/gradient_ops.h"
 #include "tern/core/profiler.h"
 
 namespace tern {
@@ -177,7 +176,7 @@ class Run {
     if (is_exclusive(slot))
       slot.add_(gradient);
     else
-      slot = add(slot, gradient);
+      slot = detail::add_gradients(slot, gradient);
   }
 
   /// True when nothing else refers to the gradient, so that it may be overwritten.
@@ -297,7 +296,7 @@ class Run {
     if (gradient.shape() != want.shape) {
       TERN_CHECK(broadcasts_to(want.shape, gradient.shape()), node.name(), ": gradient ", i, " has shape ",
                  gradient.shape(), ", expected ", want.shape);
-      gradient = sum_to(gradient, want.shape);
+      gradient = detail::sum_gradient(gradient, want.shape);
     }
     TERN_CHECK(is_floating(gradient.dtype()), node.name(), ": gradient ", i, " has dtype ", gradient.dtype(),
                ", expected ", want.dtype);

@@ -46,8 +46,6 @@ void check_input(const char* op, const Tensor& input);
 Tensor fresh_output(const Node& node, const Tensor* const* inputs, int count, const Tensor& output);
 /// Throws Error when an output after the first is floating: its gradient would be lost.
 void check_one_gradient(const char* op, const Tensor* outputs, size_t count);
-/// True when x has no NaN (and, depending on the anomaly mode, no infinity).
-bool is_sound(const Tensor& x);
 void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output);
 /// Throws Error unless the defined tensors are all on one device: a kernel cannot read the memory of another.
 void check_one_device(const char* op, const Tensor* const* inputs, int count);

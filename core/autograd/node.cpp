@@ -6,10 +6,9 @@
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/autograd/gradient_ops.h"
 #include "tern/core/autograd/recomputation.h"
 #include "tern/core/autograd/saved.h"
-#include "tern/core/ops/pointwise.h"
-#include "tern/core/ops/reduce.h"
 
 namespace tern {
 namespace {
@@ -49,7 +48,7 @@ class AccumulateGrad final : public detail::Node {
   void accumulate(detail::AutogradMeta& meta, const Tensor& grad, long handles) {
     if (meta.grad.defined()) {
       if (grad_enabled())
-        meta.grad = add(meta.grad, grad);
+        meta.grad = detail::add_gradients(meta.grad, grad);
       else
         meta.grad.add_(grad);
     } else if (grad_enabled()) {
@@ -277,13 +276,6 @@ void check_anomaly_forward(const char* op, const Tensor* const* inputs, int coun
     if (inputs[i]->defined() && is_floating(inputs[i]->dtype()) && !is_sound(*inputs[i])) return;
   fail("anomaly: ", op, " made the first ", anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value",
        " from inputs without one; its result is ", output.describe());
-}
-
-bool is_sound(const Tensor& x) {
-  NoGrad off;
-  const Tensor values = x.detach();
-  if (anomaly_mode() == Anomaly::kNonFinite) return all_finite(values);
-  return !any(isnan(values)).item<bool>();
 }
 
 }  // namespace detail

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "tern/core/autograd/engine.h"
+#include "tern/core/autograd/gradient_ops.h"
 #include "tern/core/autograd/node.h"
-#include "tern/core/ops/pointwise.h"
 
 namespace tern {
 
@@ -44,7 +44,7 @@ void Tensor::retain_grad() {
   impl_->autograd->retain_hook = register_hook([weak](const Tensor& gradient) {
     if (const auto impl = weak.lock()) {
       Tensor& kept = impl->meta().grad;
-      kept = kept.defined() ? add(kept, gradient) : gradient.detach();
+      kept = kept.defined() ? detail::add_gradients(kept, gradient) : gradient.detach();
     }
     return Tensor();
   });
