@@ -19,6 +19,7 @@
 #include "tern/core/io/state_file.h"
 #include "tern/core/io/torch_file.h"
 #include "tern/core/ops/ops.h"
+#include "tern/core/ops/roofline.h"
 #include "tern/core/parameter.h"
 #include "tern/core/profiler.h"
 #include "tern/core/stream.h"

@@ -1,7 +1,7 @@
 #pragma once
 // Profiling: time ranges of ops, modules and phases, their bytes and operations, and the device's work in them.
 //
-//   Profiler profiler({.roofline = measure_roofline(cpu, {float32})});
+//   Profiler profiler({.roofline = measure_roofline(cpu, {float32})});  // core/ops/roofline.h
 //   ... some steps ...
 //   const ProfileReport report = profiler.stop();
 //   std::cout << report.table();

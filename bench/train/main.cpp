@@ -15,6 +15,7 @@
 #include "tern/core/allocator.h"
 #include "tern/core/check.h"
 #include "tern/core/ops/ops.h"
+#include "tern/core/ops/roofline.h"
 #include "tern/core/profiler.h"
 #include "tern/data/loader_tokens.h"
 #include "tern/kernels/gemm.h"

@@ -11,6 +11,7 @@
 #include "tern/core/allocator.h"
 #include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/ops/roofline.h"
 #include "tern/core/profiler_device.h"
 
 namespace tern::cli {

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tern/core/allocator.h"
+#include "tern/core/ops/roofline.h"
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/matmul_options.h"

@@ -11,6 +11,7 @@
 
 #include "tern/core/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
+#include "tern/core/ops/roofline.h"
 #include "tern/core/profiler_device.h"
 #include "tern/tests/core/core_test.h"
 

@@ -1,3 +1,5 @@
+#include "tern/core/ops/roofline.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -5,7 +7,6 @@
 #include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/matmul.h"
-#include "tern/core/profiler_report.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {
