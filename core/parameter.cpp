@@ -40,12 +40,6 @@ void Parameter::copy_(const Tensor& source) {
   tensor_.copy_(source);
 }
 
-Tensor find(const StateView& state, const std::string& name) {
-  for (const NamedTensor& entry : state)
-    if (entry.name == name) return entry.tensor;
-  return {};
-}
-
 void load_state(const StateView& target, const StateView& source, const LoadOptions& options) {
   std::map<std::string, Tensor> given;
   for (const NamedTensor& entry : source) given[entry.name] = entry.tensor;

@@ -1,5 +1,5 @@
 #pragma once
-// Parameter: a named leaf tensor that belongs to an owner (a Module); StateView: names to tensors.
+// Parameter: a named leaf tensor that belongs to an owner (a Module); loading of a StateView.
 
 #include <functional>
 #include <string>
@@ -63,12 +63,6 @@ class Parameter {
   Tensor tensor_;
   bool shared_ = false;
 };
-
-/// An ordered list of named tensors: what state_dict() returns and load_state_dict() takes.
-using StateView = std::vector<NamedTensor>;
-
-/// The entry of that name, or an undefined tensor.
-Tensor find(const StateView& state, const std::string& name);
 
 struct LoadOptions {
   bool strict = true;  // missing or unexpected names are errors

@@ -89,4 +89,10 @@ template int32_t Tensor::item() const;
 template uint8_t Tensor::item() const;
 template bool Tensor::item() const;
 
+Tensor find(const StateView& state, const std::string& name) {
+  for (const NamedTensor& entry : state)
+    if (entry.name == name) return entry.tensor;
+  return {};
+}
+
 }  // namespace tern

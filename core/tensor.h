@@ -196,4 +196,9 @@ struct NamedTensor {
   Tensor tensor;
 };
 
+/// An ordered list of named tensors: what state_dict() returns and load_state_dict() takes.
+using StateView = std::vector<NamedTensor>;
+/// The entry of that name, or an undefined tensor.
+Tensor find(const StateView& state, const std::string& name);
+
 }  // namespace tern

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/parameter.h"
 #include "tern/core/tensor.h"
 
 namespace tern {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tern/core/io/pickle.h"
-#include "tern/core/parameter.h"
+#include "tern/core/tensor.h"
 
 namespace tern {
 
