@@ -10,7 +10,6 @@
 
 #include "tern/core/capture_state.h"
 #include "tern/core/cuda/backend.h"
-#include "tern/core/cuda/cupti.h"
 #include "tern/core/stream.h"
 
 namespace tern {

@@ -1,5 +1,5 @@
 #pragma once
-// How a Profiler gets a device's times: from the device's tools (core/cuda/cupti.h) or from marks in its streams.
+// How a Profiler gets a device's times: from the device's tools (NVIDIA's CUPTI) or from marks in its streams.
 
 #include <functional>
 #include <memory>
@@ -32,6 +32,13 @@ struct DeviceMarks {
 
 /// Times ranges with two marks each, the first `most_pairs` ranges.
 std::shared_ptr<DeviceProfiler> make_mark_profiler(const DeviceMarks& marks, int64_t most_pairs = 200000);
+
+namespace cuda {
+/// Kernels, copies and fills with their names and times, from NVIDIA's CUPTI. `synchronize` waits for all work on the
+/// device. Returns null when CUPTI is missing, has another major version than the headers of the build, or is in use by
+/// another tool (Nsight Systems); use make_mark_profiler then. One at a time.
+std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()> synchronize);
+}  // namespace cuda
 
 /// The most detailed profiler of this device: CUPTI where available, else events around the ranges; null for the CPU.
 /// Only one may run at a time.

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tern/core/profiler_device.h"
+
 namespace tern::cuda {
 
 kernels::cuda::SharedLibrary& cupti_library() {
