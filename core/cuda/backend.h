@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tern/kernels/cuda/support/library.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::cuda {
@@ -45,13 +46,8 @@ std::string runtime_version();
 
 // --- NVIDIA's libraries, all loaded on first use ---
 
-struct LibraryReport {
-  std::string name;           // "cuBLASLt"
-  std::string path, version;  // of the library found
-  std::string reason;         // why it was not found; empty when it was
-};
-/// Searches for each library that the program can use.
-std::vector<LibraryReport> libraries();
+/// Searches for each library that core and the kernels can use, for `tern info`.
+std::vector<kernels::cuda::LibraryInfo> libraries();
 
 // --- streams and events; handles are cudaStream_t and cudaEvent_t ---
 

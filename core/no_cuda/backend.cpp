@@ -19,7 +19,7 @@ DeviceProperties listed_device(int) { fail_without_cuda(__func__); }
 std::string built_architectures() { return ""; }
 std::string driver_version() { return "none"; }
 std::string runtime_version() { return "none"; }
-std::vector<LibraryReport> libraries() { return {}; }
+std::vector<kernels::cuda::LibraryInfo> libraries() { return {}; }
 
 void* current_stream(int) { fail_without_cuda(__func__); }
 void set_current_stream(int, void*) { fail_without_cuda(__func__); }

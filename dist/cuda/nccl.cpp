@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "tern/core/cuda/backend.h"
-#include "tern/core/cuda/nccl.h"
 #include "tern/core/stream.h"
+#include "tern/dist/cuda/nccl_library.h"
 
 namespace tern::dist::nccl {
 namespace {
@@ -293,5 +293,6 @@ std::shared_ptr<Communicator> make_world_group(std::shared_ptr<Session> session,
 }
 
 std::string version() { return "NCCL " + cuda::nccl::version(); }
+const kernels::cuda::LibraryInfo& library() { return cuda::nccl::library().info(); }
 
 }  // namespace tern::dist::nccl

@@ -2,6 +2,7 @@
 // The communicator of GPUs. NCCL is loaded on first use.
 
 #include "tern/dist/session.h"
+#include "tern/kernels/cuda/support/library.h"
 
 namespace tern::dist::nccl {
 
@@ -10,5 +11,7 @@ namespace tern::dist::nccl {
 std::shared_ptr<Communicator> make_world_group(std::shared_ptr<Session> session, Device device);
 /// "NCCL 2.27.3".
 std::string version();
+/// For `tern info`: where NCCL was found, or why not.
+const kernels::cuda::LibraryInfo& library();
 
 }  // namespace tern::dist::nccl

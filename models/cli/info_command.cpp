@@ -8,6 +8,7 @@
 #include "tern/core/cuda/backend.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/stream.h"
+#include "tern/dist/cuda/nccl.h"
 #include "tern/dist/world.h"
 #include "tern/kernels/gemm.h"
 #include "tern/models/cli/commands.h"
@@ -53,10 +54,11 @@ void describe_cuda(bool in_job, Device own) {
                 << " multiprocessors, " << gib(p.total_bytes) << (problem.empty() ? "" : "; ");
     std::cout << (problem.empty() ? "" : "cannot be used: " + problem) << "\n";
   }
-  for (const cuda::LibraryReport& library : cuda::libraries())
+  std::vector<kernels::cuda::LibraryInfo> libraries = cuda::libraries();
+  libraries.push_back(dist::nccl::library());
+  for (const kernels::cuda::LibraryInfo& library : libraries)
     std::cout << library.name << ": "
-              << (library.reason.empty() ? library.version + ", " + library.path : "not found: " + library.reason)
-              << "\n";
+              << (library.found ? library.version + ", " + library.path : "not found: " + library.reason) << "\n";
 }
 
 void describe_machine(bool in_job, Device device) {

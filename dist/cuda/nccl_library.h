@@ -1,6 +1,6 @@
 #pragma once
-// NCCL's functions in plain C++, as dist uses them; the library is loaded on first use. Handles are ncclComm_t, streams
-// cudaStream_t. Functions throw Error with NCCL's message when a call fails, or when the library is missing.
+// NCCL's functions in plain C++; the library is loaded on first use. Handles are ncclComm_t, streams cudaStream_t.
+// Functions throw Error with NCCL's message when a call fails, or when the library is missing.
 
 #include <cstdint>
 #include <string>

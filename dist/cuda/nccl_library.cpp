@@ -1,4 +1,4 @@
-#include "tern/core/cuda/nccl.h"
+#include "tern/dist/cuda/nccl_library.h"
 
 #include <type_traits>
 
