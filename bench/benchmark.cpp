@@ -9,8 +9,8 @@
 #include "tern/bench/report.h"
 #include "tern/bench/side.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/check.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "tern/bench/side.h"
 #include "tern/bench/statistics.h"
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "tern/bench/statistics.h"
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 namespace {

@@ -10,8 +10,8 @@
 #include "tern/bench/result_check.h"
 #include "tern/bench/roofline.h"
 #include "tern/bench/side.h"
-#include "tern/core/check.h"
 #include "tern/core/io/json.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 namespace {

@@ -1,8 +1,8 @@
 #include "tern/bench/result_check.h"
 
-#include "tern/core/check.h"
+#include "tern/core/memory/stream.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/stream.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 namespace {

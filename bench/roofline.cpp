@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tern/bench/timing.h"
-#include "tern/core/cuda/backend.h"
-#include "tern/core/profiler_report.h"
+#include "tern/core/device/backend.h"
+#include "tern/core/profiler/report.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::bench {

@@ -1,7 +1,7 @@
 #pragma once
 // What the command line of a benchmark program chooses for all of its rows.
 
-#include "tern/core/device.h"
+#include "tern/core/device/device.h"
 
 namespace tern::bench {
 

@@ -15,7 +15,7 @@
 
 #include "tern/bench/options.h"
 #include "tern/bench/timing.h"
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 

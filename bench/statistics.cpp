@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "tern/bench/statistics.h"
-#include "tern/core/allocator.h"
-#include "tern/core/captured_step.h"
-#include "tern/core/check.h"
-#include "tern/core/stream.h"
+#include "tern/core/autograd/captured_step.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/memory/stream.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 namespace {

@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/check.h"
-#include "tern/core/device.h"
-#include "tern/core/generator.h"
-#include "tern/core/shape.h"
-#include "tern/core/storage.h"
+#include "tern/core/device/device.h"
+#include "tern/core/memory/storage.h"
+#include "tern/core/tensor/generator.h"
+#include "tern/core/tensor/shape.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern {
 

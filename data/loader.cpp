@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "tern/core/check.h"
 #include "tern/data/loader_tokens.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 

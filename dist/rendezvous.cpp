@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::dist {
 namespace {

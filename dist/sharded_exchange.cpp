@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/node.h"
 #include "tern/core/ops/pointwise.h"

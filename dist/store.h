@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::dist {
 

@@ -5,9 +5,9 @@
 
 #include <cerrno>
 
-#include "tern/core/check.h"
 #include "tern/dist/store.h"
 #include "tern/dist/tcp_protocol.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::dist {
 namespace {

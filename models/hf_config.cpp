@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <optional>
 
-#include "tern/core/check.h"
 #include "tern/core/io/input_file.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::models {
 namespace fs = std::filesystem;

@@ -2,7 +2,7 @@
 // Initialisers of new parameters. The formulas are PyTorch's (torch.nn.init); values come from the module's generator
 // and are equal on every device.
 
-#include "tern/core/parameter.h"
+#include "tern/core/autograd/parameter.h"
 
 namespace tern::nn::init {
 

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/parameter.h"
+#include "tern/core/autograd/parameter.h"
 #include "tern/nn/unknown_members.h"
 
 #if defined(__GNUC__) && !defined(__clang__)

@@ -1,7 +1,7 @@
 #pragma once
 // Clipping outside an optimizer. Optimizer::step({.max_norm = ...}) clips in the same pass as the update.
 
-#include "tern/core/parameter.h"
+#include "tern/core/autograd/parameter.h"
 
 namespace tern::optim {
 

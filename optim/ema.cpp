@@ -4,9 +4,9 @@
 #include <string>
 #include <unordered_set>
 
-#include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/profiler.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/profiler/profiler.h"
 
 namespace tern::optim {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "tern/core/ops/workspace.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 
 namespace tern::optim {
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <unordered_set>
 
-#include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/profiler.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/optim/gradient_norm.h"
 
 namespace tern::optim {

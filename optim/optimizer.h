@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/parameter.h"
-#include "tern/core/transfer.h"
+#include "tern/core/autograd/parameter.h"
+#include "tern/core/ops/transfer.h"
 #include "tern/kernels/optimizer.h"
 
 namespace tern::optim {

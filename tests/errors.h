@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::test {
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tern/bench/benchmark.h"
-#include "tern/core/index_check.h"
+#include "tern/core/memory/index_check.h"
 
 namespace tern::bench {
 namespace {

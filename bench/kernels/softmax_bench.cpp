@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tern/bench/benchmark.h"
-#include "tern/core/index_check.h"
+#include "tern/core/memory/index_check.h"
 
 namespace tern::bench {
 namespace {

@@ -14,7 +14,7 @@
 #include "tern/bench/scale/workload.h"
 #include "tern/bench/statistics.h"
 #include "tern/bench/timing.h"
-#include "tern/core/allocator.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/core/ops/ops.h"
 #include "tern/dist/data_parallel.h"
 #include "tern/dist/rendezvous.h"

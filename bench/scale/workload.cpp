@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/ops/ops.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/vit/vit.h"

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <string>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/cifar10.h"
 #include "tern/data/transforms/augment.h"
 #include "tern/data/transforms/random.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 namespace {

@@ -12,12 +12,12 @@
 #include "tern/bench/train/lstm_step.h"
 #include "tern/bench/train/reviews.h"
 #include "tern/bench/train/text_step.h"
-#include "tern/core/allocator.h"
-#include "tern/core/check.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/ops/roofline.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/data/loader_tokens.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/gemm.h"
 
 namespace tern::bench {

@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 
 namespace tern::bench {
 

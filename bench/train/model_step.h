@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/captured_step.h"
+#include "tern/core/autograd/captured_step.h"
 #include "tern/nn/module.h"
 #include "tern/optim/optim.h"
 

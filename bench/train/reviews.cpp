@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/files.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::bench {
 namespace {

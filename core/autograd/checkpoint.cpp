@@ -1,10 +1,10 @@
 #include "tern/core/autograd/checkpoint.h"
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/recomputation.h"
-#include "tern/core/check.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern {
 namespace detail {

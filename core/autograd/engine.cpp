@@ -6,12 +6,12 @@
 #include <unordered_map>
 #include <utility>
 
-#include "tern/core/allocator.h"
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/gradient_ops.h"
-#include "tern/core/profiler.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/profiler/profiler.h"
 
 namespace tern {
 namespace {

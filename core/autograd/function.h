@@ -22,10 +22,10 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/saved.h"
-#include "tern/core/profiler.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/profiler/profiler.h"
 
 namespace tern {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tern/core/tensor_impl.h"
+#include "tern/core/tensor/tensor_impl.h"
 
 namespace tern {
 

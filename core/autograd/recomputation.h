@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tern/core/autograd/saved.h"
-#include "tern/core/device.h"
+#include "tern/core/device/device.h"
 #include "tern/kernels/random.h"
 
 namespace tern::detail {

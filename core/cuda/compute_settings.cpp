@@ -1,8 +1,8 @@
-#include "tern/core/compute_settings.h"
+#include "tern/core/device/compute_settings.h"
 
 #include <algorithm>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/gemm_settings.h"
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tern/core/allocator.h"
-#include "tern/core/check.h"
-#include "tern/core/cuda/backend.h"
 #include "tern/core/cuda/current_device.h"
+#include "tern/core/device/backend.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/cuda/support/check.h"
 
 namespace tern::cuda {

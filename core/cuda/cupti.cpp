@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tern/core/profiler_device.h"
+#include "tern/core/profiler/device_profiler.h"
 
 namespace tern::cuda {
 

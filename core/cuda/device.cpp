@@ -5,9 +5,9 @@
 #include <mutex>
 #include <sstream>
 
-#include "tern/core/check.h"
-#include "tern/core/cuda/backend.h"
 #include "tern/core/cuda/current_device.h"
+#include "tern/core/device/backend.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/cuda/support/check.h"
 
 namespace tern::cuda {

@@ -1,5 +1,5 @@
-#include "tern/core/cuda/backend.h"
 #include "tern/core/cuda/cupti.h"
+#include "tern/core/device/backend.h"
 #include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/support/cublaslt.h"
 

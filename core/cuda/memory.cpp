@@ -1,7 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include "tern/core/cuda/current_device.h"
-#include "tern/core/memory_source.h"
+#include "tern/core/memory/memory_source.h"
 #include "tern/kernels/cuda/support/check.h"
 
 namespace tern::cuda {

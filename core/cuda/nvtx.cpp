@@ -1,4 +1,4 @@
-#include "tern/core/cuda/nvtx.h"
+#include "tern/core/profiler/nvtx.h"
 
 #include <nvtx3/nvToolsExt.h>
 

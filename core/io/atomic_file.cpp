@@ -14,9 +14,9 @@
 #include <memory>
 #include <random>
 
-#include "tern/core/check.h"
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/folders.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern {
 namespace {

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::detail {
 

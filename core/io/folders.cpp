@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern {
 namespace fs = std::filesystem;

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tern/core/check.h"
 #include "tern/core/io/file_kind.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern {
 namespace {

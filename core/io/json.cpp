@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "tern/core/check.h"
 #include "tern/core/io/input_file.h"
 #include "tern/core/io/pickle.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern {
 namespace {

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern {
 

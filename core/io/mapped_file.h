@@ -8,15 +8,15 @@
 //   * by functions that copy weights out of files: load_state() and save_safetensors();
 //   * by every operation on tensors that begins after the loss, and by item() and to_vector(), as long as the file is
 //     mapped, that is while a tensor of it exists. In any thread, because it is not known which one reads the file.
-// Code that reads a tensor through its pointer must call check_lost_files() (core/file_fault.h) afterwards. That header
-// also describes the handler of SIGBUS and how it combines with one that the program installs.
+// Code that reads a tensor through its pointer must call check_lost_files() (core/memory/file_fault.h) afterwards. That
+// header also describes the handler of SIGBUS and how it combines with one that the program installs.
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "tern/core/file_fault.h"
 #include "tern/core/io/input_file.h"
+#include "tern/core/memory/file_fault.h"
 
 namespace tern {
 

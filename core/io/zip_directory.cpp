@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern {
 namespace {

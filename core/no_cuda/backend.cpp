@@ -1,11 +1,11 @@
 // The functions of core/cuda in a program without CUDA: no device can be used, so most of them are never called.
 
-#include "tern/core/cuda/backend.h"
+#include "tern/core/device/backend.h"
 
-#include "tern/core/cuda/nvtx.h"
-#include "tern/core/memory_source.h"
+#include "tern/core/memory/memory_source.h"
 #include "tern/core/no_cuda/no_cuda.h"
-#include "tern/core/profiler_device.h"
+#include "tern/core/profiler/device_profiler.h"
+#include "tern/core/profiler/nvtx.h"
 
 namespace tern::cuda {
 

@@ -1,4 +1,4 @@
-#include "tern/core/compute_settings.h"
+#include "tern/core/device/compute_settings.h"
 
 #include <mutex>
 

@@ -2,7 +2,7 @@
 // What core/no_cuda and dist/no_cuda say when something of CUDA is called in a program without it. Callers refuse CUDA
 // devices before that (require_available()).
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::cuda {
 

@@ -3,12 +3,12 @@
 #include <array>
 #include <cmath>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/attention_call.h"
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/workspace.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 
 namespace tern {
 namespace {

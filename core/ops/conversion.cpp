@@ -1,7 +1,7 @@
 // Tensor's conversions of dtype, device and layout.
 
 #include "tern/core/autograd/function.h"
-#include "tern/core/transfer.h"
+#include "tern/core/ops/transfer.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "tern/core/generator.h"
 #include "tern/core/tensor.h"
+#include "tern/core/tensor/generator.h"
 
 namespace tern {
 

@@ -5,7 +5,7 @@
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/pointwise.h"
-#include "tern/core/transfer.h"
+#include "tern/core/ops/transfer.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {

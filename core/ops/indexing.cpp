@@ -1,11 +1,11 @@
 #include "tern/core/ops/indexing.h"
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/index_check.h"
+#include "tern/core/memory/index_check.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/workspace.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/embedding.h"
 

@@ -1,6 +1,6 @@
 #include "tern/core/ops/linear.h"
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/recomputation.h"
 #include "tern/core/ops/indexing.h"
@@ -9,7 +9,7 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/kernels/reduce.h"
 
 namespace tern {

@@ -1,9 +1,9 @@
 #pragma once
 // For ops with a linear layer in them: what its inputs must be, and their casts.
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/core/tensor.h"
 
 namespace tern::detail {

@@ -1,8 +1,8 @@
 #include "tern/core/ops/loss.h"
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/index_check.h"
+#include "tern/core/memory/index_check.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/softmax.h"

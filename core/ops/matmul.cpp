@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/workspace.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/kernels/gemm.h"
 
 namespace tern {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tern/core/autograd/pointwise_function.h"
+#include "tern/core/ops/pointwise_function.h"
 
 namespace tern {
 

@@ -4,7 +4,7 @@
 //
 // A user-defined op is one struct (see kernels/pointwise.h): Tensor y = pointwise(LeakyRelu{0.1}, x).
 
-#include "tern/core/autograd/pointwise_function.h"
+#include "tern/core/ops/pointwise_function.h"
 #include "tern/core/tensor.h"
 
 namespace tern {

@@ -1,6 +1,6 @@
 #include "tern/core/ops/reduce.h"
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/workspace.h"

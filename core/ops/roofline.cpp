@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cmath>
 
-#include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/core/ops/matmul.h"
 #include "tern/kernels/copy.h"
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tern/core/profiler_report.h"
+#include "tern/core/profiler/report.h"
 
 namespace tern {
 

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <memory>
 
-#include "tern/core/check.h"
 #include "tern/core/io/input_file.h"
 #include "tern/data/datasets/files.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;

@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <tuple>
 
-#include "tern/core/check.h"
-#include "tern/core/file_fault.h"
 #include "tern/core/io/pickle.h"
+#include "tern/core/memory/file_fault.h"
 #include "tern/data/datasets/fetched_folder.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/label_index.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <string_view>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/gzip.h"
 #include "tern/data/samplers/split.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::embedded {
 std::string_view digits_csv_gz();

@@ -8,9 +8,9 @@
 #include <memory>
 #include <mutex>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/sha256.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;

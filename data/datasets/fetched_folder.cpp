@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tern/core/check.h"
 #include "tern/core/io/folders.h"
 #include "tern/data/datasets/archive.h"
 #include "tern/data/datasets/files.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;

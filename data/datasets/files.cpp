@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/folders.h"
 #include "tern/core/io/input_file.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;

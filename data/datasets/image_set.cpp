@@ -7,12 +7,12 @@
 #include <cstring>
 #include <limits>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/cifar10.h"
 #include "tern/data/datasets/digits.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/sha256.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <numeric>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/utf8.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/part.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 

@@ -2,7 +2,7 @@
 
 #include <openssl/evp.h>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tern/core/check.h"
 #include "tern/core/io/input_file.h"
 #include "tern/core/io/json.h"
 #include "tern/data/datasets/delimited.h"
@@ -12,6 +11,7 @@
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/text_set.h"
 #include "tern/data/datasets/utf8.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::embedded {
 std::string_view amazon_cells_labelled();

@@ -2,10 +2,10 @@
 
 #include <limits>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/data/datasets/utf8.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 

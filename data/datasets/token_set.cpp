@@ -7,10 +7,10 @@
 #include <optional>
 #include <thread>
 
-#include "tern/core/check.h"
 #include "tern/core/io/input_file.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/sha256.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/text_set.h"
 #include "tern/data/tokenizers/wordpiece.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/images/codec.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

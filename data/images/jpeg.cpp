@@ -8,8 +8,8 @@
 //
 #include <jerror.h>
 
-#include "tern/core/check.h"
 #include "tern/data/images/codec.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tern/core/check.h"
 #include "tern/data/images/codec.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

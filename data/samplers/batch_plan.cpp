@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tern/core/check.h"
 #include "tern/data/samplers/shuffle.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

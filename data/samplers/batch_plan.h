@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <tuple>
 
-#include "tern/core/check.h"
 #include "tern/core/io/pickle.h"
 #include "tern/data/samplers/shuffle.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

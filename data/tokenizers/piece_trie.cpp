@@ -1,6 +1,6 @@
 #include "tern/data/tokenizers/piece_trie.h"
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

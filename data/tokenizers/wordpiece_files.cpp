@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tern/core/check.h"
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
@@ -12,6 +11,7 @@
 #include "tern/data/datasets/sha256.h"
 #include "tern/data/datasets/utf8.h"
 #include "tern/data/tokenizers/wordpiece.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::embedded {
 std::string_view bert_base_uncased_vocab();

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <limits>
 
-#include "tern/core/check.h"
-#include "tern/core/device.h"
+#include "tern/core/device/device.h"
 #include "tern/data/loader_tokens.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

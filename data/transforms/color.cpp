@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

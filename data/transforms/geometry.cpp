@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numbers>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 

@@ -5,8 +5,8 @@
 #include <numbers>
 #include <optional>
 
-#include "tern/core/check.h"
 #include "tern/data/transforms/color.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 

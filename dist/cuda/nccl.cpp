@@ -8,8 +8,8 @@
 #include <mutex>
 #include <thread>
 
-#include "tern/core/cuda/backend.h"
-#include "tern/core/stream.h"
+#include "tern/core/device/backend.h"
+#include "tern/core/memory/stream.h"
 #include "tern/dist/cuda/nccl_library.h"
 
 namespace tern::dist::nccl {

@@ -2,9 +2,9 @@
 
 #include <type_traits>
 
-#include "tern/core/check.h"
-#include "tern/core/cuda/backend.h"
 #include "tern/core/cuda/current_device.h"
+#include "tern/core/device/backend.h"
+#include "tern/kernels/base/check.h"
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::kernels {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/base/cores.h"
 #include "tern/kernels/base/thread_pool.h"
 #include "tern/kernels/fixed_threads.h"

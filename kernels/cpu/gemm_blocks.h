@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/cpu/gemm_onednn.h"
 #include "tern/kernels/parallel.h"
 

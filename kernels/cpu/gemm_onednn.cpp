@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/kernel.h"
 #include "tern/kernels/parallel.h"
 

@@ -451,7 +451,7 @@ void restore_attention_choices(const std::string& text) {
 
 #else  // cuDNN's headers are a separate package
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::kernels::cuda {
 

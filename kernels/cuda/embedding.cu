@@ -7,7 +7,7 @@
 #include <bit>
 #include <limits>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/bits.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/cuda/cub.h"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <string>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/cuda/matmul.h"
 #include "tern/kernels/cuda/support/cublaslt.h"

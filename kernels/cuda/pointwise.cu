@@ -2,7 +2,7 @@
 
 #include "tern/kernels/pointwise.h"
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/cuda/pointwise_builtin.h"
 
 namespace tern::kernels::cuda {

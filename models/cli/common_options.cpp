@@ -1,8 +1,8 @@
 #include "tern/models/cli/common_options.h"
 
-#include "tern/core/check.h"
-#include "tern/core/cuda/backend.h"
+#include "tern/core/device/backend.h"
 #include "tern/dist/rendezvous.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::cli {

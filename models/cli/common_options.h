@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tern/core/device.h"
+#include "tern/core/device/device.h"
 #include "tern/kernels/base/thread_pool.h"
 #include "tern/models/cli/options.h"
 

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/models/cli/line_input.h"
 #include "tern/models/cli/predictions.h"
 #include "tern/models/image/image_pipeline.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/device.h"
+#include "tern/core/device/device.h"
 
 namespace tern::cli {
 

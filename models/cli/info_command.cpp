@@ -4,10 +4,10 @@
 #include <iostream>
 #include <sstream>
 
-#include "tern/core/allocator.h"
-#include "tern/core/cuda/backend.h"
+#include "tern/core/device/backend.h"
 #include "tern/core/io/state_file.h"
-#include "tern/core/stream.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/memory/stream.h"
 #include "tern/dist/cuda/nccl.h"
 #include "tern/dist/world.h"
 #include "tern/kernels/gemm.h"

@@ -21,8 +21,8 @@
 #include <thread>
 #include <utility>
 
-#include "tern/core/check.h"
 #include "tern/core/io/file_kind.h"
+#include "tern/kernels/base/check.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/end_requests.h"
 #include "tern/models/cli/rank_process.h"

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tern/core/check.h"
 #include "tern/core/io/json.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::cli {
 

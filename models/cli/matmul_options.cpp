@@ -2,10 +2,10 @@
 
 #include <filesystem>
 
-#include "tern/core/check.h"
-#include "tern/core/compute_settings.h"
+#include "tern/core/device/compute_settings.h"
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/input_file.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::cli {
 namespace {

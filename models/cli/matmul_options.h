@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "tern/core/device.h"
+#include "tern/core/device/device.h"
 
 namespace tern::cli {
 

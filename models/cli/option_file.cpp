@@ -6,9 +6,9 @@
 #include <sstream>
 #include <string_view>
 
-#include "tern/core/check.h"
 #include "tern/core/io/input_file.h"
 #include "tern/core/io/pickle.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::cli {
 namespace {

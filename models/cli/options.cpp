@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "tern/core/check.h"
 #include "tern/core/io/pickle.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::cli {
 namespace {

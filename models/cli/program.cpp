@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "tern/core/check.h"
 #include "tern/core/io/pickle.h"
 #include "tern/dist/store.h"
+#include "tern/kernels/base/check.h"
 #include "tern/models/cli/command_line.h"
 #include "tern/models/cli/end_requests.h"
 #include "tern/models/cli/rank_process.h"

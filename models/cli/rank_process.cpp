@@ -13,10 +13,10 @@
 #include <thread>
 #include <utility>
 
-#include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/file_kind.h"
 #include "tern/dist/rendezvous.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::cli {

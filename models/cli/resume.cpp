@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "tern/core/check.h"
 #include "tern/core/io/file_kind.h"
+#include "tern/kernels/base/check.h"
 #include "tern/models/cli/option_record.h"
 #include "tern/models/trainer/checkpoint.h"
 

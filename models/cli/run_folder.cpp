@@ -13,11 +13,11 @@
 #include <fstream>
 #include <optional>
 
-#include "tern/core/allocator.h"
-#include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/folders.h"
 #include "tern/core/io/json.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/kernels/base/check.h"
 
 namespace fs = std::filesystem;
 

@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <sstream>
 
-#include "tern/core/allocator.h"
-#include "tern/core/check.h"
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/core/ops/roofline.h"
-#include "tern/core/profiler_device.h"
+#include "tern/core/profiler/device_profiler.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::cli {
 namespace {

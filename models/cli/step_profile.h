@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 
 namespace tern::cli {
 

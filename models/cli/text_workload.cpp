@@ -2,7 +2,7 @@
 #include <iomanip>
 #include <sstream>
 
-#include "tern/core/allocator.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/models/cli/text_data.h"
 #include "tern/models/cli/train_defaults.h"

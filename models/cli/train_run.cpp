@@ -6,7 +6,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "tern/core/allocator.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/core/ops/roofline.h"
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"

@@ -7,7 +7,7 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/models/hf_config.h"
 
 namespace tern::models {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <memory>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 
 namespace tern::models {
 namespace {

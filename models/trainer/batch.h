@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/stream.h"
+#include "tern/core/memory/stream.h"
 #include "tern/core/tensor.h"
 
 namespace tern::models {

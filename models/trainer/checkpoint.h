@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/parameter.h"
+#include "tern/core/autograd/parameter.h"
 
 namespace tern::models {
 

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/loss.h"
 #include "tern/models/trainer/batch.h"

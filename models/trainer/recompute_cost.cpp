@@ -5,9 +5,9 @@
 #include <iomanip>
 #include <sstream>
 
-#include "tern/core/allocator.h"
-#include "tern/core/autocast.h"
-#include "tern/core/stream.h"
+#include "tern/core/autograd/autocast.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/memory/stream.h"
 
 namespace tern::models {
 namespace {

@@ -5,7 +5,7 @@
 #include <deque>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/models/trainer/training_step.h"
 
 namespace tern::models {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/pointwise.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/optim/gradient_norm.h"
 
 namespace tern::models {

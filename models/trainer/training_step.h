@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "tern/core/captured_step.h"
-#include "tern/core/transfer.h"
+#include "tern/core/autograd/captured_step.h"
+#include "tern/core/ops/transfer.h"
 #include "tern/dist/sharded_optimizer.h"
 #include "tern/models/trainer/trainer.h"
 

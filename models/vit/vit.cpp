@@ -8,7 +8,7 @@
 #include "tern/core/io/json.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/models/hf_config.h"
 #include "tern/models/vit/checkpoint_names.h"
 #include "tern/models/vit/positions.h"

@@ -1,7 +1,7 @@
 #include "tern/nn/layers/embedding.h"
 
 #include "tern/core/ops/indexing.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/nn/init.h"
 
 namespace tern::nn {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/nn/init.h"
 
 namespace tern::nn {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <thread>
 
-#include "tern/core/address_sanitizer.h"
-#include "tern/core/allocator.h"
+#include "tern/core/memory/address_sanitizer.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern {

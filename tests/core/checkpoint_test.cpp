@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "tern/core/allocator.h"
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/core/ops/ops.h"
 #include "tern/tests/core/fresh.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tern/core/autograd/engine.h"
-#include "tern/core/autograd/gradcheck.h"
+#include "tern/core/ops/gradcheck.h"
 #include "tern/core/ops/ops.h"
 #include "tern/kernels/kernel.h"
 #include "tern/tests/core/fresh.h"

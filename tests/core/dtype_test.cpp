@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "tern/core/allocator.h"
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/rounding.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/core/allocator.h"
+#include "tern/core/memory/allocator.h"
 
 namespace tern::test {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Random tensors for tests: different numbers in every run.
 
-#include "tern/core/generator.h"
+#include "tern/core/tensor/generator.h"
 #include "tern/tests/support/seed.h"
 
 namespace tern::test {

@@ -15,10 +15,10 @@
 #include <random>
 #include <thread>
 
+#include "tern/core/autograd/parameter.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/parameter.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/support/sanitizer.h"
 #include "tern/tests/support/seed.h"

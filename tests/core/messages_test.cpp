@@ -7,7 +7,7 @@
 #include <random>
 #include <sstream>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/ops.h"

@@ -4,10 +4,10 @@
 
 #include <utility>
 
-#include "tern/core/generator.h"
+#include "tern/core/memory/stream.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/stream.h"
-#include "tern/core/transfer.h"
+#include "tern/core/ops/transfer.h"
+#include "tern/core/tensor/generator.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern {

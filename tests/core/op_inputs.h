@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/engine.h"
+#include "tern/core/memory/stream.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/stream.h"
 #include "tern/tests/core/fresh.h"
 #include "tern/tests/core/tolerance.h"
 

@@ -1,6 +1,6 @@
 // The profiler: times by a clock that the test sets, counts of known shapes, threads, and a well-formed trace.
 
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -9,10 +9,10 @@
 #include <sstream>
 #include <thread>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/roofline.h"
-#include "tern/core/profiler_device.h"
+#include "tern/core/profiler/device_profiler.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern {

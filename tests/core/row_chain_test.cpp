@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/rounding.h"

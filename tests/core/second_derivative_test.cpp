@@ -6,7 +6,7 @@
 #include <limits>
 #include <numbers>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <random>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/support/seed.h"

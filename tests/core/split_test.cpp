@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/tolerance.h"
 

@@ -3,8 +3,8 @@
 #include <array>
 #include <thread>
 
-#include "tern/core/allocator.h"
-#include "tern/core/storage.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/memory/storage.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/fake_device.h"
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <sstream>
 
-#include "tern/core/allocator.h"
 #include "tern/core/autograd/node.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern {

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/engine.h"
-#include "tern/core/autograd/gradcheck.h"
+#include "tern/core/ops/gradcheck.h"
 #include "tern/core/ops/ops.h"
 #include "tern/tests/core/fresh.h"
 

@@ -1,10 +1,10 @@
 // Captured steps: bit-equal to steps without capture, new masks at every replay, and clear errors for operations that
 // cannot be captured.
 
-#include "tern/core/captured_step.h"
-#include "tern/core/allocator.h"
-#include "tern/core/autocast.h"
-#include "tern/core/transfer.h"
+#include "tern/core/autograd/captured_step.h"
+#include "tern/core/autograd/autocast.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/ops/transfer.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/cuda/small_net.h"

@@ -5,11 +5,11 @@
 
 #include <thread>
 
-#include "tern/core/allocator.h"
-#include "tern/core/captured_step.h"
-#include "tern/core/cuda/backend.h"
-#include "tern/core/stream.h"
-#include "tern/core/transfer.h"
+#include "tern/core/autograd/captured_step.h"
+#include "tern/core/device/backend.h"
+#include "tern/core/memory/allocator.h"
+#include "tern/core/memory/stream.h"
+#include "tern/core/ops/transfer.h"
 #include "tern/dist/sharded_optimizer.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/ranks.h"

@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "tern/core/autocast.h"
-#include "tern/core/captured_step.h"
-#include "tern/core/transfer.h"
+#include "tern/core/autograd/autocast.h"
+#include "tern/core/autograd/captured_step.h"
+#include "tern/core/ops/transfer.h"
 #include "tern/dist/sharded_optimizer.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"

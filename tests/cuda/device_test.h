@@ -11,8 +11,8 @@
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/memory/stream.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/stream.h"
 #include "tern/tests/core/tolerance.h"
 #include "tern/tests/support/seed.h"
 

@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "tern/core/allocator.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/text/text_task.h"
 #include "tern/tests/cuda/device_test.h"

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "tern/core/captured_step.h"
+#include "tern/core/autograd/captured_step.h"
 #include "tern/dist/sharded_optimizer.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/ranks.h"

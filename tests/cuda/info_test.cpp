@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "tern/core/cuda/backend.h"
+#include "tern/core/device/backend.h"
 #include "tern/tests/program/program.h"
 
 namespace tern::program {

@@ -1,7 +1,7 @@
 // Shapes of real training, with many tiles, warpgroups and partial sums: 16-bit results against float64 on the CPU. The
 // emulated device runs a subset, chosen at random in every run, that still uses every path through the kernels.
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/optim/adam.h"
 #include "tern/tests/cuda/large_attention.h"
 #include "tern/tests/cuda/large_shapes.h"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tern/core/captured_step.h"
+#include "tern/core/autograd/captured_step.h"
 #include "tern/tests/cuda/ranks.h"
 #include "tern/tests/support/sanitizer.h"
 

@@ -1,8 +1,8 @@
 // A step that runs out of memory at any point gives one clear error and changes nothing, and it can be repeated.
 
-#include "tern/core/allocator.h"
-#include "tern/core/autocast.h"
-#include "tern/core/captured_step.h"
+#include "tern/core/autograd/autocast.h"
+#include "tern/core/autograd/captured_step.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/cuda/small_net.h"

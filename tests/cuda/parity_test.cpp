@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/kernels/contracts/pointwise.h"
 

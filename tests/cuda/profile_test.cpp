@@ -6,9 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tern/core/captured_step.h"
-#include "tern/core/profiler.h"
-#include "tern/core/profiler_device.h"
+#include "tern/core/autograd/captured_step.h"
+#include "tern/core/profiler/device_profiler.h"
+#include "tern/core/profiler/profiler.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/text/text_task.h"
 #include "tern/tests/cuda/device_test.h"

@@ -1,9 +1,9 @@
 // Random programs of ops, trained for four steps. Recomputed parts (also nested) and capture give the same bits as the
 // plain run; the two devices agree.
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
+#include "tern/core/autograd/captured_step.h"
 #include "tern/core/autograd/checkpoint.h"
-#include "tern/core/captured_step.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/cuda/device_test.h"
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tern/core/allocator.h"
 #include "tern/core/io/safetensors.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/text/text_task.h"
 #include "tern/tests/cuda/device_test.h"

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "tern/core/check.h"
 #include "tern/data/datasets/files.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::data {
 

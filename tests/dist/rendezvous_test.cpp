@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::dist {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::fuzz {
 

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/parallel.h"
 #include "tern/kernels/row_chain.h"
 #include "tern/tests/kernels/contracts/gemm.h"

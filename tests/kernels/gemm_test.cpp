@@ -1,7 +1,7 @@
 // Matrix products and linear layers against fp64: on the CPU, and through cuBLASLt or its stand-in.
 
 #include "tern/tests/kernels/contracts/gemm.h"
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::kernels {
 namespace {

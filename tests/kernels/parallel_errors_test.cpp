@@ -3,7 +3,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/tests/kernels/parallel_blocks.h"
 
 namespace tern::kernels {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/base/cores.h"
 #include "tern/kernels/fixed_threads.h"
 #include "tern/kernels/gemm.h"

@@ -2,7 +2,7 @@
 
 #include "tern/tests/kernels/contracts/reduce.h"
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::kernels {
 namespace {

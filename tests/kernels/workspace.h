@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tern/core/address_sanitizer.h"
+#include "tern/core/memory/address_sanitizer.h"
 
 namespace tern::kernels {
 

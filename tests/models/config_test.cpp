@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::models {
 namespace {

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tern/core/allocator.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/safetensors.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/core/ops/ops.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/core/fresh.h"

@@ -2,7 +2,7 @@
 
 #include "tern/models/encoder/encoder.h"
 
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/ops.h"
 #include "tern/tests/core/core_test.h"

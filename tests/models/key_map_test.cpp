@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/core/check.h"
 #include "tern/core/ops/ops.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::models {
 namespace {

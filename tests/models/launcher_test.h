@@ -14,7 +14,7 @@
 #include <sstream>
 #include <thread>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/models/cli/launcher.h"
 #include "tern/tests/support/sanitizer.h"
 

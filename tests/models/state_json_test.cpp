@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tern/core/check.h"
 #include "tern/core/io/safetensors.h"
+#include "tern/kernels/base/check.h"
 #include "tern/models/trainer/checkpoint.h"
 
 namespace tern::models {

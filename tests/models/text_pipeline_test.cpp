@@ -8,7 +8,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/text/text_task.h"
 #include "tern/tests/places.h"

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <set>
 
-#include "tern/core/check.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
+#include "tern/kernels/base/check.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/fresh.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/cuda/reduce_plan.h"
 #include "tern/kernels/embedding.h"

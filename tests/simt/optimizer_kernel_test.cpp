@@ -1,7 +1,7 @@
 // An optimizer that is not part of the library, on CUDA: its kernel, in the emulator.
 
 #include "tern/kernels/cuda/optimizer_kernel.h"
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/tests/emulator/simt/schedules.h"
 #include "tern/tests/kernels/user_rule.h"
 

@@ -4,7 +4,7 @@
 #ifndef TERN_SIMT
 #include <cuda_runtime_api.h>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::kernels::cuda::detail {
 

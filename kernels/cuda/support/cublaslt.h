@@ -3,7 +3,7 @@
 
 #include <cublasLt.h>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/cuda/support/library.h"
 
 namespace tern::kernels::cuda {

@@ -4,7 +4,7 @@
 
 #include <cudnn.h>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/cuda/support/library.h"
 
 namespace tern::kernels::cuda {

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/cuda/support/check.h"
 #include "tern/kernels/kernel.h"
 

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <optional>
 
-#include "tern/core/allocator.h"
-#include "tern/core/autocast.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/io/safetensors.h"
+#include "tern/core/memory/allocator.h"
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"

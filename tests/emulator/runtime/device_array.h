@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/tests/kernels/kernel_test.h"
 
 namespace tern::kernels {

@@ -4,7 +4,7 @@
 #include <source_location>
 #include <string>
 
-#include "tern/core/check.h"
+#include "tern/kernels/base/check.h"
 #include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels::cuda {

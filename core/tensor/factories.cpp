@@ -1,0 +1,119 @@
+#include <cmath>
+
+#include "tern/core/tensor/tensor_impl.h"
+#include "tern/kernels/copy.h"
+
+namespace tern {
+
+Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides,
+                    DType dtype) {
+  TERN_CHECK(storage, "from_storage: the storage is a null pointer");
+  TERN_CHECK(storage->data() || shape.numel() == 0, "from_storage: the storage of ", storage->bytes(),
+             " bytes has no memory (its pointer is null)");
+  int64_t last = offset, first = offset, span = 0, end = 0;
+  bool inside = true;
+  for (int d = 0; d < shape.dims(); ++d) {
+    int64_t& side = strides[d] < 0 ? first : last;
+    inside = inside && !__builtin_mul_overflow(shape[d] - 1, strides[d], &span) &&
+             !__builtin_add_overflow(side, span, &side);
+  }
+  inside = inside && first >= 0 && last < INT64_MAX && !__builtin_mul_overflow(last + 1, size_of(dtype), &end);
+  TERN_CHECK(shape.numel() == 0 || (inside && end <= storage->bytes()), "from_storage: shape ", shape, " at offset ",
+             offset, " is not inside ", storage->bytes(), " bytes");
+  auto impl = std::make_shared<detail::TensorImpl>();
+  impl->storage = std::move(storage);
+  impl->offset = offset;
+  impl->shape = shape;
+  impl->strides = strides;
+  impl->dtype = dtype;
+  impl->contiguous =
+      shape.numel() == 0 || kernels::View(nullptr, dtype, shape.dims(), shape.data(), strides.data()).is_contiguous();
+  return Tensor(std::move(impl));
+}
+
+Tensor empty(const Shape& shape, const TensorOptions& options) {
+  int64_t bytes = 0;
+  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(options.dtype), &bytes), "empty: ", shape, " of ",
+             options.dtype, " does not fit 64 bits");
+  Tensor result = from_storage(std::make_shared<Storage>(bytes, options.device), 0, shape, contiguous_strides(shape),
+                               options.dtype);
+  if (options.requires_grad) result.set_requires_grad(true);
+  return result;
+}
+
+Tensor empty_pinned(const Shape& shape, DType dtype) {
+  int64_t bytes = 0;
+  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "empty_pinned: ", shape, " of ", dtype,
+             " does not fit 64 bits");
+  return from_storage(Storage::pinned(bytes), 0, shape, contiguous_strides(shape), dtype);
+}
+
+Tensor full(const Shape& shape, double value, const TensorOptions& options) {
+  const Tensor result = empty(shape, options);
+  kernels::fill(current_stream(options.device), value, result.view());
+  return result;
+}
+
+Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.options()); }
+Tensor zeros(const Shape& shape, const TensorOptions& options) { return full(shape, 0, options); }
+Tensor zeros_like(const Tensor& other) { return zeros(other.shape(), other.options()); }
+Tensor ones(const Shape& shape, const TensorOptions& options) { return full(shape, 1, options); }
+
+Tensor arange(double start, double end, double step, const TensorOptions& options) {
+  TERN_CHECK(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0,
+             "arange: start, end and step must be finite and step not 0");
+  const double count = std::max(0.0, std::ceil((end - start) / step));
+  TERN_CHECK(count < 9e15, "arange: ", count, " elements are too many");
+  const Tensor result = empty({static_cast<int64_t>(count)}, options);
+  kernels::arange(current_stream(options.device), start, step, result.view());
+  return result;
+}
+
+Tensor rand(const Shape& shape, Generator& generator, const TensorOptions& options) {
+  TERN_CHECK(is_floating(options.dtype), "rand: expected a floating dtype, got ", options.dtype);
+  const Tensor result = empty(shape, options);
+  kernels::fill_uniform(current_stream(options.device), generator.next(options.device), 0, 1, result.view());
+  return result;
+}
+
+Tensor randn(const Shape& shape, Generator& generator, const TensorOptions& options) {
+  TERN_CHECK(is_floating(options.dtype), "randn: expected a floating dtype, got ", options.dtype);
+  const Tensor result = empty(shape, options);
+  kernels::fill_normal(current_stream(options.device), generator.next(options.device), 0, 1, result.view());
+  return result;
+}
+
+template <class T>
+Tensor from_vector(const std::vector<T>& values, const Shape& shape, const TensorOptions& options) {
+  TERN_CHECK(static_cast<int64_t>(values.size()) == shape.numel(), "from_vector: ", values.size(), " values for shape ",
+             shape);
+  Tensor result = empty(shape, {.dtype = dtype_of<T>()});
+  T* data = static_cast<T*>(result.raw_data());
+  for (size_t i = 0; i < values.size(); ++i) data[i] = values[i];
+  result = result.to(options.dtype).to(options.device);
+  if (options.requires_grad) result.set_requires_grad(true);
+  return result;
+}
+template Tensor from_vector(const std::vector<double>&, const Shape&, const TensorOptions&);
+template Tensor from_vector(const std::vector<float>&, const Shape&, const TensorOptions&);
+template Tensor from_vector(const std::vector<BFloat16>&, const Shape&, const TensorOptions&);
+template Tensor from_vector(const std::vector<Float16>&, const Shape&, const TensorOptions&);
+template Tensor from_vector(const std::vector<int64_t>&, const Shape&, const TensorOptions&);
+template Tensor from_vector(const std::vector<int32_t>&, const Shape&, const TensorOptions&);
+template Tensor from_vector(const std::vector<uint8_t>&, const Shape&, const TensorOptions&);
+template Tensor from_vector(const std::vector<bool>&, const Shape&, const TensorOptions&);
+
+Tensor tensor(const std::vector<double>& values, const TensorOptions& options) {
+  return from_vector(values, {static_cast<int64_t>(values.size())}, options);
+}
+
+Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release) {
+  TERN_CHECK(data || shape.numel() == 0, "from_blob: the pointer is null");
+  int64_t bytes = 0;
+  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "from_blob: ", shape, " of ", dtype,
+             " does not fit 64 bits");
+  return from_storage(std::make_shared<Storage>(data, bytes, cpu, std::move(release)), 0, shape,
+                      contiguous_strides(shape), dtype);
+}
+
+}  // namespace tern
