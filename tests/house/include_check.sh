@@ -9,10 +9,16 @@ failed=0
 
 new_house() {
   rm -rf "$house"
-  mkdir -p "$house"/{kernels/base,core,nn,optim,data,dist,models,tests/core,bench}
-  echo '#include <string>' >"$house/core/check.h"
-  printf '%s\n' '#pragma once' '#include "tern/core/check.h"' 'inline int view() { return 1; }' >"$house/kernels/view.h"
-  echo '#include "tern/kernels/view.h"' >"$house/core/tensor.h"
+  mkdir -p "$house"/{kernels/base,core/{device,memory,tensor,ops,cuda,no_cuda},nn,optim,data,dist,models,tests/core,bench}
+  echo '#include <string>' >"$house/kernels/base/check.h"
+  printf '%s\n' '#pragma once' '#include "tern/kernels/base/check.h"' 'inline int view() { return 1; }' >"$house/kernels/view.h"
+  echo '#include "tern/kernels/view.h"' >"$house/core/device/device.h"
+  echo '#include "tern/core/device/device.h"' >"$house/core/memory/allocator.h"
+  echo '#include "tern/core/memory/allocator.h"' >"$house/core/tensor.h"
+  echo '#include "tern/core/tensor.h"' >"$house/core/tensor/tensor.cpp"
+  printf '#include "tern/%s"\n' core/tensor.h kernels/view.h >"$house/core/ops/add.h"
+  echo '#include "tern/core/ops/add.h"' >"$house/core/cuda/stream.h"
+  echo '#include "tern/core/ops/add.h"' >"$house/core/no_cuda/stream.h"
   printf '%s\n' '#include "tern/core/tensor.h"' '// #include "tern/models/model.h"' >"$house/nn/module.h"
   echo '#include "tern/core/tensor.h"' >"$house/optim/sgd.h"
   echo '#include "tern/core/tensor.h"' >"$house/data/loader.h"
@@ -32,6 +38,7 @@ accepts() {  # MODE WHAT
 
 rejects() {  # MODE FILE LINE EXPECTED: LINE added to FILE is a violation whose report names FILE and EXPECTED
   new_house
+  mkdir -p "$(dirname "$house/$2")"
   printf '%s\n' "$3" >>"$house/$2"
   if bash "$check" "$1" "$house" >"$scratch/out" 2>&1; then
     echo "FAILED: $1 accepts '$3' in $2"
@@ -47,8 +54,16 @@ new_house
 accepts floors "a good house"
 accepts headers "a good house"
 
-rejects floors kernels/base/level.cpp '#include "tern/core/tensor.h"' 'kernels may not include core'
-rejects floors core/tensor.h '#include "tern/nn/module.h"' 'core may not include nn'
+rejects floors kernels/base/level.cpp '#include "tern/core/tensor.h"' 'kernels may not include core/tensor'
+rejects floors core/memory/allocator.h '#include "tern/core/tensor.h"' 'core/memory may not include core/tensor'
+rejects floors core/tensor.h '#include "tern/core/ops/add.h"' 'core/tensor may not include core/ops'
+rejects floors core/tensor/tensor.cpp '#include "tern/core/ops/add.h"' 'core/tensor may not include core/ops'
+rejects floors core/ops/add.h '#include "tern/core/cuda/stream.h"' 'core/ops may not include core/cuda'
+rejects floors core/cuda/stream.h '#include "tern/core/no_cuda/stream.h"' 'core/cuda may not include core/no_cuda'
+rejects floors core/no_cuda/stream.h '#include "tern/core/cuda/stream.h"' 'core/no_cuda may not include core/cuda'
+rejects floors core/shape.h '#include "tern/core/device/device.h"' 'core has no floor shape.h'
+rejects floors core/shapes/shape.h '#include "tern/core/device/device.h"' 'core has no floor shapes'
+rejects floors core/tensor.h '#include "tern/nn/module.h"' 'core/tensor may not include nn'
 rejects floors nn/module.h '#include "tern/optim/sgd.h"' 'nn may not include optim'
 rejects floors optim/sgd.h '#include "tern/data/loader.h"' 'optim may not include data'
 rejects floors data/loader.h '#  include "tern/nn/module.h"' 'data may not include nn'
@@ -60,19 +75,19 @@ rejects floors core/tensor.h '#include "../kernels/view.h"' 'write the include a
 rejects floors core/tensor.h '#include <tern/kernels/view.h>' 'write the include as "tern/..."'
 rejects floors core/tensor.h '#include "tern/kernels/gone.h"' 'no such file: kernels/gone.h'
 rejects floors nn/module.h '#include <cuda_runtime.h>' 'no CUDA header'
+rejects floors core/memory/allocator.h '#include <cuda_runtime.h>' 'no CUDA header'
 rejects headers core/tensor.h 'inline std::vector<int> sizes;' 'does not compile alone'
 rejects headers nn/module.h 'struct Module {};' 'does not compile alone'  # the header has no #pragma once
 rejects headers data/loader.h 'inline int loader() { int unused; return 0; }' 'does not compile alone'
 
 # A first include of a source file is checked when that file compiles; programs of benchmarks are not built in CI.
 new_house
-printf '%s\n' '#pragma once' 'std::vector<int> sizes();' >"$house/core/sizes.h"
-echo '#include "tern/core/sizes.h"' >"$house/core/other.cpp"
+printf '%s\n' '#pragma once' 'std::vector<int> sizes();' >"$house/core/tensor/sizes.h"
+echo '#include "tern/core/tensor/sizes.h"' >"$house/core/tensor/other.cpp"
 accepts headers "a header that a source file compiles first"
-mkdir "$house/bench/kernels"
-mv "$house/core/other.cpp" "$house/bench/kernels/other.cpp"
+mv "$house/core/tensor/other.cpp" "$house/bench/other.cpp"
 if bash "$check" headers "$house" >"$scratch/out" 2>&1; then
-  echo "FAILED: headers takes a benchmark's word for core/sizes.h"
+  echo "FAILED: headers takes a benchmark's word for core/tensor/sizes.h"
   failed=1
 fi
 
