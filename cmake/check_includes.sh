@@ -25,12 +25,8 @@ check_floors() {
   sources h cpp cu cuh inc | xargs -0 -r awk '
     BEGIN {
       core = below["kernels"] = "kernels"
-      count = split("device memory tensor io profiler autograd ops cuda", inner)  # from the lowest
-      for (i = 1; i <= count; ++i) {
-        if (inner[i] == "cuda") below["core/no_cuda"] = "core/no_cuda " core  # takes the place of core/cuda
-        core = below["core/" inner[i]] = "core/" inner[i] " " core
-      }
-      core = "core/no_cuda " core
+      count = split("device memory tensor io profiler autograd ops", inner)  # from the lowest
+      for (i = 1; i <= count; ++i) core = below["core/" inner[i]] = "core/" inner[i] " " core
       below["nn"] = "nn " core
       below["optim"] = "optim " core
       below["data"] = "data " core
@@ -38,6 +34,12 @@ check_floors() {
       below["tern.h"] = below["models"] = "models " below["dist"]
       below["tests"] = "tests " below["models"]
       below["bench"] = "bench " below["models"]
+      # A program is linked with one of these two, and nothing else includes them.
+      count = split("cuda no_cuda", either)
+      for (i = 1; i <= count; ++i) {
+        below["core/" either[i]] = "core/" either[i] " " core
+        below["dist/" either[i]] = "dist/" either[i] " core/" either[i] " " below["dist"]
+      }
     }
     function report(message) {
       printf "%s:%d: %s\n", FILENAME, FNR, message
@@ -50,9 +52,9 @@ check_floors() {
     }
     # The floors of core are its folders; core/tensor.h, whose path is public, belongs to core/tensor.
     function floor_of(path,   parts) {
-      split(path, parts, "/")
       if (path == "core/tensor.h") return "core/tensor"
-      return parts[1] == "core" ? "core/" parts[2] : parts[1]
+      split(path, parts, "/")
+      return parts[1] == "core" || (parts[1] "/" parts[2]) in below ? parts[1] "/" parts[2] : parts[1]
     }
     FNR == 1 {
       floor = floor_of(FILENAME)

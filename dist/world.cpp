@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "tern/dist/addresses.h"
-#include "tern/dist/cuda/nccl.h"
 #include "tern/dist/mpi/mpi_communicator.h"
+#include "tern/dist/nccl.h"
 
 namespace tern::dist {
 namespace {

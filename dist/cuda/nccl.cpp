@@ -1,4 +1,4 @@
-#include "tern/dist/cuda/nccl.h"
+#include "tern/dist/nccl.h"
 
 #include <algorithm>
 #include <chrono>

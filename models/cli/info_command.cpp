@@ -8,7 +8,7 @@
 #include "tern/core/io/state_file.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/memory/stream.h"
-#include "tern/dist/cuda/nccl.h"
+#include "tern/dist/nccl.h"
 #include "tern/dist/world.h"
 #include "tern/kernels/gemm.h"
 #include "tern/models/cli/commands.h"

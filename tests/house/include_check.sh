@@ -9,7 +9,7 @@ failed=0
 
 new_house() {
   rm -rf "$house"
-  mkdir -p "$house"/{kernels/base,core/{device,memory,tensor,ops,cuda,no_cuda},nn,optim,data,dist,models,tests/core,bench}
+  mkdir -p "$house"/{kernels/base,core/{device,memory,tensor,ops,cuda,no_cuda},nn,optim,data,dist/cuda,models,tests/core,bench}
   echo '#include <string>' >"$house/kernels/base/check.h"
   printf '%s\n' '#pragma once' '#include "tern/kernels/base/check.h"' 'inline int view() { return 1; }' >"$house/kernels/view.h"
   echo '#include "tern/kernels/view.h"' >"$house/core/device/device.h"
@@ -23,6 +23,7 @@ new_house() {
   echo '#include "tern/core/tensor.h"' >"$house/optim/sgd.h"
   echo '#include "tern/core/tensor.h"' >"$house/data/loader.h"
   printf '#include "tern/%s"\n' nn/module.h optim/sgd.h data/loader.h >"$house/dist/parallel.h"
+  printf '#include "tern/%s"\n' dist/parallel.h core/cuda/stream.h >"$house/dist/cuda/group.h"
   echo '#include "tern/dist/parallel.h"' >"$house/models/model.h"
   echo '#include "tern/models/model.h"' >"$house/tests/core/model.cpp"
   echo '#include "tern/models/model.h"' >"$house/tern.h"
@@ -59,6 +60,10 @@ rejects floors core/memory/allocator.h '#include "tern/core/tensor.h"' 'core/mem
 rejects floors core/tensor.h '#include "tern/core/ops/add.h"' 'core/tensor may not include core/ops'
 rejects floors core/tensor/tensor.cpp '#include "tern/core/ops/add.h"' 'core/tensor may not include core/ops'
 rejects floors core/ops/add.h '#include "tern/core/cuda/stream.h"' 'core/ops may not include core/cuda'
+rejects floors nn/module.h '#include "tern/core/cuda/stream.h"' 'nn may not include core/cuda'
+rejects floors dist/parallel.h '#include "tern/dist/cuda/group.h"' 'dist may not include dist/cuda'
+rejects floors dist/cuda/group.h '#include "tern/core/no_cuda/stream.h"' 'dist/cuda may not include core/no_cuda'
+rejects floors tests/core/model.cpp '#include "tern/core/cuda/stream.h"' 'tests may not include core/cuda'
 rejects floors core/cuda/stream.h '#include "tern/core/no_cuda/stream.h"' 'core/cuda may not include core/no_cuda'
 rejects floors core/no_cuda/stream.h '#include "tern/core/cuda/stream.h"' 'core/no_cuda may not include core/cuda'
 rejects floors core/shape.h '#include "tern/core/device/device.h"' 'core has no floor shape.h'

@@ -1,5 +1,5 @@
 #pragma once
-// The communicator of GPUs. NCCL is loaded on first use.
+// The communicator of GPUs. NCCL is loaded on first use. Defined in dist/cuda, or in dist/no_cuda.
 
 #include "tern/dist/session.h"
 #include "tern/kernels/cuda/support/library.h"
