@@ -4,6 +4,9 @@
 // Copying a Tensor copies the handle. Views (transpose, slice, ...) share storage and version counter. There is no
 // global default device or dtype: factories take options whose defaults are float32 on the CPU.
 //
+// The methods are defined on the floors that they need: in core/tensor, core/autograd (gradients and hooks) and
+// core/ops (conversions, views, in-place ops).
+//
 // Threads: different tensors may be used on different threads; one tensor must not be written while another thread uses
 // it. Gradient mode, autocast and the default generator are per thread.
 
