@@ -32,7 +32,7 @@ check_floors() {
       below["data"] = "data " core
       below["dist"] = "dist nn optim data " core
       below["tern.h"] = below["models"] = "models " below["dist"]
-      below["tests"] = "tests " below["models"]
+      below["tests"] = "tests bench " below["models"]
       below["bench"] = "bench " below["models"]
       # A program is linked with one of these two, and nothing else includes them.
       count = split("cuda no_cuda", either)
