@@ -25,7 +25,7 @@ void load_weights(Model& model, const std::string& path, const PublicWeights& we
   verify_files_of(weights.file.tensors);
   if (options.log && found.size() < all.size())
     options.log(path + ": has no classification head for " + std::to_string(model.labels().size()) +
-                " labels, or only a part of it; what is missing starts anew");
+                " labels, or only a part of it; the missing part is initialized");
 }
 
 void save_public(const Model& model, const KeyMap& names, const std::string& dir) {

@@ -35,7 +35,7 @@ void check_fits(const char* op, const Tensor& x, const Tensor& other) {
   TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());
   for (int d = 0; d < x.dim(); ++d)
     TERN_CHECK(x.strides()[d] != 0 || x.shape()[d] <= 1 || x.numel() == 0, op, ": several elements of ", x.describe(),
-               " lie at the same address (expand); use contiguous() first");
+               " have the same address (expand); use contiguous() first");
 }
 
 /// `other`, copied when it shares x's memory in another arrangement: writing x would change it while it is read.

@@ -80,7 +80,7 @@ ImageSet read_folder(const std::string& path, const LoadOptions& options) {
   return set;
 }
 
-/// Gives the labels of a set of fixed classes the ids that a model knows them by.
+/// Gives the labels of a set of fixed classes the model's ids.
 ImageSet with_known_labels(ImageSet set, const std::vector<std::string>& known) {
   if (known.empty()) return set;
   LabelIndex index(known);

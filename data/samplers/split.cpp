@@ -103,7 +103,7 @@ int64_t tenth(const std::vector<int32_t>& rows) { return std::llround(static_cas
 bool has_official(const LabelledSet& set) { return !set.parts.empty(); }
 
 Split official_split(const LabelledSet& set, uint64_t seed) {
-  TERN_CHECK(has_official(set), "split \"official\": ", set.name, " has no split of its own", kForms);
+  TERN_CHECK(has_official(set), "split \"official\": ", set.name, " has no official split", kForms);
   Split split;
   for (size_t row = 0; row < set.parts.size(); ++row) {
     const Part part = set.parts[row];

@@ -68,7 +68,7 @@ DType dtype_of(const std::string& name, Device device) {
   return name == "bf16" ? bfloat16 : name == "fp16" ? float16 : name == "auto" ? autocast_dtype(device) : float32;
 }
 
-/// A file or folder given by hand is evaluated whole; a set with a split of its own, or a named split, on its test
+/// A file or folder given by hand is evaluated whole; a set with an official split, or a named split, on its test
 /// part.
 std::vector<int32_t> rows_to_evaluate(const EvalOptions& a, bool other_data, const data::LabelledSet& set) {
   if (other_data && a.split.empty() && a.fold.empty() && set.parts.empty()) {

@@ -27,7 +27,7 @@ void check_adam(Order order, std::mt19937_64& random, bool rates_from_memory) {
   int64_t count = 0;
   for (int step = 1; step <= steps; ++step) {
     model.draw_gradients(random);
-    const GradientNorm norm{64.0 * 64.0 * 4.0, 0, -1};  // norm 128 as it lies in memory, 16 unscaled
+    const GradientNorm norm{64.0 * 64.0 * 4.0, 0, -1};  // norm 128 as stored, 16 unscaled
     const float inverse = 0.125f;
     const bool clips = step % clipped == 0;
     const double factor = clips ? 0.125 * std::min(1.0, 4 / (16 + 1e-6)) : 1;
