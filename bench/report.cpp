@@ -57,7 +57,10 @@ Json measure_row(const Row& row, double seconds) {
   const Work& work = timer.work();
   if (row.make_steps) {
     double items = 0, cpu = 0;
-    for (const Sample& sample : samples) items += sample.items, cpu += sample.cpu_seconds;
+    for (const Sample& sample : samples) {
+      items += sample.items;
+      cpu += sample.cpu_seconds;
+    }
     line.update({{"unit", row.unit}, {"per_second", 1 / time}, {"cpu_seconds", cpu / items}});
     line.update(parse_json_object(timer.facts(), row.name));
   }
@@ -114,7 +117,10 @@ void JsonLines::add(const Json& line) {
 std::string time_text(double seconds) {
   constexpr const char* kUnits[] = {"s", "ms", "us", "ns"};
   int unit = 0;
-  while (unit < 3 && seconds < 1) seconds *= 1000, ++unit;
+  while (unit < 3 && seconds < 1) {
+    seconds *= 1000;
+    ++unit;
+  }
   char text[32];
   std::snprintf(text, sizeof(text),
                 seconds < 10    ? "%.3f %s"

@@ -110,8 +110,10 @@ Side::Side(std::string program, const std::vector<std::string>& arguments, Clock
   const int problem = posix_spawn(&pid_, program_.c_str(), &actions, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  close(to[0]), close(from[1]);
-  in_ = to[1], out_ = from[0];
+  close(to[0]);
+  close(from[1]);
+  in_ = to[1];
+  out_ = from[0];
   if (problem != 0) pid_ = -1;
   try {
     TERN_CHECK(problem == 0, program_, ": cannot be started: ", std::strerror(problem));
@@ -127,7 +129,8 @@ Side::Side(std::string program, const std::vector<std::string>& arguments, Clock
 Side::~Side() { end(); }
 
 void Side::end() {
-  close(in_), close(out_);
+  close(in_);
+  close(out_);
   if (pid_ <= 0) return;
   kill(-pid_, SIGCONT);
   wait_for_end();  // the end of its input ends it

@@ -132,7 +132,10 @@ double seconds_per_item(const std::vector<Sample>& samples, bool steps) {
   TERN_CHECK(!samples.empty(), "there are no samples");
   if (steps) {
     Sample all;
-    for (const Sample& sample : samples) all.items += sample.items, all.seconds += sample.seconds;
+    for (const Sample& sample : samples) {
+      all.items += sample.items;
+      all.seconds += sample.seconds;
+    }
     return all.per_item();
   }
   std::vector<double> times;

@@ -108,7 +108,8 @@ FullBatch full_batch(int64_t batch, int64_t length, int64_t vocabulary, Generato
 }
 
 void add_text(const std::string& name, const std::string& preset, int64_t batch, int64_t length) {
-  batch = scaled(batch, 2), length = scaled(length, 24);
+  batch = scaled(batch, 2);
+  length = scaled(length, 24);
   add_steps(name, "tokens", [=]() -> Steps {
     const auto model = std::make_shared<TextStep>(model_options(preset, name.starts_with("train")));
     Generator generator(2);
@@ -126,7 +127,8 @@ void add_text(const std::string& name, const std::string& preset, int64_t batch,
 
 /// Random sequences.
 void add_lstm(const std::string& name, int64_t batch, int64_t length) {
-  batch = scaled(batch, 2), length = scaled(length, 24);
+  batch = scaled(batch, 2);
+  length = scaled(length, 24);
   add_steps(name, "tokens", [=]() -> Steps {
     const auto model = std::make_shared<LstmStep>(model_options("", true));
     Generator generator(2);

@@ -193,7 +193,9 @@ class Job {
       sigemptyset(&blocked);
       for (const int number : kRequests) sigaddset(&blocked, number);
       sigprocmask(SIG_BLOCK, &blocked, nullptr);
-      dup2(input, 0), dup2(output, 1), dup2(output, 2);
+      dup2(input, 0);
+      dup2(output, 1);
+      dup2(output, 2);
       setenv(kRankLogs, plan_.logs.c_str(), 1);
       setenv("OMP_NUM_THREADS", threads.c_str(), 1);
       execv(argv[0], argv.data());

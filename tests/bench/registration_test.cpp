@@ -182,7 +182,10 @@ TEST_F(Registration, StepsAreCountedByTheirItems) {
   setting() = {};
   ASSERT_EQ(samples.size(), 3u);
   double items = 0, seconds = 0;
-  for (const Sample& sample : samples) items += sample.items, seconds += sample.seconds;
+  for (const Sample& sample : samples) {
+    items += sample.items;
+    seconds += sample.seconds;
+  }
   EXPECT_EQ(items, 30 + 10 + 30);
   EXPECT_DOUBLE_EQ(seconds_per_item(samples, true), seconds / items);
 }

@@ -201,7 +201,10 @@ inline void expect_within(const Results& got, const Results& exact, const Result
     for (size_t i = 0; i < a.size(); ++i) {
       if (a[i] == b[i]) continue;
       const double ratio = std::abs(a[i] - b[i]) / bound[i];
-      if (!(ratio <= worst)) worst = std::isfinite(ratio) ? ratio : kInf, at = i;
+      if (!(ratio <= worst)) {
+        worst = std::isfinite(ratio) ? ratio : kInf;
+        at = i;
+      }
     }
     EXPECT_LE(worst, 1) << name << "[" << at << "]: " << a[at] << " for " << b[at] << " of " << what;
   }

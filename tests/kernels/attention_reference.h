@@ -86,18 +86,24 @@ struct Trial {
       const auto slice = [&](std::vector<T>& store, int64_t first_head, int64_t heads) {
         return Tensor<T>{&store, c.misalignment + first_head * d, qt, heads, d, row};
       };
-      q = slice(q_store, 0, c.heads), dq = slice(dq_store, 0, c.heads);
-      k = slice(q_store, c.heads, c.kv_heads), dk = slice(dq_store, c.heads, c.kv_heads);
-      v = slice(q_store, c.heads + c.kv_heads, c.kv_heads), dv = slice(dq_store, c.heads + c.kv_heads, c.kv_heads);
+      q = slice(q_store, 0, c.heads);
+      dq = slice(dq_store, 0, c.heads);
+      k = slice(q_store, c.heads, c.kv_heads);
+      dk = slice(dq_store, c.heads, c.kv_heads);
+      v = slice(q_store, c.heads + c.kv_heads, c.kv_heads);
+      dv = slice(dq_store, c.heads + c.kv_heads, c.kv_heads);
     } else {
       const int64_t gap = c.misalignment;  // a gap after each row, which must not be written
       const auto make = [&](std::vector<T>& store, int64_t tokens, int64_t heads) {
         store.resize(c.misalignment + tokens * (heads * d + gap));
         return Tensor<T>{&store, c.misalignment, tokens, heads, d, heads * d + gap};
       };
-      q = make(q_store, qt, c.heads), dq = make(dq_store, qt, c.heads);
-      k = make(k_store, kt, c.kv_heads), dk = make(dk_store, kt, c.kv_heads);
-      v = make(v_store, kt, c.kv_heads), dv = make(dv_store, kt, c.kv_heads);
+      q = make(q_store, qt, c.heads);
+      dq = make(dq_store, qt, c.heads);
+      k = make(k_store, kt, c.kv_heads);
+      dk = make(dk_store, kt, c.kv_heads);
+      v = make(v_store, kt, c.kv_heads);
+      dv = make(dv_store, kt, c.kv_heads);
     }
     out_store.resize(c.misalignment + qt * c.heads * d);
     dout_store.resize(out_store.size());
@@ -146,7 +152,10 @@ struct Trial {
       const int64_t mq = params.max_query_length, mk = params.max_key_length, pad = c.seed % 2;
       const int64_t shape[] = {c.bias_sequences, c.bias_heads, mq, mk};
       int64_t strides[] = {c.bias_heads * mq * (mk + pad), mq * (mk + pad), mk + pad, 1};
-      if (c.seed % 3 == 0) strides[2] = 1, strides[3] = mq;  // a transposed bias
+      if (c.seed % 3 == 0) {
+        strides[2] = 1;
+        strides[3] = mq;
+      }  // a transposed bias
       bias_store.resize(c.bias_sequences * c.bias_heads * mq * (mk + pad) + 1);
       for (T& x : bias_store) x = T(normal(random));
       params.bias = ConstView(bias_store.data(), dtype_of<T>(), 4, shape, strides);

@@ -123,7 +123,10 @@ TEST_F(AttentionTest, OneKeyForEachQuery) {
   for (const uint64_t seed : seeds(5, 20)) {
     Case c = random_case(seed);
     c.query_offsets = c.key_offsets = {0, 33, 34, 70};
-    c.fused = c.masked = false, c.bias_sequences = 0, c.window = 0, c.dropout = {};
+    c.fused = c.masked = false;
+    c.bias_sequences = 0;
+    c.window = 0;
+    c.dropout = {};
     Trial<BFloat16> r(c);
     Trial<float> single(c);
     for (CpuLevel level : levels()) {
@@ -142,8 +145,10 @@ TEST_F(AttentionTest, ReferenceGradientsAreThoseOfTheDefinition) {
     Case c = random_case(seed);
     c.query_offsets = {0, 4, 9};
     c.key_offsets = c.fused ? c.query_offsets : std::vector<int32_t>{0, 6, 11};
-    c.head_dim = 5, c.scale = 0.7;
-    c.bias_sequences = 1, c.bias_heads = seed % 2 ? 1 : c.heads;
+    c.head_dim = 5;
+    c.scale = 0.7;
+    c.bias_sequences = 1;
+    c.bias_heads = seed % 2 ? 1 : c.heads;
     Trial<double> r(c);
     const Results at = reference(r);
     const auto loss = [&] {
@@ -177,7 +182,11 @@ TEST_F(AttentionTest, DropoutMaskIsExactlyThatOfDropoutKeeps) {
   Case c;
   c.query_offsets = {0, 61, 150};
   c.key_offsets = {0, 77, 160};
-  c.heads = 3, c.kv_heads = 1, c.head_dim = 96, c.keyed_rows = true, c.seed = fresh_seed();
+  c.heads = 3;
+  c.kv_heads = 1;
+  c.head_dim = 96;
+  c.keyed_rows = true;
+  c.seed = fresh_seed();
   c.dropout = {0.3, {fresh_seed(), 42}};
   Trial<float> r(c);
   std::fill(r.q_store.begin(), r.q_store.end(), 0.0f);
@@ -222,7 +231,12 @@ TEST_F(AttentionTest, PackedEqualsPadded) {
   }
   for (Case* c : {&packed, &padded}) {
     c->key_offsets = c->query_offsets;
-    c->heads = 4, c->kv_heads = 2, c->head_dim = 48, c->scale = 0.2, c->keyed_rows = true, c->seed = fresh_seed();
+    c->heads = 4;
+    c->kv_heads = 2;
+    c->head_dim = 48;
+    c->scale = 0.2;
+    c->keyed_rows = true;
+    c->seed = fresh_seed();
     c->dropout = {0.1, {99, 3}};
   }
   padded.masked = true;
@@ -239,7 +253,10 @@ TEST_F(AttentionTest, PackedEqualsPadded) {
       for (int64_t e = 0; e < 4 * 48; ++e) {
         b.q.at(to, 0)[e] = a.q.at(from, 0)[e];
         b.dout.at(to, 0)[e] = a.dout.at(from, 0)[e];
-        if (e < 2 * 48) b.k.at(to, 0)[e] = a.k.at(from, 0)[e], b.v.at(to, 0)[e] = a.v.at(from, 0)[e];
+        if (e < 2 * 48) {
+          b.k.at(to, 0)[e] = a.k.at(from, 0)[e];
+          b.v.at(to, 0)[e] = a.v.at(from, 0)[e];
+        }
       }
     }
   }
@@ -287,7 +304,10 @@ TEST_F(AttentionTest, DropsEverythingAtProbabilityOne) {
 TEST_F(AttentionTest, NanStaysInItsSequence) {
   Case c;
   c.query_offsets = c.key_offsets = {0, 50, 120, 130};
-  c.heads = c.kv_heads = 2, c.head_dim = 24, c.scale = 0.2, c.seed = fresh_seed();
+  c.heads = c.kv_heads = 2;
+  c.head_dim = 24;
+  c.scale = 0.2;
+  c.seed = fresh_seed();
   for (int which = 0; which < 3; ++which) {
     for (CpuLevel level : levels()) {
       set_cpu_level(level);
@@ -318,7 +338,10 @@ TEST_F(AttentionTest, LargeScoresUnderflowCleanly) {
   Case c;
   c.query_offsets = {0, 33};
   c.key_offsets = {0, 290};
-  c.heads = c.kv_heads = 2, c.head_dim = 16, c.scale = 60, c.seed = fresh_seed();
+  c.heads = c.kv_heads = 2;
+  c.head_dim = 16;
+  c.scale = 60;
+  c.seed = fresh_seed();
   for (CpuLevel level : levels()) {
     set_cpu_level(level);
     Trial<float> r(c);

@@ -129,7 +129,9 @@ TEST_P(Copy, ForeignBoolBytesBecomeOne) {
   std::vector<uint8_t> raw(n), same(n);
   std::vector<int64_t> wide(n);
   for (int i = 0; i < n; ++i) raw[i] = static_cast<uint8_t>(i % 3 == 0 ? 0 : 13 * i);
-  raw[1] = 1, raw[2] = 255, raw[4] = 0x80;
+  raw[1] = 1;
+  raw[2] = 255;
+  raw[4] = 0x80;
   run_kernel([&](Call& on) {
     const View source(on.memory(raw.data(), n), boolean, 1, &n, &one);
     copy(on.stream(), source, View(on.memory(same.data(), n), boolean, 1, &n, &one));
@@ -170,7 +172,10 @@ TEST_P(Copy, ManyTensorsInOneLaunch) {
         run_kernel([&](Call& on) {
           std::vector<ConstView> x;
           std::vector<View> y;
-          for (size_t i = 0; i < xs.size(); ++i) x.push_back(on(xs[i])), y.push_back(on(ys[i]));
+          for (size_t i = 0; i < xs.size(); ++i) {
+            x.push_back(on(xs[i]));
+            y.push_back(on(ys[i]));
+          }
           copy_many(on.stream(), x.data(), y.data(), static_cast<int64_t>(x.size()));
         });
         for (size_t t = 0; t < xs.size(); ++t) {

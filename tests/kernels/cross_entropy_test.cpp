@@ -42,7 +42,10 @@ TEST_P(CrossEntropy, HugeLogits) {
     Array dlogits(float32, {4, 3});
     const double values[] = {1e30, 0, -1e30, -INFINITY, 0, 0, NAN, 0, 0, -INFINITY, 0, 0};
     for (int64_t i = 0; i < 12; ++i) logits.set(i, values[i]);
-    targets.set(0, 0), targets.set(1, 1), targets.set(2, 1), targets.set(3, 0);
+    targets.set(0, 0);
+    targets.set(1, 1);
+    targets.set(2, 1);
+    targets.set(3, 0);
     for (int64_t r = 0; r < 4; ++r) scale.set(r, r == 2 ? 0 : 1);
     losses_of(logits, targets, -1, 0, losses, lse);
     run_kernel([&](Call& on) {
@@ -73,7 +76,9 @@ TEST_P(CrossEntropy, MaskedClassesAndNoClasses) {
       logits.set(classes - 1, 3);
       logits.set(classes, -2);
       logits.set(2 * classes - 2, -2);
-      targets.set(0, static_cast<double>(classes - 1)), targets.set(1, 0), targets.set(2, 0);
+      targets.set(0, static_cast<double>(classes - 1));
+      targets.set(1, 0);
+      targets.set(2, 0);
       losses_of(logits, targets, -1, 0, losses, lse);
       EXPECT_EQ(losses.at(0), 0);
       EXPECT_EQ(lse.at(0), 3);
@@ -82,7 +87,8 @@ TEST_P(CrossEntropy, MaskedClassesAndNoClasses) {
       EXPECT_TRUE(std::isnan(lse.at(2)));
     }
     Array logits(float32, {2, 0}), targets(int64, {2}), losses(float32, {2}), lse(float32, {2}), scale(float32, {2});
-    targets.set(0, 0), targets.set(1, kIgnore);
+    targets.set(0, 0);
+    targets.set(1, kIgnore);
     losses_of(logits, targets, kIgnore, 0, losses, lse, 1);
     EXPECT_EQ(losses.at(0), 0);
     EXPECT_EQ(losses.at(1), 0);

@@ -60,7 +60,8 @@ TEST_P(Embedding, BackwardIsTheSumInOrder) {
 TEST_P(Embedding, BackwardOf16BitGradientsIntoAnFp32Table) {
   Array dy(bfloat16, {2, 3}), ids(int64, {2}), dweight(float32, {2, 3});
   for (int64_t i = 0; i < 6; ++i) dy.set(i, i == 0 ? 256 : 1);
-  ids.set(0, 1), ids.set(1, 1);
+  ids.set(0, 1);
+  ids.set(1, 1);
   run_kernel([&](Call& on) {
     void* const workspace = on.workspace(embedding_backward_workspace(on.stream(), 2, 2, 3));
     embedding_backward(on.stream(), on(dy), on(ids), -1, workspace, on(dweight));

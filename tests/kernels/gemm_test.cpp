@@ -136,7 +136,10 @@ TEST_P(Gemm, OneMatrixForABatchWithGaps) {
 TEST_P(Gemm, RowsThatOverlap) {
   for (const DType dtype : kFloatTypes) {
     Array rows(dtype, {2, 3}), b(dtype, {3, 2}), c(dtype, {4, 2}), both(dtype, {2, 4, 2});
-    for (int64_t i = 0; i < 6; ++i) rows.set(i, 1.0 + static_cast<double>(i)), b.set(i, static_cast<double>(i));
+    for (int64_t i = 0; i < 6; ++i) {
+      rows.set(i, 1.0 + static_cast<double>(i));
+      b.set(i, static_cast<double>(i));
+    }
     const int64_t shape[] = {2, 4, 3}, strides[] = {3, 0, 1}, shape_b[] = {2, 3, 2}, strides_b[] = {0, 2, 1};
     run_kernel([&](Call& on) {
       const void *const first = on(rows).data, *const second = on(b).data;
@@ -153,7 +156,10 @@ TEST_P(Gemm, RowsThatOverlap) {
 TEST_P(Gemm, MoreMatricesThanAGridHolds) {
   const int64_t batch = 70001;
   Array a(float32, {batch, 1, 1}), b(float32, {batch, 1, 1}), c(float32, {batch, 1, 1});
-  for (int64_t i = 0; i < batch; ++i) a.set(i, static_cast<double>(i % 1000)), b.set(i, 3);
+  for (int64_t i = 0; i < batch; ++i) {
+    a.set(i, static_cast<double>(i % 1000));
+    b.set(i, 3);
+  }
   run_kernel([&](Call& on) { run_gemm(on, false, false, 1, on(a), on(b), 0, on(c)); });
   for (int64_t i = 0; i < batch; ++i) ASSERT_EQ(c.at(i), static_cast<double>(i % 1000 * 3)) << i;
 }
@@ -337,7 +343,10 @@ void check_weight_backward(const WeightCase& t, std::mt19937_64& random) {
   const std::vector<double> dys = dy.values(), xs = x.values();
   for (int64_t o = 0; o < t.out; ++o) {
     double bias = 0, bias_magnitude = 0;
-    for (int64_t r = 0; r < t.rows; ++r) bias += dys[r * t.out + o], bias_magnitude += std::fabs(dys[r * t.out + o]);
+    for (int64_t r = 0; r < t.rows; ++r) {
+      bias += dys[r * t.out + o];
+      bias_magnitude += std::fabs(dys[r * t.out + o]);
+    }
     if (t.with_bias)
       ASSERT_LE(std::fabs(dbias.at(o) - bias), tolerance(t.bias, t.dtype, bias, bias_magnitude, t.rows)) << o;
     else
@@ -380,7 +389,10 @@ TEST_P(Linear, ANanOfThePreActivationIsKept) {
 TEST_P(Linear, ExtremeInputsOfTheActivations) {
   Array x(float32, {6, 1}), weight(float32, {1, 1}), y(float32, {6, 1}), dy(float32, {6, 1}), dpre(float32, {6, 1});
   const double inputs[] = {1e30, -1e30, 0, -0.0, NAN, 200};
-  for (int64_t i = 0; i < 6; ++i) x.set(i, inputs[i]), dy.set(i, 1);
+  for (int64_t i = 0; i < 6; ++i) {
+    x.set(i, inputs[i]);
+    dy.set(i, 1);
+  }
   weight.set(0, 1);
   for (const Activation activation : {Activation::kGelu, Activation::kRelu}) {
     run_kernel([&](Call& on) {

@@ -53,7 +53,8 @@ TEST_P(Image, AugmentationEqualsPlainLoops) {
             plain_augmentation(all.images, all.plans, test_normalization(), size.height, size.width);
         for (int64_t i = 0; i < result.numel(); ++i) {
           const std::vector<double>& accepted = expected[static_cast<size_t>(i)];
-          uncertain += accepted.size() > 1, ++compared;
+          uncertain += accepted.size() > 1;
+          ++compared;
           // Three operations in fp32 on numbers below 4, and the result's rounding.
           ASSERT_TRUE(std::any_of(accepted.begin(), accepted.end(),
                                   [&](double value) { return near(result.at(i), value, epsilon_of(dtype), 1e-6); }))

@@ -107,7 +107,10 @@ TEST_P(LinearActivation, ManyRowsAndManyColumns) {
 TEST_P(LinearActivation, ReluStopsWhateverTheGradientIs) {
   for_each_run([] {
     Array dy(float32, {1, 4}), pre(float32, {1, 4}), dpre(float32, {1, 4}), dbias(float32, {4});
-    for (int64_t i = 0; i < 4; ++i) dy.set(i, i % 2 == 0 ? INFINITY : 2), pre.set(i, i < 2 ? -1 : 1);
+    for (int64_t i = 0; i < 4; ++i) {
+      dy.set(i, i % 2 == 0 ? INFINITY : 2);
+      pre.set(i, i < 2 ? -1 : 1);
+    }
     run_kernel([&](Call& on) {
       void* const workspace = on.workspace(linear_activation_backward_workspace(on.stream(), dy.cview()));
       linear_activation_backward(on.stream(), on(dy), on(pre), Activation::kRelu, on(dpre), on(dbias), workspace);
@@ -121,8 +124,10 @@ TEST_P(LinearActivation, NanOfThePreActivationIsSeen) {
   for (const Activation activation : {Activation::kGelu, Activation::kRelu})
     for_each_run([&] {
       Array dy(bfloat16, {3, 8}), pre(bfloat16, {3, 8}), dpre(bfloat16, {3, 8}), dbias(float32, {8});
-      for (int64_t i = 0; i < 24; ++i)
-        dy.set(i, i == 20 ? NAN : 1), pre.set(i, i == 10 && activation == Activation::kGelu ? NAN : 1);
+      for (int64_t i = 0; i < 24; ++i) {
+        dy.set(i, i == 20 ? NAN : 1);
+        pre.set(i, i == 10 && activation == Activation::kGelu ? NAN : 1);
+      }
       run_kernel([&](Call& on) {
         void* const workspace = on.workspace(linear_activation_backward_workspace(on.stream(), dy.cview()));
         linear_activation_backward(on.stream(), on(dy), on(pre), activation, on(dpre), on(dbias), workspace);

@@ -50,7 +50,10 @@ void check_accuracy(double allowed, double (*exact)(double), float lowest = -INF
     for (size_t i = 0; i < x.size(); ++i) {
       if (x[i] < lowest) continue;
       const double error = error_in_ulp(y[i], exact(x[i]));
-      if (!(error <= worst)) worst = error, at = x[i];
+      if (!(error <= worst)) {
+        worst = error;
+        at = x[i];
+      }
     }
     EXPECT_LE(worst, allowed) << Op::name << " at " << at;
   });

@@ -84,7 +84,10 @@ void normalise(Array& x, const Array* gamma, const Array* beta, double eps, Arra
 
 TEST_P(LayerNorm, OneOfGammaAndBeta) {
   Array x(float32, {1, 2}), weight(float32, {2}), y(float32, {1, 2});
-  x.set(0, -1), x.set(1, 1), weight.set(0, 3), weight.set(1, 5);
+  x.set(0, -1);
+  x.set(1, 1);
+  weight.set(0, 3);
+  weight.set(1, 5);
   for_each_run([&] {
     normalise(x, &weight, nullptr, 0, y);
     EXPECT_EQ(y.values(), (std::vector<double>{-3, 5}));
@@ -116,8 +119,11 @@ TEST_P(LayerNorm, ConstantAndLargeRowsAndNan) {
   for (const int64_t cols : {50, 1500, 9000})
     for_each_run([&] {
       Array x(float32, {3, cols}), y(float32, {3, cols});
-      for (int64_t c = 0; c < cols; ++c)
-        x.set(c, 1e4), x.set(cols + c, 1e4 + (c % 2)), x.set(2 * cols + c, c == 7 ? NAN : 1);
+      for (int64_t c = 0; c < cols; ++c) {
+        x.set(c, 1e4);
+        x.set(cols + c, 1e4 + (c % 2));
+        x.set(2 * cols + c, c == 7 ? NAN : 1);
+      }
       normalise(x, nullptr, nullptr, 1e-5, y);
       for (int64_t c = 0; c < cols; ++c) {
         EXPECT_EQ(y.at(c), 0);  // neither 0 / 0 nor cancellation: the variance is computed around the mean

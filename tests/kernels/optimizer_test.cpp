@@ -217,7 +217,10 @@ TEST_P(Optimizer, NonFiniteGradientsSkipTheStep) {
 
 TEST_P(Optimizer, ZeroGradientsGiveNoNan) {
   Parameter p(Kind{float32, float32, false}, 40, random);
-  for (int64_t i = 0; i < 40; ++i) p.weight.set(i, 1), p.gradient.set(i, 0);
+  for (int64_t i = 0; i < 40; ++i) {
+    p.weight.set(i, 1);
+    p.gradient.set(i, 0);
+  }
   const AdamRule group;
   int64_t count = 0;
   update(make_rules(&group), {&p}, {.step = &count});

@@ -14,7 +14,8 @@ TEST_F(LauncherTest, SignalsArePassedOn) {
         touch $logs/ready-$rank
         while :; do sleep 0.1; done)",
                                 [&](pid_t launcher) {
-                                  wait_for("ready-0"), wait_for("ready-1");
+                                  wait_for("ready-0");
+                                  wait_for("ready-1");
                                   kill(launcher, number);
                                 });
     EXPECT_EQ(outcome.status, 128 + number);
@@ -30,9 +31,11 @@ TEST_F(LauncherTest, ARepeatedSIGUSR1IsPassedOnOnce) {
       while [ ! -e $logs/stop ]; do sleep 0.1; done
       end 75 0 '')",
                               [&](pid_t launcher) {
-                                wait_for("ready-0"), wait_for("ready-1");
+                                wait_for("ready-0");
+                                wait_for("ready-1");
                                 kill(launcher, SIGUSR1);
-                                wait_for("signals-0"), wait_for("signals-1");
+                                wait_for("signals-0");
+                                wait_for("signals-1");
                                 for (int i = 0; i < 4; ++i) {
                                   kill(launcher, SIGUSR1);
                                   std::this_thread::sleep_for(std::chrono::milliseconds(150));
@@ -69,7 +72,8 @@ TEST_F(LauncherTest, ASecondSignalEndsAtOnce) {
       touch $logs/ready-$rank
       while :; do sleep 0.1; done)",
           [&](pid_t launcher) {
-            wait_for("ready-0"), wait_for("ready-1");
+            wait_for("ready-0");
+            wait_for("ready-1");
             // Keep sending until it has ended: signals within a second of the first belong to it.
             siginfo_t ended{};
             while (waitid(P_PID, launcher, &ended, WEXITED | WNOWAIT | WNOHANG) == 0 && ended.si_pid == 0) {
@@ -88,7 +92,8 @@ TEST_F(LauncherTest, SignalsToMpirunAreLeftToTheLauncher) {
       touch $logs/ready-$rank
       while :; do sleep 0.1; done)",
                               [&](pid_t launcher) {
-                                wait_for("ready-0"), wait_for("ready-1");
+                                wait_for("ready-0");
+                                wait_for("ready-1");
                                 const std::vector<pid_t> mpirun = children_of(launcher);
                                 ASSERT_EQ(mpirun.size(), 1u);
                                 for (const int number : {SIGINT, SIGTERM, SIGUSR1}) kill(mpirun[0], number);
@@ -108,7 +113,8 @@ TEST_F(LauncherTest, NoProcessIsLeftBehind) {
         touch $logs/ready-$rank
         while :; do sleep 0.1; done)",
                                 [&](pid_t launcher) {
-                                  wait_for("ready-0"), wait_for("ready-1");
+                                  wait_for("ready-0");
+                                  wait_for("ready-1");
                                   const std::vector<pid_t> mpirun = children_of(launcher);
                                   ASSERT_EQ(mpirun.size(), 1u);
                                   EXPECT_GE(ranks().size(), 2u);  // includes shells that have not yet become `sleep`

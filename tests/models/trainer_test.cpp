@@ -50,7 +50,8 @@ class LineTask final : public TrainingTask {
     return static_cast<int64_t>(script_.targets[static_cast<size_t>(epoch)].size());
   }
   void begin_epoch(int64_t epoch, const data::BatchStripe& stripe) override {
-    epoch_ = epoch, step_ = stripe.first - 1;
+    epoch_ = epoch;
+    step_ = stripe.first - 1;
   }
   bool next_batch() override { return ++step_ < steps(epoch_); }
   AnyBatch batch() const override {

@@ -39,7 +39,9 @@ TEST(SimtAttention, WgmmaIsUsedWhereItIs) {
     for (const int64_t head_dim : {32, 40, 64, 88, 128}) {
       Case c;
       c.query_offsets = c.key_offsets = {0, 70};
-      c.heads = c.kv_heads = 1, c.head_dim = head_dim, c.scale = 0.1;
+      c.heads = c.kv_heads = 1;
+      c.head_dim = head_dim;
+      c.scale = 0.1;
       Trial<BFloat16> r(c);
       const bool expected = simt::compute_capability() == 90 && head_dim >= 40;
       const auto uses_it = [](const auto& call) {
@@ -175,7 +177,11 @@ void check_mask(int64_t head_dim) {
   Case c;
   c.query_offsets = {0, 61, 140};
   c.key_offsets = {0, 77, 150};
-  c.heads = 3, c.kv_heads = 1, c.head_dim = head_dim, c.keyed_rows = true, c.seed = fresh_seed();
+  c.heads = 3;
+  c.kv_heads = 1;
+  c.head_dim = head_dim;
+  c.keyed_rows = true;
+  c.seed = fresh_seed();
   c.dropout = {0.3, key_with_base(fresh_seed(), 42)};
   Trial<T> r(c);
   for (auto* store : {&r.q_store, &r.v_store, &r.dout_store}) std::fill(store->begin(), store->end(), T(0.0f));
@@ -222,7 +228,12 @@ void check_padded() {
   }
   for (Case* c : {&packed, &padded}) {
     c->key_offsets = c->query_offsets;
-    c->heads = 4, c->kv_heads = 2, c->head_dim = 48, c->scale = 0.2, c->keyed_rows = true, c->seed = fresh_seed();
+    c->heads = 4;
+    c->kv_heads = 2;
+    c->head_dim = 48;
+    c->scale = 0.2;
+    c->keyed_rows = true;
+    c->seed = fresh_seed();
     c->dropout = {0.1, {fresh_seed(), 3}};
   }
   padded.masked = true;
@@ -239,7 +250,10 @@ void check_padded() {
       for (int64_t e = 0; e < 4 * 48; ++e) {
         b.q.at(to, 0)[e] = a.q.at(from, 0)[e];
         b.dout.at(to, 0)[e] = a.dout.at(from, 0)[e];
-        if (e < 2 * 48) b.k.at(to, 0)[e] = a.k.at(from, 0)[e], b.v.at(to, 0)[e] = a.v.at(from, 0)[e];
+        if (e < 2 * 48) {
+          b.k.at(to, 0)[e] = a.k.at(from, 0)[e];
+          b.v.at(to, 0)[e] = a.v.at(from, 0)[e];
+        }
       }
     }
   }
@@ -285,7 +299,11 @@ template <class T>
 void check_all_dropped() {
   Case c;
   c.query_offsets = c.key_offsets = {0, 40, 90};
-  c.heads = 2, c.head_dim = 64, c.scale = 0.2, c.dropout.p = 1, c.seed = fresh_seed();
+  c.heads = 2;
+  c.head_dim = 64;
+  c.scale = 0.2;
+  c.dropout.p = 1;
+  c.seed = fresh_seed();
   Trial<T> r(c);
   run(r);
   const Results got = results(r);
@@ -303,7 +321,10 @@ template <class T>
 void check_nan() {
   Case c;
   c.query_offsets = c.key_offsets = {0, 50, 120, 130};
-  c.heads = c.kv_heads = 2, c.head_dim = 56, c.scale = 0.2, c.seed = fresh_seed();
+  c.heads = c.kv_heads = 2;
+  c.head_dim = 56;
+  c.scale = 0.2;
+  c.seed = fresh_seed();
   for (int which = 0; which < 3; ++which) {
     Trial<T> r(c);
     const Tensor<T>& poisoned = which == 0 ? r.q : which == 1 ? r.k : r.v;
@@ -335,7 +356,10 @@ TEST(SimtAttention, LargeScoresUnderflowCleanly) {
   Case c;
   c.query_offsets = {0, 33};
   c.key_offsets = {0, 150};
-  c.heads = c.kv_heads = 2, c.head_dim = 48, c.scale = 60, c.seed = fresh_seed();
+  c.heads = c.kv_heads = 2;
+  c.head_dim = 48;
+  c.scale = 60;
+  c.seed = fresh_seed();
   Trial<BFloat16> r(c);
   for (auto* store : {&r.q_store, &r.k_store})
     for (BFloat16& x : *store) x = BFloat16(std::round(static_cast<float>(x)));  // scores without rounding error

@@ -17,7 +17,10 @@ void check_sort(int64_t n, int bits, std::mt19937_64& random) {
   constexpr Key kMark = 0xdeadbeef;
   std::vector<Key> keys[2];
   std::vector<uint32_t> values[2];
-  for (int b = 0; b < 2; ++b) keys[b].assign(n + 1, kMark), values[b].assign(n + 1, 0xdeadbeef);
+  for (int b = 0; b < 2; ++b) {
+    keys[b].assign(n + 1, kMark);
+    values[b].assign(n + 1, 0xdeadbeef);
+  }
   const Key used = bits == 0 ? Key(0) : static_cast<Key>(~Key(0)) >> (sizeof(Key) * 8 - bits);
   for (int64_t i = 0; i < n; ++i) {
     // Half of the keys are frequent; bits above the used ones must have no effect.

@@ -207,7 +207,10 @@ TEST(SharedLibrary, SaysWhatWasTried) {
 
 TEST(StandinGemmSettings, Tf32OnlyWhenAskedFor) {
   Array a(float32, {8, 8}), b(float32, {8, 8}), c(float32, {8, 8});
-  for (int64_t i = 0; i < 64; ++i) a.set(i, 1 + 0x1p-20), b.set(i, i % 9 == 0 ? 1 : 0);
+  for (int64_t i = 0; i < 64; ++i) {
+    a.set(i, 1 + 0x1p-20);
+    b.set(i, i % 9 == 0 ? 1 : 0);
+  }
   OnDevice da(a), db(b), dc(c);
   for (const bool on : {false, true, false}) {
     cuda::set_tf32(on);

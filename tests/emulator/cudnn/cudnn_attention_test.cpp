@@ -67,8 +67,13 @@ void run(Trial<T>& r) {
   cuda::attention_backward(kStream, p, tq, tk, tv, to, dout.moved(r.dout.view()), tl, dq.moved(r.dq.view()),
                            dk_memory.moved(r.dk.view()), dv_memory.moved(r.dv.view()), View(), memory.get());
   cuda_call(cudaStreamSynchronize(nullptr));
-  out.download(), lse.download(), dq.download();
-  if (!r.c.fused) dk.download(), dv.download();
+  out.download();
+  lse.download();
+  dq.download();
+  if (!r.c.fused) {
+    dk.download();
+    dv.download();
+  }
 }
 
 std::string header() { return "attention choices, cuDNN " + cuda::cudnn_info().version + "\n"; }

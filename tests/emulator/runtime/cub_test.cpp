@@ -27,7 +27,10 @@ struct Pairs {
     }
     workspace = device_array<char>(kernels::cuda::sort_pairs_workspace<uint32_t>(on(s), n));
     std::vector<uint32_t> keys(n), values(n);
-    for (int64_t i = 0; i < n; ++i) keys[i] = static_cast<uint32_t>(n - i), values[i] = static_cast<uint32_t>(i);
+    for (int64_t i = 0; i < n; ++i) {
+      keys[i] = static_cast<uint32_t>(n - i);
+      values[i] = static_cast<uint32_t>(i);
+    }
     ok(cudaMemcpy(buffers.keys[0], keys.data(), n * sizeof(uint32_t), cudaMemcpyHostToDevice));
     ok(cudaMemcpy(buffers.values[0], values.data(), n * sizeof(uint32_t), cudaMemcpyHostToDevice));
   }

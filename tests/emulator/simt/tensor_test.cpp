@@ -416,8 +416,10 @@ void test_reductions() {
     for (int t = 0; t < kThreads; t += 32) expect_reduced(values + t, 32, result(3) + t, result(4) + t, result(5) + t);
     for (int t = 0; t < kThreads; ++t) {
       double exact = 0, scale = 0;
-      for (int i = t / 8 * 8; i < t / 8 * 8 + 8; ++i)
-        exact += static_cast<double>(values[i]), scale += std::abs(static_cast<double>(values[i]));
+      for (int i = t / 8 * 8; i < t / 8 * 8 + 8; ++i) {
+        exact += static_cast<double>(values[i]);
+        scale += std::abs(static_cast<double>(values[i]));
+      }
       // Each term takes part in three additions, each of which rounds.
       const double bound = std::is_floating_point_v<T> ? 2 * std::numeric_limits<T>::epsilon() * scale : 0;
       EXPECT_LE(std::abs(static_cast<double>(result(6)[t]) - exact), bound);

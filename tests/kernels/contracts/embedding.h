@@ -47,7 +47,10 @@ inline void check_embedding_backward(const BackwardCase& s, std::mt19937_64& ran
   fill_with_random(dy, random, -1, 1);
   fill_with_random(dweight, random, 5, 6);  // must be overwritten
   Array ids = random_ids(random, s.id_type, {s.rows}, s.count);
-  if (s.rows > 60) ids.set(50, static_cast<double>(s.count)), ids.set(51, -7);  // reported in forward, skipped here
+  if (s.rows > 60) {
+    ids.set(50, static_cast<double>(s.count));
+    ids.set(51, -7);
+  }  // reported in forward, skipped here
   expect_same_in_every_run({&dweight}, [&](Call& on) {
     void* const workspace = on.workspace(embedding_backward_workspace(on.stream(), s.rows, s.count, s.cols));
     embedding_backward(on.stream(), on(dy), on(ids), s.padding, workspace, on(dweight));

@@ -135,7 +135,10 @@ class PlainImage {
     double least = 0, most = 0;
     for (const std::vector<Pixel>& pixel : pixels_) {
       int low = 255, high = 0;
-      for (const Pixel& p : pixel) low = std::min(low, grey(p).low), high = std::max(high, grey(p).high);
+      for (const Pixel& p : pixel) {
+        low = std::min(low, grey(p).low);
+        high = std::max(high, grey(p).high);
+      }
       least += low / static_cast<double>(pixels_.size());
       most += high / static_cast<double>(pixels_.size());
     }
