@@ -66,7 +66,8 @@ Json measure_row(const Row& row, double seconds) {
   }
   if (work.bytes > 0) line["bytes/s"] = work.bytes / time;
   if (work.flops > 0) line["FLOP/s"] = work.flops / time;
-  if (const double least = row.make_steps ? 0 : least_seconds(work); least > 0) line["share"] = least / time;
+  if (const double lower_bound = row.make_steps ? 0 : min_seconds(work); lower_bound > 0)
+    line["share"] = lower_bound / time;
   if (device().is_cpu() || is_tiny()) return line;
   if (work.share_budget > 0) line["share_budget"] = work.share_budget;
   if (work.rate_budget > 0) line["FLOP/s_budget"] = work.rate_budget;

@@ -82,7 +82,7 @@ double matrix_rate(DType dtype) {
   return found->second;
 }
 
-double least_seconds(const Work& work) {
+double min_seconds(const Work& work) {
   if (is_tiny()) return 0;
   double least = 0;
   if (work.bytes > 0) least = work.bytes / copy_rate(work.bytes, work.dtype);

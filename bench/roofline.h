@@ -17,6 +17,6 @@ double matrix_rate(DType dtype);
 
 /// The least time of a call on this device: the larger of bytes / copy_rate and flops / matrix_rate; 0: unknown, as in
 /// a tiny run.
-double least_seconds(const Work& work);
+double min_seconds(const Work& work);
 
 }  // namespace tern::bench

@@ -19,7 +19,7 @@ class Unreadable {
   void add(const ImageSet& set, int32_t row, const Error& error, const ImageLoaderOptions& options) {
     const std::lock_guard lock(mutex_);
     if (!rows_.insert(row).second) return;
-    TERN_CHECK(count() <= options.most_unreadable, set.name, ": more than ", options.most_unreadable,
+    TERN_CHECK(count() <= options.max_unreadable, set.name, ": more than ", options.max_unreadable,
                " images cannot be read; the last: ", error.what());
     if (options.log) options.log(std::string("skipped: ") + error.what());
   }
@@ -122,7 +122,7 @@ std::shared_ptr<const ImageLoader::State> ImageLoader::State::checked(std::share
                                                                       const ImageLoaderOptions& options) {
   TERN_CHECK(set != nullptr, "image loader: no data set");
   TERN_CHECK(plan.epochs() == 0 || plan.options().batch_size > 0, "image loader: the plan must have a batch_size");
-  TERN_CHECK(options.most_unreadable >= 0, "image loader: most_unreadable must be >= 0, got ", options.most_unreadable);
+  TERN_CHECK(options.max_unreadable >= 0, "image loader: max_unreadable must be >= 0, got ", options.max_unreadable);
   auto rows = PlannedLoader::checked("image loader", std::move(plan), set->size());
   return std::shared_ptr<const State>(new State{std::move(set), std::move(rows), options});
 }

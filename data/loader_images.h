@@ -45,7 +45,7 @@ struct ImageLoaderOptions {
   int64_t prefetch = 0;         // batches made ahead; 0: two per worker
   /// How many files may be unreadable (each counted once over all epochs) before the loader throws. Such a file is
   /// logged once by name; its image in the batch is black with label -100.
-  int64_t most_unreadable = 100;
+  int64_t max_unreadable = 100;
   std::function<void(const std::string&)> log = {};  // called from several threads, one at a time
 };
 

@@ -91,7 +91,7 @@ TokenBatch TokenLoader::State::make(std::span<const int32_t> rows, int64_t epoch
   Layout layout{batch.real_tokens, static_cast<int64_t>(rows.size()), 0};
   if (options.fixed_capacity) {
     batch.max_length = plan->longest();
-    layout.sequences = packed ? plan->most_sequences() : planned.batch_size;
+    layout.sequences = packed ? plan->max_batch_sequences() : planned.batch_size;
     layout.rows = planned.batch_tokens;
   }
   if (!packed) layout.stride = batch.max_length;
@@ -135,8 +135,8 @@ std::shared_ptr<const TokenLoader::State> TokenLoader::State::checked(std::share
   TERN_CHECK(labels.empty() || static_cast<int64_t>(labels.size()) == tokens->size(), "token loader: ", tokens->size(),
              " token rows, but ", labels.size(), " labels");
   const BatchPlanOptions& planned = plan.options();
-  const int64_t most_rows = planned.batch_tokens > 0 ? planned.batch_tokens : planned.batch_size * plan.longest();
-  TERN_CHECK(most_rows <= INT32_MAX, "token loader: a batch of ", most_rows, " token rows is beyond 2^31 - 1");
+  const int64_t max_rows = planned.batch_tokens > 0 ? planned.batch_tokens : planned.batch_size * plan.longest();
+  TERN_CHECK(max_rows <= INT32_MAX, "token loader: a batch of ", max_rows, " token rows is beyond 2^31 - 1");
   auto rows = PlannedLoader::checked("token loader", std::move(plan), tokens->size());
   for (int64_t epoch = 0; epoch < rows->epochs(); ++epoch)
     for (const int32_t row : rows->epoch(epoch).rows)

@@ -22,7 +22,7 @@ inline constexpr int64_t kIgnoredLabel = -100;
 /// padding rows, so dropout keyed by it does not depend on a sequence's place in a batch or on the other sequences.
 ///
 /// Fixed capacity gives every batch of a plan the same shape:
-///  - packed: `batch_tokens` rows and most_sequences() sequences. Missing sequences are empty (offsets repeat the
+///  - packed: `batch_tokens` rows and max_batch_sequences() sequences. Missing sequences are empty (offsets repeat the
 ///    end of the last real one) and have label kIgnoredLabel. Rows after the last offset belong to no sequence: token
 ///    pad_id, position 0, and distinct negative keys (-1 << 32 | row). No row of a sequence depends on them, their
 ///    values are meaningless, and no gradient reaches them, since attention ends at the offsets and the loss reads

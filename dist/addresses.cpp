@@ -33,7 +33,7 @@ std::vector<std::string> resolve(const std::string& host) {
 
 }  // namespace
 
-std::vector<std::string> own_addresses() {
+std::vector<std::string> local_addresses() {
   std::vector<std::string> addresses;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return addresses;
@@ -50,14 +50,15 @@ std::vector<std::string> own_addresses() {
 
 std::vector<std::string> listening_addresses(const std::string& master, bool one_host) {
   if (one_host) return {"127.0.0.1"};
-  std::vector<std::string> own = own_addresses(), meant = resolve(master);
-  std::erase_if(meant, [&](const std::string& a) { return !is_loopback(a) && std::ranges::find(own, a) == own.end(); });
+  std::vector<std::string> local = local_addresses(), meant = resolve(master);
+  std::erase_if(meant,
+                [&](const std::string& a) { return !is_loopback(a) && std::ranges::find(local, a) == local.end(); });
   const bool says_loopback = master == "localhost" || is_loopback(master);
   if (!meant.empty() && (says_loopback || !are_loopback(meant))) return meant;
   // Ranks on this machine may resolve the master's name to the loopback.
   if (meant.empty()) meant = {"127.0.0.1"};
-  own.insert(own.end(), meant.begin(), meant.end());
-  return own;
+  local.insert(local.end(), meant.begin(), meant.end());
+  return local;
 }
 
 bool are_loopback(const std::vector<std::string>& addresses) { return std::ranges::all_of(addresses, is_loopback); }

@@ -7,7 +7,7 @@
 namespace tern::dist {
 
 /// Numeric addresses at which other machines can reach this one; link-local ones (fe80::) are excluded.
-std::vector<std::string> own_addresses();
+std::vector<std::string> local_addresses();
 
 /// The numeric addresses at which rank 0's store listens, so that the other ranks reach it and nothing else does:
 ///   * one_host (all ranks are on this machine): 127.0.0.1

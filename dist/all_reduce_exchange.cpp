@@ -7,8 +7,7 @@ namespace tern::dist {
 namespace {
 
 bool goes_by_rows(const Tensor& parameter) {
-  return parameter.device().is_cpu() && parameter.has_few_gradient_rows() &&
-         parameter.nbytes() >= kLeastRowExchangeBytes;
+  return parameter.device().is_cpu() && parameter.has_few_gradient_rows() && parameter.nbytes() >= kMinRowExchangeBytes;
 }
 
 }  // namespace

@@ -185,13 +185,13 @@ void Communicator::receive(Tensor& tensor, int from) {
 }
 
 std::shared_ptr<Communicator> Communicator::split(int colour, int key) {
-  const Tensor own = from_vector<int64_t>({colour, key}, {2}).to(device_);
+  const Tensor choice = from_vector<int64_t>({colour, key}, {2}).to(device_);
   struct Place {
     int64_t colour, key;
     int rank;
   };
   std::vector<Place> places;
-  const std::vector<Tensor> all = all_gather(own);
+  const std::vector<Tensor> all = all_gather(choice);
   for (int r = 0; r < size(); ++r) {
     const std::vector<int64_t> place = all[static_cast<size_t>(r)].to_vector<int64_t>();
     places.push_back({place[0], place[1], r});

@@ -183,14 +183,14 @@ std::vector<int32_t> DataParallel::count_missing() {
 void DataParallel::check_missing(const std::vector<int32_t>& missing) const {
   const std::vector<GradientExchange::Member>& members = exchange_->members();
   std::string names;
-  int32_t most = 0;
+  int32_t max_missing = 0;
   for (size_t i = 0; i < members.size(); ++i) {
     const bool lacks = missing.empty() ? !members[i].has_gradient : missing[i] > 0;
     if (!lacks) continue;
     names += (names.empty() ? "" : ", ") + members[i].name;
-    most = std::max(most, missing.empty() ? 1 : missing[i]);
+    max_missing = std::max(max_missing, missing.empty() ? 1 : missing[i]);
   }
-  TERN_CHECK(names.empty(), "DataParallel: no gradient for ", names, " on ", most, " of ", group_->size(),
+  TERN_CHECK(names.empty(), "DataParallel: no gradient for ", names, " on ", max_missing, " of ", group_->size(),
              " ranks: the loss does not depend on it there; use DataParallelOptions::find_unused, or freeze it");
 }
 

@@ -8,14 +8,15 @@
 namespace tern::dist {
 
 GradientExchange::GradientExchange(std::shared_ptr<Communicator> group, const std::vector<NamedTensor>& parameters,
-                                   const ExchangeOptions& options, int64_t least, bool (*is_left_out)(const Tensor&))
+                                   const ExchangeOptions& options, int64_t min_bytes,
+                                   bool (*is_left_out)(const Tensor&))
     : group_(std::move(group)), options_(options) {
   int64_t bytes = 0;
   for (const NamedTensor& p : parameters) {
     members_.push_back({.name = p.name, .parameter = p.tensor});
     if (!is_left_out || !is_left_out(p.tensor)) bytes += p.tensor.nbytes();
   }
-  if (options.bucket_bytes == 0) options_.bucket_bytes = std::clamp<int64_t>(bytes / 16, least, 25 << 20);
+  if (options.bucket_bytes == 0) options_.bucket_bytes = std::clamp<int64_t>(bytes / 16, min_bytes, 25 << 20);
 }
 
 void GradientExchange::make_buckets(std::vector<size_t> order) {

@@ -72,7 +72,7 @@ class GradientExchange {
   /// Members are the parameters in their order. Unless bucket_bytes are given they are a sixteenth of all gradients',
   /// but for those that is_left_out, in [least, 25 MiB]. Derived constructors call make_buckets().
   GradientExchange(std::shared_ptr<Communicator> group, const std::vector<NamedTensor>& parameters,
-                   const ExchangeOptions& options, int64_t least,
+                   const ExchangeOptions& options, int64_t min_bytes,
                    bool (*is_left_out)(const Tensor& parameter) = nullptr);
 
   /// Puts the members into buckets in this order; only equal dtypes share one. Empty: the last member first, as

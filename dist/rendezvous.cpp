@@ -10,7 +10,7 @@
 namespace tern::dist {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMaxRanks = 1 << 20;
 
 /// The environment, with conversions whose errors name the variable.
 class Variables {
@@ -23,17 +23,17 @@ class Variables {
   }
   bool has(const char* name) const { return !text(name).empty(); }
 
-  std::optional<int> number(const char* name, int least, int most) const {
+  std::optional<int> number(const char* name, int minimum, int maximum) const {
     const std::string value = text(name);
     if (value.empty()) return std::nullopt;
     int result = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    TERN_CHECK(error == std::errc() && end == value.data() + value.size() && result >= least && result <= most, name,
-               ": expected a whole number from ", least, " to ", most, ", got '", value, "'");
+    TERN_CHECK(error == std::errc() && end == value.data() + value.size() && result >= minimum && result <= maximum,
+               name, ": expected a whole number from ", minimum, " to ", maximum, ", got '", value, "'");
     return result;
   }
-  int number_or(const char* name, int least, int most, int otherwise) const {
-    return number(name, least, most).value_or(otherwise);
+  int number_or(const char* name, int minimum, int maximum, int otherwise) const {
+    return number(name, minimum, maximum).value_or(otherwise);
   }
 
   /// Rank and size, or nothing if neither is set. Throws Error if only one is.
@@ -42,8 +42,8 @@ class Variables {
     TERN_CHECK(has(rank_name) && has(size_name), has(rank_name) ? rank_name : size_name, " is set and ",
                has(rank_name) ? size_name : rank_name,
                " is not: a launcher sets both; unset it to train in one process");
-    const int size = *number(size_name, 1, kMostRanks);
-    const int rank = *number(rank_name, 0, kMostRanks);
+    const int size = *number(size_name, 1, kMaxRanks);
+    const int rank = *number(rank_name, 0, kMaxRanks);
     TERN_CHECK(rank < size, rank_name, " is ", rank, " and ", size_name, " ", size, ": ranks are counted from 0");
     return std::pair(rank, size);
   }
@@ -67,9 +67,9 @@ void check_local(const Launch& launch, const char* rank_name, const char* size_n
 Launch from_variables(const Variables& v, int rank, int size) {
   Launch launch{.launcher = Launcher::kVariables, .name = "torchrun", .rank = rank, .size = size};
   if (!v.has("TORCHELASTIC_RUN_ID")) launch.name = "RANK and WORLD_SIZE";
-  launch.local_rank = v.number_or("LOCAL_RANK", 0, kMostRanks, rank);
+  launch.local_rank = v.number_or("LOCAL_RANK", 0, kMaxRanks, rank);
   launch.local_size =
-      v.number_or("LOCAL_WORLD_SIZE", 1, kMostRanks, std::max(launch.local_rank + 1, v.has("LOCAL_RANK") ? 1 : size));
+      v.number_or("LOCAL_WORLD_SIZE", 1, kMaxRanks, std::max(launch.local_rank + 1, v.has("LOCAL_RANK") ? 1 : size));
   check_local(launch, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   launch.one_host = v.has("LOCAL_WORLD_SIZE") && launch.local_size == size;
   take_master(v, launch);
@@ -84,8 +84,8 @@ Launch from_variables(const Variables& v, int rank, int size) {
 
 Launch from_open_mpi(const Variables& v, int rank, int size) {
   Launch launch{.launcher = Launcher::kMpi, .name = "mpirun", .rank = rank, .size = size};
-  launch.local_rank = v.number_or("OMPI_COMM_WORLD_LOCAL_RANK", 0, kMostRanks, rank);
-  launch.local_size = v.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMostRanks, std::max(size, launch.local_rank + 1));
+  launch.local_rank = v.number_or("OMPI_COMM_WORLD_LOCAL_RANK", 0, kMaxRanks, rank);
+  launch.local_size = v.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMaxRanks, std::max(size, launch.local_rank + 1));
   check_local(launch, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
   launch.one_host = v.has("OMPI_COMM_WORLD_LOCAL_SIZE") && launch.local_size == size;
   take_master(v, launch);
@@ -97,7 +97,7 @@ int first_number(const std::string& text) { return std::max(1, std::atoi(text.c_
 
 Launch from_slurm(const Variables& v, int rank, int size) {
   Launch launch{.launcher = Launcher::kSlurm, .name = "Slurm", .rank = rank, .size = size};
-  launch.local_rank = v.number_or("SLURM_LOCALID", 0, kMostRanks, rank);
+  launch.local_rank = v.number_or("SLURM_LOCALID", 0, kMaxRanks, rank);
   const std::string per_node =
       v.text(v.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE");
   launch.local_size = std::clamp(per_node.empty() ? size : first_number(per_node), launch.local_rank + 1, size);
@@ -145,8 +145,8 @@ Launch detect_place(const Variables& v) {
   }
   if (const auto place = v.place("PMI_RANK", "PMI_SIZE")) {
     Launch launch{.launcher = Launcher::kMpi, .name = "MPI", .rank = place->first, .size = place->second};
-    launch.local_rank = v.number_or("MPI_LOCALRANKID", 0, kMostRanks, launch.rank);
-    launch.local_size = v.number_or("MPI_LOCALNRANKS", 1, kMostRanks, std::max(launch.size, launch.local_rank + 1));
+    launch.local_rank = v.number_or("MPI_LOCALRANKID", 0, kMaxRanks, launch.rank);
+    launch.local_size = v.number_or("MPI_LOCALNRANKS", 1, kMaxRanks, std::max(launch.size, launch.local_rank + 1));
     check_local(launch, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
     launch.one_host = v.has("MPI_LOCALNRANKS") && launch.local_size == launch.size;
     take_master(v, launch);

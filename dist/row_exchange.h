@@ -13,7 +13,7 @@
 namespace tern::dist {
 
 /// Smaller gradients are exchanged whole.
-inline constexpr int64_t kLeastRowExchangeBytes = 1 << 20;
+inline constexpr int64_t kMinRowExchangeBytes = 1 << 20;
 
 /// bool [rows]: whether a row of the contiguous gradient [rows, width] has a bit set (true for -0 and NaN).
 Tensor touched_rows(const Tensor& gradient);

@@ -19,9 +19,9 @@ std::vector<int> all_ranks(int size) {
 }
 
 /// Message about the ranks that are gone; "" if there are none.
-std::string told_of(const std::vector<int>& gone) {
-  if (gone.empty()) return "";
-  return rank_list(gone) + (gone.size() == 1 ? " has" : " have") +
+std::string describe_failures(const std::vector<int>& lost) {
+  if (lost.empty()) return "";
+  return rank_list(lost) + (lost.size() == 1 ? " has" : " have") +
          " ended before the job was done; see its output for the reason";
 }
 
@@ -47,7 +47,7 @@ Session::Session(std::unique_ptr<Store> store, const Member& member, const Group
                  const std::string& facts, double start_seconds)
     : store_(std::move(store)), member_(member), options_(options) {
   store_->compare("start", all_ranks(member.size), member.rank, facts, start_seconds,
-                  [this] { return told_of(store_->gone()); });
+                  [this] { return describe_failures(store_->failed_ranks()); });
   watch_store_ = store_->another();
   thread_ = std::thread([this] { watch(); });
 }
@@ -111,9 +111,9 @@ std::string Session::describe_missing(const std::string& group, const std::vecto
   for (const int rank : ranks) keys.push_back(place_key(rank));
   std::vector<std::optional<std::string>> places(ranks.size());
   try {
-    std::unique_ptr<Store> own = store_->another(3);  // store_ may be blocked in a wait
-    std::this_thread::sleep_for(kInterval);           // time for others to publish their latest calls
-    places = own->wait(keys, 0);
+    std::unique_ptr<Store> second_store = store_->another(3);  // store_ may be blocked in a wait
+    std::this_thread::sleep_for(kInterval);                    // time for others to publish their latest calls
+    places = second_store->wait(keys, 0);
   } catch (const Error&) {
     return out.str() + "it is not complete within " + detail::concatenate(options_.timeout_seconds) +
            " s, and rank 0, which keeps the store, does not answer";
@@ -167,15 +167,15 @@ std::string Session::own_places() const {
 }
 
 void Session::watch() {
-  std::string told;
+  std::string reported;
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
     const std::string places = own_places();
     lock.unlock();
     try {
-      if (places != told) watch_store_->set(place_key(member_.rank), places);
-      told = places;
-      if (const std::string why = told_of(watch_store_->gone()); !why.empty()) set_failure(why);
+      if (places != reported) watch_store_->set(place_key(member_.rank), places);
+      reported = places;
+      if (const std::string why = describe_failures(watch_store_->failed_ranks()); !why.empty()) set_failure(why);
     } catch (const Error& error) {
       set_failure(error.what());
     }

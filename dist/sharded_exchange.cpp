@@ -24,13 +24,13 @@ void reseat(const Tensor& parameter, const Tensor& place) {
 }
 
 /// 1 MiB for each rank, since parts are rounded up.
-int64_t least_bucket_bytes(const Communicator& group) { return std::min<int64_t>(group.size(), 25) << 20; }
+int64_t min_bucket_bytes(const Communicator& group) { return std::min<int64_t>(group.size(), 25) << 20; }
 
 }  // namespace
 
 ShardedExchange::ShardedExchange(const std::shared_ptr<Communicator>& group, const std::vector<NamedTensor>& parameters,
                                  const ExchangeOptions& options)
-    : GradientExchange(group, parameters, options, least_bucket_bytes(*group)) {
+    : GradientExchange(group, parameters, options, min_bucket_bytes(*group)) {
   parts_.resize(members_.size());
   make_buckets();
 }

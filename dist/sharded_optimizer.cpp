@@ -65,22 +65,22 @@ void ShardedOptimizer::order_blocks(const std::vector<int32_t>& parameters) {
   const Device device = group_.device();
   const int ranks = group_.size();
   std::vector<std::vector<int64_t>> first(static_cast<size_t>(ranks));  // by rank and parameter
-  int64_t most = 1;
+  int64_t max_blocks = 1;
   for (int r = 0; r < ranks; ++r) {
     int64_t blocks = 0;
     for (const int32_t p : parameters) {
       first[static_cast<size_t>(r)].push_back(blocks);
       blocks += blocks_of(parts_[static_cast<size_t>(p)].range(r).size(), device);
     }
-    most = std::max(most, blocks);
+    max_blocks = std::max(max_blocks, blocks);
   }
   std::vector<int64_t> order;
   for (size_t k = 0; k < parameters.size(); ++k)
     for (int r = 0; r < ranks; ++r) {
       const int64_t blocks = blocks_of(parts_[static_cast<size_t>(parameters[k])].range(r).size(), device);
-      for (int64_t b = 0; b < blocks; ++b) order.push_back(r * most + first[static_cast<size_t>(r)][k] + b);
+      for (int64_t b = 0; b < blocks; ++b) order.push_back(r * max_blocks + first[static_cast<size_t>(r)][k] + b);
     }
-  const auto bytes = static_cast<int64_t>(sizeof(kernels::GradientBlock)) * most;
+  const auto bytes = static_cast<int64_t>(sizeof(kernels::GradientBlock)) * max_blocks;
   order_ = from_vector(order, {static_cast<int64_t>(order.size())}).to(device);
   all_blocks_ = zeros({bytes * ranks}, {.dtype = uint8, .device = device});
   own_blocks_ = all_blocks_.slice(0, bytes * group_.rank(), bytes * (group_.rank() + 1));
@@ -130,16 +130,16 @@ const ShardedOptimizer::Part* ShardedOptimizer::find_part(const std::string& ent
   return nullptr;
 }
 
-Tensor ShardedOptimizer::gather(const Part& part, const Tensor& own) const {
+Tensor ShardedOptimizer::gather(const Part& part, const Tensor& local) const {
   const bool is_first = group_.rank() == 0;
-  if (part.bucket() < 0) return is_first ? own.to(cpu).clone() : Tensor();
-  if (!is_first && part.range(group_.rank()).size() > 0) group_.send(own, 0);
+  if (part.bucket() < 0) return is_first ? local.to(cpu).clone() : Tensor();
+  if (!is_first && part.range(group_.rank()).size() > 0) group_.send(local, 0);
   if (!is_first) return {};
-  Tensor whole = empty({part.shard.parameter.numel()}, {.dtype = own.dtype()});
+  Tensor whole = empty({part.shard.parameter.numel()}, {.dtype = local.dtype()});
   for (int r = 0; r < group_.size(); ++r) {
     const ShardRange range = part.range(r);
     if (range.size() == 0) continue;
-    Tensor theirs = r == 0 ? own : empty({range.size()}, own.options());
+    Tensor theirs = r == 0 ? local : empty({range.size()}, local.options());
     if (r > 0) group_.receive(theirs, r);
     whole.slice(0, range.begin, range.end).copy_(theirs);
   }
@@ -161,25 +161,25 @@ StateView ShardedOptimizer::state_dict() const {
 void ShardedOptimizer::load_state_dict(const StateView& state) {
   if (!shards_) return Optimizer::load_state_dict(state);
   NoGrad off;
-  StateView own;
+  StateView local;
   std::string shapes;
   for (const NamedTensor& entry : state) {
     const Part* part = find_part(entry.name);
     if (!part || part->bucket() < 0 || !entry.tensor.defined() || entry.name.starts_with(kStep)) {
-      own.push_back(entry);
+      local.push_back(entry);
       continue;
     }
     const Shape& expected = part->shard.parameter.shape();
     if (entry.tensor.shape() == expected) {
       const ShardRange range = part->range(group_.rank());
-      own.push_back({entry.name, entry.tensor.detach().reshape({-1}).slice(0, range.begin, range.end)});
+      local.push_back({entry.name, entry.tensor.detach().reshape({-1}).slice(0, range.begin, range.end)});
     } else {
       shapes += (shapes.empty() ? "" : ", ") + entry.name + " is " + entry.tensor.shape().str() + ", expected " +
                 expected.str();
     }
   }
   TERN_CHECK(shapes.empty(), "load_state: the given tensors do not fit; wrong shape: ", shapes);
-  Optimizer::load_state_dict(own);
+  Optimizer::load_state_dict(local);
 }
 
 ModelStateMemory model_state_memory(const nn::Module& module, const optim::Optimizer& optimizer,

@@ -68,7 +68,7 @@ class ShardedOptimizer final : public optim::Optimizer {
   /// Where the blocks of these parameters' gradients lie among those of all ranks, in the order of whole gradients.
   void order_blocks(const std::vector<int32_t>& parameters);
   /// The entry of a whole parameter, on rank 0; undefined elsewhere.
-  Tensor gather(const Part& part, const Tensor& own) const;
+  Tensor gather(const Part& part, const Tensor& local) const;
   const Part* find_part(const std::string& entry) const;
 
   Communicator& group_;

@@ -55,7 +55,7 @@ class Store {
   /// Marks this rank as finished normally. If its connections end without this call, the others count it as failed.
   virtual void finish() {}
   /// Ranks whose process ended without finish(). Always empty in a FileStore, which cannot detect it.
-  virtual std::vector<int> gone() { return {}; }
+  virtual std::vector<int> failed_ranks() { return {}; }
 
   /// The value of one key. Throws PeerError if it is not set in time.
   std::string get(const std::string& key, double seconds);

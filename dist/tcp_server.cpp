@@ -146,7 +146,7 @@ class TcpStoreServer::Loop {
       polled.assign(1, {leaving_ ? -1 : wake_[0], POLLIN, 0});
       for (const int fd : listeners_) polled.push_back({accepts ? fd : -1, POLLIN, 0});
       for (const Connection& c : service_.connections())
-        polled.push_back({c.socket, static_cast<short>(c.may_speak() ? POLLIN : POLLOUT), 0});
+        polled.push_back({c.socket, static_cast<short>(c.may_send_request() ? POLLIN : POLLOUT), 0});
       poll(polled.data(), polled.size(), milliseconds_to_wait());
       if (polled[0].revents != 0 && !leaving_) leaving_ = Clock::now() + kLingering;
       size_t i = 1 + listeners_.size();
@@ -185,7 +185,7 @@ class TcpStoreServer::Loop {
   }
 
   void exchange(Connection& c) {
-    if (c.may_speak()) {
+    if (c.may_send_request()) {
       char buffer[1 << 14];
       const ssize_t n = recv(c.socket, buffer, sizeof buffer, 0);
       if (n > 0)

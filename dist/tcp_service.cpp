@@ -276,8 +276,8 @@ void Service::try_answer(Connection& c, Clock::time_point now) {
     c.keys_.clear();
     return;
   }
-  c.lacks_room_ = unsent_ > 0 && unsent_ + bytes > limits_.unsent;
-  if (c.lacks_room_) return;
+  c.is_over_limit_ = unsent_ > 0 && unsent_ + bytes > limits_.unsent;
+  if (c.is_over_limit_) return;
   Writer writer;
   writer.number(Answer::kOk);
   for (const std::string& key : c.keys_) {
@@ -301,7 +301,7 @@ void Service::advance(Clock::time_point now) {
 
 Clock::time_point Service::next_deadline(Clock::time_point next) const {
   for (const Connection& c : connections_) {
-    if (!c.keys_.empty() && !c.lacks_room_) next = std::min(next, c.deadline_);
+    if (!c.keys_.empty() && !c.is_over_limit_) next = std::min(next, c.deadline_);
     if (!c.is_member()) next = std::min(next, c.opened_ + kHelloTime);
     if (!c.out_.empty()) next = std::min(next, c.last_sent_ + kSendTime);
   }

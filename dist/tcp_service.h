@@ -25,7 +25,7 @@ class Connection {
   bool closing() const { return closing_; }
   bool is_member() const { return state_ == State::kMember; }
   /// Whether more may be read from it: its last answer has been sent.
-  bool may_speak() const { return out_.empty() && !closing_; }
+  bool may_send_request() const { return out_.empty() && !closing_; }
   int socket = -1;
 
  private:
@@ -45,7 +45,7 @@ class Connection {
   // Set while it waits for keys.
   std::vector<std::string> keys_;
   Clock::time_point deadline_;
-  bool lacks_room_ = false;  // its answer is ready, but too much output is pending
+  bool is_over_limit_ = false;  // its answer is ready, but too much output is pending
 };
 
 class Service {

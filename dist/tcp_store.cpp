@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 /// For answers that need no waiting; long, because the server may lack a free core.
 constexpr auto kAnswerTime = std::chrono::seconds(60);
-constexpr auto kGreetingTime = std::chrono::seconds(5), kLeastGreetingTime = std::chrono::seconds(1);
+constexpr auto kGreetingTime = std::chrono::seconds(5), kMinGreetingTime = std::chrono::seconds(1);
 
 Clock::duration as_duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
@@ -178,7 +178,7 @@ class TcpStore final : public Store {
   void erase(const std::string& key) override { ask(tcp::Writer().number(tcp::Request::kErase).string(key)); }
   void finish() override { ask(tcp::Writer().number(tcp::Request::kFinish)); }
 
-  std::vector<int> gone() override {
+  std::vector<int> failed_ranks() override {
     const std::string answer = ask(tcp::Writer().number(tcp::Request::kGone));
     tcp::Reader reader(answer);
     reader.number<uint8_t>();
@@ -240,7 +240,7 @@ class TcpStore final : public Store {
   /// Proves to the server that this is a rank of the job, and checks the server's proof. No answer means that it had no
   /// room for another connection, or is not a store; a retry may help.
   Greeting greet(Socket& socket, Clock::time_point end, std::string& problem) const {
-    const auto deadline = std::min(Clock::now() + kGreetingTime, std::max(end, Clock::now() + kLeastGreetingTime));
+    const auto deadline = std::min(Clock::now() + kGreetingTime, std::max(end, Clock::now() + kMinGreetingTime));
     const std::string hello = tcp::Writer()
                                   .string(tcp::kMagic)
                                   .string(member_.job)
@@ -252,7 +252,7 @@ class TcpStore final : public Store {
     const char* const stranger =
         "the service there is not a store of Tern: another program has the port; check MASTER_ADDR and MASTER_PORT";
     std::string text;
-    const auto received = [&](size_t most, const std::string& sent) {
+    const auto received = [&](size_t max_bytes, const std::string& sent) {
       uint32_t size = 0;
       if (!socket.send_all(tcp::Writer().string(sent).text(), deadline) || !socket.receive(4, text, deadline)) {
         problem = "it gives no answer to a new connection (" + socket.problem() + ")";
@@ -260,7 +260,7 @@ class TcpStore final : public Store {
       }
       std::memcpy(&size, text.data(), 4);
       problem = stranger;
-      return size <= most && socket.receive(size, text, deadline) ? Greeting::kDone : Greeting::kRefused;
+      return size <= max_bytes && socket.receive(size, text, deadline) ? Greeting::kDone : Greeting::kRefused;
     };
     const auto refused = [&](tcp::Reader& reader) {  // parses the reason after kRefused
       const std::string why = reader.string();

@@ -38,8 +38,8 @@ TERN_HD inline Rgb scaled(const Rgb& pixel, int32_t factor, int32_t offset) {
 TERN_HD inline Rgb turn_hue(const Rgb& pixel, int32_t turn) {
   constexpr int32_t kOne = 1 << kColorBits, kCircle = 6 * kOne;
   const int32_t r = pixel.channel[0], g = pixel.channel[1], b = pixel.channel[2];
-  const int32_t most = r > g ? r : g, least = r < g ? r : g;
-  const int32_t high = most > b ? most : b, low = least < b ? least : b, range = high - low;
+  const int32_t larger = r > g ? r : g, smaller = r < g ? r : g;
+  const int32_t high = larger > b ? larger : b, low = smaller < b ? smaller : b, range = high - low;
   const int32_t start = high == r ? 0 : high == g ? 2 * kOne : 4 * kOne;
   const int32_t difference = high == r ? g - b : high == g ? b - r : r - g;
   // The numerator is exact in a float, so the quotient is rounded equally on every device.

@@ -44,11 +44,11 @@ class ChainSegments {
   ChainSegments(const ConstView& x, std::span<const RowStep> steps, const Count& count) {
     ConstView input = matrix_view(nullptr, x.dtype, x.rows(), x.cols());
     while (!steps.empty()) {
-      const std::span<const RowStep> own = steps.first(count(input, steps));
+      const std::span<const RowStep> segment = steps.first(count(input, steps));
       int64_t cols = input.cols();
-      for (const RowStep& step : own) cols = cols_after(step, cols);
-      steps = steps.subspan(own.size());
-      segments_.push_back({own, cols});
+      for (const RowStep& step : segment) cols = cols_after(step, cols);
+      steps = steps.subspan(segment.size());
+      segments_.push_back({segment, cols});
       input = matrix_view(nullptr, x.dtype, x.rows(), cols);
       if (!steps.empty()) buffer_bytes_ = std::max(buffer_bytes_, align_chain(x.rows() * cols * size_of(x.dtype)));
     }
@@ -57,11 +57,11 @@ class ChainSegments {
   /// bytes(steps, x, result): the workspace of a segment.
   template <class Bytes>
   int64_t workspace(const ConstView& x, const Bytes& bytes) const {
-    int64_t most = 0;
+    int64_t max_bytes = 0;
     visit(x, {}, nullptr, [&](auto steps, const ConstView& input, const View& result, void*) {
-      most = std::max(most, bytes(steps, input, result));
+      max_bytes = std::max(max_bytes, bytes(steps, input, result));
     });
-    return kChainAlignment + buffers() * buffer_bytes_ + most;
+    return kChainAlignment + buffers() * buffer_bytes_ + max_bytes;
   }
 
   /// run(steps, x, result, workspace)

@@ -192,8 +192,8 @@ void write_labels(Json& json, const std::vector<std::string>& labels) {
   json["label2id"] = std::move(numbers);
 }
 
-void ConfigRules::positive(const char* name, int64_t value, int64_t most) const {
-  TERN_CHECK(value >= 1 && value <= most, source_, ": \"", name, "\" must be 1 to ", most, ", got ", value);
+void ConfigRules::positive(const char* name, int64_t value, int64_t max_value) const {
+  TERN_CHECK(value >= 1 && value <= max_value, source_, ": \"", name, "\" must be 1 to ", max_value, ", got ", value);
 }
 
 void ConfigRules::fraction(const char* name, double value) const {

@@ -49,7 +49,7 @@ class ConfigRules {
  public:
   explicit ConfigRules(std::string source) : source_(std::move(source)) {}
   /// Requires a value in [1, most].
-  void positive(const char* name, int64_t value, int64_t most) const;
+  void positive(const char* name, int64_t value, int64_t max_value) const;
   /// Requires a value in [0, 1].
   void fraction(const char* name, double value) const;
   /// Requires that the heads divide the width into a head size that attention supports.

@@ -26,15 +26,15 @@ std::string fill(const std::string& pattern, const std::string& number) {
 }
 
 /// The public names of one of Tern's tensors.
-std::vector<std::string> public_names(const KeyMap& map, const std::string& own) {
+std::vector<std::string> checkpoint_names_of(const KeyMap& map, const std::string& tern_name) {
   for (const KeyRule& rule : map) {
-    const auto number = match(rule.own, own);
+    const auto number = match(rule.tern_name, tern_name);
     if (!number) continue;
     std::vector<std::string> names;
-    for (const std::string& other : rule.others) names.push_back(fill(other, *number));
+    for (const std::string& other : rule.checkpoint_names) names.push_back(fill(other, *number));
     return names;
   }
-  fail("key map: no rule for the tensor '", own, "'");
+  fail("key map: no rule for the tensor '", tern_name, "'");
 }
 
 bool has_prefix(const std::vector<std::string>& prefixes, const std::string& name) {
@@ -64,10 +64,10 @@ class Problems {
 
 }  // namespace
 
-StateView to_public(const KeyMap& map, const StateView& own) {
+StateView to_checkpoint_names(const KeyMap& map, const StateView& state) {
   StateView result;
-  for (const NamedTensor& entry : own) {
-    const std::vector<std::string> names = public_names(map, entry.name);
+  for (const NamedTensor& entry : state) {
+    const std::vector<std::string> names = checkpoint_names_of(map, entry.name);
     const Tensor value = entry.tensor.detach();
     const std::vector<Tensor> pieces = value.chunk(static_cast<int64_t>(names.size()), 0);
     for (size_t i = 0; i < names.size(); ++i) result.push_back({names[i], pieces[i]});
@@ -75,8 +75,8 @@ StateView to_public(const KeyMap& map, const StateView& own) {
   return result;
 }
 
-StateView from_public(const KeyMap& map, const StateView& own, const StateView& given, const std::string& source,
-                      const FromPublicOptions& options) {
+StateView from_checkpoint_names(const KeyMap& map, const StateView& state, const StateView& given,
+                                const std::string& source, const FromCheckpointOptions& options) {
   std::map<std::string, Tensor> left;
   for (const NamedTensor& entry : given)
     if (!has_prefix(options.ignored_prefixes, entry.name)) left[entry.name] = entry.tensor;
@@ -84,8 +84,8 @@ StateView from_public(const KeyMap& map, const StateView& own, const StateView& 
   NoGrad off;
   Problems problems;
   StateView result;
-  for (const NamedTensor& wanted : own) {
-    const std::vector<std::string> names = public_names(map, wanted.name);
+  for (const NamedTensor& wanted : state) {
+    const std::vector<std::string> names = checkpoint_names_of(map, wanted.name);
     const Shape shape = wanted.tensor.shape().with(0, wanted.tensor.size(0) / static_cast<int64_t>(names.size()));
     const bool optional = has_prefix(options.optional_prefixes, wanted.name);
     std::vector<Tensor> pieces;

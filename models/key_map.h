@@ -12,16 +12,16 @@ namespace tern::models {
 /// One of Tern's tensors and its public counterparts. '*' matches the same number on both sides. Several public names
 /// are concatenated along the first dimension on loading and split evenly on saving.
 struct KeyRule {
-  std::string own;
-  std::vector<std::string> others;
+  std::string tern_name;
+  std::vector<std::string> checkpoint_names;
 };
 
 using KeyMap = std::vector<KeyRule>;
 
 /// Tensors under public names for saving (views where a tensor is split). Throws Error for a tensor without a rule.
-StateView to_public(const KeyMap& map, const StateView& own);
+StateView to_checkpoint_names(const KeyMap& map, const StateView& state);
 
-struct FromPublicOptions {
+struct FromCheckpointOptions {
   /// Prefixes of Tern's names that may be missing from the file, because the model initializes them (a new head).
   std::vector<std::string> optional_prefixes;
   /// Prefixes of public names that are ignored: heads of other tasks.
@@ -30,7 +30,7 @@ struct FromPublicOptions {
 
 /// The tensors of a public file under Tern's names. `own` gives the required names and shapes. One Error lists all
 /// missing, unexpected and mis-shaped tensors, under their public names.
-StateView from_public(const KeyMap& map, const StateView& own, const StateView& given, const std::string& source,
-                      const FromPublicOptions& options = {});
+StateView from_checkpoint_names(const KeyMap& map, const StateView& state, const StateView& given,
+                                const std::string& source, const FromCheckpointOptions& options = {});
 
 }  // namespace tern::models

@@ -11,16 +11,16 @@ namespace tern::models {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> chosen_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted) {
+std::vector<std::string> choose_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted) {
   const bool same = wanted.empty() || std::is_permutation(wanted.begin(), wanted.end(), stored.begin(), stored.end());
   return same ? stored : wanted;
 }
 
 void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options) {
-  FromPublicOptions rules{.optional_prefixes = {}, .ignored_prefixes = weights.ignored_prefixes};
+  FromCheckpointOptions rules{.optional_prefixes = {}, .ignored_prefixes = weights.ignored_prefixes};
   if (options.allow_new_head) rules.optional_prefixes = weights.head_prefixes;
   const StateView all = model.state_dict();
-  const StateView found = from_public(*weights.names, all, weights.tensors, weights.file.path, rules);
+  const StateView found = from_checkpoint_names(*weights.names, all, weights.tensors, weights.file.path, rules);
   model.load_state_dict(found, {.strict = false});
   verify_files_of(weights.file.tensors);
   if (options.log && found.size() < all.size())
@@ -31,7 +31,7 @@ void load_weights(Model& model, const std::string& path, const PublicWeights& we
 void save_public(const Model& model, const KeyMap& names, const std::string& dir) {
   create_folders(dir);
   // The weights first: a folder with a config.json is complete.
-  save_safetensors(to_public(names, model.state_dict()), (fs::path(dir) / "model.safetensors").string(),
+  save_safetensors(to_checkpoint_names(names, model.state_dict()), (fs::path(dir) / "model.safetensors").string(),
                    {{"format", "pt"}});
   write_atomically((fs::path(dir) / "config.json").string(), model.config_json());
 }

@@ -53,7 +53,7 @@ struct PublicCheckpoint {
 };
 
 /// The labels of a loaded model: `wanted`, the options' labels, in place of `stored`, the folder's.
-std::vector<std::string> chosen_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted);
+std::vector<std::string> choose_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted);
 /// Copies the weights into the model. Throws Error on missing, unexpected or mis-shaped tensors.
 void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options);
 /// Writes config.json and model.safetensors under public names.
@@ -78,7 +78,7 @@ template <class M>
 std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& options = {}) {
   if constexpr (requires { &M::read_checkpoint; }) {
     auto [config, weights] = M::read_checkpoint(path, options);
-    config.labels = chosen_labels(config.labels, options.labels);
+    config.labels = choose_labels(config.labels, options.labels);
     if (options.dropout) config.set_dropout(*options.dropout);
     auto model = std::make_unique<M>(options.scope(), config);
     load_weights(*model, path, weights, options);

@@ -55,12 +55,12 @@ __attribute__((no_sanitize("thread", "address"))) Words words_of(const Memory& o
 /// words cannot be a vector. They may be numbers that only look like pointers, so the system reads the memory, which
 /// cannot fault.
 Words elements_at(const Words& words, size_t i) {
-  constexpr uintptr_t kMost = uintptr_t{1} << 16;
+  constexpr uintptr_t kMax = uintptr_t{1} << 16;
   if (i + 2 >= words.size()) return {};
   const uintptr_t begin = words[i], end = words[i + 1], limit = words[i + 2];
   const bool aligned = (begin | end | limit) % sizeof(uintptr_t) == 0;
   if (!aligned || begin == 0 || begin >= end || end > limit) return {};
-  Words elements(std::min(end - begin, kMost) / sizeof(uintptr_t));
+  Words elements(std::min(end - begin, kMax) / sizeof(uintptr_t));
   const iovec to{elements.data(), elements.size() * sizeof(uintptr_t)};
   const iovec from{reinterpret_cast<void*>(begin), to.iov_len};
   if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != static_cast<ssize_t>(to.iov_len)) elements.clear();

@@ -11,11 +11,11 @@ namespace tern::optim {
 namespace {
 
 constexpr int64_t kStateWords = (sizeof(kernels::LossScale) + sizeof(float) - 1) / sizeof(float);
-constexpr int64_t kMostCount = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
 void check_options(const GradScalerOptions& o) {
   const auto positive = [](double value) { return value > 0 && value <= std::numeric_limits<float>::max(); };
-  const auto count = [](int64_t value) { return value >= 1 && value <= kMostCount; };
+  const auto count = [](int64_t value) { return value >= 1 && value <= kMaxCount; };
   TERN_CHECK(positive(o.init_scale), "grad scaler: init_scale must be a positive number, got ", o.init_scale);
   TERN_CHECK(o.growth_factor > 1 && std::isfinite(o.growth_factor), "grad scaler: growth_factor must be > 1, got ",
              o.growth_factor);
@@ -187,7 +187,7 @@ void GradScaler::load_state_dict(const StateView& state) {
   options.min_scale = std::min(options.min_scale, value(0));  // a stored scale may be below this scaler's minimum
   check_options(options);
   for (size_t i = 4; i < loaded.size(); ++i)
-    TERN_CHECK(value(i) >= 0 && (i == 7 || value(i) <= static_cast<double>(kMostCount)), "grad scaler: the state's ",
+    TERN_CHECK(value(i) >= 0 && (i == 7 || value(i) <= static_cast<double>(kMaxCount)), "grad scaler: the state's ",
                loaded[i].name, " cannot be ", value(i));
   kernels::LossScale next;
   next.set_scale(static_cast<float>(value(0)));

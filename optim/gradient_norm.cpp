@@ -20,8 +20,8 @@ Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device, const 
   const Workspace workspace(device, [&] { return kernels::gradient_norm_workspace(stream, elements, count); });
   const Tensor norm = empty({static_cast<int64_t>(sizeof(kernels::GradientNorm))}, {.dtype = uint8, .device = device});
   const bool counted = device.is_cuda() && (count > 1 || elements > kernels::kGradientNormBlock);
-  const Tensor own = counted && !ticket.defined() ? zeros({}, {.dtype = int32, .device = device}) : ticket;
-  kernels::gradient_norm(stream, views.data(), count, workspace.data(), own.view().data,
+  const Tensor counter = counted && !ticket.defined() ? zeros({}, {.dtype = int32, .device = device}) : ticket;
+  kernels::gradient_norm(stream, views.data(), count, workspace.data(), counter.view().data,
                          static_cast<kernels::GradientNorm*>(norm.raw_data()));
   if (range.recording()) {
     double bytes = 0;

@@ -6,7 +6,7 @@
 #     --build DIR            the build folder
 #     --ready                takes the build folder as it is: builds nothing
 #     --without-data         leaves the data sets out
-#     --most-mib N           the greatest size of OUT (default: 60)
+#     --max-mib N           the greatest size of OUT (default: 60)
 #
 # There:
 #
@@ -23,7 +23,7 @@
 set -uo pipefail
 exec </dev/null
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
-architectures=90a-real build=$root/build/bundle ready=0 data=1 most_mib=60 out=""
+architectures=90a-real build=$root/build/bundle ready=0 data=1 max_mib=60 out=""
 
 usage() {
   printf 'bundle.sh: %s\n' "$1" >&2
@@ -37,10 +37,10 @@ die() {
 say() { printf 'bundle.sh: %s\n' "$*" >&2; }
 while (($#)); do
   case $1 in
-    --architectures | --build | --most-mib) (($# > 1)) || usage "$1 needs a value" ;;&
+    --architectures | --build | --max-mib) (($# > 1)) || usage "$1 needs a value" ;;&
     --architectures) architectures=$2 && shift ;;
     --build) build=$2 && shift ;;
-    --most-mib) most_mib=$2 && shift ;;
+    --max-mib) max_mib=$2 && shift ;;
     --ready) ready=1 ;;
     --without-data) data=0 ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | head -n -1 && exit 0 ;;
@@ -50,7 +50,7 @@ while (($#)); do
   shift
 done
 [[ -n $out ]] || usage "OUT is missing"
-[[ $most_mib =~ ^[1-9][0-9]{0,4}$ ]] || usage "--most-mib: '$most_mib' is no number above 0"
+[[ $max_mib =~ ^[1-9][0-9]{0,4}$ ]] || usage "--max-mib: '$max_mib' is no number above 0"
 [[ ! -d $out ]] || usage "OUT is a file; $out is a folder"
 [[ -d $(dirname "$out") ]] || usage "OUT: there is no folder $(dirname "$out")"
 missing=()
@@ -155,7 +155,7 @@ tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - tern-gpu | 
   die "$out cannot be written"
 bytes=$(stat -c %s "$out.part")
 mib=$(((bytes + 1048575) / 1048576))
-((mib <= most_mib)) || die "the bundle has $mib MiB, more than $most_mib"
+((mib <= max_mib)) || die "the bundle has $mib MiB, more than $max_mib"
 mv "$out.part" "$out" || exit 1
 printf '%s: %d bytes, %d MiB; %d programs, %d libraries; needs %s and %s\n' "$out" "$bytes" "$mib" \
   "$(ls "$bundle/bin" | wc -l)" "$(ls "$bundle/lib" | wc -l)" "${glibc/_/ }" "${gcc/_/ }"

@@ -27,7 +27,7 @@ QUANTILES = [
     512, 512, 512, 512, 512, 512, 512, 512, 512, 512, 512, 512]
 FIRST_WORD = 1996  # of BERT's vocabulary: "the"; the ids after it are ordered by frequency
 PASSAGES = 256
-MOST_WORDS = 510
+MAX_WORDS = 510
 OPINIONS = (["bad", "worst", "boring", "waste", "poor"], ["great", "best", "wonderful", "loved", "perfect"])
 IMAGE_BYTES = 3 * 32 * 32
 BASE_IMAGES = 400
@@ -44,7 +44,7 @@ def passages(words, rng):
     weights = [1 / (rank + 2) for rank in range(len(words))]
     result = []
     for index in range(PASSAGES):
-        text = rng.choices(words, weights, k=2 * MOST_WORDS)
+        text = rng.choices(words, weights, k=2 * MAX_WORDS)
         for place in range(rng.randrange(25), len(text), 25):
             text[place] = rng.choice(OPINIONS[index % 2])
         result.append(text)

@@ -43,7 +43,7 @@ struct WeightCopy {
   bool current = true;
   int idle = 0;  // outermost regions begun since the last use
 };
-constexpr int kMostIdle = 8;
+constexpr int kMaxIdle = 8;
 thread_local std::unordered_map<detail::TensorImpl*, WeightCopy> copies;
 
 /// Updates all copies of this device and dtype in place, in one kernel, and erases those that are no longer used.
@@ -56,7 +56,7 @@ void renew_copies(Device device, DType dtype) {
     const bool chosen = kept.copy.device() == device && kept.copy.dtype() == dtype;
     const bool alive = weight.defined() && weight.is_contiguous() && weight.shape() == kept.copy.shape() &&
                        weight.device() == kept.copy.device() && is_floating(weight.dtype());
-    if (!alive || (chosen && ++kept.idle > kMostIdle)) {
+    if (!alive || (chosen && ++kept.idle > kMaxIdle)) {
       at = copies.erase(at);
       continue;
     }

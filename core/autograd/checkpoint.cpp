@@ -95,19 +95,19 @@ void Recomputation::check_leaves() const {
 
 kernels::RandomKey Recomputation::draw(kernels::RandomKey& next) {
   // A frame in its second run has the recorded keys; all frames inside it are in their first run and record them.
-  Frame* known = top_;
-  while (known && !known->again) known = known->outer;
+  Frame* rerun = top_;
+  while (rerun && !rerun->again) rerun = rerun->outer;
   kernels::RandomKey key;
-  if (known) {
-    const std::vector<kernels::RandomKey>& draws = known->owner->draws_;
-    TERN_CHECK(known->draws < draws.size(), "checkpoint: fn drew more random numbers than the ", draws.size(),
+  if (rerun) {
+    const std::vector<kernels::RandomKey>& draws = rerun->owner->draws_;
+    TERN_CHECK(rerun->draws < draws.size(), "checkpoint: fn drew more random numbers than the ", draws.size(),
                " of its first run", kDiffers);
-    key = draws[known->draws++];
+    key = draws[rerun->draws++];
   } else {
     key = next;
     ++next.offset;
   }
-  for (Frame* frame = top_; frame != known; frame = frame->outer) frame->owner->draws_.push_back(key);
+  for (Frame* frame = top_; frame != rerun; frame = frame->outer) frame->owner->draws_.push_back(key);
   return key;
 }
 

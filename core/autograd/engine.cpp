@@ -18,9 +18,9 @@ namespace {
 
 /// The node behind the gradients of an op whose backward calls kernels: differentiating them again is an error. Its
 /// edges lead to everything that those gradients depend on.
-class NotDifferentiableAgain final : public detail::Node {
+class SecondDerivativeError final : public detail::Node {
  public:
-  NotDifferentiableAgain(const detail::Node& op, const Grads& output_grads) : op_(op.name()) {
+  SecondDerivativeError(const detail::Node& op, const Grads& output_grads) : op_(op.name()) {
     detail::end_construction();
     set_recorded(true);
     for (const detail::Edge& edge : op.edges()) add_edge(edge);
@@ -39,14 +39,14 @@ class NotDifferentiableAgain final : public detail::Node {
 };
 
 /// Callbacks for the end of this thread's outermost backward(): a hook may call backward() inside another.
-class Outermost {
+class BackwardDepth {
  public:
-  Outermost() { ++depth; }
-  ~Outermost() {
+  BackwardDepth() { ++depth; }
+  ~BackwardDepth() {
     if (--depth == 0 && !waiting.empty()) call(false);
   }
-  Outermost(const Outermost&) = delete;
-  Outermost& operator=(const Outermost&) = delete;
+  BackwardDepth(const BackwardDepth&) = delete;
+  BackwardDepth& operator=(const BackwardDepth&) = delete;
 
   void complete() {
     if (depth == 1) call(true);
@@ -65,8 +65,8 @@ class Outermost {
   static thread_local int depth;
   static thread_local std::vector<std::function<void(bool)>> waiting;
 };
-thread_local int Outermost::depth = 0;
-thread_local std::vector<std::function<void(bool)>> Outermost::waiting;
+thread_local int BackwardDepth::depth = 0;
+thread_local std::vector<std::function<void(bool)>> BackwardDepth::waiting;
 
 /// One run of backward. Every node reachable from the outputs gets an index in `places_`, and every edge stores the
 /// index of its target, so the only hash table is used while these indices are assigned.
@@ -260,7 +260,7 @@ class Run {
                results.size(), " gradients for ", node.edges().size(), " tensor inputs");
     if (anomaly_mode() != Anomaly::kOff) check_anomaly(node, grads, results);
     if (opaque) {
-      auto barrier = std::make_shared<NotDifferentiableAgain>(node, grads);
+      auto barrier = std::make_shared<SecondDerivativeError>(node, grads);
       for (Tensor& result : results) {
         if (!result.defined()) continue;
         result = detail::alias(result);
@@ -282,9 +282,9 @@ class Run {
 
   static void check_anomaly(const detail::Node& node, const Grads& grads, const Grads& results) {
     for (const Tensor& result : results) {
-      if (!result.defined() || detail::is_sound(result)) continue;
+      if (!result.defined() || detail::passes_anomaly_check(result)) continue;
       for (const Tensor& gradient : grads)
-        if (gradient.defined() && !detail::is_sound(gradient)) return;
+        if (gradient.defined() && !detail::passes_anomaly_check(gradient)) return;
       fail("anomaly: the backward of ", node.name(), " made the first ",
            anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value", " from finite gradients");
     }
@@ -346,12 +346,12 @@ void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gra
               bool create_graph) {
   Run run(retain_graph || create_graph, create_graph);
   add_roots(run, outputs, gradients);
-  Outermost outermost;
+  BackwardDepth outermost;
   run.execute(nullptr);
   outermost.complete();
 }
 
-void after_backward(std::function<void(bool completed)> fn) { Outermost::add(std::move(fn)); }
+void after_backward(std::function<void(bool completed)> fn) { BackwardDepth::add(std::move(fn)); }
 
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options) {

@@ -36,7 +36,7 @@ inline constexpr bool kIsTensor = std::is_convertible_v<const T&, const Tensor&>
 /// Ends the period in which Saved members attach themselves to the node under construction.
 void end_construction();
 /// True when any defined input requires a gradient and recording is on.
-bool wants_record(const Tensor* const* inputs, int count);
+bool requires_record(const Tensor* const* inputs, int count);
 /// The same for the op that begins now; a recomputation records it.
 bool should_record(const Tensor* const* inputs, int count);
 /// Throws Error when a view's base was changed in place after the view was made.

@@ -9,6 +9,6 @@ Tensor add_gradients(const Tensor& a, const Tensor& b);
 /// Sums over the dimensions in which `shape` was broadcast to the gradient's shape.
 Tensor sum_gradient(const Tensor& gradient, const Shape& shape);
 /// True when x has no NaN (and, depending on the anomaly mode, no infinity).
-bool is_sound(const Tensor& x);
+bool passes_anomaly_check(const Tensor& x);
 
 }  // namespace tern::detail

@@ -223,13 +223,13 @@ namespace detail {
 
 void end_construction() { under_construction = nullptr; }
 
-bool wants_record(const Tensor* const* inputs, int count) {
+bool requires_record(const Tensor* const* inputs, int count) {
   const auto wants = [](const Tensor* x) { return x->defined() && x->requires_grad(); };
   return grad_enabled() && std::any_of(inputs, inputs + count, wants);
 }
 
 bool should_record(const Tensor* const* inputs, int count) {
-  const bool record = wants_record(inputs, count);
+  const bool record = requires_record(inputs, count);
   if (record) Recomputation::begin_op(inputs, count);
   return record;
 }
@@ -271,9 +271,9 @@ void check_one_gradient(const char* op, const Tensor* outputs, size_t count) {
 }
 
 void check_anomaly_forward(const char* op, const Tensor* const* inputs, int count, const Tensor& output) {
-  if (!is_floating(output.dtype()) || is_sound(output)) return;
+  if (!is_floating(output.dtype()) || passes_anomaly_check(output)) return;
   for (int i = 0; i < count; ++i)
-    if (inputs[i]->defined() && is_floating(inputs[i]->dtype()) && !is_sound(*inputs[i])) return;
+    if (inputs[i]->defined() && is_floating(inputs[i]->dtype()) && !passes_anomaly_check(*inputs[i])) return;
   fail("anomaly: ", op, " made the first ", anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value",
        " from inputs without one; its result is ", output.describe());
 }

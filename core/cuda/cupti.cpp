@@ -42,7 +42,7 @@ namespace tern::cuda {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{4} << 20;
-constexpr size_t kMostActivities = 2000000;
+constexpr size_t kMaxActivities = 2000000;
 constexpr CUpti_ExternalCorrelationKind kRanges = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
 // Calls are enabled because CUPTI needs them to connect our ranges; their records are dropped.
 constexpr CUpti_ActivityKind kKinds[] = {
@@ -140,7 +140,7 @@ void take(Collected& all, const CUpti_Activity* record) {
     if (r.externalKind == kRanges) all.range_of[r.correlationId] = r.externalId;
     return;
   }
-  if (all.activities.size() >= kMostActivities) return;
+  if (all.activities.size() >= kMaxActivities) return;
   if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || record->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
     const auto& r = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
     std::string& name = all.kernel_names[r.name];
@@ -155,10 +155,10 @@ void take(Collected& all, const CUpti_Activity* record) {
   }
 }
 
-void CUPTIAPI buffer_requested(uint8_t** buffer, size_t* size, size_t* most_records) {
+void CUPTIAPI buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(64, kBufferBytes));
   *size = *buffer ? kBufferBytes : 0;
-  *most_records = 0;  // no limit
+  *max_records = 0;  // no limit
 }
 
 void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {

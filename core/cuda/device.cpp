@@ -14,7 +14,7 @@ namespace tern::cuda {
 namespace {
 
 // The lowest major compute capability that the kernels support.
-constexpr int kLeastMajor = 8;
+constexpr int kMinMajor = 8;
 
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -62,9 +62,9 @@ Listed& list(Listing& listing, int index) {
   listed.properties = {p.name, p.major, p.minor, p.multiProcessorCount, static_cast<int64_t>(p.totalGlobalMem)};
   const std::string capability =
       std::string(p.name) + " has compute capability " + std::to_string(p.major) + "." + std::to_string(p.minor);
-  if (p.major < kLeastMajor)
+  if (p.major < kMinMajor)
     listed.problem =
-        capability + ", Tern's kernels need " + std::to_string(kLeastMajor) + ".0 (Ampere) or newer; use --device cpu";
+        capability + ", Tern's kernels need " + std::to_string(kMinMajor) + ".0 (Ampere) or newer; use --device cpu";
   else if (!architectures_serve(built_architectures(), p.major, p.minor))
     listed.problem = capability + ", this build has kernels for " + built_architectures() +
                      "; build with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(p.major * 10 + p.minor) +

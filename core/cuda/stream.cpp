@@ -18,7 +18,7 @@ void make_current(int index) { TERN_CUDA_CHECK(set_device(index)); }
 
 /// A device's default stream in Tern: one for the process, so that work queued by different threads keeps its order. It
 /// does not wait for the legacy default stream.
-void* own_stream(int index) {
+void* default_stream(int index) {
   static std::array<std::atomic<void*>, kernels::kMaxDevices> streams = {};
   static std::mutex mutex;
   std::atomic<void*>& stream = streams[static_cast<size_t>(index)];
@@ -37,7 +37,7 @@ void* current_stream(int index) {
              " devices");
   make_current(index);
   void* chosen = chosen_streams[static_cast<size_t>(index)];
-  return chosen ? chosen : own_stream(index);
+  return chosen ? chosen : default_stream(index);
 }
 
 void set_current_stream(int index, void* stream) { chosen_streams[static_cast<size_t>(index)] = stream; }

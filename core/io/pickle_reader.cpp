@@ -31,10 +31,10 @@ void append_utf8(std::string& out, uint32_t c) {
   for (int k = more - 1; k >= 0; --k) out += static_cast<char>(0x80 | ((c >> (6 * k)) & 0x3f));
 }
 
-/// Reads up to `most` digits of this base; false when there is none.
-bool read_digits(std::string_view& text, size_t most, int base, uint32_t& value) {
+/// Reads up to `max_digits` digits of this base; false when there is none.
+bool read_digits(std::string_view& text, size_t max_digits, int base, uint32_t& value) {
   const char* begin = text.data();
-  const char* end = begin + std::min(most, text.size());
+  const char* end = begin + std::min(max_digits, text.size());
   const auto [stop, error] = std::from_chars(begin, end, value, base);
   text.remove_prefix(static_cast<size_t>(stop - begin));
   return error == std::errc() && stop != begin;

@@ -40,11 +40,11 @@ class Collector {
 
   void collect(const PickleValue& value) {
     tensors.clear();
-    others.clear();
+    other_entries.clear();
     visit(value, "", 0);
   }
 
-  std::vector<Found> tensors, others;
+  std::vector<Found> tensors, other_entries;
 
  private:
   void count(size_t work) {
@@ -70,7 +70,7 @@ class Collector {
   void visit(const PickleValue& value, const std::string& name, size_t depth) {
     count(5);
     if (!has_parts(value)) {
-      add(value.is(PickleKind::kTensor) ? tensors : others, value, name);
+      add(value.is(PickleKind::kTensor) ? tensors : other_entries, value, name);
       return;
     }
     if (std::find(open_.begin(), open_.end(), value.id()) != open_.end()) return;
@@ -167,8 +167,8 @@ StateFile from_torch(const std::string& path, const StateFileOptions& options) {
   file.contents = std::move(torch.contents);
   Collector collector(path);
   collector.collect(file.contents);
-  for (const Found& f : collector.others)
-    file.others.emplace_back(detail::printable(f.name, kMaxName), f.value.describe());
+  for (const Found& f : collector.other_entries)
+    file.other_entries.emplace_back(detail::printable(f.name, kMaxName), f.value.describe());
   std::vector<Found> tensors = collector.tensors;
   PickleValue value = file.contents;
   for (int i = 0; !options.whole && i < kMaxContainers; ++i)
@@ -194,7 +194,7 @@ StateFile from_safetensors(const std::string& path) {
   file.path = path;
   file.format = "safetensors";
   file.tensors = std::move(given.tensors);
-  for (const auto& [key, value] : given.metadata) file.others.emplace_back(key, value);
+  for (const auto& [key, value] : given.metadata) file.other_entries.emplace_back(key, value);
   return file;
 }
 

@@ -25,8 +25,8 @@ struct StateFile {
   StateView tensors;      // in the file's order
   std::map<std::string, std::string> widened;  // tensors of a narrower type in the file: name to "int16"
   std::vector<UnreadableTensor> unreadable;
-  std::vector<std::pair<std::string, std::string>> others;  // {"epoch", "7"}; safetensors' metadata
-  PickleValue contents;                                     // the whole value; undefined for safetensors
+  std::vector<std::pair<std::string, std::string>> other_entries;  // {"epoch", "7"}; safetensors' metadata
+  PickleValue contents;                                            // the whole value; undefined for safetensors
 };
 
 struct StateFileOptions {

@@ -11,7 +11,7 @@ namespace tern {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
-constexpr int64_t kMostBytes = int64_t{1} << 60;
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
 int64_t round_up(int64_t bytes, int64_t step) { return (bytes + step - 1) / step * step; }
 
@@ -140,7 +140,7 @@ detail::Block* CachingAllocator::find(detail::FreeList& list, int64_t bytes) {
 void* CachingAllocator::allocate(int64_t bytes, void* stream) {
   if (bytes <= 0) return nullptr;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (bytes > kMostBytes) out_of_memory(bytes);
+  if (bytes > kMaxBytes) out_of_memory(bytes);
   const int64_t rounded = round(bytes);
   if (first_deferred_ && open_pools_.empty()) poll_deferred();
   void* owner = source_.used_by_host ? nullptr : stream;
@@ -329,8 +329,8 @@ void CachingAllocator::forget_stream(void* stream) {
     });
   for (size_t i = 0; i < lists_.size(); ++i) {
     if (lists_[i]->stream != stream) continue;
-    detail::FreeList& heir = list_of(nullptr, lists_[i]->pool, lists_[i]->small);
-    move_blocks(*lists_[i], heir);
+    detail::FreeList& target = list_of(nullptr, lists_[i]->pool, lists_[i]->small);
+    move_blocks(*lists_[i], target);
   }
   std::erase_if(lists_, [&](const auto& list) { return list->stream == stream; });
   std::erase_if(other_streams_, [&](const OtherStream& other) { return other.stream == stream; });
@@ -357,8 +357,8 @@ void CachingAllocator::release_private_pool(int64_t pool) {
              " is open, released already or was never begun");
   for (size_t i = 0; i < lists_.size(); ++i) {
     if (lists_[i]->pool != pool) continue;
-    detail::FreeList& heir = list_of(lists_[i]->stream, 0, lists_[i]->small);
-    move_blocks(*lists_[i], heir);
+    detail::FreeList& target = list_of(lists_[i]->stream, 0, lists_[i]->small);
+    move_blocks(*lists_[i], target);
   }
   std::erase_if(lists_, [&](const auto& list) { return list->pool == pool; });
 }

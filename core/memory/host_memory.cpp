@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-constexpr size_t kMostDevices = 64;
+constexpr size_t kMaxDevices = 64;
 
 void* allocate_system(int64_t bytes) {
   const int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
@@ -89,11 +89,11 @@ detail::MemorySource detail::memory_source(Device device) {
 }
 
 CachingAllocator& allocator(Device device) {
-  static std::array<std::atomic<CachingAllocator*>, 1 + kMostDevices> instances{};
+  static std::array<std::atomic<CachingAllocator*>, 1 + kMaxDevices> instances{};
   static std::mutex mutex;
   require_available(device);
   const size_t slot = device.is_cpu() ? 0 : 1 + static_cast<size_t>(device.index);
-  TERN_CHECK(slot < instances.size(), "device ", device, ": expected an index below ", kMostDevices);
+  TERN_CHECK(slot < instances.size(), "device ", device, ": expected an index below ", kMaxDevices);
   if (CachingAllocator* instance = instances[slot].load(std::memory_order_acquire)) return *instance;
   std::lock_guard<std::mutex> lock(mutex);
   if (!instances[slot]) instances[slot] = new CachingAllocator(device, detail::memory_source(device));

@@ -30,7 +30,7 @@ Stream::Stream(Device device) : device_(device) {
 
 kernels::Stream Stream::handle() const { return {device_.type, device_.index, handle_.get()}; }
 
-void Stream::wait(const Event& event) const { event.hold_back(handle()); }
+void Stream::wait(const Event& event) const { event.make_wait(handle()); }
 
 void Stream::synchronize() const {
   if (!handle_) return;
@@ -52,7 +52,7 @@ void Event::record(kernels::Stream stream) {
   if (handle_) cuda::record_event(handle_.get(), stream.handle);
 }
 
-void Event::hold_back(kernels::Stream stream) const {
+void Event::make_wait(kernels::Stream stream) const {
   if (handle_ && recorded_ && stream.device == DeviceType::kCUDA) cuda::wait_event(stream.handle, handle_.get());
 }
 

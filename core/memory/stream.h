@@ -44,7 +44,7 @@ class Event {
   void record(kernels::Stream stream);
   void record() { record(current_stream(device_)); }
   /// Work queued on the stream later runs after the mark.
-  void hold_back(kernels::Stream stream) const;
+  void make_wait(kernels::Stream stream) const;
   /// True when never recorded or when the device has passed the mark.
   bool done() const;
   void synchronize() const;

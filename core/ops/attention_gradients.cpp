@@ -166,8 +166,8 @@ class Gradients {
       scores = tern::add(scores, bias);
       visible = logical_and(visible, gt(bias.detach(), full({}, -std::numeric_limits<double>::infinity(), options)));
     }
-    const Tensor least = full({}, std::numeric_limits<float>::lowest(), options);
-    return mul(softmax(where(visible, scores, least)), visible.to(wide_));
+    const Tensor hidden_score = full({}, std::numeric_limits<float>::lowest(), options);
+    return mul(softmax(where(visible, scores, hidden_score)), visible.to(wide_));
   }
 
   /// Adds ds [heads, queries, keys] to the bias gradient of its sequence.

@@ -10,7 +10,7 @@ Tensor detail::add_gradients(const Tensor& a, const Tensor& b) { return add(a, b
 
 Tensor detail::sum_gradient(const Tensor& gradient, const Shape& shape) { return sum_to(gradient, shape); }
 
-bool detail::is_sound(const Tensor& x) {
+bool detail::passes_anomaly_check(const Tensor& x) {
   NoGrad off;
   const Tensor values = x.detach();
   if (anomaly_mode() == Anomaly::kNonFinite) return all_finite(values);

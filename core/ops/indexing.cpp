@@ -245,8 +245,8 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
 
 Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   TERN_CHECK(!tensors.empty(), "stack: expected at least one tensor");
-  const int most = tensors[0].dim(), i = dim < 0 ? dim + most + 1 : dim;
-  TERN_CHECK(i >= 0 && i <= most, "stack: dimension ", dim, " is outside [", -most - 1, ", ", most, "]");
+  const int max_dim = tensors[0].dim(), i = dim < 0 ? dim + max_dim + 1 : dim;
+  TERN_CHECK(i >= 0 && i <= max_dim, "stack: dimension ", dim, " is outside [", -max_dim - 1, ", ", max_dim, "]");
   std::vector<Tensor> rows;
   for (const Tensor& x : tensors) {
     TERN_CHECK(x.shape() == tensors[0].shape(), "stack: shapes ", tensors[0].shape(), " and ", x.shape(), " differ");

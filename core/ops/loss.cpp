@@ -62,9 +62,10 @@ struct CrossEntropy final : Function<CrossEntropy> {
     // An ignored row gives 0 even when its logits are not finite.
     const Tensor rows = where(ne(scale, zero).unsqueeze(1), logits.to(dy.dtype()), zero);
     const Tensor classes = arange(0, static_cast<double>(logits.size(1)), 1, {DType::kInt64, logits.device()});
-    const Tensor own = eq(classes, targets.unsqueeze(1)).to(dy.dtype());
-    const Tensor wanted = add(mul(own, 1 - smoothing_), smoothing_ / static_cast<double>(logits.size(1)));
-    return {mul(sub(softmax(rows), wanted), mul(dy, scale).unsqueeze(1))};
+    const Tensor one_hot = eq(classes, targets.unsqueeze(1)).to(dy.dtype());
+    const Tensor target_distribution =
+        add(mul(one_hot, 1 - smoothing_), smoothing_ / static_cast<double>(logits.size(1)));
+    return {mul(sub(softmax(rows), target_distribution), mul(dy, scale).unsqueeze(1))};
   }
 
   Grads by_kernel(const Tensor& dy) {

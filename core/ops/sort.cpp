@@ -14,7 +14,7 @@
 namespace tern {
 namespace {
 
-constexpr int64_t kMostColumns = (int64_t{1} << 32) - 2;
+constexpr int64_t kMaxColumns = (int64_t{1} << 32) - 2;
 
 int64_t rows_of(const Tensor& x) { return x.const_view().rows(); }
 int64_t cols_of(const Tensor& x) { return x.const_view().cols(); }
@@ -133,7 +133,7 @@ class Along {
 };
 
 void check_columns(const char* op, const Tensor& x) {
-  TERN_CHECK(cols_of(x) <= kMostColumns, op, ": at most ", kMostColumns, " elements along the dimension, got ",
+  TERN_CHECK(cols_of(x) <= kMaxColumns, op, ": at most ", kMaxColumns, " elements along the dimension, got ",
              cols_of(x));
 }
 

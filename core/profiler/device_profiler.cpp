@@ -27,7 +27,7 @@ struct Track {
 
 class MarkProfiler final : public DeviceProfiler {
  public:
-  MarkProfiler(const DeviceMarks& marks, int64_t most_pairs) : marks_(marks), most_pairs_(most_pairs) {}
+  MarkProfiler(const DeviceMarks& marks, int64_t max_pairs) : marks_(marks), max_pairs_(max_pairs) {}
 
   void start(int64_t (*clock)()) override {
     // The stream is empty here, so this mark passes at once and relates device times to the clock.
@@ -39,7 +39,7 @@ class MarkProfiler final : public DeviceProfiler {
 
   void open(uint64_t range) override {
     const std::lock_guard lock(mutex_);
-    if (pairs_ >= most_pairs_) return;
+    if (pairs_ >= max_pairs_) return;
     if (add(range, true)) ++pairs_;
   }
   void close(uint64_t range) override {
@@ -91,7 +91,7 @@ class MarkProfiler final : public DeviceProfiler {
   }
 
   const DeviceMarks marks_;
-  const int64_t most_pairs_;
+  const int64_t max_pairs_;
   std::mutex mutex_;
   std::shared_ptr<void> base_;
   int64_t base_ns_ = 0, pairs_ = 0;
@@ -100,8 +100,8 @@ class MarkProfiler final : public DeviceProfiler {
 
 }  // namespace
 
-std::shared_ptr<DeviceProfiler> make_mark_profiler(const DeviceMarks& marks, int64_t most_pairs) {
-  return std::make_shared<MarkProfiler>(marks, most_pairs);
+std::shared_ptr<DeviceProfiler> make_mark_profiler(const DeviceMarks& marks, int64_t max_pairs) {
+  return std::make_shared<MarkProfiler>(marks, max_pairs);
 }
 
 std::shared_ptr<DeviceProfiler> device_profiler(Device device) {

@@ -30,8 +30,8 @@ struct DeviceMarks {
   std::function<double(void* from, void* to)> seconds_between;  // call after synchronize(), for marks of one stream
 };
 
-/// Times ranges with two marks each, the first `most_pairs` ranges.
-std::shared_ptr<DeviceProfiler> make_mark_profiler(const DeviceMarks& marks, int64_t most_pairs = 200000);
+/// Times ranges with two marks each, the first `max_pairs` ranges.
+std::shared_ptr<DeviceProfiler> make_mark_profiler(const DeviceMarks& marks, int64_t max_pairs = 200000);
 
 namespace cuda {
 /// Kernels, copies and fills with their names and times, from NVIDIA's CUPTI. `synchronize` waits for all work on the

@@ -131,7 +131,7 @@ void ProfileRange::open(const char* name, RangeKind kind) {
   detail::ThreadLog* log = detail::current_log();
   if (!log) return;
   detail::ProfileSession& session = *detail::this_thread_session;
-  if (session.recorded.fetch_add(1, std::memory_order_relaxed) >= session.options.most_ranges) {
+  if (session.recorded.fetch_add(1, std::memory_order_relaxed) >= session.options.max_ranges) {
     session.dropped.fetch_add(1, std::memory_order_relaxed);
     return;
   }
@@ -208,7 +208,7 @@ void profile_bytes(double bytes) {
 
 Profiler::Profiler(const ProfilerOptions& options) : session_(std::make_shared<detail::ProfileSession>()) {
   static std::atomic<uint64_t> next{1};
-  TERN_CHECK(options.most_ranges >= 0, "profiler: most_ranges must be >= 0, got ", options.most_ranges);
+  TERN_CHECK(options.max_ranges >= 0, "profiler: max_ranges must be >= 0, got ", options.max_ranges);
   session_->options = options;
   if (!options.clock) session_->options.clock = detail::steady_nanoseconds;
   session_->memory = &allocator(options.device);

@@ -76,7 +76,7 @@ void profile_bytes(double bytes);
 struct ProfilerOptions {
   detail::Roofline roofline = {};
   Device device = {};                                    // its live memory is recorded
-  int64_t most_ranges = 2000000;                         // further ranges are counted, not recorded
+  int64_t max_ranges = 2000000;                          // further ranges are counted, not recorded
   std::shared_ptr<DeviceProfiler> device_profiler = {};  // null: only the CPU's time is recorded
   int64_t (*clock)() = nullptr;                          // returns nanoseconds; default: the steady clock
 };

@@ -24,11 +24,12 @@ std::string full_name(const detail::ProfileRecord& record) {
 
 double seconds_of(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
-double least_seconds(const detail::Roofline& roofline, double bytes, double flops, DType dtype) {
-  double least = roofline.bytes_per_second > 0 ? bytes / roofline.bytes_per_second : 0;
+double min_seconds(const detail::Roofline& roofline, double bytes, double flops, DType dtype) {
+  double lower_bound = roofline.bytes_per_second > 0 ? bytes / roofline.bytes_per_second : 0;
   const auto rate = roofline.flops_per_second.find(dtype);
-  if (rate != roofline.flops_per_second.end() && rate->second > 0) least = std::max(least, flops / rate->second);
-  return least;
+  if (rate != roofline.flops_per_second.end() && rate->second > 0)
+    lower_bound = std::max(lower_bound, flops / rate->second);
+  return lower_bound;
 }
 
 /// The part of a table row that one record adds.
@@ -156,7 +157,7 @@ const char* category(RangeKind kind) {
 }  // namespace
 
 double ProfileRow::roofline_share() const {
-  return least_seconds > 0 && device_self_seconds > 0 ? least_seconds / device_self_seconds : std::nan("");
+  return min_seconds > 0 && device_self_seconds > 0 ? min_seconds / device_self_seconds : std::nan("");
 }
 
 ProfileReport::ProfileReport(std::vector<detail::ProfileThread> threads, detail::DeviceTimeline device, bool has_device,
@@ -193,7 +194,7 @@ void ProfileReport::aggregate() {
       if (outermost) row.device_seconds += has_device_ ? share.device : total;
       row.bytes += share.bytes;
       row.flops += record.flops;
-      row.least_seconds += least_seconds(roofline_, share.bytes, record.flops, record.dtype);
+      row.min_seconds += min_seconds(roofline_, share.bytes, record.flops, record.dtype);
     }
   }
   for (auto& [key, row] : rows) {
@@ -212,7 +213,7 @@ ProfileRow ProfileReport::row(const std::string& name) const {
   return {};
 }
 
-std::string ProfileReport::table(size_t most) const {
+std::string ProfileReport::table(size_t max_rows) const {
   double all = 0, outside = 0, device_outside = 0, device_all = 0;
   for (const ProfileRow& row : rows_) {
     all += row.self_seconds;
@@ -242,7 +243,7 @@ std::string ProfileReport::table(size_t most) const {
          text(" %6s %9s %8s %9s %8s\n", "%", "mean us", "GB/s", "GFLOP/s", "roofline");
   size_t shown = 0;
   for (const ProfileRow& row : rows_) {
-    if (!is_op(row) || (most > 0 && shown == most)) continue;
+    if (!is_op(row) || (max_rows > 0 && shown == max_rows)) continue;
     ++shown;
     const double time = row.device_self_seconds;
     out += name_cell(row.name, kNameWidth) + text(" %8lld %10.3f %10.3f", static_cast<long long>(row.calls),
@@ -256,7 +257,7 @@ std::string ProfileReport::table(size_t most) const {
   const std::string rest_device = has_device_ ? text(" %10s %10.3f", "", device_outside * 1e3) : "";
   out += name_cell("outside ops", kNameWidth) + text(" %8s %10s %10.3f", "", "", outside * 1e3) + rest_device +
          text(" %6.2f\n", (has_device_ ? device_outside : outside) * percent);
-  if (most > 0) return out;
+  if (max_rows > 0) return out;
 
   std::vector<ProfileRow> others;
   std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(others), [](const ProfileRow& r) { return !is_op(r); });

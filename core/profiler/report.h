@@ -33,10 +33,10 @@ struct ProfileRow {
   double self_seconds = 0;    // without inner ranges
   double device_seconds = 0;  // total_seconds on the device, or on the CPU without a device
   double device_self_seconds = 0;
-  double bytes = 0;          // minimum to be moved, without inner ranges
-  double flops = 0;          // without inner ranges
-  double least_seconds = 0;  // by the roofline
-  /// least_seconds over the device's self time; NaN when bytes and operations are unknown.
+  double bytes = 0;        // minimum to be moved, without inner ranges
+  double flops = 0;        // without inner ranges
+  double min_seconds = 0;  // by the roofline
+  /// min_seconds over the device's self time; NaN when bytes and operations are unknown.
   double roofline_share() const;
 };
 
@@ -99,8 +99,8 @@ class ProfileReport {
   /// From start to stop.
   double seconds() const { return seconds_; }
   int64_t dropped() const { return dropped_; }
-  /// The table: ops by self time, at most `most` of them (0: all), then modules and phases by total time.
-  std::string table(size_t most = 0) const;
+  /// The table: ops by self time, at most `max_rows` of them (0: all), then modules and phases by total time.
+  std::string table(size_t max_rows = 0) const;
   /// Writes the file in Chrome's trace event format, completely or not at all. Throws Error with path and reason.
   void write_trace(const std::string& path) const;
 

@@ -50,23 +50,23 @@ fs::path entry_path(archive_entry* entry, const std::string& name) {
   return path;
 }
 
-/// The rest of the current entry, block by block; errors beyond most_bytes, which counts down.
+/// The rest of the current entry, block by block; errors beyond max_bytes, which counts down.
 template <class Sink>
-void read_entry(archive* reader, const std::string& name, int64_t& most_bytes, const Sink& sink) {
+void read_entry(archive* reader, const std::string& name, int64_t& max_bytes, const Sink& sink) {
   char block[1 << 16];
   for (;;) {
     const la_ssize_t got = archive_read_data(reader, block, sizeof block);
     TERN_CHECK(got >= 0, name, ": damaged: ", reason(reader));
     if (got == 0) return;
-    most_bytes -= got;
-    TERN_CHECK(most_bytes >= 0, name, ": refused: unpacks to more than expected");
+    max_bytes -= got;
+    TERN_CHECK(max_bytes >= 0, name, ": refused: unpacks to more than expected");
     sink(std::string_view(block, static_cast<size_t>(got)));
   }
 }
 
 }  // namespace
 
-void extract_archive(const fs::path& archive_path, const fs::path& folder, int64_t most_bytes) {
+void extract_archive(const fs::path& archive_path, const fs::path& folder, int64_t max_bytes) {
   const std::string name = archive_path.string();
   const Reader reader = new_reader();
   archive_read_support_format_tar(reader.get());
@@ -85,7 +85,7 @@ void extract_archive(const fs::path& archive_path, const fs::path& folder, int64
     TERN_CHECK(!error, name, ": cannot create ", path.string(), ": ", error.message());
     if (directory) continue;
     File file = create_file(path);
-    read_entry(reader.get(), name, most_bytes, [&](std::string_view block) {
+    read_entry(reader.get(), name, max_bytes, [&](std::string_view block) {
       TERN_CHECK(std::fwrite(block.data(), 1, block.size(), file.get()) == block.size(), "cannot write ", path.string(),
                  ": ", std::strerror(errno));
     });

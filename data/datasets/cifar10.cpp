@@ -44,7 +44,7 @@ const FetchedFolder kCifar10 = {
     .name = "cifar10",
     .folder = "cifar-10-batches-bin",
     .archive = kArchive,
-    .most_unpacked_bytes = int64_t{1} << 29,
+    .max_unpacked_bytes = int64_t{1} << 29,
     .contents = "cifar-10-batches-bin/data_batch_1.bin",
     .is_complete = [](const fs::path& folder) { return holds_first_batch(folder, kBinary); },
 };

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kBufferBytes = 1 << 16;
 // Without this limit a quote that is never closed would read the rest of the file into one field.
-constexpr size_t kMostFieldBytes = size_t{1} << 28;
+constexpr size_t kMaxFieldBytes = size_t{1} << 28;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ bool DelimitedReader::refill() {
 void DelimitedReader::append_run(std::string& field, size_t length) {
   field.append(buffer_, position_, length);
   position_ += length;
-  TERN_CHECK(field.size() <= kMostFieldBytes, name_, ":", record_line_, ": a field is longer than 256 MiB",
+  TERN_CHECK(field.size() <= kMaxFieldBytes, name_, ":", record_line_, ": a field is longer than 256 MiB",
              " (is a double quote never closed?)");
 }
 

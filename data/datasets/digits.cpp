@@ -17,8 +17,8 @@ namespace tern::data {
 namespace {
 
 constexpr int64_t kPixels = 64;
-constexpr float kMostIntensity = 16;
-constexpr int64_t kMostBytes = 1 << 20;
+constexpr float kMaxIntensity = 16;
+constexpr int64_t kMaxBytes = 1 << 20;
 
 struct Digits {
   std::vector<float> pixels;    // [n, 64]
@@ -26,7 +26,7 @@ struct Digits {
 };
 
 Digits parse_digits() {
-  const std::string text = gunzip(embedded::digits_csv_gz(), "digits", kMostBytes);
+  const std::string text = gunzip(embedded::digits_csv_gz(), "digits", kMaxBytes);
   Digits digits;
   const char* at = text.data();
   const char* end = at + text.size();
@@ -38,7 +38,7 @@ Digits parse_digits() {
       TERN_CHECK(error == std::errc() && stop != end && *stop == separator, "digits: the embedded file is damaged");
       at = stop + 1;
       if (column < kPixels)
-        digits.pixels.push_back(static_cast<float>(value) / kMostIntensity);
+        digits.pixels.push_back(static_cast<float>(value) / kMaxIntensity);
       else
         digits.labels.push_back(value);
     }

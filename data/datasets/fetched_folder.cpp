@@ -34,12 +34,12 @@ class FetchLock {
   FetchLock(const fs::path& path, const std::function<void(const std::string&)>& log) {
     descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     TERN_CHECK(descriptor_ >= 0, path.string(), ": cannot be written: ", std::strerror(errno));
-    bool told = false;
-    while (flock(descriptor_, told ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
+    bool reported = false;
+    while (flock(descriptor_, reported ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
       if (errno != EWOULDBLOCK) return;  // a file system without locks: each process fetches
       if (log) log("waiting for another process that fetches to " + path.parent_path().string());
-      told = true;
+      reported = true;
     }
     held_ = true;
   }
@@ -84,7 +84,7 @@ std::string fetch_folder(const FetchedFolder& set, const std::function<void(cons
     const std::string megabytes = std::to_string(set.archive.bytes / 1000000) + " MB";
     if (log) log("fetching " + set.archive.url + " (" + megabytes + ") to " + cache.string());
     download(set.archive, archive, log);
-    extract_archive(archive, work.path(), set.most_unpacked_bytes);
+    extract_archive(archive, work.path(), set.max_unpacked_bytes);
     TERN_CHECK(set.is_complete(work.path() / set.folder), "the archive holds no ", set.contents);
     // Before the rename, which marks the folder as complete. One call for all files: there may be many thousand.
     sync_file_system(work.path());

@@ -14,7 +14,7 @@ struct FetchedFolder {
   std::string name = {};    // of the data set, for messages
   std::string folder = {};  // the archive's one folder
   Download archive = {};    // where it comes from
-  int64_t most_unpacked_bytes = 0;
+  int64_t max_unpacked_bytes = 0;
   std::string contents = {};  // what the folder must hold, for messages
   bool (*is_complete)(const std::filesystem::path& folder) = nullptr;
 };

@@ -19,9 +19,9 @@ struct Inflater : z_stream {
 
 }  // namespace
 
-std::string gunzip(std::string_view bytes, const std::string& name, int64_t most_bytes) {
-  constexpr size_t kMostInput = size_t{1} << 30;  // zlib counts in 32 bits
-  TERN_CHECK(bytes.size() <= kMostInput, name, ": more than 1 GiB of gzip data");
+std::string gunzip(std::string_view bytes, const std::string& name, int64_t max_bytes) {
+  constexpr size_t kMaxInput = size_t{1} << 30;  // zlib counts in 32 bits
+  TERN_CHECK(bytes.size() <= kMaxInput, name, ": more than 1 GiB of gzip data");
   Inflater stream;
   stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(bytes.data()));
   stream.avail_in = static_cast<uInt>(bytes.size());
@@ -35,7 +35,7 @@ std::string gunzip(std::string_view bytes, const std::string& name, int64_t most
     TERN_CHECK(more || code != Z_BUF_ERROR, name, ": truncated gzip data");
     TERN_CHECK(more, name, ": damaged gzip data: ", stream.msg != nullptr ? stream.msg : "unknown error");
     const size_t got = sizeof block - stream.avail_out;
-    TERN_CHECK(static_cast<int64_t>(out.size() + got) <= most_bytes, name, ": refused: unpacks to more than expected");
+    TERN_CHECK(static_cast<int64_t>(out.size() + got) <= max_bytes, name, ": refused: unpacks to more than expected");
     out.append(block, got);
   }
   TERN_CHECK(stream.avail_in == 0, name, ": damaged gzip data: ", stream.avail_in, " bytes follow its end");

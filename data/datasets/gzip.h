@@ -8,7 +8,7 @@
 namespace tern::data {
 
 /// The contents of gzip's bytes. Throws Error that begins with `name`: not gzip, damaged, truncated, more behind its
-/// end, or larger than `most_bytes`.
-std::string gunzip(std::string_view bytes, const std::string& name, int64_t most_bytes);
+/// end, or larger than `max_bytes`.
+std::string gunzip(std::string_view bytes, const std::string& name, int64_t max_bytes);
 
 }  // namespace tern::data

@@ -24,7 +24,7 @@ const FetchedFolder kImdb = {
     .name = "imdb",
     .folder = "aclImdb",
     .archive = kArchive,
-    .most_unpacked_bytes = int64_t{2} << 30,
+    .max_unpacked_bytes = int64_t{2} << 30,
     .contents = "aclImdb/{train,test}/{neg,pos}",
     .is_complete = is_imdb,
 };

@@ -19,9 +19,9 @@ std::string label_key(std::string_view name) {
 }
 
 std::string shown(const std::vector<std::string>& names) {
-  constexpr size_t kMost = 20;
-  if (names.size() <= kMost) return join(names, ", ");
-  return join({names.begin(), names.begin() + kMost}, ", ") + ", ... (" + std::to_string(names.size()) + " in all)";
+  constexpr size_t kMax = 20;
+  if (names.size() <= kMax) return join(names, ", ");
+  return join({names.begin(), names.begin() + kMax}, ", ") + ", ... (" + std::to_string(names.size()) + " in all)";
 }
 
 bool all_integers(const std::vector<std::string>& names) {

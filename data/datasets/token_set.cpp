@@ -122,8 +122,8 @@ TokenSet encode_rows(const TextSet& set, const Encode& encode, const TokenizeOpt
   for (int64_t row = begin; row < end; ++row) {
     tokens.ids.push_back(options.first_id);
     encode(set.text(row), tokens.ids);
-    const int64_t most = tokens.offsets.back() + options.max_length - 1;
-    if (static_cast<int64_t>(tokens.ids.size()) > most) tokens.ids.resize(static_cast<size_t>(most));
+    const int64_t max_tokens = tokens.offsets.back() + options.max_length - 1;
+    if (static_cast<int64_t>(tokens.ids.size()) > max_tokens) tokens.ids.resize(static_cast<size_t>(max_tokens));
     tokens.ids.push_back(options.last_id);
     tokens.offsets.push_back(static_cast<int64_t>(tokens.ids.size()));
   }
@@ -147,8 +147,8 @@ void for_chunks(int64_t chunks, int threads, const Work& work) {
     }
   };
   {
-    std::vector<std::jthread> others;
-    for (int64_t i = 1; i < std::min<int64_t>(threads, chunks); ++i) others.emplace_back(run);
+    std::vector<std::jthread> helpers;
+    for (int64_t i = 1; i < std::min<int64_t>(threads, chunks); ++i) helpers.emplace_back(run);
     run();
   }
   for (const std::exception_ptr& error : errors) {

@@ -47,8 +47,8 @@ class TiffReader {
 
 void check_size(const std::string& name, int64_t width, int64_t height, const DecodeOptions& options) {
   TERN_CHECK(width > 0 && height > 0, name, ": image of ", width, " x ", height, " pixels");
-  TERN_CHECK(width <= options.most_pixels / height, name, ": image of ", width, " x ", height, " pixels; the limit is ",
-             options.most_pixels, " pixels");
+  TERN_CHECK(width <= options.max_pixels / height, name, ": image of ", width, " x ", height, " pixels; the limit is ",
+             options.max_pixels, " pixels");
 }
 
 int exif_orientation(std::string_view tiff) {

@@ -29,7 +29,7 @@ struct DecodeOptions {
   /// as they are stored, as in torchvision's ImageFolder.
   bool apply_orientation = true;
   /// Larger images are refused before they are decoded (PIL: DecompressionBombError).
-  int64_t most_pixels = 178956970;
+  int64_t max_pixels = 178956970;
 };
 
 /// A PNG or JPEG image (recognised by its first bytes) as 3 channels, red, green, blue: the pixels of PIL's

@@ -15,7 +15,7 @@ namespace tern::data {
 namespace {
 
 constexpr uint64_t kAlwaysAllowed = uint64_t{1} << 18;  // 8 x 8 blocks: 16 million samples
-constexpr int kMostScans = 500;                         // a small progressive file with many scans would take minutes
+constexpr int kMaxScans = 500;                          // a small progressive file with many scans would take minutes
 
 struct JpegErrors : jpeg_error_mgr {
   CodecFailure failure;
@@ -45,9 +45,9 @@ void take_message(j_common_ptr info, int level) {
 }
 
 void watch_scans(j_common_ptr info) {
-  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans) return;
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
   CodecFailure& failure = static_cast<JpegErrors*>(info->err)->failure;
-  std::snprintf(failure.message, sizeof failure.message, "more than %d scans", kMostScans);
+  std::snprintf(failure.message, sizeof failure.message, "more than %d scans", kMaxScans);
   std::longjmp(failure.back, 1);
 }
 

@@ -154,9 +154,9 @@ Image decode_png(std::string_view bytes, const std::string& name, const DecodeOp
 }
 
 std::string encode_png(const Image& image) {
-  const int64_t most = PNG_UINT_31_MAX;
-  TERN_CHECK(image.channels >= 1 && image.channels <= 4 && image.width > 0 && image.height > 0 && image.width <= most &&
-                 image.height <= most,
+  const int64_t max_side = PNG_UINT_31_MAX;
+  TERN_CHECK(image.channels >= 1 && image.channels <= 4 && image.width > 0 && image.height > 0 &&
+                 image.width <= max_side && image.height <= max_side,
              "encode_png: expected an image of 1 to 4 channels, got one of ", image.width, " x ", image.height,
              " pixels and ", image.channels, " channels");
   TERN_CHECK(static_cast<int64_t>(image.pixels.size()) / image.height == image.row_bytes() &&

@@ -115,7 +115,7 @@ BatchPlan::BatchPlan(std::span<const int32_t> rows, std::span<const int32_t> len
     for (int64_t step = 0; step < plan.steps(); ++step) {
       const std::span<const int32_t> batch = plan.batch(step);
       const int64_t sequences = static_cast<int64_t>(batch.size());
-      most_sequences_ = std::max(most_sequences_, sequences);
+      max_batch_sequences_ = std::max(max_batch_sequences_, sequences);
       if (lengths.empty()) continue;
       int64_t longest = 0;
       for (const int32_t row : batch) {

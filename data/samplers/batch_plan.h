@@ -66,7 +66,7 @@ class BatchPlan {
   int64_t steps(int64_t epoch) const { return this->epoch(epoch).steps(); }
   int64_t total_steps() const;
   /// Maximum of sequences in any batch, and the longest planned sequence: the capacity of batches of constant shape.
-  int64_t most_sequences() const { return most_sequences_; }
+  int64_t max_batch_sequences() const { return max_batch_sequences_; }
   int64_t longest() const { return longest_; }
   /// Real tokens / computed token rows (capacity when packed, batch x longest when padded), over all epochs.
   double fill() const { return fill_; }
@@ -74,7 +74,7 @@ class BatchPlan {
  private:
   BatchPlanOptions options_;
   std::vector<EpochPlan> epochs_;
-  int64_t most_sequences_ = 0;
+  int64_t max_batch_sequences_ = 0;
   int64_t longest_ = 0;
   double fill_ = 1;
 };

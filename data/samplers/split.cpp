@@ -24,15 +24,15 @@ std::vector<int32_t> range(int64_t begin, int64_t end) {
   return rows;
 }
 
-/// Shuffles the rows, orders them by class and deals them round-robin to `hands` piles: each pile has every class's
+/// Shuffles the rows, orders them by class and deals them round-robin to `piles` piles: each pile has every class's
 /// share up to one row, and pile sizes differ by at most one.
 std::vector<int32_t> stratified_deal(const std::vector<int32_t>& rows, const std::vector<int32_t>& labels,
-                                     int64_t hands, RandomStream stream) {
+                                     int64_t piles, RandomStream stream) {
   std::vector<int32_t> order = range(0, static_cast<int64_t>(rows.size()));
   shuffle(std::span(order), stream);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return labels[rows[a]] < labels[rows[b]]; });
   std::vector<int32_t> hand(rows.size());
-  for (size_t i = 0; i < order.size(); ++i) hand[order[i]] = static_cast<int32_t>(i % static_cast<size_t>(hands));
+  for (size_t i = 0; i < order.size(); ++i) hand[order[i]] = static_cast<int32_t>(i % static_cast<size_t>(piles));
   return hand;
 }
 

@@ -136,10 +136,10 @@ WordPiece WordPiece::from_folder(const std::string& dir) {
     check_model(root, model.string());
     apply(root["normalizer"], "lowercase", "handle_chinese_chars", model);
     const json& limit = root["model"]["max_input_chars_per_word"];  // null if absent
-    const std::optional<std::int64_t> most = integer_in(limit);
-    TERN_CHECK(limit.is_null() || (most && *most >= 0), model.string(),
+    const std::optional<std::int64_t> max_chars = integer_in(limit);
+    TERN_CHECK(limit.is_null() || (max_chars && *max_chars >= 0), model.string(),
                ": /model/max_input_chars_per_word must be a whole number, got ", shortened(limit));
-    if (most) options.max_word_chars = static_cast<std::size_t>(*most);
+    if (max_chars) options.max_word_chars = static_cast<std::size_t>(*max_chars);
   }
   const fs::path config = fs::path(dir) / "tokenizer_config.json";
   if (detail::name_exists(config.string()))

@@ -16,8 +16,8 @@ using kernels::ImageAugment;
 void check_images(const char* what, const Tensor& images, int64_t height, int64_t width) {
   TERN_CHECK(images.defined() && images.dim() == 4 && images.dtype() == DType::kUInt8 && images.size(3) == 3, what,
              ": expected uint8 [n, height, width, 3], got ", images.defined() ? images.describe() : "nothing");
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 3;
-  TERN_CHECK(height > 0 && width > 0 && height <= kMost / width, what, ": to ", width, " x ", height,
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 3;
+  TERN_CHECK(height > 0 && width > 0 && height <= kMax / width, what, ": to ", width, " x ", height,
              " pixels; sizes must be positive, and an image of less than 2^31 values");
   TERN_CHECK(images.size(0) == 0 || (images.size(1) > 0 && images.size(2) > 0), what,
              ": images without pixels: ", images.describe());

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kWatchInterval = std::chrono::milliseconds(100);
-constexpr size_t kMostWatched = 4096;  // beyond this many, finished calls are dropped before their deadline
+constexpr size_t kMaxWatched = 4096;  // beyond this many, finished calls are dropped before their deadline
 
 /// A queued call; done when the device has passed the event.
 class QueuedCall final : public Work::State {
@@ -26,7 +26,7 @@ class QueuedCall final : public Work::State {
       : session_(std::move(session)), device_(device), event_(device) {}
   void wait() override {
     if (session_->has_failed()) throw PeerError(session_->failure());
-    event_.hold_back(current_stream(device_));
+    event_.make_wait(current_stream(device_));
   }
   bool done() override { return !captured_ && event_.done(); }
   void record(kernels::Stream stream, bool captured) {
@@ -74,7 +74,7 @@ class Handle {
                             ? detail::concatenate(name_of(call.operation), " with rank ", call.peer, ", ", call.text())
                             : call.text(),
                         call.is_pairwise()});
-    while (watched_.size() > kMostWatched && watched_.front().state->done()) watched_.pop_front();
+    while (watched_.size() > kMaxWatched && watched_.front().state->done()) watched_.pop_front();
   }
 
   /// Throws PeerError if a failure of the group has been detected: results may be missing then.
@@ -218,28 +218,28 @@ class NcclCommunicator final : public Communicator {
   }
 
   Work start(const Call& call) override {
-    const kernels::Stream current = current_stream(device()), own = stream_.handle();
+    const kernels::Stream current = current_stream(device()), group_stream = stream_.handle();
     Event before(device());
     before.record(current);
-    before.hold_back(own);
+    before.make_wait(group_stream);
     auto state = std::make_shared<QueuedCall>(session(), device());
-    const bool captured = cuda::is_capturing(own.handle);
+    const bool captured = cuda::is_capturing(group_stream.handle);
     handle_->queue(call, state, !captured, [&](void* comm) {
-      queue(call, comm, own.handle);
+      queue(call, comm, group_stream.handle);
       for (const Tensor& tensor : {call.input, call.output})
-        if (tensor.defined() && tensor.storage()) tensor.storage()->record_stream(own);
-      state->record(own, captured);
+        if (tensor.defined() && tensor.storage()) tensor.storage()->record_stream(group_stream);
+      state->record(group_stream, captured);
     });
     return Work(std::move(state));
   }
 
   std::shared_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& members) override {
-    const auto own = std::find(members.begin(), members.end(), rank());
-    if (own == members.end()) return nullptr;
+    const auto found = std::find(members.begin(), members.end(), rank());
+    if (found == members.end()) return nullptr;
     std::vector<int> ranks;
     for (const int r : members) ranks.push_back(world_ranks()[static_cast<size_t>(r)]);
-    return std::make_shared<NcclCommunicator>(name, std::move(ranks), static_cast<int>(own - members.begin()), device(),
-                                              session());
+    return std::make_shared<NcclCommunicator>(name, std::move(ranks), static_cast<int>(found - members.begin()),
+                                              device(), session());
   }
 
  private:

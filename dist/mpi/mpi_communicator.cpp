@@ -15,7 +15,7 @@ constexpr int kMaxGroups = 1 << 10, kTickets = 1 << 11;
 
 constexpr int64_t kSmallBytes = 4096;              // up to this size every rank sends its whole tensor to all others
 constexpr int64_t kPieceBytes = int64_t{1} << 20;  // summed by one rank at a time
-constexpr int kTogether = 4;                       // maximum of machines of a group in progress
+constexpr int kMaxInProgress = 4;                  // maximum of machines of a group in progress
 
 /// State shared by the machines of a group.
 struct Group {
@@ -78,12 +78,12 @@ class Reduction final : public GroupMachine {
   }
 
   void begin() override {
-    const int64_t bytes = own().count * element_;
+    const int64_t bytes = own_piece().count * element_;
     others_.reset(new char[static_cast<size_t>(bytes * (size() - 1) + 1)]);
     char* to = others_.get();
     for (int r = 0; r < size(); ++r) {
       const Piece& piece = plan_.pieces[plan_.direct ? 0 : static_cast<size_t>(r)];
-      parts_.push_back(is_other(r) ? to : input_ + own().begin * element_);
+      parts_.push_back(is_other(r) ? to : input_ + own_piece().begin * element_);
       if (!is_other(r)) continue;
       if (bytes > 0) receive(to, bytes, r);
       to += bytes;
@@ -96,7 +96,7 @@ class Reduction final : public GroupMachine {
     if (second_phase_) return true;
     const Call& call = this->call().call;
     char* const result = output_ + plan_.result * element_;
-    reduce_in_order(call.op, call.input.dtype(), parts_, result, own().count);
+    reduce_in_order(call.op, call.input.dtype(), parts_, result, own_piece().count);
     others_.reset();
     if (!plan_.gathers) return true;
     second_phase_ = true;
@@ -104,13 +104,13 @@ class Reduction final : public GroupMachine {
       if (!is_other(r)) continue;
       const Piece& piece = plan_.pieces[static_cast<size_t>(r)];
       if (piece.count > 0) receive(output_ + piece.begin * element_, piece.count * element_, r, 1);
-      if (own().count > 0) send(result, own().count * element_, r, 1);
+      if (own_piece().count > 0) send(result, own_piece().count * element_, r, 1);
     }
     return transfers_.done();
   }
 
  private:
-  const Piece& own() const { return plan_.pieces[plan_.direct ? 0 : static_cast<size_t>(rank())]; }
+  const Piece& own_piece() const { return plan_.pieces[plan_.direct ? 0 : static_cast<size_t>(rank())]; }
 
   Plan plan_;
   int64_t element_;
@@ -232,10 +232,10 @@ std::vector<Reduction::Plan> plan_reduction(const Call& call, int size, int rank
   const int64_t element = size_of(call.input.dtype()), count = call.output.numel();
   std::vector<Reduction::Plan> plans;
   if (call.operation == Operation::kReduceScatter) {
-    const int64_t most = kPieceBytes / element;
-    for (int64_t begin = 0; begin < count; begin += most) {
+    const int64_t max_count = kPieceBytes / element;
+    for (int64_t begin = 0; begin < count; begin += max_count) {
       Reduction::Plan plan{.result = begin};
-      for (int64_t r = 0; r < size; ++r) plan.pieces.push_back({r * count + begin, std::min(most, count - begin)});
+      for (int64_t r = 0; r < size; ++r) plan.pieces.push_back({r * count + begin, std::min(max_count, count - begin)});
       plans.push_back(std::move(plan));
     }
     return plans;
@@ -244,9 +244,9 @@ std::vector<Reduction::Plan> plan_reduction(const Call& call, int size, int rank
     if (count > 0) plans.push_back({.pieces = {{0, count}}, .direct = true});
     return plans;
   }
-  const int64_t most = kPieceBytes / element * size;
-  for (int64_t begin = 0; begin < count; begin += most) {
-    Reduction::Plan plan{.pieces = cut(begin, std::min(most, count - begin), size), .gathers = true};
+  const int64_t max_count = kPieceBytes / element * size;
+  for (int64_t begin = 0; begin < count; begin += max_count) {
+    Reduction::Plan plan{.pieces = cut(begin, std::min(max_count, count - begin), size), .gathers = true};
     plan.result = plan.pieces[static_cast<size_t>(rank)].begin;
     plans.push_back(std::move(plan));
   }
@@ -257,9 +257,9 @@ std::vector<std::vector<Piece>> plan_broadcast(int64_t bytes, int size) {
   if (bytes == 0) return {};
   if (size == 2 || bytes <= 16 * kSmallBytes) return {{{0, bytes}}};
   std::vector<std::vector<Piece>> plans;
-  const int64_t most = kPieceBytes * size;
-  for (int64_t begin = 0; begin < bytes; begin += most)
-    plans.push_back(cut(begin, std::min(most, bytes - begin), size));
+  const int64_t max_count = kPieceBytes * size;
+  for (int64_t begin = 0; begin < bytes; begin += max_count)
+    plans.push_back(cut(begin, std::min(max_count, bytes - begin), size));
   return plans;
 }
 
@@ -288,21 +288,21 @@ class MpiCommunicator final : public Communicator {
       case Operation::kAllReduce:
       case Operation::kReduceScatter: {
         const auto plans = plan_reduction(call, size(), rank());
-        return submit(lane, kTogether, static_cast<int>(plans.size()), [&](const auto& state, int i) {
+        return submit(lane, kMaxInProgress, static_cast<int>(plans.size()), [&](const auto& state, int i) {
           return std::make_unique<Reduction>(state, group_, ticket_++, plans[static_cast<size_t>(i)]);
         });
       }
       case Operation::kBroadcast: {
         const auto plans = plan_broadcast(call.output.nbytes(), size());
-        return submit(lane, kTogether, static_cast<int>(plans.size()), [&](const auto& state, int i) {
+        return submit(lane, kMaxInProgress, static_cast<int>(plans.size()), [&](const auto& state, int i) {
           return std::make_unique<Broadcast>(state, group_, ticket_++, plans[static_cast<size_t>(i)]);
         });
       }
       case Operation::kAllGather:
-        return submit(lane, kTogether, 1,
+        return submit(lane, kMaxInProgress, 1,
                       [&](const auto& state, int) { return std::make_unique<AllGather>(state, group_, ticket_++); });
       case Operation::kBarrier:
-        return submit(lane, kTogether, 1,
+        return submit(lane, kMaxInProgress, 1,
                       [&](const auto& state, int) { return std::make_unique<Barrier>(state, group_, ticket_++); });
       default: {
         // Each pair and direction has a separate lane: its messages are in order and wait for no others.
@@ -314,10 +314,10 @@ class MpiCommunicator final : public Communicator {
   }
 
   std::shared_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& members) override {
-    const auto own = std::find(members.begin(), members.end(), rank());
-    if (own == members.end()) return nullptr;
+    const auto found = std::find(members.begin(), members.end(), rank());
+    if (found == members.end()) return nullptr;
     Group group = *group_;
-    group.rank = static_cast<int>(own - members.begin());
+    group.rank = static_cast<int>(found - members.begin());
     group.world_ranks.clear();
     for (const int r : members) group.world_ranks.push_back(world_ranks()[static_cast<size_t>(r)]);
     group.id = shared_number(name, group.rank == 0);

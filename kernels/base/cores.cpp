@@ -47,13 +47,13 @@ double quota_of(const std::string& folder, bool unified) {
 }
 
 /// The smallest quota of a group and its ancestors. A container may see the host's path, of which only the root exists.
-double least_quota(const std::string& root, std::string group, bool unified) {
-  double least = 0;
+double min_quota(const std::string& root, std::string group, bool unified) {
+  double smallest = 0;
   while (true) {
     while (!group.empty() && group.back() == '/') group.pop_back();
     const double quota = quota_of(root + group, unified);
-    if (quota > 0 && (least == 0 || quota < least)) least = quota;
-    if (group.empty()) return least;
+    if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
+    if (group.empty()) return smallest;
     const size_t slash = group.rfind('/');
     group.erase(slash == std::string::npos ? 0 : slash);
   }
@@ -62,9 +62,9 @@ double least_quota(const std::string& root, std::string group, bool unified) {
 }  // namespace
 
 int quota_cores(const std::string& membership, const std::string& root) {
-  double least = 0;
+  double smallest = 0;
   const auto take = [&](double quota) {
-    if (quota > 0 && (least == 0 || quota < least)) least = quota;
+    if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
   };
   std::ifstream file(membership);
   // Format: number:controllers:path. Version 2 has the single line "0::path".
@@ -73,14 +73,14 @@ int quota_cores(const std::string& membership, const std::string& root) {
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
     if (controllers.empty()) {
-      take(least_quota(root, group, true));
-      take(least_quota(root + "/unified", group, true));
+      take(min_quota(root, group, true));
+      take(min_quota(root + "/unified", group, true));
     } else if (lists(controllers, "cpu")) {
-      take(least_quota(root + "/" + controllers, group, false));
-      take(least_quota(root + "/cpu", group, false));
+      take(min_quota(root + "/" + controllers, group, false));
+      take(min_quota(root + "/cpu", group, false));
     }
   }
-  return static_cast<int>(std::min(std::ceil(least), 1e6));
+  return static_cast<int>(std::min(std::ceil(smallest), 1e6));
 }
 
 int available_cores() {

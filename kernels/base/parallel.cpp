@@ -16,9 +16,9 @@ namespace {
 int initial_threads() {
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
     const long count = std::strtol(text, nullptr, 10);
-    if (count > 0) return static_cast<int>(std::min<long>(count, ThreadPool::kMostThreads));
+    if (count > 0) return static_cast<int>(std::min<long>(count, ThreadPool::kMaxThreads));
   }
-  return std::min(available_cores(), ThreadPool::kMostThreads);
+  return std::min(available_cores(), ThreadPool::kMaxThreads);
 }
 
 std::atomic<int>& thread_count() {
@@ -35,7 +35,7 @@ int num_threads() { return fixed != 0 ? fixed : current_threads(); }
 int current_threads() { return thread_count().load(std::memory_order_relaxed); }
 
 void set_num_threads(int count) {
-  TERN_CHECK(count >= 1 && count <= ThreadPool::kMostThreads, "threads: expected 1 to ", ThreadPool::kMostThreads,
+  TERN_CHECK(count >= 1 && count <= ThreadPool::kMaxThreads, "threads: expected 1 to ", ThreadPool::kMaxThreads,
              ", got ", count);
   const int before = thread_count().exchange(count);
   if (before != count) ThreadPool::end_surplus_workers();

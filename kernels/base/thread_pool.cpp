@@ -21,8 +21,8 @@ constexpr int64_t kShortSpin = 2'000;       // the same while another program us
 constexpr int64_t kInterruption = 100'000;  // a gap this long in spinning: another program used the core
 constexpr int64_t kCaution = 20'000'000;    // time after such a gap during which spins are short
 constexpr int64_t kWakeCost = 5'000;        // the caller's time for waking one worker
-constexpr int64_t kMostDebt = 1'000'000;    // debt at which a worker pauses
-constexpr int64_t kMostCredit = 4'000'000;  // a time slice: two programs of equal priority take turns
+constexpr int64_t kMaxDebt = 1'000'000;     // debt at which a worker pauses
+constexpr int64_t kMaxCredit = 4'000'000;   // a time slice: two programs of equal priority take turns
 constexpr int64_t kPauseForDebt = 16;       // length of the pause divided by the debt
 constexpr int64_t kLongestPause = 1'000'000'000;
 constexpr int64_t kRefusal = 1'000'000'000;      // time without new attempts after the system refused a thread
@@ -99,7 +99,7 @@ struct alignas(64) ThreadPool::Job {
   std::atomic<int64_t> share_of_caller = 0;  // the caller's mean time for one of its shares
 
   static constexpr uint32_t kCallerSleeps = uint32_t{1} << 31;
-  static constexpr int64_t kMostShares = 1 << 16;
+  static constexpr int64_t kMaxShares = 1 << 16;
 
   static uint32_t left(uint64_t value) { return static_cast<uint32_t>(value); }
   int64_t left() const { return left(ticket.load(std::memory_order_relaxed)); }
@@ -108,7 +108,7 @@ struct alignas(64) ThreadPool::Job {
   template <class Before, class After>
   int64_t work(const Before& before, const After& after);
   void open(BlockFunction new_body, void* new_context, int64_t new_blocks);
-  void wait(uint32_t taken, int64_t begin, int64_t own);
+  void wait(uint32_t taken, int64_t begin, int64_t own_count);
 };
 
 template <class Before, class After>
@@ -133,7 +133,7 @@ int64_t ThreadPool::Job::work(const Before& before, const After& after) {
 }
 
 void ThreadPool::Job::open(BlockFunction new_body, void* new_context, int64_t new_blocks) {
-  const int64_t size = (new_blocks + kMostShares - 1) / kMostShares;
+  const int64_t size = (new_blocks + kMaxShares - 1) / kMaxShares;
   const auto all = static_cast<uint32_t>((new_blocks + size - 1) / size);
   body.store(new_body, std::memory_order_relaxed);
   context.store(new_context, std::memory_order_relaxed);
@@ -146,13 +146,13 @@ void ThreadPool::Job::open(BlockFunction new_body, void* new_context, int64_t ne
   ticket.store(number << 32 | all, std::memory_order_release);
 }
 
-/// Waits until workers have finished their `taken` shares. The caller ran `own` shares, starting at time `begin`.
-void ThreadPool::Job::wait(uint32_t taken, int64_t begin, int64_t own) {
+/// Waits until workers have finished their `taken` shares. The caller ran `own_count` shares, starting at time `begin`.
+void ThreadPool::Job::wait(uint32_t taken, int64_t begin, int64_t own_count) {
   const auto done = [&] { return finished.load(std::memory_order_acquire) == taken; };
   if (done()) return;
   const int64_t time = now();
-  if (own > 0) share_of_caller.store((time - begin) / own, std::memory_order_relaxed);
-  if (own == 0) share_of_caller.store(kLongestPause, std::memory_order_relaxed);
+  if (own_count > 0) share_of_caller.store((time - begin) / own_count, std::memory_order_relaxed);
+  if (own_count == 0) share_of_caller.store(kLongestPause, std::memory_order_relaxed);
   waiting_since.store(time, std::memory_order_relaxed);
   bool interrupted = false;
   if (spin(kSpin, interrupted, done)) return;
@@ -231,7 +231,7 @@ void ThreadPool::Worker::loop() noexcept {
     if (index_ >= current_threads() - 1 && end()) return;
     if (done == 0 && woken) debt_ += kWakeCost;
     woken = false;
-    if (debt_ > kMostDebt)
+    if (debt_ > kMaxDebt)
       pause();
     else if (done == 0)
       woken = await(seen);
@@ -255,7 +255,7 @@ int64_t ThreadPool::Worker::run_jobs() {
     // No more workers than could get a share: they would only delay each other.
     if (index_ >= 2 * job.left()) continue;
     int64_t begin = now();
-    done += job.work([&] { return debt_ <= kMostDebt && index_ < current_threads() - 1; },
+    done += job.work([&] { return debt_ <= kMaxDebt && index_ < current_threads() - 1; },
                      [&] {
                        begin = settle(job, begin);
                        const uint32_t value = job.finished.fetch_add(1, std::memory_order_acq_rel);
@@ -274,7 +274,7 @@ int64_t ThreadPool::Worker::settle(const Job& job, int64_t begin) {
     waited = std::max<int64_t>(0, time - std::max(begin, waiting));
     saved = std::min(saved, job.share_of_caller.load(std::memory_order_relaxed));
   }
-  debt_ = std::max(debt_ + waited - saved, -kMostCredit);
+  debt_ = std::max(debt_ + waited - saved, -kMaxCredit);
   return time;
 }
 
@@ -332,7 +332,7 @@ ThreadPool& ThreadPool::instance() {
   static const int registered = pthread_atfork(nullptr, nullptr, forget_in_child);
   static_cast<void>(registered);
   auto* created = new ThreadPool;
-  created->forgotten_ = pool_of_parent.load();
+  created->parent_pool_ = pool_of_parent.load();
   ThreadPool* expected = nullptr;
   if (pool_of_process.compare_exchange_strong(expected, created)) return *created;
   delete[] created->jobs_;
@@ -372,8 +372,8 @@ void ThreadPool::run(BlockFunction body, void* context, int64_t blocks, int thre
     const uint32_t shares = job->shares.load(std::memory_order_relaxed);
     publish(shares, threads);
     const int64_t begin = now();
-    const int64_t own = job->work([] { return true; }, [] {});
-    job->wait(shares - static_cast<uint32_t>(own), begin, own);
+    const int64_t own_count = job->work([] { return true; }, [] {});
+    job->wait(shares - static_cast<uint32_t>(own_count), begin, own_count);
     job->claimed.store(false, std::memory_order_release);
   }
   inside = false;
@@ -414,12 +414,12 @@ void ThreadPool::wake_more() noexcept {
   wake_workers(0, current_threads() - 1, static_cast<int>(std::min<int64_t>(kWakesOfOne, left - 1)));
 }
 
-/// Wakes at most `most` sleeping workers of [begin, end).
-void ThreadPool::wake_workers(int begin, int end, int most) noexcept {
+/// Wakes at most `max_wakes` sleeping workers of [begin, end).
+void ThreadPool::wake_workers(int begin, int end, int max_wakes) noexcept {
   int index = 0;
-  for (Worker* w = first_.load(std::memory_order_acquire); w && index < end && most > 0;
+  for (Worker* w = first_.load(std::memory_order_acquire); w && index < end && max_wakes > 0;
        w = w->next.load(std::memory_order_acquire), ++index) {
-    if (index >= begin && w->wake()) --most;
+    if (index >= begin && w->wake()) --max_wakes;
   }
 }
 

@@ -24,7 +24,7 @@ class ThreadPool {
   /// destroyed: workers sleep until the process ends.
   static ThreadPool& instance();
 
-  static constexpr int kMostThreads = 1024;
+  static constexpr int kMaxThreads = 1024;
 
   /// Runs body(context, b) for every b in [0, blocks) on this thread and on at most `threads` - 1 workers. If body
   /// throws on any thread, no further blocks begin and the first exception is rethrown here once the running ones are
@@ -49,7 +49,7 @@ class ThreadPool {
   Job* claim_job() noexcept;
   void publish(uint32_t shares, int threads) noexcept;
   void start_workers(int count) noexcept;
-  void wake_workers(int begin, int end, int most) noexcept;
+  void wake_workers(int begin, int end, int max_wakes) noexcept;
   void wake_more() noexcept;
 
   Job* const jobs_;
@@ -61,7 +61,7 @@ class ThreadPool {
   std::atomic<int64_t> refused_until_ = 0;  // no thread is started before this time, since the system refused one
   std::atomic<Worker*> first_ = nullptr;    // linked list in order of index; only grows
   std::mutex starting_;
-  ThreadPool* forgotten_ = nullptr;  // the parent's pool, kept reachable in the child: no leak
+  ThreadPool* parent_pool_ = nullptr;  // the parent's pool, kept reachable in the child: no leak
 };
 
 }  // namespace tern::kernels

@@ -23,8 +23,8 @@ void attention_forward(Stream stream, const AttentionParams& params, ConstView q
     run_tasks(params, task_count(params),
               [&](int64_t task, int64_t slot) { forward.run(task, ForwardScratch(call, base + slot * slot_floats)); });
     const int64_t used = params.query_offsets[params.sequences];
-    clear_behind(Rows<T>(out), used, out.shape[0], params.heads, params.head_dim);
-    clear_behind<float>(log_sum_exp, used);
+    clear_unused(Rows<T>(out), used, out.shape[0], params.heads, params.head_dim);
+    clear_unused<float>(log_sum_exp, used);
   };
   if (q.dtype == bfloat16) return run.template operator()<BFloat16>();
   if (q.dtype == float16) return run.template operator()<Float16>();

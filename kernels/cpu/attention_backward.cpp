@@ -351,9 +351,9 @@ void attention_backward(Stream stream, const AttentionParams& params, ConstView 
       run_tasks(params, Backward<T>::bias_tasks(dbias),
                 [&](int64_t task, int64_t slot) { backward.bias_task(task, dbias, scratch(slot)); });
     }
-    clear_behind(Rows<T>(dq), query_tokens, dq.shape[0], params.heads, params.head_dim);
-    clear_behind(Rows<T>(dk), key_tokens, dk.shape[0], params.kv_heads, params.head_dim);
-    clear_behind(Rows<T>(dv), key_tokens, dv.shape[0], params.kv_heads, params.head_dim);
+    clear_unused(Rows<T>(dq), query_tokens, dq.shape[0], params.heads, params.head_dim);
+    clear_unused(Rows<T>(dk), key_tokens, dk.shape[0], params.kv_heads, params.head_dim);
+    clear_unused(Rows<T>(dv), key_tokens, dv.shape[0], params.kv_heads, params.head_dim);
   };
   if (q.dtype == bfloat16) return run.template operator()<BFloat16>();
   if (q.dtype == float16) return run.template operator()<Float16>();

@@ -96,13 +96,13 @@ struct Sequence {
 
 /// Zeroes the tokens after the last sequence (spare room of a packed batch), so that they are never uninitialised.
 template <class T>
-void clear_behind(const Rows<T>& rows, int64_t used, int64_t tokens, int64_t heads, int64_t head_dim) {
+void clear_unused(const Rows<T>& rows, int64_t used, int64_t tokens, int64_t heads, int64_t head_dim) {
   for (int64_t token = used; token < tokens; ++token) {
     for (int64_t h = 0; h < heads; ++h) std::fill_n(rows.at(token, h), head_dim, T(0.0f));
   }
 }
 template <class T>
-void clear_behind(const View& log_sum_exp, int64_t used) {
+void clear_unused(const View& log_sum_exp, int64_t used) {
   for (int64_t h = 0; h < log_sum_exp.shape[0]; ++h) {
     for (int64_t token = used; token < log_sum_exp.shape[1]; ++token) {
       log_sum_exp.as<T>()[h * log_sum_exp.strides[0] + token * log_sum_exp.strides[1]] =

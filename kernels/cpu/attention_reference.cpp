@@ -159,8 +159,8 @@ void reference_forward(const AttentionParams& params, ConstView q, ConstView k, 
     }
   });
   const int64_t used = params.query_offsets[params.sequences];
-  clear_behind(result, used, out.shape[0], params.heads, params.head_dim);
-  clear_behind<double>(log_sum_exp, used);
+  clear_unused(result, used, out.shape[0], params.heads, params.head_dim);
+  clear_unused<double>(log_sum_exp, used);
 }
 
 void reference_backward(const AttentionParams& params, ConstView q, ConstView k, ConstView v, ConstView out,
@@ -169,9 +169,9 @@ void reference_backward(const AttentionParams& params, ConstView q, ConstView k,
   const Rows<const double> query(q), key(k), value(v), result(out), upstream(dout);
   const Gradients g{Rows<double>(dq), Rows<double>(dk), Rows<double>(dv), dbias};
   const int64_t last_query = params.query_offsets[params.sequences];
-  clear_behind(g.dk, 0, dk.shape[0], params.kv_heads, params.head_dim);
-  clear_behind(g.dv, 0, dv.shape[0], params.kv_heads, params.head_dim);
-  clear_behind(g.dq, last_query, dq.shape[0], params.heads, params.head_dim);
+  clear_unused(g.dk, 0, dk.shape[0], params.kv_heads, params.head_dim);
+  clear_unused(g.dv, 0, dv.shape[0], params.kv_heads, params.head_dim);
+  clear_unused(g.dq, last_query, dq.shape[0], params.heads, params.head_dim);
   if (dbias) std::fill_n(dbias.as<double>(), dbias.numel(), 0.0);
   const auto run = [&](int64_t task, int64_t slot) {
     double* row = row_of(call, workspace, slot);

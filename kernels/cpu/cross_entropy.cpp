@@ -15,8 +15,8 @@ F row_loss(const T* logits, int64_t classes, int64_t target, bool counts, F smoo
   const F log_sum = math::log(row.sum);
   log_sum_exp = row.largest + log_sum;
   if (!counts) return F(0);
-  const F own = log_sum - (static_cast<F>(logits[target]) - row.largest);
-  if (smoothing == F(0)) return own;
+  const F target_loss = log_sum - (static_cast<F>(logits[target]) - row.largest);
+  if (smoothing == F(0)) return target_loss;
   LaneSum<F> sum;
   F buffer[kTile];
   const F largest = row.largest;
@@ -25,7 +25,7 @@ F row_loss(const T* logits, int64_t classes, int64_t target, bool counts, F smoo
     sum.add(
         n, [=](auto v) { return v - largest; }, widen(logits + j, buffer, n));
   }
-  return (F(1) - smoothing) * own + smoothing * (log_sum - sum.total() / static_cast<F>(classes));
+  return (F(1) - smoothing) * target_loss + smoothing * (log_sum - sum.total() / static_cast<F>(classes));
 }
 
 template <class T, class F>

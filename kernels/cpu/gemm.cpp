@@ -14,9 +14,9 @@ namespace {
 /// Inner elements (such as tokens) for which 16-bit operands are widened at a time on CPUs without native products.
 constexpr int64_t kWidenDepth = 1024;
 
-/// A c of at most kSplitSize elements has too few tiles for all threads; a product of more than kSplitLeast
+/// A c of at most kSplitSize elements has too few tiles for all threads; a product of more than kMinSplitWork
 /// multiplications is then worth splitting along the inner dimension.
-constexpr int64_t kSplitSize = int64_t{1} << 14, kSplitLeast = int64_t{1} << 22;
+constexpr int64_t kSplitSize = int64_t{1} << 14, kMinSplitWork = int64_t{1} << 22;
 
 /// One matrix of each operand, and the path that computes the product. choose() holds the rule.
 struct Problem {
@@ -76,7 +76,7 @@ Problem::Path choose(const Problem& p, bool regular) {
   if (is_low_precision(p.input) && !has_packed_matmul(p.input)) return Path::kWidened;
   const bool blocks = !p.transpose_a && has_packed_matmul(p.input) && RowBlocks::suits(p.input, p.m, p.n, p.k);
   if (blocks && (p.input == DType::kBFloat16 || (p.plain() && packing_pays(p)))) return Path::kBlocks;
-  if (p.m * p.n <= kSplitSize && p.m * p.n * p.k > kSplitLeast) return Path::kSplit;
+  if (p.m * p.n <= kSplitSize && p.m * p.n * p.k > kMinSplitWork) return Path::kSplit;
   if (p.input == DType::kBFloat16) return Path::kNative;
   if (p.transpose_a && !p.transpose_b && p.k >= 512 && p.m >= 128 && p.n >= 64 && p.lda % 1024 == 0 &&
       p.ldb % 1024 != 0) {
@@ -266,8 +266,8 @@ class SwappedTiles {
 class SplitProduct {
  public:
   explicit SplitProduct(const Problem& p) : p_(p) {
-    constexpr int64_t kPart = int64_t{1} << 20, kMostParts = 8;
-    const int64_t parts = std::clamp<int64_t>(p.m * p.n * p.k / kPart, 1, kMostParts);
+    constexpr int64_t kPart = int64_t{1} << 20, kMaxParts = 8;
+    const int64_t parts = std::clamp<int64_t>(p.m * p.n * p.k / kPart, 1, kMaxParts);
     depth_ = ((p.k + parts - 1) / parts + 15) / 16 * 16;
     parts_ = (p.k + depth_ - 1) / depth_;
     if (p.input != DType::kBFloat16) return;

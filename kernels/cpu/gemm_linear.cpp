@@ -95,9 +95,9 @@ void linear_activation_backward(Stream, ConstView dy, ConstView pre, Activation 
     using F = ComputeType<T>;
     F* sums = reinterpret_cast<F*>(align_up(workspace));
     parallel_for(rows, backward_rows(rows), [&](int64_t begin, int64_t end) {
-      F* own = dbias ? sums + begin / backward_rows(rows) * cols : nullptr;
+      F* block_sums = dbias ? sums + begin / backward_rows(rows) * cols : nullptr;
       backward_block<T>(begin, end, cols, dy.as<T>(), pre ? pre.as<T>() : nullptr, activation,
-                        dpre ? dpre.as<T>() : nullptr, own);
+                        dpre ? dpre.as<T>() : nullptr, block_sums);
     });
     if (!dbias) return;
     dispatch_float(dbias.dtype, [&]<class B>() {

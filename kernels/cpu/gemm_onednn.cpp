@@ -102,8 +102,8 @@ struct Matmul::State {
 /// Splits packing by columns for several threads. Layouts that cannot be split are packed in one piece.
 void Matmul::State::prepare_packing(int64_t k, int64_t n) {
   constexpr int64_t kStep = 64;  // a multiple of the column groups in oneDNN's layouts
-  constexpr int64_t kElements = 1 << 16, kMostParts = 16;
-  const int64_t wanted = std::max(kElements / std::max<int64_t>(k, 1), n / kMostParts);
+  constexpr int64_t kElements = 1 << 16, kMaxParts = 16;
+  const int64_t wanted = std::max(kElements / std::max<int64_t>(k, 1), n / kMaxParts);
   const int64_t cols = (wanted / kStep + 1) * kStep;
   const auto add = [&](const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
     packing.emplace_back(dnnl::reorder::primitive_desc(engine(), from, engine(), to));

@@ -16,14 +16,14 @@ class Tiles {
  public:
   Tiles(int64_t m, int64_t n, int64_t k) : m_(m), n_(n) {
     constexpr int64_t kRows = 192, kCols = 1024, kFewRows = 64;
-    constexpr int64_t kEnough = 8;       // tiles, so that a thread slowed by other programs delays little
-    constexpr int64_t kLeast = 1 << 19;  // multiplications per tile: about 5 us
+    constexpr int64_t kEnoughTiles = 8;  // tiles, so that a thread slowed by other programs delays little
+    constexpr int64_t kMin = 1 << 19;    // multiplications per tile: about 5 us
     int64_t down = divide(m, kRows), across = divide(n, kCols);
     const auto cut = [&] {
       rows_ = std::min(m, round_up(divide(m, down)));
       cols_ = std::min(n, round_up(divide(n, across)));
     };
-    for (cut(); count() < kEnough && rows_ * cols_ * k >= 2 * kLeast; cut()) {
+    for (cut(); count() < kEnoughTiles && rows_ * cols_ * k >= 2 * kMin; cut()) {
       if (rows_ >= 2 * kFewRows)
         down *= 2;
       else if (cols_ >= (m <= kFewRows ? 256 : 512))

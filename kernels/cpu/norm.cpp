@@ -148,9 +148,10 @@ void layer_norm_backward(Stream, ConstView dy, ConstView dsum, ConstView z, Cons
         cols,         dy.as<T>(),   dsum ? dsum.as<T>() : nullptr,     z.as<T>(),  Affine<T>(gamma),
         mean.as<F>(), rstd.as<F>(), DropoutFactors(dropout, row_keys), dz.as<T>(), dx ? dx.as<T>() : nullptr};
     parallel_for(rows, backward_rows(rows), [&](int64_t begin, int64_t end) {
-      F* own = sums + begin / backward_rows(rows) * 2 * cols;
-      if (dgamma || dbeta) std::fill_n(own, 2 * cols, F(0));
-      for (int64_t r = begin; r < end; ++r) backward.row(r, dgamma ? own : nullptr, dbeta ? own + cols : nullptr);
+      F* block_sums = sums + begin / backward_rows(rows) * 2 * cols;
+      if (dgamma || dbeta) std::fill_n(block_sums, 2 * cols, F(0));
+      for (int64_t r = begin; r < end; ++r)
+        backward.row(r, dgamma ? block_sums : nullptr, dbeta ? block_sums + cols : nullptr);
     });
     add_partial_sums(sums, backward_blocks(rows), cols, dgamma);
     add_partial_sums(sums + cols, backward_blocks(rows), cols, dbeta);

@@ -127,8 +127,8 @@ void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
 template <class Op, class F>
 void reduce_rows(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t stride, int64_t columns,
                  int64_t begin, int64_t end, Wide<F>* totals) {
-  constexpr int kTogether = 4;  // rows per pass over the sums
-  alignas(64) F tiles[kTogether][kColumns];
+  constexpr int kRowsAtOnce = 4;  // rows per pass over the sums
+  alignas(64) F tiles[kRowsAtOnce][kColumns];
   alignas(64) F sums[kColumns];
   const int64_t inner = reduced.inner(), inner_stride = reduced.inner_stride(0);
   const auto load_row = [&](int64_t row, F* tile) {
@@ -141,9 +141,9 @@ void reduce_rows(const Source<F>& x, const Layout<2>& reduced, int64_t base, int
     std::fill_n(sums, columns, Op::template identity<F>());
     const int64_t stop = std::min(end, block + kRowBlock);
     int64_t row = block;
-    for (; row + kTogether <= stop; row += kTogether) {
-      const F* rows[kTogether];
-      for (int r = 0; r < kTogether; ++r) rows[r] = load_row(row + r, tiles[r]);
+    for (; row + kRowsAtOnce <= stop; row += kRowsAtOnce) {
+      const F* rows[kRowsAtOnce];
+      for (int r = 0; r < kRowsAtOnce; ++r) rows[r] = load_row(row + r, tiles[r]);
       combine_rows<Op>(sums, rows, columns);
     }
     for (; row < stop; ++row) {

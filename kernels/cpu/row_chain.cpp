@@ -148,17 +148,18 @@ size_t first_segment(const ConstView& x, std::span<const RowStep> steps) {
 }  // namespace
 
 int64_t row_chain_workspace(Stream stream, ConstView x, std::span<const RowStep> steps) {
-  return ChainSegments(x, steps, first_segment).workspace(x, [&](auto own, const ConstView& rows, const View& result) {
-    if (own.size() > 1) return BlockSegment(rows, own).workspace_bytes();
-    return step_workspace(kKernels, stream, own[0], rows, result);
-  });
+  return ChainSegments(x, steps, first_segment)
+      .workspace(x, [&](auto segment, const ConstView& rows, const View& result) {
+        if (segment.size() > 1) return BlockSegment(rows, segment).workspace_bytes();
+        return step_workspace(kKernels, stream, segment[0], rows, result);
+      });
 }
 
 void row_chain(Stream stream, ConstView x, std::span<const RowStep> steps, View out, void* workspace) {
   ChainSegments(x, steps, first_segment)
-      .run(x, out, workspace, [&](auto own, const ConstView& rows, const View& result, void* memory) {
-        if (own.size() > 1) return BlockSegment(rows, own).run(rows, result, memory);
-        run_step(kKernels, stream, own[0], rows, result, memory);
+      .run(x, out, workspace, [&](auto segment, const ConstView& rows, const View& result, void* memory) {
+        if (segment.size() > 1) return BlockSegment(rows, segment).run(rows, result, memory);
+        run_step(kKernels, stream, segment[0], rows, result, memory);
       });
 }
 

@@ -58,15 +58,15 @@ class AttentionBlocks {
   /// Blocks of each thread, at least, so that threads end together.
   static constexpr int64_t kBlocksOfThread = 4;
 
-  /// Of at most `most` and at least half as many sequences in a block, what keeps the busiest thread the shortest.
-  int64_t best_count(int64_t most) const {
+  /// Of at most `max_count` and at least half as many sequences in a block, what keeps the busiest thread the shortest.
+  int64_t best_count(int64_t max_count) const {
     const int64_t threads = num_threads();
     const auto longest = [&](int64_t n) {
       const int64_t blocks = (params_.sequences + n - 1) / n;
       return (blocks + threads - 1) / threads * n;
     };
-    int64_t best = most;
-    for (int64_t n = most - 1; n > 0 && n >= most / 2; --n)
+    int64_t best = max_count;
+    for (int64_t n = max_count - 1; n > 0 && n >= max_count / 2; --n)
       if (longest(n) < longest(best)) best = n;
     return best;
   }

@@ -21,10 +21,10 @@ void set_attention_alternative(const AttentionAlternative* alternative);
 const AttentionAlternative* attention_alternative();
 
 /// Tern's kernels, which attention_forward() and attention_backward() call when there is no alternative.
-void own_attention_forward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
-                           View out, View log_sum_exp);
-void own_attention_backward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
-                            ConstView out, ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv, View dbias,
-                            void* workspace);
+void tern_attention_forward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
+                            View out, View log_sum_exp);
+void tern_attention_backward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
+                             ConstView out, ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv,
+                             View dbias, void* workspace);
 
 }  // namespace tern::kernels::cuda

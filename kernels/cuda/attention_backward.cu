@@ -19,9 +19,9 @@ namespace {
 template <int kDim>
 struct Shape {
   static constexpr int kThreads = attention::kThreads;
-  using OwnTile = PaddedRows<kDim, kWarps * 16>;
-  using OtherTile = PaddedRows<kDim, kDim <= 64 ? 64 : 32>;
-  static constexpr int kElements = 2 * OwnTile::kElements + 4 * OtherTile::kElements;
+  using FixedTile = PaddedRows<kDim, kWarps * 16>;
+  using StreamedTile = PaddedRows<kDim, kDim <= 64 ? 64 : 32>;
+  static constexpr int kElements = 2 * FixedTile::kElements + 4 * StreamedTile::kElements;
   __device__ static void show_copies() {}
 };
 
@@ -57,27 +57,27 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
  public:
   using Base = QueryPassTiles<T, Shape<kDim>>;
   using Base::Base;
-  using typename Base::OtherTile;
-  using typename Base::OwnTile;
-  static constexpr int kOther = OtherTile::kRows, kTiles = kOther / 8;
+  using typename Base::FixedTile;
+  using typename Base::StreamedTile;
+  static constexpr int kOther = StreamedTile::kRows, kTiles = kOther / 8;
 
   /// Processes one tile of keys and values, whose copies have completed.
   __device__ void step(int first_key, int stage, bool only_tile) {
-    const T *keys = stage_of(stage), *values = keys + OtherTile::kElements;
+    const T *keys = stage_of(stage), *values = keys + StreamedTile::kElements;
     // Random numbers are drawn before the scores are computed: the registers do not hold both.
     [[maybe_unused]] uint32_t kept = 0;
     if constexpr (kDropout) kept = kept_in_rows<kTiles>(call_, s_, head_, rows_.first, first_key);
     FragmentC p[kTiles], ds[kTiles];
     set_zero(p);
     set_zero(ds);
-    multiply_transposed<OwnTile, OtherTile>(queries_, warp_row(), keys, p);
+    multiply_transposed<FixedTile, StreamedTile>(queries_, warp_row(), keys, p);
     apply_sign(call_, p);
     mask_scores(call_, s_, ValidKeys<kOther>(call_, s_, first_key), rows_.first, first_key, p);
-    multiply_transposed<OwnTile, OtherTile>(dout_, warp_row(), values, ds);
+    multiply_transposed<FixedTile, StreamedTile>(dout_, warp_row(), values, ds);
     rows_.probabilities(call_, p);
     rows_.template score_gradients<kDropout>(call_, kept, p, only_tile, ds);
 #pragma unroll
-    for (int n = 0; n < kTiles; n += 2) multiply<OtherTile>(to_left<T>(ds[n], ds[n + 1]), keys, n * 8, dq_);
+    for (int n = 0; n < kTiles; n += 2) multiply<StreamedTile>(to_left<T>(ds[n], ds[n + 1]), keys, n * 8, dq_);
   }
 
  private:
@@ -119,29 +119,29 @@ class KeyPass : public KeyPassTiles<T, Shape<kDim>> {
   using Base = KeyPassTiles<T, Shape<kDim>>;
   using Base::Base;
   using typename Base::Columns;
-  using typename Base::OtherTile;
-  using typename Base::OwnTile;
-  static constexpr int kTiles = OtherTile::kRows / 8;
+  using typename Base::FixedTile;
+  using typename Base::StreamedTile;
+  static constexpr int kTiles = StreamedTile::kRows / 8;
 
   /// Processes one tile of queries, whose copies have completed.
   __device__ void step(int head, int first_query, int stage) {
-    const T *queries = stage_of(stage), *dout = queries + OtherTile::kElements;
+    const T *queries = stage_of(stage), *dout = queries + StreamedTile::kElements;
     const Columns& columns = columns_[stage];
     [[maybe_unused]] uint32_t kept = 0;
     if constexpr (kDropout) kept = rows_.kept_in_columns(call_, head, columns);  // before the scores, as above
     FragmentC p[kTiles], ds[kTiles];
     set_zero(p);
     set_zero(ds);
-    multiply_transposed<OwnTile, OtherTile>(keys_, warp_row(), queries, p);
-    multiply_transposed<OwnTile, OtherTile>(values_, warp_row(), dout, ds);
+    multiply_transposed<FixedTile, StreamedTile>(keys_, warp_row(), queries, p);
+    multiply_transposed<FixedTile, StreamedTile>(values_, warp_row(), dout, ds);
     apply_sign(call_, p);
     rows_.mask_scores(call_, s_, first_query, p);
     columns.probabilities(call_, p);
     columns.template score_gradients<kDropout>(call_, kept, p, ds);
 #pragma unroll
-    for (int n = 0; n < kTiles; n += 2) multiply<OtherTile>(kept_left<kDropout, T>(p, n, kept), dout, n * 8, dv_);
+    for (int n = 0; n < kTiles; n += 2) multiply<StreamedTile>(kept_left<kDropout, T>(p, n, kept), dout, n * 8, dv_);
 #pragma unroll
-    for (int n = 0; n < kTiles; n += 2) multiply<OtherTile>(to_left<T>(ds[n], ds[n + 1]), queries, n * 8, dk_);
+    for (int n = 0; n < kTiles; n += 2) multiply<StreamedTile>(to_left<T>(ds[n], ds[n + 1]), queries, n * 8, dk_);
   }
 
  private:
@@ -179,12 +179,12 @@ void attention_backward(Stream stream, const AttentionParams& params, ConstView 
                         void* workspace) {
   const AttentionAlternative* other = attention_alternative();
   if (other && other->backward(stream, params, q, k, v, out, dout, log_sum_exp, dq, dk, dv, workspace)) return;
-  own_attention_backward(stream, params, q, k, v, out, dout, log_sum_exp, dq, dk, dv, dbias, workspace);
+  tern_attention_backward(stream, params, q, k, v, out, dout, log_sum_exp, dq, dk, dv, dbias, workspace);
 }
 
-void own_attention_backward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
-                            ConstView out, ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv, View dbias,
-                            void* workspace) {
+void tern_attention_backward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
+                             ConstView out, ConstView dout, ConstView log_sum_exp, View dq, View dk, View dv,
+                             View dbias, void* workspace) {
   using namespace attention;
   const Call call(params);
   if (call.heads == 0) return;

@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Task task(call.heads, tiles);
   if (task.sequence == call.sequences) {
     const int64_t used = call.query_offsets[call.sequences];
-    clear_behind(out, used, task, tiles, call.head_dim);
+    clear_unused(out, used, task, tiles, call.head_dim);
     for (int64_t token = used + task.tile + static_cast<int64_t>(threadIdx.x) * tiles; token < out.tokens;
          token += static_cast<int64_t>(kThreads) * tiles)
       log_sum_exp.at(token, task.head) = kLowest;
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   TERN_SHARED(ScoreTile<F>, weights);
   const Task task(call.heads, tiles);
   if (task.sequence == call.sequences)
-    return clear_behind(dq, call.query_offsets[call.sequences], task, tiles, call.head_dim);
+    return clear_unused(dq, call.query_offsets[call.sequences], task, tiles, call.head_dim);
   const Sequence s(call, task.sequence);
   const int first_query = task.tile * kBlock;
   if (first_query >= s.queries) return;
@@ -319,8 +319,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   TERN_SHARED(ScoreTile<F>, ds);
   const Task task(call.kv_heads, tiles);
   if (task.sequence == call.sequences) {
-    clear_behind(dk, call.key_offsets[call.sequences], task, tiles, call.head_dim);
-    return clear_behind(dv, call.key_offsets[call.sequences], task, tiles, call.head_dim);
+    clear_unused(dk, call.key_offsets[call.sequences], task, tiles, call.head_dim);
+    return clear_unused(dv, call.key_offsets[call.sequences], task, tiles, call.head_dim);
   }
   const Sequence s(call, task.sequence);
   const int first_key = task.tile * kBlock;

@@ -170,7 +170,7 @@ struct Task {
 
 /// Zeroes one head of the tokens after the last sequence; `tiles` blocks take them in turn.
 template <class T>
-__device__ void clear_behind(const Rows<T>& rows, int64_t used, const Task& task, int tiles, int head_dim) {
+__device__ void clear_unused(const Rows<T>& rows, int64_t used, const Task& task, int tiles, int head_dim) {
   for (int64_t token = used + task.tile; token < rows.tokens; token += tiles) {
     for (int c = threadIdx.x; c < head_dim; c += blockDim.x) rows.at(token, task.head)[c] = T(0.0f);
   }

@@ -157,11 +157,11 @@ void attention_forward(Stream stream, const AttentionParams& params, ConstView q
                        View log_sum_exp, void* workspace) {
   const AttentionAlternative* other = attention_alternative();
   if (other && other->forward(stream, params, q, k, v, out, log_sum_exp, workspace)) return;
-  own_attention_forward(stream, params, q, k, v, out, log_sum_exp);
+  tern_attention_forward(stream, params, q, k, v, out, log_sum_exp);
 }
 
-void own_attention_forward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
-                           View out, View log_sum_exp) {
+void tern_attention_forward(Stream stream, const AttentionParams& params, ConstView q, ConstView k, ConstView v,
+                            View out, View log_sum_exp) {
   using namespace attention;
   const Call call(params);
   if (call.heads == 0) return;

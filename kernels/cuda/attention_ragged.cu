@@ -74,7 +74,7 @@ void tokens_first(Stream stream, const int32_t* offsets, int64_t sequences, Cons
          head_rows(log_sum_exp), by_token);
 }
 
-void clear_behind(Stream stream, const int32_t* offsets, int64_t sequences, View tensor) {
+void clear_unused(Stream stream, const int32_t* offsets, int64_t sequences, View tensor) {
   launch(clear_behind_kernel, dim3(32), dim3(kThreads), 0, stream, offsets + sequences,
          static_cast<uint16_t*>(tensor.data), tensor.shape[0], tensor.strides[0], tensor.shape[1], tensor.strides[1],
          tensor.shape[2]);

@@ -8,8 +8,8 @@ namespace tern::kernels::cuda {
 
 /// Distances of neighbouring tokens in several tensors, in elements.
 struct TokenStrides {
-  static constexpr int kMost = 9;
-  int64_t values[kMost] = {};
+  static constexpr int kMax = 9;
+  int64_t values[kMax] = {};
   int count = 0;
 };
 
@@ -25,6 +25,6 @@ void heads_first(Stream stream, const int32_t* offsets, int64_t sequences, const
 /// The reverse of heads_first, for the tokens in sequences.
 void tokens_first(Stream stream, const int32_t* offsets, int64_t sequences, ConstView log_sum_exp, float* by_token);
 /// Zeroes a 16-bit tensor [tokens, heads, head_dim] after the last sequence.
-void clear_behind(Stream stream, const int32_t* offsets, int64_t sequences, View tensor);
+void clear_unused(Stream stream, const int32_t* offsets, int64_t sequences, View tensor);
 
 }  // namespace tern::kernels::cuda

@@ -70,10 +70,10 @@ __device__ void store_result(const Call& call, const Sequence& s, int head, int 
   for (int half = 0; half < 2; ++half) {
     const float total = quad_sum(state.total[half]);
     factor[half] = total == 0 ? 0.0f : static_cast<float>(call.keep_scale) / total;
-    const int own = query + lane / 4 + half * 8;
-    if (lane % 4 == 0 && own < s.queries) {
+    const int query_row = query + lane / 4 + half * 8;
+    if (lane % 4 == 0 && query_row < s.queries) {
       const float top = state.maximum[half] * positive_scale_log2(call);
-      log_sum_exp.at(s.query_begin + own, head) = total == 0 ? -kInfinity : kLn2 * (top + log2f(total));
+      log_sum_exp.at(s.query_begin + query_row, head) = total == 0 ? -kInfinity : kLn2 * (top + log2f(total));
     }
   }
   store_rows<Tile>(state.out, factor, tile, row, out.at(s.query_begin + query, head), out.token_stride,
@@ -85,7 +85,7 @@ template <class T>
 __device__ void clear_result(const Call& call, const Rows<T>& out, const LogSumExp<float>& log_sum_exp,
                              const Task& task, int tiles) {
   const int64_t used = call.query_offsets[call.sequences];
-  clear_behind(out, used, task, tiles, call.head_dim);
+  clear_unused(out, used, task, tiles, call.head_dim);
   for (int64_t token = used + task.tile + static_cast<int64_t>(threadIdx.x) * tiles; token < out.tokens;
        token += static_cast<int64_t>(blockDim.x) * tiles)
     log_sum_exp.at(token, task.head) = -kInfinity;
@@ -169,7 +169,7 @@ void launch_forward(Stream stream, const Call& call, Kernel* kernel, const Const
          Rows<const T>(q), Rows<const T>(k), Rows<const T>(v), Rows<T>(out), LogSumExp<float>(log_sum_exp), tiles);
 }
 
-// attention_forward_sm90.cu: like own_attention_forward, for calls that takes_wgmma() accepts.
+// attention_forward_sm90.cu: like tern_attention_forward, for calls that takes_wgmma() accepts.
 void forward_sm90(Stream stream, const Call& call, const ConstView& q, const ConstView& k, const ConstView& v,
                   const View& out, const View& log_sum_exp);
 

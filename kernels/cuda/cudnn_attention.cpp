@@ -19,8 +19,8 @@ namespace {
 
 using Tensor = CudnnGraph::Tensor;
 
-constexpr size_t kOldest = 91000;        // graphs of packed sequences need other masks before this version
-constexpr size_t kMostPlans = 1024;      // eager training on ragged batches keeps creating new shapes
+constexpr size_t kMinVersion = 91000;    // graphs of packed sequences need other masks before this version
+constexpr size_t kMaxPlans = 1024;       // eager training on ragged batches keeps creating new shapes
 constexpr int64_t kPart = 256;           // alignment of the parts of a workspace
 constexpr int64_t kWorkspace = 8 << 20;  // for cuDNN, in addition to what is known to be needed
 constexpr float kMinusInfinity = -INFINITY;
@@ -43,7 +43,7 @@ bool takes(const AttentionParams& p, DType dtype) {
   return is_low_precision(dtype) && p.sequences > 0 && p.max_query_length > 0 && p.heads > 0 && p.heads == p.kv_heads &&
          p.head_dim % 8 == 0 && p.head_dim > 0 && p.head_dim <= 128 && p.query_offsets == p.key_offsets &&
          p.max_query_length == p.max_key_length && p.window < 0 && !p.key_mask && !p.bias && p.dropout.p == 0 &&
-         cudnn_info().found && version_number() >= kOldest;
+         cudnn_info().found && version_number() >= kMinVersion;
 }
 
 template <class AnyView>
@@ -106,7 +106,7 @@ class Parts {
 
 struct Workspace {
   int32_t* lengths;
-  int64_t* elements;  // TokenStrides::kMost arrays, offsets_pitch() apart
+  int64_t* elements;  // TokenStrides::kMax arrays, offsets_pitch() apart
   float *by_token, *sums;
   char* cudnn;
   int64_t cudnn_bytes, bytes;
@@ -115,7 +115,7 @@ struct Workspace {
     Parts parts(memory);
     const int64_t tokens = p.sequences * p.max_query_length;
     lengths = parts.take<int32_t>(p.sequences);
-    elements = parts.take<int64_t>(TokenStrides::kMost * offsets_pitch(p.sequences));
+    elements = parts.take<int64_t>(TokenStrides::kMax * offsets_pitch(p.sequences));
     by_token = parts.take<float>(tokens * p.heads);
     sums = backward ? parts.take<float>(tokens * p.heads) : nullptr;
     // Backward without atomic additions stores the gradient of the scores, in tiles.
@@ -136,10 +136,10 @@ int64_t workspace_bytes(Stream stream, bool backward, const AttentionParams& p, 
 
 /// The tensors that a graph reads and writes, in the order of their declaration: q, k, v, out; for backward also dout,
 /// dq, dk, dv.
-class Outside {
+class ExternalTensors {
  public:
-  Outside(bool backward, const AttentionParams& p, DType dtype, const std::vector<ConstView>& views,
-          const Workspace& workspace)
+  ExternalTensors(bool backward, const AttentionParams& p, DType dtype, const std::vector<ConstView>& views,
+                  const Workspace& workspace)
       : backward_(backward),
         p_(p),
         type_(dtype == DType::kBFloat16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF),
@@ -158,7 +158,7 @@ class Outside {
     pointers_.push_back(&minus_infinity_);
     if (backward) pointers_.push_back(&one_);
   }
-  Outside(const Outside&) = delete;
+  ExternalTensors(const ExternalTensors&) = delete;
 
   const std::vector<void*>& pointers() const { return pointers_; }
   const TokenStrides& strides() const { return strides_; }
@@ -223,7 +223,7 @@ Tensor subtract(CudnnGraph& g, const Tensor& a, const Tensor& b) {
 }
 
 /// Sets scores outside the sequence and, in causal calls, above the diagonal to -infinity.
-Tensor mask(CudnnGraph& g, const Outside::Tensors& t, Tensor scores) {
+Tensor mask(CudnnGraph& g, const ExternalTensors::Tensors& t, Tensor scores) {
   const auto select = [&](const Tensor& keep) {
     return g.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores, t.minus_infinity, keep}, kF, kF);
   };
@@ -237,20 +237,20 @@ Tensor mask(CudnnGraph& g, const Outside::Tensors& t, Tensor scores) {
 }
 
 /// out = softmax(scale q k^T) v
-void describe_forward(CudnnGraph& g, const Outside::Tensors& t) {
+void describe_forward(CudnnGraph& g, const ExternalTensors::Tensors& t) {
   const Tensor scores = multiply(g, g.matmul(t.q, t.k, {.m = &t.lengths, .n = &t.lengths}), t.scale);
   const Tensor masked = mask(g, t, scores);
-  const Tensor most = g.reduce(CUDNN_REDUCE_TENSOR_MAX, masked);
-  const Tensor powers = g.pointwise(CUDNN_POINTWISE_EXP, {subtract(g, masked, most)}, kF, kF);
+  const Tensor row_maximum = g.reduce(CUDNN_REDUCE_TENSOR_MAX, masked);
+  const Tensor powers = g.pointwise(CUDNN_POINTWISE_EXP, {subtract(g, masked, row_maximum)}, kF, kF);
   const Tensor sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, powers);
   const Tensor logarithm = g.pointwise(CUDNN_POINTWISE_LOG, {sum}, kF, kF);
-  g.pointwise(CUDNN_POINTWISE_ADD, {most, logarithm}, kF, kF, &t.statistics);
+  g.pointwise(CUDNN_POINTWISE_ADD, {row_maximum, logarithm}, kF, kF, &t.statistics);
   const Tensor shares = g.pointwise(CUDNN_POINTWISE_DIV, {powers, sum}, t.type, kF);
   g.matmul(shares, t.v, {.m = &t.lengths, .k = &t.lengths}, &t.out);
 }
 
 /// P = exp(scale q k^T - log_sum_exp); dv = P^T dout; dS = scale P (dout v^T - sum(dout out)); dk = dS^T q; dq = dS k
-void describe_backward(CudnnGraph& g, const Outside::Tensors& t) {
+void describe_backward(CudnnGraph& g, const ExternalTensors::Tensors& t) {
   const CudnnGraph::Lengths rows_and_columns = {.m = &t.lengths, .n = &t.lengths},
                             rows_and_sums = {.m = &t.lengths, .k = &t.lengths};
   multiply(g, g.reduce(CUDNN_REDUCE_TENSOR_ADD, multiply(g, t.dout, t.out)), t.one, &t.sums);
@@ -274,14 +274,14 @@ class Device {
   bool run(Stream stream, bool backward, const Kind& kind, const AttentionParams& p, DType dtype,
            const std::vector<ConstView>& views, const Workspace& workspace) {
     const std::lock_guard lock(mutex_);  // the handle has one stream at a time
-    const Outside outside(backward, p, dtype, views, workspace);
+    const ExternalTensors outside(backward, p, dtype, views, workspace);
     std::vector<int64_t> key = outside.layout();
     key.insert(key.end(), kind.begin(), kind.end());
     auto found = plans_.find(key);
     if (found == plans_.end()) {
-      if (plans_.size() >= kMostPlans) plans_.clear();
+      if (plans_.size() >= kMaxPlans) plans_.clear();
       CudnnGraph graph;
-      const Outside::Tensors tensors = outside.name(graph);
+      const ExternalTensors::Tensors tensors = outside.name(graph);
       backward ? describe_backward(graph, tensors) : describe_forward(graph, tensors);
       found = plans_.emplace(key, graph.plan(handle_, workspace.cudnn_bytes)).first;
     }
@@ -342,17 +342,17 @@ bool is_capturing(Stream stream) {
 }
 
 /// Computes the call by the choice for its kind, which is made first if necessary; false: Tern's kernels must compute
-/// it. `own` and `other` overwrite the same results, so that each can run many times.
-template <class Own, class Other>
-bool choose(Stream stream, const Kind& kind, const Own& own, const Other& other) {
+/// it. `run_tern` and `run_cudnn` overwrite the same results, so that each can run many times.
+template <class RunTern, class RunCudnn>
+bool choose(Stream stream, const Kind& kind, const RunTern& run_tern, const RunCudnn& run_cudnn) {
   const std::optional<bool> choice = choice_for(kind);
-  if (choice) return *choice && other();
+  if (choice) return *choice && run_cudnn();
   if (!autotune_on || is_capturing(stream)) return false;
-  const bool possible = other();
-  const bool faster = possible && time_of(stream, other) < time_of(stream, own);
+  const bool possible = run_cudnn();
+  const bool faster = possible && time_of(stream, run_cudnn) < time_of(stream, run_tern);
   const std::lock_guard lock(choices().mutex);
   choices().uses_cudnn[kind] = faster;
-  return faster && other();
+  return faster && run_cudnn();
 }
 
 bool all_aligned(const std::vector<ConstView>& views) {
@@ -365,14 +365,14 @@ bool forward(Stream stream, const AttentionParams& p, ConstView q, ConstView k, 
   if (!takes(p, q.dtype) || !all_aligned(views)) return false;
   const Kind kind = kind_of(stream, false, p, q.dtype);
   const Workspace workspace(false, p, memory);
-  const auto own = [&] { own_attention_forward(stream, p, q, k, v, out, log_sum_exp); };
-  const auto other = [&] {
+  const auto run_tern = [&] { tern_attention_forward(stream, p, q, k, v, out, log_sum_exp); };
+  const auto run_cudnn = [&] {
     if (!device(stream.index).run(stream, false, kind, p, q.dtype, views, workspace)) return false;
     heads_first(stream, p.query_offsets, p.sequences, workspace.by_token, log_sum_exp);
-    clear_behind(stream, p.query_offsets, p.sequences, out);
+    clear_unused(stream, p.query_offsets, p.sequences, out);
     return true;
   };
-  return choose(stream, kind, own, other);
+  return choose(stream, kind, run_tern, run_cudnn);
 }
 
 bool backward(Stream stream, const AttentionParams& p, ConstView q, ConstView k, ConstView v, ConstView out,
@@ -381,16 +381,16 @@ bool backward(Stream stream, const AttentionParams& p, ConstView q, ConstView k,
   if (!takes(p, q.dtype) || !all_aligned(views)) return false;
   const Kind kind = kind_of(stream, true, p, q.dtype);
   const Workspace workspace(true, p, memory);
-  const auto own = [&] {
-    own_attention_backward(stream, p, q, k, v, out, dout, log_sum_exp, dq, dk, dv, View(), memory);
+  const auto run_tern = [&] {
+    tern_attention_backward(stream, p, q, k, v, out, dout, log_sum_exp, dq, dk, dv, View(), memory);
   };
-  const auto other = [&] {
+  const auto run_cudnn = [&] {
     tokens_first(stream, p.query_offsets, p.sequences, log_sum_exp, workspace.by_token);
     if (!device(stream.index).run(stream, true, kind, p, q.dtype, views, workspace)) return false;
-    for (const View& view : {dq, dk, dv}) clear_behind(stream, p.query_offsets, p.sequences, view);
+    for (const View& view : {dq, dk, dv}) clear_unused(stream, p.query_offsets, p.sequences, view);
     return true;
   };
-  return choose(stream, kind, own, other);
+  return choose(stream, kind, run_tern, run_cudnn);
 }
 
 constexpr AttentionAlternative kCudnn = {

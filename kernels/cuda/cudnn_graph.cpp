@@ -13,11 +13,12 @@ constexpr int64_t kAlignment = 16;
 bool is_refusal(cudnnStatus_t status) { return status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000; }
 
 /// Reads descriptors that cuDNN fills in; returns their number.
-int64_t get_descriptors(cudnnBackendDescriptor_t from, cudnnBackendAttributeName_t attribute, int64_t most,
+int64_t get_descriptors(cudnnBackendDescriptor_t from, cudnnBackendAttributeName_t attribute, int64_t max_count,
                         cudnnBackendDescriptor_t* filled) {
   int64_t count = 0;
-  TERN_CUDNN_CHECK(cudnn().BackendGetAttribute(from, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count, filled));
-  return std::min(count, most);
+  TERN_CUDNN_CHECK(
+      cudnn().BackendGetAttribute(from, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, max_count, &count, filled));
+  return std::min(count, max_count);
 }
 
 bool is_deterministic(cudnnBackendDescriptor_t configuration) {
@@ -164,7 +165,7 @@ CudnnGraph::Tensor CudnnGraph::transpose(const Tensor& x, cudnnDataType_t type) 
   return y;
 }
 
-std::optional<CudnnPlan> CudnnGraph::plan(cudnnHandle_t handle, int64_t most_workspace) {
+std::optional<CudnnPlan> CudnnGraph::plan(cudnnHandle_t handle, int64_t max_workspace) {
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations_.data(),
@@ -198,7 +199,7 @@ std::optional<CudnnPlan> CudnnGraph::plan(cudnnHandle_t handle, int64_t most_wor
     int64_t one = 0;
     TERN_CUDNN_CHECK(cudnn().BackendGetAttribute(plan.plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                                  CUDNN_TYPE_INT64, 1, &one, &plan.workspace_bytes_));
-    if (plan.workspace_bytes_ > most_workspace) continue;
+    if (plan.workspace_bytes_ > max_workspace) continue;
     plan.ids_ = ids_;
     return plan;
   }

@@ -90,7 +90,7 @@ class CudnnGraph {
 
   /// The first of cuDNN's suggestions that gives the same bits every time and needs at most this workspace; nullopt
   /// when there is none.
-  std::optional<CudnnPlan> plan(cudnnHandle_t handle, int64_t most_workspace);
+  std::optional<CudnnPlan> plan(cudnnHandle_t handle, int64_t max_workspace);
 
  private:
   Tensor add_tensor(cudnnDataType_t type, const Numbers& dims, const Numbers& strides, bool inside, bool by_value,

@@ -247,8 +247,8 @@ void embedding_backward(Stream stream, ConstView dy, ConstView ids, int64_t padd
                         View dweight) {
   const int64_t rows = ids.numel(), count = dweight.shape[0], cols = dweight.cols();
   if (count == 0 || cols == 0) return;
-  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max() - 8;  // 32-bit counters go a few beyond the last value
-  TERN_CHECK(rows < kMost && count < kMost, "embedding: expected fewer than ", kMost, " rows, got ", rows, " ids and ",
+  constexpr int64_t kMax = std::numeric_limits<uint32_t>::max() - 8;  // 32-bit counters go a few beyond the last value
+  TERN_CHECK(rows < kMax && count < kMax, "embedding: expected fewer than ", kMax, " rows, got ", rows, " ids and ",
              count, " rows of the table");
   const Workspace space(stream, rows, count, workspace);
   int sorted = 0;

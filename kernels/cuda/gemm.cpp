@@ -19,7 +19,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-constexpr int64_t kMostBatch = 65535;  // of one call: the largest third dimension of a grid
+constexpr int64_t kMaxBatch = 65535;  // of one call: the largest third dimension of a grid
 constexpr int64_t kBiasAlignment = 16;
 
 int64_t align_up(int64_t bytes) { return (bytes + kMatmulAlignment - 1) / kMatmulAlignment * kMatmulAlignment; }
@@ -159,9 +159,9 @@ void gemm(Stream stream, bool transpose_a, bool transpose_b, double alpha, Const
   }
   char* memory = b.pack(stream, a.pack(stream, align_up(workspace)));
   fold_batch(transpose_a, a, b, c);
-  for (int64_t first = 0; first < c.batch; first += kMostBatch) {
+  for (int64_t first = 0; first < c.batch; first += kMaxBatch) {
     Matmul p = make_matmul(transpose_a, transpose_b, a, b, c);
-    p.batch = std::min(kMostBatch, c.batch - first);
+    p.batch = std::min(kMaxBatch, c.batch - first);
     const MatmulOperands operands{alpha, b.at(first), a.at(first), beta, const_cast<char*>(c.at(first)), nullptr};
     TERN_CHECK(try_matmul(stream, p, operands, memory), "gemm: cuBLASLt ", cublaslt_info().version,
                " has no algorithm for ", p.describe());

@@ -29,7 +29,7 @@ struct Totals {
 
 /// Recomputes in fp64 a sum of squares that overflowed: only elements that are not finite make this sum not finite.
 template <class Group, class T>
-__device__ double careful_sum(const T* x, int64_t n) {
+__device__ double scaled_square_sum(const T* x, int64_t n) {
   double sum = 0;
   for_each_vector<Group>(x, n, T(), [&](int64_t, const auto& values) {
 #pragma unroll
@@ -54,8 +54,8 @@ __device__ double sum_of_squares(const void* data, int64_t begin, int64_t numel)
     for (int k = 0; k < vector_width<T>; ++k) part += values.v[k] * values.v[k];
     sum += part;
   });
-  const double own = math::isfinite(sum) ? static_cast<double>(sum) : careful_sum<Group>(x, n);
-  return Group::sum(own);
+  const double thread_sum = math::isfinite(sum) ? static_cast<double>(sum) : scaled_square_sum<Group>(x, n);
+  return Group::sum(thread_sum);
 }
 
 using Words = Vector<uint32_t, 4>;  // a GradientBlock
@@ -109,10 +109,10 @@ __global__ void __launch_bounds__(kRowThreads) block_norm_kernel(TERN_GRID_CONST
       sum = sum_of_squares<float>(data, begin, numel);
   }
   if (threadIdx.x == 0) {
-    const GradientBlock own{sum, first_tensor + low};
-    store_vector(reinterpret_cast<uint32_t*>(totals.blocks + first_block + block), std::bit_cast<Words>(own));
+    const GradientBlock thread_sum{sum, first_tensor + low};
+    store_vector(reinterpret_cast<uint32_t*>(totals.blocks + first_block + block), std::bit_cast<Words>(thread_sum));
   }
-  if (!totals.result || (totals.count > 1 && !arrives_last(totals.ticket, totals.count))) return;
+  if (!totals.result || (totals.count > 1 && !is_last_block(totals.ticket, totals.count))) return;
   finish(totals);
 }
 

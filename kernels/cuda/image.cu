@@ -85,23 +85,23 @@ __global__ void __launch_bounds__(kThreads, augment_blocks<kWidth>())
   const int32_t pixels = call.height * call.width;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * kWidth;
   for (int64_t i = blockIdx.y; i < call.images.count; i += gridDim.y) {
-    const AugmentedImage own = call.image(i);
-    const bool mixes = own.plan->mixes();
-    const AugmentedImage partner = mixes ? call.image(own.plan->partner) : own;
+    const AugmentedImage base = call.image(i);
+    const bool mixes = base.plan->mixes();
+    const AugmentedImage partner = mixes ? call.image(base.plan->partner) : base;
     for (int64_t p = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kWidth; p < pixels; p += step) {
       const int32_t y = static_cast<int32_t>(p) / call.width, first = static_cast<int32_t>(p) % call.width;
       Vector<float, kWidth> results[3];
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
         const int32_t x = first + k;
-        const Rgb pixel = own.colored(y, x, kColorSteps);
-        for (int c = 0; c < 3; ++c) results[c].v[k] = value(own, pixel, c, y, x);
+        const Rgb pixel = base.colored(y, x, kColorSteps);
+        for (int c = 0; c < 3; ++c) results[c].v[k] = value(base, pixel, c, y, x);
         if (!mixes) continue;
-        const bool pasted = own.plan->pasted.contains(y, x);
+        const bool pasted = base.plan->pasted.contains(y, x);
         const Rgb other = partner.colored(y, x, kColorSteps);
         for (int c = 0; c < 3; ++c) {
           const float b = value(partner, other, c, y, x), a = pasted ? b : results[c].v[k];
-          results[c].v[k] = fmaf(a, own.plan->weight, b * (1 - own.plan->weight));
+          results[c].v[k] = fmaf(a, base.plan->weight, b * (1 - base.plan->weight));
         }
       }
       for (int c = 0; c < 3; ++c) {

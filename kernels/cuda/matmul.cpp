@@ -19,8 +19,8 @@ namespace tern::kernels::cuda {
 namespace {
 
 using Numbers = std::array<int64_t, Matmul::kNumbers>;
-constexpr int kCandidates = 16;      // number of algorithms requested from the heuristic
-constexpr size_t kMostPlans = 4096;  // eager training on ragged batches keeps creating new shapes
+constexpr int kCandidates = 16;     // number of algorithms requested from the heuristic
+constexpr size_t kMaxPlans = 4096;  // eager training on ragged batches keeps creating new shapes
 
 std::atomic<bool> tf32_on = false, autotune_on = false;
 
@@ -240,7 +240,7 @@ class Device {
     const Numbers key = p.key();
     auto found = plans_.find(key);
     if (found == plans_.end()) {
-      if (plans_.size() >= kMostPlans) plans_.clear();
+      if (plans_.size() >= kMaxPlans) plans_.clear();
       found = plans_.emplace(key, make_plan(stream, p, operands, workspace)).first;
     }
     const Plan& plan = found->second;

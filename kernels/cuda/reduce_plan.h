@@ -112,14 +112,14 @@ inline int64_t choose_access(const ConstView& x, bool inner_reduced, ReducePlan&
   return plan.columns / width;
 }
 
-inline int power_of_two_from(int64_t n, int most) {
+inline int power_of_two_from(int64_t n, int max_power) {
   int power = 1;
-  while (power < n && power < most) power *= 2;
+  while (power < n && power < max_power) power *= 2;
   return power;
 }
 
 /// Maximum number of parts that leaves each thread several accesses.
-inline int64_t most_parts(const ReducePlan& plan) {
+inline int64_t max_parts(const ReducePlan& plan) {
   return std::max<int64_t>(1, plan.steps / std::max<int64_t>(16 * plan.along(), kReduceThreads));
 }
 
@@ -131,7 +131,7 @@ inline void choose_tiles(ReducePlan& plan, int64_t vectors) {
     plan.across = kReduceThreads / power_of_two_from(ceil_div(plan.steps, kReduceAhead), kReduceThreads / lanes);
   };
   set_lanes();
-  while (lanes > 8 && plan.tiles() * most_parts(plan) < kReduceBlocks / 2) {  // more blocks are preferred to wide ones
+  while (lanes > 8 && plan.tiles() * max_parts(plan) < kReduceBlocks / 2) {  // more blocks are preferred to wide ones
     lanes /= 2;
     set_lanes();
   }
@@ -139,7 +139,7 @@ inline void choose_tiles(ReducePlan& plan, int64_t vectors) {
 
 inline void choose_parts(ReducePlan& plan) {
   const int64_t tiles = plan.tiles();
-  if (tiles < kReduceBlocks / 2) plan.parts = std::min(ceil_div(kReduceBlocks, tiles), most_parts(plan));
+  if (tiles < kReduceBlocks / 2) plan.parts = std::min(ceil_div(kReduceBlocks, tiles), max_parts(plan));
   plan.part_steps = ceil_div(ceil_div(plan.steps, plan.parts), plan.along()) * plan.along();
   if (plan.steps > 0) plan.parts = ceil_div(plan.steps, plan.part_steps);
 }

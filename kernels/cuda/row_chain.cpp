@@ -15,15 +15,15 @@ size_t one_step(const ConstView&, std::span<const RowStep>) { return 1; }
 }  // namespace
 
 int64_t row_chain_workspace(Stream stream, ConstView x, std::span<const RowStep> steps) {
-  return ChainSegments(x, steps, one_step).workspace(x, [&](auto own, const ConstView& rows, const View& result) {
-    return step_workspace(kKernels, stream, own[0], rows, result);
+  return ChainSegments(x, steps, one_step).workspace(x, [&](auto segment, const ConstView& rows, const View& result) {
+    return step_workspace(kKernels, stream, segment[0], rows, result);
   });
 }
 
 void row_chain(Stream stream, ConstView x, std::span<const RowStep> steps, View out, void* workspace) {
   ChainSegments(x, steps, one_step)
-      .run(x, out, workspace, [&](auto own, const ConstView& rows, const View& result, void* memory) {
-        run_step(kKernels, stream, own[0], rows, result, memory);
+      .run(x, out, workspace, [&](auto segment, const ConstView& rows, const View& result, void* memory) {
+        run_step(kKernels, stream, segment[0], rows, result, memory);
       });
 }
 

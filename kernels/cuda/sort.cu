@@ -134,14 +134,14 @@ __device__ auto find_threshold(const KeyAt& key_at, int bits, int64_t cols, int6
   TERN_SHARED(uint32_t, count, [kDigits]);
   TERN_SHARED(uint32_t, chosen, [2]);  // a digit, and the number of keys with a smaller one
   const int thread = static_cast<int>(threadIdx.x);
-  Key known = 0;                           // the digits found so far
-  auto wanted = static_cast<uint32_t>(k);  // rank, from 1, among keys with these digits
+  Key prefix = 0;                        // the digits found so far
+  auto rank = static_cast<uint32_t>(k);  // rank, from 1, among keys with these digits
   for (int shift = (bits - 1) / kDigitBits * kDigitBits; shift >= 0; shift -= kDigitBits) {
     for (int d = thread; d < kDigits; d += kGroup) count[d] = 0;
     block_barrier();
     for (int64_t c = thread; c < cols; c += kGroup) {
       const Key key = key_at(c);
-      if ((key ^ known) >> shift >> kDigitBits == 0)
+      if ((key ^ prefix) >> shift >> kDigitBits == 0)
         atomicAdd(&count[static_cast<int>(key >> shift & (kDigits - 1))], 1u);
     }
     block_barrier();
@@ -154,17 +154,17 @@ __device__ auto find_threshold(const KeyAt& key_at, int bits, int64_t cols, int6
     uint32_t before = block_sum_before<kGroup>(sum, total);
 #pragma unroll
     for (int d = 0; d < kOwnDigits; ++d) {
-      if (before < wanted && wanted <= before + own[d]) {
+      if (before < rank && rank <= before + own[d]) {
         chosen[0] = static_cast<uint32_t>(thread * kOwnDigits + d);
         chosen[1] = before;
       }
       before += own[d];
     }
     block_barrier();
-    known |= static_cast<Key>(chosen[0]) << shift;
-    wanted -= chosen[1];
+    prefix |= static_cast<Key>(chosen[0]) << shift;
+    rank -= chosen[1];
   }
-  return Threshold<Key>{known, wanted};
+  return Threshold<Key>{prefix, rank};
 }
 
 /// One block per row. Selects the k elements with the smallest keys, of equal ones the first, in the order of the

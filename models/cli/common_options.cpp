@@ -11,9 +11,10 @@ namespace {
 /// A rank of a job takes the GPU of its number on this machine, or the only one that it is shown, and starts no other.
 Device wanted_device(const std::string& text) {
   const dist::Launch launch = dist::detect_launch();
-  const Device own{DeviceType::kCUDA, cuda::listed_device_count() == 1 ? 0 : launch.local_rank};
-  if (text == "auto") return !launch.is_parallel() ? best_device() : cuda::suitable_device_count() > 0 ? own : cpu;
-  return launch.is_parallel() && text == "cuda" ? own : parse_device(text);
+  const Device rank_device{DeviceType::kCUDA, cuda::listed_device_count() == 1 ? 0 : launch.local_rank};
+  if (text == "auto")
+    return !launch.is_parallel() ? best_device() : cuda::suitable_device_count() > 0 ? rank_device : cpu;
+  return launch.is_parallel() && text == "cuda" ? rank_device : parse_device(text);
 }
 
 }  // namespace

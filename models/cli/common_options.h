@@ -20,7 +20,7 @@ struct CommonOptions : Options {
       option(&Self::device, "auto", "--device", "where to compute:", Form{"auto, cpu or cuda[:N]", is_device_option},
              Compared::kAtResume, Heading{kCommon});
   int threads = option(&Self::threads, 0, "--threads", "CPU threads; 0: all cores this process may use",
-                       Bounds{0, kernels::ThreadPool::kMostThreads}, Compared::kNowhere, Heading{kCommon});
+                       Bounds{0, kernels::ThreadPool::kMaxThreads}, Compared::kNowhere, Heading{kCommon});
   uint64_t seed = option(&Self::seed, 42, "--seed", "seed of everything random", Heading{kCommon});
   // Read by merge_option_file(): the parser only has to know the flag.
   std::string config = option(&Self::config, "", "--config", "TOML file of options, named like the flags; flags win",

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr size_t kImages = 64;
 constexpr size_t kBytes = size_t{64} << 20;  // of decoded pixels
 // Brightness factor of regions without attention.
-constexpr float kLeastLight = 0.15f;
+constexpr float kMinLight = 0.15f;
 
 class Predictor {
  public:
@@ -75,8 +75,7 @@ class Predictor {
       for (int64_t pixel = 0; pixel < image.height * image.width; ++pixel)
         for (int64_t c = 0; c < image.channels; ++c) {
           uint8_t& byte = image.pixels[static_cast<size_t>(pixel * image.channels + c)];
-          byte =
-              static_cast<uint8_t>(static_cast<float>(byte) * (kLeastLight + (1 - kLeastLight) * value[pixel]) + 0.5f);
+          byte = static_cast<uint8_t>(static_cast<float>(byte) * (kMinLight + (1 - kMinLight) * value[pixel]) + 0.5f);
         }
       data::write_png(free_name(names_[i]), image);
     }

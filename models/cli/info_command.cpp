@@ -32,9 +32,9 @@ std::string gib(int64_t bytes) {
   return text.str();
 }
 
-/// What the build has for CUDA, and what of it this machine has, or why not. In a job only `own`, this rank's device,
-/// is tried.
-void describe_cuda(bool in_job, Device own) {
+/// What the build has for CUDA, and what of it this machine has, or why not. In a job only `rank_device`, this rank's
+/// device, is tried.
+void describe_cuda(bool in_job, Device rank_device) {
   if (!cuda::in_this_program()) {
     std::cout << "CUDA: not in this build (./tern --cuda builds it in)\n";
     return;
@@ -46,7 +46,7 @@ void describe_cuda(bool in_job, Device own) {
   std::cout << "\n";
   for (int i = 0; i < devices; ++i) {
     const cuda::DeviceProperties p = cuda::listed_device(i);
-    const bool tried = !in_job || (own.is_cuda() && own.index == i);
+    const bool tried = !in_job || (rank_device.is_cuda() && rank_device.index == i);
     const std::string problem = tried ? cuda::device_problem(i) : "";
     std::cout << "cuda:" << i << ": ";
     if (!p.name.empty())
@@ -80,7 +80,7 @@ void describe_file(const std::string& path) {
   const StateFile file = load_state_file(path, {.whole = true});
   std::cout << "format: " << file.format << "\n";
   const char* other = file.format == "safetensors" ? "metadata " : "";
-  for (const auto& [key, value] : file.others)
+  for (const auto& [key, value] : file.other_entries)
     std::cout << other << (key.empty() ? "value" : tern::detail::printable(key)) << ": "
               << tern::detail::printable(value, 1000) << "\n";
   int64_t elements = 0, bytes = 0;

@@ -18,7 +18,7 @@ struct LaunchOptions : Options {
   using Self = LaunchOptions;
   int processes = option(&Self::processes, 0, "--nproc", "processes", Bounds{1, 4096}, Required{});
   int threads = option(&Self::threads, 0, "--threads", "CPU threads of each; 0: an equal share of the cores",
-                       Bounds{0, kernels::ThreadPool::kMostThreads});
+                       Bounds{0, kernels::ThreadPool::kMaxThreads});
   std::string logs = option(&Self::logs, "", "--logs", "folder of the ranks' logs (default: runs/launch-DATE)");
   bool quiet = option(&Self::quiet, false, "--quiet", "do not print how the processes are started");
 };

@@ -33,7 +33,7 @@ class NestingCheck {
   }
 
  private:
-  static constexpr int kMost = 16;
+  static constexpr int kMax = 16;
 
   void count(char c) {
     if (c == '.')
@@ -45,8 +45,8 @@ class NestingCheck {
     else if (c == '\n')
       ++line_;
     if (std::string_view("[]{}=,\n").find(c) != std::string_view::npos) dots_ = 0;  // a key or a number ends
-    if (depth_ <= kMost && dots_ < kMost) return;
-    throw UsageError(detail::concatenate(path_, ":", line_, ": nested deeper than ", kMost,
+    if (depth_ <= kMax && dots_ < kMax) return;
+    throw UsageError(detail::concatenate(path_, ":", line_, ": nested deeper than ", kMax,
                                          " levels; an option file holds lines such as: epochs = 5"));
   }
 

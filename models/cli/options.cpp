@@ -92,7 +92,7 @@ std::string OptionRow::recorded_name() const {
 
 bool OptionRow::accepts(const OptionValue& value) const {
   const auto in_bounds = [&](double number) {
-    return std::isfinite(number) && number >= spec.bounds.least && number <= spec.bounds.most;
+    return std::isfinite(number) && number >= spec.bounds.minimum && number <= spec.bounds.maximum;
   };
   const auto accepted = [&](const auto& stored) {
     using T = std::decay_t<decltype(stored)>;
@@ -117,10 +117,10 @@ std::string OptionRow::accepted() const {
     if constexpr (is_text<T>)
       return spec.form.accepts ? spec.form.description : spec.words.empty() ? "a text" : joined(spec.words, " or ");
     else if constexpr (is_whole<T>)
-      return "a whole number from " + bound_text(spec.bounds.least, Limits::min()) + " to " +
-             bound_text(spec.bounds.most, Limits::max());
+      return "a whole number from " + bound_text(spec.bounds.minimum, Limits::min()) + " to " +
+             bound_text(spec.bounds.maximum, Limits::max());
     else if constexpr (is_real<T>)
-      return "a number from " + number_text(spec.bounds.least) + " to " + number_text(spec.bounds.most);
+      return "a number from " + number_text(spec.bounds.minimum) + " to " + number_text(spec.bounds.maximum);
     else
       return std::is_same_v<T, bool> ? "true or false" : "a list of texts";
   };
@@ -201,12 +201,12 @@ void check_word(const std::string& name, const std::string& value, const std::ve
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
   if (word.size() > kLongestWord) return best;
-  int64_t least = std::max<int64_t>(3, static_cast<int64_t>(word.size()) / 3);
+  int64_t best_distance = std::max<int64_t>(3, static_cast<int64_t>(word.size()) / 3);
   for (const std::string& candidate : candidates) {
     // A beginning of a known word is near, however much is missing.
     const int64_t distance = word.size() >= 4 && candidate.starts_with(word) ? 1 : edit_distance(word, candidate);
-    if (distance < least) {
-      least = distance;
+    if (distance < best_distance) {
+      best_distance = distance;
       best = candidate;
     }
   }

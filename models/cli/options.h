@@ -34,8 +34,8 @@ class UsageError : public std::runtime_error {
 
 /// The least and the greatest number that is accepted. They are exact for whole numbers up to 2^53.
 struct Bounds {
-  double least = -std::numeric_limits<double>::infinity();
-  double most = std::numeric_limits<double>::infinity();
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
 };
 /// The accepted texts.
 using Words = std::vector<std::string>;

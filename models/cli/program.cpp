@@ -44,13 +44,13 @@ void install_signals() {
 
 /// One line in which a long argument (100,000 digits) does not hide the other words.
 std::string one_line(const std::string& message) {
-  constexpr size_t kMostWord = 1000;
+  constexpr size_t kMaxWord = 1000;
   std::string line;
   size_t word = 0;
   for (const char c : message) {
     word = c == ' ' || c == '\n' ? 0 : word + 1;
-    if (word <= kMostWord) line += c == '\n' ? ' ' : c;
-    if (word == kMostWord + 1) line += "...";
+    if (word <= kMaxWord) line += c == '\n' ? ' ' : c;
+    if (word == kMaxWord + 1) line += "...";
   }
   return line;
 }

@@ -37,9 +37,9 @@ void redirect(int file, int to) {
 /// Divides the machine's cores among its processes, unless the launcher bound them or OMP_NUM_THREADS is set.
 void share_cores(const dist::Launch& launch) {
   if (const char* chosen = std::getenv("OMP_NUM_THREADS"); chosen && *chosen) return;
-  cpu_set_t own;
-  const bool bound = sched_getaffinity(0, sizeof own, &own) == 0 &&
-                     CPU_COUNT(&own) < static_cast<int>(std::thread::hardware_concurrency());
+  cpu_set_t allowed_cpus;
+  const bool bound = sched_getaffinity(0, sizeof allowed_cpus, &allowed_cpus) == 0 &&
+                     CPU_COUNT(&allowed_cpus) < static_cast<int>(std::thread::hardware_concurrency());
   if (!bound) kernels::set_num_threads(dist::threads_per_process(kernels::num_threads(), launch.local_size));
 }
 

@@ -73,9 +73,9 @@ std::optional<int64_t> number_in(const Json& line, const char* name) {
 
 /// True for a line that a run has written when it gets to the position.
 bool lies_before(const Json& line, const models::TrainPosition& position) {
-  const auto at_most = [&](const char* name, int64_t most) {
+  const auto at_most = [&](const char* name, int64_t limit) {
     const std::optional<int64_t> number = number_in(line, name);
-    return number && *number <= most;
+    return number && *number <= limit;
   };
   return at_most("step", position.step) || at_most("epoch", position.epoch + (position.validated ? 1 : 0));
 }

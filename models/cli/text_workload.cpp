@@ -90,9 +90,9 @@ class TextWorkload final : public Workload {
     pipeline_.emplace(std::move(model),
                       path.empty() ? data::WordPiece::from_embedded() : data::WordPiece::from_folder(path));
     texts_.order_labels(pipeline_->model().labels());
-    const int64_t most = pipeline_->model().max_positions();
-    if (given.max_length > most && !resumed())
-      setting_.log("--max-length: " + given.init + " takes at most " + std::to_string(most) +
+    const int64_t position_limit = pipeline_->model().max_positions();
+    if (given.max_length > position_limit && !resumed())
+      setting_.log("--max-length: " + given.init + " takes at most " + std::to_string(position_limit) +
                    " tokens; texts are cut to that");
   }
 

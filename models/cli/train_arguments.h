@@ -11,7 +11,7 @@
 
 namespace tern::cli {
 
-inline constexpr double kMostReal = 1e30;  // of numbers that have no other bound
+inline constexpr double kMaxReal = 1e30;  // of numbers that have no other bound
 
 /// --recompute: blocks per group that is recomputed, 0 for "none". Nothing when the text is of another form.
 std::optional<int64_t> parse_recompute(const std::string& text);
@@ -72,16 +72,16 @@ struct TrainArguments : ModelOptions {
       option(&Self::lr, std::nullopt, "--lr",
              "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts, 1e-3 "
              "for images, 2e-3 for digits",
-             Bounds{0, kMostReal});
+             Bounds{0, kMaxReal});
   std::string optimizer =
       option(&Self::optimizer, "adamw", "--optimizer", "of the weights:", Words{models::optimizer_names()});
   double weight_decay =
-      option(&Self::weight_decay, 0.01, "--weight-decay", "of matrices, not of biases and norms", Bounds{0, kMostReal});
+      option(&Self::weight_decay, 0.01, "--weight-decay", "of matrices, not of biases and norms", Bounds{0, kMaxReal});
   std::string schedule =
       option(&Self::schedule, "linear", "--schedule", "of the learning rate:", Words{optim::schedule_names()});
   double warmup =
       option(&Self::warmup, 0.1, "--warmup", "steps (1 or more) or a fraction of all steps", Bounds{0, 1e15});
-  double clip = option(&Self::clip, 1, "--clip", "maximum norm of the gradients; 0: no clipping", Bounds{0, kMostReal});
+  double clip = option(&Self::clip, 1, "--clip", "maximum norm of the gradients; 0: no clipping", Bounds{0, kMaxReal});
   double ema = option(&Self::ema, 0, "--ema",
                       "decay (0.999) of exponential moving averages of the weights, which are validated and "
                       "saved instead of them; 0: none",

@@ -64,17 +64,17 @@ StateView modernised(StateView state) {
 
 const KeyMap& distilbert_key_map() {
   static const KeyMap map = [] {
-    const std::string own = "encoder.layer.*.", other = "distilbert.transformer.layer.*.";
+    const std::string tern_prefix = "encoder.layer.*.", checkpoint_prefix = "distilbert.transformer.layer.*.";
     KeyMap rules;
     for (const std::string part : {".weight", ".bias"}) {
-      rules.push_back(
-          {own + "attention.qkv" + part,
-           {other + "attention.q_lin" + part, other + "attention.k_lin" + part, other + "attention.v_lin" + part}});
-      rules.push_back({own + "attention.out" + part, {other + "attention.out_lin" + part}});
-      rules.push_back({own + "attention_norm" + part, {other + "sa_layer_norm" + part}});
-      rules.push_back({own + "feed_forward.lin1" + part, {other + "ffn.lin1" + part}});
-      rules.push_back({own + "feed_forward.lin2" + part, {other + "ffn.lin2" + part}});
-      rules.push_back({own + "output_norm" + part, {other + "output_layer_norm" + part}});
+      rules.push_back({tern_prefix + "attention.qkv" + part,
+                       {checkpoint_prefix + "attention.q_lin" + part, checkpoint_prefix + "attention.k_lin" + part,
+                        checkpoint_prefix + "attention.v_lin" + part}});
+      rules.push_back({tern_prefix + "attention.out" + part, {checkpoint_prefix + "attention.out_lin" + part}});
+      rules.push_back({tern_prefix + "attention_norm" + part, {checkpoint_prefix + "sa_layer_norm" + part}});
+      rules.push_back({tern_prefix + "feed_forward.lin1" + part, {checkpoint_prefix + "ffn.lin1" + part}});
+      rules.push_back({tern_prefix + "feed_forward.lin2" + part, {checkpoint_prefix + "ffn.lin2" + part}});
+      rules.push_back({tern_prefix + "output_norm" + part, {checkpoint_prefix + "output_layer_norm" + part}});
       rules.push_back({"embedding_norm" + part, {"distilbert.embeddings.LayerNorm" + part}});
       rules.push_back({"pre_classifier" + part, {"pre_classifier" + part}});
       rules.push_back({"classifier" + part, {"classifier" + part}});

@@ -82,7 +82,7 @@ class Prefetch {
     current_ = std::move(ahead_);
     if (copies_) {
       const kernels::Stream stream = current_stream(device_);
-      arrival_.hold_back(stream);
+      arrival_.make_wait(stream);
       for (const Tensor* tensor : current_->tensors())
         if (tensor->defined()) tensor->storage()->record_stream(stream);
     }

@@ -156,10 +156,10 @@ T field(const Json& json, const char* name, const fs::path& source) {
   if constexpr (std::is_floating_point_v<T>) {
     if (found->is_null()) return std::numeric_limits<T>::quiet_NaN();  // JSON has no NaN
   }
-  constexpr int64_t kMostCount = int64_t{1} << 53;  // more than any run needs; sums of two do not overflow
+  constexpr int64_t kMaxCount = int64_t{1} << 53;  // more than any run needs; sums of two do not overflow
   const auto is_count = [&] {
     const int64_t count = integer_in(*found).value_or(-1);
-    return count >= 0 && count <= kMostCount;
+    return count >= 0 && count <= kMaxCount;
   };
   // The library's conversions wrap, and round fractions to integers.
   const bool good = std::is_same_v<T, uint64_t>      ? found->is_number_unsigned()

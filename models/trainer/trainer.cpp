@@ -171,15 +171,16 @@ class Loop {
     if (ranks() == 1) return {stop, checkpoint_due};
     constexpr int64_t kStepsBetween = 16;
     if (options_.device.is_cuda() && step % kStepsBetween != 0 && step != total_steps_) {
-      stop_wished_ = stop_wished_ || stop;
-      checkpoint_wished_ = checkpoint_wished_ || checkpoint_due;
+      stop_requested_ = stop_requested_ || stop;
+      checkpoint_requested_ = checkpoint_requested_ || checkpoint_due;
       return {false, false};
     }
     NoGrad off;
-    Tensor wishes = from_vector(std::vector<int32_t>{stop || stop_wished_, checkpoint_due || checkpoint_wished_}, {2})
-                        .to(options_.device);
+    Tensor wishes =
+        from_vector(std::vector<int32_t>{stop || stop_requested_, checkpoint_due || checkpoint_requested_}, {2})
+            .to(options_.device);
     group()->all_reduce(wishes, dist::ReduceOp::kMax);
-    stop_wished_ = checkpoint_wished_ = false;
+    stop_requested_ = checkpoint_requested_ = false;
     const std::vector<int32_t> all = wishes.to_vector<int32_t>();
     return {all[0] != 0, all[1] != 0};
   }
@@ -316,7 +317,7 @@ class Loop {
   std::vector<TrainingStep::Part> batches_;
   int64_t next_ = 0, step_begin_ = 0;  // batch indices in the epoch: this rank's next, and the next step's first
   int64_t items_ = 0;                  // in batches_
-  bool stop_wished_ = false, checkpoint_wished_ = false, can_validate_ = false;
+  bool stop_requested_ = false, checkpoint_requested_ = false, can_validate_ = false;
   std::deque<TrainingStep::Pending> queued_;
   Snapshot best_;
   Clock::time_point start_, last_checkpoint_;

@@ -57,22 +57,23 @@ const Names& table(ViTNames names) {
 
 KeyMap make_map(ViTNames names) {
   const Names& n = table(names);
-  const std::string own = "encoder.layer.*.";
+  const std::string tern_prefix = "encoder.layer.*.";
   KeyMap map{{"class_token", {n.class_token}}, {"position", {n.position}}};
   for (const std::string part : {".weight", ".bias"}) {
     map.push_back({"patch" + std::string(part == ".weight" ? "_weight" : "_bias"), {n.patch + part}});
     if (names == ViTNames::kHuggingFace) {
       const std::string attention = n.block + "attention.attention.";
-      map.push_back({own + "attention.qkv" + part,
+      map.push_back({tern_prefix + "attention.qkv" + part,
                      {attention + "query" + part, attention + "key" + part, attention + "value" + part}});
     } else {
-      map.push_back({own + "attention.qkv" + part, {n.block + (part == ".weight" ? n.qkv_weight : n.qkv_bias)}});
+      map.push_back(
+          {tern_prefix + "attention.qkv" + part, {n.block + (part == ".weight" ? n.qkv_weight : n.qkv_bias)}});
     }
-    map.push_back({own + "attention.out" + part, {n.block + n.out + part}});
-    map.push_back({own + "attention_norm" + part, {n.block + n.attention_norm + part}});
-    map.push_back({own + "output_norm" + part, {n.block + n.output_norm + part}});
-    map.push_back({own + "feed_forward.lin1" + part, {n.block + n.lin1 + part}});
-    map.push_back({own + "feed_forward.lin2" + part, {n.block + n.lin2 + part}});
+    map.push_back({tern_prefix + "attention.out" + part, {n.block + n.out + part}});
+    map.push_back({tern_prefix + "attention_norm" + part, {n.block + n.attention_norm + part}});
+    map.push_back({tern_prefix + "output_norm" + part, {n.block + n.output_norm + part}});
+    map.push_back({tern_prefix + "feed_forward.lin1" + part, {n.block + n.lin1 + part}});
+    map.push_back({tern_prefix + "feed_forward.lin2" + part, {n.block + n.lin2 + part}});
     map.push_back({"encoder.norm" + part, {n.norm + part}});
     map.push_back({"pool_norm" + part, {"fc_norm" + part}});
     map.push_back({"classifier" + part, {n.classifier + part}});

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Exceeds the tokens of any image: row keys are image * kMostTokens + token.
-constexpr double kMostTokens = 1 << 24;
+// Exceeds the tokens of any image: row keys are image * kMaxTokens + token.
+constexpr double kMaxTokens = 1 << 24;
 
 constexpr const char* kTimmField = "architecture";  // of timm's config.json
 
@@ -37,8 +37,9 @@ Tensor resized_positions(const Tensor& position, const ViTConfig& config, int64_
 /// The same for a file's state, if the model's grid differs from the file's. `config` is the file's.
 void resize_in_file(StateView& state, const KeyMap& map, const ViTConfig& config, int64_t grid) {
   NoGrad off;
-  const std::string name =
-      std::find_if(map.begin(), map.end(), [](const KeyRule& rule) { return rule.own == "position"; })->others[0];
+  const std::string name = std::find_if(map.begin(), map.end(), [](const KeyRule& rule) {
+                             return rule.tern_name == "position";
+                           })->checkpoint_names[0];
   for (NamedTensor& entry : state)
     if (entry.name == name && entry.tensor.shape() == Shape({1, tokens_of(config), config.width}))
       entry.tensor = resized_positions(entry.tensor.to(DType::kFloat32), config, grid, grid);
@@ -105,7 +106,7 @@ EncoderInput ViT::layout(const Tensor& images, const Tensor& image_keys) const {
   input.first_rows = arange(0, static_cast<double>(n * tokens), static_cast<double>(tokens), whole);
   if (image_keys.defined())
     input.layout.row_keys =
-        (image_keys.unsqueeze(1) * kMostTokens + arange(0, static_cast<double>(tokens), 1, whole)).reshape({-1});
+        (image_keys.unsqueeze(1) * kMaxTokens + arange(0, static_cast<double>(tokens), 1, whole)).reshape({-1});
   return input;
 }
 

@@ -36,11 +36,11 @@ TEST(Allocator, RoundsToEighths) {
   Source memory;
   {
     CachingAllocator a(cpu, memory.source());
-    for (const auto& [asked, got] : std::vector<std::pair<int64_t, int64_t>>{
+    for (const auto& [requested, got] : std::vector<std::pair<int64_t, int64_t>>{
              {1, 64}, {64, 64}, {65, 128}, {512, 512}, {513, 576}, {1000, 1024}, {1025, 1152}, {3'000'000, 3145728}}) {
-      void* p = a.allocate(asked);
+      void* p = a.allocate(requested);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % 64, 0u);
-      EXPECT_EQ(a.statistics().live_bytes, got) << asked;
+      EXPECT_EQ(a.statistics().live_bytes, got) << requested;
       a.release(p);
     }
     // Above 512 bytes at most an eighth is lost.
@@ -185,7 +185,7 @@ TEST(Allocator, ServesThreads) {
 }
 
 #ifdef TERN_ADDRESS_SANITIZER
-TEST(Allocator, AddressSanitizerKnowsWhatIsNoTensors) {
+TEST(Allocator, AddressSanitizerReportsMemoryOfNoTensor) {
   allocator(cpu).empty_cache();  // the first block then comes from the system, unpoisoned
   Tensor x = empty({13});
   const char* const data = reinterpret_cast<const char*>(x.data<float>());

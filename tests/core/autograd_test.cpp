@@ -328,7 +328,7 @@ TEST(Chains, ThroughSavedTensors) {
   EXPECT_EQ(x.grad().item<double>(), 200'001);
 }
 
-TEST(Threads, EachWithItsOwnGraph) {
+TEST(Threads, EachWithASeparateGraph) {
   std::vector<double> results(4);
   std::vector<std::thread> threads;
   const Tensor shared = constant({2});
@@ -362,7 +362,7 @@ TEST(Memory, GraphsAreFreed) {
 }
 
 /// A callback of a hook runs once, at the end of the outermost backward, although another backward ran inside.
-TEST(Autograd, WhatWaitsForTheEndComesAtTheOutermost) {
+TEST(Autograd, CallbacksRunAfterTheOutermostBackward) {
   Tensor x = full({3}, 2), z = full({3}, 5);
   x.set_requires_grad(true);
   z.set_requires_grad(true);

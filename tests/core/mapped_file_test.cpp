@@ -254,7 +254,7 @@ bool ended_as_before(int status) {
   return testing::KilledBySignal(SIGBUS)(status);
 }
 
-TEST_F(BusErrors, OfOthersDoWhatTheyDidBefore) {
+TEST_F(BusErrors, OutsideOfMappedFilesKeepTheirHandler) {
   const std::string report = test::kSanitized ? "Sanitizer.*BUS" : "";
   const auto use = [&] {
     const MappedFile file(write("file", 9000));
@@ -318,7 +318,7 @@ TEST_F(BusErrors, GoToAnEarlierHandler) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST_F(BusErrors, OfALaterHandlerAreItsOwn) {
+TEST_F(BusErrors, OfALaterHandlerGoToThatHandler) {
   EXPECT_EXIT(
       {
         const MappedFile file(write("file", 9000));

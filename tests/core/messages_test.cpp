@@ -83,7 +83,7 @@ struct Once final : Function<Once> {
   Grads backward(const Tensor& dy) override { return {dy * 3.0}; }
 };
 
-TEST(Messages, AFunctionWithoutSecondDerivativeIsToldHowToDeclareOne) {
+TEST(Messages, AnErrorExplainsHowToDeclareASecondDerivative) {
   const Tensor x = Tensor(ones({3})).set_requires_grad(true);
   const Tensor first = grad({sum(square(Once::apply(x)))}, {x}, {.create_graph = true})[0];
   const std::string message = error_of([&] { sum(first).backward(); });

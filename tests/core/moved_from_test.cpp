@@ -41,7 +41,7 @@ TEST(MovedFrom, StreamsAndEventsStayHandles) {
   Event moved = std::move(event);
   EXPECT_TRUE(event.done());
   EXPECT_NO_THROW(event.synchronize());
-  EXPECT_NO_THROW(event.hold_back(stream.handle()));
+  EXPECT_NO_THROW(event.make_wait(stream.handle()));
   event.record();
   EXPECT_GE(event.seconds_since(moved), 0);
   const StreamGuard guard(stream);

@@ -214,13 +214,13 @@ TEST(Profiler, SessionsDoNotMix) {
 TEST(Profiler, OnlyOneAtATime) {
   Profiler profiler(with_test_clock());
   test::expect_error([] { Profiler second; }, {"another one is running", "stop it first"});
-  test::expect_error([] { Profiler second({.most_ranges = -1}); }, {"most_ranges", "-1"});
+  test::expect_error([] { Profiler second({.max_ranges = -1}); }, {"max_ranges", "-1"});
   EXPECT_TRUE(profiling());  // the first goes on
   profiler.stop();
   Profiler next(with_test_clock());
 }
 
-TEST(Profiler, ThreadsHaveRangesOfTheirOwn) {
+TEST(Profiler, ThreadsHaveSeparateRanges) {
   Profiler profiler;
   constexpr int kThreads = 4, kRanges = 500;
   std::vector<std::thread> threads;
@@ -259,7 +259,7 @@ TEST(Profiler, StopsWhileThreadsWork) {
       }
     });
   for (int i = 0; i < 20; ++i) {
-    Profiler profiler({.most_ranges = 5000});
+    Profiler profiler({.max_ranges = 5000});
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const ProfileReport report = profiler.stop();
     EXPECT_GE(report.row("outer").self_seconds, 0);
@@ -271,7 +271,7 @@ TEST(Profiler, StopsWhileThreadsWork) {
 
 TEST(Profiler, MemoryIsBounded) {
   ProfilerOptions options = with_test_clock();
-  options.most_ranges = 10;
+  options.max_ranges = 10;
   Profiler profiler(options);
   for (int i = 0; i < 25; ++i) {
     const ProfileRange range("range");
@@ -387,7 +387,7 @@ TEST(ProfilerCounts, EmbeddingReadsOnlyItsRows) {
   expect_counts(report, "embedding backward", 1, 3 * 8 * 4 + 3 * 8 + 1000 * 8 * 4, 0);  // dy, ids, dweight
 }
 
-TEST(ProfilerCounts, RecomputationIsARangeOfItsOwn) {
+TEST(ProfilerCounts, RecomputationIsASeparateRange) {
   Generator generator = test::fresh_generator();
   Tensor x = randn({4, 4}, generator);
   x.set_requires_grad(true);
@@ -522,7 +522,7 @@ TEST(ProfilerDevice, MarksGiveDeviceTimes) {
     device_now += 8e-6;
   }
   {
-    const ProfileRange fourth("fourth", RangeKind::kOp);  // beyond most_pairs
+    const ProfileRange fourth("fourth", RangeKind::kOp);  // beyond max_pairs
     device_now += 1e-6;
   }
   EXPECT_EQ(waits, waits_at_start);  // never inside a step

@@ -54,8 +54,8 @@ struct Rounded {
   /// The value after storing it as dtype.
   Rounded stored(DType dtype) const {
     if (!is_low_precision(dtype)) return *this;
-    const double least = dtype == float16 ? 0x1p-25 : 0x1p-134;  // half the distance between subnormals
-    return {value, error + (abs(value) + error) * storage_unit(dtype) + least, unit};
+    const double smallest = dtype == float16 ? 0x1p-25 : 0x1p-134;  // half the distance between subnormals
+    return {value, error + (abs(value) + error) * storage_unit(dtype) + smallest, unit};
   }
 };
 
@@ -119,9 +119,9 @@ struct RoundedNorm {
   RoundedNorm(const Rounded& x, double eps) : rstd(x), hat(x) {
     const Rounded deviation = x - mean(x), variance = mean(deviation * deviation);
     const Tensor error = variance.error + (variance.value + eps) * x.unit;
-    const Tensor least = maximum(variance.value - error, full({}, 0, {.dtype = float64}));
+    const Tensor smallest = maximum(variance.value - error, full({}, 0, {.dtype = float64}));
     const Tensor value = rsqrt(variance.value + eps);
-    rstd = {value, value * (sqrt((variance.value + eps) / (least + eps)) - 1 + 4 * x.unit), x.unit};
+    rstd = {value, value * (sqrt((variance.value + eps) / (smallest + eps)) - 1 + 4 * x.unit), x.unit};
     hat = deviation * rstd;
   }
   /// weight and bias may be undefined.

@@ -94,7 +94,7 @@ Steps layers_of(const std::vector<int64_t>& widths, Activation activation, DType
 class RowChainTest : public testing::Test {
  protected:
   int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
-  int64_t between(int64_t least, int64_t most) { return least + below(most - least + 1); }
+  int64_t between(int64_t minimum, int64_t maximum) { return minimum + below(maximum - minimum + 1); }
   Activation any_activation() {
     constexpr Activation kActivations[] = {Activation::kNone, Activation::kGelu, Activation::kRelu};
     return kActivations[below(3)];

@@ -23,7 +23,7 @@ using test::stream;
 void* at(void* pointer, int64_t offset) { return static_cast<char*>(pointer) + offset; }
 
 TEST(StreamAllocator, SegmentSizes) {
-  for (const auto& [asked, live, reserved] :
+  for (const auto& [requested, live, reserved] :
        std::vector<std::array<int64_t, 3>>{{1, 512, 2 * kMiB},
                                            {512, 512, 2 * kMiB},
                                            {513, 1024, 2 * kMiB},
@@ -36,9 +36,9 @@ TEST(StreamAllocator, SegmentSizes) {
                                            {100 * kMiB, 100 * kMiB, 100 * kMiB}}) {
     FakeDevice device;
     CachingAllocator a(kDevice, device.source());
-    void* p = a.allocate(asked);
-    EXPECT_EQ(a.statistics().live_bytes, live) << asked;
-    EXPECT_EQ(device.held, reserved) << asked;
+    void* p = a.allocate(requested);
+    EXPECT_EQ(a.statistics().live_bytes, live) << requested;
+    EXPECT_EQ(device.held, reserved) << requested;
     a.release(p);
     EXPECT_EQ(a.statistics().largest_cached_block, reserved);
     EXPECT_EQ(a.statistics().inactive_split_bytes, 0);
@@ -283,7 +283,7 @@ TEST(StreamAllocator, OutOfMemoryWaitsBeforeItGivesUp) {
   expect_faultless(device);
 }
 
-TEST(StreamAllocator, TheErrorTellsWhatHoldsTheMemory) {
+TEST(StreamAllocator, TheErrorListsWhatHoldsTheMemory) {
   FakeDevice device(24 * kMiB);
   device.others = int64_t{8} << 30;
   CachingAllocator a(kDevice, device.source());

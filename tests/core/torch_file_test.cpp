@@ -121,7 +121,7 @@ TEST_F(TorchFiles, WhatIsNoTensor) {
   EXPECT_TRUE(find(file.tensors, "optimizer.state.0.exp_avg").defined());
   EXPECT_TRUE(find(file.tensors, "rng").defined());
   const auto other = [&](const std::string& name) -> std::string {
-    for (const auto& [key, value] : file.others)
+    for (const auto& [key, value] : file.other_entries)
       if (key == name) return value;
     return "none";
   };

@@ -94,7 +94,7 @@ const Scenarios kScenarios = {{"trains", train}, {"asks", ask}, {"listens", list
 
 class Contexts : public RanksTest {};
 
-TEST_F(Contexts, ARankHasOneOnItsOwnDevice) {
+TEST_F(Contexts, ARankHasOneOnItsDevice) {
   expect_done(run("trains", 2, {{"TERN_STANDIN_DEVICES", "2"}, {"TERN_TEST_OWN_DEVICES", "1"}}));
 }
 
@@ -102,14 +102,14 @@ TEST_F(Contexts, AListOfDevicesStartsNone) {
   expect_done(run("asks", 2, {{"TERN_STANDIN_DEVICES", "3"}, {"TERN_TEST_OWN_DEVICES", "1"}}));
 }
 
-TEST_F(Contexts, RanksOnOneMachineMeetAtTheLoopback) {
+TEST_F(Contexts, RanksOnOneMachineUseTheLoopback) {
   const std::string local_size = "2", anywhere = "192.0.2.1";  // anywhere is not an address of this machine
   expect_done(run("listens", 2, {}));
   expect_done(run("listens", 2, {{"MASTER_ADDR", "localhost"}, {"LOCAL_WORLD_SIZE", local_size}}));
   expect_done(run("listens", 2, {{"MASTER_ADDR", anywhere}, {"LOCAL_WORLD_SIZE", local_size}}));
 }
 
-TEST_F(Contexts, RanksMeetWithTheSecretOfTheEnvironment) {
+TEST_F(Contexts, RanksMeetWithTheSecretFromTheEnvironment) {
   expect_done(run("listens", 2, {{"TERN_DIST_SECRET", random_secret()}}));
 }
 

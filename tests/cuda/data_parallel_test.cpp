@@ -403,7 +403,7 @@ TEST_F(DataParallelOnCuda, RanksWhoseBackwardHasAnotherOrder) {
   expect_done_by_all("own_order");
   expect_done(run("own_order", 2, {{"TERN_DIST_CHECK", "1"}}));
 }
-TEST_F(DataParallelOnCuda, ExchangesBesideBackward) { expect_done_by_all("beside"); }
+TEST_F(DataParallelOnCuda, ExchangesDuringBackward) { expect_done_by_all("beside"); }
 
 }  // namespace
 }  // namespace tern::dist

@@ -155,7 +155,7 @@ inline std::array<Bounded, 4> attention_reference(const AttentionCase& c, const 
     const auto part = [&](const Tensor& x, int64_t head) {
       return x.slice(0, begin, begin + n).select(1, head).contiguous();
     };
-    const auto asked = [&](const Tensor& x, int64_t head) {
+    const auto query_head = [&](const Tensor& x, int64_t head) {
       return x.slice(0, begin_queries, begin_queries + rows).select(1, head).contiguous();
     };
     const Tensor seen = seen_of(c, {valid.begin() + begin, valid.begin() + begin + n});
@@ -163,8 +163,8 @@ inline std::array<Bounded, 4> attention_reference(const AttentionCase& c, const 
     for (int64_t h = 0; h < c.heads; ++h) {
       const int64_t kv = h / group;
       std::array<Bounded, 4> one =
-          evaluate({asked(q, h), part(k, kv), part(v, kv), asked(dout, h), seen, keep[s].select(0, h).contiguous(),
-                    1 / std::sqrt(static_cast<double>(c.head_dim)), c.dtype});
+          evaluate({query_head(q, h), part(k, kv), part(v, kv), query_head(dout, h), seen,
+                    keep[s].select(0, h).contiguous(), 1 / std::sqrt(static_cast<double>(c.head_dim)), c.dtype});
       for (size_t i = 0; i < 4; ++i) {
         if (i < 2 || h % group == 0) {
           heads[i].push_back(one[i]);

@@ -55,10 +55,10 @@ class LargeAttention : public LargeParity {
       out.backward(dout.to(kCuda));
       for (const Tensor& x : leaves) gradients.push_back(x.grad());
     } else if (c.first_rows) {
-      const Tensor asked = leaf(q), kv = leaf(stack({k, v}, 1));
-      out = cross_attention(asked, kv, layout, keys, options).reshape(q.shape());
+      const Tensor query = leaf(q), kv = leaf(stack({k, v}, 1));
+      out = cross_attention(query, kv, layout, keys, options).reshape(q.shape());
       out.backward(dout.to(kCuda));
-      gradients = {asked.grad(), kv.grad().select(1, 0), kv.grad().select(1, 1)};
+      gradients = {query.grad(), kv.grad().select(1, 0), kv.grad().select(1, 1)};
     } else {
       const Tensor qkv = leaf(stack({q, k, v}, 1));
       out = self_attention(qkv, keys, options).reshape(q.shape());
@@ -202,11 +202,11 @@ TEST_F(LargeProducts, OfViT) {
 TEST_F(LargeProducts, OfTheLastLayersQueries) {
   for (const DType dtype : kHalves)
     for (const int64_t tokens : {int64_t{16384}, int64_t{64 * 197}}) {
-      const int64_t asked = size(64, 1, 9), known = size(tokens, 1, 200), width = kWhole ? 768 : 8 * whole_in(1, 8);
-      SCOPED_TRACE(std::string(name_of(dtype)) + ", " + std::to_string(asked) + " and " + std::to_string(known) +
+      const int64_t query = size(64, 1, 9), key_value = size(tokens, 1, 200), width = kWhole ? 768 : 8 * whole_in(1, 8);
+      SCOPED_TRACE(std::string(name_of(dtype)) + ", " + std::to_string(query) + " and " + std::to_string(key_value) +
                    " rows of " + std::to_string(width));
-      const Tensor inputs[] = {integers({asked, width}, 2, dtype), integers({known, width}, 2, dtype)};
-      const Tensor gradients[] = {integers({asked, width}, 1, dtype), integers({known, 2 * width}, 1, dtype)};
+      const Tensor inputs[] = {integers({query, width}, 2, dtype), integers({key_value, width}, 2, dtype)};
+      const Tensor gradients[] = {integers({query, width}, 1, dtype), integers({key_value, 2 * width}, 1, dtype)};
       const Tensor w = integers({3 * width, width}, 2, float32), b = integers({3 * width}, 100, float32);
       Tensor x[2];
       for (size_t i = 0; i < 2; ++i) x[i] = inputs[i].to(kCuda).set_requires_grad(true);

@@ -42,9 +42,9 @@ class LargeParity : public DeviceTest {
 
   Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
   /// Whole numbers between -most and most.
-  Tensor integers(const Shape& shape, int64_t most, DType dtype) {
-    const auto choices = static_cast<double>(2 * most + 1);
-    return sub(floor(mul(rand(shape, generator), choices)), static_cast<double>(most)).to(dtype);
+  Tensor integers(const Shape& shape, int64_t max_magnitude, DType dtype) {
+    const auto choices = static_cast<double>(2 * max_magnitude + 1);
+    return sub(floor(mul(rand(shape, generator), choices)), static_cast<double>(max_magnitude)).to(dtype);
   }
 };
 

@@ -35,15 +35,15 @@ void collectives(World& world) {
       Tensor sum = add(own, own);
       group.all_reduce(sum);
       const Tensor twice = add(sum, sum);
-      Tensor most = own.clone();
-      group.all_reduce(most, ReduceOp::kMax);
+      Tensor maximum = own.clone();
+      group.all_reduce(maximum, ReduceOp::kMax);
       Tensor from = own.clone();
       group.broadcast(from, n - 1);
       Tensor all = zeros({n, count}, {.dtype = dtype, .device = device});
       group.all_gather(all, own);
       Tensor part = zeros({count}, {.dtype = dtype, .device = device});
       group.reduce_scatter(part, all);
-      const auto a = twice.to_vector<double>(), b = most.to_vector<double>(), c = from.to_vector<double>(),
+      const auto a = twice.to_vector<double>(), b = maximum.to_vector<double>(), c = from.to_vector<double>(),
                  d = all.to_vector<double>(), e = part.to_vector<double>();
       for (int64_t i = 0; i < count; ++i) {
         const size_t k = static_cast<size_t>(i);
@@ -203,7 +203,7 @@ TEST_F(Nccl, InACapturedStep) {
 }
 TEST_F(Nccl, AMissingWaitIsSeen) { expect_done(run("unordered", 2)); }
 
-TEST_F(Nccl, MeetsInAFolderBesideTorchrunAndInCheckMode) {
+TEST_F(Nccl, UsesAFolderUnderTorchrunAndInCheckMode) {
   expect_done(run("asynchronous", 2, {{"TERN_DIST_STORE", "file"}}));
   expect_done(run("asynchronous", 2, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "x"}}));
   expect_done(run("asynchronous", 2, {{"TERN_DIST_CHECK", "1"}}));
@@ -216,7 +216,7 @@ TEST_F(Nccl, ARankThatDoesNotComeIsNamed) {
             words[0]);
 }
 
-TEST_F(Nccl, ARankThatDiesIsNamed) {
+TEST_F(Nccl, AKilledRankIsNamed) {
   for (const char* check : {"0", "1"})
     expect_in("peer: rank 1 has ended before the job was done", run("killed", 2, {{"TERN_DIST_CHECK", check}})[0]);
 }

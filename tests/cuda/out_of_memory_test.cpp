@@ -82,7 +82,7 @@ class OutOfMemory : public DeviceTest {
     memory.empty_cache();
     memory.reset_peak();
     for (int i = 0; i < kSteps; ++i) plenty.step({x, targets});
-    const int64_t most = memory.statistics().peak_live_bytes - memory.statistics().live_bytes;
+    const int64_t max_bytes = memory.statistics().peak_live_bytes - memory.statistics().live_bytes;
 
     const Tensors filler = fill(device);
     int failures = 0;
@@ -93,7 +93,7 @@ class OutOfMemory : public DeviceTest {
         memory.empty_cache();
         // From almost no memory to enough, in growing steps.
         const double share = (attempt + std::uniform_real_distribution<double>(0, 1)(random)) / kAttempts;
-        const auto more = static_cast<int64_t>(512 * std::pow(static_cast<double>(most) / 512, share));
+        const auto more = static_cast<int64_t>(512 * std::pow(static_cast<double>(max_bytes) / 512, share));
         if (attempt < kAttempts) memory.set_limit(memory.statistics().reserved_bytes + more + 1);
         std::string message;
         try {

@@ -151,7 +151,7 @@ std::vector<double> train(uint64_t seed, Device device, DType dtype, Mode mode) 
   return result;
 }
 
-TEST_F(RandomPrograms, AreTheSameHoweverTheyRun) {
+TEST_F(RandomPrograms, AreTheSameForEveryWayOfRunning) {
   std::mt19937_64 random(fresh_seed());
   for (int round = 0; round < 20; ++round) {
     const uint64_t seed = random();

@@ -95,8 +95,8 @@ Outcome run(const RunOptions& o) {
   options.ema = o.ema;
   options.checkpoints = o.checkpoints;
   options.save_model = [&](const std::string& to) { save_safetensors(model.state_dict(), to + "/model"); };
-  int64_t asked = 0;
-  if (o.stop > 0) options.should_stop = [&] { return ++asked == o.stop; };
+  int64_t calls = 0;
+  if (o.stop > 0) options.should_stop = [&] { return ++calls == o.stop; };
   std::optional<TrainCheckpoint> checkpoint;
   if (o.resume) {
     const std::string newest = newest_checkpoint(o.checkpoints->path(), {}).value();
@@ -112,12 +112,12 @@ Outcome run(const RunOptions& o) {
 
 double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());
-  double most = 0;
+  double worst = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const double difference = std::abs(a[i] - b[i]);
-    if (!(difference <= most)) most = std::isfinite(difference) ? difference : INFINITY;
+    if (!(difference <= worst)) worst = std::isfinite(difference) ? difference : INFINITY;
   }
-  return most;
+  return worst;
 }
 
 TEST_F(Training, FollowsTheCpuForFiftySteps) {

@@ -49,9 +49,9 @@ class ArchiveTest : public FolderTest {
     return path;
   }
 
-  std::string extract_error(const std::vector<Entry>& entries, int64_t most = 1000) const {
+  std::string extract_error(const std::vector<Entry>& entries, int64_t max_size = 1000) const {
     const fs::path path = make_archive(entries);
-    return error_of([&] { extract_archive(path, root() / "out", most); });
+    return error_of([&] { extract_archive(path, root() / "out", max_size); });
   }
 
   std::string contents(const fs::path& path) const {

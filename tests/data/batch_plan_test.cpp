@@ -22,11 +22,11 @@ Rows iota(int32_t n) {
 }
 
 /// Lengths distributed like IMDB's in WordPieces, truncated: log-normal with median 225.
-Rows review_lengths(int32_t n, int32_t most) {
+Rows review_lengths(int32_t n, int32_t maximum) {
   std::mt19937_64 random = fresh_random();
   std::lognormal_distribution<double> length(std::log(225.0), 0.75);
   Rows lengths;
-  for (int32_t i = 0; i < n; ++i) lengths.push_back(std::clamp(static_cast<int32_t>(length(random)), 2, most));
+  for (int32_t i = 0; i < n; ++i) lengths.push_back(std::clamp(static_cast<int32_t>(length(random)), 2, maximum));
   return lengths;
 }
 
@@ -94,16 +94,16 @@ TEST(PackedPlan, RandomInputs) {
     options.seed = random();
     const BatchPlan plan(rows, lengths, options, 1);
     expect_every_row_once(plan.epoch(0), rows);
-    int64_t most = 0, longest = 0;
+    int64_t maximum = 0, longest = 0;
     for (int64_t step = 0; step < plan.steps(0); ++step) {
       const auto batch = plan.epoch(0).batch(step);
       EXPECT_LE(tokens(batch, lengths), budget);
-      most = std::max(most, static_cast<int64_t>(batch.size()));
+      maximum = std::max(maximum, static_cast<int64_t>(batch.size()));
     }
     for (const int32_t row : rows) longest = std::max<int64_t>(longest, lengths[row]);
-    EXPECT_EQ(plan.most_sequences(), most);
+    EXPECT_EQ(plan.max_batch_sequences(), maximum);
     EXPECT_EQ(plan.longest(), longest);
-    EXPECT_LE(most, options.max_sequences > 0 ? options.max_sequences : n);
+    EXPECT_LE(maximum, options.max_sequences > 0 ? options.max_sequences : n);
   }
 }
 

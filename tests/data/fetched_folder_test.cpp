@@ -33,7 +33,7 @@ FetchedFolder fetched(const fs::path& archive) {
   return {.name = "letters",
           .folder = "letters",
           .archive = {"file://" + archive.string(), static_cast<int64_t>(bytes.size()), sha256(bytes)},
-          .most_unpacked_bytes = 1 << 24,
+          .max_unpacked_bytes = 1 << 24,
           .contents = "letters/train",
           .is_complete = is_complete};
 }

@@ -33,8 +33,8 @@ std::string random_bytes(size_t size, std::mt19937_64& random) {
   return bytes;
 }
 
-std::string gunzip_error(const std::string& bytes, int64_t most = 1 << 20) {
-  return error_of([&] { gunzip(bytes, "input", most); });
+std::string gunzip_error(const std::string& bytes, int64_t max_size = 1 << 20) {
+  return error_of([&] { gunzip(bytes, "input", max_size); });
 }
 
 TEST(Gzip, GivesWhatWasCompressed) {
@@ -42,10 +42,10 @@ TEST(Gzip, GivesWhatWasCompressed) {
   const size_t block = 1 << 16;  // what is unpacked at a time
   for (const size_t size : {size_t{0}, size_t{1}, size_t{777}, block - 1, block, block + 1, 3 * block + 5}) {
     const std::string bytes = random_bytes(size, random);
-    const int64_t most = static_cast<int64_t>(size);
-    EXPECT_EQ(gunzip(gzip(bytes), "input", most), bytes) << size;
+    const int64_t max_size = static_cast<int64_t>(size);
+    EXPECT_EQ(gunzip(gzip(bytes), "input", max_size), bytes) << size;
     if (size > 0) {
-      EXPECT_TRUE(contains(gunzip_error(gzip(bytes), most - 1), {"input: refused", "more than expected"})) << size;
+      EXPECT_TRUE(contains(gunzip_error(gzip(bytes), max_size - 1), {"input: refused", "more than expected"})) << size;
     }
   }
 }

@@ -153,7 +153,7 @@ TEST_F(ImageFolderTest, UnreadableImagesAreSkippedUpToALimit) {
   const BatchPlan plan = plan_of(6, {.batch_size = 1, .shuffle = false}, 3);
   for (const int workers : {0, 3}) {
     std::vector<std::string> log;
-    const ImageLoader loader(set, plan, {.workers = workers, .most_unreadable = 3, .log = [&](const std::string& line) {
+    const ImageLoader loader(set, plan, {.workers = workers, .max_unreadable = 3, .log = [&](const std::string& line) {
                                            log.push_back(line);
                                          }});
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -171,7 +171,7 @@ TEST_F(ImageFolderTest, UnreadableImagesAreSkippedUpToALimit) {
     std::sort(log.begin(), log.end());
     EXPECT_TRUE(contains(log[1], {"skipped: ", "c/2.png: not a PNG or JPEG image"}));
   }
-  const ImageLoader strict(set, plan, {.workers = 0, .most_unreadable = 1});
+  const ImageLoader strict(set, plan, {.workers = 0, .max_unreadable = 1});
   EXPECT_NO_THROW(strict.batch(0, 2));
   EXPECT_NO_THROW(strict.batch(1, 2));
   EXPECT_TRUE(contains(error_of([&] { strict.batch(0, 4); }), {"more than 1 images", "c/4.png: not a PNG"}));

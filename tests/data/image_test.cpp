@@ -144,8 +144,8 @@ TEST(Decode, SizeIsCheckedFirst) {
   EXPECT_TRUE(contains(error_of([&] { decode_image(png_of_size(0x7fffffff, 0x7fffffff), "x"); }), {"2147483647 x "}));
   EXPECT_TRUE(contains(error_of([&] { decode_image(png_of_size(0, 3), "x"); }), {"x: damaged PNG image: "}));
   const std::string small = golden_file("png_rgb");
-  EXPECT_TRUE(contains(error_of([&] { decode_image(small, "x", {.most_pixels = 9 * 13 - 1}); }), {"13 x 9", "116"}));
-  EXPECT_EQ(decode_image(small, "x", {.most_pixels = 9 * 13}).width, 13);
+  EXPECT_TRUE(contains(error_of([&] { decode_image(small, "x", {.max_pixels = 9 * 13 - 1}); }), {"13 x 9", "116"}));
+  EXPECT_EQ(decode_image(small, "x", {.max_pixels = 9 * 13}).width, 13);
 }
 
 enum class Coding { kBaseline, kProgressive, kArithmetic };
@@ -236,7 +236,7 @@ TEST(Decode, RandomDamageIsHarmless) {
       for (size_t i = 0; i < changes; ++i) bytes[8 + random() % (bytes.size() - 8)] = static_cast<char>(random());
       if (trial % 3 == 0) bytes.erase(8 + random() % (bytes.size() - 8), 1 + random() % 9);
       try {
-        const Image image = decode_image(bytes, "damaged", {.most_pixels = 1 << 22});
+        const Image image = decode_image(bytes, "damaged", {.max_pixels = 1 << 22});
         EXPECT_EQ(image.pixels.size(), static_cast<size_t>(image.height * image.width * 3));
       } catch (const Error& error) {
         EXPECT_TRUE(std::string(error.what()).starts_with("damaged: ")) << error.what();

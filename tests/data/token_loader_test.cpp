@@ -104,7 +104,7 @@ TEST(TokenLoader, FixedCapacityHasOneShape) {
   for (const bool packed : {true, false}) {
     const BatchPlanOptions plan{.batch_size = packed ? 0 : 4, .batch_tokens = packed ? 31 : 0};
     const TokenLoader loader = token_loader(23, plan, {.fixed_capacity = true});
-    const int64_t sequences = packed ? loader.plan().most_sequences() : 4;
+    const int64_t sequences = packed ? loader.plan().max_batch_sequences() : 4;
     const int64_t rows = packed ? 31 : 4 * 12;
     int64_t filled = 0;
     for (int64_t epoch = 0; epoch < 2; ++epoch) {

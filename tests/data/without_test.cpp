@@ -37,7 +37,7 @@ TEST_F(WithoutTest, UnpackingIsRefusedBeforeAnythingIsFetched) {
   const FetchedFolder set = {.name = "letters",
                              .folder = "letters",
                              .archive = {"file:///letters.tar.gz", 1, ""},
-                             .most_unpacked_bytes = 1,
+                             .max_unpacked_bytes = 1,
                              .contents = "letters/train",
                              .is_complete = [](const fs::path& folder) { return fs::exists(folder / "train"); }};
   const std::string error = error_of([&] { fetch_folder(set, {}); });

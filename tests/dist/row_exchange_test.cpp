@@ -35,7 +35,7 @@ TEST(RowExchange, EveryBitOfARowCounts) {
     }
 }
 
-TEST(RowExchange, MostRowsTravelWhole) {
+TEST(RowExchange, ManyRowsAreExchangedWhole) {
   const auto exchanged = [](int64_t set, int64_t count) {
     std::vector<uint8_t> marks(static_cast<size_t>(count), 0);
     for (int64_t i = 0; i < set; ++i) marks[static_cast<size_t>(2 * i % count + (2 * i >= count))] = 1;

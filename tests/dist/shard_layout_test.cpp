@@ -12,7 +12,7 @@ namespace {
 
 TEST(ShardLayout, EveryElementOnceAndCutsBetweenBlocks) {
   std::mt19937_64 random = fresh_random();
-  const auto any = [&](int64_t most) { return static_cast<int64_t>(random() % static_cast<uint64_t>(most)); };
+  const auto any = [&](int64_t limit) { return static_cast<int64_t>(random() % static_cast<uint64_t>(limit)); };
   for (int round = 0; round < 3000; ++round) {
     const int ranks = 1 + static_cast<int>(any(9));
     const int64_t alignment = 1 << any(5), block = alignment << any(7);

@@ -46,8 +46,8 @@ void expect_in(const std::string& part, const std::string& text) {
 
 // --- listening addresses and admission ---
 
-TEST(Addresses, AreTheLeastThatServe) {
-  const std::vector<std::string> own = own_addresses();
+TEST(Addresses, AreNoMoreThanNeeded) {
+  const std::vector<std::string> own = local_addresses();
   EXPECT_EQ(listening_addresses("10.1.2.3", true), kLoopback);
   EXPECT_EQ(listening_addresses("", true), kLoopback);
   EXPECT_EQ(listening_addresses("127.0.0.1", false), kLoopback);
@@ -64,7 +64,7 @@ TEST(Addresses, AreTheLeastThatServe) {
   for (const std::string& address : all) EXPECT_NE(address, "0.0.0.0");
 }
 
-TEST(TcpStore, ListensWhereItIsTold) {
+TEST(TcpStore, ListensAtTheGivenAddresses) {
   const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
   EXPECT_EQ(server.addresses(), kLoopback);
   int sockets = 0;
@@ -74,9 +74,9 @@ TEST(TcpStore, ListensWhereItIsTold) {
     EXPECT_EQ(listening.address, "127.0.0.1");
   }
   EXPECT_EQ(sockets, 1);
-  for (const std::string& address : own_addresses()) {
+  for (const std::string& address : local_addresses()) {
     if (address.find(':') != std::string::npos) continue;
-    EXPECT_FALSE(Stranger(server.port(), address).connected()) << address;
+    EXPECT_FALSE(RawConnection(server.port(), address).connected()) << address;
   }
 }
 
@@ -88,7 +88,7 @@ TEST(TcpStore, ListensAtSeveralAddressesWithOnePort) {
   expect_in("192.0.2.1", error_of([] { TcpStoreServer({"192.0.2.1"}, 0, {0, 2, "job"}); }));
 }
 
-TEST(TcpStore, WithoutTheSecretNobodyJoins) {
+TEST(TcpStore, WithoutTheSecretNoProcessJoins) {
   const std::string secret = random_secret(), other = random_secret();
   ASSERT_EQ(secret.size(), 32u);
   ASSERT_NE(secret, other);
@@ -100,9 +100,9 @@ TEST(TcpStore, WithoutTheSecretNobodyJoins) {
     expect_in("TERN_DIST_SECRET", error);
     EXPECT_EQ(error.find(secret), std::string::npos);
     // A client that ignores whether the server knows the secret.
-    const Stranger stranger(server.port());
-    expect_in("its secret is another", stranger.join({1, 2, "job", wrong}));
-    EXPECT_EQ(stranger.hear(), "");
+    const RawConnection raw(server.port());
+    expect_in("its secret is another", raw.join({1, 2, "job", wrong}));
+    EXPECT_EQ(raw.hear(), "");
   }
 }
 
@@ -112,7 +112,7 @@ TEST(TcpStore, AProofServesOneConnection) {
   const std::string hello = hello_of(member);
   std::string heard_proof;
   for (int i = 0; i < 2; ++i) {
-    const Stranger connection(server.port());
+    const RawConnection connection(server.port());
     connection.say(framed(hello));
     const std::string answer = connection.hear();
     EXPECT_EQ(answer.find(member.secret), std::string::npos);
@@ -222,7 +222,7 @@ TEST_F(ServiceTest, OneAnswerWaitsToBeSent) {
   EXPECT_EQ(take(c), "\1");
   EXPECT_EQ(ask(c, set("k", thousand_)), "\1");
   for (int i = 0; i < 50; ++i) {  // without reading the answers
-    if (c.may_speak()) service_.receive(c, wait(1, "k").framed() + wait(2, "k").framed(), now_);
+    if (c.may_send_request()) service_.receive(c, wait(1, "k").framed() + wait(2, "k").framed(), now_);
     service_.advance(now_);
     EXPECT_LT(c.out().size(), 2 * thousand_.size());
   }
@@ -304,7 +304,7 @@ TEST_F(ServiceTest, StrangersGiveWayTheSilentFirst) {
   EXPECT_FALSE(speaking.closing());
 }
 
-TEST_F(ServiceTest, AFailureIsToldToAll) {
+TEST_F(ServiceTest, AFailureIsReportedToAll) {
   tcp::Connection &waiting = join(1), &idle = join(2);
   EXPECT_EQ(take(waiting), "\1");
   EXPECT_EQ(take(idle), "\1");
@@ -327,14 +327,14 @@ TEST(TcpStore, SilentConnectionsDoNotKeepRanksOut) {
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
   const size_t count = std::min<size_t>(8192, (limit.rlim_max - 500) / 2);  // both ends are in this process
-  std::vector<std::unique_ptr<Stranger>> silent;
-  while (silent.size() < count) silent.push_back(std::make_unique<Stranger>(server.port()));
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  while (silent.size() < count) silent.push_back(std::make_unique<RawConnection>(server.port()));
   const auto start = Clock::now();
   const auto late = connect_tcp_store(kLoopback, server.port(), {1, 4, "job"}, 60);
   EXPECT_LT(Clock::now() - start, 30s);
   late->set("late", "1");
   EXPECT_EQ(early->get("late", 10), "1");
-  EXPECT_TRUE(early->gone().empty());
+  EXPECT_TRUE(early->failed_ranks().empty());
 }
 
 /// A server in a separate process with few free descriptors.
@@ -362,14 +362,14 @@ TEST(TcpStore, WithoutDescriptorsStrangersGiveWayAndNothingSpins) {
   if (child == 0) serve_without_descriptors(port_pipe[1], end_pipe[0]);
   ASSERT_EQ(read(port_pipe[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
   {
-    std::vector<std::unique_ptr<Stranger>> silent;
-    for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<Stranger>(port));
+    std::vector<std::unique_ptr<RawConnection>> silent;
+    for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<RawConnection>(port));
     const auto store = connect_tcp_store(kLoopback, port, {1, 2, "job"}, 60);
     store->set("a", "b");
     // Only members now, more than there are descriptors: connected ones are served, the others wait.
     std::vector<std::unique_ptr<Store>> more;
     for (int i = 0; i < 5; ++i) more.push_back(store->another());
-    for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<Stranger>(port));
+    for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<RawConnection>(port));
     std::this_thread::sleep_for(2s);
     EXPECT_EQ(store->get("a", 10), "b");
   }

@@ -143,7 +143,7 @@ TEST_P(AnyStore, ExchangesAndComparesBetweenProcesses) {
     waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
   }
-  EXPECT_TRUE(own->gone().empty());
+  EXPECT_TRUE(own->failed_ranks().empty());
 }
 
 TEST_P(AnyStore, RanksThatDoNotComeAreNamed) {
@@ -167,21 +167,21 @@ TEST(TcpStore, SurvivesStrangers) {
   const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
   const auto store = connect_tcp_store({"localhost"}, server.port(), {0, 2, "job"}, 10);
   std::mt19937_64 random = fresh_random();
-  std::vector<std::unique_ptr<Stranger>> silent;
+  std::vector<std::unique_ptr<RawConnection>> silent;
   for (int i = 0; i < 200; ++i) {
-    auto stranger = std::make_unique<Stranger>(server.port());
+    auto raw = std::make_unique<RawConnection>(server.port());
     std::string bytes;
     const size_t length = random() % 3000;
     for (size_t j = 0; j < length; ++j) bytes += static_cast<char>(random());
     if (i % 4 == 1) bytes = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     if (i % 4 == 2) bytes.insert(0, framed(hello_of({1, 2, "job"})).substr(0, 20));
     if (i % 4 == 3) bytes.insert(0, std::string("\xff\xff\xff\xff", 4));
-    stranger->say(bytes);
-    if (i % 2 == 0) silent.push_back(std::move(stranger));
+    raw->say(bytes);
+    if (i % 2 == 0) silent.push_back(std::move(raw));
   }
   store->set("still", "here");
   EXPECT_EQ(store->get("still", 10), "here");
-  EXPECT_TRUE(store->gone().empty());
+  EXPECT_TRUE(store->failed_ranks().empty());
 }
 
 TEST(TcpStore, AMemberThatSpeaksNonsenseIsDropped) {
@@ -189,7 +189,7 @@ TEST(TcpStore, AMemberThatSpeaksNonsenseIsDropped) {
   const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "j"}, 10);
   std::mt19937_64 random = fresh_random();
   for (int i = 0; i < 300; ++i) {
-    Stranger member(server.port());
+    RawConnection member(server.port());
     EXPECT_EQ(member.join({1, 2, "j"}), "\1");
     std::string message;
     const size_t length = random() % 60;
@@ -208,7 +208,7 @@ TEST(TcpStore, APortInUse) {
   expect_in("MASTER_PORT", error);
 }
 
-TEST(TcpStore, NobodyListens) {
+TEST(TcpStore, NoServerListens) {
   int port = 0;
   {
     const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
@@ -270,7 +270,7 @@ TEST(TcpStore, TheWrongMaster) {
   close(listener);
 }
 
-TEST(TcpStore, ARankThatDiesIsTold) {
+TEST(TcpStore, AKilledRankIsReported) {
   const TcpStoreServer server(kLoopback, 0, {0, 3, "job"});
   const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 3, "job"}, 10);
   for (const int rank : {1, 2}) {
@@ -285,7 +285,7 @@ TEST(TcpStore, ARankThatDiesIsTold) {
   }
   std::vector<int> gone;
   for (int i = 0; i < 500 && gone.empty(); ++i) {
-    gone = store->gone();
+    gone = store->failed_ranks();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_EQ(gone, std::vector<int>{2});
@@ -297,12 +297,12 @@ TEST(TcpStore, ARankThatConnectsAgainIsThere) {
   const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "job"}, 10);
   const auto come = [&] { return connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "job"}, 10); };
   come().reset();
-  while (store->gone().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (store->failed_ranks().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto again = come();
-  EXPECT_TRUE(store->gone().empty());
+  EXPECT_TRUE(store->failed_ranks().empty());
 }
 
-TEST(TcpStore, ARankThatEndsBeforeAllHaveComeIsTold) {
+TEST(TcpStore, ARankThatEndsBeforeAllHaveJoinedIsReported) {
   const TcpStoreServer server(kLoopback, 0, {0, 3, "job"});
   const auto connect = [&](int rank) { return connect_tcp_store({"127.0.0.1"}, server.port(), {rank, 3, "job"}, 10); };
   connect(2).reset();
@@ -342,7 +342,7 @@ TEST(TcpStore, AServerThatGoesIsAnError) {
 
 TEST(TcpStore, ASecondProcessOfARankIsRefused) {
   const TcpStoreServer server(kLoopback, 0, {0, 2, "j"});
-  const Stranger first(server.port());  // a process with another random id
+  const RawConnection first(server.port());  // a process with another random id
   EXPECT_EQ(first.join({1, 2, "j"}), "\1");
   expect_in("rank 1 is connected already: two processes claim to be rank 1", error_of([&] {
               connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "j"}, 5);

@@ -37,9 +37,9 @@ inline std::string proof_for(const Member& member, const std::string& hello, con
 
 inline std::string framed(const std::string& message) { return tcp::Writer().string(message).text(); }
 
-class Stranger {
+class RawConnection {
  public:
-  explicit Stranger(int port, const std::string& address = "127.0.0.1") : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit RawConnection(int port, const std::string& address = "127.0.0.1") : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(port));
@@ -48,9 +48,9 @@ class Stranger {
     const timeval patience{60, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   }
-  ~Stranger() { close(fd_); }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
+  ~RawConnection() { close(fd_); }
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
 
   bool connected() const { return connected_; }
   void say(const std::string& bytes) const {

@@ -125,8 +125,8 @@ void texts() {
     payload.append(reinterpret_cast<const char*>(&id), sizeof id);
   write("token_cache", "right", "\1" + payload);
   std::string far = payload;
-  const int64_t least = INT64_MIN;
-  std::memcpy(far.data() + 8, &least, sizeof least);
+  const int64_t lowest = INT64_MIN;
+  std::memcpy(far.data() + 8, &lowest, sizeof lowest);
   write("token_cache", "far-apart", "\1" + far);
   write("token_cache", "raw", std::string("\0TERNTOK1", 9) + std::string(128, 'a') + payload);
 }

@@ -31,6 +31,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tern;
   const std::string bytes(fuzz::text_of(data, size));
   for (const std::string& png : {bytes, with_checksums(bytes)})
-    fuzz::read([&] { fuzz::check(data::decode_png(png, "input", {.most_pixels = fuzz::kMaxPixels})); });
+    fuzz::read([&] { fuzz::check(data::decode_png(png, "input", {.max_pixels = fuzz::kMaxPixels})); });
   return 0;
 }

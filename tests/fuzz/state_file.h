@@ -13,7 +13,7 @@ inline void touch(const Tensor& tensor) {
 
 inline void touch(const StateFile& file) {
   for (const NamedTensor& entry : file.tensors) touch(entry.tensor);
-  for (const auto& [name, value] : file.others) require(detail::printable(value, 50).size() < 1000);
+  for (const auto& [name, value] : file.other_entries) require(detail::printable(value, 50).size() < 1000);
 }
 
 }  // namespace tern::fuzz

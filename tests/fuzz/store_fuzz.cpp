@@ -56,7 +56,7 @@ class Session {
  private:
   Connection* at(size_t which) { return open_.empty() ? nullptr : open_[which % open_.size()]; }
   void receive(Connection& c, std::string_view bytes) {
-    if (c.may_speak()) service_.receive(c, bytes, now_);
+    if (c.may_send_request()) service_.receive(c, bytes, now_);
   }
 
   void join(int rank) {

@@ -31,7 +31,7 @@ library() {  # WORDS
 
 run
 expect "without OUT it is wrong usage" equal "$status" 2
-for arguments in "a b" "--unknown a" "a --most-mib" "a --most-mib 0" "$scratch" "$scratch/none/a"; do
+for arguments in "a b" "--unknown a" "a --max-mib" "a --max-mib 0" "$scratch" "$scratch/none/a"; do
   run $arguments
   expect "'$arguments' is wrong usage" equal "$status" 2
 done
@@ -57,7 +57,7 @@ run "$out" "${small[@]}"
 expect "a program without CUDA is refused" has "$said" "tern info does not describe CUDA"
 
 library "CUDA: runtime 1, kernels for 90a"
-run "$out" "${small[@]}" --most-mib 1
+run "$out" "${small[@]}" --max-mib 1
 expect "a bundle that is too large is refused" has "$said" "MiB, more than 1"
 expect "and nothing is left of it" test "$status" = 1 -a ! -e "$out" -a ! -e "$out.part"
 

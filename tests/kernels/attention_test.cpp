@@ -28,11 +28,11 @@ class AttentionTest : public ::testing::Test {
   int threads_ = num_threads();
 };
 
-std::vector<int32_t> random_offsets(std::mt19937_64& random, int64_t sequences, int64_t most) {
+std::vector<int32_t> random_offsets(std::mt19937_64& random, int64_t sequences, int64_t max_length) {
   std::vector<int32_t> offsets = {0};
   for (int64_t i = 0; i < sequences; ++i) {
     const bool empty = random() % 8 == 0;
-    offsets.push_back(offsets.back() + (empty ? 0 : static_cast<int32_t>(random() % most + 1)));
+    offsets.push_back(offsets.back() + (empty ? 0 : static_cast<int32_t>(random() % max_length + 1)));
   }
   return offsets;
 }
@@ -42,14 +42,14 @@ Case random_case(uint64_t seed) {
   const auto pick = [&](std::initializer_list<int64_t> options) { return options.begin()[random() % options.size()]; };
   Case c;
   c.seed = seed;
-  const int64_t sequences = pick({0, 1, 1, 2, 3, 5}), most = pick({1, 3, 17, 40, 70, 130, 300});
-  c.query_offsets = random_offsets(random, sequences, most);
+  const int64_t sequences = pick({0, 1, 1, 2, 3, 5}), max_length = pick({1, 3, 17, 40, 70, 130, 300});
+  c.query_offsets = random_offsets(random, sequences, max_length);
   c.fused = random() % 3 == 0;
-  c.key_offsets = c.fused || random() % 2 ? c.query_offsets : random_offsets(random, sequences, most);
+  c.key_offsets = c.fused || random() % 2 ? c.query_offsets : random_offsets(random, sequences, max_length);
   c.kv_heads = pick({1, 1, 2, 3});
   c.heads = c.kv_heads * pick({1, 1, 2, 3});
-  c.head_dim =
-      most > 100 ? pick({1, 8, 32, 33, 64}) : pick({1, 2, 5, 8, 16, 31, 32, 40, 64, 80, 96, 100, 128, 160, 255, 256});
+  c.head_dim = max_length > 100 ? pick({1, 8, 32, 33, 64})
+                                : pick({1, 2, 5, 8, 16, 31, 32, 40, 64, 80, 96, 100, 128, 160, 255, 256});
   c.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)) * (random() % 4 == 0 ? 4.0 : 1.0);
   c.causal = random() % 3 == 0;
   c.window = random() % 4 == 0 ? static_cast<int64_t>(random() % 40) : -1;

@@ -112,10 +112,11 @@ TEST(ImageColors, AtTheExtremesOfTheirParameters) {
   EXPECT_TRUE(equal(change_color(pixel, {ColorOp::kHue, 2 * kOne}, 0), 50, 200, 100));
   EXPECT_TRUE(equal(change_color(pixel, {ColorOp::kHue, 4 * kOne}, 0), 100, 50, 200));
   EXPECT_TRUE(equal(change_color({{255, 255, 255}}, {ColorOp::kHue, 3 * kOne}, 0), 255, 255, 255));
-  const auto most = static_cast<int32_t>(kMaxColorFactor * kOne);
-  EXPECT_TRUE(equal(change_color({{255, 0, 255}}, {ColorOp::kSaturation, most}, 0), 255, 0, 255));
+  const auto max_factor = static_cast<int32_t>(kMaxColorFactor * kOne);
+  EXPECT_TRUE(equal(change_color({{255, 0, 255}}, {ColorOp::kSaturation, max_factor}, 0), 255, 0, 255));
   EXPECT_TRUE(
-      equal(change_color({{255, 0, 254}}, {ColorOp::kContrast, most}, contrast_offset(most, 254, 1)), 255, 0, 254));
+      equal(change_color({{255, 0, 254}}, {ColorOp::kContrast, max_factor}, contrast_offset(max_factor, 254, 1)), 255,
+            0, 254));
   // A rotation by any angle and back ends near the original.
   std::mt19937_64 random = fresh_random();
   for (int i = 0; i < 20000; ++i) {

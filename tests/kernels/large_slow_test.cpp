@@ -115,19 +115,19 @@ TEST_F(LargeTensors, Copies) {
 }
 
 TEST_F(LargeTensors, GatherAndEmbedding) {
-  const std::vector<int64_t> asked = {kCount - 1, 0, (int64_t{1} << 31) + 1, (int64_t{1} << 31) - 1, 5};
-  const int64_t n = static_cast<int64_t>(asked.size()), cols = 7, rows = kCount / cols;
+  const std::vector<int64_t> selected = {kCount - 1, 0, (int64_t{1} << 31) + 1, (int64_t{1} << 31) - 1, 5};
+  const int64_t n = static_cast<int64_t>(selected.size()), cols = 7, rows = kCount / cols;
   Array index(int64, {n}), y(uint8, {n}), ids(int64, {n}), picked(uint8, {n, cols});
   for (int64_t i = 0; i < n; ++i) {
-    index.set(i, static_cast<double>(asked[i]));
-    ids.set(i, static_cast<double>(std::min(asked[i] / cols, rows - 1)));
+    index.set(i, static_cast<double>(selected[i]));
+    ids.set(i, static_cast<double>(std::min(selected[i] / cols, rows - 1)));
   }
   IndexFault fault;
   gather({}, x->view(), 0, index.cview(), y.view(), &fault);
   embedding_forward({}, x->view({rows, cols}, {cols, 1}), ids.cview(), picked.view(), &fault);
   EXPECT_EQ(fault.count, 0);
   for (int64_t i = 0; i < n; ++i) {
-    EXPECT_EQ(y.at(i), pattern(asked[i])) << "index " << asked[i];
+    EXPECT_EQ(y.at(i), pattern(selected[i])) << "index " << selected[i];
     for (int64_t c = 0; c < cols; ++c)
       EXPECT_EQ(picked.at(i * cols + c), pattern(static_cast<int64_t>(ids.at(i)) * cols + c)) << "row " << ids.at(i);
   }

@@ -64,7 +64,7 @@ inline std::vector<pid_t> threads_named(const std::string& wanted) {
 
 /// Runs blocks until `count` threads have this name, for at most a minute: threads start and end some time after the
 /// call that causes it. Returns whether that happened.
-inline bool comes(const std::string& thread, size_t count) {
+inline bool wait_for_threads(const std::string& thread, size_t count) {
   for (int i = 0; i < 60'000; ++i) {
     if (threads_named(thread).size() == count) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -61,7 +61,7 @@ void expect_thrown(int64_t blocks, const Body& body) {
   ASSERT_TRUE(throws) << "no block threw in a minute";
 }
 
-TEST_F(Parallel, WhatTheCallerThrowsComesOut) {
+TEST_F(Parallel, AnExceptionOfTheCallersBlockIsThrown) {
   const std::thread::id caller = std::this_thread::get_id();
   for (int i = 0; i < 20; ++i) {
     expect_thrown(40, [&](int64_t block) {
@@ -71,7 +71,7 @@ TEST_F(Parallel, WhatTheCallerThrowsComesOut) {
   }
 }
 
-TEST_F(Parallel, WhatAWorkerThrowsComesOut) {
+TEST_F(Parallel, AnExceptionOfAWorkersBlockIsThrown) {
   const std::thread::id caller = std::this_thread::get_id();
   for (int i = 0; i < 20; ++i) {
     expect_thrown(40, [&](int64_t block) {
@@ -115,7 +115,7 @@ TEST_F(Parallel, BlocksAfterOneThatThrewAreLeftOut) {
   ADD_FAILURE() << "all blocks ran, 10 times";
 }
 
-TEST_F(Parallel, WhatNestedBlocksThrowComesOut) {
+TEST_F(Parallel, AnExceptionOfANestedBlockIsThrown) {
   for (int i = 0; i < 100; ++i) {
     std::atomic<int> caught = 0;
     try {
@@ -139,7 +139,7 @@ TEST_F(Parallel, WhatNestedBlocksThrowComesOut) {
   }
 }
 
-TEST_F(Parallel, EachCallerGetsItsOwnError) {
+TEST_F(Parallel, EachCallerGetsItsError) {
   std::vector<std::thread> callers;
   for (int64_t t = 0; t < 24; ++t) {  // more than the pool serves at a time
     callers.emplace_back([t] {
@@ -205,7 +205,7 @@ TEST_F(Parallel, MoreThreadsWhileBlocksRun) {
   parallel_for(50, 1, [&](int64_t block, int64_t) {
     if (block == 10) set_num_threads(5);
   });
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(comes("tern worker " + std::to_string(i), 1)) << i;
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(wait_for_threads("tern worker " + std::to_string(i), 1)) << i;
 }
 
 }  // namespace

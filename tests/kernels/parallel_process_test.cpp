@@ -62,7 +62,7 @@ TEST_F(Parallel, AChildOfForkHasThreadsToo) {
     expect_in_child([&] {
       for (int64_t blocks = 0; blocks < 50; ++blocks) check_blocks(blocks);
       check_products(random, 5);
-      EXPECT_TRUE(comes("tern worker 0", 1));
+      EXPECT_TRUE(wait_for_threads("tern worker 0", 1));
       expect_in_child([] { check_blocks(50); });
     });
     check_blocks(100);
@@ -226,11 +226,11 @@ TEST_F(Parallel, WhereNoThreadCanBeMade) {
     check_products(random, 10);
     EXPECT_EQ(threads_named("tern worker 0").size(), 0u);
     ASSERT_EQ(setrlimit(RLIMIT_NPROC, &limit), 0);
-    EXPECT_TRUE(comes("tern worker 3", 1)) << "threads are made when the limit is gone";
+    EXPECT_TRUE(wait_for_threads("tern worker 3", 1)) << "threads are made when the limit is gone";
   });
 }
 
-TEST_F(Parallel, BesideOpenMP) {
+TEST_F(Parallel, TogetherWithOpenMP) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "sanitizer: libgomp's threads wait by means that ThreadSanitizer does not know";
 #endif

@@ -54,7 +54,7 @@ TEST_F(Parallel, NestedCallsRunOnTheirThread) {
   EXPECT_EQ(runs, 1000);
 }
 
-TEST_F(Parallel, ACallNeedsNoThreadButItsOwn) {
+TEST_F(Parallel, ACallCompletesOnTheCallersThreadAlone) {
   set_num_threads(2);
   std::atomic<bool> held = false, release = false;
   std::thread other([&] {
@@ -149,14 +149,14 @@ TEST_F(Parallel, NoMoreThreadsThanWanted) {
 TEST_F(Parallel, WorkersHaveNamesAndEndWhenTheyAreTooMany) {
   set_num_threads(6);
   check_blocks(1000);
-  for (int i = 0; i < 5; ++i) EXPECT_TRUE(comes("tern worker " + std::to_string(i), 1)) << i;
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(wait_for_threads("tern worker " + std::to_string(i), 1)) << i;
   set_num_threads(2);
-  for (int i = 1; i < 5; ++i) EXPECT_TRUE(comes("tern worker " + std::to_string(i), 0)) << i;
+  for (int i = 1; i < 5; ++i) EXPECT_TRUE(wait_for_threads("tern worker " + std::to_string(i), 0)) << i;
   check_blocks(1000);
   EXPECT_EQ(threads_named("tern worker 0").size(), 1u);
   set_num_threads(4);
   check_blocks(1000);
-  EXPECT_TRUE(comes("tern worker 2", 1));
+  EXPECT_TRUE(wait_for_threads("tern worker 2", 1));
 }
 
 TEST_F(Parallel, TheNumberOfThreadsChangesWhileCallersRun) {

@@ -25,7 +25,7 @@ void expect_no_derivative() {
 }
 
 /// Where an op has no derivative, the table must not contain one.
-TEST(PointwiseOps, TablesHoldNoOtherDerivatives) {
+TEST(PointwiseOps, TablesHoldOnlyTheDerivativesOfTheirOp) {
   BuiltinOps::for_each([]<class Op>() {
     expect_no_derivative<Op, 0>();
     if constexpr (arity_of<Op>() > 1) expect_no_derivative<Op, 1>();

@@ -313,8 +313,9 @@ TEST_P(ReduceTraffic, MovesLittleMoreThanTheElements) {
                                          {uint8, {12, 600, 160}, 2}}) {
     Array x(c.dtype, c.shape), y(result_type(Reduction::kSum, c.dtype), reduced_shape(c.shape, c.dims));
     fill_with_random(x, random, 0, 3);
-    const double least = bytes_of(x) + bytes_of(y);
-    EXPECT_LE(traffic_of([&](Call& on) { run_reduce(on, Reduction::kSum, on(x), c.dims, on(y)); }).bytes, 1.1 * least)
+    const double min_bytes = bytes_of(x) + bytes_of(y);
+    EXPECT_LE(traffic_of([&](Call& on) { run_reduce(on, Reduction::kSum, on(x), c.dims, on(y)); }).bytes,
+              1.1 * min_bytes)
         << name_of(c.dtype) << " dims " << c.dims;
     if (c.dims == 5) continue;
     const int dim = c.dims == 1 ? 0 : 1;

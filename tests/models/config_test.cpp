@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 
 DistilBertConfig parse(const Json& json) { return DistilBertConfig::from_json(json.dump(), "config.json"); }
 
-TEST(DistilBertConfig, DefaultsAreTheLibrarysOwn) {
+TEST(DistilBertConfig, DefaultsAreTheLibrarys) {
   const DistilBertConfig config = parse(Json::object());
   EXPECT_EQ(config.vocab_size, 30522);
   EXPECT_EQ(config.max_positions, 512);

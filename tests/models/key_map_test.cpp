@@ -24,9 +24,9 @@ std::vector<std::string> names(const StateView& state) {
   return found;
 }
 
-std::string error_of(const StateView& given, const FromPublicOptions& options = {}) {
+std::string error_of(const StateView& given, const FromCheckpointOptions& options = {}) {
   try {
-    from_public(kMap, own_state(), given, "file", options);
+    from_checkpoint_names(kMap, own_state(), given, "file", options);
   } catch (const Error& error) {
     return error.what();
   }
@@ -34,12 +34,12 @@ std::string error_of(const StateView& given, const FromPublicOptions& options = 
 }
 
 TEST(KeyMap, SplitsAndJoins) {
-  const StateView other = to_public(kMap, own_state());
+  const StateView other = to_checkpoint_names(kMap, own_state());
   EXPECT_EQ(names(other),
             (std::vector<std::string>{"h.0.q", "h.0.k", "h.0.v", "h.11.q", "h.11.k", "h.11.v", "classifier.weight"}));
   EXPECT_EQ(other[4].tensor.to_vector<double>(), (std::vector<double>{104, 105, 106, 107}));
   EXPECT_EQ(other[4].tensor.shape(), Shape({2, 2}));
-  const StateView back = from_public(kMap, own_state(), {other.rbegin(), other.rend()}, "file");
+  const StateView back = from_checkpoint_names(kMap, own_state(), {other.rbegin(), other.rend()}, "file");
   ASSERT_EQ(names(back), names(own_state()));
   for (size_t i = 0; i < back.size(); ++i) {
     EXPECT_EQ(back[i].tensor.to_vector<double>(), own_state()[i].tensor.to_vector<double>());
@@ -48,13 +48,13 @@ TEST(KeyMap, SplitsAndJoins) {
 }
 
 TEST(KeyMap, StarsAreNumbersAndTheSameOnBothSides) {
-  EXPECT_THROW(to_public(kMap, {{"layer.x.qkv", zeros({3})}}), Error);
-  EXPECT_THROW(to_public(kMap, {{"layer..qkv", zeros({3})}}), Error);
-  EXPECT_THROW(to_public(kMap, {{"head.weight.more", zeros({3})}}), Error);
+  EXPECT_THROW(to_checkpoint_names(kMap, {{"layer.x.qkv", zeros({3})}}), Error);
+  EXPECT_THROW(to_checkpoint_names(kMap, {{"layer..qkv", zeros({3})}}), Error);
+  EXPECT_THROW(to_checkpoint_names(kMap, {{"head.weight.more", zeros({3})}}), Error);
 }
 
 TEST(KeyMap, ListsEverythingThatDoesNotFit) {
-  StateView given = to_public(kMap, own_state());
+  StateView given = to_checkpoint_names(kMap, own_state());
   given[0].name = "h.0.query";      // one missing, one unexpected
   given[4].tensor = zeros({3, 2});  // wrong shape
   given[6].tensor = zeros({3}, {.dtype = DType::kInt64});
@@ -65,15 +65,15 @@ TEST(KeyMap, ListsEverythingThatDoesNotFit) {
 }
 
 TEST(KeyMap, OptionalAndIgnoredNames) {
-  StateView given = to_public(kMap, own_state());
+  StateView given = to_checkpoint_names(kMap, own_state());
   given.pop_back();
   EXPECT_NE(error_of(given), "");
-  FromPublicOptions options;
+  FromCheckpointOptions options;
   options.optional_prefixes = {"head."};
   EXPECT_EQ(error_of(given, options), "");
-  EXPECT_EQ(from_public(kMap, own_state(), given, "file", options).size(), 2u);
+  EXPECT_EQ(from_checkpoint_names(kMap, own_state(), given, "file", options).size(), 2u);
   given.push_back({"classifier.weight", zeros({7})});  // other number of labels
-  EXPECT_EQ(from_public(kMap, own_state(), given, "file", options).size(), 2u);
+  EXPECT_EQ(from_checkpoint_names(kMap, own_state(), given, "file", options).size(), 2u);
   EXPECT_NE(error_of(given), "");
   given.push_back({"vocab.weight", zeros({1})});
   EXPECT_NE(error_of(given, options), "");

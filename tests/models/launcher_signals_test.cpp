@@ -105,7 +105,7 @@ TEST_F(LauncherTest, SignalsToMpirunAreLeftToTheLauncher) {
 }
 
 /// Neither a killed launcher nor a killed mpirun leaves processes behind.
-TEST_F(LauncherTest, NoProcessIsLeftBehind) {
+TEST_F(LauncherTest, NoProcessRemains) {
   for (const bool kill_launcher : {true, false}) {
     fs::remove_all(folder_ / "logs");
     const Outcome outcome = run(2, R"(

@@ -28,21 +28,21 @@ inline std::string real_text(double value) {
 
 /// The ends of a number's bounds, and the numbers next to them outside.
 struct Ends {
-  std::string least, most, below, above;
+  std::string minimum, maximum, below, above;
 };
 inline Ends ends_of(const OptionRow& row) {
-  const auto [least, most] = row.spec.bounds;
+  const auto [minimum, maximum] = row.spec.bounds;
   if (is_real(row))
-    return {real_text(least), real_text(most), real_text(std::nextafter(least, -INFINITY)),
-            real_text(std::nextafter(most, INFINITY))};
-  if (std::holds_alternative<uint64_t>(row.initial) && !std::isfinite(most))
+    return {real_text(minimum), real_text(maximum), real_text(std::nextafter(minimum, -INFINITY)),
+            real_text(std::nextafter(maximum, INFINITY))};
+  if (std::holds_alternative<uint64_t>(row.initial) && !std::isfinite(maximum))
     return {"0", "18446744073709551615", "-1", "18446744073709551616"};
   const auto text = [](double whole) { return std::to_string(static_cast<long long>(whole)); };
-  return {text(least), text(most), text(least - 1), text(most + 1)};
+  return {text(minimum), text(maximum), text(minimum - 1), text(maximum + 1)};
 }
 
-inline int64_t random_whole(int64_t least, int64_t most, std::mt19937_64& random) {
-  return std::uniform_int_distribution<int64_t>(least, most)(random);
+inline int64_t random_whole(int64_t minimum, int64_t maximum, std::mt19937_64& random) {
+  return std::uniform_int_distribution<int64_t>(minimum, maximum)(random);
 }
 
 /// A text of the option's form; empty for a form that is not known here.
@@ -59,14 +59,14 @@ inline std::string random_of_form(const std::string& name, std::mt19937_64& rand
 
 /// A text that the option accepts, as it is typed. Empty for a flag and for a form that is not known here.
 inline std::string random_text(const OptionRow& row, std::mt19937_64& random) {
-  const auto [least, most] = row.spec.bounds;
+  const auto [minimum, maximum] = row.spec.bounds;
   if (row.is_flag()) return "";
   if (is_real(row))
     return real_text(
-        std::uniform_real_distribution<double>(least, random() % 2 == 0 ? most : std::min(most, 2.0))(random));
-  if (is_whole(row) && !std::isfinite(most)) return std::to_string(random());
+        std::uniform_real_distribution<double>(minimum, random() % 2 == 0 ? maximum : std::min(maximum, 2.0))(random));
+  if (is_whole(row) && !std::isfinite(maximum)) return std::to_string(random());
   if (is_whole(row))
-    return std::to_string(random_whole(static_cast<int64_t>(least), static_cast<int64_t>(most), random));
+    return std::to_string(random_whole(static_cast<int64_t>(minimum), static_cast<int64_t>(maximum), random));
   if (!row.spec.words.empty()) return row.spec.words[random() % row.spec.words.size()];
   if (row.spec.form.accepts) return random_of_form(row.spec.name, random);
   return "text " + std::to_string(random()) + (random() % 2 == 0 ? " \"\\\n\xc3\xa4" : "");

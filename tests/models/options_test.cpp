@@ -33,7 +33,7 @@ const TrainArguments kTable;  // with every default
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-TEST(OptionsTest, EveryRowHasAHelpAndItsOwnName) {
+TEST(OptionsTest, EveryRowHasAHelpAndADistinctName) {
   const std::vector<Command> commands = all_commands({}, {});
   EXPECT_EQ(commands.size(), 7u);
   for (const Command& command : commands) {
@@ -47,7 +47,7 @@ TEST(OptionsTest, EveryRowHasAHelpAndItsOwnName) {
       EXPECT_FALSE(row.given);
       EXPECT_TRUE(row.get(*command.options) == row.initial);
       if (is_whole(row) || is_real(row)) {
-        EXPECT_LT(row.spec.bounds.least, row.spec.bounds.most);
+        EXPECT_LT(row.spec.bounds.minimum, row.spec.bounds.maximum);
       }
     }
   }
@@ -222,7 +222,7 @@ TEST(OptionsTest, DamagedRecords) {
     if (!is_whole(row) && !is_real(row)) continue;
     const Ends ends = ends_of(row);
     for (const auto& [text, inside] :
-         {std::pair(ends.least, true), {ends.most, true}, {ends.below, false}, {ends.above, false}}) {
+         {std::pair(ends.minimum, true), {ends.maximum, true}, {ends.below, false}, {ends.above, false}}) {
       const Json value(parse_json(text, "number"));
       const bool is_default = to_record(kTable)[row.recorded_name()] == value;
       EXPECT_EQ(error_of_record(row, value) == "no error", inside || is_default) << row.spec.name << " " << text;

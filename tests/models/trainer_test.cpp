@@ -193,8 +193,8 @@ TEST(Trainer, AveragesAreValidatedAndLeft) {
   // A stopped run also ends with averaged weights.
   LineTask stopped({.targets = targets});
   Recorder seen(stopped);
-  int asked = 0;
-  options.should_stop = [&] { return ++asked == 3; };
+  int calls = 0;
+  options.should_stop = [&] { return ++calls == 3; };
   EXPECT_TRUE(train(stopped, options, seen).stopped);
   EXPECT_NEAR(stopped.weight(), averages[2], 1e-6);
 }
@@ -203,16 +203,16 @@ TEST(Trainer, StopsAfterAStepOrAValidation) {
   LineTask task({.targets = {{0, 0}, {0, 0}}, .validation = {0.5, 0.2}});
   Recorder seen(task);
   TrainOptions options = plain_sgd(0.1);
-  int asked = 0;
-  options.should_stop = [&] { return ++asked == 1; };
+  int calls = 0;
+  options.should_stop = [&] { return ++calls == 1; };
   EXPECT_TRUE(train(task, options, seen).stopped);
   EXPECT_EQ(seen.steps.size(), 1u);
   EXPECT_EQ(task.weight(), seen.weights[0]);
 
   LineTask again({.targets = {{0, 0}, {0, 0}}, .validation = {0.5, 0.2}});
   Recorder heard(again);
-  asked = 0;
-  options.should_stop = [&] { return ++asked == 3; };  // the third call follows the first validation
+  calls = 0;
+  options.should_stop = [&] { return ++calls == 3; };  // the third call follows the first validation
   const TrainResult result = train(again, options, heard);
   EXPECT_TRUE(result.stopped);
   EXPECT_EQ(result.steps, 2);
@@ -285,8 +285,8 @@ TEST(Trainer, ResumedAnywhereItEndsTheSame) {
       const fs::path dir = fs::temp_directory_path() / ("tern-trainer-" + std::to_string(getpid()));
       CheckpointFolder folder((dir / "checkpoints").string(), 1);
       TrainOptions first = options;
-      int asked = 0;
-      first.should_stop = [&] { return ++asked == stop; };
+      int calls = 0;
+      first.should_stop = [&] { return ++calls == stop; };
       first.checkpoints = &folder;
       LineTask begun(script);
       Recorder seen(begun);

@@ -94,7 +94,7 @@ TEST_P(Golden, LogitsAndGradients) {
     ++references;
   }
   size_t compared = 0;
-  for (const NamedTensor& gradient : to_public(vit_key_map(names_of(GetParam())), gradients)) {
+  for (const NamedTensor& gradient : to_checkpoint_names(vit_key_map(names_of(GetParam())), gradients)) {
     const Tensor reference = find(expected, "grad/" + gradient.name);
     ASSERT_TRUE(reference.defined()) << gradient.name;
     const std::vector<double> r = reference.to_vector<double>();

@@ -86,7 +86,7 @@ TEST(Module, NamesFollowTheDeclaration) {
   EXPECT_EQ(net.num_parameters(), 3 + 2 * (9 + 3) + 15);
 }
 
-TEST(Module, NamesAreRelativeToTheModuleAsked) {
+TEST(Module, NamesAreRelativeToTheGivenModule) {
   const Net net(scope());
   EXPECT_EQ(net.layer_[1].name(), "layer.1");
   EXPECT_EQ(net.layer_[1].local_name(), "1");

@@ -153,7 +153,7 @@ TEST(UnknownMembers, OfBaseClasses) {
   expect_unknown_within<ForgetfulDerived>("ForgetfulDerived", "Linear");
 }
 
-TEST(UnknownMembers, BehindPointers) {
+TEST(UnknownMembers, ThroughPointers) {
   expect_unknown<Unique>("Unique", "Linear");
   expect_unknown<SharedPointer>("SharedPointer", "Linear");
 }
@@ -178,7 +178,7 @@ TEST(UnknownMembers, InVectors) {
   expect_unknown<LastOfVector>("LastOfVector", "LayerNorm");
 }
 
-TEST(UnknownMembers, BelowTheModuleAsked) {
+TEST(UnknownMembers, BelowTheGivenModule) {
   OuterOfUnknown model(fresh());
   expect_unknown(model, "OtherScope 'inner'", "Linear");
   expect_unknown(model.inner, "OtherScope 'inner'", "Linear");
@@ -257,7 +257,7 @@ TEST(UnknownMembers, AThrowingConstructorLeavesNothing) {
 
 // Cases that must stay legal.
 
-TEST(UnknownMembers, RootsBesideEachOther) {
+TEST(UnknownMembers, SeveralRoots) {
   const nn::Scope scope = fresh();
   nn::Linear a(scope, 2, 3), b(scope, 2, 3);
   nn::Linear c(fresh(), 2, 3), d(nn::Scope(), 2, 3);

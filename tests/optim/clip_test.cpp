@@ -58,11 +58,11 @@ TEST(ClipGradNorm, AgainstLoops) {
         const double factor = std::min(1.0, max_norm / (norm + 1e-6));
         // The factor and the product are rounded to the type of computation, the result to that of the gradient.
         const double rounding = 1.01 * test::storage_unit(dtype) + of_norm + 3 * test::compute_unit(dtype);
-        const double least = dtype == float16 ? 0x1p-25 : 0;
+        const double half_subnormal = dtype == float16 ? 0x1p-25 : 0;
         const auto after = all_gradients(parameters);
         ASSERT_EQ(after.size(), before.size());
         for (size_t i = 0; i < before.size(); ++i) {
-          EXPECT_NEAR(after[i], before[i] * factor, rounding * std::abs(before[i] * factor) + least);
+          EXPECT_NEAR(after[i], before[i] * factor, rounding * std::abs(before[i] * factor) + half_subnormal);
         }
         if (factor == 1) {
           EXPECT_EQ(after, before);

@@ -151,7 +151,7 @@ TEST(Optimizer, BadParametersThrow) {
   EXPECT_THROW(optim::AdamW(std::vector<optim::ParameterGroup>{{.parameters = {{"a", w}}, .lr = -1.0}}), Error);
 }
 
-TEST(Optimizer, GroupsHaveTheirOwnRates) {
+TEST(Optimizer, GroupsHaveDifferentRates) {
   Tensor a = leaf(ones({3})), b = leaf(ones({3})), c = leaf(ones({3}));
   optim::SGD optimizer({{.parameters = {{"a", a}}},
                         {.parameters = {{"b", b}}, .lr = 0.5},
@@ -202,7 +202,7 @@ struct ScalarAdam {
   }
 };
 
-TEST(Optimizer, ParametersCountTheirOwnUpdates) {
+TEST(Optimizer, EachParameterCountsItsUpdates) {
   // Four parameters with gradients at different steps: always, late, with gaps, never.
   const auto has_gradient = [](size_t p, int step) {
     return p == 0 || (p == 1 && step >= 3) || (p == 2 && step % 3 != 1);
@@ -367,7 +367,7 @@ TEST(Optimizer, ASkippedFirstStepCountsNothing) {
   EXPECT_NEAR(w.item<double>(), expected.w, 1e-14);
 }
 
-TEST(Optimizer, ResultsNotAskedForAreErrors) {
+TEST(Optimizer, ResultsNotRequestedAreErrors) {
   Tensor w = leaf(ones({3}));
   w.set_grad(full({3}, NAN));
   optim::SGD optimizer({{"w", w}});

@@ -194,7 +194,7 @@ TEST_F(FailureTest, RepeatedSignalsSaveAndEnd) {
 }
 
 /// `timeout` signals the process and also its process group; Ctrl-C and others do the same.
-TEST_F(FailureTest, OneRequestThatComesTwiceSavesAndEnds) {
+TEST_F(FailureTest, OneRequestSentTwiceSavesAndEnds) {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     for (bool in_time = false; !in_time;) {
       fs::remove_all(file("run"));

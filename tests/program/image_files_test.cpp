@@ -132,7 +132,7 @@ TEST_F(ImageFilesTest, FoldersThatAreNoDataSet) {
   EXPECT_FALSE(fs::exists(file("run")));
 }
 
-TEST_F(ImageFilesTest, AFolderWhoseOwnNameIsNotUtf8) {
+TEST_F(ImageFilesTest, AFolderWhoseNameIsNotUtf8) {
   write_classes();
   fs::rename(file("photos"), file("p\xe9"));
   const Result trained = tern({"train", "vit", "--data", "p\xe9", "--out", "run", "--image-size", "8", "--max-steps",

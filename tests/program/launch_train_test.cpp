@@ -216,7 +216,7 @@ TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
 }
 
 /// Also for signals seconds apart: a rank that waits for another cannot save earlier.
-TEST_F(LaunchTrainTest, ARankSavesHoweverOftenASignalComes) {
+TEST_F(LaunchTrainTest, ARankSavesForAnyNumberOfSignals) {
   Process job(launched(2, texts("run", {"--batch-size", "2", "--epochs", "5000"})), folder_);
   ASSERT_TRUE(job.wait_for("step "));
   const pid_t first = process_of(0), second = process_of(1);

@@ -91,11 +91,12 @@ TEST_F(OptionsProgramTest, BothEndsOfEveryNumber) {
       if (!cli::is_whole(row) && !cli::is_real(row)) continue;
       ++numbers;
       const cli::Ends ends = cli::ends_of(row);
-      expect_accepted(command.name, row, ends.least);
-      expect_accepted(command.name, row, ends.most);
+      expect_accepted(command.name, row, ends.minimum);
+      expect_accepted(command.name, row, ends.maximum);
       for (const std::string& text : {ends.below, ends.above}) {
         if (cli::is_whole(row))
-          expect_refused(command.name, row, text, {"must be a whole number from " + ends.least + " to " + ends.most});
+          expect_refused(command.name, row, text,
+                         {"must be a whole number from " + ends.minimum + " to " + ends.maximum});
         else
           expect_refused(command.name, row, text, {"must be a number from "});
       }
@@ -111,12 +112,12 @@ TEST_F(OptionsProgramTest, TheMessageNamesBothBoundsOfARealNumber) {
   for (const OptionRow& row : table.rows()) {
     if (!cli::is_real(row)) continue;
     const std::string error = give("train", row, "-1").err;
-    double least = NAN, most = NAN;
+    double minimum = NAN, maximum = NAN;
     const size_t at = error.find(" from ");
     ASSERT_NE(at, std::string::npos) << error;
-    ASSERT_EQ(std::sscanf(error.c_str() + at, " from %lf to %lf, got '-1'", &least, &most), 2) << error;
-    EXPECT_EQ(least, row.spec.bounds.least) << error;
-    EXPECT_EQ(most, row.spec.bounds.most) << error;
+    ASSERT_EQ(std::sscanf(error.c_str() + at, " from %lf to %lf, got '-1'", &minimum, &maximum), 2) << error;
+    EXPECT_EQ(minimum, row.spec.bounds.minimum) << error;
+    EXPECT_EQ(maximum, row.spec.bounds.maximum) << error;
   }
 }
 

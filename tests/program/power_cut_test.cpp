@@ -73,7 +73,7 @@ TEST_F(PowerCutTest, AroundACheckpoint) {
 }
 
 /// Resuming from an older checkpoint: those removed for it are complete or gone, and the history stays consistent.
-TEST_F(PowerCutTest, WhileWhatLiesAheadIsRemoved) {
+TEST_F(PowerCutTest, WhileLaterStepsAreRemoved) {
   ASSERT_EQ(tern(run("whole", "9")).status, 0);
   const std::vector<std::string> names = checkpoints("whole");
   const auto again = [&](const std::string& out) {

@@ -68,7 +68,7 @@ TEST_F(PredictTest, LinesOfEveryKind) {
   expect_error(tern({"predict", kModel, "."}), 1, {"."});
 }
 
-TEST_F(PredictTest, DamagedJsonLineComesAfterEarlierAnswers) {
+TEST_F(PredictTest, DamagedJsonLineFailsAfterEarlierResults) {
   for (const std::string bad : {"{\"text\": ", "[]", "{\"txt\": \"x\"}", "{\"text\": 5}", "x"}) {
     Result result = tern({"predict", kModel, "--jsonl"},
                          "{\"text\": \"a\"}\n\n{\"text\": \"b\"}\n" + bad + "\n{\"text\": \"c\"}\n");

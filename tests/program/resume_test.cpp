@@ -29,7 +29,7 @@ TEST_F(ResumeTest, KilledAtRandomMoments) {
 
 /// The machine crashes in a call that changes the run's folder, mostly while a checkpoint is written; bytes not yet
 /// fsynced are lost.
-TEST_F(ResumeTest, AMachineThatDies) {
+TEST_F(ResumeTest, AFailingMachine) {
   const int64_t calls = static_cast<int64_t>(calls_of(arguments("whole"), "whole").size());
   for (int i = 0; i < 4; ++i) {
     const int64_t at = calls / 3 + static_cast<int64_t>(random_() % static_cast<uint64_t>(calls / 2));

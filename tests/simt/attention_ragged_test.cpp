@@ -66,7 +66,7 @@ TEST(SimtAttentionRagged, LogSumExpByHeadsAndByTokens) {
       }
 }
 
-TEST(SimtAttentionRagged, ClearsBehindTheLastSequence) {
+TEST(SimtAttentionRagged, ClearsRowsAfterTheLastSequence) {
   std::mt19937_64 random = fresh_random();
   for (const Packed& p : packed_cases(random))
     for (const DType dtype : {bfloat16, float16})
@@ -79,7 +79,7 @@ TEST(SimtAttentionRagged, ClearsBehindTheLastSequence) {
           View part = all.view();
           part.data = part.as<char>() + 24 * size_of(dtype);
           part.shape[1] = 2;
-          cuda::clear_behind(kCuda, p.offsets.data(), p.sequences, part);
+          cuda::clear_unused(kCuda, p.offsets.data(), p.sequences, part);
           for (int64_t i = 0; i < all.numel(); ++i) {
             const int64_t token = i / (5 * 24), head = i / 24 % 5;
             ASSERT_EQ(all.at(i), token >= p.used && (head == 1 || head == 2) ? 0 : before[i]) << i;

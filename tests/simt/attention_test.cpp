@@ -34,7 +34,7 @@ void for_each_device(const std::function<void()>& body) {
 }
 
 /// Rows that are padded to 64 or 128 values use wgmma if the device has it.
-TEST(SimtAttention, WgmmaIsUsedWhereItIs) {
+TEST(SimtAttention, WgmmaIsUsedWhereTheDeviceHasIt) {
   for_each_device([] {
     for (const int64_t head_dim : {32, 40, 64, 88, 128}) {
       Case c;
@@ -81,11 +81,11 @@ void run_every_schedule(Trial<T>& r) {
   });
 }
 
-std::vector<int32_t> random_offsets(std::mt19937_64& random, int64_t sequences, int64_t most) {
+std::vector<int32_t> random_offsets(std::mt19937_64& random, int64_t sequences, int64_t max_length) {
   std::vector<int32_t> offsets = {0};
   for (int64_t i = 0; i < sequences; ++i) {
     const bool empty = random() % 8 == 0;
-    offsets.push_back(offsets.back() + (empty ? 0 : static_cast<int32_t>(random() % most + 1)));
+    offsets.push_back(offsets.back() + (empty ? 0 : static_cast<int32_t>(random() % max_length + 1)));
   }
   return offsets;
 }
@@ -97,10 +97,10 @@ Case random_case(uint64_t seed, bool tensor_cores) {
   Case c;
   c.seed = seed;
   const int64_t sequences = pick({0, 1, 1, 2, 3}),
-                most = tensor_cores ? pick({1, 17, 64, 90, 150, 200}) : pick({1, 3, 40, 70});
-  c.query_offsets = random_offsets(random, sequences, most);
+                max_length = tensor_cores ? pick({1, 17, 64, 90, 150, 200}) : pick({1, 3, 40, 70});
+  c.query_offsets = random_offsets(random, sequences, max_length);
   c.fused = random() % 3 == 0;
-  c.key_offsets = c.fused || random() % 2 ? c.query_offsets : random_offsets(random, sequences, most);
+  c.key_offsets = c.fused || random() % 2 ? c.query_offsets : random_offsets(random, sequences, max_length);
   c.kv_heads = pick({1, 1, 2});
   c.heads = c.kv_heads * pick({1, 1, 2, 3});
   c.head_dim =

@@ -276,14 +276,14 @@ TEST(SimtLarge, GatherAndEmbeddingOfFarRows) {
   const SparseMemory memory(rows * cols * 4);
   if (!memory) GTEST_SKIP() << "memory: the system gives out no address space of 9 GB";
   const View table = memory.view(float32, {rows, cols}, {cols, 1});
-  const std::vector<int64_t> asked = {rows - 1, 0, rows - 2, 3};
-  const int64_t n = static_cast<int64_t>(asked.size());
+  const std::vector<int64_t> selected = {rows - 1, 0, rows - 2, 3};
+  const int64_t n = static_cast<int64_t>(selected.size());
   Array ids(int64, {n}), index(int64, {n, cols}), y(float32, {n, cols}), gathered(float32, {n, cols});
   for (int64_t i = 0; i < n; ++i) {
-    ids.set(i, static_cast<double>(asked[i]));
+    ids.set(i, static_cast<double>(selected[i]));
     for (int64_t c = 0; c < cols; ++c) {
-      table.as<float>()[asked[i] * cols + c] = static_cast<float>(100 * i + c + 1);
-      index.set(i * cols + c, static_cast<double>(asked[i]));
+      table.as<float>()[selected[i] * cols + c] = static_cast<float>(100 * i + c + 1);
+      index.set(i * cols + c, static_cast<double>(selected[i]));
     }
   }
   IndexFault fault;

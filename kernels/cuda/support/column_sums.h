@@ -10,7 +10,7 @@ namespace tern::kernels::cuda {
 /// Maximum number of partial sums from a first stage: two blocks for each multiprocessor of an H100. A constant,
 /// because the number determines the order of summation and so the bits.
 inline constexpr int64_t kMaxParts = 264;
-inline constexpr int kMostPartWarps = 32;
+inline constexpr int kMaxPartWarps = 32;
 
 /// The destination of the sums of one set of columns. data == nullptr: none.
 template <class F>
@@ -23,10 +23,10 @@ struct ColumnResult {
 /// The partial sums of one or two results. blockIdx.y selects the result; a warp adds 32 columns of every n-th part, n
 /// being the number of warps in the block, a power of two.
 template <class F>
-__global__ void __launch_bounds__(kMostPartWarps* kWarpSize)
+__global__ void __launch_bounds__(kMaxPartWarps* kWarpSize)
     add_parts_kernel(ColumnResult<F> first, ColumnResult<F> second, int64_t parts, int64_t stride, int64_t cols,
                      bool accumulate) {
-  TERN_SHARED(F, sums, [kMostPartWarps][kWarpSize]);
+  TERN_SHARED(F, sums, [kMaxPartWarps][kWarpSize]);
   const ColumnResult<F> result = blockIdx.y == 0 ? first : second;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, row = static_cast<int>(threadIdx.x) / kWarpSize;
   const int rows = static_cast<int>(blockDim.x) / kWarpSize;
@@ -56,7 +56,7 @@ template <class F>
 void add_parts(Stream stream, const ColumnResult<F>& first, const ColumnResult<F>& second, int64_t parts,
                int64_t stride, int64_t cols, bool accumulate) {
   int warps = 1;  // a thread adds about eight parts
-  while (warps < kMostPartWarps && warps * 8 < parts) warps *= 2;
+  while (warps < kMaxPartWarps && warps * 8 < parts) warps *= 2;
   const dim3 grid(grid_blocks(ceil_div(cols, kWarpSize)), second.data ? 2 : 1);
   launch(add_parts_kernel<F>, grid, warps * kWarpSize, 0, stream, first, second, parts, stride, cols, accumulate);
 }
@@ -108,11 +108,11 @@ __device__ __attribute__((noinline)) void add_parts_last(const F* parts, const P
                                                          int cols) {
   const unsigned group = blockIdx.x / groups.size, begin = group * groups.size;
   const unsigned count = gridDim.x - begin < groups.size ? gridDim.x - begin : groups.size;
-  if (!arrives_last(groups.tickets + 1 + group, count)) return;
+  if (!is_last_block(groups.tickets + 1 + group, count)) return;
   F* const sums = groups.sums + static_cast<int64_t>(group) * 2 * cols;
   add_rows<kWidth>(parts + static_cast<int64_t>(begin) * 2 * cols, count, 2 * cols,
                    [=](int column, const Vector<F, kWidth>& sum) { store_vector(sums + column, sum); });
-  if (!arrives_last(groups.tickets, groups.groups)) return;
+  if (!is_last_block(groups.tickets, groups.groups)) return;
   add_rows<kWidth>(groups.sums, groups.groups, 2 * cols, [=](int column, const Vector<F, kWidth>& sum) {
     const ColumnResult<F>& result = column < cols ? first : second;
     if (!result.data) return;

@@ -8,7 +8,7 @@ namespace tern::kernels::cuda {
 
 /// All threads of a block call it. Returns true in the last of `count` blocks, which then sees what the others wrote
 /// before the call. *ticket must be 0 before the first call and is 0 again after the last, so launches can be replayed.
-__device__ inline bool arrives_last(unsigned* ticket, unsigned count, CallSite where = CallSite::current()) {
+__device__ inline bool is_last_block(unsigned* ticket, unsigned count, CallSite where = CallSite::current()) {
   TERN_SHARED(bool, last);
   __threadfence();  // this thread's writes are visible before its block's ticket
   block_barrier(where);

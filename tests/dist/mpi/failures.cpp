@@ -26,7 +26,7 @@ struct Outcome {
 };
 
 Outcome run(const std::string& scenario, const std::map<std::string, std::string>& environment = {},
-            double most = 60 * test::kPatience) {
+            double max_seconds = 60 * test::kPatience) {
   std::string folder = (fs::temp_directory_path() / "tern-ranks-XXXXXX").string();
   EXPECT_NE(mkdtemp(folder.data()), nullptr);
   const auto start = std::chrono::steady_clock::now();
@@ -45,8 +45,8 @@ Outcome run(const std::string& scenario, const std::map<std::string, std::string
   for (;;) {
     if (waitpid(child, &status, WNOHANG) == child) break;
     outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (outcome.seconds > most) {
-      ADD_FAILURE() << scenario << ": not over after " << most << " s";
+    if (outcome.seconds > max_seconds) {
+      ADD_FAILURE() << scenario << ": not over after " << max_seconds << " s";
       kill(child, SIGTERM);
       waitpid(child, &status, 0);
       break;
@@ -77,7 +77,7 @@ TEST(Failures, NoneIsDone) {
   }
 }
 
-TEST(Failures, RanksOfOneMachineMeetAtTheLoopback) {
+TEST(Failures, RanksOfOneMachineUseTheLoopback) {
   for (const std::string& words : run("listens").words) EXPECT_EQ(words, "done\n");
 }
 

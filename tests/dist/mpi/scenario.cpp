@@ -104,9 +104,9 @@ Scenario find(const std::string& name) {
       int stores = 0;
       for (const Listening& listening : listening_sockets()) {
         if (listening.address != "127.0.0.1") continue;  // a socket of MPI
-        const Stranger stranger(listening.port);
-        stranger.say(framed(hello_of({1, group.size(), "mpi"})));
-        stores += stranger.hear().find(tcp::kMagic) != std::string::npos;
+        const RawConnection raw(listening.port);
+        raw.say(framed(hello_of({1, group.size(), "mpi"})));
+        stores += raw.hear().find(tcp::kMagic) != std::string::npos;
       }
       TERN_CHECK(stores == (group.rank() == 0 ? 1 : 0), "rank ", group.rank(), " serves ", stores, " stores there");
       together(group);

@@ -131,8 +131,8 @@ TEST(Trainer, AWishToStopIsEverybodys) {
   RowsTask task;
   dist::DataParallel parallel(task.module(), world->group());
   TrainOptions options = options_for(&parallel);
-  int asked = 0;
-  options.should_stop = [&] { return ++asked == 3 && rank() == size() - 1; };
+  int calls = 0;
+  options.should_stop = [&] { return ++calls == 3 && rank() == size() - 1; };
   Recorder recorder;
   const TrainResult result = train(task, options, recorder);
   EXPECT_TRUE(result.stopped);
@@ -140,7 +140,7 @@ TEST(Trainer, AWishToStopIsEverybodys) {
   expect_equal_on_all_ranks(task.module());
 }
 
-TEST(Trainer, TheRankToBlameTellsTheOp) {
+TEST(Trainer, TheFailingRankNamesTheOp) {
   RowsTask task;
   const bool to_blame = rank() == size() - 1;
   task.change = [&](int64_t number, const Tensor& loss) {

@@ -205,7 +205,7 @@ TEST(SharedLibrary, SaysWhatWasTried) {
 
 // ---- settings ----------------------------------------------------------------------------------------------------
 
-TEST(StandinGemmSettings, Tf32OnlyWhenAskedFor) {
+TEST(StandinGemmSettings, Tf32OnlyOnRequest) {
   Array a(float32, {8, 8}), b(float32, {8, 8}), c(float32, {8, 8});
   for (int64_t i = 0; i < 64; ++i) {
     a.set(i, 1 + 0x1p-20);

@@ -63,7 +63,7 @@ TEST(StandinGemm, ABroadcastIsOneProduct) {
       }
 }
 
-TEST(StandinGemm, EachOperandHasItsOwnAlignment) {
+TEST(StandinGemm, EachOperandHasAnAlignment) {
   std::mt19937_64 random = fresh_random();
   for (const auto& [input, output] : kTypePairs)
     for (const int misaligned : {-1, 0, 1, 2}) {

@@ -40,10 +40,10 @@ cublasStatus_t read_layout(const Object* object, const char* name, Matrix& matri
     return unsupported("complex planes or a batch of pointers");
   if (matrix.rows < 1 || matrix.cols < 1 || matrix.batch < 1) return invalid(std::string(name) + " is empty");
   if (matrix.rows > INT32_MAX || matrix.cols > INT32_MAX) return unsupported("more than 2^31 rows or columns");
-  const int64_t least = matrix.row_order ? matrix.cols : matrix.rows;
-  if (matrix.ld < least)
+  const int64_t minimum = matrix.row_order ? matrix.cols : matrix.rows;
+  if (matrix.ld < minimum)
     return invalid("the leading dimension of " + std::string(name) + " is " + std::to_string(matrix.ld) +
-                   ", expected at least " + std::to_string(least));
+                   ", expected at least " + std::to_string(minimum));
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -180,8 +180,8 @@ bool serves(MatmulAlgorithm algorithm, const Product& p, const std::array<int64_
   if (split && (p.k < 512 || p.m * p.n > p.k * 64 || p.wide())) return false;
   if (split && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return false;
   for (int i = 0; i < 4; ++i) {
-    const int64_t least = algorithm == MatmulAlgorithm::kGeneral ? bytes_of(matrices[i]->type) : kVector;
-    if (alignment(*matrices[i], pointers[i]) < least) return false;
+    const int64_t minimum = algorithm == MatmulAlgorithm::kGeneral ? bytes_of(matrices[i]->type) : kVector;
+    if (alignment(*matrices[i], pointers[i]) < minimum) return false;
   }
   return true;
 }

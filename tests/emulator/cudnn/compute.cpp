@@ -194,14 +194,14 @@ class Run {
   }
 
   void reduce(const Descriptor& op, const Tensor& x, const Tensor& y) {
-    const bool most =
+    const bool takes_maximum =
         op.link(CUDNN_ATTR_OPERATION_REDUCTION_DESC)->get<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) ==
         CUDNN_REDUCE_TENSOR_MAX;
     each(y, [&](const Index& i) {
-      double result = most ? -INFINITY : 0;
+      double result = takes_maximum ? -INFINITY : 0;
       for (int64_t p = 0; p < x.dims[3]; ++p) {
         const double value = read(x, {i[0], i[1], i[2], p});
-        result = most ? std::max(result, value) : result + value;
+        result = takes_maximum ? std::max(result, value) : result + value;
       }
       write(y, i, result);
     });

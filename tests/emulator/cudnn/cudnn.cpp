@@ -47,7 +47,7 @@ std::shared_ptr<Descriptor> find(const void* pointer) {
 struct Rule {
   int attribute;
   cudnnBackendAttributeType_t type;
-  int64_t least, most;
+  int64_t min_count, max_count;
   bool needed;
 };
 
@@ -155,7 +155,7 @@ cudnnStatus_t set(void* pointer, int attribute, cudnnBackendAttributeType_t type
   const std::string name = "attribute " + std::to_string(attribute);
   if (rule == known.end()) return bad(name + " does not belong to the descriptor");
   if (rule->type != type) return bad(name + " has another type");
-  if (!from || count < rule->least || count > rule->most) return bad(name + " has another number of elements");
+  if (!from || count < rule->min_count || count > rule->max_count) return bad(name + " has another number of elements");
   Descriptor::Value value{type, count, std::vector<char>(static_cast<size_t>(count) * bytes_of(type))};
   std::memcpy(value.bytes.data(), from, value.bytes.size());
   if (type == kLink) {
@@ -191,13 +191,13 @@ cudnnStatus_t finalize(void* pointer) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t get(void* pointer, int attribute, cudnnBackendAttributeType_t type, int64_t most, int64_t* count,
+cudnnStatus_t get(void* pointer, int attribute, cudnnBackendAttributeType_t type, int64_t max_count, int64_t* count,
                   void* to) {
   const auto d = find(pointer);
   if (!d || !d->finalized || !count || !to) return bad("reads what is not a finalized descriptor");
   const bool two = registry().first_is_nondeterministic;
   if (attribute == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == kLink && d->type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR) {
-    *count = std::min<int64_t>(most, two ? 2 : 1);
+    *count = std::min<int64_t>(max_count, two ? 2 : 1);
     for (int64_t i = 0; i < *count; ++i) {
       const auto configuration = find(static_cast<void**>(to)[i]);
       if (!configuration || configuration->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR || configuration->finalized)
@@ -211,7 +211,7 @@ cudnnStatus_t get(void* pointer, int attribute, cudnnBackendAttributeType_t type
     return CUDNN_STATUS_SUCCESS;
   }
   if (attribute == CUDNN_ATTR_ENGINECFG_ENGINE && type == kLink && d->type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR &&
-      most == 1) {
+      max_count == 1) {
     const auto engine = find(*static_cast<void**>(to));
     if (!engine || engine->type != CUDNN_BACKEND_ENGINE_DESCRIPTOR) return bad("the place for the engine is none");
     const Descriptor* from = d->link(CUDNN_ATTR_ENGINECFG_ENGINE);
@@ -223,7 +223,7 @@ cudnnStatus_t get(void* pointer, int attribute, cudnnBackendAttributeType_t type
     return CUDNN_STATUS_SUCCESS;
   }
   if (attribute == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE &&
-      d->type == CUDNN_BACKEND_ENGINE_DESCRIPTOR && most >= 2) {
+      d->type == CUDNN_BACKEND_ENGINE_DESCRIPTOR && max_count >= 2) {
     auto* notes = static_cast<cudnnBackendNumericalNote_t*>(to);
     notes[0] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
     notes[1] = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
@@ -373,10 +373,10 @@ cudnnStatus_t CUDNNWINAPI cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc
 
 cudnnStatus_t CUDNNWINAPI cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor,
                                                    cudnnBackendAttributeName_t attribute,
-                                                   cudnnBackendAttributeType_t type, int64_t most, int64_t* count,
+                                                   cudnnBackendAttributeType_t type, int64_t max_count, int64_t* count,
                                                    void* to) {
   STANDIN_FAULT(cudnnBackendGetAttribute);
-  return dnn::get(descriptor, attribute, type, most, count, to);
+  return dnn::get(descriptor, attribute, type, max_count, count, to);
 }
 
 cudnnStatus_t CUDNNWINAPI cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {

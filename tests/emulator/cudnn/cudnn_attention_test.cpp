@@ -128,7 +128,7 @@ TEST(StandinCudnn, MatchesReference) {
   }
 }
 
-TEST(StandinCudnn, AgreesWithOwnKernelsAndWithItself) {
+TEST(StandinCudnn, AgreesWithTernsKernelsAndWithItself) {
   Case c = random_case(fresh_seed() + 7);
   c.spare_tokens = 3;
   Trial<BFloat16> own(c), first(c), second(c);
@@ -152,7 +152,7 @@ bool runs_on_cudnn(const Case& c) {
   return executions() == 2;
 }
 
-TEST(StandinCudnn, LeavesOtherCallsToOwnKernels) {
+TEST(StandinCudnn, LeavesOtherCallsToTernsKernels) {
   Case good = random_case(fresh_seed() + 3);
   good.fused = false;
   EXPECT_TRUE(runs_on_cudnn<BFloat16>(good));
@@ -290,7 +290,7 @@ TEST(InAnotherProcess, DISABLED_AutotunesWithoutTheLibrary) {
   std::printf("choices: '%s'\nreason: %s\n", cuda::attention_choices().c_str(), cuda::cudnn_info().reason.c_str());
 }
 
-TEST(StandinCudnn, WithoutTheLibraryOwnKernelsAreUsed) {
+TEST(StandinCudnn, WithoutTheLibraryTernsKernelsAreUsed) {
   const std::string text =
       output_of("TERN_CUDNN=/nowhere/libcudnn.so.9", "InAnotherProcess.DISABLED_AutotunesWithoutTheLibrary");
   EXPECT_TRUE(contains(text, "[  PASSED  ] 1 test")) << text;

@@ -78,17 +78,17 @@ class Group {
   void abort() { control_->aborted = 1; }
 
   bool may_post() const {
-    return aborted() || every([&](const Slot& slot) { return slot.finished >= own().posted; });
+    return aborted() || every([&](const Slot& slot) { return slot.finished >= own_slot().posted; });
   }
   void post(const Call& call, const void* data, size_t bytes) {
     if (aborted()) return;
-    own().call = call;
+    own_slot().call = call;
     write(data_offset(rank_), data, bytes);
-    ++own().posted;
+    ++own_slot().posted;
   }
 
   bool may_finish() const {
-    return aborted() || every([&](const Slot& slot) { return slot.posted >= own().posted; });
+    return aborted() || every([&](const Slot& slot) { return slot.posted >= own_slot().posted; });
   }
   void read(int rank, size_t offset, void* data, size_t bytes) const {
     read_at(rank, data_offset(rank) + static_cast<off_t>(offset), data, bytes);
@@ -112,7 +112,7 @@ class Group {
     read_at(from, pair_offset(from, rank_), data, bytes);
     ++p.taken;
   }
-  void finish() { ++own().finished; }
+  void finish() { ++own_slot().finished; }
   /// A rank that made a different call, or -1.
   int disagreeing(const Call& call) const {
     for (int r = 0; r < ranks_; ++r) {
@@ -145,7 +145,7 @@ class Group {
       done += n;
     }
   }
-  Slot& own() const { return control_->slots[rank_]; }
+  Slot& own_slot() const { return control_->slots[rank_]; }
   Pair& pair(int from, int to) const { return control_->pairs[from * kMaxRanks + to]; }
   static off_t data_offset(int rank) { return kControlBytes + rank * kRankBytes; }
   off_t pair_offset(int from, int to) const {

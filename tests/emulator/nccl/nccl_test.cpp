@@ -232,7 +232,7 @@ TEST_F(Nccl, RanksThatDisagreeAreAnError) {
   for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
 }
 
-TEST_F(Nccl, ARankThatNeverComesIsAnError) {
+TEST_F(Nccl, AMissingRankIsAnError) {
   DeviceConfig config;
   config.patience_ms = 50;
   configure(config);

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kAlignment = 512;  // cudaMalloc's alignment is at least 256
 constexpr unsigned char kFill = 0xff;
-constexpr size_t kMostAddresses = size_t{16} << 40;
+constexpr size_t kMaxAddresses = size_t{16} << 40;
 
 constexpr size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -98,7 +98,7 @@ void on_fault(int, siginfo_t* info, void*) {
 }
 
 void reserve_addresses(Memory& m) {
-  for (m.size = kMostAddresses; m.size >= size_t{1} << 30; m.size /= 4) {
+  for (m.size = kMaxAddresses; m.size >= size_t{1} << 30; m.size /= 4) {
     void* base = mmap(nullptr, m.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) continue;
     m.base = static_cast<char*>(base);

@@ -87,7 +87,7 @@ TEST_F(Faults, AKernelThatBreaksARuleGivesAStickyError) {
   EXPECT_EQ(read_one(y, nullptr), 1);
 }
 
-TEST_F(Faults, WorkBehindAnErrorDoesNotRun) {
+TEST_F(Faults, WorkAfterAnErrorDoesNotRun) {
   float *x = pinned_array(1), *y = device_array(32);
   *x = 1;
   diverging(y);

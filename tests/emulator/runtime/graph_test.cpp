@@ -315,7 +315,7 @@ TEST_F(Graph, OtherThreadsAreForbiddenByGlobalCaptures) {
   EXPECT_EQ(cudaStreamEndCapture(s, nullptr), cudaErrorStreamCaptureInvalidated);
 }
 
-TEST_F(Graph, TheLegacyStreamIsNotAllowedBesideABlockingCapture) {
+TEST_F(Graph, TheLegacyStreamIsNotAllowedDuringABlockingCapture) {
   float* x = device_array(1);
   const cudaStream_t s = new_stream(cudaStreamDefault), free = new_stream();
   float host = 0;

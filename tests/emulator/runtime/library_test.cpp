@@ -101,7 +101,7 @@ TEST_F(Search, FindsPythonsPackages) {
   EXPECT_EQ(found_with({{"HOME", folder_ / "home"}}), mine);
 }
 
-TEST_F(Search, TheToolkitComesBeforePython) {
+TEST_F(Search, TheToolkitPrecedesPython) {
   put("cuda/lib/python3.99/site-packages/nvidia/cu13/lib/libsearched.so.2");
   const std::string path = put("cuda/lib64/libsearched.so.1");
   EXPECT_EQ(found_with({{"CUDA_HOME", folder_ / "cuda"}, {"VIRTUAL_ENV", folder_ / "cuda"}}), path);

@@ -120,9 +120,9 @@ CUstream_st* choose(State& s, CUstream_st* target) {
 }
 
 /// Waits while nothing can run here until another host thread or process acts.
-class Patience {
+class WaitLimit {
  public:
-  explicit Patience(State& s) : state_(s) { renew(); }
+  explicit WaitLimit(State& s) : state_(s) { renew(); }
   void renew() { end_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(state_.config.patience_ms); }
   void wait() {
     if (std::chrono::steady_clock::now() < end_) {
@@ -197,12 +197,12 @@ bool step_towards(State& s, CUstream_st* stream) {
 }
 
 void wait_for(State& s, const Token& token) {
-  Patience patience(s);
+  WaitLimit wait_limit(s);
   while (token && !token->done) {
     if (step_towards(s, token->stream))
-      patience.renew();
+      wait_limit.renew();
     else
-      patience.wait();
+      wait_limit.wait();
   }
   forget_finished_streams(s);
 }

@@ -340,7 +340,7 @@ TEST_F(Runtime, IsFoundByTheNamesOfNvidiasLibraries) {
 
 // --- several host threads ---
 
-TEST_F(Runtime, HostThreadsUseTheirOwnStreams) {
+TEST_F(Runtime, HostThreadsUseSeparateStreams) {
   constexpr int kThreads = 4, kRounds = 50;
   std::atomic<int> right = 0;
   std::vector<std::thread> threads;

@@ -256,7 +256,7 @@ void check_access(const void* pointer, size_t bytes, Access access, Location whe
 static void land(Scheduler& scheduler, const PendingCopy& copy) {
   sanitizer::note_write(copy.destination, sizeof copy.bytes);
   scheduler.note_written(copy.destination, sizeof copy.bytes);
-  const sanitizer::Quiet quiet;
+  const sanitizer::Unchecked unchecked;
   std::memcpy(copy.destination, copy.bytes, sizeof copy.bytes);
 }
 
@@ -269,13 +269,13 @@ void copy_async(void* to_shared, const void* from_global, bool on, Location wher
     if (scheduler.is_shared(from_global, kBytes)) fail("the source is in shared memory", where);
     check_access(from_global, kBytes, Access::kLoad, where);
     sanitizer::note_read(from_global, kBytes);
-    const sanitizer::Quiet quiet;
+    const sanitizer::Unchecked unchecked;
     std::memcpy(copy.bytes, from_global, kBytes);
   }
   if (scheduler.happens_early()) {
     land(scheduler, copy);
   } else {
-    const sanitizer::Quiet quiet;
+    const sanitizer::Unchecked unchecked;
     scheduler.thread().copies.push_back(copy);
   }
 }
@@ -290,7 +290,7 @@ void copy_async_wait(int newest) {
     if (static_cast<int>(thread.copy_group - copy.group) <= newest) break;
     land(Scheduler::current(), copy);
   }
-  const sanitizer::Quiet quiet;
+  const sanitizer::Unchecked unchecked;
   thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<std::ptrdiff_t>(landed));
 }
 

@@ -45,7 +45,7 @@ void Scheduler::start_product(const Product& product, Location where) {
       fail("wgmma's sums are part of another product's, ", where);
   }
   {
-    const sanitizer::Quiet quiet;
+    const sanitizer::Unchecked unchecked;
     if (!known) {
       own.sums.push_back({product.sums, std::vector<float>(product.sums, product.sums + product.count)});
       std::fill_n(product.sums, product.count, std::bit_cast<float>(kUnfinished));
@@ -67,7 +67,7 @@ void Scheduler::start_in_warp(int warp_index) {
   ++stats.products;
   std::vector<Product>& started = warps_[warp_index].started;
   {
-    const sanitizer::Quiet quiet;
+    const sanitizer::Unchecked unchecked;
     started.push_back(product);
   }
   for (int w = warp_index / 4 * 4; w < warp_index / 4 * 4 + 4; ++w) {
@@ -88,7 +88,7 @@ void Scheduler::compute_products(int warp_index, int newest) {
       PendingProduct& pending = lanes[lane].products[i];
       PendingSums& sums = sums_of(lanes[lane], pending.product.sums);
       if (!pending.product.accumulate) {
-        const sanitizer::Quiet quiet;
+        const sanitizer::Unchecked unchecked;
         std::fill(sums.values.begin(), sums.values.end(), 0.0f);
       }
       whole.sums[lane] = sums.values.data();
@@ -112,7 +112,7 @@ void Scheduler::wait_for_products(int newest, Location where) {
   Thread& own = thread();
   own.products_fenced = false;
   {
-    const sanitizer::Quiet quiet;
+    const sanitizer::Unchecked unchecked;
     std::erase_if(own.products, [&](const PendingProduct& pending) { return is_due(own, pending, newest); });
   }
   const auto is_finished = [&](const PendingSums& sums) {
@@ -127,7 +127,7 @@ void Scheduler::wait_for_products(int newest, Location where) {
       sums.registers[i] = sums.values[i];
     }
   }
-  const sanitizer::Quiet quiet;
+  const sanitizer::Unchecked unchecked;
   std::erase_if(own.sums, is_finished);
 }
 

@@ -196,7 +196,7 @@ __global__ void touch_kernel(Way way, char* bytes, int64_t at, char* sink) {
   }
 }
 
-TEST(Bounds, OneByteBehindAnAllocationIsAnError) {
+TEST(Bounds, OneBytePastAnAllocationIsAnError) {
   for (const Way way : {Way::kLoad, Way::kStore, Way::kLoadVector, Way::kStoreVector, Way::kCopyAsync}) {
     const int64_t width = way == Way::kLoad || way == Way::kStore ? 1 : 16;
     // The last access that fits, then the same with one byte less of memory.
@@ -219,7 +219,7 @@ TEST(Bounds, OneByteBehindAnAllocationIsAnError) {
 
 #ifdef __SANITIZE_ADDRESS__
 /// The arrays of all kernel tests end at the end of their last element.
-TEST(Bounds, OneElementBehindAnArrayIsAnError) {
+TEST(Bounds, AnAccessPastTheEndOfAnArrayIsAnError) {
   std::mt19937_64 random = fresh_random();
   for (const Order order : {Order::kContiguous, Order::kTransposed, Order::kSliced, Order::kMisaligned})
     for (const DType dtype : kAllTypes)

@@ -31,15 +31,15 @@ inline bool has_address() { return __sanitizer_start_switch_fiber != nullptr; }
 inline bool has_thread() { return __tsan_create_fiber != nullptr; }
 
 /// Excludes the runtime's accesses (in libc functions that ThreadSanitizer intercepts) from race detection.
-class Quiet {
+class Unchecked {
  public:
-  Quiet() {
+  Unchecked() {
     if (has_thread()) __tsan_ignore_thread_begin();
   }
-  ~Quiet() {
+  ~Unchecked() {
     if (has_thread()) __tsan_ignore_thread_end();
   }
-  Quiet(const Quiet&) = delete;
+  Unchecked(const Unchecked&) = delete;
 };
 
 /// Accesses before release(key) in one CUDA thread happen before those after acquire(key) in another.

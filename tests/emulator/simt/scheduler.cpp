@@ -32,7 +32,7 @@ bool same_place(const Location& a, const Location& b) {
 Scheduler& Scheduler::current() {
   static thread_local constinit Scheduler* known = nullptr;  // avoids the initialisation check of owner in every call
   if (known == nullptr) {
-    const sanitizer::Quiet quiet;
+    const sanitizer::Unchecked unchecked;
     static thread_local std::unique_ptr<Scheduler> owner;
     owner = std::make_unique<Scheduler>();
     known = owner.get();
@@ -150,7 +150,7 @@ void Scheduler::run_block(dim3 index) {
 void Scheduler::prepare_shared() {
   sanitizer::unpoison(arena_, kArenaBytes);
   {
-    const sanitizer::Quiet quiet;
+    const sanitizer::Unchecked unchecked;
     // A new mapping makes ThreadSanitizer forget the previous block's accesses without ordering the blocks.
     if (sanitizer::has_thread() && arena_used_ > 0)
       mmap(arena_, round_up(arena_used_, 4096), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -163,7 +163,7 @@ void Scheduler::prepare_shared() {
 }
 
 void Scheduler::prepare_threads() {
-  const sanitizer::Quiet quiet;
+  const sanitizer::Unchecked unchecked;
   for (int w = 0; w < warp_count_; ++w) {
     const int lanes = std::min(32, thread_count_ - 32 * w);
     Warp& warp = warps_[w];
@@ -216,7 +216,7 @@ bool Scheduler::run_some_of(int warp_index) {
 void Scheduler::resume(int t, bool fresh) {
   Thread& thread = threads_[t];
   if (fresh) {
-    const sanitizer::Quiet quiet;
+    const sanitizer::Unchecked unchecked;
     if (sanitizer::has_thread()) {
       thread.fiber = t + static_cast<int>(serial % 2) * kMaxThreads;
     } else {
@@ -303,7 +303,7 @@ void Scheduler::yield() {
 }
 
 void Scheduler::set_error(std::string message) {
-  const sanitizer::Quiet quiet;
+  const sanitizer::Unchecked unchecked;
   error_ = std::move(message);
 }
 
@@ -342,7 +342,7 @@ void* Scheduler::allocate_shared(size_t bytes, size_t alignment) {
   const size_t offset = round_up(arena_used_, alignment);
   arena_used_ = offset + bytes + kRedZone;
   if (arena_used_ > kArenaBytes) fail("too many variables in shared memory");
-  const sanitizer::Quiet quiet;
+  const sanitizer::Unchecked unchecked;
   red_zones_.push_back(offset + bytes);
   sanitizer::unpoison(arena_ + offset, bytes + kRedZone);
   std::memset(arena_ + offset, 0xff, bytes + kRedZone);

@@ -104,7 +104,7 @@ std::ostream& operator<<(std::ostream& out, const Location& where);
 
 template <class... Parts>
 std::string concatenate(const Parts&... parts) {
-  const sanitizer::Quiet quiet;
+  const sanitizer::Unchecked unchecked;
   std::ostringstream out;
   (out << ... << parts);
   return out.str();

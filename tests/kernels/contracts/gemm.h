@@ -72,7 +72,7 @@ void for_each_element(const Case& t, const std::vector<double>& a, const std::ve
 /// by element; expects unchanged gaps.
 inline void expect_product(const Case& t, DType input, Matrices& a, Matrices& b, Matrices& c,
                            const std::vector<double>& before, const std::vector<double>& whole_before,
-                           double least_slack = 1e-30) {
+                           double min_slack = 1e-30) {
   const std::vector<double> got = values_of(c.view());
   int64_t wrong = 0;
   for_each_element(
@@ -80,7 +80,7 @@ inline void expect_product(const Case& t, DType input, Matrices& a, Matrices& b,
         const int64_t index = (i * t.m + r) * t.n + s;
         const double kept = t.beta == 0 ? 0 : before[index], expected = t.alpha * sum + kept;
         magnitude = std::fabs(t.alpha) * magnitude + std::fabs(kept);
-        const double slack = tolerance(c.memory.dtype(), input, expected, magnitude, t.k) + least_slack;
+        const double slack = tolerance(c.memory.dtype(), input, expected, magnitude, t.k) + min_slack;
         if (!(std::fabs(got[index] - expected) <= slack) && ++wrong <= 3) {
           ADD_FAILURE() << "at " << i << ", " << r << ", " << s << ": " << got[index] << " for " << expected;
         }

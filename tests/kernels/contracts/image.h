@@ -132,15 +132,15 @@ class PlainImage {
   void change(const ColorStep& step) {
     if (step.op == ColorOp::kNone) return;
     const double factor = step.amount / 65536.0;  // exact, as are its products with bytes
-    double least = 0, most = 0;
+    double smaller = 0, larger = 0;
     for (const std::vector<Pixel>& pixel : pixels_) {
       int low = 255, high = 0;
       for (const Pixel& p : pixel) {
         low = std::min(low, grey(p).low);
         high = std::max(high, grey(p).high);
       }
-      least += low / static_cast<double>(pixels_.size());
-      most += high / static_cast<double>(pixels_.size());
+      smaller += low / static_cast<double>(pixels_.size());
+      larger += high / static_cast<double>(pixels_.size());
     }
     for (std::vector<Pixel>& pixel : pixels_) {
       std::set<Pixel> next;
@@ -154,7 +154,7 @@ class PlainImage {
               add_all(blended(p, factor, other, other, 0), next);
             break;
           case ColorOp::kContrast:  // (1 - factor) * mean has 16 fraction bits
-            add_all(blended(p, factor, least, most, 0x1p-17 + 1e-9), next);
+            add_all(blended(p, factor, smaller, larger, 0x1p-17 + 1e-9), next);
             break;
           default:
             add_all(blended(p, factor, 0, 0, 0), next);
@@ -164,9 +164,9 @@ class PlainImage {
     }
   }
 
-  static std::array<Range, 3> blended(const Pixel& p, double factor, double least, double most, double error) {
+  static std::array<Range, 3> blended(const Pixel& p, double factor, double smaller, double larger, double error) {
     const auto channel = [&](int value) {
-      const double a = factor * value + (1 - factor) * least, b = factor * value + (1 - factor) * most;
+      const double a = factor * value + (1 - factor) * smaller, b = factor * value + (1 - factor) * larger;
       return Range(std::min(a, b), std::max(a, b), error);
     };
     return {channel(p[0]), channel(p[1]), channel(p[2])};

@@ -43,7 +43,7 @@ struct OwnCalls {
 class Disk {
  public:
   /// The outcome of a call.
-  enum class Fate { kPasses, kFull, kLast };
+  enum class Outcome { kPasses, kFull, kLast };
 
   static Disk& get() {
     static Disk* disk = new Disk;  // never destroyed: used until the process ends
@@ -60,11 +60,11 @@ class Disk {
     return !own_calls && !folder_.empty() && path == folder_.substr(0, folder_.rfind('/'));
   }
 
-  Fate next_call(const char* what, const std::string& path, bool needs_space) {
+  Outcome next_call(const char* what, const std::string& path, bool needs_space) {
     ++calls_;
     if (mode_ == "count") log_ += what + (" " + path.substr(folder_.size())) + "\n";
-    if (mode_ == "full") return needs_space && calls_ >= at_ ? Fate::kFull : Fate::kPasses;
-    return (mode_ == "kill" || mode_ == "crash") && calls_ == at_ ? Fate::kLast : Fate::kPasses;
+    if (mode_ == "full") return needs_space && calls_ >= at_ ? Outcome::kFull : Outcome::kPasses;
+    return (mode_ == "kill" || mode_ == "crash") && calls_ == at_ ? Outcome::kLast : Outcome::kPasses;
   }
   /// The errno of flock; 0: no fault.
   int lock_error() const { return mode_ == "lock" ? static_cast<int>(at_) : 0; }
@@ -131,10 +131,10 @@ int change(const char* what, const std::string& path, bool needs_space, const Ca
   if (!held && !disk.is_parent(path)) return call();
   const std::lock_guard lock(disk.mutex);
   // The folder's parent may have other files: calls on them are not counted.
-  switch (held ? disk.next_call(what, path, needs_space) : Disk::Fate::kPasses) {
-    case Disk::Fate::kLast:
+  switch (held ? disk.next_call(what, path, needs_space) : Disk::Outcome::kPasses) {
+    case Disk::Outcome::kLast:
       disk.die();
-    case Disk::Fate::kFull:
+    case Disk::Outcome::kFull:
       errno = ENOSPC;
       return -1;
     default: {
@@ -219,10 +219,10 @@ ssize_t write(int descriptor, const void* data, size_t bytes) {
   const std::lock_guard lock(disk.mutex);
   disk.journal.writes(path);
   switch (disk.next_call("write", path, true)) {
-    case Disk::Fate::kLast:
+    case Disk::Outcome::kLast:
       if (real(descriptor, data, bytes / 2) >= 0) disk.die();
       disk.die();
-    case Disk::Fate::kFull:
+    case Disk::Outcome::kFull:
       errno = ENOSPC;
       return -1;
     default:
