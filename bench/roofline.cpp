@@ -9,7 +9,7 @@
 
 #include "tern/bench/timing.h"
 #include "tern/core/device/backend.h"
-#include "tern/core/profiler/report.h"
+#include "tern/core/ops/roofline.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::bench {

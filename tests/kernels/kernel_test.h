@@ -207,6 +207,14 @@ class Array {
   char* data_ = nullptr;
 };
 
+/// Expects that nothing outside the view was written: without its elements, memory must be as initialised.
+inline void expect_gaps_untouched(Array& y) {
+  for (int64_t i = 0; i < y.numel(); ++i)
+    std::memset(y.view().as<char>() + Array::offset(y.cview(), i) * size_of(y.dtype()), 0x5a, size_of(y.dtype()));
+  const auto other = std::find_if(y.bytes().begin(), y.bytes().end(), [](char c) { return c != 0x5a; });
+  ASSERT_TRUE(other == y.bytes().end()) << "memory outside the view was written";
+}
+
 /// The base of draws with a base: `draw_base` exists for as long as the tests run.
 inline const uint64_t draw_base = 1'000'003;
 /// A key with a part in memory, as in a captured step.

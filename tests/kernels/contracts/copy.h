@@ -24,14 +24,6 @@ inline double expected_conversion(DType from, DType to, double stored) {
   return static_cast<double>(value);
 }
 
-/// Expects that nothing outside the view was written: without its elements, memory must be as initialised.
-inline void expect_gaps_untouched(Array& y) {
-  for (int64_t i = 0; i < y.numel(); ++i)
-    std::memset(y.view().as<char>() + Array::offset(y.cview(), i) * size_of(y.dtype()), 0x5a, size_of(y.dtype()));
-  const auto other = std::find_if(y.bytes().begin(), y.bytes().end(), [](char c) { return c != 0x5a; });
-  ASSERT_TRUE(other == y.bytes().end()) << "memory outside the view was written";
-}
-
 inline void check_copy(const Shape& shape, DType from, DType to, Order in, Order out, std::mt19937_64& random) {
   SCOPED_TRACE(testing::Message() << name_of(from) << " to " << name_of(to) << " " << testing::PrintToString(shape)
                                   << " orders " << static_cast<int>(in) << " " << static_cast<int>(out));
