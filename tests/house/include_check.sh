@@ -90,7 +90,8 @@ new_house
 printf '%s\n' '#pragma once' 'std::vector<int> sizes();' >"$house/core/tensor/sizes.h"
 echo '#include "tern/core/tensor/sizes.h"' >"$house/core/tensor/other.cpp"
 accepts headers "a header that a source file compiles first"
-mv "$house/core/tensor/other.cpp" "$house/bench/other.cpp"
+mkdir -p "$house/bench/train"
+mv "$house/core/tensor/other.cpp" "$house/bench/train/other.cpp"
 if bash "$check" headers "$house" >"$scratch/out" 2>&1; then
   echo "FAILED: headers takes a benchmark's word for core/tensor/sizes.h"
   failed=1
