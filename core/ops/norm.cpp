@@ -111,12 +111,6 @@ void check_affine(const char* name, const Tensor& parameter, const Tensor& x) {
              parameter.defined() ? parameter.dtype() : x.dtype());
 }
 
-}  // namespace
-
-void check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device device);
-
-namespace {
-
 std::vector<Tensor> normalised(const Tensor& x_in, const Tensor& residual_in, const Tensor& weight, const Tensor& bias,
                                double eps, const DropoutOptions& options, bool gives_sum) {
   Tensor x = x_in, residual = residual_in;
@@ -130,7 +124,7 @@ std::vector<Tensor> normalised(const Tensor& x_in, const Tensor& residual_in, co
   check_affine("bias", bias, x);
   TERN_CHECK(!residual.defined() || (residual.shape() == x.shape() && residual.dtype() == x.dtype()),
              "layer_norm: residual is ", residual.defined() ? residual.describe() : "", ", expected ", x.describe());
-  check_row_keys("layer_norm", options.row_keys, x.view().rows(), x.device());
+  detail::check_row_keys("layer_norm", options.row_keys, x.view().rows(), x.device());
   const auto plain = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
   return LayerNorm::apply(x.contiguous(), plain(residual), plain(weight), plain(bias), eps,
                           detail::draw(options, "layer_norm", x.device()), std::vector<Tensor>{options.row_keys},

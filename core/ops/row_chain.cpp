@@ -68,9 +68,9 @@ bool RowChain::fits(const AddNormOptions& options) const {
                             (t.dtype() == x_.dtype() || t.dtype() == float32));
   };
   const Tensor& residual = options.residual;
-  return options.dropout.p == 0 && !options.dropout.row_keys.defined() && options.eps >= 0 && shape_.size(-1) > 0 &&
-         residual.defined() && residual.shape() == shape_ && residual.dtype() == x_.dtype() &&
-         residual.device() == x_.device() && fits_norm(options.weight) && fits_norm(options.bias);
+  return options.dropout.p == 0 && options.eps >= 0 && shape_.size(-1) > 0 && residual.defined() &&
+         residual.shape() == shape_ && residual.dtype() == x_.dtype() && residual.device() == x_.device() &&
+         fits_norm(options.weight) && fits_norm(options.bias);
 }
 
 SumAndNorm RowChain::add_norm(const AddNormOptions& o) {
@@ -79,6 +79,7 @@ SumAndNorm RowChain::add_norm(const AddNormOptions& o) {
     if (o.gives_sum) return dropout_residual_sum_layer_norm(rows, o.residual, o.weight, o.bias, o.eps, o.dropout);
     return {{}, dropout_residual_layer_norm(rows, o.residual, o.weight, o.bias, o.eps, o.dropout)};
   }
+  detail::check_row_keys("layer_norm", o.dropout.row_keys, shape_.numel() / shape_.size(-1), x_.device());
   const Tensor residual = o.residual.contiguous(), gamma = contiguous_or_none(o.weight),
                beta = contiguous_or_none(o.bias);
   const Tensor sum = o.gives_sum ? empty(shape_, x_.options()) : Tensor();

@@ -422,6 +422,9 @@ TEST_F(RowChainTest, BadNorms) {
     };
   };
   call([](AddNormOptions&) {})();
+  call([](AddNormOptions& end) { end.dropout.row_keys = zeros({200}, {.dtype = int64}); })();
+  expect_error(call([](AddNormOptions& end) { end.dropout.row_keys = zeros({100}, {.dtype = int64}); }),
+               {"layer_norm: row_keys is", "expected contiguous int64 [200]"});
   expect_error(call([](AddNormOptions& end) { end.residual = zeros({200, 19}); }), {"residual is", "[200, 19]"});
   expect_error(call([](AddNormOptions& end) { end.residual = zeros({100, 40}); }), {"residual is", "[100, 40]"});
   expect_error(call([](AddNormOptions& end) { end.residual = end.residual.to(int64); }), {"residual is"});
