@@ -233,13 +233,8 @@ class NcclCommunicator final : public Communicator {
     return Work(std::move(state));
   }
 
-  std::shared_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& members) override {
-    const auto found = std::find(members.begin(), members.end(), rank());
-    if (found == members.end()) return nullptr;
-    std::vector<int> ranks;
-    for (const int r : members) ranks.push_back(world_ranks()[static_cast<size_t>(r)]);
-    return std::make_shared<NcclCommunicator>(name, std::move(ranks), static_cast<int>(found - members.begin()),
-                                              device(), session());
+  std::shared_ptr<Communicator> make_group(const std::string& name, std::vector<int> world_ranks, int rank) override {
+    return std::make_shared<NcclCommunicator>(name, std::move(world_ranks), rank, device(), session());
   }
 
  private:
