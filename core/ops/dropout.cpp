@@ -39,11 +39,10 @@ kernels::Dropout detail::draw(const DropoutOptions& options, const char* op, Dev
   return {options.p, generator.next(device)};
 }
 
-void check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device device) {
+void detail::check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device device) {
   TERN_CHECK(!row_keys.defined() || (row_keys.dtype() == DType::kInt64 && row_keys.numel() == rows &&
                                      row_keys.is_contiguous() && row_keys.device() == device),
-             op, ": row_keys is ", row_keys.defined() ? row_keys.describe() : "", ", expected contiguous int64 [", rows,
-             "] on ", device);
+             op, ": row_keys is ", row_keys.describe(), ", expected contiguous int64 [", rows, "] on ", device);
 }
 
 Tensor dropout(const Tensor& x, const DropoutOptions& options) {
@@ -51,7 +50,7 @@ Tensor dropout(const Tensor& x, const DropoutOptions& options) {
   const kernels::Dropout dropout = detail::draw(options, "dropout", x.device());
   if (dropout.p == 0) return x;
   if (x.dim() == 0) return detail::dropout_of(x.reshape({1}), dropout, {}).reshape(Shape{});
-  check_row_keys("dropout", options.row_keys, x.view().rows(), x.device());
+  detail::check_row_keys("dropout", options.row_keys, x.view().rows(), x.device());
   return detail::dropout_of(x.contiguous(), dropout, options.row_keys);
 }
 

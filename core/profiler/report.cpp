@@ -141,17 +141,8 @@ std::string microseconds(int64_t nanoseconds) {
 }
 
 const char* category(RangeKind kind) {
-  switch (kind) {
-    case RangeKind::kOp:
-      return "op";
-    case RangeKind::kBackward:
-      return "backward";
-    case RangeKind::kModule:
-      return "module";
-    case RangeKind::kPhase:
-      return "phase";
-  }
-  return "";
+  constexpr const char* kNames[] = {"op", "backward", "module", "phase"};
+  return kNames[static_cast<int>(kind)];
 }
 
 }  // namespace
