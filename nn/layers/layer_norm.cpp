@@ -23,12 +23,6 @@ void LayerNorm::check_width(const Tensor& x) const {
              x.shape());
 }
 
-Tensor LayerNorm::forward(const Tensor& x) const {
-  const ProfileRange range(name());
-  check_width(x);
-  return layer_norm(x, weight(), bias(), eps_);
-}
-
 Tensor LayerNorm::forward(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout) const {
   const ProfileRange range(name());
   check_width(x);

@@ -41,12 +41,7 @@ MultiHeadAttention::MultiHeadAttention(const Scope& s, int64_t width, int64_t he
 }
 
 AttentionOptions MultiHeadAttention::attention_options() const {
-  AttentionOptions options;
-  options.causal = causal_;
-  options.window = window_;
-  options.dropout = is_training() ? dropout_ : 0;
-  options.generator = &generator();
-  return options;
+  return {.causal = causal_, .window = window_, .dropout = is_training() ? dropout_ : 0, .generator = &generator()};
 }
 
 void MultiHeadAttention::check_tokens(const Tensor& x, const char* what) const {
