@@ -5,7 +5,6 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/node.h"
-#include "tern/core/ops/pointwise.h"
 #include "tern/kernels/reduce.h"
 
 namespace tern::dist {

@@ -1,6 +1,5 @@
 #include "tern/optim/clip.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"

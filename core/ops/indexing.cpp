@@ -1,6 +1,5 @@
 #include "tern/core/ops/indexing.h"
 
-#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/memory/index_check.h"
 #include "tern/core/ops/pointwise.h"

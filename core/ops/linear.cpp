@@ -10,7 +10,6 @@
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
-#include "tern/kernels/reduce.h"
 
 namespace tern {
 

@@ -1,6 +1,5 @@
 #include "tern/dist/nccl.h"
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
