@@ -55,9 +55,8 @@ void add_rows(const Module& module, int level, int depth, Seen& seen, std::vecto
 
 std::string format(const std::vector<Row>& rows) {
   std::array<size_t, 4> widths{};
-  for (const Row& row : rows) {
+  for (const Row& row : rows)
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  }
   std::string text;
   for (size_t r = 0; r < rows.size(); ++r) {
     for (size_t c = 0; c < rows[r].size(); ++c) {

@@ -38,12 +38,7 @@ SumAndNorm LayerNorm::end(RowChain& chain, const Tensor& residual, const Dropout
     check_width(rows);
     return dropout_residual_sum_layer_norm(rows, residual, weight(), bias(), eps_, dropout);
   }
-  return chain.add_norm({.residual = residual,
-                         .weight = weight(),
-                         .bias = bias(),
-                         .eps = eps_,
-                         .dropout = dropout,
-                         .gives_sum = gives_sum});
+  return chain.add_norm({residual, weight(), bias(), eps_, dropout, gives_sum});
 }
 
 }  // namespace tern::nn

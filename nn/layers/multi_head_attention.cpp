@@ -59,10 +59,6 @@ RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout
   return chain;
 }
 
-Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout) const {
-  return chain(x, layout).result();
-}
-
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& key_mask) const {
   const ProfileRange range(name());
   TERN_CHECK(x.dim() == 3 && x.size(2) == width_, "nn::MultiHeadAttention: a padded batch must be [batch, length, ",
@@ -82,11 +78,6 @@ RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout
   RowChain chain(cross_attention(q, kv, layout, memory_layout, attention_options()));
   out_.append_to(chain);
   return chain;
-}
-
-Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
-                                   const SequenceLayout& memory_layout) const {
-  return chain(x, layout, memory, memory_layout).result();
 }
 
 Tensor MultiHeadAttention::probabilities(const Tensor& x, const SequenceLayout& layout) const {
