@@ -36,7 +36,8 @@ struct Piece {
   int64_t begin, count;  // elements
 };
 
-/// Base of all machines: the group, and messages addressed by rank in the group. Complete when all have been passed.
+/// Base of all machines: the group, and messages addressed by rank in the group. A machine is complete when
+/// its messages are, unless it overrides advance().
 class GroupMachine : public Machine {
  public:
   GroupMachine(std::shared_ptr<CallState> call, std::shared_ptr<const Group> group, int64_t ticket)
