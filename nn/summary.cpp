@@ -45,10 +45,8 @@ void add_rows(const Module& module, int level, int depth, Seen& seen, std::vecto
   const std::string indent(static_cast<size_t>(2 * level), ' ');
   const std::string name = level == 0 && module.name().empty() ? "(root)" : module.local_name();
   rows.push_back({indent + name, module.type_name(), "", with_commas(module.num_parameters())});
-  for (const Module::Member& member : module.members()) {
-    const bool is_first = seen.insert(member.tensor.impl()).second;
-    rows.push_back(member_row(indent + "  ", member, is_first));
-  }
+  for (const Module::Member& member : module.members())
+    rows.push_back(member_row(indent + "  ", member, seen.insert(member.tensor.impl()).second));
   if (level == depth) return;
   for (const Module* child : module.children()) add_rows(*child, level + 1, depth, seen, rows);
 }
