@@ -265,7 +265,7 @@ TEST(TcpStore, TheWrongMaster) {
   const std::string error = error_of([&] {
     connect_tcp_store({"127.0.0.1"}, ntohs(address.sin_port), {1, 2, "job"}, 5);
   });
-  expect_in("is no store of Tern", error);
+  expect_in("is not a store of Tern", error);
   page.join();
   close(listener);
 }
