@@ -11,7 +11,6 @@
 //     return [x = bench::Buffer(float32, {n}), y = bench::Buffer(float32, {n})] { saxpy(bench::stream(), ...); };
 //   });
 
-#include <array>
 #include <concepts>
 #include <cstdint>
 #include <functional>

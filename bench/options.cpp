@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <iomanip>
 #include <set>
-#include <string_view>
 
 #include "tern/bench/statistics.h"
 #include "tern/kernels/base/check.h"

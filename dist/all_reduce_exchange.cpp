@@ -34,10 +34,10 @@ Work AllReduceExchange::start(size_t index) {
   Rows& rows = rows_[index];
   if (rows.touched.defined()) {
     rows.touched = touched_rows(rows_of(bucket));
-    return group().all_reduce_async(rows.touched, ReduceOp::kMax);
+    return group_->all_reduce_async(rows.touched, ReduceOp::kMax);
   }
   if (!same(bucket.sent, bucket.flat)) bucket.sent.copy_(bucket.flat);
-  return group().all_reduce_async(bucket.sent, ReduceOp::kMean);
+  return group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
 }
 
 Tensor AllReduceExchange::rows_of(const Bucket& bucket) const {
@@ -55,7 +55,7 @@ void AllReduceExchange::send_rest() {
     rows.sent = rows_to_exchange(rows.touched);
     bucket.sent = rows.sent ? take_rows(rows_of(bucket), *rows.sent) : bucket.flat;
     if (is_narrowed(bucket)) bucket.sent = bucket.sent.to(options_.reduce_dtype);
-    bucket.work = group().all_reduce_async(bucket.sent, ReduceOp::kMean);
+    bucket.work = group_->all_reduce_async(bucket.sent, ReduceOp::kMean);
   }
 }
 

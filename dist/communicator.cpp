@@ -201,14 +201,22 @@ std::shared_ptr<Communicator> Communicator::split(int colour, int key) {
   for (const Place& place : places)
     if (place.colour == colour && colour >= 0) members.push_back(place.rank);
   const std::string name = detail::concatenate(name_, ".", ++groups_);
-  return make_group(colour < 0 ? name : detail::concatenate(name, ".", colour), members);
+  return group_of(colour < 0 ? name : detail::concatenate(name, ".", colour), members);
 }
 
 std::shared_ptr<Communicator> Communicator::subgroup(const std::vector<int>& ranks) {
   TERN_CHECK(!ranks.empty(), "subgroup: no ranks");
   for (const int r : ranks) TERN_CHECK(r >= 0 && r < size(), "subgroup: ranks must be in [0, ", size(), "), got ", r);
   TERN_CHECK(std::set<int>(ranks.begin(), ranks.end()).size() == ranks.size(), "subgroup: a rank is named twice");
-  return make_group(detail::concatenate(name_, ".", ++groups_), ranks);
+  return group_of(detail::concatenate(name_, ".", ++groups_), ranks);
+}
+
+std::shared_ptr<Communicator> Communicator::group_of(const std::string& name, const std::vector<int>& members) {
+  const auto found = std::ranges::find(members, rank_);
+  if (found == members.end()) return nullptr;
+  std::vector<int> ranks;
+  for (const int r : members) ranks.push_back(world_ranks_[static_cast<size_t>(r)]);
+  return make_group(name, std::move(ranks), static_cast<int>(found - members.begin()));
 }
 
 SingleProcess::SingleProcess() : Communicator("world", {0}, 0, cpu, nullptr) {}
@@ -220,10 +228,6 @@ Work SingleProcess::start(const Call& call) {
     output.copy_(call.input.reshape(output.shape()));
   }
   return {};
-}
-
-std::shared_ptr<Communicator> SingleProcess::make_group(const std::string&, const std::vector<int>& members) {
-  return members.empty() ? nullptr : std::make_shared<SingleProcess>();
 }
 
 }  // namespace tern::dist

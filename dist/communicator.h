@@ -133,15 +133,16 @@ class Communicator {
   /// Waits for the operations that this rank has started, unless the host tracks them anyway. Called before this rank
   /// waits for others by other means.
   virtual void settle() {}
-  /// `members`: ranks in this group. Returns null if they do not include this rank. Called by all ranks of this group
-  /// at the same point.
-  virtual std::shared_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& members) = 0;
+  /// A group that includes this rank, as `rank`. Called by all its members at the same point.
+  virtual std::shared_ptr<Communicator> make_group(const std::string& name, std::vector<int> world_ranks, int rank) = 0;
   /// barrier() must call it first: numbers and compares it like the other calls.
   Call begin_barrier();
   const std::shared_ptr<Session>& session() const { return session_; }
 
  private:
   Work begin(Call call);
+  /// `members`: ranks in this group. Null if they do not include this rank.
+  std::shared_ptr<Communicator> group_of(const std::string& name, const std::vector<int>& members);
   void check_tensor(const char* operation, const Tensor& tensor, bool written) const;
 
   std::string name_;
@@ -161,7 +162,9 @@ class SingleProcess final : public Communicator {
 
  protected:
   Work start(const Call& call) override;
-  std::shared_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& members) override;
+  std::shared_ptr<Communicator> make_group(const std::string&, std::vector<int>, int) override {
+    return std::make_shared<SingleProcess>();
+  }
 };
 
 }  // namespace tern::dist

@@ -19,6 +19,15 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash >> 1);
 }
 
+/// Copies rank 0's values to all.
+void broadcast_all(const StateView& state, Communicator& group) {
+  NoGrad off;
+  for (const NamedTensor& entry : state) {
+    Tensor value = entry.tensor.detach();
+    group.broadcast(value);
+  }
+}
+
 }  // namespace
 
 DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> group, const DataParallelOptions& options)
@@ -35,13 +44,7 @@ DataParallel::DataParallel(nn::Module& module, std::shared_ptr<Communicator> gro
     if (p.tensor.requires_grad()) trained.push_back(p);
   TERN_CHECK(!trained.empty(), "DataParallel: no parameter requires a gradient");
   if (group_->size() == 1) return;
-  {
-    NoGrad off;
-    for (const NamedTensor& entry : module.state_dict()) {
-      Tensor value = entry.tensor.detach();
-      group_->broadcast(value);
-    }
-  }
+  broadcast_all(module.state_dict(), *group_);
   make_exchange(trained);
   for (size_t i = 0; i < trained.size(); ++i)
     hooks_.push_back(
@@ -108,13 +111,7 @@ void DataParallel::check_equal_facts() const {
                  line_of(0, i), ", rank ", rank, " has ", line_of(rank, i));
 }
 
-void DataParallel::broadcast_buffers() {
-  NoGrad off;
-  for (const NamedTensor& buffer : module_.buffers()) {
-    Tensor value = buffer.tensor.detach();
-    group_->broadcast(value);
-  }
-}
+void DataParallel::broadcast_buffers() { broadcast_all(module_.buffers(), *group_); }
 
 std::vector<int64_t> DataParallel::bucket_sizes() const {
   std::vector<int64_t> sizes;

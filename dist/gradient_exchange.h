@@ -90,7 +90,6 @@ class GradientExchange {
   void make_sent(Bucket& bucket) const;
   /// A member's gradient in its bucket, [numel].
   Tensor place_of(const Member& member) const;
-  Communicator& group() const { return *group_; }
 
   const std::shared_ptr<Communicator> group_;
   ExchangeOptions options_;

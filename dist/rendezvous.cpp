@@ -82,12 +82,14 @@ Launch from_variables(const Variables& v, int rank, int size) {
   return launch;
 }
 
-Launch from_open_mpi(const Variables& v, int rank, int size) {
-  Launch launch{.launcher = Launcher::kMpi, .name = "mpirun", .rank = rank, .size = size};
-  launch.local_rank = v.number_or("OMPI_COMM_WORLD_LOCAL_RANK", 0, kMaxRanks, rank);
-  launch.local_size = v.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMaxRanks, std::max(size, launch.local_rank + 1));
-  check_local(launch, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
-  launch.one_host = v.has("OMPI_COMM_WORLD_LOCAL_SIZE") && launch.local_size == size;
+/// An MPI's launcher; the variables with the place on this machine have these names.
+Launch from_mpi(const Variables& v, const char* name, std::pair<int, int> place, const char* local_rank,
+                const char* local_size) {
+  Launch launch{.launcher = Launcher::kMpi, .name = name, .rank = place.first, .size = place.second};
+  launch.local_rank = v.number_or(local_rank, 0, kMaxRanks, launch.rank);
+  launch.local_size = v.number_or(local_size, 1, kMaxRanks, std::max(launch.size, launch.local_rank + 1));
+  check_local(launch, local_rank, local_size);
+  launch.one_host = v.has(local_size) && launch.local_size == launch.size;
   take_master(v, launch);
   return launch;
 }
@@ -138,20 +140,13 @@ Launch detect_place(const Variables& v) {
                ", and mpirun's OMPI_COMM_WORLD_RANK and _SIZE rank ", open_mpi->first, " of ", open_mpi->second,
                ": unset those that are left from elsewhere");
   }
-  if (open_mpi) return from_open_mpi(v, open_mpi->first, open_mpi->second);
+  if (open_mpi) return from_mpi(v, "mpirun", *open_mpi, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
   if (v.has("SLURM_PROCID") && in_slurm_step(v)) {
     const char* const size_name = v.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     if (const auto place = v.place("SLURM_PROCID", size_name)) return from_slurm(v, place->first, place->second);
   }
-  if (const auto place = v.place("PMI_RANK", "PMI_SIZE")) {
-    Launch launch{.launcher = Launcher::kMpi, .name = "MPI", .rank = place->first, .size = place->second};
-    launch.local_rank = v.number_or("MPI_LOCALRANKID", 0, kMaxRanks, launch.rank);
-    launch.local_size = v.number_or("MPI_LOCALNRANKS", 1, kMaxRanks, std::max(launch.size, launch.local_rank + 1));
-    check_local(launch, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
-    launch.one_host = v.has("MPI_LOCALNRANKS") && launch.local_size == launch.size;
-    take_master(v, launch);
-    return launch;
-  }
+  if (const auto place = v.place("PMI_RANK", "PMI_SIZE"))
+    return from_mpi(v, "MPI", *place, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
   return {};
 }
 

@@ -1,6 +1,5 @@
 #include "tern/dist/session.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <sstream>

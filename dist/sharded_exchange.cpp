@@ -5,7 +5,6 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/node.h"
-#include "tern/core/ops/pointwise.h"
 #include "tern/kernels/reduce.h"
 
 namespace tern::dist {
@@ -43,9 +42,9 @@ int64_t ShardedExchange::lay_out(const Bucket& bucket, int64_t) {
   const int64_t block = first.device().is_cpu() ? std::max(alignment, kernels::kGradientNormBlockOnCpu) : alignment;
   std::vector<int64_t> sizes;
   for (const size_t i : bucket.members) sizes.push_back(members_[i].parameter.numel());
-  const ShardLayout layout = lay_out_shards(sizes, group().size(), alignment, block);
+  const ShardLayout layout = lay_out_shards(sizes, group_->size(), alignment, block);
   for (size_t k = 0; k < bucket.members.size(); ++k) members_[bucket.members[k]].begin = layout.begins[k];
-  return layout.part * group().size();
+  return layout.part * group_->size();
 }
 
 /// Moves the bucket's parameters.
@@ -64,12 +63,12 @@ void ShardedExchange::complete(size_t index) {
 }
 
 Tensor ShardedExchange::part_of(const Tensor& bucket) const {
-  const int64_t part = bucket.numel() / group().size();
-  return bucket.slice(0, group().rank() * part, (group().rank() + 1) * part);
+  const int64_t part = bucket.numel() / group_->size();
+  return bucket.slice(0, group_->rank() * part, (group_->rank() + 1) * part);
 }
 
 ShardRange ShardedExchange::range_of(const Member& member) const {
-  return shard_of(member.begin, member.parameter.numel(), part_size(member), group().rank());
+  return shard_of(member.begin, member.parameter.numel(), part_size(member), group_->rank());
 }
 
 void ShardedExchange::begin_pass() {
@@ -81,7 +80,7 @@ Work ShardedExchange::start(size_t index) {
   Bucket& bucket = buckets_[index];
   for (const size_t i : bucket.members) members_[i].parameter.set_grad({});
   if (!same(bucket.sent, bucket.flat)) bucket.sent.copy_(bucket.flat);
-  return group().reduce_scatter_async(part_of(bucket.sent), bucket.sent, ReduceOp::kMean);
+  return group_->reduce_scatter_async(part_of(bucket.sent), bucket.sent, ReduceOp::kMean);
 }
 
 void ShardedExchange::deliver(const std::vector<bool>& unused) {
@@ -121,7 +120,7 @@ std::vector<ShardedExchange::Shard> ShardedExchange::shards() const {
 
 Work ShardedExchange::gather_weights(int64_t bucket) {
   const Tensor& weights = weights_.at(static_cast<size_t>(bucket));
-  return group().all_gather_async(weights, part_of(weights));
+  return group_->all_gather_async(weights, part_of(weights));
 }
 
 void ShardedExchange::drop_gradients() {

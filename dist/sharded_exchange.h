@@ -42,7 +42,7 @@ class ShardedExchange final : public GradientExchange {
   /// This rank's part of a bucket.
   Tensor part_of(const Tensor& bucket) const;
   ShardRange range_of(const Member& member) const;
-  int64_t part_size(const Member& member) const { return buckets_[member.bucket].flat.numel() / group().size(); }
+  int64_t part_size(const Member& member) const { return buckets_[member.bucket].flat.numel() / group_->size(); }
 
   std::vector<Part> parts_;      // by member
   std::vector<Tensor> weights_;  // by bucket: the parameters, as their gradients lie in it

@@ -37,11 +37,10 @@ ShardedOptimizer::Divided ShardedOptimizer::divide(const DataParallel& parallel,
                  "' is not of the module that DataParallel was made for, or did not require a gradient "
                  "then");
       Part part;
-      if (found == shards.end()) {
+      if (found == shards.end())
         part.shard.parameter = part.shard.weight = parameter.tensor;
-      } else {
+      else
         part.shard = found->second;
-      }
       part.shard.name = parameter.name;
       parameter.tensor = part.shard.weight;
       divided.parts.push_back(std::move(part));

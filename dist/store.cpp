@@ -4,9 +4,6 @@
 #include <sstream>
 
 namespace tern::dist {
-namespace {
-bool has_value(const std::optional<std::string>& value) { return value.has_value(); }
-}  // namespace
 
 void check_entry(const std::string& key, const std::string& value) {
   TERN_CHECK(key.size() <= Store::kMaxKeyBytes, "store: a key of ", key.size(), " bytes is too long; it may have ",
@@ -34,7 +31,9 @@ std::vector<std::string> Store::exchange(const std::string& key, const std::vect
                                          const std::string& value, double seconds,
                                          const std::function<std::string()>& failure) {
   constexpr double kLookEvery = 0.5;  // seconds
-  const auto complete = [](const auto& values) { return std::ranges::all_of(values, has_value); };
+  const auto complete = [](const auto& values) {
+    return std::ranges::all_of(values, [](const auto& value) { return value.has_value(); });
+  };
   std::vector<std::string> keys;
   for (const int r : ranks) keys.push_back(key + "/" + std::to_string(r));
   set(key + "/" + std::to_string(rank), value);

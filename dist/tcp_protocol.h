@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <string>
 
 namespace tern::dist::tcp {

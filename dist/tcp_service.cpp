@@ -64,7 +64,7 @@ void Service::receive(Connection& c, std::string_view bytes, Clock::time_point n
   now_ = now;
   if (c.closing_ || (c.is_member() && !failure_.empty())) return;
   c.in_ += bytes;
-  handle_messages(c, now);
+  handle_messages(c);
 }
 
 void Service::sent(Connection& c, size_t bytes, Clock::time_point now) {
@@ -72,10 +72,10 @@ void Service::sent(Connection& c, size_t bytes, Clock::time_point now) {
   c.sent_ += bytes;
   if (!c.out().empty()) return;
   forget_out(c);
-  handle_messages(c, now);
+  handle_messages(c);
 }
 
-void Service::handle_messages(Connection& c, Clock::time_point now) {
+void Service::handle_messages(Connection& c) {
   // The next message is parsed after the answer to the previous one is sent: at most one answer is pending.
   while (!c.closing_ && c.out_.empty() && c.in_.size() >= 4) {
     uint32_t size = 0;
@@ -87,7 +87,7 @@ void Service::handle_messages(Connection& c, Clock::time_point now) {
     c.in_.erase(0, 4 + size_t{size});
     const bool understood = c.state_ == Connection::State::kSilent    ? greet(c, message)
                             : c.state_ == Connection::State::kProving ? admit(c, message)
-                                                                      : serve(c, message, now);
+                                                                      : serve(c, message);
     if (!understood) close(c);
   }
 }
@@ -99,42 +99,38 @@ void Service::answer(Connection& c, const Writer& writer) {
   unsent_ += message.size();
 }
 
-void Service::refuse_and_close(Connection& c, const std::string& why) {
+bool Service::refuse_and_close(Connection& c, const std::string& why) {
   refuse(c, why);
   close(c);
+  return true;
 }
 
 bool Service::greet(Connection& c, const std::string& message) {
   Reader reader(message);
   const std::string magic = reader.string();
-  if (magic != kMagic) {
-    if (magic.starts_with("tern store "))
-      refuse_and_close(c, "it is of another version of Tern: all ranks of a job run the same");
-    return false;
-  }
+  if (magic != kMagic && magic.starts_with("tern store "))
+    return refuse_and_close(c, "it is of another version of Tern: all ranks of a job run the same");
+  if (magic != kMagic) return false;
   const std::string job = reader.string();
   const auto rank = reader.number<int32_t>(), size = reader.number<int32_t>();
   c.process_ = reader.number<uint64_t>();
   const std::string its_nonce = reader.string();
   if (!reader.complete() || its_nonce.size() != kNonceBytes) return false;
-  if (job != owner_.job) {
-    refuse_and_close(c, "it serves another job");
-  } else if (size != owner_.size) {
-    refuse_and_close(c, detail::concatenate("it serves a job of ", owner_.size, " ranks, and rank ", rank,
-                                            " says that there are ", size));
-  } else if (rank < 0 || rank >= size) {
-    refuse_and_close(c, detail::concatenate("rank ", rank, " is not in [0, ", size, ")"));
-  } else {
-    c.rank_ = rank;
-    c.state_ = Connection::State::kProving;
-    const std::string own_nonce = nonce();
-    c.expected_proof_ = proof(owner_.secret, Side::kClient, message, own_nonce);
-    answer(c, Writer()
-                  .number(Answer::kOk)
-                  .string(kMagic)
-                  .string(own_nonce)
-                  .string(proof(owner_.secret, Side::kServer, message, own_nonce)));
-  }
+  if (job != owner_.job) return refuse_and_close(c, "it serves another job");
+  if (size != owner_.size)
+    return refuse_and_close(c, detail::concatenate("it serves a job of ", owner_.size, " ranks, and rank ", rank,
+                                                   " says that there are ", size));
+  if (rank < 0 || rank >= size)
+    return refuse_and_close(c, detail::concatenate("rank ", rank, " is not in [0, ", size, ")"));
+  c.rank_ = rank;
+  c.state_ = Connection::State::kProving;
+  const std::string own_nonce = nonce();
+  c.expected_proof_ = proof(owner_.secret, Side::kClient, message, own_nonce);
+  answer(c, Writer()
+                .number(Answer::kOk)
+                .string(kMagic)
+                .string(own_nonce)
+                .string(proof(owner_.secret, Side::kServer, message, own_nonce)));
   return true;
 }
 
@@ -142,25 +138,16 @@ bool Service::admit(Connection& c, const std::string& message) {
   Reader reader(message);
   const std::string its_proof = reader.string();
   if (!reader.complete()) return false;
-  if (!equal_proofs(its_proof, c.expected_proof_)) {
-    refuse_and_close(c, "its secret is another: TERN_DIST_SECRET must be the same in all ranks of the job");
-    return true;
-  }
-  if (!failure_.empty()) {
-    refuse_and_close(c, "rank 0's store has failed: " + failure_);
-    return true;
-  }
+  if (!equal_proofs(its_proof, c.expected_proof_))
+    return refuse_and_close(c, "its secret is another: TERN_DIST_SECRET must be the same in all ranks of the job");
+  if (!failure_.empty()) return refuse_and_close(c, "rank 0's store has failed: " + failure_);
   const auto known = ranks_.find(c.rank_);
-  if (known != ranks_.end() && known->second.process != c.process_) {
-    refuse_and_close(
+  if (known != ranks_.end() && known->second.process != c.process_)
+    return refuse_and_close(
         c, detail::concatenate("rank ", c.rank_, " is connected already: two processes claim to be rank ", c.rank_));
-    return true;
-  }
-  if (known != ranks_.end() && known->second.connections >= kMaxConnectionsOfRank) {
-    refuse_and_close(c, detail::concatenate("rank ", c.rank_, " has ", kMaxConnectionsOfRank,
-                                            " connections already, as many as one rank may have"));
-    return true;
-  }
+  if (known != ranks_.end() && known->second.connections >= kMaxConnectionsOfRank)
+    return refuse_and_close(c, detail::concatenate("rank ", c.rank_, " has ", kMaxConnectionsOfRank,
+                                                   " connections already, as many as one rank may have"));
   Rank& rank = ranks_[c.rank_];
   rank.process = c.process_;
   ++rank.connections;
@@ -199,7 +186,7 @@ void Service::erase(const std::string& key) {
 }
 
 /// False if the message is malformed.
-bool Service::serve(Connection& c, const std::string& message, Clock::time_point now) {
+bool Service::serve(Connection& c, const std::string& message) {
   Reader reader(message);
   switch (static_cast<Request>(reader.number<uint8_t>())) {
     case Request::kSet: {
@@ -242,12 +229,12 @@ bool Service::serve(Connection& c, const std::string& message, Clock::time_point
       answer_ok(c);
       return true;
     case Request::kWait:
-      return start_waiting(c, reader, now);
+      return start_waiting(c, reader);
   }
   return false;
 }
 
-bool Service::start_waiting(Connection& c, Reader& reader, Clock::time_point now) {
+bool Service::start_waiting(Connection& c, Reader& reader) {
   const auto milliseconds = reader.number<int64_t>();
   const auto count = reader.number<uint32_t>();
   if (!reader.good() || count == 0 || count > kMaxKeys || milliseconds < 0) return false;
@@ -255,13 +242,13 @@ bool Service::start_waiting(Connection& c, Reader& reader, Clock::time_point now
   for (uint32_t i = 0; i < count && reader.good(); ++i) keys.push_back(reader.string());
   if (!reader.complete()) return false;
   c.keys_ = std::move(keys);
-  c.deadline_ = now + std::chrono::milliseconds(std::min<int64_t>(milliseconds, int64_t{1} << 40));
-  try_answer(c, now);
+  c.deadline_ = now_ + std::chrono::milliseconds(std::min<int64_t>(milliseconds, int64_t{1} << 40));
+  try_answer(c);
   return true;
 }
 
 /// Answers a waiting client if all its keys have values or its time is over.
-void Service::try_answer(Connection& c, Clock::time_point now) {
+void Service::try_answer(Connection& c) {
   size_t bytes = sizeof(uint32_t) + sizeof(Answer);  // size of the answer written below
   bool all = true;
   for (const std::string& key : c.keys_) {
@@ -269,7 +256,7 @@ void Service::try_answer(Connection& c, Clock::time_point now) {
     all = all && found != values_.end();
     bytes += 1 + (found != values_.end() ? sizeof(uint32_t) + found->second.size() : 0);
   }
-  if (!all && now < c.deadline_) return;
+  if (!all && now_ < c.deadline_) return;
   if (bytes > limits_.answer) {
     refuse(c, detail::concatenate("a request for ", c.keys_.size(), " keys, whose answer has ", bytes,
                                   " bytes; the store gives ", limits_.answer, " at a time: ask for fewer keys"));
@@ -293,7 +280,7 @@ void Service::advance(Clock::time_point now) {
   now_ = now;
   for (Connection& c : connections_) {
     if (c.closing_) continue;
-    if (!c.keys_.empty()) try_answer(c, now);
+    if (!c.keys_.empty()) try_answer(c);
     if (!c.is_member() && now > c.opened_ + kHelloTime) lost(c);
     if (!c.out_.empty() && now > c.last_sent_ + kSendTime) lost(c);
   }

@@ -78,19 +78,20 @@ class Service {
     int connections = 0;
     bool finished = false;
   };
-  void handle_messages(Connection& c, Clock::time_point now);
+  void handle_messages(Connection& c);
   bool greet(Connection& c, const std::string& message);
   bool admit(Connection& c, const std::string& message);
-  bool serve(Connection& c, const std::string& message, Clock::time_point now);
-  bool start_waiting(Connection& c, Reader& reader, Clock::time_point now);
-  void try_answer(Connection& c, Clock::time_point now);
+  bool serve(Connection& c, const std::string& message);
+  bool start_waiting(Connection& c, Reader& reader);
+  void try_answer(Connection& c);
   /// "" if the value was stored, otherwise the reason why not.
   std::string store(const std::string& key, const std::string& value);
   void erase(const std::string& key);
   void answer(Connection& c, const Writer& writer);
   void answer_ok(Connection& c) { answer(c, Writer().number(Answer::kOk)); }
   void refuse(Connection& c, const std::string& why) { answer(c, Writer().number(Answer::kRefused).string(why)); }
-  void refuse_and_close(Connection& c, const std::string& why);
+  /// Returns true: the message was understood.
+  bool refuse_and_close(Connection& c, const std::string& why);
   void close(Connection& c);
   void forget_out(Connection& c);
 
@@ -104,7 +105,7 @@ class Service {
   std::map<int, Rank> ranks_;
   std::set<int> gone_;
   std::string failure_;
-  Clock::time_point now_;
+  Clock::time_point now_;  // of the last call that gave it
 };
 
 }  // namespace tern::dist::tcp

@@ -158,7 +158,6 @@ class TcpStore final : public Store {
     for (const std::string& key : keys) writer.string(key);
     const std::string answer = ask(writer, as_duration(seconds));
     tcp::Reader reader(answer);
-    reader.number<uint8_t>();
     std::vector<std::optional<std::string>> values(keys.size());
     for (auto& value : values)
       if (reader.number<uint8_t>() != 0) value = reader.string();
@@ -169,7 +168,6 @@ class TcpStore final : public Store {
   int64_t add(const std::string& key, int64_t amount) override {
     const std::string answer = ask(tcp::Writer().number(tcp::Request::kAdd).string(key).number(amount));
     tcp::Reader reader(answer);
-    reader.number<uint8_t>();
     const auto sum = reader.number<int64_t>();
     check(reader.complete());
     return sum;
@@ -181,7 +179,6 @@ class TcpStore final : public Store {
   std::vector<int> failed_ranks() override {
     const std::string answer = ask(tcp::Writer().number(tcp::Request::kGone));
     tcp::Reader reader(answer);
-    reader.number<uint8_t>();
     const auto count = reader.number<uint32_t>();
     std::vector<int> ranks;
     for (uint32_t i = 0; i < count && reader.good(); ++i) ranks.push_back(reader.number<int32_t>());
@@ -194,7 +191,6 @@ class TcpStore final : public Store {
   }
   void interrupt() override {
     std::lock_guard<std::mutex> lock(socket_mutex_);
-    interrupted_ = true;
     if (socket_) socket_->shut_down();
   }
 
@@ -287,6 +283,7 @@ class TcpStore final : public Store {
     return refused(last);
   }
 
+  /// The values of the answer.
   std::string ask(const tcp::Writer& request, Clock::duration extra = {}) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.empty()) throw PeerError(failure_);
@@ -307,7 +304,7 @@ class TcpStore final : public Store {
     }
     tcp::Reader reader(text);
     const auto answer = reader.number<tcp::Answer>();
-    if (answer == tcp::Answer::kOk) return text;
+    if (answer == tcp::Answer::kOk) return text.substr(sizeof answer);
     const std::string why = reader.string();
     check(reader.complete());
     if (answer == tcp::Answer::kFailed) {
@@ -325,7 +322,6 @@ class TcpStore final : public Store {
   std::string failure_;      // the server's; it answers nothing after it
   std::mutex socket_mutex_;  // held while the socket is replaced or shut down
   std::unique_ptr<Socket> socket_;
-  bool interrupted_ = false;
 };
 
 }  // namespace

@@ -98,8 +98,21 @@ double kaiming_std(const Shape& shape, const KaimingOptions& options) {
   return gain(options.nonlinearity, options.slope) / std::sqrt(static_cast<double>(units));
 }
 
-/// The uniform distribution on [-bound, bound) has this bound for a given standard deviation.
-double uniform_bound(double std) { return std::sqrt(3.0) * std; }
+/// Draws of mean 0 with the standard deviation that std_of gives for a tensor's shape.
+template <class StdOf>
+Initializer uniform_around_zero(const StdOf& std_of) {
+  return [=](Tensor& target, Generator& generator) {
+    if (target.numel() == 0) return;
+    const double bound = std::sqrt(3.0) * std_of(target.shape());
+    fill_uniform(target, generator, -bound, bound);
+  };
+}
+template <class StdOf>
+Initializer normal_around_zero(const StdOf& std_of) {
+  return [=](Tensor& target, Generator& generator) {
+    if (target.numel() > 0) fill_normal(target, generator, 0, std_of(target.shape()));
+  };
+}
 
 }  // namespace
 
@@ -155,31 +168,16 @@ double gain(Nonlinearity nonlinearity, double slope) {
 }
 
 Initializer xavier_uniform(double gain) {
-  return [=](Tensor& target, Generator& generator) {
-    if (target.numel() == 0) return;
-    const double bound = uniform_bound(xavier_std(target.shape(), gain));
-    fill_uniform(target, generator, -bound, bound);
-  };
+  return uniform_around_zero([=](const Shape& shape) { return xavier_std(shape, gain); });
 }
-
 Initializer xavier_normal(double gain) {
-  return [=](Tensor& target, Generator& generator) {
-    if (target.numel() > 0) fill_normal(target, generator, 0, xavier_std(target.shape(), gain));
-  };
+  return normal_around_zero([=](const Shape& shape) { return xavier_std(shape, gain); });
 }
-
 Initializer kaiming_uniform(const KaimingOptions& options) {
-  return [=](Tensor& target, Generator& generator) {
-    if (target.numel() == 0) return;
-    const double bound = uniform_bound(kaiming_std(target.shape(), options));
-    fill_uniform(target, generator, -bound, bound);
-  };
+  return uniform_around_zero([=](const Shape& shape) { return kaiming_std(shape, options); });
 }
-
 Initializer kaiming_normal(const KaimingOptions& options) {
-  return [=](Tensor& target, Generator& generator) {
-    if (target.numel() > 0) fill_normal(target, generator, 0, kaiming_std(target.shape(), options));
-  };
+  return normal_around_zero([=](const Shape& shape) { return kaiming_std(shape, options); });
 }
 
 Initializer orthogonal(double gain) {

@@ -48,6 +48,7 @@ void delete_module(Module* module, std::size_t size, Alignment... alignment) {
   module->~Module();
   ::operator delete(memory, alignment...);
 }
+
 std::string display(const std::string& name) { return name.empty() ? "the root module" : "module '" + name + "'"; }
 
 }  // namespace
@@ -163,11 +164,10 @@ void Module::load_state_dict(const StateView& state, const LoadOptions& options)
   StateView source;
   for (const NamedTensor& entry : state) {
     const auto alias = aliases.find(entry.name);
-    if (alias == aliases.end()) {
+    if (alias == aliases.end())
       source.push_back(entry);
-    } else if (given.insert(alias->second).second) {
+    else if (given.insert(alias->second).second)
       source.push_back({alias->second, entry.tensor});
-    }
   }
   load_state(state_dict(), source, options);
 }

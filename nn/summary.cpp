@@ -45,19 +45,16 @@ void add_rows(const Module& module, int level, int depth, Seen& seen, std::vecto
   const std::string indent(static_cast<size_t>(2 * level), ' ');
   const std::string name = level == 0 && module.name().empty() ? "(root)" : module.local_name();
   rows.push_back({indent + name, module.type_name(), "", with_commas(module.num_parameters())});
-  for (const Module::Member& member : module.members()) {
-    const bool is_first = seen.insert(member.tensor.impl()).second;
-    rows.push_back(member_row(indent + "  ", member, is_first));
-  }
+  for (const Module::Member& member : module.members())
+    rows.push_back(member_row(indent + "  ", member, seen.insert(member.tensor.impl()).second));
   if (level == depth) return;
   for (const Module* child : module.children()) add_rows(*child, level + 1, depth, seen, rows);
 }
 
 std::string format(const std::vector<Row>& rows) {
   std::array<size_t, 4> widths{};
-  for (const Row& row : rows) {
+  for (const Row& row : rows)
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  }
   std::string text;
   for (size_t r = 0; r < rows.size(); ++r) {
     for (size_t c = 0; c < rows[r].size(); ++c) {

@@ -1,6 +1,5 @@
 #include "tern/optim/clip.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"
@@ -69,8 +68,8 @@ double clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_nor
   }
   std::vector<kernels::View> views;
   for (const Tensor& gradient : gradients) views.push_back(gradient.view());
-  kernels::scale_by_norm(current_stream(device), views.data(), static_cast<int64_t>(views.size()),
-                         static_cast<const kernels::GradientNorm*>(found.raw_data()), max_norm);
+  kernels::scale_by_norm(current_stream(device), views.data(), static_cast<int64_t>(views.size()), norm_data(found),
+                         max_norm);
   for (const Tensor& gradient : gradients) gradient.bump_version();
   return norm;
 }

@@ -7,6 +7,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/profiler/profiler.h"
+#include "tern/optim/gradient_norm.h"
 
 namespace tern::optim {
 
@@ -37,11 +38,9 @@ EMA::EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options)
 void EMA::update() { run({}); }
 
 void EMA::update(const StepResult& step) {
-  const auto norm = [](const Tensor& tensor) {
-    return tensor.defined() ? static_cast<const kernels::GradientNorm*>(tensor.raw_data()) : nullptr;
-  };
-  run(step.skips_ ? kernels::AverageStep{.norm = norm(step.norm_), .earlier = norm(step.earlier_)}
-                  : kernels::AverageStep{});
+  kernels::AverageStep average;
+  if (step.skips_) average = {.norm = norm_data(step.norm_), .earlier = norm_data(step.earlier_)};
+  run(average);
 }
 
 void EMA::run(kernels::AverageStep step) {

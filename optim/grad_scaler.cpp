@@ -6,6 +6,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/optim/gradient_norm.h"
 
 namespace tern::optim {
 namespace {
@@ -104,8 +105,7 @@ void GradScaler::unscale(Optimizer& optimizer) {
 void GradScaler::note(const Tensor& norm) {
   TERN_CHECK(norm.device() == state_.device(), "grad scaler: the optimizer's parameters are on ", norm.device(),
              ", the scale is on ", state_.device(), " with the loss; one scaler serves one device");
-  kernels::note_non_finite(current_stream(state_.device()), static_cast<const kernels::GradientNorm*>(norm.raw_data()),
-                           state());
+  kernels::note_non_finite(current_stream(state_.device()), norm_data(norm), state());
 }
 
 void GradScaler::clip_grad_norm(Optimizer& optimizer, double max_norm) {
@@ -117,10 +117,7 @@ void GradScaler::clip_grad_norm(Optimizer& optimizer, double max_norm) {
 
 StepResult GradScaler::step(Optimizer& optimizer) {
   PerOptimizer& mine = optimizers_[&optimizer];
-  if (!enabled()) {
-    const double max_norm = std::exchange(mine.max_norm, 0);
-    return optimizer.step({.max_norm = max_norm});
-  }
+  if (!enabled()) return optimizer.step({.max_norm = std::exchange(mine.max_norm, 0)});
   TERN_CHECK(mine.stage != Stage::kStepped, "step() has already been called since the last update()");
   TERN_CHECK(!initial_, "grad scaler: step() before any scale(loss): the gradients are not scaled");
   StepOptions options{.max_norm = mine.max_norm, .skip_non_finite = true, .earlier_norm = mine.unscaled_norm};

@@ -27,9 +27,8 @@ std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& para
   std::vector<ParameterGroup> groups(2);
   groups[0].weight_decay = weight_decay;
   groups[1].weight_decay = 0;
-  for (const NamedTensor& parameter : parameters) {
+  for (const NamedTensor& parameter : parameters)
     groups[parameter.tensor.dim() > 1 ? 0 : 1].parameters.push_back(parameter);
-  }
   return groups;
 }
 
@@ -249,16 +248,14 @@ StepResult Optimizer::step(const StepOptions& options) {
     step.inverse_scale = static_cast<const float*>(result.inverse_scale_.raw_data());
   }
   if (rates_.defined()) step.lr = static_cast<const double*>(rates_.raw_data());
-  if (options.earlier_norm.defined()) {
-    result.earlier_ = options.earlier_norm;
-    step.earlier = static_cast<const kernels::GradientNorm*>(options.earlier_norm.raw_data());
-  }
+  result.earlier_ = options.earlier_norm;
+  step.earlier = norm_data(options.earlier_norm);
   step.max_norm = std::isfinite(options.max_norm) ? options.max_norm : 0;
   step.skip_non_finite = options.skip_non_finite;
   if (options.max_norm > 0 || options.skip_non_finite) {
     result.norm_ = norm_of(gradients.tensors, gradients.parameters);
     result.skips_ = options.skip_non_finite;
-    step.norm = static_cast<const kernels::GradientNorm*>(result.norm_.raw_data());
+    step.norm = norm_data(result.norm_);
   }
 
   run_updates(gradients, step);
@@ -316,9 +313,8 @@ void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep s
 
 void Optimizer::append_state(const Slot& slot, StateView& state) const {
   state.push_back({"step." + slot.name, slot.step});
-  for (size_t i = 0; i < slot.states.size(); ++i) {
+  for (size_t i = 0; i < slot.states.size(); ++i)
     state.push_back({algorithm_.states[i].name + "." + slot.name, slot.states[i]});
-  }
   if (slot.master.defined()) state.push_back({"master." + slot.name, slot.master});
   if (slot.compensation.defined()) state.push_back({"compensation." + slot.name, slot.compensation});
 }

@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <memory>
 #include <numeric>
-#include <string>
 
 #include "tern/data/datasets/cifar10.h"
 #include "tern/data/transforms/augment.h"

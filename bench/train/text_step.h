@@ -1,7 +1,6 @@
 #pragma once
 // A step of DistilBERT.
 
-#include <memory>
 #include <vector>
 
 #include "tern/bench/train/model_step.h"

@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
@@ -93,17 +94,10 @@ Tensor cast(const Tensor& x, DType dtype) {
 bool castable(const Tensor& x) { return x.defined() && is_floating(x.dtype()) && x.dtype() != DType::kFloat64; }
 
 DType widest(std::span<Tensor* const> inputs) {
-  DType result = DType::kFloat16;
-  bool first = true;
-  for (const Tensor* x : inputs) {
-    if (!castable(*x)) continue;
-    if (first)
-      result = x->dtype();
-    else if (x->dtype() != result)
-      result = DType::kFloat32;
-    first = false;
-  }
-  return result;
+  std::optional<DType> result;
+  for (const Tensor* x : inputs)
+    if (castable(*x)) result = result.value_or(x->dtype()) == x->dtype() ? x->dtype() : DType::kFloat32;
+  return result.value_or(DType::kFloat16);
 }
 
 }  // namespace

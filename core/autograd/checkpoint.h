@@ -6,7 +6,6 @@
 // What the ops in fn would save for backward is not saved; the first access in backward runs fn a second time.
 
 #include <functional>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>

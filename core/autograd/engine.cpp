@@ -62,11 +62,9 @@ class BackwardDepth {
     const std::vector<std::function<void(bool)>> all = std::exchange(waiting, {});
     for (const auto& fn : all) fn(completed);
   }
-  static thread_local int depth;
-  static thread_local std::vector<std::function<void(bool)>> waiting;
+  static inline thread_local int depth = 0;
+  static inline thread_local std::vector<std::function<void(bool)>> waiting;
 };
-thread_local int BackwardDepth::depth = 0;
-thread_local std::vector<std::function<void(bool)>> BackwardDepth::waiting;
 
 /// One run of backward. Every node reachable from the outputs gets an index in `places_`, and every edge stores the
 /// index of its target, so the only hash table is used while these indices are assigned.

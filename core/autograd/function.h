@@ -98,12 +98,8 @@ class Function : public detail::Node {
     auto node = std::make_shared<Derived>();
     detail::end_construction();
     const bool record = detail::should_record(inputs, count);
-    node->set_recorded(record);
-    node->reserve_inputs(count);
-    for (int i = 0; i < count; ++i) {
-      if (record) detail::check_input(Derived::kName, *inputs[i]);
-      node->add_input(*inputs[i], record);
-    }
+    for (int i = 0; record && i < count; ++i) detail::check_input(Derived::kName, *inputs[i]);
+    node->add_inputs(inputs, count, record);
     auto result = [&] {
       NoGrad off;
       return node->forward(args...);

@@ -94,18 +94,15 @@ void detail::release_node(std::shared_ptr<detail::Node>&& node) noexcept {
   pending = nullptr;
 }
 
-void detail::Node::reserve_inputs(int count) {
+void detail::Node::add_inputs(const Tensor* const* inputs, int count, bool record) {
+  recorded_ = record;
   edges_.reserve(static_cast<size_t>(count));
-  if (recorded_) input_meta_.reserve(static_cast<size_t>(count));
-}
-
-void detail::Node::add_input(const Tensor& input, bool record) {
-  edges_.push_back(record && input.defined() && input.requires_grad() ? detail::gradient_edge(input) : detail::Edge{});
-  if (!record) return;
-  if (input.defined())
-    input_meta_.push_back({input.shape(), input.dtype(), input.device()});
-  else
-    input_meta_.emplace_back();
+  if (record) input_meta_.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    const Tensor& x = *inputs[i];
+    edges_.push_back(record && x.defined() && x.requires_grad() ? detail::gradient_edge(x) : detail::Edge{});
+    if (record) input_meta_.push_back(x.defined() ? Meta{x.shape(), x.dtype(), x.device()} : Meta{});
+  }
 }
 
 void detail::Node::add_output(const Tensor& output) {

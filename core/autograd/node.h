@@ -77,13 +77,12 @@ class Node : public std::enable_shared_from_this<Node> {
   bool holds(const Tensor& tensor) const;
 
   // For Function and the engine.
-  void add_input(const Tensor& input, bool record);
+  void add_inputs(const Tensor* const* inputs, int count, bool record);
   void add_edge(const Edge& edge) { edges_.push_back(edge); }
   void set_recorded(bool recorded) { recorded_ = recorded; }
   void add_output(const Tensor& output);
   const std::vector<Meta>& input_meta() const { return input_meta_; }
   const std::vector<Meta>& output_meta() const { return output_meta_; }
-  void reserve_inputs(int count);
   std::vector<std::pair<int, std::shared_ptr<GradHooks>>>& output_hooks() { return output_hooks_; }
 
  protected:

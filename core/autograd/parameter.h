@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "tern/core/tensor.h"
 #include "tern/core/tensor/generator.h"

@@ -58,6 +58,8 @@ class Saved : public detail::SavedBase {
     return *this;
   }
   Tensor get() const;
+  /// get(), or an undefined tensor when nothing was saved.
+  Tensor get_or_none() const { return defined() || node_->released() ? get() : Tensor(); }
 };
 
 /// Output `index` of the op, saved without a reference cycle.
@@ -69,6 +71,7 @@ class SavedOutput : public detail::SavedBase {
     return *this;
   }
   Tensor get() const;
+  Tensor get_or_none() const { return defined() || node_->released() ? get() : Tensor(); }
 
  private:
   int index_ = 0;

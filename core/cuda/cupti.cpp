@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tern/core/profiler/device_profiler.h"
+#include "tern/kernels/base/check.h"
 
 namespace tern::cuda {
 
@@ -49,44 +50,34 @@ constexpr CUpti_ActivityKind kKinds[] = {
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
     CUPTI_ACTIVITY_KIND_RUNTIME,           CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 
-/// The library's functions, looked up at run time.
-struct Library {
-  decltype(&cuptiGetVersion) get_version = nullptr;
-  decltype(&cuptiGetTimestamp) get_timestamp = nullptr;
-  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
-  decltype(&cuptiActivityEnable) enable = nullptr;
-  decltype(&cuptiActivityDisable) disable = nullptr;
-  decltype(&cuptiActivityFlushAll) flush_all = nullptr;
-  decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
-  decltype(&cuptiActivityPushExternalCorrelationId) push_range = nullptr;
-  decltype(&cuptiActivityPopExternalCorrelationId) pop_range = nullptr;
-  bool complete = false;
-
-  Library() {
-    const auto find = [](auto& function, const char* name) {
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(cupti_library().find(name));
-      return function != nullptr;
-    };
-    complete = find(get_version, "cuptiGetVersion") && find(get_timestamp, "cuptiGetTimestamp") &&
-               find(register_callbacks, "cuptiActivityRegisterCallbacks") && find(enable, "cuptiActivityEnable") &&
-               find(disable, "cuptiActivityDisable") && find(flush_all, "cuptiActivityFlushAll") &&
-               find(next_record, "cuptiActivityGetNextRecord") &&
-               find(push_range, "cuptiActivityPushExternalCorrelationId") &&
-               find(pop_range, "cuptiActivityPopExternalCorrelationId") && fits();
-  }
-
- private:
-  /// Within a major version records only grow at their ends.
-  bool fits() const {
-    uint32_t version = 0;
-    return get_version(&version) == CUPTI_SUCCESS && version >= CUPTI_API_VERSION &&
-           version / 10000 == CUPTI_API_VERSION / 10000;
-  }
+/// The library's functions, named without "cupti".
+struct Functions {
+  TERN_LIBRARY_FUNCTION(cupti_library(), cupti, GetVersion);
+  TERN_LIBRARY_FUNCTION(cupti_library(), cupti, GetTimestamp);
+  TERN_LIBRARY_FUNCTION(cupti_library(), cupti, ActivityRegisterCallbacks);
+  TERN_LIBRARY_FUNCTION(cupti_library(), cupti, ActivityEnable);
+  TERN_LIBRARY_FUNCTION(cupti_library(), cupti, ActivityDisable);
+  TERN_LIBRARY_FUNCTION(cupti_library(), cupti, ActivityFlushAll);
+  TERN_LIBRARY_FUNCTION(cupti_library(), cupti, ActivityGetNextRecord);
+  TERN_LIBRARY_FUNCTION(cupti_library(), cupti, ActivityPushExternalCorrelationId);
+  TERN_LIBRARY_FUNCTION(cupti_library(), cupti, ActivityPopExternalCorrelationId);
 };
 
-const Library& library() {
-  static const Library instance;
+/// Throws Error when the library is missing or lacks one of them.
+const Functions& library() {
+  static const Functions instance{};
   return instance;
+}
+
+/// Whether the library is of the headers' version: within a major version records only grow at their ends.
+bool library_fits() {
+  try {
+    uint32_t version = 0;
+    return library().GetVersion(&version) == CUPTI_SUCCESS && version >= CUPTI_API_VERSION &&
+           version / 10000 == CUPTI_API_VERSION / 10000;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 /// A kernel, copy or fill on the device.
@@ -117,16 +108,10 @@ std::string demangled(const char* name) {
 }
 
 const char* copy_name(uint8_t kind) {
-  switch (kind) {
-    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
-      return "copy host to device";
-    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
-      return "copy device to host";
-    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD:
-      return "copy on device";
-    default:
-      return "copy";
-  }
+  return kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? "copy host to device"
+         : kind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? "copy device to host"
+         : kind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOD ? "copy on device"
+                                                   : "copy";
 }
 
 template <class Record>
@@ -166,7 +151,7 @@ void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, siz
     Collected& all = collected();
     const std::lock_guard lock(all.mutex);
     CUpti_Activity* record = nullptr;
-    while (valid > 0 && library().next_record(buffer, valid, &record) == CUPTI_SUCCESS) take(all, record);
+    while (valid > 0 && library().ActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) take(all, record);
   }
   std::free(buffer);
 }
@@ -178,9 +163,9 @@ class CuptiProfiler final : public DeviceProfiler {
 
   /// False when CUPTI returns an error.
   bool enable() {
-    if (library().register_callbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS) return false;
+    if (library().ActivityRegisterCallbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS) return false;
     for (const CUpti_ActivityKind kind : kKinds) {
-      if (library().enable(kind) != CUPTI_SUCCESS) {
+      if (library().ActivityEnable(kind) != CUPTI_SUCCESS) {
         disable();
         return false;
       }
@@ -191,25 +176,25 @@ class CuptiProfiler final : public DeviceProfiler {
 
   void start(int64_t (*clock)()) override {
     synchronize_();
-    library().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    library().ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     clear();
     // CUPTI's clock is read between two readings of ours.
     const int64_t before = clock();
     uint64_t theirs = 0;
-    library().get_timestamp(&theirs);
+    library().GetTimestamp(&theirs);
     offset_ = before + (clock() - before) / 2 - static_cast<int64_t>(theirs);
     begin_ = theirs;
   }
 
-  void open(uint64_t range) override { library().push_range(kRanges, range); }
+  void open(uint64_t range) override { library().ActivityPushExternalCorrelationId(kRanges, range); }
   void close(uint64_t) override {
     uint64_t last = 0;
-    library().pop_range(kRanges, &last);
+    library().ActivityPopExternalCorrelationId(kRanges, &last);
   }
 
   detail::DeviceTimeline finish() override {
     synchronize_();
-    library().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    library().ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     disable();
     detail::DeviceTimeline timeline;
     timeline.source = "CUPTI";
@@ -248,7 +233,7 @@ class CuptiProfiler final : public DeviceProfiler {
   }
 
   void disable() {
-    for (const CUpti_ActivityKind kind : enabled_) library().disable(kind);
+    for (const CUpti_ActivityKind kind : enabled_) library().ActivityDisable(kind);
     enabled_.clear();
   }
   static void clear() {
@@ -266,7 +251,7 @@ class CuptiProfiler final : public DeviceProfiler {
 }  // namespace
 
 std::shared_ptr<DeviceProfiler> make_cupti_profiler(std::function<void()> synchronize) {
-  if (!library().complete) return nullptr;
+  if (!library_fits()) return nullptr;
   auto profiler = std::make_shared<CuptiProfiler>(std::move(synchronize));
   if (!profiler->enable()) return nullptr;
   return profiler;

@@ -1,6 +1,6 @@
-#include "tern/core/profiler/nvtx.h"
-
 #include <nvtx3/nvToolsExt.h>
+
+#include "tern/core/device/backend.h"
 
 namespace tern::cuda {
 

@@ -69,6 +69,11 @@ double seconds_between(void* start, void* end);
 /// Work queued on `later` after this call runs after work queued on `first` before it.
 void order_streams(int first_index, void* first, int later_index, void* later);
 
+// --- ranges of the calling thread in NVTX, for Nsight Systems and other tools; without a tool they do nothing ---
+
+void nvtx_push(const char* name);
+void nvtx_pop();
+
 // --- graphs; a graph is a cudaGraphExec_t ---
 
 void begin_capture(int index, void* stream);

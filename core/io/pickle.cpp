@@ -145,6 +145,10 @@ std::string detail::printable(std::string_view text, size_t limit) {
   if (cut) text = text.substr(0, limit);
   while (cut && utf8 && !text.empty() && !pickle::is_utf8(text)) text.remove_suffix(1);
   std::string out;
+  const auto append_escaped = [&](uint8_t byte) {
+    out += "\\x";
+    for (const int shift : {4, 0}) out += "0123456789abcdef"[(byte >> shift) & 15];
+  };
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);
     const bool second_control = byte == 0xc2 && i + 1 < text.size() && static_cast<uint8_t>(text[i + 1]) < 0xa0;
@@ -152,14 +156,9 @@ std::string detail::printable(std::string_view text, size_t limit) {
       out += text[i];
       continue;
     }
-    out += "\\x";
-    for (const int shift : {4, 0}) out += "0123456789abcdef"[(byte >> shift) & 15];
+    append_escaped(byte);
     // The second byte of a two-byte control character must not remain alone.
-    if (second_control && utf8) {
-      const auto next = static_cast<uint8_t>(text[++i]);
-      out += "\\x";
-      for (const int shift : {4, 0}) out += "0123456789abcdef"[(next >> shift) & 15];
-    }
+    if (second_control && utf8) append_escaped(static_cast<uint8_t>(text[++i]));
   }
   return out + (cut ? "..." : "");
 }

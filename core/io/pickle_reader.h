@@ -119,10 +119,6 @@ class Reader {
     std::span<const Id> items;
   };
   using Handler = Id (Reader::*)(const Arguments&);
-  struct NamedHandler {
-    const char* name;
-    Handler handler;
-  };
   static const std::unordered_map<std::string_view, Handler>& handlers();
   static bool is_listed(std::string_view name);
 

@@ -19,13 +19,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr uint64_t kMaxHeader = 100'000'000;
 
-struct DTypeName {
-  DType dtype;
-  const char* name;
-};
-constexpr DTypeName kNames[] = {{DType::kFloat64, "F64"}, {DType::kFloat32, "F32"}, {DType::kBFloat16, "BF16"},
-                                {DType::kFloat16, "F16"}, {DType::kInt64, "I64"},   {DType::kInt32, "I32"},
-                                {DType::kUInt8, "U8"},    {DType::kBool, "BOOL"}};
+constexpr const char* kNames[] = {"F64", "F32", "BF16", "F16", "I64", "I32", "U8", "BOOL"};  // by DType
 
 struct Entry {
   std::string name;
@@ -48,11 +42,10 @@ Entry parse_entry(const std::string& path, const std::string& name, const Json& 
   };
   Entry entry{name, DType::kFloat32, {}, 0, 0};
   const std::string dtype = member("dtype", false).get<std::string>();
-  const auto known =
-      std::find_if(std::begin(kNames), std::end(kNames), [&](const DTypeName& n) { return dtype == n.name; });
+  const auto known = std::find(std::begin(kNames), std::end(kNames), dtype);
   TERN_CHECK(known != std::end(kNames), path, ": tensor '", name, "' has dtype ", dtype,
              "; Tern reads F64, F32, BF16, F16, I64, I32, U8 and BOOL");
-  entry.dtype = known->dtype;
+  entry.dtype = static_cast<DType>(known - std::begin(kNames));
   std::vector<int64_t> sizes;
   for (const Json& size : member("shape", true)) {
     const uint64_t n = to_number(path, name, size, "a size");
@@ -160,7 +153,7 @@ void save_safetensors(const StateView& tensors, const std::string& path,
   for (const NamedTensor& entry : sorted) {
     TERN_CHECK(!header.contains(entry.name), path, ": two tensors are named '", entry.name, "'");
     const Tensor& t = entry.tensor;
-    header[entry.name] = {{"dtype", kNames[static_cast<int>(t.dtype())].name},
+    header[entry.name] = {{"dtype", kNames[static_cast<int>(t.dtype())]},
                           {"shape", t.shape().vec()},
                           {"data_offsets", {offset, offset + t.nbytes()}}};
     offset += t.nbytes();

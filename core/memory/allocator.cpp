@@ -46,10 +46,6 @@ int64_t CachingAllocator::segment_size(int64_t rounded) const {
   return rounded <= 5 * unit ? 10 * unit : round_up(rounded, unit);
 }
 
-detail::FreeList& CachingAllocator::list_for(void* stream, int64_t pool, int64_t rounded) {
-  return list_of(stream, pool, rounded <= source_.segment_bytes / 2);
-}
-
 detail::FreeList& CachingAllocator::list_of(void* stream, int64_t pool, bool small) {
   for (const auto& list : lists_)
     if (list->stream == stream && list->pool == pool && list->small == small) return *list;
@@ -144,7 +140,7 @@ void* CachingAllocator::allocate(int64_t bytes, void* stream) {
   const int64_t rounded = round(bytes);
   if (first_deferred_ && open_pools_.empty()) poll_deferred();
   void* owner = source_.used_by_host ? nullptr : stream;
-  detail::Block* block = find(list_for(owner, current_pool(), rounded), rounded);
+  detail::Block* block = find(list_of(owner, current_pool(), rounded <= source_.segment_bytes / 2), rounded);
   if (!block) out_of_memory(rounded);
   block->state = detail::Block::State::kLive;
   block->tag = AllocationTag::current();

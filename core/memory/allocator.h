@@ -103,7 +103,6 @@ class CachingAllocator {
   bool uses_segments() const { return source_.segment_bytes > 0; }
   int64_t round(int64_t bytes) const;
   int64_t segment_size(int64_t rounded) const;
-  detail::FreeList& list_for(void* stream, int64_t pool, int64_t rounded);
   detail::FreeList& list_of(void* stream, int64_t pool, bool small);
   int64_t current_pool() const;
   detail::Block* find(detail::FreeList& list, int64_t bytes);

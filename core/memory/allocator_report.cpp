@@ -27,15 +27,8 @@ std::string address(const void* pointer) {
 }
 
 const char* name_of(detail::Block::State state) {
-  switch (state) {
-    case detail::Block::State::kLive:
-      return "live";
-    case detail::Block::State::kCached:
-      return "cached";
-    case detail::Block::State::kDeferred:
-      return "deferred";
-  }
-  return "";
+  constexpr const char* kNames[] = {"live", "cached", "deferred"};
+  return kNames[static_cast<int>(state)];
 }
 
 }  // namespace

@@ -109,14 +109,14 @@ WatchedMemory* take_memory() {
 /// Returns the problem of the file, or an empty string.
 std::string problem_of(const WatchedMemory& memory) {
   struct stat status {};
+  std::string problem;
   if (memory.lost.load())
-    return memory.path + ": it was cut shorter while it was read, or the disk cannot read it; write it again whole, " +
-           "under another name first if a program may have it open";
-  if (fstat(memory.descriptor, &status) != 0 || static_cast<uint64_t>(status.st_size) < memory.bytes)
-    return memory.path + ": it was cut from " + std::to_string(memory.bytes) + " to " + std::to_string(status.st_size) +
-           " bytes while it was read; write it again whole, under another name " +
-           "first if a program may have it open";
-  return {};
+    problem = "it was cut shorter while it was read, or the disk cannot read it";
+  else if (fstat(memory.descriptor, &status) != 0 || static_cast<uint64_t>(status.st_size) < memory.bytes)
+    problem = detail::concatenate("it was cut from ", memory.bytes, " to ", status.st_size, " bytes while it was read");
+  if (problem.empty()) return {};
+  return memory.path + ": " + problem +
+         "; write it again whole, under another name first if a program may have it open";
 }
 
 }  // namespace

@@ -18,7 +18,6 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-constexpr size_t kMaxDevices = 64;
 
 void* allocate_system(int64_t bytes) {
   const int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
@@ -67,10 +66,6 @@ detail::MemorySource system_memory_source() {
           .watched = true};
 }
 
-detail::MemorySource pinned_source() {
-  return cuda::in_this_program() ? cuda::pinned_memory_source() : system_memory_source();
-}
-
 }  // namespace
 
 int64_t detail::available_system_memory() {
@@ -89,11 +84,11 @@ detail::MemorySource detail::memory_source(Device device) {
 }
 
 CachingAllocator& allocator(Device device) {
-  static std::array<std::atomic<CachingAllocator*>, 1 + kMaxDevices> instances{};
+  static std::array<std::atomic<CachingAllocator*>, 1 + kernels::kMaxDevices> instances{};
   static std::mutex mutex;
   require_available(device);
   const size_t slot = device.is_cpu() ? 0 : 1 + static_cast<size_t>(device.index);
-  TERN_CHECK(slot < instances.size(), "device ", device, ": expected an index below ", kMaxDevices);
+  TERN_CHECK(slot < instances.size(), "device ", device, ": expected an index below ", kernels::kMaxDevices);
   if (CachingAllocator* instance = instances[slot].load(std::memory_order_acquire)) return *instance;
   std::lock_guard<std::mutex> lock(mutex);
   if (!instances[slot]) instances[slot] = new CachingAllocator(device, detail::memory_source(device));
@@ -102,7 +97,7 @@ CachingAllocator& allocator(Device device) {
 
 CachingAllocator& pinned_allocator() {
   static auto* instance = [] {
-    detail::MemorySource source = pinned_source();
+    detail::MemorySource source = cuda::in_this_program() ? cuda::pinned_memory_source() : system_memory_source();
     source.used_by_host = true;
     return new CachingAllocator(cpu, std::move(source));
   }();

@@ -2,8 +2,6 @@
 // How ops report indices out of range. On the CPU the op throws. On a GPU the kernel counts them in memory that the
 // host can read, and the next call that waits for the device throws Error, so that checking needs no wait.
 
-#include <string>
-
 #include "tern/core/device/device.h"
 #include "tern/kernels/index_fault.h"
 

@@ -5,7 +5,6 @@
 #include "tern/core/memory/memory_source.h"
 #include "tern/core/no_cuda/no_cuda.h"
 #include "tern/core/profiler/device_profiler.h"
-#include "tern/core/profiler/nvtx.h"
 
 namespace tern::cuda {
 

@@ -26,10 +26,9 @@ struct SavedLayouts {
     tensors[4] = call.bias;
   }
   void check() const {
-    for (const Saved& saved : tensors)
-      if (saved.defined()) saved.get();
+    for (const Saved& saved : tensors) saved.get_or_none();
   }
-  Tensor bias() const { return tensors[4].defined() ? tensors[4].get() : Tensor(); }
+  Tensor bias() const { return tensors[4].get_or_none(); }
 };
 
 /// q, k and v of a call: three tensors [tokens, heads, head_dim], or q and one tensor [tokens, 2, heads, head_dim], or
@@ -124,8 +123,7 @@ struct Attention final : Function<Attention> {
 
   Grads backward(const Tensor& gradient) override {
     layouts_.check();
-    const auto saved = [](const Saved& s) { return s.defined() ? s.get() : Tensor(); };
-    const Projections in{first_.get(), saved(second_), saved(third_)};
+    const Projections in{first_.get(), second_.get_or_none(), third_.get_or_none()};
     const Tensor dout = gradient.contiguous();
     if (grad_enabled()) {
       const auto [q, k, v] = in.separate();
@@ -187,13 +185,14 @@ void check_layout(const char* which, const SequenceLayout& layout, int64_t token
 }
 
 Call make_call(const SequenceLayout& query, const SequenceLayout& key, const AttentionOptions& options, int64_t heads,
-               int64_t kv_heads, int64_t head_dim, const Tensor& bias) {
+               int64_t kv_heads, int64_t head_dim) {
   TERN_CHECK(query.sequences() == key.sequences(), "attention: ", query.sequences(), " query sequences and ",
              key.sequences(), " key sequences");
   TERN_CHECK(kv_heads > 0 && heads % kv_heads == 0, "attention: ", heads, " query heads are not a multiple of ",
              kv_heads, " key heads");
   TERN_CHECK(head_dim >= 1 && head_dim <= 256, "attention: head_dim must be 1 to 256, got ", head_dim);
   TERN_CHECK(std::isfinite(options.scale) && options.window >= -1, "attention: scale must be finite and window >= -1");
+  const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
   Call call{query, key, bias, {}};
   kernels::AttentionParams& p = call.params;
   p.sequences = query.sequences();
@@ -246,8 +245,7 @@ void count_attention_flops(const kernels::AttentionParams& p, Device device, int
 AttentionCall self_attention_call(const SequenceLayout& layout, const AttentionOptions& options, int64_t heads,
                                   int64_t head_dim, int64_t tokens, Device device) {
   check_layout("query", layout, tokens, device);
-  const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
-  return make_call(layout, layout, options, heads, heads, head_dim, bias);
+  return make_call(layout, layout, options, heads, heads, head_dim);
 }
 
 }  // namespace detail
@@ -266,9 +264,8 @@ Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, con
   check_layout("query", query_layout, q.size(0), q.device());
   check_layout("key", key_layout, k.size(0), k.device());
   const auto rows = [](const Tensor& t) { return t.strides()[2] == 1 ? t : t.contiguous(); };
-  const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
-  return Attention::apply(rows(q), rows(k), rows(v), bias,
-                          make_call(query_layout, key_layout, options, q.size(1), k.size(1), q.size(2), bias));
+  const Call call = make_call(query_layout, key_layout, options, q.size(1), k.size(1), q.size(2));
+  return Attention::apply(rows(q), rows(k), rows(v), call.bias, call);
 }
 
 Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLayout& query_layout,
@@ -284,9 +281,8 @@ Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLa
              detail::dtype_hint({q, kv}));
   check_layout("query", query_layout, q.size(0), q.device());
   check_layout("key", key_layout, kv.size(0), kv.device());
-  const Tensor bias = options.bias.defined() ? options.bias.contiguous() : Tensor();
-  const Call call = make_call(query_layout, key_layout, options, q.size(1), kv.size(2), q.size(2), bias);
-  return Attention::apply(q.contiguous(), kv.contiguous(), Tensor(), bias, call)
+  const Call call = make_call(query_layout, key_layout, options, q.size(1), kv.size(2), q.size(2));
+  return Attention::apply(q.contiguous(), kv.contiguous(), Tensor(), call.bias, call)
       .reshape({q.size(0), q.size(1) * q.size(2)});
 }
 
@@ -304,17 +300,8 @@ Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const 
 SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask, Device device) {
   TERN_CHECK(batch >= 0 && length >= 0 && (length == 0 || batch <= INT32_MAX / length), "padded_layout: ", batch,
              " sequences of ", length, " tokens do not fit 32-bit offsets");
-  SequenceLayout layout;
-  layout.offsets = from_vector(
-                       [&] {
-                         std::vector<int32_t> offsets;
-                         for (int64_t s = 0; s <= batch; ++s) offsets.push_back(static_cast<int32_t>(s * length));
-                         return offsets;
-                       }(),
-                       {batch + 1})
-                       .to(device);
+  SequenceLayout layout = packed_layout(std::vector<int64_t>(static_cast<size_t>(batch), length), device);
   layout.max_length = length;
-  layout.tokens = batch * length;
   if (key_mask.defined()) {
     check_key_mask("padded_layout", key_mask);
     TERN_CHECK(key_mask.shape() == Shape({batch, length}), "padded_layout: key_mask is ", key_mask.shape(),

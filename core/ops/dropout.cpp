@@ -42,8 +42,7 @@ kernels::Dropout detail::draw(const DropoutOptions& options, const char* op, Dev
 void detail::check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device device) {
   TERN_CHECK(!row_keys.defined() || (row_keys.dtype() == DType::kInt64 && row_keys.numel() == rows &&
                                      row_keys.is_contiguous() && row_keys.device() == device),
-             op, ": row_keys is ", row_keys.defined() ? row_keys.describe() : "", ", expected contiguous int64 [", rows,
-             "] on ", device);
+             op, ": row_keys is ", row_keys.describe(), ", expected contiguous int64 [", rows, "] on ", device);
 }
 
 Tensor dropout(const Tensor& x, const DropoutOptions& options) {

@@ -20,7 +20,7 @@ Tensor dropout(const Tensor& x, const DropoutOptions& options);
 namespace detail {
 /// The generator's next key, for ops that take DropoutOptions. Throws Error when p is outside [0, 1] or NaN.
 kernels::Dropout draw(const DropoutOptions& options, const char* op, Device device);
-/// Throws Error unless row_keys is undefined or, as in DropoutOptions, has an entry for each of `rows` rows.
+/// Throws Error unless row_keys is undefined or contiguous int64 [rows] on the device.
 void check_row_keys(const char* op, const Tensor& row_keys, int64_t rows, Device device);
 /// Applies the dropout of this draw; the op's gradient is the same call with the gradient. x is contiguous; row_keys as
 /// in DropoutOptions.

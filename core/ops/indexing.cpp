@@ -1,6 +1,5 @@
 #include "tern/core/ops/indexing.h"
 
-#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/memory/index_check.h"
 #include "tern/core/ops/pointwise.h"
@@ -179,9 +178,7 @@ Tensor concatenate(const std::vector<Tensor>& tensors, int dim) {
   if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(kName, inputs.data(), count, y);
   if (record && is_floating(y.dtype())) {
     auto node = std::make_shared<Concatenation>(dim, std::move(sizes));
-    node->set_recorded(true);
-    node->reserve_inputs(count);
-    for (const Tensor& x : tensors) node->add_input(x, true);
+    node->add_inputs(inputs.data(), count, true);
     detail::set_history(y, node, 0);
   }
   return y;

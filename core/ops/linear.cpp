@@ -10,7 +10,6 @@
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
-#include "tern/kernels/reduce.h"
 
 namespace tern {
 
@@ -40,6 +39,16 @@ void weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight
     return kernels::linear_weight_backward_workspace(stream, dpre.view(), x.view(), dweight.view());
   });
   kernels::linear_weight_backward(stream, dpre.view(), x.view(), dweight.view(), dbias.view(), workspace.data());
+}
+
+/// dpre = dy * activation'(pre) and dbias, the column sums of dpre. Without activation pre and dpre are undefined.
+void activation_gradients(const Tensor& dy, const Tensor& pre, Activation activation, const Tensor& dpre,
+                          const Tensor& dbias) {
+  const kernels::Stream stream = current_stream(dy.device());
+  const Workspace workspace(dy.device(),
+                            [&] { return kernels::linear_activation_backward_workspace(stream, dy.view()); });
+  kernels::linear_activation_backward(stream, dy.view(), pre.view(), activation, dpre.view(), dbias.view(),
+                                      workspace.data());
 }
 
 // The same gradients made of ops, for a second derivative. A weight of another type than dpre is autocast's: its own
@@ -132,20 +141,15 @@ struct Linear final : Function<Linear> {
   }
 
   Grads by_kernels(const Tensor& dy) {
-    const kernels::Stream stream = current_stream(dy.device());
     Grads grads(3);
     if (needs_grad(2)) grads[2] = empty({dy.size(1)}, {bias_dtype_, dy.device()});
     const bool active = activation_ != Activation::kNone;
     const Tensor dpre = active ? empty_like(dy) : dy;
     // The bias gradient comes with the weight's product; on the CPU an activation's pass over dy is the better place.
     const bool with_weight = needs_grad(1) && (!active || dy.device().is_cuda());
-    if (active || (needs_grad(2) && !with_weight)) {
-      const Workspace workspace(dy.device(),
-                                [&] { return kernels::linear_activation_backward_workspace(stream, dy.view()); });
-      kernels::linear_activation_backward(stream, dy.view(), active ? pre_.get().view() : kernels::View(), activation_,
-                                          active ? dpre.view() : kernels::View(),
-                                          with_weight ? kernels::View() : grads[2].view(), workspace.data());
-    }
+    if (active || (needs_grad(2) && !with_weight))
+      activation_gradients(dy, active ? pre_.get() : Tensor(), activation_, active ? dpre : Tensor(),
+                           with_weight ? Tensor() : grads[2]);
     if (needs_grad(0)) grads[0] = input_gradient(dpre, weight_.get(), take_sum());
     if (needs_grad(1)) {
       const Tensor x = x_.get();
@@ -230,15 +234,10 @@ struct LinearPair final : Function<LinearPair> {
       }
       const Tensor dy = gradients[static_cast<size_t>(i)].contiguous();
       if (needs_grad(i)) grads[static_cast<size_t>(i)] = input_gradient(dy, part(weight_.get()));
-      if (dweight.defined()) {
+      if (dweight.defined())
         weight_gradients(dy, (i == 0 ? first_ : second_).get(), dweight, dbias);
-      } else if (dbias.defined()) {
-        const kernels::Stream stream = current_stream(device_);
-        const Workspace workspace(device_,
-                                  [&] { return kernels::linear_activation_backward_workspace(stream, dy.view()); });
-        kernels::linear_activation_backward(stream, dy.view(), {}, Activation::kNone, {}, dbias.view(),
-                                            workspace.data());
-      }
+      else if (dbias.defined())
+        activation_gradients(dy, {}, Activation::kNone, {}, dbias);
     }
     return grads;
   }

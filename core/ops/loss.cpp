@@ -49,10 +49,8 @@ struct CrossEntropy final : Function<CrossEntropy> {
   /// The factor of each row's gradient: 0 for ignored rows.
   Tensor row_scale(const Tensor& dy, const Tensor& targets) {
     const Tensor scale = empty({targets.size(0)}, dy.options());
-    const kernels::View divisor = divisor_.defined() ? divisor_.get().view() : kernels::View();
-    const kernels::View weights = weights_.defined() ? weights_.get().view() : kernels::View();
-    kernels::cross_entropy_scale(current_stream(targets.device()), dy.view(), divisor, targets.view(), weights,
-                                 ignore_index_, scale.view());
+    kernels::cross_entropy_scale(current_stream(targets.device()), dy.view(), divisor_.get_or_none().view(),
+                                 targets.view(), weights_.get_or_none().view(), ignore_index_, scale.view());
     return scale;
   }
 

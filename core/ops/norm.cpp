@@ -52,10 +52,10 @@ struct LayerNorm final : Function<LayerNorm> {
   }
 
   Grads backward_all(const Grads& gradients) override {
-    const Tensor z = sum_.defined() ? sum_.get() : x_.get(), weight = weight_.defined() ? weight_.get() : Tensor();
+    const Tensor z = sum_.defined() ? sum_.get() : x_.get(), weight = weight_.get_or_none();
     const Tensor dy = gradients[0].defined() ? gradients[0].contiguous() : zeros(z.shape(), z.options());
     const Tensor dsum = gradients.size() > 1 && gradients[1].defined() ? gradients[1].contiguous() : Tensor();
-    const Tensor row_keys = row_keys_.defined() ? row_keys_.get() : Tensor();
+    const Tensor row_keys = row_keys_.get_or_none();
     return grad_enabled() ? made_of_ops(z, weight, dy, dsum, row_keys) : by_kernel(z, weight, dy, dsum, row_keys);
   }
 
@@ -123,7 +123,7 @@ std::vector<Tensor> normalised(const Tensor& x_in, const Tensor& residual_in, co
   check_affine("weight", weight, x);
   check_affine("bias", bias, x);
   TERN_CHECK(!residual.defined() || (residual.shape() == x.shape() && residual.dtype() == x.dtype()),
-             "layer_norm: residual is ", residual.defined() ? residual.describe() : "", ", expected ", x.describe());
+             "layer_norm: residual is ", residual.describe(), ", expected ", x.describe());
   detail::check_row_keys("layer_norm", options.row_keys, x.view().rows(), x.device());
   const auto plain = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
   return LayerNorm::apply(x.contiguous(), plain(residual), plain(weight), plain(bias), eps,

@@ -91,8 +91,7 @@ class PointwiseBackward final : public detail::Node {
   Grads run(const Grads& output_grads) override {
     const Tensor& g = output_grads[0];
     Tensor tensors[kMaxSaved];
-    for (size_t s = 0; s < count_; ++s)
-      if (saved_[s].defined() || released()) tensors[s] = saved_[s].get();
+    for (size_t s = 0; s < count_; ++s) tensors[s] = saved_[s].get_or_none();
     const std::span<const Tensor> saved(tensors, count_);
     const Tensor dy = dy_.get();
     Grads grads(count_ + 1);
@@ -140,8 +139,8 @@ class PointwiseForward final : public detail::Node {
     Tensor tensors[kMaxSaved];
     size_t count = 0;
     if (op_.saves == Saves::kInputs || op_.saves == Saves::kBoth)
-      for (int i = 0; i < op_.arity; ++i, ++count) tensors[count] = kept(inputs_[static_cast<size_t>(i)]);
-    if (op_.saves == Saves::kOutput || op_.saves == Saves::kBoth) tensors[count++] = kept(output_);
+      for (int i = 0; i < op_.arity; ++i, ++count) tensors[count] = inputs_[static_cast<size_t>(i)].get_or_none();
+    if (op_.saves == Saves::kOutput || op_.saves == Saves::kBoth) tensors[count++] = output_.get_or_none();
     Grads grads(static_cast<size_t>(op_.arity));
     for (int i = 0; i < op_.arity; ++i)
       if (needs_grad(i) && op_.differentiable[i])
@@ -150,12 +149,6 @@ class PointwiseForward final : public detail::Node {
   }
 
  private:
-  /// The saved tensor, or an undefined one where the needed derivatives do not read it.
-  template <class AnySaved>
-  Tensor kept(const AnySaved& saved) const {
-    return saved.defined() || released() ? saved.get() : Tensor();
-  }
-
   const detail::PointwiseOp op_;
   std::array<Saved, 3> inputs_;
   SavedOutput output_;
@@ -199,12 +192,8 @@ Tensor apply_in_dtype(const detail::PointwiseOp& op, detail::PointwiseInputs inp
   if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(op.name, inputs.data(), count, y);
   if (is_floating(y.dtype()) && detail::should_record(inputs.data(), count)) {
     auto node = std::make_shared<PointwiseForward>(op);
-    node->set_recorded(true);
-    node->reserve_inputs(count);
-    for (const Tensor* x : inputs) {
-      detail::check_input(op.name, *x);
-      node->add_input(*x, true);
-    }
+    for (const Tensor* x : inputs) detail::check_input(op.name, *x);
+    node->add_inputs(inputs.data(), count, true);
     node->save(inputs, y);
     detail::set_history(y, node, 0);
   }
@@ -224,11 +213,9 @@ Tensor detail::pointwise_derivative(const detail::PointwiseOp& op, int input, co
   const detail::PointwiseInputs inputs = operands;
   const Tensor dx = empty(dy.shape(), dy.options());
   run_kernel(op, {PointwisePass::kBackward, input, 0}, inputs, compute_type(op, dy.dtype()), dx);
-  if (detail::should_record(inputs.data(), static_cast<int>(inputs.size()))) {
+  if (const int count = static_cast<int>(inputs.size()); detail::should_record(inputs.data(), count)) {
     auto node = std::make_shared<PointwiseBackward>(op, input);
-    node->set_recorded(true);
-    node->reserve_inputs(static_cast<int>(inputs.size()));
-    for (const Tensor* x : inputs) node->add_input(*x, true);
+    node->add_inputs(inputs.data(), count, true);
     node->save(dy, saved);
     detail::set_history(dx, node, 0);
   }

@@ -54,8 +54,7 @@ PointwiseOp describe_pointwise(const Op& op) {
   by_input.template operator()<1>();
   by_input.template operator()<2>();
   result.make_call = [](const void* raw, kernels::PointwisePass pass, DType compute) {
-    kernels::PointwiseCall call = kernels::make_call(*static_cast<const Op*>(raw), pass, compute);
-    return call;
+    return kernels::make_call(*static_cast<const Op*>(raw), pass, compute);
   };
   std::memcpy(result.parameters, &op, sizeof(Op));
   return result;

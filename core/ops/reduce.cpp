@@ -34,12 +34,12 @@ Shape reduced_shape(const Shape& shape, uint32_t bits, bool keepdim) {
   return Shape(sizes);
 }
 
-Tensor run_reduction(Reduction reduction, const Tensor& x, uint32_t bits, DType dtype) {
+Tensor run_reduction(Reduction reduction, const Tensor& x, uint32_t bits, bool keepdim, DType dtype) {
   const Tensor y = empty(reduced_shape(x.shape(), bits, true), {dtype, x.device()});
   const kernels::Stream stream = current_stream(x.device());
   const Workspace workspace(x.device(), [&] { return kernels::reduce_workspace(stream, x.view(), bits, y.view()); });
   kernels::reduce(stream, reduction, x.view(), bits, workspace.data(), y.view());
-  return y;
+  return keepdim ? y : y.reshape(reduced_shape(x.shape(), bits, false));
 }
 
 struct Sum final : Function<Sum> {
@@ -52,8 +52,7 @@ struct Sum final : Function<Sum> {
     kept_ = reduced_shape(shape_, bits, true);
     const DType dtype = is_floating(x.dtype()) ? x.dtype() : DType::kInt64;
     if (mean) scale_ = static_cast<double>(kept_.numel()) / static_cast<double>(shape_.numel());
-    const Tensor y = run_reduction(mean ? Reduction::kMean : Reduction::kSum, x, bits, dtype);
-    return keepdim ? y : y.reshape(reduced_shape(shape_, bits, false));
+    return run_reduction(mean ? Reduction::kMean : Reduction::kSum, x, bits, keepdim, dtype);
   }
   Grads backward(const Tensor& dy) override {
     const Tensor scaled = scale_ == 1 ? dy : mul(dy, scale_);
@@ -70,11 +69,10 @@ struct Norm final : Function<Norm> {
   Shape kept_;
   Tensor forward(const Tensor& x, uint32_t bits, bool keepdim) {
     kept_ = reduced_shape(x.shape(), bits, true);
-    const Tensor y = sqrt(run_reduction(Reduction::kSum, square(x), bits, x.dtype()));
-    const Tensor result = keepdim ? y : y.reshape(reduced_shape(x.shape(), bits, false));
+    const Tensor y = sqrt(run_reduction(Reduction::kSum, square(x), bits, keepdim, x.dtype()));
     x_ = x;
-    y_ = result;
-    return result;
+    y_ = y;
+    return y;
   }
   Grads backward(const Tensor& dy) override {
     const Tensor y = y_.get().reshape(kept_), is_zero = eq(y, zeros_like(y.detach()));
@@ -95,11 +93,10 @@ struct Extreme final : Function<Extreme> {
   Tensor forward(const Tensor& x, uint32_t bits, bool keepdim, bool largest) {
     bits_ = bits;
     kept_ = reduced_shape(x.shape(), bits, true);
-    const Tensor y = run_reduction(largest ? Reduction::kMax : Reduction::kMin, x, bits, x.dtype());
-    const Tensor result = keepdim ? y : y.reshape(reduced_shape(x.shape(), bits, false));
+    const Tensor y = run_reduction(largest ? Reduction::kMax : Reduction::kMin, x, bits, keepdim, x.dtype());
     x_ = x;
-    y_ = result;
-    return result;
+    y_ = y;
+    return y;
   }
   Grads backward(const Tensor& dy) override {
     const Tensor x = x_.get();
@@ -162,10 +159,10 @@ Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 }
 
 Tensor all(const Tensor& x) {
-  return run_reduction(Reduction::kAll, x, dimension_bits("all", x, {}), DType::kBool).reshape(Shape{});
+  return run_reduction(Reduction::kAll, x, dimension_bits("all", x, {}), false, DType::kBool);
 }
 Tensor any(const Tensor& x) {
-  return run_reduction(Reduction::kAny, x, dimension_bits("any", x, {}), DType::kBool).reshape(Shape{});
+  return run_reduction(Reduction::kAny, x, dimension_bits("any", x, {}), false, DType::kBool);
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

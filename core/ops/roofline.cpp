@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/memory/allocator.h"

@@ -1,7 +1,5 @@
 #include "tern/core/ops/row_chain.h"
 
-#include <algorithm>
-
 #include "tern/core/ops/attention_call.h"
 #include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/workspace.h"

@@ -12,7 +12,6 @@
 #include "tern/core/device/backend.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/profiler/device_profiler.h"
-#include "tern/core/profiler/nvtx.h"
 #include "tern/core/tensor.h"
 #include "tern/kernels/base/check.h"
 

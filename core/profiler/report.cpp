@@ -141,17 +141,8 @@ std::string microseconds(int64_t nanoseconds) {
 }
 
 const char* category(RangeKind kind) {
-  switch (kind) {
-    case RangeKind::kOp:
-      return "op";
-    case RangeKind::kBackward:
-      return "backward";
-    case RangeKind::kModule:
-      return "module";
-    case RangeKind::kPhase:
-      return "phase";
-  }
-  return "";
+  constexpr const char* kNames[] = {"op", "backward", "module", "phase"};
+  return kNames[static_cast<int>(kind)];
 }
 
 }  // namespace
@@ -214,15 +205,13 @@ ProfileRow ProfileReport::row(const std::string& name) const {
 }
 
 std::string ProfileReport::table(size_t max_rows) const {
-  double all = 0, outside = 0, device_outside = 0, device_all = 0;
-  for (const ProfileRow& row : rows_) {
-    all += row.self_seconds;
-    device_all += row.device_self_seconds;
-    if (is_op(row)) continue;
-    outside += row.self_seconds;
-    device_outside += row.device_self_seconds;
-  }
-  const double percent = 100 / std::max(has_device_ ? device_all : all, 1e-30);
+  const std::string ops = summary() + op_table(max_rows);
+  return max_rows > 0 ? ops : ops + '\n' + outer_table();
+}
+
+std::string ProfileReport::summary() const {
+  double all = 0;
+  for (const ProfileRow& row : rows_) all += row.self_seconds;
   std::string out = text("profile: %.3f s, of which %.3f s in ranges of %zu thread%s", seconds_, all, threads_.size(),
                          threads_.size() == 1 ? "" : "s");
   out += has_device_ ? "; device times from " + device_.source + "\n" : "; on the CPU the device's time is the CPU's\n";
@@ -236,43 +225,56 @@ std::string ProfileReport::table(size_t max_rows) const {
     out.pop_back();
   else
     out += " not known";
-  out += "\n\n";
+  return out + "\n\n";
+}
 
-  const std::string device_head = has_device_ ? text(" %10s %10s", "device ms", "self") : "";
-  out += name_cell("op", kNameWidth) + text(" %8s %10s %10s", "calls", "total ms", "self ms") + device_head +
-         text(" %6s %9s %8s %9s %8s\n", "%", "mean us", "GB/s", "GFLOP/s", "roofline");
+std::string ProfileReport::head(const char* what) const {
+  return name_cell(what, kNameWidth) + text(" %8s %10s %10s", "calls", "total ms", "self ms") +
+         (has_device_ ? text(" %10s %10s", "device ms", "self") : "");
+}
+
+std::string ProfileReport::times(const ProfileRow& row) const {
+  const std::string out =
+      name_cell(row.name, kNameWidth) +
+      text(" %8lld %10.3f %10.3f", static_cast<long long>(row.calls), row.total_seconds * 1e3, row.self_seconds * 1e3);
+  if (!has_device_) return out;
+  return out + text(" %10.3f %10.3f", row.device_seconds * 1e3, row.device_self_seconds * 1e3);
+}
+
+std::string ProfileReport::op_table(size_t max_rows) const {
+  double all = 0, outside = 0, device_outside = 0;
+  for (const ProfileRow& row : rows_) {
+    all += row.device_self_seconds;
+    if (is_op(row)) continue;
+    outside += row.self_seconds;
+    device_outside += row.device_self_seconds;
+  }
+  const double percent = 100 / std::max(all, 1e-30);
+  std::string out = head("op") + text(" %6s %9s %8s %9s %8s\n", "%", "mean us", "GB/s", "GFLOP/s", "roofline");
   size_t shown = 0;
   for (const ProfileRow& row : rows_) {
     if (!is_op(row) || (max_rows > 0 && shown == max_rows)) continue;
     ++shown;
-    const double time = row.device_self_seconds;
-    out += name_cell(row.name, kNameWidth) + text(" %8lld %10.3f %10.3f", static_cast<long long>(row.calls),
-                                                  row.total_seconds * 1e3, row.self_seconds * 1e3);
-    if (has_device_) out += text(" %10.3f %10.3f", row.device_seconds * 1e3, time * 1e3);
+    const double time = row.device_self_seconds, share = row.roofline_share();
+    out += times(row);
     out += text(" %6.2f %9.1f", time * percent, row.self_seconds / static_cast<double>(row.calls) * 1e6);
     out += cell(row.bytes * 1e-9 / time, 8, 2) + cell(row.flops * 1e-9 / time, 9, 2);
-    const double share = row.roofline_share();
     out += std::isfinite(share) ? text(" %6.1f %%\n", 100 * share) : text(" %8s\n", "-");
   }
-  const std::string rest_device = has_device_ ? text(" %10s %10.3f", "", device_outside * 1e3) : "";
-  out += name_cell("outside ops", kNameWidth) + text(" %8s %10s %10.3f", "", "", outside * 1e3) + rest_device +
-         text(" %6.2f\n", (has_device_ ? device_outside : outside) * percent);
-  if (max_rows > 0) return out;
+  out += name_cell("outside ops", kNameWidth) + text(" %8s %10s %10.3f", "", "", outside * 1e3);
+  if (has_device_) out += text(" %10s %10.3f", "", device_outside * 1e3);
+  return out + text(" %6.2f\n", device_outside * percent);
+}
 
+std::string ProfileReport::outer_table() const {
   std::vector<ProfileRow> others;
   std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(others), [](const ProfileRow& r) { return !is_op(r); });
   std::stable_sort(others.begin(), others.end(), [](const ProfileRow& a, const ProfileRow& b) {
     return a.kind != b.kind ? a.kind > b.kind : a.total_seconds > b.total_seconds;
   });
-  out += '\n';
-  out += name_cell("phase or module (forward)", kNameWidth) + text(" %8s %10s %10s", "calls", "total ms", "self ms") +
-         device_head + text(" %12s\n", "mean total us");
-  for (const ProfileRow& row : others) {
-    out += name_cell(row.name, kNameWidth) + text(" %8lld %10.3f %10.3f", static_cast<long long>(row.calls),
-                                                  row.total_seconds * 1e3, row.self_seconds * 1e3);
-    if (has_device_) out += text(" %10.3f %10.3f", row.device_seconds * 1e3, row.device_self_seconds * 1e3);
-    out += text(" %12.1f\n", row.total_seconds / static_cast<double>(row.calls) * 1e6);
-  }
+  std::string out = head("phase or module (forward)") + text(" %12s\n", "mean total us");
+  for (const ProfileRow& row : others)
+    out += times(row) + text(" %12.1f\n", row.total_seconds / static_cast<double>(row.calls) * 1e6);
   return out;
 }
 

@@ -106,6 +106,12 @@ class ProfileReport {
 
  private:
   void aggregate();
+  // Parts of the table: before it, its columns of times, the ops, and phases and modules.
+  std::string summary() const;
+  std::string head(const char* what) const;
+  std::string times(const ProfileRow& row) const;
+  std::string op_table(size_t max_rows) const;
+  std::string outer_table() const;
   std::string name_of_range(uint64_t range) const;
 
   std::vector<detail::ProfileThread> threads_;

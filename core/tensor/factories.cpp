@@ -4,6 +4,16 @@
 #include "tern/kernels/copy.h"
 
 namespace tern {
+namespace {
+
+int64_t bytes_of(const char* op, const Shape& shape, DType dtype) {
+  int64_t bytes = 0;
+  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), op, ": ", shape, " of ", dtype,
+             " does not fit 64 bits");
+  return bytes;
+}
+
+}  // namespace
 
 Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides,
                     DType dtype) {
@@ -32,9 +42,7 @@ Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shap
 }
 
 Tensor empty(const Shape& shape, const TensorOptions& options) {
-  int64_t bytes = 0;
-  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(options.dtype), &bytes), "empty: ", shape, " of ",
-             options.dtype, " does not fit 64 bits");
+  const int64_t bytes = bytes_of("empty", shape, options.dtype);
   Tensor result = from_storage(std::make_shared<Storage>(bytes, options.device), 0, shape, contiguous_strides(shape),
                                options.dtype);
   if (options.requires_grad) result.set_requires_grad(true);
@@ -42,10 +50,8 @@ Tensor empty(const Shape& shape, const TensorOptions& options) {
 }
 
 Tensor empty_pinned(const Shape& shape, DType dtype) {
-  int64_t bytes = 0;
-  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "empty_pinned: ", shape, " of ", dtype,
-             " does not fit 64 bits");
-  return from_storage(Storage::pinned(bytes), 0, shape, contiguous_strides(shape), dtype);
+  return from_storage(Storage::pinned(bytes_of("empty_pinned", shape, dtype)), 0, shape, contiguous_strides(shape),
+                      dtype);
 }
 
 Tensor full(const Shape& shape, double value, const TensorOptions& options) {
@@ -109,9 +115,7 @@ Tensor tensor(const std::vector<double>& values, const TensorOptions& options) {
 
 Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release) {
   TERN_CHECK(data || shape.numel() == 0, "from_blob: the pointer is null");
-  int64_t bytes = 0;
-  TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "from_blob: ", shape, " of ", dtype,
-             " does not fit 64 bits");
+  const int64_t bytes = bytes_of("from_blob", shape, dtype);
   return from_storage(std::make_shared<Storage>(data, bytes, cpu, std::move(release)), 0, shape,
                       contiguous_strides(shape), dtype);
 }

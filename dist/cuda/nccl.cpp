@@ -1,6 +1,5 @@
 #include "tern/dist/nccl.h"
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -225,7 +224,7 @@ class NcclCommunicator final : public Communicator {
     auto state = std::make_shared<QueuedCall>(session(), device());
     const bool captured = cuda::is_capturing(group_stream.handle);
     handle_->queue(call, state, !captured, [&](void* comm) {
-      queue(call, comm, group_stream.handle);
+      cuda::nccl::queue(comm, call, group_stream.handle);
       for (const Tensor& tensor : {call.input, call.output})
         if (tensor.defined() && tensor.storage()) tensor.storage()->record_stream(group_stream);
       state->record(group_stream, captured);
@@ -233,13 +232,8 @@ class NcclCommunicator final : public Communicator {
     return Work(std::move(state));
   }
 
-  std::shared_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& members) override {
-    const auto found = std::find(members.begin(), members.end(), rank());
-    if (found == members.end()) return nullptr;
-    std::vector<int> ranks;
-    for (const int r : members) ranks.push_back(world_ranks()[static_cast<size_t>(r)]);
-    return std::make_shared<NcclCommunicator>(name, std::move(ranks), static_cast<int>(found - members.begin()),
-                                              device(), session());
+  std::shared_ptr<Communicator> make_group(const std::string& name, std::vector<int> world_ranks, int rank) override {
+    return std::make_shared<NcclCommunicator>(name, std::move(world_ranks), rank, device(), session());
   }
 
  private:
@@ -254,29 +248,6 @@ class NcclCommunicator final : public Communicator {
     Event event(device());
     event.record();
     event.synchronize();
-  }
-
-  void queue(const Call& call, void* comm, void* stream) const {
-    const void* const from = call.input.defined() ? call.input.raw_data() : nullptr;
-    void* const to = call.output.defined() ? call.output.raw_data() : nullptr;
-    const DType dtype = call.tensor().dtype();
-    const int64_t count = call.tensor().numel();
-    const auto op = static_cast<cuda::nccl::Reduction>(call.op);
-    if (count == 0) return;
-    switch (call.operation) {
-      case Operation::kAllReduce:
-        return cuda::nccl::all_reduce(comm, from, to, count, dtype, op, stream);
-      case Operation::kReduceScatter:
-        return cuda::nccl::reduce_scatter(comm, from, to, call.output.numel(), dtype, op, stream);
-      case Operation::kAllGather:
-        return cuda::nccl::all_gather(comm, from, to, count, dtype, stream);
-      case Operation::kBroadcast:
-        return cuda::nccl::broadcast(comm, to, count, dtype, call.peer, stream);
-      case Operation::kSend:
-        return cuda::nccl::send(comm, from, count, dtype, call.peer, stream);
-      default:
-        return cuda::nccl::receive(comm, to, count, dtype, call.peer, stream);
-    }
   }
 
   Stream stream_;

@@ -1,7 +1,5 @@
 #include "tern/dist/cuda/nccl_library.h"
 
-#include <type_traits>
-
 #include "tern/core/cuda/current_device.h"
 #include "tern/core/device/backend.h"
 #include "tern/kernels/base/check.h"
@@ -42,41 +40,23 @@ namespace {
 
 /// The library's functions, named without "nccl".
 struct Functions {
-  decltype(&ncclGetErrorString) GetErrorString;
-  decltype(&ncclGetLastError) GetLastError;
-  decltype(&ncclGetUniqueId) GetUniqueId;
-  decltype(&ncclCommInitRank) CommInitRank;
-  decltype(&ncclCommDestroy) CommDestroy;
-  decltype(&ncclCommAbort) CommAbort;
-  decltype(&ncclCommGetAsyncError) CommGetAsyncError;
-  decltype(&ncclAllReduce) AllReduce;
-  decltype(&ncclReduceScatter) ReduceScatter;
-  decltype(&ncclAllGather) AllGather;
-  decltype(&ncclBroadcast) Broadcast;
-  decltype(&ncclSend) Send;
-  decltype(&ncclRecv) Recv;
+  TERN_LIBRARY_FUNCTION(library(), nccl, GetErrorString);
+  TERN_LIBRARY_FUNCTION(library(), nccl, GetLastError);
+  TERN_LIBRARY_FUNCTION(library(), nccl, GetUniqueId);
+  TERN_LIBRARY_FUNCTION(library(), nccl, CommInitRank);
+  TERN_LIBRARY_FUNCTION(library(), nccl, CommDestroy);
+  TERN_LIBRARY_FUNCTION(library(), nccl, CommAbort);
+  TERN_LIBRARY_FUNCTION(library(), nccl, CommGetAsyncError);
+  TERN_LIBRARY_FUNCTION(library(), nccl, AllReduce);
+  TERN_LIBRARY_FUNCTION(library(), nccl, ReduceScatter);
+  TERN_LIBRARY_FUNCTION(library(), nccl, AllGather);
+  TERN_LIBRARY_FUNCTION(library(), nccl, Broadcast);
+  TERN_LIBRARY_FUNCTION(library(), nccl, Send);
+  TERN_LIBRARY_FUNCTION(library(), nccl, Recv);
 };
 
 const Functions& functions() {
-  static const Functions found = [] {
-    Functions f = {};
-#define TERN_FIND(name) f.name = library().function<std::remove_pointer_t<decltype(f.name)>>("nccl" #name)
-    TERN_FIND(GetErrorString);
-    TERN_FIND(GetLastError);
-    TERN_FIND(GetUniqueId);
-    TERN_FIND(CommInitRank);
-    TERN_FIND(CommDestroy);
-    TERN_FIND(CommAbort);
-    TERN_FIND(CommGetAsyncError);
-    TERN_FIND(AllReduce);
-    TERN_FIND(ReduceScatter);
-    TERN_FIND(AllGather);
-    TERN_FIND(Broadcast);
-    TERN_FIND(Send);
-    TERN_FIND(Recv);
-#undef TERN_FIND
-    return f;
-  }();
+  static const Functions found{};
   return found;
 }
 
@@ -87,33 +67,6 @@ void check(ncclResult_t result, const char* what, void* group = nullptr) {
   fail("NCCL: ", what, ": ", words, more && *more ? "; " : "", more ? more : "",
        words.find("NCCL_DEBUG") == std::string::npos ? "; NCCL_DEBUG=INFO shows more" : "");
 }
-
-ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return ncclFloat64;
-    case DType::kFloat32:
-      return ncclFloat32;
-    case DType::kBFloat16:
-      return ncclBfloat16;
-    case DType::kFloat16:
-      return ncclFloat16;
-    case DType::kInt64:
-      return ncclInt64;
-    case DType::kInt32:
-      return ncclInt32;
-    default:
-      return ncclUint8;
-  }
-}
-
-ncclRedOp_t operation_of(Reduction op) {
-  constexpr ncclRedOp_t kOperations[] = {ncclSum, ncclAvg, ncclMax, ncclMin};
-  return kOperations[static_cast<int>(op)];
-}
-
-ncclComm_t as_group(void* group) { return static_cast<ncclComm_t>(group); }
-cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 
 }  // namespace
 
@@ -137,50 +90,47 @@ void* connect(int index, const std::string& id, int ranks, int rank) {
 // NCCL restores the device that was current before, and thereby initialises it.
 void destroy(void* group) noexcept {
   adopt_device();
-  functions().CommDestroy(as_group(group));
+  functions().CommDestroy(static_cast<ncclComm_t>(group));
 }
 void abort(void* group) noexcept {
   adopt_device();
-  functions().CommAbort(as_group(group));
+  functions().CommAbort(static_cast<ncclComm_t>(group));
 }
 
 std::string asynchronous_error(void* group) {
   ncclResult_t error = ncclSuccess;
-  check(functions().CommGetAsyncError(as_group(group), &error), "ncclCommGetAsyncError", group);
+  check(functions().CommGetAsyncError(static_cast<ncclComm_t>(group), &error), "ncclCommGetAsyncError", group);
   return error == ncclSuccess || error == ncclInProgress ? "" : functions().GetErrorString(error);
 }
 
-void all_reduce(void* group, const void* from, void* to, int64_t count, DType dtype, Reduction op, void* stream) {
-  check(functions().AllReduce(from, to, static_cast<size_t>(count), type_of(dtype), operation_of(op), as_group(group),
-                              as_stream(stream)),
-        "ncclAllReduce", group);
-}
-
-void reduce_scatter(void* group, const void* from, void* to, int64_t count, DType dtype, Reduction op, void* stream) {
-  check(functions().ReduceScatter(from, to, static_cast<size_t>(count), type_of(dtype), operation_of(op),
-                                  as_group(group), as_stream(stream)),
-        "ncclReduceScatter", group);
-}
-
-void all_gather(void* group, const void* from, void* to, int64_t count, DType dtype, void* stream) {
-  check(functions().AllGather(from, to, static_cast<size_t>(count), type_of(dtype), as_group(group), as_stream(stream)),
-        "ncclAllGather", group);
-}
-
-void broadcast(void* group, void* data, int64_t count, DType dtype, int root, void* stream) {
-  check(functions().Broadcast(data, data, static_cast<size_t>(count), type_of(dtype), root, as_group(group),
-                              as_stream(stream)),
-        "ncclBroadcast", group);
-}
-
-void send(void* group, const void* data, int64_t count, DType dtype, int to, void* stream) {
-  check(functions().Send(data, static_cast<size_t>(count), type_of(dtype), to, as_group(group), as_stream(stream)),
-        "ncclSend", group);
-}
-
-void receive(void* group, void* data, int64_t count, DType dtype, int from, void* stream) {
-  check(functions().Recv(data, static_cast<size_t>(count), type_of(dtype), from, as_group(group), as_stream(stream)),
-        "ncclRecv", group);
+void queue(void* group, const dist::Call& call, void* stream) {
+  constexpr ncclDataType_t kTypes[] = {ncclFloat64, ncclFloat32, ncclBfloat16, ncclFloat16,
+                                       ncclInt64,   ncclInt32,   ncclUint8,    ncclUint8};  // as DType
+  constexpr ncclRedOp_t kReductions[] = {ncclSum, ncclAvg, ncclMax, ncclMin};               // as ReduceOp
+  const void* const from = call.input.defined() ? call.input.raw_data() : nullptr;
+  void* const to = call.output.defined() ? call.output.raw_data() : nullptr;
+  const bool scatters = call.operation == dist::Operation::kReduceScatter;  // NCCL counts the elements of a part
+  const auto count = static_cast<size_t>((scatters ? call.output : call.tensor()).numel());
+  const ncclDataType_t type = kTypes[static_cast<int>(call.tensor().dtype())];
+  const ncclRedOp_t op = kReductions[static_cast<int>(call.op)];
+  const auto comm = static_cast<ncclComm_t>(group);
+  const auto queue = static_cast<cudaStream_t>(stream);
+  const Functions& nccl = functions();
+  if (count == 0) return;
+  switch (call.operation) {
+    case dist::Operation::kAllReduce:
+      return check(nccl.AllReduce(from, to, count, type, op, comm, queue), "ncclAllReduce", group);
+    case dist::Operation::kReduceScatter:
+      return check(nccl.ReduceScatter(from, to, count, type, op, comm, queue), "ncclReduceScatter", group);
+    case dist::Operation::kAllGather:
+      return check(nccl.AllGather(from, to, count, type, comm, queue), "ncclAllGather", group);
+    case dist::Operation::kBroadcast:
+      return check(nccl.Broadcast(to, to, count, type, call.peer, comm, queue), "ncclBroadcast", group);
+    case dist::Operation::kSend:
+      return check(nccl.Send(from, count, type, call.peer, comm, queue), "ncclSend", group);
+    default:
+      return check(nccl.Recv(to, count, type, call.peer, comm, queue), "ncclRecv", group);
+  }
 }
 
 #else
@@ -196,12 +146,7 @@ void* connect(int, const std::string&, int, int) { fail_without_header(); }
 void destroy(void*) noexcept {}
 void abort(void*) noexcept {}
 std::string asynchronous_error(void*) { return ""; }
-void all_reduce(void*, const void*, void*, int64_t, DType, Reduction, void*) { fail_without_header(); }
-void reduce_scatter(void*, const void*, void*, int64_t, DType, Reduction, void*) { fail_without_header(); }
-void all_gather(void*, const void*, void*, int64_t, DType, void*) { fail_without_header(); }
-void broadcast(void*, void*, int64_t, DType, int, void*) { fail_without_header(); }
-void send(void*, const void*, int64_t, DType, int, void*) { fail_without_header(); }
-void receive(void*, void*, int64_t, DType, int, void*) { fail_without_header(); }
+void queue(void*, const dist::Call&, void*) { fail_without_header(); }
 #endif
 
 }  // namespace tern::cuda::nccl

@@ -36,11 +36,14 @@ struct Piece {
   int64_t begin, count;  // elements
 };
 
-/// Base of all machines: the group, and messages addressed by rank in the group.
+/// Base of all machines: the group, and messages addressed by rank in the group. A machine is complete when
+/// its messages are, unless it overrides advance().
 class GroupMachine : public Machine {
  public:
   GroupMachine(std::shared_ptr<CallState> call, std::shared_ptr<const Group> group, int64_t ticket)
       : Machine(std::move(call)), group_(std::move(group)), ticket_(ticket), transfers_(*group_->functions) {}
+
+  bool advance() override { return transfers_.done(); }
 
  protected:
   int size() const { return group_->size(); }
@@ -136,7 +139,6 @@ class AllGather final : public GroupMachine {
       send(input, bytes, r);
     }
   }
-  bool advance() override { return transfers_.done(); }
 };
 
 /// The root sends a small tensor to all. Of a large one it sends each rank a piece, which that rank forwards to the
@@ -198,7 +200,6 @@ class Barrier final : public GroupMachine {
       send(&byte_, 0, r);
     }
   }
-  bool advance() override { return transfers_.done(); }
 
  private:
   char byte_ = 0;
@@ -215,7 +216,6 @@ class Pairwise final : public GroupMachine {
     else
       transfers_.receive(call.output.raw_data(), call.output.nbytes(), other, tag);
   }
-  bool advance() override { return transfers_.done(); }
 };
 
 /// Cuts [begin, begin + count) into parts that differ by at most one element.
@@ -275,56 +275,46 @@ class MpiCommunicator final : public Communicator {
 
  protected:
   Work start(const Call& call) override {
-    std::vector<std::unique_ptr<Machine>> machines;
-    // The state needs the number of machines before the first one is done.
-    const auto submit = [&](int64_t lane, int together, int count, auto&& make) {
-      auto state = std::make_shared<CallState>(call, name(), world_ranks(), count);
-      for (int i = 0; i < count; ++i) machines.push_back(make(state, i));
-      if (count > 0) engine_->submit(lane, together, std::move(machines));
-      return Work(std::move(state));
-    };
-    const int64_t lane = group_->lane(0);
     switch (call.operation) {
       case Operation::kAllReduce:
       case Operation::kReduceScatter: {
         const auto plans = plan_reduction(call, size(), rank());
-        return submit(lane, kMaxInProgress, static_cast<int>(plans.size()), [&](const auto& state, int i) {
-          return std::make_unique<Reduction>(state, group_, ticket_++, plans[static_cast<size_t>(i)]);
-        });
+        return run<Reduction>(call, plans.size(), plans);
       }
       case Operation::kBroadcast: {
         const auto plans = plan_broadcast(call.output.nbytes(), size());
-        return submit(lane, kMaxInProgress, static_cast<int>(plans.size()), [&](const auto& state, int i) {
-          return std::make_unique<Broadcast>(state, group_, ticket_++, plans[static_cast<size_t>(i)]);
-        });
+        return run<Broadcast>(call, plans.size(), plans);
       }
       case Operation::kAllGather:
-        return submit(lane, kMaxInProgress, 1,
-                      [&](const auto& state, int) { return std::make_unique<AllGather>(state, group_, ticket_++); });
+        return run<AllGather>(call, 1);
       case Operation::kBarrier:
-        return submit(lane, kMaxInProgress, 1,
-                      [&](const auto& state, int) { return std::make_unique<Barrier>(state, group_, ticket_++); });
-      default: {
-        // Each pair and direction has a separate lane: its messages are in order and wait for no others.
-        const int direction = call.operation == Operation::kSend ? 1 : 2;
-        return submit(group_->lane(2 * call.peer + direction), INT_MAX, 1,
-                      [&](const auto& state, int) { return std::make_unique<Pairwise>(state, group_, 0); });
-      }
+        return run<Barrier>(call, 1);
+      default:
+        return run<Pairwise>(call, 1);
     }
   }
 
-  std::shared_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& members) override {
-    const auto found = std::find(members.begin(), members.end(), rank());
-    if (found == members.end()) return nullptr;
-    Group group = *group_;
-    group.rank = static_cast<int>(found - members.begin());
-    group.world_ranks.clear();
-    for (const int r : members) group.world_ranks.push_back(world_ranks()[static_cast<size_t>(r)]);
-    group.id = shared_number(name, group.rank == 0);
+  std::shared_ptr<Communicator> make_group(const std::string& name, std::vector<int> world_ranks, int rank) override {
+    Group group{group_->functions, std::move(world_ranks), rank, shared_number(name, rank == 0)};
     return std::make_shared<MpiCommunicator>(name, std::move(group), engine_, session());
   }
 
  private:
+  /// Starts `count` machines; machine i takes plan i.
+  template <class Kind, class... Plans>
+  Work run(const Call& call, size_t count, const Plans&... plans) {
+    // The state needs the number of machines before the first one is done.
+    auto state = std::make_shared<CallState>(call, name(), world_ranks(), static_cast<int>(count));
+    const bool pairwise = call.is_pairwise();
+    std::vector<std::unique_ptr<Machine>> machines;
+    for (size_t i = 0; i < count; ++i)
+      machines.push_back(std::make_unique<Kind>(state, group_, pairwise ? 0 : ticket_++, plans[i]...));
+    // Each pair and direction has a separate lane: its messages are in order and wait for no others.
+    const int place = !pairwise ? 0 : 2 * call.peer + (call.operation == Operation::kSend ? 1 : 2);
+    if (count > 0) engine_->submit(group_->lane(place), pairwise ? INT_MAX : kMaxInProgress, std::move(machines));
+    return Work(std::move(state));
+  }
+
   /// A number unique to this group; the first member draws it from the store.
   int shared_number(const std::string& name, bool first) {
     Store& store = session()->store();

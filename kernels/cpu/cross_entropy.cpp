@@ -1,4 +1,3 @@
-#include <atomic>
 
 #include "tern/kernels/cpu/softmax_rows.h"
 #include "tern/kernels/parallel.h"

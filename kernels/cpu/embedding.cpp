@@ -4,7 +4,6 @@
 #include "tern/kernels/embedding.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "tern/kernels/bits.h"

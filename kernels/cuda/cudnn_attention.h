@@ -5,8 +5,7 @@
 // cuDNN supports self-attention on packed sequences in bf16 and fp16, head_dim a multiple of 8 up to 128, as many key
 // heads as query heads, causal or not; no dropout (Tern's masks come from its keyed generator), window, bias or key
 // mask. Tern's kernels are used until autotune has timed both, once for each kind of call: no better rule has been
-// measured yet. Backward is the variant without atomic additions, so that results are always the same bits. rule yet.
-// Backward is the variant without atomic additions, so that results are the same bits every time.
+// measured yet. Backward is the variant without atomic additions, so that results are always the same bits.
 
 #include <string>
 
@@ -14,6 +13,7 @@
 
 namespace tern::kernels::cuda {
 
+SharedLibrary& cudnn_library();
 /// Loads the library if that has not been tried; does not throw.
 const LibraryInfo& cudnn_info();
 

@@ -1,6 +1,8 @@
 #pragma once
 // The kernels of reductions over any dimensions and strides. In the first, blocks share the elements according to
 // ReducePlan; where a result has several parts, a second one combines them. The order of operations is fixed.
+//
+// reduce_kernel has more than 60 lines: its loops and its fold work on the states that a thread has in registers.
 
 #include <limits>
 

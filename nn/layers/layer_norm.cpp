@@ -23,12 +23,6 @@ void LayerNorm::check_width(const Tensor& x) const {
              x.shape());
 }
 
-Tensor LayerNorm::forward(const Tensor& x) const {
-  const ProfileRange range(name());
-  check_width(x);
-  return layer_norm(x, weight(), bias(), eps_);
-}
-
 Tensor LayerNorm::forward(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout) const {
   const ProfileRange range(name());
   check_width(x);
@@ -44,12 +38,7 @@ SumAndNorm LayerNorm::end(RowChain& chain, const Tensor& residual, const Dropout
     check_width(rows);
     return dropout_residual_sum_layer_norm(rows, residual, weight(), bias(), eps_, dropout);
   }
-  return chain.add_norm({.residual = residual,
-                         .weight = weight(),
-                         .bias = bias(),
-                         .eps = eps_,
-                         .dropout = dropout,
-                         .gives_sum = gives_sum});
+  return chain.add_norm({residual, weight(), bias(), eps_, dropout, gives_sum});
 }
 
 }  // namespace tern::nn

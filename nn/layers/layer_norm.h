@@ -17,9 +17,8 @@ class LayerNorm final : public Module {
  public:
   LayerNorm(const Scope& s, int64_t width, const LayerNormOptions& options = {});
 
-  Tensor forward(const Tensor& x) const;
-  /// layer_norm(residual + dropout(x)), fused: the end of a transformer's sub-layer.
-  Tensor forward(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout = {}) const;
+  /// The norm of x or, with a residual, of residual + dropout(x), fused: the end of a transformer's sub-layer.
+  Tensor forward(const Tensor& x, const Tensor& residual = {}, const DropoutOptions& dropout = {}) const;
   /// The rows of `chain` added to the residual, and the norm of that sum, which comes back undefined unless it is
   /// wanted.
   SumAndNorm end(RowChain& chain, const Tensor& residual, const DropoutOptions& dropout, bool gives_sum) const;

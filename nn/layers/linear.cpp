@@ -29,9 +29,7 @@ Linear::Linear(const Scope& s, int64_t in, int64_t out, const LinearOptions& opt
                                          options.weight_init ? options.weight_init : default_init(in))) {
   TERN_CHECK(weight_.shape() == checked_shape(in, out), "nn::Linear: the shared weight must be [", out, ", ", in,
              "], got ", weight_.shape());
-  if (options.bias) {
-    bias_.emplace(this, "bias", Shape{out}, options.bias_init ? options.bias_init : default_init(in));
-  }
+  if (options.bias) bias_.emplace(this, "bias", Shape{out}, options.bias_init ? options.bias_init : default_init(in));
 }
 
 Tensor Linear::forward(const Tensor& x, Activation activation) const {

@@ -41,12 +41,7 @@ MultiHeadAttention::MultiHeadAttention(const Scope& s, int64_t width, int64_t he
 }
 
 AttentionOptions MultiHeadAttention::attention_options() const {
-  AttentionOptions options;
-  options.causal = causal_;
-  options.window = window_;
-  options.dropout = is_training() ? dropout_ : 0;
-  options.generator = &generator();
-  return options;
+  return {.causal = causal_, .window = window_, .dropout = is_training() ? dropout_ : 0, .generator = &generator()};
 }
 
 void MultiHeadAttention::check_tokens(const Tensor& x, const char* what) const {
@@ -62,10 +57,6 @@ RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout
   chain.self_attention(heads_, layout, attention_options());
   out_.append_to(chain);
   return chain;
-}
-
-Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout) const {
-  return chain(x, layout).result();
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& key_mask) const {
@@ -87,11 +78,6 @@ RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout
   RowChain chain(cross_attention(q, kv, layout, memory_layout, attention_options()));
   out_.append_to(chain);
   return chain;
-}
-
-Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
-                                   const SequenceLayout& memory_layout) const {
-  return chain(x, layout, memory, memory_layout).result();
 }
 
 Tensor MultiHeadAttention::probabilities(const Tensor& x, const SequenceLayout& layout) const {

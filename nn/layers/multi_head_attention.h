@@ -22,13 +22,15 @@ class MultiHeadAttention final : public Module {
   MultiHeadAttention(const Scope& s, int64_t width, int64_t heads, const MultiHeadAttentionOptions& options = {});
 
   /// Self-attention of packed or flattened sequences. x: [tokens, width]; result the same.
-  Tensor forward(const Tensor& x, const SequenceLayout& layout) const;
+  Tensor forward(const Tensor& x, const SequenceLayout& layout) const { return chain(x, layout).result(); }
   /// Self-attention of a padded batch. x: [batch, length, width]; key_mask: [batch, length] of bool or integers, 0
   /// where a token is padding. Throws Error on a floating mask, as PyTorch's additive ones are.
   Tensor forward(const Tensor& x, const Tensor& key_mask = {}) const;
   /// Cross-attention: queries from x [tokens, width], keys and values from memory [memory tokens, width].
   Tensor forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
-                 const SequenceLayout& memory_layout) const;
+                 const SequenceLayout& memory_layout) const {
+    return chain(x, layout, memory, memory_layout).result();
+  }
 
   // The same, for more steps.
   RowChain chain(const Tensor& x, const SequenceLayout& layout) const;

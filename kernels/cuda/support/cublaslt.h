@@ -8,22 +8,24 @@
 
 namespace tern::kernels::cuda {
 
+SharedLibrary& cublaslt_library();
+
 /// The functions that Tern calls, named without the prefix "cublasLt".
 struct CublasLt {
-  decltype(&cublasLtCreate) Create;
-  decltype(&cublasLtGetStatusName) GetStatusName;
-  decltype(&cublasLtMatmulDescCreate) MatmulDescCreate;
-  decltype(&cublasLtMatmulDescDestroy) MatmulDescDestroy;
-  decltype(&cublasLtMatmulDescSetAttribute) MatmulDescSetAttribute;
-  decltype(&cublasLtMatrixLayoutCreate) MatrixLayoutCreate;
-  decltype(&cublasLtMatrixLayoutDestroy) MatrixLayoutDestroy;
-  decltype(&cublasLtMatrixLayoutSetAttribute) MatrixLayoutSetAttribute;
-  decltype(&cublasLtMatmulPreferenceCreate) MatmulPreferenceCreate;
-  decltype(&cublasLtMatmulPreferenceDestroy) MatmulPreferenceDestroy;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic;
-  decltype(&cublasLtMatmulAlgoCheck) MatmulAlgoCheck;
-  decltype(&cublasLtMatmul) Matmul;
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, Create);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, GetStatusName);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatmulDescCreate);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatmulDescDestroy);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatmulDescSetAttribute);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatrixLayoutCreate);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatrixLayoutDestroy);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatrixLayoutSetAttribute);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatmulPreferenceCreate);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatmulPreferenceDestroy);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatmulPreferenceSetAttribute);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatmulAlgoGetHeuristic);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, MatmulAlgoCheck);
+  TERN_LIBRARY_FUNCTION(cublaslt_library(), cublasLt, Matmul);
 };
 
 /// Throws Error when the library is missing.

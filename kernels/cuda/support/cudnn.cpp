@@ -6,10 +6,9 @@
 #endif
 
 namespace tern::kernels::cuda {
-namespace {
 
 // Never destroyed: destructors of other static objects may still compute.
-SharedLibrary& library() {
+SharedLibrary& cudnn_library() {
   static SharedLibrary& instance =
       *new SharedLibrary({"cuDNN",
                           "fused attention chosen by --autotune",
@@ -21,35 +20,12 @@ SharedLibrary& library() {
   return instance;
 }
 
-}  // namespace
-
-const LibraryInfo& cudnn_info() { return library().info(); }
+const LibraryInfo& cudnn_info() { return cudnn_library().info(); }
 
 #if __has_include(<cudnn.h>)
 
-namespace {
-
-Cudnn find_functions() {
-  Cudnn f = {};
-#define TERN_FIND(name) f.name = library().function<decltype(cudnn##name)>("cudnn" #name)
-  TERN_FIND(Create);
-  TERN_FIND(SetStream);
-  TERN_FIND(GetErrorString);
-  TERN_FIND(GetLastErrorString);
-  TERN_FIND(BackendCreateDescriptor);
-  TERN_FIND(BackendDestroyDescriptor);
-  TERN_FIND(BackendSetAttribute);
-  TERN_FIND(BackendGetAttribute);
-  TERN_FIND(BackendFinalize);
-  TERN_FIND(BackendExecute);
-#undef TERN_FIND
-  return f;
-}
-
-}  // namespace
-
 const Cudnn& cudnn() {
-  static const Cudnn functions = find_functions();  // retried after a failure
+  static const Cudnn functions{};  // retried after a failure
   return functions;
 }
 

@@ -5,22 +5,23 @@
 #include <cudnn.h>
 
 #include "tern/kernels/base/check.h"
+#include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/support/library.h"
 
 namespace tern::kernels::cuda {
 
 /// The functions that Tern calls, named without the prefix "cudnn".
 struct Cudnn {
-  decltype(&cudnnCreate) Create;
-  decltype(&cudnnSetStream) SetStream;
-  decltype(&cudnnGetErrorString) GetErrorString;
-  decltype(&cudnnGetLastErrorString) GetLastErrorString;
-  decltype(&cudnnBackendCreateDescriptor) BackendCreateDescriptor;
-  decltype(&cudnnBackendDestroyDescriptor) BackendDestroyDescriptor;
-  decltype(&cudnnBackendSetAttribute) BackendSetAttribute;
-  decltype(&cudnnBackendGetAttribute) BackendGetAttribute;
-  decltype(&cudnnBackendFinalize) BackendFinalize;
-  decltype(&cudnnBackendExecute) BackendExecute;
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, Create);
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, SetStream);
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, GetErrorString);
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, GetLastErrorString);
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, BackendCreateDescriptor);
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, BackendDestroyDescriptor);
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, BackendSetAttribute);
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, BackendGetAttribute);
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, BackendFinalize);
+  TERN_LIBRARY_FUNCTION(cudnn_library(), cudnn, BackendExecute);
 };
 
 /// Throws Error when the library is missing.

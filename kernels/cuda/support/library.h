@@ -63,6 +63,11 @@ class SharedLibrary {
   LibraryInfo info_;
 };
 
+/// A member of a struct of a library's functions: the function PREFIXname, found when the struct is made. A macro
+/// because type and name are made from one word.
+#define TERN_LIBRARY_FUNCTION(library, prefix, name) \
+  decltype(&prefix##name) name = (library).function<decltype(prefix##name)>(#prefix #name)
+
 /// "13.1.0" from major * 10000 + minor * 100 + patch, the format of NVIDIA's libraries.
 std::string dotted_version(size_t number);
 
