@@ -11,6 +11,9 @@
 
 namespace tern::cli {
 
+/// Takes a line about what a command does.
+using Log = std::function<void(const std::string& line)>;
+
 struct Command {
   std::string name, description;
   std::string epilog;                // what --help ends with

@@ -1,6 +1,6 @@
 #include <sstream>
 
-#include "tern/models/cli/image_data.h"
+#include "tern/models/cli/data_sets.h"
 #include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/workload.h"
 #include "tern/models/image/image_task.h"
@@ -13,10 +13,8 @@ class ImageWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
-    TERN_CHECK(set_->label_names.size() > 1, set_->name, ": every image has the label '", set_->label_names.front(),
-               "'; a classifier needs two or more");
+    split(*set_, "image", given);
     options_ = with_defaults(given, ImageFacts{set_->name});
-    split_ = data::make_split(*set_, options_.split, options_.fold, options_.seed);
     make_pipeline();
     task_.emplace(*pipeline_, set_, split_.train, setting.share(split_.validation), task_options());
   }

@@ -4,7 +4,7 @@
 
 #include "tern/core/memory/allocator.h"
 #include "tern/data/datasets/sha256.h"
-#include "tern/models/cli/text_data.h"
+#include "tern/models/cli/data_sets.h"
 #include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/workload.h"
 #include "tern/models/text/text_pipeline.h"
@@ -18,9 +18,7 @@ class TextWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     texts_ = load_texts(given.data, {}, setting.log);
-    TERN_CHECK(texts_.label_names.size() > 1, texts_.name, ": every row has the label '", texts_.label_names.front(),
-               "'; a classifier needs two or more");
-    split_ = data::make_split(texts_, given.split, given.fold, given.seed);
+    split(texts_, "row", given);
     make_pipeline(given);
     const int64_t max_positions = pipeline_->model().max_positions();
     tokens_ = tokenize_texts(texts_, pipeline_->tokenizer(), max_length_of(given, max_positions), setting.log);

@@ -1,7 +1,5 @@
 #include "tern/models/cli/workload.h"
 
-#include "tern/models/cli/commands.h"
-
 namespace tern::cli {
 
 Json Workload::model_record() const {
@@ -17,6 +15,12 @@ Json Workload::data_record() const {
 std::optional<models::Evaluation> Workload::test() {
   if (split_.test.empty()) return std::nullopt;
   return evaluate(setting_.share(split_.test));
+}
+
+void Workload::split(const data::LabelledSet& set, const char* row, const TrainArguments& given) {
+  TERN_CHECK(set.label_names.size() > 1, set.name, ": every ", row, " has the label '", set.label_names.front(),
+             "'; a classifier needs two or more");
+  split_ = data::make_split(set, given.split, given.fold, given.seed);
 }
 
 std::unique_ptr<models::Model> Workload::build(const TrainArguments& given, const std::string& preset,

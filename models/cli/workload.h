@@ -1,13 +1,13 @@
 #pragma once
 // What `tern train` trains: the part of a run that differs between texts and images.
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tern/data/samplers/split.h"
+#include "tern/models/cli/commands.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/train_arguments.h"
 #include "tern/models/families.h"
@@ -15,8 +15,6 @@
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
-
-using Log = std::function<void(const std::string&)>;
 
 /// Where and how a run computes.
 struct RunSetting {
@@ -63,6 +61,8 @@ class Workload {
   /// The model, with these labels, from model_path() or the preset. Sets what the run decides in `options`.
   std::unique_ptr<models::Model> build(const TrainArguments& given, const std::string& preset,
                                        models::BuildOptions& options) const;
+  /// Sets split_. `row`: what a row is called. Throws Error for a set with one label.
+  void split(const data::LabelledSet& set, const char* row, const TrainArguments& given);
   /// Validation while training, and the test after it.
   models::EvaluateOptions evaluation(DType dtype) const;
 
