@@ -173,6 +173,9 @@ For kind_of(const TrainArguments& arguments);
 /// Throws UsageError when options exclude each other, or are for other models than the one that is named.
 void check_train_arguments(const TrainArguments& arguments);
 
+/// One run of `tern train`: runs to the end and returns the exit status. `command`: the command line, for the record.
+int train_run(const TrainArguments& given, std::vector<std::string> command);
+
 /// How a run computes.
 struct Precision {
   const char* name = "fp32";
