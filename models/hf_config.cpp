@@ -15,56 +15,21 @@ namespace {
 using Json = ConfigFields::Json;
 
 /// Fields of Hugging Face's configuration files that do not change the model's output.
-const std::set<std::string> kNeutral = {"architectures",
-                                        "transformers_version",
-                                        "torch_dtype",
-                                        "dtype",
-                                        "_name_or_path",
-                                        "name_or_path",
-                                        "qa_dropout",
-                                        "tie_weights_",
-                                        "tie_word_embeddings",
-                                        "finetuning_task",
-                                        "bos_token_id",
-                                        "eos_token_id",
-                                        "sep_token_id",
-                                        "cls_token_id",
-                                        "mask_token_id",
-                                        "unk_token_id",
-                                        "decoder_start_token_id",
-                                        "tokenizer_class",
-                                        "prefix",
-                                        "task_specific_params",
-                                        "return_dict",
-                                        "use_return_dict",
-                                        "use_cache",
-                                        "torchscript",
-                                        "use_bfloat16",
-                                        "output_hidden_states",
-                                        "output_attentions",
-                                        "_commit_hash",
-                                        "_attn_implementation",
-                                        "_attn_implementation_autoset",
-                                        "attn_implementation",
-                                        "num_hidden_layers",
-                                        "hidden_size",
-                                        "num_attention_heads",
-                                        "gradient_checkpointing",
-                                        "max_length",
-                                        "min_length",
-                                        "is_encoder_decoder",
-                                        "output_past",
-                                        "label_smoothing",
-                                        "summary_activation",
-                                        "summary_first_dropout",
-                                        "summary_proj_to_labels",
-                                        "summary_type",
-                                        "summary_use_proj",
-                                        "vocab_file",
-                                        "_num_labels",
-                                        "num_labels",
-                                        "id2label",
-                                        "label2id"};
+const std::set<std::string> kNeutral = {
+    // where the file comes from, and how it is run
+    "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "name_or_path", "torchscript",
+    "use_bfloat16", "gradient_checkpointing", "_commit_hash", "_attn_implementation", "_attn_implementation_autoset",
+    "attn_implementation", "chunk_size_feed_forward",
+    // the tokenizer
+    "tokenizer_class", "vocab_file", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id",
+    "unk_token_id", "decoder_start_token_id", "prefix",
+    // other tasks, and what else a forward pass returns
+    "finetuning_task", "task_specific_params", "qa_dropout", "tie_weights_", "tie_word_embeddings", "return_dict",
+    "use_return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_past", "max_length",
+    "min_length", "is_encoder_decoder", "label_smoothing", "summary_activation", "summary_first_dropout",
+    "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    // read under another name
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "_num_labels", "num_labels", "id2label", "label2id"};
 
 }  // namespace
 
@@ -82,34 +47,25 @@ bool ConfigFields::is_null(const char* name) const {
   return found != object_.end() && found->is_null();
 }
 
-void ConfigFields::read(const char* name, int64_t& value) {
-  if (const nlohmann::json* field = take(name)) {
-    const std::optional<int64_t> integer = integer_in(*field);
-    TERN_CHECK(integer, source_, ": \"", name, "\" must be an integer of 64 bits, got ", shortened(*field));
-    value = *integer;
-  }
+template <class T>
+void ConfigFields::read(const char* name, T& value) {
+  const nlohmann::json* const field = take(name);
+  if (!field) return;
+  constexpr const char* kExpected = std::is_same_v<T, int64_t>  ? "an integer of 64 bits"
+                                    : std::is_same_v<T, double> ? "a number"
+                                    : std::is_same_v<T, bool>   ? "true or false"
+                                                                : "a string";
+  const bool good = std::is_same_v<T, int64_t>  ? integer_in(*field).has_value()
+                    : std::is_same_v<T, double> ? field->is_number()
+                    : std::is_same_v<T, bool>   ? field->is_boolean()
+                                                : field->is_string();
+  TERN_CHECK(good, source_, ": \"", name, "\" must be ", kExpected, ", got ", shortened(*field));
+  value = field->get<T>();
 }
-
-void ConfigFields::read(const char* name, double& value) {
-  if (const nlohmann::json* field = take(name)) {
-    TERN_CHECK(field->is_number(), source_, ": \"", name, "\" must be a number, got ", shortened(*field));
-    value = field->get<double>();
-  }
-}
-
-void ConfigFields::read(const char* name, bool& value) {
-  if (const nlohmann::json* field = take(name)) {
-    TERN_CHECK(field->is_boolean(), source_, ": \"", name, "\" must be true or false, got ", shortened(*field));
-    value = field->get<bool>();
-  }
-}
-
-void ConfigFields::read(const char* name, std::string& value) {
-  if (const nlohmann::json* field = take(name)) {
-    TERN_CHECK(field->is_string(), source_, ": \"", name, "\" must be a string, got ", shortened(*field));
-    value = field->get<std::string>();
-  }
-}
+template void ConfigFields::read(const char* name, int64_t& value);
+template void ConfigFields::read(const char* name, double& value);
+template void ConfigFields::read(const char* name, bool& value);
+template void ConfigFields::read(const char* name, std::string& value);
 
 void ConfigFields::require_single_label() {
   std::string problem_type = "single_label_classification";
@@ -192,12 +148,13 @@ void write_labels(Json& json, const std::vector<std::string>& labels) {
   json["label2id"] = std::move(numbers);
 }
 
-void ConfigRules::positive(const char* name, int64_t value, int64_t max_value) const {
-  TERN_CHECK(value >= 1 && value <= max_value, source_, ": \"", name, "\" must be 1 to ", max_value, ", got ", value);
+void ConfigRules::bound(const char* name, int64_t value, double max) const {
+  TERN_CHECK(value >= 1 && static_cast<double>(value) <= max, source_, ": \"", name, "\" must be 1 to ",
+             static_cast<int64_t>(max), ", got ", value);
 }
 
-void ConfigRules::fraction(const char* name, double value) const {
-  TERN_CHECK(value >= 0 && value <= 1, source_, ": \"", name, "\" must be in [0, 1], got ", value);
+void ConfigRules::bound(const char* name, double value, double max) const {
+  TERN_CHECK(value >= 0 && value <= max, source_, ": \"", name, "\" must be in [0, ", max, "], got ", value);
 }
 
 void ConfigRules::heads(const char* width_name, int64_t width, const char* name, int64_t heads) const {
@@ -209,10 +166,6 @@ void ConfigRules::heads(const char* width_name, int64_t width, const char* name,
 
 void ConfigRules::activation(const char* name, const std::string& value) const {
   TERN_CHECK(value == "gelu" || value == "relu", source_, ": \"", name, "\" must be gelu or relu, got '", value, "'");
-}
-
-void ConfigRules::initializer_range(double value) const {
-  TERN_CHECK(value >= 0 && value < 1e3, source_, ": \"initializer_range\" is ", value);
 }
 
 void check_labels(const std::vector<std::string>& labels, const std::string& source) {

@@ -4,9 +4,18 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace tern::models {
+
+/// A field of a config.json and the member that holds it: one table serves reading, checking and writing.
+template <class Config>
+struct ConfigField {
+  const char* name;
+  std::variant<int64_t Config::*, double Config::*, bool Config::*, std::string Config::*> member;
+  double max = 1;  // of a number; the minimum is 1 for integers and 0 for others
+};
 
 /// Typed access to the fields of a config.json; records which were read. A null field counts as absent. Every error
 /// names the source and the field.
@@ -17,11 +26,15 @@ class ConfigFields {
   /// Throws Error unless `text` is a JSON object (parse_json_object). `source` names it in errors.
   ConfigFields(const std::string& text, const std::string& source);
 
-  // Each leaves `value` unchanged if the field is absent, and throws Error if its type is wrong.
-  void read(const char* name, int64_t& value);
-  void read(const char* name, double& value);
-  void read(const char* name, bool& value);
-  void read(const char* name, std::string& value);
+  /// Leaves `value` (int64_t, double, bool or std::string) unchanged if the field is absent. Throws Error if its type
+  /// is wrong.
+  template <class T>
+  void read(const char* name, T& value);
+  /// Reads all fields of a table.
+  template <class Config, size_t n>
+  void read(const ConfigField<Config> (&table)[n], Config& config) {
+    for (const auto& field : table) std::visit([&](auto member) { read(field.name, config.*member); }, field.member);
+  }
   /// The field, or null if absent.
   const nlohmann::json* take(const char* name);
   bool is_null(const char* name) const;
@@ -40,6 +53,11 @@ class ConfigFields {
   std::set<std::string> known_;
 };
 
+template <class Config, size_t n>
+void write_fields(ConfigFields::Json& json, const ConfigField<Config> (&table)[n], const Config& config) {
+  for (const auto& field : table) std::visit([&](auto member) { json[field.name] = config.*member; }, field.member);
+}
+
 /// Writes id2label and label2id.
 void write_labels(ConfigFields::Json& json, const std::vector<std::string>& labels);
 
@@ -48,17 +66,23 @@ void write_labels(ConfigFields::Json& json, const std::vector<std::string>& labe
 class ConfigRules {
  public:
   explicit ConfigRules(std::string source) : source_(std::move(source)) {}
-  /// Requires a value in [1, most].
-  void positive(const char* name, int64_t value, int64_t max_value) const;
-  /// Requires a value in [0, 1].
-  void fraction(const char* name, double value) const;
+  /// Requires that the numbers of a table are within their bounds.
+  template <class Config, size_t n>
+  void bounds(const ConfigField<Config> (&table)[n], const Config& config) const {
+    for (const auto& field : table)
+      std::visit([&](auto member) { bound(field.name, config.*member, field.max); }, field.member);
+  }
   /// Requires that the heads divide the width into a head size that attention supports.
   void heads(const char* width_name, int64_t width, const char* name, int64_t heads) const;
   /// Requires gelu or relu.
   void activation(const char* name, const std::string& value) const;
-  void initializer_range(double value) const;
 
  private:
+  void bound(const char* name, int64_t value, double max) const;
+  void bound(const char* name, double value, double max) const;
+  void bound(const char*, bool, double) const {}
+  void bound(const char*, const std::string&, double) const {}
+
   std::string source_;
 };
 

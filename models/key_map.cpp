@@ -25,18 +25,6 @@ std::string fill(const std::string& pattern, const std::string& number) {
   return star == std::string::npos ? pattern : pattern.substr(0, star) + number + pattern.substr(star + 1);
 }
 
-/// The public names of one of Tern's tensors.
-std::vector<std::string> checkpoint_names_of(const KeyMap& map, const std::string& tern_name) {
-  for (const KeyRule& rule : map) {
-    const auto number = match(rule.tern_name, tern_name);
-    if (!number) continue;
-    std::vector<std::string> names;
-    for (const std::string& other : rule.checkpoint_names) names.push_back(fill(other, *number));
-    return names;
-  }
-  fail("key map: no rule for the tensor '", tern_name, "'");
-}
-
 bool has_prefix(const std::vector<std::string>& prefixes, const std::string& name) {
   for (const std::string& prefix : prefixes)
     if (name.starts_with(prefix)) return true;
@@ -63,6 +51,43 @@ class Problems {
 };
 
 }  // namespace
+
+KeyMap with_weight_and_bias(const KeyMap& rules) {
+  KeyMap map;
+  for (const KeyRule& rule : rules) {
+    const bool both = rule.tern_name.ends_with('.') || rule.tern_name.ends_with('_');
+    for (const std::string part : both ? std::vector{"weight", "bias"} : std::vector{""}) {
+      KeyRule& added = map.emplace_back(rule);
+      added.tern_name += part;
+      for (std::string& name : added.checkpoint_names) name += part;
+    }
+  }
+  return map;
+}
+
+std::vector<std::string> checkpoint_names_of(const KeyMap& map, const std::string& tern_name) {
+  for (const KeyRule& rule : map) {
+    const auto number = match(rule.tern_name, tern_name);
+    if (!number) continue;
+    std::vector<std::string> names;
+    for (const std::string& other : rule.checkpoint_names) names.push_back(fill(other, *number));
+    return names;
+  }
+  fail("key map: no rule for the tensor '", tern_name, "'");
+}
+
+void add_missing_prefix(StateView& state, const std::string& prefix, const std::vector<std::string>& others) {
+  for (const NamedTensor& entry : state)
+    if (entry.name.starts_with(prefix)) return;
+  for (NamedTensor& entry : state)
+    if (!has_prefix(others, entry.name)) entry.name = prefix + entry.name;
+}
+
+void replace_in_names(StateView& state, const std::vector<std::pair<std::string, std::string>>& pairs) {
+  for (NamedTensor& entry : state)
+    for (const auto& [from, to] : pairs)
+      if (const size_t at = entry.name.find(from); at != std::string::npos) entry.name.replace(at, from.size(), to);
+}
 
 StateView to_checkpoint_names(const KeyMap& map, const StateView& state) {
   StateView result;

@@ -3,6 +3,7 @@
 // data, not code; one table serves loading and saving.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tern/core/autograd/parameter.h"
@@ -17,6 +18,18 @@ struct KeyRule {
 };
 
 using KeyMap = std::vector<KeyRule>;
+
+/// Rules whose names all end with '.' or '_' become two, with "weight" and "bias" appended; the others stay.
+KeyMap with_weight_and_bias(const KeyMap& rules);
+
+/// The public names of one of Tern's tensors. Throws Error if there is no rule.
+std::vector<std::string> checkpoint_names_of(const KeyMap& map, const std::string& tern_name);
+
+/// Adds the prefix to all names but those that begin with one of `others`, unless a name has it already: files of bare
+/// encoders lack it.
+void add_missing_prefix(StateView& state, const std::string& prefix, const std::vector<std::string>& others);
+/// In every name the first `from` of each pair {from, to} becomes `to`.
+void replace_in_names(StateView& state, const std::vector<std::pair<std::string, std::string>>& pairs);
 
 /// Tensors under public names for saving (views where a tensor is split). Throws Error for a tensor without a rule.
 StateView to_checkpoint_names(const KeyMap& map, const StateView& state);

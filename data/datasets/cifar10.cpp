@@ -155,9 +155,7 @@ std::string cifar10_difference(const ImageSet& set) {
   const std::tuple<const char*, Part, int64_t> parts[] = {{"train", Part::kTrain, 5000}, {"test", Part::kTest, 1000}};
   for (const auto& [name, part, expected] : parts) {
     for (size_t label = 0; label < set.label_names.size(); ++label) {
-      int64_t images = 0;
-      for (size_t row = 0; row < set.labels.size(); ++row)
-        images += set.parts[row] == part && set.labels[row] == static_cast<int32_t>(label);
+      const int64_t images = set.count(part, label);
       if (images != expected)
         add(std::string(name) + " has " + std::to_string(images) + " of " + set.label_names[label] + " instead of " +
             std::to_string(expected));

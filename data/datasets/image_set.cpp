@@ -62,20 +62,9 @@ ImageSet read_folder(const std::string& path, const LoadOptions& options) {
   ImageSet set;
   set.name = path;
   LabelIndex index(options.known_labels);
-  bool parted = false;
-  for (const auto& [name, part] : kPartFolders) {
-    const fs::path folder = fs::path(path) / name;
-    std::error_code ignored;
-    if (!fs::is_directory(folder, ignored)) continue;
-    parted = true;
-    add_label_folders(folder, index, options, set);
-    set.parts.resize(set.labels.size(), part);
-  }
-  if (!parted) add_label_folders(path, index, options, set);
+  set.add_parts(path, [&](const std::string& folder) { add_label_folders(folder, index, options, set); });
   TERN_CHECK(set.size() > 0, path, ": no images found; expected train/LABEL/*.{png,jpg,jpeg} (and optionally ",
              "test/LABEL, val/LABEL) or LABEL/*.{png,jpg,jpeg}");
-  // Training rows only are not a split.
-  if (std::count(set.parts.begin(), set.parts.end(), Part::kTrain) == set.size()) set.parts.clear();
   set.label_names = index.finish(path, set.labels, LabelOrder::kByName);
   return set;
 }
@@ -150,8 +139,8 @@ std::string ImageSet::content_hash() const {
 }
 
 const std::vector<NamedSet<ImageSet>>& named_image_sets() {
-  static const std::vector<NamedSet<ImageSet>> sets = {{"cifar10", "", load_cifar10},
-                                                       {"digits", " (embedded)", read_digits}};
+  static const std::vector<NamedSet<ImageSet>> sets = {
+      {"cifar10", "", load_cifar10, find_cifar10, "cifar-10-batches-bin"}, {"digits", " (embedded)", read_digits}};
   return sets;
 }
 

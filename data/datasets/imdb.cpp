@@ -37,15 +37,11 @@ std::string imdb_difference(const TextSet& set) {
   constexpr int64_t kTexts = 12'500;  // of each part and label
   std::string difference;
   const auto add = [&](const std::string& part) { difference += (difference.empty() ? "" : ", ") + part; };
-  // Training texts only are not a split.
-  const auto part_of = [&](size_t row) { return set.parts.empty() ? Part::kTrain : set.parts[row]; };
   if (set.label_names != std::vector<std::string>{"neg", "pos"})
     add("its labels are " + join(set.label_names, ", ") + " instead of neg, pos");
   for (const auto& [name, part] : {std::pair("train", Part::kTrain), std::pair("test", Part::kTest)}) {
     for (size_t label = 0; label < set.label_names.size(); ++label) {
-      int64_t texts = 0;
-      for (size_t row = 0; row < set.labels.size(); ++row)
-        texts += part_of(row) == part && set.labels[row] == static_cast<int32_t>(label);
+      const int64_t texts = set.count(part, label);
       if (texts != kTexts)
         add(std::string(name) + "/" + set.label_names[label] + " has " + std::to_string(texts) +
             (texts == 1 ? " text" : " texts") + " instead of " + std::to_string(kTexts));

@@ -1,16 +1,16 @@
 #pragma once
 // What every set of labelled rows has, whatever a row is, and the names under which load_text and load_images find one.
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "tern/data/datasets/part.h"
-#include "tern/kernels/base/check.h"
-
 namespace tern::data {
+
+/// The part of the official split that a row belongs to.
+enum class Part : uint8_t { kTrain, kValidation, kTest };
 
 struct LabelledSet {
   std::string name;             // "imdb", "digits" or the path
@@ -20,20 +20,14 @@ struct LabelledSet {
 
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
   /// Gives each label name a new id. `ids`: of every name in label_names; `names`: the names in the new order.
-  void renumber(const std::vector<int32_t>& ids, const std::vector<std::string>& names) {
-    for (int32_t& label : labels) label = ids[static_cast<size_t>(label)];
-    label_names = names;
-  }
+  void renumber(const std::vector<int32_t>& ids, const std::vector<std::string>& names);
   /// Puts the label names into the order that a model has them in. Throws Error if it lacks one.
-  void order_labels(const std::vector<std::string>& order) {
-    std::vector<int32_t> ids;
-    for (const std::string& label : label_names) {
-      const auto found = std::find(order.begin(), order.end(), label);
-      TERN_CHECK(found != order.end(), name, ": the model has no label '", label, "'");
-      ids.push_back(static_cast<int32_t>(found - order.begin()));
-    }
-    renumber(ids, order);
-  }
+  void order_labels(const std::vector<std::string>& order);
+  /// Rows of a part with a label. Without an official split all rows are for training.
+  int64_t count(Part part, size_t label) const;
+  /// Calls add(folder/train), ... for the parts' folders that exist, or add(folder) if there are none; add() appends
+  /// the rows of folder/LABEL/...
+  void add_parts(const std::string& folder, const std::function<void(const std::string& folder)>& add);
 };
 
 struct LoadOptions {
@@ -52,6 +46,8 @@ struct NamedSet {
   std::string name;
   std::string note;  // for --help: " (embedded)"
   Set (*read)(const LoadOptions& options) = nullptr;
+  std::optional<std::string> (*find)() = nullptr;  // the folder on this machine; null: the set is embedded
+  const char* folder = "";                         // its name in $TERN_DATA
 };
 
 /// "imdb, sentences"; notes: with them.
@@ -61,6 +57,21 @@ std::string names_of(const std::vector<NamedSet<Set>>& sets, bool notes = false)
   for (const NamedSet<Set>& set : sets)
     names += (names.empty() ? "" : ", ") + set.name + (notes ? set.note : std::string());
   return names;
+}
+
+/// The first set that is embedded or on this machine. `report` gets the choice and its reason.
+template <class Set>
+std::string default_set(const std::vector<NamedSet<Set>>& sets, std::string& report) {
+  for (const NamedSet<Set>& set : sets) {
+    if (set.find && !set.find()) {
+      report += "; " + set.name + " was not found on this machine (--data " + set.name +
+                " fetches it, TERN_DATA names a folder that holds " + set.folder + ")";
+      continue;
+    }
+    report = set.name + (set.find ? " (found on this machine)" : set.note) + report;
+    return set.name;
+  }
+  return "";
 }
 
 }  // namespace tern::data

@@ -127,20 +127,9 @@ TextSet read_folder(const std::string& path, const LoadOptions& options) {
   TextSet set;
   set.name = path;
   LabelIndex index(options.known_labels);
-  bool parted = false;
-  for (const auto& [name, part] : kPartFolders) {
-    const fs::path folder = fs::path(path) / name;
-    std::error_code error;
-    if (!fs::is_directory(folder, error)) continue;
-    parted = true;
-    add_label_folders(folder, index, options, set);
-    set.parts.resize(static_cast<size_t>(set.size()), part);
-  }
-  if (!parted) add_label_folders(path, index, options, set);
+  set.add_parts(path, [&](const std::string& folder) { add_label_folders(folder, index, options, set); });
   TERN_CHECK(set.size() > 0, path,
              ": no texts found; expected train/LABEL/*.txt (and optionally test/LABEL, val/LABEL) ", "or LABEL/*.txt");
-  // Training rows only are not a split.
-  if (std::count(set.parts.begin(), set.parts.end(), Part::kTrain) == set.size()) set.parts.clear();
   set.label_names = index.finish(path, set.labels);
   return set;
 }
@@ -195,7 +184,7 @@ TextSet read_source(const std::string& source, const LoadOptions& options) {
 }  // namespace
 
 const std::vector<NamedSet<TextSet>>& named_text_sets() {
-  static const std::vector<NamedSet<TextSet>> sets = {{"imdb", "", read_imdb},
+  static const std::vector<NamedSet<TextSet>> sets = {{"imdb", "", read_imdb, find_imdb, "aclImdb"},
                                                       {"sentences", " (embedded)", read_sentences}};
   return sets;
 }

@@ -40,23 +40,6 @@ std::string payload_digest(const TokenSet& tokens) {
   return digest.hex();
 }
 
-/// Names vocabulary and options by content.
-std::string tokenizer_key(const WordPiece& tokenizer) {
-  Sha256 digest;
-  digest.update(std::string_view("WordPiece"));
-  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const std::string_view token = tokenizer.token(static_cast<int32_t>(id));
-    digest.update(static_cast<uint64_t>(token.size()));
-    digest.update(token);
-  }
-  const WordPieceOptions& options = tokenizer.options();
-  digest.update(uint64_t{options.lowercase});
-  digest.update(uint64_t{options.strip_accents.value_or(options.lowercase)});
-  digest.update(uint64_t{options.split_cjk});
-  digest.update(uint64_t{options.max_word_chars});
-  return digest.hex();
-}
-
 std::string cache_key(const TextSet& set, const TokenizeOptions& options) {
   Sha256 digest;
   digest.update(std::string_view(kMagic));
@@ -225,7 +208,7 @@ TokenSet tokenize(const TextSet& set, const WordPiece& tokenizer, int64_t max_le
   options.max_length = max_length;
   options.first_id = tokenizer.cls_id();
   options.last_id = tokenizer.sep_id();
-  options.tokenizer_key = tokenizer_key(tokenizer);
+  options.tokenizer_key = tokenizer.content_hash();
   options.log = log;
   return tokenize(
       set, [&](std::string_view text, std::vector<int32_t>& ids) { tokenizer.encode(text, ids); }, options);

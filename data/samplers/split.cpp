@@ -56,6 +56,15 @@ bool parse_three(const std::string& spec, Numbers& numbers) {
   return true;
 }
 
+/// Parses "i/k".
+bool parse_fold(const std::string& fold, uint32_t& i, uint32_t& k) {
+  const char* const end = fold.data() + fold.size();
+  const auto first = std::from_chars(fold.data(), end, i);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '/') return false;
+  const auto second = std::from_chars(first.ptr + 1, end, k);
+  return second.ec == std::errc() && second.ptr == end;
+}
+
 /// Numbers of train, validation and test rows out of n.
 std::array<int64_t, 3> part_sizes(const LabelledSet& set, const std::string& spec, int64_t n) {
   Numbers numbers;
@@ -81,7 +90,7 @@ std::array<int64_t, 3> part_sizes(const LabelledSet& set, const std::string& spe
 }
 
 Split random_split(const LabelledSet& set, const std::string& spec, uint64_t seed) {
-  const int64_t n = static_cast<int64_t>(set.labels.size());
+  const int64_t n = set.size();
   const auto [train, validation, test] = part_sizes(set, spec, n);
   std::vector<int32_t> order = range(0, n);
   shuffle(std::span(order), RandomStream(seed, Draw::kSplit, 0));
@@ -100,10 +109,8 @@ Split random_split(const LabelledSet& set, const std::string& spec, uint64_t see
 
 int64_t tenth(const std::vector<int32_t>& rows) { return std::llround(static_cast<double>(rows.size()) / 10); }
 
-bool has_official(const LabelledSet& set) { return !set.parts.empty(); }
-
 Split official_split(const LabelledSet& set, uint64_t seed) {
-  TERN_CHECK(has_official(set), "split \"official\": ", set.name, " has no official split", kForms);
+  TERN_CHECK(!set.parts.empty(), "split \"official\": ", set.name, " has no official split", kForms);
   Split split;
   for (size_t row = 0; row < set.parts.size(); ++row) {
     const Part part = set.parts[row];
@@ -116,32 +123,30 @@ Split official_split(const LabelledSet& set, uint64_t seed) {
 }
 
 Split fold_split(const LabelledSet& set, const std::string& fold, uint64_t seed) {
-  const int64_t n = static_cast<int64_t>(set.labels.size());
-  int64_t i = 0, k = 0;
-  const char* end = fold.data() + fold.size();
-  const auto first = std::from_chars(fold.data(), end, i);
-  const bool slash = first.ec == std::errc() && first.ptr != end && *first.ptr == '/';
-  const auto second = std::from_chars(slash ? first.ptr + 1 : end, end, k);
-  TERN_CHECK(slash && second.ec == std::errc() && second.ptr == end && k >= 2 && i >= 1 && i <= k, "fold \"",
-             detail::printable(fold),
+  const int64_t n = set.size();
+  uint32_t i = 0, k = 0;
+  TERN_CHECK(parse_fold(fold, i, k) && k >= 2 && i >= 1 && i <= k, "fold \"", detail::printable(fold),
              "\" is not understood; accepted: i/k with 2 <= k and 1 <= i <= k, for example 1/5");
   TERN_CHECK(k <= n, "fold \"", detail::printable(fold), "\": ", set.name, " has only ", n, " rows");
-  const std::vector<int32_t> hand =
-      stratified_deal(range(0, n), set.labels, k, RandomStream(seed, Draw::kFold, static_cast<uint64_t>(k)));
+  const std::vector<int32_t> hand = stratified_deal(range(0, n), set.labels, k, RandomStream(seed, Draw::kFold, k));
   Split split;
-  for (int32_t row = 0; row < n; ++row) (hand[row] == i - 1 ? split.test : split.train).push_back(row);
-  std::tie(split.validation, split.train) =
-      hold_out(split.train, set.labels, tenth(split.train), seed, static_cast<uint64_t>(i));
-  return split;
-}
-
-Split all_rows(const LabelledSet& set) {
-  Split split;
-  split.train = range(0, static_cast<int64_t>(set.labels.size()));
+  for (int32_t row = 0; row < n; ++row)
+    (hand[row] + 1 == static_cast<int32_t>(i) ? split.test : split.train).push_back(row);
+  std::tie(split.validation, split.train) = hold_out(split.train, set.labels, tenth(split.train), seed, i);
   return split;
 }
 
 }  // namespace
+
+bool is_split(const std::string& text) {
+  Numbers numbers;
+  return text == "official" || text == "all" || parse_three(text, numbers);
+}
+
+bool is_fold(const std::string& text) {
+  uint32_t i = 0, k = 0;
+  return parse_fold(text, i, k);
+}
 
 std::pair<std::vector<int32_t>, std::vector<int32_t>> hold_out(const std::vector<int32_t>& rows,
                                                                const std::vector<int32_t>& labels, int64_t count,
@@ -171,8 +176,8 @@ Split make_split(const LabelledSet& set, const std::string& spec, const std::str
   if (!fold.empty()) {
     split = fold_split(set, fold, seed);
   } else if (spec == "all") {
-    split = all_rows(set);
-  } else if (spec == "official" || (spec.empty() && has_official(set))) {
+    split.train = range(0, set.size());
+  } else if (spec == "official" || (spec.empty() && !set.parts.empty())) {
     split = official_split(set, seed);
   } else {
     split = random_split(set, spec.empty() ? "80/10/10" : spec, seed);

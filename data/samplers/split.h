@@ -27,6 +27,10 @@ struct Split {
 /// class's share is kept up to one row. Throws Error that lists the accepted forms.
 Split make_split(const LabelledSet& set, const std::string& spec, const std::string& fold, uint64_t seed);
 
+/// Whether make_split() understands the text as `spec`, as `fold`: it may still not fit the set.
+bool is_split(const std::string& text);
+bool is_fold(const std::string& text);
+
 /// `count` of the rows, stratified by label, go to the first result, the others to the second; both ascending.
 std::pair<std::vector<int32_t>, std::vector<int32_t>> hold_out(const std::vector<int32_t>& rows,
                                                                const std::vector<int32_t>& labels, int64_t count,

@@ -8,6 +8,7 @@
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
 #include "tern/data/datasets/files.h"
+#include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/data/datasets/utf8.h"
 #include "tern/data/tokenizers/wordpiece.h"
@@ -163,9 +164,7 @@ void WordPiece::save(const std::string& dir, std::int64_t model_max_length) cons
   config["tokenize_chinese_chars"] = options_.split_cjk;
   config["model_max_length"] = model_max_length;
   for (const auto& [token, id] : vocabulary_->special) {
-    std::string key = token.substr(1, token.size() - 2) + "_token";  // "[CLS]" becomes "cls_token" below
-    for (char& c : key) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-    config[key] = token;
+    config[lower_ascii(token.substr(1, token.size() - 2)) + "_token"] = token;  // "cls_token" for "[CLS]"
   }
   write_vocab((fs::path(dir) / "vocab.txt").string());
   write_file_atomically(fs::path(dir) / "tokenizer_config.json", {config.dump(2), "\n"});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
 #include <optional>
 
@@ -49,6 +50,52 @@ double draw_log_gamma(double shape, RandomStream& random) {
     if (std::log(1 - random.uniform()) < 0.5 * normal * normal + d - d * v + d * std::log(v)) return std::log(d * v);
   }
 }
+
+double no_magnitude(double, int64_t, int64_t) { return 0; }
+double shear(double share, int64_t, int64_t) { return 0.3 * share; }
+double translation(double share, int64_t side) { return 150.0 / 331.0 * static_cast<double>(side) * share; }
+double color_change(double share, int64_t, int64_t) { return 0.9 * share; }
+
+Image moved(const Image& image, const AffineOptions& options) { return affine(image, inverse_affine(options)); }
+
+/// Keeps the upper left corner fixed.
+Image sheared(const Image& image, double slope_x, double slope_y) {
+  const auto degrees = [](double slope) { return std::atan(slope) * (180 / std::numbers::pi); };
+  return moved(image, {.shear_x = degrees(slope_x),
+                       .shear_y = degrees(slope_y),
+                       .center_x = -0.5 * static_cast<double>(image.width),
+                       .center_y = -0.5 * static_cast<double>(image.height)});
+}
+
+struct AugmentRow {
+  bool has_sign;
+  double (*magnitude)(double share, int64_t height, int64_t width);
+  Image (*apply)(const Image& image, double magnitude);
+};
+// In the order of AugmentOp.
+constexpr AugmentRow kAugmentRows[] = {
+    {false, no_magnitude, [](const Image& image, double) { return image; }},
+    {true, shear, [](const Image& image, double slope) { return sheared(image, slope, 0); }},
+    {true, shear, [](const Image& image, double slope) { return sheared(image, 0, slope); }},
+    {true, [](double share, int64_t, int64_t width) { return translation(share, width); },
+     [](const Image& image, double pixels) { return moved(image, {.translate_x = std::trunc(pixels)}); }},
+    {true, [](double share, int64_t height, int64_t) { return translation(share, height); },
+     [](const Image& image, double pixels) { return moved(image, {.translate_y = std::trunc(pixels)}); }},
+    {true, [](double share, int64_t, int64_t) { return 30 * share; },
+     [](const Image& image, double degrees) { return moved(image, {.angle = -degrees}); }},
+    {true, color_change, [](const Image& image, double change) { return adjust_brightness(image, 1 + change); }},
+    {true, color_change, [](const Image& image, double change) { return adjust_saturation(image, 1 + change); }},
+    {true, color_change, [](const Image& image, double change) { return adjust_contrast(image, 1 + change); }},
+    {true, color_change, [](const Image& image, double change) { return adjust_sharpness(image, 1 + change); }},
+    {false, [](double share, int64_t, int64_t) { return static_cast<double>(rounded(8 - 4 * share)); },
+     [](const Image& image, double bits) { return posterize(image, static_cast<int>(bits)); }},
+    {false, [](double share, int64_t, int64_t) { return 1 - share; },
+     [](const Image& image, double threshold) { return solarize(image, 255 * threshold); }},
+    {false, no_magnitude, [](const Image& image, double) { return autocontrast(image); }},
+    {false, no_magnitude, [](const Image& image, double) { return equalize(image); }}};
+static_assert(std::size(kAugmentRows) == kAugmentOps);
+
+const AugmentRow& row_of(AugmentOp op) { return kAugmentRows[static_cast<size_t>(op)]; }
 
 }  // namespace
 
@@ -127,71 +174,14 @@ Image ColorJitter::operator()(Image image, RandomStream& random) const {
   return image;
 }
 
-bool has_sign(AugmentOp op) { return op >= AugmentOp::kShearX && op <= AugmentOp::kSharpness; }
+bool has_sign(AugmentOp op) { return row_of(op).has_sign; }
 
 double augment_magnitude(AugmentOp op, int bin, int bins, int64_t height, int64_t width) {
   TERN_CHECK(bin >= 0 && bin < bins && bins >= 2, "RandAugment: magnitude ", bin, " of ", bins, " bins");
-  const double share = static_cast<double>(bin) / (bins - 1);
-  switch (op) {
-    case AugmentOp::kShearX:
-    case AugmentOp::kShearY:
-      return 0.3 * share;
-    case AugmentOp::kTranslateX:
-      return 150.0 / 331.0 * static_cast<double>(width) * share;
-    case AugmentOp::kTranslateY:
-      return 150.0 / 331.0 * static_cast<double>(height) * share;
-    case AugmentOp::kRotate:
-      return 30 * share;
-    case AugmentOp::kBrightness:
-    case AugmentOp::kColor:
-    case AugmentOp::kContrast:
-    case AugmentOp::kSharpness:
-      return 0.9 * share;
-    case AugmentOp::kPosterize:
-      return static_cast<double>(rounded(8 - 4 * share));
-    case AugmentOp::kSolarize:
-      return 1 - share;
-    default:
-      return 0;
-  }
+  return row_of(op).magnitude(static_cast<double>(bin) / (bins - 1), height, width);
 }
 
-Image apply_augment(const Image& image, AugmentOp op, double magnitude) {
-  const auto degrees = [](double slope) { return std::atan(slope) * (180 / std::numbers::pi); };
-  // Shears keep the upper left corner fixed.
-  const double corner_x = -0.5 * static_cast<double>(image.width), corner_y = -0.5 * static_cast<double>(image.height);
-  const auto moved = [&](const AffineOptions& options) { return affine(image, inverse_affine(options)); };
-  switch (op) {
-    case AugmentOp::kShearX:
-      return moved({.shear_x = degrees(magnitude), .center_x = corner_x, .center_y = corner_y});
-    case AugmentOp::kShearY:
-      return moved({.shear_y = degrees(magnitude), .center_x = corner_x, .center_y = corner_y});
-    case AugmentOp::kTranslateX:
-      return moved({.translate_x = std::trunc(magnitude)});
-    case AugmentOp::kTranslateY:
-      return moved({.translate_y = std::trunc(magnitude)});
-    case AugmentOp::kRotate:
-      return moved({.angle = -magnitude});
-    case AugmentOp::kBrightness:
-      return adjust_brightness(image, 1 + magnitude);
-    case AugmentOp::kColor:
-      return adjust_saturation(image, 1 + magnitude);
-    case AugmentOp::kContrast:
-      return adjust_contrast(image, 1 + magnitude);
-    case AugmentOp::kSharpness:
-      return adjust_sharpness(image, 1 + magnitude);
-    case AugmentOp::kPosterize:
-      return posterize(image, static_cast<int>(magnitude));
-    case AugmentOp::kSolarize:
-      return solarize(image, 255 * magnitude);
-    case AugmentOp::kAutoContrast:
-      return autocontrast(image);
-    case AugmentOp::kEqualize:
-      return equalize(image);
-    default:
-      return image;
-  }
-}
+Image apply_augment(const Image& image, AugmentOp op, double magnitude) { return row_of(op).apply(image, magnitude); }
 
 RandAugment::Choice RandAugment::choose(int64_t height, int64_t width, RandomStream& random) const {
   const auto op = static_cast<AugmentOp>(random.below(kAugmentOps));

@@ -8,15 +8,6 @@
 namespace tern::data {
 namespace {
 
-/// Keys' cubic convolution (IEEE Trans. ASSP 29, 1981), with PyTorch's rounding.
-template <class F>
-F cubic(F x, F a) {
-  x = std::abs(x);
-  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
-  if (x < 2) return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
-  return 0;
-}
-
 /// Indices and weights before they are written to a table.
 template <class F>
 struct Taps {

@@ -1,7 +1,9 @@
 #pragma once
 // Resizing with torchvision's semantics.
 
+#include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "tern/core/tensor.h"
@@ -16,6 +18,15 @@ struct ResizeOptions {
   Interpolation interpolation = Interpolation::kBilinear;
   bool antialias = true;  // widens the filter when downscaling
 };
+
+/// Keys' cubic convolution (IEEE Trans. ASSP 29, 1981), with PyTorch's rounding.
+template <class F>
+F cubic(F x, F a) {
+  x = std::abs(x);
+  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  if (x < 2) return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+  return 0;
+}
 
 /// Filter weights of every output index of a resized dimension, `taps` weights each; unused ones are 0. F: int32_t
 /// (kernels/image.h) or float. As in PyTorch: with antialias the filters of Pillow (bicubic with a = -0.5), clipped and

@@ -1,12 +1,11 @@
 // The one file that includes CLI11, whose headers take about five seconds to compile.
 
-#include "tern/models/cli/command_line.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 
 #include "tern/kernels/kernel.h"
+#include "tern/models/cli/commands.h"
 #include "tern/models/cli/option_file.h"
 #include "tern/models/cli/version.h"
 

@@ -11,6 +11,9 @@
 
 namespace tern::cli {
 
+/// Takes a line about what a command does.
+using Log = std::function<void(const std::string& line)>;
+
 struct Command {
   std::string name, description;
   std::string epilog;                // what --help ends with
@@ -29,6 +32,10 @@ Command info_command();
 Command launch_command(const std::vector<std::string>& launched);
 /// Takes what follows "--" off the command line.
 std::vector<std::string> cut_launched(std::vector<std::string>& words);
+
+/// Runs the command that the words name, with the options that they and the option file give; the result is the exit
+/// status. Prints --help and --version. Throws UsageError, which names the nearest known word where there is one.
+int run_command_line(const std::vector<Command>& commands, const std::vector<std::string>& words);
 
 /// Reports the exception that is being handled, and returns the exit status. A command that is connected with other
 /// ranks calls it before it closes the connection: the others end when the connection does, and this process may be

@@ -6,11 +6,10 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
-#include "tern/models/cli/image_data.h"
+#include "tern/models/cli/data_sets.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/option_record.h"
 #include "tern/models/cli/run_folder.h"
-#include "tern/models/cli/text_data.h"
 #include "tern/models/cli/train_arguments.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/families.h"
@@ -30,9 +29,9 @@ struct EvalOptions : ModelOptions {
              "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run",
              Compared::kNowhere);  // the rows are compared: own_share()
   std::string split = option(&Self::split, "", "--split", "evaluate the test part of this split, as in train",
-                             Form{kSplitForm, is_split});
+                             Form{kSplitForm, data::is_split});
   std::string fold =
-      option(&Self::fold, "", "--fold", "i/k: evaluate the i-th of k stratified parts", Form{kFoldForm, is_fold});
+      option(&Self::fold, "", "--fold", "i/k: evaluate the i-th of k stratified parts", Form{kFoldForm, data::is_fold});
   int64_t max_length = option(&Self::max_length, 0, "--max-length",
                               "tokens a text is cut to; default: as in training, else the model's maximum",
                               Bounds{2, 1 << 24}, For::kTexts);

@@ -1,6 +1,4 @@
-#include <sstream>
-
-#include "tern/models/cli/image_data.h"
+#include "tern/models/cli/data_sets.h"
 #include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/workload.h"
 #include "tern/models/image/image_task.h"
@@ -10,13 +8,12 @@ namespace {
 
 class ImageWorkload final : public Workload {
  public:
+  ImageWorkload() : Workload("image", "images") {}
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
-    TERN_CHECK(set_->label_names.size() > 1, set_->name, ": every image has the label '", set_->label_names.front(),
-               "'; a classifier needs two or more");
+    split(*set_, given);
     options_ = with_defaults(given, ImageFacts{set_->name});
-    split_ = data::make_split(*set_, options_.split, options_.fold, options_.seed);
     make_pipeline();
     task_.emplace(*pipeline_, set_, split_.train, setting.share(split_.validation), task_options());
   }
@@ -37,21 +34,15 @@ class ImageWorkload final : public Workload {
   models::TrainingTask& task() override { return *task_; }
   models::Model& model() const override { return pipeline_->model(); }
   void save(const std::string& dir) const override { pipeline_->save(dir); }
-  const char* unit() const override { return "images"; }
-
-  std::string describe(int64_t total_steps) const override {
-    std::ostringstream out;
-    out << "train: " << split_.train.size() << " images, validate " << split_.validation.size() << ", test "
-        << split_.test.size() << "; " << model().num_parameters() << " parameters, " << pipeline_->preprocessing().size
-        << " x " << pipeline_->preprocessing().size << " pixels; " << total_steps << " steps of "
-        << times(options_.accumulate * setting_.ranks) << options_.batch_size << " images, " << options_.epochs
-        << " epochs";
-    return out.str();
-  }
 
   double training_flops_per_item() const override { return 3 * pipeline_->model().forward_flops(); }
 
  private:
+  std::string describe_batch() const override { return std::to_string(options_.batch_size) + " images"; }
+  std::string describe_input() const override {
+    const std::string size = std::to_string(pipeline_->preprocessing().size);
+    return ", " + size + " x " + size + " pixels";
+  }
   bool digits() const { return set_->name == "digits"; }
 
   models::Evaluation evaluate(const std::vector<int32_t>& rows) const override {

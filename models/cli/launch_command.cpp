@@ -37,7 +37,6 @@ int launch(const LaunchOptions& a, const std::vector<std::string>& command) {
   plan.program = std::filesystem::read_symlink("/proc/self/exe").string();
   plan.arguments = command;
   plan.processes = a.processes;
-  plan.quiet = a.quiet;
   const int cores = kernels::num_threads();
   plan.threads = a.threads > 0 ? a.threads : dist::threads_per_process(cores, plan.processes);
   plan.logs = std::filesystem::absolute(a.logs.empty() ? default_run_folder("launch") : a.logs).string();

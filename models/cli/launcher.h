@@ -12,7 +12,6 @@ struct LaunchPlan {
   int processes = 2;
   int threads = 1;        // per process
   std::string logs = "";  // folder, created; see rank_process.h
-  bool quiet = false;
 };
 
 /// Runs the processes; the stdout and stderr of rank 0 become this process's. The first SIGINT, SIGTERM or SIGUSR1 is

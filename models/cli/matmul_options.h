@@ -1,10 +1,10 @@
 #pragma once
 // --tf32 and --autotune: how matrix products and attention are computed on CUDA. On the CPU they change nothing.
 
-#include <functional>
 #include <string>
 
 #include "tern/core/device/device.h"
+#include "tern/models/cli/commands.h"
 
 namespace tern::cli {
 
@@ -14,13 +14,11 @@ struct MatmulOptions {
 };
 
 /// Applies the options to the process; says through `log` which of them the device has no use for.
-void apply_matmul_options(const MatmulOptions& options, Device device,
-                          const std::function<void(const std::string& line)>& log);
+void apply_matmul_options(const MatmulOptions& options, Device device, const Log& log);
 
 /// Uses the algorithms that a run with --autotune left in the model folder, on a CUDA device. A folder without them is
 /// the usual case; what cannot be used (made with another cuBLASLt, damaged) is said through `log` and left alone.
-void restore_autotune(const std::string& folder, Device device,
-                      const std::function<void(const std::string& line)>& log);
+void restore_autotune(const std::string& folder, Device device, const Log& log);
 /// Writes the algorithms that were timed or restored into the run folder; no file when there are none.
 void save_autotune(const std::string& folder, Device device);
 

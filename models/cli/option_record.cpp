@@ -24,26 +24,23 @@ Json to_json(const OptionValue& value) {
 bool from_json(const Json& json, OptionValue& value) {
   const auto read = [&](auto& stored) {
     using T = std::decay_t<decltype(stored)>;
-    if constexpr (std::is_same_v<T, std::string>) {
-      if (json.is_string()) stored = json.get<std::string>();
-      return json.is_string();
-    } else if constexpr (std::is_same_v<T, bool>) {
-      if (json.is_boolean()) stored = json.get<bool>();
-      return json.is_boolean();
-    } else if constexpr (std::is_same_v<T, uint64_t>) {
-      if (json.is_number_unsigned()) stored = json.get<uint64_t>();
-      return json.is_number_unsigned();
-    } else if constexpr (std::is_integral_v<T>) {
-      const std::optional<int64_t> whole = integer_in(json);
-      if (!whole || !std::in_range<T>(*whole)) return false;
-      stored = static_cast<T>(*whole);
-      return true;
-    } else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>>) {
-      if (json.is_number()) stored = json.get<double>();
-      return json.is_number();
+    bool good = false;
+    if constexpr (std::is_same_v<T, std::string>)
+      good = json.is_string();
+    else if constexpr (std::is_same_v<T, bool>)
+      good = json.is_boolean();
+    else if constexpr (std::is_same_v<T, uint64_t>)
+      good = json.is_number_unsigned();
+    else if constexpr (std::is_integral_v<T>)
+      good = integer_in(json) && std::in_range<T>(*integer_in(json));
+    else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>>)
+      good = json.is_number();
+    if constexpr (std::is_same_v<T, std::optional<double>>) {
+      if (good) stored = json.get<double>();
     } else {
-      return false;
+      if (good) stored = json.get<T>();
     }
+    return good;
   };
   return std::visit(read, value);
 }

@@ -6,6 +6,7 @@
 
 #include "tern/core/io/pickle.h"
 #include "tern/kernels/base/check.h"
+#include "tern/models/families.h"
 
 namespace tern::cli {
 namespace {
@@ -27,13 +28,6 @@ std::string number_text(T value) {
 template <class T>
 std::string bound_text(double bound, T limit) {
   return number_text(std::isfinite(bound) ? static_cast<T>(bound) : limit);
-}
-
-std::string joined(const std::vector<std::string>& words, const std::string& last_separator) {
-  std::string list;
-  for (size_t i = 0; i < words.size(); ++i)
-    list += (i == 0 ? "" : i + 1 < words.size() ? ", " : last_separator) + words[i];
-  return list;
 }
 
 /// Sets `value` to the number that the whole text is; false when it is none that T holds. Nothing is rounded to a whole
@@ -115,7 +109,7 @@ std::string OptionRow::accepted() const {
     using T = std::decay_t<decltype(stored)>;
     using Limits = std::numeric_limits<T>;
     if constexpr (is_text<T>)
-      return spec.form.accepts ? spec.form.description : spec.words.empty() ? "a text" : joined(spec.words, " or ");
+      return spec.form.accepts ? spec.form.description : spec.words.empty() ? "a text" : models::in_words(spec.words);
     else if constexpr (is_whole<T>)
       return "a whole number from " + bound_text(spec.bounds.minimum, Limits::min()) + " to " +
              bound_text(spec.bounds.maximum, Limits::max());
@@ -195,7 +189,8 @@ void check_word(const std::string& name, const std::string& value, const std::ve
   if (std::find(words.begin(), words.end(), value) != words.end()) return;
   const std::string near = nearest(value, words);
   throw UsageError(name + ": unknown '" + tern::detail::printable(value) + "'" +
-                   (near.empty() ? "" : ", did you mean '" + near + "'?") + "; known: " + joined(words, ", "));
+                   (near.empty() ? "" : ", did you mean '" + near + "'?") +
+                   "; known: " + models::in_words(words, ", "));
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {

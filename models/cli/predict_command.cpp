@@ -1,16 +1,23 @@
+#include <filesystem>
+#include <iomanip>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/common_options.h"
-#include "tern/models/cli/image_predict.h"
 #include "tern/models/cli/line_input.h"
 #include "tern/models/cli/matmul_options.h"
-#include "tern/models/cli/predictions.h"
+#include "tern/models/cli/option_record.h"
 #include "tern/models/families.h"
+#include "tern/models/image/image_pipeline.h"
 #include "tern/models/text/text_pipeline.h"
 
 namespace tern::cli {
 namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 struct PredictOptions : ModelOptions {
   using Self = PredictOptions;
@@ -28,62 +35,139 @@ struct PredictOptions : ModelOptions {
              For::kImages);
 };
 
-// Lines are predicted in groups, so that endless input needs bounded memory and answers keep coming.
-constexpr size_t kLines = 256;
-constexpr size_t kBytes = size_t{1} << 20;
-
+/// Predicts inputs in groups, so that endless input needs bounded memory and answers keep coming.
 class Predictor {
  public:
-  Predictor(const PredictOptions& arguments, const models::TextPipeline& pipeline)
-      : a_(arguments), pipeline_(pipeline) {}
+  /// key: of an input in a line of JSON.
+  Predictor(const PredictOptions& arguments, const char* key, bool skips_blank_lines)
+      : a_(arguments), key_(key), skips_blank_lines_(skips_blank_lines) {}
+  virtual ~Predictor() = default;
 
-  void read(const std::string& file) {
-    LineInput input(file);
-    for (std::string line; input.next(line);) {
-      if (a_.jsonl && line.find_first_not_of(" \t") == std::string::npos) continue;
-      add(a_.jsonl ? text_of(line, input.place()) : line);
-      if (input.pauses() || texts_.size() >= kLines || bytes_ >= kBytes) flush();
+  void run() {
+    try {
+      if (a_.files.empty()) read_lines("-");
+      for (const std::string& file : a_.files) read(file);
+    } catch (const Error&) {  // damaged input: what came before it is answered first
+      flush();
+      throw;
     }
     flush();
   }
 
-  void flush() {
-    if (texts_.empty()) return;
-    print_predictions(pipeline_.predict(texts_, a_.max_length), pipeline_.model().labels(), a_.jsonl);
-    texts_.clear();
-    bytes_ = 0;
-  }
+ protected:
+  virtual void read(const std::string& file) = 0;
+  /// Adds an input to the group. The result is true when the group is full.
+  virtual bool add(const std::string& input) = 0;
+  /// Empties the group and prints its predictions.
+  virtual void flush() = 0;
 
- private:
-  void add(std::string text) {
-    bytes_ += text.size();
-    texts_.push_back(std::move(text));
-  }
-
-  /// A damaged line is an error, but what came before it is answered first.
-  std::string text_of(const std::string& line, const std::string& place) {
-    try {
-      return string_in(line, "text", place);
-    } catch (const Error&) {
-      flush();
-      throw;
+  void read_lines(const std::string& file) {
+    LineInput input(file);
+    for (std::string line; input.next(line);) {
+      if (skips_blank_lines_ && line.find_first_not_of(" \t") == std::string::npos) continue;
+      if (add(a_.jsonl ? string_in(line, key_, input.place()) : line) || input.pauses()) flush();
     }
   }
 
+  void print(const std::vector<models::Prediction>& predictions, const std::vector<std::string>& labels) const {
+    for (const models::Prediction& p : predictions) {
+      const std::string& label = labels[static_cast<size_t>(p.label)];
+      if (a_.jsonl)
+        std::cout << json_text(Json{{"label", label}, {"score", p.score}, {"logits", p.logits}}) << "\n";
+      else
+        std::cout << label << "\t" << std::fixed << std::setprecision(6) << p.score << "\n";
+    }
+    std::cout.flush();
+    TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
+  }
+
   const PredictOptions& a_;
-  const models::TextPipeline& pipeline_;
+  const char* const key_;
+  const bool skips_blank_lines_;
+};
+
+class TextPredictor final : public Predictor {
+ public:
+  TextPredictor(const PredictOptions& arguments, Device device)
+      : Predictor(arguments, "text", arguments.jsonl),
+        pipeline_(models::TextPipeline::load(arguments.dir, {.device = device})) {
+    pipeline_.model().eval();
+  }
+
+ private:
+  void read(const std::string& file) override { read_lines(file); }
+  bool add(const std::string& text) override {
+    texts_.push_back(text);
+    bytes_ += text.size();
+    return texts_.size() >= 256 || bytes_ >= size_t{1} << 20;
+  }
+  void flush() override {
+    bytes_ = 0;
+    const std::vector<std::string> texts = std::exchange(texts_, {});
+    if (!texts.empty()) print(pipeline_.predict(texts, a_.max_length), pipeline_.model().labels());
+  }
+
+  const models::TextPipeline pipeline_;
   std::vector<std::string> texts_;
   size_t bytes_ = 0;
 };
 
-int predict_texts(const PredictOptions& a, Device device) {
-  const models::TextPipeline pipeline = models::TextPipeline::load(a.dir, {.device = device});
-  pipeline.model().eval();
-  Predictor predictor(a, pipeline);
-  if (a.files.empty()) predictor.read("-");
-  for (const std::string& name : a.files) predictor.read(name);
-  return 0;
-}
+class ImagePredictor final : public Predictor {
+ public:
+  ImagePredictor(const PredictOptions& arguments, Device device)
+      : Predictor(arguments, "image", true), pipeline_(models::ImagePipeline::load(arguments.dir, {.device = device})) {
+    pipeline_.model().eval();
+  }
+
+ private:
+  void read(const std::string& file) override {
+    if (add(file)) flush();
+  }
+  bool add(const std::string& name) override {
+    images_.push_back(data::read_image(name));
+    names_.push_back(name);
+    bytes_ += images_.back().pixels.size();
+    return images_.size() >= 64 || bytes_ >= size_t{64} << 20;
+  }
+  void flush() override {
+    bytes_ = 0;
+    const std::vector<std::string> names = std::exchange(names_, {});
+    std::vector<data::Image> images = std::exchange(images_, {});
+    if (images.empty()) return;
+    print(pipeline_.predict(images), pipeline_.model().labels());
+    if (a_.attention.empty()) return;
+    const std::vector<Tensor> maps = pipeline_.model().attention_rollout(pipeline_.prepare(images));
+    for (size_t i = 0; i < maps.size(); ++i) {
+      light(images[i], maps[i]);
+      data::write_png(free_name(names[i]), images[i]);
+    }
+  }
+
+  /// Darkens what the map is small at.
+  static void light(data::Image& image, const Tensor& map) {
+    constexpr float kMinLight = 0.15f;  // of regions without attention
+    const Tensor light = data::resize(map, image.height, image.width, {.antialias = false});
+    for (size_t i = 0; i < image.pixels.size(); ++i) {
+      const float value = light.data<float>()[i / static_cast<size_t>(image.channels)];
+      const float bright = static_cast<float>(image.pixels[i]) * (kMinLight + (1 - kMinLight) * value);
+      image.pixels[i] = static_cast<uint8_t>(bright + 0.5f);
+    }
+  }
+
+  /// FOLDER/NAME.png, with a number added if another image has the same name.
+  fs::path free_name(const std::string& image) const {
+    const std::string stem = (fs::path(a_.attention) / fs::path(image).stem()).string();
+    std::string path = stem + ".png";
+    std::error_code error;
+    for (int i = 2; fs::exists(path, error); ++i) path = stem + "-" + std::to_string(i) + ".png";
+    return path;
+  }
+
+  const models::ImagePipeline pipeline_;
+  std::vector<std::string> names_;
+  std::vector<data::Image> images_;
+  size_t bytes_ = 0;
+};
 
 int predict(const PredictOptions& a) {
   const Device device = apply_common(a);
@@ -95,7 +179,11 @@ int predict(const PredictOptions& a) {
   restore_autotune(a.dir, device, log);
   const bool images = models::family_of(a.dir).kind == models::ModelKind::kImages;
   check_options_are_for(images ? For::kImages : For::kTexts, a);
-  return images ? predict_images({a.dir, a.files, a.attention, a.jsonl}, device) : predict_texts(a, device);
+  if (images)
+    ImagePredictor(a, device).run();
+  else
+    TextPredictor(a, device).run();
+  return 0;
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "tern/core/io/pickle.h"
 #include "tern/dist/store.h"
 #include "tern/kernels/base/check.h"
-#include "tern/models/cli/command_line.h"
 #include "tern/models/cli/end_requests.h"
 #include "tern/models/cli/rank_process.h"
 

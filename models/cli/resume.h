@@ -34,6 +34,10 @@ std::string as_lines(const Json& record, const std::string& prefix);
 /// --accumulate with which so many processes make steps of so many batches. Throws Error when there is none.
 int64_t accumulate_for(int64_t batches_a_step, int64_t processes);
 
+/// The arguments with which the run in a folder was started, its defaults filled in; paths as seen from here, and
+/// --accumulate for so many processes. Throws Error when run.json cannot be read, or they cannot share its steps.
+TrainArguments recorded_arguments(const std::string& run_folder, int64_t processes);
+
 /// Throws Error unless both records are of one run: the same data, the same model and the same value of every option
 /// that is compared (Compared). The number of processes may differ when a step has as many batches: the results then
 /// differ by rounding.

@@ -4,7 +4,7 @@
 
 #include "tern/core/memory/allocator.h"
 #include "tern/data/datasets/sha256.h"
-#include "tern/models/cli/text_data.h"
+#include "tern/models/cli/data_sets.h"
 #include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/workload.h"
 #include "tern/models/text/text_pipeline.h"
@@ -15,12 +15,11 @@ namespace {
 
 class TextWorkload final : public Workload {
  public:
+  TextWorkload() : Workload("row", "tokens") {}
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     texts_ = load_texts(given.data, {}, setting.log);
-    TERN_CHECK(texts_.label_names.size() > 1, texts_.name, ": every row has the label '", texts_.label_names.front(),
-               "'; a classifier needs two or more");
-    split_ = data::make_split(texts_, given.split, given.fold, given.seed);
+    split(texts_, given);
     make_pipeline(given);
     const int64_t max_positions = pipeline_->model().max_positions();
     tokens_ = tokenize_texts(texts_, pipeline_->tokenizer(), max_length_of(given, max_positions), setting.log);
@@ -54,19 +53,6 @@ class TextWorkload final : public Workload {
   models::TrainingTask& task() override { return *task_; }
   models::Model& model() const override { return pipeline_->model(); }
   void save(const std::string& dir) const override { pipeline_->save(dir); }
-  const char* unit() const override { return "tokens"; }
-
-  std::string describe(int64_t total_steps) const override {
-    std::ostringstream out;
-    out << "train: " << split_.train.size() << " rows, validate " << split_.validation.size() << ", test "
-        << split_.test.size() << "; " << model().num_parameters() << " parameters; " << total_steps << " steps of "
-        << times(options_.accumulate * setting_.ranks)
-        << (options_.batch_size > 0 ? std::to_string(options_.batch_size) + " sequences"
-                                    : std::to_string(options_.batch_tokens) + " tokens")
-        << " (" << std::fixed << std::setprecision(1) << 100 * task_->plan().fill() << " % filled), " << options_.epochs
-        << " epochs";
-    return out.str();
-  }
 
   double training_flops_per_item() const override {
     std::vector<int64_t> lengths;
@@ -75,6 +61,16 @@ class TextWorkload final : public Workload {
   }
 
  private:
+  std::string describe_batch() const override {
+    std::ostringstream out;
+    if (options_.batch_size > 0)
+      out << options_.batch_size << " sequences";
+    else
+      out << options_.batch_tokens << " tokens";
+    out << " (" << std::fixed << std::setprecision(1) << 100 * task_->plan().fill() << " % filled)";
+    return out.str();
+  }
+
   models::Evaluation evaluate(const std::vector<int32_t>& rows) const override {
     return models::evaluate(pipeline_->model(), tokens_, texts_.labels, rows,
                             models::evaluation_tokens(options_.batch_tokens), pipeline_->tokenizer().pad_id(),

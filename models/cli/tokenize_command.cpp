@@ -1,9 +1,11 @@
 #include <iostream>
 
+#include "tern/data/datasets/label_index.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/common_options.h"
 #include "tern/models/cli/line_input.h"
+#include "tern/models/cli/option_record.h"
 #include "tern/models/cli/run_folder.h"
 
 namespace tern::cli {
@@ -44,26 +46,13 @@ class LineTokenizer {
     const size_t limit = a_.max_length > 0 ? static_cast<size_t>(a_.max_length) : data::WordPiece::kNoLimit;
     std::vector<int32_t> ids = a_.special ? tokenizer_.encode_special(text, limit) : tokenizer_.encode(text);
     if (ids.size() > limit) ids.resize(limit);
-    std::string line;
-    if (a_.jsonl) {
-      Json json;
-      if (a_.tokens) {
-        json["tokens"] = Json::array();
-        for (const int32_t id : ids) json["tokens"].push_back(std::string(tokenizer_.token(id)));
-      } else {
-        json["ids"] = ids;
-      }
-      line = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    } else {
-      for (size_t i = 0; i < ids.size(); ++i) {
-        if (i > 0) line += ' ';
-        if (a_.tokens)
-          line += tokenizer_.token(ids[i]);
-        else
-          line += std::to_string(ids[i]);
-      }
+    if (a_.jsonl && !a_.tokens) {
+      std::cout << json_text(Json::object({{"ids", ids}})) << '\n';
+      return;
     }
-    std::cout << line << '\n';
+    std::vector<std::string> words;
+    for (const int32_t id : ids) words.push_back(a_.tokens ? std::string(tokenizer_.token(id)) : std::to_string(id));
+    std::cout << (a_.jsonl ? json_text(Json::object({{"tokens", words}})) : data::join(words, " ")) << '\n';
   }
 
   const TokenizeOptions& a_;

@@ -24,6 +24,10 @@ void check_model(const std::string& model) {
 
 }  // namespace
 
+void check_one_of_split_and_fold(const std::string& split, const std::string& fold) {
+  check(split.empty() || fold.empty(), "--split and --fold exclude each other");
+}
+
 std::optional<std::pair<int64_t, double>> parse_checkpoint_every(const std::string& text) {
   int64_t number = 0;
   const char* const end = text.data() + text.size();

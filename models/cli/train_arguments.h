@@ -5,13 +5,19 @@
 #include <string>
 #include <utility>
 
+#include "tern/data/samplers/split.h"
 #include "tern/models/cli/common_options.h"
-#include "tern/models/cli/split_options.h"
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
 
 inline constexpr double kMaxReal = 1e30;  // of numbers that have no other bound
+
+inline constexpr const char* kSplitForm =
+    "official, all, three parts like 80/10/10 (percent) or 0.8/0.1/0.1, or three numbers of rows";
+inline constexpr const char* kFoldForm = "i/k, like 1/5";
+/// Throws UsageError when both are given.
+void check_one_of_split_and_fold(const std::string& split, const std::string& fold);
 
 /// --recompute: blocks per group that is recomputed, 0 for "none". Nothing when the text is of another form.
 std::optional<int64_t> parse_recompute(const std::string& text);
@@ -35,9 +41,9 @@ struct TrainArguments : ModelOptions {
   std::string split =
       option(&Self::split, "", "--split",
              "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's split, or 80/10/10",
-             Form{kSplitForm, is_split});
+             Form{kSplitForm, data::is_split});
   std::string fold = option(&Self::fold, "", "--fold", "i/k: the i-th of k stratified parts is the test set",
-                            Form{kFoldForm, is_fold});
+                            Form{kFoldForm, data::is_fold});
   std::string out =
       option(&Self::out, "", "--out", "folder of the run, new or empty; default: runs/MODEL-DATE", Compared::kNowhere);
   std::string preset = option(&Self::preset, "", "--preset", presets_help());
@@ -166,6 +172,9 @@ For kind_of(const TrainArguments& arguments);
 
 /// Throws UsageError when options exclude each other, or are for other models than the one that is named.
 void check_train_arguments(const TrainArguments& arguments);
+
+/// One run of `tern train`: runs to the end and returns the exit status. `command`: the command line, for the record.
+int train_run(const TrainArguments& given, std::vector<std::string> command);
 
 /// How a run computes.
 struct Precision {

@@ -2,7 +2,6 @@
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/resume.h"
 #include "tern/models/cli/train_arguments.h"
-#include "tern/models/cli/train_run.h"
 
 namespace tern::cli {
 namespace {

@@ -1,5 +1,3 @@
-#include "tern/models/cli/train_run.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <iomanip>
@@ -386,23 +384,6 @@ class TrainRun {
 };
 
 }  // namespace
-
-TrainArguments recorded_arguments(const std::string& run_folder, int64_t processes) {
-  namespace fs = std::filesystem;
-  const Json record = RunFolder::read_record(run_folder);
-  TrainArguments a;
-  from_record(a, record["options"], (fs::path(run_folder) / "run.json").string());
-  a.out.clear();
-  a.config.clear();  // its options are in the record
-  a.accumulate = accumulate_for(a.accumulate * record["options"].value("processes", int64_t{1}), processes);
-  // Relative paths were given as seen from where the run was started.
-  const fs::path then = record.value("folder", "");
-  std::error_code error;
-  for (std::string* path : {&a.data, &a.init})
-    if (!path->empty() && fs::path(*path).is_relative() && fs::exists(then / *path, error))
-      *path = (then / *path).string();
-  return a;
-}
 
 int train_run(const TrainArguments& given, std::vector<std::string> command) {
   return TrainRun(given, std::move(command)).run();

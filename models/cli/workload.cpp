@@ -1,7 +1,5 @@
 #include "tern/models/cli/workload.h"
 
-#include "tern/models/cli/commands.h"
-
 namespace tern::cli {
 
 Json Workload::model_record() const {
@@ -17,6 +15,21 @@ Json Workload::data_record() const {
 std::optional<models::Evaluation> Workload::test() {
   if (split_.test.empty()) return std::nullopt;
   return evaluate(setting_.share(split_.test));
+}
+
+std::string Workload::describe(int64_t total_steps) const {
+  const int64_t batches = options_.accumulate * setting_.ranks;
+  return tern::detail::concatenate("train: ", split_.train.size(), " ", row_, "s, validate ", split_.validation.size(),
+                                   ", test ", split_.test.size(), "; ", model().num_parameters(), " parameters",
+                                   describe_input(), "; ", total_steps, " steps of ",
+                                   batches > 1 ? std::to_string(batches) + " x " : "", describe_batch(), ", ",
+                                   options_.epochs, " epochs");
+}
+
+void Workload::split(const data::LabelledSet& set, const TrainArguments& given) {
+  TERN_CHECK(set.label_names.size() > 1, set.name, ": every ", row_, " has the label '", set.label_names.front(),
+             "'; a classifier needs two or more");
+  split_ = data::make_split(set, given.split, given.fold, given.seed);
 }
 
 std::unique_ptr<models::Model> Workload::build(const TrainArguments& given, const std::string& preset,

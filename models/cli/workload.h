@@ -1,13 +1,13 @@
 #pragma once
 // What `tern train` trains: the part of a run that differs between texts and images.
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tern/data/samplers/split.h"
+#include "tern/models/cli/commands.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/train_arguments.h"
 #include "tern/models/families.h"
@@ -15,8 +15,6 @@
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
-
-using Log = std::function<void(const std::string&)>;
 
 /// Where and how a run computes.
 struct RunSetting {
@@ -31,6 +29,8 @@ struct RunSetting {
 
 class Workload {
  public:
+  /// row: what a row of the data is called; unit: what the task's items are, in the plural.
+  Workload(const char* row, const char* unit) : row_(row), unit_(unit) {}
   virtual ~Workload() = default;
   /// Loads the data and the model.
   virtual void prepare(const TrainArguments& given, const RunSetting& setting) = 0;
@@ -46,33 +46,40 @@ class Workload {
   /// Writes what from_pretrained() and `tern eval` need.
   virtual void save(const std::string& dir) const = 0;
   /// Sizes, for one line of the log: "train: 8000 rows, ...; 3,000 steps of 64 images".
-  virtual std::string describe(int64_t total_steps) const = 0;
+  std::string describe(int64_t total_steps) const;
   /// On this process's share of the test part; nothing where there is none at all. Ends early, with numbers to throw
   /// away, on a signal.
   std::optional<models::Evaluation> test();
   /// What the task's items are: "tokens" or "images".
-  virtual const char* unit() const = 0;
+  const char* unit() const { return unit_; }
   /// Floating-point operations of a training step for each item, on average.
   virtual double training_flops_per_item() const = 0;
 
  protected:
   virtual models::Evaluation evaluate(const std::vector<int32_t>& rows) const = 0;
+  /// A batch, for describe(): "64 images".
+  virtual std::string describe_batch() const = 0;
+  /// What else describe() says of the model: "", or ", 32 x 32 pixels".
+  virtual std::string describe_input() const { return ""; }
   bool resumed() const { return !setting_.checkpoint.empty(); }
   /// The folder or file that the model is read from; empty: it begins from a preset.
   std::string model_path(const TrainArguments& given) const { return resumed() ? setting_.checkpoint : given.init; }
   /// The model, with these labels, from model_path() or the preset. Sets what the run decides in `options`.
   std::unique_ptr<models::Model> build(const TrainArguments& given, const std::string& preset,
                                        models::BuildOptions& options) const;
+  /// Sets split_. Throws Error for a set with one label.
+  void split(const data::LabelledSet& set, const TrainArguments& given);
   /// Validation while training, and the test after it.
   models::EvaluateOptions evaluation(DType dtype) const;
 
   TrainArguments options_;
   RunSetting setting_;
   data::Split split_;
-};
 
-/// "4 x ", and nothing for 1.
-inline std::string times(int64_t n) { return n > 1 ? std::to_string(n) + " x " : ""; }
+ private:
+  const char* const row_;
+  const char* const unit_;
+};
 
 std::unique_ptr<Workload> make_text_workload();
 std::unique_ptr<Workload> make_image_workload();

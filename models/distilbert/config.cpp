@@ -14,6 +14,20 @@ constexpr struct {
 } kPresets[] = {
     {{"tiny", "128 x 2 layers"}, 128, 2, 2}, {{"small", "256 x 4"}, 256, 4, 4}, {{"base", "768 x 6"}, 768, 6, 12}};
 
+constexpr ConfigField<DistilBertConfig> kFields[] = {
+    {"activation", &DistilBertConfig::activation},
+    {"attention_dropout", &DistilBertConfig::attention_dropout},
+    {"dim", &DistilBertConfig::width, 1 << 17},
+    {"dropout", &DistilBertConfig::dropout},
+    {"hidden_dim", &DistilBertConfig::hidden, 1 << 20},
+    {"initializer_range", &DistilBertConfig::initializer_range, 1e3},
+    {"max_position_embeddings", &DistilBertConfig::max_positions, 1 << 24},
+    {"n_heads", &DistilBertConfig::heads, 1 << 12},
+    {"n_layers", &DistilBertConfig::layers, 1 << 12},
+    {"seq_classif_dropout", &DistilBertConfig::classifier_dropout},
+    {"sinusoidal_pos_embds", &DistilBertConfig::sinusoidal_positions},
+    {"vocab_size", &DistilBertConfig::vocab_size, 1 << 28}};
+
 }  // namespace
 
 DistilBertConfig DistilBertConfig::preset(const std::string& name) {
@@ -34,18 +48,7 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
   fields.read("model_type", type);
   TERN_CHECK(type == kType, source, ": the model type is '", type, "'; Tern reads distilbert here");
   DistilBertConfig config;
-  fields.read("vocab_size", config.vocab_size);
-  fields.read("max_position_embeddings", config.max_positions);
-  fields.read("dim", config.width);
-  fields.read("n_layers", config.layers);
-  fields.read("n_heads", config.heads);
-  fields.read("hidden_dim", config.hidden);
-  fields.read("activation", config.activation);
-  fields.read("dropout", config.dropout);
-  fields.read("attention_dropout", config.attention_dropout);
-  fields.read("seq_classif_dropout", config.classifier_dropout);
-  fields.read("initializer_range", config.initializer_range);
-  fields.read("sinusoidal_pos_embds", config.sinusoidal_positions);
+  fields.read(kFields, config);
   if (fields.is_null("pad_token_id")) config.padding_id = -1;
   fields.read("pad_token_id", config.padding_id);
   config.labels = fields.read_labels();
@@ -55,8 +58,6 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
     fields.read(flag, value);
     TERN_CHECK(!value, source, ": \"", flag, "\" is not implemented");
   }
-  int64_t chunk = 0;
-  fields.read("chunk_size_feed_forward", chunk);
   if (const auto* pruned = fields.take("pruned_heads"))
     TERN_CHECK(pruned->empty(), source, ": pruned heads are not implemented");
   // Other model families' names for the same values may be present, but must agree.
@@ -75,18 +76,9 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
 
 void DistilBertConfig::validate(const std::string& source) const {
   const ConfigRules rules(source);
-  rules.positive("vocab_size", vocab_size, 1 << 28);
-  rules.positive("max_position_embeddings", max_positions, 1 << 24);
-  rules.positive("dim", width, 1 << 17);
-  rules.positive("n_layers", layers, 1 << 12);
-  rules.positive("n_heads", heads, 1 << 12);
-  rules.positive("hidden_dim", hidden, 1 << 20);
+  rules.bounds(kFields, *this);
   rules.heads("dim", width, "n_heads", heads);
   rules.activation("activation", activation);
-  rules.fraction("dropout", dropout);
-  rules.fraction("attention_dropout", attention_dropout);
-  rules.fraction("seq_classif_dropout", classifier_dropout);
-  rules.initializer_range(initializer_range);
   TERN_CHECK(padding_id >= -1 && padding_id < vocab_size, source, ": \"pad_token_id\" ", padding_id,
              " is outside the vocabulary of ", vocab_size);
   check_labels(labels, source);
@@ -109,24 +101,13 @@ std::string DistilBertConfig::to_json(DType dtype) const {
   ConfigFields::Json json;
   json["architectures"] = {"DistilBertForSequenceClassification"};
   json["model_type"] = kType;
-  json["activation"] = activation;
-  json["attention_dropout"] = attention_dropout;
-  json["dim"] = width;
-  json["dropout"] = dropout;
-  json["hidden_dim"] = hidden;
+  write_fields(json, kFields, *this);
   write_labels(json, labels);
-  json["initializer_range"] = initializer_range;
-  json["max_position_embeddings"] = max_positions;
-  json["n_heads"] = heads;
-  json["n_layers"] = layers;
   json["pad_token_id"] = padding_id >= 0 ? ConfigFields::Json(padding_id) : ConfigFields::Json(nullptr);
   json["problem_type"] = "single_label_classification";
   json["qa_dropout"] = 0.1;
-  json["seq_classif_dropout"] = classifier_dropout;
-  json["sinusoidal_pos_embds"] = sinusoidal_positions;
   json["tie_weights_"] = true;
   json["torch_dtype"] = name_of(dtype);
-  json["vocab_size"] = vocab_size;
   return json.dump(2) + "\n";
 }
 

@@ -41,48 +41,30 @@ nn::EmbeddingOptions position_options(const DistilBertConfig& config) {
   return options;
 }
 
-/// Names as current files have them: bare encoders lack the prefix, and the oldest files call a norm's weight gamma.
+/// Names as current files have them: the oldest files call a norm's weight gamma.
 StateView modernised(StateView state) {
-  const auto classifier = [](const std::string& name) {
-    return name.starts_with("pre_classifier.") || name.starts_with("classifier.") || name.starts_with("vocab_") ||
-           name.starts_with("qa_outputs.");
-  };
-  bool prefixed = false;
-  for (const NamedTensor& entry : state) prefixed = prefixed || entry.name.starts_with("distilbert.");
-  const auto replace_end = [](std::string& name, const std::string& from, const std::string& to) {
-    if (name.ends_with(from)) name.replace(name.size() - from.size(), from.size(), to);
-  };
-  for (NamedTensor& entry : state) {
-    if (!prefixed && !classifier(entry.name)) entry.name = "distilbert." + entry.name;
-    replace_end(entry.name, "LayerNorm.gamma", "LayerNorm.weight");
-    replace_end(entry.name, "LayerNorm.beta", "LayerNorm.bias");
-  }
+  add_missing_prefix(state, "distilbert.", {"pre_classifier.", "classifier.", "vocab_", "qa_outputs."});
+  replace_in_names(state, {{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}});
   return state;
 }
 
 }  // namespace
 
 const KeyMap& distilbert_key_map() {
-  static const KeyMap map = [] {
-    const std::string tern_prefix = "encoder.layer.*.", checkpoint_prefix = "distilbert.transformer.layer.*.";
-    KeyMap rules;
-    for (const std::string part : {".weight", ".bias"}) {
-      rules.push_back({tern_prefix + "attention.qkv" + part,
-                       {checkpoint_prefix + "attention.q_lin" + part, checkpoint_prefix + "attention.k_lin" + part,
-                        checkpoint_prefix + "attention.v_lin" + part}});
-      rules.push_back({tern_prefix + "attention.out" + part, {checkpoint_prefix + "attention.out_lin" + part}});
-      rules.push_back({tern_prefix + "attention_norm" + part, {checkpoint_prefix + "sa_layer_norm" + part}});
-      rules.push_back({tern_prefix + "feed_forward.lin1" + part, {checkpoint_prefix + "ffn.lin1" + part}});
-      rules.push_back({tern_prefix + "feed_forward.lin2" + part, {checkpoint_prefix + "ffn.lin2" + part}});
-      rules.push_back({tern_prefix + "output_norm" + part, {checkpoint_prefix + "output_layer_norm" + part}});
-      rules.push_back({"embedding_norm" + part, {"distilbert.embeddings.LayerNorm" + part}});
-      rules.push_back({"pre_classifier" + part, {"pre_classifier" + part}});
-      rules.push_back({"classifier" + part, {"classifier" + part}});
-    }
-    rules.push_back({"word.weight", {"distilbert.embeddings.word_embeddings.weight"}});
-    rules.push_back({"position.weight", {"distilbert.embeddings.position_embeddings.weight"}});
-    return rules;
-  }();
+  static const KeyMap map = with_weight_and_bias(
+      {{"word.weight", {"distilbert.embeddings.word_embeddings.weight"}},
+       {"position.weight", {"distilbert.embeddings.position_embeddings.weight"}},
+       {"embedding_norm.", {"distilbert.embeddings.LayerNorm."}},
+       {"encoder.layer.*.attention.qkv.",
+        {"distilbert.transformer.layer.*.attention.q_lin.", "distilbert.transformer.layer.*.attention.k_lin.",
+         "distilbert.transformer.layer.*.attention.v_lin."}},
+       {"encoder.layer.*.attention.out.", {"distilbert.transformer.layer.*.attention.out_lin."}},
+       {"encoder.layer.*.attention_norm.", {"distilbert.transformer.layer.*.sa_layer_norm."}},
+       {"encoder.layer.*.feed_forward.lin1.", {"distilbert.transformer.layer.*.ffn.lin1."}},
+       {"encoder.layer.*.feed_forward.lin2.", {"distilbert.transformer.layer.*.ffn.lin2."}},
+       {"encoder.layer.*.output_norm.", {"distilbert.transformer.layer.*.output_layer_norm."}},
+       {"pre_classifier.", {"pre_classifier."}},
+       {"classifier.", {"classifier."}}});
   return map;
 }
 

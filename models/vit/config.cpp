@@ -17,6 +17,23 @@ constexpr struct {
                 {{"large", "1024 x 24"}, 1024, 24, 16, 224, 16},
                 {{"digits"}, 96, 4, 3, 8, 2}};
 
+constexpr ConfigField<ViTConfig> kFields[] = {{"attention_probs_dropout_prob", &ViTConfig::attention_dropout},
+                                              {"hidden_act", &ViTConfig::activation},
+                                              {"hidden_dropout_prob", &ViTConfig::dropout},
+                                              {"hidden_size", &ViTConfig::width, 1 << 17},
+                                              {"image_size", &ViTConfig::image_size, 1 << 14},
+                                              {"initializer_range", &ViTConfig::initializer_range, 1e3},
+                                              {"intermediate_size", &ViTConfig::hidden, 1 << 20},
+                                              {"layer_norm_eps", &ViTConfig::norm_eps},
+                                              {"num_attention_heads", &ViTConfig::heads, 1 << 12},
+                                              {"num_channels", &ViTConfig::channels, 1 << 10},
+                                              {"num_hidden_layers", &ViTConfig::layers, 1 << 12},
+                                              {"patch_size", &ViTConfig::patch_size, 1 << 12},
+                                              {"qkv_bias", &ViTConfig::qkv_bias}};
+/// Of kOwnType alone.
+constexpr ConfigField<ViTConfig> kOwnFields[] = {
+    {"norm_first", &ViTConfig::norm_first}, {"pool", &ViTConfig::pool}, {"class_token", &ViTConfig::class_token}};
+
 }  // namespace
 
 ViTConfig ViTConfig::preset(const std::string& name) {
@@ -44,30 +61,12 @@ ViTConfig ViTConfig::from_json(const std::string& text, const std::string& sourc
   fields.read("model_type", type);
   TERN_CHECK(type == kPlainType || type == kOwnType, source, ": the model type is '", type, "'; Tern reads vit here");
   ViTConfig config;
-  fields.read("image_size", config.image_size);
-  fields.read("patch_size", config.patch_size);
-  fields.read("num_channels", config.channels);
-  fields.read("hidden_size", config.width);
-  fields.read("num_hidden_layers", config.layers);
-  fields.read("num_attention_heads", config.heads);
-  fields.read("intermediate_size", config.hidden);
-  fields.read("hidden_act", config.activation);
-  fields.read("hidden_dropout_prob", config.dropout);
-  fields.read("attention_probs_dropout_prob", config.attention_dropout);
-  fields.read("layer_norm_eps", config.norm_eps);
-  fields.read("initializer_range", config.initializer_range);
-  fields.read("qkv_bias", config.qkv_bias);
-  if (type == kOwnType) {
-    fields.read("norm_first", config.norm_first);
-    fields.read("pool", config.pool);
-    fields.read("class_token", config.class_token);
-  }
+  fields.read(kFields, config);
+  if (type == kOwnType) fields.read(kOwnFields, config);
   config.labels = fields.read_labels();
   fields.require_single_label();
   // Fields of parts that a classifier lacks: the masked-image decoder and the pooler.
   for (const char* part : {"encoder_stride", "pooler_output_size", "pooler_act"}) fields.take(part);
-  int64_t chunk = 0;
-  fields.read("chunk_size_feed_forward", chunk);
   fields.reject_unknown("ViTConfig");
   config.validate(source);
   return config;
@@ -75,23 +74,13 @@ ViTConfig ViTConfig::from_json(const std::string& text, const std::string& sourc
 
 void ViTConfig::validate(const std::string& source) const {
   const ConfigRules rules(source);
-  rules.positive("image_size", image_size, 1 << 14);
-  rules.positive("patch_size", patch_size, 1 << 12);
-  rules.positive("num_channels", channels, 1 << 10);
-  rules.positive("hidden_size", width, 1 << 17);
-  rules.positive("num_hidden_layers", layers, 1 << 12);
-  rules.positive("num_attention_heads", heads, 1 << 12);
-  rules.positive("intermediate_size", hidden, 1 << 20);
+  rules.bounds(kFields, *this);
   TERN_CHECK(image_size % patch_size == 0, source, ": \"image_size\" ", image_size,
              " is not a multiple of \"patch_size\" ", patch_size);
   rules.heads("hidden_size", width, "num_attention_heads", heads);
   rules.activation("hidden_act", activation);
   TERN_CHECK(pool == "cls" || pool == "mean", source, ": \"pool\" must be cls or mean, got '", pool, "'");
   TERN_CHECK(class_token || pool == "mean", source, ": \"pool\" cls needs \"class_token\"");
-  rules.fraction("hidden_dropout_prob", dropout);
-  rules.fraction("attention_probs_dropout_prob", attention_dropout);
-  TERN_CHECK(norm_eps >= 0 && norm_eps < 1, source, ": \"layer_norm_eps\" is ", norm_eps);
-  rules.initializer_range(initializer_range);
   check_labels(labels, source);
 }
 
@@ -114,27 +103,11 @@ std::string ViTConfig::to_json(DType dtype) const {
   ConfigFields::Json json;
   if (plain()) json["architectures"] = {"ViTForImageClassification"};
   json["model_type"] = plain() ? kPlainType : kOwnType;
-  json["attention_probs_dropout_prob"] = attention_dropout;
+  write_fields(json, kFields, *this);
+  if (!plain()) write_fields(json, kOwnFields, *this);
   json["encoder_stride"] = patch_size;
-  json["hidden_act"] = activation;
-  json["hidden_dropout_prob"] = dropout;
-  json["hidden_size"] = width;
   write_labels(json, labels);
-  json["image_size"] = image_size;
-  json["initializer_range"] = initializer_range;
-  json["intermediate_size"] = hidden;
-  json["layer_norm_eps"] = norm_eps;
-  json["num_attention_heads"] = heads;
-  json["num_channels"] = channels;
-  json["num_hidden_layers"] = layers;
-  json["patch_size"] = patch_size;
   json["problem_type"] = "single_label_classification";
-  json["qkv_bias"] = qkv_bias;
-  if (!plain()) {
-    json["norm_first"] = norm_first;
-    json["pool"] = pool;
-    json["class_token"] = class_token;
-  }
   json["torch_dtype"] = name_of(dtype);
   return json.dump(2) + "\n";
 }

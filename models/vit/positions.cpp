@@ -4,17 +4,10 @@
 #include <cmath>
 #include <vector>
 
+#include "tern/data/transforms/resize.h"
+
 namespace tern::models {
 namespace {
-
-/// Cubic convolution kernel (Keys, "Cubic convolution interpolation for digital image processing", 1981).
-double cubic(double distance) {
-  constexpr double kA = -0.75;
-  const double x = std::abs(distance);
-  if (x <= 1) return ((kA + 2) * x - (kA + 3)) * x * x + 1;
-  if (x < 2) return ((kA * x - 5 * kA) * x + 8 * kA) * x - 4 * kA;
-  return 0;
-}
 
 /// Interpolation weights of one dimension: [to, from], row-major.
 std::vector<double> line_interpolation(int64_t from, int64_t to) {
@@ -24,7 +17,7 @@ std::vector<double> line_interpolation(int64_t from, int64_t to) {
     const int64_t left = static_cast<int64_t>(std::floor(at));
     for (int64_t j = left - 1; j <= left + 2; ++j)
       weights[static_cast<size_t>(i * from + std::clamp<int64_t>(j, 0, from - 1))] +=
-          cubic(at - static_cast<double>(j));
+          data::cubic(at - static_cast<double>(j), -0.75);
   }
   return weights;
 }

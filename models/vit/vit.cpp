@@ -37,9 +37,7 @@ Tensor resized_positions(const Tensor& position, const ViTConfig& config, int64_
 /// The same for a file's state, if the model's grid differs from the file's. `config` is the file's.
 void resize_in_file(StateView& state, const KeyMap& map, const ViTConfig& config, int64_t grid) {
   NoGrad off;
-  const std::string name = std::find_if(map.begin(), map.end(), [](const KeyRule& rule) {
-                             return rule.tern_name == "position";
-                           })->checkpoint_names[0];
+  const std::string name = checkpoint_names_of(map, "position")[0];
   for (NamedTensor& entry : state)
     if (entry.name == name && entry.tensor.shape() == Shape({1, tokens_of(config), config.width}))
       entry.tensor = resized_positions(entry.tensor.to(DType::kFloat32), config, grid, grid);
