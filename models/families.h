@@ -39,7 +39,7 @@ std::unique_ptr<Model> load_model(const std::string& path, const BuildOptions& o
 
 /// All families; the first reads a config.json whose model_type no other has.
 const std::vector<ModelFamily>& model_families();
-/// Adds a row, for famiis outside of Tern. Call it at the beginning of main(), before other threads read the table.
+/// Adds a row, for families outside of Tern. Call it at the beginning of main(), before other threads read the table.
 /// Throws Error if the name is taken.
 void add_model_family(ModelFamily family);
 
