@@ -69,18 +69,7 @@ ImageSet read_folder(const std::string& path, const LoadOptions& options) {
   return set;
 }
 
-/// Gives the labels of a set of fixed classes the model's ids.
-ImageSet with_known_labels(ImageSet set, const std::vector<std::string>& known) {
-  if (known.empty()) return set;
-  LabelIndex index(known);
-  std::vector<int32_t> ids;
-  for (const std::string& name : set.label_names) ids.push_back(index.id(name, {set.name}));
-  const std::vector<std::string> names = index.finish(set.name, ids, LabelOrder::kByName);
-  set.renumber(ids, names);
-  return set;
-}
-
-ImageSet read_digits(const LoadOptions& options) {
+ImageSet read_digits(const LoadOptions&) {
   constexpr int64_t kSide = 8, kPixels = kSide * kSide;
   const TensorDataset digits = data::digits();
   const Tensor &grey = digits.tensors()[0], &labels = digits.tensors()[1];
@@ -91,14 +80,14 @@ ImageSet read_digits(const LoadOptions& options) {
     std::fill_n(set.pixels.data<uint8_t>() + i * 3, 3, static_cast<uint8_t>(std::lround(255 * grey.data<float>()[i])));
   set.labels.assign(labels.data<int64_t>(), labels.data<int64_t>() + digits.size());
   for (int digit = 0; digit < 10; ++digit) set.label_names.push_back(std::to_string(digit));
-  return with_known_labels(std::move(set), options.known_labels);
+  return set;
 }
 
 ImageSet read_checked_cifar10(const std::string& folder, const LoadOptions& options) {
   ImageSet set = read_cifar10(folder);
   if (const std::string difference = cifar10_difference(set); !difference.empty() && options.log)
     options.log(folder + ": not the published CIFAR-10: " + difference);
-  return with_known_labels(std::move(set), options.known_labels);
+  return set;
 }
 
 ImageSet load_cifar10(const LoadOptions& options) {
@@ -146,11 +135,12 @@ const std::vector<NamedSet<ImageSet>>& named_image_sets() {
 
 ImageSet load_images(const std::string& source, const LoadOptions& options) {
   for (const NamedSet<ImageSet>& set : named_image_sets())
-    if (set.name == source) return set.read(options);
+    if (set.name == source) return with_known_labels(set.read(options), options.known_labels, LabelOrder::kByName);
   std::error_code ignored;
   TERN_CHECK(fs::is_directory(source, ignored), "unknown image data \"", source, "\": expected ",
              names_of(named_image_sets()), ", or a folder of train/LABEL/*.{png,jpg,jpeg}");
-  if (is_cifar10(source)) return read_checked_cifar10(source, options);
+  if (is_cifar10(source))
+    return with_known_labels(read_checked_cifar10(source, options), options.known_labels, LabelOrder::kByName);
   return read_folder(source, options);
 }
 

@@ -43,6 +43,18 @@ class LabelIndex {
   std::unordered_map<std::string, int32_t> ids_;
 };
 
+/// A set whose reader gave the labels their ids, with those of a trained model instead; `known` is empty: unchanged.
+template <class Set>
+Set with_known_labels(Set set, const std::vector<std::string>& known, LabelOrder order) {
+  if (known.empty()) return set;
+  LabelIndex index(known);
+  std::vector<int32_t> ids;
+  for (const std::string& name : set.label_names) ids.push_back(index.id(name, {set.name}));
+  const std::vector<std::string> names = index.finish(set.name, ids, order);
+  set.renumber(ids, names);
+  return set;
+}
+
 /// Parses a canonical decimal integer of at most 18 digits ("0", "-7", "12", not "01" or "1.0"); false if `text` is
 /// none.
 bool parse_integer(std::string_view text, int64_t& value);

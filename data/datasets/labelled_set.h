@@ -40,7 +40,8 @@ struct LoadOptions {
   std::function<void(const std::string&)> log = {};  // one line each: what is fetched, skipped, or not as published
 };
 
-/// A set with a name of its own: a row in the list of text_readers.cpp or image_set.cpp.
+/// A set that is found by its name: a row in the list of text_readers.cpp or image_set.cpp. read() leaves known_labels
+/// to load_text and load_images, which renumber the set.
 template <class Set>
 struct NamedSet {
   std::string name;

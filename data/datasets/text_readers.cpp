@@ -134,10 +134,10 @@ TextSet read_folder(const std::string& path, const LoadOptions& options) {
   return set;
 }
 
-TextSet read_sentences(const LoadOptions& options) {
+TextSet read_sentences(const LoadOptions&) {
   TextSet set;
   set.name = "sentences";
-  LabelIndex index(options.known_labels);
+  LabelIndex index({});
   const std::pair<const char*, std::string_view> files[] = {
       {"amazon_cells_labelled.txt", embedded::amazon_cells_labelled()},
       {"imdb_labelled.txt", embedded::imdb_labelled()},
@@ -161,16 +161,15 @@ TextSet read_sentences(const LoadOptions& options) {
 TextSet read_imdb(const LoadOptions& options) {
   const auto found = find_imdb();
   TERN_CHECK(found || options.allow_download, "imdb: not found; set TERN_DATA to the folder that holds aclImdb");
-  LoadOptions quiet = options;
-  quiet.log = {};
-  TextSet set = read_folder(found ? *found : fetch_imdb(options.log), quiet);
+  TextSet set = read_folder(found ? *found : fetch_imdb(options.log), {});
   set.name = "imdb";
   return set;
 }
 
 TextSet read_source(const std::string& source, const LoadOptions& options) {
   for (const NamedSet<TextSet>& set : named_text_sets())
-    if (set.name == source) return set.read(options);
+    if (set.name == source)
+      return with_known_labels(set.read(options), options.known_labels, LabelOrder::kIntegersByValue);
   std::error_code error;
   if (fs::is_directory(source, error)) return read_folder(source, options);
   const std::string extension = lower_ascii(fs::path(source).extension().string());
