@@ -8,16 +8,8 @@
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/fake_device.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_faultless;
-using test::expect_sound;
-using test::FakeDevice;
-using test::kDevice;
-using test::kKiB;
-using test::kMiB;
-using test::stream;
 
 /// Random sequences of all calls, checked against the fake device's records and a map of the live blocks.
 class RandomUse {
@@ -218,4 +210,4 @@ TEST(AllocatorRandom, ServesThreads) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -8,10 +8,8 @@
 #include "tern/core/memory/allocator.h"
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_error;
 
 /// A memory source that counts its calls.
 struct Source {
@@ -144,7 +142,7 @@ TEST(Allocator, TheErrorListsWhoHoldsTheMemory) {
     return abs(x);
   }();
   a.set_limit(a.statistics().reserved_bytes + (1 << 20));
-  const std::string message = test::error_of([&] { tanh(x); });
+  const std::string message = error_of([&] { tanh(x); });
   a.set_limit(0);
   for (const char* part :
        {"out of memory on cpu", "requested 4.0 MiB for tanh", "of a limit of", "held by:", "gelu 4.0 MiB in 1",
@@ -202,4 +200,4 @@ TEST(Allocator, AddressSanitizerReportsMemoryOfNoTensor) {
 #endif
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

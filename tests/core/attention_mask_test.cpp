@@ -2,10 +2,8 @@
 
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_error;
 
 TEST(AttentionMask, FloatingOnesAreRefusedEverywhere) {
   const Tensor x = ones({6, 2, 4}), kv = ones({6, 2, 2, 4}), qkv = ones({6, 3, 2, 4});
@@ -31,7 +29,7 @@ TEST(AttentionMask, FloatingOnesAreRefusedEverywhere) {
 }
 
 TEST(AttentionMask, BoolAndIntegersAreAccepted) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor qkv = randn({6, 3, 2, 4}, g);
   const Tensor open = self_attention(qkv, padded_layout(2, 3, ones({2, 3}, {.dtype = boolean})));
   const std::vector<int64_t> tokens = {1, 256, 0, -1, 7, 1};  // anything but 0 is a token
@@ -50,4 +48,4 @@ TEST(AttentionMask, BoolAndIntegersAreAccepted) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -6,12 +6,8 @@
 #include "tern/core/autograd/function.h"
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
-using test::expect_near;
 
 Tensor leaf(const std::vector<double>& values) { return tensor(values, {.dtype = float64, .requires_grad = true}); }
 Tensor constant(const std::vector<double>& values) { return tensor(values, {.dtype = float64}); }
@@ -155,7 +151,7 @@ TEST(Hooks, BadReplacementsAndExceptionsAreErrors) {
 }
 
 TEST(Saved, NoticesInPlaceChanges) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   Tensor x = randn({2, 4}, g, {.requires_grad = true}), w = ones({4});
   Tensor y = layer_norm(x, w, {});
   w.add_(1);
@@ -292,7 +288,7 @@ struct Opaque final : Function<Opaque> {
 };
 
 TEST(Grad, SecondDerivativeThroughAKernelNamesTheOp) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor x = test::leaf({2, 3}, g), w = test::leaf({3}, g), elsewhere = test::leaf({3}, g);
   const std::vector<Tensor> first = grad({sum(square(Opaque::apply(x, w)))}, {x, w}, {.create_graph = true});
   expect_error([&] { sum(first[0]).backward(); }, {"opaque", "differentiated again"});
@@ -349,7 +345,7 @@ TEST(Threads, EachWithASeparateGraph) {
 TEST(Memory, GraphsAreFreed) {
   const int64_t before = allocator(cpu).statistics().live_bytes;
   {
-    Generator g = test::fresh_generator();
+    Generator g = fresh_generator();
     const Tensor x = test::leaf({8, 8}, g);
     const Tensor y = tanh(softmax(matmul(x, x)));
     Tensor z = y * 2.0;
@@ -382,4 +378,4 @@ TEST(Autograd, CallbacksRunAfterTheOutermostBackward) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -13,7 +13,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/tests/core/fresh.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 Tensor leaf(const Shape& shape, Generator& generator) { return randn(shape, generator).set_requires_grad(true); }
@@ -49,7 +49,7 @@ template <class Forward>
 Outcome run(const Block& block, const Tensor& x, DType dtype, const Forward& forward) {
   for (Tensor t : block.parameters()) t.set_grad(Tensor());
   Tensor(x).set_grad(Tensor());
-  Generator random = test::fresh_generator(5);  // draws the same dropout in each run
+  Generator random = fresh_generator(5);  // draws the same dropout in each run
   const int64_t before = allocator(cpu).statistics().live_bytes;
   Tensor y = autocast(cpu, dtype, [&] { return forward(random); });
   const int64_t kept = allocator(cpu).statistics().live_bytes - before;
@@ -69,7 +69,7 @@ void expect_equal(const Outcome& got, const Outcome& want) {
 TEST(CheckpointTest, GivesTheBitsOfAPlainCall) {
   for (const DType dtype : {float32, bfloat16}) {
     for (const bool input_has_gradient : {true, false}) {
-      Generator generator = test::fresh_generator(2 * (dtype == bfloat16) + input_has_gradient);
+      Generator generator = fresh_generator(2 * (dtype == bfloat16) + input_has_gradient);
       const Block block(generator);
       const Tensor x = randn({29, 17}, generator).set_requires_grad(input_has_gradient);
       const Outcome plain = run(block, x, dtype, [&](Generator& random) {
@@ -102,7 +102,7 @@ TEST(CheckpointTest, GivesTheBitsOfAPlainCall) {
 }
 
 TEST(CheckpointTest, AutocastEndsBeforeBackwardAndIsRestored) {
-  Generator generator = test::fresh_generator();
+  Generator generator = fresh_generator();
   const Tensor w = leaf({8, 8}, generator), x = leaf({5, 8}, generator);
   const auto forward = [&](const Tensor& in) { return tanh(linear(tanh(linear(in, w, Tensor())), w, Tensor())); };
   const auto gradients = [&](bool recompute) {
@@ -116,7 +116,7 @@ TEST(CheckpointTest, AutocastEndsBeforeBackwardAndIsRestored) {
 }
 
 TEST(CheckpointTest, SeveralInputsAndOutputs) {
-  Generator generator = test::fresh_generator();
+  Generator generator = fresh_generator();
   const Tensor a = leaf({4, 6}, generator), b = leaf({4, 6}, generator), captured = leaf({6}, generator);
   const Tensor index = from_vector(std::vector<int64_t>{2, 0, 1}, {3});
   const auto fn = [captured](const Tensor& u, const Tensor& v, const Tensor& rows) {
@@ -138,7 +138,7 @@ TEST(CheckpointTest, SeveralInputsAndOutputs) {
 }
 
 TEST(CheckpointTest, NothingToRecord) {
-  Generator generator = test::fresh_generator();
+  Generator generator = fresh_generator();
   const Tensor x = randn({3, 3}, generator), w = leaf({3, 3}, generator);
   int calls = 0;
   const auto fn = [&](const Tensor& in) {
@@ -172,7 +172,7 @@ struct Doubled final : Function<Doubled> {
 };
 
 TEST(CheckpointTest, TheSecondRunEndsWithTheLastSavedTensor) {
-  Generator generator = test::fresh_generator();
+  Generator generator = fresh_generator();
   const Tensor x = leaf({5, 7}, generator), w = leaf({6, 7}, generator), b = leaf({6}, generator);
   int runs = 0, rest = 0;
   const auto fn = [&](const Tensor& in) {
@@ -216,7 +216,7 @@ std::string message_of(const std::function<void()>& fn) {
 }
 
 TEST(CheckpointTest, Errors) {
-  Generator generator = test::fresh_generator();
+  Generator generator = fresh_generator();
   Tensor x = leaf({4, 4}, generator), w = leaf({4, 4}, generator);
   const auto forward = [&](const Tensor& in) { return tanh(matmul(in, w)); };
   const auto expect_error = [](const std::string& part, const std::function<void()>& fn) {
@@ -248,7 +248,7 @@ TEST(CheckpointTest, Errors) {
   y = checkpoint(fewer, x);
   expect_error("compute the same", [&] { sum(y).backward(); });
   calls = 0;
-  Generator random = test::fresh_generator(7);
+  Generator random = fresh_generator(7);
   const auto drawing = [&](const Tensor& in) {
     if (calls++ > 0) random.next();
     return tanh(in);
@@ -272,4 +272,4 @@ TEST(CheckpointTest, ALongChainIsFreedWithoutRecursion) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -4,10 +4,8 @@
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/rounding.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_error;
 
 struct Scale final : Function<Scale> {
   static constexpr const char* kName = "scale";
@@ -106,15 +104,15 @@ struct ScaledExp {
 };
 
 TEST(Custom, FunctionsWithParameters) {
-  Generator g = test::fresh_generator();
-  const Tensor x = test::leaf({3, 2}, g);
+  Generator g = fresh_generator();
+  const Tensor x = leaf({3, 2}, g);
   gradcheck([](const std::vector<Tensor>& in) { return square(Scale::apply(in[0], 2.5)); }, {x}, {.second = true});
   EXPECT_FALSE(Scale::apply(x.detach(), 2.0).requires_grad());
 }
 
 TEST(Custom, SeveralOutputs) {
-  Generator g = test::fresh_generator();
-  const Tensor a = test::leaf({4}, g), b = (rand({4}, g, {.dtype = float64}) + 1.0).set_requires_grad(true);
+  Generator g = fresh_generator();
+  const Tensor a = leaf({4}, g), b = (rand({4}, g, {.dtype = float64}) + 1.0).set_requires_grad(true);
   const auto both = [](const std::vector<Tensor>& in) {
     const std::vector<Tensor> out = ProductAndQuotient::apply(in[0], in[1]);
     return out[0] * out[1] + out[0];
@@ -127,8 +125,8 @@ TEST(Custom, SeveralOutputs) {
 }
 
 TEST(Custom, ElementWiseStructs) {
-  Generator g = test::fresh_generator();
-  const Tensor x = test::leaf({3, 5}, g);
+  Generator g = fresh_generator();
+  const Tensor x = leaf({3, 5}, g);
   gradcheck([](const std::vector<Tensor>& in) { return pointwise(Bump{0.7}, in[0]); }, {x}, {.second = true});
   gradcheck([](const std::vector<Tensor>& in) { return pointwise(Bump{0.7}, in[0].t()); }, {x}, {.second = true});
   const Tensor y = randn({5}, g, {.dtype = float64});
@@ -139,7 +137,7 @@ TEST(Custom, ElementWiseStructs) {
     for (size_t i = 0; i < in.size(); ++i) {
       // Three roundings of the exponent, two units of exp, and the rounding to dtype.
       const double exponent = 0.7 * in[i] * in[i], want = std::exp(-exponent);
-      const double relative = (3 * exponent + 4) * 0x1p-24 + test::storage_unit(dtype);
+      const double relative = (3 * exponent + 4) * 0x1p-24 + storage_unit(dtype);
       EXPECT_NEAR(got[i], want, 1.1 * relative * want + (dtype == float16 ? 0x1p-25 : 0)) << dtype;
     }
   }
@@ -341,4 +339,4 @@ TEST(Anomaly, NamesTheBackwardOp) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -8,13 +8,8 @@
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/rounding.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
-using test::Rounded;
-using test::RoundedNorm;
 
 using Op = std::function<Tensor(const std::vector<Tensor>&)>;
 using Reference = std::function<Rounded(const std::vector<Rounded>&)>;
@@ -31,7 +26,7 @@ void check_16_bits(const char* name, const Op& op, const Reference& reference, c
     }
     const Tensor got = op(low);
     EXPECT_EQ(got.dtype(), dtype);
-    test::expect_within(got, reference(exact).stored(dtype));
+    expect_within(got, reference(exact).stored(dtype));
   }
 }
 
@@ -54,14 +49,14 @@ Rounded attended(const Rounded& qkv, const std::vector<int64_t>& lengths) {
 }
 
 TEST(SixteenBits, AgreeWithFloat64) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const auto normal = [&](const Shape& s) { return randn(s, g, {.dtype = float64}); };
   const auto unary = [&](const char* name, Tensor (*op)(const Tensor&)) {
     check_16_bits(
         name, [op](const auto& in) { return op(in[0]); },
-        [op](const auto& in) { return test::function_of(in[0], op(in[0].value), 0, 8); }, {normal({37, 19})});
+        [op](const auto& in) { return function_of(in[0], op(in[0].value), 0, 8); }, {normal({37, 19})});
   };
-  unary("gelu", gelu);
+  unary("gelu", tern::gelu);
   unary("tanh", tanh);
   unary("exp", exp);
   unary("sigmoid", sigmoid);
@@ -111,7 +106,7 @@ void check_gradients(const char* name, const Op& op,
     for (size_t i = 0; i < low.size(); ++i) {
       SCOPED_TRACE(testing::Message() << name << " " << dtype << " input " << i);
       EXPECT_EQ(low[i].grad().dtype(), dtype);
-      test::expect_within(low[i].grad(), expected[i].stored(dtype));
+      expect_within(low[i].grad(), expected[i].stored(dtype));
     }
   }
 }
@@ -123,7 +118,7 @@ std::vector<Rounded> gradients_of_product(const std::vector<Tensor>& in, const R
 }
 
 TEST(SixteenBits, GradientsAgreeWithFloat64) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const auto normal = [&](const Shape& s) { return randn(s, g, {.dtype = float64}); };
   const std::vector<Tensor> layer = {normal({29, 24}), normal({16, 24}), normal({16})};
   check_gradients(
@@ -133,7 +128,7 @@ TEST(SixteenBits, GradientsAgreeWithFloat64) {
       "linear with gelu", [](const auto& in) { return linear(in[0], in[1], in[2], Activation::kGelu); },
       [](const auto& in, const Rounded& dy, DType dtype) {
         const Rounded pre = linear(Rounded(in[0]), in[1].detach(), in[2].detach()).stored(dtype);
-        return gradients_of_product(in, (dy * test::gelu_slope(pre)).stored(dtype));
+        return gradients_of_product(in, (dy * gelu_slope(pre)).stored(dtype));
       },
       layer, normal({29, 16}));
   check_gradients(
@@ -222,12 +217,13 @@ TEST(Autocast, TheWholeTable) {
 
 /// The result dtype of each op for 16-bit inputs, in both types of region.
 TEST(Autocast, ResultsByTheTable) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor x = rand({6, 8}, g) + 0.5;
   const SequenceLayout layout = packed_layout({4, 2});
   using Unary = Tensor (*)(const Tensor&);
   const std::vector<Unary> in_fp32 = {exp, expm1, log, log1p, square, reciprocal, rsqrt, softplus, norm},
-                           as_is = {neg, abs, sqrt, sigmoid, tanh, relu, gelu, silu, gelu_tanh, erf, sin, cos, floor};
+                           as_is = {neg,  abs,       sqrt, sigmoid, tanh, tern::relu, tern::gelu,
+                                    silu, gelu_tanh, erf,  sin,     cos,  floor};
   for (const DType low : {bfloat16, float16}) {
     const Tensor h = x.to(low), f = x;
     const Autocast region(cpu, low);
@@ -252,7 +248,7 @@ TEST(Autocast, ResultsByTheTable) {
 
 /// fp64, integers, explicit types and in-place ops are not cast, and nothing is in a disabled region.
 TEST(Autocast, WhatIsNeverCast) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor d = rand({4, 4}, g, {.dtype = float64}), i = full({4, 4}, 3, {.dtype = int64}), f = rand({4, 4}, g);
   for (const DType low : {bfloat16, float16}) {
     const Autocast region(cpu, low);
@@ -287,7 +283,7 @@ TEST(Autocast, WhatIsNeverCast) {
 
 /// The cached copy of a weight serves two backward passes of one region, and an inner region keeps it.
 TEST(Autocast, ACachedWeightServesTwoBackwardPasses) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor x = randn({3, 4}, g), start = randn({4, 4}, g);
   const auto gradient = [&](int passes) {
     Tensor w = start.clone().set_requires_grad(true);
@@ -338,7 +334,7 @@ TEST(Autocast, CastsWeightsOnceAndNoticesUpdates) {
 }
 
 TEST(Autocast, GradientsHaveTheParametersDtype) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   Tensor x, w, b;
   const auto gradients = [&](DType dtype, bool backward_inside) {
     std::vector<Tensor> leaves = {x.detach().clone(), w.detach().clone(), b.detach().clone()};
@@ -366,7 +362,7 @@ TEST(Autocast, GradientsHaveTheParametersDtype) {
       EXPECT_EQ(outside[i].dtype(), float32);
       expect_equal(inside[i], outside[i]);  // the caller's region has no effect on backward
       EXPECT_NE(outside[i].to_vector<double>(), full[i].to_vector<double>());
-      const double error = test::relative_error(outside[i].to_vector<double>(), full[i].to_vector<double>());
+      const double error = relative_error(outside[i].to_vector<double>(), full[i].to_vector<double>());
       ASSERT_TRUE(std::isfinite(error)) << i;
       errors[i].push_back(error);
     }
@@ -423,4 +419,4 @@ TEST(Autocast, TheWeightsGradientIsFp32) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -3,10 +3,8 @@
 #include "tern/core/autograd/function.h"
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_error;
 
 /// sin with a gradient that is wrong by `error` at one element.
 struct WrongSin final : Function<WrongSin> {
@@ -39,8 +37,8 @@ struct CutSin final : Function<CutSin> {
 };
 
 TEST(Gradcheck, PassesAndFailsWhereItShould) {
-  Generator g = test::fresh_generator();
-  const std::vector<Tensor> x = {test::leaf({5}, g)};
+  Generator g = fresh_generator();
+  const std::vector<Tensor> x = {leaf({5}, g)};
   const auto wrong = [](double error) {
     return [error](const std::vector<Tensor>& in) { return WrongSin::apply(in[0], error); };
   };
@@ -65,7 +63,7 @@ TEST(Gradcheck, ComparesTheFirstGradientWithAndWithoutCreateGraph) {
   const Tensor x = tensor({1, 2}, {.dtype = float64, .requires_grad = true});
   const auto op = [](const std::vector<Tensor>& in) { return TwoWays::apply(in[0]); };
   EXPECT_NO_THROW(gradcheck(op, {x}));
-  test::expect_error([&] { gradcheck(op, {x}, {.second = true}); }, {"first gradient of input 0", "create_graph"});
+  expect_error([&] { gradcheck(op, {x}, {.second = true}); }, {"first gradient of input 0", "create_graph"});
 }
 
 TEST(Gradcheck, FailsOnNaNInTheFunction) {
@@ -80,4 +78,4 @@ TEST(Gradcheck, ChecksItsInputs) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -9,12 +9,10 @@
 
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 using nlohmann::json;
-using test::error_of;
-using test::expect_error;
 
 std::string nested(int levels, const std::string& open, const std::string& close, const std::string& inside = "") {
   std::string text;
@@ -100,4 +98,4 @@ TEST(Json, IntegersAreExact) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

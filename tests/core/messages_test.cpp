@@ -14,10 +14,8 @@
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/support/seed.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::error_of;
 
 void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;
@@ -142,4 +140,4 @@ TEST(Messages, CrossEntropyHintsAtInt64) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -10,10 +10,8 @@
 #include "tern/core/tensor/generator.h"
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::error_of;
 
 TEST(MovedFrom, AGeneratorStaysAHandle) {
   Generator first(fresh_seed());
@@ -137,4 +135,4 @@ TEST(NullPointers, FromStorage) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

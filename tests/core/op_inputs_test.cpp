@@ -9,16 +9,16 @@
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/support/seed.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 TEST(OpInputs, GiveAResultOrAnError) {
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  test::Inputs in(seed, {.hostile = true});
+  Inputs in(seed, {.hostile = true});
   std::map<std::string, int> results;
   for (int round = 0; round < 400; ++round) {
-    for (const auto& [name, call] : test::calls()) {
+    for (const auto& [name, call] : calls()) {
       in.begin();
       const Autocast region(cpu, in.one_in(4) ? (in.one_in(2) ? bfloat16 : float16) : float32);
       try {
@@ -33,7 +33,7 @@ TEST(OpInputs, GiveAResultOrAnError) {
       }
     }
   }
-  for (const auto& [name, call] : test::calls()) EXPECT_GT(results[name], 0) << name << " never got what it takes";
+  for (const auto& [name, call] : calls()) EXPECT_GT(results[name], 0) << name << " never got what it takes";
 }
 
 /// When an input is changed in place between forward and backward: an error, or the gradients without the change.
@@ -41,11 +41,11 @@ TEST(OpInputs, ChangedInPlaceAreNoticed) {
   std::mt19937_64 random = fresh_random();
   int noticed = 0, harmless = 0;
   for (int round = 0; round < 400; ++round) {
-    for (const auto& [name, call] : test::calls()) {
+    for (const auto& [name, call] : calls()) {
       const uint64_t seed = random();
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << name);
-      test::Inputs left_alone(seed), changed(seed);
-      const test::Outcome expected = test::run(call, left_alone, float32, true);
+      Inputs left_alone(seed), changed(seed);
+      const Outcome expected = run(call, left_alone, float32, true);
       if (expected.gradients.empty()) continue;
       changed.begin();
       try {
@@ -60,7 +60,7 @@ TEST(OpInputs, ChangedInPlaceAreNoticed) {
         continue;
       }
       for (size_t i = 0; i < expected.gradients.size(); ++i)
-        test::expect_alike(expected.gradients[i], changed.leaves()[i].grad(), 0, "gradient " + std::to_string(i));
+        expect_alike(expected.gradients[i], changed.leaves()[i].grad(), 0, "gradient " + std::to_string(i));
       if (HasFatalFailure()) return;
     }
   }
@@ -72,11 +72,11 @@ TEST(OpInputs, ChangedInPlaceAreNoticed) {
 TEST(OpInputs, GiveTheSameGradientsAgain) {
   std::mt19937_64 random = fresh_random();
   for (int round = 0; round < 100; ++round) {
-    for (const auto& [name, call] : test::calls()) {
+    for (const auto& [name, call] : calls()) {
       const uint64_t seed = random();
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << name);
-      test::Inputs once(seed), twice(seed);
-      const test::Outcome expected = test::run(call, once, float32, true);
+      Inputs once(seed), twice(seed);
+      const Outcome expected = run(call, once, float32, true);
       if (expected.gradients.empty()) continue;
       twice.begin();
       // y is used twice, so that its gradients are added.
@@ -93,10 +93,9 @@ TEST(OpInputs, GiveTheSameGradientsAgain) {
       }
       loss.backward();
       for (size_t i = 0; i < first.size(); ++i) {
-        test::expect_alike(first[i], twice.leaves()[i].grad(), 0, "gradient " + std::to_string(i));
+        expect_alike(first[i], twice.leaves()[i].grad(), 0, "gradient " + std::to_string(i));
         if (first[i].defined() && is_floating(y.dtype()))
-          test::expect_alike(first[i], expected.gradients[i] * 4.0, rounding,
-                             "four times gradient " + std::to_string(i));
+          expect_alike(first[i], expected.gradients[i] * 4.0, rounding, "four times gradient " + std::to_string(i));
       }
       if (HasFatalFailure()) return;
     }
@@ -108,23 +107,23 @@ TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
   std::mt19937_64 random = fresh_random();
   constexpr double kMove = 1e-6;
   int compared = 0;
-  const auto loss_of = [](const test::Call& call, uint64_t seed, const test::InputOptions& options) {
-    test::Inputs in(seed, options);
+  const auto loss_of = [](const Call& call, uint64_t seed, const InputOptions& options) {
+    Inputs in(seed, options);
     in.begin();
     return sum(call(in).to(float64)).item<double>();
   };
   for (int round = 0; round < 100; ++round) {
-    for (const auto& [name, call] : test::calls()) {
+    for (const auto& [name, call] : calls()) {
       const uint64_t seed = random();
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << name);
-      test::Inputs in(seed);
-      const test::Outcome outcome = test::run(call, in, float32, true);
+      Inputs in(seed);
+      const Outcome outcome = run(call, in, float32, true);
       if (outcome.gradients.empty() || outcome.y.dtype() != float64) continue;
       if (std::string(name) == "embedding") continue;  // the padding row's gradient is 0 by definition
       for (size_t i = 0; i < outcome.gradients.size(); ++i) {
         if (!in.can_move(i) || !outcome.gradients[i].defined()) continue;
         const int leaf = static_cast<int>(i);
-        const double along = sum(outcome.gradients[i] * test::Inputs::direction_like(in.leaves()[i])).item<double>();
+        const double along = sum(outcome.gradients[i] * Inputs::direction_like(in.leaves()[i])).item<double>();
         const double ahead = loss_of(call, seed, {.moved_leaf = leaf, .move = kMove}),
                      behind = loss_of(call, seed, {.moved_leaf = leaf, .move = -kMove});
         const double difference = (ahead - behind) / (2 * kMove);
@@ -139,8 +138,8 @@ TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
 
 /// At most about twenty terms are added in another order, and a 16-bit result may round to a neighbour.
 TEST(OpInputs, OfAnyStridesGiveWhatCopiesGive) {
-  test::expect_same_outcomes(fresh_seed(), {.contiguous = true, .in_place = false}, {.in_place = false}, 200, false, 1);
+  expect_same_outcomes(fresh_seed(), {.contiguous = true, .in_place = false}, {.in_place = false}, 200, false, 1);
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

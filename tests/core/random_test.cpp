@@ -4,12 +4,10 @@
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/support/levels.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 using kernels::Philox4;
-using test::expect_equal;
-using test::expect_error;
 
 /// Random123's known answers for philox4x32 with 10 rounds (Salmon et al., SC 2011): counter words c0..c3, key words.
 TEST(Philox, KnownAnswers) {
@@ -39,7 +37,7 @@ TEST(Philox, ABaseIsAddedToTheOffset) {
 }
 
 TEST(Generator, IsTwoIntegers) {
-  Generator a = test::fresh_generator(7), b = test::fresh_generator(7);
+  Generator a = fresh_generator(7), b = fresh_generator(7);
   expect_equal(rand({5}, a), rand({5}, b));
   const Tensor second = rand({5}, a);
   b.set_offset(1);
@@ -72,7 +70,7 @@ Moments moments(const std::vector<double>& values) {
 }
 
 TEST(Distributions, HaveTheirMoments) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   // Limits are at least six standard errors, which two runs in 10^9 exceed: 0.289 / sqrt(n), 0.0745 / sqrt(n) (uniform)
   // and 1, sqrt(2), sqrt(6), sqrt(24) over sqrt(n) (normal).
   const int64_t n = 200'000;
@@ -107,7 +105,7 @@ TEST(Dropout, IsTheMaskOfItsKey) {
   const double p = 0.3;
   for (const int64_t cols : {1, 7, 8, 33, 300}) {
     const Tensor x = ones({5, cols});
-    Generator g = test::fresh_generator(static_cast<uint64_t>(cols));
+    Generator g = fresh_generator(static_cast<uint64_t>(cols));
     g.set_offset(4);
     const std::vector<double> y = dropout(x, {.p = p, .generator = &g}).to_vector<double>();
     for (int64_t r = 0; r < 5; ++r)
@@ -122,7 +120,7 @@ TEST(Dropout, IsTheMaskOfItsKey) {
 /// Draw `offset` with a base of b is draw offset + b; backward draws the same.
 TEST(Generators, DrawsCountFromANumberInMemory) {
   Tensor base = zeros({1}, {.dtype = int64});
-  Generator plain = test::fresh_generator(5), based = test::fresh_generator(5);
+  Generator plain = fresh_generator(5), based = fresh_generator(5);
   based.set_base(base);
   Generator handle = based;  // a second handle to the same state
   for (const int64_t b : {0, 1, 41, 1'000'000'007}) {
@@ -132,7 +130,7 @@ TEST(Generators, DrawsCountFromANumberInMemory) {
     expect_equal(rand({3, 37}, based), rand({3, 37}, plain));
     expect_equal(randn({131}, based, {.dtype = float64}), randn({131}, plain, {.dtype = float64}));
     const auto masks = [](Generator& g) {
-      Generator values = test::fresh_generator(9);
+      Generator values = fresh_generator(9);
       AttentionOptions attend;
       attend.dropout = 0.2;
       attend.generator = &g;
@@ -168,7 +166,7 @@ TEST(Generators, DrawsCountFromANumberInMemory) {
 }
 
 TEST(Dropout, RateGradientAndEdges) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor x = ones({200, 500}, {.requires_grad = true}), y = dropout(x, {.p = 0.25, .generator = &g});
   double kept = 0;
   for (double v : y.to_vector<double>()) kept += v != 0;
@@ -187,7 +185,7 @@ TEST(Dropout, RateGradientAndEdges) {
 
 TEST(Dropout, RowsFollowTheirKeysWhateverTheLayout) {
   const auto run = [](const std::vector<int64_t>& keys) {
-    Generator g = test::fresh_generator(6);
+    Generator g = fresh_generator(6);
     const int64_t n = static_cast<int64_t>(keys.size());
     return dropout(ones({n, 40}), {.p = 0.5, .generator = &g, .row_keys = from_vector(keys, {n})});
   };
@@ -202,7 +200,7 @@ TEST(Random, DoesNotDependOnThreadsOrLevel) {
   const CpuLevel level = kernels::cpu_level();
   const int threads = kernels::num_threads();
   const auto draw_all = [] {
-    Generator g = test::fresh_generator(5);
+    Generator g = fresh_generator(5);
     return std::vector<Tensor>{rand({70'001}, g), randn({70'001}, g, {.dtype = float64}),
                                dropout(ones({301, 211}), {.p = 0.1, .generator = &g}),
                                dropout(ones({7}, {.dtype = bfloat16}), {.p = 0.1, .generator = &g})};
@@ -221,10 +219,10 @@ TEST(Random, DoesNotDependOnThreadsOrLevel) {
     for (const size_t i : {0, 2, 3}) expect_equal(drawn[i], reference[i]);
     // Fused multiply-adds differ by level. Sines and cosines are fp32's, within 2^-23 at every level; the radius is at
     // most sqrt(-2 log 2^-24) < 5.8.
-    test::expect_near(drawn[1], reference[1], 2 * 5.8 * 0x1p-23);
+    expect_near(drawn[1], reference[1], 2 * 5.8 * 0x1p-23);
   }
   kernels::set_cpu_level(level);
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -11,14 +11,10 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/rounding.h"
-#include "tern/tests/core/tolerance.h"
 #include "tern/tests/support/levels.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
 
 struct Layer {
   Tensor weight, bias;
@@ -113,7 +109,7 @@ class RowChainTest : public testing::Test {
     }
   }
 
-  const test::RestoreKernels restore_;
+  const RestoreKernels restore_;
   const uint64_t seed_ = fresh_seed();
   const testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
   Generator generator_{seed_};
@@ -223,14 +219,14 @@ TEST_F(RowChainTest, FeedForwardAgainstDouble) {
   const Steps steps = layers_of({33, 130, out}, Activation::kGelu, float32, true, generator_);
   const Tensor x = randn({2, n, 33}, generator_);
   const AddNormOptions end = random_end({2, n, out}, float32, generator_);
-  const test::Rounded hidden = gelu(linear(test::Rounded(x), steps.layers[0].weight, steps.layers[0].bias));
-  const test::Rounded product = linear(hidden, steps.layers[1].weight, steps.layers[1].bias);
-  const test::Rounded sum = product + test::Rounded(end.residual);
+  const Rounded hidden = gelu(linear(Rounded(x), steps.layers[0].weight, steps.layers[0].bias));
+  const Rounded product = linear(hidden, steps.layers[1].weight, steps.layers[1].bias);
+  const Rounded sum = product + Rounded(end.residual);
   const NoGrad off;
-  test::expect_within(steps.together(x), product);
+  expect_within(steps.together(x), product);
   const SumAndNorm got = steps.together(x, end);
-  test::expect_within(got.sum, sum);
-  test::expect_within(got.norm, test::RoundedNorm(sum, end.eps).result(end.weight, end.bias));
+  expect_within(got.sum, sum);
+  expect_within(got.norm, RoundedNorm(sum, end.eps).result(end.weight, end.bias));
 }
 
 TEST_F(RowChainTest, AttentionAgainstDouble) {
@@ -240,18 +236,18 @@ TEST_F(RowChainTest, AttentionAgainstDouble) {
   steps.heads = heads;
   steps.layout = padded_layout(n, length);
   const Tensor x = randn({n * length, in}, generator_);
-  const test::Rounded qkv = linear(test::Rounded(x), steps.layers[0].weight, steps.layers[0].bias);
+  const Rounded qkv = linear(Rounded(x), steps.layers[0].weight, steps.layers[0].bias);
   const auto part = [&](int64_t i) {
     return qkv.map([&](const Tensor& t) {
       return t.reshape({n, length, 3, heads, head_dim}).select(2, i).transpose(1, 2);
     });
   };
   const auto turned = [](const Tensor& t) { return t.transpose(-2, -1); };
-  const test::Rounded p = softmax(matmul(part(0), part(1).map(turned)) * (1 / std::sqrt(20.0)));
-  const test::Rounded want = matmul(p, part(2)).map([&](const Tensor& t) {
+  const Rounded p = softmax(matmul(part(0), part(1).map(turned)) * (1 / std::sqrt(20.0)));
+  const Rounded want = matmul(p, part(2)).map([&](const Tensor& t) {
     return t.transpose(1, 2).reshape({n * length, heads * head_dim});
   });
-  test::expect_within(steps.together(x), want);
+  expect_within(steps.together(x), want);
 }
 
 TEST_F(RowChainTest, UnderAutocast) {
@@ -287,7 +283,7 @@ TEST_F(RowChainTest, WithGradientsAndDropout) {
   const AddNormOptions end = random_end({200, 18}, float32, generator_);
   for (const double p : {0.0, 0.4}) {
     const auto gradients = [&](bool together) {
-      Generator draws = test::fresh_generator(3);
+      Generator draws = fresh_generator(3);
       Steps own = steps;
       AddNormOptions own_end = end;
       own.attention = {.dropout = p, .generator = &draws};
@@ -305,7 +301,7 @@ TEST_F(RowChainTest, WithGradientsAndDropout) {
     for (size_t i = 0; i < one.size(); ++i) expect_equal(one[i], two[i]);
     // Without recording too, dropout draws what it draws.
     const NoGrad off;
-    Generator draws1 = test::fresh_generator(4), draws2 = test::fresh_generator(4);
+    Generator draws1 = fresh_generator(4), draws2 = fresh_generator(4);
     Steps with1 = steps, with2 = steps;
     AddNormOptions end1 = end, end2 = end;
     with1.attention = {.dropout = p, .generator = &draws1};
@@ -457,4 +453,4 @@ TEST_F(RowChainTest, BadAttention) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

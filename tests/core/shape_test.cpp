@@ -2,10 +2,8 @@
 
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_error;
 
 TEST(Shape, HoldsSizes) {
   const Shape s{2, 3, 4};
@@ -57,7 +55,7 @@ TEST(Broadcast, FollowsNumPy) {
 }
 
 TEST(Broadcast, ValuesAgreeWithIndexing) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor a = randn({4, 1, 3}, g), b = randn({5, 1}, g), c = a * b;
   ASSERT_EQ(c.shape(), Shape({4, 5, 3}));
   for (int i = 0; i < 4; ++i)
@@ -129,4 +127,4 @@ TEST(Promotion, LargeIntegersStayExact) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -8,17 +8,8 @@
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/fake_device.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_error;
-using test::expect_faultless;
-using test::expect_sound;
-using test::FakeDevice;
-using test::kDevice;
-using test::kKiB;
-using test::kMiB;
-using test::stream;
 
 void* at(void* pointer, int64_t offset) { return static_cast<char*>(pointer) + offset; }
 
@@ -393,4 +384,4 @@ TEST(StreamAllocator, StorageAndPinnedMemory) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

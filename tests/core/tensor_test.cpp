@@ -8,11 +8,8 @@
 #include "tern/core/memory/allocator.h"
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
 
 /// An independent model of a tensor: values in row-major order and a shape.
 struct Model {
@@ -286,7 +283,7 @@ TEST(Values, ItemIsTheElementInPlace) {
 }
 
 TEST(InPlace, ReadsOverlappingSourcesBeforeWriting) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   Tensor x = randn({67, 67}, g);
   const Tensor before = x.clone();
   x.add_(x.t());
@@ -363,7 +360,7 @@ TEST(Conversion, KeepsTheTensorWhenNothingChanges) {
 }
 
 TEST(Empty, EveryOpTakesEmptyTensors) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor x = zeros({0, 3}, {.requires_grad = true}), w = randn({4, 3}, g), b = zeros({4});
   const Tensor ids = zeros({0}, {.dtype = int64}), none = zeros({0}, {.dtype = int64});
   const std::vector<std::pair<Tensor, Shape>> results = {
@@ -469,4 +466,4 @@ TEST(Tensor, StackPutsANewDimensionAnywhere) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

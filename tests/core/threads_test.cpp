@@ -10,7 +10,7 @@
 #include "tern/tests/support/levels.h"
 #include "tern/tests/support/seed.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 /// Sets 1 to 9 threads in turn as long as it lives.
@@ -77,7 +77,7 @@ class Ops {
 };
 
 TEST(Threads, TheirNumberChangesWhileOpsRun) {
-  const test::RestoreKernels restore;
+  const RestoreKernels restore;
   Generator generator(fresh_seed());
   for (const kernels::CpuLevel level : {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4}) {
     if (!can_test_level(level)) continue;
@@ -93,7 +93,7 @@ TEST(Threads, TheirNumberChangesWhileOpsRun) {
         ASSERT_EQ(got.size(), want.size());
         for (size_t j = 0; j < want.size(); ++j) {
           SCOPED_TRACE("result " + std::to_string(j));
-          test::expect_equal(got[j], want[j]);
+          expect_equal(got[j], want[j]);
         }
         if (HasFailure()) return;
       }
@@ -102,4 +102,4 @@ TEST(Threads, TheirNumberChangesWhileOpsRun) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test
