@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@
 #include "tern/tests/core/fresh.h"
 
 namespace tern::test {
+
+using Tensors = std::vector<Tensor>;
+using TensorOp = std::function<Tensor(const Tensors&)>;
 
 /// The message of the Error that fn throws; without an Error "" and a test failure.
 inline std::string error_of(const std::function<void()>& fn) {
@@ -58,12 +62,12 @@ inline Tensor leaf(const Shape& shape, Generator& generator) {
 }
 /// Float64 leaves in [-2, 2]; over all leaves, no two elements are closer than 2 / their number: for ops that compare,
 /// where finite differences must not change the order of elements.
-inline std::vector<Tensor> distinct_leaves(const std::vector<Shape>& shapes, Generator& generator) {
+inline Tensors distinct_leaves(const std::vector<Shape>& shapes, Generator& generator) {
   int64_t count = 0;
   for (const Shape& shape : shapes) count += shape.numel();
   const std::vector<double> order = argsort(rand({count}, generator, {.dtype = float64})).to_vector<double>(),
                             shift = rand({count}, generator, {.dtype = float64}).to_vector<double>();
-  std::vector<Tensor> leaves;
+  Tensors leaves;
   size_t at = 0;
   for (const Shape& shape : shapes) {
     Tensor x = empty(shape, {.dtype = float64});
@@ -73,7 +77,18 @@ inline std::vector<Tensor> distinct_leaves(const std::vector<Shape>& shapes, Gen
   }
   return leaves;
 }
-inline Tensor distinct_leaf(const Shape& shape, Generator& generator) { return distinct_leaves({shape}, generator)[0]; }
+
+/// First and second derivatives of fn against finite differences.
+inline void expect_derivatives(const TensorOp& fn, const Tensors& inputs,
+                               const std::source_location& here = std::source_location::current()) {
+  try {
+    gradcheck(fn, inputs, {.second = true, .seed = fresh_seed()});
+  } catch (const Error& error) {
+    std::string shapes;
+    for (const Tensor& x : inputs) shapes += x.describe() + "; ";
+    ADD_FAILURE_AT(here.file_name(), static_cast<int>(here.line())) << shapes << error.what();
+  }
+}
 
 /// Norm of the difference over the norm of the reference; infinite where the sizes differ.
 inline double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
@@ -97,6 +112,16 @@ class RestoreKernels {
  private:
   kernels::CpuLevel level_ = kernels::cpu_level();
   int threads_ = kernels::num_threads();
+};
+
+/// Tests of derivatives. Threads do not speed up small tensors, and slow them on a loaded machine.
+class DerivativeTest : public testing::Test {
+ protected:
+  void SetUp() override { kernels::set_num_threads(1); }
+  Tensor normal(const Shape& shape) { return leaf(shape, generator_); }
+
+  const RestoreKernels restore_;
+  Generator generator_ = fresh_generator();
 };
 
 }  // namespace tern::test

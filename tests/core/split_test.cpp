@@ -6,14 +6,9 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/tests/core/core_test.h"
-#include "tern/tests/core/tolerance.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using Inputs = std::vector<Tensor>;
-
-const GradcheckOptions kTwice{.second = true, .seed = fresh_seed()};
 
 /// Number of calls of the op with this name in fn, in forward and in backward.
 int64_t calls_of(const std::string& op, const std::function<void()>& fn) {
@@ -28,21 +23,21 @@ int64_t calls_of(const std::string& op, const std::function<void()>& fn) {
 TEST(Split, PiecesAreViewsInOrder) {
   const Tensor x = arange(0, 24).reshape({2, 4, 3});
   const auto equal = [](const Tensor& got, const Tensor& want) {
-    test::expect_equal(got, want.contiguous());
+    expect_equal(got, want.contiguous());
     EXPECT_EQ(got.storage(), want.storage());
     EXPECT_EQ(got.storage_offset(), want.storage_offset());
     EXPECT_EQ(got.is_contiguous(), want.is_contiguous());
   };
-  const std::vector<Tensor> pieces = x.split({1, 0, 3}, -2);
+  const Tensors pieces = x.split({1, 0, 3}, -2);
   ASSERT_EQ(pieces.size(), 3u);
   equal(pieces[0], x.slice(1, 0, 1));
   EXPECT_EQ(pieces[1].shape(), Shape({2, 0, 3}));
   equal(pieces[2], x.slice(1, 1, 4));
   for (int d = 0; d < 3; ++d) {
-    const std::vector<Tensor> rows = x.unbind(d);
+    const Tensors rows = x.unbind(d);
     ASSERT_EQ(static_cast<int64_t>(rows.size()), x.size(d));
     for (int64_t i = 0; i < x.size(d); ++i) equal(rows[static_cast<size_t>(i)], x.select(d, i));
-    const std::vector<Tensor> columns = x.transpose(0, 2).unbind(-1 - d);
+    const Tensors columns = x.transpose(0, 2).unbind(-1 - d);
     for (size_t i = 0; i < columns.size(); ++i)
       equal(columns[i], x.transpose(0, 2).select(-1 - d, static_cast<int64_t>(i)));
   }
@@ -50,25 +45,25 @@ TEST(Split, PiecesAreViewsInOrder) {
   EXPECT_EQ(zeros({0, 2}).split({}, 0).size(), 0u);
   EXPECT_EQ(zeros({0, 2}).unbind(0).size(), 0u);
   EXPECT_EQ(zeros({2, 0}).unbind(0)[1].shape(), Shape({0}));
-  test::expect_error([&] { x.split({1, 2}, 1); }, {"split", "dimension 1"});
-  test::expect_error([&] { x.split({5, -1}, 1); }, {"split"});
-  test::expect_error([&] { x.split({INT64_MAX, INT64_MAX}, 1); }, {"split"});
-  test::expect_error([&] { zeros({}).unbind(); }, {});
+  expect_error([&] { x.split({1, 2}, 1); }, {"split", "dimension 1"});
+  expect_error([&] { x.split({5, -1}, 1); }, {"split"});
+  expect_error([&] { x.split({INT64_MAX, INT64_MAX}, 1); }, {"split"});
+  expect_error([&] { zeros({}).unbind(); }, {});
 }
 
 TEST(Split, WritesReachTheBaseAndAreNoticed) {
   Tensor base = zeros({2, 3});
-  std::vector<Tensor> rows = base.unbind(0);
+  Tensors rows = base.unbind(0);
   rows[1].fill_(5);
   EXPECT_EQ(base.to_vector<double>(), (std::vector<double>{0, 0, 0, 5, 5, 5}));
   EXPECT_EQ(base.version(), rows[0].version());
 
   const Tensor x = ones({4}).set_requires_grad(true);
   Tensor y = x * 2.0;
-  std::vector<Tensor> halves = y.chunk(2);
-  test::expect_error([&] { halves[0].add_(1.0); }, {"view"});
+  Tensors halves = y.chunk(2);
+  expect_error([&] { halves[0].add_(1.0); }, {"view"});
   y.mul_(3.0);
-  test::expect_error([&] { sum(halves[1] * 2.0); }, {"modified in place"});
+  expect_error([&] { sum(halves[1] * 2.0); }, {"modified in place"});
   Tensor z = x * 2.0;
   halves = z.chunk(2);
   const Tensor out = sum(halves[0] * halves[1]);
@@ -76,33 +71,31 @@ TEST(Split, WritesReachTheBaseAndAreNoticed) {
     const NoGrad off;
     halves[1].fill_(0);
   }
-  test::expect_error([&] { out.backward(); }, {"modified in place"});
+  expect_error([&] { out.backward(); }, {"modified in place"});
 }
 
 TEST(Split, GradientsOfAnyOrder) {
   kernels::set_num_threads(1);
   Generator g(fresh_seed());
-  const auto check = [&](const std::function<Tensor(const Inputs&)>& op, const Shape& shape) {
-    EXPECT_NO_THROW(gradcheck(op, {test::leaf(shape, g)}, kTwice));
-  };
-  check([](const Inputs& in) { return square(in[0].split({1, 3, 2}, 1)[1]); }, {2, 6});
-  check([](const Inputs& in) { return cat(in[0].t().split({2, 0, 4}), 0) * in[0].t(); }, {2, 6});
-  check([](const Inputs& in) { return in[0].chunk(3, 1)[0] * in[0].chunk(3, 1)[2]; }, {2, 6});
-  check([](const Inputs& in) { return in[0].unbind(1)[0] * in[0].unbind(1)[2]; }, {2, 3, 2});
-  check([](const Inputs& in) { return stack(in[0].unbind(-1), 1) * square(in[0]); }, {2, 2, 2});
-  check([](const Inputs& in) { return cat({in[0], square(in[0]), in[0] * 2.0, in[0], in[0]}, 1); }, {2, 3});
+  const auto check = [&](const TensorOp& op, const Shape& shape) { expect_derivatives(op, {leaf(shape, g)}); };
+  check([](const Tensors& in) { return square(in[0].split({1, 3, 2}, 1)[1]); }, {2, 6});
+  check([](const Tensors& in) { return cat(in[0].t().split({2, 0, 4}), 0) * in[0].t(); }, {2, 6});
+  check([](const Tensors& in) { return in[0].chunk(3, 1)[0] * in[0].chunk(3, 1)[2]; }, {2, 6});
+  check([](const Tensors& in) { return in[0].unbind(1)[0] * in[0].unbind(1)[2]; }, {2, 3, 2});
+  check([](const Tensors& in) { return stack(in[0].unbind(-1), 1) * square(in[0]); }, {2, 2, 2});
+  check([](const Tensors& in) { return cat({in[0], square(in[0]), in[0] * 2.0, in[0], in[0]}, 1); }, {2, 3});
   // Slices of one tensor: the second and third add to the first's gradient.
-  check([](const Inputs& in) { return in[0][0] * in[0][1] + in[0][2] * in[0].slice(0, 0, 3, 2)[1]; }, {3, 2});
+  check([](const Tensors& in) { return in[0][0] * in[0][1] + in[0][2] * in[0].slice(0, 0, 3, 2)[1]; }, {3, 2});
 }
 
 TEST(Split, OneNodeJoinsTheGradients) {
   const Tensor x = ones({6, 4}).set_requires_grad(true);
-  const auto run = [&](const std::vector<Tensor>& pieces) {
+  const auto run = [&](const Tensors& pieces) {
     Tensor total = zeros({});
     for (size_t i = 0; i < pieces.size(); ++i) total = total + sum(pieces[i] * static_cast<double>(i + 1));
     total.backward();
   };
-  const auto fills = [&](const std::function<std::vector<Tensor>(const Tensor&)>& cut) {
+  const auto fills = [&](const std::function<Tensors(const Tensor&)>& cut) {
     Tensor(x).set_grad({});
     const Tensor y = x * 1.0;
     return calls_of("slice_backward", [&] { run(cut(y)); });
@@ -113,7 +106,7 @@ TEST(Split, OneNodeJoinsTheGradients) {
   EXPECT_EQ(fills([](const Tensor& y) { return y.chunk(2, 1); }), 0);
   EXPECT_EQ(fills([](const Tensor& y) { return y.unbind(0); }), 0);
   // Only the first of several slices fills.
-  EXPECT_EQ(fills([](const Tensor& y) { return std::vector<Tensor>{y[0], y[1], y[2], y[5]}; }), 1);
+  EXPECT_EQ(fills([](const Tensor& y) { return Tensors{y[0], y[1], y[2], y[5]}; }), 1);
   EXPECT_EQ(x.grad().to_vector<double>(),
             (std::vector<double>{1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4}));
 }
@@ -135,7 +128,7 @@ Tensor lstm(const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& b) 
   const int64_t batch = x.size(1), width = u.size(1);
   Tensor h = zeros({batch, width}), c = h;
   for (const Tensor& step : linear(x, w, b).unbind(0)) {
-    const std::vector<Tensor> gates = (step + linear(h, u)).chunk(4, 1);
+    const Tensors gates = (step + linear(h, u)).chunk(4, 1);
     c = sigmoid(gates[0]) * c + sigmoid(gates[1]) * tanh(gates[2]);
     h = sigmoid(gates[3]) * tanh(c);
   }
@@ -162,4 +155,4 @@ TEST(Split, AnLstmWrittenByHandFillsNothing) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test
