@@ -188,168 +188,144 @@ inline std::vector<int> dims(Inputs& in) {
 }
 
 using Call = std::function<Tensor(Inputs&)>;
+using Calls = std::vector<std::pair<const char*, Call>>;
 
-inline const std::vector<std::pair<const char*, Call>>& calls() {
-  static const std::vector<std::pair<const char*, Call>> table = {
-      {"exp", [](Inputs& in) { return exp(in.any()); }},
-      {"gelu", [](Inputs& in) { return gelu(in.any()); }},
-      {"clamp", [](Inputs& in) { return clamp(in.any(), -1, 2); }},
-      {"isnan", [](Inputs& in) { return isnan(in.any()); }},
-      {"logical_not", [](Inputs& in) { return logical_not(in.any()); }},
-      {"add",
-       [](Inputs& in) {
-         return in.like({4, 6}) + in.any();
-       }},
-      {"div", [](Inputs& in) { return in.any() / in.any(); }},
-      {"pow", [](Inputs& in) { return pow(in.any(), in.any()); }},
-      {"maximum", [](Inputs& in) { return maximum(in.any(), in.any()); }},
-      {"lt", [](Inputs& in) { return lt(in.any(), in.any()); }},
-      {"logical_and", [](Inputs& in) { return logical_and(in.any(), in.any()); }},
-      {"add a number", [](Inputs& in) { return in.any() + 1.5; }},
-      {"where",
-       [](Inputs& in) {
-         return where(in.like({4, 6}, boolean), in.like({4, 6}), in.like({6}));
-       }},
-      {"add_", [](Inputs& in) { return in.any().detach().clone().add_(in.any()); }},
-      {"mul_", [](Inputs& in) { return in.any().detach().clone().mul_(in.any()); }},
-      {"add_ to what others see",
-       [](Inputs& in) {
-         const Tensor x = in.any().detach(), y = in.any().detach();
-         return in.options().in_place ? Tensor(x).add_(y) : x;
-       }},
-      {"fill_ of what others see",
-       [](Inputs& in) {
-         const Tensor x = in.any().detach();
-         return in.options().in_place ? Tensor(x).fill_(in.one_in(2) ? 2.0 : 0.0) : x;
-       }},
-      {"copy_", [](Inputs& in) { return in.any().detach().clone().copy_(in.any()); }},
-      {"matmul",
-       [](Inputs& in) {
-         return matmul(in.like({2, 4, 6}), in.one_in(2) ? in.like({6, 3}) : in.like({2, 6, 5}));
-       }},
-      {"linear",
-       [](Inputs& in) {
-         constexpr Activation kActivations[] = {Activation::kNone, Activation::kGelu, Activation::kRelu};
-         return linear(in.like({4, 2, 17}), in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
-                       kActivations[in.below(3)]);
-       }},
-      {"sum", [](Inputs& in) { return sum(in.any(), dims(in), in.one_in(2)); }},
-      {"mean", [](Inputs& in) { return mean(in.any(), dims(in), in.one_in(2)); }},
-      {"max", [](Inputs& in) { return max(in.any(), dims(in), in.one_in(2)); }},
-      {"argmin", [](Inputs& in) { return argmin(in.any(), in.dim(), in.one_in(2)); }},
-      {"norm", [](Inputs& in) { return norm(in.any()); }},
-      {"all", [](Inputs& in) { return all(in.any()); }},
-      {"sum_to", [](Inputs& in) { return sum_to(in.any(), in.any().shape()); }},
-      {"softmax", [](Inputs& in) { return softmax(in.any(), in.dim()); }},
-      {"log_softmax", [](Inputs& in) { return log_softmax(in.any(), in.dim()); }},
-      {"layer_norm",
-       [](Inputs& in) {
-         return layer_norm(in.like({5, 17}), in.like({17}), in.one_in(3) ? Tensor() : in.like({17}));
-       }},
-      {"dropout_residual_layer_norm",
-       [](Inputs& in) {
-         return dropout_residual_layer_norm(in.like({5, 17}), in.like({5, 17}), in.like({17}), in.like({17}), 1e-5,
-                                            dropout_options(in));
-       }},
-      {"dropout", [](Inputs& in) { return dropout(in.any(), dropout_options(in)); }},
-      {"embedding",
-       [](Inputs& in) {
-         return embedding(in.like({3, 17}), in.like({4, 3}, int64), in.one_in(4) ? in.below(5) : -1);
-       }},
-      {"index_select",
-       [](Inputs& in) {
-         return index_select(in.like({4, 6}), in.dim(), in.like({9}, in.one_in(2) ? int32 : int64));
-       }},
-      {"gather",
-       [](Inputs& in) {
-         return gather(in.like({4, 6}), in.dim(), in.like({3, 5}, int64));
-       }},
-      {"cat",
-       [](Inputs& in) {
-         return cat({in.like({4, 6}), in.like({4, 6})}, in.dim());
-       }},
-      {"stack",
-       [](Inputs& in) {
-         return stack({in.like({4, 6}), in.like({4, 6}), in.like({4, 6})}, in.dim());
-       }},
-      {"sort", [](Inputs& in) { return sort(in.any(), in.dim(), in.one_in(2)).values; }},
-      {"topk", [](Inputs& in) { return topk(in.any(), in.below(6) - 1, in.dim(), in.one_in(2), in.one_in(2)).values; }},
-      {"cumsum", [](Inputs& in) { return cumsum(in.any(), in.dim()); }},
-      {"nonzero", [](Inputs& in) { return nonzero(in.any()); }},
-      {"masked_select",
-       [](Inputs& in) {
-         return masked_select(in.any(), in.like({4, 6}, boolean));
-       }},
-      {"cross_entropy",
-       [](Inputs& in) {
-         return cross_entropy(
-             in.like({5, 3}), in.like({5}, int64),
-             {.label_smoothing = in.one_in(3) ? 0.1 : 0, .row_weights = in.one_in(4) ? in.like({5}) : Tensor()});
-       }},
-      {"mse_loss",
-       [](Inputs& in) {
-         return mse_loss(in.like({5, 3}), in.like({5, 3}));
-       }},
-      {"attention",
-       [](Inputs& in) {
-         return attention(in.like({4, 2, 8}), in.like({4, 2, 8}), in.like({4, 2, 8}), layout(in), layout(in),
-                          attention_options(in));
-       }},
-      {"cross_attention",
-       [](Inputs& in) {
-         return cross_attention(in.like({4, 2, 8}), in.like({4, 2, 2, 8}), layout(in), layout(in),
-                                attention_options(in));
-       }},
-      {"self_attention",
-       [](Inputs& in) {
-         return self_attention(in.like({4, 3, 2, 8}), layout(in), attention_options(in));
-       }},
-      {"chain of layers",
-       [](Inputs& in) {
-         RowChain chain(in.like({4, 2, 17}));
-         chain.linear(in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
-                      in.one_in(2) ? Activation::kGelu : Activation::kRelu);
-         chain.linear(in.like({6, 9}), in.one_in(2) ? in.like({6}) : Tensor());
-         return chain.result();
-       }},
-      {"chain with attention",
-       [](Inputs& in) {
-         // Small: projections of numbers up to 1 would make scores so large that rounding shows in the gradients.
-         RowChain chain(in.like({4, 17}) * 0.05);
-         chain.linear(in.like({48, 17}), in.one_in(2) ? in.like({48}) : Tensor());
-         chain.self_attention(2, layout(in), attention_options(in));
-         return chain.result();
-       }},
-      {"chain to a norm",
-       [](Inputs& in) {
-         RowChain chain(in.like({4, 2, 17}));
-         if (in.one_in(2)) {
-           chain.linear(in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor());
-         } else {
-           chain.linear(in.like({12, 17}), in.like({12}), Activation::kGelu);
-           chain.linear(in.like({9, 12}), in.like({9}));
-         }
-         const SumAndNorm result = chain.add_norm(add_norm_options(in));
-         return result.sum.defined() && in.one_in(2) ? result.sum : result.norm;
-       }},
-      {"reshape",
-       [](Inputs& in) {
-         return in.any().reshape({in.below(6) - 1, in.below(6) - 1});
-       }},
-      {"expand",
-       [](Inputs& in) {
-         return in.any().expand({in.below(5), in.below(5), in.below(5)});
-       }},
-      {"permute",
-       [](Inputs& in) {
-         return in.any().permute({in.dim(), in.dim()});
-       }},
-      {"flatten", [](Inputs& in) { return in.any().flatten(in.dim(), in.dim()); }},
-      {"squeeze", [](Inputs& in) { return in.any().squeeze(in.dim()); }},
-      {"slice", [](Inputs& in) { return in.any().slice(in.dim(), in.below(9) - 4, in.below(9) - 4, in.below(4)); }},
-      {"select", [](Inputs& in) { return in.any().select(in.dim(), in.below(9) - 4); }},
-      {"to", [](Inputs& in) { return in.any().to(in.one_in(2) ? int32 : float16); }},
-  };
+inline void add_pointwise(Calls& calls) {
+  calls.emplace_back("exp", [](Inputs& in) { return exp(in.any()); });
+  calls.emplace_back("gelu", [](Inputs& in) { return gelu(in.any()); });
+  calls.emplace_back("clamp", [](Inputs& in) { return clamp(in.any(), -1, 2); });
+  calls.emplace_back("isnan", [](Inputs& in) { return isnan(in.any()); });
+  calls.emplace_back("logical_not", [](Inputs& in) { return logical_not(in.any()); });
+  calls.emplace_back("add", [](Inputs& in) { return in.like({4, 6}) + in.any(); });
+  calls.emplace_back("div", [](Inputs& in) { return in.any() / in.any(); });
+  calls.emplace_back("pow", [](Inputs& in) { return pow(in.any(), in.any()); });
+  calls.emplace_back("maximum", [](Inputs& in) { return maximum(in.any(), in.any()); });
+  calls.emplace_back("lt", [](Inputs& in) { return lt(in.any(), in.any()); });
+  calls.emplace_back("logical_and", [](Inputs& in) { return logical_and(in.any(), in.any()); });
+  calls.emplace_back("add a number", [](Inputs& in) { return in.any() + 1.5; });
+  calls.emplace_back("where", [](Inputs& in) {
+    return where(in.like({4, 6}, boolean), in.like({4, 6}), in.like({6}));
+  });
+  calls.emplace_back("add_", [](Inputs& in) { return in.any().detach().clone().add_(in.any()); });
+  calls.emplace_back("mul_", [](Inputs& in) { return in.any().detach().clone().mul_(in.any()); });
+  calls.emplace_back("add_ to what others see", [](Inputs& in) {
+    const Tensor x = in.any().detach(), y = in.any().detach();
+    return in.options().in_place ? Tensor(x).add_(y) : x;
+  });
+  calls.emplace_back("fill_ of what others see", [](Inputs& in) {
+    const Tensor x = in.any().detach();
+    return in.options().in_place ? Tensor(x).fill_(in.one_in(2) ? 2.0 : 0.0) : x;
+  });
+  calls.emplace_back("copy_", [](Inputs& in) { return in.any().detach().clone().copy_(in.any()); });
+}
+inline void add_reductions_and_indices(Calls& calls) {
+  calls.emplace_back("sum", [](Inputs& in) { return sum(in.any(), dims(in), in.one_in(2)); });
+  calls.emplace_back("mean", [](Inputs& in) { return mean(in.any(), dims(in), in.one_in(2)); });
+  calls.emplace_back("max", [](Inputs& in) { return max(in.any(), dims(in), in.one_in(2)); });
+  calls.emplace_back("argmin", [](Inputs& in) { return argmin(in.any(), in.dim(), in.one_in(2)); });
+  calls.emplace_back("norm", [](Inputs& in) { return norm(in.any()); });
+  calls.emplace_back("all", [](Inputs& in) { return all(in.any()); });
+  calls.emplace_back("sum_to", [](Inputs& in) { return sum_to(in.any(), in.any().shape()); });
+  calls.emplace_back("embedding", [](Inputs& in) {
+    return embedding(in.like({3, 17}), in.like({4, 3}, int64), in.one_in(4) ? in.below(5) : -1);
+  });
+  calls.emplace_back("index_select", [](Inputs& in) {
+    return index_select(in.like({4, 6}), in.dim(), in.like({9}, in.one_in(2) ? int32 : int64));
+  });
+  calls.emplace_back("gather", [](Inputs& in) { return gather(in.like({4, 6}), in.dim(), in.like({3, 5}, int64)); });
+  calls.emplace_back("cat", [](Inputs& in) { return cat({in.like({4, 6}), in.like({4, 6})}, in.dim()); });
+  calls.emplace_back("stack", [](Inputs& in) {
+    return stack({in.like({4, 6}), in.like({4, 6}), in.like({4, 6})}, in.dim());
+  });
+  calls.emplace_back("sort", [](Inputs& in) { return sort(in.any(), in.dim(), in.one_in(2)).values; });
+  calls.emplace_back(
+      "topk", [](Inputs& in) { return topk(in.any(), in.below(6) - 1, in.dim(), in.one_in(2), in.one_in(2)).values; });
+  calls.emplace_back("cumsum", [](Inputs& in) { return cumsum(in.any(), in.dim()); });
+  calls.emplace_back("nonzero", [](Inputs& in) { return nonzero(in.any()); });
+  calls.emplace_back("masked_select", [](Inputs& in) { return masked_select(in.any(), in.like({4, 6}, boolean)); });
+}
+inline void add_layers(Calls& calls) {
+  calls.emplace_back("matmul", [](Inputs& in) {
+    return matmul(in.like({2, 4, 6}), in.one_in(2) ? in.like({6, 3}) : in.like({2, 6, 5}));
+  });
+  calls.emplace_back("linear", [](Inputs& in) {
+    constexpr Activation kActivations[] = {Activation::kNone, Activation::kGelu, Activation::kRelu};
+    return linear(in.like({4, 2, 17}), in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
+                  kActivations[in.below(3)]);
+  });
+  calls.emplace_back("softmax", [](Inputs& in) { return softmax(in.any(), in.dim()); });
+  calls.emplace_back("log_softmax", [](Inputs& in) { return log_softmax(in.any(), in.dim()); });
+  calls.emplace_back("layer_norm", [](Inputs& in) {
+    return layer_norm(in.like({5, 17}), in.like({17}), in.one_in(3) ? Tensor() : in.like({17}));
+  });
+  calls.emplace_back("dropout_residual_layer_norm", [](Inputs& in) {
+    return dropout_residual_layer_norm(in.like({5, 17}), in.like({5, 17}), in.like({17}), in.like({17}), 1e-5,
+                                       dropout_options(in));
+  });
+  calls.emplace_back("dropout", [](Inputs& in) { return dropout(in.any(), dropout_options(in)); });
+  calls.emplace_back("cross_entropy", [](Inputs& in) {
+    return cross_entropy(
+        in.like({5, 3}), in.like({5}, int64),
+        {.label_smoothing = in.one_in(3) ? 0.1 : 0, .row_weights = in.one_in(4) ? in.like({5}) : Tensor()});
+  });
+  calls.emplace_back("mse_loss", [](Inputs& in) { return mse_loss(in.like({5, 3}), in.like({5, 3})); });
+  calls.emplace_back("attention", [](Inputs& in) {
+    return attention(in.like({4, 2, 8}), in.like({4, 2, 8}), in.like({4, 2, 8}), layout(in), layout(in),
+                     attention_options(in));
+  });
+  calls.emplace_back("cross_attention", [](Inputs& in) {
+    return cross_attention(in.like({4, 2, 8}), in.like({4, 2, 2, 8}), layout(in), layout(in), attention_options(in));
+  });
+  calls.emplace_back("self_attention", [](Inputs& in) {
+    return self_attention(in.like({4, 3, 2, 8}), layout(in), attention_options(in));
+  });
+  calls.emplace_back("chain of layers", [](Inputs& in) {
+    RowChain chain(in.like({4, 2, 17}));
+    chain.linear(in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
+                 in.one_in(2) ? Activation::kGelu : Activation::kRelu);
+    chain.linear(in.like({6, 9}), in.one_in(2) ? in.like({6}) : Tensor());
+    return chain.result();
+  });
+  calls.emplace_back("chain with attention", [](Inputs& in) {
+    // Small: projections of numbers up to 1 would make scores so large that rounding shows in the gradients.
+    RowChain chain(in.like({4, 17}) * 0.05);
+    chain.linear(in.like({48, 17}), in.one_in(2) ? in.like({48}) : Tensor());
+    chain.self_attention(2, layout(in), attention_options(in));
+    return chain.result();
+  });
+  calls.emplace_back("chain to a norm", [](Inputs& in) {
+    RowChain chain(in.like({4, 2, 17}));
+    if (in.one_in(2)) {
+      chain.linear(in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor());
+    } else {
+      chain.linear(in.like({12, 17}), in.like({12}), Activation::kGelu);
+      chain.linear(in.like({9, 12}), in.like({9}));
+    }
+    const SumAndNorm result = chain.add_norm(add_norm_options(in));
+    return result.sum.defined() && in.one_in(2) ? result.sum : result.norm;
+  });
+}
+inline void add_views(Calls& calls) {
+  calls.emplace_back("reshape", [](Inputs& in) { return in.any().reshape({in.below(6) - 1, in.below(6) - 1}); });
+  calls.emplace_back("expand", [](Inputs& in) { return in.any().expand({in.below(5), in.below(5), in.below(5)}); });
+  calls.emplace_back("permute", [](Inputs& in) { return in.any().permute({in.dim(), in.dim()}); });
+  calls.emplace_back("flatten", [](Inputs& in) { return in.any().flatten(in.dim(), in.dim()); });
+  calls.emplace_back("squeeze", [](Inputs& in) { return in.any().squeeze(in.dim()); });
+  calls.emplace_back(
+      "slice", [](Inputs& in) { return in.any().slice(in.dim(), in.below(9) - 4, in.below(9) - 4, in.below(4)); });
+  calls.emplace_back("select", [](Inputs& in) { return in.any().select(in.dim(), in.below(9) - 4); });
+  calls.emplace_back("to", [](Inputs& in) { return in.any().to(in.one_in(2) ? int32 : float16); });
+}
+
+inline const Calls& calls() {
+  static const Calls table = [] {
+    Calls all;
+    add_pointwise(all);
+    add_reductions_and_indices(all);
+    add_layers(all);
+    add_views(all);
+    return all;
+  }();
   return table;
 }
 
