@@ -7,9 +7,11 @@
 #include <functional>
 #include <source_location>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tern/core/autograd/engine.h"
+#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/gradcheck.h"
 #include "tern/core/ops/ops.h"
 #include "tern/kernels/kernel.h"
@@ -31,17 +33,32 @@ inline std::string error_of(const std::function<void()>& fn) {
   return "";
 }
 
-/// Expects an Error whose message contains every part.
-inline void expect_error(const std::function<void()>& fn, const std::vector<std::string>& parts) {
+/// Expects an Error whose message contains every part and none of `absent`.
+inline void expect_error(const std::function<void()>& fn, const std::vector<std::string>& parts,
+                         const std::vector<std::string>& absent = {}) {
   const std::string message = error_of(fn);
   for (const std::string& part : parts)
     EXPECT_NE(message.find(part), std::string::npos) << "message '" << message << "' lacks '" << part << "'";
+  for (const std::string& part : absent)
+    EXPECT_EQ(message.find(part), std::string::npos) << "message '" << message << "' has '" << part << "'";
 }
 
 /// Equal shape and values; NaN equals nothing.
 inline void expect_equal(const Tensor& got, const Tensor& want) {
   ASSERT_EQ(got.shape(), want.shape());
   EXPECT_EQ(got.to_vector<double>(), want.to_vector<double>());
+}
+
+inline void expect_equal(const Tensors& got, const Tensors& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "tensor " << i);
+    expect_equal(got[i], want[i]);
+  }
+}
+
+inline void expect_dtype(DType dtype, const Tensors& all) {
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].dtype(), dtype) << "of tensor " << i;
 }
 
 /// |got - want| <= tolerance for every element.
@@ -54,6 +71,12 @@ inline void expect_near(const Tensor& got, const std::vector<double>& want, doub
 inline void expect_near(const Tensor& got, const Tensor& want, double tolerance) {
   ASSERT_EQ(got.shape(), want.shape());
   expect_near(got, want.to_vector<double>(), tolerance);
+}
+
+/// Calls fn, which may change leaves in place.
+inline void without_grad(const std::function<void()>& fn) {
+  const NoGrad off;
+  fn();
 }
 
 /// A float64 leaf of normal numbers.
@@ -101,6 +124,12 @@ inline double relative_error(const std::vector<double>& got, const std::vector<d
   return std::sqrt(difference / std::max(size, 1e-300));
 }
 
+/// Calls fn(0), ..., fn(n - 1), each on a thread, and waits for them.
+inline void in_threads(size_t n, const std::function<void(size_t)>& fn) {
+  std::vector<std::jthread> threads;
+  for (size_t t = 0; t < n; ++t) threads.emplace_back(fn, t);
+}
+
 /// Restores the CPU level and the number of threads at the end of a test.
 class RestoreKernels {
  public:
@@ -119,9 +148,14 @@ class DerivativeTest : public testing::Test {
  protected:
   void SetUp() override { kernels::set_num_threads(1); }
   Tensor normal(const Shape& shape) { return leaf(shape, generator_); }
+  /// For an op that draws: the same numbers in every call.
+  Generator* same_draws() {
+    draws_.set_offset(0);
+    return &draws_;
+  }
 
   const RestoreKernels restore_;
-  Generator generator_ = fresh_generator();
+  Generator generator_ = fresh_generator(), draws_ = fresh_generator(3);
 };
 
 }  // namespace tern::test
