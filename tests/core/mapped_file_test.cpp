@@ -135,27 +135,23 @@ TEST_F(MappedFiles, WeightsAreComparedWithTheFileWhenTheyAreCopied) {
 TEST_F(MappedFiles, ManyThreadsAndFiles) {
   constexpr int kThreads = 8;
   std::atomic<int> lost = 0, whole = 0;
-  {
-    std::vector<std::jthread> threads;
-    for (int t = 0; t < kThreads; ++t)
-      threads.emplace_back([&, t] {
-        for (int repetition = 0; repetition < 20; ++repetition) {
-          const size_t bytes = 50'000 + static_cast<size_t>(t) * 4096;
-          const std::string name = write("file" + std::to_string(t), bytes);
-          const MappedFile file(name);
-          const bool cut = (t + repetition) % 2 == 0;
-          if (cut) fs::resize_file(name, 4096 * 3);
-          EXPECT_EQ(sum_of_bytes(file), expected_sum(cut ? 4096 * 3 : bytes));
-          try {
-            file.check();
-            ++whole;
-          } catch (const Error& error) {
-            EXPECT_TRUE(std::string(error.what()).starts_with(name + ": ")) << error.what();
-            ++lost;
-          }
-        }
-      });
-  }
+  in_threads(kThreads, [&](size_t t) {
+    for (size_t repetition = 0; repetition < 20; ++repetition) {
+      const size_t bytes = 50'000 + t * 4096;
+      const std::string name = write("file" + std::to_string(t), bytes);
+      const MappedFile file(name);
+      const bool cut = (t + repetition) % 2 == 0;
+      if (cut) fs::resize_file(name, 4096 * 3);
+      EXPECT_EQ(sum_of_bytes(file), expected_sum(cut ? 4096 * 3 : bytes));
+      try {
+        file.check();
+        ++whole;
+      } catch (const Error& error) {
+        EXPECT_TRUE(std::string(error.what()).starts_with(name + ": ")) << error.what();
+        ++lost;
+      }
+    }
+  });
   EXPECT_EQ(lost, kThreads * 10);
   EXPECT_EQ(whole, kThreads * 10);
   EXPECT_NO_THROW(check_lost_files());
