@@ -5,7 +5,6 @@
 #include <random>
 
 #include "tern/core/autograd/autocast.h"
-#include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern::test {
@@ -171,10 +170,9 @@ TEST_F(OpsGradcheck, LinearAndNorms) {
   expect_derivatives(normalise, {normal({2, 2, 5}), Tensor(), normal({5})});
   expect_derivatives(normalise, {normal({4}), normal({4}), Tensor()});
   expect_derivatives([](const Tensors& in) { return layer_norm(in[0].t(), {}, {}); }, {normal({5, 3})});
-  const auto fused = [](const auto& op) {
-    return [op](const Tensors& in) {
-      Generator g = fresh_generator(5);
-      return op(in[0], in[1], in[2], in[3], 1e-3, DropoutOptions{.p = 0.4, .generator = &g});
+  const auto fused = [&](const auto& op) {
+    return [&, op](const Tensors& in) {
+      return op(in[0], in[1], in[2], in[3], 1e-3, DropoutOptions{.p = 0.4, .generator = same_draws()});
     };
   };
   const Tensors inputs = {normal({3, 9}), normal({3, 9}), normal({9}), normal({9})};
@@ -201,11 +199,8 @@ TEST_F(OpsGradcheck, SoftmaxLossesDropout) {
       expect_derivatives(loss, {normal({5, 5})});
     }
   expect_derivatives([](const Tensors& in) { return mse_loss(in[0], in[1]); }, {normal({3, 2}), normal({3, 2})});
-  const TensorOp drop = [](const Tensors& in) {
-    Generator g = fresh_generator(9);
-    return dropout(in[0].t(), {.p = 0.5, .generator = &g});
-  };
-  expect_derivatives(drop, {normal({5, 7})});
+  expect_derivatives([&](const Tensors& in) { return dropout(in[0].t(), {.p = 0.5, .generator = same_draws()}); },
+                     {normal({5, 7})});
 }
 
 TEST_F(OpsGradcheck, Indexing) {
@@ -259,17 +254,13 @@ TEST_F(OpsGradcheck, Attention) {
   const SequenceLayout packed = packed_layout({3, 0, 4, 1}), keys = packed_layout({2, 1, 5, 3});
   for (const double p : {0.0, 0.3})
     for (const bool causal : {false, true}) {
-      const auto options = [&](Generator& g) {
-        return AttentionOptions{.causal = causal, .window = causal ? 2 : -1, .dropout = p, .generator = &g};
+      const auto options = [&] {
+        return AttentionOptions{.causal = causal, .window = causal ? 2 : -1, .dropout = p, .generator = same_draws()};
       };
-      const TensorOp self = [&](const Tensors& in) {
-        Generator g = fresh_generator(3);
-        return self_attention(in[0], packed, options(g));
-      };
-      expect_derivatives(self, {normal({8, 3, 2, 4})});
+      expect_derivatives([&](const Tensors& in) { return self_attention(in[0], packed, options()); },
+                         {normal({8, 3, 2, 4})});
       const TensorOp general = [&](const Tensors& in) {
-        Generator g = fresh_generator(3);
-        return attention(in[0], in[1], in[2].slice(1, 0, 1), packed, keys, options(g));
+        return attention(in[0], in[1], in[2].slice(1, 0, 1), packed, keys, options());
       };
       expect_derivatives(general, {normal({8, 2, 3}), normal({11, 1, 3}), normal({11, 2, 3})});
     }

@@ -7,7 +7,6 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern::test {
@@ -64,8 +63,7 @@ TEST_F(SecondDerivative, FirstGradientsOfOpsAreThoseOfKernels) {
         for (const bool with_sum : {false, true}) {
           // An eps of the size of the variance: a mistake in it shows, and it bounds how much rounding is enlarged.
           const TensorOp norm = [&](const Tensors& in) {
-            Generator g = fresh_generator(5);
-            const DropoutOptions drop{.p = p, .generator = &g};
+            const DropoutOptions drop{.p = p, .generator = same_draws()};
             const Tensor residual = with_residual ? in[1] : Tensor();
             if (!with_sum) return dropout_residual_layer_norm(in[0], residual, in[2], in[3], 0.1, drop);
             const SumAndNorm both = dropout_residual_sum_layer_norm(in[0], residual, in[2], in[3], 0.1, drop);
@@ -181,7 +179,7 @@ TEST_F(SecondDerivative, LossAndPenaltyInOneBackward) {
   EXPECT_NO_THROW(gradcheck(total, {halves({2, 3}), halves({4, 3}), halves({4}), halves({2, 4})}));
 }
 
-TEST_F(SecondDerivative, FrozenTensorsAndWeights) {
+TEST_F(SecondDerivative, FrozenInputsAndWeights) {
   const Tensor x = normal({3, 4}), w = normal({5, 4}), b = normal({5});
   for (const Activation activation : {Activation::kNone, Activation::kGelu}) {
     expect_derivatives([&](const Tensors& in) { return square(linear(in[0], w.detach(), b.detach(), activation)); },
@@ -240,9 +238,9 @@ TEST_F(SecondDerivative, Attention) {
     for (const bool causal : {false, true})
       for (const Shape& bias : {Shape{3, 4, 3, 4}, Shape{1, 1, 3, 4}, Shape{3, 1, 3, 4}, Shape{1, 4, 3, 4}}) {
         const TensorOp op = [&](const Tensors& in) {
-          Generator g = fresh_generator(3);
-          return attention(in[0], in[1], in[2], queries, keys,
-                           {.causal = causal, .window = causal ? 1 : -1, .dropout = p, .generator = &g, .bias = in[3]});
+          const AttentionOptions options{
+              .causal = causal, .window = causal ? 1 : -1, .dropout = p, .generator = same_draws(), .bias = in[3]};
+          return attention(in[0], in[1], in[2], queries, keys, options);
         };
         const Tensors inputs = {normal({6, 4, 2}), normal({10, 2, 2}), normal({10, 2, 2}), normal(bias)};
         if (p < 1) expect_same_gradients(op, inputs, kDoubleAttention);
@@ -255,16 +253,14 @@ TEST_F(SecondDerivative, AttentionOverMoreKeysThanOneLook) {
   // 65 and 130 keys: the mask is read in several parts.
   const SequenceLayout layout = packed_layout({65, 130, 3});
   for (const double p : {0.0, 0.3}) {
-    const TensorOp op = [&](const Tensors& in) {
-      Generator g = fresh_generator(3);
-      return self_attention(in[0], layout, {.causal = true, .window = 70, .dropout = p, .generator = &g});
+    const auto options = [&](bool causal) {
+      return AttentionOptions{.causal = causal, .window = causal ? 70 : -1, .dropout = p, .generator = same_draws()};
     };
-    expect_same_gradients(op, {single({198, 3, 2, 8})}, kSingleAttention);
-    const TensorOp cross = [&](const Tensors& in) {
-      Generator g = fresh_generator(3);
-      return cross_attention(in[0], in[1], layout, layout, {.dropout = p, .generator = &g});
-    };
-    expect_same_gradients(cross, {single({198, 4, 8}), single({198, 2, 2, 8})}, kSingleAttention);
+    expect_same_gradients([&](const Tensors& in) { return self_attention(in[0], layout, options(true)); },
+                          {single({198, 3, 2, 8})}, kSingleAttention);
+    expect_same_gradients(
+        [&](const Tensors& in) { return cross_attention(in[0], in[1], layout, layout, options(false)); },
+        {single({198, 4, 8}), single({198, 2, 2, 8})}, kSingleAttention);
   }
 }
 
