@@ -7,7 +7,6 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/tests/core/core_test.h"
-#include "tern/tests/support/seed.h"
 
 namespace tern::test {
 namespace {
