@@ -3,21 +3,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <random>
-#include <thread>
 
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/fake_device.h"
+#include "tern/tests/support/sanitizer.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_faultless;
-using test::expect_sound;
-using test::FakeDevice;
-using test::kDevice;
-using test::kKiB;
-using test::kMiB;
-using test::stream;
 
 /// Random sequences of all calls, checked against the fake device's records and a map of the live blocks.
 class RandomUse {
@@ -141,13 +133,8 @@ class RandomUse {
 
 TEST(AllocatorRandom, RandomUse) {
   int64_t errors = 0, reuses = 0;
-#if defined(__SANITIZE_THREAD__)  // fifty times as slow, and there is only one thread
-  constexpr int kRuns = 5;
-#elif defined(__SANITIZE_ADDRESS__)
-  constexpr int kRuns = 10;
-#else
-  constexpr int kRuns = 30;
-#endif
+  // ThreadSanitizer makes it fifty times as slow, and there is only one thread.
+  constexpr int kRuns = kThreadSanitized ? 5 : kSanitized ? 10 : 30;
   for (int run = 0; run < kRuns; ++run) {
     const uint64_t seed = fresh_random(static_cast<uint64_t>(run))();
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -183,34 +170,31 @@ TEST(AllocatorRandom, ServesThreads) {
   source.drop = [](void* event) { delete static_cast<int64_t*>(event); };
   CachingAllocator a(kDevice, source);
   std::vector<int> bad(4, 0);
-  std::vector<std::thread> threads;
-  for (size_t t = 0; t < bad.size(); ++t)
-    threads.emplace_back([&, t] {
-      std::vector<std::pair<int64_t*, int64_t>> live;
-      const auto mine = static_cast<int64_t>(t);
-      int64_t pool = 0;
-      for (int64_t i = 0; i < 2000; ++i) {
-        const int64_t words = 1 + (i * 97 + mine) % 9000;
-        auto* p = static_cast<int64_t*>(a.allocate(words * 8, stream(mine % 3)));
-        p[0] = p[words - 1] = mine;
-        live.emplace_back(p, words);
-        if (i % 3 == 0) a.record_stream(p, stream((mine + 1) % 3));
-        if (live.size() > 8) {
-          const auto [old, count] = live[static_cast<size_t>(i % 8)];
-          bad[t] += old[0] != mine || old[count - 1] != mine;
-          a.release(old);
-          live.erase(live.begin() + i % 8);
-        }
-        ++now;
-        if (t == 0 && i % 400 == 100) pool = a.begin_private_pool();
-        if (t == 0 && i % 400 == 110) a.end_private_pool(pool);
-        if (t == 0 && i % 400 == 300) a.release_private_pool(pool);
-        if (i % 250 == 0) (void)a.snapshot_json();
-        if (t == 1 && i % 100 == 0) empty_cache_if_allowed(a);
+  in_threads(bad.size(), [&](size_t t) {
+    std::vector<std::pair<int64_t*, int64_t>> live;
+    const auto mine = static_cast<int64_t>(t);
+    int64_t pool = 0;
+    for (int64_t i = 0; i < 2000; ++i) {
+      const int64_t words = 1 + (i * 97 + mine) % 9000;
+      auto* p = static_cast<int64_t*>(a.allocate(words * 8, stream(mine % 3)));
+      p[0] = p[words - 1] = mine;
+      live.emplace_back(p, words);
+      if (i % 3 == 0) a.record_stream(p, stream((mine + 1) % 3));
+      if (live.size() > 8) {
+        const auto [old, count] = live[static_cast<size_t>(i % 8)];
+        bad[t] += old[0] != mine || old[count - 1] != mine;
+        a.release(old);
+        live.erase(live.begin() + i % 8);
       }
-      for (const auto& [p, words] : live) a.release(p);
-    });
-  for (std::thread& thread : threads) thread.join();
+      ++now;
+      if (t == 0 && i % 400 == 100) pool = a.begin_private_pool();
+      if (t == 0 && i % 400 == 110) a.end_private_pool(pool);
+      if (t == 0 && i % 400 == 300) a.release_private_pool(pool);
+      if (i % 250 == 0) (void)a.snapshot_json();
+      if (t == 1 && i % 100 == 0) empty_cache_if_allowed(a);
+    }
+    for (const auto& [p, words] : live) a.release(p);
+  });
   EXPECT_EQ(bad, std::vector<int>(4, 0));
   a.empty_cache();
   EXPECT_EQ(a.statistics().reserved_bytes, 0);
@@ -218,4 +202,4 @@ TEST(AllocatorRandom, ServesThreads) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -5,16 +5,22 @@
 
 #include <cmath>
 #include <functional>
+#include <source_location>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tern/core/autograd/engine.h"
+#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/gradcheck.h"
 #include "tern/core/ops/ops.h"
 #include "tern/kernels/kernel.h"
 #include "tern/tests/core/fresh.h"
 
 namespace tern::test {
+
+using Tensors = std::vector<Tensor>;
+using TensorOp = std::function<Tensor(const Tensors&)>;
 
 /// The message of the Error that fn throws; without an Error "" and a test failure.
 inline std::string error_of(const std::function<void()>& fn) {
@@ -27,17 +33,32 @@ inline std::string error_of(const std::function<void()>& fn) {
   return "";
 }
 
-/// Expects an Error whose message contains every part.
-inline void expect_error(const std::function<void()>& fn, const std::vector<std::string>& parts) {
+/// Expects an Error whose message contains every part and none of `absent`.
+inline void expect_error(const std::function<void()>& fn, const std::vector<std::string>& parts,
+                         const std::vector<std::string>& absent = {}) {
   const std::string message = error_of(fn);
   for (const std::string& part : parts)
     EXPECT_NE(message.find(part), std::string::npos) << "message '" << message << "' lacks '" << part << "'";
+  for (const std::string& part : absent)
+    EXPECT_EQ(message.find(part), std::string::npos) << "message '" << message << "' has '" << part << "'";
 }
 
 /// Equal shape and values; NaN equals nothing.
 inline void expect_equal(const Tensor& got, const Tensor& want) {
   ASSERT_EQ(got.shape(), want.shape());
   EXPECT_EQ(got.to_vector<double>(), want.to_vector<double>());
+}
+
+inline void expect_equal(const Tensors& got, const Tensors& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "tensor " << i);
+    expect_equal(got[i], want[i]);
+  }
+}
+
+inline void expect_dtype(DType dtype, const Tensors& all) {
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].dtype(), dtype) << "of tensor " << i;
 }
 
 /// |got - want| <= tolerance for every element.
@@ -52,18 +73,24 @@ inline void expect_near(const Tensor& got, const Tensor& want, double tolerance)
   expect_near(got, want.to_vector<double>(), tolerance);
 }
 
+/// Calls fn, which may change leaves in place.
+inline void without_grad(const std::function<void()>& fn) {
+  const NoGrad off;
+  fn();
+}
+
 /// A float64 leaf of normal numbers.
 inline Tensor leaf(const Shape& shape, Generator& generator) {
   return randn(shape, generator, {.dtype = float64, .requires_grad = true});
 }
 /// Float64 leaves in [-2, 2]; over all leaves, no two elements are closer than 2 / their number: for ops that compare,
 /// where finite differences must not change the order of elements.
-inline std::vector<Tensor> distinct_leaves(const std::vector<Shape>& shapes, Generator& generator) {
+inline Tensors distinct_leaves(const std::vector<Shape>& shapes, Generator& generator) {
   int64_t count = 0;
   for (const Shape& shape : shapes) count += shape.numel();
   const std::vector<double> order = argsort(rand({count}, generator, {.dtype = float64})).to_vector<double>(),
                             shift = rand({count}, generator, {.dtype = float64}).to_vector<double>();
-  std::vector<Tensor> leaves;
+  Tensors leaves;
   size_t at = 0;
   for (const Shape& shape : shapes) {
     Tensor x = empty(shape, {.dtype = float64});
@@ -73,7 +100,18 @@ inline std::vector<Tensor> distinct_leaves(const std::vector<Shape>& shapes, Gen
   }
   return leaves;
 }
-inline Tensor distinct_leaf(const Shape& shape, Generator& generator) { return distinct_leaves({shape}, generator)[0]; }
+
+/// First and second derivatives of fn against finite differences.
+inline void expect_derivatives(const TensorOp& fn, const Tensors& inputs,
+                               const std::source_location& here = std::source_location::current()) {
+  try {
+    gradcheck(fn, inputs, {.second = true, .seed = fresh_seed()});
+  } catch (const Error& error) {
+    std::string shapes;
+    for (const Tensor& x : inputs) shapes += x.describe() + "; ";
+    ADD_FAILURE_AT(here.file_name(), static_cast<int>(here.line())) << shapes << error.what();
+  }
+}
 
 /// Norm of the difference over the norm of the reference; infinite where the sizes differ.
 inline double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
@@ -84,6 +122,12 @@ inline double relative_error(const std::vector<double>& got, const std::vector<d
     size += want[i] * want[i];
   }
   return std::sqrt(difference / std::max(size, 1e-300));
+}
+
+/// Calls fn(0), ..., fn(n - 1), each on a thread, and waits for them.
+inline void in_threads(size_t n, const std::function<void(size_t)>& fn) {
+  std::vector<std::jthread> threads;
+  for (size_t t = 0; t < n; ++t) threads.emplace_back(fn, t);
 }
 
 /// Restores the CPU level and the number of threads at the end of a test.
@@ -97,6 +141,21 @@ class RestoreKernels {
  private:
   kernels::CpuLevel level_ = kernels::cpu_level();
   int threads_ = kernels::num_threads();
+};
+
+/// Tests of derivatives. Threads do not speed up small tensors, and slow them on a loaded machine.
+class DerivativeTest : public testing::Test {
+ protected:
+  void SetUp() override { kernels::set_num_threads(1); }
+  Tensor normal(const Shape& shape) { return leaf(shape, generator_); }
+  /// For an op that draws: the same numbers in every call.
+  Generator* same_draws() {
+    draws_.set_offset(0);
+    return &draws_;
+  }
+
+  const RestoreKernels restore_;
+  Generator generator_ = fresh_generator(), draws_ = fresh_generator(3);
 };
 
 }  // namespace tern::test

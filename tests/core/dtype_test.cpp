@@ -3,106 +3,69 @@
 #include <algorithm>
 
 #include "tern/core/autograd/autocast.h"
-#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/memory/allocator.h"
-#include "tern/tests/core/core_test.h"
 #include "tern/tests/core/rounding.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
-using test::expect_equal;
-using test::expect_error;
-using test::Rounded;
-using test::RoundedNorm;
-
-using Op = std::function<Tensor(const std::vector<Tensor>&)>;
-using Reference = std::function<Rounded(const std::vector<Rounded>&)>;
-
 /// Results for 16-bit inputs are the exact result, rounded once, within the rounding errors of fp32 computation.
-void check_16_bits(const char* name, const Op& op, const Reference& reference, const std::vector<Tensor>& inputs) {
+void check_16_bits(const char* name, const Tensors& inputs, const TensorOp& op,
+                   const std::function<Rounded(const std::vector<Rounded>&)>& reference) {
   for (const DType dtype : {bfloat16, float16}) {
     SCOPED_TRACE(testing::Message() << name << " " << dtype);
-    std::vector<Tensor> low;
+    Tensors low;
     std::vector<Rounded> exact;
-    for (const Tensor& x : inputs) {
-      low.push_back(x.to(dtype));
-      exact.emplace_back(low.back());
-    }
+    for (const Tensor& x : inputs) exact.emplace_back(low.emplace_back(x.to(dtype)));
     const Tensor got = op(low);
     EXPECT_EQ(got.dtype(), dtype);
-    test::expect_within(got, reference(exact).stored(dtype));
+    expect_within(got, reference(exact).stored(dtype));
   }
-}
-
-/// Self-attention over packed sequences; qkv: [tokens, 3, heads, size].
-Rounded attended(const Rounded& qkv, const std::vector<int64_t>& lengths) {
-  std::vector<Tensor> values, errors;
-  int64_t begin = 0;
-  for (const int64_t n : lengths) {
-    const auto part = [&](int64_t i) {
-      return qkv.map([&](const Tensor& x) { return x.slice(0, begin, begin + n).select(1, i).transpose(0, 1); });
-    };
-    const auto turned = [](const Tensor& x) { return x.transpose(-2, -1); };
-    const double scale = 1 / std::sqrt(static_cast<double>(qkv.value.size(3)));
-    const Rounded p = softmax(matmul(part(0), part(1).map(turned)) * scale), y = matmul(p, part(2));
-    values.push_back(y.value.transpose(0, 1).reshape({n, -1}));
-    errors.push_back(y.error.transpose(0, 1).reshape({n, -1}));
-    begin += n;
-  }
-  return {cat(values), cat(errors), qkv.unit};
 }
 
 TEST(SixteenBits, AgreeWithFloat64) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const auto normal = [&](const Shape& s) { return randn(s, g, {.dtype = float64}); };
-  const auto unary = [&](const char* name, Tensor (*op)(const Tensor&)) {
+  for (const auto& [name, op] : {std::pair<const char*, Tensor (*)(const Tensor&)>{"gelu", tern::gelu},
+                                 {"tanh", tanh},
+                                 {"exp", exp},
+                                 {"sigmoid", sigmoid},
+                                 {"silu", silu}}) {
+    const auto exact = [op = op](const auto& in) { return function_of(in[0], op(in[0].value), 0, 8); };
     check_16_bits(
-        name, [op](const auto& in) { return op(in[0]); },
-        [op](const auto& in) { return test::function_of(in[0], op(in[0].value), 0, 8); }, {normal({37, 19})});
-  };
-  unary("gelu", gelu);
-  unary("tanh", tanh);
-  unary("exp", exp);
-  unary("sigmoid", sigmoid);
-  unary("silu", silu);
+        name, {normal({37, 19})}, [op = op](const auto& in) { return op(in[0]); }, exact);
+  }
+  const auto product = [](const auto& in) { return matmul(in[0], in[1]); };
+  check_16_bits("matmul", {normal({33, 65}), normal({65, 17})}, product, product);
   check_16_bits(
-      "matmul", [](const auto& in) { return matmul(in[0], in[1]); },
-      [](const auto& in) { return matmul(in[0], in[1]); }, {normal({33, 65}), normal({65, 17})});
+      "linear", {normal({21, 40}), normal({9, 40}), normal({9})},
+      [](const auto& in) { return linear(in[0], in[1], in[2], Activation::kGelu); },
+      [](const auto& in) { return gelu(linear(in[0], in[1].value, in[2].value)); });
+  const auto probabilities = [](const auto& in) { return softmax(in[0]); };
+  check_16_bits("softmax", {normal({5, 131})}, probabilities, probabilities);
   check_16_bits(
-      "linear", [](const auto& in) { return linear(in[0], in[1], in[2], Activation::kGelu); },
-      [](const auto& in) { return gelu(linear(in[0], in[1].value, in[2].value)); },
-      {normal({21, 40}), normal({9, 40}), normal({9})});
+      "layer_norm", {normal({7, 130}), normal({130}), normal({130})},
+      [](const auto& in) { return layer_norm(in[0], in[1], in[2]); },
+      [](const auto& in) { return RoundedNorm(in[0], 1e-5).result(in[1].value, in[2].value); });
   check_16_bits(
-      "softmax", [](const auto& in) { return softmax(in[0]); }, [](const auto& in) { return softmax(in[0]); },
-      {normal({5, 131})});
+      "sum", {normal({501, 13})}, [](const auto& in) { return sum(in[0], {0}); },
+      [](const auto& in) { return sum(in[0], 0); });
   check_16_bits(
-      "layer_norm", [](const auto& in) { return layer_norm(in[0], in[1], in[2]); },
-      [](const auto& in) { return RoundedNorm(in[0], 1e-5).result(in[1].value, in[2].value); },
-      {normal({7, 130}), normal({130}), normal({130})});
+      "mean", {normal({13, 501})}, [](const auto& in) { return mean(in[0], {1}, true); },
+      [](const auto& in) { return mean(in[0]); });
+  const std::vector<int64_t> lengths = {17, 5, 30};
   check_16_bits(
-      "sum", [](const auto& in) { return sum(in[0], {0}); }, [](const auto& in) { return sum(in[0], 0); },
-      {normal({501, 13})});
-  check_16_bits(
-      "mean", [](const auto& in) { return mean(in[0], {1}, true); }, [](const auto& in) { return mean(in[0]); },
-      {normal({13, 501})});
-  check_16_bits(
-      "attention",
-      [](const auto& in) {
-        return self_attention(in[0], packed_layout({17, 5, 30}));
-      },
-      [](const auto& in) {
-        return attended(in[0], {17, 5, 30});
-      },
-      {normal({52, 3, 2, 16})});
+      "attention", {normal({52, 3, 2, 16})},
+      [&](const auto& in) { return self_attention(in[0], packed_layout(lengths)); },
+      [&](const auto& in) { return self_attention(in[0], lengths); });
 }
 
 /// The gradients of the inputs for a 16-bit dy, within the error of rounding the saved tensors and the result.
-void check_gradients(const char* name, const Op& op,
-                     const std::function<std::vector<Rounded>(const std::vector<Tensor>&, const Rounded&, DType)>& want,
-                     const std::vector<Tensor>& inputs, const Tensor& gradient) {
+void check_gradients(const char* name, const TensorOp& op,
+                     const std::function<std::vector<Rounded>(const Tensors&, const Rounded&, DType)>& want,
+                     const Tensors& inputs, const Tensor& gradient) {
   for (const DType dtype : {bfloat16, float16}) {
-    std::vector<Tensor> low;
+    Tensors low;
     for (const Tensor& x : inputs) low.push_back(x.to(dtype).set_requires_grad(true));
     const Tensor dy = gradient.to(dtype);
     op(low).backward(dy);
@@ -111,21 +74,21 @@ void check_gradients(const char* name, const Op& op,
     for (size_t i = 0; i < low.size(); ++i) {
       SCOPED_TRACE(testing::Message() << name << " " << dtype << " input " << i);
       EXPECT_EQ(low[i].grad().dtype(), dtype);
-      test::expect_within(low[i].grad(), expected[i].stored(dtype));
+      expect_within(low[i].grad(), expected[i].stored(dtype));
     }
   }
 }
 
 /// The gradients of x, weight and bias, from the gradient of the pre-activation.
-std::vector<Rounded> gradients_of_product(const std::vector<Tensor>& in, const Rounded& dpre) {
+std::vector<Rounded> gradients_of_product(const Tensors& in, const Rounded& dpre) {
   const Rounded turned = dpre.map([](const Tensor& t) { return t.t(); });
   return {matmul(dpre, Rounded(in[1])), matmul(turned, Rounded(in[0])), sum(dpre, 0)};
 }
 
 TEST(SixteenBits, GradientsAgreeWithFloat64) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const auto normal = [&](const Shape& s) { return randn(s, g, {.dtype = float64}); };
-  const std::vector<Tensor> layer = {normal({29, 24}), normal({16, 24}), normal({16})};
+  const Tensors layer = {normal({29, 24}), normal({16, 24}), normal({16})};
   check_gradients(
       "linear", [](const auto& in) { return linear(in[0], in[1], in[2]); },
       [](const auto& in, const Rounded& dy, DType) { return gradients_of_product(in, dy); }, layer, normal({29, 16}));
@@ -133,7 +96,7 @@ TEST(SixteenBits, GradientsAgreeWithFloat64) {
       "linear with gelu", [](const auto& in) { return linear(in[0], in[1], in[2], Activation::kGelu); },
       [](const auto& in, const Rounded& dy, DType dtype) {
         const Rounded pre = linear(Rounded(in[0]), in[1].detach(), in[2].detach()).stored(dtype);
-        return gradients_of_product(in, (dy * test::gelu_slope(pre)).stored(dtype));
+        return gradients_of_product(in, (dy * gelu_slope(pre)).stored(dtype));
       },
       layer, normal({29, 16}));
   check_gradients(
@@ -163,38 +126,17 @@ TEST(SixteenBits, LossesAreFloat32) {
 }
 
 TEST(Autocast, FollowsTheTable) {
-  const Tensor f = ones({4, 4}), h = ones({4, 4}, {.dtype = bfloat16}), d = ones({4, 4}, {.dtype = float64}),
-               i = ones({4, 4}, {.dtype = int64});
-  const auto types = [&] {
-    std::vector<DType> all;
-    for (const Tensor& t : {matmul(f, f),
-                            matmul(h, f),
-                            linear(f, f),
-                            exp(h),
-                            log(h),
-                            pow(h, 2),
-                            rsqrt(h),
-                            sum(h),
-                            norm(h),
-                            mse_loss(h, f),
-                            add(h, f),
-                            mul(h, h),
-                            where(eq(h, f), h, f),
-                            cat({h, f}),
-                            gelu(h),
-                            softmax(h),
-                            layer_norm(h, {}, {}),
-                            tanh(f),
-                            matmul(d, d),
-                            add(i, i),
-                            sum(i)})
-      all.push_back(t.dtype());
-    return all;
+  const Tensor f = ones({4, 4}), h = f.to(bfloat16), d = f.to(float64), i = f.to(int64);
+  const auto expect_types = [](DType dtype, const auto& results) {
+    expect_dtype(dtype, autocast(cpu, bfloat16, results));
   };
-  const std::vector<DType> inside = autocast(cpu, bfloat16, types);
-  EXPECT_EQ(inside, (std::vector<DType>{bfloat16, bfloat16, bfloat16, float32, float32,  float32, float32,
-                                        float32,  float32,  float32,  float32, bfloat16, float32, float32,
-                                        bfloat16, bfloat16, bfloat16, float32, float64,  int64,   int64}));
+  expect_types(bfloat16, [&] {
+    return Tensors{matmul(f, f), matmul(h, f), linear(f, f), mul(h, h), gelu(h), softmax(h), layer_norm(h, {}, {})};
+  });
+  expect_types(float32, [&] { return Tensors{exp(h), log(h), pow(h, 2), rsqrt(h), sum(h), norm(h), mse_loss(h, f)}; });
+  expect_types(float32, [&] { return Tensors{add(h, f), where(eq(h, f), h, f), cat({h, f}), tanh(f)}; });
+  expect_types(float64, [&] { return Tensors{matmul(d, d)}; });
+  expect_types(int64, [&] { return Tensors{add(i, i), sum(i)}; });
   EXPECT_FALSE(autocast_enabled(cpu));
   EXPECT_EQ(matmul(f, f).dtype(), float32);
   expect_error([&] { matmul(h, f); }, {"matmul", "bfloat16", "float32"});
@@ -222,12 +164,13 @@ TEST(Autocast, TheWholeTable) {
 
 /// The result dtype of each op for 16-bit inputs, in both types of region.
 TEST(Autocast, ResultsByTheTable) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor x = rand({6, 8}, g) + 0.5;
   const SequenceLayout layout = packed_layout({4, 2});
   using Unary = Tensor (*)(const Tensor&);
   const std::vector<Unary> in_fp32 = {exp, expm1, log, log1p, square, reciprocal, rsqrt, softplus, norm},
-                           as_is = {neg, abs, sqrt, sigmoid, tanh, relu, gelu, silu, gelu_tanh, erf, sin, cos, floor};
+                           as_is = {neg,  abs,       sqrt, sigmoid, tanh, tern::relu, tern::gelu,
+                                    silu, gelu_tanh, erf,  sin,     cos,  floor};
   for (const DType low : {bfloat16, float16}) {
     const Tensor h = x.to(low), f = x;
     const Autocast region(cpu, low);
@@ -236,33 +179,26 @@ TEST(Autocast, ResultsByTheTable) {
       EXPECT_EQ(as_is[i](h).dtype(), low) << i;
       EXPECT_EQ(as_is[i](f).dtype(), float32) << i;
     }
-    for (const Tensor& y :
-         {pow(h, h), pow(h, 2.0), sum(h), sum(h, {0}), mse_loss(h, h), 1.0 / h, add(h, f), mul(f, h), maximum(h, f),
-          where(gt(h, h), h, f), cat({h, f}), stack({f, h}), dropout_residual_layer_norm(h, f, {}, {}, 1e-5),
-          softmax(f), cross_entropy(h, zeros({6}, {.dtype = int64}))})
-      EXPECT_EQ(y.dtype(), float32);
-    for (const Tensor& y : {matmul(f, f.t()), matmul(h, f.t()), linear(f, f, rand({6}, g)),
-                            attention(f.reshape({6, 1, 8}), h.reshape({6, 1, 8}), f.reshape({6, 1, 8}), layout, layout),
-                            mean(h), add(h, h), mul(h, 3.0), div(h, 3.0), maximum(h, h), cat({h, h}), softmax(h),
-                            log_softmax(h), layer_norm(h, rand({8}, g), {}), dropout(h, {.p = 0.5}),
-                            mul(h, full({}, 2))})  // a number as a tensor does not widen, as in PyTorch
-      EXPECT_EQ(y.dtype(), low);
+    expect_dtype(float32, {pow(h, h), pow(h, 2.0), sum(h), sum(h, {0}), mse_loss(h, h), 1.0 / h, add(h, f), mul(f, h),
+                           maximum(h, f), where(gt(h, h), h, f), cat({h, f}), stack({f, h}),
+                           dropout_residual_layer_norm(h, f, {}, {}, 1e-5), softmax(f),
+                           cross_entropy(h, zeros({6}, {.dtype = int64}))});
+    expect_dtype(low, {matmul(f, f.t()), matmul(h, f.t()), linear(f, f, rand({6}, g)),
+                       attention(f.reshape({6, 1, 8}), h.reshape({6, 1, 8}), f.reshape({6, 1, 8}), layout, layout),
+                       mean(h), add(h, h), mul(h, 3.0), div(h, 3.0), maximum(h, h), cat({h, h}), softmax(h),
+                       log_softmax(h), layer_norm(h, rand({8}, g), {}), dropout(h, {.p = 0.5}),
+                       mul(h, full({}, 2))});  // a number as a tensor does not widen, as in PyTorch
   }
 }
 
 /// fp64, integers, explicit types and in-place ops are not cast, and nothing is in a disabled region.
 TEST(Autocast, WhatIsNeverCast) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor d = rand({4, 4}, g, {.dtype = float64}), i = full({4, 4}, 3, {.dtype = int64}), f = rand({4, 4}, g);
   for (const DType low : {bfloat16, float16}) {
     const Autocast region(cpu, low);
-    EXPECT_EQ(matmul(d, d).dtype(), float64);
-    EXPECT_EQ(exp(d).dtype(), float64);
-    EXPECT_EQ(sum(d).dtype(), float64);
-    EXPECT_EQ(mse_loss(d, d).dtype(), float64);
-    EXPECT_EQ(sum(i).dtype(), int64);
-    EXPECT_EQ(square(i).dtype(), int64);
-    EXPECT_EQ(i.to(float64).dtype(), float64);
+    expect_dtype(float64, {matmul(d, d), exp(d), sum(d), mse_loss(d, d), i.to(float64)});
+    expect_dtype(int64, {sum(i), square(i)});
     EXPECT_EQ(f.to(float16).dtype(), float16);
     EXPECT_EQ(f.to(bfloat16).dtype(), bfloat16);
     Tensor h = f.to(low), w = f.clone();
@@ -274,9 +210,7 @@ TEST(Autocast, WhatIsNeverCast) {
     w.copy_(h);
     EXPECT_EQ(w.dtype(), float32);
     const Autocast off(cpu, float32);
-    EXPECT_EQ(exp(h).dtype(), low);
-    EXPECT_EQ(sum(h).dtype(), low);
-    EXPECT_EQ(matmul(h, h).dtype(), low);
+    expect_dtype(low, {exp(h), sum(h), matmul(h, h)});
     EXPECT_EQ(matmul(f, f).dtype(), float32);
   }
   // A region for one device type does not affect the other.
@@ -287,7 +221,7 @@ TEST(Autocast, WhatIsNeverCast) {
 
 /// The cached copy of a weight serves two backward passes of one region, and an inner region keeps it.
 TEST(Autocast, ACachedWeightServesTwoBackwardPasses) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor x = randn({3, 4}, g), start = randn({4, 4}, g);
   const auto gradient = [&](int passes) {
     Tensor w = start.clone().set_requires_grad(true);
@@ -330,18 +264,15 @@ TEST(Autocast, CastsWeightsOnceAndNoticesUpdates) {
   const int64_t with_cast = allocator(cpu).statistics().allocations - before;
   const Tensor second = linear(x, w);
   EXPECT_LT(allocator(cpu).statistics().allocations - before - with_cast, with_cast);
-  {
-    NoGrad off;
-    w.mul_(3);
-  }
+  without_grad([&] { w.mul_(3); });
   EXPECT_EQ(linear(x, w)[0][0].item<double>(), 12);  // not the old weight
 }
 
 TEST(Autocast, GradientsHaveTheParametersDtype) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   Tensor x, w, b;
   const auto gradients = [&](DType dtype, bool backward_inside) {
-    std::vector<Tensor> leaves = {x.detach().clone(), w.detach().clone(), b.detach().clone()};
+    Tensors leaves = {x.detach().clone(), w.detach().clone(), b.detach().clone()};
     for (Tensor& t : leaves) t.set_requires_grad(true);
     Tensor loss;
     {
@@ -353,20 +284,20 @@ TEST(Autocast, GradientsHaveTheParametersDtype) {
       if (backward_inside) loss.backward();
     }
     if (!backward_inside) loss.backward();
-    return std::vector<Tensor>{leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
+    return Tensors{leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
   };
   std::vector<std::vector<double>> errors(3);
   for (int draw = 0; draw < 15; ++draw) {
     x = randn({6, 8}, g);
     w = randn({5, 8}, g);
     b = randn({5}, g);
-    const std::vector<Tensor> outside = gradients(bfloat16, false), inside = gradients(bfloat16, true),
-                              full = gradients(float32, false);
+    const Tensors outside = gradients(bfloat16, false), inside = gradients(bfloat16, true),
+                  full = gradients(float32, false);
     for (size_t i = 0; i < full.size(); ++i) {
       EXPECT_EQ(outside[i].dtype(), float32);
       expect_equal(inside[i], outside[i]);  // the caller's region has no effect on backward
       EXPECT_NE(outside[i].to_vector<double>(), full[i].to_vector<double>());
-      const double error = test::relative_error(outside[i].to_vector<double>(), full[i].to_vector<double>());
+      const double error = relative_error(outside[i].to_vector<double>(), full[i].to_vector<double>());
       ASSERT_TRUE(std::isfinite(error)) << i;
       errors[i].push_back(error);
     }
@@ -390,11 +321,8 @@ TEST(Autocast, CopiesOfWeightsAreRenewedByTheNextRegion) {
   EXPECT_GE(kept, 2u);
   w.data<float>()[0] = 5;  // does not change the version
   EXPECT_EQ(run()[0][0].item<double>(), 8);
-  {
-    NoGrad off;
-    w.fill_(2);
-    b.fill_(1);
-  }
+  without_grad([&] { w.fill_(2); });
+  without_grad([&] { b.fill_(1); });
   EXPECT_EQ(run()[0][0].item<double>(), 9);
   EXPECT_EQ(autocast(cpu, float16, [&] { return linear(x, w, b); })[0][0].item<double>(), 9);
   EXPECT_EQ(copied(), kept);
@@ -404,10 +332,7 @@ TEST(Autocast, CopiesOfWeightsAreRenewedByTheNextRegion) {
   second.backward();
   EXPECT_EQ(w.grad()[0][0].item<double>(), 4);
   const Tensor y = sum(autocast(cpu, bfloat16, [&] { return linear(ones({2, 4}, {.requires_grad = true}), w, b); }));
-  {
-    NoGrad off;
-    w.fill_(3);
-  }
+  without_grad([&] { w.fill_(3); });
   run();
   expect_error([&] { y.backward(); }, {"linear", "modified"});
 }
@@ -423,4 +348,4 @@ TEST(Autocast, TheWeightsGradientIsFp32) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -27,20 +27,8 @@ class FakeDevice {
             .segment_bytes = int64_t{2} << 20,
             .alignment = 512,
             .record = [this](void* stream) { return record(stream); },
-            .done =
-                [this](void* event) {
-                  check(!capturing, "event queried during capture");
-                  ++queries;
-                  const Event& e = *static_cast<Event*>(event);
-                  return finished[e.stream] >= e.position;
-                },
-            .wait =
-                [this](void* event) {
-                  check(!capturing, "waited during capture");
-                  ++waits;
-                  const Event& e = *static_cast<Event*>(event);
-                  finished[e.stream] = std::max(finished[e.stream], e.position);
-                },
+            .done = [this](void* event) { return done(*static_cast<Event*>(event)); },
+            .wait = [this](void* event) { wait(*static_cast<Event*>(event)); },
             .drop =
                 [this](void* event) {
                   --events;
@@ -125,6 +113,16 @@ class FakeDevice {
     check_unused(begin, begin + bytes, &uses_, "released");
     segments_.erase(segment);
     held -= bytes;
+  }
+  bool done(const Event& event) {
+    check(!capturing, "event queried during capture");
+    ++queries;
+    return finished[event.stream] >= event.position;
+  }
+  void wait(const Event& event) {
+    check(!capturing, "waited during capture");
+    ++waits;
+    finished[event.stream] = std::max(finished[event.stream], event.position);
   }
   void* record(void* stream) {
     check(!capturing, "event recorded during capture");

@@ -2,76 +2,36 @@
 
 #include "tern/core/io/mapped_file.h"
 
-#include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <csetjmp>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <random>
 #include <thread>
 
 #include "tern/core/autograd/parameter.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
-#include "tern/core/ops/ops.h"
-#include "tern/tests/core/core_test.h"
+#include "tern/tests/core/files.h"
 #include "tern/tests/support/sanitizer.h"
-#include "tern/tests/support/seed.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-namespace fs = std::filesystem;
-using test::error_of;
-using test::expect_error;
 
 constexpr int64_t kMany = 100'003;  // fp32: about a hundred pages
 
-constexpr const char* kFolder = "TERN_TEST_MAPPED_FILES";
-
-/// A folder for one test, removed after it. The child process of a death test ends without removing one, so it uses its
-/// parent's.
-class MappedFiles : public testing::Test {
+class MappedFiles : public FolderTest {
  protected:
-  MappedFiles() {
-    if (const char* parents = std::getenv(kFolder)) {
-      folder_ = parents;
-      return;
-    }
-    std::string name = (fs::temp_directory_path() / "tern-mapped-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    is_own_ = true;
-    setenv(kFolder, name.c_str(), 1);
-  }
-  ~MappedFiles() override {
-    if (!is_own_) return;
-    fs::remove_all(folder_);
-    unsetenv(kFolder);
-  }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string write(const std::string& name, size_t bytes) const {
     std::string text(bytes, 0);
     for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(1 + i % 127);
-    std::ofstream(path(name), std::ios::binary) << text;
-    return path(name);
+    return FolderTest::write(name, text);
   }
   /// Two tensors of ones, "a" before "b" in the file.
   std::string write_tensors(const std::string& name) const {
     save_safetensors({{"a", ones({kMany})}, {"b", ones({kMany})}}, path(name));
     return path(name);
   }
-
-  fs::path folder_;
-
- private:
-  bool is_own_ = false;
 };
 
 int64_t sum_of_bytes(const MappedFile& file) {
@@ -139,26 +99,20 @@ TEST_F(MappedFiles, ThePartOfAPage) {
 }
 
 TEST_F(MappedFiles, TensorsOfACutFile) {
-  const std::string name = write_tensors("cut.safetensors"), good = write_tensors("good.safetensors");
-  const SafetensorsFile other = load_safetensors(good);
-  for (const auto& use : std::vector<std::function<void(const Tensor&)>>{
-           [](const Tensor& x) { x.to_vector<float>(); }, [](const Tensor& x) { sum(x).item<float>(); },
-           [](const Tensor& x) { (x + x).to_vector<float>(); },
-           [](const Tensor& x) { zeros({kMany}).copy_(x).to_vector<float>(); },
-           [](const Tensor& x) {
-             load_state({{"b", zeros({kMany})}}, {{"b", x}});
-           },
-           [&](const Tensor& x) {
-             save_safetensors({{"b", x}}, path("saved.safetensors"));
-           }}) {
-    {
-      const SafetensorsFile file = load_safetensors(name);
-      fs::resize_file(name, fs::file_size(name) / 2);
-      expect_error([&] { use(file.tensors[1].tensor); }, {name + ": ", "it was cut"});
-      EXPECT_FALSE(fs::exists(path("saved.safetensors")));
-    }
-    write_tensors("cut.safetensors");
-  }
+  const std::string name = path("cut.safetensors");
+  const SafetensorsFile other = load_safetensors(write_tensors("good.safetensors"));
+  const auto expect_lost = [&](const std::function<void(const Tensor&)>& use) {
+    const SafetensorsFile file = load_safetensors(write_tensors("cut.safetensors"));
+    fs::resize_file(name, fs::file_size(name) / 2);
+    expect_error([&] { use(file.tensors[1].tensor); }, {name + ": ", "it was cut"});
+    EXPECT_FALSE(fs::exists(path("saved.safetensors")));
+  };
+  expect_lost([](const Tensor& x) { x.to_vector<float>(); });
+  expect_lost([](const Tensor& x) { sum(x).item<float>(); });
+  expect_lost([](const Tensor& x) { (x + x).to_vector<float>(); });
+  expect_lost([](const Tensor& x) { zeros({kMany}).copy_(x).to_vector<float>(); });
+  expect_lost([](const Tensor& x) { load_state({{"b", zeros({kMany})}}, {{"b", x}}); });
+  expect_lost([&](const Tensor& x) { save_safetensors({{"b", x}}, path("saved.safetensors")); });
   // When the file's last tensor is gone, its loss is no longer reported.
   EXPECT_EQ(sum(other.tensors[0].tensor).item<double>(), kMany);
 }
@@ -170,12 +124,10 @@ TEST_F(MappedFiles, WeightsAreComparedWithTheFileWhenTheyAreCopied) {
   load_state({{"w", target}}, file.tensors);
   EXPECT_EQ(target.to_vector<float>(), (std::vector<float>{1, 1, 1}));
   fs::resize_file(path("small.safetensors"), fs::file_size(path("small.safetensors")) - 1);
-  for (const auto& use : std::vector<std::function<void()>>{
-           [&] {
-             load_state({{"w", target}}, file.tensors);
-           },
-           [&] { verify_files_of(file.tensors); }, [&] { save_safetensors(file.tensors, path("again.safetensors")); }})
-    expect_error(use, {path("small.safetensors") + ": it was cut from "});
+  const std::vector<std::string> cut = {path("small.safetensors") + ": it was cut from "};
+  expect_error([&] { load_state({{"w", target}}, file.tensors); }, cut);
+  expect_error([&] { verify_files_of(file.tensors); }, cut);
+  expect_error([&] { save_safetensors(file.tensors, path("again.safetensors")); }, cut);
   EXPECT_FALSE(fs::exists(path("again.safetensors")));
   EXPECT_NO_THROW(verify_files_of({{"x", ones({3})}}));
 }
@@ -183,27 +135,23 @@ TEST_F(MappedFiles, WeightsAreComparedWithTheFileWhenTheyAreCopied) {
 TEST_F(MappedFiles, ManyThreadsAndFiles) {
   constexpr int kThreads = 8;
   std::atomic<int> lost = 0, whole = 0;
-  {
-    std::vector<std::jthread> threads;
-    for (int t = 0; t < kThreads; ++t)
-      threads.emplace_back([&, t] {
-        for (int repetition = 0; repetition < 20; ++repetition) {
-          const size_t bytes = 50'000 + static_cast<size_t>(t) * 4096;
-          const std::string name = write("file" + std::to_string(t), bytes);
-          const MappedFile file(name);
-          const bool cut = (t + repetition) % 2 == 0;
-          if (cut) fs::resize_file(name, 4096 * 3);
-          EXPECT_EQ(sum_of_bytes(file), expected_sum(cut ? 4096 * 3 : bytes));
-          try {
-            file.check();
-            ++whole;
-          } catch (const Error& error) {
-            EXPECT_TRUE(std::string(error.what()).starts_with(name + ": ")) << error.what();
-            ++lost;
-          }
-        }
-      });
-  }
+  in_threads(kThreads, [&](size_t t) {
+    for (size_t repetition = 0; repetition < 20; ++repetition) {
+      const size_t bytes = 50'000 + t * 4096;
+      const std::string name = write("file" + std::to_string(t), bytes);
+      const MappedFile file(name);
+      const bool cut = (t + repetition) % 2 == 0;
+      if (cut) fs::resize_file(name, 4096 * 3);
+      EXPECT_EQ(sum_of_bytes(file), expected_sum(cut ? 4096 * 3 : bytes));
+      try {
+        file.check();
+        ++whole;
+      } catch (const Error& error) {
+        EXPECT_TRUE(std::string(error.what()).starts_with(name + ": ")) << error.what();
+        ++lost;
+      }
+    }
+  });
   EXPECT_EQ(lost, kThreads * 10);
   EXPECT_EQ(whole, kThreads * 10);
   EXPECT_NO_THROW(check_lost_files());
@@ -242,97 +190,86 @@ void count_call(int, siginfo_t* info, void*) {
   if (info->si_code > 0) siglongjmp(back, 1);
 }
 
+/// Each child runs in a separate process without an installed handler.
 class BusErrors : public MappedFiles {
  protected:
-  // Each statement runs in a separate process without an installed handler.
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-};
 
-/// Without a handler the signal ends the process; a sanitizer's handler reports and exits.
-bool ended_as_before(int status) {
-  if (test::kSanitized) return WIFEXITED(status) && WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 3;
-  return testing::KilledBySignal(SIGBUS)(status);
-}
-
-TEST_F(BusErrors, OutsideOfMappedFilesKeepTheirHandler) {
-  const std::string report = test::kSanitized ? "Sanitizer.*BUS" : "";
-  const auto use = [&] {
+  void use_cut_file() const {
     const MappedFile file(write("file", 9000));
     fs::resize_file(path("file"), 0);
-    if (sum_of_bytes(file) != 0) _exit(3);
-  };
-  EXPECT_EXIT(
-      {
-        use();
-        foreign_memory(write("foreign", 8192))[5000];
-      },
-      ended_as_before, report);
-  EXPECT_EXIT(
-      {
-        use();
-        raise(SIGBUS);
-      },
-      ended_as_before, report);
-  EXPECT_EXIT(
-      {
-        signal(SIGBUS, SIG_IGN);
-        use();
-        raise(SIGBUS);
-        _exit(0);
-      },
-      testing::ExitedWithCode(0), "");
+    if (sum_of_bytes(file) != 0 || calls != 0) _exit(3);
+  }
+  void read_foreign_memory() const { (void)foreign_memory(write("foreign", 8192))[5000]; }
+
+  /// The child ends itself with `code`.
+  static void expect_exit(int code, const std::function<void()>& child) {
+    EXPECT_EXIT(
+        {
+          alarm(300);  // an unhandled fault would repeat endlessly
+          child();
+        },
+        testing::ExitedWithCode(code), "");
+  }
+  /// Without a handler the signal ends the process; a sanitizer's handler reports and exits.
+  static void expect_killed(const std::function<void()>& child) {
+    const auto ended_as_before = [](int status) {
+      if (kSanitized) return WIFEXITED(status) && WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 3;
+      return testing::KilledBySignal(SIGBUS)(status);
+    };
+    EXPECT_EXIT(child(), ended_as_before, kSanitized ? "Sanitizer.*BUS" : "");
+  }
+};
+
+TEST_F(BusErrors, OutsideOfMappedFilesKeepTheirHandler) {
+  expect_killed([&] {
+    use_cut_file();
+    read_foreign_memory();
+  });
+  expect_killed([&] {
+    use_cut_file();
+    raise(SIGBUS);
+  });
+  expect_exit(0, [&] {
+    signal(SIGBUS, SIG_IGN);
+    use_cut_file();
+    raise(SIGBUS);
+    _exit(0);
+  });
 }
 
 TEST_F(BusErrors, GoToAnEarlierHandler) {
-  EXPECT_EXIT(
-      {
-        alarm(300);  // an unhandled fault would repeat endlessly
-        signal(SIGBUS, jump_back);
-        const MappedFile file(write("file", 9000));
-        fs::resize_file(path("file"), 0);
-        if (sum_of_bytes(file) != 0) _exit(3);
-        if (sigsetjmp(back, 1) == 0) {
-          foreign_memory(write("foreign", 8192))[5000];
-          _exit(4);
-        }
-        _exit(0);
-      },
-      testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(
-      {
-        alarm(300);
-        struct sigaction action {};
-        action.sa_sigaction = count_call;
-        action.sa_flags = SA_SIGINFO;
-        sigaction(SIGBUS, &action, nullptr);
-        const MappedFile file(write("file", 9000));
-        fs::resize_file(path("file"), 0);
-        if (sum_of_bytes(file) != 0 || calls != 0) _exit(3);
-        raise(SIGBUS);
-        if (sigsetjmp(back, 1) == 0) {
-          foreign_memory(write("foreign", 8192))[5000];
-          _exit(4);
-        }
-        _exit(calls == 2 ? 0 : 5);
-      },
-      testing::ExitedWithCode(0), "");
+  expect_exit(0, [&] {
+    signal(SIGBUS, jump_back);
+    use_cut_file();
+    if (sigsetjmp(back, 1) != 0) _exit(0);
+    read_foreign_memory();
+    _exit(4);
+  });
+  expect_exit(2, [&] {
+    struct sigaction action {};
+    action.sa_sigaction = count_call;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGBUS, &action, nullptr);
+    use_cut_file();
+    raise(SIGBUS);
+    if (sigsetjmp(back, 1) != 0) _exit(calls);
+    read_foreign_memory();
+    _exit(4);
+  });
 }
 
 TEST_F(BusErrors, OfALaterHandlerGoToThatHandler) {
-  EXPECT_EXIT(
-      {
-        const MappedFile file(write("file", 9000));
-        signal(SIGBUS, jump_back);
-        const MappedFile second(write("second", 9000));
-        fs::resize_file(path("file"), 0);
-        if (sigsetjmp(back, 1) == 0) {
-          sum_of_bytes(file);
-          _exit(4);
-        }
-        _exit(0);
-      },
-      testing::ExitedWithCode(0), "");
+  expect_exit(0, [&] {
+    const MappedFile file(write("file", 9000));
+    signal(SIGBUS, jump_back);
+    const MappedFile second(write("second", 9000));
+    fs::resize_file(path("file"), 0);
+    if (sigsetjmp(back, 1) != 0) _exit(0);
+    sum_of_bytes(file);
+    _exit(4);
+  });
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -82,22 +82,18 @@ class Inputs {
   Tensor like(const Shape& shape, DType dtype) {
     if (one_in(10)) return any();
     Tensor x = rand(shape, generator_);
-    if (is_floating(dtype))
-      x = x.to(dtype);
-    else
-      x = floor(x * (one_in(10) ? 9.0 : 3.0)).to(dtype);
-    x = made(x, true);
+    if (!is_floating(dtype)) x = floor(x * (one_in(10) ? 9.0 : 3.0));
+    x = made(x.to(dtype), true);
     if (one_in(3)) return use(x);
     if (one_in(2)) return use(given(x.transpose(0, -1).contiguous().transpose(0, -1)));
     return use(given(cat({x, x}, -1).slice(-1, 0, shape[shape.dims() - 1])));  // rows with a gap
   }
+  /// Undefined in one of n calls.
+  Tensor like_or_none(const Shape& shape, int64_t n = 2) { return one_in(n) ? Tensor() : like(shape); }
   Tensor keep(const Tensor& x) {
     if (x.numel() > 10'000) return x;
-    if (kept_.size() < 30)
-      kept_.push_back(x);
-    else
-      kept_[static_cast<size_t>(below(30))] = x;
-    return x;
+    if (kept_.size() < 30) return kept_.emplace_back(x);
+    return kept_[static_cast<size_t>(below(30))] = x;
   }
 
  private:
@@ -112,9 +108,8 @@ class Inputs {
   Tensor made(const Tensor& x, bool general) {
     Tensor leaf = x.clone().to(options_.device);
     if (!is_floating(x.dtype()) || one_in(3)) return leaf;
-    if (static_cast<int>(leaves_.size()) == options_.moved_leaf && general && x.dtype() == float64) {
-      leaf.add_(direction_like(leaf) * options_.move);
-    }
+    const bool moves = general && x.dtype() == float64 && static_cast<int>(leaves_.size()) == options_.moved_leaf;
+    if (moves) leaf.add_(direction_like(leaf) * options_.move);
     leaf.set_requires_grad(true);
     leaves_.push_back(leaf);
     general_.push_back(general);
@@ -122,18 +117,12 @@ class Inputs {
   }
   Tensor view_of(const Tensor& x) {
     if (x.dim() == 0) return x.expand({3, 4});
-    switch (below(5)) {
-      case 0:
-        return x.transpose(0, -1);
-      case 1:
-        return x.slice(static_cast<int>(below(x.dim())), below(3), INT64_MAX, 1 + below(2));
-      case 2:
-        return x.unsqueeze(static_cast<int>(below(x.dim())));
-      case 3:
-        return x.size(0) == 1 ? x.expand(x.shape().with(0, 4)) : x;
-      default:
-        return x.size(0) > 0 ? x.select(0, below(x.size(0))) : x;
-    }
+    const int64_t kind = below(5);
+    if (kind == 0) return x.transpose(0, -1);
+    if (kind == 1) return x.slice(static_cast<int>(below(x.dim())), below(3), INT64_MAX, 1 + below(2));
+    if (kind == 2) return x.unsqueeze(static_cast<int>(below(x.dim())));
+    if (kind == 3) return x.size(0) == 1 ? x.expand(x.shape().with(0, 4)) : x;
+    return x.size(0) > 0 ? x.select(0, below(x.size(0))) : x;
   }
 
   std::mt19937_64 random_;
@@ -145,14 +134,10 @@ class Inputs {
 };
 
 inline SequenceLayout layout(Inputs& in) {
-  SequenceLayout result;
-  if (in.one_in(3)) {
-    result = packed_layout({in.below(3), in.below(4)}, in.options().device);
-  } else if (in.one_in(2)) {
-    result = padded_layout(1, in.below(6), in.one_in(3) ? in.any() : Tensor(), in.options().device);
-  } else {
-    result = packed_layout({4}, in.options().device);
-  }
+  const Device device = in.options().device;
+  SequenceLayout result = in.one_in(3)   ? packed_layout({in.below(3), in.below(4)}, device)
+                          : in.one_in(2) ? padded_layout(1, in.below(6), in.one_in(3) ? in.any() : Tensor(), device)
+                                         : packed_layout({4}, device);
   if (in.options().hostile && in.one_in(8)) result.offsets = in.any();
   if (in.options().hostile && in.one_in(8)) result.max_length = in.below(5) - 1;
   if (in.one_in(8)) result.row_keys = in.any();
@@ -173,10 +158,9 @@ inline DropoutOptions dropout_options(Inputs& in) {
           .row_keys = in.one_in(3) ? in.like({5}, int64) : Tensor()};
 }
 inline AddNormOptions add_norm_options(Inputs& in) {
-  const Tensor residual = in.like({4, 2, 9}), weight = in.one_in(2) ? in.like({9}) : Tensor(), bias = in.like({9});
-  return {.residual = residual,
-          .weight = weight,
-          .bias = bias,
+  return {.residual = in.like({4, 2, 9}),
+          .weight = in.like_or_none({9}),
+          .bias = in.like({9}),
           .eps = 0.1,
           .dropout = dropout_options(in),
           .gives_sum = in.one_in(2)};
@@ -188,168 +172,136 @@ inline std::vector<int> dims(Inputs& in) {
 }
 
 using Call = std::function<Tensor(Inputs&)>;
+using Calls = std::vector<std::pair<const char*, Call>>;
+using AddCall = std::function<void(const char*, const Call&)>;
 
-inline const std::vector<std::pair<const char*, Call>>& calls() {
-  static const std::vector<std::pair<const char*, Call>> table = {
-      {"exp", [](Inputs& in) { return exp(in.any()); }},
-      {"gelu", [](Inputs& in) { return gelu(in.any()); }},
-      {"clamp", [](Inputs& in) { return clamp(in.any(), -1, 2); }},
-      {"isnan", [](Inputs& in) { return isnan(in.any()); }},
-      {"logical_not", [](Inputs& in) { return logical_not(in.any()); }},
-      {"add",
-       [](Inputs& in) {
-         return in.like({4, 6}) + in.any();
-       }},
-      {"div", [](Inputs& in) { return in.any() / in.any(); }},
-      {"pow", [](Inputs& in) { return pow(in.any(), in.any()); }},
-      {"maximum", [](Inputs& in) { return maximum(in.any(), in.any()); }},
-      {"lt", [](Inputs& in) { return lt(in.any(), in.any()); }},
-      {"logical_and", [](Inputs& in) { return logical_and(in.any(), in.any()); }},
-      {"add a number", [](Inputs& in) { return in.any() + 1.5; }},
-      {"where",
-       [](Inputs& in) {
-         return where(in.like({4, 6}, boolean), in.like({4, 6}), in.like({6}));
-       }},
-      {"add_", [](Inputs& in) { return in.any().detach().clone().add_(in.any()); }},
-      {"mul_", [](Inputs& in) { return in.any().detach().clone().mul_(in.any()); }},
-      {"add_ to what others see",
-       [](Inputs& in) {
-         const Tensor x = in.any().detach(), y = in.any().detach();
-         return in.options().in_place ? Tensor(x).add_(y) : x;
-       }},
-      {"fill_ of what others see",
-       [](Inputs& in) {
-         const Tensor x = in.any().detach();
-         return in.options().in_place ? Tensor(x).fill_(in.one_in(2) ? 2.0 : 0.0) : x;
-       }},
-      {"copy_", [](Inputs& in) { return in.any().detach().clone().copy_(in.any()); }},
-      {"matmul",
-       [](Inputs& in) {
-         return matmul(in.like({2, 4, 6}), in.one_in(2) ? in.like({6, 3}) : in.like({2, 6, 5}));
-       }},
-      {"linear",
-       [](Inputs& in) {
-         constexpr Activation kActivations[] = {Activation::kNone, Activation::kGelu, Activation::kRelu};
-         return linear(in.like({4, 2, 17}), in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
-                       kActivations[in.below(3)]);
-       }},
-      {"sum", [](Inputs& in) { return sum(in.any(), dims(in), in.one_in(2)); }},
-      {"mean", [](Inputs& in) { return mean(in.any(), dims(in), in.one_in(2)); }},
-      {"max", [](Inputs& in) { return max(in.any(), dims(in), in.one_in(2)); }},
-      {"argmin", [](Inputs& in) { return argmin(in.any(), in.dim(), in.one_in(2)); }},
-      {"norm", [](Inputs& in) { return norm(in.any()); }},
-      {"all", [](Inputs& in) { return all(in.any()); }},
-      {"sum_to", [](Inputs& in) { return sum_to(in.any(), in.any().shape()); }},
-      {"softmax", [](Inputs& in) { return softmax(in.any(), in.dim()); }},
-      {"log_softmax", [](Inputs& in) { return log_softmax(in.any(), in.dim()); }},
-      {"layer_norm",
-       [](Inputs& in) {
-         return layer_norm(in.like({5, 17}), in.like({17}), in.one_in(3) ? Tensor() : in.like({17}));
-       }},
-      {"dropout_residual_layer_norm",
-       [](Inputs& in) {
-         return dropout_residual_layer_norm(in.like({5, 17}), in.like({5, 17}), in.like({17}), in.like({17}), 1e-5,
-                                            dropout_options(in));
-       }},
-      {"dropout", [](Inputs& in) { return dropout(in.any(), dropout_options(in)); }},
-      {"embedding",
-       [](Inputs& in) {
-         return embedding(in.like({3, 17}), in.like({4, 3}, int64), in.one_in(4) ? in.below(5) : -1);
-       }},
-      {"index_select",
-       [](Inputs& in) {
-         return index_select(in.like({4, 6}), in.dim(), in.like({9}, in.one_in(2) ? int32 : int64));
-       }},
-      {"gather",
-       [](Inputs& in) {
-         return gather(in.like({4, 6}), in.dim(), in.like({3, 5}, int64));
-       }},
-      {"cat",
-       [](Inputs& in) {
-         return cat({in.like({4, 6}), in.like({4, 6})}, in.dim());
-       }},
-      {"stack",
-       [](Inputs& in) {
-         return stack({in.like({4, 6}), in.like({4, 6}), in.like({4, 6})}, in.dim());
-       }},
-      {"sort", [](Inputs& in) { return sort(in.any(), in.dim(), in.one_in(2)).values; }},
-      {"topk", [](Inputs& in) { return topk(in.any(), in.below(6) - 1, in.dim(), in.one_in(2), in.one_in(2)).values; }},
-      {"cumsum", [](Inputs& in) { return cumsum(in.any(), in.dim()); }},
-      {"nonzero", [](Inputs& in) { return nonzero(in.any()); }},
-      {"masked_select",
-       [](Inputs& in) {
-         return masked_select(in.any(), in.like({4, 6}, boolean));
-       }},
-      {"cross_entropy",
-       [](Inputs& in) {
-         return cross_entropy(
-             in.like({5, 3}), in.like({5}, int64),
-             {.label_smoothing = in.one_in(3) ? 0.1 : 0, .row_weights = in.one_in(4) ? in.like({5}) : Tensor()});
-       }},
-      {"mse_loss",
-       [](Inputs& in) {
-         return mse_loss(in.like({5, 3}), in.like({5, 3}));
-       }},
-      {"attention",
-       [](Inputs& in) {
-         return attention(in.like({4, 2, 8}), in.like({4, 2, 8}), in.like({4, 2, 8}), layout(in), layout(in),
-                          attention_options(in));
-       }},
-      {"cross_attention",
-       [](Inputs& in) {
-         return cross_attention(in.like({4, 2, 8}), in.like({4, 2, 2, 8}), layout(in), layout(in),
-                                attention_options(in));
-       }},
-      {"self_attention",
-       [](Inputs& in) {
-         return self_attention(in.like({4, 3, 2, 8}), layout(in), attention_options(in));
-       }},
-      {"chain of layers",
-       [](Inputs& in) {
-         RowChain chain(in.like({4, 2, 17}));
-         chain.linear(in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor(),
-                      in.one_in(2) ? Activation::kGelu : Activation::kRelu);
-         chain.linear(in.like({6, 9}), in.one_in(2) ? in.like({6}) : Tensor());
-         return chain.result();
-       }},
-      {"chain with attention",
-       [](Inputs& in) {
-         // Small: projections of numbers up to 1 would make scores so large that rounding shows in the gradients.
-         RowChain chain(in.like({4, 17}) * 0.05);
-         chain.linear(in.like({48, 17}), in.one_in(2) ? in.like({48}) : Tensor());
-         chain.self_attention(2, layout(in), attention_options(in));
-         return chain.result();
-       }},
-      {"chain to a norm",
-       [](Inputs& in) {
-         RowChain chain(in.like({4, 2, 17}));
-         if (in.one_in(2)) {
-           chain.linear(in.like({9, 17}), in.one_in(2) ? in.like({9}) : Tensor());
-         } else {
-           chain.linear(in.like({12, 17}), in.like({12}), Activation::kGelu);
-           chain.linear(in.like({9, 12}), in.like({9}));
-         }
-         const SumAndNorm result = chain.add_norm(add_norm_options(in));
-         return result.sum.defined() && in.one_in(2) ? result.sum : result.norm;
-       }},
-      {"reshape",
-       [](Inputs& in) {
-         return in.any().reshape({in.below(6) - 1, in.below(6) - 1});
-       }},
-      {"expand",
-       [](Inputs& in) {
-         return in.any().expand({in.below(5), in.below(5), in.below(5)});
-       }},
-      {"permute",
-       [](Inputs& in) {
-         return in.any().permute({in.dim(), in.dim()});
-       }},
-      {"flatten", [](Inputs& in) { return in.any().flatten(in.dim(), in.dim()); }},
-      {"squeeze", [](Inputs& in) { return in.any().squeeze(in.dim()); }},
-      {"slice", [](Inputs& in) { return in.any().slice(in.dim(), in.below(9) - 4, in.below(9) - 4, in.below(4)); }},
-      {"select", [](Inputs& in) { return in.any().select(in.dim(), in.below(9) - 4); }},
-      {"to", [](Inputs& in) { return in.any().to(in.one_in(2) ? int32 : float16); }},
-  };
+inline void pointwise_calls(const AddCall& op) {
+  op("exp", [](Inputs& in) { return exp(in.any()); });
+  op("gelu", [](Inputs& in) { return gelu(in.any()); });
+  op("clamp", [](Inputs& in) { return clamp(in.any(), -1, 2); });
+  op("isnan", [](Inputs& in) { return isnan(in.any()); });
+  op("logical_not", [](Inputs& in) { return logical_not(in.any()); });
+  op("add", [](Inputs& in) { return in.like({4, 6}) + in.any(); });
+  op("div", [](Inputs& in) { return in.any() / in.any(); });
+  op("pow", [](Inputs& in) { return pow(in.any(), in.any()); });
+  op("maximum", [](Inputs& in) { return maximum(in.any(), in.any()); });
+  op("lt", [](Inputs& in) { return lt(in.any(), in.any()); });
+  op("logical_and", [](Inputs& in) { return logical_and(in.any(), in.any()); });
+  op("add a number", [](Inputs& in) { return in.any() + 1.5; });
+  op("where", [](Inputs& in) { return where(in.like({4, 6}, boolean), in.like({4, 6}), in.like({6})); });
+  op("add_", [](Inputs& in) { return in.any().detach().clone().add_(in.any()); });
+  op("mul_", [](Inputs& in) { return in.any().detach().clone().mul_(in.any()); });
+  op("add_ to what others see", [](Inputs& in) {
+    const Tensor x = in.any().detach(), y = in.any().detach();
+    return in.options().in_place ? Tensor(x).add_(y) : x;
+  });
+  op("fill_ of what others see", [](Inputs& in) {
+    const Tensor x = in.any().detach();
+    return in.options().in_place ? Tensor(x).fill_(in.one_in(2) ? 2.0 : 0.0) : x;
+  });
+  op("copy_", [](Inputs& in) { return in.any().detach().clone().copy_(in.any()); });
+}
+inline void reduction_and_index_calls(const AddCall& op) {
+  op("sum", [](Inputs& in) { return sum(in.any(), dims(in), in.one_in(2)); });
+  op("mean", [](Inputs& in) { return mean(in.any(), dims(in), in.one_in(2)); });
+  op("max", [](Inputs& in) { return max(in.any(), dims(in), in.one_in(2)); });
+  op("argmin", [](Inputs& in) { return argmin(in.any(), in.dim(), in.one_in(2)); });
+  op("norm", [](Inputs& in) { return norm(in.any()); });
+  op("all", [](Inputs& in) { return all(in.any()); });
+  op("sum_to", [](Inputs& in) { return sum_to(in.any(), in.any().shape()); });
+  op("embedding", [](Inputs& in) {
+    return embedding(in.like({3, 17}), in.like({4, 3}, int64), in.one_in(4) ? in.below(5) : -1);
+  });
+  op("index_select", [](Inputs& in) {
+    return index_select(in.like({4, 6}), in.dim(), in.like({9}, in.one_in(2) ? int32 : int64));
+  });
+  op("gather", [](Inputs& in) { return gather(in.like({4, 6}), in.dim(), in.like({3, 5}, int64)); });
+  op("cat", [](Inputs& in) { return cat({in.like({4, 6}), in.like({4, 6})}, in.dim()); });
+  op("stack", [](Inputs& in) { return stack({in.like({4, 6}), in.like({4, 6}), in.like({4, 6})}, in.dim()); });
+  op("sort", [](Inputs& in) { return sort(in.any(), in.dim(), in.one_in(2)).values; });
+  op("topk", [](Inputs& in) { return topk(in.any(), in.below(6) - 1, in.dim(), in.one_in(2), in.one_in(2)).values; });
+  op("cumsum", [](Inputs& in) { return cumsum(in.any(), in.dim()); });
+  op("nonzero", [](Inputs& in) { return nonzero(in.any()); });
+  op("masked_select", [](Inputs& in) { return masked_select(in.any(), in.like({4, 6}, boolean)); });
+}
+inline void layer_calls(const AddCall& op) {
+  op("matmul", [](Inputs& in) {
+    return matmul(in.like({2, 4, 6}), in.one_in(2) ? in.like({6, 3}) : in.like({2, 6, 5}));
+  });
+  op("linear", [](Inputs& in) {
+    constexpr Activation kActivations[] = {Activation::kNone, Activation::kGelu, Activation::kRelu};
+    return linear(in.like({4, 2, 17}), in.like({9, 17}), in.like_or_none({9}), kActivations[in.below(3)]);
+  });
+  op("softmax", [](Inputs& in) { return softmax(in.any(), in.dim()); });
+  op("log_softmax", [](Inputs& in) { return log_softmax(in.any(), in.dim()); });
+  op("layer_norm", [](Inputs& in) { return layer_norm(in.like({5, 17}), in.like({17}), in.like_or_none({17}, 3)); });
+  op("dropout_residual_layer_norm", [](Inputs& in) {
+    return dropout_residual_layer_norm(in.like({5, 17}), in.like({5, 17}), in.like({17}), in.like({17}), 1e-5,
+                                       dropout_options(in));
+  });
+  op("dropout", [](Inputs& in) { return dropout(in.any(), dropout_options(in)); });
+  op("cross_entropy", [](Inputs& in) {
+    return cross_entropy(
+        in.like({5, 3}), in.like({5}, int64),
+        {.label_smoothing = in.one_in(3) ? 0.1 : 0, .row_weights = in.one_in(4) ? in.like({5}) : Tensor()});
+  });
+  op("mse_loss", [](Inputs& in) { return mse_loss(in.like({5, 3}), in.like({5, 3})); });
+  op("attention", [](Inputs& in) {
+    return attention(in.like({4, 2, 8}), in.like({4, 2, 8}), in.like({4, 2, 8}), layout(in), layout(in),
+                     attention_options(in));
+  });
+  op("cross_attention", [](Inputs& in) {
+    return cross_attention(in.like({4, 2, 8}), in.like({4, 2, 2, 8}), layout(in), layout(in), attention_options(in));
+  });
+  op("self_attention", [](Inputs& in) {
+    return self_attention(in.like({4, 3, 2, 8}), layout(in), attention_options(in));
+  });
+  op("chain of layers", [](Inputs& in) {
+    RowChain chain(in.like({4, 2, 17}));
+    chain.linear(in.like({9, 17}), in.like_or_none({9}), in.one_in(2) ? Activation::kGelu : Activation::kRelu);
+    chain.linear(in.like({6, 9}), in.like_or_none({6}));
+    return chain.result();
+  });
+  op("chain with attention", [](Inputs& in) {
+    // Small: projections of numbers up to 1 would make scores so large that rounding shows in the gradients.
+    RowChain chain(in.like({4, 17}) * 0.05);
+    chain.linear(in.like({48, 17}), in.like_or_none({48}));
+    chain.self_attention(2, layout(in), attention_options(in));
+    return chain.result();
+  });
+  op("chain to a norm", [](Inputs& in) {
+    RowChain chain(in.like({4, 2, 17}));
+    if (in.one_in(2)) {
+      chain.linear(in.like({9, 17}), in.like_or_none({9}));
+    } else {
+      chain.linear(in.like({12, 17}), in.like({12}), Activation::kGelu);
+      chain.linear(in.like({9, 12}), in.like({9}));
+    }
+    const SumAndNorm result = chain.add_norm(add_norm_options(in));
+    return result.sum.defined() && in.one_in(2) ? result.sum : result.norm;
+  });
+}
+inline void view_calls(const AddCall& op) {
+  op("reshape", [](Inputs& in) { return in.any().reshape({in.below(6) - 1, in.below(6) - 1}); });
+  op("expand", [](Inputs& in) { return in.any().expand({in.below(5), in.below(5), in.below(5)}); });
+  op("permute", [](Inputs& in) { return in.any().permute({in.dim(), in.dim()}); });
+  op("flatten", [](Inputs& in) { return in.any().flatten(in.dim(), in.dim()); });
+  op("squeeze", [](Inputs& in) { return in.any().squeeze(in.dim()); });
+  op("slice", [](Inputs& in) { return in.any().slice(in.dim(), in.below(9) - 4, in.below(9) - 4, in.below(4)); });
+  op("select", [](Inputs& in) { return in.any().select(in.dim(), in.below(9) - 4); });
+  op("to", [](Inputs& in) { return in.any().to(in.one_in(2) ? int32 : float16); });
+}
+
+inline const Calls& calls() {
+  static const Calls table = [] {
+    Calls all;
+    const AddCall add_call = [&](const char* name, const Call& call) { all.emplace_back(name, call); };
+    pointwise_calls(add_call);
+    reduction_and_index_calls(add_call);
+    layer_calls(add_call);
+    view_calls(add_call);
+    return all;
+  }();
   return table;
 }
 

@@ -8,13 +8,13 @@
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/places.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 using Json = nlohmann::json;
 using Tensors = std::map<std::string, Tensor>;
 
-const std::string kFolder = test::source_dir() + "/tests/golden/";
+const std::string kFolder = source_dir() + "/tests/golden/";
 
 Tensor optional(const Tensors& tensors, const std::string& name) {
   const auto found = tensors.find(name);
@@ -113,4 +113,4 @@ TEST(Golden, AttentionFloat32) { check_file("attention", float32); }
 TEST(Golden, AttentionFloat64) { check_file("attention", float64); }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

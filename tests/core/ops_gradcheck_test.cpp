@@ -1,24 +1,17 @@
 // Every differentiable op against finite differences in float64: odd sizes, non-contiguous and one-element inputs, and
-// second derivatives of all ops.
+// second derivatives of all ops. The Euclidean norm's values, and its derivatives at zero.
 
 #include <algorithm>
 #include <random>
 
-#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/autograd/autocast.h"
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
-using Inputs = std::vector<Tensor>;
-using Op = std::function<Tensor(const Inputs&)>;
-
-class OpsGradcheck : public testing::Test {
+class OpsGradcheck : public DerivativeTest {
  protected:
-  /// Threads do not speed up small tensors, and slow them on a loaded machine.
-  void SetUp() override { kernels::set_num_threads(1); }
-
-  Tensor normal(const Shape& shape) { return test::leaf(shape, generator_); }
   /// In [low, high], at least 0.05 from an op's kinks and poles.
   Tensor between(double low, double high, const Shape& shape, const std::vector<double>& kinks = {0}) {
     Tensor x = empty(shape, {.dtype = float64});
@@ -34,62 +27,46 @@ class OpsGradcheck : public testing::Test {
     return x.set_requires_grad(true);
   }
   /// Elements so far apart that finite differences do not change their order.
-  Tensor distinct(const Shape& shape) { return test::distinct_leaf(shape, generator_); }
+  Tensor distinct(const Shape& shape) { return distinct_leaves({shape}, generator_)[0]; }
   /// Draws until no element of op(inputs) is so close to 0 that a finite difference would cross it.
-  static Inputs away_from_zero(const Op& op, const std::function<Inputs()>& draw) {
-    Inputs inputs = draw();
+  static Tensors away_from_zero(const TensorOp& op, const std::function<Tensors()>& draw) {
+    Tensors inputs = draw();
     while (!(min(abs(op(inputs))).item<double>() > 1e-3)) inputs = draw();
     return inputs;
   }
-  Generator generator_ = test::fresh_generator();
   std::mt19937_64 random_ = fresh_random();
 };
 
-const GradcheckOptions kTwice{.second = true, .seed = fresh_seed()};
-
 TEST_F(OpsGradcheck, Unary) {
-  using Unary = Tensor (*)(const Tensor&);
-  const auto check = [&](const char* name, const Op& op, double low, double high,
+  const auto check = [&](const char* name, double low, double high, const TensorOp& op,
                          const std::vector<double>& kinks = {0}) {
     SCOPED_TRACE(name);
     for (const Shape& shape : {Shape{3, 5}, Shape{1}, Shape{}, Shape{0, 2}, Shape{17}})
-      EXPECT_NO_THROW(gradcheck(op, {between(low, high, shape, kinks)}, kTwice)) << shape;
-    const Op strided = [&](const Inputs& in) { return op({in[0].t().slice(0, 0, 5, 2)}); };
-    EXPECT_NO_THROW(gradcheck(strided, {between(low, high, {3, 5}, kinks)}, kTwice));
+      expect_derivatives(op, {between(low, high, shape, kinks)});
+    const TensorOp strided = [&](const Tensors& in) { return op({in[0].t().slice(0, 0, 5, 2)}); };
+    expect_derivatives(strided, {between(low, high, {3, 5}, kinks)});
   };
-  const auto plain = [&](const char* name, Unary op, double low, double high) {
-    check(
-        name, [op](const Inputs& in) { return op(in[0]); }, low, high);
+  struct Case {
+    const char* name;
+    Tensor (*op)(const Tensor&);
+    double low, high;
   };
-  plain("neg", neg, -2, 2);
-  plain("abs", abs, -2, 2);
-  plain("exp", exp, -2, 2);
-  plain("expm1", expm1, -2, 2);
-  plain("log", log, 0.3, 3);
-  plain("log1p", log1p, -0.5, 3);
-  plain("sqrt", sqrt, 0.3, 3);
-  plain("rsqrt", rsqrt, 0.3, 3);
-  plain("square", square, -2, 2);
-  plain("reciprocal", reciprocal, 0.4, 2);
-  plain("sigmoid", sigmoid, -4, 4);
-  plain("tanh", tanh, -2, 2);
-  plain("sin", sin, -3, 3);
-  plain("cos", cos, -3, 3);
-  plain("erf", erf, -2, 2);
-  plain("relu", relu, -2, 2);
-  plain("gelu", gelu, -3, 3);
-  plain("gelu_tanh", gelu_tanh, -3, 3);
-  plain("silu", silu, -3, 3);
-  plain("softplus", softplus, -3, 3);
-  check(
-      "leaky_relu", [](const Inputs& in) { return leaky_relu(in[0], 0.1); }, -2, 2);
-  check(
-      "pow", [](const Inputs& in) { return pow(in[0], 2.5); }, 0.3, 2);
-  check(
-      "pow -1", [](const Inputs& in) { return pow(in[0], -1); }, 0.4, 2);
-  check("clamp", [](const Inputs& in) { return clamp(in[0], -1.01, 0.97); }, -2, 2, {-1.01, 0.97});
-  check(
-      "scalars", [](const Inputs& in) { return 2.0 - (3.0 / in[0] + in[0] / 4.0) * 0.5 - in[0]; }, 0.4, 2);
+  for (const Case& c : std::vector<Case>{{"neg", neg, -2, 2},         {"abs", abs, -2, 2},
+                                         {"exp", exp, -2, 2},         {"expm1", expm1, -2, 2},
+                                         {"log", log, 0.3, 3},        {"log1p", log1p, -0.5, 3},
+                                         {"sqrt", sqrt, 0.3, 3},      {"rsqrt", rsqrt, 0.3, 3},
+                                         {"square", square, -2, 2},   {"reciprocal", reciprocal, 0.4, 2},
+                                         {"sigmoid", sigmoid, -4, 4}, {"tanh", tanh, -2, 2},
+                                         {"sin", sin, -3, 3},         {"cos", cos, -3, 3},
+                                         {"erf", erf, -2, 2},         {"relu", relu, -2, 2},
+                                         {"gelu", gelu, -3, 3},       {"gelu_tanh", gelu_tanh, -3, 3},
+                                         {"silu", silu, -3, 3},       {"softplus", softplus, -3, 3}})
+    check(c.name, c.low, c.high, [&](const Tensors& in) { return c.op(in[0]); });
+  check("leaky_relu", -2, 2, [](const Tensors& in) { return leaky_relu(in[0], 0.1); });
+  check("pow", 0.3, 2, [](const Tensors& in) { return pow(in[0], 2.5); });
+  check("pow -1", 0.4, 2, [](const Tensors& in) { return pow(in[0], -1); });
+  check("clamp", -2, 2, [](const Tensors& in) { return clamp(in[0], -1.01, 0.97); }, {-1.01, 0.97});
+  check("scalars", 0.4, 2, [](const Tensors& in) { return 2.0 - (3.0 / in[0] + in[0] / 4.0) * 0.5 - in[0]; });
 }
 
 TEST_F(OpsGradcheck, Binary) {
@@ -97,17 +74,16 @@ TEST_F(OpsGradcheck, Binary) {
   const auto check = [&](const char* name, Binary op, double low, double high, bool compares = false) {
     SCOPED_TRACE(name);
     const auto pair = [&](const Shape& a, const Shape& b) {
-      return compares ? test::distinct_leaves({a, b}, generator_)
-                      : Inputs{between(low, high, a), between(low, high, b)};
+      return compares ? distinct_leaves({a, b}, generator_) : Tensors{between(low, high, a), between(low, high, b)};
     };
-    const Op plain = [op](const Inputs& in) { return op(in[0], in[1]); };
-    const Op strided = [op](const Inputs& in) { return op(in[0].t(), in[1].slice(1, 0, 4, 3)); };
+    const TensorOp plain = [op](const Tensors& in) { return op(in[0], in[1]); };
+    const TensorOp strided = [op](const Tensors& in) { return op(in[0].t(), in[1].slice(1, 0, 4, 3)); };
     for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
              {{3, 5}, {3, 5}}, {{3, 1}, {5}}, {{}, {2, 2}}, {{1}, {}}, {{0, 3}, {3}}, {{2, 1, 3}, {1, 4, 1}}})
-      EXPECT_NO_THROW(gradcheck(plain, pair(a, b), kTwice)) << a << b;
-    EXPECT_NO_THROW(gradcheck(strided, pair({2, 3}, {3, 4}), kTwice));
-    const Op itself = [op](const Inputs& in) { return op(in[0], in[0] * 1.5); };
-    EXPECT_NO_THROW(gradcheck(itself, {between(low, high, {3})}, kTwice));
+      expect_derivatives(plain, pair(a, b));
+    expect_derivatives(strided, pair({2, 3}, {3, 4}));
+    const TensorOp itself = [op](const Tensors& in) { return op(in[0], in[0] * 1.5); };
+    expect_derivatives(itself, {between(low, high, {3})});
   };
   check("add", add, -2, 2);
   check("sub", sub, -2, 2);
@@ -117,29 +93,20 @@ TEST_F(OpsGradcheck, Binary) {
   check("maximum", maximum, -2, 2, true);
   check("minimum", minimum, -2, 2, true);
   const Tensor condition = from_vector<bool>({true, false, true}, {3});
-  const Op choose = [&](const Inputs& in) { return where(condition, in[0], in[1]); };
-  EXPECT_NO_THROW(gradcheck(choose, {normal({2, 3}), normal({2, 1})}, kTwice));
+  const TensorOp choose = [&](const Tensors& in) { return where(condition, in[0], in[1]); };
+  expect_derivatives(choose, {normal({2, 3}), normal({2, 1})});
 }
 
 TEST_F(OpsGradcheck, Reductions) {
   for (const std::vector<int>& dims : std::vector<std::vector<int>>{{}, {0}, {-1}, {0, 2}, {1}})
     for (const bool keepdim : {false, true}) {
       const Tensor x = normal({3, 2, 5}), apart = distinct({3, 2, 5});
-      EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(sum(in[0], dims, keepdim)); }, {x}, kTwice));
-      EXPECT_NO_THROW(gradcheck(
-          [&](const Inputs& in) {
-            return square(mean(in[0].permute({2, 0, 1}), dims, keepdim));
-          },
-          {x}, kTwice));
-      EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(max(in[0], dims, keepdim)); }, {apart}, kTwice));
-      EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(min(in[0], dims, keepdim)); }, {apart}, kTwice));
+      expect_derivatives([&](const Tensors& in) { return square(sum(in[0], dims, keepdim)); }, {x});
+      expect_derivatives([&](const Tensors& in) { return square(mean(in[0].permute({2, 0, 1}), dims, keepdim)); }, {x});
+      expect_derivatives([&](const Tensors& in) { return square(max(in[0], dims, keepdim)); }, {apart});
+      expect_derivatives([&](const Tensors& in) { return square(min(in[0], dims, keepdim)); }, {apart});
     }
-  EXPECT_NO_THROW(gradcheck([](const Inputs& in) { return norm(in[0]); }, {normal({3, 4})}, kTwice));
-  EXPECT_NO_THROW(gradcheck(
-      [](const Inputs& in) {
-        return square(sum_to(in[0], {3, 1}));
-      },
-      {normal({2, 3, 4})}, kTwice));
+  expect_derivatives([](const Tensors& in) { return square(sum_to(in[0], {3, 1})); }, {normal({2, 3, 4})});
   // Equal extremes share the gradient.
   const Tensor ties = tensor({2, 1, 2}, {.requires_grad = true});
   max(ties).backward();
@@ -147,191 +114,241 @@ TEST_F(OpsGradcheck, Reductions) {
 }
 
 TEST_F(OpsGradcheck, Views) {
-  const auto check = [&](const Op& op) {
-    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(op(in)); }, {normal({3, 4, 2})}, kTwice));
+  const auto check = [&](const TensorOp& op) {
+    expect_derivatives([&](const Tensors& in) { return square(op(in)); }, {normal({3, 4, 2})});
   };
-  check([](const Inputs& in) { return in[0].reshape({6, 4}); });
-  check([](const Inputs& in) { return in[0].permute({2, 0, 1}).reshape({24}); });
-  check([](const Inputs& in) { return in[0].transpose(0, 1).contiguous(); });
-  check([](const Inputs& in) { return in[0].slice(1, 1, 4, 2); });
-  check([](const Inputs& in) { return in[0][-1][2]; });
-  check([](const Inputs& in) { return in[0].unsqueeze(1).expand({3, 2, 4, 2}); });
-  check([](const Inputs& in) { return in[0].split({1, 3}, 1)[1] * in[0].chunk(2, 1)[0].slice(1, 0, 1); });
-  check([](const Inputs& in) { return in[0].clone().to(float64).flatten(0, 1); });
+  check([](const Tensors& in) { return in[0].reshape({6, 4}); });
+  check([](const Tensors& in) { return in[0].permute({2, 0, 1}).reshape({24}); });
+  check([](const Tensors& in) { return in[0].transpose(0, 1).contiguous(); });
+  check([](const Tensors& in) { return in[0].slice(1, 1, 4, 2); });
+  check([](const Tensors& in) { return in[0][-1][2]; });
+  check([](const Tensors& in) { return in[0].unsqueeze(1).expand({3, 2, 4, 2}); });
+  check([](const Tensors& in) { return in[0].split({1, 3}, 1)[1] * in[0].chunk(2, 1)[0].slice(1, 0, 1); });
+  check([](const Tensors& in) { return in[0].clone().to(float64).flatten(0, 1); });
 }
 
 TEST_F(OpsGradcheck, Matmul) {
-  const auto check = [&](const Shape& a, const Shape& b) {
-    EXPECT_NO_THROW(gradcheck([](const Inputs& in) { return matmul(in[0], in[1]); }, {normal(a), normal(b)}, kTwice))
-        << a << b;
-  };
-  check({3, 5}, {5, 2});
-  check({1, 1}, {1, 1});
-  check({5}, {5});
-  check({5}, {5, 2});
-  check({3, 5}, {5});
-  check({2, 3, 4}, {4, 2});
-  check({2, 3, 4}, {2, 4, 2});
-  check({2, 1, 3, 2}, {3, 2, 2});
-  check({2, 3, 4}, {4});
-  check({2}, {3, 2, 2});
-  check({2, 0}, {0, 3});
-  check({0, 3}, {3, 2});
-  const Op strided = [](const Inputs& in) { return matmul(in[0].t(), in[1].slice(1, 0, 6, 2)); };
-  EXPECT_NO_THROW(gradcheck(strided, {normal({4, 3}), normal({4, 6})}, kTwice));
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{3, 5}, {5, 2}},
+                                                                 {{1, 1}, {1, 1}},
+                                                                 {{5}, {5}},
+                                                                 {{5}, {5, 2}},
+                                                                 {{3, 5}, {5}},
+                                                                 {{2, 3, 4}, {4, 2}},
+                                                                 {{2, 3, 4}, {2, 4, 2}},
+                                                                 {{2, 1, 3, 2}, {3, 2, 2}},
+                                                                 {{2, 3, 4}, {4}},
+                                                                 {{2}, {3, 2, 2}},
+                                                                 {{2, 0}, {0, 3}},
+                                                                 {{0, 3}, {3, 2}}})
+    expect_derivatives([](const Tensors& in) { return matmul(in[0], in[1]); }, {normal(a), normal(b)});
+  const TensorOp strided = [](const Tensors& in) { return matmul(in[0].t(), in[1].slice(1, 0, 6, 2)); };
+  expect_derivatives(strided, {normal({4, 3}), normal({4, 6})});
 }
 
 TEST_F(OpsGradcheck, LinearAndNorms) {
   for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu}) {
-    const Op op = [&](const Inputs& in) { return linear(in[0], in[1], in[2], activation); };
-    const Op pre = [](const Inputs& in) { return linear(in[0], in[1], in[2]); };
-    const auto check = [&](const std::function<Inputs()>& draw) {
-      EXPECT_NO_THROW(gradcheck(op, away_from_zero(pre, draw), kTwice));
-    };
-    check([&] { return Inputs{normal({3, 5}), normal({4, 5}), normal({4})}; });
-    check([&] { return Inputs{normal({2, 1, 3}), normal({1, 3}), normal({1})}; });
-    check([&] { return Inputs{normal({5, 3}), normal({2, 3}), Tensor()}; });
-    const auto turned = [](const Inputs& in) { return Inputs{in[0].t(), in[1].t(), in[2]}; };
-    const Inputs strided = away_from_zero([&](const Inputs& in) { return pre(turned(in)); },
-                                          [&] {
-                                            return Inputs{normal({3, 2}), normal({3, 4}), normal({4})};
-                                          });
-    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return op(turned(in)); }, strided, kTwice));
+    const TensorOp op = [&](const Tensors& in) { return linear(in[0], in[1], in[2], activation); };
+    const TensorOp pre = [](const Tensors& in) { return linear(in[0], in[1], in[2]); };
+    const auto check = [&](const std::function<Tensors()>& draw) { expect_derivatives(op, away_from_zero(pre, draw)); };
+    check([&] { return Tensors{normal({3, 5}), normal({4, 5}), normal({4})}; });
+    check([&] { return Tensors{normal({2, 1, 3}), normal({1, 3}), normal({1})}; });
+    check([&] { return Tensors{normal({5, 3}), normal({2, 3}), Tensor()}; });
+    const auto turned = [](const Tensors& in) { return Tensors{in[0].t(), in[1].t(), in[2]}; };
+    const auto draw = [&] { return Tensors{normal({3, 2}), normal({3, 4}), normal({4})}; };
+    const Tensors strided = away_from_zero([&](const Tensors& in) { return pre(turned(in)); }, draw);
+    expect_derivatives([&](const Tensors& in) { return op(turned(in)); }, strided);
   }
   for (const int64_t cut : {0, 1, 4}) {
-    const auto pair = [cut](const Inputs& in) { return linear_pair(in[0], in[1], in[2], in[3], cut); };
-    const Inputs inputs = {normal({2, 3}), normal({5, 3}), normal({4, 3}), normal({4})};
-    EXPECT_NO_THROW(
-        gradcheck([&](const Inputs& in) { return sum(pair(in).first) + sum(pair(in).second * 2); }, inputs, kTwice));
-    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return pair(in).first; }, inputs, kTwice));
-    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return pair(in).second; }, inputs, kTwice));
+    const auto pair = [cut](const Tensors& in) { return linear_pair(in[0], in[1], in[2], in[3], cut); };
+    const Tensors inputs = {normal({2, 3}), normal({5, 3}), normal({4, 3}), normal({4})};
+    expect_derivatives([&](const Tensors& in) { return sum(pair(in).first) + sum(pair(in).second * 2); }, inputs);
+    expect_derivatives([&](const Tensors& in) { return pair(in).first; }, inputs);
+    expect_derivatives([&](const Tensors& in) { return pair(in).second; }, inputs);
   }
-  const Op normalise = [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], 1e-3); };
-  EXPECT_NO_THROW(gradcheck(normalise, {normal({3, 7}), normal({7}), normal({7})}, kTwice));
-  EXPECT_NO_THROW(gradcheck(normalise, {normal({2, 2, 5}), Tensor(), normal({5})}, kTwice));
-  EXPECT_NO_THROW(gradcheck(normalise, {normal({4}), normal({4}), Tensor()}, kTwice));
-  EXPECT_NO_THROW(gradcheck([](const Inputs& in) { return layer_norm(in[0].t(), {}, {}); }, {normal({5, 3})}, kTwice));
-  const Op fused = [](const Inputs& in) {
-    Generator g = test::fresh_generator(5);
-    return dropout_residual_layer_norm(in[0], in[1], in[2], in[3], 1e-3, {.p = 0.4, .generator = &g});
+  const TensorOp normalise = [](const Tensors& in) { return layer_norm(in[0], in[1], in[2], 1e-3); };
+  expect_derivatives(normalise, {normal({3, 7}), normal({7}), normal({7})});
+  expect_derivatives(normalise, {normal({2, 2, 5}), Tensor(), normal({5})});
+  expect_derivatives(normalise, {normal({4}), normal({4}), Tensor()});
+  expect_derivatives([](const Tensors& in) { return layer_norm(in[0].t(), {}, {}); }, {normal({5, 3})});
+  const auto fused = [&](const auto& op) {
+    return [&, op](const Tensors& in) {
+      return op(in[0], in[1], in[2], in[3], 1e-3, DropoutOptions{.p = 0.4, .generator = same_draws()});
+    };
   };
-  EXPECT_NO_THROW(gradcheck(fused, {normal({3, 9}), normal({3, 9}), normal({9}), normal({9})}, kTwice));
-  const auto with_sum = [](const Inputs& in) {
-    Generator g = test::fresh_generator(5);
-    return dropout_residual_sum_layer_norm(in[0], in[1], in[2], in[3], 1e-3, {.p = 0.4, .generator = &g});
-  };
-  const Inputs inputs = {normal({3, 9}), normal({3, 9}), normal({9}), normal({9})};
-  EXPECT_NO_THROW(
-      gradcheck([&](const Inputs& in) { return with_sum(in).sum * 2 + with_sum(in).norm; }, inputs, kTwice));
-  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return with_sum(in).sum; }, inputs, kTwice));
-  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return with_sum(in).norm; }, inputs, kTwice));
+  const Tensors inputs = {normal({3, 9}), normal({3, 9}), normal({9}), normal({9})};
+  expect_derivatives(fused(dropout_residual_layer_norm), inputs);
+  const auto with_sum = fused(dropout_residual_sum_layer_norm);
+  expect_derivatives([&](const Tensors& in) { return with_sum(in).sum * 2 + with_sum(in).norm; }, inputs);
+  expect_derivatives([&](const Tensors& in) { return with_sum(in).sum; }, inputs);
+  expect_derivatives([&](const Tensors& in) { return with_sum(in).norm; }, inputs);
 }
 
 TEST_F(OpsGradcheck, SoftmaxLossesDropout) {
   for (const int d : {0, 1, -1}) {
-    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return softmax(in[0], d); }, {normal({3, 4, 5})}, kTwice));
-    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return log_softmax(in[0], d); }, {normal({3, 4, 5})}, kTwice));
+    expect_derivatives([&](const Tensors& in) { return softmax(in[0], d); }, {normal({3, 4, 5})});
+    expect_derivatives([&](const Tensors& in) { return log_softmax(in[0], d); }, {normal({3, 4, 5})});
   }
-  EXPECT_NO_THROW(gradcheck([](const Inputs& in) { return softmax(in[0]); }, {normal({})}, kTwice));
+  expect_derivatives([](const Tensors& in) { return softmax(in[0]); }, {normal({})});
   const Tensor targets = from_vector<int64_t>({1, 0, -100, 4, 2}, {5}), weights = tensor({1, 2, 3, 0, 0.5});
   for (const LossReduction reduction : {LossReduction::kMean, LossReduction::kSum, LossReduction::kNone})
     for (const double smoothing : {0.0, 0.3}) {
       CrossEntropyOptions options{.label_smoothing = smoothing, .reduction = reduction};
-      const Op loss = [&](const Inputs& in) { return cross_entropy(in[0], targets, options); };
-      EXPECT_NO_THROW(gradcheck(loss, {normal({5, 5})}, kTwice));
+      const TensorOp loss = [&](const Tensors& in) { return cross_entropy(in[0], targets, options); };
+      expect_derivatives(loss, {normal({5, 5})});
       options.row_weights = weights;
-      EXPECT_NO_THROW(gradcheck(loss, {normal({5, 5})}, kTwice));
+      expect_derivatives(loss, {normal({5, 5})});
     }
-  EXPECT_NO_THROW(
-      gradcheck([](const Inputs& in) { return mse_loss(in[0], in[1]); }, {normal({3, 2}), normal({3, 2})}, kTwice));
-  const Op drop = [](const Inputs& in) {
-    Generator g = test::fresh_generator(9);
-    return dropout(in[0].t(), {.p = 0.5, .generator = &g});
-  };
-  EXPECT_NO_THROW(gradcheck(drop, {normal({5, 7})}, kTwice));
+  expect_derivatives([](const Tensors& in) { return mse_loss(in[0], in[1]); }, {normal({3, 2}), normal({3, 2})});
+  expect_derivatives([&](const Tensors& in) { return dropout(in[0].t(), {.p = 0.5, .generator = same_draws()}); },
+                     {normal({5, 7})});
 }
 
 TEST_F(OpsGradcheck, Indexing) {
   const Tensor ids = from_vector<int64_t>({2, 0, 2, 3, 0, 0}, {2, 3});
-  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return embedding(in[0], ids); }, {normal({4, 3})}, kTwice));
-  EXPECT_NO_THROW(
-      gradcheck([&](const Inputs& in) { return embedding(in[0].t(), ids.to(int32).t()); }, {normal({3, 4})}, kTwice));
+  expect_derivatives([&](const Tensors& in) { return embedding(in[0], ids); }, {normal({4, 3})});
+  expect_derivatives([&](const Tensors& in) { return embedding(in[0].t(), ids.to(int32).t()); }, {normal({3, 4})});
   // The second derivative by the gradient of the look-up, which the padding row does not have.
-  const Op padded = [&](const Inputs& in) {
+  const TensorOp padded = [&](const Tensors& in) {
     const Tensor y = embedding(in[0], ids, 2);
     const GradMode on(true);
     return grad({y}, {in[0]}, {.gradients = {square(in[1])}, .create_graph = true})[0];
   };
-  EXPECT_NO_THROW(gradcheck(padded, {normal({4, 3}), normal({2, 3, 3})}, kTwice));
+  expect_derivatives(padded, {normal({4, 3}), normal({2, 3, 3})});
   const Tensor index = from_vector<int64_t>({1, 1, 0}, {3});
   for (const int d : {0, 1, 2})
-    EXPECT_NO_THROW(
-        gradcheck([&](const Inputs& in) { return index_select(in[0], d, index); }, {normal({2, 3, 2})}, kTwice));
-  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return index_select(in[0], 0, index); }, {normal({4})}, kTwice));
-  EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return gather(in[0].t(), 1, ids); }, {normal({4, 3})}, kTwice));
+    expect_derivatives([&](const Tensors& in) { return index_select(in[0], d, index); }, {normal({2, 3, 2})});
+  expect_derivatives([&](const Tensors& in) { return index_select(in[0], 0, index); }, {normal({4})});
+  expect_derivatives([&](const Tensors& in) { return gather(in[0].t(), 1, ids); }, {normal({4, 3})});
   for (const int d : {0, -1}) {
-    EXPECT_NO_THROW(gradcheck(
-        [&](const Inputs& in) {
-          return square(stack({in[0], in[1], in[0]}, d));
-        },
-        {normal({2, 3}), normal({2, 3})}, kTwice));
-    EXPECT_NO_THROW(gradcheck(
-        [&](const Inputs& in) {
-          return square(cat({in[0], in[1].t(), in[0]}, d));
-        },
-        {normal({3, 3}), normal({3, 3})}, kTwice));
+    const TensorOp stacked = [&](const Tensors& in) { return square(stack({in[0], in[1], in[0]}, d)); };
+    expect_derivatives(stacked, {normal({2, 3}), normal({2, 3})});
+    const TensorOp joined = [&](const Tensors& in) { return square(cat({in[0], in[1].t(), in[0]}, d)); };
+    expect_derivatives(joined, {normal({3, 3}), normal({3, 3})});
   }
 }
 
 TEST_F(OpsGradcheck, SortingAndRunningSums) {
-  const auto check = [&](const Op& op, const Shape& shape) {
-    EXPECT_NO_THROW(gradcheck([&](const Inputs& in) { return square(op(in)); }, {distinct(shape)}, kTwice)) << shape;
+  const auto check = [&](const TensorOp& op, const Shape& shape) {
+    expect_derivatives([&](const Tensors& in) { return square(op(in)); }, {distinct(shape)});
   };
   for (const int d : {0, 1, -1})
     for (const bool flag : {false, true}) {
-      check([&](const Inputs& in) { return sort(in[0], d, flag).values; }, {3, 4});
-      check([&](const Inputs& in) { return topk(in[0].t(), 2, d, flag).values; }, {3, 4});
-      check([&](const Inputs& in) { return topk(in[0], 3, d, true, flag).values; }, {4, 3});
-      check([&](const Inputs& in) { return cumsum(flag ? in[0].t() : in[0], d); }, {3, 4});
+      check([&](const Tensors& in) { return sort(in[0], d, flag).values; }, {3, 4});
+      check([&](const Tensors& in) { return topk(in[0].t(), 2, d, flag).values; }, {3, 4});
+      check([&](const Tensors& in) { return topk(in[0], 3, d, true, flag).values; }, {4, 3});
+      check([&](const Tensors& in) { return cumsum(flag ? in[0].t() : in[0], d); }, {3, 4});
     }
   for (const Shape& shape : {Shape{}, Shape{1}, Shape{0, 2}, Shape{2, 0}}) {
-    check([](const Inputs& in) { return sort(in[0], 0).values; }, shape);
-    check([](const Inputs& in) { return cumsum(in[0], 0); }, shape);
+    check([](const Tensors& in) { return sort(in[0], 0).values; }, shape);
+    check([](const Tensors& in) { return cumsum(in[0], 0); }, shape);
   }
   const Tensor mask = from_vector<bool>({true, false, true, true}, {4});
-  check([&](const Inputs& in) { return masked_select(in[0], mask); }, {3, 4});
-  check([&](const Inputs& in) { return masked_select(in[0].t(), mask); }, {4, 1});
-  check([&](const Inputs& in) { return masked_select(in[0].slice(0, 1, 8, 2), mask); }, {8});
-  check([&](const Inputs& in) { return masked_select(in[0], logical_not(mask)); }, {});
-  check([&](const Inputs& in) { return masked_select(in[0], zeros({1}, {.dtype = boolean})); }, {2});
+  check([&](const Tensors& in) { return masked_select(in[0], mask); }, {3, 4});
+  check([&](const Tensors& in) { return masked_select(in[0].t(), mask); }, {4, 1});
+  check([&](const Tensors& in) { return masked_select(in[0].slice(0, 1, 8, 2), mask); }, {8});
+  check([&](const Tensors& in) { return masked_select(in[0], logical_not(mask)); }, {});
+  check([&](const Tensors& in) { return masked_select(in[0], zeros({1}, {.dtype = boolean})); }, {2});
 }
 
 TEST_F(OpsGradcheck, Attention) {
   const SequenceLayout packed = packed_layout({3, 0, 4, 1}), keys = packed_layout({2, 1, 5, 3});
   for (const double p : {0.0, 0.3})
     for (const bool causal : {false, true}) {
-      const auto options = [&](Generator& g) {
-        return AttentionOptions{.causal = causal, .window = causal ? 2 : -1, .dropout = p, .generator = &g};
+      const auto options = [&] {
+        return AttentionOptions{.causal = causal, .window = causal ? 2 : -1, .dropout = p, .generator = same_draws()};
       };
-      EXPECT_NO_THROW(gradcheck(
-          [&](const Inputs& in) {
-            Generator g = test::fresh_generator(3);
-            return self_attention(in[0], packed, options(g));
-          },
-          {normal({8, 3, 2, 4})}, kTwice));
-      EXPECT_NO_THROW(gradcheck(
-          [&](const Inputs& in) {
-            Generator g = test::fresh_generator(3);
-            return attention(in[0], in[1], in[2].slice(1, 0, 1), packed, keys, options(g));
-          },
-          {normal({8, 2, 3}), normal({11, 1, 3}), normal({11, 2, 3})}, kTwice));
+      expect_derivatives([&](const Tensors& in) { return self_attention(in[0], packed, options()); },
+                         {normal({8, 3, 2, 4})});
+      const TensorOp general = [&](const Tensors& in) {
+        return attention(in[0], in[1], in[2].slice(1, 0, 1), packed, keys, options());
+      };
+      expect_derivatives(general, {normal({8, 2, 3}), normal({11, 1, 3}), normal({11, 2, 3})});
     }
   const Tensor mask = from_vector<uint8_t>({1, 1, 1, 1, 0, 0}, {2, 3});
   const SequenceLayout padded = padded_layout(2, 3, mask);
-  EXPECT_NO_THROW(
-      gradcheck([&](const Inputs& in) { return self_attention(in[0], padded, {.scale = 0.7, .bias = in[1]}); },
-                {normal({6, 3, 2, 3}), normal({1, 2, 3, 3})}, kTwice));
+  expect_derivatives([&](const Tensors& in) { return self_attention(in[0], padded, {.scale = 0.7, .bias = in[1]}); },
+                     {normal({6, 3, 2, 3}), normal({1, 2, 3, 3})});
+}
+
+/// The Euclidean norm, also where it is 0.
+class VectorNorm : public DerivativeTest {
+ protected:
+  static Tensor wanted(Tensor x) { return x.set_requires_grad(true); }
+};
+
+TEST_F(VectorNorm, OverAllAndOverDimensions) {
+  const Tensor x = normal({3, 5, 2}).detach();
+  const std::vector<double> v = x.to_vector<double>();
+  double all = 0;
+  for (const double value : v) all += value * value;
+  // Half the relative error of a sum of 30 squares, and the error of the root, on both sides.
+  EXPECT_NEAR(norm(x).item<double>(), std::sqrt(all), 34 * 0x1p-53 * std::sqrt(all));
+  const std::vector<double> rows = norm(x, {1}).to_vector<double>();
+  ASSERT_EQ(norm(x, {1}).shape(), Shape({3, 2}));
+  EXPECT_EQ(norm(x, {1, -1}, true).shape(), Shape({3, 1, 1}));
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t k = 0; k < 2; ++k) {
+      double s = 0;
+      for (size_t j = 0; j < 5; ++j) s += v[i * 10 + j * 2 + k] * v[i * 10 + j * 2 + k];
+      EXPECT_NEAR(rows[i * 2 + k], std::sqrt(s), 9 * 0x1p-53 * std::sqrt(s));
+    }
+  EXPECT_THROW(norm(x, {0, -3}), Error);
+  EXPECT_EQ(norm(zeros({0})).item<double>(), 0);
+  EXPECT_NEAR(norm(arange(0, 4)).item<double>(), std::sqrt(14.0), 0x1p-22);  // integers, in fp32
+  EXPECT_EQ(autocast(cpu, bfloat16, [&] { return norm(ones({7}, {.dtype = bfloat16})); }).dtype(), float32);
+}
+
+TEST_F(VectorNorm, DerivativesByFiniteDifferences) {
+  for (const std::vector<int>& dims : {std::vector<int>{}, {0}, {-1}, {0, 1}})
+    for (const bool keepdim : {false, true})
+      expect_derivatives([&](const Tensors& in) { return norm(in[0], dims, keepdim); }, {normal({3, 4})});
+}
+
+TEST_F(VectorNorm, TheGradientAtZeroIsZero) {
+  for (const DType dtype : {float64, float32, bfloat16, float16}) {
+    const Tensor x = zeros({5}, {.dtype = dtype, .requires_grad = true});
+    norm(x).backward();
+    EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(5, 0)) << dtype;
+  }
+  const Tensor rows = wanted(from_vector<double>({3, 4, 0, 0, 0, -2}, {3, 2}));
+  const Tensor dy = from_vector<double>({10, 20, 30}, {3});
+  norm(rows, {1}).backward(dy);
+  EXPECT_EQ(rows.grad().to_vector<double>(), (std::vector<double>{6, 8, 0, 0, 0, -30}));
+  const Tensor kept = wanted(rows.detach().clone());
+  norm(kept, {1}, true).backward(dy.reshape({3, 1}));
+  EXPECT_EQ(kept.grad().to_vector<double>(), rows.grad().to_vector<double>());
+}
+
+TEST_F(VectorNorm, TheSecondDerivativeAtZeroIsFinite) {
+  const Tensor rows = wanted(from_vector<double>({3, 4, 0, 0}, {2, 2}));
+  const Tensor first = grad({sum(norm(rows, {1}))}, {rows}, {.create_graph = true})[0];
+  expect_near(first[0], {0.6, 0.8}, 1e-15);
+  expect_near(first[1], {0, 0}, 0);
+  // d/dx of the sum of x / |x|, by hand at (3, 4): (y^2 - x y, x^2 - x y) / |x|^3.
+  sum(first).backward();
+  expect_near(rows.grad()[0], {(16 - 12) / 125.0, (9 - 12) / 125.0}, 1e-15);
+  expect_near(rows.grad()[1], {0, 0}, 0);
+  // The incoming gradient has a history too: of w, d/dw of the sum of w x / |x|.
+  const Tensor w = wanted(from_vector<double>({2, 5}, {2}));
+  sum(grad({sum(norm(rows, {1}) * w)}, {rows}, {.create_graph = true})[0]).backward();
+  EXPECT_NEAR(w.grad().to_vector<double>()[0], 1.4, 1e-15);
+  EXPECT_EQ(w.grad().to_vector<double>()[1], 0);
+  // A gradient penalty with a zero gradient.
+  const Tensor x = zeros({4}, {.dtype = float64, .requires_grad = true});
+  const Tensor inner = grad({sum(square(x))}, {x}, {.create_graph = true})[0];
+  square(norm(inner) - 1.0).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(4, 0));
+}
+
+TEST_F(VectorNorm, InfinityAndNaNStay) {
+  const Tensor x = wanted(from_vector<double>({INFINITY, 1}, {2}));
+  norm(x).backward();
+  EXPECT_EQ(x.grad().to_vector<double>()[1], 0);
+  EXPECT_TRUE(std::isnan(x.grad().to_vector<double>()[0]));
+  const Tensor y = wanted(from_vector<double>({NAN, 1}, {2}));
+  norm(y).backward();
+  for (const double g : y.grad().to_vector<double>()) EXPECT_TRUE(std::isnan(g));
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

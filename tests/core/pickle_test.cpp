@@ -1,41 +1,23 @@
 // Pickles as data: the supported values, the errors, and that no bytes have any other effect.
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "tern/core/io/pickle.h"
-#include "tern/tests/core/core_test.h"
+#include "tern/tests/core/files.h"
 #include "tern/tests/places.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 using namespace std::string_literals;
-using test::expect_equal;
-using test::expect_error;
 
-const std::string kFolder = test::source_dir() + "/tests/golden/torch/";
+const std::string kFolder = source_dir() + "/tests/golden/torch/";
 
-/// A file in memory, rewritten for each case.
-class Pickle : public testing::Test {
+class Pickle : public MemoryFileTest {
  protected:
-  Pickle() : memory_(memfd_create("pickle", MFD_CLOEXEC)), path_("/proc/self/fd/"s + std::to_string(memory_)) {}
-  ~Pickle() override { close(memory_); }
-
-  const std::string& file(const std::string& bytes) const {
-    EXPECT_EQ(ftruncate(memory_, 0), 0);
-    EXPECT_EQ(pwrite(memory_, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-    return path_;
-  }
   PickleValue load(const std::string& bytes) const { return load_pickle(file(bytes)); }
-  void expect_refused(const std::string& bytes, std::vector<std::string> parts) const {
+  void expect_refused(const std::string& bytes, const std::vector<std::string>& parts) const {
     SCOPED_TRACE(detail::printable(bytes));
-    parts.push_back(path_);
-    expect_error([&] { load(bytes); }, parts);
+    MemoryFileTest::expect_refused([&] { load(bytes); }, parts);
   }
-
-  const int memory_;
-  const std::string path_;
 };
 
 std::string u32(uint32_t value) { return {reinterpret_cast<const char*>(&value), 4}; }
@@ -104,12 +86,7 @@ TEST_F(Pickle, OnlyWhatIsListedIsNamed) {
   expect_named("cos\nsystem\n.", "os.system");  // named, not called
   expect_named("(S'true'\nios\nsystem\n.", "os.system");
   expect_named("(cposix\nsystem\nS'true'\no.", "posix.system");
-  expect_named(
-      "\x8c\x08"
-      "builtins\x8c\x04"
-      "eval\x93\x8c\x01"
-      "1\x85R.",
-      "builtins.eval");
+  expect_named("\x8c\10builtins\x8c\4eval\x93\x8c\1\61\x85R.", "builtins.eval");
   expect_named("c__builtin__\nexec\n.", "builtins.exec");
   expect_named("cbuiltins\ngetattr\n.", "builtins.getattr");
   expect_named("ctorch\nload\n.", "torch.load");
@@ -128,10 +105,7 @@ TEST_F(Pickle, DamageIsNamedWithItsPlace) {
   expect_refused("", {"empty"});
   expect_refused("\x80\x04N", {"at byte 3", "truncated"});
   expect_refused("K\x01", {"at byte 2", "truncated"});
-  expect_refused(
-      "X\xff\xff\xff\x7f"
-      "ab.",
-      {"truncated: 2147483647 more bytes are needed, there are 3"});
+  expect_refused("X\xff\xff\xff\177ab.", {"truncated: 2147483647 more bytes are needed, there are 3"});
   expect_refused("\x8e"s + std::string(8, '\xff') + "a.", {"truncated: 18446744073709551615"});
   expect_refused("\x95"s + std::string(8, '\xff') + ".", {"truncated"});
   expect_refused("\x8b"s + u32(0xffffffff) + ".", {"negative number of bytes"});
@@ -161,10 +135,7 @@ TEST_F(Pickle, DamageIsNamedWithItsPlace) {
 }
 
 TEST_F(Pickle, NumpyArrays) {
-  const std::string type =
-                        "cnumpy\ndtype\nU\x02"
-                        "f4\x85R",
-                    array = "cnumpy.core.multiarray\n_reconstruct\n(tR";
+  const std::string type = "cnumpy\ndtype\nU\2f4\x85R", array = "cnumpy.core.multiarray\n_reconstruct\n(tR";
   const auto state = [&](const std::string& shape, const std::string& dtype, const std::string& bytes) {
     return array + "(K\x01" + shape + dtype + "\x89U" + static_cast<char>(bytes.size()) + bytes + "tb.";
   };
@@ -217,77 +188,30 @@ TEST_F(Pickle, MemoryIsBoundedByTheFile) {
 }
 
 TEST_F(Pickle, RandomInstructionsNeverCrash) {
-  uint64_t state = 7;
-  const auto random = [&](size_t n) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return static_cast<size_t>((state >> 33) % n);
-  };
-  const std::vector<std::string> parts = {"(",
-                                          "N",
-                                          "]",
-                                          "}",
-                                          ")",
-                                          "K\x01",
-                                          "K\x00"s,
-                                          "M\x07\x01",
-                                          "J\xff\xff\xff\xff",
-                                          "U\x02"
-                                          "f4",
-                                          "X\x01\x00\x00\x00z"s,
-                                          "C\x04\x01\x02\x03\x04",
-                                          "\x88",
-                                          "t",
-                                          "l",
-                                          "d",
-                                          "a",
-                                          "e",
-                                          "s",
-                                          "u",
-                                          "b",
-                                          "0",
-                                          "1",
-                                          "2",
-                                          "\x85",
-                                          "\x86",
-                                          "\x87",
-                                          "R",
-                                          "R",
-                                          "R",
-                                          "\x81",
-                                          "\x8f",
-                                          "\x90",
-                                          "\x91",
-                                          "\x92",
-                                          "\x94",
-                                          "\x94",
-                                          "h\x00"s,
-                                          "h\x01",
-                                          "h\x02",
-                                          "q\x00"s,
-                                          "q\x01",
-                                          "Q",
-                                          "o",
-                                          "\x93",
-                                          "ccollections\nOrderedDict\n",
-                                          "ctorch._utils\n_rebuild_tensor_v2\n",
-                                          "ctorch\nFloatStorage\n",
-                                          "U\x07storage",
-                                          "cnumpy\ndtype\n",
-                                          "cnumpy.core.multiarray\n_reconstruct\n",
-                                          "cnumpy.core.multiarray\nscalar\n",
-                                          "c_codecs\nencode\n",
-                                          "U\x06latin1",
-                                          "cargparse\nNamespace\n",
-                                          "cpathlib\nPath\n",
-                                          "ctorch\ndevice\n",
-                                          "ctorch._tensor\n_rebuild_from_type_v2\n",
-                                          "ctorch\nSize\n",
-                                          "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f",
-                                          "."};
+  std::mt19937_64 random = fresh_random();
+  const std::string names[] = {"collections\nOrderedDict",
+                               "torch._utils\n_rebuild_tensor_v2",
+                               "torch\nFloatStorage",
+                               "numpy\ndtype",
+                               "numpy.core.multiarray\n_reconstruct",
+                               "numpy.core.multiarray\nscalar",
+                               "_codecs\nencode",
+                               "argparse\nNamespace",
+                               "pathlib\nPath",
+                               "torch\ndevice",
+                               "torch._tensor\n_rebuild_from_type_v2",
+                               "torch\nSize"};
+  std::vector<std::string> parts = {
+      "K\1", "K\0"s, "M\7\1", "J\xff\xff\xff\xff", "U\2f4",    "X\1\0\0\0z"s, "C\4\1\2\3\4", "h\0"s, "h\1",
+      "h\2", "q\0"s, "q\1",   "U\7storage",        "U\6latin1"};
+  parts.push_back("\x8a\10\xff\xff\xff\xff\xff\xff\xff\177");
+  for (const std::string& name : names) parts.push_back("c" + name + "\n");
+  for (const char code : "(N]})tldaesub012RRRQo.\x81\x85\x86\x87\x88\x8f\x90\x91\x92\x93\x94\x94"s)
+    parts.emplace_back(1, code);
   int loaded = 0;
   for (int i = 0; i < 30'000; ++i) {
     std::string bytes = "\x80\x02";
-    for (size_t n = 2 + random(40); n > 0; --n) bytes += parts[random(parts.size())];
+    for (size_t n = 2 + random() % 40; n > 0; --n) bytes += parts[random() % parts.size()];
     try {
       loaded += load(bytes + ".").describe().empty() ? 0 : 1;
     } catch (const Error&) {
@@ -297,4 +221,4 @@ TEST_F(Pickle, RandomInstructionsNeverCrash) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -1,21 +1,17 @@
-// The profiler: times by a clock that the test sets, counts of known shapes, threads, and a well-formed trace.
+// The profiler: times by a clock that the test sets, threads, and a well-formed trace.
 
 #include "tern/core/profiler/profiler.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
-#include "tern/core/autograd/autocast.h"
-#include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/roofline.h"
 #include "tern/core/profiler/device_profiler.h"
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 using Json = nlohmann::json;
@@ -29,16 +25,22 @@ ProfilerOptions with_test_clock() {
   return {.clock = test_clock};
 }
 
+ProfileReport profiled(const std::function<void()>& fn, const ProfilerOptions& options = {}) {
+  Profiler profiler(options);
+  fn();
+  return profiler.stop();
+}
+/// By the test's clock.
+ProfileReport timed(const std::function<void()>& fn) { return profiled(fn, with_test_clock()); }
+
 /// The trace as a reader sees it; the file is removed.
 Json trace_of(const ProfileReport& report) {
   const std::string path = (std::filesystem::temp_directory_path() / "tern-profiler-test-trace.json").string() +
                            std::to_string(reinterpret_cast<uintptr_t>(&report));
   report.write_trace(path);
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
+  const Json trace = Json::parse(std::ifstream(path));
   std::filesystem::remove(path);
-  return Json::parse(text.str());
+  return trace;
 }
 
 /// Every event has the fields of the format, and the events of each thread nest. Returns the number of "X" events.
@@ -47,19 +49,15 @@ int check_trace(const Json& trace) {
   int count = 0;
   const auto nanoseconds = [](const Json& number) { return std::llround(number.get<double>() * 1000); };
   for (const Json& event : trace.at("traceEvents")) {
-    EXPECT_TRUE(event.at("name").is_string() && event.at("pid").is_number_integer()) << event;
+    SCOPED_TRACE(event);
+    EXPECT_TRUE(event.at("name").is_string() && event.at("pid").is_number_integer());
     const std::string phase = event.at("ph");
-    if (phase == "M") {
-      EXPECT_TRUE(event.at("args").at("name").is_string()) << event;
-      continue;
-    }
-    EXPECT_GE(event.at("ts").get<double>(), 0) << event;
-    if (phase == "C") {
-      EXPECT_TRUE(event.at("args").at("bytes").is_number()) << event;
-      continue;
-    }
-    EXPECT_EQ(phase, "X") << event;
-    EXPECT_GE(event.at("dur").get<double>(), 0) << event;
+    EXPECT_TRUE(phase != "M" || event.at("args").at("name").is_string());
+    EXPECT_TRUE(phase == "M" || event.at("ts").get<double>() >= 0);
+    EXPECT_TRUE(phase != "C" || event.at("args").at("bytes").is_number());
+    if (phase == "M" || phase == "C") continue;
+    EXPECT_EQ(phase, "X");
+    EXPECT_GE(event.at("dur").get<double>(), 0);
     const int64_t begin = nanoseconds(event.at("ts"));
     spans[{event.at("pid"), event.at("tid")}].emplace_back(begin, begin + nanoseconds(event.at("dur")));
     ++count;
@@ -78,68 +76,66 @@ int check_trace(const Json& trace) {
   return count;
 }
 
-const Json* event_named(const Json& trace, const std::string& name) {
+Json event_named(const Json& trace, const std::string& name) {
   for (const Json& event : trace.at("traceEvents"))
-    if (event.at("name") == name) return &event;
-  return nullptr;
+    if (event.at("name") == name) return event;
+  fail("the trace has no event '", name, "'");
+}
+
+void pass_in(const char* name, int64_t nanoseconds, RangeKind kind = RangeKind::kPhase) {
+  const ProfileRange range(name, kind);
+  pass(nanoseconds);
+}
+
+void expect_times(const ProfileReport& report, const char* name, int64_t calls, double total_nanoseconds,
+                  double self_nanoseconds) {
+  SCOPED_TRACE(name);
+  const ProfileRow row = report.row(name);
+  EXPECT_EQ(row.calls, calls);
+  EXPECT_NEAR(row.total_seconds, total_nanoseconds * 1e-9, 1e-15);
+  EXPECT_NEAR(row.self_seconds, self_nanoseconds * 1e-9, 1e-15);
 }
 
 TEST(Profiler, SelfAndTotalTimes) {
-  Profiler profiler(with_test_clock());
-  for (int i = 0; i < 2; ++i) {
-    const ProfileRange outer("outer");
-    pass(100);
-    {
-      const ProfileRange inner("inner", RangeKind::kOp);
-      pass(30);
-      const ProfileRange innermost("innermost", RangeKind::kBackward);
-      pass(7);
+  const ProfileReport report = timed([] {
+    for (int i = 0; i < 2; ++i) {
+      const ProfileRange outer("outer");
+      pass(100);
+      {
+        const ProfileRange inner("inner", RangeKind::kOp);
+        pass(30);
+        pass_in("innermost", 7, RangeKind::kBackward);
+      }
+      pass_in("inner", 3, RangeKind::kOp);
+      pass(10);
     }
-    {
-      const ProfileRange inner("inner", RangeKind::kOp);
-      pass(3);
-    }
-    pass(10);
-  }
-  pass(50);
-  const ProfileReport report = profiler.stop();
+    pass(50);
+  });
   EXPECT_DOUBLE_EQ(report.seconds(), 350e-9);
   EXPECT_EQ(report.rows().size(), 3u);
-  const ProfileRow outer = report.row("outer"), inner = report.row("inner"), last = report.row("innermost backward");
-  EXPECT_EQ(outer.calls, 2);
-  EXPECT_NEAR(outer.total_seconds, 300e-9, 1e-15);
-  EXPECT_NEAR(outer.self_seconds, 220e-9, 1e-15);
-  EXPECT_EQ(inner.calls, 4);
-  EXPECT_NEAR(inner.total_seconds, 80e-9, 1e-15);
-  EXPECT_NEAR(inner.self_seconds, 66e-9, 1e-15);
-  EXPECT_EQ(last.calls, 2);
-  EXPECT_NEAR(last.total_seconds, 14e-9, 1e-15);
-  EXPECT_NEAR(inner.device_self_seconds, inner.self_seconds, 0);  // the CPU is the device
-  EXPECT_EQ(report.rows()[0].name, "outer");                      // most self time first
+  expect_times(report, "outer", 2, 300, 220);
+  expect_times(report, "inner", 4, 80, 66);
+  expect_times(report, "innermost backward", 2, 14, 14);
+  EXPECT_EQ(report.row("inner").device_self_seconds, report.row("inner").self_seconds);  // the CPU is the device
+  EXPECT_EQ(report.rows()[0].name, "outer");                                             // most self time first
   const Json trace = trace_of(report);
   EXPECT_EQ(check_trace(trace), 8);
-  const Json* event = event_named(trace, "innermost backward");
-  ASSERT_TRUE(event);
-  EXPECT_EQ(event->at("cat"), "backward");
-  EXPECT_DOUBLE_EQ(event->at("ts").get<double>(), 0.130);
-  EXPECT_DOUBLE_EQ(event->at("dur").get<double>(), 0.007);
+  const Json event = event_named(trace, "innermost backward");
+  EXPECT_EQ(event.at("cat"), "backward");
+  EXPECT_DOUBLE_EQ(event.at("ts").get<double>(), 0.130);
+  EXPECT_DOUBLE_EQ(event.at("dur").get<double>(), 0.007);
 }
 
 TEST(Profiler, ARangeInsideItselfCountsOnce) {
-  Profiler profiler(with_test_clock());
-  {
+  const ProfileReport report = timed([] {
     const ProfileRange outer("again");
     pass(10);
     const ProfileRange between("between");
     pass(5);
-    const ProfileRange inner("again");
-    pass(1);
-  }
-  const ProfileReport report = profiler.stop();
-  EXPECT_EQ(report.row("again").calls, 2);
-  EXPECT_NEAR(report.row("again").total_seconds, 16e-9, 1e-15);
-  EXPECT_NEAR(report.row("again").self_seconds, 11e-9, 1e-15);
-  EXPECT_NEAR(report.row("between").self_seconds, 5e-9, 1e-15);
+    pass_in("again", 1);
+  });
+  expect_times(report, "again", 2, 16, 11);
+  expect_times(report, "between", 1, 6, 5);
 }
 
 TEST(Profiler, ExceptionsCloseRanges) {
@@ -152,19 +148,15 @@ TEST(Profiler, ExceptionsCloseRanges) {
     fail("on purpose");
   } catch (const Error&) {
   }
-  {
-    const ProfileRange after("after");
-    pass(4);
-  }
+  pass_in("after", 4);
   const ProfileReport report = profiler.stop();
-  EXPECT_NEAR(report.row("outer").total_seconds, 3e-9, 1e-15);
-  EXPECT_NEAR(report.row("outer").self_seconds, 1e-9, 1e-15);
-  EXPECT_NEAR(report.row("inner").total_seconds, 2e-9, 1e-15);
-  EXPECT_NEAR(report.row("after").total_seconds, 4e-9, 1e-15);
+  expect_times(report, "outer", 1, 3, 1);
+  expect_times(report, "inner", 1, 2, 2);
+  expect_times(report, "after", 1, 4, 4);
   const Json trace = trace_of(report);
   EXPECT_EQ(check_trace(trace), 3);
   // "after" is not inside anything.
-  EXPECT_DOUBLE_EQ(event_named(trace, "after")->at("ts").get<double>(), 0.003);
+  EXPECT_DOUBLE_EQ(event_named(trace, "after").at("ts").get<double>(), 0.003);
 }
 
 TEST(Profiler, RecordsNothingWhenOff) {
@@ -180,7 +172,7 @@ TEST(Profiler, RecordsNothingWhenOff) {
     const ProfileRange after("after");
     EXPECT_FALSE(after.recording());
     EXPECT_EQ(check_trace(trace_of(report)), 0);
-    test::expect_error([&] { profiler.stop(); }, {"stop() was already called"});
+    expect_error([&] { profiler.stop(); }, {"stop() was already called"});
   }
   profile_flops(1, float32);  // no profiler runs
   profile_bytes(1);
@@ -192,29 +184,23 @@ TEST(Profiler, RecordsNothingWhenOff) {
 TEST(Profiler, SessionsDoNotMix) {
   auto first = std::make_unique<Profiler>(with_test_clock());
   auto left_open = std::make_unique<ProfileRange>("left open");
-  {
-    const ProfileRange inside("inside");
-    pass(1);
-  }
+  pass_in("inside", 1);
   const ProfileReport one = first->stop();
   EXPECT_EQ(one.row("left open").calls, 0);
   EXPECT_EQ(one.row("inside").calls, 1);
   Profiler second(with_test_clock());
   const ProfileRange around("around");
   left_open.reset();
-  {
-    const ProfileRange range("range");
-    pass(3);
-  }
+  pass_in("range", 3);
   const ProfileReport two = second.stop();
   ASSERT_EQ(two.rows().size(), 1u);
-  EXPECT_NEAR(two.row("range").self_seconds, 3e-9, 1e-15);
+  expect_times(two, "range", 1, 3, 3);
 }
 
 TEST(Profiler, OnlyOneAtATime) {
   Profiler profiler(with_test_clock());
-  test::expect_error([] { Profiler second; }, {"another one is running", "stop it first"});
-  test::expect_error([] { Profiler second({.max_ranges = -1}); }, {"max_ranges", "-1"});
+  expect_error([] { Profiler second; }, {"another one is running", "stop it first"});
+  expect_error([] { Profiler second({.max_ranges = -1}); }, {"max_ranges", "-1"});
   EXPECT_TRUE(profiling());  // the first goes on
   profiler.stop();
   Profiler next(with_test_clock());
@@ -223,18 +209,15 @@ TEST(Profiler, OnlyOneAtATime) {
 TEST(Profiler, ThreadsHaveSeparateRanges) {
   Profiler profiler;
   constexpr int kThreads = 4, kRanges = 500;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t)
-    threads.emplace_back([] {
+  {
+    const ProfileRange waiting("waiting");
+    in_threads(kThreads, [](size_t) {
       for (int i = 0; i < kRanges; ++i) {
         const ProfileRange outer("outer");
-        const ProfileRange inner(std::string("module ") + std::to_string(i % 3));
+        const ProfileRange inner("module " + std::to_string(i % 3));
         profile_flops(2, float32);
       }
     });
-  {
-    const ProfileRange waiting("waiting");
-    for (std::thread& thread : threads) thread.join();
   }
   const ProfileReport report = profiler.stop();
   EXPECT_EQ(report.row("outer").calls, kThreads * kRanges);
@@ -249,15 +232,15 @@ TEST(Profiler, ThreadsHaveSeparateRanges) {
 /// A thread may still open and close ranges while the profiler stops.
 TEST(Profiler, StopsWhileThreadsWork) {
   std::atomic<bool> done{false};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 2; ++t)
-    threads.emplace_back([&] {
+  std::jthread worker([&] {
+    in_threads(2, [&](size_t) {
       while (!done) {
         const ProfileRange outer("outer");
         const ProfileRange inner("inner", RangeKind::kOp);
         profile_bytes(1);
       }
     });
+  });
   for (int i = 0; i < 20; ++i) {
     Profiler profiler({.max_ranges = 5000});
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -266,163 +249,44 @@ TEST(Profiler, StopsWhileThreadsWork) {
     EXPECT_LE(report.row("inner").calls, 5000);
   }
   done = true;
-  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(Profiler, MemoryIsBounded) {
-  ProfilerOptions options = with_test_clock();
-  options.max_ranges = 10;
-  Profiler profiler(options);
-  for (int i = 0; i < 25; ++i) {
-    const ProfileRange range("range");
-    pass(1);
-  }
-  const ProfileReport report = profiler.stop();
+  const ProfileReport report = profiled(
+      [] {
+        for (int i = 0; i < 25; ++i) pass_in("range", 1);
+      },
+      {.max_ranges = 10});
   EXPECT_EQ(report.row("range").calls, 10);
   EXPECT_EQ(report.dropped(), 15);
   EXPECT_NE(report.table().find("15 further ranges were not recorded"), std::string::npos) << report.table();
   EXPECT_EQ(trace_of(report).at("otherData").at("dropped_ranges"), 15);
 }
 
-// Counts, of known shapes.
-
-ProfileReport profiled(const std::function<void()>& fn) {
-  Profiler profiler;
-  fn();
-  return profiler.stop();
-}
-
-void expect_counts(const ProfileReport& report, const std::string& name, int64_t calls, double bytes, double flops) {
-  const ProfileRow row = report.row(name);
-  EXPECT_EQ(row.calls, calls) << name;
-  EXPECT_EQ(row.bytes, bytes) << name;
-  EXPECT_EQ(row.flops, flops) << name;
-}
-
-TEST(ProfilerCounts, Linear) {
-  Generator generator = test::fresh_generator();
-  const int64_t rows = 5, in = 7, out = 3;
-  Tensor x = randn({rows, in}, generator), weight = randn({out, in}, generator), bias = randn({out}, generator);
-  x.set_requires_grad(true);
-  weight.set_requires_grad(true);
-  bias.set_requires_grad(true);
-  const ProfileReport report = profiled([&] { linear(x, weight, bias).backward(ones({rows, out})); });
-  expect_counts(report, "linear", 1, 4.0 * (rows * in + out * in + out + rows * out), 2.0 * rows * in * out);
-  // dy, x and weight are read; dx, dweight and dbias written.
-  expect_counts(report, "linear backward", 1, 4.0 * (rows * out + 2 * (rows * in + out * in) + out),
-                4.0 * rows * in * out);
-}
-
-TEST(ProfilerCounts, RowChain) {
-  const int64_t rows = 6, in = 5, hidden = 9, out = 4;
-  const ProfileReport report = profiled([&] {
-    RowChain chain(ones({rows, in}));
-    chain.linear(ones({hidden, in}), ones({hidden}), Activation::kGelu);
-    chain.linear(ones({out, hidden}));
-    chain.result();
-  });
-  expect_counts(report, "row_chain", 1, 4.0 * (rows * in + hidden * in + hidden + out * hidden + rows * out),
-                2.0 * rows * hidden * (in + out));  // the hidden rows are not in memory
-}
-
-TEST(ProfilerCounts, MatmulAndItsBackwardMadeOfOps) {
-  Generator generator = test::fresh_generator();
-  const int64_t b = 2, m = 3, k = 5, n = 4;
-  Tensor x = randn({b, m, k}, generator, {.dtype = float64, .requires_grad = true});
-  Tensor y = randn({b, k, n}, generator, {.dtype = float64, .requires_grad = true});
-  const ProfileReport report = profiled([&] { matmul(x, y).backward(ones({b, m, n}, {.dtype = float64})); });
-  const double product = 8.0 * (b * m * k + b * k * n + b * m * n);
-  expect_counts(report, "matmul", 3, 3 * product, 3 * 2.0 * b * m * n * k);
-  EXPECT_EQ(report.row("matmul backward").calls, 1);
-  EXPECT_EQ(report.row("matmul backward").bytes, 0);  // its products count theirs
-  EXPECT_EQ(report.row("matmul backward").flops, 0);
-}
-
-TEST(ProfilerCounts, Attention) {
-  Generator generator = test::fresh_generator();
-  const int64_t heads = 2, size = 8;
-  const std::vector<int64_t> lengths = {3, 0, 5};
-  Tensor qkv = randn({8, 3, heads, size}, generator);
-  qkv.set_requires_grad(true);
-  const auto run = [&](const AttentionOptions& options) {
-    return profiled([&] { sum(self_attention(qkv, packed_layout(lengths), options)).backward(); });
-  };
-  const double pairs = 3 * 3 + 5 * 5;
-  const ProfileReport full = run({});
-  EXPECT_EQ(full.row("attention").flops, 4 * pairs * heads * size);
-  EXPECT_EQ(full.row("attention").bytes, 4.0 * (qkv.numel() + qkv.numel() / 3));
-  EXPECT_EQ(full.row("attention backward").flops, 10 * pairs * heads * size);
-  EXPECT_EQ(run({.causal = true}).row("attention").flops, 4.0 * (6 + 15) * heads * size);
-  // Each query sees itself and one neighbour on each side.
-  EXPECT_EQ(run({.window = 1}).row("attention").flops, 4.0 * (7 + 13) * heads * size);
-}
-
-TEST(ProfilerCounts, PointwiseBroadcastsAndViews) {
-  Generator generator = test::fresh_generator();
-  const Tensor x = randn({6, 10}, generator), row = randn({10}, generator);
-  const ProfileReport report = profiled([&] {
-    add(x, row);
-    add(x, x);
-    add(x, row.expand({6, 10}));
-    x.reshape({60}).slice(0, 3, 9);
-    x.to(bfloat16);
-    Tensor y = x.clone();
-    y.add_(x);
-  });
-  // add(x, row); add(x, x): x once; the expanded row is still ten numbers; in place: both are read, one written.
-  expect_counts(report, "add", 4, 4.0 * (60 + 10 + 60) + 4.0 * (60 + 60) + 4.0 * (60 + 10 + 60) + 4.0 * 180, 0);
-  EXPECT_EQ(report.row("reshape").bytes, 0);
-  EXPECT_EQ(report.row("reshape").calls, 1);
-  EXPECT_EQ(report.row("slice").bytes, 0);
-  EXPECT_EQ(report.row("to").bytes, 60 * 4 + 60 * 2);
-}
-
-TEST(ProfilerCounts, EmbeddingReadsOnlyItsRows) {
-  Generator generator = test::fresh_generator();
-  Tensor weight = randn({1000, 8}, generator);
-  weight.set_requires_grad(true);
-  const Tensor ids = from_vector(std::vector<int64_t>{1, 5, 5}, {3});
-  const ProfileReport report = profiled([&] { embedding(weight, ids).backward(ones({3, 8})); });
-  expect_counts(report, "embedding", 1, 2 * 3 * 8 * 4 + 3 * 8, 0);
-  expect_counts(report, "embedding backward", 1, 3 * 8 * 4 + 3 * 8 + 1000 * 8 * 4, 0);  // dy, ids, dweight
-}
-
-TEST(ProfilerCounts, RecomputationIsASeparateRange) {
-  Generator generator = test::fresh_generator();
-  Tensor x = randn({4, 4}, generator);
-  x.set_requires_grad(true);
-  const auto fn = [](const Tensor& in) { return gelu(gelu(in)); };
-  const ProfileReport report = profiled([&] { sum(checkpoint(fn, x)).backward(); });
-  EXPECT_EQ(report.row("recomputation").calls, 1);
-  EXPECT_EQ(report.row("gelu").calls, 4);
-  EXPECT_EQ(report.row("gelu backward").calls, 2);
-}
-
-TEST(ProfilerCounts, RooflineShare) {
+TEST(Profiler, RooflineShare) {
   ProfilerOptions options = with_test_clock();
   options.roofline.bytes_per_second = 1e9;
   options.roofline.flops_per_second = {{float32, 1e12}};
-  Profiler profiler(options);
   const auto range = [](const char* name, double bytes, double flops, DType dtype) {
     const ProfileRange opened(name, RangeKind::kOp);
     profile_bytes(bytes);
     profile_flops(flops, dtype);
     pass(1000);
   };
-  range("by bytes", 250, 1, float32);
-  range("by flops", 10, 500e3, float32);
-  range("unknown rate", 0, 500e3, float64);
-  const ProfileReport report = profiler.stop();
+  const auto ranges = [&] {
+    range("by bytes", 250, 1, float32);
+    range("by flops", 10, 500e3, float32);
+    range("unknown rate", 0, 500e3, float64);
+  };
+  const ProfileReport report = profiled(ranges, options);
   EXPECT_NEAR(report.row("by bytes").roofline_share(), 0.25, 1e-12);
   EXPECT_NEAR(report.row("by flops").roofline_share(), 0.5, 1e-12);
   EXPECT_TRUE(std::isnan(report.row("unknown rate").roofline_share()));
-  const std::string table = report.table();
-  EXPECT_NE(table.find("50.0 %"), std::string::npos) << table;
-  EXPECT_NE(table.find("1000.0 GFLOP/s float32"), std::string::npos) << table;
-  EXPECT_NE(table.find("on the CPU the device's time is the CPU's"), std::string::npos) << table;
+  for (const char* part : {"50.0 %", "1000.0 GFLOP/s float32", "on the CPU the device's time is the CPU's"})
+    EXPECT_NE(report.table().find(part), std::string::npos) << part << "\n" << report.table();
 }
 
-TEST(ProfilerCounts, MeasuredRatesArePositive) {
+TEST(Profiler, MeasuredRatesArePositive) {
   const detail::Roofline roofline = measure_roofline(cpu, {float32, bfloat16});
   EXPECT_GT(roofline.bytes_per_second, 1e7);
   EXPECT_GT(roofline.flops_per_second.at(float32), 1e7);
@@ -443,7 +307,7 @@ TEST(ProfilerTrace, NamesAreEscaped) {
   const ProfileReport report = profiler.stop();
   const Json trace = trace_of(report);
   EXPECT_EQ(check_trace(trace), 2);
-  EXPECT_TRUE(event_named(trace, "root module"));
+  EXPECT_NO_THROW(event_named(trace, "root module"));
   for (const Json& event : trace.at("traceEvents")) {
     if (event.at("ph") != "X" || event.at("name") == "root module") continue;
     const std::string name = event.at("name");
@@ -454,9 +318,8 @@ TEST(ProfilerTrace, NamesAreEscaped) {
 }
 
 TEST(ProfilerTrace, ARealStepIsWellFormed) {
-  Generator generator = test::fresh_generator();
-  Tensor x = randn({20, 16}, generator), weight = randn({16, 16}, generator);
-  weight.set_requires_grad(true);
+  const Tensor x = ones({20, 16});
+  Tensor weight = ones({16, 16}, {.requires_grad = true});
   const ProfileReport report = profiled([&] {
     for (int i = 0; i < 3; ++i) {
       const ProfileRange step("step");
@@ -464,42 +327,35 @@ TEST(ProfilerTrace, ARealStepIsWellFormed) {
       sum(linear(gelu(linear(x, weight)), weight)).backward();
     }
   });
-  EXPECT_GT(check_trace(trace_of(report)), 20);
   const Json trace = trace_of(report);
-  int counters = 0, names = 0;
-  for (const Json& event : trace.at("traceEvents")) {
-    counters += event.at("ph") == "C";
-    names += event.at("ph") == "M";
-  }
-  EXPECT_GT(counters, 3);
-  EXPECT_EQ(names, 2);  // the process and one thread
+  EXPECT_GT(check_trace(trace), 20);
+  std::map<std::string, int> events;
+  for (const Json& event : trace.at("traceEvents")) ++events[event.at("ph").get<std::string>()];
+  EXPECT_GT(events["C"], 3);
+  EXPECT_EQ(events["M"], 2);  // names of the process and one thread
   double self = 0;
   for (const ProfileRow& row : report.rows()) self += row.self_seconds;
   EXPECT_NEAR(self, report.row("step").total_seconds, 1e-9);
 }
 
 TEST(ProfilerTrace, PathThatCannotBeWritten) {
-  Profiler profiler(with_test_clock());
-  const ProfileReport report = profiler.stop();
-  test::expect_error([&] { report.write_trace("/no/such/folder/trace.json"); },
-                     {"/no/such/folder/trace.json", "cannot be written", "No such file"});
+  const ProfileReport report = Profiler().stop();
+  expect_error([&] { report.write_trace("/no/such/folder/trace.json"); },
+               {"/no/such/folder/trace.json", "cannot be written", "No such file"});
 }
 
 // A device's times, by marks of a pretended queue that runs behind the host.
 
-struct Mark {
-  double seconds;
-};
-
 TEST(ProfilerDevice, MarksGiveDeviceTimes) {
   double device_now = 0;
   int waits = 0;
-  DeviceMarks marks{
-      .source = "test marks",
-      .record = [&] { return std::make_shared<Mark>(Mark{device_now}); },
-      .synchronize = [&] { ++waits; },
-      .seconds_between = [](void* from,
-                            void* to) { return static_cast<Mark*>(to)->seconds - static_cast<Mark*>(from)->seconds; }};
+  const auto seconds_between = [](void* from, void* to) {
+    return *static_cast<double*>(to) - *static_cast<double*>(from);
+  };
+  const DeviceMarks marks{.source = "test marks",
+                          .record = [&] { return std::make_shared<double>(device_now); },
+                          .synchronize = [&] { ++waits; },
+                          .seconds_between = seconds_between};
   ProfilerOptions options = with_test_clock();
   options.device_profiler = make_mark_profiler(marks, 3);
   options.roofline.bytes_per_second = 1e9;
@@ -517,13 +373,9 @@ TEST(ProfilerDevice, MarksGiveDeviceTimes) {
     }
     device_now += 2e-6;
   }
-  {
-    const ProfileRange third("third", RangeKind::kOp);
-    device_now += 8e-6;
-  }
-  {
-    const ProfileRange fourth("fourth", RangeKind::kOp);  // beyond max_pairs
-    device_now += 1e-6;
+  for (const auto& [name, seconds] : {std::pair("third", 8e-6), {"fourth", 1e-6}}) {  // the fourth: beyond max_pairs
+    const ProfileRange range(name, RangeKind::kOp);
+    device_now += seconds;
   }
   EXPECT_EQ(waits, waits_at_start);  // never inside a step
   const ProfileReport report = profiler.stop();
@@ -560,37 +412,34 @@ class KernelTimes final : public DeviceProfiler {
 };
 
 TEST(ProfilerDevice, KernelsBelongToTheirRange) {
-  ProfilerOptions options = with_test_clock();
-  options.device_profiler = std::make_shared<KernelTimes>();
-  Profiler profiler(options);
-  {
+  const auto ranges = [] {
     const ProfileRange outer("outer", RangeKind::kOp);
     const ProfileRange inner("inner", RangeKind::kOp);
-  }
-  const ProfileReport report = profiler.stop();
+  };
+  now_ns = 1000;
+  const ProfileReport report =
+      profiled(ranges, {.device_profiler = std::make_shared<KernelTimes>(), .clock = test_clock});
   EXPECT_NEAR(report.row("inner").device_self_seconds, 400e-9, 1e-15);
   EXPECT_NEAR(report.row("outer").device_self_seconds, 50e-9, 1e-15);
   EXPECT_NEAR(report.row("outer").device_seconds, 450e-9, 1e-15);
   const Json trace = trace_of(report);
   EXPECT_EQ(check_trace(trace), 2 + 4);
-  ASSERT_TRUE(event_named(trace, "gemm"));
-  EXPECT_DOUBLE_EQ(event_named(trace, "gemm")->at("ts").get<double>(), 1.0);
+  EXPECT_DOUBLE_EQ(event_named(trace, "gemm").at("ts").get<double>(), 1.0);
 }
 
 /// The profiler changes no number.
 TEST(Profiler, ChangesNoBit) {
   const auto run = [] {
-    Generator generator = test::fresh_generator();
-    Tensor x = randn({9, 16}, generator), weight = randn({16, 16}, generator);
-    weight.set_requires_grad(true);
+    Generator generator = fresh_generator();
+    const Tensor x = randn({9, 16}, generator), weight = randn({16, 16}, generator, {.requires_grad = true});
     sum(dropout(linear(x, weight), {.p = 0.3, .generator = &generator})).backward();
     return weight.grad();
   };
   const Tensor plain = run();
   Tensor seen;
   profiled([&] { seen = run(); });
-  test::expect_equal(seen, plain);
+  expect_equal(seen, plain);
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -1,25 +1,21 @@
 // Random numbers: Philox's published results, generators, masks, and independence of layout, threads and CPU level.
 
-#include "tern/kernels/kernel.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/support/levels.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 using kernels::Philox4;
-using test::expect_equal;
-using test::expect_error;
 
 /// Random123's known answers for philox4x32 with 10 rounds (Salmon et al., SC 2011): counter words c0..c3, key words.
 TEST(Philox, KnownAnswers) {
   struct Answer {
     uint32_t counter[4], key[2], result[4];
   };
+  const uint32_t ones = 0xffffffff;
   const Answer answers[] = {{{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-                            {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
-                             {0xffffffff, 0xffffffff},
-                             {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+                            {{ones, ones, ones, ones}, {ones, ones}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
                             {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
                              {0xa4093822, 0x299f31d0},
                              {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
@@ -39,7 +35,7 @@ TEST(Philox, ABaseIsAddedToTheOffset) {
 }
 
 TEST(Generator, IsTwoIntegers) {
-  Generator a = test::fresh_generator(7), b = test::fresh_generator(7);
+  Generator a = fresh_generator(7), b = fresh_generator(7);
   expect_equal(rand({5}, a), rand({5}, b));
   const Tensor second = rand({5}, a);
   b.set_offset(1);
@@ -72,7 +68,7 @@ Moments moments(const std::vector<double>& values) {
 }
 
 TEST(Distributions, HaveTheirMoments) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   // Limits are at least six standard errors, which two runs in 10^9 exceed: 0.289 / sqrt(n), 0.0745 / sqrt(n) (uniform)
   // and 1, sqrt(2), sqrt(6), sqrt(24) over sqrt(n) (normal).
   const int64_t n = 200'000;
@@ -107,14 +103,13 @@ TEST(Dropout, IsTheMaskOfItsKey) {
   const double p = 0.3;
   for (const int64_t cols : {1, 7, 8, 33, 300}) {
     const Tensor x = ones({5, cols});
-    Generator g = test::fresh_generator(static_cast<uint64_t>(cols));
+    Generator g = fresh_generator(static_cast<uint64_t>(cols));
     g.set_offset(4);
     const std::vector<double> y = dropout(x, {.p = p, .generator = &g}).to_vector<double>();
     for (int64_t r = 0; r < 5; ++r)
-      for (int64_t c = 0; c < cols; ++c) {
+      for (int64_t c = 0; c < cols; ++c)
         ASSERT_EQ(y[static_cast<size_t>(r * cols + c)],
                   is_kept(g.seed(), 4, r, c, p) ? static_cast<double>(static_cast<float>(1 / (1 - p))) : 0.0);
-      }
     EXPECT_EQ(g.offset(), 5u);
   }
 }
@@ -122,7 +117,7 @@ TEST(Dropout, IsTheMaskOfItsKey) {
 /// Draw `offset` with a base of b is draw offset + b; backward draws the same.
 TEST(Generators, DrawsCountFromANumberInMemory) {
   Tensor base = zeros({1}, {.dtype = int64});
-  Generator plain = test::fresh_generator(5), based = test::fresh_generator(5);
+  Generator plain = fresh_generator(5), based = fresh_generator(5);
   based.set_base(base);
   Generator handle = based;  // a second handle to the same state
   for (const int64_t b : {0, 1, 41, 1'000'000'007}) {
@@ -132,23 +127,17 @@ TEST(Generators, DrawsCountFromANumberInMemory) {
     expect_equal(rand({3, 37}, based), rand({3, 37}, plain));
     expect_equal(randn({131}, based, {.dtype = float64}), randn({131}, plain, {.dtype = float64}));
     const auto masks = [](Generator& g) {
-      Generator values = test::fresh_generator(9);
-      AttentionOptions attend;
-      attend.dropout = 0.2;
-      attend.generator = &g;
-      const Tensor x = rand({52, 32}, values), r = rand({52, 32}, values), w = ones({32}, {.requires_grad = true}),
-                   qkv = rand({52, 3, 2, 16}, values);
-      Tensor x_leaf = x, qkv_leaf = qkv;
-      x_leaf.set_requires_grad(true);
-      qkv_leaf.set_requires_grad(true);
+      Generator values = fresh_generator(9);
+      const TensorOptions leaf{.requires_grad = true};
+      const Tensor x = rand({52, 32}, values, leaf), r = rand({52, 32}, values), w = ones({32}, leaf),
+                   qkv = rand({52, 3, 2, 16}, values, leaf);
       const Tensor y = dropout(x, {.p = 0.4, .generator = &g}),
                    z = dropout_residual_layer_norm(y, r, w, w, 1e-5, {.p = 0.3, .generator = &g}),
-                   a = self_attention(qkv, packed_layout({17, 5, 30}), attend);
+                   a = self_attention(qkv, packed_layout({17, 5, 30}), {.dropout = 0.2, .generator = &g});
       (sum(square(z)) + sum(square(a))).backward();
-      return std::vector<Tensor>{y, z, a, x.grad(), qkv.grad()};
+      return Tensors{y, z, a, x.grad(), qkv.grad()};
     };
-    const std::vector<Tensor> got = masks(based), expected = masks(plain);
-    for (size_t i = 0; i < got.size(); ++i) expect_equal(got[i], expected[i]);
+    expect_equal(masks(based), masks(plain));
     EXPECT_EQ(based.offset(), 8u);
   }
   base.fill_(2);
@@ -168,7 +157,7 @@ TEST(Generators, DrawsCountFromANumberInMemory) {
 }
 
 TEST(Dropout, RateGradientAndEdges) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor x = ones({200, 500}, {.requires_grad = true}), y = dropout(x, {.p = 0.25, .generator = &g});
   double kept = 0;
   for (double v : y.to_vector<double>()) kept += v != 0;
@@ -187,7 +176,7 @@ TEST(Dropout, RateGradientAndEdges) {
 
 TEST(Dropout, RowsFollowTheirKeysWhateverTheLayout) {
   const auto run = [](const std::vector<int64_t>& keys) {
-    Generator g = test::fresh_generator(6);
+    Generator g = fresh_generator(6);
     const int64_t n = static_cast<int64_t>(keys.size());
     return dropout(ones({n, 40}), {.p = 0.5, .generator = &g, .row_keys = from_vector(keys, {n})});
   };
@@ -198,33 +187,27 @@ TEST(Dropout, RowsFollowTheirKeysWhateverTheLayout) {
 }
 
 TEST(Random, DoesNotDependOnThreadsOrLevel) {
-  using kernels::CpuLevel;
-  const CpuLevel level = kernels::cpu_level();
-  const int threads = kernels::num_threads();
+  const RestoreKernels restore;
   const auto draw_all = [] {
-    Generator g = test::fresh_generator(5);
-    return std::vector<Tensor>{rand({70'001}, g), randn({70'001}, g, {.dtype = float64}),
-                               dropout(ones({301, 211}), {.p = 0.1, .generator = &g}),
-                               dropout(ones({7}, {.dtype = bfloat16}), {.p = 0.1, .generator = &g})};
+    Generator g = fresh_generator(5);
+    return Tensors{rand({70'001}, g), randn({70'001}, g, {.dtype = float64}),
+                   dropout(ones({301, 211}), {.p = 0.1, .generator = &g}),
+                   dropout(ones({7}, {.dtype = bfloat16}), {.p = 0.1, .generator = &g})};
   };
-  const std::vector<Tensor> reference = draw_all();
+  const Tensors reference = draw_all();
   for (const int count : {1, 2, 5}) {
     kernels::set_num_threads(count);
-    const std::vector<Tensor> drawn = draw_all();
-    for (size_t i = 0; i < drawn.size(); ++i) expect_equal(drawn[i], reference[i]);
+    expect_equal(draw_all(), reference);
   }
-  kernels::set_num_threads(threads);
-  for (const CpuLevel other : {CpuLevel::kV2, CpuLevel::kV3, CpuLevel::kV4}) {
-    if (!can_test_level(other)) continue;
-    kernels::set_cpu_level(other);
-    const std::vector<Tensor> drawn = draw_all();
+  for (const kernels::CpuLevel level : testable_levels()) {
+    kernels::set_cpu_level(level);
+    const Tensors drawn = draw_all();
     for (const size_t i : {0, 2, 3}) expect_equal(drawn[i], reference[i]);
     // Fused multiply-adds differ by level. Sines and cosines are fp32's, within 2^-23 at every level; the radius is at
     // most sqrt(-2 log 2^-24) < 5.8.
-    test::expect_near(drawn[1], reference[1], 2 * 5.8 * 0x1p-23);
+    expect_near(drawn[1], reference[1], 2 * 5.8 * 0x1p-23);
   }
-  kernels::set_cpu_level(level);
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -11,18 +11,10 @@ namespace tern::test {
 
 /// Half the relative distance between neighbours: the rounding error of storing a result in dtype.
 inline double storage_unit(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return 0x1p-53;
-    case DType::kFloat32:
-      return 0x1p-24;
-    case DType::kBFloat16:
-      return 0x1p-8;
-    case DType::kFloat16:
-      return 0x1p-11;
-    default:
-      return 0;
-  }
+  if (dtype == float64) return 0x1p-53;
+  if (dtype == float32) return 0x1p-24;
+  if (dtype == bfloat16) return 0x1p-8;
+  return dtype == float16 ? 0x1p-11 : 0;
 }
 /// storage_unit() of the type in which an op on dtype computes.
 inline double compute_unit(DType dtype) { return dtype == float64 ? 0x1p-53 : 0x1p-24; }
@@ -111,6 +103,24 @@ inline Rounded softmax(const Rounded& x) {
   const Tensor relative = x.error + (shifted * 2 + 4) * x.unit;
   const Tensor total = relative + sum(p * relative, {-1}, true) + sum_error(p.size(-1), x.unit);
   return {p, p * expm1(total) + 0x1p-126, x.unit};
+}
+
+/// Self-attention over packed sequences of these lengths; qkv: [tokens, 3, heads, size].
+inline Rounded self_attention(const Rounded& qkv, const std::vector<int64_t>& lengths) {
+  Tensors values, errors;
+  int64_t begin = 0;
+  for (const int64_t n : lengths) {
+    const auto part = [&](int64_t i) {
+      return qkv.map([&](const Tensor& x) { return x.slice(0, begin, begin + n).select(1, i).transpose(0, 1); });
+    };
+    const auto turned = [](const Tensor& x) { return x.transpose(-2, -1); };
+    const double scale = 1 / std::sqrt(static_cast<double>(qkv.value.size(3)));
+    const Rounded p = softmax(matmul(part(0), part(1).map(turned)) * scale), y = matmul(p, part(2));
+    values.push_back(y.value.transpose(0, 1).reshape({n, -1}));
+    errors.push_back(y.error.transpose(0, 1).reshape({n, -1}));
+    begin += n;
+  }
+  return {cat(values), cat(errors), qkv.unit};
 }
 
 /// The parts of layer normalisation over the last dimension.

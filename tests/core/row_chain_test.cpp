@@ -8,17 +8,11 @@
 #include <random>
 
 #include "tern/core/autograd/autocast.h"
-#include "tern/core/autograd/grad_mode.h"
-#include "tern/tests/core/core_test.h"
 #include "tern/tests/core/rounding.h"
-#include "tern/tests/core/tolerance.h"
 #include "tern/tests/support/levels.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
 
 struct Layer {
   Tensor weight, bias;
@@ -81,8 +75,8 @@ AddNormOptions random_end(const Shape& shape, DType dtype, Generator& generator)
 }
 
 /// Layers of these widths; the activation of all but the last is `activation`.
-Steps layers_of(const std::vector<int64_t>& widths, Activation activation, DType dtype, bool biases,
-                Generator& generator) {
+Steps layers_of(const std::vector<int64_t>& widths, Activation activation, Generator& generator, DType dtype = float32,
+                bool biases = true) {
   Steps steps;
   for (size_t i = 0; i + 1 < widths.size(); ++i) {
     steps.layers.emplace_back(widths[i], widths[i + 1], dtype, biases, generator);
@@ -102,8 +96,7 @@ class RowChainTest : public testing::Test {
   /// Calls check(dtype) at every CPU level until something failed.
   template <class Check>
   void at_every_level(const Check& check) {
-    for (const kernels::CpuLevel level : {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4}) {
-      if (!can_test_level(level)) continue;
+    for (const kernels::CpuLevel level : testable_levels()) {
       kernels::set_cpu_level(level);
       for (const DType dtype : {float32, bfloat16, float16, float64}) {
         SCOPED_TRACE(std::string(kernels::name_of(level)));
@@ -113,7 +106,7 @@ class RowChainTest : public testing::Test {
     }
   }
 
-  const test::RestoreKernels restore_;
+  const RestoreKernels restore_;
   const uint64_t seed_ = fresh_seed();
   const testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
   Generator generator_{seed_};
@@ -127,7 +120,7 @@ TEST_F(RowChainTest, LayersAndNorms) {
          {1 + below(127), 128 + below(384), 512 + below(600), 1024 + below(100), 2048 + below(300)}) {
       std::vector<int64_t> widths;
       for (int64_t i = between(2, 4); i > 0; --i) widths.push_back(below(4) ? between(16, 150) : between(1, 15));
-      Steps steps = layers_of(widths, any_activation(), dtype, below(3) > 0, generator_);
+      Steps steps = layers_of(widths, any_activation(), generator_, dtype, below(3) > 0);
       if (below(3) == 0) steps.layers.back().activation = any_activation();
       const Tensor x = randn({rows, widths[0]}, generator_).to(dtype);
       SCOPED_TRACE(x.describe() + " to " + std::to_string(widths.back()) + " in " +
@@ -220,43 +213,34 @@ TEST_F(RowChainTest, BlocksStayInCache) {
 
 TEST_F(RowChainTest, FeedForwardAgainstDouble) {
   const int64_t n = 600, out = 47;
-  const Steps steps = layers_of({33, 130, out}, Activation::kGelu, float32, true, generator_);
+  const Steps steps = layers_of({33, 130, out}, Activation::kGelu, generator_);
   const Tensor x = randn({2, n, 33}, generator_);
   const AddNormOptions end = random_end({2, n, out}, float32, generator_);
-  const test::Rounded hidden = gelu(linear(test::Rounded(x), steps.layers[0].weight, steps.layers[0].bias));
-  const test::Rounded product = linear(hidden, steps.layers[1].weight, steps.layers[1].bias);
-  const test::Rounded sum = product + test::Rounded(end.residual);
+  const Rounded hidden = gelu(linear(Rounded(x), steps.layers[0].weight, steps.layers[0].bias));
+  const Rounded product = linear(hidden, steps.layers[1].weight, steps.layers[1].bias);
+  const Rounded sum = product + Rounded(end.residual);
   const NoGrad off;
-  test::expect_within(steps.together(x), product);
+  expect_within(steps.together(x), product);
   const SumAndNorm got = steps.together(x, end);
-  test::expect_within(got.sum, sum);
-  test::expect_within(got.norm, test::RoundedNorm(sum, end.eps).result(end.weight, end.bias));
+  expect_within(got.sum, sum);
+  expect_within(got.norm, RoundedNorm(sum, end.eps).result(end.weight, end.bias));
 }
 
 TEST_F(RowChainTest, AttentionAgainstDouble) {
   kernels::set_num_threads(2);
   const int64_t n = 40, length = 33, heads = 3, head_dim = 20, in = 50;
-  Steps steps = layers_of({in, 3 * heads * head_dim}, Activation::kNone, float32, true, generator_);
+  Steps steps = layers_of({in, 3 * heads * head_dim}, Activation::kNone, generator_);
   steps.heads = heads;
   steps.layout = padded_layout(n, length);
   const Tensor x = randn({n * length, in}, generator_);
-  const test::Rounded qkv = linear(test::Rounded(x), steps.layers[0].weight, steps.layers[0].bias);
-  const auto part = [&](int64_t i) {
-    return qkv.map([&](const Tensor& t) {
-      return t.reshape({n, length, 3, heads, head_dim}).select(2, i).transpose(1, 2);
-    });
-  };
-  const auto turned = [](const Tensor& t) { return t.transpose(-2, -1); };
-  const test::Rounded p = softmax(matmul(part(0), part(1).map(turned)) * (1 / std::sqrt(20.0)));
-  const test::Rounded want = matmul(p, part(2)).map([&](const Tensor& t) {
-    return t.transpose(1, 2).reshape({n * length, heads * head_dim});
-  });
-  test::expect_within(steps.together(x), want);
+  const Rounded qkv = linear(Rounded(x), steps.layers[0].weight, steps.layers[0].bias);
+  const auto cut = [&](const Tensor& t) { return t.reshape({n * length, 3, heads, head_dim}); };
+  expect_within(steps.together(x), self_attention(qkv.map(cut), std::vector<int64_t>(n, length)));
 }
 
 TEST_F(RowChainTest, UnderAutocast) {
-  const Steps steps = layers_of({40, 80, 24}, Activation::kGelu, float32, true, generator_);
-  Steps attention = layers_of({40, 96}, Activation::kNone, float32, true, generator_);
+  const Steps steps = layers_of({40, 80, 24}, Activation::kGelu, generator_);
+  Steps attention = layers_of({40, 96}, Activation::kNone, generator_);
   attention.heads = 2;
   attention.layout = padded_layout(50, 32);
   const Tensor x = randn({1600, 40}, generator_);
@@ -278,7 +262,7 @@ TEST_F(RowChainTest, UnderAutocast) {
 }
 
 TEST_F(RowChainTest, WithGradientsAndDropout) {
-  Steps steps = layers_of({21, 54, 18}, Activation::kRelu, float32, true, generator_);
+  Steps steps = layers_of({21, 54, 18}, Activation::kRelu, generator_);
   steps.layers[0].activation = Activation::kNone;  // a projection
   steps.heads = 2;
   steps.layers[1] = Layer(18, 18, float32, true, generator_);
@@ -286,40 +270,38 @@ TEST_F(RowChainTest, WithGradientsAndDropout) {
   const Tensor x = randn({200, 21}, generator_);
   const AddNormOptions end = random_end({200, 18}, float32, generator_);
   for (const double p : {0.0, 0.4}) {
+    const auto with_draws = [&](Generator& draws) {
+      std::pair<Steps, AddNormOptions> own(steps, end);
+      own.first.attention = {.dropout = p, .generator = &draws};
+      own.second.dropout = {.p = p, .generator = &draws};
+      return own;
+    };
     const auto gradients = [&](bool together) {
-      Generator draws = test::fresh_generator(3);
-      Steps own = steps;
-      AddNormOptions own_end = end;
-      own.attention = {.dropout = p, .generator = &draws};
-      own_end.dropout = {.p = p, .generator = &draws};
+      Generator draws = fresh_generator(3);
+      auto [own, own_end] = with_draws(draws);
       std::vector<Tensor*> wanting = own.parameters();
       wanting.insert(wanting.end(), {&own_end.residual, &own_end.weight});
-      std::vector<Tensor> leaves;
+      Tensors leaves;
       for (Tensor* t : wanting) leaves.push_back(*t = t->detach().clone().set_requires_grad(true));
       const SumAndNorm got = together ? own.together(x, own_end) : own.in_turn(x, own_end);
       sum(square(got.norm) + got.sum * 0.3).backward();
       for (Tensor& t : leaves) t = t.grad();
       return leaves;
     };
-    const auto one = gradients(true), two = gradients(false);
-    for (size_t i = 0; i < one.size(); ++i) expect_equal(one[i], two[i]);
+    expect_equal(gradients(true), gradients(false));
     // Without recording too, dropout draws what it draws.
     const NoGrad off;
-    Generator draws1 = test::fresh_generator(4), draws2 = test::fresh_generator(4);
-    Steps with1 = steps, with2 = steps;
-    AddNormOptions end1 = end, end2 = end;
-    with1.attention = {.dropout = p, .generator = &draws1};
-    with2.attention = {.dropout = p, .generator = &draws2};
-    end1.dropout = {.p = p, .generator = &draws1};
-    end2.dropout = {.p = p, .generator = &draws2};
-    expect_same(with1.together(x, end1), with2.in_turn(x, end2), true);
+    Generator draws1 = fresh_generator(4), draws2 = fresh_generator(4);
+    const auto [steps1, end1] = with_draws(draws1);
+    const auto [steps2, end2] = with_draws(draws2);
+    expect_same(steps1.together(x, end1), steps2.in_turn(x, end2), true);
     EXPECT_EQ(draws1.offset(), draws2.offset());
   }
 }
 
 /// A gradient wanted by one of the steps' inputs alone is found; without recording the result has none.
 TEST_F(RowChainTest, WhatIsRecorded) {
-  const Steps steps = layers_of({21, 50, 18}, Activation::kGelu, float32, true, generator_);
+  const Steps steps = layers_of({21, 50, 18}, Activation::kGelu, generator_);
   const Tensor x = randn({200, 21}, generator_);
   const AddNormOptions end = random_end({200, 18}, float32, generator_);
   for (int which = 0; which < 7; ++which) {
@@ -343,7 +325,7 @@ TEST_F(RowChainTest, WhatIsRecorded) {
 }
 
 TEST_F(RowChainTest, OtherFunctionsBetween) {
-  const Steps steps = layers_of({20, 33, 17}, Activation::kNone, float32, true, generator_);
+  const Steps steps = layers_of({20, 33, 17}, Activation::kNone, generator_);
   const Tensor x = randn({300, 20}, generator_);
   RowChain chain(x);
   steps.layers[0].append_to(chain);
@@ -354,7 +336,7 @@ TEST_F(RowChainTest, OtherFunctionsBetween) {
 }
 
 TEST_F(RowChainTest, ViewsAndEmptyShapes) {
-  const Steps steps = layers_of({20, 33, 17}, Activation::kGelu, float32, true, generator_);
+  const Steps steps = layers_of({20, 33, 17}, Activation::kGelu, generator_);
   const Tensor x = randn({20, 1100}, generator_).t();
   AddNormOptions end = random_end({17, 1100}, float32, generator_);
   end.weight = end.bias = {};
@@ -372,7 +354,7 @@ TEST_F(RowChainTest, ViewsAndEmptyShapes) {
 }
 
 TEST_F(RowChainTest, OtherLayouts) {
-  Steps steps = layers_of({24, 72}, Activation::kNone, float32, true, generator_);
+  Steps steps = layers_of({24, 72}, Activation::kNone, generator_);
   steps.heads = 3;
   const Tensor x = randn({24, 1300}, generator_).t();
   // Sequences of several lengths, empty ones, and tokens behind the last one.
@@ -460,4 +442,4 @@ TEST_F(RowChainTest, BadAttention) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

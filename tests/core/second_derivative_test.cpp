@@ -3,34 +3,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"
-#include "tern/tests/core/tolerance.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
-using Inputs = std::vector<Tensor>;
-using Op = std::function<Tensor(const Inputs&)>;
-
-const GradcheckOptions kTwice{.second = true, .seed = fresh_seed()};
-
-class SecondDerivative : public testing::Test {
+class SecondDerivative : public DerivativeTest {
  protected:
-  void SetUp() override { kernels::set_num_threads(1); }
-  Tensor normal(const Shape& shape, double scale = 1) {
-    Tensor x = randn(shape, generator_, {.dtype = float64}) * scale;
-    return x.set_requires_grad(true);
+  Tensor halves(const Shape& shape) {
+    return (randn(shape, generator_, {.dtype = float64}) * 0.5).set_requires_grad(true);
   }
-  Tensor single(const Shape& shape) { return randn(shape, generator_).set_requires_grad(true); }
-
-  const test::RestoreKernels restore_;
-  Generator generator_ = test::fresh_generator();
+  Tensor single(const Shape& shape) { return randn(shape, generator_, {.requires_grad = true}); }
 };
 
 // How far two ways to one gradient may lie apart, of its norm: what some twenty roundings in a row make in the type of
@@ -40,16 +27,16 @@ constexpr double kSingle = 20 * 0x1p-24, kDouble = 20 * 0x1p-53, kBfloat16 = 0x1
 constexpr double kSingleAttention = 200 * 0x1p-24, kDoubleAttention = 500 * 0x1p-53;
 
 /// The gradients of fn's projected result by the kernels, and by the ops that a second derivative goes through.
-void expect_same_gradients(const Op& fn, const Inputs& inputs, double tolerance) {
+void expect_same_gradients(const TensorOp& fn, const Tensors& inputs, double tolerance) {
   const Tensor y = fn(inputs);
-  Generator g = test::fresh_generator(7);
+  Generator g = fresh_generator(7);
   const Tensor dy = randn(y.shape(), g, {.dtype = y.dtype()});
   const GradOptions by_kernel{.gradients = {dy}, .retain_graph = true, .allow_unused = true};
   const GradOptions by_ops{.gradients = {dy}, .create_graph = true, .allow_unused = true};
-  Inputs wanted;
+  Tensors wanted;
   for (const Tensor& x : inputs)
     if (x.defined() && x.requires_grad()) wanted.push_back(x);
-  const Inputs want = grad({y}, wanted, by_kernel), got = grad({y}, wanted, by_ops);
+  const Tensors want = grad({y}, wanted, by_kernel), got = grad({y}, wanted, by_ops);
   for (size_t i = 0; i < want.size(); ++i) {
     ASSERT_EQ(want[i].defined(), got[i].defined()) << i;
     if (want[i].defined()) {
@@ -67,7 +54,7 @@ TEST_F(SecondDerivative, FirstGradientsOfOpsAreThoseOfKernels) {
       return randn(shape, generator_, {.dtype = dtype}).set_requires_grad(true);
     };
     for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu}) {
-      const Op layer = [&](const Inputs& in) { return linear(in[0], in[1], in[2], activation); };
+      const TensorOp layer = [&](const Tensors& in) { return linear(in[0], in[1], in[2], activation); };
       expect_same_gradients(layer, {draw({2, 5, 7}), draw({4, 7}), draw({4})}, tolerance);
       expect_same_gradients(layer, {draw({1, 7}), draw({4, 7}), Tensor()}, tolerance);
     }
@@ -75,9 +62,8 @@ TEST_F(SecondDerivative, FirstGradientsOfOpsAreThoseOfKernels) {
       for (const bool with_residual : {false, true})
         for (const bool with_sum : {false, true}) {
           // An eps of the size of the variance: a mistake in it shows, and it bounds how much rounding is enlarged.
-          const Op norm = [&](const Inputs& in) {
-            Generator g = test::fresh_generator(5);
-            const DropoutOptions drop{.p = p, .generator = &g};
+          const TensorOp norm = [&](const Tensors& in) {
+            const DropoutOptions drop{.p = p, .generator = same_draws()};
             const Tensor residual = with_residual ? in[1] : Tensor();
             if (!with_sum) return dropout_residual_layer_norm(in[0], residual, in[2], in[3], 0.1, drop);
             const SumAndNorm both = dropout_residual_sum_layer_norm(in[0], residual, in[2], in[3], 0.1, drop);
@@ -89,7 +75,7 @@ TEST_F(SecondDerivative, FirstGradientsOfOpsAreThoseOfKernels) {
         }
     const Tensor targets = from_vector<int64_t>({1, 0, -100, 4, 2}, {5});
     for (const double smoothing : {0.0, 0.2, 1.0}) {
-      const Op loss = [&](const Inputs& in) {
+      const TensorOp loss = [&](const Tensors& in) {
         return cross_entropy(in[0], targets, {.label_smoothing = smoothing, .row_weights = tensor({1, 2, 3, 0, 0.5})});
       };
       expect_same_gradients(loss, {draw({5, 6})}, tolerance);
@@ -114,10 +100,10 @@ TEST_F(SecondDerivative, SixteenBitsAndMixedPrecision) {
       const Tensor first = grad({loss}, {x}, {.create_graph = true})[0];
       return grad({sum(square(first.to(float32)))}, {w, b, gamma, beta, x});
     };
-    const Inputs want = penalty(float32), got = penalty(bfloat16);
+    const Tensors want = penalty(float32), got = penalty(bfloat16);
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_EQ(got[i].dtype(), float32);
-      const double error = test::relative_error(got[i].to_vector<double>(), want[i].to_vector<double>());
+      const double error = relative_error(got[i].to_vector<double>(), want[i].to_vector<double>());
       ASSERT_TRUE(std::isfinite(error)) << i;
       errors[i].push_back(error);
     }
@@ -129,10 +115,10 @@ TEST_F(SecondDerivative, SixteenBitsAndMixedPrecision) {
     EXPECT_LE(errors[i][errors[i].size() / 2], 0.04) << i;
   }
   const Tensor x = single({5, 8});
-  const Op stored = [&](const Inputs& in) { return layer_norm(in[0], in[1], {}); };
+  const TensorOp stored = [&](const Tensors& in) { return layer_norm(in[0], in[1], {}); };
   const Tensor x16 = x.detach().to(bfloat16).set_requires_grad(true);
   expect_same_gradients(stored, {x16, single({8})}, kBfloat16);
-  const Op attend = [&](const Inputs& in) { return self_attention(in[0], packed_layout({3, 2})); };
+  const TensorOp attend = [&](const Tensors& in) { return self_attention(in[0], packed_layout({3, 2})); };
   expect_same_gradients(attend, {randn({5, 3, 2, 8}, generator_).to(bfloat16).set_requires_grad(true)}, kBfloat16);
 }
 
@@ -176,41 +162,40 @@ TEST_F(SecondDerivative, GradientPenaltyOfAnMlpIsTheFormula) {
   const Tensor penalty = sum(square(grad({sum(y)}, {x}, {.create_graph = true})[0]));
   EXPECT_NEAR(penalty.item<double>(), want.value, 1e-12 * (1 + want.value));
   penalty.backward();
-  test::expect_near(w.grad(), want.dw, 1e-11 * (1 + want.value));
-  test::expect_near(b.grad(), want.db, 1e-11 * (1 + want.value));
-  test::expect_near(v.grad(), want.dv, 1e-11 * (1 + want.value));
-  test::expect_near(x.grad(), want.dx, 1e-11 * (1 + want.value));
+  expect_near(w.grad(), want.dw, 1e-11 * (1 + want.value));
+  expect_near(b.grad(), want.db, 1e-11 * (1 + want.value));
+  expect_near(v.grad(), want.dv, 1e-11 * (1 + want.value));
+  expect_near(x.grad(), want.dx, 1e-11 * (1 + want.value));
 }
 
 TEST_F(SecondDerivative, LossAndPenaltyInOneBackward) {
   // The first layer's node gets the gradient of its result and that of its pre-activation at once.
-  const auto total = [](const Inputs& in) {
+  const auto total = [](const Tensors& in) {
     const Tensor y = linear(linear(in[0], in[1], in[2], Activation::kGelu), in[3]);
     const Tensor first = grad({sum(square(y))}, {in[0]}, {.create_graph = true})[0];
     return mean(y) + sum(square(first));
   };
   // Not so large that the rounding of the total shows in its differences.
-  EXPECT_NO_THROW(gradcheck(total, {normal({2, 3}, 0.5), normal({4, 3}, 0.5), normal({4}, 0.5), normal({2, 4}, 0.5)}));
+  EXPECT_NO_THROW(gradcheck(total, {halves({2, 3}), halves({4, 3}), halves({4}), halves({2, 4})}));
 }
 
 TEST_F(SecondDerivative, FrozenInputsAndWeights) {
   const Tensor x = normal({3, 4}), w = normal({5, 4}), b = normal({5});
   for (const Activation activation : {Activation::kNone, Activation::kGelu}) {
-    const Op of_x = [&](const Inputs& in) { return square(linear(in[0], w.detach(), b.detach(), activation)); };
-    EXPECT_NO_THROW(gradcheck(of_x, {x}, kTwice));
-    const Op of_w = [&](const Inputs& in) { return square(linear(x.detach(), in[0], {}, activation)); };
-    EXPECT_NO_THROW(gradcheck(of_w, {w}, kTwice));
-    const Op of_b = [&](const Inputs& in) { return square(linear(x.detach(), w.detach(), in[0], activation)); };
-    EXPECT_NO_THROW(gradcheck(of_b, {b}, kTwice));
+    expect_derivatives([&](const Tensors& in) { return square(linear(in[0], w.detach(), b.detach(), activation)); },
+                       {x});
+    expect_derivatives([&](const Tensors& in) { return square(linear(x.detach(), in[0], {}, activation)); }, {w});
+    expect_derivatives([&](const Tensors& in) { return square(linear(x.detach(), w.detach(), in[0], activation)); },
+                       {b});
   }
-  const Op of_gamma = [&](const Inputs& in) { return square(layer_norm(x.detach(), in[0], in[1])); };
-  EXPECT_NO_THROW(gradcheck(of_gamma, {normal({4}), normal({4})}, kTwice));
+  expect_derivatives([&](const Tensors& in) { return square(layer_norm(x.detach(), in[0], in[1])); },
+                     {normal({4}), normal({4})});
 }
 
 /// A post-norm block of a transformer with its loss, and an eps that bounds what the norms divide by; in: x, w_qkv,
 /// b_qkv, w_out, gamma, beta, w1, b1, w2.
-Tensor block_loss(const Inputs& in, const SequenceLayout& layout, double dropout) {
-  Generator g = test::fresh_generator(11);
+Tensor block_loss(const Tensors& in, const SequenceLayout& layout, double dropout) {
+  Generator g = fresh_generator(11);
   const int64_t width = in[0].size(1), heads = 2;
   const DropoutOptions drop{.p = dropout, .generator = &g};
   RowChain attention(in[0]);
@@ -232,13 +217,13 @@ Tensor block_loss(const Inputs& in, const SequenceLayout& layout, double dropout
 TEST_F(SecondDerivative, GradientPenaltyOfATransformerBlock) {
   const SequenceLayout layout = packed_layout({3, 1, 2});
   for (const double dropout : {0.0, 0.25}) {
-    const Op penalty = [&](const Inputs& in) {
+    const TensorOp penalty = [&](const Tensors& in) {
       const GradMode on(true);
       const Tensor first = grad({block_loss(in, layout, dropout)}, {in[0]}, {.create_graph = true})[0];
       return sum(square(first)) * 10.0;
     };
-    const Inputs inputs = {normal({6, 4}), normal({12, 4}, 0.5), normal({12}), normal({4, 4}), normal({4}),
-                           normal({4}),    normal({5, 4}),       normal({5}),  normal({4, 5})};
+    const Tensors inputs = {normal({6, 4}), halves({12, 4}), normal({12}), normal({4, 4}), normal({4}),
+                            normal({4}),    normal({5, 4}),  normal({5}),  normal({4, 5})};
     EXPECT_NO_THROW(gradcheck(penalty, inputs, {.eps = 1e-5, .atol = 1e-6, .rtol = 1e-4}));
   }
 }
@@ -252,15 +237,15 @@ TEST_F(SecondDerivative, Attention) {
   for (const double p : {0.0, 0.4, 1.0})
     for (const bool causal : {false, true})
       for (const Shape& bias : {Shape{3, 4, 3, 4}, Shape{1, 1, 3, 4}, Shape{3, 1, 3, 4}, Shape{1, 4, 3, 4}}) {
-        const Op op = [&](const Inputs& in) {
-          Generator g = test::fresh_generator(3);
-          return attention(in[0], in[1], in[2], queries, keys,
-                           {.causal = causal, .window = causal ? 1 : -1, .dropout = p, .generator = &g, .bias = in[3]});
+        const TensorOp op = [&](const Tensors& in) {
+          const AttentionOptions options{
+              .causal = causal, .window = causal ? 1 : -1, .dropout = p, .generator = same_draws(), .bias = in[3]};
+          return attention(in[0], in[1], in[2], queries, keys, options);
         };
-        const Inputs inputs = {normal({6, 4, 2}), normal({10, 2, 2}), normal({10, 2, 2}), normal(bias)};
+        const Tensors inputs = {normal({6, 4, 2}), normal({10, 2, 2}), normal({10, 2, 2}), normal(bias)};
         if (p < 1) expect_same_gradients(op, inputs, kDoubleAttention);
         if (p != 0.4 || (!causal && bias.size(0) == 1)) continue;
-        EXPECT_NO_THROW(gradcheck(op, inputs, kTwice));
+        expect_derivatives(op, inputs);
       }
 }
 
@@ -268,22 +253,19 @@ TEST_F(SecondDerivative, AttentionOverMoreKeysThanOneLook) {
   // 65 and 130 keys: the mask is read in several parts.
   const SequenceLayout layout = packed_layout({65, 130, 3});
   for (const double p : {0.0, 0.3}) {
-    const Op op = [&](const Inputs& in) {
-      Generator g = test::fresh_generator(3);
-      return self_attention(in[0], layout, {.causal = true, .window = 70, .dropout = p, .generator = &g});
+    const auto options = [&](bool causal) {
+      return AttentionOptions{.causal = causal, .window = causal ? 70 : -1, .dropout = p, .generator = same_draws()};
     };
-    expect_same_gradients(op, {single({198, 3, 2, 8})}, kSingleAttention);
-    const Op cross = [&](const Inputs& in) {
-      Generator g = test::fresh_generator(3);
-      return cross_attention(in[0], in[1], layout, layout, {.dropout = p, .generator = &g});
-    };
-    expect_same_gradients(cross, {single({198, 4, 8}), single({198, 2, 2, 8})}, kSingleAttention);
+    expect_same_gradients([&](const Tensors& in) { return self_attention(in[0], layout, options(true)); },
+                          {single({198, 3, 2, 8})}, kSingleAttention);
+    expect_same_gradients(
+        [&](const Tensors& in) { return cross_attention(in[0], in[1], layout, layout, options(false)); },
+        {single({198, 4, 8}), single({198, 2, 2, 8})}, kSingleAttention);
   }
 }
 
 TEST_F(SecondDerivative, OfRowsThatAreLeftOutIsZero) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  Tensor logits = from_vector<double>({1, 2, infinity, -infinity, 3, 0, 4, infinity}, {4, 2});
+  Tensor logits = from_vector<double>({1, 2, INFINITY, -INFINITY, 3, 0, 4, INFINITY}, {4, 2});
   logits.set_requires_grad(true);
   const Tensor targets = from_vector<int64_t>({1, -100, 0, 1}, {4});
   const Tensor loss = cross_entropy(logits, targets, {.row_weights = tensor({1, 1, 2, 0}, {.dtype = float64})});
@@ -301,30 +283,28 @@ TEST_F(SecondDerivative, OfRowsThatAreLeftOutIsZero) {
 
 TEST_F(SecondDerivative, ThirdDerivatives) {
   // The gradient of the gradient of the gradient: gradcheck's second order of a function that is a gradient itself.
-  const auto check = [&](const Op& op, const Inputs& inputs) {
-    const Op slope = [&](const Inputs& in) {
+  const auto check = [&](const TensorOp& op, const Tensors& inputs) {
+    const TensorOp slope = [&](const Tensors& in) {
       const GradMode on(true);
       const Tensor y = op(in);
-      Inputs wanted;
-      for (const Tensor& x : in) wanted.push_back(x);
-      Generator g = test::fresh_generator(5);
+      Generator g = fresh_generator(5);
       Tensor total = zeros({}, {.dtype = float64});
-      for (const Tensor& first : grad({sum(mul(y, mul(y, y)))}, wanted, {.create_graph = true}))
+      for (const Tensor& first : grad({sum(mul(y, mul(y, y)))}, in, {.create_graph = true}))
         total = total + sum(mul(first, randn(first.shape(), g, {.dtype = float64})));
       return total;
     };
     EXPECT_NO_THROW(gradcheck(slope, inputs, {.eps = 1e-5, .atol = 1e-5, .second = true}));
   };
-  check([](const Inputs& in) { return linear(in[0], in[1], in[2]); }, {normal({2, 2}), normal({3, 2}), normal({3})});
-  check([](const Inputs& in) { return layer_norm(in[0], in[1], in[2], 0.1); },
+  check([](const Tensors& in) { return linear(in[0], in[1], in[2]); }, {normal({2, 2}), normal({3, 2}), normal({3})});
+  check([](const Tensors& in) { return layer_norm(in[0], in[1], in[2], 0.1); },
         {normal({2, 3}), normal({3}), normal({3})});
-  check([](const Inputs& in) { return embedding(in[0], from_vector<int64_t>({2, 0, 2}, {3})); }, {normal({4, 2})});
-  check([](const Inputs& in) { return gather(in[0], 1, from_vector<int64_t>({2, 0, 2}, {1, 3})); }, {normal({1, 3})});
-  check([](const Inputs& in) { return cross_entropy(in[0], from_vector<int64_t>({2, 0}, {2})); }, {normal({2, 3})});
-  check([](const Inputs& in) { return in[0].split({1, 2})[1] * in[0].unbind(0)[0]; }, {normal({3, 2})});
+  check([](const Tensors& in) { return embedding(in[0], from_vector<int64_t>({2, 0, 2}, {3})); }, {normal({4, 2})});
+  check([](const Tensors& in) { return gather(in[0], 1, from_vector<int64_t>({2, 0, 2}, {1, 3})); }, {normal({1, 3})});
+  check([](const Tensors& in) { return cross_entropy(in[0], from_vector<int64_t>({2, 0}, {2})); }, {normal({2, 3})});
+  check([](const Tensors& in) { return in[0].split({1, 2})[1] * in[0].unbind(0)[0]; }, {normal({3, 2})});
   const SequenceLayout layout = packed_layout({2, 1});
-  check([&](const Inputs& in) { return self_attention(in[0], layout); }, {normal({3, 3, 1, 2})});
+  check([&](const Tensors& in) { return self_attention(in[0], layout); }, {normal({3, 3, 1, 2})});
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -7,13 +7,9 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/tests/core/core_test.h"
-#include "tern/tests/support/seed.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
 
 std::vector<double> values_of(const Tensor& x) { return x.to_vector<double>(); }
 
@@ -131,8 +127,8 @@ TEST(Sort, RecomputedInBackward) {
   const auto chain = [&](const Tensor& x) {
     return masked_select(cumsum(topk(sort(x, 0, true).values, 3).values, 1), mask);
   };
-  Generator generator = test::fresh_generator();
-  const Tensor x = test::leaf({4, 5}, generator), y = x.detach().clone().set_requires_grad(true);
+  Generator generator = fresh_generator();
+  const Tensor x = leaf({4, 5}, generator), y = x.detach().clone().set_requires_grad(true);
   sum(square(chain(x))).backward();
   sum(square(checkpoint(chain, y))).backward();
   expect_equal(y.grad(), x.grad());
@@ -232,4 +228,4 @@ TEST(MaskedSelect, Errors) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

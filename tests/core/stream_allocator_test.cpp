@@ -3,37 +3,44 @@
 #include <array>
 #include <thread>
 
-#include "tern/core/memory/allocator.h"
 #include "tern/core/memory/storage.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/fake_device.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_error;
-using test::expect_faultless;
-using test::expect_sound;
-using test::FakeDevice;
-using test::kDevice;
-using test::kKiB;
-using test::kMiB;
-using test::stream;
 
 void* at(void* pointer, int64_t offset) { return static_cast<char*>(pointer) + offset; }
 
-TEST(StreamAllocator, SegmentSizes) {
-  for (const auto& [requested, live, reserved] :
-       std::vector<std::array<int64_t, 3>>{{1, 512, 2 * kMiB},
-                                           {512, 512, 2 * kMiB},
-                                           {513, 1024, 2 * kMiB},
-                                           {kMiB, kMiB, 2 * kMiB},
-                                           {kMiB + 1, kMiB + 512, 20 * kMiB},
-                                           {10 * kMiB, 10 * kMiB, 20 * kMiB},
-                                           // The rest is too small for a block.
-                                           {10 * kMiB + 1, 10 * kMiB + 512, 12 * kMiB},
-                                           {11 * kMiB, 12 * kMiB, 12 * kMiB},
-                                           {100 * kMiB, 100 * kMiB, 100 * kMiB}}) {
+/// An allocator of a simulated device, both checked at the end.
+struct StreamAllocator : testing::Test {
+  ~StreamAllocator() override {
+    expect_sound(a, device);
+    expect_faultless(device);
+  }
+  /// A block in use by another stream.
+  void* used_block(int64_t bytes, int64_t own, int64_t other) {
+    void* p = a.allocate(bytes, stream(own));
+    device.use(p, bytes, stream(other));
+    return p;
+  }
+
+  FakeDevice device;
+  CachingAllocator a{kDevice, device.source()};
+};
+
+TEST(DeviceMemory, SegmentSizes) {
+  const std::array<int64_t, 3> cases[] = {{1, 512, 2 * kMiB},
+                                          {512, 512, 2 * kMiB},
+                                          {513, 1024, 2 * kMiB},
+                                          {kMiB, kMiB, 2 * kMiB},
+                                          {kMiB + 1, kMiB + 512, 20 * kMiB},
+                                          {10 * kMiB, 10 * kMiB, 20 * kMiB},
+                                          // The rest is too small for a block.
+                                          {10 * kMiB + 1, 10 * kMiB + 512, 12 * kMiB},
+                                          {11 * kMiB, 12 * kMiB, 12 * kMiB},
+                                          {100 * kMiB, 100 * kMiB, 100 * kMiB}};
+  for (const auto& [requested, live, reserved] : cases) {
     FakeDevice device;
     CachingAllocator a(kDevice, device.source());
     void* p = a.allocate(requested);
@@ -45,9 +52,7 @@ TEST(StreamAllocator, SegmentSizes) {
   }
 }
 
-TEST(StreamAllocator, SplitsAndMerges) {
-  FakeDevice device;
-  CachingAllocator a(kDevice, device.source());
+TEST_F(StreamAllocator, SplitsAndMerges) {
   void* p = a.allocate(1000);
   void* q = a.allocate(3000);
   void* r = a.allocate(500);
@@ -75,13 +80,9 @@ TEST(StreamAllocator, SplitsAndMerges) {
   a.release(large);
   a.empty_cache();
   EXPECT_EQ(device.held, 2 * kMiB);
-  expect_sound(a, device);
-  expect_faultless(device);
 }
 
-TEST(StreamAllocator, TakesTheBestFitOfASizeClass) {
-  FakeDevice device;
-  CachingAllocator a(kDevice, device.source());
+TEST_F(StreamAllocator, TakesTheBestFitOfASizeClass) {
   void* tight = a.allocate(8192);
   a.allocate(512);
   void* wide = a.allocate(8192 + 512);
@@ -94,11 +95,8 @@ TEST(StreamAllocator, TakesTheBestFitOfASizeClass) {
   EXPECT_EQ(a.allocate(8193), wide);
 }
 
-TEST(StreamAllocator, BlocksStayWithTheirStream) {
-  FakeDevice device;
-  CachingAllocator a(kDevice, device.source());
-  void* p = a.allocate(4000, stream(1));
-  device.use(p, 4000, stream(1));
+TEST_F(StreamAllocator, BlocksStayWithTheirStream) {
+  void* p = used_block(4000, 1, 1);
   a.release(p);
   EXPECT_EQ(a.allocate(4000, stream(1)), p);  // runs after the stream's remaining work
   a.release(p);
@@ -112,11 +110,8 @@ TEST(StreamAllocator, BlocksStayWithTheirStream) {
   EXPECT_EQ(device.waits, 1);
 }
 
-TEST(StreamAllocator, AUsedBlockWaitsForTheOtherStream) {
-  FakeDevice device;
-  CachingAllocator a(kDevice, device.source());
-  void* p = a.allocate(4096);
-  device.use(p, 4096, stream(1));
+TEST_F(StreamAllocator, AUsedBlockWaitsForTheOtherStream) {
+  void* p = used_block(4096, 0, 1);
   device.use(p, 4096, stream(2));
   for (const int64_t s : {0, 1, 2, 1, 0}) a.record_stream(p, stream(s));
   a.release(p);
@@ -132,12 +127,9 @@ TEST(StreamAllocator, AUsedBlockWaitsForTheOtherStream) {
   EXPECT_EQ(a.allocate(4096), p);
   EXPECT_EQ(device.events, 0);
   EXPECT_EQ(device.waits, 0);
-  expect_faultless(device);
 }
 
-TEST(StreamAllocator, AsksOncePerBusyStream) {
-  FakeDevice device;
-  CachingAllocator a(kDevice, device.source());
+TEST_F(StreamAllocator, AsksOncePerBusyStream) {
   std::vector<void*> blocks(100);
   for (void*& p : blocks) p = a.allocate(512);
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -159,10 +151,9 @@ TEST(StreamAllocator, AsksOncePerBusyStream) {
   a.release(a.allocate(512));
   EXPECT_EQ(a.statistics().deferred_bytes, 0);
   EXPECT_EQ(device.events, 0);
-  expect_faultless(device);
 }
 
-TEST(StreamAllocator, MemoryThatTheHostWritesWaitsForEveryCopy) {
+TEST(DeviceMemory, ThatTheHostWritesWaitsForEveryCopy) {
   FakeDevice device;
   detail::MemorySource source = device.source();
   source.used_by_host = true;
@@ -180,19 +171,14 @@ TEST(StreamAllocator, MemoryThatTheHostWritesWaitsForEveryCopy) {
   expect_faultless(device);
 }
 
-TEST(StreamAllocator, TheFakeDeviceSeesAMissingRecord) {
-  FakeDevice device;
-  CachingAllocator a(kDevice, device.source());
-  void* p = a.allocate(4096);
-  device.use(p, 4096, stream(1));
+TEST_F(StreamAllocator, TheFakeDeviceSeesAMissingRecord) {
+  void* p = used_block(4096, 0, 1);
   a.release(p);
   device.note_handed_out(a.allocate(4096), 4096, nullptr);
-  EXPECT_EQ(device.faults, std::vector<std::string>{"handed out while another stream works on it"});
+  EXPECT_EQ(std::exchange(device.faults, {}), std::vector<std::string>{"handed out while another stream works on it"});
 }
 
-TEST(StreamAllocator, AForgottenStreamLeavesItsMemoryToTheDefaultStream) {
-  FakeDevice device;
-  CachingAllocator a(kDevice, device.source());
+TEST_F(StreamAllocator, AForgottenStreamLeavesItsMemoryToTheDefaultStream) {
   void* cached = a.allocate(4096, stream(7));
   void* live = a.allocate(4096, stream(7));
   void* shared = a.allocate(3 * kMiB);
@@ -212,13 +198,9 @@ TEST(StreamAllocator, AForgottenStreamLeavesItsMemoryToTheDefaultStream) {
   EXPECT_EQ(a.statistics().deferred_bytes, 0);
   a.forget_stream(nullptr);
   a.forget_stream(stream(8));
-  expect_sound(a, device);
-  expect_faultless(device);
 }
 
-TEST(StreamAllocator, PrivatePools) {
-  FakeDevice device;
-  CachingAllocator a(kDevice, device.source());
+TEST_F(StreamAllocator, PrivatePools) {
   void* before = a.allocate(4096);
   void* other = a.allocate(4096);
   a.release(a.allocate(4096));
@@ -256,15 +238,11 @@ TEST(StreamAllocator, PrivatePools) {
   a.release(kept);
   a.empty_cache();
   EXPECT_EQ(device.held, 2 * kMiB);
-  expect_sound(a, device);
-  expect_faultless(device);
 }
 
-TEST(StreamAllocator, OutOfMemoryWaitsBeforeItGivesUp) {
-  FakeDevice device(40 * kMiB);
-  CachingAllocator a(kDevice, device.source());
-  void* p = a.allocate(20 * kMiB, stream(1));
-  device.use(p, 20 * kMiB, stream(2));
+TEST_F(StreamAllocator, OutOfMemoryWaitsBeforeItGivesUp) {
+  device.room = 40 * kMiB;
+  void* p = used_block(20 * kMiB, 1, 2);
   a.record_stream(p, stream(2));
   a.release(p);
   void* q = a.allocate(30 * kMiB);
@@ -279,14 +257,11 @@ TEST(StreamAllocator, OutOfMemoryWaitsBeforeItGivesUp) {
   void* fits = a.allocate(20 * kMiB);
   a.release(fits);
   a.release(small);
-  expect_sound(a, device);
-  expect_faultless(device);
 }
 
-TEST(StreamAllocator, TheErrorListsWhatHoldsTheMemory) {
-  FakeDevice device(24 * kMiB);
+TEST_F(StreamAllocator, TheErrorListsWhatHoldsTheMemory) {
+  device.room = 24 * kMiB;
   device.others = int64_t{8} << 30;
-  CachingAllocator a(kDevice, device.source());
   void* gone = nullptr;
   {
     const AllocationTag tag("softmax");
@@ -304,7 +279,7 @@ TEST(StreamAllocator, TheErrorListsWhatHoldsTheMemory) {
   expect_error([&] { a.allocate(5 * kMiB); }, {"step is being captured", "empty_cache() before"});
 }
 
-TEST(StreamAllocator, EveryAllocationMayFail) {
+TEST(DeviceMemory, EveryAllocationMayFail) {
   const auto run = [](FakeDevice& device, CachingAllocator& a) {
     std::vector<void*> live;
     int64_t errors = 0;
@@ -358,9 +333,7 @@ TEST(StreamAllocator, EveryAllocationMayFail) {
   EXPECT_GT(all_errors, calls / 2);
 }
 
-TEST(StreamAllocator, BadRequests) {
-  FakeDevice device;
-  CachingAllocator a(kDevice, device.source());
+TEST_F(StreamAllocator, BadRequests) {
   EXPECT_EQ(a.allocate(0, stream(1)), nullptr);
   EXPECT_EQ(a.allocate(-1), nullptr);
   EXPECT_EQ(a.allocate(INT64_MIN), nullptr);
@@ -379,7 +352,7 @@ TEST(StreamAllocator, BadRequests) {
   expect_error([&] { CachingAllocator b(kDevice, odd); }, {"segment_bytes", "1000"});
 }
 
-TEST(StreamAllocator, StorageAndPinnedMemory) {
+TEST(DeviceMemory, StorageAndPinnedMemory) {
   const Storage storage(100, cpu);
   storage.record_stream(current_stream(cpu));
   expect_error([&] { storage.record_stream({DeviceType::kCUDA, 1, nullptr}); }, {"on cpu", "on cuda:1"});
@@ -393,4 +366,4 @@ TEST(StreamAllocator, StorageAndPinnedMemory) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

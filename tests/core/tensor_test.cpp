@@ -1,4 +1,4 @@
-// Factories, views, indexing, conversions and in-place ops against naive indexing.
+// Shapes, broadcasting and type promotion; factories, conversions, in-place ops and printing.
 
 #include <algorithm>
 #include <array>
@@ -8,207 +8,8 @@
 #include "tern/core/memory/allocator.h"
 #include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
-
-/// An independent model of a tensor: values in row-major order and a shape.
-struct Model {
-  std::vector<double> values;
-  std::vector<int64_t> shape;
-
-  double at(const std::vector<int64_t>& index) const {
-    int64_t offset = 0;
-    for (size_t d = 0; d < shape.size(); ++d) offset = offset * shape[d] + index[d];
-    return values[static_cast<size_t>(offset)];
-  }
-  /// The model of the given shape whose element at each index is this model's element at source(index).
-  Model rearranged(const std::vector<int64_t>& new_shape,
-                   const std::function<std::vector<int64_t>(const std::vector<int64_t>&)>& source) const {
-    Model result{{}, new_shape};
-    std::vector<int64_t> index(new_shape.size(), 0);
-    int64_t count = 1;
-    for (int64_t n : new_shape) count *= n;
-    for (int64_t i = 0; i < count; ++i) {
-      result.values.push_back(at(source(index)));
-      for (size_t d = new_shape.size(); d-- > 0;) {
-        if (++index[d] < new_shape[d]) break;
-        index[d] = 0;
-      }
-    }
-    return result;
-  }
-};
-
-void expect_model(const Tensor& x, const Model& model) {
-  ASSERT_EQ(x.shape().vec(), model.shape);
-  EXPECT_EQ(x.to_vector<double>(), model.values);
-  EXPECT_EQ(x.clone().to_vector<double>(), model.values);
-}
-
-struct Random {
-  uint64_t state;
-  int64_t below(int64_t n) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(n));
-  }
-};
-
-/// A random chain of view ops, applied to the model too.
-void random_views(uint64_t seed) {
-  Random r{seed};
-  std::vector<int64_t> shape;
-  for (int64_t d = r.below(4); d >= 0; --d) shape.push_back(1 + r.below(4));
-  Tensor x = arange(0, static_cast<double>(Shape(shape).numel()), 1, {.dtype = float32}).reshape(shape);
-  Model m{x.to_vector<double>(), shape};
-  for (int step = 0; step < 6; ++step) {
-    const int dims = static_cast<int>(m.shape.size());
-    const auto any = [&] { return static_cast<int>(r.below(dims)); };
-    switch (r.below(6)) {
-      case 0: {
-        std::vector<int> order(static_cast<size_t>(dims));
-        for (int d = 0; d < dims; ++d) order[static_cast<size_t>(d)] = d;
-        for (int d = dims - 1; d > 0; --d)
-          std::swap(order[static_cast<size_t>(d)], order[static_cast<size_t>(r.below(d + 1))]);
-        std::vector<int64_t> to;
-        for (int d : order) to.push_back(m.shape[static_cast<size_t>(d)]);
-        m = m.rearranged(to, [&](const auto& i) {
-          std::vector<int64_t> from(i.size());
-          for (size_t d = 0; d < i.size(); ++d) from[static_cast<size_t>(order[d])] = i[d];
-          return from;
-        });
-        x = x.permute(order);
-        break;
-      }
-      case 1: {
-        if (dims == 0) break;
-        const int d = any();
-        const int64_t size = m.shape[static_cast<size_t>(d)], begin = r.below(size + 1),
-                      end = begin + r.below(size - begin + 1), by = 1 + r.below(3);
-        std::vector<int64_t> to = m.shape;
-        to[static_cast<size_t>(d)] = (end - begin + by - 1) / by;
-        m = m.rearranged(to,
-                         [&](auto i) { return i[static_cast<size_t>(d)] = begin + i[static_cast<size_t>(d)] * by, i; });
-        x = r.below(2) || end == 0 || end == size ? x.slice(d, begin, end, by)
-                                                  : x.slice(d - dims, begin, end - size, by);
-        break;
-      }
-      case 2: {
-        if (dims == 0 || m.shape[static_cast<size_t>(dims - 1)] == 0) break;
-        const int64_t at = r.below(m.shape.back());
-        std::vector<int64_t> to(m.shape.begin(), m.shape.end() - 1);
-        const int64_t last = m.shape.back();
-        m = m.rearranged(to, [&](auto i) { return i.push_back(at), i; });
-        x = x.select(-1, r.below(2) ? at : at - last);
-        break;
-      }
-      case 3: {
-        // Flattens everything and splits off a factor: often not a view of the permuted memory.
-        int64_t n = 1;
-        for (int64_t s : m.shape) n *= s;
-        std::vector<int64_t> to = n > 0 && n % 2 == 0 ? std::vector<int64_t>{2, n / 2} : std::vector<int64_t>{n, 1};
-        if (r.below(2) && dims >= 2) {
-          to.assign(m.shape.begin() + 1, m.shape.end());
-          to[0] *= m.shape[0];
-        }
-        m.shape = to;
-        x = x.reshape(to);
-        break;
-      }
-      case 4: {
-        if (dims >= 5) break;
-        const int64_t repeat = 1 + r.below(3);
-        std::vector<int64_t> to = m.shape;
-        to.insert(to.begin(), repeat);
-        m = m.rearranged(to, [](auto i) { return i.erase(i.begin()), i; });
-        x = x.expand(to);
-        break;
-      }
-      default: {
-        if (dims >= 6) break;
-        const int d = static_cast<int>(r.below(dims + 1));
-        m.shape.insert(m.shape.begin() + d, 1);
-        x = x.unsqueeze(d);
-        if (r.below(2)) {
-          m.shape.erase(m.shape.begin() + d);
-          x = x.squeeze(d);
-        }
-      }
-    }
-    expect_model(x, m);
-    if (testing::Test::HasFailure()) FAIL() << "seed " << seed << " step " << step;
-  }
-}
-
-TEST(Views, RandomChainsAgreeWithIndexing) {
-  for (uint64_t i = 0; i < 1500 && !HasFailure(); ++i) random_views(fresh_random(i)());
-}
-
-TEST(Views, ReshapeCopiesOnlyWhenItMust) {
-  const Tensor x = arange(0, 24, 1).reshape({2, 3, 4});
-  EXPECT_EQ(x.reshape({6, 4}).storage(), x.storage());
-  EXPECT_EQ(x.permute({1, 2, 0}).reshape({12, 2}).storage(), x.storage());  // dimensions 1, 2 are still neighbours
-  EXPECT_NE(x.permute({2, 0, 1}).reshape({24}).storage(), x.storage());
-  EXPECT_EQ(x.slice(1, 0, 2).reshape({2, 8}).storage(), x.storage());  // rows of 8 adjacent elements, 12 apart
-  EXPECT_NE(x.slice(1, 0, 2).reshape({16}).storage(), x.storage());
-  EXPECT_EQ(x.slice(2, 0, 4, 2).reshape({6, 2}).storage(), x.storage());
-  expect_equal(x.slice(1, 0, 2).reshape({16}), cat({x[0].slice(0, 0, 2).flatten(), x[1].slice(0, 0, 2).flatten()}));
-  EXPECT_TRUE(same(x.reshape({2, 3, 4}), x));
-}
-
-TEST(Views, ReshapeErrors) {
-  const Tensor x = zeros({2, 3});
-  expect_error([&] { x.reshape({4}); }, {"reshape", "[2, 3]", "[4]"});
-  expect_error([&] { x.reshape({-1, -1}); }, {"only one"});
-  expect_error([&] { x.reshape({4, -1}); }, {"multiple of 4"});
-  expect_error([&] { x.reshape({-2, -3}); }, {">= 0"});
-  expect_error([&] { zeros({0}).reshape({0, -1}); }, {"reshape"});
-  expect_error([&] { x.reshape({int64_t{1} << 40, int64_t{1} << 40, -1}); }, {"64 bits"});
-  EXPECT_EQ(zeros({0, 3}).reshape({3, 0}).shape(), Shape({3, 0}));
-  EXPECT_EQ(zeros({0, 3}).reshape({-1, 3}).shape(), Shape({0, 3}));
-}
-
-TEST(Views, SliceClampsLikePython) {
-  const Tensor x = arange(0, 10, 1);
-  EXPECT_EQ(x.slice(0, -3).to_vector<int64_t>(), (std::vector<int64_t>{7, 8, 9}));
-  EXPECT_EQ(x.slice(0, -100, -8).to_vector<int64_t>(), (std::vector<int64_t>{0, 1}));
-  EXPECT_EQ(x.slice(0, 5, 2).numel(), 0);
-  EXPECT_EQ(x.slice(0, 20, 30).numel(), 0);
-  EXPECT_EQ(x.slice(0, 1, 10, 4).to_vector<int64_t>(), (std::vector<int64_t>{1, 5, 9}));
-  EXPECT_EQ(x.slice(0, 3, INT64_MAX, INT64_MAX).to_vector<int64_t>(), (std::vector<int64_t>{3}));
-  EXPECT_EQ(x.slice(0, INT64_MIN, INT64_MAX).numel(), 10);
-  expect_error([&] { x.slice(0, 0, 5, 0); }, {"step"});
-  expect_error([&] { x.slice(1, 0, 5); }, {"dimension 1"});
-  expect_error([&] { x[10]; }, {"index 10", "[10]"});
-  expect_error([&] { x[-11]; }, {"-11"});
-  expect_error([&] { zeros({})[0]; }, {"dimension 0"});
-}
-
-TEST(Views, OthersAndErrors) {
-  const Tensor x = arange(0, 12, 1).reshape({3, 4});
-  const std::vector<Tensor> parts = x.split({1, 0, 3}, 1);
-  EXPECT_EQ(parts[1].shape(), Shape({3, 0}));
-  EXPECT_EQ(parts[2].to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 3, 5, 6, 7, 9, 10, 11}));
-  EXPECT_EQ(x.chunk(2, -1)[1][0].to_vector<int64_t>(), (std::vector<int64_t>{2, 3}));
-  expect_error([&] { x.split({1, 2}, 1); }, {"add up to 3"});
-  expect_error([&] { x.split({5}, 1); }, {"split"});
-  expect_error([&] { x.chunk(3, 1); }, {"equal pieces"});
-  expect_error([&] { x.permute({0, 0}); }, {"repeated"});
-  expect_error([&] { x.permute({0}); }, {"permute"});
-  expect_error([&] { x.expand({3, 5}); }, {"[3, 4]", "[3, 5]"});
-  expect_error([&] { x.expand({4}); }, {"more dimensions"});
-  expect_error([&] { x.expand({-1, 3, 4}); }, {"-1"});
-  EXPECT_EQ(x.expand({2, -1, 4}).shape(), Shape({2, 3, 4}));
-  EXPECT_EQ(x.flatten().shape(), Shape({12}));
-  EXPECT_EQ(zeros({2, 3, 4, 5}).flatten(1, 2).shape(), Shape({2, 12, 5}));
-  EXPECT_EQ(zeros({}).flatten().shape(), Shape({1}));
-  expect_error([&] { x.flatten(1, 0); }, {"after"});
-  EXPECT_EQ(x.squeeze(0).shape(), x.shape());
-  EXPECT_EQ(x.t().strides()[0], 1);
-  expect_error([&] { zeros(Shape(std::vector<int64_t>(8, 1))).unsqueeze(0); }, {"at most 8"});
-}
 
 TEST(Factories, Values) {
   EXPECT_EQ(arange(0, 1, 0.25, {.dtype = float64}).to_vector<double>(), (std::vector<double>{0, 0.25, 0.5, 0.75}));
@@ -286,7 +87,7 @@ TEST(Values, ItemIsTheElementInPlace) {
 }
 
 TEST(InPlace, ReadsOverlappingSourcesBeforeWriting) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   Tensor x = randn({67, 67}, g);
   const Tensor before = x.clone();
   x.add_(x.t());
@@ -363,43 +164,33 @@ TEST(Conversion, KeepsTheTensorWhenNothingChanges) {
 }
 
 TEST(Empty, EveryOpTakesEmptyTensors) {
-  Generator g = test::fresh_generator();
+  Generator g = fresh_generator();
   const Tensor x = zeros({0, 3}, {.requires_grad = true}), w = randn({4, 3}, g), b = zeros({4});
   const Tensor ids = zeros({0}, {.dtype = int64}), none = zeros({0}, {.dtype = int64});
-  const std::vector<std::pair<Tensor, Shape>> results = {
-      {x + x, {0, 3}},
-      {gelu(x), {0, 3}},
-      {pow(x, 2), {0, 3}},
-      {where(ge(x, x), x, x), {0, 3}},
-      {matmul(x, w.t()), {0, 4}},
-      {matmul(x.t(), x), {3, 3}},
-      {matmul(zeros({2, 0, 3}), zeros({2, 3, 4})), {2, 0, 4}},
-      {matmul(zeros({0, 2, 3}), zeros({3, 4})), {0, 2, 4}},
-      {linear(x, w, b, Activation::kGelu), {0, 4}},
-      {linear(zeros({5, 0}), zeros({4, 0}), b), {5, 4}},
-      {softmax(x), {0, 3}},
-      {softmax(x.t()), {3, 0}},
-      {log_softmax(x, 0), {0, 3}},
-      {layer_norm(x, zeros({3}), zeros({3})), {0, 3}},
-      {embedding(w, ids), {0, 3}},
-      {index_select(w, 1, none), {4, 0}},
-      {gather(x, 0, zeros({0, 3}, {.dtype = int64})), {0, 3}},
-      {cat({x, w}), {4, 3}},
-      {stack({x, x}), {2, 0, 3}},
-      {sum(x, {0}), {3}},
-      {sum(x), {}},
-      {max(x, {1}), {0}},
-      {argmax(x, 1), {0}},
-      {cross_entropy(x, ids), {}},
-      {dropout(x, {.p = 0.5, .generator = &g}), {0, 3}},
-      {self_attention(zeros({0, 3, 2, 4}), packed_layout({})), {0, 8}},
-      {self_attention(zeros({0, 3, 2, 4}), packed_layout({0, 0})), {0, 8}},
-      {x.slice(1, 0, 2).contiguous().to(float64), {0, 2}}};
-  for (size_t i = 0; i < results.size(); ++i) {
-    EXPECT_EQ(results[i].first.shape(), results[i].second) << i;
-    if (!results[i].first.requires_grad()) continue;
-    results[i].first.backward(ones(results[i].second, results[i].first.options()));
-  }
+  const auto expect_shape = [](const Shape& shape, const Tensors& results) {
+    for (size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(results[i].shape(), shape) << i;
+      if (results[i].requires_grad()) results[i].backward(ones(shape, results[i].options()));
+    }
+  };
+  expect_shape({0, 3}, {x + x, gelu(x), pow(x, 2), where(ge(x, x), x, x), softmax(x), embedding(w, ids)});
+  expect_shape({0, 3}, {layer_norm(x, zeros({3}), zeros({3})), dropout(x, {.p = 0.5, .generator = &g})});
+  expect_shape({0, 3}, {gather(x, 0, zeros({0, 3}, {.dtype = int64})), log_softmax(x, 0)});
+  expect_shape({0, 4}, {matmul(x, w.t()), linear(x, w, b, Activation::kGelu)});
+  expect_shape({3, 3}, {matmul(x.t(), x)});
+  expect_shape({2, 0, 4}, {matmul(zeros({2, 0, 3}), zeros({2, 3, 4}))});
+  expect_shape({0, 2, 4}, {matmul(zeros({0, 2, 3}), zeros({3, 4}))});
+  expect_shape({5, 4}, {linear(zeros({5, 0}), zeros({4, 0}), b)});
+  expect_shape({3, 0}, {softmax(x.t())});
+  expect_shape({4, 0}, {index_select(w, 1, none)});
+  expect_shape({4, 3}, {cat({x, w})});
+  expect_shape({2, 0, 3}, {stack({x, x})});
+  expect_shape({3}, {sum(x, {0})});
+  expect_shape({0}, {max(x, {1}), argmax(x, 1)});
+  expect_shape({}, {sum(x), cross_entropy(x, ids)});
+  for (const std::vector<int64_t>& lengths : std::vector<std::vector<int64_t>>{{}, {0, 0}})
+    expect_shape({0, 8}, {self_attention(zeros({0, 3, 2, 4}), packed_layout(lengths))});
+  expect_shape({0, 2}, {x.slice(1, 0, 2).contiguous().to(float64)});
   EXPECT_EQ(sum(x).item<double>(), 0);
   EXPECT_TRUE(std::isnan(mean(x).item<double>()));
   EXPECT_EQ(matmul(x.t(), x).to_vector<double>(), std::vector<double>(9, 0.0));
@@ -468,5 +259,116 @@ TEST(Tensor, StackPutsANewDimensionAnywhere) {
   EXPECT_THROW(stack({a, b}, 2), Error);
 }
 
+TEST(Shape, HoldsSizes) {
+  const Shape s{2, 3, 4};
+  EXPECT_EQ(s.dims(), 3);
+  EXPECT_EQ(s.numel(), 24);
+  EXPECT_EQ(s.size(-1), 4);
+  EXPECT_EQ(s.with(1, 7), Shape({2, 7, 4}));
+  EXPECT_EQ(s.without(-1), Shape({2, 3}));
+  EXPECT_EQ(s.inserted(0, 5), Shape({5, 2, 3, 4}));
+  EXPECT_EQ(s.inserted(-1, 5), Shape({2, 3, 4, 5}));
+  EXPECT_EQ(s.str(), "[2, 3, 4]");
+  EXPECT_EQ(Shape().numel(), 1);
+  EXPECT_EQ(Shape().str(), "[]");
+  EXPECT_EQ(Shape({3, 0, 5}).numel(), 0);
+  EXPECT_NE(Shape({2}), Shape({2, 1}));
+  EXPECT_EQ(contiguous_strides(Shape{2, 3, 4})[0], 12);
+}
+
+TEST(Shape, RejectsWhatDoesNotFit) {
+  expect_error([] { Shape({2, -1}); }, {"[2, -1]", ">= 0"});
+  expect_error([] { Shape(std::vector<int64_t>(9, 1)); }, {"at most 8", "9"});
+  expect_error([] { Shape({int64_t{1} << 32, int64_t{1} << 31}); }, {"64 bits"});
+  expect_error([] { Shape({0, int64_t{1} << 62, 4}); }, {"64 bits"});
+  EXPECT_EQ(Shape({int64_t{1} << 31, int64_t{1} << 31}).numel(), int64_t{1} << 62);
+  expect_error([] { Shape({2, 3}).size(2); }, {"dimension 2", "[2, 3]"});
+  expect_error([] { Shape({2, 3}).wrap(-3); }, {"dimension -3"});
+  expect_error([] { Shape({2, 3}).inserted(4, 1); }, {"inserted"});
+  expect_error([] { Shape(std::vector<int64_t>(8, 1)).inserted(0, 1); }, {"at most 8"});
+}
+
+TEST(Shape, AllocatingTooMuchIsAnError) {
+  expect_error([] { empty({int64_t{1} << 61}, {.dtype = float64}); }, {"64 bits"});
+  EXPECT_THROW(empty({int64_t{1} << 55}), OutOfMemoryError);
+  EXPECT_THROW(zeros({int64_t{1} << 45}), OutOfMemoryError);
+}
+
+TEST(Broadcast, FollowsNumPy) {
+  const auto b = [](const Shape& x, const Shape& y) { return broadcast_shapes("op", x, y); };
+  EXPECT_EQ(b({3, 1}, {4}), Shape({3, 4}));
+  EXPECT_EQ(b({}, {2, 3}), Shape({2, 3}));
+  EXPECT_EQ(b({1}, {0}), Shape({0}));
+  EXPECT_EQ(b({5, 1, 4}, {3, 1}), Shape({5, 3, 4}));
+  expect_error([&] { b({3}, {4}); }, {"op", "[3]", "[4]"});
+  expect_error([&] { b({0}, {2}); }, {"[0]", "[2]"});
+  expect_error([&] { b({int64_t{1} << 40, 1}, {1, int64_t{1} << 40}); }, {"64 bits"});
+  EXPECT_TRUE(broadcasts_to({1, 3}, {2, 2, 3}));
+  EXPECT_FALSE(broadcasts_to({2, 3}, {3}));
+  EXPECT_FALSE(broadcasts_to({2}, {1}));
+}
+
+TEST(Broadcast, ValuesAgreeWithIndexing) {
+  Generator g = fresh_generator();
+  const Tensor a = randn({4, 1, 3}, g), b = randn({5, 1}, g), c = a * b;
+  ASSERT_EQ(c.shape(), Shape({4, 5, 3}));
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 5; ++j)
+      for (int k = 0; k < 3; ++k) EXPECT_EQ(c[i][j][k].item<float>(), a[i][0][k].item<float>() * b[j][0].item<float>());
+}
+
+/// PyTorch's table for two tensors with dimensions.
+TEST(Promotion, OfTwoDtypes) {
+  EXPECT_EQ(promote(float16, bfloat16), float32);
+  EXPECT_EQ(promote(float16, float32), float32);
+  EXPECT_EQ(promote(float64, bfloat16), float64);
+  EXPECT_EQ(promote(int64, float16), float16);
+  EXPECT_EQ(promote(boolean, bfloat16), bfloat16);
+  EXPECT_EQ(promote(uint8, int32), int32);
+  EXPECT_EQ(promote(int64, int32), int64);
+  EXPECT_EQ(promote(boolean, uint8), uint8);
+  for (DType d : {float64, float32, bfloat16, float16, int64, int32, uint8, boolean}) EXPECT_EQ(promote(d, d), d);
+}
+
+TEST(Promotion, TensorsWithDimensionsCountFirst) {
+  const auto of = [](DType d, const Shape& s) { return ones(s, {.dtype = d}); };
+  EXPECT_EQ(add(of(float32, {2}), of(float64, {})).dtype(), float32);
+  EXPECT_EQ(add(of(float64, {}), of(bfloat16, {2})).dtype(), bfloat16);
+  EXPECT_EQ(add(of(int32, {2}), of(int64, {})).dtype(), int32);
+  EXPECT_EQ(add(of(int64, {2}), of(float16, {})).dtype(), float16);  // a float scalar tensor turns integers into floats
+  EXPECT_EQ(add(of(boolean, {2}), of(int32, {})).dtype(), int32);    // and an integer one turns bools into integers
+  EXPECT_EQ(add(of(int64, {}), of(boolean, {2})).dtype(), int64);
+  EXPECT_EQ(add(of(float32, {}), of(float64, {})).dtype(), float64);
+  EXPECT_EQ(add(of(float16, {2}), of(bfloat16, {2})).dtype(), float32);
+  EXPECT_EQ(add(of(float16, {2}), of(int64, {2})).dtype(), float16);
+  EXPECT_EQ(where(of(boolean, {2}), of(float32, {2}), of(float64, {})).dtype(), float32);
+  EXPECT_EQ(where(of(boolean, {}), of(int32, {2}), of(int64, {})).dtype(), int32);
+  EXPECT_EQ(where(of(boolean, {2}), of(float16, {}), of(int64, {2})).dtype(), float16);
+}
+
+TEST(Promotion, OfScalarsAndSpecialOps) {
+  const Tensor i = ones({2}, {.dtype = int64}), b = ones({2}, {.dtype = boolean}), h = ones({2}, {.dtype = float16});
+  expect_dtype(int64, {i + 1, b + 1, sum(b), max(i)});
+  expect_dtype(float32, {i * 0.5, i + INFINITY, i + 1e300, div(i, i), i / 2, exp(i)});
+  expect_dtype(float16, {h * 0.5, sum(h)});
+  expect_dtype(boolean, {lt(i, i), isnan(h)});
+  EXPECT_TRUE(std::isnan((i + NAN)[0].item<double>()));
+  EXPECT_EQ((b + 1)[0].item<int64_t>(), 2);
+  EXPECT_EQ((i / 2)[0].item<double>(), 0.5);
+  EXPECT_EQ(sum(ones({300}, {.dtype = boolean})).item<int64_t>(), 300);
+  EXPECT_EQ(sum(full({300}, 255, {.dtype = uint8})).item<int64_t>(), 76500);
+  expect_error([&] { mean(i); }, {"mean", "int64"});
+  EXPECT_EQ(neg(i).to_vector<int64_t>(), (std::vector<int64_t>{-1, -1}));
+}
+
+TEST(Promotion, LargeIntegersStayExact) {
+  const int64_t big = (int64_t{1} << 62) + 1;
+  const Tensor x = from_vector<int64_t>({big, -big}, {2});
+  EXPECT_EQ((x + zeros({2}, {.dtype = int64})).to_vector<int64_t>(), (std::vector<int64_t>{big, -big}));
+  EXPECT_EQ((x - 1).to_vector<int64_t>(), (std::vector<int64_t>{big - 1, -big - 1}));
+  EXPECT_EQ(max(x).item<int64_t>(), big);
+  EXPECT_TRUE(eq(x, x + 1).to_vector<bool>() == std::vector<bool>({false, false}));
+}
+
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -1,55 +1,34 @@
 // Ops while another thread changes the number of threads without end: no workspace is too small, and results have the
 // same bits.
 
-#include <atomic>
 #include <random>
 #include <thread>
 
-#include "tern/core/autograd/grad_mode.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/support/levels.h"
-#include "tern/tests/support/seed.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-/// Sets 1 to 9 threads in turn as long as it lives.
-class Changer {
- public:
-  Changer()
-      : thread_([this] {
-          std::mt19937_64 random = fresh_random(1);
-          while (!stop_) kernels::set_num_threads(1 + static_cast<int>(random() % 9));
-        }) {}
-  ~Changer() {
-    stop_ = true;
-    thread_.join();
-  }
-
- private:
-  std::atomic<bool> stop_ = false;
-  std::thread thread_;
-};
 
 /// Every op that has a workspace for each thread, forward and backward.
 class Ops {
  public:
   Ops(DType dtype, Generator& generator) : dtype_(dtype), generator_(generator) {}
 
-  std::vector<Tensor> run() const {
-    std::vector<Tensor> results;
-    const auto with_gradients = [&](const std::vector<Tensor>& leaves, const auto& op) {
-      std::vector<Tensor> inputs;
+  Tensors run() const {
+    Tensors results;
+    const auto with_gradients = [&](const Tensors& leaves, const auto& op) {
+      Tensors inputs;
       for (const Tensor& leaf : leaves) inputs.push_back(leaf.detach().clone().set_requires_grad(true));
       const Tensor y = op(inputs);
       results.push_back(y.detach());
       y.backward(dy_of(y));
       for (const Tensor& input : inputs) results.push_back(input.grad());
     };
-    using Inputs = const std::vector<Tensor>&;
-    with_gradients({wide_, square_}, [](Inputs t) { return matmul(t[0].t(), t[1]); });
-    with_gradients({x_, weight1_, bias1_}, [](Inputs t) { return linear(t[0], t[1], t[2], Activation::kGelu); });
-    with_gradients({qkv_}, [&](Inputs t) { return self_attention(t[0], layout_); });
+    with_gradients({wide_, square_}, [](const Tensors& t) { return matmul(t[0].t(), t[1]); });
+    with_gradients({x_, weight1_, bias1_},
+                   [](const Tensors& t) { return linear(t[0], t[1], t[2], Activation::kGelu); });
+    with_gradients({qkv_}, [&](const Tensors& t) { return self_attention(t[0], layout_); });
     const NoGrad off;
     RowChain layers(x_), attention(x_);
     layers.linear(weight1_, bias1_, Activation::kRelu);
@@ -77,24 +56,22 @@ class Ops {
 };
 
 TEST(Threads, TheirNumberChangesWhileOpsRun) {
-  const test::RestoreKernels restore;
+  const RestoreKernels restore;
   Generator generator(fresh_seed());
-  for (const kernels::CpuLevel level : {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4}) {
-    if (!can_test_level(level)) continue;
+  for (const kernels::CpuLevel level : testable_levels()) {
     kernels::set_cpu_level(level);
     for (const DType dtype : {float32, bfloat16, float16, float64}) {
       SCOPED_TRACE(std::string(name_of(level)) + " " + std::string(name_of(dtype)));
       const Ops ops(dtype, generator);
       kernels::set_num_threads(1);
-      const std::vector<Tensor> want = ops.run();
-      const Changer changer;
+      const Tensors want = ops.run();
+      // Sets 1 to 9 threads in turn as long as it lives.
+      const std::jthread changer([](const std::stop_token& stop) {
+        std::mt19937_64 random = fresh_random(1);
+        while (!stop.stop_requested()) kernels::set_num_threads(1 + static_cast<int>(random() % 9));
+      });
       for (int i = 0; i < 4; ++i) {
-        const std::vector<Tensor> got = ops.run();
-        ASSERT_EQ(got.size(), want.size());
-        for (size_t j = 0; j < want.size(); ++j) {
-          SCOPED_TRACE("result " + std::to_string(j));
-          test::expect_equal(got[j], want[j]);
-        }
+        expect_equal(ops.run(), want);
         if (HasFailure()) return;
       }
     }
@@ -102,4 +79,4 @@ TEST(Threads, TheirNumberChangesWhileOpsRun) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

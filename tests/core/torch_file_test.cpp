@@ -1,35 +1,23 @@
 // PyTorch's files: torch.save's output is read exactly, and damage causes an Error or changes nothing.
 
-#include <sys/mman.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include <filesystem>
-#include <fstream>
 #include <set>
 
+#include "tern/core/io/input_file.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/io/torch_file.h"
 #include "tern/core/io/zip_directory.h"
-#include "tern/tests/core/core_test.h"
+#include "tern/tests/core/files.h"
 #include "tern/tests/places.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::string_literals;
-using test::error_of;
-using test::expect_equal;
-using test::expect_error;
 
-const std::string kGolden = test::source_dir() + "/tests/golden/torch/";
-
-std::string read(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+const std::string kGolden = source_dir() + "/tests/golden/torch/";
 
 /// Equal bytes, including NaN, -0 and the type.
 bool same_bits(const Tensor& a, const Tensor& b) {
@@ -47,24 +35,12 @@ void touch_all(const StateView& state) {
   }
 }
 
-/// A file in memory, rewritten for each case.
-class TorchFiles : public testing::Test {
+class TorchFiles : public MemoryFileTest {
  protected:
-  TorchFiles() : memory_(memfd_create("torch", MFD_CLOEXEC)), path_("/proc/self/fd/"s + std::to_string(memory_)) {}
-  ~TorchFiles() override { close(memory_); }
-
-  const std::string& file(const std::string& bytes) const {
-    EXPECT_EQ(ftruncate(memory_, 0), 0);
-    EXPECT_EQ(pwrite(memory_, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-    return path_;
+  StateFile load(const std::string& bytes) const { return load_state_file(file(bytes)); }
+  void expect_refused(const std::string& bytes, const std::vector<std::string>& parts) const {
+    MemoryFileTest::expect_refused([&] { load(bytes); }, parts);
   }
-  void expect_refused(const std::string& bytes, std::vector<std::string> parts) const {
-    parts.push_back(path_);
-    expect_error([&] { load_state_file(file(bytes)); }, parts);
-  }
-
-  const int memory_;
-  const std::string path_;
 };
 
 TEST_F(TorchFiles, EverythingThatPyTorchWrote) {
@@ -94,10 +70,10 @@ TEST_F(TorchFiles, ViewsShareTheirStorage) {
     EXPECT_EQ(find(state, "transposed").strides()[0], 1);
     EXPECT_EQ(find(state, "expanded").strides()[1], 0);
     EXPECT_EQ(find(state, "offset").raw_data(), static_cast<char*>(base.raw_data()) + 28);
-    const std::string before = read(kGolden + name);
+    const std::string before = read_whole_file(kGolden + name);
     find(state, "shared").add_(1);
     EXPECT_EQ(base[23].item<float>(), 24);
-    EXPECT_EQ(read(kGolden + name), before);  // the mapping is private
+    EXPECT_EQ(read_whole_file(kGolden + name), before);  // the mapping is private
   }
 }
 
@@ -120,24 +96,13 @@ TEST_F(TorchFiles, WhatIsNoTensor) {
   EXPECT_TRUE(find(file.tensors, "model.0.weight").defined());
   EXPECT_TRUE(find(file.tensors, "optimizer.state.0.exp_avg").defined());
   EXPECT_TRUE(find(file.tensors, "rng").defined());
-  const auto other = [&](const std::string& name) -> std::string {
-    for (const auto& [key, value] : file.other_entries)
-      if (key == name) return value;
-    return "none";
-  };
-  EXPECT_EQ(other("epoch"), "7");
-  EXPECT_EQ(other("loss"), "0.25");
-  EXPECT_EQ(other("name"), "'a \u00e9 \\x0a'");
-  EXPECT_EQ(other("best"), "None");
-  EXPECT_EQ(other("betas"), "tuple of 2");
-  EXPECT_EQ(other("dtype"), "torch.bfloat16");
-  EXPECT_EQ(other("seen"), "set of 2");
-  EXPECT_EQ(other("milestones.5"), "1");
-  EXPECT_EQ(other("args.lr"), "0.001");
-  EXPECT_EQ(other("args.output"), "'runs/a'");
-  EXPECT_EQ(other("args.device"), "'cpu'");
-  EXPECT_EQ(other("args.seed"), "0x400000000000000000");
-  EXPECT_EQ(other("optimizer.param_groups.0.lr"), "0.001");
+  std::string other = "\n";
+  for (const auto& [name, value] : file.other_entries) other += name + ": " + value + "\n";
+  for (const char* line :
+       {"epoch: 7", "loss: 0.25", "name: 'a \u00e9 \\x0a'", "best: None", "betas: tuple of 2", "dtype: torch.bfloat16",
+        "seen: set of 2", "milestones.5: 1", "args.lr: 0.001", "args.output: 'runs/a'", "args.device: 'cpu'",
+        "args.seed: 0x400000000000000000", "optimizer.param_groups.0.lr: 0.001"})
+    EXPECT_NE(other.find("\n"s + line + "\n"), std::string::npos) << line << " is not in" << other;
   EXPECT_EQ(file.contents.find("args").find("lr").as_float(), 1e-3);
   EXPECT_EQ(load_state_file(kGolden + "older_dtypes.pt").format, "PyTorch (older format)");
   EXPECT_EQ(load_state_file(kGolden + "cifar_batch").format, "pickle");
@@ -163,7 +128,7 @@ TEST_F(TorchFiles, CodeIsRefusedByItsName) {
 
 TEST_F(TorchFiles, FilesOfAnotherKind) {
   expect_error([&] { load_state_file("/nowhere/a.pt"); }, {"/nowhere/a.pt", "No such file"});
-  expect_error([&] { load_state_file(test::source_dir()); }, {"not a regular file"});
+  expect_error([&] { load_state_file(source_dir()); }, {"not a regular file"});
   expect_refused("", {"empty"});
   expect_refused("Hello, world\n", {"neither a safetensors file nor one that PyTorch writes", "'Hello, world\\x0a'"});
   expect_refused("version https://git-lfs.github.com/spec/v1\n", {"Git LFS"});
@@ -214,18 +179,18 @@ std::string tensor_pickle(int64_t numel, int64_t offset, const std::vector<int64
 }
 
 TEST_F(TorchFiles, TensorsThatDoNotFitTheirStorage) {
-  const std::string data(24, '\0');  // 6 floats
-  const auto load = [&](const std::string& pickle) {
-    return load_state_file(file(zip({{"a/data.pkl", pickle}, {"a/data/0", data}}))).tensors[0].tensor;
+  const auto archive = [](const std::string& pickle) {
+    return zip({{"a/data.pkl", pickle}, {"a/data/0", std::string(24, '\0')}});  // 6 floats
   };
+  const auto tensor_of = [&](const std::string& pickle) { return load(archive(pickle)).tensors[0].tensor; };
   const auto refused = [&](const std::string& pickle, const std::vector<std::string>& parts) {
-    expect_refused(zip({{"a/data.pkl", pickle}, {"a/data/0", data}}), parts);
+    expect_refused(archive(pickle), parts);
   };
   constexpr int64_t kHuge = INT64_MAX;
-  EXPECT_EQ(load(tensor_pickle(6, 0, {2, 3}, {3, 1})).shape(), Shape({2, 3}));
-  EXPECT_EQ(load(tensor_pickle(6, 5, {1}, {kHuge})).strides()[0], 1);  // a stride without effect is not stored
-  EXPECT_EQ(load(tensor_pickle(6, 9, {0, 4}, {4, 1})).numel(), 0);
-  EXPECT_EQ(load(tensor_pickle(6, 0, {1000, 2}, {0, 5})).numel(), 2000);
+  EXPECT_EQ(tensor_of(tensor_pickle(6, 0, {2, 3}, {3, 1})).shape(), Shape({2, 3}));
+  EXPECT_EQ(tensor_of(tensor_pickle(6, 5, {1}, {kHuge})).strides()[0], 1);  // a stride without effect is not stored
+  EXPECT_EQ(tensor_of(tensor_pickle(6, 9, {0, 4}, {4, 1})).numel(), 0);
+  EXPECT_EQ(tensor_of(tensor_pickle(6, 0, {1000, 2}, {0, 5})).numel(), 2000);
   const std::string outside = "is not inside its storage of 24 bytes";
   refused(tensor_pickle(6, 1, {2, 3}, {3, 1}), {"tensor 'x'", outside});
   refused(tensor_pickle(6, 6, {}, {}), {outside});
@@ -243,25 +208,19 @@ TEST_F(TorchFiles, TensorsThatDoNotFitTheirStorage) {
   refused(tensor_pickle(kHuge, 0, {2}, {1}), {"9223372036854775807 elements"});
   refused(tensor_pickle(6, 0, {2, 3}, {1}), {"2 sizes and 1 strides"});
   refused(tensor_pickle(6, 0, {2}, {1}, "os\nFloatStorage"), {"os.FloatStorage"});
-  EXPECT_EQ(load_state_file(
-                file(zip({{"a/data.pkl", tensor_pickle(6, 0, std::vector<int64_t>(9, 1), std::vector<int64_t>(9, 1))},
-                          {"a/data/0", data}})))
-                .unreadable[0]
-                .reason,
-            "9 dimensions; Tern has at most 8");
+  const std::vector<int64_t> nine(9, 1);
+  EXPECT_EQ(load(archive(tensor_pickle(6, 0, nine, nine))).unreadable[0].reason, "9 dimensions; Tern has at most 8");
 }
 
 TEST_F(TorchFiles, BoolsThatAreNeitherZeroNorOne) {
-  const Tensor x = load_state_file(file(zip({{"a/data.pkl", tensor_pickle(3, 0, {3}, {1}, "torch\nBoolStorage")},
-                                             {"a/data/0", "\x00\x01\xff"s}})))
-                       .tensors[0]
-                       .tensor;
+  const std::string pickle = tensor_pickle(3, 0, {3}, {1}, "torch\nBoolStorage");
+  const Tensor x = load(zip({{"a/data.pkl", pickle}, {"a/data/0", "\x00\x01\xff"s}})).tensors[0].tensor;
   EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{0, 1, 1}));
 }
 
 TEST_F(TorchFiles, ArchivesThatAreNotSound) {
   const Member pickle{"a/data.pkl", tensor_pickle(1, 0, {1}, {1})}, storage{"a/data/0", "\0\0\0\0"s};
-  EXPECT_NO_THROW(load_state_file(file(zip({pickle, storage}))));
+  EXPECT_NO_THROW(load(zip({pickle, storage})));
   expect_refused(zip({pickle}), {"tensor 'x'", "storage '0' is not in the archive"});
   expect_refused(zip({}), {"without PyTorch's data.pkl"});
   expect_refused(zip({storage}), {"without PyTorch's data.pkl"});
@@ -269,19 +228,14 @@ TEST_F(TorchFiles, ArchivesThatAreNotSound) {
   expect_refused(zip({pickle, storage, storage}), {"two entries named 'a/data/0'"});
   expect_refused(zip({pickle, storage, {"a/constants.pkl", "N."}}), {"TorchScript"});
   expect_refused(zip({pickle, storage, {"a/byteorder", "middle"}}), {"byteorder", "'middle'"});
-  Member changed = storage;
-  changed.method = 8;
-  expect_refused(zip({pickle, changed}), {"'a/data/0' is compressed (method 8)"});
-  changed = storage;
-  changed.flags = 1;
-  expect_refused(zip({pickle, changed}), {"'a/data/0' is encrypted"});
-  changed = storage;
-  changed.header = 5;
-  expect_refused(zip({pickle, changed}), {"'a/data/0' has no header at byte 5"});
-  changed.header = 1 << 30;
-  expect_refused(zip({pickle, changed}), {"'a/data/0' has no header at byte 1073741824"});
-  changed.header = 0;  // the pickle's header
-  expect_refused(zip({pickle, changed}), {"'a/data/0' has another name in its header"});
+  const auto changed = [&](uint16_t method, uint16_t flags, int64_t header) {
+    return zip({pickle, {storage.name, storage.data, method, flags, header}});
+  };
+  expect_refused(changed(8, 0, -1), {"'a/data/0' is compressed (method 8)"});
+  expect_refused(changed(0, 1, -1), {"'a/data/0' is encrypted"});
+  expect_refused(changed(0, 0, 5), {"'a/data/0' has no header at byte 5"});
+  expect_refused(changed(0, 0, 1 << 30), {"'a/data/0' has no header at byte 1073741824"});
+  expect_refused(changed(0, 0, 0), {"'a/data/0' has another name in its header"});  // the pickle's header
   // Two directory records with one entry would be two names; here an entry overlaps the next one:
   std::string bytes = zip({pickle, storage});
   const size_t directory = bytes.find("PK\1\2"s);
@@ -295,7 +249,7 @@ TEST_F(TorchFiles, ArchivesThatAreNotSound) {
   expect_refused(bytes, {"tensor 'x'", "'a/data/0' is damaged: its checksum"});
   bytes = zip({pickle, storage});
   expect_refused(bytes.substr(0, bytes.size() - 1), {"no directory at its end"});
-  EXPECT_NO_THROW(load_state_file(file(bytes.replace(bytes.size() - 2, 2, "\2\0#!"s))));  // a comment
+  EXPECT_NO_THROW(load(bytes.replace(bytes.size() - 2, 2, "\2\0#!"s)));  // a comment
 }
 
 TEST_F(TorchFiles, NamesAndNesting) {
@@ -309,7 +263,7 @@ TEST_F(TorchFiles, NamesAndNesting) {
   std::string shared = "\x80\x02K\x01\x85\x85";
   for (int i = 0; i < 30; ++i) shared += "2\x86";
   expect_refused(shared + ".", {"too many paths"});
-  EXPECT_TRUE(load_state_file(file("\x80\x02]q\x01h\x01\x61.")).tensors.empty());
+  EXPECT_TRUE(load("\x80\x02]q\x01h\x01\x61.").tensors.empty());
 }
 
 /// A list of tensors of one element in PyTorch's older format. One dict is the metadata of all tensors; before each of
@@ -328,9 +282,8 @@ std::string with_shared_metadata(const std::vector<std::string>& entries) {
 
 TEST_F(TorchFiles, MetadataThatTensorsShare) {
   const std::string neg = "X\x03\0\0\0neg"s, conj = "X\x04\0\0\0conj"s, other = "K\x01N"s;
-  const StateFile state =
-      load_state_file(file(with_shared_metadata({"", other + other, neg + "\x88", other, neg + "\x89" + other,
-                                                 conj + "\x88", neg + "\x88", conj + "\x89" + neg + "\x89"})));
+  const StateFile state = load(with_shared_metadata({"", other + other, neg + "\x88", other, neg + "\x89" + other,
+                                                     conj + "\x88", neg + "\x88", conj + "\x89" + neg + "\x89"}));
   std::string problems;
   for (const UnreadableTensor& entry : state.unreadable) problems += entry.name + ": " + entry.reason + "\n";
   EXPECT_EQ(problems,
@@ -346,12 +299,12 @@ TEST_F(TorchFiles, ManyTensorsThatShareALargeDict) {
   for (int i = 0; i < 500'000; ++i) entries += "K\x01K\x00"s;
   std::vector<std::string> calls(700'000);
   calls[0] = entries;
-  EXPECT_EQ(load_state_file(file(with_shared_metadata(calls))).tensors.size(), 700'000u);
+  EXPECT_EQ(load(with_shared_metadata(calls)).tensors.size(), 700'000u);
 }
 
 /// Damage anywhere gives the right values or an Error, because the archive has checksums.
 TEST_F(TorchFiles, EveryDamagedByteOfAnArchive) {
-  const std::string whole = read(kGolden + "protocol2.pt");
+  const std::string whole = read_whole_file(kGolden + "protocol2.pt");
   const StateView right = load_state_file(kGolden + "protocol2.pt").tensors;
   int loaded = 0, refused = 0;
   for (size_t i = 0; i < whole.size(); ++i)
@@ -359,7 +312,7 @@ TEST_F(TorchFiles, EveryDamagedByteOfAnArchive) {
       std::string damaged = whole;
       damaged[i] = static_cast<char>(damaged[i] ^ change);
       try {
-        const StateView state = load_state_file(file(damaged)).tensors;
+        const StateView state = load(damaged).tensors;
         ASSERT_EQ(state.size(), right.size()) << i;
         for (size_t k = 0; k < state.size(); ++k) {
           ASSERT_EQ(state[k].name, right[k].name) << i;
@@ -379,14 +332,14 @@ TEST_F(TorchFiles, EveryDamagedByteOfAnArchive) {
 TEST_F(TorchFiles, EveryDamagedByteWithoutChecksums) {
   for (const char* name :
        {"older_protocol2.pt", "older_protocol4.pt", "older_views.pt", "older_numpy_in.pt", "numpy4.pkl"}) {
-    const std::string whole = read(kGolden + name);
+    const std::string whole = read_whole_file(kGolden + name);
     int refused = 0;
     for (size_t i = 0; i < whole.size(); ++i)
       for (const int change : {0x01, 0x10, 0xff}) {
         std::string damaged = whole;
         damaged[i] = static_cast<char>(damaged[i] ^ change);
         try {
-          touch_all(load_state_file(file(damaged)).tensors);
+          touch_all(load(damaged).tensors);
         } catch (const Error& error) {
           ++refused;
         }
@@ -397,44 +350,30 @@ TEST_F(TorchFiles, EveryDamagedByteWithoutChecksums) {
 
 TEST_F(TorchFiles, EveryTruncationIsAnError) {
   for (const char* name : {"protocol2.pt", "zip64.pt", "older_protocol2.pt", "older_views.pt", "numpy4.pkl"}) {
-    const std::string whole = read(kGolden + name);
+    const std::string whole = read_whole_file(kGolden + name);
     for (size_t length = 0; length < whole.size(); ++length)
-      ASSERT_NE(error_of([&] { load_state_file(file(whole.substr(0, length))); }).find(path_), std::string::npos)
+      ASSERT_NE(error_of([&] { load(whole.substr(0, length)); }).find(path_), std::string::npos)
           << name << " " << length;
   }
 }
 
 TEST_F(TorchFiles, RandomDamageOfAnArchiveThatHasNoChecksums) {
-  const std::string whole = read(kGolden + "no_checksums.pt");
-  uint64_t state = 5;
-  const auto random = [&](size_t n) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return static_cast<size_t>((state >> 33) % n);
-  };
+  const std::string whole = read_whole_file(kGolden + "no_checksums.pt");
+  std::mt19937_64 random = fresh_random();
   for (int i = 0; i < 10'000; ++i) {
     std::string damaged = whole;
-    for (size_t k = 0; k <= random(3); ++k)
-      damaged[random(whole.size())] = random(2) ? static_cast<char>(random(256)) : "\xff\0\x80().eub"[random(9)];
+    for (size_t k = 0; k <= random() % 3; ++k)
+      damaged[random() % whole.size()] = random() % 2 ? static_cast<char>(random()) : "\xff\0\x80().eub"[random() % 9];
     try {
-      touch_all(load_state_file(file(damaged)).tensors);
+      touch_all(load(damaged).tensors);
     } catch (const Error&) {
     }
   }
 }
 
-class WeightFolder : public testing::Test {
+class WeightFolder : public FolderTest {
  protected:
-  WeightFolder() : folder_(fs::temp_directory_path() / ("tern-weights-"s + std::to_string(getpid()))) {
-    fs::create_directories(folder_);
-  }
-  ~WeightFolder() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  void write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path(name), std::ios::binary) << bytes;
-  }
   StateFile load() const { return load_state_folder(folder_.string()); }
-  fs::path folder_;
 };
 
 TEST_F(WeightFolder, TheFirstOfFourNames) {
@@ -487,4 +426,4 @@ TEST_F(WeightFolder, Parts) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

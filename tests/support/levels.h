@@ -2,6 +2,7 @@
 // For tests that run at every CPU level.
 
 #include <string>
+#include <vector>
 
 #include "tern/kernels/kernel.h"
 #include "tern/tests/support/results.h"
@@ -22,6 +23,13 @@ inline bool can_test_level(kernels::CpuLevel level) {
   const std::string reason = missing_level(level);
   if (!reason.empty()) left_out(reason);
   return reason.empty();
+}
+
+/// The levels that can be tested; the case reports each of the others as left out.
+inline std::vector<kernels::CpuLevel> testable_levels() {
+  std::vector<kernels::CpuLevel> levels = {kernels::CpuLevel::kV2, kernels::CpuLevel::kV3, kernels::CpuLevel::kV4};
+  std::erase_if(levels, [](kernels::CpuLevel level) { return !can_test_level(level); });
+  return levels;
 }
 
 }  // namespace tern

@@ -1,0 +1,227 @@
+// What is refused, and what the error says: masks of another convention, moved-from objects, null pointers, and advice
+// where the obvious advice would be wrong.
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <sstream>
+
+#include "tern/core/autograd/autocast.h"
+#include "tern/core/memory/stream.h"
+#include "tern/core/ops/transfer.h"
+#include "tern/tests/core/core_test.h"
+
+namespace tern::test {
+namespace {
+
+// A message is what a stream gives for its parts one after another, whatever their types.
+TEST(Messages, PartsAreStreamedInOrder) {
+  std::mt19937_64 random = fresh_random();
+  const auto streamed = [](const auto&... parts) {
+    std::ostringstream out;
+    (out << ... << parts);
+    return out.str();
+  };
+  const auto compare = [&](const auto&... parts) {
+    EXPECT_EQ(error_of([&] { fail(parts...); }), streamed(parts...));
+    EXPECT_EQ(error_of([&] { TERN_CHECK(false, parts...); }), streamed(parts...));
+    EXPECT_EQ(detail::concatenate(parts...), streamed(parts...));
+  };
+  for (int i = 0; i < 50; ++i) {
+    const auto bits = static_cast<int64_t>(random());
+    const std::string name = std::to_string(random());
+    char shorter[32] = {};  // text that ends before its array does
+    std::memcpy(shorter, name.data(), std::min<size_t>(name.size(), 7));
+    compare(name);
+    compare("x: ", bits, ' ', static_cast<int32_t>(bits), static_cast<uint64_t>(bits), " ",
+            static_cast<double>(bits) / 3);
+    compare(shorter, name.c_str(), std::string_view(name).substr(1), (bits & 1) != 0, static_cast<float>(bits) / 7);
+    compare(Shape{bits & 255, 3}, float16, cpu, std::vector<std::string>{name}.front(), "", static_cast<uint8_t>('A'));
+  }
+}
+
+TEST(Messages, Float64InAutocastIsNotPromisedAConversion) {
+  const Tensor wide = ones({4, 3}, {.dtype = float64}), narrow = ones({5, 3}), bias = ones({5}, {.dtype = float64});
+  const std::string never = "autocast never converts float64";
+  const auto expect_in_autocast = [](auto fn, const std::vector<std::string>& parts) {
+    expect_error([&] { autocast(cpu, bfloat16, fn); }, parts, {"converts both"});
+  };
+  expect_in_autocast([&] { return linear(wide, narrow); }, {"float64", never, "to(float32)"});
+  expect_in_autocast([&] { return matmul(wide, narrow.t()); }, {"float64", never, "to(float32)"});
+  expect_in_autocast([&] { return linear(narrow, wide); }, {"float64", never, "to(float32)"});
+  expect_in_autocast([&] { return linear(ones({4, 3}), narrow, bias); }, {"float64", never, "to(float32)"});
+  const Tensor q = ones({3, 1, 2}), k = ones({3, 1, 2}, {.dtype = float64});
+  const Tensor kv = ones({3, 2, 1, 2}, {.dtype = float64});
+  const SequenceLayout layout = packed_layout({3});
+  expect_in_autocast([&] { return attention(q, k, k, layout, layout); }, {never});
+  expect_in_autocast([&] { return cross_attention(q, kv, layout, layout); }, {never});
+  // Outside a region the message mentions autocast only when it would help.
+  expect_error([&] { linear(wide, narrow); }, {}, {"autocast"});
+  expect_error([&] { matmul(narrow.to(bfloat16), narrow.t()); }, {"autocast region"});
+  expect_error([&] { matmul(narrow.to(int64), narrow.t()); }, {"int64", "to(float32)"});
+}
+
+TEST(Messages, IndexSelectNamesItself) {
+  const Tensor x = arange(0, 24, 1, {}).reshape({2, 3, 4});
+  const auto indices = [](const std::vector<int64_t>& values) {
+    return from_vector(values, {static_cast<int64_t>(values.size())});
+  };
+  for (int d = 0; d < 3; ++d) {
+    const std::string size = std::to_string(x.size(d)), beyond = std::to_string(x.size(d) + 7);
+    expect_error(
+        [&] {
+          index_select(x, d, indices({0, 1, x.size(d) + 7, -3}));
+        },
+        {"index_select: index " + beyond + " at position 2 is outside [0, " + size + ")", "(2 in all)"},
+        {"embedding", "gather", "id "});
+    expect_error([&] { index_select(x, d - 3, indices({-1})); }, {"index_select: index -1 at position 0"});
+  }
+  expect_error(
+      [&] {
+        index_select(arange(0, 5), 0, indices({4, 5}));
+      },
+      {"index_select: index 5 at position 1 is outside [0, 5)", "(1 in all)"});
+  expect_error([&] { embedding(ones({5, 2}), indices({4, 5})); }, {"embedding: id 5 at position 1"});
+  expect_error(
+      [&] {
+        gather(ones({2, 3}), 1, indices({0, 1, 2, 3}).reshape({2, 2}));
+      },
+      {"gather: index 3 at position 3 is outside [0, 3)", "(1 in all)"});
+  expect_error([&] { gather(ones({3}), 0, indices({0, 4})); }, {"gather: index 4 at position 1 is outside [0, 3)"});
+}
+
+TEST(Messages, MatmulShowsBothShapesWhole) {
+  expect_error([] { matmul(ones({2, 5, 3, 4}), ones({3, 5, 4, 6})); }, {"matmul", "[2, 5, 3, 4]", "[3, 5, 4, 6]"});
+  expect_error([] { matmul(ones({7, 3, 4}), ones({2, 3, 4, 6})); }, {"[7, 3, 4]", "[2, 3, 4, 6]"});
+  expect_error([] { matmul(ones({4}), ones({5, 3})); }, {"[4]", "[5, 3]"});
+  EXPECT_EQ(matmul(ones({2, 1, 3, 4}), ones({5, 4, 6})).shape(), Shape({2, 5, 3, 6}));
+}
+
+TEST(Messages, CrossEntropyHintsAtInt64) {
+  const Tensor logits = ones({4, 3});
+  for (const DType dtype : {int32, float32, uint8})
+    expect_error([&] { cross_entropy(logits, zeros({4}, {.dtype = dtype})); },
+                 {std::string(name_of(dtype)), ".to(int64)"});
+  expect_error([&] { cross_entropy(logits, zeros({5}, {.dtype = int64})); }, {}, {".to("});
+}
+
+TEST(MovedFrom, AGeneratorStaysAHandle) {
+  Generator first(fresh_seed());
+  first.next();
+  Generator second = std::move(first);
+  EXPECT_EQ(first.seed(), fresh_seed());  // NOLINT(bugprone-use-after-move): what is tested
+  EXPECT_EQ(first.offset(), 1u);
+  second.next();
+  EXPECT_EQ(first.offset(), 2u);
+  Generator third(fresh_seed() + 2);
+  third = std::move(second);
+  second.set_seed(fresh_seed() + 4);
+  EXPECT_EQ(third.seed(), fresh_seed() + 4);
+  EXPECT_TRUE(first == third);
+  EXPECT_NO_THROW(randn({3}, first));
+}
+
+TEST(MovedFrom, StreamsAndEventsStayHandles) {
+  Stream stream(cpu);
+  Stream other = std::move(stream);
+  EXPECT_NO_THROW(stream.synchronize());
+  EXPECT_TRUE(stream.handle().device == other.handle().device && stream.handle().handle == other.handle().handle);
+  Event event(cpu, true);
+  event.record();
+  Event moved = std::move(event);
+  EXPECT_TRUE(event.done());
+  EXPECT_NO_THROW(event.synchronize());
+  EXPECT_NO_THROW(event.make_wait(stream.handle()));
+  event.record();
+  EXPECT_GE(event.seconds_since(moved), 0);
+  const StreamGuard guard(stream);
+}
+
+TEST(MovedFrom, ATensorIsUndefined) {
+  Tensor x = ones({2, 3});
+  const Tensor y = std::move(x);
+  EXPECT_FALSE(x.defined());
+  const Tensor qkv = y.reshape({2, 3, 1, 1});
+  const auto expect_errors = [](const char* kind, const auto&... uses) {
+    const std::function<void()> all[] = {uses...};
+    for (size_t i = 0; i < std::size(all); ++i) EXPECT_THROW(all[i](), Error) << kind << " " << i;
+  };
+  expect_errors(
+      "method", [&] { x.shape(); }, [&] { x.numel(); }, [&] { x.item<double>(); }, [&] { x.to_vector<float>(); },
+      [&] { x.to(float64); }, [&] { x.to(cpu); }, [&] { x.clone(); }, [&] { x.contiguous(); }, [&] { x.reshape({6}); },
+      [&] { x.t(); }, [&] { x.slice(0, 0); }, [&] { x.select(0, 0); }, [&] { x.split({1}); }, [&] { x.copy_(y); },
+      [&] { Tensor(y).copy_(x); }, [&] { x.fill_(1); }, [&] { x.add_(1.0); }, [&] { x.add_(y); },
+      [&] { Tensor(y).add_(x); }, [&] { x.version(); }, [&] { x.requires_grad(); }, [&] { x.set_requires_grad(true); },
+      [&] { x.grad(); }, [&] { x.set_grad({}); }, [&] { x.set_grad(y); }, [&] { x.retain_grad(); }, [&] { x.detach(); },
+      [&] { x.backward(); }, [&] { x.grad_fn(); }, [&] { x.storage(); }, [&] { x.data<float>(); },
+      [&] { x.register_hook([](const Tensor& g) { return g; }); });
+  expect_errors(
+      "op", [&] { add(x, y); }, [&] { matmul(x, y); }, [&] { sum(x); }, [&] { norm(x); }, [&] { softmax(x); },
+      [&] { linear(x, y); }, [&] { linear(y, x); }, [&] { cat({x}); }, [&] { stack({x}); }, [&] { gather(x, 0, y); },
+      [&] { index_select(x, 0, y); }, [&] { embedding(x, y); }, [&] { embedding(y, x); }, [&] { layer_norm(x, y, y); },
+      [&] { cross_entropy(x, y); }, [&] { cross_entropy(y, x); }, [&] { self_attention(x, SequenceLayout()); },
+      [&] { self_attention(qkv, SequenceLayout()); }, [&] { HostCopy copy(x); }, [&] { zeros_like(x); });
+  EXPECT_EQ(x.describe(), "an undefined tensor");
+  std::ostringstream text;
+  text << x;
+  EXPECT_EQ(text.str(), "tensor(undefined)");
+  EXPECT_NO_THROW(x.remove_hook(3));
+  EXPECT_FALSE(x.view().data);
+}
+
+TEST(MovedFrom, AHostCopyHasNoTensor) {
+  HostCopy copy(ones({2}));
+  const HostCopy other = std::move(copy);
+  EXPECT_THROW(copy.values(), Error);
+  EXPECT_TRUE(copy.ready());
+  EXPECT_EQ(other.values(), (std::vector<double>{1, 1}));
+}
+
+TEST(NullPointers, FromStorage) {
+  const auto hollow = std::make_shared<Storage>(nullptr, 64, cpu, nullptr);
+  expect_error([&] { from_storage(nullptr, 0, {2}, contiguous_strides({2}), float32); }, {"null"});
+  expect_error([&] { from_storage(nullptr, 0, {0}, contiguous_strides({0}), float32); }, {"null"});
+  expect_error([&] { from_storage(hollow, 0, {2}, contiguous_strides({2}), float32); }, {"null"});
+  EXPECT_NO_THROW(from_storage(hollow, 0, {0}, contiguous_strides({0}), float32));
+  expect_error([] { from_blob(nullptr, {2}, float32); }, {"null"});
+}
+
+/// 0 is padding. PyTorch's floating masks mean the opposite.
+TEST(AttentionMask, FloatingOnesAreRefusedEverywhere) {
+  const Tensor x = ones({6, 2, 4}), kv = ones({6, 2, 2, 4}), qkv = ones({6, 3, 2, 4});
+  for (const DType dtype : {float32, float64, bfloat16, float16}) {
+    const Tensor additive = zeros({2, 3}, {.dtype = dtype});
+    SequenceLayout plain = padded_layout(2, 3), masked = plain;
+    masked.key_mask = additive.reshape({6});
+    const std::vector<std::string> parts = {"key_mask", std::string(name_of(dtype)), "PyTorch", "additive", "bias"};
+    RowChain chain(ones({6, 5}));
+    chain.linear(ones({24, 5}));
+    expect_error([&] { padded_layout(2, 3, additive); }, parts);
+    expect_error([&] { attention(x, x, x, plain, masked); }, parts);
+    expect_error([&] { cross_attention(x, kv, plain, masked); }, parts);
+    expect_error([&] { self_attention(qkv, masked); }, parts);
+    expect_error([&] { chain.self_attention(2, masked); }, parts);
+  }
+}
+
+TEST(AttentionMask, BoolAndIntegersAreAccepted) {
+  Generator g = fresh_generator();
+  const Tensor qkv = randn({6, 3, 2, 4}, g);
+  const Tensor open = self_attention(qkv, padded_layout(2, 3, ones({2, 3}, {.dtype = boolean})));
+  const std::vector<int64_t> tokens = {1, 256, 0, -1, 7, 1};  // anything but 0 is a token
+  const Tensor want = self_attention(
+      qkv, padded_layout(2, 3, from_vector(std::vector<bool>{true, true, false, true, true, true}, {2, 3})));
+  for (const DType dtype : {int64, int32}) {
+    const Tensor mask = from_vector(tokens, {2, 3}).to(dtype);
+    EXPECT_EQ(self_attention(qkv, padded_layout(2, 3, mask)).to_vector<float>(), want.to_vector<float>());
+  }
+  EXPECT_NE(open.to_vector<float>(), want.to_vector<float>());
+  const Tensor bytes = from_vector(std::vector<uint8_t>{1, 255, 0, 2, 7, 1}, {2, 3});
+  EXPECT_EQ(self_attention(qkv, padded_layout(2, 3, bytes)).to_vector<float>(), want.to_vector<float>());
+  SequenceLayout layout = padded_layout(2, 3);
+  layout.key_mask = from_vector(tokens, {6});
+  expect_error([&] { self_attention(qkv, layout); }, {"uint8 or bool", "int64"});
+}
+
+}  // namespace
+}  // namespace tern::test
