@@ -160,28 +160,6 @@ TEST_F(Runtime, EventsMeasureTime) {
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, untimed), cudaErrorInvalidResourceHandle);
 }
 
-TEST_F(Runtime, HostFunctionsRunInTheStreamAndMayNotCallCuda) {
-  struct Seen {
-    float* value;
-    float at_call = -1;
-    cudaError_t error = cudaSuccess;
-  } seen{pinned_array(1)};
-  const cudaStream_t s = new_stream();
-  set(s, seen.value, 7);
-  ok(cudaLaunchHostFunc(
-      s,
-      [](void* data) {
-        auto* const here = static_cast<Seen*>(data);
-        here->at_call = *here->value;
-        here->error = cudaStreamSynchronize(nullptr);
-      },
-      &seen));
-  EXPECT_EQ(seen.at_call, -1);
-  ok(cudaStreamSynchronize(s));
-  EXPECT_EQ(seen.at_call, 7);
-  EXPECT_EQ(seen.error, cudaErrorNotPermitted);
-}
-
 TEST_F(Runtime, ADestroyedStreamFinishesItsWork) {
   float* x = device_array(1);
   const cudaStream_t s = new_stream();
@@ -190,21 +168,6 @@ TEST_F(Runtime, ADestroyedStreamFinishesItsWork) {
   EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorInvalidResourceHandle);
   ok(cudaDeviceSynchronize());
   EXPECT_EQ(read_one(x, nullptr), 3);
-}
-
-TEST_F(Runtime, StreamsHaveFlagsAndPriorities) {
-  int least = 1, greatest = 1, priority = 1;
-  ok(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  EXPECT_EQ(least, 0);
-  EXPECT_LT(greatest, 0);
-  cudaStream_t s = nullptr;
-  ok(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, greatest));
-  unsigned flags = 0;
-  ok(cudaStreamGetPriority(s, &priority));
-  ok(cudaStreamGetFlags(s, &flags));
-  EXPECT_EQ(priority, greatest);
-  EXPECT_EQ(flags, unsigned{cudaStreamNonBlocking});
-  EXPECT_EQ(cudaStreamCreateWithFlags(&s, 77), cudaErrorInvalidValue);
 }
 
 // --- launches ---
@@ -309,6 +272,11 @@ TEST_F(Runtime, OtherLibrariesQueueTheirWork) {
   EXPECT_EQ(counters().kernels_by_name.at("double"), 1u);
   EXPECT_EQ(counters().kernel_launches, 1u);
 
+  cudaError_t inside = cudaSuccess;
+  ok(enqueue(s, "caller", [&] { inside = cudaStreamSynchronize(nullptr); }));
+  ok(cudaStreamSynchronize(s));
+  EXPECT_EQ(inside, cudaErrorNotPermitted);
+
   ok(enqueue(s, "reader", [&s] { require_device_memory(&s, sizeof s, "operand A"); }));
   EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
   EXPECT_TRUE(contains(device_error(), "reader: operand A")) << device_error();
@@ -316,9 +284,7 @@ TEST_F(Runtime, OtherLibrariesQueueTheirWork) {
 }
 
 TEST_F(Runtime, WorkThatCannotBeginEndsInAnError) {
-  DeviceConfig config;
-  config.patience_ms = 20;
-  configure(config);
+  configure({.patience_ms = 20});
   ok(enqueue_when(
       nullptr, "meet", [] { return false; }, [] {}));
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchTimeout);
@@ -358,26 +324,6 @@ TEST_F(Runtime, HostThreadsUseSeparateStreams) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, kThreads);
-}
-
-TEST_F(Runtime, AHostFunctionMayWaitForAnotherThread) {
-  const cudaStream_t s = new_stream(), other = new_stream();
-  std::atomic<bool> go = false;
-  ok(cudaLaunchHostFunc(
-      s,
-      [](void* data) {
-        auto* const flag = static_cast<std::atomic<bool>*>(data);
-        while (!*flag) std::this_thread::yield();
-      },
-      &go));
-  std::thread helper([&] {
-    float* x = device_array(1);
-    set(other, x, 5);
-    EXPECT_EQ(read_one(x, other), 5);
-    go = true;
-  });
-  ok(cudaStreamSynchronize(s));
-  helper.join();
 }
 
 using RuntimeDeathTest = Runtime;

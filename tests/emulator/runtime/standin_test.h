@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tern/kernels/cuda/support/launch.h"
+#include "tern/tests/emulator/messages.h"
 #include "tern/tests/emulator/runtime/queue.h"
 #include "tern/tests/emulator/runtime/standin.h"
 
@@ -84,17 +85,5 @@ inline int orders_where(const std::function<bool()>& body) {
   return count;
 }
 inline constexpr int kAllOrders = std::size(kOrders);
-
-/// The message of the Error that f throws; "" and a test failure if it throws none.
-inline std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace tern::standin

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "tern/kernels/cuda/support/wgmma.h"
-#include "tern/tests/emulator/simt/simt_test.h"
+#include "tern/tests/emulator/messages.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels::cuda {
 namespace {

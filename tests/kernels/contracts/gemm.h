@@ -28,12 +28,6 @@ struct Matrices {
   }
 };
 
-inline std::vector<double> values_of(ConstView v) {
-  std::vector<double> result(v.numel());
-  for (int64_t i = 0; i < v.numel(); ++i) result[i] = Array::read(v, i);
-  return result;
-}
-
 /// Bound of the rounding of the stored result, and of a sum of k products in the dtype's compute type.
 inline double tolerance(DType stored, DType input, double expected, double magnitude, int64_t k) {
   const double unit = input == float64 ? 0x1p-53 : 0x1p-24;
