@@ -282,10 +282,6 @@ std::string cudnn_message() {
   const std::lock_guard lock(dnn::registry().mutex);
   return dnn::registry().message;
 }
-size_t live_cudnn_descriptors() {
-  const std::lock_guard lock(dnn::registry().mutex);
-  return dnn::registry().descriptors.size();
-}
 void set_cudnn_engines(int64_t workspace_bytes, bool first_is_nondeterministic) {
   dnn::registry().workspace = workspace_bytes;
   dnn::registry().first_is_nondeterministic = first_is_nondeterministic;
