@@ -8,7 +8,6 @@ namespace {
 
 class Gemm : public OnTarget {
  protected:
-  std::mt19937_64 random = fresh_random();
   int64_t below(uint64_t n) { return static_cast<int64_t>(random() % n); }
 };
 INSTANTIATE_TEST_SUITE_P(, Gemm, testing::ValuesIn(library_targets()), name_of_target);
@@ -72,11 +71,8 @@ TEST_P(GemmOnCpu, ResultsDoNotDependOnTheNumberOfThreads) {
       if (i == 2) t = {1 + below(2), 30 + below(60), 30 + below(60), 5000 + below(3000), below(2) == 0, false};
       if (below(2)) t.alpha = 0.5;
       SCOPED_TRACE(describe(t, dtype, dtype));
-      Matrices a(dtype, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, 0);
-      Matrices b(dtype, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, 0);
-      Matrices c(dtype, t.batch, t.m, t.n, 0);
-      fill_with_random(a.memory, random, -1, 1);
-      fill_with_random(b.memory, random, -1, 1);
+      Operands operands(dtype, dtype, t, random);
+      Matrices &a = operands.a, &b = operands.b, &c = operands.c;
       expect_same_in_every_run({&c.memory}, [&](Call& on) {
         run_gemm(on, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), 0, c.view());
       });

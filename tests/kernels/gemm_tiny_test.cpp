@@ -27,18 +27,9 @@ Case random_case(std::mt19937_64& random) {
   return t;
 }
 
-struct Product {
+struct Product : Operands {
   Case t;
-  Matrices a, b, c;
-  Product(const Case& shape, std::mt19937_64& random)
-      : t(shape),
-        a(float32, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap),
-        b(float32, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap),
-        c(float32, t.batch, t.m, t.n, t.gap) {
-    fill_with_random(a.memory, random, -1, 1);
-    fill_with_random(b.memory, random, -1, 1);
-    fill_before(t, c);
-  }
+  Product(const Case& shape, std::mt19937_64& random) : Operands(float32, float32, shape, random), t(shape) {}
   void run() {
     MarkedWorkspace workspace(gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
     gemm(Stream{}, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), t.beta, c.view(), workspace.data());

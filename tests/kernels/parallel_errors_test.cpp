@@ -61,21 +61,12 @@ void expect_thrown(int64_t blocks, const Body& body) {
   ASSERT_TRUE(throws) << "no block threw in a minute";
 }
 
-TEST_F(Parallel, AnExceptionOfTheCallersBlockIsThrown) {
+TEST_F(Parallel, AnExceptionOfTheCallersOrAWorkersBlockIsThrown) {
   const std::thread::id caller = std::this_thread::get_id();
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 40; ++i) {
+    SCOPED_TRACE(i % 2 == 0 ? "the caller throws" : "a worker throws");
     expect_thrown(40, [&](int64_t block) {
-      if (std::this_thread::get_id() == caller) throw Thrown(block);
-      work_for(std::chrono::microseconds(100));
-    });
-  }
-}
-
-TEST_F(Parallel, AnExceptionOfAWorkersBlockIsThrown) {
-  const std::thread::id caller = std::this_thread::get_id();
-  for (int i = 0; i < 20; ++i) {
-    expect_thrown(40, [&](int64_t block) {
-      if (std::this_thread::get_id() != caller) throw Thrown(block);
+      if ((std::this_thread::get_id() == caller) == (i % 2 == 0)) throw Thrown(block);
       work_for(std::chrono::microseconds(100));
     });
   }

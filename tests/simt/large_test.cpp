@@ -1,5 +1,5 @@
 // Tensors of more than 2^31 elements, without as many threads: launches that are recorded instead of run, plans of
-// reductions, and kernels over few elements that lie further apart than 32 bits count.
+// reductions, also of smaller ones, and kernels over few elements that lie further apart than 32 bits count.
 
 #include <sys/mman.h>
 
@@ -13,9 +13,9 @@
 #include "tern/kernels/norm.h"
 #include "tern/kernels/optimizer_tiles.h"
 #include "tern/kernels/pointwise_tiles.h"
-#include "tern/kernels/reduce.h"
 #include "tern/kernels/softmax.h"
 #include "tern/tests/emulator/simt/schedules.h"
+#include "tern/tests/kernels/contracts/reduce.h"
 
 namespace tern::kernels {
 namespace {
@@ -165,6 +165,46 @@ TEST(SimtLarge, MoreThanAGridIsOneClearError) {
 
 // --- plans of reductions ---
 
+cuda::ReducePlan plan_of(DType dtype, const Shape& shape, uint32_t dims) {
+  return cuda::plan_reduction(imagined(dtype, shape), dims, imagined(dtype, reduced_shape(shape, dims)));
+}
+
+TEST(ReducePlan, DividesByMultiplication) {
+  std::mt19937_64 random = fresh_random();
+  for (int i = 0; i < 200000; ++i) {
+    const int64_t d = static_cast<int64_t>(random() >> (1 + random() % 62)) + 1;
+    int64_t n = static_cast<int64_t>(random() >> (1 + random() % 62));
+    if (i % 2 == 0) n = n / d * d;  // an error would be visible there
+    if (i % 4 == 0 && n > 0) --n;
+    ASSERT_EQ(cuda::WideDivider(d).quotient(n), n / d) << n << " / " << d;
+  }
+}
+
+TEST(ReducePlan, PlansFillTheDevice) {
+  for (DType dtype : kAllTypes) {
+    const int64_t n = 1 << 28;
+    for (const auto& [shape, dims] : std::vector<std::pair<Shape, uint32_t>>{{{n}, 1},
+                                                                             {{n + 1}, 1},
+                                                                             {{3, n / 3}, 2},
+                                                                             {{n / 3, 3}, 1},
+                                                                             {{n / 768, 768}, 1},
+                                                                             {{n / 768, 768}, 2},
+                                                                             {{n / 999, 999}, 1},
+                                                                             {{8, n / 512, 64}, 5},
+                                                                             {{8, n / 512, 64}, 2}}) {
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << shape[0] << " dims " << dims);
+      const cuda::ReducePlan plan = plan_of(dtype, shape, dims);
+      EXPECT_GE(plan.blocks(), 2 * 132);  // two for each multiprocessor of an H100
+      // Parts cover all steps, and no part is empty.
+      EXPECT_GE(plan.parts * plan.part_steps, plan.steps);
+      EXPECT_LT((plan.parts - 1) * plan.part_steps, plan.steps);
+      EXPECT_LE(plan.workspace_bytes(16), plan.results * plan.length * size_of(dtype) / 10);
+    }
+  }
+  EXPECT_EQ(plan_of(float32, {1000}, 1).parts, 1);  // a small reduction takes one launch
+  EXPECT_EQ(plan_of(float32, {100000, 1000}, 2).parts, 1);
+}
+
 TEST(SimtLarge, ReductionsArePlannedIn64Bits) {
   const int64_t many = (int64_t{1} << 33) + 24;
   const std::vector<std::pair<Shape, uint32_t>> cases = {{{many}, 1},         {{many + 1}, 1},         {{many, 8}, 1},
@@ -174,14 +214,9 @@ TEST(SimtLarge, ReductionsArePlannedIn64Bits) {
   for (const auto& [shape, dims] : cases)
     for (const DType dtype : {uint8, bfloat16, float64}) {
       SCOPED_TRACE(testing::Message() << testing::PrintToString(shape) << " dims " << dims << " " << name_of(dtype));
-      Shape kept = shape;
       int64_t results = 1, length = 1;
-      for (size_t d = 0; d < shape.size(); ++d) {
-        const bool reduced = dims >> d & 1;
-        (reduced ? length : results) *= shape[d];
-        if (reduced) kept[d] = 1;
-      }
-      const cuda::ReducePlan plan = cuda::plan_reduction(imagined(dtype, shape), dims, imagined(dtype, kept));
+      for (size_t d = 0; d < shape.size(); ++d) (dims >> d & 1 ? length : results) *= shape[d];
+      const cuda::ReducePlan plan = plan_of(dtype, shape, dims);
       EXPECT_EQ(plan.results, results);
       EXPECT_EQ(plan.length, length);
       const int64_t width = plan.access == cuda::ReduceAccess::kElements ? 1 : 16 / size_of(dtype);
@@ -257,11 +292,8 @@ TEST(SimtLarge, CopyAddAndReduceOverFarApartElements) {
       for (int64_t i = 0; i < sum.numel(); ++i)
         ASSERT_EQ(sum.at(i), round_to(dtype, near_by.at(i) + near_by.at(i))) << "element " << i;
       for (uint32_t dims = 1; dims < 1u << c.shape.size(); ++dims) {
-        Shape kept = c.shape;
-        for (size_t d = 0; d < kept.size(); ++d)
-          if (dims >> d & 1) kept[d] = 1;
         const DType out = dtype == uint8 ? int64 : float32;
-        Array from_far(out, kept), from_near(out, kept);
+        Array from_far(out, reduced_shape(c.shape, dims)), from_near(out, reduced_shape(c.shape, dims));
         std::vector<double> workspace(4096);
         ASSERT_LE(cuda::reduce_workspace(kCuda, far, dims, from_far.view()), 4096 * 8);
         cuda::reduce(kCuda, Reduction::kMax, far, dims, workspace.data(), from_far.view());

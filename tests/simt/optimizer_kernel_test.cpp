@@ -8,10 +8,7 @@
 namespace tern::kernels {
 namespace {
 
-class UserRule : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class UserRule : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, UserRule, testing::ValuesIn(counting_targets()), name_of_target);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(UserRule);
 
