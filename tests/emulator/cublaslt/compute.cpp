@@ -5,41 +5,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "tern/kernels/types.h"
 #include "tern/tests/emulator/cublaslt/state.h"
 
 namespace tern::standin::lt {
 namespace {
-
-template <class F>
-F load(cudaDataType_t type, const void* data, int64_t index) {
-  switch (type) {
-    case CUDA_R_64F:
-      return static_cast<F>(static_cast<const double*>(data)[index]);
-    case CUDA_R_16BF:
-      return static_cast<F>(static_cast<float>(static_cast<const BFloat16*>(data)[index]));
-    case CUDA_R_16F:
-      return static_cast<F>(static_cast<float>(static_cast<const Float16*>(data)[index]));
-    default:
-      return static_cast<F>(static_cast<const float*>(data)[index]);
-  }
-}
-template <class F>
-void store(cudaDataType_t type, void* data, int64_t index, F value) {
-  switch (type) {
-    case CUDA_R_64F:
-      static_cast<double*>(data)[index] = static_cast<double>(value);
-      return;
-    case CUDA_R_16BF:
-      static_cast<BFloat16*>(data)[index] = BFloat16(static_cast<float>(value));
-      return;
-    case CUDA_R_16F:
-      static_cast<Float16*>(data)[index] = Float16(static_cast<float>(value));
-      return;
-    default:
-      static_cast<float*>(data)[index] = static_cast<float>(value);
-  }
-}
 
 const void* matrix_at(const Matrix& matrix, const void* data, int64_t index) {
   return static_cast<const char*>(data) + index * matrix.batch_stride * bytes_of(matrix.type);

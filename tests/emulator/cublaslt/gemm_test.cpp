@@ -19,9 +19,6 @@ using standin::MatmulAlgorithm;
 class StandinGemm : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, StandinGemm, testing::ValuesIn(device_targets()), name_of_target);
 
-const std::vector<std::pair<DType, DType>> kTypePairs = {{float64, float64}, {float32, float32},  {bfloat16, bfloat16},
-                                                         {float16, float16}, {bfloat16, float32}, {float16, float32}};
-
 TEST_P(StandinGemm, LongInnerDimensionsAreCutInFixedParts) {
   // The heuristic prefers an algorithm with a varying order of sums, which the preference excludes.
   Array a(float32, {16, 4096}), b(float32, {16, 4096}), c(float32, {16, 16});

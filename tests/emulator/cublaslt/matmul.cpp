@@ -167,8 +167,6 @@ cublasStatus_t from_cuda(cudaError_t error) {
 
 }  // namespace
 
-int64_t bytes_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
-
 cublasStatus_t read_product(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                             cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, Product& p) {
   const Object* object = find(operation, Kind::kOperation);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tern/tests/emulator/cublaslt/cublaslt.h"
+#include "tern/tests/emulator/runtime/numbers.h"
 #include "tern/tests/emulator/runtime/queue.h"
 
 namespace tern::standin::lt {
@@ -72,8 +73,6 @@ struct Product {
   bool wide() const { return scale == CUDA_R_64F; }
   int64_t bias_size() const { return epilogue == CUBLASLT_EPILOGUE_BGRADB ? n : m; }
 };
-
-int64_t bytes_of(cudaDataType_t type);
 
 /// Reads and checks the descriptors. Returns CUBLAS_STATUS_SUCCESS or the library's status.
 cublasStatus_t read_product(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,

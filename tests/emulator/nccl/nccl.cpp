@@ -197,27 +197,6 @@ ncclResult_t wait_for_all(const Group& group) {
 
 // --- numbers ---
 
-size_t size_of_type(ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8:
-    case ncclUint8:
-      return 1;
-    case ncclFloat16:
-    case ncclBfloat16:
-      return 2;
-    case ncclInt32:
-    case ncclUint32:
-    case ncclFloat32:
-      return 4;
-    case ncclInt64:
-    case ncclUint64:
-    case ncclFloat64:
-      return 8;
-    default:
-      return 0;
-  }
-}
-
 template <class T, class Compute>
 void reduce_into(T* sum, const T* values, size_t count, ncclRedOp_t op) {
   for (size_t i = 0; i < count; ++i) {
@@ -236,7 +215,7 @@ void divide(T* sum, size_t count, int ranks) {
 }
 
 template <class F>
-void with_type(ncclDataType_t type, F&& f) {
+auto with_type(ncclDataType_t type, F&& f) {
   switch (type) {
     case ncclInt8:
       return f.template operator()<int8_t, int64_t>();
@@ -259,6 +238,12 @@ void with_type(ncclDataType_t type, F&& f) {
     default:
       return f.template operator()<double, double>();
   }
+}
+
+/// 0: a type that the stand-in lacks.
+size_t size_of_type(ncclDataType_t type) {
+  if (type < ncclInt8 || type > ncclBfloat16) return 0;
+  return with_type(type, []<class T, class Compute>() { return sizeof(T); });
 }
 
 /// Reduces elements [first, first + count) of all ranks' data.

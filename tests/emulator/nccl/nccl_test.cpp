@@ -27,19 +27,6 @@ ncclUniqueId new_id() {
   return id;
 }
 
-template <class T>
-T* device_copy(const std::vector<T>& values) {
-  T* const x = device_array<T>(values.size());
-  ok(cudaMemcpy(x, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return x;
-}
-template <class T>
-std::vector<T> host_copy(const T* x, size_t count, cudaStream_t stream) {
-  std::vector<T> values(count);
-  ok(cudaMemcpyAsync(values.data(), x, count * sizeof(T), cudaMemcpyDeviceToHost, stream));
-  return values;
-}
-
 /// The data of a rank: rank + 1, rank + 2, ...
 std::vector<float> own_values(int rank, size_t count) {
   std::vector<float> values(count);

@@ -18,20 +18,6 @@ cudaError_t memory_call(const char* function, Body&& body) {
   });
 }
 
-cudaError_t allocate_pinned(const char* function, void** pointer, size_t bytes) {
-  return memory_call(function, [&](State&) {
-    if (!pointer) return cudaErrorInvalidValue;
-    *pointer = nullptr;
-    if (bytes == 0) return cudaSuccess;
-    void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED) return cudaErrorMemoryAllocation;
-    *pointer = made;
-    char* const start = static_cast<char*>(made);
-    host_ranges()[start] = {start, bytes};
-    return cudaSuccess;
-  });
-}
-
 }  // namespace
 
 extern "C" {
@@ -60,9 +46,18 @@ cudaError_t cudaFree(void* pointer) {
   });
 }
 
-cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return allocate_pinned("cudaMallocHost", pointer, bytes); }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
-  return allocate_pinned("cudaHostAlloc", pointer, bytes);
+  return memory_call("cudaHostAlloc", [&](State&) {
+    if (!pointer) return cudaErrorInvalidValue;
+    *pointer = nullptr;
+    if (bytes == 0) return cudaSuccess;
+    void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return cudaErrorMemoryAllocation;
+    *pointer = made;
+    char* const start = static_cast<char*>(made);
+    host_ranges()[start] = {start, bytes};
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaFreeHost(void* pointer) {

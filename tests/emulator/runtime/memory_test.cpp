@@ -14,7 +14,7 @@ using Memory = StandIn;
 TEST_F(Memory, FreshMemoryIsNaN) {
   float* x = device_array(100);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(x) % 512, 0u);
-  for (float value : read(x, 100, nullptr)) EXPECT_TRUE(std::isnan(value));
+  for (float value : host_copy(x, 100, nullptr)) EXPECT_TRUE(std::isnan(value));
 }
 
 TEST_F(Memory, CopiesInAllDirections) {

@@ -52,7 +52,7 @@ int ready_node(State& s, const GraphRun& graph) {
 }
 
 bool can_step(State& s, const CUstream_st& stream) {
-  if (stream.running || stream.queue.empty()) return false;
+  if (stream.queue.empty()) return false;
   if (s.sticky != cudaSuccess) return true;  // all work is dropped
   const Operation& front = stream.queue.front();
   if (!finished(front.after)) return false;
@@ -62,20 +62,17 @@ bool can_step(State& s, const CUstream_st& stream) {
 /// Runs the front operation, or one of its nodes if it is a graph. Requires can_step().
 void step(State& s, CUstream_st& stream) {
   Operation& front = stream.queue.front();
-  stream.running = true;
   if (front.graph && s.sticky == cudaSuccess && front.graph->left > 0) {
     const int node = ready_node(s, *front.graph);
     run_work(s, (*front.graph->nodes)[node].work);
     front.graph->done[node] = 1;
     if (--front.graph->left > 0) {
-      stream.running = false;
       s.changed.notify_all();
       return;
     }
   } else {
     run_work(s, front.work);
   }
-  stream.running = false;
   front.done->done = true;
   front.done->stream = nullptr;
   stream.queue.pop_front();
@@ -213,13 +210,6 @@ void wait_for_device(State& s, int device) {
 
 void forget_finished_streams(State& s) {
   std::erase_if(s.streams, [](const auto& stream) { return stream->destroyed && stream->queue.empty(); });
-}
-
-bool is_capturing(cudaStream_t handle) {
-  return locked([&](State& s) {
-    CUstream_st* const stream = find_stream(s, handle);
-    return stream && stream->capture;
-  });
 }
 
 cudaError_t enqueue(cudaStream_t stream, const char* name, std::function<void()> work, bool counts_as_kernel) {

@@ -69,7 +69,6 @@ struct CUstream_st {
   int device = 0;
   unsigned flags = cudaStreamDefault;
   bool legacy = false;
-  bool running = false;    // a host thread is running an operation of it
   bool destroyed = false;  // removed when its queue is empty
   std::deque<tern::standin::Operation> queue;
   tern::standin::Token last;  // the newest operation; null if there is none
