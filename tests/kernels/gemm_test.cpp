@@ -12,9 +12,6 @@ class Gemm : public OnTarget {
 };
 INSTANTIATE_TEST_SUITE_P(, Gemm, testing::ValuesIn(library_targets()), name_of_target);
 
-const std::vector<std::pair<DType, DType>> kTypePairs = {{float64, float64}, {float32, float32},  {bfloat16, bfloat16},
-                                                         {float16, float16}, {bfloat16, float32}, {float16, float32}};
-
 TEST_P(Gemm, AgreesWithDoubleInEveryDtypeAndLayout) {
   for (const auto& [input, output] : kTypePairs)
     for (const bool ta : {false, true})
@@ -274,14 +271,13 @@ TEST_P(Linear, ForwardAgreesWithDouble) {
   }
 }
 
+using LinearBlocks = OnCpu;
+
 /// With packed products, whose blocks of rows threads take in turn, a row of the result depends only on its row of x.
-TEST(LinearBlocks, RowsDoNotDependOnTheirBlock) {
+TEST_F(LinearBlocks, RowsDoNotDependOnTheirBlock) {
   const char* const limit = std::getenv("TERN_CPU_LEVEL");  // set for the whole process
   if (!can_test_level(CpuLevel::kV4) || (limit && std::string(limit) != "v4"))
     GTEST_SKIP() << "cpu: only CPU level v4 has packed products";
-  const int threads_before = num_threads();
-  std::mt19937_64 random = fresh_random();
-  const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
   for (const DType dtype : {float32, bfloat16}) {
     if (dtype == bfloat16 && !__builtin_cpu_supports("avx512bf16")) {
       left_out("cpu: this processor has no AVX512-BF16");
@@ -290,10 +286,7 @@ TEST(LinearBlocks, RowsDoNotDependOnTheirBlock) {
     for (const int64_t in : {96, 700, 1100, 3072}) {
       const int64_t rows = 2300 + below(300), out = 16 + below(70);
       SCOPED_TRACE(testing::Message() << name_of(dtype) << " rows " << rows << " in " << in << " out " << out);
-      Array x(dtype, {rows, in}), weight(dtype, {out, in}), bias(dtype, {out});
-      fill_with_random(x, random, -1, 1);
-      fill_with_random(weight, random, -1, 1);
-      fill_with_random(bias, random, -1, 1);
+      const Array x = filled(dtype, {rows, in}), weight = filled(dtype, {out, in}), bias = filled(dtype, {out});
       const auto first_rows = [&](int64_t n, int threads) {
         set_num_threads(threads);
         Array y(dtype, {n, out});
@@ -302,7 +295,6 @@ TEST(LinearBlocks, RowsDoNotDependOnTheirBlock) {
         MarkedWorkspace workspace(linear_workspace(Stream{}, some, weight.cview(), y.view()));
         linear_forward(Stream{}, some, weight.cview(), bias.cview(), Activation::kNone, View(), y.view(),
                        workspace.data());
-        set_num_threads(threads_before);
         return y.values();
       };
       const std::vector<double> all = first_rows(rows, 1);

@@ -36,12 +36,7 @@ struct Product : Operands {
   }
 };
 
-class TinyGemm : public testing::Test {
- protected:
-  const uint64_t seed_ = fresh_seed();
-  const testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
-  std::mt19937_64 random_{seed_};
-};
+using TinyGemm = OnCpu;
 
 TEST_F(TinyGemm, AgreesWithDouble) {
   for_each_level([&] {
@@ -86,7 +81,6 @@ TEST_F(TinyGemm, EveryElementIsOneSumInOrder) {
 }
 
 TEST_F(TinyGemm, BitsDoNotDependOnThreads) {
-  const int threads = num_threads();
   for (int i = 0; i < 20; ++i) {
     Case t = random_case(random_);
     t.batch = 300;  // several blocks of the batch
@@ -101,7 +95,6 @@ TEST_F(TinyGemm, BitsDoNotDependOnThreads) {
     EXPECT_EQ(results[0], results[1]);
     EXPECT_EQ(results[0], results[2]);
   }
-  set_num_threads(threads);
 }
 
 }  // namespace

@@ -237,6 +237,20 @@ inline void fill_with_random(Array& array, std::mt19937_64& random, double low, 
   for (int64_t i = 0; i < array.numel(); ++i) array.set(i, uniform(random));
 }
 
+/// The base of tests of the CPU's kernels: random numbers; the number of threads is restored.
+class OnCpu : public testing::Test {
+ protected:
+  void TearDown() override { set_num_threads(threads_before_); }
+  int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+  Array filled(DType dtype, const Shape& shape) {
+    Array array(dtype, shape);
+    fill_with_random(array, random_, -1, 1);
+    return array;
+  }
+  const int threads_before_ = num_threads();
+  std::mt19937_64 random_ = fresh_random();
+};
+
 /// True when equal, both NaN, or within the tolerance; false when only one is NaN.
 inline bool near(double got, double expected, double relative, double absolute) {
   if (std::isnan(expected)) return std::isnan(got);

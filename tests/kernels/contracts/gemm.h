@@ -28,6 +28,11 @@ struct Matrices {
   }
 };
 
+/// Of the inputs, and of the result.
+inline const std::vector<std::pair<DType, DType>> kTypePairs = {{float64, float64},   {float32, float32},
+                                                                {bfloat16, bfloat16}, {float16, float16},
+                                                                {bfloat16, float32},  {float16, float32}};
+
 /// Bound of the rounding of the stored result, and of a sum of k products in the dtype's compute type.
 inline double tolerance(DType stored, DType input, double expected, double magnitude, int64_t k) {
   const double unit = input == float64 ? 0x1p-53 : 0x1p-24;
