@@ -2,8 +2,10 @@
 # CUDA kernel in the emulator, where ThreadSanitizer sees races between CUDA threads. The emulator's own tests are named
 # in emulator/CMakeLists.txt. `./tern test --sanitize --full` runs all tests with both.
 set(TERN_SANITIZE_TESTS
+    kernels_attention_test
     kernels_copy_test
     kernels_cross_entropy_test
+    kernels_cub_test
     kernels_dropout_test
     kernels_embedding_test
     kernels_fixed_threads_test
@@ -53,8 +55,6 @@ set(TERN_SANITIZE_TESTS
     optim_grad_scaler_test
     optim_optimizer_test
     simt_attention_ragged_test
-    simt_attention_test
-    simt_cub_test
     simt_optimizer_kernel_test)
 if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a second
   list(REMOVE_ITEM TERN_SANITIZE_TESTS core_allocator_test core_files_test core_op_inputs_test

@@ -5,10 +5,7 @@
 namespace tern::kernels {
 namespace {
 
-class Copy : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class Copy : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, Copy, testing::ValuesIn(all_targets()), name_of_target);
 
 TEST_P(Copy, EveryPairOfDTypesOverSpecialValues) {

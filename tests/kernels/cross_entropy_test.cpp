@@ -3,10 +3,7 @@
 namespace tern::kernels::cross_entropy_test {
 namespace {
 
-class CrossEntropy : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class CrossEntropy : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, CrossEntropy, testing::ValuesIn(all_targets()), name_of_target);
 
 TEST_P(CrossEntropy, AgreesWithDouble) {

@@ -6,10 +6,7 @@
 namespace tern::kernels {
 namespace {
 
-class DropoutKernel : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class DropoutKernel : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, DropoutKernel, testing::ValuesIn(all_targets()), name_of_target);
 
 struct Case {

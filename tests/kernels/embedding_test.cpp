@@ -5,10 +5,7 @@
 namespace tern::kernels {
 namespace {
 
-class Embedding : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class Embedding : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, Embedding, testing::ValuesIn(all_targets()), name_of_target);
 
 TEST_P(Embedding, Forward) {

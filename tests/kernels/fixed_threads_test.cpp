@@ -17,19 +17,8 @@ void set_on_another_thread(int threads) {
   std::thread([&] { set_num_threads(threads); }).join();
 }
 
-class FixedThreadsTest : public testing::Test {
+class FixedThreadsTest : public OnCpu {
  protected:
-  void TearDown() override { set_num_threads(before_); }
-  const int before_ = num_threads();
-  std::mt19937_64 random_ = fresh_random();
-
-  int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
-  Array filled(DType dtype, const Shape& shape) {
-    Array array(dtype, shape);
-    fill_with_random(array, random_, -1, 1);
-    return array;
-  }
-
   /// A call whose workspace is sized with `few` threads and used when `many` are set, and the other way round, leaves
   /// `result` as without a change, and what is behind the workspace as it was.
   void check(Array& result, const std::function<int64_t()>& bytes, const std::function<void(void*)>& run) {
@@ -83,7 +72,23 @@ class FixedThreadsTest : public testing::Test {
         [&](void* workspace) { row_chain(Stream{}, x.cview(), steps, result.view(), workspace); });
   }
 
+  /// Of sequences of one length, one after another.
+  AttentionParams attention_params(int64_t sequences, int64_t length, int64_t heads, int64_t head_dim) {
+    offsets_.clear();
+    for (int64_t s = 0; s <= sequences; ++s) offsets_.push_back(static_cast<int32_t>(s * length));
+    AttentionParams params;
+    params.sequences = sequences;
+    params.query_offsets = params.key_offsets = offsets_.data();
+    params.max_query_length = params.max_key_length = length;
+    params.heads = params.kv_heads = heads;
+    params.head_dim = head_dim;
+    params.scale = 0.3;
+    return params;
+  }
   void check_attention(DType dtype, int64_t sequences, int64_t length, int64_t heads, int64_t head_dim);
+
+ private:
+  std::vector<int32_t> offsets_;
 };
 
 void FixedThreadsTest::check_attention(DType dtype, int64_t sequences, int64_t length, int64_t heads,
@@ -91,15 +96,7 @@ void FixedThreadsTest::check_attention(DType dtype, int64_t sequences, int64_t l
   SCOPED_TRACE(testing::Message() << "attention " << name_of(dtype) << " " << sequences << " x " << length << ", "
                                   << heads << " heads of " << head_dim);
   const int64_t tokens = sequences * length;
-  std::vector<int32_t> offsets;
-  for (int64_t s = 0; s <= sequences; ++s) offsets.push_back(static_cast<int32_t>(s * length));
-  AttentionParams params;
-  params.sequences = sequences;
-  params.query_offsets = params.key_offsets = offsets.data();
-  params.max_query_length = params.max_key_length = length;
-  params.heads = params.kv_heads = heads;
-  params.head_dim = head_dim;
-  params.scale = 0.3;
+  const AttentionParams params = attention_params(sequences, length, heads, head_dim);
   const Shape shape = {tokens, heads, head_dim};
   const Array q = filled(dtype, shape), k = filled(dtype, shape), v = filled(dtype, shape), dout = filled(dtype, shape);
   Array out(dtype, shape), dq(dtype, shape), dk(dtype, shape), dv(dtype, shape);
@@ -148,14 +145,7 @@ TEST_F(FixedThreadsTest, Attention) {
 TEST_F(FixedThreadsTest, BlocksForFewThreadsAlone) {
   const int64_t length = 8, sequences = 32, width = 16;
   for_each_level([&] {
-    std::vector<int32_t> offsets;
-    for (int64_t s = 0; s <= sequences; ++s) offsets.push_back(static_cast<int32_t>(s * length));
-    AttentionParams params;
-    params.sequences = sequences;
-    params.query_offsets = params.key_offsets = offsets.data();
-    params.max_query_length = params.max_key_length = length;
-    params.heads = params.kv_heads = 1;
-    params.head_dim = width;
+    const AttentionParams params = attention_params(sequences, length, 1, width);
     const Array x = filled(float32, {sequences * length, 20}), weight = filled(float32, {3 * width, 20});
     Array out(float32, {sequences * length, 1, width});
     const std::vector<RowStep> steps = {LinearStep{weight.cview(), {}}, SelfAttentionStep{params}};

@@ -8,13 +8,9 @@ namespace {
 
 class Gemm : public OnTarget {
  protected:
-  std::mt19937_64 random = fresh_random();
   int64_t below(uint64_t n) { return static_cast<int64_t>(random() % n); }
 };
 INSTANTIATE_TEST_SUITE_P(, Gemm, testing::ValuesIn(library_targets()), name_of_target);
-
-const std::vector<std::pair<DType, DType>> kTypePairs = {{float64, float64}, {float32, float32},  {bfloat16, bfloat16},
-                                                         {float16, float16}, {bfloat16, float32}, {float16, float32}};
 
 TEST_P(Gemm, AgreesWithDoubleInEveryDtypeAndLayout) {
   for (const auto& [input, output] : kTypePairs)
@@ -72,11 +68,8 @@ TEST_P(GemmOnCpu, ResultsDoNotDependOnTheNumberOfThreads) {
       if (i == 2) t = {1 + below(2), 30 + below(60), 30 + below(60), 5000 + below(3000), below(2) == 0, false};
       if (below(2)) t.alpha = 0.5;
       SCOPED_TRACE(describe(t, dtype, dtype));
-      Matrices a(dtype, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, 0);
-      Matrices b(dtype, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, 0);
-      Matrices c(dtype, t.batch, t.m, t.n, 0);
-      fill_with_random(a.memory, random, -1, 1);
-      fill_with_random(b.memory, random, -1, 1);
+      Operands operands(dtype, dtype, t, random);
+      Matrices &a = operands.a, &b = operands.b, &c = operands.c;
       expect_same_in_every_run({&c.memory}, [&](Call& on) {
         run_gemm(on, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), 0, c.view());
       });
@@ -278,14 +271,13 @@ TEST_P(Linear, ForwardAgreesWithDouble) {
   }
 }
 
+using LinearBlocks = OnCpu;
+
 /// With packed products, whose blocks of rows threads take in turn, a row of the result depends only on its row of x.
-TEST(LinearBlocks, RowsDoNotDependOnTheirBlock) {
+TEST_F(LinearBlocks, RowsDoNotDependOnTheirBlock) {
   const char* const limit = std::getenv("TERN_CPU_LEVEL");  // set for the whole process
   if (!can_test_level(CpuLevel::kV4) || (limit && std::string(limit) != "v4"))
     GTEST_SKIP() << "cpu: only CPU level v4 has packed products";
-  const int threads_before = num_threads();
-  std::mt19937_64 random = fresh_random();
-  const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
   for (const DType dtype : {float32, bfloat16}) {
     if (dtype == bfloat16 && !__builtin_cpu_supports("avx512bf16")) {
       left_out("cpu: this processor has no AVX512-BF16");
@@ -294,10 +286,7 @@ TEST(LinearBlocks, RowsDoNotDependOnTheirBlock) {
     for (const int64_t in : {96, 700, 1100, 3072}) {
       const int64_t rows = 2300 + below(300), out = 16 + below(70);
       SCOPED_TRACE(testing::Message() << name_of(dtype) << " rows " << rows << " in " << in << " out " << out);
-      Array x(dtype, {rows, in}), weight(dtype, {out, in}), bias(dtype, {out});
-      fill_with_random(x, random, -1, 1);
-      fill_with_random(weight, random, -1, 1);
-      fill_with_random(bias, random, -1, 1);
+      const Array x = filled(dtype, {rows, in}), weight = filled(dtype, {out, in}), bias = filled(dtype, {out});
       const auto first_rows = [&](int64_t n, int threads) {
         set_num_threads(threads);
         Array y(dtype, {n, out});
@@ -306,7 +295,6 @@ TEST(LinearBlocks, RowsDoNotDependOnTheirBlock) {
         MarkedWorkspace workspace(linear_workspace(Stream{}, some, weight.cview(), y.view()));
         linear_forward(Stream{}, some, weight.cview(), bias.cview(), Activation::kNone, View(), y.view(),
                        workspace.data());
-        set_num_threads(threads_before);
         return y.values();
       };
       const std::vector<double> all = first_rows(rows, 1);

@@ -4,14 +4,11 @@
 #define TERN_CPU cpu_test
 #include "tern/kernels/cpu/gemm_tiles.h"
 
-#include <gtest/gtest.h>
-
 #include <map>
 #include <mutex>
-#include <random>
 #include <tuple>
 
-#include "tern/tests/support/seed.h"
+#include "tern/tests/kernels/kernel_test.h"
 
 namespace tern::kernels {
 namespace {
@@ -29,10 +26,9 @@ Cut cut_of(int64_t m, int64_t n, int64_t k) {
   return cut;
 }
 
-TEST(Tiles, DoNotDependOnTheNumberOfThreads) {
-  const int before = num_threads();
-  std::mt19937_64 random = fresh_random();
-  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+using GemmTiles = OnCpu;
+
+TEST_F(GemmTiles, DoNotDependOnTheNumberOfThreads) {
   for (int i = 0; i < 300; ++i) {
     const int64_t m = 1 + below(below(2) ? 200 : 3000), n = 1 + below(below(2) ? 600 : 5000), k = 1 + below(3000);
     SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
@@ -52,7 +48,6 @@ TEST(Tiles, DoNotDependOnTheNumberOfThreads) {
       ASSERT_EQ(cut_of(m, n, k), want) << threads << " threads";
     }
   }
-  set_num_threads(before);
 }
 
 }  // namespace

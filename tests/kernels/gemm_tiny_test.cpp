@@ -27,30 +27,16 @@ Case random_case(std::mt19937_64& random) {
   return t;
 }
 
-struct Product {
+struct Product : Operands {
   Case t;
-  Matrices a, b, c;
-  Product(const Case& shape, std::mt19937_64& random)
-      : t(shape),
-        a(float32, t.batch, t.transpose_a ? t.k : t.m, t.transpose_a ? t.m : t.k, t.gap),
-        b(float32, t.batch, t.transpose_b ? t.n : t.k, t.transpose_b ? t.k : t.n, t.gap),
-        c(float32, t.batch, t.m, t.n, t.gap) {
-    fill_with_random(a.memory, random, -1, 1);
-    fill_with_random(b.memory, random, -1, 1);
-    fill_before(t, c);
-  }
+  Product(const Case& shape, std::mt19937_64& random) : Operands(float32, float32, shape, random), t(shape) {}
   void run() {
     MarkedWorkspace workspace(gemm_workspace(Stream{}, t.transpose_a, t.transpose_b, a.view(), b.view(), c.view()));
     gemm(Stream{}, t.transpose_a, t.transpose_b, t.alpha, a.view(), b.view(), t.beta, c.view(), workspace.data());
   }
 };
 
-class TinyGemm : public testing::Test {
- protected:
-  const uint64_t seed_ = fresh_seed();
-  const testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
-  std::mt19937_64 random_{seed_};
-};
+using TinyGemm = OnCpu;
 
 TEST_F(TinyGemm, AgreesWithDouble) {
   for_each_level([&] {
@@ -95,7 +81,6 @@ TEST_F(TinyGemm, EveryElementIsOneSumInOrder) {
 }
 
 TEST_F(TinyGemm, BitsDoNotDependOnThreads) {
-  const int threads = num_threads();
   for (int i = 0; i < 20; ++i) {
     Case t = random_case(random_);
     t.batch = 300;  // several blocks of the batch
@@ -110,7 +95,6 @@ TEST_F(TinyGemm, BitsDoNotDependOnThreads) {
     EXPECT_EQ(results[0], results[1]);
     EXPECT_EQ(results[0], results[2]);
   }
-  set_num_threads(threads);
 }
 
 }  // namespace

@@ -5,10 +5,7 @@
 namespace tern::kernels {
 namespace {
 
-class Image : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class Image : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, Image, testing::ValuesIn(all_targets()), name_of_target);
 
 /// A batch and what is done with it.

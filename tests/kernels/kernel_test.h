@@ -1,6 +1,6 @@
 #pragma once
 // Helpers of the kernel tests: arrays of any dtype, shape and strides whose elements are accessed as double, rounding
-// to storage types that is independent of the library, and loops over CPU levels and thread counts.
+// to storage types that is independent of the library, and a loop over CPU levels.
 
 #include <gtest/gtest.h>
 
@@ -207,13 +207,24 @@ class Array {
   char* data_ = nullptr;
 };
 
-/// Expects that nothing outside the view was written: without its elements, memory must be as initialised.
-inline void expect_gaps_untouched(Array& y) {
-  for (int64_t i = 0; i < y.numel(); ++i)
-    std::memset(y.view().as<char>() + Array::offset(y.cview(), i) * size_of(y.dtype()), 0x5a, size_of(y.dtype()));
+inline std::vector<double> values_of(ConstView v) {
+  std::vector<double> result(v.numel());
+  for (int64_t i = 0; i < v.numel(); ++i) result[i] = Array::read(v, i);
+  return result;
+}
+
+/// Sets the elements to the bytes of an array's memory before it is used.
+inline void mark(View v) {
+  for (int64_t i = 0; i < v.numel(); ++i)
+    std::memset(v.as<char>() + Array::offset(v, i) * size_of(v.dtype), 0x5a, size_of(v.dtype));
+}
+/// Expects that nothing outside the views was written: without their elements, memory must be as initialised.
+inline void expect_gaps_untouched(Array& y, const std::vector<View>& views) {
+  for (const View& view : views) mark(view);
   const auto other = std::find_if(y.bytes().begin(), y.bytes().end(), [](char c) { return c != 0x5a; });
   ASSERT_TRUE(other == y.bytes().end()) << "memory outside the view was written";
 }
+inline void expect_gaps_untouched(Array& y) { expect_gaps_untouched(y, {y.view()}); }
 
 /// The base of draws with a base: `draw_base` exists for as long as the tests run.
 inline const uint64_t draw_base = 1'000'003;
@@ -225,6 +236,20 @@ inline void fill_with_random(Array& array, std::mt19937_64& random, double low, 
   std::uniform_real_distribution<double> uniform(low, high);
   for (int64_t i = 0; i < array.numel(); ++i) array.set(i, uniform(random));
 }
+
+/// The base of tests of the CPU's kernels: random numbers; the number of threads is restored.
+class OnCpu : public testing::Test {
+ protected:
+  void TearDown() override { set_num_threads(threads_before_); }
+  int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+  Array filled(DType dtype, const Shape& shape) {
+    Array array(dtype, shape);
+    fill_with_random(array, random_, -1, 1);
+    return array;
+  }
+  const int threads_before_ = num_threads();
+  std::mt19937_64 random_ = fresh_random();
+};
 
 /// True when equal, both NaN, or within the tolerance; false when only one is NaN.
 inline bool near(double got, double expected, double relative, double absolute) {
@@ -246,20 +271,6 @@ inline void for_each_level(const std::function<void()>& body) {
   }
   set_cpu_level(before);
   EXPECT_GT(levels, 0);
-}
-
-/// Expects that run() gives the same bits in `result` for any number of threads.
-inline void expect_same_for_any_threads(Array& result, const std::function<void()>& run) {
-  const int before = num_threads();
-  set_num_threads(1);
-  run();
-  const std::vector<char> first = result.bytes();
-  for (const int threads : {2, 5}) {
-    set_num_threads(threads);
-    run();
-    EXPECT_TRUE(first == result.bytes()) << "the result depends on the number of threads, " << threads;
-  }
-  set_num_threads(before);
 }
 
 }  // namespace tern::kernels

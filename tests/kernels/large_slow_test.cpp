@@ -1,14 +1,12 @@
 // CPU kernels over tensors of more than 2^31 elements of one byte, all in memory: at most 6 GiB at a time.
 
-#include <sys/mman.h>
-
 #include <fstream>
 
 #include "tern/kernels/copy.h"
 #include "tern/kernels/embedding.h"
 #include "tern/kernels/pointwise_tiles.h"
 #include "tern/kernels/reduce.h"
-#include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/kernels/sparse_memory.h"
 
 namespace tern::kernels {
 namespace {
@@ -28,28 +26,6 @@ int64_t available_memory() {
   return 0;
 }
 
-/// An array of zeros.
-class Bytes {
- public:
-  explicit Bytes(int64_t count) : count_(static_cast<size_t>(count)) {
-    void* memory = mmap(nullptr, count_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    data_ = static_cast<uint8_t*>(memory);
-  }
-  ~Bytes() { munmap(data_, count_); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-  uint8_t* data() const { return data_; }
-  View view(const Shape& shape, const Shape& strides, DType dtype = uint8) const {
-    return View(data_, dtype, static_cast<int>(shape.size()), shape.data(), strides.data());
-  }
-  View view() const { return view({kCount}, {1}); }
-
- private:
-  uint8_t* data_ = nullptr;
-  size_t count_;
-};
-
 /// Below 101 and not periodic in powers of two, so that a wrong source element is detected.
 uint8_t pattern(int64_t i) { return static_cast<uint8_t>((i + i / 4093) % 101); }
 
@@ -58,16 +34,17 @@ class LargeTensors : public testing::Test {
   void SetUp() override {
     constexpr int64_t kNeeded = int64_t{8} << 30;
     if (available_memory() < kNeeded) GTEST_SKIP() << "memory: less than 8 GiB of memory is free";
-    x = std::make_unique<Bytes>(kCount);
-    for (int64_t i = 0; i < kCount; ++i) x->data()[i] = pattern(i);
+    ASSERT_TRUE(x && y);
+    for (int64_t i = 0; i < kCount; ++i) x.data()[i] = pattern(i);
   }
-  std::unique_ptr<Bytes> x;
+  /// All elements, as bytes.
+  static View all(const SparseMemory& memory) { return memory.view(uint8, {kCount}, {1}); }
+  const SparseMemory x{kCount}, y{kCount};
 };
 
 TEST_F(LargeTensors, Pointwise) {
-  const Bytes y(kCount);
-  const ConstView inputs[] = {x->view(), x->view()};
-  pointwise({}, make_call(Add{}, {}, int64), inputs, 2, y.view());
+  const ConstView inputs[] = {all(x), all(x)};
+  pointwise({}, make_call(Add{}, {}, int64), inputs, 2, all(y));
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(y.data()[i], 2 * pattern(i)) << "element " << i;
 }
 
@@ -82,35 +59,34 @@ TEST_F(LargeTensors, Reductions) {
     columns[i % 3] += pattern(i);
   }
   Array total(int64, {1}), by_column(int64, {1, 3});
-  run(Reduction::kSum, x->view(), 1, total);
+  run(Reduction::kSum, all(x), 1, total);
   EXPECT_EQ(total.at(0), static_cast<double>(sum));
 
   static_assert(kCount % 3 != 0);
   const int64_t rows = kCount / 3;
   for (int64_t i = 3 * rows; i < kCount; ++i) columns[i % 3] -= pattern(i);
-  run(Reduction::kSum, x->view({rows, 3}, {3, 1}), 1, by_column);
+  run(Reduction::kSum, x.view(uint8, {rows, 3}, {3, 1}), 1, by_column);
   for (int c = 0; c < 3; ++c) EXPECT_EQ(by_column.at(c), static_cast<double>(columns[c])) << "column " << c;
 
   Array place(int64, {1});
-  x->data()[kCount - 2] = x->data()[kCount - 1] = 200;
-  std::vector<double> workspace(arg_extreme_workspace({}, x->view(), 0, place.view()) / 8 + 1);
-  arg_extreme({}, true, x->view(), 0, workspace.data(), place.view());
+  x.data()[kCount - 2] = x.data()[kCount - 1] = 200;
+  std::vector<double> workspace(arg_extreme_workspace({}, all(x), 0, place.view()) / 8 + 1);
+  arg_extreme({}, true, all(x), 0, workspace.data(), place.view());
   EXPECT_EQ(place.at(0), static_cast<double>(kCount - 2));
 }
 
 TEST_F(LargeTensors, Copies) {
-  Bytes y(kCount);
-  copy({}, x->view({kCount - 1}, {1}), View(y.data() + 1, uint8, 1, Shape{kCount - 1}.data(), Shape{1}.data()));
+  copy({}, x.view(uint8, {kCount - 1}, {1}), View(y.data() + 1, uint8, 1, Shape{kCount - 1}.data(), Shape{1}.data()));
   EXPECT_EQ(y.data()[0], 0);
   for (int64_t i = 1; i < kCount; ++i) ASSERT_EQ(y.data()[i], pattern(i - 1)) << "element " << i;
 
   const int64_t rows = kCount / 10;
-  copy({}, x->view({10, rows}, {1, 10}), y.view({10, rows}, {rows, 1}));  // transposed
+  copy({}, x.view(uint8, {10, rows}, {1, 10}), y.view(uint8, {10, rows}, {rows, 1}));  // transposed
   for (int64_t r = 0; r < 10; ++r)
     for (int64_t c = 0; c < rows; ++c)
       ASSERT_EQ(y.data()[r * rows + c], pattern(c * 10 + r)) << "row " << r << " column " << c;
 
-  fill_integer({}, 7, y.view());
+  fill_integer({}, 7, all(y));
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(y.data()[i], 7) << "element " << i;
 }
 
@@ -123,8 +99,8 @@ TEST_F(LargeTensors, GatherAndEmbedding) {
     ids.set(i, static_cast<double>(std::min(selected[i] / cols, rows - 1)));
   }
   IndexFault fault;
-  gather({}, x->view(), 0, index.cview(), y.view(), &fault);
-  embedding_forward({}, x->view({rows, cols}, {cols, 1}), ids.cview(), picked.view(), &fault);
+  gather({}, all(x), 0, index.cview(), y.view(), &fault);
+  embedding_forward({}, x.view(uint8, {rows, cols}, {cols, 1}), ids.cview(), picked.view(), &fault);
   EXPECT_EQ(fault.count, 0);
   for (int64_t i = 0; i < n; ++i) {
     EXPECT_EQ(y.at(i), pattern(selected[i])) << "index " << selected[i];
@@ -132,7 +108,7 @@ TEST_F(LargeTensors, GatherAndEmbedding) {
       EXPECT_EQ(picked.at(i * cols + c), pattern(static_cast<int64_t>(ids.at(i)) * cols + c)) << "row " << ids.at(i);
   }
   index.set(1, static_cast<double>(kCount));
-  gather({}, x->view(), 0, index.cview(), y.view(), &fault);
+  gather({}, all(x), 0, index.cview(), y.view(), &fault);
   EXPECT_EQ(fault.count, 1);
   EXPECT_EQ(y.at(1), 0);
 }

@@ -75,9 +75,14 @@ std::string demangle(const std::string& name) {
 
 class Levels : public testing::TestWithParam<CpuLevel> {
  protected:
-  std::string path() const {
-    return std::string(TERN_BINARY_DIR) + "/lib/libtern_kernels_" + name_of(GetParam()) + ".so";
+  void SetUp() override {
+    if (!is_built(GetParam())) GTEST_SKIP() << "levels: this build leaves the level out";
+    ASSERT_TRUE(file.ok()) << "cannot read " << path;
   }
+  const std::string path = std::string(TERN_BINARY_DIR) + "/lib/libtern_kernels_" + name_of(GetParam()) + ".so";
+  const ElfFile file{path};
+
+ private:
   static bool is_built(CpuLevel level) {
     const bool built[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_HAS_V4 != 0};
     return built[static_cast<int>(level)];
@@ -85,9 +90,6 @@ class Levels : public testing::TestWithParam<CpuLevel> {
 };
 
 TEST_P(Levels, ExportsItsEntryPointsAlone) {
-  if (!is_built(GetParam())) GTEST_SKIP() << "levels: this build leaves the level out";
-  const ElfFile file(path());
-  ASSERT_TRUE(file.ok()) << "cannot read " << path();
   const std::string prefix = std::string("tern::kernels::cpu_") + name_of(GetParam()) + "::";
   const std::vector<std::string> symbols = file.defined_symbols();
   EXPECT_GT(symbols.size(), 10u);
@@ -98,9 +100,6 @@ TEST_P(Levels, ExportsItsEntryPointsAlone) {
 }
 
 TEST_P(Levels, RunsNothingWhenLoaded) {
-  if (!is_built(GetParam())) GTEST_SKIP() << "levels: this build leaves the level out";
-  const ElfFile file(path());
-  ASSERT_TRUE(file.ok()) << "cannot read " << path();
   if (test::kSanitized) GTEST_SKIP() << "sanitizer: it adds an initialiser to each object file";
   EXPECT_LE(file.initialisers(), 1);
 }

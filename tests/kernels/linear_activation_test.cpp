@@ -39,10 +39,7 @@ struct Tensors {
   }
 };
 
-class LinearActivation : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class LinearActivation : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, LinearActivation, testing::ValuesIn(all_targets()), name_of_target);
 
 void check(const Case& s, std::mt19937_64& random) {

@@ -80,61 +80,39 @@ TEST(Math, ScalarUseMatchesTheLibrary) {
   }
 }
 
-/// f(Dual(x, 1)).tangent against central differences.
-template <class F>
-void check_tangent(const char* name, const F& f, double low, double high) {
-  std::mt19937_64 random = fresh_random();
-  std::uniform_real_distribution<double> uniform(low, high);
-  for (int i = 0; i < 100; ++i) {
-    const double x = uniform(random), h = 1e-5;
-    const math::Dual<double> result = f(math::Dual<double>(x, 1));
-    const double slope = (f(math::Dual<double>(x + h, 0)).value - f(math::Dual<double>(x - h, 0)).value) / (2 * h);
-    EXPECT_TRUE(near(result.tangent, slope, 1e-7, 1e-8)) << name << " at " << x;
-  }
-}
-
-TEST(Math, DualNumbers) {
+TEST(Math, TangentsOfDualNumbersAreSlopes) {
   using D = math::Dual<double>;
-  check_tangent(
-      "exp", [](D x) { return math::exp(x); }, -2, 2);
-  check_tangent(
-      "expm1", [](D x) { return math::expm1(x); }, -2, 2);
-  check_tangent(
-      "log", [](D x) { return math::log(x); }, 0.5, 3);
-  check_tangent(
-      "log1p", [](D x) { return math::log1p(x); }, -0.5, 3);
-  check_tangent(
-      "tanh", [](D x) { return math::tanh(x); }, -2, 2);
-  check_tangent(
-      "erf", [](D x) { return math::erf(x); }, -2, 2);
-  check_tangent(
-      "sigmoid", [](D x) { return math::sigmoid(x); }, -2, 2);
-  check_tangent(
-      "sqrt", [](D x) { return math::sqrt(x); }, 0.5, 3);
-  check_tangent(
-      "rsqrt", [](D x) { return math::rsqrt(x); }, 0.5, 3);
-  check_tangent(
-      "sin", [](D x) { return math::sin(x); }, -2, 2);
-  check_tangent(
-      "cos", [](D x) { return math::cos(x); }, -2, 2);
-  check_tangent(
-      "abs", [](D x) { return math::abs(x); }, -2, -0.1);
-  check_tangent(
-      "floor", [](D x) { return math::floor(x); }, 0.1, 0.9);
-  check_tangent(
-      "quotient", [](D x) { return (D(2) - x) / (x * x + D(1)); }, -2, 2);
-  check_tangent(
-      "x^3", [](D x) { return math::pow(x, D(3)); }, -2, 2);
-  check_tangent(
-      "3^x", [](D x) { return math::pow(D(3), x); }, -2, 2);
-  check_tangent(
-      "x^x", [](D x) { return math::pow(x, x); }, 0.5, 2);
-  check_tangent(
-      "max", [](D x) { return math::max(x, D(0.5) * x); }, -2, -0.1);
-  check_tangent(
-      "min", [](D x) { return math::min(x, D(0.5) * x); }, -2, -0.1);
-  check_tangent(
-      "-x", [](D x) { return -x; }, -2, 2);
+  const struct {
+    const char* name;
+    D (*f)(D);
+    double low, high;
+  } functions[] = {{"exp", [](D x) { return math::exp(x); }, -2, 2},
+                   {"expm1", [](D x) { return math::expm1(x); }, -2, 2},
+                   {"log", [](D x) { return math::log(x); }, 0.5, 3},
+                   {"log1p", [](D x) { return math::log1p(x); }, -0.5, 3},
+                   {"tanh", [](D x) { return math::tanh(x); }, -2, 2},
+                   {"erf", [](D x) { return math::erf(x); }, -2, 2},
+                   {"sigmoid", [](D x) { return math::sigmoid(x); }, -2, 2},
+                   {"sqrt", [](D x) { return math::sqrt(x); }, 0.5, 3},
+                   {"rsqrt", [](D x) { return math::rsqrt(x); }, 0.5, 3},
+                   {"sin", [](D x) { return math::sin(x); }, -2, 2},
+                   {"cos", [](D x) { return math::cos(x); }, -2, 2},
+                   {"abs", [](D x) { return math::abs(x); }, -2, -0.1},
+                   {"floor", [](D x) { return math::floor(x); }, 0.1, 0.9},
+                   {"quotient", [](D x) { return (D(2) - x) / (x * x + D(1)); }, -2, 2},
+                   {"x^3", [](D x) { return math::pow(x, D(3)); }, -2, 2},
+                   {"3^x", [](D x) { return math::pow(D(3), x); }, -2, 2},
+                   {"x^x", [](D x) { return math::pow(x, x); }, 0.5, 2},
+                   {"max", [](D x) { return math::max(x, D(0.5) * x); }, -2, -0.1},
+                   {"min", [](D x) { return math::min(x, D(0.5) * x); }, -2, -0.1},
+                   {"-x", [](D x) { return -x; }, -2, 2}};
+  std::mt19937_64 random = fresh_random();
+  for (const auto& [name, f, low, high] : functions)
+    for (int i = 0; i < 100; ++i) {
+      const double x = std::uniform_real_distribution<double>(low, high)(random), h = 1e-5;
+      const double slope = (f(D(x + h, 0)).value - f(D(x - h, 0)).value) / (2 * h);
+      EXPECT_TRUE(near(f(D(x, 1)).tangent, slope, 1e-7, 1e-8)) << name << " at " << x;
+    }
 }
 
 }  // namespace

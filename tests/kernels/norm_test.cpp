@@ -3,10 +3,7 @@
 namespace tern::kernels::norm_test {
 namespace {
 
-class LayerNorm : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class LayerNorm : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, LayerNorm, testing::ValuesIn(all_targets()), name_of_target);
 
 void check(const Case& s, std::mt19937_64& random) {

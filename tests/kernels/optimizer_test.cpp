@@ -6,10 +6,7 @@
 namespace tern::kernels {
 namespace {
 
-class Optimizer : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class Optimizer : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, Optimizer, testing::ValuesIn(all_targets()), name_of_target);
 
 /// Fifty steps on the CPU, two or three elsewhere.

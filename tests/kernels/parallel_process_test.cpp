@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <random>
 
-#include "tern/kernels/base/check.h"
 #include "tern/kernels/base/cores.h"
 #include "tern/kernels/fixed_threads.h"
 #include "tern/kernels/gemm.h"
+#include "tern/tests/errors.h"
 #include "tern/tests/kernels/contracts/gemm.h"
 #include "tern/tests/kernels/parallel_blocks.h"
 #include "tern/tests/support/results.h"
@@ -28,11 +28,7 @@ namespace {
 void check_product(int64_t m, int64_t n, int64_t k) {
   std::vector<float> a(static_cast<size_t>(m * k), 1.0f), b(static_cast<size_t>(k * n), 1.0f),
       c(static_cast<size_t>(m * n), -1.0f);
-  const auto matrix = [](std::vector<float>& data, int64_t rows, int64_t cols) {
-    const int64_t shape[] = {rows, cols}, strides[] = {cols, 1};
-    return View(data.data(), DType::kFloat32, 2, shape, strides);
-  };
-  const View left = matrix(a, m, k), right = matrix(b, k, n), result = matrix(c, m, n);
+  const View left = make_view(a.data(), m, k), right = make_view(b.data(), k, n), result = make_view(c.data(), m, n);
   const FixedThreads fixed;
   std::vector<char> workspace(static_cast<size_t>(gemm_workspace(Stream{}, false, false, left, right, result)));
   gemm(Stream{}, false, false, 1, left, right, 0, result, workspace.data());
@@ -107,12 +103,8 @@ TEST(ParallelExit, WhileTheProcessEnds) {
           check_blocks(200);
           check_product(8, 8, 8);
           for (const int64_t m : {20, 150, 3000}) {
-            try {
-              check_product(m, 40, 40);
-              ADD_FAILURE() << "no error";
-            } catch (const Error& error) {
-              EXPECT_NE(std::string(error.what()).find("the process ends"), std::string::npos) << error.what();
-            }
+            const std::string message = test::error_of([&] { check_product(m, 40, 40); });
+            EXPECT_NE(message.find("the process ends"), std::string::npos) << message;
           }
           if (testing::Test::HasFailure()) _exit(1);
         });

@@ -6,10 +6,7 @@
 namespace tern::kernels {
 namespace {
 
-class Pointwise : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class Pointwise : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, Pointwise, testing::ValuesIn(all_targets()), name_of_target);
 
 TEST(PointwiseOps, EveryOpHasADefinition) {

@@ -7,10 +7,7 @@
 namespace tern::kernels {
 namespace {
 
-class Reduce : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class Reduce : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, Reduce, testing::ValuesIn(all_targets()), name_of_target);
 
 TEST_P(Reduce, EveryReductionDTypeOrderAndDims) {

@@ -5,10 +5,7 @@
 namespace tern::kernels {
 namespace {
 
-class Scan : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class Scan : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, Scan, testing::ValuesIn(all_targets()), name_of_target);
 
 TEST_P(Scan, SumsOfFloats) {

@@ -3,10 +3,7 @@
 namespace tern::kernels::softmax_test {
 namespace {
 
-class Softmax : public OnTarget {
- protected:
-  std::mt19937_64 random = fresh_random();
-};
+class Softmax : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, Softmax, testing::ValuesIn(all_targets()), name_of_target);
 
 TEST_P(Softmax, AgreesWithDouble) {

@@ -7,7 +7,6 @@ namespace {
 
 class Sort : public OnTarget {
  protected:
-  std::mt19937_64 random = fresh_random();
   /// Calls check(x) with every dtype and shape, in every run.
   void for_each_array(const std::vector<Shape>& shapes, const std::function<void(Array&)>& check) {
     for_each_run([&] {

@@ -1,21 +1,20 @@
 // Tensors of more than 2^31 elements, without as many threads: launches that are recorded instead of run, plans of
-// reductions, and kernels over few elements that lie further apart than 32 bits count.
-
-#include <sys/mman.h>
+// reductions, also of smaller ones, and kernels over few elements that lie further apart than 32 bits count.
 
 #include <limits>
 #include <numeric>
 
-#include "tern/kernels/base/check.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/cuda/reduce_plan.h"
 #include "tern/kernels/embedding.h"
 #include "tern/kernels/norm.h"
 #include "tern/kernels/optimizer_tiles.h"
 #include "tern/kernels/pointwise_tiles.h"
-#include "tern/kernels/reduce.h"
 #include "tern/kernels/softmax.h"
+#include "tern/tests/emulator/messages.h"
 #include "tern/tests/emulator/simt/schedules.h"
+#include "tern/tests/kernels/contracts/reduce.h"
+#include "tern/tests/kernels/sparse_memory.h"
 
 namespace tern::kernels {
 namespace {
@@ -148,12 +147,8 @@ TEST(SimtLarge, MoreThanAGridIsOneClearError) {
   for (const LaunchCase& c : launch_cases()) {
     if (c.too_many == 0) continue;
     SCOPED_TRACE(c.name);
-    try {
-      grids_of([&] { c.launch(c.too_many); });
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("CUDA allows 2147483647"), std::string::npos) << error.what();
-    }
+    const std::string message = error_of([&] { grids_of([&] { c.launch(c.too_many); }); });
+    EXPECT_TRUE(contains(message, "CUDA allows 2147483647")) << message;
   }
   const int64_t rows = int64_t{1} << 32;
   EXPECT_THROW(grids_of([&] {
@@ -165,6 +160,46 @@ TEST(SimtLarge, MoreThanAGridIsOneClearError) {
 
 // --- plans of reductions ---
 
+cuda::ReducePlan plan_of(DType dtype, const Shape& shape, uint32_t dims) {
+  return cuda::plan_reduction(imagined(dtype, shape), dims, imagined(dtype, reduced_shape(shape, dims)));
+}
+
+TEST(ReducePlan, DividesByMultiplication) {
+  std::mt19937_64 random = fresh_random();
+  for (int i = 0; i < 200000; ++i) {
+    const int64_t d = static_cast<int64_t>(random() >> (1 + random() % 62)) + 1;
+    int64_t n = static_cast<int64_t>(random() >> (1 + random() % 62));
+    if (i % 2 == 0) n = n / d * d;  // an error would be visible there
+    if (i % 4 == 0 && n > 0) --n;
+    ASSERT_EQ(cuda::WideDivider(d).quotient(n), n / d) << n << " / " << d;
+  }
+}
+
+TEST(ReducePlan, PlansFillTheDevice) {
+  for (DType dtype : kAllTypes) {
+    const int64_t n = 1 << 28;
+    for (const auto& [shape, dims] : std::vector<std::pair<Shape, uint32_t>>{{{n}, 1},
+                                                                             {{n + 1}, 1},
+                                                                             {{3, n / 3}, 2},
+                                                                             {{n / 3, 3}, 1},
+                                                                             {{n / 768, 768}, 1},
+                                                                             {{n / 768, 768}, 2},
+                                                                             {{n / 999, 999}, 1},
+                                                                             {{8, n / 512, 64}, 5},
+                                                                             {{8, n / 512, 64}, 2}}) {
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << shape[0] << " dims " << dims);
+      const cuda::ReducePlan plan = plan_of(dtype, shape, dims);
+      EXPECT_GE(plan.blocks(), 2 * 132);  // two for each multiprocessor of an H100
+      // Parts cover all steps, and no part is empty.
+      EXPECT_GE(plan.parts * plan.part_steps, plan.steps);
+      EXPECT_LT((plan.parts - 1) * plan.part_steps, plan.steps);
+      EXPECT_LE(plan.workspace_bytes(16), plan.results * plan.length * size_of(dtype) / 10);
+    }
+  }
+  EXPECT_EQ(plan_of(float32, {1000}, 1).parts, 1);  // a small reduction takes one launch
+  EXPECT_EQ(plan_of(float32, {100000, 1000}, 2).parts, 1);
+}
+
 TEST(SimtLarge, ReductionsArePlannedIn64Bits) {
   const int64_t many = (int64_t{1} << 33) + 24;
   const std::vector<std::pair<Shape, uint32_t>> cases = {{{many}, 1},         {{many + 1}, 1},         {{many, 8}, 1},
@@ -174,14 +209,9 @@ TEST(SimtLarge, ReductionsArePlannedIn64Bits) {
   for (const auto& [shape, dims] : cases)
     for (const DType dtype : {uint8, bfloat16, float64}) {
       SCOPED_TRACE(testing::Message() << testing::PrintToString(shape) << " dims " << dims << " " << name_of(dtype));
-      Shape kept = shape;
       int64_t results = 1, length = 1;
-      for (size_t d = 0; d < shape.size(); ++d) {
-        const bool reduced = dims >> d & 1;
-        (reduced ? length : results) *= shape[d];
-        if (reduced) kept[d] = 1;
-      }
-      const cuda::ReducePlan plan = cuda::plan_reduction(imagined(dtype, shape), dims, imagined(dtype, kept));
+      for (size_t d = 0; d < shape.size(); ++d) (dims >> d & 1 ? length : results) *= shape[d];
+      const cuda::ReducePlan plan = plan_of(dtype, shape, dims);
       EXPECT_EQ(plan.results, results);
       EXPECT_EQ(plan.length, length);
       const int64_t width = plan.access == cuda::ReduceAccess::kElements ? 1 : 16 / size_of(dtype);
@@ -203,27 +233,6 @@ TEST(SimtLarge, ReductionsArePlannedIn64Bits) {
 }
 
 // --- far apart ---
-
-/// Zeros, of which only what is touched takes memory.
-class SparseMemory {
- public:
-  explicit SparseMemory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
-    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  }
-  ~SparseMemory() {
-    if (*this) munmap(data_, bytes_);
-  }
-  SparseMemory(const SparseMemory&) = delete;
-  SparseMemory& operator=(const SparseMemory&) = delete;
-  explicit operator bool() const { return data_ != MAP_FAILED; }
-  View view(DType dtype, const Shape& shape, const Shape& strides) const {
-    return View(data_, dtype, static_cast<int>(shape.size()), shape.data(), strides.data());
-  }
-
- private:
-  void* data_;
-  size_t bytes_;
-};
 
 constexpr int64_t kFar = (int64_t{1} << 31) + 16;
 
@@ -257,11 +266,8 @@ TEST(SimtLarge, CopyAddAndReduceOverFarApartElements) {
       for (int64_t i = 0; i < sum.numel(); ++i)
         ASSERT_EQ(sum.at(i), round_to(dtype, near_by.at(i) + near_by.at(i))) << "element " << i;
       for (uint32_t dims = 1; dims < 1u << c.shape.size(); ++dims) {
-        Shape kept = c.shape;
-        for (size_t d = 0; d < kept.size(); ++d)
-          if (dims >> d & 1) kept[d] = 1;
         const DType out = dtype == uint8 ? int64 : float32;
-        Array from_far(out, kept), from_near(out, kept);
+        Array from_far(out, reduced_shape(c.shape, dims)), from_near(out, reduced_shape(c.shape, dims));
         std::vector<double> workspace(4096);
         ASSERT_LE(cuda::reduce_workspace(kCuda, far, dims, from_far.view()), 4096 * 8);
         cuda::reduce(kCuda, Reduction::kMax, far, dims, workspace.data(), from_far.view());

@@ -2,9 +2,9 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "tern/tests/emulator/cublaslt/state.h"
-#include "tern/tests/emulator/runtime/queue.h"
 #include "tern/tests/emulator/runtime/standin.h"
 
 namespace tern::standin {
@@ -52,17 +52,6 @@ cublasStatus_t set_attribute(void* pointer, Kind kind, int attribute, const void
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t get_attribute(const void* pointer, Kind kind, int attribute, void* to, size_t bytes, size_t* written) {
-  const Object* object = find(pointer, kind);
-  const auto found = object ? object->attributes.find(attribute) : std::map<int, Object::Value>::const_iterator();
-  if (!object || found == object->attributes.end() || (bytes == 0 && !written) ||
-      (bytes != 0 && (!to || bytes != found->second.bytes)))
-    return reject(CUBLAS_STATUS_INVALID_VALUE, "reads an attribute that does not exist, or into the wrong size");
-  if (bytes != 0) std::memcpy(to, found->second.data, bytes);
-  if (written) *written = found->second.bytes;
-  return CUBLAS_STATUS_SUCCESS;
-}
-
 }  // namespace
 
 const Object* find(const void* pointer, Kind kind) {
@@ -91,42 +80,28 @@ size_t live_cublaslt_objects() {
 
 }  // namespace tern::standin
 
-using tern::standin::injected_fault;
 using tern::standin::lt::Kind;
 using tern::standin::lt::Object;
 namespace lt = tern::standin::lt;
-
-/// Every function can have an injected error.
-#define STANDIN_FAULT(name) \
-  if (const int fault = injected_fault(#name)) return lt::reject(static_cast<cublasStatus_t>(fault), "injected")
 
 extern "C" {
 
 size_t CUBLASWINAPI cublasLtGetVersion() { return CUBLAS_VERSION; }
 
 const char* CUBLASWINAPI cublasLtGetStatusName(cublasStatus_t status) {
-  switch (status) {
-    case CUBLAS_STATUS_SUCCESS:
-      return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_NOT_INITIALIZED:
-      return "CUBLAS_STATUS_NOT_INITIALIZED";
-    case CUBLAS_STATUS_ALLOC_FAILED:
-      return "CUBLAS_STATUS_ALLOC_FAILED";
-    case CUBLAS_STATUS_INVALID_VALUE:
-      return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_ARCH_MISMATCH:
-      return "CUBLAS_STATUS_ARCH_MISMATCH";
-    case CUBLAS_STATUS_MAPPING_ERROR:
-      return "CUBLAS_STATUS_MAPPING_ERROR";
-    case CUBLAS_STATUS_EXECUTION_FAILED:
-      return "CUBLAS_STATUS_EXECUTION_FAILED";
-    case CUBLAS_STATUS_INTERNAL_ERROR:
-      return "CUBLAS_STATUS_INTERNAL_ERROR";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-      return "CUBLAS_STATUS_NOT_SUPPORTED";
-    case CUBLAS_STATUS_LICENSE_ERROR:
-      return "CUBLAS_STATUS_LICENSE_ERROR";
-  }
+  constexpr std::pair<cublasStatus_t, const char*> kNames[] = {
+      {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS"},
+      {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED"},
+      {CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED"},
+      {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE"},
+      {CUBLAS_STATUS_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH"},
+      {CUBLAS_STATUS_MAPPING_ERROR, "CUBLAS_STATUS_MAPPING_ERROR"},
+      {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED"},
+      {CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR"},
+      {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED"},
+      {CUBLAS_STATUS_LICENSE_ERROR, "CUBLAS_STATUS_LICENSE_ERROR"}};
+  for (const auto& [value, name] : kNames)
+    if (value == status) return name;
   return "CUBLAS_STATUS_UNKNOWN";
 }
 
@@ -150,28 +125,13 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* resul
   STANDIN_FAULT(cublasLtMatmulDescCreate);
   auto object = std::make_unique<Object>();
   object->kind = Kind::kOperation;
-  for (const int a :
-       {CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB,
-        CUBLASLT_MATMUL_DESC_TRANSC, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
-        CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_DESC_C_SCALE_MODE, CUBLASLT_MATMUL_DESC_D_SCALE_MODE,
-        CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_SCALE_MODE, CUBLASLT_MATMUL_DESC_D_OUT_SCALE_MODE})
-    object->define(a, int32_t{0});
-  for (const int a :
-       {CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE,
-        CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-        CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, CUBLASLT_MATMUL_DESC_ALPHA_VECTOR_BATCH_STRIDE,
-        CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
-        CUBLASLT_MATMUL_DESC_C_SCALE_POINTER, CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, CUBLASLT_MATMUL_DESC_AMAX_D_POINTER,
-        CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_SCALE_POINTER, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_AMAX_POINTER,
-        CUBLASLT_MATMUL_DESC_D_OUT_SCALE_POINTER, CUBLASLT_MATMUL_DESC_EMULATION_DESCRIPTOR})
+  for (const int a : {CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB}) object->define(a, int32_t{0});
+  for (const int a : {CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE})
     object->define(a, int64_t{0});
   object->define(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, static_cast<int32_t>(compute));
   object->define(CUBLASLT_MATMUL_DESC_SCALE_TYPE, static_cast<int32_t>(scale));
-  object->define(CUBLASLT_MATMUL_DESC_FILL_MODE, static_cast<int32_t>(CUBLAS_FILL_MODE_FULL));
   object->define(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_DEFAULT));
-  object->define(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, int32_t{-1});
   object->define(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t{-1});
-  object->define(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{0});
   return lt::create(result, std::move(object));
 }
 cublasStatus_t CUBLASWINAPI cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t pointer) {
@@ -184,12 +144,6 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t 
   STANDIN_FAULT(cublasLtMatmulDescSetAttribute);
   return lt::set_attribute(pointer, Kind::kOperation, attribute, from, bytes);
 }
-cublasStatus_t CUBLASWINAPI cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t pointer,
-                                                           cublasLtMatmulDescAttributes_t attribute, void* to,
-                                                           size_t bytes, size_t* written) {
-  STANDIN_FAULT(cublasLtMatmulDescGetAttribute);
-  return lt::get_attribute(pointer, Kind::kOperation, attribute, to, bytes, written);
-}
 
 cublasStatus_t CUBLASWINAPI cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* result, cudaDataType type, uint64_t rows,
                                                        uint64_t cols, int64_t ld) {
@@ -197,14 +151,11 @@ cublasStatus_t CUBLASWINAPI cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* r
   auto object = std::make_unique<Object>();
   object->kind = Kind::kLayout;
   object->define(CUBLASLT_MATRIX_LAYOUT_TYPE, static_cast<uint32_t>(type));
-  object->define(CUBLASLT_MATRIX_LAYOUT_ORDER, static_cast<int32_t>(CUBLASLT_ORDER_COL));
   object->define(CUBLASLT_MATRIX_LAYOUT_ROWS, rows);
   object->define(CUBLASLT_MATRIX_LAYOUT_COLS, cols);
   object->define(CUBLASLT_MATRIX_LAYOUT_LD, ld);
   object->define(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t{1});
   object->define(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, int64_t{0});
-  object->define(CUBLASLT_MATRIX_LAYOUT_PLANE_OFFSET, int64_t{0});
-  object->define(CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, uint32_t{CUBLASLT_BATCH_MODE_STRIDED});
   return lt::create(result, std::move(object));
 }
 cublasStatus_t CUBLASWINAPI cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t pointer) {
@@ -217,25 +168,16 @@ cublasStatus_t CUBLASWINAPI cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayou
   STANDIN_FAULT(cublasLtMatrixLayoutSetAttribute);
   return lt::set_attribute(pointer, Kind::kLayout, attribute, from, bytes);
 }
-cublasStatus_t CUBLASWINAPI cublasLtMatrixLayoutGetAttribute(cublasLtMatrixLayout_t pointer,
-                                                             cublasLtMatrixLayoutAttribute_t attribute, void* to,
-                                                             size_t bytes, size_t* written) {
-  STANDIN_FAULT(cublasLtMatrixLayoutGetAttribute);
-  return lt::get_attribute(pointer, Kind::kLayout, attribute, to, bytes, written);
-}
 
 cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* result) {
   STANDIN_FAULT(cublasLtMatmulPreferenceCreate);
   auto object = std::make_unique<Object>();
   object->kind = Kind::kPreference;
-  object->define(CUBLASLT_MATMUL_PREF_SEARCH_MODE, static_cast<uint32_t>(CUBLASLT_SEARCH_BEST_FIT));
   object->define(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{0});
   object->define(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_MASK));
   for (const int a : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     object->define(a, uint32_t{256});
-  object->define(CUBLASLT_MATMUL_PREF_MAX_WAVES_COUNT, 0.0f);
-  object->define(CUBLASLT_MATMUL_PREF_IMPL_MASK, ~uint64_t{0});
   return lt::create(result, std::move(object));
 }
 cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t pointer) {
@@ -247,12 +189,6 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulP
                                                                  const void* from, size_t bytes) {
   STANDIN_FAULT(cublasLtMatmulPreferenceSetAttribute);
   return lt::set_attribute(pointer, Kind::kPreference, attribute, from, bytes);
-}
-cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceGetAttribute(cublasLtMatmulPreference_t pointer,
-                                                                 cublasLtMatmulPreferenceAttributes_t attribute,
-                                                                 void* to, size_t bytes, size_t* written) {
-  STANDIN_FAULT(cublasLtMatmulPreferenceGetAttribute);
-  return lt::get_attribute(pointer, Kind::kPreference, attribute, to, bytes, written);
 }
 
 }  // extern "C"

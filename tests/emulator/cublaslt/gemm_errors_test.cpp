@@ -2,43 +2,51 @@
 
 #include <cublasLt.h>
 
-#include <cstdio>
 #include <thread>
 
 #include "tern/kernels/cuda/gemm_settings.h"
 #include "tern/kernels/cuda/support/cublaslt.h"
 #include "tern/kernels/gemm.h"
 #include "tern/tests/emulator/cublaslt/cublaslt.h"
-#include "tern/tests/emulator/runtime/device_array.h"
+#include "tern/tests/emulator/messages.h"
 #include "tern/tests/emulator/runtime/standin.h"
-#include "tern/tests/emulator/simt/schedules.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
 namespace {
 
 using standin::MatmulAlgorithm;
 
-constexpr Stream kStream{DeviceType::kCUDA, 0, nullptr};
+class StandinGemmErrors : public OnTarget {};
+INSTANTIATE_TEST_SUITE_P(, StandinGemmErrors, testing::ValuesIn(device_targets()), name_of_target);
+
+constexpr int64_t kWorkspace = int64_t{34} << 20;  // more than any product needs
+
+void cuda_call(cudaError_t error) { ASSERT_EQ(cudaGetErrorName(error), std::string("cudaSuccess")); }
 
 /// c = a b^T with small integers, for which every order of summation is exact.
 struct Product {
   Array a, b, c;
-  OnDevice da, db, dc;
-  Product(DType dtype, int64_t m, int64_t n, int64_t k)
-      : a(dtype, {m, k}), b(dtype, {n, k}), c(dtype, {m, n}), da(fill(a, 5)), db(fill(b, 3)), dc(fill(c, 4)) {}
-  static Array& fill(Array& array, int64_t period) {
-    for (int64_t i = 0; i < array.numel(); ++i) array.set(i, static_cast<double>(i % period) - 1);
-    return array;
+  Call on{target()};
+  ConstView on_a, on_b;
+  View on_c;
+  Product(DType dtype, int64_t m, int64_t n, int64_t k) : a(dtype, {m, k}), b(dtype, {n, k}), c(dtype, {m, n}) {
+    for (const auto& [array, period] : {std::pair(&a, 5), {&b, 3}, {&c, 4}})
+      for (int64_t i = 0; i < array->numel(); ++i) array->set(i, static_cast<double>(i % period) - 1);
+    on_a = on(std::as_const(a));
+    on_b = on(std::as_const(b));
+    on_c = on(c);
   }
-  void run(double beta = 0, Stream stream = kStream) {
-    cuda::gemm(stream, false, true, 1, da.view(), db.view(), beta, dc.view(), workspace_of(0));
+  void run(double beta, Stream stream, void* workspace) {
+    cuda::gemm(stream, false, true, 1, on_a, on_b, beta, on_c, workspace);
   }
-  /// Expects the result a b^T + times * (initial c).
-  void expect(double times) {
-    dc.download();
+  void run(double beta = 0) { run(beta, on.stream(), on.workspace(kWorkspace)); }
+  /// Expects the result a b^T + times * (initial c) + added[column].
+  void expect(double times, const std::vector<double>& added = {}) {
+    on.finish();
     const int64_t n = b.shape()[0], k = a.shape()[1];
     for (int64_t i = 0; i < c.numel(); ++i) {
-      double sum = times * (static_cast<double>(i % 4) - 1);
+      double sum = times * (static_cast<double>(i % 4) - 1) + (added.empty() ? 0 : added[i % n]);
       for (int64_t p = 0; p < k; ++p) sum += a.at(i / n * k + p) * b.at(i % n * k + p);
       ASSERT_EQ(c.at(i), sum) << i;
     }
@@ -48,7 +56,7 @@ struct Product {
 // ---- errors ------------------------------------------------------------------------------------------------------
 
 // Must run first: the process's first product creates the handle.
-TEST(StandinGemmErrors, EveryCallMayFail) {
+TEST_P(StandinGemmErrors, EveryCallMayFail) {
   const std::pair<const char*, int> calls[] = {{"cublasLtCreate", 1},
                                                {"cublasLtMatmulDescCreate", 1},
                                                {"cublasLtMatmulDescSetAttribute", 1},
@@ -78,7 +86,7 @@ TEST(StandinGemmErrors, EveryCallMayFail) {
   p.expect(0);
 }
 
-TEST(StandinGemmErrors, NoAlgorithm) {
+TEST_P(StandinGemmErrors, NoAlgorithm) {
   Product p(float32, 4, 7, 6);
   standin::fail_call("cublasLtMatmulAlgoGetHeuristic", 1, CUBLAS_STATUS_NOT_SUPPORTED);
   const std::string message = error_of([&] { p.run(); });
@@ -86,53 +94,43 @@ TEST(StandinGemmErrors, NoAlgorithm) {
       << message;
 }
 
-TEST(StandinLinear, WithoutTheEpilogueTheBiasIsThereBefore) {
+TEST_P(StandinGemmErrors, WithoutTheEpilogueTheBiasIsThereBefore) {
   for (const DType dtype : {float32, bfloat16}) {
     Product p(dtype, 4, 9, 6);
     Array bias(float32, {9});
     for (int64_t i = 0; i < 9; ++i) bias.set(i, static_cast<double>(i));
-    OnDevice dbias(bias);
     standin::fail_call("cublasLtMatmulAlgoGetHeuristic", 1, CUBLAS_STATUS_NOT_SUPPORTED);
-    cuda::linear_forward(kStream, p.da.view(), p.db.view(), dbias.view(), Activation::kNone, {}, p.dc.view(),
-                         workspace_of(0));
+    cuda::linear_forward(p.on.stream(), p.on_a, p.on_b, p.on(std::as_const(bias)), Activation::kNone, {}, p.on_c,
+                         p.on.workspace(kWorkspace));
     EXPECT_EQ(standin::last_matmul_epilogue(), CUBLASLT_EPILOGUE_DEFAULT);
-    p.dc.download();
-    for (int64_t i = 0; i < 36; ++i) {
-      double sum = static_cast<double>(i % 9);
-      for (int64_t q = 0; q < 6; ++q) sum += p.a.at(i / 9 * 6 + q) * p.b.at(i % 9 * 6 + q);
-      EXPECT_EQ(p.c.at(i), sum);
-    }
+    p.expect(0, bias.values());
   }
 }
 
-/// The output of another process: this program with a changed environment, running the disabled test of that name.
-std::string output_of(const std::string& environment, const std::string& test) {
-  const std::string command = environment + " '" + std::string(program_invocation_name) +
-                              "' --gtest_also_run_disabled_tests --gtest_filter='" + test + "' 2>&1";
-  std::string text;
-  FILE* pipe = popen(command.c_str(), "r");
-  char buffer[256];
-  while (pipe && std::fgets(buffer, sizeof buffer, pipe)) text += buffer;
-  if (pipe) pclose(pipe);
-  return text;
-}
-
-TEST(InAnotherProcess, DISABLED_PrintsTheErrorOfAProduct) {
+TEST(InAnotherProcess, DISABLED_PrintsTheErrorOfAProduct) {  // without a device no target can be used
+  const Stream stream{DeviceType::kCUDA, 0, nullptr};
   std::vector<float> memory(64);
   const View v = make_view(memory.data(), 4, 4);
-  std::printf("library: %s\n", cuda::gemm_library(kStream));
-  std::printf("error: %s\n", error_of([&] { cuda::gemm(kStream, false, false, 1, v, v, 0, v, nullptr); }).c_str());
+  std::printf("library: %s\n", cuda::gemm_library(stream));
+  std::printf("error: %s\n", error_of([&] { cuda::gemm(stream, false, false, 1, v, v, 0, v, nullptr); }).c_str());
 }
 
-TEST(InAnotherProcess, DISABLED_MultipliesHostMemory) {
-  Product p(float32, 4, 5, 6);
-  cuda::gemm(kStream, false, true, 1, p.a.cview(), p.db.view(), 0, p.dc.view(), workspace_of(0));
-  EXPECT_NE(cudaStreamSynchronize(nullptr), cudaSuccess);
+/// Never destroyed: its memory cannot be freed.
+Product& product_of_a_lost_device() {
+  static Product& product = *new Product(float32, 4, 5, 6);
+  return product;
+}
+
+TEST_P(StandinGemmErrors, DISABLED_MultipliesHostMemory) {
+  Product& p = product_of_a_lost_device();
+  p.on_a = p.a.cview();
+  p.run();
+  EXPECT_NE(cudaStreamSynchronize(static_cast<cudaStream_t>(p.on.stream().handle)), cudaSuccess);
   std::printf("error: %s\n", standin::device_error().c_str());
 }
 
-TEST(InAnotherProcess, DISABLED_MultipliesOnALostDevice) {
-  Product p(float32, 4, 5, 6);
+TEST_P(StandinGemmErrors, DISABLED_MultipliesOnALostDevice) {
+  Product& p = product_of_a_lost_device();
   p.run();
   p.expect(0);
   standin::set_device_error(cudaErrorLaunchFailure, "lost");
@@ -140,19 +138,19 @@ TEST(InAnotherProcess, DISABLED_MultipliesOnALostDevice) {
   std::printf("error: %s\n", error_of([&] { p.run(); }).c_str());
 }
 
-TEST(StandinGemmErrors, ALostDeviceIsSaidToBeLost) {
-  const std::string text = output_of("", "InAnotherProcess.DISABLED_MultipliesOnALostDevice");
+TEST_P(StandinGemmErrors, ALostDeviceIsSaidToBeLost) {
+  const std::string text = output_of("", "StandinGemmErrors.DISABLED_MultipliesOnALostDevice/*");
   EXPECT_TRUE(contains(text, "[  PASSED  ] 1 test")) << text;
   EXPECT_TRUE(contains(text, "error: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED for a product of float32")) << text;
   EXPECT_TRUE(contains(text, "cudaErrorLaunchFailure")) << text;
 }
 
-TEST(StandinGemmErrors, HostMemoryIsFound) {  // a is the library's B
-  const std::string text = output_of("", "InAnotherProcess.DISABLED_MultipliesHostMemory");
+TEST_P(StandinGemmErrors, HostMemoryIsFound) {  // a is the library's B
+  const std::string text = output_of("", "StandinGemmErrors.DISABLED_MultipliesHostMemory/*");
   EXPECT_TRUE(contains(text, "cublasLtMatmul: B: 96 bytes are not device memory")) << text;
 }
 
-TEST(StandinGemmErrors, TheLibraryIsMissing) {
+TEST_P(StandinGemmErrors, TheLibraryIsMissing) {
   const std::string text =
       output_of("TERN_CUBLASLT=/nowhere/libcublasLt.so.13", "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
   EXPECT_TRUE(contains(text, "library: cuBLASLt (not found)")) << text;
@@ -165,15 +163,15 @@ TEST(StandinGemmErrors, TheLibraryIsMissing) {
   EXPECT_TRUE(contains(other, "undefined symbol: cublasLtGetVersion")) << other;
 }
 
-TEST(StandinGemmErrors, NoDeviceAndNoDriver) {
+TEST_P(StandinGemmErrors, NoDeviceAndNoDriver) {
   for (const char* environment : {"TERN_STANDIN_DEVICES=0", "TERN_STANDIN_STATE=no-driver"}) {
     const std::string text = output_of(environment, "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
     EXPECT_TRUE(contains(text, "error: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED on CUDA device 0")) << text;
   }
 }
 
-TEST(StandinGemm, NamesTheLibrary) {
-  EXPECT_EQ(std::string(cuda::gemm_library(kStream)), "cuBLASLt " + cuda::cublaslt_info().version);
+TEST_P(StandinGemmErrors, NamesTheLibrary) {
+  EXPECT_EQ(std::string(cuda::gemm_library(target().stream())), "cuBLASLt " + cuda::cublaslt_info().version);
   EXPECT_TRUE(cuda::cublaslt_info().found);
   EXPECT_TRUE(contains(cuda::cublaslt_info().path, "libtern_standin")) << cuda::cublaslt_info().path;
 }
@@ -205,24 +203,23 @@ TEST(SharedLibrary, SaysWhatWasTried) {
 
 // ---- settings ----------------------------------------------------------------------------------------------------
 
-TEST(StandinGemmSettings, Tf32OnlyOnRequest) {
+TEST_P(StandinGemmErrors, Tf32OnlyOnRequest) {
   Array a(float32, {8, 8}), b(float32, {8, 8}), c(float32, {8, 8});
   for (int64_t i = 0; i < 64; ++i) {
     a.set(i, 1 + 0x1p-20);
     b.set(i, i % 9 == 0 ? 1 : 0);
   }
-  OnDevice da(a), db(b), dc(c);
-  for (const bool on : {false, true, false}) {
-    cuda::set_tf32(on);
-    EXPECT_EQ(cuda::tf32(), on);
-    cuda::gemm(kStream, false, false, 1, da.view(), db.view(), 0, dc.view(), workspace_of(0));
-    EXPECT_EQ(standin::last_matmul_compute_type(), on ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
-    dc.download();
-    EXPECT_EQ(c.at(0), on ? 1 : 1 + 0x1p-20);
+  for (const bool tf32 : {false, true, false}) {
+    cuda::set_tf32(tf32);
+    EXPECT_EQ(cuda::tf32(), tf32);
+    run_kernel(
+        [&](Call& on) { cuda::gemm(on.stream(), false, false, 1, on(a), on(b), 0, on(c), on.workspace(kWorkspace)); });
+    EXPECT_EQ(standin::last_matmul_compute_type(), tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+    EXPECT_EQ(c.at(0), tf32 ? 1 : 1 + 0x1p-20);
   }
 }
 
-TEST(StandinGemmSettings, AutotuneTakesTheFastestOnce) {
+TEST_P(StandinGemmErrors, AutotuneTakesTheFastestOnce) {
   standin::slow_down(MatmulAlgorithm::kAligned, 2);
   Product before(float32, 8, 24, 16);
   before.run();
@@ -250,10 +247,9 @@ TEST(StandinGemmSettings, AutotuneTakesTheFastestOnce) {
   cudaStream_t stream = nullptr;
   cuda_call(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   Product captured(float32, 8, 48, 16);
-  workspace_of(0);
-  cuda_call(cudaStreamSynchronize(nullptr));
+  target().wait();
   cuda_call(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  captured.run(0, {DeviceType::kCUDA, 0, stream});
+  captured.run(0, {DeviceType::kCUDA, 0, stream}, captured.on.workspace(kWorkspace));
   cudaGraph_t graph = nullptr;
   cuda_call(cudaStreamEndCapture(stream, &graph));
   EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kAligned);
@@ -263,8 +259,12 @@ TEST(StandinGemmSettings, AutotuneTakesTheFastestOnce) {
   cuda_call(cudaStreamSynchronize(stream));
   captured.expect(0);
   EXPECT_EQ(cuda::gemm_choices(), choices);
+  cuda::set_autotune(false);
+  standin::slow_down(MatmulAlgorithm::kAligned, 0);
+}
 
-  // Every step of the timing may fail.
+TEST_P(StandinGemmErrors, EveryStepOfTheTimingMayFail) {
+  cuda::set_autotune(true);
   for (const char* name :
        {"cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventSynchronize", "cudaEventElapsedTime"}) {
     SCOPED_TRACE(name);
@@ -282,7 +282,6 @@ TEST(StandinGemmSettings, AutotuneTakesTheFastestOnce) {
   no_memory.expect(1);
   standin::clear_faults();
   cuda::set_autotune(false);
-  standin::slow_down(MatmulAlgorithm::kAligned, 0);
 }
 
 /// The text with the number at `index` of its second line replaced.
@@ -295,7 +294,7 @@ std::string with_number(const std::string& text, int index, const std::string& n
   return result + "\n";
 }
 
-TEST(StandinGemmSettings, ChoicesCanBeKept) {
+TEST_P(StandinGemmErrors, ChoicesCanBeKept) {
   standin::slow_down(MatmulAlgorithm::kAligned, 2);
   cuda::set_autotune(true);
   Product(float32, 16, 64, 16).run();
@@ -335,21 +334,20 @@ TEST(StandinGemmSettings, ChoicesCanBeKept) {
   EXPECT_EQ(cuda::gemm_choices(), kept);
 }
 
-TEST(StandinGemmSettings, SeveralThreads) {
+TEST_P(StandinGemmErrors, SeveralThreads) {
   std::vector<std::thread> threads;
-  std::vector<int> done(4, 0);
-  for (int i = 0; i < 4; ++i)
-    threads.emplace_back([i, &done] {
-      const DeviceMemory workspace(int64_t{34} << 20);
-      for (int64_t n = 1; n < 20; ++n) {
-        Product p(i % 2 == 0 ? float32 : float64, 3, n, 4);
-        cuda::gemm(kStream, false, true, 1, p.da.view(), p.db.view(), 0, p.dc.view(), workspace.get());
-        p.expect(0);
-        ++done[i];
-      }
+  std::vector<std::deque<Product>> products(4);
+  for (size_t i = 0; i < products.size(); ++i)
+    for (int64_t n = 1; n < 20; ++n) products[i].emplace_back(i % 2 == 0 ? float32 : float64, 3, n, 4);
+  std::vector<void*> workspaces;
+  for (std::deque<Product>& own : products)
+    threads.emplace_back([&own, workspace = workspaces.emplace_back(target().allocate(kWorkspace))] {
+      for (Product& p : own) p.run(0, p.on.stream(), workspace);
     });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(done, std::vector<int>(4, 19));
+  for (std::deque<Product>& own : products)
+    for (Product& p : own) p.expect(0);
+  for (void* workspace : workspaces) target().release(workspace);
 }
 
 // ---- the stand-in -------------------------------------------------------------------------------------------------
@@ -360,7 +358,7 @@ struct Raw {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
   cublasLtMatmulPreference_t preference = nullptr;
-  DeviceMemory memory{65536};
+  char* const memory = static_cast<char*>(target().allocate(65536));
 
   Raw() {
     cublasLtCreate(&handle);
@@ -371,6 +369,7 @@ struct Raw {
     cublasLtMatmulPreferenceCreate(&preference);
   }
   ~Raw() {
+    target().release(memory);
     EXPECT_EQ(cublasLtMatmulPreferenceDestroy(preference), CUBLAS_STATUS_SUCCESS);
     for (cublasLtMatrixLayout_t layout : {a, b, d})
       EXPECT_EQ(cublasLtMatrixLayoutDestroy(layout), CUBLAS_STATUS_SUCCESS);
@@ -396,13 +395,12 @@ struct Raw {
   }
   cublasStatus_t run(const cublasLtMatmulAlgo_t* algo, int shift = 0, size_t workspace_bytes = 0) {
     const float one = 1, zero = 0;
-    char* at = static_cast<char*>(memory.get());
-    return cublasLtMatmul(handle, operation, &one, at + shift, a, at + 512, b, &zero, at + 1024, d, at + 1024, d, algo,
-                          at + 32768, workspace_bytes, nullptr);
+    return cublasLtMatmul(handle, operation, &one, memory + shift, a, memory + 512, b, &zero, memory + 1024, d,
+                          memory + 1024, d, algo, memory + 32768, workspace_bytes, nullptr);
   }
 };
 
-TEST(StandinCublasLt, RejectsWhatTheLibraryRejects) {
+TEST_P(StandinGemmErrors, RejectsWhatTheLibraryRejects) {
   Raw raw;
   cublasLtMatmulHeuristicResult_t result;
   EXPECT_EQ(raw.heuristic(result), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
@@ -428,7 +426,7 @@ TEST(StandinCublasLt, RejectsWhatTheLibraryRejects) {
   raw.set(raw.d, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t{1});
   raw.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
   EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_INVALID_VALUE);
-  raw.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<char*>(raw.memory.get()) + 2048);
+  raw.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, raw.memory + 2048);
   EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_SUCCESS);
   raw.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(CUDA_R_16BF));
   EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_INVALID_VALUE);
@@ -445,7 +443,7 @@ TEST(StandinCublasLt, RejectsWhatTheLibraryRejects) {
   EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
-TEST(StandinCublasLt, AlgorithmsNeedTheirWorkspace) {
+TEST_P(StandinGemmErrors, AlgorithmsNeedTheirWorkspace) {
   Raw raw;
   cublasLtMatmulHeuristicResult_t result;
   raw.set(raw.a, CUBLASLT_MATRIX_LAYOUT_COLS, uint64_t{512});
@@ -460,7 +458,7 @@ TEST(StandinCublasLt, AlgorithmsNeedTheirWorkspace) {
   EXPECT_EQ(raw.run(&result.algo, 0, result.workspaceSize), CUBLAS_STATUS_SUCCESS) << standin::cublaslt_message();
 }
 
-TEST(StandinCublasLt, AlgorithmsNeedTheirAlignment) {
+TEST_P(StandinGemmErrors, AlgorithmsNeedTheirAlignment) {
   Raw raw;
   cublasLtMatmulHeuristicResult_t result;
   raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{8});

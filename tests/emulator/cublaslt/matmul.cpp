@@ -1,13 +1,11 @@
 // The stand-in cuBLASLt's checks of a product, its heuristic, and the call.
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "tern/tests/emulator/cublaslt/state.h"
-#include "tern/tests/emulator/runtime/queue.h"
 
 namespace tern::standin {
 namespace lt {
@@ -32,18 +30,11 @@ cublasStatus_t read_layout(const Object* object, const char* name, Matrix& matri
   matrix.ld = object->get<int64_t>(CUBLASLT_MATRIX_LAYOUT_LD);
   matrix.batch = object->get<int32_t>(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
   matrix.batch_stride = object->get<int64_t>(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
-  const int32_t order = object->get<int32_t>(CUBLASLT_MATRIX_LAYOUT_ORDER);
-  if (order != CUBLASLT_ORDER_COL && order != CUBLASLT_ORDER_ROW) return unsupported("a memory order of tiles");
-  matrix.row_order = order == CUBLASLT_ORDER_ROW;
-  if (object->get<int64_t>(CUBLASLT_MATRIX_LAYOUT_PLANE_OFFSET) != 0 ||
-      object->get<uint32_t>(CUBLASLT_MATRIX_LAYOUT_BATCH_MODE) != CUBLASLT_BATCH_MODE_STRIDED)
-    return unsupported("complex planes or a batch of pointers");
   if (matrix.rows < 1 || matrix.cols < 1 || matrix.batch < 1) return invalid(std::string(name) + " is empty");
   if (matrix.rows > INT32_MAX || matrix.cols > INT32_MAX) return unsupported("more than 2^31 rows or columns");
-  const int64_t minimum = matrix.row_order ? matrix.cols : matrix.rows;
-  if (matrix.ld < minimum)
+  if (matrix.ld < matrix.rows)
     return invalid("the leading dimension of " + std::string(name) + " is " + std::to_string(matrix.ld) +
-                   ", expected at least " + std::to_string(minimum));
+                   ", expected at least " + std::to_string(matrix.rows));
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -55,18 +46,14 @@ cublasStatus_t check_types(const Product& p) {
   const bool plain = is(CUDA_R_32F, CUDA_R_32F, CUDA_R_32F);
   switch (p.compute) {
     case CUBLAS_COMPUTE_32F:
-    case CUBLAS_COMPUTE_32F_PEDANTIC:
       if (plain || is(CUDA_R_32F, CUDA_R_16BF, CUDA_R_16BF) || is(CUDA_R_32F, CUDA_R_16BF, CUDA_R_32F) ||
           is(CUDA_R_32F, CUDA_R_16F, CUDA_R_16F) || is(CUDA_R_32F, CUDA_R_16F, CUDA_R_32F))
         return CUBLAS_STATUS_SUCCESS;
       break;
     case CUBLAS_COMPUTE_32F_FAST_TF32:
-    case CUBLAS_COMPUTE_32F_FAST_16F:
-    case CUBLAS_COMPUTE_32F_FAST_16BF:
       if (plain) return CUBLAS_STATUS_SUCCESS;
       break;
     case CUBLAS_COMPUTE_64F:
-    case CUBLAS_COMPUTE_64F_PEDANTIC:
       if (is(CUDA_R_64F, CUDA_R_64F, CUDA_R_64F)) return CUBLAS_STATUS_SUCCESS;
       break;
     default:
@@ -91,62 +78,15 @@ cublasStatus_t read_epilogue(const Object& object, Product& p) {
   p.epilogue = object.get<uint32_t>(CUBLASLT_MATMUL_DESC_EPILOGUE);
   p.bias = object.get<void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER);
   p.bias_stride = object.get<int64_t>(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE);
-  p.aux = object.get<void*>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
-  p.aux_ld = object.get<int64_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD);
-  p.aux_stride = object.get<int64_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE);
-  switch (p.epilogue) {
-    case CUBLASLT_EPILOGUE_DEFAULT:
-      return CUBLAS_STATUS_SUCCESS;
-    case CUBLASLT_EPILOGUE_RELU:
-    case CUBLASLT_EPILOGUE_RELU_AUX:
-    case CUBLASLT_EPILOGUE_BIAS:
-    case CUBLASLT_EPILOGUE_RELU_BIAS:
-    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
-    case CUBLASLT_EPILOGUE_DRELU:
-    case CUBLASLT_EPILOGUE_DRELU_BGRAD:
-    case CUBLASLT_EPILOGUE_GELU:
-    case CUBLASLT_EPILOGUE_GELU_AUX:
-    case CUBLASLT_EPILOGUE_GELU_BIAS:
-    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
-    case CUBLASLT_EPILOGUE_DGELU:
-    case CUBLASLT_EPILOGUE_DGELU_BGRAD:
-    case CUBLASLT_EPILOGUE_BGRADA:
-    case CUBLASLT_EPILOGUE_BGRADB:
-      break;
-    default:
-      return invalid("epilogue " + std::to_string(p.epilogue) + " does not exist");
-  }
+  if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
+  if (p.epilogue != CUBLASLT_EPILOGUE_BIAS && p.epilogue != CUBLASLT_EPILOGUE_BGRADB)
+    return invalid("epilogue " + std::to_string(p.epilogue) + " does not exist, or the stand-in lacks it");
   if (p.wide()) return unsupported("an epilogue for fp64");
-  const int32_t bias_type = object.get<int32_t>(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
-  if (p.reads_bias() || p.writes_bias()) {
-    if (!p.bias) return invalid("the epilogue has no bias pointer");
-    if (bias_type != -1 && bias_type != static_cast<int32_t>(p.d.type))
-      return invalid("the bias has another type than D");
-    if (reinterpret_cast<uintptr_t>(p.bias) % kVector != 0) return unsupported("a bias that is not aligned");
-  }
-  if (p.uses_aux()) {
-    const int64_t unit = p.aux_is_mask() ? 128 : 8;
-    if (!p.aux || p.aux_ld < p.m || p.aux_ld % unit != 0 || p.aux_stride % unit != 0)
-      return invalid("the epilogue's auxiliary matrix is missing, or its leading dimension is wrong");
-    const int32_t aux_type = object.get<int32_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE);
-    if (aux_type != -1 && !p.aux_is_mask() && aux_type != static_cast<int32_t>(p.d.type))
-      return invalid("the auxiliary matrix has another type than D");
-  }
+  if (!p.bias) return invalid("the epilogue has no bias pointer");
+  const int32_t type = object.get<int32_t>(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
+  if (type != -1 && type != static_cast<int32_t>(p.d.type)) return invalid("the bias has another type than D");
+  if (reinterpret_cast<uintptr_t>(p.bias) % kVector != 0) return unsupported("a bias that is not aligned");
   return CUBLAS_STATUS_SUCCESS;
-}
-
-/// Attributes that Tern does not use must have their initial values.
-bool is_plain(const Object& object) {
-  for (const int attribute :
-       {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
-        CUBLASLT_MATMUL_DESC_C_SCALE_POINTER, CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, CUBLASLT_MATMUL_DESC_AMAX_D_POINTER,
-        CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_SCALE_POINTER, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_AMAX_POINTER,
-        CUBLASLT_MATMUL_DESC_D_OUT_SCALE_POINTER, CUBLASLT_MATMUL_DESC_EMULATION_DESCRIPTOR,
-        CUBLASLT_MATMUL_DESC_ALPHA_VECTOR_BATCH_STRIDE})
-    if (object.get<int64_t>(attribute) != 0) return false;
-  return object.get<int8_t>(CUBLASLT_MATMUL_DESC_FAST_ACCUM) == 0 &&
-         object.get<int32_t>(CUBLASLT_MATMUL_DESC_FILL_MODE) == CUBLAS_FILL_MODE_FULL &&
-         object.get<int32_t>(CUBLASLT_MATMUL_DESC_TRANSC) == CUBLAS_OP_N;
 }
 
 // --- algorithms ---
@@ -213,13 +153,9 @@ void require_memory(const Product& p, const Arguments& t, const void* workspace,
   whole(p.b, t.b, "cublasLtMatmul: B");
   if (t.beta_value != 0) whole(p.c, t.c, "cublasLtMatmul: C");
   whole(p.d, t.d, "cublasLtMatmul: D");
-  const int64_t last = p.d.batch - 1;
-  if (p.reads_bias() || p.writes_bias())
-    require_device_memory(p.bias, static_cast<size_t>((last * p.bias_stride + p.bias_size()) * bytes_of(p.d.type)),
-                          "cublasLtMatmul: bias");
-  if (p.uses_aux()) {
-    const int64_t stride = p.aux_is_mask() ? p.aux_stride / 8 : p.aux_stride * bytes_of(p.d.type);
-    require_device_memory(p.aux, static_cast<size_t>(last * stride + p.aux_bytes()), "cublasLtMatmul: aux");
+  if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+    const int64_t elements = (p.d.batch - 1) * p.bias_stride + p.bias_size();
+    require_device_memory(p.bias, static_cast<size_t>(elements * bytes_of(p.d.type)), "cublasLtMatmul: bias");
   }
   if (workspace_bytes > 0) require_device_memory(workspace, workspace_bytes, "cublasLtMatmul: workspace");
 }
@@ -231,13 +167,6 @@ cublasStatus_t from_cuda(cudaError_t error) {
 
 }  // namespace
 
-int64_t bytes_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
-
-int64_t Product::aux_bytes() const {
-  if (aux_is_mask()) return ((n - 1) * aux_ld + m + 7) / 8;
-  return ((n - 1) * aux_ld + m) * bytes_of(d.type);
-}
-
 cublasStatus_t read_product(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                             cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, Product& p) {
   const Object* object = find(operation, Kind::kOperation);
@@ -246,10 +175,6 @@ cublasStatus_t read_product(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout
   p.scale = static_cast<cudaDataType_t>(object->get<int32_t>(CUBLASLT_MATMUL_DESC_SCALE_TYPE));
   p.transpose_a = object->get<int32_t>(CUBLASLT_MATMUL_DESC_TRANSA) != CUBLAS_OP_N;
   p.transpose_b = object->get<int32_t>(CUBLASLT_MATMUL_DESC_TRANSB) != CUBLAS_OP_N;
-  const int32_t mode = object->get<int32_t>(CUBLASLT_MATMUL_DESC_POINTER_MODE);
-  if (mode != CUBLASLT_POINTER_MODE_HOST && mode != CUBLASLT_POINTER_MODE_DEVICE) return unsupported("scalar vectors");
-  p.device_scalars = mode == CUBLASLT_POINTER_MODE_DEVICE;
-  if (!is_plain(*object)) return unsupported("an attribute of the operation that the stand-in does not support");
   for (const auto& [layout, name, matrix] :
        {std::tuple{a, "A", &p.a}, std::tuple{b, "B", &p.b}, std::tuple{c, "C", &p.c}, std::tuple{d, "D", &p.d}}) {
     const cublasStatus_t status = read_layout(find(layout, Kind::kLayout), name, *matrix);
@@ -284,8 +209,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t hand
                                                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                                            cublasLtMatmulPreference_t preference, int wanted,
                                                            cublasLtMatmulHeuristicResult_t* results, int* count) {
-  if (const int fault = tern::standin::injected_fault("cublasLtMatmulAlgoGetHeuristic"))
-    return lt::reject(static_cast<cublasStatus_t>(fault), "injected");
+  STANDIN_FAULT(cublasLtMatmulAlgoGetHeuristic);
   if (!lt::find(handle, lt::Kind::kHandle)) return lt::reject(CUBLAS_STATUS_NOT_INITIALIZED, "not a live handle");
   const lt::Object* wishes = lt::find(preference, lt::Kind::kPreference);
   if (!wishes || wanted < 1 || !results || !count) return lt::invalid("no preference, or no room for results");
@@ -322,8 +246,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cub
                                                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                                     const cublasLtMatmulAlgo_t* algo,
                                                     cublasLtMatmulHeuristicResult_t* result) {
-  if (const int fault = tern::standin::injected_fault("cublasLtMatmulAlgoCheck"))
-    return lt::reject(static_cast<cublasStatus_t>(fault), "injected");
+  STANDIN_FAULT(cublasLtMatmulAlgoCheck);
   if (!lt::find(handle, lt::Kind::kHandle)) return lt::reject(CUBLAS_STATUS_NOT_INITIALIZED, "not a live handle");
   if (!algo || !result) return lt::invalid("no algorithm, or no room for the result");
   lt::Product p;
@@ -346,13 +269,12 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatm
                                            cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
                                            const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_bytes,
                                            cudaStream_t stream) {
-  if (const int fault = tern::standin::injected_fault("cublasLtMatmul"))
-    return lt::reject(static_cast<cublasStatus_t>(fault), "injected");
+  STANDIN_FAULT(cublasLtMatmul);
   const lt::Object* context = lt::find(handle, lt::Kind::kHandle);
   if (!context) return lt::reject(CUBLAS_STATUS_NOT_INITIALIZED, "not a live handle");
   if (context->device != tern::standin::current_device()) return lt::invalid("the handle is another device's");
   lt::Product p;
-  lt::Arguments t{a, b, c, d, alpha, beta};
+  lt::Arguments t{a, b, c, d};
   if (const cublasStatus_t status = lt::read_product(operation, a_layout, b_layout, c_layout, d_layout, p);
       status != CUBLAS_STATUS_SUCCESS)
     return status;
@@ -366,28 +288,19 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatm
   const uint64_t needed = lt::workspace_of(t.algorithm, p);
   if (workspace_bytes < needed || (needed > 0 && lt::alignment_of(workspace) < 16))
     return lt::invalid("the workspace is too small or not aligned to 16 bytes");
-  if (!p.device_scalars) {
-    t.alpha_value = lt::scalar(p, alpha);
-    t.beta_value = lt::scalar(p, beta);
-    if (t.beta_value != 0 && !c) return lt::invalid("C is missing");
-  }
+  t.alpha_value = lt::scalar(p, alpha);
+  t.beta_value = lt::scalar(p, beta);
+  if (t.beta_value != 0 && !c) return lt::invalid("C is missing");
   t.call = ++lt::calls;
   lt::last_algorithm = static_cast<uint64_t>(t.algorithm);
   lt::last_epilogue = static_cast<int>(p.epilogue);
   lt::last_compute = p.compute;
   return lt::from_cuda(tern::standin::enqueue(stream, "cublasLtMatmul", [p, t, workspace, needed] {
-    lt::Arguments now = t;
-    if (p.device_scalars) {
-      for (const void* pointer : {t.alpha, t.beta})
-        tern::standin::require_device_memory(pointer, p.wide() ? 8 : 4, "cublasLtMatmul: alpha or beta");
-      now.alpha_value = lt::scalar(p, t.alpha);
-      now.beta_value = lt::scalar(p, t.beta);
-    }
-    lt::require_memory(p, now, workspace, needed);
+    lt::require_memory(p, t, workspace, needed);
     // Previous content of the workspace must have no effect.
     if (needed > 0) std::memset(workspace, 0xff, needed);
     std::this_thread::sleep_for(std::chrono::milliseconds(lt::delays[static_cast<size_t>(t.algorithm)]));
-    lt::compute(p, now);
+    lt::compute(p, t);
   }));
 }
 

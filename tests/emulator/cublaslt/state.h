@@ -9,6 +9,8 @@
 #include <string>
 
 #include "tern/tests/emulator/cublaslt/cublaslt.h"
+#include "tern/tests/emulator/runtime/numbers.h"
+#include "tern/tests/emulator/runtime/queue.h"
 
 namespace tern::standin::lt {
 
@@ -43,51 +45,43 @@ const Object* find(const void* pointer, Kind kind);
 /// Stores the reason and returns the status.
 cublasStatus_t reject(cublasStatus_t status, const std::string& reason);
 
-/// A matrix in memory: element (row, column) is at row * row_step + column * column_step.
+/// Every function can have an injected error.
+#define STANDIN_FAULT(name)                                   \
+  if (const int fault = tern::standin::injected_fault(#name)) \
+  return tern::standin::lt::reject(static_cast<cublasStatus_t>(fault), "injected")
+
+/// A matrix in memory: element (row, column) is at row + column * ld.
 struct Matrix {
   cudaDataType_t type = CUDA_R_32F;
   int64_t rows = 0, cols = 0, ld = 0, batch = 1, batch_stride = 0;
-  bool row_order = false;
 
-  int64_t row_step() const { return row_order ? ld : 1; }
-  int64_t column_step() const { return row_order ? 1 : ld; }
-  int64_t elements() const {  // from the first to the last element of one matrix
-    return (rows - 1) * row_step() + (cols - 1) * column_step() + 1;
-  }
+  /// From the first to the last element of one matrix.
+  int64_t elements() const { return rows + (cols - 1) * ld; }
 };
 
 /// The computation of one call: D = epilogue(alpha op(A) op(B) + beta C).
 struct Product {
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   cudaDataType_t scale = CUDA_R_32F;
-  bool transpose_a = false, transpose_b = false, device_scalars = false;
+  bool transpose_a = false, transpose_b = false;
   Matrix a, b, c, d;
   int64_t m = 0, n = 0, k = 0;
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;  // a cublasLtEpilogue_t if valid
-  void *bias = nullptr, *aux = nullptr;
-  int64_t bias_stride = 0, aux_ld = 0, aux_stride = 0;
+  void* bias = nullptr;
+  int64_t bias_stride = 0;
 
   bool wide() const { return scale == CUDA_R_64F; }
-  bool has(uint32_t bits) const { return (epilogue & bits) == bits; }
-  bool reads_bias() const { return has(CUBLASLT_EPILOGUE_BIAS); }
-  bool writes_bias() const { return has(16) || has(CUBLASLT_EPILOGUE_BGRADA) || has(CUBLASLT_EPILOGUE_BGRADB); }
-  int64_t bias_size() const { return has(CUBLASLT_EPILOGUE_BGRADB) ? n : m; }
-  bool uses_aux() const { return has(128); }
-  bool aux_is_mask() const { return has(CUBLASLT_EPILOGUE_RELU) || has(8); }
-  int64_t aux_bytes() const;  // for one matrix of the batch
+  int64_t bias_size() const { return epilogue == CUBLASLT_EPILOGUE_BGRADB ? n : m; }
 };
-
-int64_t bytes_of(cudaDataType_t type);
 
 /// Reads and checks the descriptors. Returns CUBLAS_STATUS_SUCCESS or the library's status.
 cublasStatus_t read_product(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                             cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, Product& product);
 
-/// Pointers and scalars of one call; scalars in device memory are read when the work runs.
+/// Pointers and scalars of one call.
 struct Arguments {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
   void* d = nullptr;
-  const void *alpha = nullptr, *beta = nullptr;
   double alpha_value = 0, beta_value = 0;
   MatmulAlgorithm algorithm = MatmulAlgorithm::kGeneral;
   uint64_t call = 0;

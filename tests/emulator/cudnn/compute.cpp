@@ -9,8 +9,8 @@
 #include <functional>
 #include <set>
 
-#include "tern/kernels/types.h"
 #include "tern/tests/emulator/cudnn/state.h"
+#include "tern/tests/emulator/runtime/numbers.h"
 #include "tern/tests/emulator/runtime/queue.h"
 
 namespace tern::standin::dnn {
@@ -18,10 +18,25 @@ namespace {
 
 using Index = std::array<int64_t, 4>;
 
+cudaDataType_t cuda_type(cudnnDataType_t type) {
+  switch (type) {
+    case CUDNN_DATA_BFLOAT16:
+      return CUDA_R_16BF;
+    case CUDNN_DATA_HALF:
+      return CUDA_R_16F;
+    case CUDNN_DATA_INT32:
+      return CUDA_R_32I;
+    case CUDNN_DATA_INT64:
+      return CUDA_R_64I;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
 struct Tensor {
   const Descriptor* descriptor;
   Index dims, strides;
-  cudnnDataType_t type;
+  cudaDataType_t type;
   int64_t id;
   bool inside, by_value;
   const Descriptor* ragged;
@@ -30,7 +45,7 @@ struct Tensor {
       : descriptor(d),
         dims(numbers(d, CUDNN_ATTR_TENSOR_DIMENSIONS)),
         strides(numbers(d, CUDNN_ATTR_TENSOR_STRIDES)),
-        type(d->get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE)),
+        type(cuda_type(d->get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE))),
         id(d->get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID)),
         inside(d->has(CUDNN_ATTR_TENSOR_IS_VIRTUAL) && d->get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL)),
         by_value(d->has(CUDNN_ATTR_TENSOR_IS_BY_VALUE) && d->get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE)),
@@ -93,35 +108,10 @@ std::string check_shapes(const Descriptor& op) {
   return "";
 }
 
-double load(const void* memory, cudnnDataType_t type, int64_t i) {
-  switch (type) {
-    case CUDNN_DATA_BFLOAT16:
-      return static_cast<float>(static_cast<const BFloat16*>(memory)[i]);
-    case CUDNN_DATA_HALF:
-      return static_cast<float>(static_cast<const Float16*>(memory)[i]);
-    case CUDNN_DATA_INT32:
-      return static_cast<const int32_t*>(memory)[i];
-    case CUDNN_DATA_INT64:
-      return static_cast<double>(static_cast<const int64_t*>(memory)[i]);
-    default:
-      return static_cast<const float*>(memory)[i];
-  }
-}
-double rounded(double x, cudnnDataType_t type) {
-  if (type == CUDNN_DATA_BFLOAT16) return static_cast<float>(BFloat16(static_cast<float>(x)));
-  if (type == CUDNN_DATA_HALF) return static_cast<float>(Float16(static_cast<float>(x)));
-  return type == CUDNN_DATA_FLOAT ? static_cast<float>(x) : x;
-}
-void store(void* memory, cudnnDataType_t type, int64_t i, double x) {
-  if (type == CUDNN_DATA_BFLOAT16)
-    static_cast<BFloat16*>(memory)[i] = BFloat16(static_cast<float>(x));
-  else if (type == CUDNN_DATA_HALF)
-    static_cast<Float16*>(memory)[i] = Float16(static_cast<float>(x));
-  else
-    static_cast<float*>(memory)[i] = static_cast<float>(x);
-}
-size_t bytes_of(cudnnDataType_t type) {
-  return type == CUDNN_DATA_INT64 ? 8 : type == CUDNN_DATA_BFLOAT16 || type == CUDNN_DATA_HALF ? 2 : 4;
+double rounded(double x, cudaDataType_t type) {
+  return with_type(type, [&]<class T>() {
+    return static_cast<double>(static_cast<ComputeType<T>>(T(static_cast<ComputeType<T>>(x))));
+  });
 }
 
 class Run {
@@ -229,7 +219,7 @@ class Run {
 
   void* memory_of(const Tensor& t, int64_t address) {
     char* const memory = static_cast<char*>(pointers_.at(t.id));
-    const size_t bytes = bytes_of(t.type);
+    const auto bytes = static_cast<size_t>(bytes_of(t.type));
     if (address > checked_[t.id]) {
       require_device_memory(memory, static_cast<size_t>(address + 1) * bytes, "cudnnBackendExecute: a tensor");
       checked_[t.id] = address;
@@ -245,7 +235,7 @@ class Run {
       return rounded(read(Tensor(found->second), {i[0], i[1], i[3], i[2]}), t.type);
     if (t.inside) return inside_.at(t.descriptor).at(flat(t, i));
     const int64_t at = address(t, i);
-    return at < 0 ? 0 : load(memory_of(t, at), t.type, at);
+    return at < 0 ? 0 : load<double>(t.type, memory_of(t, at), at);
   }
 
   void write(const Tensor& t, const Index& i, double x) {
@@ -256,7 +246,7 @@ class Run {
       return;
     }
     const int64_t at = address(t, i);
-    if (at >= 0) store(memory_of(t, at), t.type, at, x);
+    if (at >= 0) store(t.type, memory_of(t, at), at, x);
   }
   static size_t flat(const Tensor& t, const Index& i) {
     return static_cast<size_t>(((i[0] * t.dims[1] + i[1]) * t.dims[2] + i[2]) * t.dims[3] + i[3]);

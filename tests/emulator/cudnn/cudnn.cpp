@@ -282,10 +282,6 @@ std::string cudnn_message() {
   const std::lock_guard lock(dnn::registry().mutex);
   return dnn::registry().message;
 }
-size_t live_cudnn_descriptors() {
-  const std::lock_guard lock(dnn::registry().mutex);
-  return dnn::registry().descriptors.size();
-}
 void set_cudnn_engines(int64_t workspace_bytes, bool first_is_nondeterministic) {
   dnn::registry().workspace = workspace_bytes;
   dnn::registry().first_is_nondeterministic = first_is_nondeterministic;
@@ -306,22 +302,16 @@ extern "C" {
 size_t CUDNNWINAPI cudnnGetVersion() { return CUDNN_VERSION; }
 
 const char* CUDNNWINAPI cudnnGetErrorString(cudnnStatus_t status) {
-  switch (status) {
-    case CUDNN_STATUS_SUCCESS:
-      return "CUDNN_STATUS_SUCCESS";
-    case CUDNN_STATUS_NOT_INITIALIZED:
-      return "CUDNN_STATUS_NOT_INITIALIZED";
-    case CUDNN_STATUS_BAD_PARAM:
-      return "CUDNN_STATUS_BAD_PARAM";
-    case CUDNN_STATUS_NOT_SUPPORTED:
-      return "CUDNN_STATUS_NOT_SUPPORTED";
-    case CUDNN_STATUS_INTERNAL_ERROR:
-      return "CUDNN_STATUS_INTERNAL_ERROR";
-    case CUDNN_STATUS_EXECUTION_FAILED:
-      return "CUDNN_STATUS_EXECUTION_FAILED";
-    default:
-      return "CUDNN_STATUS_UNKNOWN";
-  }
+  constexpr std::pair<cudnnStatus_t, const char*> kNames[] = {
+      {CUDNN_STATUS_SUCCESS, "CUDNN_STATUS_SUCCESS"},
+      {CUDNN_STATUS_NOT_INITIALIZED, "CUDNN_STATUS_NOT_INITIALIZED"},
+      {CUDNN_STATUS_BAD_PARAM, "CUDNN_STATUS_BAD_PARAM"},
+      {CUDNN_STATUS_NOT_SUPPORTED, "CUDNN_STATUS_NOT_SUPPORTED"},
+      {CUDNN_STATUS_INTERNAL_ERROR, "CUDNN_STATUS_INTERNAL_ERROR"},
+      {CUDNN_STATUS_EXECUTION_FAILED, "CUDNN_STATUS_EXECUTION_FAILED"}};
+  for (const auto& [value, name] : kNames)
+    if (value == status) return name;
+  return "CUDNN_STATUS_UNKNOWN";
 }
 
 void CUDNNWINAPI cudnnGetLastErrorString(char* message, size_t size) {

@@ -11,8 +11,6 @@ namespace tern::standin {
 
 /// The reason for the last failed call.
 std::string cudnn_message();
-/// Number of existing descriptors.
-size_t live_cudnn_descriptors();
 /// Sets the workspace size of plans, and whether the first suggestion is marked as nondeterministic.
 void set_cudnn_engines(int64_t workspace_bytes, bool first_is_nondeterministic);
 /// The index of the suggestion that the last execution used, from 0.

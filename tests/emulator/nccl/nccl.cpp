@@ -27,7 +27,7 @@ constexpr off_t kControlBytes = 1 << 18;
 // Parts of the file for each rank's and for each pair's data; only the parts in use take memory.
 constexpr off_t kRankBytes = off_t{1} << 36, kPairBytes = off_t{1} << 32;
 
-enum class Collective : int { kAllReduce, kReduce, kBroadcast, kReduceScatter, kAllGather };
+enum class Collective : int { kAllReduce, kBroadcast, kReduceScatter, kAllGather };
 
 struct Call {
   Collective collective;
@@ -62,8 +62,7 @@ static_assert(sizeof(Control) <= kControlBytes);
 
 class Group {
  public:
-  Group(int file, Control* control, int ranks, int rank)
-      : file_(file), control_(control), ranks_(ranks), rank_(rank), device_(current_device()) {}
+  Group(int file, Control* control, int ranks, int rank) : file_(file), control_(control), ranks_(ranks), rank_(rank) {}
   ~Group() {
     munmap(control_, kControlBytes);
     close(file_);
@@ -72,7 +71,6 @@ class Group {
 
   int ranks() const { return ranks_; }
   int rank() const { return rank_; }
-  int device() const { return device_; }
   bool complete() const { return control_->joined == ranks_; }
   bool aborted() const { return control_->aborted != 0; }
   void abort() { control_->aborted = 1; }
@@ -154,7 +152,7 @@ class Group {
 
   int file_;
   Control* control_;
-  int ranks_, rank_, device_;
+  int ranks_, rank_;
 };
 
 std::filesystem::path path_of(const ncclUniqueId& id) {
@@ -199,27 +197,6 @@ ncclResult_t wait_for_all(const Group& group) {
 
 // --- numbers ---
 
-size_t size_of_type(ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8:
-    case ncclUint8:
-      return 1;
-    case ncclFloat16:
-    case ncclBfloat16:
-      return 2;
-    case ncclInt32:
-    case ncclUint32:
-    case ncclFloat32:
-      return 4;
-    case ncclInt64:
-    case ncclUint64:
-    case ncclFloat64:
-      return 8;
-    default:
-      return 0;
-  }
-}
-
 template <class T, class Compute>
 void reduce_into(T* sum, const T* values, size_t count, ncclRedOp_t op) {
   for (size_t i = 0; i < count; ++i) {
@@ -238,7 +215,7 @@ void divide(T* sum, size_t count, int ranks) {
 }
 
 template <class F>
-void with_type(ncclDataType_t type, F&& f) {
+auto with_type(ncclDataType_t type, F&& f) {
   switch (type) {
     case ncclInt8:
       return f.template operator()<int8_t, int64_t>();
@@ -263,6 +240,12 @@ void with_type(ncclDataType_t type, F&& f) {
   }
 }
 
+/// 0: a type that the stand-in lacks.
+size_t size_of_type(ncclDataType_t type) {
+  if (type < ncclInt8 || type > ncclBfloat16) return 0;
+  return with_type(type, []<class T, class Compute>() { return sizeof(T); });
+}
+
 /// Reduces elements [first, first + count) of all ranks' data.
 void reduce(const Group& group, const Call& call, size_t first, size_t count, void* result) {
   with_type(call.type, [&]<class T, class Compute>() {
@@ -279,8 +262,7 @@ void reduce(const Group& group, const Call& call, size_t first, size_t count, vo
 // --- collectives ---
 
 const char* name_of(Collective collective) {
-  constexpr const char* kNames[] = {"ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclReduceScatter",
-                                    "ncclAllGather"};
+  constexpr const char* kNames[] = {"ncclAllReduce", "ncclBroadcast", "ncclReduceScatter", "ncclAllGather"};
   return kNames[static_cast<int>(collective)];
 }
 
@@ -291,14 +273,11 @@ void take_result(Group& group, const Call& call, void* to) {
     throw DeviceError(cudaErrorLaunchFailure, "rank " + std::to_string(other) + " calls another collective, or with " +
                                                   "another count, type, operation or root");
   const size_t bytes = call.count * size_of_type(call.type);
-  const bool everywhere = call.collective != Collective::kReduce || group.rank() == call.root;
   const size_t ranks = group.ranks(), rank = group.rank();
-  if (everywhere)
-    require_device_memory(to, call.collective == Collective::kAllGather ? bytes * ranks : bytes, "result");
+  require_device_memory(to, call.collective == Collective::kAllGather ? bytes * ranks : bytes, "result");
   switch (call.collective) {
     case Collective::kAllReduce:
-    case Collective::kReduce:
-      if (everywhere) reduce(group, call, 0, call.count, to);
+      reduce(group, call, 0, call.count, to);
       break;
     case Collective::kReduceScatter:
       reduce(group, call, rank * call.count, call.count, to);
@@ -341,8 +320,7 @@ ncclResult_t start(ncclComm_t comm, const Call& call, const void* from, void* to
     return ncclInvalidArgument;
   if (call.count == 0) return ncclSuccess;
   const bool gives = call.collective != Collective::kBroadcast || group->rank() == call.root;
-  const bool takes = call.collective != Collective::kReduce || group->rank() == call.root;
-  if ((gives && !from) || (takes && !to)) return ncclInvalidArgument;
+  if ((gives && !from) || !to) return ncclInvalidArgument;
   const size_t parts = call.collective == Collective::kReduceScatter ? group->ranks() : 1;
   const size_t bytes = gives ? parts * call.count * size_of_type(call.type) : 0;
   if (bytes > static_cast<size_t>(kRankBytes)) return ncclInvalidArgument;
@@ -434,10 +412,6 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
   return now_or_at_group_end([group] { return wait_for_all(*group); });
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t*) {
-  return ncclCommInitRank(comm, ranks, id, rank);
-}
-
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list) {
   ncclUniqueId id;
   int before = 0;
@@ -452,8 +426,6 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list) {
   cudaSetDevice(before);
   return result != ncclSuccess ? result : end;
 }
-
-ncclResult_t ncclCommFinalize(ncclComm_t comm) { return comm ? ncclSuccess : ncclInvalidArgument; }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
@@ -473,32 +445,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
-  if (!comm || !count) return ncclInvalidArgument;
-  *count = comm->group->ranks();
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
-  if (!comm || !rank) return ncclInvalidArgument;
-  *rank = comm->group->rank();
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
-  if (!comm || !device) return ncclInvalidArgument;
-  *device = comm->group->device();
-  return ncclSuccess;
-}
-
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
   return start(comm, {Collective::kAllReduce, count, type, op, 0}, from, to, stream);
-}
-
-ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
-  return start(comm, {Collective::kReduce, count, type, op, root}, from, to, stream);
 }
 
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t comm,

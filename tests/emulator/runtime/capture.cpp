@@ -1,7 +1,6 @@
 // Recording of streams into graphs, and the calls that are not allowed during it (CUDA C++ Programming Guide, "Creating
 // a graph using stream capture"; cudaStreamCaptureMode in the reference).
 
-#include <algorithm>
 #include <utility>
 
 #include "tern/tests/emulator/runtime/state.h"
@@ -9,13 +8,10 @@
 namespace tern::standin {
 namespace {
 
-thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
-
 /// Whether the capture forbids an unsafe call by this thread.
 bool forbids_unsafe(const Capture& capture) {
-  if (thread_mode == cudaStreamCaptureModeRelaxed || capture.mode == cudaStreamCaptureModeRelaxed) return false;
-  if (capture.thread == std::this_thread::get_id()) return true;
-  return thread_mode == cudaStreamCaptureModeGlobal && capture.mode == cudaStreamCaptureModeGlobal;
+  if (capture.mode == cudaStreamCaptureModeRelaxed) return false;
+  return capture.mode == cudaStreamCaptureModeGlobal || capture.thread == std::this_thread::get_id();
 }
 
 /// Marks the nodes in `tail` and every node that they depend on.
@@ -126,7 +122,6 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
     if (stream->legacy) return cudaErrorStreamCaptureUnsupported;
     if (stream->capture) return cudaErrorIllegalState;
     auto capture = std::make_shared<Capture>();
-    capture->id = s.next_capture++;
     capture->mode = mode;
     capture->thread = std::this_thread::get_id();
     capture->origin = stream;
@@ -174,29 +169,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
     *status = !stream->capture               ? cudaStreamCaptureStatusNone
               : stream->capture->invalidated ? cudaStreamCaptureStatusInvalidated
                                              : cudaStreamCaptureStatusActive;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
-                                     const cudaGraphEdgeData** edges, size_t* dependency_count) {
-  const cudaError_t error = cudaStreamIsCapturing(handle, status);
-  if (error != cudaSuccess) return error;
-  return api("cudaStreamGetCaptureInfo", [&](State& s) {
-    const CUstream_st* const stream = find_stream(s, handle);
-    if (dependencies || edges) return cudaErrorNotSupported;
-    if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
-    if (id) *id = stream->capture->id;
-    if (graph) *graph = stream->capture->graph.get();
-    if (dependency_count) *dependency_count = stream->tail.size();
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return api("cudaThreadExchangeStreamCaptureMode", [&](State&) {
-    std::swap(*mode, thread_mode);
     return cudaSuccess;
   });
 }

@@ -67,7 +67,7 @@ cudaError_t queue_copy(State& s, CUstream_st* stream, Copy copy) {
     std::memcpy(staged.get(), copy.from, copy.bytes);
     copy.from = staged.get();
   }
-  return submit(s, stream, Work{Kind::kCopy, "copy", [copy, staged] { run_copy(copy); }, {}});
+  return submit(s, stream, Work{"copy", [copy, staged] { run_copy(copy); }, {}});
 }
 
 /// `blocking`: cudaMemcpy(), which still does not wait for copies within a device.
@@ -100,21 +100,12 @@ cudaError_t fill(const char* function, cudaStream_t handle, void* pointer, int v
     const Place place = place_of(pointer, bytes);
     if (place != Place::kDevice && place != Place::kPinned) return cudaErrorInvalidValue;
     return submit(s, stream,
-                  Work{Kind::kMemset,
-                       "memset",
+                  Work{"memset",
                        [=] {
                          require_device_memory(pointer, bytes, "destination");
                          std::memset(pointer, value, bytes);
                        },
                        {}});
-  });
-}
-
-cudaError_t copy_async(const char* function, void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                       cudaStream_t handle) {
-  return api(function, [&](State& s) {
-    CUstream_st* const stream = find_stream(s, handle);
-    return stream ? start_copy(s, stream, to, from, bytes, kind, false) : cudaErrorInvalidResourceHandle;
   });
 }
 
@@ -131,12 +122,11 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   });
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  return copy_async("cudaMemcpyAsync", to, from, bytes, kind, stream);
-}
-
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
-  return copy_async("cudaMemcpyPeerAsync", to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle) {
+  return api("cudaMemcpyAsync", [&](State& s) {
+    CUstream_st* const stream = find_stream(s, handle);
+    return stream ? start_copy(s, stream, to, from, bytes, kind, false) : cudaErrorInvalidResourceHandle;
+  });
 }
 
 cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {

@@ -21,48 +21,36 @@ struct Pairs {
   void* workspace;
 
   Pairs(int64_t count, cudaStream_t s) : n(count), stream(s) {
-    for (int b = 0; b < 2; ++b) {
-      buffers.keys[b] = device_array<uint32_t>(n);
-      buffers.values[b] = device_array<uint32_t>(n);
-    }
-    workspace = device_array<char>(kernels::cuda::sort_pairs_workspace<uint32_t>(on(s), n));
     std::vector<uint32_t> keys(n), values(n);
     for (int64_t i = 0; i < n; ++i) {
       keys[i] = static_cast<uint32_t>(n - i);
       values[i] = static_cast<uint32_t>(i);
     }
-    ok(cudaMemcpy(buffers.keys[0], keys.data(), n * sizeof(uint32_t), cudaMemcpyHostToDevice));
-    ok(cudaMemcpy(buffers.values[0], values.data(), n * sizeof(uint32_t), cudaMemcpyHostToDevice));
+    buffers = {{device_copy(keys), device_array<uint32_t>(n)}, {device_copy(values), device_array<uint32_t>(n)}};
+    workspace = device_array<char>(kernels::cuda::sort_pairs_workspace<uint32_t>(on(s), n));
   }
   int sort() { return kernels::cuda::sort_pairs(on(stream), buffers, n, 8, workspace); }
   /// Waits for the stream and returns the values.
-  std::vector<uint32_t> values(int where) {
-    std::vector<uint32_t> result(n);
-    ok(cudaMemcpyAsync(result.data(), buffers.values[where], n * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
-    ok(cudaStreamSynchronize(stream));
-    return result;
-  }
+  std::vector<uint32_t> values(int where) { return host_copy(buffers.values[where], n, stream); }
 };
 
 const std::vector<uint32_t> kReversed = {4, 3, 2, 1, 0};
 
 TEST_F(Cub, RunsInStreamOrderAndCountsAsALaunch) {
-  EXPECT_EQ(
-      orders_where([] {
-        Pairs pairs(5, new_stream());
-        reset_counters();
-        // If it ran immediately, it would sort the current content.
-        uint32_t* const source = pinned_array<uint32_t>(5);
-        for (uint32_t i = 0; i < 5; ++i) source[i] = i;
-        ok(cudaMemcpyAsync(pairs.buffers.keys[0], source, 5 * sizeof(uint32_t), cudaMemcpyHostToDevice, pairs.stream));
-        const int where = pairs.sort();
-        EXPECT_EQ(counters().kernel_launches, 1u);
-        EXPECT_EQ(counters().kernels_by_name["sort_pairs"], 1u);
-        EXPECT_EQ(counters().host_synchronizations, 0u);
-        EXPECT_EQ(counters().calls["cudaLaunchKernel"], 1u);
-        return pairs.values(where) == std::vector<uint32_t>{0, 1, 2, 3, 4};
-      }),
-      kAllOrders);
+  EXPECT_TRUE(in_every_order([] {
+    Pairs pairs(5, new_stream());
+    reset_counters();
+    // If it ran immediately, it would sort the current content.
+    uint32_t* const source = pinned_array<uint32_t>(5);
+    for (uint32_t i = 0; i < 5; ++i) source[i] = i;
+    ok(cudaMemcpyAsync(pairs.buffers.keys[0], source, 5 * sizeof(uint32_t), cudaMemcpyHostToDevice, pairs.stream));
+    const int where = pairs.sort();
+    EXPECT_EQ(counters().kernel_launches, 1u);
+    EXPECT_EQ(counters().kernels_by_name["sort_pairs"], 1u);
+    EXPECT_EQ(counters().host_synchronizations, 0u);
+    EXPECT_EQ(counters().calls["cudaLaunchKernel"], 1u);
+    return pairs.values(where) == std::vector<uint32_t>{0, 1, 2, 3, 4};
+  }));
 }
 
 TEST_F(Cub, IsCapturedAndReplayed) {
@@ -91,12 +79,9 @@ TEST_F(Cub, IsCapturedAndReplayed) {
     ok(cudaMemcpy(flags, set, sizeof set, cudaMemcpyHostToDevice));
     ok(cudaGraphLaunch(executable, pairs.stream));
     EXPECT_EQ(pairs.values(where), kReversed);
-    int64_t summed[3], found[2];
-    ok(cudaMemcpy(summed, sums, sizeof summed, cudaMemcpyDeviceToHost));
-    ok(cudaMemcpy(found, positions, sizeof found, cudaMemcpyDeviceToHost));
-    EXPECT_EQ(summed[2], first + 2);
-    EXPECT_EQ(found[0], first == 10 ? 0 : 1);
-    EXPECT_EQ(found[1], first == 10 ? 1 : 2);
+    EXPECT_EQ(host_copy(sums, 3, pairs.stream)[2], first + 2);
+    EXPECT_EQ(host_copy(positions, 2, pairs.stream),
+              (first == 10 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{1, 2}));
   }
 }
 

@@ -128,7 +128,7 @@ bool padding_is_untouched(const Allocation& a) {
 
 }  // namespace
 
-Allocation* allocate(State& s, size_t bytes, CUmemPoolHandle_st* pool) {
+Allocation* allocate(State& s, size_t bytes) {
   Memory& m = memory();
   const int device = current_device();
   const size_t taken = round_up(std::max<size_t>(bytes, 1), kAlignment);
@@ -141,8 +141,7 @@ Allocation* allocate(State& s, size_t bytes, CUmemPoolHandle_st* pool) {
   m.next += pages;
   m.used[device] += taken;
   Allocation& a = m.live[end - taken];
-  a = {end - taken, bytes, device, ++m.allocations, pool, false};
-  if (pool) pool->used_high = std::max(pool->used_high, pool->used += bytes);
+  a = {end - taken, bytes, device, ++m.allocations};
   std::memset(a.start, kFill, taken);
   simt::sanitizer::poison(first_page(a), a.start - first_page(a));
   simt::sanitizer::poison(a.start + bytes, taken - bytes);
@@ -161,15 +160,8 @@ void release(State& s, Allocation* allocation) {
   }
   close(a);
   m.used[a.device] -= round_up(std::max<size_t>(a.bytes, 1), kAlignment);
-  if (a.pool) a.pool->used -= a.bytes;
   m.freed[a.start] = a;
   m.live.erase(a.start);
-}
-
-void forget_pool(CUmemPoolHandle_st* pool) {
-  for (auto& [start, a] : memory().live) {
-    if (a.pool == pool) a.pool = nullptr;
-  }
 }
 
 Allocation* find_allocation(const void* pointer) { return find_range(memory().live, pointer); }
@@ -193,9 +185,7 @@ bool take_illegal_access() { return std::exchange(illegal_access, false); }
 void forget_memory(State& s) {
   Memory& m = memory();
   for (const auto& [start, a] : m.live) close(a);
-  for (const auto& [start, range] : m.host) {
-    if (!range.registered) munmap(start, round_up(std::max<size_t>(range.bytes, 1), kPage));
-  }
+  for (const auto& [start, range] : m.host) munmap(start, round_up(range.bytes, kPage));
   m.live.clear();
   m.freed.clear();
   m.host.clear();

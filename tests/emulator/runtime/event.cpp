@@ -27,30 +27,6 @@ cudaError_t forbid_captured(CUevent_st* event) {
   return cudaErrorCapturedEvent;
 }
 
-cudaError_t record(const char* function, cudaEvent_t handle, cudaStream_t stream_handle, unsigned flags) {
-  return on_event(function, handle, [&](State& s, CUevent_st* event) {
-    CUstream_st* const stream = find_stream(s, stream_handle);
-    if (!stream || stream->device != event->device) return cudaErrorInvalidResourceHandle;
-    if (flags != cudaEventRecordDefault) return cudaErrorNotSupported;
-    if (stream->capture) {
-      if (stream->capture->invalidated) return cudaErrorStreamCaptureInvalidated;
-      event->capture = stream->capture;
-      event->nodes = stream->tail;
-      event->record.reset();
-      return cudaSuccess;
-    }
-    auto made = std::make_shared<Record>();
-    Operation operation;
-    made->done = operation.done;
-    operation.work = {Kind::kEvent, "event record", [made] { made->time = std::chrono::steady_clock::now(); }, {}};
-    if (const cudaError_t error = submit(s, stream, std::move(operation))) return error;
-    event->record = made;
-    event->capture.reset();
-    event->nodes.clear();
-    return cudaSuccess;
-  });
-}
-
 /// The stream joins the event's capture, or depends on more of its nodes.
 cudaError_t wait_in_capture(State& s, CUstream_st* stream, CUevent_st* event) {
   Capture& capture = *event->capture;
@@ -88,8 +64,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
   });
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t* handle) { return cudaEventCreateWithFlags(handle, cudaEventDefault); }
-
 // Queued waits for it remain valid.
 cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   return on_event("cudaEventDestroy", handle, [](State& s, CUevent_st* event) {
@@ -98,11 +72,27 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   });
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return record("cudaEventRecord", event, stream, cudaEventRecordDefault);
-}
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
-  return record("cudaEventRecordWithFlags", event, stream, flags);
+cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
+  return on_event("cudaEventRecord", handle, [&](State& s, CUevent_st* event) {
+    CUstream_st* const stream = find_stream(s, stream_handle);
+    if (!stream || stream->device != event->device) return cudaErrorInvalidResourceHandle;
+    if (stream->capture) {
+      if (stream->capture->invalidated) return cudaErrorStreamCaptureInvalidated;
+      event->capture = stream->capture;
+      event->nodes = stream->tail;
+      event->record.reset();
+      return cudaSuccess;
+    }
+    auto made = std::make_shared<Record>();
+    Operation operation;
+    made->done = operation.done;
+    operation.work = {"event record", [made] { made->time = std::chrono::steady_clock::now(); }, {}};
+    if (const cudaError_t error = submit(s, stream, std::move(operation))) return error;
+    event->record = made;
+    event->capture.reset();
+    event->nodes.clear();
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {

@@ -124,8 +124,6 @@ void clear_devices(State& s) {
   s.graphs.clear();
   s.executables.clear();
   s.captures.clear();
-  s.device_pools.clear();
-  s.pools.clear();
   s.contexts.clear();
   s.sticky = cudaSuccess;
   s.sticky_text.clear();
@@ -161,52 +159,38 @@ void configure(const DeviceConfig& config) {
 }
 
 DeviceConfig configuration() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  return s.config;
+  return locked([](State& s) { return s.config; });
 }
 
 void set_order(Order order) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  s.order = order;
-  s.random.seed(order.seed);
+  locked([&](State& s) {
+    s.order = order;
+    s.random.seed(order.seed);
+  });
 }
 
 std::string device_error() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  return s.sticky_text;
+  return locked([](State& s) { return s.sticky_text; });
 }
 
 void fail_call(const std::string& function, int n, int error) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  s.faults[function].push_back({n, error});
+  locked([&](State& s) { s.faults[function].push_back({n, error}); });
 }
 
 void clear_faults() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  s.faults.clear();
+  locked([](State& s) { s.faults.clear(); });
 }
 
 void set_device_error(cudaError_t error, const std::string& text) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  make_sticky(s, error, text);
+  locked([&](State& s) { make_sticky(s, error, text); });
 }
 
 Counters counters() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  return s.counters;
+  return locked([](State& s) { return s.counters; });
 }
 
 void reset_counters() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  s.counters = {};
+  locked([](State& s) { s.counters = {}; });
 }
 
 int injected_fault(const char* function) {
@@ -277,18 +261,14 @@ using namespace tern::standin;
 
 extern "C" {
 
-cudaError_t cudaGetLastError() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  const cudaError_t error = last_error != cudaSuccess ? last_error : s.sticky;
-  last_error = cudaSuccess;
-  return error;
+cudaError_t cudaPeekAtLastError() {
+  return locked([](State& s) { return last_error != cudaSuccess ? last_error : s.sticky; });
 }
 
-cudaError_t cudaPeekAtLastError() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  return last_error != cudaSuccess ? last_error : s.sticky;
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = cudaPeekAtLastError();
+  last_error = cudaSuccess;
+  return error;
 }
 
 }  // extern "C"

@@ -5,38 +5,17 @@
 
 using namespace tern::standin;
 
-namespace {
+extern "C" {
 
-bool same_topology(const std::vector<Node>& a, const std::vector<Node>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t n = 0; n < a.size(); ++n) {
-    if (a[n].work.kind != b[n].work.kind || a[n].work.name != b[n].work.name || a[n].after != b[n].after) return false;
-  }
-  return true;
-}
-
-cudaError_t instantiate(const char* function, cudaGraphExec_t* executable, cudaGraph_t graph,
-                        unsigned long long flags) {
-  return api(function, [&](State& s) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  return api("cudaGraphInstantiate", [&](State& s) {
     if (!executable || !s.graphs.contains(graph)) return cudaErrorInvalidValue;
     auto* made = new CUgraphExec_st;
     made->nodes = std::make_shared<const std::vector<Node>>(graph->nodes);
-    made->flags = flags;
     s.executables.insert(made);
     *executable = made;
     return cudaSuccess;
   });
-}
-
-}  // namespace
-
-extern "C" {
-
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
-  return instantiate("cudaGraphInstantiate", executable, graph, flags);
-}
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
-  return instantiate("cudaGraphInstantiateWithFlags", executable, graph, flags);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
@@ -49,7 +28,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
       return cudaErrorStreamCaptureUnsupported;
     }
     Operation operation;
-    operation.work.kind = Kind::kGraph;
     operation.work.name = "graph";
     operation.graph = std::make_unique<GraphRun>();
     operation.graph->nodes = executable->nodes;
@@ -60,28 +38,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
     if (const cudaError_t error = submit(s, stream, std::move(operation))) return error;
     executable->last = done;
     ++s.counters.graph_launches;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream) {
-  return api("cudaGraphUpload", [&](State& s) {
-    if (!s.executables.contains(executable)) return cudaErrorInvalidValue;
-    return find_stream(s, stream) ? cudaSuccess : cudaErrorInvalidResourceHandle;
-  });
-}
-
-// Queued launches keep the graph of their launch.
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
-  return api("cudaGraphExecUpdate", [&](State& s) {
-    if (!info || !s.executables.contains(executable) || !s.graphs.contains(graph)) return cudaErrorInvalidValue;
-    *info = {};
-    if (!same_topology(*executable->nodes, graph->nodes)) {
-      info->result = cudaGraphExecUpdateErrorTopologyChanged;
-      return cudaErrorGraphExecUpdateFailure;
-    }
-    info->result = cudaGraphExecUpdateSuccess;
-    executable->nodes = std::make_shared<const std::vector<Node>>(graph->nodes);
     return cudaSuccess;
   });
 }

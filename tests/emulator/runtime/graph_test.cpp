@@ -52,29 +52,28 @@ void join(cudaStream_t before, cudaStream_t after) {
 }
 
 TEST_F(Graph, RunsWhatWasCapturedAsOftenAsLaunched) {
-  EXPECT_EQ(orders_where([] {
-              float* x = device_array(1);
-              const cudaStream_t s = new_stream();
-              set(s, x, 0);
-              ok(cudaStreamSynchronize(s));
-              begin(s);
-              EXPECT_EQ(status_of(s), cudaStreamCaptureStatusActive);
-              add(s, x, x, 1);
-              add(s, x, x, 10);
-              const cudaGraph_t graph = end(s);
-              EXPECT_EQ(status_of(s), cudaStreamCaptureStatusNone);
-              EXPECT_EQ(node_count(graph), 2u);
-              EXPECT_EQ(read_one(x, s), 0);  // nothing runs during a capture
-              const cudaGraphExec_t executable = instantiate(graph);
-              ok(cudaGraphDestroy(graph));
-              for (int i = 0; i < 3; ++i) ok(cudaGraphLaunch(executable, s));
-              EXPECT_EQ(counters().graph_launches, 3u);
-              EXPECT_EQ(counters().kernel_launches, 3u);
-              const bool right = read_one(x, s) == 33;
-              ok(cudaGraphExecDestroy(executable));
-              return right;
-            }),
-            kAllOrders);
+  EXPECT_TRUE(in_every_order([] {
+    float* x = device_array(1);
+    const cudaStream_t s = new_stream();
+    set(s, x, 0);
+    ok(cudaStreamSynchronize(s));
+    begin(s);
+    EXPECT_EQ(status_of(s), cudaStreamCaptureStatusActive);
+    add(s, x, x, 1);
+    add(s, x, x, 10);
+    const cudaGraph_t graph = end(s);
+    EXPECT_EQ(status_of(s), cudaStreamCaptureStatusNone);
+    EXPECT_EQ(node_count(graph), 2u);
+    EXPECT_EQ(read_one(x, s), 0);  // nothing runs during a capture
+    const cudaGraphExec_t executable = instantiate(graph);
+    ok(cudaGraphDestroy(graph));
+    for (int i = 0; i < 3; ++i) ok(cudaGraphLaunch(executable, s));
+    EXPECT_EQ(counters().graph_launches, 3u);
+    EXPECT_EQ(counters().kernel_launches, 3u);
+    const bool right = read_one(x, s) == 33;
+    ok(cudaGraphExecDestroy(executable));
+    return right;
+  }));
 }
 
 TEST_F(Graph, AGraphRunsLateAndOutlivesItsHandle) {
@@ -92,19 +91,18 @@ TEST_F(Graph, AGraphRunsLateAndOutlivesItsHandle) {
 }
 
 TEST_F(Graph, LaunchesOfOneGraphDoNotOverlap) {
-  EXPECT_EQ(orders_where([] {  // in two streams without a dependency
-              float* x = device_array(1);
-              const cudaStream_t s = new_stream(), t = new_stream();
-              ok(cudaMemsetAsync(x, 0, 4, s));
-              ok(cudaStreamSynchronize(s));
-              begin(s);
-              add(s, x, x, 1);
-              const cudaGraphExec_t executable = instantiate(end(s));
-              ok(cudaGraphLaunch(executable, s));
-              ok(cudaGraphLaunch(executable, t));
-              return read_one(x, t) == 2;
-            }),
-            kAllOrders);
+  EXPECT_TRUE(in_every_order([] {  // in two streams without a dependency
+    float* x = device_array(1);
+    const cudaStream_t s = new_stream(), t = new_stream();
+    ok(cudaMemsetAsync(x, 0, 4, s));
+    ok(cudaStreamSynchronize(s));
+    begin(s);
+    add(s, x, x, 1);
+    const cudaGraphExec_t executable = instantiate(end(s));
+    ok(cudaGraphLaunch(executable, s));
+    ok(cudaGraphLaunch(executable, t));
+    return read_one(x, t) == 2;
+  }));
 }
 
 TEST_F(Graph, EmptyGraphsRun) {
@@ -145,12 +143,12 @@ bool branches(bool fork, bool join_again) {
 }
 
 TEST_F(Graph, CaptureSpreadsByEvents) {
-  EXPECT_EQ(orders_where([] { return branches(true, true); }), kAllOrders);
+  EXPECT_TRUE(in_every_order([] { return branches(true, true); }));
 }
 
 TEST_F(Graph, MissingDependenciesInAGraphShow) {
-  EXPECT_LT(orders_where([] { return branches(false, true); }), kAllOrders);
-  EXPECT_LT(orders_where([] { return branches(true, false); }), kAllOrders);
+  EXPECT_FALSE(in_every_order([] { return branches(false, true); }));
+  EXPECT_FALSE(in_every_order([] { return branches(true, false); }));
 }
 
 TEST_F(Graph, CapturesCopiesAndFills) {
@@ -161,7 +159,6 @@ TEST_F(Graph, CapturesCopiesAndFills) {
   ok(cudaMemcpyAsync(x, from, 4, cudaMemcpyHostToDevice, s));
   ok(cudaMemcpyAsync(to, x, 8, cudaMemcpyDeviceToHost, s));
   ok(enqueue(s, "library", [to] { to[1] += 1; }));
-  EXPECT_TRUE(is_capturing(s));
   const cudaGraphExec_t executable = instantiate(end(s));
   for (float value : {3.0f, 4.0f}) {  // addresses are captured, not values
     from[0] = value;
@@ -211,29 +208,6 @@ TEST_F(Graph, FreedMemoryInAReplayedCopyFails) {
   EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
 }
 
-// --- updates ---
-
-TEST_F(Graph, UpdatesKeepTheTopology) {
-  float* x = device_array(1);
-  const cudaStream_t s = new_stream();
-  const auto capture = [&](float value, int extra) {
-    begin(s);
-    set(s, x, value);
-    for (int i = 0; i < extra; ++i) add(s, x, x, 1);
-    return end(s);
-  };
-  const cudaGraphExec_t executable = instantiate(capture(1, 0));
-  cudaGraphExecUpdateResultInfo info;
-  ok(cudaGraphExecUpdate(executable, capture(2, 0), &info));
-  EXPECT_EQ(info.result, cudaGraphExecUpdateSuccess);
-  ok(cudaGraphLaunch(executable, s));
-  EXPECT_EQ(read_one(x, s), 2);
-  EXPECT_EQ(cudaGraphExecUpdate(executable, capture(3, 1), &info), cudaErrorGraphExecUpdateFailure);
-  EXPECT_EQ(info.result, cudaGraphExecUpdateErrorTopologyChanged);
-  ok(cudaGraphLaunch(executable, s));
-  EXPECT_EQ(read_one(x, s), 2);
-}
-
 // --- calls that are not allowed during a capture ---
 
 /// The error of `call` during a capture of the stream; expects that it invalidates the capture.
@@ -281,19 +255,13 @@ TEST_F(Graph, AllocationsAreNotAllowedDuringCapture) {
   float* y = device_array(1);
   EXPECT_EQ(error_in_capture(s, [&] { return cudaMalloc(&x, 4); }), cudaErrorStreamCaptureUnsupported);
   EXPECT_EQ(error_in_capture(s, [&] { return cudaFree(y); }), cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaMallocHost(&x, 4); }), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(error_in_capture(s, [&] { return cudaHostAlloc(&x, 4, cudaHostAllocDefault); }),
+            cudaErrorStreamCaptureUnsupported);
   EXPECT_EQ(error_in_capture(
                 s, [&] { return cudaMalloc(&x, 4); }, cudaStreamCaptureModeThreadLocal),
             cudaErrorStreamCaptureUnsupported);
   begin(s, cudaStreamCaptureModeRelaxed);
   ok(cudaMalloc(&x, 4));
-  end(s);
-  begin(s);
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  ok(cudaThreadExchangeStreamCaptureMode(&mode));
-  ok(cudaMalloc(&x, 4));
-  ok(cudaThreadExchangeStreamCaptureMode(&mode));
-  EXPECT_EQ(mode, cudaStreamCaptureModeRelaxed);
   end(s);
 }
 
@@ -387,29 +355,6 @@ TEST_F(Graph, CapturesMustBeJoinedAndEndedWhereTheyBegan) {
   ok(cudaStreamEndCapture(s, &graph));
   begin(s, cudaStreamCaptureModeRelaxed);
   ok(end_elsewhere());
-}
-
-TEST_F(Graph, CapturesHaveNumbers) {
-  const cudaStream_t s = new_stream(), t = new_stream();
-  cudaStreamCaptureStatus status;
-  unsigned long long id = 0, other = 0, none = 77;
-  size_t dependencies = 0;
-  ok(cudaStreamGetCaptureInfo(s, &status, &none, nullptr, nullptr, nullptr, nullptr));
-  EXPECT_EQ(status, cudaStreamCaptureStatusNone);
-  begin(s);
-  set(s, somewhere, 1);
-  join(s, t);
-  ok(cudaStreamGetCaptureInfo(s, &status, &id, nullptr, nullptr, nullptr, &dependencies));
-  ok(cudaStreamGetCaptureInfo(t, &status, &other, nullptr, nullptr, nullptr, nullptr));
-  EXPECT_EQ(status, cudaStreamCaptureStatusActive);
-  EXPECT_EQ(dependencies, 1u);
-  EXPECT_NE(id, 0u);
-  EXPECT_EQ(id, other);
-  end(s);
-  begin(s);
-  ok(cudaStreamGetCaptureInfo(s, &status, &other, nullptr, nullptr, nullptr, nullptr));
-  EXPECT_NE(id, other);
-  end(s);
 }
 
 TEST_F(Graph, ADestroyedStreamEndsItsCapture) {

@@ -66,7 +66,7 @@ cudaError_t queue_launch(simt::Launch& launch) {
     const std::string file = launch.where.file_name();
     const std::string place = file.substr(file.rfind('/') + 1) + ":" + std::to_string(launch.where.line());
     const auto run = [kernel = std::move(launch.run)] { run_kernel(kernel); };
-    return submit(s, stream, Work{Kind::kKernel, "kernel " + name + " (" + place + ")", run, {}});
+    return submit(s, stream, Work{"kernel " + name + " (" + place + ")", run, {}});
   });
 }
 

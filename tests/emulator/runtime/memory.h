@@ -11,15 +11,11 @@ struct Allocation {
   size_t bytes = 0;
   int device = 0;
   uint64_t serial = 0;  // counts allocations
-  CUmemPoolHandle_st* pool = nullptr;
-  bool being_freed = false;  // a cudaFreeAsync() is queued
 };
 
 struct HostRange {
   char* start = nullptr;
   size_t bytes = 0;
-  bool registered = false;  // the program's memory, registered with CUDA
-  unsigned flags = 0;
 };
 
 enum class Place { kDevice, kPinned, kPageable, kInvalid };  // kInvalid: unallocated device addresses
@@ -31,11 +27,9 @@ Allocation* find_allocation(const void* pointer);
 const HostRange* find_host_range(const void* pointer);
 
 /// New memory filled with 0xff; nullptr if the device does not have enough.
-Allocation* allocate(State& s, size_t bytes, CUmemPoolHandle_st* pool);
+Allocation* allocate(State& s, size_t bytes);
 /// Frees memory. A write just after its end is detected here and gives a sticky error.
 void release(State& s, Allocation* allocation);
-/// Removes the pool from its allocations.
-void forget_pool(CUmemPoolHandle_st* pool);
 std::map<char*, HostRange>& host_ranges();
 size_t used_on(int device);
 

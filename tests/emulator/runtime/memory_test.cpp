@@ -14,7 +14,7 @@ using Memory = StandIn;
 TEST_F(Memory, FreshMemoryIsNaN) {
   float* x = device_array(100);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(x) % 512, 0u);
-  for (float value : read(x, 100, nullptr)) EXPECT_TRUE(std::isnan(value));
+  for (float value : host_copy(x, 100, nullptr)) EXPECT_TRUE(std::isnan(value));
 }
 
 TEST_F(Memory, CopiesInAllDirections) {
@@ -78,45 +78,14 @@ TEST_F(Memory, PinnedDestinationsAreWrittenLate) {
   EXPECT_EQ(*pinned, 0);
 }
 
-TEST_F(Memory, RegisteredMemoryIsPinned) {
-  std::vector<float> host(4, 1.0f);
-  float* x = device_array(4);
-  ok(cudaHostRegister(host.data(), 16, cudaHostRegisterDefault));
-  EXPECT_EQ(cudaHostRegister(host.data() + 1, 4, cudaHostRegisterDefault), cudaErrorHostMemoryAlreadyRegistered);
-  ok(cudaMemcpyAsync(x, host.data(), 16, cudaMemcpyHostToDevice, nullptr));
-  host[0] = 2;
-  EXPECT_EQ(read_one(x, nullptr), 2);
-  ok(cudaHostUnregister(host.data()));
-  EXPECT_EQ(cudaHostUnregister(host.data()), cudaErrorHostMemoryNotRegistered);
-  ok(cudaMemcpyAsync(x, host.data(), 16, cudaMemcpyHostToDevice, nullptr));
-  host[0] = 3;
-  EXPECT_EQ(read_one(x, nullptr), 2);
-}
-
-TEST_F(Memory, PointersSayWhereTheyPoint) {
-  float *x = device_array(4), *pinned = pinned_array(4), host = 0;
-  const auto attributes = [](const void* p) {
-    cudaPointerAttributes a;
-    ok(cudaPointerGetAttributes(&a, p));
-    return a;
-  };
-  EXPECT_EQ(attributes(x + 3).type, cudaMemoryTypeDevice);
-  EXPECT_EQ(attributes(x + 3).devicePointer, x + 3);
-  EXPECT_EQ(attributes(pinned).type, cudaMemoryTypeHost);
-  EXPECT_EQ(attributes(&host).type, cudaMemoryTypeUnregistered);
-  ok(cudaFree(x));
-  EXPECT_EQ(attributes(x).type, cudaMemoryTypeUnregistered);
-}
-
 TEST_F(Memory, TheDeviceIsAsLargeAsConfigured) {
-  DeviceConfig config;
-  config.memory_bytes = size_t{64} << 20;
-  configure(config);
+  constexpr size_t kMemory = size_t{64} << 20;
+  configure({.memory_bytes = kMemory});
   size_t free = 0, total = 0;
   void *a = nullptr, *b = nullptr;
   ok(cudaMemGetInfo(&free, &total));
-  EXPECT_EQ(free, config.memory_bytes);
-  EXPECT_EQ(total, config.memory_bytes);
+  EXPECT_EQ(free, kMemory);
+  EXPECT_EQ(total, kMemory);
   ok(cudaMalloc(&a, size_t{40} << 20));
   EXPECT_EQ(cudaMalloc(&b, size_t{25} << 20), cudaErrorMemoryAllocation);
   EXPECT_EQ(b, nullptr);
@@ -184,16 +153,6 @@ TEST_F(Memory, AWriteJustPastTheEndShowsAtTheFree) {
 }
 #endif
 
-TEST_F(Memory, CopiesQueuedForMemoryFreedMeanwhileFail) {
-  float *x = device_array(1), *pinned = pinned_array(1);
-  const cudaStream_t s = new_stream(), other = new_stream();
-  set_order({Order::kReverse, 0});
-  ok(cudaMemcpyAsync(pinned, x, 4, cudaMemcpyDeviceToHost, s));
-  ok(cudaFreeAsync(x, other));  // does not wait for s
-  EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
-  EXPECT_TRUE(contains(device_error(), "copy: source")) << device_error();
-}
-
 using MemoryDeathTest = Memory;
 
 TEST_F(MemoryDeathTest, ProtectedMemoryIsOutOfTheHostsReach) {
@@ -216,76 +175,6 @@ TEST_F(MemoryDeathTest, FreedMemoryIsOutOfEverybodysReach) {
   float* x = device_array(10);
   ok(cudaFree(x));
   EXPECT_EXIT({ std::printf("%f", x[2]); }, testing::KilledBySignal(SIGSEGV), "the freed allocation");
-}
-
-// --- pools ---
-
-TEST_F(Memory, StreamOrderedMemory) {
-  EXPECT_EQ(orders_where([] {
-              const cudaStream_t s = new_stream();
-              void *x = nullptr, *y = nullptr;
-              ok(cudaMallocAsync(&x, 4, s));
-              set(s, static_cast<float*>(x), 1);
-              ok(cudaMallocAsync(&y, 4, s));
-              add(s, static_cast<float*>(y), static_cast<float*>(x), 1);
-              ok(cudaFreeAsync(x, s));
-              EXPECT_EQ(cudaFreeAsync(x, s), cudaErrorInvalidValue);
-              EXPECT_EQ(counters().host_synchronizations, 0u);
-              return read_one(static_cast<float*>(y), s) == 2 && used_memory() == 512;
-            }),
-            kAllOrders);
-}
-
-TEST_F(Memory, StreamOrderedMemoryUsedTooLateFails) {
-  const cudaStream_t s = new_stream();
-  void* x = nullptr;
-  ok(cudaMallocAsync(&x, 4, s));
-  ok(cudaFreeAsync(x, s));
-  set(s, static_cast<float*>(x), 1);
-  EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
-}
-
-TEST_F(Memory, PoolsHaveAttributes) {
-  const cudaStream_t s = new_stream();
-  cudaMemPool_t standard = nullptr, in_use = nullptr, own = nullptr;
-  ok(cudaDeviceGetDefaultMemPool(&standard, 0));
-  ok(cudaDeviceGetMemPool(&in_use, 0));
-  EXPECT_EQ(standard, in_use);
-  uint64_t threshold = 12345, value = 0;
-  ok(cudaMemPoolSetAttribute(standard, cudaMemPoolAttrReleaseThreshold, &threshold));
-  ok(cudaMemPoolGetAttribute(standard, cudaMemPoolAttrReleaseThreshold, &value));
-  EXPECT_EQ(value, 12345u);
-
-  cudaMemPoolProps properties = {};
-  properties.allocType = cudaMemAllocationTypePinned;
-  properties.location = {cudaMemLocationTypeDevice, 0};
-  ok(cudaMemPoolCreate(&own, &properties));
-  void* x = nullptr;
-  ok(cudaMallocFromPoolAsync(&x, 1000, own, s));
-  ok(cudaMemPoolGetAttribute(own, cudaMemPoolAttrUsedMemCurrent, &value));
-  EXPECT_EQ(value, 1000u);
-  ok(cudaFree(x));
-  ok(cudaMemPoolGetAttribute(own, cudaMemPoolAttrUsedMemCurrent, &value));
-  EXPECT_EQ(value, 0u);
-  ok(cudaMemPoolGetAttribute(own, cudaMemPoolAttrUsedMemHigh, &value));
-  EXPECT_EQ(value, 1000u);
-  ok(cudaDeviceSetMemPool(0, own));
-  ok(cudaMemPoolDestroy(own));
-  ok(cudaDeviceGetMemPool(&in_use, 0));
-  EXPECT_EQ(standard, in_use);
-  EXPECT_EQ(cudaMemPoolTrimTo(own, 0), cudaErrorInvalidValue);
-}
-
-TEST_F(Memory, StreamOrderedAllocationWaitsForQueuedFrees) {
-  DeviceConfig config;
-  config.memory_bytes = 1 << 20;
-  configure(config);
-  const cudaStream_t s = new_stream();
-  void *x = nullptr, *y = nullptr;
-  ok(cudaMallocAsync(&x, 700 << 10, s));
-  ok(cudaFreeAsync(x, s));
-  ok(cudaMallocAsync(&y, 700 << 10, s));
-  EXPECT_EQ(cudaMallocAsync(&x, 700 << 10, s), cudaErrorMemoryAllocation);
 }
 
 }  // namespace

@@ -16,21 +16,15 @@ bool finished(const std::vector<Token>& tokens) {
 
 bool may_start(const Work& work) { return !work.ready || work.ready(); }
 
-/// Runs one piece of work. Host functions run without the lock, because they may wait for other host threads.
+/// Runs one piece of work.
 void run_work(State& s, const Work& work) {
   if (s.sticky != cudaSuccess || !work.run) return;
-  const bool unlocked = work.kind == Kind::kHostFunction;
-  if (unlocked) s.mutex.unlock();
   running_work = true;
   cudaError_t error = cudaSuccess;
   std::string text;
   try {
-    if (unlocked) {
-      work.run();
-    } else {
-      const OpenMemory open(s);
-      work.run();
-    }
+    const OpenMemory open(s);
+    work.run();
   } catch (const DeviceError& failure) {
     error = failure.code;
     text = failure.what();
@@ -39,7 +33,6 @@ void run_work(State& s, const Work& work) {
     text = failure.what();
   }
   running_work = false;
-  if (unlocked) s.mutex.lock();
   if (error != cudaSuccess) make_sticky(s, error, work.name + ": " + text);
 }
 
@@ -59,7 +52,7 @@ int ready_node(State& s, const GraphRun& graph) {
 }
 
 bool can_step(State& s, const CUstream_st& stream) {
-  if (stream.running || stream.queue.empty()) return false;
+  if (stream.queue.empty()) return false;
   if (s.sticky != cudaSuccess) return true;  // all work is dropped
   const Operation& front = stream.queue.front();
   if (!finished(front.after)) return false;
@@ -69,20 +62,17 @@ bool can_step(State& s, const CUstream_st& stream) {
 /// Runs the front operation, or one of its nodes if it is a graph. Requires can_step().
 void step(State& s, CUstream_st& stream) {
   Operation& front = stream.queue.front();
-  stream.running = true;
   if (front.graph && s.sticky == cudaSuccess && front.graph->left > 0) {
     const int node = ready_node(s, *front.graph);
     run_work(s, (*front.graph->nodes)[node].work);
     front.graph->done[node] = 1;
     if (--front.graph->left > 0) {
-      stream.running = false;
       s.changed.notify_all();
       return;
     }
   } else {
     run_work(s, front.work);
   }
-  stream.running = false;
   front.done->done = true;
   front.done->stream = nullptr;
   stream.queue.pop_front();
@@ -222,13 +212,6 @@ void forget_finished_streams(State& s) {
   std::erase_if(s.streams, [](const auto& stream) { return stream->destroyed && stream->queue.empty(); });
 }
 
-bool is_capturing(cudaStream_t handle) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  CUstream_st* const stream = find_stream(s, handle);
-  return stream && stream->capture;
-}
-
 cudaError_t enqueue(cudaStream_t stream, const char* name, std::function<void()> work, bool counts_as_kernel) {
   return enqueue_when(stream, name, nullptr, std::move(work), counts_as_kernel);
 }
@@ -242,7 +225,7 @@ cudaError_t enqueue_when(cudaStream_t handle, const char* name, std::function<bo
       ++s.counters.kernel_launches;
       ++s.counters.kernels_by_name[name];
     }
-    return submit(s, stream, Work{Kind::kKernel, name, std::move(work), std::move(ready)});
+    return submit(s, stream, Work{name, std::move(work), std::move(ready)});
   });
 }
 

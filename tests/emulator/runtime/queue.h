@@ -38,7 +38,5 @@ void require_device_memory(const void* pointer, size_t bytes, const char* what);
 
 /// The calling thread's current device.
 int current_device();
-/// Whether the stream is being captured.
-bool is_capturing(cudaStream_t stream);
 
 }  // namespace tern::standin

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tern/kernels/cuda/support/launch.h"
+#include "tern/tests/emulator/messages.h"
 #include "tern/tests/emulator/runtime/queue.h"
 #include "tern/tests/emulator/runtime/standin.h"
 
@@ -29,7 +30,7 @@ T* device_array(size_t count) {
 template <class T = float>
 T* pinned_array(size_t count) {
   void* pointer = nullptr;
-  ok(cudaMallocHost(&pointer, count * sizeof(T)));
+  ok(cudaHostAlloc(&pointer, count * sizeof(T), cudaHostAllocDefault));
   return static_cast<T*>(pointer);
 }
 
@@ -44,13 +45,21 @@ inline cudaEvent_t new_event(unsigned flags = cudaEventDisableTiming) {
   return event;
 }
 
-/// Waits only for the stream. NaN where nothing was written.
-inline std::vector<float> read(const float* device, size_t count, cudaStream_t stream) {
-  std::vector<float> values(count);
-  ok(cudaMemcpyAsync(values.data(), device, count * sizeof(float), cudaMemcpyDeviceToHost, stream));
+template <class T>
+T* device_copy(const std::vector<T>& values) {
+  T* const x = device_array<T>(values.size());
+  ok(cudaMemcpy(x, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return x;
+}
+/// Waits only for the stream.
+template <class T>
+std::vector<T> host_copy(const T* x, size_t count, cudaStream_t stream) {
+  std::vector<T> values(count);
+  ok(cudaMemcpyAsync(values.data(), x, count * sizeof(T), cudaMemcpyDeviceToHost, stream));
   return values;
 }
-inline float read_one(const float* device, cudaStream_t stream) { return read(device, 1, stream)[0]; }
+/// NaN where nothing was written.
+inline float read_one(const float* device, cudaStream_t stream) { return host_copy(device, 1, stream)[0]; }
 
 __global__ inline void set_kernel(float* y, float value) {
   if (threadIdx.x == 0) *y = value;
@@ -72,29 +81,16 @@ class StandIn : public testing::Test {
   void TearDown() override { reset(); }
 };
 
-/// Runs `body` in the initial state under every order; counts the runs that returned true.
-inline int orders_where(const std::function<bool()>& body) {
-  int count = 0;
+/// Runs `body` in the initial state under every order. Returns whether it is true in all of them.
+inline bool in_every_order(const std::function<bool()>& body) {
+  bool all = true;
   for (const Order& order : kOrders) {
     reset();
     set_order(order);
-    count += body() ? 1 : 0;
+    all &= body();
   }
   reset();
-  return count;
+  return all;
 }
-inline constexpr int kAllOrders = std::size(kOrders);
-
-/// The message of the Error that f throws; "" and a test failure if it throws none.
-inline std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace tern::standin

@@ -31,11 +31,8 @@ struct Completion {
 };
 using Token = std::shared_ptr<Completion>;
 
-enum class Kind { kKernel, kCopy, kMemset, kHostFunction, kEvent, kEmpty, kMemory, kGraph };
-
 /// The work of an operation. Also a node of a graph, so `run` may be called several times.
 struct Work {
-  Kind kind = Kind::kEmpty;
   std::string name;
   std::function<void()> run;
   std::function<bool()> ready;  // empty: ready immediately
@@ -69,12 +66,9 @@ struct Record {
 }  // namespace tern::standin
 
 struct CUstream_st {
-  int id = 0;
   int device = 0;
   unsigned flags = cudaStreamDefault;
-  int priority = 0;
   bool legacy = false;
-  bool running = false;    // a host thread is running an operation of it
   bool destroyed = false;  // removed when its queue is empty
   std::deque<tern::standin::Operation> queue;
   tern::standin::Token last;  // the newest operation; null if there is none
@@ -99,21 +93,11 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   std::shared_ptr<const std::vector<tern::standin::Node>> nodes;
   tern::standin::Token last;  // launches of one graph do not overlap
-  unsigned long long flags = 0;
-};
-
-struct CUmemPoolHandle_st {
-  int device = 0;
-  bool is_default = false;
-  uint64_t release_threshold = 0;
-  uint64_t used = 0, used_high = 0;
-  int reuse[3] = {1, 1, 1};  // follow event dependencies, opportunistic, internal dependencies
 };
 
 namespace tern::standin {
 
 struct Capture {
-  unsigned long long id = 0;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread;
   CUstream_st* origin = nullptr;
@@ -139,13 +123,9 @@ struct State {
   std::vector<std::unique_ptr<CUstream_st>> legacy;   // one for each device
   std::vector<std::unique_ptr<CUstream_st>> streams;  // created ones, oldest first
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
-  std::map<CUmemPoolHandle_st*, std::unique_ptr<CUmemPoolHandle_st>> pools;
-  std::vector<CUmemPoolHandle_st*> device_pools;  // used by cudaMallocAsync(), one per device; may be empty
   std::set<CUgraph_st*> graphs;
   std::set<CUgraphExec_st*> executables;
   std::set<std::shared_ptr<Capture>> captures;
-  int next_stream = 1;
-  unsigned long long next_capture = 1;
 
   cudaError_t sticky = cudaSuccess;
   std::string sticky_text;
@@ -155,6 +135,13 @@ struct State {
 };
 
 State& state();
+/// body(state) under the lock.
+template <class Body>
+auto locked(Body&& body) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return body(s);
+}
 
 // --- faults.cpp ---
 /// The error from injected faults and the state of driver and device. `needs_device`: the function fails without one.
@@ -173,12 +160,12 @@ void clear_devices(State& s);
 /// and stores its error.
 template <class Body>
 cudaError_t api(const char* function, Body&& body, bool needs_device = true) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  cudaError_t error = refusal(s, function, needs_device);
-  if (error == cudaSuccess && needs_device) note_context(s, function);
-  if (error == cudaSuccess) error = body(s);
-  return remember(error);
+  return locked([&](State& s) {
+    cudaError_t error = refusal(s, function, needs_device);
+    if (error == cudaSuccess && needs_device) note_context(s, function);
+    if (error == cudaSuccess) error = body(s);
+    return remember(error);
+  });
 }
 
 /// For functions that wait: work that ran during the wait may have failed.

@@ -12,7 +12,8 @@
 #include "tern/kernels/cuda/support/launch.h"
 #include "tern/kernels/cuda/support/mma.h"
 #include "tern/kernels/cuda/support/vector.h"
-#include "tern/tests/emulator/simt/simt_test.h"
+#include "tern/tests/emulator/messages.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>

@@ -123,7 +123,6 @@ class Scheduler {
   bool in_grid() const { return in_grid_; }
 
   // Called by the running thread.
-  int thread_index() const { return running_; }
   Thread& thread() { return threads_[running_]; }
   Warp& warp() { return warps_[running_ / 32]; }
   unsigned lane() const { return static_cast<unsigned>(running_) % 32; }

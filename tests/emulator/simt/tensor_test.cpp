@@ -9,7 +9,8 @@
 
 #include "tern/kernels/cuda/support/mma.h"
 #include "tern/kernels/cuda/support/reduce.h"
-#include "tern/tests/emulator/simt/simt_test.h"
+#include "tern/tests/emulator/messages.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels::cuda {
 namespace {

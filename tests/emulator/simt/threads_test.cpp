@@ -10,7 +10,8 @@
 
 #include "tern/kernels/cuda/support/launch.h"
 #include "tern/kernels/cuda/support/vector.h"
-#include "tern/tests/emulator/simt/simt_test.h"
+#include "tern/tests/emulator/messages.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels::cuda {
 namespace {

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "tern/kernels/cuda/support/launch.h"
-#include "tern/tests/emulator/simt/simt_test.h"
+#include "tern/tests/emulator/messages.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels::cuda {
 namespace {

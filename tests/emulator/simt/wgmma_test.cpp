@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "tern/kernels/cuda/support/wgmma.h"
-#include "tern/tests/emulator/simt/simt_test.h"
+#include "tern/tests/emulator/messages.h"
+#include "tern/tests/emulator/simt/schedules.h"
 
 namespace tern::kernels::cuda {
 namespace {
@@ -201,10 +202,9 @@ __global__ void mistaken_kernel(const T* ones, float* out, Mistake mistake) {
     }
   }
   out[t] = 0;
-  for (const FragmentC& c : first)
-    for (const float x : c.r) out[t] += x;
-  for (const FragmentC& c : other)
-    for (const float x : c.r) out[t] += x;
+  for (const auto* sums : {&first, &other})
+    for (const FragmentC& c : *sums)
+      for (const float x : c.r) out[t] += x;
 }
 
 /// Returns the message of the error, or "" with the results in out.

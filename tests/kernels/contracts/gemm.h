@@ -28,11 +28,10 @@ struct Matrices {
   }
 };
 
-inline std::vector<double> values_of(ConstView v) {
-  std::vector<double> result(v.numel());
-  for (int64_t i = 0; i < v.numel(); ++i) result[i] = Array::read(v, i);
-  return result;
-}
+/// Of the inputs, and of the result.
+inline const std::vector<std::pair<DType, DType>> kTypePairs = {{float64, float64},   {float32, float32},
+                                                                {bfloat16, bfloat16}, {float16, float16},
+                                                                {bfloat16, float32},  {float16, float32}};
 
 /// Bound of the rounding of the stored result, and of a sum of k products in the dtype's compute type.
 inline double tolerance(DType stored, DType input, double expected, double magnitude, int64_t k) {

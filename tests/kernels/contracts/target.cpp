@@ -62,8 +62,10 @@ class EmulatedTarget : public Target {
   void choose_run(int run) override { choose_schedule(simt::kSchedules[run]); }
   Traffic traffic() const override {
     const simt::Stats stats = simt::stats();
-    return {stats.launches, static_cast<double>(stats.loaded_bytes + stats.stored_bytes)};
+    return {stats.launches, stats.products, static_cast<double>(stats.loaded_bytes + stats.stored_bytes)};
   }
+  std::vector<int> capabilities() const override { return {80, 90}; }
+  void set_capability(int capability) override { simt::set_compute_capability(capability); }
 
  private:
   simt::Launcher launcher_before_ = nullptr;
@@ -203,8 +205,7 @@ void OnTarget::TearDown() {
   current = nullptr;
 }
 
-// --- calls
-// ------------------------------------------------------------------------------------------------------------
+// --- calls ---
 
 Call::~Call() {
   for (const auto& [host, copy] : copies_) target_.release(copy.memory);
@@ -278,7 +279,7 @@ Traffic traffic_of(const std::function<void(Call&)>& body) {
   const Traffic before = target().traffic();
   run_kernel(body);
   const Traffic after = target().traffic();
-  return {after.launches - before.launches, after.bytes - before.bytes};
+  return {after.launches - before.launches, after.wgmma_products - before.wgmma_products, after.bytes - before.bytes};
 }
 
 }  // namespace tern::kernels

@@ -20,9 +20,9 @@
 
 namespace tern::kernels {
 
-/// Memory that kernels accessed and launches that they made; only the emulator counts them.
+/// What kernels did; only the emulator counts it.
 struct Traffic {
-  uint64_t launches = 0;
+  uint64_t launches = 0, wgmma_products = 0;
   double bytes = 0;  // loaded and stored, of global memory
 };
 
@@ -60,6 +60,9 @@ class Target {
   virtual void wait() {}
 
   virtual Traffic traffic() const { return {}; }
+  /// The compute capabilities of the devices that it can be. A test that chooses them leaves it as the last.
+  virtual std::vector<int> capabilities() const { return {0}; }
+  virtual void set_capability(int) {}
 
  protected:
   explicit Target(std::string name) : name_(std::move(name)) {}
@@ -76,6 +79,8 @@ std::vector<Target*> all_targets();
 std::vector<Target*> library_targets();
 /// The emulator, which counts what kernels do; none in a build for real devices.
 std::vector<Target*> counting_targets();
+/// A GPU or the stand-in for one.
+std::vector<Target*> device_targets();
 
 inline std::string name_of_target(const testing::TestParamInfo<Target*>& info) { return info.param->name(); }
 inline void PrintTo(const Target* target, std::ostream* out) { *out << target->name(); }
@@ -88,6 +93,7 @@ class OnTarget : public testing::TestWithParam<Target*> {
  protected:
   void SetUp() override;
   void TearDown() override;
+  std::mt19937_64 random = fresh_random();
 };
 
 /// The arguments of one call of a kernel, or of several in a row: arrays and other memory of the test as the target

@@ -1,15 +1,16 @@
-// The emulated build's version of kernels/cuda/cub.h fulfils that header's contract, against the standard library.
+// The contract of kernels/cuda/cub.h, against the standard library: of CUB, and of the emulated build's version.
 
 #include "tern/kernels/cuda/cub.h"
 
-#include <algorithm>
 #include <numeric>
 
-#include "tern/tests/emulator/simt/schedules.h"
-#include "tern/tests/kernels/workspace.h"
+#include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
 namespace {
+
+class Cub : public OnTarget {};
+INSTANTIATE_TEST_SUITE_P(, Cub, testing::ValuesIn(cuda_targets()), name_of_target);
 
 template <class Key>
 void check_sort(int64_t n, int bits, std::mt19937_64& random) {
@@ -32,9 +33,16 @@ void check_sort(int64_t n, int bits, std::mt19937_64& random) {
   std::iota(expected.begin(), expected.end(), 0u);
   std::stable_sort(expected.begin(), expected.end(),
                    [&](uint32_t a, uint32_t b) { return (before[a] & used) < (before[b] & used); });
-  MarkedWorkspace workspace(cuda::sort_pairs_workspace<Key>(kCuda, n));
-  const cuda::SortBuffers<Key> buffers{{keys[0].data(), keys[1].data()}, {values[0].data(), values[1].data()}};
-  const int where = cuda::sort_pairs(kCuda, buffers, n, bits, workspace.data());
+  int where = -1;
+  run_kernel([&](Call& on) {
+    cuda::SortBuffers<Key> buffers;
+    for (int b = 0; b < 2; ++b) {
+      buffers.keys[b] = on.memory(keys[b].data(), n + 1);
+      buffers.values[b] = on.memory(values[b].data(), n + 1);
+    }
+    void* const workspace = on.workspace(cuda::sort_pairs_workspace<Key>(on.stream(), n));
+    where = cuda::sort_pairs(on.stream(), buffers, n, bits, workspace);
+  });
   for (int64_t i = 0; i < n; ++i) {
     ASSERT_EQ(values[where][i], expected[i]) << "place " << i;
     ASSERT_EQ(keys[where][i], before[expected[i]]) << "place " << i;
@@ -45,8 +53,7 @@ void check_sort(int64_t n, int bits, std::mt19937_64& random) {
   }
 }
 
-TEST(SimtCub, SortPairsIsStable) {
-  std::mt19937_64 random = fresh_random();
+TEST_P(Cub, SortPairsIsStable) {
   for (const int64_t n : {0, 1, 2, 31, 257, 5000})
     for (const int bits : {0, 1, 7, 8, 9, 17, 32}) {
       check_sort<uint32_t>(n, bits, random);
@@ -54,8 +61,7 @@ TEST(SimtCub, SortPairsIsStable) {
     }
 }
 
-TEST(SimtCub, ScanRowsWrapsAround) {
-  std::mt19937_64 random = fresh_random();
+TEST_P(Cub, ScanRowsWrapsAround) {
   for (const auto& [rows, cols] :
        std::vector<std::pair<int64_t, int64_t>>{{0, 3}, {3, 0}, {1, 1}, {1, 3001}, {57, 7}}) {
     std::vector<int64_t> values(rows * cols + 1), expected;
@@ -65,14 +71,15 @@ TEST(SimtCub, ScanRowsWrapsAround) {
       expected.push_back(static_cast<int64_t>(before + static_cast<uint64_t>(values[i])));
     }
     expected.push_back(values.back());
-    MarkedWorkspace workspace(cuda::scan_rows_workspace(kCuda, rows, cols));
-    cuda::scan_rows(kCuda, values.data(), rows, cols, workspace.data());
+    run_kernel([&, rows = rows, cols = cols](Call& on) {
+      void* const workspace = on.workspace(cuda::scan_rows_workspace(on.stream(), rows, cols));
+      cuda::scan_rows(on.stream(), on.memory(values.data(), rows * cols + 1), rows, cols, workspace);
+    });
     EXPECT_EQ(values, expected) << rows << " x " << cols;
   }
 }
 
-TEST(SimtCub, SelectFlagged) {
-  std::mt19937_64 random = fresh_random();
+TEST_P(Cub, SelectFlagged) {
   for (const int64_t n : {0, 1, 7, 1000})
     for (const unsigned one_in : {1u, 2u, 50u, 1u << 30}) {
       std::vector<uint8_t> flags(n);
@@ -81,10 +88,14 @@ TEST(SimtCub, SelectFlagged) {
         flags[i] = random() % one_in == 0 ? static_cast<uint8_t>(1 + random() % 255) : 0;
         if (flags[i] != 0) expected.push_back(i);
       }
-      std::vector<int64_t> positions(expected.size() + 1, -7);
       expected.push_back(-7);
-      MarkedWorkspace workspace(cuda::select_flagged_workspace(kCuda, n));
-      cuda::select_flagged(kCuda, flags.data(), n, positions.data(), workspace.data());
+      const auto count = static_cast<int64_t>(expected.size());
+      std::vector<int64_t> positions(expected.size(), -7);
+      run_kernel([&](Call& on) {
+        void* const workspace = on.workspace(cuda::select_flagged_workspace(on.stream(), n));
+        const uint8_t* const set = on.memory(std::as_const(flags).data(), n);
+        cuda::select_flagged(on.stream(), set, n, on.memory(positions.data(), count), workspace);
+      });
       EXPECT_EQ(positions, expected) << n;
     }
 }

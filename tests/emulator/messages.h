@@ -1,0 +1,47 @@
+#pragma once
+// What errors and other processes say, for the emulator's tests.
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <source_location>
+#include <string>
+
+#include "tern/kernels/base/check.h"
+
+namespace tern {
+
+/// The message of the Error that f throws; "" and a test failure if it throws none.
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// "file.cpp:line" in the calling file, the format of the emulator's errors.
+inline std::string place(int line, const std::source_location& here = std::source_location::current()) {
+  const std::string path = here.file_name();
+  return path.substr(path.rfind('/') + 1) + ":" + std::to_string(line);
+}
+
+/// The output of another process: this program with a changed environment, running the disabled test of that name.
+inline std::string output_of(const std::string& environment, const std::string& test) {
+  const std::string command = environment + " '" + std::string(program_invocation_name) +
+                              "' --gtest_also_run_disabled_tests --gtest_filter='" + test + "' 2>&1";
+  std::string text;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[256];
+  while (pipe && std::fgets(buffer, sizeof buffer, pipe)) text += buffer;
+  if (pipe) pclose(pipe);
+  return text;
+}
+
+}  // namespace tern
