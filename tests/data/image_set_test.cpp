@@ -174,15 +174,15 @@ TEST_F(ImageFolderTest, UnreadableImagesAreSkippedUpToALimit) {
   const ImageLoader strict(set, plan, {.workers = 0, .max_unreadable = 1});
   EXPECT_NO_THROW(strict.batch(0, 2));
   EXPECT_NO_THROW(strict.batch(1, 2));
-  EXPECT_TRUE(contains(error_of([&] { strict.batch(0, 4); }), {"more than 1 images", "c/4.png: not a PNG"}));
+  EXPECT_TRUE(fails([&] { strict.batch(0, 4); }, {"more than 1 images", "c/4.png: not a PNG"}));
 
   add("d/wide.png", 1, 2, 4);
   const auto uneven = shared(load_images(source()));
   const ImageLoader loader(uneven, plan_of(7, {.batch_size = 7, .shuffle = false}));
-  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 0); }), {"image 6 is 4 x 2", "3 x 2", "resize or crop"}));
+  EXPECT_TRUE(fails([&] { loader.batch(0, 0); }, {"image 6 is 4 x 2", "3 x 2", "resize or crop"}));
   const auto refuse = [](Image, const ItemKey&) -> Image { fail("too small"); };
   const ImageLoader refused(set, plan, {.transform = refuse});
-  EXPECT_TRUE(contains(error_of([&] { refused.batch(0, 3); }), {"c/3.png: too small"}));
+  EXPECT_TRUE(fails([&] { refused.batch(0, 3); }, {"c/3.png: too small"}));
   const ImageLoader digits(shared(load_images("digits")), plan, {.transform = refuse});
   EXPECT_EQ(error_of([&] { digits.batch(0, 3); }), "digits: image 3: too small");
 }
@@ -191,17 +191,17 @@ TEST_F(ImageFolderTest, NothingReadable) {
   write("c/1.png", "");
   write("c/2.jpg", "");
   const ImageLoader loader(shared(load_images(source())), plan_of(2, {.batch_size = 1}));
-  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 0); }), {"none of its 2 images can be read"}));
+  EXPECT_TRUE(fails([&] { loader.batch(0, 0); }, {"none of its 2 images can be read"}));
 }
 
 TEST(ImageLoader, Errors) {
   const auto digits = shared(load_images("digits"));
-  EXPECT_TRUE(contains(error_of([] { ImageLoader(nullptr, {}); }), {"no data set"}));
-  EXPECT_TRUE(contains(error_of([&] { ImageLoader(digits, plan_of(1798, {.batch_size = 2})); }), {"row ", "of 1797"}));
-  EXPECT_TRUE(contains(error_of([&] { ImageLoader(digits, plan_of(3, {.batch_size = 2}), {.workers = -1}); }), {"-1"}));
+  EXPECT_TRUE(fails([] { ImageLoader(nullptr, {}); }, {"no data set"}));
+  EXPECT_TRUE(fails([&] { ImageLoader(digits, plan_of(1798, {.batch_size = 2})); }, {"row ", "of 1797"}));
+  EXPECT_TRUE(fails([&] { ImageLoader(digits, plan_of(3, {.batch_size = 2}), {.workers = -1}); }, {"-1"}));
   const ImageLoader loader(digits, plan_of(3, {.batch_size = 2}));
-  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 2); }), {"step 2 of 2"}));
-  EXPECT_TRUE(contains(error_of([&] { loader.epoch(1); }), {"epoch"}));
+  EXPECT_TRUE(fails([&] { loader.batch(0, 2); }, {"step 2 of 2"}));
+  EXPECT_TRUE(fails([&] { loader.epoch(1); }, {"epoch"}));
 }
 
 }  // namespace

@@ -106,16 +106,16 @@ TEST(BatchStream, MovedFrom) {
     auto at = stream.begin();
     EXPECT_EQ(*at, 0);
     BatchStream<int64_t> other = std::move(stream);
-    EXPECT_TRUE(contains(error_of([&] { stream.next(); }), {"moved from"}));
-    EXPECT_TRUE(contains(error_of([&] { ++at; }), {"moved from"}));
-    EXPECT_TRUE(contains(error_of([&] { stream.begin(); }), {"moved from"}));
-    EXPECT_TRUE(contains(error_of([&] { *at; }), {"no batch"}));
+    EXPECT_TRUE(fails([&] { stream.next(); }, {"moved from"}));
+    EXPECT_TRUE(fails([&] { ++at; }, {"moved from"}));
+    EXPECT_TRUE(fails([&] { stream.begin(); }, {"moved from"}));
+    EXPECT_TRUE(fails([&] { *at; }, {"no batch"}));
     EXPECT_EQ(*other.next(), 1);
     stream = std::move(other);
     EXPECT_EQ(*stream.next(), 4);
     auto end = stream.begin();
     while (end != stream.end()) ++end;
-    EXPECT_TRUE(contains(error_of([&] { *end; }), {"no batch"}));
+    EXPECT_TRUE(fails([&] { *end; }, {"no batch"}));
     EXPECT_FALSE(stream.next());
   }
 }
@@ -123,7 +123,7 @@ TEST(BatchStream, MovedFrom) {
 TEST(BatchStream, EmptyAndInvalid) {
   BatchStream<int64_t> stream(3, 3, slow_square, {});
   for (const int64_t unexpected : stream) ADD_FAILURE() << unexpected;
-  EXPECT_TRUE(contains(error_of([] { BatchStream<int64_t>(0, 1, slow_square, {.workers = -1}); }), {"workers", "-1"}));
+  EXPECT_TRUE(fails([] { BatchStream<int64_t>(0, 1, slow_square, {.workers = -1}); }, {"workers", "-1"}));
 }
 
 /// Sample i is {i, i * i} and fails at `bad`.
@@ -213,11 +213,11 @@ TEST(Loader, StreamOutlivesTheLoader) {
 }
 
 TEST(Loader, Errors) {
-  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3), {.batch_size = 0}); }), {"batch_size", "got 0"}));
-  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3), {.workers = -2}); }), {"workers", "-2"}));
-  EXPECT_TRUE(contains(error_of([] { Loader(std::shared_ptr<Dataset>()); }), {"no data set"}));
-  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3)).epoch(-1); }), {"epoch", "-1"}));
-  EXPECT_TRUE(contains(error_of([] { Loader(Squares(3)).epoch(0, {.first = 4}); }), {"batch 4 of 3"}));
+  EXPECT_TRUE(fails([] { Loader(Squares(3), {.batch_size = 0}); }, {"batch_size", "got 0"}));
+  EXPECT_TRUE(fails([] { Loader(Squares(3), {.workers = -2}); }, {"workers", "-2"}));
+  EXPECT_TRUE(fails([] { Loader(std::shared_ptr<Dataset>()); }, {"no data set"}));
+  EXPECT_TRUE(fails([] { Loader(Squares(3)).epoch(-1); }, {"epoch", "-1"}));
+  EXPECT_TRUE(fails([] { Loader(Squares(3)).epoch(0, {.first = 4}); }, {"batch 4 of 3"}));
   for (const int workers : {0, 2}) {
     int64_t batches = 0;
     const std::string error = error_of([&] {
@@ -231,8 +231,7 @@ TEST(Loader, Errors) {
     int64_t size() const override { return 2; }
     std::vector<Tensor> get(int64_t index) const override { return {zeros({index + 1})}; }
   };
-  EXPECT_TRUE(
-      contains(error_of([] { Loader(Ragged(), {.batch_size = 2}).epoch(0).next(); }), {"sample 1", "[2]", "[1]"}));
+  EXPECT_TRUE(fails([] { Loader(Ragged(), {.batch_size = 2}).epoch(0).next(); }, {"sample 1", "[2]", "[1]"}));
 }
 
 /// Sample `bad` differs from the others in one of four ways.
@@ -278,7 +277,7 @@ TEST(Loader, MovedFrom) {
   TensorDataset set({zeros({3, 2})});
   const TensorDataset kept = std::move(set);
   EXPECT_EQ(set.size(), 0);
-  EXPECT_TRUE(contains(error_of([&] { set.get(0); }), {"sample 0 of 0"}));
+  EXPECT_TRUE(fails([&] { set.get(0); }, {"sample 0 of 0"}));
   EXPECT_EQ(kept.size(), 3);
 }
 
@@ -293,11 +292,11 @@ TEST(TensorDataset, RowsAndErrors) {
   EXPECT_EQ(batch[1].to_vector<float>(), (std::vector<float>{9, 7, 9}));
   EXPECT_EQ(batch[2].shape(), (Shape{3, 0}));
   const std::vector<int32_t> outside = {3};
-  EXPECT_TRUE(contains(error_of([&] { set.get_batch(outside); }), {"3 of 3"}));
-  EXPECT_TRUE(contains(error_of([&] { set.get(-1); }), {"-1 of 3"}));
-  EXPECT_TRUE(contains(error_of([] { TensorDataset({}); }), {"no tensors"}));
-  EXPECT_TRUE(contains(error_of([] { TensorDataset({zeros({2}), zeros({3})}); }), {"first dimensions differ"}));
-  EXPECT_TRUE(contains(error_of([] { TensorDataset({zeros({})}); }), {"first dimension"}));
+  EXPECT_TRUE(fails([&] { set.get_batch(outside); }, {"3 of 3"}));
+  EXPECT_TRUE(fails([&] { set.get(-1); }, {"-1 of 3"}));
+  EXPECT_TRUE(fails([] { TensorDataset({}); }, {"no tensors"}));
+  EXPECT_TRUE(fails([] { TensorDataset({zeros({2}), zeros({3})}); }, {"first dimensions differ"}));
+  EXPECT_TRUE(fails([] { TensorDataset({zeros({})}); }, {"first dimension"}));
 }
 
 TEST(Digits, AreWhatWasPublished) {
@@ -313,7 +312,7 @@ TEST(Digits, AreWhatWasPublished) {
   Ints counts(10, 0);
   for (const int64_t label : all.tensors()[1].to_vector<int64_t>()) ++counts[static_cast<size_t>(label)];
   EXPECT_EQ(counts, (Ints{178, 182, 177, 183, 181, 182, 181, 179, 174, 180}));
-  EXPECT_TRUE(contains(error_of([] { digits("val"); }), {"train, test or all", "\"val\""}));
+  EXPECT_TRUE(fails([] { digits("val"); }, {"train, test or all", "\"val\""}));
 }
 
 TEST(Digits, PartsAreAFixedStratifiedSplit) {

@@ -183,7 +183,7 @@ TEST(Split, HoldOutTakesExactlyTheCount) {
     EXPECT_EQ(taken.size(), static_cast<size_t>(n));
     expect_partition({taken, left, {}}, 97, 97);
   }
-  EXPECT_TRUE(contains(error_of([&] { hold_out(rows, source.labels, 98, 1, 2); }), {"98 of 97"}));
+  EXPECT_TRUE(fails([&] { hold_out(rows, source.labels, 98, 1, 2); }, {"98 of 97"}));
 }
 
 TEST(Split, Errors) {

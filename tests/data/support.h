@@ -7,23 +7,15 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <random>
 #include <string>
 
 #include "tern/data/datasets/files.h"
-#include "tern/kernels/base/check.h"
+#include "tern/tests/errors.h"
 
 namespace tern::data {
 
-/// The message of the Error that `action` throws; empty when it throws none.
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
+using test::error_of;
 
 /// Succeeds if every part occurs in the text; otherwise prints the text.
 inline testing::AssertionResult contains(const std::string& text, std::initializer_list<std::string> parts) {
@@ -32,6 +24,18 @@ inline testing::AssertionResult contains(const std::string& text, std::initializ
       return testing::AssertionFailure() << "no \"" << part << "\" in \"" << text << '"';
   }
   return testing::AssertionSuccess();
+}
+
+/// Succeeds if the action throws an Error whose message has every part.
+template <class Action>
+testing::AssertionResult fails(const Action& action, std::initializer_list<std::string> parts) {
+  return contains(error_of(action), parts);
+}
+
+inline std::string random_bytes(size_t size, std::mt19937_64& random, uint64_t values = 256) {
+  std::string bytes(size, ' ');
+  for (char& c : bytes) c = static_cast<char>(random() % values);
+  return bytes;
 }
 
 inline std::string read_bytes(const std::filesystem::path& path) {

@@ -183,17 +183,16 @@ TEST(TokenLoader, Errors) {
   const auto tokens = token_rows(5);
   const std::vector<int32_t> rows = {0, 1, 2, 3, 4};
   const BatchPlan plan(rows, tokens->lengths(), {.batch_size = 2}, 1);
-  EXPECT_TRUE(contains(error_of([&] { TokenLoader(nullptr, {}, plan); }), {"no tokens"}));
-  EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, {1}, plan); }), {"5 token rows", "1 labels"}));
+  EXPECT_TRUE(fails([&] { TokenLoader(nullptr, {}, plan); }, {"no tokens"}));
+  EXPECT_TRUE(fails([&] { TokenLoader(tokens, {1}, plan); }, {"5 token rows", "1 labels"}));
+  EXPECT_TRUE(fails([&] { TokenLoader(token_rows(3), label_rows(3), plan); }, {"the plan names row", "of 3"}));
   EXPECT_TRUE(
-      contains(error_of([&] { TokenLoader(token_rows(3), label_rows(3), plan); }), {"the plan names row", "of 3"}));
-  EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, label_rows(5), BatchPlan(rows, {}, {.batch_size = 2}, 1)); }),
-                       {"other lengths"}));
-  EXPECT_TRUE(contains(error_of([&] { TokenLoader(tokens, label_rows(5), plan, {.workers = -1}); }), {"workers"}));
+      fails([&] { TokenLoader(tokens, label_rows(5), BatchPlan(rows, {}, {.batch_size = 2}, 1)); }, {"other lengths"}));
+  EXPECT_TRUE(fails([&] { TokenLoader(tokens, label_rows(5), plan, {.workers = -1}); }, {"workers"}));
   const TokenLoader loader(tokens, label_rows(5), plan);
-  EXPECT_TRUE(contains(error_of([&] { loader.epoch(1); }), {"epoch 1 of 1"}));
-  EXPECT_TRUE(contains(error_of([&] { loader.epoch(0, {.first = 4}); }), {"batch 4 of 3"}));
-  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 3); }), {"step 3 of 3"}));
+  EXPECT_TRUE(fails([&] { loader.epoch(1); }, {"epoch 1 of 1"}));
+  EXPECT_TRUE(fails([&] { loader.epoch(0, {.first = 4}); }, {"batch 4 of 3"}));
+  EXPECT_TRUE(fails([&] { loader.batch(0, 3); }, {"step 3 of 3"}));
 }
 
 TEST(TokenLoader, AMoveLeavesTheSourceUsable) {
