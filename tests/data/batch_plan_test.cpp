@@ -15,12 +15,6 @@ namespace {
 
 using Rows = std::vector<int32_t>;
 
-Rows iota(int32_t n) {
-  Rows rows(static_cast<size_t>(n));
-  std::iota(rows.begin(), rows.end(), 0);
-  return rows;
-}
-
 /// Lengths distributed like IMDB's in WordPieces, truncated: log-normal with median 225.
 Rows review_lengths(int32_t n, int32_t maximum) {
   std::mt19937_64 random = fresh_random();
@@ -48,9 +42,9 @@ int64_t tokens(std::span<const int32_t> batch, const Rows& lengths) {
 TEST(PackedPlan, KeepsBudgetWithLittleWaste) {
   for (const int32_t budget : {512, 1024, 4096, 8192}) {
     const Rows lengths = review_lengths(10'000, 512);
-    const BatchPlan plan(iota(10'000), lengths, {.batch_tokens = budget, .seed = fresh_seed()}, 2);
+    const BatchPlan plan(rows_below(10'000), lengths, {.batch_tokens = budget, .seed = fresh_seed()}, 2);
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
-      expect_every_row_once(plan.epoch(epoch), iota(10'000));
+      expect_every_row_once(plan.epoch(epoch), rows_below(10'000));
       for (int64_t step = 0; step < plan.steps(epoch); ++step) {
         EXPECT_LE(tokens(plan.epoch(epoch).batch(step), lengths), budget);
       }
@@ -65,7 +59,7 @@ TEST(PackedPlan, KeepsBudgetWithLittleWaste) {
 TEST(PackedPlan, OrderStaysRandom) {
   // Long and short rows are spread over the epoch: the mean length of each tenth of the steps is that of the whole.
   const Rows lengths = review_lengths(20'000, 512);
-  const BatchPlan plan(iota(20'000), lengths, {.batch_tokens = 2048, .seed = fresh_seed()}, 1);
+  const BatchPlan plan(rows_below(20'000), lengths, {.batch_tokens = 2048, .seed = fresh_seed()}, 1);
   const EpochPlan& epoch = plan.epoch(0);
   const double mean = static_cast<double>(tokens(epoch.rows, lengths)) / 20'000;
   for (int tenth = 0; tenth < 10; ++tenth) {
@@ -109,11 +103,11 @@ TEST(PackedPlan, RandomInputs) {
 
 TEST(PackedPlan, WithoutShuffleKeepsTheOrder) {
   const Rows lengths = {3, 3, 3, 3, 3};
-  const EpochPlan plan = plan_epoch(iota(5), lengths, {.batch_tokens = 7, .shuffle = false}, 0);
-  EXPECT_EQ(plan.rows, iota(5));
+  const EpochPlan plan = plan_epoch(rows_below(5), lengths, {.batch_tokens = 7, .shuffle = false}, 0);
+  EXPECT_EQ(plan.rows, rows_below(5));
   EXPECT_EQ(plan.starts, (std::vector<int64_t>{0, 2, 4, 5}));
   // A row that does not fit stays first in line; the longest of the others that fits is taken instead.
-  const EpochPlan filled = plan_epoch(iota(5), Rows{5, 6, 1, 3, 2}, {.batch_tokens = 8, .shuffle = false}, 0);
+  const EpochPlan filled = plan_epoch(rows_below(5), Rows{5, 6, 1, 3, 2}, {.batch_tokens = 8, .shuffle = false}, 0);
   EXPECT_EQ(filled.rows, (Rows{0, 3, 1, 2, 4}));
   EXPECT_EQ(filled.starts, (std::vector<int64_t>{0, 2, 4, 5}));
 }
@@ -124,26 +118,26 @@ TEST(Plans, DependOnSeedAndEpochAlone) {
                                       BatchPlanOptions{.batch_size = 7, .group_by_length = true}}) {
     BatchPlanOptions options = base;
     options.seed = fresh_seed();
-    const BatchPlan plan(iota(300), lengths, options, 3);
-    EXPECT_EQ(plan.epoch(2).rows, plan_epoch(iota(300), lengths, options, 2).rows);
+    const BatchPlan plan(rows_below(300), lengths, options, 3);
+    EXPECT_EQ(plan.epoch(2).rows, plan_epoch(rows_below(300), lengths, options, 2).rows);
     EXPECT_NE(plan.epoch(0).rows, plan.epoch(1).rows);
     options.seed = fresh_seed() + 1;
-    EXPECT_NE(plan.epoch(0).rows, plan_epoch(iota(300), lengths, options, 0).rows);
+    EXPECT_NE(plan.epoch(0).rows, plan_epoch(rows_below(300), lengths, options, 0).rows);
     options.shuffle = false;
-    const BatchPlan fixed(iota(300), lengths, options, 2);
+    const BatchPlan fixed(rows_below(300), lengths, options, 2);
     EXPECT_EQ(fixed.epoch(0).rows, fixed.epoch(1).rows);
   }
 }
 
 TEST(PaddedPlan, SizesAndDropLast) {
-  const EpochPlan plan = plan_epoch(iota(10), {}, {.batch_size = 4, .shuffle = false}, 0);
-  EXPECT_EQ(plan.rows, iota(10));
+  const EpochPlan plan = plan_epoch(rows_below(10), {}, {.batch_size = 4, .shuffle = false}, 0);
+  EXPECT_EQ(plan.rows, rows_below(10));
   EXPECT_EQ(plan.starts, (std::vector<int64_t>{0, 4, 8, 10}));
-  const EpochPlan whole = plan_epoch(iota(10), {}, {.batch_size = 4, .shuffle = false, .drop_last = true}, 0);
+  const EpochPlan whole = plan_epoch(rows_below(10), {}, {.batch_size = 4, .shuffle = false, .drop_last = true}, 0);
   EXPECT_EQ(whole.starts, (std::vector<int64_t>{0, 4, 8}));
-  EXPECT_EQ(plan_epoch(iota(10), {}, {.batch_size = 5, .drop_last = true}, 0).steps(), 2);
-  EXPECT_EQ(plan_epoch(iota(3), {}, {.batch_size = INT64_MAX, .group_by_length = false}, 0).steps(), 1);
-  EXPECT_EQ(plan_epoch(iota(3), Rows{1, 2, 3}, {.batch_size = INT64_MAX, .group_by_length = true}, 0).steps(), 1);
+  EXPECT_EQ(plan_epoch(rows_below(10), {}, {.batch_size = 5, .drop_last = true}, 0).steps(), 2);
+  EXPECT_EQ(plan_epoch(rows_below(3), {}, {.batch_size = INT64_MAX, .group_by_length = false}, 0).steps(), 1);
+  EXPECT_EQ(plan_epoch(rows_below(3), Rows{1, 2, 3}, {.batch_size = INT64_MAX, .group_by_length = true}, 0).steps(), 1);
   EXPECT_EQ(plan_epoch({}, {}, {.batch_size = 4}, 0).steps(), 0);
   EXPECT_EQ(plan_epoch({}, {}, {.batch_size = 4, .drop_last = true}, 0).steps(), 0);
   EXPECT_EQ(plan_epoch({}, {}, {.batch_tokens = 4}, 0).steps(), 0);
@@ -151,15 +145,16 @@ TEST(PaddedPlan, SizesAndDropLast) {
 
 TEST(PaddedPlan, GroupsByLength) {
   const Rows lengths = review_lengths(5'003, 512);
-  const BatchPlan plain(iota(5'003), lengths, {.batch_size = 16, .seed = fresh_seed()}, 1);
-  const BatchPlan grouped(iota(5'003), lengths, {.batch_size = 16, .group_by_length = true, .seed = fresh_seed()}, 1);
-  expect_every_row_once(grouped.epoch(0), iota(5'003));
+  const BatchPlan plain(rows_below(5'003), lengths, {.batch_size = 16, .seed = fresh_seed()}, 1);
+  const BatchPlan grouped(rows_below(5'003), lengths, {.batch_size = 16, .group_by_length = true, .seed = fresh_seed()},
+                          1);
+  expect_every_row_once(grouped.epoch(0), rows_below(5'003));
   EXPECT_EQ(grouped.steps(0), plain.steps(0));
   EXPECT_GT(grouped.fill(), 0.95);
   EXPECT_LT(plain.fill(), 0.75);
   EXPECT_EQ(lengths[grouped.epoch(0).batch(0)[0]], grouped.longest());
   const EpochPlan sorted =
-      plan_epoch(iota(5'003), lengths, {.batch_size = 16, .shuffle = false, .group_by_length = true}, 0);
+      plan_epoch(rows_below(5'003), lengths, {.batch_size = 16, .shuffle = false, .group_by_length = true}, 0);
   for (size_t i = 1; i < sorted.rows.size(); ++i) {
     const int32_t a = sorted.rows[i - 1], b = sorted.rows[i];
     EXPECT_TRUE(lengths[a] > lengths[b] || (lengths[a] == lengths[b] && a < b));

@@ -111,8 +111,8 @@ TEST_F(Cifar10FolderTest, IsReadInTheOrderOfItsFiles) {
 }
 
 TEST_F(Cifar10FolderTest, IsComparedWithWhatWasPublished) {
-  std::vector<std::string> lines;
-  const LoadOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
+  Names lines;
+  const LoadOptions options{.log = log_to(lines)};
   std::string bytes(static_cast<size_t>(kFile), '\0');
   for (int64_t row = 0; row < 10000; ++row) bytes[static_cast<size_t>(row * kRecord)] = static_cast<char>(row % 10);
   for (const std::string& name : kBatches) write("cifar-10-batches-bin/" + name + ".bin", bytes);

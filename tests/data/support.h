@@ -6,9 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "tern/data/datasets/files.h"
 #include "tern/tests/errors.h"
@@ -36,6 +39,18 @@ inline std::string random_bytes(size_t size, std::mt19937_64& random, uint64_t v
   std::string bytes(size, ' ');
   for (char& c : bytes) c = static_cast<char>(random() % values);
   return bytes;
+}
+
+/// 0 to n - 1.
+inline std::vector<int32_t> rows_below(int32_t n) {
+  std::vector<int32_t> rows(static_cast<size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+/// A log that appends to `lines`.
+inline std::function<void(const std::string&)> log_to(std::vector<std::string>& lines) {
+  return [&lines](const std::string& line) { lines.push_back(line); };
 }
 
 inline std::string read_bytes(const std::filesystem::path& path) {
