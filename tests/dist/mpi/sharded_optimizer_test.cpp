@@ -182,20 +182,20 @@ bool has_nan(const StateView& state) {
 
 /// Both ways; what they find must be the same bits, and the weights the same on all ranks.
 void expect_as_unsharded(uint64_t test, const Setting& setting, int64_t steps, const std::string& what) {
+  SCOPED_TRACE(what);
   Training sharded(world->group(), setting, true), whole(world->group(), setting, false);
   sharded.steps(test, 0, steps);
   whole.steps(test, 0, steps);
   const Found got = sharded.found(), want = whole.found();
   expect_equal(got.weights, want.weights, what);
   EXPECT_FALSE(has_nan(got.weights)) << what;
-  for (const NamedTensor& entry : got.weights)
-    for (const Tensor& other : group().all_gather(entry.tensor)) expect_bits(other, entry.tensor, what + entry.name);
+  expect_equal_on_all_ranks(got.weights);
   EXPECT_EQ(got.norms.size(), want.norms.size());
   for (size_t i = 0; i < got.norms.size(); ++i)
     EXPECT_EQ(std::memcmp(&got.norms[i], &want.norms[i], sizeof(double)), 0)
-        << what << " step " << i << ": " << got.norms[i] << " " << want.norms[i];
-  EXPECT_EQ(got.skipped, want.skipped) << what;
-  EXPECT_TRUE(steps < 5 || got.skipped[4 / setting.accumulate]) << what;
+        << "step " << i << ": " << got.norms[i] << " " << want.norms[i];
+  EXPECT_EQ(got.skipped, want.skipped);
+  EXPECT_TRUE(steps < 5 || got.skipped[4 / setting.accumulate]);
   EXPECT_EQ(sharded.first_non_finite(), whole.first_non_finite());
   if (rank() == 0)
     expect_equal(got.state, want.state, what);
@@ -298,7 +298,7 @@ TEST(ShardedOptimizer, StatesThatDoNotFit) {
                    })->tensor;
   weight = weight.reshape({-1});
   const std::string shapes = error();
-  EXPECT_NE(shapes.find("exp_avg.wide.weight is [14137], expected [67, 211]"), std::string::npos) << shapes;
+  expect_in("exp_avg.wide.weight is [14137], expected [67, 211]", shapes);
   weight = weight.reshape({67, 211});
   state.pop_back();
   EXPECT_NE(error().find("missing: exp_avg_sq."), std::string::npos) << error();
@@ -339,16 +339,16 @@ TEST(ShardedOptimizer, MistakesAreErrors) {
   Training training(world->group(), {}, true);
   nn::Linear plain(nn::Scope(), 3, 3);
   const std::string differ = error_of([&] { DataParallel parallel(plain, world->group(), {.shard = rank() == 0}); });
-  EXPECT_NE(differ.find("shard = true, rank 1 has shard = false"), std::string::npos) << differ;
+  expect_in("shard = true, rank 1 has shard = false", differ);
   const std::string error = error_of([&] {
     sum(training.net().forward(values_of(rank(), 40, {4, 13}, float32), false)).backward();
   });
-  EXPECT_NE(error.find("no gradient for spare"), std::string::npos) << error;
+  expect_in("no gradient for spare", error);
   nn::Linear other(nn::Scope(), 3, 3);
   const std::string stranger = error_of([&] {
     ShardedOptimizer optimizer(training.parallel(), {{other.parameters(), {}, {}}}, optim::SGDOptions{});
   });
-  EXPECT_NE(stranger.find("parameter 'weight' is not of the module"), std::string::npos) << stranger;
+  expect_in("parameter 'weight' is not of the module", stranger);
 }
 
 TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {
@@ -389,7 +389,3 @@ TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {
 
 }  // namespace
 }  // namespace tern::dist
-
-int main(int argc, char** argv) {
-  return tern::dist::run_tests(argc, argv, {.group = {.timeout_seconds = 60}, .start_seconds = 60});
-}
