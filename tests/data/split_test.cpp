@@ -17,6 +17,7 @@ namespace tern::data {
 namespace {
 
 using Rows = std::vector<int32_t>;
+using Sizes = std::array<size_t, 3>;  // of train, validation and test
 
 struct Source {
   Rows labels;
@@ -55,21 +56,15 @@ void expect_partition(const Split& split, size_t total, int32_t n) {
   EXPECT_TRUE(seen.empty() || (*seen.begin() >= 0 && *seen.rbegin() < n));
 }
 
-std::array<size_t, 3> sizes(const Split& split) {
-  return {split.train.size(), split.validation.size(), split.test.size()};
-}
+Sizes sizes(const Split& split) { return {split.train.size(), split.validation.size(), split.test.size()}; }
 
 std::string split_error(const Source& source, const std::string& spec, const std::string& fold = "") {
   return error_of([&] { make_split(source, spec, fold, 1); });
 }
 
 TEST(Shuffle, IsAFixedPermutation) {
-  Rows rows(10);
-  std::iota(rows.begin(), rows.end(), 0);
+  Rows rows = rows_below(10), again = rows, other = rows;
   shuffle(std::span(rows), RandomStream(fresh_seed(), Draw::kEpoch, 3));
-  Rows again(10), other(10);
-  std::iota(again.begin(), again.end(), 0);
-  other = again;
   shuffle(std::span(again), RandomStream(fresh_seed(), Draw::kEpoch, 3));
   EXPECT_EQ(rows, again);
   shuffle(std::span(other), RandomStream(fresh_seed(), Draw::kEpoch, 4));
@@ -103,19 +98,19 @@ TEST(Split, PercentFractionsAndCounts) {
   const Source source = mixed(1003, 3);
   for (const std::string spec : {"80/10/10", "0.8/0.1/0.1", ""}) {
     const Split split = make_split(source, spec, "", fresh_seed());
-    EXPECT_EQ(sizes(split), (std::array<size_t, 3>{803, 100, 100})) << spec;
+    EXPECT_EQ(sizes(split), (Sizes{803, 100, 100})) << spec;
     expect_partition(split, 1003, 1003);
   }
   EXPECT_EQ(make_split(source, "80/10/10", "", fresh_seed()).train,
             make_split(source, "0.80/.1/0.1", "", fresh_seed()).train);
   const Split counts = make_split(source, "700/101/202", "", fresh_seed());
-  EXPECT_EQ(sizes(counts), (std::array<size_t, 3>{700, 101, 202}));
+  EXPECT_EQ(sizes(counts), (Sizes{700, 101, 202}));
   expect_partition(counts, 1003, 1003);
   const Split fewer = make_split(source, "5/0/7", "", fresh_seed());
-  EXPECT_EQ(sizes(fewer), (std::array<size_t, 3>{5, 0, 7}));
+  EXPECT_EQ(sizes(fewer), (Sizes{5, 0, 7}));
   expect_partition(fewer, 12, 1003);
-  EXPECT_EQ(sizes(make_split(source, "1.0/0/0", "", fresh_seed())), (std::array<size_t, 3>{1003, 0, 0}));
-  EXPECT_EQ(sizes(make_split(source, "50/0/50", "", fresh_seed())), (std::array<size_t, 3>{501, 0, 502}));
+  EXPECT_EQ(sizes(make_split(source, "1.0/0/0", "", fresh_seed())), (Sizes{1003, 0, 0}));
+  EXPECT_EQ(sizes(make_split(source, "50/0/50", "", fresh_seed())), (Sizes{501, 0, 502}));
 }
 
 TEST(Split, DependsOnTheSeedAlone) {
@@ -126,17 +121,12 @@ TEST(Split, DependsOnTheSeedAlone) {
             make_split(source, "80/10/10", "", fresh_seed() + 1).test);
 }
 
-TEST(Split, All) {
-  const Split split = make_split(mixed(10, 2), "all", "", fresh_seed());
-  EXPECT_EQ(sizes(split), (std::array<size_t, 3>{10, 0, 0}));
-}
-
 TEST(Split, OfficialHoldsOutATenth) {
   Source source = mixed(1000, 2);
   for (int32_t row = 0; row < 1000; ++row) source.parts.push_back(row < 600 ? Part::kTrain : Part::kTest);
   for (const std::string spec : {"official", ""}) {
     const Split split = make_split(source, spec, "", fresh_seed());
-    EXPECT_EQ(sizes(split), (std::array<size_t, 3>{540, 60, 400}));
+    EXPECT_EQ(sizes(split), (Sizes{540, 60, 400}));
     expect_partition(split, 1000, 1000);
     EXPECT_EQ(split.test.front(), 600);
     for (int32_t label = 0; label < 2; ++label) {
@@ -176,8 +166,7 @@ TEST(Split, Folds) {
 
 TEST(Split, HoldOutTakesExactlyTheCount) {
   const Source source = mixed(97, 3);
-  Rows rows(97);
-  std::iota(rows.begin(), rows.end(), 0);
+  const Rows rows = rows_below(97);
   for (const int64_t n : {0, 1, 50, 96, 97}) {
     const auto [taken, left] = hold_out(rows, source.labels, n, fresh_seed(), 2);
     EXPECT_EQ(taken.size(), static_cast<size_t>(n));
@@ -207,10 +196,11 @@ TEST(Split, Errors) {
   EXPECT_TRUE(contains(split_error({{0, 1}, {Part::kTest}}, ""), {"2 labels", "1 official"}));
 }
 
-TEST(Split, TinySets) {
-  EXPECT_EQ(sizes(make_split(mixed(1, 1), "", "", 0)), (std::array<size_t, 3>{1, 0, 0}));
-  EXPECT_EQ(sizes(make_split(mixed(5, 2), "", "", 0)), (std::array<size_t, 3>{3, 1, 1}));
-  EXPECT_EQ(sizes(make_split(mixed(2, 1), "", "1/2", 0)), (std::array<size_t, 3>{1, 0, 1}));
+TEST(Split, AllAndTinySets) {
+  EXPECT_EQ(sizes(make_split(mixed(10, 2), "all", "", fresh_seed())), (Sizes{10, 0, 0}));
+  EXPECT_EQ(sizes(make_split(mixed(1, 1), "", "", 0)), (Sizes{1, 0, 0}));
+  EXPECT_EQ(sizes(make_split(mixed(5, 2), "", "", 0)), (Sizes{3, 1, 1}));
+  EXPECT_EQ(sizes(make_split(mixed(2, 1), "", "1/2", 0)), (Sizes{1, 0, 1}));
 }
 
 }  // namespace

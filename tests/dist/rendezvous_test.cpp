@@ -53,6 +53,9 @@ const Variables kSlurm = {{"SLURM_PROCID", "6"},
                           {"SLURM_TASKS_PER_NODE", "4(x2)"},
                           {"SLURM_JOB_ID", "1234567"}};
 
+const Variables kPmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}};
+const Variables kByHand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}};
+
 TEST(Rendezvous, NothingIsOneProcess) {
   const Launch launch = detect({});
   EXPECT_EQ(launch.launcher, Launcher::kNone);
@@ -77,7 +80,7 @@ TEST(Rendezvous, Torchrun) {
 }
 
 TEST(Rendezvous, VariablesByHand) {
-  const Launch launch = detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}});
+  const Launch launch = detect(kByHand);
   EXPECT_EQ(launch.local_rank, 1);
   EXPECT_EQ(launch.local_size, 2);
   EXPECT_FALSE(launch.master_port_taken);
@@ -114,7 +117,7 @@ TEST(Rendezvous, Slurm) {
 }
 
 TEST(Rendezvous, OtherMpis) {
-  const Launch launch = detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}});
+  const Launch launch = detect(kPmi);
   EXPECT_EQ(launch.launcher, Launcher::kMpi);
   EXPECT_EQ(launch.rank, 1);
   EXPECT_EQ(launch.size, 3);
@@ -167,11 +170,10 @@ TEST(Rendezvous, OneHostIsWhatTheLauncherSays) {
   EXPECT_FALSE(detect(kSlurm).one_host);
   EXPECT_TRUE(detect(with(kSlurm, {{"SLURM_TASKS_PER_NODE", "8"}})).one_host);
   EXPECT_FALSE(detect(with(kSlurm, {{"SLURM_TASKS_PER_NODE", ""}})).one_host);
-  EXPECT_FALSE(detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}).one_host);
-  EXPECT_TRUE(detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}, {"MPI_LOCALNRANKS", "3"}}).one_host);
+  EXPECT_FALSE(detect(kPmi).one_host);
+  EXPECT_TRUE(detect(with(kPmi, {{"MPI_LOCALNRANKS", "3"}})).one_host);
   // Without a statement of the launcher one_host stays false.
-  EXPECT_FALSE(
-      detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}}).one_host);
+  EXPECT_FALSE(detect(kByHand).one_host);
 }
 
 TEST(Rendezvous, TheSecretOfTheEnvironment) {

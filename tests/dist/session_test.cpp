@@ -16,17 +16,16 @@ constexpr int kRanks = 3;
 constexpr double kSeconds = 60 * test::kPatience;
 
 /// Runs body(rank, session) for all ranks at once; returns the error text of each, or "no error".
-std::vector<std::string> in_sessions(
-    const std::function<void(int, Session&)>& body,
-    const std::function<std::string(int)>& facts = [](int) { return "same"; }) {
+std::vector<std::string> in_sessions(const std::function<void(int, Session&)>& body,
+                                     const std::function<std::string(int)>& facts = {}) {
   const TcpJob job(kRanks);
   std::vector<std::string> errors(kRanks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank)
     threads.emplace_back([&, rank] {
       errors[static_cast<size_t>(rank)] = error_of([&] {
-        Session session(job.connect(rank, kSeconds), job.member(rank), {.timeout_seconds = kSeconds}, facts(rank),
-                        kSeconds);
+        Session session(job.connect(rank, kSeconds), job.member(rank), {.timeout_seconds = kSeconds},
+                        facts ? facts(rank) : "same", kSeconds);
         body(rank, session);
       });
     });
@@ -88,8 +87,8 @@ TEST(Session, WhereARankStands) {
 }
 
 TEST(Session, FactsThatDifferAreNamed) {
-  const std::vector<std::string> errors = in_sessions([](int, Session&) { ADD_FAILURE() << "the ranks disagree"; },
-                                                      [](int rank) { return rank == 1 ? "model tiny" : "model base"; });
+  const auto facts = [](int rank) { return rank == 1 ? "model tiny" : "model base"; };
+  const auto errors = in_sessions([](int, Session&) { ADD_FAILURE() << "the ranks disagree"; }, facts);
   for (const std::string& error : errors) expect_in("rank 1 has model tiny, but rank 0 has model base", error);
 }
 

@@ -297,8 +297,7 @@ TEST(ShardedOptimizer, StatesThatDoNotFit) {
                      return entry.name == "exp_avg.wide.weight";
                    })->tensor;
   weight = weight.reshape({-1});
-  const std::string shapes = error();
-  expect_in("exp_avg.wide.weight is [14137], expected [67, 211]", shapes);
+  expect_in("exp_avg.wide.weight is [14137], expected [67, 211]", error());
   weight = weight.reshape({67, 211});
   state.pop_back();
   EXPECT_NE(error().find("missing: exp_avg_sq."), std::string::npos) << error();
