@@ -66,7 +66,6 @@ struct Found {
   StateView weights, state;
   std::vector<double> norms;
   std::vector<bool> skipped;
-  ModelStateMemory memory;
 };
 
 /// A model in training on the ranks of a group.
@@ -109,16 +108,7 @@ class Training {
   }
 
   /// The state is rank 0's.
-  Found found() {
-    Found found;
-    found.norms = norms_;
-    found.skipped = skipped_;
-    for (const NamedTensor& entry : net_.state_dict())
-      found.weights.push_back({entry.name, entry.tensor.detach().clone()});
-    for (const NamedTensor& entry : optimizer_.state_dict()) found.state.push_back({entry.name, entry.tensor.clone()});
-    found.memory = model_state_memory(net_, optimizer_, &parallel_);
-    return found;
-  }
+  Found found() { return {copy_of(net_.state_dict()), copy_of(optimizer_.state_dict()), norms_, skipped_}; }
 
   void load(const Found& from) {
     net_.load_state_dict(from.weights);
@@ -165,14 +155,6 @@ class Training {
   std::vector<bool> skipped_;
   std::string bad_;
 };
-
-void expect_equal(const StateView& got, const StateView& want, const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_EQ(got[i].name, want[i].name) << what;
-    expect_bits(got[i].tensor, want[i].tensor, what + " " + got[i].name);
-  }
-}
 
 bool has_nan(const StateView& state) {
   for (const NamedTensor& entry : state)
@@ -239,8 +221,7 @@ StateView shared(const StateView& state) {
   const std::string path = testing::TempDir() + "/sharded_" + std::to_string(shared_seed()) + ".safetensors";
   if (rank() == 0) save_safetensors(state, path);
   group().barrier();
-  StateView all;
-  for (const NamedTensor& entry : load_safetensors(path).tensors) all.push_back({entry.name, entry.tensor.clone()});
+  const StateView all = copy_of(load_safetensors(path).tensors);
   group().barrier();
   if (rank() == 0) std::filesystem::remove(path);
   return all;
@@ -251,11 +232,7 @@ TEST(ShardedOptimizer, CheckpointsOfAnyNumberOfRanks) {
                                  Setting{.optimizer = "sgd", .weights = bfloat16, .kahan = true, .find_unused = true}})
     for (int writers = 1; writers <= size(); ++writers)
       for (const bool sharded : {true, false}) {
-        const auto first = [](int count) {
-          std::vector<int> ranks;
-          for (int r = 0; r < count; ++r) ranks.push_back(r);
-          return group().subgroup(ranks);
-        };
+        const auto first = [](int count) { return group().split(rank() < count ? 0 : -1); };
         Found written;
         if (const auto some = first(writers)) {
           Training training(some, setting, sharded);
@@ -339,15 +316,11 @@ TEST(ShardedOptimizer, MistakesAreErrors) {
   nn::Linear plain(nn::Scope(), 3, 3);
   const std::string differ = error_of([&] { DataParallel parallel(plain, world->group(), {.shard = rank() == 0}); });
   expect_in("shard = true, rank 1 has shard = false", differ);
-  const std::string error = error_of([&] {
-    sum(training.net().forward(values_of(rank(), 40, {4, 13}, float32), false)).backward();
-  });
-  expect_in("no gradient for spare", error);
-  nn::Linear other(nn::Scope(), 3, 3);
-  const std::string stranger = error_of([&] {
-    ShardedOptimizer optimizer(training.parallel(), {{other.parameters(), {}, {}}}, optim::SGDOptions{});
-  });
-  expect_in("parameter 'weight' is not of the module", stranger);
+  const Tensor loss = sum(training.net().forward(values_of(rank(), 40, {4, 13}, float32), false));
+  expect_in("no gradient for spare", error_of([&] { loss.backward(); }));
+  const std::vector<optim::ParameterGroup> others = {{plain.parameters(), {}, {}}};
+  const auto divide = [&] { ShardedOptimizer(training.parallel(), others, optim::SGDOptions{}); };
+  expect_in("parameter 'weight' is not of the module", error_of(divide));
 }
 
 TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {

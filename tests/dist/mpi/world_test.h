@@ -48,6 +48,20 @@ inline void expect_bits(const Tensor& got, const Tensor& expected, const std::st
   ASSERT_TRUE(a.nbytes() == 0 || std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0) << what;
 }
 
+inline void expect_equal(const StateView& got, const StateView& want, const std::string& what = "") {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].name, want[i].name) << what;
+    expect_bits(got[i].tensor.detach(), want[i].tensor.detach(), what + " " + got[i].name);
+  }
+}
+
+inline StateView copy_of(const StateView& state) {
+  StateView copy;
+  for (const NamedTensor& entry : state) copy.push_back({entry.name, entry.tensor.detach().clone()});
+  return copy;
+}
+
 inline void expect_equal_on_all_ranks(const StateView& state) {
   for (const NamedTensor& entry : state)
     for (const Tensor& other : group().all_gather(entry.tensor.detach()))
