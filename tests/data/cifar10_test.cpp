@@ -319,10 +319,9 @@ TEST(Cifar10, TheRealSet) {
     GTEST_SKIP() << "data: TERN_DATA names no folder with cifar-10-batches-bin";
   const ImageSet set = load_images("cifar10", {.allow_download = false});
   for (const auto& [part, first, count] : {std::tuple("train", 0, 50000), {"test", 50000, 10000}}) {
-    for (int label = 0; label < 10; ++label) {
+    for (int label = 0; label < 10; ++label)
       EXPECT_EQ(std::count(set.labels.begin() + first, set.labels.begin() + first + count, label), count / 10)
           << part << ' ' << label;
-    }
   }
   double sums[3] = {};
   for (int64_t i = 0; i < int64_t{50000} * 3072; ++i) sums[i % 3] += set.pixels.data<uint8_t>()[i];

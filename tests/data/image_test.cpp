@@ -136,10 +136,9 @@ TEST(Decode, InksAreInvertedAndMultiplied) {
 }
 
 TEST(Decode, SizeIsCheckedFirst) {
-  for (const std::string& bytes : {png_of_size(30000, 30000), jpeg_of_size(30000, 30000)}) {
+  for (const std::string& bytes : {png_of_size(30000, 30000), jpeg_of_size(30000, 30000)})
     EXPECT_EQ(error_of([&] { decode_image(bytes, "huge.png"); }),
               "huge.png: image of 30000 x 30000 pixels; the limit is 178956970 pixels");
-  }
   EXPECT_TRUE(fails([&] { decode_image(png_of_size(0x7fffffff, 0x7fffffff), "x"); }, {"2147483647 x "}));
   EXPECT_TRUE(fails([&] { decode_image(png_of_size(0, 3), "x"); }, {"x: damaged PNG image: "}));
   const std::string small = golden_file("png_rgb");

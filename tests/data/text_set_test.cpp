@@ -262,9 +262,8 @@ TEST_F(Folder, ImdbIsFoundByEnvironmentThenCache) {
   EXPECT_FALSE(find_imdb());
   EXPECT_TRUE(contains(load_error("imdb"), {"imdb: not found", "TERN_DATA"}));
   for (const std::string place : {"cache/tern", "data"}) {
-    for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"}) {
+    for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"})
       write(place + "/aclImdb/" + part + "/0_1.txt", part);
-    }
     write(place + "/aclImdb/train/unsup/0_0.txt", "no label");
     const Environment data("TERN_DATA", (root() / "data").string());
     EXPECT_EQ(find_imdb(), (root() / place / "aclImdb").string());
