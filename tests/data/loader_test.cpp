@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <set>
 #include <stdexcept>
 
@@ -124,20 +125,25 @@ TEST(BatchStream, EmptyAndInvalid) {
   EXPECT_TRUE(fails([] { BatchStream<int64_t>(0, 1, slow_square, {.workers = -1}); }, {"workers", "-1"}));
 }
 
-/// Sample i is {i, i * i} and fails at `bad`.
-class Squares final : public Dataset {
- public:
-  explicit Squares(int64_t n, int64_t bad = -1) : n_(n), bad_(bad) {}
+using Sample = std::vector<Tensor>;
+
+/// n samples that a function makes.
+struct Made final : Dataset {
+  Made(int64_t n, std::function<Sample(int64_t)> make) : n_(n), make_(std::move(make)) {}
   int64_t size() const override { return n_; }
-  std::vector<Tensor> get(int64_t index) const override {
-    TERN_CHECK(index != bad_, "sample ", index, " is bad");
+  Sample get(int64_t index) const override { return make_(index); }
+  int64_t n_;
+  std::function<Sample(int64_t)> make_;
+};
+
+/// Sample i is {i, i * i} and fails at `bad`.
+Made squares(int64_t n, int64_t bad = -1) {
+  return Made(n, [bad](int64_t index) -> Sample {
+    TERN_CHECK(index != bad, "sample ", index, " is bad");
     const float i = static_cast<float>(index);
     return {from_vector(std::vector<float>{i, i * i}, {2}), from_vector(Ints{index}, {})};
-  }
-
- private:
-  int64_t n_, bad_;
-};
+  });
+}
 
 std::vector<Ints> epoch_indices(const Loader& loader, int64_t epoch, const BatchStripe& stripe = {}) {
   std::vector<Ints> batches;
@@ -158,7 +164,7 @@ std::vector<Ints> epoch_indices(const Loader& loader, int64_t epoch, const Batch
 }
 
 TEST(Loader, SameBatchesForAnyNumberOfWorkers) {
-  const Loader reference(Squares(103), {.batch_size = 10, .shuffle = true, .workers = 0, .seed = fresh_seed()});
+  const Loader reference(squares(103), {.batch_size = 10, .shuffle = true, .workers = 0, .seed = fresh_seed()});
   const std::vector<Ints> expected = epoch_indices(reference, 1);
   ASSERT_EQ(expected.size(), 11u);
   EXPECT_EQ(reference.steps(), 11);
@@ -167,26 +173,26 @@ TEST(Loader, SameBatchesForAnyNumberOfWorkers) {
   for (const Ints& batch : expected) seen.insert(batch.begin(), batch.end());
   EXPECT_EQ(seen.size(), 103u);
   for (const int workers : {1, 2, 5}) {
-    const Loader loader(Squares(103), {.batch_size = 10, .shuffle = true, .workers = workers, .seed = fresh_seed()});
+    const Loader loader(squares(103), {.batch_size = 10, .shuffle = true, .workers = workers, .seed = fresh_seed()});
     EXPECT_EQ(epoch_indices(loader, 1), expected);
     EXPECT_NE(epoch_indices(loader, 0), expected);
   }
-  EXPECT_NE(epoch_indices(Loader(Squares(103), {.batch_size = 10, .shuffle = true, .seed = fresh_seed() + 1}), 1),
+  EXPECT_NE(epoch_indices(Loader(squares(103), {.batch_size = 10, .shuffle = true, .seed = fresh_seed() + 1}), 1),
             expected);
 }
 
 TEST(Loader, OrderDropLastAndResume) {
-  EXPECT_EQ(epoch_indices(Loader(Squares(5), {.batch_size = 2}), 0), (std::vector<Ints>{{0, 1}, {2, 3}, {4}}));
-  EXPECT_EQ(epoch_indices(Loader(Squares(5), {.batch_size = 2, .drop_last = true}), 0),
+  EXPECT_EQ(epoch_indices(Loader(squares(5), {.batch_size = 2}), 0), (std::vector<Ints>{{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(epoch_indices(Loader(squares(5), {.batch_size = 2, .drop_last = true}), 0),
             (std::vector<Ints>{{0, 1}, {2, 3}}));
-  EXPECT_EQ(epoch_indices(Loader(Squares(0), {.batch_size = 2}), 0), std::vector<Ints>{});
-  const Loader loader(Squares(50), {.batch_size = 7, .shuffle = true});
+  EXPECT_EQ(epoch_indices(Loader(squares(0), {.batch_size = 2}), 0), std::vector<Ints>{});
+  const Loader loader(squares(50), {.batch_size = 7, .shuffle = true});
   const std::vector<Ints> whole = epoch_indices(loader, 2);
   EXPECT_EQ(epoch_indices(loader, 2, {.first = 3}), std::vector<Ints>(whole.begin() + 3, whole.end()));
 }
 
 TEST(Loader, EveryNthBatchForOneOfNProcesses) {
-  const Loader loader(Squares(50), {.batch_size = 7, .shuffle = true});
+  const Loader loader(squares(50), {.batch_size = 7, .shuffle = true});
   const std::vector<Ints> whole = epoch_indices(loader, 2);  // 8 batches
   for (int64_t rank = 0; rank < 3; ++rank) {
     std::vector<Ints> expected;
@@ -198,58 +204,49 @@ TEST(Loader, EveryNthBatchForOneOfNProcesses) {
 }
 
 TEST(Loader, StreamOutlivesTheLoader) {
-  auto stream = Loader(Squares(20), {.batch_size = 4}).epoch(0);
+  auto stream = Loader(squares(20), {.batch_size = 4}).epoch(0);
   int64_t samples = 0;
   for (const auto& batch : stream) samples += batch[1].numel();
   EXPECT_EQ(samples, 20);
 }
 
 TEST(Loader, Errors) {
-  EXPECT_TRUE(fails([] { Loader(Squares(3), {.batch_size = 0}); }, {"batch_size", "got 0"}));
-  EXPECT_TRUE(fails([] { Loader(Squares(3), {.workers = -2}); }, {"workers", "-2"}));
+  EXPECT_TRUE(fails([] { Loader(squares(3), {.batch_size = 0}); }, {"batch_size", "got 0"}));
+  EXPECT_TRUE(fails([] { Loader(squares(3), {.workers = -2}); }, {"workers", "-2"}));
   EXPECT_TRUE(fails([] { Loader(std::shared_ptr<Dataset>()); }, {"no data set"}));
-  EXPECT_TRUE(fails([] { Loader(Squares(3)).epoch(-1); }, {"epoch", "-1"}));
-  EXPECT_TRUE(fails([] { Loader(Squares(3)).epoch(0, {.first = 4}); }, {"batch 4 of 3"}));
+  EXPECT_TRUE(fails([] { Loader(squares(3)).epoch(-1); }, {"epoch", "-1"}));
+  EXPECT_TRUE(fails([] { Loader(squares(3)).epoch(0, {.first = 4}); }, {"batch 4 of 3"}));
   for (const int workers : {0, 2}) {
     int64_t batches = 0;
     const std::string error = error_of([&] {
-      for (const auto& batch : Loader(Squares(10, 5), {.batch_size = 2, .workers = workers}).epoch(0))
+      for (const auto& batch : Loader(squares(10, 5), {.batch_size = 2, .workers = workers}).epoch(0))
         batches += !batch.empty();
     });
     EXPECT_EQ(error, "sample 5 is bad");
     EXPECT_EQ(batches, 2);
   }
-  struct Ragged final : Dataset {
-    int64_t size() const override { return 2; }
-    std::vector<Tensor> get(int64_t index) const override { return {zeros({index + 1})}; }
-  };
-  EXPECT_TRUE(fails([] { Loader(Ragged(), {.batch_size = 2}).epoch(0).next(); }, {"sample 1", "[2]", "[1]"}));
+  const Made ragged(2, [](int64_t index) -> Sample { return {zeros({index + 1})}; });
+  EXPECT_TRUE(fails([&] { Loader(ragged, {.batch_size = 2}).epoch(0).next(); }, {"sample 1", "[2]", "[1]"}));
 }
 
-/// Sample `bad` differs from the others in one of four ways.
-class OneOdd final : public Dataset {
- public:
-  OneOdd(int64_t bad, int kind) : bad_(bad), kind_(kind) {}
-  int64_t size() const override { return 96; }  // full batches: a batch of one has nothing to differ from
-  std::vector<Tensor> get(int64_t index) const override {
-    if (index != bad_) return {zeros({2, 2}), zeros({})};
-    if (kind_ == 0) return {zeros({2, 3}), zeros({})};
-    if (kind_ == 1) return {zeros({2, 2}), Tensor()};
-    if (kind_ == 2) return {zeros({2, 2})};
+/// Sample `bad` differs from the others in one of four ways. All batches are full: one sample alone differs from none.
+Made one_odd(int64_t bad, int kind) {
+  return Made(96, [=](int64_t index) -> Sample {
+    if (index != bad) return {zeros({2, 2}), zeros({})};
+    if (kind == 0) return {zeros({2, 3}), zeros({})};
+    if (kind == 1) return {zeros({2, 2}), Tensor()};
+    if (kind == 2) return {zeros({2, 2})};
     return {zeros({2, 2}).t().slice(0, 0, 2).expand({2, 2}).t(), zeros({}, {.dtype = int64})};
-  }
-
- private:
-  int64_t bad_;
-  int kind_;
-};
+  });
+}
 
 TEST(Loader, ASampleUnlikeTheOthersIsNamedByItsRow) {
   const int64_t bad = static_cast<int64_t>(fresh_seed() % 96);
   for (int kind = 0; kind < 4; ++kind)
     for (const int workers : {0, 2}) {
-      const Loader loader(OneOdd(bad, kind),
-                          {.batch_size = 8, .shuffle = true, .workers = workers, .seed = fresh_seed()});
+      SCOPED_TRACE(kind);
+      const LoaderOptions options{.batch_size = 8, .shuffle = true, .workers = workers, .seed = fresh_seed()};
+      const Loader loader(one_odd(bad, kind), options);
       const std::string error = error_of([&] {
         for (const auto& batch : loader.epoch(0)) EXPECT_EQ(batch.size(), 2u);
       });
@@ -261,7 +258,7 @@ TEST(Loader, ASampleUnlikeTheOthersIsNamedByItsRow) {
 }
 
 TEST(Loader, MovedFrom) {
-  Loader loader(Squares(5), {.batch_size = 2, .workers = 0});
+  Loader loader(squares(5), {.batch_size = 2, .workers = 0});
   const Loader other = std::move(loader);
   EXPECT_EQ(loader.size(), 5);
   EXPECT_EQ(loader.steps(), other.steps());

@@ -206,8 +206,9 @@ Source mixed(int32_t n, int32_t classes) {
   return source;
 }
 
-int64_t count(const Rows& rows, const Source& source, int32_t label) {
-  return std::count_if(rows.begin(), rows.end(), [&](int32_t row) { return source.labels[row] == label; });
+double count(const Rows& rows, const Source& source, int32_t label) {
+  return static_cast<double>(
+      std::count_if(rows.begin(), rows.end(), [&](int32_t row) { return source.labels[row] == label; }));
 }
 
 /// Checks that each part is ascending and all rows are distinct.
@@ -298,9 +299,8 @@ TEST(Split, OfficialHoldsOutATenth) {
     expect_partition(split, 1000, 1000);
     EXPECT_EQ(split.test.front(), 600);
     for (int32_t label = 0; label < 2; ++label) {
-      const double share =
-          static_cast<double>(count(split.train, source, label) + count(split.validation, source, label)) / 10;
-      EXPECT_NEAR(static_cast<double>(count(split.validation, source, label)), share, 1.0);
+      const double held_out = count(split.validation, source, label);
+      EXPECT_NEAR(held_out, (count(split.train, source, label) + held_out) / 10, 1.0);
     }
   }
   EXPECT_NE(make_split(source, "", "", fresh_seed()).validation,
@@ -320,12 +320,11 @@ TEST(Split, Folds) {
       EXPECT_NEAR(static_cast<double>(split.validation.size()), (431.0 - split.test.size()) / 10, 0.5);
       for (const int32_t row : split.test) ++tested[row];
       for (int32_t label = 0; label < 4; ++label) {
-        const double all = static_cast<double>(std::count(source.labels.begin(), source.labels.end(), label));
-        EXPECT_NEAR(static_cast<double>(count(split.test, source, label)), all / k, 1.0);
-        const double rest = all - static_cast<double>(count(split.test, source, label));
+        const double all = count(rows_below(431), source, label), rest = all - count(split.test, source, label);
+        EXPECT_NEAR(all - rest, all / k, 1.0);
         // Of the held-out rows each label has its share, rounded up or down.
         const double share = static_cast<double>(split.validation.size()) * rest / (431.0 - split.test.size());
-        EXPECT_LT(std::abs(static_cast<double>(count(split.validation, source, label)) - share), 1.0);
+        EXPECT_LT(std::abs(count(split.validation, source, label) - share), 1.0);
       }
     }
     EXPECT_EQ(std::count(tested.begin(), tested.end(), 1), 431);
