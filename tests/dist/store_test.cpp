@@ -229,7 +229,7 @@ TEST(TcpStore, TheWrongMaster) {
   });
   const int port = ntohs(address.sin_port);
   const std::string error = error_of([&] { connect_tcp_store(kLoopback, port, {1, 2, "job"}, 5); });
-  expect_in("is no store of Tern", error);
+  expect_in("is not a store of Tern", error);
   page.join();
   close(listener);
 }
