@@ -11,7 +11,6 @@ set(TERN_TESTS_OF_TERN_IMAGES
     program_image_files_test
     program_vit_test)
 set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
-    data_augment_test
     data_image_set_test
     data_loader_test
     data_text_set_test

@@ -22,7 +22,7 @@ TEST_F(DownloadTest, ChecksSizeAndDigest) {
   const std::string url = "file://" + write("source", bytes);
   const Download good{url, 300'000, sha256(bytes)};
   std::vector<std::string> lines;
-  download(good, root() / "got", [&](const std::string& line) { lines.push_back(line); });
+  download(good, root() / "got", log_to(lines));
   EXPECT_EQ(read_bytes(root() / "got"), bytes);
   ASSERT_FALSE(lines.empty());
   EXPECT_TRUE(contains(lines.back(), {"100 %"}));

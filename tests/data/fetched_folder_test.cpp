@@ -9,12 +9,12 @@
 
 #include <algorithm>
 #include <future>
-#include <random>
 #include <set>
 #include <thread>
 
 #include "tern/data/datasets/sha256.h"
 #include "tern/tests/data/support.h"
+#include "tern/tests/support/results.h"
 #include "tern/tests/support/sanitizer.h"
 #include "tern/tests/support/seed.h"
 
@@ -28,8 +28,7 @@ constexpr const char* kArchive = "TERN_TEST_ARCHIVE";
 bool is_complete(const fs::path& folder) { return fs::is_directory(folder / "train"); }
 
 FetchedFolder fetched(const fs::path& archive) {
-  std::string bytes;
-  read_file(archive, bytes);
+  const std::string bytes = read_bytes(archive);
   return {.name = "letters",
           .folder = "letters",
           .archive = {"file://" + archive.string(), static_cast<int64_t>(bytes.size()), sha256(bytes)},
@@ -43,10 +42,8 @@ class FetchedFolderTest : public FolderTest {
   void SetUp() override {
     std::mt19937_64 random = fresh_random();
     for (const char* name : {"train/a.txt", "train/b.txt", "test/c.txt"}) {
-      std::string text(100'000 + random() % 1000, ' ');
-      for (char& c : text) c = static_cast<char>('a' + random() % 26);
-      write(std::string("from/letters/") + name, text);
-      texts_.emplace_back(name, text);
+      texts_.emplace_back(name, random_bytes(100'000 + random() % 1000, random));
+      write(std::string("from/letters/") + name, texts_.back().second);
     }
     archive_ = root() / "letters.tar";
     ASSERT_EQ(std::system(("tar -C " + (root() / "from").string() + " -cf " + archive_.string() + " letters").c_str()),
@@ -54,42 +51,43 @@ class FetchedFolderTest : public FolderTest {
   }
   void expect_whole(const fs::path& folder) const {
     for (const auto& [name, text] : texts_) {
-      std::string read;
-      read_file(folder / name, read);
+      const std::string read = read_bytes(folder / name);
       EXPECT_TRUE(read == text) << name << " has " << read.size() << " of " << text.size() << " bytes";
     }
   }
-  /// Runs this program again to fetch to XDG_CACHE_HOME with disk faults; returns its status.
-  int fetch_elsewhere(const std::string& fault) const {
+  /// Runs this program again to fetch to XDG_CACHE_HOME, with disk faults if one is given.
+  pid_t start_fetch(const std::string& fault = "") const {
     const std::string preload = test::preload(TERN_DISK_FAULTS);
     const pid_t child = fork();
-    if (child == 0) {
-      setenv("XDG_CACHE_HOME", (root() / "cache").c_str(), 1);
-      setenv(kArchive, archive_.c_str(), 1);
+    if (child != 0) return child;
+    setenv(kArchive, archive_.c_str(), 1);
+    if (!fault.empty()) {
       setenv("TERN_FAULT_FOLDER", (root() / "cache").c_str(), 1);
       setenv("TERN_FAULT", fault.c_str(), 1);
       setenv("LD_PRELOAD", preload.c_str(), 1);
-      unsetenv("TERN_DATA");
-      execl("/proc/self/exe", "fetch", nullptr);
-      _exit(127);
     }
+    execl("/proc/self/exe", "fetch", nullptr);
+    _exit(127);
+  }
+  static int status_of(pid_t child) {
     int status = 0;
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   }
+  int fetch_elsewhere(const std::string& fault) const { return status_of(start_fetch(fault)); }
 
   /// The number of the call that renames the fetched folder to its final name; the cache is removed afterwards.
   std::ptrdiff_t call_that_names() const {
     EXPECT_EQ(fetch_elsewhere("count:" + (root() / "calls").string()), 0);
-    std::string calls;
-    read_file(root() / "calls", calls);
+    const std::string calls = read_bytes(root() / "calls");
     const size_t named = calls.find("rename /tern/letters\n");
     EXPECT_NE(named, calls.npos) << calls;
     fs::remove_all(root() / "cache");
-    return 1 +
-           std::count(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(std::min(named, calls.size())), '\n');
+    const std::string before = calls.substr(0, named);
+    return 1 + std::count(before.begin(), before.end(), '\n');
   }
 
+  const Environment cache_{"XDG_CACHE_HOME", (root() / "cache").string()}, no_data_{"TERN_DATA", std::nullopt};
   fs::path archive_;
   std::vector<std::pair<std::string, std::string>> texts_;
 };
@@ -101,7 +99,6 @@ TEST_F(FetchedFolderTest, IsOnTheDiskWhenItIsFetched) {
 
 TEST_F(FetchedFolderTest, APowerCutLeavesAllOrNothing) {
   const auto number = call_that_names();
-  const Environment cache("XDG_CACHE_HOME", (root() / "cache").string()), none("TERN_DATA", std::nullopt);
   // The power cut loses all unsynced names, or only those inside the folder.
   for (const std::string lost : {"", ":train", ":letters"}) {
     SCOPED_TRACE(lost);
@@ -124,18 +121,12 @@ TEST_F(FetchedFolderTest, TheNextFetchRemovesWhatAKilledOneLeft) {
     return TemporaryDirectory::is_name(name, "letters.tern-fetch");
   })) << testing::PrintToString(left);
   // Files of other programs stay.
-  std::set<std::string> others = {"letters.abcdef",
-                                  "letters.backup",
-                                  "letters.tern-fetch",
-                                  "letters.tern-fetch.abc12",
-                                  "letters.tern-fetch.abc1234",
-                                  "letters.tern-fetch.abc_12",
-                                  "words.tern-fetch.abc123"};
+  std::set<std::string> others = {"letters.abcdef", "letters.backup", "letters.tern-fetch", "words.tern-fetch.abc123"};
+  for (const char* end : {"abc12", "abc1234", "abc_12"}) others.insert(std::string("letters.tern-fetch.") + end);
   for (const std::string& name : others) write("cache/tern/" + name + "/note.txt", "mine");
   write("cache/tern/letters.tern-fetch.abc123", "a file");
   fs::create_directory_symlink(root() / "from", cache / "letters.tern-fetch.abc124");
   others.insert({"letters.tern-fetch.abc123", "letters.tern-fetch.abc124"});
-  const Environment to("XDG_CACHE_HOME", (root() / "cache").string()), none("TERN_DATA", std::nullopt);
   expect_whole(fetch_folder(fetched(archive_), {}));
   others.insert({"letters", ".letters.lock"});
   EXPECT_EQ(names(), others);
@@ -149,7 +140,6 @@ TEST_F(FetchedFolderTest, OneProcessFetchesTheOthersWait) {
   write("cache/tern/letters.tern-fetch.abc123/part", "of the download");
   const int lock = open((cache / ".letters.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(flock(lock, LOCK_EX), 0);
-  const Environment to("XDG_CACHE_HOME", (root() / "cache").string()), none("TERN_DATA", std::nullopt);
   std::promise<std::string> waits;
   fs::path found;
   std::string failure;
@@ -168,28 +158,14 @@ TEST_F(FetchedFolderTest, OneProcessFetchesTheOthersWait) {
   fs::copy(root() / "from/letters", cache / "letters", fs::copy_options::recursive);
   close(lock);
   other.join();
-  EXPECT_EQ(failure, "");
+  EXPECT_EQ(failure, "no error");
   EXPECT_EQ(found, cache / "letters");
 }
 
 TEST_F(FetchedFolderTest, SeveralAtOnce) {
   std::vector<pid_t> children;
-  for (int i = 0; i < 5; ++i) {
-    const pid_t child = fork();
-    if (child == 0) {
-      setenv("XDG_CACHE_HOME", (root() / "cache").c_str(), 1);
-      setenv(kArchive, archive_.c_str(), 1);
-      unsetenv("TERN_DATA");
-      execl("/proc/self/exe", "fetch", nullptr);
-      _exit(127);
-    }
-    children.push_back(child);
-  }
-  for (const pid_t child : children) {
-    int status = -1;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-  }
+  for (int i = 0; i < 5; ++i) children.push_back(start_fetch());
+  for (const pid_t child : children) EXPECT_EQ(status_of(child), 0);
   expect_whole(root() / "cache/tern/letters");
   EXPECT_EQ(std::distance(fs::directory_iterator(root() / "cache/tern"), fs::directory_iterator()), 2);
 }
@@ -215,5 +191,5 @@ int main(int argc, char** argv) {
     return 0;
   }
   testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return tern::run_all_tests("data_fetched_folder_test");
 }

@@ -57,16 +57,16 @@ TEST_F(ImageFolderTest, PartsLabelsAndDepth) {
   add("train/b/.z.png", 6);
   write("train/b/notes.txt", "no image");
   add("test/b/t.png", 7);
-  std::string log;
   add("train/loose.png", 8);
-  const ImageSet set = load_images(source(), {.log = [&](const std::string& line) { log += line; }});
+  Names log;
+  const ImageSet set = load_images(source(), {.log = log_to(log)});
   EXPECT_EQ(set.label_names, (Names{"a c", "b"}));
   EXPECT_EQ(set.labels, (Labels{0, 0, 1, 1, 1}));
   EXPECT_EQ(set.parts, (std::vector<Part>{Part::kTrain, Part::kTrain, Part::kTrain, Part::kTrain, Part::kTest}));
   std::vector<uint8_t> values;
   for (int64_t row = 0; row < set.size(); ++row) values.push_back(set.image(row).pixels[0]);
   EXPECT_EQ(values, (std::vector<uint8_t>{3, 4, 2, 1, 7}));
-  EXPECT_TRUE(contains(log, {"train: 1 images outside"}));
+  EXPECT_TRUE(contains(log.at(0), {"train: 1 images outside"}));
 }
 
 TEST_F(ImageFolderTest, WithoutPartsAndWithKnownLabels) {
@@ -96,16 +96,14 @@ TEST_F(ImageFolderTest, Errors) {
 
 std::shared_ptr<const ImageSet> shared(ImageSet set) { return std::make_shared<const ImageSet>(std::move(set)); }
 
-BatchPlan plan_of(int64_t rows, const BatchPlanOptions& options, int64_t epochs = 1) {
-  std::vector<int32_t> all(static_cast<size_t>(rows));
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
-  return BatchPlan(all, {}, options, epochs);
+BatchPlan plan_of(int32_t rows, const BatchPlanOptions& options, int64_t epochs = 1) {
+  return BatchPlan(rows_below(rows), {}, options, epochs);
 }
 
 TEST(ImageLoader, SameBatchesForAnyNumberOfWorkers) {
   const auto digits = shared(load_images("digits"));
   const uint64_t seed = fresh_seed();
-  const BatchPlan plan = plan_of(digits->size(), {.batch_size = 100, .seed = seed}, 2);
+  const BatchPlan plan = plan_of(1797, {.batch_size = 100, .seed = seed}, 2);
   const auto noise = [](Image image, const ItemKey& key) {
     for (uint8_t& value : image.pixels) value ^= static_cast<uint8_t>(key.seed * 31 + key.epoch * 7 + key.row);
     return image;
@@ -125,8 +123,8 @@ TEST(ImageLoader, SameBatchesForAnyNumberOfWorkers) {
         const int32_t row = batch.rows[i];
         seen.insert(row);
         ASSERT_EQ(batch.labels.data<int64_t>()[i], digits->labels[row]);
-        ASSERT_EQ(batch.images.data<uint8_t>()[i * 192],
-                  static_cast<uint8_t>(seed * 31 + 7 + row));  // corners are black
+        const auto corner = static_cast<uint8_t>(seed * 31 + 7 + row);  // corners are black
+        ASSERT_EQ(batch.images.data<uint8_t>()[i * 192], corner);
       }
       ++step;
     }
@@ -152,10 +150,8 @@ TEST_F(ImageFolderTest, UnreadableImagesAreSkippedUpToALimit) {
   const auto set = shared(load_images(source()));
   const BatchPlan plan = plan_of(6, {.batch_size = 1, .shuffle = false}, 3);
   for (const int workers : {0, 3}) {
-    std::vector<std::string> log;
-    const ImageLoader loader(set, plan, {.workers = workers, .max_unreadable = 3, .log = [&](const std::string& line) {
-                                           log.push_back(line);
-                                         }});
+    Names log;
+    const ImageLoader loader(set, plan, {.workers = workers, .max_unreadable = 3, .log = log_to(log)});
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
       std::vector<int> pixels, labels;
       for (const ImageBatch& batch : loader.epoch(epoch)) {
@@ -174,15 +170,15 @@ TEST_F(ImageFolderTest, UnreadableImagesAreSkippedUpToALimit) {
   const ImageLoader strict(set, plan, {.workers = 0, .max_unreadable = 1});
   EXPECT_NO_THROW(strict.batch(0, 2));
   EXPECT_NO_THROW(strict.batch(1, 2));
-  EXPECT_TRUE(contains(error_of([&] { strict.batch(0, 4); }), {"more than 1 images", "c/4.png: not a PNG"}));
+  EXPECT_TRUE(fails([&] { strict.batch(0, 4); }, {"more than 1 images", "c/4.png: not a PNG"}));
 
   add("d/wide.png", 1, 2, 4);
   const auto uneven = shared(load_images(source()));
   const ImageLoader loader(uneven, plan_of(7, {.batch_size = 7, .shuffle = false}));
-  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 0); }), {"image 6 is 4 x 2", "3 x 2", "resize or crop"}));
+  EXPECT_TRUE(fails([&] { loader.batch(0, 0); }, {"image 6 is 4 x 2", "3 x 2", "resize or crop"}));
   const auto refuse = [](Image, const ItemKey&) -> Image { fail("too small"); };
   const ImageLoader refused(set, plan, {.transform = refuse});
-  EXPECT_TRUE(contains(error_of([&] { refused.batch(0, 3); }), {"c/3.png: too small"}));
+  EXPECT_TRUE(fails([&] { refused.batch(0, 3); }, {"c/3.png: too small"}));
   const ImageLoader digits(shared(load_images("digits")), plan, {.transform = refuse});
   EXPECT_EQ(error_of([&] { digits.batch(0, 3); }), "digits: image 3: too small");
 }
@@ -191,17 +187,17 @@ TEST_F(ImageFolderTest, NothingReadable) {
   write("c/1.png", "");
   write("c/2.jpg", "");
   const ImageLoader loader(shared(load_images(source())), plan_of(2, {.batch_size = 1}));
-  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 0); }), {"none of its 2 images can be read"}));
+  EXPECT_TRUE(fails([&] { loader.batch(0, 0); }, {"none of its 2 images can be read"}));
 }
 
 TEST(ImageLoader, Errors) {
   const auto digits = shared(load_images("digits"));
-  EXPECT_TRUE(contains(error_of([] { ImageLoader(nullptr, {}); }), {"no data set"}));
-  EXPECT_TRUE(contains(error_of([&] { ImageLoader(digits, plan_of(1798, {.batch_size = 2})); }), {"row ", "of 1797"}));
-  EXPECT_TRUE(contains(error_of([&] { ImageLoader(digits, plan_of(3, {.batch_size = 2}), {.workers = -1}); }), {"-1"}));
+  EXPECT_TRUE(fails([] { ImageLoader(nullptr, {}); }, {"no data set"}));
+  EXPECT_TRUE(fails([&] { ImageLoader(digits, plan_of(1798, {.batch_size = 2})); }, {"row ", "of 1797"}));
+  EXPECT_TRUE(fails([&] { ImageLoader(digits, plan_of(3, {.batch_size = 2}), {.workers = -1}); }, {"-1"}));
   const ImageLoader loader(digits, plan_of(3, {.batch_size = 2}));
-  EXPECT_TRUE(contains(error_of([&] { loader.batch(0, 2); }), {"step 2 of 2"}));
-  EXPECT_TRUE(contains(error_of([&] { loader.epoch(1); }), {"epoch"}));
+  EXPECT_TRUE(fails([&] { loader.batch(0, 2); }, {"step 2 of 2"}));
+  EXPECT_TRUE(fails([&] { loader.epoch(1); }, {"epoch"}));
 }
 
 }  // namespace

@@ -6,24 +6,19 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "tern/data/datasets/files.h"
-#include "tern/kernels/base/check.h"
+#include "tern/tests/errors.h"
 
 namespace tern::data {
 
-/// The message of the Error that `action` throws; empty when it throws none.
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
+using test::error_of;
 
 /// Succeeds if every part occurs in the text; otherwise prints the text.
 inline testing::AssertionResult contains(const std::string& text, std::initializer_list<std::string> parts) {
@@ -32,6 +27,30 @@ inline testing::AssertionResult contains(const std::string& text, std::initializ
       return testing::AssertionFailure() << "no \"" << part << "\" in \"" << text << '"';
   }
   return testing::AssertionSuccess();
+}
+
+/// Succeeds if the action throws an Error whose message has every part.
+template <class Action>
+testing::AssertionResult fails(const Action& action, std::initializer_list<std::string> parts) {
+  return contains(error_of(action), parts);
+}
+
+inline std::string random_bytes(size_t size, std::mt19937_64& random, uint64_t values = 256) {
+  std::string bytes(size, ' ');
+  for (char& c : bytes) c = static_cast<char>(random() % values);
+  return bytes;
+}
+
+/// 0 to n - 1.
+inline std::vector<int32_t> rows_below(int32_t n) {
+  std::vector<int32_t> rows(static_cast<size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+/// A log that appends to `lines`.
+inline std::function<void(const std::string&)> log_to(std::vector<std::string>& lines) {
+  return [&lines](const std::string& line) { lines.push_back(line); };
 }
 
 inline std::string read_bytes(const std::filesystem::path& path) {

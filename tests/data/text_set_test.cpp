@@ -25,6 +25,12 @@ Strings texts(const TextSet& set) {
   return all;
 }
 
+void expect_set(const TextSet& set, const Strings& expected, const Labels& labels, const Strings& label_names) {
+  EXPECT_EQ(texts(set), expected);
+  EXPECT_EQ(set.labels, labels);
+  EXPECT_EQ(set.label_names, label_names);
+}
+
 std::string load_error(const std::string& source, const Strings& known = {}) {
   return error_of([&] { load_text(source, {.known_labels = known, .allow_download = false}); });
 }
@@ -55,10 +61,7 @@ TEST(Utf8, ReplacesMaximalParts) {
   EXPECT_EQ(repaired("\xed\xa0\x80", 3), r + r + r);  // a surrogate
   EXPECT_EQ(repaired("\xf4\x90\x80\x80", 4), r + r + r + r);
   EXPECT_EQ(repaired("\xe2\x82", 1), r);  // cut off
-  EXPECT_EQ(repaired("\xf0\x9f\x98"
-                     "a",
-                     1),
-            r + "a");
+  EXPECT_EQ(repaired("\xf0\x9f\x98\x61", 1), r + "a");
   // Unicode 15, table 3-8, and the examples 3-9 to 3-11.
   EXPECT_EQ(repaired("\x61\xf1\x80\x80\xe1\x80\xc2\x62\x80\x63\x80\xbf\x64", 6),
             "a" + r + r + r + "b" + r + "c" + r + r + "d");
@@ -77,31 +80,24 @@ class Csv : public FolderTest {
 
 TEST_F(Csv, ColumnsByNameInAnyOrderAndCase) {
   for (const std::string header : {"text,label", "Sentence,SENTIMENT", " review , Label ", "\"text\",\"sentiment\""}) {
+    SCOPED_TRACE(header);
     const TextSet set = load(header + "\nsome words,1\n,0\n");
-    EXPECT_EQ(texts(set), (Strings{"some words", ""}));
-    EXPECT_EQ(set.labels, (Labels{1, 0}));
-    EXPECT_EQ(set.label_names, (Strings{"0", "1"}));
+    expect_set(set, {"some words", ""}, {1, 0}, {"0", "1"});
     EXPECT_TRUE(set.parts.empty());
   }
-  const TextSet set = load("id,sentiment,url,review\r\n7,b,http,\"x, \"\"y\"\"\r\nz\"\r\n8,a,,w");
-  EXPECT_EQ(texts(set), (Strings{"x, \"y\"\r\nz", "w"}));
-  EXPECT_EQ(set.labels, (Labels{1, 0}));
-  EXPECT_EQ(set.label_names, (Strings{"a", "b"}));
+  expect_set(load("id,sentiment,url,review\r\n7,b,http,\"x, \"\"y\"\"\r\nz\"\r\n8,a,,w"), {"x, \"y\"\r\nz", "w"},
+             {1, 0}, {"a", "b"});
 }
 
 TEST_F(Csv, TabSeparated) {
-  const TextSet set = load_text(write("y.TSV", "label\ttext\n2\ta, b\n10\tc\n"));
-  EXPECT_EQ(texts(set), (Strings{"a, b", "c"}));
-  EXPECT_EQ(set.label_names, (Strings{"2", "10"}));  // numbers by value, not by spelling
+  const std::string path = write("y.TSV", "label\ttext\n2\ta, b\n10\tc\n");
+  expect_set(load_text(path), {"a, b", "c"}, {0, 1}, {"2", "10"});  // numbers by value, not by spelling
 }
 
 TEST_F(Csv, LabelsAreSortedNames) {
-  const TextSet strings = load("label,text\nten,a\nTwo,b\nten,c\n01,d\n");
-  EXPECT_EQ(strings.label_names, (Strings{"01", "Two", "ten"}));
-  EXPECT_EQ(strings.labels, (Labels{2, 1, 2, 0}));
-  const TextSet integers = load("label,text\n3,a\n-1,b\n 0 ,c\n10,d\n");
-  EXPECT_EQ(integers.label_names, (Strings{"-1", "0", "3", "10"}));
-  EXPECT_EQ(integers.labels, (Labels{2, 0, 1, 3}));
+  const Strings rows = {"a", "b", "c", "d"};
+  expect_set(load("label,text\nten,a\nTwo,b\nten,c\n01,d\n"), rows, {2, 1, 2, 0}, {"01", "Two", "ten"});
+  expect_set(load("label,text\n3,a\n-1,b\n 0 ,c\n10,d\n"), rows, {2, 0, 1, 3}, {"-1", "0", "3", "10"});
 }
 
 TEST_F(Csv, KnownLabels) {
@@ -155,9 +151,11 @@ TEST_F(Csv, ContentHashIsOfTexts) {
   EXPECT_NE(load("text,label\nab,0\nc,1\n,1\n").content_hash(), base);
 }
 
-class Jsonl : public Csv {
+class Jsonl : public FolderTest {
  protected:
-  std::string line_fails(const std::string& contents) const { return load_error(write("x.jsonl", contents)); }
+  std::string load(const std::string& contents) const { return load_error(write("x.jsonl", contents)); }
+  /// The error of a third line.
+  std::string third(const std::string& line) const { return load("{\"text\":\"a\",\"label\":1}\n\n" + line); }
 };
 
 TEST_F(Jsonl, ObjectsPerLine) {
@@ -165,32 +163,26 @@ TEST_F(Jsonl, ObjectsPerLine) {
       "x.jsonl",
       "\xef\xbb\xbf{\"text\":\"a\\nb\",\"label\":1}\n\n \t\r\n{\"Sentiment\":\"0\",\"x\":[{}],\"review\":\"\"}\r\n"
       "{\"sentence\":\"\xff\\u00e9\",\"label\":1}"));
-  EXPECT_EQ(texts(set), (Strings{"a\nb", "", "\xef\xbf\xbd\xc3\xa9"}));
-  EXPECT_EQ(set.labels, (Labels{1, 0, 1}));
-  EXPECT_EQ(set.label_names, (Strings{"0", "1"}));
+  expect_set(set, {"a\nb", "", "\xef\xbf\xbd\xc3\xa9"}, {1, 0, 1}, {"0", "1"});
   EXPECT_EQ(set.invalid_utf8, 1);
 }
 
 TEST_F(Jsonl, Errors) {
-  const std::string good = "{\"text\":\"a\",\"label\":1}\n\n";
-  EXPECT_TRUE(contains(line_fails(""), {"x.jsonl", "no rows"}));
-  EXPECT_TRUE(contains(line_fails("\n\n"), {"x.jsonl", "no rows"}));
-  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\n"), {"x.jsonl:3:", "not valid JSON"}));
-  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\\ud800\",\"label\":1}"), {"x.jsonl:3:", "not valid JSON"}));
-  EXPECT_TRUE(contains(line_fails(good + "[1]"), {"x.jsonl:3:", "expected a JSON object", "array"}));
-  EXPECT_TRUE(
-      contains(line_fails(good + "{\"label\":1,\"words\":2}"), {"x.jsonl:3:", "no text column", "label, words"}));
-  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\"}"), {"x.jsonl:3:", "no label column", "found: text"}));
-  EXPECT_TRUE(
-      contains(line_fails(good + "{\"text\":7,\"label\":1}"), {"x.jsonl:3:", "text must be a string", "number"}));
-  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":1.5}"), {"x.jsonl:3:", "integer", "1.5"}));
-  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":true}"), {"x.jsonl:3:", "boolean"}));
-  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":null}"), {"x.jsonl:3:", "null"}));
-  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"\",\"label\":\"\"}"), {"x.jsonl:3:", "empty"}));
-  EXPECT_TRUE(contains(line_fails(good + std::string(100'000, '[')), {"x.jsonl:3:", "nested more than 128"}));
-  EXPECT_TRUE(contains(line_fails(good + "{\"text\":\"a\",\"label\":1,\"n\":1e999}"), {"x.jsonl:3: ", "1e999"}));
-  EXPECT_TRUE(
-      contains(line_fails(good + "{\"text\":\"a\",\"label\":1,\"text\":\"b\"}"), {"x.jsonl:3: ", "'text'", "twice"}));
+  EXPECT_TRUE(contains(load(""), {"x.jsonl", "no rows"}));
+  EXPECT_TRUE(contains(load("\n\n"), {"x.jsonl", "no rows"}));
+  EXPECT_TRUE(contains(third("{\"text\":\n"), {"x.jsonl:3:", "not valid JSON"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"\\ud800\",\"label\":1}"), {"x.jsonl:3:", "not valid JSON"}));
+  EXPECT_TRUE(contains(third("[1]"), {"x.jsonl:3:", "expected a JSON object", "array"}));
+  EXPECT_TRUE(contains(third("{\"label\":1,\"words\":2}"), {"x.jsonl:3:", "no text column", "label, words"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"\"}"), {"x.jsonl:3:", "no label column", "found: text"}));
+  EXPECT_TRUE(contains(third("{\"text\":7,\"label\":1}"), {"x.jsonl:3:", "text must be a string", "number"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":1.5}"), {"x.jsonl:3:", "integer", "1.5"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":true}"), {"x.jsonl:3:", "boolean"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":null}"), {"x.jsonl:3:", "null"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":\"\"}"), {"x.jsonl:3:", "empty"}));
+  EXPECT_TRUE(contains(third(std::string(100'000, '[')), {"x.jsonl:3:", "nested more than 128"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"a\",\"label\":1,\"n\":1e999}"), {"x.jsonl:3: ", "1e999"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"a\",\"label\":1,\"text\":\"b\"}"), {"x.jsonl:3: ", "'text'", "twice"}));
 }
 
 using Folder = FolderTest;
@@ -203,9 +195,7 @@ TEST_F(Folder, LabelsWithoutParts) {
   write("neg/.hidden.txt", "ignored");
   write("readme.txt", "ignored");
   const TextSet set = load_text(root().string());
-  EXPECT_EQ(texts(set), (Strings{"", "one", "two"}));
-  EXPECT_EQ(set.labels, (Labels{0, 1, 1}));
-  EXPECT_EQ(set.label_names, (Strings{"neg", "pos"}));
+  expect_set(set, {"", "one", "two"}, {0, 1, 1}, {"neg", "pos"});
   EXPECT_TRUE(set.parts.empty());
 }
 
@@ -215,12 +205,11 @@ TEST_F(Folder, OfficialParts) {
   write("train/a/2.txt", "s");
   write("train/unsup/2.txt", "no label");
   write("val/a/1.txt", "v");
-  std::string logged;
-  const TextSet set = load_text(root().string(), {.log = [&](const std::string& line) { logged += line; }});
-  EXPECT_EQ(texts(set), (Strings{"s", "r\xef\xbf\xbd", "v", "t"}));
-  EXPECT_EQ(set.labels, (Labels{0, 1, 0, 1}));
+  Strings lines;
+  const TextSet set = load_text(root().string(), {.log = log_to(lines)});
+  expect_set(set, {"s", "r\xef\xbf\xbd", "v", "t"}, {0, 1, 0, 1}, {"a", "b"});
   EXPECT_EQ(set.parts, (std::vector<Part>{Part::kTrain, Part::kTrain, Part::kValidation, Part::kTest}));
-  EXPECT_TRUE(contains(logged, {"unsup", "skipped"}));
+  EXPECT_TRUE(contains(lines.at(0), {"unsup", "skipped"}));
 }
 
 TEST_F(Folder, TrainAloneIsNoSplit) {
@@ -273,30 +262,28 @@ TEST_F(Folder, ImdbIsFoundByEnvironmentThenCache) {
   EXPECT_FALSE(find_imdb());
   EXPECT_TRUE(contains(load_error("imdb"), {"imdb: not found", "TERN_DATA"}));
   for (const std::string place : {"cache/tern", "data"}) {
-    for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"}) {
+    for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"})
       write(place + "/aclImdb/" + part + "/0_1.txt", part);
-    }
     write(place + "/aclImdb/train/unsup/0_0.txt", "no label");
     const Environment data("TERN_DATA", (root() / "data").string());
     EXPECT_EQ(find_imdb(), (root() / place / "aclImdb").string());
     const TextSet set = load_text("imdb");
-    EXPECT_EQ(texts(set), (Strings{"train/neg", "train/pos", "test/neg", "test/pos"}));
     EXPECT_EQ(set.name, "imdb");
-    EXPECT_EQ(set.labels, (Labels{0, 1, 0, 1}));
+    expect_set(set, {"train/neg", "train/pos", "test/neg", "test/pos"}, {0, 1, 0, 1}, {"neg", "pos"});
   }
 }
 
 TEST_F(Folder, ImdbIsComparedWithWhatWasPublished) {
   const Environment cache("XDG_CACHE_HOME", (root() / "cache").string());
   const Environment data("TERN_DATA", root().string());
-  std::vector<std::string> lines;
-  const LoadOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
+  Strings lines;
+  const LoadOptions options{.log = log_to(lines)};
   for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"})
     write(std::string("aclImdb/") + part + "/0_1.txt", "");
   for (const std::string& source : {std::string("imdb"), (root() / "aclImdb").string()})
-    EXPECT_TRUE(contains(error_of([&] { load_text(source, options); }), {"all 4 texts are empty"}));
+    EXPECT_TRUE(fails([&] { load_text(source, options); }, {"all 4 texts are empty"}));
   write("aclImdb/train/neg/1_1.txt", " \n\t");
-  EXPECT_TRUE(contains(error_of([&] { load_text("imdb", options); }), {"imdb: all 5 texts are empty"}));
+  EXPECT_TRUE(fails([&] { load_text("imdb", options); }, {"imdb: all 5 texts are empty"}));
   EXPECT_EQ(lines, Strings{});
   write("aclImdb/train/neg/2_1.txt", "A text.");
   EXPECT_EQ(load_text("imdb", options).size(), 6);
@@ -339,8 +326,8 @@ TEST(Imdb, DifferenceOfSetsNearTheFullSize) {
 }
 
 TEST_F(Folder, EmptyTexts) {
-  std::vector<std::string> lines;
-  const LoadOptions options{.log = [&](const std::string& line) { lines.push_back(line); }};
+  Strings lines;
+  const LoadOptions options{.log = log_to(lines)};
   const std::string some = write("some.csv", "label,text\n0,a\n1,\n0,  \n1,b\n");
   EXPECT_EQ(load_text(some, options).size(), 4);
   EXPECT_EQ(lines, Strings{some + ": 2 of 4 texts are empty"});
@@ -379,7 +366,7 @@ TEST(LabelledSet, LabelsInTheOrderOfAModel) {
   set.order_labels({"b", "c", "x", "a"});
   EXPECT_EQ(set.labels, (std::vector<int32_t>{1, 3, 0, 0}));
   EXPECT_EQ(set.label_names[3], "a");
-  EXPECT_TRUE(contains(error_of([&] { set.order_labels({"b", "c", "a"}); }), {"here", "'x'"}));
+  EXPECT_TRUE(fails([&] { set.order_labels({"b", "c", "a"}); }, {"here", "'x'"}));
 }
 
 TEST(NamedSets, AreListedWithTheirNotes) {

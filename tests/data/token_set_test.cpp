@@ -36,16 +36,13 @@ class Tokens : public FolderTest {
     };
   }
 
-  TokenizeOptions options(const std::string& key = "vocabulary") {
-    return {.max_length = 8,
-            .first_id = 101,
-            .last_id = 102,
-            .threads = 2,
-            .tokenizer_key = key,
-            .log = [this](const std::string& line) { lines_.push_back(line); }};
+  /// Without a key there is no cache.
+  TokenizeOptions options(const std::string& key = "vocabulary", int threads = 2, int64_t max_length = 8) {
+    return {max_length, /*first_id=*/101, /*last_id=*/102, threads, key, log_to(lines_)};
   }
 
   int calls() { return calls_.exchange(0); }
+  std::ptrdiff_t caches() const { return std::distance(fs::directory_iterator(root() / "cache/tern/tokens"), {}); }
 
   std::atomic<int> calls_ = 0;
   std::vector<std::string> lines_;
@@ -61,35 +58,22 @@ TEST_F(Tokens, FramedAndTruncated) {
   TextSet set;
   for (const char* text : {"", "ab", "abcdef", "abcdefg", "abcdefghij"}) set.add(text, 0);
   const TokenSet tokens = tokenize(set, encode(), options(""));
-  const std::vector<std::vector<int32_t>> expected = {{101, 102},
-                                                      {101, 1097, 1098, 102},
-                                                      {101, 1097, 1098, 1099, 1100, 1101, 1102, 102},
-                                                      {101, 1097, 1098, 1099, 1100, 1101, 1102, 102},
-                                                      {101, 1097, 1098, 1099, 1100, 1101, 1102, 102}};
+  const std::vector<int32_t> cut = {101, 1097, 1098, 1099, 1100, 1101, 1102, 102};
+  const std::vector<std::vector<int32_t>> expected = {{101, 102}, {101, 1097, 1098, 102}, cut, cut, cut};
   ASSERT_EQ(tokens.size(), 5);
-  for (int64_t row = 0; row < 5; ++row) {
+  for (int64_t row = 0; row < 5; ++row)
     EXPECT_EQ(std::vector<int32_t>(tokens.row(row).begin(), tokens.row(row).end()), expected[row]);
-  }
   EXPECT_EQ(tokens.lengths(), (std::vector<int32_t>{2, 4, 8, 8, 8}));
   EXPECT_FALSE(fs::exists(root() / "cache"));
-  TokenizeOptions shortest = options("");
-  shortest.max_length = 2;
-  EXPECT_EQ(tokenize(set, encode(), shortest).lengths(), std::vector<int32_t>(5, 2));
-  shortest.max_length = 1;
-  EXPECT_TRUE(contains(error_of([&] { tokenize(set, encode(), shortest); }), {"max_length", "got 1"}));
+  EXPECT_EQ(tokenize(set, encode(), options("", 2, 2)).lengths(), std::vector<int32_t>(5, 2));
+  EXPECT_TRUE(fails([&] { tokenize(set, encode(), options("", 2, 1)); }, {"max_length", "got 1"}));
 }
 
 TEST_F(Tokens, AnyNumberOfThreads) {
   const TextSet set = letters(3000);
-  TokenizeOptions one = options("");
-  one.threads = 1;
-  const TokenSet expected = tokenize(set, encode(), one);
+  const TokenSet expected = tokenize(set, encode(), options("", 1));
   EXPECT_EQ(expected.size(), 3000);
-  for (const int threads : {0, 2, 5, 64}) {
-    TokenizeOptions several = options("");
-    several.threads = threads;
-    expect_equal(tokenize(set, encode(), several), expected);
-  }
+  for (const int threads : {0, 2, 5, 64}) expect_equal(tokenize(set, encode(), options("", threads)), expected);
   EXPECT_EQ(tokenize({}, encode(), options("")).size(), 0);
 }
 
@@ -118,32 +102,25 @@ TEST_F(Tokens, SecondRunReadsTheCache) {
   expect_equal(tokenize(set, encode(), options()), first);
   EXPECT_EQ(calls(), 0);
   EXPECT_TRUE(lines_.empty());
-  EXPECT_EQ(std::distance(fs::directory_iterator(root() / "cache/tern/tokens"), {}), 1);
+  EXPECT_EQ(caches(), 1);
 }
 
 TEST_F(Tokens, KeyedByContentAndOptions) {
   const TextSet set = letters(100);
-  std::set<fs::path> paths = {token_cache_path(set, options())};
-  paths.insert(token_cache_path(letters(101), options()));
-  paths.insert(token_cache_path(set, options("other vocabulary")));
-  for (auto change : {+[](TokenizeOptions& o) { o.max_length = 9; }, +[](TokenizeOptions& o) { o.first_id = 9; },
-                      +[](TokenizeOptions& o) { o.last_id = 9; }}) {
-    TokenizeOptions changed = options();
-    change(changed);
-    paths.insert(token_cache_path(set, changed));
-  }
+  TokenizeOptions first = options(), last = options();
+  first.first_id = last.last_id = 9;
+  std::set<fs::path> paths = {token_cache_path(letters(101), options())};
+  for (const TokenizeOptions& o : {options(), options("other vocabulary"), options("vocabulary", 2, 9), first, last})
+    paths.insert(token_cache_path(set, o));
   EXPECT_EQ(paths.size(), 6u);
-  TokenizeOptions threads = options();
-  threads.threads = 7;
-  EXPECT_EQ(token_cache_path(set, threads), token_cache_path(set, options()));
+  EXPECT_EQ(token_cache_path(set, options("vocabulary", 7)), token_cache_path(set, options()));
 }
 
 TEST_F(Tokens, DamagedCachesAreRewritten) {
   const TextSet set = letters(50);
   const TokenSet expected = tokenize(set, encode(), options());
   const fs::path path = token_cache_path(set, options());
-  std::string good;
-  read_file(path, good);
+  const std::string good = read_bytes(path);
   std::vector<std::string> damaged = {"", good.substr(0, 10), good.substr(0, good.size() - 1), good + "x",
                                       std::string(good.size(), '\0')};
   for (size_t at = 0; at < good.size(); at += at < 24 ? 1 : 61) {
@@ -155,9 +132,7 @@ TEST_F(Tokens, DamagedCachesAreRewritten) {
     calls();
     expect_equal(tokenize(set, encode(), options()), expected);
     EXPECT_EQ(calls(), 50);
-    std::string now;
-    read_file(path, now);
-    EXPECT_EQ(now, good);
+    EXPECT_EQ(read_bytes(path), good);
   }
   EXPECT_TRUE(lines_.empty());
 }
@@ -182,7 +157,7 @@ TEST_F(Tokens, WithoutAWritableFolderThereIsNoCache) {
   fs::create_directories(fs::path(token_cache_path(set, options())) / "x");
   expect_equal(tokenize(set, encode(), options()), expected);
   EXPECT_EQ(lines_.size(), 3u);
-  EXPECT_EQ(std::distance(fs::directory_iterator(root() / "cache/tern/tokens"), {}), 1);
+  EXPECT_EQ(caches(), 1);
 }
 
 TEST_F(Tokens, FullDisk) {
@@ -213,7 +188,7 @@ TEST_F(Tokens, SeveralWritersAtOnce) {
   calls();
   expect_equal(tokenize(set, encode(), options()), expected);
   EXPECT_EQ(calls(), 0);
-  EXPECT_EQ(std::distance(fs::directory_iterator(root() / "cache/tern/tokens"), {}), 1);
+  EXPECT_EQ(caches(), 1);
 }
 
 TEST_F(Tokens, ByWordPiece) {
@@ -224,7 +199,6 @@ TEST_F(Tokens, ByWordPiece) {
   EXPECT_EQ(tokens.ids, (std::vector<int32_t>{101, 102, 101, 7592, 2088, 102, 101, 7592, 7592, 102}));
   EXPECT_EQ(tokens.lengths(), (std::vector<int32_t>{2, 4, 4}));
   expect_equal(tokenize(set, tokenizer, 4), tokens);
-  const auto caches = [&] { return std::distance(fs::directory_iterator(root() / "cache/tern/tokens"), {}); };
   EXPECT_EQ(caches(), 1);
   tokenize(set, WordPiece::from_embedded({.lowercase = false}), 4);
   EXPECT_EQ(caches(), 2);

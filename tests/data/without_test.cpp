@@ -16,8 +16,10 @@ namespace fs = std::filesystem;
 
 class WithoutTest : public FolderTest {
  protected:
-  testing::AssertionResult names(const std::string& error, const std::string& start, const std::string& part,
+  template <class Action>
+  testing::AssertionResult needs(const Action& action, const std::string& start, const std::string& part,
                                  const std::string& option) const {
+    const std::string error = error_of(action);
     if (error.find('\n') != error.npos) return testing::AssertionFailure() << "not one line: " << error;
     return contains(error, {start, "this build of Tern has no " + part, "configure Tern with -D" + option + "=ON"});
   }
@@ -25,10 +27,8 @@ class WithoutTest : public FolderTest {
 
 TEST_F(WithoutTest, Fetching) {
   const std::string url = "file://" + write("source", "x");
-  EXPECT_TRUE(names(error_of([&] {
-                      download({url, 1, ""}, root() / "got");
-                    }),
-                    "cannot fetch " + url, "libcurl", "TERN_CURL"));
+  const Download source{url, 1, ""};
+  EXPECT_TRUE(needs([&] { download(source, root() / "got"); }, "cannot fetch " + url, "libcurl", "TERN_CURL"));
   EXPECT_FALSE(fs::exists(root() / "got"));
 }
 
@@ -40,30 +40,30 @@ TEST_F(WithoutTest, UnpackingIsRefusedBeforeAnythingIsFetched) {
                              .max_unpacked_bytes = 1,
                              .contents = "letters/train",
                              .is_complete = [](const fs::path& folder) { return fs::exists(folder / "train"); }};
-  const std::string error = error_of([&] { fetch_folder(set, {}); });
-  EXPECT_TRUE(names(error, "letters: cannot unpack file:///letters.tar.gz", "libarchive", "TERN_ARCHIVES"));
-  EXPECT_TRUE(contains(error, {"set TERN_DATA to the folder that holds letters"}));
+  const auto fetch = [&] { fetch_folder(set, {}); };
+  EXPECT_TRUE(needs(fetch, "letters: cannot unpack file:///letters.tar.gz", "libarchive", "TERN_ARCHIVES"));
+  EXPECT_TRUE(fails(fetch, {"set TERN_DATA to the folder that holds letters"}));
   EXPECT_FALSE(fs::exists(root() / "cache"));
   fs::create_directories(root() / "cache/tern/letters/train");  // a copy needs no part
   EXPECT_EQ(fetch_folder(set, {}), (root() / "cache/tern/letters").string());
 }
 
 TEST_F(WithoutTest, Images) {
-  const auto decode = [](const std::string& bytes) { return error_of([&] { decode_image(bytes, "a file"); }); };
-  EXPECT_TRUE(names(decode("\x89PNG\r\n\x1a\n"), "a file: cannot decode a PNG image", "libpng", "TERN_IMAGES"));
-  EXPECT_TRUE(names(decode("\xff\xd8\xff"), "a file: cannot decode a JPEG image", "libjpeg", "TERN_IMAGES"));
-  EXPECT_TRUE(contains(decode("GIF89a"), {"GIF"}));
+  const auto decode = [](const char* bytes) { return [bytes] { decode_image(bytes, "a file"); }; };
+  EXPECT_TRUE(needs(decode("\x89PNG\r\n\x1a\n"), "a file: cannot decode a PNG image", "libpng", "TERN_IMAGES"));
+  EXPECT_TRUE(needs(decode("\xff\xd8\xff"), "a file: cannot decode a JPEG image", "libjpeg", "TERN_IMAGES"));
+  EXPECT_TRUE(fails(decode("GIF89a"), {"GIF"}));
   const std::string path = (root() / "maps" / "a.png").string();
-  EXPECT_TRUE(
-      names(error_of([&] { write_png(path, Image(1, 1, 3)); }), "cannot encode a PNG image", "libpng", "TERN_IMAGES"));
+  const auto encode = [&] { write_png(path, Image(1, 1, 3)); };
+  EXPECT_TRUE(needs(encode, "cannot encode a PNG image", "libpng", "TERN_IMAGES"));
   EXPECT_FALSE(fs::exists(root() / "maps"));
 }
 
 TEST_F(WithoutTest, EmbeddedData) {
   const std::string part = "embedded data", option = "TERN_EMBEDDED_DATA";
-  EXPECT_TRUE(names(error_of([] { digits(); }), "digits_csv_gz", part, option));
-  EXPECT_TRUE(names(error_of([] { load_text("sentences"); }), "amazon_cells_labelled", part, option));
-  EXPECT_TRUE(names(error_of([] { WordPiece::from_embedded(); }), "bert_base_uncased_vocab", part, option));
+  EXPECT_TRUE(needs([] { digits(); }, "digits_csv_gz", part, option));
+  EXPECT_TRUE(needs([] { load_text("sentences"); }, "amazon_cells_labelled", part, option));
+  EXPECT_TRUE(needs([] { WordPiece::from_embedded(); }, "bert_base_uncased_vocab", part, option));
 }
 
 }  // namespace

@@ -11,16 +11,11 @@ const std::vector<double> kValues = {1.5, -2, 1e30, 0.25, -7, 3};
 
 Tensor sample() { return from_vector(kValues, {2, 3}, {.dtype = float64}); }
 
-TEST(SingleProcess, IsRankZeroOfOne) {
+TEST(SingleProcess, IsRankZeroOfOneAndKeepsEveryValue) {
   SingleProcess group;
-  const Communicator& communicator = group;
-  EXPECT_EQ(communicator.rank(), 0);
-  EXPECT_EQ(communicator.size(), 1);
+  EXPECT_EQ(group.rank(), 0);
+  EXPECT_EQ(group.size(), 1);
   group.barrier();
-}
-
-TEST(SingleProcess, ReducingAndBroadcastingKeepEveryValue) {
-  SingleProcess group;
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
     Tensor x = sample();
     group.all_reduce(x, op);
@@ -47,7 +42,7 @@ TEST(SingleProcess, GatheringGivesOneCopy) {
   EXPECT_EQ(x.to_vector<double>(), kValues);
 }
 
-TEST(SingleProcess, BadArgumentsAreErrors) {
+TEST(SingleProcess, BadArgumentsAreErrorsAndRecordedTensorsNeedNoGrad) {
   SingleProcess group;
   Tensor undefined, x = sample(), counts = zeros({3}, {.dtype = int64});
   EXPECT_THROW(group.all_reduce(undefined), Error);
@@ -57,10 +52,6 @@ TEST(SingleProcess, BadArgumentsAreErrors) {
   EXPECT_THROW(group.broadcast(x, -1), Error);
   EXPECT_THROW(group.all_reduce(counts, ReduceOp::kMean), Error);
   group.all_reduce(counts, ReduceOp::kSum);
-}
-
-TEST(SingleProcess, RecordedTensorsNeedNoGrad) {
-  SingleProcess group;
   Tensor weight = zeros({2}, {.requires_grad = true});
   EXPECT_THROW(group.all_reduce(weight), Error);
   EXPECT_THROW(group.broadcast(weight), Error);

@@ -1,10 +1,8 @@
 #include "tern/dist/rendezvous.h"
 
-#include <gtest/gtest.h>
-
 #include <map>
 
-#include "tern/kernels/base/check.h"
+#include "tern/tests/dist/support.h"
 
 namespace tern::dist {
 namespace {
@@ -18,13 +16,14 @@ Launch detect(const Variables& variables) {
   });
 }
 
-std::string error_of(const Variables& variables) {
-  try {
-    detect(variables);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+std::string error_with(const Variables& variables) {
+  return error_of([&] { detect(variables); });
+}
+
+/// launcher, rank, size, local rank and local size.
+void expect_place(const Launch& launch, Launcher launcher, const std::vector<int>& numbers) {
+  EXPECT_EQ(launch.launcher, launcher);
+  EXPECT_EQ((std::vector<int>{launch.rank, launch.size, launch.local_rank, launch.local_size}), numbers);
 }
 
 Variables with(Variables variables, const Variables& more) {
@@ -54,6 +53,9 @@ const Variables kSlurm = {{"SLURM_PROCID", "6"},
                           {"SLURM_TASKS_PER_NODE", "4(x2)"},
                           {"SLURM_JOB_ID", "1234567"}};
 
+const Variables kPmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}};
+const Variables kByHand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}};
+
 TEST(Rendezvous, NothingIsOneProcess) {
   const Launch launch = detect({});
   EXPECT_EQ(launch.launcher, Launcher::kNone);
@@ -64,12 +66,8 @@ TEST(Rendezvous, NothingIsOneProcess) {
 
 TEST(Rendezvous, Torchrun) {
   const Launch launch = detect(kTorchrun);
-  EXPECT_EQ(launch.launcher, Launcher::kVariables);
+  expect_place(launch, Launcher::kVariables, {5, 8, 1, 4});
   EXPECT_EQ(launch.name, "torchrun");
-  EXPECT_EQ(launch.rank, 5);
-  EXPECT_EQ(launch.size, 8);
-  EXPECT_EQ(launch.local_rank, 1);
-  EXPECT_EQ(launch.local_size, 4);
   EXPECT_EQ(launch.master_host, "head");
   EXPECT_EQ(launch.master_port, 29500);
   EXPECT_TRUE(launch.master_port_taken);
@@ -82,7 +80,7 @@ TEST(Rendezvous, Torchrun) {
 }
 
 TEST(Rendezvous, VariablesByHand) {
-  const Launch launch = detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}});
+  const Launch launch = detect(kByHand);
   EXPECT_EQ(launch.local_rank, 1);
   EXPECT_EQ(launch.local_size, 2);
   EXPECT_FALSE(launch.master_port_taken);
@@ -92,11 +90,7 @@ TEST(Rendezvous, VariablesByHand) {
 
 TEST(Rendezvous, OpenMpi) {
   const Launch launch = detect(kOpenMpi);
-  EXPECT_EQ(launch.launcher, Launcher::kMpi);
-  EXPECT_EQ(launch.rank, 3);
-  EXPECT_EQ(launch.size, 4);
-  EXPECT_EQ(launch.local_rank, 1);
-  EXPECT_EQ(launch.local_size, 2);
+  expect_place(launch, Launcher::kMpi, {3, 4, 1, 2});
   // In a Slurm job the batch script's variables are also set, but do not describe mpirun's processes.
   EXPECT_EQ(detect(with(kSlurm, kOpenMpi)).rank, 3);
   EXPECT_EQ(detect(with(kSlurm, kOpenMpi)).launcher, Launcher::kMpi);
@@ -109,11 +103,7 @@ TEST(Rendezvous, OpenMpi) {
 
 TEST(Rendezvous, Slurm) {
   const Launch launch = detect(kSlurm);
-  EXPECT_EQ(launch.launcher, Launcher::kSlurm);
-  EXPECT_EQ(launch.rank, 6);
-  EXPECT_EQ(launch.size, 8);
-  EXPECT_EQ(launch.local_rank, 2);
-  EXPECT_EQ(launch.local_size, 4);
+  expect_place(launch, Launcher::kSlurm, {6, 8, 2, 4});
   EXPECT_EQ(launch.master_host, "node07");
   EXPECT_EQ(launch.master_port, 15000 + 4567);
   EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_ID", "12"}})).master_port, 15012);
@@ -127,7 +117,7 @@ TEST(Rendezvous, Slurm) {
 }
 
 TEST(Rendezvous, OtherMpis) {
-  const Launch launch = detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}});
+  const Launch launch = detect(kPmi);
   EXPECT_EQ(launch.launcher, Launcher::kMpi);
   EXPECT_EQ(launch.rank, 1);
   EXPECT_EQ(launch.size, 3);
@@ -169,10 +159,7 @@ TEST(Rendezvous, BadValuesNameTheVariable) {
       {with(kSlurm, {{"SLURM_NODELIST", "n[1"}}), "SLURM_NODELIST: expected"},
       {{{"PMI_RANK", "1"}}, "PMI_SIZE is not"},
   };
-  for (const auto& [variables, part] : cases) {
-    const std::string error = error_of(variables);
-    EXPECT_NE(error.find(part), std::string::npos) << "'" << part << "' is not in: " << error;
-  }
+  for (const auto& [variables, part] : cases) expect_in(part, error_with(variables));
 }
 
 TEST(Rendezvous, OneHostIsWhatTheLauncherSays) {
@@ -183,11 +170,10 @@ TEST(Rendezvous, OneHostIsWhatTheLauncherSays) {
   EXPECT_FALSE(detect(kSlurm).one_host);
   EXPECT_TRUE(detect(with(kSlurm, {{"SLURM_TASKS_PER_NODE", "8"}})).one_host);
   EXPECT_FALSE(detect(with(kSlurm, {{"SLURM_TASKS_PER_NODE", ""}})).one_host);
-  EXPECT_FALSE(detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}).one_host);
-  EXPECT_TRUE(detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}, {"MPI_LOCALNRANKS", "3"}}).one_host);
+  EXPECT_FALSE(detect(kPmi).one_host);
+  EXPECT_TRUE(detect(with(kPmi, {{"MPI_LOCALNRANKS", "3"}})).one_host);
   // Without a statement of the launcher one_host stays false.
-  EXPECT_FALSE(
-      detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}}).one_host);
+  EXPECT_FALSE(detect(kByHand).one_host);
 }
 
 TEST(Rendezvous, TheSecretOfTheEnvironment) {
@@ -195,8 +181,8 @@ TEST(Rendezvous, TheSecretOfTheEnvironment) {
   EXPECT_EQ(detect(kTorchrun).secret, "");
   for (const Variables& job : {kTorchrun, kSlurm, kOpenMpi, Variables{}})
     EXPECT_EQ(detect(with(job, {{"TERN_DIST_SECRET", secret}})).secret, secret);
-  const std::string error = error_of(with(kTorchrun, {{"TERN_DIST_SECRET", secret.substr(1)}}));
-  EXPECT_NE(error.find("TERN_DIST_SECRET: expected at least 22 random characters"), std::string::npos) << error;
+  const std::string error = error_with(with(kTorchrun, {{"TERN_DIST_SECRET", secret.substr(1)}}));
+  expect_in("TERN_DIST_SECRET: expected at least 22 random characters", error);
   EXPECT_EQ(error.find(secret.substr(1)), std::string::npos) << error;
 }
 

@@ -2,12 +2,11 @@
 
 #include "tern/dist/session.h"
 
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <latch>
 #include <thread>
 
+#include "tern/tests/dist/support.h"
 #include "tern/tests/support/sanitizer.h"
 
 namespace tern::dist {
@@ -16,23 +15,19 @@ namespace {
 constexpr int kRanks = 3;
 constexpr double kSeconds = 60 * test::kPatience;
 
-/// Runs body(rank, session) for all ranks at once; returns the error text of each, or "".
-std::vector<std::string> in_sessions(
-    const std::function<void(int, Session&)>& body,
-    const std::function<std::string(int)>& facts = [](int) { return "same"; }) {
-  const TcpStoreServer server({"127.0.0.1"}, 0, {0, kRanks, "job"});
+/// Runs body(rank, session) for all ranks at once; returns the error text of each, or "no error".
+std::vector<std::string> in_sessions(const std::function<void(int, Session&)>& body,
+                                     const std::function<std::string(int)>& facts = {}) {
+  const TcpJob job(kRanks);
   std::vector<std::string> errors(kRanks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank)
     threads.emplace_back([&, rank] {
-      const Member member{rank, kRanks, "job"};
-      try {
-        Session session(connect_tcp_store({"127.0.0.1"}, server.port(), member, kSeconds), member,
-                        {.timeout_seconds = kSeconds}, facts(rank), kSeconds);
+      errors[static_cast<size_t>(rank)] = error_of([&] {
+        Session session(job.connect(rank, kSeconds), job.member(rank), {.timeout_seconds = kSeconds},
+                        facts ? facts(rank) : "same", kSeconds);
         body(rank, session);
-      } catch (const Error& error) {
-        errors[static_cast<size_t>(rank)] = error.what();
-      }
+      });
     });
   for (std::thread& thread : threads) thread.join();
   return errors;
@@ -48,7 +43,7 @@ TEST(Session, RanksExchangeAndEndTogether) {
     }
     session.finish();
   });
-  EXPECT_EQ(errors, std::vector<std::string>(kRanks));
+  EXPECT_EQ(errors, std::vector<std::string>(kRanks, "no error"));
 }
 
 TEST(Session, ARankThatEndsIsFoundByTheOthers) {
@@ -59,9 +54,8 @@ TEST(Session, ARankThatEndsIsFoundByTheOthers) {
     EXPECT_EQ(session.failure(), "rank 1 has ended before the job was done; see its output for the reason");
     session.exchange("the next", {0, 1, 2}, "");
   });
-  EXPECT_EQ(errors[1], "");
-  for (const size_t rank : {size_t{0}, size_t{2}})
-    EXPECT_NE(errors[rank].find("rank 1 has ended before the job was done"), std::string::npos) << errors[rank];
+  EXPECT_EQ(errors[1], "no error");
+  for (const size_t rank : {size_t{0}, size_t{2}}) expect_in("rank 1 has ended before the job was done", errors[rank]);
 }
 
 TEST(Session, TheFirstFailureStays) {
@@ -93,10 +87,9 @@ TEST(Session, WhereARankStands) {
 }
 
 TEST(Session, FactsThatDifferAreNamed) {
-  const std::vector<std::string> errors = in_sessions([](int, Session&) { ADD_FAILURE() << "the ranks disagree"; },
-                                                      [](int rank) { return rank == 1 ? "model tiny" : "model base"; });
-  for (const std::string& error : errors)
-    EXPECT_NE(error.find("rank 1 has model tiny, but rank 0 has model base"), std::string::npos) << error;
+  const auto facts = [](int rank) { return rank == 1 ? "model tiny" : "model base"; };
+  const auto errors = in_sessions([](int, Session&) { ADD_FAILURE() << "the ranks disagree"; }, facts);
+  for (const std::string& error : errors) expect_in("rank 1 has model tiny, but rank 0 has model base", error);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 
 #include "tern/dist/addresses.h"
 #include "tern/dist/tcp_service.h"
+#include "tern/tests/dist/support.h"
 #include "tern/tests/dist/tcp_stranger.h"
-#include "tern/tests/errors.h"
 
 namespace {
 std::atomic<size_t> smallest_refused = 0;  // allocations of at least this size fail; 0: none
@@ -36,13 +36,7 @@ namespace {
 using namespace std::chrono_literals;
 using tcp::Clock;
 
-const std::vector<std::string> kLoopback = {"127.0.0.1"};
 const std::string kMegabyte(Store::kMaxBytes - 1, 'x');
-
-using test::error_of;
-void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-}
 
 // --- listening addresses and admission ---
 
@@ -92,27 +86,27 @@ TEST(TcpStore, WithoutTheSecretNoProcessJoins) {
   const std::string secret = random_secret(), other = random_secret();
   ASSERT_EQ(secret.size(), 32u);
   ASSERT_NE(secret, other);
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "job", secret});
-  connect_tcp_store(kLoopback, server.port(), {1, 2, "job", secret}, 10)->set("a", "b");
+  const TcpJob job(2, secret);
+  job.connect(1)->set("a", "b");
   for (const std::string& wrong : {other, std::string(), secret.substr(1), secret + "0"}) {
-    const std::string error = error_of([&] { connect_tcp_store(kLoopback, server.port(), {1, 2, "job", wrong}, 10); });
+    const std::string error = error_of([&] { job.connect({1, 2, "job", wrong}); });
     expect_in("its secret is another", error);
     expect_in("TERN_DIST_SECRET", error);
     EXPECT_EQ(error.find(secret), std::string::npos);
     // A client that ignores whether the server knows the secret.
-    const RawConnection raw(server.port());
+    const RawConnection raw(job.port());
     expect_in("its secret is another", raw.join({1, 2, "job", wrong}));
     EXPECT_EQ(raw.hear(), "");
   }
 }
 
 TEST(TcpStore, AProofServesOneConnection) {
-  const Member member{1, 2, "job", random_secret()};
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "job", member.secret});
+  const TcpJob job(2, random_secret());
+  const Member member = job.member(1);
   const std::string hello = hello_of(member);
   std::string heard_proof;
   for (int i = 0; i < 2; ++i) {
-    const RawConnection connection(server.port());
+    const RawConnection connection(job.port());
     connection.say(framed(hello));
     const std::string answer = connection.hear();
     EXPECT_EQ(answer.find(member.secret), std::string::npos);
@@ -129,8 +123,8 @@ TEST(TcpStore, AProofServesOneConnection) {
 // --- limits on requests of members ---
 
 TEST(TcpStore, ARequestForTooMuchIsRefused) {
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
-  const auto store = connect_tcp_store(kLoopback, server.port(), {1, 2, "job"}, 10);
+  const TcpJob job(2);
+  const auto store = job.connect(1);
   store->set("k", kMegabyte);
   const std::string error = error_of([&] { store->wait(std::vector<std::string>(65'536, "k"), 0); });
   expect_in("65536 keys", error);
@@ -142,15 +136,13 @@ TEST(TcpStore, ARequestForTooMuchIsRefused) {
 }
 
 TEST(TcpStore, WhatIsStoredIsBounded) {
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
-  const auto store = connect_tcp_store(kLoopback, server.port(), {1, 2, "job"}, 10);
+  const TcpJob job(2);
+  const auto store = job.connect(1);
   const std::string value(Store::kMaxBytes - 256, 'x');
-  std::string error;
+  std::string error = "no error";
   int stored = 0;
-  for (; stored < 300 && error.empty(); ++stored) {
-    const std::string e = error_of([&] { store->set(std::to_string(stored), value); });
-    if (e != "no error") error = e;
-  }
+  for (; stored < 300 && error == "no error"; ++stored)
+    error = error_of([&] { store->set(std::to_string(stored), value); });
   EXPECT_EQ(stored, 257);  // the last one was refused
   expect_in("the store is full", error);
   store->set("0", value);  // the same value again needs no more memory
@@ -165,13 +157,28 @@ TEST(TcpStore, WhatIsStoredIsBounded) {
 /// Members of a service without sockets.
 class ServiceTest : public testing::Test {
  protected:
-  tcp::Connection& join(int rank, uint64_t process = 77) {
+  tcp::Connection& join(int rank) {
     tcp::Connection& c = service_.open(now_);
     const Member member{rank, 8, "job"};
-    const std::string hello = hello_of(member, process);
+    const std::string hello = hello_of(member);
     service_.receive(c, framed(hello), now_);
     service_.receive(c, framed(proof_for(member, hello, take(c))), now_);
     return c;
+  }
+  tcp::Connection& admitted(int rank) {
+    tcp::Connection& c = join(rank);
+    EXPECT_EQ(take(c), "\1");
+    return c;
+  }
+  std::vector<tcp::Connection*> six_members() {
+    std::vector<tcp::Connection*> members;
+    for (int rank = 1; rank < 7; ++rank) members.push_back(&admitted(rank));
+    return members;
+  }
+  static size_t unsent(const std::vector<tcp::Connection*>& members) {
+    size_t bytes = 0;
+    for (const tcp::Connection* c : members) bytes += c->out().size();
+    return bytes;
   }
   /// The pending output, as one message.
   std::string take(tcp::Connection& c) {
@@ -206,8 +213,7 @@ class ServiceTest : public testing::Test {
 };
 
 TEST_F(ServiceTest, KeysAreCounted) {
-  tcp::Connection& c = join(1);
-  EXPECT_EQ(take(c), "\1");
+  tcp::Connection& c = admitted(1);
   for (size_t i = 0; i < kLimits.keys; ++i) ASSERT_EQ(ask(c, set(std::to_string(i), "")), "\1");
   expect_in("the store is full: it has 1000 keys", ask(c, set("more", "")));
   expect_in("the store is full", ask(c, tcp::Writer().number(tcp::Request::kAdd).string("more").number(int64_t{1})));
@@ -218,8 +224,7 @@ TEST_F(ServiceTest, KeysAreCounted) {
 }
 
 TEST_F(ServiceTest, OneAnswerWaitsToBeSent) {
-  tcp::Connection& c = join(1);
-  EXPECT_EQ(take(c), "\1");
+  tcp::Connection& c = admitted(1);
   EXPECT_EQ(ask(c, set("k", thousand_)), "\1");
   for (int i = 0; i < 50; ++i) {  // without reading the answers
     if (c.may_send_request()) service_.receive(c, wait(1, "k").framed() + wait(2, "k").framed(), now_);
@@ -235,25 +240,16 @@ TEST_F(ServiceTest, OneAnswerWaitsToBeSent) {
 }
 
 TEST_F(ServiceTest, AnswersWaitUntilThereIsRoom) {
-  std::vector<tcp::Connection*> members;
-  for (int rank = 1; rank < 7; ++rank) {
-    members.push_back(&join(rank));
-    EXPECT_EQ(take(*members.back()), "\1");
-  }
+  const std::vector<tcp::Connection*> members = six_members();
   EXPECT_EQ(ask(*members[0], set("k", thousand_)), "\1");
   for (tcp::Connection* c : members) service_.receive(*c, wait(60, "k").framed(), now_);
-  const auto unsent = [&] {
-    size_t bytes = 0;
-    for (const tcp::Connection* c : members) bytes += c->out().size();
-    return bytes;
-  };
-  EXPECT_LE(unsent(), kLimits.unsent);
-  EXPECT_GT(unsent(), kLimits.unsent / 2);
+  EXPECT_LE(unsent(members), kLimits.unsent);
+  EXPECT_GT(unsent(members), kLimits.unsent / 2);
   size_t served = 0;
   for (int round = 0; round < 2; ++round) {
     for (tcp::Connection* c : members) served += take(*c).size() > 60 * thousand_.size();
     service_.advance(now_);
-    EXPECT_LE(unsent(), kLimits.unsent);
+    EXPECT_LE(unsent(members), kLimits.unsent);
     EXPECT_GT(service_.next_deadline(now_ + 1h), now_);  // a member that waits for room does not keep the loop busy
   }
   for (tcp::Connection* c : members) EXPECT_FALSE(c->closing());
@@ -262,22 +258,16 @@ TEST_F(ServiceTest, AnswersWaitUntilThereIsRoom) {
 
 /// In an answer each missing key takes one byte.
 TEST_F(ServiceTest, AnswersWithoutValuesCount) {
-  std::vector<tcp::Connection*> members;
-  for (int rank = 1; rank < 7; ++rank) {
-    members.push_back(&join(rank));
-    EXPECT_EQ(take(*members.back()), "\1");
-  }
+  const std::vector<tcp::Connection*> members = six_members();
   expect_in("a request for 65000 keys, whose answer has 65005 bytes", ask(*members[0], wait(65'000, "absent")));
   for (tcp::Connection* c : members) service_.receive(*c, wait(60'000, "absent").framed(), now_);
-  size_t unsent = 0;
-  for (const tcp::Connection* c : members) unsent += c->out().size();
-  EXPECT_EQ(unsent, 4u * 60'005);
+  EXPECT_EQ(unsent(members), 4u * 60'005);
 }
 
 TEST_F(ServiceTest, ARankHasSoManyConnections) {
-  for (int i = 0; i < tcp::kMaxConnectionsOfRank; ++i) EXPECT_EQ(take(join(1)), "\1");
+  for (int i = 0; i < tcp::kMaxConnectionsOfRank; ++i) admitted(1);
   expect_in("rank 1 has 32 connections already", take(join(1)));
-  EXPECT_EQ(take(join(2)), "\1");
+  admitted(2);
 }
 
 TEST_F(ServiceTest, StrangersGiveWayTheSilentFirst) {
@@ -305,9 +295,7 @@ TEST_F(ServiceTest, StrangersGiveWayTheSilentFirst) {
 }
 
 TEST_F(ServiceTest, AFailureIsReportedToAll) {
-  tcp::Connection &waiting = join(1), &idle = join(2);
-  EXPECT_EQ(take(waiting), "\1");
-  EXPECT_EQ(take(idle), "\1");
+  tcp::Connection &waiting = admitted(1), &idle = admitted(2);
   service_.receive(waiting, wait(1, "never", 1000'000).framed(), now_);
   service_.fail("std::bad_alloc");
   for (tcp::Connection* c : {&waiting, &idle}) {
@@ -320,17 +308,17 @@ TEST_F(ServiceTest, AFailureIsReportedToAll) {
 // --- strangers and failures, with sockets ---
 
 TEST(TcpStore, SilentConnectionsDoNotKeepRanksOut) {
-  const TcpStoreServer server(kLoopback, 0, {0, 4, "job"});
-  const auto early = connect_tcp_store(kLoopback, server.port(), {0, 4, "job"}, 10);
+  const TcpJob job(4);
+  const auto early = job.connect(0);
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
   const size_t count = std::min<size_t>(8192, (limit.rlim_max - 500) / 2);  // both ends are in this process
   std::vector<std::unique_ptr<RawConnection>> silent;
-  while (silent.size() < count) silent.push_back(std::make_unique<RawConnection>(server.port()));
+  while (silent.size() < count) silent.push_back(std::make_unique<RawConnection>(job.port()));
   const auto start = Clock::now();
-  const auto late = connect_tcp_store(kLoopback, server.port(), {1, 4, "job"}, 60);
+  const auto late = job.connect(1, 60);
   EXPECT_LT(Clock::now() - start, 30s);
   late->set("late", "1");
   EXPECT_EQ(early->get("late", 10), "1");
@@ -382,9 +370,8 @@ TEST(TcpStore, WithoutDescriptorsStrangersGiveWayAndNothingSpins) {
 
 TEST(TcpStore, MemoryThatIsMissingIsAnErrorOfAllRanks) {
   may_allocate = true;
-  const TcpStoreServer server(kLoopback, 0, {0, 3, "job"});
-  const auto store = connect_tcp_store(kLoopback, server.port(), {0, 3, "job"}, 10);
-  const auto other = connect_tcp_store(kLoopback, server.port(), {1, 3, "job"}, 10);
+  const TcpJob job(3);
+  const auto store = job.connect(0), other = job.connect(1);
   std::string waiting_error;
   std::thread waiting([&] {
     may_allocate = true;
@@ -396,9 +383,7 @@ TEST(TcpStore, MemoryThatIsMissingIsAnErrorOfAllRanks) {
   smallest_refused = 0;
   expect_in("has failed: std::bad_alloc", waiting_error);
   expect_in("has failed: std::bad_alloc", error_of([&] { store->set("a", ""); }));
-  expect_in("has failed: std::bad_alloc", error_of([&] {
-              connect_tcp_store(kLoopback, server.port(), {2, 3, "job"}, 10);
-            }));
+  expect_in("has failed: std::bad_alloc", error_of([&] { job.connect(2); }));
 }
 
 }  // namespace

@@ -10,54 +10,37 @@
 #include <thread>
 
 #include "tern/dist/session.h"
+#include "tern/tests/dist/support.h"
 #include "tern/tests/dist/tcp_stranger.h"
-#include "tern/tests/errors.h"
 #include "tern/tests/support/seed.h"
 
 namespace tern::dist {
 namespace {
 
 namespace fs = std::filesystem;
-
-const std::vector<std::string> kLoopback = {"127.0.0.1"};
-
-using test::error_of;
-void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-}
+using Values = std::vector<std::optional<std::string>>;
 
 /// A store of either kind, one connection per rank.
 class AnyStore : public testing::TestWithParam<std::string> {
  protected:
-  AnyStore() {
-    std::string name = (fs::temp_directory_path() / "tern-store-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    if (is_tcp()) server_ = std::make_unique<TcpStoreServer>(kLoopback, 0, Member{0, 8, "job"});
-  }
-  ~AnyStore() override { fs::remove_all(folder_); }
-  bool is_tcp() const { return GetParam() == "tcp"; }
   std::unique_ptr<Store> open(int rank) {
-    const Member member{rank, 8, "job"};
-    if (is_tcp()) return connect_tcp_store({"127.0.0.1"}, server_->port(), member, 10);
-    return open_file_store(folder_.string(), member);
+    return GetParam() == "tcp" ? job_.connect(rank) : open_file_store(folder_.path(), job_.member(rank));
   }
 
-  fs::path folder_;
-  std::unique_ptr<TcpStoreServer> server_;
+  const Scratch folder_;
+  const TcpJob job_{8};
 };
 
 TEST_P(AnyStore, KeepsValues) {
   const auto a = open(0), b = a->another();
   a->set("key", "value");
   EXPECT_EQ(b->get("key", 0), "value");
-  b->set("key", std::string("\0 any \n bytes \xff", 15));
-  EXPECT_EQ(a->get("key", 0), std::string("\0 any \n bytes \xff", 15));
-  a->set("", "");
-  EXPECT_EQ(a->get("", 0), "");
   const std::string large(Store::kMaxBytes - 1, 'x');
-  a->set("l", large);
-  EXPECT_EQ(b->get("l", 0), large);
+  for (const auto& [key, value] :
+       {std::pair<std::string, std::string>{"key", {"\0 any \n bytes \xff", 15}}, {"", ""}, {"l", large}}) {
+    a->set(key, value);
+    EXPECT_EQ(b->get(key, 0), value) << key;
+  }
   expect_in("too large", error_of([&] { a->set("l", large + "xx"); }));
   const std::string longest(Store::kMaxKeyBytes, 'k');
   a->set(longest, "1");
@@ -71,14 +54,14 @@ TEST_P(AnyStore, KeepsValues) {
   EXPECT_EQ(b->get(key + "2", 0), "2");
   b->erase(key);
   b->erase("never there");
-  EXPECT_EQ(a->wait({key, key + "2"}, 0), (std::vector<std::optional<std::string>>{std::nullopt, "2"}));
+  EXPECT_EQ(a->wait({key, key + "2"}, 0), (Values{std::nullopt, "2"}));
   EXPECT_TRUE(a->wait({}, 5).empty());
 }
 
 TEST_P(AnyStore, WaitsForAllKeysAndNotLonger) {
   const auto a = open(0);
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(a->wait({"x"}, 0.2), std::vector<std::optional<std::string>>{std::nullopt});
+  EXPECT_EQ(a->wait({"x"}, 0.2), Values{std::nullopt});
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(200));
   expect_in("no rank has set 'x'", error_of([&] { a->get("x", 0.01); }));
   std::thread other([b = a->another()] {
@@ -86,7 +69,7 @@ TEST_P(AnyStore, WaitsForAllKeysAndNotLonger) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     b->set("y", "2");
   });
-  EXPECT_EQ(a->wait({"y", "x"}, 30), (std::vector<std::optional<std::string>>{"2", "1"}));
+  EXPECT_EQ(a->wait({"y", "x"}, 30), (Values{"2", "1"}));
   other.join();
 }
 
@@ -108,6 +91,14 @@ TEST_P(AnyStore, AddsForManyThreads) {
 
 TEST_P(AnyStore, ExchangesAndComparesBetweenProcesses) {
   const auto own = open(0);
+  const std::vector<int> ranks = {0, 1, 2, 3};
+  const auto meet = [&](Store& store, int rank) {
+    EXPECT_EQ(store.exchange("e", ranks, rank, std::to_string(rank * rank), 30),
+              (std::vector<std::string>{"0", "1", "4", "9"}));
+    store.compare("same", ranks, rank, "equal", 30);
+    const std::string error = error_of([&] { store.compare("shape", ranks, rank, rank >= 2 ? "[4]" : "[3]", 30); });
+    EXPECT_EQ(error, "shape: rank 2 has [4], but rank 0 has [3]");
+  };
   std::vector<pid_t> children;
   for (int rank = 1; rank < 4; ++rank) {
     const pid_t child = fork();
@@ -118,26 +109,15 @@ TEST_P(AnyStore, ExchangesAndComparesBetweenProcesses) {
     }
     try {
       const auto store = open(rank);
-      const auto all = store->exchange("e", {0, 1, 2, 3}, rank, std::to_string(rank * rank), 30);
-      const bool right = all == std::vector<std::string>{"0", "1", "4", "9"};
-      store->compare("same", {0, 1, 2, 3}, rank, "equal", 30);
-      const std::string error = error_of([&] {
-        store->compare("shape", {0, 1, 2, 3}, rank, rank >= 2 ? "[4]" : "[3]", 30);
-      });
-      const bool named = error == "shape: rank 2 has [4], but rank 0 has [3]";
+      meet(*store, rank);
       store->finish();
-      _exit(right && named ? 0 : 1);
+      _exit(HasFailure() ? 1 : 0);
     } catch (const std::exception& error) {
       fprintf(stderr, "%s\n", error.what());
       _exit(2);
     }
   }
-  EXPECT_EQ(own->exchange("e", {0, 1, 2, 3}, 0, "0", 30), (std::vector<std::string>{"0", "1", "4", "9"}));
-  own->compare("same", {0, 1, 2, 3}, 0, "equal", 30);
-  EXPECT_EQ(error_of([&] {
-              own->compare("shape", {0, 1, 2, 3}, 0, "[3]", 30);
-            }),
-            "shape: rank 2 has [4], but rank 0 has [3]");
+  meet(*own, 0);
   for (const pid_t child : children) {
     int status = -1;
     waitpid(child, &status, 0);
@@ -149,14 +129,11 @@ TEST_P(AnyStore, ExchangesAndComparesBetweenProcesses) {
 TEST_P(AnyStore, RanksThatDoNotComeAreNamed) {
   const auto store = open(2);
   store->set("start/5", "");
-  EXPECT_EQ(error_of([&] {
-              store->exchange("start", {0, 2, 5, 7}, 2, "", 0.1);
-            }),
-            "start: ranks 0 and 7 have not arrived within 0.1 s");
-  EXPECT_EQ(error_of([&] {
-              store->exchange("more", {2, 3}, 2, "", 0.1);
-            }),
-            "more: rank 3 has not arrived within 0.1 s");
+  const std::vector<int> many = {0, 2, 5, 7}, two = {2, 3};
+  const std::string start = error_of([&] { store->exchange("start", many, 2, "", 0.1); });
+  EXPECT_EQ(start, "start: ranks 0 and 7 have not arrived within 0.1 s");
+  const std::string more = error_of([&] { store->exchange("more", two, 2, "", 0.1); });
+  EXPECT_EQ(more, "more: rank 3 has not arrived within 0.1 s");
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, AnyStore, testing::Values("tcp", "file"), [](const auto& info) { return info.param; });
@@ -164,17 +141,16 @@ INSTANTIATE_TEST_SUITE_P(Stores, AnyStore, testing::Values("tcp", "file"), [](co
 // --- TCP only ---
 
 TEST(TcpStore, SurvivesStrangers) {
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
-  const auto store = connect_tcp_store({"localhost"}, server.port(), {0, 2, "job"}, 10);
+  const TcpJob job(2);
+  const auto store = connect_tcp_store({"localhost"}, job.port(), job.member(0), 10);
   std::mt19937_64 random = fresh_random();
   std::vector<std::unique_ptr<RawConnection>> silent;
   for (int i = 0; i < 200; ++i) {
-    auto raw = std::make_unique<RawConnection>(server.port());
-    std::string bytes;
-    const size_t length = random() % 3000;
-    for (size_t j = 0; j < length; ++j) bytes += static_cast<char>(random());
+    auto raw = std::make_unique<RawConnection>(job.port());
+    std::string bytes(random() % 3000, ' ');
+    for (char& c : bytes) c = static_cast<char>(random());
     if (i % 4 == 1) bytes = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    if (i % 4 == 2) bytes.insert(0, framed(hello_of({1, 2, "job"})).substr(0, 20));
+    if (i % 4 == 2) bytes.insert(0, framed(hello_of(job.member(1))).substr(0, 20));
     if (i % 4 == 3) bytes.insert(0, std::string("\xff\xff\xff\xff", 4));
     raw->say(bytes);
     if (i % 2 == 0) silent.push_back(std::move(raw));
@@ -185,16 +161,15 @@ TEST(TcpStore, SurvivesStrangers) {
 }
 
 TEST(TcpStore, AMemberThatSpeaksNonsenseIsDropped) {
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "j"});
-  const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "j"}, 10);
+  const TcpJob job(2);
+  const auto store = job.connect(0);
   std::mt19937_64 random = fresh_random();
   for (int i = 0; i < 300; ++i) {
-    RawConnection member(server.port());
-    EXPECT_EQ(member.join({1, 2, "j"}), "\1");
-    std::string message;
-    const size_t length = random() % 60;
-    message += static_cast<char>(random() % 8);
-    for (size_t j = 0; j < length; ++j) message += static_cast<char>(random() % 3 == 0 ? random() : 0);
+    RawConnection member(job.port());
+    EXPECT_EQ(member.join(job.member(1)), "\1");
+    std::string message(1 + random() % 60, ' ');
+    for (char& c : message) c = static_cast<char>(random() % 3 == 0 ? random() : 0);
+    message[0] = static_cast<char>(random() % 8);
     member.say(framed(message));
   }
   store->set("still", "here");
@@ -202,19 +177,15 @@ TEST(TcpStore, AMemberThatSpeaksNonsenseIsDropped) {
 }
 
 TEST(TcpStore, APortInUse) {
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
-  const std::string error = error_of([&] { TcpStoreServer(kLoopback, server.port(), {0, 2, "other"}); });
-  expect_in("port " + std::to_string(server.port()) + " is in use", error);
+  const TcpJob job(2);
+  const std::string error = error_of([&] { TcpStoreServer(kLoopback, job.port(), {0, 2, "other"}); });
+  expect_in("port " + std::to_string(job.port()) + " is in use", error);
   expect_in("MASTER_PORT", error);
 }
 
 TEST(TcpStore, NoServerListens) {
-  int port = 0;
-  {
-    const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
-    port = server.port();
-  }
-  const std::string error = error_of([&] { connect_tcp_store({"127.0.0.1"}, port, {1, 2, "job"}, 0.3); });
+  const int port = TcpJob(2).port();
+  const std::string error = error_of([&] { connect_tcp_store(kLoopback, port, {1, 2, "job"}, 0.3); });
   expect_in("127.0.0.1 port " + std::to_string(port), error);
   expect_in("could not be reached within 0.3 s", error);
   expect_in("MASTER_ADDR", error);
@@ -223,26 +194,20 @@ TEST(TcpStore, NoServerListens) {
 }
 
 TEST(TcpStore, TheMasterMayComeLater) {
-  int port = 0;
-  {
-    const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
-    port = server.port();
-  }
+  const int port = TcpJob(2).port();
   std::unique_ptr<TcpStoreServer> server;
   std::thread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     server = std::make_unique<TcpStoreServer>(kLoopback, port, Member{0, 2, "job"});
   });
-  const auto store = connect_tcp_store({"127.0.0.1"}, port, {1, 2, "job"}, 30);
+  const auto store = connect_tcp_store(kLoopback, port, {1, 2, "job"}, 30);
   late.join();
   store->set("a", "b");
 }
 
 TEST(TcpStore, TheWrongMaster) {
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
-  const auto refusal = [&](const Member& member) {
-    return error_of([&] { connect_tcp_store({"127.0.0.1"}, server.port(), member, 5); });
-  };
+  const TcpJob job(2);
+  const auto refusal = [&](const Member& member) { return error_of([&] { job.connect(member); }); };
   expect_in("another job", refusal({1, 2, "job of others"}));
   expect_in("a job of 2 ranks, and rank 1 says that there are 3", refusal({1, 3, "job"}));
   expect_in("rank 2 is not in [0, 2)", refusal({2, 2, "job"}));
@@ -262,21 +227,20 @@ TEST(TcpStore, TheWrongMaster) {
     EXPECT_EQ(write(client, text.data(), text.size()), static_cast<ssize_t>(text.size()));
     close(client);
   });
-  const std::string error = error_of([&] {
-    connect_tcp_store({"127.0.0.1"}, ntohs(address.sin_port), {1, 2, "job"}, 5);
-  });
+  const int port = ntohs(address.sin_port);
+  const std::string error = error_of([&] { connect_tcp_store(kLoopback, port, {1, 2, "job"}, 5); });
   expect_in("is not a store of Tern", error);
   page.join();
   close(listener);
 }
 
 TEST(TcpStore, AKilledRankIsReported) {
-  const TcpStoreServer server(kLoopback, 0, {0, 3, "job"});
-  const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 3, "job"}, 10);
+  const TcpJob job(3);
+  const auto store = job.connect(0);
   for (const int rank : {1, 2}) {
     const pid_t child = fork();
     if (child == 0) {
-      const auto own = connect_tcp_store({"127.0.0.1"}, server.port(), {rank, 3, "job"}, 10);
+      const auto own = job.connect(rank);
       own->set("came/" + std::to_string(rank), "");
       if (rank == 1) own->finish();
       _exit(0);
@@ -293,47 +257,39 @@ TEST(TcpStore, AKilledRankIsReported) {
 }
 
 TEST(TcpStore, ARankThatConnectsAgainIsThere) {
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
-  const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "job"}, 10);
-  const auto come = [&] { return connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "job"}, 10); };
-  come().reset();
+  const TcpJob job(2);
+  const auto store = job.connect(0);
+  job.connect(1).reset();
   while (store->failed_ranks().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const auto again = come();
+  const auto again = job.connect(1);
   EXPECT_TRUE(store->failed_ranks().empty());
 }
 
 TEST(TcpStore, ARankThatEndsBeforeAllHaveJoinedIsReported) {
-  const TcpStoreServer server(kLoopback, 0, {0, 3, "job"});
-  const auto connect = [&](int rank) { return connect_tcp_store({"127.0.0.1"}, server.port(), {rank, 3, "job"}, 10); };
-  connect(2).reset();
-  EXPECT_EQ(error_of([&] {
-              Session(connect(0), {0, 3, "job"}, {}, "", 60);
-            }),
-            "rank 2 has ended before the job was done; see its output for the reason");
+  const TcpJob job(3);
+  job.connect(2).reset();
+  const std::string error = error_of([&] { Session(job.connect(0), job.member(0), {}, "", 60); });
+  EXPECT_EQ(error, "rank 2 has ended before the job was done; see its output for the reason");
 }
 
 TEST(TcpStore, WhatARankBroughtBeforeItFailedCounts) {
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "job"});
-  const auto store = connect_tcp_store({"127.0.0.1"}, server.port(), {0, 2, "job"}, 10);
-  const auto other = connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "job"}, 10);
-  EXPECT_EQ(store->exchange("last", {0, 1}, 0, "a", 60,
-                            [&]() -> std::string {
-                              other->set("last/1", "b");
-                              return "rank 1 has failed";
-                            }),
-            (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(error_of([&] {
-              store->exchange("next", {0, 1}, 0, "a", 60, [] { return "rank 1 has failed"; });
-            }),
-            "rank 1 has failed");
+  const TcpJob job(2);
+  const auto store = job.connect(0), other = job.connect(1);
+  const auto failed = [&]() -> std::string {
+    other->set("last/1", "b");
+    return "rank 1 has failed";
+  };
+  const std::vector<int> both = {0, 1};
+  EXPECT_EQ(store->exchange("last", both, 0, "a", 60, failed), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(error_of([&] { store->exchange("next", both, 0, "a", 60, failed); }), "rank 1 has failed");
 }
 
 TEST(TcpStore, AServerThatGoesIsAnError) {
-  auto server = std::make_unique<TcpStoreServer>(kLoopback, 0, Member{0, 2, "job"});
-  const auto store = connect_tcp_store({"127.0.0.1"}, server->port(), {1, 2, "job"}, 10);
+  auto job = std::make_unique<TcpJob>(2);
+  const auto store = job->connect(1);
   std::thread ends([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    server.reset();
+    job.reset();
   });
   expect_in("rank 0, at 127.0.0.1 port", error_of([&] { store->wait({"x"}, 60); }));
   ends.join();
@@ -341,23 +297,20 @@ TEST(TcpStore, AServerThatGoesIsAnError) {
 }
 
 TEST(TcpStore, ASecondProcessOfARankIsRefused) {
-  const TcpStoreServer server(kLoopback, 0, {0, 2, "j"});
-  const RawConnection first(server.port());  // a process with another random id
-  EXPECT_EQ(first.join({1, 2, "j"}), "\1");
-  expect_in("rank 1 is connected already: two processes claim to be rank 1", error_of([&] {
-              connect_tcp_store({"127.0.0.1"}, server.port(), {1, 2, "j"}, 5);
-            }));
+  const TcpJob job(2);
+  const RawConnection first(job.port());  // a process with another random id
+  EXPECT_EQ(first.join(job.member(1)), "\1");
+  expect_in("rank 1 is connected already: two processes claim to be rank 1", error_of([&] { job.connect(1); }));
 }
 
 TEST(FileStore, ASecondProcessOfARankIsRefused) {
-  std::string folder = (fs::temp_directory_path() / "tern-store-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const Scratch scratch;
+  const std::string folder = scratch.path();
   const auto store = open_file_store(folder, {1, 2, "job"});
   expect_in("has rank 1 already", error_of([&] { open_file_store(folder, {1, 2, "job"}); }));
   open_file_store(folder, {0, 2, "job"});
   open_file_store(folder, {1, 2, "another job"})->set("key", "1");
   EXPECT_FALSE(store->wait({"key"}, 0)[0]);
-  fs::remove_all(folder);
 }
 
 TEST(FileStore, AFolderThatCannotBeMade) {
@@ -366,11 +319,9 @@ TEST(FileStore, AFolderThatCannotBeMade) {
 
 /// In check mode every call and message is compared through the store; a long run must not fill it.
 TEST(Session, CheckModeKeepsNoFinishedCalls) {
-  std::string folder = (fs::temp_directory_path() / "tern-store-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const auto entries = [&] {
-    return std::distance(fs::recursive_directory_iterator(folder), fs::recursive_directory_iterator());
-  };
+  const Scratch scratch;
+  const std::string folder = scratch.path();
+  const auto entries = [&] { return std::distance(fs::recursive_directory_iterator(folder), {}); };
   std::ptrdiff_t after_one = 0, after_many = 0;
   const auto rank = [&](int self) {
     const Member member{self, 2, "job"};
@@ -396,7 +347,6 @@ TEST(Session, CheckModeKeepsNoFinishedCalls) {
   one.join();
   EXPECT_GT(after_one, 6);
   EXPECT_LE(after_many, after_one + 8);  // values of the "look" exchanges
-  fs::remove_all(folder);
 }
 
 TEST(RankList, IsAPhrase) {

@@ -16,13 +16,13 @@
 namespace tern::dist {
 
 /// The first message of a rank.
-inline std::string hello_of(const Member& member, uint64_t process = 77) {
+inline std::string hello_of(const Member& member) {
   return tcp::Writer()
       .string(tcp::kMagic)
       .string(member.job)
       .number(static_cast<int32_t>(member.rank))
       .number(static_cast<int32_t>(member.size))
-      .number(process)
+      .number(uint64_t{77})  // its process
       .string(std::string(tcp::kNonceBytes, 'n'))
       .text();
 }
@@ -69,8 +69,8 @@ class RawConnection {
     return size > (uint32_t{1} << 27) ? "" : take(size);
   }
   /// The server's final answer to this member: "\1" if it was admitted.
-  std::string join(const Member& member, uint64_t process = 77) const {
-    const std::string hello = hello_of(member, process);
+  std::string join(const Member& member) const {
+    const std::string hello = hello_of(member);
     say(framed(hello));
     const std::string answer = hear();
     if (answer.empty() || answer[0] != static_cast<char>(tcp::Answer::kOk)) return answer;

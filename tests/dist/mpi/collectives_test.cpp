@@ -1,7 +1,7 @@
 // Every operation of a communicator, compared with loops over the inputs of all ranks.
 
+#include <array>
 #include <cmath>
-#include <cstring>
 
 #include "tern/tests/dist/mpi/world_test.h"
 
@@ -41,7 +41,7 @@ TEST(Collectives, AllReduce) {
       if (!is_legal(dtype, op)) continue;
       for (const int64_t n : kSizes) {
         const auto values = all_values(next_test, {n}, dtype);
-        Tensor x = values[static_cast<size_t>(rank())].clone();
+        Tensor x = of_this_rank(values).clone();
         group().all_reduce(x, op);
         expect_bits(x, reference(values, op), x.describe());
         ++next_test;
@@ -50,26 +50,10 @@ TEST(Collectives, AllReduce) {
   }
 }
 
-TEST(Collectives, AllReduceAgreesWithDoubles) {
-  const auto values = all_values(next_test++, {5'001}, float32);
-  Tensor x = values[static_cast<size_t>(rank())].clone();
-  group().all_reduce(x);
-  const std::vector<double> got = x.to_vector<double>();
-  for (size_t i = 0; i < got.size(); ++i) {
-    double sum = 0, magnitude = 0;
-    for (const Tensor& v : values) {
-      sum += v.data<float>()[i];
-      magnitude += std::abs(v.data<float>()[i]);
-    }
-    // Each addition rounds a partial sum.
-    ASSERT_TRUE(std::abs(got[i] - sum) <= (size() - 1) * 0x1p-24 * magnitude) << i << ": " << got[i] << " for " << sum;
-  }
-}
-
 TEST(Collectives, ALargeTensorIsReducedInPieces) {
   for (const DType dtype : {float32, bfloat16}) {
     const auto values = all_values(next_test++, {1'500'007}, dtype);
-    Tensor x = values[static_cast<size_t>(rank())].clone();
+    Tensor x = of_this_rank(values).clone();
     group().all_reduce(x);
     expect_bits(x, reference(values, ReduceOp::kSum), x.describe());
   }
@@ -94,14 +78,14 @@ TEST(Collectives, ReduceScatter) {
     for (const int64_t n : {0, 1, 3, 1000, 4099}) {
       const auto values = all_values(next_test++, {size(), n}, dtype);
       Tensor out = zeros({n}, {.dtype = dtype});
-      group().reduce_scatter(out, values[static_cast<size_t>(rank())], op);
+      group().reduce_scatter(out, of_this_rank(values), op);
       expect_bits(out, reference(values, op)[rank()], out.describe());
     }
   }
   // In place: the output is this rank's part of the input.
   const int64_t n = 300'007;
   const auto values = all_values(next_test++, {size(), n}, float32);
-  Tensor in = values[static_cast<size_t>(rank())].clone();
+  Tensor in = of_this_rank(values).clone();
   Tensor out = in[rank()];
   group().reduce_scatter(out, in, ReduceOp::kMean);
   expect_bits(out, reference(values, ReduceOp::kMean)[rank()], "in place");
@@ -112,9 +96,9 @@ TEST(Collectives, AllGather) {
     for (const int64_t n : {0, 1, 3, 1000, 40'001}) {
       const auto values = all_values(next_test++, {n}, dtype);
       Tensor all = zeros({size(), n}, {.dtype = dtype});
-      group().all_gather(all, values[static_cast<size_t>(rank())]);
+      group().all_gather(all, of_this_rank(values));
       for (int r = 0; r < size(); ++r) expect_bits(all[r], values[static_cast<size_t>(r)], all.describe());
-      const std::vector<Tensor> list = group().all_gather(values[static_cast<size_t>(rank())]);
+      const std::vector<Tensor> list = group().all_gather(of_this_rank(values));
       ASSERT_EQ(list.size(), values.size());
       for (size_t r = 0; r < list.size(); ++r) expect_bits(list[r], values[r], "list");
       // In place.
@@ -132,21 +116,21 @@ TEST(Collectives, Broadcast) {
     for (const int64_t n : {0, 1, 3, 1000, 70'001}) {
       for (int root = 0; root < size(); ++root) {
         const auto values = all_values(next_test++, {n}, dtype);
-        Tensor x = values[static_cast<size_t>(rank())].clone();
+        Tensor x = of_this_rank(values).clone();
         group().broadcast(x, root);
         expect_bits(x, values[static_cast<size_t>(root)], x.describe());
       }
     }
   }
   const auto values = all_values(next_test++, {1'200'011}, float32);
-  Tensor x = values[static_cast<size_t>(rank())].clone();
+  Tensor x = of_this_rank(values).clone();
   group().broadcast(x, size() - 1);
   expect_bits(x, values.back(), "large");
 }
 
 TEST(Collectives, ViewsThatAreNotContiguous) {
   const auto values = all_values(next_test++, {30, 7}, float32);
-  Tensor x = values[static_cast<size_t>(rank())].clone();
+  Tensor x = of_this_rank(values).clone();
   Tensor view = x.t();
   group().all_reduce(view);
   expect_bits(x, reference(values, ReduceOp::kSum), "a transposed view");
@@ -159,8 +143,7 @@ TEST(Collectives, SendAndReceive) {
     for (const int64_t n : {0, 1, 1000, 300'000}) {
       const auto first = all_values(next_test++, {n}, float32), second = all_values(next_test++, {n}, float32);
       Tensor a = zeros({n}), b = zeros({n});
-      Work sends[] = {group().send_async(first[static_cast<size_t>(rank())], to),
-                      group().send_async(second[static_cast<size_t>(rank())], to)};
+      Work sends[] = {group().send_async(of_this_rank(first), to), group().send_async(of_this_rank(second), to)};
       group().receive(a, from);
       group().receive(b, from);
       for (Work& work : sends) work.wait();
@@ -169,8 +152,8 @@ TEST(Collectives, SendAndReceive) {
     }
   }
   Tensor x = zeros({1});
-  EXPECT_NE(error_of([&] { group().send(x, rank()); }), "no error");
-  EXPECT_NE(error_of([&] { group().receive(x, size()); }), "no error");
+  EXPECT_THROW(group().send(x, rank()), Error);
+  EXPECT_THROW(group().receive(x, size()), Error);
 }
 
 TEST(Collectives, ManyAtATime) {
@@ -180,7 +163,7 @@ TEST(Collectives, ManyAtATime) {
   for (int i = 0; i < 40; ++i) {
     const int64_t n = (i * 7919) % 20'000;
     values.push_back(all_values(next_test++, {n}, float32));
-    tensors.push_back(values.back()[static_cast<size_t>(rank())].clone());
+    tensors.push_back(of_this_rank(values.back()).clone());
     works.push_back(i % 3 == 2 ? group().broadcast_async(tensors.back(), i % size())
                                : group().all_reduce_async(tensors.back()));
   }
@@ -221,24 +204,18 @@ TEST(Collectives, GroupsOfSomeRanks) {
   const auto values = all_values(next_test++, {5'000}, float32);
   std::vector<Tensor> theirs;
   for (const int r : members) theirs.push_back(values[static_cast<size_t>(r)]);
-  Tensor x = values[static_cast<size_t>(rank())].clone();
+  Tensor x = of_this_rank(values).clone();
   half->all_reduce(x);
   expect_bits(x, reference(theirs, ReduceOp::kSum), "half");
   half->barrier();
 
   // Both groups at the same time, in another order on odd ranks.
-  Tensor y = values[static_cast<size_t>(rank())].clone(), z = y.clone();
+  Tensor y = of_this_rank(values).clone(), z = y.clone();
   Work a, b;
   if (rank() % 2 == 0) a = group().all_reduce_async(y);
   b = half->all_reduce_async(z);
   if (rank() % 2 == 1) a = group().all_reduce_async(y);
-  if (rank() % 2 == 0) {
-    b.wait();
-    a.wait();
-  } else {
-    a.wait();
-    b.wait();
-  }
+  for (Work* work : rank() % 2 == 0 ? std::array{&b, &a} : std::array{&a, &b}) work->wait();
   expect_bits(y, reference(values, ReduceOp::kSum), "world");
   expect_bits(z, x, "half again");
 
@@ -248,7 +225,9 @@ TEST(Collectives, GroupsOfSomeRanks) {
     EXPECT_EQ(none->size(), size() - 1);
     EXPECT_EQ(none->rank(), rank() - 1);
   }
+}
 
+TEST(Collectives, GroupsOfGivenRanks) {
   const auto ends = group().subgroup(size() > 1 ? std::vector<int>{size() - 1, 0} : std::vector<int>{0});
   EXPECT_EQ(ends != nullptr, rank() == 0 || rank() == size() - 1);
   if (ends) {
@@ -262,28 +241,26 @@ TEST(Collectives, GroupsOfSomeRanks) {
     alone->all_reduce(w);
     EXPECT_EQ(w.item<double>(), size() - 1);
   }
-  EXPECT_NE(error_of([] { group().subgroup({}); }), "no error");
-  EXPECT_NE(error_of([] { group().subgroup({0, 0}); }), "no error");
-  EXPECT_NE(error_of([] { group().subgroup({size()}); }), "no error");
+  EXPECT_THROW(group().subgroup({}), Error);
+  EXPECT_THROW(group().subgroup({0, 0}), Error);
+  EXPECT_THROW(group().subgroup({size()}), Error);
 }
 
 TEST(Collectives, ArgumentsAreChecked) {
   Tensor undefined, x = ones({3}), counts = zeros({3}, {.dtype = int64}), flags = zeros({3}, {.dtype = DType::kBool});
   Tensor small = zeros({1}), other = zeros({3 * size()}, {.dtype = float64}),
          weight = zeros({2}, {.requires_grad = true});
-  EXPECT_NE(error_of([&] { group().all_reduce(undefined); }), "no error");
-  EXPECT_NE(error_of([&] { group().all_reduce(counts, ReduceOp::kMean); }), "no error");
-  EXPECT_NE(error_of([&] { group().all_reduce(flags, ReduceOp::kSum); }), "no error");
-  EXPECT_NE(error_of([&] { group().all_reduce(weight); }), "no error");
-  EXPECT_NE(error_of([&] { group().broadcast(x, size()); }), "no error");
-  EXPECT_NE(error_of([&] { group().broadcast(x, -1); }), "no error");
-  EXPECT_NE(error_of([&] { group().reduce_scatter(small, small.expand({2 * size()})); }), "no error");
-  EXPECT_NE(error_of([&] { group().all_gather(other, x); }), "no error");
+  EXPECT_THROW(group().all_reduce(undefined), Error);
+  EXPECT_THROW(group().all_reduce(counts, ReduceOp::kMean), Error);
+  EXPECT_THROW(group().all_reduce(flags, ReduceOp::kSum), Error);
+  EXPECT_THROW(group().all_reduce(weight), Error);
+  EXPECT_THROW(group().broadcast(x, size()), Error);
+  EXPECT_THROW(group().broadcast(x, -1), Error);
+  EXPECT_THROW(group().reduce_scatter(small, small.expand({2 * size()})), Error);
+  EXPECT_THROW(group().all_gather(other, x), Error);
   NoGrad off;
   group().all_reduce(weight);
 }
 
 }  // namespace
 }  // namespace tern::dist
-
-int main(int argc, char** argv) { return tern::dist::run_tests(argc, argv, {.group = {.timeout_seconds = 60}}); }

@@ -34,6 +34,20 @@ class Net final : public nn::Module {
   std::optional<nn::Linear> spare_;
 };
 
+/// A bucket for each parameter.
+constexpr DataParallelOptions kBucketEach = {.bucket_bytes = 1, .first_bucket_bytes = 1};
+
+/// A layer and, if there are elements, a buffer.
+struct WithBuffer final : nn::Module {
+  WithBuffer(const nn::Scope& s, int64_t elements, double value) : Module(s), layer(sub("layer"), 13, 5) {
+    if (elements == 0) return;
+    statistics = full({elements}, value);
+    add_buffer("statistics", statistics);
+  }
+  nn::Linear layer;
+  Tensor statistics;
+};
+
 struct Setting {
   DataParallelOptions options = {};
   bool recompute = false;
@@ -52,57 +66,40 @@ Batch batch_of(uint64_t test, int64_t step, int r) {
 /// takes a step of lr in the direction that rounding gives it, and no bound holds for all inputs.
 constexpr optim::AdamWOptions kAdamW = {.lr = 1e-3, .eps = 1e-3};
 
-StateView copy_of(const nn::Module& module) {
-  StateView copy;
-  for (const NamedTensor& entry : module.state_dict()) copy.push_back({entry.name, entry.tensor.detach().clone()});
-  return copy;
-}
-
-void expect_equal_on_all_ranks(const nn::Module& module) {
-  for (const NamedTensor& entry : module.state_dict())
-    for (const Tensor& other : group().all_gather(entry.tensor.detach()))
-      expect_bits(other, entry.tensor.detach(), entry.name);
-}
-
-/// Trains on this rank's batches; every rank begins with other weights, so that the broadcast counts.
-StateView train(uint64_t test, const Setting& setting, bool adam) {
-  Net net(nn::Scope({.generator = Generator(shared_seed() + 100 + static_cast<uint64_t>(rank()))}), false);
-  DataParallel parallel(net, world->group(), setting.options);
+/// Trains on this rank's batches; every rank begins with other weights, so that the broadcast counts. `joined`: on all
+/// batches at once, in this process alone, from rank 0's weights.
+StateView train(uint64_t test, const Setting& setting, bool adam, bool joined = false) {
+  const auto own = static_cast<uint64_t>(joined ? 0 : rank());
+  Net net(nn::Scope({.generator = Generator(shared_seed() + 100 + own)}), false);
+  std::optional<DataParallel> parallel;
+  if (!joined) parallel.emplace(net, world->group(), setting.options);
   std::unique_ptr<optim::Optimizer> optimizer;
   if (adam)
     optimizer = std::make_unique<optim::AdamW>(net.parameters(), kAdamW);
   else
     optimizer = std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = 1e-2});
   for (int64_t step = 0; step < setting.steps; ++step) {
-    const Batch batch = batch_of(test, step, rank());
-    mse_loss(net.forward(batch.x, false, setting.recompute), batch.y).backward();
-    optimizer->step({.max_norm = adam ? 1.0 : 1e3});
-    optimizer->zero_grad();
-  }
-  expect_equal_on_all_ranks(net);
-  return copy_of(net);
-}
-
-/// The same on all batches at once, in this process alone, from rank 0's weights.
-StateView train_joined(uint64_t test, int64_t steps, bool adam) {
-  Net net(nn::Scope({.generator = Generator(shared_seed() + 100)}), false);
-  std::unique_ptr<optim::Optimizer> optimizer;
-  if (adam)
-    optimizer = std::make_unique<optim::AdamW>(net.parameters(), kAdamW);
-  else
-    optimizer = std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = 1e-2});
-  for (int64_t step = 0; step < steps; ++step) {
     std::vector<Tensor> x, y;
-    for (int r = 0; r < size(); ++r) {
+    for (int r = joined ? 0 : rank(); r <= (joined ? size() - 1 : rank()); ++r) {
       const Batch batch = batch_of(test, step, r);
       x.push_back(batch.x);
       y.push_back(batch.y);
     }
-    mse_loss(net.forward(cat(x)), cat(y)).backward();
+    mse_loss(net.forward(cat(x), false, setting.recompute), cat(y)).backward();
     optimizer->step({.max_norm = adam ? 1.0 : 1e3});
     optimizer->zero_grad();
   }
-  return copy_of(net);
+  if (!joined) expect_equal_on_all_ranks(net.state_dict());
+  return copy_of(net.state_dict());
+}
+
+/// Adds the gradients of the mean of all ranks' losses; `forward` gets x and the rank.
+template <class Forward>
+void backward_of_all(uint64_t test, int64_t step, const Forward& forward) {
+  for (int r = 0; r < size(); ++r) {
+    const Batch part = batch_of(test, step, r);
+    (mse_loss(forward(part.x, r), part.y) / size()).backward();
+  }
 }
 
 void expect_near(const StateView& got, const StateView& want, double tolerance) {
@@ -133,8 +130,8 @@ void expect_near_gradients(const nn::Module& got, const nn::Module& want, double
 /// that (lr / eps = 1): 1e-5 after a hundred steps. What the weights' difference does to later gradients is less: the
 /// loss is nearly flat over such distances.
 TEST(DataParallel, AHundredStepsAsOnTheJoinedBatch) {
-  expect_near(train(1, {}, false), train_joined(1, 100, false), 1e-5);
-  expect_near(train(2, {}, true), train_joined(2, 100, true), 1e-5);
+  expect_near(train(1, {}, false), train(1, {}, false, true), 1e-5);
+  expect_near(train(2, {}, true), train(2, {}, true, true), 1e-5);
 }
 
 TEST(DataParallel, TheSizeOfBucketsAndRecomputationChangeNoBit) {
@@ -143,7 +140,7 @@ TEST(DataParallel, TheSizeOfBucketsAndRecomputationChangeNoBit) {
     for (const bool recompute : {false, true}) {
       const StateView got = train(
           3, {.options = {.bucket_bytes = bytes, .first_bucket_bytes = 1}, .recompute = recompute, .steps = 10}, true);
-      for (size_t i = 0; i < got.size(); ++i) expect_bits(got[i].tensor, expected[i].tensor, got[i].name);
+      expect_equal(got, expected);
     }
 }
 
@@ -167,8 +164,8 @@ class Fork final : public nn::Module {
 
 TEST(DataParallel, BucketsFollowTheOrderOfBackwardOnRank0) {
   if (size() == 1) return;
-  Fork net(nn::Scope({.generator = Generator(shared_seed() + 1)}));
-  DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+  Fork net(equal_scope());
+  DataParallel parallel(net, world->group(), kBucketEach);
   constexpr int64_t kLeft = (13 * 5 * 4 + 63) / 64 * 64, kRight = (9 * 5 * 4 + 63) / 64 * 64, kBias = 64;
   // What is registered last is expected first.
   EXPECT_EQ(parallel.bucket_sizes(), (std::vector<int64_t>{kBias, kRight, kBias, kLeft}));
@@ -183,18 +180,14 @@ TEST(DataParallel, BucketsFollowTheOrderOfBackwardOnRank0) {
 }
 
 TEST(DataParallel, AnotherOrderOnEveryRank) {
-  Fork net(nn::Scope({.generator = Generator(shared_seed() + 1)})),
-      whole(nn::Scope({.generator = Generator(shared_seed() + 1)}));
-  DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+  Fork net(equal_scope()), whole(equal_scope());
+  DataParallel parallel(net, world->group(), kBucketEach);
   for (int64_t step = 0; step < 6; ++step) {
     net.zero_grad();
     whole.zero_grad();
     const Batch batch = batch_of(8, step, rank());
     mse_loss(net.forward(batch.x, (rank() + step) % 2 == 0), batch.y).backward();
-    for (int r = 0; r < size(); ++r) {
-      const Batch part = batch_of(8, step, r);
-      (mse_loss(whole.forward(part.x, true), part.y) / size()).backward();
-    }
+    backward_of_all(8, step, [&](const Tensor& x, int) { return whole.forward(x, true); });
     expect_near_gradients(net, whole, 1e-6);
   }
 }
@@ -202,8 +195,7 @@ TEST(DataParallel, AnotherOrderOnEveryRank) {
 /// The rule: each gradient is rounded to the type, summed in float32 in rank order, and the mean is rounded again.
 TEST(DataParallel, SixteenBitReduction) {
   for (const DType dtype : {bfloat16, float16}) {
-    Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), false),
-        alone(nn::Scope({.generator = Generator(shared_seed() + 1)}), false);
+    Net net(equal_scope(), false), alone(equal_scope(), false);
     DataParallel parallel(net, world->group(), {.bucket_bytes = 500, .first_bucket_bytes = 1, .reduce_dtype = dtype});
     const Batch batch = batch_of(5, 0, rank());
     mse_loss(net.forward(batch.x), batch.y).backward();
@@ -221,8 +213,8 @@ TEST(DataParallel, SixteenBitReduction) {
     }
     // Rounding is no drift. Each rank's gradient is rounded, and their mean; a rank's is larger than the mean, by
     // sqrt(8) where they are independent: no more than 4 units of the mean, in norm, and each new weight is rounded.
-    const StateView start = copy_of(Net(nn::Scope({.generator = Generator(shared_seed() + 100)}), false));
-    const StateView joined = train_joined(5, 20, false);
+    const StateView start = copy_of(Net(nn::Scope({.generator = Generator(shared_seed() + 100)}), false).state_dict());
+    const StateView joined = train(5, {.steps = 20}, false, true);
     const StateView reduced = train(5, {.options = {.reduce_dtype = dtype}, .steps = 20}, false);
     const double unit = dtype == bfloat16 ? 0x1p-8 : 0x1p-11, weights = 13 * 37 + 3 * 37 + 38 * 5;
     EXPECT_LE(distance(reduced, joined), 4 * unit * distance(joined, start) + 20 * 0x1p-24 * std::sqrt(weights));
@@ -235,7 +227,7 @@ TEST(DataParallel, SixteenBitWeightsAndFrozenOnes) {
   find(net.state_dict(), "first.bias").set_requires_grad(false);
   const Tensor frozen = find(net.state_dict(), "first.bias");
   DataParallel parallel(net, world->group(), {.bucket_bytes = 700, .first_bucket_bytes = 1});
-  const StateView before = copy_of(net);  // rank 0's
+  const StateView before = copy_of(net.state_dict());  // rank 0's
   optim::SGD optimizer(net.parameters(), {.lr = 1e-2});
   for (int64_t step = 0; step < 5; ++step) {
     const Batch batch = batch_of(9, step, rank());
@@ -243,7 +235,7 @@ TEST(DataParallel, SixteenBitWeightsAndFrozenOnes) {
     optimizer.step();
     optimizer.zero_grad();
   }
-  expect_equal_on_all_ranks(net);
+  expect_equal_on_all_ranks(net.state_dict());
   EXPECT_FALSE(frozen.grad().defined());
   for (const NamedTensor& entry : before) {
     if (entry.name == "norm.weight") continue;  // ones: their neighbours in bf16 may be further than these steps
@@ -253,9 +245,9 @@ TEST(DataParallel, SixteenBitWeightsAndFrozenOnes) {
 }
 
 TEST(DataParallel, NotANumberOnOneRankIsOnAll) {
-  Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), false);
-  DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
-  const StateView before = copy_of(net);
+  Net net(equal_scope(), false);
+  DataParallel parallel(net, world->group(), kBucketEach);
+  const StateView before = copy_of(net.state_dict());
   optim::SGD optimizer(net.parameters(), {.lr = 1e-2});
   Batch batch = batch_of(10, 0, rank());
   if (rank() == size() - 1) batch.x = batch.x * std::numeric_limits<double>::quiet_NaN();
@@ -266,19 +258,11 @@ TEST(DataParallel, NotANumberOnOneRankIsOnAll) {
     }
   const optim::StepResult result = optimizer.step({.max_norm = 1, .skip_non_finite = true});
   EXPECT_TRUE(result.skipped());
-  const StateView after = net.state_dict();
-  for (size_t i = 0; i < after.size(); ++i) expect_bits(after[i].tensor.detach(), before[i].tensor, after[i].name);
+  expect_equal(net.state_dict(), before);
 }
 
 TEST(DataParallel, BuffersAreThoseOfRank0) {
-  struct WithBuffer final : nn::Module {
-    explicit WithBuffer(const nn::Scope& s) : Module(s), layer(sub("layer"), 13, 5) {
-      statistics = full({3}, rank() + 1);
-      add_buffer("statistics", statistics);
-    }
-    nn::Linear layer;
-    Tensor statistics;
-  } net{nn::Scope()};
+  WithBuffer net(nn::Scope(), 3, rank() + 1);
   DataParallel parallel(net, world->group());
   EXPECT_EQ(net.statistics.to_vector<double>(), std::vector<double>(3, 1));
   net.statistics.fill_(10 + rank());
@@ -304,8 +288,7 @@ TEST(DataParallel, BackwardWaitsForTheLastPiece) {
 }
 
 TEST(DataParallel, NoSyncAccumulates) {
-  Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), true),
-      whole(nn::Scope({.generator = Generator(shared_seed() + 1)}), true);
+  Net net(equal_scope(), true), whole(equal_scope(), true);
   DataParallel parallel(net, world->group(), {.bucket_bytes = 600, .first_bucket_bytes = 1});
   for (int64_t round = 0; round < 3; ++round) {
     const Batch a = batch_of(6, 2 * round, rank()), b = batch_of(6, 2 * round + 1, rank());
@@ -315,11 +298,8 @@ TEST(DataParallel, NoSyncAccumulates) {
     }
     // What only the first of the two passes uses travels with the second.
     mse_loss(net.forward(b.x), b.y).backward();
-    for (int r = 0; r < size(); ++r)
-      for (int64_t i = 0; i < 2; ++i) {
-        const Batch batch = batch_of(6, 2 * round + i, r);
-        (mse_loss(whole.forward(batch.x, i == 0), batch.y) / size()).backward();
-      }
+    for (int64_t i = 0; i < 2; ++i)
+      backward_of_all(6, 2 * round + i, [&](const Tensor& x, int) { return whole.forward(x, i == 0); });
     expect_near_gradients(net, whole, 1e-5);
     if (round == 1) continue;  // gradients that are not dropped grow
     net.zero_grad();
@@ -330,7 +310,7 @@ TEST(DataParallel, NoSyncAccumulates) {
 TEST(DataParallel, UnusedParameters) {
   const Batch batch = batch_of(7, 0, rank());
   if (size() > 1) {
-    Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), true);
+    Net net(equal_scope(), true);
     DataParallel parallel(net, world->group());
     const auto error_with = [&](bool use_spare) {
       net.zero_grad();
@@ -338,14 +318,12 @@ TEST(DataParallel, UnusedParameters) {
     };
     for (int time = 0; time < 2; ++time) {
       const std::string none = error_with(false), some = error_with(rank() != 1);
-      EXPECT_NE(none.find("no gradient for spare.weight, spare.bias on " + std::to_string(size())), std::string::npos)
-          << none;
-      EXPECT_NE(some.find("no gradient for spare.weight, spare.bias on 1 of "), std::string::npos) << some;
+      expect_in("no gradient for spare.weight, spare.bias on " + std::to_string(size()), none);
+      expect_in("no gradient for spare.weight, spare.bias on 1 of ", some);
       EXPECT_EQ(error_with(true), "no error");
     }
   }
-  Net net(nn::Scope({.generator = Generator(shared_seed() + 1)}), true),
-      whole(nn::Scope({.generator = Generator(shared_seed() + 1)}), true);
+  Net net(equal_scope(), true), whole(equal_scope(), true);
   DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1, .find_unused = true});
   const auto spare_gradient = [&] { return find(net.state_dict(), "spare.weight").grad(); };
   for (int time = 0; time < 2; ++time) {
@@ -357,10 +335,7 @@ TEST(DataParallel, UnusedParameters) {
     mse_loss(net.forward(batch.x, rank() == size() - 1), batch.y).backward();
     ASSERT_TRUE(spare_gradient().defined());
     whole.zero_grad();
-    for (int r = 0; r < size(); ++r) {
-      const Batch part = batch_of(7, 0, r);
-      (mse_loss(whole.forward(part.x, r == size() - 1), part.y) / size()).backward();
-    }
+    backward_of_all(7, 0, [&](const Tensor& x, int r) { return whole.forward(x, r == size() - 1); });
     expect_near_gradients(net, whole, 1e-6);
     net.zero_grad();
   }
@@ -369,25 +344,25 @@ TEST(DataParallel, UnusedParameters) {
 TEST(DataParallel, ModulesThatDiffer) {
   if (size() == 1) return;
   const int last = size() - 1;
+  const bool is_last = rank() == last;
   const std::string rank_name = ", rank " + std::to_string(last) + " has ";
   const auto expect_difference = [&](nn::Module& module, const DataParallelOptions& options, const std::string& on_0,
                                      const std::string& on_last) {
     const std::string error = error_of([&] { DataParallel parallel(module, world->group(), options); });
-    EXPECT_NE(error.find("modules differ: rank 0 has " + on_0 + rank_name + on_last), std::string::npos) << error;
+    expect_in("modules differ: rank 0 has " + on_0 + rank_name + on_last, error);
   };
-  Net more(nn::Scope(), rank() == last);
+  Net more(nn::Scope(), is_last);
   expect_difference(more, {}, "nothing more", "parameter 'spare.weight'");
-  Net fewer(nn::Scope(), rank() != last);
+  Net fewer(nn::Scope(), !is_last);
   expect_difference(fewer, {}, "parameter 'spare.weight', float32 [5, 13]", "nothing more");
-  nn::Linear other(nn::Scope(), rank() == last ? 8 : 7, 5);
+  nn::Linear other(nn::Scope(), is_last ? 8 : 7, 5);
   expect_difference(other, {}, "parameter 'weight', float32 [5, 7]", "parameter 'weight', float32 [5, 8]");
-  nn::Linear narrow(nn::Scope({.dtype = rank() == last ? bfloat16 : float32}), 7, 5);
+  nn::Linear narrow(nn::Scope({.dtype = is_last ? bfloat16 : float32}), 7, 5);
   expect_difference(narrow, {}, "parameter 'weight', float32 [5, 7]", "parameter 'weight', bfloat16");
   nn::Linear frozen(nn::Scope(), 7, 5);
-  for (const NamedTensor& p : frozen.parameters()) Tensor(p.tensor).set_requires_grad(rank() != last);
+  for (const NamedTensor& p : frozen.parameters()) Tensor(p.tensor).set_requires_grad(!is_last);
   expect_difference(frozen, {}, "parameter 'weight', float32 [5, 7]", "frozen parameter 'weight'");
   nn::Linear equal(nn::Scope(), 7, 5);
-  const bool is_last = rank() == last;
   expect_difference(equal, {.bucket_bytes = 100 + is_last}, "bucket_bytes = 100", "bucket_bytes = 101");
   expect_difference(equal, {.first_bucket_bytes = 100 + is_last}, "first_bucket_bytes = 100",
                     "first_bucket_bytes = 101");
@@ -395,16 +370,9 @@ TEST(DataParallel, ModulesThatDiffer) {
                     "reduce_dtype = bfloat16");
   expect_difference(equal, {.find_unused = is_last}, "find_unused = false", "find_unused = true");
   expect_difference(equal, {.shard = is_last}, "shard = false", "shard = true");
-
-  struct WithBuffer final : nn::Module {
-    WithBuffer(const nn::Scope& s, int64_t elements) : Module(s), layer(sub("layer"), 13, 5) {
-      if (elements > 0) add_buffer("counts", full({elements}, 1));
-    }
-    nn::Linear layer;
-  };
-  WithBuffer longer(nn::Scope(), is_last ? 4 : 3), without(nn::Scope(), is_last ? 0 : 3);
-  expect_difference(longer, {}, "buffer 'counts', float32 [3]", "buffer 'counts', float32 [4]");
-  expect_difference(without, {}, "buffer 'counts', float32 [3]", "nothing more");
+  WithBuffer longer(nn::Scope(), is_last ? 4 : 3, 1), without(nn::Scope(), is_last ? 0 : 3, 1);
+  expect_difference(longer, {}, "buffer 'statistics', float32 [3]", "buffer 'statistics', float32 [4]");
+  expect_difference(without, {}, "buffer 'statistics', float32 [3]", "nothing more");
 
   // Equal parameters, but the gradient of only one of them has few rows.
   const auto table = [&]() -> std::unique_ptr<nn::Module> {
@@ -418,7 +386,7 @@ TEST(DataParallel, ModulesThatDiffer) {
 TEST(DataParallel, AFailedPassIsNotMended) {
   if (size() == 1) return;
   Net net(nn::Scope(), false);
-  DataParallel parallel(net, world->group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+  DataParallel parallel(net, world->group(), kBucketEach);
   const Batch batch = batch_of(11, 0, rank());
   // All ranks fail at the last parameter, so that their calls stay in step.
   const Tensor first = find(net.state_dict(), "first.weight");
@@ -432,7 +400,3 @@ TEST(DataParallel, AFailedPassIsNotMended) {
 
 }  // namespace
 }  // namespace tern::dist
-
-int main(int argc, char** argv) {
-  return tern::dist::run_tests(argc, argv, {.group = {.timeout_seconds = 60}, .start_seconds = 60});
-}

@@ -1,23 +1,22 @@
 // Processes that diverge from the others: starts scenario.cpp with three ranks and reads the errors of each.
 
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <future>
 #include <map>
 #include <thread>
 
+#include "tern/tests/dist/support.h"
 #include "tern/tests/support/sanitizer.h"
 
 namespace tern::dist {
 namespace {
 
-namespace fs = std::filesystem;
+using Environment = std::map<std::string, std::string>;
 
 struct Outcome {
   int status = -1;
@@ -25,10 +24,9 @@ struct Outcome {
   std::string words[3];  // lines, by rank
 };
 
-Outcome run(const std::string& scenario, const std::map<std::string, std::string>& environment = {},
-            double max_seconds = 60 * test::kPatience) {
-  std::string folder = (fs::temp_directory_path() / "tern-ranks-XXXXXX").string();
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+Outcome run(const std::string& scenario, const Environment& environment = {}) {
+  const Scratch scratch;
+  const std::string folder = scratch.path();
   const auto start = std::chrono::steady_clock::now();
   const pid_t child = fork();
   if (child == 0) {
@@ -45,8 +43,8 @@ Outcome run(const std::string& scenario, const std::map<std::string, std::string
   for (;;) {
     if (waitpid(child, &status, WNOHANG) == child) break;
     outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (outcome.seconds > max_seconds) {
-      ADD_FAILURE() << scenario << ": not over after " << max_seconds << " s";
+    if (outcome.seconds > 60 * test::kPatience) {
+      ADD_FAILURE() << scenario << ": not over after " << outcome.seconds << " s";
       kill(child, SIGTERM);
       waitpid(child, &status, 0);
       break;
@@ -58,19 +56,14 @@ Outcome run(const std::string& scenario, const std::map<std::string, std::string
     std::ifstream file(folder + "/" + std::to_string(r));
     outcome.words[r].assign(std::istreambuf_iterator<char>(file), {});
   }
-  fs::remove_all(folder);
   return outcome;
 }
 
-void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-}
-
-const std::map<std::string, std::string> kCheck = {{"TERN_DIST_CHECK", "1"}, {"TERN_DIST_TIMEOUT", "20"}};
-const std::map<std::string, std::string> kShort = {{"TERN_DIST_TIMEOUT", "1"}};
+const Environment kCheck = {{"TERN_DIST_CHECK", "1"}, {"TERN_DIST_TIMEOUT", "20"}};
+const Environment kShort = {{"TERN_DIST_TIMEOUT", "1"}};
 
 TEST(Failures, NoneIsDone) {
-  for (const auto& environment : {kCheck, std::map<std::string, std::string>{}}) {
+  for (const auto& environment : {kCheck, Environment{}}) {
     const Outcome outcome = run("fine", environment);
     EXPECT_EQ(outcome.status, 0);
     for (const std::string& word : outcome.words) EXPECT_EQ(word, "done\n");
@@ -98,20 +91,6 @@ TEST(Failures, CheckModeNamesTheFirstThatDiffers) {
   for (const std::string& word : outcome.words) EXPECT_EQ(word, texts);
 }
 
-TEST(Failures, CheckModeComparesMessages) {
-  const Outcome outcome = run("message", kCheck);
-  EXPECT_NE(outcome.status, 0);
-  for (const int rank : {0, 2})
-    expect_in("message 1 from rank 0 to rank 2: rank 2 has float32 [5], but rank 0 has float32 [4]",
-              outcome.words[rank]);
-}
-
-TEST(Failures, OtherLengthsAreNoticedWithoutCheckMode) {
-  const Outcome outcome = run("length", {{"TERN_DIST_TIMEOUT", "20"}});
-  EXPECT_NE(outcome.status, 0);
-  for (const int rank : {0, 1}) expect_in("TERN_DIST_CHECK=1", outcome.words[rank]);
-}
-
 TEST(Failures, ARankThatDoesNotComeIsNamed) {
   auto first = std::async(std::launch::async, [] { return run("late", kShort); });
   auto second = std::async(std::launch::async, [] { return run("late-async", kShort); });
@@ -129,18 +108,6 @@ TEST(Failures, ARankThatDoesNotComeIsNamed) {
   }
 }
 
-TEST(Failures, AMessageThatDoesNotComeIsNamed) {
-  const Outcome outcome = run("late-message", kShort);
-  expect_in("receive from rank 1, message 1, float32 [4]: rank 1", outcome.words[0]);
-}
-
-TEST(Failures, FactsThatDifferAreNamed) {
-  const Outcome outcome = run("facts");
-  EXPECT_NE(outcome.status, 0);
-  for (const std::string& word : outcome.words)
-    expect_in("start: rank 1 has model base, but rank 0 has model tiny", word);
-}
-
 TEST(Failures, ARankThatIsKilledEndsAll) {
   const Outcome outcome = run("killed");
   EXPECT_NE(outcome.status, 0);
@@ -154,16 +121,34 @@ TEST(Failures, ARankThatFailsEndsAll) {
   EXPECT_LT(outcome.seconds, 10 * test::kPatience);
 }
 
-TEST(Failures, AStoppedRankIsATimeout) {
-  const Outcome outcome = run("stopped", kShort);
-  for (const int rank : {1, 2}) expect_in("within 1 s", outcome.words[rank]);
+/// What some ranks write about a scenario.
+struct Words {
+  std::string scenario;
+  Environment environment;
+  std::vector<int> ranks;
+  std::string part;
+};
+
+class FailuresNamed : public testing::TestWithParam<Words> {};
+
+TEST_P(FailuresNamed, ByTheRanksThatNoticeThem) {
+  const auto& [scenario, environment, ranks, part] = GetParam();
+  const Outcome outcome = run(scenario, environment);
+  EXPECT_NE(outcome.status, 0);
+  for (const int rank : ranks) expect_in(part, outcome.words[rank]);
 }
 
-TEST(Failures, ARankThatDoesNotComeToTheStart) {
-  const Outcome outcome = run("absent");
-  for (const int rank : {0, 2})
-    expect_in("peer: MPI: not all ranks have reached its start within 1 s", outcome.words[rank]);
-}
+const Words kWords[] = {
+    {"message", kCheck, {0, 2}, "message 1 from rank 0 to rank 2: rank 2 has float32 [5], but rank 0 has float32 [4]"},
+    {"length", {{"TERN_DIST_TIMEOUT", "20"}}, {0, 1}, "TERN_DIST_CHECK=1"},  // without check mode
+    {"late-message", kShort, {0}, "receive from rank 1, message 1, float32 [4]: rank 1"},
+    {"facts", {}, {0, 1, 2}, "start: rank 1 has model base, but rank 0 has model tiny"},
+    {"stopped", kShort, {1, 2}, "within 1 s"},
+    {"absent", {}, {0, 2}, "peer: MPI: not all ranks have reached its start within 1 s"}};
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, FailuresNamed, testing::ValuesIn(kWords), [](const auto& info) {
+  return info.param.scenario == "late-message" ? std::string("late_message") : info.param.scenario;
+});
 
 }  // namespace
 }  // namespace tern::dist

@@ -116,15 +116,14 @@ Scenario find(const std::string& name) {
 
 /// Waits a few seconds until every rank has written something; a rank may be killed or stopped.
 void wait_for_words(const std::string& folder, int ranks) {
-  const auto written = [&](int rank) {
-    std::error_code error;
-    const auto bytes = std::filesystem::file_size(folder + "/" + std::to_string(rank), error);
-    return !error && bytes > 0;
-  };
   for (int tries = 0; tries < 40; ++tries) {
-    bool all = true;
-    for (int rank = 0; rank < ranks; ++rank) all &= written(rank);
-    if (all) return;
+    int written = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::error_code error;
+      const auto bytes = std::filesystem::file_size(folder + "/" + std::to_string(rank), error);
+      written += !error && bytes > 0;
+    }
+    if (written == ranks) return;
     sleep_seconds(0.1);
   }
 }

@@ -66,7 +66,6 @@ struct Found {
   StateView weights, state;
   std::vector<double> norms;
   std::vector<bool> skipped;
-  ModelStateMemory memory;
 };
 
 /// A model in training on the ranks of a group.
@@ -109,16 +108,7 @@ class Training {
   }
 
   /// The state is rank 0's.
-  Found found() {
-    Found found;
-    found.norms = norms_;
-    found.skipped = skipped_;
-    for (const NamedTensor& entry : net_.state_dict())
-      found.weights.push_back({entry.name, entry.tensor.detach().clone()});
-    for (const NamedTensor& entry : optimizer_.state_dict()) found.state.push_back({entry.name, entry.tensor.clone()});
-    found.memory = model_state_memory(net_, optimizer_, &parallel_);
-    return found;
-  }
+  Found found() { return {copy_of(net_.state_dict()), copy_of(optimizer_.state_dict()), norms_, skipped_}; }
 
   void load(const Found& from) {
     net_.load_state_dict(from.weights);
@@ -166,14 +156,6 @@ class Training {
   std::string bad_;
 };
 
-void expect_equal(const StateView& got, const StateView& want, const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_EQ(got[i].name, want[i].name) << what;
-    expect_bits(got[i].tensor, want[i].tensor, what + " " + got[i].name);
-  }
-}
-
 bool has_nan(const StateView& state) {
   for (const NamedTensor& entry : state)
     if (is_floating(entry.tensor.dtype()) && !all(isfinite(entry.tensor)).item<bool>()) return true;
@@ -182,20 +164,20 @@ bool has_nan(const StateView& state) {
 
 /// Both ways; what they find must be the same bits, and the weights the same on all ranks.
 void expect_as_unsharded(uint64_t test, const Setting& setting, int64_t steps, const std::string& what) {
+  SCOPED_TRACE(what);
   Training sharded(world->group(), setting, true), whole(world->group(), setting, false);
   sharded.steps(test, 0, steps);
   whole.steps(test, 0, steps);
   const Found got = sharded.found(), want = whole.found();
   expect_equal(got.weights, want.weights, what);
   EXPECT_FALSE(has_nan(got.weights)) << what;
-  for (const NamedTensor& entry : got.weights)
-    for (const Tensor& other : group().all_gather(entry.tensor)) expect_bits(other, entry.tensor, what + entry.name);
+  expect_equal_on_all_ranks(got.weights);
   EXPECT_EQ(got.norms.size(), want.norms.size());
   for (size_t i = 0; i < got.norms.size(); ++i)
     EXPECT_EQ(std::memcmp(&got.norms[i], &want.norms[i], sizeof(double)), 0)
-        << what << " step " << i << ": " << got.norms[i] << " " << want.norms[i];
-  EXPECT_EQ(got.skipped, want.skipped) << what;
-  EXPECT_TRUE(steps < 5 || got.skipped[4 / setting.accumulate]) << what;
+        << "step " << i << ": " << got.norms[i] << " " << want.norms[i];
+  EXPECT_EQ(got.skipped, want.skipped);
+  EXPECT_TRUE(steps < 5 || got.skipped[4 / setting.accumulate]);
   EXPECT_EQ(sharded.first_non_finite(), whole.first_non_finite());
   if (rank() == 0)
     expect_equal(got.state, want.state, what);
@@ -239,8 +221,7 @@ StateView shared(const StateView& state) {
   const std::string path = testing::TempDir() + "/sharded_" + std::to_string(shared_seed()) + ".safetensors";
   if (rank() == 0) save_safetensors(state, path);
   group().barrier();
-  StateView all;
-  for (const NamedTensor& entry : load_safetensors(path).tensors) all.push_back({entry.name, entry.tensor.clone()});
+  const StateView all = copy_of(load_safetensors(path).tensors);
   group().barrier();
   if (rank() == 0) std::filesystem::remove(path);
   return all;
@@ -251,11 +232,7 @@ TEST(ShardedOptimizer, CheckpointsOfAnyNumberOfRanks) {
                                  Setting{.optimizer = "sgd", .weights = bfloat16, .kahan = true, .find_unused = true}})
     for (int writers = 1; writers <= size(); ++writers)
       for (const bool sharded : {true, false}) {
-        const auto first = [](int count) {
-          std::vector<int> ranks;
-          for (int r = 0; r < count; ++r) ranks.push_back(r);
-          return group().subgroup(ranks);
-        };
+        const auto first = [](int count) { return group().split(rank() < count ? 0 : -1); };
         Found written;
         if (const auto some = first(writers)) {
           Training training(some, setting, sharded);
@@ -297,8 +274,7 @@ TEST(ShardedOptimizer, StatesThatDoNotFit) {
                      return entry.name == "exp_avg.wide.weight";
                    })->tensor;
   weight = weight.reshape({-1});
-  const std::string shapes = error();
-  EXPECT_NE(shapes.find("exp_avg.wide.weight is [14137], expected [67, 211]"), std::string::npos) << shapes;
+  expect_in("exp_avg.wide.weight is [14137], expected [67, 211]", error());
   weight = weight.reshape({67, 211});
   state.pop_back();
   EXPECT_NE(error().find("missing: exp_avg_sq."), std::string::npos) << error();
@@ -339,16 +315,12 @@ TEST(ShardedOptimizer, MistakesAreErrors) {
   Training training(world->group(), {}, true);
   nn::Linear plain(nn::Scope(), 3, 3);
   const std::string differ = error_of([&] { DataParallel parallel(plain, world->group(), {.shard = rank() == 0}); });
-  EXPECT_NE(differ.find("shard = true, rank 1 has shard = false"), std::string::npos) << differ;
-  const std::string error = error_of([&] {
-    sum(training.net().forward(values_of(rank(), 40, {4, 13}, float32), false)).backward();
-  });
-  EXPECT_NE(error.find("no gradient for spare"), std::string::npos) << error;
-  nn::Linear other(nn::Scope(), 3, 3);
-  const std::string stranger = error_of([&] {
-    ShardedOptimizer optimizer(training.parallel(), {{other.parameters(), {}, {}}}, optim::SGDOptions{});
-  });
-  EXPECT_NE(stranger.find("parameter 'weight' is not of the module"), std::string::npos) << stranger;
+  expect_in("shard = true, rank 1 has shard = false", differ);
+  const Tensor loss = sum(training.net().forward(values_of(rank(), 40, {4, 13}, float32), false));
+  expect_in("no gradient for spare", error_of([&] { loss.backward(); }));
+  const std::vector<optim::ParameterGroup> others = {{plain.parameters(), {}, {}}};
+  const auto divide = [&] { ShardedOptimizer(training.parallel(), others, optim::SGDOptions{}); };
+  expect_in("parameter 'weight' is not of the module", error_of(divide));
 }
 
 TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {
@@ -389,7 +361,3 @@ TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {
 
 }  // namespace
 }  // namespace tern::dist
-
-int main(int argc, char** argv) {
-  return tern::dist::run_tests(argc, argv, {.group = {.timeout_seconds = 60}, .start_seconds = 60});
-}
