@@ -68,9 +68,8 @@ TEST_F(ImageFilesTest, EveryKindOfPixelsIsRead) {
   }
   const Result trained = train();
   ASSERT_EQ(trained.status, 0) << trained.err;
-  EXPECT_EQ(trained.err.find("skipped"), std::string::npos) << trained.err;
-  const Result predicted = tern(predict);
-  ASSERT_EQ(predicted.status, 0) << predicted.err;
+  EXPECT_FALSE(has(trained.err, "skipped"));
+  const Result predicted = succeeds(predict);
   EXPECT_EQ(lines_of(predicted.out).size(), predict.size() - 2);
 }
 
@@ -91,23 +90,22 @@ TEST_F(ImageFilesTest, WhatIsNoImageIsNamedOnceAndSkipped) {
   fs::create_directories(file("photos/dog/folder.png"));
   fs::copy(file("photos/dog/0.png"), file("photos/dog/folder.png/inside.png"));
   // Fixed seed, so that both halves have valid images of both classes.
-  const Result trained = tern({"train", "vit", "--data", "photos", "--out", "run", "--image-size", "8", "--epochs", "3",
-                               "--batch-size", "8", "--threads", "1", "--split", "50/50/0", "--seed", "1"});
-  ASSERT_EQ(trained.status, 0) << trained.err;
+  const Result trained = succeeds(
+      "train vit --data photos --out run --image-size 8 --epochs 3 --batch-size 8 --threads 1 --split 50/50/0 --seed "
+      "1");
   for (const char* name : {"cut.png: damaged", "cut.jpg: damaged", "empty.png: not a PNG or JPEG image: it is empty",
                            "gif.png: not a PNG or JPEG image: it is a GIF", "huge.png: image of 30000 x 30000 pixels",
                            "bomb.png: ", "dangling.png", "loop.png", "pipe.png: not a regular file", "name\\xff\\x0a"})
     EXPECT_EQ(count_of(trained.err, name), 1) << name << " in " << trained.err;
   EXPECT_EQ(count_of(trained.err, "skipped: "), 10) << trained.err;
-  EXPECT_EQ(trained.err.find('\x1b'), std::string::npos);
+  EXPECT_FALSE(has(trained.err, '\x1b'));
   test::expect_peak_below(trained.peak_kib, 350 << 10, "the bomb's pixels were unpacked");
 }
 
 TEST_F(ImageFilesTest, TooManyOfThemEndTheRun) {
   write_classes(60);
   for (int i = 0; i < 101; ++i) write("photos/cat/bad" + std::to_string(i) + ".png", "");
-  const Result stopped = tern({"train", "vit", "--data", "photos", "--out", "run", "--image-size", "8", "--epochs", "1",
-                               "--split", "all", "--threads", "1"});
+  const Result stopped = tern("train vit --data photos --out run --image-size 8 --epochs 1 --split all --threads 1");
   expect_error(stopped, 1, {"photos: more than 100 images cannot be read; the last: photos/cat/bad"});
   EXPECT_EQ(count_of(stopped.err, "skipped: "), 100);
 }
@@ -129,17 +127,16 @@ TEST_F(ImageFilesTest, FoldersThatAreNoDataSet) {
     for (const char* name : {"cat", "dog"})
       write("photos/" + std::string(name) + "/" + std::to_string(i) + ".png", "broken");
   expect_error(train(), 1, {"photos: none of its 8 images can be read"});
-  EXPECT_FALSE(fs::exists(file("run")));
+  EXPECT_FALSE(exists("run"));
 }
 
 TEST_F(ImageFilesTest, AFolderWhoseNameIsNotUtf8) {
   write_classes();
   fs::rename(file("photos"), file("p\xe9"));
-  const Result trained = tern({"train", "vit", "--data", "p\xe9", "--out", "run", "--image-size", "8", "--max-steps",
-                               "1", "--batch-size", "8", "--threads", "1"});
-  EXPECT_EQ(trained.status, 0) << trained.err;
-  EXPECT_EQ(tern({"eval", "run", "--data", "p\xe9"}).status, 0);
-  EXPECT_EQ(tern({"predict", "run", "p\xe9/cat/0.png"}).status, 0);
+  succeeds({"train", "vit", "--data", "p\xe9", "--out", "run", "--image-size", "8", "--max-steps", "1", "--batch-size",
+            "8", "--threads", "1"});
+  succeeds({"eval", "run", "--data", "p\xe9"});
+  succeeds({"predict", "run", "p\xe9/cat/0.png"});
 }
 
 TEST_F(ImageFilesTest, AFileThatMayNotBeRead) {
@@ -181,7 +178,7 @@ TEST_F(ImageFilesTest, DamagedCifar10) {
   expect_error(error("bin"), 1, {"bin/data_batch_2.bin: label 10 at byte 52241 (record 17)"});
   write("py/data_batch_1", "cposix\nsystem\n(S'touch ran'\ntR.");
   expect_error(error("py"), 1, {"py/data_batch_1: at byte ", "it names posix.system", "never runs code"});
-  EXPECT_FALSE(fs::exists(file("ran")));
+  EXPECT_FALSE(exists("ran"));
   write("py/data_batch_1", std::string("\x80\x02}(U\x06labels](K\x06", 14));
   expect_error(error("py"), 1, {"py/data_batch_1: at byte "});
 }

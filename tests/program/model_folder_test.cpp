@@ -18,7 +18,7 @@ class ModelFolderTest : public ProgramTest {
     for (const char* name : {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"})
       fs::copy_file(fs::path(kModel) / name, file("model") / name);
   }
-  Result predict() const { return tern({"predict", "model"}, "the movie\n"); }
+  Result predict() const { return tern("predict model", "the movie\n"); }
   void expect_broken(const std::vector<std::string>& parts) const { expect_error(predict(), 1, parts); }
   void configure(const std::string& name, const Json& value) const {
     restore();
@@ -49,12 +49,11 @@ TEST_F(ModelFolderTest, MissingAndDamagedFiles) {
     restore();
     write("model/model.safetensors", whole.substr(0, bytes));
     expect_broken({"model/model.safetensors"});
-    expect_error(tern({"info", "model/model.safetensors"}), 1, {"model/model.safetensors"});
-    expect_error(tern({"info", "model"}), 1, {"model/model.safetensors"});
-    expect_error(tern({"eval", "model", "--data", kModel + "/data.csv"}), 1, {"model/model.safetensors"});
-    expect_error(tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run"}), 1,
-                 {"model/model.safetensors"});
-    EXPECT_FALSE(fs::exists(file("run")));
+    expect_error(tern("info model/model.safetensors"), 1, {"model/model.safetensors"});
+    expect_error(tern("info model"), 1, {"model/model.safetensors"});
+    expect_error(tern("eval model --data curve/data.csv"), 1, {"model/model.safetensors"});
+    expect_error(tern("train distilbert --init model --data curve/data.csv --out run"), 1, {"model/model.safetensors"});
+    EXPECT_FALSE(exists("run"));
   }
   restore();
   write("model/model.safetensors", whole + "x");
@@ -85,8 +84,8 @@ TEST_F(ModelFolderTest, WeightsOfPyTorch) {
   for (const auto& entry : fs::directory_iterator(kGolden + "torch/parts"))
     fs::copy_file(entry.path(), file("model") / entry.path().filename());
   EXPECT_EQ(predict().out, expected.out);
-  EXPECT_EQ(tern({"info", "model"}).status, 0);
-  const std::string part = "model/pytorch_model-00002-of-00002.bin", whole = read_text(file(part));
+  succeeds("info model");
+  const std::string part = "model/pytorch_model-00002-of-00002.bin", whole = read(part);
   write(part, whole.substr(0, whole.size() / 2));
   expect_broken({part, "truncated"});
   std::string damaged = whole;
@@ -97,24 +96,23 @@ TEST_F(ModelFolderTest, WeightsOfPyTorch) {
   expect_broken({part, "No such file"});
   fs::copy_file(kGolden + "torch/hostile.pt", file("model/pytorch_model.bin"));
   expect_broken({"model/pytorch_model.bin", "posix.system", "never runs code"});
-  EXPECT_FALSE(fs::exists(file("hostile-was-here")));
+  EXPECT_FALSE(exists("hostile-was-here"));
 }
 
 TEST_F(ModelFolderTest, WhatAFileHolds) {
-  const Result result = tern({"info", kGolden + "torch/checkpoint.pth"});
-  EXPECT_EQ(result.status, 0) << result.err;
+  const Result result = succeeds({"info", kGolden + "torch/checkpoint.pth"});
   for (const std::string line :
        {"format: PyTorch (zip)", "epoch: 7", "name: 'a \u00e9 \\x0a'", "args.lr: 0.001",
         "model.0.weight  float32  [3, 4]  48 bytes", "optimizer.state.0.exp_avg  float32  [3, 4]  48 bytes",
         "rng  uint8  [5]  5 bytes", "a model's weights: 8 tensors under model"})
-    EXPECT_NE(("\n" + result.out).find("\n" + line + "\n"), std::string::npos) << line << " not in " << result.out;
+    EXPECT_TRUE(has("\n" + result.out, "\n" + line + "\n")) << line << " not in " << result.out;
   const Result complex = tern({"info", kGolden + "torch/complex.pt"});
-  EXPECT_NE(complex.out.find("odd  cannot be read: complex64 [2]: Tern has no complex64"), std::string::npos);
+  EXPECT_TRUE(has(complex.out, "odd  cannot be read: complex64 [2]: Tern has no complex64"));
   const Result small = tern({"info", kGolden + "torch/dtypes.pt"});
-  EXPECT_NE(small.out.find("int8  int32  [3, 5]  60 bytes  (int8 in the file)"), std::string::npos) << small.out;
-  const Result curve = tern({"info", kModel + "/model.safetensors"});
-  EXPECT_NE(curve.out.find("metadata format: pt\n"), std::string::npos) << curve.out;
-  expect_error(tern({"info", kModel + "/vocab.txt"}), 1, {"vocab.txt", "neither a safetensors file nor one"});
+  EXPECT_TRUE(has(small.out, "int8  int32  [3, 5]  60 bytes  (int8 in the file)"));
+  const Result curve = tern("info curve/model.safetensors");
+  EXPECT_TRUE(has(curve.out, "metadata format: pt\n"));
+  expect_error(tern("info curve/vocab.txt"), 1, {"vocab.txt", "neither a safetensors file nor one"});
   expect_error(tern({"info", kGolden + "torch/hostile.pkl"}), 1, {"hostile.pkl", "builtins.eval"});
 }
 
@@ -182,10 +180,9 @@ TEST_F(ModelFolderTest, HalfPrecisionFilesAreWidened) {
   for (const NamedTensor& entry : weights()) state.push_back({entry.name, entry.tensor.to(DType::kFloat16)});
   save(state);
   restore();
-  const Result full = tern({"predict", "model", "--jsonl"}, "{\"text\": \"the movie was great\"}\n");
+  const Result full = tern("predict model --jsonl", "{\"text\": \"the movie was great\"}\n");
   save(state);
-  const Result half = tern({"predict", "model", "--jsonl"}, "{\"text\": \"the movie was great\"}\n");
-  ASSERT_EQ(half.status, 0) << half.err;
+  const Result half = succeeds("predict model --jsonl", "{\"text\": \"the movie was great\"}\n");
   const Json a = Json::parse(full.out), b = Json::parse(half.out);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(a["logits"][i], b["logits"][i], 1e-2);
 }
@@ -198,23 +195,19 @@ TEST_F(ModelFolderTest, BareEncoderStartsANewHead) {
   save(bare);
   expect_broken({"missing: ", "classifier.weight", "pre_classifier.bias"});
   write("two.csv", easy_csv(20));
-  const Result result =
-      tern({"train", "distilbert", "--init", "model", "--data", "two.csv", "--out", "run", "--max-steps", "1"});
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_NE(result.err.find("classification head"), std::string::npos) << result.err;
-  EXPECT_EQ(Json::parse(read_text(file("run/config.json")))["id2label"], (Json{{"0", "neg"}, {"1", "pos"}}));
+  const Result result = succeeds("train distilbert --init model --data two.csv --out run --max-steps 1");
+  EXPECT_TRUE(has(result.err, "classification head"));
+  EXPECT_EQ(json("run/config.json")["id2label"], (Json{{"0", "neg"}, {"1", "pos"}}));
   EXPECT_EQ(load_safetensors(file("run/model.safetensors").string()).tensors.size(), weights().size());
 }
 
 /// The folder has the labels of the data in unsorted order: order and head are kept.
 TEST_F(ModelFolderTest, LabelOrderOfTheFolderStays) {
   restore();
-  const Result result = tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run",
-                              "--max-steps", "1", "--lr", "0", "--split", "all"});
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(result.err.find("classification head"), std::string::npos) << result.err;
-  EXPECT_EQ(Json::parse(read_text(file("run/config.json")))["id2label"],
-            Json::parse(read_text(kModel + "/config.json"))["id2label"]);
+  const Result result =
+      succeeds("train distilbert --init model --data curve/data.csv --out run --max-steps 1 --lr 0 --split all");
+  EXPECT_FALSE(has(result.err, "classification head"));
+  EXPECT_EQ(json("run/config.json")["id2label"], Json::parse(read_text(kModel + "/config.json"))["id2label"]);
   const std::vector<std::string> data = {"--data", kModel + "/data.csv", "--json"};
   EXPECT_EQ(tern({"eval", "run", data[0], data[1], data[2]}).out,
             tern({"eval", "model", data[0], data[1], data[2]}).out);

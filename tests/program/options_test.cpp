@@ -44,8 +44,8 @@ class OptionsProgramTest : public ProgramTest {
     SCOPED_TRACE(command + " " + row.spec.name + " " + text);
     const Result result = give(command, row, text);
     EXPECT_NE(result.status, 0);
-    EXPECT_NE(result.err.find(failure(command, row)), std::string::npos) << result.err;
-    EXPECT_EQ(result.err.find(row.spec.name + ":"), std::string::npos) << result.err;
+    EXPECT_TRUE(has(result.err, failure(command, row)));
+    EXPECT_FALSE(has(result.err, row.spec.name + ":"));
   }
   void expect_refused(const std::string& command, const OptionRow& row, const std::string& text,
                       std::vector<std::string> parts) {
@@ -68,15 +68,14 @@ std::string unfolded(const std::string& text) {
 
 TEST_F(OptionsProgramTest, HelpShowsEveryOption) {
   for (const cli::Command& command : cli::all_commands({}, {})) {
-    const Result result = tern({command.name, "--help"});
-    EXPECT_EQ(result.status, 0);
+    const Result result = succeeds({command.name, "--help"});
     const std::string help = unfolded(result.out);
     for (const OptionRow& row : command.options->rows()) {
       const std::string shown = row.shown_default();
       size_t at = help.find(" " + row.spec.name + " ");
       if (at == std::string::npos) at = help.find(" " + row.spec.name + "=");
       ASSERT_NE(at, std::string::npos) << command.name << " " << row.spec.name;
-      EXPECT_NE(help.find(unfolded(row.help()), at), std::string::npos) << command.name << " " << row.spec.name;
+      EXPECT_TRUE(has(help, unfolded(row.help()), at)) << command.name << " " << row.spec.name;
       if (!shown.empty()) {
         EXPECT_LT(help.find("=" + shown, at), help.find(unfolded(row.help()), at)) << row.spec.name;
       }
@@ -180,9 +179,8 @@ class ResumedOptionsTest : public OptionsProgramTest {
 
 /// A run goes on with the values it was started with: each number that decides a bit is named when it is another.
 TEST_F(ResumedOptionsTest, AnotherValueIsRefused) {
-  const Result first = tern(run({}));
-  ASSERT_EQ(first.status, 0) << first.err;
-  const Json options = Json::parse(read_text(file("run/run.json")))["options"];
+  succeeds(run({}));
+  const Json options = json("run/run.json")["options"];
   const cli::TrainArguments table;
   EXPECT_EQ(options.size(), table.rows().size() + 1);  // and "processes"
   int compared = 0;
@@ -201,28 +199,26 @@ TEST_F(ResumedOptionsTest, AnotherValueIsRefused) {
   }
   EXPECT_GE(compared, 5);
   // The same run, and values that decide no bit.
-  const Result again = tern(run({"--workers", "0", "--keep", "7", "--recompute", "block"}));
-  EXPECT_EQ(again.status, 0) << again.err;
+  succeeds(run("--workers 0 --keep 7 --recompute block"));
 }
 
 /// run.json of a program that had fewer options, and of one that had more.
 TEST_F(ResumedOptionsTest, RecordsOfOtherPrograms) {
-  ASSERT_EQ(tern(run({"--keep", "4"})).status, 0);
-  const Json record = Json::parse(read_text(file("run/run.json")));
-  const std::string weights = read_text(file("run/model.safetensors"));
+  succeeds(run("--keep 4"));
+  const Json record = json("run/run.json");
+  const std::string weights = read("run/model.safetensors");
   Json older = record;
   for (const char* name : {"ema", "shuffle", "strategy", "kahan"}) older["options"].erase(name);
   write("run/run.json", older.dump());
-  const Result resumed = tern({"resume", "run/checkpoints/step-00000001", "--quiet", "--threads", "1"});
-  ASSERT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_TRUE(read_text(file("run/model.safetensors")) == weights);
-  Json options = Json::parse(read_text(file("run/run.json")))["options"];
+  succeeds("resume run/checkpoints/step-00000001 --quiet --threads 1");
+  EXPECT_TRUE(read("run/model.safetensors") == weights);
+  Json options = json("run/run.json")["options"];
   for (const char* name : {"resume", "out"}) options[name] = record["options"][name];
   EXPECT_EQ(options, record["options"]);
   Json later = record;
   later["options"]["sharpness"] = 0.5;
   write("run/run.json", later.dump());
-  expect_error(tern({"resume", "run"}), 1, {"\"sharpness\" was 0.5 and is no option of this program"});
+  expect_error(tern("resume run"), 1, {"\"sharpness\" was 0.5 and is no option of this program"});
 }
 
 }  // namespace

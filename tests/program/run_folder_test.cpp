@@ -19,7 +19,6 @@ class RunFolderTest : public InterruptedRuns {
     for (const std::string& entry : entries) text += entry + "\n";
     return text;
   }
-  static fs::perms mode(const fs::path& path) { return fs::status(path).permissions(); }
 };
 
 /// Nothing is created, removed or changed in a folder that is not a run's, or that has a foreign run.json.
@@ -36,27 +35,27 @@ TEST_F(RunFolderTest, FoldersOfOthersStayAsTheyAre) {
     fs::remove_all(file("d"));
     for (const auto& [name, text] : each) write("d/" + name, text);
     const std::string before = contents("d");
-    expect_error(tern(arguments("d", {"--resume", "auto"})), 1, {"d/run.json"});
-    expect_error(tern({"train", "distilbert", "--resume", "d"}), 1, {"d/run.json"});
-    expect_error(tern({"resume", "d"}), 1, {"d/run.json"});
+    expect_error(tern(arguments("d", "--resume auto")), 1, {"d/run.json"});
+    expect_error(tern("train distilbert --resume d"), 1, {"d/run.json"});
+    expect_error(tern("resume d"), 1, {"d/run.json"});
     expect_error(tern(arguments("d")), 1, {"d: already holds files"});
-    if (fs::exists(file("d/checkpoints/step-00000010")))
-      expect_error(tern(arguments("d", {"--resume", "d/checkpoints/step-00000010"})), 1, {"d/run.json"});
+    if (exists("d/checkpoints/step-00000010"))
+      expect_error(tern(arguments("d", "--resume d/checkpoints/step-00000010")), 1, {"d/run.json"});
     EXPECT_EQ(contents("d"), before);
   }
 }
 
 TEST_F(RunFolderTest, MetricsThatAreNoFile) {
-  ASSERT_EQ(tern(arguments("run", {"--max-steps", "1"})).status, 0);
+  succeeds(arguments("run", "--max-steps 1"));
   fs::remove(file("run/metrics.jsonl"));
   ASSERT_EQ(mkfifo(file("run/metrics.jsonl").c_str(), 0644), 0);
-  expect_error(tern({"resume", "run"}), 1, {"run/metrics.jsonl"});
+  expect_error(tern("resume run"), 1, {"run/metrics.jsonl"});
 }
 
 TEST_F(RunFolderTest, ParentsThatWereMadeAreRemovedWhenNothingIsKept) {
-  const std::vector<std::string> failing = {"train", "distilbert", "--data", "nothing.csv", "--out", "a/b/run"};
+  const Words failing = "train distilbert --data nothing.csv --out a/b/run";
   expect_error(tern(failing), 1, {"nothing.csv"});
-  EXPECT_FALSE(fs::exists(file("a")));
+  EXPECT_FALSE(exists("a"));
   fs::create_directories(file("a"));
   expect_error(tern(failing), 1, {"nothing.csv"});
   EXPECT_EQ(listing("a"), "");
@@ -66,13 +65,11 @@ TEST_F(RunFolderTest, ParentsThatWereMadeAreRemovedWhenNothingIsKept) {
 TEST_F(RunFolderTest, TheUmaskIsHonoured) {
   for (const mode_t mask : {0077u, 0002u, 0027u}) {
     fs::remove_all(file("run"));
-    const Setting setting{.in_child = [mask] { umask(mask); }};
-    const Result result = tern(arguments("run", {"--max-steps", "10"}), setting);
-    ASSERT_EQ(result.status, 0) << result.err;
+    succeeds(arguments("run", "--max-steps 10"), Setting{.in_child = [mask] { umask(mask); }});
     int files = 0;
     for (const auto& entry : fs::recursive_directory_iterator(file("run"))) {
       const auto expected = static_cast<fs::perms>((entry.is_directory() ? 0777 : 0666) & ~mask);
-      EXPECT_EQ(mode(entry.path()), expected) << entry.path() << std::oct << mask;
+      EXPECT_EQ(entry.status().permissions(), expected) << entry.path() << std::oct << mask;
       ++files;
     }
     EXPECT_GT(files, 12);
@@ -84,16 +81,13 @@ TEST_F(RunFolderTest, TheUmaskIsHonoured) {
 TEST_F(RunFolderTest, FileSystemsWithoutLocks) {
   for (const int error : {ENOLCK, ENOSYS, EOPNOTSUPP}) {
     fs::remove_all(file("run"));
-    const Result result = tern(arguments("run", {"--max-steps", "1"}), failing("run", "lock:" + std::to_string(error)));
-    EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_NE(result.err.find("run: its file system has no locks (" + std::string(std::strerror(error)) + ")"),
-              std::string::npos)
-        << result.err;
+    const Result result = succeeds(arguments("run", "--max-steps 1"), failing("run", "lock:" + std::to_string(error)));
+    EXPECT_TRUE(has(result.err, "run: its file system has no locks (" + std::string(std::strerror(error)) + ")"));
   }
   fs::remove_all(file("run"));
   expect_error(tern(arguments("run"), failing("run", "lock:" + std::to_string(EIO))), 1,
                {"run/metrics.jsonl: cannot be locked", std::strerror(EIO)});
-  EXPECT_FALSE(fs::exists(file("run")));
+  EXPECT_FALSE(exists("run"));
   expect_error(tern(arguments("run"), failing("run", "lock:" + std::to_string(EWOULDBLOCK))), 1,
                {"another process is training in this folder"});
 }

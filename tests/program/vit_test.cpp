@@ -35,9 +35,8 @@ TEST_F(VitTest, DigitsTrainResumeAndEvaluate) {
     arguments.insert(arguments.end(), {"--out", out});
     return arguments;
   };
-  const Result whole = tern(train("whole"));
-  ASSERT_EQ(whole.status, 0) << whole.err;
-  EXPECT_NE(whole.out.find("test accuracy"), std::string::npos);
+  const Result whole = succeeds(train("whole"));
+  EXPECT_TRUE(has(whole.out, "test accuracy"));
   EXPECT_EQ(listing("whole"),
             "checkpoints config.json metrics.jsonl model.safetensors preprocessor_config.json run.json");
 
@@ -45,65 +44,59 @@ TEST_F(VitTest, DigitsTrainResumeAndEvaluate) {
   ASSERT_TRUE(process.wait_for("step "));
   process.send(SIGKILL);
   process.finish();
-  const Result resumed = tern(train("cut"));
-  ASSERT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_TRUE(read_text(file("cut/model.safetensors")) == read_text(file("whole/model.safetensors")));
+  const Result resumed = succeeds(train("cut"));
+  EXPECT_TRUE(read("cut/model.safetensors") == read("whole/model.safetensors"));
   EXPECT_EQ(resumed.out, whole.out);
 
-  const Result eval = tern({"eval", "whole", "--json"});
-  ASSERT_EQ(eval.status, 0) << eval.err;
-  const Json last = json_lines(read_text(file("whole/metrics.jsonl"))).back();
+  const Result eval = succeeds("eval whole --json");
+  const Json last = metrics("whole").back();
   EXPECT_NEAR(Json::parse(eval.out)["accuracy"], last["test_accuracy"], 1e-12);
 }
 
 TEST_F(VitTest, AFolderOfImages) {
   write_images("photos/train", 40);
   write_images("photos/test", 8);
-  const Result trained =
-      tern({"train", "vit", "--data", "photos", "--out", "run", "--image-size", "16", "--epochs", "4", "--batch-size",
-            "8", "--dtype", "fp32", "--augment", "none", "--split", "official"});
-  ASSERT_EQ(trained.status, 0) << trained.err;
-  EXPECT_EQ(Json::parse(read_text(file("run/config.json")))["image_size"], 16);
+  succeeds(
+      "train vit --data photos --out run --image-size 16 --epochs 4 --batch-size 8 --dtype fp32 --augment none --split "
+      "official");
+  EXPECT_EQ(json("run/config.json")["image_size"], 16);
 
   // Equal predictions for files given as arguments, on stdin and in JSON.
   const std::vector<std::string> files = {"photos/test/left/0.png", "photos/test/right/1.png"};
-  const Result predicted = tern({"predict", "run", files[0], files[1], "--attention", "maps"});
-  ASSERT_EQ(predicted.status, 0) << predicted.err;
+  const Result predicted = succeeds({"predict", "run", files[0], files[1], "--attention", "maps"});
   ASSERT_EQ(lines_of(predicted.out).size(), 2u);
   EXPECT_EQ(listing("maps"), "0.png 1.png");
   const data::Image map = data::read_image(file("maps/0.png"));
   EXPECT_EQ(map.height, 10);
   EXPECT_EQ(map.width, 12);
-  EXPECT_EQ(tern({"predict", "run"}, files[0] + "\n" + files[1] + "\n").out, predicted.out);
-  const Result json = tern({"predict", "run", "--jsonl"}, R"({"image": "photos/test/left/0.png"})");
-  ASSERT_EQ(json.status, 0) << json.err;
+  EXPECT_EQ(tern("predict run", files[0] + "\n" + files[1] + "\n").out, predicted.out);
+  const Result json = succeeds("predict run --jsonl", R"({"image": "photos/test/left/0.png"})");
   EXPECT_EQ(Json::parse(json.out)["logits"].size(), 2u);
   EXPECT_TRUE(predicted.out.starts_with(std::string(Json::parse(json.out)["label"]) + "\t"));
 
   // Fine-tuning at another size, from that folder.
-  const Result tuned = tern({"train", "vit", "--data", "photos", "--init", "run", "--out", "tuned", "--image-size",
-                             "24", "--epochs", "1", "--batch-size", "8", "--mixup", "0.2", "--cutmix", "1"});
-  ASSERT_EQ(tuned.status, 0) << tuned.err;
-  EXPECT_EQ(Json::parse(read_text(file("tuned/config.json")))["image_size"], 24);
-  EXPECT_EQ(Json::parse(read_text(file("tuned/preprocessor_config.json")))["size"]["height"], 24);
+  const Result tuned = succeeds(
+      "train vit --data photos --init run --out tuned --image-size 24 --epochs 1 --batch-size 8 --mixup 0.2 --cutmix "
+      "1");
+  EXPECT_EQ(json("tuned/config.json")["image_size"], 24);
+  EXPECT_EQ(json("tuned/preprocessor_config.json")["size"]["height"], 24);
 }
 
 TEST_F(VitTest, WhatIsWrongIsNamed) {
   write_images("photos", 20);
   write_text(file("photos/left/broken.png"), "not a picture");
-  const Result skipped = tern({"train", "vit", "--data", "photos", "--out", "run", "--image-size", "16", "--max-steps",
-                               "3", "--batch-size", "8", "--split", "all"});
-  EXPECT_EQ(skipped.status, 0) << skipped.err;
-  EXPECT_NE(skipped.err.find("broken.png"), std::string::npos) << skipped.err;
-  expect_error(tern({"predict", "run", "photos/left/broken.png"}), 1, {"broken.png"});
-  expect_error(tern({"predict", "run", "nothing.png"}), 1, {"nothing.png"});
-  expect_error(tern({"train", "vit", "--batch-tokens", "100"}), 2, {"--batch-tokens", "texts"});
-  expect_error(tern({"train", "distilbert", "--mixup", "1"}), 2, {"--mixup", "images"});
-  expect_error(tern({"train", "vit", "--preset", "huge"}), 2, {"--preset", "large"});
-  expect_error(tern({"train", "vit", "--data", "photos", "--image-size", "17", "--out", "x"}), 1, {"patch_size"});
+  const Result skipped =
+      succeeds("train vit --data photos --out run --image-size 16 --max-steps 3 --batch-size 8 --split all");
+  EXPECT_TRUE(has(skipped.err, "broken.png"));
+  expect_error(tern("predict run photos/left/broken.png"), 1, {"broken.png"});
+  expect_error(tern("predict run nothing.png"), 1, {"nothing.png"});
+  expect_error(tern("train vit --batch-tokens 100"), 2, {"--batch-tokens", "texts"});
+  expect_error(tern("train distilbert --mixup 1"), 2, {"--mixup", "images"});
+  expect_error(tern("train vit --preset huge"), 2, {"--preset", "large"});
+  expect_error(tern("train vit --data photos --image-size 17 --out x"), 1, {"patch_size"});
   expect_error(tern({"train", "vit", "--data", "photos", "--init", kGolden + "distilbert_gelu", "--out", "x"}), 1,
                {"Vision Transformer"});
-  EXPECT_FALSE(fs::exists(file("x")));
+  EXPECT_FALSE(exists("x"));
 }
 
 }  // namespace
