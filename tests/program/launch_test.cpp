@@ -7,11 +7,6 @@ namespace {
 
 using LaunchTest = ProgramTest;
 
-bool has_mpi() {
-  return system("command -v mpirun >/dev/null") == 0 &&
-         fs::exists(fs::path(kProgram).parent_path() / "../lib/libtern_mpi.so");
-}
-
 TEST_F(LaunchTest, ConnectsItsProcesses) {
   if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
   const Result result = succeeds("launch --nproc 2 --logs logs -- info");

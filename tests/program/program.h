@@ -34,6 +34,12 @@ inline const std::string kGolden = test::source_dir() + "/tests/golden/";
 inline const std::string kCurve = kGolden + "train_curve";  // a small model, and the texts it was trained on
 inline const std::string kProgram = test::program_path(TERN_PROGRAM);
 
+/// Whether the program can be started as several processes.
+inline bool has_mpi() {
+  return system("command -v mpirun >/dev/null") == 0 &&
+         fs::exists(fs::path(kProgram).parent_path() / "../lib/libtern_mpi.so");
+}
+
 inline std::string read_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   EXPECT_TRUE(file) << path;

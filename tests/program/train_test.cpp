@@ -9,25 +9,26 @@
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-
 class TrainTest : public ProgramTest {
  protected:
-  /// Trains into folder `out`; the arguments come after --data and --init of the golden folder.
+  static Words command(const std::string& out, const Words& more) {
+    return Words{"train", "distilbert", "--out", out} +
+           with_defaults("--init curve --data curve/data.csv --dtype fp32", more);
+  }
+  /// Trains the golden model into the folder `out`.
   Result train(const std::string& out, const Words& more) const {
-    std::vector<std::string> arguments = {"train", "distilbert", "--init",  kModel, "--data", kModel + "/data.csv",
-                                          "--out", out,          "--dtype", "fp32"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Result result = succeeds(arguments);
+    const Result result = succeeds(command(out, more));
     EXPECT_EQ(listing(out), kRunFiles);
     return result;
   }
-  std::string weights(const std::string& run) const { return read(run + "/model.safetensors"); }
-  std::vector<Json> steps(const std::string& run) const {
-    std::vector<Json> found;
-    for (const Json& line : metrics(run))
-      if (line.contains("step")) found.push_back(line);
-    return found;
+  /// Compares some fields of all steps.
+  void expect_equal_steps(const std::vector<Json>& got, const std::vector<Json>& want, size_t count,
+                          const std::vector<std::pair<std::string, double>>& fields_and_tolerances) const {
+    ASSERT_EQ(got.size(), count);
+    ASSERT_EQ(want.size(), count);
+    for (size_t i = 0; i < count; ++i)
+      for (const auto& [name, tolerance] : fields_and_tolerances)
+        EXPECT_NEAR(got[i].at(name).get<double>(), want[i].at(name).get<double>(), tolerance) << name << " " << i;
   }
 };
 
@@ -37,35 +38,22 @@ TEST_F(TrainTest, FiftyStepsAsTransformers) {
       "--clip 1 --weight-decay 0.01 --epochs 9";
   const Result result = train("run", common);
   EXPECT_EQ(result.out, "test accuracy: none, all rows were used for training\n");
-  const std::vector<Json> expected = json_lines(read_text(kModel + "/losses.jsonl")), got = steps("run");
-  ASSERT_EQ(expected.size(), 50u);
-  ASSERT_EQ(got.size(), 50u);
-  for (size_t i = 0; i < 50; ++i) {
-    EXPECT_EQ(got[i]["step"], expected[i]["step"]);
-    EXPECT_NEAR(got[i]["loss"], expected[i]["loss"], 1e-5) << i;
-    EXPECT_NEAR(got[i]["grad_norm"], expected[i]["grad_norm"], 1e-4) << i;
-    EXPECT_NEAR(got[i]["lr"], expected[i]["lr"], 1e-12) << i;
-  }
+  expect_equal_steps(steps("run"), json_lines(read("curve/losses.jsonl")), 50,
+                     {{"step", 0}, {"loss", 1e-5}, {"grad_norm", 1e-4}, {"lr", 1e-12}});
 }
 
 TEST_F(TrainTest, SameBitsForTheSameSeedAndAnyWorkers) {
   const Words common = "--max-steps 200 --epochs 200 --batch-tokens 256 --lr 1e-3 --quiet --threads 2";
-  const auto with = [&](const Words& more) {
-    more.insert(more.end(), common.begin(), common.end());
-    return more;
-  };
-  const Result first = train("a", with("--workers 0"));
+  const Result first = train("a", common + "--workers 0");
   EXPECT_EQ(first.err, "");  // --quiet
   EXPECT_EQ(steps("a").size(), 200u);
-  train("b", with("--workers 0"));
-  train("c", with("--workers 1"));
-  train("d", with("--workers 4"));
-  EXPECT_TRUE(weights("a") == weights("b"));
-  EXPECT_TRUE(weights("a") == weights("c"));
-  EXPECT_TRUE(weights("a") == weights("d"));
-  train("e", with({"--seed", std::to_string(43 + fresh_seed() % 1000)}));  // not 42, the default
+  for (const char* workers : {"0", "1", "4"}) {
+    train(std::string("b") + workers, common + Words{"--workers", workers});
+    EXPECT_TRUE(weights("a") == weights(std::string("b") + workers)) << workers;
+  }
+  train("e", common + Words{"--seed", std::to_string(43 + fresh_seed() % 1000)});  // not 42, the default
   EXPECT_FALSE(weights("a") == weights("e"));
-  EXPECT_FALSE(weights("a") == read_text(kModel + "/model.safetensors"));
+  EXPECT_FALSE(weights("a") == weights("curve"));
 }
 
 TEST_F(TrainTest, HalfPrecisionWithALossScale) {
@@ -81,7 +69,7 @@ TEST_F(TrainTest, HalfPrecisionWithALossScale) {
     if (first == 0) first = last;
   }
   EXPECT_LT(last, 0.7 * first);
-  EXPECT_EQ(json("half/run.json")["options"]["dtype"], "fp16");
+  EXPECT_EQ(options_of("half")["dtype"], "fp16");
 }
 
 /// 16-bit weights: the losses follow fp32's, the weights are stored as such, the folder says so, and eval and predict
@@ -94,11 +82,7 @@ TEST_F(TrainTest, SixteenBitWeights) {
     SCOPED_TRACE(mode);
     const std::string out = "run of " + mode, dtype = mode.substr(0, 9);
     const bool kahan = mode.size() > 9, half = dtype == "fp16-true";
-    std::vector<std::string> arguments = {"train", "distilbert", "--init",  kModel, "--data", kModel + "/data.csv",
-                                          "--out", out,          "--dtype", dtype,  "--quiet"};
-    arguments.insert(arguments.end(), common.begin(), common.end());
-    if (kahan) arguments.push_back("--kahan");
-    succeeds(arguments);
+    train(out, common + "--quiet --dtype " + mode);
     const std::vector<Json> lines = steps(out);
     ASSERT_EQ(lines.size(), full.size());
     for (size_t i = 0; i < full.size(); ++i) EXPECT_NEAR(lines[i]["loss"], full[i]["loss"], half ? 0.01 : 0.05) << i;
@@ -106,22 +90,19 @@ TEST_F(TrainTest, SixteenBitWeights) {
       EXPECT_EQ(line.contains("loss_scale"), half);
       EXPECT_TRUE(!half || line["loss_scale"] > 1);
     }
-    const Json options = json(out + "/run.json")["options"];
+    const Json options = options_of(out);
     EXPECT_EQ(options["dtype"], dtype);
     EXPECT_EQ(options["kahan"], kahan);
     const DType stored = half ? float16 : bfloat16;
     EXPECT_EQ(json(out + "/config.json")["torch_dtype"], name_of(stored));
     for (const NamedTensor& entry : load_safetensors(file(out + "/model.safetensors")).tensors)
       EXPECT_EQ(entry.tensor.dtype(), stored) << entry.name;
-    const Result evaluated = succeeds({"eval", out, "--json"});
-    const Json last = metrics(out).back();
     // The same weights, computed in fp32.
-    EXPECT_NEAR(Json::parse(evaluated.out)["loss"], last["test_loss"], 0.02);
+    EXPECT_NEAR(answer({"eval", out, "--json"})["loss"], metrics(out).back()["test_loss"], 0.02);
     write("lines.txt", "a good film\n");
     succeeds({"predict", out, "lines.txt"});
     // Training goes on from such a folder in any mode.
-    succeeds({"train", "distilbert", "--init", out, "--data", kModel + "/data.csv", "--out", "more of " + mode,
-              "--max-steps", "2", "--dtype", half ? "fp32" : "fp16-true", "--quiet"});
+    train("more of " + mode, {"--init", out, "--max-steps", "2", "--dtype", half ? "fp32" : "fp16-true", "--quiet"});
   }
   EXPECT_FALSE(weights("run of bf16-true") == weights("run of bf16-true --kahan"));
 }
@@ -139,16 +120,9 @@ TEST_F(TrainTest, RecomputationChangesNoBit) {
 }
 
 TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
-  const auto with = [&](const std::string& out, const std::string& max_steps, const Words& more) {
-    const std::vector<std::string> common = {
-        "train", "distilbert",  "--init",  kModel,      "--data", kModel + "/data.csv", "--out", out, "--lr",
-        "1e-3",  "--max-steps", max_steps, "--threads", "2",      "--batch-size",       "8"};
-    more.insert(more.begin(), common.begin(), common.end());
-    const Result result = succeeds(more);
-    return result;
-  };
-  with("plain", "12", {});
-  const Result shown = with("on", "12", "--profile --profile-steps 5");
+  const Words common = "--lr 1e-3 --threads 2 --batch-size 8 --max-steps";
+  train("plain", common + "12");
+  const Result shown = succeeds(command("on", common + "12 --profile --profile-steps 5"));
   EXPECT_EQ(listing("on"),
             "config.json metrics.jsonl model.safetensors profile.txt run.json tokenizer_config.json "
             "trace.json vocab.txt");
@@ -166,18 +140,11 @@ TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
   for (const char* phase : {"forward", "backward", "optimizer", "adamw"}) EXPECT_EQ(events[phase], 5) << phase;
 
   // A run that ends before the profile, and files elsewhere.
-  with("short", "2", "--profile=p --quiet");
-  EXPECT_EQ(listing("short"), kRunFiles);
+  train("short", common + "2 --profile=p --quiet");
   EXPECT_TRUE(read("p.profile.txt").starts_with("steps 2 to 2 of 2, "));
   EXPECT_TRUE(json("p.trace.json")["traceEvents"].is_array());
 
-  const std::vector<Json> plain = steps("plain"), profiled = steps("on");
-  ASSERT_EQ(plain.size(), 12u);
-  ASSERT_EQ(profiled.size(), 12u);
-  for (size_t i = 0; i < 12; ++i) {
-    EXPECT_EQ(plain[i]["loss"], profiled[i]["loss"]) << i;
-    EXPECT_EQ(plain[i]["grad_norm"], profiled[i]["grad_norm"]) << i;
-  }
+  expect_equal_steps(steps("on"), steps("plain"), 12, {{"loss", 0}, {"grad_norm", 0}});
   EXPECT_TRUE(weights("plain") == weights("on"));
 }
 
@@ -185,13 +152,11 @@ TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
 TEST_F(TrainTest, SettingsOfCudaOnTheCpu) {
   const Words common = "--device cpu --max-steps 3 --lr 1e-3";
   train("plain", common);
-  std::vector<std::string> with = common;
-  with.insert(with.end(), {"--tf32", "--autotune"});
-  const Result result = train("set", with);
+  const Result result = train("set", common + "--tf32 --autotune");
   EXPECT_TRUE(has(result.err, "--tf32 has no effect on cpu"));
   EXPECT_TRUE(has(result.err, "--autotune has no effect on cpu"));
   EXPECT_EQ(weights("plain"), weights("set"));
-  const Json options = json("set/run.json")["options"];
+  const Json options = options_of("set");
   EXPECT_EQ(options["tf32"], true);
   EXPECT_EQ(options["autotune"], true);
   write("set/autotune.txt", "damaged");  // of no use here, so it is not read
@@ -203,8 +168,7 @@ TEST_F(TrainTest, SettingsOfCudaOnTheCpu) {
 
 TEST_F(TrainTest, AProfileThatCannotBeWritten) {
   const auto with = [&](const std::string& profile) {
-    return tern({"train", "distilbert", "--init", kModel, "--data", kModel + "/data.csv", "--out", "run", "--max-steps",
-                 "3", "--profile=" + profile, "--quiet"});
+    return tern(command("run", {"--max-steps", "3", "--profile=" + profile, "--quiet"}));
   };
   // Known before any work.
   expect_error(with("no/such/folder/p"), 1, {"no/such/folder/p.profile.txt", "cannot be written: no folder"});
@@ -225,20 +189,10 @@ TEST_F(TrainTest, AProfileThatCannotBeWritten) {
 /// One batch of all rows, packed or padded: the same loss, norm and steps, with dropout.
 TEST_F(TrainTest, PackedEqualsPadded) {
   const Words common = "--split all --epochs 12 --lr 1e-3 --dropout 0.3";
-  const auto with = [&](const std::string& flag, const std::string& value) {
-    std::vector<std::string> all = common;
-    all.insert(all.end(), {flag, value});
-    return all;
-  };
-  train("packed", with("--batch-tokens", "5000"));
-  train("padded", with("--batch-size", "100"));
-  const std::vector<Json> packed = steps("packed"), padded = steps("padded");
-  ASSERT_EQ(packed.size(), 12u);
-  ASSERT_EQ(padded.size(), 12u);
-  for (size_t i = 0; i < 12; ++i) {
-    EXPECT_NEAR(packed[i]["loss"], padded[i]["loss"], 1e-4) << i;
-    EXPECT_EQ(packed[i]["tokens"], padded[i]["tokens"]);
-  }
+  train("packed", common + "--batch-tokens 5000");
+  train("padded", common + "--batch-size 100");
+  const std::vector<Json> packed = steps("packed");
+  expect_equal_steps(packed, steps("padded"), 12, {{"loss", 1e-4}, {"tokens", 0}});
   EXPECT_GT(std::abs(packed[0]["loss"].get<double>() - packed[1]["loss"].get<double>()), 1e-4);  // other masks
 }
 
@@ -284,14 +238,13 @@ TEST_F(TrainTest, RunFolderKeepsItsContract) {
   ASSERT_TRUE(result.out.starts_with("test accuracy ")) << result.out;
   const Result eval = succeeds("eval run");
   EXPECT_EQ("test " + eval.out, result.out);
-  const Result json = tern("eval run --json");
-  EXPECT_EQ(Json::parse(json.out)["accuracy"], last["test_accuracy"]);
+  EXPECT_EQ(answer("eval run --json")["accuracy"], last["test_accuracy"]);
 
-  const Json whole = Json::parse(tern("eval run --data curve/data.csv --json").out);
+  const Json whole = answer("eval run --data curve/data.csv --json");
   EXPECT_EQ(whole["examples"], 44);
   std::string texts;
   std::vector<std::string> labels;
-  const std::vector<std::string> rows = lines_of(read_text(kModel + "/data.csv"));
+  const std::vector<std::string> rows = lines_of(read("curve/data.csv"));
   for (size_t i = 1; i < rows.size(); ++i) {
     const std::string row = rows[i].substr(0, rows[i].find('\r'));
     labels.push_back(row.substr(row.rfind(',') + 1));
@@ -322,7 +275,7 @@ TEST_F(TrainTest, KeepsTheBestEpoch) {
       best_epoch = line["epoch"];
     }
   EXPECT_EQ(lines.back()["best_epoch"], best_epoch);
-  EXPECT_EQ(Json::parse(tern("eval run --json").out)["accuracy"], lines.back()["test_accuracy"]);
+  EXPECT_EQ(answer("eval run --json")["accuracy"], lines.back()["test_accuracy"]);
 }
 
 TEST_F(TrainTest, LearnsAnEasyFileFromScratch) {
@@ -342,7 +295,7 @@ TEST_F(TrainTest, FoldsCoverEveryRowOnce) {
   for (const std::string fold : {"1/3", "2/3", "3/3"}) {
     const std::string out = "fold" + fold.substr(0, 1);
     train(out, {"--fold", fold, "--max-steps", "1"});
-    const Json eval = Json::parse(tern({"eval", out, "--json"}).out);
+    const Json eval = answer({"eval", out, "--json"});
     EXPECT_EQ(eval["examples"], json(out + "/run.json")["rows"]["test"]);
     tested += eval["examples"].get<int64_t>();
   }
