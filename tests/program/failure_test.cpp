@@ -11,8 +11,6 @@
 namespace tern::program {
 namespace {
 
-constexpr rlim_t kNobody = 65534;
-
 class FailureTest : public ProgramTest {
  protected:
   FailureTest() { write("data.csv", easy_csv(60)); }
@@ -68,9 +66,7 @@ TEST_F(FailureTest, OutputFolders) {
 TEST_F(FailureTest, FolderWithoutPermission) {
   Setting setting;
   if (geteuid() == 0) {
-    setting.in_child = [] {
-      if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(125);
-    };
+    setting = as_another_user();
     const Result probe = tern("--version", setting);
     if (probe.status != 0) GTEST_SKIP() << "user: another user cannot run the program";
   } else {

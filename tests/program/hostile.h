@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+#include <memory>
+
 #include "tern/tests/program/program.h"
 
 namespace tern::program {
@@ -23,33 +25,30 @@ class HostileTest : public ProgramTest {
  protected:
   /// A run of one step, created once for all tests of this program.
   static void SetUpTestSuite() {
-    std::string name = (fs::temp_directory_path() / "tern-hostile-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    trained_ = name;
-    write_text(trained_ / "data.csv", easy_csv(40));
-    const Result run = Process({"train", "distilbert", "--data", "data.csv", "--max-steps", "1", "--out", "run",
-                                "--checkpoint-every", "1", "--quiet"},
-                               trained_)
-                           .finish();
+    trained_ = std::make_unique<test::TemporaryFolder>();
+    write_text(*trained_ / "data.csv", easy_csv(40));
+    const Words train = "train distilbert --data data.csv --max-steps 1 --out run --checkpoint-every 1 --quiet";
+    const Result run = Process(train, trained_->path()).finish();
     ASSERT_EQ(run.status, 0) << run.err;
   }
-  static void TearDownTestSuite() { fs::remove_all(trained_); }
+  static void TearDownTestSuite() { trained_.reset(); }
   HostileTest() {
-    fs::copy(trained_ / "run", file("run"), fs::copy_options::recursive);
-    fs::copy(trained_ / "data.csv", file("data.csv"));
+    restore("run");
+    restore("data.csv");
   }
 
+  /// Replaces a file or folder by the trained run's; without it, removes it.
+  void restore(const std::string& name) const {
+    fs::remove_all(file(name));
+    if (fs::exists(*trained_ / name)) fs::copy(*trained_ / name, file(name), fs::copy_options::recursive);
+  }
   void pipe(const std::string& name) const {
     fs::remove_all(file(name));
     ASSERT_EQ(mkfifo(file(name).c_str(), 0600), 0);
   }
-  std::string checkpoint() const {
-    return (fs::path("run/checkpoints") / *fs::begin(fs::directory_iterator(file("run/checkpoints"))))
-        .filename()
-        .string();
-  }
+  std::string checkpoint() const { return "run/checkpoints/" + names_in("run/checkpoints")[0]; }
 
-  static inline fs::path trained_;
+  static inline std::unique_ptr<test::TemporaryFolder> trained_;
 };
 
 }  // namespace tern::program

@@ -13,35 +13,31 @@ TEST_F(HostileTest, FilesThatAreNotRegular) {
   pipe("f.csv");
   pipe("f.jsonl");
   const std::string what = "not a regular file but a named pipe";
-  const std::vector<std::pair<std::vector<std::string>, std::string>> commands = {
-      {{"info", "f"}, "f: "},
-      {{"predict", "run", "f"}, "f: "},
-      {{"predict", "run", "data.csv", "f"}, "f: "},
-      {{"tokenize", "f"}, "f: "},
-      {{"tokenize", "--vocab", "f"}, "f: "},
-      {{"eval", "run", "--data", "f.csv"}, "f.csv: "},
-      {{"train", "distilbert", "--data", "f.jsonl", "--out", "other"}, "f.jsonl: "}};
+  const std::pair<Words, std::string> commands[] = {{"info f", "f: "},
+                                                    {"predict run f", "f: "},
+                                                    {"predict run data.csv f", "f: "},
+                                                    {"tokenize f", "f: "},
+                                                    {"tokenize --vocab f", "f: "},
+                                                    {"eval run --data f.csv", "f.csv: "},
+                                                    {"train distilbert --data f.jsonl --out other", "f.jsonl: "}};
   for (const auto& [arguments, name] : commands) {
     const Result result = tern(arguments);
     EXPECT_EQ(result.status, 1) << result.err;
     EXPECT_TRUE(has(result.err, "tern: error: cannot read " + name + what)) << arguments[0];
   }
   expect_error(tern("train distilbert --config f"), 2, {"f: " + what});
-  for (const std::string name :
-       {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "run.json"}) {
-    pipe(std::string("run/") + name);
-    expect_error(tern("eval run"), 1, {std::string("run/") + name, what});
-    fs::remove(file(std::string("run/") + name));
-    fs::copy(trained_ / "run" / name, file(std::string("run/") + name));
+  for (const std::string name : Words("config.json model.safetensors vocab.txt tokenizer_config.json run.json")) {
+    pipe("run/" + name);
+    expect_error(tern("eval run"), 1, {"run/" + name, what});
+    restore("run/" + name);
   }
-  const std::string step = "run/checkpoints/" + checkpoint();
-  for (const char* name : {"state.json", "checksums.json", "optimizer.safetensors", "model.safetensors"}) {
+  const std::string step = checkpoint();
+  for (const std::string name : {"state.json", "checksums.json", "optimizer.safetensors", "model.safetensors"}) {
     pipe(step + "/" + name);
     const Result resumed = tern({"resume", step});
     EXPECT_EQ(resumed.status, 1) << resumed.err;
     EXPECT_TRUE(has(resumed.err, what)) << name;
-    fs::remove(file(step + "/" + name));
-    fs::copy(trained_ / step / name, file(step + "/" + name));
+    restore(step + "/" + name);
   }
   for (const auto& [name, kind] :
        {std::pair("/dev/zero", "a device"), std::pair("/dev/null", "a device"), std::pair("run", "a folder")})
@@ -59,8 +55,7 @@ TEST_F(HostileTest, LinksThatLeadNowhere) {
     fs::remove(file("run/" + name));
     fs::create_symlink("../blobs/0123", file("run/" + name));
     expect_error(tern("predict run"), 1, {"run/" + name + ": No such file or directory"});
-    fs::remove(file("run/" + name));
-    fs::copy(trained_ / "run" / name, file("run/" + name));
+    restore("run/" + name);
   }
   expect_error(tern("resume data.csv"), 1, {"data.csv: not a folder; --resume takes the folder of a run"});
 }
@@ -87,12 +82,11 @@ TEST_F(HostileTest, PipesThatAreGivenOpen) {
 
 TEST_F(HostileTest, OfficialSetsThatAreNot) {
   const Setting with_data{.in_child = [&] { setenv("TERN_DATA", folder_.c_str(), 1); }};
-  for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"})
-    write(std::string("aclImdb/") + part + "/0_1.txt", "");
+  const Words parts = "aclImdb/train/neg aclImdb/train/pos aclImdb/test/neg aclImdb/test/pos";
+  for (const std::string& part : parts) write(part + "/0_1.txt", "");
   expect_error(tern("train distilbert --max-steps 1 --out other", with_data), 1, {"imdb: all 4 texts are empty"});
-  for (const char* part : {"train/neg", "train/pos", "test/neg", "test/pos"})
-    for (int i = 1; i < 20; ++i)
-      write(std::string("aclImdb/") + part + "/" + std::to_string(i) + "_1.txt", i % 2 ? "awful" : "great");
+  for (const std::string& part : parts)
+    for (int i = 1; i < 20; ++i) write(part + "/" + std::to_string(i) + "_1.txt", i % 2 ? "awful" : "great");
   const Result result = succeeds("train distilbert --max-steps 1 --out other", with_data);
   EXPECT_TRUE(has(result.err,
                   "imdb: not the published set: train/neg has 20 texts instead of 12500, train/pos has 20 "
@@ -105,7 +99,7 @@ TEST_F(HostileTest, ManyLargeImagesTakeTheMemoryOfFew) {
   constexpr int64_t kSide = 2500;  // 19 MB of pixels
   succeeds("train vit --data digits --max-steps 1 --out vit --quiet");
   data::write_png(file("0.png"), data::Image(kSide, kSide, 3));
-  std::vector<std::string> one = {"predict", "vit", "0.png"}, many = one;
+  Words one = "predict vit 0.png", many = one;
   for (int i = 1; i < 8; ++i) {
     many.push_back(std::to_string(i) + ".png");
     fs::create_symlink("0.png", file(many.back()));
@@ -138,7 +132,7 @@ TEST_F(HostileTest, AJpegHeaderThatClaimsMuch) {
 /// input.
 TEST_F(HostileTest, AFileThatIsCutWhileItIsRead) {
   for (int repetition = 0; repetition < 8; ++repetition) {
-    fs::copy(trained_ / "run/model.safetensors", file("run/model.safetensors"), fs::copy_options::overwrite_existing);
+    restore("run/model.safetensors");
     Process process({"predict", "run"}, folder_, {.input = "a line\n"});
     std::this_thread::sleep_for(std::chrono::milliseconds(5 * repetition));
     fs::resize_file(file("run/model.safetensors"), 100);

@@ -6,42 +6,35 @@ namespace tern::program {
 namespace {
 
 TEST_F(HostileTest, DeepJson) {
-  const std::string step = "run/checkpoints/" + checkpoint();
+  const std::string step = checkpoint();
   const struct {
     std::string file, text;
-    std::vector<std::string> arguments;
+    Words arguments;
   } cases[] = {
-      {"run/config.json", "{\"model_type\":\"distilbert\",\"dim\":" + deep() + "}", {"predict", "run"}},
-      {"run/config.json", "{\"model_type\":\"vit\",\"size\":" + deep() + "}", {"info", "run"}},
-      {"run/config.json", repeated(200'000, "{\"a\":"), {"eval", "run"}},
-      {"run/tokenizer_config.json", "{\"do_lower_case\":" + deep() + "}", {"predict", "run"}},
-      {"run/run.json", "{\"options\":{\"data\":" + deep() + "}}", {"eval", "run"}},
-      {"run/run.json", "{\"options\":{\"data\":" + deep() + "}}", {"resume", "run"}},
-      {"run/model.safetensors.index.json", "{\"weight_map\":" + deep() + "}", {"predict", "run"}},
+      {"run/config.json", "{\"model_type\":\"distilbert\",\"dim\":" + deep() + "}", "predict run"},
+      {"run/config.json", "{\"model_type\":\"vit\",\"size\":" + deep() + "}", "info run"},
+      {"run/config.json", repeated(200'000, "{\"a\":"), "eval run"},
+      {"run/tokenizer_config.json", "{\"do_lower_case\":" + deep() + "}", "predict run"},
+      {"run/run.json", "{\"options\":{\"data\":" + deep() + "}}", "eval run"},
+      {"run/run.json", "{\"options\":{\"data\":" + deep() + "}}", "resume run"},
+      {"run/model.safetensors.index.json", "{\"weight_map\":" + deep() + "}", "predict run"},
       {step + "/checksums.json", "{\"a\":" + deep() + "}", {"resume", step}},
   };
   for (const auto& [name, text, arguments] : cases) {
-    const std::string before = exists(name) ? read(name) : "";
     if (name.ends_with("index.json")) fs::remove(file("run/model.safetensors"));
     write(name, text);
     expect_error(tern(arguments), 1, {name, "nested more than 128 levels"});
-    if (before.empty())
-      fs::remove(file(name));
-    else
-      write(name, before);
-    if (name.ends_with("index.json")) fs::copy(trained_ / "run/model.safetensors", file("run/model.safetensors"));
+    restore(name);
+    restore("run/model.safetensors");
   }
 }
 
 TEST_F(HostileTest, DeepLinesOfJson) {
   const std::string good = "{\"text\": \"a\"}\n", bad = "{\"text\": \"a\", \"more\": " + deep() + "}\n";
   write("x.jsonl", good + bad);
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"predict", "run", "--jsonl"}, {"tokenize", "--jsonl"}}) {
-    std::vector<std::string> with_file = command;
-    with_file.push_back("x.jsonl");
+  for (const Words command : {"predict run --jsonl", "tokenize --jsonl"}) {
     for (const auto& [result, name] :
-         {std::pair(tern(command, good + bad), "stdin:2"), std::pair(tern(with_file), "x.jsonl:2")}) {
+         {std::pair(tern(command, good + bad), "stdin:2"), std::pair(tern(command + "x.jsonl"), "x.jsonl:2")}) {
       EXPECT_EQ(result.status, 1);
       EXPECT_EQ(lines_of(result.out).size(), 1u) << "what came before is answered";
       EXPECT_TRUE(has(result.err, std::string("tern: error: ") + name + ": nested more than"));
@@ -58,27 +51,14 @@ TEST_F(HostileTest, DeepLinesOfJson) {
 
 TEST_F(HostileTest, WrongTypesInARecord) {
   const Json good = json("run/run.json");
-  const auto with = [&](const char* option, const Json& value) {
+  const std::pair<const char*, Json> cases[] = {
+      {"epochs", 2.5}, {"epochs", true},  {"epochs", -1},   {"keep", UINT64_MAX}, {"workers", 1 << 20},
+      {"seed", -1},    {"shuffle", 1},    {"lr", "fast"},   {"lr", -1},           {"warmup", Json::array()},
+      {"data", 5},     {"accumulate", 0}, {"processes", 0}, {"processes", "two"}, {"device", 7}};
+  for (const auto& [option, value] : cases) {
     Json record = good;
     record["options"][option] = value;
     write("run/run.json", record.dump());
-  };
-  for (const auto& [option, value] : std::vector<std::pair<const char*, Json>>{{"epochs", 2.5},
-                                                                               {"epochs", true},
-                                                                               {"epochs", -1},
-                                                                               {"keep", UINT64_MAX},
-                                                                               {"workers", 1 << 20},
-                                                                               {"seed", -1},
-                                                                               {"shuffle", 1},
-                                                                               {"lr", "fast"},
-                                                                               {"lr", -1},
-                                                                               {"warmup", Json::array()},
-                                                                               {"data", 5},
-                                                                               {"accumulate", 0},
-                                                                               {"processes", 0},
-                                                                               {"processes", "two"},
-                                                                               {"device", 7}}) {
-    with(option, value);
     expect_error(tern("resume run"), 1, {"run/run.json: ", option});
   }
   for (const char* text : {"{ broken", "[]", "", "{\"options\": 5}"}) {
@@ -90,11 +70,8 @@ TEST_F(HostileTest, WrongTypesInARecord) {
 /// Options whose values Tern parses itself, with numbers of 100,000 digits.
 TEST_F(HostileTest, LongNumbers) {
   const std::string digits(100'000, '1'), half(50'000, '1'), zeros(100'000, '0');
-  const std::vector<std::string> train = {"train", "distilbert", "--data", "data.csv", "--max-steps", "1"};
   const auto fails = [&](const char* flag, const std::string& value) {
-    std::vector<std::string> arguments = train;
-    arguments.insert(arguments.end(), {flag, value, "--out", "other"});
-    const Result result = tern(arguments);
+    const Result result = tern("train distilbert --data data.csv --max-steps 1" + Words{flag, value, "--out", "other"});
     EXPECT_TRUE(result.status == 1 || result.status == 2) << flag << ": " << result.status;
     EXPECT_LT(result.err.size(), 2000u) << flag;
     EXPECT_TRUE(has(result.err, "tern: error: ")) << flag;
@@ -115,8 +92,7 @@ TEST_F(HostileTest, LongNumbers) {
   Json record = json("run/run.json");
   record["options"]["split"] = digits + "/1/1";
   write("run/run.json", record.dump());
-  const Result resumed = tern("resume run");
-  expect_error(resumed, 1, {"split \"111", "is not understood"});
+  expect_error(tern("resume run"), 1, {"split \"111", "is not understood"});
 }
 
 TEST_F(HostileTest, OptionFiles) {

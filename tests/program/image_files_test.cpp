@@ -23,11 +23,12 @@ class ImageFilesTest : public ProgramTest {
     write_class("cat", count);
     write_class("dog", count);
   }
-  Result train(const std::string& out = "run", const Setting& setting = {}) const {
-    return tern({"train", "vit", "--data", "photos", "--out", out, "--image-size", "8", "--max-steps", "2",
-                 "--batch-size", "8", "--split", "all", "--threads", "1"},
-                setting);
+  /// `more` replaces flags.
+  static Words train(const Words& more = {}) {
+    return "train vit" + with_defaults("--data photos --out run --image-size 8 --batch-size 8 --threads 1", more);
   }
+  /// Without a validation part, for two steps.
+  static Words train_all(const std::string& out = "run") { return train("--max-steps 2 --split all --out " + out); }
   static std::map<std::string, std::string> golden() {
     std::map<std::string, std::string> files;
     for (const auto& [name, tensor] : load_safetensors(kGolden + "images.safetensors").tensors)
@@ -60,14 +61,13 @@ class ImageFilesTest : public ProgramTest {
 
 TEST_F(ImageFilesTest, EveryKindOfPixelsIsRead) {
   write_classes(1);
-  std::vector<std::string> predict = {"predict", "run"};
+  Words predict = "predict run";
   for (const auto& [name, bytes] : golden()) {
     const std::string path = "photos/cat/" + name + (name.starts_with("png") ? ".png" : ".JPEG");
     write(path, bytes);
     predict.push_back(path);
   }
-  const Result trained = train();
-  ASSERT_EQ(trained.status, 0) << trained.err;
+  const Result trained = succeeds(train_all());
   EXPECT_FALSE(has(trained.err, "skipped"));
   const Result predicted = succeeds(predict);
   EXPECT_EQ(lines_of(predicted.out).size(), predict.size() - 2);
@@ -90,53 +90,50 @@ TEST_F(ImageFilesTest, WhatIsNoImageIsNamedOnceAndSkipped) {
   fs::create_directories(file("photos/dog/folder.png"));
   fs::copy(file("photos/dog/0.png"), file("photos/dog/folder.png/inside.png"));
   // Fixed seed, so that both halves have valid images of both classes.
-  const Result trained = succeeds(
-      "train vit --data photos --out run --image-size 8 --epochs 3 --batch-size 8 --threads 1 --split 50/50/0 --seed "
-      "1");
+  const Result trained = succeeds(train("--epochs 3 --split 50/50/0 --seed 1"));
   for (const char* name : {"cut.png: damaged", "cut.jpg: damaged", "empty.png: not a PNG or JPEG image: it is empty",
                            "gif.png: not a PNG or JPEG image: it is a GIF", "huge.png: image of 30000 x 30000 pixels",
                            "bomb.png: ", "dangling.png", "loop.png", "pipe.png: not a regular file", "name\\xff\\x0a"})
     EXPECT_EQ(count_of(trained.err, name), 1) << name << " in " << trained.err;
   EXPECT_EQ(count_of(trained.err, "skipped: "), 10) << trained.err;
-  EXPECT_FALSE(has(trained.err, '\x1b'));
+  EXPECT_FALSE(has(trained.err, "\x1b"));
   test::expect_peak_below(trained.peak_kib, 350 << 10, "the bomb's pixels were unpacked");
 }
 
 TEST_F(ImageFilesTest, TooManyOfThemEndTheRun) {
   write_classes(60);
   for (int i = 0; i < 101; ++i) write("photos/cat/bad" + std::to_string(i) + ".png", "");
-  const Result stopped = tern("train vit --data photos --out run --image-size 8 --epochs 1 --split all --threads 1");
+  const Result stopped = tern(train("--epochs 1 --split all"));
   expect_error(stopped, 1, {"photos: more than 100 images cannot be read; the last: photos/cat/bad"});
   EXPECT_EQ(count_of(stopped.err, "skipped: "), 100);
 }
 
 TEST_F(ImageFilesTest, FoldersThatAreNoDataSet) {
   write_class("cat", 4);
-  expect_error(train(), 1, {"photos: every image has the label 'cat'", "two or more"});
+  expect_error(tern(train_all()), 1, {"photos: every image has the label 'cat'", "two or more"});
   fs::create_directories(file("photos/dog"));
-  expect_error(train(), 1, {"photos/dog: no images (.png, .jpg, .jpeg) for this label"});
+  expect_error(tern(train_all()), 1, {"photos/dog: no images (.png, .jpg, .jpeg) for this label"});
   fs::remove(file("photos/dog"));
   write_class("bad\xff", 4);
-  expect_error(train(), 1, {"photos/bad\\xff", "label", "UTF-8"});
+  expect_error(tern(train_all()), 1, {"photos/bad\\xff", "label", "UTF-8"});
   fs::remove_all(file("photos/bad\xff"));
   fs::create_directory_symlink(file("photos"), file("photos/cat/again"));
-  expect_error(train(), 1, {"cat/again", "a link to a folder that it is in"});
+  expect_error(tern(train_all()), 1, {"cat/again", "a link to a folder that it is in"});
   fs::remove(file("photos/cat/again"));
   write_class("dog", 4);
   for (int i = 0; i < 4; ++i)
     for (const char* name : {"cat", "dog"})
       write("photos/" + std::string(name) + "/" + std::to_string(i) + ".png", "broken");
-  expect_error(train(), 1, {"photos: none of its 8 images can be read"});
+  expect_error(tern(train_all()), 1, {"photos: none of its 8 images can be read"});
   EXPECT_FALSE(exists("run"));
 }
 
 TEST_F(ImageFilesTest, AFolderWhoseNameIsNotUtf8) {
   write_classes();
   fs::rename(file("photos"), file("p\xe9"));
-  succeeds({"train", "vit", "--data", "p\xe9", "--out", "run", "--image-size", "8", "--max-steps", "1", "--batch-size",
-            "8", "--threads", "1"});
-  succeeds({"eval", "run", "--data", "p\xe9"});
-  succeeds({"predict", "run", "p\xe9/cat/0.png"});
+  succeeds(train("--max-steps 1 --data p\xe9"));
+  succeeds("eval run --data p\xe9");
+  succeeds("predict run p\xe9/cat/0.png");
 }
 
 TEST_F(ImageFilesTest, AFileThatMayNotBeRead) {
@@ -145,25 +142,18 @@ TEST_F(ImageFilesTest, AFileThatMayNotBeRead) {
   fs::permissions(file("photos/cat/3.png"), fs::perms::none);
   fs::create_directories(file("out"));
   fs::permissions(file("out"), fs::perms::all);
-  Setting other;
-  other.in_child = [] {
-    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(125);
-  };
-  const Result trained = train("out/run", other);
-  EXPECT_EQ(trained.status, 0) << trained.err;
+  const Result trained = succeeds(train_all("out/run"), as_another_user());
   EXPECT_EQ(count_of(trained.err, "skipped: cannot open photos/cat/3.png: Permission denied"), 1) << trained.err;
 }
 
 /// CIFAR-10's Python version, truncated or with an invalid class; tests/data reads complete ones.
 TEST_F(ImageFilesTest, DamagedCifar10) {
-  fs::create_directories(file("bin"));
-  for (const char* name :
-       {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
-    write("bin/" + std::string(name) + ".bin", "");
-    fs::resize_file(file("bin/" + std::string(name) + ".bin"), 30730000);
+  for (const std::string& name : Words("data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch")) {
+    write("bin/" + name + ".bin", "");
+    fs::resize_file(file("bin/" + name + ".bin"), 30730000);
   }
   const auto error = [&](const std::string& folder) {
-    return tern({"train", "vit", "--data", folder, "--out", "run", "--max-steps", "1"});
+    return tern("train vit --out run --max-steps 1 --data " + folder);
   };
   fs::resize_file(file("bin/test_batch.bin"), 30729999);
   expect_error(error("bin"), 1, {"bin/test_batch.bin: expected 30730000 bytes", "30729999"});

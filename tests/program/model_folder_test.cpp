@@ -7,26 +7,24 @@
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-
 class ModelFolderTest : public ProgramTest {
  protected:
   /// Makes a new copy of the golden folder as "model".
   void restore() const {
     fs::remove_all(file("model"));
     fs::create_directories(file("model"));
-    for (const char* name : {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"})
-      fs::copy_file(fs::path(kModel) / name, file("model") / name);
+    for (const std::string name : {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"})
+      copy("curve/" + name, "model/" + name);
   }
   Result predict() const { return tern("predict model", "the movie\n"); }
   void expect_broken(const std::vector<std::string>& parts) const { expect_error(predict(), 1, parts); }
   void configure(const std::string& name, const Json& value) const {
     restore();
-    Json config = Json::parse(read_text(kModel + "/config.json"));
+    Json config = json("curve/config.json");
     config[name] = value;
     write("model/config.json", config.dump());
   }
-  StateView weights() const { return load_safetensors(kModel + "/model.safetensors").tensors; }
+  StateView weights() const { return load_safetensors(kCurve + "/model.safetensors").tensors; }
   void save(const StateView& state) const {
     restore();
     save_safetensors(state, file("model/model.safetensors").string(), {});
@@ -36,23 +34,19 @@ class ModelFolderTest : public ProgramTest {
 TEST_F(ModelFolderTest, MissingAndDamagedFiles) {
   restore();
   EXPECT_EQ(predict().status, 0) << predict().err;
-  fs::remove(file("model/config.json"));
-  expect_broken({"model/config.json"});
-  restore();
-  fs::remove(file("model/model.safetensors"));
-  expect_broken({"model/model.safetensors"});
-  restore();
-  fs::remove(file("model/vocab.txt"));
-  expect_broken({"vocab.txt"});
-  const std::string whole = read_text(kModel + "/model.safetensors");
+  for (const std::string name : {"config.json", "model.safetensors", "vocab.txt"}) {
+    restore();
+    fs::remove(file("model/" + name));
+    expect_broken({name == "vocab.txt" ? name : "model/" + name});
+  }
+  const std::string whole = read("curve/model.safetensors");
   for (const size_t bytes : {size_t{0}, size_t{7}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
     restore();
     write("model/model.safetensors", whole.substr(0, bytes));
     expect_broken({"model/model.safetensors"});
-    expect_error(tern("info model/model.safetensors"), 1, {"model/model.safetensors"});
-    expect_error(tern("info model"), 1, {"model/model.safetensors"});
-    expect_error(tern("eval model --data curve/data.csv"), 1, {"model/model.safetensors"});
-    expect_error(tern("train distilbert --init model --data curve/data.csv --out run"), 1, {"model/model.safetensors"});
+    for (const char* command : {"info model/model.safetensors", "info model", "eval model --data curve/data.csv",
+                                "train distilbert --init model --data curve/data.csv --out run"})
+      expect_error(tern(command), 1, {"model/model.safetensors"});
     EXPECT_FALSE(exists("run"));
   }
   restore();
@@ -68,7 +62,7 @@ TEST_F(ModelFolderTest, MissingAndDamagedFiles) {
   expect_broken({"vocab.txt", "[UNK]"});
   write("model/vocab.txt", "a\n[UNK]\nb\n[PAD]\n");
   expect_broken({"vocabulary", "[SEP]"});
-  std::string longer = read_text(kModel + "/vocab.txt");
+  std::string longer = read("curve/vocab.txt");
   for (int i = 0; i < 300; ++i) longer += "extra" + std::to_string(i) + "\n";
   write("model/vocab.txt", longer);
   expect_broken({"vocabulary", "205"});
@@ -178,12 +172,11 @@ TEST_F(ModelFolderTest, TensorsThatDoNotFitAreAllNamed) {
 TEST_F(ModelFolderTest, HalfPrecisionFilesAreWidened) {
   StateView state;
   for (const NamedTensor& entry : weights()) state.push_back({entry.name, entry.tensor.to(DType::kFloat16)});
-  save(state);
   restore();
-  const Result full = tern("predict model --jsonl", "{\"text\": \"the movie was great\"}\n");
+  const std::string line = "{\"text\": \"the movie was great\"}\n";
+  const Json a = answer("predict model --jsonl", line);
   save(state);
-  const Result half = succeeds("predict model --jsonl", "{\"text\": \"the movie was great\"}\n");
-  const Json a = Json::parse(full.out), b = Json::parse(half.out);
+  const Json b = answer("predict model --jsonl", line);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(a["logits"][i], b["logits"][i], 1e-2);
 }
 
@@ -207,10 +200,9 @@ TEST_F(ModelFolderTest, LabelOrderOfTheFolderStays) {
   const Result result =
       succeeds("train distilbert --init model --data curve/data.csv --out run --max-steps 1 --lr 0 --split all");
   EXPECT_FALSE(has(result.err, "classification head"));
-  EXPECT_EQ(json("run/config.json")["id2label"], Json::parse(read_text(kModel + "/config.json"))["id2label"]);
-  const std::vector<std::string> data = {"--data", kModel + "/data.csv", "--json"};
-  EXPECT_EQ(tern({"eval", "run", data[0], data[1], data[2]}).out,
-            tern({"eval", "model", data[0], data[1], data[2]}).out);
+  EXPECT_EQ(json("run/config.json")["id2label"], json("curve/config.json")["id2label"]);
+  const Words data = "--data curve/data.csv --json";
+  EXPECT_EQ(tern("eval run" + data).out, tern("eval model" + data).out);
 }
 
 }  // namespace

@@ -5,13 +5,11 @@
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-
 using PredictTest = ProgramTest;
 
 std::vector<std::string> words() {
   std::vector<std::string> found;
-  for (const std::string& line : lines_of(read_text(kModel + "/vocab.txt")))
+  for (const std::string& line : lines_of(read_text(kCurve + "/vocab.txt")))
     if (line.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos && line.size() > 1)
       found.push_back(line);
   return found;
@@ -32,12 +30,12 @@ TEST_F(PredictTest, KeepsTheOrder) {
   const std::vector<Json> answers = json_lines(result.out);
   ASSERT_EQ(answers.size(), texts.size());
   for (const size_t i : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{257}, size_t{499}, size_t{699}}) {
-    const Json alone = Json::parse(tern("predict curve --jsonl", Json({{"text", texts[i]}}).dump()).out);
+    const Json alone = answer("predict curve --jsonl", Json({{"text", texts[i]}}).dump());
     for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(alone["logits"][k], answers[i]["logits"][k], 1e-5) << i;
     EXPECT_EQ(alone["label"], answers[i]["label"]);
-    double sum = 0, largest = -1e30;
-    for (size_t k = 0; k < 3; ++k) largest = std::max(largest, alone["logits"][k].get<double>());
-    for (size_t k = 0; k < 3; ++k) sum += std::exp(alone["logits"][k].get<double>() - largest);
+    const auto logits = alone["logits"].get<std::vector<double>>();
+    double sum = 0;
+    for (const double logit : logits) sum += std::exp(logit - *std::max_element(logits.begin(), logits.end()));
     EXPECT_NEAR(alone["score"], 1 / sum, 1e-6);
   }
   // The same texts as plain lines, from a file and from stdin.
@@ -68,15 +66,13 @@ TEST_F(PredictTest, LinesOfEveryKind) {
 
 TEST_F(PredictTest, DamagedJsonLineFailsAfterEarlierResults) {
   for (const std::string bad : {"{\"text\": ", "[]", "{\"txt\": \"x\"}", "{\"text\": 5}", "x"}) {
-    Result result =
-        tern("predict curve --jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"b\"}\n" + bad + "\n{\"text\": \"c\"}\n");
-    EXPECT_EQ(json_lines(result.out).size(), 2u) << bad;
-    result.out.clear();
-    expect_error(result, 1, {"stdin:4", "text"});
-    result = tern("tokenize --jsonl", "{\"text\": \"a\"}\n" + bad + "\n");
-    EXPECT_EQ(json_lines(result.out).size(), 1u) << bad;
-    result.out.clear();
-    expect_error(result, 1, {"stdin:2", "text"});
+    for (const auto& [command, answers] : {std::pair("predict curve --jsonl", 2u), {"tokenize --jsonl", 1u}}) {
+      const std::string good = "{\"text\": \"a\"}\n", more = answers == 2 ? "\n" + good : "";
+      Result result = tern(command, good + more + bad + "\n" + good);
+      EXPECT_EQ(json_lines(result.out).size(), answers) << bad;
+      result.out.clear();
+      expect_error(result, 1, {answers == 2 ? "stdin:4" : "stdin:2", "text"});
+    }
   }
 }
 
@@ -93,15 +89,12 @@ TEST_F(PredictTest, ManyLinesInBoundedMemory) {
 }
 
 TEST_F(PredictTest, ClosedPipeIsAnError) {
-  for (const std::string command : {"predict", "tokenize"}) {
-    std::vector<std::string> arguments = {command};
-    if (command == "predict") arguments.push_back(kModel);
+  for (const char* command : {"predict curve", "tokenize"}) {
     std::string input;
     for (int i = 0; i < 20'000; ++i) input += "the movie was great\n";
-    Process process(arguments, folder_, {.input = input});
+    Process process(command, folder_, {.input = input});
     process.close_output();
-    const Result result = process.finish();
-    expect_error(result, 1, {"stdout"});
+    expect_error(process.finish(), 1, {"stdout"});
   }
 }
 

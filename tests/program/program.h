@@ -102,6 +102,14 @@ struct Setting {
   double seconds = 60;                  // multiplied by test::kPatience
 };
 
+/// Runs the program, which is started by root, as a user without rights.
+inline Setting as_another_user() {
+  return {.in_child = [] {
+    constexpr uid_t kNobody = 65534;
+    if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(125);
+  }};
+}
+
 /// A started program; the destructor kills it.
 class Process {
  public:

@@ -26,31 +26,19 @@ class VitTest : public ProgramTest {
 };
 
 TEST_F(VitTest, DigitsTrainResumeAndEvaluate) {
-  const std::string seed = std::to_string(fresh_seed());
-  const std::vector<std::string> options = {
-      "train",    "vit",  "--data",    "digits", "--max-steps", "12", "--seed", seed, "--checkpoint-every", "5",
-      "--resume", "auto", "--threads", "1"};
-  const auto train = [&](const std::string& out) {
-    std::vector<std::string> arguments = options;
-    arguments.insert(arguments.end(), {"--out", out});
-    return arguments;
-  };
-  const Result whole = succeeds(train("whole"));
+  const Words train = "train vit --data digits --max-steps 12 --checkpoint-every 5 --resume auto --threads 1 --seed " +
+                      std::to_string(fresh_seed());
+  const Result whole = succeeds(train + "--out whole");
   EXPECT_TRUE(has(whole.out, "test accuracy"));
   EXPECT_EQ(listing("whole"),
             "checkpoints config.json metrics.jsonl model.safetensors preprocessor_config.json run.json");
 
-  Process process(train("cut"), folder_);
-  ASSERT_TRUE(process.wait_for("step "));
-  process.send(SIGKILL);
-  process.finish();
-  const Result resumed = succeeds(train("cut"));
-  EXPECT_TRUE(read("cut/model.safetensors") == read("whole/model.safetensors"));
+  interrupted(train + "--out cut", "step ", SIGKILL);
+  const Result resumed = succeeds(train + "--out cut");
+  EXPECT_TRUE(weights("cut") == weights("whole"));
   EXPECT_EQ(resumed.out, whole.out);
 
-  const Result eval = succeeds("eval whole --json");
-  const Json last = metrics("whole").back();
-  EXPECT_NEAR(Json::parse(eval.out)["accuracy"], last["test_accuracy"], 1e-12);
+  EXPECT_NEAR(answer("eval whole --json")["accuracy"], metrics("whole").back()["test_accuracy"], 1e-12);
 }
 
 TEST_F(VitTest, AFolderOfImages) {
