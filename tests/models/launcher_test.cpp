@@ -28,7 +28,7 @@ TEST_F(LauncherTest, TheFirstErrorIsShownOnce) {
 TEST_F(LauncherTest, AnErrorOfAllIsShownOnce) {
   const Outcome outcome = run(2, "echo 'tern: error: no such flag' >&2; end 2 0 'no such flag'");
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_NE(outcome.err.find("no such flag"), std::string::npos);
+  EXPECT_TRUE(has(outcome.err, "no such flag"));
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
 }
 
@@ -38,14 +38,14 @@ TEST_F(LauncherTest, ARankThatHangsIsEnded) {
     trap '' TERM INT HUP
     while :; do sleep 0.1; done)");
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.err.find("tern: error: rank 2: out of memory"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "tern: error: rank 2: out of memory"));
   EXPECT_LT(outcome.seconds, 12 * test::kPatience);
 }
 
 TEST_F(LauncherTest, ARankThatIsKilledIsNamed) {
   const Outcome outcome = run(3, "if [ $rank = 1 ]; then sleep 0.4; kill -9 $$; fi; sleep 60; end 0 0 ''");
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.err.find("tern: error: rank 1 was ended by signal 9 (Killed)"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "tern: error: rank 1 was ended by signal 9 (Killed)"));
   EXPECT_LT(outcome.seconds, 12 * test::kPatience);
 }
 
@@ -58,7 +58,7 @@ TEST_F(LauncherTest, AStatusWithoutWords) {
 TEST_F(LauncherTest, AProgramThatDoesNotStart) {
   const Outcome outcome = run(2, "exit 9");
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.err.find("tern: error: mpirun ended with status 9"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "tern: error: mpirun ended with status 9"));
 }
 
 TEST_F(LauncherTest, WhatIsNoFileIsNoLog) {
@@ -79,13 +79,13 @@ TEST_F(LauncherTest, WithoutMpirun) {
   const Outcome outcome = run(2, "end 0 0 ''");
   setenv("PATH", path.c_str(), 1);
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.err.find("apt-get install openmpi-bin"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "apt-get install openmpi-bin"));
 }
 
 TEST_F(LauncherTest, LogsOfAnotherJobAreKept) {
   EXPECT_EQ(run(1, "end 0 0 ''").status, 0);
   const Outcome outcome = run(1, "end 0 0 ''");
-  EXPECT_NE(outcome.err.find("holds the logs of another job"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "holds the logs of another job"));
 }
 
 }  // namespace
