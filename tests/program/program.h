@@ -99,7 +99,7 @@ struct Result {
 struct Setting {
   std::string input = {};
   std::function<void()> in_child = {};  // sets limits or another user
-  double seconds = 60;                  // multiplied by test::kPatience
+  int seconds = 60;                     // multiplied by test::kPatience
 };
 
 /// Runs the program, which is started by root, as a user without rights.
@@ -114,9 +114,7 @@ inline Setting as_another_user() {
 class Process {
  public:
   Process(const Words& arguments, const fs::path& folder, const Setting& setting = {})
-      : input_(setting.input),
-        end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                std::chrono::duration<double>(test::kPatience * setting.seconds))) {
+      : input_(setting.input), end_(Clock::now() + std::chrono::seconds(test::kPatience * setting.seconds)) {
     int in[2], out[2], err[2];
     EXPECT_TRUE(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
     signal(SIGPIPE, SIG_IGN);
