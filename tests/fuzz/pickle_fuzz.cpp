@@ -67,17 +67,14 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& entri
 }  // namespace
 }  // namespace tern
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern;
-  const std::string_view bytes = fuzz::text_of(data, size);
-  fuzz::read([&] { walk(load_pickle(fuzz::write_file("input.pkl", bytes)), 6); });
+void tern::fuzz::try_input(std::string_view bytes) {
+  read([&] { walk(load_pickle(write_file("input.pkl", bytes)), 6); });
   const std::string storage(256, '\x3f');
   const std::string zip = zip_of({{"a/data.pkl", std::string(bytes)},
                                   {"a/byteorder", "little"},
                                   {"a/data/0", storage},
                                   {"a/data/1", storage},
                                   {"a/version", "3\n"}});
-  const std::string path = fuzz::write_file("input.pt", zip);
-  fuzz::read([&] { fuzz::touch(load_state_file(path, {.whole = true})); });
-  return 0;
+  const std::string path = write_file("input.pt", zip);
+  read([&] { touch(load_state_file(path, {.whole = true})); });
 }
