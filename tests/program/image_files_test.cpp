@@ -1,6 +1,7 @@
 // Folders of images as users have them: all kinds of PNG and JPEG, and files that only have their names.
 
 #include <sys/stat.h>
+#include <zlib.h>
 
 #include "tern/core/io/safetensors.h"
 #include "tern/data/images/image.h"
@@ -44,12 +45,8 @@ class ImageFilesTest : public ProgramTest {
       bytes[16 + i] = static_cast<char>(width >> 8 * (3 - i));
       bytes[20 + i] = static_cast<char>(height >> 8 * (3 - i));
     }
-    uint32_t crc = ~0u;
-    for (size_t at = 12; at < 29; ++at) {
-      crc ^= static_cast<uint8_t>(bytes[at]);
-      for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
-    }
-    for (int i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(~crc >> 8 * (3 - i));
+    const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(&bytes[12]), 17);
+    for (int i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(crc >> 8 * (3 - i));
     return bytes;
   }
   static int count_of(const std::string& text, const std::string& part) {

@@ -71,7 +71,7 @@ TEST_F(LaunchTest, WrongUsage) {
   expect_error(tern("launch --nporc 2 -- info"), 2, {"--nproc"});
   expect_error(tern("launch --nproc 2 -- launch"), 2, {"'launch'"});
   succeeds("launch --help");
-  EXPECT_EQ(listing("."), "");
+  EXPECT_EQ(listing("."), "curve");
 }
 
 }  // namespace

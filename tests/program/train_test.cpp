@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tern/core/io/safetensors.h"
+#include "tern/data/datasets/text_set.h"
 #include "tern/tests/program/program.h"
 #include "tern/tests/support/seed.h"
 
@@ -242,24 +243,14 @@ TEST_F(TrainTest, RunFolderKeepsItsContract) {
 
   const Json whole = answer("eval run --data curve/data.csv --json");
   EXPECT_EQ(whole["examples"], 44);
+  const data::TextSet rows = data::load_text(kCurve + "/data.csv");
   std::string texts;
-  std::vector<std::string> labels;
-  const std::vector<std::string> rows = lines_of(read("curve/data.csv"));
-  for (size_t i = 1; i < rows.size(); ++i) {
-    const std::string row = rows[i].substr(0, rows[i].find('\r'));
-    labels.push_back(row.substr(row.rfind(',') + 1));
-    std::string text = row.substr(0, row.rfind(','));
-    if (text.starts_with("\"")) {  // quoted: "..., ""really""!"
-      text = text.substr(1, text.size() - 2);
-      for (size_t quote; (quote = text.find("\"\"")) != std::string::npos;) text.replace(quote, 2, "\"");
-    }
-    texts += text + "\n";
-  }
-  const Result predicted = succeeds("predict run", texts);
-  const std::vector<std::string> answers = lines_of(predicted.out);
-  ASSERT_EQ(answers.size(), labels.size());
+  for (int64_t i = 0; i < rows.size(); ++i) texts += std::string(rows.text(i)) + "\n";
+  const std::vector<std::string> answers = lines_of(succeeds("predict run", texts).out);
+  ASSERT_EQ(answers.size(), 44u);
   int correct = 0;
-  for (size_t i = 0; i < labels.size(); ++i) correct += answers[i].substr(0, answers[i].find('\t')) == labels[i];
+  for (size_t i = 0; i < answers.size(); ++i)
+    correct += answers[i].substr(0, answers[i].find('\t')) == rows.label_names[static_cast<size_t>(rows.labels[i])];
   EXPECT_NEAR(whole["accuracy"].get<double>(), correct / 44.0, 1e-12);
 }
 
