@@ -199,7 +199,8 @@ TEST(Tasks, TokenLabelsAreWeightedByTheirTokens) {
 }
 
 TEST(Tasks, BothAreLearnt) {
-  for (const auto& [name, task_of, outputs] : {std::tuple("regression", regression, 1), {"labels", token_labels, 3}}) {
+  for (const auto& [name, task_of, outputs] :
+       {std::tuple("regression", &regression, 1), {"labels", &token_labels, 3}}) {
     SCOPED_TRACE(name);
     Words model(nn::Scope({.generator = Generator(3)}), outputs);  // a fixed seed: the loss must fall so far
     TextTask task = task_of(model, random_rows(), {.epochs = 60, .batch_tokens = 40});

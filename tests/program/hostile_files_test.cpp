@@ -26,7 +26,7 @@ TEST_F(HostileTest, FilesThatAreNotRegular) {
     EXPECT_TRUE(has(result.err, "tern: error: cannot read " + name + what)) << arguments[0];
   }
   expect_error(tern("train distilbert --config f"), 2, {"f: " + what});
-  for (const std::string name : Words("config.json model.safetensors vocab.txt tokenizer_config.json run.json")) {
+  for (const std::string& name : Words("config.json model.safetensors vocab.txt tokenizer_config.json run.json")) {
     pipe("run/" + name);
     expect_error(tern("eval run"), 1, {"run/" + name, what});
     restore("run/" + name);

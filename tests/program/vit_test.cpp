@@ -58,9 +58,9 @@ TEST_F(VitTest, AFolderOfImages) {
   EXPECT_EQ(map.height, 10);
   EXPECT_EQ(map.width, 12);
   EXPECT_EQ(tern("predict run", files[0] + "\n" + files[1] + "\n").out, predicted.out);
-  const Result json = succeeds("predict run --jsonl", R"({"image": "photos/test/left/0.png"})");
-  EXPECT_EQ(Json::parse(json.out)["logits"].size(), 2u);
-  EXPECT_TRUE(predicted.out.starts_with(std::string(Json::parse(json.out)["label"]) + "\t"));
+  const Json one = answer("predict run --jsonl", R"({"image": "photos/test/left/0.png"})");
+  EXPECT_EQ(one["logits"].size(), 2u);
+  EXPECT_TRUE(predicted.out.starts_with(std::string(one["label"]) + "\t"));
 
   // Fine-tuning at another size, from that folder.
   const Result tuned = succeeds(
