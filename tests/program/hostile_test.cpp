@@ -1,9 +1,56 @@
-// Malicious texts: each gives one line that names the file, in bounded time and memory.
+// Malicious texts and files: each gives one line that names the file, in bounded time and memory.
 
-#include "tern/tests/program/hostile.h"
+#include <sys/stat.h>
+
+#include <memory>
+#include <thread>
+
+#include "tern/tests/program/program.h"
 
 namespace tern::program {
 namespace {
+
+std::string repeated(int times, const std::string& text) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+/// 200,000 nesting levels.
+const std::string& deep() {
+  static const std::string text = repeated(200'000, "[") + repeated(200'000, "]");
+  return text;
+}
+
+class HostileTest : public ProgramTest {
+ protected:
+  /// A run of one step, created once for all tests of this program.
+  static void SetUpTestSuite() {
+    trained_ = std::make_unique<test::TemporaryFolder>();
+    write_text(*trained_ / "data.csv", easy_csv(40));
+    const Words train = "train distilbert --data data.csv --max-steps 1 --out run --checkpoint-every 1 --quiet";
+    const Result run = Process(train, trained_->path()).finish();
+    ASSERT_EQ(run.status, 0) << run.err;
+  }
+  static void TearDownTestSuite() { trained_.reset(); }
+  HostileTest() {
+    restore("run");
+    restore("data.csv");
+  }
+
+  /// Replaces a file or folder by the trained run's; without it, removes it.
+  void restore(const std::string& name) const {
+    fs::remove_all(file(name));
+    if (fs::exists(*trained_ / name)) fs::copy(*trained_ / name, file(name), fs::copy_options::recursive);
+  }
+  void pipe(const std::string& name) const {
+    fs::remove_all(file(name));
+    ASSERT_EQ(mkfifo(file(name).c_str(), 0600), 0);
+  }
+  std::string checkpoint() const { return "run/checkpoints/" + names_in("run/checkpoints")[0]; }
+
+  static inline std::unique_ptr<test::TemporaryFolder> trained_;
+};
 
 TEST_F(HostileTest, DeepJson) {
   const std::string step = checkpoint();
@@ -125,6 +172,108 @@ TEST_F(HostileTest, OptionFiles) {
                          "\nout = 'a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t[[[[[[[[[[[[[[[[[[[['\n"
                          "data = \"data.csv\" # '\nmax-steps = 1\nquiet = true\n");
   succeeds("train distilbert --config flat.toml");
+}
+
+TEST_F(HostileTest, FilesThatAreNotRegular) {
+  pipe("f");
+  pipe("f.csv");
+  pipe("f.jsonl");
+  const std::string what = "not a regular file but a named pipe";
+  const std::pair<Words, std::string> commands[] = {{"info f", "f: "},
+                                                    {"predict run f", "f: "},
+                                                    {"predict run data.csv f", "f: "},
+                                                    {"tokenize f", "f: "},
+                                                    {"tokenize --vocab f", "f: "},
+                                                    {"eval run --data f.csv", "f.csv: "},
+                                                    {"train distilbert --data f.jsonl --out other", "f.jsonl: "}};
+  for (const auto& [arguments, name] : commands) {
+    const Result result = tern(arguments);
+    EXPECT_EQ(result.status, 1) << result.err;
+    EXPECT_TRUE(has(result.err, "tern: error: cannot read " + name + what)) << arguments[0];
+  }
+  expect_error(tern("train distilbert --config f"), 2, {"f: " + what});
+  for (const std::string& name : Words("config.json model.safetensors vocab.txt tokenizer_config.json run.json")) {
+    pipe("run/" + name);
+    expect_error(tern("eval run"), 1, {"run/" + name, what});
+    restore("run/" + name);
+  }
+  const std::string step = checkpoint();
+  for (const std::string name : {"state.json", "checksums.json", "optimizer.safetensors", "model.safetensors"}) {
+    pipe(step + "/" + name);
+    const Result resumed = tern({"resume", step});
+    EXPECT_EQ(resumed.status, 1) << resumed.err;
+    EXPECT_TRUE(has(resumed.err, what)) << name;
+    restore(step + "/" + name);
+  }
+  for (const auto& [name, kind] :
+       {std::pair("/dev/zero", "a device"), std::pair("/dev/null", "a device"), std::pair("run", "a folder")})
+    expect_error(tern({"tokenize", name}), 1, {name, std::string("not a regular file but ") + kind});
+}
+
+/// A dangling link, as in a model cache with a missing file, does not count as an absent file.
+TEST_F(HostileTest, LinksThatLeadNowhere) {
+  fs::create_symlink("loop", file("loop"));
+  const std::string why = "Too many levels of symbolic links";
+  for (const char* command : {"info", "predict", "resume"}) expect_error(tern({command, "loop"}), 1, {"loop: " + why});
+  expect_error(tern("eval loop"), 1, {"loop/run.json: " + why});
+  expect_error(tern("train vit --data digits --init loop --out other"), 1, {"loop: " + why});
+  for (const std::string name : {"model.safetensors", "tokenizer_config.json", "vocab.txt"}) {
+    fs::remove(file("run/" + name));
+    fs::create_symlink("../blobs/0123", file("run/" + name));
+    expect_error(tern("predict run"), 1, {"run/" + name + ": No such file or directory"});
+    restore("run/" + name);
+  }
+  expect_error(tern("resume data.csv"), 1, {"data.csv: not a folder; --resume takes the folder of a run"});
+}
+
+/// Files that the program inherits open can be read under any of their names.
+TEST_F(HostileTest, PipesThatAreGivenOpen) {
+  const std::string text = "A great film.\nawful\n";
+  const Result expected = succeeds("predict run", text);
+  ASSERT_EQ(lines_of(expected.out).size(), 2u);
+  const Result tokens = tern("tokenize", text);
+  for (const char* name : {"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}) {
+    EXPECT_EQ(tern({"predict", "run", name}, text).out, expected.out) << name;
+    EXPECT_EQ(tern({"tokenize", name}, text).out, tokens.out) << name;
+  }
+  succeeds("train distilbert --config /dev/stdin --out other", "data = 'data.csv'\nmax-steps = 1\nquiet = true\n");
+  // A shell's <(...) is a pipe that the program inherits open.
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  close(ends[1]);
+  EXPECT_EQ(tern({"predict", "run", "/dev/fd/" + std::to_string(ends[0])}).out, expected.out);
+  close(ends[0]);
+}
+
+TEST_F(HostileTest, OfficialSetsThatAreNot) {
+  const Setting with_data{.in_child = [&] { setenv("TERN_DATA", folder_.c_str(), 1); }};
+  const Words parts = "aclImdb/train/neg aclImdb/train/pos aclImdb/test/neg aclImdb/test/pos";
+  for (const std::string& part : parts) write(part + "/0_1.txt", "");
+  expect_error(tern("train distilbert --max-steps 1 --out other", with_data), 1, {"imdb: all 4 texts are empty"});
+  for (const std::string& part : parts)
+    for (int i = 1; i < 20; ++i) write(part + "/" + std::to_string(i) + "_1.txt", i % 2 ? "awful" : "great");
+  const Result result = succeeds("train distilbert --max-steps 1 --out other", with_data);
+  EXPECT_TRUE(has(result.err,
+                  "imdb: not the published set: train/neg has 20 texts instead of 12500, train/pos has 20 "
+                  "texts instead of 12500, test/neg has 20 texts instead of 12500, test/pos has 20 texts "
+                  "instead of 12500, 4 texts are empty\n"));
+}
+
+/// A model file is truncated while the program runs: the file is loaded or being loaded, and the program waits for
+/// input.
+TEST_F(HostileTest, AFileThatIsCutWhileItIsRead) {
+  for (int repetition = 0; repetition < 8; ++repetition) {
+    restore("run/model.safetensors");
+    Process process({"predict", "run"}, folder_, {.input = "a line\n"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(5 * repetition));
+    fs::resize_file(file("run/model.safetensors"), 100);
+    const Result result = process.finish();
+    EXPECT_TRUE(result.status == 0 || result.status == 1) << result.status << result.err;
+    if (result.status == 1) {
+      EXPECT_TRUE(has(result.err, "model.safetensors: "));
+    }
+  }
 }
 
 }  // namespace
