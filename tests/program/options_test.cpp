@@ -155,10 +155,10 @@ TEST_F(OptionsProgramTest, OptionsOfOtherModelsAreRefused) {
 
 class ResumedOptionsTest : public OptionsProgramTest {
  protected:
+  /// With the paths that `resume` records.
   static Words run(const Words& more) {
-    return "train distilbert --init curve --data curve/data.csv --quiet --threads 1 --out run --max-steps 2 "
-           "--resume auto --checkpoint-every 1" +
-           more;
+    return "train distilbert --quiet --threads 1 --out run --max-steps 2 --resume auto --checkpoint-every 1" +
+           Words{"--init", kCurve, "--data", kCurve + "/data.csv"} + more;
   }
 };
 
