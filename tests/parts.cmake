@@ -7,8 +7,6 @@ set(TERN_TESTS_OF_TERN_ARCHIVES data_archive_test data_fetched_folder_test)
 set(TERN_TESTS_OF_TERN_IMAGES
     data_image_set_test
     data_image_test
-    program_hostile_files_test
-    program_image_files_test
     program_vit_test)
 set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     data_image_set_test
@@ -22,9 +20,7 @@ set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     program_data_test
     program_failure_test
     program_history_test
-    program_hostile_files_test
     program_hostile_test
-    program_image_files_test
     program_launch_test
     program_launch_train_test
     program_model_folder_test
@@ -32,7 +28,6 @@ set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     program_predict_test
     program_resume_slow_test
     program_resume_test
-    program_run_folder_test
     program_train_test
     program_usage_test
     program_vit_test

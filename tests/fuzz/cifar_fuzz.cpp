@@ -5,24 +5,21 @@
 #include "tern/data/datasets/cifar10.h"
 #include "tern/tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern;
-  const std::string_view bytes = fuzz::text_of(data, size);
-  const std::string path = fuzz::write_file("data_batch_1", bytes);
+void tern::fuzz::try_input(std::string_view bytes) {
+  const std::string path = write_file("data_batch_1", bytes);
   for (const int64_t images : {int64_t{1}, int64_t{4}}) {
     std::vector<uint8_t> pixels(static_cast<size_t>(images) * 3072);
     std::vector<int32_t> labels(static_cast<size_t>(images), -1);
     const auto check = [&] {
-      for (const int32_t label : labels) fuzz::require(label >= 0 && label < 10);
+      for (const int32_t label : labels) require(label >= 0 && label < 10);
     };
-    fuzz::read([&] {
+    read([&] {
       data::read_cifar10_batch(path, images, pixels.data(), labels.data());
       check();
     });
-    fuzz::read([&] {
+    read([&] {
       data::read_cifar10_records(bytes, "input", images, pixels.data(), labels.data());
       check();
     });
   }
-  return 0;
 }

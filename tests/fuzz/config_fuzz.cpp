@@ -8,24 +8,22 @@
 #include "tern/models/vit/config.h"
 #include "tern/tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern;
-  const std::string text(fuzz::text_of(data, size));
-  fuzz::read([&] {
+void tern::fuzz::try_input(std::string_view input) {
+  const std::string text(input);
+  read([&] {
     const auto config = models::DistilBertConfig::from_json(text, "config.json");
     models::DistilBertConfig::from_json(config.to_json(), "config.json");
   });
-  fuzz::read([&] {
+  read([&] {
     const auto config = models::ViTConfig::from_json(text, "config.json");
     models::ViTConfig::from_json(config.to_json(), "config.json");
   });
-  fuzz::read([&] { models::ImagePreprocessing::from_json(text, "preprocessor_config.json"); });
-  fuzz::write_file("run.json", text);
-  fuzz::read([&] {
-    const cli::Json record = cli::RunFolder::read_record(fuzz::folder().string());
+  read([&] { models::ImagePreprocessing::from_json(text, "preprocessor_config.json"); });
+  write_file("run.json", text);
+  read([&] {
+    const cli::Json record = cli::RunFolder::read_record(folder().string());
     cli::TrainArguments options;
     cli::from_record(options, record["options"], "run.json");
     cli::from_record(options, cli::to_record(options), "run.json");
   });
-  return 0;
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Shared by the fuzz targets. A target passes its input to a reader. A reader rejects an input by a tern::Error; any
-// other exception, a signal, a sanitizer report, or more memory or time than run.sh allows ends the program, and
-// libFuzzer keeps the input.
+// Shared by the fuzz targets. A target defines try_input(), which passes its input to a reader. A reader rejects an
+// input by a tern::Error; any other exception, a signal, a sanitizer report, or more memory or time than run.sh allows
+// ends the program, and libFuzzer keeps the input.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -16,9 +16,8 @@
 
 namespace tern::fuzz {
 
-inline std::string_view text_of(const uint8_t* data, size_t size) {
-  return {reinterpret_cast<const char*>(data), size};
-}
+/// Defined by the target.
+void try_input(std::string_view input);
 
 /// Runs the reader; a tern::Error is a valid result.
 template <class Reader>
@@ -59,3 +58,9 @@ inline std::string write_file(const std::string& name, std::string_view bytes) {
 }
 
 }  // namespace tern::fuzz
+
+/// What libFuzzer calls. A target is one file, so this is defined once.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tern::fuzz::try_input({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

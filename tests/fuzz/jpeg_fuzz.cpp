@@ -2,12 +2,7 @@
 
 #include "tern/tests/fuzz/images.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern;
-  const std::string_view bytes = fuzz::text_of(data, size);
-  fuzz::read([&] { fuzz::check(data::decode_jpeg(bytes, "input", {.max_pixels = fuzz::kMaxPixels})); });
-  fuzz::read([&] {
-    fuzz::check(data::decode_image(bytes, "input", {.apply_orientation = false, .max_pixels = fuzz::kMaxPixels}));
-  });
-  return 0;
+void tern::fuzz::try_input(std::string_view bytes) {
+  read([&] { check(data::decode_jpeg(bytes, "input", {.max_pixels = kMaxPixels})); });
+  read([&] { check(data::decode_image(bytes, "input", {.apply_orientation = false, .max_pixels = kMaxPixels})); });
 }

@@ -138,7 +138,7 @@ void configurations() {
       R"({"image_processor_type": "ViTImageProcessor", "do_resize": true, "size": {"height": 32, "width": 32}, "do_rescale": true, "rescale_factor": 0.00392156862745098, "do_normalize": true, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "resample": 2})");
   write(
       "state", "state",
-      R"({"format": "tern-checkpoint", "version": 1, "step": 10, "epoch": 1, "step_in_epoch": 3, "validated": false, "items": 40, "seconds": 1.5, "step_seconds": null, "best_epoch": 1, "best": {"loss": 0.5, "accuracy": 0.75, "examples": 100}, "generator": {"seed": 18446744073709551615, "offset": 7}, "notes": "{}"})");
+      R"({"format": "tern-checkpoint", "version": 2, "step": 10, "epoch": 1, "step_in_epoch": 3, "validated": false, "items": 40, "seconds": 1.5, "step_seconds": null, "best_epoch": 1, "best": {"loss": 0.5, "accuracy": 0.75, "examples": 100}, "generator": {"seed": 18446744073709551615, "offset": 7}, "notes": "{}"})");
   write(
       "state", "checksums",
       R"({"checksums.json": {"bytes": 2, "sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}})");

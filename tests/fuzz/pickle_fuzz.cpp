@@ -22,8 +22,8 @@ void walk(const PickleValue& value, int depth) {
 }
 
 template <class T>
-void put(std::string& text, T value) {
-  text.append(reinterpret_cast<const char*>(&value), sizeof value);
+void put(std::string& text, std::initializer_list<T> values) {
+  for (const T value : values) text.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
 /// Entries that are stored, not compressed.
@@ -31,53 +31,40 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& entri
   std::string zip, directory;
   for (const auto& [name, bytes] : entries) {
     const auto at = static_cast<uint32_t>(zip.size()), size = static_cast<uint32_t>(bytes.size());
+    const auto crc = static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), size));
     std::string common;
-    put<uint16_t>(common, 20);
-    put<uint16_t>(common, 0);
-    put<uint16_t>(common, 0);
-    put<uint32_t>(common, 0);
-    put<uint32_t>(common, static_cast<uint32_t>(
-                              crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size()))));
-    put<uint32_t>(common, size);
-    put<uint32_t>(common, size);
-    put<uint16_t>(common, static_cast<uint16_t>(name.size()));
-    put<uint16_t>(common, 0);
+    put<uint16_t>(common, {20, 0, 0});
+    put<uint32_t>(common, {0, crc, size, size});
+    put<uint16_t>(common, {static_cast<uint16_t>(name.size()), 0});
     zip += "PK\3\4" + common + name + bytes;
     directory += "PK\1\2";
-    put<uint16_t>(directory, 20);
+    put<uint16_t>(directory, {20});
     directory += common;
-    put<uint16_t>(directory, 0);
-    put<uint16_t>(directory, 0);
-    put<uint16_t>(directory, 0);
-    put<uint32_t>(directory, 0);
-    put<uint32_t>(directory, at);
+    put<uint16_t>(directory, {0, 0, 0});
+    put<uint32_t>(directory, {0, at});
     directory += name;
   }
-  const auto at = static_cast<uint32_t>(zip.size()), count = static_cast<uint32_t>(entries.size());
+  const auto at = static_cast<uint32_t>(zip.size()), size = static_cast<uint32_t>(directory.size());
+  const auto count = static_cast<uint16_t>(entries.size());
   zip += directory + "PK\5\6";
-  put<uint32_t>(zip, 0);
-  put<uint16_t>(zip, static_cast<uint16_t>(count));
-  put<uint16_t>(zip, static_cast<uint16_t>(count));
-  put<uint32_t>(zip, static_cast<uint32_t>(directory.size()));
-  put<uint32_t>(zip, at);
-  put<uint16_t>(zip, 0);
+  put<uint32_t>(zip, {0});
+  put<uint16_t>(zip, {count, count});
+  put<uint32_t>(zip, {size, at});
+  put<uint16_t>(zip, {0});
   return zip;
 }
 
 }  // namespace
 }  // namespace tern
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern;
-  const std::string_view bytes = fuzz::text_of(data, size);
-  fuzz::read([&] { walk(load_pickle(fuzz::write_file("input.pkl", bytes)), 6); });
+void tern::fuzz::try_input(std::string_view bytes) {
+  read([&] { walk(load_pickle(write_file("input.pkl", bytes)), 6); });
   const std::string storage(256, '\x3f');
   const std::string zip = zip_of({{"a/data.pkl", std::string(bytes)},
                                   {"a/byteorder", "little"},
                                   {"a/data/0", storage},
                                   {"a/data/1", storage},
                                   {"a/version", "3\n"}});
-  const std::string path = fuzz::write_file("input.pt", zip);
-  fuzz::read([&] { fuzz::touch(load_state_file(path, {.whole = true})); });
-  return 0;
+  const std::string path = write_file("input.pt", zip);
+  read([&] { touch(load_state_file(path, {.whole = true})); });
 }

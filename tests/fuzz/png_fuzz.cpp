@@ -27,10 +27,8 @@ std::string with_checksums(std::string png) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern;
-  const std::string bytes(fuzz::text_of(data, size));
+void tern::fuzz::try_input(std::string_view input) {
+  const std::string bytes(input);
   for (const std::string& png : {bytes, with_checksums(bytes)})
-    fuzz::read([&] { fuzz::check(data::decode_png(png, "input", {.max_pixels = fuzz::kMaxPixels})); });
-  return 0;
+    read([&] { check(data::decode_png(png, "input", {.max_pixels = kMaxPixels})); });
 }

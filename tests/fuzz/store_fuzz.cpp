@@ -109,13 +109,12 @@ class Session {
 }  // namespace
 }  // namespace tern::dist::tcp
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  tern::dist::tcp::Session session;
-  for (size_t at = 0; at + 2 <= size;) {
-    const uint8_t what = data[at];
-    const size_t length = std::min<size_t>(data[at + 1], size - at - 2);
-    session.step(what, tern::fuzz::text_of(data + at + 2, length));
+void tern::fuzz::try_input(std::string_view input) {
+  dist::tcp::Session session;
+  for (size_t at = 0; at + 2 <= input.size();) {
+    const uint8_t what = static_cast<uint8_t>(input[at]);
+    const size_t length = std::min<size_t>(static_cast<uint8_t>(input[at + 1]), input.size() - at - 2);
+    session.step(what, input.substr(at + 2, length));
     at += 2 + length;
   }
-  return 0;
 }

@@ -6,29 +6,27 @@
 #include "tern/data/datasets/text_set.h"
 #include "tern/tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern;
-  if (size < 1) return 0;
-  const std::string_view text = fuzz::text_of(data + 1, size - 1);
-  const std::string extension = data[0] % 3 == 0 ? ".csv" : data[0] % 3 == 1 ? ".tsv" : ".jsonl";
-  const std::string path = fuzz::write_file("input" + extension, text);
+void tern::fuzz::try_input(std::string_view input) {
+  if (input.empty()) return;
+  const auto first = static_cast<uint8_t>(input[0]);
+  const std::string_view text = input.substr(1);
+  const std::string extension = first % 3 == 0 ? ".csv" : first % 3 == 1 ? ".tsv" : ".jsonl";
+  const std::string path = write_file("input" + extension, text);
   data::LoadOptions options;
-  if (data[0] & 16) options.known_labels = {"negative", "positive", "7"};
-  fuzz::read([&] {
+  if (first & 16) options.known_labels = {"negative", "positive", "7"};
+  read([&] {
     const data::TextSet set = data::load_text(path, options);
-    fuzz::require(set.offsets.size() == static_cast<size_t>(set.size()) + 1 && set.offsets.back() == set.bytes.size());
-    for (const int32_t label : set.labels)
-      fuzz::require(label >= 0 && label < static_cast<int32_t>(set.label_names.size()));
+    require(set.offsets.size() == static_cast<size_t>(set.size()) + 1 && set.offsets.back() == set.bytes.size());
+    for (const int32_t label : set.labels) require(label >= 0 && label < static_cast<int32_t>(set.label_names.size()));
   });
-  fuzz::read([&] {
+  read([&] {
     std::istringstream in{std::string(text)};
-    data::DelimitedReader reader(in, data[0] % 3 == 1 ? '\t' : ',', "input");
+    data::DelimitedReader reader(in, first % 3 == 1 ? '\t' : ',', "input");
     std::vector<std::string> fields;
     int64_t before = 0;
     while (reader.next(fields)) {
-      fuzz::require(!fields.empty() && reader.line() > before);
+      require(!fields.empty() && reader.line() > before);
       before = reader.line();
     }
   });
-  return 0;
 }

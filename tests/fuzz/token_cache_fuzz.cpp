@@ -29,19 +29,20 @@ data::TextSet two_rows() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 1) return 0;
+void tern::fuzz::try_input(std::string_view input) {
+  if (input.empty()) return;
+  const auto first = static_cast<uint8_t>(input[0]);
   static const data::TextSet set = two_rows();
   static const data::TokenizeOptions options{
       .max_length = 6, .first_id = 1, .last_id = 2, .threads = 1, .tokenizer_key = "key"};
   static const std::filesystem::path path = [] {
-    setenv("XDG_CACHE_HOME", fuzz::folder().c_str(), 1);
+    setenv("XDG_CACHE_HOME", folder().c_str(), 1);
     const auto found = data::token_cache_path(set, options);
     std::filesystem::create_directories(std::filesystem::path(found).parent_path());
     return found;
   }();
-  std::string bytes(fuzz::text_of(data + 1, size - 1));
-  const bool right = data[0] % 2 == 1 && bytes.size() >= 24;
+  std::string bytes(input.substr(1));
+  const bool right = first % 2 == 1 && bytes.size() >= 24;
   if (right) {
     Header header{};
     std::memcpy(header.magic, "TERNTOK1", 8);
@@ -56,15 +57,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     header.ids = static_cast<int64_t>(bytes.size() - 24) / 4;
     bytes.insert(0, reinterpret_cast<const char*>(&header), sizeof header);
   }
-  fuzz::write_file((std::filesystem::path("tern") / "tokens" / path.filename()).string(), bytes);
+  write_file((std::filesystem::path("tern") / "tokens" / path.filename()).string(), bytes);
   const auto encode = [](std::string_view text, std::vector<int32_t>& ids) {
     for (const char c : text) ids.push_back(c);
   };
-  fuzz::read([&] {
+  read([&] {
     const data::TokenSet tokens = data::tokenize(set, encode, options);
-    fuzz::require(tokens.size() == 2 && tokens.offsets[0] == 0);
-    fuzz::require(tokens.offsets[2] == static_cast<int64_t>(tokens.ids.size()));
-    for (const int32_t length : tokens.lengths()) fuzz::require(length >= 2 && length <= 6);
+    require(tokens.size() == 2 && tokens.offsets[0] == 0);
+    require(tokens.offsets[2] == static_cast<int64_t>(tokens.ids.size()));
+    for (const int32_t length : tokens.lengths()) require(length >= 2 && length <= 6);
   });
-  return 0;
 }

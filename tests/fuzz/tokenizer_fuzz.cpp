@@ -3,16 +3,14 @@
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern;
-  const std::string_view text = fuzz::text_of(data, size), mark = "\n=====\n";
+void tern::fuzz::try_input(std::string_view text) {
+  const std::string_view mark = "\n=====\n";
   const size_t at = text.find(mark);
-  fuzz::write_file("tokenizer.json", text.substr(0, at));
+  write_file("tokenizer.json", text.substr(0, at));
   const std::string config = at == std::string_view::npos ? "{}" : std::string(text.substr(at + mark.size()));
-  fuzz::write_file("tokenizer_config.json", config);
-  fuzz::read([&] {
-    const auto tokenizer = data::WordPiece::from_folder(fuzz::folder().string());
-    for (const int32_t id : tokenizer.encode(text)) fuzz::require(id >= 0 && id < tokenizer.vocab_size());
+  write_file("tokenizer_config.json", config);
+  read([&] {
+    const auto tokenizer = data::WordPiece::from_folder(folder().string());
+    for (const int32_t id : tokenizer.encode(text)) require(id >= 0 && id < tokenizer.vocab_size());
   });
-  return 0;
 }

@@ -2,53 +2,13 @@
 
 #include "tern/models/distilbert/distilbert.h"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/io/safetensors.h"
-#include "tern/core/memory/allocator.h"
-#include "tern/core/ops/ops.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/core/fresh.h"
-#include "tern/tests/places.h"
+#include "tern/tests/models/golden.h"
 
 namespace tern::models {
 namespace {
-
-const std::string kGolden = test::source_dir() + "/tests/golden/";
-
-const nlohmann::json& golden_index() {
-  static const nlohmann::json index = nlohmann::json::parse(std::ifstream(kGolden + "index.json"));
-  return index;
-}
-/// Tolerances from tests/golden: PyTorch's float32 uses at most half of them.
-double tolerance(const char* part, const char* name) {
-  return golden_index().at("tolerances").at(part).at(name).get<double>();
-}
-/// Tolerance of a model's gradients: four times the error of PyTorch's float32.
-double tolerance(const std::string& folder) {
-  for (const auto& model : golden_index().at("models"))
-    if (model.at("folder") == folder) return 4 * model.at("float32_error").get<double>();
-  fail("tests/golden/index.json has no model ", folder);
-}
-constexpr double kClose = 20 * 4 * 0x1p-24;  // some twenty roundings of numbers below 4
-
-double l2(const std::vector<double>& v) {
-  double sum = 0;
-  for (double x : v) sum += x * x;
-  return std::sqrt(sum);
-}
-
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  std::vector<double> difference(a.size());
-  for (size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
-  return l2(difference);
-}
 
 /// Packs the sequences of a padded batch without the padding.
 EncoderInput packed(const Tensor& ids, const Tensor& mask) {
@@ -70,58 +30,32 @@ EncoderInput packed(const Tensor& ids, const Tensor& mask) {
           from_vector(first, {static_cast<int64_t>(first.size())}), packed_layout(lengths)};
 }
 
+EncoderInput input_of(const StateView& expected, bool pack) {
+  const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");
+  return pack ? packed(ids, mask) : encoder_input(ids, mask);
+}
+
 class Golden : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
 
-TEST_P(Golden, LogitsHiddenStatesAndGradients) {
+TEST_P(Golden, LogitsAndGradients) {
   const auto& [name, pack] = GetParam();
-  const StateView expected = load_safetensors(kGolden + name + "/expected.safetensors").tensors;
   auto model = DistilBert::from_pretrained(kGolden + name);
   model->eval();
-  const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");
-  const EncoderInput input = pack ? packed(ids, mask) : encoder_input(ids, mask);
-
-  const Tensor logits = model->forward(input);
-  const std::vector<double> got = logits.to_vector<double>(), want = find(expected, "logits").to_vector<double>();
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], kClose) << i;
-
-  const Tensor loss = cross_entropy(logits, find(expected, "labels"));
-  EXPECT_NEAR(loss.item<double>(), find(expected, "loss").item<double>(), kClose);
-  loss.backward();
-
-  StateView gradients;
-  for (const NamedTensor& p : model->parameters()) {
-    ASSERT_TRUE(p.tensor.grad().defined()) << p.name;
-    gradients.push_back({p.name, p.tensor.grad()});
-  }
-  double all = 0;
-  for (const NamedTensor& entry : expected)
-    if (entry.name.starts_with("grad/")) all += std::pow(l2(entry.tensor.to_vector<double>()), 2);
-  all = std::sqrt(all);
-  const double relative = tolerance(name), floor = tolerance("models", "floor");
-  int compared = 0;
-  for (const NamedTensor& gradient : to_checkpoint_names(distilbert_key_map(), gradients)) {
-    if (gradient.name.ends_with("k_lin.bias")) continue;  // zero in exact arithmetic
-    const Tensor reference = find(expected, "grad/" + gradient.name);
-    ASSERT_TRUE(reference.defined()) << gradient.name;
-    const std::vector<double> r = reference.to_vector<double>();
-    EXPECT_LE(distance(gradient.tensor.to_vector<double>(), r), relative * std::max(l2(r), floor * all))
-        << gradient.name;
-    ++compared;
-  }
-  EXPECT_EQ(compared, 8 + model->config().layers * 15);
+  const Tensor logits = model->forward(input_of(expected_of(name), pack));
+  const size_t compared = expect_golden_pass(*model, distilbert_key_map(), logits, name, "k_lin.bias");
+  EXPECT_EQ(compared, static_cast<size_t>(8 + model->config().layers * 15));
 }
 
 TEST_P(Golden, LastHiddenState) {
   const auto& [name, pack] = GetParam();
-  const StateView expected = load_safetensors(kGolden + name + "/expected.safetensors").tensors;
+  const StateView expected = expected_of(name);
   auto model = DistilBert::from_pretrained(kGolden + name);
   model->eval();
   NoGrad off;
-  const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");
-  const Tensor hidden = model->hidden_states(pack ? packed(ids, mask) : encoder_input(ids, mask));
+  const Tensor hidden = model->hidden_states(input_of(expected, pack));
   const std::vector<double> got = hidden.to_vector<double>();
   const std::vector<double> want = find(expected, "last_hidden_state").to_vector<double>();
-  const std::vector<int64_t> keep = mask.to_vector<int64_t>();
+  const std::vector<int64_t> keep = find(expected, "attention_mask").to_vector<int64_t>();
   const size_t width = static_cast<size_t>(hidden.size(1));
   size_t row = 0;
   for (size_t token = 0; token < keep.size(); ++token) {
@@ -140,8 +74,7 @@ INSTANTIATE_TEST_SUITE_P(DistilBert, Golden,
                                             ::testing::Bool()));
 
 TEST(DistilBert, HundredTrainingSteps) {
-  nlohmann::json curve;
-  std::ifstream(kGolden + "loss_curve/loss_curve.json") >> curve;
+  const auto curve = nlohmann::json::parse(std::ifstream(kGolden + "loss_curve/loss_curve.json"));
   const StateView batches = load_safetensors(kGolden + "loss_curve/batches.safetensors").tensors;
   auto model = DistilBert::from_pretrained(kGolden + "distilbert_gelu");
   model->eval();  // no dropout
@@ -167,35 +100,29 @@ TEST(DistilBert, HundredTrainingSteps) {
 }
 
 TEST(DistilBert, RecomputationGivesTheSameBits) {
-  const StateView expected = load_safetensors(kGolden + "distilbert_gelu/expected.safetensors").tensors;
-  const EncoderInput input = encoder_input(find(expected, "input_ids"), find(expected, "attention_mask"));
-  std::vector<int64_t> kept_bytes;
-  const auto gradients = [&](int64_t layers) {
+  const StateView expected = expected_of("distilbert_gelu");
+  const auto pass = [&](int64_t layers) {
     auto model = DistilBert::from_pretrained(kGolden + "distilbert_gelu",
                                              {.generator = test::fresh_generator(), .dropout = 0.2});
     model->set_recompute(layers);
-    const int64_t before = allocator(cpu).statistics().live_bytes;
-    const Tensor logits = model->forward(input);
-    kept_bytes.push_back(allocator(cpu).statistics().live_bytes - before);
-    cross_entropy(logits, find(expected, "labels")).backward();
-    std::vector<std::vector<double>> values;
-    for (const NamedTensor& p : model->parameters()) values.push_back(p.tensor.grad().to_vector<double>());
-    return values;
+    const EncoderInput input = input_of(expected, false);
+    return training_pass(
+        *model, [&] { return model->forward(input); }, find(expected, "labels"));
   };
-  const std::vector<std::vector<double>> plain = gradients(0);
+  const TrainingPass plain = pass(0);
   for (const int64_t layers : {1, 2, 9}) {
-    EXPECT_EQ(gradients(layers), plain) << layers;
-    EXPECT_LT(kept_bytes.back(), kept_bytes.front() / 2) << layers;
+    const TrainingPass recomputed = pass(layers);
+    EXPECT_EQ(recomputed.values, plain.values) << layers;
+    EXPECT_LT(recomputed.kept_bytes, plain.kept_bytes / 2) << layers;
   }
 }
 
 TEST(DistilBert, DropoutIsTheSamePackedAndPadded) {
-  const StateView expected = load_safetensors(kGolden + "distilbert_gelu/expected.safetensors").tensors;
-  const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");
+  const StateView expected = expected_of("distilbert_gelu");
   std::vector<std::vector<double>> logits;
   for (const bool pack : {false, true}) {
     auto model = DistilBert::from_pretrained(kGolden + "distilbert_gelu", {.generator = test::fresh_generator()});
-    EncoderInput input = pack ? packed(ids, mask) : encoder_input(ids, mask);
+    EncoderInput input = input_of(expected, pack);
     std::vector<int64_t> keys, positions = input.positions.to_vector<int64_t>();
     const std::vector<int64_t> offsets = input.layout.offsets.to_vector<int64_t>();
     for (size_t s = 0; s + 1 < offsets.size(); ++s)
@@ -207,7 +134,7 @@ TEST(DistilBert, DropoutIsTheSamePackedAndPadded) {
   EXPECT_LE(distance(logits[0], logits[1]), 20 * 0x1p-24 * l2(logits[0]));  // rounding in another order
   auto plain = DistilBert::from_pretrained(kGolden + "distilbert_gelu");
   plain->eval();
-  EXPECT_GT(distance(logits[0], plain->forward(encoder_input(ids, mask)).to_vector<double>()), 1e-2 * l2(logits[0]));
+  EXPECT_GT(distance(logits[0], plain->forward(input_of(expected, false)).to_vector<double>()), 1e-2 * l2(logits[0]));
 }
 
 }  // namespace

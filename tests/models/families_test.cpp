@@ -4,9 +4,7 @@
 #include "tern/models/families.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "tern/core/io/file_kind.h"
@@ -21,11 +19,14 @@
 #include "tern/tests/core/fresh.h"
 #include "tern/tests/errors.h"
 #include "tern/tests/places.h"
+#include "tern/tests/support/temporary_folder.h"
+#include "tern/tests/support/text.h"
 
 namespace tern::models {
 namespace {
 
-namespace fs = std::filesystem;
+using test::error_of;
+using test::has;
 
 struct BagConfig {
   int64_t vocab_size = 30522, width = 8;
@@ -105,8 +106,6 @@ class Families : public ::testing::Test {
  protected:
   Families() {
     add_bag();
-    dir_ = (fs::temp_directory_path() / ("tern-families-" + std::to_string(getpid()))).string();
-    fs::create_directories(dir_);
     std::ofstream rows(file("rows.csv"));
     rows << "label,text\n";
     for (int i = 0; i < 60; ++i) {
@@ -115,8 +114,7 @@ class Families : public ::testing::Test {
       rows << "\n";
     }
   }
-  ~Families() override { fs::remove_all(dir_); }
-  std::string file(const std::string& name) const { return dir_ + "/" + name; }
+  std::string file(const std::string& name) const { return dir_ / name; }
   /// What a command writes to stdout.
   std::string output_of(const std::vector<std::string>& command) {
     testing::internal::CaptureStdout();
@@ -126,7 +124,7 @@ class Families : public ::testing::Test {
     return output;
   }
 
-  std::string dir_;
+  test::TemporaryFolder dir_;
 };
 
 TEST_F(Families, TheProgramTrainsEvaluatesAndPredicts) {
@@ -134,15 +132,15 @@ TEST_F(Families, TheProgramTrainsEvaluatesAndPredicts) {
   const std::string trained =
       output_of({"train", "bag", "--preset", "wide", "--data", file("rows.csv"), "--out", run, "--epochs", "8", "--lr",
                  "0.05", "--batch-tokens", "64", "--dtype", "fp32", "--threads", "1", "--quiet"});
-  EXPECT_NE(trained.find("test accuracy 100.00 %"), std::string::npos) << trained;
-  EXPECT_NE(output_of({"eval", run, "--threads", "1", "--quiet"}).find("accuracy 100.00 %"), std::string::npos);
-  EXPECT_NE(output_of({"info", run}).find("\"model_type\":\"bag\""), std::string::npos);
+  EXPECT_TRUE(has(trained, "test accuracy 100.00 %"));
+  EXPECT_TRUE(has(output_of({"eval", run, "--threads", "1", "--quiet"}), "accuracy 100.00 %"));
+  EXPECT_TRUE(has(output_of({"info", run}), "\"model_type\":\"bag\""));
   std::ofstream(file("lines.txt")) << "fine fine\npoor\n";
   const std::string answers = output_of({"predict", run, file("lines.txt"), "--quiet"});
   EXPECT_EQ(answers.substr(0, 4), "good");
-  EXPECT_NE(answers.find("\nbad"), std::string::npos) << answers;
-  EXPECT_NE(cli::presets_help().find("bag: narrow (8) or wide (32)"), std::string::npos);
-  EXPECT_NE(cli::models_help().find("bag (texts)"), std::string::npos);
+  EXPECT_TRUE(has(answers, "\nbad"));
+  EXPECT_TRUE(has(cli::presets_help(), "bag: narrow (8) or wide (32)"));
+  EXPECT_TRUE(has(cli::models_help(), "bag (texts)"));
 
   const auto pipeline = TextPipeline::load(run);
   EXPECT_EQ(pipeline.model().labels(), (std::vector<std::string>{"bad", "good"}));
@@ -160,11 +158,8 @@ TEST_F(Families, AreFoundByTheirFiles) {
   const auto loaded = load_pretrained<SequenceClassifier>(file("bag"));
   for (const NamedTensor& entry : bag->state_dict())
     EXPECT_EQ(find(loaded->state_dict(), entry.name).to_vector<double>(), entry.tensor.to_vector<double>());
-  EXPECT_NE(test::error_of([&] { load_pretrained<ImageClassifier>(file("bag")); }).find("another kind"),
-            std::string::npos);
-  EXPECT_NE(
-      test::error_of([&] { load_pretrained<Bag>(test::source_dir() + "/tests/golden/vit_hf"); }).find("embedding"),
-      std::string::npos);
+  EXPECT_TRUE(has(error_of([&] { load_pretrained<ImageClassifier>(file("bag")); }), "another kind"));
+  EXPECT_TRUE(has(error_of([&] { load_pretrained<Bag>(test::source_dir() + "/tests/golden/vit_hf"); }), "embedding"));
 }
 
 TEST_F(Families, NamesAndPresetsAreThoseOfTheTable) {
@@ -177,9 +172,9 @@ TEST_F(Families, NamesAndPresetsAreThoseOfTheTable) {
   EXPECT_EQ(input("digits", {.labels = {"a", "b"}}).grid(), 4);
   EXPECT_EQ(input("digits", {.labels = {"a", "b"}, .dropout = 0.25, .image_size = 12}).image_size, 12);
   EXPECT_EQ(input("digits", {.labels = {"a", "b"}, .dropout = 0.25}).attention_dropout, 0.25);
-  EXPECT_NE(test::error_of([] { family_named("bert"); }).find(" or bag"), std::string::npos);
-  EXPECT_NE(test::error_of([] { add_model_family(vit_family()); }).find("'vit'"), std::string::npos);
-  EXPECT_NE(test::error_of([] { add_model_family({.name = "x"}); }).find("must have"), std::string::npos);
+  EXPECT_TRUE(has(error_of([] { family_named("bert"); }), " or bag"));
+  EXPECT_TRUE(has(error_of([] { add_model_family(vit_family()); }), "'vit'"));
+  EXPECT_TRUE(has(error_of([] { add_model_family({.name = "x"}); }), "must have"));
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tern/core/ops/ops.h"
-#include "tern/kernels/base/check.h"
+#include "tern/tests/errors.h"
+#include "tern/tests/support/text.h"
 
 namespace tern::models {
 namespace {
@@ -25,12 +26,7 @@ std::vector<std::string> names(const StateView& state) {
 }
 
 std::string error_of(const StateView& given, const FromCheckpointOptions& options = {}) {
-  try {
-    from_checkpoint_names(kMap, own_state(), given, "file", options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return test::error_of([&] { from_checkpoint_names(kMap, own_state(), given, "file", options); });
 }
 
 TEST(KeyMap, SplitsAndJoins) {
@@ -61,24 +57,24 @@ TEST(KeyMap, ListsEverythingThatDoesNotFit) {
   const std::string error = error_of(given);
   for (const char* part : {"file: ", "missing: h.0.q;", "unexpected: h.0.query;", "h.11.k is [3, 2], expected [2, 2]",
                            "classifier.weight is int64"})
-    EXPECT_NE(error.find(part), std::string::npos) << part << " not in " << error;
+    EXPECT_TRUE(test::has(error, part));
 }
 
 TEST(KeyMap, OptionalAndIgnoredNames) {
   StateView given = to_checkpoint_names(kMap, own_state());
   given.pop_back();
-  EXPECT_NE(error_of(given), "");
+  EXPECT_NE(error_of(given), "no error");
   FromCheckpointOptions options;
   options.optional_prefixes = {"head."};
-  EXPECT_EQ(error_of(given, options), "");
+  EXPECT_EQ(error_of(given, options), "no error");
   EXPECT_EQ(from_checkpoint_names(kMap, own_state(), given, "file", options).size(), 2u);
   given.push_back({"classifier.weight", zeros({7})});  // other number of labels
   EXPECT_EQ(from_checkpoint_names(kMap, own_state(), given, "file", options).size(), 2u);
-  EXPECT_NE(error_of(given), "");
+  EXPECT_NE(error_of(given), "no error");
   given.push_back({"vocab.weight", zeros({1})});
-  EXPECT_NE(error_of(given, options), "");
+  EXPECT_NE(error_of(given, options), "no error");
   options.ignored_prefixes = {"vocab."};
-  EXPECT_EQ(error_of(given, options), "");
+  EXPECT_EQ(error_of(given, options), "no error");
 }
 
 }  // namespace

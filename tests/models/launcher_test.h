@@ -17,10 +17,13 @@
 #include "tern/kernels/base/check.h"
 #include "tern/models/cli/launcher.h"
 #include "tern/tests/support/sanitizer.h"
+#include "tern/tests/support/temporary_folder.h"
+#include "tern/tests/support/text.h"
 
 namespace tern::cli {
 
 namespace fs = std::filesystem;
+using test::has;
 
 struct Outcome {
   int status = -1;
@@ -43,12 +46,6 @@ class LauncherTest : public testing::Test {
  protected:
   void SetUp() override {
     if (system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "mpi: there is no mpirun";
-    std::string name = (fs::temp_directory_path() / "tern-launch-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override {
-    if (!folder_.empty()) fs::remove_all(folder_);
   }
 
   std::string read(const std::string& name) const {
@@ -94,37 +91,48 @@ class LauncherTest : public testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 
-  static std::vector<pid_t> children_of(pid_t parent) {
-    std::vector<pid_t> found;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator("/proc", error)) {
-      std::ifstream file(entry.path() / "stat");
-      std::string text;
-      std::getline(file, text);
-      std::istringstream fields(text.substr(text.rfind(')') + 1));
-      char state = 0;
-      pid_t its_parent = 0;
-      if (fields >> state >> its_parent && its_parent == parent)
-        found.push_back(std::stoi(entry.path().filename().string()));
-    }
-    return found;
-  }
-  /// The processes that run this test's script.
-  std::vector<pid_t> ranks() const {
+  /// The processes for which a file of /proc, up to a character, is as wanted. It is empty for one that has just ended.
+  static std::vector<pid_t> processes(const std::string& file, char end,
+                                      const std::function<bool(const std::string&)>& wanted) {
     std::vector<pid_t> found;
     std::error_code error;
     for (const auto& entry : fs::directory_iterator("/proc", error)) {
       const std::string name = entry.path().filename().string();
-      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-      std::string words;
-      std::getline(file, words, '\1');  // of a process that ends meanwhile nothing, where an iterator would throw
-      if (words == std::string("/bin/sh", 8) + (folder_ / "script").string() + '\0') found.push_back(std::stoi(name));
+      std::ifstream in(entry.path() / file, std::ios::binary);
+      std::string text;
+      std::getline(in, text, end);
+      if (name.find_first_not_of("0123456789") == std::string::npos && wanted(text)) found.push_back(std::stoi(name));
     }
     return found;
   }
+  static std::vector<pid_t> children_of(pid_t parent) {
+    return processes("stat", '\n', [parent](const std::string& text) {
+      std::istringstream fields(text.substr(text.rfind(')') + 1));
+      char state = 0;
+      pid_t its_parent = 0;
+      return fields >> state >> its_parent && its_parent == parent;
+    });
+  }
+  /// The processes that run this test's script.
+  std::vector<pid_t> ranks() const {
+    const std::string words = std::string("/bin/sh", 8) + (folder_ / "script").string() + '\0';
+    return processes("cmdline", '\1', [&](const std::string& text) { return text == words; });
+  }
 
-  fs::path folder_;
+  /// Runs two ranks with a script that sets traps; calls `when_ready` when both have. They end with status 75 when the
+  /// file "stop" appears among the logs.
+  Outcome run_until(const std::string& script, const std::function<void(pid_t)>& when_ready) {
+    fs::remove_all(folder_ / "logs");
+    return run(2, script + "\ntouch $logs/ready-$rank\nwhile [ ! -e $logs/stop ]; do sleep 0.1; done\nend 75 0 ''\n",
+               [&](pid_t launcher) {
+                 wait_for("ready-0");
+                 wait_for("ready-1");
+                 when_ready(launcher);
+               });
+  }
+
+  test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 }  // namespace tern::cli

@@ -12,10 +12,12 @@
 #include "tern/tests/errors.h"
 #include "tern/tests/models/option_values.h"
 #include "tern/tests/support/seed.h"
+#include "tern/tests/support/text.h"
 
 namespace tern::cli {
 namespace {
 
+using test::has;
 using Json = nlohmann::ordered_json;
 
 /// The message of the UsageError that `action` throws; empty when it throws none.
@@ -30,8 +32,6 @@ std::string usage_error_of(Action&& action) {
 }
 
 const TrainArguments kTable;  // with every default
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(OptionsTest, EveryRowHasAHelpAndADistinctName) {
   const std::vector<Command> commands = all_commands({}, {});
@@ -78,8 +78,8 @@ TEST(OptionsTest, ADeclarationIsAllThatAnOptionNeeds) {
   EXPECT_EQ(problem, "--probe-rate: must be a number from 0 to 2, got '2.5'");
   EXPECT_EQ(options.probe, 2);
   EXPECT_EQ(record_differences(options, before, to_record(options)), "--probe-rate was 0.25 and is 2.0");
-  EXPECT_TRUE(contains(lines_to_compare(options), "--probe-rate 2.0\n"));
-  EXPECT_FALSE(contains(lines_to_compare(options), "lively"));
+  EXPECT_TRUE(has(lines_to_compare(options), "--probe-rate 2.0\n"));
+  EXPECT_FALSE(has(lines_to_compare(options), "lively"));
   EXPECT_EQ(usage_error_of([&] { check_options_are_for(For::kTexts, options); }),
             "--probe-rate is for models that take images");
   EXPECT_EQ(usage_error_of([&] { check_options_are_for(For::kImages, options); }), "");
@@ -137,7 +137,7 @@ TEST(OptionsTest, WhatDecidesABitIsCompared) {
     const std::string difference = record_differences(options, before, now);
     EXPECT_EQ(difference.empty(), kFreeAtResume.contains(name)) << difference;
     if (!difference.empty()) {
-      EXPECT_TRUE(difference.starts_with(name + " was ") && contains(difference, " and is ")) << difference;
+      EXPECT_TRUE(difference.starts_with(name + " was ") && has(difference, " and is ")) << difference;
     }
     EXPECT_EQ(lines_to_compare(options) == lines, kFreeBetweenRanks.contains(name)) << lines_to_compare(options);
   }
@@ -184,8 +184,8 @@ TEST(OptionsTest, RecordsOfOtherPrograms) {
   now["shuffle"] = false;
   now["dropout"] = 0.25;
   const std::string two = record_differences(options, earlier, now);
-  EXPECT_TRUE(contains(two, "--no-shuffle was not given and is given")) << two;
-  EXPECT_TRUE(contains(two, "--dropout was not given and is 0.25")) << two;
+  EXPECT_TRUE(has(two, "--no-shuffle was not given and is given"));
+  EXPECT_TRUE(has(two, "--dropout was not given and is 0.25"));
 
   // One that this program does not have may have decided bits.
   Json later = earlier;
@@ -205,7 +205,7 @@ std::string error_of_record(const OptionRow& row, const Json& value) {
     EXPECT_EQ(to_record(options)[row.recorded_name()], value) << row.spec.name;
   } else {
     EXPECT_TRUE(error.starts_with("f/run.json: the option \"" + row.recorded_name() + "\" is ")) << error;
-    EXPECT_TRUE(contains(error, "; it must be ")) << error;
+    EXPECT_TRUE(has(error, "; it must be ")) << error;
     EXPECT_EQ(to_record(options), to_record(kTable)) << row.spec.name;
   }
   return error;

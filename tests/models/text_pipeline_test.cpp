@@ -3,15 +3,14 @@
 #include "tern/models/text/text_pipeline.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
 
 #include "tern/kernels/base/check.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/text/text_task.h"
 #include "tern/tests/places.h"
+#include "tern/tests/support/temporary_folder.h"
 
 namespace tern::models {
 namespace {
@@ -55,18 +54,16 @@ TEST(TextPipeline, PredictionsAreOfTheirTextAlone) {
 }
 
 TEST(TextPipeline, SaveAndLoad) {
-  std::string folder = (std::filesystem::temp_directory_path() / "tern-pipeline-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const test::TemporaryFolder folder;
   const TextPipeline first = TextPipeline::load(kModel);
   first.model().eval();
-  first.save(folder + "/new");
-  const TextPipeline second = TextPipeline::load(folder + "/new");
+  first.save(folder / "new");
+  const TextPipeline second = TextPipeline::load(folder / "new");
   second.model().eval();
   EXPECT_EQ(second.model().config_json(), first.model().config_json());
   EXPECT_EQ(second.tokenizer().content_hash(), first.tokenizer().content_hash());
   const auto a = first.predict(texts(9)), b = second.predict(texts(9));
   for (size_t i = 0; i < 9; ++i) EXPECT_EQ(a[i].logits, b[i].logits);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(TextPipeline, EvaluateAgreesWithPredict) {

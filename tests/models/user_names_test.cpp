@@ -5,42 +5,18 @@
 
 #include "tern/tern.h"
 
-struct Block {
-  int value = 1;
-};
-struct Node {
-  int value = 2;
-};
-struct Edge {
-  int value = 3;
-};
-struct FreeList {
-  int value = 4;
-};
-struct Roofline {
-  int value = 5;
-};
-struct MemorySource {
-  int value = 6;
-};
-struct Kept {
-  int value = 7;
-};
-struct GradHooks {
-  int value = 8;
-};
-struct PointwiseOp {
-  int value = 9;
-};
-struct CastPolicy {
-  int value = 10;
-};
-struct GeneratorTrace {
-  int value = 11;
-};
-struct ProfileThread {
-  int value = 12;
-};
+struct Block {};
+struct Node {};
+struct Edge {};
+struct FreeList {};
+struct Roofline {};
+struct MemorySource {};
+struct Kept {};
+struct GradHooks {};
+struct PointwiseOp {};
+struct CastPolicy {};
+struct GeneratorTrace {};
+struct ProfileThread {};
 int alias(const tern::Tensor&) { return 13; }
 int draw(const tern::DropoutOptions&, const char*, tern::Device) { return 14; }
 int size_class(int64_t) { return 15; }
@@ -50,12 +26,12 @@ namespace {
 
 using namespace tern;
 
+template <class... Types>
+constexpr size_t count = sizeof...(Types);
+
 TEST(UserNames, AreFree) {
-  EXPECT_EQ(Block().value + Node().value + Edge().value + FreeList().value + Roofline().value + MemorySource().value,
-            21);
-  EXPECT_EQ(Kept().value + GradHooks().value + PointwiseOp().value + CastPolicy().value + GeneratorTrace().value +
-                ProfileThread().value,
-            57);
+  EXPECT_EQ((count<Block, Node, Edge, FreeList, Roofline, MemorySource>), 6u);
+  EXPECT_EQ((count<Kept, GradHooks, PointwiseOp, CastPolicy, GeneratorTrace, ProfileThread>), 6u);
   EXPECT_EQ(alias(ones({1})) + draw({}, "", cpu) + size_class(1) + printable("", 0), 58);
   const Tensor x = Tensor(ones({2})).set_requires_grad(true);
   EXPECT_STREQ((x * 2.0).grad_fn()->name(), "mul_scalar");  // results need no type names of the library

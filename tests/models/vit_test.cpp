@@ -3,55 +3,21 @@
 
 #include "tern/models/vit/vit.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/io/safetensors.h"
-#include "tern/core/memory/allocator.h"
-#include "tern/core/ops/ops.h"
 #include "tern/models/vit/checkpoint_names.h"
 #include "tern/models/vit/positions.h"
 #include "tern/tests/core/fresh.h"
 #include "tern/tests/errors.h"
-#include "tern/tests/places.h"
+#include "tern/tests/models/golden.h"
+#include "tern/tests/support/temporary_folder.h"
+#include "tern/tests/support/text.h"
 
 namespace tern::models {
 namespace {
 
-namespace fs = std::filesystem;
+using test::error_of;
+using test::has;
 
-const std::string kGolden = test::source_dir() + "/tests/golden/";
-
-const nlohmann::json& golden_index() {
-  static const nlohmann::json index = nlohmann::json::parse(std::ifstream(kGolden + "index.json"));
-  return index;
-}
-/// Tolerance of gradients: four times the error of PyTorch's float32.
-double tolerance(const std::string& name) {
-  for (const auto& model : golden_index().at("models"))
-    if (model.at("folder") == name) return 4 * model.at("float32_error").get<double>();
-  fail("tests/golden/index.json has no model ", name);
-}
-// About twenty roundings of numbers below 4, and of probabilities below 1.
-constexpr double kClose = 20 * 4 * 0x1p-24, kCloseProbability = 20 * 0x1p-24;
-
-double l2(const std::vector<double>& v) {
-  double sum = 0;
-  for (double x : v) sum += x * x;
-  return std::sqrt(sum);
-}
-
-void expect_near(const Tensor& got, const Tensor& want, double tolerance) {
-  ASSERT_EQ(got.shape(), want.shape());
-  const std::vector<double> a = got.to_vector<double>(), b = want.to_vector<double>();
-  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
-}
 /// For one computation in two ways: about forty roundings of the largest number.
 void expect_close(const Tensor& got, const Tensor& want) {
   expect_near(got, want, 40 * 0x1p-24 * max(abs(want)).item<double>());
@@ -73,49 +39,22 @@ std::unique_ptr<ViT> load(const std::string& name) {
 class Golden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Golden, LogitsAndGradients) {
-  const StateView expected = load_safetensors(kGolden + GetParam() + "/expected.safetensors").tensors;
+  const StateView expected = expected_of(GetParam());
   auto model = load(GetParam());
   const Tensor logits = model->forward(find(expected, "images"));
-  expect_near(logits, find(expected, "logits"), kClose);
-  const Tensor loss = cross_entropy(logits, find(expected, "labels"));
-  EXPECT_NEAR(loss.item<double>(), find(expected, "loss").item<double>(), kClose);
-  loss.backward();
-
-  StateView gradients;
-  for (const NamedTensor& p : model->parameters()) {
-    ASSERT_TRUE(p.tensor.grad().defined()) << p.name;
-    gradients.push_back({p.name, p.tensor.grad()});
-  }
-  double all = 0;
-  size_t references = 0;
-  for (const NamedTensor& entry : expected) {
-    if (!entry.name.starts_with("grad/")) continue;
-    all += std::pow(l2(entry.tensor.to_vector<double>()), 2);
-    ++references;
-  }
-  size_t compared = 0;
-  for (const NamedTensor& gradient : to_checkpoint_names(vit_key_map(names_of(GetParam())), gradients)) {
-    const Tensor reference = find(expected, "grad/" + gradient.name);
-    ASSERT_TRUE(reference.defined()) << gradient.name;
-    const std::vector<double> r = reference.to_vector<double>();
-    std::vector<double> difference = gradient.tensor.to_vector<double>();
-    ASSERT_EQ(difference.size(), r.size());
-    for (size_t i = 0; i < r.size(); ++i) difference[i] -= r[i];
-    const double floor = golden_index().at("tolerances").at("models").at("floor");
-    EXPECT_LE(l2(difference), tolerance(GetParam()) * std::max(l2(r), floor * std::sqrt(all))) << gradient.name;
-    ++compared;
-  }
-  EXPECT_EQ(compared, references);
+  const auto references = std::count_if(expected.begin(), expected.end(),
+                                        [](const NamedTensor& entry) { return entry.name.starts_with("grad/"); });
+  EXPECT_EQ(expect_golden_pass(*model, vit_key_map(names_of(GetParam())), logits, GetParam()),
+            static_cast<size_t>(references));
 }
 
 TEST_P(Golden, SavedAndLoadedItIsTheSame) {
-  const fs::path dir = fs::temp_directory_path() / ("tern_vit_" + std::to_string(getpid()));
+  const test::TemporaryFolder dir;
   auto model = load(GetParam());
-  model->save_pretrained(dir);
-  auto again = ViT::from_pretrained(dir);
+  model->save_pretrained(dir.path());
+  auto again = ViT::from_pretrained(dir.path());
   again->eval();
-  fs::remove_all(dir);
-  const Tensor images = find(load_safetensors(kGolden + GetParam() + "/expected.safetensors").tensors, "images");
+  const Tensor images = find(expected_of(GetParam()), "images");
   NoGrad off;
   EXPECT_EQ(model->forward(images).to_vector<float>(), again->forward(images).to_vector<float>());
 }
@@ -125,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(ViT, Golden,
                                            "vit_timm_mean", "vit_timm_mean_cls"));
 
 TEST(ViT, OtherImageSizesInterpolateThePositions) {
-  const StateView expected = load_safetensors(kGolden + "vit_hf/expected.safetensors").tensors;
+  const StateView expected = expected_of("vit_hf");
   NoGrad off;
   expect_near(load("vit_hf")->forward(find(expected, "other_images")), find(expected, "other_logits"), kClose);
 }
@@ -141,13 +80,13 @@ TEST(ViT, LoadedForAnotherImageSizeItComputesTheSame) {
 }
 
 TEST(ViT, AttentionMaps) {
-  const StateView expected = load_safetensors(kGolden + "vit_hf/expected.safetensors").tensors;
+  const StateView expected = expected_of("vit_hf");
   NoGrad off;
   const std::vector<Tensor> maps = load("vit_hf")->attention_maps(find(expected, "images").slice(0, 0, 2));
   ASSERT_EQ(maps.size(), 2u);
   for (int64_t layer = 0; layer < 2; ++layer)
     expect_near(maps[static_cast<size_t>(layer)], find(expected, "attention").slice(0, layer, layer + 1).squeeze(0),
-                kCloseProbability);
+                20 * 0x1p-24);  // about twenty roundings of probabilities
 }
 
 TEST(ViT, InterpolationKeepsConstantsAndTheSameGrid) {
@@ -177,23 +116,9 @@ ViTConfig odd_config() {
   return config;
 }
 
-/// Logits and all gradients of one training pass, and the memory it keeps for backward.
-struct Pass {
-  std::vector<std::vector<float>> values;
-  int64_t kept_bytes = 0;
-};
-Pass pass(const ViTConfig& config, int64_t recompute) {
-  ViT model(nn::Scope({.generator = test::fresh_generator(3)}), config);
-  model.set_recompute(recompute);
+Tensor odd_images() {
   Generator generator = test::fresh_generator(4);
-  const Tensor images = randn({5, 1, 15, 15}, generator);
-  const int64_t before = allocator(cpu).statistics().live_bytes;
-  const Tensor logits = model.forward(images, arange(10, 15));
-  const int64_t kept = allocator(cpu).statistics().live_bytes - before;
-  cross_entropy(logits, from_vector(std::vector<int64_t>{0, 1, 2, 1, 0}, {5})).backward();
-  Pass result{{logits.to_vector<float>()}, kept};
-  for (const NamedTensor& p : model.parameters()) result.values.push_back(p.tensor.grad().to_vector<float>());
-  return result;
+  return randn({5, 1, 15, 15}, generator);
 }
 
 TEST(ViT, RecomputedIsEqualBitForBit) {
@@ -202,11 +127,18 @@ TEST(ViT, RecomputedIsEqualBitForBit) {
       ViTConfig config = odd_config();
       config.norm_first = norm_first;
       config.pool = pool;
-      const Pass plain = pass(config, 0);
-      for (const int64_t stretch : {1, 2, 5}) {
-        const Pass recomputed = pass(config, stretch);
-        EXPECT_EQ(recomputed.values, plain.values) << norm_first << pool << stretch;
-        EXPECT_LT(recomputed.kept_bytes, plain.kept_bytes / 2) << norm_first << pool << stretch;
+      const auto pass = [&](int64_t recompute) {
+        ViT model(nn::Scope({.generator = test::fresh_generator(3)}), config);
+        model.set_recompute(recompute);
+        const Tensor images = odd_images(), labels = from_vector(std::vector<int64_t>{0, 1, 2, 1, 0}, {5});
+        return training_pass(
+            model, [&] { return model.forward(images, arange(10, 15)); }, labels);
+      };
+      const TrainingPass plain = pass(0);
+      for (const int64_t blocks : {1, 2, 5}) {
+        const TrainingPass recomputed = pass(blocks);
+        EXPECT_EQ(recomputed.values, plain.values) << norm_first << pool << blocks;
+        EXPECT_LT(recomputed.kept_bytes, plain.kept_bytes / 2) << norm_first << pool << blocks;
       }
     }
 }
@@ -217,8 +149,7 @@ TEST(ViT, ClassTokensStateIsTheFirstRowOfTheHiddenStates) {
     config.norm_first = norm_first;
     ViT model(nn::Scope({.generator = test::fresh_generator(3)}), config);
     model.eval();
-    Generator generator = test::fresh_generator(4);
-    const Tensor images = randn({5, 1, 15, 15}, generator);
+    const Tensor images = odd_images();
     NoGrad off;
     const Tensor first = model.hidden_states(images).slice(1, 0, 1).squeeze(1);
     const StateView state = model.state_dict();
@@ -231,8 +162,7 @@ TEST(ViT, ClassTokensStateIsTheFirstRowOfTheHiddenStates) {
 TEST(ViT, KeyedMasksDoNotDependOnTheBatch) {
   ViTConfig config = odd_config();
   ViT model(nn::Scope({.generator = test::fresh_generator(3)}), config);
-  Generator generator = test::fresh_generator(4);
-  const Tensor images = randn({5, 1, 15, 15}, generator), keys = arange(10, 15);
+  const Tensor images = odd_images(), keys = arange(10, 15);
   NoGrad off;
   const auto logits = [&](int64_t begin, int64_t end) {
     model.generator().set_offset(77);
@@ -243,38 +173,24 @@ TEST(ViT, KeyedMasksDoNotDependOnTheBatch) {
   EXPECT_NE(model.forward(images, arange(20, 25)).to_vector<float>(), logits(0, 5).to_vector<float>());
 }
 
-using test::error_of;
-
 TEST(ViT, RefusesWhatDoesNotFit) {
   auto model = load("vit_hf");
-  EXPECT_NE(error_of([&] {
-              model->forward(zeros({2, 3, 25, 24}));
-            }).find("multiples of the patch size 6"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] {
-              model->forward(zeros({2, 1, 24, 24}));
-            }).find("images must be floating"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { model->forward(zeros({2, 3, 24, 24}), zeros({2})); }).find("image_keys"), std::string::npos);
+  const auto forward_error = [&](const Shape& shape, const Tensor& keys = {}) {
+    return error_of([&] { model->forward(zeros(shape), keys); });
+  };
+  EXPECT_TRUE(has(forward_error({2, 3, 25, 24}), "multiples of the patch size 6"));
+  EXPECT_TRUE(has(forward_error({2, 1, 24, 24}), "images must be floating"));
+  EXPECT_TRUE(has(forward_error({2, 3, 24, 24}, zeros({2})), "image_keys"));
+  const auto load_error = [](const std::string& path, const BuildOptions& options = {}) {
+    return error_of([&] { ViT::from_pretrained(path, options); });
+  };
   // Three heads of 12 dimensions cannot be inferred from shapes.
-  EXPECT_NE(error_of([&] { ViT::from_pretrained(kGolden + "vit_timm/model.safetensors"); }).find("heads"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] {
-              ViT::from_pretrained(kGolden + "distilbert_gelu/model.safetensors");
-            }).find("not those of a Vision Transformer"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { ViT::from_pretrained(kGolden + "distilbert_gelu"); }).find("Vision Transformer"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { ViT::from_pretrained("/no/such/place"); }).find("no such folder or file"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] {
-              ViT::from_pretrained(kGolden + "vit_hf", {.labels = {"x", "y"}});
-            }).find("classifier"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] {
-              ViT::from_pretrained(kGolden + "vit_hf", {.image_size = 25});
-            }).find("not a multiple of \"patch_size\" 6"),
-            std::string::npos);
+  EXPECT_TRUE(has(load_error(kGolden + "vit_timm/model.safetensors"), "heads"));
+  EXPECT_TRUE(has(load_error(kGolden + "distilbert_gelu/model.safetensors"), "not those of a Vision Transformer"));
+  EXPECT_TRUE(has(load_error(kGolden + "distilbert_gelu"), "Vision Transformer"));
+  EXPECT_TRUE(has(load_error("/no/such/place"), "no such folder or file"));
+  EXPECT_TRUE(has(load_error(kGolden + "vit_hf", {.labels = {"x", "y"}}), "classifier"));
+  EXPECT_TRUE(has(load_error(kGolden + "vit_hf", {.image_size = 25}), "not a multiple of \"patch_size\" 6"));
 }
 
 TEST(ViT, ANewHeadForOtherLabels) {
@@ -283,7 +199,7 @@ TEST(ViT, ANewHeadForOtherLabels) {
       kGolden + "vit_torchvision/model.safetensors",
       {.labels = {"x", "y"}, .heads = 3, .allow_new_head = true, .log = [&](const std::string& line) { said = line; }});
   EXPECT_EQ(model->forward(zeros({4, 3, 24, 24})).shape(), Shape({4, 2}));
-  EXPECT_NE(said.find("the missing part is initialized"), std::string::npos);
+  EXPECT_TRUE(has(said, "the missing part is initialized"));
 }
 
 TEST(ViTConfig, PresetsAndJson) {
@@ -294,7 +210,7 @@ TEST(ViTConfig, PresetsAndJson) {
   base.labels.clear();
   for (int i = 0; i < 1000; ++i) base.labels.push_back(std::to_string(i));
   EXPECT_EQ(ViT(nn::Scope(), base).num_parameters(), 86567656);
-  EXPECT_NE(error_of([] { ViTConfig::preset("huge"); }).find("tiny, small, base or large"), std::string::npos);
+  EXPECT_TRUE(has(error_of([] { ViTConfig::preset("huge"); }), "tiny, small, base or large"));
 
   ViTConfig config = odd_config();
   config.pool = "mean";
@@ -302,17 +218,17 @@ TEST(ViTConfig, PresetsAndJson) {
   const ViTConfig again = ViTConfig::from_json(config.to_json(), "here");
   EXPECT_EQ(again.to_json(), config.to_json());
   EXPECT_FALSE(again.class_token);
-  EXPECT_NE(config.to_json().find("\"tern_vit\""), std::string::npos);  // transformers must not load it as ViT
-  for (const auto& [text, part] :
-       std::vector<std::pair<std::string, std::string>>{{"[]", "not a JSON object"},
-                                                        {R"({"model_type": "bert"})", "'bert'"},
-                                                        {R"({"patch_size": 5})", "not a multiple"},
-                                                        {R"({"hidden_size": "768"})", "must be an integer"},
-                                                        {R"({"hidden_act": "gelu_new"})", "must be gelu or relu"},
-                                                        {R"({"pool": "mean"})", "unknown field pool"},
-                                                        {R"({"num_attention_heads": 7})", "num_attention_heads"},
-                                                        {R"({"hidden_dropout_prob": 1.5})", "must be in [0, 1]"}})
-    EXPECT_NE(error_of([&text = text] { ViTConfig::from_json(text, "here"); }).find(part), std::string::npos) << text;
+  EXPECT_TRUE(has(config.to_json(), "\"tern_vit\""));  // transformers must not load it as ViT
+  const std::pair<const char*, const char*> wrong[] = {{"[]", "not a JSON object"},
+                                                       {R"({"model_type": "bert"})", "'bert'"},
+                                                       {R"({"patch_size": 5})", "not a multiple"},
+                                                       {R"({"hidden_size": "768"})", "must be an integer"},
+                                                       {R"({"hidden_act": "gelu_new"})", "must be gelu or relu"},
+                                                       {R"({"pool": "mean"})", "unknown field pool"},
+                                                       {R"({"num_attention_heads": 7})", "num_attention_heads"},
+                                                       {R"({"hidden_dropout_prob": 1.5})", "must be in [0, 1]"}};
+  for (const auto& [text, part] : wrong)
+    EXPECT_TRUE(has(error_of([&text = text] { ViTConfig::from_json(text, "here"); }), part)) << text;
 }
 
 }  // namespace

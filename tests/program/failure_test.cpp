@@ -11,70 +11,70 @@
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-constexpr rlim_t kNobody = 65534;
-
 class FailureTest : public ProgramTest {
  protected:
   FailureTest() { write("data.csv", easy_csv(60)); }
-  static std::vector<std::string> train(std::vector<std::string> more) {
-    std::vector<std::string> arguments = {"train", "distilbert", "--data", "data.csv", "--threads", "1"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
-  }
+  static Words train(const Words& more) { return "train distilbert --data data.csv --threads 1" + more; }
   static std::function<void()> limit(__rlimit_resource_t what, rlim_t value) {
     return [what, value] {
       const rlimit limits{value, value};
       setrlimit(what, &limits);
     };
   }
+  static Words endless() { return train("--out run --epochs 100000 --split all"); }
   /// Checks that the folder's model can be loaded and used.
   void expect_loadable(const std::string& run) const {
-    const Result result = tern({"predict", run}, "a great film\n");
-    EXPECT_EQ(result.status, 0) << result.err;
+    const Result result = succeeds({"predict", run}, "a great film\n");
     EXPECT_EQ(lines_of(result.out).size(), 1u);
   }
   void expect_no_temporary_files() const {
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
-      EXPECT_EQ(entry.path().string().find("tern-tmp"), std::string::npos) << entry.path();
+      EXPECT_FALSE(has(entry.path().string(), "tern-tmp"));
+  }
+  /// Checks what a run in the folder "run" leaves that a signal has stopped.
+  void expect_saved(const Result& result) const {
+    EXPECT_EQ(result.out, "");
+    EXPECT_TRUE(has(result.err, "the weights are in run"));
+    EXPECT_EQ(listing("run"), std::string("checkpoints ") + kRunFiles);
+    EXPECT_FALSE(fs::is_empty(file("run/checkpoints")));
+    EXPECT_FALSE(metrics("run").empty());
+    expect_loadable("run");
+    expect_no_temporary_files();
   }
 };
 
 TEST_F(FailureTest, OutputFolders) {
   write("used/notes.txt", "mine");
-  expect_error(tern(train({"--out", "used"})), 1, {"used", "--out"});
+  expect_error(tern(train("--out used")), 1, {"used", "--out"});
   EXPECT_EQ(listing("used"), "notes.txt");
   write("plain", "mine");
-  expect_error(tern(train({"--out", "plain"})), 1, {"plain", "not a folder"});
-  expect_error(tern(train({"--out", "plain/run"})), 1, {"plain/run"});
-  EXPECT_EQ(read_text(file("plain")), "mine");
+  expect_error(tern(train("--out plain")), 1, {"plain", "not a folder"});
+  expect_error(tern(train("--out plain/run")), 1, {"plain/run"});
+  EXPECT_EQ(read("plain"), "mine");
   fs::create_directories(file("empty"));
-  EXPECT_EQ(tern(train({"--out", "empty", "--max-steps", "1"})).status, 0);
+  succeeds(train("--out empty --max-steps 1"));
   EXPECT_EQ(listing("empty"), kRunFiles);
   // A later failure removes what the run created, and only that.
   fs::create_directories(file("mine"));
-  expect_error(tern(train({"--out", "mine", "--batch-tokens", "3"})), 1, {"--batch-tokens"});
+  expect_error(tern(train("--out mine --batch-tokens 3")), 1, {"--batch-tokens"});
   EXPECT_EQ(listing("mine"), "");
   // By default the run uses a new folder below runs/.
-  const Result first = tern(train({"--max-steps", "1"})), second = tern(train({"--max-steps", "1"}));
-  EXPECT_EQ(first.status + second.status, 0) << first.err << second.err;
-  EXPECT_EQ(std::distance(fs::directory_iterator(file("runs")), fs::directory_iterator()), 2);
+  for (int run = 0; run < 2; ++run) succeeds(train("--max-steps 1"));
+  EXPECT_EQ(names_in("runs").size(), 2u);
 }
 
 TEST_F(FailureTest, FolderWithoutPermission) {
   Setting setting;
   if (geteuid() == 0) {
-    setting.in_child = [] {
-      if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(125);
-    };
-    const Result probe = tern({"--version"}, setting);
+    setting = as_another_user();
+    const Result probe = tern("--version", setting);
     if (probe.status != 0) GTEST_SKIP() << "user: another user cannot run the program";
   } else {
     fs::permissions(folder_, fs::perms(0555));
   }
-  expect_error(tern(train({"--out", "run", "--max-steps", "1"}), setting), 1, {"run", "ermission denied"});
+  expect_error(tern(train("--out run --max-steps 1"), setting), 1, {"run", "ermission denied"});
   fs::permissions(folder_, fs::perms(0755));
-  EXPECT_FALSE(fs::exists(file("run")));
+  EXPECT_FALSE(exists("run"));
 }
 
 /// A limit on file size makes writes fail as on a full disk, at any point of the run.
@@ -83,25 +83,23 @@ TEST_F(FailureTest, FullDisk) {
     if (bytes == 0 && test::kThreadSanitized) continue;  // TSan writes a file before main() sets the signal's action
     SCOPED_TRACE(bytes);
     fs::remove_all(file("run"));
-    const Result result =
-        tern(train({"--out", "run", "--epochs", "2"}), Setting{.in_child = limit(RLIMIT_FSIZE, bytes)});
+    const Result result = tern(train("--out run --epochs 2"), Setting{.in_child = limit(RLIMIT_FSIZE, bytes)});
     expect_error(result, 1, {"run/", "cannot be written"});
     expect_no_temporary_files();
-    if (!fs::exists(file("run"))) continue;
-    EXPECT_FALSE(fs::exists(file("run/model.safetensors")));
-    for (const Json& line : json_lines(read_text(file("run/metrics.jsonl")))) EXPECT_TRUE(line.is_object());
-    EXPECT_TRUE(Json::parse(read_text(file("run/run.json"))).is_object());
+    if (!exists("run")) continue;
+    EXPECT_FALSE(exists("run/model.safetensors"));
+    for (const Json& line : metrics("run")) EXPECT_TRUE(line.is_object());
+    EXPECT_TRUE(json("run/run.json").is_object());
   }
-  EXPECT_TRUE(fs::exists(file("run/metrics.jsonl")));  // with the last limit the steps succeeded
+  EXPECT_TRUE(exists("run/metrics.jsonl"));  // with the last limit the steps succeeded
 }
 
 TEST_F(FailureTest, DivergenceNamesStepAndOp) {
-  const Result result =
-      tern(train({"--out", "run", "--lr", "1e30", "--clip", "0", "--warmup", "0", "--dtype", "fp32", "--epochs", "5"}));
+  const Result result = tern(train("--out run --lr 1e30 --clip 0 --warmup 0 --dtype fp32 --epochs 5"));
   expect_error(result, 1, {"step ", "--lr"});
-  EXPECT_NE(result.err.find("nan"), std::string::npos) << result.err;
+  EXPECT_TRUE(has(result.err, "nan"));
   EXPECT_EQ(listing("run"), kRunFiles);
-  for (const Json& line : json_lines(read_text(file("run/metrics.jsonl")))) EXPECT_TRUE(line.is_object());
+  for (const Json& line : metrics("run")) EXPECT_TRUE(line.is_object());
   expect_loadable("run");
   for (const NamedTensor& entry : load_safetensors(file("run/model.safetensors").string()).tensors)
     for (const double value : entry.tensor.to_vector<double>()) ASSERT_TRUE(std::isfinite(value)) << entry.name;
@@ -109,20 +107,17 @@ TEST_F(FailureTest, DivergenceNamesStepAndOp) {
 
 TEST_F(FailureTest, WeightsThatAreNotFinite) {
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    fs::remove_all(file("model"));
-    fs::copy(kModel, file("model"));
-    StateView state = load_safetensors(kModel + "/model.safetensors").tensors;
+    copy("curve", "model");
+    StateView state = load_safetensors(kCurve + "/model.safetensors").tensors;
     for (NamedTensor& entry : state)
       if (entry.name.ends_with("layer.1.ffn.lin1.weight")) {
         entry.tensor = entry.tensor.clone();
         entry.tensor.data<float>()[5] = static_cast<float>(bad);
       }
     save_safetensors(state, file("model/model.safetensors").string(), {});
-    const Result result =
-        tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run"});
-    expect_error(result, 1, {"step 1", "loss"});
-    EXPECT_FALSE(fs::exists(file("run")));  // no step was completed, so nothing is kept
-    EXPECT_EQ(tern({"predict", "model", "--jsonl"}, "{\"text\": \"x\"}\n").status, 0);
+    expect_error(tern("train distilbert --init model --data curve/data.csv --out run"), 1, {"step 1", "loss"});
+    EXPECT_FALSE(exists("run"));  // no step was completed, so nothing is kept
+    succeeds("predict model --jsonl", "{\"text\": \"x\"}\n");
   }
 }
 
@@ -130,48 +125,29 @@ TEST_F(FailureTest, MoreMemoryThanThereIs) {
   if (test::kSanitized) GTEST_SKIP() << "sanitizer: it needs address space without limit";
   const Setting little{.in_child = limit(RLIMIT_AS, rlim_t{900} << 20)};
   for (const rlim_t mebibytes : {300, 500, 600, 700, 900})
-    expect_error(tern(train({"--out", "run", "--preset", "base"}), {.in_child = limit(RLIMIT_AS, mebibytes << 20)}), 1,
+    expect_error(tern(train("--out run --preset base"), {.in_child = limit(RLIMIT_AS, mebibytes << 20)}), 1,
                  {"memory", "try"});
-  expect_error(tern(train({"--out", "run", "--max-length", "16000000"}), little), 1, {"memory", "try"});
-  EXPECT_FALSE(fs::exists(file("run")));
+  expect_error(tern(train("--out run --max-length 16000000"), little), 1, {"memory", "try"});
+  EXPECT_FALSE(exists("run"));
   std::string csv = "label,text\n", words;
   for (int i = 0; i < 500; ++i) words += "long text ";
   for (int i = 0; i < 600; ++i) csv += (i % 2 ? "a," : "b,") + words + "\n";
   write("long.csv", csv);
-  const Result result = tern({"train", "distilbert", "--data", "long.csv", "--out", "run", "--max-length", "512",
-                              "--preset", "small", "--batch-tokens", "1000000000", "--threads", "1"},
-                             little);
-  expect_error(result, 1, {"memory", "try a smaller batch"});
-  EXPECT_FALSE(fs::exists(file("run")));
+  const Words texts = "train distilbert --data long.csv --out run";
+  const Words batch = "--max-length 512 --preset small --batch-tokens 1000000000 --threads 1";
+  expect_error(tern(texts + batch, little), 1, {"memory", "try a smaller batch"});
+  EXPECT_FALSE(exists("run"));
   expect_no_temporary_files();
-  expect_error(tern({"train", "distilbert", "--data", "long.csv", "--out", "run", "--epochs", "1000000"}, little), 1,
-               {"--epochs", "memory"});
+  expect_error(tern(texts + "--epochs 1000000", little), 1, {"--epochs", "memory"});
 }
-
-class SignalTest : public FailureTest, public ::testing::WithParamInterface<int> {};
-
-TEST_P(SignalTest, SavesAndEnds) {
-  const int number = GetParam();
-  Process process(train({"--out", "run", "--epochs", "100000", "--split", "all"}), folder_);
-  ASSERT_TRUE(process.wait_for("step 1/"));
-  process.send(number);
-  const Result result = process.finish();
-  EXPECT_EQ(result.status, 128 + number) << result.err;
-  EXPECT_EQ(result.out, "");
-  EXPECT_NE(result.err.find("the weights are in run"), std::string::npos) << result.err;
-  EXPECT_EQ(listing("run"), std::string("checkpoints ") + kRunFiles);
-  EXPECT_FALSE(json_lines(read_text(file("run/metrics.jsonl"))).empty());
-  expect_loadable("run");
-  expect_no_temporary_files();
-}
-
-INSTANTIATE_TEST_SUITE_P(Failure, SignalTest, ::testing::Values(SIGINT, SIGTERM));
 
 /// SIGUSR1 requests a save: batch systems send it to several processes of a job, which forward it, and send it again if
 /// the run continues. The run is saved for any number of them, and also if one other signal follows.
-TEST_F(FailureTest, RepeatedSignalsSaveAndEnd) {
+TEST_F(FailureTest, SignalsSaveAndEnd) {
   // Signals that are pending together arrive in any order: the status is that of the first.
   const std::vector<std::pair<std::vector<int>, std::set<int>>> cases = {
+      {{SIGINT}, {130}},
+      {{SIGTERM}, {143}},
       {std::vector<int>(50, SIGUSR1), {75}},
       {{SIGUSR1, SIGTERM, SIGUSR1}, {75, 143}},
       {{SIGINT, SIGUSR1, SIGUSR1}, {75, 130}},
@@ -179,7 +155,7 @@ TEST_F(FailureTest, RepeatedSignalsSaveAndEnd) {
   for (const auto& [numbers, statuses] : cases) {
     SCOPED_TRACE(testing::PrintToString(numbers));
     fs::remove_all(file("run"));
-    Process process(train({"--out", "run", "--epochs", "100000", "--split", "all"}), folder_);
+    Process process(endless(), folder_);
     ASSERT_TRUE(process.wait_for("step 1/"));
     for (const int number : numbers) {
       process.send(number);
@@ -187,9 +163,7 @@ TEST_F(FailureTest, RepeatedSignalsSaveAndEnd) {
     }
     const Result result = process.finish();
     EXPECT_TRUE(statuses.count(result.status)) << result.status << result.err;
-    EXPECT_NE(result.err.find("the weights are in run"), std::string::npos) << result.err;
-    EXPECT_FALSE(fs::is_empty(file("run/checkpoints")));
-    expect_loadable("run");
+    expect_saved(result);
   }
 }
 
@@ -198,8 +172,7 @@ TEST_F(FailureTest, OneRequestSentTwiceSavesAndEnds) {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     for (bool in_time = false; !in_time;) {
       fs::remove_all(file("run"));
-      Process process(train({"--out", "run", "--epochs", "100000", "--split", "all"}), folder_,
-                      {.in_child = [] { setpgid(0, 0); }});
+      Process process(endless(), folder_, {.in_child = [] { setpgid(0, 0); }});
       ASSERT_TRUE(process.wait_for("step 1/"));
       const auto start = std::chrono::steady_clock::now();
       process.send(number);
@@ -210,9 +183,7 @@ TEST_F(FailureTest, OneRequestSentTwiceSavesAndEnds) {
       const Result result = process.finish();
       if (!in_time) continue;
       EXPECT_EQ(result.status, number == SIGUSR1 ? 75 : 128 + number) << result.err;
-      EXPECT_NE(result.err.find("the weights are in run"), std::string::npos) << result.err;
-      EXPECT_FALSE(fs::is_empty(file("run/checkpoints")));
-      expect_loadable("run");
+      expect_saved(result);
     }
   }
 }
@@ -224,14 +195,14 @@ TEST_F(FailureTest, SecondSignalEndsAtOnce) {
     const char* const options = std::getenv("TSAN_OPTIONS");
     setenv("TSAN_OPTIONS", ((options ? options : "") + std::string(":report_thread_leaks=0")).c_str(), 1);
   };
-  Process process(train({"--out", "run", "--preset", "base", "--batch-size", "1000", "--epochs", "9"}), folder_,
+  Process process(train("--out run --preset base --batch-size 1000 --epochs 9"), folder_,
                   Setting{.in_child = threads_may_run});
   ASSERT_TRUE(process.wait_for("parameters"));
   for (; !process.has_ended(); usleep(100'000)) process.send(SIGINT);  // after more than a second it is another request
   const Result result = process.finish();
   EXPECT_EQ(result.status, 130) << result.err;
-  EXPECT_EQ(result.err.find("the weights are in"), std::string::npos);
-  EXPECT_FALSE(fs::exists(file("run/model.safetensors")));
+  EXPECT_FALSE(has(result.err, "the weights are in"));
+  EXPECT_FALSE(exists("run/model.safetensors"));
 }
 
 TEST_F(FailureTest, SignalDuringTokenization) {
@@ -239,27 +210,23 @@ TEST_F(FailureTest, SignalDuringTokenization) {
   for (int i = 0; i < 4000; ++i) words += "uncharacteristically " + std::to_string(i) + "xqz ";
   for (int i = 0; i < 1500; ++i) csv += (i % 2 ? "a," : "b,") + words + "\n";
   write("data.csv", csv);
-  Process process(train({"--out", "run", "--max-length", "8", "--split", "all"}), folder_);
+  Process process(train("--out run --max-length 8 --split all"), folder_);
   ASSERT_TRUE(process.wait_until_it_handles(SIGINT));
   usleep(700'000);
   process.send(SIGINT);
   const Result result = process.finish();
   EXPECT_EQ(result.status, 130) << result.err;
-  EXPECT_EQ(result.err.find("tern: error"), std::string::npos) << result.err;
-  EXPECT_FALSE(fs::exists(file("run"))) << result.err;
+  EXPECT_FALSE(has(result.err, "tern: error"));
+  EXPECT_FALSE(exists("run")) << result.err;
   expect_no_temporary_files();
 }
 
 TEST_F(FailureTest, SignalsOfCommandsThatReadInput) {
-  for (const std::string command : {"predict", "tokenize"}) {
-    std::vector<std::string> arguments = {command};
-    if (command == "predict") arguments.push_back(kModel);
-    Setting waiting;
-    waiting.input = std::string(1, 'x');  // no line end: the program waits for more input
+  for (const char* command : {"predict curve", "tokenize"}) {
     int in[2];
     ASSERT_EQ(pipe(in), 0);
-    waiting.in_child = [&] { dup2(in[0], 0); };  // never written to, never closed
-    Process process(arguments, folder_, waiting);
+    // One character without a line end, and a pipe that is never written to nor closed: the program waits.
+    Process process(command, folder_, {.input = "x", .in_child = [&] { dup2(in[0], 0); }});
     ASSERT_TRUE(process.wait_until_it_handles(SIGINT));
     usleep(300'000);
     process.send(SIGINT);

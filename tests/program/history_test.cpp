@@ -1,7 +1,8 @@
-// Runs resumed from an older checkpoint: whatever was ahead of it, the folder then has one history, equal to that of an
-// uninterrupted run.
+// The folder of a run. Resumed from an older checkpoint, whatever was ahead of it, it has one history, equal to that of
+// an uninterrupted run; all other folders stay unchanged.
 
-#include "tern/core/io/safetensors.h"
+#include <sys/stat.h>
+
 #include "tern/tests/program/resume.h"
 
 namespace tern::program {
@@ -9,28 +10,14 @@ namespace {
 
 class HistoryTest : public InterruptedRuns {
  protected:
-  /// Makes a finished run with a checkpoint every ten steps.
-  void make_run(const std::string& out, std::vector<std::string> more = {}) const {
-    const Result result = tern(arguments(out, std::move(more)));
-    ASSERT_EQ(result.status, 0) << result.err;
-  }
-  void copy(const std::string& from, const std::string& to) const {
-    fs::remove_all(file(to));
-    fs::copy(file(from), file(to), fs::copy_options::recursive);
-  }
-  Result resume(const std::string& what) const { return tern({"resume", what, "--threads", "1"}); }
   /// Resumes from the checkpoint and kills the run at its first line of metrics.jsonl.
   void resume_without_a_step(const std::string& checkpoint) const {
     const std::string run = checkpoint.substr(0, checkpoint.find('/'));
     copy(run, "rehearsal");
-    const std::vector<std::string> words = {"resume", checkpoint, "--threads", "1"};
-    std::vector<std::string> rehearsed = words;
-    rehearsed[1].replace(0, run.size(), "rehearsal");
-    const std::vector<std::string> calls = calls_of(rehearsed, "rehearsal");
+    const std::vector<std::string> calls = calls_of(resume("rehearsal" + checkpoint.substr(run.size())), "rehearsal");
     const auto line = std::find(calls.begin(), calls.end(), "write /metrics.jsonl");
     ASSERT_NE(line, calls.end());
-    const Result killed = tern(words, failing(run, "kill:" + std::to_string(line - calls.begin() + 1)));
-    EXPECT_EQ(killed.status, 1000 + SIGKILL) << killed.err;
+    expect_ends_at(resume(checkpoint), run, "kill:" + std::to_string(line - calls.begin() + 1));
   }
   /// Checks that steps and epochs occur once and in order, and the results last.
   void expect_one_history(const std::string& run) const {
@@ -55,48 +42,41 @@ class HistoryTest : public InterruptedRuns {
 };
 
 TEST_F(HistoryTest, FromTheOldestThenTheRunThenTheMiddle) {
-  make_run("whole", {"--keep", "4"});
+  succeeds(arguments("whole", "--keep 4"));
   const std::vector<std::string> names = checkpoints("whole");
   ASSERT_GE(names.size(), 4u);
   copy("whole", "run");
-  const Result oldest = resume("run/checkpoints/" + names.front());
-  ASSERT_EQ(oldest.status, 0) << oldest.err;
-  EXPECT_NE(oldest.err.find("checkpoints, " + names[1] + " to " + names.back() + ", and "), std::string::npos)
-      << oldest.err;
+  const Result oldest = succeeds(resume("run/checkpoints/" + names.front()));
+  EXPECT_TRUE(has(oldest.err, "checkpoints, " + names[1] + " to " + names.back() + ", and "));
   expect_same_run("run", "whole");
   for (int again = 0; again < 2; ++again) {
-    const Result newest = resume("run");
-    ASSERT_EQ(newest.status, 0) << newest.err;
+    succeeds(resume("run"));
     expect_same_run("run", "whole");
   }
-  const Result middle = tern(arguments("run", {"--keep", "4", "--resume", "run/checkpoints/" + names[1]}));
-  ASSERT_EQ(middle.status, 0) << middle.err;
+  succeeds(arguments("run", {"--keep", "4", "--resume", "run/checkpoints/" + names[1]}));
   expect_same_run("run", "whole");
 }
 
 TEST_F(HistoryTest, ARunThatStopsAgain) {
-  make_run("whole", {"--keep", "20"});
+  succeeds(arguments("whole", "--keep 20"));
   copy("whole", "run");
   const std::vector<std::string> names = checkpoints("run");
-  Process again({"resume", "run/checkpoints/" + names[1], "--threads", "1"}, folder_);
-  ASSERT_TRUE(again.wait_for("removed what followed step"));
-  again.send(SIGTERM);
-  const Result stopped = again.finish();
+  const Result stopped = interrupted(resume("run/checkpoints/" + names[1]), "removed what followed step", SIGTERM);
   if (stopped.status != 0) {
     EXPECT_EQ(stopped.status, 143) << stopped.err;
     EXPECT_LT(checkpoints("run").size(), names.size());
     expect_all_are_whole("run");
     expect_one_history("run");
   }
-  ASSERT_EQ(resume("run").status, 0);
+  succeeds(resume("run"));
   EXPECT_EQ(weights("run"), weights("whole"));
-  EXPECT_EQ(metrics("run"), metrics("whole"));
+  EXPECT_EQ(history("run"), history("whole"));
 }
 
 /// The best epoch is ahead of the step from which the run resumes: until it is reached again, the folder's model is
 /// that of the best epoch so far, or before any validation that of the checkpoint.
 TEST_F(HistoryTest, TheModelIsThatOfTheCheckpoint) {
-  make_run("whole", {"--keep", "20"});
+  succeeds(arguments("whole", "--keep 20"));
   const std::vector<std::string> names = checkpoints("whole");
   const auto validated =
       std::find_if(names.begin(), names.end(), [](const auto& n) { return n.ends_with("validated"); });
@@ -106,15 +86,14 @@ TEST_F(HistoryTest, TheModelIsThatOfTheCheckpoint) {
     copy("whole", "run");
     resume_without_a_step("run/checkpoints/" + from);
     EXPECT_TRUE(weights("run") == weights("whole/checkpoints/" + model)) << from;
-    ASSERT_EQ(resume("run").status, 0);
+    succeeds(resume("run"));
     expect_same_run("run", "whole");
   }
 }
 
 TEST_F(HistoryTest, TheModelIsTheAveragesOfTheCheckpoint) {
   const auto averaged = [&](const std::string& out, const std::string& steps) {
-    make_run(out, {"--ema", "0.9", "--schedule", "constant", "--warmup", "0", "--split", "all", "--max-steps", steps,
-                   "--keep", "9"});
+    succeeds(arguments(out, "--ema 0.9 --schedule constant --warmup 0 --split all --keep 9 --max-steps " + steps));
   };
   averaged("short", "10");
   averaged("run", "20");
@@ -125,38 +104,33 @@ TEST_F(HistoryTest, TheModelIsTheAveragesOfTheCheckpoint) {
 }
 
 TEST_F(HistoryTest, LinesThatACrashCutShort) {
-  make_run("whole");
+  succeeds(arguments("whole"));
   const std::string newest = checkpoints("whole").back();
-  const std::string text = read_text(file("whole/metrics.jsonl"));
+  const std::string text = read("whole/metrics.jsonl");
   const std::string nested = "{\"step\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}\n";
   for (const std::string& tail : std::vector<std::string>{"{\"step\":1", "\n", "{}\n{\"st", std::string(64, '\0'),
                                                           "{\"step\": 1000000}\n", "3\n\"step\"\n", nested}) {
     copy("whole", "torn");
     write("torn/metrics.jsonl", text + tail);
-    const Result resumed = resume("torn");
-    ASSERT_EQ(resumed.status, 0) << resumed.err;
-    EXPECT_NE(resumed.err.find("of metrics.jsonl"), std::string::npos) << resumed.err;
+    const Result resumed = succeeds(resume("torn"));
+    EXPECT_TRUE(has(resumed.err, "of metrics.jsonl"));
     expect_same_run("torn", "whole");
   }
   // Missing lines stay missing, which is reported.
   const size_t half = text.find('\n', text.size() / 2);
   copy("whole", "short");
   write("short/metrics.jsonl", text.substr(0, half - 3));
-  const Result resumed = resume("short");
-  ASSERT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("metrics.jsonl was changed: it ends with step "), std::string::npos) << resumed.err;
+  const Result resumed = succeeds(resume("short"));
+  EXPECT_TRUE(has(resumed.err, "metrics.jsonl was changed: it ends with step "));
   EXPECT_EQ(weights("short"), weights("whole"));
-  for (const std::string& line : lines_of(read_text(file("short/metrics.jsonl"))))
-    EXPECT_TRUE(Json::accept(line)) << line;
+  for (const std::string& line : lines_of(read("short/metrics.jsonl"))) EXPECT_TRUE(Json::accept(line)) << line;
   fs::remove(file("short/metrics.jsonl"));
-  EXPECT_EQ(resume("short").status, 0);
+  succeeds(resume("short"));
 }
 
 /// A damaged checkpoint of a later step, which exists before or appears during training, does no harm.
 TEST_F(HistoryTest, ADamagedLaterCheckpoint) {
-  std::vector<std::string> endless = arguments("run", {"--keep", "2"});
-  *(std::find(endless.begin(), endless.end(), "--epochs") + 1) = "100000";
-  Process process(endless, folder_);
+  Process process(arguments("run", "--keep 2 --epochs 100000"), folder_);
   ASSERT_TRUE(process.wait_for("train: "));
   const auto newest = [&] { return checkpoints("run").empty() ? "" : checkpoints("run").back(); };
   for (int i = 0; i < 6000 && newest().empty(); ++i) usleep(10'000);
@@ -168,43 +142,121 @@ TEST_F(HistoryTest, ADamagedLaterCheckpoint) {
   process.send(SIGUSR1);
   const Result stopped = process.finish();
   EXPECT_EQ(stopped.status, 75) << stopped.err;
-  EXPECT_EQ(stopped.err.find("training continues"), std::string::npos) << stopped.err;
+  EXPECT_FALSE(has(stopped.err, "training continues"));
   EXPECT_LE(checkpoints("run").size(), 4u);  // two newest, the best epoch's and the damaged one
 
-  Process again({"resume", "run", "--threads", "1"}, folder_);
-  ASSERT_TRUE(again.wait_for("removed what followed step"));
-  again.send(SIGUSR1);
-  const Result resumed = again.finish();
+  const Result resumed = interrupted(resume("run"), "removed what followed step", SIGUSR1);
   EXPECT_EQ(resumed.status, 75) << resumed.err;
-  EXPECT_NE(resumed.err.find("step-99999999"), std::string::npos) << resumed.err;
-  EXPECT_NE(resumed.err.find("the one before it is used"), std::string::npos) << resumed.err;
-  EXPECT_FALSE(fs::exists(file("run/checkpoints/step-99999999")));
+  EXPECT_TRUE(has(resumed.err, "step-99999999"));
+  EXPECT_TRUE(has(resumed.err, "the one before it is used"));
+  EXPECT_FALSE(exists("run/checkpoints/step-99999999"));
   expect_all_are_whole("run");
 }
 
 /// Files of other programs stay, whatever their names.
 TEST_F(HistoryTest, FilesOfOthersInTheFolder) {
-  make_run("run", {"--keep", "20"});
-  const std::vector<std::string> theirs = {"run/x.tmp-abc123",
-                                           "run/keep.tmp-backup",
-                                           "run/model.tern-tmp-backup",
-                                           "run/metrics.jsonl.old",
-                                           "run/checkpoints/README",
-                                           "run/checkpoints/unfinished-thoughts/a",
-                                           "run/checkpoints/step-12/a",
-                                           "run/checkpoints/step-00000990-mine/a",
-                                           "run/checkpoints/step-00000990",
-                                           "run/checkpoints/.tern-unfinished-b/a"};
+  succeeds(arguments("run", "--keep 20"));
+  const Words theirs =
+      "run/x.tmp-abc123 run/keep.tmp-backup run/model.tern-tmp-backup run/metrics.jsonl.old run/checkpoints/README "
+      "run/checkpoints/unfinished-thoughts/a run/checkpoints/step-12/a run/checkpoints/step-00000990-mine/a "
+      "run/checkpoints/step-00000990 run/checkpoints/.tern-unfinished-b/a";
   for (const std::string& name : theirs) write(name, name);
   write("run/model.safetensors.tern-tmp-0123456789abcdef", "half");
   write("run/checkpoints/.tern-unfinished-step-00000020/a", "half");
   write("run/checkpoints/.tern-removed-step-00000010-validated/a", "half");
-  const Result resumed = resume("run/checkpoints/" + checkpoints("run").front());
-  ASSERT_EQ(resumed.status, 0) << resumed.err;
-  for (const std::string& name : theirs) EXPECT_EQ(read_text(file(name)), name);
+  succeeds(resume("run/checkpoints/" + checkpoints("run").front()));
+  for (const std::string& name : theirs) EXPECT_EQ(read(name), name);
   for (const auto& entry : fs::recursive_directory_iterator(file("run")))
     EXPECT_NE(entry.is_regular_file() && read_text(entry.path()) == "half", true) << entry.path();
 }
+
+// --- Checks of a folder before training.
+
+class RunFolderTest : public InterruptedRuns {
+ protected:
+  /// Paths, sizes and contents of all files in a folder.
+  std::string contents(const std::string& folder) const {
+    std::vector<std::string> entries;
+    for (const auto& entry : fs::recursive_directory_iterator(file(folder)))
+      entries.push_back(entry.path().string() + (entry.is_regular_file() ? ":" + read_text(entry.path()) : ""));
+    std::sort(entries.begin(), entries.end());
+    std::string text;
+    for (const std::string& entry : entries) text += entry + "\n";
+    return text;
+  }
+};
+
+/// Nothing is created, removed or changed in a folder that is not a run's, or that has a foreign run.json.
+TEST_F(RunFolderTest, FoldersOfOthersStayAsTheyAre) {
+  const std::vector<std::pair<std::string, std::string>> files[] = {
+      {{"a", ""}, {"keep.tmp-backup", "mine"}, {"x.tmp-abc123", "mine"}, {"model.tern-tmp-0123456789abcdef", "mine"}},
+      {{"metrics.jsonl", "{\"step\":1}\n"}},
+      {{"metrics.jsonl", ""}, {"letter.txt", "Dear"}, {"y.tern-tmp-0123456789abcdef", "mine"}},
+      {{"run.json", ""}, {"z.tern-tmp-0123456789abcdef", "mine"}},
+      {{"run.json", "[1]"}, {"z.tern-tmp-0123456789abcdef", "mine"}},
+      {{"run.json", "{\"options\": 1}"}, {"checkpoints/.tern-unfinished-step-00000001/a", "mine"}},
+      {{"checkpoints/step-00000010/state.json", "{}"}, {"model.safetensors", "mine"}}};
+  for (const auto& each : files) {
+    fs::remove_all(file("d"));
+    for (const auto& [name, text] : each) write("d/" + name, text);
+    const std::string before = contents("d");
+    expect_error(tern(arguments("d", "--resume auto")), 1, {"d/run.json"});
+    expect_error(tern("train distilbert --resume d"), 1, {"d/run.json"});
+    expect_error(tern("resume d"), 1, {"d/run.json"});
+    expect_error(tern(arguments("d")), 1, {"d: already holds files"});
+    if (exists("d/checkpoints/step-00000010"))
+      expect_error(tern(arguments("d", "--resume d/checkpoints/step-00000010")), 1, {"d/run.json"});
+    EXPECT_EQ(contents("d"), before);
+  }
+}
+
+TEST_F(RunFolderTest, MetricsThatAreNoFile) {
+  succeeds(arguments("run", "--max-steps 1"));
+  fs::remove(file("run/metrics.jsonl"));
+  ASSERT_EQ(mkfifo(file("run/metrics.jsonl").c_str(), 0644), 0);
+  expect_error(tern("resume run"), 1, {"run/metrics.jsonl"});
+}
+
+TEST_F(RunFolderTest, ParentsThatWereMadeAreRemovedWhenNothingIsKept) {
+  const Words failing = "train distilbert --data nothing.csv --out a/b/run";
+  expect_error(tern(failing), 1, {"nothing.csv"});
+  EXPECT_FALSE(exists("a"));
+  fs::create_directories(file("a"));
+  expect_error(tern(failing), 1, {"nothing.csv"});
+  EXPECT_EQ(listing("a"), "");
+}
+
+/// Files and folders get the modes that the umask allows.
+TEST_F(RunFolderTest, TheUmaskIsHonoured) {
+  for (const mode_t mask : {0077u, 0002u, 0027u}) {
+    fs::remove_all(file("run"));
+    succeeds(arguments("run", "--max-steps 10"), Setting{.in_child = [mask] { umask(mask); }});
+    int files = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(file("run"))) {
+      const auto expected = static_cast<fs::perms>((entry.is_directory() ? 0777 : 0666) & ~mask);
+      EXPECT_EQ(entry.status().permissions(), expected) << entry.path() << std::oct << mask;
+      ++files;
+    }
+    EXPECT_GT(files, 12);
+  }
+}
+
+#ifdef TERN_DISK_FAULTS
+/// A file system without locks does not count as use by another process.
+TEST_F(RunFolderTest, FileSystemsWithoutLocks) {
+  for (const int error : {ENOLCK, ENOSYS, EOPNOTSUPP}) {
+    fs::remove_all(file("run"));
+    const Result result = succeeds(arguments("run", "--max-steps 1"), failing("run", "lock:" + std::to_string(error)));
+    EXPECT_TRUE(has(result.err, "run: its file system has no locks (" + std::string(std::strerror(error)) + ")"));
+  }
+  fs::remove_all(file("run"));
+  expect_error(tern(arguments("run"), failing("run", "lock:" + std::to_string(EIO))), 1,
+               {"run/metrics.jsonl: cannot be locked", std::strerror(EIO)});
+  EXPECT_FALSE(exists("run"));
+  expect_error(tern(arguments("run"), failing("run", "lock:" + std::to_string(EWOULDBLOCK))), 1,
+               {"another process is training in this folder"});
+}
+#endif
 
 }  // namespace
 }  // namespace tern::program

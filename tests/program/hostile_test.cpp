@@ -1,51 +1,90 @@
-// Malicious texts: each gives one line that names the file, in bounded time and memory.
+// Malicious texts and files: each gives one line that names the file, in bounded time and memory.
 
-#include "tern/tests/program/hostile.h"
+#include <sys/stat.h>
+
+#include <memory>
+#include <thread>
+
+#include "tern/tests/program/program.h"
 
 namespace tern::program {
 namespace {
 
+std::string repeated(int times, const std::string& text) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+/// 200,000 nesting levels.
+const std::string& deep() {
+  static const std::string text = repeated(200'000, "[") + repeated(200'000, "]");
+  return text;
+}
+
+class HostileTest : public ProgramTest {
+ protected:
+  /// A run of one step, created once for all tests of this program.
+  static void SetUpTestSuite() {
+    trained_ = std::make_unique<test::TemporaryFolder>();
+    write_text(*trained_ / "data.csv", easy_csv(40));
+    const Words train = "train distilbert --data data.csv --max-steps 1 --out run --checkpoint-every 1 --quiet";
+    const Result run = Process(train, trained_->path()).finish();
+    ASSERT_EQ(run.status, 0) << run.err;
+  }
+  static void TearDownTestSuite() { trained_.reset(); }
+  HostileTest() {
+    restore("run");
+    restore("data.csv");
+  }
+
+  /// Replaces a file or folder by the trained run's; without it, removes it.
+  void restore(const std::string& name) const {
+    fs::remove_all(file(name));
+    if (fs::exists(*trained_ / name)) fs::copy(*trained_ / name, file(name), fs::copy_options::recursive);
+  }
+  void pipe(const std::string& name) const {
+    fs::remove_all(file(name));
+    ASSERT_EQ(mkfifo(file(name).c_str(), 0600), 0);
+  }
+  std::string checkpoint() const { return "run/checkpoints/" + names_in("run/checkpoints")[0]; }
+
+  static inline std::unique_ptr<test::TemporaryFolder> trained_;
+};
+
 TEST_F(HostileTest, DeepJson) {
-  const std::string step = "run/checkpoints/" + checkpoint();
+  const std::string step = checkpoint();
   const struct {
     std::string file, text;
-    std::vector<std::string> arguments;
+    Words arguments;
   } cases[] = {
-      {"run/config.json", "{\"model_type\":\"distilbert\",\"dim\":" + deep() + "}", {"predict", "run"}},
-      {"run/config.json", "{\"model_type\":\"vit\",\"size\":" + deep() + "}", {"info", "run"}},
-      {"run/config.json", repeated(200'000, "{\"a\":"), {"eval", "run"}},
-      {"run/tokenizer_config.json", "{\"do_lower_case\":" + deep() + "}", {"predict", "run"}},
-      {"run/run.json", "{\"options\":{\"data\":" + deep() + "}}", {"eval", "run"}},
-      {"run/run.json", "{\"options\":{\"data\":" + deep() + "}}", {"resume", "run"}},
-      {"run/model.safetensors.index.json", "{\"weight_map\":" + deep() + "}", {"predict", "run"}},
+      {"run/config.json", "{\"model_type\":\"distilbert\",\"dim\":" + deep() + "}", "predict run"},
+      {"run/config.json", "{\"model_type\":\"vit\",\"size\":" + deep() + "}", "info run"},
+      {"run/config.json", repeated(200'000, "{\"a\":"), "eval run"},
+      {"run/tokenizer_config.json", "{\"do_lower_case\":" + deep() + "}", "predict run"},
+      {"run/run.json", "{\"options\":{\"data\":" + deep() + "}}", "eval run"},
+      {"run/run.json", "{\"options\":{\"data\":" + deep() + "}}", "resume run"},
+      {"run/model.safetensors.index.json", "{\"weight_map\":" + deep() + "}", "predict run"},
       {step + "/checksums.json", "{\"a\":" + deep() + "}", {"resume", step}},
   };
   for (const auto& [name, text, arguments] : cases) {
-    const std::string before = fs::exists(file(name)) ? read_text(file(name)) : "";
     if (name.ends_with("index.json")) fs::remove(file("run/model.safetensors"));
     write(name, text);
     expect_error(tern(arguments), 1, {name, "nested more than 128 levels"});
-    if (before.empty())
-      fs::remove(file(name));
-    else
-      write(name, before);
-    if (name.ends_with("index.json")) fs::copy(trained_ / "run/model.safetensors", file("run/model.safetensors"));
+    restore(name);
+    restore("run/model.safetensors");
   }
 }
 
 TEST_F(HostileTest, DeepLinesOfJson) {
   const std::string good = "{\"text\": \"a\"}\n", bad = "{\"text\": \"a\", \"more\": " + deep() + "}\n";
   write("x.jsonl", good + bad);
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"predict", "run", "--jsonl"}, {"tokenize", "--jsonl"}}) {
-    std::vector<std::string> with_file = command;
-    with_file.push_back("x.jsonl");
+  for (const Words command : {"predict run --jsonl", "tokenize --jsonl"}) {
     for (const auto& [result, name] :
-         {std::pair(tern(command, good + bad), "stdin:2"), std::pair(tern(with_file), "x.jsonl:2")}) {
+         {std::pair(tern(command, good + bad), "stdin:2"), std::pair(tern(command + "x.jsonl"), "x.jsonl:2")}) {
       EXPECT_EQ(result.status, 1);
       EXPECT_EQ(lines_of(result.out).size(), 1u) << "what came before is answered";
-      EXPECT_NE(result.err.find(std::string("tern: error: ") + name + ": nested more than"), std::string::npos)
-          << result.err;
+      EXPECT_TRUE(has(result.err, std::string("tern: error: ") + name + ": nested more than"));
     }
     for (const auto& [line, reason] : std::vector<std::pair<std::string, std::string>>{
              {"{\"text\": \"a\", \"n\": 1e999}", "stdin:1: the number 1e999"},
@@ -58,29 +97,16 @@ TEST_F(HostileTest, DeepLinesOfJson) {
 }
 
 TEST_F(HostileTest, WrongTypesInARecord) {
-  const Json good = Json::parse(read_text(file("run/run.json")));
-  const auto with = [&](const char* option, const Json& value) {
+  const Json good = json("run/run.json");
+  const std::pair<const char*, Json> cases[] = {
+      {"epochs", 2.5}, {"epochs", true},  {"epochs", -1},   {"keep", UINT64_MAX}, {"workers", 1 << 20},
+      {"seed", -1},    {"shuffle", 1},    {"lr", "fast"},   {"lr", -1},           {"warmup", Json::array()},
+      {"data", 5},     {"accumulate", 0}, {"processes", 0}, {"processes", "two"}, {"device", 7}};
+  for (const auto& [option, value] : cases) {
     Json record = good;
     record["options"][option] = value;
     write("run/run.json", record.dump());
-  };
-  for (const auto& [option, value] : std::vector<std::pair<const char*, Json>>{{"epochs", 2.5},
-                                                                               {"epochs", true},
-                                                                               {"epochs", -1},
-                                                                               {"keep", UINT64_MAX},
-                                                                               {"workers", 1 << 20},
-                                                                               {"seed", -1},
-                                                                               {"shuffle", 1},
-                                                                               {"lr", "fast"},
-                                                                               {"lr", -1},
-                                                                               {"warmup", Json::array()},
-                                                                               {"data", 5},
-                                                                               {"accumulate", 0},
-                                                                               {"processes", 0},
-                                                                               {"processes", "two"},
-                                                                               {"device", 7}}) {
-    with(option, value);
-    expect_error(tern({"resume", "run"}), 1, {"run/run.json: ", option});
+    expect_error(tern("resume run"), 1, {"run/run.json: ", option});
   }
   for (const char* text : {"{ broken", "[]", "", "{\"options\": 5}"}) {
     write("run/run.json", text);
@@ -91,15 +117,12 @@ TEST_F(HostileTest, WrongTypesInARecord) {
 /// Options whose values Tern parses itself, with numbers of 100,000 digits.
 TEST_F(HostileTest, LongNumbers) {
   const std::string digits(100'000, '1'), half(50'000, '1'), zeros(100'000, '0');
-  const std::vector<std::string> train = {"train", "distilbert", "--data", "data.csv", "--max-steps", "1"};
   const auto fails = [&](const char* flag, const std::string& value) {
-    std::vector<std::string> arguments = train;
-    arguments.insert(arguments.end(), {flag, value, "--out", "other"});
-    const Result result = tern(arguments);
+    const Result result = tern("train distilbert --data data.csv --max-steps 1" + Words{flag, value, "--out", "other"});
     EXPECT_TRUE(result.status == 1 || result.status == 2) << flag << ": " << result.status;
     EXPECT_LT(result.err.size(), 2000u) << flag;
-    EXPECT_NE(result.err.find("tern: error: "), std::string::npos) << flag << result.err;
-    EXPECT_FALSE(fs::exists(file("other"))) << flag;
+    EXPECT_TRUE(has(result.err, "tern: error: ")) << flag;
+    EXPECT_FALSE(exists("other")) << flag;
   };
   for (const std::string& value : {digits + "/1/1", "1/" + digits + "/1", "1/1/" + digits, digits, half + "/" + half,
                                    repeated(50'000, "1/"), repeated(100'000, "/"), repeated(100'000, "."),
@@ -113,18 +136,16 @@ TEST_F(HostileTest, LongNumbers) {
   for (const std::string& value : {"-" + digits, digits + "x"}) fails("--epochs", value);
   for (const char* flag : {"--checkpoint-every", "--warmup", "--recompute"})  // options that also take words and units
     for (const std::string& value : {digits, "-" + digits, digits + "h", "every-" + digits}) fails(flag, value);
-  Json record = Json::parse(read_text(file("run/run.json")));
+  Json record = json("run/run.json");
   record["options"]["split"] = digits + "/1/1";
   write("run/run.json", record.dump());
-  const Result resumed = tern({"resume", "run"});
-  expect_error(resumed, 1, {"split \"111", "is not understood"});
+  expect_error(tern("resume run"), 1, {"split \"111", "is not understood"});
 }
 
 TEST_F(HostileTest, OptionFiles) {
   const auto fails = [&](const std::string& text, const std::string& place) {
     write("deep.toml", text);
-    const Result result =
-        tern({"train", "distilbert", "--config", "deep.toml", "--data", "data.csv", "--out", "other"});
+    const Result result = tern("train distilbert --config deep.toml --data data.csv --out other");
     EXPECT_LT(result.err.size(), 1000u);
     expect_error(result, 2, {place});
   };
@@ -150,7 +171,109 @@ TEST_F(HostileTest, OptionFiles) {
   write("flat.toml", "# " + deep_key + arrays +
                          "\nout = 'a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t[[[[[[[[[[[[[[[[[[[['\n"
                          "data = \"data.csv\" # '\nmax-steps = 1\nquiet = true\n");
-  EXPECT_EQ(tern({"train", "distilbert", "--config", "flat.toml"}).status, 0);
+  succeeds("train distilbert --config flat.toml");
+}
+
+TEST_F(HostileTest, FilesThatAreNotRegular) {
+  pipe("f");
+  pipe("f.csv");
+  pipe("f.jsonl");
+  const std::string what = "not a regular file but a named pipe";
+  const std::pair<Words, std::string> commands[] = {{"info f", "f: "},
+                                                    {"predict run f", "f: "},
+                                                    {"predict run data.csv f", "f: "},
+                                                    {"tokenize f", "f: "},
+                                                    {"tokenize --vocab f", "f: "},
+                                                    {"eval run --data f.csv", "f.csv: "},
+                                                    {"train distilbert --data f.jsonl --out other", "f.jsonl: "}};
+  for (const auto& [arguments, name] : commands) {
+    const Result result = tern(arguments);
+    EXPECT_EQ(result.status, 1) << result.err;
+    EXPECT_TRUE(has(result.err, "tern: error: cannot read " + name + what)) << arguments[0];
+  }
+  expect_error(tern("train distilbert --config f"), 2, {"f: " + what});
+  for (const std::string& name : Words("config.json model.safetensors vocab.txt tokenizer_config.json run.json")) {
+    pipe("run/" + name);
+    expect_error(tern("eval run"), 1, {"run/" + name, what});
+    restore("run/" + name);
+  }
+  const std::string step = checkpoint();
+  for (const std::string name : {"state.json", "checksums.json", "optimizer.safetensors", "model.safetensors"}) {
+    pipe(step + "/" + name);
+    const Result resumed = tern({"resume", step});
+    EXPECT_EQ(resumed.status, 1) << resumed.err;
+    EXPECT_TRUE(has(resumed.err, what)) << name;
+    restore(step + "/" + name);
+  }
+  for (const auto& [name, kind] :
+       {std::pair("/dev/zero", "a device"), std::pair("/dev/null", "a device"), std::pair("run", "a folder")})
+    expect_error(tern({"tokenize", name}), 1, {name, std::string("not a regular file but ") + kind});
+}
+
+/// A dangling link, as in a model cache with a missing file, does not count as an absent file.
+TEST_F(HostileTest, LinksThatLeadNowhere) {
+  fs::create_symlink("loop", file("loop"));
+  const std::string why = "Too many levels of symbolic links";
+  for (const char* command : {"info", "predict", "resume"}) expect_error(tern({command, "loop"}), 1, {"loop: " + why});
+  expect_error(tern("eval loop"), 1, {"loop/run.json: " + why});
+  expect_error(tern("train vit --data digits --init loop --out other"), 1, {"loop: " + why});
+  for (const std::string name : {"model.safetensors", "tokenizer_config.json", "vocab.txt"}) {
+    fs::remove(file("run/" + name));
+    fs::create_symlink("../blobs/0123", file("run/" + name));
+    expect_error(tern("predict run"), 1, {"run/" + name + ": No such file or directory"});
+    restore("run/" + name);
+  }
+  expect_error(tern("resume data.csv"), 1, {"data.csv: not a folder; --resume takes the folder of a run"});
+}
+
+/// Files that the program inherits open can be read under any of their names.
+TEST_F(HostileTest, PipesThatAreGivenOpen) {
+  const std::string text = "A great film.\nawful\n";
+  const Result expected = succeeds("predict run", text);
+  ASSERT_EQ(lines_of(expected.out).size(), 2u);
+  const Result tokens = tern("tokenize", text);
+  for (const char* name : {"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}) {
+    EXPECT_EQ(tern({"predict", "run", name}, text).out, expected.out) << name;
+    EXPECT_EQ(tern({"tokenize", name}, text).out, tokens.out) << name;
+  }
+  succeeds("train distilbert --config /dev/stdin --out other", "data = 'data.csv'\nmax-steps = 1\nquiet = true\n");
+  // A shell's <(...) is a pipe that the program inherits open.
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  close(ends[1]);
+  EXPECT_EQ(tern({"predict", "run", "/dev/fd/" + std::to_string(ends[0])}).out, expected.out);
+  close(ends[0]);
+}
+
+TEST_F(HostileTest, OfficialSetsThatAreNot) {
+  const Setting with_data{.in_child = [&] { setenv("TERN_DATA", folder_.c_str(), 1); }};
+  const Words parts = "aclImdb/train/neg aclImdb/train/pos aclImdb/test/neg aclImdb/test/pos";
+  for (const std::string& part : parts) write(part + "/0_1.txt", "");
+  expect_error(tern("train distilbert --max-steps 1 --out other", with_data), 1, {"imdb: all 4 texts are empty"});
+  for (const std::string& part : parts)
+    for (int i = 1; i < 20; ++i) write(part + "/" + std::to_string(i) + "_1.txt", i % 2 ? "awful" : "great");
+  const Result result = succeeds("train distilbert --max-steps 1 --out other", with_data);
+  EXPECT_TRUE(has(result.err,
+                  "imdb: not the published set: train/neg has 20 texts instead of 12500, train/pos has 20 "
+                  "texts instead of 12500, test/neg has 20 texts instead of 12500, test/pos has 20 texts "
+                  "instead of 12500, 4 texts are empty\n"));
+}
+
+/// A model file is truncated while the program runs: the file is loaded or being loaded, and the program waits for
+/// input.
+TEST_F(HostileTest, AFileThatIsCutWhileItIsRead) {
+  for (int repetition = 0; repetition < 8; ++repetition) {
+    restore("run/model.safetensors");
+    Process process({"predict", "run"}, folder_, {.input = "a line\n"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(5 * repetition));
+    fs::resize_file(file("run/model.safetensors"), 100);
+    const Result result = process.finish();
+    EXPECT_TRUE(result.status == 0 || result.status == 1) << result.status << result.err;
+    if (result.status == 1) {
+      EXPECT_TRUE(has(result.err, "model.safetensors: "));
+    }
+  }
 }
 
 }  // namespace

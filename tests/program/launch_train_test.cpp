@@ -2,64 +2,30 @@
 // of stopping, killing or failing ranks.
 
 #include "tern/core/io/safetensors.h"
-#include "tern/tests/program/program.h"
-#include "tern/tests/support/seed.h"
+#include "tern/tests/program/resume.h"
 
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-using Words = std::vector<std::string>;
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-class LaunchTrainTest : public ProgramTest {
+class LaunchTrainTest : public InterruptedRuns {
  protected:
+  LaunchTrainTest() { unequal_ = unequal_ + "model_state_bytes model_state_bytes_expected"; }
   void SetUp() override {
-    if (system("command -v mpirun >/dev/null") != 0 ||
-        !fs::exists(fs::path(kProgram).parent_path() / "../lib/libtern_mpi.so"))
-      GTEST_SKIP() << "mpi: there is no MPI";
-    write("data.csv", read_text(kModel + "/data.csv"));
+    if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
   }
 
-  /// `more`: flags with one value each, which replace those below. Fixed seed: AdamW turns gradients of pure rounding
-  /// error into steps of lr, so for some seeds one process and several differ by more than rounding.
   static Words texts(const std::string& out, const Words& more = {}) {
-    Words all = {"train", "distilbert", "--out", out};
-    const std::vector<std::pair<std::string, std::string>> common = {
-        {"--init", kModel}, {"--data", "data.csv"}, {"--dtype", "fp32"},
-        {"--lr", "1e-3"},   {"--epochs", "3"},      {"--dropout", "0.2"},
-        {"--seed", "7"},    {"--threads", "1"},     {"--checkpoint-every", "5"}};
-    for (const auto& [flag, value] : common)
-      if (std::find(more.begin(), more.end(), flag) == more.end()) all = all + Words{flag, value};
-    return all + more;
+    return InterruptedRuns::texts(out, with_defaults("--epochs 3 --checkpoint-every 5", more));
   }
   Words launched(int processes, const Words& command) {
     const std::string logs = "logs-" + std::to_string(++launches_);
-    return Words{"launch", "--quiet", "--threads", "1", "--nproc", std::to_string(processes), "--logs", logs, "--"} +
-           command;
+    return "launch --quiet --threads 1 --nproc " + std::to_string(processes) + Words{"--logs", logs, "--"} + command;
   }
   Result launch(int processes, const Words& command) { return tern(launched(processes, command)); }
 
-  std::vector<Json> metrics(const std::string& run) const {
-    std::vector<Json> lines = json_lines(read_text(file(run + "/metrics.jsonl")));
-    for (Json& line : lines)
-      for (const char* name :
-           {"seconds", "train_seconds", "tokens_per_second", "images_per_second", "model_flops_utilization",
-            "peak_memory_bytes", "reserved_memory_bytes", "model_state_bytes", "model_state_bytes_expected"})
-        line.erase(name);
-    return lines;
-  }
-  void expect_same(const std::string& run, const std::string& reference) const {
-    EXPECT_TRUE(read_text(file(run + "/model.safetensors")) == read_text(file(reference + "/model.safetensors")));
-    EXPECT_EQ(metrics(run), metrics(reference));
-  }
   /// Compares all numbers of metrics.jsonl, and all weights.
   void expect_near(const std::string& run, const std::string& reference, double tolerance) const {
-    const std::vector<Json> got = metrics(run), want = metrics(reference);
+    const std::vector<Json> got = history(run), want = history(reference);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
       ASSERT_EQ(got[i].size(), want[i].size()) << got[i] << want[i];
@@ -72,8 +38,8 @@ class LaunchTrainTest : public ProgramTest {
         ASSERT_NEAR(got[i].at(name).get<double>(), value.get<double>(), limit) << name << " in " << want[i];
       }
     }
-    const StateView a = load_safetensors(file(run + "/model.safetensors").string()).tensors,
-                    b = load_safetensors(file(reference + "/model.safetensors").string()).tensors;
+    const StateView a = load_safetensors(file(run + "/model.safetensors")).tensors,
+                    b = load_safetensors(file(reference + "/model.safetensors")).tensors;
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) {
       const std::vector<double> x = a[i].tensor.to_vector<double>(), y = b[i].tensor.to_vector<double>();
@@ -94,18 +60,31 @@ class LaunchTrainTest : public ProgramTest {
   /// Waits for the process of a rank in this test's folder and returns it.
   pid_t process_of(int rank) const {
     const std::string wanted = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30 * test::kPatience);
-    while (std::chrono::steady_clock::now() < end) {
-      std::error_code error;
-      for (const auto& entry : fs::directory_iterator("/proc", error)) {
-        if (fs::read_symlink(entry.path() / "cwd", error) != folder_ || error) continue;
-        std::ifstream file(entry.path() / "environ", std::ios::binary);
+    for (int i = 0; i < 3000 * test::kPatience; ++i, usleep(10'000))
+      for (const pid_t process : processes()) {
+        std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
         for (std::string variable; std::getline(file, variable, '\0');)
-          if (variable == wanted) return std::stoi(entry.path().filename().string());
+          if (variable == wanted) return process;
       }
-      usleep(10'000);
-    }
     return -1;
+  }
+  /// The part of mpirun's command line for a rank that runs the program in a folder.
+  std::string one_rank(const std::string& folder, const Words& arguments) const {
+    std::string line = " -n 1 --wdir " + file(folder).string() + " " + kProgram;
+    for (const std::string& word : arguments) line += " " + word;
+    return line;
+  }
+  /// What mpirun writes when both ranks fail.
+  std::string mpirun(const std::string& first, const std::string& second) const {
+    const std::string command = "timeout 60 mpirun --allow-run-as-root --oversubscribe" + first + " :" + second;
+    EXPECT_NE(system((command + " >" + file("mpirun.log").string() + " 2>&1").c_str()), 0);
+    return read("mpirun.log");
+  }
+  /// Checks the end of a job that a signal has stopped.
+  static void expect_stopped(const Result& result, int status, const std::string& out) {
+    EXPECT_EQ(result.status, status) << result.err;
+    EXPECT_FALSE(has(result.err, "tern: error"));
+    EXPECT_TRUE(has(result.err, "tern resume " + out));
   }
 
   int launches_ = 0;
@@ -113,36 +92,33 @@ class LaunchTrainTest : public ProgramTest {
 
 TEST_F(LaunchTrainTest, IsOneProcessWithTheJoinedBatch) {
   // 36 rows make 18 batches of 2: the last step of an epoch has fewer batches than ranks.
-  ASSERT_EQ(tern(texts("joined", {"--batch-size", "2", "--accumulate", "4"})).status, 0);
-  const Result four = launch(4, texts("four", {"--batch-size", "2"}));
-  ASSERT_EQ(four.status, 0) << four.err;
+  succeeds(texts("joined", "--batch-size 2 --accumulate 4"));
+  const Result four = succeeds(launched(4, texts("four", "--batch-size 2")));
   expect_near("four", "joined", 1e-5);
   EXPECT_EQ(lines_of(four.out).size(), 1u) << four.out;
-  EXPECT_NE(four.err.find("in each of 4 processes, over MPI"), std::string::npos) << four.err;
+  EXPECT_TRUE(has(four.err, "in each of 4 processes, over MPI"));
   EXPECT_EQ(listing("four"), listing("joined"));
   EXPECT_EQ(listing("four/checkpoints"), listing("joined/checkpoints"));
   // Packed batches have different numbers of sequences; there are fewer validation and test rows than ranks.
-  const Words packed = {"--batch-tokens", "40", "--optimizer", "sgd", "--ema", "0.9"};
-  ASSERT_EQ(tern(texts("packed", packed + Words{"--accumulate", "5"})).status, 0);
-  const Result five = launch(5, texts("five", packed));
-  ASSERT_EQ(five.status, 0) << five.err;
+  const Words packed = "--batch-tokens 40 --optimizer sgd --ema 0.9";
+  succeeds(texts("packed", packed + "--accumulate 5"));
+  const Result five = succeeds(launched(5, texts("five", packed)));
   expect_near("five", "packed", 1e-5);
 }
 
 TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {  // fixed seed, for the same reason
   const auto images = [](const std::string& out, const std::string& batch) {
-    return Words{"train",  "vit", "--data",    "digits", "--max-steps", "12", "--mixup",      "0",  "--dtype", "fp16",
-                 "--seed", "7",   "--threads", "1",      "--out",       out,  "--batch-size", batch};
+    return Words("train vit --data digits --max-steps 12 --mixup 0 --dtype fp16 --seed 7 --threads 1 --out " + out +
+                 " --batch-size " + batch);
   };
-  ASSERT_EQ(tern(images("joined", "32")).status, 0);
-  const Result two = launch(2, images("two", "16"));
-  ASSERT_EQ(two.status, 0) << two.err;
+  succeeds(images("joined", "32"));
+  const Result two = succeeds(launched(2, images("two", "16")));
   expect_near("two", "joined", 1e-3);  // 16-bit products of other shapes
 }
 
 TEST_F(LaunchTrainTest, ARankThatIsKilledAndTheRunAgain) {
-  const Words arguments = {"--batch-size", "2", "--ema", "0.9"}, again = arguments + Words{"--resume", "auto"};
-  ASSERT_EQ(launch(2, texts("whole", arguments)).status, 0);
+  const Words arguments = "--batch-size 2 --ema 0.9", again = arguments + "--resume auto";
+  succeeds(launched(2, texts("whole", arguments)));
   std::mt19937_64 random = fresh_random();
   int kills = 0;
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -159,20 +135,19 @@ TEST_F(LaunchTrainTest, ARankThatIsKilledAndTheRunAgain) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20 * test::kPatience));
     kills += result.status != 0;
     if (result.status == 0) break;
-    EXPECT_NE(result.err.find("tern: error: "), std::string::npos) << result.err;
+    EXPECT_TRUE(has(result.err, "tern: error: "));
   }
   EXPECT_GT(kills, 0);
-  const Result last = launch(2, texts("killed", again));
-  ASSERT_EQ(last.status, 0) << last.err;
+  succeeds(launched(2, texts("killed", again)));
   expect_same("killed", "whole");
 }
 
 TEST_F(LaunchTrainTest, ASignalToOneRankStopsAll) {
-  ASSERT_EQ(launch(2, texts("whole", {"--batch-size", "2"})).status, 0);
+  succeeds(launched(2, texts("whole", "--batch-size 2")));
   for (const bool to_all : {false, true}) {
     const int number = to_all ? SIGUSR1 : SIGTERM, status = to_all ? 75 : 143;
     const std::string out = to_all ? "all" : "one";
-    Process job(launched(2, texts(out, {"--batch-size", "2"})), folder_);
+    Process job(launched(2, texts(out, "--batch-size 2")), folder_);
     ASSERT_TRUE(job.wait_for("step "));
     if (to_all) {
       for (int i = 0; i < 20; ++i, usleep(5000)) job.send(number);  // several SIGUSR1 count as one
@@ -181,11 +156,8 @@ TEST_F(LaunchTrainTest, ASignalToOneRankStopsAll) {
     }
     const Result stopped = job.finish();
     if (stopped.status == 0) continue;  // it had already ended
-    EXPECT_EQ(stopped.status, status) << stopped.err;
-    EXPECT_EQ(stopped.err.find("tern: error"), std::string::npos) << stopped.err;
-    EXPECT_NE(stopped.err.find("tern resume " + out), std::string::npos) << stopped.err;
-    const Result resumed = launch(2, {"resume", out, "--threads", "1"});
-    EXPECT_EQ(resumed.status, 0) << resumed.err;
+    expect_stopped(stopped, status, out);
+    succeeds(launched(2, resume(out)));
     expect_same(out, "whole");
   }
 }
@@ -195,7 +167,7 @@ TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
   std::mt19937 random(std::random_device{}());
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     const std::string out = "run-" + std::to_string(number);
-    Process job(launched(2, texts(out, {"--batch-size", "2", "--epochs", "5000"})), folder_);
+    Process job(launched(2, texts(out, "--batch-size 2 --epochs 5000")), folder_);
     ASSERT_TRUE(job.wait_for("step "));
     std::vector<pid_t> all = processes();
     EXPECT_EQ(all.size(), 4u);
@@ -205,58 +177,49 @@ TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
       for (const pid_t process : all) kill(process, number);
       if (i == 0) job.send(number);
     }
-    const Result stopped = job.finish();
-    EXPECT_EQ(stopped.status, number == SIGUSR1 ? 75 : 128 + number) << stopped.err;
-    EXPECT_EQ(stopped.err.find("tern: error"), std::string::npos) << stopped.err;
-    EXPECT_NE(stopped.err.find("tern resume " + out), std::string::npos) << stopped.err;
+    expect_stopped(job.finish(), number == SIGUSR1 ? 75 : 128 + number, out);
     EXPECT_FALSE(fs::is_empty(file(out + "/checkpoints")));
-    EXPECT_TRUE(fs::exists(file(out + "/model.safetensors")));
+    EXPECT_TRUE(exists(out + "/model.safetensors"));
     EXPECT_TRUE(processes().empty());
   }
 }
 
 /// Also for signals seconds apart: a rank that waits for another cannot save earlier.
 TEST_F(LaunchTrainTest, ARankSavesForAnyNumberOfSignals) {
-  Process job(launched(2, texts("run", {"--batch-size", "2", "--epochs", "5000"})), folder_);
+  Process job(launched(2, texts("run", "--batch-size 2 --epochs 5000")), folder_);
   ASSERT_TRUE(job.wait_for("step "));
   const pid_t first = process_of(0), second = process_of(1);
   kill(first, SIGSTOP);
   for (int i = 0; i < 16; ++i, usleep(100'000)) kill(second, SIGTERM);
   kill(first, SIGCONT);
-  const Result stopped = job.finish();
-  EXPECT_EQ(stopped.status, 143) << stopped.err;
-  EXPECT_EQ(stopped.err.find("tern: error"), std::string::npos) << stopped.err;
-  EXPECT_TRUE(fs::exists(file("run/model.safetensors")));
+  expect_stopped(job.finish(), 143, "run");
+  EXPECT_TRUE(exists("run/model.safetensors"));
 }
 
 TEST_F(LaunchTrainTest, GoesOnWithAnotherNumberOfRanks) {
-  ASSERT_EQ(launch(2, texts("run", {"--batch-size", "2", "--accumulate", "2", "--keep", "9"})).status, 0);
-  fs::copy(file("run"), file("one"), fs::copy_options::recursive);
-  fs::copy(file("run"), file("four"), fs::copy_options::recursive);
-  const Result one = tern({"resume", "one/checkpoints/step-00000010", "--threads", "1"});
-  ASSERT_EQ(one.status, 0) << one.err;
+  succeeds(launched(2, texts("run", "--batch-size 2 --accumulate 2 --keep 9")));
+  copy("run", "one");
+  copy("run", "four");
+  const Result one = succeeds(resume("one/checkpoints/step-00000010"));
   expect_near("one", "run", 1e-5);
-  const Result four = launch(4, {"resume", "four/checkpoints/step-00000010", "--threads", "1"});
-  ASSERT_EQ(four.status, 0) << four.err;
+  const Result four = succeeds(launched(4, resume("four/checkpoints/step-00000010")));
   expect_near("four", "run", 1e-5);
   // Then again with other numbers of processes, from the run and from the middle of the previous continuation.
   for (const auto& [ranks, from] : {std::pair(2, "one"), {4, "one/checkpoints/step-00000015"}, {1, "one"}}) {
-    const Result again =
-        ranks == 1 ? tern({"resume", from, "--threads", "1"}) : launch(ranks, {"resume", from, "--threads", "1"});
-    ASSERT_EQ(again.status, 0) << again.err;
+    succeeds(ranks == 1 ? resume(from) : launched(ranks, resume(from)));
     expect_near("one", "run", 1e-5);
     EXPECT_EQ(listing("one/checkpoints"), listing("run/checkpoints"));
   }
-  expect_error(launch(3, {"resume", "run"}), 1, {"4 batches a step", "3 processes cannot share"});
-  expect_error(launch(4, texts("run", {"--batch-size", "2", "--resume", "auto", "--accumulate", "2"})), 1,
+  expect_error(launch(3, "resume run"), 1, {"4 batches a step", "3 processes cannot share"});
+  expect_error(launch(4, texts("run", "--batch-size 2 --resume auto --accumulate 2")), 1,
                {"a step of the run had 4 batches", "would have 8", "give --accumulate 1"});
 }
 
 TEST_F(LaunchTrainTest, AnErrorOfARankIsShownOnce) {
-  expect_error(launch(2, texts("diverged", {"--batch-size", "2", "--lr", "1e30", "--optimizer", "sgd"})), 1,
+  expect_error(launch(2, texts("diverged", "--batch-size 2 --lr 1e30 --optimizer sgd")), 1,
                {"the loss is nan", "try a lower --lr"});
   // Rank 0's disk is full.
-  Process job(launched(2, texts("full", {"--batch-size", "2", "--epochs", "5000"})), folder_);
+  Process job(launched(2, texts("full", "--batch-size 2 --epochs 5000")), folder_);
   ASSERT_TRUE(job.wait_for("train: "));
   const rlimit limit{2000, 2000};
   ASSERT_EQ(prlimit(process_of(0), RLIMIT_FSIZE, &limit, nullptr), 0);
@@ -267,97 +230,70 @@ TEST_F(LaunchTrainTest, AnErrorOfARankIsShownOnce) {
 }
 
 TEST_F(LaunchTrainTest, RanksThatDiffer) {
-  fs::create_directories(file("a"));
-  fs::create_directories(file("b"));
-  write("a/data.csv", read_text(kModel + "/data.csv"));
-  write("b/data.csv", read_text(kModel + "/data.csv") + "one more,mixed feelings\n");
-  const auto text = [&](const char* folder, const char* rate) {
-    std::string line = std::string(" -n 1 --wdir ") + file(folder).string() + " " + kProgram;
-    for (const std::string& word : texts(file("out").string(), {"--batch-size", "2", "--lr", rate})) line += " " + word;
-    return line;
+  write("a/data.csv", read("curve/data.csv"));
+  write("b/data.csv", read("curve/data.csv") + "one more,mixed feelings\n");
+  const auto text = [&](const std::string& folder, const std::string& rate) {
+    const Words more = {"--init", kCurve, "--batch-size", "2", "--lr", rate};
+    return one_rank(folder, texts(file("out").string(), more));
   };
-  const auto error_of = [&](const std::string& first, const std::string& second) {
-    const std::string log = file("mpirun.log").string();
-    const std::string command = "mpirun --allow-run-as-root --oversubscribe" + first + " :" + second;
-    EXPECT_NE(system(("timeout 60 " + command + " >" + log + " 2>&1").c_str()), 0);
-    return read_text(log);
-  };
-  const std::string options = error_of(text("a", "1e-3"), text("a", "2e-3"));
-  EXPECT_NE(options.find("start: rank 1 has --lr 0.002, but rank 0 has --lr 0.001"), std::string::npos) << options;
-  const std::string data = error_of(text("a", "1e-3"), text("b", "1e-3"));
-  EXPECT_NE(data.find("the data and the model: rank 1 has the data's "), std::string::npos) << data;
-  EXPECT_FALSE(fs::exists(file("out")));
+  const std::string options = mpirun(text("a", "1e-3"), text("a", "2e-3"));
+  EXPECT_TRUE(has(options, "start: rank 1 has --lr 0.002, but rank 0 has --lr 0.001"));
+  const std::string data = mpirun(text("a", "1e-3"), text("b", "1e-3"));
+  EXPECT_TRUE(has(data, "the data and the model: rank 1 has the data's "));
+  EXPECT_FALSE(exists("out"));
 }
 
 TEST_F(LaunchTrainTest, EvaluationIsSharedOut) {
-  ASSERT_EQ(tern(texts("run", {"--batch-size", "2"})).status, 0);
+  succeeds(texts("run", "--batch-size 2"));
   write("two.csv", "text,label\none text,5 stars\nanother,mixed feelings\n");
   for (const auto& [data, ranks] : {std::pair("data.csv", 2), std::pair("data.csv", 3), std::pair("two.csv", 3)}) {
     const Words eval = {"eval", "run", "--data", data, "--json", "--threads", "1"};
-    const Result one = tern(eval), several = launch(ranks, eval);
-    ASSERT_EQ(one.status, 0) << one.err;
-    ASSERT_EQ(several.status, 0) << several.err;
-    const std::vector<Json> lines = json_lines(several.out);
-    ASSERT_EQ(lines.size(), 1u) << several.out;
-    const Json alone = Json::parse(one.out);
+    const Json alone = answer(eval);
+    const std::vector<Json> lines = json_lines(succeeds(launched(ranks, eval)).out);
+    ASSERT_EQ(lines.size(), 1u);
     EXPECT_EQ(lines[0].at("examples"), alone.at("examples"));
     EXPECT_NEAR(lines[0].at("accuracy").get<double>(), alone.at("accuracy").get<double>(), 1e-12);
     EXPECT_NEAR(lines[0].at("loss").get<double>(), alone.at("loss").get<double>(), 1e-6);
   }
   // Ranks that have different rows.
-  fs::create_directories(file("b"));
-  std::string other = read_text(file("data.csv"));  // same number of rows
+  std::string other = read("data.csv");  // same number of rows
   other[other.find('\n') + 3] = 'x';
   write("b/data.csv", other);
-  const std::string eval = kProgram + " eval " + file("run").string() + " --data data.csv --threads 1";
-  const std::string log = file("mpirun.log").string();
-  EXPECT_NE(system(("cd " + file("").string() +
-                    " && timeout 60 mpirun --allow-run-as-root "
-                    "--oversubscribe -n 1 " +
-                    eval + " : -n 1 --wdir " + file("b").string() + " " + eval + " >" + log + " 2>&1")
-                       .c_str()),
-            0);
-  EXPECT_NE(read_text(log).find("the data: rank 1 has "), std::string::npos) << read_text(log);
-  expect_error(launch(2, {"predict", "run", "data.csv"}), 2, {"'predict'", "in one process"});
+  const Words eval = {"eval", file("run").string(), "--data", "data.csv", "--threads", "1"};
+  EXPECT_TRUE(has(mpirun(one_rank("", eval), one_rank("b", eval)), "the data: rank 1 has "));
+  expect_error(launch(2, "predict run data.csv"), 2, {"'predict'", "in one process"});
 }
 
 TEST_F(LaunchTrainTest, TheOptimizersStateDivided) {
-  const Words arguments = {"--batch-size", "2", "--optimizer", "adamw", "--dtype", "fp16-true", "--ema", "0.9"};
-  const Result whole = launch(3, texts("ddp", arguments));
-  ASSERT_EQ(whole.status, 0) << whole.err;
-  const Result divided = launch(3, texts("zero1", arguments + Words{"--strategy", "zero1", "--keep", "9"}));
-  ASSERT_EQ(divided.status, 0) << divided.err;
+  const Words arguments = "--batch-size 2 --optimizer adamw --dtype fp16-true --ema 0.9";
+  succeeds(launched(3, texts("ddp", arguments)));
+  const Result divided = succeeds(launched(3, texts("zero1", arguments + "--strategy zero1 --keep 9")));
   expect_same("zero1", "ddp");
-  EXPECT_NE(divided.err.find("each with a part of the optimizer's state (zero1)"), std::string::npos) << divided.err;
-  EXPECT_NE(divided.err.find("model state of this process: "), std::string::npos) << divided.err;
+  EXPECT_TRUE(has(divided.err, "each with a part of the optimizer's state (zero1)"));
+  EXPECT_TRUE(has(divided.err, "model state of this process: "));
   const auto bytes = [&](const char* run, const char* name) {
-    return json_lines(read_text(file(std::string(run) + "/metrics.jsonl"))).back().at(name).get<double>();
+    return metrics(std::string(run)).back().at(name).get<double>();
   };
   EXPECT_LT(bytes("zero1", "model_state_bytes_expected"), 0.55 * bytes("ddp", "model_state_bytes_expected"));
   EXPECT_LT(bytes("zero1", "model_state_bytes"), bytes("ddp", "model_state_bytes"));
 
   // The newest checkpoint is the same file, and either strategy resumes from the other's.
-  fs::copy(file("zero1"), file("again"), fs::copy_options::recursive);
-  fs::copy(file("zero1"), file("as_ddp"), fs::copy_options::recursive);
+  copy("zero1", "again");
+  copy("zero1", "as_ddp");
   const auto optimizer = [&](const std::string& run, const std::string& name) {
-    return read_text(file(run + "/checkpoints/" + name + "/optimizer.safetensors"));
+    return read(run + "/checkpoints/" + name + "/optimizer.safetensors");
   };
-  for (const auto& entry : fs::directory_iterator(file("ddp/checkpoints"))) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : checkpoints("ddp"))
     EXPECT_TRUE(optimizer("zero1", name) == optimizer("ddp", name)) << name;
-  }
-  const Result again = launch(3, {"resume", "again/checkpoints/step-00000010", "--threads", "1"});
-  ASSERT_EQ(again.status, 0) << again.err;
+  const Result again = succeeds(launched(3, resume("again/checkpoints/step-00000010")));
   expect_same("again", "ddp");
-  const Result as_ddp = launch(
-      3, texts("as_ddp", arguments + Words{"--strategy", "ddp", "--resume", "as_ddp/checkpoints/step-00000010"}));
-  ASSERT_EQ(as_ddp.status, 0) << as_ddp.err;
+  const Result as_ddp =
+      succeeds(launched(3, texts("as_ddp", arguments + "--strategy ddp --resume as_ddp/checkpoints/step-00000010")));
   expect_same("as_ddp", "ddp");
 
-  const Result alone = tern(texts("alone", {"--strategy", "zero1", "--max-steps", "1"}));
-  EXPECT_EQ(alone.status, 0);
-  EXPECT_NE(alone.err.find("there is one process, so nothing is divided"), std::string::npos) << alone.err;
-  expect_error(tern(texts("wrong", {"--strategy", "zero"})), 2, {"--strategy", "unknown 'zero'", "zero1"});
+  const Result alone = succeeds(texts("alone", "--strategy zero1 --max-steps 1"));
+  EXPECT_TRUE(has(alone.err, "there is one process, so nothing is divided"));
+  expect_error(tern(texts("wrong", "--strategy zero")), 2, {"--strategy", "unknown 'zero'", "zero1"});
 }
 
 }  // namespace

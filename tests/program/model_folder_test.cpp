@@ -7,26 +7,24 @@
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-
 class ModelFolderTest : public ProgramTest {
  protected:
   /// Makes a new copy of the golden folder as "model".
   void restore() const {
     fs::remove_all(file("model"));
     fs::create_directories(file("model"));
-    for (const char* name : {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"})
-      fs::copy_file(fs::path(kModel) / name, file("model") / name);
+    for (const std::string name : {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"})
+      copy("curve/" + name, "model/" + name);
   }
-  Result predict() const { return tern({"predict", "model"}, "the movie\n"); }
+  Result predict() const { return tern("predict model", "the movie\n"); }
   void expect_broken(const std::vector<std::string>& parts) const { expect_error(predict(), 1, parts); }
   void configure(const std::string& name, const Json& value) const {
     restore();
-    Json config = Json::parse(read_text(kModel + "/config.json"));
+    Json config = json("curve/config.json");
     config[name] = value;
     write("model/config.json", config.dump());
   }
-  StateView weights() const { return load_safetensors(kModel + "/model.safetensors").tensors; }
+  StateView weights() const { return load_safetensors(kCurve + "/model.safetensors").tensors; }
   void save(const StateView& state) const {
     restore();
     save_safetensors(state, file("model/model.safetensors").string(), {});
@@ -36,25 +34,20 @@ class ModelFolderTest : public ProgramTest {
 TEST_F(ModelFolderTest, MissingAndDamagedFiles) {
   restore();
   EXPECT_EQ(predict().status, 0) << predict().err;
-  fs::remove(file("model/config.json"));
-  expect_broken({"model/config.json"});
-  restore();
-  fs::remove(file("model/model.safetensors"));
-  expect_broken({"model/model.safetensors"});
-  restore();
-  fs::remove(file("model/vocab.txt"));
-  expect_broken({"vocab.txt"});
-  const std::string whole = read_text(kModel + "/model.safetensors");
+  for (const std::string name : {"config.json", "model.safetensors", "vocab.txt"}) {
+    restore();
+    fs::remove(file("model/" + name));
+    expect_broken({name == "vocab.txt" ? name : "model/" + name});
+  }
+  const std::string whole = read("curve/model.safetensors");
   for (const size_t bytes : {size_t{0}, size_t{7}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
     restore();
     write("model/model.safetensors", whole.substr(0, bytes));
     expect_broken({"model/model.safetensors"});
-    expect_error(tern({"info", "model/model.safetensors"}), 1, {"model/model.safetensors"});
-    expect_error(tern({"info", "model"}), 1, {"model/model.safetensors"});
-    expect_error(tern({"eval", "model", "--data", kModel + "/data.csv"}), 1, {"model/model.safetensors"});
-    expect_error(tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run"}), 1,
-                 {"model/model.safetensors"});
-    EXPECT_FALSE(fs::exists(file("run")));
+    for (const char* command : {"info model/model.safetensors", "info model", "eval model --data curve/data.csv",
+                                "train distilbert --init model --data curve/data.csv --out run"})
+      expect_error(tern(command), 1, {"model/model.safetensors"});
+    EXPECT_FALSE(exists("run"));
   }
   restore();
   write("model/model.safetensors", whole + "x");
@@ -69,7 +62,7 @@ TEST_F(ModelFolderTest, MissingAndDamagedFiles) {
   expect_broken({"vocab.txt", "[UNK]"});
   write("model/vocab.txt", "a\n[UNK]\nb\n[PAD]\n");
   expect_broken({"vocabulary", "[SEP]"});
-  std::string longer = read_text(kModel + "/vocab.txt");
+  std::string longer = read("curve/vocab.txt");
   for (int i = 0; i < 300; ++i) longer += "extra" + std::to_string(i) + "\n";
   write("model/vocab.txt", longer);
   expect_broken({"vocabulary", "205"});
@@ -85,8 +78,8 @@ TEST_F(ModelFolderTest, WeightsOfPyTorch) {
   for (const auto& entry : fs::directory_iterator(kGolden + "torch/parts"))
     fs::copy_file(entry.path(), file("model") / entry.path().filename());
   EXPECT_EQ(predict().out, expected.out);
-  EXPECT_EQ(tern({"info", "model"}).status, 0);
-  const std::string part = "model/pytorch_model-00002-of-00002.bin", whole = read_text(file(part));
+  succeeds("info model");
+  const std::string part = "model/pytorch_model-00002-of-00002.bin", whole = read(part);
   write(part, whole.substr(0, whole.size() / 2));
   expect_broken({part, "truncated"});
   std::string damaged = whole;
@@ -97,24 +90,23 @@ TEST_F(ModelFolderTest, WeightsOfPyTorch) {
   expect_broken({part, "No such file"});
   fs::copy_file(kGolden + "torch/hostile.pt", file("model/pytorch_model.bin"));
   expect_broken({"model/pytorch_model.bin", "posix.system", "never runs code"});
-  EXPECT_FALSE(fs::exists(file("hostile-was-here")));
+  EXPECT_FALSE(exists("hostile-was-here"));
 }
 
 TEST_F(ModelFolderTest, WhatAFileHolds) {
-  const Result result = tern({"info", kGolden + "torch/checkpoint.pth"});
-  EXPECT_EQ(result.status, 0) << result.err;
+  const Result result = succeeds({"info", kGolden + "torch/checkpoint.pth"});
   for (const std::string line :
        {"format: PyTorch (zip)", "epoch: 7", "name: 'a \u00e9 \\x0a'", "args.lr: 0.001",
         "model.0.weight  float32  [3, 4]  48 bytes", "optimizer.state.0.exp_avg  float32  [3, 4]  48 bytes",
         "rng  uint8  [5]  5 bytes", "a model's weights: 8 tensors under model"})
-    EXPECT_NE(("\n" + result.out).find("\n" + line + "\n"), std::string::npos) << line << " not in " << result.out;
+    EXPECT_TRUE(has("\n" + result.out, "\n" + line + "\n")) << line << " not in " << result.out;
   const Result complex = tern({"info", kGolden + "torch/complex.pt"});
-  EXPECT_NE(complex.out.find("odd  cannot be read: complex64 [2]: Tern has no complex64"), std::string::npos);
+  EXPECT_TRUE(has(complex.out, "odd  cannot be read: complex64 [2]: Tern has no complex64"));
   const Result small = tern({"info", kGolden + "torch/dtypes.pt"});
-  EXPECT_NE(small.out.find("int8  int32  [3, 5]  60 bytes  (int8 in the file)"), std::string::npos) << small.out;
-  const Result curve = tern({"info", kModel + "/model.safetensors"});
-  EXPECT_NE(curve.out.find("metadata format: pt\n"), std::string::npos) << curve.out;
-  expect_error(tern({"info", kModel + "/vocab.txt"}), 1, {"vocab.txt", "neither a safetensors file nor one"});
+  EXPECT_TRUE(has(small.out, "int8  int32  [3, 5]  60 bytes  (int8 in the file)"));
+  const Result curve = tern("info curve/model.safetensors");
+  EXPECT_TRUE(has(curve.out, "metadata format: pt\n"));
+  expect_error(tern("info curve/vocab.txt"), 1, {"vocab.txt", "neither a safetensors file nor one"});
   expect_error(tern({"info", kGolden + "torch/hostile.pkl"}), 1, {"hostile.pkl", "builtins.eval"});
 }
 
@@ -180,13 +172,11 @@ TEST_F(ModelFolderTest, TensorsThatDoNotFitAreAllNamed) {
 TEST_F(ModelFolderTest, HalfPrecisionFilesAreWidened) {
   StateView state;
   for (const NamedTensor& entry : weights()) state.push_back({entry.name, entry.tensor.to(DType::kFloat16)});
-  save(state);
   restore();
-  const Result full = tern({"predict", "model", "--jsonl"}, "{\"text\": \"the movie was great\"}\n");
+  const std::string line = "{\"text\": \"the movie was great\"}\n";
+  const Json a = answer("predict model --jsonl", line);
   save(state);
-  const Result half = tern({"predict", "model", "--jsonl"}, "{\"text\": \"the movie was great\"}\n");
-  ASSERT_EQ(half.status, 0) << half.err;
-  const Json a = Json::parse(full.out), b = Json::parse(half.out);
+  const Json b = answer("predict model --jsonl", line);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(a["logits"][i], b["logits"][i], 1e-2);
 }
 
@@ -198,26 +188,21 @@ TEST_F(ModelFolderTest, BareEncoderStartsANewHead) {
   save(bare);
   expect_broken({"missing: ", "classifier.weight", "pre_classifier.bias"});
   write("two.csv", easy_csv(20));
-  const Result result =
-      tern({"train", "distilbert", "--init", "model", "--data", "two.csv", "--out", "run", "--max-steps", "1"});
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_NE(result.err.find("classification head"), std::string::npos) << result.err;
-  EXPECT_EQ(Json::parse(read_text(file("run/config.json")))["id2label"], (Json{{"0", "neg"}, {"1", "pos"}}));
+  const Result result = succeeds("train distilbert --init model --data two.csv --out run --max-steps 1");
+  EXPECT_TRUE(has(result.err, "classification head"));
+  EXPECT_EQ(json("run/config.json")["id2label"], (Json{{"0", "neg"}, {"1", "pos"}}));
   EXPECT_EQ(load_safetensors(file("run/model.safetensors").string()).tensors.size(), weights().size());
 }
 
 /// The folder has the labels of the data in unsorted order: order and head are kept.
 TEST_F(ModelFolderTest, LabelOrderOfTheFolderStays) {
   restore();
-  const Result result = tern({"train", "distilbert", "--init", "model", "--data", kModel + "/data.csv", "--out", "run",
-                              "--max-steps", "1", "--lr", "0", "--split", "all"});
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(result.err.find("classification head"), std::string::npos) << result.err;
-  EXPECT_EQ(Json::parse(read_text(file("run/config.json")))["id2label"],
-            Json::parse(read_text(kModel + "/config.json"))["id2label"]);
-  const std::vector<std::string> data = {"--data", kModel + "/data.csv", "--json"};
-  EXPECT_EQ(tern({"eval", "run", data[0], data[1], data[2]}).out,
-            tern({"eval", "model", data[0], data[1], data[2]}).out);
+  const Result result =
+      succeeds("train distilbert --init model --data curve/data.csv --out run --max-steps 1 --lr 0 --split all");
+  EXPECT_FALSE(has(result.err, "classification head"));
+  EXPECT_EQ(json("run/config.json")["id2label"], json("curve/config.json")["id2label"]);
+  const Words data = "--data curve/data.csv --json";
+  EXPECT_EQ(tern("eval run" + data).out, tern("eval model" + data).out);
 }
 
 }  // namespace

@@ -14,16 +14,15 @@ namespace {
 
 using cli::For;
 using cli::OptionRow;
-using Arguments = std::vector<std::string>;
 
 class OptionsProgramTest : public ProgramTest {
  protected:
   /// A command line that fails after its options were parsed and accepted.
-  static Arguments failing(const std::string& command, const OptionRow& row) {
+  static Words failing(const std::string& command, const OptionRow& row) {
     if (command == "train")
-      return {"train", row.spec.models == For::kImages ? "vit" : "distilbert", "--split", "1/1/1", "--fold", "1/5"};
+      return (row.spec.models == For::kImages ? "train vit" : "train distilbert") + Words("--split 1/1/1 --fold 1/5");
     if (command != "launch") return {command, "missing"};
-    return row.spec.name == "--nproc" ? Arguments{"launch"} : Arguments{"launch", "--nproc", "1"};
+    return row.spec.name == "--nproc" ? "launch" : "launch --nproc 1";
   }
   /// How it fails.
   static std::string failure(const std::string& command, const OptionRow& row) {
@@ -31,21 +30,18 @@ class OptionsProgramTest : public ProgramTest {
     return command == "train" ? "exclude each other" : command == "launch" ? "nothing to start" : "missing";
   }
   Result give(const std::string& command, const OptionRow& row, const std::string& text) {
-    Arguments arguments = failing(command, row);
-    if (row.is_flag())
-      arguments.push_back(row.spec.name);
-    else if (!text.empty() && random_() % 2 == 0)
-      arguments.push_back(row.spec.name + "=" + text);
-    else
-      arguments.insert(arguments.end(), {row.spec.name, text});
-    return tern(arguments);
+    const std::string& name = row.spec.name;
+    const bool one_word = !text.empty() && random_() % 2 == 0;
+    return tern(failing(command, row) + (row.is_flag() ? Words{name}
+                                         : one_word    ? Words{name + "=" + text}
+                                                       : Words{name, text}));
   }
   void expect_accepted(const std::string& command, const OptionRow& row, const std::string& text) {
     SCOPED_TRACE(command + " " + row.spec.name + " " + text);
     const Result result = give(command, row, text);
     EXPECT_NE(result.status, 0);
-    EXPECT_NE(result.err.find(failure(command, row)), std::string::npos) << result.err;
-    EXPECT_EQ(result.err.find(row.spec.name + ":"), std::string::npos) << result.err;
+    EXPECT_TRUE(has(result.err, failure(command, row)));
+    EXPECT_FALSE(has(result.err, row.spec.name + ":"));
   }
   void expect_refused(const std::string& command, const OptionRow& row, const std::string& text,
                       std::vector<std::string> parts) {
@@ -68,15 +64,14 @@ std::string unfolded(const std::string& text) {
 
 TEST_F(OptionsProgramTest, HelpShowsEveryOption) {
   for (const cli::Command& command : cli::all_commands({}, {})) {
-    const Result result = tern({command.name, "--help"});
-    EXPECT_EQ(result.status, 0);
+    const Result result = succeeds({command.name, "--help"});
     const std::string help = unfolded(result.out);
     for (const OptionRow& row : command.options->rows()) {
       const std::string shown = row.shown_default();
       size_t at = help.find(" " + row.spec.name + " ");
       if (at == std::string::npos) at = help.find(" " + row.spec.name + "=");
       ASSERT_NE(at, std::string::npos) << command.name << " " << row.spec.name;
-      EXPECT_NE(help.find(unfolded(row.help()), at), std::string::npos) << command.name << " " << row.spec.name;
+      EXPECT_TRUE(has(help.substr(at), unfolded(row.help()))) << command.name << " " << row.spec.name;
       if (!shown.empty()) {
         EXPECT_LT(help.find("=" + shown, at), help.find(unfolded(row.help()), at)) << row.spec.name;
       }
@@ -93,14 +88,11 @@ TEST_F(OptionsProgramTest, BothEndsOfEveryNumber) {
       const cli::Ends ends = cli::ends_of(row);
       expect_accepted(command.name, row, ends.minimum);
       expect_accepted(command.name, row, ends.maximum);
-      for (const std::string& text : {ends.below, ends.above}) {
-        if (cli::is_whole(row))
-          expect_refused(command.name, row, text,
-                         {"must be a whole number from " + ends.minimum + " to " + ends.maximum});
-        else
-          expect_refused(command.name, row, text, {"must be a number from "});
-      }
-      for (const char* text : {"nan", "1x", ""}) expect_refused(command.name, row, text, {"must be a "});
+      const std::string bounds = "must be a whole number from " + ends.minimum + " to " + ends.maximum;
+      for (const std::string& text : {ends.below, ends.above})
+        expect_refused(command.name, row, text, {cli::is_whole(row) ? bounds : "must be a number from "});
+      for (const char* text : {"nan", "1x", "", cli::is_whole(row) ? "2.5" : "inf"})
+        expect_refused(command.name, row, text, {"must be a "});
     }
   }
   EXPECT_GE(numbers, 30);
@@ -146,43 +138,34 @@ TEST_F(OptionsProgramTest, OptionsOfOtherModelsAreRefused) {
     if (row.spec.models == For::kAllModels) continue;
     ++refused;
     const bool images = row.spec.models == For::kImages;
-    Arguments arguments = {"train", images ? "distilbert" : "vit", row.spec.name};
-    if (!row.is_flag()) arguments.push_back(cli::random_text(row, random_));
+    const Words other = images ? "train distilbert" : "train vit";
+    const Words given = row.is_flag() ? Words{row.spec.name} : Words{row.spec.name, cli::random_text(row, random_)};
     SCOPED_TRACE(row.spec.name);
-    expect_error(tern(arguments), 2,
+    expect_error(tern(other + given), 2,
                  {row.spec.name + (images ? " is for models that take images" : " is for models that take texts")});
     // From the option file too.
-    std::string key = row.spec.name.substr(2);
-    write("options.toml", key + " = " +
-                              (row.is_flag()                             ? "true"
-                               : cli::is_whole(row) || cli::is_real(row) ? "1000"
-                                                                         : "\"none\""));
-    expect_error(tern({"train", images ? "distilbert" : "vit", "--config", "options.toml"}), 2, {row.spec.name});
+    const bool number = cli::is_whole(row) || cli::is_real(row);
+    write("options.toml", row.spec.name.substr(2) + " = " + (row.is_flag() ? "true" : number ? "1000" : "\"none\""));
+    expect_error(tern(other + "--config options.toml"), 2, {row.spec.name});
     write("options.toml", "");
   }
   EXPECT_GE(refused, 8);
-  EXPECT_EQ(listing("."), "options.toml");
+  EXPECT_EQ(listing("."), "curve options.toml");
 }
 
 class ResumedOptionsTest : public OptionsProgramTest {
  protected:
-  const std::string kModel = kGolden + "train_curve";
-
-  Arguments run(const Arguments& more) const {
-    Arguments all = {
-        "train", "distilbert", "--init", kModel,        "--data", kModel + "/data.csv", "--quiet", "--threads",
-        "1",     "--out",      "run",    "--max-steps", "2",      "--resume",           "auto",    "--checkpoint-every",
-        "1"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+  /// With the paths that `resume` records.
+  static Words run(const Words& more) {
+    return "train distilbert --quiet --threads 1 --out run --max-steps 2 --resume auto --checkpoint-every 1" +
+           Words{"--init", kCurve, "--data", kCurve + "/data.csv"} + more;
   }
 };
 
 /// A run goes on with the values it was started with: each number that decides a bit is named when it is another.
 TEST_F(ResumedOptionsTest, AnotherValueIsRefused) {
-  const Result first = tern(run({}));
-  ASSERT_EQ(first.status, 0) << first.err;
-  const Json options = Json::parse(read_text(file("run/run.json")))["options"];
+  succeeds(run({}));
+  const Json options = options_of("run");
   const cli::TrainArguments table;
   EXPECT_EQ(options.size(), table.rows().size() + 1);  // and "processes"
   int compared = 0;
@@ -201,28 +184,26 @@ TEST_F(ResumedOptionsTest, AnotherValueIsRefused) {
   }
   EXPECT_GE(compared, 5);
   // The same run, and values that decide no bit.
-  const Result again = tern(run({"--workers", "0", "--keep", "7", "--recompute", "block"}));
-  EXPECT_EQ(again.status, 0) << again.err;
+  succeeds(run("--workers 0 --keep 7 --recompute block"));
 }
 
 /// run.json of a program that had fewer options, and of one that had more.
 TEST_F(ResumedOptionsTest, RecordsOfOtherPrograms) {
-  ASSERT_EQ(tern(run({"--keep", "4"})).status, 0);
-  const Json record = Json::parse(read_text(file("run/run.json")));
-  const std::string weights = read_text(file("run/model.safetensors"));
+  succeeds(run("--keep 4"));
+  const Json record = json("run/run.json");
+  const std::string weights = read("run/model.safetensors");
   Json older = record;
   for (const char* name : {"ema", "shuffle", "strategy", "kahan"}) older["options"].erase(name);
   write("run/run.json", older.dump());
-  const Result resumed = tern({"resume", "run/checkpoints/step-00000001", "--quiet", "--threads", "1"});
-  ASSERT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_TRUE(read_text(file("run/model.safetensors")) == weights);
-  Json options = Json::parse(read_text(file("run/run.json")))["options"];
+  succeeds("resume run/checkpoints/step-00000001 --quiet --threads 1");
+  EXPECT_TRUE(read("run/model.safetensors") == weights);
+  Json options = options_of("run");
   for (const char* name : {"resume", "out"}) options[name] = record["options"][name];
   EXPECT_EQ(options, record["options"]);
   Json later = record;
   later["options"]["sharpness"] = 0.5;
   write("run/run.json", later.dump());
-  expect_error(tern({"resume", "run"}), 1, {"\"sharpness\" was 0.5 and is no option of this program"});
+  expect_error(tern("resume run"), 1, {"\"sharpness\" was 0.5 and is no option of this program"});
 }
 
 }  // namespace

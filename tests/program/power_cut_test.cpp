@@ -9,10 +9,8 @@ namespace {
 class PowerCutTest : public InterruptedRuns {
  protected:
   /// Thirty steps, with a checkpoint every five.
-  std::vector<std::string> run(const std::string& out, const std::string& keep = "2") const {
-    std::vector<std::string> all = arguments(out, {"--max-steps", "30", "--keep", keep});
-    *(std::find(all.begin(), all.end(), "--checkpoint-every") + 1) = "5";
-    return all;
+  static Words run(const std::string& out, const std::string& keep = "2") {
+    return arguments(out, "--max-steps 30 --checkpoint-every 5 --keep " + keep);
   }
   /// The number, from 1, of the first such call after `from`.
   static int64_t find(const std::vector<std::string>& calls, const std::string& call, int64_t from = 0) {
@@ -22,9 +20,8 @@ class PowerCutTest : public InterruptedRuns {
   }
   void expect_goes_on(const std::string& cut) const {
     expect_all_are_whole(cut);
-    const Result resumed = tern({"resume", cut, "--threads", "1"});
-    ASSERT_EQ(resumed.status, 0) << resumed.err;
-    EXPECT_EQ(resumed.err.find("was changed"), std::string::npos) << resumed.err;
+    const Result resumed = succeeds(resume(cut));
+    EXPECT_FALSE(has(resumed.err, "was changed"));
     expect_same(cut, "whole");
     EXPECT_EQ(checkpoints(cut), checkpoints("whole"));
   }
@@ -33,23 +30,20 @@ class PowerCutTest : public InterruptedRuns {
 /// After the process has ended, all its files are on disk: the folder itself, also in parents that it created, the
 /// record, the metrics to the last line, the model, and every checkpoint.
 TEST_F(PowerCutTest, AfterTheEnd) {
-  ASSERT_EQ(tern(run("whole")).status, 0);
-  ASSERT_EQ(tern(run("a/b/cut"), failing("a", "crash:1000000")).status, 0);
-  ASSERT_TRUE(fs::exists(file("a/b/cut/run.json")));
+  succeeds(run("whole"));
+  succeeds(run("a/b/cut"), failing("a", "crash:1000000"));
+  ASSERT_TRUE(exists("a/b/cut/run.json"));
   expect_same("a/b/cut", "whole");
   EXPECT_EQ(checkpoints("a/b/cut"), checkpoints("whole"));
   expect_all_are_whole("a/b/cut");
-  EXPECT_TRUE(Json::accept(read_text(file("a/b/cut/run.json"))));
+  EXPECT_TRUE(json("a/b/cut/run.json").is_object());
   // Also for a run stopped by a signal.
-  Process stopped(arguments("stopped"), folder_, failing("stopped", "crash:1000000"));
-  ASSERT_TRUE(stopped.wait_for("step "));
-  stopped.send(SIGUSR1);
-  const Result result = stopped.finish();
+  const Result result = interrupted(arguments("stopped"), "step ", SIGUSR1, failing("stopped", "crash:1000000"));
   EXPECT_EQ(result.status, 75) << result.err;
   ASSERT_FALSE(checkpoints("stopped").empty());
   expect_all_are_whole("stopped");
-  const Result resumed = tern({"resume", "stopped", "--threads", "1"});
-  EXPECT_EQ(resumed.err.find("was changed"), std::string::npos) << resumed.err;
+  const Result resumed = tern(resume("stopped"));
+  EXPECT_FALSE(has(resumed.err, "was changed"));
 }
 
 /// A checkpoint is found as soon as it has its final name, with the metrics up to it; checkpoints removed afterwards
@@ -65,21 +59,18 @@ TEST_F(PowerCutTest, AroundACheckpoint) {
         std::tuple(removed + 2, "checkpoints", true), std::tuple(removed + 2, name.c_str(), true)}) {
     SCOPED_TRACE(calls[static_cast<size_t>(at - 1)] + " lost: " + lost);
     fs::remove_all(file("cut"));
-    const Result crashed = tern(run("cut"), failing("cut", "crash:" + std::to_string(at) + ":" + lost));
-    ASSERT_EQ(crashed.status, 1000 + SIGKILL) << crashed.err;
-    EXPECT_EQ(fs::exists(file("cut/checkpoints/" + name)), found);
+    expect_ends_at(run("cut"), "cut", "crash:" + std::to_string(at) + ":" + lost);
+    EXPECT_EQ(exists("cut/checkpoints/" + name), found);
     expect_goes_on("cut");
   }
 }
 
 /// Resuming from an older checkpoint: those removed for it are complete or gone, and the history stays consistent.
 TEST_F(PowerCutTest, WhileLaterStepsAreRemoved) {
-  ASSERT_EQ(tern(run("whole", "9")).status, 0);
+  succeeds(run("whole", "9"));
   const std::vector<std::string> names = checkpoints("whole");
-  const auto again = [&](const std::string& out) {
-    return std::vector<std::string>{"resume", out + "/checkpoints/" + names[1], "--threads", "1"};
-  };
-  fs::copy(file("whole"), file("rehearsal"), fs::copy_options::recursive);
+  const auto again = [&](const std::string& out) { return resume(out + "/checkpoints/" + names[1]); };
+  copy("whole", "rehearsal");
   const std::vector<std::string> calls = calls_of(again("rehearsal"), "rehearsal");
   const int64_t renamed = find(calls, "rename /checkpoints/.tern-removed-" + names.back());
   const int64_t synced = find(calls, "sync /checkpoints", renamed), cut = find(calls, "cut /metrics.jsonl");
@@ -87,10 +78,8 @@ TEST_F(PowerCutTest, WhileLaterStepsAreRemoved) {
   for (const auto& [at, lost] :
        {std::pair(renamed + 1, ""), {synced + 3, "checkpoints"}, {cut + 1, ""}, {cut + 3, ""}}) {
     SCOPED_TRACE(calls[static_cast<size_t>(at - 1)] + " lost: " + lost);
-    fs::remove_all(file("cut"));
-    fs::copy(file("whole"), file("cut"), fs::copy_options::recursive);
-    const Result crashed = tern(again("cut"), failing("cut", "crash:" + std::to_string(at) + ":" + lost));
-    ASSERT_EQ(crashed.status, 1000 + SIGKILL) << crashed.err;
+    copy("whole", "cut");
+    expect_ends_at(again("cut"), "cut", "crash:" + std::to_string(at) + ":" + lost);
     expect_goes_on("cut");
   }
 }

@@ -5,13 +5,11 @@
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-
 using PredictTest = ProgramTest;
 
 std::vector<std::string> words() {
   std::vector<std::string> found;
-  for (const std::string& line : lines_of(read_text(kModel + "/vocab.txt")))
+  for (const std::string& line : lines_of(read_text(kCurve + "/vocab.txt")))
     if (line.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos && line.size() > 1)
       found.push_back(line);
   return found;
@@ -28,26 +26,25 @@ TEST_F(PredictTest, KeepsTheOrder) {
     texts.push_back(text);
     input += Json({{"text", text}}).dump() + "\n";
   }
-  const Result result = tern({"predict", kModel, "--jsonl"}, input);
-  ASSERT_EQ(result.status, 0) << result.err;
+  const Result result = succeeds("predict curve --jsonl", input);
   const std::vector<Json> answers = json_lines(result.out);
   ASSERT_EQ(answers.size(), texts.size());
   for (const size_t i : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{257}, size_t{499}, size_t{699}}) {
-    const Json alone = Json::parse(tern({"predict", kModel, "--jsonl"}, Json({{"text", texts[i]}}).dump()).out);
+    const Json alone = answer("predict curve --jsonl", Json({{"text", texts[i]}}).dump());
     for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(alone["logits"][k], answers[i]["logits"][k], 1e-5) << i;
     EXPECT_EQ(alone["label"], answers[i]["label"]);
-    double sum = 0, largest = -1e30;
-    for (size_t k = 0; k < 3; ++k) largest = std::max(largest, alone["logits"][k].get<double>());
-    for (size_t k = 0; k < 3; ++k) sum += std::exp(alone["logits"][k].get<double>() - largest);
+    const auto logits = alone["logits"].get<std::vector<double>>();
+    double sum = 0;
+    for (const double logit : logits) sum += std::exp(logit - *std::max_element(logits.begin(), logits.end()));
     EXPECT_NEAR(alone["score"], 1 / sum, 1e-6);
   }
   // The same texts as plain lines, from a file and from stdin.
   std::string plain;
   for (const std::string& text : texts) plain += text + "\n";
   write("texts.txt", plain);
-  const Result lines = tern({"predict", kModel, "texts.txt"});
-  EXPECT_EQ(lines.out, tern({"predict", kModel}, plain).out);
-  EXPECT_EQ(lines.out, tern({"predict", kModel, "-"}, plain).out);
+  const Result lines = tern("predict curve texts.txt");
+  EXPECT_EQ(lines.out, tern("predict curve", plain).out);
+  EXPECT_EQ(lines.out, tern("predict curve -", plain).out);
   const std::vector<std::string> rows = lines_of(lines.out);
   ASSERT_EQ(rows.size(), texts.size());
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -58,27 +55,24 @@ TEST_F(PredictTest, KeepsTheOrder) {
 
 TEST_F(PredictTest, LinesOfEveryKind) {
   const std::string input = "\n\n \nthe movie\r\n" + std::string(10 << 20, 'y') + "\n\xff\xfe\nno line end";
-  const Result result = tern({"predict", kModel}, input);
-  EXPECT_EQ(result.status, 0) << result.err;
+  const Result result = succeeds("predict curve", input);
   EXPECT_EQ(lines_of(result.out).size(), 7u);
   test::expect_peak_below(result.peak_kib, 300 << 10);
-  EXPECT_EQ(tern({"predict", kModel}).out, "");
-  EXPECT_EQ(tern({"predict", kModel}).status, 0);
-  expect_error(tern({"predict", kModel, "missing.txt"}), 1, {"missing.txt"});
-  expect_error(tern({"predict", kModel, "."}), 1, {"."});
+  EXPECT_EQ(tern("predict curve").out, "");
+  succeeds("predict curve");
+  expect_error(tern("predict curve missing.txt"), 1, {"missing.txt"});
+  expect_error(tern("predict curve ."), 1, {"."});
 }
 
 TEST_F(PredictTest, DamagedJsonLineFailsAfterEarlierResults) {
   for (const std::string bad : {"{\"text\": ", "[]", "{\"txt\": \"x\"}", "{\"text\": 5}", "x"}) {
-    Result result = tern({"predict", kModel, "--jsonl"},
-                         "{\"text\": \"a\"}\n\n{\"text\": \"b\"}\n" + bad + "\n{\"text\": \"c\"}\n");
-    EXPECT_EQ(json_lines(result.out).size(), 2u) << bad;
-    result.out.clear();
-    expect_error(result, 1, {"stdin:4", "text"});
-    result = tern({"tokenize", "--jsonl"}, "{\"text\": \"a\"}\n" + bad + "\n");
-    EXPECT_EQ(json_lines(result.out).size(), 1u) << bad;
-    result.out.clear();
-    expect_error(result, 1, {"stdin:2", "text"});
+    for (const auto& [command, answers] : {std::pair("predict curve --jsonl", 2u), {"tokenize --jsonl", 1u}}) {
+      const std::string good = "{\"text\": \"a\"}\n", more = answers == 2 ? "\n" + good : "";
+      Result result = tern(command, good + more + bad + "\n" + good);
+      EXPECT_EQ(json_lines(result.out).size(), answers) << bad;
+      result.out.clear();
+      expect_error(result, 1, {answers == 2 ? "stdin:4" : "stdin:2", "text"});
+    }
   }
 }
 
@@ -87,7 +81,7 @@ TEST_F(PredictTest, ManyLinesInBoundedMemory) {
   std::string some, many;
   for (size_t i = 0; i < 2000; ++i) some += vocabulary[i % vocabulary.size()] + "\n";
   for (int i = 0; i < 100; ++i) many += some;
-  const Result small = tern({"predict", kModel}, some), large = tern({"predict", kModel}, many);
+  const Result small = tern("predict curve", some), large = tern("predict curve", many);
   ASSERT_EQ(large.status, 0) << large.err;
   EXPECT_EQ(lines_of(large.out).size(), 200'000u);
   EXPECT_TRUE(large.out.starts_with(small.out));
@@ -95,32 +89,29 @@ TEST_F(PredictTest, ManyLinesInBoundedMemory) {
 }
 
 TEST_F(PredictTest, ClosedPipeIsAnError) {
-  for (const std::string command : {"predict", "tokenize"}) {
-    std::vector<std::string> arguments = {command};
-    if (command == "predict") arguments.push_back(kModel);
+  for (const char* command : {"predict curve", "tokenize"}) {
     std::string input;
     for (int i = 0; i < 20'000; ++i) input += "the movie was great\n";
-    Process process(arguments, folder_, {.input = input});
+    Process process(command, folder_, {.input = input});
     process.close_output();
-    const Result result = process.finish();
-    expect_error(result, 1, {"stdout"});
+    expect_error(process.finish(), 1, {"stdout"});
   }
 }
 
 TEST_F(PredictTest, Tokenize) {
   const std::string text = "Hello, world! Unbelievable caf\xc3\xa9\n";
-  EXPECT_EQ(tern({"tokenize"}, text).out, "7592 1010 2088 999 23653 7668\n");
-  EXPECT_EQ(tern({"tokenize", "--special"}, text).out, "101 7592 1010 2088 999 23653 7668 102\n");
-  EXPECT_EQ(tern({"tokenize", "--special", "--max-length", "4"}, text).out, "101 7592 1010 102\n");
-  EXPECT_EQ(tern({"tokenize", "--max-length", "4"}, text).out, "7592 1010 2088 999\n");
-  EXPECT_EQ(tern({"tokenize", "--tokens"}, text).out, "hello , world ! unbelievable cafe\n");
-  EXPECT_EQ(tern({"tokenize", "--jsonl"}, "{\"text\": \"Hello\"}\n").out, "{\"ids\":[7592]}\n");
-  EXPECT_EQ(tern({"tokenize"}, "\n\nHello\r\n").out, "\n\n7592\n");
-  EXPECT_EQ(tern({"tokenize", "--cased", "--tokens"}, "hello HELLO\n").out, "hello [UNK]\n");
-  expect_error(tern({"tokenize", "--vocab", "missing.txt"}), 1, {"missing.txt"});
+  EXPECT_EQ(tern("tokenize", text).out, "7592 1010 2088 999 23653 7668\n");
+  EXPECT_EQ(tern("tokenize --special", text).out, "101 7592 1010 2088 999 23653 7668 102\n");
+  EXPECT_EQ(tern("tokenize --special --max-length 4", text).out, "101 7592 1010 102\n");
+  EXPECT_EQ(tern("tokenize --max-length 4", text).out, "7592 1010 2088 999\n");
+  EXPECT_EQ(tern("tokenize --tokens", text).out, "hello , world ! unbelievable cafe\n");
+  EXPECT_EQ(tern("tokenize --jsonl", "{\"text\": \"Hello\"}\n").out, "{\"ids\":[7592]}\n");
+  EXPECT_EQ(tern("tokenize", "\n\nHello\r\n").out, "\n\n7592\n");
+  EXPECT_EQ(tern("tokenize --cased --tokens", "hello HELLO\n").out, "hello [UNK]\n");
+  expect_error(tern("tokenize --vocab missing.txt"), 1, {"missing.txt"});
   write("vocab.txt", "[UNK]\nhello\n##o\n");
-  EXPECT_EQ(tern({"tokenize", "--vocab", "vocab.txt"}, "hello helloo other\n").out, "1 1 2 0\n");
-  expect_error(tern({"tokenize", "--vocab", "vocab.txt", "--special"}, "hello\n"), 1, {"vocabulary", "[SEP]"});
+  EXPECT_EQ(tern("tokenize --vocab vocab.txt", "hello helloo other\n").out, "1 1 2 0\n");
+  expect_error(tern("tokenize --vocab vocab.txt --special", "hello\n"), 1, {"vocabulary", "[SEP]"});
 }
 
 TEST_F(PredictTest, ReferenceVectors) {
@@ -130,8 +121,7 @@ TEST_F(PredictTest, ReferenceVectors) {
   std::string input;
   const std::vector<Json> expected = json_lines(read_text(vectors));
   for (const Json& row : expected) input += Json({{"text", row["text"]}}).dump() + "\n";
-  const Result result = tern({"tokenize", "--jsonl"}, input);
-  ASSERT_EQ(result.status, 0) << result.err;
+  const Result result = succeeds("tokenize --jsonl", input);
   const std::vector<Json> got = json_lines(result.out);
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i]["ids"], expected[i]["ids"]) << i;

@@ -21,14 +21,24 @@
 
 #include "tern/tests/places.h"
 #include "tern/tests/support/sanitizer.h"
+#include "tern/tests/support/temporary_folder.h"
+#include "tern/tests/support/text.h"
 
 namespace tern::program {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+using test::has;
 
 inline const std::string kGolden = test::source_dir() + "/tests/golden/";
+inline const std::string kCurve = kGolden + "train_curve";  // a small model, and the texts it was trained on
 inline const std::string kProgram = test::program_path(TERN_PROGRAM);
+
+/// Whether the program can be started as several processes.
+inline bool has_mpi() {
+  return system("command -v mpirun >/dev/null") == 0 &&
+         fs::exists(fs::path(kProgram).parent_path() / "../lib/libtern_mpi.so");
+}
 
 inline std::string read_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -56,6 +66,30 @@ inline std::vector<Json> json_lines(const std::string& text) {
   return values;
 }
 
+/// The words of a command line: a list, or a text that is cut at its spaces.
+struct Words : std::vector<std::string> {
+  using std::vector<std::string>::vector;
+  Words(std::vector<std::string> list) : vector(std::move(list)) {}
+  Words(const char* text) : Words(std::string(text)) {}
+  Words(const std::string& text) {
+    std::istringstream in(text);
+    for (std::string word; in >> word;) push_back(word);
+  }
+};
+
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// `more` after those of `defaults`, flags with one value each, that it does not replace.
+inline Words with_defaults(const Words& defaults, const Words& more) {
+  Words all;
+  for (size_t i = 0; i < defaults.size(); i += 2)
+    if (std::find(more.begin(), more.end(), defaults[i]) == more.end()) all = all + Words{defaults[i], defaults[i + 1]};
+  return all + more;
+}
+
 struct Result {
   int status = -1;  // exit status; 1000 + n if killed by signal n, 2000 on timeout
   std::string out, err;
@@ -65,16 +99,22 @@ struct Result {
 struct Setting {
   std::string input = {};
   std::function<void()> in_child = {};  // sets limits or another user
-  double seconds = 60;                  // multiplied by test::kPatience
+  int seconds = 60;                     // multiplied by test::kPatience
 };
+
+/// Runs the program, which is started by root, as a user without rights.
+inline Setting as_another_user() {
+  return {.in_child = [] {
+    constexpr uid_t kNobody = 65534;
+    if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(125);
+  }};
+}
 
 /// A started program; the destructor kills it.
 class Process {
  public:
-  Process(const std::vector<std::string>& arguments, const fs::path& folder, const Setting& setting = {})
-      : input_(setting.input),
-        end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                std::chrono::duration<double>(test::kPatience * setting.seconds))) {
+  Process(const Words& arguments, const fs::path& folder, const Setting& setting = {})
+      : input_(setting.input), end_(Clock::now() + std::chrono::seconds(test::kPatience * setting.seconds)) {
     int in[2], out[2], err[2];
     EXPECT_TRUE(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
     signal(SIGPIPE, SIG_IGN);
@@ -194,36 +234,81 @@ class Process {
   int in_ = -1, out_ = -1, err_ = -1;
 };
 
-/// Creates a new folder for each test, in which the programs run.
+/// Creates a new folder for each test, in which the programs run; "curve" in it is a link to kCurve.
 class ProgramTest : public ::testing::Test {
  protected:
   ProgramTest() {
-    std::string name = (fs::temp_directory_path() / "tern-program-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
     fs::permissions(folder_, fs::perms(0755));
+    fs::create_directory_symlink(kCurve, file("curve"));
   }
-  ~ProgramTest() override { fs::remove_all(folder_); }
 
+  // Files, by their names in the folder.
   fs::path file(const std::string& name) const { return folder_ / name; }
+  bool exists(const std::string& name) const { return fs::exists(file(name)); }
+  std::string read(const std::string& name) const { return read_text(file(name)); }
+  Json json(const std::string& name) const { return Json::parse(read(name)); }
   void write(const std::string& name, const std::string& text) const { write_text(file(name), text); }
-  Result tern(const std::vector<std::string>& arguments, const Setting& setting = {}) const {
-    return Process(arguments, folder_, setting).finish();
+  /// Replaces a file or folder by a copy of another.
+  void copy(const std::string& from, const std::string& to) const {
+    fs::remove_all(file(to));
+    fs::copy(file(from), file(to), fs::copy_options::recursive);
   }
-  Result tern(const std::vector<std::string>& arguments, const std::string& input) const {
-    return tern(arguments, Setting{.input = input});
-  }
-  /// Sorted names in a folder, joined by spaces.
-  std::string listing(const std::string& name) const {
+  /// Sorted names in a folder.
+  std::vector<std::string> names_in(const std::string& name) const {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(file(name))) names.push_back(entry.path().filename().string());
     std::sort(names.begin(), names.end());
+    return names;
+  }
+  /// The same, joined by spaces.
+  std::string listing(const std::string& name) const {
     std::string text;
-    for (const std::string& n : names) text += (text.empty() ? "" : " ") + n;
+    for (const std::string& n : names_in(name)) text += (text.empty() ? "" : " ") + n;
     return text;
   }
 
-  fs::path folder_;
+  // Files of a run.
+  std::string weights(const std::string& run) const { return read(run + "/model.safetensors"); }
+  Json options_of(const std::string& run) const { return json(run + "/run.json")["options"]; }
+  std::vector<Json> metrics(const std::string& run) const { return json_lines(read(run + "/metrics.jsonl")); }
+  /// The lines of steps among the metrics.
+  std::vector<Json> steps(const std::string& run) const {
+    std::vector<Json> lines = metrics(run);
+    std::erase_if(lines, [](const Json& line) { return !line.contains("step"); });
+    return lines;
+  }
+
+  Result tern(const Words& arguments, const Setting& setting = {}) const {
+    return Process(arguments, folder_, setting).finish();
+  }
+  Result tern(const Words& arguments, const std::string& input) const {
+    return tern(arguments, Setting{.input = input});
+  }
+  /// Expects the exit status 0.
+  template <class... More>
+  Result succeeds(const Words& arguments, const More&... more) const {
+    const Result result = tern(arguments, more...);
+    EXPECT_EQ(result.status, 0) << testing::PrintToString(arguments) << ": " << result.err;
+    return result;
+  }
+  /// The JSON text that a command writes to stdout.
+  template <class... More>
+  Json answer(const Words& arguments, const More&... more) const {
+    return Json::parse(succeeds(arguments, more...).out);
+  }
+  /// Sends the signal as soon as stderr contains `text`.
+  Result interrupted(const Words& arguments, const std::string& text, int number, const Setting& setting = {}) const {
+    Process process(arguments, folder_, setting);
+    EXPECT_TRUE(process.wait_for(text)) << text;
+    process.send(number);
+    return process.finish();
+  }
+
+ private:
+  const test::TemporaryFolder temporary_;
+
+ protected:
+  const fs::path folder_ = temporary_.path();
 };
 
 inline constexpr const char* kRunFiles =

@@ -9,8 +9,8 @@ namespace {
 using ResumeTest = InterruptedRuns;
 
 TEST_F(ResumeTest, KilledAtRandomMoments) {
-  ASSERT_EQ(tern(arguments("whole")).status, 0);
-  const std::vector<std::string> again = arguments("killed", {"--resume", "auto"});
+  succeeds(arguments("whole"));
+  const Words again = arguments("killed", "--resume auto");
   int kills = 0;
   for (int attempt = 0; attempt < 7; ++attempt) {
     Process process(again, folder_);
@@ -22,8 +22,7 @@ TEST_F(ResumeTest, KilledAtRandomMoments) {
     if (result.status == 0) break;
   }
   EXPECT_GT(kills, 0);
-  const Result last = tern(again);
-  ASSERT_EQ(last.status, 0) << last.err;
+  succeeds(again);
   expect_same("killed", "whole");
 }
 
@@ -34,194 +33,158 @@ TEST_F(ResumeTest, AFailingMachine) {
   for (int i = 0; i < 4; ++i) {
     const int64_t at = calls / 3 + static_cast<int64_t>(random_() % static_cast<uint64_t>(calls / 2));
     SCOPED_TRACE("at call " + std::to_string(at) + " of " + std::to_string(calls));
-    EXPECT_EQ(tern(arguments("cut"), failing("cut", "crash:" + std::to_string(at))).status, 1000 + SIGKILL);
+    expect_ends_at(arguments("cut"), "cut", "crash:" + std::to_string(at));
     expect_all_are_whole("cut");
-    const Result resumed = tern({"resume", "cut", "--threads", "1"});
-    ASSERT_EQ(resumed.status, 0) << resumed.err;
+    succeeds(resume("cut"));
     expect_same("cut", "whole");
     fs::remove_all(file("cut"));
   }
 }
 
 TEST_F(ResumeTest, SignalsSaveAndTheStatusSaysWhich) {
-  ASSERT_EQ(tern(arguments("whole")).status, 0);
+  succeeds(arguments("whole"));
   for (const auto& [number, status] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143), std::pair(SIGUSR1, 75)}) {
     SCOPED_TRACE(number);
     const std::string out = "run" + std::to_string(number);
-    Process process(arguments(out), folder_);
-    ASSERT_TRUE(process.wait_for("step "));
-    process.send(number);
-    const Result stopped = process.finish();
+    const Result stopped = interrupted(arguments(out), "step ", number);
     if (stopped.status == 0) continue;  // it had already ended
     EXPECT_EQ(stopped.status, status) << stopped.err;
-    EXPECT_NE(stopped.err.find("tern resume " + out), std::string::npos) << stopped.err;
-    const Result resumed = tern({"resume", out, "--threads", "1"});
-    EXPECT_EQ(resumed.status, 0) << resumed.err;
-    EXPECT_NE(resumed.err.find("resume: "), std::string::npos);
+    EXPECT_TRUE(has(stopped.err, "tern resume " + out));
+    const Result resumed = succeeds(resume(out));
+    EXPECT_TRUE(has(resumed.err, "resume: "));
     expect_same(out, "whole");
   }
 }
 
 TEST_F(ResumeTest, HalfPrecisionWithALossScaleAndAccumulation) {
   const auto half = [&](const std::string& out) {
-    std::vector<std::string> a = arguments(out, {"--accumulate", "3", "--resume", "auto"});
-    *(std::find(a.begin(), a.end(), "--dtype") + 1) = "fp16";
-    *(std::find(a.begin(), a.end(), "--checkpoint-every") + 1) = "1";
-    return a;
+    return arguments(out, "--dtype fp16 --checkpoint-every 1 --accumulate 3 --resume auto");
   };
-  ASSERT_EQ(tern(half("whole")).status, 0);
+  succeeds(half("whole"));
   bool killed = false;
   for (int attempt = 0; attempt < 10 && !killed; ++attempt) {  // a run may end before the signal arrives
     fs::remove_all(file("cut"));
-    Process process(half("cut"), folder_);
-    ASSERT_TRUE(process.wait_for("validation loss"));  // of the first epoch, each step of which wrote a checkpoint
-    process.send(SIGKILL);
-    killed = process.finish().status == 1000 + SIGKILL;
+    // In the first epoch each step wrote a checkpoint.
+    killed = interrupted(half("cut"), "validation loss", SIGKILL).status == 1000 + SIGKILL;
   }
   ASSERT_TRUE(killed);
-  const Result resumed = tern(half("cut"));
-  ASSERT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("resume: "), std::string::npos) << resumed.err;
-  EXPECT_NE(resumed.err.find(", step "), std::string::npos) << resumed.err;  // the checkpoint's step
+  const Result resumed = succeeds(half("cut"));
+  EXPECT_TRUE(has(resumed.err, "resume: "));
+  EXPECT_TRUE(has(resumed.err, ", step "));  // the checkpoint's step
   expect_same("cut", "whole");
 }
 
 TEST_F(ResumeTest, AveragesOfTheWeights) {
-  const auto averaged = [&](const std::string& out) { return arguments(out, {"--ema", "0.9", "--resume", "auto"}); };
-  ASSERT_EQ(tern(averaged("whole")).status, 0);
-  ASSERT_EQ(tern(arguments("plain")).status, 0);
+  const auto averaged = [&](const std::string& out) { return arguments(out, "--ema 0.9 --resume auto"); };
+  succeeds(averaged("whole"));
+  succeeds(arguments("plain"));
   EXPECT_FALSE(weights("whole") == weights("plain"));
-  const Result eval = tern({"eval", "whole", "--json", "--threads", "1"});
-  ASSERT_EQ(eval.status, 0) << eval.err;
-  EXPECT_EQ(Json::parse(eval.out)["loss"], metrics("whole").back()["test_loss"]);
-  Process process(averaged("cut"), folder_);
-  ASSERT_TRUE(process.wait_for("validation loss"));
-  process.send(SIGKILL);
-  process.finish();
-  const Result resumed = tern(averaged("cut"));
-  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(answer("eval whole --json --threads 1")["loss"], metrics("whole").back()["test_loss"]);
+  interrupted(averaged("cut"), "validation loss", SIGKILL);
+  succeeds(averaged("cut"));
   expect_same("cut", "whole");
-  expect_error(tern(arguments("whole", {"--resume", "auto"})), 1, {"--ema was 0.9 and is 0"});
-  expect_error(tern(arguments("other", {"--ema", "1"})), 2, {"--ema"});
+  expect_error(tern(arguments("whole", "--resume auto")), 1, {"--ema was 0.9 and is 0"});
+  expect_error(tern(arguments("other", "--ema 1")), 2, {"--ema"});
 }
 
 TEST_F(ResumeTest, ADamagedNewestCheckpoint) {
-  ASSERT_EQ(tern(arguments("whole", {"--keep", "4"})).status, 0);
-  std::vector<fs::path> all;
-  for (const auto& entry : fs::directory_iterator(file("whole/checkpoints"))) all.push_back(entry.path());
-  std::sort(all.begin(), all.end());
+  succeeds(arguments("whole", "--keep 4"));
+  const std::vector<std::string> all = checkpoints("whole");
   ASSERT_GE(all.size(), 4u);
-  fs::copy(file("whole"), file("damaged"), fs::copy_options::recursive);
-  const fs::path newest = file("damaged/checkpoints") / all.back().filename();
-  fs::resize_file(newest / "optimizer.safetensors", fs::file_size(newest / "optimizer.safetensors") / 2);
-  const Result resumed = tern({"resume", "damaged", "--threads", "1"});
-  ASSERT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("the one before it is used"), std::string::npos) << resumed.err;
+  copy("whole", "damaged");
+  const fs::path optimizer = file("damaged/checkpoints/" + all.back() + "/optimizer.safetensors");
+  fs::resize_file(optimizer, fs::file_size(optimizer) / 2);
+  const Result resumed = succeeds(resume("damaged"));
+  EXPECT_TRUE(has(resumed.err, "the one before it is used"));
   expect_same("damaged", "whole");
   // A given checkpoint, older than the newest.
-  const Result older = tern({"resume", "whole/checkpoints/" + all.front().filename().string(), "--threads", "1"});
-  EXPECT_EQ(older.status, 0) << older.err;
+  succeeds(resume("whole/checkpoints/" + all.front()));
   expect_same("whole", "damaged");
 }
 
 TEST_F(ResumeTest, AFullDiskKeepsWhatWasThere) {
-  ASSERT_EQ(tern(arguments("whole")).status, 0);
-  Setting full;
-  full.in_child = [] {  // only the optimizer's file exceeds the limit
+  succeeds(arguments("whole"));
+  const Setting full{.in_child = [] {  // only the optimizer's file exceeds the limit
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{80u << 10, 80u << 10};
     setrlimit(RLIMIT_FSIZE, &limit);
-  };
-  const Result limited = tern(arguments("limited"), full);
-  EXPECT_EQ(limited.status, 0) << limited.err;
-  EXPECT_NE(limited.err.find("training continues"), std::string::npos) << limited.err;
+  }};
+  const Result limited = succeeds(arguments("limited"), full);
+  EXPECT_TRUE(has(limited.err, "training continues"));
   EXPECT_TRUE(fs::is_empty(file("limited/checkpoints")));
   EXPECT_TRUE(weights("limited") == weights("whole"));
 }
 
 TEST_F(ResumeTest, WhatCannotBeResumed) {
-  ASSERT_EQ(tern(arguments("run")).status, 0);
+  succeeds(arguments("run"));
   expect_error(tern(arguments("run")), 1, {"already holds files", "--resume auto"});
-  std::vector<std::string> other = arguments("run", {"--resume", "auto"});
-  *(std::find(other.begin(), other.end(), "--lr") + 1) = "2e-3";
-  expect_error(tern(other), 1, {"--lr was 0.001 and is 0.002"});
-  expect_error(tern({"resume", "nothing"}), 1, {"nothing: no such folder"});
+  expect_error(tern(arguments("run", "--resume auto --lr 2e-3")), 1, {"--lr was 0.001 and is 0.002"});
+  expect_error(tern("resume nothing"), 1, {"nothing: no such folder"});
   fs::create_directories(file("empty"));
-  expect_error(tern({"resume", "empty"}), 1, {"run.json", "is empty the folder of a run?"});
-  expect_error(tern({"resume", "run", "--seed", "1"}), 2, {"--seed"});
-  expect_error(tern({"train", "distilbert", "--resume", "auto"}), 2, {"--out"});
-  expect_error(tern({"train", "distilbert", "--checkpoint-every", "5x"}), 2, {"--checkpoint-every", "'5x'"});
+  expect_error(tern("resume empty"), 1, {"run.json", "is empty the folder of a run?"});
+  expect_error(tern("resume run --seed 1"), 2, {"--seed"});
+  expect_error(tern("train distilbert --resume auto"), 2, {"--out"});
+  expect_error(tern("train distilbert --checkpoint-every 5x"), 2, {"--checkpoint-every", "'5x'"});
   // Other rows under the same file name.
-  write("data.csv", read_text(kModel + "/data.csv") + "one more,mixed feelings\n");
-  expect_error(tern({"resume", "run"}), 1, {"the data's"});
-  write("data.csv", read_text(kModel + "/data.csv"));
+  write("data.csv", read("curve/data.csv") + "one more,mixed feelings\n");
+  expect_error(tern("resume run"), 1, {"the data's"});
+  write("data.csv", read("curve/data.csv"));
   // A checkpoint with another model.
-  std::vector<fs::path> all;
-  for (const auto& entry : fs::directory_iterator(file("run/checkpoints"))) {
-    write_text(entry.path() / "config.json", R"({"model_type": "vit"})");
-    all.push_back(entry.path());
-  }
-  expect_error(tern({"resume", "run"}), 1, {"no checkpoint is whole"});
+  for (const std::string& name : checkpoints("run"))
+    write("run/checkpoints/" + name + "/config.json", R"({"model_type": "vit"})");
+  expect_error(tern("resume run"), 1, {"no checkpoint is whole"});
 }
 
 /// Complete checkpoints with valid checksums, in a folder of another run.
 TEST_F(ResumeTest, CheckpointsOfOthers) {
-  const auto digits = [](const std::string& out, const std::vector<std::string>& more) {
-    std::vector<std::string> all = {"train",   "vit", "--data", "digits", "--max-steps", "2", "--checkpoint-every", "2",
-                                    "--split", "all", "--out",  out,      "--threads",   "1"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+  const auto digits = [&](const std::string& out, const Words& more) {
+    succeeds("train vit --data digits --max-steps 2 --checkpoint-every 2 --split all --threads 1 --out " + out + more);
   };
-  ASSERT_EQ(tern(digits("patch2", {})).status, 0);
-  const Result other = tern(digits("patch6", {"--init", kGolden + "vit_hf"}));
-  ASSERT_EQ(other.status, 0) << other.err;
-  ASSERT_EQ(tern(arguments("texts", {"--max-steps", "10"})).status, 0);
+  digits("patch2", {});
+  digits("patch6", {"--init", kGolden + "vit_hf"});
+  succeeds(arguments("texts", "--max-steps 10"));
   const std::string name = "step-00000002";
   const auto swap = [&](const std::string& run, const std::string& from) {
-    fs::remove_all(file(run + "/checkpoints"));
-    fs::copy(file(from + "/checkpoints"), file(run + "/checkpoints"), fs::copy_options::recursive);
+    copy(from + "/checkpoints", run + "/checkpoints");
   };
-  fs::copy(file("patch2"), file("mixed"), fs::copy_options::recursive);
+  copy("patch2", "mixed");
   swap("mixed", "patch6");
-  expect_error(tern({"resume", "mixed"}), 1, {"the model's patch_size was 2 and is 6"});
+  expect_error(tern("resume mixed"), 1, {"the model's patch_size was 2 and is 6"});
   swap("mixed", "texts");
-  expect_error(tern({"resume", "mixed"}), 1, {"mixed/checkpoints/step-00000010", "Vision Transformer"});
+  expect_error(tern("resume mixed"), 1, {"mixed/checkpoints/step-00000010", "Vision Transformer"});
   swap("texts", "patch2");
-  expect_error(tern({"resume", "texts"}), 1, {"texts/checkpoints/" + name, "distilbert"});
+  expect_error(tern("resume texts"), 1, {"texts/checkpoints/" + name, "distilbert"});
 
   // An earlier and a later version of the format.
   swap("mixed", "patch2");
-  const fs::path checkpoint = file("mixed/checkpoints/" + name);
-  Json state = Json::parse(read_text(checkpoint / "state.json")),
-       checksums = Json::parse(read_text(checkpoint / "checksums.json"));
-  for (const char* version : {"1", "3"}) {
-    state["version"] = std::stoi(version);
-    write_text(checkpoint / "state.json", state.dump());
+  const std::string checkpoint = "mixed/checkpoints/" + name;
+  Json state = json(checkpoint + "/state.json"), checksums = json(checkpoint + "/checksums.json");
+  for (const int version : {1, 3}) {
+    state["version"] = version;
+    write(checkpoint + "/state.json", state.dump());
     checksums["state.json"] = {{"bytes", state.dump().size()}, {"sha256", data::sha256(state.dump())}};
-    write_text(checkpoint / "checksums.json", checksums.dump());
-    expect_error(tern({"resume", "mixed"}), 1,
-                 {std::string("state.json: is of version ") + version + ", this program reads version 2", "--init"});
+    write(checkpoint + "/checksums.json", checksums.dump());
+    expect_error(tern("resume mixed"), 1,
+                 {"state.json: is of version " + std::to_string(version) + ", this program reads version 2", "--init"});
   }
 }
 
 TEST_F(ResumeTest, KilledBeforeTheFirstWordWasWritten) {
-  ASSERT_EQ(tern(arguments("whole")).status, 0);
+  succeeds(arguments("whole"));
   write("killed/metrics.jsonl", "");
   write("killed/run.json.tern-tmp-0123456789abcdef", "{");
-  const Result anew = tern(arguments("killed", {"--resume", "auto"}));
-  ASSERT_EQ(anew.status, 0) << anew.err;
+  succeeds(arguments("killed", "--resume auto"));
   expect_same("killed", "whole");
   EXPECT_EQ(listing("killed"), listing("whole"));
   // Files of others do not count as a run.
   write("other/metrics.jsonl", "");
   write("other/letter.txt", "Dear");
-  expect_error(tern(arguments("other", {"--resume", "auto"})), 1, {"other/run.json", "the folder of a run?"});
+  expect_error(tern(arguments("other", "--resume auto")), 1, {"other/run.json", "the folder of a run?"});
   EXPECT_EQ(listing("other"), "letter.txt metrics.jsonl");
 }
 
 TEST_F(ResumeTest, TwoRunsInOneFolder) {
-  std::vector<std::string> endless = arguments("run", {"--resume", "auto"});
-  *(std::find(endless.begin(), endless.end(), "--epochs") + 1) = "100000";
+  const Words endless = arguments("run", "--resume auto --epochs 100000");
   Process first(endless, folder_);
   ASSERT_TRUE(first.wait_for("step "));
   expect_error(tern(endless), 1, {"another process is training in this folder"});

@@ -3,83 +3,65 @@
 #include <cmath>
 
 #include "tern/core/io/safetensors.h"
+#include "tern/data/datasets/text_set.h"
 #include "tern/tests/program/program.h"
 #include "tern/tests/support/seed.h"
 
 namespace tern::program {
 namespace {
 
-const std::string kModel = kGolden + "train_curve";
-
 class TrainTest : public ProgramTest {
  protected:
-  /// Trains into folder `out`; the arguments come after --data and --init of the golden folder.
-  Result train(const std::string& out, std::vector<std::string> more) const {
-    std::vector<std::string> arguments = {"train", "distilbert", "--init",  kModel, "--data", kModel + "/data.csv",
-                                          "--out", out,          "--dtype", "fp32"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Result result = tern(arguments);
-    EXPECT_EQ(result.status, 0) << result.err;
+  static Words command(const std::string& out, const Words& more) {
+    return Words{"train", "distilbert", "--out", out} +
+           with_defaults("--init curve --data curve/data.csv --dtype fp32", more);
+  }
+  /// Trains the golden model into the folder `out`.
+  Result train(const std::string& out, const Words& more) const {
+    const Result result = succeeds(command(out, more));
     EXPECT_EQ(listing(out), kRunFiles);
     return result;
   }
-  std::string weights(const std::string& run) const { return read_text(file(run + "/model.safetensors")); }
-  std::vector<Json> steps(const std::string& run) const {
-    std::vector<Json> found;
-    for (const Json& line : json_lines(read_text(file(run + "/metrics.jsonl"))))
-      if (line.contains("step")) found.push_back(line);
-    return found;
+  /// Compares some fields of all steps.
+  void expect_equal_steps(const std::vector<Json>& got, const std::vector<Json>& want, size_t count,
+                          const std::vector<std::pair<std::string, double>>& fields_and_tolerances) const {
+    ASSERT_EQ(got.size(), count);
+    ASSERT_EQ(want.size(), count);
+    for (size_t i = 0; i < count; ++i)
+      for (const auto& [name, tolerance] : fields_and_tolerances)
+        EXPECT_NEAR(got[i].at(name).get<double>(), want[i].at(name).get<double>(), tolerance) << name << " " << i;
   }
 };
 
 TEST_F(TrainTest, FiftyStepsAsTransformers) {
-  const std::vector<std::string> common = {"--split",   "all",         "--no-shuffle",
-                                           "--dropout", "0",           "--batch-size",
-                                           "8",         "--max-steps", "50",
-                                           "--lr",      "2e-3",        "--schedule",
-                                           "linear",    "--warmup",    "5",
-                                           "--clip",    "1",           "--weight-decay",
-                                           "0.01",      "--epochs",    "9"};
+  const Words common =
+      "--split all --no-shuffle --dropout 0 --batch-size 8 --max-steps 50 --lr 2e-3 --schedule linear --warmup 5 "
+      "--clip 1 --weight-decay 0.01 --epochs 9";
   const Result result = train("run", common);
   EXPECT_EQ(result.out, "test accuracy: none, all rows were used for training\n");
-  const std::vector<Json> expected = json_lines(read_text(kModel + "/losses.jsonl")), got = steps("run");
-  ASSERT_EQ(expected.size(), 50u);
-  ASSERT_EQ(got.size(), 50u);
-  for (size_t i = 0; i < 50; ++i) {
-    EXPECT_EQ(got[i]["step"], expected[i]["step"]);
-    EXPECT_NEAR(got[i]["loss"], expected[i]["loss"], 1e-5) << i;
-    EXPECT_NEAR(got[i]["grad_norm"], expected[i]["grad_norm"], 1e-4) << i;
-    EXPECT_NEAR(got[i]["lr"], expected[i]["lr"], 1e-12) << i;
-  }
+  expect_equal_steps(steps("run"), json_lines(read("curve/losses.jsonl")), 50,
+                     {{"step", 0}, {"loss", 1e-5}, {"grad_norm", 1e-4}, {"lr", 1e-12}});
 }
 
 TEST_F(TrainTest, SameBitsForTheSameSeedAndAnyWorkers) {
-  const std::vector<std::string> common = {
-      "--max-steps", "200", "--epochs", "200", "--batch-tokens", "256", "--lr", "1e-3", "--quiet", "--threads", "2"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.end(), common.begin(), common.end());
-    return more;
-  };
-  const Result first = train("a", with({"--workers", "0"}));
+  const Words common = "--max-steps 200 --epochs 200 --batch-tokens 256 --lr 1e-3 --quiet --threads 2";
+  const Result first = train("a", common + "--workers 0");
   EXPECT_EQ(first.err, "");  // --quiet
   EXPECT_EQ(steps("a").size(), 200u);
-  train("b", with({"--workers", "0"}));
-  train("c", with({"--workers", "1"}));
-  train("d", with({"--workers", "4"}));
-  EXPECT_TRUE(weights("a") == weights("b"));
-  EXPECT_TRUE(weights("a") == weights("c"));
-  EXPECT_TRUE(weights("a") == weights("d"));
-  train("e", with({"--seed", std::to_string(43 + fresh_seed() % 1000)}));  // not 42, the default
+  for (const char* workers : {"0", "1", "4"}) {
+    train(std::string("b") + workers, common + Words{"--workers", workers});
+    EXPECT_TRUE(weights("a") == weights(std::string("b") + workers)) << workers;
+  }
+  train("e", common + Words{"--seed", std::to_string(43 + fresh_seed() % 1000)});  // not 42, the default
   EXPECT_FALSE(weights("a") == weights("e"));
-  EXPECT_FALSE(weights("a") == read_text(kModel + "/model.safetensors"));
+  EXPECT_FALSE(weights("a") == weights("curve"));
 }
 
 TEST_F(TrainTest, HalfPrecisionWithALossScale) {
   write("data.csv", easy_csv(120));
-  const Result result =
-      tern({"train", "distilbert", "--data", "data.csv", "--out", "half", "--dtype", "fp16", "--lr", "1e-3", "--epochs",
-            "12", "--batch-size", "8", "--dropout", "0", "--threads", "1", "--quiet"});
-  ASSERT_EQ(result.status, 0) << result.err;
+  succeeds(
+      "train distilbert --data data.csv --out half --dtype fp16 --lr 1e-3 --epochs 12 --batch-size 8 --dropout 0 "
+      "--threads 1 --quiet");
   double first = 0, last = 0;
   for (const Json& line : steps("half")) {
     EXPECT_GT(line["loss_scale"], 0);
@@ -88,25 +70,20 @@ TEST_F(TrainTest, HalfPrecisionWithALossScale) {
     if (first == 0) first = last;
   }
   EXPECT_LT(last, 0.7 * first);
-  EXPECT_EQ(Json::parse(read_text(file("half/run.json")))["options"]["dtype"], "fp16");
+  EXPECT_EQ(options_of("half")["dtype"], "fp16");
 }
 
 /// 16-bit weights: the losses follow fp32's, the weights are stored as such, the folder says so, and eval and predict
 /// take it.
 TEST_F(TrainTest, SixteenBitWeights) {
-  const std::vector<std::string> common = {"--max-steps", "50", "--lr", "2e-3", "--batch-size", "8", "--dropout", "0"};
+  const Words common = "--max-steps 50 --lr 2e-3 --batch-size 8 --dropout 0";
   train("full", common);
   const std::vector<Json> full = steps("full");
   for (const std::string mode : {"bf16-true", "bf16-true --kahan", "fp16-true"}) {
     SCOPED_TRACE(mode);
     const std::string out = "run of " + mode, dtype = mode.substr(0, 9);
     const bool kahan = mode.size() > 9, half = dtype == "fp16-true";
-    std::vector<std::string> arguments = {"train", "distilbert", "--init",  kModel, "--data", kModel + "/data.csv",
-                                          "--out", out,          "--dtype", dtype,  "--quiet"};
-    arguments.insert(arguments.end(), common.begin(), common.end());
-    if (kahan) arguments.push_back("--kahan");
-    const Result result = tern(arguments);
-    ASSERT_EQ(result.status, 0) << result.err;
+    train(out, common + "--quiet --dtype " + mode);
     const std::vector<Json> lines = steps(out);
     ASSERT_EQ(lines.size(), full.size());
     for (size_t i = 0; i < full.size(); ++i) EXPECT_NEAR(lines[i]["loss"], full[i]["loss"], half ? 0.01 : 0.05) << i;
@@ -114,25 +91,19 @@ TEST_F(TrainTest, SixteenBitWeights) {
       EXPECT_EQ(line.contains("loss_scale"), half);
       EXPECT_TRUE(!half || line["loss_scale"] > 1);
     }
-    const Json options = Json::parse(read_text(file(out + "/run.json")))["options"];
+    const Json options = options_of(out);
     EXPECT_EQ(options["dtype"], dtype);
     EXPECT_EQ(options["kahan"], kahan);
     const DType stored = half ? float16 : bfloat16;
-    EXPECT_EQ(Json::parse(read_text(file(out + "/config.json")))["torch_dtype"], name_of(stored));
+    EXPECT_EQ(json(out + "/config.json")["torch_dtype"], name_of(stored));
     for (const NamedTensor& entry : load_safetensors(file(out + "/model.safetensors")).tensors)
       EXPECT_EQ(entry.tensor.dtype(), stored) << entry.name;
-    const Result evaluated = tern({"eval", out, "--json"});
-    ASSERT_EQ(evaluated.status, 0) << evaluated.err;
-    const Json last = json_lines(read_text(file(out + "/metrics.jsonl"))).back();
     // The same weights, computed in fp32.
-    EXPECT_NEAR(Json::parse(evaluated.out)["loss"], last["test_loss"], 0.02);
+    EXPECT_NEAR(answer({"eval", out, "--json"})["loss"], metrics(out).back()["test_loss"], 0.02);
     write("lines.txt", "a good film\n");
-    EXPECT_EQ(tern({"predict", out, "lines.txt"}).status, 0);
+    succeeds({"predict", out, "lines.txt"});
     // Training goes on from such a folder in any mode.
-    const Result more =
-        tern({"train", "distilbert", "--init", out, "--data", kModel + "/data.csv", "--out", "more of " + mode,
-              "--max-steps", "2", "--dtype", half ? "fp32" : "fp16-true", "--quiet"});
-    EXPECT_EQ(more.status, 0) << more.err;
+    train("more of " + mode, {"--init", out, "--max-steps", "2", "--dtype", half ? "fp32" : "fp16-true", "--quiet"});
   }
   EXPECT_FALSE(weights("run of bf16-true") == weights("run of bf16-true --kahan"));
 }
@@ -144,93 +115,73 @@ TEST_F(TrainTest, RecomputationChangesNoBit) {
   with("none");
   for (const std::string recompute : {"block", "every-2", "every-100"}) {
     const Result result = with(recompute);
-    EXPECT_NE(result.err.find("recompute " + recompute + ": activations "), std::string::npos) << result.err;
+    EXPECT_TRUE(has(result.err, "recompute " + recompute + ": activations "));
     EXPECT_TRUE(weights(recompute) == weights("none")) << recompute;
   }
 }
 
 TEST_F(TrainTest, ProfileWritesItsFilesAndChangesNoBit) {
-  const auto with = [&](const std::string& out, const std::string& max_steps, std::vector<std::string> more) {
-    const std::vector<std::string> common = {
-        "train", "distilbert",  "--init",  kModel,      "--data", kModel + "/data.csv", "--out", out, "--lr",
-        "1e-3",  "--max-steps", max_steps, "--threads", "2",      "--batch-size",       "8"};
-    more.insert(more.begin(), common.begin(), common.end());
-    const Result result = tern(more);
-    EXPECT_EQ(result.status, 0) << result.err;
-    return result;
-  };
-  with("plain", "12", {});
-  const Result shown = with("on", "12", {"--profile", "--profile-steps", "5"});
+  const Words common = "--lr 1e-3 --threads 2 --batch-size 8 --max-steps";
+  train("plain", common + "12");
+  const Result shown = succeeds(command("on", common + "12 --profile --profile-steps 5"));
   EXPECT_EQ(listing("on"),
             "config.json metrics.jsonl model.safetensors profile.txt run.json tokenizer_config.json "
             "trace.json vocab.txt");
-  const std::string table = read_text(file("on/profile.txt"));
+  const std::string table = read("on/profile.txt");
   EXPECT_TRUE(table.starts_with("steps 3 to 7 of 12, ")) << table;
   for (const char* op : {"\nlinear ", "\nlinear backward ", "\nattention ", "\nattention backward ", "\nlayer_norm ",
                          "\nadamw ", "\ngradient_norm ", "\noutside ops ", "\nforward ", "\nbackward ", "\noptimizer ",
                          "\ndata ", "\nencoder.layer.0.attention.qkv ", "roofline: "})
-    EXPECT_NE(table.find(op), std::string::npos) << op << " not in: " << table;
-  EXPECT_NE(shown.err.find("\nlinear backward "), std::string::npos) << shown.err;  // a table, line by line
+    EXPECT_TRUE(has(table, op));
+  EXPECT_TRUE(has(shown.err, "\nlinear backward "));  // a table, line by line
   std::map<std::string, int> events;
-  const Json trace = Json::parse(read_text(file("on/trace.json")));
+  const Json trace = json("on/trace.json");
   for (const Json& event : trace["traceEvents"]) ++events[event["name"]];
   EXPECT_GE(events["data"], 5);  // once more where an epoch ends
   for (const char* phase : {"forward", "backward", "optimizer", "adamw"}) EXPECT_EQ(events[phase], 5) << phase;
 
   // A run that ends before the profile, and files elsewhere.
-  with("short", "2", {"--profile=p", "--quiet"});
-  EXPECT_EQ(listing("short"), kRunFiles);
-  EXPECT_TRUE(read_text(file("p.profile.txt")).starts_with("steps 2 to 2 of 2, "));
-  EXPECT_TRUE(Json::parse(read_text(file("p.trace.json")))["traceEvents"].is_array());
+  train("short", common + "2 --profile=p --quiet");
+  EXPECT_TRUE(read("p.profile.txt").starts_with("steps 2 to 2 of 2, "));
+  EXPECT_TRUE(json("p.trace.json")["traceEvents"].is_array());
 
-  const std::vector<Json> plain = steps("plain"), profiled = steps("on");
-  ASSERT_EQ(plain.size(), 12u);
-  ASSERT_EQ(profiled.size(), 12u);
-  for (size_t i = 0; i < 12; ++i) {
-    EXPECT_EQ(plain[i]["loss"], profiled[i]["loss"]) << i;
-    EXPECT_EQ(plain[i]["grad_norm"], profiled[i]["grad_norm"]) << i;
-  }
+  expect_equal_steps(steps("on"), steps("plain"), 12, {{"loss", 0}, {"grad_norm", 0}});
   EXPECT_TRUE(weights("plain") == weights("on"));
 }
 
 /// Settings of CUDA change nothing on the CPU, and are said to.
 TEST_F(TrainTest, SettingsOfCudaOnTheCpu) {
-  const std::vector<std::string> common = {"--device", "cpu", "--max-steps", "3", "--lr", "1e-3"};
+  const Words common = "--device cpu --max-steps 3 --lr 1e-3";
   train("plain", common);
-  std::vector<std::string> with = common;
-  with.insert(with.end(), {"--tf32", "--autotune"});
-  const Result result = train("set", with);
-  EXPECT_NE(result.err.find("--tf32 has no effect on cpu"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("--autotune has no effect on cpu"), std::string::npos) << result.err;
+  const Result result = train("set", common + "--tf32 --autotune");
+  EXPECT_TRUE(has(result.err, "--tf32 has no effect on cpu"));
+  EXPECT_TRUE(has(result.err, "--autotune has no effect on cpu"));
   EXPECT_EQ(weights("plain"), weights("set"));
-  const Json options = Json::parse(read_text(file("set/run.json")))["options"];
+  const Json options = options_of("set");
   EXPECT_EQ(options["tf32"], true);
   EXPECT_EQ(options["autotune"], true);
   write("set/autotune.txt", "damaged");  // of no use here, so it is not read
-  const Result evaluation = tern({"eval", "set", "--device", "cpu", "--tf32"});
-  EXPECT_EQ(evaluation.status, 0);
-  EXPECT_NE(evaluation.err.find("--tf32 has no effect on cpu"), std::string::npos) << evaluation.err;
-  const Result answers = tern({"predict", "set", "--device", "cpu", "--tf32", "--quiet"}, "a line\n");
-  EXPECT_EQ(answers.status, 0);
+  const Result evaluation = succeeds("eval set --device cpu --tf32");
+  EXPECT_TRUE(has(evaluation.err, "--tf32 has no effect on cpu"));
+  const Result answers = succeeds("predict set --device cpu --tf32 --quiet", "a line\n");
   EXPECT_EQ(answers.err, "");
 }
 
 TEST_F(TrainTest, AProfileThatCannotBeWritten) {
   const auto with = [&](const std::string& profile) {
-    return tern({"train", "distilbert", "--init", kModel, "--data", kModel + "/data.csv", "--out", "run", "--max-steps",
-                 "3", "--profile=" + profile, "--quiet"});
+    return tern(command("run", {"--max-steps", "3", "--profile=" + profile, "--quiet"}));
   };
   // Known before any work.
   expect_error(with("no/such/folder/p"), 1, {"no/such/folder/p.profile.txt", "cannot be written: no folder"});
   write("p.trace.json", "mine");
   expect_error(with("p"), 1, {"p.trace.json: exists", "nothing is overwritten"});
-  EXPECT_EQ(read_text(file("p.trace.json")), "mine");
-  EXPECT_FALSE(fs::exists(file("run")));
+  EXPECT_EQ(read("p.trace.json"), "mine");
+  EXPECT_FALSE(exists("run"));
   // Known at the end alone: the file's name is short enough, that of its temporary file is not. The run is kept.
   const Result late = with(std::string(240, 'p'));
   EXPECT_EQ(late.status, 1);
-  EXPECT_NE(late.err.find("tern: error: the run is complete, but its profile is not: "), std::string::npos) << late.err;
-  EXPECT_NE(late.err.find("File name too long"), std::string::npos) << late.err;
+  EXPECT_TRUE(has(late.err, "tern: error: the run is complete, but its profile is not: "));
+  EXPECT_TRUE(has(late.err, "File name too long"));
   EXPECT_TRUE(late.out.starts_with("test accuracy ")) << late.out;
   EXPECT_EQ(listing("run"), kRunFiles);
   EXPECT_EQ(steps("run").size(), 3u);
@@ -238,28 +189,18 @@ TEST_F(TrainTest, AProfileThatCannotBeWritten) {
 
 /// One batch of all rows, packed or padded: the same loss, norm and steps, with dropout.
 TEST_F(TrainTest, PackedEqualsPadded) {
-  const std::vector<std::string> common = {"--split", "all", "--epochs", "12", "--lr", "1e-3", "--dropout", "0.3"};
-  const auto with = [&](const std::string& flag, const std::string& value) {
-    std::vector<std::string> all = common;
-    all.insert(all.end(), {flag, value});
-    return all;
-  };
-  train("packed", with("--batch-tokens", "5000"));
-  train("padded", with("--batch-size", "100"));
-  const std::vector<Json> packed = steps("packed"), padded = steps("padded");
-  ASSERT_EQ(packed.size(), 12u);
-  ASSERT_EQ(padded.size(), 12u);
-  for (size_t i = 0; i < 12; ++i) {
-    EXPECT_NEAR(packed[i]["loss"], padded[i]["loss"], 1e-4) << i;
-    EXPECT_EQ(packed[i]["tokens"], padded[i]["tokens"]);
-  }
+  const Words common = "--split all --epochs 12 --lr 1e-3 --dropout 0.3";
+  train("packed", common + "--batch-tokens 5000");
+  train("padded", common + "--batch-size 100");
+  const std::vector<Json> packed = steps("packed");
+  expect_equal_steps(packed, steps("padded"), 12, {{"loss", 1e-4}, {"tokens", 0}});
   EXPECT_GT(std::abs(packed[0]["loss"].get<double>() - packed[1]["loss"].get<double>()), 1e-4);  // other masks
 }
 
 TEST_F(TrainTest, RunFolderKeepsItsContract) {
   const Result result =
       train("run", {"--epochs", "3", "--lr", "2e-3", "--seed", std::to_string(fresh_seed()), "--batch-tokens", "128"});
-  const std::vector<Json> lines = json_lines(read_text(file("run/metrics.jsonl")));
+  const std::vector<Json> lines = metrics("run");
   int64_t step = 0, epochs = 0;
   for (size_t i = 0; i + 1 < lines.size(); ++i) {
     const Json& line = lines[i];
@@ -283,7 +224,7 @@ TEST_F(TrainTest, RunFolderKeepsItsContract) {
     EXPECT_TRUE(last.contains(name) && last[name].is_number()) << name;
   EXPECT_EQ(last["steps"], step);
 
-  const Json record = Json::parse(read_text(file("run/run.json")));
+  const Json record = json("run/run.json");
   EXPECT_EQ(record["command"][0], "train");
   EXPECT_EQ(record["command"].size(), 18u);
   EXPECT_TRUE(record["version"].is_string() && record["commit"].is_string());
@@ -296,59 +237,45 @@ TEST_F(TrainTest, RunFolderKeepsItsContract) {
 
   // eval of the run gives the accuracy that train printed, and predict agrees row by row.
   ASSERT_TRUE(result.out.starts_with("test accuracy ")) << result.out;
-  const Result eval = tern({"eval", "run"});
-  EXPECT_EQ(eval.status, 0) << eval.err;
+  const Result eval = succeeds("eval run");
   EXPECT_EQ("test " + eval.out, result.out);
-  const Result json = tern({"eval", "run", "--json"});
-  EXPECT_EQ(Json::parse(json.out)["accuracy"], last["test_accuracy"]);
+  EXPECT_EQ(answer("eval run --json")["accuracy"], last["test_accuracy"]);
 
-  const Json whole = Json::parse(tern({"eval", "run", "--data", kModel + "/data.csv", "--json"}).out);
+  const Json whole = answer("eval run --data curve/data.csv --json");
   EXPECT_EQ(whole["examples"], 44);
+  const data::TextSet rows = data::load_text(kCurve + "/data.csv");
   std::string texts;
-  std::vector<std::string> labels;
-  const std::vector<std::string> rows = lines_of(read_text(kModel + "/data.csv"));
-  for (size_t i = 1; i < rows.size(); ++i) {
-    const std::string row = rows[i].substr(0, rows[i].find('\r'));
-    labels.push_back(row.substr(row.rfind(',') + 1));
-    std::string text = row.substr(0, row.rfind(','));
-    if (text.starts_with("\"")) {  // quoted: "..., ""really""!"
-      text = text.substr(1, text.size() - 2);
-      for (size_t quote; (quote = text.find("\"\"")) != std::string::npos;) text.replace(quote, 2, "\"");
-    }
-    texts += text + "\n";
-  }
-  const Result predicted = tern({"predict", "run"}, texts);
-  ASSERT_EQ(predicted.status, 0) << predicted.err;
-  const std::vector<std::string> answers = lines_of(predicted.out);
-  ASSERT_EQ(answers.size(), labels.size());
+  for (int64_t i = 0; i < rows.size(); ++i) texts += std::string(rows.text(i)) + "\n";
+  const std::vector<std::string> answers = lines_of(succeeds("predict run", texts).out);
+  ASSERT_EQ(answers.size(), 44u);
   int correct = 0;
-  for (size_t i = 0; i < labels.size(); ++i) correct += answers[i].substr(0, answers[i].find('\t')) == labels[i];
+  for (size_t i = 0; i < answers.size(); ++i)
+    correct += answers[i].substr(0, answers[i].find('\t')) == rows.label_names[static_cast<size_t>(rows.labels[i])];
   EXPECT_NEAR(whole["accuracy"].get<double>(), correct / 44.0, 1e-12);
 }
 
 /// The best epoch's weights are what the folder holds and what the test accuracy is of.
 TEST_F(TrainTest, KeepsTheBestEpoch) {
-  train("run", {"--epochs", "4", "--lr", "3e-2", "--warmup", "0", "--schedule", "constant", "--batch-tokens", "128"});
+  train("run", "--epochs 4 --lr 3e-2 --warmup 0 --schedule constant --batch-tokens 128");
   double best = INFINITY;
   int64_t best_epoch = 0;
-  const std::vector<Json> lines = json_lines(read_text(file("run/metrics.jsonl")));
+  const std::vector<Json> lines = metrics("run");
   for (const Json& line : lines)
     if (line.contains("val_loss") && line["val_loss"].get<double>() < best) {
       best = line["val_loss"];
       best_epoch = line["epoch"];
     }
   EXPECT_EQ(lines.back()["best_epoch"], best_epoch);
-  EXPECT_EQ(Json::parse(tern({"eval", "run", "--json"}).out)["accuracy"], lines.back()["test_accuracy"]);
+  EXPECT_EQ(answer("eval run --json")["accuracy"], lines.back()["test_accuracy"]);
 }
 
 TEST_F(TrainTest, LearnsAnEasyFileFromScratch) {
   write("easy.csv", easy_csv(300));
-  const Result result = tern({"train", "distilbert", "--data", "easy.csv", "--out", "run", "--epochs", "10",
-                              "--max-length", "32", "--lr", "1e-3", "--batch-tokens", "512"});
-  ASSERT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(json_lines(read_text(file("run/metrics.jsonl"))).back()["test_accuracy"], 1.0) << result.out;
+  const Result result =
+      succeeds("train distilbert --data easy.csv --out run --epochs 10 --max-length 32 --lr 1e-3 --batch-tokens 512");
+  EXPECT_EQ(metrics("run").back()["test_accuracy"], 1.0) << result.out;
   const Result answers =
-      tern({"predict", "run", "--jsonl"}, "{\"text\": \"it was awful\"}\n\n{\"text\": \"scene after scene great\"}\n");
+      tern("predict run --jsonl", "{\"text\": \"it was awful\"}\n\n{\"text\": \"scene after scene great\"}\n");
   ASSERT_EQ(lines_of(answers.out).size(), 2u) << answers.err;
   EXPECT_EQ(json_lines(answers.out)[0]["label"], "neg");
   EXPECT_EQ(json_lines(answers.out)[1]["label"], "pos");
@@ -359,8 +286,8 @@ TEST_F(TrainTest, FoldsCoverEveryRowOnce) {
   for (const std::string fold : {"1/3", "2/3", "3/3"}) {
     const std::string out = "fold" + fold.substr(0, 1);
     train(out, {"--fold", fold, "--max-steps", "1"});
-    const Json eval = Json::parse(tern({"eval", out, "--json"}).out);
-    EXPECT_EQ(eval["examples"], Json::parse(read_text(file(out + "/run.json")))["rows"]["test"]);
+    const Json eval = answer({"eval", out, "--json"});
+    EXPECT_EQ(eval["examples"], json(out + "/run.json")["rows"]["test"]);
     tested += eval["examples"].get<int64_t>();
   }
   EXPECT_EQ(tested, 44);

@@ -1,6 +1,10 @@
-// The Vision Transformer through the program: training on the embedded digits and on a folder of images, resumed runs,
-// eval, predict and attention maps.
+// The Vision Transformer through the program: the embedded digits, resumed runs, predictions and attention maps; and
+// folders of images as users have them, with all kinds of PNG and JPEG and files that only have their names.
 
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include "tern/core/io/safetensors.h"
 #include "tern/data/images/image.h"
 #include "tern/tests/program/program.h"
 #include "tern/tests/support/seed.h"
@@ -26,84 +30,247 @@ class VitTest : public ProgramTest {
 };
 
 TEST_F(VitTest, DigitsTrainResumeAndEvaluate) {
-  const std::string seed = std::to_string(fresh_seed());
-  const std::vector<std::string> options = {
-      "train",    "vit",  "--data",    "digits", "--max-steps", "12", "--seed", seed, "--checkpoint-every", "5",
-      "--resume", "auto", "--threads", "1"};
-  const auto train = [&](const std::string& out) {
-    std::vector<std::string> arguments = options;
-    arguments.insert(arguments.end(), {"--out", out});
-    return arguments;
-  };
-  const Result whole = tern(train("whole"));
-  ASSERT_EQ(whole.status, 0) << whole.err;
-  EXPECT_NE(whole.out.find("test accuracy"), std::string::npos);
+  const Words train = "train vit --data digits --max-steps 12 --checkpoint-every 5 --resume auto --threads 1 --seed " +
+                      std::to_string(fresh_seed());
+  const Result whole = succeeds(train + "--out whole");
+  EXPECT_TRUE(has(whole.out, "test accuracy"));
   EXPECT_EQ(listing("whole"),
             "checkpoints config.json metrics.jsonl model.safetensors preprocessor_config.json run.json");
 
-  Process process(train("cut"), folder_);
-  ASSERT_TRUE(process.wait_for("step "));
-  process.send(SIGKILL);
-  process.finish();
-  const Result resumed = tern(train("cut"));
-  ASSERT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_TRUE(read_text(file("cut/model.safetensors")) == read_text(file("whole/model.safetensors")));
+  interrupted(train + "--out cut", "step ", SIGKILL);
+  const Result resumed = succeeds(train + "--out cut");
+  EXPECT_TRUE(weights("cut") == weights("whole"));
   EXPECT_EQ(resumed.out, whole.out);
 
-  const Result eval = tern({"eval", "whole", "--json"});
-  ASSERT_EQ(eval.status, 0) << eval.err;
-  const Json last = json_lines(read_text(file("whole/metrics.jsonl"))).back();
-  EXPECT_NEAR(Json::parse(eval.out)["accuracy"], last["test_accuracy"], 1e-12);
+  EXPECT_NEAR(answer("eval whole --json")["accuracy"], metrics("whole").back()["test_accuracy"], 1e-12);
 }
 
 TEST_F(VitTest, AFolderOfImages) {
   write_images("photos/train", 40);
   write_images("photos/test", 8);
-  const Result trained =
-      tern({"train", "vit", "--data", "photos", "--out", "run", "--image-size", "16", "--epochs", "4", "--batch-size",
-            "8", "--dtype", "fp32", "--augment", "none", "--split", "official"});
-  ASSERT_EQ(trained.status, 0) << trained.err;
-  EXPECT_EQ(Json::parse(read_text(file("run/config.json")))["image_size"], 16);
+  succeeds(
+      "train vit --data photos --out run --image-size 16 --epochs 4 --batch-size 8 --dtype fp32 --augment none --split "
+      "official");
+  EXPECT_EQ(json("run/config.json")["image_size"], 16);
 
   // Equal predictions for files given as arguments, on stdin and in JSON.
   const std::vector<std::string> files = {"photos/test/left/0.png", "photos/test/right/1.png"};
-  const Result predicted = tern({"predict", "run", files[0], files[1], "--attention", "maps"});
-  ASSERT_EQ(predicted.status, 0) << predicted.err;
+  const Result predicted = succeeds({"predict", "run", files[0], files[1], "--attention", "maps"});
   ASSERT_EQ(lines_of(predicted.out).size(), 2u);
   EXPECT_EQ(listing("maps"), "0.png 1.png");
   const data::Image map = data::read_image(file("maps/0.png"));
   EXPECT_EQ(map.height, 10);
   EXPECT_EQ(map.width, 12);
-  EXPECT_EQ(tern({"predict", "run"}, files[0] + "\n" + files[1] + "\n").out, predicted.out);
-  const Result json = tern({"predict", "run", "--jsonl"}, R"({"image": "photos/test/left/0.png"})");
-  ASSERT_EQ(json.status, 0) << json.err;
-  EXPECT_EQ(Json::parse(json.out)["logits"].size(), 2u);
-  EXPECT_TRUE(predicted.out.starts_with(std::string(Json::parse(json.out)["label"]) + "\t"));
+  EXPECT_EQ(tern("predict run", files[0] + "\n" + files[1] + "\n").out, predicted.out);
+  const Json one = answer("predict run --jsonl", R"({"image": "photos/test/left/0.png"})");
+  EXPECT_EQ(one["logits"].size(), 2u);
+  EXPECT_TRUE(predicted.out.starts_with(std::string(one["label"]) + "\t"));
 
   // Fine-tuning at another size, from that folder.
-  const Result tuned = tern({"train", "vit", "--data", "photos", "--init", "run", "--out", "tuned", "--image-size",
-                             "24", "--epochs", "1", "--batch-size", "8", "--mixup", "0.2", "--cutmix", "1"});
-  ASSERT_EQ(tuned.status, 0) << tuned.err;
-  EXPECT_EQ(Json::parse(read_text(file("tuned/config.json")))["image_size"], 24);
-  EXPECT_EQ(Json::parse(read_text(file("tuned/preprocessor_config.json")))["size"]["height"], 24);
+  const Result tuned = succeeds(
+      "train vit --data photos --init run --out tuned --image-size 24 --epochs 1 --batch-size 8 --mixup 0.2 --cutmix "
+      "1");
+  EXPECT_EQ(json("tuned/config.json")["image_size"], 24);
+  EXPECT_EQ(json("tuned/preprocessor_config.json")["size"]["height"], 24);
 }
 
 TEST_F(VitTest, WhatIsWrongIsNamed) {
   write_images("photos", 20);
   write_text(file("photos/left/broken.png"), "not a picture");
-  const Result skipped = tern({"train", "vit", "--data", "photos", "--out", "run", "--image-size", "16", "--max-steps",
-                               "3", "--batch-size", "8", "--split", "all"});
-  EXPECT_EQ(skipped.status, 0) << skipped.err;
-  EXPECT_NE(skipped.err.find("broken.png"), std::string::npos) << skipped.err;
-  expect_error(tern({"predict", "run", "photos/left/broken.png"}), 1, {"broken.png"});
-  expect_error(tern({"predict", "run", "nothing.png"}), 1, {"nothing.png"});
-  expect_error(tern({"train", "vit", "--batch-tokens", "100"}), 2, {"--batch-tokens", "texts"});
-  expect_error(tern({"train", "distilbert", "--mixup", "1"}), 2, {"--mixup", "images"});
-  expect_error(tern({"train", "vit", "--preset", "huge"}), 2, {"--preset", "large"});
-  expect_error(tern({"train", "vit", "--data", "photos", "--image-size", "17", "--out", "x"}), 1, {"patch_size"});
+  const Result skipped =
+      succeeds("train vit --data photos --out run --image-size 16 --max-steps 3 --batch-size 8 --split all");
+  EXPECT_TRUE(has(skipped.err, "broken.png"));
+  expect_error(tern("predict run photos/left/broken.png"), 1, {"broken.png"});
+  expect_error(tern("predict run nothing.png"), 1, {"nothing.png"});
+  expect_error(tern("train vit --batch-tokens 100"), 2, {"--batch-tokens", "texts"});
+  expect_error(tern("train distilbert --mixup 1"), 2, {"--mixup", "images"});
+  expect_error(tern("train vit --preset huge"), 2, {"--preset", "large"});
+  expect_error(tern("train vit --data photos --image-size 17 --out x"), 1, {"patch_size"});
   expect_error(tern({"train", "vit", "--data", "photos", "--init", kGolden + "distilbert_gelu", "--out", "x"}), 1,
                {"Vision Transformer"});
-  EXPECT_FALSE(fs::exists(file("x")));
+  EXPECT_FALSE(exists("x"));
+}
+
+/// Large images are processed one at a time: a whole group must not be held in memory.
+TEST_F(VitTest, ManyLargeImagesTakeTheMemoryOfFew) {
+  constexpr int64_t kSide = 2500;  // 19 MB of pixels
+  succeeds("train vit --data digits --max-steps 1 --out vit --quiet");
+  data::write_png(file("0.png"), data::Image(kSide, kSide, 3));
+  Words one = "predict vit 0.png", many = one;
+  for (int i = 1; i < 8; ++i) {
+    many.push_back(std::to_string(i) + ".png");
+    fs::create_symlink("0.png", file(many.back()));
+  }
+  const Result few = tern(one), all = tern(many);
+  EXPECT_EQ(all.status, 0) << all.err;
+  std::string eight;
+  for (int i = 0; i < 8; ++i) eight += few.out;
+  EXPECT_EQ(all.out, eight);
+  test::expect_peak_below(all.peak_kib, few.peak_kib + (100 << 10), "8 images have 143 MiB of pixels");
+  std::string names;
+  for (size_t i = 2; i < many.size(); ++i) names += many[i] + "\n";
+  const Result listed = tern("predict vit", names);
+  EXPECT_EQ(listed.out, all.out);
+  test::expect_peak_below(listed.peak_kib, few.peak_kib + (100 << 10));
+}
+
+TEST_F(VitTest, AJpegHeaderThatClaimsMuch) {
+  succeeds("train vit --data digits --max-steps 1 --out vit --quiet");
+  std::string header("\xff\xd8\xff\xdb\0\x43\0", 7);
+  header += std::string(64, '\1');
+  header += std::string("\xff\xc0\0\x11\x08\x0a\xac\xff\xdc\3\1\x11\0\2\x11\0\3\x11\0", 19);  // 65500 x 2732
+  header += std::string("\xff\xc4\0\x14\0\1", 6) + std::string(16, '\0');
+  header += std::string("\xff\xda\0\x0c\3\1\0\2\0\3\0\0\x3f\0", 14) + std::string(100, '\0');
+  write("claim.jpg", header);
+  const Result result = tern("predict vit claim.jpg");
+  expect_error(result, 1, {"claim.jpg: damaged JPEG image: 65500 x 2732 pixels do not fit into "});
+  test::expect_peak_below(result.peak_kib, 400 << 10);
+}
+
+class ImageFilesTest : public ProgramTest {
+ protected:
+  /// Writes a class of single-colour images.
+  void write_class(const std::string& name, int count, int side = 12) const {
+    for (int i = 0; i < count; ++i) {
+      data::Image image(side, side, 3);
+      std::fill(image.pixels.begin(), image.pixels.end(), static_cast<uint8_t>(i * 20));
+      data::write_png(file("photos/" + name + "/" + std::to_string(i) + ".png"), image);
+    }
+  }
+  void write_classes(int count = 8) const {
+    write_class("cat", count);
+    write_class("dog", count);
+  }
+  /// `more` replaces flags.
+  static Words train(const Words& more = {}) {
+    return "train vit" + with_defaults("--data photos --out run --image-size 8 --batch-size 8 --threads 1", more);
+  }
+  /// Without a validation part, for two steps.
+  static Words train_all(const std::string& out = "run") { return train("--max-steps 2 --split all --out " + out); }
+  static std::map<std::string, std::string> golden() {
+    std::map<std::string, std::string> files;
+    for (const auto& [name, tensor] : load_safetensors(kGolden + "images.safetensors").tensors)
+      if (name.ends_with("/file"))
+        files[name.substr(0, name.find('/'))] = {static_cast<const char*>(tensor.raw_data()),
+                                                 static_cast<size_t>(tensor.nbytes())};
+    return files;
+  }
+  /// A PNG file without pixels whose header declares some.
+  static std::string claim(uint32_t width, uint32_t height) {
+    std::string bytes = golden().at("png_rgb");
+    for (int i = 0; i < 4; ++i) {
+      bytes[16 + i] = static_cast<char>(width >> 8 * (3 - i));
+      bytes[20 + i] = static_cast<char>(height >> 8 * (3 - i));
+    }
+    const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(&bytes[12]), 17);
+    for (int i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(crc >> 8 * (3 - i));
+    return bytes;
+  }
+  static int count_of(const std::string& text, const std::string& part) {
+    int count = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
+    return count;
+  }
+};
+
+TEST_F(ImageFilesTest, EveryKindOfPixelsIsRead) {
+  write_classes(1);
+  Words predict = "predict run";
+  for (const auto& [name, bytes] : golden()) {
+    const std::string path = "photos/cat/" + name + (name.starts_with("png") ? ".png" : ".JPEG");
+    write(path, bytes);
+    predict.push_back(path);
+  }
+  const Result trained = succeeds(train_all());
+  EXPECT_FALSE(has(trained.err, "skipped"));
+  const Result predicted = succeeds(predict);
+  EXPECT_EQ(lines_of(predicted.out).size(), predict.size() - 2);
+}
+
+TEST_F(ImageFilesTest, WhatIsNoImageIsNamedOnceAndSkipped) {
+  write_classes();
+  const auto files = golden();
+  const auto cut = [&](const char* name) { return files.at(name).substr(0, files.at(name).size() / 2); };
+  write("photos/cat/cut.png", cut("png_rgb"));
+  write("photos/cat/cut.jpg", cut("jpeg_420"));
+  write("photos/cat/empty.png", "");
+  write("photos/cat/gif.png", "GIF89a....");
+  write("photos/cat/huge.png", claim(30000, 30000));
+  write("photos/dog/bomb.png", claim(13000, 13000));  // within the limit, but without data
+  write("photos/dog/name\xff\n\x1b[31m.png", "");     // invalid UTF-8 and control characters
+  fs::create_symlink("nowhere.png", file("photos/dog/dangling.png"));
+  fs::create_symlink("loop.png", file("photos/dog/loop.png"));
+  ASSERT_EQ(mkfifo(file("photos/dog/pipe.png").c_str(), 0600), 0);
+  fs::create_directories(file("photos/dog/folder.png"));
+  fs::copy(file("photos/dog/0.png"), file("photos/dog/folder.png/inside.png"));
+  // Fixed seed, so that both halves have valid images of both classes.
+  const Result trained = succeeds(train("--epochs 3 --split 50/50/0 --seed 1"));
+  for (const char* name : {"cut.png: damaged", "cut.jpg: damaged", "empty.png: not a PNG or JPEG image: it is empty",
+                           "gif.png: not a PNG or JPEG image: it is a GIF", "huge.png: image of 30000 x 30000 pixels",
+                           "bomb.png: ", "dangling.png", "loop.png", "pipe.png: not a regular file", "name\\xff\\x0a"})
+    EXPECT_EQ(count_of(trained.err, name), 1) << name << " in " << trained.err;
+  EXPECT_EQ(count_of(trained.err, "skipped: "), 10) << trained.err;
+  EXPECT_FALSE(has(trained.err, "\x1b"));
+  test::expect_peak_below(trained.peak_kib, 350 << 10, "the bomb's pixels were unpacked");
+}
+
+TEST_F(ImageFilesTest, TooManyOfThemEndTheRun) {
+  write_classes(60);
+  for (int i = 0; i < 101; ++i) write("photos/cat/bad" + std::to_string(i) + ".png", "");
+  const Result stopped = tern(train("--epochs 1 --split all"));
+  expect_error(stopped, 1, {"photos: more than 100 images cannot be read; the last: photos/cat/bad"});
+  EXPECT_EQ(count_of(stopped.err, "skipped: "), 100);
+}
+
+TEST_F(ImageFilesTest, FoldersThatAreNoDataSet) {
+  write_class("cat", 4);
+  expect_error(tern(train_all()), 1, {"photos: every image has the label 'cat'", "two or more"});
+  fs::create_directories(file("photos/dog"));
+  expect_error(tern(train_all()), 1, {"photos/dog: no images (.png, .jpg, .jpeg) for this label"});
+  fs::remove(file("photos/dog"));
+  write_class("bad\xff", 4);
+  expect_error(tern(train_all()), 1, {"photos/bad\\xff", "label", "UTF-8"});
+  fs::remove_all(file("photos/bad\xff"));
+  fs::create_directory_symlink(file("photos"), file("photos/cat/again"));
+  expect_error(tern(train_all()), 1, {"cat/again", "a link to a folder that it is in"});
+  fs::remove(file("photos/cat/again"));
+  write_class("dog", 4);
+  for (int i = 0; i < 4; ++i)
+    for (const char* name : {"cat", "dog"})
+      write("photos/" + std::string(name) + "/" + std::to_string(i) + ".png", "broken");
+  expect_error(tern(train_all()), 1, {"photos: none of its 8 images can be read"});
+  EXPECT_FALSE(exists("run"));
+}
+
+TEST_F(ImageFilesTest, AFolderWhoseNameIsNotUtf8) {
+  write_classes();
+  fs::rename(file("photos"), file("p\xe9"));
+  succeeds(train("--max-steps 1 --data p\xe9"));
+  succeeds("eval run --data p\xe9");
+  succeeds("predict run p\xe9/cat/0.png");
+}
+
+TEST_F(ImageFilesTest, AFileThatMayNotBeRead) {
+  if (getuid() != 0) GTEST_SKIP() << "root: becomes another user";
+  write_classes();
+  fs::permissions(file("photos/cat/3.png"), fs::perms::none);
+  fs::create_directories(file("out"));
+  fs::permissions(file("out"), fs::perms::all);
+  const Result trained = succeeds(train_all("out/run"), as_another_user());
+  EXPECT_EQ(count_of(trained.err, "skipped: cannot open photos/cat/3.png: Permission denied"), 1) << trained.err;
+}
+
+/// Other damage: tests/data/cifar10_test.cpp.
+TEST_F(ImageFilesTest, DamagedCifar10) {
+  for (const std::string& name : Words("data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch")) {
+    write("bin/" + name + ".bin", "");
+    fs::resize_file(file("bin/" + name + ".bin"), 30730000 + (name == "test_batch" ? 1 : 0));
+  }
+  const Words train = "train vit --out run --max-steps 1 --data";
+  expect_error(tern(train + "bin"), 1, {"bin/test_batch.bin: ", "more follows at byte 30730000"});
+  write("py/data_batch_1", "cposix\nsystem\n(S'touch ran'\ntR.");
+  expect_error(tern(train + "py"), 1, {"py/data_batch_1: at byte ", "it names posix.system", "never runs code"});
+  EXPECT_FALSE(exists("ran"));
 }
 
 }  // namespace

@@ -123,9 +123,15 @@ std::string absolute(const char* path) {
   return getcwd(here, sizeof here) != nullptr ? std::string(here) + "/" + path : path;
 }
 
-/// A call that changes or syncs: it passes, fails or is the last one. Before it passes, `note` is called.
-template <class Call, class Note>
-int change(const char* what, const std::string& path, bool needs_space, const Call& call, const Note& note) {
+struct Nothing {
+  void operator()() const {}
+};
+
+/// A call that changes or syncs: it passes, fails or is the last one, of which `last` makes a part. Before it passes,
+/// `note` is called.
+template <class Call, class Note, class Last = Nothing>
+auto change(const char* what, const std::string& path, bool needs_space, const Call& call, const Note& note,
+            const Last& last = {}) -> decltype(call()) {
   Disk& disk = Disk::get();
   const bool held = disk.holds(path);
   if (!held && !disk.is_parent(path)) return call();
@@ -133,6 +139,7 @@ int change(const char* what, const std::string& path, bool needs_space, const Ca
   // The folder's parent may have other files: calls on them are not counted.
   switch (held ? disk.next_call(what, path, needs_space) : Disk::Outcome::kPasses) {
     case Disk::Outcome::kLast:
+      last();
       disk.die();
     case Disk::Outcome::kFull:
       errno = ENOSPC;
@@ -141,7 +148,7 @@ int change(const char* what, const std::string& path, bool needs_space, const Ca
       const OwnCalls own;
       const size_t before = disk.journal.count();
       note(disk.journal);
-      const int result = call();
+      const auto result = call();
       if (result < 0) disk.journal.drop(before);
       return result;
     }
@@ -149,14 +156,6 @@ int change(const char* what, const std::string& path, bool needs_space, const Ca
 }
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
-
-template <class Open>
-int open_file(const char* path, int flags, mode_t mode, const Open& real) {
-  const std::string whole = absolute(path);
-  if ((flags & O_CREAT) == 0 || !Disk::get().holds(whole) || exists(whole)) return real(path, flags, mode);
-  return change(
-      "create", whole, true, [&] { return real(path, flags, mode); }, [&](auto& j) { j.creates_file(whole); });
-}
 
 template <class Sync>
 int sync(const char* what, int descriptor, const Sync& real) {
@@ -182,17 +181,15 @@ int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
   va_end(rest);
-  return open_file(path, flags, mode, real);
+  const std::string whole = absolute(path);
+  if ((flags & O_CREAT) == 0 || !Disk::get().holds(whole) || exists(whole)) return real(path, flags, mode);
+  return change(
+      "create", whole, true, [&] { return real(path, flags, mode); }, [&](auto& j) { j.creates_file(whole); });
 }
 
-int open64(const char* path, int flags, ...) {
-  static auto* const real = next<int(const char*, int, ...)>("open64");
-  va_list rest;
-  va_start(rest, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
-  va_end(rest);
-  return open_file(path, flags, mode, real);
-}
+// The same functions on this platform.
+int open64(const char* path, int flags, ...) __attribute__((alias("open")));
+std::FILE* fopen64(const char* path, const char* mode) __attribute__((alias("fopen")));
 
 std::FILE* fopen(const char* path, const char* mode) {
   static auto* const real = next<std::FILE*(const char*, const char*)>("fopen");
@@ -209,25 +206,16 @@ std::FILE* fopen(const char* path, const char* mode) {
   return file;
 }
 
-std::FILE* fopen64(const char* path, const char* mode) { return fopen(path, mode); }
-
 ssize_t write(int descriptor, const void* data, size_t bytes) {
   static auto* const real = next<ssize_t(int, const void*, size_t)>("write");
-  Disk& disk = Disk::get();
   const std::string path = path_of(descriptor);
-  if (!disk.holds(path)) return real(descriptor, data, bytes);
-  const std::lock_guard lock(disk.mutex);
-  disk.journal.writes(path);
-  switch (disk.next_call("write", path, true)) {
-    case Disk::Outcome::kLast:
-      if (real(descriptor, data, bytes / 2) >= 0) disk.die();
-      disk.die();
-    case Disk::Outcome::kFull:
-      errno = ENOSPC;
-      return -1;
-    default:
-      return real(descriptor, data, bytes);
-  }
+  const auto note = [&](auto& j) { j.writes(path); };
+  return change(
+      "write", path, true, [&] { return real(descriptor, data, bytes); }, note,
+      [&] {
+        note(Disk::get().journal);
+        (void)!real(descriptor, data, bytes / 2);
+      });
 }
 
 ssize_t writev(int descriptor, const iovec* parts, int count) {

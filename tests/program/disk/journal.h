@@ -75,13 +75,7 @@ class Journal {
     for (const auto& [path, bytes] : unsynced_)
       if (const off_t size = size_of(path); size > bytes) fs::resize_file(path, bytes + (size - bytes) / 2, ignored);
     unsynced_.clear();
-    forget();
-  }
-
-  /// Removes the kept files.
-  void forget() {
-    std::error_code ignored;
-    if (!kept_folder_.empty()) std::filesystem::remove_all(kept_folder_, ignored);
+    if (!kept_folder_.empty()) fs::remove_all(kept_folder_, ignored);
   }
 
  private:

@@ -1,0 +1,230 @@
+// Checkpoint folders: which are kept, what damage is noticed, and a state.json with invalid or implausible numbers.
+
+#include "tern/models/trainer/checkpoint.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tern/core/io/safetensors.h"
+#include "tern/core/ops/ops.h"
+#include "tern/tests/errors.h"
+#include "tern/tests/support/temporary_folder.h"
+#include "tern/tests/support/text.h"
+
+namespace tern::models {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using test::error_of;
+using test::has;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  void save(int64_t step, int64_t best_epoch = 0, bool validated = false, int64_t epoch = 0) {
+    TrainCheckpoint checkpoint;
+    checkpoint.position.step = step;
+    checkpoint.position.epoch = epoch;
+    checkpoint.position.validated = validated;
+    checkpoint.position.best_epoch = best_epoch;
+    checkpoint.optimizer = {{"step.w", full({1}, static_cast<double>(step))}};
+    if (best_epoch > 0) checkpoint.best_weights = {{"w", full({1}, 7)}};
+    folder_.save(checkpoint, [](const std::string& to) { save_safetensors({{"w", full({3}, 2)}}, to + "/model"); });
+  }
+  std::string listing() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_.path())) names.insert(entry.path().filename().string());
+    std::string text;
+    for (const std::string& name : names) text += name + " ";
+    return text;
+  }
+  static std::string load_error(const std::string& dir) {
+    return error_of([&] { load_checkpoint(dir); });
+  }
+  test::TemporaryFolder dir_;
+  CheckpointFolder folder_{dir_ / "checkpoints", 2};
+};
+
+TEST_F(CheckpointTest, KeepsTheNewestAndTheBest) {
+  EXPECT_FALSE(newest_checkpoint(folder_.path(), {}));
+  save(3);
+  save(5, 1, true);
+  save(6, 1);
+  save(9, 1);
+  save(12, 1);
+  EXPECT_EQ(listing(), "step-00000005-validated step-00000009 step-00000012 ");
+  save(15, 2, true, 1);
+  save(100000000, 2);
+  EXPECT_EQ(listing(), "step-00000015-validated step-100000000 ");
+  EXPECT_TRUE(newest_checkpoint(folder_.path(), {})->ends_with("step-100000000"));
+}
+
+/// A later checkpoint, damaged or of another history, does not make a save fail or count as one of the newest.
+TEST_F(CheckpointTest, LaterOnesCountForNothing) {
+  save(3);
+  save(5);
+  const fs::path path = folder_.path();
+  for (const char* name : {"step-00000900", "step-900", "step-00000901-validated", "step-00000902.old"})
+    fs::create_directories(path / name);
+  std::ofstream(path / "step-00000900" / "state.json") << "{";
+  std::ofstream(path / "step-00000903") << "a file";
+  save(6, 1);
+  save(7, 1, true);
+  save(8, 1);
+  EXPECT_EQ(listing(),
+            "step-00000007-validated step-00000008 step-00000900 step-00000901-validated step-00000902.old "
+            "step-00000903 step-900 ");
+  const auto removed = [&](int64_t step, bool validated) {
+    TrainPosition position;
+    position.step = step;
+    position.validated = validated;
+    return folder_.remove_after(position);
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(removed(900, false), Names{"step-00000901-validated"});
+  EXPECT_EQ(removed(7, true), (Names{"step-00000008", "step-00000900"}));
+  EXPECT_EQ(removed(7, true), Names{});
+  EXPECT_EQ(removed(7, false), Names{"step-00000007-validated"});
+  EXPECT_EQ(listing(), "step-00000902.old step-00000903 step-900 ");
+}
+
+/// A checkpoint of another history: same step, different state.
+TEST_F(CheckpointTest, OneOfTheSameStepIsReplaced) {
+  save(3);
+  save(5);
+  const std::string newest = dir_ / "checkpoints/step-00000005";
+  EXPECT_EQ(load_checkpoint_position(newest).best_epoch, 0);
+  save(5, 2);
+  EXPECT_EQ(load_checkpoint_position(newest).best_epoch, 2);
+  EXPECT_EQ(load_error(newest), "no error");
+  const auto written = fs::last_write_time(newest + "/state.json");
+  save(5, 2);
+  EXPECT_EQ(fs::last_write_time(newest + "/state.json"), written);  // an identical checkpoint is not rewritten
+  EXPECT_EQ(listing(), "step-00000003 step-00000005 ");
+}
+
+TEST_F(CheckpointTest, DamageIsNoticedAndTheOneBeforeIsUsed) {
+  save(3, 1);
+  save(5, 1);
+  const fs::path newest = fs::path(folder_.path()) / "step-00000005";
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(newest)) files.push_back(entry.path());
+  ASSERT_EQ(files.size(), 5u);
+  const fs::path copy = dir_ / "copy";
+  fs::copy(newest, copy);
+  for (const fs::path& file : files) {
+    SCOPED_TRACE(file.string());
+    for (const std::string how : {"flipped", "cut", "longer", "gone"}) {
+      const auto size = fs::file_size(file);
+      if (how == "flipped") {
+        std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+        bytes.seekg(static_cast<std::streamoff>(size / 2));
+        const char byte = static_cast<char>(bytes.get() ^ 0x10);
+        bytes.seekp(static_cast<std::streamoff>(size / 2));
+        bytes.put(byte);
+      } else if (how == "cut") {
+        fs::resize_file(file, size - 1);
+      } else if (how == "longer") {
+        fs::resize_file(file, size + 1);
+      } else {
+        fs::remove(file);
+      }
+      // One more or less white-space character at the end of a JSON file changes nothing.
+      const bool harmless = file.filename() == "checksums.json" && (how == "longer" || how == "cut");
+      std::string said;
+      const auto found = newest_checkpoint(folder_.path(), [&](const std::string& line) { said = line; });
+      if (!harmless) {
+        EXPECT_TRUE(found && found->ends_with("step-00000003")) << how;
+        EXPECT_TRUE(has(said, "the one before it is used"));
+        EXPECT_NE(load_error(newest), "no error");
+      }
+      fs::copy(copy / file.filename(), file, fs::copy_options::overwrite_existing);
+    }
+  }
+  EXPECT_EQ(load_error(newest), "no error");
+  fs::remove(fs::path(folder_.path()) / "step-00000003" / "model");
+  fs::remove(newest / "model");
+  EXPECT_THROW(newest_checkpoint(folder_.path(), {}), Error);
+  save(5, 1);  // a damaged checkpoint is rewritten
+  EXPECT_EQ(load_error(newest), "no error");
+}
+
+TEST_F(CheckpointTest, AFailedWriteLeavesWhatWasThere) {
+  save(3);
+  TrainCheckpoint checkpoint;
+  checkpoint.position.step = 4;
+  const auto failing = [](const std::string&) { fail("no space left on device"); };
+  EXPECT_TRUE(has(error_of([&] { folder_.save(checkpoint, failing); }),
+                  "no space left on device; earlier checkpoints are untouched"));
+  EXPECT_EQ(listing(), "step-00000003 ");
+  // A folder left by a killed process is not a checkpoint, and is removed.
+  fs::create_directories(fs::path(folder_.path()) / ".tern-unfinished-step-00000009");
+  EXPECT_TRUE(newest_checkpoint(folder_.path(), {})->ends_with("step-00000003"));
+  CheckpointFolder again(folder_.path(), 2);
+  EXPECT_EQ(listing(), "step-00000003 ");
+}
+
+class StateJson : public ::testing::Test {
+ protected:
+  StateJson() {
+    TrainCheckpoint checkpoint;
+    checkpoint.position.step = 12;
+    checkpoint.position.epoch = 2;
+    checkpoint.position.step_in_epoch = 3;
+    checkpoint.position.best_epoch = 1;
+    checkpoint.position.seed = UINT64_MAX;
+    checkpoint.optimizer = {{"a", ones({2})}};
+    checkpoint.best_weights = {{"a", ones({2})}};
+    CheckpointFolder(folder_.path().string(), 1).save(checkpoint, [](const std::string&) {});
+    std::ifstream(dir_ + "/state.json") >> state_;
+  }
+  /// The error for this state.json.
+  std::string read(const std::string& text) const {
+    std::ofstream(dir_ + "/state.json") << text;
+    return error_of([&] { load_checkpoint_position(dir_); });
+  }
+  /// The error for a state.json in which this text replaces a value.
+  std::string read_with(const char* path, const std::string& value) const {
+    Json state = state_;
+    state[Json::json_pointer(path)] = "HERE";
+    std::string text = state.dump();
+    return read(text.replace(text.find("\"HERE\""), 6, value));
+  }
+
+  test::TemporaryFolder folder_;
+  const std::string dir_ = folder_ / "step-00000012";
+  Json state_;
+};
+
+TEST_F(StateJson, WholeNumbersOfARun) {
+  ASSERT_EQ(read(state_.dump()), "no error");
+  for (const char* path : {"/version", "/step", "/epoch", "/step_in_epoch", "/items", "/best_epoch", "/best/examples",
+                           "/generator/seed", "/generator/offset"}) {
+    const std::string name = fs::path(path).filename().string();
+    const bool any_unsigned = std::string(path).starts_with("/generator/");
+    std::istringstream wrong(
+        "1.5 1.0 -1 -1.5 1e30 1e3 -1e30 true null \"1\" [1] {} 0.5 \"NaN\" 2.0e0 \"\" 18446744073709551616 "
+        "-9223372036854775808" +
+        std::string(any_unsigned ? "" : " 18446744073709551615 9223372036854775808 9007199254740993"));
+    for (std::string value; wrong >> value;)
+      EXPECT_TRUE(has(read_with(path, value), dir_ + "/state.json: \"" + name + "\" is ")) << path << " = " << value;
+    Json without = state_;
+    without[Json::json_pointer(path).parent_pointer()].erase(name);
+    EXPECT_TRUE(has(read(without.dump()), "/state.json: has no \"" + name + "\"")) << path;
+  }
+  for (const char* text : {"NaN", "Infinity", "1e999"})
+    EXPECT_TRUE(has(read_with("/step", text), "/state.json: ")) << text;
+}
+
+TEST_F(StateJson, NumbersThatContradictEachOther) {
+  for (const auto& [path, value] : {std::pair("/step_in_epoch", "13"), {"/step", "2"}})
+    EXPECT_TRUE(has(read_with(path, value), "its numbers contradict each other")) << path;
+  for (const auto& [path, value] : {std::pair("/step_in_epoch", "12"), {"/step", "3"}})
+    EXPECT_EQ(read_with(path, value), "no error") << path;
+}
+
+}  // namespace
+}  // namespace tern::models
