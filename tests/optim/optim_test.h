@@ -7,33 +7,13 @@
 #include "tern/core/ops/ops.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/core/state.h"
 #include "tern/tests/errors.h"
 #include "tern/tests/optim/rmsprop.h"
 
 namespace tern::test {
 
-using Values = std::vector<std::vector<double>>;
-
 inline Tensor leaf(const Tensor& values) { return values.clone().set_requires_grad(true); }
-
-inline std::vector<std::string> names_of(const StateView& state) {
-  std::vector<std::string> names;
-  for (const NamedTensor& entry : state) names.push_back(entry.name);
-  return names;
-}
-
-inline Values values_of(const StateView& state) {
-  Values values;
-  for (const NamedTensor& entry : state) values.push_back(entry.tensor.to_vector<double>());
-  return values;
-}
-
-/// That further steps do not change.
-inline StateView copy_of(const StateView& state) {
-  StateView copy;
-  for (const NamedTensor& entry : state) copy.push_back({entry.name, entry.tensor.clone()});
-  return copy;
-}
 
 struct Case {
   std::string name;
