@@ -154,21 +154,27 @@ void unordered(World& world) {
 
 constexpr int kLimit = test::kThreadSanitized ? 10 : 1;  // seconds, longer than a call takes
 
-/// `act` is what rank 1 does between two calls that need it.
-void without_rank_1(World& world, const std::function<void()>& act) {
-  Communicator& group = *world.group();
+/// Rank 1 acts when all have met.
+Tensor after_meeting(Communicator& group, void (*act)()) {
   Tensor x = ones({10}, {.device = group.device()});
   group.all_reduce(x);
   group.barrier();
   if (group.rank() == 1) act();
+  return x;
+}
+
+void late(World& world) {
+  Communicator& group = *world.group();
+  Tensor x = after_meeting(group, [] { std::this_thread::sleep_for(std::chrono::seconds(4 * kLimit)); });
   group.broadcast(x);
   group.barrier();
 }
-void late(World& world) {
-  without_rank_1(world, [] { std::this_thread::sleep_for(std::chrono::seconds(4 * kLimit)); });
-}
+
 void killed(World& world) {
-  without_rank_1(world, [] { raise(SIGKILL); });
+  Communicator& group = *world.group();
+  Tensor x = after_meeting(group, [] { raise(SIGKILL); });
+  group.all_reduce(x);
+  group.barrier();
 }
 
 void differs(World& world) {
