@@ -21,8 +21,8 @@ namespace tern::bench {
 namespace {
 
 using Json = nlohmann::json;
-using test::expect_error;
 using test::expect_contains;
+using test::expect_error;
 
 bool twice = false;
 

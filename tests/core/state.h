@@ -22,7 +22,7 @@ inline Values values_of(const StateView& state) {
   return values;
 }
 
-/// That later changes in place do not change.
+/// A copy that later changes in place do not reach.
 inline StateView copy_of(const StateView& state) {
   StateView copy;
   for (const NamedTensor& entry : state) copy.push_back({entry.name, entry.tensor.clone()});

@@ -75,7 +75,7 @@ Batch batch_of(int step, int r, int ranks, int64_t accumulate) {
   return {x, y, step % 2 && r == ranks - 1 ? ones({kRows, 1}) : Tensor()};
 }
 
-/// Of the mean squared error of a rank's batch, or of all; `more` are further arguments of the model's forward().
+/// From the mean squared error of a batch; `more` are further arguments of the model's forward().
 template <class Model, class... More>
 void backward(const Model& model, const Batch& batch, More... more) {
   const Device device = model.parameters()[0].tensor.device();

@@ -295,7 +295,7 @@ class LargeRows : public LargeParity {
     expect_equal(sum(dy64, {0}).to(float32), leaves[2].grad(), "dbeta");
   }
 
-  /// Of one row for each text, over the words of a vocabulary; and the error of a sum of exponentials of a row.
+  /// Scores of all words for each row, and the relative error of a sum of a row's exponentials.
   struct Vocabulary {
     int64_t rows, classes;
     Tensor scores;

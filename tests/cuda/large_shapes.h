@@ -48,7 +48,7 @@ class LargeParity : public DeviceTest {
   }
 };
 
-/// On the device, of tensors that require gradients.
+/// A copy on the device that requires a gradient.
 inline Tensor leaf(const Tensor& x) { return x.to(kCuda).set_requires_grad(true); }
 inline Tensors leaves_of(const Tensors& tensors) {
   Tensors leaves;
@@ -98,7 +98,7 @@ inline void expect_within(const Tensor& expected, const Tensor& bound, const Ten
                 << b[worst];
 }
 
-/// The result was rounded to its dtype, after an error.
+/// Every element is within `error` and the rounding to the result's dtype.
 inline void expect_rounded(const Tensor& expected, const Tensor& error, const Tensor& actual, const std::string& what) {
   const DType dtype = actual.dtype();
   expect_within(expected, unit_of(dtype) * abs(expected) + error + smallest_of(dtype), actual, what);

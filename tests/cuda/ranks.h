@@ -111,7 +111,7 @@ inline void expect_done(const std::string& scenario, int ranks,
                         const std::map<std::string, std::string>& environment = {}) {
   for (const std::string& word : run(scenario, ranks, environment)) EXPECT_EQ(word, "done over NCCL ");
 }
-/// Of two processes, then of four.
+/// With two processes, then with four.
 inline void expect_done(const std::string& scenario) {
   for (const int ranks : {2, 4}) expect_done(scenario, ranks);
 }

@@ -58,7 +58,7 @@ void expect_unknown_within(const std::string& owner, const std::string& member) 
   expect_unknown(model, owner, member);
 }
 
-/// A weight and a bias each.
+/// Models of one layer: a weight and a bias each.
 void expect_known(std::initializer_list<const nn::Module*> models) {
   for (const nn::Module* model : models) EXPECT_EQ(model->parameters().size(), 2u);
 }

@@ -41,7 +41,7 @@ inline std::vector<Case> golden_cases() {
   };
 }
 
-/// With an optimizer that is not the library's.
+/// The same, and an optimizer that is not the library's.
 inline std::vector<Case> cases() {
   std::vector<Case> all = golden_cases();
   all.push_back({"rmsprop_centered", optim::algorithm_of(RmspropOptions{.centered = true})});
