@@ -33,6 +33,9 @@ class DeviceTest : public testing::Test {
   void SetUp() override {
     if (!best_device().is_cuda()) GTEST_SKIP() << "gpu: no CUDA device";
   }
+  Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
+
+  Generator generator{fresh_seed()};
 };
 
 /// Compares shapes, dtypes and values: the norm of the difference relative to the reference's norm, or to `scale` if

@@ -29,7 +29,6 @@ inline constexpr double kSum = 0x1p-22;
 
 class LargeParity : public DeviceTest {
  protected:
-  Generator generator{fresh_seed()};
   std::mt19937_64 engine{generator.seed()};
 
   int64_t whole_in(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine); }
@@ -40,7 +39,6 @@ class LargeParity : public DeviceTest {
   /// `whole`, or on the emulated device a random size between low and high.
   int64_t size(int64_t whole, int64_t low, int64_t high) { return kWhole ? whole : whole_in(low, high); }
 
-  Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
   /// Whole numbers between -max_magnitude and max_magnitude.
   Tensor integers(const Shape& shape, int64_t max_magnitude, DType dtype) {
     const auto choices = static_cast<double>(2 * max_magnitude + 1);

@@ -11,8 +11,6 @@ namespace {
 
 class Parity : public DeviceTest {
  protected:
-  Generator generator{fresh_seed()};
-  Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
   /// In [low, high).
   Tensor uniform(const Shape& shape, DType dtype, double low, double high) {
     return add(mul(rand(shape, generator), high - low), low).to(dtype);

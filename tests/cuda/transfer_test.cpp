@@ -12,7 +12,6 @@ namespace {
 using Transfer = DeviceTest;
 
 TEST_F(Transfer, EveryDTypeAndStrideThereAndBack) {
-  Generator generator(fresh_seed());
   for (const DType dtype : {float64, float32, bfloat16, float16, int64, int32, uint8, boolean})
     for (const Shape& shape : {Shape{}, Shape{1}, Shape{0}, Shape{3, 0}, Shape{7, 33}, Shape{2, 3, 4, 5}}) {
       const Tensor x = mul(randn(shape, generator), 50.0).to(dtype);
