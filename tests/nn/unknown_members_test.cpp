@@ -40,7 +40,10 @@ void expect_unknown(const std::string& owner, const std::string& member) {
     M on_stack{fresh()};
     expect_unknown(on_stack, owner, member);
   }
-  expect_unknown(*std::make_unique<M>(fresh()), owner, member);
+  {
+    const auto on_heap = std::make_unique<M>(fresh());  // its scope ends here
+    expect_unknown(*on_heap, owner, member);
+  }
   std::optional<M> model;
   {
     const nn::Scope scope = fresh();
